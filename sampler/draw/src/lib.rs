@@ -1,0 +1,27 @@
+//! Named draws: everything random in Kith is a pure function of a name.
+//!
+//! A name is (run key; [`Purpose`]; step; layer or hop; a; b; attempt). No name holds a thread, a rank, a shard or
+//! a time, so the same draws come out of any number of them. Only integer arithmetic decides a draw.
+//!
+//! ```
+//! use kith_draw::{Name, Purpose};
+//!
+//! let stream = Name { run_key: 42, purpose: Purpose::Neighbor, step: 7, layer: 0 }.stream();
+//! let slot = stream.draws(1_000_003, 0, 0).below(17); // what node 1,000,003 draws from its 17 neighbors
+//! assert_eq!(slot, stream.draws(1_000_003, 0, 0).below(17));
+//! ```
+
+mod draws;
+mod elementary;
+mod name;
+mod normal;
+mod permutation;
+mod philox;
+
+pub use crate::{
+    draws::Draws,
+    elementary::{exp, ln, ln_1p, sin_cos},
+    name::{Name, Purpose, Stream},
+    permutation::Permutation,
+    philox::philox4x32,
+};
