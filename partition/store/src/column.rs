@@ -1,0 +1,173 @@
+//! One typed array in one file, and nothing else in it: `indices.u32` is what `numpy.fromfile(.., "<u4")` reads.
+//! Checksums of its blocks stand in the column `checksums`, and their checksum in the manifest.
+
+use std::{
+    fs::File,
+    io::Write,
+    marker::PhantomData,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    error::{Result, StoreError},
+    item::{Dtype, Item},
+    manifest::ColumnEntry,
+    mapped::Mapped,
+};
+
+/// Bytes under one checksum.
+pub const BLOCK_BYTES: usize = 1 << 20;
+
+/// A column of an open store.
+#[derive(Debug)]
+pub struct Column<T> {
+    mapped: Mapped,
+    _items: PhantomData<T>,
+}
+
+impl<T: Item> Column<T> {
+    pub(crate) fn open(dir: &Path, entry: &ColumnEntry) -> Result<Column<T>> {
+        let mapped = open_checked(dir, entry)?;
+        if entry.dtype != T::DTYPE {
+            let problem = format!("column {} holds {}, not {}", entry.name, entry.dtype.name(), T::DTYPE.name());
+            return Err(StoreError::Manifest { path: dir.join("manifest.json"), problem });
+        }
+        Ok(Column { mapped, _items: PhantomData })
+    }
+
+    /// All items.
+    #[inline]
+    pub fn items(&self) -> &[T] {
+        bytemuck::cast_slice(self.mapped.bytes())
+    }
+}
+
+/// Maps the file of a column after comparing its length with the manifest's.
+pub(crate) fn open_checked(dir: &Path, entry: &ColumnEntry) -> Result<Mapped> {
+    let mapped = Mapped::open(&dir.join(entry.file_name()))?;
+    let (found, expected) = (mapped.bytes().len() as u64, entry.n_bytes());
+    if expected != Some(found) {
+        return Err(StoreError::Length { column: entry.name.clone(), expected: expected.unwrap_or(u64::MAX), found });
+    }
+    Ok(mapped)
+}
+
+/// Writes one column. Dropped without `finish`, it leaves a file that no manifest names.
+#[derive(Debug)]
+pub struct ColumnWriter<T> {
+    name: String,
+    path: PathBuf,
+    file: File,
+    block: Vec<u8>,
+    block_sums: Vec<u32>,
+    n_items: u64,
+    _items: PhantomData<T>,
+}
+
+impl<T: Item> ColumnWriter<T> {
+    pub(crate) fn create(dir: &Path, name: &str) -> Result<ColumnWriter<T>> {
+        let path = dir.join(file_name(name, T::DTYPE));
+        let file =
+            File::options().read(true).write(true).create_new(true).open(&path).map_err(StoreError::io(&path))?;
+        Ok(ColumnWriter {
+            name: name.to_owned(),
+            path,
+            file,
+            block: Vec::with_capacity(BLOCK_BYTES),
+            block_sums: Vec::new(),
+            n_items: 0,
+            _items: PhantomData,
+        })
+    }
+
+    /// Items written so far.
+    pub fn n_items(&self) -> u64 {
+        self.n_items
+    }
+
+    /// Appends items.
+    pub fn push(&mut self, items: &[T]) -> Result<()> {
+        self.n_items += items.len() as u64;
+        let mut bytes: &[u8] = bytemuck::cast_slice(items);
+        while self.block.len() + bytes.len() >= BLOCK_BYTES {
+            if self.block.is_empty() {
+                // A whole block at once: no copy.
+                let (block, rest) = bytes.split_at(BLOCK_BYTES);
+                bytes = rest;
+                self.write_block(block)?;
+            } else {
+                let (head, rest) = bytes.split_at(BLOCK_BYTES - self.block.len());
+                bytes = rest;
+                self.block.extend_from_slice(head);
+                self.flush()?;
+            }
+        }
+        self.block.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Seals the column: everything is on its way to the disk, and the checksums are known.
+    pub fn finish(mut self) -> Result<FinishedColumn> {
+        if !self.block.is_empty() {
+            self.flush()?;
+        }
+        let entry = ColumnEntry {
+            name: self.name,
+            dtype: T::DTYPE,
+            n_items: self.n_items,
+            checksum: checksum_of_sums(&self.block_sums),
+        };
+        Ok(FinishedColumn { entry, block_sums: self.block_sums, path: self.path, file: self.file })
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let mut block = std::mem::take(&mut self.block);
+        self.write_block(&block)?;
+        block.clear();
+        self.block = block;
+        Ok(())
+    }
+
+    fn write_block(&mut self, block: &[u8]) -> Result<()> {
+        self.block_sums.push(crc32fast::hash(block));
+        self.file.write_all(block).map_err(StoreError::io(&self.path))
+    }
+}
+
+/// A column whose items are all written; it becomes part of a store through `StoreWriter::add`.
+#[derive(Debug)]
+pub struct FinishedColumn {
+    pub(crate) entry: ColumnEntry,
+    pub(crate) block_sums: Vec<u32>,
+    pub(crate) path: PathBuf,
+    pub(crate) file: File,
+}
+
+impl FinishedColumn {
+    /// Whether another column holds the same items, byte for byte.
+    pub fn same_items(&self, other: &FinishedColumn) -> Result<bool> {
+        // Different checksums settle it without reading.
+        if self.entry.dtype != other.entry.dtype
+            || self.entry.n_items != other.entry.n_items
+            || self.block_sums != other.block_sums
+        {
+            return Ok(false);
+        }
+        Ok(Mapped::open(&self.path)?.bytes() == Mapped::open(&other.path)?.bytes())
+    }
+
+    /// Removes a column that turned out not to be needed.
+    pub fn discard(self) -> Result<()> {
+        std::fs::remove_file(&self.path).map_err(StoreError::io(&self.path))
+    }
+}
+
+/// The name of a column's file.
+pub(crate) fn file_name(column: &str, dtype: Dtype) -> String {
+    format!("{column}.{}", dtype.name())
+}
+
+/// The checksum that stands in the manifest.
+pub(crate) fn checksum_of_sums(block_sums: &[u32]) -> String {
+    format!("{:08x}", crc32fast::hash(bytemuck::cast_slice(block_sums)))
+}

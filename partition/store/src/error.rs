@@ -1,0 +1,97 @@
+//! What can be wrong with a store.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+/// Why a store could not be written, opened or read.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The system refused to read or write a file.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A folder without a manifest: not a store, or one that was never finished.
+    #[error("{path}: not a store: it has no manifest.json")]
+    NotAStore {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The manifest cannot be understood or contradicts itself.
+    #[error("{path}: {problem}")]
+    Manifest {
+        /// The manifest.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// Written by another generation of Kith.
+    #[error("{path}: format version {found}, this build reads {expected}: import the data again")]
+    Version {
+        /// The manifest.
+        path: PathBuf,
+        /// The version it states.
+        found: u32,
+        /// The version this build reads.
+        expected: u32,
+    },
+    /// A column file does not have the length that the manifest states.
+    #[error("store damaged at {column}: {found} bytes instead of {expected}: run `kith data verify`")]
+    Length {
+        /// The column.
+        column: String,
+        /// Bytes by the manifest.
+        expected: u64,
+        /// Bytes on disk.
+        found: u64,
+    },
+    /// A value in a column is impossible.
+    #[error("store damaged at {column}, row {row}: run `kith data verify`")]
+    Damaged {
+        /// The column.
+        column: String,
+        /// The row whose value was used.
+        row: u64,
+    },
+    /// A node that the graph does not have.
+    #[error("node {node} is outside the graph: it has {n_nodes} nodes")]
+    NodeOutOfRange {
+        /// The node asked for.
+        node: u64,
+        /// Nodes are `0..n_nodes`.
+        n_nodes: u64,
+    },
+    /// A store never changes: another one must go elsewhere.
+    #[error("{path}: already exists, and stores are never overwritten: remove it or choose another place")]
+    Exists {
+        /// The place asked for.
+        path: PathBuf,
+    },
+    /// Somebody else is writing a store to the same place.
+    #[error("{path}: another process is writing there")]
+    Busy {
+        /// The folder being written.
+        path: PathBuf,
+    },
+}
+
+impl StoreError {
+    /// An error of the system about one file.
+    pub fn io(path: &Path) -> impl FnOnce(io::Error) -> StoreError + '_ {
+        move |source| StoreError::Io { path: path.to_owned(), source }
+    }
+
+    /// An impossible value in a column.
+    #[cold]
+    pub fn damaged(column: &str, row: u64) -> StoreError {
+        StoreError::Damaged { column: column.to_owned(), row }
+    }
+}
+
+/// The result of everything that touches a store.
+pub type Result<T, E = StoreError> = std::result::Result<T, E>;

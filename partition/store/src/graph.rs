@@ -1,0 +1,151 @@
+//! An open store. Opening maps the columns and checks lengths; values are checked where they are used.
+
+use std::path::{Path, PathBuf};
+
+use crate::{
+    column::Column,
+    error::{Result, StoreError},
+    item::Dtype,
+    lists::{Lists, length_error, require},
+    manifest::{Contents, Manifest},
+    node_columns::{Graphs, Ids, Labels, Split},
+    rows::Rows,
+};
+
+/// A graph on disk. Cheap to open whatever its size; share it between threads by reference.
+#[derive(Debug)]
+pub struct Graph {
+    dir: PathBuf,
+    manifest: Manifest,
+    lists: Lists,
+    transpose: Option<Transpose>,
+    rows: Option<Rows>,
+    labels: Option<Labels>,
+    splits: Vec<Split>,
+    ids: Option<Ids>,
+    graphs: Option<Graphs>,
+}
+
+#[derive(Debug)]
+struct Transpose {
+    lists: Lists,
+    edges: EdgeColumn,
+}
+
+#[derive(Debug)]
+enum EdgeColumn {
+    Narrow(Column<u32>),
+    Wide(Column<u64>),
+}
+
+impl Graph {
+    /// Opens a store: manifest, version, digest, the length of every column, first and last of each `indptr`.
+    pub fn open(dir: &Path) -> Result<Graph> {
+        let manifest = Manifest::read(dir)?;
+        let Contents { is_symmetric, rows, labels, ref splits, ids, ref graphs, .. } = manifest.contents;
+        let transpose = if is_symmetric { None } else { Some(Transpose::open(dir, &manifest)?) };
+        Ok(Graph {
+            lists: Lists::open(dir, &manifest, "indptr", "indices")?,
+            transpose,
+            rows: rows.map(|entry| Rows::open(dir, &manifest, entry)).transpose()?,
+            labels: labels.map(|entry| Labels::open(dir, &manifest, entry)).transpose()?,
+            splits: splits.iter().map(|name| Split::open(dir, &manifest, name)).collect::<Result<_>>()?,
+            ids: ids.map(|entry| Ids::open(dir, &manifest, entry)).transpose()?,
+            graphs: graphs.clone().map(|entry| Graphs::open(dir, &manifest, entry)).transpose()?,
+            dir: dir.to_owned(),
+            manifest,
+        })
+    }
+
+    /// The folder it was opened from.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// What the manifest says.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Nodes are `0..n_nodes`.
+    #[inline]
+    pub fn n_nodes(&self) -> u64 {
+        self.manifest.contents.n_nodes
+    }
+
+    /// Directed edges.
+    pub fn n_edges(&self) -> u64 {
+        self.manifest.contents.n_edges
+    }
+
+    /// Whether every edge has its reverse.
+    pub fn is_symmetric(&self) -> bool {
+        self.transpose.is_none()
+    }
+
+    /// For each destination its sources: the direction in which messages travel.
+    #[inline]
+    pub fn lists(&self) -> &Lists {
+        &self.lists
+    }
+
+    /// For each source its destinations. A symmetric store has one set of lists for both.
+    #[inline]
+    pub fn out_lists(&self) -> &Lists {
+        self.transpose.as_ref().map_or(&self.lists, |transpose| &transpose.lists)
+    }
+
+    /// The place among all edges (in [`Graph::lists`]) of the edge that stands at `place` in [`Graph::out_lists`];
+    /// `None` for a symmetric store, which does not keep it.
+    pub fn edge_of_out_edge(&self, place: u64) -> Result<Option<u64>> {
+        let Some(transpose) = &self.transpose else { return Ok(None) };
+        let edge = match &transpose.edges {
+            EdgeColumn::Narrow(column) => column.items().get(place as usize).map(|edge| u64::from(*edge)),
+            EdgeColumn::Wide(column) => column.items().get(place as usize).copied(),
+        };
+        match edge {
+            Some(edge) if edge < self.n_edges() => Ok(Some(edge)),
+            _ => Err(StoreError::damaged("out_edges", place)),
+        }
+    }
+
+    /// Feature rows, if the store has them.
+    pub fn rows(&self) -> Option<&Rows> {
+        self.rows.as_ref()
+    }
+
+    /// Labels, if the store has them.
+    pub fn labels(&self) -> Option<&Labels> {
+        self.labels.as_ref()
+    }
+
+    /// All splits; the first is the default.
+    pub fn splits(&self) -> &[Split] {
+        &self.splits
+    }
+
+    /// The user's own ids, where they differ from `0..n_nodes`.
+    pub fn ids(&self) -> Option<&Ids> {
+        self.ids.as_ref()
+    }
+
+    /// The graph of each node, in a set of several.
+    pub fn graphs(&self) -> Option<&Graphs> {
+        self.graphs.as_ref()
+    }
+}
+
+impl Transpose {
+    fn open(dir: &Path, manifest: &Manifest) -> Result<Transpose> {
+        let lists = Lists::open(dir, manifest, "out_indptr", "out_indices")?;
+        let entry = require(dir, manifest, "out_edges")?;
+        if entry.n_items != manifest.contents.n_edges {
+            return Err(length_error(dir, "out_edges", entry.n_items, manifest.contents.n_edges));
+        }
+        let edges = match entry.dtype {
+            Dtype::U64 => EdgeColumn::Wide(Column::open(dir, entry)?),
+            _ => EdgeColumn::Narrow(Column::open(dir, entry)?),
+        };
+        Ok(Transpose { lists, edges })
+    }
+}

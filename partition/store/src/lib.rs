@@ -1,0 +1,44 @@
+//! The graph store: one folder of immutable columns, described by `manifest.json`.
+//!
+//! Write it with [`StoreWriter`], read it with [`Graph`], read every byte of it with [`verify`].
+//!
+//! | column | items | holds |
+//! |---|---|---|
+//! | `indptr`, `indices` | `n_nodes + 1`, `n_edges` | for each destination its sources, ascending |
+//! | `out_indptr`, `out_indices` | the same | for each source its destinations, unless the store is symmetric |
+//! | `out_edges` | `n_edges` | where each edge of the second lists stands in the first |
+//! | `rows` | `n_nodes * dim` | dense feature rows |
+//! | `row_indptr`, `row_indices`, `row_values` | `n_nodes + 1`, values | sparse feature rows |
+//! | `labels` or `label_bits` | `n_nodes` | the class of each node, or 64 classes per word |
+//! | `split.NAME` | `n_nodes` | 0 none, 1 train, 2 valid, 3 test |
+//! | `ids` or `id_indptr`, `id_bytes` | `n_nodes` | what the user calls each node |
+//! | `graph_of_node` | `n_nodes` | the graph of each node, in a set of several |
+//! | `checksums` | blocks | CRC-32 of every MiB of every column above, in the manifest's order |
+
+mod column;
+mod error;
+mod graph;
+mod item;
+mod lists;
+mod manifest;
+mod mapped;
+mod node_columns;
+mod rows;
+mod verify;
+mod writer;
+
+pub use crate::{
+    column::{BLOCK_BYTES, Column, ColumnWriter, FinishedColumn},
+    error::{Result, StoreError},
+    graph::Graph,
+    item::{Dtype, Item},
+    lists::{Lists, Neighbors},
+    manifest::{
+        ColumnEntry, Contents, FORMAT_VERSION, GraphsEntry, IdsEntry, LabelsEntry, Manifest, Provenance, RowsEntry,
+        RowsForm,
+    },
+    node_columns::{Graphs, Ids, Labels, NO_CLASS, Split, SplitPart, split_column},
+    rows::{Rows, SparseRow},
+    verify::{Finding, Verified, verify},
+    writer::StoreWriter,
+};

@@ -1,0 +1,192 @@
+//! Neighbor lists: CSR with row = destination (or source, for the transpose), each list sorted by id.
+
+use std::path::Path;
+
+use crate::{
+    column::Column,
+    error::{Result, StoreError},
+    item::Dtype,
+    manifest::Manifest,
+};
+
+/// Ids of nodes in the lists: 32 bits, or 64 beyond 2^32 nodes.
+#[derive(Debug)]
+pub(crate) enum IdColumn {
+    Narrow(Column<u32>),
+    Wide(Column<u64>),
+}
+
+impl IdColumn {
+    pub(crate) fn open(dir: &Path, manifest: &Manifest, name: &str) -> Result<IdColumn> {
+        let entry = require(dir, manifest, name)?;
+        match entry.dtype {
+            Dtype::U64 => Ok(IdColumn::Wide(Column::open(dir, entry)?)),
+            _ => Ok(IdColumn::Narrow(Column::open(dir, entry)?)),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn slice(&self, start: usize, end: usize) -> Option<Neighbors<'_>> {
+        match self {
+            IdColumn::Narrow(column) => column.items().get(start..end).map(Neighbors::Narrow),
+            IdColumn::Wide(column) => column.items().get(start..end).map(Neighbors::Wide),
+        }
+    }
+}
+
+/// The entry of a column that must be there.
+pub(crate) fn require<'a>(dir: &Path, manifest: &'a Manifest, name: &str) -> Result<&'a crate::manifest::ColumnEntry> {
+    manifest.column(name).ok_or_else(|| StoreError::Manifest {
+        path: dir.join(crate::manifest::FILE_NAME),
+        problem: format!("column {name} is missing"),
+    })
+}
+
+/// The lists of all nodes in one direction.
+#[derive(Debug)]
+pub struct Lists {
+    indptr: Column<u64>,
+    indices: IdColumn,
+    indptr_name: &'static str,
+}
+
+impl Lists {
+    pub(crate) fn open(
+        dir: &Path,
+        manifest: &Manifest,
+        indptr_name: &'static str,
+        indices_name: &str,
+    ) -> Result<Lists> {
+        let indptr = open_indptr(dir, manifest, indptr_name, manifest.contents.n_nodes, manifest.contents.n_edges)?;
+        let indices = IdColumn::open(dir, manifest, indices_name)?;
+        let n_indices = require(dir, manifest, indices_name)?.n_items;
+        if n_indices != manifest.contents.n_edges {
+            return Err(length_error(dir, indices_name, n_indices, manifest.contents.n_edges));
+        }
+        Ok(Lists { indptr, indices, indptr_name })
+    }
+
+    /// The neighbors of a node, ascending.
+    #[inline]
+    pub fn of(&self, node: u64) -> Result<Neighbors<'_>> {
+        let (start, end) = self.bounds(node)?;
+        self.indices.slice(start, end).ok_or_else(|| StoreError::damaged(self.indptr_name, node))
+    }
+
+    /// Where the list of a node begins and ends among all edges.
+    #[inline]
+    pub fn bounds(&self, node: u64) -> Result<(usize, usize)> {
+        bounds(self.indptr.items(), node, self.indptr_name)
+    }
+
+    /// The length of a node's list.
+    #[inline]
+    pub fn degree(&self, node: u64) -> Result<u64> {
+        self.bounds(node).map(|(start, end)| (end - start) as u64)
+    }
+
+    /// The bounds of all lists: `n_nodes + 1` numbers, the first 0, the last the number of edges.
+    pub fn indptr(&self) -> &[u64] {
+        self.indptr.items()
+    }
+
+    /// All lists behind one another.
+    pub fn indices(&self) -> Neighbors<'_> {
+        match &self.indices {
+            IdColumn::Narrow(column) => Neighbors::Narrow(column.items()),
+            IdColumn::Wide(column) => Neighbors::Wide(column.items()),
+        }
+    }
+}
+
+/// Opens an `indptr` of `n_rows + 1` bounds and checks what can be checked without reading it all.
+pub(crate) fn open_indptr(
+    dir: &Path,
+    manifest: &Manifest,
+    name: &'static str,
+    n_rows: u64,
+    n_items: u64,
+) -> Result<Column<u64>> {
+    let entry = require(dir, manifest, name)?;
+    let indptr: Column<u64> = Column::open(dir, entry)?;
+    if Some(entry.n_items) != n_rows.checked_add(1) {
+        return Err(length_error(dir, name, entry.n_items, n_rows.saturating_add(1)));
+    }
+    if indptr.items().first() != Some(&0) {
+        return Err(StoreError::damaged(name, 0));
+    }
+    if indptr.items().last() != Some(&n_items) {
+        return Err(StoreError::damaged(name, n_rows));
+    }
+    Ok(indptr)
+}
+
+pub(crate) fn length_error(dir: &Path, column: &str, found: u64, expected: u64) -> StoreError {
+    StoreError::Manifest {
+        path: dir.join(crate::manifest::FILE_NAME),
+        problem: format!("column {column} has {found} items, {expected} expected"),
+    }
+}
+
+/// The bounds of one row of an `indptr`, in order.
+#[inline]
+pub(crate) fn bounds(indptr: &[u64], row: u64, name: &str) -> Result<(usize, usize)> {
+    let place = row as usize;
+    match indptr.get(place..).and_then(|rest| rest.get(..2)) {
+        Some(&[start, end]) if start <= end => Ok((start as usize, end as usize)),
+        Some(_) => Err(StoreError::damaged(name, row)),
+        None => Err(StoreError::NodeOutOfRange { node: row, n_nodes: (indptr.len() as u64).saturating_sub(1) }),
+    }
+}
+
+/// Some neighbors of one node, as stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Neighbors<'a> {
+    /// 32-bit ids.
+    Narrow(&'a [u32]),
+    /// 64-bit ids.
+    Wide(&'a [u64]),
+}
+
+impl<'a> Neighbors<'a> {
+    /// How many there are.
+    #[inline]
+    pub fn len(self) -> usize {
+        match self {
+            Neighbors::Narrow(ids) => ids.len(),
+            Neighbors::Wide(ids) => ids.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// The id in a slot.
+    #[inline]
+    pub fn get(self, slot: usize) -> Option<u64> {
+        match self {
+            Neighbors::Narrow(ids) => ids.get(slot).map(|id| u64::from(*id)),
+            Neighbors::Wide(ids) => ids.get(slot).copied(),
+        }
+    }
+
+    /// All ids, in order.
+    pub fn iter(self) -> impl Iterator<Item = u64> + 'a {
+        let (narrow, wide) = match self {
+            Neighbors::Narrow(ids) => (ids, &[][..]),
+            Neighbors::Wide(ids) => (&[][..], ids),
+        };
+        narrow.iter().map(|id| u64::from(*id)).chain(wide.iter().copied())
+    }
+
+    /// Whether a node is among them, by binary search.
+    #[inline]
+    pub fn contains(self, node: u64) -> bool {
+        match self {
+            Neighbors::Narrow(ids) => u32::try_from(node).is_ok_and(|node| ids.binary_search(&node).is_ok()),
+            Neighbors::Wide(ids) => ids.binary_search(&node).is_ok(),
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Reading every byte of a store: first the checksums of all blocks, then, if those hold, what the values must obey.
+
+use std::path::Path;
+
+use rayon::prelude::*;
+
+use crate::{
+    column::{BLOCK_BYTES, checksum_of_sums, open_checked},
+    error::{Result, StoreError},
+    graph::Graph,
+    lists::Lists,
+    manifest::Manifest,
+    mapped::Mapped,
+    writer::CHECKSUMS,
+};
+
+/// What reading a whole store found.
+#[derive(Debug)]
+pub struct Verified {
+    /// Bytes that were read.
+    pub n_bytes: u64,
+    /// Everything that is wrong; nothing if the store is whole.
+    pub findings: Vec<Finding>,
+}
+
+/// One thing that is wrong with a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The column.
+    pub column: String,
+    /// Where in it: a block, or a row.
+    pub place: String,
+    /// What is wrong there.
+    pub problem: String,
+}
+
+impl std::fmt::Display for Finding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, {}: {}", self.column, self.place, self.problem)
+    }
+}
+
+/// Reads every byte of the store in `dir`; `on_bytes` hears of every piece that was read. Fails only where there is no
+/// manifest to hold the columns against.
+pub fn verify(dir: &Path, on_bytes: &(dyn Fn(u64) + Sync)) -> Result<Verified> {
+    let manifest = Manifest::read(dir)?;
+    let mut findings = Vec::new();
+    let sums = read_checksums(dir, &manifest, &mut findings);
+    let mut n_bytes = 0;
+    let mut first_block = 0;
+    for entry in manifest.columns.iter().filter(|entry| entry.name != CHECKSUMS) {
+        let n_blocks = entry.n_bytes().unwrap_or(u64::MAX).div_ceil(BLOCK_BYTES as u64) as usize;
+        let column_sums = sums.get(first_block..).and_then(|rest| rest.get(..n_blocks));
+        first_block = first_block.saturating_add(n_blocks);
+        match open_checked(dir, entry) {
+            Err(error) => findings.push(finding(&entry.name, "file", error)),
+            Ok(mapped) => {
+                n_bytes += mapped.bytes().len() as u64;
+                let Some(column_sums) = column_sums else { continue };
+                if checksum_of_sums(column_sums) != entry.checksum {
+                    let place = format!("blocks of {}", entry.name);
+                    findings.push(finding(CHECKSUMS, &place, "do not match the manifest"));
+                }
+                findings.extend(damaged_blocks(&entry.name, &mapped, column_sums, on_bytes));
+            }
+        }
+    }
+    if findings.is_empty() {
+        findings = check_values(dir)?;
+    }
+    Ok(Verified { n_bytes, findings })
+}
+
+fn read_checksums(dir: &Path, manifest: &Manifest, findings: &mut Vec<Finding>) -> Vec<u32> {
+    let Some(entry) = manifest.column(CHECKSUMS) else {
+        findings.push(finding(CHECKSUMS, "file", "missing from the manifest"));
+        return Vec::new();
+    };
+    match open_checked(dir, entry) {
+        Err(error) => {
+            findings.push(finding(CHECKSUMS, "file", error));
+            Vec::new()
+        }
+        Ok(mapped) => {
+            let block_sums: Vec<u32> = mapped.bytes().chunks(BLOCK_BYTES).map(crc32fast::hash).collect();
+            if checksum_of_sums(&block_sums) != entry.checksum {
+                findings.push(finding(CHECKSUMS, "block 0", "the checksum differs from the manifest's"));
+            }
+            bytemuck::cast_slice(mapped.bytes()).to_vec()
+        }
+    }
+}
+
+fn damaged_blocks(column: &str, mapped: &Mapped, sums: &[u32], on_bytes: &(dyn Fn(u64) + Sync)) -> Vec<Finding> {
+    let check = |(block, bytes): (usize, &[u8])| {
+        on_bytes(bytes.len() as u64);
+        let start = block * BLOCK_BYTES;
+        (crc32fast::hash(bytes) != sums[block]).then(|| {
+            let place = format!("block {block} (bytes {start}..{})", start + bytes.len());
+            finding(column, &place, "the checksum differs")
+        })
+    };
+    mapped.bytes().par_chunks(BLOCK_BYTES).enumerate().filter_map(check).collect()
+}
+
+/// The rules that hold between values: a store whose checksums are right breaks them only if it was written wrong.
+fn check_values(dir: &Path) -> Result<Vec<Finding>> {
+    let graph = match Graph::open(dir) {
+        Ok(graph) => graph,
+        Err(error) => return Ok(vec![finding("manifest.json", "columns", error)]),
+    };
+    let mut findings = Vec::new();
+    findings.extend(first_problem(&graph, "indices", |node| list_problem(&graph, graph.lists(), node)));
+    if graph.is_symmetric() {
+        findings.extend(first_problem(&graph, "indices", |node| symmetry_problem(&graph, node)));
+    } else {
+        findings.extend(first_problem(&graph, "out_indices", |node| list_problem(&graph, graph.out_lists(), node)));
+        findings.extend(first_problem(&graph, "out_edges", |node| transpose_problem(&graph, node)));
+    }
+    findings.extend(first_problem(&graph, "columns of nodes", |node| node_problem(&graph, node)));
+    Ok(findings)
+}
+
+/// The problem of the lowest node that has one.
+fn first_problem(
+    graph: &Graph,
+    column: &str,
+    problem: impl Fn(u64) -> Result<Option<String>> + Sync,
+) -> Option<Finding> {
+    let check = |node: u64| match problem(node) {
+        Ok(problem) => problem.map(|problem| finding(column, &format!("row {node}"), problem)),
+        Err(StoreError::Damaged { column, row }) => Some(finding(&column, &format!("row {row}"), "impossible value")),
+        Err(error) => Some(finding(column, &format!("row {node}"), error)),
+    };
+    (0..graph.n_nodes()).into_par_iter().find_map_first(check)
+}
+
+fn list_problem(graph: &Graph, lists: &Lists, node: u64) -> Result<Option<String>> {
+    let mut last = 0;
+    for neighbor in lists.of(node)?.iter() {
+        if neighbor >= graph.n_nodes() {
+            return Ok(Some(format!("neighbor {neighbor} is outside the graph")));
+        }
+        if neighbor < last {
+            return Ok(Some(format!("neighbor {neighbor} stands after {last}")));
+        }
+        last = neighbor;
+    }
+    Ok(None)
+}
+
+fn symmetry_problem(graph: &Graph, node: u64) -> Result<Option<String>> {
+    let list = graph.lists().of(node)?;
+    let mut slot = 0;
+    while let Some(neighbor) = list.get(slot) {
+        let n_same = list.iter().skip(slot).take_while(|other| *other == neighbor).count();
+        let back = graph.lists().of(neighbor)?;
+        let n_back = match back {
+            crate::lists::Neighbors::Narrow(ids) => n_equal(ids, |id| u64::from(*id).cmp(&node)),
+            crate::lists::Neighbors::Wide(ids) => n_equal(ids, |id| id.cmp(&node)),
+        };
+        if n_same != n_back {
+            return Ok(Some(format!("{n_same} edges from {neighbor}, but {n_back} to it, in a symmetric store")));
+        }
+        slot += n_same;
+    }
+    Ok(None)
+}
+
+fn n_equal<T>(sorted: &[T], compare: impl Fn(&T) -> std::cmp::Ordering) -> usize {
+    let start = sorted.partition_point(|item| compare(item).is_lt());
+    sorted[start..].partition_point(|item| compare(item).is_eq())
+}
+
+fn transpose_problem(graph: &Graph, source: u64) -> Result<Option<String>> {
+    let (start, _) = graph.out_lists().bounds(source)?;
+    let mut last = None;
+    for (slot, destination) in graph.out_lists().of(source)?.iter().enumerate() {
+        let edge = graph.edge_of_out_edge((start + slot) as u64)?.expect("this store has a transpose");
+        let (first, end) = graph.lists().bounds(destination)?;
+        if !(first as u64..end as u64).contains(&edge) || graph.lists().indices().get(edge as usize) != Some(source) {
+            return Ok(Some(format!("its edge to {destination} is said to be edge {edge}, which is another one")));
+        }
+        if last.is_some_and(|last| edge <= last) {
+            return Ok(Some(format!("edge {edge} comes twice or out of order")));
+        }
+        last = Some(edge);
+    }
+    Ok(None)
+}
+
+fn node_problem(graph: &Graph, node: u64) -> Result<Option<String>> {
+    if let Some(rows) = graph.rows()
+        && rows.sparse(node)?.is_none()
+    {
+        rows.read(node, &mut vec![0.0; rows.dim()])?;
+    }
+    if let Some(labels) = graph.labels() {
+        labels.class(node)?;
+        labels.bits(node)?;
+    }
+    for split in graph.splits() {
+        split.part(node)?;
+    }
+    if let Some(ids) = graph.ids() {
+        ids.of(node)?;
+    }
+    if let Some(graphs) = graph.graphs() {
+        graphs.of(node)?;
+    }
+    Ok(None)
+}
+
+fn finding(column: &str, place: &str, problem: impl ToString) -> Finding {
+    Finding { column: column.to_owned(), place: place.to_owned(), problem: problem.to_string() }
+}
