@@ -1,0 +1,11 @@
+//! From edges in any order to sorted neighbor lists, within a memory limit.
+
+mod keys;
+mod lists;
+mod radix;
+mod sort;
+mod store;
+
+pub use lists::{EdgeFeeder, EdgeOptions, ListsBuilder, ListsSummary};
+pub(crate) use sort::{Budget, Digits, Feeder, Sorter};
+pub use store::{MIN_MEMORY_BYTES, StoreBuilder, check_memory};

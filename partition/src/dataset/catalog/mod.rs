@@ -1,0 +1,228 @@
+//! The 17 datasets of the paper: what each is, the counts its authors published, and where its files are.
+
+mod table;
+
+pub use table::CATALOG;
+
+use crate::{PartitionError, Result};
+
+/// One named dataset.
+#[derive(Debug)]
+pub struct Dataset {
+    /// What a command calls it.
+    pub name: &'static str,
+    /// What people call it.
+    pub title: &'static str,
+    /// What its nodes, edges and labels are, in a few words.
+    pub about: &'static str,
+    /// The counts of the paper.
+    pub published: Published,
+    /// Length of a row in the files, where the paper shortened it to `published.dim`.
+    pub raw_dim: u32,
+    /// The files its reader reads, where they are and how to know them.
+    pub downloads: &'static [Download],
+}
+
+/// The counts that the paper prints for a dataset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// Nodes.
+    pub n_nodes: u64,
+    /// Edges, counted as the paper counted them: each pair of directions once, except in directed graphs.
+    pub n_edges: u64,
+    /// Length of a row, after the paper shortened long ones to 500.
+    pub dim: u32,
+    /// Classes.
+    pub n_classes: u32,
+    /// Nodes trained on.
+    pub n_train: u64,
+    /// Nodes that choose settings.
+    pub n_valid: u64,
+    /// Nodes only measured.
+    pub n_test: u64,
+}
+
+/// One file to download.
+#[derive(Clone, Copy, Debug)]
+pub struct Download {
+    /// Its public address.
+    pub url: &'static str,
+    /// Its name in the folder of the dataset.
+    pub file: &'static str,
+    /// What is known of its content.
+    pub check: Check,
+    /// What to take out of it, if it is an archive that the reader does not read itself.
+    pub unpack: Option<Unpack>,
+}
+
+/// What is known of a file's content. Holds only what was published for exactly this file.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Check {
+    /// Its length.
+    pub n_bytes: Option<u64>,
+    /// Its SHA-256, in hexadecimal.
+    pub sha256: Option<&'static str>,
+    /// Its id in git, in hexadecimal.
+    pub git_blob: Option<&'static str>,
+}
+
+/// How to unpack an archive.
+#[derive(Clone, Copy, Debug)]
+pub struct Unpack {
+    /// Its format.
+    pub archive: Archive,
+    /// Well above what its members take when unpacked; more than this is refused.
+    pub most_bytes: u64,
+    /// The members to take; others stay in the archive.
+    pub members: &'static [Member],
+}
+
+/// Format of an archive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Archive {
+    /// A zip.
+    Zip,
+    /// A tar inside a gzip.
+    TarGz,
+}
+
+/// One member to take out of an archive.
+#[derive(Clone, Copy, Debug)]
+pub struct Member {
+    /// Its path in the archive.
+    pub inside: &'static str,
+    /// Its path in the folder of the dataset.
+    pub file: &'static str,
+    /// What is known of its content.
+    pub check: Check,
+}
+
+/// The dataset of this name.
+pub fn find(name: &str) -> Option<&'static Dataset> {
+    CATALOG.iter().find(|dataset| dataset.name == name)
+}
+
+/// The dataset of this name, or a sentence that says which name was perhaps meant.
+pub fn get(name: &str) -> Result<&'static Dataset> {
+    find(name).ok_or_else(|| {
+        let hint = match suggest(name) {
+            Some(near) => format!("did you mean {near}?"),
+            None => format!("there are {}", CATALOG.iter().map(|dataset| dataset.name).collect::<Vec<_>>().join(", ")),
+        };
+        PartitionError::Option(format!("no dataset is called {name:?}: {hint}"))
+    })
+}
+
+/// The name that was perhaps meant, if any is near.
+pub fn suggest(name: &str) -> Option<&'static str> {
+    let plain = |text: &str| text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
+    // A name is a word. Longer text is not a slip of the hand, and the distance costs its length.
+    let meant = plain(name.get(..32).unwrap_or(name));
+    if meant.len() < 2 || meant.len() > 32 {
+        return None;
+    }
+    let distance = |dataset: &Dataset| {
+        let known = plain(dataset.name);
+        if known.contains(&meant) { known.len() - meant.len() } else { 2 * edits(&known, &meant) }
+    };
+    let (cost, near) = CATALOG.iter().map(|dataset| (distance(dataset), dataset.name)).min()?;
+    (cost <= 2 + meant.len() / 2).then_some(near)
+}
+
+/// How many letters must be put in, taken out or changed to make one word of the other.
+fn edits(from: &str, to: &str) -> usize {
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, a) in from.bytes().enumerate() {
+        let mut diagonal = i;
+        row[0] = i + 1;
+        for (j, b) in to.bytes().enumerate() {
+            let change = diagonal + usize::from(a != b);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::dataset::real_files;
+
+    #[test]
+    fn every_dataset_of_the_paper_is_here_once() {
+        let names: Vec<_> = CATALOG.iter().map(|dataset| dataset.name).collect();
+        let paper = "cora citeseer pubmed cora-ml cora-full dblp cs physics photo computers wiki-cs chameleon crocodile \
+                     four-univ flickr ppi ogbn-arxiv";
+        assert_eq!(names, paper.split(' ').collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_split_of_a_dataset_fits_into_it() {
+        for dataset in CATALOG {
+            let Published { n_nodes, n_train, n_valid, n_test, .. } = dataset.published;
+            assert!(n_train + n_valid + n_test <= n_nodes, "{}", dataset.name);
+            assert!(dataset.published.dim <= dataset.raw_dim, "{}", dataset.name);
+        }
+    }
+
+    #[test]
+    fn addresses_and_hashes_are_well_formed() {
+        for dataset in CATALOG {
+            let members = |download: &Download| download.unpack.map_or(&[][..], |unpack| unpack.members);
+            let mut files = HashSet::new();
+            for download in dataset.downloads {
+                assert!(download.url.starts_with("https://") || download.url.starts_with("http://"));
+                assert!(download.file.ends_with(".zip") == download.unpack.is_some(), "{}", download.file);
+                let checks = members(download).iter().map(|member| (member.file, member.check));
+                for (file, check) in checks.chain([(download.file, download.check)]) {
+                    assert!(files.insert(file), "{file} twice in {}", dataset.name);
+                    assert!(!file.starts_with('/') && !file.contains(".."), "{file}");
+                    for (hash, len) in [(check.sha256, 64), (check.git_blob, 40)] {
+                        let is_hex = |hash: &str| hash.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+                        assert!(hash.is_none_or(|hash| hash.len() == len && is_hex(hash)), "{file}");
+                    }
+                }
+                for member in members(download) {
+                    assert!(member.inside.ends_with(member.file), "{}", member.inside);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn real_planetoid_files_are_the_ones_in_the_catalog() {
+        for name in ["cora", "citeseer", "pubmed"] {
+            let Some(folder) = real_files(name) else { continue };
+            for download in find(name).expect("it is in the catalog").downloads {
+                let difference = crate::fetch::difference(&folder.join(download.file), &download.check);
+                assert_eq!(difference.expect("the file is there"), None, "{}", download.file);
+            }
+        }
+    }
+
+    #[test]
+    fn near_names_are_suggested() {
+        for (typed, meant) in [
+            ("Cora", "cora"),
+            ("cora_ml", "cora-ml"),
+            ("pubmd", "pubmed"),
+            ("arxiv", "ogbn-arxiv"),
+            ("wikics", "wiki-cs"),
+            ("citseer", "citeseer"),
+            ("four_univ", "four-univ"),
+            ("fliker", "flickr"),
+            ("computer", "computers"),
+        ] {
+            assert_eq!(suggest(typed), Some(meant), "{typed}");
+        }
+        for typed in ["", "x", "reddit", "products", "-", "éèê", &"cora".repeat(100)] {
+            assert_eq!(suggest(typed), None, "{typed}");
+        }
+        let error = get("pubmd").expect_err("there is none").to_string();
+        assert_eq!(error, "no dataset is called \"pubmd\": did you mean pubmed?");
+        assert!(get("reddit").expect_err("there is none").to_string().contains("there are cora, citeseer"));
+    }
+}
