@@ -1,0 +1,50 @@
+# Everything a person types. Each target gets the machine ready first (deploy/setup.sh).
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := build
+.PHONY: build test slow lint demo bench help setup setup-tests
+
+# Set but empty means unset; cargo and torch-sys would take it for a folder.
+ifeq ($(LIBTORCH),)
+unexport LIBTORCH
+endif
+
+started := $(shell date +%s)
+
+# $(call stage,name,command): says what runs, runs it, says how long it took.
+define stage
+@printf '== %s\n' '$(1)'; SECONDS=0; $(2); printf '== %s: %d s\n\n' '$(1)' "$$SECONDS"
+endef
+
+build: setup ## build the programs into target/release
+	$(call stage,build,cargo build --release --locked)
+
+test: setup-tests ## all checks: format, clippy, tests, doc tests
+	$(call stage,format,cargo fmt --all --check)
+	$(call stage,clippy,cargo clippy --release --workspace --all-targets --locked -- -D warnings)
+	$(call stage,build,cargo build --release --locked && cargo nextest run --release --workspace --locked --no-run)
+	$(call stage,tests,cargo nextest run --release --workspace --locked)
+	$(call stage,doc tests,cargo test --release --doc --workspace --locked)
+	@printf 'all checks passed in %d s\n' "$$(($$(date +%s) - $(started)))"
+
+slow: setup-tests ## the slow tests, which `make test` leaves out
+	$(call stage,slow tests,KITH_SLOW=1 cargo nextest run --release --workspace --locked --profile slow -E 'test(slow_)')
+
+lint: setup ## format and clippy, warnings denied
+	$(call stage,format,cargo fmt --all --check)
+	$(call stage,clippy,cargo clippy --release --workspace --all-targets --locked -- -D warnings)
+
+demo: build ## show the built program at work
+	@deploy/demo.sh
+
+bench: build ## measure, as ratios against named peers in the same run
+	@deploy/bench.sh
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+
+setup:
+	@deploy/setup.sh
+
+setup-tests:
+	@deploy/setup.sh --tests

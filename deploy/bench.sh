@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# `make bench`: what Kith promises, measured. Peers come from PyPI into a throw-away venv; ratios are made in one run, in
+# interleaved rounds, because machines are noisy. What was reached stands in docs/BENCHMARKS.md.
+#
+#   KITH_BENCH_DIR   where large files go (default: a temporary folder; about 25 GB)
+#   KITH_BENCH_EDGES edges of the large store (default: 1,000,000,000)
+#   KITH_DATASETS    the folder with the raw files of the datasets (default: ../shared/datasets)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+work=$(mktemp -d "${KITH_BENCH_DIR:-${TMPDIR:-/tmp}}/kith-bench.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+kith=$PWD/target/release/kith
+
+printf '== peers: numpy and scipy, in a throw-away venv\n'
+python3 -m venv "$work/venv"
+"$work/venv/bin/pip" --quiet install numpy==2.3.4 scipy==1.16.3
+
+printf '\n== lists from 100 M random directed edges, against scipy\n'
+"$work/venv/bin/python" deploy/bench/lists.py --kith "$kith" --work "$work"
+
+printf '\n== opening a large store, and reading random lists from it\n'
+# Each edge drawn is stored in both directions; a few are loops or duplicates.
+half=$((${KITH_BENCH_EDGES:-1000000000} * 51 / 100))
+"$kith" data generate power-law --nodes 50000000 --edges "$half" --dim 0 --memory 2GiB --out "$work/large"
+cargo bench --quiet --locked -p kith-store --bench neighbors -- "$work/large"
+rm -r "$work/large"
+
+printf '\n== importing computers\n'
+raw=${KITH_DATASETS:-../shared/datasets}/computers
+if [[ -d $raw ]]; then
+    for round in 1 2 3 4 5; do
+        "$kith" data import computers --from "$raw" --out "$work/computers-$round" --json 2>/dev/null
+    done
+else
+    printf 'skipped: no raw files at %s\n' "$raw"
+fi

@@ -1,0 +1,226 @@
+#!/usr/bin/env bash
+# Gets this machine ready to build Kith: checks the tools, finds or fetches libtorch, links it as .libtorch.
+#
+#   deploy/setup.sh [--tests]     --tests: also what `make test` needs
+#
+#   LIBTORCH         a folder with libtorch 2.11.0 to use as it is
+#   XDG_CACHE_HOME   where a fetched libtorch is kept, shared by clones (default: ~/.cache)
+#   KITH_CUDA        1: fetch the CUDA libraries too, 0: leave them out (default: 1 where there is an NVIDIA driver)
+set -euo pipefail
+
+version=2.11.0
+# What libtorch's CPU library was linked with; versions that torch 2.11.0 itself asks for.
+small_wheels=(nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
+lock_seconds=3600
+repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+unpack=$repository/deploy/unpack.py
+
+say() { printf 'setup: %s\n' "$*"; }
+fail() {
+    printf 'error: %s\n' "$*" >&2
+    exit 1
+}
+
+main() {
+    local tests=0 argument
+    for argument in "$@"; do
+        case $argument in
+        --tests) tests=1 ;;
+        *) fail "unknown argument $argument; deploy/setup.sh takes only --tests" ;;
+        esac
+    done
+
+    local folder parts=()
+    if [[ -n ${LIBTORCH:-} ]]; then
+        check_given "$LIBTORCH"
+        folder=$(readlink -f "$LIBTORCH")
+        check_tools "$tests"
+    else
+        folder=$(cache_home)/kith/libtorch-$version
+        [[ $(problem_with "$folder") == "" ]] || parts+=(base)
+        if wants_cuda; then
+            [[ $(problem_with "$folder/cuda") == "" ]] || parts+=(cuda)
+        fi
+        check_tools "$tests" "${parts[@]}"
+        if ((${#parts[@]})); then fetch "$folder" "${parts[@]}"; fi
+    fi
+    link "$folder"
+    if ((tests)); then install_nextest; fi
+}
+
+cache_home() {
+    # A relative XDG_CACHE_HOME is to be ignored, says the standard that defines it.
+    if [[ ${XDG_CACHE_HOME:-} == /* ]]; then
+        printf '%s' "$XDG_CACHE_HOME"
+    else
+        [[ -n ${HOME:-} ]] || fail "neither HOME nor XDG_CACHE_HOME is set: set one, libtorch is kept under it"
+        printf '%s' "$HOME/.cache"
+    fi
+}
+
+check_given() {
+    local given=$1 found
+    [[ $given == /* ]] || fail "LIBTORCH=$given is a relative path: give the whole path, or unset it to fetch libtorch $version"
+    [[ -d $given/include && -e $given/lib/libtorch_cpu.so && -e $given/lib/libc10.so ]] ||
+        fail "LIBTORCH=$given has no include/ and lib/libtorch_cpu.so: point it at libtorch $version, or unset it to fetch one"
+    found=$(sed -n 's/^ *"\([0-9.]*\)".*/\1/p' "$given/include/torch/headeronly/version.h" 2>/dev/null || true)
+    [[ $found == "$version" ]] ||
+        fail "LIBTORCH=$given is libtorch ${found:-of an unknown version}, Kith needs $version: unset LIBTORCH to fetch it"
+}
+
+# One sentence with all that is missing and how to get it.
+check_tools() {
+    local tests=$1 missing=() rust_wanted rust_found
+    shift
+    rust_wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$repository/Cargo.toml")
+    if ! command -v cargo >/dev/null || ! command -v rustc >/dev/null; then
+        missing+=("cargo $rust_wanted or newer (install Rust with rustup, see https://rustup.rs)")
+    else
+        rust_found=$(cd "$repository" && rustc --version | cut -d' ' -f2)
+        [[ $(printf '%s\n' "$rust_wanted" "${rust_found%%-*}" | sort -V | head -n 1) == "$rust_wanted" ]] ||
+            missing+=("Rust $rust_wanted or newer (this one is $rust_found; run \`rustup update stable\`)")
+    fi
+    has_cpp17 || missing+=("a C++17 compiler (install g++, for example with \`apt install g++\`, or set CXX to another)")
+    command -v make >/dev/null || missing+=("make (for example \`apt install make\`)")
+    if (($#)); then # Something is to be fetched.
+        python3 -c 'import pip, sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null ||
+            missing+=("python3 (3.9 or newer) with pip (for example \`apt install python3-pip\`)")
+        command -v flock >/dev/null || missing+=("flock (for example \`apt install util-linux\`)")
+        [[ $(uname -sm) == "Linux x86_64" ]] || missing+=("libtorch $version for $(uname -sm) (set LIBTORCH to its folder)")
+    fi
+    ((${#missing[@]} == 0)) || fail "Kith needs $(joined "${missing[@]}"); then run make again"
+}
+
+joined() {
+    local text=$1
+    shift
+    while (($# > 1)); do
+        text+=", $1"
+        shift
+    done
+    printf '%s' "$text${1:+ and $1}"
+}
+
+has_cpp17() {
+    local compiler
+    read -ra compiler <<<"${CXX:-c++}"
+    "${compiler[@]}" -std=c++17 -x c++ -fsyntax-only - &>/dev/null <<<'
+        #include <optional>
+        int main() { if constexpr (std::optional<int> one = 1; true) return *one - 1; }'
+}
+
+wants_cuda() {
+    case ${KITH_CUDA:-} in
+    0) return 1 ;;
+    1) return 0 ;;
+    "") [[ -e /proc/driver/nvidia/version ]] || nvidia-smi &>/dev/null || has_driver_library ;;
+    *) fail "KITH_CUDA=$KITH_CUDA means nothing: 1 fetches the CUDA libraries, 0 leaves them out" ;;
+    esac
+}
+
+has_driver_library() { [[ $(PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null) == *libcuda.so.1* ]]; }
+
+# Nothing if every library in the folder's stamp is there with its size; else what is wrong.
+problem_with() {
+    local folder=$1 size path found
+    [[ -d $folder ]] || { printf 'absent' && return; }
+    [[ -s $folder/stamp ]] || { printf 'it has no stamp' && return; }
+    while read -r size _ path; do
+        found=$(stat -Lc %s "$folder/$path" 2>/dev/null || printf 'none')
+        [[ $found == "$size" ]] || { printf '%s has %s bytes, not %s' "$path" "$found" "$size" && return; }
+    done <"$folder/stamp"
+}
+
+# Fills what is missing under a lock: built beside, published by rename.
+fetch() {
+    local folder=$1 part goal problem
+    shift
+    mkdir -p "$(dirname "$folder")" 2>/dev/null && [[ -w $(dirname "$folder") ]] ||
+        fail "$(dirname "$folder") cannot be written: set XDG_CACHE_HOME to a folder that can be written"
+    exec 9>"$folder.lock"
+    if ! flock --nonblock 9; then
+        say "another set-up is fetching libtorch; waiting for it"
+        flock --timeout $lock_seconds 9 ||
+            fail "another set-up has held $folder.lock for $lock_seconds s: end it (fuser $folder.lock names it), then run make again"
+    fi
+    draft=$folder.draft # Under the lock it is ours, and so is what a set-up that was killed left there.
+    trap 'rm -rf "$draft"' EXIT
+    for part in "$@"; do
+        goal=$folder
+        [[ $part == base ]] || goal=$folder/cuda
+        problem=$(problem_with "$goal")
+        [[ -n $problem ]] || continue # The other set-up made it.
+        rm -rf "$draft"
+        mkdir -p "$draft/wheels" "$draft/tmp" "$draft/$part"
+        "fetch_$part"
+        if [[ $problem != absent ]]; then
+            say "$goal is damaged ($problem): putting the new one in its place"
+            mv "$goal" "$draft/damaged"
+            # Parts that are whole move over.
+            [[ $part == cuda || ! -d $draft/damaged/cuda ]] || mv "$draft/damaged/cuda" "$draft/base/cuda"
+        fi
+        sync -f "$draft"
+        mv -T "$draft/$part" "$goal"
+        say "$goal is ready ($(du -sh "$goal" | cut -f1))"
+    done
+    rm -rf "$draft"
+    exec 9>&-
+}
+
+fetch_base() {
+    check_space 2
+    say "fetching libtorch $version with pip (about 550 MB), once for all clones"
+    pip_download "torch==$version" "${small_wheels[@]}"
+    say "unpacking"
+    python3 "$unpack" base "$draft/base" "$draft"/wheels/*.whl || fail "libtorch could not be unpacked into $draft"
+}
+
+fetch_cuda() {
+    local requirements=()
+    check_space 7
+    say "fetching the CUDA libraries of libtorch $version with pip (about 2.5 GB), once for all clones"
+    pip_download "torch==$version"
+    python3 "$unpack" requirements "$draft"/wheels/torch-*.whl >"$draft/requirements"
+    mapfile -t requirements <"$draft/requirements"
+    ((${#requirements[@]})) || fail "the torch wheel for this machine comes without CUDA: set KITH_CUDA=0"
+    pip_download "${requirements[@]}"
+    say "unpacking"
+    python3 "$unpack" cuda "$draft/cuda" "$draft"/wheels/*.whl || fail "the CUDA libraries could not be unpacked into $draft"
+}
+
+pip_download() {
+    local options=(--disable-pip-version-check --no-cache-dir --only-binary=:all: --dest "$draft/wheels")
+    # torch has wheels for these; for any other python we name one, since only the libraries inside are used.
+    python3 -c '
+import sys, sysconfig
+usual = sys.implementation.name == "cpython" and not sysconfig.get_config_var("Py_GIL_DISABLED")
+sys.exit(not (usual and (3, 10) <= sys.version_info[:2] <= (3, 14)))' || options+=(--python-version 3.12 --implementation cp --abi cp312)
+    [[ $1 != torch==* ]] || options+=(--no-deps) # Most of what torch asks for is for Python.
+    [[ -t 1 ]] || options+=(--quiet)
+    TMPDIR=$draft/tmp python3 -m pip download "${options[@]}" "$@" ||
+        fail "pip could not fetch $(joined "$@") (its own words are above): check the network, or set LIBTORCH to a folder with libtorch $version"
+}
+
+check_space() {
+    local wanted_gb=$1 free_kb
+    free_kb=$(df -Pk "$draft" | awk 'NR == 2 { print $4 }')
+    ((free_kb >= wanted_gb * 1000 * 1000)) ||
+        fail "$(dirname "$draft") has $((free_kb / 1000)) MB free and $wanted_gb GB are needed: set XDG_CACHE_HOME to a folder with more"
+}
+
+link() {
+    local folder=$1 name=$repository/.libtorch
+    [[ $(readlink "$name" || true) != "$folder" ]] || return 0
+    [[ -L $name || ! -e $name ]] || fail "$name is in the way: it should be a link that set-up makes; move it"
+    ln -s "$folder" "$name.$$" && mv -T "$name.$$" "$name" # In one step: another cargo may be reading it.
+    say "libtorch $version is $folder"
+}
+
+install_nextest() {
+    cargo nextest --version &>/dev/null && return
+    say "installing cargo-nextest, which runs the tests (about ten minutes on two cores, once)"
+    cargo install cargo-nextest --locked --quiet ||
+        fail "cargo-nextest could not be installed: run \`cargo install cargo-nextest --locked\` and see why"
+}
+
+main "$@"

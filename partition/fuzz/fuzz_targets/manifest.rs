@@ -1,0 +1,15 @@
+//! A manifest of any bytes is understood or refused; what is understood is written back as it was read.
+#![no_main]
+
+use std::path::Path;
+
+use kith_store::Manifest;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let path = Path::new("manifest.json");
+    if let Ok(manifest) = Manifest::from_json(bytes, path) {
+        let again = Manifest::from_json(manifest.to_json().as_bytes(), path).expect("our own text");
+        assert_eq!(again, manifest);
+    }
+});

@@ -1,0 +1,32 @@
+//! An npy of any bytes is read or refused, whole and in chunks alike.
+#![no_main]
+
+use std::path::Path;
+
+use kith_partition::raw::{
+    array::Origin,
+    npy::{NpyStream, read_npy_from},
+};
+use libfuzzer_sys::fuzz_target;
+use tempfile::NamedTempFile;
+
+thread_local! {
+    static FILE: NamedTempFile = NamedTempFile::new().expect("a temporary file");
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let whole = read_npy_from(&mut &bytes[..], bytes.len() as u64, Origin::file(Path::new("fuzz.npy")));
+    if let Ok(array) = &whole {
+        let _ = array.to_indices();
+        let _ = array.clone().into_f32();
+    }
+    FILE.with(|file| {
+        std::fs::write(file.path(), bytes).expect("our own file");
+        let Ok(mut stream) = NpyStream::open(file.path()) else { return };
+        let (mut chunk, mut n_items) = (Vec::<f32>::new(), 0);
+        while let Ok(n @ 1..) = stream.read_chunk(&mut chunk, 7) {
+            n_items += n;
+            assert!(n_items <= bytes.len() * 8, "more items than the file can hold");
+        }
+    });
+});

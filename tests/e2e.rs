@@ -1,0 +1,9 @@
+//! One end-to-end test binary: the built programs as processes, and the rules the tree must obey.
+#![allow(missing_docs)]
+
+mod bad_input;
+mod kith;
+mod memory;
+mod published_statistics;
+mod tidy;
+mod whole_path;

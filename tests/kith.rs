@@ -1,0 +1,114 @@
+//! The `kith` program as a process with a limit on its time.
+
+use std::{
+    ffi::OsStr,
+    io::Read,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::OnceLock,
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+const LIMIT: Duration = Duration::from_secs(240);
+
+/// What a finished process left behind.
+pub(crate) struct Finished {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Finished {
+    /// The JSON object it printed.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {:?} {}", self.stdout, self.stderr))
+    }
+
+    /// The one sentence it failed with: exit code 1, nothing on stdout, no panic.
+    #[track_caller]
+    pub(crate) fn sentence(&self) -> &str {
+        assert_eq!(self.code, Some(1), "stdout: {}\nstderr: {}", self.stdout, self.stderr);
+        assert!(!self.stderr.contains("panicked"), "{}", self.stderr);
+        let errors: Vec<&str> = self.stderr.lines().filter_map(|line| line.strip_prefix("error: ")).collect();
+        assert_eq!(errors.len(), 1, "one sentence expected: {}", self.stderr);
+        errors[0]
+    }
+}
+
+/// Runs `kith` and expects it to succeed.
+#[track_caller]
+pub(crate) fn kith<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Finished {
+    let finished = run_kith(args);
+    assert_eq!(finished.code, Some(0), "stdout: {}\nstderr: {}", finished.stdout, finished.stderr);
+    finished
+}
+
+/// Runs `kith` to its end, whatever that is.
+pub(crate) fn run_kith<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Finished {
+    finish(Command::new(program()).args(args))
+}
+
+/// Runs a command to its end; kills it at the limit.
+pub(crate) fn finish(command: &mut Command) -> Finished {
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+    let read = |mut pipe: Box<dyn Read + Send>| {
+        thread::spawn(move || {
+            let mut text = String::new();
+            pipe.read_to_string(&mut text).map(|_| text).unwrap_or_else(|error| format!("not UTF-8: {error}"))
+        })
+    };
+    let stdout = read(Box::new(child.stdout.take().expect("piped")));
+    let stderr = read(Box::new(child.stderr.take().expect("piped")));
+    let started = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("a child can be waited for") {
+            break status;
+        }
+        if started.elapsed() > LIMIT {
+            child.kill().expect("a child can be killed");
+            panic!("{command:?} did not end within {LIMIT:?}");
+        }
+        thread::sleep(Duration::from_millis(2));
+    };
+    Finished { code: status.code(), stdout: stdout.join().expect("read"), stderr: stderr.join().expect("read") }
+}
+
+/// The program of this build. Cargo does not build another package's programs for a test, so the test asks for it, and
+/// for the whole workspace, because a part of it may want other features of what they share. With nothing to do that
+/// takes a moment.
+pub(crate) fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let test = std::env::current_exe().expect("a test is a file");
+        let folder = test.ancestors().nth(2).expect("target/PROFILE/deps/e2e").to_owned();
+        let profile = if folder.ends_with("debug") { "dev" } else { "release" };
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let built = finish(
+            Command::new(cargo)
+                .args(["build", "--quiet", "--locked", "--offline", "--profile", profile])
+                .current_dir(root()),
+        );
+        assert_eq!(built.code, Some(0), "{}", built.stderr);
+        folder.join("kith")
+    })
+}
+
+/// The root of the repository.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the root")
+}
+
+/// Whether slow tests were asked for; says so where they were not.
+#[allow(clippy::print_stderr)]
+pub(crate) fn is_slow_asked_for() -> bool {
+    let asked = std::env::var_os("KITH_SLOW").is_some_and(|value| value == "1");
+    if !asked {
+        eprintln!("skipped: a slow test (`make slow` runs it)");
+    }
+    asked
+}

@@ -1,0 +1,166 @@
+//! Rules the tree must obey, checked by a machine: arrows, homes of `unsafe`, words, sizes.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::kith::{finish, root};
+
+/// (package, packages it must not pull in, however far away)
+const ARROWS: &[(&str, &[&str])] = &[
+    ("kith-store", &["kith-draw", "kith-partition", "kith-trainer", "tch", "tokio", "tonic", "ureq"]),
+    ("kith-partition", &["kith-trainer", "tch", "tokio", "tonic"]),
+    ("kith-trainer", &["kith-partition", "kith"]),
+];
+
+const UNSAFE_HOMES: &[&str] = &["partition/store/src/mapped.rs", "trainer/src/cuda_library.rs"];
+
+/// Words we do not use, and the one we use instead. Names fixed by others stand in backticks or quotes: see `is_ours`.
+const STRAYS: &[(&str, &str)] = &[
+    ("vertex", "node"),
+    ("vertices", "nodes"),
+    ("minibatch", "batch"),
+    ("mini_batch", "batch"),
+    ("rowptr", "indptr"),
+    ("xadj", "indptr"),
+    ("adjncy", "indices"),
+    ("num_nodes", "n_nodes"),
+    ("num_edges", "n_edges"),
+    ("num_neighbors", "fanout"),
+    ("num_classes", "n_classes"),
+    ("world_size", "world"),
+    ("local_rank", "rank"),
+    ("ckpt", "checkpoint"),
+    ("neighbour", "neighbor"),
+    ("random_state", "key"),
+    ("labelled", "labeled"),
+    ("colour", "color"),
+    ("behaviour", "behavior"),
+    ("normalise", "normalize"),
+    ("initialise", "initialize"),
+    ("serialise", "serialize"),
+    ("symmetrise", "symmetrize"),
+    ("recognise", "recognize"),
+];
+
+const MAX_LINES: usize = 400;
+
+#[test]
+fn dependencies_point_one_way() {
+    for (package, banned) in ARROWS {
+        let names = tree(package);
+        for name in &names {
+            assert!(!banned.contains(&name.as_str()), "{package} must not depend on {name}");
+        }
+    }
+    assert_eq!(tree("kith-draw"), ["kith-draw"], "draws depend on nothing");
+}
+
+/// All packages that a package pulls in for normal builds, itself included.
+fn tree(package: &str) -> Vec<String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let args = ["tree", "--locked", "--offline", "-p", package, "-e", "normal", "--prefix", "none", "--format", "{p}"];
+    let finished = finish(Command::new(cargo).args(args).current_dir(root()));
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let mut names: Vec<String> =
+        finished.stdout.lines().filter_map(|line| line.split(' ').next()).map(String::from).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+#[test]
+fn unsafe_has_few_homes() {
+    let mut homes = Vec::new();
+    for (path, text) in files(&["rs"]) {
+        if text.contains("allow(unsafe_code)") && path != "tests/tidy.rs" {
+            homes.push(path);
+        }
+    }
+    homes.sort();
+    assert_eq!(homes, UNSAFE_HOMES);
+}
+
+#[test]
+fn one_word_per_concept() {
+    let mut found = Vec::new();
+    for (path, text) in files(&["rs", "md", "sh", "toml", "proto", "py"]) {
+        if path == "tests/tidy.rs" {
+            continue;
+        }
+        for (number, line) in text.lines().enumerate() {
+            let line = line.to_lowercase();
+            for (stray, ours) in STRAYS {
+                if line.match_indices(stray).any(|(place, _)| is_ours(&line, place)) {
+                    found.push(format!("{path}:{}: {stray}: we say {ours}", number + 1));
+                }
+            }
+        }
+    }
+    assert_eq!(found, Vec::<String>::new());
+}
+
+/// Names that others fixed (members of a file, environment variables) stand in quotes or backticks.
+fn is_ours(line: &str, place: usize) -> bool {
+    let before = &line[..place];
+    let is_quoted = |mark: char| before.matches(mark).count() % 2 == 1;
+    !(is_quoted('"') || is_quoted('`'))
+}
+
+#[test]
+fn files_are_read_in_one_sitting() {
+    let mut long = Vec::new();
+    for (path, text) in files(&["rs"]) {
+        let is_test = path.contains("/tests/") || path.ends_with("/tests.rs") || path.starts_with("tests/");
+        let n_lines = lines_before_tests(&text);
+        if n_lines > MAX_LINES && !is_test {
+            long.push(format!("{path}: {n_lines} lines before its tests; split it by noun"));
+        }
+    }
+    assert_eq!(long, Vec::<String>::new());
+}
+
+/// Tests end a file; what stands before their module counts, whatever attributes that has.
+fn lines_before_tests(text: &str) -> usize {
+    let lines: Vec<&str> = text.lines().collect();
+    let tests = lines.iter().rposition(|line| line.ends_with("mod tests {")).unwrap_or(lines.len());
+    lines[..tests].iter().rposition(|line| !line.starts_with("#[")).map_or(0, |last| last + 1)
+}
+
+#[test]
+fn every_package_takes_the_lints_of_the_workspace() {
+    for (path, text) in files(&["toml"]) {
+        if path.ends_with("/Cargo.toml") && !path.contains("fuzz/") {
+            assert!(text.contains("[lints]\nworkspace = true"), "{path} has no [lints] workspace = true");
+        }
+    }
+}
+
+/// Text files of the repository with these endings, by their path from the root.
+fn files(endings: &[&str]) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    collect(root(), endings, &mut found);
+    assert!(found.len() > 2, "the repository has files");
+    found.sort();
+    found
+}
+
+fn collect(dir: &Path, endings: &[&str], found: &mut Vec<(String, String)>) {
+    for entry in fs::read_dir(dir).expect("a folder can be read") {
+        let path: PathBuf = entry.expect("a folder can be read").path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name.starts_with('.') || name == "target" {
+            continue;
+        }
+        if path.is_dir() {
+            collect(&path, endings, found);
+        } else if endings.contains(&path.extension().unwrap_or_default().to_string_lossy().as_ref())
+            && let Ok(text) = fs::read_to_string(&path)
+        {
+            let from_root = path.strip_prefix(root()).expect("found below the root").to_string_lossy().into_owned();
+            found.push((from_root, text));
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! `kith data fetch`.
+
+use std::path::PathBuf;
+
+use kith_partition::{
+    dataset::catalog,
+    fetch::{FetchOptions, fetch},
+};
+use serde_json::json;
+
+use crate::{
+    answer::{print, print_json},
+    progress::Shown,
+};
+
+/// Download the raw files of a dataset from their public address, resuming what was cut off.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The dataset: see `kith data list`.
+    name: String,
+    /// The folder to fill.
+    #[arg(long, default_value = "data/NAME", value_name = "DIR")]
+    out: PathBuf,
+    /// An address that holds every file under its own name, instead of the public ones.
+    #[arg(long, value_name = "URL")]
+    mirror: Option<String>,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    let dataset = catalog::get(&args.name)?;
+    let out = if args.out.as_os_str() == "data/NAME" { PathBuf::from("data").join(dataset.name) } else { args.out };
+    let options = FetchOptions { mirror: args.mirror, ..FetchOptions::default() };
+    let fetched = fetch(dataset, &out, &options, &Shown::new())?;
+    if args.json {
+        return print_json(&json!({ "dataset": dataset.name, "out": out, "new": fetched.new, "kept": fetched.kept }));
+    }
+    print(&format!(
+        "{}: {} new files, {} there already\nnext: kith data import {} --from {} --out stores/{3}\n",
+        out.display(),
+        fetched.new.len(),
+        fetched.kept.len(),
+        dataset.name,
+        out.display(),
+    ))
+}

@@ -1,0 +1,189 @@
+//! `kith data import`.
+
+use std::{path::PathBuf, time::Instant};
+
+use anyhow::bail;
+use kith_partition::{
+    build::EdgeOptions,
+    dataset::import::{DatasetImport, Features, import as import_dataset},
+    split::{Fractions, PerClass},
+    tables::{self, IdRule, SplitRule, Tables},
+};
+use kith_store::Dtype;
+
+use super::{dtype, memory, published::announce, size};
+use crate::progress::Shown;
+
+/// Turn raw files into a store: a dataset by name, or your own tables.
+#[derive(clap::Args)]
+#[command(after_help = "\
+A dataset by name:   kith data import cora --from data/cora --out stores/cora
+Your own tables:     kith data import --edges edges.csv --rows rows.npy --labels labels.csv \\
+                         --split 0.8/0.1/0.1 --symmetrize --merge-duplicates --out stores/mine")]
+pub(crate) struct Args {
+    /// The dataset: see `kith data list`.
+    #[arg(conflicts_with = "edges", requires = "from")]
+    name: Option<String>,
+    /// The folder with the dataset's raw files.
+    #[arg(long, value_name = "DIR", requires = "name")]
+    from: Option<PathBuf>,
+    /// The store to make.
+    #[arg(long, value_name = "STORE")]
+    out: PathBuf,
+    /// Feature rows of a dataset: as-published, raw, or gaussian:DIM (made up, where the files hold none).
+    #[arg(long, default_value = "as-published", value_parser = features, requires = "name")]
+    features: Features,
+    #[command(flatten)]
+    tables: TableArgs,
+    /// Add the reverse of every edge.
+    #[arg(long)]
+    symmetrize: bool,
+    /// Leave out edges from a node to itself.
+    #[arg(long)]
+    drop_loops: bool,
+    /// Keep one of several equal edges.
+    #[arg(long)]
+    merge_duplicates: bool,
+    /// Type of dense rows: f32, f16 or bf16.
+    #[arg(long, default_value = "f32", value_parser = dtype)]
+    dtype: Dtype,
+    /// The most memory to hold.
+    #[arg(long, default_value = "2GiB", value_parser = size::parse)]
+    memory: u64,
+    /// Names what is drawn: the start of a PCA, gaussian rows, a split by rule.
+    #[arg(long, default_value_t = 42)]
+    run_key: u64,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+#[command(next_help_heading = "Your own tables")]
+struct TableArgs {
+    /// Edges, source and destination: csv, tsv, txt (also .gz), npy or parquet; files, or folders of them.
+    #[arg(long, value_name = "PATH", num_args = 1..)]
+    edges: Vec<PathBuf>,
+    /// Feature rows: npy, parquet or csv; files, or folders of them.
+    #[arg(long, value_name = "PATH", num_args = 1.., requires = "edges")]
+    rows: Vec<PathBuf>,
+    /// Labels: csv or npy.
+    #[arg(long, value_name = "PATH", num_args = 1.., requires = "edges")]
+    labels: Vec<PathBuf>,
+    /// The split: a csv of `id,part`, a folder with train, valid and test, shares as 0.8/0.1/0.1, or nodes per class as
+    /// 20/30/rest.
+    #[arg(long, value_name = "PATH|RULE", value_parser = split_rule, requires = "edges")]
+    split: Option<SplitRule>,
+    /// Nodes, where some have no edge.
+    #[arg(long, value_name = "N", requires = "edges")]
+    nodes: Option<u64>,
+    /// Classes, where some have no node.
+    #[arg(long, value_name = "N", requires = "labels")]
+    classes: Option<u64>,
+    /// Ids as they are (dense), mapped to 0.. and kept (mapped, or texts where numbers are names), or what fits (auto).
+    #[arg(long, default_value = "auto", value_parser = id_rule, requires = "edges")]
+    ids: IdRule,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    let started = Instant::now();
+    let shown = Shown::new();
+    let memory_bytes = memory::for_data(args.memory)?;
+    let edges = EdgeOptions {
+        symmetrize: args.symmetrize,
+        drop_loops: args.drop_loops,
+        merge_duplicates: args.merge_duplicates,
+    };
+    let manifest = match (args.name, args.from) {
+        (Some(name), Some(from)) => {
+            let import = DatasetImport {
+                name,
+                from,
+                features: args.features,
+                edges,
+                dtype: args.dtype,
+                memory_bytes,
+                run_key: args.run_key,
+            };
+            import_dataset(&import, &args.out, &shown)?
+        }
+        _ if args.tables.edges.is_empty() => bail!("nothing to import: name a dataset (--from DIR), or give --edges"),
+        _ => {
+            let tables = Tables {
+                edges: args.tables.edges,
+                rows: args.tables.rows,
+                labels: args.tables.labels,
+                split: args.tables.split,
+                n_nodes: args.tables.nodes,
+                n_classes: args.tables.classes,
+                ids: args.tables.ids,
+                edge_options: edges,
+                dtype: args.dtype,
+                memory_bytes,
+                run_key: args.run_key,
+                source: format!("tables (kith {})", env!("CARGO_PKG_VERSION")),
+            };
+            tables::import(&tables, &args.out, &shown)?
+        }
+    };
+    announce(&manifest, &args.out, started, args.json)
+}
+
+fn features(text: &str) -> Result<Features, String> {
+    match (text, text.strip_prefix("gaussian:")) {
+        ("as-published", _) => Ok(Features::AsPublished),
+        ("raw", _) => Ok(Features::Raw),
+        (_, Some(dim)) => match dim.parse() {
+            Ok(dim) if dim > 0 => Ok(Features::Gaussian { dim }),
+            _ => Err(format!("gaussian:{dim}: the length of a row is a positive number")),
+        },
+        _ => Err("write as-published, raw or gaussian:DIM".to_owned()),
+    }
+}
+
+fn id_rule(text: &str) -> Result<IdRule, String> {
+    match text {
+        "auto" => Ok(IdRule::Auto),
+        "dense" => Ok(IdRule::Dense),
+        "mapped" => Ok(IdRule::Mapped),
+        "texts" => Ok(IdRule::Texts),
+        _ => Err("write auto, dense, mapped or texts".to_owned()),
+    }
+}
+
+/// `0.8/0.1/0.1` are shares, `20/30/rest` are nodes of each class, anything else is a path.
+fn split_rule(text: &str) -> Result<SplitRule, String> {
+    let parts: Vec<&str> = text.split('/').collect();
+    let [train, valid, test] = parts[..] else { return Ok(SplitRule::Path(text.into())) };
+    if let (Ok(train), Ok(valid)) = (train.parse(), valid.parse()) {
+        match test {
+            "rest" => return Ok(SplitRule::PerClass(PerClass { train, valid, test: None })),
+            _ => {
+                if let Ok(test) = test.parse() {
+                    return Ok(SplitRule::PerClass(PerClass { train, valid, test: Some(test) }));
+                }
+            }
+        }
+    }
+    match [train, valid, test].map(str::parse) {
+        [Ok(train), Ok(valid), Ok(test)] => Ok(SplitRule::Fractions(Fractions { train, valid, test })),
+        _ => Ok(SplitRule::Path(text.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn split_rules_are_told_from_paths() {
+        let per_class = |test| SplitRule::PerClass(PerClass { train: 20, valid: 30, test });
+        assert_eq!(split_rule("20/30/rest"), Ok(per_class(None)));
+        assert_eq!(split_rule("20/30/50"), Ok(per_class(Some(50))));
+        let fractions = Fractions { train: 0.8, valid: 0.1, test: 0.1 };
+        assert_eq!(split_rule("0.8/0.1/0.1"), Ok(SplitRule::Fractions(fractions)));
+        for path in ["parts.csv", "a/b", "data/mine/parts.csv", "20/30/x"] {
+            assert_eq!(split_rule(path), Ok(SplitRule::Path(path.into())), "{path}");
+        }
+    }
+}

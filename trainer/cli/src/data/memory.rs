@@ -1,0 +1,27 @@
+//! `--memory`: what the data may use of it, once the program itself is counted.
+
+use anyhow::bail;
+use kith_partition::build::MIN_MEMORY_BYTES;
+
+use crate::progress::bytes;
+
+/// What is left of a limit for the data. libtorch alone takes tens of MiB from the moment the program starts.
+pub(crate) fn for_data(limit_bytes: u64) -> anyhow::Result<u64> {
+    let own_bytes = private_bytes().unwrap_or(0);
+    match limit_bytes.checked_sub(own_bytes) {
+        Some(left) if left >= MIN_MEMORY_BYTES => Ok(left),
+        _ => bail!(
+            "--memory {}: the program takes {} of it and needs {} more",
+            bytes(limit_bytes),
+            bytes(own_bytes),
+            bytes(MIN_MEMORY_BYTES)
+        ),
+    }
+}
+
+/// Private writable memory of this process, as the system counts it; `None` where it does not tell.
+fn private_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmData:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}

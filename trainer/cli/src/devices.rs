@@ -1,0 +1,71 @@
+//! `kith devices`: what this machine computes with.
+
+use kith_trainer::device::{CudaReport, DeviceReport, InstructionSet, devices};
+
+use crate::answer::{print, print_json};
+
+/// Show what this machine computes with: libtorch, instruction set, threads, CUDA devices.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    let report = devices();
+    if args.json { print_json(&report) } else { print(&readable(&report)) }
+}
+
+fn readable(report: &DeviceReport) -> String {
+    let instruction_set = match report.instruction_set {
+        InstructionSet::Default => "default",
+        InstructionSet::Avx2 => "AVX2",
+        InstructionSet::Avx512 => "AVX-512",
+    };
+    let mut text = format!(
+        "libtorch         {}\ninstruction set  {instruction_set}\nthreads          {} ({} within a libtorch op)\n",
+        report.libtorch, report.n_threads, report.n_libtorch_threads,
+    );
+    match &report.cuda {
+        CudaReport::Missing(reason) => text += &format!("CUDA             none: {reason}\n"),
+        CudaReport::Devices(devices) => {
+            for (index, device) in devices.iter().enumerate() {
+                let gib = device.memory_bytes as f64 / (1u64 << 30) as f64;
+                text += &format!("CUDA device {index:<4} {}, {gib:.1} GiB\n", device.name);
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use kith_trainer::device::CudaDevice;
+
+    use super::*;
+
+    fn report(cuda: CudaReport) -> DeviceReport {
+        let instruction_set = InstructionSet::Avx2;
+        DeviceReport { libtorch: "2.11.0", instruction_set, n_threads: 8, n_libtorch_threads: 1, cuda }
+    }
+
+    #[test]
+    fn a_machine_without_a_driver_reads_well() {
+        let text = readable(&report(CudaReport::Missing("no NVIDIA driver: libcuda.so.1 not found".to_owned())));
+        let expected = "\
+libtorch         2.11.0
+instruction set  AVX2
+threads          8 (1 within a libtorch op)
+CUDA             none: no NVIDIA driver: libcuda.so.1 not found
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn every_device_has_a_line() {
+        let device = CudaDevice { name: "NVIDIA H200".to_owned(), memory_bytes: 150_323_855_360 };
+        let text = readable(&report(CudaReport::Devices(vec![device.clone(), device])));
+        assert!(text.ends_with("CUDA device 0    NVIDIA H200, 140.0 GiB\nCUDA device 1    NVIDIA H200, 140.0 GiB\n"));
+    }
+}

@@ -1,0 +1,72 @@
+//! The `kith` command: arguments to one call.
+//!
+//! Exit codes: 0 done; 1 something is wrong with the input, and one sentence says what; 70 a bug of ours.
+
+mod answer;
+mod data;
+mod devices;
+mod progress;
+
+use std::{
+    io,
+    process::{self, ExitCode},
+};
+
+use clap::{Parser, Subcommand};
+
+use crate::progress::say;
+
+const BUG: i32 = 70;
+
+/// Trains graph attention networks that learn which neighbors to listen to.
+#[derive(Parser)]
+#[command(name = "kith", version)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Data(data::Args),
+    Devices(devices::Args),
+}
+
+fn main() -> ExitCode {
+    exit_with_own_code_on_panic();
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => {
+            // `--help` and `--version` come here too, and are no errors.
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+        }
+    };
+    let outcome = match args.command {
+        Command::Data(args) => data::run(args),
+        Command::Devices(args) => devices::run(args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&format!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whoever read our answer has seen enough: `kith data list | head` is no failure.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// Launchers retry some exit codes and not others: a bug must not look like bad input, nor like a lost machine.
+fn exit_with_own_code_on_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        say("this is a bug in kith: please report it with the lines above");
+        process::exit(BUG);
+    }));
+}

@@ -1,0 +1,169 @@
+//! How far long work is: a bar on a terminal, plain lines in a log. Both go to stderr; stdout is for answers.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use kith_partition::progress::{Progress, Unit};
+
+/// How often a log hears of work that goes on.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// Work that is over sooner than this is not worth a line.
+const WORTH_A_LINE: Duration = Duration::from_millis(500);
+
+/// Shows progress to whoever started the command.
+pub(crate) struct Shown {
+    is_terminal: bool,
+    work: Mutex<Option<Work>>,
+    n_done: AtomicU64,
+}
+
+struct Work {
+    what: String,
+    total: Option<u64>,
+    unit: Unit,
+    started: Instant,
+    last_line: Instant,
+    bar: Option<ProgressBar>,
+}
+
+impl Shown {
+    pub(crate) fn new() -> Shown {
+        Shown { is_terminal: io::stderr().is_terminal(), work: Mutex::new(None), n_done: AtomicU64::new(0) }
+    }
+
+    fn with_work(&self, act: impl FnOnce(&mut Work)) {
+        if let Ok(mut work) = self.work.lock()
+            && let Some(work) = work.as_mut()
+        {
+            act(work);
+        }
+    }
+}
+
+impl Progress for Shown {
+    fn begin(&self, what: &str, total: Option<u64>, unit: Unit) {
+        let now = Instant::now();
+        let bar = self.is_terminal.then(|| make_bar(what, total, unit));
+        let work = Work { what: what.to_owned(), total, unit, started: now, last_line: now, bar };
+        self.n_done.store(0, Relaxed);
+        if let Ok(mut place) = self.work.lock() {
+            *place = Some(work);
+        }
+    }
+
+    fn advance(&self, n: u64) {
+        let n_done = self.n_done.fetch_add(n, Relaxed) + n;
+        // Whoever finds somebody else reporting goes on with the work: showing it is never worth a wait.
+        let Ok(mut work) = self.work.try_lock() else { return };
+        let Some(work) = work.as_mut() else { return };
+        match &work.bar {
+            Some(bar) => bar.set_position(n_done),
+            None if work.last_line.elapsed() > LINE_EVERY => {
+                work.last_line = Instant::now();
+                let total = work.total.map(|total| format!(" of {}", in_units(total, work.unit))).unwrap_or_default();
+                say(&format!("{}: {}{total}", work.what, in_units(n_done, work.unit)));
+            }
+            None => {}
+        }
+    }
+
+    fn end(&self) {
+        let n_done = self.n_done.load(Relaxed);
+        self.with_work(|work| {
+            if let Some(bar) = &work.bar {
+                bar.finish_and_clear();
+            }
+            let elapsed = work.started.elapsed();
+            if elapsed < WORTH_A_LINE {
+                return;
+            }
+            let counted = if n_done > 0 { format!("{}, ", in_units(n_done, work.unit)) } else { String::new() };
+            say(&format!("{}: {counted}{:.1} s", work.what, elapsed.as_secs_f64()));
+        });
+        if let Ok(mut place) = self.work.lock() {
+            *place = None;
+        }
+    }
+}
+
+fn make_bar(what: &str, total: Option<u64>, unit: Unit) -> ProgressBar {
+    let counts = if unit == Unit::Bytes {
+        "{bytes}/{total_bytes} {binary_bytes_per_sec}"
+    } else {
+        "{human_pos}/{human_len} {per_sec}"
+    };
+    let (bar, template) = match total {
+        Some(total) => (ProgressBar::new(total), format!("{{msg}} [{{bar:32}}] {counts} {{eta}}")),
+        None => (ProgressBar::new_spinner(), "{spinner} {msg} {elapsed}".to_owned()),
+    };
+    if let Ok(style) = ProgressStyle::with_template(&template) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar.set_message(what.to_owned());
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+fn in_units(n: u64, unit: Unit) -> String {
+    let name = match unit {
+        Unit::Bytes => return bytes(n),
+        Unit::Edges => "edges",
+        Unit::Nodes => "nodes",
+        Unit::Rows => "rows",
+        Unit::Files => "files",
+    };
+    format!("{} {name}", grouped(n))
+}
+
+/// A number with commas between its thousands.
+pub(crate) fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number of bytes for people.
+pub(crate) fn bytes(n: u64) -> String {
+    let (mut value, mut unit) = (n as f64, "B");
+    for larger in ["KiB", "MiB", "GiB", "TiB"] {
+        if value < 1024.0 {
+            break;
+        }
+        (value, unit) = (value / 1024.0, larger);
+    }
+    if unit == "B" { format!("{n} B") } else { format!("{value:.1} {unit}") }
+}
+
+/// One line on stderr. If nobody listens there, there is nobody left to tell.
+pub(crate) fn say(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(1_166_243), "1,166,243");
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(1536), "1.5 KiB");
+        assert_eq!(bytes(31_921_488), "30.4 MiB");
+    }
+}

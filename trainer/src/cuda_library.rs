@@ -1,0 +1,147 @@
+//! The two libraries that CUDA comes in, opened by name at run time: the driver's and libtorch's.
+//! The only `unsafe` of this package.
+#![allow(unsafe_code)]
+
+use std::{
+    ffi::{CStr, c_char, c_int, c_uint},
+    mem,
+    ptr::null,
+};
+
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW, Symbol};
+
+use crate::device::{CudaDevice, NoCuda};
+
+const DRIVER: &str = "libcuda.so.1";
+const LIBTORCH_CUDA: &str = "libtorch_cuda.so";
+const NO_DEVICE: c_int = 100; // The driver's answer also where CUDA_VISIBLE_DEVICES hides every device.
+
+/// Opens the driver, then libtorch's CUDA part; the devices in the order libtorch numbers them.
+pub(crate) fn open_cuda() -> Result<Vec<CudaDevice>, NoCuda> {
+    let devices = Driver::open(DRIVER)?.devices()?;
+    let library = open(LIBTORCH_CUDA, RTLD_NOW | RTLD_GLOBAL).map_err(|problem| match problem {
+        OpenError::NotFound => NoCuda::LibraryMissing,
+        OpenError::Refused(reason) => NoCuda::LibraryRefused(reason),
+    })?;
+    // libtorch keeps pointers into its CUDA part: it stays open for the life of the process.
+    mem::forget(library);
+    Ok(devices)
+}
+
+/// The NVIDIA driver's own interface, of which we ask only what can be known without making a context.
+struct Driver(Library);
+
+type Init = unsafe extern "C" fn(flags: c_uint) -> c_int;
+type DeviceCount = unsafe extern "C" fn(n_devices: *mut c_int) -> c_int;
+type DeviceGet = unsafe extern "C" fn(device: *mut c_int, index: c_int) -> c_int;
+type DeviceName = unsafe extern "C" fn(name: *mut c_char, len: c_int, device: c_int) -> c_int;
+type DeviceMemory = unsafe extern "C" fn(bytes: *mut usize, device: c_int) -> c_int;
+type ErrorName = unsafe extern "C" fn(code: c_int, name: *mut *const c_char) -> c_int;
+
+impl Driver {
+    fn open(name: &str) -> Result<Driver, NoCuda> {
+        open(name, RTLD_NOW | RTLD_LOCAL).map(Driver).map_err(|problem| match problem {
+            OpenError::NotFound => NoCuda::DriverMissing,
+            OpenError::Refused(reason) => NoCuda::DriverRefused(reason),
+        })
+    }
+
+    fn devices(&self) -> Result<Vec<CudaDevice>, NoCuda> {
+        let init: Symbol<Init> = self.function("cuInit")?;
+        let count: Symbol<DeviceCount> = self.function("cuDeviceGetCount")?;
+        let mut n_devices = 0;
+        // SAFETY: the signatures are those of the driver's header; `n_devices` outlives the call.
+        self.check(unsafe { init(0) })?;
+        // SAFETY: as above.
+        self.check(unsafe { count(&mut n_devices) })?;
+        if n_devices <= 0 {
+            return Err(NoCuda::NoDevice);
+        }
+        (0..n_devices).map(|index| self.device(index)).collect()
+    }
+
+    fn device(&self, index: c_int) -> Result<CudaDevice, NoCuda> {
+        let get: Symbol<DeviceGet> = self.function("cuDeviceGet")?;
+        let name: Symbol<DeviceName> = self.function("cuDeviceGetName")?;
+        let memory: Symbol<DeviceMemory> = self.function("cuDeviceTotalMem_v2")?;
+        let (mut device, mut text, mut memory_bytes) = (0, [0 as c_char; 256], 0);
+        // SAFETY: the signatures are those of the driver's header; all three places outlive the calls.
+        self.check(unsafe { get(&mut device, index) })?;
+        // SAFETY: as above; the driver writes at most the length given, with a final zero.
+        self.check(unsafe { name(text.as_mut_ptr(), text.len() as c_int - 1, device) })?;
+        // SAFETY: as above.
+        self.check(unsafe { memory(&mut memory_bytes, device) })?;
+        // SAFETY: the last element of `text` is never written, so a zero ends the string within it.
+        let name = unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned();
+        Ok(CudaDevice { name, memory_bytes: memory_bytes as u64 })
+    }
+
+    fn function<F>(&self, name: &str) -> Result<Symbol<F>, NoCuda> {
+        // SAFETY: every `F` asked for in this file is the signature of that name in the driver's header.
+        unsafe { self.0.get(name) }.map_err(|_| NoCuda::DriverRefused(format!("it has no function {name}")))
+    }
+
+    fn check(&self, code: c_int) -> Result<(), NoCuda> {
+        match code {
+            0 => return Ok(()),
+            NO_DEVICE => return Err(NoCuda::NoDevice),
+            _ => {}
+        }
+        let error_name: Symbol<ErrorName> = self.function("cuGetErrorName")?;
+        let mut name = null();
+        // SAFETY: the signature is that of the driver's header; on success `name` points to a constant of the driver.
+        let known = unsafe { error_name(code, &mut name) } == 0 && !name.is_null();
+        Err(NoCuda::DriverRefused(match known {
+            // SAFETY: as above: a string that ends in zero and lives as long as the library.
+            true => unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned(),
+            false => format!("error {code}"),
+        }))
+    }
+}
+
+#[derive(Debug)]
+enum OpenError {
+    NotFound,
+    Refused(String),
+}
+
+/// Opens a library by name: in the folders the program was linked with (see `build.rs`), then in the system's.
+fn open(name: &str, flags: c_int) -> Result<Library, OpenError> {
+    // SAFETY: opening runs the library's initializers. These are NVIDIA's and libtorch's own, made for this, and they
+    // ask nothing of the caller; nothing here closes what was handed out.
+    unsafe { Library::open(Some(name), flags) }.map_err(|problem| {
+        // The linker's own sentence is the only place that tells an absent library from one that does not load.
+        let reason = match problem {
+            libloading::Error::DlOpen { source } => source.to_string(),
+            other => other.to_string(),
+        };
+        match reason.starts_with(name) && reason.ends_with("No such file or directory") {
+            true => OpenError::NotFound,
+            false => OpenError::Refused(reason),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_absent_library_is_not_found() {
+        assert!(matches!(open("libkith-absent.so.1", RTLD_NOW), Err(OpenError::NotFound)));
+        assert_eq!(Driver::open("libkith-absent.so.1").err(), Some(NoCuda::DriverMissing));
+    }
+
+    #[test]
+    fn a_file_that_is_no_library_is_refused_with_the_reason() {
+        let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        let Err(OpenError::Refused(reason)) = open(manifest, RTLD_NOW) else { panic!("opened a text file") };
+        assert!(reason.contains("invalid ELF header"), "{reason}");
+    }
+
+    #[test]
+    fn a_driver_without_the_functions_is_refused() {
+        let driver = Driver::open("libm.so.6").expect("every Linux has libm");
+        assert_eq!(driver.devices(), Err(NoCuda::DriverRefused("it has no function cuInit".to_owned())));
+    }
+}

@@ -1,0 +1,196 @@
+//! What this machine computes with: libtorch, the instruction set, threads, and CUDA devices found at run time.
+
+use std::{sync::OnceLock, thread};
+
+use serde::Serialize;
+
+use crate::cuda_library::open_cuda;
+
+/// Everything a run's bits and speed depend on that the machine decides.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DeviceReport {
+    /// Version of the libtorch this program was built with.
+    pub libtorch: &'static str,
+    /// The set of CPU instructions that libtorch's kernels use; the same set gives the same bits.
+    pub instruction_set: InstructionSet,
+    /// Threads this process may use.
+    pub n_threads: usize,
+    /// Threads libtorch uses within one operation; one, so that no sum is cut by thread.
+    pub n_libtorch_threads: usize,
+    /// CUDA devices, or why there are none.
+    pub cuda: CudaReport,
+}
+
+/// The sets of CPU instructions that libtorch has kernels for, by the names its `ATEN_CPU_CAPABILITY` takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum InstructionSet {
+    /// What every machine of this architecture has.
+    Default,
+    /// 256-bit vectors with fused multiply-add.
+    Avx2,
+    /// 512-bit vectors.
+    Avx512,
+}
+
+/// CUDA devices, or the sentence that says why there are none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CudaReport {
+    /// At least one, in the order libtorch numbers them.
+    Devices(Vec<CudaDevice>),
+    /// None can be used.
+    Missing(String),
+}
+
+/// One CUDA device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CudaDevice {
+    /// The maker's name for it.
+    pub name: String,
+    /// All of its memory, in use or not.
+    pub memory_bytes: u64,
+}
+
+/// Why no CUDA device can be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoCuda {
+    /// The machine has no NVIDIA driver.
+    #[error("no NVIDIA driver: libcuda.so.1 not found")]
+    DriverMissing,
+    /// There is a driver, and it does not work.
+    #[error("the NVIDIA driver does not start: {0}")]
+    DriverRefused(String),
+    /// There is a driver, and it shows no device.
+    #[error("the NVIDIA driver shows no device: check CUDA_VISIBLE_DEVICES")]
+    NoDevice,
+    /// Set-up ran where there was no driver, so libtorch's CUDA part was left out.
+    #[error("libtorch_cuda.so not found: run `make` again on this machine")]
+    LibraryMissing,
+    /// libtorch's CUDA part is there, and does not load.
+    #[error("libtorch_cuda.so does not load: {0}")]
+    LibraryRefused(String),
+    /// libtorch's CUDA part loaded, and disagrees with the driver.
+    #[error("the NVIDIA driver shows {n_driver} devices, libtorch sees {n_libtorch}")]
+    NotSeen {
+        /// Devices the driver shows.
+        n_driver: usize,
+        /// Devices libtorch sees.
+        n_libtorch: i64,
+    },
+}
+
+/// Makes libtorch ready: one thread within an operation, and CUDA where there is any. Call it before anything else of
+/// libtorch, which decides once and for all, at the first question, whether there is CUDA; a second call does nothing.
+pub fn start() {
+    found_devices();
+}
+
+/// What this machine computes with; starts libtorch if that was not done yet.
+pub fn devices() -> DeviceReport {
+    let cuda = match found_devices() {
+        Ok(devices) => CudaReport::Devices(devices.clone()),
+        Err(reason) => CudaReport::Missing(reason.to_string()),
+    };
+    DeviceReport {
+        libtorch: env!("KITH_LIBTORCH_VERSION"),
+        instruction_set: instruction_set(std::env::var("ATEN_CPU_CAPABILITY").ok().as_deref()),
+        n_threads: thread::available_parallelism().map_or(1, usize::from),
+        n_libtorch_threads: usize::try_from(tch::get_num_threads()).unwrap_or(1),
+        cuda,
+    }
+}
+
+fn found_devices() -> &'static Result<Vec<CudaDevice>, NoCuda> {
+    static FOUND: OnceLock<Result<Vec<CudaDevice>, NoCuda>> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        tch::set_num_threads(1);
+        let devices = open_cuda()?;
+        match tch::Cuda::device_count() {
+            n_libtorch if usize::try_from(n_libtorch) == Ok(devices.len()) => Ok(devices),
+            n_libtorch => Err(NoCuda::NotSeen { n_driver: devices.len(), n_libtorch }),
+        }
+    })
+}
+
+/// libtorch's own rule (`DispatchStub.cpp`): what is asked for, else the widest set the machine has.
+fn instruction_set(asked: Option<&str>) -> InstructionSet {
+    match asked {
+        Some("avx512") => InstructionSet::Avx512,
+        Some("avx2") => InstructionSet::Avx2,
+        Some("default") => InstructionSet::Default,
+        _ => widest_instruction_set(),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn widest_instruction_set() -> InstructionSet {
+    let has_fma = is_x86_feature_detected!("fma");
+    let has_avx512 = is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512dq");
+    match has_fma {
+        true if has_avx512 => InstructionSet::Avx512,
+        true if is_x86_feature_detected!("avx2") => InstructionSet::Avx2,
+        _ => InstructionSet::Default,
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn widest_instruction_set() -> InstructionSet {
+    InstructionSet::Default
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libtorch_uses_one_thread_on_every_thread() {
+        start();
+        start();
+        assert_eq!(tch::get_num_threads(), 1);
+        let elsewhere = thread::spawn(tch::get_num_threads).join().expect("a thread that only asks");
+        assert_eq!(elsewhere, 1);
+    }
+
+    #[test]
+    fn the_report_agrees_with_libtorch() {
+        let report = devices();
+        assert_eq!(report.libtorch, "2.11.0");
+        assert_eq!(report.n_libtorch_threads, 1);
+        assert!(report.n_threads >= 1);
+        match report.cuda {
+            CudaReport::Devices(devices) => assert_eq!(tch::Cuda::device_count(), devices.len() as i64),
+            CudaReport::Missing(reason) => assert!(!tch::Cuda::is_available(), "{reason}"),
+        }
+    }
+
+    #[test]
+    fn products_come_out_right_on_every_device_found() {
+        let report = devices();
+        let mut places = vec![tch::Device::Cpu];
+        if let CudaReport::Devices(devices) = &report.cuda {
+            places.extend((0..devices.len()).map(tch::Device::Cuda));
+        }
+        for place in places {
+            let x = tch::Tensor::from_slice(&[1f32, 2.0, 3.0, 4.0]).view([2, 2]).to(place);
+            let product = Vec::<f32>::try_from(x.matmul(&x).view(-1)).expect("four floats");
+            assert_eq!(product, [7.0, 10.0, 15.0, 22.0], "{place:?}");
+        }
+    }
+
+    #[test]
+    fn the_instruction_set_asked_for_wins() {
+        assert_eq!(instruction_set(Some("default")), InstructionSet::Default);
+        assert_eq!(instruction_set(Some("avx2")), InstructionSet::Avx2);
+        assert_eq!(instruction_set(Some("nonsense")), instruction_set(None));
+    }
+
+    #[test]
+    fn every_reason_says_what_is_wrong() {
+        assert_eq!(NoCuda::DriverMissing.to_string(), "no NVIDIA driver: libcuda.so.1 not found");
+        let unlike = NoCuda::NotSeen { n_driver: 2, n_libtorch: 0 };
+        assert_eq!(unlike.to_string(), "the NVIDIA driver shows 2 devices, libtorch sees 0");
+    }
+}
