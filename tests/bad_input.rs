@@ -69,7 +69,9 @@ fn stores_that_are_none() {
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path().to_str().unwrap();
     assert!(run_kith(["data", "stats", dir]).sentence().contains("not a store"));
-    assert!(run_kith(["data", "verify", "nowhere"]).sentence().contains("nowhere"));
+    let missing = run_kith(["data", "verify", "nowhere"]);
+    assert!(missing.sentence().contains("nowhere"));
+    assert_eq!(missing.sentence().matches("No such file").count(), 1, "a cause is told once");
     fs::write(temp.path().join("manifest.json"), "{\"format_version\": 99}").unwrap();
     assert!(run_kith(["data", "stats", dir]).sentence().contains("format version 99"));
 }

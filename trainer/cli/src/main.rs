@@ -50,7 +50,8 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            say(&format!("error: {error:#}"));
+            // Our errors spell out their causes; the chain would say them twice.
+            say(&format!("error: {error}"));
             ExitCode::FAILURE
         }
     }
