@@ -1,0 +1,185 @@
+//! The edges of one layer, by destination and by source.
+
+use std::ops::Range;
+
+/// Edges source → destination in positions; the destinations are the first of the sources.
+///
+/// The sources of a destination ascend and end with the destination itself: one loop per destination, stored ones are
+/// dropped. Duplicate edges are kept and count twice. By source, the same edges again, each with its place by
+/// destination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    n_destinations: usize,
+    n_sources: usize,
+    indptr: Vec<usize>,
+    sources: Vec<u32>,
+    out_indptr: Vec<usize>,
+    destinations: Vec<u32>,
+    out_edges: Vec<u32>,
+    ids: Option<Vec<u64>>,
+}
+
+/// Why lists of edges cannot become a block.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BlockError {
+    /// Edges and nodes are counted in 32 bits here.
+    #[error("{n_edges} edges and {n_nodes} nodes are more than one step can hold (2^32); train with batches")]
+    TooLarge {
+        /// Edges, loops included.
+        n_edges: u64,
+        /// Sources.
+        n_nodes: u64,
+    },
+}
+
+impl Block {
+    /// All edges of a graph: every node is a destination, and its position is its id. `sources_of(node)` must give
+    /// sources below `n_nodes` in ascending order.
+    pub fn full<E: From<BlockError>, I: Iterator<Item = u64>>(
+        n_nodes: u64,
+        n_edges: u64,
+        mut sources_of: impl FnMut(u64) -> Result<I, E>,
+    ) -> Result<Block, E> {
+        let most = n_edges.saturating_add(n_nodes);
+        if most >= u64::from(u32::MAX) {
+            return Err(BlockError::TooLarge { n_edges: most, n_nodes }.into());
+        }
+        let mut indptr = Vec::with_capacity(n_nodes as usize + 1);
+        let mut sources = Vec::with_capacity(most as usize);
+        indptr.push(0);
+        for node in 0..n_nodes {
+            sources.extend(sources_of(node)?.filter(|source| *source != node).map(|source| source as u32));
+            sources.push(node as u32);
+            indptr.push(sources.len());
+        }
+        Ok(Block::new(n_nodes as usize, n_nodes as usize, indptr, sources))
+    }
+
+    /// The same block for a part of a store's nodes: `ids` are their names, in ascending order.
+    pub fn with_ids(mut self, ids: Vec<u64>) -> Block {
+        assert_eq!(ids.len(), self.n_sources, "every source has an id");
+        self.ids = Some(ids);
+        self
+    }
+
+    fn new(n_destinations: usize, n_sources: usize, indptr: Vec<usize>, sources: Vec<u32>) -> Block {
+        let mut out_indptr = vec![0; n_sources + 1];
+        for source in &sources {
+            out_indptr[*source as usize + 1] += 1;
+        }
+        for source in 0..n_sources {
+            out_indptr[source + 1] += out_indptr[source];
+        }
+        let mut next = out_indptr.clone();
+        let mut destinations = vec![0; sources.len()];
+        let mut out_edges = vec![0; sources.len()];
+        for destination in 0..n_destinations {
+            for edge in indptr[destination]..indptr[destination + 1] {
+                let place = &mut next[sources[edge] as usize];
+                destinations[*place] = destination as u32;
+                out_edges[*place] = edge as u32;
+                *place += 1;
+            }
+        }
+        Block { n_destinations, n_sources, indptr, sources, out_indptr, destinations, out_edges, ids: None }
+    }
+
+    /// Nodes that get an output.
+    pub fn n_destinations(&self) -> usize {
+        self.n_destinations
+    }
+
+    /// Nodes whose rows are read.
+    pub fn n_sources(&self) -> usize {
+        self.n_sources
+    }
+
+    /// Edges, loops included.
+    pub fn n_edges(&self) -> usize {
+        self.sources.len()
+    }
+
+    /// Where each destination's edges start, and the end.
+    pub fn indptr(&self) -> &[usize] {
+        &self.indptr
+    }
+
+    /// The source of each edge, by destination.
+    pub fn sources(&self) -> &[u32] {
+        &self.sources
+    }
+
+    /// The edges into a destination.
+    pub fn edges_into(&self, destination: usize) -> Range<usize> {
+        self.indptr[destination]..self.indptr[destination + 1]
+    }
+
+    /// Where each source's edges start in [`Block::destinations`], and the end.
+    pub fn out_indptr(&self) -> &[usize] {
+        &self.out_indptr
+    }
+
+    /// The destination of each edge, by source.
+    pub fn destinations(&self) -> &[u32] {
+        &self.destinations
+    }
+
+    /// Which edge each of [`Block::destinations`] is, by destination.
+    pub fn out_edges(&self) -> &[u32] {
+        &self.out_edges
+    }
+
+    /// The id of a node, which names its draws.
+    #[inline]
+    pub fn id(&self, position: usize) -> u64 {
+        match &self.ids {
+            None => position as u64,
+            Some(ids) => ids[position],
+        }
+    }
+
+    /// Whether the block holds the edge; both are positions. In a full graph: whether the edge exists.
+    pub fn has_edge(&self, source: u32, destination: u32) -> bool {
+        let list = &self.sources[self.edges_into(destination as usize)];
+        let (own, ascending) = list.split_last().expect("every list ends with the destination itself");
+        source == *own || ascending.binary_search(&source).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(lists: &[&[u64]]) -> Block {
+        let n_edges = lists.iter().map(|list| list.len() as u64).sum();
+        let of = |node: u64| Ok::<_, BlockError>(lists[node as usize].iter().copied());
+        Block::full(lists.len() as u64, n_edges, of).unwrap()
+    }
+
+    #[test]
+    fn loops_come_last_once_and_duplicates_stay() {
+        let block = block(&[&[0, 1, 1], &[], &[0, 2, 2]]);
+        assert_eq!(block.indptr(), [0, 3, 4, 6]);
+        assert_eq!(block.sources(), [1, 1, 0, 1, 0, 2]);
+        assert_eq!(block.out_indptr(), [0, 2, 5, 6]);
+        assert_eq!(block.destinations(), [0, 2, 0, 0, 1, 2]);
+        assert_eq!(block.out_edges(), [2, 4, 0, 1, 3, 5]);
+    }
+
+    #[test]
+    fn edges_are_found_in_their_direction() {
+        let block = block(&[&[1, 2], &[], &[0]]);
+        for (source, destination, is_edge) in
+            [(1, 0, true), (0, 1, false), (2, 0, true), (0, 2, true), (1, 1, true), (1, 2, false)]
+        {
+            assert_eq!(block.has_edge(source, destination), is_edge, "{source} → {destination}");
+        }
+    }
+
+    #[test]
+    fn more_edges_than_can_be_counted_are_refused() {
+        let none = |_| Ok::<_, BlockError>(std::iter::empty());
+        let error = Block::full(10, 1 << 33, none).unwrap_err();
+        assert!(error.to_string().contains("train with batches"), "{error}");
+    }
+}

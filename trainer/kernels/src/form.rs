@@ -1,0 +1,34 @@
+//! How a layer scores a neighbor.
+
+/// The forms of attention: what the score e of an edge is made of, and which logit s the edge loss sees. With h_i the
+/// row of the destination and h_j of the source, in one head of F features:
+///
+/// | form | e | s |
+/// |---|---|---|
+/// | GO | a₁·h_i + a₂·h_j | e |
+/// | DP | h_i·h_j | e |
+/// | SD | h_i·h_j / √F | e |
+/// | MX | (a₁·h_i + a₂·h_j) · sigmoid(h_i·h_j) | h_i·h_j |
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// One layer on the two rows: GAT's own.
+    Go,
+    /// Dot product.
+    Dp,
+    /// Scaled dot product.
+    Sd,
+    /// GO, gated by the dot product.
+    Mx,
+}
+
+impl Form {
+    /// Whether the form has attention weights `a`.
+    pub fn has_weights(self) -> bool {
+        matches!(self, Form::Go | Form::Mx)
+    }
+
+    /// Whether the form looks at dot products of rows.
+    pub fn has_products(self) -> bool {
+        self != Form::Go
+    }
+}
