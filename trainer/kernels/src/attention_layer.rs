@@ -33,7 +33,7 @@ pub struct AttentionLayer {
 }
 
 /// The weights of an attention layer.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct AttentionWeights<'a> {
     /// dim × (heads · features); column `head * features + feature`.
     pub weight: &'a Tensor,

@@ -3,6 +3,7 @@
 //! [`Block`] holds the edges of one layer, [`InputRows`] what the first layer reads. Everything random is a named draw:
 //! [`Dropout`], [`Pairs`]. Knows no files and no network.
 
+mod aggregate_layer;
 mod attention;
 mod attention_layer;
 mod block;
@@ -20,6 +21,7 @@ mod rows;
 mod simd;
 
 pub use crate::{
+    aggregate_layer::{AggregateLayer, AggregateWeights},
     attention_layer::{AttentionLayer, AttentionWeights},
     block::{Block, BlockError},
     dropout::Dropout,

@@ -25,9 +25,10 @@ pub struct PairConfig {
 }
 
 /// What the share of kept pairs is taken of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Subset {
     /// The union of positives and negatives.
+    #[default]
     Union,
     /// Positives and negatives each, before negatives are drawn: cheaper, with the same mean.
     Each,

@@ -1,0 +1,71 @@
+//! What a layer draws in a step: dropout, negatives, and the pairs its edge loss looks at. Whatever computes the layer,
+//! the draws are these.
+
+use kith_draw::{Name, Purpose};
+use kith_kernels::{Block, PairConfig, Pairs};
+use rayon::prelude::*;
+use tch::Tensor;
+
+use crate::{
+    config::Exclude,
+    model::{Call, Pass},
+};
+
+/// The pairs of a call; none when evaluating or without edge loss.
+pub(super) fn pairs(call: &Call<'_>) -> Option<Pairs> {
+    let Pass::Train { run_key, step } = call.pass else { return None };
+    let config = call.model.edge_loss.as_ref()?;
+    let block = &*call.graph.block;
+    // In sets of several graphs the published numbers were made without excluding reverses.
+    let has_reverses = !call.graph.is_symmetric && !call.graph.is_one_of_many;
+    let config = PairConfig {
+        negatives: config.negatives,
+        kept: config.kept,
+        subset: config.subset,
+        excludes_reverse: config.exclude == Exclude::Symmetric && has_reverses,
+    };
+    let is_edge = |source, destination| block.has_edge(source, destination);
+    Some(Pairs::draw(run_key, step, call.layer as u32, block, config, is_edge))
+}
+
+/// What a call's rows are multiplied with, nodes × width; `None` where nothing is dropped.
+pub(super) fn row_factors(call: &Call<'_>) -> Option<Tensor> {
+    let (run_key, step, dropout) = call.dropout()?;
+    let purpose = if call.layer == 0 { Purpose::InputDropout } else { Purpose::HiddenDropout };
+    let stream = Name { run_key, purpose, step, layer: call.layer as u32 }.stream();
+    let (block, width) = (&*call.graph.block, call.shape().dim);
+    let mut factors = vec![0.0; block.n_sources() * width];
+    factors.par_chunks_mut(width).enumerate().for_each(|(position, out)| {
+        dropout.row_factors(stream, block.id(position), out);
+    });
+    Some(on_device(call, &factors, width))
+}
+
+/// What a call's attention weights are multiplied with, edges × heads; `None` where nothing is dropped.
+pub(super) fn attention_factors(call: &Call<'_>) -> Option<Tensor> {
+    let (run_key, step, dropout) = call.dropout()?;
+    let stream = Name { run_key, purpose: Purpose::AttentionDropout, step, layer: call.layer as u32 }.stream();
+    let (block, heads) = (&*call.graph.block, call.shape().heads);
+    let destinations = destination_of_edges(block);
+    let mut factors = vec![0.0; block.n_edges() * heads];
+    factors.par_chunks_mut(heads).zip(destinations.par_iter().zip(block.sources())).for_each(
+        |(out, (destination, source))| {
+            dropout.edge_factors(stream, block.id(*destination as usize), block.id(*source as usize), out);
+        },
+    );
+    Some(on_device(call, &factors, heads))
+}
+
+fn on_device(call: &Call<'_>, values: &[f32], width: usize) -> Tensor {
+    let like = call.model.weights.flat();
+    Tensor::from_slice(values).view([-1, width as i64]).to_device(like.device()).to_kind(like.kind())
+}
+
+/// The destination of each edge of a block, by destination.
+pub(super) fn destination_of_edges(block: &Block) -> Vec<u32> {
+    let mut destinations = Vec::with_capacity(block.n_edges());
+    for destination in 0..block.n_destinations() {
+        destinations.resize(block.indptr()[destination + 1], destination as u32);
+    }
+    destinations
+}
