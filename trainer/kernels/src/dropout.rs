@@ -26,7 +26,7 @@ impl Dropout {
     }
 
     /// What a number is multiplied with, given its 16 bits.
-    #[inline]
+    #[inline(always)]
     pub fn factor(self, bits: u16) -> f32 {
         if u32::from(bits) >= self.threshold { self.scale } else { 0.0 }
     }

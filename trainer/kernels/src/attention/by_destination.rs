@@ -107,8 +107,7 @@ fn one_row<const HEADS: usize>(
                 }
             }
             if form.has_products() {
-                let row = |edge: usize| unit.attention.row(rows, sources[edge] as usize, group);
-                add_weighted(piece, &dots[..together.len()], row);
+                add_weighted(piece, &dots, rows, sources, (width, group * group_width));
             }
             n_in_piece += together.len();
             if n_in_piece == PIECE_EDGES {

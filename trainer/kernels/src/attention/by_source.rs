@@ -5,9 +5,9 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::{
-    Attention, N_RECORD, N_TOGETHER, Saved,
+    Attention, N_RECORD, N_TOGETHER, SLOPE, Saved,
     forward::{add_weighted, per_head},
-    score::{EdgeDraws, leaky_relu, product, score, through_leaky_relu},
+    score::{EdgeDraws, product, score},
     with_heads,
 };
 use crate::{
@@ -131,48 +131,52 @@ fn edges<const HEADS: usize>(
         for group in 0..layout.n_groups {
             let own = unit.attention.row(rows, source, group);
             let own_right = per_head::<HEADS>(right, source, padded_heads, group);
-            let draws = dropout.map(|(dropout, stream)| {
-                let id_of = |edge: usize| destinations.get(edge).map_or(0, |node| block.id(*node as usize));
-                let ids = std::array::from_fn(id_of);
-                (dropout, EdgeDraws::new::<HEADS>(stream, ids, [id; N_TOGETHER], group))
-            });
+            let mut factors = [Lanes::all(1.0); N_TOGETHER];
+            if let Some((dropout, stream)) = dropout {
+                let mut ids = [0; N_TOGETHER];
+                for (id, node) in ids.iter_mut().zip(destinations) {
+                    *id = block.id(*node as usize);
+                }
+                let draws = EdgeDraws::new::<HEADS>(stream, ids, [id; N_TOGETHER], group);
+                for (edge, factors) in factors[..n].iter_mut().enumerate() {
+                    *factors = draws.factors::<HEADS>(edge, dropout);
+                }
+            }
             let mut weights = [Lanes::ZERO; N_TOGETHER];
             let mut dots = [Lanes::ZERO; N_TOGETHER];
             for (edge, destination) in destinations.iter().enumerate() {
                 let destination = *destination as usize;
-                let record = |slot: usize| {
-                    per_head::<HEADS>(
-                        &unit.saved.records[slot * padded_heads..],
-                        destination,
-                        N_RECORD * padded_heads,
-                        group,
-                    )
-                };
+                let record = &unit.saved.records[destination * N_RECORD * padded_heads..];
                 let toward = product(unit.attention.row(unit.outputs, destination, group), own).sum_by_head::<HEADS>();
                 let mut dot = Lanes::ZERO;
                 if form.has_products() {
                     let sums = product(unit.attention.row(rows, destination, group), own).scaled(scale);
                     dot = sums.sum_by_head::<HEADS>();
                 }
-                let linear = if form.has_weights() { record(0).plus(own_right) } else { Lanes::ZERO };
+                let mut linear = Lanes::ZERO;
+                if form.has_weights() {
+                    linear = per_head::<HEADS>(record, 0, padded_heads, group).plus(own_right);
+                }
                 let score = score(form, linear, dot);
-                let alpha = leaky_relu(score.raw).minus(record(1)).exp().times(record(2));
-                let factor =
-                    draws.as_ref().map_or(Lanes::all(1.0), |(dropout, draws)| draws.factors::<HEADS>(edge, *dropout));
+                let max = per_head::<HEADS>(record, 1, padded_heads, group);
+                let inverse = per_head::<HEADS>(record, 2, padded_heads, group);
+                let along_output = per_head::<HEADS>(record, 3, padded_heads, group);
+                let alpha = score.raw.leaky_relu(SLOPE).minus(max).exp().times(inverse);
+                let factor = factors[edge];
                 weights[edge] = alpha.times(factor);
-                let normalized = alpha.times(factor.times(toward).minus(record(3)));
-                let raw = through_leaky_relu(normalized, score.raw);
-                let taught = match pairs {
-                    Some(_) => unit.pair * unit.saved.edge_slopes[block.out_edges()[start + edge] as usize],
-                    None => 0.0,
-                };
+                let normalized = alpha.times(factor.times(toward).minus(along_output));
+                let raw = normalized.through_leaky_relu(score.raw, SLOPE);
+                let mut taught = Lanes::ZERO;
+                if pairs.is_some() {
+                    let slope = unit.saved.edge_slopes[block.out_edges()[start + edge] as usize];
+                    taught = Lanes::all(unit.pair * slope);
+                }
                 let (linear, dot) = match form {
-                    Form::Go => (raw.map(|raw| raw + taught), Lanes::ZERO),
-                    Form::Dp | Form::Sd => (Lanes::ZERO, raw.map(|raw| (raw + taught) * scale)),
+                    Form::Go => (raw.plus(taught), Lanes::ZERO),
+                    Form::Dp | Form::Sd => (Lanes::ZERO, raw.plus(taught).scaled(scale)),
                     Form::Mx => {
-                        let slope = score.gate.map(|gate| gate * (1.0 - gate));
-                        let gated = raw.times(score.linear).times(slope);
-                        (raw.times(score.gate), gated.map(|gated| gated + taught))
+                        let slope = score.gate.times(Lanes::all(1.0).minus(score.gate));
+                        (raw.times(score.gate), taught.plus_product(raw.times(score.linear), slope))
                     }
                 };
                 right_sums[group] = right_sums[group].plus(linear);
@@ -186,11 +190,10 @@ fn edges<const HEADS: usize>(
                 }
             }
             let piece = &mut piece[group * group_width..(group + 1) * group_width];
-            add_weighted(piece, &weights[..n], |edge| {
-                unit.attention.row(unit.outputs, destinations[edge] as usize, group)
-            });
+            let part = (width, group * group_width);
+            add_weighted(piece, &weights, unit.outputs, destinations, part);
             if form.has_products() {
-                add_weighted(piece, &dots[..n], |edge| unit.attention.row(rows, destinations[edge] as usize, group));
+                add_weighted(piece, &dots, rows, destinations, part);
             }
         }
         n_in_piece += n;
@@ -220,7 +223,9 @@ fn negatives<const HEADS: usize>(unit: &Unit, source: usize, sums: &mut [Lanes],
             let slope = unit.saved.negative_slopes[grouped.out_pairs[start + pair] as usize];
             *weights = Lanes::all(weight * slope);
             if form == Form::Go {
-                right_sums.iter_mut().for_each(|sum| *sum = sum.plus(*weights));
+                for sum in right_sums.iter_mut() {
+                    *sum = sum.plus(*weights);
+                }
             }
         }
         if form.has_products() {
@@ -228,7 +233,7 @@ fn negatives<const HEADS: usize>(unit: &Unit, source: usize, sums: &mut [Lanes],
                 prefetch(&rows[*destination as usize * width..][..width]);
             }
             let destinations = &grouped.destinations[start..end];
-            add_weighted(sums, &weights[..end - start], |pair| &rows[destinations[pair] as usize * width..][..width]);
+            add_weighted(sums, &weights, rows, destinations, (width, 0));
         }
         start = end;
     }

@@ -5,8 +5,8 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::{
-    Attention, EPSILON, N_RECORD, N_TOGETHER, Saved,
-    score::{EdgeDraws, leaky_relu, product, score},
+    Attention, EPSILON, N_RECORD, N_TOGETHER, SLOPE, Saved,
+    score::{EdgeDraws, product, score},
     with_heads,
 };
 use crate::{
@@ -193,7 +193,7 @@ fn one_row<const HEADS: usize>(
                 if !form.has_products() {
                     logits[edge] += linear.sum() * (HEADS as f32 / N_LANES as f32);
                 }
-                scores[edge] = leaky_relu(score(form, linear, dot).raw);
+                scores[edge] = score(form, linear, dot).raw.leaky_relu(SLOPE);
                 max = max.max(scores[edge]);
             }
 
@@ -215,23 +215,25 @@ fn one_row<const HEADS: usize>(
             }
             scratch.piece[group] = denominator;
             if let Some((dropout, stream)) = dropout {
-                let ids = std::array::from_fn(|edge| sources.get(edge).map_or(0, |source| block.id(*source as usize)));
+                let mut ids = [0; N_TOGETHER];
+                for (id, source) in ids.iter_mut().zip(sources) {
+                    *id = block.id(*source as usize);
+                }
                 let draws = EdgeDraws::new::<HEADS>(stream, [id; N_TOGETHER], ids, group);
                 for (edge, score) in scores[..n].iter_mut().enumerate() {
                     *score = score.times(draws.factors::<HEADS>(edge, dropout));
                 }
             }
             let sums = &mut scratch.piece_sums[group * group_width..(group + 1) * group_width];
-            add_weighted(sums, &scores[..n], |edge| unit.attention.row(rows, sources[edge] as usize, group));
+            add_weighted(sums, &scores, rows, sources, (width, group * group_width));
         }
         if let Some(pairs) = pairs {
             let slopes = &mut unit.edge_slopes[start - first_edge..end - first_edge];
-            let per_head = 1.0 / layout.heads as f32;
-            let values = bce::<true>(logits.map(|logit| logit * per_head));
+            let (values, edge_slopes) = bce::<true>(&logits, 1.0 / layout.heads as f32);
             for (edge, slope) in slopes.iter_mut().enumerate() {
                 if pairs.pairs.keeps(start + edge) {
-                    loss += f64::from(values[edge].0);
-                    *slope = values[edge].1;
+                    loss += f64::from(values[edge]);
+                    *slope = edge_slopes[edge];
                 }
             }
         }
@@ -247,7 +249,7 @@ fn one_row<const HEADS: usize>(
     let record = &mut unit.records[row * N_RECORD * padded_heads..][..N_RECORD * padded_heads];
     let outputs = &mut unit.outputs[row * width..][..width];
     for group in 0..layout.n_groups {
-        let inverse = scratch.total[group].map(|total| 1.0 / (total + EPSILON));
+        let inverse = scratch.total[group].plus(Lanes::all(EPSILON)).inverse();
         let own_left = per_head::<HEADS>(left, destination, padded_heads, group);
         for (slot, lanes) in [own_left, scratch.max[group], inverse].into_iter().enumerate() {
             record[slot * padded_heads + group * HEADS..][..HEADS].copy_from_slice(&lanes.0[..HEADS]);
@@ -284,19 +286,19 @@ fn negatives<const HEADS: usize>(unit: &mut Unit, row: usize, destination: usize
                 let own = &rows[destination * width..][..width];
                 product(own, &rows[*source as usize * width..][..width]).sum() * scale
             } else {
-                let both = |group| {
+                let mut sum = 0.0;
+                for group in 0..layout.n_groups {
                     let right = per_head::<HEADS>(right, *source as usize, padded_heads, group);
-                    per_head::<HEADS>(left, destination, padded_heads, group).plus(right).sum()
-                };
-                (0..layout.n_groups).map(both).sum::<f32>() * (HEADS as f32 / N_LANES as f32)
+                    sum += per_head::<HEADS>(left, destination, padded_heads, group).plus(right).sum();
+                }
+                sum * (HEADS as f32 / N_LANES as f32)
             };
         }
-        let per_head = 1.0 / layout.heads as f32;
-        let values = bce::<false>(logits.map(|logit| logit * per_head));
+        let (values, pair_slopes) = bce::<false>(&logits, 1.0 / layout.heads as f32);
         let mut slopes = [Lanes::ZERO; N_TOGETHER];
         for pair in 0..sources.len() {
-            let (value, slope) = values[pair];
-            loss += f64::from(value);
+            let slope = pair_slopes[pair];
+            loss += f64::from(values[pair]);
             unit.negative_slopes[start + pair - first] = slope;
             slopes[pair] = Lanes::all(slope);
             if form == Form::Go {
@@ -305,7 +307,7 @@ fn negatives<const HEADS: usize>(unit: &mut Unit, row: usize, destination: usize
         }
         if form.has_products() {
             let pull = &mut unit.pulls[row * width..][..width];
-            add_weighted(pull, &slopes[..sources.len()], |pair| &rows[sources[pair] as usize * width..][..width]);
+            add_weighted(pull, &slopes, rows, sources, (width, 0));
         }
         start = stop;
     }
@@ -322,15 +324,22 @@ pub(super) fn per_head<const HEADS: usize>(numbers: &[f32], node: usize, padded_
     Lanes::repeat::<HEADS>(numbers[start..].first_chunk().expect("every node has its numbers"))
 }
 
-/// `sums += Σ weights[k] * row(k)`, in the order of k.
+/// `sums += Σ weights[k] * row of nodes[k]`, in the order of k; of each row of `width` lanes those from `first` on.
 #[inline(always)]
-pub(super) fn add_weighted<'a>(sums: &mut [Lanes], weights: &[Lanes], row: impl Fn(usize) -> &'a [Lanes]) {
+pub(super) fn add_weighted(
+    sums: &mut [Lanes],
+    weights: &[Lanes; N_TOGETHER],
+    rows: &[Lanes],
+    nodes: &[u32],
+    (width, first): (usize, usize),
+) {
     let n_fours = sums.len() / 4;
     let (fours, rest) = sums.as_chunks_mut::<4>();
     for (four, sums) in fours.iter_mut().enumerate() {
         let mut own = *sums;
-        for (k, weight) in weights.iter().enumerate() {
-            let row: &[Lanes; 4] = row(k)[4 * four..].first_chunk().expect("rows have one width");
+        for (weight, node) in weights.iter().zip(nodes) {
+            let start = *node as usize * width + first + 4 * four;
+            let row: &[Lanes; 4] = rows[start..].first_chunk().expect("rows have one width");
             own[0] = own[0].plus_product(*weight, row[0]);
             own[1] = own[1].plus_product(*weight, row[1]);
             own[2] = own[2].plus_product(*weight, row[2]);
@@ -340,21 +349,22 @@ pub(super) fn add_weighted<'a>(sums: &mut [Lanes], weights: &[Lanes], row: impl 
     }
     for (place, sum) in rest.iter_mut().enumerate() {
         let mut own = *sum;
-        for (k, weight) in weights.iter().enumerate() {
-            own = own.plus_product(*weight, row(k)[4 * n_fours + place]);
+        for (weight, node) in weights.iter().zip(nodes) {
+            own = own.plus_product(*weight, rows[*node as usize * width + first + 4 * n_fours + place]);
         }
         *sum = own;
     }
 }
 
-/// Binary cross-entropy of logits and its slope, for pairs with or without an edge.
+/// Binary cross-entropy of logits times `scale` and its slope, for pairs with or without an edge.
 #[inline(always)]
-fn bce<const IS_EDGE: bool>(logits: [f32; N_TOGETHER]) -> [(f32, f32); N_TOGETHER] {
-    logits.map(|logit| match IS_EDGE {
-        true => {
-            let (value, slope) = softplus(-logit);
-            (value, -slope)
-        }
-        false => softplus(logit),
-    })
+fn bce<const IS_EDGE: bool>(logits: &[f32; N_TOGETHER], scale: f32) -> ([f32; N_TOGETHER], [f32; N_TOGETHER]) {
+    let (mut values, mut slopes) = ([0.0; N_TOGETHER], [0.0; N_TOGETHER]);
+    for pair in 0..N_TOGETHER {
+        let logit = logits[pair] * scale;
+        let (value, slope) = softplus(if IS_EDGE { -logit } else { logit });
+        values[pair] = value;
+        slopes[pair] = if IS_EDGE { -slope } else { slope };
+    }
+    (values, slopes)
 }

@@ -2,11 +2,11 @@
 
 use kith_draw::Stream;
 
-use super::{N_TOGETHER, SLOPE};
+use super::N_TOGETHER;
 use crate::{
     dropout::Dropout,
     form::Form,
-    simd::{Lanes, N_LANES},
+    simd::{Lanes, lanes},
 };
 
 /// The lane-wise sum of products of two rows; adding up the lanes of a head gives the head's dot product.
@@ -51,17 +51,6 @@ pub(super) fn score(form: Form, linear: Lanes, dot: Lanes) -> Score {
     }
 }
 
-#[inline(always)]
-pub(super) fn leaky_relu(x: Lanes) -> Lanes {
-    x.map(|x| if x > 0.0 { x } else { SLOPE * x })
-}
-
-/// `gradient` times the slope of the leaky ReLU at x.
-#[inline(always)]
-pub(super) fn through_leaky_relu(gradient: Lanes, x: Lanes) -> Lanes {
-    gradient.zip(x, |gradient, x| if x > 0.0 { gradient } else { SLOPE * gradient })
-}
-
 /// The blocks of draws that the dropout of up to 16 edges and one group of heads needs: 8 heads each.
 pub(super) struct EdgeDraws {
     low: [[u32; 4]; N_TOGETHER],
@@ -77,25 +66,29 @@ impl EdgeDraws {
         group: usize,
     ) -> EdgeDraws {
         let block = 2 * group as u16;
-        let words = stream.words_of(destinations, sources, 0, block);
-        let low = std::array::from_fn(|edge| words.map(|word| word[edge]));
-        let high = if HEADS > 8 {
-            let words = stream.words_of(destinations, sources, 0, block + 1);
-            std::array::from_fn(|edge| words.map(|word| word[edge]))
-        } else {
-            low
-        };
+        let low = by_edge(stream.words_of(destinations, sources, 0, block));
+        let high = if HEADS > 8 { by_edge(stream.words_of(destinations, sources, 0, block + 1)) } else { low };
         EdgeDraws { low, high }
     }
 
     /// What the attention of an edge is multiplied with, in every lane of its head.
     #[inline(always)]
     pub(super) fn factors<const HEADS: usize>(&self, edge: usize, dropout: Dropout) -> Lanes {
-        let bits: [u32; N_LANES] = std::array::from_fn(|lane| {
+        let (low, high) = (&self.low[edge], &self.high[edge]);
+        lanes!(lane => {
             let head = lane % HEADS;
-            let words = if head < 8 { &self.low[edge] } else { &self.high[edge] };
-            words[head % 8 / 2] >> (16 * (head % 2)) & 0xffff
-        });
-        Lanes(bits.map(|bits| dropout.factor(bits as u16)))
+            let word = if head < 8 { low[head % 8 / 2] } else { high[head % 8 / 2] };
+            dropout.factor((word >> (16 * (head % 2))) as u16)
+        })
     }
+}
+
+/// The four words of each edge side by side.
+#[inline(always)]
+fn by_edge(words: [[u32; N_TOGETHER]; 4]) -> [[u32; 4]; N_TOGETHER] {
+    let mut turned = [[0; 4]; N_TOGETHER];
+    for edge in 0..N_TOGETHER {
+        turned[edge] = [words[0][edge], words[1][edge], words[2][edge], words[3][edge]];
+    }
+    turned
 }
