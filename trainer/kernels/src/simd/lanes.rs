@@ -127,6 +127,25 @@ impl Lanes {
         sum
     }
 
+    /// In each lane the largest of all lanes that belong to its head.
+    #[inline(always)]
+    pub(crate) fn max_by_head<const HEADS: usize>(self) -> Lanes {
+        let mut max = self;
+        if HEADS <= 8 {
+            max = max.max(lanes!(lane => max.0[lane ^ 8]));
+        }
+        if HEADS <= 4 {
+            max = max.max(lanes!(lane => max.0[lane ^ 4]));
+        }
+        if HEADS <= 2 {
+            max = max.max(lanes!(lane => max.0[lane ^ 2]));
+        }
+        if HEADS <= 1 {
+            max = max.max(lanes!(lane => max.0[lane ^ 1]));
+        }
+        max
+    }
+
     /// Lanes that repeat `HEADS` numbers.
     #[inline(always)]
     pub(crate) fn repeat<const HEADS: usize>(numbers: &[f32; HEADS]) -> Lanes {
@@ -138,7 +157,7 @@ impl Lanes {
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
     const TO_INTEGER: f32 = 12_582_912.0; // 1.5 · 2^23: adding it rounds to an integer, which the low bits then hold.
-    const LN_2_HIGH: f32 = 0.693_359_375;
+    const LN_2_HIGH: f32 = 0.693_359_4; // The nearest float is 0.693359375, whose products with small integers are exact.
     const LN_2_LOW: f32 = -2.121_944_4e-4;
     let x = if x > 88.0 { 88.0 } else { x };
     let x = if x > -87.0 { x } else { -87.0 };
@@ -150,7 +169,7 @@ pub(crate) fn exp(x: f32) -> f32 {
     series = series.mul_add(r, 8.333_452e-3);
     series = series.mul_add(r, 4.166_579_6e-2);
     series = series.mul_add(r, 1.666_666_5e-1);
-    series = series.mul_add(r, 5.000_000_1e-1);
+    series = series.mul_add(r, 0.5);
     let near_one = (series * r).mul_add(r, r) + 1.0;
     let power = f32::from_bits((shifted.to_bits() << 23).wrapping_add(0x3f80_0000));
     near_one * power
@@ -213,6 +232,8 @@ mod tests {
         assert_eq!(lanes.sum_by_head::<8>().0[8..11], [8.0, 10.0, 12.0]);
         assert_eq!(lanes.sum_by_head::<2>().0[..4], [56.0, 64.0, 56.0, 64.0]);
         assert_eq!(lanes.sum_by_head::<1>(), Lanes::all(120.0));
+        assert_eq!(lanes.max_by_head::<2>().0[..4], [14.0, 15.0, 14.0, 15.0]);
+        assert_eq!(lanes.max_by_head::<16>(), lanes);
         assert_eq!(Lanes::repeat(&[1.0, 2.0]).0[..4], [1.0, 2.0, 1.0, 2.0]);
     }
 }
