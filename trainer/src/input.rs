@@ -246,3 +246,6 @@ impl GraphInput {
         self.block.n_destinations()
     }
 }
+
+#[cfg(test)]
+mod tests;
