@@ -36,7 +36,7 @@ pub struct ModelConfig {
 }
 
 /// The kinds of models.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ModelKind {
     /// Attention that also learns from edges.
     Supergat,
@@ -75,7 +75,7 @@ pub struct TrainConfig {
 }
 
 /// Which nodes are trained on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Supervision {
     /// Those of the split's train part.
     Split,
@@ -84,7 +84,7 @@ pub enum Supervision {
 }
 
 /// What computes the layers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kernels {
     /// Fused passes over the edges.
     Fused,
@@ -108,7 +108,7 @@ pub struct EdgeLossConfig {
 }
 
 /// Which pairs are never drawn as negatives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Exclude {
     /// Edges in their own direction.
     Directed,
@@ -117,7 +117,7 @@ pub enum Exclude {
 }
 
 /// What the kept share of pairs is taken of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Subset {
     /// Edges and negatives together, as published.
     Union,

@@ -1,8 +1,17 @@
-//! What computes: libtorch, and CUDA where there is some, found at run time; what a run is, and how it goes.
+//! What computes: models, their weights and losses, libtorch, and CUDA where there is some, found at run time; what a run
+//! is, and how it goes.
 
 pub mod config;
 mod cuda_library;
 pub mod device;
+pub mod early_stop;
+pub mod error;
+pub mod input;
+pub mod loss;
+pub mod model;
 mod near;
+pub mod optimizer;
 pub mod preset;
+pub mod recipe;
 pub mod run_file;
+pub mod weights;

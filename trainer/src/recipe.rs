@@ -183,12 +183,10 @@ mod tests {
         for (name, degree, homophily, square, published, distance) in PLACES {
             let cell = Cell::nearest(degree, homophily);
             assert_eq!((cell.degree(), cell.homophily(), cell.advice()), square, "{name}");
-            let says_so = |rows: isize, columns: isize| {
-                cell.away(rows, columns).is_some_and(|cell| cell.advice() == published)
-            };
-            let found = (0..=2isize).find(|most| {
-                (-most..=*most).any(|rows| (-most..=*most).any(|columns| says_so(rows, columns)))
-            });
+            let says_so =
+                |rows: isize, columns: isize| cell.away(rows, columns).is_some_and(|cell| cell.advice() == published);
+            let found = (0..=2isize)
+                .find(|most| (-most..=*most).any(|rows| (-most..=*most).any(|columns| says_so(rows, columns))));
             assert_eq!(found, distance, "{name}");
         }
         let n_misfits = PLACES.iter().filter(|place| place.5.is_none()).count();

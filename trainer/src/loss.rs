@@ -1,0 +1,49 @@
+//! Losses of nodes and pairs, summed in a fixed shape: pieces of rows, each in order, pieces in order.
+
+use tch::{Kind, Tensor};
+
+use crate::input::Labels;
+
+/// Rows that are summed before the next piece starts.
+const PIECE_ROWS: i64 = 4096;
+
+/// The sum of all values; cut by rows at places that depend on their number alone.
+pub fn sum_in_pieces(values: &Tensor) -> Tensor {
+    let n_rows = values.size()[0];
+    let piece = |start| values.narrow(0, start, PIECE_ROWS.min(n_rows - start)).sum(values.kind());
+    let first = if n_rows == 0 { values.sum(values.kind()) } else { piece(0) };
+    (PIECE_ROWS..n_rows).step_by(PIECE_ROWS as usize).fold(first, |sum, start| sum + piece(start))
+}
+
+/// The mean loss of the nodes at these positions: softmax cross-entropy, or binary cross-entropy over all labels where
+/// a node may have several. `logits` are nodes × classes; without positions the loss is not a number.
+pub fn node_loss(logits: &Tensor, labels: &Labels, positions: &[u32]) -> Tensor {
+    let index: Vec<i64> = positions.iter().map(|position| i64::from(*position)).collect();
+    let picked = logits.index(&[Some(Tensor::from_slice(&index).to_device(logits.device()))]);
+    match labels {
+        Labels::Classes(classes) => {
+            let classes: Vec<i64> = index.iter().map(|position| classes[*position as usize]).collect();
+            let classes = Tensor::from_slice(&classes).to_device(logits.device()).unsqueeze(1);
+            let losses = -picked.log_softmax(1, logits.kind()).gather(1, &classes, false);
+            sum_in_pieces(&losses) / positions.len() as f64
+        }
+        Labels::Bits { n_classes, bits } => {
+            let rows = index.iter().flat_map(|position| &bits[*position as usize * n_classes..][..*n_classes]);
+            let rows: Vec<f32> = rows.map(|bit| f32::from(u8::from(*bit))).collect();
+            let expected = Tensor::from_slice(&rows)
+                .view([positions.len() as i64, *n_classes as i64])
+                .to_kind(logits.kind())
+                .to_device(logits.device());
+            let losses = -(-&picked).log_sigmoid() - &picked * &expected;
+            sum_in_pieces(&losses) / (positions.len() * n_classes) as f64
+        }
+        Labels::None => Tensor::from(f64::NAN).to_kind(Kind::Float),
+    }
+}
+
+/// The mean loss of pairs by their logits: those that are edges should be large, the others small.
+pub fn pair_loss(edges: &Tensor, others: &Tensor) -> Tensor {
+    let n_pairs = edges.size()[0] + others.size()[0];
+    let losses = -Tensor::cat(&[edges.log_sigmoid(), (-others).log_sigmoid()], 0);
+    sum_in_pieces(&losses) / n_pairs as f64
+}

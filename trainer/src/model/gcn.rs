@@ -1,0 +1,31 @@
+//! GCN: out_i = Σ_j h_j / √(d_i · d_j) with h = x·W over the neighbors j of i and i itself; d counts edges by source, loops
+//! included.
+
+use crate::{
+    config::Kernels,
+    model::{Call, LayerOutput, LayerRows, LayerShape, reference, weight_name},
+    weights::{Entry, Initial},
+};
+
+pub(super) fn entries(layer: usize, shape: LayerShape) -> Vec<Entry> {
+    let (dim, width) = (shape.dim, shape.width());
+    vec![
+        Entry {
+            name: weight_name(layer, "weight"),
+            shape: vec![dim as i64, width as i64],
+            initial: Initial::glorot(dim, width),
+        },
+        Entry { name: weight_name(layer, "bias"), shape: vec![width as i64], initial: Initial::Zero },
+    ]
+}
+
+pub(super) fn forward(call: &Call<'_>, rows: &LayerRows<'_>) -> LayerOutput {
+    match call.model.kernels {
+        Kernels::Fused | Kernels::Reference => LayerOutput::of_rows(reference::convolve(
+            &call.dropped_rows(rows),
+            call.edges,
+            call.weight("weight"),
+            call.weight("bias"),
+        )),
+    }
+}

@@ -1,0 +1,273 @@
+//! Models: layers with dropout before and ELU between them, one file per kind of layer.
+
+mod draws;
+mod gat;
+mod gcn;
+pub mod reference;
+mod sage;
+mod supergat;
+
+use kith_kernels::{Dropout, InputRows};
+use tch::{Device, Kind, Tensor};
+
+pub use crate::model::draws::Pairs;
+use crate::{
+    config::{EdgeLossConfig, Kernels, ModelConfig, ModelKind, RunConfig},
+    error::TrainError,
+    input::GraphInput,
+    model::reference::Edges,
+    weights::Weights,
+};
+
+/// What a forward pass is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// Learning: dropout, edge losses and gradients, with the draws of a step.
+    Train {
+        /// Names all randomness of the run.
+        run_key: u64,
+        /// Weight updates so far.
+        step: u64,
+    },
+    /// Everything as it is, nothing to differentiate.
+    Evaluate,
+}
+
+/// What a forward pass gives.
+#[derive(Debug)]
+pub struct Forward {
+    /// Nodes × classes.
+    pub logits: Tensor,
+    /// The loss of each layer's pairs; empty when evaluating or without edge loss.
+    pub edge_losses: Vec<Tensor>,
+    /// Negatives that could not be drawn, in all layers.
+    pub n_negatives_left_out: usize,
+}
+
+/// What each layer makes of a graph when nothing is dropped.
+#[derive(Debug)]
+pub struct Traced {
+    /// Each layer's output, after its ELU; the last one's are the logits.
+    pub rows: Vec<Tensor>,
+    /// Each layer's attention weights, edges × heads in the block's order; empty for kinds without attention.
+    pub attention: Vec<Tensor>,
+}
+
+/// The shape of one layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayerShape {
+    /// Width of what it reads.
+    pub dim: usize,
+    /// Heads; one for kinds without attention.
+    pub heads: usize,
+    /// Features per head.
+    pub features: usize,
+    /// Whether heads stand side by side in the output, or it is their mean.
+    pub concat: bool,
+}
+
+impl LayerShape {
+    /// Width of the output.
+    pub fn width(self) -> usize {
+        if self.concat { self.heads * self.features } else { self.features }
+    }
+}
+
+/// A model with its weights.
+#[derive(Debug)]
+pub struct Model {
+    config: ModelConfig,
+    edge_loss: Option<EdgeLossConfig>,
+    kernels: Kernels,
+    layers: Vec<LayerShape>,
+    weights: Weights,
+}
+
+/// What a layer is asked for.
+struct Call<'a> {
+    model: &'a Model,
+    layer: usize,
+    graph: &'a GraphInput,
+    edges: &'a Edges,
+    pass: Pass,
+}
+
+/// What a layer reads: the graph's own rows, or what the layer before it made.
+enum LayerRows<'a> {
+    Input(&'a InputRows),
+    Hidden(Tensor),
+}
+
+/// What a layer gives.
+struct LayerOutput {
+    rows: Tensor,
+    attention: Option<Tensor>,
+    edge_loss: Option<Tensor>,
+    n_negatives_left_out: usize,
+}
+
+impl LayerOutput {
+    fn of_rows(rows: Tensor) -> LayerOutput {
+        LayerOutput { rows, attention: None, edge_loss: None, n_negatives_left_out: 0 }
+    }
+}
+
+impl Model {
+    /// A model with the initial weights of a run key.
+    pub fn new(
+        config: &RunConfig,
+        dim: usize,
+        n_classes: usize,
+        run_key: u64,
+        device: Device,
+    ) -> Result<Model, TrainError> {
+        let layers = layer_shapes(&config.model, dim, n_classes);
+        let entries = layers.iter().enumerate().flat_map(|(layer, shape)| match config.model.kind {
+            ModelKind::Supergat | ModelKind::Gat => gat::entries(layer, *shape, config.model.form),
+            ModelKind::Gcn => gcn::entries(layer, *shape),
+            ModelKind::Sage => sage::entries(layer, *shape),
+        });
+        Ok(Model {
+            weights: Weights::new(entries.collect(), run_key, device),
+            layers,
+            config: config.model.clone(),
+            // A weight of zero switches the loss off: nothing is drawn for it.
+            edge_loss: config.edge_loss.clone().filter(|edge_loss| edge_loss.weight != 0.0),
+            kernels: config.train.kernels,
+        })
+    }
+
+    /// The same model computing with numbers of another kind; always by tensor operations. With doubles it is what
+    /// every other way to compute is compared with.
+    pub fn to_kind(&self, kind: Kind) -> Model {
+        Model {
+            config: self.config.clone(),
+            edge_loss: self.edge_loss.clone(),
+            kernels: Kernels::Reference,
+            layers: self.layers.clone(),
+            weights: self.weights.to_kind(kind),
+        }
+    }
+
+    /// Its weights.
+    pub fn weights(&self) -> &Weights {
+        &self.weights
+    }
+
+    /// The shapes of its layers.
+    pub fn layers(&self) -> &[LayerShape] {
+        &self.layers
+    }
+
+    /// One pass over a graph.
+    pub fn forward(&self, graph: &GraphInput, pass: Pass) -> Result<Forward, TrainError> {
+        let (mut edge_losses, mut n_negatives_left_out) = (Vec::new(), 0);
+        let mut walk = || {
+            self.walk(graph, pass, |output| {
+                edge_losses.extend(output.edge_loss);
+                n_negatives_left_out += output.n_negatives_left_out;
+            })
+        };
+        let logits = match pass {
+            Pass::Train { .. } => walk(),
+            Pass::Evaluate => tch::no_grad(walk),
+        };
+        Ok(Forward { logits, edge_losses, n_negatives_left_out })
+    }
+
+    /// What every layer makes of a graph.
+    pub fn trace(&self, graph: &GraphInput) -> Traced {
+        let mut traced = Traced { rows: Vec::new(), attention: Vec::new() };
+        let _logits = tch::no_grad(|| {
+            self.walk(graph, Pass::Evaluate, |output| {
+                traced.rows.push(output.rows);
+                traced.attention.extend(output.attention);
+            })
+        });
+        traced
+    }
+
+    /// Dropout → layer → ELU → … → layer; `see` gets what each layer gives, its rows after the ELU.
+    fn walk(&self, graph: &GraphInput, pass: Pass, mut see: impl FnMut(LayerOutput)) -> Tensor {
+        let edges = Edges::new(&graph.block, self.weights.flat().device());
+        let mut rows = LayerRows::Input(&graph.rows);
+        for layer in 0..self.layers.len() {
+            let call = Call { model: self, layer, graph, edges: &edges, pass };
+            let mut output = match self.config.kind {
+                ModelKind::Supergat => supergat::forward(&call, &rows),
+                ModelKind::Gat => gat::forward(&call, &rows),
+                ModelKind::Gcn => gcn::forward(&call, &rows),
+                ModelKind::Sage => sage::forward(&call, &rows),
+            };
+            if layer + 1 < self.layers.len() {
+                output.rows = output.rows.elu();
+            }
+            rows = LayerRows::Hidden(output.rows.shallow_clone());
+            see(output);
+        }
+        match rows {
+            LayerRows::Hidden(logits) => logits,
+            LayerRows::Input(_) => unreachable!("a model has a layer"),
+        }
+    }
+}
+
+impl Call<'_> {
+    fn shape(&self) -> LayerShape {
+        self.model.layers[self.layer]
+    }
+
+    /// A weight of this layer.
+    fn weight(&self, name: &str) -> &Tensor {
+        self.find_weight(name).unwrap_or_else(|| panic!("layer {} has no {name}", self.layer))
+    }
+
+    fn find_weight(&self, name: &str) -> Option<&Tensor> {
+        self.model.weights.get(&weight_name(self.layer, name))
+    }
+
+    /// What is dropped in this pass: run key, step, and how.
+    fn dropout(&self) -> Option<(u64, u64, Dropout)> {
+        let Pass::Train { run_key, step } = self.pass else { return None };
+        let dropout = Dropout::new(self.model.config.dropout);
+        (!dropout.is_none()).then_some((run_key, step, dropout))
+    }
+
+    /// The rows as a tensor in the weights' kind, after dropout.
+    fn dropped_rows(&self, rows: &LayerRows<'_>) -> Tensor {
+        let like = self.model.weights.flat();
+        let rows = match rows {
+            LayerRows::Hidden(rows) => rows.shallow_clone(),
+            LayerRows::Input(input) => Tensor::from_slice(&input.to_dense())
+                .view([input.n_rows() as i64, input.dim() as i64])
+                .to_device(like.device())
+                .to_kind(like.kind()),
+        };
+        match draws::row_factors(self) {
+            None => rows,
+            Some(factors) => rows * factors,
+        }
+    }
+}
+
+fn weight_name(layer: usize, name: &str) -> String {
+    format!("layers.{layer}.{name}")
+}
+
+fn layer_shapes(config: &ModelConfig, dim: usize, n_classes: usize) -> Vec<LayerShape> {
+    assert!(config.n_layers > 0, "a model has a layer");
+    let has_heads = matches!(config.kind, ModelKind::Supergat | ModelKind::Gat);
+    let (heads, out_heads) = if has_heads { (config.heads, config.out_heads) } else { (1, 1) };
+    let mut dim = dim;
+    (1..=config.n_layers)
+        .map(|layer| {
+            let shape = if layer < config.n_layers {
+                LayerShape { dim, heads, features: config.features, concat: true }
+            } else {
+                LayerShape { dim, heads: out_heads, features: n_classes, concat: false }
+            };
+            dim = shape.width();
+            shape
+        })
+        .collect()
+}

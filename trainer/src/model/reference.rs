@@ -1,0 +1,242 @@
+//! Every layer in plain tensor operations, on any device and in any kind of float: what kernels are compared with.
+//!
+//! Shapes: N sources, M destinations, E edges, D width of the input, K heads, F features per head, P pairs.
+//!
+//! Rows are picked with `index` and added with `index_put`: unlike `index_select` and `index_add` their sums have one
+//! order on every device.
+
+use kith_kernels::{Block, Form};
+use tch::{Device, Tensor};
+
+use crate::{
+    loss::pair_loss,
+    model::{
+        LayerShape,
+        draws::{Pairs, destination_of_edges},
+    },
+};
+
+/// What scores below zero are multiplied with.
+pub const SLOPE: f64 = 0.2;
+
+/// Added to the sum that attention weights are divided by.
+pub const EPSILON: f64 = 1e-16;
+
+/// Rows of a product whose part of the weights' gradient is summed before the next piece starts.
+const PIECE_ROWS: i64 = 4096;
+
+/// The edges of a block as tensors.
+#[derive(Debug)]
+pub struct Edges {
+    /// Positions of sources, E.
+    pub sources: Tensor,
+    /// Positions of destinations, E, ascending.
+    pub destinations: Tensor,
+    /// How often each node is a source, N.
+    pub out_degrees: Tensor,
+    /// Edges into each destination, M.
+    pub degrees: Tensor,
+}
+
+impl Edges {
+    /// The edges of a block on a device.
+    pub fn new(block: &Block, device: Device) -> Edges {
+        let differences = |indptr: &[usize]| {
+            let degrees: Vec<i64> = indptr.windows(2).map(|pair| (pair[1] - pair[0]) as i64).collect();
+            Tensor::from_slice(&degrees).to_device(device)
+        };
+        Edges {
+            sources: positions(block.sources().iter().copied(), device),
+            destinations: positions(destination_of_edges(block), device),
+            out_degrees: differences(block.out_indptr()),
+            degrees: differences(block.indptr()),
+        }
+    }
+
+    fn n_destinations(&self) -> i64 {
+        self.degrees.size()[0]
+    }
+
+    /// The sum of each destination's edges: E × … → M × ….
+    fn sum_by_destination(&self, values: &Tensor) -> Tensor {
+        let mut shape = values.size();
+        shape[0] = self.n_destinations();
+        let zeros = Tensor::zeros(shape, (values.kind(), values.device()));
+        zeros.index_put(&[Some(&self.destinations)], values, true)
+    }
+
+    /// The largest of each destination's edges: E × K → M × K.
+    fn max_by_destination(&self, values: &Tensor) -> Tensor {
+        let shape = [self.n_destinations(), values.size()[1]];
+        let lowest = Tensor::full(shape, f64::NEG_INFINITY, (values.kind(), values.device()));
+        lowest.scatter_reduce(0, &self.destinations.unsqueeze(1).expand_as(values), values, "amax")
+    }
+}
+
+fn positions(positions: impl IntoIterator<Item = u32>, device: Device) -> Tensor {
+    Tensor::from_slice(&positions.into_iter().map(i64::from).collect::<Vec<_>>()).to_device(device)
+}
+
+fn pick(values: &Tensor, positions: &Tensor) -> Tensor {
+    values.index(&[Some(positions)])
+}
+
+/// Rows × weight, cut by rows so that the weight's gradient is a sum of pieces in order.
+pub fn product(rows: &Tensor, weight: &Tensor) -> Tensor {
+    let n_rows = rows.size()[0];
+    if n_rows <= PIECE_ROWS {
+        return rows.matmul(weight);
+    }
+    let pieces: Vec<Tensor> = (0..n_rows)
+        .step_by(PIECE_ROWS as usize)
+        .map(|start| rows.narrow(0, start, PIECE_ROWS.min(n_rows - start)).matmul(weight))
+        .collect();
+    Tensor::cat(&pieces, 0)
+}
+
+/// The weights of an attention layer.
+#[derive(Clone, Copy, Debug)]
+pub struct AttentionWeights<'a> {
+    /// D × K·F, the columns of a head side by side.
+    pub weight: &'a Tensor,
+    /// K × 2F, the part for the destination first; only for forms that have it.
+    pub attention: Option<&'a Tensor>,
+    /// As wide as the output.
+    pub bias: &'a Tensor,
+}
+
+/// What an attention layer gives.
+#[derive(Debug)]
+pub struct Attended {
+    /// M × width.
+    pub rows: Tensor,
+    /// Attention weights before dropout, E × K.
+    pub attention: Tensor,
+    /// The mean loss of the pairs, where there are some.
+    pub edge_loss: Option<Tensor>,
+}
+
+/// An attention layer on rows N × D: product, scores, softmax by destination, weighted sum. `factors`, E × K, are what
+/// dropout multiplies the attention weights with.
+pub fn attend(
+    rows: &Tensor,
+    edges: &Edges,
+    weights: AttentionWeights<'_>,
+    (shape, form): (LayerShape, Form),
+    factors: Option<&Tensor>,
+    pairs: Option<&Pairs>,
+) -> Attended {
+    let hidden = product(rows, weights.weight).view([-1, shape.heads as i64, shape.features as i64]);
+    let scorer = Scorer::new(&hidden, weights.attention, form);
+    let Scores { scores, logits } = scorer.score(&edges.sources, &edges.destinations);
+    let attention = softmax(edges, &leaky_relu(&scores));
+    let dropped = factors.map(|factors| &attention * factors);
+    let weighted = pick(&hidden, &edges.sources) * dropped.as_ref().unwrap_or(&attention).unsqueeze(-1);
+    let summed = edges.sum_by_destination(&weighted);
+    let joined = if shape.concat { summed.flatten(1, 2) } else { mean_of_heads(&summed) };
+    let edge_loss = pairs.map(|pairs| edge_loss(&scorer, &logits, pairs));
+    Attended { rows: joined + weights.bias, attention, edge_loss }
+}
+
+/// M × K × … → M × ….
+fn mean_of_heads(values: &Tensor) -> Tensor {
+    values.mean_dim(1, false, values.kind())
+}
+
+fn leaky_relu(values: &Tensor) -> Tensor {
+    values.where_self(&values.gt(0.0), &(values * SLOPE))
+}
+
+fn softmax(edges: &Edges, scores: &Tensor) -> Tensor {
+    // The largest score only keeps exponents small; it needs no gradient.
+    let largest = edges.max_by_destination(&scores.detach());
+    let exps = (scores - pick(&largest, &edges.destinations)).exp();
+    let sums = edges.sum_by_destination(&exps) + EPSILON;
+    exps / pick(&sums, &edges.destinations)
+}
+
+/// Scores pairs of rows by a form.
+struct Scorer<'a> {
+    hidden: &'a Tensor,
+    /// a₁·h and a₂·h of each row, N × K.
+    halves: Option<(Tensor, Tensor)>,
+    form: Form,
+}
+
+/// What the attention sees of some pairs, and what the edge loss sees: both P × K.
+struct Scores {
+    scores: Tensor,
+    logits: Tensor,
+}
+
+impl Scorer<'_> {
+    fn new<'a>(hidden: &'a Tensor, attention: Option<&Tensor>, form: Form) -> Scorer<'a> {
+        let features = hidden.size()[2];
+        let halves = form.has_weights().then(|| {
+            let attention = attention.expect("the form has attention weights");
+            let half =
+                |start| (hidden * attention.narrow(1, start, features)).sum_dim_intlist(-1, false, hidden.kind());
+            (half(0), half(features))
+        });
+        Scorer { hidden, halves, form }
+    }
+
+    fn score(&self, sources: &Tensor, destinations: &Tensor) -> Scores {
+        let products = || {
+            let products = pick(self.hidden, destinations) * pick(self.hidden, sources);
+            products.sum_dim_intlist(-1, false, self.hidden.kind())
+        };
+        let halves = || {
+            let (of_destination, of_source) = self.halves.as_ref().expect("the form has attention weights");
+            pick(of_destination, destinations) + pick(of_source, sources)
+        };
+        let both = |scores: Tensor| Scores { logits: scores.shallow_clone(), scores };
+        match self.form {
+            Form::Go => both(halves()),
+            Form::Dp => both(products()),
+            Form::Sd => both(products() / (self.hidden.size()[2] as f64).sqrt()),
+            Form::Mx => {
+                let products = products();
+                Scores { scores: halves() * products.sigmoid(), logits: products }
+            }
+        }
+    }
+
+    /// What the edge loss sees of some pairs, P: GO's scores and dot products need no gate.
+    fn logits(&self, sources: &Tensor, destinations: &Tensor) -> Tensor {
+        let plain = Scorer {
+            hidden: self.hidden,
+            halves: self.halves.as_ref().map(|(left, right)| (left.shallow_clone(), right.shallow_clone())),
+            form: if self.form == Form::Mx { Form::Dp } else { self.form },
+        };
+        mean_of_heads(&plain.score(sources, destinations).logits)
+    }
+}
+
+/// `logits` are those of all edges, E × K.
+fn edge_loss(scorer: &Scorer<'_>, logits: &Tensor, pairs: &Pairs) -> Tensor {
+    let (n_edges, device) = (logits.size()[0] as usize, logits.device());
+    let kept = (0..n_edges).filter(|edge| pairs.holds_edge(*edge)).map(|edge| edge as u32);
+    let edges = pick(&mean_of_heads(logits), &positions(kept, device));
+    let negatives = &pairs.negatives;
+    let kept: Vec<usize> = (0..negatives.len()).filter(|pair| pairs.holds_negative(*pair, n_edges)).collect();
+    let of_kept = |ends: &[u32]| positions(kept.iter().map(|pair| ends[*pair]), device);
+    let others = scorer.logits(&of_kept(&negatives.sources), &of_kept(&negatives.destinations));
+    pair_loss(&edges, &others)
+}
+
+/// GCN on rows N × D: the sum of the neighbors, each divided by the root of both degrees. Degrees are counted on the side
+/// of the source for both ends, as the published numbers were made.
+pub fn convolve(rows: &Tensor, edges: &Edges, weight: &Tensor, bias: &Tensor) -> Tensor {
+    let roots = edges.out_degrees.to_kind(rows.kind()).rsqrt();
+    let norms = pick(&roots, &edges.sources) * pick(&roots, &edges.destinations);
+    let messages = pick(&product(rows, weight), &edges.sources) * norms.unsqueeze(-1);
+    edges.sum_by_destination(&messages) + bias
+}
+
+/// GraphSAGE on rows N × D: the mean of the neighbors, itself included. The mean of products is the product of the mean,
+/// over fewer numbers.
+pub fn average(rows: &Tensor, edges: &Edges, weight: &Tensor, bias: &Tensor) -> Tensor {
+    let sums = edges.sum_by_destination(&pick(&product(rows, weight), &edges.sources));
+    sums / edges.degrees.to_kind(rows.kind()).unsqueeze(-1) + bias
+}

@@ -1,0 +1,27 @@
+//! GraphSAGE: out_i = mean_j x_j · W over the neighbors j of i and i itself; one weight for both.
+
+use crate::{
+    config::Kernels,
+    model::{Call, LayerOutput, LayerRows, LayerShape, reference, weight_name},
+    weights::{Entry, Initial},
+};
+
+pub(super) fn entries(layer: usize, shape: LayerShape) -> Vec<Entry> {
+    let (dim, width) = (shape.dim, shape.width());
+    let initial = Initial::Uniform { bound: 1.0 / (dim as f64).sqrt() };
+    vec![
+        Entry { name: weight_name(layer, "weight"), shape: vec![dim as i64, width as i64], initial },
+        Entry { name: weight_name(layer, "bias"), shape: vec![width as i64], initial },
+    ]
+}
+
+pub(super) fn forward(call: &Call<'_>, rows: &LayerRows<'_>) -> LayerOutput {
+    match call.model.kernels {
+        Kernels::Fused | Kernels::Reference => LayerOutput::of_rows(reference::average(
+            &call.dropped_rows(rows),
+            call.edges,
+            call.weight("weight"),
+            call.weight("bias"),
+        )),
+    }
+}

@@ -1,0 +1,128 @@
+//! The weights of a model: one flat tensor, and named views of it.
+
+use kith_draw::{Name, Purpose};
+use tch::{Device, Kind, Tensor, no_grad};
+
+/// One named weight: its shape and what it starts from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// Its name, `layers.0.weight`.
+    pub name: String,
+    /// Its shape.
+    pub shape: Vec<i64>,
+    /// What it starts from.
+    pub initial: Initial,
+}
+
+/// What a weight starts from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Initial {
+    /// Zeros.
+    Zero,
+    /// Uniform draws from (−bound, bound).
+    Uniform {
+        /// The largest magnitude.
+        bound: f64,
+    },
+}
+
+impl Initial {
+    /// Glorot's bound for the two sizes that a weight joins.
+    pub fn glorot(n_in: usize, n_out: usize) -> Initial {
+        Initial::Uniform { bound: (6.0 / (n_in + n_out) as f64).sqrt() }
+    }
+}
+
+impl Entry {
+    fn n_elements(&self) -> i64 {
+        self.shape.iter().product()
+    }
+}
+
+/// All weights of a model.
+#[derive(Debug)]
+pub struct Weights {
+    flat: Tensor,
+    entries: Vec<Entry>,
+    views: Vec<Tensor>,
+}
+
+impl Weights {
+    /// Weights as a run starts with them: element `b` of the tensor with number `a` is the draw of that name.
+    pub fn new(entries: Vec<Entry>, run_key: u64, device: Device) -> Weights {
+        let stream = Name { run_key, purpose: Purpose::InitialWeight, step: 0, layer: 0 }.stream();
+        let mut values = Vec::new();
+        for (tensor, entry) in entries.iter().enumerate() {
+            values.extend((0..entry.n_elements() as u64).map(|element| match entry.initial {
+                Initial::Zero => 0.0,
+                Initial::Uniform { bound } => {
+                    ((2.0 * stream.draws(tensor as u64, element, 0).uniform() - 1.0) * bound) as f32
+                }
+            }));
+        }
+        Weights::from_flat(entries, Tensor::from_slice(&values).to_device(device))
+    }
+
+    fn from_flat(entries: Vec<Entry>, flat: Tensor) -> Weights {
+        let mut start = 0;
+        let views = entries
+            .iter()
+            .map(|entry| {
+                let view = flat.narrow(0, start, entry.n_elements()).view(entry.shape.as_slice());
+                start += entry.n_elements();
+                view.detach().set_requires_grad(true)
+            })
+            .collect();
+        Weights { flat, entries, views }
+    }
+
+    /// The same values as numbers of another kind.
+    pub fn to_kind(&self, kind: Kind) -> Weights {
+        Weights::from_flat(self.entries.clone(), self.flat.to_kind(kind).copy())
+    }
+
+    /// All values, one weight after the other. Whoever changes them changes the weights.
+    pub fn flat(&self) -> &Tensor {
+        &self.flat
+    }
+
+    /// Replaces all values.
+    pub fn set(&self, values: &Tensor) {
+        no_grad(|| self.flat.shallow_clone().copy_(values));
+    }
+
+    /// The gradient of all weights in the order of [`Weights::flat`], zero where there is none; forgets it.
+    pub fn gradient(&self) -> Tensor {
+        no_grad(|| {
+            let gradient = self.flat.zeros_like();
+            let mut start = 0;
+            for (entry, view) in self.entries.iter().zip(&self.views) {
+                let mut part = view.grad();
+                if part.defined() {
+                    // Added and not copied: a zero keeps no sign, so the first gradient after a restart has the same
+                    // bits as one that was added to zeros.
+                    let _ = gradient.narrow(0, start, entry.n_elements()).g_add_(&part.reshape(-1));
+                    let _ = part.zero_();
+                }
+                start += entry.n_elements();
+            }
+            gradient
+        })
+    }
+
+    /// The weight with this name.
+    pub fn get(&self, name: &str) -> Option<&Tensor> {
+        let place = self.entries.iter().position(|entry| entry.name == name)?;
+        Some(&self.views[place])
+    }
+
+    /// Names, shapes and beginnings, in the order of [`Weights::flat`].
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Numbers in all weights.
+    pub fn n_elements(&self) -> usize {
+        self.entries.iter().map(|entry| entry.n_elements() as usize).sum()
+    }
+}
