@@ -1,6 +1,6 @@
 //! Adam with coupled decay, over one flat tensor. Ours, because a checkpoint must hold its moments.
 
-use tch::{Device, Kind, Tensor, no_grad};
+use tch::{Device, Kind, TchError, Tensor, no_grad};
 
 /// How fast the moments forget.
 const BETAS: (f64, f64) = (0.9, 0.999);
@@ -43,22 +43,23 @@ impl Adam {
         (&self.first, &self.second)
     }
 
-    /// One step: changes `weights` in place. All three run side by side, one number per weight.
-    pub fn update(&mut self, weights: &mut Tensor, gradient: &Tensor) {
+    /// One step: changes `weights` in place. All lie side by side, one number per weight.
+    pub fn update(&mut self, weights: &mut Tensor, gradient: &Tensor) -> Result<(), TchError> {
         self.step += 1;
         let correction = |beta: f64| 1.0 - beta.powf(self.step as f64);
-        let step_size = self.learning_rate / correction(BETAS.0);
+        let (step_size, root_scale) = (self.learning_rate / correction(BETAS.0), correction(BETAS.1).sqrt());
         no_grad(|| {
-            let gradient = if self.weight_decay == 0.0 {
-                gradient.shallow_clone()
-            } else {
-                gradient + &*weights * self.weight_decay
+            let gradient = match self.weight_decay {
+                0.0 => gradient.shallow_clone(),
+                decay => gradient.f_add(&weights.f_mul_scalar(decay)?)?,
             };
-            let _ = self.first.lerp_(&gradient, 1.0 - BETAS.0);
-            let _ = self.second.g_mul_scalar_(BETAS.1).g_add_(&(&gradient * &gradient * (1.0 - BETAS.1)));
-            let root = self.second.sqrt() / correction(BETAS.1).sqrt() + EPSILON;
-            let _ = weights.g_sub_(&(&self.first / root * step_size));
-        });
+            let _ = self.first.f_lerp_(&gradient, 1.0 - BETAS.0)?;
+            let _ = self.second.f_mul_scalar_(BETAS.1)?;
+            let _ = self.second.f_add_(&gradient.f_square()?.f_mul_scalar(1.0 - BETAS.1)?)?;
+            let root = self.second.f_sqrt()?.f_div_scalar(root_scale)?.f_add_scalar(EPSILON)?;
+            let _ = weights.f_sub_(&self.first.f_div(&root)?.f_mul_scalar(step_size)?)?;
+            Ok(())
+        })
     }
 }
 
@@ -89,7 +90,7 @@ mod tests {
         // Whatever the gradient g, the corrected moments are g and g²: the step is 0.01 · g / (|g| + 1e-8).
         let mut weights = Tensor::from_slice(&[1f32, 2.0, 3.0]);
         let mut adam = Adam::new(0.01, 0.0, 3, Device::Cpu);
-        adam.update(&mut weights, &Tensor::from_slice(&[5f32, -1e-3, 0.0]));
+        adam.update(&mut weights, &Tensor::from_slice(&[5f32, -1e-3, 0.0])).unwrap();
         let found = values(&weights);
         for (found, expected) in found.iter().zip([0.99, 2.01, 3.0]) {
             assert!((found - expected).abs() < 1e-6, "{found} {expected}");
@@ -104,7 +105,7 @@ mod tests {
             let mut weights = Tensor::from_slice(&start);
             let mut adam = Adam::new(0.02, weight_decay, 4, Device::Cpu);
             for gradient in &gradients {
-                adam.update(&mut weights, &Tensor::from_slice(gradient));
+                adam.update(&mut weights, &Tensor::from_slice(gradient)).unwrap();
             }
             assert_eq!(adam.step(), 3);
             for place in 0..4 {
@@ -125,16 +126,16 @@ mod tests {
         let start = || Tensor::from_slice(&[1f32, 2.0, 3.0]);
         let (mut whole, mut weights) = (Adam::new(0.02, 0.01, 3, Device::Cpu), start());
         for _ in 0..5 {
-            whole.update(&mut weights, &gradient);
+            whole.update(&mut weights, &gradient).unwrap();
         }
         let (mut half, mut again) = (Adam::new(0.02, 0.01, 3, Device::Cpu), start());
         for _ in 0..2 {
-            half.update(&mut again, &gradient);
+            half.update(&mut again, &gradient).unwrap();
         }
         let (first, second) = half.moments();
         let mut rest = Adam::new(0.02, 0.01, 3, Device::Cpu).resume(2, &first.copy(), &second.copy());
         for _ in 0..3 {
-            rest.update(&mut again, &gradient);
+            rest.update(&mut again, &gradient).unwrap();
         }
         assert_eq!(values(&again), values(&weights));
     }
