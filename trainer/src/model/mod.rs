@@ -3,6 +3,7 @@
 mod draws;
 mod gat;
 mod gcn;
+pub mod oracle;
 pub mod reference;
 mod sage;
 mod supergat;
@@ -238,10 +239,7 @@ impl Call<'_> {
         let like = self.model.weights.flat();
         let rows = match rows {
             LayerRows::Hidden(rows) => rows.shallow_clone(),
-            LayerRows::Input(input) => Tensor::from_slice(&input.to_dense())
-                .view([input.n_rows() as i64, input.dim() as i64])
-                .to_device(like.device())
-                .to_kind(like.kind()),
+            LayerRows::Input(input) => oracle::dense(input).to_device(like.device()).to_kind(like.kind()),
         };
         match draws::row_factors(self) {
             None => rows,
@@ -271,3 +269,6 @@ fn layer_shapes(config: &ModelConfig, dim: usize, n_classes: usize) -> Vec<Layer
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests;
