@@ -1,4 +1,4 @@
-//! Finds the libtorch that `make` linked as `.libtorch`, and tells programs where it is at run time.
+//! Finds the libtorch that `make` linked as `.libtorch`, and tells programs where it is at run time. Lists the presets.
 //!
 //! A program of another package gets the folders as `DEP_KITH_TRAINER_LIBRARY_FOLDERS` in its own build script.
 
@@ -10,6 +10,7 @@ use std::{
 const EXPECTED: &str = "2.11.0"; // The one that tch 0.24 was generated from.
 
 fn main() {
+    list_presets();
     println!("cargo::rerun-if-env-changed=LIBTORCH");
     let libtorch = env::var_os("LIBTORCH").map(PathBuf::from).unwrap_or_default();
     let header = libtorch.join("include/torch/headeronly/version.h");
@@ -49,4 +50,31 @@ fn library_folders(libtorch: &Path) -> Vec<PathBuf> {
         folders.extend([libtorch.join("lib"), libtorch.join("cuda")]);
     }
     folders
+}
+
+/// Writes `presets.rs`: every `src/presets/DATASET/MODEL.toml` by its name, in order. A new preset is a new file.
+fn list_presets() {
+    println!("cargo::rerun-if-changed=build.rs\ncargo::rerun-if-changed=src/presets");
+    let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("src/presets");
+    let mut entries = Vec::new();
+    for dataset in files_in(&root) {
+        for file in files_in(&dataset) {
+            let name = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            let preset = format!("{}/{}", name(&dataset), name(&file));
+            entries.push(format!(
+                "    Preset {{ name: {preset:?}, text: include_str!({:?}) }},\n",
+                file.display().to_string()
+            ));
+        }
+    }
+    let text = format!("/// All presets, by name.\npub const PRESETS: &[Preset] = &[\n{}];\n", entries.concat());
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it")).join("presets.rs");
+    fs::write(&out, text).expect("cargo's own folder can be written");
+}
+
+fn files_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("the presets are part of the source");
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("a folder can be read").path()).collect();
+    paths.sort();
+    paths
 }
