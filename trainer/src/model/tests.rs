@@ -7,7 +7,7 @@ use kith_kernels::{Block, BlockError, Form};
 
 use super::*;
 use crate::{
-    config::{Exclude, Subset, TrainConfig},
+    config::{Exclude, Subset, Supervision, TrainConfig},
     input::Labels,
     loss::node_loss,
     weights::Initial,
@@ -24,7 +24,9 @@ fn config(kind: ModelKind, form: Form) -> RunConfig {
             weight_decay: 0.0,
             max_epochs: 1,
             split: None,
+            supervision: Supervision::Split,
             kernels: Kernels::Reference,
+            checkpoint_every: 1,
         },
         edge_loss: Some(edge_loss()),
         early_stop: None,
