@@ -261,3 +261,6 @@ impl GraphInput {
         self.block.n_destinations()
     }
 }
+
+#[cfg(test)]
+mod tests;
