@@ -15,6 +15,7 @@ pub mod loss;
 pub mod model;
 mod near;
 pub mod optimizer;
+pub mod predict;
 pub mod preset;
 pub mod recipe;
 pub mod report;

@@ -83,19 +83,21 @@ impl Cell {
 
     /// The square and those around it as a small map, higher homophily above, itself in brackets.
     pub fn with_neighbors(self) -> String {
-        let degrees: Vec<String> =
-            (-1..=1).filter_map(|columns| self.away(0, columns)).map(|cell| format!("{:>9}", cell.degree())).collect();
-        let mut text = format!("homophily  degree{}\n", degrees.concat().trim_start_matches("   "));
-        for rows in [1, 0, -1] {
-            let Some(row) = self.away(rows, 0) else { continue };
-            text += &format!("{:>9}        ", row.homophily());
-            for cell in (-1..=1).filter_map(|columns| self.away(rows, columns)) {
-                let shown = if cell == self { format!("[{}]", cell.advice()) } else { cell.advice().to_string() };
-                text += &format!("{shown:>9}");
-            }
-            text.push('\n');
+        let columns = || (-1..=1).filter(|columns| self.away(0, *columns).is_some());
+        let mut text = "homophily | degree".to_owned();
+        for cell in columns().filter_map(|columns| self.away(0, columns)) {
+            text += &format!("{:>11}", cell.degree());
         }
-        text
+        for row in [1, 0, -1].into_iter().filter(|rows| self.away(*rows, 0).is_some()) {
+            for (place, cell) in columns().filter_map(|columns| self.away(row, columns)).enumerate() {
+                if place == 0 {
+                    text += &format!("\n{:>9} |       ", cell.homophily());
+                }
+                let shown = if cell == self { format!("[{}]", cell.advice()) } else { cell.advice().to_string() };
+                text += &format!("{shown:>11}");
+            }
+        }
+        text + "\n"
     }
 }
 
@@ -115,8 +117,8 @@ impl fmt::Display for Advice {
         f.pad(match self {
             Advice::Sd => "SD",
             Advice::Mx => "MX",
-            Advice::SupergatAny => "any SG",
-            Advice::GatAny => "any GAT",
+            Advice::SupergatAny => "SD or MX",
+            Advice::GatAny => "GAT",
         })
     }
 }
@@ -203,10 +205,10 @@ mod tests {
     #[test]
     fn neighbors_are_shown_around_the_square() {
         let shown = "\
-homophily  degree      3.5        5      7.5
-      0.9          any GAT       MX       MX
-      0.8           any SG     [MX]   any SG
-      0.7           any SG   any SG   any SG
+homophily | degree        3.5          5        7.5
+      0.9 |               GAT         MX         MX
+      0.8 |          SD or MX       [MX]   SD or MX
+      0.7 |          SD or MX   SD or MX   SD or MX
 ";
         assert_eq!(Cell::nearest(4.5, 0.79).with_neighbors(), shown);
         let corner = Cell::nearest(1.0, 0.1).with_neighbors();
