@@ -93,7 +93,7 @@ pub fn predict(question: &Question<'_>) -> Result<Table, TrainError> {
             let place = model.layers().len().checked_sub(2);
             let none = "a model of one layer has no embeddings: what its last layer reads are the store's own rows";
             let place = place.ok_or_else(|| TrainError::Predict(none.to_owned()))?;
-            of_nodes(store, &input.graphs, "feature", |graph| Ok(model.trace(graph).rows.swap_remove(place)))
+            of_nodes(store, &input.graphs, "feature", |graph| Ok(model.trace(graph)?.rows.swap_remove(place)))
         }
         What::Attention => of_edges(store, &input.graphs, &model, layer),
     }
@@ -126,11 +126,14 @@ fn of_edges(store: &Graph, graphs: &[GraphInput], model: &Model, layer: Option<u
     let n_layers = model.layers().len();
     let layer = layer.unwrap_or(n_layers - 1);
     if layer >= n_layers {
-        return Err(TrainError::Predict(format!("there is no layer {layer}: the model has layers 0 to {}", n_layers - 1)));
+        return Err(TrainError::Predict(format!(
+            "there is no layer {layer}: the model has layers 0 to {}",
+            n_layers - 1
+        )));
     }
     let mut table = Table::new(&["source", "destination"], "head");
     for graph in graphs {
-        let mut attention = model.trace(graph).attention;
+        let mut attention = model.trace(graph)?.attention;
         if attention.is_empty() {
             return Err(TrainError::Predict("a model without attention has no attention weights".to_owned()));
         }
