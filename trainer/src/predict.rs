@@ -126,7 +126,10 @@ fn of_edges(store: &Graph, graphs: &[GraphInput], model: &Model, layer: Option<u
     let n_layers = model.layers().len();
     let layer = layer.unwrap_or(n_layers - 1);
     if layer >= n_layers {
-        return Err(TrainError::Predict(format!("there is no layer {layer}: the model has layers 0 to {}", n_layers - 1)));
+        return Err(TrainError::Predict(format!(
+            "there is no layer {layer}: the model has layers 0 to {}",
+            n_layers - 1
+        )));
     }
     let mut table = Table::new(&["source", "destination"], "head");
     for graph in graphs {
