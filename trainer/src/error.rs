@@ -113,6 +113,14 @@ pub enum TrainError {
         /// What is wrong with it.
         problem: String,
     },
+    /// A file of weights does not fit the model.
+    #[error("{path}: {problem}")]
+    Weights {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// What is asked for, this model or store does not have.
     #[error("{0}")]
     Predict(String),
@@ -122,6 +130,10 @@ impl TrainError {
     /// An error of the system about one file.
     pub fn io(path: &Path) -> impl FnOnce(io::Error) -> TrainError + '_ {
         move |source| TrainError::Io { path: path.to_owned(), source }
+    }
+
+    pub(crate) fn weights(path: &Path, problem: impl Into<String>) -> TrainError {
+        TrainError::Weights { path: path.to_owned(), problem: problem.into() }
     }
 
     pub(crate) fn checkpoint(path: &Path, problem: impl Into<String>) -> TrainError {

@@ -10,6 +10,7 @@ pub mod error;
 pub mod evaluate;
 mod files;
 pub mod input;
+pub mod interchange;
 pub mod loss;
 pub mod model;
 mod near;

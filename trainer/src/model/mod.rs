@@ -150,6 +150,11 @@ impl Model {
         }
     }
 
+    /// Its config.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
     /// Its weights.
     pub fn weights(&self) -> &Weights {
         &self.weights
