@@ -64,7 +64,7 @@ pub struct TrainConfig {
     pub weight_decay: f64,
     /// Epochs, unless the run stops early.
     pub max_epochs: u64,
-    /// The split to follow; `None`: the store's first.
+    /// The split to follow; `None`: the store's first; [`BY_RUN_KEY`]: its splits in turn.
     pub split: Option<String>,
     /// Which nodes are trained on.
     pub supervision: Supervision,
@@ -73,6 +73,9 @@ pub struct TrainConfig {
     /// Epochs from one checkpoint to the next.
     pub checkpoint_every: u64,
 }
+
+/// The split that says: the one whose number is the run key, modulo the number of splits.
+pub const BY_RUN_KEY: &str = "by-run-key";
 
 /// Which nodes are trained on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

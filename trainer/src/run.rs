@@ -6,12 +6,12 @@ use tch::{Device, Tensor};
 
 use crate::{
     checkpoint::{self, Checkpoint, Exact, FORMAT_VERSION, SavedState, Tensors},
-    config::RunConfig,
+    config::{BY_RUN_KEY, RunConfig, Supervision},
     device::devices,
     early_stop::{Best, EarlyStop},
     error::TrainError,
     evaluate::{Measured, Metric},
-    input::{GraphInput, Input},
+    input::{self, GraphInput, Input},
     model::{Forward, Model},
     optimizer::Adam,
     report::{CHECKPOINT, Report, Results, RunFolder, StepRecord},
@@ -65,9 +65,30 @@ impl Source {
     pub fn of(store: &kith_store::Graph) -> Source {
         let manifest = store.manifest();
         let source = &manifest.provenance.source;
-        let dataset = source.split_once(" (").map_or(source.as_str(), |(name, _)| name);
+        let dataset = match source.split_once(" (").map_or(source.as_str(), |(name, _)| name) {
+            // Graphs that are made are called what the command that makes them calls them.
+            "random partition graph" => "partition-graph",
+            "power-law graph" => "power-law",
+            name => name,
+        };
         Source { dataset: dataset.to_owned(), digest: manifest.digest.clone() }
     }
+}
+
+/// The graphs of a store with the labels and the split that a run wants.
+pub fn load_input(store: &kith_store::Graph, config: &RunConfig, run_key: u64) -> Result<Input, TrainError> {
+    let split = match config.train.split.as_deref() {
+        Some(BY_RUN_KEY) => {
+            let place = run_key.checked_rem(store.splits().len() as u64).unwrap_or(0);
+            store.splits().get(place as usize).map(|split| split.name())
+        }
+        name => name,
+    };
+    let mut input = input::load(store, split)?;
+    if config.train.supervision == Supervision::Full {
+        input.supervise_fully();
+    }
+    Ok(input)
 }
 
 /// All that changes while a run goes on, beside weights and moments.

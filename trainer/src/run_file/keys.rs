@@ -108,7 +108,7 @@ pub const KEYS: &[Key] = &[
         name: "train.split",
         takes: Text,
         default: None,
-        about: "the name of the split to follow; the store's first unless said",
+        about: "the name of the split to follow; the store's first unless said; by-run-key: its splits in turn",
     },
     Key {
         name: "train.supervision",
