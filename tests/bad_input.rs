@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use crate::kith::run_kith;
+use crate::kith::{kith, run_kith};
 
 #[track_caller]
 fn refused(args: &[&str], out: &Path) -> String {
@@ -74,4 +74,121 @@ fn stores_that_are_none() {
     assert_eq!(missing.sentence().matches("No such file").count(), 1, "a cause is told once");
     fs::write(temp.path().join("manifest.json"), "{\"format_version\": 99}").unwrap();
     assert!(run_kith(["data", "stats", dir]).sentence().contains("format version 99"));
+}
+
+/// A store of twelve nodes in a ring, from tables that `change` may spoil.
+fn ring(dir: &Path, name: &str, options: &[&str], split: impl Fn(usize) -> &'static str) -> String {
+    let path = |file: &str| dir.join(file).to_str().unwrap().to_owned();
+    let table = |file: &str, lines: &mut dyn Iterator<Item = String>| {
+        fs::write(path(file), lines.collect::<Vec<_>>().join("\n") + "\n").unwrap();
+    };
+    table("edges.csv", &mut (0..12).map(|node| format!("{node},{}", (node + 1) % 12)));
+    table("rows.csv", &mut (0..12).map(|node| format!("{node},{},{}", node % 3, node % 5)));
+    table("labels.csv", &mut (0..12).map(|node| format!("{node},{}", node % 3)));
+    table(
+        "split.csv",
+        &mut (0..12).filter(|node| !split(*node).is_empty()).map(|node| format!("{node},{}", split(node))),
+    );
+    let out = path(name);
+    let files = [path("edges.csv"), path("rows.csv"), path("labels.csv"), path("split.csv")];
+    let mut args = vec!["data", "import", "--ids", "dense", "--symmetrize", "--out", &out];
+    for (option, file) in ["--edges", "--rows", "--labels", "--split"].into_iter().zip(&files) {
+        if !options.contains(&option) {
+            args.extend([option, file]);
+        }
+    }
+    args.extend(options.iter().filter(|option| !files_options().contains(option)));
+    kith(args);
+    out
+}
+
+fn files_options() -> [&'static str; 4] {
+    ["--edges", "--rows", "--labels", "--split"]
+}
+
+const THIRDS: fn(usize) -> &'static str = |node| ["train", "valid", "test"][node / 3 % 3];
+
+#[test]
+fn stores_that_cannot_be_trained_on() {
+    let temp = tempfile::tempdir().unwrap();
+    let refused = |store: &str, more: &[&str]| {
+        let args = [&["train", "cora/gat", "--store", store, "--set", "train.max_epochs=2"], more].concat();
+        run_kith(args).sentence().to_owned()
+    };
+    let good = ring(temp.path(), "good", &[], THIRDS);
+    kith(["train", "cora/gat", "--store", &good, "--set", "train.max_epochs=2"]);
+    assert_eq!(refused(&good, &["--set", "train.split=mine"]), "the store has no split \"mine\": it has default");
+
+    let unlabeled = ring(temp.path(), "unlabeled", &["--labels"], THIRDS);
+    assert_eq!(refused(&unlabeled, &[]), "the store has no labels: import it with labels");
+    let rowless = ring(temp.path(), "rowless", &["--rows"], THIRDS);
+    assert_eq!(refused(&rowless, &[]), "the store has no feature rows: import it with rows");
+    let splitless = ring(temp.path(), "splitless", &["--split"], THIRDS);
+    assert_eq!(refused(&splitless, &[]), "the store has no split: import it with one");
+    let testless = ring(temp.path(), "testless", &[], |node| ["train", "valid", ""][node / 3 % 3]);
+    assert_eq!(refused(&testless, &[]), "the split \"default\" has no test nodes");
+    let rare = ring(temp.path(), "rare", &["--classes", "4"], THIRDS);
+    assert_eq!(refused(&rare, &[]), "class 3 of 4 never occurs: no node of the store has it");
+
+    let path = Path::new(&good).join("rows.f32");
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[40..44].copy_from_slice(&f32::NAN.to_le_bytes());
+    fs::write(&path, bytes).unwrap();
+    assert_eq!(refused(&good, &[]), "store damaged at rows, row 5: run `kith data verify`");
+    assert!(refused("nowhere", &[]).contains("nowhere"));
+}
+
+#[test]
+fn runs_that_cannot_be_meant() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = ring(temp.path(), "store", &[], THIRDS);
+    let refused = |args: &[&str]| run_kith([&["train", "--store", &store], args].concat()).sentence().to_owned();
+    assert!(refused(&["cora/supergat-max"]).contains("did you mean cora/supergat-mx?"));
+    assert!(refused(&[]).starts_with("nothing to train: name a preset"));
+    assert!(refused(&["nowhere.toml"]).starts_with("nowhere.toml: No such file"));
+    assert!(refused(&["cora/gat", "--set", "train.lr=1"]).contains("a run file has no `train.lr`"));
+    assert!(refused(&["cora/gat", "--set", "model.heads=0"]).contains("`model.heads` must be a whole number"));
+    assert!(refused(&["cora/gat", "--device", "gpu"]).contains("write cpu, cuda or cuda:N"));
+    let file = temp.path().join("my.toml");
+    fs::write(&file, "[model]\nkind = gat\n").unwrap();
+    assert!(refused(&[file.to_str().unwrap()]).contains("my.toml: line 2: "));
+    assert_eq!(run_kith(["train", "cora/gat", "--store", &store, "--run-keys", "5..5"]).code, Some(1));
+    assert_eq!(run_kith(["train", "cora/gat", "--store", &store, "--resume"]).code, Some(1));
+    assert_eq!(run_kith(["train", "cora/gat"]).code, Some(1));
+}
+
+#[test]
+fn checkpoints_of_another_model_or_store() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = ring(temp.path(), "store", &[], THIRDS);
+    let other = ring(temp.path(), "other", &[], |node| ["valid", "train", "test"][node / 3 % 3]);
+    let run = temp.path().join("run");
+    let run = run.to_str().unwrap();
+    let train = ["train", "cora/gcn", "--out", run, "--set", "train.max_epochs=2", "--store"];
+    kith([&train[..], &[&store]].concat());
+    let checkpoint = fs::read(Path::new(run).join("checkpoint.safetensors")).unwrap();
+
+    assert!(run_kith([&train[..], &[&store]].concat()).sentence().contains("holds a run already"));
+    let sentence = run_kith([&train[..], &[&other, "--resume"]].concat()).sentence().to_owned();
+    assert!(sentence.contains("a checkpoint of another store"), "{sentence}");
+    let other_model = ["train", "cora/gat", "--resume", "--out", run, "--store", &store];
+    let sentence = run_kith(other_model).sentence().to_owned();
+    assert!(sentence.contains("a checkpoint of another run: it says `kind = \"gcn\"`"), "{sentence}");
+    assert_eq!(fs::read(Path::new(run).join("checkpoint.safetensors")).unwrap(), checkpoint);
+
+    let file = temp.path().join("out.csv");
+    let predict = |store: &str, file: &str, more: &[&str]| {
+        run_kith([&["predict", run, "--store", store, "--out", file], more].concat())
+    };
+    let out = file.to_str().unwrap();
+    let sentence = predict(&other, out, &[]).sentence().to_owned();
+    assert!(sentence.contains("a checkpoint of another store") && sentence.ends_with("--any-store takes it anyway"));
+    assert_eq!(predict(&other, out, &["--any-store"]).code, Some(0));
+    fs::remove_file(&file).unwrap();
+    let sentence = predict(&store, out, &["--what", "attention"]).sentence().to_owned();
+    assert_eq!(sentence, "a model without attention has no attention weights");
+    assert!(predict(&store, "out.txt", &[]).sentence().contains("written as .csv or .npy"));
+    assert!(!file.exists(), "a prediction was left behind");
+    let missing = run_kith(["predict", "nowhere", "--store", &store, "--out", out]);
+    assert!(missing.sentence().starts_with("nowhere: No such file"), "{}", missing.sentence());
 }

@@ -4,6 +4,8 @@
 mod bad_input;
 mod kith;
 mod memory;
+mod models;
+mod parity;
 mod published_statistics;
 mod tidy;
 mod whole_path;

@@ -52,8 +52,13 @@ pub(crate) fn run_kith<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Fi
     finish(Command::new(program()).args(args))
 }
 
-/// Runs a command to its end; kills it at the limit.
+/// Runs a command to its end; kills it at the usual limit.
 pub(crate) fn finish(command: &mut Command) -> Finished {
+    finish_within(command, LIMIT)
+}
+
+/// Runs a command to its end; kills it at the limit.
+pub(crate) fn finish_within(command: &mut Command, limit: Duration) -> Finished {
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
     let read = |mut pipe: Box<dyn Read + Send>| {
@@ -69,9 +74,9 @@ pub(crate) fn finish(command: &mut Command) -> Finished {
         if let Some(status) = child.try_wait().expect("a child can be waited for") {
             break status;
         }
-        if started.elapsed() > LIMIT {
+        if started.elapsed() > limit {
             child.kill().expect("a child can be killed");
-            panic!("{command:?} did not end within {LIMIT:?}");
+            panic!("{command:?} did not end within {limit:?}");
         }
         thread::sleep(Duration::from_millis(2));
     };

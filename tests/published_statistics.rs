@@ -6,7 +6,7 @@ use crate::kith::{kith, root, run_kith};
 
 /// The folder with the real raw files; says so where it is absent.
 #[allow(clippy::print_stderr)]
-fn real_files(name: &str) -> Option<PathBuf> {
+pub(crate) fn real_files(name: &str) -> Option<PathBuf> {
     let beside = root().join("../shared/datasets");
     let folder = std::env::var_os("KITH_DATASETS").map_or(beside, PathBuf::from).join(name);
     if folder.is_dir() {

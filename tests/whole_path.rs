@@ -1,7 +1,9 @@
-//! The whole path, as far as it exists, with real processes: generate → verify → stats, and what was made by one number
-//! of threads is made by any.
+//! The whole path, as far as it exists, with real processes: generate → verify → stats → train → resume → predict →
+//! report, and what was made by one number of threads is made by any.
 
-use std::process::Command;
+use std::{fs, path::Path, process::Command};
+
+use serde_json::Value;
 
 use crate::kith::{finish, kith, program, run_kith};
 
@@ -34,6 +36,120 @@ fn from_generate_to_stats() {
     assert_eq!(finished.json()["digest"], made["digest"]);
 }
 
+/// The lines of a run's `steps.jsonl`, without the times.
+fn steps(run: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(run.join("steps.jsonl")).unwrap();
+    let mut steps: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    steps.iter_mut().for_each(|step| step["micros"] = Value::Null);
+    steps
+}
+
+/// A run's report, without the time.
+fn report(run: &Path) -> Value {
+    let mut report: Value = serde_json::from_str(&fs::read_to_string(run.join("report.json")).unwrap()).unwrap();
+    assert!(report["results"]["seconds"].as_f64().unwrap() > 0.0);
+    report["results"]["seconds"] = Value::Null;
+    report
+}
+
+#[test]
+fn from_train_to_report() {
+    let temp = tempfile::tempdir().unwrap();
+    let path = |name: &str| temp.path().join(name).to_str().unwrap().to_owned();
+    let store = path("graph");
+    let options = ["--nodes-per-class", "60", "--classes", "5", "--homophily", "0.8", "--run-key", "7"];
+    kith([&["data", "generate", "partition-graph", "--out", &store], &options[..]].concat());
+
+    // Two runs, few epochs.
+    let runs = path("runs");
+    let few = ["--set", "train.max_epochs=6", "--set", "train.checkpoint_every=4"];
+    let train = |out: &str, more: &[&str]| {
+        let args =
+            [&["train", "partition-graph/supergat-mx", "--store", &store, "--out", out], &few[..], more].concat();
+        kith(args)
+    };
+    let answer = train(&runs, &["--run-keys", "42..44", "--json"]);
+    let lines: Vec<Value> = answer.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 2);
+    for (line, run_key) in lines.iter().zip(42..) {
+        assert_eq!(line["dataset"], "partition-graph");
+        assert_eq!(line["model"], "supergat-mx");
+        assert_eq!(line["run_key"], run_key);
+        assert_eq!(line["epochs"], 6);
+        for share in ["valid", "test", "test_last"] {
+            assert!((0.0..=1.0).contains(&line[share].as_f64().unwrap()), "{line}");
+        }
+        assert!(line["best_epoch"].as_u64().unwrap() < 6 && line["seconds"].as_f64().unwrap() > 0.0, "{line}");
+    }
+    let both: Value = serde_json::from_str(&fs::read_to_string(Path::new(&runs).join("report.json")).unwrap()).unwrap();
+    let mean = (lines[0]["test"].as_f64().unwrap() + lines[1]["test"].as_f64().unwrap()) / 2.0;
+    assert!((both["test"]["mean"].as_f64().unwrap() - mean).abs() < 1e-12, "{both}");
+    assert!(train(&path("table"), &["--run-keys", "42..44"]).stdout.contains(" ± "));
+
+    // One run, left alone and cut in two: the same bits.
+    let (whole, cut) = (path("whole"), path("cut"));
+    let alone = train(&whole, &["--run-key", "42"]);
+    assert!(alone.stdout.contains("best epoch"), "{}", alone.stdout);
+    let (whole, cut_dir) = (Path::new(&whole), Path::new(&cut));
+    assert_eq!(steps(whole), steps(&Path::new(&runs).join("run-42")), "a run does not know of others");
+    train(&cut, &["--run-key", "42", "--set", "train.max_epochs=3"]);
+    kith([&["train", "--resume", "--store", &store, "--out", &cut, "--run-key", "42"], &few[..]].concat());
+    assert_eq!((steps(cut_dir), report(cut_dir)), (steps(whole), report(whole)));
+    assert_eq!(steps(whole).len(), 6);
+    assert!(steps(whole).iter().all(|step| step["loss"].is_f64() && step["valid"].is_f64()));
+    assert_eq!(report(whole)["results"]["test_last"], steps(whole)[5]["test"]);
+    let resolved = fs::read_to_string(whole.join("run.toml")).unwrap();
+    assert!(resolved.contains("max_epochs = 6") && resolved.contains("form = \"mx\""), "{resolved}");
+
+    // On one thread, again the same.
+    let thin = path("thin");
+    let args = ["train", "partition-graph/supergat-mx", "--store", &store, "--out", &thin];
+    let finished = finish(Command::new(program()).args(args).args(few).env("RAYON_NUM_THREADS", "1"));
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    assert_eq!(steps(Path::new(&thin)), steps(whole));
+
+    // What the model says.
+    let predict = |what: &str, file: &str, more: &[&str]| {
+        let file = path(file);
+        let whole = whole.to_str().unwrap();
+        kith([&["predict", whole, "--store", &store, "--what", what, "--out", &file], more].concat());
+        fs::read(file).unwrap()
+    };
+    let table = String::from_utf8(predict("probabilities", "classes.csv", &["--weights", "last"])).unwrap();
+    assert_eq!(table.lines().next(), Some("id,class_0,class_1,class_2,class_3,class_4"));
+    assert_eq!(table.lines().count(), 301);
+    for line in table.lines().skip(1) {
+        let sum: f64 = line.split(',').skip(1).map(|share| share.parse::<f64>().unwrap()).sum();
+        assert!((sum - 1.0).abs() < 1e-5, "{line}");
+    }
+    assert!(predict("embeddings", "rows.npy", &[]).starts_with(b"\x93NUMPY"));
+    assert_eq!(fs::read_to_string(path("rows.ids.csv")).unwrap().lines().count(), 301);
+    let attention = String::from_utf8(predict("attention", "attention.csv", &["--layer", "0"])).unwrap();
+    let heads = (0..8).map(|head| format!(",head_{head}")).collect::<String>();
+    assert_eq!(attention.lines().next().unwrap(), format!("source,destination{heads}"));
+    let first: f64 = attention
+        .lines()
+        .skip(1)
+        .filter(|line| line.split(',').nth(1) == Some("17"))
+        .map(|line| line.split(',').nth(2).unwrap().parse::<f64>().unwrap())
+        .sum();
+    assert!((first - 1.0).abs() < 1e-5, "the attention of a node sums to one, not {first}");
+}
+
+#[test]
+fn the_recipe_chooses_by_degree_and_homophily() {
+    let temp = tempfile::tempdir().unwrap();
+    for (degree, homophily, model) in [("2.5", "0.2", "supergat-sd"), ("15", "0.9", "gat")] {
+        let store = temp.path().join(format!("graph-{model}"));
+        let store = store.to_str().unwrap();
+        let options = ["--nodes-per-class", "200", "--classes", "5", "--degree", degree, "--homophily", homophily];
+        kith([&["data", "generate", "partition-graph", "--out", store], &options[..]].concat());
+        let trained = kith(["train", "--attention", "auto", "--store", store, "--set", "train.max_epochs=1", "--json"]);
+        assert_eq!(trained.json()["model"], model, "{}", trained.stderr);
+        assert!(trained.stderr.contains("homophily | degree"), "{}", trained.stderr);
+    }
+}
+
 #[test]
 fn a_flipped_byte_is_found_and_named() {
     let temp = tempfile::tempdir().unwrap();
@@ -54,6 +170,8 @@ fn the_command_explains_itself() {
     assert!(kith(["--version"]).stdout.starts_with("kith "));
     assert!(kith(["data", "list"]).stdout.contains("ogbn-arxiv"));
     assert_eq!(kith(["data", "list", "--json"]).json().as_array().unwrap().len(), 17);
+    assert!(kith(["train", "--list-presets"]).stdout.contains("cora/supergat-mx"));
+    assert_eq!(kith(["train", "--list-presets", "--json"]).json().as_array().unwrap().len(), 128);
     assert!(kith(["devices"]).stdout.contains("libtorch"));
     assert_eq!(run_kith(["data", "nonsense"]).code, Some(1));
 }

@@ -1,110 +1,193 @@
-//! A run, as meant: what the run file says after it was checked.
+//! What a run is, as meant: everything here was checked when the run file was read (see [`crate::run_file`]).
 
 use kith_kernels::{Form, Subset};
 
-/// A run that can start.
+/// One run: the model, how it learns, and when it stops.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunConfig {
-    /// The model.
+    /// What is trained.
     pub model: ModelConfig,
     /// How it learns.
     pub train: TrainConfig,
-    /// The self-supervised loss on edges, if any.
+    /// What it learns from edges; `None` for models that do not, and where the loss weighs nothing.
     pub edge_loss: Option<EdgeLossConfig>,
-    /// When to stop before the last epoch, if ever.
+    /// When it stops before the last epoch; `None`: never.
     pub early_stop: Option<EarlyStopConfig>,
+}
+
+/// What is trained. Hidden layers have `heads` heads of `features` each, side by side; the last layer has `out_heads`
+/// heads of one feature per class, averaged.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelConfig {
+    /// The kind of layers.
+    pub kind: ModelKind,
+    /// How attention scores a neighbor; of no meaning for kinds without attention.
+    pub form: Form,
+    /// Layers, the last included.
+    pub n_layers: usize,
+    /// Heads of a hidden layer.
+    pub heads: usize,
+    /// Features of each head; for kinds without attention, the width of a hidden layer.
+    pub features: usize,
+    /// Heads of the last layer.
+    pub out_heads: usize,
+    /// The share of inputs, and of attention, that a training step leaves out.
+    pub dropout: f64,
 }
 
 /// The kinds of models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ModelKind {
-    /// Attention that is trained on edges too.
+    /// Attention that also learns from edges.
     Supergat,
-    /// Attention.
+    /// Attention alone.
     Gat,
-    /// Neighbors weighted by degree.
+    /// Means weighted by degrees.
     Gcn,
-    /// The mean of the neighbors.
+    /// Plain means.
     Sage,
 }
 
-/// A model's shape.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ModelConfig {
-    /// Its kind.
-    pub kind: ModelKind,
-    /// How it scores a neighbor; only the kinds with attention look at it.
-    pub form: Form,
-    /// Layers.
-    pub n_layers: usize,
-    /// Heads of every layer but the last.
-    pub heads: usize,
-    /// Features per head; the width of hidden layers for the kinds without heads.
-    pub features: usize,
-    /// Heads of the last layer, whose mean is the output.
-    pub out_heads: usize,
-    /// The probability to drop an input of a layer, and an attention weight.
-    pub dropout: f64,
-}
-
-/// The self-supervised loss on edges.
-#[derive(Clone, Debug, PartialEq)]
-pub struct EdgeLossConfig {
-    /// Its weight λ_E in the loss.
-    pub weight: f64,
-    /// Negatives per edge, p_n.
-    pub negatives: f64,
-    /// The share of pairs that a step looks at, p_e.
-    pub kept: f64,
-    /// Which pairs are no negatives.
-    pub exclude: Exclude,
-    /// What the share is taken of.
-    pub subset: Subset,
-}
-
-/// Which pairs are no negatives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Exclude {
-    /// Edges.
-    Directed,
-    /// Edges and their reverses.
-    Symmetric,
+impl ModelKind {
+    /// Whether its layers weigh neighbors by attention.
+    pub fn has_attention(self) -> bool {
+        matches!(self, ModelKind::Supergat | ModelKind::Gat)
+    }
 }
 
 /// How a model learns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrainConfig {
-    /// Adam's learning rate.
+    /// Adam's step size.
     pub learning_rate: f64,
-    /// Adam's coupled decay λ_2.
+    /// λ_2: the share of each weight that is added to its gradient.
     pub weight_decay: f64,
-    /// Epochs at most.
+    /// Epochs, unless the run stops early.
     pub max_epochs: u64,
-    /// The split; the store's first if none is named.
+    /// The split to follow; `None`: the store's first; [`BY_RUN_KEY`]: its splits in turn.
     pub split: Option<String>,
+    /// Which nodes are trained on.
+    pub supervision: Supervision,
     /// What computes the layers.
     pub kernels: Kernels,
+    /// Epochs from one checkpoint to the next.
+    pub checkpoint_every: u64,
+}
+
+/// The split that says: the one whose number is the run key, modulo the number of splits.
+pub const BY_RUN_KEY: &str = "by-run-key";
+
+/// Which nodes are trained on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Supervision {
+    /// Those of the split's train part.
+    Split,
+    /// Every labeled node that neither validates nor tests.
+    Full,
 }
 
 /// What computes the layers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kernels {
     /// Fused passes over the edges.
-    #[default]
     Fused,
-    /// Plain tensor operations.
+    /// Plain tensor operations: slower, on any device.
     Reference,
 }
 
-/// When to stop before the last epoch.
+/// What a model learns from edges: to tell them from pairs of nodes without one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EdgeLossConfig {
+    /// λ_E: how much each layer's edge loss weighs beside the node loss.
+    pub weight: f64,
+    /// p_n: pairs without an edge, per edge.
+    pub negatives: f64,
+    /// p_e: the share of pairs that a step looks at.
+    pub kept: f64,
+    /// Which pairs are never drawn as negatives.
+    pub exclude: Exclude,
+    /// What the share is taken of.
+    pub subset: Subset,
+}
+
+/// Which pairs are never drawn as negatives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Exclude {
+    /// Edges in their own direction.
+    Directed,
+    /// Edges in either direction.
+    Symmetric,
+}
+
+/// When a run stops before its last epoch: see [`crate::early_stop`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct EarlyStopConfig {
-    /// Epochs before the rule is looked at.
+    /// Epochs after the first during which nothing stops.
     pub burn_in: u64,
-    /// Epochs that the mean is taken over.
+    /// Epochs that the moving means look back on.
     pub window: usize,
-    /// Stop when the loss is this close to its mean.
+    /// The run stops when the validation loss is nearer to its mean than this, relative to the mean.
     pub loss_threshold: f64,
-    /// Stop when the metric is this close to its mean.
+    /// The same for the metric.
     pub metric_threshold: f64,
+}
+
+impl RunConfig {
+    /// What is trained, in one word, as presets are called: `gat`, `gat-dp-4-layers`, `supergat-mx-full`.
+    pub fn name(&self) -> String {
+        let ModelConfig { kind, form, n_layers, .. } = self.model;
+        let mut name = kind.name().to_owned();
+        if kind == ModelKind::Supergat || (kind == ModelKind::Gat && form != Form::Go) {
+            name = name + "-" + form.name();
+        }
+        if n_layers != 2 {
+            name += &format!("-{n_layers}-layers");
+        }
+        if self.train.supervision == Supervision::Full {
+            name += "-full";
+        }
+        name
+    }
+}
+
+/// One of a few things that have a name in run files.
+pub trait Choice: Copy + PartialEq + 'static {
+    /// All of them.
+    const ALL: &'static [(&'static str, Self)];
+
+    /// Its name.
+    fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, choice)| *choice == self).expect("every choice has a name").0
+    }
+
+    /// The one of this name.
+    fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, choice)| *choice)
+    }
+}
+
+impl Choice for ModelKind {
+    const ALL: &'static [(&'static str, Self)] =
+        &[("supergat", Self::Supergat), ("gat", Self::Gat), ("gcn", Self::Gcn), ("sage", Self::Sage)];
+}
+
+impl Choice for Form {
+    const ALL: &'static [(&'static str, Self)] =
+        &[("go", Self::Go), ("dp", Self::Dp), ("sd", Self::Sd), ("mx", Self::Mx)];
+}
+
+impl Choice for Supervision {
+    const ALL: &'static [(&'static str, Self)] = &[("split", Self::Split), ("full", Self::Full)];
+}
+
+impl Choice for Kernels {
+    const ALL: &'static [(&'static str, Self)] = &[("fused", Self::Fused), ("reference", Self::Reference)];
+}
+
+impl Choice for Exclude {
+    const ALL: &'static [(&'static str, Self)] = &[("directed", Self::Directed), ("symmetric", Self::Symmetric)];
+}
+
+impl Choice for Subset {
+    const ALL: &'static [(&'static str, Self)] = &[("union", Self::Union), ("each", Self::Each)];
 }

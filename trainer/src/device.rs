@@ -80,6 +80,23 @@ pub enum NoCuda {
     },
 }
 
+/// The device of this name: `cpu`, `cuda` (the first) or `cuda:1`.
+pub fn find(name: &str) -> Result<tch::Device, String> {
+    let index = match name {
+        "cpu" => return Ok(tch::Device::Cpu),
+        "cuda" => Some(0),
+        _ => name.strip_prefix("cuda:").and_then(|index| index.parse().ok()),
+    };
+    let index: usize = index.ok_or_else(|| format!("device {name:?}: write cpu, cuda or cuda:N"))?;
+    match found_devices() {
+        Err(reason) => Err(format!("device {name}: {reason}")),
+        Ok(devices) if index >= devices.len() => {
+            Err(format!("device {name}: this machine has {}, counted from 0", devices.len()))
+        }
+        Ok(_) => Ok(tch::Device::Cuda(index)),
+    }
+}
+
 /// Makes libtorch ready: one thread within an operation, and CUDA where there is any. Call it before anything else of
 /// libtorch, which decides once and for all, at the first question, whether there is CUDA; a second call does nothing.
 pub fn start() {
@@ -185,6 +202,15 @@ mod tests {
         assert_eq!(instruction_set(Some("default")), InstructionSet::Default);
         assert_eq!(instruction_set(Some("avx2")), InstructionSet::Avx2);
         assert_eq!(instruction_set(Some("nonsense")), instruction_set(None));
+    }
+
+    #[test]
+    fn devices_are_found_by_name() {
+        assert_eq!(find("cpu"), Ok(tch::Device::Cpu));
+        for name in ["gpu", "cuda:", "cuda:x", ""] {
+            assert_eq!(find(name), Err(format!("device {name:?}: write cpu, cuda or cuda:N")));
+        }
+        assert!(find("cuda:99").unwrap_err().starts_with("device cuda:99: "));
     }
 
     #[test]

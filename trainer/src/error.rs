@@ -1,7 +1,15 @@
 //! Why a run cannot start or go on.
 
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
 use kith_kernels::BlockError;
 use kith_store::StoreError;
+use tch::TchError;
+
+use crate::run_file::RunFileError;
 
 /// Why a run cannot start or go on: one sentence each.
 #[derive(Debug, thiserror::Error)]
@@ -12,9 +20,6 @@ pub enum TrainError {
     /// The graph is too large for full batches.
     #[error(transparent)]
     Block(#[from] BlockError),
-    /// libtorch or a kernel refused.
-    #[error("libtorch: {0}")]
-    Torch(#[from] tch::TchError),
     /// There is nothing to learn from.
     #[error("the store has no feature rows: import it with rows")]
     NoRows,
@@ -64,4 +69,83 @@ pub enum TrainError {
         /// The source.
         source_node: u64,
     },
+    /// The run file is wrong.
+    #[error(transparent)]
+    RunFile(#[from] RunFileError),
+    /// libtorch or a kernel refused.
+    #[error("libtorch: {}", first_line(.0))]
+    Torch(#[from] TchError),
+    /// The system refused to read or write a file.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A loss is not a finite number any more: nothing good can follow.
+    #[error("the loss is not finite at step {step} (epoch {epoch}): {place}; a smaller learning rate may help")]
+    NotFinite {
+        /// The step, counted from 0.
+        step: u64,
+        /// The epoch, counted from 0.
+        epoch: u64,
+        /// Which layer's part is the first that is not finite.
+        place: String,
+    },
+    /// The folder holds a run, which is never overwritten.
+    #[error("{path}: holds a run already: resume it with --resume, or choose another place")]
+    RunExists {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Somebody else is training into the same folder.
+    #[error("{path}: another process is training there")]
+    Busy {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A checkpoint cannot be used.
+    #[error("{path}: {problem}")]
+    Checkpoint {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A file of weights does not fit the model.
+    #[error("{path}: {problem}")]
+    Weights {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// What is asked for, this model or store does not have.
+    #[error("{0}")]
+    Predict(String),
+}
+
+impl TrainError {
+    /// An error of the system about one file.
+    pub fn io(path: &Path) -> impl FnOnce(io::Error) -> TrainError + '_ {
+        move |source| TrainError::Io { path: path.to_owned(), source }
+    }
+
+    pub(crate) fn weights(path: &Path, problem: impl Into<String>) -> TrainError {
+        TrainError::Weights { path: path.to_owned(), problem: problem.into() }
+    }
+
+    pub(crate) fn checkpoint(path: &Path, problem: impl Into<String>) -> TrainError {
+        TrainError::Checkpoint { path: path.to_owned(), problem: problem.into() }
+    }
+}
+
+/// libtorch says in its first line what is wrong, and then where in its own code.
+fn first_line(error: &TchError) -> String {
+    let text = match error {
+        TchError::Torch(text) => text.clone(),
+        other => other.to_string(),
+    };
+    text.lines().next().unwrap_or_default().to_owned()
 }

@@ -60,6 +60,21 @@ pub enum Labels {
     },
 }
 
+impl Input {
+    /// Trains on every labeled node that neither validates nor tests, whatever the split says of it.
+    pub fn supervise_fully(&mut self) {
+        for graph in &mut self.graphs {
+            let mut is_free: Vec<bool> = match &graph.labels {
+                Labels::None => continue,
+                Labels::Classes(classes) => classes.iter().map(|class| *class >= 0).collect(),
+                Labels::Bits { .. } => vec![true; graph.n_nodes()],
+            };
+            graph.valid.iter().chain(&graph.test).for_each(|position| is_free[*position as usize] = false);
+            graph.train = (0..graph.n_nodes() as u32).filter(|position| is_free[*position as usize]).collect();
+        }
+    }
+}
+
 /// All graphs of a store, with labels and a split; the store's first if none is named.
 pub fn load(store: &Graph, split: Option<&str>) -> Result<Input, TrainError> {
     let split = find_split(store, split)?;
@@ -246,3 +261,6 @@ impl GraphInput {
         self.block.n_destinations()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,25 @@
-//! What computes: models, their weights and losses, libtorch, and CUDA where there is some, found at run time.
+//! What computes: models, their weights and losses, libtorch, and CUDA where there is some, found at run time; what a run
+//! is, and how it goes.
 
+pub mod checkpoint;
 pub mod config;
 mod cuda_library;
 pub mod device;
+pub mod early_stop;
 pub mod error;
+pub mod evaluate;
+mod files;
 pub mod input;
+pub mod interchange;
 pub mod loss;
 pub mod model;
+mod near;
+pub mod optimizer;
+pub mod predict;
+pub mod preset;
+pub mod recipe;
+pub mod report;
+pub mod run;
+pub mod run_file;
+pub mod train;
 pub mod weights;

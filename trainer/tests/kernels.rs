@@ -7,7 +7,7 @@ use std::sync::Arc;
 use kith_draw::{Name, Purpose, Stream};
 use kith_kernels::{Block, BlockError, Form, InputRows, Subset};
 use kith_trainer::{
-    config::{EdgeLossConfig, Exclude, Kernels, ModelConfig, ModelKind, RunConfig, TrainConfig},
+    config::{EdgeLossConfig, Exclude, Kernels, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig},
     input::{GraphInput, Labels},
     loss::node_loss,
     model::{Model, Pass},
@@ -86,6 +86,8 @@ fn config(kind: ModelKind, form: Form, heads: usize, features: usize, dropout: f
             weight_decay: 0.0,
             max_epochs: 1,
             split: None,
+            supervision: Supervision::Split,
+            checkpoint_every: 1,
             kernels: Kernels::Fused,
         },
         edge_loss,

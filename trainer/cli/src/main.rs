@@ -5,7 +5,9 @@
 mod answer;
 mod data;
 mod devices;
+mod predict;
 mod progress;
+mod train;
 
 use std::{
     io,
@@ -30,6 +32,8 @@ struct Args {
 enum Command {
     Data(data::Args),
     Devices(devices::Args),
+    Predict(predict::Args),
+    Train(Box<train::Args>),
 }
 
 fn main() -> ExitCode {
@@ -45,6 +49,8 @@ fn main() -> ExitCode {
     let outcome = match args.command {
         Command::Data(args) => data::run(args),
         Command::Devices(args) => devices::run(args),
+        Command::Predict(args) => predict::run(args),
+        Command::Train(args) => train::run(*args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

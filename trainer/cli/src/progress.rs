@@ -94,6 +94,52 @@ impl Progress for Shown {
     }
 }
 
+/// Shows how far training is, and how it goes.
+pub(crate) struct Epochs {
+    what: String,
+    n_epochs: u64,
+    bar: Option<ProgressBar>,
+    last_line: Instant,
+}
+
+impl Epochs {
+    /// Training starts, or goes on after some epochs.
+    pub(crate) fn begin(what: String, n_done: u64, n_epochs: u64) -> Epochs {
+        let bar = io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new(n_epochs).with_position(n_done);
+            if let Ok(style) = ProgressStyle::with_template("{msg} [{bar:32}] {human_pos}/{human_len} {eta}") {
+                bar.set_style(style.progress_chars("=> "));
+            }
+            bar.set_message(what.clone());
+            bar
+        });
+        Epochs { what, n_epochs, bar, last_line: Instant::now() }
+    }
+
+    /// So many epochs are done, and this is how it goes.
+    pub(crate) fn advance(&mut self, n_done: u64, how: impl FnOnce() -> String) {
+        match &self.bar {
+            Some(bar) => {
+                bar.set_message(format!("{}: {}", self.what, how()));
+                bar.set_position(n_done);
+            }
+            None if self.last_line.elapsed() > LINE_EVERY => {
+                self.last_line = Instant::now();
+                say(&format!("{}: epoch {n_done} of {}, {}", self.what, self.n_epochs, how()));
+            }
+            None => {}
+        }
+    }
+}
+
+impl Drop for Epochs {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
 fn make_bar(what: &str, total: Option<u64>, unit: Unit) -> ProgressBar {
     let counts = if unit == Unit::Bytes {
         "{bytes}/{total_bytes} {binary_bytes_per_sec}"

@@ -7,7 +7,8 @@ use rayon::prelude::*;
 use tch::Tensor;
 
 use crate::{
-    config::Exclude,
+    config::{EdgeLossConfig, Exclude},
+    input::GraphInput,
     model::{Call, Pass},
 };
 
@@ -15,9 +16,14 @@ use crate::{
 pub(super) fn pairs(call: &Call<'_>) -> Option<Pairs> {
     let Pass::Train { run_key, step } = call.pass else { return None };
     let config = call.model.edge_loss.as_ref()?;
-    let block = &*call.graph.block;
+    Some(draw_pairs(config, call.graph, run_key, step, call.layer))
+}
+
+/// The pairs that a layer's edge loss looks at in a step.
+pub fn draw_pairs(config: &EdgeLossConfig, graph: &GraphInput, run_key: u64, step: u64, layer: usize) -> Pairs {
+    let block = &*graph.block;
     // In sets of several graphs the published numbers were made without excluding reverses.
-    let has_reverses = !call.graph.is_symmetric && !call.graph.is_one_of_many;
+    let has_reverses = !graph.is_symmetric && !graph.is_one_of_many;
     let config = PairConfig {
         negatives: config.negatives,
         kept: config.kept,
@@ -25,7 +31,7 @@ pub(super) fn pairs(call: &Call<'_>) -> Option<Pairs> {
         excludes_reverse: config.exclude == Exclude::Symmetric && has_reverses,
     };
     let is_edge = |source, destination| block.has_edge(source, destination);
-    Some(Pairs::draw(run_key, step, call.layer as u32, block, config, is_edge))
+    Pairs::draw(run_key, step, layer as u32, block, config, is_edge)
 }
 
 /// What a call's rows are multiplied with, nodes × width; `None` where nothing is dropped.

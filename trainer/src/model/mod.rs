@@ -3,6 +3,7 @@
 mod draws;
 mod gat;
 mod gcn;
+pub mod oracle;
 pub mod reference;
 mod sage;
 mod supergat;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use kith_kernels::{Dropout, InputRows, LayerDraws, LayerInput};
 use tch::{Device, Kind, Tensor};
 
+pub use crate::model::draws::draw_pairs;
 use crate::{
     config::{EdgeLossConfig, Kernels, ModelConfig, ModelKind, RunConfig},
     error::TrainError,
@@ -151,6 +153,11 @@ impl Model {
         }
     }
 
+    /// Its config.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
     /// Its weights.
     pub fn weights(&self) -> &Weights {
         &self.weights
@@ -254,10 +261,7 @@ impl Call<'_> {
         let like = self.model.weights.flat();
         let rows = match rows {
             LayerRows::Hidden(rows) => rows.shallow_clone(),
-            LayerRows::Input(input) => Tensor::from_slice(&input.to_dense())
-                .view([input.n_rows() as i64, input.dim() as i64])
-                .to_device(like.device())
-                .to_kind(like.kind()),
+            LayerRows::Input(input) => oracle::dense(input).to_device(like.device()).to_kind(like.kind()),
         };
         match draws::row_factors(self) {
             None => rows,
@@ -296,3 +300,6 @@ fn layer_shapes(config: &ModelConfig, dim: usize, n_classes: usize) -> Vec<Layer
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests;

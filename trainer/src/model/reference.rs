@@ -66,7 +66,7 @@ impl Edges {
     fn max_by_destination(&self, values: &Tensor) -> Tensor {
         let shape = [self.n_destinations(), values.size()[1]];
         let lowest = Tensor::full(shape, f64::NEG_INFINITY, (values.kind(), values.device()));
-        lowest.index_reduce(0, &self.destinations, values, "amax", true)
+        lowest.internal_scatter_reduce(0, &self.destinations.unsqueeze(1).expand_as(values), values, "amax", true)
     }
 }
 
@@ -224,3 +224,6 @@ pub fn average(rows: &Tensor, edges: &Edges, weight: &Tensor, bias: &Tensor) -> 
     let sums = edges.sum_by_destination(&pick(&product(rows, weight), &edges.sources));
     sums / edges.degrees.to_kind(rows.kind()).unsqueeze(-1) + bias
 }
+
+#[cfg(test)]
+mod tests;

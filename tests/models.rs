@@ -1,0 +1,35 @@
+//! Models on real data: counts that the published settings give on cora.
+
+use kith_kernels::{InputRows, Subset};
+use kith_store::Graph;
+use kith_trainer::{
+    config::{EdgeLossConfig, Exclude},
+    input,
+    model::draw_pairs,
+};
+
+use crate::{kith::kith, published_statistics::real_files};
+
+#[test]
+fn pairs_of_cora() {
+    let Some(raw) = real_files("cora") else { return };
+    let temp = tempfile::tempdir().unwrap();
+    let store = temp.path().join("cora");
+    kith(["data", "import", "cora", "--from", raw.to_str().unwrap(), "--out", store.to_str().unwrap()]);
+    let input = input::load(&Graph::open(&store).unwrap(), None).unwrap();
+    assert_eq!((input.graphs.len(), input.dim, input.n_classes), (1, 1433, 7));
+    let graph = &input.graphs[0];
+    assert_eq!((graph.n_nodes(), graph.block.n_edges()), (2708, 13_264));
+    assert_eq!((graph.train.len(), graph.valid.len(), graph.test.len()), (140, 500, 1000));
+    assert!(matches!(*graph.rows, InputRows::Sparse(_)), "bags of words are sparse");
+    assert!(graph.is_symmetric && !graph.is_one_of_many);
+
+    let edge_loss =
+        EdgeLossConfig { weight: 1.0, negatives: 0.5, kept: 0.8, exclude: Exclude::Directed, subset: Subset::Union };
+    let union = draw_pairs(&edge_loss, graph, 42, 0, 0);
+    assert_eq!((union.n_pairs(), union.negatives().n_left_out), (15_916, 0));
+    let all = draw_pairs(&EdgeLossConfig { kept: 1.0, ..edge_loss.clone() }, graph, 42, 0, 0);
+    assert_eq!((all.n_pairs(), all.negatives().len()), (19_896, 6632));
+    let each = draw_pairs(&EdgeLossConfig { subset: Subset::Each, ..edge_loss }, graph, 42, 0, 0);
+    assert_eq!((each.n_pairs(), each.negatives().len()), (10_611 + 5305, 5305));
+}

@@ -1,0 +1,300 @@
+//! PyG itself, on the same weights and graphs: outputs, edge losses and gradients agree.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+    time::Duration,
+};
+
+use kith_draw::{Name, Purpose};
+use kith_kernels::{Block, BlockError, Form, InputRows, Subset};
+use kith_trainer::{
+    config::{Choice, EdgeLossConfig, Exclude, Kernels, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig},
+    device,
+    input::{self, GraphInput, Labels},
+    interchange,
+    model::{Model, Pass, draw_pairs, oracle},
+};
+use serde_json::json;
+use tch::{Device, Kind, Tensor};
+
+use crate::{
+    kith::{finish_within, is_slow_asked_for, kith, root},
+    published_statistics::real_files,
+};
+
+/// Fetching PyG takes a few minutes, and everything it needs is some gigabytes.
+const FETCH_LIMIT: Duration = Duration::from_secs(1000);
+const RUN_LIMIT: Duration = Duration::from_secs(240);
+
+/// The exit code of `deploy/pyg.sh` where pip cannot get the packages.
+const UNREACHABLE: i32 = 3;
+
+const PASS: Pass = Pass::Train { run_key: 3, step: 0 };
+
+/// A Python that has PyG; says so where there can be none.
+#[allow(clippy::print_stderr)]
+fn python_with_pyg() -> Option<PathBuf> {
+    let made = finish_within(&mut Command::new(root().join("deploy/pyg.sh")), FETCH_LIMIT);
+    match made.code {
+        Some(0) => Some(made.stdout.trim().into()),
+        Some(UNREACHABLE) => {
+            eprintln!("skipped: pip cannot get PyG here: {}", made.stderr.trim());
+            None
+        }
+        _ => panic!("deploy/pyg.sh failed: {}", made.stderr),
+    }
+}
+
+/// One model on one graph.
+struct Case {
+    name: String,
+    config: RunConfig,
+    graph: Arc<GraphInput>,
+    /// Edges as a user has them, loops included: 2 × E.
+    edges: Tensor,
+    n_classes: usize,
+}
+
+impl Case {
+    /// GO is compared with GAT, which has no edge loss; the other forms with SuperGAT.
+    fn new(name: &str, form: Form, sizes: Sizes, graph: &Arc<GraphInput>, edges: &Tensor, n_classes: usize) -> Case {
+        let kind = if form == Form::Go { ModelKind::Gat } else { ModelKind::Supergat };
+        let Sizes { n_layers, heads, features, out_heads } = sizes;
+        let config = RunConfig {
+            model: ModelConfig { kind, form, n_layers, heads, features, out_heads, dropout: 0.0 },
+            train: TrainConfig {
+                learning_rate: 0.005,
+                weight_decay: 0.0,
+                max_epochs: 1,
+                split: None,
+                supervision: Supervision::Split,
+                kernels: Kernels::Reference,
+                checkpoint_every: 1,
+            },
+            edge_loss: (form != Form::Go).then_some(EdgeLossConfig {
+                weight: 3.0,
+                negatives: 0.5,
+                kept: 1.0,
+                exclude: Exclude::Directed,
+                subset: Subset::Union,
+            }),
+            early_stop: None,
+        };
+        let name = format!("{name}-{}", form.name());
+        Case { name, config, graph: graph.clone(), edges: edges.shallow_clone(), n_classes }
+    }
+
+    fn model(&self, kernels: Kernels) -> Model {
+        let mut config = self.config.clone();
+        config.train.kernels = kernels;
+        let model = Model::new(&config, self.graph.rows.dim(), self.n_classes, 1, Device::Cpu).unwrap();
+        // Biases start at zero, where a mix-up would not be seen.
+        let n_elements = model.weights().n_elements() as i64;
+        let bits = Tensor::arange(n_elements, (Kind::Double, Device::Cpu)).sin() * 0.05;
+        model.weights().set(&(model.weights().flat() + bits.to_kind(Kind::Float)));
+        model
+    }
+
+    /// What the logits' gradient is, in place of a node loss.
+    fn logits_gradient(&self) -> Tensor {
+        let shape = [self.graph.n_nodes() as i64, self.n_classes as i64];
+        let places = Tensor::arange(shape[0] * shape[1], (Kind::Double, Device::Cpu));
+        ((places * 1.7).sin() / shape[0] as f64).to_kind(Kind::Float).view(shape)
+    }
+
+    fn write(&self, folder: &Path) {
+        fs::create_dir(folder).unwrap();
+        let model = self.model(Kernels::Reference);
+        interchange::save(&model, &folder.join("weights.safetensors")).unwrap();
+        let layers: Vec<_> = model
+            .layers()
+            .iter()
+            .map(|shape| json!({ "dim": shape.dim, "heads": shape.heads, "features": shape.features, "concat": shape.concat }))
+            .collect();
+        let edge_loss_weight = self.config.edge_loss.as_ref().map_or(0.0, |edge_loss| edge_loss.weight);
+        let form = self.config.model.form.name();
+        let case = json!({ "form": form, "layers": layers, "edge_loss_weight": edge_loss_weight });
+        fs::write(folder.join("case.json"), case.to_string()).unwrap();
+
+        let mut tensors = vec![
+            ("rows".to_owned(), oracle::dense(&self.graph.rows)),
+            ("edges".to_owned(), self.edges.shallow_clone()),
+            ("logits_gradient".to_owned(), self.logits_gradient()),
+        ];
+        for layer in 0..model.layers().len() {
+            tensors.push((format!("negatives.{layer}"), self.negatives(layer)));
+        }
+        Tensor::write_safetensors(&tensors, folder.join("graph.safetensors")).unwrap();
+    }
+
+    /// The negatives that the model draws for itself: 2 × n.
+    fn negatives(&self, layer: usize) -> Tensor {
+        let Pass::Train { run_key, step } = PASS else { unreachable!("a training pass") };
+        let negatives = match &self.config.edge_loss {
+            Some(edge_loss) => draw_pairs(edge_loss, &self.graph, run_key, step, layer).negatives().clone(),
+            None => Default::default(),
+        };
+        let ends = [&negatives.sources, &negatives.destinations];
+        let ends = ends.map(|ends| Tensor::from_slice(&ends.iter().map(|end| i64::from(*end)).collect::<Vec<_>>()));
+        Tensor::stack(&ends, 0)
+    }
+
+    /// Compares with what PyG left in the folder.
+    #[allow(clippy::print_stderr)]
+    fn compare(&self, folder: &Path, kernels: Kernels) {
+        let model = self.model(kernels);
+        let forward = model.forward(&self.graph, PASS).unwrap();
+        let mut total = (&forward.logits * self.logits_gradient()).sum(Kind::Float);
+        for loss in &forward.edge_losses {
+            total += loss * self.config.edge_loss.as_ref().unwrap().weight;
+        }
+        total.backward();
+        let mut answers = vec![("logits".to_owned(), forward.logits.detach())];
+        for (layer, loss) in forward.edge_losses.iter().enumerate() {
+            answers.push((format!("edge_loss.{layer}"), loss.detach().view([1])));
+        }
+
+        // The gradients in PyG's names: they are renamed as the weights are.
+        let gradients = self.model(kernels);
+        gradients.weights().set(&model.weights().gradient());
+        let path = folder.join("our-gradients.safetensors");
+        interchange::save(&gradients, &path).unwrap();
+
+        let outputs = worst(answers.into_iter().collect(), tensors(&folder.join("answers.safetensors")));
+        let gradients = worst(tensors(&path), tensors(&folder.join("gradients.safetensors")));
+        eprintln!(
+            "{} {kernels:?}: outputs {:.1e} ({}), gradients {:.1e} ({})",
+            self.name, outputs.0, outputs.1, gradients.0, gradients.1
+        );
+        assert!(outputs.0 < 1e-5, "{} {kernels:?}: {outputs:?}", self.name);
+        assert!(gradients.0 < 5e-5, "{} {kernels:?}: {gradients:?}", self.name);
+
+        let returned = self.model(kernels);
+        returned.weights().set(&returned.weights().flat().zeros_like());
+        interchange::load(&returned, &folder.join("returned.safetensors")).unwrap();
+        assert_eq!(returned.weights().flat(), model.weights().flat(), "{}: weights came back changed", self.name);
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Sizes {
+    n_layers: usize,
+    heads: usize,
+    features: usize,
+    out_heads: usize,
+}
+
+fn tensors(path: &Path) -> BTreeMap<String, Tensor> {
+    Tensor::read_safetensors(path).unwrap().into_iter().collect()
+}
+
+/// The largest error, and whose it is; both sides must have the same names.
+fn worst(found: BTreeMap<String, Tensor>, expected: BTreeMap<String, Tensor>) -> (f64, String) {
+    assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+    let errors = found.into_iter().map(|(name, tensor)| (oracle::error(&tensor, &expected[&name]), name));
+    errors.max_by(|a, b| a.0.total_cmp(&b.0)).expect("something was computed")
+}
+
+/// Runs PyG on all cases, then compares every way to compute with it.
+fn check(cases: &[Case]) {
+    let Some(python) = python_with_pyg() else { return };
+    device::start();
+    let temp = tempfile::tempdir().unwrap();
+    let folders: Vec<PathBuf> = cases.iter().map(|case| temp.path().join(&case.name)).collect();
+    cases.iter().zip(&folders).for_each(|(case, folder)| case.write(folder));
+    let ran = finish_within(Command::new(python).arg(root().join("tests/parity.py")).args(&folders), RUN_LIMIT);
+    assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
+    for (case, folder) in cases.iter().zip(&folders) {
+        for kernels in [Kernels::Reference, Kernels::Fused] {
+            case.compare(folder, kernels);
+        }
+    }
+}
+
+const FORMS: [Form; 3] = [Form::Mx, Form::Sd, Form::Go];
+
+/// A directed graph with loops, duplicate edges, zero rows and nodes without neighbors.
+fn random_graph(key: u64, n_nodes: u64, n_edges: u64, dim: usize) -> (Arc<GraphInput>, Tensor) {
+    let stream = Name { run_key: key, purpose: Purpose::Generator, step: 0, layer: 0 }.stream();
+    let mut lists = vec![Vec::new(); n_nodes as usize];
+    for edge in 0..n_edges {
+        let mut draws = stream.draws(0, edge, 0);
+        let destination = draws.below(n_nodes - n_nodes / 8);
+        let source = if edge % 10 == 0 { destination } else { draws.below(n_nodes) };
+        lists[destination as usize].push(source);
+        if edge % 7 == 0 {
+            lists[destination as usize].push(source);
+        }
+    }
+    lists.iter_mut().for_each(|list| list.sort_unstable());
+    let edges =
+        edge_tensor(lists.iter().enumerate().flat_map(|(to, list)| list.iter().map(move |from| (*from, to as u64))));
+    let n_edges = edges.size()[1] as u64;
+    let sources_of = |node: u64| Ok::<_, BlockError>(lists[node as usize].iter().copied());
+    let block = Block::full(n_nodes, n_edges, sources_of).unwrap();
+    let value = |place: u64| {
+        let is_zero = place / dim as u64 % 5 == 4;
+        if is_zero { 0.0 } else { stream.draws(1, place, 0).normal() as f32 }
+    };
+    let rows = InputRows::Dense { dim, values: (0..n_nodes * dim as u64).map(value).collect() };
+    let graph = GraphInput {
+        block: Arc::new(block),
+        rows: Arc::new(rows),
+        labels: Labels::None,
+        train: vec![],
+        valid: vec![],
+        test: vec![],
+        is_symmetric: false,
+        is_one_of_many: false,
+    };
+    (Arc::new(graph), edges)
+}
+
+/// 2 × E: sources, destinations.
+fn edge_tensor(edges: impl Iterator<Item = (u64, u64)>) -> Tensor {
+    let (sources, destinations): (Vec<i64>, Vec<i64>) = edges.map(|(from, to)| (from as i64, to as i64)).unzip();
+    Tensor::stack(&[Tensor::from_slice(&sources), Tensor::from_slice(&destinations)], 0)
+}
+
+#[test]
+fn slow_pyg_agrees_on_random_graphs() {
+    if !is_slow_asked_for() {
+        return;
+    }
+    let mut cases = Vec::new();
+    for (key, (n_nodes, n_edges, dim), sizes, n_classes) in [
+        (1, (10, 20, 3), Sizes { n_layers: 1, heads: 1, features: 1, out_heads: 1 }, 2),
+        (2, (200, 1500, 17), Sizes { n_layers: 2, heads: 8, features: 8, out_heads: 8 }, 7),
+        (3, (1000, 20_000, 50), Sizes { n_layers: 4, heads: 3, features: 5, out_heads: 2 }, 40),
+        (4, (3000, 9000, 128), Sizes { n_layers: 2, heads: 8, features: 16, out_heads: 1 }, 40),
+    ] {
+        let (graph, edges) = random_graph(key, n_nodes, n_edges, dim);
+        cases.extend(FORMS.map(|form| Case::new(&format!("random-{key}"), form, sizes, &graph, &edges, n_classes)));
+    }
+    check(&cases);
+}
+
+#[test]
+fn slow_pyg_agrees_on_cora() {
+    if !is_slow_asked_for() {
+        return;
+    }
+    let Some(raw) = real_files("cora") else { return };
+    let temp = tempfile::tempdir().unwrap();
+    let store = temp.path().join("cora");
+    kith(["data", "import", "cora", "--from", raw.to_str().unwrap(), "--out", store.to_str().unwrap()]);
+    let store = kith_store::Graph::open(&store).unwrap();
+    let lists = (0..store.n_nodes()).flat_map(|to| {
+        let sources: Vec<u64> = store.lists().of(to).unwrap().iter().collect();
+        sources.into_iter().map(move |from| (from, to))
+    });
+    let edges = edge_tensor(lists);
+    let mut input = input::load(&store, None).unwrap();
+    let graph = Arc::new(input.graphs.remove(0));
+    let sizes = Sizes { n_layers: 2, heads: 8, features: 8, out_heads: 8 };
+    check(&FORMS.map(|form| Case::new("cora", form, sizes, &graph, &edges, input.n_classes)));
+}

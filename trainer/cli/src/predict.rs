@@ -1,0 +1,83 @@
+//! `kith predict`.
+
+use std::path::PathBuf;
+
+use kith_store::Graph;
+use kith_trainer::{
+    config::Choice,
+    device,
+    predict::{Moment, Question, What, find_checkpoint, predict},
+};
+use serde_json::json;
+
+use crate::{
+    answer::{print, print_json},
+    progress::{grouped, say},
+};
+
+/// Write what a trained model says: class probabilities, embeddings or attention weights, by your own ids.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The folder of a run, or a checkpoint.
+    #[arg(value_name = "RUN_DIR|CHECKPOINT")]
+    run: PathBuf,
+    /// The store the model was trained on.
+    #[arg(long)]
+    store: PathBuf,
+    /// What to write: probabilities, embeddings or attention.
+    #[arg(long, default_value = "probabilities", value_parser = what)]
+    what: What,
+    /// The file to write: .csv with an id in front of each row, or .npy with the ids in a .ids.csv beside it.
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// The layer whose attention to write, counted from 0; the last unless said.
+    #[arg(long)]
+    layer: Option<usize>,
+    /// The weights of which epoch to use: the best by validation, or the last.
+    #[arg(long, default_value = "best", value_parser = moment, value_name = "best|last")]
+    weights: Moment,
+    /// Also take a store that the model was not trained on.
+    #[arg(long)]
+    any_store: bool,
+    /// Where to compute: cpu, cuda or cuda:N.
+    #[arg(long, default_value = "cpu")]
+    device: String,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    device::start();
+    let device = device::find(&args.device).map_err(anyhow::Error::msg)?;
+    let checkpoint = find_checkpoint(&args.run)?;
+    let store = Graph::open(&args.store)?;
+    match checkpoint.check_store(&store.manifest().digest) {
+        Ok(()) => {}
+        Err(other) if args.any_store => say(&format!("note: {other}")),
+        Err(other) => anyhow::bail!("{other}; --any-store takes it anyway"),
+    }
+    let question = Question {
+        checkpoint: &checkpoint,
+        store: &store,
+        what: args.what,
+        layer: args.layer,
+        moment: args.weights,
+        device,
+    };
+    let table = predict(&question)?;
+    let files = table.write(&args.out)?;
+    if args.json {
+        return print_json(&json!({ "files": files, "n_rows": table.n_rows(), "width": table.width() }));
+    }
+    let n_rows = grouped(table.n_rows() as u64);
+    print(&format!("{}: {n_rows} rows of {} numbers ({})\n", args.out.display(), table.width(), args.what.name()))
+}
+
+fn what(text: &str) -> Result<What, String> {
+    What::from_name(text).ok_or_else(|| "write probabilities, embeddings or attention".to_owned())
+}
+
+fn moment(text: &str) -> Result<Moment, String> {
+    Moment::from_name(text).ok_or_else(|| "write best or last".to_owned())
+}

@@ -1,0 +1,103 @@
+//! Which run is meant: a preset, a file, what a folder holds, or what the recipe says; then what the options change.
+
+use std::path::Path;
+
+use anyhow::bail;
+use kith_partition::stats::stats;
+use kith_store::Graph;
+use kith_trainer::{
+    config::{Choice, ModelKind, RunConfig},
+    preset::{PRESETS, Preset},
+    recipe::Cell,
+    report::RUN_FILE,
+    run::Source,
+    run_file::RunFile,
+};
+
+use super::Args;
+use crate::progress::{Shown, say};
+
+/// The presets that anything without its own is trained with.
+const GENERAL: &str = "partition-graph";
+
+pub(super) fn config(args: &Args, store: &Graph) -> anyhow::Result<RunConfig> {
+    let named = named(args)?;
+    let mut file = match (&args.attention, named) {
+        (Some(_), named) => by_recipe(named, store)?,
+        (None, Some(Named::Preset(preset))) => preset.run_file()?,
+        (None, Some(Named::File(file))) => file,
+        (None, None) => {
+            bail!("nothing to train: name a preset (`kith train --list-presets` shows them) or a run file")
+        }
+    };
+    for assignment in &args.assignments {
+        file.set(assignment)?;
+    }
+    match args.kernels {
+        Some(kernels) => file.set(&format!("train.kernels={}", kernels.name()))?,
+        // The fused kernels run on the CPU.
+        None if args.device != "cpu" => file.set("train.kernels=reference")?,
+        None => {}
+    }
+    Ok(file.resolve()?)
+}
+
+enum Named {
+    Preset(&'static Preset),
+    File(RunFile),
+}
+
+fn named(args: &Args) -> anyhow::Result<Option<Named>> {
+    if let Some(name) = &args.preset {
+        return Ok(Some(Named::Preset(Preset::get(name)?)));
+    }
+    if let Some(run) = &args.run {
+        let is_file = Path::new(run).is_file() || run.ends_with(".toml");
+        return Ok(Some(match is_file {
+            true => Named::File(RunFile::read(Path::new(run))?),
+            false => Named::Preset(Preset::get(run)?),
+        }));
+    }
+    let kept = args.out.as_ref().filter(|_| args.resume).map(|out| out.join(RUN_FILE)).filter(|path| path.exists());
+    Ok(kept.map(|path| RunFile::read(&path)).transpose()?.map(Named::File))
+}
+
+/// What was named, or what there is for the store's dataset, with the attention that the recipe says.
+fn by_recipe(named: Option<Named>, store: &Graph) -> anyhow::Result<RunFile> {
+    let stats = stats(store, &Shown::new())?;
+    let Some(homophily) = stats.homophily else { bail!("the recipe needs labels: the store has none") };
+    let cell = Cell::nearest(stats.degree_mean, homophily);
+    let (kind, form) = cell.advice().model();
+    let model = match kind {
+        ModelKind::Supergat => format!("supergat-{}", form.name()),
+        _ => kind.name().to_owned(),
+    };
+    say(&format!(
+        "degree {:.2}, homophily {homophily:.2}: the recipe says {}, so {model}\n{}",
+        stats.degree_mean,
+        cell.advice(),
+        cell.with_neighbors().trim_end()
+    ));
+    let dataset = match &named {
+        Some(Named::File(file)) => {
+            let mut file = file.clone();
+            file.set(&format!("model.kind={}", kind.name()))?;
+            file.set(&format!("model.form={}", form.name()))?;
+            if kind != ModelKind::Supergat {
+                file.set("edge_loss=off")?;
+            }
+            return Ok(file);
+        }
+        Some(Named::Preset(preset)) => preset.dataset().to_owned(),
+        None => Source::of(store).dataset,
+    };
+    let find = |dataset: &str| PRESETS.iter().find(|preset| preset.name == format!("{dataset}/{model}"));
+    let preset = match find(&dataset) {
+        Some(preset) => preset,
+        None => {
+            say(&format!("note: there is no preset {dataset}/{model}: training with {GENERAL}/{model}"));
+            Preset::get(&format!("{GENERAL}/{model}"))?
+        }
+    };
+    Ok(preset.run_file()?)
+}

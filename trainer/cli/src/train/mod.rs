@@ -1,0 +1,174 @@
+//! `kith train`.
+
+mod choose;
+mod presets;
+mod summary;
+
+use std::{
+    ops::{ControlFlow, RangeInclusive},
+    path::{Path, PathBuf},
+};
+
+use anyhow::bail;
+use kith_store::Graph;
+use kith_trainer::{
+    config::{BY_RUN_KEY, Choice, Kernels, RunConfig},
+    device,
+    report::{RUN_FILE, Report, StepRecord},
+    run::{Plan, Run, Source, load_input},
+    train::train,
+};
+
+use crate::progress::Epochs;
+
+/// Train a model on a store.
+#[derive(clap::Args)]
+#[command(after_help = "\
+A preset:           kith train cora/supergat-mx --store stores/cora --out runs/cora-mx
+Ten runs:           kith train cora/supergat-mx --store stores/cora --run-keys 42..52
+Your own run file:  kith train my.toml --store stores/mine --set train.learning_rate=0.01
+By the recipe:      kith train --attention auto --store stores/mine
+Go on:              kith train --resume --out runs/cora-mx --store stores/cora")]
+pub(crate) struct Args {
+    /// A preset (see --list-presets) or a run file.
+    #[arg(value_name = "PRESET|FILE")]
+    run: Option<String>,
+    /// A preset, by its name alone.
+    #[arg(long, value_name = "NAME", conflicts_with = "run")]
+    preset: Option<String>,
+    /// List the presets.
+    #[arg(long)]
+    list_presets: bool,
+    /// The store to train on.
+    #[arg(long, required_unless_present = "list_presets")]
+    store: Option<PathBuf>,
+    /// The folder to keep the run in: run file, steps, checkpoint, report. Several runs get a folder each inside.
+    #[arg(long, value_name = "RUN_DIR")]
+    out: Option<PathBuf>,
+    /// Names everything that is drawn.
+    #[arg(long, value_name = "K", default_value_t = 42)]
+    run_key: u64,
+    /// One run for each key from A to B - 1.
+    #[arg(long, value_name = "A..B", value_parser = run_keys, conflicts_with = "run_key")]
+    run_keys: Option<RangeInclusive<u64>>,
+    /// Change a key of the run file; may be given several times. SECTION=off leaves a section out.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    assignments: Vec<String>,
+    /// Go on from the checkpoint in --out; without one, start.
+    #[arg(long, requires = "out")]
+    resume: bool,
+    /// auto: let the paper's recipe choose the attention, by the graph's degree and homophily.
+    #[arg(long, value_name = "auto", value_parser = ["auto"])]
+    attention: Option<String>,
+    /// What computes the layers: fused or reference.
+    #[arg(long, value_parser = kernels)]
+    kernels: Option<Kernels>,
+    /// Where to compute: cpu, cuda or cuda:N.
+    #[arg(long, default_value = "cpu")]
+    device: String,
+    /// Print one JSON object per run.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    if args.list_presets {
+        return presets::list(args.json);
+    }
+    let Some(store) = &args.store else { bail!("give --store") };
+    device::start();
+    let device = device::find(&args.device).map_err(anyhow::Error::msg)?;
+    let store = Graph::open(store)?;
+    let config = choose::config(&args, &store)?;
+    let run_keys = args.run_keys.clone().unwrap_or(args.run_key..=args.run_key);
+    let mut input = load_input(&store, &config, *run_keys.start())?;
+    if args.run_keys.is_some() {
+        keep_run_file(&args, &config)?;
+    }
+    let mut reports = Vec::new();
+    for run_key in run_keys.clone() {
+        if config.train.split.as_deref() == Some(BY_RUN_KEY) && run_key > *run_keys.start() {
+            input = load_input(&store, &config, run_key)?;
+        }
+        let out = args.out.as_ref().map(|out| match &args.run_keys {
+            Some(_) => out.join(format!("run-{run_key}")),
+            None => out.clone(),
+        });
+        let plan = Plan {
+            config: config.clone(),
+            run_key,
+            input: &input,
+            source: Source::of(&store),
+            device,
+            out: out.as_deref(),
+            resume: args.resume,
+        };
+        let report = train_one(plan)?;
+        if args.json {
+            summary::print_line(&report)?;
+        }
+        reports.push(report);
+    }
+    if !args.json {
+        summary::print_results(&reports)?;
+    }
+    if let (Some(out), Some(_)) = (&args.out, &args.run_keys) {
+        summary::write(&reports, out)?;
+    }
+    Ok(())
+}
+
+fn train_one(plan: Plan<'_>) -> anyhow::Result<Report> {
+    let what = format!("{} {}, run key {}", plan.source.dataset, plan.config.name(), plan.run_key);
+    let max_epochs = plan.config.train.max_epochs;
+    let mut run = Run::new(plan)?;
+    let mut shown = Epochs::begin(what, run.n_epochs(), max_epochs);
+    train(&mut run, |record| {
+        shown.advance(record.epoch + 1, || how_it_goes(record));
+        ControlFlow::Continue(())
+    })?;
+    drop(shown);
+    run.report().ok_or_else(|| anyhow::anyhow!("no epoch was trained"))
+}
+
+fn how_it_goes(record: &StepRecord) -> String {
+    let measured = record.measured.map(|m| format!(", valid {:.2}, test {:.2}", 100.0 * m.valid, 100.0 * m.test));
+    format!("loss {:.4}{}", record.loss, measured.unwrap_or_default())
+}
+
+/// The folder of several runs says what they have in common, so that they can be resumed without saying it again.
+fn keep_run_file(args: &Args, config: &RunConfig) -> anyhow::Result<()> {
+    let Some(out) = &args.out else { return Ok(()) };
+    let path = out.join(RUN_FILE);
+    if path.exists() && !args.resume {
+        bail!("{}: holds runs already: resume them with --resume, or choose another place", out.display());
+    }
+    let refused = |path: &Path, error: std::io::Error| anyhow::anyhow!("{}: {error}", path.display());
+    std::fs::create_dir_all(out).map_err(|error| refused(out, error))?;
+    std::fs::write(&path, config.to_toml()).map_err(|error| refused(&path, error))
+}
+
+fn run_keys(text: &str) -> Result<RangeInclusive<u64>, String> {
+    let range = text.split_once("..").and_then(|(first, end)| {
+        let (first, end) = (first.parse::<u64>().ok()?, end.parse::<u64>().ok()?);
+        Some(first..=end.checked_sub(1)?)
+    });
+    range.filter(|range| !range.is_empty()).ok_or_else(|| "write A..B with A below B, as in 42..52".to_owned())
+}
+
+fn kernels(text: &str) -> Result<Kernels, String> {
+    Kernels::from_name(text).ok_or_else(|| "write fused or reference".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn run_keys_are_a_range() {
+        assert_eq!(run_keys("42..52"), Ok(42..=51));
+        for text in ["42", "52..42", "42..42", "0..0", "..", "a..b", "-1..2", "1...3"] {
+            assert!(run_keys(text).is_err(), "{text}");
+        }
+    }
+}

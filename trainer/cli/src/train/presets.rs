@@ -1,0 +1,19 @@
+//! `kith train --list-presets`.
+
+use kith_trainer::preset::PRESETS;
+use serde_json::json;
+
+use crate::answer::{print_json, print_table};
+
+pub(super) fn list(as_json: bool) -> anyhow::Result<()> {
+    if as_json {
+        let entries: Vec<_> = PRESETS
+            .iter()
+            .map(|preset| json!({ "name": preset.name, "about": preset.about(), "run_file": preset.text }))
+            .collect();
+        return print_json(&entries);
+    }
+    let mut rows = vec![["name", "about"].map(String::from).to_vec()];
+    rows.extend(PRESETS.iter().map(|preset| vec![preset.name.to_owned(), preset.about().to_owned()]));
+    print_table(&rows)
+}

@@ -1,0 +1,134 @@
+//! What came of one or several runs.
+
+use std::path::Path;
+
+use kith_trainer::report::{REPORT, Report, Results};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::answer::{print, print_fields, print_json, print_table};
+
+/// One run, for programs.
+#[derive(Serialize)]
+struct Line<'a> {
+    dataset: &'a str,
+    model: &'a str,
+    run_key: u64,
+    epochs: u64,
+    best_epoch: u64,
+    valid: f64,
+    test: f64,
+    test_last: f64,
+    seconds: f64,
+}
+
+/// Prints one line for programs.
+pub(super) fn print_line(report: &Report) -> anyhow::Result<()> {
+    let Results { epochs, best_epoch, valid, test, test_last, seconds, .. } = report.results;
+    let Report { dataset, model, run_key, .. } = report;
+    print_json(&Line { dataset, model, run_key: *run_key, epochs, best_epoch, valid, test, test_last, seconds })
+}
+
+/// A list for one run, a table for several.
+pub(super) fn print_results(reports: &[Report]) -> anyhow::Result<()> {
+    let percent = |share: f64| format!("{:.2}", 100.0 * share);
+    if let [report] = reports {
+        let results = &report.results;
+        let stopped = if results.stopped_early { " (stopped early)" } else { "" };
+        return print_fields(&[
+            ("dataset", report.dataset.clone()),
+            ("model", format!("{}, {} weights", report.model, report.n_weights)),
+            ("run key", report.run_key.to_string()),
+            ("epochs", format!("{}{stopped}, {:.1} s", results.epochs, results.seconds)),
+            (
+                "best epoch",
+                format!("{}: valid {}, test {}", results.best_epoch, percent(results.valid), percent(results.test)),
+            ),
+            (
+                "last epoch",
+                format!(
+                    "{}: valid {}, test {}",
+                    results.epochs - 1,
+                    percent(results.valid_last),
+                    percent(results.test_last)
+                ),
+            ),
+        ]);
+    }
+    let mut rows =
+        vec![["run key", "epochs", "best epoch", "valid", "test", "test_last", "seconds"].map(String::from).to_vec()];
+    for Report { run_key, results, .. } in reports {
+        rows.push(vec![
+            run_key.to_string(),
+            results.epochs.to_string(),
+            results.best_epoch.to_string(),
+            percent(results.valid),
+            percent(results.test),
+            percent(results.test_last),
+            format!("{:.1}", results.seconds),
+        ]);
+    }
+    print_table(&rows)?;
+    let spread = |of: fn(&Results) -> f64| {
+        let Spread { mean, std } = Spread::of(reports, of);
+        format!("{:.2} ± {:.2}", 100.0 * mean, 100.0 * std)
+    };
+    print(&format!(
+        "{} {}, {} runs: valid {}, test {}, test_last {}\n",
+        reports[0].dataset,
+        reports[0].model,
+        reports.len(),
+        spread(|results| results.valid),
+        spread(|results| results.test),
+        spread(|results| results.test_last),
+    ))
+}
+
+/// Writes the report of several runs beside their folders.
+pub(super) fn write(reports: &[Report], out: &Path) -> anyhow::Result<()> {
+    let spread = |of: fn(&Results) -> f64| {
+        let Spread { mean, std } = Spread::of(reports, of);
+        json!({ "mean": mean, "std": std })
+    };
+    let runs: Vec<Value> = reports.iter().map(serde_json::to_value).collect::<Result<_, _>>()?;
+    let report = json!({
+        "valid": spread(|results| results.valid),
+        "test": spread(|results| results.test),
+        "test_last": spread(|results| results.test_last),
+        "runs": runs,
+    });
+    let path = out.join(REPORT);
+    let text = serde_json::to_string_pretty(&report)? + "\n";
+    std::fs::write(&path, text).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
+}
+
+/// Mean and population standard deviation over runs.
+#[derive(Debug, PartialEq)]
+struct Spread {
+    mean: f64,
+    std: f64,
+}
+
+impl Spread {
+    fn of(reports: &[Report], of: fn(&Results) -> f64) -> Spread {
+        Spread::over(&reports.iter().map(|report| of(&report.results)).collect::<Vec<_>>())
+    }
+
+    fn over(values: &[f64]) -> Spread {
+        let n = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / n;
+        let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / n;
+        Spread { mean, std: variance.sqrt() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_spread_is_that_of_the_runs_themselves() {
+        assert_eq!(Spread::over(&[1.0, 3.0]), Spread { mean: 2.0, std: 1.0 });
+        assert_eq!(Spread::over(&[0.5]), Spread { mean: 0.5, std: 0.0 });
+    }
+}

@@ -1,0 +1,270 @@
+//! Checkpoints: weights, Adam's moments and the state of the loop, in one safetensors file that any tool can read.
+//!
+//! | tensor | holds |
+//! |---|---|
+//! | `layers.0.weight`, … | the weights, by name |
+//! | `adam.first`, `adam.second` | Adam's moments, one number per weight, in the order of the weights |
+//! | `best` | the weights of the epoch with the best validation metric, in the same order |
+//!
+//! The loop's state is the text `kith` of the file's metadata, as JSON.
+
+use std::{
+    collections::HashMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use safetensors::{
+    SafeTensors,
+    tensor::{Dtype, TensorView, serialize},
+};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+use tch::Tensor;
+
+use crate::{
+    config::RunConfig,
+    error::TrainError,
+    files::publish_bytes,
+    run_file::RunFile,
+    weights::{Entry, Weights},
+};
+
+/// The format this build writes and reads.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// The name of our text in the metadata.
+const METADATA: &str = "kith";
+
+/// Everything a run needs to go on, as read from a file.
+#[derive(Debug)]
+pub struct Checkpoint {
+    /// The state of the loop.
+    pub state: SavedState,
+    path: PathBuf,
+    /// Every tensor of the file: its shape and its values.
+    tensors: HashMap<String, (Vec<usize>, Vec<f32>)>,
+}
+
+/// What a checkpoint holds for a model, flat, in the order of the model's weights.
+#[derive(Debug)]
+pub struct Restored {
+    /// The weights.
+    pub weights: Tensor,
+    /// The weights of the best epoch.
+    pub best: Tensor,
+    /// Adam's first moments.
+    pub first: Tensor,
+    /// Adam's second moments.
+    pub second: Tensor,
+}
+
+/// The state of the loop between two epochs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedState {
+    /// [`FORMAT_VERSION`] of the build that wrote it.
+    pub format_version: u32,
+    /// The run file as it was followed.
+    pub run_file: String,
+    /// Names all randomness of the run.
+    pub run_key: u64,
+    /// Identity of the store.
+    pub store_digest: String,
+    /// Length of an input row.
+    pub dim: usize,
+    /// Classes.
+    pub n_classes: usize,
+    /// Whether a node may have several.
+    pub is_multi_label: bool,
+    /// Weight updates so far.
+    pub step: u64,
+    /// Epochs so far.
+    pub epoch: u64,
+    /// Whether the early stop has ended the run.
+    pub stopped_early: bool,
+    /// Validation losses that the early stop remembers, oldest first.
+    pub losses: Vec<Exact>,
+    /// Metrics that it remembers.
+    pub metrics: Vec<Exact>,
+    /// Epoch, validation metric and test metric of the best epoch.
+    pub best: (u64, Exact, Exact),
+    /// Validation loss, validation metric and test metric of the last epoch.
+    pub last: (Exact, Exact, Exact),
+    /// Negatives that could not be drawn so far.
+    pub n_negatives_left_out: u64,
+    /// Time spent so far.
+    pub micros: u64,
+}
+
+/// A number that comes back with the same bits: JSON's own numbers may not.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Exact(pub f64);
+
+impl Serialize for Exact {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&format!("{:?}", self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Exact {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Exact, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map(Exact).map_err(|_| D::Error::custom(format!("{text:?} is no number")))
+    }
+}
+
+/// What goes into a checkpoint beside the state; all tensors are flat, in the order of the weights.
+pub(crate) struct Tensors<'a> {
+    pub(crate) weights: &'a Weights,
+    pub(crate) first: &'a Tensor,
+    pub(crate) second: &'a Tensor,
+    pub(crate) best: &'a Tensor,
+}
+
+/// Writes a checkpoint; what was there before stays until the new one is whole.
+pub(crate) fn save(path: &Path, state: &SavedState, tensors: &Tensors<'_>) -> Result<(), TrainError> {
+    let flat = bytes_of(tensors.weights.flat())?;
+    let (first, second) = (bytes_of(tensors.first)?, bytes_of(tensors.second)?);
+    let best = bytes_of(tensors.best)?;
+    let wrong = |error: safetensors::SafeTensorError| TrainError::checkpoint(path, error.to_string());
+    let view = |shape: Vec<usize>, bytes| TensorView::new(Dtype::F32, shape, bytes).map_err(wrong);
+
+    let n_weights = flat.len() / 4;
+    let mut views = vec![
+        ("adam.first".to_owned(), view(vec![n_weights], &first)?),
+        ("adam.second".to_owned(), view(vec![n_weights], &second)?),
+        ("best".to_owned(), view(vec![n_weights], &best)?),
+    ];
+    let mut start = 0;
+    for entry in tensors.weights.entries() {
+        let shape = shape_of(entry);
+        let n_bytes = 4 * shape.iter().product::<usize>();
+        views.push((entry.name.clone(), view(shape, &flat[start..][..n_bytes])?));
+        start += n_bytes;
+    }
+    let text = serde_json::to_string(state).expect("a state has only numbers and texts");
+    let bytes = serialize(views, &Some(HashMap::from([(METADATA.to_owned(), text)]))).map_err(wrong)?;
+    publish_bytes(path, &bytes)
+}
+
+fn bytes_of(tensor: &Tensor) -> Result<Vec<u8>, TrainError> {
+    let values: Vec<f32> = tensor.try_into()?;
+    Ok(values.iter().flat_map(|value| value.to_le_bytes()).collect())
+}
+
+fn shape_of(entry: &Entry) -> Vec<usize> {
+    entry.shape.iter().map(|size| *size as usize).collect()
+}
+
+impl Checkpoint {
+    /// Reads a checkpoint.
+    pub fn load(path: &Path) -> Result<Checkpoint, TrainError> {
+        let bytes = fs::read(path).map_err(TrainError::io(path))?;
+        let wrong = |problem: String| TrainError::checkpoint(path, problem);
+        let damaged = |error| wrong(format!("not a whole safetensors file ({error})"));
+        let (_, metadata) = SafeTensors::read_metadata(&bytes).map_err(damaged)?;
+        let text = metadata.metadata().as_ref().and_then(|texts| texts.get(METADATA));
+        let text = text.ok_or_else(|| wrong("not a checkpoint of kith: it holds no state of a run".to_owned()))?;
+        let state = read_state(text).map_err(wrong)?;
+        let mut tensors = HashMap::new();
+        for (name, view) in SafeTensors::deserialize(&bytes).map_err(damaged)?.tensors() {
+            if view.dtype() != Dtype::F32 {
+                return Err(wrong(format!("{name} does not hold 32-bit floats")));
+            }
+            let (words, _) = view.data().as_chunks::<4>();
+            let values = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
+            tensors.insert(name, (view.shape().to_vec(), values));
+        }
+        Ok(Checkpoint { state, path: path.to_owned(), tensors })
+    }
+
+    /// What it holds for a model with these weights; refuses the checkpoint of another model.
+    pub fn restore(&self, entries: &[Entry]) -> Result<Restored, TrainError> {
+        let mut weights = Vec::new();
+        for entry in entries {
+            weights.extend_from_slice(self.tensor(&entry.name, &shape_of(entry))?);
+        }
+        if let Some(other) = self
+            .tensors
+            .keys()
+            .filter(|name| name.starts_with("layers."))
+            .find(|name| !entries.iter().any(|entry| entry.name == **name))
+        {
+            return Err(self.other_model(&format!("it holds {other}, which this model has not")));
+        }
+        let flat = |name| Ok::<_, TrainError>(Tensor::from_slice(self.tensor(name, &[weights.len()])?));
+        Ok(Restored {
+            best: flat("best")?,
+            first: flat("adam.first")?,
+            second: flat("adam.second")?,
+            weights: Tensor::from_slice(&weights),
+        })
+    }
+
+    fn tensor(&self, name: &str, expected: &[usize]) -> Result<&[f32], TrainError> {
+        match self.tensors.get(name) {
+            None => Err(self.other_model(&format!("it holds no {name}"))),
+            Some((shape, _)) if shape != expected => {
+                Err(self.other_model(&format!("its {name} has the shape {shape:?}, this model's has {expected:?}")))
+            }
+            Some((_, values)) => Ok(values),
+        }
+    }
+
+    fn other_model(&self, difference: &str) -> TrainError {
+        TrainError::checkpoint(&self.path, format!("a checkpoint of another model: {difference}"))
+    }
+
+    /// Refuses a store that it was not made with.
+    pub fn check_store(&self, digest: &str) -> Result<(), TrainError> {
+        if self.state.store_digest == digest {
+            return Ok(());
+        }
+        let short = |digest: &str| digest.get(..12).unwrap_or(digest).to_owned();
+        let problem = format!(
+            "a checkpoint of another store: made with the one of digest {}…, this one has {}…",
+            short(&self.state.store_digest),
+            short(digest)
+        );
+        Err(TrainError::checkpoint(&self.path, problem))
+    }
+
+    /// Refuses a run that would not have made it. The number of epochs may differ, and how often it is saved.
+    pub fn check_run(&self, config: &RunConfig, run_key: u64) -> Result<(), TrainError> {
+        let wrong = |problem: String| TrainError::checkpoint(&self.path, problem);
+        if self.state.run_key != run_key {
+            return Err(wrong(format!("a checkpoint of run key {}, not {run_key}", self.state.run_key)));
+        }
+        let mut saved = self.config()?;
+        saved.train.max_epochs = config.train.max_epochs;
+        saved.train.checkpoint_every = config.train.checkpoint_every;
+        if saved == *config {
+            return Ok(());
+        }
+        let (there, here) = (saved.to_toml(), config.to_toml());
+        let only = |text: &str, other: &str| {
+            let line = text.lines().find(|line| !line.is_empty() && !other.lines().any(|own| own == *line));
+            line.map_or("less".to_owned(), |line| format!("`{line}`"))
+        };
+        let (there, here) = (only(&there, &here), only(&here, &there));
+        Err(wrong(format!("a checkpoint of another run: it says {there} where this one says {here}")))
+    }
+
+    /// The run that made it.
+    pub fn config(&self) -> Result<RunConfig, TrainError> {
+        Ok(RunFile::parse(&self.state.run_file, &self.path.display().to_string())?.resolve()?)
+    }
+}
+
+fn read_state(text: &str) -> Result<SavedState, String> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        format_version: u32,
+    }
+    // The version first: another version may have other fields.
+    let Versioned { format_version: found } = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    if found != FORMAT_VERSION {
+        return Err(format!("format version {found}, this build reads {FORMAT_VERSION}"));
+    }
+    serde_json::from_str(text).map_err(|error| error.to_string())
+}

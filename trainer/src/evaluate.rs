@@ -1,0 +1,224 @@
+//! How good a model is: losses and metrics over the valid and test nodes, nothing dropped, nothing learned.
+
+use kith_draw::{exp, ln, ln_1p};
+use rayon::prelude::*;
+use serde::Serialize;
+use tch::{Kind, Tensor};
+
+use crate::{
+    error::TrainError,
+    input::{GraphInput, Input, Labels},
+    model::{Model, Pass},
+};
+
+/// Nodes per piece of a sum: cut by place, added in order, so the same bits come out of any number of threads.
+const PIECE_LEN: usize = 4096;
+
+/// What an epoch is measured by.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Measured {
+    /// Mean loss of the valid nodes, edge losses left out.
+    pub valid_loss: f64,
+    /// Metric of the valid nodes.
+    pub valid: f64,
+    /// Metric of the test nodes.
+    pub test: f64,
+}
+
+/// What a metric counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// The share of nodes whose largest logit is that of their class.
+    Accuracy,
+    /// The harmonic mean of precision and recall over all (node, class); a logit above 0 says yes.
+    MicroF1,
+}
+
+impl Metric {
+    /// The metric for a set of labels.
+    pub fn of(input: &Input) -> Metric {
+        if input.is_multi_label { Metric::MicroF1 } else { Metric::Accuracy }
+    }
+}
+
+/// Measures a model over all graphs that have valid or test nodes, as one set of nodes each.
+pub fn evaluate(model: &Model, input: &Input) -> Result<Measured, TrainError> {
+    let (mut valid, mut test) = (Tally::default(), Tally::default());
+    for graph in &input.graphs {
+        if graph.valid.is_empty() && graph.test.is_empty() {
+            continue;
+        }
+        let logits = rows_of(&model.forward(graph, Pass::Evaluate)?.logits)?;
+        valid.add(tally(&logits, graph, &graph.valid));
+        test.add(tally(&logits, graph, &graph.test));
+    }
+    Ok(Measured { valid_loss: valid.loss(), valid: valid.metric(), test: test.metric() })
+}
+
+/// A matrix as plain numbers.
+pub(crate) struct Matrix {
+    pub(crate) values: Vec<f32>,
+    pub(crate) width: usize,
+}
+
+impl Matrix {
+    pub(crate) fn row(&self, place: usize) -> &[f32] {
+        &self.values[place * self.width..][..self.width]
+    }
+}
+
+/// The values of a tensor of rows.
+pub(crate) fn rows_of(tensor: &Tensor) -> Result<Matrix, TrainError> {
+    let (n_rows, width) = tensor.size2()?;
+    let mut values = vec![0.0; (n_rows * width) as usize];
+    let n_values = values.len();
+    tensor.f_to_kind(Kind::Float)?.f_contiguous()?.f_copy_data(&mut values, n_values)?;
+    Ok(Matrix { values, width: width as usize })
+}
+
+/// Sums over nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Tally {
+    loss: f64,
+    n_terms: u64,
+    /// Nodes, or (node, class) pairs, that were rightly said to be so.
+    n_right: u64,
+    /// All that were said, and all that are so; for one class per node both are the number of nodes.
+    n_said: u64,
+    n_true: u64,
+}
+
+impl Tally {
+    fn add(&mut self, other: Tally) {
+        self.loss += other.loss;
+        self.n_terms += other.n_terms;
+        self.n_right += other.n_right;
+        self.n_said += other.n_said;
+        self.n_true += other.n_true;
+    }
+
+    fn loss(&self) -> f64 {
+        self.loss / self.n_terms as f64
+    }
+
+    /// Accuracy where every node has one class: then F1 is that.
+    fn metric(&self) -> f64 {
+        if self.n_said == 0 { 0.0 } else { (2 * self.n_right) as f64 / (self.n_said + self.n_true) as f64 }
+    }
+}
+
+fn tally(logits: &Matrix, graph: &GraphInput, positions: &[u32]) -> Tally {
+    let of_node = |position: &u32| {
+        let position = *position as usize;
+        match &graph.labels {
+            Labels::Classes(classes) => of_class(logits.row(position), classes[position] as usize),
+            Labels::Bits { n_classes, bits } => of_bits(logits.row(position), &bits[position * n_classes..]),
+            Labels::None => Tally::default(),
+        }
+    };
+    let of_piece = |piece: &[u32]| {
+        let mut sum = Tally::default();
+        piece.iter().for_each(|position| sum.add(of_node(position)));
+        sum
+    };
+    let pieces: Vec<Tally> = positions.par_chunks(PIECE_LEN).map(of_piece).collect();
+    pieces.into_iter().fold(Tally::default(), |mut sum, piece| {
+        sum.add(piece);
+        sum
+    })
+}
+
+/// Softmax cross-entropy, and whether the largest logit (of several, the first) is that of the class.
+fn of_class(logits: &[f32], class: usize) -> Tally {
+    let mut largest = 0;
+    for (place, logit) in logits.iter().enumerate() {
+        if *logit > logits[largest] {
+            largest = place;
+        }
+    }
+    let top = f64::from(logits[largest]);
+    // Below e^-700 there is nothing to add.
+    let sum: f64 = logits.iter().map(|logit| exp((f64::from(*logit) - top).max(-700.0))).sum();
+    let is_finite = logits.iter().all(|logit| logit.is_finite());
+    let loss = if is_finite { top + ln(sum) - f64::from(logits[class]) } else { f64::NAN };
+    Tally { loss, n_terms: 1, n_right: u64::from(largest == class), n_said: 1, n_true: 1 }
+}
+
+/// Binary cross-entropy of every class.
+fn of_bits(logits: &[f32], bits: &[bool]) -> Tally {
+    let mut sum = Tally::default();
+    for (logit, is_true) in logits.iter().zip(bits) {
+        let x = f64::from(*logit);
+        let loss = x.max(0.0) - if *is_true { x } else { 0.0 } + ln_1p(exp(-x.abs().min(700.0)));
+        let says_so = x > 0.0;
+        sum.add(Tally {
+            loss: if x.is_finite() { loss } else { f64::NAN },
+            n_terms: 1,
+            n_right: u64::from(says_so && *is_true),
+            n_said: u64::from(says_so),
+            n_true: u64::from(*is_true),
+        });
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_measured_by_accuracy() {
+        let right = of_class(&[1.0, 3.0, 2.0], 1);
+        let wrong = of_class(&[1.0, 3.0, 2.0], 0);
+        let loss = |class: f64| (1f64.exp() + 3f64.exp() + 2f64.exp()).ln() - class;
+        assert!((right.loss() - loss(3.0)).abs() < 1e-14, "{}", right.loss());
+        assert!((wrong.loss() - loss(1.0)).abs() < 1e-14, "{}", wrong.loss());
+        let mut both = right;
+        both.add(wrong);
+        assert_eq!((right.metric(), wrong.metric(), both.metric()), (1.0, 0.0, 0.5));
+        assert_eq!(of_class(&[2.0, 2.0], 0).metric(), 1.0, "of several the first");
+        assert!((of_class(&[0.0, 5000.0], 0).loss() - 5000.0).abs() < 1e-9, "far apart");
+        assert!(of_class(&[f32::NAN, 1.0], 1).loss().is_nan());
+        assert!(of_class(&[f32::INFINITY, 1.0], 1).loss().is_nan());
+    }
+
+    #[test]
+    fn several_classes_are_measured_by_micro_f1() {
+        // Said 0 and 1, true are 0 and 2: one right of two said and two true.
+        let found = of_bits(&[1.0, 0.5, -2.0], &[true, false, true]);
+        assert_eq!(found.metric(), 0.5);
+        let bce = |x: f64, y: f64| -(y * (1.0 / (1.0 + (-x).exp())).ln() + (1.0 - y) * (1.0 / (1.0 + x.exp())).ln());
+        let expected = (bce(1.0, 1.0) + bce(0.5, 0.0) + bce(-2.0, 1.0)) / 3.0;
+        assert!((found.loss() - expected).abs() < 1e-14);
+        assert_eq!(of_bits(&[-1.0, -1.0], &[true, true]).metric(), 0.0, "nothing said");
+        assert_eq!(of_bits(&[0.0], &[false]).n_said, 0, "a logit of zero says no");
+        assert!(of_bits(&[f32::NEG_INFINITY], &[false]).loss().is_nan());
+    }
+
+    #[test]
+    fn sums_do_not_depend_on_threads() {
+        let n = 10_000;
+        let values: Vec<f32> = (0..3 * n).map(|i| ((i * 7919) % 1000) as f32 / 137.0).collect();
+        let logits = Matrix { values, width: 3 };
+        let positions: Vec<u32> = (0..n as u32).collect();
+        let block = kith_kernels::Block::full(n as u64, 0, |_| Ok::<_, TrainError>(std::iter::empty())).unwrap();
+        let graph = GraphInput {
+            block: block.into(),
+            rows: kith_kernels::InputRows::Dense { dim: 1, values: vec![0.0; n] }.into(),
+            labels: Labels::Classes((0..n as i64).map(|i| i % 3).collect()),
+            train: Vec::new(),
+            valid: positions.clone(),
+            test: Vec::new(),
+            is_symmetric: true,
+            is_one_of_many: false,
+        };
+        let with_threads = |n_threads| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(n_threads).build().unwrap();
+            pool.install(|| tally(&logits, &graph, &positions))
+        };
+        let one = with_threads(1);
+        assert_eq!(one.loss.to_bits(), with_threads(4).loss.to_bits());
+        assert_eq!(one.n_terms, n as u64);
+    }
+}

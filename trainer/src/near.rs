@@ -1,0 +1,48 @@
+//! The name that was perhaps meant.
+
+/// The known name nearest to what was typed, if any is near.
+pub(crate) fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // A name is short. Longer text is not a slip of the hand, and the distance costs its length.
+    if typed.len() > 64 {
+        return None;
+    }
+    let typed = typed.to_ascii_lowercase();
+    let cost = |name: &str| if name.contains(&typed) { name.len() - typed.len() } else { 2 * edits(name, &typed) };
+    let (cost, near) = known.into_iter().map(|name| (cost(name), name)).min()?;
+    (cost <= 2 + typed.len() / 2).then_some(near)
+}
+
+/// How many letters must be put in, taken out or changed to make one word of the other.
+fn edits(from: &str, to: &str) -> usize {
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, a) in from.bytes().enumerate() {
+        let mut diagonal = i;
+        row[0] = i + 1;
+        for (j, b) in to.bytes().enumerate() {
+            let change = diagonal + usize::from(a != b);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slips_are_understood_and_other_words_are_not() {
+        let known = ["cora/gat", "cora/supergat-mx", "cora/supergat-sd", "pubmed/gcn"];
+        for (typed, meant) in [
+            ("cora/supergat-mxx", Some("cora/supergat-mx")),
+            ("Cora/GAT", Some("cora/gat")),
+            ("cora/supergat", Some("cora/supergat-mx")),
+            ("pubmd/gcn", Some("pubmed/gcn")),
+            ("reddit", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(typed, known), meant, "{typed}");
+        }
+    }
+}

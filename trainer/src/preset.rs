@@ -1,0 +1,47 @@
+//! Presets: run files that are part of the program, by name. They lie in `presets/`, one folder per dataset.
+
+use crate::{
+    near::nearest,
+    run_file::{RunFile, RunFileError},
+};
+
+/// One built-in run file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Preset {
+    /// Dataset and model: `cora/supergat-mx`.
+    pub name: &'static str,
+    /// The file.
+    pub text: &'static str,
+}
+
+include!(concat!(env!("OUT_DIR"), "/presets.rs")); // `PRESETS`, by name; see build.rs.
+
+impl Preset {
+    /// The preset of this name, or a sentence that says which was perhaps meant.
+    pub fn get(name: &str) -> Result<&'static Preset, RunFileError> {
+        PRESETS.iter().find(|preset| preset.name == name).ok_or_else(|| {
+            let near = nearest(name, PRESETS.iter().map(|preset| preset.name));
+            let hint = near.map_or(String::new(), |near| format!(": did you mean {near}?"));
+            let problem = format!("no preset is called so{hint} (`kith train --list-presets` shows all)");
+            RunFileError { origin: format!("preset {name:?}"), problem }
+        })
+    }
+
+    /// What it says.
+    pub fn run_file(&self) -> Result<RunFile, RunFileError> {
+        RunFile::parse(self.text, &format!("preset {}", self.name))
+    }
+
+    /// The dataset it is for.
+    pub fn dataset(&self) -> &'static str {
+        self.name.split('/').next().unwrap_or(self.name)
+    }
+
+    /// What it is, in one sentence.
+    pub fn about(&self) -> &'static str {
+        self.text.lines().next().unwrap_or_default().trim_start_matches(['#', ' '])
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,214 @@
+//! What a run leaves behind in its folder: `run.toml`, `steps.jsonl`, `checkpoint.safetensors`, `report.json`.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{BufRead, BufReader, Seek, SeekFrom, Write},
+    path::{Path, PathBuf},
+};
+
+use serde::Serialize;
+
+use crate::{
+    config::RunConfig,
+    device::InstructionSet,
+    error::TrainError,
+    evaluate::{Measured, Metric},
+    files::publish_bytes,
+};
+
+/// The run file as it was followed, all defaults said.
+pub const RUN_FILE: &str = "run.toml";
+/// One line per step.
+pub const STEPS: &str = "steps.jsonl";
+/// All that resuming needs.
+pub const CHECKPOINT: &str = "checkpoint.safetensors";
+/// What came of it.
+pub const REPORT: &str = "report.json";
+
+/// One line of `steps.jsonl`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StepRecord {
+    /// Weight updates before this one, over the whole run.
+    pub step: u64,
+    /// Epochs before this one.
+    pub epoch: u64,
+    /// What was made smaller: node loss and weighted edge losses.
+    pub loss: f64,
+    /// Mean loss of the nodes trained on.
+    pub node_loss: f64,
+    /// Mean loss of each layer's pairs, before they are weighted.
+    pub edge_losses: Vec<f64>,
+    /// Measured after the last step of an epoch.
+    #[serde(flatten)]
+    pub measured: Option<Measured>,
+    /// How long it took, measuring included.
+    pub micros: u64,
+}
+
+/// `report.json`: what a run was and what came of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// The dataset or generator the store was made from.
+    pub dataset: String,
+    /// The model, as presets call it.
+    pub model: String,
+    /// Names all randomness of the run.
+    pub run_key: u64,
+    /// What came of it.
+    pub results: Results,
+    /// What `valid` and `test` count.
+    pub metric: Metric,
+    /// Numbers that were learned.
+    pub n_weights: usize,
+    /// Negatives that could not be drawn, over the whole run.
+    pub n_negatives_left_out: u64,
+    /// Identity of the store.
+    pub store_digest: String,
+    /// What computed it: same set, same bits.
+    pub instruction_set: InstructionSet,
+    /// `cpu`, or the CUDA device.
+    pub device: String,
+    /// Version of this program.
+    pub kith: &'static str,
+    /// Version of libtorch.
+    pub libtorch: &'static str,
+    /// The run file as it was followed.
+    pub run_file: String,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Results {
+    /// Epochs that ran.
+    pub epochs: u64,
+    /// Weight updates.
+    pub steps: u64,
+    /// Whether the early stop ended it.
+    pub stopped_early: bool,
+    /// The epoch with the best validation metric, counted from 0; of several, the last.
+    pub best_epoch: u64,
+    /// Validation metric of that epoch.
+    pub valid: f64,
+    /// Test metric of that epoch.
+    pub test: f64,
+    /// Validation metric of the last epoch.
+    pub valid_last: f64,
+    /// Test metric of the last epoch: what the paper's tables show.
+    pub test_last: f64,
+    /// Validation loss of the last epoch.
+    pub valid_loss_last: f64,
+    /// Time spent in steps and measuring.
+    pub seconds: f64,
+}
+
+/// The folder of a run, held by one process.
+#[derive(Debug)]
+pub struct RunFolder {
+    dir: PathBuf,
+    steps: File,
+}
+
+impl RunFolder {
+    /// A folder for a new run; refuses one that holds a run.
+    pub fn create(dir: &Path, config: &RunConfig) -> Result<RunFolder, TrainError> {
+        if [RUN_FILE, STEPS, CHECKPOINT, REPORT].iter().any(|name| dir.join(name).exists()) {
+            return Err(TrainError::RunExists { path: dir.to_owned() });
+        }
+        RunFolder::resume(dir, config, 0)
+    }
+
+    /// The folder of a run that goes on after `n_steps`: later records are dropped, they will be made again.
+    pub fn resume(dir: &Path, config: &RunConfig, n_steps: u64) -> Result<RunFolder, TrainError> {
+        fs::create_dir_all(dir).map_err(TrainError::io(dir))?;
+        let path = dir.join(STEPS);
+        let io = || TrainError::io(&path);
+        let mut steps = OpenOptions::new().read(true).append(true).create(true).open(&path).map_err(io())?;
+        steps.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => TrainError::Busy { path: dir.to_owned() },
+            TryLockError::Error(source) => TrainError::Io { path: path.clone(), source },
+        })?;
+        let (mut n_bytes, mut line) = (0, Vec::new());
+        let mut reader = BufReader::new(&steps);
+        for step in 0..n_steps {
+            line.clear();
+            n_bytes += reader.read_until(b'\n', &mut line).map_err(io())? as u64;
+            if line.last() != Some(&b'\n') {
+                return Err(TrainError::checkpoint(&path, format!("ends after {step} of {n_steps} records")));
+            }
+        }
+        steps.set_len(n_bytes).map_err(io())?;
+        steps.seek(SeekFrom::End(0)).map_err(io())?;
+        publish_bytes(&dir.join(RUN_FILE), config.to_toml().as_bytes())?;
+        Ok(RunFolder { dir: dir.to_owned(), steps })
+    }
+
+    /// Where its checkpoint is.
+    pub fn checkpoint(&self) -> PathBuf {
+        self.dir.join(CHECKPOINT)
+    }
+
+    /// Appends one record.
+    pub fn record(&mut self, record: &StepRecord) -> Result<(), TrainError> {
+        let mut line = serde_json::to_string(record).expect("a record has only numbers");
+        line.push('\n');
+        self.steps.write_all(line.as_bytes()).map_err(TrainError::io(&self.dir.join(STEPS)))
+    }
+
+    /// Makes the records survive a crash; a checkpoint counts on them.
+    pub fn sync(&self) -> Result<(), TrainError> {
+        self.steps.sync_data().map_err(TrainError::io(&self.dir.join(STEPS)))
+    }
+
+    /// Writes the report.
+    pub fn report(&self, report: &Report) -> Result<(), TrainError> {
+        let mut text = serde_json::to_string_pretty(report).expect("a report has only numbers and texts");
+        text.push('\n');
+        publish_bytes(&self.dir.join(REPORT), text.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::preset::Preset;
+
+    fn config() -> RunConfig {
+        Preset::get("cora/gat").unwrap().run_file().unwrap().resolve().unwrap()
+    }
+
+    fn record(step: u64, measured: Option<Measured>) -> StepRecord {
+        StepRecord { step, epoch: step, loss: 1.5, node_loss: 1.0, edge_losses: vec![0.25, 0.25], measured, micros: 7 }
+    }
+
+    #[test]
+    fn records_are_lines_that_hold_what_was_measured() {
+        let measured = Measured { valid_loss: 0.5, valid: 0.75, test: 0.25 };
+        assert_eq!(
+            serde_json::to_string(&record(3, Some(measured))).unwrap(),
+            "{\"step\":3,\"epoch\":3,\"loss\":1.5,\"node_loss\":1.0,\"edge_losses\":[0.25,0.25],\
+             \"valid_loss\":0.5,\"valid\":0.75,\"test\":0.25,\"micros\":7}"
+        );
+        assert!(!serde_json::to_string(&record(3, None)).unwrap().contains("valid"));
+    }
+
+    #[test]
+    fn resuming_drops_what_will_be_made_again() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = temp.path().join("run");
+        let mut folder = RunFolder::create(&dir, &config()).unwrap();
+        (0..5).for_each(|step| folder.record(&record(step, None)).unwrap());
+        folder.steps.write_all(b"{\"step\":5,\"ep").unwrap();
+        let busy = RunFolder::resume(&dir, &config(), 3).unwrap_err().to_string();
+        assert!(busy.ends_with("another process is training there"), "{busy}");
+        drop(folder);
+
+        assert!(RunFolder::create(&dir, &config()).unwrap_err().to_string().contains("holds a run already"));
+        let short = RunFolder::resume(&dir, &config(), 6).unwrap_err().to_string();
+        assert!(short.ends_with("steps.jsonl: ends after 5 of 6 records"), "{short}");
+        let mut folder = RunFolder::resume(&dir, &config(), 3).unwrap();
+        folder.record(&record(3, None)).unwrap();
+        let text = fs::read_to_string(dir.join(STEPS)).unwrap();
+        assert_eq!(text.lines().count(), 4);
+        assert!(text.lines().last().unwrap().starts_with("{\"step\":3,"));
+    }
+}

@@ -1,0 +1,336 @@
+//! The loop on small graphs: it learns, it can be killed anywhere, and it stops where it should.
+
+use std::{fs, path::Path, sync::Arc};
+
+use kith_kernels::{Block, BlockError, InputRows};
+use tch::Device;
+
+use super::*;
+use crate::{
+    checkpoint::Checkpoint,
+    config::RunConfig,
+    input::{Input, Labels},
+    report::{CHECKPOINT, REPORT, STEPS},
+    run::{Plan, Source},
+    run_file::RunFile,
+};
+
+const N_CLASSES: usize = 3;
+
+/// A ring of communities, one per class, whose rows say a little about the class. `first` is the id of its first node.
+fn graph(n_nodes: usize, first: u64, run_key: u64) -> GraphInput {
+    let mut draws = Name { run_key, purpose: Purpose::Generator, step: 0, layer: 0 }.stream().draws(0, 0, 0);
+    let class = |node: usize| node % N_CLASSES;
+    let mut lists = vec![Vec::new(); n_nodes];
+    for node in 0..n_nodes {
+        for _ in 0..3 {
+            let near = draws.below(n_nodes as u64) as usize;
+            let other = if draws.below(5) > 0 { near / N_CLASSES * N_CLASSES + class(node) } else { near } % n_nodes;
+            lists[node].push(other as u64);
+            lists[other].push(node as u64);
+        }
+    }
+    lists.iter_mut().for_each(|list| list.sort_unstable());
+    let n_edges = lists.iter().map(|list| list.len() as u64).sum();
+    let block = Block::full(n_nodes as u64, n_edges, |node| Ok::<_, BlockError>(lists[node as usize].iter().copied()));
+    let dim = 5;
+    let values = (0..n_nodes * dim).map(|place| {
+        let signal = if place % dim == class(place / dim) { 1.0 } else { 0.0 };
+        (signal + draws.normal()) as f32
+    });
+    let part =
+        |third: usize| (0..n_nodes).filter(|node| node / N_CLASSES % 3 == third).map(|node| node as u32).collect();
+    GraphInput {
+        block: Arc::new(block.unwrap().with_ids((first..first + n_nodes as u64).collect())),
+        rows: Arc::new(InputRows::Dense { dim, values: values.collect() }),
+        labels: Labels::Classes((0..n_nodes).map(|node| class(node) as i64).collect()),
+        train: part(0),
+        valid: part(1),
+        test: part(2),
+        is_symmetric: true,
+        is_one_of_many: first > 0,
+    }
+}
+
+fn input(graphs: Vec<GraphInput>) -> Input {
+    crate::device::start();
+    Input { graphs, dim: 5, n_classes: N_CLASSES, is_multi_label: false }
+}
+
+/// A set of three: two are trained on, one validates and tests.
+fn set() -> Input {
+    let mut graphs = vec![graph(60, 0, 1), graph(45, 60, 2), graph(90, 105, 3)];
+    for graph in &mut graphs[..2] {
+        graph.train = (0..graph.n_nodes() as u32).collect();
+        (graph.valid, graph.test) = (Vec::new(), Vec::new());
+    }
+    graphs[2].train = Vec::new();
+    input(graphs)
+}
+
+fn config(assignments: &[&str]) -> RunConfig {
+    let text = "
+[model]
+kind = \"supergat\"
+form = \"mx\"
+heads = 2
+features = 4
+out_heads = 2
+dropout = 0.3
+[train]
+learning_rate = 0.05
+weight_decay = 1e-4
+max_epochs = 12
+checkpoint_every = 3
+[edge_loss]
+weight = 0.5
+[early_stop]
+burn_in = 100
+window = 4
+loss_threshold = 1e-9
+metric_threshold = 1e-9
+";
+    let mut file = RunFile::parse(text, "test").unwrap();
+    assignments.iter().for_each(|assignment| file.set(assignment).unwrap());
+    file.resolve().unwrap()
+}
+
+fn plan<'a>(input: &'a Input, config: RunConfig, out: Option<&'a Path>, resume: bool) -> Plan<'a> {
+    let source = Source { dataset: "test".to_owned(), digest: "0123456789abcdef".to_owned() };
+    Plan { config, run_key: 7, input, source, device: Device::Cpu, out, resume }
+}
+
+fn to_the_end(plan: Plan<'_>) -> Vec<StepRecord> {
+    let mut records = Vec::new();
+    let mut run = Run::new(plan).unwrap();
+    train(&mut run, |record| {
+        records.push(StepRecord { micros: 0, ..record.clone() });
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert!(run.is_done());
+    records
+}
+
+/// Everything a run left behind, without the times.
+fn left_behind(dir: &Path) -> (String, String, Vec<u8>) {
+    let without = |text: String, key: &str| {
+        let is_time = |part: &str| part.trim_start().trim_start_matches('{').starts_with(key);
+        text.split(',').filter(|part| !is_time(part)).collect::<Vec<_>>().join(",")
+    };
+    let read = |name| fs::read_to_string(dir.join(name)).unwrap();
+    let steps = read(STEPS).lines().map(|line| without(line.to_owned(), "\"micros\"") + "\n").collect();
+    let report = read(REPORT).lines().filter(|line| !line.contains("\"seconds\"")).collect();
+    let checkpoint = Checkpoint::load(&dir.join(CHECKPOINT)).unwrap();
+    let bytes = fs::read(dir.join(CHECKPOINT)).unwrap();
+    let n_header = u64::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;
+    assert_eq!(checkpoint.state.step as usize, read(STEPS).lines().count());
+    (steps, report, bytes[8 + n_header..].to_vec())
+}
+
+#[test]
+fn it_learns() {
+    let input = input(vec![graph(120, 0, 1)]);
+    let records = to_the_end(plan(&input, config(&["train.max_epochs=60"]), None, false));
+    assert_eq!(records.len(), 60);
+    let (first, last) = (&records[0], records.last().unwrap());
+    assert!(last.loss < 0.8 * first.loss, "{first:?} {last:?}");
+    assert!(last.measured.unwrap().test > 0.6, "{last:?}");
+    for record in &records {
+        let total = record.node_loss + 0.5 * record.edge_losses.iter().sum::<f64>();
+        assert!((record.loss - total).abs() < 1e-5, "{record:?}");
+        assert_eq!(record.edge_losses.len(), 2);
+        assert_eq!(record.step, record.epoch);
+    }
+}
+
+#[test]
+fn every_kind_of_model_trains() {
+    let input = input(vec![graph(60, 0, 1)]);
+    for assignments in [
+        &["model.kind=gat", "edge_loss=off"][..],
+        &["model.kind=gat", "model.form=dp", "edge_loss=off", "model.n_layers=3"],
+        &["model=off", "model.kind=gcn", "edge_loss=off"],
+        &["model=off", "model.kind=sage", "edge_loss=off"],
+        &["model.form=sd", "edge_loss.subset=each"],
+        &["edge_loss.weight=0"],
+    ] {
+        let records = to_the_end(plan(&input, config(assignments), None, false));
+        assert!(records.iter().all(|record| record.loss.is_finite()), "{assignments:?}");
+    }
+}
+
+#[test]
+fn a_run_key_names_everything() {
+    let input = input(vec![graph(60, 0, 1)]);
+    let once = to_the_end(plan(&input, config(&[]), None, false));
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+    assert_eq!(pool.install(|| to_the_end(plan(&input, config(&[]), None, false))), once, "on three threads");
+    let other = to_the_end(Plan { run_key: 8, ..plan(&input, config(&[]), None, false) });
+    assert_ne!(other, once);
+}
+
+/// Killed after any number of steps and resumed, a run leaves the same bits behind as one left alone.
+#[test]
+fn resuming_is_invisible() {
+    let temp = tempfile::tempdir().unwrap();
+    for (name, input, steps_per_epoch) in [("one", input(vec![graph(60, 0, 1)]), 1), ("set", set(), 2)] {
+        let whole = temp.path().join(format!("{name}-whole"));
+        to_the_end(plan(&input, config(&[]), Some(&whole), false));
+        for n_steps in [1, 5, 6, 9, 11] {
+            let dir = temp.path().join(format!("{name}-killed-after-{n_steps}"));
+            let mut run = Run::new(plan(&input, config(&[]), Some(&dir), false)).unwrap();
+            let mut n = 0;
+            train(&mut run, |_| {
+                n += 1;
+                if n == n_steps { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })
+            .unwrap();
+            drop(run);
+            let resumed = to_the_end(plan(&input, config(&[]), Some(&dir), true));
+            // The last checkpoint that was whole before the kill; after epochs 3, 6 and 9.
+            let n_saved = (n_steps - 1) / steps_per_epoch / 3 * 3 * steps_per_epoch;
+            assert_eq!(resumed[0].step, n_saved as u64, "{name} after {n_steps}");
+            assert_eq!(left_behind(&dir), left_behind(&whole), "{name} after {n_steps}");
+        }
+    }
+}
+
+#[test]
+fn a_run_can_be_made_longer() {
+    let temp = tempfile::tempdir().unwrap();
+    let input = set();
+    let (whole, longer) = (temp.path().join("whole"), temp.path().join("longer"));
+    to_the_end(plan(&input, config(&[]), Some(&whole), false));
+    to_the_end(plan(&input, config(&["train.max_epochs=4"]), Some(&longer), false));
+    to_the_end(plan(&input, config(&[]), Some(&longer), true));
+    assert_eq!(left_behind(&longer), left_behind(&whole));
+    assert!(to_the_end(plan(&input, config(&[]), Some(&longer), true)).is_empty(), "nothing is left to do");
+    assert_eq!(left_behind(&longer), left_behind(&whole));
+}
+
+#[test]
+fn an_early_stop_ends_the_run_there() {
+    let input = input(vec![graph(60, 0, 1)]);
+    let assignments = ["early_stop.burn_in=4", "early_stop.loss_threshold=1e9"];
+    let temp = tempfile::tempdir().unwrap();
+    let records = to_the_end(plan(&input, config(&assignments), Some(temp.path()), false));
+    assert_eq!(records.len(), 6);
+    let run = Run::new(plan(&input, config(&assignments), Some(temp.path()), true)).unwrap();
+    let results = run.report().unwrap().results;
+    assert!(run.is_done() && results.stopped_early);
+    assert_eq!(results.epochs, 6);
+    let last = records.last().unwrap().measured.unwrap();
+    assert_eq!((results.valid_last, results.test_last), (last.valid, last.test));
+}
+
+#[test]
+fn the_best_epoch_is_the_last_of_the_best() {
+    let input = input(vec![graph(60, 0, 1)]);
+    let mut run = Run::new(plan(&input, config(&["train.max_epochs=40"]), None, false)).unwrap();
+    let mut curve = Vec::new();
+    train(&mut run, |record| {
+        curve.push(record.measured.unwrap());
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    let best = curve.iter().map(|measured| measured.valid).fold(0.0, f64::max);
+    let epoch = curve.iter().rposition(|measured| measured.valid == best).unwrap();
+    let results = run.report().unwrap().results;
+    assert_eq!((results.best_epoch, results.valid, results.test), (epoch as u64, best, curve[epoch].test));
+}
+
+#[test]
+fn graphs_of_a_set_come_in_an_order_of_the_epoch() {
+    let graphs: Vec<GraphInput> = (0..6).map(|place| graph(9, 9 * place, place)).collect();
+    let input = input(graphs);
+    let mut run = Run::new(plan(&input, config(&[]), None, false)).unwrap();
+    let mut orders = Vec::new();
+    for epoch in 0..20 {
+        run.state.epoch = epoch;
+        orders.push(order_of_graphs(&run).iter().map(|graph| graph.block.id(0)).collect::<Vec<_>>());
+    }
+    for order in &orders {
+        let mut sorted = order.clone();
+        sorted.sort();
+        assert_eq!(sorted, [0, 9, 18, 27, 36, 45]);
+    }
+    assert!((0..6).all(|place| orders.iter().any(|order| order[0] == 9 * place)), "{orders:?}");
+    assert_eq!(orders[3], {
+        run.state.epoch = 3;
+        order_of_graphs(&run).iter().map(|g| g.block.id(0)).collect::<Vec<_>>()
+    });
+}
+
+#[test]
+fn a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint() {
+    let temp = tempfile::tempdir().unwrap();
+    let input = input(vec![graph(60, 0, 1)]);
+    to_the_end(plan(&input, config(&[]), Some(temp.path()), false));
+    let before = fs::read(temp.path().join(CHECKPOINT)).unwrap();
+
+    let mut run = Run::new(plan(&input, config(&["train.max_epochs=20"]), Some(temp.path()), true)).unwrap();
+    let view = run.model.weights().get("layers.1.weight").unwrap();
+    let _ = tch::no_grad(|| view.shallow_clone().fill_(f64::NAN));
+    let error = train(&mut run, |_| ControlFlow::Continue(())).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "the loss is not finite at step 12 (epoch 12): the weights of layer 1 are the first that are not; a smaller \
+         learning rate may help"
+    );
+    assert_eq!(fs::read(temp.path().join(CHECKPOINT)).unwrap(), before);
+}
+
+#[test]
+fn a_learning_rate_beyond_reason_is_named_with_its_step_and_layer() {
+    let input = input(vec![graph(60, 0, 1)]);
+    let mut run = Run::new(plan(&input, config(&["train.learning_rate=1e30"]), None, false)).unwrap();
+    let error = train(&mut run, |_| ControlFlow::Continue(())).unwrap_err().to_string();
+    assert!(
+        error.starts_with("the loss is not finite at step 0 (epoch 0): the output of layer 0 is the first"),
+        "{error}"
+    );
+}
+
+#[test]
+fn checkpoints_of_others_are_refused() {
+    let temp = tempfile::tempdir().unwrap();
+    let input = input(vec![graph(60, 0, 1)]);
+    to_the_end(plan(&input, config(&["train.max_epochs=3"]), Some(temp.path()), false));
+    let refused = |plan: Plan<'_>| Run::new(plan).unwrap_err().to_string();
+    let again = || plan(&input, config(&[]), Some(temp.path()), true);
+    let path = temp.path().join(CHECKPOINT).display().to_string();
+
+    let mut other = again();
+    other.source.digest = "fedcba9876543210".to_owned();
+    let expected =
+        "a checkpoint of another store: made with the one of digest 0123456789ab…, this one has fedcba987654…";
+    assert_eq!(refused(other), format!("{path}: {expected}"));
+    assert_eq!(refused(Plan { run_key: 8, ..again() }), format!("{path}: a checkpoint of run key 7, not 8"));
+    assert_eq!(
+        refused(Plan { config: config(&["model.form=sd"]), ..again() }),
+        format!("{path}: a checkpoint of another run: it says `form = \"mx\"` where this one says `form = \"sd\"`")
+    );
+    assert_eq!(
+        refused(Plan { resume: false, ..again() }),
+        format!("{}: holds a run already: resume it with --resume, or choose another place", temp.path().display())
+    );
+    let wider = Input { dim: 6, ..input.clone() };
+    assert_eq!(
+        refused(Plan { input: &wider, ..again() }),
+        format!(
+            "{path}: a checkpoint of another model: its layers.0.weight has the shape [5, 8], this model's has [6, 8]"
+        )
+    );
+    let bytes = fs::read(&path).unwrap();
+    for (text, sentence) in [
+        (&bytes[..bytes.len() - 1], "not a whole safetensors file"),
+        (&bytes[..100], "not a whole safetensors file"),
+        (&b"nonsense"[..], "not a whole safetensors file"),
+    ] {
+        fs::write(&path, text).unwrap();
+        assert!(refused(again()).contains(sentence), "{}", refused(again()));
+    }
+    Tensor::write_safetensors(&[("layers.0.weight", Tensor::from(1f32))], &path).unwrap();
+    assert!(refused(again()).ends_with("not a checkpoint of kith: it holds no state of a run"));
+}
