@@ -8,7 +8,7 @@
 # Exit code 3: pip cannot get the packages here.
 set -euo pipefail
 
-packages=(torch==2.11.0 torch_geometric==2.8.1 safetensors==0.7.0 numpy==2.4.6)
+packages=(torch==2.11.0 torch_geometric==2.8.1 safetensors==0.7.0 packaging==25.0 numpy==2.4.6)
 lock_seconds=3000
 
 cache=${XDG_CACHE_HOME:-}
@@ -23,13 +23,13 @@ flock -w "$lock_seconds" 9 || {
 }
 if [[ ! -e $folder/ready ]]; then
     rm -rf "$folder"
-    python3 -m venv "$folder" >&2
     # No build from source: what has no wheel for this machine is not there.
-    "$folder/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: "${packages[@]}" >&2 || {
+    if ! python3 -m venv "$folder" >&2 ||
+        ! "$folder/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: "${packages[@]}" >&2; then
         rm -rf "$folder"
         printf 'pip cannot get %s\n' "${packages[*]}" >&2
         exit 3
-    }
+    fi
     touch "$folder/ready"
 fi
 printf '%s\n' "$folder/bin/python"
