@@ -193,3 +193,15 @@ fn every_default_is_a_value_its_key_takes() {
         assert!(key.takes.accepts(&table["value"]), "{}", key.name);
     }
 }
+
+/// The table of keys in the guide, made from the keys.
+#[test]
+fn the_guide_lists_every_key() {
+    let mut table = "| key | values | default | meaning |\n|---|---|---|---|\n".to_owned();
+    for Key { name, takes, default, about } in KEYS {
+        let default = default.map_or(String::new(), |default| format!("`{}`", default.trim_matches('"')));
+        table += &format!("| `{name}` | {takes} | {default} | {about} |\n");
+    }
+    let guide = include_str!("../../../docs/TRAINING.md");
+    assert!(guide.contains(&format!("\n\n{table}\n")), "docs/TRAINING.md should hold this table:\n{table}");
+}
