@@ -1,11 +1,11 @@
 //! Models on real data: counts that the published settings give on cora.
 
-use kith_kernels::InputRows;
+use kith_kernels::{InputRows, Subset};
 use kith_store::Graph;
 use kith_trainer::{
-    config::{EdgeLossConfig, Exclude, Subset},
+    config::{EdgeLossConfig, Exclude},
     input,
-    model::Pairs,
+    model::draw_pairs,
 };
 
 use crate::{kith::kith, published_statistics::real_files};
@@ -26,8 +26,10 @@ fn pairs_of_cora() {
 
     let edge_loss =
         EdgeLossConfig { weight: 1.0, negatives: 0.5, kept: 0.8, exclude: Exclude::Directed, subset: Subset::Union };
-    let union = Pairs::draw(&edge_loss, graph, 42, 0, 0);
-    assert_eq!((union.negatives.len(), union.negatives.n_left_out, union.n_kept()), (6632, 0, 15_916));
-    let each = Pairs::draw(&EdgeLossConfig { subset: Subset::Each, ..edge_loss }, graph, 42, 0, 0);
-    assert_eq!((each.negatives.len(), each.n_kept()), (5305, 10_611 + 5305));
+    let union = draw_pairs(&edge_loss, graph, 42, 0, 0);
+    assert_eq!((union.n_pairs(), union.negatives().n_left_out), (15_916, 0));
+    let all = draw_pairs(&EdgeLossConfig { kept: 1.0, ..edge_loss.clone() }, graph, 42, 0, 0);
+    assert_eq!((all.n_pairs(), all.negatives().len()), (19_896, 6632));
+    let each = draw_pairs(&EdgeLossConfig { subset: Subset::Each, ..edge_loss }, graph, 42, 0, 0);
+    assert_eq!((each.n_pairs(), each.negatives().len()), (10_611 + 5305, 5305));
 }

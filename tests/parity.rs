@@ -10,15 +10,13 @@ use std::{
 };
 
 use kith_draw::{Name, Purpose};
-use kith_kernels::{Block, BlockError, Form, InputRows};
+use kith_kernels::{Block, BlockError, Form, InputRows, Subset};
 use kith_trainer::{
-    config::{
-        Choice, EdgeLossConfig, Exclude, Kernels, ModelConfig, ModelKind, RunConfig, Subset, Supervision, TrainConfig,
-    },
+    config::{Choice, EdgeLossConfig, Exclude, Kernels, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig},
     device,
     input::{self, GraphInput, Labels},
     interchange,
-    model::{Model, Pairs, Pass, oracle},
+    model::{Model, Pass, draw_pairs, oracle},
 };
 use serde_json::json;
 use tch::{Device, Kind, Tensor};
@@ -137,7 +135,7 @@ impl Case {
     fn negatives(&self, layer: usize) -> Tensor {
         let Pass::Train { run_key, step } = PASS else { unreachable!("a training pass") };
         let negatives = match &self.config.edge_loss {
-            Some(edge_loss) => Pairs::draw(edge_loss, &self.graph, run_key, step, layer).negatives,
+            Some(edge_loss) => draw_pairs(edge_loss, &self.graph, run_key, step, layer).negatives().clone(),
             None => Default::default(),
         };
         let ends = [&negatives.sources, &negatives.destinations];

@@ -1,6 +1,6 @@
 //! What a run is, as meant: everything here was checked when the run file was read (see [`crate::run_file`]).
 
-use kith_kernels::Form;
+use kith_kernels::{Form, Subset};
 
 /// One run: the model, how it learns, and when it stops.
 #[derive(Clone, Debug, PartialEq)]
@@ -117,15 +117,6 @@ pub enum Exclude {
     Directed,
     /// Edges in either direction.
     Symmetric,
-}
-
-/// What the kept share of pairs is taken of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Subset {
-    /// Edges and negatives together, as published.
-    Union,
-    /// Edges and negatives each, as the authors' later code does.
-    Each,
 }
 
 /// When a run stops before its last epoch: see [`crate::early_stop`].

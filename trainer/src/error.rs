@@ -72,7 +72,7 @@ pub enum TrainError {
     /// The run file is wrong.
     #[error(transparent)]
     RunFile(#[from] RunFileError),
-    /// libtorch refused.
+    /// libtorch or a kernel refused.
     #[error("libtorch: {}", first_line(.0))]
     Torch(#[from] TchError),
     /// The system refused to read or write a file.

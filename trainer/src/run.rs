@@ -242,7 +242,7 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         let is_finite = |tensor: &Tensor| tensor.isfinite().all().int64_value(&[]) == 1;
-        let traced = self.model.trace(graph);
+        let traced = self.model.trace(graph)?;
         let edge_losses = forward.map_or(&[][..], |forward| &forward.edge_losses);
         let of_layer = |layer: usize| {
             let own = format!("layers.{layer}.");

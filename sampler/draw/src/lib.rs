@@ -23,5 +23,5 @@ pub use crate::{
     elementary::{exp, ln, ln_1p, sin_cos},
     name::{Name, Purpose, Stream},
     permutation::Permutation,
-    philox::philox4x32,
+    philox::{philox4x32, philox4x32_lanes},
 };

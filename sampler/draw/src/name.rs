@@ -1,6 +1,9 @@
 //! Names of draws, and the stream of words that belongs to all names with one run key, purpose, step and layer.
 
-use crate::{draws::Draws, philox::philox4x32};
+use crate::{
+    draws::Draws,
+    philox::{philox4x32, philox4x32_lanes},
+};
 
 /// What a draw is for. Closed, and the numbers are part of every result: none is ever reused or changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -85,6 +88,20 @@ impl Stream {
         ];
         philox4x32(counter, self.key)
     }
+
+    /// What [`Stream::words`] gives for `N` names (a, b) of the same attempt and block at once, word by word.
+    #[inline(always)]
+    pub fn words_of<const N: usize>(self, a: [u64; N], b: [u64; N], attempt: u16, block: u16) -> [[u32; N]; 4] {
+        let largest = a.iter().chain(&b).fold(0, |union, part| union | part);
+        assert!(largest < PART_LIMIT, "a part of a draw's name is beyond 2^48");
+        let counters = [
+            a.map(|a| a as u32),
+            a.map(|a| (a >> 32) as u32 | u32::from(attempt) << 16),
+            b.map(|b| b as u32),
+            b.map(|b| (b >> 32) as u32 | u32::from(block) << 16),
+        ];
+        philox4x32_lanes(counters, self.key)
+    }
 }
 
 #[cfg(test)]
@@ -99,6 +116,15 @@ mod tests {
     #[test]
     fn names_keep_their_words() {
         assert_eq!(NAME.stream().words(5, 6, 7, 8), [1118121221, 2275971347, 3474026223, 1856202390]);
+    }
+
+    #[test]
+    fn many_names_at_once_give_the_words_of_each() {
+        let (a, b) = ([5, 1 << 40, 0], [6, 7, (1 << 48) - 1]);
+        let words = NAME.stream().words_of(a, b, 7, 8);
+        for lane in 0..3 {
+            assert_eq!(words.map(|word| word[lane]), NAME.stream().words(a[lane], b[lane], 7, 8));
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub struct Block {
     out_indptr: Vec<usize>,
     destinations: Vec<u32>,
     out_edges: Vec<u32>,
+    out_places: Vec<u32>,
     ids: Option<Vec<u64>>,
 }
 
@@ -73,15 +74,17 @@ impl Block {
         let mut next = out_indptr.clone();
         let mut destinations = vec![0; sources.len()];
         let mut out_edges = vec![0; sources.len()];
+        let mut out_places = vec![0; sources.len()];
         for destination in 0..n_destinations {
             for edge in indptr[destination]..indptr[destination + 1] {
                 let place = &mut next[sources[edge] as usize];
                 destinations[*place] = destination as u32;
                 out_edges[*place] = edge as u32;
+                out_places[edge] = *place as u32;
                 *place += 1;
             }
         }
-        Block { n_destinations, n_sources, indptr, sources, out_indptr, destinations, out_edges, ids: None }
+        Block { n_destinations, n_sources, indptr, sources, out_indptr, destinations, out_edges, out_places, ids: None }
     }
 
     /// Nodes that get an output.
@@ -129,6 +132,11 @@ impl Block {
         &self.out_edges
     }
 
+    /// Where each edge stands by source: the inverse of [`Block::out_edges`].
+    pub fn out_places(&self) -> &[u32] {
+        &self.out_places
+    }
+
     /// The id of a node, which names its draws.
     #[inline]
     pub fn id(&self, position: usize) -> u64 {
@@ -164,6 +172,7 @@ mod tests {
         assert_eq!(block.out_indptr(), [0, 2, 5, 6]);
         assert_eq!(block.destinations(), [0, 2, 0, 0, 1, 2]);
         assert_eq!(block.out_edges(), [2, 4, 0, 1, 3, 5]);
+        assert_eq!(block.out_places(), [2, 3, 0, 4, 1, 5]);
     }
 
     #[test]

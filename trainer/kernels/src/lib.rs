@@ -1,20 +1,32 @@
 //! The layers of a model as fused passes over the edges, and what they draw.
 //!
-//! [`Block`] holds the edges of one layer, [`InputRows`] what the first layer reads. Everything random is a named draw: [`Dropout`], [`Negatives`],
-//! [`PairSubset`]. Knows no files and no network.
+//! [`Block`] holds the edges of one layer, [`InputRows`] what the first layer reads. Everything random is a named draw:
+//! [`Dropout`], [`Pairs`]. Knows no files and no network.
 
+mod aggregate_layer;
+mod attention;
+mod attention_layer;
 mod block;
+mod bridge;
+mod cut;
 mod dropout;
 mod form;
-mod negatives;
+mod layer;
+mod layout;
+mod node_sums;
 mod pair_subset;
+mod pairs;
+mod product;
 mod rows;
+mod simd;
 
 pub use crate::{
+    aggregate_layer::{AggregateLayer, AggregateWeights},
+    attention_layer::{AttentionLayer, AttentionWeights},
     block::{Block, BlockError},
     dropout::Dropout,
     form::Form,
-    negatives::Negatives,
-    pair_subset::PairSubset,
+    layer::{LayerDraws, LayerInput},
+    pairs::{Negatives, PairConfig, Pairs, Subset},
     rows::{InputRows, SparseRows},
 };

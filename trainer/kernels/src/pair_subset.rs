@@ -7,14 +7,13 @@ use rayon::prelude::*;
 
 /// A uniformly drawn subset of `0..n`, by one bit each.
 #[derive(Debug)]
-pub struct PairSubset {
+pub(crate) struct PairSubset {
     bits: Vec<AtomicU64>,
-    n_kept: usize,
 }
 
 impl PairSubset {
     /// Keeps `n_kept` of `0..n`: those that a keyed permutation sends below `n_kept`.
-    pub fn draw(stream: Stream, slice: u64, n: usize, n_kept: usize) -> PairSubset {
+    pub(crate) fn draw(stream: Stream, slice: u64, n: usize, n_kept: usize) -> PairSubset {
         assert!(n_kept <= n, "cannot keep {n_kept} of {n}");
         let permutation = Permutation::new(stream, slice, n as u64);
         // Whichever of the two is smaller is walked through; a set of bits has no order.
@@ -25,18 +24,13 @@ impl PairSubset {
             let pair = permutation.inverse(place as u64);
             bits[(pair / 64) as usize].fetch_xor(1 << (pair % 64), Ordering::Relaxed);
         });
-        PairSubset { bits, n_kept }
+        PairSubset { bits }
     }
 
     /// Whether the pair is in.
     #[inline]
-    pub fn holds(&self, pair: usize) -> bool {
+    pub(crate) fn holds(&self, pair: usize) -> bool {
         self.bits[pair / 64].load(Ordering::Relaxed) >> (pair % 64) & 1 == 1
-    }
-
-    /// How many are in.
-    pub fn n_kept(&self) -> usize {
-        self.n_kept
     }
 }
 

@@ -2,92 +2,36 @@
 //! the draws are these.
 
 use kith_draw::{Name, Purpose};
-use kith_kernels::{Block, Negatives, PairSubset};
+use kith_kernels::{Block, PairConfig, Pairs};
 use rayon::prelude::*;
 use tch::Tensor;
 
 use crate::{
-    config::{EdgeLossConfig, Exclude, Subset},
+    config::{EdgeLossConfig, Exclude},
     input::GraphInput,
     model::{Call, Pass},
 };
-
-/// Full batches have one slice of negatives and one of pairs.
-const SLICE: u64 = 0;
-
-/// The pairs that one layer's edge loss looks at: edges of the block, and pairs without an edge.
-#[derive(Debug)]
-pub struct Pairs {
-    /// Pairs without an edge.
-    pub negatives: Negatives,
-    /// Which pairs are looked at: edges in the block's order, then, with [`Subset::Union`], negatives.
-    pub kept: PairSubset,
-    /// What `kept` speaks of.
-    pub subset: Subset,
-}
-
-impl Pairs {
-    /// The pairs of a layer in a step.
-    pub fn draw(config: &EdgeLossConfig, graph: &GraphInput, run_key: u64, step: u64, layer: usize) -> Pairs {
-        let block = &*graph.block;
-        let stream = |purpose| Name { run_key, purpose, step, layer: layer as u32 }.stream();
-        let n_edges = block.n_edges();
-        let n_negatives = match config.subset {
-            Subset::Union => share(config.negatives, n_edges),
-            Subset::Each => share(config.negatives * config.kept, n_edges),
-        };
-        let n_negatives = n_negatives.min((block.n_sources() * block.n_destinations()).saturating_sub(n_edges));
-        let has_reverses = config.exclude == Exclude::Symmetric && !graph.is_symmetric && !graph.is_one_of_many;
-        let stream_of_negatives = stream(Purpose::Negative);
-        let negatives = if has_reverses {
-            Negatives::draw(stream_of_negatives, SLICE, n_negatives, block, |source, destination| {
-                block.has_edge(source, destination) || block.has_edge(destination, source)
-            })
-        } else {
-            Negatives::draw(stream_of_negatives, SLICE, n_negatives, block, |source, destination| {
-                block.has_edge(source, destination)
-            })
-        };
-        let n_pairs = match config.subset {
-            Subset::Union => n_edges + negatives.len(),
-            Subset::Each => n_edges,
-        };
-        let kept = PairSubset::draw(stream(Purpose::PairSubset), SLICE, n_pairs, share(config.kept, n_pairs));
-        Pairs { negatives, kept, subset: config.subset }
-    }
-
-    /// Whether an edge is looked at.
-    pub fn holds_edge(&self, edge: usize) -> bool {
-        self.kept.holds(edge)
-    }
-
-    /// Whether a negative is looked at; `n_edges` are the block's.
-    pub fn holds_negative(&self, negative: usize, n_edges: usize) -> bool {
-        match self.subset {
-            Subset::Union => self.kept.holds(n_edges + negative),
-            Subset::Each => true,
-        }
-    }
-
-    /// How many pairs are looked at.
-    pub fn n_kept(&self) -> usize {
-        match self.subset {
-            Subset::Union => self.kept.n_kept(),
-            Subset::Each => self.kept.n_kept() + self.negatives.len(),
-        }
-    }
-}
-
-/// The whole number just below a share of `n`.
-fn share(p: f64, n: usize) -> usize {
-    (p * n as f64) as usize
-}
 
 /// The pairs of a call; none when evaluating or without edge loss.
 pub(super) fn pairs(call: &Call<'_>) -> Option<Pairs> {
     let Pass::Train { run_key, step } = call.pass else { return None };
     let config = call.model.edge_loss.as_ref()?;
-    Some(Pairs::draw(config, call.graph, run_key, step, call.layer))
+    Some(draw_pairs(config, call.graph, run_key, step, call.layer))
+}
+
+/// The pairs that a layer's edge loss looks at in a step.
+pub fn draw_pairs(config: &EdgeLossConfig, graph: &GraphInput, run_key: u64, step: u64, layer: usize) -> Pairs {
+    let block = &*graph.block;
+    // In sets of several graphs the published numbers were made without excluding reverses.
+    let has_reverses = !graph.is_symmetric && !graph.is_one_of_many;
+    let config = PairConfig {
+        negatives: config.negatives,
+        kept: config.kept,
+        subset: config.subset,
+        excludes_reverse: config.exclude == Exclude::Symmetric && has_reverses,
+    };
+    let is_edge = |source, destination| block.has_edge(source, destination);
+    Pairs::draw(run_key, step, layer as u32, block, config, is_edge)
 }
 
 /// What a call's rows are multiplied with, nodes × width; `None` where nothing is dropped.

@@ -1,11 +1,12 @@
 //! GAT: out_i = Σ_j α_ij · h_j with h = x·W, α_i = softmax of leakyReLU(e_ij) over the neighbors j of i and i itself. The
 //! forms of e are in [`Form`].
 
-use kith_kernels::Form;
+use kith_kernels::{AttentionLayer, AttentionWeights, Form, Pairs};
+use tch::TchError;
 
 use crate::{
     config::Kernels,
-    model::{Call, LayerOutput, LayerRows, LayerShape, Pairs, draws, reference, weight_name},
+    model::{Call, LayerOutput, LayerRows, LayerShape, draws, reference, weight_name},
     weights::{Entry, Initial},
 };
 
@@ -23,31 +24,39 @@ pub(super) fn entries(layer: usize, shape: LayerShape, form: Form) -> Vec<Entry>
     if form.has_weights() { vec![weight, attention, bias] } else { vec![weight, bias] }
 }
 
-pub(super) fn forward(call: &Call<'_>, rows: &LayerRows<'_>) -> LayerOutput {
+pub(super) fn forward(call: &Call<'_>, rows: &LayerRows<'_>) -> Result<LayerOutput, TchError> {
     attend(call, rows, None)
 }
 
 /// An attention layer, with an edge loss where there are pairs.
-pub(super) fn attend(call: &Call<'_>, rows: &LayerRows<'_>, pairs: Option<Pairs>) -> LayerOutput {
-    let weights = reference::AttentionWeights {
+pub(super) fn attend(call: &Call<'_>, rows: &LayerRows<'_>, pairs: Option<Pairs>) -> Result<LayerOutput, TchError> {
+    let n_negatives_left_out = pairs.as_ref().map_or(0, |pairs| pairs.negatives().n_left_out);
+    let weights = AttentionWeights {
         weight: call.weight("weight"),
         attention: call.find_weight("attention"),
         bias: call.weight("bias"),
     };
-    let attended = match call.model.kernels {
-        Kernels::Fused | Kernels::Reference => reference::attend(
-            &call.dropped_rows(rows),
-            call.edges,
-            weights,
-            (call.shape(), call.model.config.form),
-            draws::attention_factors(call).as_ref(),
-            pairs.as_ref(),
-        ),
-    };
-    LayerOutput {
-        rows: attended.rows,
-        attention: Some(attended.attention),
-        edge_loss: attended.edge_loss,
-        n_negatives_left_out: pairs.map_or(0, |pairs| pairs.negatives.n_left_out),
+    let (shape, form) = (call.shape(), call.model.config.form);
+    match call.model.kernels {
+        Kernels::Fused => {
+            let LayerShape { heads, features, concat, .. } = shape;
+            let layer = AttentionLayer { form, heads, features, is_mean: !concat };
+            let (rows, edge_loss) =
+                layer.forward(rows.as_input(), weights, &call.graph.block, call.layer_draws(), pairs)?;
+            Ok(LayerOutput { rows, attention: None, edge_loss, n_negatives_left_out })
+        }
+        Kernels::Reference => {
+            let factors = draws::attention_factors(call);
+            let attended = reference::attend(
+                &call.dropped_rows(rows),
+                call.edges(),
+                weights,
+                (shape, form),
+                factors.as_ref(),
+                pairs.as_ref(),
+            );
+            let attention = Some(attended.attention);
+            Ok(LayerOutput { rows: attended.rows, attention, edge_loss: attended.edge_loss, n_negatives_left_out })
+        }
     }
 }

@@ -1,6 +1,9 @@
 //! GCN: out_i = Σ_j h_j / √(d_i · d_j) with h = x·W over the neighbors j of i and i itself; d counts edges by source, loops
 //! included.
 
+use kith_kernels::{AggregateLayer, AggregateWeights};
+use tch::TchError;
+
 use crate::{
     config::Kernels,
     model::{Call, LayerOutput, LayerRows, LayerShape, reference, weight_name},
@@ -19,13 +22,15 @@ pub(super) fn entries(layer: usize, shape: LayerShape) -> Vec<Entry> {
     ]
 }
 
-pub(super) fn forward(call: &Call<'_>, rows: &LayerRows<'_>) -> LayerOutput {
-    match call.model.kernels {
-        Kernels::Fused | Kernels::Reference => LayerOutput::of_rows(reference::convolve(
-            &call.dropped_rows(rows),
-            call.edges,
-            call.weight("weight"),
-            call.weight("bias"),
-        )),
-    }
+pub(super) fn forward(call: &Call<'_>, rows: &LayerRows<'_>) -> Result<LayerOutput, TchError> {
+    let (weight, bias) = (call.weight("weight"), call.weight("bias"));
+    let rows = match call.model.kernels {
+        Kernels::Fused => {
+            let block = &call.graph.block;
+            let weights = AggregateWeights { weight, bias };
+            AggregateLayer::convolution(block).forward(rows.as_input(), weights, block, call.layer_draws())?
+        }
+        Kernels::Reference => reference::convolve(&call.dropped_rows(rows), call.edges(), weight, bias),
+    };
+    Ok(LayerOutput::of_rows(rows))
 }

@@ -8,10 +8,12 @@ pub mod reference;
 mod sage;
 mod supergat;
 
-use kith_kernels::{Dropout, InputRows};
+use std::sync::Arc;
+
+use kith_kernels::{Dropout, InputRows, LayerDraws, LayerInput};
 use tch::{Device, Kind, Tensor};
 
-pub use crate::model::draws::Pairs;
+pub use crate::model::draws::draw_pairs;
 use crate::{
     config::{EdgeLossConfig, Kernels, ModelConfig, ModelKind, RunConfig},
     error::TrainError,
@@ -89,13 +91,14 @@ struct Call<'a> {
     model: &'a Model,
     layer: usize,
     graph: &'a GraphInput,
-    edges: &'a Edges,
+    /// Only for layers of tensor operations.
+    edges: Option<&'a Edges>,
     pass: Pass,
 }
 
 /// What a layer reads: the graph's own rows, or what the layer before it made.
 enum LayerRows<'a> {
-    Input(&'a InputRows),
+    Input(&'a Arc<InputRows>),
     Hidden(Tensor),
 }
 
@@ -177,42 +180,46 @@ impl Model {
         let logits = match pass {
             Pass::Train { .. } => walk(),
             Pass::Evaluate => tch::no_grad(walk),
-        };
+        }?;
         Ok(Forward { logits, edge_losses, n_negatives_left_out })
     }
 
     /// What every layer makes of a graph.
-    pub fn trace(&self, graph: &GraphInput) -> Traced {
+    pub fn trace(&self, graph: &GraphInput) -> Result<Traced, TrainError> {
+        // Fused layers keep nothing of what passes between them.
+        let reference = self.to_kind(self.weights.flat().kind());
         let mut traced = Traced { rows: Vec::new(), attention: Vec::new() };
         let _logits = tch::no_grad(|| {
-            self.walk(graph, Pass::Evaluate, |output| {
+            reference.walk(graph, Pass::Evaluate, |output| {
                 traced.rows.push(output.rows);
                 traced.attention.extend(output.attention);
             })
-        });
-        traced
+        })?;
+        Ok(traced)
     }
 
     /// Dropout → layer → ELU → … → layer; `see` gets what each layer gives, its rows after the ELU.
-    fn walk(&self, graph: &GraphInput, pass: Pass, mut see: impl FnMut(LayerOutput)) -> Tensor {
-        let edges = Edges::new(&graph.block, self.weights.flat().device());
+    fn walk(&self, graph: &GraphInput, pass: Pass, mut see: impl FnMut(LayerOutput)) -> Result<Tensor, TrainError> {
+        let is_reference = self.kernels == Kernels::Reference;
+        let edges = is_reference.then(|| Edges::new(&graph.block, self.weights.flat().device()));
         let mut rows = LayerRows::Input(&graph.rows);
         for layer in 0..self.layers.len() {
-            let call = Call { model: self, layer, graph, edges: &edges, pass };
+            let call = Call { model: self, layer, graph, edges: edges.as_ref(), pass };
             let mut output = match self.config.kind {
-                ModelKind::Supergat => supergat::forward(&call, &rows),
-                ModelKind::Gat => gat::forward(&call, &rows),
-                ModelKind::Gcn => gcn::forward(&call, &rows),
-                ModelKind::Sage => sage::forward(&call, &rows),
+                ModelKind::Supergat => supergat::forward(&call, &rows)?,
+                ModelKind::Gat => gat::forward(&call, &rows)?,
+                ModelKind::Gcn => gcn::forward(&call, &rows)?,
+                ModelKind::Sage => sage::forward(&call, &rows)?,
             };
-            if layer + 1 < self.layers.len() {
+            // Fused layers begin with the ELU of what they read.
+            if layer + 1 < self.layers.len() && is_reference {
                 output.rows = output.rows.elu();
             }
             rows = LayerRows::Hidden(output.rows.shallow_clone());
             see(output);
         }
         match rows {
-            LayerRows::Hidden(logits) => logits,
+            LayerRows::Hidden(logits) => Ok(logits),
             LayerRows::Input(_) => unreachable!("a model has a layer"),
         }
     }
@@ -239,6 +246,16 @@ impl Call<'_> {
         (!dropout.is_none()).then_some((run_key, step, dropout))
     }
 
+    fn edges(&self) -> &Edges {
+        self.edges.expect("layers of tensor operations get their edges")
+    }
+
+    /// What a fused layer draws; nothing when evaluating.
+    fn layer_draws(&self) -> Option<LayerDraws> {
+        let Pass::Train { run_key, step } = self.pass else { return None };
+        Some(LayerDraws { run_key, step, layer: self.layer as u32, dropout: self.model.config.dropout })
+    }
+
     /// The rows as a tensor in the weights' kind, after dropout.
     fn dropped_rows(&self, rows: &LayerRows<'_>) -> Tensor {
         let like = self.model.weights.flat();
@@ -249,6 +266,15 @@ impl Call<'_> {
         match draws::row_factors(self) {
             None => rows,
             Some(factors) => rows * factors,
+        }
+    }
+}
+
+impl LayerRows<'_> {
+    fn as_input(&self) -> LayerInput<'_> {
+        match self {
+            LayerRows::Input(rows) => LayerInput::Rows(rows),
+            LayerRows::Hidden(rows) => LayerInput::Hidden(rows),
         }
     }
 }

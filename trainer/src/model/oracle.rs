@@ -1,11 +1,11 @@
 //! What kernels are compared with: a layer in doubles, by tensor operations, with all its gradients.
 
-use kith_kernels::{Block, Form, InputRows};
+use kith_kernels::{AttentionWeights, Block, Form, InputRows, Pairs};
 use tch::{Kind, Tensor};
 
 use crate::model::{
-    LayerShape, Pairs,
-    reference::{AttentionWeights, Edges, attend},
+    LayerShape,
+    reference::{Edges, attend},
 };
 
 /// An attention layer in one step: everything its results depend on. Tensors may be of any kind of float; shapes as in

@@ -5,15 +5,12 @@
 //! Rows are picked with `index` and added with `index_put`: unlike `index_select` and `index_add` their sums have one
 //! order on every device.
 
-use kith_kernels::{Block, Form};
+use kith_kernels::{AttentionWeights, Block, Form, Pairs};
 use tch::{Device, Tensor};
 
 use crate::{
     loss::pair_loss,
-    model::{
-        LayerShape,
-        draws::{Pairs, destination_of_edges},
-    },
+    model::{LayerShape, draws::destination_of_edges},
 };
 
 /// What scores below zero are multiplied with.
@@ -92,17 +89,6 @@ pub fn product(rows: &Tensor, weight: &Tensor) -> Tensor {
         .map(|start| rows.narrow(0, start, PIECE_ROWS.min(n_rows - start)).matmul(weight))
         .collect();
     Tensor::cat(&pieces, 0)
-}
-
-/// The weights of an attention layer.
-#[derive(Clone, Copy, Debug)]
-pub struct AttentionWeights<'a> {
-    /// D × K·F, the columns of a head side by side.
-    pub weight: &'a Tensor,
-    /// K × 2F, the part for the destination first; only for forms that have it.
-    pub attention: Option<&'a Tensor>,
-    /// As wide as the output.
-    pub bias: &'a Tensor,
 }
 
 /// What an attention layer gives.
@@ -216,12 +202,10 @@ impl Scorer<'_> {
 /// `logits` are those of all edges, E × K.
 fn edge_loss(scorer: &Scorer<'_>, logits: &Tensor, pairs: &Pairs) -> Tensor {
     let (n_edges, device) = (logits.size()[0] as usize, logits.device());
-    let kept = (0..n_edges).filter(|edge| pairs.holds_edge(*edge)).map(|edge| edge as u32);
+    let kept = (0..n_edges).filter(|edge| pairs.keeps(*edge)).map(|edge| edge as u32);
     let edges = pick(&mean_of_heads(logits), &positions(kept, device));
-    let negatives = &pairs.negatives;
-    let kept: Vec<usize> = (0..negatives.len()).filter(|pair| pairs.holds_negative(*pair, n_edges)).collect();
-    let of_kept = |ends: &[u32]| positions(kept.iter().map(|pair| ends[*pair]), device);
-    let others = scorer.logits(&of_kept(&negatives.sources), &of_kept(&negatives.destinations));
+    let ends = |ends: &[u32]| positions(ends.iter().copied(), device);
+    let others = scorer.logits(&ends(&pairs.negatives().sources), &ends(&pairs.negatives().destinations));
     pair_loss(&edges, &others)
 }
 

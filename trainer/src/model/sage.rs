@@ -1,5 +1,8 @@
 //! GraphSAGE: out_i = mean_j x_j · W over the neighbors j of i and i itself; one weight for both.
 
+use kith_kernels::{AggregateLayer, AggregateWeights};
+use tch::TchError;
+
 use crate::{
     config::Kernels,
     model::{Call, LayerOutput, LayerRows, LayerShape, reference, weight_name},
@@ -15,13 +18,15 @@ pub(super) fn entries(layer: usize, shape: LayerShape) -> Vec<Entry> {
     ]
 }
 
-pub(super) fn forward(call: &Call<'_>, rows: &LayerRows<'_>) -> LayerOutput {
-    match call.model.kernels {
-        Kernels::Fused | Kernels::Reference => LayerOutput::of_rows(reference::average(
-            &call.dropped_rows(rows),
-            call.edges,
-            call.weight("weight"),
-            call.weight("bias"),
-        )),
-    }
+pub(super) fn forward(call: &Call<'_>, rows: &LayerRows<'_>) -> Result<LayerOutput, TchError> {
+    let (weight, bias) = (call.weight("weight"), call.weight("bias"));
+    let rows = match call.model.kernels {
+        Kernels::Fused => {
+            let block = &call.graph.block;
+            let weights = AggregateWeights { weight, bias };
+            AggregateLayer::mean(block).forward(rows.as_input(), weights, block, call.layer_draws())?
+        }
+        Kernels::Reference => reference::average(&call.dropped_rows(rows), call.edges(), weight, bias),
+    };
+    Ok(LayerOutput::of_rows(rows))
 }

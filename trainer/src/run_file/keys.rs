@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use kith_kernels::Form;
+use kith_kernels::{Form, Subset};
 use toml::Value;
 
-use crate::config::{Choice, Exclude, Kernels, ModelKind, Subset, Supervision};
+use crate::config::{Choice, Exclude, Kernels, ModelKind, Supervision};
 
 /// One key of a run file.
 #[derive(Debug)]

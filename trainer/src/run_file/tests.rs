@@ -1,5 +1,7 @@
 use super::*;
-use crate::config::{Exclude, Kernels, Subset, Supervision};
+use kith_kernels::Subset;
+
+use crate::config::{Exclude, Kernels, Supervision};
 
 const FILE: &str = "
 [model]

@@ -1,11 +1,11 @@
 //! The layers against numbers worked out elsewhere.
 
 use kith_draw::{Name, Purpose, Stream};
-use kith_kernels::{BlockError, Negatives, PairSubset};
+use kith_kernels::{BlockError, Negatives};
 use tch::Kind;
 
 use super::*;
-use crate::{config::Subset, model::oracle::error};
+use crate::model::oracle::error;
 
 const FORMS: [Form; 4] = [Form::Go, Form::Dp, Form::Sd, Form::Mx];
 
@@ -40,13 +40,14 @@ struct Golden {
 impl Golden {
     fn new() -> Golden {
         let negatives = Negatives { sources: vec![0, 2], destinations: vec![2, 0], n_left_out: 0 };
+        let block = block(&[&[1], &[0, 2], &[1]]);
         Golden {
-            block: block(&[&[1], &[0, 2], &[1]]),
             // Printed: 0→1, 1→0, 1→2, 2→1, then loops.
             order: Tensor::from_slice(&[2i64, 0, 5, 3, 1, 4, 6]),
             rows: doubles(&[1.0, 0.0, 0.5, 0.5, 0.5, -1.0, 1.0, 0.0, -1.0, 2.0, 0.0, -0.5], &[3, 4]),
             attention: doubles(&[0.1, 0.2, -0.3, 0.4, 0.5, -0.5, 0.25, 1.0], &[2, 4]),
-            pairs: Pairs { negatives, kept: PairSubset::draw(stream(), 0, 9, 9), subset: Subset::Union },
+            pairs: Pairs::all(&block, negatives),
+            block,
         }
     }
 
@@ -66,7 +67,7 @@ impl Golden {
 }
 
 fn stream() -> Stream {
-    Name { run_key: 1, purpose: Purpose::PairSubset, step: 0, layer: 0 }.stream()
+    Name { run_key: 1, purpose: Purpose::Generator, step: 0, layer: 0 }.stream()
 }
 
 /// Half of the last printed digit.

@@ -1,0 +1,206 @@
+//! A layer that adds up neighbors with fixed factors, as one differentiable call:
+//!
+//! ```text
+//! out_i = d_i Σ_j s_j h_j + bias          h = x·W, over the neighbors j of i and i itself
+//! ```
+
+use std::{ops::Range, sync::Arc};
+
+use kith_draw::Stream;
+use rayon::prelude::*;
+use tch::{Device, Kind, TchError, Tensor};
+
+use crate::{
+    block::Block,
+    bridge::{attach, filled, numbers},
+    cut::{PIECE_EDGES, parts_mut, units},
+    dropout::Dropout,
+    layer::{KeptInput, LayerDraws, LayerInput},
+    layout::Layout,
+    node_sums::{Nodes, column_sums, write_outputs},
+    product::Product,
+    simd::{Lanes, Vectorized, prefetch, vectorized},
+};
+
+/// The factors of an aggregating layer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AggregateLayer {
+    /// d, by destination.
+    pub destinations: Vec<f32>,
+    /// s, by source.
+    pub sources: Vec<f32>,
+}
+
+/// The weights of an aggregating layer.
+#[derive(Clone, Copy, Debug)]
+pub struct AggregateWeights<'a> {
+    /// dim × features.
+    pub weight: &'a Tensor,
+    /// One per feature.
+    pub bias: &'a Tensor,
+}
+
+impl AggregateLayer {
+    /// Neighbors divided by the root of both degrees, which count edges by source, loops included.
+    pub fn convolution(block: &Block) -> AggregateLayer {
+        let root = |node: usize| 1.0 / ((block.out_indptr()[node + 1] - block.out_indptr()[node]) as f32).sqrt();
+        AggregateLayer {
+            destinations: (0..block.n_destinations()).map(root).collect(),
+            sources: (0..block.n_sources()).map(root).collect(),
+        }
+    }
+
+    /// The mean of the neighbors, itself included.
+    pub fn mean(block: &Block) -> AggregateLayer {
+        AggregateLayer {
+            destinations: (0..block.n_destinations()).map(|node| 1.0 / block.edges_into(node).len() as f32).collect(),
+            sources: vec![1.0; block.n_sources()],
+        }
+    }
+
+    /// The layer's output. Without `draws` nothing is dropped and nothing can be differentiated: that is evaluation.
+    pub fn forward(
+        self,
+        input: LayerInput,
+        weights: AggregateWeights,
+        block: &Arc<Block>,
+        draws: Option<LayerDraws>,
+    ) -> Result<Tensor, TchError> {
+        let size = weights.weight.size();
+        let layout = Layout::new(1, size[1] as usize);
+        let mut state = State {
+            layer: self,
+            layout,
+            input: KeptInput::new(&input),
+            block: Arc::clone(block),
+            dropout: draws.and_then(LayerDraws::input_dropout),
+            weights: layout.pack(numbers(&weights.weight.contiguous())),
+            values: Vec::new(),
+        };
+        let rows;
+        (rows, state.values) = state.product().forward();
+        let sums = Sums {
+            width: layout.width(),
+            indptr: block.indptr(),
+            nodes: block.sources(),
+            rows: &rows,
+            own: &state.layer.destinations,
+            others: &state.layer.sources,
+        }
+        .run();
+        let output = filled(&[block.n_destinations() as i64, size[1]], |out| {
+            write_outputs(Nodes { layout, rows: &sums }, false, numbers(weights.bias), out);
+        });
+        if draws.is_some() {
+            let nothing = Tensor::zeros([0], (Kind::Float, Device::Cpu));
+            let hidden = match &input {
+                LayerInput::Hidden(tensor) => tensor,
+                LayerInput::Rows(_) => &nothing,
+            };
+            let inputs = [hidden, weights.weight, weights.bias];
+            attach(&inputs, &[&output], Box::new(move |gradients| Ok(state.backward(gradients))))?;
+        }
+        Ok(output)
+    }
+}
+
+/// All that one layer holds between forward and backward.
+struct State {
+    layer: AggregateLayer,
+    layout: Layout,
+    input: KeptInput,
+    block: Arc<Block>,
+    dropout: Option<(Dropout, Stream)>,
+    weights: Vec<Lanes>,
+    /// The values of sparse rows after dropout.
+    values: Vec<f32>,
+}
+
+impl State {
+    fn product(&self) -> Product<'_> {
+        Product {
+            input: self.input.as_input(),
+            block: &self.block,
+            dropout: self.dropout,
+            weights: &self.weights,
+            width: self.layout.width(),
+        }
+    }
+
+    /// The gradients of input, weight and bias, given that of the output.
+    fn backward(&self, gradients: &[Option<Tensor>]) -> Vec<Option<Tensor>> {
+        let Some(Some(gradient)) = gradients.first() else { return vec![None, None, None] };
+        let gradient = gradient.to_kind(Kind::Float).contiguous();
+        let spread = self.layout.pack(numbers(&gradient));
+        let pushed = Sums {
+            width: self.layout.width(),
+            indptr: self.block.out_indptr(),
+            nodes: self.block.destinations(),
+            rows: &spread,
+            own: &self.layer.sources,
+            others: &self.layer.destinations,
+        }
+        .run();
+        let product = self.product();
+        let weight = self.layout.unpack(&product.weight_gradient(&self.values, &pushed));
+        let weight = Tensor::from_slice(&weight).view([product.dim() as i64, self.layout.features as i64]);
+        let input = match &self.input {
+            KeptInput::Rows(_) => None,
+            KeptInput::Hidden(hidden) => Some(filled(&hidden.size(), |out| product.input_gradient(&pushed, out))),
+        };
+        vec![input, Some(weight), Some(Tensor::from_slice(&column_sums(numbers(&gradient), self.layout.features)))]
+    }
+}
+
+/// Of each node its own factor times the sum of its neighbors' rows, each times the neighbor's factor.
+#[derive(Clone, Copy)]
+struct Sums<'a> {
+    width: usize,
+    indptr: &'a [usize],
+    nodes: &'a [u32],
+    rows: &'a [Lanes],
+    own: &'a [f32],
+    others: &'a [f32],
+}
+
+impl Sums<'_> {
+    fn run(self) -> Vec<Lanes> {
+        let mut out = vec![Lanes::ZERO; self.own.len() * self.width];
+        let ranges = units(self.indptr);
+        let parts = parts_mut(&mut out, &ranges, |range| range.len() * self.width);
+        ranges.into_par_iter().zip(parts).for_each(|(range, out)| vectorized(Unit { sums: self, range, out }));
+        out
+    }
+}
+
+struct Unit<'a> {
+    sums: Sums<'a>,
+    range: Range<usize>,
+    out: &'a mut [Lanes],
+}
+
+impl Vectorized for Unit<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Sums { width, indptr, nodes, rows, own, others } = self.sums;
+        let row = |node: u32| &rows[node as usize * width..][..width];
+        let mut piece = vec![Lanes::ZERO; width];
+        for (node, out) in self.range.zip(self.out.chunks_exact_mut(width)) {
+            let end = indptr[node + 1];
+            nodes[end..(end + 16).min(nodes.len())].iter().for_each(|next| prefetch(row(*next)));
+            for list in nodes[indptr[node]..end].chunks(PIECE_EDGES) {
+                piece.fill(Lanes::ZERO);
+                for other in list {
+                    let factor = Lanes::all(others[*other as usize]);
+                    for (sum, value) in piece.iter_mut().zip(row(*other)) {
+                        *sum = sum.plus_product(factor, *value);
+                    }
+                }
+                out.iter_mut().zip(&piece).for_each(|(out, piece)| *out = out.plus(*piece));
+            }
+            out.iter_mut().for_each(|out| *out = out.scaled(own[node]));
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The backward pass by destination: what the gradients of the scores mean for the rows as destinations.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::{
+    Attention, N_TOGETHER, Saved,
+    by_source::Pushed,
+    forward::{add_weighted, per_head},
+    with_heads,
+};
+use crate::{
+    cut::{PIECE_EDGES, parts_mut, units},
+    form::Form,
+    simd::{Lanes, Vectorized, prefetch, vectorized},
+};
+
+/// Completes the gradients of the rows; gives that of a₁·h by destination, one number per padded head.
+pub(crate) fn pull_to_destinations(attention: &Attention, saved: &Saved, pushed: &mut Pushed, pair: f32) -> Vec<f32> {
+    let Attention { block, layout, form, .. } = attention;
+    let (width, padded_heads) = (layout.width(), layout.padded_heads());
+    let n_left = if form.has_weights() { padded_heads } else { 0 };
+    let mut left = vec![0.0; block.n_destinations() * n_left];
+    let ranges = units(block.indptr());
+    let Pushed { rows, edges, .. } = pushed;
+    let work: Vec<Unit> = ranges
+        .iter()
+        .zip(parts_mut(rows, &ranges, |range| range.len() * width))
+        .zip(parts_mut(&mut left, &ranges, |range| range.len() * n_left))
+        .map(|((range, rows), left)| Unit { attention, saved, edges, pair, range: range.clone(), rows, left })
+        .collect();
+    work.into_par_iter().for_each(|unit| with_heads!(layout, run(unit)));
+    left
+}
+
+/// A range of destinations and its parts of what is written.
+struct Unit<'a> {
+    attention: &'a Attention<'a>,
+    saved: &'a Saved,
+    edges: &'a [f32],
+    pair: f32,
+    range: Range<usize>,
+    rows: &'a mut [Lanes],
+    left: &'a mut [f32],
+}
+
+fn run<const HEADS: usize>(unit: Unit) {
+    vectorized(Run::<HEADS>(unit));
+}
+
+struct Run<'a, const HEADS: usize>(Unit<'a>);
+
+impl<const HEADS: usize> Vectorized for Run<'_, HEADS> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let mut unit = self.0;
+        let mut sums = vec![Lanes::ZERO; unit.attention.layout.width()];
+        let mut piece = sums.clone();
+        for (row, destination) in unit.range.clone().enumerate() {
+            one_row::<HEADS>(&mut unit, row, destination, &mut sums, &mut piece);
+        }
+    }
+}
+
+#[inline(always)]
+fn one_row<const HEADS: usize>(
+    unit: &mut Unit,
+    row: usize,
+    destination: usize,
+    sums: &mut [Lanes],
+    piece: &mut [Lanes],
+) {
+    let Attention { block, layout, form, rows, weights, .. } = *unit.attention;
+    let (width, group_width, padded_heads) = (layout.width(), layout.group_width, layout.padded_heads());
+    let n_edge = unit.attention.n_edge_gradients() * padded_heads;
+    let edges = block.edges_into(destination);
+    let places = &block.out_places()[edges.clone()];
+    let taught = if form == Form::Go && unit.saved.slope_sums.len() > destination {
+        unit.pair * unit.saved.slope_sums[destination]
+    } else {
+        0.0
+    };
+    if form.has_products() {
+        sums.fill(Lanes::ZERO);
+        piece.fill(Lanes::ZERO);
+        for source in &block.sources()[edges.end..(edges.end + N_TOGETHER).min(block.n_edges())] {
+            prefetch(&rows[*source as usize * width..][..width]);
+        }
+    }
+    for group in 0..layout.n_groups {
+        let sums = &mut sums[group * group_width..(group + 1) * group_width];
+        let piece = &mut piece[group * group_width..(group + 1) * group_width];
+        let (mut left, mut left_piece) = (Lanes::all(taught), Lanes::ZERO);
+        let mut n_in_piece = 0;
+        for (together, sources) in places.chunks(N_TOGETHER).zip(block.sources()[edges.clone()].chunks(N_TOGETHER)) {
+            let mut dots = [Lanes::ZERO; N_TOGETHER];
+            for (dot, place) in dots.iter_mut().zip(together) {
+                let kept = &unit.edges[*place as usize * n_edge..][..n_edge];
+                if form.has_weights() {
+                    left_piece = left_piece.plus(per_head::<HEADS>(kept, 0, padded_heads, group));
+                }
+                if form.has_products() {
+                    *dot = per_head::<HEADS>(&kept[n_edge - padded_heads..], 0, padded_heads, group);
+                }
+            }
+            if form.has_products() {
+                let row = |edge: usize| unit.attention.row(rows, sources[edge] as usize, group);
+                add_weighted(piece, &dots[..together.len()], row);
+            }
+            n_in_piece += together.len();
+            if n_in_piece == PIECE_EDGES {
+                n_in_piece = 0;
+                left = left.plus(std::mem::replace(&mut left_piece, Lanes::ZERO));
+                for (sum, piece) in sums.iter_mut().zip(&mut *piece) {
+                    *sum = sum.plus(std::mem::replace(piece, Lanes::ZERO));
+                }
+            }
+        }
+        left = left.plus(left_piece);
+        let out = &mut unit.rows[row * width + group * group_width..][..group_width];
+        if form.has_products() {
+            for ((out, sum), piece) in out.iter_mut().zip(sums).zip(piece) {
+                *out = out.plus(sum.plus(*piece));
+            }
+        }
+        if form.has_weights() {
+            unit.left[row * padded_heads + group * HEADS..][..HEADS].copy_from_slice(&left.0[..HEADS]);
+            for (out, weight) in out.iter_mut().zip(&weights[0][group * group_width..]) {
+                *out = out.plus_product(left, *weight);
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! One attention layer over the edges of a block, forward and backward.
+//!
+//! With h_i the rows after the product, in each head (see [`Form`] for e and s):
+//!
+//! ```text
+//! z_ij = leaky_relu(e_ij)                 α_ij = exp(z_ij − max_i) / (Σ_j exp(z_ij − max_i) + 1e-16)
+//! o_i  = Σ_j α_ij d_ij h_j                d_ij: attention dropout, 0 or 1 / (1 − p)
+//! loss = mean over pairs of bce(t_ij, is edge)          t_ij = mean over heads of s_ij
+//! ```
+//!
+//! Forward is one pass by destination. Backward is one pass by source, which finds the gradient of every score and what
+//! it means for the source's row, and one pass by destination for the rest. With g the gradient of o:
+//!
+//! ```text
+//! ∂z_ij = α_ij (d_ij g_i·h_j − g_i·o_i)
+//! ```
+//!
+//! Nothing of edges × heads × features is ever stored; sums over the edges of a row are cut into pieces of 1,024.
+
+mod by_destination;
+mod by_source;
+mod forward;
+mod grouped;
+mod score;
+
+use kith_draw::Stream;
+
+use crate::{
+    block::Block,
+    dropout::Dropout,
+    form::Form,
+    layout::Layout,
+    pairs::Pairs,
+    simd::{Lanes, N_LANES},
+};
+
+pub(crate) use self::{
+    by_destination::pull_to_destinations, by_source::push_to_sources, forward::forward, grouped::Grouped,
+};
+
+/// Edges that are looked at together; as many as lanes, so that their draws fill a register.
+const N_TOGETHER: usize = N_LANES;
+/// Slope of the leaky ReLU below zero.
+const SLOPE: f32 = 0.2;
+/// Keeps a softmax over nothing from dividing by zero.
+const EPSILON: f32 = 1e-16;
+
+/// What the passes of one layer share.
+#[derive(Clone, Copy)]
+pub(crate) struct Attention<'a> {
+    pub(crate) block: &'a Block,
+    pub(crate) layout: Layout,
+    pub(crate) form: Form,
+    /// Rows after the product, by source.
+    pub(crate) rows: &'a [Lanes],
+    /// a₁ and a₂ in the layout of a row; empty unless the form has them.
+    pub(crate) weights: [&'a [Lanes]; 2],
+    /// a₁·h by destination and a₂·h by source, one number per padded head; empty unless the form has them.
+    pub(crate) left: &'a [f32],
+    pub(crate) right: &'a [f32],
+    pub(crate) dropout: Option<(Dropout, Stream)>,
+    pub(crate) pairs: Option<GroupedPairs<'a>>,
+}
+
+/// The pairs of the edge loss; negatives by destination and by source.
+#[derive(Clone, Copy)]
+pub(crate) struct GroupedPairs<'a> {
+    pub(crate) pairs: &'a Pairs,
+    pub(crate) negatives: &'a Grouped,
+}
+
+/// What forward leaves for backward.
+pub(crate) struct Saved {
+    /// Σ α d h by destination, before bias.
+    pub(crate) outputs: Vec<Lanes>,
+    /// By destination: left, max, 1 / denominator, and room for g·o; each one number per padded head.
+    pub(crate) records: Vec<f32>,
+    /// Slope of the loss at each edge's and each negative's logit; zero where not kept.
+    pub(crate) edge_slopes: Vec<f32>,
+    pub(crate) negative_slopes: Vec<f32>,
+    /// By destination, the sum over its negatives of slope × row (forms with products), or of the slopes alone.
+    pub(crate) pulls: Vec<Lanes>,
+    pub(crate) slope_sums: Vec<f32>,
+    /// The sum of the losses of all pairs.
+    pub(crate) loss: f64,
+}
+
+/// Numbers per padded head in a record.
+const N_RECORD: usize = 4;
+
+impl<'a> Attention<'a> {
+    /// The rows of the heads of one group.
+    #[inline(always)]
+    fn row(&self, rows: &'a [Lanes], node: usize, group: usize) -> &'a [Lanes] {
+        let start = node * self.layout.width() + group * self.layout.group_width;
+        &rows[start..start + self.layout.group_width]
+    }
+
+    /// What a dot product is multiplied with.
+    fn product_scale(&self) -> f32 {
+        match self.form {
+            Form::Sd => (1.0 / (self.layout.features as f64).sqrt()) as f32,
+            _ => 1.0,
+        }
+    }
+
+    /// Numbers per padded head that backward keeps of an edge.
+    fn n_edge_gradients(&self) -> usize {
+        if self.form == Form::Mx { 2 } else { 1 }
+    }
+}
+
+/// Calls a function with the padded heads of a layout as a constant.
+macro_rules! with_heads {
+    ($layout:expr, $call:ident($($argument:expr),* $(,)?)) => {
+        match $layout.lane_heads {
+            1 => $call::<1>($($argument),*),
+            2 => $call::<2>($($argument),*),
+            4 => $call::<4>($($argument),*),
+            8 => $call::<8>($($argument),*),
+            _ => $call::<16>($($argument),*),
+        }
+    };
+}
+pub(crate) use with_heads;

@@ -1,0 +1,210 @@
+//! An attention layer as one differentiable call: rows, weights, edges → output, edge loss.
+
+use std::sync::Arc;
+
+use kith_draw::Stream;
+use tch::{TchError, Tensor};
+
+use crate::{
+    attention::{Attention, Grouped, GroupedPairs, Saved, forward, pull_to_destinations, push_to_sources},
+    block::Block,
+    bridge::{attach, filled, numbers},
+    dropout::Dropout,
+    form::Form,
+    layer::{KeptInput, LayerDraws, LayerInput},
+    layout::Layout,
+    node_sums::{Nodes, column_sums, head_sums, mean_products, spread, write_outputs},
+    pairs::Pairs,
+    product::Product,
+    simd::Lanes,
+};
+
+/// The shape of an attention layer.
+#[derive(Clone, Copy, Debug)]
+pub struct AttentionLayer {
+    /// How neighbors are scored.
+    pub form: Form,
+    /// Heads.
+    pub heads: usize,
+    /// Features per head.
+    pub features: usize,
+    /// Whether heads are averaged rather than concatenated.
+    pub is_mean: bool,
+}
+
+/// The weights of an attention layer.
+#[derive(Clone, Copy, Debug)]
+pub struct AttentionWeights<'a> {
+    /// dim × (heads · features); column `head * features + feature`.
+    pub weight: &'a Tensor,
+    /// heads × 2 · features, the destination's half first; only for forms that have it.
+    pub attention: Option<&'a Tensor>,
+    /// One per output.
+    pub bias: &'a Tensor,
+}
+
+impl AttentionLayer {
+    /// The layer's output and, given pairs, its edge loss. Without `draws` nothing is dropped and nothing can be
+    /// differentiated: that is evaluation.
+    pub fn forward(
+        self,
+        input: LayerInput,
+        weights: AttentionWeights,
+        block: &Arc<Block>,
+        draws: Option<LayerDraws>,
+        pairs: Option<Pairs>,
+    ) -> Result<(Tensor, Option<Tensor>), TchError> {
+        let layout = Layout::new(self.heads, self.features);
+        let kept = KeptInput::new(&input);
+        let packed_attention = weights.attention.map(|attention| self.pack_attention(layout, numbers(attention)));
+        let negatives =
+            pairs.as_ref().map(|pairs| Grouped::new(pairs.negatives(), block.n_destinations(), block.n_sources()));
+        let mut state = State {
+            layer: self,
+            layout,
+            input: kept,
+            block: Arc::clone(block),
+            input_dropout: draws.and_then(LayerDraws::input_dropout),
+            attention_dropout: draws.and_then(LayerDraws::attention_dropout),
+            weights: layout.pack(numbers(&weights.weight.contiguous())),
+            attention: packed_attention.unwrap_or_default(),
+            pairs: pairs.zip(negatives),
+            rows: Vec::new(),
+            values: Vec::new(),
+            left: Vec::new(),
+            right: Vec::new(),
+            saved: None,
+        };
+        (state.rows, state.values) = state.product().forward();
+        if self.form.has_weights() {
+            let rows = Nodes { layout, rows: &state.rows };
+            state.left = head_sums(rows, &state.attention[0], block.n_destinations());
+            state.right = head_sums(rows, &state.attention[1], block.n_sources());
+        }
+        let saved = forward(&state.attention());
+        let n_outputs = if self.is_mean { self.features } else { self.heads * self.features };
+        let bias = numbers(weights.bias);
+        let output = filled(&[block.n_destinations() as i64, n_outputs as i64], |out| {
+            write_outputs(Nodes { layout, rows: &saved.outputs }, self.is_mean, bias, out);
+        });
+        let n_pairs = state.pairs.as_ref().map(|(pairs, _)| pairs.n_pairs().max(1));
+        let edge_loss = n_pairs.map(|n_pairs| filled(&[], |loss| loss[0] = (saved.loss / n_pairs as f64) as f32));
+        state.saved = Some(saved);
+
+        if draws.is_some() {
+            let no_grad = tch::no_grad(|| Tensor::zeros([0], (tch::Kind::Float, tch::Device::Cpu)));
+            let hidden = match &input {
+                LayerInput::Hidden(tensor) => tensor,
+                LayerInput::Rows(_) => &no_grad,
+            };
+            let inputs = [hidden, weights.weight, weights.attention.unwrap_or(&no_grad), weights.bias];
+            let outputs: Vec<&Tensor> = [Some(&output), edge_loss.as_ref()].into_iter().flatten().collect();
+            attach(&inputs, &outputs, Box::new(move |gradients| Ok(state.backward(gradients))))?;
+        }
+        Ok((output, edge_loss))
+    }
+
+    /// a₁ and a₂ in the layout of a row.
+    fn pack_attention(self, layout: Layout, attention: &[f32]) -> [Vec<Lanes>; 2] {
+        [0, 1].map(|half| {
+            let halves = attention.chunks_exact(2 * self.features);
+            let own: Vec<f32> =
+                halves.flat_map(|both| &both[half * self.features..][..self.features]).copied().collect();
+            layout.pack(&own)
+        })
+    }
+}
+
+/// All that one layer holds between forward and backward.
+struct State {
+    layer: AttentionLayer,
+    layout: Layout,
+    input: KeptInput,
+    block: Arc<Block>,
+    input_dropout: Option<(Dropout, Stream)>,
+    attention_dropout: Option<(Dropout, Stream)>,
+    weights: Vec<Lanes>,
+    attention: [Vec<Lanes>; 2],
+    pairs: Option<(Pairs, Grouped)>,
+    /// Rows after the product; the values of sparse rows after dropout.
+    rows: Vec<Lanes>,
+    values: Vec<f32>,
+    left: Vec<f32>,
+    right: Vec<f32>,
+    saved: Option<Saved>,
+}
+
+impl State {
+    fn product(&self) -> Product<'_> {
+        Product {
+            input: self.input.as_input(),
+            block: &self.block,
+            dropout: self.input_dropout,
+            weights: &self.weights,
+            width: self.layout.width(),
+        }
+    }
+
+    fn attention(&self) -> Attention<'_> {
+        Attention {
+            block: &self.block,
+            layout: self.layout,
+            form: self.layer.form,
+            rows: &self.rows,
+            weights: [&self.attention[0], &self.attention[1]],
+            left: &self.left,
+            right: &self.right,
+            dropout: self.attention_dropout,
+            pairs: self.pairs.as_ref().map(|(pairs, negatives)| GroupedPairs { pairs, negatives }),
+        }
+    }
+
+    /// The gradients of input, weight, attention and bias, given those of output and edge loss.
+    fn backward(&mut self, gradients: &[Option<Tensor>]) -> Vec<Option<Tensor>> {
+        let AttentionLayer { heads, features, is_mean, .. } = self.layer;
+        let (layout, n_destinations) = (self.layout, self.block.n_destinations());
+        let n_outputs = if is_mean { features } else { heads * features };
+        let output = match gradients.first() {
+            Some(Some(gradient)) => gradient.to_kind(tch::Kind::Float).contiguous(),
+            _ => Tensor::zeros([n_destinations as i64, n_outputs as i64], (tch::Kind::Float, tch::Device::Cpu)),
+        };
+        let output = numbers(&output);
+        let pair = match (gradients.get(1), &self.pairs) {
+            (Some(Some(gradient)), Some((pairs, _))) => {
+                (gradient.double_value(&[]) / (pairs.n_pairs().max(1) * heads) as f64) as f32
+            }
+            _ => 0.0,
+        };
+
+        let mut saved = self.saved.take().expect("backward runs once");
+        let bias = column_sums(output, n_outputs);
+        let spread = spread(layout, is_mean, output, &saved.outputs, &mut saved.records);
+        saved.outputs = Vec::new();
+        let attention = self.attention();
+        let mut pushed = push_to_sources(&attention, &saved, &spread, pair);
+        drop(spread);
+        let left = pull_to_destinations(&attention, &saved, &mut pushed, pair);
+        drop(saved);
+        let attention = self.layer.form.has_weights().then(|| {
+            let rows = Nodes { layout, rows: &self.rows };
+            let halves = [(&left, n_destinations), (&pushed.right, self.block.n_sources())]
+                .map(|(gradient, n)| layout.unpack(&mean_products(rows, gradient, n)));
+            let mut both = Vec::with_capacity(2 * heads * features);
+            for head in 0..heads {
+                for half in &halves {
+                    both.extend_from_slice(&half[head * features..(head + 1) * features]);
+                }
+            }
+            Tensor::from_slice(&both).view([heads as i64, 2 * features as i64])
+        });
+        let product = self.product();
+        let weight = layout.unpack(&product.weight_gradient(&self.values, &pushed.rows));
+        let dim = product.dim() as i64;
+        let weight = Tensor::from_slice(&weight).view([dim, (heads * features) as i64]);
+        let input = match &self.input {
+            KeptInput::Rows(_) => None,
+            KeptInput::Hidden(hidden) => Some(filled(&hidden.size(), |out| product.input_gradient(&pushed.rows, out))),
+        };
+        vec![input, Some(weight), attention, Some(Tensor::from_slice(&bias))]
+    }
+}

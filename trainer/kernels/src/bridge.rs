@@ -1,0 +1,226 @@
+//! Where Rust and libtorch meet: tensors as slices, products of slices, and nodes of the autograd graph whose backward
+//! is Rust's. One of the homes of `unsafe`; the other side of the border is `bridge.cpp`.
+#![allow(unsafe_code)]
+
+use std::{
+    ffi::{CStr, CString, c_char, c_void},
+    panic::{AssertUnwindSafe, catch_unwind},
+    slice,
+};
+
+use tch::{Device, Kind, TchError, Tensor};
+
+/// What a step computes backward, given the gradients of its outputs: the gradients of its inputs, where there are any.
+pub(crate) type Backward = Box<dyn FnMut(&[Option<Tensor>]) -> Result<Vec<Option<Tensor>>, TchError>>;
+
+/// A tensor of libtorch, as C++ holds it.
+type RawTensor = *mut c_void;
+
+unsafe extern "C" {
+    fn kith_attach(
+        node: *mut c_void,
+        inputs: *const RawTensor,
+        n_inputs: usize,
+        outputs: *const RawTensor,
+        n_outputs: usize,
+    ) -> *mut c_char;
+    #[allow(clippy::too_many_arguments)]
+    fn kith_multiply(
+        out: *mut f32,
+        a: *const f32,
+        b: *const f32,
+        m: i64,
+        k: i64,
+        n: i64,
+        a_turned: bool,
+        b_turned: bool,
+    ) -> *mut c_char;
+}
+
+/// Makes `outputs` depend on `inputs` in the autograd graph: `backward` runs when a gradient reaches them.
+pub(crate) fn attach(inputs: &[&Tensor], outputs: &[&Tensor], backward: Backward) -> Result<(), TchError> {
+    let raw = |tensors: &[&Tensor]| -> Vec<RawTensor> {
+        tensors.iter().map(|tensor| tensor.as_ptr().cast_mut().cast()).collect()
+    };
+    let (inputs, outputs) = (raw(inputs), raw(outputs));
+    let node: *mut Backward = Box::into_raw(Box::new(backward));
+    // SAFETY: the tensors live through the call, which takes its own references to them; the node is given away, and
+    // comes back once, to `kith_node_drop`.
+    check(unsafe { kith_attach(node.cast(), inputs.as_ptr(), inputs.len(), outputs.as_ptr(), outputs.len()) })
+}
+
+/// Calls a node's backward for C++. Gradients given and made are owned by the one who receives them.
+#[unsafe(no_mangle)]
+extern "C" fn kith_node_backward(
+    node: *mut c_void,
+    gradients: *const RawTensor,
+    n_gradients: usize,
+    inputs: *mut RawTensor,
+    n_inputs: usize,
+) -> *mut c_char {
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        // SAFETY: `node` came from `attach` and was not dropped: C++ forgets it when it drops it. Autograd runs a node
+        // on one thread at a time.
+        let backward = unsafe { &mut *node.cast::<Backward>() };
+        // SAFETY: C++ passes that many pointers, each null or a new tensor that is ours now.
+        let gradients = unsafe { slice::from_raw_parts(gradients, n_gradients) };
+        let own = |raw: &RawTensor| (!raw.is_null()).then(|| unsafe { Tensor::from_ptr(raw.cast()) });
+        let gradients: Vec<Option<Tensor>> = gradients.iter().map(own).collect();
+        let made = backward(&gradients)?;
+        assert_eq!(made.len(), n_inputs, "one gradient per input");
+        // SAFETY: C++ passes room for that many pointers and deletes the tensors behind them.
+        let places = unsafe { slice::from_raw_parts_mut(inputs, n_inputs) };
+        for (place, tensor) in places.iter_mut().zip(made) {
+            if let Some(tensor) = tensor {
+                *place = tensor.as_ptr().cast_mut().cast();
+                std::mem::forget(tensor);
+            }
+        }
+        Ok::<(), TchError>(())
+    }));
+    let message = match outcome {
+        Ok(Ok(())) => return std::ptr::null_mut(),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "a kernel panicked".to_owned(),
+    };
+    CString::new(message.replace('\0', " ")).unwrap_or_default().into_raw()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn kith_node_drop(node: *mut c_void) {
+    // SAFETY: `node` came from `attach`, and C++ calls this once.
+    drop(unsafe { Box::from_raw(node.cast::<Backward>()) });
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn kith_error_drop(error: *mut c_char) {
+    // SAFETY: `error` came from `kith_node_backward`.
+    drop(unsafe { CString::from_raw(error) });
+}
+
+/// The error that C++ describes, if it does.
+fn check(error: *mut c_char) -> Result<(), TchError> {
+    if error.is_null() {
+        return Ok(());
+    }
+    // SAFETY: C++ gives a string that ends in zero and is ours now; it was made by `strdup`.
+    let message = unsafe { CStr::from_ptr(error) }.to_string_lossy().into_owned();
+    unsafe extern "C" {
+        fn free(pointer: *mut c_void);
+    }
+    // SAFETY: as above, and nobody else has the pointer.
+    unsafe { free(error.cast()) };
+    Err(TchError::Torch(message))
+}
+
+/// A matrix in memory, row after row.
+#[derive(Clone, Copy)]
+pub(crate) struct Matrix<'a> {
+    pub(crate) numbers: &'a [f32],
+    pub(crate) n_columns: usize,
+    /// Whether its transpose is meant.
+    pub(crate) is_turned: bool,
+}
+
+impl Matrix<'_> {
+    fn shape(&self) -> (usize, usize) {
+        let n_rows = self.numbers.len().checked_div(self.n_columns).unwrap_or(0);
+        assert_eq!(n_rows * self.n_columns, self.numbers.len(), "a matrix has whole rows");
+        if self.is_turned { (self.n_columns, n_rows) } else { (n_rows, self.n_columns) }
+    }
+}
+
+/// `out = a · b`, on this thread. The bits of a row do not depend on the other rows unless `a` is turned.
+pub(crate) fn multiply(out: &mut [f32], a: Matrix, b: Matrix) {
+    let ((m, k), (k_too, n)) = (a.shape(), b.shape());
+    assert_eq!(k, k_too, "the matrices fit");
+    assert_eq!(out.len(), m * n, "the product has its size");
+    let (a_data, b_data) = (a.numbers.as_ptr(), b.numbers.as_ptr());
+    // SAFETY: the sizes were just checked; the slices live through the call, which keeps no reference.
+    let error = unsafe {
+        kith_multiply(out.as_mut_ptr(), a_data, b_data, m as i64, k as i64, n as i64, a.is_turned, b.is_turned)
+    };
+    check(error).expect("a product of checked sizes");
+}
+
+/// The numbers of a dense float tensor in this machine's memory.
+pub(crate) fn numbers(tensor: &Tensor) -> &[f32] {
+    assert!(is_plain(tensor), "a dense float tensor on the CPU is expected");
+    let n = tensor.numel();
+    // SAFETY: checked: that many floats, side by side, in memory; the borrow keeps the tensor alive. Nothing writes to a
+    // tensor while a kernel reads it: steps are computed one after the other.
+    if n == 0 { &[] } else { unsafe { slice::from_raw_parts(tensor.data_ptr().cast(), n) } }
+}
+
+/// A new tensor, filled by a function.
+pub(crate) fn filled(shape: &[i64], fill: impl FnOnce(&mut [f32])) -> Tensor {
+    let tensor = Tensor::zeros(shape, (Kind::Float, Device::Cpu));
+    let n = tensor.numel();
+    if n > 0 {
+        // SAFETY: a new tensor that nobody else has seen, with that many floats side by side.
+        fill(unsafe { slice::from_raw_parts_mut(tensor.data_ptr().cast(), n) });
+    }
+    tensor
+}
+
+/// Whether a tensor's memory is a plain array of floats.
+pub(crate) fn is_plain(tensor: &Tensor) -> bool {
+    tensor.kind() == Kind::Float && tensor.device() == Device::Cpu && tensor.is_contiguous()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_passes_its_gradient_on() {
+        let x = Tensor::from_slice(&[1f32, 2.0]).set_requires_grad(true);
+        let y = filled(&[2], |y| y.copy_from_slice(&[3.0, 6.0]));
+        attach(&[&x], &[&y], Box::new(|gradients| Ok(vec![gradients[0].as_ref().map(|gradient| gradient * 3.0)])))
+            .unwrap();
+        (y * Tensor::from_slice(&[10f32, 100.0])).sum(Kind::Float).backward();
+        assert_eq!(numbers(&x.grad()), [30.0, 300.0]);
+    }
+
+    #[test]
+    fn what_goes_wrong_backward_is_an_error() {
+        for (backward, message) in [
+            (Box::new(|_: &[Option<Tensor>]| Err(TchError::Shape("the reason".to_owned()))) as Backward, "the reason"),
+            (Box::new(|_: &[Option<Tensor>]| panic!("on purpose")) as Backward, "panicked"),
+        ] {
+            let x = Tensor::from_slice(&[1f32]).set_requires_grad(true);
+            let y = filled(&[1], |y| y[0] = 1.0);
+            attach(&[&x], &[&y], backward).unwrap();
+            let error = y.f_backward().unwrap_err().to_string();
+            assert!(error.contains(message), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_a_node_keeps_goes_with_it() {
+        let kept = std::sync::Arc::new(());
+        let in_node = kept.clone();
+        let x = Tensor::from_slice(&[1f32]).set_requires_grad(true);
+        let y = filled(&[1], |y| y[0] = 1.0);
+        let backward: Backward = Box::new(move |gradients| {
+            let _ = &in_node;
+            Ok(vec![gradients[0].as_ref().map(Tensor::shallow_clone)])
+        });
+        attach(&[&x], &[&y], backward).unwrap();
+        assert_eq!(std::sync::Arc::strong_count(&kept), 2);
+        y.backward();
+        assert_eq!(std::sync::Arc::strong_count(&kept), 1, "backward frees what was kept for it");
+    }
+
+    #[test]
+    fn products_of_slices_are_products() {
+        let (a, b) = ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1.0, 0.0, 2.0, 0.0, 1.0, 3.0]);
+        let plain = |numbers, n_columns| Matrix { numbers, n_columns, is_turned: false };
+        let mut out = [0.0; 4];
+        multiply(&mut out, plain(&a, 3), Matrix { is_turned: true, ..plain(&b, 3) });
+        assert_eq!(out, [7.0, 11.0, 16.0, 23.0]);
+        let mut out = [0.0; 9];
+        multiply(&mut out, Matrix { is_turned: true, ..plain(&a, 3) }, plain(&b, 3));
+        assert_eq!(out, [1.0, 4.0, 14.0, 2.0, 5.0, 19.0, 3.0, 6.0, 24.0]);
+    }
+}

@@ -1,0 +1,72 @@
+//! What a fused layer takes and gives.
+
+use std::sync::Arc;
+
+use kith_draw::{Name, Purpose, Stream};
+use tch::Tensor;
+
+use crate::{bridge::numbers, dropout::Dropout, product::Input, rows::InputRows};
+
+/// The rows a layer reads.
+pub enum LayerInput<'a> {
+    /// The rows of the store: the first layer's.
+    Rows(&'a Arc<InputRows>),
+    /// The output of the layer before, which goes through ELU first.
+    Hidden(&'a Tensor),
+}
+
+/// Names what one layer draws in one step.
+#[derive(Clone, Copy, Debug)]
+pub struct LayerDraws {
+    /// Names all randomness of a run.
+    pub run_key: u64,
+    /// Weight updates so far.
+    pub step: u64,
+    /// Which layer of the model it is, from 0.
+    pub layer: u32,
+    /// Probability of dropout, of rows and of attention alike.
+    pub dropout: f64,
+}
+
+impl LayerDraws {
+    /// Dropout of the layer's input.
+    pub(crate) fn input_dropout(self) -> Option<(Dropout, Stream)> {
+        self.dropout_of(if self.layer == 0 { Purpose::InputDropout } else { Purpose::HiddenDropout })
+    }
+
+    /// Dropout of attention.
+    pub(crate) fn attention_dropout(self) -> Option<(Dropout, Stream)> {
+        self.dropout_of(Purpose::AttentionDropout)
+    }
+
+    fn dropout_of(self, purpose: Purpose) -> Option<(Dropout, Stream)> {
+        let LayerDraws { run_key, step, layer, dropout } = self;
+        let dropout = Dropout::new(dropout);
+        (!dropout.is_none()).then(|| (dropout, Name { run_key, purpose, step, layer }.stream()))
+    }
+}
+
+/// A layer's input, kept for the way back.
+pub(crate) enum KeptInput {
+    Rows(Arc<InputRows>),
+    Hidden(Tensor),
+}
+
+impl KeptInput {
+    pub(crate) fn new(input: &LayerInput) -> KeptInput {
+        match input {
+            LayerInput::Rows(rows) => KeptInput::Rows(Arc::clone(rows)),
+            // Detached: what is kept for the way back must not keep the way itself.
+            LayerInput::Hidden(tensor) => KeptInput::Hidden(tensor.detach().contiguous()),
+        }
+    }
+
+    pub(crate) fn as_input(&self) -> Input<'_> {
+        match self {
+            KeptInput::Rows(rows) => Input::Rows(rows),
+            KeptInput::Hidden(tensor) => {
+                Input::Hidden { numbers: numbers(tensor), dim: tensor.size().last().map_or(0, |dim| *dim as usize) }
+            }
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Sums over nodes and the ways between outputs and lanes. Every sum over nodes is cut into pieces of 4,096.
+
+use rayon::prelude::*;
+
+use crate::{
+    attention::with_heads,
+    cut::{PIECE_ROWS, pieces},
+    layout::Layout,
+    simd::{Lanes, N_LANES, Vectorized, vectorized},
+};
+
+/// Rows of all nodes, as lanes.
+#[derive(Clone, Copy)]
+pub(crate) struct Nodes<'a> {
+    pub(crate) layout: Layout,
+    pub(crate) rows: &'a [Lanes],
+}
+
+/// Nodes that a thread takes at once where nothing is summed over them.
+const N_TOGETHER: usize = 512;
+
+/// Of the first `n` nodes the sum over features of `weights · row`, one number per padded head.
+pub(crate) fn head_sums(nodes: Nodes, weights: &[Lanes], n: usize) -> Vec<f32> {
+    struct Sums<'a, const HEADS: usize>(Nodes<'a>, &'a [Lanes], &'a mut [f32]);
+    impl<const HEADS: usize> Vectorized for Sums<'_, HEADS> {
+        type Output = ();
+        #[inline(always)]
+        fn run(self) {
+            let Sums(Nodes { layout, rows }, weights, out) = self;
+            let lists = rows.chunks_exact(layout.group_width).zip(out.chunks_exact_mut(HEADS)).enumerate();
+            for (k, (row, out)) in lists {
+                let group = k % layout.n_groups;
+                let weights = &weights[group * layout.group_width..][..layout.group_width];
+                let mut sum = Lanes::ZERO;
+                for (row, weight) in row.iter().zip(weights) {
+                    sum = sum.plus_product(*row, *weight);
+                }
+                out.copy_from_slice(&sum.sum_by_head::<HEADS>().0[..HEADS]);
+            }
+        }
+    }
+    fn run<const HEADS: usize>(nodes: Nodes, weights: &[Lanes], out: &mut [f32]) {
+        vectorized(Sums::<HEADS>(nodes, weights, out));
+    }
+    let Nodes { layout, rows } = nodes;
+    let mut out = vec![0.0; n * layout.padded_heads()];
+    out.par_chunks_mut(N_TOGETHER * layout.padded_heads())
+        .zip(rows.par_chunks(N_TOGETHER * layout.width()))
+        .for_each(|(out, rows)| with_heads!(layout, run(Nodes { layout, rows }, weights, out)));
+    out
+}
+
+/// The sum over the first `n` nodes of `factor · row`, with one factor per padded head.
+pub(crate) fn mean_products(nodes: Nodes, factors: &[f32], n: usize) -> Vec<Lanes> {
+    struct Sums<'a, const HEADS: usize>(Nodes<'a>, &'a [f32], &'a mut [Lanes]);
+    impl<const HEADS: usize> Vectorized for Sums<'_, HEADS> {
+        type Output = ();
+        #[inline(always)]
+        fn run(self) {
+            let Sums(Nodes { layout, rows }, factors, out) = self;
+            for (row, factors) in rows.chunks_exact(layout.width()).zip(factors.chunks_exact(layout.padded_heads())) {
+                for group in 0..layout.n_groups {
+                    let factor = Lanes::repeat::<HEADS>(factors[group * HEADS..].first_chunk().expect("one per head"));
+                    let places = group * layout.group_width..(group + 1) * layout.group_width;
+                    for (out, row) in out[places.clone()].iter_mut().zip(&row[places]) {
+                        *out = out.plus_product(factor, *row);
+                    }
+                }
+            }
+        }
+    }
+    fn run<const HEADS: usize>(nodes: Nodes, factors: &[f32], out: &mut [Lanes]) {
+        vectorized(Sums::<HEADS>(nodes, factors, out));
+    }
+    let Nodes { layout, rows } = nodes;
+    let (width, padded_heads) = (layout.width(), layout.padded_heads());
+    let parts: Vec<Vec<Lanes>> = pieces(n)
+        .into_par_iter()
+        .map(|piece| {
+            let mut sums = vec![Lanes::ZERO; width];
+            let rows = &rows[piece.start * width..piece.end * width];
+            let factors = &factors[piece.start * padded_heads..piece.end * padded_heads];
+            with_heads!(layout, run(Nodes { layout, rows }, factors, &mut sums));
+            sums
+        })
+        .collect();
+    let mut sums = vec![Lanes::ZERO; width];
+    for part in parts {
+        sums.iter_mut().zip(part).for_each(|(sum, part)| *sum = sum.plus(part));
+    }
+    sums
+}
+
+/// The sum of each column of a matrix.
+pub(crate) fn column_sums(matrix: &[f32], n_columns: usize) -> Vec<f32> {
+    struct Sums<'a>(&'a [f32], &'a mut [f32]);
+    impl Vectorized for Sums<'_> {
+        type Output = ();
+        #[inline(always)]
+        fn run(self) {
+            for row in self.0.chunks_exact(self.1.len()) {
+                self.1.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
+            }
+        }
+    }
+    let parts: Vec<Vec<f32>> = matrix
+        .par_chunks(PIECE_ROWS * n_columns)
+        .map(|rows| {
+            let mut sums = vec![0.0; n_columns];
+            vectorized(Sums(rows, &mut sums));
+            sums
+        })
+        .collect();
+    let mut sums = vec![0.0; n_columns];
+    for part in parts {
+        sums.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+    }
+    sums
+}
+
+/// Concatenates or averages the heads of every node, and adds the bias.
+pub(crate) fn write_outputs(nodes: Nodes, is_mean: bool, bias: &[f32], out: &mut [f32]) {
+    let Nodes { layout, rows } = nodes;
+    let places = layout.places();
+    let per_head = 1.0 / layout.heads as f32;
+    let rows: &[f32] = bytemuck::cast_slice(rows);
+    out.par_chunks_mut(N_TOGETHER * bias.len()).zip(rows.par_chunks(N_TOGETHER * layout.width() * N_LANES)).for_each(
+        |(out, rows)| {
+            for (out, row) in out.chunks_exact_mut(bias.len()).zip(rows.chunks_exact(layout.width() * N_LANES)) {
+                if is_mean {
+                    for (feature, (out, bias)) in out.iter_mut().zip(bias).enumerate() {
+                        let sum: f32 =
+                            (0..layout.heads).map(|head| row[places[head * layout.features + feature]]).sum();
+                        *out = sum * per_head + bias;
+                    }
+                } else {
+                    for ((out, bias), place) in out.iter_mut().zip(bias).zip(&places) {
+                        *out = row[*place] + bias;
+                    }
+                }
+            }
+        },
+    );
+}
+
+/// The gradient of outputs as lanes; writes its product with the layer's own outputs into the records' last slot.
+pub(crate) fn spread(
+    layout: Layout,
+    is_mean: bool,
+    gradient: &[f32],
+    outputs: &[Lanes],
+    records: &mut [f32],
+) -> Vec<Lanes> {
+    struct Products<'a, const HEADS: usize>(Layout, &'a [Lanes], &'a [Lanes], &'a mut [f32]);
+    impl<const HEADS: usize> Vectorized for Products<'_, HEADS> {
+        type Output = ();
+        #[inline(always)]
+        fn run(self) {
+            let Products(layout, gradient, outputs, record) = self;
+            let slot = record.len() - layout.padded_heads();
+            for group in 0..layout.n_groups {
+                let places = group * layout.group_width..(group + 1) * layout.group_width;
+                let mut sum = Lanes::ZERO;
+                for (gradient, output) in gradient[places.clone()].iter().zip(&outputs[places]) {
+                    sum = sum.plus_product(*gradient, *output);
+                }
+                record[slot + group * HEADS..][..HEADS].copy_from_slice(&sum.sum_by_head::<HEADS>().0[..HEADS]);
+            }
+        }
+    }
+    fn run<const HEADS: usize>(layout: Layout, gradient: &[Lanes], outputs: &[Lanes], record: &mut [f32]) {
+        vectorized(Products::<HEADS>(layout, gradient, outputs, record));
+    }
+    let places = layout.places();
+    let n_outputs = if is_mean { layout.features } else { layout.heads * layout.features };
+    let per_head = 1.0 / layout.heads as f32;
+    let n_nodes = gradient.len() / n_outputs;
+    let width = layout.width();
+    let record = records.len() / n_nodes.max(1);
+    let mut spread = vec![Lanes::ZERO; n_nodes * width];
+    spread
+        .par_chunks_mut(N_TOGETHER * width)
+        .zip(gradient.par_chunks(N_TOGETHER * n_outputs))
+        .zip(outputs.par_chunks(N_TOGETHER * width).zip(records.par_chunks_mut(N_TOGETHER * record)))
+        .for_each(|((spread, gradient), (outputs, records))| {
+            let rows = spread.chunks_exact_mut(width).zip(gradient.chunks_exact(n_outputs));
+            for ((spread, gradient), (outputs, record)) in
+                rows.zip(outputs.chunks_exact(width).zip(records.chunks_exact_mut(record)))
+            {
+                let numbers: &mut [f32] = bytemuck::cast_slice_mut(spread);
+                for (column, place) in places.iter().enumerate() {
+                    numbers[*place] =
+                        if is_mean { gradient[column % layout.features] * per_head } else { gradient[column] };
+                }
+                with_heads!(layout, run(layout, spread, outputs, record));
+            }
+        });
+    spread
+}

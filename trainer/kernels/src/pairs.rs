@@ -1,0 +1,244 @@
+//! The pairs of nodes by which a layer learns which neighbors matter: edges, and pairs without an edge.
+//!
+//! Positives are all edges of the block, loops included; negatives are floor(p_n · positives) pairs. Pair q is edge q,
+//! or negative q − n_edges. Of all pairs, floor(p_e · pairs) are kept, and the loss of a layer is the mean over those.
+
+use kith_draw::{Name, Purpose, Stream};
+use rayon::prelude::*;
+
+use crate::{block::Block, pair_subset::PairSubset};
+
+/// Draws for one negative before it is left out.
+const MAX_ATTEMPTS: u16 = 16;
+
+/// How many pairs there are, and which are kept.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PairConfig {
+    /// Negatives per positive: p_n.
+    pub negatives: f64,
+    /// Share of the pairs that is kept: p_e.
+    pub kept: f64,
+    /// What the share is taken of.
+    pub subset: Subset,
+    /// Whether the reverse of an edge is no negative either.
+    pub excludes_reverse: bool,
+}
+
+/// What the share of kept pairs is taken of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Subset {
+    /// The union of positives and negatives.
+    #[default]
+    Union,
+    /// Positives and negatives each, before negatives are drawn: cheaper, with the same mean.
+    Each,
+}
+
+/// The pairs of one layer in one step.
+#[derive(Debug)]
+pub struct Pairs {
+    positives: Option<PairSubset>,
+    negatives: Negatives,
+    n_pairs: usize,
+}
+
+/// Pairs without an edge, in positions; all of them are kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Negatives {
+    /// Where an edge would come from.
+    pub sources: Vec<u32>,
+    /// Where it would go.
+    pub destinations: Vec<u32>,
+    /// Pairs that met an edge in every attempt.
+    pub n_left_out: usize,
+}
+
+impl Pairs {
+    /// The pairs that a run draws for a layer in a step. `is_edge(source, destination)` knows the whole graph.
+    pub fn draw(
+        run_key: u64,
+        step: u64,
+        layer: u32,
+        block: &Block,
+        config: PairConfig,
+        is_edge: impl Fn(u32, u32) -> bool + Sync,
+    ) -> Pairs {
+        let name = |purpose| Name { run_key, purpose, step, layer }.stream();
+        let n_edges = block.n_edges();
+        let n_candidates = block.n_sources() as u64 * block.n_destinations() as u64;
+        let most = usize::try_from(n_candidates).unwrap_or(usize::MAX).saturating_sub(n_edges);
+        let share = |share: f64, n: usize| (share * n as f64) as usize;
+        let slice = 0;
+        // The subset of pairs, or of positives alone; and which negatives it lets through.
+        let (n_negatives, n_in_subset) = match config.subset {
+            Subset::Union => {
+                let n_negatives = share(config.negatives, n_edges).min(most);
+                (n_negatives, n_edges + n_negatives)
+            }
+            Subset::Each => (share(config.negatives * config.kept, n_edges).min(most), n_edges),
+        };
+        let n_kept = share(config.kept, n_in_subset).min(n_in_subset);
+        let subset = PairSubset::draw(name(Purpose::PairSubset), slice, n_in_subset, n_kept);
+        let is_kept = |index: usize| config.subset == Subset::Each || subset.holds(n_edges + index);
+        let is_refused = |source: u32, destination: u32| {
+            source == destination
+                || is_edge(source, destination)
+                || config.excludes_reverse && is_edge(destination, source)
+        };
+        let negatives = Negatives::draw(name(Purpose::Negative), slice, n_negatives, block, is_kept, is_refused);
+        let n_positives = (0..n_edges).into_par_iter().filter(|edge| subset.holds(*edge)).count();
+        let n_pairs = n_positives + negatives.len();
+        Pairs { positives: (n_positives < n_edges).then_some(subset), negatives, n_pairs }
+    }
+
+    /// All edges and the given negatives.
+    pub fn all(block: &Block, negatives: Negatives) -> Pairs {
+        Pairs { positives: None, n_pairs: block.n_edges() + negatives.len(), negatives }
+    }
+
+    /// Whether an edge is kept.
+    #[inline]
+    pub fn keeps(&self, edge: usize) -> bool {
+        self.positives.as_ref().is_none_or(|subset| subset.holds(edge))
+    }
+
+    /// The negatives.
+    pub fn negatives(&self) -> &Negatives {
+        &self.negatives
+    }
+
+    /// Pairs that the loss is the mean of.
+    pub fn n_pairs(&self) -> usize {
+        self.n_pairs
+    }
+}
+
+impl Negatives {
+    /// Those of the pairs `0..n` that are kept: uniform over the block's sources and destinations, drawn again while
+    /// they are refused. Names (slice, index, attempt).
+    fn draw(
+        stream: Stream,
+        slice: u64,
+        n: usize,
+        block: &Block,
+        is_kept: impl Fn(usize) -> bool + Sync,
+        is_refused: impl Fn(u32, u32) -> bool + Sync,
+    ) -> Negatives {
+        let (n_sources, n_destinations) = (block.n_sources() as u64, block.n_destinations() as u64);
+        let draw_one = |index: usize| {
+            (0..MAX_ATTEMPTS).find_map(|attempt| {
+                let mut draws = stream.draws(slice, index as u64, attempt);
+                let source = draws.below(n_sources) as u32;
+                let destination = draws.below(n_destinations) as u32;
+                (!is_refused(source, destination)).then_some((source, destination))
+            })
+        };
+        const N_TOGETHER: usize = 8192;
+        let parts: Vec<Negatives> = (0..n.div_ceil(N_TOGETHER))
+            .into_par_iter()
+            .map(|part| {
+                let mut negatives = Negatives::default();
+                for index in (part * N_TOGETHER..((part + 1) * N_TOGETHER).min(n)).filter(|index| is_kept(*index)) {
+                    match draw_one(index) {
+                        Some((source, destination)) => {
+                            negatives.sources.push(source);
+                            negatives.destinations.push(destination);
+                        }
+                        None => negatives.n_left_out += 1,
+                    }
+                }
+                negatives
+            })
+            .collect();
+        let mut all = Negatives::default();
+        for part in parts {
+            all.sources.extend(part.sources);
+            all.destinations.extend(part.destinations);
+            all.n_left_out += part.n_left_out;
+        }
+        all
+    }
+
+    /// Pairs drawn.
+    pub fn len(&self) -> usize {
+        self.sources.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.sources.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::BlockError;
+
+    fn ring(n: u64) -> Block {
+        let of = |node| Ok::<_, BlockError>([(node + n - 1) % n].into_iter());
+        Block::full(n, n, of).unwrap()
+    }
+
+    const CONFIG: PairConfig = PairConfig { negatives: 0.5, kept: 0.8, subset: Subset::Union, excludes_reverse: false };
+
+    fn draw(block: &Block, step: u64, config: PairConfig) -> Pairs {
+        Pairs::draw(42, step, 0, block, config, |source, destination| block.has_edge(source, destination))
+    }
+
+    #[test]
+    fn counts_are_exact() {
+        let block = ring(1000); // 2000 edges with loops, 1000 negatives
+        for step in 0..20 {
+            assert_eq!(draw(&block, step, CONFIG).n_pairs(), 2400);
+            let each = draw(&block, step, PairConfig { subset: Subset::Each, ..CONFIG });
+            assert_eq!((each.n_pairs(), each.negatives().len()), (2400, 800));
+            let all = draw(&block, step, PairConfig { kept: 1.0, ..CONFIG });
+            assert_eq!((all.n_pairs(), all.negatives().len()), (3000, 1000));
+        }
+    }
+
+    #[test]
+    fn no_negative_is_an_edge_or_the_reverse_where_asked() {
+        let block = ring(7);
+        let mut n_reverse = 0;
+        for step in 0..200 {
+            for excludes_reverse in [false, true] {
+                let pairs = draw(&block, step, PairConfig { kept: 1.0, negatives: 2.0, excludes_reverse, ..CONFIG });
+                let negatives = pairs.negatives();
+                for (source, destination) in negatives.sources.iter().zip(&negatives.destinations) {
+                    assert!(!block.has_edge(*source, *destination));
+                    let is_reverse = block.has_edge(*destination, *source);
+                    assert!(!(excludes_reverse && is_reverse));
+                    n_reverse += usize::from(is_reverse);
+                }
+            }
+        }
+        assert!(n_reverse > 0, "without the option some reverses come out");
+    }
+
+    #[test]
+    fn every_pair_without_an_edge_is_as_likely() {
+        let block = ring(4); // 8 of 16 pairs have no edge
+        let mut count = [[0f64; 4]; 4];
+        for step in 0..20_000 {
+            let pairs = draw(&block, step, PairConfig { kept: 1.0, ..CONFIG });
+            for (source, destination) in pairs.negatives.sources.iter().zip(&pairs.negatives.destinations) {
+                count[*source as usize][*destination as usize] += 1.0;
+            }
+        }
+        for (source, row) in count.iter().enumerate() {
+            for (destination, count) in row.iter().enumerate() {
+                let expected = if block.has_edge(source as u32, destination as u32) { 0.0 } else { 10_000.0 };
+                assert!((count - expected).abs() < 500.0, "{source} → {destination}: {count}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_graph_has_no_negatives() {
+        let all = |_| Ok::<_, BlockError>(0..5);
+        let block = Block::full(5, 25, all).unwrap();
+        assert!(draw(&block, 0, CONFIG).negatives().is_empty());
+    }
+}

@@ -1,0 +1,193 @@
+//! Fused layers against the same model in plain tensor operations with doubles: outputs, edge losses and gradients.
+//!
+//! The error of a tensor is max|a − b| / max|b|.
+
+use std::sync::Arc;
+
+use kith_draw::{Name, Purpose, Stream};
+use kith_kernels::{Block, BlockError, Form, InputRows, Subset};
+use kith_trainer::{
+    config::{EdgeLossConfig, Exclude, Kernels, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig},
+    input::{GraphInput, Labels},
+    loss::node_loss,
+    model::{Model, Pass},
+};
+use tch::{Device, Kind, Tensor};
+
+const OUTPUT_ERROR: f64 = 5e-6;
+const GRADIENT_ERROR: f64 = 2e-5;
+const N_CLASSES: usize = 5;
+
+fn stream(layer: u32) -> Stream {
+    Name { run_key: 9, purpose: Purpose::Generator, step: 0, layer }.stream()
+}
+
+/// A directed graph: node 0 is a hub, the last tenth have no neighbor, some edges are doubled.
+fn graph(n_nodes: u64, hub: u64, dim: usize, is_sparse: bool) -> GraphInput {
+    let lists: Vec<Vec<u64>> = (0..n_nodes)
+        .map(|node| {
+            let n_neighbors = match node {
+                0 => hub,
+                _ if node >= n_nodes - n_nodes / 10 => 0,
+                _ => stream(0).draws(node, 0, 0).below(9),
+            };
+            let mut list: Vec<u64> = (0..n_neighbors).map(|k| stream(1).draws(node, k, 0).below(n_nodes)).collect();
+            if node % 7 == 1 {
+                list.extend(list.first().copied());
+            }
+            list.sort_unstable();
+            list
+        })
+        .collect();
+    let n_edges = lists.iter().map(|list| list.len() as u64).sum();
+    let block =
+        Block::full(n_nodes, n_edges, |node| Ok::<_, BlockError>(lists[node as usize].iter().copied())).unwrap();
+    let mut values: Vec<f32> = (0..n_nodes * dim as u64).map(|k| stream(2).draws(k, 0, 0).normal() as f32).collect();
+    if is_sparse {
+        (0..values.len()).filter(|k| stream(3).draws(*k as u64, 0, 0).below(5) > 0).for_each(|k| values[k] = 0.0);
+    }
+    let rows = if is_sparse { sparse(dim, &values) } else { InputRows::Dense { dim, values } };
+    GraphInput {
+        block: Arc::new(block),
+        rows: Arc::new(rows),
+        labels: Labels::Classes((0..n_nodes as i64).map(|node| node % N_CLASSES as i64).collect()),
+        train: (0..n_nodes as u32).step_by(3).collect(),
+        valid: Vec::new(),
+        test: Vec::new(),
+        is_symmetric: false,
+        is_one_of_many: false,
+    }
+}
+
+fn sparse(dim: usize, values: &[f32]) -> InputRows {
+    let (mut indptr, mut columns, mut kept) = (vec![0], Vec::new(), Vec::new());
+    for row in values.chunks(dim) {
+        for (column, value) in row.iter().enumerate().filter(|(_, value)| **value != 0.0) {
+            columns.push(column as u32);
+            kept.push(*value);
+        }
+        indptr.push(kept.len());
+    }
+    InputRows::sparse(dim, indptr, columns, kept)
+}
+
+fn config(kind: ModelKind, form: Form, heads: usize, features: usize, dropout: f64) -> RunConfig {
+    let edge_loss = (kind == ModelKind::Supergat).then_some(EdgeLossConfig {
+        weight: 2.0,
+        negatives: 0.5,
+        kept: 0.8,
+        exclude: Exclude::Symmetric,
+        subset: Subset::Union,
+    });
+    RunConfig {
+        model: ModelConfig { kind, form, n_layers: 2, heads, features, out_heads: heads, dropout },
+        train: TrainConfig {
+            learning_rate: 0.01,
+            weight_decay: 0.0,
+            max_epochs: 1,
+            split: None,
+            supervision: Supervision::Split,
+            checkpoint_every: 1,
+            kernels: Kernels::Fused,
+        },
+        edge_loss,
+        early_stop: None,
+    }
+}
+
+fn error(found: &Tensor, expected: &Tensor) -> f64 {
+    let difference = (found.to_kind(Kind::Double) - expected).abs().max().double_value(&[]);
+    let largest = expected.abs().max().double_value(&[]);
+    if largest == 0.0 { difference } else { difference / largest }
+}
+
+/// One training pass: outputs and edge losses, then the gradient of every weight.
+fn pass(model: &Model, graph: &GraphInput) -> (Vec<Tensor>, Vec<Tensor>) {
+    let forward = model.forward(graph, Pass::Train { run_key: 5, step: 3 }).unwrap();
+    let mut loss = node_loss(&forward.logits, &graph.labels, &graph.train);
+    for edge_loss in &forward.edge_losses {
+        loss += edge_loss * 2.0;
+    }
+    loss.backward();
+    let names = model.weights().entries().iter().map(|entry| entry.name.as_str());
+    let gradients = names.map(|name| model.weights().get(name).unwrap().grad()).collect();
+    let mut outputs = vec![forward.logits];
+    outputs.extend(forward.edge_losses);
+    (outputs, gradients)
+}
+
+#[track_caller]
+fn check(graph: &GraphInput, config: &RunConfig) {
+    let fused = Model::new(config, graph.rows.dim(), N_CLASSES, 1, Device::Cpu).unwrap();
+    // Biases start at zero, which would hide one that is not added.
+    let flat = fused.weights().flat();
+    let shifted = flat + Tensor::arange(flat.size()[0], (Kind::Float, Device::Cpu)).sin() * 0.05;
+    fused.weights().set(&shifted);
+    let oracle = fused.to_kind(Kind::Double);
+    let evaluated = fused.forward(graph, Pass::Evaluate).unwrap().logits;
+    let expected = oracle.forward(graph, Pass::Evaluate).unwrap().logits;
+    assert!(error(&evaluated, &expected) < OUTPUT_ERROR, "evaluated: {:e}: {config:?}", error(&evaluated, &expected));
+
+    let (outputs, gradients) = pass(&fused, graph);
+    let (expected_outputs, expected_gradients) = pass(&oracle, graph);
+    assert_eq!(outputs.len(), expected_outputs.len());
+    for (k, (found, expected)) in outputs.iter().zip(&expected_outputs).enumerate() {
+        let error = error(found, expected);
+        assert!(error < OUTPUT_ERROR, "output {k}: {error:e}: {config:?}");
+    }
+    for (entry, (found, expected)) in fused.weights().entries().iter().zip(gradients.iter().zip(&expected_gradients)) {
+        let error = error(found, expected);
+        assert!(error < GRADIENT_ERROR, "gradient of {}: {error:e}: {config:?}", entry.name);
+    }
+}
+
+const KINDS: [(ModelKind, Form); 8] = [
+    (ModelKind::Supergat, Form::Go),
+    (ModelKind::Supergat, Form::Dp),
+    (ModelKind::Supergat, Form::Sd),
+    (ModelKind::Supergat, Form::Mx),
+    (ModelKind::Gat, Form::Go),
+    (ModelKind::Gat, Form::Dp),
+    (ModelKind::Gcn, Form::Go),
+    (ModelKind::Sage, Form::Go),
+];
+
+#[test]
+fn every_kind_agrees_with_the_oracle() {
+    for (kind, form) in KINDS {
+        for dropout in [0.0, 0.6] {
+            for is_sparse in [false, true] {
+                check(&graph(300, 40, 33, is_sparse), &config(kind, form, 8, 8, dropout));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_number_of_heads_agrees_with_the_oracle() {
+    for heads in [1, 2, 3, 4, 5, 7, 8, 11, 16, 17, 33] {
+        for (kind, form) in
+            [(ModelKind::Supergat, Form::Go), (ModelKind::Supergat, Form::Sd), (ModelKind::Supergat, Form::Mx)]
+        {
+            check(&graph(120, 20, 16, false), &config(kind, form, heads, 6, 0.3));
+        }
+    }
+}
+
+#[test]
+fn every_width_agrees_with_the_oracle() {
+    for features in [1, 2, 3, 7, 8, 16, 31, 40, 64, 121, 256] {
+        for heads in [1, 2, 8] {
+            check(&graph(100, 20, 20, true), &config(ModelKind::Supergat, Form::Mx, heads, features, 0.2));
+        }
+        check(&graph(100, 20, 20, true), &config(ModelKind::Sage, Form::Go, 1, features, 0.2));
+    }
+}
+
+#[test]
+fn hubs_agree_with_the_oracle() {
+    let graph = graph(60_000, 50_000, 8, false);
+    for (kind, form) in KINDS {
+        check(&graph, &config(kind, form, 2, 4, 0.2));
+    }
+}
