@@ -119,7 +119,7 @@ pub const KEYS: &[Key] = &[
     Key {
         name: "train.kernels",
         takes: OneOf(names::<Kernels>),
-        default: Some("\"reference\""),
+        default: Some("\"fused\""),
         about: "fused: passes over the edges; reference: plain tensor operations, slower, on any device",
     },
     Key {

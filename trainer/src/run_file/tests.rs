@@ -1,6 +1,6 @@
-use super::*;
 use kith_kernels::Subset;
 
+use super::*;
 use crate::config::{Exclude, Kernels, Supervision};
 
 const FILE: &str = "
@@ -55,7 +55,7 @@ fn what_is_not_said_has_its_default() {
         max_epochs: 490,
         split: None,
         supervision: Supervision::Split,
-        kernels: Kernels::Reference,
+        kernels: Kernels::Fused,
         checkpoint_every: 50,
     };
     assert_eq!(config.train, train);
