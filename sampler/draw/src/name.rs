@@ -92,14 +92,18 @@ impl Stream {
     /// What [`Stream::words`] gives for `N` names (a, b) of the same attempt and block at once, word by word.
     #[inline(always)]
     pub fn words_of<const N: usize>(self, a: [u64; N], b: [u64; N], attempt: u16, block: u16) -> [[u32; N]; 4] {
-        let largest = a.iter().chain(&b).fold(0, |union, part| union | part);
-        assert!(largest < PART_LIMIT, "a part of a draw's name is beyond 2^48");
-        let counters = [
-            a.map(|a| a as u32),
-            a.map(|a| (a >> 32) as u32 | u32::from(attempt) << 16),
-            b.map(|b| b as u32),
-            b.map(|b| (b >> 32) as u32 | u32::from(block) << 16),
-        ];
+        let mut counters = [[0; N]; 4];
+        let mut union = 0;
+        let mut lane = 0;
+        while lane < N {
+            union |= a[lane] | b[lane];
+            counters[0][lane] = a[lane] as u32;
+            counters[1][lane] = (a[lane] >> 32) as u32 | u32::from(attempt) << 16;
+            counters[2][lane] = b[lane] as u32;
+            counters[3][lane] = (b[lane] >> 32) as u32 | u32::from(block) << 16;
+            lane += 1;
+        }
+        assert!(union < PART_LIMIT, "a part of a draw's name is beyond 2^48");
         philox4x32_lanes(counters, self.key)
     }
 }

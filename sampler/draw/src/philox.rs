@@ -26,15 +26,17 @@ pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
 #[inline(always)]
 pub fn philox4x32_lanes<const N: usize>(mut counters: [[u32; N]; 4], mut key: [u32; 2]) -> [[u32; N]; 4] {
     for _ in 0..N_ROUNDS {
-        let [c0, c1, c2, c3] = counters;
-        let even: [u64; N] = std::array::from_fn(|lane| u64::from(c0[lane]) * u64::from(MULTIPLIERS[0]));
-        let odd: [u64; N] = std::array::from_fn(|lane| u64::from(c2[lane]) * u64::from(MULTIPLIERS[1]));
-        counters = [
-            std::array::from_fn(|lane| (odd[lane] >> 32) as u32 ^ c1[lane] ^ key[0]),
-            std::array::from_fn(|lane| odd[lane] as u32),
-            std::array::from_fn(|lane| (even[lane] >> 32) as u32 ^ c3[lane] ^ key[1]),
-            std::array::from_fn(|lane| even[lane] as u32),
-        ];
+        // Written out as one loop: closures may stay calls, which no compiler makes wide.
+        let mut lane = 0;
+        while lane < N {
+            let even = counters[0][lane] as u64 * MULTIPLIERS[0] as u64;
+            let odd = counters[2][lane] as u64 * MULTIPLIERS[1] as u64;
+            counters[0][lane] = (odd >> 32) as u32 ^ counters[1][lane] ^ key[0];
+            counters[1][lane] = odd as u32;
+            counters[2][lane] = (even >> 32) as u32 ^ counters[3][lane] ^ key[1];
+            counters[3][lane] = even as u32;
+            lane += 1;
+        }
         key = [key[0].wrapping_add(KEY_STEPS[0]), key[1].wrapping_add(KEY_STEPS[1])];
     }
     counters

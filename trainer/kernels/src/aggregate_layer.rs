@@ -185,22 +185,27 @@ impl Vectorized for Unit<'_> {
     #[inline(always)]
     fn run(self) {
         let Sums { width, indptr, nodes, rows, own, others } = self.sums;
-        let row = |node: u32| &rows[node as usize * width..][..width];
         let mut piece = vec![Lanes::ZERO; width];
         for (node, out) in self.range.zip(self.out.chunks_exact_mut(width)) {
             let end = indptr[node + 1];
-            nodes[end..(end + 16).min(nodes.len())].iter().for_each(|next| prefetch(row(*next)));
+            for next in &nodes[end..(end + 16).min(nodes.len())] {
+                prefetch(&rows[*next as usize * width..][..width]);
+            }
             for list in nodes[indptr[node]..end].chunks(PIECE_EDGES) {
                 piece.fill(Lanes::ZERO);
                 for other in list {
                     let factor = Lanes::all(others[*other as usize]);
-                    for (sum, value) in piece.iter_mut().zip(row(*other)) {
+                    for (sum, value) in piece.iter_mut().zip(&rows[*other as usize * width..]) {
                         *sum = sum.plus_product(factor, *value);
                     }
                 }
-                out.iter_mut().zip(&piece).for_each(|(out, piece)| *out = out.plus(*piece));
+                for (out, piece) in out.iter_mut().zip(&piece) {
+                    *out = out.plus(*piece);
+                }
             }
-            out.iter_mut().for_each(|out| *out = out.scaled(own[node]));
+            for out in out {
+                *out = out.scaled(own[node]);
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use kith_draw::Stream;
 use tch::{TchError, Tensor};
 
 use crate::{
-    attention::{Attention, Grouped, GroupedPairs, Saved, forward, pull_to_destinations, push_to_sources},
+    attention::{Attention, Grouped, GroupedPairs, Mask, Saved, forward, pull_to_destinations, push_to_sources},
     block::Block,
     bridge::{attach, filled, numbers},
     dropout::Dropout,
@@ -65,7 +65,7 @@ impl AttentionLayer {
             input: kept,
             block: Arc::clone(block),
             input_dropout: draws.and_then(LayerDraws::input_dropout),
-            attention_dropout: draws.and_then(LayerDraws::attention_dropout),
+            mask: draws.and_then(LayerDraws::attention_dropout).map(|dropout| Mask::draw(dropout, block, layout)),
             weights: layout.pack(numbers(&weights.weight.contiguous())),
             attention: packed_attention.unwrap_or_default(),
             pairs: pairs.zip(negatives),
@@ -122,7 +122,7 @@ struct State {
     input: KeptInput,
     block: Arc<Block>,
     input_dropout: Option<(Dropout, Stream)>,
-    attention_dropout: Option<(Dropout, Stream)>,
+    mask: Option<Mask>,
     weights: Vec<Lanes>,
     attention: [Vec<Lanes>; 2],
     pairs: Option<(Pairs, Grouped)>,
@@ -154,7 +154,7 @@ impl State {
             weights: [&self.attention[0], &self.attention[1]],
             left: &self.left,
             right: &self.right,
-            dropout: self.attention_dropout,
+            mask: self.mask.as_ref(),
             pairs: self.pairs.as_ref().map(|(pairs, negatives)| GroupedPairs { pairs, negatives }),
         }
     }

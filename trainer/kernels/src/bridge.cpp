@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/function.h>
 
 extern "C" {
@@ -74,6 +75,9 @@ char *kith_attach(void *node, at::Tensor *const *inputs, size_t n_inputs, at::Te
 // out (m × n) = a (m × k) · b (k × n); a flag says that a matrix is stored the other way round.
 char *kith_multiply(float *out, const float *a, const float *b, int64_t m, int64_t k, int64_t n, bool a_turned, bool b_turned) {
   try {
+    // The number of threads within an operation is each thread's own affair; ours are many already.
+    thread_local bool is_alone = (at::set_num_threads(1), true);
+    (void)is_alone;
     at::NoGradGuard no_grad;
     auto wrap = [](const float *data, int64_t rows, int64_t columns, bool turned) {
       auto sizes = turned ? std::vector<int64_t>{columns, rows} : std::vector<int64_t>{rows, columns};

@@ -64,7 +64,10 @@ extern "C" fn kith_node_backward(
         let backward = unsafe { &mut *node.cast::<Backward>() };
         // SAFETY: C++ passes that many pointers, each null or a new tensor that is ours now.
         let gradients = unsafe { slice::from_raw_parts(gradients, n_gradients) };
-        let own = |raw: &RawTensor| (!raw.is_null()).then(|| unsafe { Tensor::from_ptr(raw.cast()) });
+        let own = |raw: &RawTensor| {
+            // SAFETY: as above: a tensor of ours alone.
+            (!raw.is_null()).then(|| unsafe { Tensor::from_ptr(raw.cast()) })
+        };
         let gradients: Vec<Option<Tensor>> = gradients.iter().map(own).collect();
         let made = backward(&gradients)?;
         assert_eq!(made.len(), n_inputs, "one gradient per input");
@@ -184,10 +187,10 @@ mod tests {
 
     #[test]
     fn what_goes_wrong_backward_is_an_error() {
-        for (backward, message) in [
-            (Box::new(|_: &[Option<Tensor>]| Err(TchError::Shape("the reason".to_owned()))) as Backward, "the reason"),
-            (Box::new(|_: &[Option<Tensor>]| panic!("on purpose")) as Backward, "panicked"),
-        ] {
+        type Made = Result<Vec<Option<Tensor>>, TchError>;
+        let fails = |_: &[Option<Tensor>]| -> Made { Err(TchError::Shape("the reason".to_owned())) };
+        let panics = |_: &[Option<Tensor>]| -> Made { panic!("on purpose") };
+        for (backward, message) in [(Box::new(fails) as Backward, "the reason"), (Box::new(panics), "panicked")] {
             let x = Tensor::from_slice(&[1f32]).set_requires_grad(true);
             let y = filled(&[1], |y| y[0] = 1.0);
             attach(&[&x], &[&y], backward).unwrap();

@@ -26,9 +26,20 @@ impl Dropout {
     }
 
     /// What a number is multiplied with, given its 16 bits.
-    #[inline]
+    #[inline(always)]
     pub fn factor(self, bits: u16) -> f32 {
-        if u32::from(bits) >= self.threshold { self.scale } else { 0.0 }
+        if self.keeps(u32::from(bits)) { self.scale } else { 0.0 }
+    }
+
+    /// Whether a number is kept, given its 16 bits.
+    #[inline(always)]
+    pub(crate) fn keeps(self, bits: u32) -> bool {
+        bits >= self.threshold
+    }
+
+    /// What a number that is kept is multiplied with.
+    pub(crate) fn scale(self) -> f32 {
+        self.scale
     }
 
     /// Factors of 8 numbers, given their block of draws.

@@ -99,7 +99,9 @@ pub(crate) fn column_sums(matrix: &[f32], n_columns: usize) -> Vec<f32> {
         #[inline(always)]
         fn run(self) {
             for row in self.0.chunks_exact(self.1.len()) {
-                self.1.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
+                for (sum, value) in self.1.iter_mut().zip(row) {
+                    *sum += value;
+                }
             }
         }
     }

@@ -182,14 +182,32 @@ fn plain(numbers: &[f32], n_columns: usize) -> Matrix<'_> {
     Matrix { numbers, n_columns, is_turned: false }
 }
 
+/// Columns whose factors are drawn together.
+const N_COLUMNS: usize = 8 * N_SHARED;
+
 /// Factors of 64 columns of a row, from column `64 * part` on.
 #[inline(always)]
-fn row_factors(dropout: Dropout, stream: Stream, id: u64, part: usize) -> [f32; 8 * N_SHARED] {
-    let words = stream.words_of([id; 8], std::array::from_fn(|block| (8 * part + block) as u64), 0, 0);
-    std::array::from_fn(|column| {
-        let (block, lane) = (column / N_SHARED, column % N_SHARED);
-        dropout.factor((words[lane / 2][block] >> (16 * (lane % 2))) as u16)
-    })
+fn row_factors(dropout: Dropout, stream: Stream, id: u64, part: usize) -> [f32; N_COLUMNS] {
+    let mut blocks = [0; 8];
+    for (block, name) in blocks.iter_mut().enumerate() {
+        *name = (8 * part + block) as u64;
+    }
+    let words = stream.words_of([id; 8], blocks, 0, 0);
+    let mut factors = [0.0; N_COLUMNS];
+    for block in 0..8 {
+        for lane in 0..N_SHARED {
+            factors[block * N_SHARED + lane] = dropout.factor((words[lane / 2][block] >> (16 * (lane % 2))) as u16);
+        }
+    }
+    factors
+}
+
+/// `numbers *= factors`.
+#[inline(always)]
+fn multiply_by_factors(numbers: &mut [f32], factors: &[f32; N_COLUMNS]) {
+    for (number, factor) in numbers.iter_mut().zip(factors) {
+        *number *= factor;
+    }
 }
 
 /// Makes dense rows ready in place.
@@ -207,14 +225,15 @@ impl Vectorized for Entry<'_> {
     #[inline(always)]
     fn run(self) {
         if self.is_hidden {
-            self.rows.iter_mut().for_each(|x| *x = if *x > 0.0 { *x } else { exp(*x) - 1.0 });
+            for x in self.rows.iter_mut() {
+                *x = if *x > 0.0 { *x } else { exp(*x) - 1.0 };
+            }
         }
         let Some((dropout, stream)) = self.product.dropout else { return };
         for (row, numbers) in self.rows.chunks_exact_mut(self.dim).enumerate() {
             let id = self.product.block.id(self.first + row);
-            for (part, numbers) in numbers.chunks_mut(8 * N_SHARED).enumerate() {
-                let factors = row_factors(dropout, stream, id, part);
-                numbers.iter_mut().zip(factors).for_each(|(number, factor)| *number *= factor);
+            for (part, numbers) in numbers.chunks_mut(N_COLUMNS).enumerate() {
+                multiply_by_factors(numbers, &row_factors(dropout, stream, id, part));
             }
         }
     }
@@ -240,9 +259,8 @@ impl Vectorized for ThroughEntry<'_> {
         let Some((dropout, stream)) = self.product.dropout else { return };
         for (row, gradient) in self.gradient.chunks_exact_mut(self.dim).enumerate() {
             let id = self.product.block.id(self.first + row);
-            for (part, gradient) in gradient.chunks_mut(8 * N_SHARED).enumerate() {
-                let factors = row_factors(dropout, stream, id, part);
-                gradient.iter_mut().zip(factors).for_each(|(gradient, factor)| *gradient *= factor);
+            for (part, gradient) in gradient.chunks_mut(N_COLUMNS).enumerate() {
+                multiply_by_factors(gradient, &row_factors(dropout, stream, id, part));
             }
         }
     }
@@ -263,17 +281,14 @@ impl Vectorized for SparseDropout<'_> {
     #[inline(always)]
     fn run(self) {
         for (columns, values) in self.columns.chunks(N_LANES).zip(self.values.chunks_mut(N_LANES)) {
-            let column: [u32; N_LANES] = std::array::from_fn(|k| columns.get(k).copied().unwrap_or(0));
-            let words = self.stream.words_of([self.id; N_LANES], column.map(|column| u64::from(column / 8)), 0, 0);
-            let bits: [u32; N_LANES] = std::array::from_fn(|k| {
-                let lane = column[k] % 8;
-                let low = if lane & 2 == 0 { words[0][k] } else { words[1][k] };
-                let high = if lane & 2 == 0 { words[2][k] } else { words[3][k] };
-                let word = if lane & 4 == 0 { low } else { high };
-                word >> (16 * (lane & 1)) & 0xffff
-            });
-            for (value, bits) in values.iter_mut().zip(bits) {
-                *value *= self.dropout.factor(bits as u16);
+            let mut blocks = [0; N_LANES];
+            for (block, column) in blocks.iter_mut().zip(columns) {
+                *block = u64::from(column / 8);
+            }
+            let words = self.stream.words_of([self.id; N_LANES], blocks, 0, 0);
+            for (k, (value, column)) in values.iter_mut().zip(columns).enumerate() {
+                let word = words[(column % 8 / 2) as usize][k];
+                *value *= self.dropout.factor((word >> (16 * (column % 2))) as u16);
             }
         }
     }
@@ -304,16 +319,18 @@ where
         for (row, out) in self.out.chunks_exact_mut(width).enumerate() {
             let (places, rows) = (self.list)(row);
             kept.clear();
-            kept.extend(
-                places
-                    .zip(rows)
-                    .map(|(place, row)| ((self.value)(place), *row as usize * width))
-                    .filter(|(value, _)| *value != 0.0),
-            );
+            for (place, row) in places.zip(rows) {
+                let value = (self.value)(place);
+                if value != 0.0 {
+                    kept.push((value, *row as usize * width));
+                }
+            }
             for kept in kept.chunks(PIECE_ROWS) {
                 piece.fill(Lanes::ZERO);
                 add_scaled(&mut piece, kept, self.rows);
-                out.iter_mut().zip(&piece).for_each(|(out, piece)| *out = out.plus(*piece));
+                for (out, piece) in out.iter_mut().zip(&piece) {
+                    *out = out.plus(*piece);
+                }
             }
         }
     }

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use super::{
     Attention, N_TOGETHER, Saved,
     by_source::Pushed,
-    forward::{add_weighted, per_head},
+    score::{Together, add_weighted, ahead, heads_of, starts_of},
     with_heads,
 };
 use crate::{
@@ -86,29 +86,35 @@ fn one_row<const HEADS: usize>(
     if form.has_products() {
         sums.fill(Lanes::ZERO);
         piece.fill(Lanes::ZERO);
-        for source in &block.sources()[edges.end..(edges.end + N_TOGETHER).min(block.n_edges())] {
+        for source in ahead(block.sources(), edges.clone()) {
             prefetch(&rows[*source as usize * width..][..width]);
         }
     }
     for group in 0..layout.n_groups {
         let sums = &mut sums[group * group_width..(group + 1) * group_width];
         let piece = &mut piece[group * group_width..(group + 1) * group_width];
-        let (mut left, mut left_piece) = (Lanes::all(taught), Lanes::ZERO);
+        let (mut linear, mut dots) = (Together::<HEADS>::ZERO, Together::<HEADS>::ZERO);
+        let (mut left, mut left_piece) = (Lanes::ZERO, Lanes::ZERO);
         let mut n_in_piece = 0;
         for (together, sources) in places.chunks(N_TOGETHER).zip(block.sources()[edges.clone()].chunks(N_TOGETHER)) {
-            let mut dots = [Lanes::ZERO; N_TOGETHER];
-            for (dot, place) in dots.iter_mut().zip(together) {
+            for (edge, place) in together.iter().enumerate() {
                 let kept = &unit.edges[*place as usize * n_edge..][..n_edge];
                 if form.has_weights() {
-                    left_piece = left_piece.plus(per_head::<HEADS>(kept, 0, padded_heads, group));
+                    linear.put(edge, heads_of(kept, group * HEADS));
                 }
                 if form.has_products() {
-                    *dot = per_head::<HEADS>(&kept[n_edge - padded_heads..], 0, padded_heads, group);
+                    dots.put(edge, heads_of(kept, n_edge - padded_heads + group * HEADS));
+                }
+            }
+            if form.has_weights() {
+                linear.pad(together.len(), 0.0);
+                for linear in &linear.0[..Together::<HEADS>::n_lanes(together.len())] {
+                    left_piece = left_piece.plus(*linear);
                 }
             }
             if form.has_products() {
-                let row = |edge: usize| unit.attention.row(rows, sources[edge] as usize, group);
-                add_weighted(piece, &dots[..together.len()], row);
+                let starts = starts_of(sources, width);
+                add_weighted(piece, &dots, &rows[group * group_width..], &starts[..together.len()]);
             }
             n_in_piece += together.len();
             if n_in_piece == PIECE_EDGES {
@@ -119,7 +125,7 @@ fn one_row<const HEADS: usize>(
                 }
             }
         }
-        left = left.plus(left_piece);
+        let left = left.plus(left_piece).sum_by_head::<HEADS>().plus(Lanes::all(taught));
         let out = &mut unit.rows[row * width + group * group_width..][..group_width];
         if form.has_products() {
             for ((out, sum), piece) in out.iter_mut().zip(sums).zip(piece) {

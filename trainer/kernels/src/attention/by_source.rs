@@ -5,15 +5,14 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::{
-    Attention, N_RECORD, N_TOGETHER, Saved,
-    forward::{add_weighted, per_head},
-    score::{EdgeDraws, leaky_relu, product, score, through_leaky_relu},
+    Attention, N_RECORD, N_TOGETHER, SLOPE, Saved,
+    score::{Together, add_weighted, ahead, factors, heads, heads_of, per_head, product, score, starts_of},
     with_heads,
 };
 use crate::{
     cut::{PIECE_EDGES, parts_mut, units},
     form::Form,
-    simd::{Lanes, Vectorized, prefetch, vectorized},
+    simd::{Lanes, N_LANES, Vectorized, prefetch, vectorized},
 };
 
 /// What the pass by source leaves for the pass by destination, and for the gradient of a₂.
@@ -89,14 +88,40 @@ impl<const HEADS: usize> Vectorized for Run<'_, HEADS> {
         let mut sums = vec![Lanes::ZERO; width];
         let mut piece = vec![Lanes::ZERO; width];
         let mut right = vec![Lanes::ZERO; n_groups];
+        let mut terms = Terms::<HEADS>::ZERO;
         for (row, source) in unit.range.clone().enumerate() {
             right.fill(Lanes::ZERO);
             sums.fill(Lanes::ZERO);
-            edges::<HEADS>(&mut unit, row, source, &mut sums, &mut piece, &mut right);
+            edges(&mut unit, row, source, &mut sums, &mut piece, &mut right, &mut terms);
             negatives::<HEADS>(&unit, source, &mut sums, &mut right);
             finish::<HEADS>(&mut unit, row, source, &sums, &right);
         }
     }
+}
+
+/// What the gradients of up to 16 edges are made of. Numbers beyond the edges looked at are left from edges before.
+struct Terms<const HEADS: usize> {
+    toward: Together<HEADS>,
+    dots: Together<HEADS>,
+    linear: Together<HEADS>,
+    max: Together<HEADS>,
+    inverse: Together<HEADS>,
+    along: Together<HEADS>,
+    taught: Together<HEADS>,
+    weights: Together<HEADS>,
+}
+
+impl<const HEADS: usize> Terms<HEADS> {
+    const ZERO: Terms<HEADS> = Terms {
+        toward: Together::ZERO,
+        dots: Together::ZERO,
+        linear: Together::ZERO,
+        max: Together::ZERO,
+        inverse: Together::ZERO,
+        along: Together::ZERO,
+        taught: Together::ZERO,
+        weights: Together::ZERO,
+    };
 }
 
 /// The edges out of one source.
@@ -108,13 +133,13 @@ fn edges<const HEADS: usize>(
     sums: &mut [Lanes],
     piece: &mut [Lanes],
     right_sums: &mut [Lanes],
+    terms: &mut Terms<HEADS>,
 ) {
-    let Attention { block, layout, form, rows, right, dropout, pairs, .. } = *unit.attention;
+    let Attention { block, layout, form, rows, right, mask, pairs, .. } = *unit.attention;
     let (width, group_width, padded_heads) = (layout.width(), layout.group_width, layout.padded_heads());
     let scale = unit.attention.product_scale();
     let n_edge = unit.attention.n_edge_gradients() * padded_heads;
     let first_edge = block.out_indptr()[source - row];
-    let id = block.id(source);
     let (mut start, last) = (block.out_indptr()[source], block.out_indptr()[source + 1]);
     let mut n_in_piece = 0;
     piece.fill(Lanes::ZERO);
@@ -122,75 +147,95 @@ fn edges<const HEADS: usize>(
         let end = (start + N_TOGETHER).min(last);
         let destinations = &block.destinations()[start..end];
         let n = destinations.len();
-        for destination in &block.destinations()[end..(end + N_TOGETHER).min(block.n_edges())] {
+        for destination in ahead(block.destinations(), start..end) {
             prefetch(&unit.outputs[*destination as usize * width..][..width]);
             if form.has_products() {
                 prefetch(&rows[*destination as usize * width..][..width]);
             }
         }
+        let mut starts = starts_of(destinations, width);
+        let mut taught = [0.0; N_TOGETHER];
+        if pairs.is_some() {
+            for (taught, edge) in taught.iter_mut().zip(&block.out_edges()[start..end]) {
+                *taught = unit.pair * unit.saved.edge_slopes[*edge as usize];
+            }
+        }
         for group in 0..layout.n_groups {
+            // What the score and its gradient are made of.
             let own = unit.attention.row(rows, source, group);
-            let own_right = per_head::<HEADS>(right, source, padded_heads, group);
-            let draws = dropout.map(|(dropout, stream)| {
-                let id_of = |edge: usize| destinations.get(edge).map_or(0, |node| block.id(*node as usize));
-                let ids = std::array::from_fn(id_of);
-                (dropout, EdgeDraws::new::<HEADS>(stream, ids, [id; N_TOGETHER], group))
-            });
-            let mut weights = [Lanes::ZERO; N_TOGETHER];
-            let mut dots = [Lanes::ZERO; N_TOGETHER];
-            for (edge, destination) in destinations.iter().enumerate() {
-                let destination = *destination as usize;
-                let record = |slot: usize| {
-                    per_head::<HEADS>(
-                        &unit.saved.records[slot * padded_heads..],
-                        destination,
-                        N_RECORD * padded_heads,
-                        group,
-                    )
-                };
-                let toward = product(unit.attention.row(unit.outputs, destination, group), own).sum_by_head::<HEADS>();
-                let mut dot = Lanes::ZERO;
+            let Terms { toward, dots, linear, max, inverse, along, taught: taught_heads, weights } = terms;
+            for (edge, start) in starts[..n].iter().enumerate() {
+                let sums = product(&unit.outputs[*start..][..group_width], own);
+                toward.put(edge, heads(&sums.sum_by_head::<HEADS>()));
                 if form.has_products() {
-                    let sums = product(unit.attention.row(rows, destination, group), own).scaled(scale);
-                    dot = sums.sum_by_head::<HEADS>();
-                }
-                let linear = if form.has_weights() { record(0).plus(own_right) } else { Lanes::ZERO };
-                let score = score(form, linear, dot);
-                let alpha = leaky_relu(score.raw).minus(record(1)).exp().times(record(2));
-                let factor =
-                    draws.as_ref().map_or(Lanes::all(1.0), |(dropout, draws)| draws.factors::<HEADS>(edge, *dropout));
-                weights[edge] = alpha.times(factor);
-                let normalized = alpha.times(factor.times(toward).minus(record(3)));
-                let raw = through_leaky_relu(normalized, score.raw);
-                let taught = match pairs {
-                    Some(_) => unit.pair * unit.saved.edge_slopes[block.out_edges()[start + edge] as usize],
-                    None => 0.0,
-                };
-                let (linear, dot) = match form {
-                    Form::Go => (raw.map(|raw| raw + taught), Lanes::ZERO),
-                    Form::Dp | Form::Sd => (Lanes::ZERO, raw.map(|raw| (raw + taught) * scale)),
-                    Form::Mx => {
-                        let slope = score.gate.map(|gate| gate * (1.0 - gate));
-                        let gated = raw.times(score.linear).times(slope);
-                        (raw.times(score.gate), gated.map(|gated| gated + taught))
-                    }
-                };
-                right_sums[group] = right_sums[group].plus(linear);
-                dots[edge] = dot;
-                let place = (start + edge - first_edge) * n_edge + group * HEADS;
-                let kept = if form.has_weights() { linear } else { dot };
-                unit.edges[place..place + HEADS].copy_from_slice(&kept.0[..HEADS]);
-                if form == Form::Mx {
-                    let place = place + padded_heads;
-                    unit.edges[place..place + HEADS].copy_from_slice(&dot.0[..HEADS]);
+                    let sums = product(&rows[*start..][..group_width], own).scaled(scale);
+                    dots.put(edge, heads(&sums.sum_by_head::<HEADS>()));
                 }
             }
+            for (edge, destination) in destinations.iter().enumerate() {
+                let record = &unit.saved.records[*destination as usize * N_RECORD * padded_heads + group * HEADS..];
+                linear.put(edge, heads_of(record, 0));
+                max.put(edge, heads_of(record, padded_heads));
+                inverse.put(edge, heads_of(record, 2 * padded_heads));
+                along.put(edge, heads_of(record, 3 * padded_heads));
+            }
+            let own_right = per_head::<HEADS>(right, source, padded_heads, group);
+            let mut kept = [0; N_TOGETHER];
+            if let Some(mask) = mask {
+                for (kept, edge) in kept.iter_mut().zip(&block.out_edges()[start..end]) {
+                    *kept = mask.bits[*edge as usize * layout.n_groups + group];
+                }
+            }
+            if pairs.is_some() {
+                for (edge, taught) in taught[..n].iter().enumerate() {
+                    taught_heads.put(edge, &[*taught; HEADS]);
+                }
+            }
+
+            // The gradients of the scores, and the weights of the rows they came from.
+            for place in 0..Together::<HEADS>::n_lanes(n) {
+                let sum = linear.0[place].plus(own_right);
+                let score = score(form, sum, dots.0[place]);
+                let alpha = score.raw.leaky_relu(SLOPE).minus(max.0[place]).exp().times(inverse.0[place]);
+                let factor = match mask {
+                    Some(mask) => factors::<HEADS>(&kept, place, mask.scale),
+                    None => Lanes::all(1.0),
+                };
+                weights.0[place] = alpha.times(factor);
+                let normalized = alpha.times(factor.times(toward.0[place]).minus(along.0[place]));
+                let raw = normalized.through_leaky_relu(score.raw, SLOPE);
+                let taught = taught_heads.0[place];
+                (linear.0[place], dots.0[place]) = match form {
+                    Form::Go => (raw.plus(taught), Lanes::ZERO),
+                    Form::Dp | Form::Sd => (Lanes::ZERO, raw.plus(taught).scaled(scale)),
+                    Form::Mx => {
+                        let slope = score.gate.times(Lanes::all(1.0).minus(score.gate));
+                        (raw.times(score.gate), taught.plus_product(raw.times(sum), slope))
+                    }
+                };
+            }
+            if form.has_weights() {
+                linear.pad(n, 0.0);
+                for linear in &linear.0[..Together::<HEADS>::n_lanes(n)] {
+                    right_sums[group] = right_sums[group].plus(*linear);
+                }
+            }
+            let mut place = (start - first_edge) * n_edge + group * HEADS;
+            for edge in 0..n {
+                let kept = if form.has_weights() { linear.numbers(edge) } else { dots.numbers(edge) };
+                unit.edges[place..][..HEADS].copy_from_slice(kept);
+                if form == Form::Mx {
+                    unit.edges[place + padded_heads..][..HEADS].copy_from_slice(dots.numbers(edge));
+                }
+                place += n_edge;
+            }
             let piece = &mut piece[group * group_width..(group + 1) * group_width];
-            add_weighted(piece, &weights[..n], |edge| {
-                unit.attention.row(unit.outputs, destinations[edge] as usize, group)
-            });
+            add_weighted(piece, weights, unit.outputs, &starts[..n]);
             if form.has_products() {
-                add_weighted(piece, &dots[..n], |edge| unit.attention.row(rows, destinations[edge] as usize, group));
+                add_weighted(piece, dots, rows, &starts[..n]);
+            }
+            for start in &mut starts[..n] {
+                *start += group_width;
             }
         }
         n_in_piece += n;
@@ -211,24 +256,25 @@ fn negatives<const HEADS: usize>(unit: &Unit, source: usize, sums: &mut [Lanes],
     let Some(pairs) = pairs else { return };
     let grouped = pairs.negatives;
     let width = layout.width();
-    let weight = unit.pair * unit.attention.product_scale();
+    let scale = unit.pair * unit.attention.product_scale();
     let (mut start, last) = (grouped.out_indptr[source], grouped.out_indptr[source + 1]);
     while start < last {
         let end = (start + N_TOGETHER).min(last);
-        let mut weights = [Lanes::ZERO; N_TOGETHER];
-        for (pair, weights) in weights[..end - start].iter_mut().enumerate() {
-            let slope = unit.saved.negative_slopes[grouped.out_pairs[start + pair] as usize];
-            *weights = Lanes::all(weight * slope);
-            if form == Form::Go {
-                right_sums.iter_mut().for_each(|sum| *sum = sum.plus(*weights));
-            }
+        let mut weights = Lanes::ZERO;
+        for (weight, pair) in weights.0.iter_mut().zip(&grouped.out_pairs[start..end]) {
+            *weight = scale * unit.saved.negative_slopes[*pair as usize];
         }
         if form.has_products() {
-            for destination in &grouped.destinations[end..(end + N_TOGETHER).min(grouped.destinations.len())] {
+            for destination in ahead(&grouped.destinations, start..end) {
                 prefetch(&rows[*destination as usize * width..][..width]);
             }
-            let destinations = &grouped.destinations[start..end];
-            add_weighted(sums, &weights[..end - start], |pair| &rows[destinations[pair] as usize * width..][..width]);
+            let starts = starts_of(&grouped.destinations[start..end], width);
+            add_weighted(sums, &Together([weights]), rows, &starts[..end - start]);
+        } else {
+            let taught = Lanes::all(weights.sum() * (HEADS as f32 / N_LANES as f32));
+            for sum in right_sums.iter_mut() {
+                *sum = sum.plus(taught);
+            }
         }
         start = end;
     }
@@ -250,9 +296,10 @@ fn finish<const HEADS: usize>(unit: &mut Unit, row: usize, source: usize, sums: 
     if form.has_weights() {
         let kept = &mut unit.right[row * layout.padded_heads()..][..layout.padded_heads()];
         for (group, sum) in right_sums.iter().enumerate() {
+            let sum = sum.sum_by_head::<HEADS>();
             kept[group * HEADS..][..HEADS].copy_from_slice(&sum.0[..HEADS]);
             for place in group * group_width..(group + 1) * group_width {
-                out[place] = out[place].plus_product(*sum, weights[1][place]);
+                out[place] = out[place].plus_product(sum, weights[1][place]);
             }
         }
     }

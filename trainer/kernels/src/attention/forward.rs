@@ -5,14 +5,14 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::{
-    Attention, EPSILON, N_RECORD, N_TOGETHER, Saved,
-    score::{EdgeDraws, leaky_relu, product, score},
+    Attention, EPSILON, N_RECORD, N_TOGETHER, SLOPE, Saved,
+    score::{Together, add_weighted, ahead, factors, heads, heads_of, per_head, product, score, starts_of},
     with_heads,
 };
 use crate::{
     cut::{PIECE_EDGES, PIECE_ROWS, parts_mut, units},
     form::Form,
-    simd::{Lanes, N_LANES, Vectorized, prefetch, softplus, vectorized},
+    simd::{Lanes, Vectorized, prefetch, softplus, vectorized},
 };
 
 /// Computes Σ α d h by destination and the sum of the edge losses.
@@ -101,11 +101,12 @@ impl<const HEADS: usize> Vectorized for Run<'_, HEADS> {
         let attention = unit.attention;
         let width = attention.layout.width();
         let mut scratch = Scratch::new(attention.layout.n_groups, width);
+        let mut terms = Terms::<HEADS>::ZERO;
         let first_edge = attention.block.indptr()[unit.range.start];
         for (row, destination) in unit.range.clone().enumerate() {
-            let loss = one_row::<HEADS>(&mut unit, &mut scratch, row, destination, first_edge);
+            let loss = one_row(&mut unit, &mut scratch, &mut terms, row, destination, first_edge);
             if attention.pairs.is_some() {
-                unit.losses[row] = loss + negatives::<HEADS>(&mut unit, row, destination);
+                unit.losses[row] = loss + negatives(&mut unit, row, destination);
             }
         }
     }
@@ -151,19 +152,30 @@ impl Scratch {
     }
 }
 
+/// What the scores of up to 16 edges are made of. Numbers beyond the edges looked at are left from edges before.
+struct Terms<const HEADS: usize> {
+    linear: Together<HEADS>,
+    dots: Together<HEADS>,
+    scores: Together<HEADS>,
+}
+
+impl<const HEADS: usize> Terms<HEADS> {
+    const ZERO: Terms<HEADS> = Terms { linear: Together::ZERO, dots: Together::ZERO, scores: Together::ZERO };
+}
+
 /// The edges into one destination; gives the sum of their losses.
 #[inline(always)]
 fn one_row<const HEADS: usize>(
     unit: &mut Unit,
     scratch: &mut Scratch,
+    terms: &mut Terms<HEADS>,
     row: usize,
     destination: usize,
     first_edge: usize,
 ) -> f64 {
-    let Attention { block, layout, form, rows, left, right, dropout, pairs, .. } = *unit.attention;
+    let Attention { block, layout, form, rows, left, right, mask, pairs, .. } = *unit.attention;
     let (width, group_width, padded_heads) = (layout.width(), layout.group_width, layout.padded_heads());
     let scale = unit.attention.product_scale();
-    let id = block.id(destination);
     let edges = block.edges_into(destination);
     let mut loss = 0.0;
     scratch.clear();
@@ -173,31 +185,50 @@ fn one_row<const HEADS: usize>(
         let end = (start + N_TOGETHER).min(edges.end);
         let sources = &block.sources()[start..end];
         let n = sources.len();
-        for source in &block.sources()[end..(end + N_TOGETHER).min(block.n_edges())] {
+        for source in ahead(block.sources(), start..end) {
             prefetch(&rows[*source as usize * width..][..width]);
         }
+        let n_lanes = Together::<HEADS>::n_lanes(n);
+        let mut starts = starts_of(sources, width);
         let mut logits = [0.0; N_TOGETHER];
         for group in 0..layout.n_groups {
+            // What each edge's score is made of.
             let own = unit.attention.row(rows, destination, group);
-            let left = per_head::<HEADS>(left, destination, padded_heads, group);
-            let mut scores = [Lanes::ZERO; N_TOGETHER];
-            let mut max = scratch.max[group];
-            for (edge, source) in sources.iter().enumerate() {
-                let mut dot = Lanes::ZERO;
-                if form.has_products() {
-                    let sums = product(own, unit.attention.row(rows, *source as usize, group)).scaled(scale);
+            let Terms { linear, dots, scores } = terms;
+            if form.has_products() {
+                for (edge, start) in starts[..n].iter().enumerate() {
+                    let sums = product(own, &rows[*start..][..group_width]).scaled(scale);
                     logits[edge] += sums.sum();
-                    dot = sums.sum_by_head::<HEADS>();
+                    dots.put(edge, heads(&sums.sum_by_head::<HEADS>()));
                 }
-                let linear = left.plus(per_head::<HEADS>(right, *source as usize, padded_heads, group));
-                if !form.has_products() {
-                    logits[edge] += linear.sum() * (HEADS as f32 / N_LANES as f32);
+            }
+            if form.has_weights() {
+                for (edge, source) in sources.iter().enumerate() {
+                    linear.put(edge, heads_of(right, *source as usize * padded_heads + group * HEADS));
                 }
-                scores[edge] = leaky_relu(score(form, linear, dot).raw);
-                max = max.max(scores[edge]);
+                let left = per_head::<HEADS>(left, destination, padded_heads, group);
+                for lanes in &mut linear.0[..n_lanes] {
+                    *lanes = lanes.plus(left);
+                }
+            }
+            if !form.has_products() && pairs.is_some() {
+                for (edge, logit) in logits[..n].iter_mut().enumerate() {
+                    for number in linear.numbers(edge) {
+                        *logit += number;
+                    }
+                }
             }
 
-            // What was summed under a smaller maximum shrinks.
+            // Scores under the largest so far; what was summed under a smaller one shrinks.
+            for (place, scores) in scores.0[..n_lanes].iter_mut().enumerate() {
+                *scores = score(form, linear.0[place], dots.0[place]).raw.leaky_relu(SLOPE);
+            }
+            scores.pad(n, f32::NEG_INFINITY);
+            let mut max = scratch.max[group];
+            for scores in &scores.0[..n_lanes] {
+                max = max.max(*scores);
+            }
+            let max = max.max_by_head::<HEADS>();
             if max != scratch.max[group] {
                 let shrink = scratch.max[group].minus(max).exp();
                 scratch.max[group] = max;
@@ -209,29 +240,33 @@ fn one_row<const HEADS: usize>(
                 }
             }
             let mut denominator = scratch.piece[group];
-            for score in &mut scores[..n] {
-                *score = score.minus(max).exp();
-                denominator = denominator.plus(*score);
+            for scores in &mut scores.0[..n_lanes] {
+                *scores = scores.minus(max).exp();
+                denominator = denominator.plus(*scores);
             }
             scratch.piece[group] = denominator;
-            if let Some((dropout, stream)) = dropout {
-                let ids = std::array::from_fn(|edge| sources.get(edge).map_or(0, |source| block.id(*source as usize)));
-                let draws = EdgeDraws::new::<HEADS>(stream, [id; N_TOGETHER], ids, group);
-                for (edge, score) in scores[..n].iter_mut().enumerate() {
-                    *score = score.times(draws.factors::<HEADS>(edge, dropout));
+            if let Some(mask) = mask {
+                let mut kept = [0; N_TOGETHER];
+                for (edge, kept) in kept[..n].iter_mut().enumerate() {
+                    *kept = mask.bits[(start + edge) * layout.n_groups + group];
+                }
+                for (place, scores) in scores.0[..n_lanes].iter_mut().enumerate() {
+                    *scores = scores.times(factors::<HEADS>(&kept, place, mask.scale));
                 }
             }
             let sums = &mut scratch.piece_sums[group * group_width..(group + 1) * group_width];
-            add_weighted(sums, &scores[..n], |edge| unit.attention.row(rows, sources[edge] as usize, group));
+            add_weighted(sums, scores, rows, &starts[..n]);
+            for start in &mut starts[..n] {
+                *start += group_width;
+            }
         }
         if let Some(pairs) = pairs {
             let slopes = &mut unit.edge_slopes[start - first_edge..end - first_edge];
-            let per_head = 1.0 / layout.heads as f32;
-            let values = bce::<true>(logits.map(|logit| logit * per_head));
+            let (values, edge_slopes) = bce::<true>(&logits, 1.0 / layout.heads as f32);
             for (edge, slope) in slopes.iter_mut().enumerate() {
                 if pairs.pairs.keeps(start + edge) {
-                    loss += f64::from(values[edge].0);
-                    *slope = values[edge].1;
+                    loss += f64::from(values[edge]);
+                    *slope = edge_slopes[edge];
                 }
             }
         }
@@ -247,13 +282,15 @@ fn one_row<const HEADS: usize>(
     let record = &mut unit.records[row * N_RECORD * padded_heads..][..N_RECORD * padded_heads];
     let outputs = &mut unit.outputs[row * width..][..width];
     for group in 0..layout.n_groups {
-        let inverse = scratch.total[group].map(|total| 1.0 / (total + EPSILON));
+        let total = scratch.total[group].sum_by_head::<HEADS>();
+        let inverse = total.plus(Lanes::all(EPSILON)).inverse();
         let own_left = per_head::<HEADS>(left, destination, padded_heads, group);
         for (slot, lanes) in [own_left, scratch.max[group], inverse].into_iter().enumerate() {
             record[slot * padded_heads + group * HEADS..][..HEADS].copy_from_slice(&lanes.0[..HEADS]);
         }
-        for place in group * group_width..(group + 1) * group_width {
-            outputs[place] = scratch.sums[place].times(inverse);
+        let places = group * group_width..(group + 1) * group_width;
+        for (output, sum) in outputs[places.clone()].iter_mut().zip(&scratch.sums[places]) {
+            *output = sum.times(inverse);
         }
     }
     loss
@@ -261,7 +298,7 @@ fn one_row<const HEADS: usize>(
 
 /// The pairs without an edge into one destination; gives the sum of their losses.
 #[inline(always)]
-fn negatives<const HEADS: usize>(unit: &mut Unit, row: usize, destination: usize) -> f64 {
+fn negatives(unit: &mut Unit, row: usize, destination: usize) -> f64 {
     let Attention { layout, form, rows, left, right, pairs, .. } = *unit.attention;
     let Some(pairs) = pairs else { return 0.0 };
     let grouped = pairs.negatives;
@@ -270,91 +307,56 @@ fn negatives<const HEADS: usize>(unit: &mut Unit, row: usize, destination: usize
     let first = grouped.indptr[destination - row];
     let mut loss = 0.0;
     let (mut start, end) = (grouped.indptr[destination], grouped.indptr[destination + 1]);
-    for source in &grouped.sources[end..(end + N_TOGETHER).min(grouped.sources.len())] {
-        if form.has_products() {
+    if form.has_products() {
+        for source in ahead(&grouped.sources, start..end) {
             prefetch(&rows[*source as usize * width..][..width]);
         }
     }
     while start < end {
         let stop = (start + N_TOGETHER).min(end);
         let sources = &grouped.sources[start..stop];
+        let starts = starts_of(sources, width);
         let mut logits = [0.0; N_TOGETHER];
         for (pair, source) in sources.iter().enumerate() {
             logits[pair] = if form.has_products() {
-                let own = &rows[destination * width..][..width];
-                product(own, &rows[*source as usize * width..][..width]).sum() * scale
+                product(&rows[destination * width..][..width], &rows[starts[pair]..][..width]).sum() * scale
             } else {
-                let both = |group| {
-                    let right = per_head::<HEADS>(right, *source as usize, padded_heads, group);
-                    per_head::<HEADS>(left, destination, padded_heads, group).plus(right).sum()
-                };
-                (0..layout.n_groups).map(both).sum::<f32>() * (HEADS as f32 / N_LANES as f32)
+                let mut sum = 0.0;
+                for head in 0..padded_heads {
+                    sum += left[destination * padded_heads + head] + right[*source as usize * padded_heads + head];
+                }
+                sum
             };
         }
-        let per_head = 1.0 / layout.heads as f32;
-        let values = bce::<false>(logits.map(|logit| logit * per_head));
-        let mut slopes = [Lanes::ZERO; N_TOGETHER];
-        for pair in 0..sources.len() {
-            let (value, slope) = values[pair];
-            loss += f64::from(value);
-            unit.negative_slopes[start + pair - first] = slope;
-            slopes[pair] = Lanes::all(slope);
-            if form == Form::Go {
+        let (values, pair_slopes) = bce::<false>(&logits, 1.0 / layout.heads as f32);
+        let n = sources.len();
+        for value in &values[..n] {
+            loss += f64::from(*value);
+        }
+        unit.negative_slopes[start - first..][..n].copy_from_slice(&pair_slopes[..n]);
+        if form == Form::Go {
+            for slope in &pair_slopes[..n] {
                 unit.slope_sums[row] += slope;
             }
         }
         if form.has_products() {
             let pull = &mut unit.pulls[row * width..][..width];
-            add_weighted(pull, &slopes[..sources.len()], |pair| &rows[sources[pair] as usize * width..][..width]);
+            add_weighted(pull, &Together([Lanes(pair_slopes)]), rows, &starts[..n]);
         }
         start = stop;
     }
     loss
 }
 
-/// One number per head of a node, in every lane of its head; zero where the form has none.
+/// Binary cross-entropy of logits times `scale` and its slope, for pairs with or without an edge.
 #[inline(always)]
-pub(super) fn per_head<const HEADS: usize>(numbers: &[f32], node: usize, padded_heads: usize, group: usize) -> Lanes {
-    if numbers.is_empty() {
-        return Lanes::ZERO;
+fn bce<const IS_EDGE: bool>(logits: &[f32; N_TOGETHER], scale: f32) -> ([f32; N_TOGETHER], [f32; N_TOGETHER]) {
+    let (mut values, mut slopes) = ([0.0; N_TOGETHER], [0.0; N_TOGETHER]);
+    for pair in 0..N_TOGETHER {
+        let logit = logits[pair] * scale;
+        let (value, slope) = softplus(if IS_EDGE { -logit } else { logit });
+        values[pair] = value;
+        slopes[pair] = if IS_EDGE { -slope } else { slope };
     }
-    let start = node * padded_heads + group * HEADS;
-    Lanes::repeat::<HEADS>(numbers[start..].first_chunk().expect("every node has its numbers"))
-}
-
-/// `sums += Σ weights[k] * row(k)`, in the order of k.
-#[inline(always)]
-pub(super) fn add_weighted<'a>(sums: &mut [Lanes], weights: &[Lanes], row: impl Fn(usize) -> &'a [Lanes]) {
-    let n_fours = sums.len() / 4;
-    let (fours, rest) = sums.as_chunks_mut::<4>();
-    for (four, sums) in fours.iter_mut().enumerate() {
-        let mut own = *sums;
-        for (k, weight) in weights.iter().enumerate() {
-            let row: &[Lanes; 4] = row(k)[4 * four..].first_chunk().expect("rows have one width");
-            own[0] = own[0].plus_product(*weight, row[0]);
-            own[1] = own[1].plus_product(*weight, row[1]);
-            own[2] = own[2].plus_product(*weight, row[2]);
-            own[3] = own[3].plus_product(*weight, row[3]);
-        }
-        *sums = own;
-    }
-    for (place, sum) in rest.iter_mut().enumerate() {
-        let mut own = *sum;
-        for (k, weight) in weights.iter().enumerate() {
-            own = own.plus_product(*weight, row(k)[4 * n_fours + place]);
-        }
-        *sum = own;
-    }
-}
-
-/// Binary cross-entropy of logits and its slope, for pairs with or without an edge.
-#[inline(always)]
-fn bce<const IS_EDGE: bool>(logits: [f32; N_TOGETHER]) -> [(f32, f32); N_TOGETHER] {
-    logits.map(|logit| match IS_EDGE {
-        true => {
-            let (value, slope) = softplus(-logit);
-            (value, -slope)
-        }
-        false => softplus(logit),
-    })
+    (values, slopes)
 }

@@ -21,13 +21,11 @@ mod by_destination;
 mod by_source;
 mod forward;
 mod grouped;
+mod mask;
 mod score;
-
-use kith_draw::Stream;
 
 use crate::{
     block::Block,
-    dropout::Dropout,
     form::Form,
     layout::Layout,
     pairs::Pairs,
@@ -35,7 +33,7 @@ use crate::{
 };
 
 pub(crate) use self::{
-    by_destination::pull_to_destinations, by_source::push_to_sources, forward::forward, grouped::Grouped,
+    by_destination::pull_to_destinations, by_source::push_to_sources, forward::forward, grouped::Grouped, mask::Mask,
 };
 
 /// Edges that are looked at together; as many as lanes, so that their draws fill a register.
@@ -58,7 +56,7 @@ pub(crate) struct Attention<'a> {
     /// a₁·h by destination and a₂·h by source, one number per padded head; empty unless the form has them.
     pub(crate) left: &'a [f32],
     pub(crate) right: &'a [f32],
-    pub(crate) dropout: Option<(Dropout, Stream)>,
+    pub(crate) mask: Option<&'a Mask>,
     pub(crate) pairs: Option<GroupedPairs<'a>>,
 }
 

@@ -8,6 +8,20 @@ pub(crate) const N_LANES: usize = 16;
 #[repr(C, align(64))]
 pub(crate) struct Lanes(pub(crate) [f32; N_LANES]);
 
+// Loops over lanes are written out: only what is surely inlined is compiled with wide instructions, and closures are not.
+macro_rules! lanes {
+    ($lane:ident => $value:expr) => {{
+        let mut out = [0.0; $crate::simd::N_LANES];
+        let mut $lane = 0;
+        while $lane < $crate::simd::N_LANES {
+            out[$lane] = $value;
+            $lane += 1;
+        }
+        Lanes(out)
+    }};
+}
+pub(crate) use lanes;
+
 impl Lanes {
     pub(crate) const ZERO: Lanes = Lanes([0.0; N_LANES]);
 
@@ -17,83 +31,125 @@ impl Lanes {
     }
 
     #[inline(always)]
-    pub(crate) fn map(self, f: impl Fn(f32) -> f32) -> Lanes {
-        Lanes(self.0.map(f))
-    }
-
-    #[inline(always)]
-    pub(crate) fn zip(self, other: Lanes, f: impl Fn(f32, f32) -> f32) -> Lanes {
-        Lanes(std::array::from_fn(|lane| f(self.0[lane], other.0[lane])))
-    }
-
-    #[inline(always)]
     pub(crate) fn plus(self, other: Lanes) -> Lanes {
-        self.zip(other, |a, b| a + b)
+        lanes!(lane => self.0[lane] + other.0[lane])
     }
 
     #[inline(always)]
     pub(crate) fn minus(self, other: Lanes) -> Lanes {
-        self.zip(other, |a, b| a - b)
+        lanes!(lane => self.0[lane] - other.0[lane])
     }
 
     #[inline(always)]
     pub(crate) fn times(self, other: Lanes) -> Lanes {
-        self.zip(other, |a, b| a * b)
+        lanes!(lane => self.0[lane] * other.0[lane])
     }
 
     #[inline(always)]
     pub(crate) fn scaled(self, factor: f32) -> Lanes {
-        self.map(|a| a * factor)
+        lanes!(lane => self.0[lane] * factor)
+    }
+
+    /// 1 / x.
+    #[inline(always)]
+    pub(crate) fn inverse(self) -> Lanes {
+        lanes!(lane => 1.0 / self.0[lane])
     }
 
     /// The larger of each two; neither may be NaN for this to mean anything.
     #[inline(always)]
     pub(crate) fn max(self, other: Lanes) -> Lanes {
-        self.zip(other, |a, b| if a > b { a } else { b })
+        lanes!(lane => if self.0[lane] > other.0[lane] { self.0[lane] } else { other.0[lane] })
     }
 
     /// `self + a * b`, rounded once.
     #[inline(always)]
     pub(crate) fn plus_product(self, a: Lanes, b: Lanes) -> Lanes {
-        Lanes(std::array::from_fn(|lane| a.0[lane].mul_add(b.0[lane], self.0[lane])))
+        lanes!(lane => a.0[lane].mul_add(b.0[lane], self.0[lane]))
     }
 
     /// e^x, to about 1e-7 of it; below e^-87 it stays there.
     #[inline(always)]
     pub(crate) fn exp(self) -> Lanes {
-        self.map(exp)
+        lanes!(lane => exp(self.0[lane]))
     }
 
     /// 1 / (1 + e^-x).
     #[inline(always)]
     pub(crate) fn sigmoid(self) -> Lanes {
-        self.map(|x| 1.0 / (1.0 + exp(-x)))
+        lanes!(lane => 1.0 / (1.0 + exp(-self.0[lane])))
+    }
+
+    /// x above zero, `slope` · x below.
+    #[inline(always)]
+    pub(crate) fn leaky_relu(self, slope: f32) -> Lanes {
+        lanes!(lane => if self.0[lane] > 0.0 { self.0[lane] } else { slope * self.0[lane] })
+    }
+
+    /// `self` times the slope of the leaky ReLU at x.
+    #[inline(always)]
+    pub(crate) fn through_leaky_relu(self, x: Lanes, slope: f32) -> Lanes {
+        lanes!(lane => if x.0[lane] > 0.0 { self.0[lane] } else { slope * self.0[lane] })
     }
 
     /// The sum of all lanes, in halves.
     #[inline(always)]
     pub(crate) fn sum(self) -> f32 {
-        let eight: [f32; 8] = std::array::from_fn(|lane| self.0[lane] + self.0[lane + 8]);
-        let four: [f32; 4] = std::array::from_fn(|lane| eight[lane] + eight[lane + 4]);
-        (four[0] + four[2]) + (four[1] + four[3])
+        let mut lanes = self.0;
+        let mut half = N_LANES / 2;
+        while half > 0 {
+            let mut lane = 0;
+            while lane < half {
+                lanes[lane] += lanes[lane + half];
+                lane += 1;
+            }
+            half /= 2;
+        }
+        lanes[0]
     }
 
     /// In each lane the sum of all lanes that belong to its head, where heads repeat every `HEADS` lanes.
     #[inline(always)]
     pub(crate) fn sum_by_head<const HEADS: usize>(self) -> Lanes {
         let mut sum = self;
-        for distance in [8, 4, 2, 1] {
-            if distance >= HEADS {
-                sum = Lanes(std::array::from_fn(|lane| sum.0[lane] + sum.0[lane ^ distance]));
-            }
+        if HEADS <= 8 {
+            sum = lanes!(lane => sum.0[lane] + sum.0[lane ^ 8]);
+        }
+        if HEADS <= 4 {
+            sum = lanes!(lane => sum.0[lane] + sum.0[lane ^ 4]);
+        }
+        if HEADS <= 2 {
+            sum = lanes!(lane => sum.0[lane] + sum.0[lane ^ 2]);
+        }
+        if HEADS <= 1 {
+            sum = lanes!(lane => sum.0[lane] + sum.0[lane ^ 1]);
         }
         sum
+    }
+
+    /// In each lane the largest of all lanes that belong to its head.
+    #[inline(always)]
+    pub(crate) fn max_by_head<const HEADS: usize>(self) -> Lanes {
+        let mut max = self;
+        if HEADS <= 8 {
+            max = max.max(lanes!(lane => max.0[lane ^ 8]));
+        }
+        if HEADS <= 4 {
+            max = max.max(lanes!(lane => max.0[lane ^ 4]));
+        }
+        if HEADS <= 2 {
+            max = max.max(lanes!(lane => max.0[lane ^ 2]));
+        }
+        if HEADS <= 1 {
+            max = max.max(lanes!(lane => max.0[lane ^ 1]));
+        }
+        max
     }
 
     /// Lanes that repeat `HEADS` numbers.
     #[inline(always)]
     pub(crate) fn repeat<const HEADS: usize>(numbers: &[f32; HEADS]) -> Lanes {
-        Lanes(std::array::from_fn(|lane| numbers[lane % HEADS]))
+        lanes!(lane => numbers[lane % HEADS])
     }
 }
 
@@ -101,7 +157,7 @@ impl Lanes {
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
     const TO_INTEGER: f32 = 12_582_912.0; // 1.5 · 2^23: adding it rounds to an integer, which the low bits then hold.
-    const LN_2_HIGH: f32 = 0.693_359_375;
+    const LN_2_HIGH: f32 = 0.693_359_4; // The nearest float is 0.693359375, whose products with small integers are exact.
     const LN_2_LOW: f32 = -2.121_944_4e-4;
     let x = if x > 88.0 { 88.0 } else { x };
     let x = if x > -87.0 { x } else { -87.0 };
@@ -113,7 +169,7 @@ pub(crate) fn exp(x: f32) -> f32 {
     series = series.mul_add(r, 8.333_452e-3);
     series = series.mul_add(r, 4.166_579_6e-2);
     series = series.mul_add(r, 1.666_666_5e-1);
-    series = series.mul_add(r, 5.000_000_1e-1);
+    series = series.mul_add(r, 0.5);
     let near_one = (series * r).mul_add(r, r) + 1.0;
     let power = f32::from_bits((shifted.to_bits() << 23).wrapping_add(0x3f80_0000));
     near_one * power
@@ -176,6 +232,8 @@ mod tests {
         assert_eq!(lanes.sum_by_head::<8>().0[8..11], [8.0, 10.0, 12.0]);
         assert_eq!(lanes.sum_by_head::<2>().0[..4], [56.0, 64.0, 56.0, 64.0]);
         assert_eq!(lanes.sum_by_head::<1>(), Lanes::all(120.0));
+        assert_eq!(lanes.max_by_head::<2>().0[..4], [14.0, 15.0, 14.0, 15.0]);
+        assert_eq!(lanes.max_by_head::<16>(), lanes);
         assert_eq!(Lanes::repeat(&[1.0, 2.0]).0[..4], [1.0, 2.0, 1.0, 2.0]);
     }
 }

@@ -8,7 +8,7 @@ mod lanes;
 
 use std::sync::OnceLock;
 
-pub(crate) use lanes::{Lanes, N_LANES, exp, softplus};
+pub(crate) use lanes::{Lanes, N_LANES, exp, lanes, softplus};
 
 // SAFETY: lanes are numbers and nothing else: 64 bytes, no padding, every pattern of bits a value.
 unsafe impl bytemuck::Zeroable for Lanes {}
