@@ -83,7 +83,7 @@ fn ring(dir: &Path, name: &str, options: &[&str], split: impl Fn(usize) -> &'sta
         fs::write(path(file), lines.collect::<Vec<_>>().join("\n") + "\n").unwrap();
     };
     table("edges.csv", &mut (0..12).map(|node| format!("{node},{}", (node + 1) % 12)));
-    table("rows.csv", &mut (0..12).map(|node| format!("{node},{},{}", node % 3, node % 5)));
+    table("rows.csv", &mut (0..12).map(|node| format!("{}.0,{}.5", node % 3, node % 5)));
     table("labels.csv", &mut (0..12).map(|node| format!("{node},{}", node % 3)));
     table(
         "split.csv",
@@ -117,7 +117,7 @@ fn stores_that_cannot_be_trained_on() {
     };
     let good = ring(temp.path(), "good", &[], THIRDS);
     kith(["train", "cora/gat", "--store", &good, "--set", "train.max_epochs=2"]);
-    assert_eq!(refused(&good, &["--set", "train.split=mine"]), "the store has no split \"mine\": it has default");
+    assert_eq!(refused(&good, &["--set", "train.split=mine"]), "the store has no split \"mine\": it has given");
 
     let unlabeled = ring(temp.path(), "unlabeled", &["--labels"], THIRDS);
     assert_eq!(refused(&unlabeled, &[]), "the store has no labels: import it with labels");
@@ -126,7 +126,7 @@ fn stores_that_cannot_be_trained_on() {
     let splitless = ring(temp.path(), "splitless", &["--split"], THIRDS);
     assert_eq!(refused(&splitless, &[]), "the store has no split: import it with one");
     let testless = ring(temp.path(), "testless", &[], |node| ["train", "valid", ""][node / 3 % 3]);
-    assert_eq!(refused(&testless, &[]), "the split \"default\" has no test nodes");
+    assert_eq!(refused(&testless, &[]), "the split \"given\" has no test nodes");
     let rare = ring(temp.path(), "rare", &["--classes", "4"], THIRDS);
     assert_eq!(refused(&rare, &[]), "class 3 of 4 never occurs: no node of the store has it");
 

@@ -7,7 +7,7 @@ use std::{path::Path, time::Instant};
 use kith_kernels::{Form, Subset};
 use kith_store::Graph;
 use kith_trainer::{
-    config::{EdgeLossConfig, Exclude, Kernels, ModelConfig, ModelKind, RunConfig, TrainConfig},
+    config::{EdgeLossConfig, Exclude, Kernels, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig},
     device, input,
     loss::node_loss,
     model::{Model, Pass},
@@ -47,7 +47,9 @@ fn main() {
             weight_decay: 0.0,
             max_epochs: 1,
             split: None,
+            supervision: Supervision::Split,
             kernels: Kernels::Fused,
+            checkpoint_every: 1,
         },
         edge_loss: (kind == ModelKind::Supergat).then_some(edge_loss),
         early_stop: None,

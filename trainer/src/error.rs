@@ -83,6 +83,9 @@ pub enum TrainError {
         /// What the system said.
         source: io::Error,
     },
+    /// The fused kernels cannot compute there.
+    #[error("the fused kernels run on the CPU: on another device train with --kernels reference")]
+    KernelsOnCpu,
     /// A loss is not a finite number any more: nothing good can follow.
     #[error("the loss is not finite at step {step} (epoch {epoch}): {place}; a smaller learning rate may help")]
     NotFinite {

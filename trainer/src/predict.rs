@@ -10,7 +10,7 @@ use tch::{Device, Kind, Tensor};
 pub use self::table::Table;
 use crate::{
     checkpoint::Checkpoint,
-    config::Choice,
+    config::{Choice, Kernels},
     error::TrainError,
     evaluate::rows_of,
     input::{GraphInput, load_unlabeled},
@@ -67,7 +67,10 @@ pub struct Question<'a> {
 pub fn predict(question: &Question<'_>) -> Result<Table, TrainError> {
     let Question { checkpoint, store, what, layer, moment, device } = *question;
     let state = &checkpoint.state;
-    let config = checkpoint.config()?;
+    let mut config = checkpoint.config()?;
+    if device != Device::Cpu {
+        config.train.kernels = Kernels::Reference; // The fused kernels run on the CPU.
+    }
     let input = load_unlabeled(store)?;
     if input.dim != state.dim {
         let sentence = format!("the store's rows are {} wide, the model was trained on {}", input.dim, state.dim);

@@ -6,7 +6,7 @@ use tch::{Device, Tensor};
 
 use crate::{
     checkpoint::{self, Checkpoint, Exact, FORMAT_VERSION, SavedState, Tensors},
-    config::{BY_RUN_KEY, RunConfig, Supervision},
+    config::{BY_RUN_KEY, Kernels, RunConfig, Supervision},
     device::devices,
     early_stop::{Best, EarlyStop},
     error::TrainError,
@@ -125,6 +125,9 @@ impl<'a> Run<'a> {
     /// Makes a run ready, from its folder's checkpoint if it is to go on.
     pub fn new(plan: Plan<'a>) -> Result<Run<'a>, TrainError> {
         let Plan { config, run_key, input, source, device, out, resume } = plan;
+        if device != Device::Cpu && config.train.kernels == Kernels::Fused {
+            return Err(TrainError::KernelsOnCpu);
+        }
         let model = Model::new(&config, input.dim, input.n_classes, run_key, device)?;
         let n_weights = model.weights().n_elements() as i64;
         let mut optimizer = Adam::new(config.train.learning_rate, config.train.weight_decay, n_weights, device);

@@ -143,7 +143,7 @@ mod tests {
     fn csv_holds_names_and_numbers() {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("out.csv");
-        assert_eq!(table().write(&path).unwrap(), [path.clone()]);
+        assert_eq!(table().write(&path).unwrap(), std::slice::from_ref(&path));
         let expected = "id,class_0,class_1\nplain,0.25,0.75\n\"with \"\"quotes\"\", and more\",0.0000001,1\n";
         assert_eq!(fs::read_to_string(&path).unwrap(), expected);
     }

@@ -1,6 +1,6 @@
-use super::*;
 use kith_kernels::Subset;
 
+use super::*;
 use crate::config::{Exclude, Kernels, Supervision};
 
 const FILE: &str = "
@@ -55,7 +55,7 @@ fn what_is_not_said_has_its_default() {
         max_epochs: 490,
         split: None,
         supervision: Supervision::Split,
-        kernels: Kernels::Reference,
+        kernels: Kernels::Fused,
         checkpoint_every: 50,
     };
     assert_eq!(config.train, train);
@@ -194,4 +194,16 @@ fn every_default_is_a_value_its_key_takes() {
         let table: Table = format!("value = {default}").parse().unwrap();
         assert!(key.takes.accepts(&table["value"]), "{}", key.name);
     }
+}
+
+/// The table of keys in the guide, made from the keys.
+#[test]
+fn the_guide_lists_every_key() {
+    let mut table = "| key | values | default | meaning |\n|---|---|---|---|\n".to_owned();
+    for Key { name, takes, default, about } in KEYS {
+        let default = default.map_or(String::new(), |default| format!("`{}`", default.trim_matches('"')));
+        table += &format!("| `{name}` | {takes} | {default} | {about} |\n");
+    }
+    let guide = include_str!("../../../docs/TRAINING.md");
+    assert!(guide.contains(&format!("\n\n{table}\n")), "docs/TRAINING.md should hold this table:\n{table}");
 }

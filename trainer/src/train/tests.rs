@@ -17,6 +17,8 @@ use crate::{
 
 const N_CLASSES: usize = 3;
 
+const KERNELS: [&str; 2] = ["train.kernels=fused", "train.kernels=reference"];
+
 /// A ring of communities, one per class, whose rows say a little about the class. `first` is the id of its first node.
 fn graph(n_nodes: usize, first: u64, run_key: u64) -> GraphInput {
     let mut draws = Name { run_key, purpose: Purpose::Generator, step: 0, layer: 0 }.stream().draws(0, 0, 0);
@@ -163,11 +165,23 @@ fn every_kind_of_model_trains() {
 #[test]
 fn a_run_key_names_everything() {
     let input = input(vec![graph(60, 0, 1)]);
-    let once = to_the_end(plan(&input, config(&[]), None, false));
     let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
-    assert_eq!(pool.install(|| to_the_end(plan(&input, config(&[]), None, false))), once, "on three threads");
-    let other = to_the_end(Plan { run_key: 8, ..plan(&input, config(&[]), None, false) });
-    assert_ne!(other, once);
+    for kernels in KERNELS {
+        let once = to_the_end(plan(&input, config(&[kernels]), None, false));
+        let plan = || plan(&input, config(&[kernels]), None, false);
+        assert_eq!(pool.install(|| to_the_end(plan())), once, "{kernels} on three threads");
+        assert_ne!(to_the_end(Plan { run_key: 8, ..plan() }), once);
+    }
+}
+
+/// Both kinds of kernels draw the same and compute nearly the same.
+#[test]
+fn kernels_follow_one_trajectory() {
+    let input = set();
+    let [fused, reference] = KERNELS.map(|kernels| to_the_end(plan(&input, config(&[kernels]), None, false)));
+    for (a, b) in fused.iter().zip(&reference) {
+        assert!((a.loss - b.loss).abs() < 1e-3 * b.loss, "{a:?} {b:?}");
+    }
 }
 
 /// Killed after any number of steps and resumed, a run leaves the same bits behind as one left alone.
@@ -175,25 +189,28 @@ fn a_run_key_names_everything() {
 fn resuming_is_invisible() {
     let temp = tempfile::tempdir().unwrap();
     for (name, input, steps_per_epoch) in [("one", input(vec![graph(60, 0, 1)]), 1), ("set", set(), 2)] {
-        let whole = temp.path().join(format!("{name}-whole"));
-        to_the_end(plan(&input, config(&[]), Some(&whole), false));
-        for n_steps in [1, 5, 6, 9, 11] {
-            let dir = temp.path().join(format!("{name}-killed-after-{n_steps}"));
-            let mut run = Run::new(plan(&input, config(&[]), Some(&dir), false)).unwrap();
-            let mut n = 0;
-            train(&mut run, |_| {
-                n += 1;
-                if n == n_steps { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            })
-            .unwrap();
-            drop(run);
-            let resumed = to_the_end(plan(&input, config(&[]), Some(&dir), true));
-            // The last checkpoint that was whole before the kill; after epochs 3, 6 and 9.
-            let n_saved = (n_steps - 1) / steps_per_epoch / 3 * 3 * steps_per_epoch;
-            assert_eq!(resumed[0].step, n_saved as u64, "{name} after {n_steps}");
-            assert_eq!(left_behind(&dir), left_behind(&whole), "{name} after {n_steps}");
+        for kernels in KERNELS {
+            let dir = |name: String| temp.path().join(kernels).join(name);
+            let whole = dir(format!("{name}-whole"));
+            to_the_end(plan(&input, config(&[kernels]), Some(&whole), false));
+            for n_steps in [1, 5, 6, 9, 11] {
+                let dir = dir(format!("{name}-killed-after-{n_steps}"));
+                kill(plan(&input, config(&[kernels]), Some(&dir), false), n_steps);
+                let resumed = to_the_end(plan(&input, config(&[kernels]), Some(&dir), true));
+                // The last checkpoint that was whole before the kill; after epochs 3, 6 and 9.
+                let n_saved = (n_steps - 1) / steps_per_epoch / 3 * 3 * steps_per_epoch;
+                assert_eq!(resumed[0].step, n_saved, "{name} after {n_steps}");
+                assert_eq!(left_behind(&dir), left_behind(&whole), "{name} after {n_steps}");
+            }
         }
     }
+}
+
+/// Breaks a run off after so many steps.
+fn kill(plan: Plan<'_>, n_steps: u64) {
+    let mut run = Run::new(plan).unwrap();
+    let is_last = |record: &StepRecord| record.step + 1 == n_steps;
+    train(&mut run, |record| if is_last(record) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }).unwrap();
 }
 
 #[test]
@@ -284,12 +301,15 @@ fn a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint() 
 #[test]
 fn a_learning_rate_beyond_reason_is_named_with_its_step_and_layer() {
     let input = input(vec![graph(60, 0, 1)]);
-    let mut run = Run::new(plan(&input, config(&["train.learning_rate=1e30"]), None, false)).unwrap();
-    let error = train(&mut run, |_| ControlFlow::Continue(())).unwrap_err().to_string();
-    assert!(
-        error.starts_with("the loss is not finite at step 0 (epoch 0): the output of layer 0 is the first"),
-        "{error}"
-    );
+    for kernels in KERNELS {
+        let config = config(&["train.learning_rate=1e30", kernels]);
+        let mut run = Run::new(plan(&input, config, None, false)).unwrap();
+        let error = train(&mut run, |_| ControlFlow::Continue(())).unwrap_err().to_string();
+        assert!(
+            error.starts_with("the loss is not finite at step 0 (epoch 0): the output of layer 0 is the first"),
+            "{error}"
+        );
+    }
 }
 
 #[test]
