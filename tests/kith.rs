@@ -97,7 +97,7 @@ pub(crate) fn program() -> &'static Path {
         build.args(["build", "--quiet", "--locked", "--offline", "--profile", profile]).current_dir(root());
         // A test inherits its own package's variables; build scripts that look at them would run again, every time.
         for (name, _) in std::env::vars_os() {
-            if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|own| name.to_string_lossy().starts_with(own)) {
+            if ["CARGO_PKG_", "CARGO_MANIFEST_", "OUT_DIR"].iter().any(|own| name.to_string_lossy().starts_with(own)) {
                 build.env_remove(name);
             }
         }
