@@ -148,6 +148,9 @@ fn runs_that_cannot_be_meant() {
     assert!(refused(&["nowhere.toml"]).starts_with("nowhere.toml: No such file"));
     assert!(refused(&["cora/gat", "--set", "train.lr=1"]).contains("a run file has no `train.lr`"));
     assert!(refused(&["cora/gat", "--set", "model.heads=0"]).contains("`model.heads` must be a whole number"));
+    let sentence = refused(&["cora/gat", "--set", "train.learning_rate=1e30"]);
+    assert!(sentence.starts_with("the loss is not finite at step "), "{sentence}");
+    assert!(sentence.contains(" of layer "), "{sentence}");
     assert!(refused(&["cora/gat", "--device", "gpu"]).contains("write cpu, cuda or cuda:N"));
     let file = temp.path().join("my.toml");
     fs::write(&file, "[model]\nkind = gat\n").unwrap();

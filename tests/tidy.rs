@@ -15,7 +15,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("kith-trainer", &["kith-partition", "kith"]),
 ];
 
-const UNSAFE_HOMES: &[&str] = &["partition/store/src/mapped.rs", "trainer/src/cuda_library.rs"];
+const UNSAFE_HOMES: &[&str] = &[
+    "partition/store/src/mapped.rs",
+    "trainer/kernels/src/bridge.rs",
+    "trainer/kernels/src/simd/mod.rs",
+    "trainer/src/cuda_library.rs",
+];
 
 /// Words we do not use, and the one we use instead. Names fixed by others stand in backticks or quotes: see `is_ours`.
 const STRAYS: &[(&str, &str)] = &[

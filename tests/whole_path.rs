@@ -1,7 +1,13 @@
 //! The whole path, as far as it exists, with real processes: generate → verify → stats → train → resume → predict →
 //! report, and what was made by one number of threads is made by any.
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
 
 use serde_json::Value;
 
@@ -134,6 +140,38 @@ fn from_train_to_report() {
         .map(|line| line.split(',').nth(2).unwrap().parse::<f64>().unwrap())
         .sum();
     assert!((first - 1.0).abs() < 1e-5, "the attention of a node sums to one, not {first}");
+}
+
+/// Killed without warning and resumed, a run ends with the same bits as one left alone.
+#[test]
+fn a_killed_run_goes_on_unseen() {
+    let temp = tempfile::tempdir().unwrap();
+    let path = |name: &str| temp.path().join(name);
+    let store = path("graph");
+    let options = ["--nodes-per-class", "200", "--classes", "3", "--run-key", "7"];
+    kith([&["data", "generate", "partition-graph", "--out", store.to_str().unwrap()], &options[..]].concat());
+    let set = ["train.max_epochs=150", "train.checkpoint_every=10", "early_stop=off"];
+    let command = |out: &Path, more: &[&str]| {
+        let mut command = Command::new(program());
+        command.args(["train", "partition-graph/supergat-sd"]).arg("--store").arg(&store).arg("--out").arg(out);
+        command.args(set.iter().flat_map(|set| ["--set", set])).args(more);
+        command
+    };
+    let (whole, killed) = (path("whole"), path("killed"));
+    assert_eq!(finish(&mut command(&whole, &[])).code, Some(0));
+
+    let mut child = command(&killed, &[]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let started = Instant::now();
+    while !killed.join("checkpoint.safetensors").exists() {
+        assert!(started.elapsed() < Duration::from_secs(60), "no checkpoint within a minute");
+        thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!killed.join("report.json").exists(), "the run was over before it was killed");
+    let resumed = finish(&mut command(&killed, &["--resume"]));
+    assert_eq!(resumed.code, Some(0), "{}", resumed.stderr);
+    assert_eq!((steps(&killed), report(&killed)), (steps(&whole), report(&whole)));
 }
 
 #[test]
