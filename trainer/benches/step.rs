@@ -1,4 +1,5 @@
-//! One full-batch training step (forward, loss, backward, Adam's part left out), timed phase by phase.
+//! One full-batch training step (forward, loss, backward, Adam), timed phase by phase; `deploy/bench/step.py` runs it
+//! beside PyG. Prints the milliseconds of the median step, and the peak resident memory, as JSON.
 //!
 //! `cargo bench -p kith-trainer --bench step -- STORE KIND[-FORM] HEADS FEATURES OUT_HEADS DROPOUT [STEPS]`
 
@@ -11,12 +12,17 @@ use kith_trainer::{
     device, input,
     loss::node_loss,
     model::{Model, Pass},
+    optimizer::Adam,
 };
 use tch::Device;
 
-#[allow(clippy::print_stdout)]
 fn main() {
     device::start();
+    rayon::scope(|_| run());
+}
+
+#[allow(clippy::print_stdout)]
+fn run() {
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
     let [store, kind, heads, features, out_heads, dropout, rest @ ..] = args.as_slice() else {
         println!("usage: -- STORE KIND[-FORM] HEADS FEATURES OUT_HEADS DROPOUT [STEPS]");
@@ -58,6 +64,7 @@ fn main() {
     let input = input::load(&store, None).expect("a store to train on");
     let graph = &input.graphs[0];
     let model = Model::new(&config, input.dim, input.n_classes, 1, Device::Cpu).expect("a model");
+    let mut optimizer = Adam::new(0.005, 5e-4, model.weights().n_elements() as i64, Device::Cpu);
     let mut times = Vec::new();
     for step in 0..rest.first().map_or(20, number) as u64 {
         let started = Instant::now();
@@ -69,16 +76,29 @@ fn main() {
         }
         let after_loss = started.elapsed();
         loss.backward();
-        let _gradient = model.weights().gradient();
+        let after_backward = started.elapsed();
+        let gradient = model.weights().gradient();
+        optimizer.update(&mut model.weights().flat().shallow_clone(), &gradient).expect("an update");
         let all = started.elapsed();
-        times.push(
-            [after_forward, after_loss - after_forward, all - after_loss, all].map(|time| time.as_secs_f64() * 1e3),
-        );
+        let phases =
+            [after_forward, after_loss - after_forward, after_backward - after_loss, all - after_backward, all];
+        times.push(phases.map(|time| time.as_secs_f64() * 1e3));
     }
-    times.sort_by(|a, b| a[3].total_cmp(&b[3]));
-    let [forward, loss, backward, all] = times[times.len() / 2];
+    // The first steps fill caches and stocks.
+    let mut times = times.split_off(times.len().min(2).min(times.len() - 1));
+    times.sort_by(|a, b| a[4].total_cmp(&b[4]));
+    let [forward, loss, backward, update, all] = times[times.len() / 2];
     println!(
-        "forward {forward:.2} ms, loss {loss:.2} ms, backward {backward:.2} ms: {all:.2} ms (best {:.2})",
-        times[0][3]
+        "{{\"step_ms\": {all:.3}, \"best_ms\": {:.3}, \"forward\": {forward:.3}, \"loss\": {loss:.3}, \
+         \"backward\": {backward:.3}, \"update\": {update:.3}, \"peak_mib\": {}}}",
+        times[0][4],
+        peak_mib()
     );
+}
+
+/// The most memory this process ever held, as the kernel counts it.
+fn peak_mib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or("0");
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0) / 1024
 }

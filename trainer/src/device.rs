@@ -122,6 +122,7 @@ fn found_devices() -> &'static Result<Vec<CudaDevice>, NoCuda> {
     static FOUND: OnceLock<Result<Vec<CudaDevice>, NoCuda>> = OnceLock::new();
     FOUND.get_or_init(|| {
         tch::set_num_threads(1);
+        kith_kernels::prepare();
         let devices = open_cuda()?;
         match tch::Cuda::device_count() {
             n_libtorch if usize::try_from(n_libtorch) == Ok(devices.len()) => Ok(devices),

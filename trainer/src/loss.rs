@@ -1,5 +1,6 @@
 //! Losses of nodes and pairs, summed in a fixed shape: pieces of rows, each in order, pieces in order.
 
+use kith_kernels::class_loss;
 use tch::{Kind, Tensor};
 
 use crate::input::Labels;
@@ -18,6 +19,11 @@ pub fn sum_in_pieces(values: &Tensor) -> Tensor {
 /// The mean loss of the nodes at these positions: softmax cross-entropy, or binary cross-entropy over all labels where
 /// a node may have several. `logits` are nodes × classes; without positions the loss is not a number.
 pub fn node_loss(logits: &Tensor, labels: &Labels, positions: &[u32]) -> Tensor {
+    if let Labels::Classes(classes) = labels
+        && let Some(Ok(loss)) = class_loss(logits, classes, positions)
+    {
+        return loss;
+    }
     let index: Vec<i64> = positions.iter().map(|position| i64::from(*position)).collect();
     let picked = logits.index(&[Some(Tensor::from_slice(&index).to_device(logits.device()))]);
     match labels {

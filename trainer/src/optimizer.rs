@@ -1,5 +1,6 @@
 //! Adam with coupled decay, over one flat tensor. Ours, because a checkpoint must hold its moments.
 
+use kith_kernels::AdamStep;
 use tch::{Device, Kind, TchError, Tensor, no_grad};
 
 /// How fast the moments forget.
@@ -48,6 +49,16 @@ impl Adam {
         self.step += 1;
         let correction = |beta: f64| 1.0 - beta.powf(self.step as f64);
         let (step_size, root_scale) = (self.learning_rate / correction(BETAS.0), correction(BETAS.1).sqrt());
+        let fused = AdamStep {
+            weight_decay: self.weight_decay as f32,
+            betas: (BETAS.0 as f32, BETAS.1 as f32),
+            step_size: step_size as f32,
+            root_scale: root_scale as f32,
+            epsilon: EPSILON as f32,
+        };
+        if fused.update(weights, gradient, &mut self.first, &mut self.second) {
+            return Ok(());
+        }
         no_grad(|| {
             let gradient = match self.weight_decay {
                 0.0 => gradient.shallow_clone(),

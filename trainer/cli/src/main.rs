@@ -49,8 +49,8 @@ fn main() -> ExitCode {
     let outcome = match args.command {
         Command::Data(args) => data::run(args),
         Command::Devices(args) => devices::run(args),
-        Command::Predict(args) => predict::run(args),
-        Command::Train(args) => train::run(*args),
+        Command::Predict(args) => in_pool(|| predict::run(args)),
+        Command::Train(args) => in_pool(|| train::run(*args)),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -61,6 +61,12 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Runs a command on a thread of the pool that its kernels use: handing small pieces of work from outside to the pool
+/// would cost more than the work.
+fn in_pool(command: impl FnOnce() -> anyhow::Result<()> + Send) -> anyhow::Result<()> {
+    rayon::scope(|_| command())
 }
 
 /// Whoever read our answer has seen enough: `kith data list | head` is no failure.

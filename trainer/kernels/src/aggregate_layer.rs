@@ -13,6 +13,7 @@ use tch::{Device, Kind, TchError, Tensor};
 use crate::{
     block::Block,
     bridge::{attach, filled, numbers},
+    buffer::Buffer,
     cut::{PIECE_EDGES, parts_mut, units},
     dropout::Dropout,
     layer::{KeptInput, LayerDraws, LayerInput},
@@ -164,8 +165,8 @@ struct Sums<'a> {
 }
 
 impl Sums<'_> {
-    fn run(self) -> Vec<Lanes> {
-        let mut out = vec![Lanes::ZERO; self.own.len() * self.width];
+    fn run(self) -> Buffer {
+        let mut out = Buffer::dirty(self.own.len() * self.width);
         let ranges = units(self.indptr);
         let parts = parts_mut(&mut out, &ranges, |range| range.len() * self.width);
         ranges.into_par_iter().zip(parts).for_each(|(range, out)| vectorized(Unit { sums: self, range, out }));
@@ -191,6 +192,7 @@ impl Vectorized for Unit<'_> {
             for next in &nodes[end..(end + 16).min(nodes.len())] {
                 prefetch(&rows[*next as usize * width..][..width]);
             }
+            out.fill(Lanes::ZERO);
             for list in nodes[indptr[node]..end].chunks(PIECE_EDGES) {
                 piece.fill(Lanes::ZERO);
                 for other in list {

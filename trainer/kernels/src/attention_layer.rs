@@ -9,6 +9,7 @@ use crate::{
     attention::{Attention, Grouped, GroupedPairs, Mask, Saved, forward, pull_to_destinations, push_to_sources},
     block::Block,
     bridge::{attach, filled, numbers},
+    buffer::Buffer,
     dropout::Dropout,
     form::Form,
     layer::{KeptInput, LayerDraws, LayerInput},
@@ -69,7 +70,7 @@ impl AttentionLayer {
             weights: layout.pack(numbers(&weights.weight.contiguous())),
             attention: packed_attention.unwrap_or_default(),
             pairs: pairs.zip(negatives),
-            rows: Vec::new(),
+            rows: Buffer::default(),
             values: Vec::new(),
             left: Vec::new(),
             right: Vec::new(),
@@ -127,7 +128,7 @@ struct State {
     attention: [Vec<Lanes>; 2],
     pairs: Option<(Pairs, Grouped)>,
     /// Rows after the product; the values of sparse rows after dropout.
-    rows: Vec<Lanes>,
+    rows: Buffer,
     values: Vec<f32>,
     left: Vec<f32>,
     right: Vec<f32>,
@@ -178,8 +179,8 @@ impl State {
 
         let mut saved = self.saved.take().expect("backward runs once");
         let bias = column_sums(output, n_outputs);
-        let spread = spread(layout, is_mean, output, &saved.outputs, &mut saved.records);
-        saved.outputs = Vec::new();
+        let spread = spread(layout, is_mean, output, &saved.outputs, saved.records.numbers_mut());
+        saved.outputs = Buffer::default();
         let attention = self.attention();
         let mut pushed = push_to_sources(&attention, &saved, &spread, pair);
         drop(spread);

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <malloc.h>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -57,6 +58,12 @@ struct FusedNode : public torch::autograd::Node {
 } // namespace
 
 extern "C" {
+
+// Keeps freed memory for the next step: arrays of libtorch are as large as ours, and as many.
+void kith_prepare() {
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, -1);
+}
 
 // Makes the outputs depend on the inputs. The node belongs to the graph from here on, whatever happens.
 char *kith_attach(void *node, at::Tensor *const *inputs, size_t n_inputs, at::Tensor *const *outputs, size_t n_outputs) {

@@ -24,6 +24,7 @@ unsafe extern "C" {
         outputs: *const RawTensor,
         n_outputs: usize,
     ) -> *mut c_char;
+    fn kith_prepare();
     #[allow(clippy::too_many_arguments)]
     fn kith_multiply(
         out: *mut f32,
@@ -35,6 +36,12 @@ unsafe extern "C" {
         a_turned: bool,
         b_turned: bool,
     ) -> *mut c_char;
+}
+
+/// Makes the allocator keep what a step frees, for the next step. Call it once, before training.
+pub fn prepare() {
+    // SAFETY: sets two numbers of the allocator, from any thread, at any time.
+    unsafe { kith_prepare() };
 }
 
 /// Makes `outputs` depend on `inputs` in the autograd graph: `backward` runs when a gradient reaches them.
@@ -155,9 +162,18 @@ pub(crate) fn numbers(tensor: &Tensor) -> &[f32] {
     if n == 0 { &[] } else { unsafe { slice::from_raw_parts(tensor.data_ptr().cast(), n) } }
 }
 
-/// A new tensor, filled by a function.
+/// The numbers of a dense float tensor in this machine's memory, to be changed.
+pub(crate) fn numbers_mut(tensor: &mut Tensor) -> &mut [f32] {
+    assert!(is_plain(tensor), "a dense float tensor on the CPU is expected");
+    let n = tensor.numel();
+    // SAFETY: checked: that many floats, side by side, in memory; the borrow keeps others from this tensor. Views of the
+    // same memory (weights are views of one flat tensor) are not read while it is changed: steps come one by one.
+    if n == 0 { &mut [] } else { unsafe { slice::from_raw_parts_mut(tensor.data_ptr().cast(), n) } }
+}
+
+/// A new tensor, filled by a function that writes every number.
 pub(crate) fn filled(shape: &[i64], fill: impl FnOnce(&mut [f32])) -> Tensor {
-    let tensor = Tensor::zeros(shape, (Kind::Float, Device::Cpu));
+    let tensor = Tensor::empty(shape, (Kind::Float, Device::Cpu));
     let n = tensor.numel();
     if n > 0 {
         // SAFETY: a new tensor that nobody else has seen, with that many floats side by side.

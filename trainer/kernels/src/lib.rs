@@ -3,16 +3,19 @@
 //! [`Block`] holds the edges of one layer, [`InputRows`] what the first layer reads. Everything random is a named draw:
 //! [`Dropout`], [`Pairs`]. Knows no files and no network.
 
+mod adam;
 mod aggregate_layer;
 mod attention;
 mod attention_layer;
 mod block;
 mod bridge;
+mod buffer;
 mod cut;
 mod dropout;
 mod form;
 mod layer;
 mod layout;
+mod node_loss;
 mod node_sums;
 mod pair_subset;
 mod pairs;
@@ -21,12 +24,15 @@ mod rows;
 mod simd;
 
 pub use crate::{
+    adam::AdamStep,
     aggregate_layer::{AggregateLayer, AggregateWeights},
     attention_layer::{AttentionLayer, AttentionWeights},
     block::{Block, BlockError},
+    bridge::prepare,
     dropout::Dropout,
     form::Form,
     layer::{LayerDraws, LayerInput},
+    node_loss::class_loss,
     pairs::{Negatives, PairConfig, Pairs, Subset},
     rows::{InputRows, SparseRows},
 };

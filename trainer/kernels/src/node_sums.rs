@@ -3,7 +3,8 @@
 use rayon::prelude::*;
 
 use crate::{
-    attention::with_heads,
+    attention::{N_RECORD, with_heads},
+    buffer::Buffer,
     cut::{PIECE_ROWS, pieces},
     layout::Layout,
     simd::{Lanes, N_LANES, Vectorized, vectorized},
@@ -123,26 +124,24 @@ pub(crate) fn column_sums(matrix: &[f32], n_columns: usize) -> Vec<f32> {
 /// Concatenates or averages the heads of every node, and adds the bias.
 pub(crate) fn write_outputs(nodes: Nodes, is_mean: bool, bias: &[f32], out: &mut [f32]) {
     let Nodes { layout, rows } = nodes;
-    let places = layout.places();
-    let per_head = 1.0 / layout.heads as f32;
+    let Layout { heads, features, .. } = layout;
+    let per_head = 1.0 / heads as f32;
     let rows: &[f32] = bytemuck::cast_slice(rows);
-    out.par_chunks_mut(N_TOGETHER * bias.len()).zip(rows.par_chunks(N_TOGETHER * layout.width() * N_LANES)).for_each(
-        |(out, rows)| {
-            for (out, row) in out.chunks_exact_mut(bias.len()).zip(rows.chunks_exact(layout.width() * N_LANES)) {
+    let width = layout.width() * N_LANES;
+    out.par_chunks_mut(N_TOGETHER * bias.len()).zip(rows.par_chunks(N_TOGETHER * width)).for_each(|(out, rows)| {
+        for (out, row) in out.chunks_exact_mut(bias.len()).zip(rows.chunks_exact(width)) {
+            out.copy_from_slice(bias);
+            for head in 0..heads {
+                let numbers = row[layout.place(head, 0)..].iter().step_by(layout.lane_heads);
                 if is_mean {
-                    for (feature, (out, bias)) in out.iter_mut().zip(bias).enumerate() {
-                        let sum: f32 =
-                            (0..layout.heads).map(|head| row[places[head * layout.features + feature]]).sum();
-                        *out = sum * per_head + bias;
-                    }
+                    out.iter_mut().zip(numbers).for_each(|(out, number)| *out += number * per_head);
                 } else {
-                    for ((out, bias), place) in out.iter_mut().zip(bias).zip(&places) {
-                        *out = row[*place] + bias;
-                    }
+                    let out = &mut out[head * features..][..features];
+                    out.iter_mut().zip(numbers).for_each(|(out, number)| *out += number);
                 }
             }
-        },
-    );
+        }
+    });
 }
 
 /// The gradient of outputs as lanes; writes its product with the layer's own outputs into the records' last slot.
@@ -152,50 +151,62 @@ pub(crate) fn spread(
     gradient: &[f32],
     outputs: &[Lanes],
     records: &mut [f32],
-) -> Vec<Lanes> {
-    struct Products<'a, const HEADS: usize>(Layout, &'a [Lanes], &'a [Lanes], &'a mut [f32]);
-    impl<const HEADS: usize> Vectorized for Products<'_, HEADS> {
-        type Output = ();
-        #[inline(always)]
-        fn run(self) {
-            let Products(layout, gradient, outputs, record) = self;
-            let slot = record.len() - layout.padded_heads();
-            for group in 0..layout.n_groups {
-                let places = group * layout.group_width..(group + 1) * layout.group_width;
-                let mut sum = Lanes::ZERO;
-                for (gradient, output) in gradient[places.clone()].iter().zip(&outputs[places]) {
-                    sum = sum.plus_product(*gradient, *output);
-                }
-                record[slot + group * HEADS..][..HEADS].copy_from_slice(&sum.sum_by_head::<HEADS>().0[..HEADS]);
-            }
-        }
-    }
-    fn run<const HEADS: usize>(layout: Layout, gradient: &[Lanes], outputs: &[Lanes], record: &mut [f32]) {
-        vectorized(Products::<HEADS>(layout, gradient, outputs, record));
-    }
-    let places = layout.places();
+) -> Buffer {
     let n_outputs = if is_mean { layout.features } else { layout.heads * layout.features };
-    let per_head = 1.0 / layout.heads as f32;
     let n_nodes = gradient.len() / n_outputs;
-    let width = layout.width();
-    let record = records.len() / n_nodes.max(1);
-    let mut spread = vec![Lanes::ZERO; n_nodes * width];
+    let (width, record) = (layout.width(), N_RECORD * layout.padded_heads());
+    let records = &mut records[..n_nodes * record];
+    let mut spread = Buffer::dirty(n_nodes * width);
     spread
         .par_chunks_mut(N_TOGETHER * width)
         .zip(gradient.par_chunks(N_TOGETHER * n_outputs))
         .zip(outputs.par_chunks(N_TOGETHER * width).zip(records.par_chunks_mut(N_TOGETHER * record)))
         .for_each(|((spread, gradient), (outputs, records))| {
             let rows = spread.chunks_exact_mut(width).zip(gradient.chunks_exact(n_outputs));
-            for ((spread, gradient), (outputs, record)) in
-                rows.zip(outputs.chunks_exact(width).zip(records.chunks_exact_mut(record)))
-            {
-                let numbers: &mut [f32] = bytemuck::cast_slice_mut(spread);
-                for (column, place) in places.iter().enumerate() {
-                    numbers[*place] =
-                        if is_mean { gradient[column % layout.features] * per_head } else { gradient[column] };
-                }
-                with_heads!(layout, run(layout, spread, outputs, record));
-            }
+            rows.for_each(|(spread, gradient)| spread_row(layout, is_mean, gradient, spread));
+            with_heads!(layout, run_products(layout, spread, outputs, records));
         });
     spread
+}
+
+fn spread_row(layout: Layout, is_mean: bool, gradient: &[f32], spread: &mut [Lanes]) {
+    let Layout { heads, features, .. } = layout;
+    let per_head = 1.0 / heads as f32;
+    spread.fill(Lanes::ZERO);
+    let numbers: &mut [f32] = bytemuck::cast_slice_mut(spread);
+    for head in 0..heads {
+        let places = numbers[layout.place(head, 0)..].iter_mut().step_by(layout.lane_heads);
+        if is_mean {
+            places.zip(gradient).for_each(|(place, gradient)| *place = gradient * per_head);
+        } else {
+            places.zip(&gradient[head * features..][..features]).for_each(|(place, gradient)| *place = *gradient);
+        }
+    }
+}
+
+fn run_products<const HEADS: usize>(layout: Layout, gradient: &[Lanes], outputs: &[Lanes], records: &mut [f32]) {
+    vectorized(Products::<HEADS>(layout, gradient, outputs, records));
+}
+
+/// Writes Σ over features of gradient · output, one number per padded head, into the last slot of each record.
+struct Products<'a, const HEADS: usize>(Layout, &'a [Lanes], &'a [Lanes], &'a mut [f32]);
+
+impl<const HEADS: usize> Vectorized for Products<'_, HEADS> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Products(layout, gradient, outputs, records) = self;
+        let (group_width, padded_heads) = (layout.group_width, layout.padded_heads());
+        let groups = gradient.chunks_exact(group_width).zip(outputs.chunks_exact(group_width));
+        for (k, (gradient, outputs)) in groups.enumerate() {
+            let (row, group) = (k / layout.n_groups, k % layout.n_groups);
+            let mut sum = Lanes::ZERO;
+            for (gradient, output) in gradient.iter().zip(outputs) {
+                sum = sum.plus_product(*gradient, *output);
+            }
+            let slot = (row * N_RECORD + N_RECORD - 1) * padded_heads + group * HEADS;
+            records[slot..slot + HEADS].copy_from_slice(&sum.sum_by_head::<HEADS>().0[..HEADS]);
+        }
+    }
 }

@@ -6,7 +6,11 @@
 use kith_draw::{Name, Purpose, Stream};
 use rayon::prelude::*;
 
-use crate::{block::Block, pair_subset::PairSubset};
+use crate::{
+    block::Block,
+    pair_subset::PairSubset,
+    simd::{N_LANES, Vectorized, vectorized},
+};
 
 /// Draws for one negative before it is left out.
 const MAX_ATTEMPTS: u16 = 16;
@@ -86,7 +90,8 @@ impl Pairs {
                 || config.excludes_reverse && is_edge(destination, source)
         };
         let negatives = Negatives::draw(name(Purpose::Negative), slice, n_negatives, block, is_kept, is_refused);
-        let n_positives = (0..n_edges).into_par_iter().filter(|edge| subset.holds(*edge)).count();
+        let n_kept_negatives = if config.subset == Subset::Union { negatives.len() + negatives.n_left_out } else { 0 };
+        let n_positives = n_kept - n_kept_negatives;
         let n_pairs = n_positives + negatives.len();
         Pairs { positives: (n_positives < n_edges).then_some(subset), negatives, n_pairs }
     }
@@ -124,22 +129,25 @@ impl Negatives {
         is_kept: impl Fn(usize) -> bool + Sync,
         is_refused: impl Fn(u32, u32) -> bool + Sync,
     ) -> Negatives {
-        let (n_sources, n_destinations) = (block.n_sources() as u64, block.n_destinations() as u64);
-        let draw_one = |index: usize| {
-            (0..MAX_ATTEMPTS).find_map(|attempt| {
-                let mut draws = stream.draws(slice, index as u64, attempt);
-                let source = draws.below(n_sources) as u32;
-                let destination = draws.below(n_destinations) as u32;
-                (!is_refused(source, destination)).then_some((source, destination))
-            })
-        };
-        const N_TOGETHER: usize = 8192;
-        let parts: Vec<Negatives> = (0..n.div_ceil(N_TOGETHER))
+        let sizes = (block.n_sources() as u64, block.n_destinations() as u64);
+        const N_PART: usize = 8192;
+        let parts: Vec<Negatives> = (0..n.div_ceil(N_PART))
             .into_par_iter()
             .map(|part| {
+                let kept: Vec<u64> = (part * N_PART..((part + 1) * N_PART).min(n))
+                    .filter(|index| is_kept(*index))
+                    .map(|index| index as u64)
+                    .collect();
+                let mut pairs = vec![(0, 0); kept.len()];
+                vectorized(FirstAttempts { stream, slice, sizes, indices: &kept, pairs: &mut pairs });
                 let mut negatives = Negatives::default();
-                for index in (part * N_TOGETHER..((part + 1) * N_TOGETHER).min(n)).filter(|index| is_kept(*index)) {
-                    match draw_one(index) {
+                for (index, first) in kept.into_iter().zip(pairs) {
+                    let again = || {
+                        let mut attempts =
+                            (1..MAX_ATTEMPTS).map(|attempt| draw_pair(stream, slice, index, attempt, sizes));
+                        attempts.find(|(source, destination)| !is_refused(*source, *destination))
+                    };
+                    match if is_refused(first.0, first.1) { again() } else { Some(first) } {
                         Some((source, destination)) => {
                             negatives.sources.push(source);
                             negatives.destinations.push(destination);
@@ -170,6 +178,52 @@ impl Negatives {
     }
 }
 
+/// One attempt at a negative.
+fn draw_pair(
+    stream: Stream,
+    slice: u64,
+    index: u64,
+    attempt: u16,
+    (n_sources, n_destinations): (u64, u64),
+) -> (u32, u32) {
+    let mut draws = stream.draws(slice, index, attempt);
+    let source = draws.below(n_sources) as u32;
+    (source, draws.below(n_destinations) as u32)
+}
+
+/// The first attempts at many negatives.
+struct FirstAttempts<'a> {
+    stream: Stream,
+    slice: u64,
+    sizes: (u64, u64),
+    indices: &'a [u64],
+    pairs: &'a mut [(u32, u32)],
+}
+
+impl Vectorized for FirstAttempts<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let (n_sources, n_destinations) = self.sizes;
+        for (indices, pairs) in self.indices.chunks(N_LANES).zip(self.pairs.chunks_mut(N_LANES)) {
+            let mut names = [0; N_LANES];
+            names[..indices.len()].copy_from_slice(indices);
+            let words = self.stream.words_of([self.slice; N_LANES], names, 0, 0);
+            for (k, (index, pair)) in indices.iter().zip(pairs).enumerate() {
+                let source = u64::from(words[0][k]) * n_sources;
+                let destination = u64::from(words[1][k]) * n_destinations;
+                // The few words that a bounded draw may have to skip are left to it.
+                let is_plain = source as u32 >= n_sources as u32 && destination as u32 >= n_destinations as u32;
+                *pair = match is_plain {
+                    true => ((source >> 32) as u32, (destination >> 32) as u32),
+                    false => draw_pair(self.stream, self.slice, *index, 0, self.sizes),
+                };
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,6 +249,20 @@ mod tests {
             assert_eq!((each.n_pairs(), each.negatives().len()), (2400, 800));
             let all = draw(&block, step, PairConfig { kept: 1.0, ..CONFIG });
             assert_eq!((all.n_pairs(), all.negatives().len()), (3000, 1000));
+        }
+    }
+
+    #[test]
+    fn many_first_attempts_at_once_are_the_attempts_of_each() {
+        let stream = Name { run_key: 8, purpose: Purpose::Negative, step: 2, layer: 1 }.stream();
+        let indices: Vec<u64> = (0..5000).filter(|index| index % 3 != 1).collect();
+        // The larger the numbers, the more words are skipped.
+        for sizes in [(10, 7), (1 << 31, 3 << 30), (u64::from(u32::MAX), 5)] {
+            let mut pairs = vec![(0, 0); indices.len()];
+            vectorized(FirstAttempts { stream, slice: 0, sizes, indices: &indices, pairs: &mut pairs });
+            for (index, pair) in indices.iter().zip(&pairs) {
+                assert_eq!(*pair, draw_pair(stream, 0, *index, 0, sizes));
+            }
         }
     }
 

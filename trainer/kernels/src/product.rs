@@ -10,6 +10,7 @@ use rayon::prelude::*;
 use crate::{
     block::Block,
     bridge::{Matrix, multiply},
+    buffer::Buffer,
     cut::{PIECE_ROWS, parts_mut, pieces, units},
     dropout::{Dropout, N_SHARED},
     rows::{InputRows, SparseRows},
@@ -41,9 +42,9 @@ const N_TOGETHER: usize = 256;
 
 impl Product<'_> {
     /// The products of all rows, and the values of sparse rows after dropout, which the way back needs.
-    pub(crate) fn forward(&self) -> (Vec<Lanes>, Vec<f32>) {
+    pub(crate) fn forward(&self) -> (Buffer, Vec<f32>) {
         let n_rows = self.block.n_sources();
-        let mut out = vec![Lanes::ZERO; n_rows * self.width];
+        let mut out = Buffer::dirty(n_rows * self.width);
         match self.input {
             Input::Rows(InputRows::Sparse(rows)) => {
                 let values = self.sparse_values(rows);
@@ -325,6 +326,7 @@ where
                     kept.push((value, *row as usize * width));
                 }
             }
+            out.fill(Lanes::ZERO);
             for kept in kept.chunks(PIECE_ROWS) {
                 piece.fill(Lanes::ZERO);
                 add_scaled(&mut piece, kept, self.rows);

@@ -24,6 +24,7 @@ pub(crate) fn pull_to_destinations(attention: &Attention, saved: &Saved, pushed:
     let mut left = vec![0.0; block.n_destinations() * n_left];
     let ranges = units(block.indptr());
     let Pushed { rows, edges, .. } = pushed;
+    let edges = edges.numbers();
     let work: Vec<Unit> = ranges
         .iter()
         .zip(parts_mut(rows, &ranges, |range| range.len() * width))

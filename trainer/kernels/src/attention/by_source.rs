@@ -10,6 +10,7 @@ use super::{
     with_heads,
 };
 use crate::{
+    buffer::Buffer,
     cut::{PIECE_EDGES, parts_mut, units},
     form::Form,
     simd::{Lanes, N_LANES, Vectorized, prefetch, vectorized},
@@ -18,9 +19,9 @@ use crate::{
 /// What the pass by source leaves for the pass by destination, and for the gradient of a₂.
 pub(crate) struct Pushed {
     /// Gradients of the rows, as far as they are known.
-    pub(crate) rows: Vec<Lanes>,
+    pub(crate) rows: Buffer,
     /// Of each edge by source, one number per padded head: the gradient of its linear part, of its dot product, or both.
-    pub(crate) edges: Vec<f32>,
+    pub(crate) edges: Buffer,
     /// The gradient of a₂·h by source, one number per padded head; empty unless the form has it.
     pub(crate) right: Vec<f32>,
 }
@@ -33,14 +34,14 @@ pub(crate) fn push_to_sources(attention: &Attention, saved: &Saved, outputs: &[L
     let n_right = if form.has_weights() { padded_heads } else { 0 };
     let n_edge = attention.n_edge_gradients() * padded_heads;
     let mut pushed = Pushed {
-        rows: vec![Lanes::ZERO; block.n_sources() * width],
-        edges: vec![0.0; block.n_edges() * n_edge],
+        rows: Buffer::dirty(block.n_sources() * width),
+        edges: Buffer::dirty_numbers(block.n_edges() * n_edge),
         right: vec![0.0; block.n_sources() * n_right],
     };
     let ranges = units(block.out_indptr());
     let n_edges = |range: &Range<usize>| (block.out_indptr()[range.end] - block.out_indptr()[range.start]) * n_edge;
     let rows = parts_mut(&mut pushed.rows, &ranges, |range| range.len() * width);
-    let edges = parts_mut(&mut pushed.edges, &ranges, n_edges);
+    let edges = parts_mut(pushed.edges.numbers_mut(), &ranges, n_edges);
     let right = parts_mut(&mut pushed.right, &ranges, |range| range.len() * n_right);
     let work: Vec<Unit> = ranges
         .iter()
@@ -173,7 +174,8 @@ fn edges<const HEADS: usize>(
                 }
             }
             for (edge, destination) in destinations.iter().enumerate() {
-                let record = &unit.saved.records[*destination as usize * N_RECORD * padded_heads + group * HEADS..];
+                let record =
+                    &unit.saved.records.numbers()[*destination as usize * N_RECORD * padded_heads + group * HEADS..];
                 linear.put(edge, heads_of(record, 0));
                 max.put(edge, heads_of(record, padded_heads));
                 inverse.put(edge, heads_of(record, 2 * padded_heads));

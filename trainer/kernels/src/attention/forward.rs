@@ -10,6 +10,7 @@ use super::{
     with_heads,
 };
 use crate::{
+    buffer::Buffer,
     cut::{PIECE_EDGES, PIECE_ROWS, parts_mut, units},
     form::Form,
     simd::{Lanes, Vectorized, prefetch, softplus, vectorized},
@@ -24,11 +25,11 @@ pub(crate) fn forward(attention: &Attention) -> Saved {
     let if_pairs = |n: usize| if pairs.is_some() { n } else { 0 };
     let (width, record) = (layout.width(), N_RECORD * layout.padded_heads());
     let mut saved = Saved {
-        outputs: vec![Lanes::ZERO; n_destinations * width],
-        records: vec![0.0; n_destinations * record],
+        outputs: Buffer::dirty(n_destinations * width),
+        records: Buffer::dirty_numbers(n_destinations * record),
         edge_slopes: vec![0.0; if_pairs(block.n_edges())],
         negative_slopes: vec![0.0; n_negatives],
-        pulls: vec![Lanes::ZERO; if has_products { if_pairs(n_destinations) * width } else { 0 }],
+        pulls: Buffer::zeros(if has_products { if_pairs(n_destinations) * width } else { 0 }),
         slope_sums: vec![0.0; if has_products { 0 } else { if_pairs(n_destinations) }],
         loss: 0.0,
     };
@@ -40,7 +41,7 @@ pub(crate) fn forward(attention: &Attention) -> Saved {
         |range: &Range<usize>| pairs.map_or(0, |pairs| negatives_of(pairs.negatives.indptr.as_slice(), range).len());
     let rows = |n: usize| move |range: &Range<usize>| range.len() * n;
     let mut outputs = parts_mut(&mut saved.outputs, &ranges, rows(width)).into_iter();
-    let mut records = parts_mut(&mut saved.records, &ranges, rows(record)).into_iter();
+    let mut records = parts_mut(saved.records.numbers_mut(), &ranges, rows(record)).into_iter();
     let mut edge_slopes = parts_mut(&mut saved.edge_slopes, &ranges, |range| if_pairs(edges(range))).into_iter();
     let mut negative_slopes = parts_mut(&mut saved.negative_slopes, &ranges, negatives).into_iter();
     let mut pulls =

@@ -15,27 +15,32 @@ pub(crate) struct Grouped {
 
 impl Grouped {
     pub(crate) fn new(negatives: &Negatives, n_destinations: usize, n_sources: usize) -> Grouped {
-        let n = negatives.len();
-        let (indptr, out_indptr) =
-            rayon::join(|| starts(&negatives.destinations, n_destinations), || starts(&negatives.sources, n_sources));
-        let mut next = indptr.clone();
-        let (mut sources, mut places) = (vec![0; n], vec![0; n]);
-        for (index, (source, destination)) in negatives.sources.iter().zip(&negatives.destinations).enumerate() {
-            let place = &mut next[*destination as usize];
-            sources[*place] = *source;
-            places[index] = *place as u32;
-            *place += 1;
+        let ((indptr, by_destination), (out_indptr, by_source)) =
+            rayon::join(|| sorted(&negatives.destinations, n_destinations), || sorted(&negatives.sources, n_sources));
+        let mut places = vec![0; negatives.len()];
+        for (place, index) in by_destination.iter().enumerate() {
+            places[*index as usize] = place as u32;
         }
-        next.clone_from(&out_indptr);
-        let (mut destinations, mut out_pairs) = (vec![0; n], vec![0; n]);
-        for (index, (source, destination)) in negatives.sources.iter().zip(&negatives.destinations).enumerate() {
-            let place = &mut next[*source as usize];
-            destinations[*place] = *destination;
-            out_pairs[*place] = places[index];
-            *place += 1;
-        }
+        let pick = |from: &[u32], order: &[u32]| order.iter().map(|index| from[*index as usize]).collect::<Vec<u32>>();
+        let (sources, (destinations, out_pairs)) = rayon::join(
+            || pick(&negatives.sources, &by_destination),
+            || (pick(&negatives.destinations, &by_source), pick(&places, &by_source)),
+        );
         Grouped { indptr, sources, out_indptr, destinations, out_pairs }
     }
+}
+
+/// Where the pairs of each node start, and the indices of all pairs by node.
+fn sorted(nodes: &[u32], n_nodes: usize) -> (Vec<usize>, Vec<u32>) {
+    let starts = starts(nodes, n_nodes);
+    let mut next = starts.clone();
+    let mut order = vec![0; nodes.len()];
+    for (index, node) in nodes.iter().enumerate() {
+        let place = &mut next[*node as usize];
+        order[*place] = index as u32;
+        *place += 1;
+    }
+    (starts, order)
 }
 
 /// Where the pairs of each node start, and the end.

@@ -26,6 +26,7 @@ mod score;
 
 use crate::{
     block::Block,
+    buffer::Buffer,
     form::Form,
     layout::Layout,
     pairs::Pairs,
@@ -70,21 +71,21 @@ pub(crate) struct GroupedPairs<'a> {
 /// What forward leaves for backward.
 pub(crate) struct Saved {
     /// Σ α d h by destination, before bias.
-    pub(crate) outputs: Vec<Lanes>,
+    pub(crate) outputs: Buffer,
     /// By destination: left, max, 1 / denominator, and room for g·o; each one number per padded head.
-    pub(crate) records: Vec<f32>,
+    pub(crate) records: Buffer,
     /// Slope of the loss at each edge's and each negative's logit; zero where not kept.
     pub(crate) edge_slopes: Vec<f32>,
     pub(crate) negative_slopes: Vec<f32>,
     /// By destination, the sum over its negatives of slope × row (forms with products), or of the slopes alone.
-    pub(crate) pulls: Vec<Lanes>,
+    pub(crate) pulls: Buffer,
     pub(crate) slope_sums: Vec<f32>,
     /// The sum of the losses of all pairs.
     pub(crate) loss: f64,
 }
 
 /// Numbers per padded head in a record.
-const N_RECORD: usize = 4;
+pub(crate) const N_RECORD: usize = 4;
 
 impl<'a> Attention<'a> {
     /// The rows of the heads of one group.

@@ -1,0 +1,118 @@
+//! The loss of nodes with one class each, as one differentiable call: the mean over seeds of
+//! ln Σ exp(logits) − logit of the class. Seeds are added up in pieces of 4,096.
+
+use rayon::prelude::*;
+use tch::{TchError, Tensor};
+
+use crate::{
+    bridge::{attach, filled, is_plain, numbers},
+    cut::PIECE_ROWS,
+    simd::{Vectorized, exp, vectorized},
+};
+
+/// The mean softmax cross-entropy of the nodes at `positions`, whose classes are `classes[position]`; `None` where the
+/// logits are not plain floats on the CPU.
+pub fn class_loss(logits: &Tensor, classes: &[i64], positions: &[u32]) -> Option<Result<Tensor, TchError>> {
+    if !is_plain(logits) || positions.is_empty() {
+        return None;
+    }
+    let n_classes = logits.size()[1] as usize;
+    let seeds: Vec<(usize, usize)> = positions
+        .iter()
+        .map(|position| (*position as usize * n_classes, classes[*position as usize] as usize))
+        .collect();
+    let mut shares = vec![0.0; seeds.len() * n_classes];
+    let values = numbers(logits);
+    let sums: Vec<f64> = shares
+        .par_chunks_mut(PIECE_ROWS * n_classes)
+        .zip(seeds.par_chunks(PIECE_ROWS))
+        .map(|(shares, seeds)| vectorized(Piece { values, n_classes, seeds, shares }))
+        .collect();
+    let n = seeds.len() as f64;
+    let loss = filled(&[], |loss| loss[0] = (sums.iter().sum::<f64>() / n) as f32);
+    if !logits.requires_grad() {
+        return Some(Ok(loss));
+    }
+    let size = logits.size();
+    let backward = move |gradients: &[Option<Tensor>]| {
+        let scale = match gradients.first() {
+            Some(Some(gradient)) => (gradient.double_value(&[]) / n) as f32,
+            _ => return Ok(vec![None]),
+        };
+        let gradient = filled(&size, |out| {
+            out.fill(0.0);
+            // Added, not set: a seed may stand in the list twice.
+            for ((start, _), shares) in seeds.iter().zip(shares.chunks_exact(n_classes)) {
+                let row = &mut out[*start..start + n_classes];
+                row.iter_mut().zip(shares).for_each(|(out, share)| *out += share * scale);
+            }
+        });
+        Ok(vec![Some(gradient)])
+    };
+    Some(attach(&[logits], &[&loss], Box::new(backward)).map(|()| loss))
+}
+
+/// The losses of some seeds, added up; leaves the gradient of each.
+struct Piece<'a> {
+    values: &'a [f32],
+    n_classes: usize,
+    seeds: &'a [(usize, usize)],
+    shares: &'a mut [f32],
+}
+
+impl Vectorized for Piece<'_> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn run(self) -> f64 {
+        let mut loss = 0.0;
+        for ((start, class), shares) in self.seeds.iter().zip(self.shares.chunks_exact_mut(self.n_classes)) {
+            let row = &self.values[*start..start + self.n_classes];
+            let mut max = f32::NEG_INFINITY;
+            for value in row {
+                max = if *value > max { *value } else { max };
+            }
+            for (share, value) in shares.iter_mut().zip(row) {
+                *share = exp(value - max);
+            }
+            let mut sum = 0f64;
+            for share in shares.iter() {
+                sum += f64::from(*share);
+            }
+            let inverse = (1.0 / sum) as f32;
+            for share in shares.iter_mut() {
+                *share *= inverse;
+            }
+            shares[*class] -= 1.0;
+            loss += sum.ln() - f64::from(row[*class] - max);
+        }
+        loss
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::Kind;
+
+    use super::*;
+
+    #[test]
+    fn loss_and_gradient_are_those_of_tensor_operations() {
+        let logits =
+            (Tensor::arange(60, (Kind::Float, tch::Device::Cpu)).sin() * 9.0).view([12, 5]).set_requires_grad(true);
+        let classes: Vec<i64> = (0..12).map(|node| node * 7 % 5).collect();
+        let positions = [3u32, 0, 11, 3];
+        let loss = class_loss(&logits, &classes, &positions).expect("plain").unwrap();
+        (&loss * 3.0).backward();
+        let found = logits.grad().copy();
+
+        let twin = logits.detach().to_kind(Kind::Double).set_requires_grad(true);
+        let index = Tensor::from_slice(&positions.map(i64::from));
+        let picked = twin.index_select(0, &index).log_softmax(1, Kind::Double);
+        let own = Tensor::from_slice(&positions.map(|position| classes[position as usize])).unsqueeze(1);
+        let expected = -picked.gather(1, &own, false).mean(Kind::Double);
+        (&expected * 3.0).backward();
+        assert!((loss.double_value(&[]) - expected.double_value(&[])).abs() < 1e-6);
+        assert!((found.to_kind(Kind::Double) - twin.grad()).abs().max().double_value(&[]) < 1e-6);
+    }
+}
