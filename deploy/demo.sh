@@ -12,7 +12,7 @@ show() {
 }
 
 show devices
-show data generate power-law --nodes 200000 --degree 14 --classes 40 --dim 128 --dtype f16 --out "$work/power-law"
+show data generate power-law --nodes 100000 --degree 14 --classes 40 --dim 128 --dtype f16 --out "$work/power-law"
 show data stats "$work/power-law"
 show data verify "$work/power-law"
 
@@ -20,7 +20,7 @@ show data generate partition-graph --degree 10 --homophily 0.5 --out "$work/part
 show data stats "$work/partition"
 models=(gcn gat supergat-sd supergat-mx)
 for model in "${models[@]}"; do
-    show train "partition-graph/$model" --store "$work/partition" --out "$work/$model"
+    show train "partition-graph/$model" --store "$work/partition" --set train.max_epochs=200 --out "$work/$model"
 done
 show predict "$work/supergat-mx" --store "$work/partition" --what attention --out "$work/attention.csv"
 head -3 "$work/attention.csv"

@@ -204,3 +204,28 @@ fn predicting_needs_no_labels() {
     assert_eq!(input.graphs[0].labels, Labels::None);
     assert_eq!(input.graphs[0].n_nodes(), 5);
 }
+
+#[test]
+fn a_run_says_which_split_and_which_nodes() {
+    let store = Made::five().open();
+    let input = |assignments: &[&str], run_key| {
+        let mut file = crate::preset::Preset::get("cora/gat").unwrap().run_file().unwrap();
+        assignments.iter().for_each(|assignment| file.set(assignment).unwrap());
+        let mut input = crate::run::load_input(&store, &file.resolve().unwrap(), run_key).unwrap();
+        let GraphInput { train, valid, test, .. } = input.graphs.remove(0);
+        (train, valid, test)
+    };
+    let (public, other) = ((vec![0, 4], vec![1], vec![2]), (vec![2, 4], vec![1], vec![0]));
+    assert_eq!(input(&[], 42), public);
+    assert_eq!(input(&["train.split=other"], 42), other);
+    assert_eq!(input(&["train.split=by-run-key"], 42), public);
+    assert_eq!(input(&["train.split=by-run-key"], 43), other);
+    assert_eq!(input(&["train.supervision=full"], 42), public, "node 3 has no class");
+
+    let mut made = Made::five();
+    made.splits = vec![("few", vec![1, 2, 3, 0, 0])];
+    let mut few = load(&made.open(), None).unwrap();
+    few.supervise_fully();
+    assert_eq!(few.graphs[0].train, [0, 4]);
+    assert_eq!((&few.graphs[0].valid[..], &few.graphs[0].test[..]), (&[1][..], &[2][..]));
+}
