@@ -51,7 +51,8 @@ impl Adam {
         let (step_size, root_scale) = (self.learning_rate / correction(BETAS.0), correction(BETAS.1).sqrt());
         let fused = AdamStep {
             weight_decay: self.weight_decay as f32,
-            betas: (BETAS.0 as f32, BETAS.1 as f32),
+            kept: BETAS.1 as f32,
+            taken: ((1.0 - BETAS.0) as f32, (1.0 - BETAS.1) as f32),
             step_size: step_size as f32,
             root_scale: root_scale as f32,
             epsilon: EPSILON as f32,

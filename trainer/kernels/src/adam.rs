@@ -14,8 +14,11 @@ use crate::{
 pub struct AdamStep {
     /// λ_2, added to the gradient times the weight.
     pub weight_decay: f32,
-    /// How much of the old moments is kept.
-    pub betas: (f32, f32),
+    /// How much of the old second moment is kept.
+    pub kept: f32,
+    /// How much of the gradient goes into the first moment, and of its square into the second. Not made of `kept`: the
+    /// difference of 1 and a float near it has few digits.
+    pub taken: (f32, f32),
     /// The learning rate over the first moment's correction.
     pub step_size: f32,
     /// The root of the second moment's correction.
@@ -54,13 +57,13 @@ impl Vectorized for Part<'_> {
 
     #[inline(always)]
     fn run(self) {
-        let AdamStep { weight_decay, betas, step_size, root_scale, epsilon } = self.step;
+        let AdamStep { weight_decay, kept, taken, step_size, root_scale, epsilon } = self.step;
         let inverse_root_scale = 1.0 / root_scale;
         let moments = self.first.iter_mut().zip(self.second);
         for ((weight, gradient), (first, second)) in self.weights.iter_mut().zip(self.gradient).zip(moments) {
             let gradient = weight_decay.mul_add(*weight, *gradient);
-            *first = (gradient - *first).mul_add(1.0 - betas.0, *first);
-            *second = second.mul_add(betas.1, gradient * gradient * (1.0 - betas.1));
+            *first = (gradient - *first).mul_add(taken.0, *first);
+            *second = second.mul_add(kept, gradient * gradient * taken.1);
             *weight -= step_size * *first / (second.sqrt() * inverse_root_scale + epsilon);
         }
     }
