@@ -26,6 +26,15 @@ half=$((${KITH_BENCH_EDGES:-1000000000} * 51 / 100))
 cargo bench --quiet --locked -p kith-store --bench neighbors -- "$work/large"
 rm -r "$work/large"
 
+printf '\n== a full-batch training step, against PyG\n'
+step=$(cargo bench --quiet --locked -p kith-trainer --bench step --no-run --message-format=json |
+    sed -n 's/.*"name":"step".*"executable":"\([^"]*\)".*/\1/p')
+if pyg=$(deploy/pyg.sh); then
+    "$pyg" deploy/bench/step.py --kith "$kith" --step "$step" --work "$work"
+else
+    printf 'skipped: no PyG here\n'
+fi
+
 printf '\n== importing computers\n'
 raw=${KITH_DATASETS:-../shared/datasets}/computers
 if [[ -d $raw ]]; then

@@ -24,8 +24,8 @@ impl Buffer {
     pub(crate) fn dirty(len: usize) -> Buffer {
         let fits = |kept: &Vec<Lanes>| (len..=len + len / 4).contains(&kept.capacity());
         let mut stock = stock();
-        let mut lanes = match stock.iter().position(fits).filter(|_| len >= MIN_LANES) {
-            Some(place) => stock.swap_remove(place),
+        let mut lanes = match stock.iter().rposition(fits).filter(|_| len >= MIN_LANES) {
+            Some(place) => stock.remove(place),
             None => Vec::with_capacity(len),
         };
         drop(stock);
