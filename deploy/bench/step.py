@@ -11,6 +11,7 @@ import json
 import os
 import statistics
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -28,7 +29,7 @@ SIZES = {
 }
 
 
-def make_store(kith, work, size, n_threads):
+def make_store(kith, work, size):
     n, n_edges, dim, density, n_classes = SIZES[size][:5]
     rng = np.random.default_rng(1)
     popularity = rng.pareto(1.8, n) + 1
@@ -145,9 +146,9 @@ def main():
         return compare(args, *args.one)
     work = Path(args.work)
     for size in args.sizes:
-        store, _ = make_store(args.kith, work, size, args.threads)
+        store, _ = make_store(args.kith, work, size)
         for model in args.models:
-            subprocess.run([os.sys.executable, __file__, "--step", args.step, "--work", work, "--store", store,
+            subprocess.run([sys.executable, __file__, "--step", args.step, "--work", work, "--store", store,
                             "--rounds", str(args.rounds), "--threads", str(args.threads), "--one", size, model],
                            check=True)
 

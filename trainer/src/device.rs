@@ -2,6 +2,8 @@
 
 use std::{sync::OnceLock, thread};
 
+pub use kith_kernels::InstructionSet;
+use kith_kernels::instruction_set;
 use serde::Serialize;
 
 use crate::cuda_library::open_cuda;
@@ -11,7 +13,7 @@ use crate::cuda_library::open_cuda;
 pub struct DeviceReport {
     /// Version of the libtorch this program was built with.
     pub libtorch: &'static str,
-    /// The set of CPU instructions that libtorch's kernels use; the same set gives the same bits.
+    /// The set of CPU instructions that kernels use, libtorch's and ours; the same set gives the same bits.
     pub instruction_set: InstructionSet,
     /// Threads this process may use.
     pub n_threads: usize,
@@ -19,18 +21,6 @@ pub struct DeviceReport {
     pub n_libtorch_threads: usize,
     /// CUDA devices, or why there are none.
     pub cuda: CudaReport,
-}
-
-/// The sets of CPU instructions that libtorch has kernels for, by the names its `ATEN_CPU_CAPABILITY` takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum InstructionSet {
-    /// What every machine of this architecture has.
-    Default,
-    /// 256-bit vectors with fused multiply-add.
-    Avx2,
-    /// 512-bit vectors.
-    Avx512,
 }
 
 /// CUDA devices, or the sentence that says why there are none.
@@ -111,7 +101,7 @@ pub fn devices() -> DeviceReport {
     };
     DeviceReport {
         libtorch: env!("KITH_LIBTORCH_VERSION"),
-        instruction_set: instruction_set(std::env::var("ATEN_CPU_CAPABILITY").ok().as_deref()),
+        instruction_set: instruction_set(),
         n_threads: thread::available_parallelism().map_or(1, usize::from),
         n_libtorch_threads: usize::try_from(tch::get_num_threads()).unwrap_or(1),
         cuda,
@@ -129,34 +119,6 @@ fn found_devices() -> &'static Result<Vec<CudaDevice>, NoCuda> {
             n_libtorch => Err(NoCuda::NotSeen { n_driver: devices.len(), n_libtorch }),
         }
     })
-}
-
-/// libtorch's own rule (`DispatchStub.cpp`): what is asked for, else the widest set the machine has.
-fn instruction_set(asked: Option<&str>) -> InstructionSet {
-    match asked {
-        Some("avx512") => InstructionSet::Avx512,
-        Some("avx2") => InstructionSet::Avx2,
-        Some("default") => InstructionSet::Default,
-        _ => widest_instruction_set(),
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-fn widest_instruction_set() -> InstructionSet {
-    let has_fma = is_x86_feature_detected!("fma");
-    let has_avx512 = is_x86_feature_detected!("avx512vl")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512dq");
-    match has_fma {
-        true if has_avx512 => InstructionSet::Avx512,
-        true if is_x86_feature_detected!("avx2") => InstructionSet::Avx2,
-        _ => InstructionSet::Default,
-    }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn widest_instruction_set() -> InstructionSet {
-    InstructionSet::Default
 }
 
 #[cfg(test)]
@@ -196,22 +158,6 @@ mod tests {
             let product = Vec::<f32>::try_from(x.matmul(&x).view(-1)).expect("four floats");
             assert_eq!(product, [7.0, 10.0, 15.0, 22.0], "{place:?}");
         }
-    }
-
-    #[test]
-    fn the_instruction_set_asked_for_wins() {
-        assert_eq!(instruction_set(Some("default")), InstructionSet::Default);
-        assert_eq!(instruction_set(Some("avx2")), InstructionSet::Avx2);
-        assert_eq!(instruction_set(Some("nonsense")), instruction_set(None));
-    }
-
-    #[test]
-    fn devices_are_found_by_name() {
-        assert_eq!(find("cpu"), Ok(tch::Device::Cpu));
-        for name in ["gpu", "cuda:", "cuda:x", ""] {
-            assert_eq!(find(name), Err(format!("device {name:?}: write cpu, cuda or cuda:N")));
-        }
-        assert!(find("cuda:99").unwrap_err().starts_with("device cuda:99: "));
     }
 
     #[test]

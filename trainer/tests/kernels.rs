@@ -10,7 +10,7 @@ use kith_trainer::{
     config::{EdgeLossConfig, Exclude, Kernels, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig},
     input::{GraphInput, Labels},
     loss::node_loss,
-    model::{Model, Pass},
+    model::{Model, Pass, oracle::error},
 };
 use tch::{Device, Kind, Tensor};
 
@@ -93,12 +93,6 @@ fn config(kind: ModelKind, form: Form, heads: usize, features: usize, dropout: f
         edge_loss,
         early_stop: None,
     }
-}
-
-fn error(found: &Tensor, expected: &Tensor) -> f64 {
-    let difference = (found.to_kind(Kind::Double) - expected).abs().max().double_value(&[]);
-    let largest = expected.abs().max().double_value(&[]);
-    if largest == 0.0 { difference } else { difference / largest }
 }
 
 /// One training pass: outputs and edge losses, then the gradient of every weight.

@@ -5,7 +5,7 @@ use kith_store::Item;
 use crate::build::radix::Key;
 
 /// The widest graph: names of draws leave 48 bits to a node, keys of a sort 40.
-pub(super) const MAX_NODES: u64 = 1 << 40;
+pub(crate) const MAX_NODES: u64 = 1 << 40;
 
 /// A key that can be taken apart into the two ends of an edge.
 pub(super) trait EdgeKey: Key {

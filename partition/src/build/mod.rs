@@ -6,6 +6,7 @@ mod radix;
 mod sort;
 mod store;
 
+pub(crate) use keys::MAX_NODES;
 pub use lists::{EdgeFeeder, EdgeOptions, ListsBuilder, ListsSummary};
 pub(crate) use sort::{Budget, Digits, Feeder, Sorter};
 pub use store::{MIN_MEMORY_BYTES, StoreBuilder, check_memory};

@@ -22,7 +22,7 @@ pub use self::{
     power_law::{Communities, EdgeAmount, PowerLaw},
 };
 use crate::{
-    build::{EdgeFeeder, ListsBuilder},
+    build::{EdgeFeeder, ListsBuilder, MAX_NODES},
     error::{PartitionError, Result},
     progress::{Piece, Progress},
 };
@@ -58,9 +58,6 @@ impl Drawn {
         Name { run_key, purpose: Purpose::Generator, step: 0, layer: self as u32 }.stream()
     }
 }
-
-/// The most nodes a graph can have.
-const MAX_NODES: u64 = 1 << 40;
 
 /// Calls `push` for pieces of `0..n_items` from all threads, each with a feeder of its own. Which thread takes which
 /// piece changes nothing, because lists are sorted.

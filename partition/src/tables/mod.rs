@@ -38,7 +38,7 @@ use kith_store::{Dtype, Manifest, StoreError};
 
 use crate::{
     PartitionError, Result,
-    build::{EdgeOptions, MIN_MEMORY_BYTES, StoreBuilder, check_memory},
+    build::{EdgeOptions, MAX_NODES, MIN_MEMORY_BYTES, StoreBuilder, check_memory},
     progress::Progress,
     split::{FractionSplit, Fractions, PerClass},
     tables::{
@@ -53,9 +53,6 @@ use crate::{
         texts::TextCollector,
     },
 };
-
-/// What lists, labels and splits can number.
-const MAX_NODES: u64 = 1 << 40;
 
 /// A user's own graph, as tables.
 #[derive(Clone, Debug)]

@@ -14,7 +14,7 @@ use crate::{
     form::Form,
     layer::{KeptInput, LayerDraws, LayerInput},
     layout::Layout,
-    node_sums::{Nodes, column_sums, head_sums, mean_products, spread, write_outputs},
+    node_sums::{Nodes, column_sums, head_sums, spread, weighted_row_sum, write_outputs},
     pairs::Pairs,
     product::Product,
     simd::Lanes,
@@ -189,7 +189,7 @@ impl State {
         let attention = self.layer.form.has_weights().then(|| {
             let rows = Nodes { layout, rows: &self.rows };
             let halves = [(&left, n_destinations), (&pushed.right, self.block.n_sources())]
-                .map(|(gradient, n)| layout.unpack(&mean_products(rows, gradient, n)));
+                .map(|(gradient, n)| layout.unpack(&weighted_row_sum(rows, gradient, n)));
             let mut both = Vec::with_capacity(2 * heads * features);
             for head in 0..heads {
                 for half in &halves {

@@ -35,4 +35,5 @@ pub use crate::{
     node_loss::class_loss,
     pairs::{Negatives, PairConfig, Pairs, Subset},
     rows::{InputRows, SparseRows},
+    simd::{InstructionSet, instruction_set},
 };

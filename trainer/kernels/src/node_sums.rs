@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use crate::{
-    attention::{N_RECORD, with_heads},
+    attention::{N_RECORD, vectorized_by_heads},
     buffer::Buffer,
     cut::{PIECE_ROWS, pieces},
     layout::Layout,
@@ -40,19 +40,16 @@ pub(crate) fn head_sums(nodes: Nodes, weights: &[Lanes], n: usize) -> Vec<f32> {
             }
         }
     }
-    fn run<const HEADS: usize>(nodes: Nodes, weights: &[Lanes], out: &mut [f32]) {
-        vectorized(Sums::<HEADS>(nodes, weights, out));
-    }
     let Nodes { layout, rows } = nodes;
     let mut out = vec![0.0; n * layout.padded_heads()];
     out.par_chunks_mut(N_TOGETHER * layout.padded_heads())
         .zip(rows.par_chunks(N_TOGETHER * layout.width()))
-        .for_each(|(out, rows)| with_heads!(layout, run(Nodes { layout, rows }, weights, out)));
+        .for_each(|(out, rows)| vectorized_by_heads!(layout, Sums(Nodes { layout, rows }, weights, out)));
     out
 }
 
 /// The sum over the first `n` nodes of `factor · row`, with one factor per padded head.
-pub(crate) fn mean_products(nodes: Nodes, factors: &[f32], n: usize) -> Vec<Lanes> {
+pub(crate) fn weighted_row_sum(nodes: Nodes, factors: &[f32], n: usize) -> Vec<Lanes> {
     struct Sums<'a, const HEADS: usize>(Nodes<'a>, &'a [f32], &'a mut [Lanes]);
     impl<const HEADS: usize> Vectorized for Sums<'_, HEADS> {
         type Output = ();
@@ -70,9 +67,6 @@ pub(crate) fn mean_products(nodes: Nodes, factors: &[f32], n: usize) -> Vec<Lane
             }
         }
     }
-    fn run<const HEADS: usize>(nodes: Nodes, factors: &[f32], out: &mut [Lanes]) {
-        vectorized(Sums::<HEADS>(nodes, factors, out));
-    }
     let Nodes { layout, rows } = nodes;
     let (width, padded_heads) = (layout.width(), layout.padded_heads());
     let parts: Vec<Vec<Lanes>> = pieces(n)
@@ -81,7 +75,7 @@ pub(crate) fn mean_products(nodes: Nodes, factors: &[f32], n: usize) -> Vec<Lane
             let mut sums = vec![Lanes::ZERO; width];
             let rows = &rows[piece.start * width..piece.end * width];
             let factors = &factors[piece.start * padded_heads..piece.end * padded_heads];
-            with_heads!(layout, run(Nodes { layout, rows }, factors, &mut sums));
+            vectorized_by_heads!(layout, Sums(Nodes { layout, rows }, factors, &mut sums));
             sums
         })
         .collect();
@@ -164,7 +158,7 @@ pub(crate) fn spread(
         .for_each(|((spread, gradient), (outputs, records))| {
             let rows = spread.chunks_exact_mut(width).zip(gradient.chunks_exact(n_outputs));
             rows.for_each(|(spread, gradient)| spread_row(layout, is_mean, gradient, spread));
-            with_heads!(layout, run_products(layout, spread, outputs, records));
+            vectorized_by_heads!(layout, Products(layout, spread, outputs, records));
         });
     spread
 }
@@ -182,10 +176,6 @@ fn spread_row(layout: Layout, is_mean: bool, gradient: &[f32], spread: &mut [Lan
             places.zip(&gradient[head * features..][..features]).for_each(|(place, gradient)| *place = *gradient);
         }
     }
-}
-
-fn run_products<const HEADS: usize>(layout: Layout, gradient: &[Lanes], outputs: &[Lanes], records: &mut [f32]) {
-    vectorized(Products::<HEADS>(layout, gradient, outputs, records));
 }
 
 /// Writes Σ over features of gradient · output, one number per padded head, into the last slot of each record.

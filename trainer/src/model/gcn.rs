@@ -1,12 +1,16 @@
 //! GCN: out_i = Σ_j h_j / √(d_i · d_j) with h = x·W over the neighbors j of i and i itself; d counts edges by source, loops
 //! included.
 
-use kith_kernels::{AggregateLayer, AggregateWeights};
-use tch::TchError;
+use kith_kernels::{AggregateLayer, AggregateWeights, Block};
+use tch::{TchError, Tensor};
 
 use crate::{
     config::Kernels,
-    model::{Call, LayerOutput, LayerRows, LayerShape, reference, weight_name},
+    model::{
+        Call, LayerOutput, LayerRows, LayerShape,
+        reference::{self, Edges},
+        weight_name,
+    },
     weights::{Entry, Initial},
 };
 
@@ -23,14 +27,24 @@ pub(super) fn entries(layer: usize, shape: LayerShape) -> Vec<Entry> {
 }
 
 pub(super) fn forward(call: &Call<'_>, rows: &LayerRows<'_>) -> Result<LayerOutput, TchError> {
+    aggregate(call, rows, AggregateLayer::convolution, reference::convolve)
+}
+
+/// A layer that adds up neighbors with fixed factors, fused or in tensor operations.
+pub(super) fn aggregate(
+    call: &Call<'_>,
+    rows: &LayerRows<'_>,
+    fused: fn(&Block) -> AggregateLayer,
+    reference: fn(&Tensor, &Edges, &Tensor, &Tensor) -> Tensor,
+) -> Result<LayerOutput, TchError> {
     let (weight, bias) = (call.weight("weight"), call.weight("bias"));
     let rows = match call.model.kernels {
         Kernels::Fused => {
             let block = &call.graph.block;
             let weights = AggregateWeights { weight, bias };
-            AggregateLayer::convolution(block).forward(rows.as_input(), weights, block, call.layer_draws())?
+            fused(block).forward(rows.as_input(), weights, block, call.layer_draws())?
         }
-        Kernels::Reference => reference::convolve(&call.dropped_rows(rows), call.edges(), weight, bias),
+        Kernels::Reference => reference(&call.dropped_rows(rows), call.edges(), weight, bias),
     };
     Ok(LayerOutput::of_rows(rows))
 }

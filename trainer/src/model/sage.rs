@@ -1,11 +1,10 @@
 //! GraphSAGE: out_i = mean_j x_j · W over the neighbors j of i and i itself; one weight for both.
 
-use kith_kernels::{AggregateLayer, AggregateWeights};
+use kith_kernels::AggregateLayer;
 use tch::TchError;
 
 use crate::{
-    config::Kernels,
-    model::{Call, LayerOutput, LayerRows, LayerShape, reference, weight_name},
+    model::{Call, LayerOutput, LayerRows, LayerShape, gcn::aggregate, reference, weight_name},
     weights::{Entry, Initial},
 };
 
@@ -19,14 +18,5 @@ pub(super) fn entries(layer: usize, shape: LayerShape) -> Vec<Entry> {
 }
 
 pub(super) fn forward(call: &Call<'_>, rows: &LayerRows<'_>) -> Result<LayerOutput, TchError> {
-    let (weight, bias) = (call.weight("weight"), call.weight("bias"));
-    let rows = match call.model.kernels {
-        Kernels::Fused => {
-            let block = &call.graph.block;
-            let weights = AggregateWeights { weight, bias };
-            AggregateLayer::mean(block).forward(rows.as_input(), weights, block, call.layer_draws())?
-        }
-        Kernels::Reference => reference::average(&call.dropped_rows(rows), call.edges(), weight, bias),
-    };
-    Ok(LayerOutput::of_rows(rows))
+    aggregate(call, rows, AggregateLayer::mean, reference::average)
 }

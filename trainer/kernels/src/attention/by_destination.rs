@@ -8,12 +8,12 @@ use super::{
     Attention, N_TOGETHER, Saved,
     by_source::Pushed,
     score::{Together, add_weighted, ahead, heads_of, starts_of},
-    with_heads,
+    vectorized_by_heads,
 };
 use crate::{
     cut::{PIECE_EDGES, parts_mut, units},
     form::Form,
-    simd::{Lanes, Vectorized, prefetch, vectorized},
+    simd::{Lanes, Vectorized, prefetch},
 };
 
 /// Completes the gradients of the rows; gives that of a₁·h by destination, one number per padded head.
@@ -31,7 +31,7 @@ pub(crate) fn pull_to_destinations(attention: &Attention, saved: &Saved, pushed:
         .zip(parts_mut(&mut left, &ranges, |range| range.len() * n_left))
         .map(|((range, rows), left)| Unit { attention, saved, edges, pair, range: range.clone(), rows, left })
         .collect();
-    work.into_par_iter().for_each(|unit| with_heads!(layout, run(unit)));
+    work.into_par_iter().for_each(|unit| vectorized_by_heads!(layout, Run(unit)));
     left
 }
 
@@ -44,10 +44,6 @@ struct Unit<'a> {
     range: Range<usize>,
     rows: &'a mut [Lanes],
     left: &'a mut [f32],
-}
-
-fn run<const HEADS: usize>(unit: Unit) {
-    vectorized(Run::<HEADS>(unit));
 }
 
 struct Run<'a, const HEADS: usize>(Unit<'a>);

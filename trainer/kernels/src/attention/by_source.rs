@@ -7,13 +7,13 @@ use rayon::prelude::*;
 use super::{
     Attention, N_RECORD, N_TOGETHER, SLOPE, Saved,
     score::{Together, add_weighted, ahead, factors, heads, heads_of, per_head, product, score, starts_of},
-    with_heads,
+    vectorized_by_heads,
 };
 use crate::{
     buffer::Buffer,
     cut::{PIECE_EDGES, parts_mut, units},
     form::Form,
-    simd::{Lanes, N_LANES, Vectorized, prefetch, vectorized},
+    simd::{Lanes, N_LANES, Vectorized, prefetch},
 };
 
 /// What the pass by source leaves for the pass by destination, and for the gradient of a₂.
@@ -57,7 +57,7 @@ pub(crate) fn push_to_sources(attention: &Attention, saved: &Saved, outputs: &[L
             right,
         })
         .collect();
-    work.into_par_iter().for_each(|unit| with_heads!(layout, run(unit)));
+    work.into_par_iter().for_each(|unit| vectorized_by_heads!(layout, Run(unit)));
     pushed
 }
 
@@ -71,10 +71,6 @@ struct Unit<'a> {
     rows: &'a mut [Lanes],
     edges: &'a mut [f32],
     right: &'a mut [f32],
-}
-
-fn run<const HEADS: usize>(unit: Unit) {
-    vectorized(Run::<HEADS>(unit));
 }
 
 struct Run<'a, const HEADS: usize>(Unit<'a>);

@@ -7,13 +7,13 @@ use rayon::prelude::*;
 use super::{
     Attention, EPSILON, N_RECORD, N_TOGETHER, SLOPE, Saved,
     score::{Together, add_weighted, ahead, factors, heads, heads_of, per_head, product, score, starts_of},
-    with_heads,
+    vectorized_by_heads,
 };
 use crate::{
     buffer::Buffer,
     cut::{PIECE_EDGES, PIECE_ROWS, parts_mut, units},
     form::Form,
-    simd::{Lanes, Vectorized, prefetch, softplus, vectorized},
+    simd::{Lanes, Vectorized, prefetch, softplus},
 };
 
 /// Computes Σ α d h by destination and the sum of the edge losses.
@@ -64,7 +64,7 @@ pub(crate) fn forward(attention: &Attention) -> Saved {
     };
     let work: Vec<Unit> =
         ranges.iter().map(|range| Unit { range: range.clone(), ..next().expect("one part each") }).collect();
-    work.into_par_iter().for_each(|unit| with_heads!(layout, run(unit)));
+    work.into_par_iter().for_each(|unit| vectorized_by_heads!(layout, Run(unit)));
 
     saved.loss = losses.chunks(PIECE_ROWS).map(|piece| piece.iter().sum::<f64>()).sum();
     saved
@@ -85,10 +85,6 @@ struct Unit<'a> {
     pulls: &'a mut [Lanes],
     slope_sums: &'a mut [f32],
     losses: &'a mut [f64],
-}
-
-fn run<const HEADS: usize>(unit: Unit) {
-    vectorized(Run::<HEADS>(unit));
 }
 
 struct Run<'a, const HEADS: usize>(Unit<'a>);

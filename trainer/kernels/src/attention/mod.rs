@@ -109,16 +109,16 @@ impl<'a> Attention<'a> {
     }
 }
 
-/// Calls a function with the padded heads of a layout as a constant.
-macro_rules! with_heads {
-    ($layout:expr, $call:ident($($argument:expr),* $(,)?)) => {
+/// Runs a loop that knows the padded heads of a layout as a constant.
+macro_rules! vectorized_by_heads {
+    ($layout:expr, $work:ident($($part:expr),* $(,)?)) => {
         match $layout.lane_heads {
-            1 => $call::<1>($($argument),*),
-            2 => $call::<2>($($argument),*),
-            4 => $call::<4>($($argument),*),
-            8 => $call::<8>($($argument),*),
-            _ => $call::<16>($($argument),*),
+            1 => $crate::simd::vectorized($work::<1>($($part),*)),
+            2 => $crate::simd::vectorized($work::<2>($($part),*)),
+            4 => $crate::simd::vectorized($work::<4>($($part),*)),
+            8 => $crate::simd::vectorized($work::<8>($($part),*)),
+            _ => $crate::simd::vectorized($work::<16>($($part),*)),
         }
     };
 }
-pub(crate) use with_heads;
+pub(crate) use vectorized_by_heads;

@@ -4,10 +4,10 @@
 //! lane by lane and fused multiply-adds are exact everywhere, so each set gives the same bits.
 #![allow(unsafe_code)]
 
+mod instruction_set;
 mod lanes;
 
-use std::sync::OnceLock;
-
+pub use instruction_set::{InstructionSet, instruction_set};
 pub(crate) use lanes::{Lanes, N_LANES, exp, lanes, softplus};
 
 // SAFETY: lanes are numbers and nothing else: 64 bytes, no padding, every pattern of bits a value.
@@ -25,48 +25,15 @@ pub(crate) trait Vectorized {
 /// Runs the loop with the widest instructions there are.
 #[inline]
 pub(crate) fn vectorized<V: Vectorized>(work: V) -> V::Output {
-    match width() {
+    match instruction_set() {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: `width` has found these instructions on this machine.
-        Width::Avx512 => unsafe { run_avx512(work) },
+        // SAFETY: `instruction_set` gives only what it has found on this machine.
+        InstructionSet::Avx512 => unsafe { run_avx512(work) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
-        Width::Avx2 => unsafe { run_avx2(work) },
-        Width::Any => work.run(),
+        InstructionSet::Avx2 => unsafe { run_avx2(work) },
+        _ => work.run(),
     }
-}
-
-#[derive(Clone, Copy)]
-enum Width {
-    #[cfg(target_arch = "x86_64")]
-    Avx512,
-    #[cfg(target_arch = "x86_64")]
-    Avx2,
-    Any,
-}
-
-fn width() -> Width {
-    static WIDTH: OnceLock<Width> = OnceLock::new();
-    *WIDTH.get_or_init(|| {
-        #[cfg(target_arch = "x86_64")]
-        {
-            let has_avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
-            let has_avx512 = is_x86_feature_detected!("avx512f")
-                && is_x86_feature_detected!("avx512vl")
-                && is_x86_feature_detected!("avx512bw")
-                && is_x86_feature_detected!("avx512dq");
-            // The names are those that libtorch's own switch takes.
-            let asked = std::env::var("ATEN_CPU_CAPABILITY").unwrap_or_default();
-            match asked.as_str() {
-                "default" => {}
-                "avx2" if has_avx2 => return Width::Avx2,
-                _ if has_avx2 && has_avx512 => return Width::Avx512,
-                _ if has_avx2 => return Width::Avx2,
-                _ => {}
-            }
-        }
-        Width::Any
-    })
 }
 
 #[cfg(target_arch = "x86_64")]

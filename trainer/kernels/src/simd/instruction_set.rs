@@ -1,0 +1,71 @@
+//! Which CPU instructions the kernels use: found once, at the first question.
+
+use std::sync::OnceLock;
+
+use serde::Serialize;
+
+/// The sets of CPU instructions that kernels are compiled for, libtorch's and ours, by the names that libtorch's
+/// `ATEN_CPU_CAPABILITY` takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum InstructionSet {
+    /// What every machine of this architecture has.
+    Default,
+    /// 256-bit vectors with fused multiply-add.
+    Avx2,
+    /// 512-bit vectors.
+    Avx512,
+}
+
+/// The set in use: what `ATEN_CPU_CAPABILITY` asks for if the machine has it, else the widest it has.
+pub fn instruction_set() -> InstructionSet {
+    static FOUND: OnceLock<InstructionSet> = OnceLock::new();
+    *FOUND.get_or_init(|| chosen(std::env::var("ATEN_CPU_CAPABILITY").ok().as_deref(), widest()))
+}
+
+fn chosen(asked: Option<&str>, widest: InstructionSet) -> InstructionSet {
+    match (asked, widest) {
+        (Some("default"), _) => InstructionSet::Default,
+        (Some("avx2"), InstructionSet::Avx2 | InstructionSet::Avx512) => InstructionSet::Avx2,
+        _ => widest,
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn widest() -> InstructionSet {
+    let has_avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+    let has_avx512 = is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512dq");
+    match has_avx2 {
+        true if has_avx512 => InstructionSet::Avx512,
+        true => InstructionSet::Avx2,
+        false => InstructionSet::Default,
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn widest() -> InstructionSet {
+    InstructionSet::Default
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{InstructionSet::*, *};
+
+    #[test]
+    fn what_is_asked_for_wins_where_the_machine_has_it() {
+        for (asked, widest, expected) in [
+            (Some("default"), Avx512, Default),
+            (Some("avx2"), Avx512, Avx2),
+            (Some("avx512"), Avx512, Avx512),
+            (Some("avx512"), Avx2, Avx2),
+            (Some("avx2"), Default, Default),
+            (Some("nonsense"), Avx2, Avx2),
+            (None, Avx512, Avx512),
+        ] {
+            assert_eq!(chosen(asked, widest), expected, "{asked:?} on a machine with {widest:?}");
+        }
+    }
+}
