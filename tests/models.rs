@@ -1,6 +1,7 @@
 //! Models on real data: counts that the published settings give on cora.
 
-use kith_kernels::{InputRows, Subset};
+use kith_block::Subset;
+use kith_kernels::InputRows;
 use kith_store::Graph;
 use kith_trainer::{
     config::{EdgeLossConfig, Exclude},

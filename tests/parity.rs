@@ -9,8 +9,9 @@ use std::{
     time::Duration,
 };
 
+use kith_block::{Block, BlockError, Subset};
 use kith_draw::{Name, Purpose};
-use kith_kernels::{Block, BlockError, Form, InputRows, Subset};
+use kith_kernels::{Form, InputRows};
 use kith_trainer::{
     config::{Choice, EdgeLossConfig, Exclude, Kernels, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig},
     device,

@@ -12,11 +12,14 @@ use crate::kith::{finish, root};
 const ARROWS: &[(&str, &[&str])] = &[
     ("kith-store", &["kith-draw", "kith-partition", "kith-trainer", "tch", "tokio", "tonic", "ureq"]),
     ("kith-partition", &["kith-trainer", "tch", "tokio", "tonic"]),
+    ("kith-block", &["kith-store", "kith-trainer", "tch", "tokio", "tonic"]),
+    ("kith-kernels", &["kith-store", "kith-partition", "kith-trainer", "tokio", "tonic"]),
     ("kith-trainer", &["kith-partition", "kith"]),
 ];
 
 const UNSAFE_HOMES: &[&str] = &[
     "partition/store/src/mapped.rs",
+    "sampler/draw/src/vectorized.rs",
     "trainer/kernels/src/bridge.rs",
     "trainer/kernels/src/simd/mod.rs",
     "trainer/src/cuda_library.rs",

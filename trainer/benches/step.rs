@@ -5,7 +5,8 @@
 
 use std::{path::Path, time::Instant};
 
-use kith_kernels::{Form, Subset};
+use kith_block::Subset;
+use kith_kernels::Form;
 use kith_store::Graph;
 use kith_trainer::{
     config::{EdgeLossConfig, Exclude, Kernels, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig},

@@ -1,6 +1,7 @@
 //! What a run is, as meant: everything here was checked when the run file was read (see [`crate::run_file`]).
 
-use kith_kernels::{Form, Subset};
+use kith_block::Subset;
+use kith_kernels::Form;
 
 /// One run: the model, how it learns, and when it stops.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,8 +2,7 @@
 
 use std::{sync::OnceLock, thread};
 
-pub use kith_kernels::InstructionSet;
-use kith_kernels::instruction_set;
+use kith_draw::instruction_set;
 use serde::Serialize;
 
 use crate::cuda_library::open_cuda;
@@ -14,7 +13,7 @@ pub struct DeviceReport {
     /// Version of the libtorch this program was built with.
     pub libtorch: &'static str,
     /// The set of CPU instructions that kernels use, libtorch's and ours; the same set gives the same bits.
-    pub instruction_set: InstructionSet,
+    pub instruction_set: &'static str,
     /// Threads this process may use.
     pub n_threads: usize,
     /// Threads libtorch uses within one operation; one, so that no sum is cut by thread.
@@ -101,7 +100,7 @@ pub fn devices() -> DeviceReport {
     };
     DeviceReport {
         libtorch: env!("KITH_LIBTORCH_VERSION"),
-        instruction_set: instruction_set(),
+        instruction_set: instruction_set().name(),
         n_threads: thread::available_parallelism().map_or(1, usize::from),
         n_libtorch_threads: usize::try_from(tch::get_num_threads()).unwrap_or(1),
         cuda,

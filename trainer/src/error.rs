@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kith_kernels::BlockError;
+use kith_block::BlockError;
 use kith_store::StoreError;
 use tch::TchError;
 

@@ -202,7 +202,7 @@ mod tests {
         let values: Vec<f32> = (0..3 * n).map(|i| ((i * 7919) % 1000) as f32 / 137.0).collect();
         let logits = Matrix { values, width: 3 };
         let positions: Vec<u32> = (0..n as u32).collect();
-        let block = kith_kernels::Block::full(n as u64, 0, |_| Ok::<_, TrainError>(std::iter::empty())).unwrap();
+        let block = kith_block::Block::full(n as u64, 0, |_| Ok::<_, TrainError>(std::iter::empty())).unwrap();
         let graph = GraphInput {
             block: block.into(),
             rows: kith_kernels::InputRows::Dense { dim: 1, values: vec![0.0; n] }.into(),

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use kith_kernels::{Block, InputRows};
+use kith_block::Block;
+use kith_kernels::InputRows;
 use kith_store::{Graph, Rows, Split, SplitPart};
 
 use crate::error::TrainError;

@@ -10,7 +10,6 @@ use serde::Serialize;
 
 use crate::{
     config::RunConfig,
-    device::InstructionSet,
     error::TrainError,
     evaluate::{Measured, Metric},
     files::publish_bytes,
@@ -65,7 +64,7 @@ pub struct Report {
     /// Identity of the store.
     pub store_digest: String,
     /// What computed it: same set, same bits.
-    pub instruction_set: InstructionSet,
+    pub instruction_set: &'static str,
     /// `cpu`, or the CUDA device.
     pub device: String,
     /// Version of this program.

@@ -4,8 +4,9 @@
 
 use std::sync::Arc;
 
+use kith_block::{Block, BlockError, Subset};
 use kith_draw::{Name, Purpose, Stream};
-use kith_kernels::{Block, BlockError, Form, InputRows, Subset};
+use kith_kernels::{Form, InputRows};
 use kith_trainer::{
     config::{EdgeLossConfig, Exclude, Kernels, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig},
     input::{GraphInput, Labels},

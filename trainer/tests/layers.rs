@@ -3,11 +3,9 @@
 
 use std::sync::Arc;
 
+use kith_block::{Block, BlockError, PairConfig, Pairs, Subset};
 use kith_draw::{Name, Purpose, Stream};
-use kith_kernels::{
-    AttentionLayer, AttentionWeights, Block, BlockError, Dropout, Form, LayerDraws, LayerInput, PairConfig, Pairs,
-    Subset,
-};
+use kith_kernels::{AttentionLayer, AttentionWeights, Dropout, Form, LayerDraws, LayerInput};
 use kith_trainer::model::{
     LayerShape,
     oracle::{Answer, AttentionCase, differentiate, error},

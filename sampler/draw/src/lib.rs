@@ -13,15 +13,19 @@
 
 mod draws;
 mod elementary;
+mod instruction_set;
 mod name;
 mod normal;
 mod permutation;
 mod philox;
+mod vectorized;
 
 pub use crate::{
     draws::Draws,
     elementary::{exp, ln, ln_1p, sin_cos},
+    instruction_set::{InstructionSet, instruction_set},
     name::{Name, Purpose, Stream},
     permutation::Permutation,
     philox::{philox4x32, philox4x32_lanes},
+    vectorized::{Vectorized, prefetch, vectorized},
 };

@@ -1,6 +1,6 @@
 //! `kith devices`: what this machine computes with.
 
-use kith_trainer::device::{CudaReport, DeviceReport, InstructionSet, devices};
+use kith_trainer::device::{CudaReport, DeviceReport, devices};
 
 use crate::answer::{print, print_json};
 
@@ -18,14 +18,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 }
 
 fn readable(report: &DeviceReport) -> String {
-    let instruction_set = match report.instruction_set {
-        InstructionSet::Default => "default",
-        InstructionSet::Avx2 => "AVX2",
-        InstructionSet::Avx512 => "AVX-512",
-    };
     let mut text = format!(
-        "libtorch         {}\ninstruction set  {instruction_set}\nthreads          {} ({} within a libtorch op)\n",
-        report.libtorch, report.n_threads, report.n_libtorch_threads,
+        "libtorch         {}\ninstruction set  {}\nthreads          {} ({} within a libtorch op)\n",
+        report.libtorch, report.instruction_set, report.n_threads, report.n_libtorch_threads,
     );
     match &report.cuda {
         CudaReport::Missing(reason) => text += &format!("CUDA             none: {reason}\n"),
@@ -46,7 +41,7 @@ mod tests {
     use super::*;
 
     fn report(cuda: CudaReport) -> DeviceReport {
-        let instruction_set = InstructionSet::Avx2;
+        let instruction_set = "avx2";
         DeviceReport { libtorch: "2.11.0", instruction_set, n_threads: 8, n_libtorch_threads: 1, cuda }
     }
 
@@ -55,7 +50,7 @@ mod tests {
         let text = readable(&report(CudaReport::Missing("no NVIDIA driver: libcuda.so.1 not found".to_owned())));
         let expected = "\
 libtorch         2.11.0
-instruction set  AVX2
+instruction set  avx2
 threads          8 (1 within a libtorch op)
 CUDA             none: no NVIDIA driver: libcuda.so.1 not found
 ";

@@ -1,12 +1,12 @@
 //! One step of Adam over flat tensors, in one pass.
 
+use kith_draw::{Vectorized, vectorized};
 use rayon::prelude::*;
 use tch::Tensor;
 
 use crate::{
     bridge::{is_plain, numbers, numbers_mut},
     cut::PIECE_ROWS,
-    simd::{Vectorized, vectorized},
 };
 
 /// What one step of Adam multiplies with.

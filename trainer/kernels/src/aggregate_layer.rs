@@ -4,14 +4,14 @@
 //! out_i = d_i Σ_j s_j h_j + bias          h = x·W, over the neighbors j of i and i itself
 //! ```
 
+use kith_block::Block;
 use std::{ops::Range, sync::Arc};
 
-use kith_draw::Stream;
+use kith_draw::{Stream, Vectorized, vectorized};
 use rayon::prelude::*;
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::{
-    block::Block,
     bridge::{attach, filled, numbers},
     buffer::Buffer,
     cut::{PIECE_EDGES, parts_mut, units},
@@ -20,7 +20,7 @@ use crate::{
     layout::Layout,
     node_sums::{Nodes, column_sums, write_outputs},
     product::Product,
-    simd::{Lanes, Vectorized, prefetch, vectorized},
+    simd::{Lanes, prefetch},
 };
 
 /// The factors of an aggregating layer.

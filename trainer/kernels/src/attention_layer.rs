@@ -1,5 +1,6 @@
 //! An attention layer as one differentiable call: rows, weights, edges → output, edge loss.
 
+use kith_block::{Block, Pairs};
 use std::sync::Arc;
 
 use kith_draw::Stream;
@@ -7,7 +8,6 @@ use tch::{TchError, Tensor};
 
 use crate::{
     attention::{Attention, Grouped, GroupedPairs, Mask, Saved, forward, pull_to_destinations, push_to_sources},
-    block::Block,
     bridge::{attach, filled, numbers},
     buffer::Buffer,
     dropout::Dropout,
@@ -15,7 +15,6 @@ use crate::{
     layer::{KeptInput, LayerDraws, LayerInput},
     layout::Layout,
     node_sums::{Nodes, column_sums, head_sums, spread, weighted_row_sum, write_outputs},
-    pairs::Pairs,
     product::Product,
     simd::Lanes,
 };

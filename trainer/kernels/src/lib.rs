@@ -1,13 +1,12 @@
 //! The layers of a model as fused passes over the edges, and what they draw.
 //!
-//! [`Block`] holds the edges of one layer, [`InputRows`] what the first layer reads. Everything random is a named draw:
-//! [`Dropout`], [`Pairs`]. Knows no files and no network.
+//! A `Block` holds the edges of one layer, [`InputRows`] what the first layer reads. Everything random is a named draw:
+//! [`Dropout`] here, the pairs of the edge loss beside the block. Knows no files and no network.
 
 mod adam;
 mod aggregate_layer;
 mod attention;
 mod attention_layer;
-mod block;
 mod bridge;
 mod buffer;
 mod cut;
@@ -17,8 +16,6 @@ mod layer;
 mod layout;
 mod node_loss;
 mod node_sums;
-mod pair_subset;
-mod pairs;
 mod product;
 mod rows;
 mod simd;
@@ -27,13 +24,10 @@ pub use crate::{
     adam::AdamStep,
     aggregate_layer::{AggregateLayer, AggregateWeights},
     attention_layer::{AttentionLayer, AttentionWeights},
-    block::{Block, BlockError},
     bridge::prepare,
     dropout::Dropout,
     form::Form,
     layer::{LayerDraws, LayerInput},
     node_loss::class_loss,
-    pairs::{Negatives, PairConfig, Pairs, Subset},
     rows::{InputRows, SparseRows},
-    simd::{InstructionSet, instruction_set},
 };

@@ -1,13 +1,14 @@
 //! The loss of nodes with one class each, as one differentiable call: the mean over seeds of
 //! ln Σ exp(logits) − logit of the class. Seeds are added up in pieces of 4,096.
 
+use kith_draw::{Vectorized, vectorized};
 use rayon::prelude::*;
 use tch::{TchError, Tensor};
 
 use crate::{
     bridge::{attach, filled, is_plain, numbers},
     cut::PIECE_ROWS,
-    simd::{Vectorized, exp, vectorized},
+    simd::exp,
 };
 
 /// The mean softmax cross-entropy of the nodes at `positions`, whose classes are `classes[position]`; `None` where the

@@ -1,5 +1,6 @@
 //! Sums over nodes and the ways between outputs and lanes. Every sum over nodes is cut into pieces of 4,096.
 
+use kith_draw::{Vectorized, vectorized};
 use rayon::prelude::*;
 
 use crate::{
@@ -7,7 +8,7 @@ use crate::{
     buffer::Buffer,
     cut::{PIECE_ROWS, pieces},
     layout::Layout,
-    simd::{Lanes, N_LANES, Vectorized, vectorized},
+    simd::{Lanes, N_LANES},
 };
 
 /// Rows of all nodes, as lanes.

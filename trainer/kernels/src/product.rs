@@ -4,17 +4,17 @@
 //! libtorch's product, some hundred at a time. A gradient of the weights is a sum over rows: dense, it is made per piece
 //! of 4,096 rows, and pieces are added in order; sparse, each column adds up its own rows, in order.
 
-use kith_draw::Stream;
+use kith_block::Block;
+use kith_draw::{Stream, Vectorized, vectorized};
 use rayon::prelude::*;
 
 use crate::{
-    block::Block,
     bridge::{Matrix, multiply},
     buffer::Buffer,
     cut::{PIECE_ROWS, parts_mut, pieces, units},
     dropout::{Dropout, N_SHARED},
     rows::{InputRows, SparseRows},
-    simd::{Lanes, N_LANES, Vectorized, exp, vectorized},
+    simd::{Lanes, N_LANES, exp},
 };
 
 /// What a layer multiplies with its weights.

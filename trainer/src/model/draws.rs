@@ -1,8 +1,8 @@
 //! What a layer draws in a step: dropout, negatives, and the pairs its edge loss looks at. Whatever computes the layer,
 //! the draws are these.
 
+use kith_block::{Block, PairConfig, Pairs};
 use kith_draw::{Name, Purpose};
-use kith_kernels::{Block, PairConfig, Pairs};
 use rayon::prelude::*;
 use tch::Tensor;
 

@@ -1,7 +1,8 @@
 //! GCN: out_i = Σ_j h_j / √(d_i · d_j) with h = x·W over the neighbors j of i and i itself; d counts edges by source, loops
 //! included.
 
-use kith_kernels::{AggregateLayer, AggregateWeights, Block};
+use kith_block::Block;
+use kith_kernels::{AggregateLayer, AggregateWeights};
 use tch::{TchError, Tensor};
 
 use crate::{

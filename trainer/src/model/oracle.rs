@@ -1,6 +1,7 @@
 //! What kernels are compared with: a layer in doubles, by tensor operations, with all its gradients.
 
-use kith_kernels::{AttentionWeights, Block, Form, InputRows, Pairs};
+use kith_block::{Block, Pairs};
+use kith_kernels::{AttentionWeights, Form, InputRows};
 use tch::{Kind, Tensor};
 
 use crate::model::{

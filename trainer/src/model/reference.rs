@@ -5,7 +5,8 @@
 //! Rows are picked with `index` and added with `index_put`: unlike `index_select` and `index_add` their sums have one
 //! order on every device.
 
-use kith_kernels::{AttentionWeights, Block, Form, Pairs};
+use kith_block::{Block, Pairs};
+use kith_kernels::{AttentionWeights, Form};
 use tch::{Device, Tensor};
 
 use crate::{

@@ -2,8 +2,9 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use kith_block::{Block, BlockError, Subset};
 use kith_draw::{Name, Purpose};
-use kith_kernels::{Block, BlockError, Form, Subset};
+use kith_kernels::Form;
 
 use super::*;
 use crate::{
@@ -324,7 +325,7 @@ fn a_trace_shows_every_layer() {
 }
 
 mod pairs {
-    use kith_kernels::Pairs;
+    use kith_block::Pairs;
 
     use super::*;
 

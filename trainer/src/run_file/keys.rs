@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use kith_kernels::{Form, Subset};
+use kith_block::Subset;
+use kith_kernels::Form;
 use toml::Value;
 
 use crate::config::{Choice, Exclude, Kernels, ModelKind, Supervision};

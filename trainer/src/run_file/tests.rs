@@ -1,4 +1,4 @@
-use kith_kernels::Subset;
+use kith_block::Subset;
 
 use super::*;
 use crate::config::{Exclude, Kernels, Supervision};

@@ -2,7 +2,8 @@
 
 use std::{fs, path::Path, sync::Arc};
 
-use kith_kernels::{Block, BlockError, InputRows};
+use kith_block::{Block, BlockError};
+use kith_kernels::InputRows;
 use tch::Device;
 
 use super::*;

@@ -1,5 +1,6 @@
 //! The backward pass by destination: what the gradients of the scores mean for the rows as destinations.
 
+use kith_draw::Vectorized;
 use std::ops::Range;
 
 use rayon::prelude::*;
@@ -13,7 +14,7 @@ use super::{
 use crate::{
     cut::{PIECE_EDGES, parts_mut, units},
     form::Form,
-    simd::{Lanes, Vectorized, prefetch},
+    simd::{Lanes, prefetch},
 };
 
 /// Completes the gradients of the rows; gives that of a₁·h by destination, one number per padded head.

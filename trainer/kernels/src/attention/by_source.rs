@@ -1,5 +1,6 @@
 //! The backward pass by source: the gradient of every score, and of the rows as sources.
 
+use kith_draw::Vectorized;
 use std::ops::Range;
 
 use rayon::prelude::*;
@@ -13,7 +14,7 @@ use crate::{
     buffer::Buffer,
     cut::{PIECE_EDGES, parts_mut, units},
     form::Form,
-    simd::{Lanes, N_LANES, Vectorized, prefetch},
+    simd::{Lanes, N_LANES, prefetch},
 };
 
 /// What the pass by source leaves for the pass by destination, and for the gradient of a₂.

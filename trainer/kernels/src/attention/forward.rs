@@ -1,5 +1,6 @@
 //! The pass by destination that computes outputs and the edge loss.
 
+use kith_draw::Vectorized;
 use std::ops::Range;
 
 use rayon::prelude::*;
@@ -13,7 +14,7 @@ use crate::{
     buffer::Buffer,
     cut::{PIECE_EDGES, PIECE_ROWS, parts_mut, units},
     form::Form,
-    simd::{Lanes, Vectorized, prefetch, softplus},
+    simd::{Lanes, prefetch, softplus},
 };
 
 /// Computes Σ α d h by destination and the sum of the edge losses.

@@ -1,6 +1,6 @@
 //! Negatives by destination, and again by source.
 
-use crate::pairs::Negatives;
+use kith_block::Negatives;
 
 /// The same pairs in two orders: within a node they stay in the order of their index.
 pub(crate) struct Grouped {

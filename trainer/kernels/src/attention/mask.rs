@@ -2,18 +2,18 @@
 //!
 //! The draws are named, so backward could make them again; a bit is cheaper to keep than to draw.
 
+use kith_block::Block;
 use std::ops::Range;
 
-use kith_draw::Stream;
+use kith_draw::{Stream, Vectorized, vectorized};
 use rayon::prelude::*;
 
 use super::N_TOGETHER;
 use crate::{
-    block::Block,
     cut::{parts_mut, units},
     dropout::Dropout,
     layout::Layout,
-    simd::{N_LANES, Vectorized, vectorized},
+    simd::N_LANES,
 };
 
 /// Which heads of which edges are kept.
@@ -101,7 +101,7 @@ mod tests {
     use kith_draw::{Name, Purpose};
 
     use super::*;
-    use crate::block::BlockError;
+    use kith_block::BlockError;
 
     #[test]
     fn bits_are_the_factors_of_each_edge() {

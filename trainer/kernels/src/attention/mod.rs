@@ -25,13 +25,12 @@ mod mask;
 mod score;
 
 use crate::{
-    block::Block,
     buffer::Buffer,
     form::Form,
     layout::Layout,
-    pairs::Pairs,
     simd::{Lanes, N_LANES},
 };
+use kith_block::{Block, Pairs};
 
 pub(crate) use self::{
     by_destination::pull_to_destinations, by_source::push_to_sources, forward::forward, grouped::Grouped, mask::Mask,
@@ -113,11 +112,11 @@ impl<'a> Attention<'a> {
 macro_rules! vectorized_by_heads {
     ($layout:expr, $work:ident($($part:expr),* $(,)?)) => {
         match $layout.lane_heads {
-            1 => $crate::simd::vectorized($work::<1>($($part),*)),
-            2 => $crate::simd::vectorized($work::<2>($($part),*)),
-            4 => $crate::simd::vectorized($work::<4>($($part),*)),
-            8 => $crate::simd::vectorized($work::<8>($($part),*)),
-            _ => $crate::simd::vectorized($work::<16>($($part),*)),
+            1 => ::kith_draw::vectorized($work::<1>($($part),*)),
+            2 => ::kith_draw::vectorized($work::<2>($($part),*)),
+            4 => ::kith_draw::vectorized($work::<4>($($part),*)),
+            8 => ::kith_draw::vectorized($work::<8>($($part),*)),
+            _ => ::kith_draw::vectorized($work::<16>($($part),*)),
         }
     };
 }

@@ -1,13 +1,10 @@
-//! Runs a loop with the widest instructions of this machine. One of the homes of `unsafe`.
+//! Sixteen numbers at a time. One of the homes of `unsafe`.
 //!
-//! A loop is written once, on [`Lanes`], and compiled once per instruction set. Every product and sum is spelled out
-//! lane by lane and fused multiply-adds are exact everywhere, so each set gives the same bits.
+//! Every product and sum is spelled out lane by lane, so that each instruction set gives the same bits.
 #![allow(unsafe_code)]
 
-mod instruction_set;
 mod lanes;
 
-pub use instruction_set::{InstructionSet, instruction_set};
 pub(crate) use lanes::{Lanes, N_LANES, exp, lanes, softplus};
 
 // SAFETY: lanes are numbers and nothing else: 64 bytes, no padding, every pattern of bits a value.
@@ -15,48 +12,10 @@ unsafe impl bytemuck::Zeroable for Lanes {}
 // SAFETY: as above.
 unsafe impl bytemuck::Pod for Lanes {}
 
-/// A loop over lanes. `run` must be `#[inline(always)]`, and so must everything it calls in its innermost loops: only
-/// what is inlined into the functions below is compiled with their instructions.
-pub(crate) trait Vectorized {
-    type Output;
-    fn run(self) -> Self::Output;
-}
-
-/// Runs the loop with the widest instructions there are.
-#[inline]
-pub(crate) fn vectorized<V: Vectorized>(work: V) -> V::Output {
-    match instruction_set() {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: `instruction_set` gives only what it has found on this machine.
-        InstructionSet::Avx512 => unsafe { run_avx512(work) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
-        InstructionSet::Avx2 => unsafe { run_avx2(work) },
-        _ => work.run(),
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
-fn run_avx512<V: Vectorized>(work: V) -> V::Output {
-    work.run()
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-fn run_avx2<V: Vectorized>(work: V) -> V::Output {
-    work.run()
-}
-
-/// Asks for lanes that will be read soon; changes nothing but the time.
+/// Asks for rows that will be read soon.
 #[inline(always)]
 pub(crate) fn prefetch(row: &[Lanes]) {
-    #[cfg(target_arch = "x86_64")]
     for lanes in row {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch of a live reference reads nothing and cannot fault.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(lanes).cast()) };
+        kith_draw::prefetch(lanes);
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = row;
 }

@@ -1,7 +1,7 @@
 //! The layers against numbers worked out elsewhere.
 
+use kith_block::{BlockError, Negatives};
 use kith_draw::{Name, Purpose, Stream};
-use kith_kernels::{BlockError, Negatives};
 use tch::Kind;
 
 use super::*;

@@ -2,12 +2,9 @@
 
 use std::sync::OnceLock;
 
-use serde::Serialize;
-
 /// The sets of CPU instructions that kernels are compiled for, libtorch's and ours, by the names that libtorch's
 /// `ATEN_CPU_CAPABILITY` takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InstructionSet {
     /// What every machine of this architecture has.
     Default,
@@ -15,6 +12,17 @@ pub enum InstructionSet {
     Avx2,
     /// 512-bit vectors.
     Avx512,
+}
+
+impl InstructionSet {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            InstructionSet::Default => "default",
+            InstructionSet::Avx2 => "avx2",
+            InstructionSet::Avx512 => "avx512",
+        }
+    }
 }
 
 /// The set in use: what `ATEN_CPU_CAPABILITY` asks for if the machine has it, else the widest it has.

@@ -3,14 +3,13 @@
 //! Positives are all edges of the block, loops included; negatives are floor(p_n · positives) pairs. Pair q is edge q,
 //! or negative q − n_edges. Of all pairs, floor(p_e · pairs) are kept, and the loss of a layer is the mean over those.
 
-use kith_draw::{Name, Purpose, Stream};
+use kith_draw::{Name, Purpose, Stream, Vectorized, vectorized};
 use rayon::prelude::*;
 
-use crate::{
-    block::Block,
-    pair_subset::PairSubset,
-    simd::{N_LANES, Vectorized, vectorized},
-};
+use crate::{block::Block, pair_subset::PairSubset};
+
+/// Negatives that are drawn side by side.
+const N_LANES: usize = 16;
 
 /// Draws for one negative before it is left out.
 const MAX_ATTEMPTS: u16 = 16;
