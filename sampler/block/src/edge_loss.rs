@@ -106,6 +106,12 @@ impl Pairs {
         self.positives.as_ref().is_none_or(|subset| subset.holds(edge))
     }
 
+    /// Which of 16 edges are kept, the first in the lowest bit; of no meaning beyond the last edge.
+    #[inline]
+    pub fn kept_of_16(&self, first_edge: usize) -> u32 {
+        self.positives.as_ref().map_or(0xffff, |subset| subset.holds_of_16(first_edge))
+    }
+
     /// The negatives.
     pub fn negatives(&self) -> &Negatives {
         &self.negatives

@@ -32,6 +32,14 @@ impl PairSubset {
     pub(crate) fn holds(&self, pair: usize) -> bool {
         self.bits[pair / 64].load(Ordering::Relaxed) >> (pair % 64) & 1 == 1
     }
+
+    /// Which of 16 pairs are in, the first in the lowest bit.
+    #[inline]
+    pub(crate) fn holds_of_16(&self, first: usize) -> u32 {
+        let word = |place: usize| self.bits.get(place).map_or(0, |word| word.load(Ordering::Relaxed));
+        let bits = u128::from(word(first / 64)) | u128::from(word(first / 64 + 1)) << 64;
+        (bits >> (first % 64)) as u32 & 0xffff
+    }
 }
 
 #[cfg(test)]
@@ -49,6 +57,10 @@ mod tests {
         for (n, n_kept) in [(1, 0), (1, 1), (10, 3), (10, 8), (19_896, 15_916), (1000, 1000), (64, 32)] {
             let subset = PairSubset::draw(stream(0), 0, n, n_kept);
             assert_eq!((0..n).filter(|pair| subset.holds(*pair)).count(), n_kept, "{n_kept} of {n}");
+            for first in (0..n.saturating_sub(16)).step_by(7) {
+                let bits = (0..16).map(|pair| u32::from(subset.holds(first + pair)) << pair).sum::<u32>();
+                assert_eq!(subset.holds_of_16(first), bits, "from {first}");
+            }
         }
     }
 

@@ -21,6 +21,7 @@ use crate::{
     node_sums::{Nodes, column_sums, write_outputs},
     product::Product,
     simd::{Lanes, prefetch},
+    sparse_product::KeptRows,
 };
 
 /// The factors of an aggregating layer.
@@ -76,10 +77,10 @@ impl AggregateLayer {
             block: Arc::clone(block),
             dropout: draws.and_then(LayerDraws::input_dropout),
             weights: layout.pack(numbers(&weights.weight.contiguous())),
-            values: Vec::new(),
+            kept: None,
         };
         let rows;
-        (rows, state.values) = state.product().forward();
+        (rows, state.kept) = state.product().forward();
         let sums = Sums {
             width: layout.width(),
             indptr: block.indptr(),
@@ -113,8 +114,8 @@ struct State {
     block: Arc<Block>,
     dropout: Option<(Dropout, Stream)>,
     weights: Vec<Lanes>,
-    /// The values of sparse rows after dropout.
-    values: Vec<f32>,
+    /// What was kept of sparse rows.
+    kept: Option<KeptRows>,
 }
 
 impl State {
@@ -143,7 +144,7 @@ impl State {
         }
         .run();
         let product = self.product();
-        let weight = self.layout.unpack(&product.weight_gradient(&self.values, &pushed));
+        let weight = self.layout.unpack(&product.weight_gradient(self.kept.as_ref(), &pushed));
         let weight = Tensor::from_slice(&weight).view([product.dim() as i64, self.layout.features as i64]);
         let input = match &self.input {
             KeptInput::Rows(_) => None,

@@ -17,6 +17,7 @@ use crate::{
     node_sums::{Nodes, column_sums, head_sums, spread, weighted_row_sum, write_outputs},
     product::Product,
     simd::Lanes,
+    sparse_product::KeptRows,
 };
 
 /// The shape of an attention layer.
@@ -70,12 +71,12 @@ impl AttentionLayer {
             attention: packed_attention.unwrap_or_default(),
             pairs: pairs.zip(negatives),
             rows: Buffer::default(),
-            values: Vec::new(),
-            left: Vec::new(),
-            right: Vec::new(),
+            kept: None,
+            left: Buffer::default(),
+            right: Buffer::default(),
             saved: None,
         };
-        (state.rows, state.values) = state.product().forward();
+        (state.rows, state.kept) = state.product().forward();
         if self.form.has_weights() {
             let rows = Nodes { layout, rows: &state.rows };
             state.left = head_sums(rows, &state.attention[0], block.n_destinations());
@@ -126,11 +127,11 @@ struct State {
     weights: Vec<Lanes>,
     attention: [Vec<Lanes>; 2],
     pairs: Option<(Pairs, Grouped)>,
-    /// Rows after the product; the values of sparse rows after dropout.
+    /// Rows after the product; what was kept of sparse rows.
     rows: Buffer,
-    values: Vec<f32>,
-    left: Vec<f32>,
-    right: Vec<f32>,
+    kept: Option<KeptRows>,
+    left: Buffer,
+    right: Buffer,
     saved: Option<Saved>,
 }
 
@@ -152,8 +153,8 @@ impl State {
             form: self.layer.form,
             rows: &self.rows,
             weights: [&self.attention[0], &self.attention[1]],
-            left: &self.left,
-            right: &self.right,
+            left: self.left.numbers(),
+            right: self.right.numbers(),
             mask: self.mask.as_ref(),
             pairs: self.pairs.as_ref().map(|(pairs, negatives)| GroupedPairs { pairs, negatives }),
         }
@@ -187,8 +188,11 @@ impl State {
         drop(saved);
         let attention = self.layer.form.has_weights().then(|| {
             let rows = Nodes { layout, rows: &self.rows };
-            let halves = [(&left, n_destinations), (&pushed.right, self.block.n_sources())]
-                .map(|(gradient, n)| layout.unpack(&weighted_row_sum(rows, gradient, n)));
+            let (of_left, of_right) = rayon::join(
+                || weighted_row_sum(rows, left.numbers(), n_destinations),
+                || weighted_row_sum(rows, pushed.right.numbers(), self.block.n_sources()),
+            );
+            let halves = [layout.unpack(&of_left), layout.unpack(&of_right)];
             let mut both = Vec::with_capacity(2 * heads * features);
             for head in 0..heads {
                 for half in &halves {
@@ -198,7 +202,7 @@ impl State {
             Tensor::from_slice(&both).view([heads as i64, 2 * features as i64])
         });
         let product = self.product();
-        let weight = layout.unpack(&product.weight_gradient(&self.values, &pushed.rows));
+        let weight = layout.unpack(&product.weight_gradient(self.kept.as_ref(), &pushed.rows));
         let dim = product.dim() as i64;
         let weight = Tensor::from_slice(&weight).view([dim, (heads * features) as i64]);
         let input = match &self.input {

@@ -6,37 +6,105 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use memmap2::MmapMut;
+
 use crate::simd::{Lanes, N_LANES};
 
 /// Arrays that are kept for later at most.
-const MAX_KEPT: usize = 32;
+const MAX_KEPT: usize = 64;
 /// Smaller ones come from the allocator's own stock.
 const MIN_LANES: usize = 1024;
+/// From here on arrays are mapped, in pages as large as the machine has.
+const MIN_MAPPED: usize = 4 * HUGE_PAGE;
+const HUGE_PAGE: usize = 2 << 20;
 
-static KEPT: Mutex<Vec<Vec<Lanes>>> = Mutex::new(Vec::new());
+static KEPT: Mutex<Vec<Memory>> = Mutex::new(Vec::new());
 
 /// Lanes that go back to the stock when dropped.
 #[derive(Debug, Default)]
-pub(crate) struct Buffer(Vec<Lanes>);
+pub(crate) struct Buffer {
+    memory: Memory,
+    len: usize,
+}
+
+/// Where lanes are.
+#[derive(Debug)]
+enum Memory {
+    Allocated(Vec<Lanes>),
+    /// Rows are read in no order: with small pages, half of the time would go into finding out where each page is.
+    Mapped {
+        map: MmapMut,
+        /// Bytes before the first whole page.
+        start: usize,
+    },
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory::Allocated(Vec::new())
+    }
+}
+
+impl Memory {
+    fn new(len: usize) -> Memory {
+        let n_bytes = len * size_of::<Lanes>();
+        if n_bytes < MIN_MAPPED {
+            return Memory::Allocated(vec![Lanes::ZERO; len]);
+        }
+        let n_bytes = n_bytes.next_multiple_of(HUGE_PAGE);
+        // Without room for a map there is none for a vector either, and that is what says so.
+        let Ok(map) = MmapMut::map_anon(n_bytes + HUGE_PAGE) else {
+            return Memory::Allocated(vec![Lanes::ZERO; len]);
+        };
+        let start = map.as_ptr().align_offset(HUGE_PAGE).min(HUGE_PAGE);
+        #[cfg(target_os = "linux")]
+        let _is_only_slower_without = map.advise_range(memmap2::Advice::HugePage, start, n_bytes);
+        Memory::Mapped { map, start }
+    }
+
+    fn lanes(&self) -> &[Lanes] {
+        match self {
+            Memory::Allocated(lanes) => lanes,
+            Memory::Mapped { map, start } => {
+                let bytes = &map[*start..];
+                bytemuck::cast_slice(&bytes[..bytes.len() / size_of::<Lanes>() * size_of::<Lanes>()])
+            }
+        }
+    }
+
+    fn lanes_mut(&mut self) -> &mut [Lanes] {
+        match self {
+            Memory::Allocated(lanes) => lanes,
+            Memory::Mapped { map, start } => {
+                let bytes = &mut map[*start..];
+                let whole = bytes.len() / size_of::<Lanes>() * size_of::<Lanes>();
+                bytemuck::cast_slice_mut(&mut bytes[..whole])
+            }
+        }
+    }
+}
 
 impl Buffer {
     /// Lanes whose numbers are left from an earlier use: whoever takes them writes them first.
     pub(crate) fn dirty(len: usize) -> Buffer {
-        let fits = |kept: &Vec<Lanes>| (len..=len + len / 4).contains(&kept.capacity());
+        let most = len + len / 4 + 2 * HUGE_PAGE / size_of::<Lanes>();
+        let most = if len * size_of::<Lanes>() < MIN_MAPPED { len + len / 4 } else { most };
+        let fits = |kept: &Memory| (len..=most).contains(&kept.lanes().len());
         let mut stock = stock();
-        let mut lanes = match stock.iter().rposition(fits).filter(|_| len >= MIN_LANES) {
+        let memory = match stock.iter().rposition(fits).filter(|_| len >= MIN_LANES) {
             Some(place) => stock.remove(place),
-            None => Vec::with_capacity(len),
+            None => {
+                drop(stock);
+                Memory::new(len)
+            }
         };
-        drop(stock);
-        lanes.resize(len, Lanes::ZERO);
-        Buffer(lanes)
+        Buffer { memory, len }
     }
 
     /// Lanes of zeros.
     pub(crate) fn zeros(len: usize) -> Buffer {
         let mut buffer = Buffer::dirty(len);
-        buffer.0.fill(Lanes::ZERO);
+        buffer.fill(Lanes::ZERO);
         buffer
     }
 
@@ -45,31 +113,36 @@ impl Buffer {
         Buffer::dirty(n.div_ceil(N_LANES))
     }
 
+    /// Zeros for so many numbers.
+    pub(crate) fn zero_numbers(n: usize) -> Buffer {
+        Buffer::zeros(n.div_ceil(N_LANES))
+    }
+
     /// The lanes as numbers.
     pub(crate) fn numbers(&self) -> &[f32] {
-        bytemuck::cast_slice(&self.0)
+        bytemuck::cast_slice(self)
     }
 
     /// The lanes as numbers, to be written.
     pub(crate) fn numbers_mut(&mut self) -> &mut [f32] {
-        bytemuck::cast_slice_mut(&mut self.0)
+        bytemuck::cast_slice_mut(self)
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if self.0.capacity() >= MIN_LANES {
+        if self.memory.lanes().len() >= MIN_LANES {
             let mut stock = stock();
             if stock.len() == MAX_KEPT {
                 stock.remove(0); // The one that nobody wanted for longest.
             }
-            stock.push(std::mem::take(&mut self.0));
+            stock.push(std::mem::take(&mut self.memory));
         }
     }
 }
 
 // Whatever a panic left behind is an array like any other.
-fn stock() -> MutexGuard<'static, Vec<Vec<Lanes>>> {
+fn stock() -> MutexGuard<'static, Vec<Memory>> {
     KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -77,13 +150,13 @@ impl Deref for Buffer {
     type Target = [Lanes];
 
     fn deref(&self) -> &[Lanes] {
-        &self.0
+        &self.memory.lanes()[..self.len]
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [Lanes] {
-        &mut self.0
+        &mut self.memory.lanes_mut()[..self.len]
     }
 }
 
@@ -93,7 +166,7 @@ mod tests {
 
     #[test]
     fn zeros_are_zeros_however_dirty_the_stock_is() {
-        for len in [0, 1, 1000, 4096, 5000, 4500] {
+        for len in [0, 1, 1000, 4096, 5000, 4500, 140_000, 150_000, 139_000] {
             let mut buffer = Buffer::dirty(len);
             buffer.fill(Lanes::all(7.0));
             drop(buffer);

@@ -1,6 +1,11 @@
 //! Where the numbers of a row stand: heads innermost, so that one register holds all heads of a feature.
 
+use rayon::prelude::*;
+
 use crate::simd::{Lanes, N_LANES};
+
+/// Rows that a thread takes at once.
+const N_TOGETHER: usize = 256;
 
 /// A row of `heads × features` numbers as lanes. Up to 16 heads form one group, padded to a power of two; number
 /// (head, feature) of a group stands at `feature * lane_heads + head`, padded with zeros to whole lanes.
@@ -39,35 +44,41 @@ impl Layout {
         group * self.group_width * N_LANES + feature * self.lane_heads + head
     }
 
-    /// Where the columns of a matrix with columns `head * features + feature` stand.
-    pub(crate) fn places(&self) -> Vec<usize> {
-        (0..self.heads * self.features)
-            .map(|column| self.place(column / self.features, column % self.features))
-            .collect()
-    }
-
-    /// Rows of a matrix as lanes.
+    /// Rows of a matrix with columns `head * features + feature`, as lanes.
     pub(crate) fn pack(&self, matrix: &[f32]) -> Vec<Lanes> {
         let n_columns = self.heads * self.features;
-        let places = self.places();
         let mut packed = vec![Lanes::ZERO; matrix.len() / n_columns * self.width()];
-        let numbers: &mut [f32] = bytemuck::cast_slice_mut(&mut packed);
-        for (row, out) in matrix.chunks_exact(n_columns).zip(numbers.chunks_exact_mut(self.width() * N_LANES)) {
-            for (value, place) in row.iter().zip(&places) {
-                out[*place] = *value;
-            }
-        }
+        packed.par_chunks_mut(N_TOGETHER * self.width()).zip(matrix.par_chunks(N_TOGETHER * n_columns)).for_each(
+            |(packed, matrix)| {
+                let packed: &mut [f32] = bytemuck::cast_slice_mut(packed);
+                let rows = matrix.chunks_exact(n_columns).zip(packed.chunks_exact_mut(self.width() * N_LANES));
+                for (row, packed) in rows {
+                    for (head, row) in row.chunks_exact(self.features).enumerate() {
+                        let places = packed[self.place(head, 0)..].iter_mut().step_by(self.lane_heads);
+                        places.zip(row).for_each(|(place, value)| *place = *value);
+                    }
+                }
+            },
+        );
         packed
     }
 
     /// The inverse of [`Layout::pack`].
     pub(crate) fn unpack(&self, packed: &[Lanes]) -> Vec<f32> {
-        let places = self.places();
-        let numbers: &[f32] = bytemuck::cast_slice(packed);
-        let mut matrix = Vec::with_capacity(packed.len() / self.width() * places.len());
-        for row in numbers.chunks_exact(self.width() * N_LANES) {
-            matrix.extend(places.iter().map(|place| row[*place]));
-        }
+        let n_columns = self.heads * self.features;
+        let mut matrix = vec![0.0; packed.len() / self.width() * n_columns];
+        matrix.par_chunks_mut(N_TOGETHER * n_columns).zip(packed.par_chunks(N_TOGETHER * self.width())).for_each(
+            |(matrix, packed)| {
+                let packed: &[f32] = bytemuck::cast_slice(packed);
+                let rows = matrix.chunks_exact_mut(n_columns).zip(packed.chunks_exact(self.width() * N_LANES));
+                for (row, packed) in rows {
+                    for (head, row) in row.chunks_exact_mut(self.features).enumerate() {
+                        let places = packed[self.place(head, 0)..].iter().step_by(self.lane_heads);
+                        row.iter_mut().zip(places).for_each(|(value, place)| *value = *place);
+                    }
+                }
+            },
+        );
         matrix
     }
 }

@@ -19,6 +19,7 @@ mod node_sums;
 mod product;
 mod rows;
 mod simd;
+mod sparse_product;
 
 pub use crate::{
     adam::AdamStep,

@@ -22,7 +22,7 @@ pub(crate) struct Nodes<'a> {
 const N_TOGETHER: usize = 512;
 
 /// Of the first `n` nodes the sum over features of `weights · row`, one number per padded head.
-pub(crate) fn head_sums(nodes: Nodes, weights: &[Lanes], n: usize) -> Vec<f32> {
+pub(crate) fn head_sums(nodes: Nodes, weights: &[Lanes], n: usize) -> Buffer {
     struct Sums<'a, const HEADS: usize>(Nodes<'a>, &'a [Lanes], &'a mut [f32]);
     impl<const HEADS: usize> Vectorized for Sums<'_, HEADS> {
         type Output = ();
@@ -42,8 +42,9 @@ pub(crate) fn head_sums(nodes: Nodes, weights: &[Lanes], n: usize) -> Vec<f32> {
         }
     }
     let Nodes { layout, rows } = nodes;
-    let mut out = vec![0.0; n * layout.padded_heads()];
-    out.par_chunks_mut(N_TOGETHER * layout.padded_heads())
+    let mut out = Buffer::dirty_numbers(n * layout.padded_heads());
+    out.numbers_mut()[..n * layout.padded_heads()]
+        .par_chunks_mut(N_TOGETHER * layout.padded_heads())
         .zip(rows.par_chunks(N_TOGETHER * layout.width()))
         .for_each(|(out, rows)| vectorized_by_heads!(layout, Sums(Nodes { layout, rows }, weights, out)));
     out
@@ -119,24 +120,55 @@ pub(crate) fn column_sums(matrix: &[f32], n_columns: usize) -> Vec<f32> {
 /// Concatenates or averages the heads of every node, and adds the bias.
 pub(crate) fn write_outputs(nodes: Nodes, is_mean: bool, bias: &[f32], out: &mut [f32]) {
     let Nodes { layout, rows } = nodes;
-    let Layout { heads, features, .. } = layout;
-    let per_head = 1.0 / heads as f32;
-    let rows: &[f32] = bytemuck::cast_slice(rows);
-    let width = layout.width() * N_LANES;
-    out.par_chunks_mut(N_TOGETHER * bias.len()).zip(rows.par_chunks(N_TOGETHER * width)).for_each(|(out, rows)| {
-        for (out, row) in out.chunks_exact_mut(bias.len()).zip(rows.chunks_exact(width)) {
+    out.par_chunks_mut(N_TOGETHER * bias.len())
+        .zip(rows.par_chunks(N_TOGETHER * layout.width()))
+        .for_each(|(out, rows)| vectorized_by_heads!(layout, Outputs(Nodes { layout, rows }, is_mean, bias, out)));
+}
+
+struct Outputs<'a, const HEADS: usize>(Nodes<'a>, bool, &'a [f32], &'a mut [f32]);
+
+impl<const HEADS: usize> Vectorized for Outputs<'_, HEADS> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Outputs(Nodes { layout, rows }, is_mean, bias, out) = self;
+        let Layout { heads, features, group_width, .. } = layout;
+        let per_head = 1.0 / heads as f32;
+        for (out, row) in out.chunks_exact_mut(bias.len()).zip(rows.chunks_exact(layout.width())) {
             out.copy_from_slice(bias);
-            for head in 0..heads {
-                let numbers = row[layout.place(head, 0)..].iter().step_by(layout.lane_heads);
+            for (group, row) in row.chunks_exact(group_width).enumerate() {
+                let row: &[[f32; HEADS]] = bytemuck::cast_slice::<Lanes, f32>(row).as_chunks().0;
                 if is_mean {
-                    out.iter_mut().zip(numbers).for_each(|(out, number)| *out += number * per_head);
+                    // Heads beyond the last are zero.
+                    for (out, by_head) in out.iter_mut().zip(row) {
+                        *out += sum(by_head) * per_head;
+                    }
                 } else {
-                    let out = &mut out[head * features..][..features];
-                    out.iter_mut().zip(numbers).for_each(|(out, number)| *out += number);
+                    let out = &mut out[group * N_LANES * features..];
+                    for (head, out) in out.chunks_exact_mut(features).take(HEADS).enumerate() {
+                        for (out, by_head) in out.iter_mut().zip(row) {
+                            *out += by_head[head];
+                        }
+                    }
                 }
             }
         }
-    });
+    }
+}
+
+/// The sum over heads, in halves.
+#[inline(always)]
+pub(crate) fn sum<const HEADS: usize>(by_head: &[f32; HEADS]) -> f32 {
+    let mut by_head = *by_head;
+    let mut half = HEADS / 2;
+    while half > 0 {
+        for head in 0..half {
+            by_head[head] += by_head[head + half];
+        }
+        half /= 2;
+    }
+    by_head[0]
 }
 
 /// The gradient of outputs as lanes; writes its product with the layer's own outputs into the records' last slot.
@@ -157,24 +189,44 @@ pub(crate) fn spread(
         .zip(gradient.par_chunks(N_TOGETHER * n_outputs))
         .zip(outputs.par_chunks(N_TOGETHER * width).zip(records.par_chunks_mut(N_TOGETHER * record)))
         .for_each(|((spread, gradient), (outputs, records))| {
-            let rows = spread.chunks_exact_mut(width).zip(gradient.chunks_exact(n_outputs));
-            rows.for_each(|(spread, gradient)| spread_row(layout, is_mean, gradient, spread));
+            vectorized_by_heads!(layout, Spread(layout, is_mean, gradient, spread));
             vectorized_by_heads!(layout, Products(layout, spread, outputs, records));
         });
     spread
 }
 
-fn spread_row(layout: Layout, is_mean: bool, gradient: &[f32], spread: &mut [Lanes]) {
-    let Layout { heads, features, .. } = layout;
-    let per_head = 1.0 / heads as f32;
-    spread.fill(Lanes::ZERO);
-    let numbers: &mut [f32] = bytemuck::cast_slice_mut(spread);
-    for head in 0..heads {
-        let places = numbers[layout.place(head, 0)..].iter_mut().step_by(layout.lane_heads);
-        if is_mean {
-            places.zip(gradient).for_each(|(place, gradient)| *place = gradient * per_head);
-        } else {
-            places.zip(&gradient[head * features..][..features]).for_each(|(place, gradient)| *place = *gradient);
+struct Spread<'a, const HEADS: usize>(Layout, bool, &'a [f32], &'a mut [Lanes]);
+
+impl<const HEADS: usize> Vectorized for Spread<'_, HEADS> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Spread(layout, is_mean, gradient, spread) = self;
+        let Layout { heads, features, group_width, .. } = layout;
+        let per_head = 1.0 / heads as f32;
+        let n_outputs = if is_mean { features } else { heads * features };
+        for (gradient, row) in gradient.chunks_exact(n_outputs).zip(spread.chunks_exact_mut(layout.width())) {
+            for (group, row) in row.chunks_exact_mut(group_width).enumerate() {
+                row.fill(Lanes::ZERO);
+                let row: &mut [[f32; HEADS]] = bytemuck::cast_slice_mut::<Lanes, f32>(row).as_chunks_mut().0;
+                let n_heads = (heads - group * N_LANES).min(HEADS);
+                if is_mean {
+                    for (by_head, gradient) in row.iter_mut().zip(gradient) {
+                        let gradient = gradient * per_head;
+                        for (head, by_head) in by_head.iter_mut().enumerate() {
+                            *by_head = if head < n_heads { gradient } else { 0.0 };
+                        }
+                    }
+                } else {
+                    let gradient = &gradient[group * N_LANES * features..];
+                    for (head, gradient) in gradient.chunks_exact(features).take(n_heads).enumerate() {
+                        for (by_head, gradient) in row.iter_mut().zip(gradient) {
+                            by_head[head] = *gradient;
+                        }
+                    }
+                }
+            }
         }
     }
 }

@@ -1,38 +1,39 @@
 //! The backward pass by destination: what the gradients of the scores mean for the rows as destinations.
 
-use kith_draw::Vectorized;
 use std::ops::Range;
 
+use kith_draw::{Vectorized, prefetch};
 use rayon::prelude::*;
 
 use super::{
-    Attention, N_TOGETHER, Saved,
+    Attention, Saved,
     by_source::Pushed,
-    score::{Together, add_weighted, ahead, heads_of, starts_of},
-    vectorized_by_heads,
+    score::{N_AHEAD, add_weighted, heads_of},
+    vectorized_by_form,
+    window::{PerEdge, Window, Windows, plus},
 };
 use crate::{
-    cut::{PIECE_EDGES, parts_mut, units},
-    form::Form,
-    simd::{Lanes, prefetch},
+    buffer::Buffer,
+    cut::{parts_mut, units},
+    simd::Lanes,
 };
 
 /// Completes the gradients of the rows; gives that of a₁·h by destination, one number per padded head.
-pub(crate) fn pull_to_destinations(attention: &Attention, saved: &Saved, pushed: &mut Pushed, pair: f32) -> Vec<f32> {
+pub(crate) fn pull_to_destinations(attention: &Attention, saved: &Saved, pushed: &mut Pushed, pair: f32) -> Buffer {
     let Attention { block, layout, form, .. } = attention;
     let (width, padded_heads) = (layout.width(), layout.padded_heads());
     let n_left = if form.has_weights() { padded_heads } else { 0 };
-    let mut left = vec![0.0; block.n_destinations() * n_left];
+    let mut left = Buffer::zero_numbers(block.n_destinations() * n_left);
     let ranges = units(block.indptr());
     let Pushed { rows, edges, .. } = pushed;
     let edges = edges.numbers();
     let work: Vec<Unit> = ranges
         .iter()
         .zip(parts_mut(rows, &ranges, |range| range.len() * width))
-        .zip(parts_mut(&mut left, &ranges, |range| range.len() * n_left))
+        .zip(parts_mut(left.numbers_mut(), &ranges, |range| range.len() * n_left))
         .map(|((range, rows), left)| Unit { attention, saved, edges, pair, range: range.clone(), rows, left })
         .collect();
-    work.into_par_iter().for_each(|unit| vectorized_by_heads!(layout, Run(unit)));
+    work.into_par_iter().for_each(|unit| vectorized_by_form!(attention, Run(unit)));
     left
 }
 
@@ -47,93 +48,97 @@ struct Unit<'a> {
     left: &'a mut [f32],
 }
 
-struct Run<'a, const HEADS: usize>(Unit<'a>);
+struct Run<'a, const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool>(Unit<'a>);
 
-impl<const HEADS: usize> Vectorized for Run<'_, HEADS> {
+impl<const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool> Vectorized for Run<'_, HEADS, PRODUCTS, WEIGHTS> {
     type Output = ();
 
     #[inline(always)]
     fn run(self) {
         let mut unit = self.0;
-        let mut sums = vec![Lanes::ZERO; unit.attention.layout.width()];
-        let mut piece = sums.clone();
-        for (row, destination) in unit.range.clone().enumerate() {
-            one_row::<HEADS>(&mut unit, row, destination, &mut sums, &mut piece);
+        let attention = unit.attention;
+        let mut scratch = Scratch::<HEADS>::new(attention.layout.width());
+        for window in Windows::new(attention.block.indptr(), unit.range.clone()) {
+            for group in 0..attention.layout.n_groups {
+                add_up::<HEADS, PRODUCTS, WEIGHTS>(&mut unit, &mut scratch, &window, group);
+            }
         }
     }
 }
 
-#[inline(always)]
-fn one_row<const HEADS: usize>(
-    unit: &mut Unit,
-    row: usize,
-    destination: usize,
-    sums: &mut [Lanes],
-    piece: &mut [Lanes],
-) {
-    let Attention { block, layout, form, rows, weights, .. } = *unit.attention;
-    let (width, group_width, padded_heads) = (layout.width(), layout.group_width, layout.padded_heads());
-    let n_edge = unit.attention.n_edge_gradients() * padded_heads;
-    let edges = block.edges_into(destination);
-    let places = &block.out_places()[edges.clone()];
-    let taught = if form == Form::Go && unit.saved.slope_sums.len() > destination {
-        unit.pair * unit.saved.slope_sums[destination]
-    } else {
-        0.0
-    };
-    if form.has_products() {
-        sums.fill(Lanes::ZERO);
-        piece.fill(Lanes::ZERO);
-        for source in ahead(block.sources(), edges.clone()) {
-            prefetch(&rows[*source as usize * width..][..width]);
-        }
+/// The gradients of a window's scores, and sums of the row that has windows of its own.
+struct Scratch<const HEADS: usize> {
+    dots: PerEdge<HEADS>,
+    sums: Vec<Lanes>,
+}
+
+impl<const HEADS: usize> Scratch<HEADS> {
+    fn new(width: usize) -> Scratch<HEADS> {
+        Scratch { dots: PerEdge::ZERO, sums: vec![Lanes::ZERO; width] }
     }
-    for group in 0..layout.n_groups {
-        let sums = &mut sums[group * group_width..(group + 1) * group_width];
-        let piece = &mut piece[group * group_width..(group + 1) * group_width];
-        let (mut linear, mut dots) = (Together::<HEADS>::ZERO, Together::<HEADS>::ZERO);
-        let (mut left, mut left_piece) = (Lanes::ZERO, Lanes::ZERO);
-        let mut n_in_piece = 0;
-        for (together, sources) in places.chunks(N_TOGETHER).zip(block.sources()[edges.clone()].chunks(N_TOGETHER)) {
-            for (edge, place) in together.iter().enumerate() {
-                let kept = &unit.edges[*place as usize * n_edge..][..n_edge];
-                if form.has_weights() {
-                    linear.put(edge, heads_of(kept, group * HEADS));
-                }
-                if form.has_products() {
-                    dots.put(edge, heads_of(kept, n_edge - padded_heads + group * HEADS));
+}
+
+/// Adds to the gradients of a window's destinations, in the heads of one group.
+#[inline(always)]
+fn add_up<const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool>(
+    unit: &mut Unit,
+    scratch: &mut Scratch<HEADS>,
+    window: &Window,
+    group: usize,
+) {
+    let attention = unit.attention;
+    let Attention { block, layout, weights, .. } = *attention;
+    let rows = attention.group(attention.rows, group);
+    let padded_heads = layout.padded_heads();
+    let n_edge = attention.n_edge_gradients() * padded_heads;
+    let Scratch { dots, sums } = scratch;
+    let sums = &mut sums[rows.offset..][..rows.group_width];
+    for destination in window.rows.clone() {
+        let part = window.part(block.indptr(), destination);
+        let row = destination - unit.range.start;
+        let mut left = [0.0; HEADS];
+        for place in part.places.clone() {
+            let edge = window.edges.start + place;
+            if group == 0 && edge + N_AHEAD < block.n_edges() {
+                prefetch(&unit.edges[block.out_places()[edge + N_AHEAD] as usize * n_edge]);
+                if PRODUCTS {
+                    rows.prefetch(block.sources()[edge + N_AHEAD]);
                 }
             }
-            if form.has_weights() {
-                linear.pad(together.len(), 0.0);
-                for linear in &linear.0[..Together::<HEADS>::n_lanes(together.len())] {
-                    left_piece = left_piece.plus(*linear);
-                }
+            let kept = &unit.edges[block.out_places()[edge] as usize * n_edge..][..n_edge];
+            if WEIGHTS {
+                left = plus(&left, &heads_of(kept, group * HEADS));
             }
-            if form.has_products() {
-                let starts = starts_of(sources, width);
-                add_weighted(piece, &dots, &rows[group * group_width..], &starts[..together.len()]);
-            }
-            n_in_piece += together.len();
-            if n_in_piece == PIECE_EDGES {
-                n_in_piece = 0;
-                left = left.plus(std::mem::replace(&mut left_piece, Lanes::ZERO));
-                for (sum, piece) in sums.iter_mut().zip(&mut *piece) {
-                    *sum = sum.plus(std::mem::replace(piece, Lanes::ZERO));
-                }
+            if PRODUCTS {
+                dots.0[place] = heads_of(kept, n_edge - padded_heads + group * HEADS);
             }
         }
-        let left = left.plus(left_piece).sum_by_head::<HEADS>().plus(Lanes::all(taught));
-        let out = &mut unit.rows[row * width + group * group_width..][..group_width];
-        if form.has_products() {
-            for ((out, sum), piece) in out.iter_mut().zip(sums).zip(piece) {
-                *out = out.plus(sum.plus(*piece));
+        if PRODUCTS {
+            if part.is_first() {
+                sums.fill(Lanes::ZERO);
+            }
+            let edges = window.edges.start + part.places.start..window.edges.start + part.places.end;
+            add_weighted(sums, &dots.0[part.places.clone()], rows, &block.sources()[edges]);
+        }
+        let out = &mut unit.rows[row * rows.width + rows.offset..][..rows.group_width];
+        if PRODUCTS && part.is_last {
+            for (out, sum) in out.iter_mut().zip(&*sums) {
+                *out = out.plus(*sum);
             }
         }
-        if form.has_weights() {
-            unit.left[row * padded_heads + group * HEADS..][..HEADS].copy_from_slice(&left.0[..HEADS]);
-            for (out, weight) in out.iter_mut().zip(&weights[0][group * group_width..]) {
-                *out = out.plus_product(left, *weight);
+        if WEIGHTS {
+            if !PRODUCTS && part.is_first() && !unit.saved.slope_sums.is_empty() {
+                left = plus(&left, &[unit.pair * unit.saved.slope_sums[destination]; HEADS]);
+            }
+            let all = &mut unit.left[row * padded_heads + group * HEADS..][..HEADS];
+            for (all, left) in all.iter_mut().zip(&left) {
+                *all += left;
+            }
+            if part.is_last {
+                let left = Lanes::repeat::<HEADS>(&heads_of(all, 0));
+                for (out, weight) in out.iter_mut().zip(&weights[0][rows.offset..]) {
+                    *out = out.plus_product(left, *weight);
+                }
             }
         }
     }

@@ -1,20 +1,21 @@
 //! The backward pass by source: the gradient of every score, and of the rows as sources.
 
-use kith_draw::Vectorized;
 use std::ops::Range;
 
+use kith_draw::{Vectorized, prefetch};
 use rayon::prelude::*;
 
 use super::{
-    Attention, N_RECORD, N_TOGETHER, SLOPE, Saved,
-    score::{Together, add_weighted, ahead, factors, heads, heads_of, per_head, product, score, starts_of},
-    vectorized_by_heads,
+    Attention, Grouped, GroupedPairs, N_RECORD, SLOPE, Saved,
+    negatives::{NegativeLoss, Negatives},
+    score::{N_AHEAD, Products, Score, add_weighted, factors, heads_of, product},
+    vectorized_by_form,
+    window::{N_WINDOW, PerEdge, Window, Windows, plus},
 };
 use crate::{
     buffer::Buffer,
-    cut::{PIECE_EDGES, parts_mut, units},
-    form::Form,
-    simd::{Lanes, N_LANES, prefetch},
+    cut::{parts_mut, units},
+    simd::Lanes,
 };
 
 /// What the pass by source leaves for the pass by destination, and for the gradient of a₂.
@@ -24,7 +25,7 @@ pub(crate) struct Pushed {
     /// Of each edge by source, one number per padded head: the gradient of its linear part, of its dot product, or both.
     pub(crate) edges: Buffer,
     /// The gradient of a₂·h by source, one number per padded head; empty unless the form has it.
-    pub(crate) right: Vec<f32>,
+    pub(crate) right: Buffer,
 }
 
 /// `outputs` is the gradient of the outputs, in the layout of rows; `pair` that of one pair's mean logit times heads.
@@ -37,13 +38,13 @@ pub(crate) fn push_to_sources(attention: &Attention, saved: &Saved, outputs: &[L
     let mut pushed = Pushed {
         rows: Buffer::dirty(block.n_sources() * width),
         edges: Buffer::dirty_numbers(block.n_edges() * n_edge),
-        right: vec![0.0; block.n_sources() * n_right],
+        right: Buffer::zero_numbers(block.n_sources() * n_right),
     };
     let ranges = units(block.out_indptr());
     let n_edges = |range: &Range<usize>| (block.out_indptr()[range.end] - block.out_indptr()[range.start]) * n_edge;
     let rows = parts_mut(&mut pushed.rows, &ranges, |range| range.len() * width);
     let edges = parts_mut(pushed.edges.numbers_mut(), &ranges, n_edges);
-    let right = parts_mut(&mut pushed.right, &ranges, |range| range.len() * n_right);
+    let right = parts_mut(pushed.right.numbers_mut(), &ranges, |range| range.len() * n_right);
     let work: Vec<Unit> = ranges
         .iter()
         .zip(rows.into_iter().zip(edges).zip(right))
@@ -58,7 +59,7 @@ pub(crate) fn push_to_sources(attention: &Attention, saved: &Saved, outputs: &[L
             right,
         })
         .collect();
-    work.into_par_iter().for_each(|unit| vectorized_by_heads!(layout, Run(unit)));
+    work.into_par_iter().for_each(|unit| vectorized_by_form!(attention, Run(unit)));
     pushed
 }
 
@@ -74,231 +75,254 @@ struct Unit<'a> {
     right: &'a mut [f32],
 }
 
-struct Run<'a, const HEADS: usize>(Unit<'a>);
+struct Run<'a, const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool>(Unit<'a>);
 
-impl<const HEADS: usize> Vectorized for Run<'_, HEADS> {
+impl<const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool> Vectorized for Run<'_, HEADS, PRODUCTS, WEIGHTS> {
     type Output = ();
 
     #[inline(always)]
     fn run(self) {
         let mut unit = self.0;
-        let (width, n_groups) = (unit.attention.layout.width(), unit.attention.layout.n_groups);
-        let mut sums = vec![Lanes::ZERO; width];
-        let mut piece = vec![Lanes::ZERO; width];
-        let mut right = vec![Lanes::ZERO; n_groups];
-        let mut terms = Terms::<HEADS>::ZERO;
-        for (row, source) in unit.range.clone().enumerate() {
-            right.fill(Lanes::ZERO);
-            sums.fill(Lanes::ZERO);
-            edges(&mut unit, row, source, &mut sums, &mut piece, &mut right, &mut terms);
-            negatives::<HEADS>(&unit, source, &mut sums, &mut right);
-            finish::<HEADS>(&mut unit, row, source, &sums, &right);
+        let attention = unit.attention;
+        let mut scratch = Scratch::<HEADS>::new(attention.layout.width());
+        for window in Windows::new(attention.block.out_indptr(), unit.range.clone()) {
+            for group in 0..attention.layout.n_groups {
+                differentiate::<HEADS, PRODUCTS, WEIGHTS>(&mut unit, &mut scratch, &window, group);
+                add_up::<HEADS, PRODUCTS, WEIGHTS>(&mut unit, &mut scratch, &window, group);
+            }
+        }
+        negatives::<PRODUCTS>(&mut unit);
+    }
+}
+
+/// What the gradients of a window's edges are made of, and of the row that has windows of its own.
+struct Scratch<const HEADS: usize> {
+    products: Products,
+    toward_products: Products,
+    /// g_i·h_j.
+    toward: PerEdge<HEADS>,
+    dots: PerEdge<HEADS>,
+    linear: PerEdge<HEADS>,
+    max: PerEdge<HEADS>,
+    inverse: PerEdge<HEADS>,
+    /// g_i·o_i.
+    along: PerEdge<HEADS>,
+    /// What the edge loss adds.
+    taught: PerEdge<HEADS>,
+    weights: PerEdge<HEADS>,
+    kept: [u16; N_WINDOW],
+    /// Weighted sums of a row.
+    sums: Vec<Lanes>,
+}
+
+impl<const HEADS: usize> Scratch<HEADS> {
+    fn new(width: usize) -> Scratch<HEADS> {
+        Scratch {
+            products: Products::ZERO,
+            toward_products: Products::ZERO,
+            toward: PerEdge::ZERO,
+            dots: PerEdge::ZERO,
+            linear: PerEdge::ZERO,
+            max: PerEdge::ZERO,
+            inverse: PerEdge::ZERO,
+            along: PerEdge::ZERO,
+            taught: PerEdge::ZERO,
+            weights: PerEdge::ZERO,
+            kept: [0; N_WINDOW],
+            sums: vec![Lanes::ZERO; width],
         }
     }
 }
 
-/// What the gradients of up to 16 edges are made of. Numbers beyond the edges looked at are left from edges before.
-struct Terms<const HEADS: usize> {
-    toward: Together<HEADS>,
-    dots: Together<HEADS>,
-    linear: Together<HEADS>,
-    max: Together<HEADS>,
-    inverse: Together<HEADS>,
-    along: Together<HEADS>,
-    taught: Together<HEADS>,
-    weights: Together<HEADS>,
-}
-
-impl<const HEADS: usize> Terms<HEADS> {
-    const ZERO: Terms<HEADS> = Terms {
-        toward: Together::ZERO,
-        dots: Together::ZERO,
-        linear: Together::ZERO,
-        max: Together::ZERO,
-        inverse: Together::ZERO,
-        along: Together::ZERO,
-        taught: Together::ZERO,
-        weights: Together::ZERO,
-    };
-}
-
-/// The edges out of one source.
+/// The gradients of a window's scores in the heads of one group, and the weights of the rows they came from.
 #[inline(always)]
-fn edges<const HEADS: usize>(
+fn differentiate<const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool>(
     unit: &mut Unit,
-    row: usize,
-    source: usize,
-    sums: &mut [Lanes],
-    piece: &mut [Lanes],
-    right_sums: &mut [Lanes],
-    terms: &mut Terms<HEADS>,
+    scratch: &mut Scratch<HEADS>,
+    window: &Window,
+    group: usize,
 ) {
-    let Attention { block, layout, form, rows, right, mask, pairs, .. } = *unit.attention;
-    let (width, group_width, padded_heads) = (layout.width(), layout.group_width, layout.padded_heads());
-    let scale = unit.attention.product_scale();
-    let n_edge = unit.attention.n_edge_gradients() * padded_heads;
-    let first_edge = block.out_indptr()[source - row];
-    let (mut start, last) = (block.out_indptr()[source], block.out_indptr()[source + 1]);
-    let mut n_in_piece = 0;
-    piece.fill(Lanes::ZERO);
-    while start < last {
-        let end = (start + N_TOGETHER).min(last);
-        let destinations = &block.destinations()[start..end];
-        let n = destinations.len();
-        for destination in ahead(block.destinations(), start..end) {
-            prefetch(&unit.outputs[*destination as usize * width..][..width]);
-            if form.has_products() {
-                prefetch(&rows[*destination as usize * width..][..width]);
+    let attention = unit.attention;
+    let Attention { block, layout, right, mask, pairs, .. } = *attention;
+    let rows = attention.group(attention.rows, group);
+    let outputs = attention.group(unit.outputs, group);
+    let padded_heads = layout.padded_heads();
+    let scale = attention.product_scale();
+    let (records, edge_slopes) = (unit.saved.records.numbers(), unit.saved.edge_slopes.numbers());
+    let Scratch { products, toward_products, toward, dots, linear, max, inverse, along, taught, weights, kept, .. } =
+        scratch;
+    for source in window.rows.clone() {
+        let own = rows.of(source);
+        let own_right = if WEIGHTS { heads_of(right, source * padded_heads + group * HEADS) } else { [0.0; HEADS] };
+        for place in window.part(block.out_indptr(), source).places {
+            let edge = window.edges.start + place;
+            if group == 0 && edge + N_AHEAD < block.n_edges() {
+                let ahead = block.destinations()[edge + N_AHEAD];
+                outputs.prefetch(ahead);
+                if PRODUCTS {
+                    rows.prefetch(ahead);
+                }
+                let record = ahead as usize * N_RECORD * padded_heads;
+                prefetch(&records[record]);
+                prefetch(&records[record + 2 * padded_heads]);
+                let ahead = block.out_edges()[edge + N_AHEAD] as usize;
+                if let Some(mask) = mask {
+                    prefetch(&mask.bits[ahead * layout.n_groups]);
+                }
+                if pairs.is_some() {
+                    prefetch(&edge_slopes[ahead]);
+                }
             }
+            let destination = block.destinations()[edge] as usize;
+            toward_products.0[place] = product(outputs.of(destination), own);
+            if PRODUCTS {
+                products.0[place] = product(rows.of(destination), own);
+            }
+            let record = &records[destination * N_RECORD * padded_heads + group * HEADS..];
+            if WEIGHTS {
+                linear.0[place] = plus(&own_right, &heads_of(record, 0));
+            }
+            max.0[place] = heads_of(record, padded_heads);
+            inverse.0[place] = heads_of(record, 2 * padded_heads);
+            along.0[place] = heads_of(record, 3 * padded_heads);
         }
-        let mut starts = starts_of(destinations, width);
-        let mut taught = [0.0; N_TOGETHER];
-        if pairs.is_some() {
-            for (taught, edge) in taught.iter_mut().zip(&block.out_edges()[start..end]) {
-                *taught = unit.pair * unit.saved.edge_slopes[*edge as usize];
-            }
+    }
+    toward_products.by_head(window.len(), 1.0, toward);
+    if PRODUCTS {
+        products.by_head(window.len(), scale, dots);
+    }
+    let edges = &block.out_edges()[window.edges.clone()];
+    if let Some(mask) = mask {
+        for (kept, edge) in kept.iter_mut().zip(edges) {
+            *kept = mask.bits[*edge as usize * layout.n_groups + group];
         }
-        for group in 0..layout.n_groups {
-            // What the score and its gradient are made of.
-            let own = unit.attention.row(rows, source, group);
-            let Terms { toward, dots, linear, max, inverse, along, taught: taught_heads, weights } = terms;
-            for (edge, start) in starts[..n].iter().enumerate() {
-                let sums = product(&unit.outputs[*start..][..group_width], own);
-                toward.put(edge, heads(&sums.sum_by_head::<HEADS>()));
-                if form.has_products() {
-                    let sums = product(&rows[*start..][..group_width], own).scaled(scale);
-                    dots.put(edge, heads(&sums.sum_by_head::<HEADS>()));
-                }
-            }
-            for (edge, destination) in destinations.iter().enumerate() {
-                let record =
-                    &unit.saved.records.numbers()[*destination as usize * N_RECORD * padded_heads + group * HEADS..];
-                linear.put(edge, heads_of(record, 0));
-                max.put(edge, heads_of(record, padded_heads));
-                inverse.put(edge, heads_of(record, 2 * padded_heads));
-                along.put(edge, heads_of(record, 3 * padded_heads));
-            }
-            let own_right = per_head::<HEADS>(right, source, padded_heads, group);
-            let mut kept = [0; N_TOGETHER];
-            if let Some(mask) = mask {
-                for (kept, edge) in kept.iter_mut().zip(&block.out_edges()[start..end]) {
-                    *kept = mask.bits[*edge as usize * layout.n_groups + group];
-                }
-            }
-            if pairs.is_some() {
-                for (edge, taught) in taught[..n].iter().enumerate() {
-                    taught_heads.put(edge, &[*taught; HEADS]);
-                }
-            }
+    }
+    if pairs.is_some() {
+        for (taught, edge) in taught.0.iter_mut().zip(edges) {
+            *taught = [unit.pair * edge_slopes[*edge as usize]; HEADS];
+        }
+    }
 
-            // The gradients of the scores, and the weights of the rows they came from.
-            for place in 0..Together::<HEADS>::n_lanes(n) {
-                let sum = linear.0[place].plus(own_right);
-                let score = score(form, sum, dots.0[place]);
-                let alpha = score.raw.leaky_relu(SLOPE).minus(max.0[place]).exp().times(inverse.0[place]);
-                let factor = match mask {
-                    Some(mask) => factors::<HEADS>(&kept, place, mask.scale),
-                    None => Lanes::all(1.0),
-                };
-                weights.0[place] = alpha.times(factor);
-                let normalized = alpha.times(factor.times(toward.0[place]).minus(along.0[place]));
-                let raw = normalized.through_leaky_relu(score.raw, SLOPE);
-                let taught = taught_heads.0[place];
-                (linear.0[place], dots.0[place]) = match form {
-                    Form::Go => (raw.plus(taught), Lanes::ZERO),
-                    Form::Dp | Form::Sd => (Lanes::ZERO, raw.plus(taught).scaled(scale)),
-                    Form::Mx => {
-                        let slope = score.gate.times(Lanes::all(1.0).minus(score.gate));
-                        (raw.times(score.gate), taught.plus_product(raw.times(sum), slope))
-                    }
-                };
-            }
-            if form.has_weights() {
-                linear.pad(n, 0.0);
-                for linear in &linear.0[..Together::<HEADS>::n_lanes(n)] {
-                    right_sums[group] = right_sums[group].plus(*linear);
-                }
-            }
-            let mut place = (start - first_edge) * n_edge + group * HEADS;
-            for edge in 0..n {
-                let kept = if form.has_weights() { linear.numbers(edge) } else { dots.numbers(edge) };
-                unit.edges[place..][..HEADS].copy_from_slice(kept);
-                if form == Form::Mx {
-                    unit.edges[place + padded_heads..][..HEADS].copy_from_slice(dots.numbers(edge));
-                }
-                place += n_edge;
-            }
-            let piece = &mut piece[group * group_width..(group + 1) * group_width];
-            add_weighted(piece, weights, unit.outputs, &starts[..n]);
-            if form.has_products() {
-                add_weighted(piece, dots, rows, &starts[..n]);
-            }
-            for start in &mut starts[..n] {
-                *start += group_width;
-            }
-        }
-        n_in_piece += n;
-        start = end;
-        if n_in_piece == PIECE_EDGES || start == last {
-            n_in_piece = 0;
-            for (sum, piece) in sums.iter_mut().zip(&mut *piece) {
-                *sum = sum.plus(std::mem::replace(piece, Lanes::ZERO));
+    for place in 0..PerEdge::<HEADS>::n_lanes(window.len()) {
+        let sum = linear.lanes(place);
+        let score = Score::new::<PRODUCTS, WEIGHTS>(sum, dots.lanes(place));
+        let alpha = score.bent().minus(max.lanes(place)).exp().times(inverse.lanes(place));
+        let factor = match mask {
+            Some(mask) => factors::<HEADS>(kept, place, mask.scale),
+            None => Lanes::all(1.0),
+        };
+        weights.set_lanes(place, alpha.times(factor));
+        let normalized = alpha.times(factor.times(toward.lanes(place)).minus(along.lanes(place)));
+        let raw = normalized.through_leaky_relu(score.raw, SLOPE);
+        let taught = taught.lanes(place);
+        match (PRODUCTS, WEIGHTS) {
+            (false, _) => linear.set_lanes(place, raw.plus(taught)),
+            (true, false) => dots.set_lanes(place, raw.plus(taught).scaled(scale)),
+            (true, true) => {
+                let slope = score.gate.times(Lanes::all(1.0).minus(score.gate));
+                linear.set_lanes(place, raw.times(score.gate));
+                dots.set_lanes(place, taught.plus_product(raw.times(sum), slope));
             }
         }
     }
 }
 
-/// The pairs without an edge out of one source.
+/// What the gradients of a window's scores mean for the rows of their sources; keeps them for the pass by destination.
 #[inline(always)]
-fn negatives<const HEADS: usize>(unit: &Unit, source: usize, sums: &mut [Lanes], right_sums: &mut [Lanes]) {
-    let Attention { layout, form, rows, pairs, .. } = *unit.attention;
+fn add_up<const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool>(
+    unit: &mut Unit,
+    scratch: &mut Scratch<HEADS>,
+    window: &Window,
+    group: usize,
+) {
+    let attention = unit.attention;
+    let Attention { block, layout, weights: attention_weights, .. } = *attention;
+    let rows = attention.group(attention.rows, group);
+    let outputs = attention.group(unit.outputs, group);
+    let padded_heads = layout.padded_heads();
+    let Scratch { dots, linear, weights, sums, .. } = scratch;
+    let sums = &mut sums[rows.offset..][..rows.group_width];
+
+    let n_edge = attention.n_edge_gradients() * padded_heads;
+    let first = block.out_indptr()[unit.range.start];
+    let edges = &mut unit.edges[(window.edges.start - first) * n_edge..(window.edges.end - first) * n_edge];
+    for (place, edge) in edges.chunks_exact_mut(n_edge).enumerate().take(N_WINDOW) {
+        let parts = if WEIGHTS { &linear.0[place] } else { &dots.0[place] };
+        edge[group * HEADS..][..HEADS].copy_from_slice(parts);
+        if PRODUCTS && WEIGHTS {
+            edge[padded_heads + group * HEADS..][..HEADS].copy_from_slice(&dots.0[place]);
+        }
+    }
+    for source in window.rows.clone() {
+        let part = window.part(block.out_indptr(), source);
+        let row = source - unit.range.start;
+        if part.is_first() {
+            sums.fill(Lanes::ZERO);
+        }
+        let destinations =
+            &block.destinations()[window.edges.start + part.places.start..window.edges.start + part.places.end];
+        add_weighted(sums, &weights.0[part.places.clone()], outputs, destinations);
+        if PRODUCTS {
+            add_weighted(sums, &dots.0[part.places.clone()], rows, destinations);
+        }
+        if WEIGHTS {
+            let mut right = [0.0; HEADS];
+            for place in part.places {
+                right = plus(&right, &linear.0[place]);
+            }
+            let all = &mut unit.right[row * padded_heads + group * HEADS..][..HEADS];
+            for (all, right) in all.iter_mut().zip(&right) {
+                *all += right;
+            }
+        }
+        if part.is_last {
+            let out = &mut unit.rows[row * rows.width + rows.offset..][..rows.group_width];
+            out.copy_from_slice(sums);
+            if WEIGHTS {
+                let right = Lanes::repeat::<HEADS>(&heads_of(unit.right, row * padded_heads + group * HEADS));
+                for (out, weight) in out.iter_mut().zip(&attention_weights[1][rows.offset..]) {
+                    *out = out.plus_product(right, *weight);
+                }
+            }
+        }
+    }
+}
+
+/// What the pairs without an edge mean for the rows of the unit's nodes, as their sources and as their destinations.
+#[inline(always)]
+fn negatives<const PRODUCTS: bool>(unit: &mut Unit) {
+    let attention = unit.attention;
+    let Attention { block, layout, pairs, weights, .. } = *attention;
     let Some(pairs) = pairs else { return };
-    let grouped = pairs.negatives;
-    let width = layout.width();
-    let scale = unit.pair * unit.attention.product_scale();
-    let (mut start, last) = (grouped.out_indptr[source], grouped.out_indptr[source + 1]);
-    while start < last {
-        let end = (start + N_TOGETHER).min(last);
-        let mut weights = Lanes::ZERO;
-        for (weight, pair) in weights.0.iter_mut().zip(&grouped.out_pairs[start..end]) {
-            *weight = scale * unit.saved.negative_slopes[*pair as usize];
-        }
-        if form.has_products() {
-            for destination in ahead(&grouped.destinations, start..end) {
-                prefetch(&rows[*destination as usize * width..][..width]);
-            }
-            let starts = starts_of(&grouped.destinations[start..end], width);
-            add_weighted(sums, &Together([weights]), rows, &starts[..end - start]);
-        } else {
-            let taught = Lanes::all(weights.sum() * (HEADS as f32 / N_LANES as f32));
-            for sum in right_sums.iter_mut() {
-                *sum = sum.plus(taught);
-            }
-        }
-        start = end;
-    }
-}
-
-/// Adds what is known of the source as a destination of negatives, and what a₂ says.
-#[inline(always)]
-fn finish<const HEADS: usize>(unit: &mut Unit, row: usize, source: usize, sums: &[Lanes], right_sums: &[Lanes]) {
-    let Attention { block, layout, form, weights, .. } = *unit.attention;
-    let (width, group_width) = (layout.width(), layout.group_width);
-    let out = &mut unit.rows[row * width..][..width];
-    out.copy_from_slice(sums);
-    if !unit.saved.pulls.is_empty() && source < block.n_destinations() {
-        let weight = Lanes::all(unit.pair * unit.attention.product_scale());
-        for (out, pull) in out.iter_mut().zip(&unit.saved.pulls[source * width..]) {
-            *out = out.plus_product(weight, *pull);
-        }
-    }
-    if form.has_weights() {
-        let kept = &mut unit.right[row * layout.padded_heads()..][..layout.padded_heads()];
-        for (group, sum) in right_sums.iter().enumerate() {
-            let sum = sum.sum_by_head::<HEADS>();
-            kept[group * HEADS..][..HEADS].copy_from_slice(&sum.0[..HEADS]);
-            for place in group * group_width..(group + 1) * group_width {
-                out[place] = out[place].plus_product(sum, weights[1][place]);
+    let GroupedPairs { negatives: Grouped { out_indptr, destinations, .. }, .. } = pairs;
+    let negatives =
+        Negatives { attention, indptr: out_indptr, others: destinations, terms: [attention.right, attention.left] };
+    let (width, padded_heads) = (layout.width(), layout.padded_heads());
+    let scale = unit.pair * attention.product_scale();
+    let mut loss = NegativeLoss::ZERO;
+    let mut sums = vec![Lanes::ZERO; width];
+    for window in negatives.windows(unit.range.clone()) {
+        negatives.look_at::<PRODUCTS>(&window, &mut loss);
+        for source in window.rows.clone() {
+            let row = source - unit.range.start;
+            let out = &mut unit.rows[row * width..][..width];
+            if PRODUCTS {
+                sums.fill(Lanes::ZERO);
+                if window.part(out_indptr, source).is_first() && source < block.n_destinations() {
+                    sums.copy_from_slice(&unit.saved.pulls[source * width..][..width]);
+                }
+                negatives.add_rows(&window, source, &loss, &mut sums);
+                for (out, sum) in out.iter_mut().zip(&sums) {
+                    *out = out.plus_product(Lanes::all(scale), *sum);
+                }
+            } else {
+                let taught = unit.pair * negatives.slope_sum(&window, source, &loss);
+                for right in &mut unit.right[row * padded_heads..][..padded_heads] {
+                    *right += taught;
+                }
+                for (out, weight) in out.iter_mut().zip(weights[1]) {
+                    *out = out.plus_product(Lanes::all(taught), *weight);
+                }
             }
         }
     }

@@ -1,20 +1,22 @@
 //! The pass by destination that computes outputs and the edge loss.
 
-use kith_draw::Vectorized;
 use std::ops::Range;
 
+use kith_draw::{Vectorized, prefetch};
 use rayon::prelude::*;
 
 use super::{
-    Attention, EPSILON, N_RECORD, N_TOGETHER, SLOPE, Saved,
-    score::{Together, add_weighted, ahead, factors, heads, heads_of, per_head, product, score, starts_of},
-    vectorized_by_heads,
+    Attention, EPSILON, Grouped, GroupedPairs, N_RECORD, Saved,
+    negatives::{NegativeLoss, Negatives, bce},
+    score::{N_AHEAD, Products, Score, add_weighted, factors, heads_of, product},
+    vectorized_by_form,
+    window::{N_WINDOW, PerEdge, Window, Windows, larger, minus, plus},
 };
 use crate::{
     buffer::Buffer,
-    cut::{PIECE_EDGES, PIECE_ROWS, parts_mut, units},
-    form::Form,
-    simd::{Lanes, prefetch, softplus},
+    cut::{parts_mut, units},
+    node_sums::sum,
+    simd::{Lanes, N_LANES},
 };
 
 /// Computes Σ α d h by destination and the sum of the edge losses.
@@ -22,34 +24,28 @@ pub(crate) fn forward(attention: &Attention) -> Saved {
     let Attention { block, layout, form, pairs, .. } = attention;
     let n_destinations = block.n_destinations();
     let has_products = form.has_products();
-    let n_negatives = pairs.as_ref().map_or(0, |pairs| pairs.negatives.sources.len());
     let if_pairs = |n: usize| if pairs.is_some() { n } else { 0 };
     let (width, record) = (layout.width(), N_RECORD * layout.padded_heads());
     let mut saved = Saved {
         outputs: Buffer::dirty(n_destinations * width),
         records: Buffer::dirty_numbers(n_destinations * record),
-        edge_slopes: vec![0.0; if_pairs(block.n_edges())],
-        negative_slopes: vec![0.0; n_negatives],
+        edge_slopes: Buffer::dirty_numbers(if_pairs(block.n_edges())),
         pulls: Buffer::zeros(if has_products { if_pairs(n_destinations) * width } else { 0 }),
         slope_sums: vec![0.0; if has_products { 0 } else { if_pairs(n_destinations) }],
         loss: 0.0,
     };
-    let mut losses = vec![0.0; if_pairs(n_destinations)];
 
     let ranges = units(block.indptr());
     let edges = |range: &Range<usize>| block.indptr()[range.end] - block.indptr()[range.start];
-    let negatives =
-        |range: &Range<usize>| pairs.map_or(0, |pairs| negatives_of(pairs.negatives.indptr.as_slice(), range).len());
     let rows = |n: usize| move |range: &Range<usize>| range.len() * n;
     let mut outputs = parts_mut(&mut saved.outputs, &ranges, rows(width)).into_iter();
     let mut records = parts_mut(saved.records.numbers_mut(), &ranges, rows(record)).into_iter();
-    let mut edge_slopes = parts_mut(&mut saved.edge_slopes, &ranges, |range| if_pairs(edges(range))).into_iter();
-    let mut negative_slopes = parts_mut(&mut saved.negative_slopes, &ranges, negatives).into_iter();
+    let mut edge_slopes =
+        parts_mut(saved.edge_slopes.numbers_mut(), &ranges, |range| if_pairs(edges(range))).into_iter();
     let mut pulls =
         parts_mut(&mut saved.pulls, &ranges, rows(if has_products { if_pairs(width) } else { 0 })).into_iter();
     let mut slope_sums =
         parts_mut(&mut saved.slope_sums, &ranges, rows(if has_products { 0 } else { if_pairs(1) })).into_iter();
-    let mut row_losses = parts_mut(&mut losses, &ranges, rows(if_pairs(1))).into_iter();
     let mut next = || -> Option<Unit> {
         Some(Unit {
             attention,
@@ -57,22 +53,15 @@ pub(crate) fn forward(attention: &Attention) -> Saved {
             outputs: outputs.next()?,
             records: records.next()?,
             edge_slopes: edge_slopes.next()?,
-            negative_slopes: negative_slopes.next()?,
             pulls: pulls.next()?,
             slope_sums: slope_sums.next()?,
-            losses: row_losses.next()?,
         })
     };
     let work: Vec<Unit> =
         ranges.iter().map(|range| Unit { range: range.clone(), ..next().expect("one part each") }).collect();
-    work.into_par_iter().for_each(|unit| vectorized_by_heads!(layout, Run(unit)));
-
-    saved.loss = losses.chunks(PIECE_ROWS).map(|piece| piece.iter().sum::<f64>()).sum();
+    let losses: Vec<f64> = work.into_par_iter().map(|unit| vectorized_by_form!(attention, Run(unit))).collect();
+    saved.loss = losses.iter().sum();
     saved
-}
-
-fn negatives_of(indptr: &[usize], range: &Range<usize>) -> Range<usize> {
-    indptr[range.start]..indptr[range.end]
 }
 
 /// A range of destinations and its parts of what is written.
@@ -82,279 +71,249 @@ struct Unit<'a> {
     outputs: &'a mut [Lanes],
     records: &'a mut [f32],
     edge_slopes: &'a mut [f32],
-    negative_slopes: &'a mut [f32],
     pulls: &'a mut [Lanes],
     slope_sums: &'a mut [f32],
-    losses: &'a mut [f64],
 }
 
-struct Run<'a, const HEADS: usize>(Unit<'a>);
+struct Run<'a, const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool>(Unit<'a>);
 
-impl<const HEADS: usize> Vectorized for Run<'_, HEADS> {
-    type Output = ();
+impl<const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool> Vectorized for Run<'_, HEADS, PRODUCTS, WEIGHTS> {
+    type Output = f64;
 
+    /// Gives the sum of the losses of the unit's pairs.
     #[inline(always)]
-    fn run(self) {
+    fn run(self) -> f64 {
         let mut unit = self.0;
         let attention = unit.attention;
-        let width = attention.layout.width();
-        let mut scratch = Scratch::new(attention.layout.n_groups, width);
-        let mut terms = Terms::<HEADS>::ZERO;
-        let first_edge = attention.block.indptr()[unit.range.start];
-        for (row, destination) in unit.range.clone().enumerate() {
-            let loss = one_row(&mut unit, &mut scratch, &mut terms, row, destination, first_edge);
+        let mut scratch = Scratch::<HEADS>::new(attention.layout.width());
+        for window in Windows::new(attention.block.indptr(), unit.range.clone()) {
+            scratch.logits.0 = [[0.0]; N_WINDOW];
+            for group in 0..attention.layout.n_groups {
+                score::<HEADS, PRODUCTS, WEIGHTS>(&unit, &mut scratch, &window, group);
+                attend(&mut unit, &mut scratch, &window, group);
+            }
             if attention.pairs.is_some() {
-                unit.losses[row] = loss + negatives(&mut unit, row, destination);
+                edge_loss(&mut unit, &mut scratch, &window);
             }
         }
+        sum_in_order(&scratch.loss) + negatives::<PRODUCTS>(&mut unit)
     }
 }
 
-/// Running maximum, denominator and weighted sum of a row, by group; sums also of the piece that is being added up.
-struct Scratch {
-    max: Vec<Lanes>,
-    total: Vec<Lanes>,
-    piece: Vec<Lanes>,
+/// What is known of a window's edges, and of the row that has windows of its own.
+struct Scratch<const HEADS: usize> {
+    products: Products,
+    linear: PerEdge<HEADS>,
+    dots: PerEdge<HEADS>,
+    scores: PerEdge<HEADS>,
+    weights: PerEdge<HEADS>,
+    /// Σ over heads of what the edge loss looks at.
+    logits: PerEdge<1>,
+    loss: [f64; N_LANES],
+    /// Weighted sums of a row.
     sums: Vec<Lanes>,
-    piece_sums: Vec<Lanes>,
 }
 
-impl Scratch {
-    fn new(n_groups: usize, width: usize) -> Scratch {
+impl<const HEADS: usize> Scratch<HEADS> {
+    fn new(width: usize) -> Scratch<HEADS> {
         Scratch {
-            max: vec![Lanes::ZERO; n_groups],
-            total: vec![Lanes::ZERO; n_groups],
-            piece: vec![Lanes::ZERO; n_groups],
+            products: Products::ZERO,
+            linear: PerEdge::ZERO,
+            dots: PerEdge::ZERO,
+            scores: PerEdge::ZERO,
+            weights: PerEdge::ZERO,
+            logits: PerEdge::ZERO,
+            loss: [0.0; N_LANES],
             sums: vec![Lanes::ZERO; width],
-            piece_sums: vec![Lanes::ZERO; width],
-        }
-    }
-
-    #[inline(always)]
-    fn clear(&mut self) {
-        self.max.fill(Lanes::all(f32::NEG_INFINITY));
-        self.total.fill(Lanes::ZERO);
-        self.sums.fill(Lanes::ZERO);
-        self.piece.fill(Lanes::ZERO);
-        self.piece_sums.fill(Lanes::ZERO);
-    }
-
-    #[inline(always)]
-    fn add_piece(&mut self) {
-        for (total, piece) in self.total.iter_mut().zip(&mut self.piece) {
-            *total = total.plus(std::mem::replace(piece, Lanes::ZERO));
-        }
-        for (sum, piece) in self.sums.iter_mut().zip(&mut self.piece_sums) {
-            *sum = sum.plus(std::mem::replace(piece, Lanes::ZERO));
         }
     }
 }
 
-/// What the scores of up to 16 edges are made of. Numbers beyond the edges looked at are left from edges before.
-struct Terms<const HEADS: usize> {
-    linear: Together<HEADS>,
-    dots: Together<HEADS>,
-    scores: Together<HEADS>,
-}
-
-impl<const HEADS: usize> Terms<HEADS> {
-    const ZERO: Terms<HEADS> = Terms { linear: Together::ZERO, dots: Together::ZERO, scores: Together::ZERO };
-}
-
-/// The edges into one destination; gives the sum of their losses.
+/// The scores of a window's edges in the heads of one group, and what they add to the logits.
 #[inline(always)]
-fn one_row<const HEADS: usize>(
-    unit: &mut Unit,
-    scratch: &mut Scratch,
-    terms: &mut Terms<HEADS>,
-    row: usize,
-    destination: usize,
-    first_edge: usize,
-) -> f64 {
-    let Attention { block, layout, form, rows, left, right, mask, pairs, .. } = *unit.attention;
-    let (width, group_width, padded_heads) = (layout.width(), layout.group_width, layout.padded_heads());
-    let scale = unit.attention.product_scale();
-    let edges = block.edges_into(destination);
-    let mut loss = 0.0;
-    scratch.clear();
-    let mut n_in_piece = 0;
-    let mut start = edges.start;
-    while start < edges.end {
-        let end = (start + N_TOGETHER).min(edges.end);
-        let sources = &block.sources()[start..end];
-        let n = sources.len();
-        for source in ahead(block.sources(), start..end) {
-            prefetch(&rows[*source as usize * width..][..width]);
-        }
-        let n_lanes = Together::<HEADS>::n_lanes(n);
-        let mut starts = starts_of(sources, width);
-        let mut logits = [0.0; N_TOGETHER];
-        for group in 0..layout.n_groups {
-            // What each edge's score is made of.
-            let own = unit.attention.row(rows, destination, group);
-            let Terms { linear, dots, scores } = terms;
-            if form.has_products() {
-                for (edge, start) in starts[..n].iter().enumerate() {
-                    let sums = product(own, &rows[*start..][..group_width]).scaled(scale);
-                    logits[edge] += sums.sum();
-                    dots.put(edge, heads(&sums.sum_by_head::<HEADS>()));
+fn score<const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool>(
+    unit: &Unit,
+    scratch: &mut Scratch<HEADS>,
+    window: &Window,
+    group: usize,
+) {
+    let attention = unit.attention;
+    let Attention { block, layout, left, right, pairs, .. } = *attention;
+    let rows = attention.group(attention.rows, group);
+    let padded_heads = layout.padded_heads();
+    let sources = block.sources();
+    let Scratch { products, linear, dots, scores, logits, .. } = scratch;
+    for destination in window.rows.clone() {
+        let own = rows.of(destination);
+        let own_left = if WEIGHTS { heads_of(left, destination * padded_heads + group * HEADS) } else { [0.0; HEADS] };
+        for place in window.part(block.indptr(), destination).places {
+            let edge = window.edges.start + place;
+            if group == 0 && edge + N_AHEAD < block.n_edges() {
+                let ahead = sources[edge + N_AHEAD];
+                rows.prefetch(ahead);
+                if WEIGHTS {
+                    prefetch(&right[ahead as usize * padded_heads]);
                 }
             }
-            if form.has_weights() {
-                for (edge, source) in sources.iter().enumerate() {
-                    linear.put(edge, heads_of(right, *source as usize * padded_heads + group * HEADS));
-                }
-                let left = per_head::<HEADS>(left, destination, padded_heads, group);
-                for lanes in &mut linear.0[..n_lanes] {
-                    *lanes = lanes.plus(left);
-                }
+            let source = sources[edge] as usize;
+            if PRODUCTS {
+                products.0[place] = product(own, rows.of(source));
             }
-            if !form.has_products() && pairs.is_some() {
-                for (edge, logit) in logits[..n].iter_mut().enumerate() {
-                    for number in linear.numbers(edge) {
-                        *logit += number;
-                    }
-                }
+            if WEIGHTS {
+                linear.0[place] = plus(&own_left, &heads_of(right, source * padded_heads + group * HEADS));
             }
-
-            // Scores under the largest so far; what was summed under a smaller one shrinks.
-            for (place, scores) in scores.0[..n_lanes].iter_mut().enumerate() {
-                *scores = score(form, linear.0[place], dots.0[place]).raw.leaky_relu(SLOPE);
-            }
-            scores.pad(n, f32::NEG_INFINITY);
-            let mut max = scratch.max[group];
-            for scores in &scores.0[..n_lanes] {
-                max = max.max(*scores);
-            }
-            let max = max.max_by_head::<HEADS>();
-            if max != scratch.max[group] {
-                let shrink = scratch.max[group].minus(max).exp();
-                scratch.max[group] = max;
-                scratch.total[group] = scratch.total[group].times(shrink);
-                scratch.piece[group] = scratch.piece[group].times(shrink);
-                for place in group * group_width..(group + 1) * group_width {
-                    scratch.sums[place] = scratch.sums[place].times(shrink);
-                    scratch.piece_sums[place] = scratch.piece_sums[place].times(shrink);
-                }
-            }
-            let mut denominator = scratch.piece[group];
-            for scores in &mut scores.0[..n_lanes] {
-                *scores = scores.minus(max).exp();
-                denominator = denominator.plus(*scores);
-            }
-            scratch.piece[group] = denominator;
-            if let Some(mask) = mask {
-                let mut kept = [0; N_TOGETHER];
-                for (edge, kept) in kept[..n].iter_mut().enumerate() {
-                    *kept = mask.bits[(start + edge) * layout.n_groups + group];
-                }
-                for (place, scores) in scores.0[..n_lanes].iter_mut().enumerate() {
-                    *scores = scores.times(factors::<HEADS>(&kept, place, mask.scale));
-                }
-            }
-            let sums = &mut scratch.piece_sums[group * group_width..(group + 1) * group_width];
-            add_weighted(sums, scores, rows, &starts[..n]);
-            for start in &mut starts[..n] {
-                *start += group_width;
-            }
-        }
-        if let Some(pairs) = pairs {
-            let slopes = &mut unit.edge_slopes[start - first_edge..end - first_edge];
-            let (values, edge_slopes) = bce::<true>(&logits, 1.0 / layout.heads as f32);
-            for (edge, slope) in slopes.iter_mut().enumerate() {
-                if pairs.pairs.keeps(start + edge) {
-                    loss += f64::from(values[edge]);
-                    *slope = edge_slopes[edge];
-                }
-            }
-        }
-        n_in_piece += n;
-        if n_in_piece == PIECE_EDGES {
-            scratch.add_piece();
-            n_in_piece = 0;
-        }
-        start = end;
-    }
-    scratch.add_piece();
-
-    let record = &mut unit.records[row * N_RECORD * padded_heads..][..N_RECORD * padded_heads];
-    let outputs = &mut unit.outputs[row * width..][..width];
-    for group in 0..layout.n_groups {
-        let total = scratch.total[group].sum_by_head::<HEADS>();
-        let inverse = total.plus(Lanes::all(EPSILON)).inverse();
-        let own_left = per_head::<HEADS>(left, destination, padded_heads, group);
-        for (slot, lanes) in [own_left, scratch.max[group], inverse].into_iter().enumerate() {
-            record[slot * padded_heads + group * HEADS..][..HEADS].copy_from_slice(&lanes.0[..HEADS]);
-        }
-        let places = group * group_width..(group + 1) * group_width;
-        for (output, sum) in outputs[places.clone()].iter_mut().zip(&scratch.sums[places]) {
-            *output = sum.times(inverse);
         }
     }
-    loss
+    if PRODUCTS {
+        products.by_head(window.len(), attention.product_scale(), dots);
+    }
+    if pairs.is_some() {
+        let terms = if PRODUCTS { &*dots } else { &*linear };
+        for (logit, terms) in logits.0.iter_mut().zip(&terms.0).take(window.len()) {
+            logit[0] += sum(terms);
+        }
+    }
+    for place in 0..PerEdge::<HEADS>::n_lanes(window.len()) {
+        scores.set_lanes(place, Score::new::<PRODUCTS, WEIGHTS>(linear.lanes(place), dots.lanes(place)).bent());
+    }
 }
 
-/// The pairs without an edge into one destination; gives the sum of their losses.
+/// The softmax of a window's scores, and the sums of rows it weighs, in the heads of one group. Of a row with windows
+/// of its own, the record keeps the maximum and the total so far.
 #[inline(always)]
-fn negatives(unit: &mut Unit, row: usize, destination: usize) -> f64 {
-    let Attention { layout, form, rows, left, right, pairs, .. } = *unit.attention;
-    let Some(pairs) = pairs else { return 0.0 };
-    let grouped = pairs.negatives;
+fn attend<const HEADS: usize>(unit: &mut Unit, scratch: &mut Scratch<HEADS>, window: &Window, group: usize) {
+    let attention = unit.attention;
+    let Attention { block, layout, left, mask, .. } = *attention;
+    let rows = attention.group(attention.rows, group);
     let (width, padded_heads) = (layout.width(), layout.padded_heads());
-    let scale = unit.attention.product_scale();
-    let first = grouped.indptr[destination - row];
-    let mut loss = 0.0;
-    let (mut start, end) = (grouped.indptr[destination], grouped.indptr[destination + 1]);
-    if form.has_products() {
-        for source in ahead(&grouped.sources, start..end) {
-            prefetch(&rows[*source as usize * width..][..width]);
+    let Scratch { scores, weights, sums, .. } = scratch;
+    let sums = &mut sums[rows.offset..][..rows.group_width];
+
+    for destination in window.rows.clone() {
+        let part = window.part(block.indptr(), destination);
+        let record = &mut unit.records[(destination - unit.range.start) * N_RECORD * padded_heads + group * HEADS..];
+        let before = if part.is_first() { [f32::NEG_INFINITY; HEADS] } else { heads_of(record, padded_heads) };
+        let mut max = before;
+        for place in part.places.clone() {
+            max = larger(&scores.0[place], &max);
         }
-    }
-    while start < end {
-        let stop = (start + N_TOGETHER).min(end);
-        let sources = &grouped.sources[start..stop];
-        let starts = starts_of(sources, width);
-        let mut logits = [0.0; N_TOGETHER];
-        for (pair, source) in sources.iter().enumerate() {
-            logits[pair] = if form.has_products() {
-                product(&rows[destination * width..][..width], &rows[starts[pair]..][..width]).sum() * scale
-            } else {
-                let mut sum = 0.0;
-                for head in 0..padded_heads {
-                    sum += left[destination * padded_heads + head] + right[*source as usize * padded_heads + head];
-                }
-                sum
-            };
+        record[padded_heads..][..HEADS].copy_from_slice(&max);
+        for place in part.places.clone() {
+            scores.0[place] = minus(&scores.0[place], &max);
         }
-        let (values, pair_slopes) = bce::<false>(&logits, 1.0 / layout.heads as f32);
-        let n = sources.len();
-        for value in &values[..n] {
-            loss += f64::from(*value);
-        }
-        unit.negative_slopes[start - first..][..n].copy_from_slice(&pair_slopes[..n]);
-        if form == Form::Go {
-            for slope in &pair_slopes[..n] {
-                unit.slope_sums[row] += slope;
+        // What was summed under a smaller maximum shrinks.
+        if !part.is_first() && max != before {
+            let shrink = Lanes::repeat(&before).minus(Lanes::repeat(&max)).exp();
+            for (total, shrink) in record[2 * padded_heads..][..HEADS].iter_mut().zip(&shrink.0) {
+                *total *= shrink;
+            }
+            for sum in sums.iter_mut() {
+                *sum = sum.times(shrink);
             }
         }
-        if form.has_products() {
-            let pull = &mut unit.pulls[row * width..][..width];
-            add_weighted(pull, &Together([Lanes(pair_slopes)]), rows, &starts[..n]);
-        }
-        start = stop;
     }
-    loss
+
+    let mut kept = [0; N_WINDOW];
+    if let Some(mask) = mask {
+        let bits = &mask.bits[window.edges.start * layout.n_groups..window.edges.end * layout.n_groups];
+        for (kept, bits) in kept.iter_mut().zip(bits[group..].iter().step_by(layout.n_groups)) {
+            *kept = *bits;
+        }
+    }
+    for place in 0..PerEdge::<HEADS>::n_lanes(window.len()) {
+        let exp = scores.lanes(place).exp();
+        scores.set_lanes(place, exp);
+        weights.set_lanes(
+            place,
+            match mask {
+                Some(mask) => exp.times(factors::<HEADS>(&kept, place, mask.scale)),
+                None => exp,
+            },
+        );
+    }
+
+    for destination in window.rows.clone() {
+        let part = window.part(block.indptr(), destination);
+        let row = destination - unit.range.start;
+        let record = &mut unit.records[row * N_RECORD * padded_heads + group * HEADS..];
+        let mut total = [0.0; HEADS];
+        for place in part.places.clone() {
+            total = plus(&total, &scores.0[place]);
+        }
+        if part.is_first() {
+            sums.fill(Lanes::ZERO);
+        } else {
+            total = plus(&total, &heads_of(record, 2 * padded_heads));
+        }
+        let edges = window.edges.start + part.places.start..window.edges.start + part.places.end;
+        add_weighted(sums, &weights.0[part.places.clone()], rows, &block.sources()[edges]);
+        if part.is_last {
+            for total in &mut total {
+                *total = 1.0 / (*total + EPSILON);
+            }
+            if !left.is_empty() {
+                let own: [f32; HEADS] = heads_of(left, destination * padded_heads + group * HEADS);
+                record[..HEADS].copy_from_slice(&own);
+            }
+            let inverse = Lanes::repeat(&total);
+            let outputs = &mut unit.outputs[row * width + rows.offset..][..rows.group_width];
+            for (output, sum) in outputs.iter_mut().zip(&*sums) {
+                *output = sum.times(inverse);
+            }
+        }
+        record[2 * padded_heads..][..HEADS].copy_from_slice(&total);
+    }
 }
 
-/// Binary cross-entropy of logits times `scale` and its slope, for pairs with or without an edge.
+/// The losses of a window's edges, and their slopes.
 #[inline(always)]
-fn bce<const IS_EDGE: bool>(logits: &[f32; N_TOGETHER], scale: f32) -> ([f32; N_TOGETHER], [f32; N_TOGETHER]) {
-    let (mut values, mut slopes) = ([0.0; N_TOGETHER], [0.0; N_TOGETHER]);
-    for pair in 0..N_TOGETHER {
-        let logit = logits[pair] * scale;
-        let (value, slope) = softplus(if IS_EDGE { -logit } else { logit });
-        values[pair] = value;
-        slopes[pair] = if IS_EDGE { -slope } else { slope };
+fn edge_loss<const HEADS: usize>(unit: &mut Unit, scratch: &mut Scratch<HEADS>, window: &Window) {
+    let Attention { block, layout, pairs, .. } = *unit.attention;
+    let Some(pairs) = pairs else { return };
+    let first = block.indptr()[unit.range.start];
+    let slopes = &mut unit.edge_slopes[window.edges.start - first..window.edges.end - first];
+    for (place, slopes) in slopes.chunks_mut(N_LANES).enumerate() {
+        let mut kept = pairs.pairs.kept_of_16(window.edges.start + N_LANES * place);
+        kept &= (1 << slopes.len()) - 1;
+        let (values, edge_slopes) = bce::<true>(scratch.logits.lanes(place), 1.0 / layout.heads as f32);
+        let mut out = Lanes::ZERO;
+        for lane in 0..N_LANES {
+            let is_kept = kept >> lane & 1 == 1;
+            scratch.loss[lane] += f64::from(if is_kept { values.0[lane] } else { 0.0 });
+            out.0[lane] = if is_kept { edge_slopes.0[lane] } else { 0.0 };
+        }
+        slopes.copy_from_slice(&out.0[..slopes.len()]);
     }
-    (values, slopes)
+}
+
+/// The pairs without an edge into the unit's destinations; gives the sum of their losses.
+#[inline(always)]
+fn negatives<const PRODUCTS: bool>(unit: &mut Unit) -> f64 {
+    let attention = unit.attention;
+    let Some(pairs) = attention.pairs else { return 0.0 };
+    let GroupedPairs { negatives: Grouped { indptr, sources, .. }, .. } = pairs;
+    let negatives = Negatives { attention, indptr, others: sources, terms: [attention.left, attention.right] };
+    let width = attention.layout.width();
+    let mut loss = NegativeLoss::ZERO;
+    for window in negatives.windows(unit.range.clone()) {
+        negatives.look_at::<PRODUCTS>(&window, &mut loss);
+        for destination in window.rows.clone() {
+            let row = destination - unit.range.start;
+            if PRODUCTS {
+                negatives.add_rows(&window, destination, &loss, &mut unit.pulls[row * width..][..width]);
+            } else {
+                unit.slope_sums[row] += negatives.slope_sum(&window, destination, &loss);
+            }
+        }
+    }
+    sum_in_order(&loss.values)
+}
+
+#[inline(always)]
+fn sum_in_order(numbers: &[f64]) -> f64 {
+    let mut sum = 0.0;
+    for number in numbers {
+        sum += number;
+    }
+    sum
 }

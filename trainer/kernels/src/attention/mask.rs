@@ -8,13 +8,15 @@ use std::ops::Range;
 use kith_draw::{Stream, Vectorized, vectorized};
 use rayon::prelude::*;
 
-use super::N_TOGETHER;
 use crate::{
     cut::{parts_mut, units},
     dropout::Dropout,
     layout::Layout,
     simd::N_LANES,
 };
+
+/// Edges whose bits are drawn together.
+const N_TOGETHER: usize = N_LANES;
 
 /// Which heads of which edges are kept.
 pub(crate) struct Mask {

@@ -15,29 +15,26 @@
 //! ∂z_ij = α_ij (d_ij g_i·h_j − g_i·o_i)
 //! ```
 //!
-//! Nothing of edges × heads × features is ever stored; sums over the edges of a row are cut into pieces of 1,024.
+//! Nothing of edges × heads × features is ever stored; sums over the edges of a row are cut into
+//! pieces of 64, the edges of a window (see `window.rs`).
 
 mod by_destination;
 mod by_source;
 mod forward;
 mod grouped;
 mod mask;
+mod negatives;
 mod score;
+mod window;
 
-use crate::{
-    buffer::Buffer,
-    form::Form,
-    layout::Layout,
-    simd::{Lanes, N_LANES},
-};
+use crate::{buffer::Buffer, form::Form, layout::Layout, simd::Lanes};
 use kith_block::{Block, Pairs};
 
+use self::score::GroupRows;
 pub(crate) use self::{
     by_destination::pull_to_destinations, by_source::push_to_sources, forward::forward, grouped::Grouped, mask::Mask,
 };
 
-/// Edges that are looked at together; as many as lanes, so that their draws fill a register.
-const N_TOGETHER: usize = N_LANES;
 /// Slope of the leaky ReLU below zero.
 const SLOPE: f32 = 0.2;
 /// Keeps a softmax over nothing from dividing by zero.
@@ -73,9 +70,8 @@ pub(crate) struct Saved {
     pub(crate) outputs: Buffer,
     /// By destination: left, max, 1 / denominator, and room for g·o; each one number per padded head.
     pub(crate) records: Buffer,
-    /// Slope of the loss at each edge's and each negative's logit; zero where not kept.
-    pub(crate) edge_slopes: Vec<f32>,
-    pub(crate) negative_slopes: Vec<f32>,
+    /// Slope of the loss at each edge's logit; zero where not kept.
+    pub(crate) edge_slopes: Buffer,
     /// By destination, the sum over its negatives of slope × row (forms with products), or of the slopes alone.
     pub(crate) pulls: Buffer,
     pub(crate) slope_sums: Vec<f32>,
@@ -87,11 +83,18 @@ pub(crate) struct Saved {
 pub(crate) const N_RECORD: usize = 4;
 
 impl<'a> Attention<'a> {
-    /// The rows of the heads of one group.
+    /// Rows as the heads of one group see them.
     #[inline(always)]
-    fn row(&self, rows: &'a [Lanes], node: usize, group: usize) -> &'a [Lanes] {
-        let start = node * self.layout.width() + group * self.layout.group_width;
-        &rows[start..start + self.layout.group_width]
+    fn group(&self, rows: &'a [Lanes], group: usize) -> GroupRows<'a> {
+        let Layout { group_width, .. } = self.layout;
+        GroupRows { rows, width: self.layout.width(), offset: group * group_width, group_width }
+    }
+
+    /// Rows with all heads, for sums that do not tell them apart.
+    #[inline(always)]
+    fn all_groups(&self, rows: &'a [Lanes]) -> GroupRows<'a> {
+        let width = self.layout.width();
+        GroupRows { rows, width, offset: 0, group_width: width }
     }
 
     /// What a dot product is multiplied with.
@@ -121,3 +124,25 @@ macro_rules! vectorized_by_heads {
     };
 }
 pub(crate) use vectorized_by_heads;
+
+/// Runs a loop that knows, as constants, the padded heads of a layout, and what scores are made of: products of rows,
+/// weights, or both.
+macro_rules! vectorized_by_form {
+    ($attention:expr, $work:ident($part:expr)) => {
+        match ($attention.form.has_products(), $attention.form.has_weights()) {
+            (true, true) => vectorized_by_form!($attention, $work($part), true, true),
+            (true, false) => vectorized_by_form!($attention, $work($part), true, false),
+            (false, _) => vectorized_by_form!($attention, $work($part), false, true),
+        }
+    };
+    ($attention:expr, $work:ident($part:expr), $products:literal, $weights:literal) => {
+        match $attention.layout.lane_heads {
+            1 => ::kith_draw::vectorized($work::<1, $products, $weights>($part)),
+            2 => ::kith_draw::vectorized($work::<2, $products, $weights>($part)),
+            4 => ::kith_draw::vectorized($work::<4, $products, $weights>($part)),
+            8 => ::kith_draw::vectorized($work::<8, $products, $weights>($part)),
+            _ => ::kith_draw::vectorized($work::<16, $products, $weights>($part)),
+        }
+    };
+}
+use vectorized_by_form;

@@ -1,61 +1,10 @@
-//! The score of an edge, and the sums over features behind it, for up to 16 edges at a time.
+//! The score of an edge, and the sums over features behind it.
 
-use std::ops::Range;
-
-use super::N_TOGETHER;
-use crate::{
-    form::Form,
-    simd::{Lanes, N_LANES, lanes},
+use super::{
+    SLOPE,
+    window::{N_WINDOW, PerEdge},
 };
-
-/// One number per head of up to 16 edges, edge after edge: no lane is wasted where heads are few.
-#[derive(Clone, Copy)]
-pub(super) struct Together<const HEADS: usize>(pub(super) [Lanes; HEADS]);
-
-impl<const HEADS: usize> Together<HEADS> {
-    pub(super) const ZERO: Together<HEADS> = Together([Lanes::ZERO; HEADS]);
-
-    /// Lanes that hold the numbers of `n` edges.
-    #[inline(always)]
-    pub(super) fn n_lanes(n: usize) -> usize {
-        (n * HEADS).div_ceil(N_LANES)
-    }
-
-    /// Sets the numbers of one edge.
-    #[inline(always)]
-    pub(super) fn put(&mut self, edge: usize, numbers: &[f32; HEADS]) {
-        let all: &mut [f32] = bytemuck::cast_slice_mut(&mut self.0[..]);
-        all[edge * HEADS..][..HEADS].copy_from_slice(numbers);
-    }
-
-    /// The numbers of one edge.
-    #[inline(always)]
-    pub(super) fn numbers(&self, edge: usize) -> &[f32; HEADS] {
-        let all: &[f32] = bytemuck::cast_slice(&self.0[..]);
-        all[edge * HEADS..].first_chunk().expect("edges are 16 at most")
-    }
-
-    /// The numbers of one edge, in every lane of their heads.
-    #[inline(always)]
-    pub(super) fn repeated(&self, edge: usize) -> Lanes {
-        Lanes::repeat::<HEADS>(self.numbers(edge))
-    }
-
-    /// Sets what is left of the lanes that hold the numbers of `n` edges.
-    #[inline(always)]
-    pub(super) fn pad(&mut self, n: usize, value: f32) {
-        let all: &mut [f32] = bytemuck::cast_slice_mut(&mut self.0[..]);
-        for number in &mut all[n * HEADS..Self::n_lanes(n) * N_LANES] {
-            *number = value;
-        }
-    }
-}
-
-/// The first numbers of lanes, one per head.
-#[inline(always)]
-pub(super) fn heads<const HEADS: usize>(lanes: &Lanes) -> &[f32; HEADS] {
-    lanes.0.first_chunk().expect("heads are 16 at most")
-}
+use crate::simd::{Lanes, N_LANES, lanes, prefetch};
 
 /// The lane-wise sum of products of two rows; adding up the lanes of a head gives the head's dot product.
 #[inline(always)]
@@ -75,6 +24,31 @@ pub(super) fn product(a: &[Lanes], b: &[Lanes]) -> Lanes {
     sums[0].plus(sums[1]).plus(sums[2].plus(sums[3]))
 }
 
+/// Lane-wise sums of products of a window's edges. They are added up by head in a loop of their own: beside the sums over
+/// features, compilers would make both narrow.
+pub(super) struct Products(pub(super) [Lanes; N_WINDOW]);
+
+impl Products {
+    pub(super) const ZERO: Products = Products([Lanes::ZERO; N_WINDOW]);
+
+    /// The dot products of `n` edges in each head, times `scale`.
+    #[inline(always)]
+    pub(super) fn by_head<const HEADS: usize>(&self, n: usize, scale: f32, dots: &mut PerEdge<HEADS>) {
+        for (dot, product) in dots.0.iter_mut().zip(&self.0).take(n) {
+            let sum = product.sum_by_head::<HEADS>().scaled(scale);
+            dot.copy_from_slice(&sum.0[..HEADS]);
+        }
+    }
+
+    /// The dot products of `n` edges over all heads, times `scale`.
+    #[inline(always)]
+    pub(super) fn over_heads(&self, n: usize, scale: f32, dots: &mut PerEdge<1>) {
+        for (dot, product) in dots.0.iter_mut().zip(&self.0).take(n) {
+            dot[0] = product.sum() * scale;
+        }
+    }
+}
+
 /// A score and what it was made of.
 #[derive(Clone, Copy)]
 pub(super) struct Score {
@@ -84,85 +58,98 @@ pub(super) struct Score {
     pub(super) gate: Lanes,
 }
 
-/// The score of edges from the two sums their form needs; the other is ignored. `dot` is scaled already.
-#[inline(always)]
-pub(super) fn score(form: Form, linear: Lanes, dot: Lanes) -> Score {
-    match form {
-        Form::Go => Score { raw: linear, gate: Lanes::ZERO },
-        Form::Dp | Form::Sd => Score { raw: dot, gate: Lanes::ZERO },
-        Form::Mx => {
-            let gate = dot.sigmoid();
-            Score { raw: linear.times(gate), gate }
+impl Score {
+    /// The score of edges from the two sums their form needs; the other is ignored. `dot` is scaled already.
+    #[inline(always)]
+    pub(super) fn new<const PRODUCTS: bool, const WEIGHTS: bool>(linear: Lanes, dot: Lanes) -> Score {
+        match (PRODUCTS, WEIGHTS) {
+            (false, _) => Score { raw: linear, gate: Lanes::ZERO },
+            (true, false) => Score { raw: dot, gate: Lanes::ZERO },
+            (true, true) => {
+                let gate = dot.sigmoid();
+                Score { raw: linear.times(gate), gate }
+            }
         }
+    }
+
+    /// z.
+    #[inline(always)]
+    pub(super) fn bent(self) -> Lanes {
+        self.raw.leaky_relu(SLOPE)
     }
 }
 
-/// `sums += Σ weights of edge k * row at starts[k]`, in the order of k.
+/// Rows of nodes, of which the heads of one group are read.
+#[derive(Clone, Copy)]
+pub(super) struct GroupRows<'a> {
+    pub(super) rows: &'a [Lanes],
+    /// Lanes of a row.
+    pub(super) width: usize,
+    /// Where the group starts in a row, and its lanes.
+    pub(super) offset: usize,
+    pub(super) group_width: usize,
+}
+
+impl<'a> GroupRows<'a> {
+    #[inline(always)]
+    pub(super) fn of(self, node: usize) -> &'a [Lanes] {
+        &self.rows[node * self.width + self.offset..][..self.group_width]
+    }
+
+    /// Asks for all groups of a row.
+    #[inline(always)]
+    pub(super) fn prefetch(self, node: u32) {
+        prefetch(&self.rows[node as usize * self.width..][..self.width]);
+    }
+}
+
+/// Edges from one that is looked at to the one whose rows are asked for: they are there when its turn comes.
+pub(super) const N_AHEAD: usize = 16;
+
+/// `sums += Σ weights of edge k * row of nodes[k]`: the products are added up in the order of k, and then to the sums.
 #[inline(always)]
 pub(super) fn add_weighted<const HEADS: usize>(
     sums: &mut [Lanes],
-    weights: &Together<HEADS>,
-    rows: &[Lanes],
-    starts: &[usize],
+    weights: &[[f32; HEADS]],
+    rows: GroupRows,
+    nodes: &[u32],
 ) {
     let n_fours = sums.len() / 4;
     let (fours, rest) = sums.as_chunks_mut::<4>();
     for (four, sums) in fours.iter_mut().enumerate() {
-        let mut own = *sums;
-        for (edge, start) in starts.iter().enumerate() {
-            let row: &[Lanes; 4] = rows[start + 4 * four..].first_chunk().expect("rows have one width");
-            let weight = weights.repeated(edge);
+        let mut own = [Lanes::ZERO; 4];
+        for (weight, node) in weights.iter().zip(nodes) {
+            let start = *node as usize * rows.width + rows.offset + 4 * four;
+            let row: &[Lanes; 4] = rows.rows[start..].first_chunk().expect("rows have one width");
+            let weight = Lanes::repeat(weight);
             own[0] = own[0].plus_product(weight, row[0]);
             own[1] = own[1].plus_product(weight, row[1]);
             own[2] = own[2].plus_product(weight, row[2]);
             own[3] = own[3].plus_product(weight, row[3]);
         }
-        *sums = own;
+        for (sum, own) in sums.iter_mut().zip(own) {
+            *sum = sum.plus(own);
+        }
     }
     for (place, sum) in rest.iter_mut().enumerate() {
-        let mut own = *sum;
-        for (edge, start) in starts.iter().enumerate() {
-            own = own.plus_product(weights.repeated(edge), rows[start + 4 * n_fours + place]);
+        let mut own = Lanes::ZERO;
+        for (weight, node) in weights.iter().zip(nodes) {
+            let lanes = rows.rows[*node as usize * rows.width + rows.offset + 4 * n_fours + place];
+            own = own.plus_product(Lanes::repeat(weight), lanes);
         }
-        *sum = own;
+        *sum = sum.plus(own);
     }
-}
-
-/// The nodes that stand as far behind a range as 16 edges: asked for once each, they are there when their turn comes.
-#[inline(always)]
-pub(super) fn ahead(nodes: &[u32], range: Range<usize>) -> &[u32] {
-    let start = (range.start + N_TOGETHER).min(nodes.len());
-    &nodes[start..(range.end + N_TOGETHER).min(nodes.len())]
-}
-
-/// Where the rows of nodes start; `n` of the starts are set.
-#[inline(always)]
-pub(super) fn starts_of(nodes: &[u32], width: usize) -> [usize; N_TOGETHER] {
-    let mut starts = [0; N_TOGETHER];
-    for (start, node) in starts.iter_mut().zip(nodes) {
-        *start = *node as usize * width;
-    }
-    starts
-}
-
-/// One number per head of a node, in every lane of its head; zero where the form has none.
-#[inline(always)]
-pub(super) fn per_head<const HEADS: usize>(numbers: &[f32], node: usize, padded_heads: usize, group: usize) -> Lanes {
-    if numbers.is_empty() {
-        return Lanes::ZERO;
-    }
-    Lanes::repeat::<HEADS>(heads_of(numbers, node * padded_heads + group * HEADS))
 }
 
 /// `HEADS` numbers from a place on.
 #[inline(always)]
-pub(super) fn heads_of<const HEADS: usize>(numbers: &[f32], place: usize) -> &[f32; HEADS] {
-    numbers[place..].first_chunk().expect("every node has its numbers")
+pub(super) fn heads_of<const HEADS: usize>(numbers: &[f32], place: usize) -> [f32; HEADS] {
+    *numbers[place..].first_chunk().expect("every node has its numbers")
 }
 
-/// What the attention of 16 edges is multiplied with, given the bits of each edge's heads: lanes `place` of them.
+/// What the attention of a window's edges is multiplied with, given the bits of each edge's heads: lanes `place` of it.
 #[inline(always)]
-pub(super) fn factors<const HEADS: usize>(kept: &[u16; N_TOGETHER], place: usize, scale: f32) -> Lanes {
+pub(super) fn factors<const HEADS: usize>(kept: &[u16; N_WINDOW], place: usize, scale: f32) -> Lanes {
     let per_lanes = N_LANES / HEADS;
     let mut mask = 0u32;
     for edge in 0..per_lanes {
@@ -171,3 +158,5 @@ pub(super) fn factors<const HEADS: usize>(kept: &[u16; N_TOGETHER], place: usize
     }
     lanes!(lane => if mask >> lane & 1 == 1 { scale } else { 0.0 })
 }
+
+const _: () = assert!(N_WINDOW.is_multiple_of(N_LANES), "windows are whole lanes");

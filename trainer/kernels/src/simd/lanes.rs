@@ -50,18 +50,6 @@ impl Lanes {
         lanes!(lane => self.0[lane] * factor)
     }
 
-    /// 1 / x.
-    #[inline(always)]
-    pub(crate) fn inverse(self) -> Lanes {
-        lanes!(lane => 1.0 / self.0[lane])
-    }
-
-    /// The larger of each two; neither may be NaN for this to mean anything.
-    #[inline(always)]
-    pub(crate) fn max(self, other: Lanes) -> Lanes {
-        lanes!(lane => if self.0[lane] > other.0[lane] { self.0[lane] } else { other.0[lane] })
-    }
-
     /// `self + a * b`, rounded once.
     #[inline(always)]
     pub(crate) fn plus_product(self, a: Lanes, b: Lanes) -> Lanes {
@@ -125,25 +113,6 @@ impl Lanes {
             sum = lanes!(lane => sum.0[lane] + sum.0[lane ^ 1]);
         }
         sum
-    }
-
-    /// In each lane the largest of all lanes that belong to its head.
-    #[inline(always)]
-    pub(crate) fn max_by_head<const HEADS: usize>(self) -> Lanes {
-        let mut max = self;
-        if HEADS <= 8 {
-            max = max.max(lanes!(lane => max.0[lane ^ 8]));
-        }
-        if HEADS <= 4 {
-            max = max.max(lanes!(lane => max.0[lane ^ 4]));
-        }
-        if HEADS <= 2 {
-            max = max.max(lanes!(lane => max.0[lane ^ 2]));
-        }
-        if HEADS <= 1 {
-            max = max.max(lanes!(lane => max.0[lane ^ 1]));
-        }
-        max
     }
 
     /// Lanes that repeat `HEADS` numbers.
@@ -232,8 +201,6 @@ mod tests {
         assert_eq!(lanes.sum_by_head::<8>().0[8..11], [8.0, 10.0, 12.0]);
         assert_eq!(lanes.sum_by_head::<2>().0[..4], [56.0, 64.0, 56.0, 64.0]);
         assert_eq!(lanes.sum_by_head::<1>(), Lanes::all(120.0));
-        assert_eq!(lanes.max_by_head::<2>().0[..4], [14.0, 15.0, 14.0, 15.0]);
-        assert_eq!(lanes.max_by_head::<16>(), lanes);
         assert_eq!(Lanes::repeat(&[1.0, 2.0]).0[..4], [1.0, 2.0, 1.0, 2.0]);
     }
 }

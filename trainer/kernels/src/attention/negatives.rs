@@ -1,0 +1,115 @@
+//! Pairs without an edge: what the edge loss makes of them. Both passes that need them find out for themselves, which is
+//! cheaper than to look up what the other one found.
+
+use super::{
+    Attention,
+    score::{GroupRows, N_AHEAD, Products, add_weighted, product},
+    window::{PerEdge, Window, Windows},
+};
+use crate::simd::{Lanes, N_LANES, softplus};
+
+/// The negatives of some nodes, as their destinations or as their sources.
+#[derive(Clone, Copy)]
+pub(super) struct Negatives<'a> {
+    pub(super) attention: &'a Attention<'a>,
+    /// Where each node's pairs start, and the nodes at their other ends.
+    pub(super) indptr: &'a [usize],
+    pub(super) others: &'a [u32],
+    /// What a₁ and a₂ say of the node itself and of the other; empty unless the form has them.
+    pub(super) terms: [&'a [f32]; 2],
+}
+
+/// Slopes of the loss at a window's pairs, and the loss so far.
+pub(super) struct NegativeLoss {
+    products: Products,
+    logits: PerEdge<1>,
+    pub(super) slopes: PerEdge<1>,
+    pub(super) values: [f64; N_LANES],
+}
+
+impl NegativeLoss {
+    pub(super) const ZERO: NegativeLoss =
+        NegativeLoss { products: Products::ZERO, logits: PerEdge::ZERO, slopes: PerEdge::ZERO, values: [0.0; N_LANES] };
+}
+
+impl<'a> Negatives<'a> {
+    pub(super) fn rows(self) -> GroupRows<'a> {
+        self.attention.all_groups(self.attention.rows)
+    }
+
+    pub(super) fn windows(self, nodes: std::ops::Range<usize>) -> Windows<'a> {
+        Windows::new(self.indptr, nodes)
+    }
+
+    /// The loss of a window's pairs, and its slopes.
+    #[inline(always)]
+    pub(super) fn look_at<const PRODUCTS: bool>(self, window: &Window, loss: &mut NegativeLoss) {
+        let rows = self.rows();
+        let padded_heads = self.attention.layout.padded_heads();
+        let scale = self.attention.product_scale();
+        for node in window.rows.clone() {
+            let own = rows.of(node);
+            for place in window.part(self.indptr, node).places {
+                let pair = window.edges.start + place;
+                let other = self.others[pair] as usize;
+                if PRODUCTS {
+                    if let Some(ahead) = self.others.get(pair + N_AHEAD) {
+                        rows.prefetch(*ahead);
+                    }
+                    loss.products.0[place] = product(own, rows.of(other));
+                } else {
+                    let mut sum = 0.0;
+                    for head in 0..padded_heads {
+                        sum += self.terms[0][node * padded_heads + head] + self.terms[1][other * padded_heads + head];
+                    }
+                    loss.logits.0[place][0] = sum;
+                }
+            }
+        }
+        let n = window.len();
+        if PRODUCTS {
+            loss.products.over_heads(n, scale, &mut loss.logits);
+        }
+        for place in 0..n.div_ceil(N_LANES) {
+            let (values, slopes) = bce::<false>(loss.logits.lanes(place), 1.0 / self.attention.layout.heads as f32);
+            loss.slopes.set_lanes(place, slopes);
+            for lane in 0..N_LANES {
+                let is_pair = N_LANES * place + lane < n;
+                loss.values[lane] += f64::from(if is_pair { values.0[lane] } else { 0.0 });
+            }
+        }
+    }
+
+    /// Adds slope × row of the other node for each of a node's pairs in a window.
+    #[inline(always)]
+    pub(super) fn add_rows(self, window: &Window, node: usize, loss: &NegativeLoss, sums: &mut [Lanes]) {
+        let places = window.part(self.indptr, node).places;
+        let others = &self.others[window.edges.start + places.start..window.edges.start + places.end];
+        if !others.is_empty() {
+            add_weighted(sums, &loss.slopes.0[places], self.rows(), others);
+        }
+    }
+
+    /// The sum of the slopes of a node's pairs in a window.
+    #[inline(always)]
+    pub(super) fn slope_sum(self, window: &Window, node: usize, loss: &NegativeLoss) -> f32 {
+        let mut sum = 0.0;
+        for slope in &loss.slopes.0[window.part(self.indptr, node).places] {
+            sum += slope[0];
+        }
+        sum
+    }
+}
+
+/// Binary cross-entropy of logits times `scale` and its slope, for pairs with or without an edge.
+#[inline(always)]
+pub(super) fn bce<const IS_EDGE: bool>(logits: Lanes, scale: f32) -> (Lanes, Lanes) {
+    let (mut values, mut slopes) = (Lanes::ZERO, Lanes::ZERO);
+    for pair in 0..N_LANES {
+        let logit = logits.0[pair] * scale;
+        let (value, slope) = softplus(if IS_EDGE { -logit } else { logit });
+        values.0[pair] = value;
+        slopes.0[pair] = if IS_EDGE { -slope } else { slope };
+    }
+    (values, slopes)
+}
