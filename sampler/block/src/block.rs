@@ -1,12 +1,12 @@
 //! The edges of one layer, by destination and by source.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 /// Edges source → destination in positions; the destinations are the first of the sources.
 ///
-/// The sources of a destination ascend and end with the destination itself: one loop per destination, stored ones are
-/// dropped. Duplicate edges are kept and count twice. By source, the same edges again, each with its place by
-/// destination.
+/// The sources of a destination end with the destination itself: one loop per destination, stored ones are dropped.
+/// Duplicate edges are kept and count twice. In a full graph the other sources ascend; a sampled block has them in the
+/// order in which they were drawn. By source, the same edges again, each with its place by destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     n_destinations: usize,
@@ -17,8 +17,31 @@ pub struct Block {
     destinations: Vec<u32>,
     out_edges: Vec<u32>,
     out_places: Vec<u32>,
-    ids: Option<Vec<u64>>,
+    ids: Option<SharedIds>,
 }
+
+/// The ids of a block's sources: the first of an array that all blocks of a batch share, since a block's sources are
+/// the destinations of the next one outwards and come first among its sources.
+#[derive(Clone, Debug)]
+struct SharedIds {
+    all: Arc<Vec<u64>>,
+    n: usize,
+}
+
+impl SharedIds {
+    #[inline]
+    fn own(&self) -> &[u64] {
+        &self.all[..self.n]
+    }
+}
+
+impl PartialEq for SharedIds {
+    fn eq(&self, other: &SharedIds) -> bool {
+        self.own() == other.own()
+    }
+}
+
+impl Eq for SharedIds {}
 
 /// Why lists of edges cannot become a block.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,8 +82,18 @@ impl Block {
     /// The same block for a part of a store's nodes: `ids` are their names, in ascending order.
     pub fn with_ids(mut self, ids: Vec<u64>) -> Block {
         assert_eq!(ids.len(), self.n_sources, "every source has an id");
-        self.ids = Some(ids);
+        self.ids = Some(SharedIds { n: ids.len(), all: Arc::new(ids) });
         self
+    }
+
+    /// A block of drawn edges. `sources[indptr[d]..indptr[d + 1]]` are the positions of the sources of destination `d`,
+    /// itself last; the first `n_sources` of `ids` are the names of all positions.
+    pub fn sampled(n_sources: usize, indptr: Vec<usize>, sources: Vec<u32>, ids: Arc<Vec<u64>>) -> Block {
+        assert!(indptr.first() == Some(&0) && indptr.last() == Some(&sources.len()), "bounds of all lists");
+        assert!(n_sources <= ids.len() && indptr.len() <= n_sources + 1, "destinations are sources, sources have ids");
+        let mut block = Block::new(indptr.len() - 1, n_sources, indptr, sources);
+        block.ids = Some(SharedIds { all: ids, n: n_sources });
+        block
     }
 
     fn new(n_destinations: usize, n_sources: usize, indptr: Vec<usize>, sources: Vec<u32>) -> Block {
@@ -142,11 +175,16 @@ impl Block {
     pub fn id(&self, position: usize) -> u64 {
         match &self.ids {
             None => position as u64,
-            Some(ids) => ids[position],
+            Some(ids) => ids.own()[position],
         }
     }
 
-    /// Whether the block holds the edge; both are positions. In a full graph: whether the edge exists.
+    /// The ids of all sources, by position; `None` where positions are ids.
+    pub fn ids(&self) -> Option<&[u64]> {
+        self.ids.as_ref().map(SharedIds::own)
+    }
+
+    /// Whether a full graph has the edge; both are positions. Sampled blocks cannot know.
     pub fn has_edge(&self, source: u32, destination: u32) -> bool {
         let list = &self.sources[self.edges_into(destination as usize)];
         let (own, ascending) = list.split_last().expect("every list ends with the destination itself");

@@ -8,5 +8,5 @@ mod pair_subset;
 
 pub use crate::{
     block::{Block, BlockError},
-    edge_loss::{Negatives, PairConfig, Pairs, Subset},
+    edge_loss::{Negatives, PairConfig, Pairs, PairsName, Subset},
 };

@@ -1,0 +1,259 @@
+//! One hop: a frontier → the neighbors that its nodes draw.
+//!
+//! A stored loop is no candidate: a node draws from its list without itself. Parallel edges are slots of their own.
+
+use kith_draw::{Name, Purpose, Stream, prefetch, vectorized};
+use kith_store::{Graph, Lists, Neighbors, Result, StoreError};
+use rayon::prelude::*;
+
+use crate::{
+    drawn::{Drawn, Id},
+    fanout::{Fanout, Replacement},
+    lanes::{DrawGroups, Group, MAX_FANOUT, N_LANES, WordSource},
+    slots::draw_slots,
+};
+
+/// Names the draws of a hop, and says how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hop {
+    /// Names all randomness of the run.
+    pub run_key: u64,
+    /// Weight updates so far.
+    pub step: u64,
+    /// 0 expands the roots.
+    pub hop: u32,
+    /// The most neighbors per node.
+    pub fanout: Fanout,
+    /// Whether a neighbor can be drawn twice.
+    pub replacement: Replacement,
+}
+
+impl Hop {
+    /// The draws of this hop; a = node.
+    pub fn stream(&self) -> Stream {
+        let Hop { run_key, step, hop, .. } = *self;
+        Name { run_key, purpose: Purpose::Neighbor, step, layer: hop }.stream()
+    }
+}
+
+/// Nodes that go through the stages of a hop together: enough to hide the way to memory, few enough to stay near.
+const PIECE: usize = 64;
+
+/// Nodes per task when a frontier is shared among threads.
+const TASK: usize = 4096;
+
+/// Draws the neighbors of a frontier. Long frontiers are shared among the threads of the current rayon pool; what
+/// comes out does not depend on how many there are.
+pub fn sample_hop(graph: &Graph, hop: &Hop, frontier: &[u64], drawn: &mut Drawn) -> Result<()> {
+    if frontier.len() <= TASK || rayon::current_num_threads() == 1 {
+        return sample_hop_with(&mut hop.stream(), graph, hop, frontier, drawn);
+    }
+    let parts: Vec<Drawn> = frontier
+        .par_chunks(TASK)
+        .map(|frontier| {
+            let mut part = Drawn::default();
+            sample_hop_with(&mut hop.stream(), graph, hop, frontier, &mut part)?;
+            Ok(part)
+        })
+        .collect::<Result<_>>()?;
+    drawn.counts.clear();
+    parts.iter().for_each(|part| drawn.counts.extend(&part.counts));
+    match graph.lists().indices() {
+        Neighbors::Narrow(_) => join::<u32>(parts, drawn),
+        Neighbors::Wide(_) => join::<u64>(parts, drawn),
+    }
+    Ok(())
+}
+
+fn join<I: Id>(parts: Vec<Drawn>, drawn: &mut Drawn) {
+    let ids = I::ids_of(&mut drawn.neighbors);
+    parts.into_iter().for_each(|part| ids.extend(part.neighbors.iter().map(I::narrow)));
+}
+
+/// The same on this thread alone, with words from anywhere; `words` must be the hop's stream for draws with a name.
+pub fn sample_hop_with<W: WordSource>(
+    words: &mut W,
+    graph: &Graph,
+    hop: &Hop,
+    frontier: &[u64],
+    drawn: &mut Drawn,
+) -> Result<()> {
+    let lists = graph.lists();
+    let Drawn { counts, neighbors } = drawn;
+    counts.clear();
+    match lists.indices() {
+        Neighbors::Narrow(ids) => Pieces { lists, ids, hop, words }.sample(frontier, counts, u32::ids_of(neighbors)),
+        Neighbors::Wide(ids) => Pieces { lists, ids, hop, words }.sample(frontier, counts, u64::ids_of(neighbors)),
+    }
+}
+
+/// The slots that a node may draw: its list from `start`, without the loops.
+#[derive(Clone, Copy, Default)]
+struct Candidates {
+    start: usize,
+    n: usize,
+    /// The slot of the first loop, or beyond the list.
+    loop_at: usize,
+    n_loops: usize,
+}
+
+impl Candidates {
+    /// Where a slot stands among all edges.
+    #[inline(always)]
+    fn place(self, slot: usize) -> usize {
+        self.start + slot + if slot >= self.loop_at { self.n_loops } else { 0 }
+    }
+}
+
+struct Pieces<'a, I, W> {
+    lists: &'a Lists,
+    ids: &'a [I],
+    hop: &'a Hop,
+    words: &'a mut W,
+}
+
+/// Memory of a piece, used again by the next.
+#[derive(Default)]
+struct Scratch {
+    /// The draws of this piece: (candidates, where they go in the output).
+    drawing: Vec<(Candidates, usize)>,
+    groups: Vec<Group>,
+    slots: Vec<[u32; N_LANES]>,
+    doubtful: Vec<[u32; N_LANES]>,
+    places: Vec<(usize, usize)>,
+    plain: Vec<u64>,
+}
+
+impl<I: Id, W: WordSource> Pieces<'_, I, W> {
+    fn sample(&mut self, frontier: &[u64], counts: &mut Vec<u32>, out: &mut Vec<I>) -> Result<()> {
+        if let Fanout::AtMost(fanout) = self.hop.fanout {
+            out.reserve(frontier.len().saturating_mul((fanout.get() as usize).min(MAX_FANOUT)));
+        }
+        counts.reserve(frontier.len());
+        let mut scratch = Scratch::default();
+        let mut bounds = [(0, 0); PIECE];
+        let mut next = [(0, 0); PIECE];
+        let pieces = |piece: usize| frontier.chunks(PIECE).nth(piece).unwrap_or(&[]);
+        self.ask_for_bounds(pieces(0));
+        self.ask_for_bounds(pieces(1));
+        self.read_bounds(pieces(0), &mut next)?;
+        for (piece, nodes) in frontier.chunks(PIECE).enumerate() {
+            self.ask_for_bounds(pieces(piece + 2));
+            bounds.copy_from_slice(&next);
+            self.read_bounds(pieces(piece + 1), &mut next)?;
+            self.sample_piece(nodes, &bounds, counts, out, &mut scratch)?;
+        }
+        Ok(())
+    }
+
+    fn ask_for_bounds(&self, nodes: &[u64]) {
+        let indptr = self.lists.indptr();
+        nodes.iter().filter_map(|node| indptr.get(*node as usize)).for_each(prefetch);
+    }
+
+    /// Reads where lists begin and end, and asks for the lists: all of the short ones, of others the middle, where the
+    /// search for a loop begins.
+    fn read_bounds(&self, nodes: &[u64], bounds: &mut [(usize, usize); PIECE]) -> Result<()> {
+        const LINE: usize = 16;
+        for (node, bounds) in nodes.iter().zip(bounds) {
+            let (start, end) = self.lists.bounds(*node)?;
+            *bounds = (start, end);
+            let list = self.ids.get(start..end).ok_or_else(|| StoreError::damaged("indptr", *node))?;
+            if list.len() <= 8 * LINE {
+                list.iter().step_by(LINE).for_each(prefetch);
+                list.last().inspect(|id| prefetch(*id));
+            } else {
+                prefetch(&list[list.len() / 2]);
+            }
+        }
+        Ok(())
+    }
+
+    fn candidates(&self, node: u64, (start, end): (usize, usize)) -> Candidates {
+        let list = &self.ids[start..end];
+        let own = I::narrow(node);
+        let loop_at = list.partition_point(|id| *id < own);
+        let n_loops = list[loop_at..].iter().take_while(|id| **id == own).count();
+        Candidates { start, n: list.len() - n_loops, loop_at: if n_loops > 0 { loop_at } else { usize::MAX }, n_loops }
+    }
+
+    fn sample_piece(
+        &mut self,
+        nodes: &[u64],
+        bounds: &[(usize, usize); PIECE],
+        counts: &mut Vec<u32>,
+        out: &mut Vec<I>,
+        scratch: &mut Scratch,
+    ) -> Result<()> {
+        let Hop { fanout, replacement, .. } = *self.hop;
+        scratch.drawing.clear();
+        scratch.groups.clear();
+        for (node, bounds) in nodes.iter().zip(bounds) {
+            let own = self.candidates(*node, *bounds);
+            let k = match (fanout, replacement) {
+                (Fanout::AtMost(k), Replacement::Without) => own.n.min(k.get() as usize),
+                (Fanout::AtMost(k), Replacement::With) if own.n > 0 => k.get() as usize,
+                (Fanout::AtMost(_), Replacement::With) => 0,
+                (Fanout::All, _) => own.n,
+            };
+            counts.push(u32::try_from(k).map_err(|_| StoreError::damaged("indptr", *node))?);
+            if k == own.n && (replacement == Replacement::Without || fanout == Fanout::All) {
+                let list = &self.ids[bounds.0..bounds.1];
+                let before = own.loop_at.min(list.len());
+                out.extend_from_slice(&list[..before]);
+                out.extend_from_slice(&list[(before + own.n_loops).min(list.len())..]);
+            } else if k > MAX_FANOUT || u32::try_from(own.n).is_err() {
+                self.draw_plainly(*node, own, k, &mut scratch.plain, |place| out.push(self.ids[place]));
+            } else {
+                let lane = scratch.drawing.len() % N_LANES;
+                if lane == 0 {
+                    scratch.groups.push(Group { nodes: [*node; N_LANES], n: [own.n as u32; N_LANES] });
+                }
+                let group = scratch.groups.last_mut().expect("just pushed");
+                (group.nodes[lane], group.n[lane]) = (*node, own.n as u32);
+                scratch.drawing.push((own, out.len()));
+                out.resize(out.len() + k, I::default());
+            }
+        }
+        if !scratch.drawing.is_empty() {
+            self.draw_groups(out, scratch);
+        }
+        Ok(())
+    }
+
+    fn draw_plainly(&self, node: u64, own: Candidates, k: usize, slots: &mut Vec<u64>, each: impl FnMut(usize)) {
+        slots.clear();
+        draw_slots(self.hop.stream(), node, own.n as u64, k, self.hop.replacement, slots);
+        slots.iter().map(|slot| own.place(*slot as usize)).for_each(each);
+    }
+
+    fn draw_groups(&mut self, out: &mut [I], scratch: &mut Scratch) {
+        let Fanout::AtMost(k) = self.hop.fanout else { return };
+        let k = k.get() as usize;
+        let Scratch { drawing, groups, slots, doubtful, places, plain } = scratch;
+        slots.resize(groups.len() * k, [0; N_LANES]);
+        doubtful.resize(groups.len(), [0; N_LANES]);
+        let replacement = self.hop.replacement;
+        vectorized(DrawGroups { words: self.words, k, replacement, groups, slots, doubtful });
+        places.clear();
+        for (index, (own, at)) in drawing.iter().enumerate() {
+            let (g, lane) = (index / N_LANES, index % N_LANES);
+            if doubtful[g][lane] != 0 {
+                let mut at = *at;
+                self.draw_plainly(groups[g].nodes[lane], *own, k, plain, |place| {
+                    out[at] = self.ids[place];
+                    at += 1;
+                });
+                continue;
+            }
+            for (slot, at) in slots[g * k..(g + 1) * k].iter().zip(*at..) {
+                let place = own.place(slot[lane] as usize);
+                prefetch(&self.ids[place]);
+                places.push((place, at));
+            }
+        }
+        for (place, at) in places {
+            out[*at] = self.ids[*place];
+        }
+    }
+}
