@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use crate::{
     drawn::{Drawn, Id},
     fanout::{Fanout, Replacement},
-    lanes::{DrawGroups, Group, MAX_FANOUT, N_LANES, WordSource},
+    lanes::{DrawRows, MAX_FANOUT, N_LANES, WordSource},
     slots::draw_slots,
 };
 
@@ -37,7 +37,7 @@ impl Hop {
 }
 
 /// Nodes that go through the stages of a hop together: enough to hide the way to memory, few enough to stay near.
-const PIECE: usize = 64;
+const PIECE: usize = 128;
 
 /// Nodes per task when a frontier is shared among threads.
 const TASK: usize = 4096;
@@ -115,12 +115,20 @@ struct Pieces<'a, I, W> {
 /// Memory of a piece, used again by the next.
 #[derive(Default)]
 struct Scratch {
-    /// The draws of this piece: (candidates, where they go in the output).
+    /// Nodes that take all their candidates, and where these go in the output.
+    taking: Vec<(Candidates, usize)>,
+    /// Nodes that draw side by side, and where their neighbors go.
     drawing: Vec<(Candidates, usize)>,
-    groups: Vec<Group>,
-    slots: Vec<[u32; N_LANES]>,
-    doubtful: Vec<[u32; N_LANES]>,
-    places: Vec<(usize, usize)>,
+    drawing_nodes: Vec<u64>,
+    drawing_n: Vec<u32>,
+    /// Nodes that draw one by one, where their neighbors go, and how many.
+    alone: Vec<(u64, Candidates, usize, usize)>,
+    slots: Vec<u32>,
+    doubtful: Vec<u32>,
+    is_repeated: Vec<u32>,
+    /// Where the neighbors of `drawing` stand among all edges.
+    places: Vec<usize>,
+    /// Slots of one node.
     plain: Vec<u64>,
 }
 
@@ -186,8 +194,11 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
         scratch: &mut Scratch,
     ) -> Result<()> {
         let Hop { fanout, replacement, .. } = *self.hop;
+        scratch.taking.clear();
         scratch.drawing.clear();
-        scratch.groups.clear();
+        scratch.drawing_nodes.clear();
+        scratch.drawing_n.clear();
+        let mut end = out.len();
         for (node, bounds) in nodes.iter().zip(bounds) {
             let own = self.candidates(*node, *bounds);
             let k = match (fanout, replacement) {
@@ -198,62 +209,89 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
             };
             counts.push(u32::try_from(k).map_err(|_| StoreError::damaged("indptr", *node))?);
             if k == own.n && (replacement == Replacement::Without || fanout == Fanout::All) {
-                let list = &self.ids[bounds.0..bounds.1];
-                let before = own.loop_at.min(list.len());
-                out.extend_from_slice(&list[..before]);
-                out.extend_from_slice(&list[(before + own.n_loops).min(list.len())..]);
+                scratch.taking.push((own, end));
             } else if k > MAX_FANOUT || u32::try_from(own.n).is_err() {
-                self.draw_plainly(*node, own, k, &mut scratch.plain, |place| out.push(self.ids[place]));
+                scratch.alone.push((*node, own, end, k));
             } else {
-                let lane = scratch.drawing.len() % N_LANES;
-                if lane == 0 {
-                    scratch.groups.push(Group { nodes: [*node; N_LANES], n: [own.n as u32; N_LANES] });
-                }
-                let group = scratch.groups.last_mut().expect("just pushed");
-                (group.nodes[lane], group.n[lane]) = (*node, own.n as u32);
-                scratch.drawing.push((own, out.len()));
-                out.resize(out.len() + k, I::default());
+                scratch.drawing_nodes.push(*node);
+                scratch.drawing_n.push(own.n as u32);
+                scratch.drawing.push((own, end));
             }
+            end += k;
         }
+        out.resize(end, I::default());
+        scratch.taking.iter().for_each(|(own, at)| self.take_all(*own, &mut out[*at..]));
         if !scratch.drawing.is_empty() {
-            self.draw_groups(out, scratch);
+            self.draw_side_by_side(out, scratch);
+        }
+        for (node, own, at, k) in scratch.alone.drain(..) {
+            self.places_of(node, own, k, &mut scratch.plain, &mut scratch.places);
+            scratch.places.iter().zip(&mut out[at..]).for_each(|(place, out)| *out = self.ids[*place]);
         }
         Ok(())
     }
 
-    fn draw_plainly(&self, node: u64, own: Candidates, k: usize, slots: &mut Vec<u64>, each: impl FnMut(usize)) {
-        slots.clear();
-        draw_slots(self.hop.stream(), node, own.n as u64, k, self.hop.replacement, slots);
-        slots.iter().map(|slot| own.place(*slot as usize)).for_each(each);
+    /// Writes all candidates to the front of `out`. May write beyond them: what comes behind is written later.
+    #[inline]
+    fn take_all(&self, own: Candidates, out: &mut [I]) {
+        const SHORT: usize = 16;
+        let list = &self.ids[own.start..];
+        if own.n <= SHORT
+            && own.n_loops == 0
+            && let (Some(list), Some(out)) = (list.first_chunk::<SHORT>(), out.first_chunk_mut::<SHORT>())
+        {
+            *out = *list;
+            return;
+        }
+        let before = own.loop_at.min(own.n);
+        out[..before].copy_from_slice(&list[..before]);
+        out[before..own.n].copy_from_slice(&list[before + own.n_loops..][..own.n - before]);
     }
 
-    fn draw_groups(&mut self, out: &mut [I], scratch: &mut Scratch) {
+    /// Where the neighbors that one node draws stand among all edges.
+    fn places_of(&self, node: u64, own: Candidates, k: usize, slots: &mut Vec<u64>, places: &mut Vec<usize>) {
+        slots.clear();
+        draw_slots(self.hop.stream(), node, own.n as u64, k, self.hop.replacement, slots);
+        places.clear();
+        places.extend(slots.iter().map(|slot| own.place(*slot as usize)));
+    }
+
+    fn draw_side_by_side(&mut self, out: &mut [I], scratch: &mut Scratch) {
         let Fanout::AtMost(k) = self.hop.fanout else { return };
         let k = k.get() as usize;
-        let Scratch { drawing, groups, slots, doubtful, places, plain } = scratch;
-        slots.resize(groups.len() * k, [0; N_LANES]);
-        doubtful.resize(groups.len(), [0; N_LANES]);
+        let Scratch { drawing, drawing_nodes, drawing_n, slots, doubtful, is_repeated, places, plain, .. } = scratch;
+        // Spare lanes draw for nobody.
+        let width = drawing.len().next_multiple_of(N_LANES);
+        drawing_nodes.resize(width, drawing_nodes[0]);
+        drawing_n.resize(width, drawing_n[0]);
         let replacement = self.hop.replacement;
-        vectorized(DrawGroups { words: self.words, k, replacement, groups, slots, doubtful });
-        places.clear();
-        for (index, (own, at)) in drawing.iter().enumerate() {
-            let (g, lane) = (index / N_LANES, index % N_LANES);
-            if doubtful[g][lane] != 0 {
-                let mut at = *at;
-                self.draw_plainly(groups[g].nodes[lane], *own, k, plain, |place| {
-                    out[at] = self.ids[place];
-                    at += 1;
-                });
-                continue;
-            }
-            for (slot, at) in slots[g * k..(g + 1) * k].iter().zip(*at..) {
-                let place = own.place(slot[lane] as usize);
-                prefetch(&self.ids[place]);
-                places.push((place, at));
+        vectorized(DrawRows {
+            words: self.words,
+            k,
+            replacement,
+            nodes: drawing_nodes,
+            n: drawing_n,
+            slots,
+            doubtful,
+            is_repeated,
+        });
+        places.resize(drawing.len() * k, 0);
+        for (lane, ((own, _), places)) in drawing.iter().zip(places.chunks_exact_mut(k)).enumerate() {
+            for (row, place) in slots.chunks_exact(width).zip(places) {
+                *place = own.place(row[lane] as usize);
+                self.ids.get(*place).inspect(|id| prefetch(*id));
             }
         }
-        for (place, at) in places {
-            out[*at] = self.ids[*place];
+        for ((_, at), places) in drawing.iter().zip(places.chunks_exact(k)) {
+            for (out, place) in out[*at..].iter_mut().zip(places) {
+                *out = self.ids[*place];
+            }
+        }
+        for (lane, (own, at)) in drawing.iter().enumerate() {
+            if doubtful[lane] != 0 {
+                self.places_of(drawing_nodes[lane], *own, k, plain, places);
+                out[*at..].iter_mut().zip(&*places).for_each(|(out, place)| *out = self.ids[*place]);
+            }
         }
     }
 }

@@ -23,95 +23,71 @@ impl WordSource for Stream {
     }
 }
 
-/// One word per lane.
-type Lanes = [u32; N_LANES];
-
-/// Draws `k` slots for each node of every group.
-pub(crate) struct DrawGroups<'a, W> {
+/// Draws `k` slots for each of some nodes, by rows: the first slots of all nodes, the second ones, and so on. Loops run
+/// along the rows, whose length the compiler does not know: that is what it turns into wide instructions.
+pub(crate) struct DrawRows<'a, W> {
     pub(crate) words: &'a mut W,
     /// How many slots each draws; at most [`MAX_FANOUT`], and less than every `n` without replacement.
     pub(crate) k: usize,
     pub(crate) replacement: Replacement,
-    pub(crate) groups: &'a [Group],
-    /// `k` for each group: the i-th slot of all its nodes.
-    pub(crate) slots: &'a mut [Lanes],
-    /// For each group, the lanes that have to be drawn again one by one.
-    pub(crate) doubtful: &'a mut [Lanes],
-}
-
-/// Nodes that draw side by side; spare lanes repeat one of the others.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Group {
-    pub(crate) nodes: [u64; N_LANES],
+    /// The nodes: a multiple of [`N_LANES`].
+    pub(crate) nodes: &'a [u64],
     /// From how many slots each draws.
-    pub(crate) n: Lanes,
+    pub(crate) n: &'a [u32],
+    pub(crate) slots: &'a mut Vec<u32>,
+    /// Nodes that have to be drawn again one by one are not zero here.
+    pub(crate) doubtful: &'a mut Vec<u32>,
+    /// For each node, whether its slot was drawn before: no bits or all.
+    pub(crate) is_repeated: &'a mut Vec<u32>,
 }
 
-impl<W: WordSource> Vectorized for DrawGroups<'_, W> {
+impl<W: WordSource> Vectorized for DrawRows<'_, W> {
     type Output = ();
 
     #[inline(always)]
     fn run(self) {
-        let DrawGroups { words, k, replacement, groups, slots, doubtful } = self;
-        for ((group, slots), doubtful) in groups.iter().zip(slots.chunks_exact_mut(k)).zip(doubtful) {
-            match replacement {
-                Replacement::Without => draw_without(words, group, slots, doubtful),
-                Replacement::With => draw_with(words, group, slots, doubtful),
+        let DrawRows { words, k, replacement, nodes, n, slots, doubtful, is_repeated } = self;
+        let width = nodes.len();
+        slots.resize(k.next_multiple_of(4) * width, 0);
+        doubtful.clear();
+        doubtful.resize(width, 0);
+        is_repeated.resize(width, 0);
+        for (group, nodes) in nodes.as_chunks::<N_LANES>().0.iter().enumerate() {
+            for (block, rows) in slots.chunks_exact_mut(4 * width).enumerate() {
+                let drawn = words.words(*nodes, block as u16);
+                for (row, drawn) in rows.chunks_exact_mut(width).zip(drawn) {
+                    row[group * N_LANES..][..N_LANES].copy_from_slice(&drawn);
+                }
             }
         }
-    }
-}
-
-#[inline(always)]
-fn draw_without<W: WordSource>(words: &mut W, group: &Group, slots: &mut [Lanes], doubtful: &mut Lanes) {
-    let k = slots.len();
-    *doubtful = [0; N_LANES];
-    let mut block = [[0; N_LANES]; 4];
-    for index in 0..k {
-        if index % 4 == 0 {
-            block = words.words(group.nodes, (index / 4) as u16);
-        }
-        let (drawn, rest) = slots.split_at_mut(index);
-        let (mut slot, mut is_repeated) = ([0; N_LANES], [0; N_LANES]);
-        let mut lane = 0;
-        while lane < N_LANES {
-            let n = group.n[lane].wrapping_sub((k - index - 1) as u32); // slots up to the last one of this turn
-            let product = block[index % 4][lane] as u64 * n as u64;
-            slot[lane] = (product >> 32) as u32;
-            // The few words that a bounded draw may have to skip are left to it.
-            doubtful[lane] |= ((product as u32) < n) as u32;
-            lane += 1;
-        }
-        for before in drawn {
-            let mut lane = 0;
-            while lane < N_LANES {
-                is_repeated[lane] |= (before[lane] == slot[lane]) as u32;
-                lane += 1;
+        for index in 0..k {
+            let (before, rest) = slots.split_at_mut(index * width);
+            let row = &mut rest[..width];
+            // Without replacement, each turn draws from one slot more, and the last one draws from all.
+            let n_later = match replacement {
+                Replacement::Without => (k - index - 1) as u32,
+                Replacement::With => 0,
+            };
+            for ((slot, n), doubtful) in row.iter_mut().zip(n).zip(&mut **doubtful) {
+                let n = n.wrapping_sub(n_later);
+                let product = u64::from(*slot) * u64::from(n);
+                *slot = (product >> 32) as u32;
+                // The few words that a bounded draw may have to skip are left to it.
+                *doubtful |= u32::from((product as u32) < n);
             }
-        }
-        let mut lane = 0;
-        while lane < N_LANES {
-            let last = group.n[lane].wrapping_sub((k - index) as u32);
-            rest[0][lane] = if is_repeated[lane] != 0 { last } else { slot[lane] };
-            lane += 1;
-        }
-    }
-}
-
-#[inline(always)]
-fn draw_with<W: WordSource>(words: &mut W, group: &Group, slots: &mut [Lanes], doubtful: &mut Lanes) {
-    *doubtful = [0; N_LANES];
-    let mut block = [[0; N_LANES]; 4];
-    for (index, slot) in slots.iter_mut().enumerate() {
-        if index % 4 == 0 {
-            block = words.words(group.nodes, (index / 4) as u16);
-        }
-        let mut lane = 0;
-        while lane < N_LANES {
-            let product = block[index % 4][lane] as u64 * group.n[lane] as u64;
-            slot[lane] = (product >> 32) as u32;
-            doubtful[lane] |= ((product as u32) < group.n[lane]) as u32;
-            lane += 1;
+            if replacement == Replacement::With {
+                continue;
+            }
+            is_repeated.fill(0);
+            for before in before.chunks_exact(width) {
+                for ((is_repeated, before), slot) in is_repeated.iter_mut().zip(before).zip(&*row) {
+                    *is_repeated |= u32::from(before == slot).wrapping_neg();
+                }
+            }
+            for ((slot, n), is_repeated) in row.iter_mut().zip(n).zip(&**is_repeated) {
+                let last = n.wrapping_sub(n_later + 1);
+                *slot = last & is_repeated | *slot & !is_repeated;
+            }
         }
     }
 }
@@ -124,41 +100,37 @@ mod tests {
     use crate::slots::draw_slots;
 
     #[test]
-    fn lanes_draw_what_each_node_draws() {
+    fn rows_draw_what_each_node_draws() {
         let mut stream = Name { run_key: 9, purpose: Purpose::Neighbor, step: 1, layer: 0 }.stream();
+        let (mut slots, mut doubtful, mut is_repeated) = (Vec::new(), Vec::new(), Vec::new());
         let mut n_doubtful = 0;
         for k in [1, 2, 3, 4, 5, 10, 25, 64] {
             for replacement in [Replacement::Without, Replacement::With] {
-                let group = |g: u64| Group {
-                    nodes: std::array::from_fn(|lane| g << 33 | lane as u64),
-                    // From one more than the fanout to lists so long that words are often skipped.
-                    n: std::array::from_fn(|lane| k as u32 + 1 + (1u32 << (2 * lane)) / 2 * 3),
-                };
-                let groups: Vec<Group> = (0..50).map(group).collect();
-                let mut slots = vec![[0; N_LANES]; groups.len() * k];
-                let mut doubtful = vec![[0; N_LANES]; groups.len()];
-                vectorized(DrawGroups {
+                let nodes: Vec<u64> = (0..800).map(|lane| lane / 16 << 33 | lane).collect();
+                // From one more than the fanout to lists so long that words are often skipped.
+                let n: Vec<u32> = (0..800).map(|lane| k as u32 + 1 + (1u32 << (2 * (lane % 16))) / 2 * 3).collect();
+                vectorized(DrawRows {
                     words: &mut stream,
                     k,
                     replacement,
-                    groups: &groups,
+                    nodes: &nodes,
+                    n: &n,
                     slots: &mut slots,
                     doubtful: &mut doubtful,
+                    is_repeated: &mut is_repeated,
                 });
-                for (g, group) in groups.iter().enumerate() {
-                    for lane in 0..N_LANES {
-                        let mut expected = Vec::new();
-                        draw_slots(stream, group.nodes[lane], group.n[lane].into(), k, replacement, &mut expected);
-                        let found: Vec<u64> = (0..k).map(|index| slots[g * k + index][lane].into()).collect();
-                        if doubtful[g][lane] == 0 {
-                            assert_eq!(found, expected, "{k} of {}", group.n[lane]);
-                        } else {
-                            n_doubtful += 1;
-                        }
+                for lane in 0..nodes.len() {
+                    let mut expected = Vec::new();
+                    draw_slots(stream, nodes[lane], n[lane].into(), k, replacement, &mut expected);
+                    let found: Vec<u64> = (0..k).map(|index| slots[index * nodes.len() + lane].into()).collect();
+                    if doubtful[lane] == 0 {
+                        assert_eq!(found, expected, "{k} of {}", n[lane]);
+                    } else {
+                        n_doubtful += 1;
                     }
                 }
             }
         }
-        assert!((1..8000).contains(&n_doubtful), "{n_doubtful} lanes were left to the plain way");
+        assert!((1..8000).contains(&n_doubtful), "{n_doubtful} nodes were left to the plain way");
     }
 }

@@ -10,9 +10,10 @@ use crate::{
     digest::Digest,
     error::Result,
     plan::{Plan, Step},
-    rows::{FetchedRows, RowsStock},
+    rows::FetchedRows,
     seeds::Labels,
     shards::Shards,
+    stock::Stock,
 };
 
 /// What batches are made of.
@@ -59,7 +60,7 @@ pub struct Batch {
 pub struct BatchMaker<S: ?Sized> {
     config: BatchConfig,
     blocks: BlockMaker,
-    stock: RowsStock,
+    stock: Stock,
     /// Ids of pairs that are being looked up.
     looked_up: Vec<(u64, u64)>,
     plan: Arc<Plan>,
@@ -67,9 +68,9 @@ pub struct BatchMaker<S: ?Sized> {
 }
 
 impl<S: Shards + ?Sized> BatchMaker<S> {
-    /// Rows go into memory from the stock.
-    pub fn new(shards: Arc<S>, plan: Arc<Plan>, config: BatchConfig, stock: RowsStock) -> BatchMaker<S> {
-        let blocks = BlockMaker::new(shards.info().n_nodes);
+    /// Memory comes from the stock as far as it has some.
+    pub fn new(shards: Arc<S>, plan: Arc<Plan>, config: BatchConfig, stock: Stock) -> BatchMaker<S> {
+        let blocks = BlockMaker::new(shards.info().n_nodes, stock.clone());
         BatchMaker { config, blocks, stock, looked_up: Vec::new(), plan, shards }
     }
 
@@ -87,8 +88,9 @@ impl<S: Shards + ?Sized> BatchMaker<S> {
         let SampledBlocks { blocks, nodes } =
             self.blocks.sample(&*self.shards, (run_key, step.step), fanouts, *replacement, &ids)?;
         let pairs = self.draw_pairs(step.step, slice as u64, &blocks)?;
-        let mut rows = self.stock.take();
+        let mut rows = FetchedRows::default();
         if self.config.has_rows {
+            rows = self.stock.rows();
             self.shards.fetch_rows(&nodes, &mut rows)?;
         }
         let mut batch = Batch {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kith_block::{Block, BlockError};
+use kith_block::{Block, BlockError, BlockMemory};
 use kith_sampler::{Drawn, DrawnIds, Fanout, Hop, Id, Replacement};
 use kith_store::StoreError;
 
@@ -10,6 +10,7 @@ use crate::{
     error::{ClientError, Result},
     positions::{Positions, Relabel},
     shards::Shards,
+    stock::Stock,
 };
 
 /// Edges whose position is asked for ahead of their turn.
@@ -32,19 +33,13 @@ pub struct BlockMaker {
     drawn: Drawn,
     /// Ids by position; those beyond the nodes so far mean nothing.
     nodes: Vec<u64>,
-}
-
-/// The edges of one hop, relabeled.
-struct HopEdges {
-    n_sources: usize,
-    indptr: Vec<usize>,
-    sources: Vec<u32>,
+    stock: Stock,
 }
 
 impl BlockMaker {
-    /// For graphs of `n_nodes`.
-    pub fn new(n_nodes: u64) -> BlockMaker {
-        BlockMaker { n_nodes, positions: Positions::new(n_nodes), drawn: Drawn::default(), nodes: Vec::new() }
+    /// For graphs of `n_nodes`; memory comes from the stock as far as it has some.
+    pub fn new(n_nodes: u64, stock: Stock) -> BlockMaker {
+        BlockMaker { n_nodes, positions: Positions::new(n_nodes), drawn: Drawn::default(), nodes: Vec::new(), stock }
     }
 
     /// Expands the roots, hop by hop: every node so far is expanded again at each hop. `fanouts` are listed from the
@@ -70,7 +65,7 @@ impl BlockMaker {
         roots: &[u64],
         mut sample_hop: impl FnMut(usize, &[u64], &mut Drawn) -> Result<()>,
     ) -> Result<SampledBlocks> {
-        let BlockMaker { n_nodes, positions, drawn, nodes } = self;
+        let BlockMaker { n_nodes, positions, drawn, nodes, stock } = self;
         if let Some(root) = roots.iter().find(|root| **root >= *n_nodes) {
             return Err(StoreError::NodeOutOfRange { node: *root, n_nodes: *n_nodes }.into());
         }
@@ -81,19 +76,22 @@ impl BlockMaker {
         let mut hops = Vec::with_capacity(n_hops);
         for hop in 0..n_hops {
             sample_hop(hop, &nodes[..n_nodes], drawn)?;
-            let edges = match (&mut *positions, &drawn.neighbors) {
-                (Positions::Table(table), DrawnIds::Narrow(ids)) => relabel(table, ids, &drawn.counts, nodes, n_nodes),
-                (Positions::Table(table), DrawnIds::Wide(ids)) => relabel(table, ids, &drawn.counts, nodes, n_nodes),
-                (Positions::Map(map), DrawnIds::Narrow(ids)) => relabel(map, ids, &drawn.counts, nodes, n_nodes),
-                (Positions::Map(map), DrawnIds::Wide(ids)) => relabel(map, ids, &drawn.counts, nodes, n_nodes),
+            let counts = &drawn.counts;
+            let mut edges = stock.block();
+            n_nodes = match (&mut *positions, &drawn.neighbors) {
+                (Positions::Table(table), DrawnIds::Narrow(ids)) => relabel(table, ids, counts, nodes, &mut edges),
+                (Positions::Table(table), DrawnIds::Wide(ids)) => relabel(table, ids, counts, nodes, &mut edges),
+                (Positions::Map(map), DrawnIds::Narrow(ids)) => relabel(map, ids, counts, nodes, &mut edges),
+                (Positions::Map(map), DrawnIds::Wide(ids)) => relabel(map, ids, counts, nodes, &mut edges),
             }?;
-            n_nodes = edges.n_sources;
-            hops.push(edges);
+            hops.push((n_nodes, edges));
         }
-        let nodes = Arc::new(nodes[..n_nodes].to_vec());
-        let block = |HopEdges { n_sources, indptr, sources }: HopEdges| {
-            Arc::new(Block::sampled(n_sources, indptr, sources, Arc::clone(&nodes)))
-        };
+        let mut all = stock.nodes();
+        all.clear();
+        all.extend_from_slice(&nodes[..n_nodes]);
+        let nodes = Arc::new(all);
+        let block =
+            |(n_sources, edges): (usize, BlockMemory)| Arc::new(edges.into_block(n_sources, Arc::clone(&nodes)));
         Ok(SampledBlocks { blocks: hops.into_iter().rev().map(block).collect(), nodes })
     }
 }
@@ -108,15 +106,16 @@ fn place_roots(positions: &mut impl Relabel, nodes: &mut Vec<u64>, roots: &[u64]
     roots.len()
 }
 
-/// Turns the drawn ids of a hop into positions, one loop per destination last in its row, and appends nodes that are
-/// new to `nodes`.
+/// Turns the drawn ids of a hop into the positions of a block's edges, one loop per destination last in its row, and
+/// writes nodes that are new behind the others in `nodes`. Gives the number of nodes from now on.
 fn relabel<I: Id>(
     positions: &mut impl Relabel,
     ids: &[I],
     counts: &[u32],
     nodes: &mut Vec<u64>,
-    n_destinations: usize,
-) -> Result<HopEdges> {
+    edges: &mut BlockMemory,
+) -> Result<usize> {
+    let n_destinations = counts.len();
     let n_edges = ids.len() + n_destinations;
     let most = n_edges as u64 + n_destinations as u64;
     if most >= u64::from(u32::MAX) {
@@ -126,15 +125,18 @@ fn relabel<I: Id>(
     if nodes.len() < n_destinations + ids.len() + 1 {
         nodes.resize(n_destinations + ids.len() + 1, 0);
     }
-    let mut indptr = Vec::with_capacity(n_destinations + 1);
-    let mut sources = Vec::with_capacity(n_edges);
-    indptr.push(0);
+    let BlockMemory { indptr, sources, .. } = edges;
+    // All of it is written below, so what it held before does not matter.
+    indptr.resize(n_destinations + 1, 0);
+    sources.resize(n_edges, 0);
+    indptr[0] = 0;
     let mut n_nodes = n_destinations;
-    let mut rest = ids;
+    let (mut start, mut rest) = (0, ids);
     ids.iter().take(AHEAD).for_each(|id| positions.ask_for(id.wide()));
-    for (destination, count) in counts.iter().enumerate() {
-        let (own, after) = rest.split_at(*count as usize);
-        for (k, id) in own.iter().enumerate() {
+    for (destination, (count, end)) in counts.iter().zip(&mut indptr[1..]).enumerate() {
+        let count = *count as usize;
+        let row = &mut sources[start..start + count + 1];
+        for (k, (id, source)) in rest[..count].iter().zip(&mut *row).enumerate() {
             if let Some(ahead) = rest.get(k + AHEAD) {
                 positions.ask_for(ahead.wide());
             }
@@ -142,13 +144,14 @@ fn relabel<I: Id>(
             let position = positions.position(id, n_nodes as u32).ok_or_else(|| damaged(nodes[destination]))?;
             nodes[n_nodes] = id;
             n_nodes += usize::from(position as usize == n_nodes);
-            sources.push(position);
+            *source = position;
         }
-        rest = after;
-        sources.push(destination as u32);
-        indptr.push(sources.len());
+        row[count] = destination as u32;
+        rest = &rest[count..];
+        start += count + 1;
+        *end = start;
     }
-    Ok(HopEdges { n_sources: n_nodes, indptr, sources })
+    Ok(n_nodes)
 }
 
 #[cold]

@@ -15,6 +15,7 @@ mod prefetch;
 mod rows;
 mod seeds;
 mod shards;
+mod stock;
 
 pub use crate::{
     batch::{Batch, BatchConfig, BatchMaker},
@@ -24,7 +25,8 @@ pub use crate::{
     local::LocalStore,
     plan::{Plan, PlanConfig, SliceSeeds, Step},
     prefetch::{Job, Prefetch, PrefetchConfig},
-    rows::{FetchedRows, RowsStock},
+    rows::FetchedRows,
     seeds::{Labels, Seeds},
     shards::{Info, Shards},
+    stock::Stock,
 };

@@ -14,8 +14,8 @@ use crate::{
     batch::{Batch, BatchConfig, BatchMaker},
     error::{ClientError, Result},
     plan::Plan,
-    rows::{FetchedRows, RowsStock},
     shards::Shards,
+    stock::Stock,
 };
 
 /// One slice of one step.
@@ -49,7 +49,7 @@ pub struct Prefetch {
     jobs: Box<dyn Iterator<Item = Job> + Send>,
     queues: Vec<Receiver<Result<Batch>>>,
     threads: Vec<JoinHandle<()>>,
-    stock: RowsStock,
+    stock: Stock,
     /// Whose turn it is.
     turn: usize,
     has_ended: bool,
@@ -69,7 +69,7 @@ impl Prefetch {
         J: Iterator<Item = Job> + Clone + Send + 'static,
     {
         let PrefetchConfig { n_threads, depth } = prefetch;
-        let stock = RowsStock::new(n_threads * (depth + 2));
+        let stock = Stock::new(n_threads * (depth + 2));
         let mut maker = |_: usize| {
             let mut maker = BatchMaker::new(Arc::clone(&shards), Arc::clone(&plan), config.clone(), stock.clone());
             move |job: Job| maker.make(job.step, job.slice)
@@ -80,7 +80,7 @@ impl Prefetch {
     /// The same with any way to make a batch; `maker(thread)` gives one per thread.
     pub(crate) fn start_with<J, M>(
         PrefetchConfig { n_threads, depth }: PrefetchConfig,
-        stock: RowsStock,
+        stock: Stock,
         jobs: J,
         maker: &mut dyn FnMut(usize) -> M,
     ) -> Result<Prefetch>
@@ -111,9 +111,9 @@ impl Prefetch {
         Ok(started)
     }
 
-    /// Gives the rows of a used batch back, so that the next ones need no new memory.
-    pub fn give_back(&self, rows: FetchedRows) {
-        self.stock.give_back(rows);
+    /// Gives a used batch back, so that the next ones need no new memory.
+    pub fn give_back(&self, batch: Batch) {
+        self.stock.give_back(batch);
     }
 }
 
@@ -192,7 +192,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::seeds::Labels;
+    use crate::{rows::FetchedRows, seeds::Labels};
 
     fn batch(Job { step, slice }: Job) -> Batch {
         Batch {
@@ -219,7 +219,7 @@ mod tests {
         M: FnMut(Job) -> Result<Batch> + Send + 'static,
     {
         let config = PrefetchConfig { n_threads, depth };
-        Prefetch::start_with(config, RowsStock::new(4), jobs(n), &mut maker).unwrap()
+        Prefetch::start_with(config, Stock::new(4), jobs(n), &mut maker).unwrap()
     }
 
     #[test]

@@ -1,8 +1,6 @@
 //! Feature rows of some nodes, gathered into memory that is used again.
 
-use std::sync::{Arc, Mutex};
-
-use kith_draw::prefetch;
+use kith_draw::{Vectorized, vectorized};
 use kith_store::{Rows, RowsForm, StoreError};
 
 use crate::error::Result;
@@ -27,8 +25,7 @@ impl FetchedRows {
     }
 
     /// Empties it, keeping the memory.
-    pub fn clear(&mut self) {
-        self.dim = 0;
+    fn clear(&mut self) {
         self.indptr.clear();
         self.columns.clear();
         self.values.clear();
@@ -62,58 +59,59 @@ impl FetchedRows {
     }
 
     fn gather_f32(&mut self, items: &[f32], nodes: &[u64]) -> Result<()> {
-        /// Rows that are asked for ahead of their turn.
-        const AHEAD: usize = 8;
-        const LINE: usize = 16;
+        /// Rows that are copied before they are looked at: copies wait for memory side by side, unless a look at each
+        /// row stands between them.
+        const PIECE: usize = 32;
         let dim = self.dim;
-        let row_of = |node: u64| items.get(node as usize * dim..)?.get(..dim);
+        if dim == 0 {
+            return Ok(());
+        }
         self.values.reserve(nodes.len() * dim);
-        for (place, node) in nodes.iter().enumerate() {
-            if let Some(row) = nodes.get(place + AHEAD).and_then(|node| row_of(*node)) {
-                row.iter().step_by(LINE).for_each(prefetch);
+        for piece in nodes.chunks(PIECE) {
+            let start = self.values.len();
+            for node in piece {
+                let row = (*node as usize).checked_mul(dim).and_then(|start| items.get(start..)?.get(..dim));
+                let n_nodes = (items.len() / dim) as u64;
+                self.values.extend_from_slice(row.ok_or(StoreError::NodeOutOfRange { node: *node, n_nodes })?);
             }
-            let n_nodes = (items.len() / dim.max(1)) as u64;
-            let row = row_of(*node).ok_or(StoreError::NodeOutOfRange { node: *node, n_nodes })?;
             // Import admits only finite values, so anything else is damage.
-            if !is_finite(row) {
-                return Err(StoreError::damaged("rows", *node).into());
+            let copied = &self.values[start..];
+            if !vectorized(IsFinite(copied)) {
+                let damaged = copied.chunks(dim).position(|row| !IsFinite(row).run()).expect("one of them is");
+                return Err(StoreError::damaged("rows", piece[damaged]).into());
             }
-            self.values.extend_from_slice(row);
         }
         Ok(())
     }
 }
 
 /// Whether all values are finite: those that are not have all bits of the exponent.
-fn is_finite(row: &[f32]) -> bool {
-    const EXPONENT: u32 = 0x7f80_0000;
-    row.iter().fold(true, |all, value| all & (value.to_bits() & EXPONENT != EXPONENT))
+struct IsFinite<'a>(&'a [f32]);
+
+impl Vectorized for IsFinite<'_> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn run(self) -> bool {
+        const EXPONENT: u32 = 0x7f80_0000;
+        let n_damaged = self.0.iter().fold(0, |n, value| n | u32::from(value.to_bits() & EXPONENT == EXPONENT));
+        n_damaged == 0
+    }
 }
 
-/// Memory of rows that are no longer needed, for the next batches.
-#[derive(Clone, Debug)]
-pub struct RowsStock {
-    kept: Arc<Mutex<Vec<FetchedRows>>>,
-    most: usize,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl RowsStock {
-    /// Keeps at most so many.
-    pub fn new(most: usize) -> RowsStock {
-        RowsStock { kept: Arc::default(), most }
-    }
-
-    /// Some that was given back, or none that was ever used.
-    pub fn take(&self) -> FetchedRows {
-        self.kept.lock().expect("nobody panics while holding it").pop().unwrap_or_default()
-    }
-
-    /// Gives rows back.
-    pub fn give_back(&self, mut rows: FetchedRows) {
-        rows.clear();
-        let mut kept = self.kept.lock().expect("nobody panics while holding it");
-        if kept.len() < self.most {
-            kept.push(rows);
+    #[test]
+    fn what_is_not_finite_is_found_wherever_it_is() {
+        for place in 0..70 {
+            for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let mut row = [f32::MAX; 70];
+                assert!(vectorized(IsFinite(&row)));
+                row[place] = value;
+                assert!(!vectorized(IsFinite(&row)));
+            }
         }
     }
 }

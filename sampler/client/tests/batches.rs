@@ -7,7 +7,7 @@ use std::sync::Arc;
 use graphs::{Edges, open};
 use kith_block::{Block, BlockError, PairConfig, Subset};
 use kith_client::{
-    Batch, BatchConfig, BatchMaker, Job, LocalStore, Plan, PlanConfig, Prefetch, PrefetchConfig, RowsStock, Shards,
+    Batch, BatchConfig, BatchMaker, Job, LocalStore, Plan, PlanConfig, Prefetch, PrefetchConfig, Shards, Stock,
 };
 use kith_sampler::{Fanout, Replacement};
 use kith_store::{Graph, SplitPart};
@@ -36,7 +36,7 @@ fn digests(shards: &Arc<LocalStore>, plan: &Arc<Plan>, config: &BatchConfig, n_t
 fn make(graph: Graph, seeds_per_step: usize, edge_seeds: usize, config: BatchConfig, step: u64) -> Batch {
     let shards = Arc::new(LocalStore::new(Arc::new(graph)));
     let plan = plan(&shards, seeds_per_step, edge_seeds, 1);
-    BatchMaker::new(shards, plan, config, RowsStock::new(1)).make(step, 0).unwrap()
+    BatchMaker::new(shards, plan, config, Stock::new(1)).make(step, 0).unwrap()
 }
 
 /// A star with three leaves and a chain behind one of them: 0 ← 1, 2, 3; 1 ← 4; 4 ← 5. Written out by hand.
@@ -145,7 +145,7 @@ fn digests_of_cora_stay() {
     }
     assert_eq!(found[..2], [2688399980937937875, 65287356025108998]);
     // Rows stay sparse.
-    let mut maker = BatchMaker::new(shards, plan, config(&[10, 10]), RowsStock::new(1));
+    let mut maker = BatchMaker::new(shards, plan, config(&[10, 10]), Stock::new(1));
     let batch = maker.make(0, 1).unwrap();
     assert!(batch.rows.is_sparse() && batch.rows.dim == 1433);
     assert_eq!(batch.rows.indptr.len(), batch.nodes.len() + 1);
