@@ -106,7 +106,7 @@ mod tests {
         let mut n_doubtful = 0;
         for k in [1, 2, 3, 4, 5, 10, 25, 64] {
             for replacement in [Replacement::Without, Replacement::With] {
-                let nodes: Vec<u64> = (0..800).map(|lane| lane / 16 << 33 | lane).collect();
+                let nodes: Vec<u64> = (0..800).map(|lane| ((lane / 16) << 33) | lane).collect();
                 // From one more than the fanout to lists so long that words are often skipped.
                 let n: Vec<u32> = (0..800).map(|lane| k as u32 + 1 + (1u32 << (2 * (lane % 16))) / 2 * 3).collect();
                 vectorized(DrawRows {

@@ -13,25 +13,25 @@ use kith_store::{Contents, Dtype, Graph, LabelsEntry, Provenance, RowsEntry, Row
 
 /// Edges as (source, destination), and the nodes that are trained on.
 #[derive(Clone, Debug)]
-pub struct Edges {
-    pub n_nodes: u64,
-    pub edges: Vec<(u64, u64)>,
-    pub train: Vec<u64>,
-    pub is_symmetric: bool,
+pub(crate) struct Edges {
+    pub(crate) n_nodes: u64,
+    pub(crate) edges: Vec<(u64, u64)>,
+    pub(crate) train: Vec<u64>,
+    pub(crate) is_symmetric: bool,
 }
 
 impl Edges {
-    pub fn directed(n_nodes: u64, edges: &[(u64, u64)]) -> Edges {
+    pub(crate) fn directed(n_nodes: u64, edges: &[(u64, u64)]) -> Edges {
         Edges { n_nodes, edges: edges.to_vec(), train: vec![0], is_symmetric: false }
     }
 
-    pub fn ring(n_nodes: u64) -> Edges {
+    pub(crate) fn ring(n_nodes: u64) -> Edges {
         let edges: Vec<(u64, u64)> = (0..n_nodes).map(|node| (node, (node + 1) % n_nodes)).collect();
         Edges::directed(n_nodes, &edges).symmetric()
     }
 
     /// With loops, parallel edges and some nodes of many neighbors.
-    pub fn random(n_nodes: u64, n_edges: u64, key: u64) -> Edges {
+    pub(crate) fn random(n_nodes: u64, n_edges: u64, key: u64) -> Edges {
         let stream = Name { run_key: key, purpose: Purpose::Generator, step: 0, layer: 0 }.stream();
         let edge = |index| {
             let mut draws = stream.draws(index, 0, 0);
@@ -41,14 +41,14 @@ impl Edges {
         Edges::directed(n_nodes, &(0..n_edges).map(edge).collect::<Vec<_>>())
     }
 
-    pub fn symmetric(mut self) -> Edges {
+    pub(crate) fn symmetric(mut self) -> Edges {
         let reverses: Vec<_> = self.edges.iter().filter(|(u, v)| u != v).map(|(u, v)| (*v, *u)).collect();
         self.edges.extend(reverses);
         self.is_symmetric = true;
         self
     }
 
-    pub fn train(mut self, nodes: &[u64]) -> Edges {
+    pub(crate) fn train(mut self, nodes: &[u64]) -> Edges {
         self.train = nodes.to_vec();
         self
     }
@@ -65,7 +65,7 @@ impl Edges {
 }
 
 /// Writes a store below a folder and opens it: two values per row (node, node + 1/2), classes by node % 3, one split.
-pub fn open(folder: &Path, edges: &Edges) -> Graph {
+pub(crate) fn open(folder: &Path, edges: &Edges) -> Graph {
     let path = folder.join("store");
     let n_nodes = edges.n_nodes;
     let mut writer = StoreWriter::create(&path).unwrap();
@@ -98,14 +98,14 @@ pub fn open(folder: &Path, edges: &Edges) -> Graph {
 }
 
 /// Cora as a store; it goes when this does.
-pub struct Cora {
-    pub path: PathBuf,
+pub(crate) struct Cora {
+    pub(crate) path: PathBuf,
     _temp: tempfile::TempDir,
 }
 
 /// Cora from its raw files; says so where they are absent.
 #[allow(clippy::print_stderr)]
-pub fn cora() -> Option<Cora> {
+pub(crate) fn cora() -> Option<Cora> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/datasets");
     let from = std::env::var_os("KITH_DATASETS").map_or(beside, PathBuf::from).join("cora");
     if !from.is_dir() {
