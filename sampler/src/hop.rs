@@ -10,6 +10,7 @@ use crate::{
     drawn::{Drawn, Id},
     fanout::{Fanout, Replacement},
     lanes::{DrawRows, MAX_FANOUT, N_LANES, WordSource},
+    loops::KnownLoops,
     slots::draw_slots,
 };
 
@@ -42,9 +43,18 @@ const PIECE: usize = 128;
 /// Nodes per task when a frontier is shared among threads.
 const TASK: usize = 4096;
 
+/// A store to sample from, and what is known of its loops.
+#[derive(Clone, Copy, Debug)]
+pub struct SampledGraph<'a> {
+    /// The store.
+    pub graph: &'a Graph,
+    /// Of all its nodes; what is learned here makes the next hop faster and changes nothing else.
+    pub loops: &'a KnownLoops,
+}
+
 /// Draws the neighbors of a frontier. Long frontiers are shared among the threads of the current rayon pool; what
 /// comes out does not depend on how many there are.
-pub fn sample_hop(graph: &Graph, hop: &Hop, frontier: &[u64], drawn: &mut Drawn) -> Result<()> {
+pub fn sample_hop(graph: SampledGraph<'_>, hop: &Hop, frontier: &[u64], drawn: &mut Drawn) -> Result<()> {
     if frontier.len() <= TASK || rayon::current_num_threads() == 1 {
         return sample_hop_with(&mut hop.stream(), graph, hop, frontier, drawn);
     }
@@ -58,7 +68,7 @@ pub fn sample_hop(graph: &Graph, hop: &Hop, frontier: &[u64], drawn: &mut Drawn)
         .collect::<Result<_>>()?;
     drawn.counts.clear();
     parts.iter().for_each(|part| drawn.counts.extend(&part.counts));
-    match graph.lists().indices() {
+    match graph.graph.lists().indices() {
         Neighbors::Narrow(_) => join::<u32>(parts, drawn),
         Neighbors::Wide(_) => join::<u64>(parts, drawn),
     }
@@ -73,18 +83,32 @@ fn join<I: Id>(parts: Vec<Drawn>, drawn: &mut Drawn) {
 /// The same on this thread alone, with words from anywhere; `words` must be the hop's stream for draws with a name.
 pub fn sample_hop_with<W: WordSource>(
     words: &mut W,
-    graph: &Graph,
+    graph: SampledGraph<'_>,
     hop: &Hop,
     frontier: &[u64],
     drawn: &mut Drawn,
 ) -> Result<()> {
+    let SampledGraph { graph, loops } = graph;
     let lists = graph.lists();
     let Drawn { counts, neighbors } = drawn;
     counts.clear();
     match lists.indices() {
-        Neighbors::Narrow(ids) => Pieces { lists, ids, hop, words }.sample(frontier, counts, u32::ids_of(neighbors)),
-        Neighbors::Wide(ids) => Pieces { lists, ids, hop, words }.sample(frontier, counts, u64::ids_of(neighbors)),
+        Neighbors::Narrow(ids) => {
+            Pieces { lists, ids, loops, hop, words }.sample(frontier, counts, u32::ids_of(neighbors))
+        }
+        Neighbors::Wide(ids) => {
+            Pieces { lists, ids, loops, hop, words }.sample(frontier, counts, u64::ids_of(neighbors))
+        }
     }
+}
+
+/// Where a node's list begins and ends among all edges.
+#[derive(Clone, Copy, Default)]
+struct Bounds {
+    start: usize,
+    end: usize,
+    /// Whether it is known to hold no loop.
+    has_no_loop: bool,
 }
 
 /// The slots that a node may draw: its list from `start`, without the loops.
@@ -108,6 +132,7 @@ impl Candidates {
 struct Pieces<'a, I, W> {
     lists: &'a Lists,
     ids: &'a [I],
+    loops: &'a KnownLoops,
     hop: &'a Hop,
     words: &'a mut W,
 }
@@ -139,8 +164,8 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
         }
         counts.reserve(frontier.len());
         let mut scratch = Scratch::default();
-        let mut bounds = [(0, 0); PIECE];
-        let mut next = [(0, 0); PIECE];
+        let mut bounds = [Bounds::default(); PIECE];
+        let mut next = [Bounds::default(); PIECE];
         let pieces = |piece: usize| frontier.chunks(PIECE).nth(piece).unwrap_or(&[]);
         self.ask_for_bounds(pieces(0));
         self.ask_for_bounds(pieces(1));
@@ -156,39 +181,49 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
 
     fn ask_for_bounds(&self, nodes: &[u64]) {
         let indptr = self.lists.indptr();
-        nodes.iter().filter_map(|node| indptr.get(*node as usize)).for_each(prefetch);
+        for node in nodes {
+            indptr.get(*node as usize).inspect(|bound| prefetch(*bound));
+            self.loops.ask_for(*node);
+        }
     }
 
-    /// Reads where lists begin and end, and asks for the lists: all of the short ones, of others the middle, where the
-    /// search for a loop begins.
-    fn read_bounds(&self, nodes: &[u64], bounds: &mut [(usize, usize); PIECE]) -> Result<()> {
+    /// Reads where lists begin and end, and asks for those that will be read: short ones as a whole; of long ones that
+    /// may hold a loop the middle, where the search for it begins.
+    fn read_bounds(&self, nodes: &[u64], bounds: &mut [Bounds; PIECE]) -> Result<()> {
         const LINE: usize = 16;
+        const SHORT: usize = 2 * LINE;
         for (node, bounds) in nodes.iter().zip(bounds) {
             let (start, end) = self.lists.bounds(*node)?;
-            *bounds = (start, end);
             let list = self.ids.get(start..end).ok_or_else(|| StoreError::damaged("indptr", *node))?;
-            if list.len() <= 8 * LINE {
-                list.iter().step_by(LINE).for_each(prefetch);
+            let has_no_loop = self.loops.has_none(*node);
+            *bounds = Bounds { start, end, has_no_loop };
+            if list.len() <= SHORT {
+                list.first().inspect(|id| prefetch(*id));
                 list.last().inspect(|id| prefetch(*id));
-            } else {
+            } else if !has_no_loop {
                 prefetch(&list[list.len() / 2]);
             }
         }
         Ok(())
     }
 
-    fn candidates(&self, node: u64, (start, end): (usize, usize)) -> Candidates {
+    #[inline]
+    fn candidates(&self, node: u64, Bounds { start, end, has_no_loop }: Bounds) -> Candidates {
+        if has_no_loop {
+            return Candidates { start, n: end - start, loop_at: usize::MAX, n_loops: 0 };
+        }
         let list = &self.ids[start..end];
         let own = I::narrow(node);
         let loop_at = list.partition_point(|id| *id < own);
         let n_loops = list[loop_at..].iter().take_while(|id| **id == own).count();
+        self.loops.learn(node, n_loops > 0);
         Candidates { start, n: list.len() - n_loops, loop_at: if n_loops > 0 { loop_at } else { usize::MAX }, n_loops }
     }
 
     fn sample_piece(
         &mut self,
         nodes: &[u64],
-        bounds: &[(usize, usize); PIECE],
+        bounds: &[Bounds; PIECE],
         counts: &mut Vec<u32>,
         out: &mut Vec<I>,
         scratch: &mut Scratch,

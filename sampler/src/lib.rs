@@ -8,13 +8,15 @@ mod edges;
 mod fanout;
 mod hop;
 mod lanes;
+mod loops;
 mod slots;
 
 pub use crate::{
     drawn::{Drawn, DrawnIds, Id},
     edges::{Direction, has_edges},
     fanout::{Fanout, FanoutError, Replacement, fanouts_of_layers},
-    hop::{Hop, sample_hop, sample_hop_with},
+    hop::{Hop, SampledGraph, sample_hop, sample_hop_with},
     lanes::{N_LANES, WordSource},
+    loops::KnownLoops,
     slots::draw_slots,
 };

@@ -2,7 +2,9 @@
 
 mod lists;
 
-use kith_sampler::{Direction, Drawn, Fanout, Hop, Replacement, draw_slots, has_edges, sample_hop};
+use kith_sampler::{
+    Direction, Drawn, Fanout, Hop, KnownLoops, Replacement, SampledGraph, draw_slots, has_edges, sample_hop,
+};
 use kith_store::Graph;
 use lists::store;
 use proptest::prelude::*;
@@ -14,7 +16,13 @@ fn hop(fanout: u32, replacement: Replacement) -> Hop {
 
 fn sample(graph: &Graph, hop: &Hop, frontier: &[u64]) -> Vec<Vec<u64>> {
     let mut drawn = Drawn::default();
+    let loops = KnownLoops::new(graph.n_nodes());
+    let graph = SampledGraph { graph, loops: &loops };
     sample_hop(graph, hop, frontier, &mut drawn).unwrap();
+    // What was learned about loops changes nothing.
+    let first = drawn.clone();
+    sample_hop(graph, hop, frontier, &mut drawn).unwrap();
+    assert_eq!(drawn, first);
     let mut ids = drawn.neighbors.iter();
     let of_node = |count: &u32| ids.by_ref().take(*count as usize).collect();
     let found: Vec<Vec<u64>> = drawn.counts.iter().map(of_node).collect();
@@ -100,7 +108,8 @@ fn threads_change_nothing() {
 fn nodes_outside_the_graph_are_refused() {
     let temp = tempfile::tempdir().unwrap();
     let graph = store(temp.path(), &[vec![1], vec![0]], false);
-    let error = sample_hop(&graph, &hop(2, Replacement::Without), &[0, 2], &mut Drawn::default()).unwrap_err();
+    let sampled = SampledGraph { graph: &graph, loops: &KnownLoops::new(2) };
+    let error = sample_hop(sampled, &hop(2, Replacement::Without), &[0, 2], &mut Drawn::default()).unwrap_err();
     assert_eq!(error.to_string(), "node 2 is outside the graph: it has 2 nodes");
     let error = has_edges(&graph, &[(0, 5)], Direction::Forward, &mut [false]).unwrap_err();
     assert_eq!(error.to_string(), "node 5 is outside the graph: it has 2 nodes");

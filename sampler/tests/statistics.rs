@@ -6,7 +6,7 @@
 mod lists;
 
 use kith_draw::{Name, Purpose};
-use kith_sampler::{Drawn, Fanout, Hop, Replacement, draw_slots, sample_hop};
+use kith_sampler::{Drawn, Fanout, Hop, KnownLoops, Replacement, SampledGraph, draw_slots, sample_hop};
 use kith_store::Graph;
 
 /// What a draw is named by.
@@ -149,13 +149,14 @@ fn graph_of_slots(folder: &std::path::Path) -> (Graph, u64) {
 fn hops_are_uniform() {
     let temp = tempfile::tempdir().unwrap();
     let (graph, n_ids) = graph_of_slots(temp.path());
+    let loops = KnownLoops::new(graph.n_nodes());
     let found = faults(false, |name, degree, fanout| {
         let DrawName { run_key, step, hop, .. } = name;
         let node = n_ids + DEGREES.iter().position(|own| *own == degree).unwrap() as u64;
         let fanout = Fanout::at_most(fanout as u32).unwrap();
         let mut drawn = Drawn::default();
         let hop = Hop { run_key, step, hop, fanout, replacement: Replacement::Without };
-        sample_hop(&graph, &hop, &[node], &mut drawn).unwrap();
+        sample_hop(SampledGraph { graph: &graph, loops: &loops }, &hop, &[node], &mut drawn).unwrap();
         drawn.neighbors.iter().collect()
     });
     assert_eq!(found, Vec::<String>::new());

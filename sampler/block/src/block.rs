@@ -2,6 +2,8 @@
 
 use std::{ops::Range, sync::Arc};
 
+use kith_draw::prefetch;
+
 /// Edges source → destination in positions; the destinations are the first of the sources.
 ///
 /// The sources of a destination end with the destination itself: one loop per destination, stored ones are dropped.
@@ -88,9 +90,18 @@ impl BlockMemory {
             places.resize(sources.len(), 0);
         }
         let next = &mut out_indptr[1..];
+        /// Edges whose places are asked for ahead of their turn.
+        const AHEAD: usize = 16;
         for (destination, bounds) in indptr.windows(2).enumerate() {
             let edges = bounds[0]..bounds[1];
             for ((edge, source), out_place) in edges.clone().zip(&sources[edges.clone()]).zip(&mut out_places[edges]) {
+                if let Some(ahead) = sources.get(edge + 2 * AHEAD) {
+                    next.get(*ahead as usize).inspect(|place| prefetch(*place));
+                }
+                if let Some(place) = sources.get(edge + AHEAD).and_then(|ahead| next.get(*ahead as usize)) {
+                    destinations.get(*place).inspect(|destination| prefetch(*destination));
+                    out_edges.get(*place).inspect(|edge| prefetch(*edge));
+                }
                 let next = &mut next[*source as usize];
                 let place = *next;
                 *next += 1;

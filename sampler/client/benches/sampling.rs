@@ -120,7 +120,7 @@ impl Bench {
         let sampled = maker.sample_by(self.fanouts.len(), &roots, |hop, frontier, drawn| {
             let fanout = self.fanouts[hop];
             let hop = Hop { run_key: 1, step, hop: hop as u32, fanout, replacement: Replacement::Without };
-            let graph = self.shards.graph();
+            let graph = self.shards.sampled();
             match &mut generator {
                 Some(generator) => Ok(sample_hop_with(*generator, graph, &hop, frontier, drawn)?),
                 None => Ok(sample_hop_with(&mut hop.stream(), graph, &hop, frontier, drawn)?),

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Edges whose position is asked for ahead of their turn.
-const AHEAD: usize = 24;
+const AHEAD: usize = 48;
 
 /// The blocks of all layers around some roots.
 #[derive(Clone, Debug)]

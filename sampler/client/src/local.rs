@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kith_sampler::{Direction, Drawn, Hop, has_edges, sample_hop};
+use kith_sampler::{Direction, Drawn, Hop, KnownLoops, SampledGraph, has_edges, sample_hop};
 use kith_store::{Graph, SplitPart};
 
 use crate::{
@@ -16,6 +16,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct LocalStore {
     graph: Arc<Graph>,
+    loops: Arc<KnownLoops>,
     info: Info,
 }
 
@@ -32,12 +33,17 @@ impl LocalStore {
             n_classes: graph.labels().map_or(0, |labels| labels.n_classes() as usize),
             is_multi_label: graph.labels().is_some_and(|labels| labels.is_multi_label()),
         };
-        LocalStore { graph, info }
+        LocalStore { loops: Arc::new(KnownLoops::new(info.n_nodes)), graph, info }
     }
 
     /// The store.
     pub fn graph(&self) -> &Arc<Graph> {
         &self.graph
+    }
+
+    /// The store with what is known of its loops.
+    pub fn sampled(&self) -> SampledGraph<'_> {
+        SampledGraph { graph: &self.graph, loops: &self.loops }
     }
 }
 
@@ -83,7 +89,7 @@ impl Shards for LocalStore {
     }
 
     fn sample_hop(&self, hop: &Hop, frontier: &[u64], drawn: &mut Drawn) -> Result<()> {
-        Ok(sample_hop(&self.graph, hop, frontier, drawn)?)
+        Ok(sample_hop(self.sampled(), hop, frontier, drawn)?)
     }
 
     fn fetch_rows(&self, nodes: &[u64], rows: &mut FetchedRows) -> Result<()> {
