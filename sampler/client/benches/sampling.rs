@@ -2,8 +2,8 @@
 //! edges (without the loops that blocks add), and how many come out of each way per second.
 //!
 //! `cargo bench -p kith-client --bench sampling -- STORE FANOUT,FANOUT,.. [BATCHES [SEEDS [WAYS]]]`, where WAYS are some of
-//! `blocks` (relabeled blocks), `batches` (with digest and labels), `rows` (with rows too), `two` (blocks on two threads),
-//! `generator` (blocks, but with words of a generator instead of names), `named` (what it is compared with), all in turns.
+//! `blocks` (relabeled blocks), `batches` (with digest and labels), `rows` (with rows too), `pairs` (with
+//! the pairs of an edge loss instead), `two` (blocks on two threads), `generator` (blocks, but with words of a generator instead of names), `named` (what it is compared with), all in turns.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::{
@@ -14,6 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kith_block::{PairConfig, Subset};
 use kith_client::{BatchConfig, BatchMaker, BlockMaker, LocalStore, Plan, PlanConfig, Shards, Stock};
 use kith_sampler::{Fanout, Hop, N_LANES, Replacement, WordSource, fanouts_of_layers, sample_hop_with};
 use kith_store::{Graph, Neighbors, SplitPart};
@@ -28,7 +29,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     };
     let number = |place: usize, default: usize| rest.get(place).map_or(default, |text| text.parse().expect("a number"));
-    let ways = rest.get(2).map_or("blocks,batches,rows,two,generator,named", |ways| ways);
+    let ways = rest.get(2).map_or("blocks,batches,rows,pairs,two,generator,named", |ways| ways);
     let fanouts: Vec<Fanout> =
         fanouts.split(',').map(|k| Fanout::at_most(k.parse().expect("a fanout")).expect("a fanout")).collect();
     let graph = Arc::new(Graph::open(Path::new(store)).expect("a store"));
@@ -59,14 +60,15 @@ impl Bench {
     }
 
     fn run(&self, ways: &[&str]) {
-        let stock = &self.stock;
-        let maker = |has_rows| {
+        let pairs = PairConfig { negatives: 0.5, kept: 0.8, subset: Subset::Union, excludes_reverse: false };
+        let maker = |has_rows, pairs| {
             let fanouts = self.fanouts.clone();
-            let config = BatchConfig { fanouts, replacement: Replacement::Without, pairs: None, has_rows };
-            BatchMaker::new(Arc::clone(&self.shards), Arc::clone(&self.plan), config, stock.clone())
+            let config = BatchConfig { fanouts, replacement: Replacement::Without, pairs, has_rows };
+            BatchMaker::new(Arc::clone(&self.shards), Arc::clone(&self.plan), config, self.stock.clone())
         };
         let n_nodes = self.shards.info().n_nodes;
-        let (mut without_rows, mut with_rows) = (maker(false), maker(true));
+        let (mut plain, mut with_rows, mut with_pairs) =
+            (maker(false, None), maker(true, None), maker(false, Some(pairs)));
         let mut blocks: Vec<BlockMaker> = (0..2).map(|_| BlockMaker::new(n_nodes, self.stock.clone())).collect();
         let mut rates = vec![Vec::new(); ways.len()];
         let (mut n_edges, mut n_loaded) = (0, 0);
@@ -76,18 +78,9 @@ impl Bench {
                 self.plan.step(steps.start); // The order of an epoch is drawn once, not for every batch.
                 let started = Instant::now();
                 let made: (usize, usize) = match *way {
-                    "batches" => total(steps, |step| {
-                        let batch = black_box(without_rows.make(step, 0).expect("a batch"));
-                        let counts = (batch.n_drawn_edges(), batch.nodes.len());
-                        stock.give_back(batch);
-                        counts
-                    }),
-                    "rows" => total(steps, |step| {
-                        let batch = black_box(with_rows.make(step, 0).expect("a batch"));
-                        let counts = (batch.n_drawn_edges(), batch.nodes.len());
-                        stock.give_back(batch);
-                        counts
-                    }),
+                    "batches" => total(steps, |step| self.batch(&mut plain, step)),
+                    "rows" => total(steps, |step| self.batch(&mut with_rows, step)),
+                    "pairs" => total(steps, |step| self.batch(&mut with_pairs, step)),
                     "two" => self.on_two_threads(steps, &mut blocks),
                     "generator" => {
                         let mut generator = Generator::new(round);
@@ -111,6 +104,14 @@ impl Bench {
             n_loaded / n_all,
             rates.join(", ")
         );
+    }
+
+    /// The batch of a step: (drawn edges, nodes).
+    fn batch(&self, maker: &mut BatchMaker<LocalStore>, step: u64) -> (usize, usize) {
+        let batch = black_box(maker.make(step, 0).expect("a batch"));
+        let counts = (batch.n_drawn_edges(), batch.nodes.len());
+        self.stock.give_back(batch);
+        counts
     }
 
     /// The blocks of a step: (drawn edges, nodes).

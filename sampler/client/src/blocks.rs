@@ -69,8 +69,9 @@ impl BlockMaker {
         if let Some(root) = roots.iter().find(|root| **root >= *n_nodes) {
             return Err(StoreError::NodeOutOfRange { node: *root, n_nodes: *n_nodes }.into());
         }
+        positions.start();
         let mut n_nodes = match positions {
-            Positions::Table(table) => place_roots(table, nodes, roots),
+            Positions::Table(table) => place_roots(table.view(), nodes, roots),
             Positions::Map(map) => place_roots(map, nodes, roots),
         };
         let mut hops = Vec::with_capacity(n_hops);
@@ -79,8 +80,10 @@ impl BlockMaker {
             let counts = &drawn.counts;
             let mut edges = stock.block();
             n_nodes = match (&mut *positions, &drawn.neighbors) {
-                (Positions::Table(table), DrawnIds::Narrow(ids)) => relabel(table, ids, counts, nodes, &mut edges),
-                (Positions::Table(table), DrawnIds::Wide(ids)) => relabel(table, ids, counts, nodes, &mut edges),
+                (Positions::Table(table), DrawnIds::Narrow(ids)) => {
+                    relabel(table.view(), ids, counts, nodes, &mut edges)
+                }
+                (Positions::Table(table), DrawnIds::Wide(ids)) => relabel(table.view(), ids, counts, nodes, &mut edges),
                 (Positions::Map(map), DrawnIds::Narrow(ids)) => relabel(map, ids, counts, nodes, &mut edges),
                 (Positions::Map(map), DrawnIds::Wide(ids)) => relabel(map, ids, counts, nodes, &mut edges),
             }?;
@@ -96,8 +99,7 @@ impl BlockMaker {
     }
 }
 
-fn place_roots(positions: &mut impl Relabel, nodes: &mut Vec<u64>, roots: &[u64]) -> usize {
-    positions.start();
+fn place_roots(mut positions: impl Relabel, nodes: &mut Vec<u64>, roots: &[u64]) -> usize {
     nodes.clear();
     nodes.extend_from_slice(roots);
     for (place, root) in roots.iter().enumerate() {
@@ -109,7 +111,7 @@ fn place_roots(positions: &mut impl Relabel, nodes: &mut Vec<u64>, roots: &[u64]
 /// Turns the drawn ids of a hop into the positions of a block's edges, one loop per destination last in its row, and
 /// writes nodes that are new behind the others in `nodes`. Gives the number of nodes from now on.
 fn relabel<I: Id>(
-    positions: &mut impl Relabel,
+    mut positions: impl Relabel,
     ids: &[I],
     counts: &[u32],
     nodes: &mut Vec<u64>,

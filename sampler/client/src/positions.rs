@@ -16,18 +16,23 @@ impl Positions {
     /// For the nodes `0..n_nodes`.
     pub(crate) fn new(n_nodes: u64) -> Positions {
         if n_nodes <= MAX_TABLE {
-            Positions::Table(Table { entries: vec![0; n_nodes as usize], stamp: 0 })
+            Positions::Table(Table { entries: Entries::new(n_nodes as usize), stamp: 0 })
         } else {
             Positions::Map(Map::new(n_nodes))
+        }
+    }
+
+    /// Forgets all positions.
+    pub(crate) fn start(&mut self) {
+        match self {
+            Positions::Table(table) => table.start(),
+            Positions::Map(map) => map.start(),
         }
     }
 }
 
 /// What relabeling needs of a table.
 pub(crate) trait Relabel {
-    /// Forgets all positions.
-    fn start(&mut self);
-
     /// Asks for the memory of an id that will be looked up soon.
     fn ask_for(&self, id: u64);
 
@@ -35,22 +40,68 @@ pub(crate) trait Relabel {
     fn position(&mut self, id: u64, next: u32) -> Option<u32>;
 }
 
+impl<R: Relabel> Relabel for &mut R {
+    #[inline(always)]
+    fn ask_for(&self, id: u64) {
+        (**self).ask_for(id);
+    }
+
+    #[inline(always)]
+    fn position(&mut self, id: u64, next: u32) -> Option<u32> {
+        (**self).position(id, next)
+    }
+}
+
 /// A place for each node: the stamp of the batch that wrote it, and the position there.
 #[derive(Debug)]
 pub(crate) struct Table {
-    entries: Vec<u64>,
+    entries: Entries,
     stamp: u32,
 }
 
-impl Relabel for Table {
-    fn start(&mut self) {
+/// Zeros in large pages where the system has them: entries are read in no order at all, and with small pages the search
+/// for each page costs as much as the entry.
+#[derive(Debug)]
+struct Entries {
+    map: memmap2::MmapMut,
+}
+
+impl Entries {
+    fn new(n: usize) -> Entries {
+        let map = memmap2::MmapMut::map_anon(8 * n.max(1)).expect("memory for a table of all nodes");
+        #[cfg(target_os = "linux")]
+        let _ = map.advise(memmap2::Advice::HugePage); // Only the time depends on it.
+        Entries { map }
+    }
+
+    fn all_mut(&mut self) -> &mut [u64] {
+        bytemuck::cast_slice_mut(&mut self.map)
+    }
+}
+
+impl Table {
+    pub(crate) fn start(&mut self) {
         if self.stamp == u32::MAX {
-            self.entries.fill(0);
+            self.entries.all_mut().fill(0);
             self.stamp = 0;
         }
         self.stamp += 1;
     }
 
+    /// The table as a plain array, for a loop.
+    pub(crate) fn view(&mut self) -> TableView<'_> {
+        TableView { entries: self.entries.all_mut(), stamp: self.stamp }
+    }
+}
+
+/// A table in use.
+#[derive(Debug)]
+pub(crate) struct TableView<'a> {
+    entries: &'a mut [u64],
+    stamp: u32,
+}
+
+impl Relabel for TableView<'_> {
     #[inline(always)]
     fn ask_for(&self, id: u64) {
         self.entries.get(id as usize).inspect(|entry| prefetch(*entry));
@@ -79,6 +130,15 @@ pub(crate) struct Map {
 impl Map {
     fn new(n_nodes: u64) -> Map {
         Map { n_nodes, entries: vec![(0, 0); 1 << 16], stamp: 0, n_used: 0 }
+    }
+
+    pub(crate) fn start(&mut self) {
+        if self.stamp == u32::MAX {
+            self.entries.fill((0, 0));
+            self.stamp = 0;
+        }
+        self.stamp += 1;
+        self.n_used = 0;
     }
 
     #[inline]
@@ -114,15 +174,6 @@ impl Map {
 }
 
 impl Relabel for Map {
-    fn start(&mut self) {
-        if self.stamp == u32::MAX {
-            self.entries.fill((0, 0));
-            self.stamp = 0;
-        }
-        self.stamp += 1;
-        self.n_used = 0;
-    }
-
     #[inline]
     fn ask_for(&self, id: u64) {
         prefetch(&self.entries[self.home(id)]);
@@ -152,24 +203,31 @@ mod tests {
 
     use super::*;
 
-    fn check(mut table: impl Relabel, spread: u64) {
+    fn check(positions: &mut Positions, spread: u64) {
         for batch in 0..3 {
-            table.start();
-            let mut known = HashMap::new();
-            for k in 0..100_000u64 {
-                let id = (k * k + batch) % 70_001 * spread;
-                let next = known.len() as u32;
-                let expected = *known.entry(id).or_insert(next);
-                assert_eq!(table.position(id, next), Some(expected));
+            positions.start();
+            match positions {
+                Positions::Table(table) => check_batch(table.view(), batch, spread),
+                Positions::Map(map) => check_batch(map, batch, spread),
             }
+        }
+    }
+
+    fn check_batch(mut table: impl Relabel, batch: u64, spread: u64) {
+        let mut known = HashMap::new();
+        for k in 0..100_000u64 {
+            let id = (k * k + batch) % 70_001 * spread;
+            let next = known.len() as u32;
+            let expected = *known.entry(id).or_insert(next);
+            assert_eq!(table.position(id, next), Some(expected));
         }
         assert_eq!(table.position(80_000 * spread, 0), None);
     }
 
     #[test]
     fn a_table_and_a_map_give_positions() {
-        check(Table { entries: vec![0; 80_000], stamp: u32::MAX - 1 }, 1);
-        check(Map { stamp: u32::MAX - 1, ..Map::new(80_000) }, 1);
-        check(Map::new(80_000 << 20), 1 << 20);
+        check(&mut Positions::Table(Table { entries: Entries::new(80_000), stamp: u32::MAX - 1 }), 1);
+        check(&mut Positions::Map(Map { stamp: u32::MAX - 1, ..Map::new(80_000) }), 1);
+        check(&mut Positions::Map(Map::new(80_000 << 20)), 1 << 20);
     }
 }

@@ -173,3 +173,32 @@ fn bad_input_gets_a_sentence() {
     let sentence = shards.seeds(Some("other"), SplitPart::Train).unwrap_err().to_string();
     assert!(sentence.contains("no split named other; there are main"), "{sentence}");
 }
+
+/// Five hundred epochs leave memory as they found it.
+#[test]
+#[cfg(target_os = "linux")]
+fn memory_is_flat() {
+    let temp = tempfile::tempdir().unwrap();
+    let edges = Edges::random(3000, 12_000, 4).train(&(0..140).collect::<Vec<_>>());
+    let shards = Arc::new(LocalStore::new(Arc::new(open(temp.path(), &edges))));
+    let plan = plan(&shards, 140, 500, 1);
+    let jobs = (0..500).map(|step| Job { step, slice: 0 });
+    let prefetch = PrefetchConfig { n_threads: 2, depth: 2 };
+    let mut batches = Prefetch::start(Arc::clone(&shards), plan, config(&[10, 10]), prefetch, jobs).unwrap();
+    let resident_kib = || {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
+    };
+    let mut warm = 0;
+    for epoch in 0..500 {
+        let batch = batches.next().unwrap().unwrap();
+        assert_eq!(batch.epoch, epoch);
+        batches.give_back(batch);
+        if epoch == 50 {
+            warm = resident_kib();
+        }
+    }
+    let grown = resident_kib().saturating_sub(warm);
+    assert!(grown < 4096, "{grown} KiB more after 500 epochs than after 50");
+}
