@@ -35,6 +35,15 @@ else
     printf 'skipped: no PyG here\n'
 fi
 
+printf '\n== sampling, against DGL\n'
+sampling=$(cargo bench --quiet --locked -p kith-client --bench sampling --no-run --message-format=json |
+    sed -n 's/.*"name":"sampling".*"executable":"\([^"]*\)".*/\1/p')
+if dgl=$(deploy/dgl.sh); then
+    "$dgl" deploy/bench/sampling.py --kith "$kith" --sampling "$sampling" --work "$work"
+else
+    printf 'skipped: no DGL here\n'
+fi
+
 printf '\n== importing computers\n'
 raw=${KITH_DATASETS:-../shared/datasets}/computers
 if [[ -d $raw ]]; then

@@ -13,6 +13,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("kith-store", &["kith-draw", "kith-partition", "kith-trainer", "tch", "tokio", "tonic", "ureq"]),
     ("kith-partition", &["kith-trainer", "tch", "tokio", "tonic"]),
     ("kith-block", &["kith-store", "kith-trainer", "tch", "tokio", "tonic"]),
+    ("kith-sampler", &["kith-block", "kith-client", "kith-partition", "kith-trainer", "tch"]),
+    ("kith-client", &["kith-kernels", "kith-partition", "kith-trainer", "tch"]),
     ("kith-kernels", &["kith-store", "kith-partition", "kith-trainer", "tokio", "tonic"]),
     ("kith-trainer", &["kith-partition", "kith"]),
 ];

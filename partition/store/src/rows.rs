@@ -103,6 +103,14 @@ impl Rows {
         if out.iter().all(|value| value.is_finite()) { Ok(()) } else { Err(StoreError::damaged("rows", node)) }
     }
 
+    /// All values of dense f32 rows, node by node, as stored: whether they are finite is for the reader to check.
+    pub fn dense_f32(&self) -> Option<&[f32]> {
+        match &self.values {
+            Values::F32(column) => Some(column.items()),
+            _ => None,
+        }
+    }
+
     /// The row of a node as stored; `None` if rows are dense.
     pub fn sparse(&self, node: u64) -> Result<Option<SparseRow<'_>>> {
         let Values::Sparse { indptr, indices, values } = &self.values else { return Ok(None) };

@@ -1,12 +1,14 @@
 //! The edges of one layer, by destination and by source.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
+
+use kith_draw::prefetch;
 
 /// Edges source → destination in positions; the destinations are the first of the sources.
 ///
-/// The sources of a destination ascend and end with the destination itself: one loop per destination, stored ones are
-/// dropped. Duplicate edges are kept and count twice. By source, the same edges again, each with its place by
-/// destination.
+/// The sources of a destination end with the destination itself: one loop per destination, stored ones are dropped.
+/// Duplicate edges are kept and count twice. In a full graph the other sources ascend; a sampled block has them in the
+/// order in which they were drawn. By source, the same edges again, each with its place by destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     n_destinations: usize,
@@ -17,7 +19,100 @@ pub struct Block {
     destinations: Vec<u32>,
     out_edges: Vec<u32>,
     out_places: Vec<u32>,
-    ids: Option<Vec<u64>>,
+    ids: Option<SharedIds>,
+}
+
+/// The ids of a block's sources: the first of an array that all blocks of a batch share, since a block's sources are
+/// the destinations of the next one outwards and come first among its sources.
+#[derive(Clone, Debug)]
+struct SharedIds {
+    all: Arc<Vec<u64>>,
+    n: usize,
+}
+
+impl SharedIds {
+    #[inline]
+    fn own(&self) -> &[u64] {
+        &self.all[..self.n]
+    }
+}
+
+impl PartialEq for SharedIds {
+    fn eq(&self, other: &SharedIds) -> bool {
+        self.own() == other.own()
+    }
+}
+
+impl Eq for SharedIds {}
+
+/// The arrays of a block that is no longer needed, or of one that is being made: sampling makes thousands of blocks, and
+/// memory from the system costs more than filling it.
+#[derive(Clone, Debug, Default)]
+pub struct BlockMemory {
+    /// Where each destination's edges start, and the end; filled by whoever makes the block.
+    pub indptr: Vec<usize>,
+    /// The position of each edge's source; filled by whoever makes the block.
+    pub sources: Vec<u32>,
+    out_indptr: Vec<usize>,
+    destinations: Vec<u32>,
+    out_edges: Vec<u32>,
+    out_places: Vec<u32>,
+}
+
+impl BlockMemory {
+    /// The block of the edges in `indptr` and `sources`; each list ends with the destination itself. The first
+    /// `n_sources` of `ids` are the names of all positions.
+    pub fn into_block(self, n_sources: usize, ids: Arc<Vec<u64>>) -> Block {
+        let BlockMemory { indptr, sources, .. } = &self;
+        assert!(indptr.first() == Some(&0) && indptr.last() == Some(&sources.len()), "bounds of all lists");
+        assert!(n_sources <= ids.len() && indptr.len() <= n_sources + 1, "destinations are sources, sources have ids");
+        let n_destinations = indptr.len() - 1;
+        let mut block = self.transposed(n_destinations, n_sources);
+        block.ids = Some(SharedIds { all: ids, n: n_sources });
+        block
+    }
+
+    /// The same edges by source: counted, then put in their places.
+    fn transposed(self, n_destinations: usize, n_sources: usize) -> Block {
+        let BlockMemory { indptr, sources, mut out_indptr, mut destinations, mut out_edges, mut out_places } = self;
+        // Two ahead while counting and one ahead while placing: when all are placed, each bound stands where it belongs.
+        out_indptr.clear();
+        out_indptr.resize(n_sources + 2, 0);
+        let counts = &mut out_indptr[2..];
+        sources.iter().for_each(|source| counts[*source as usize] += 1);
+        let mut start = 0;
+        for bound in &mut out_indptr {
+            start += *bound;
+            *bound = start;
+        }
+        // All places are written below, so what they held before does not matter.
+        for places in [&mut destinations, &mut out_edges, &mut out_places] {
+            places.resize(sources.len(), 0);
+        }
+        let next = &mut out_indptr[1..];
+        /// Edges whose places are asked for ahead of their turn.
+        const AHEAD: usize = 16;
+        for (destination, bounds) in indptr.windows(2).enumerate() {
+            let edges = bounds[0]..bounds[1];
+            for ((edge, source), out_place) in edges.clone().zip(&sources[edges.clone()]).zip(&mut out_places[edges]) {
+                if let Some(ahead) = sources.get(edge + 2 * AHEAD) {
+                    next.get(*ahead as usize).inspect(|place| prefetch(*place));
+                }
+                if let Some(place) = sources.get(edge + AHEAD).and_then(|ahead| next.get(*ahead as usize)) {
+                    destinations.get(*place).inspect(|destination| prefetch(*destination));
+                    out_edges.get(*place).inspect(|edge| prefetch(*edge));
+                }
+                let next = &mut next[*source as usize];
+                let place = *next;
+                *next += 1;
+                destinations[place] = destination as u32;
+                out_edges[place] = edge as u32;
+                *out_place = place as u32;
+            }
+        }
+        out_indptr.truncate(n_sources + 1);
+        Block { n_destinations, n_sources, indptr, sources, out_indptr, destinations, out_edges, out_places, ids: None }
+    }
 }
 
 /// Why lists of edges cannot become a block.
@@ -59,32 +154,19 @@ impl Block {
     /// The same block for a part of a store's nodes: `ids` are their names, in ascending order.
     pub fn with_ids(mut self, ids: Vec<u64>) -> Block {
         assert_eq!(ids.len(), self.n_sources, "every source has an id");
-        self.ids = Some(ids);
+        self.ids = Some(SharedIds { n: ids.len(), all: Arc::new(ids) });
         self
     }
 
+    /// Its memory, for another block.
+    pub fn into_memory(self) -> BlockMemory {
+        let Block { indptr, sources, out_indptr, destinations, out_edges, out_places, .. } = self;
+        BlockMemory { indptr, sources, out_indptr, destinations, out_edges, out_places }
+    }
+
     fn new(n_destinations: usize, n_sources: usize, indptr: Vec<usize>, sources: Vec<u32>) -> Block {
-        let mut out_indptr = vec![0; n_sources + 1];
-        for source in &sources {
-            out_indptr[*source as usize + 1] += 1;
-        }
-        for source in 0..n_sources {
-            out_indptr[source + 1] += out_indptr[source];
-        }
-        let mut next = out_indptr.clone();
-        let mut destinations = vec![0; sources.len()];
-        let mut out_edges = vec![0; sources.len()];
-        let mut out_places = vec![0; sources.len()];
-        for destination in 0..n_destinations {
-            for edge in indptr[destination]..indptr[destination + 1] {
-                let place = &mut next[sources[edge] as usize];
-                destinations[*place] = destination as u32;
-                out_edges[*place] = edge as u32;
-                out_places[edge] = *place as u32;
-                *place += 1;
-            }
-        }
-        Block { n_destinations, n_sources, indptr, sources, out_indptr, destinations, out_edges, out_places, ids: None }
+        let memory = BlockMemory { indptr, sources, ..BlockMemory::default() };
+        memory.transposed(n_destinations, n_sources)
     }
 
     /// Nodes that get an output.
@@ -142,11 +224,16 @@ impl Block {
     pub fn id(&self, position: usize) -> u64 {
         match &self.ids {
             None => position as u64,
-            Some(ids) => ids[position],
+            Some(ids) => ids.own()[position],
         }
     }
 
-    /// Whether the block holds the edge; both are positions. In a full graph: whether the edge exists.
+    /// The ids of all sources, by position; `None` where positions are ids.
+    pub fn ids(&self) -> Option<&[u64]> {
+        self.ids.as_ref().map(SharedIds::own)
+    }
+
+    /// Whether a full graph has the edge; both are positions. Sampled blocks cannot know.
     pub fn has_edge(&self, source: u32, destination: u32) -> bool {
         let list = &self.sources[self.edges_into(destination as usize)];
         let (own, ascending) = list.split_last().expect("every list ends with the destination itself");

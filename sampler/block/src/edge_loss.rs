@@ -1,7 +1,12 @@
 //! The pairs of nodes by which a layer learns which neighbors matter: edges, and pairs without an edge.
 //!
 //! Positives are all edges of the block, loops included; negatives are floor(p_n · positives) pairs. Pair q is edge q,
-//! or negative q − n_edges. Of all pairs, floor(p_e · pairs) are kept, and the loss of a layer is the mean over those.
+//! or negative q − n_edges. The k-th negative is (source u, destination v) with u uniform over the block's sources and v
+//! uniform over its **destinations**, drawn again (attempts 1 to 15, then left out and counted) while u = v or u→v is an
+//! edge *of the whole graph*, never merely one that was not sampled; where asked, in either direction. Of all pairs,
+//! floor(p_e · pairs) are kept, and the loss of a layer is the mean over those.
+//!
+//! Names: (run key, step, layer; a = slice, b = index, attempt). A full batch is slice 0.
 
 use kith_draw::{Name, Purpose, Stream, Vectorized, vectorized};
 use rayon::prelude::*;
@@ -10,6 +15,9 @@ use crate::{block::Block, pair_subset::PairSubset};
 
 /// Negatives that are drawn side by side.
 const N_LANES: usize = 16;
+
+/// Negatives that are drawn and looked up as one piece of work.
+const N_PART: usize = 8192;
 
 /// Draws for one negative before it is left out.
 const MAX_ATTEMPTS: u16 = 16;
@@ -37,6 +45,19 @@ pub enum Subset {
     Each,
 }
 
+/// Names the pairs of one layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PairsName {
+    /// Names all randomness of the run.
+    pub run_key: u64,
+    /// Weight updates so far.
+    pub step: u64,
+    /// Layer of the model; 0 reads the input rows.
+    pub layer: u32,
+    /// Slice of the step.
+    pub slice: u64,
+}
+
 /// The pairs of one layer in one step.
 #[derive(Debug)]
 pub struct Pairs {
@@ -57,7 +78,8 @@ pub struct Negatives {
 }
 
 impl Pairs {
-    /// The pairs that a run draws for a layer in a step. `is_edge(source, destination)` knows the whole graph.
+    /// The pairs that a run draws for a layer in a step, in one slice. `is_edge(source, destination)` knows the whole
+    /// graph.
     pub fn draw(
         run_key: u64,
         step: u64,
@@ -66,12 +88,34 @@ impl Pairs {
         config: PairConfig,
         is_edge: impl Fn(u32, u32) -> bool + Sync,
     ) -> Pairs {
+        let name = PairsName { run_key, step, layer, slice: 0 };
+        let has_edge = |(source, destination): (u32, u32)| {
+            is_edge(source, destination) || config.excludes_reverse && is_edge(destination, source)
+        };
+        let look_up = |pairs: &[(u32, u32)], found: &mut [bool]| {
+            let look_up = |(pairs, found): (&[(u32, u32)], &mut [bool])| {
+                pairs.iter().zip(found).for_each(|(pair, found)| *found = has_edge(*pair));
+            };
+            pairs.par_chunks(N_PART).zip(found.par_chunks_mut(N_PART)).for_each(look_up);
+            Ok::<_, std::convert::Infallible>(())
+        };
+        Pairs::draw_with(name, block, config, look_up).unwrap_or_else(|never| match never {})
+    }
+
+    /// The same with lookups in bulk: `look_up` says for each pair (source, destination) whether the whole graph has
+    /// that edge, in either direction if the config excludes reverses. It is asked once per attempt.
+    pub fn draw_with<E>(
+        name: PairsName,
+        block: &Block,
+        config: PairConfig,
+        look_up: impl FnMut(&[(u32, u32)], &mut [bool]) -> Result<(), E>,
+    ) -> Result<Pairs, E> {
+        let PairsName { run_key, step, layer, slice } = name;
         let name = |purpose| Name { run_key, purpose, step, layer }.stream();
         let n_edges = block.n_edges();
         let n_candidates = block.n_sources() as u64 * block.n_destinations() as u64;
         let most = usize::try_from(n_candidates).unwrap_or(usize::MAX).saturating_sub(n_edges);
         let share = |share: f64, n: usize| (share * n as f64) as usize;
-        let slice = 0;
         // The subset of pairs, or of positives alone; and which negatives it lets through.
         let (n_negatives, n_in_subset) = match config.subset {
             Subset::Union => {
@@ -83,16 +127,11 @@ impl Pairs {
         let n_kept = share(config.kept, n_in_subset).min(n_in_subset);
         let subset = PairSubset::draw(name(Purpose::PairSubset), slice, n_in_subset, n_kept);
         let is_kept = |index: usize| config.subset == Subset::Each || subset.holds(n_edges + index);
-        let is_refused = |source: u32, destination: u32| {
-            source == destination
-                || is_edge(source, destination)
-                || config.excludes_reverse && is_edge(destination, source)
-        };
-        let negatives = Negatives::draw(name(Purpose::Negative), slice, n_negatives, block, is_kept, is_refused);
+        let negatives = Negatives::draw(name(Purpose::Negative), slice, n_negatives, block, is_kept, look_up)?;
         let n_kept_negatives = if config.subset == Subset::Union { negatives.len() + negatives.n_left_out } else { 0 };
         let n_positives = n_kept - n_kept_negatives;
         let n_pairs = n_positives + negatives.len();
-        Pairs { positives: (n_positives < n_edges).then_some(subset), negatives, n_pairs }
+        Ok(Pairs { positives: (n_positives < n_edges).then_some(subset), negatives, n_pairs })
     }
 
     /// All edges and the given negatives.
@@ -112,6 +151,11 @@ impl Pairs {
         self.positives.as_ref().map_or(0xffff, |subset| subset.holds_of_16(first_edge))
     }
 
+    /// Which edges are kept, by one bit each; nothing where all are.
+    pub fn kept_words(&self) -> impl Iterator<Item = u64> + '_ {
+        self.positives.iter().flat_map(PairSubset::words)
+    }
+
     /// The negatives.
     pub fn negatives(&self) -> &Negatives {
         &self.negatives
@@ -126,50 +170,57 @@ impl Pairs {
 impl Negatives {
     /// Those of the pairs `0..n` that are kept: uniform over the block's sources and destinations, drawn again while
     /// they are refused. Names (slice, index, attempt).
-    fn draw(
+    fn draw<E>(
         stream: Stream,
         slice: u64,
         n: usize,
         block: &Block,
         is_kept: impl Fn(usize) -> bool + Sync,
-        is_refused: impl Fn(u32, u32) -> bool + Sync,
-    ) -> Negatives {
+        mut look_up: impl FnMut(&[(u32, u32)], &mut [bool]) -> Result<(), E>,
+    ) -> Result<Negatives, E> {
         let sizes = (block.n_sources() as u64, block.n_destinations() as u64);
-        const N_PART: usize = 8192;
-        let parts: Vec<Negatives> = (0..n.div_ceil(N_PART))
-            .into_par_iter()
-            .map(|part| {
-                let kept: Vec<u64> = (part * N_PART..((part + 1) * N_PART).min(n))
-                    .filter(|index| is_kept(*index))
-                    .map(|index| index as u64)
-                    .collect();
-                let mut pairs = vec![(0, 0); kept.len()];
-                vectorized(FirstAttempts { stream, slice, sizes, indices: &kept, pairs: &mut pairs });
-                let mut negatives = Negatives::default();
-                for (index, first) in kept.into_iter().zip(pairs) {
-                    let again = || {
-                        let mut attempts =
-                            (1..MAX_ATTEMPTS).map(|attempt| draw_pair(stream, slice, index, attempt, sizes));
-                        attempts.find(|(source, destination)| !is_refused(*source, *destination))
-                    };
-                    match if is_refused(first.0, first.1) { again() } else { Some(first) } {
-                        Some((source, destination)) => {
-                            negatives.sources.push(source);
-                            negatives.destinations.push(destination);
-                        }
-                        None => negatives.n_left_out += 1,
-                    }
+        let parts = (0..n.div_ceil(N_PART)).into_par_iter().map(|part| {
+            let all = part * N_PART..((part + 1) * N_PART).min(n);
+            all.filter(|index| is_kept(*index)).map(|index| index as u64).collect::<Vec<u64>>()
+        });
+        let mut waiting = parts.collect::<Vec<_>>().concat();
+        let mut pairs = vec![(0, 0); waiting.len()];
+        // Where the pairs that are still waiting stand among all.
+        let mut places: Vec<usize> = (0..waiting.len()).collect();
+        let (mut drawn, mut is_refused) = (Vec::new(), Vec::new());
+        for attempt in 0..MAX_ATTEMPTS {
+            if waiting.is_empty() {
+                break;
+            }
+            drawn.resize(waiting.len(), (0, 0));
+            is_refused.resize(waiting.len(), false);
+            waiting.par_chunks(N_PART).zip(drawn.par_chunks_mut(N_PART)).for_each(|(indices, pairs)| {
+                vectorized(Attempts { stream, slice, attempt, sizes, indices, pairs });
+            });
+            look_up(&drawn, &mut is_refused)?;
+            let mut n_waiting = 0;
+            for k in 0..waiting.len() {
+                let (source, destination) = drawn[k];
+                pairs[places[k]] = (source, destination);
+                if is_refused[k] || source == destination {
+                    (waiting[n_waiting], places[n_waiting]) = (waiting[k], places[k]);
+                    n_waiting += 1;
                 }
-                negatives
-            })
-            .collect();
-        let mut all = Negatives::default();
-        for part in parts {
-            all.sources.extend(part.sources);
-            all.destinations.extend(part.destinations);
-            all.n_left_out += part.n_left_out;
+            }
+            waiting.truncate(n_waiting);
+            places.truncate(n_waiting);
         }
-        all
+        let mut left_out = places.iter().copied().peekable();
+        let mut negatives = Negatives { n_left_out: places.len(), ..Negatives::default() };
+        negatives.sources.reserve_exact(pairs.len() - places.len());
+        negatives.destinations.reserve_exact(pairs.len() - places.len());
+        for (place, (source, destination)) in pairs.into_iter().enumerate() {
+            if left_out.next_if_eq(&place).is_none() {
+                negatives.sources.push(source);
+                negatives.destinations.push(destination);
+            }
+        }
+        Ok(negatives)
     }
 
     /// Pairs drawn.
@@ -196,16 +247,17 @@ fn draw_pair(
     (source, draws.below(n_destinations) as u32)
 }
 
-/// The first attempts at many negatives.
-struct FirstAttempts<'a> {
+/// One attempt at each of many negatives.
+struct Attempts<'a> {
     stream: Stream,
     slice: u64,
+    attempt: u16,
     sizes: (u64, u64),
     indices: &'a [u64],
     pairs: &'a mut [(u32, u32)],
 }
 
-impl Vectorized for FirstAttempts<'_> {
+impl Vectorized for Attempts<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -214,7 +266,7 @@ impl Vectorized for FirstAttempts<'_> {
         for (indices, pairs) in self.indices.chunks(N_LANES).zip(self.pairs.chunks_mut(N_LANES)) {
             let mut names = [0; N_LANES];
             names[..indices.len()].copy_from_slice(indices);
-            let words = self.stream.words_of([self.slice; N_LANES], names, 0, 0);
+            let words = self.stream.words_of([self.slice; N_LANES], names, self.attempt, 0);
             for (k, (index, pair)) in indices.iter().zip(pairs).enumerate() {
                 let source = u64::from(words[0][k]) * n_sources;
                 let destination = u64::from(words[1][k]) * n_destinations;
@@ -222,7 +274,7 @@ impl Vectorized for FirstAttempts<'_> {
                 let is_plain = source as u32 >= n_sources as u32 && destination as u32 >= n_destinations as u32;
                 *pair = match is_plain {
                     true => ((source >> 32) as u32, (destination >> 32) as u32),
-                    false => draw_pair(self.stream, self.slice, *index, 0, self.sizes),
+                    false => draw_pair(self.stream, self.slice, *index, self.attempt, self.sizes),
                 };
             }
         }
@@ -258,15 +310,17 @@ mod tests {
     }
 
     #[test]
-    fn many_first_attempts_at_once_are_the_attempts_of_each() {
+    fn many_attempts_at_once_are_the_attempts_of_each() {
         let stream = Name { run_key: 8, purpose: Purpose::Negative, step: 2, layer: 1 }.stream();
         let indices: Vec<u64> = (0..5000).filter(|index| index % 3 != 1).collect();
         // The larger the numbers, the more words are skipped.
         for sizes in [(10, 7), (1 << 31, 3 << 30), (u64::from(u32::MAX), 5)] {
-            let mut pairs = vec![(0, 0); indices.len()];
-            vectorized(FirstAttempts { stream, slice: 0, sizes, indices: &indices, pairs: &mut pairs });
-            for (index, pair) in indices.iter().zip(&pairs) {
-                assert_eq!(*pair, draw_pair(stream, 0, *index, 0, sizes));
+            for attempt in [0, 3] {
+                let mut pairs = vec![(0, 0); indices.len()];
+                vectorized(Attempts { stream, slice: 0, attempt, sizes, indices: &indices, pairs: &mut pairs });
+                for (index, pair) in indices.iter().zip(&pairs) {
+                    assert_eq!(*pair, draw_pair(stream, 0, *index, attempt, sizes));
+                }
             }
         }
     }
@@ -306,6 +360,45 @@ mod tests {
                 assert!((count - expected).abs() < 500.0, "{source} → {destination}: {count}");
             }
         }
+    }
+
+    /// Golden: a negative is the first of its attempts that is no edge, one after the other.
+    #[test]
+    fn refused_pairs_are_drawn_again_by_their_own_attempts() {
+        let block = ring(5);
+        let config = PairConfig { kept: 1.0, negatives: 1.5, ..CONFIG };
+        for step in 0..100 {
+            let negatives = draw(&block, step, config).negatives;
+            let stream = Name { run_key: 42, purpose: Purpose::Negative, step, layer: 0 }.stream();
+            let mut expected = Negatives::default();
+            for index in 0..15 {
+                let is_free = |(source, destination): &(u32, u32)| !block.has_edge(*source, *destination);
+                let mut attempts = (0..MAX_ATTEMPTS).map(|attempt| draw_pair(stream, 0, index, attempt, (5, 5)));
+                match attempts.find(is_free) {
+                    Some((source, destination)) => {
+                        expected.sources.push(source);
+                        expected.destinations.push(destination);
+                    }
+                    None => expected.n_left_out += 1,
+                }
+            }
+            assert_eq!(negatives, expected);
+        }
+    }
+
+    #[test]
+    fn slices_have_their_own() {
+        let block = ring(100);
+        let none = |_: &[(u32, u32)], found: &mut [bool]| {
+            found.fill(false);
+            Ok::<_, BlockError>(())
+        };
+        let draw = |slice| {
+            let name = PairsName { run_key: 1, step: 0, layer: 0, slice };
+            Pairs::draw_with(name, &block, CONFIG, none).unwrap().negatives
+        };
+        assert_eq!(draw(1), draw(1));
+        assert_ne!(draw(0), draw(1));
     }
 
     #[test]

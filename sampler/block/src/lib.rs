@@ -7,6 +7,6 @@ mod edge_loss;
 mod pair_subset;
 
 pub use crate::{
-    block::{Block, BlockError},
-    edge_loss::{Negatives, PairConfig, Pairs, Subset},
+    block::{Block, BlockError, BlockMemory},
+    edge_loss::{Negatives, PairConfig, Pairs, PairsName, Subset},
 };

@@ -27,6 +27,11 @@ impl PairSubset {
         PairSubset { bits }
     }
 
+    /// The bits, 64 pairs at a time; those beyond the last pair mean nothing.
+    pub(crate) fn words(&self) -> impl Iterator<Item = u64> + '_ {
+        self.bits.iter().map(|word| word.load(Ordering::Relaxed))
+    }
+
     /// Whether the pair is in.
     #[inline]
     pub(crate) fn holds(&self, pair: usize) -> bool {

@@ -11,7 +11,7 @@ use crate::{
 pub enum Purpose {
     /// The order of an epoch's seeds (a = epoch, b = node).
     SeedOrder = 1,
-    /// The order of an epoch's edge seeds (a = epoch, b = node).
+    /// The order of edge seeds (a = pass over all nodes).
     EdgeSeedOrder = 2,
     /// The neighbors drawn for one node at one hop (a = node).
     Neighbor = 3,

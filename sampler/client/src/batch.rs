@@ -1,0 +1,204 @@
+//! A slice of a step → all that a rank needs for it.
+
+use std::sync::Arc;
+
+use kith_block::{Block, PairConfig, Pairs, PairsName};
+use kith_sampler::{Direction, Fanout, Replacement};
+
+use crate::{
+    blocks::{BlockMaker, SampledBlocks},
+    digest::Digest,
+    error::Result,
+    plan::{Plan, Step},
+    rows::FetchedRows,
+    seeds::Labels,
+    shards::Shards,
+    stock::Stock,
+};
+
+/// What batches are made of.
+#[derive(Clone, Debug)]
+pub struct BatchConfig {
+    /// The fanout of every layer, from the roots outwards: see [`kith_sampler::fanouts_of_layers`].
+    pub fanouts: Vec<Fanout>,
+    /// Whether a neighbor can be drawn twice.
+    pub replacement: Replacement,
+    /// The pairs of the edge loss, for models that have one.
+    pub pairs: Option<PairConfig>,
+    /// Whether rows are fetched.
+    pub has_rows: bool,
+}
+
+/// All that a rank needs for one slice of one step.
+#[derive(Debug)]
+pub struct Batch {
+    /// Weight updates before it.
+    pub step: u64,
+    /// Its epoch.
+    pub epoch: u64,
+    /// Its slice of the step.
+    pub slice: u64,
+    /// Seeds of the whole step, all slices: the divisor of the node loss.
+    pub n_step_seeds: usize,
+    /// From the input layer to the output layer. Destinations of the last are the roots: seeds and edge seeds, by id.
+    pub blocks: Vec<Arc<Block>>,
+    /// The ids of the first block's sources, whose rows are in `rows`.
+    pub nodes: Arc<Vec<u64>>,
+    /// Positions of the seeds among the roots, ascending.
+    pub seeds: Vec<u32>,
+    /// Labels of the roots, by position; edge seeds have none.
+    pub labels: Labels,
+    /// The rows of `nodes`.
+    pub rows: FetchedRows,
+    /// The pairs of each layer's edge loss, as `blocks`; empty without one.
+    pub pairs: Vec<Pairs>,
+    /// Of everything drawn: step, slice, roots, seeds, blocks, pairs.
+    pub digest: u64,
+}
+
+/// Makes batches, one after the other, in memory that is used again. One per thread.
+pub struct BatchMaker<S: ?Sized> {
+    config: BatchConfig,
+    blocks: BlockMaker,
+    stock: Stock,
+    /// Ids of pairs that are being looked up.
+    looked_up: Vec<(u64, u64)>,
+    plan: Arc<Plan>,
+    shards: Arc<S>,
+}
+
+impl<S: Shards + ?Sized> BatchMaker<S> {
+    /// Memory comes from the stock as far as it has some.
+    pub fn new(shards: Arc<S>, plan: Arc<Plan>, config: BatchConfig, stock: Stock) -> BatchMaker<S> {
+        let blocks = BlockMaker::new(shards.info().n_nodes, stock.clone());
+        BatchMaker { config, blocks, stock, looked_up: Vec::new(), plan, shards }
+    }
+
+    /// The batch of one slice of one step.
+    pub fn make(&mut self, step: u64, slice: usize) -> Result<Batch> {
+        let step = self.plan.step(step);
+        self.make_slice(&step, slice)
+    }
+
+    /// The same where the step is at hand.
+    pub fn make_slice(&mut self, step: &Step, slice: usize) -> Result<Batch> {
+        let run_key = self.plan.config().run_key;
+        let Roots { ids, seeds, labels } = Roots::of(&self.plan, step, slice);
+        let BatchConfig { fanouts, replacement, .. } = &self.config;
+        let SampledBlocks { blocks, nodes } =
+            self.blocks.sample(&*self.shards, (run_key, step.step), fanouts, *replacement, &ids)?;
+        let pairs = self.draw_pairs(step.step, slice as u64, &blocks)?;
+        let mut rows = FetchedRows::default();
+        if self.config.has_rows {
+            rows = self.stock.rows();
+            self.shards.fetch_rows(&nodes, &mut rows)?;
+        }
+        let mut batch = Batch {
+            step: step.step,
+            epoch: step.epoch,
+            slice: slice as u64,
+            n_step_seeds: step.n_seeds(),
+            blocks,
+            nodes,
+            seeds,
+            labels,
+            rows,
+            pairs,
+            digest: 0,
+        };
+        batch.digest = batch.compute_digest();
+        Ok(batch)
+    }
+
+    fn draw_pairs(&mut self, step: u64, slice: u64, blocks: &[Arc<Block>]) -> Result<Vec<Pairs>> {
+        let Some(config) = self.config.pairs else { return Ok(Vec::new()) };
+        let direction = if config.excludes_reverse { Direction::Either } else { Direction::Forward };
+        let run_key = self.plan.config().run_key;
+        let (looked_up, shards) = (&mut self.looked_up, &self.shards);
+        let of_layer = |(layer, block): (usize, &Arc<Block>)| {
+            let name = PairsName { run_key, step, layer: layer as u32, slice };
+            Pairs::draw_with(name, block, config, |pairs, found| {
+                let id = |position: u32| block.id(position as usize);
+                looked_up.clear();
+                looked_up.extend(pairs.iter().map(|(source, destination)| (id(*source), id(*destination))));
+                shards.has_edges(looked_up, direction, found)
+            })
+        };
+        blocks.iter().enumerate().map(of_layer).collect()
+    }
+}
+
+/// What a slice starts from.
+struct Roots {
+    /// Seeds and edge seeds, ascending, each once.
+    ids: Vec<u64>,
+    /// Where the seeds are.
+    seeds: Vec<u32>,
+    labels: Labels,
+}
+
+impl Roots {
+    fn of(plan: &Plan, step: &Step, slice: usize) -> Roots {
+        let own = step.slice(slice);
+        let all = plan.seeds();
+        let mut seeds = own.seeds;
+        seeds.sort_unstable(); // Seeds stand by id, so their places ascend with them.
+        let mut ids: Vec<u64> = seeds.iter().map(|place| all.ids()[*place as usize]).collect();
+        ids.extend(own.edge_seeds);
+        ids.sort_unstable();
+        ids.dedup();
+        let mut labels = all.labels().unlabeled(ids.len());
+        let mut at = 0;
+        let positions = seeds.iter().map(|place| {
+            let seed = all.ids()[*place as usize];
+            at += ids[at..].iter().position(|id| *id == seed).expect("seeds are among the roots");
+            labels.copy(at, all.labels(), *place as usize);
+            at as u32
+        });
+        let seeds = positions.collect();
+        Roots { ids, seeds, labels }
+    }
+}
+
+impl Batch {
+    /// Seeds and edge seeds, ascending.
+    pub fn roots(&self) -> &[u64] {
+        &self.nodes[..self.blocks.last().map_or(self.nodes.len(), |block| block.n_destinations())]
+    }
+
+    /// Edges drawn over all layers, without the loops that every destination gets.
+    pub fn n_drawn_edges(&self) -> usize {
+        self.blocks.iter().map(|block| block.n_edges() - block.n_destinations()).sum()
+    }
+
+    fn compute_digest(&self) -> u64 {
+        let mut digest = Digest::default();
+        digest.add(&[self.step, self.slice]);
+        digest.add(self.roots());
+        digest.add_u32(&self.seeds);
+        // The nodes of every block are the first of these.
+        digest.add(&self.nodes);
+        let mut counts = Vec::new();
+        for block in &self.blocks {
+            counts.clear();
+            counts.extend(block.indptr().windows(2).map(|bounds| (bounds[1] - bounds[0]) as u32));
+            counts.push(block.n_sources() as u32);
+            digest.add_u32(&counts);
+            digest.add_u32(block.sources());
+        }
+        for pairs in &self.pairs {
+            let negatives = pairs.negatives();
+            digest.add_u32(&negatives.sources);
+            digest.add_u32(&negatives.destinations);
+            digest.add(&pairs.kept_words().collect::<Vec<u64>>());
+            digest.add(&[pairs.n_pairs() as u64, negatives.n_left_out as u64]);
+        }
+        digest.finish()
+    }
+}
+
+impl<S: ?Sized> std::fmt::Debug for BatchMaker<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BatchMaker").field("config", &self.config).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,88 @@
+//! What can go wrong between a trainer and its graph.
+
+use kith_block::BlockError;
+use kith_sampler::FanoutError;
+use kith_store::StoreError;
+
+/// Why there is no batch.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The store cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Too much for one block.
+    #[error(transparent)]
+    Block(#[from] BlockError),
+    /// Fanouts that make no sense.
+    #[error(transparent)]
+    Fanouts(#[from] FanoutError),
+    /// The store has no labels.
+    #[error("the store has no labels: seeds need them")]
+    NoLabels,
+    /// The store has no feature rows.
+    #[error("the store has no feature rows: batches need them")]
+    NoRows,
+    /// The store has no splits.
+    #[error("the store has no split: import it with one")]
+    NoSplit,
+    /// A split that the store does not have.
+    #[error("there is no split named {name}; there are {}", available.join(", "))]
+    UnknownSplit {
+        /// The name asked for.
+        name: String,
+        /// Names there are.
+        available: Vec<String>,
+    },
+    /// A seed without a class cannot be learned from.
+    #[error("node {node} is a seed but has no label")]
+    Unlabeled {
+        /// The node.
+        node: u64,
+    },
+    /// A seed that the graph does not have.
+    #[error("seed {node} is outside the graph: it has {n_nodes} nodes")]
+    SeedOutOfRange {
+        /// The seed.
+        node: u64,
+        /// Nodes are `0..n_nodes`.
+        n_nodes: u64,
+    },
+    /// Nothing to learn from.
+    #[error("there is no seed to train on")]
+    NoSeeds,
+    /// A number in a plan that makes no sense.
+    #[error("{key} = {value} {problem}")]
+    Plan {
+        /// The key of the run file.
+        key: &'static str,
+        /// Its value.
+        value: u64,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A batch could not be made; whatever is below says why.
+    #[error("step {step}, slice {slice}: {source}")]
+    Batch {
+        /// Step of the batch.
+        step: u64,
+        /// Its slice.
+        slice: u64,
+        /// Why.
+        source: Box<ClientError>,
+    },
+    /// The thread that makes batches panicked: a mistake of ours.
+    #[error("making the batch panicked: {message}")]
+    Panicked {
+        /// What it said.
+        message: String,
+    },
+    /// The system gave no thread.
+    #[error("no thread for sampling: {message}")]
+    NoThread {
+        /// What the system said.
+        message: String,
+    },
+}
+
+/// The result of everything here.
+pub type Result<T, E = ClientError> = std::result::Result<T, E>;

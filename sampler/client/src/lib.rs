@@ -1,0 +1,32 @@
+//! What a trainer sees of a graph: a [`Plan`] says which seeds a step has, a [`BatchMaker`] turns a slice of a step into
+//! a [`Batch`] (blocks, pairs, rows, labels), [`Prefetch`] makes batches ahead on other threads. Whoever answers,
+//! [`Shards`] is the seam: a store in this process, or servers.
+//!
+//! Knows no tensors.
+
+mod batch;
+mod blocks;
+mod digest;
+mod error;
+mod local;
+mod plan;
+mod positions;
+mod prefetch;
+mod rows;
+mod seeds;
+mod shards;
+mod stock;
+
+pub use crate::{
+    batch::{Batch, BatchConfig, BatchMaker},
+    blocks::{BlockMaker, SampledBlocks},
+    digest::Digest,
+    error::{ClientError, Result},
+    local::LocalStore,
+    plan::{Plan, PlanConfig, SliceSeeds, Step},
+    prefetch::{Job, Prefetch, PrefetchConfig},
+    rows::FetchedRows,
+    seeds::{Labels, Seeds},
+    shards::{Info, Shards},
+    stock::Stock,
+};

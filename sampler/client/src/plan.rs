@@ -1,0 +1,210 @@
+//! Which seeds every step has: known before anything is sampled, the same for everybody.
+
+use std::{
+    collections::VecDeque,
+    ops::Range,
+    sync::{Arc, Mutex},
+};
+
+use kith_draw::{Name, Permutation, Purpose, Vectorized, vectorized};
+
+use crate::{
+    error::{ClientError, Result},
+    seeds::Seeds,
+};
+
+/// How steps are cut. All counts are for the whole world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlanConfig {
+    /// Names all randomness of the run.
+    pub run_key: u64,
+    /// Seeds of a step; the last step of an epoch may have fewer.
+    pub seeds_per_step: usize,
+    /// Further nodes of a step, without node loss.
+    pub edge_seeds: usize,
+    /// Pieces of a step, each a batch of its own.
+    pub slices: usize,
+}
+
+/// The order of seeds over a whole run.
+///
+/// Seeds of epoch e come in the order of (draw, id), draws named (seed order; a = e, b = node). Edge seeds walk through a
+/// keyed permutation of all nodes, further with every step; when it is through, the next pass has the next one
+/// (edge-seed order; a = pass). Steps count over the whole run.
+#[derive(Debug)]
+pub struct Plan {
+    config: PlanConfig,
+    n_nodes: u64,
+    seeds: Arc<Seeds>,
+    /// Orders of the epochs asked for last. Threads that sample ahead are at most one epoch apart.
+    orders: Mutex<VecDeque<(u64, Arc<Vec<u32>>)>>,
+}
+
+/// One step of a plan.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// Weight updates before it.
+    pub step: u64,
+    /// Its epoch.
+    pub epoch: u64,
+    seeds: Arc<Vec<u32>>,
+    own: Range<usize>,
+    edge_seeds: Vec<u64>,
+    slices: usize,
+}
+
+/// What one slice of a step expands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SliceSeeds {
+    /// Places of its seeds in [`Plan::seeds`], in the order of the epoch.
+    pub seeds: Vec<u32>,
+    /// Its edge seeds, in the order of the pass.
+    pub edge_seeds: Vec<u64>,
+}
+
+/// Epochs whose order is kept.
+const N_ORDERS: usize = 2;
+
+impl Plan {
+    /// A plan over a graph of `n_nodes`.
+    pub fn new(config: PlanConfig, n_nodes: u64, seeds: Arc<Seeds>) -> Result<Plan> {
+        let PlanConfig { seeds_per_step, edge_seeds, slices, .. } = config;
+        let refuse = |key, value: usize, problem: String| Err(ClientError::Plan { key, value: value as u64, problem });
+        if seeds.is_empty() {
+            return Err(ClientError::NoSeeds);
+        }
+        if let Some(node) = seeds.ids().last().filter(|node| **node >= n_nodes) {
+            return Err(ClientError::SeedOutOfRange { node: *node, n_nodes });
+        }
+        if seeds_per_step == 0 {
+            return refuse("seeds_per_step", 0, "makes no step: use 1 or more".into());
+        }
+        if seeds_per_step > seeds.len() {
+            let problem = format!("is more than the {} seeds there are: use at most that", seeds.len());
+            return refuse("seeds_per_step", seeds_per_step, problem);
+        }
+        if edge_seeds as u64 > n_nodes {
+            return refuse("edge_seeds", edge_seeds, format!("is more than the graph's {n_nodes} nodes"));
+        }
+        if slices == 0 {
+            return refuse("slices", 0, "leaves nothing to train: use 1 or more".into());
+        }
+        if u32::try_from(seeds.len()).is_err() {
+            return refuse("seeds", seeds.len(), "are more than a plan can order (2^32)".into());
+        }
+        Ok(Plan { config, n_nodes, seeds, orders: Mutex::default() })
+    }
+
+    /// How steps are cut.
+    pub fn config(&self) -> &PlanConfig {
+        &self.config
+    }
+
+    /// All seeds.
+    pub fn seeds(&self) -> &Arc<Seeds> {
+        &self.seeds
+    }
+
+    /// Steps of every epoch.
+    pub fn steps_per_epoch(&self) -> u64 {
+        self.seeds.len().div_ceil(self.config.seeds_per_step) as u64
+    }
+
+    /// A step of the run.
+    pub fn step(&self, step: u64) -> Step {
+        let PlanConfig { run_key, seeds_per_step, edge_seeds, slices } = self.config;
+        let (epoch, of_epoch) = (step / self.steps_per_epoch(), (step % self.steps_per_epoch()) as usize);
+        let start = of_epoch * seeds_per_step;
+        let own = start..(start + seeds_per_step).min(self.seeds.len());
+        let stream = Name { run_key, purpose: Purpose::EdgeSeedOrder, step: 0, layer: 0 }.stream();
+        let mut pass: Option<(u64, Permutation)> = None;
+        let edge_seeds = (0..edge_seeds as u64).map(|index| {
+            // In 128 bits: a long run over a large graph may pass 2^64.
+            let place = u128::from(step) * edge_seeds as u128 + u128::from(index);
+            let (a, place) = ((place / u128::from(self.n_nodes)) as u64, (place % u128::from(self.n_nodes)) as u64);
+            let (_, order) = match pass.take_if(|(own, _)| *own == a) {
+                Some(current) => pass.insert(current),
+                None => pass.insert((a, Permutation::new(stream, a, self.n_nodes))),
+            };
+            order.at(place)
+        });
+        let edge_seeds = edge_seeds.collect();
+        Step { step, epoch, seeds: self.order(epoch), own, edge_seeds, slices }
+    }
+
+    /// The order of an epoch's seeds, as places among all seeds.
+    pub fn order(&self, epoch: u64) -> Arc<Vec<u32>> {
+        let mut orders = self.orders.lock().expect("ordering seeds does not panic");
+        if let Some((_, order)) = orders.iter().find(|(own, _)| *own == epoch) {
+            return Arc::clone(order);
+        }
+        let order = Arc::new(self.draw_order(epoch));
+        orders.truncate(N_ORDERS - 1);
+        orders.push_front((epoch, Arc::clone(&order)));
+        order
+    }
+
+    fn draw_order(&self, epoch: u64) -> Vec<u32> {
+        let stream = Name { run_key: self.config.run_key, purpose: Purpose::SeedOrder, step: 0, layer: 0 }.stream();
+        let mut draws = vec![(0, 0); self.seeds.len()];
+        vectorized(SeedDraws { stream, epoch, ids: self.seeds.ids(), draws: &mut draws });
+        // Ids ascend, so places decide as ids would.
+        draws.sort_unstable();
+        draws.into_iter().map(|(_, place)| place).collect()
+    }
+}
+
+impl Step {
+    /// Seeds of the whole step.
+    pub fn n_seeds(&self) -> usize {
+        self.own.len()
+    }
+
+    /// Edge seeds of the whole step.
+    pub fn n_edge_seeds(&self) -> usize {
+        self.edge_seeds.len()
+    }
+
+    /// What a slice expands: pieces in order, whose sizes differ by at most one, the larger ones first.
+    pub fn slice(&self, slice: usize) -> SliceSeeds {
+        assert!(slice < self.slices, "slice {slice} of {}", self.slices);
+        SliceSeeds {
+            seeds: self.seeds[self.own.clone()][piece(self.own.len(), self.slices, slice)].to_vec(),
+            edge_seeds: self.edge_seeds[piece(self.edge_seeds.len(), self.slices, slice)].to_vec(),
+        }
+    }
+}
+
+/// The `index`-th of `n_pieces` pieces of `0..n`.
+fn piece(n: usize, n_pieces: usize, index: usize) -> Range<usize> {
+    let (size, n_larger) = (n / n_pieces, n % n_pieces);
+    let start = |index: usize| index * size + index.min(n_larger);
+    start(index)..start(index + 1)
+}
+
+/// The draw of every seed: the first two words of its name.
+struct SeedDraws<'a> {
+    stream: kith_draw::Stream,
+    epoch: u64,
+    ids: &'a [u64],
+    draws: &'a mut [(u64, u32)],
+}
+
+impl Vectorized for SeedDraws<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        const N_LANES: usize = 16;
+        let chunks = self.ids.chunks(N_LANES).zip(self.draws.chunks_mut(N_LANES));
+        for (chunk, (ids, draws)) in chunks.enumerate() {
+            let mut nodes = [0; N_LANES];
+            nodes[..ids.len()].copy_from_slice(ids);
+            let words = self.stream.words_of([self.epoch; N_LANES], nodes, 0, 0);
+            for (lane, draw) in draws.iter_mut().enumerate() {
+                let place = (chunk * N_LANES + lane) as u32;
+                *draw = (u64::from(words[0][lane]) | u64::from(words[1][lane]) << 32, place);
+            }
+        }
+    }
+}

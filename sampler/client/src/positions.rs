@@ -1,0 +1,233 @@
+//! Relabeling: ids → positions, in the order in which they first appear.
+
+use kith_draw::prefetch;
+
+/// Up to so many nodes a table with a place for each is worth its memory (8 bytes per node and thread).
+const MAX_TABLE: u64 = 1 << 28;
+
+/// A table that is used for one batch after the other: what an older batch wrote carries an older stamp.
+#[derive(Debug)]
+pub(crate) enum Positions {
+    Table(Table),
+    Map(Map),
+}
+
+impl Positions {
+    /// For the nodes `0..n_nodes`.
+    pub(crate) fn new(n_nodes: u64) -> Positions {
+        if n_nodes <= MAX_TABLE {
+            Positions::Table(Table { entries: Entries::new(n_nodes as usize), stamp: 0 })
+        } else {
+            Positions::Map(Map::new(n_nodes))
+        }
+    }
+
+    /// Forgets all positions.
+    pub(crate) fn start(&mut self) {
+        match self {
+            Positions::Table(table) => table.start(),
+            Positions::Map(map) => map.start(),
+        }
+    }
+}
+
+/// What relabeling needs of a table.
+pub(crate) trait Relabel {
+    /// Asks for the memory of an id that will be looked up soon.
+    fn ask_for(&self, id: u64);
+
+    /// The position of an id: its own if it has one, else `next`, which it then keeps. `None` if there is no such node.
+    fn position(&mut self, id: u64, next: u32) -> Option<u32>;
+}
+
+impl<R: Relabel> Relabel for &mut R {
+    #[inline(always)]
+    fn ask_for(&self, id: u64) {
+        (**self).ask_for(id);
+    }
+
+    #[inline(always)]
+    fn position(&mut self, id: u64, next: u32) -> Option<u32> {
+        (**self).position(id, next)
+    }
+}
+
+/// A place for each node: the stamp of the batch that wrote it, and the position there.
+#[derive(Debug)]
+pub(crate) struct Table {
+    entries: Entries,
+    stamp: u32,
+}
+
+/// Zeros in large pages where the system has them: entries are read in no order at all, and with small pages the search
+/// for each page costs as much as the entry.
+#[derive(Debug)]
+struct Entries {
+    map: memmap2::MmapMut,
+}
+
+impl Entries {
+    fn new(n: usize) -> Entries {
+        let map = memmap2::MmapMut::map_anon(8 * n.max(1)).expect("memory for a table of all nodes");
+        #[cfg(target_os = "linux")]
+        let _ = map.advise(memmap2::Advice::HugePage); // Only the time depends on it.
+        Entries { map }
+    }
+
+    fn all_mut(&mut self) -> &mut [u64] {
+        bytemuck::cast_slice_mut(&mut self.map)
+    }
+}
+
+impl Table {
+    pub(crate) fn start(&mut self) {
+        if self.stamp == u32::MAX {
+            self.entries.all_mut().fill(0);
+            self.stamp = 0;
+        }
+        self.stamp += 1;
+    }
+
+    /// The table as a plain array, for a loop.
+    pub(crate) fn view(&mut self) -> TableView<'_> {
+        TableView { entries: self.entries.all_mut(), stamp: self.stamp }
+    }
+}
+
+/// A table in use.
+#[derive(Debug)]
+pub(crate) struct TableView<'a> {
+    entries: &'a mut [u64],
+    stamp: u32,
+}
+
+impl Relabel for TableView<'_> {
+    #[inline(always)]
+    fn ask_for(&self, id: u64) {
+        self.entries.get(id as usize).inspect(|entry| prefetch(*entry));
+    }
+
+    #[inline(always)]
+    fn position(&mut self, id: u64, next: u32) -> Option<u32> {
+        let entry = self.entries.get_mut(id as usize)?;
+        // Written in any case: whether a node is new is a coin toss that no processor predicts.
+        let position = if (*entry >> 32) as u32 == self.stamp { *entry as u32 } else { next };
+        *entry = u64::from(self.stamp) << 32 | u64::from(position);
+        Some(position)
+    }
+}
+
+/// An open hash table, for graphs too large for a place per node.
+#[derive(Debug)]
+pub(crate) struct Map {
+    n_nodes: u64,
+    /// (id, stamp and position); a power of two of them, at most half in use.
+    entries: Vec<(u64, u64)>,
+    stamp: u32,
+    n_used: usize,
+}
+
+impl Map {
+    fn new(n_nodes: u64) -> Map {
+        Map { n_nodes, entries: vec![(0, 0); 1 << 16], stamp: 0, n_used: 0 }
+    }
+
+    pub(crate) fn start(&mut self) {
+        if self.stamp == u32::MAX {
+            self.entries.fill((0, 0));
+            self.stamp = 0;
+        }
+        self.stamp += 1;
+        self.n_used = 0;
+    }
+
+    #[inline]
+    fn home(&self, id: u64) -> usize {
+        (id.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - self.entries.len().ilog2())) as usize
+    }
+
+    /// The place of an id, or the free one where it belongs.
+    #[inline]
+    fn place(&self, id: u64) -> usize {
+        let mut place = self.home(id);
+        while self.is_used(place) && self.entries[place].0 != id {
+            place = (place + 1) & (self.entries.len() - 1);
+        }
+        place
+    }
+
+    #[inline]
+    fn is_used(&self, place: usize) -> bool {
+        (self.entries[place].1 >> 32) as u32 == self.stamp
+    }
+
+    fn grow(&mut self) {
+        let old = std::mem::take(&mut self.entries);
+        self.entries = vec![(0, 0); 2 * old.len()];
+        for (id, value) in old {
+            if (value >> 32) as u32 == self.stamp {
+                let place = self.place(id);
+                self.entries[place] = (id, value);
+            }
+        }
+    }
+}
+
+impl Relabel for Map {
+    #[inline]
+    fn ask_for(&self, id: u64) {
+        prefetch(&self.entries[self.home(id)]);
+    }
+
+    #[inline]
+    fn position(&mut self, id: u64, next: u32) -> Option<u32> {
+        if id >= self.n_nodes {
+            return None;
+        }
+        let place = self.place(id);
+        if self.is_used(place) {
+            return Some(self.entries[place].1 as u32);
+        }
+        self.entries[place] = (id, u64::from(self.stamp) << 32 | u64::from(next));
+        self.n_used += 1;
+        if 2 * self.n_used > self.entries.len() {
+            self.grow();
+        }
+        Some(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    fn check(positions: &mut Positions, spread: u64) {
+        for batch in 0..3 {
+            positions.start();
+            match positions {
+                Positions::Table(table) => check_batch(table.view(), batch, spread),
+                Positions::Map(map) => check_batch(map, batch, spread),
+            }
+        }
+    }
+
+    fn check_batch(mut table: impl Relabel, batch: u64, spread: u64) {
+        let mut known = HashMap::new();
+        for k in 0..100_000u64 {
+            let id = (k * k + batch) % 70_001 * spread;
+            let next = known.len() as u32;
+            let expected = *known.entry(id).or_insert(next);
+            assert_eq!(table.position(id, next), Some(expected));
+        }
+        assert_eq!(table.position(80_000 * spread, 0), None);
+    }
+
+    #[test]
+    fn a_table_and_a_map_give_positions() {
+        check(&mut Positions::Table(Table { entries: Entries::new(80_000), stamp: u32::MAX - 1 }), 1);
+        check(&mut Positions::Map(Map { stamp: u32::MAX - 1, ..Map::new(80_000) }), 1);
+        check(&mut Positions::Map(Map::new(80_000 << 20)), 1 << 20);
+    }
+}

@@ -1,0 +1,49 @@
+//! The seam between batches and whoever holds the graph.
+//!
+//! One method per call of the wire (`Info`, `Seeds`, `SampleHop`, `FetchRows`, `HasEdges`), each for many nodes at once,
+//! each without state: two equal questions get equal answers.
+
+use kith_sampler::{Direction, Drawn, Hop};
+use kith_store::{RowsForm, SplitPart};
+
+use crate::{error::Result, rows::FetchedRows, seeds::Seeds};
+
+/// What is known of a graph before anything is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Info {
+    /// The identity of the store.
+    pub digest: String,
+    /// Nodes are `0..n_nodes`.
+    pub n_nodes: u64,
+    /// Directed edges.
+    pub n_edges: u64,
+    /// Whether every edge has its reverse.
+    pub is_symmetric: bool,
+    /// Length of a row; 0 without rows.
+    pub dim: usize,
+    /// How rows come; `None` without rows.
+    pub rows: Option<RowsForm>,
+    /// Classes are `0..n_classes`; 0 without labels.
+    pub n_classes: usize,
+    /// Whether a node may have several classes.
+    pub is_multi_label: bool,
+}
+
+/// A graph, wherever it is.
+pub trait Shards: Send + Sync {
+    /// What is known of it.
+    fn info(&self) -> &Info;
+
+    /// The labeled nodes of one part of a split, the store's first split if none is named. A node of a part that is
+    /// trained on or measured must have a label; of the nodes in no part, those without one are left out.
+    fn seeds(&self, split: Option<&str>, part: SplitPart) -> Result<Seeds>;
+
+    /// The neighbors that a frontier draws, in its order.
+    fn sample_hop(&self, hop: &Hop, frontier: &[u64], drawn: &mut Drawn) -> Result<()>;
+
+    /// The feature rows of nodes, in their order; what was in `rows` goes.
+    fn fetch_rows(&self, nodes: &[u64], rows: &mut FetchedRows) -> Result<()>;
+
+    /// For each (source, destination), whether the whole graph has the edge. Asks the destinations' owners only.
+    fn has_edges(&self, pairs: &[(u64, u64)], direction: Direction, found: &mut [bool]) -> Result<()>;
+}

@@ -1,0 +1,78 @@
+//! Memory of batches that are no longer needed, for the next ones. What is not given back is simply made anew.
+
+use std::sync::{Arc, Mutex};
+
+use kith_block::{Block, BlockMemory};
+
+use crate::{batch::Batch, blocks::SampledBlocks, rows::FetchedRows};
+
+/// A bounded store of used memory, shared by the threads that make batches and the one that uses them.
+#[derive(Clone, Debug)]
+pub struct Stock {
+    kept: Arc<Mutex<Kept>>,
+    /// Batches whose memory is kept at most.
+    most: usize,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    rows: Vec<FetchedRows>,
+    blocks: Vec<BlockMemory>,
+    nodes: Vec<Vec<u64>>,
+}
+
+/// Blocks of a batch whose memory is kept at most.
+const MAX_LAYERS: usize = 16;
+
+impl Stock {
+    /// Keeps the memory of at most so many batches.
+    pub fn new(most: usize) -> Stock {
+        Stock { kept: Arc::default(), most }
+    }
+
+    /// Takes the memory of a batch, as far as nobody else still holds it.
+    pub fn give_back(&self, batch: Batch) {
+        let Batch { rows, blocks, nodes, .. } = batch;
+        if rows.values.capacity() > 0 {
+            self.keep(|kept| keep(&mut kept.rows, rows, self.most));
+        }
+        self.give_back_blocks(SampledBlocks { blocks, nodes });
+    }
+
+    /// The same for blocks alone.
+    pub fn give_back_blocks(&self, SampledBlocks { blocks, nodes }: SampledBlocks) {
+        // The output layer's is the last in and the first out: the next batch asks for it first, too.
+        let memory: Vec<BlockMemory> = blocks.into_iter().filter_map(Arc::into_inner).map(Block::into_memory).collect();
+        self.keep(|kept| {
+            memory.into_iter().for_each(|memory| keep(&mut kept.blocks, memory, self.most * MAX_LAYERS));
+            if let Some(nodes) = Arc::into_inner(nodes) {
+                keep(&mut kept.nodes, nodes, self.most);
+            }
+        });
+    }
+
+    /// Rows that were given back, or none that were ever used.
+    pub(crate) fn rows(&self) -> FetchedRows {
+        self.keep(|kept| kept.rows.pop().unwrap_or_default())
+    }
+
+    /// Blocks that were given back, or none that were ever used.
+    pub(crate) fn block(&self) -> BlockMemory {
+        self.keep(|kept| kept.blocks.pop().unwrap_or_default())
+    }
+
+    /// A list of ids that was given back, or one that was never used.
+    pub(crate) fn nodes(&self) -> Vec<u64> {
+        self.keep(|kept| kept.nodes.pop().unwrap_or_default())
+    }
+
+    fn keep<T>(&self, act: impl FnOnce(&mut Kept) -> T) -> T {
+        act(&mut self.kept.lock().expect("nobody panics while holding it"))
+    }
+}
+
+fn keep<T>(kept: &mut Vec<T>, item: T, most: usize) {
+    if kept.len() < most {
+        kept.push(item);
+    }
+}

@@ -1,0 +1,128 @@
+//! Small stores for tests.
+#![allow(dead_code)] // Every test uses another part.
+
+use std::path::{Path, PathBuf};
+
+use kith_draw::{Name, Purpose};
+use kith_partition::{
+    build::EdgeOptions,
+    dataset::import::{DatasetImport, Features},
+    progress::Quiet,
+};
+use kith_store::{Contents, Dtype, Graph, LabelsEntry, Provenance, RowsEntry, RowsForm, StoreWriter};
+
+/// Edges as (source, destination), and the nodes that are trained on.
+#[derive(Clone, Debug)]
+pub(crate) struct Edges {
+    pub(crate) n_nodes: u64,
+    pub(crate) edges: Vec<(u64, u64)>,
+    pub(crate) train: Vec<u64>,
+    pub(crate) is_symmetric: bool,
+}
+
+impl Edges {
+    pub(crate) fn directed(n_nodes: u64, edges: &[(u64, u64)]) -> Edges {
+        Edges { n_nodes, edges: edges.to_vec(), train: vec![0], is_symmetric: false }
+    }
+
+    pub(crate) fn ring(n_nodes: u64) -> Edges {
+        let edges: Vec<(u64, u64)> = (0..n_nodes).map(|node| (node, (node + 1) % n_nodes)).collect();
+        Edges::directed(n_nodes, &edges).symmetric()
+    }
+
+    /// With loops, parallel edges and some nodes of many neighbors.
+    pub(crate) fn random(n_nodes: u64, n_edges: u64, key: u64) -> Edges {
+        let stream = Name { run_key: key, purpose: Purpose::Generator, step: 0, layer: 0 }.stream();
+        let edge = |index| {
+            let mut draws = stream.draws(index, 0, 0);
+            let n_popular = draws.below(n_nodes) + 1;
+            (draws.below(n_popular), draws.below(n_nodes))
+        };
+        Edges::directed(n_nodes, &(0..n_edges).map(edge).collect::<Vec<_>>())
+    }
+
+    pub(crate) fn symmetric(mut self) -> Edges {
+        let reverses: Vec<_> = self.edges.iter().filter(|(u, v)| u != v).map(|(u, v)| (*v, *u)).collect();
+        self.edges.extend(reverses);
+        self.is_symmetric = true;
+        self
+    }
+
+    pub(crate) fn train(mut self, nodes: &[u64]) -> Edges {
+        self.train = nodes.to_vec();
+        self
+    }
+
+    /// (bounds, neighbors, which edge) by destination or by source.
+    fn lists(edges: &[(u64, u64)], n_nodes: u64) -> (Vec<u64>, Vec<u32>, Vec<u32>) {
+        let mut order: Vec<usize> = (0..edges.len()).collect();
+        order.sort_by_key(|edge| (edges[*edge].1, edges[*edge].0, *edge));
+        let mut indptr = vec![0; n_nodes as usize + 1];
+        edges.iter().for_each(|(_, row)| indptr[*row as usize + 1] += 1);
+        (0..n_nodes as usize).for_each(|node| indptr[node + 1] += indptr[node]);
+        (indptr, order.iter().map(|edge| edges[*edge].0 as u32).collect(), order.iter().map(|e| *e as u32).collect())
+    }
+}
+
+/// Writes a store below a folder and opens it: two values per row (node, node + 1/2), classes by node % 3, one split.
+pub(crate) fn open(folder: &Path, edges: &Edges) -> Graph {
+    let path = folder.join("store");
+    let n_nodes = edges.n_nodes;
+    let mut writer = StoreWriter::create(&path).unwrap();
+    let (indptr, indices, order) = Edges::lists(&edges.edges, n_nodes);
+    writer.write("indptr", &indptr).unwrap();
+    writer.write("indices", &indices).unwrap();
+    if !edges.is_symmetric {
+        let reversed: Vec<(u64, u64)> = order.iter().map(|e| edges.edges[*e as usize]).map(|(u, v)| (v, u)).collect();
+        let (out_indptr, out_indices, out_edges) = Edges::lists(&reversed, n_nodes);
+        writer.write("out_indptr", &out_indptr).unwrap();
+        writer.write("out_indices", &out_indices).unwrap();
+        writer.write("out_edges", &out_edges).unwrap();
+    }
+    let rows: Vec<f32> = (0..n_nodes).flat_map(|node| [node as f32, node as f32 + 0.5]).collect();
+    writer.write("rows", &rows).unwrap();
+    writer.write("labels", &(0..n_nodes).map(|node| (node % 3) as u32).collect::<Vec<_>>()).unwrap();
+    let part = |node: u64| u8::from(edges.train.contains(&node));
+    writer.write("split.main", &(0..n_nodes).map(part).collect::<Vec<u8>>()).unwrap();
+    let contents = Contents {
+        n_nodes,
+        n_edges: edges.edges.len() as u64,
+        is_symmetric: edges.is_symmetric,
+        rows: Some(RowsEntry { dim: 2, form: RowsForm::Dense, dtype: Dtype::F32 }),
+        labels: Some(LabelsEntry { n_classes: 3, multi_label: false }),
+        splits: vec!["main".into()],
+        ..Contents::default()
+    };
+    writer.finish(contents, Provenance::default()).unwrap();
+    Graph::open(&path).unwrap()
+}
+
+/// Cora as a store; it goes when this does.
+pub(crate) struct Cora {
+    pub(crate) path: PathBuf,
+    _temp: tempfile::TempDir,
+}
+
+/// Cora from its raw files; says so where they are absent.
+#[allow(clippy::print_stderr)]
+pub(crate) fn cora() -> Option<Cora> {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/datasets");
+    let from = std::env::var_os("KITH_DATASETS").map_or(beside, PathBuf::from).join("cora");
+    if !from.is_dir() {
+        eprintln!("skipped: no real files of cora (set KITH_DATASETS to the folder that holds them)");
+        return None;
+    }
+    let temp = tempfile::tempdir().unwrap();
+    let path = temp.path().join("cora");
+    let import = DatasetImport {
+        name: "cora".into(),
+        from,
+        features: Features::AsPublished,
+        edges: EdgeOptions::default(),
+        dtype: Dtype::F32,
+        memory_bytes: 1 << 30,
+        run_key: 42,
+    };
+    kith_partition::dataset::import::import(&import, &path, &Quiet).unwrap();
+    Some(Cora { path, _temp: temp })
+}

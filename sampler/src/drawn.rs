@@ -1,0 +1,101 @@
+//! What a hop brings back.
+
+/// The neighbors drawn for a frontier, in its order. Meant to be used again: filling it drops what was there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Drawn {
+    /// How many neighbors were drawn for each node of the frontier.
+    pub counts: Vec<u32>,
+    /// All of them behind one another.
+    pub neighbors: DrawnIds,
+}
+
+/// Ids as the store holds them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DrawnIds {
+    /// 32-bit ids.
+    Narrow(Vec<u32>),
+    /// 64-bit ids.
+    Wide(Vec<u64>),
+}
+
+/// An id of either width.
+pub trait Id: Copy + Default + Ord + Send + Sync + 'static {
+    /// The id as a number of 64 bits.
+    fn wide(self) -> u64;
+    /// This many bits of a node's id; the id must fit.
+    fn narrow(node: u64) -> Self;
+    /// The ids of a hop in this width, empty.
+    fn ids_of(drawn: &mut DrawnIds) -> &mut Vec<Self>;
+}
+
+impl Id for u32 {
+    #[inline(always)]
+    fn wide(self) -> u64 {
+        self.into()
+    }
+
+    #[inline(always)]
+    fn narrow(node: u64) -> u32 {
+        node as u32
+    }
+
+    fn ids_of(drawn: &mut DrawnIds) -> &mut Vec<u32> {
+        match drawn {
+            DrawnIds::Narrow(ids) => ids.clear(),
+            DrawnIds::Wide(_) => *drawn = DrawnIds::Narrow(Vec::new()),
+        }
+        let DrawnIds::Narrow(ids) = drawn else { unreachable!("just made so") };
+        ids
+    }
+}
+
+impl Id for u64 {
+    #[inline(always)]
+    fn wide(self) -> u64 {
+        self
+    }
+
+    #[inline(always)]
+    fn narrow(node: u64) -> u64 {
+        node
+    }
+
+    fn ids_of(drawn: &mut DrawnIds) -> &mut Vec<u64> {
+        match drawn {
+            DrawnIds::Wide(ids) => ids.clear(),
+            DrawnIds::Narrow(_) => *drawn = DrawnIds::Wide(Vec::new()),
+        }
+        let DrawnIds::Wide(ids) = drawn else { unreachable!("just made so") };
+        ids
+    }
+}
+
+impl Default for Drawn {
+    fn default() -> Drawn {
+        Drawn { counts: Vec::new(), neighbors: DrawnIds::Narrow(Vec::new()) }
+    }
+}
+
+impl DrawnIds {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        match self {
+            DrawnIds::Narrow(ids) => ids.len(),
+            DrawnIds::Wide(ids) => ids.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All ids, in order.
+    pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
+        let (narrow, wide) = match self {
+            DrawnIds::Narrow(ids) => (&ids[..], &[][..]),
+            DrawnIds::Wide(ids) => (&[][..], &ids[..]),
+        };
+        narrow.iter().map(|id| u64::from(*id)).chain(wide.iter().copied())
+    }
+}

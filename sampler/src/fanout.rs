@@ -1,0 +1,88 @@
+//! How many neighbors a node draws at a hop.
+
+use std::{fmt, num::NonZeroU32};
+
+/// The most neighbors drawn per node at a hop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fanout {
+    /// At most so many.
+    AtMost(NonZeroU32),
+    /// Every neighbor.
+    All,
+}
+
+/// Whether a neighbor can be drawn twice for one node at one hop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Replacement {
+    /// Each at most once; a node with no more neighbors than the fanout takes them all.
+    #[default]
+    Without,
+    /// Any number of times; every node with a neighbor draws as many as the fanout says.
+    With,
+}
+
+/// Fanouts that make no sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FanoutError {
+    /// A node that draws nothing learns from nobody.
+    #[error("a fanout of 0 draws nothing: use 1 or more, or \"all\"")]
+    Zero,
+    /// One fanout is one layer.
+    #[error("{n_fanouts} fanouts for {n_layers} layers: list at most one per layer, from the seeds outwards")]
+    TooMany {
+        /// Fanouts listed.
+        n_fanouts: usize,
+        /// Layers of the model.
+        n_layers: usize,
+    },
+    /// Nothing to repeat.
+    #[error("no fanout is listed: list at least one, from the seeds outwards")]
+    Empty,
+}
+
+impl Fanout {
+    /// At most `n` neighbors.
+    pub fn at_most(n: u32) -> Result<Fanout, FanoutError> {
+        NonZeroU32::new(n).map(Fanout::AtMost).ok_or(FanoutError::Zero)
+    }
+}
+
+impl fmt::Display for Fanout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fanout::AtMost(n) => n.fmt(f),
+            Fanout::All => f.write_str("all"),
+        }
+    }
+}
+
+/// The fanout of every hop, from the seeds outwards: as listed, the last one repeated for deeper models.
+pub fn fanouts_of_layers(listed: &[Fanout], n_layers: usize) -> Result<Vec<Fanout>, FanoutError> {
+    let last = *listed.last().ok_or(FanoutError::Empty)?;
+    if listed.len() > n_layers {
+        return Err(FanoutError::TooMany { n_fanouts: listed.len(), n_layers });
+    }
+    let mut fanouts = listed.to_vec();
+    fanouts.resize(n_layers, last);
+    Ok(fanouts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_fanout_is_repeated() {
+        let [ten, five] = [10, 5].map(|n| Fanout::at_most(n).unwrap());
+        assert_eq!(fanouts_of_layers(&[ten, five], 4), Ok(vec![ten, five, five, five]));
+        assert_eq!(fanouts_of_layers(&[Fanout::All], 2), Ok(vec![Fanout::All; 2]));
+    }
+
+    #[test]
+    fn what_makes_no_sense_gets_a_sentence() {
+        assert!(Fanout::at_most(0).unwrap_err().to_string().contains("fanout of 0"));
+        assert!(fanouts_of_layers(&[], 2).unwrap_err().to_string().contains("no fanout"));
+        let error = fanouts_of_layers(&[Fanout::All; 3], 2).unwrap_err();
+        assert!(error.to_string().starts_with("3 fanouts for 2 layers"), "{error}");
+    }
+}

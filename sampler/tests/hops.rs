@@ -1,0 +1,126 @@
+//! Hops on small graphs: what is drawn exists, counts are right, loops are no candidates, threads change nothing.
+
+mod lists;
+
+use kith_sampler::{
+    Direction, Drawn, Fanout, Hop, KnownLoops, Replacement, SampledGraph, draw_slots, has_edges, sample_hop,
+};
+use kith_store::Graph;
+use lists::store;
+use proptest::prelude::*;
+
+fn hop(fanout: u32, replacement: Replacement) -> Hop {
+    let fanout = if fanout == 0 { Fanout::All } else { Fanout::at_most(fanout).unwrap() };
+    Hop { run_key: 7, step: 3, hop: 1, fanout, replacement }
+}
+
+fn sample(graph: &Graph, hop: &Hop, frontier: &[u64]) -> Vec<Vec<u64>> {
+    let mut drawn = Drawn::default();
+    let loops = KnownLoops::new(graph.n_nodes());
+    let graph = SampledGraph { graph, loops: &loops };
+    sample_hop(graph, hop, frontier, &mut drawn).unwrap();
+    // What was learned about loops changes nothing.
+    let first = drawn.clone();
+    sample_hop(graph, hop, frontier, &mut drawn).unwrap();
+    assert_eq!(drawn, first);
+    let mut ids = drawn.neighbors.iter();
+    let of_node = |count: &u32| ids.by_ref().take(*count as usize).collect();
+    let found: Vec<Vec<u64>> = drawn.counts.iter().map(of_node).collect();
+    assert_eq!(ids.next(), None, "counts are those of all ids");
+    found
+}
+
+/// What a node draws, by the words of the definition: the slots of its list without itself.
+fn expected(list: &[u64], node: u64, hop: &Hop) -> Vec<u64> {
+    let candidates: Vec<u64> = list.iter().copied().filter(|id| *id != node).collect();
+    let k = match (hop.fanout, hop.replacement) {
+        (Fanout::All, _) => return candidates,
+        (Fanout::AtMost(k), Replacement::Without) => candidates.len().min(k.get() as usize),
+        (Fanout::AtMost(k), Replacement::With) => {
+            if candidates.is_empty() {
+                0
+            } else {
+                k.get() as usize
+            }
+        }
+    };
+    let mut slots = Vec::new();
+    draw_slots(hop.stream(), node, candidates.len() as u64, k, hop.replacement, &mut slots);
+    slots.into_iter().map(|slot| candidates[slot as usize]).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    #[test]
+    fn nodes_draw_from_their_lists(
+        lists in prop::collection::vec(prop::collection::vec(0u64..150, 0..90), 150),
+        fanout in prop_oneof![Just(0u32), 1u32..12, Just(25), 60u32..70],
+        with in any::<bool>(),
+        is_wide in any::<bool>(),
+    ) {
+        let lists: Vec<Vec<u64>> = lists.into_iter().map(|mut list| { list.sort_unstable(); list }).collect();
+        let temp = tempfile::tempdir().unwrap();
+        let graph = store(temp.path(), &lists, is_wide);
+        let hop = hop(fanout, if with { Replacement::With } else { Replacement::Without });
+        let frontier: Vec<u64> = (0..150).rev().chain([3, 3, 149]).collect();
+        for (node, found) in frontier.iter().zip(sample(&graph, &hop, &frontier)) {
+            prop_assert_eq!(found, expected(&lists[*node as usize], *node, &hop), "node {}", node);
+        }
+    }
+}
+
+#[test]
+fn loops_are_no_candidates_and_parallel_edges_are() {
+    let temp = tempfile::tempdir().unwrap();
+    let graph = store(temp.path(), &[vec![0, 0, 1, 1, 2], vec![1], vec![0, 1, 2], vec![]], false);
+    let all = sample(&graph, &hop(0, Replacement::Without), &[0, 1, 2, 3]);
+    assert_eq!(all, [vec![1, 1, 2], vec![], vec![0, 1], vec![]]);
+    assert_eq!(sample(&graph, &hop(3, Replacement::Without), &[2, 0]), [vec![0, 1], vec![1, 1, 2]]);
+    let with = sample(&graph, &hop(5, Replacement::With), &[0, 1, 3]);
+    assert_eq!(with.iter().map(Vec::len).collect::<Vec<_>>(), [5, 0, 0]);
+}
+
+#[test]
+fn threads_change_nothing() {
+    let n = 20_000u64;
+    let lists: Vec<Vec<u64>> =
+        (0..n).map(|node| (0..node % 40).map(|k| (node * 7 + k * k * 13) % n).collect()).collect();
+    let lists: Vec<Vec<u64>> = lists
+        .into_iter()
+        .map(|mut list| {
+            list.sort_unstable();
+            list
+        })
+        .collect();
+    let temp = tempfile::tempdir().unwrap();
+    let graph = store(temp.path(), &lists, false);
+    let frontier: Vec<u64> = (0..n).map(|k| k * 7919 % n).collect();
+    let on = |n_threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(n_threads).build().unwrap();
+        pool.install(|| sample(&graph, &hop(10, Replacement::Without), &frontier))
+    };
+    let alone = on(1);
+    assert_eq!(on(2), alone);
+    assert_eq!(on(8), alone);
+}
+
+#[test]
+fn nodes_outside_the_graph_are_refused() {
+    let temp = tempfile::tempdir().unwrap();
+    let graph = store(temp.path(), &[vec![1], vec![0]], false);
+    let sampled = SampledGraph { graph: &graph, loops: &KnownLoops::new(2) };
+    let error = sample_hop(sampled, &hop(2, Replacement::Without), &[0, 2], &mut Drawn::default()).unwrap_err();
+    assert_eq!(error.to_string(), "node 2 is outside the graph: it has 2 nodes");
+    let error = has_edges(&graph, &[(0, 5)], Direction::Forward, &mut [false]).unwrap_err();
+    assert_eq!(error.to_string(), "node 5 is outside the graph: it has 2 nodes");
+}
+
+#[test]
+fn edges_are_looked_up_in_the_whole_graph() {
+    let temp = tempfile::tempdir().unwrap();
+    let graph = store(temp.path(), &[vec![1, 2], vec![], vec![0, 0]], true);
+    let pairs = [(1, 0), (0, 1), (2, 0), (0, 2), (1, 2), (u64::MAX, 0)];
+    let mut found = [true; 6];
+    has_edges(&graph, &pairs, Direction::Forward, &mut found).unwrap();
+    assert_eq!(found, [true, false, true, true, false, false]);
+}
