@@ -20,7 +20,7 @@ show data generate partition-graph --degree 10 --homophily 0.5 --out "$work/part
 show data stats "$work/partition"
 models=(gcn gat supergat-sd supergat-mx)
 for model in "${models[@]}"; do
-    show train "partition-graph/$model" --store "$work/partition" --set train.max_epochs=200 --out "$work/$model"
+    show train "partition-graph/$model" --store "$work/partition" --set train.epochs=200 --out "$work/$model"
 done
 show predict "$work/supergat-mx" --store "$work/partition" --what attention --out "$work/attention.csv"
 head -3 "$work/attention.csv"

@@ -112,11 +112,11 @@ const THIRDS: fn(usize) -> &'static str = |node| ["train", "valid", "test"][node
 fn stores_that_cannot_be_trained_on() {
     let temp = tempfile::tempdir().unwrap();
     let refused = |store: &str, more: &[&str]| {
-        let args = [&["train", "cora/gat", "--store", store, "--set", "train.max_epochs=2"], more].concat();
+        let args = [&["train", "cora/gat", "--store", store, "--set", "train.epochs=2"], more].concat();
         run_kith(args).sentence().to_owned()
     };
     let good = ring(temp.path(), "good", &[], THIRDS);
-    kith(["train", "cora/gat", "--store", &good, "--set", "train.max_epochs=2"]);
+    kith(["train", "cora/gat", "--store", &good, "--set", "train.epochs=2"]);
     assert_eq!(refused(&good, &["--set", "train.split=mine"]), "the store has no split \"mine\": it has given");
 
     let unlabeled = ring(temp.path(), "unlabeled", &["--labels"], THIRDS);
@@ -167,7 +167,7 @@ fn checkpoints_of_another_model_or_store() {
     let other = ring(temp.path(), "other", &[], |node| ["valid", "train", "test"][node / 3 % 3]);
     let run = temp.path().join("run");
     let run = run.to_str().unwrap();
-    let train = ["train", "cora/gcn", "--out", run, "--set", "train.max_epochs=2", "--store"];
+    let train = ["train", "cora/gcn", "--out", run, "--set", "train.epochs=2", "--store"];
     kith([&train[..], &[&store]].concat());
     let checkpoint = fs::read(Path::new(run).join("checkpoint.safetensors")).unwrap();
 

@@ -13,7 +13,9 @@ use kith_block::{Block, BlockError, Subset};
 use kith_draw::{Name, Purpose};
 use kith_kernels::{Form, InputRows};
 use kith_trainer::{
-    config::{Choice, EdgeLossConfig, Exclude, Kernels, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig},
+    config::{
+        Choice, EdgeLossConfig, Exclude, Kernels, Mode, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig,
+    },
     device,
     input::{self, GraphInput, Labels},
     interchange,
@@ -70,11 +72,12 @@ impl Case {
             train: TrainConfig {
                 learning_rate: 0.005,
                 weight_decay: 0.0,
-                max_epochs: 1,
+                epochs: 1,
                 split: None,
                 supervision: Supervision::Split,
                 kernels: Kernels::Reference,
                 checkpoint_every: 1,
+                mode: Mode::Full,
             },
             edge_loss: (form != Form::Go).then_some(EdgeLossConfig {
                 weight: 3.0,

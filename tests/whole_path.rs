@@ -68,7 +68,7 @@ fn from_train_to_report() {
 
     // Two runs, few epochs.
     let runs = path("runs");
-    let few = ["--set", "train.max_epochs=6", "--set", "train.checkpoint_every=4"];
+    let few = ["--set", "train.epochs=6", "--set", "train.checkpoint_every=4"];
     let train = |out: &str, more: &[&str]| {
         let args =
             [&["train", "partition-graph/supergat-mx", "--store", &store, "--out", out], &few[..], more].concat();
@@ -98,14 +98,14 @@ fn from_train_to_report() {
     assert!(alone.stdout.contains("best epoch"), "{}", alone.stdout);
     let (whole, cut_dir) = (Path::new(&whole), Path::new(&cut));
     assert_eq!(steps(whole), steps(&Path::new(&runs).join("run-42")), "a run does not know of others");
-    train(&cut, &["--run-key", "42", "--set", "train.max_epochs=3"]);
+    train(&cut, &["--run-key", "42", "--set", "train.epochs=3"]);
     kith([&["train", "--resume", "--store", &store, "--out", &cut, "--run-key", "42"], &few[..]].concat());
     assert_eq!((steps(cut_dir), report(cut_dir)), (steps(whole), report(whole)));
     assert_eq!(steps(whole).len(), 6);
     assert!(steps(whole).iter().all(|step| step["loss"].is_f64() && step["valid"].is_f64()));
     assert_eq!(report(whole)["results"]["test_last"], steps(whole)[5]["test"]);
     let resolved = fs::read_to_string(whole.join("run.toml")).unwrap();
-    assert!(resolved.contains("max_epochs = 6") && resolved.contains("form = \"mx\""), "{resolved}");
+    assert!(resolved.contains("epochs = 6") && resolved.contains("form = \"mx\""), "{resolved}");
 
     // On one thread, again the same.
     let thin = path("thin");
@@ -150,7 +150,7 @@ fn a_killed_run_goes_on_unseen() {
     let store = path("graph");
     let options = ["--nodes-per-class", "200", "--classes", "3", "--run-key", "7"];
     kith([&["data", "generate", "partition-graph", "--out", store.to_str().unwrap()], &options[..]].concat());
-    let set = ["train.max_epochs=150", "train.checkpoint_every=10", "early_stop=off"];
+    let set = ["train.epochs=150", "train.checkpoint_every=10", "early_stop=off"];
     let command = |out: &Path, more: &[&str]| {
         let mut command = Command::new(program());
         command.args(["train", "partition-graph/supergat-sd"]).arg("--store").arg(&store).arg("--out").arg(out);
@@ -182,7 +182,7 @@ fn the_recipe_chooses_by_degree_and_homophily() {
         let store = store.to_str().unwrap();
         let options = ["--nodes-per-class", "200", "--classes", "5", "--degree", degree, "--homophily", homophily];
         kith([&["data", "generate", "partition-graph", "--out", store], &options[..]].concat());
-        let trained = kith(["train", "--attention", "auto", "--store", store, "--set", "train.max_epochs=1", "--json"]);
+        let trained = kith(["train", "--attention", "auto", "--store", store, "--set", "train.epochs=1", "--json"]);
         assert_eq!(trained.json()["model"], model, "{}", trained.stderr);
         assert!(trained.stderr.contains("homophily | degree"), "{}", trained.stderr);
     }

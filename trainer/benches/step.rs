@@ -9,7 +9,7 @@ use kith_block::Subset;
 use kith_kernels::Form;
 use kith_store::Graph;
 use kith_trainer::{
-    config::{EdgeLossConfig, Exclude, Kernels, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig},
+    config::{EdgeLossConfig, Exclude, Kernels, Mode, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig},
     device, input,
     loss::node_loss,
     model::{Model, Pass},
@@ -52,11 +52,12 @@ fn run() {
         train: TrainConfig {
             learning_rate: 0.01,
             weight_decay: 0.0,
-            max_epochs: 1,
+            epochs: 1,
             split: None,
             supervision: Supervision::Split,
             kernels: Kernels::Fused,
             checkpoint_every: 1,
+            mode: Mode::Full,
         },
         edge_loss: (kind == ModelKind::Supergat).then_some(edge_loss),
         early_stop: None,
@@ -71,7 +72,7 @@ fn run() {
         let started = Instant::now();
         let forward = model.forward(graph, Pass::Train { run_key: 1, step }).expect("a pass");
         let after_forward = started.elapsed();
-        let mut loss = node_loss(&forward.logits, &graph.labels, &graph.train);
+        let mut loss = node_loss(&forward.logits, &graph.labels, &graph.train, graph.train.len());
         for edge_loss in &forward.edge_losses {
             loss += edge_loss;
         }

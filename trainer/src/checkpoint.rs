@@ -236,7 +236,7 @@ impl Checkpoint {
             return Err(wrong(format!("a checkpoint of run key {}, not {run_key}", self.state.run_key)));
         }
         let mut saved = self.config()?;
-        saved.train.max_epochs = config.train.max_epochs;
+        saved.train.epochs = config.train.epochs;
         saved.train.checkpoint_every = config.train.checkpoint_every;
         if saved == *config {
             return Ok(());

@@ -2,6 +2,7 @@
 
 use kith_block::Subset;
 use kith_kernels::Form;
+use kith_sampler::Fanout;
 
 /// One run: the model, how it learns, and when it stops.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,7 +65,7 @@ pub struct TrainConfig {
     /// λ_2: the share of each weight that is added to its gradient.
     pub weight_decay: f64,
     /// Epochs, unless the run stops early.
-    pub max_epochs: u64,
+    pub epochs: u64,
     /// The split to follow; `None`: the store's first; [`BY_RUN_KEY`]: its splits in turn.
     pub split: Option<String>,
     /// Which nodes are trained on.
@@ -73,6 +74,47 @@ pub struct TrainConfig {
     pub kernels: Kernels,
     /// Epochs from one checkpoint to the next.
     pub checkpoint_every: u64,
+    /// What a step looks at.
+    pub mode: Mode,
+}
+
+/// What a step looks at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The whole graph.
+    Full,
+    /// Some seeds, and a sample of what is around them.
+    Batches(BatchesConfig),
+}
+
+/// How steps are cut and sampled. Counts are for the whole world.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BatchesConfig {
+    /// Neighbors drawn per node, from the seeds outwards; the last is repeated for deeper models.
+    pub fanouts: Vec<Fanout>,
+    /// Seeds of a step; `None`: [`DEFAULT_SEEDS`], or all seeds if they are fewer.
+    pub seeds_per_step: Option<usize>,
+    /// Further nodes of a step, which only the edge loss looks at; `None`: [`DEFAULT_SEEDS`] where an edge loss would see
+    /// next to nothing otherwise, because fewer than one node in ten is a seed.
+    pub edge_seeds: Option<usize>,
+    /// Pieces of a step, each sampled on its own.
+    pub slices: usize,
+}
+
+/// Seeds of a step, and edge seeds, where nobody says how many.
+pub const DEFAULT_SEEDS: usize = 1024;
+
+impl BatchesConfig {
+    /// The same with all counts said, for a graph of so many nodes and seeds.
+    pub fn settled(&self, n_nodes: u64, n_seeds: usize, has_edge_loss: bool) -> BatchesConfig {
+        let are_rare = (n_seeds as u64) < n_nodes.div_ceil(10);
+        let edge_seeds = if has_edge_loss && are_rare { DEFAULT_SEEDS.min(n_nodes as usize) } else { 0 };
+        BatchesConfig {
+            seeds_per_step: Some(self.seeds_per_step.unwrap_or(DEFAULT_SEEDS.min(n_seeds))),
+            edge_seeds: Some(self.edge_seeds.unwrap_or(edge_seeds)),
+            ..self.clone()
+        }
+    }
 }
 
 /// The split that says: the one whose number is the run key, modulo the number of splits.

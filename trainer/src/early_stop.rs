@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_run_no_longer_than_the_burn_in_and_one_never_stops() {
-        let flat = |max_epochs| vec![(1.0, 0.5); max_epochs];
+        let flat = |epochs| vec![(1.0, 0.5); epochs];
         assert_eq!(stop(rule(10, 3, 0.01, 0.01), flat(11)), None);
         assert_eq!(stop(rule(10, 3, 0.01, 0.01), flat(12)), Some(11));
     }

@@ -6,6 +6,7 @@ use std::{
 };
 
 use kith_block::BlockError;
+use kith_client::ClientError;
 use kith_store::StoreError;
 use tch::TchError;
 
@@ -20,6 +21,9 @@ pub enum TrainError {
     /// The graph is too large for full batches.
     #[error(transparent)]
     Block(#[from] BlockError),
+    /// There is no batch.
+    #[error(transparent)]
+    Client(#[from] ClientError),
     /// There is nothing to learn from.
     #[error("the store has no feature rows: import it with rows")]
     NoRows,

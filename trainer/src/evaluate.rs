@@ -6,8 +6,10 @@ use serde::Serialize;
 use tch::{Kind, Tensor};
 
 use crate::{
+    data::{BatchInput, Data, Shape},
     error::TrainError,
-    input::{GraphInput, Input, Labels},
+    input::{Input, Labels},
+    layerwise::{self, Room},
     model::{Model, Pass},
 };
 
@@ -36,23 +38,53 @@ pub enum Metric {
 }
 
 impl Metric {
-    /// The metric for a set of labels.
-    pub fn of(input: &Input) -> Metric {
-        if input.is_multi_label { Metric::MicroF1 } else { Metric::Accuracy }
+    /// The metric for a kind of labels.
+    pub fn of(shape: Shape) -> Metric {
+        if shape.is_multi_label { Metric::MicroF1 } else { Metric::Accuracy }
     }
 }
 
-/// Measures a model over all graphs that have valid or test nodes, as one set of nodes each.
-pub fn evaluate(model: &Model, input: &Input) -> Result<Measured, TrainError> {
+/// Measures a model over its valid and test nodes, each as one set.
+pub fn evaluate(model: &Model, data: &Data, room: &Room) -> Result<Measured, TrainError> {
+    match data {
+        Data::Full(input) => evaluate_graphs(model, input),
+        Data::Batches(input) => evaluate_store(model, input, room),
+    }
+}
+
+fn evaluate_graphs(model: &Model, input: &Input) -> Result<Measured, TrainError> {
     let (mut valid, mut test) = (Tally::default(), Tally::default());
     for graph in &input.graphs {
         if graph.valid.is_empty() && graph.test.is_empty() {
             continue;
         }
         let logits = rows_of(&model.forward(graph, Pass::Evaluate)?.logits)?;
-        valid.add(tally(&logits, graph, &graph.valid));
-        test.add(tally(&logits, graph, &graph.test));
+        valid.add(tally(&logits, &graph.labels, &graph.valid));
+        test.add(tally(&logits, &graph.labels, &graph.test));
     }
+    Ok(Measured { valid_loss: valid.loss(), valid: valid.metric(), test: test.metric() })
+}
+
+fn evaluate_store(model: &Model, input: &BatchInput, room: &Room) -> Result<Measured, TrainError> {
+    let sets = [&input.valid, &input.test];
+    let mut logits = [const { Vec::new() }; 2];
+    let mut width = 0;
+    layerwise::logits(model, &*input.shards, room, |nodes, matrix| {
+        width = matrix.width;
+        for (seeds, logits) in sets.iter().zip(&mut logits) {
+            let first = seeds.ids().partition_point(|id| *id < nodes.start);
+            for id in seeds.ids()[first..].iter().take_while(|id| **id < nodes.end) {
+                logits.extend_from_slice(matrix.row((id - nodes.start) as usize));
+            }
+        }
+        Ok(())
+    })?;
+    let [valid, test] = logits.map(|values| Matrix { values, width });
+    let tally = |seeds: &kith_client::Seeds, logits: &Matrix| {
+        let all: Vec<u32> = (0..seeds.len() as u32).collect();
+        tally(logits, &seeds.labels().clone().into(), &all)
+    };
+    let (valid, test) = (tally(&input.valid, &valid), tally(&input.test, &test));
     Ok(Measured { valid_loss: valid.loss(), valid: valid.metric(), test: test.metric() })
 }
 
@@ -108,10 +140,10 @@ impl Tally {
     }
 }
 
-fn tally(logits: &Matrix, graph: &GraphInput, positions: &[u32]) -> Tally {
+fn tally(logits: &Matrix, labels: &Labels, positions: &[u32]) -> Tally {
     let of_node = |position: &u32| {
         let position = *position as usize;
-        match &graph.labels {
+        match labels {
             Labels::Classes(classes) => of_class(logits.row(position), classes[position] as usize),
             Labels::Bits { n_classes, bits } => of_bits(logits.row(position), &bits[position * n_classes..]),
             Labels::None => Tally::default(),
@@ -202,20 +234,10 @@ mod tests {
         let values: Vec<f32> = (0..3 * n).map(|i| ((i * 7919) % 1000) as f32 / 137.0).collect();
         let logits = Matrix { values, width: 3 };
         let positions: Vec<u32> = (0..n as u32).collect();
-        let block = kith_block::Block::full(n as u64, 0, |_| Ok::<_, TrainError>(std::iter::empty())).unwrap();
-        let graph = GraphInput {
-            block: block.into(),
-            rows: kith_kernels::InputRows::Dense { dim: 1, values: vec![0.0; n] }.into(),
-            labels: Labels::Classes((0..n as i64).map(|i| i % 3).collect()),
-            train: Vec::new(),
-            valid: positions.clone(),
-            test: Vec::new(),
-            is_symmetric: true,
-            is_one_of_many: false,
-        };
+        let labels = Labels::Classes((0..n as i64).map(|i| i % 3).collect());
         let with_threads = |n_threads| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(n_threads).build().unwrap();
-            pool.install(|| tally(&logits, &graph, &positions))
+            pool.install(|| tally(&logits, &labels, &positions))
         };
         let one = with_threads(1);
         assert_eq!(one.loss.to_bits(), with_threads(4).loss.to_bits());

@@ -6,7 +6,7 @@ use kith_block::Block;
 use kith_kernels::InputRows;
 use kith_store::{Graph, Rows, Split, SplitPart};
 
-use crate::error::TrainError;
+use crate::{error::TrainError, model::Sample};
 
 /// Rows with a smaller share of values that are not zero are held sparse.
 const SPARSE_BELOW: f64 = 0.25;
@@ -61,6 +61,15 @@ pub enum Labels {
     },
 }
 
+impl From<kith_client::Labels> for Labels {
+    fn from(labels: kith_client::Labels) -> Labels {
+        match labels {
+            kith_client::Labels::Classes(classes) => Labels::Classes(classes),
+            kith_client::Labels::Bits { n_classes, bits } => Labels::Bits { n_classes, bits },
+        }
+    }
+}
+
 impl Input {
     /// Trains on every labeled node that neither validates nor tests, whatever the split says of it.
     pub fn supervise_fully(&mut self) {
@@ -101,9 +110,7 @@ pub fn load(store: &Graph, split: Option<&str>) -> Result<Input, TrainError> {
             part.push(position as u32);
         }
     }
-    if let Some(class) = occurs.iter().position(|occurs| !occurs) {
-        return Err(TrainError::ClassNeverOccurs { class: class as u64, n_classes: labels.n_classes() });
-    }
+    check_classes(&occurs)?;
     type Part = fn(&GraphInput) -> &Vec<u32>;
     let parts: [(&'static str, Part); 3] =
         [("train", |graph| &graph.train), ("valid", |graph| &graph.valid), ("test", |graph| &graph.test)];
@@ -113,6 +120,24 @@ pub fn load(store: &Graph, split: Option<&str>) -> Result<Input, TrainError> {
         }
     }
     Ok(input)
+}
+
+/// Checks that a store has rows, labels that make sense, and the split; gives the split's name.
+pub(crate) fn check<'a>(store: &'a Graph, split: Option<&str>) -> Result<&'a str, TrainError> {
+    store.rows().ok_or(TrainError::NoRows)?;
+    let labels = store.labels().ok_or(TrainError::NoLabels)?;
+    let split = find_split(store, split)?;
+    let mut occurs = vec![false; labels.n_classes() as usize];
+    read_labels(labels, 0..store.n_nodes(), &mut occurs)?;
+    check_classes(&occurs)?;
+    Ok(split.name())
+}
+
+fn check_classes(occurs: &[bool]) -> Result<(), TrainError> {
+    match occurs.iter().position(|occurs| !occurs) {
+        Some(class) => Err(TrainError::ClassNeverOccurs { class: class as u64, n_classes: occurs.len() as u64 }),
+        None => Ok(()),
+    }
 }
 
 fn find_split<'a>(store: &'a Graph, name: Option<&str>) -> Result<&'a Split, TrainError> {
@@ -260,6 +285,11 @@ impl GraphInput {
     /// Nodes of the graph.
     pub fn n_nodes(&self) -> usize {
         self.block.n_destinations()
+    }
+
+    /// What a pass over the whole graph reads.
+    pub fn sample(&self, n_layers: usize) -> Sample {
+        Sample { blocks: vec![Arc::clone(&self.block); n_layers], rows: Arc::clone(&self.rows) }
     }
 }
 

@@ -4,13 +4,16 @@
 pub mod checkpoint;
 pub mod config;
 mod cuda_library;
+pub mod data;
 pub mod device;
 pub mod early_stop;
 pub mod error;
 pub mod evaluate;
+mod feed;
 mod files;
 pub mod input;
 pub mod interchange;
+pub mod layerwise;
 pub mod loss;
 pub mod model;
 mod near;

@@ -16,11 +16,12 @@ pub fn sum_in_pieces(values: &Tensor) -> Tensor {
     (PIECE_ROWS..n_rows).step_by(PIECE_ROWS as usize).fold(first, |sum, start| sum + piece(start))
 }
 
-/// The mean loss of the nodes at these positions: softmax cross-entropy, or binary cross-entropy over all labels where
-/// a node may have several. `logits` are nodes × classes; without positions the loss is not a number.
-pub fn node_loss(logits: &Tensor, labels: &Labels, positions: &[u32]) -> Tensor {
+/// The loss of the nodes at these positions, added up and divided by `n_seeds`, those of the whole step: softmax
+/// cross-entropy, or the mean binary cross-entropy over all labels where a node may have several. `logits` are nodes ×
+/// classes.
+pub fn node_loss(logits: &Tensor, labels: &Labels, positions: &[u32], n_seeds: usize) -> Tensor {
     if let Labels::Classes(classes) = labels
-        && let Some(Ok(loss)) = class_loss(logits, classes, positions)
+        && let Some(Ok(loss)) = class_loss(logits, classes, positions, n_seeds)
     {
         return loss;
     }
@@ -31,7 +32,7 @@ pub fn node_loss(logits: &Tensor, labels: &Labels, positions: &[u32]) -> Tensor 
             let classes: Vec<i64> = index.iter().map(|position| classes[*position as usize]).collect();
             let classes = Tensor::from_slice(&classes).to_device(logits.device()).unsqueeze(1);
             let losses = -picked.log_softmax(1, logits.kind()).gather(1, &classes, false);
-            sum_in_pieces(&losses) / positions.len() as f64
+            sum_in_pieces(&losses) / n_seeds as f64
         }
         Labels::Bits { n_classes, bits } => {
             let rows = index.iter().flat_map(|position| &bits[*position as usize * n_classes..][..*n_classes]);
@@ -41,7 +42,7 @@ pub fn node_loss(logits: &Tensor, labels: &Labels, positions: &[u32]) -> Tensor 
                 .to_kind(logits.kind())
                 .to_device(logits.device());
             let losses = -(-&picked).log_sigmoid() - &picked * &expected;
-            sum_in_pieces(&losses) / (positions.len() * n_classes) as f64
+            sum_in_pieces(&losses) / (n_seeds * n_classes) as f64
         }
         Labels::None => Tensor::from(f64::NAN).to_kind(Kind::Float),
     }

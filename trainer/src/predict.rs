@@ -96,7 +96,9 @@ pub fn predict(question: &Question<'_>) -> Result<Table, TrainError> {
             let place = model.layers().len().checked_sub(2);
             let none = "a model of one layer has no embeddings: what its last layer reads are the store's own rows";
             let place = place.ok_or_else(|| TrainError::Predict(none.to_owned()))?;
-            of_nodes(store, &input.graphs, "feature", |graph| Ok(model.trace(graph)?.rows.swap_remove(place)))
+            of_nodes(store, &input.graphs, "feature", |graph| {
+                Ok(model.trace(&graph.sample(model.layers().len()))?.rows.swap_remove(place))
+            })
         }
         What::Attention => of_edges(store, &input.graphs, &model, layer),
     }
@@ -136,7 +138,7 @@ fn of_edges(store: &Graph, graphs: &[GraphInput], model: &Model, layer: Option<u
     }
     let mut table = Table::new(&["source", "destination"], "head");
     for graph in graphs {
-        let mut attention = model.trace(graph)?.attention;
+        let mut attention = model.trace(&graph.sample(n_layers))?.attention;
         if attention.is_empty() {
             return Err(TrainError::Predict("a model without attention has no attention weights".to_owned()));
         }

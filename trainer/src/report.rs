@@ -37,11 +37,36 @@ pub struct StepRecord {
     pub node_loss: f64,
     /// Mean loss of each layer's pairs, before they are weighted.
     pub edge_losses: Vec<f64>,
+    /// What was drawn for each slice of the step, in one number of 16 hexadecimal digits; only batches have them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub digests: Vec<String>,
     /// Measured after the last step of an epoch.
     #[serde(flatten)]
     pub measured: Option<Measured>,
     /// How long it took, measuring included.
     pub micros: u64,
+}
+
+impl StepRecord {
+    /// A step that has learned nothing yet.
+    pub(crate) fn new(step: u64, epoch: u64) -> StepRecord {
+        StepRecord {
+            step,
+            epoch,
+            loss: 0.0,
+            node_loss: 0.0,
+            edge_losses: Vec::new(),
+            digests: Vec::new(),
+            measured: None,
+            micros: 0,
+        }
+    }
+
+    /// Hears the edge losses of one of `n_slices` slices.
+    pub(crate) fn add_edge_losses(&mut self, edge_losses: Vec<f64>, n_slices: f64) {
+        self.edge_losses.resize(edge_losses.len().max(self.edge_losses.len()), 0.0);
+        self.edge_losses.iter_mut().zip(edge_losses).for_each(|(sum, loss)| *sum += loss / n_slices);
+    }
 }
 
 /// `report.json`: what a run was and what came of it.
@@ -176,7 +201,14 @@ mod tests {
     }
 
     fn record(step: u64, measured: Option<Measured>) -> StepRecord {
-        StepRecord { step, epoch: step, loss: 1.5, node_loss: 1.0, edge_losses: vec![0.25, 0.25], measured, micros: 7 }
+        StepRecord {
+            loss: 1.5,
+            node_loss: 1.0,
+            edge_losses: vec![0.25, 0.25],
+            measured,
+            micros: 7,
+            ..StepRecord::new(step, step)
+        }
     }
 
     #[test]

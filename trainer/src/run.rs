@@ -6,13 +6,15 @@ use tch::{Device, Tensor};
 
 use crate::{
     checkpoint::{self, Checkpoint, Exact, FORMAT_VERSION, SavedState, Tensors},
-    config::{BY_RUN_KEY, Kernels, RunConfig, Supervision},
+    config::{Kernels, Mode, RunConfig},
+    data::Data,
     device::devices,
     early_stop::{Best, EarlyStop},
     error::TrainError,
-    evaluate::{Measured, Metric},
-    input::{self, GraphInput, Input},
-    model::{Forward, Model},
+    evaluate::{Measured, Metric, evaluate},
+    feed::Feed,
+    layerwise::Room,
+    model::{Forward, Model, Sample},
     optimizer::Adam,
     report::{CHECKPOINT, Report, Results, RunFolder, StepRecord},
     weights::Weights,
@@ -23,10 +25,12 @@ use crate::{
 pub struct Run<'a> {
     pub(crate) config: RunConfig,
     pub(crate) run_key: u64,
-    pub(crate) input: &'a Input,
+    pub(crate) feed: Feed<'a>,
     pub(crate) model: Model,
     pub(crate) optimizer: Adam,
     pub(crate) state: LoopState,
+    data: &'a Data,
+    room: Room,
     source: Source,
     device: Device,
     folder: Option<RunFolder>,
@@ -39,9 +43,9 @@ pub struct Plan<'a> {
     pub config: RunConfig,
     /// Names all randomness of the run.
     pub run_key: u64,
-    /// The graphs, loaded as the config says.
-    pub input: &'a Input,
-    /// Where they came from.
+    /// What it learns from, loaded as the config says.
+    pub data: &'a Data,
+    /// Where that came from.
     pub source: Source,
     /// Where to compute.
     pub device: Device,
@@ -49,6 +53,8 @@ pub struct Plan<'a> {
     pub out: Option<&'a Path>,
     /// Whether to go on from the folder's checkpoint, if it has one.
     pub resume: bool,
+    /// How much a measuring pass over batches' data may hold.
+    pub room: Room,
 }
 
 /// Where the graphs of a run came from.
@@ -73,22 +79,6 @@ impl Source {
         };
         Source { dataset: dataset.to_owned(), digest: manifest.digest.clone() }
     }
-}
-
-/// The graphs of a store with the labels and the split that a run wants.
-pub fn load_input(store: &kith_store::Graph, config: &RunConfig, run_key: u64) -> Result<Input, TrainError> {
-    let split = match config.train.split.as_deref() {
-        Some(BY_RUN_KEY) => {
-            let place = run_key.checked_rem(store.splits().len() as u64).unwrap_or(0);
-            store.splits().get(place as usize).map(|split| split.name())
-        }
-        name => name,
-    };
-    let mut input = input::load(store, split)?;
-    if config.train.supervision == Supervision::Full {
-        input.supervise_fully();
-    }
-    Ok(input)
 }
 
 /// All that changes while a run goes on, beside weights and moments.
@@ -124,11 +114,17 @@ impl LoopState {
 impl<'a> Run<'a> {
     /// Makes a run ready, from its folder's checkpoint if it is to go on.
     pub fn new(plan: Plan<'a>) -> Result<Run<'a>, TrainError> {
-        let Plan { config, run_key, input, source, device, out, resume } = plan;
+        let Plan { mut config, run_key, data, source, device, out, resume, room } = plan;
         if device != Device::Cpu && config.train.kernels == Kernels::Fused {
             return Err(TrainError::KernelsOnCpu);
         }
-        let model = Model::new(&config, input.dim, input.n_classes, run_key, device)?;
+        if let (Mode::Batches(batches), Data::Batches(input)) = (&mut config.train.mode, data) {
+            let n_nodes = input.shards.info().n_nodes;
+            *batches = batches.settled(n_nodes, input.train.len(), config.edge_loss.is_some());
+        }
+        let shape = data.shape();
+        let model = Model::new(&config, shape.dim, shape.n_classes, run_key, device)?;
+        let feed = Feed::new(data, &config, run_key)?;
         let n_weights = model.weights().n_elements() as i64;
         let mut optimizer = Adam::new(config.train.learning_rate, config.train.weight_decay, n_weights, device);
         let mut state = LoopState {
@@ -156,12 +152,12 @@ impl<'a> Run<'a> {
             Some(dir) if resume => Some(RunFolder::resume(dir, &config, state.step)?),
             Some(dir) => Some(RunFolder::create(dir, &config)?),
         };
-        Ok(Run { config, run_key, input, model, optimizer, state, source, device, folder })
+        Ok(Run { config, run_key, feed, model, optimizer, state, data, room, source, device, folder })
     }
 
     /// Whether there is nothing left to train.
     pub fn is_done(&self) -> bool {
-        self.state.stopped_early || self.state.epoch >= self.config.train.max_epochs
+        self.state.stopped_early || self.state.epoch >= self.config.train.epochs
     }
 
     /// Epochs so far.
@@ -195,7 +191,7 @@ impl<'a> Run<'a> {
                 valid_loss_last: last.valid_loss,
                 seconds: self.state.micros as f64 / 1e6,
             },
-            metric: Metric::of(self.input),
+            metric: Metric::of(self.data.shape()),
             n_weights: self.model.weights().n_elements(),
             n_negatives_left_out: self.state.n_negatives_left_out,
             store_digest: self.source.digest.clone(),
@@ -233,20 +229,27 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Measures the model as it is.
+    pub(crate) fn measure(&self) -> Result<Measured, TrainError> {
+        let measured = evaluate(&self.model, self.data, &self.room)?;
+        self.check_finite(measured.valid_loss, None)?;
+        Ok(measured)
+    }
+
     /// Stops a run whose loss is not finite, naming the first layer with a part that is not. `forward` is the pass that
-    /// gave the loss; without one it was a pass that evaluates.
-    pub(crate) fn check_finite(
-        &self,
-        loss: f64,
-        graph: &GraphInput,
-        forward: Option<&Forward>,
-    ) -> Result<(), TrainError> {
+    /// gave the loss, and what it read; without one it was a pass that measures.
+    pub(crate) fn check_finite(&self, loss: f64, forward: Option<(&Sample, &Forward)>) -> Result<(), TrainError> {
         if loss.is_finite() {
             return Ok(());
         }
         let is_finite = |tensor: &Tensor| tensor.isfinite().all().int64_value(&[]) == 1;
-        let traced = self.model.trace(graph)?;
-        let edge_losses = forward.map_or(&[][..], |forward| &forward.edge_losses);
+        let traced = match (forward, self.data) {
+            (Some((sample, _)), _) => Some(self.model.trace(sample)?),
+            (None, Data::Full(input)) => Some(self.model.trace(&input.graphs[0].sample(self.model.layers().len()))?),
+            // What does not fit into memory is not traced: the weights tell.
+            (None, Data::Batches(_)) => None,
+        };
+        let edge_losses = forward.map_or(&[][..], |(_, forward)| &forward.edge_losses);
         let of_layer = |layer: usize| {
             let own = format!("layers.{layer}.");
             let entries = self.model.weights().entries().iter().filter(|entry| entry.name.starts_with(&own));
@@ -254,7 +257,7 @@ impl<'a> Run<'a> {
             if weights.any(|weight| !is_finite(weight)) {
                 return Some(format!("the weights of layer {layer} are the first that are not"));
             }
-            if !is_finite(&traced.rows[layer]) {
+            if traced.as_ref().is_some_and(|traced| !is_finite(&traced.rows[layer])) {
                 return Some(format!("the output of layer {layer} is the first that is not"));
             }
             edge_losses
@@ -276,14 +279,15 @@ impl<'a> Run<'a> {
         let exact = |values: Vec<f64>| values.into_iter().map(Exact).collect();
         let (best, _) = state.best.as_ref().expect("saved after an epoch");
         let last = state.last.expect("saved after an epoch");
+        let shape = self.data.shape();
         SavedState {
             format_version: FORMAT_VERSION,
             run_file: self.config.to_toml(),
             run_key: self.run_key,
             store_digest: self.source.digest.clone(),
-            dim: self.input.dim,
-            n_classes: self.input.n_classes,
-            is_multi_label: self.input.is_multi_label,
+            dim: shape.dim,
+            n_classes: shape.n_classes,
+            is_multi_label: shape.is_multi_label,
             step: state.step,
             epoch: state.epoch,
             stopped_early: state.stopped_early,

@@ -7,11 +7,14 @@ mod keys;
 use std::{fmt::Write, path::Path};
 
 use kith_kernels::Form;
+use kith_sampler::{Fanout, fanouts_of_layers};
 use toml::{Table, Value};
 
 pub use self::keys::{KEYS, Key, Takes};
 use crate::{
-    config::{Choice, EarlyStopConfig, EdgeLossConfig, ModelConfig, ModelKind, RunConfig, TrainConfig},
+    config::{
+        BatchesConfig, Choice, EarlyStopConfig, EdgeLossConfig, Mode, ModelConfig, ModelKind, RunConfig, TrainConfig,
+    },
     near::nearest,
 };
 
@@ -91,17 +94,18 @@ impl RunFile {
         let kind: ModelKind = self.choice("model.kind")?;
         let model = self.resolve_model(kind)?;
         Ok(RunConfig {
-            model,
             train: TrainConfig {
                 learning_rate: self.number("train.learning_rate")?,
                 weight_decay: self.number("train.weight_decay")?,
-                max_epochs: self.count("train.max_epochs")?,
+                epochs: self.count("train.epochs")?,
                 split: self.get("train.split").and_then(Value::as_str).map(str::to_owned),
                 supervision: self.choice("train.supervision")?,
                 kernels: self.choice("train.kernels")?,
                 checkpoint_every: self.count("train.checkpoint_every")?,
+                mode: self.resolve_mode(model.n_layers)?,
             },
             edge_loss: self.resolve_edge_loss(kind)?,
+            model,
             early_stop: match self.table.contains_key("early_stop") {
                 false => None,
                 true => Some(EarlyStopConfig {
@@ -139,6 +143,34 @@ impl RunFile {
             out_heads: self.count("model.out_heads")? as usize,
             dropout: self.number("model.dropout")?,
         })
+    }
+
+    fn resolve_mode(&self, n_layers: usize) -> Result<Mode, RunFileError> {
+        if self.value("train.mode")?.as_str() == Some("full") {
+            for key in ["train.fanouts", "train.seeds_per_step", "train.edge_seeds", "train.slices"] {
+                if self.get(key).is_some() {
+                    return Err(self.wrong(format!("`{key}` is for batches: say train.mode = \"batches\" too")));
+                }
+            }
+            return Ok(Mode::Full);
+        }
+        let count = |key: &str| match self.get(key) {
+            None => Ok(None),
+            Some(_) => self.count(key).map(|count| Some(count as usize)),
+        };
+        let fanouts = keys::as_fanouts(&self.value("train.fanouts")?).expect("checked when parsed");
+        // Only what a person wrote can be too much: the default has as many as the smallest usual model.
+        let fanouts = match self.get("train.fanouts") {
+            None => fanouts[..fanouts.len().min(n_layers)].to_vec(),
+            Some(_) => fanouts,
+        };
+        fanouts_of_layers(&fanouts, n_layers).map_err(|error| self.wrong(format!("`train.fanouts`: {error}")))?;
+        Ok(Mode::Batches(BatchesConfig {
+            fanouts,
+            seeds_per_step: count("train.seeds_per_step")?,
+            edge_seeds: count("train.edge_seeds")?,
+            slices: self.count("train.slices")? as usize,
+        }))
     }
 
     fn resolve_edge_loss(&self, kind: ModelKind) -> Result<Option<EdgeLossConfig>, RunFileError> {
@@ -223,13 +255,27 @@ impl RunConfig {
         say(format!("dropout = {:?}\n\n[train]", model.dropout));
         say(format!("learning_rate = {:?}", train.learning_rate));
         say(format!("weight_decay = {:?}", train.weight_decay));
-        say(format!("max_epochs = {}", train.max_epochs));
+        say(format!("epochs = {}", train.epochs));
         if let Some(split) = &train.split {
             say(format!("split = {}", quoted(split)));
         }
         say(format!("supervision = \"{}\"", train.supervision.name()));
         say(format!("kernels = \"{}\"", train.kernels.name()));
         say(format!("checkpoint_every = {}", train.checkpoint_every));
+        if let Mode::Batches(BatchesConfig { fanouts, seeds_per_step, edge_seeds, slices }) = &train.mode {
+            let fanouts = fanouts.iter().map(|fanout| match fanout {
+                Fanout::All => quoted("all"),
+                Fanout::AtMost(n) => n.to_string(),
+            });
+            say(format!("mode = \"batches\"\nfanouts = [{}]", fanouts.collect::<Vec<_>>().join(", ")));
+            if let Some(n) = seeds_per_step {
+                say(format!("seeds_per_step = {n}"));
+            }
+            if let Some(n) = edge_seeds {
+                say(format!("edge_seeds = {n}"));
+            }
+            say(format!("slices = {slices}"));
+        }
         match edge_loss {
             Some(EdgeLossConfig { weight, negatives, kept, exclude, subset }) => {
                 say(format!("\n[edge_loss]\nweight = {weight:?}\nnegatives = {negatives:?}\nkept = {kept:?}"));

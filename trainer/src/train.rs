@@ -2,13 +2,11 @@
 
 use std::{ops::ControlFlow, time::Instant};
 
-use kith_draw::{Name, Purpose};
 use tch::Tensor;
 
 use crate::{
     error::TrainError,
-    evaluate::evaluate,
-    input::GraphInput,
+    feed::{At, Slice},
     loss::node_loss,
     model::{Forward, Pass},
     report::StepRecord,
@@ -19,13 +17,12 @@ use crate::{
 /// break off, as a killed process would: what was not saved yet is lost.
 pub fn train(run: &mut Run<'_>, mut watch: impl FnMut(&StepRecord) -> ControlFlow<()>) -> Result<(), TrainError> {
     while !run.is_done() {
-        let order = order_of_graphs(run);
-        for (place, graph) in order.iter().enumerate() {
+        let n_steps = run.feed.steps_per_epoch();
+        for place in 0..n_steps {
             let started = Instant::now();
-            let mut record = learn(run, graph)?;
-            if place + 1 == order.len() {
-                let measured = evaluate(&run.model, run.input)?;
-                run.check_finite(measured.valid_loss, graph, None)?;
+            let mut record = learn(run, place)?;
+            if place + 1 == n_steps {
+                let measured = run.measure()?;
                 run.state.end_epoch(measured, run.model.weights());
                 record.measured = Some(measured);
             }
@@ -41,42 +38,49 @@ pub fn train(run: &mut Run<'_>, mut watch: impl FnMut(&StepRecord) -> ControlFlo
     run.finish()
 }
 
-/// One step: forward, loss, backward, update.
-fn learn(run: &mut Run<'_>, graph: &GraphInput) -> Result<StepRecord, TrainError> {
-    let (step, epoch) = (run.state.step, run.state.epoch);
-    let forward = run.model.forward(graph, Pass::Train { run_key: run.run_key, step })?;
-    let node_loss = node_loss(&forward.logits, &graph.labels, &graph.train);
-    let loss = match run.config.edge_loss.as_ref().zip(sum(&forward)) {
-        Some((config, edge_loss)) => &node_loss + edge_loss * config.weight,
-        None => node_loss.shallow_clone(),
-    };
-    let number = |loss: &Tensor| loss.f_double_value(&[]);
-    let edge_losses = forward.edge_losses.iter().map(number).collect::<Result<_, _>>()?;
-    let (loss_value, node_loss) = (number(&loss)?, number(&node_loss)?);
-    run.check_finite(loss_value, graph, Some(&forward))?;
-
-    loss.f_backward()?;
+/// One step: the gradients of its slices added up in their order, then an update.
+fn learn(run: &mut Run<'_>, place: usize) -> Result<StepRecord, TrainError> {
+    let mut record = StepRecord::new(run.state.step, run.state.epoch);
+    for slice in 0..run.feed.n_slices() {
+        let at = At { run_key: run.run_key, epoch: record.epoch, step: record.step, place, slice };
+        let mut slice = run.feed.next(&run.model, at)?;
+        learn_slice(run, &mut slice, &mut record)?;
+        run.feed.give_back(slice);
+    }
     let gradient = run.model.weights().gradient();
     run.optimizer.update(&mut run.model.weights().flat().shallow_clone(), &gradient)?;
     run.state.step += 1;
+    Ok(record)
+}
+
+/// Forward, loss, backward.
+fn learn_slice(run: &mut Run<'_>, slice: &mut Slice<'_>, record: &mut StepRecord) -> Result<(), TrainError> {
+    record.digests.extend(slice.digest.map(|digest| format!("{digest:016x}")));
+    if slice.is_empty() {
+        return Ok(());
+    }
+    let pass = Pass::Train { run_key: run.run_key, step: record.step };
+    let forward = run.model.forward_sample(&slice.sample, pass, std::mem::take(&mut slice.pairs))?;
+    let n_slices = run.feed.n_slices() as f64;
+    let node_loss = node_loss(&forward.logits, &slice.labels, &slice.seeds, slice.n_step_seeds);
+    let loss = match run.config.edge_loss.as_ref().zip(sum(&forward)) {
+        Some((config, edge_loss)) => &node_loss + edge_loss * (config.weight / n_slices),
+        None => node_loss.shallow_clone(),
+    };
+    let number = |loss: &Tensor| loss.f_double_value(&[]);
+    let loss_value = number(&loss)?;
+    record.loss += loss_value;
+    record.node_loss += number(&node_loss)?;
+    record.add_edge_losses(forward.edge_losses.iter().map(number).collect::<Result<Vec<_>, _>>()?, n_slices);
+    run.check_finite(loss_value, Some((&slice.sample, &forward)))?;
+    loss.f_backward()?;
     run.state.n_negatives_left_out += forward.n_negatives_left_out as u64;
-    Ok(StepRecord { step, epoch, loss: loss_value, node_loss, edge_losses, measured: None, micros: 0 })
+    Ok(())
 }
 
 fn sum(forward: &Forward) -> Option<Tensor> {
     let (first, others) = forward.edge_losses.split_first()?;
     Some(others.iter().fold(first.shallow_clone(), |sum, loss| sum + loss))
-}
-
-/// The graphs that are trained on, one per step, in the order that the epoch draws: by (draw, first node).
-fn order_of_graphs<'a>(run: &Run<'a>) -> Vec<&'a GraphInput> {
-    let stream = Name { run_key: run.run_key, purpose: Purpose::SeedOrder, step: 0, layer: 0 }.stream();
-    let mut graphs: Vec<&GraphInput> = run.input.graphs.iter().filter(|graph| !graph.train.is_empty()).collect();
-    graphs.sort_by_key(|graph| {
-        let first = graph.block.id(0);
-        (stream.draws(run.state.epoch, first, 0).double_word(), first)
-    });
-    graphs
 }
 
 #[cfg(test)]

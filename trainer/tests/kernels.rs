@@ -8,7 +8,7 @@ use kith_block::{Block, BlockError, Subset};
 use kith_draw::{Name, Purpose, Stream};
 use kith_kernels::{Form, InputRows};
 use kith_trainer::{
-    config::{EdgeLossConfig, Exclude, Kernels, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig},
+    config::{EdgeLossConfig, Exclude, Kernels, Mode, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig},
     input::{GraphInput, Labels},
     loss::node_loss,
     model::{Model, Pass, oracle::error},
@@ -85,10 +85,11 @@ fn config(kind: ModelKind, form: Form, heads: usize, features: usize, dropout: f
         train: TrainConfig {
             learning_rate: 0.01,
             weight_decay: 0.0,
-            max_epochs: 1,
+            epochs: 1,
             split: None,
             supervision: Supervision::Split,
             checkpoint_every: 1,
+            mode: Mode::Full,
             kernels: Kernels::Fused,
         },
         edge_loss,
@@ -99,7 +100,7 @@ fn config(kind: ModelKind, form: Form, heads: usize, features: usize, dropout: f
 /// One training pass: outputs and edge losses, then the gradient of every weight.
 fn pass(model: &Model, graph: &GraphInput) -> (Vec<Tensor>, Vec<Tensor>) {
     let forward = model.forward(graph, Pass::Train { run_key: 5, step: 3 }).unwrap();
-    let mut loss = node_loss(&forward.logits, &graph.labels, &graph.train);
+    let mut loss = node_loss(&forward.logits, &graph.labels, &graph.train, graph.train.len());
     for edge_loss in &forward.edge_losses {
         loss += edge_loss * 2.0;
     }

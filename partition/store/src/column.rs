@@ -80,6 +80,13 @@ impl<T: Item> ColumnWriter<T> {
         })
     }
 
+    /// A column that belongs to no store: see [`FinishedColumn::into_scratch`]. What a writer of the same name left
+    /// behind goes.
+    pub fn scratch(dir: &Path, name: &str) -> Result<ColumnWriter<T>> {
+        let _was_there = std::fs::remove_file(dir.join(file_name(name, T::DTYPE)));
+        ColumnWriter::create(dir, name)
+    }
+
     /// Items written so far.
     pub fn n_items(&self) -> u64 {
         self.n_items
@@ -154,6 +161,14 @@ impl FinishedColumn {
             return Ok(false);
         }
         Ok(Mapped::open(&self.path)?.bytes() == Mapped::open(&other.path)?.bytes())
+    }
+
+    /// The items of a column that belongs to no store. Its file has no name any more: it goes with the map.
+    pub fn into_scratch<T: Item>(self) -> Result<Column<T>> {
+        assert_eq!(self.entry.dtype, T::DTYPE, "columns are read as they were written");
+        let mapped = Mapped::open(&self.path)?;
+        self.discard()?;
+        Ok(Column { mapped, _items: PhantomData })
     }
 
     /// Removes a column that turned out not to be needed.

@@ -7,6 +7,7 @@ mod data;
 mod devices;
 mod predict;
 mod progress;
+mod size;
 mod train;
 
 use std::{

@@ -1,4 +1,4 @@
-//! The loss of nodes with one class each, as one differentiable call: the mean over seeds of
+//! The loss of nodes with one class each, as one differentiable call: the sum over seeds, divided by a number, of
 //! ln Σ exp(logits) − logit of the class. Seeds are added up in pieces of 4,096.
 
 use kith_draw::{Vectorized, vectorized};
@@ -11,9 +11,14 @@ use crate::{
     simd::exp,
 };
 
-/// The mean softmax cross-entropy of the nodes at `positions`, whose classes are `classes[position]`; `None` where the
-/// logits are not plain floats on the CPU.
-pub fn class_loss(logits: &Tensor, classes: &[i64], positions: &[u32]) -> Option<Result<Tensor, TchError>> {
+/// The softmax cross-entropies of the nodes at `positions`, whose classes are `classes[position]`, added up and divided
+/// by `n_seeds`; `None` where the logits are not plain floats on the CPU.
+pub fn class_loss(
+    logits: &Tensor,
+    classes: &[i64],
+    positions: &[u32],
+    n_seeds: usize,
+) -> Option<Result<Tensor, TchError>> {
     if !is_plain(logits) || positions.is_empty() {
         return None;
     }
@@ -29,7 +34,7 @@ pub fn class_loss(logits: &Tensor, classes: &[i64], positions: &[u32]) -> Option
         .zip(seeds.par_chunks(PIECE_ROWS))
         .map(|(shares, seeds)| vectorized(Piece { values, n_classes, seeds, shares }))
         .collect();
-    let n = seeds.len() as f64;
+    let n = n_seeds as f64;
     let loss = filled(&[], |loss| loss[0] = (sums.iter().sum::<f64>() / n) as f32);
     if !logits.requires_grad() {
         return Some(Ok(loss));
@@ -103,7 +108,7 @@ mod tests {
             (Tensor::arange(60, (Kind::Float, tch::Device::Cpu)).sin() * 9.0).view([12, 5]).set_requires_grad(true);
         let classes: Vec<i64> = (0..12).map(|node| node * 7 % 5).collect();
         let positions = [3u32, 0, 11, 3];
-        let loss = class_loss(&logits, &classes, &positions).expect("plain").unwrap();
+        let loss = class_loss(&logits, &classes, &positions, positions.len()).expect("plain").unwrap();
         (&loss * 3.0).backward();
         let found = logits.grad().copy();
 

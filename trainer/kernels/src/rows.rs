@@ -23,6 +23,13 @@ pub struct SparseRows {
     pub(crate) values: Vec<f32>,
 }
 
+impl SparseRows {
+    /// Length of a row; where each row's columns and values start, and the end; columns; values.
+    pub fn into_parts(self) -> (usize, Vec<usize>, Vec<u32>, Vec<f32>) {
+        (self.dim, self.indptr, self.columns, self.values)
+    }
+}
+
 impl InputRows {
     /// Sparse rows: `indptr` says where each row's columns (ascending, below `dim`) and values start, and the end.
     pub fn sparse(dim: usize, indptr: Vec<usize>, columns: Vec<u32>, values: Vec<f32>) -> InputRows {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::{
-    config::{Kernels, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig},
+    config::{Kernels, Mode, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig},
     model::oracle::error,
 };
 
@@ -15,11 +15,12 @@ fn model(kind: ModelKind, form: Form, n_layers: usize, run_key: u64) -> Model {
         train: TrainConfig {
             learning_rate: 0.01,
             weight_decay: 0.0,
-            max_epochs: 1,
+            epochs: 1,
             split: None,
             supervision: Supervision::Split,
             kernels: Kernels::Reference,
             checkpoint_every: 1,
+            mode: Mode::Full,
         },
         edge_loss: None,
         early_stop: None,

@@ -9,15 +9,8 @@ use tch::Tensor;
 use crate::{
     config::{EdgeLossConfig, Exclude},
     input::GraphInput,
-    model::{Call, Pass},
+    model::Call,
 };
-
-/// The pairs of a call; none when evaluating or without edge loss.
-pub(super) fn pairs(call: &Call<'_>) -> Option<Pairs> {
-    let Pass::Train { run_key, step } = call.pass else { return None };
-    let config = call.model.edge_loss.as_ref()?;
-    Some(draw_pairs(config, call.graph, run_key, step, call.layer))
-}
 
 /// The pairs that a layer's edge loss looks at in a step.
 pub fn draw_pairs(config: &EdgeLossConfig, graph: &GraphInput, run_key: u64, step: u64, layer: usize) -> Pairs {
@@ -39,7 +32,7 @@ pub(super) fn row_factors(call: &Call<'_>) -> Option<Tensor> {
     let (run_key, step, dropout) = call.dropout()?;
     let purpose = if call.layer == 0 { Purpose::InputDropout } else { Purpose::HiddenDropout };
     let stream = Name { run_key, purpose, step, layer: call.layer as u32 }.stream();
-    let (block, width) = (&*call.graph.block, call.shape().dim);
+    let (block, width) = (&**call.block, call.shape().dim);
     let mut factors = vec![0.0; block.n_sources() * width];
     factors.par_chunks_mut(width).enumerate().for_each(|(position, out)| {
         dropout.row_factors(stream, block.id(position), out);
@@ -51,7 +44,7 @@ pub(super) fn row_factors(call: &Call<'_>) -> Option<Tensor> {
 pub(super) fn attention_factors(call: &Call<'_>) -> Option<Tensor> {
     let (run_key, step, dropout) = call.dropout()?;
     let stream = Name { run_key, purpose: Purpose::AttentionDropout, step, layer: call.layer as u32 }.stream();
-    let (block, heads) = (&*call.graph.block, call.shape().heads);
+    let (block, heads) = (&**call.block, call.shape().heads);
     let destinations = destination_of_edges(block);
     let mut factors = vec![0.0; block.n_edges() * heads];
     factors.par_chunks_mut(heads).zip(destinations.par_iter().zip(block.sources())).for_each(

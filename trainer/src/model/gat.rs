@@ -42,8 +42,7 @@ pub(super) fn attend(call: &Call<'_>, rows: &LayerRows<'_>, pairs: Option<Pairs>
         Kernels::Fused => {
             let LayerShape { heads, features, concat, .. } = shape;
             let layer = AttentionLayer { form, heads, features, is_mean: !concat };
-            let (rows, edge_loss) =
-                layer.forward(rows.as_input(), weights, &call.graph.block, call.layer_draws(), pairs)?;
+            let (rows, edge_loss) = layer.forward(rows.as_input(), weights, call.block, call.layer_draws(), pairs)?;
             Ok(LayerOutput { rows, attention: None, edge_loss, n_negatives_left_out })
         }
         Kernels::Reference => {

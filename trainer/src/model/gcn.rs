@@ -41,9 +41,8 @@ pub(super) fn aggregate(
     let (weight, bias) = (call.weight("weight"), call.weight("bias"));
     let rows = match call.model.kernels {
         Kernels::Fused => {
-            let block = &call.graph.block;
             let weights = AggregateWeights { weight, bias };
-            fused(block).forward(rows.as_input(), weights, block, call.layer_draws())?
+            fused(call.block).forward(rows.as_input(), weights, call.block, call.layer_draws())?
         }
         Kernels::Reference => reference(&call.dropped_rows(rows), call.edges(), weight, bias),
     };

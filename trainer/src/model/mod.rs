@@ -10,6 +10,7 @@ mod supergat;
 
 use std::sync::Arc;
 
+use kith_block::{Block, Pairs};
 use kith_kernels::{Dropout, InputRows, LayerDraws, LayerInput};
 use tch::{Device, Kind, Tensor};
 
@@ -34,6 +35,15 @@ pub enum Pass {
     },
     /// Everything as it is, nothing to differentiate.
     Evaluate,
+}
+
+/// What a pass reads: the block of every layer, from the input on, and the rows of the first one's sources.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// The destinations of each are the sources of the next.
+    pub blocks: Vec<Arc<Block>>,
+    /// Rows of the store.
+    pub rows: Arc<InputRows>,
 }
 
 /// What a forward pass gives.
@@ -90,7 +100,7 @@ pub struct Model {
 struct Call<'a> {
     model: &'a Model,
     layer: usize,
-    graph: &'a GraphInput,
+    block: &'a Arc<Block>,
     /// Only for layers of tensor operations.
     edges: Option<&'a Edges>,
     pass: Pass,
@@ -168,11 +178,26 @@ impl Model {
         &self.layers
     }
 
-    /// One pass over a graph.
+    /// One pass over a whole graph.
     pub fn forward(&self, graph: &GraphInput, pass: Pass) -> Result<Forward, TrainError> {
+        self.forward_sample(&graph.sample(self.layers.len()), pass, self.draw_pairs(graph, pass))
+    }
+
+    /// The pairs that each layer's edge loss looks at in a pass over a whole graph; none without one.
+    pub fn draw_pairs(&self, graph: &GraphInput, pass: Pass) -> Vec<Pairs> {
+        match (&self.edge_loss, pass) {
+            (Some(config), Pass::Train { run_key, step }) => {
+                (0..self.layers.len()).map(|layer| draw_pairs(config, graph, run_key, step, layer)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// One pass over a sample; `pairs` are those of each layer, or none.
+    pub fn forward_sample(&self, sample: &Sample, pass: Pass, pairs: Vec<Pairs>) -> Result<Forward, TrainError> {
         let (mut edge_losses, mut n_negatives_left_out) = (Vec::new(), 0);
-        let mut walk = || {
-            self.walk(graph, pass, |output| {
+        let walk = || {
+            self.walk(sample, pass, pairs, |output| {
                 edge_losses.extend(output.edge_loss);
                 n_negatives_left_out += output.n_negatives_left_out;
             })
@@ -184,13 +209,13 @@ impl Model {
         Ok(Forward { logits, edge_losses, n_negatives_left_out })
     }
 
-    /// What every layer makes of a graph.
-    pub fn trace(&self, graph: &GraphInput) -> Result<Traced, TrainError> {
+    /// What every layer makes of a sample.
+    pub fn trace(&self, sample: &Sample) -> Result<Traced, TrainError> {
         // Fused layers keep nothing of what passes between them.
         let reference = self.to_kind(self.weights.flat().kind());
         let mut traced = Traced { rows: Vec::new(), attention: Vec::new() };
         let _logits = tch::no_grad(|| {
-            reference.walk(graph, Pass::Evaluate, |output| {
+            reference.walk(sample, Pass::Evaluate, Vec::new(), |output| {
                 traced.rows.push(output.rows);
                 traced.attention.extend(output.attention);
             })
@@ -199,22 +224,17 @@ impl Model {
     }
 
     /// Dropout → layer → ELU → … → layer; `see` gets what each layer gives, its rows after the ELU.
-    fn walk(&self, graph: &GraphInput, pass: Pass, mut see: impl FnMut(LayerOutput)) -> Result<Tensor, TrainError> {
-        let is_reference = self.kernels == Kernels::Reference;
-        let edges = is_reference.then(|| Edges::new(&graph.block, self.weights.flat().device()));
-        let mut rows = LayerRows::Input(&graph.rows);
-        for layer in 0..self.layers.len() {
-            let call = Call { model: self, layer, graph, edges: edges.as_ref(), pass };
-            let mut output = match self.config.kind {
-                ModelKind::Supergat => supergat::forward(&call, &rows)?,
-                ModelKind::Gat => gat::forward(&call, &rows)?,
-                ModelKind::Gcn => gcn::forward(&call, &rows)?,
-                ModelKind::Sage => sage::forward(&call, &rows)?,
-            };
-            // Fused layers begin with the ELU of what they read.
-            if layer + 1 < self.layers.len() && is_reference {
-                output.rows = output.rows.elu();
-            }
+    fn walk(
+        &self,
+        sample: &Sample,
+        pass: Pass,
+        pairs: Vec<Pairs>,
+        mut see: impl FnMut(LayerOutput),
+    ) -> Result<Tensor, TrainError> {
+        let mut pairs = pairs.into_iter();
+        let mut rows = LayerRows::Input(&sample.rows);
+        for (layer, block) in sample.blocks.iter().enumerate() {
+            let output = self.one_layer(layer, block, &rows, pass, pairs.next())?;
             rows = LayerRows::Hidden(output.rows.shallow_clone());
             see(output);
         }
@@ -223,6 +243,50 @@ impl Model {
             LayerRows::Input(_) => unreachable!("a model has a layer"),
         }
     }
+
+    /// What one layer makes of the rows of a block's sources. Rows between layers are after the ELU where layers are
+    /// tensor operations, and before it where they are fused: those begin with the ELU of what they read.
+    fn one_layer(
+        &self,
+        layer: usize,
+        block: &Arc<Block>,
+        rows: &LayerRows<'_>,
+        pass: Pass,
+        pairs: Option<Pairs>,
+    ) -> Result<LayerOutput, TrainError> {
+        let is_reference = self.kernels == Kernels::Reference;
+        let edges = is_reference.then(|| Edges::new(block, self.weights.flat().device()));
+        let call = Call { model: self, layer, block, edges: edges.as_ref(), pass };
+        let mut output = match self.config.kind {
+            ModelKind::Supergat => supergat::forward(&call, rows, pairs)?,
+            ModelKind::Gat => gat::forward(&call, rows)?,
+            ModelKind::Gcn => gcn::forward(&call, rows)?,
+            ModelKind::Sage => sage::forward(&call, rows)?,
+        };
+        if layer + 1 < self.layers.len() && is_reference {
+            output.rows = output.rows.elu();
+        }
+        Ok(output)
+    }
+
+    /// What one layer makes of the rows of a block's sources when nothing is dropped: rows of the store for the first
+    /// layer, what the layer before gave for the others.
+    pub fn evaluate_layer(&self, layer: usize, block: &Arc<Block>, rows: ReadRows<'_>) -> Result<Tensor, TrainError> {
+        let rows = match rows {
+            ReadRows::Stored(rows) => LayerRows::Input(rows),
+            ReadRows::Made(rows) => LayerRows::Hidden(rows),
+        };
+        tch::no_grad(|| Ok(self.one_layer(layer, block, &rows, Pass::Evaluate, None)?.rows))
+    }
+}
+
+/// What [`Model::evaluate_layer`] reads.
+#[derive(Debug)]
+pub enum ReadRows<'a> {
+    /// Rows of the store.
+    Stored(&'a Arc<InputRows>),
+    /// What the layer before gave.
+    Made(Tensor),
 }
 
 impl Call<'_> {

@@ -108,7 +108,7 @@ fn compare(row: &HashMap<&str, String>) {
     }
     assert_eq!(config.train.learning_rate, number("lr"), "{name}");
     assert_eq!(config.train.weight_decay, number("lambda_2_adam_weight_decay"), "{name}");
-    assert_eq!(config.train.max_epochs, count("max_epochs"), "{name}");
+    assert_eq!(config.train.epochs, count("max_epochs"), "{name}");
     assert_eq!(config.train.supervision == Supervision::Full, is_full, "{name}");
     assert_eq!(config.edge_loss.is_some(), row["edge_supervised"] == "yes", "{name}");
     if let Some(edge_loss) = &config.edge_loss {
@@ -135,13 +135,13 @@ fn presets_without_published_settings_follow_the_datasets_gat() {
         for model in ["gcn", "sage"] {
             let own = config(&format!("{dataset}/{model}"));
             assert_eq!((own.model.features, own.model.dropout, own.train.learning_rate), (64, 0.6, 0.01));
-            assert_eq!((own.train.max_epochs, &own.early_stop), (gat.train.max_epochs, &gat.early_stop));
+            assert_eq!((own.train.epochs, &own.early_stop), (gat.train.epochs, &gat.early_stop));
             assert!([5e-4, 1e-3, 5e-3, 1e-2].contains(&own.train.weight_decay));
         }
     }
     for model in ["gcn", "gat", "supergat-sd", "supergat-mx"] {
         let made = config(&format!("partition-graph/{model}"));
-        assert_eq!((made.train.weight_decay, made.model.dropout, made.train.max_epochs), (1e-5, 0.2, 500));
+        assert_eq!((made.train.weight_decay, made.model.dropout, made.train.epochs), (1e-5, 0.2, 500));
         assert!(made.edge_loss.is_none_or(|loss| loss.weight == 0.1));
     }
 }

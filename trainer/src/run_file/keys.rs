@@ -4,6 +4,7 @@ use std::fmt;
 
 use kith_block::Subset;
 use kith_kernels::Form;
+use kith_sampler::Fanout;
 use toml::Value;
 
 use crate::config::{Choice, Exclude, Kernels, ModelKind, Supervision};
@@ -32,6 +33,8 @@ pub enum Takes {
     Text,
     /// One of a few texts.
     OneOf(fn() -> Vec<&'static str>),
+    /// A list of whole numbers from 1 on, each of which may be "all"; or "all" alone.
+    Fanouts,
 }
 
 /// One end of a range of numbers.
@@ -46,7 +49,7 @@ pub enum Bound {
 }
 
 use Bound::{At, Beyond, Open};
-use Takes::{Count, Number, OneOf, Text};
+use Takes::{Count, Fanouts, Number, OneOf, Text};
 
 /// All keys, section by section.
 pub const KEYS: &[Key] = &[
@@ -100,7 +103,7 @@ pub const KEYS: &[Key] = &[
         about: "λ_2: the share of each weight, biases included, that is added to its gradient",
     },
     Key {
-        name: "train.max_epochs",
+        name: "train.epochs",
         takes: Count(1, 1_000_000_000),
         default: None,
         about: "epochs, unless the run stops early",
@@ -128,6 +131,38 @@ pub const KEYS: &[Key] = &[
         takes: Count(1, 1_000_000_000),
         default: Some("50"),
         about: "epochs from one checkpoint to the next; the last epoch always has one",
+    },
+    Key {
+        name: "train.mode",
+        takes: OneOf(|| vec!["full", "batches"]),
+        default: Some("\"full\""),
+        about: "full: every step looks at the whole graph; batches: at some seeds and a sample of what is around them",
+    },
+    Key {
+        name: "train.fanouts",
+        takes: Fanouts,
+        default: Some("[10, 10]"),
+        about: "neighbors drawn per node, from the seeds outwards, the last repeated for deeper models (batches only)",
+    },
+    Key {
+        name: "train.seeds_per_step",
+        takes: Count(1, 1_000_000_000),
+        default: None,
+        about: "seeds of a step; 1024 unless said, or all if there are fewer (batches only)",
+    },
+    Key {
+        name: "train.edge_seeds",
+        takes: Count(0, 1_000_000_000),
+        default: None,
+        about: "further nodes of a step, which only the edge loss looks at; unless said, 1024 where an edge loss is \
+                learned and fewer than one node in ten is a seed, else 0 (batches only)",
+    },
+    Key {
+        name: "train.slices",
+        takes: Count(1, 65_536),
+        default: Some("1"),
+        about: "pieces of a step, each sampled on its own: as many ranks can share it, with the same result \
+                (batches only)",
     },
     Key {
         name: "edge_loss.weight",
@@ -194,6 +229,19 @@ pub(super) fn as_number(value: &Value) -> Option<f64> {
     value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64))
 }
 
+/// Fanouts as a person writes them: `[10, 10]`, `["all", 5]`, `"all"`.
+pub(super) fn as_fanouts(value: &Value) -> Option<Vec<Fanout>> {
+    let one = |value: &Value| match value {
+        Value::String(text) => (text == "all").then_some(Fanout::All),
+        _ => Fanout::at_most(u32::try_from(value.as_integer()?).ok()?).ok(),
+    };
+    match value {
+        Value::Array(list) if !list.is_empty() => list.iter().map(one).collect(),
+        Value::Array(_) => None,
+        _ => Some(vec![one(value)?]),
+    }
+}
+
 fn names<T: Choice>() -> Vec<&'static str> {
     T::ALL.iter().map(|(name, _)| *name).collect()
 }
@@ -219,6 +267,7 @@ impl Takes {
             }
             Text => value.as_str().is_some_and(|text| !text.is_empty()),
             OneOf(names) => value.as_str().is_some_and(|text| names().contains(&text)),
+            Fanouts => as_fanouts(value).is_some(),
         }
     }
 }
@@ -241,6 +290,7 @@ impl fmt::Display for Takes {
             }
             Count(low, high) => write!(f, "a whole number from {low} to {high}"),
             Text => write!(f, "a text"),
+            Fanouts => write!(f, "\"all\", or a list of whole numbers from 1 on and \"all\", as in [10, 10]"),
             OneOf(names) => match names().split_last() {
                 Some((last, others)) => write!(f, "{} or {last}", others.join(", ")),
                 None => Ok(()),

@@ -1,7 +1,7 @@
 use kith_block::Subset;
 
 use super::*;
-use crate::config::{Exclude, Kernels, Supervision};
+use crate::config::{Exclude, Kernels, Mode, Supervision};
 
 const FILE: &str = "
 [model]
@@ -12,7 +12,7 @@ dropout = 0.5
 [train]
 learning_rate = 0.005
 weight_decay = 1e-6
-max_epochs = 490
+epochs = 490
 
 [edge_loss]
 weight = 4
@@ -52,11 +52,12 @@ fn what_is_not_said_has_its_default() {
     let train = TrainConfig {
         learning_rate: 0.005,
         weight_decay: 1e-6,
-        max_epochs: 490,
+        epochs: 490,
         split: None,
         supervision: Supervision::Split,
         kernels: Kernels::Fused,
         checkpoint_every: 50,
+        mode: Mode::Full,
     };
     assert_eq!(config.train, train);
     let edge_loss =
@@ -90,6 +91,7 @@ fn any_key_can_be_set() {
             Takes::Text => "text".to_owned(),
             Takes::Number(..) => "0.5".to_owned(),
             Takes::Count(low, _) => (low + 1).to_string(),
+            Takes::Fanouts => "[\"all\", 5]".to_owned(),
         };
         file().set(&format!("{}={value}", key.name)).unwrap_or_else(|error| panic!("{error}"));
     }
@@ -101,6 +103,36 @@ fn a_model_without_attention_has_a_width() {
         with(&["model=off", "model.kind=sage", "edge_loss=off", "early_stop=off", "model.n_layers=3"]).unwrap();
     assert_eq!((config.model.features, config.name().as_str()), (64, "sage-3-layers"));
     assert_eq!(config.edge_loss, None);
+}
+
+#[test]
+fn batches_have_fanouts_and_counts() {
+    let mode = |assignments: &[&str]| with(assignments).unwrap().train.mode;
+    let ten = Fanout::at_most(10).unwrap();
+    let batches = BatchesConfig { fanouts: vec![ten, ten], seeds_per_step: None, edge_seeds: None, slices: 1 };
+    assert_eq!(mode(&[]), Mode::Full);
+    assert_eq!(mode(&["train.mode=batches"]), Mode::Batches(batches.clone()));
+    assert_eq!(
+        mode(&["train.mode=batches", "train.fanouts=all"]),
+        Mode::Batches(BatchesConfig { fanouts: vec![Fanout::All], ..batches.clone() })
+    );
+    let wrong = |assignments: &[&str]| with(assignments).unwrap_err().to_string();
+    let of_layers = wrong(&["train.mode=batches", "train.fanouts=[5, 5, 5]"]);
+    assert!(of_layers.contains("3 fanouts for 2 layers"), "{of_layers}");
+    assert!(wrong(&["train.fanouts=[5]"]).contains("`train.fanouts` is for batches"));
+    for fanouts in ["0", "[10, 0]", "[]", "some", "-1"] {
+        let sentence = file().set(&format!("train.fanouts={fanouts}")).unwrap_err().to_string();
+        assert!(sentence.contains("`train.fanouts` must be \"all\", or a list"), "{sentence}");
+    }
+
+    let counts = |n_nodes, n_seeds, has_edge_loss| {
+        let settled = batches.settled(n_nodes, n_seeds, has_edge_loss);
+        (settled.seeds_per_step.unwrap(), settled.edge_seeds.unwrap())
+    };
+    assert_eq!(counts(20_000, 1999, true), (1024, 1024));
+    assert_eq!(counts(20_000, 2000, true), (1024, 0), "one node in ten is enough");
+    assert_eq!(counts(20_000, 60, false), (60, 0), "without an edge loss nobody would look at them");
+    assert_eq!(counts(500, 10, true), (10, 500));
 }
 
 #[test]
@@ -117,6 +149,9 @@ fn a_resolved_file_means_the_same() {
         &["train.split=a \"quoted\" split", "train.supervision=full", "early_stop=off", "train.weight_decay=1e-300"],
         &["model=off", "model.kind=gcn", "edge_loss=off"],
         &["model.kind=gat", "edge_loss=off", "train.weight_decay=0"],
+        &["train.mode=batches"],
+        &["train.mode=batches", "train.fanouts=all", "train.edge_seeds=0", "train.slices=3"],
+        &["train.mode=batches", "train.fanouts=[\"all\", 5]", "train.seeds_per_step=7"],
     ] {
         let config = with(assignments).unwrap();
         let again = RunFile::parse(&config.to_toml(), "again").unwrap().resolve().unwrap();
@@ -154,8 +189,8 @@ fn every_mistake_is_a_sentence_that_names_the_key() {
         (&["model.dropout=1.0"], "--set model.dropout=1.0: `model.dropout` must be a number from 0 below 1, not 1.0"),
         (&["edge_loss.kept=1.5"], "--set edge_loss.kept=1.5: `edge_loss.kept` must be a number above 0 to 1, not 1.5"),
         (
-            &["train.max_epochs=-1"],
-            "--set train.max_epochs=-1: `train.max_epochs` must be a whole number from 1 to 1000000000, not -1",
+            &["train.epochs=-1"],
+            "--set train.epochs=-1: `train.epochs` must be a whole number from 1 to 1000000000, not -1",
         ),
         (&["model.form=mix"], "--set model.form=mix: `model.form` must be go, dp, sd or mx, not \"mix\""),
         (&["train"], "--set train: write it as key=value, for example train.learning_rate=0.01"),

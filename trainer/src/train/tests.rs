@@ -3,6 +3,7 @@
 use std::{fs, path::Path, sync::Arc};
 
 use kith_block::{Block, BlockError};
+use kith_draw::{Name, Purpose};
 use kith_kernels::InputRows;
 use tch::Device;
 
@@ -10,7 +11,10 @@ use super::*;
 use crate::{
     checkpoint::Checkpoint,
     config::RunConfig,
-    input::{Input, Labels},
+    data::Data,
+    feed::order_of_graphs,
+    input::{GraphInput, Input, Labels},
+    layerwise::Room,
     report::{CHECKPOINT, REPORT, STEPS},
     run::{Plan, Source},
     run_file::RunFile,
@@ -55,13 +59,13 @@ fn graph(n_nodes: usize, first: u64, run_key: u64) -> GraphInput {
     }
 }
 
-fn input(graphs: Vec<GraphInput>) -> Input {
+fn input(graphs: Vec<GraphInput>) -> Data {
     crate::device::start();
-    Input { graphs, dim: 5, n_classes: N_CLASSES, is_multi_label: false }
+    Data::Full(Input { graphs, dim: 5, n_classes: N_CLASSES, is_multi_label: false })
 }
 
 /// A set of three: two are trained on, one validates and tests.
-fn set() -> Input {
+fn set() -> Data {
     let mut graphs = vec![graph(60, 0, 1), graph(45, 60, 2), graph(90, 105, 3)];
     for graph in &mut graphs[..2] {
         graph.train = (0..graph.n_nodes() as u32).collect();
@@ -83,7 +87,7 @@ dropout = 0.3
 [train]
 learning_rate = 0.05
 weight_decay = 1e-4
-max_epochs = 12
+epochs = 12
 checkpoint_every = 3
 [edge_loss]
 weight = 0.5
@@ -98,9 +102,9 @@ metric_threshold = 1e-9
     file.resolve().unwrap()
 }
 
-fn plan<'a>(input: &'a Input, config: RunConfig, out: Option<&'a Path>, resume: bool) -> Plan<'a> {
+fn plan<'a>(data: &'a Data, config: RunConfig, out: Option<&'a Path>, resume: bool) -> Plan<'a> {
     let source = Source { dataset: "test".to_owned(), digest: "0123456789abcdef".to_owned() };
-    Plan { config, run_key: 7, input, source, device: Device::Cpu, out, resume }
+    Plan { config, run_key: 7, data, source, device: Device::Cpu, out, resume, room: Room::default() }
 }
 
 fn to_the_end(plan: Plan<'_>) -> Vec<StepRecord> {
@@ -134,7 +138,7 @@ fn left_behind(dir: &Path) -> (String, String, Vec<u8>) {
 #[test]
 fn it_learns() {
     let input = input(vec![graph(120, 0, 1)]);
-    let records = to_the_end(plan(&input, config(&["train.max_epochs=60"]), None, false));
+    let records = to_the_end(plan(&input, config(&["train.epochs=60"]), None, false));
     assert_eq!(records.len(), 60);
     let (first, last) = (&records[0], records.last().unwrap());
     assert!(last.loss < 0.8 * first.loss, "{first:?} {last:?}");
@@ -220,7 +224,7 @@ fn a_run_can_be_made_longer() {
     let input = set();
     let (whole, longer) = (temp.path().join("whole"), temp.path().join("longer"));
     to_the_end(plan(&input, config(&[]), Some(&whole), false));
-    to_the_end(plan(&input, config(&["train.max_epochs=4"]), Some(&longer), false));
+    to_the_end(plan(&input, config(&["train.epochs=4"]), Some(&longer), false));
     to_the_end(plan(&input, config(&[]), Some(&longer), true));
     assert_eq!(left_behind(&longer), left_behind(&whole));
     assert!(to_the_end(plan(&input, config(&[]), Some(&longer), true)).is_empty(), "nothing is left to do");
@@ -245,7 +249,7 @@ fn an_early_stop_ends_the_run_there() {
 #[test]
 fn the_best_epoch_is_the_last_of_the_best() {
     let input = input(vec![graph(60, 0, 1)]);
-    let mut run = Run::new(plan(&input, config(&["train.max_epochs=40"]), None, false)).unwrap();
+    let mut run = Run::new(plan(&input, config(&["train.epochs=40"]), None, false)).unwrap();
     let mut curve = Vec::new();
     train(&mut run, |record| {
         curve.push(record.measured.unwrap());
@@ -261,23 +265,18 @@ fn the_best_epoch_is_the_last_of_the_best() {
 #[test]
 fn graphs_of_a_set_come_in_an_order_of_the_epoch() {
     let graphs: Vec<GraphInput> = (0..6).map(|place| graph(9, 9 * place, place)).collect();
-    let input = input(graphs);
-    let mut run = Run::new(plan(&input, config(&[]), None, false)).unwrap();
-    let mut orders = Vec::new();
-    for epoch in 0..20 {
-        run.state.epoch = epoch;
-        orders.push(order_of_graphs(&run).iter().map(|graph| graph.block.id(0)).collect::<Vec<_>>());
-    }
+    let Data::Full(input) = input(graphs) else { panic!("made full") };
+    let order = |epoch| {
+        let at = At { run_key: 7, epoch, step: 0, place: 0, slice: 0 };
+        order_of_graphs(&input, at).iter().map(|graph| graph.block.id(0)).collect::<Vec<_>>()
+    };
+    let orders: Vec<Vec<u64>> = (0..20).map(order).collect();
     for order in &orders {
         let mut sorted = order.clone();
         sorted.sort();
         assert_eq!(sorted, [0, 9, 18, 27, 36, 45]);
     }
     assert!((0..6).all(|place| orders.iter().any(|order| order[0] == 9 * place)), "{orders:?}");
-    assert_eq!(orders[3], {
-        run.state.epoch = 3;
-        order_of_graphs(&run).iter().map(|g| g.block.id(0)).collect::<Vec<_>>()
-    });
 }
 
 #[test]
@@ -287,7 +286,7 @@ fn a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint() 
     to_the_end(plan(&input, config(&[]), Some(temp.path()), false));
     let before = fs::read(temp.path().join(CHECKPOINT)).unwrap();
 
-    let mut run = Run::new(plan(&input, config(&["train.max_epochs=20"]), Some(temp.path()), true)).unwrap();
+    let mut run = Run::new(plan(&input, config(&["train.epochs=20"]), Some(temp.path()), true)).unwrap();
     let view = run.model.weights().get("layers.1.weight").unwrap();
     let _ = tch::no_grad(|| view.shallow_clone().fill_(f64::NAN));
     let error = train(&mut run, |_| ControlFlow::Continue(())).unwrap_err().to_string();
@@ -317,7 +316,7 @@ fn a_learning_rate_beyond_reason_is_named_with_its_step_and_layer() {
 fn checkpoints_of_others_are_refused() {
     let temp = tempfile::tempdir().unwrap();
     let input = input(vec![graph(60, 0, 1)]);
-    to_the_end(plan(&input, config(&["train.max_epochs=3"]), Some(temp.path()), false));
+    to_the_end(plan(&input, config(&["train.epochs=3"]), Some(temp.path()), false));
     let refused = |plan: Plan<'_>| Run::new(plan).unwrap_err().to_string();
     let again = || plan(&input, config(&[]), Some(temp.path()), true);
     let path = temp.path().join(CHECKPOINT).display().to_string();
@@ -336,9 +335,10 @@ fn checkpoints_of_others_are_refused() {
         refused(Plan { resume: false, ..again() }),
         format!("{}: holds a run already: resume it with --resume, or choose another place", temp.path().display())
     );
-    let wider = Input { dim: 6, ..input.clone() };
+    let Data::Full(narrow) = &input else { panic!("made full") };
+    let wider = Data::Full(Input { dim: 6, ..narrow.clone() });
     assert_eq!(
-        refused(Plan { input: &wider, ..again() }),
+        refused(Plan { data: &wider, ..again() }),
         format!(
             "{path}: a checkpoint of another model: its layers.0.weight has the shape [5, 8], this model's has [6, 8]"
         )

@@ -8,7 +8,7 @@ use kith_partition::{
 };
 use kith_store::Dtype;
 
-use super::{dtype, memory, published::announce, shares, size};
+use super::{dtype, memory, published::announce, shares};
 use crate::progress::Shown;
 
 /// Make a graph: the paper's random partition graphs, or power-law graphs of any size.
@@ -95,7 +95,7 @@ struct Common {
     #[arg(long, default_value_t = 42)]
     run_key: u64,
     /// The most memory to hold.
-    #[arg(long, default_value = "2GiB", value_parser = size::parse)]
+    #[arg(long, default_value = "2GiB", value_parser = crate::size::parse)]
     memory: u64,
     /// Print one JSON object.
     #[arg(long)]

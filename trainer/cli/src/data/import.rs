@@ -11,7 +11,7 @@ use kith_partition::{
 };
 use kith_store::Dtype;
 
-use super::{dtype, memory, published::announce, size};
+use super::{dtype, memory, published::announce};
 use crate::progress::Shown;
 
 /// Turn raw files into a store: a dataset by name, or your own tables.
@@ -48,7 +48,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "f32", value_parser = dtype)]
     dtype: Dtype,
     /// The most memory to hold.
-    #[arg(long, default_value = "2GiB", value_parser = size::parse)]
+    #[arg(long, default_value = "2GiB", value_parser = crate::size::parse)]
     memory: u64,
     /// Names what is drawn: the start of a PCA, gaussian rows, a split by rule.
     #[arg(long, default_value_t = 42)]

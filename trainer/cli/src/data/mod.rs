@@ -6,7 +6,6 @@ mod import;
 mod list;
 mod memory;
 mod published;
-mod size;
 mod stats;
 mod verify;
 

@@ -7,15 +7,18 @@ mod summary;
 use std::{
     ops::{ControlFlow, RangeInclusive},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use anyhow::bail;
 use kith_store::Graph;
 use kith_trainer::{
     config::{BY_RUN_KEY, Choice, Kernels, RunConfig},
+    data::Data,
     device,
+    layerwise::Room,
     report::{RUN_FILE, Report, StepRecord},
-    run::{Plan, Run, Source, load_input},
+    run::{Plan, Run, Source},
     train::train,
 };
 
@@ -66,6 +69,10 @@ pub(crate) struct Args {
     /// Where to compute: cpu, cuda or cuda:N.
     #[arg(long, default_value = "cpu")]
     device: String,
+    /// Bytes that a layer's rows may take in memory while a run in batches measures itself, as in 4GiB; beyond that they
+    /// go to a file in the run's folder.
+    #[arg(long, value_name = "SIZE", value_parser = crate::size::parse)]
+    memory: Option<u64>,
     /// Print one JSON object per run.
     #[arg(long)]
     json: bool,
@@ -78,17 +85,17 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let Some(store) = &args.store else { bail!("give --store") };
     device::start();
     let device = device::find(&args.device).map_err(anyhow::Error::msg)?;
-    let store = Graph::open(store)?;
+    let store = Arc::new(Graph::open(store)?);
     let config = choose::config(&args, &store)?;
     let run_keys = args.run_keys.clone().unwrap_or(args.run_key..=args.run_key);
-    let mut input = load_input(&store, &config, *run_keys.start())?;
+    let mut data = Data::load(&store, &config, *run_keys.start())?;
     if args.run_keys.is_some() {
         keep_run_file(&args, &config)?;
     }
     let mut reports = Vec::new();
     for run_key in run_keys.clone() {
         if config.train.split.as_deref() == Some(BY_RUN_KEY) && run_key > *run_keys.start() {
-            input = load_input(&store, &config, run_key)?;
+            data = Data::load(&store, &config, run_key)?;
         }
         let out = args.out.as_ref().map(|out| match &args.run_keys {
             Some(_) => out.join(format!("run-{run_key}")),
@@ -97,11 +104,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         let plan = Plan {
             config: config.clone(),
             run_key,
-            input: &input,
+            data: &data,
             source: Source::of(&store),
             device,
             out: out.as_deref(),
             resume: args.resume,
+            room: Room { memory: args.memory, scratch: out.clone() },
         };
         let report = train_one(plan)?;
         if args.json {
@@ -120,9 +128,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 
 fn train_one(plan: Plan<'_>) -> anyhow::Result<Report> {
     let what = format!("{} {}, run key {}", plan.source.dataset, plan.config.name(), plan.run_key);
-    let max_epochs = plan.config.train.max_epochs;
+    let epochs = plan.config.train.epochs;
     let mut run = Run::new(plan)?;
-    let mut shown = Epochs::begin(what, run.n_epochs(), max_epochs);
+    let mut shown = Epochs::begin(what, run.n_epochs(), epochs);
     train(&mut run, |record| {
         shown.advance(record.epoch + 1, || how_it_goes(record));
         ControlFlow::Continue(())

@@ -1,0 +1,238 @@
+//! What the steps of a run look at, one after the other: whole graphs, or batches that are sampled ahead.
+
+use std::{borrow::Cow, num::NonZeroUsize, sync::Arc};
+
+use kith_block::{PairConfig, Pairs};
+use kith_client::{Batch, BatchConfig, FetchedRows, Job, Plan, PlanConfig, Prefetch, PrefetchConfig};
+use kith_draw::{Name, Purpose};
+use kith_kernels::InputRows;
+use kith_sampler::{Replacement, fanouts_of_layers};
+
+use crate::{
+    config::{BatchesConfig, Exclude, Mode, RunConfig},
+    data::{BatchInput, Data},
+    error::TrainError,
+    input::{GraphInput, Input, Labels},
+    model::{Model, Pass, Sample},
+};
+
+/// The steps of a run.
+#[derive(Debug)]
+pub(crate) enum Feed<'a> {
+    Graphs(&'a Input),
+    Batches(Box<Batches>),
+}
+
+/// Batches in the order of the steps.
+#[derive(Debug)]
+pub(crate) struct Batches {
+    input: BatchInput,
+    plan: Arc<Plan>,
+    config: BatchConfig,
+    n_epochs: u64,
+    /// Started by the first batch that is asked for, from its step on.
+    queue: Option<Prefetch>,
+}
+
+/// A slice of a step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At {
+    pub(crate) run_key: u64,
+    pub(crate) epoch: u64,
+    pub(crate) step: u64,
+    /// Steps of the epoch before this one.
+    pub(crate) place: usize,
+    pub(crate) slice: usize,
+}
+
+/// What one slice of a step learns from.
+#[derive(Debug)]
+pub(crate) struct Slice<'a> {
+    pub(crate) sample: Sample,
+    pub(crate) pairs: Vec<Pairs>,
+    pub(crate) labels: Cow<'a, Labels>,
+    /// Positions whose node loss counts.
+    pub(crate) seeds: Cow<'a, [u32]>,
+    /// Seeds of the whole step.
+    pub(crate) n_step_seeds: usize,
+    /// Of everything drawn; only batches have one.
+    pub(crate) digest: Option<u64>,
+    /// What is left of a batch, to be used again.
+    rest: Option<Batch>,
+}
+
+impl Slice<'_> {
+    /// Whether there is nothing to learn from: the last step of an epoch may have fewer seeds than slices.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sample.blocks.last().is_none_or(|block| block.n_destinations() == 0)
+    }
+}
+
+impl<'a> Feed<'a> {
+    /// The steps that a config, all counts said, makes of its data.
+    pub(crate) fn new(data: &'a Data, config: &RunConfig, run_key: u64) -> Result<Feed<'a>, TrainError> {
+        match (data, &config.train.mode) {
+            (Data::Batches(input), Mode::Batches(batches)) => {
+                Ok(Feed::Batches(Box::new(Batches::new(input, batches, config, run_key)?)))
+            }
+            (Data::Full(input), _) => Ok(Feed::Graphs(input)),
+            (Data::Batches(_), Mode::Full) => unreachable!("data is loaded as the config says"),
+        }
+    }
+
+    /// Steps of every epoch.
+    pub(crate) fn steps_per_epoch(&self) -> usize {
+        match self {
+            Feed::Graphs(input) => trained(input).count(),
+            Feed::Batches(batches) => batches.plan.steps_per_epoch() as usize,
+        }
+    }
+
+    /// Slices of every step.
+    pub(crate) fn n_slices(&self) -> usize {
+        match self {
+            Feed::Graphs(_) => 1,
+            Feed::Batches(batches) => batches.plan.config().slices,
+        }
+    }
+
+    /// The next slice, which must be the one at this place.
+    pub(crate) fn next(&mut self, model: &Model, at: At) -> Result<Slice<'a>, TrainError> {
+        match self {
+            Feed::Graphs(input) => {
+                let graph = order_of_graphs(input, at)[at.place];
+                let pass = Pass::Train { run_key: at.run_key, step: at.step };
+                Ok(Slice {
+                    sample: graph.sample(model.layers().len()),
+                    pairs: model.draw_pairs(graph, pass),
+                    labels: Cow::Borrowed(&graph.labels),
+                    seeds: Cow::Borrowed(&graph.train),
+                    n_step_seeds: graph.train.len(),
+                    digest: None,
+                    rest: None,
+                })
+            }
+            Feed::Batches(batches) => batches.next(at),
+        }
+    }
+
+    /// Gives back what a slice was made of.
+    pub(crate) fn give_back(&self, slice: Slice<'_>) {
+        let (Feed::Batches(batches), Some(mut batch)) = (self, slice.rest) else { return };
+        let Sample { blocks, rows } = slice.sample;
+        drop(blocks);
+        if let Some(rows) = Arc::into_inner(rows) {
+            batch.rows = rows_to_fetch_into(rows);
+        }
+        if let Some(queue) = &batches.queue {
+            queue.give_back(batch);
+        }
+    }
+}
+
+fn trained(input: &Input) -> impl Iterator<Item = &GraphInput> {
+    input.graphs.iter().filter(|graph| !graph.train.is_empty())
+}
+
+/// The graphs that are trained on, one per step, in the order that the epoch draws: by (draw, first node).
+pub(crate) fn order_of_graphs(input: &Input, at: At) -> Vec<&GraphInput> {
+    let stream = Name { run_key: at.run_key, purpose: Purpose::SeedOrder, step: 0, layer: 0 }.stream();
+    let mut graphs: Vec<&GraphInput> = trained(input).collect();
+    graphs.sort_by_key(|graph| {
+        let first = graph.block.id(0);
+        (stream.draws(at.epoch, first, 0).double_word(), first)
+    });
+    graphs
+}
+
+impl Batches {
+    fn new(
+        input: &BatchInput,
+        batches: &BatchesConfig,
+        config: &RunConfig,
+        run_key: u64,
+    ) -> Result<Batches, TrainError> {
+        let BatchesConfig { fanouts, seeds_per_step, edge_seeds, slices } = batches;
+        let plan = PlanConfig {
+            run_key,
+            seeds_per_step: seeds_per_step.expect("all counts are said"),
+            edge_seeds: edge_seeds.expect("all counts are said"),
+            slices: *slices,
+        };
+        let info = input.shards.info();
+        let pairs = config.edge_loss.as_ref().filter(|edge_loss| edge_loss.weight != 0.0).map(|edge_loss| PairConfig {
+            negatives: edge_loss.negatives,
+            kept: edge_loss.kept,
+            subset: edge_loss.subset,
+            excludes_reverse: edge_loss.exclude == Exclude::Symmetric && !info.is_symmetric && !input.is_set,
+        });
+        Ok(Batches {
+            plan: Arc::new(Plan::new(plan, info.n_nodes, Arc::clone(&input.train))?),
+            config: BatchConfig {
+                fanouts: fanouts_of_layers(fanouts, config.model.n_layers).map_err(kith_client::ClientError::from)?,
+                replacement: Replacement::Without,
+                pairs,
+                has_rows: true,
+            },
+            n_epochs: config.train.epochs,
+            input: input.clone(),
+            queue: None,
+        })
+    }
+
+    fn next(&mut self, at: At) -> Result<Slice<'static>, TrainError> {
+        let queue = match &mut self.queue {
+            Some(queue) => queue,
+            queue => {
+                let (slices, n_steps) = (self.plan.config().slices, self.n_epochs * self.plan.steps_per_epoch());
+                let jobs = (at.step..n_steps).flat_map(move |step| (0..slices).map(move |slice| Job { step, slice }));
+                let started = Prefetch::start(
+                    Arc::clone(&self.input.shards),
+                    Arc::clone(&self.plan),
+                    self.config.clone(),
+                    PrefetchConfig { n_threads: n_sample_threads(), depth: 2 },
+                    jobs,
+                )?;
+                queue.insert(started)
+            }
+        };
+        let mut batch = queue.next().expect("there is a batch for every step of the run")?;
+        assert_eq!((batch.step, batch.slice), (at.step, at.slice as u64), "batches come in the order of the steps");
+        Ok(Slice {
+            sample: Sample {
+                blocks: batch.blocks.clone(),
+                rows: Arc::new(rows_of_batch(std::mem::take(&mut batch.rows))),
+            },
+            pairs: std::mem::take(&mut batch.pairs),
+            labels: Cow::Owned(batch.labels.clone().into()),
+            seeds: Cow::Owned(std::mem::take(&mut batch.seeds)),
+            n_step_seeds: batch.n_step_seeds,
+            digest: Some(batch.digest),
+            rest: Some(batch),
+        })
+    }
+}
+
+/// One thread in four samples: a step costs several times what its batch does.
+fn n_sample_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get).div_ceil(4)
+}
+
+pub(crate) fn rows_of_batch(rows: FetchedRows) -> InputRows {
+    let FetchedRows { dim, indptr, columns, values } = rows;
+    match indptr.is_empty() {
+        true => InputRows::Dense { dim, values },
+        false => InputRows::sparse(dim, indptr, columns, values),
+    }
+}
+
+/// The memory of rows that nobody needs any more.
+fn rows_to_fetch_into(rows: InputRows) -> FetchedRows {
+    match rows {
+        InputRows::Dense { dim, values } => FetchedRows { dim, values, ..FetchedRows::default() },
+        InputRows::Sparse(rows) => {
+            let (dim, indptr, columns, values) = rows.into_parts();
+            FetchedRows { dim, indptr, columns, values }
+        }
+    }
+}
