@@ -50,7 +50,7 @@ class Dgl:
         indptr = torch.from_numpy(column(store, "indptr", "<u8").astype(np.int64))
         indices = torch.from_numpy(column(store, "indices", "<u4").astype(np.int64))
         n = len(indptr) - 1
-        self.graph = dgl.graph(("csc", (indptr, indices, torch.empty(0, dtype=torch.int64))), num_nodes=n)
+        self.graph = dgl.graph(("csc", (indptr, indices, torch.empty(0, dtype=torch.int64))), **{"num_nodes": n})
         self.graph = self.graph.formats("csc")
         self.rows = torch.from_numpy(column(store, "rows", "<f4").reshape(n, -1))
         split = np.fromfile(next(Path(store).glob("split.*.u8")), "u1")
