@@ -64,6 +64,7 @@ fn run() {
     };
     let store = Graph::open(Path::new(store)).expect("a store");
     let input = input::load(&store, None).expect("a store to train on");
+    drop(store); // All of it is in memory now; pages of its files would count as ours.
     let graph = &input.graphs[0];
     let model = Model::new(&config, input.dim, input.n_classes, 1, Device::Cpu).expect("a model");
     let mut optimizer = Adam::new(0.005, 5e-4, model.weights().n_elements() as i64, Device::Cpu);

@@ -87,9 +87,9 @@ impl Memory {
 impl Buffer {
     /// Lanes whose numbers are left from an earlier use: whoever takes them writes them first.
     pub(crate) fn dirty(len: usize) -> Buffer {
-        // Pages of a map that nobody touches cost nothing: a larger one will do. The smallest of them is the best.
+        // The smallest that will do; of equal ones the last used, which is still in the caches.
         let is_mapped = len * size_of::<Lanes>() >= MIN_MAPPED;
-        let most = if is_mapped { 8 * len } else { len + len / 4 };
+        let most = if is_mapped { len + len / 2 } else { len + len / 4 };
         let mut stock = stock();
         let fitting = stock.iter().enumerate().map(|(place, kept)| (kept.lanes().len(), place));
         let best = fitting.rev().filter(|(kept, _)| (len..=most).contains(kept)).min_by_key(|(kept, _)| *kept);
