@@ -69,7 +69,8 @@ fn evaluate_store(model: &Model, input: &BatchInput, room: &Room) -> Result<Meas
     let sets = [&input.valid, &input.test];
     let mut logits = [const { Vec::new() }; 2];
     let mut width = 0;
-    layerwise::logits(model, &*input.shards, room, |nodes, matrix| {
+    layerwise::outputs(model, &*input.shards, room, model.layers().len() - 1, |nodes, rows| {
+        let matrix = rows_of(&rows)?;
         width = matrix.width;
         for (seeds, logits) in sets.iter().zip(&mut logits) {
             let first = seeds.ids().partition_point(|id| *id < nodes.start);
