@@ -105,7 +105,7 @@ impl<'a> Feed<'a> {
                 Ok(Slice {
                     sample: graph.sample(model.layers().len()),
                     pairs: model.draw_pairs(graph, pass),
-                    labels: Cow::Borrowed(&graph.labels),
+                    labels: Cow::Borrowed(graph.labels.as_ref().expect("graphs that are trained on have labels")),
                     seeds: Cow::Borrowed(&graph.train),
                     n_step_seeds: graph.train.len(),
                     digest: None,
@@ -201,7 +201,7 @@ impl Batches {
                 rows: Arc::new(rows_of_batch(std::mem::take(&mut batch.rows))),
             },
             pairs: std::mem::take(&mut batch.pairs),
-            labels: Cow::Owned(batch.labels.clone().into()),
+            labels: Cow::Owned(batch.labels.clone()),
             seeds: Cow::Owned(std::mem::take(&mut batch.seeds)),
             n_step_seeds: batch.n_step_seeds,
             digest: Some(batch.digest_text()),

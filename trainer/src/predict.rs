@@ -1,5 +1,6 @@
 //! What a trained model says of a graph's nodes and edges, by the user's own ids.
 
+mod asked;
 mod in_chunks;
 mod table;
 
@@ -7,8 +8,9 @@ use std::{borrow::Cow, path::Path, sync::Arc};
 
 use kith_block::Block;
 use kith_store::Graph;
-use tch::{Device, Kind, Tensor};
+use tch::Device;
 
+use self::asked::Asked;
 pub use self::table::Table;
 use crate::{
     checkpoint::Checkpoint,
@@ -94,7 +96,7 @@ pub fn predict(question: &Question<'_>) -> Result<Table, TrainError> {
     let graphs = load_unlabeled(store)?.graphs;
     match asked {
         Asked::Probabilities { .. } => of_nodes(store, &graphs, asked.column(), |graph| {
-            Ok(asked.finish(&model, model.forward(graph, Pass::Evaluate)?.logits))
+            asked.finish(&model, &model.forward(graph, Pass::Evaluate)?.logits)
         }),
         Asked::Embeddings { layer } => of_nodes(store, &graphs, asked.column(), |graph| {
             let mut rows = ReadRows::Stored(&graph.rows);
@@ -103,64 +105,9 @@ pub fn predict(question: &Question<'_>) -> Result<Table, TrainError> {
                 rows = ReadRows::Made(model.evaluate_layer(before, part)?);
             }
             let part = Part { block: &graph.block, out_degrees: None, rows };
-            Ok(asked.finish(&model, model.evaluate_layer(layer, part)?))
+            asked.finish(&model, &model.evaluate_layer(layer, part)?)
         }),
         Asked::Attention { layer } => of_edges(store, &graphs, &model, layer),
-    }
-}
-
-/// What is asked for, of a model that has it.
-#[derive(Clone, Copy)]
-enum Asked {
-    Probabilities {
-        is_multi_label: bool,
-    },
-    /// What this layer gives.
-    Embeddings {
-        layer: usize,
-    },
-    Attention {
-        layer: usize,
-    },
-}
-
-impl Asked {
-    fn new(model: &Model, what: What, layer: Option<usize>, is_multi_label: bool) -> Result<Asked, TrainError> {
-        let refuse = |sentence: String| Err(TrainError::Predict(sentence));
-        let last = model.layers().len() - 1;
-        match what {
-            What::Probabilities => Ok(Asked::Probabilities { is_multi_label }),
-            What::Embeddings if last == 0 => refuse(
-                "a model of one layer has no embeddings: what its last layer reads are the store's own rows".to_owned(),
-            ),
-            What::Embeddings => Ok(Asked::Embeddings { layer: last - 1 }),
-            What::Attention if !model.config().kind.has_attention() => {
-                refuse("a model without attention has no attention weights".to_owned())
-            }
-            What::Attention => match layer.unwrap_or(last) {
-                layer if layer > last => refuse(format!("there is no layer {layer}: the model has layers 0 to {last}")),
-                layer => Ok(Asked::Attention { layer }),
-            },
-        }
-    }
-
-    /// What the numbers of a row are called.
-    fn column(self) -> &'static str {
-        match self {
-            Asked::Probabilities { .. } => "class",
-            Asked::Embeddings { .. } => "feature",
-            Asked::Attention { .. } => "head",
-        }
-    }
-
-    /// A layer's output as it is written.
-    fn finish(self, model: &Model, rows: Tensor) -> Tensor {
-        match self {
-            Asked::Probabilities { is_multi_label: true } => rows.sigmoid(),
-            Asked::Probabilities { is_multi_label: false } => rows.softmax(1, Kind::Float),
-            Asked::Embeddings { .. } => model.activated(rows),
-            Asked::Attention { .. } => rows,
-        }
     }
 }
 
@@ -169,13 +116,13 @@ fn of_nodes(
     store: &Graph,
     graphs: &[GraphInput],
     column: &str,
-    rows_of_graph: impl Fn(&GraphInput) -> Result<Tensor, TrainError>,
+    rows_of_graph: impl Fn(&GraphInput) -> Result<Matrix, TrainError>,
 ) -> Result<Table, TrainError> {
     let mut table = Table::new(&["id"], column);
     let mut places = vec![(0, 0); store.n_nodes() as usize];
     let mut matrices = Vec::new();
     for (number, graph) in graphs.iter().enumerate() {
-        matrices.push(rows_of(&rows_of_graph(graph)?)?);
+        matrices.push(rows_of_graph(graph)?);
         for position in 0..graph.n_nodes() {
             places[graph.block.id(position) as usize] = (number, position);
         }

@@ -30,18 +30,16 @@ impl Model {
         let reference = self.to_kind(self.weights.flat().kind());
         let rows = match part.rows {
             ReadRows::Stored(rows) => LayerRows::Input(rows),
-            ReadRows::Made(rows) => LayerRows::Hidden(self.activated(rows)),
+            ReadRows::Made(rows) if self.gives_rows_before_elu() => LayerRows::Hidden(rows.elu()),
+            ReadRows::Made(rows) => LayerRows::Hidden(rows),
         };
         let what = (layer, part.block, part.out_degrees);
         tch::no_grad(|| Ok(reference.one_layer(what, &rows, Pass::Evaluate, None)?.attention))
     }
 
-    /// What a hidden layer gave, after its ELU, whoever applies that.
-    pub fn activated(&self, rows: Tensor) -> Tensor {
-        match self.kernels {
-            Kernels::Fused => rows.elu(),
-            Kernels::Reference => rows,
-        }
+    /// Whether a hidden layer's rows get their ELU from the layer that reads them.
+    pub fn gives_rows_before_elu(&self) -> bool {
+        self.kernels == Kernels::Fused
     }
 }
 

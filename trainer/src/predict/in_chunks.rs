@@ -25,7 +25,7 @@ pub(super) fn predict(model: &Model, store: &Arc<Graph>, asked: Asked, room: &Ro
     };
     let mut table = Table::new(&["id"], asked.column());
     layerwise::outputs(model, &shards, room, layer, |nodes, rows| {
-        let rows = rows_of(&asked.finish(model, rows))?;
+        let rows = asked.finish(model, &rows)?;
         for (place, node) in nodes.enumerate() {
             table.push(&[&id_of(store, node)?], rows.row(place));
         }
