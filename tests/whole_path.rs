@@ -178,7 +178,7 @@ fn from_batches_to_report() {
     }
     let readable = replay(&["--step", "3", "--slice", "1"]).stdout;
     assert!(readable.contains("negatives") && readable.contains("slice 1: "), "{readable}");
-    assert!(readable.ends_with("step 3 (epoch 0) of run key 42: as recorded\n"), "{readable}");
+    assert!(readable.ends_with("step 3 (epoch 1) of run key 42: as recorded\n"), "{readable}");
 
     // What the model says, however much memory it has.
     let predict = |what: &str, file: &str, more: &[&str]| {
