@@ -22,20 +22,21 @@ import dgl
 import numpy as np
 import torch
 
-# nodes, undirected edges to draw, width, classes, exponent of the degrees
+# nodes, undirected edges to draw, width, classes, exponent of the degrees, nodes of a community
 GRAPHS = {
-    "arxiv-like": (169343, 1157799, 128, 40, 2.5),
-    "products-like": (2449029, 61859140, 100, 47, 3.0),
+    "arxiv-like": (169343, 1157799, 128, 40, 2.5, 0),
+    "products-like": (2449029, 61859140, 100, 47, 3.0, 1000),
 }
 FANOUTS = ["10,10", "15,10,5", "25,10"]
 SEEDS = 1024
 
 
 def make_store(kith, work, name):
-    n, n_edges, dim, n_classes, exponent = GRAPHS[name]
+    n, n_edges, dim, n_classes, exponent, community = GRAPHS[name]
     store = work / f"store-{name}"
-    subprocess.run([kith, "data", "generate", "power-law", "--nodes", str(n), "--edges", str(n_edges), "--dim", str(dim),
-                    "--classes", str(n_classes), "--exponent", str(exponent), "--out", store],
+    options = dict(nodes=n, edges=n_edges, dim=dim, classes=n_classes, exponent=exponent, community=community, out=store)
+    options = [str(part) for key, value in options.items() for part in ("--" + key, value)]
+    subprocess.run([kith, "data", "generate", "power-law", *options],
                    check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return store
 
@@ -50,7 +51,7 @@ class Dgl:
         indptr = torch.from_numpy(column(store, "indptr", "<u8").astype(np.int64))
         indices = torch.from_numpy(column(store, "indices", "<u4").astype(np.int64))
         n = len(indptr) - 1
-        self.graph = dgl.graph(("csc", (indptr, indices, torch.empty(0, dtype=torch.int64))), num_nodes=n)
+        self.graph = dgl.graph(("csc", (indptr, indices, torch.empty(0, dtype=torch.int64))), **{"num_nodes": n})
         self.graph = self.graph.formats("csc")
         self.rows = torch.from_numpy(column(store, "rows", "<f4").reshape(n, -1))
         split = np.fromfile(next(Path(store).glob("split.*.u8")), "u1")

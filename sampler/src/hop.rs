@@ -243,7 +243,9 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
                 (Fanout::All, _) => own.n,
             };
             counts.push(u32::try_from(k).map_err(|_| StoreError::damaged("indptr", *node))?);
-            if k == own.n && (replacement == Replacement::Without || fanout == Fanout::All) {
+            if k == 0 {
+                continue;
+            } else if k == own.n && (replacement == Replacement::Without || fanout == Fanout::All) {
                 scratch.taking.push((own, end));
             } else if k > MAX_FANOUT || u32::try_from(own.n).is_err() {
                 scratch.alone.push((*node, own, end, k));

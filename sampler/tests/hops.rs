@@ -76,8 +76,8 @@ fn loops_are_no_candidates_and_parallel_edges_are() {
     let all = sample(&graph, &hop(0, Replacement::Without), &[0, 1, 2, 3]);
     assert_eq!(all, [vec![1, 1, 2], vec![], vec![0, 1], vec![]]);
     assert_eq!(sample(&graph, &hop(3, Replacement::Without), &[2, 0]), [vec![0, 1], vec![1, 1, 2]]);
-    let with = sample(&graph, &hop(5, Replacement::With), &[0, 1, 3]);
-    assert_eq!(with.iter().map(Vec::len).collect::<Vec<_>>(), [5, 0, 0]);
+    let with = sample(&graph, &hop(5, Replacement::With), &[0, 1, 3, 2, 3]);
+    assert_eq!(with.iter().map(Vec::len).collect::<Vec<_>>(), [5, 0, 0, 5, 0]);
 }
 
 #[test]

@@ -100,7 +100,12 @@ impl AttentionLayer {
             };
             let inputs = [hidden, weights.weight, weights.attention.unwrap_or(&no_grad), weights.bias];
             let outputs: Vec<&Tensor> = [Some(&output), edge_loss.as_ref()].into_iter().flatten().collect();
-            attach(&inputs, &outputs, Box::new(move |gradients| Ok(state.backward(gradients))))?;
+            // Taken, so that what it holds is free for the layers before it.
+            let mut state = Some(state);
+            let backward = move |gradients: &[Option<Tensor>]| {
+                Ok(state.take().expect("backward runs once").backward(gradients))
+            };
+            attach(&inputs, &outputs, Box::new(backward))?;
         }
         Ok((output, edge_loss))
     }
@@ -161,7 +166,7 @@ impl State {
     }
 
     /// The gradients of input, weight, attention and bias, given those of output and edge loss.
-    fn backward(&mut self, gradients: &[Option<Tensor>]) -> Vec<Option<Tensor>> {
+    fn backward(mut self, gradients: &[Option<Tensor>]) -> Vec<Option<Tensor>> {
         let AttentionLayer { heads, features, is_mean, .. } = self.layer;
         let (layout, n_destinations) = (self.layout, self.block.n_destinations());
         let n_outputs = if is_mean { features } else { heads * features };

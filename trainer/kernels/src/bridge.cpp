@@ -59,8 +59,10 @@ struct FusedNode : public torch::autograd::Node {
 
 extern "C" {
 
-// Keeps freed memory for the next step: arrays of libtorch are as large as ours, and as many.
+// Keeps freed memory for the next step: arrays of libtorch are as large as ours, and as many. One arena for all threads:
+// what does not fit the arena of a thread would be mapped anew every time, whatever was said about maps.
 void kith_prepare() {
+  mallopt(M_ARENA_MAX, 1);
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, -1);
 }

@@ -87,12 +87,14 @@ impl Memory {
 impl Buffer {
     /// Lanes whose numbers are left from an earlier use: whoever takes them writes them first.
     pub(crate) fn dirty(len: usize) -> Buffer {
-        let most = len + len / 4 + 2 * HUGE_PAGE / size_of::<Lanes>();
-        let most = if len * size_of::<Lanes>() < MIN_MAPPED { len + len / 4 } else { most };
-        let fits = |kept: &Memory| (len..=most).contains(&kept.lanes().len());
+        // Pages of a map that nobody touches cost nothing: a larger one will do. The smallest of them is the best.
+        let is_mapped = len * size_of::<Lanes>() >= MIN_MAPPED;
+        let most = if is_mapped { 8 * len } else { len + len / 4 };
         let mut stock = stock();
-        let memory = match stock.iter().rposition(fits).filter(|_| len >= MIN_LANES) {
-            Some(place) => stock.remove(place),
+        let fitting = stock.iter().enumerate().map(|(place, kept)| (kept.lanes().len(), place));
+        let best = fitting.rev().filter(|(kept, _)| (len..=most).contains(kept)).min_by_key(|(kept, _)| *kept);
+        let memory = match best.filter(|_| len >= MIN_LANES) {
+            Some((_, place)) => stock.remove(place),
             None => {
                 drop(stock);
                 Memory::new(len)
