@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 mod bad_input;
+mod batches;
 mod kith;
 mod memory;
 mod models;

@@ -17,7 +17,7 @@ use kith_trainer::{
         Choice, EdgeLossConfig, Exclude, Kernels, Mode, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig,
     },
     device,
-    input::{self, GraphInput, Labels},
+    input::{self, GraphInput},
     interchange,
     model::{Model, Pass, draw_pairs, oracle},
 };
@@ -248,7 +248,7 @@ fn random_graph(key: u64, n_nodes: u64, n_edges: u64, dim: usize) -> (Arc<GraphI
     let graph = GraphInput {
         block: Arc::new(block),
         rows: Arc::new(rows),
-        labels: Labels::None,
+        labels: None,
         train: vec![],
         valid: vec![],
         test: vec![],

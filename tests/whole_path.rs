@@ -1,5 +1,5 @@
-//! The whole path, as far as it exists, with real processes: generate → verify → stats → train → resume → predict →
-//! report, and what was made by one number of threads is made by any.
+//! The whole path, as far as it exists, with real processes: generate → verify → stats → train → resume → replay →
+//! predict → report, and what was made by one number of threads is made by any.
 
 use std::{
     fs,
@@ -43,7 +43,7 @@ fn from_generate_to_stats() {
 }
 
 /// The lines of a run's `steps.jsonl`, without the times.
-fn steps(run: &Path) -> Vec<Value> {
+pub(crate) fn steps(run: &Path) -> Vec<Value> {
     let text = fs::read_to_string(run.join("steps.jsonl")).unwrap();
     let mut steps: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     steps.iter_mut().for_each(|step| step["micros"] = Value::Null);
@@ -51,7 +51,7 @@ fn steps(run: &Path) -> Vec<Value> {
 }
 
 /// A run's report, without the time.
-fn report(run: &Path) -> Value {
+pub(crate) fn report(run: &Path) -> Value {
     let mut report: Value = serde_json::from_str(&fs::read_to_string(run.join("report.json")).unwrap()).unwrap();
     assert!(report["results"]["seconds"].as_f64().unwrap() > 0.0);
     report["results"]["seconds"] = Value::Null;
@@ -140,6 +140,67 @@ fn from_train_to_report() {
         .map(|line| line.split(',').nth(2).unwrap().parse::<f64>().unwrap())
         .sum();
     assert!((first - 1.0).abs() < 1e-5, "the attention of a node sums to one, not {first}");
+}
+
+/// Batches, from a made graph to the report: trained, made again, asked.
+#[test]
+fn from_batches_to_report() {
+    let temp = tempfile::tempdir().unwrap();
+    let path = |name: &str| temp.path().join(name).to_str().unwrap().to_owned();
+    let (store, run) = (path("graph"), path("run"));
+    let options = ["--nodes-per-class", "300", "--classes", "3", "--homophily", "0.8", "--run-key", "7"];
+    kith([&["data", "generate", "partition-graph", "--out", &store], &options[..]].concat());
+    let set = ["train.mode=batches", "train.epochs=10", "train.seeds_per_step=20", "train.slices=3"];
+    let set = set.map(|set| ["--set", set]).concat();
+    kith([&["train", "partition-graph/supergat-mx", "--store", &store, "--out", &run], &set[..]].concat());
+    let steps = steps(Path::new(&run));
+    let n_steps = steps.len();
+    assert!(n_steps > 10 && n_steps.is_multiple_of(10), "several steps per epoch: {n_steps}");
+    assert!(steps.iter().all(|step| step["digests"].as_array().unwrap().len() == 3));
+
+    // Every batch can be made again.
+    let replay = |more: &[&str]| kith([&["replay", &run, "--store", &store], more].concat());
+    for (step, recorded) in steps.iter().enumerate().step_by(7) {
+        let again = replay(&["--step", &step.to_string(), "--json"]).json();
+        assert_eq!((&again["step"], &again["epoch"]), (&recorded["step"], &recorded["epoch"]));
+        let slices = again["slices"].as_array().unwrap();
+        let digests: Vec<&Value> = slices.iter().map(|slice| &slice["digest"]).collect();
+        assert_eq!(digests, recorded["digests"].as_array().unwrap().iter().collect::<Vec<_>>());
+        for slice in slices {
+            let layers = slice["layers"].as_array().unwrap();
+            assert_eq!(layers.len(), 2);
+            assert_eq!(layers[0]["n_destinations"], layers[1]["n_sources"]);
+            assert_eq!(layers[1]["n_destinations"], slice["n_roots"]);
+            assert!(slice["n_seeds"].as_u64() <= slice["n_roots"].as_u64(), "{slice}");
+            assert!(layers[0]["n_edges"].as_u64() > layers[0]["n_destinations"].as_u64(), "{slice}");
+            assert!(layers[0]["n_negatives"].as_u64() > Some(0), "{slice}");
+        }
+    }
+    let readable = replay(&["--step", "3", "--slice", "1"]).stdout;
+    assert!(readable.contains("negatives") && readable.contains("slice 1: "), "{readable}");
+    assert!(readable.ends_with("step 3 (epoch 1) of run key 42: as recorded\n"), "{readable}");
+
+    // What the model says, however much memory it has.
+    let predict = |what: &str, file: &str, more: &[&str]| {
+        let out = path(file);
+        kith([&["predict", &run, "--store", &store, "--what", what, "--out", &out], more].concat());
+        fs::read_to_string(out).unwrap()
+    };
+    for (what, n_lines) in [("probabilities", 901), ("embeddings", 901)] {
+        let table = predict(what, "free.csv", &[]);
+        assert_eq!(table.lines().count(), n_lines);
+        assert_eq!(predict(what, "tight.csv", &["--memory", "1"]), table, "{what}");
+    }
+    let attention = predict("attention", "attention.csv", &["--memory", "1"]);
+    let of_17 = attention.lines().skip(1).filter(|line| line.split(',').nth(1) == Some("17"));
+    let sum: f64 = of_17.map(|line| line.split(',').nth(2).unwrap().parse::<f64>().unwrap()).sum();
+    assert!((sum - 1.0).abs() < 1e-5, "the attention of a node sums to one, not {sum}");
+    let names: Vec<_> = fs::read_dir(temp.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
+    assert!(names.iter().all(|name| !name.to_string_lossy().starts_with('.')), "scratch files stay: {names:?}");
+
+    let report = report(Path::new(&run));
+    assert_eq!((&report["results"]["epochs"], &report["results"]["steps"]), (&10.into(), &n_steps.into()));
+    assert!(report["run_file"].as_str().unwrap().contains("slices = 3"), "{report}");
 }
 
 /// Killed without warning and resumed, a run ends with the same bits as one left alone.

@@ -73,7 +73,7 @@ fn run() {
         let started = Instant::now();
         let forward = model.forward(graph, Pass::Train { run_key: 1, step }).expect("a pass");
         let after_forward = started.elapsed();
-        let mut loss = node_loss(&forward.logits, &graph.labels, &graph.train, graph.train.len());
+        let mut loss = node_loss(&forward.logits, graph.labels.as_ref().unwrap(), &graph.train, graph.train.len());
         for edge_loss in &forward.edge_losses {
             loss += edge_loss;
         }

@@ -90,6 +90,14 @@ impl Data {
         }
     }
 
+    /// Says all counts that a config left to the data.
+    pub fn settle(&self, config: &mut RunConfig) {
+        if let (Mode::Batches(batches), Data::Batches(input)) = (&mut config.train.mode, self) {
+            let n_nodes = input.shards.info().n_nodes;
+            *batches = batches.settled(n_nodes, input.train.len(), config.edge_loss.is_some());
+        }
+    }
+
     /// What a model must fit.
     pub fn shape(&self) -> Shape {
         match self {

@@ -128,6 +128,9 @@ pub enum TrainError {
         /// What is wrong with it.
         problem: String,
     },
+    /// A past step cannot be made again, or is not what it was.
+    #[error("{0}")]
+    Replay(String),
     /// What is asked for, this model or store does not have.
     #[error("{0}")]
     Predict(String),

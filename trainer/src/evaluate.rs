@@ -55,12 +55,12 @@ pub fn evaluate(model: &Model, data: &Data, room: &Room) -> Result<Measured, Tra
 fn evaluate_graphs(model: &Model, input: &Input) -> Result<Measured, TrainError> {
     let (mut valid, mut test) = (Tally::default(), Tally::default());
     for graph in &input.graphs {
-        if graph.valid.is_empty() && graph.test.is_empty() {
+        let Some(labels) = graph.labels.as_ref().filter(|_| !graph.valid.is_empty() || !graph.test.is_empty()) else {
             continue;
-        }
+        };
         let logits = rows_of(&model.forward(graph, Pass::Evaluate)?.logits)?;
-        valid.add(tally(&logits, &graph.labels, &graph.valid));
-        test.add(tally(&logits, &graph.labels, &graph.test));
+        valid.add(tally(&logits, labels, &graph.valid));
+        test.add(tally(&logits, labels, &graph.test));
     }
     Ok(Measured { valid_loss: valid.loss(), valid: valid.metric(), test: test.metric() })
 }
@@ -69,7 +69,8 @@ fn evaluate_store(model: &Model, input: &BatchInput, room: &Room) -> Result<Meas
     let sets = [&input.valid, &input.test];
     let mut logits = [const { Vec::new() }; 2];
     let mut width = 0;
-    layerwise::logits(model, &*input.shards, room, |nodes, matrix| {
+    layerwise::outputs(model, &*input.shards, room, model.layers().len() - 1, |nodes, rows| {
+        let matrix = rows_of(&rows)?;
         width = matrix.width;
         for (seeds, logits) in sets.iter().zip(&mut logits) {
             let first = seeds.ids().partition_point(|id| *id < nodes.start);
@@ -82,7 +83,7 @@ fn evaluate_store(model: &Model, input: &BatchInput, room: &Room) -> Result<Meas
     let [valid, test] = logits.map(|values| Matrix { values, width });
     let tally = |seeds: &kith_client::Seeds, logits: &Matrix| {
         let all: Vec<u32> = (0..seeds.len() as u32).collect();
-        tally(logits, &seeds.labels().clone().into(), &all)
+        tally(logits, seeds.labels(), &all)
     };
     let (valid, test) = (tally(&input.valid, &valid), tally(&input.test, &test));
     Ok(Measured { valid_loss: valid.loss(), valid: valid.metric(), test: test.metric() })
@@ -146,7 +147,6 @@ fn tally(logits: &Matrix, labels: &Labels, positions: &[u32]) -> Tally {
         match labels {
             Labels::Classes(classes) => of_class(logits.row(position), classes[position] as usize),
             Labels::Bits { n_classes, bits } => of_bits(logits.row(position), &bits[position * n_classes..]),
-            Labels::None => Tally::default(),
         }
     };
     let of_piece = |piece: &[u32]| {

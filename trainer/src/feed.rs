@@ -55,8 +55,8 @@ pub(crate) struct Slice<'a> {
     pub(crate) seeds: Cow<'a, [u32]>,
     /// Seeds of the whole step.
     pub(crate) n_step_seeds: usize,
-    /// Of everything drawn; only batches have one.
-    pub(crate) digest: Option<u64>,
+    /// Of everything drawn, as reports show it; only batches have one.
+    pub(crate) digest: Option<String>,
     /// What is left of a batch, to be used again.
     rest: Option<Batch>,
 }
@@ -72,8 +72,8 @@ impl<'a> Feed<'a> {
     /// The steps that a config, all counts said, makes of its data.
     pub(crate) fn new(data: &'a Data, config: &RunConfig, run_key: u64) -> Result<Feed<'a>, TrainError> {
         match (data, &config.train.mode) {
-            (Data::Batches(input), Mode::Batches(batches)) => {
-                Ok(Feed::Batches(Box::new(Batches::new(input, batches, config, run_key)?)))
+            (Data::Batches(input), Mode::Batches(_)) => {
+                Ok(Feed::Batches(Box::new(Batches::new(input, config, run_key)?)))
             }
             (Data::Full(input), _) => Ok(Feed::Graphs(input)),
             (Data::Batches(_), Mode::Full) => unreachable!("data is loaded as the config says"),
@@ -105,7 +105,7 @@ impl<'a> Feed<'a> {
                 Ok(Slice {
                     sample: graph.sample(model.layers().len()),
                     pairs: model.draw_pairs(graph, pass),
-                    labels: Cow::Borrowed(&graph.labels),
+                    labels: Cow::Borrowed(graph.labels.as_ref().expect("graphs that are trained on have labels")),
                     seeds: Cow::Borrowed(&graph.train),
                     n_step_seeds: graph.train.len(),
                     digest: None,
@@ -145,39 +145,36 @@ pub(crate) fn order_of_graphs(input: &Input, at: At) -> Vec<&GraphInput> {
     graphs
 }
 
+/// Which batches a run has, and what they are made of: all counts of the config must be said.
+pub(crate) fn batches_of(
+    input: &BatchInput,
+    config: &RunConfig,
+    run_key: u64,
+) -> Result<(Arc<Plan>, BatchConfig), TrainError> {
+    let Mode::Batches(batches) = &config.train.mode else { unreachable!("data is loaded as the config says") };
+    let BatchesConfig { fanouts, seeds_per_step, edge_seeds, slices } = batches;
+    let plan = PlanConfig {
+        run_key,
+        seeds_per_step: seeds_per_step.expect("all counts are said"),
+        edge_seeds: edge_seeds.expect("all counts are said"),
+        slices: *slices,
+    };
+    let info = input.shards.info();
+    let pairs = config.edge_loss.as_ref().filter(|edge_loss| edge_loss.weight != 0.0).map(|edge_loss| PairConfig {
+        negatives: edge_loss.negatives,
+        kept: edge_loss.kept,
+        subset: edge_loss.subset,
+        excludes_reverse: edge_loss.exclude == Exclude::Symmetric && !info.is_symmetric && !input.is_set,
+    });
+    let plan = Arc::new(Plan::new(plan, info.n_nodes, Arc::clone(&input.train))?);
+    let fanouts = fanouts_of_layers(fanouts, config.model.n_layers).map_err(kith_client::ClientError::from)?;
+    Ok((plan, BatchConfig { fanouts, replacement: Replacement::Without, pairs, has_rows: true }))
+}
+
 impl Batches {
-    fn new(
-        input: &BatchInput,
-        batches: &BatchesConfig,
-        config: &RunConfig,
-        run_key: u64,
-    ) -> Result<Batches, TrainError> {
-        let BatchesConfig { fanouts, seeds_per_step, edge_seeds, slices } = batches;
-        let plan = PlanConfig {
-            run_key,
-            seeds_per_step: seeds_per_step.expect("all counts are said"),
-            edge_seeds: edge_seeds.expect("all counts are said"),
-            slices: *slices,
-        };
-        let info = input.shards.info();
-        let pairs = config.edge_loss.as_ref().filter(|edge_loss| edge_loss.weight != 0.0).map(|edge_loss| PairConfig {
-            negatives: edge_loss.negatives,
-            kept: edge_loss.kept,
-            subset: edge_loss.subset,
-            excludes_reverse: edge_loss.exclude == Exclude::Symmetric && !info.is_symmetric && !input.is_set,
-        });
-        Ok(Batches {
-            plan: Arc::new(Plan::new(plan, info.n_nodes, Arc::clone(&input.train))?),
-            config: BatchConfig {
-                fanouts: fanouts_of_layers(fanouts, config.model.n_layers).map_err(kith_client::ClientError::from)?,
-                replacement: Replacement::Without,
-                pairs,
-                has_rows: true,
-            },
-            n_epochs: config.train.epochs,
-            input: input.clone(),
-            queue: None,
-        })
+    fn new(input: &BatchInput, config: &RunConfig, run_key: u64) -> Result<Batches, TrainError> {
+        let (plan, batch_config) = batches_of(input, config, run_key)?;
+        Ok(Batches { plan, config: batch_config, n_epochs: config.train.epochs, input: input.clone(), queue: None })
     }
 
     fn next(&mut self, at: At) -> Result<Slice<'static>, TrainError> {
@@ -204,10 +201,10 @@ impl Batches {
                 rows: Arc::new(rows_of_batch(std::mem::take(&mut batch.rows))),
             },
             pairs: std::mem::take(&mut batch.pairs),
-            labels: Cow::Owned(batch.labels.clone().into()),
+            labels: Cow::Owned(batch.labels.clone()),
             seeds: Cow::Owned(std::mem::take(&mut batch.seeds)),
             n_step_seeds: batch.n_step_seeds,
-            digest: Some(batch.digest),
+            digest: Some(batch.digest_text()),
             rest: Some(batch),
         })
     }

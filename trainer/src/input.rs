@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kith_block::Block;
+pub use kith_client::Labels;
 use kith_kernels::InputRows;
 use kith_store::{Graph, Rows, Split, SplitPart};
 
@@ -31,8 +32,8 @@ pub struct GraphInput {
     pub block: Arc<Block>,
     /// Its feature rows.
     pub rows: Arc<InputRows>,
-    /// Its labels.
-    pub labels: Labels,
+    /// Its labels, by position; `None` where they were not asked for.
+    pub labels: Option<Labels>,
     /// Positions that are trained on.
     pub train: Vec<u32>,
     /// Positions that choose settings and stop training.
@@ -45,39 +46,14 @@ pub struct GraphInput {
     pub is_one_of_many: bool,
 }
 
-/// The labels of a graph's nodes, by position.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Labels {
-    /// None were asked for.
-    None,
-    /// The class of each node, −1 for none.
-    Classes(Vec<i64>),
-    /// Any number of classes.
-    Bits {
-        /// Length of a node's part.
-        n_classes: usize,
-        /// For each node, whether it has each class.
-        bits: Vec<bool>,
-    },
-}
-
-impl From<kith_client::Labels> for Labels {
-    fn from(labels: kith_client::Labels) -> Labels {
-        match labels {
-            kith_client::Labels::Classes(classes) => Labels::Classes(classes),
-            kith_client::Labels::Bits { n_classes, bits } => Labels::Bits { n_classes, bits },
-        }
-    }
-}
-
 impl Input {
     /// Trains on every labeled node that neither validates nor tests, whatever the split says of it.
     pub fn supervise_fully(&mut self) {
         for graph in &mut self.graphs {
             let mut is_free: Vec<bool> = match &graph.labels {
-                Labels::None => continue,
-                Labels::Classes(classes) => classes.iter().map(|class| *class >= 0).collect(),
-                Labels::Bits { .. } => vec![true; graph.n_nodes()],
+                None => continue,
+                Some(Labels::Classes(classes)) => classes.iter().map(|class| *class >= 0).collect(),
+                Some(Labels::Bits { .. }) => vec![true; graph.n_nodes()],
             };
             graph.valid.iter().chain(&graph.test).for_each(|position| is_free[*position as usize] = false);
             graph.train = (0..graph.n_nodes() as u32).filter(|position| is_free[*position as usize]).collect();
@@ -95,7 +71,8 @@ pub fn load(store: &Graph, split: Option<&str>) -> Result<Input, TrainError> {
     let mut occurs = vec![false; input.n_classes];
     for graph in &mut input.graphs {
         let n_nodes = graph.block.n_destinations();
-        graph.labels = read_labels(labels, (0..n_nodes).map(|position| graph.block.id(position)), &mut occurs)?;
+        let nodes = (0..n_nodes).map(|position| graph.block.id(position));
+        graph.labels = Some(read_labels(labels, nodes, &mut occurs)?);
         for position in 0..n_nodes {
             let node = graph.block.id(position);
             let part = match split.part(node)? {
@@ -104,7 +81,7 @@ pub fn load(store: &Graph, split: Option<&str>) -> Result<Input, TrainError> {
                 SplitPart::Valid => &mut graph.valid,
                 SplitPart::Test => &mut graph.test,
             };
-            if matches!(&graph.labels, Labels::Classes(classes) if classes[position] < 0) {
+            if matches!(&graph.labels, Some(Labels::Classes(classes)) if classes[position] < 0) {
                 return Err(TrainError::Unlabeled { node, split: split.name().to_owned() });
             }
             part.push(position as u32);
@@ -273,7 +250,7 @@ impl GraphInput {
         GraphInput {
             block: Arc::new(block),
             rows: Arc::new(rows),
-            labels: Labels::None,
+            labels: None,
             train: Vec::new(),
             valid: Vec::new(),
             test: Vec::new(),

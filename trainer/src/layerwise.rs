@@ -3,7 +3,6 @@
 
 use std::{ops::Range, path::PathBuf, sync::Arc};
 
-use kith_block::Block;
 use kith_client::{BlockMaker, FetchedRows, SampledBlocks, Shards, Stock};
 use kith_sampler::{Fanout, Replacement};
 use kith_store::{Column, ColumnWriter};
@@ -14,44 +13,46 @@ use crate::{
     error::TrainError,
     evaluate::{Matrix, rows_of},
     feed::rows_of_batch,
-    model::{Model, ReadRows},
+    model::{Model, OutDegrees, Part, ReadRows},
 };
 
-/// Nodes that are taken at a time.
-const N_TOGETHER: u64 = 1 << 17;
-
 /// How much may be held.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Room {
     /// Bytes of one layer's rows that stay in memory; more go to a file. `None`: all stay.
     pub memory: Option<u64>,
     /// Where such files are made; `None`: where the system keeps its temporary files.
     pub scratch: Option<PathBuf>,
+    /// Nodes that are taken at a time.
+    pub n_together: u64,
 }
 
-/// Some nodes, their block, and what a layer reads for its sources.
-pub(crate) struct Chunk<'a> {
-    /// Destinations, by id.
-    pub(crate) nodes: Range<u64>,
-    pub(crate) block: &'a Arc<Block>,
-    pub(crate) rows: ReadRows<'a>,
+impl Default for Room {
+    fn default() -> Room {
+        Room { memory: None, scratch: None, n_together: 1 << 17 }
+    }
 }
 
-/// Runs the layers before `last` over all nodes, and hands all that layer `last` reads to `see`, chunk by chunk.
+/// Runs the layers before `last` over all nodes, and hands all that layer `last` reads to `see`, chunk by chunk: some
+/// nodes by id, the destinations, and their part of the graph.
 pub(crate) fn walk(
     model: &Model,
     shards: &dyn Shards,
     room: &Room,
     last: usize,
-    mut see: impl FnMut(Chunk<'_>) -> Result<(), TrainError>,
+    mut see: impl FnMut(Range<u64>, Part<'_>) -> Result<(), TrainError>,
 ) -> Result<(), TrainError> {
     let n_nodes = shards.info().n_nodes;
     let device = model.weights().flat().device();
+    let degrees = match model.config().kind {
+        ModelKind::Gcn => Some(count_out_degrees(shards, room)?),
+        _ => None,
+    };
     let mut hidden: Option<Rows> = None;
     for layer in 0..=last {
         let width = model.layers()[layer].width();
         let mut out = if layer < last { Some(RowsWriter::new(n_nodes, width, layer, room)?) } else { None };
-        let mut maker = Chunks::new(shards, n_together(model));
+        let mut maker = Chunks::new(shards, room.n_together);
         while let Some((nodes, sampled)) = maker.next(shards)? {
             let stored;
             let rows = match &hidden {
@@ -63,10 +64,10 @@ pub(crate) fn walk(
                 }
                 Some(hidden) => ReadRows::Made(hidden.pick(&sampled.nodes).to_device(device)),
             };
-            let block = &sampled.blocks[0];
+            let part = Part { block: &sampled.blocks[0], out_degrees: degrees.as_ref(), rows };
             match &mut out {
-                Some(out) => out.push(&rows_of(&model.evaluate_layer(layer, block, rows)?)?)?,
-                None => see(Chunk { nodes, block, rows })?,
+                Some(out) => out.push(&rows_of(&model.evaluate_layer(layer, part)?)?)?,
+                None => see(nodes, part)?,
             }
             maker.stock.give_back_blocks(sampled);
         }
@@ -75,25 +76,26 @@ pub(crate) fn walk(
     Ok(())
 }
 
-/// The last layer's output for all nodes, chunk by chunk.
-pub(crate) fn logits(
+/// A layer's output for all nodes, chunk by chunk.
+pub(crate) fn outputs(
     model: &Model,
     shards: &dyn Shards,
     room: &Room,
-    mut see: impl FnMut(Range<u64>, Matrix) -> Result<(), TrainError>,
+    layer: usize,
+    mut see: impl FnMut(Range<u64>, Tensor) -> Result<(), TrainError>,
 ) -> Result<(), TrainError> {
-    let last = model.layers().len() - 1;
-    walk(model, shards, room, last, |Chunk { nodes, block, rows }| {
-        see(nodes, rows_of(&model.evaluate_layer(last, block, rows)?)?)
-    })
+    walk(model, shards, room, layer, |nodes, part| see(nodes, model.evaluate_layer(layer, part)?))
 }
 
-fn n_together(model: &Model) -> u64 {
-    match model.config().kind {
-        // Its factors count the edges out of a source, and only the whole graph has them all.
-        ModelKind::Gcn => u64::MAX,
-        _ => N_TOGETHER,
+/// One pass over all edges before the first layer: no chunk has all edges of its sources.
+fn count_out_degrees(shards: &dyn Shards, room: &Room) -> Result<OutDegrees, TrainError> {
+    let mut degrees = OutDegrees::new(shards.info().n_nodes);
+    let mut maker = Chunks::new(shards, room.n_together);
+    while let Some((_, sampled)) = maker.next(shards)? {
+        degrees.add(&sampled.blocks[0]);
+        maker.stock.give_back_blocks(sampled);
     }
+    Ok(degrees)
 }
 
 /// The blocks of all nodes with all their neighbors.

@@ -21,6 +21,7 @@ pub mod optimizer;
 pub mod predict;
 pub mod preset;
 pub mod recipe;
+pub mod replay;
 pub mod report;
 pub mod run;
 pub mod run_file;

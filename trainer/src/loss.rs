@@ -1,7 +1,7 @@
 //! Losses of nodes and pairs, summed in a fixed shape: pieces of rows, each in order, pieces in order.
 
 use kith_kernels::class_loss;
-use tch::{Kind, Tensor};
+use tch::Tensor;
 
 use crate::input::Labels;
 
@@ -44,7 +44,6 @@ pub fn node_loss(logits: &Tensor, labels: &Labels, positions: &[u32], n_seeds: u
             let losses = -(-&picked).log_sigmoid() - &picked * &expected;
             sum_in_pieces(&losses) / (n_seeds * n_classes) as f64
         }
-        Labels::None => Tensor::from(f64::NAN).to_kind(Kind::Float),
     }
 }
 

@@ -1,20 +1,25 @@
 //! What a trained model says of a graph's nodes and edges, by the user's own ids.
 
+mod asked;
+mod in_chunks;
 mod table;
 
-use std::{borrow::Cow, path::Path};
+use std::{borrow::Cow, path::Path, sync::Arc};
 
+use kith_block::Block;
 use kith_store::Graph;
-use tch::{Device, Kind, Tensor};
+use tch::Device;
 
+use self::asked::Asked;
 pub use self::table::Table;
 use crate::{
     checkpoint::Checkpoint,
-    config::{Choice, Kernels},
+    config::{Choice, Kernels, Mode},
     error::TrainError,
-    evaluate::rows_of,
+    evaluate::{Matrix, rows_of},
     input::{GraphInput, load_unlabeled},
-    model::{Model, Pass},
+    layerwise::Room,
+    model::{Model, Part, Pass, ReadRows},
 };
 
 /// What to write.
@@ -47,12 +52,12 @@ impl Choice for Moment {
 }
 
 /// A question to a trained model.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Question<'a> {
     /// The checkpoint.
     pub checkpoint: &'a Checkpoint,
     /// The graphs.
-    pub store: &'a Graph,
+    pub store: &'a Arc<Graph>,
     /// What to write.
     pub what: What,
     /// The layer whose attention is asked for; `None`: the last.
@@ -61,19 +66,21 @@ pub struct Question<'a> {
     pub moment: Moment,
     /// Where to compute.
     pub device: Device,
+    /// How much may be held. Runs in batches are asked chunk by chunk, and others too where memory is limited.
+    pub room: Room,
 }
 
 /// Asks a trained model.
 pub fn predict(question: &Question<'_>) -> Result<Table, TrainError> {
-    let Question { checkpoint, store, what, layer, moment, device } = *question;
+    let Question { checkpoint, store, what, layer, moment, device, ref room } = *question;
     let state = &checkpoint.state;
     let mut config = checkpoint.config()?;
     if device != Device::Cpu {
         config.train.kernels = Kernels::Reference; // The fused kernels run on the CPU.
     }
-    let input = load_unlabeled(store)?;
-    if input.dim != state.dim {
-        let sentence = format!("the store's rows are {} wide, the model was trained on {}", input.dim, state.dim);
+    let dim = store.rows().ok_or(TrainError::NoRows)?.dim();
+    if dim != state.dim {
+        let sentence = format!("the store's rows are {dim} wide, the model was trained on {}", state.dim);
         return Err(TrainError::Predict(sentence));
     }
     let model = Model::new(&config, state.dim, state.n_classes, state.run_key, device)?;
@@ -82,25 +89,25 @@ pub fn predict(question: &Question<'_>) -> Result<Table, TrainError> {
         Moment::Best => &restored.best,
         Moment::Last => &restored.weights,
     });
-    match what {
-        What::Probabilities => {
-            let to_probabilities = |logits: Tensor| match state.is_multi_label {
-                true => logits.sigmoid(),
-                false => logits.softmax(1, Kind::Float),
-            };
-            of_nodes(store, &input.graphs, "class", |graph| {
-                Ok(to_probabilities(model.forward(graph, Pass::Evaluate)?.logits))
-            })
-        }
-        What::Embeddings => {
-            let place = model.layers().len().checked_sub(2);
-            let none = "a model of one layer has no embeddings: what its last layer reads are the store's own rows";
-            let place = place.ok_or_else(|| TrainError::Predict(none.to_owned()))?;
-            of_nodes(store, &input.graphs, "feature", |graph| {
-                Ok(model.trace(&graph.sample(model.layers().len()))?.rows.swap_remove(place))
-            })
-        }
-        What::Attention => of_edges(store, &input.graphs, &model, layer),
+    let asked = Asked::new(&model, what, layer, state.is_multi_label)?;
+    if matches!(config.train.mode, Mode::Batches(_)) || room.memory.is_some() {
+        return in_chunks::predict(&model, store, asked, room);
+    }
+    let graphs = load_unlabeled(store)?.graphs;
+    match asked {
+        Asked::Probabilities { .. } => of_nodes(store, &graphs, asked.column(), |graph| {
+            asked.finish(&model, &model.forward(graph, Pass::Evaluate)?.logits)
+        }),
+        Asked::Embeddings { layer } => of_nodes(store, &graphs, asked.column(), |graph| {
+            let mut rows = ReadRows::Stored(&graph.rows);
+            for before in 0..layer {
+                let part = Part { block: &graph.block, out_degrees: None, rows };
+                rows = ReadRows::Made(model.evaluate_layer(before, part)?);
+            }
+            let part = Part { block: &graph.block, out_degrees: None, rows };
+            asked.finish(&model, &model.evaluate_layer(layer, part)?)
+        }),
+        Asked::Attention { layer } => of_edges(store, &graphs, &model, layer),
     }
 }
 
@@ -109,13 +116,13 @@ fn of_nodes(
     store: &Graph,
     graphs: &[GraphInput],
     column: &str,
-    rows_of_graph: impl Fn(&GraphInput) -> Result<Tensor, TrainError>,
+    rows_of_graph: impl Fn(&GraphInput) -> Result<Matrix, TrainError>,
 ) -> Result<Table, TrainError> {
     let mut table = Table::new(&["id"], column);
     let mut places = vec![(0, 0); store.n_nodes() as usize];
     let mut matrices = Vec::new();
     for (number, graph) in graphs.iter().enumerate() {
-        matrices.push(rows_of(&rows_of_graph(graph)?)?);
+        matrices.push(rows_of_graph(graph)?);
         for position in 0..graph.n_nodes() {
             places[graph.block.id(position) as usize] = (number, position);
         }
@@ -127,32 +134,29 @@ fn of_nodes(
 }
 
 /// A table with a row for each edge, by destination, each destination's own loop last.
-fn of_edges(store: &Graph, graphs: &[GraphInput], model: &Model, layer: Option<usize>) -> Result<Table, TrainError> {
-    let n_layers = model.layers().len();
-    let layer = layer.unwrap_or(n_layers - 1);
-    if layer >= n_layers {
-        return Err(TrainError::Predict(format!(
-            "there is no layer {layer}: the model has layers 0 to {}",
-            n_layers - 1
-        )));
-    }
-    let mut table = Table::new(&["source", "destination"], "head");
+fn of_edges(store: &Graph, graphs: &[GraphInput], model: &Model, layer: usize) -> Result<Table, TrainError> {
+    let mut table = table_of_edges();
     for graph in graphs {
-        let mut attention = model.trace(&graph.sample(n_layers))?.attention;
-        if attention.is_empty() {
-            return Err(TrainError::Predict("a model without attention has no attention weights".to_owned()));
-        }
-        let attention = rows_of(&attention.swap_remove(layer))?;
-        let block = &graph.block;
-        for destination in 0..block.n_destinations() {
-            let own = id_of(store, block.id(destination))?;
-            for edge in block.edges_into(destination) {
-                let source = id_of(store, block.id(block.sources()[edge] as usize))?;
-                table.push(&[&source, &own], attention.row(edge));
-            }
-        }
+        let attention = model.trace(&graph.sample(model.layers().len()))?.attention.swap_remove(layer);
+        push_edges(&mut table, store, &graph.block, &rows_of(&attention)?)?;
     }
     Ok(table)
+}
+
+fn table_of_edges() -> Table {
+    Table::new(&["source", "destination"], "head")
+}
+
+/// A row for each edge of a block.
+fn push_edges(table: &mut Table, store: &Graph, block: &Block, attention: &Matrix) -> Result<(), TrainError> {
+    for destination in 0..block.n_destinations() {
+        let own = id_of(store, block.id(destination))?;
+        for edge in block.edges_into(destination) {
+            let source = id_of(store, block.id(block.sources()[edge] as usize))?;
+            table.push(&[&source, &own], attention.row(edge));
+        }
+    }
+    Ok(())
 }
 
 /// What the user calls a node.

@@ -6,7 +6,7 @@ use tch::{Device, Tensor};
 
 use crate::{
     checkpoint::{self, Checkpoint, Exact, FORMAT_VERSION, SavedState, Tensors},
-    config::{Kernels, Mode, RunConfig},
+    config::{Kernels, RunConfig},
     data::Data,
     device::devices,
     early_stop::{Best, EarlyStop},
@@ -118,10 +118,7 @@ impl<'a> Run<'a> {
         if device != Device::Cpu && config.train.kernels == Kernels::Fused {
             return Err(TrainError::KernelsOnCpu);
         }
-        if let (Mode::Batches(batches), Data::Batches(input)) = (&mut config.train.mode, data) {
-            let n_nodes = input.shards.info().n_nodes;
-            *batches = batches.settled(n_nodes, input.train.len(), config.edge_loss.is_some());
-        }
+        data.settle(&mut config);
         let shape = data.shape();
         let model = Model::new(&config, shape.dim, shape.n_classes, run_key, device)?;
         let feed = Feed::new(data, &config, run_key)?;

@@ -55,7 +55,7 @@ fn learn(run: &mut Run<'_>, place: usize) -> Result<StepRecord, TrainError> {
 
 /// Forward, loss, backward.
 fn learn_slice(run: &mut Run<'_>, slice: &mut Slice<'_>, record: &mut StepRecord) -> Result<(), TrainError> {
-    record.digests.extend(slice.digest.map(|digest| format!("{digest:016x}")));
+    record.digests.extend(slice.digest.take());
     if slice.is_empty() {
         return Ok(());
     }

@@ -51,7 +51,7 @@ fn graph(n_nodes: u64, hub: u64, dim: usize, is_sparse: bool) -> GraphInput {
     GraphInput {
         block: Arc::new(block),
         rows: Arc::new(rows),
-        labels: Labels::Classes((0..n_nodes as i64).map(|node| node % N_CLASSES as i64).collect()),
+        labels: Some(Labels::Classes((0..n_nodes as i64).map(|node| node % N_CLASSES as i64).collect())),
         train: (0..n_nodes as u32).step_by(3).collect(),
         valid: Vec::new(),
         test: Vec::new(),
@@ -100,7 +100,7 @@ fn config(kind: ModelKind, form: Form, heads: usize, features: usize, dropout: f
 /// One training pass: outputs and edge losses, then the gradient of every weight.
 fn pass(model: &Model, graph: &GraphInput) -> (Vec<Tensor>, Vec<Tensor>) {
     let forward = model.forward(graph, Pass::Train { run_key: 5, step: 3 }).unwrap();
-    let mut loss = node_loss(&forward.logits, &graph.labels, &graph.train, graph.train.len());
+    let mut loss = node_loss(&forward.logits, graph.labels.as_ref().unwrap(), &graph.train, graph.train.len());
     for edge_loss in &forward.edge_losses {
         loss += edge_loss * 2.0;
     }

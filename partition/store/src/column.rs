@@ -80,11 +80,13 @@ impl<T: Item> ColumnWriter<T> {
         })
     }
 
-    /// A column that belongs to no store: see [`FinishedColumn::into_scratch`]. What a writer of the same name left
-    /// behind goes.
+    /// A column that belongs to no store: see [`FinishedColumn::into_scratch`]. Its file loses its name at once, so that
+    /// nothing stays behind however the process ends.
     pub fn scratch(dir: &Path, name: &str) -> Result<ColumnWriter<T>> {
         let _was_there = std::fs::remove_file(dir.join(file_name(name, T::DTYPE)));
-        ColumnWriter::create(dir, name)
+        let column = ColumnWriter::create(dir, name)?;
+        std::fs::remove_file(&column.path).map_err(StoreError::io(&column.path))?;
+        Ok(column)
     }
 
     /// Items written so far.
@@ -163,12 +165,10 @@ impl FinishedColumn {
         Ok(Mapped::open(&self.path)?.bytes() == Mapped::open(&other.path)?.bytes())
     }
 
-    /// The items of a column that belongs to no store. Its file has no name any more: it goes with the map.
+    /// The items of a column made by [`ColumnWriter::scratch`]. Its file has no name any more: it goes with the map.
     pub fn into_scratch<T: Item>(self) -> Result<Column<T>> {
         assert_eq!(self.entry.dtype, T::DTYPE, "columns are read as they were written");
-        let mapped = Mapped::open(&self.path)?;
-        self.discard()?;
-        Ok(Column { mapped, _items: PhantomData })
+        Ok(Column { mapped: Mapped::of(&self.file, &self.path)?, _items: PhantomData })
     }
 
     /// Removes a column that turned out not to be needed.

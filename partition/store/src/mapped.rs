@@ -12,13 +12,17 @@ pub(crate) struct Mapped(Option<memmap2::Mmap>);
 impl Mapped {
     /// Maps the whole file. Pages are shared by all processes that open it and cost memory only when touched.
     pub(crate) fn open(path: &Path) -> Result<Mapped> {
-        let file = File::open(path).map_err(StoreError::io(path))?;
+        Mapped::of(&File::open(path).map_err(StoreError::io(path))?, path)
+    }
+
+    /// The same for a file that is open, and may have no name any more; `path` is for messages.
+    pub(crate) fn of(file: &File, path: &Path) -> Result<Mapped> {
         if file.metadata().map_err(StoreError::io(path))?.len() == 0 {
             return Ok(Mapped(None));
         }
         // SAFETY: a column is mapped only after `ColumnWriter::finish` has consumed its writer; from then on nothing in
         // Kith opens its file for writing, so the bytes do not change while the map lives.
-        let map = unsafe { memmap2::Mmap::map(&file) }.map_err(StoreError::io(path))?;
+        let map = unsafe { memmap2::Mmap::map(file) }.map_err(StoreError::io(path))?;
         Ok(Mapped(Some(map)))
     }
 

@@ -171,6 +171,11 @@ impl Batch {
         self.blocks.iter().map(|block| block.n_edges() - block.n_destinations()).sum()
     }
 
+    /// The digest as reports show it.
+    pub fn digest_text(&self) -> String {
+        format!("{:016x}", self.digest)
+    }
+
     fn compute_digest(&self) -> u64 {
         let mut digest = Digest::default();
         digest.add(&[self.step, self.slice]);

@@ -7,6 +7,7 @@ mod data;
 mod devices;
 mod predict;
 mod progress;
+mod replay;
 mod size;
 mod train;
 
@@ -34,6 +35,7 @@ enum Command {
     Data(data::Args),
     Devices(devices::Args),
     Predict(predict::Args),
+    Replay(replay::Args),
     Train(Box<train::Args>),
 }
 
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         Command::Data(args) => data::run(args),
         Command::Devices(args) => devices::run(args),
         Command::Predict(args) => in_pool(|| predict::run(args)),
+        Command::Replay(args) => replay::run(args),
         Command::Train(args) => in_pool(|| train::run(*args)),
     };
     match outcome {

@@ -1,11 +1,15 @@
 //! `kith predict`.
 
-use std::path::PathBuf;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use kith_store::Graph;
 use kith_trainer::{
     config::Choice,
     device,
+    layerwise::Room,
     predict::{Moment, Question, What, find_checkpoint, predict},
 };
 use serde_json::json;
@@ -42,6 +46,10 @@ pub(crate) struct Args {
     /// Where to compute: cpu, cuda or cuda:N.
     #[arg(long, default_value = "cpu")]
     device: String,
+    /// Bytes that a layer's rows may take in memory, as in 4GiB; beyond that they go to a file in the folder of --out. A
+    /// run in batches is asked some nodes at a time anyway, any other run with this option.
+    #[arg(long, value_name = "SIZE", value_parser = crate::size::parse)]
+    memory: Option<u64>,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -51,7 +59,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     device::start();
     let device = device::find(&args.device).map_err(anyhow::Error::msg)?;
     let checkpoint = find_checkpoint(&args.run)?;
-    let store = Graph::open(&args.store)?;
+    let store = Arc::new(Graph::open(&args.store)?);
     match checkpoint.check_store(&store.manifest().digest) {
         Ok(()) => {}
         Err(other) if args.any_store => say(&format!("note: {other}")),
@@ -64,6 +72,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         layer: args.layer,
         moment: args.weights,
         device,
+        room: Room { memory: args.memory, scratch: Some(folder_of(&args.out)), ..Room::default() },
     };
     let table = predict(&question)?;
     let files = table.write(&args.out)?;
@@ -72,6 +81,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     }
     let n_rows = grouped(table.n_rows() as u64);
     print(&format!("{}: {n_rows} rows of {} numbers ({})\n", args.out.display(), table.width(), args.what.name()))
+}
+
+fn folder_of(file: &Path) -> PathBuf {
+    match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
+        _ => PathBuf::from("."),
+    }
 }
 
 fn what(text: &str) -> Result<What, String> {

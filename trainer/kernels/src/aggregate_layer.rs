@@ -45,7 +45,13 @@ pub struct AggregateWeights<'a> {
 impl AggregateLayer {
     /// Neighbors divided by the root of both degrees, which count edges by source, loops included.
     pub fn convolution(block: &Block) -> AggregateLayer {
-        let root = |node: usize| 1.0 / ((block.out_indptr()[node + 1] - block.out_indptr()[node]) as f32).sqrt();
+        AggregateLayer::convolution_by(block, |node| block.out_indptr()[node + 1] - block.out_indptr()[node])
+    }
+
+    /// The same with degrees from elsewhere, by position: a block that has only some of a graph's destinations does not
+    /// have all edges of its sources.
+    pub fn convolution_by(block: &Block, degree: impl Fn(usize) -> usize) -> AggregateLayer {
+        let root = |node: usize| 1.0 / (degree(node) as f32).sqrt();
         AggregateLayer {
             destinations: (0..block.n_destinations()).map(root).collect(),
             sources: (0..block.n_sources()).map(root).collect(),

@@ -102,9 +102,8 @@ impl AttentionLayer {
             let outputs: Vec<&Tensor> = [Some(&output), edge_loss.as_ref()].into_iter().flatten().collect();
             // Taken, so that what it holds is free for the layers before it.
             let mut state = Some(state);
-            let backward = move |gradients: &[Option<Tensor>]| {
-                Ok(state.take().expect("backward runs once").backward(gradients))
-            };
+            let backward =
+                move |gradients: &[Option<Tensor>]| Ok(state.take().expect("backward runs once").backward(gradients));
             attach(&inputs, &outputs, Box::new(backward))?;
         }
         Ok((output, edge_loss))

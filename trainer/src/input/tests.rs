@@ -108,7 +108,7 @@ fn one_graph_with_loops_and_duplicates() {
     assert_eq!(graph.block.indptr(), [0, 3, 6, 9, 10, 12]);
     assert_eq!(graph.block.sources(), [2, 3, 0, 0, 0, 1, 1, 3, 2, 3, 1, 4]);
     assert_eq!(graph.rows.to_dense(), (0..10).map(|value| value as f32).collect::<Vec<_>>());
-    assert_eq!(graph.labels, Labels::Classes(vec![0, 1, 2, -1, 1]));
+    assert_eq!(graph.labels, Some(Labels::Classes(vec![0, 1, 2, -1, 1])));
     assert_eq!((&graph.train[..], &graph.valid[..], &graph.test[..]), (&[0, 4][..], &[1][..], &[2][..]));
     assert!(!graph.is_symmetric && !graph.is_one_of_many);
 
@@ -149,7 +149,7 @@ fn a_set_of_graphs_comes_apart() {
     assert_eq!(second.block.sources(), [1, 1, 0, 1]);
     assert_eq!([0, 1].map(|position| second.block.id(position)), [1, 3]);
     assert_eq!((&second.valid[..], &second.test[..]), (&[0][..], &[1][..]));
-    assert_eq!(second.labels, Labels::Bits { n_classes: 70, bits: vec![true; 140] });
+    assert_eq!(second.labels, Some(Labels::Bits { n_classes: 70, bits: vec![true; 140] }));
     assert!(first.is_one_of_many && second.is_one_of_many);
 
     let crossing = Made { graph_of_node: Some(vec![0, 1, 0, 0, 0]), ..made };
@@ -201,7 +201,7 @@ fn features_that_are_no_numbers_are_refused() {
 #[test]
 fn predicting_needs_no_labels() {
     let input = load_unlabeled(&Made { labels: None, splits: vec![], ..Made::five() }.open()).unwrap();
-    assert_eq!(input.graphs[0].labels, Labels::None);
+    assert_eq!(input.graphs[0].labels, None);
     assert_eq!(input.graphs[0].n_nodes(), 5);
 }
 

@@ -28,14 +28,18 @@ pub(super) fn entries(layer: usize, shape: LayerShape) -> Vec<Entry> {
 }
 
 pub(super) fn forward(call: &Call<'_>, rows: &LayerRows<'_>) -> Result<LayerOutput, TchError> {
-    aggregate(call, rows, AggregateLayer::convolution, reference::convolve)
+    let fused = |block: &Block| match call.out_degrees {
+        None => AggregateLayer::convolution(block),
+        Some(degrees) => AggregateLayer::convolution_by(block, |node| degrees.of(block.id(node)) as usize),
+    };
+    aggregate(call, rows, fused, reference::convolve)
 }
 
 /// A layer that adds up neighbors with fixed factors, fused or in tensor operations.
 pub(super) fn aggregate(
     call: &Call<'_>,
     rows: &LayerRows<'_>,
-    fused: fn(&Block) -> AggregateLayer,
+    fused: impl FnOnce(&Block) -> AggregateLayer,
     reference: fn(&Tensor, &Edges, &Tensor, &Tensor) -> Tensor,
 ) -> Result<LayerOutput, TchError> {
     let (weight, bias) = (call.weight("weight"), call.weight("bias"));

@@ -4,6 +4,7 @@ mod draws;
 mod gat;
 mod gcn;
 pub mod oracle;
+mod part;
 pub mod reference;
 mod sage;
 mod supergat;
@@ -14,7 +15,10 @@ use kith_block::{Block, Pairs};
 use kith_kernels::{Dropout, InputRows, LayerDraws, LayerInput};
 use tch::{Device, Kind, Tensor};
 
-pub use crate::model::draws::draw_pairs;
+pub use crate::model::{
+    draws::draw_pairs,
+    part::{OutDegrees, Part, ReadRows},
+};
 use crate::{
     config::{EdgeLossConfig, Kernels, ModelConfig, ModelKind, RunConfig},
     error::TrainError,
@@ -103,6 +107,8 @@ struct Call<'a> {
     block: &'a Arc<Block>,
     /// Only for layers of tensor operations.
     edges: Option<&'a Edges>,
+    /// Where the block does not have all edges of its sources.
+    out_degrees: Option<&'a OutDegrees>,
     pass: Pass,
 }
 
@@ -234,7 +240,7 @@ impl Model {
         let mut pairs = pairs.into_iter();
         let mut rows = LayerRows::Input(&sample.rows);
         for (layer, block) in sample.blocks.iter().enumerate() {
-            let output = self.one_layer(layer, block, &rows, pass, pairs.next())?;
+            let output = self.one_layer((layer, block, None), &rows, pass, pairs.next())?;
             rows = LayerRows::Hidden(output.rows.shallow_clone());
             see(output);
         }
@@ -248,15 +254,20 @@ impl Model {
     /// tensor operations, and before it where they are fused: those begin with the ELU of what they read.
     fn one_layer(
         &self,
-        layer: usize,
-        block: &Arc<Block>,
+        (layer, block, out_degrees): (usize, &Arc<Block>, Option<&OutDegrees>),
         rows: &LayerRows<'_>,
         pass: Pass,
         pairs: Option<Pairs>,
     ) -> Result<LayerOutput, TrainError> {
         let is_reference = self.kernels == Kernels::Reference;
-        let edges = is_reference.then(|| Edges::new(block, self.weights.flat().device()));
-        let call = Call { model: self, layer, block, edges: edges.as_ref(), pass };
+        let edges = is_reference.then(|| {
+            let edges = Edges::new(block, self.weights.flat().device());
+            match out_degrees {
+                None => edges,
+                Some(degrees) => edges.with_out_degrees(|node| degrees.of(block.id(node))),
+            }
+        });
+        let call = Call { model: self, layer, block, edges: edges.as_ref(), out_degrees, pass };
         let mut output = match self.config.kind {
             ModelKind::Supergat => supergat::forward(&call, rows, pairs)?,
             ModelKind::Gat => gat::forward(&call, rows)?,
@@ -268,25 +279,6 @@ impl Model {
         }
         Ok(output)
     }
-
-    /// What one layer makes of the rows of a block's sources when nothing is dropped: rows of the store for the first
-    /// layer, what the layer before gave for the others.
-    pub fn evaluate_layer(&self, layer: usize, block: &Arc<Block>, rows: ReadRows<'_>) -> Result<Tensor, TrainError> {
-        let rows = match rows {
-            ReadRows::Stored(rows) => LayerRows::Input(rows),
-            ReadRows::Made(rows) => LayerRows::Hidden(rows),
-        };
-        tch::no_grad(|| Ok(self.one_layer(layer, block, &rows, Pass::Evaluate, None)?.rows))
-    }
-}
-
-/// What [`Model::evaluate_layer`] reads.
-#[derive(Debug)]
-pub enum ReadRows<'a> {
-    /// Rows of the store.
-    Stored(&'a Arc<InputRows>),
-    /// What the layer before gave.
-    Made(Tensor),
 }
 
 impl Call<'_> {

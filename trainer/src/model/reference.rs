@@ -51,6 +51,14 @@ impl Edges {
         }
     }
 
+    /// The same with degrees of sources from elsewhere, by position.
+    pub fn with_out_degrees(self, degree: impl Fn(usize) -> u32) -> Edges {
+        let n_sources = self.out_degrees.size()[0] as usize;
+        let degrees: Vec<i64> = (0..n_sources).map(|node| i64::from(degree(node))).collect();
+        let out_degrees = Tensor::from_slice(&degrees).to_device(self.out_degrees.device());
+        Edges { out_degrees, ..self }
+    }
+
     fn n_destinations(&self) -> i64 {
         self.degrees.size()[0]
     }

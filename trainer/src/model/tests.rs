@@ -70,7 +70,7 @@ fn random_graph(n_nodes: usize, n_edges: usize, dim: usize, n_classes: usize) ->
     GraphInput {
         block: Arc::new(block.unwrap()),
         rows: Arc::new(InputRows::Dense { dim, values: values.collect() }),
-        labels: Labels::Classes((0..n_nodes).map(|node| (node % n_classes) as i64).collect()),
+        labels: Some(Labels::Classes((0..n_nodes).map(|node| (node % n_classes) as i64).collect())),
         train: positions(),
         valid: positions(),
         test: positions(),
@@ -81,7 +81,7 @@ fn random_graph(n_nodes: usize, n_edges: usize, dim: usize, n_classes: usize) ->
 
 fn total_loss(model: &Model, graph: &GraphInput, pass: Pass) -> Tensor {
     let forward = model.forward(graph, pass).unwrap();
-    let node = node_loss(&forward.logits, &graph.labels, &graph.train, graph.train.len());
+    let node = node_loss(&forward.logits, graph.labels.as_ref().unwrap(), &graph.train, graph.train.len());
     forward.edge_losses.iter().fold(node, |sum, loss| sum + loss * edge_loss().weight)
 }
 
@@ -282,7 +282,10 @@ fn dropout_falls_on_inputs_hidden_rows_and_attention() {
     let graph = random_graph(60, 400, 9, 4);
     let model = model(&small(ModelKind::Gat, Form::Go, 2), 9, 4, 1);
     let edges = Edges::new(&graph.block, Device::Cpu);
-    let call = |layer, pass| Call { model: &model, layer, block: &graph.block, edges: Some(&edges), pass };
+    let call = |layer, pass| {
+        let (block, edges) = (&graph.block, Some(&edges));
+        Call { model: &model, layer, block, edges, out_degrees: None, pass }
+    };
     let pass = Pass::Train { run_key: 1, step: 0 };
     for layer in [0, 1] {
         let rows = draws::row_factors(&call(layer, pass)).unwrap();

@@ -1,5 +1,7 @@
 //! The loop on small graphs: it learns, it can be killed anywhere, and it stops where it should.
 
+mod batches;
+
 use std::{fs, path::Path, sync::Arc};
 
 use kith_block::{Block, BlockError};
@@ -50,7 +52,7 @@ fn graph(n_nodes: usize, first: u64, run_key: u64) -> GraphInput {
     GraphInput {
         block: Arc::new(block.unwrap().with_ids((first..first + n_nodes as u64).collect())),
         rows: Arc::new(InputRows::Dense { dim, values: values.collect() }),
-        labels: Labels::Classes((0..n_nodes).map(|node| class(node) as i64).collect()),
+        labels: Some(Labels::Classes((0..n_nodes).map(|node| class(node) as i64).collect())),
         train: part(0),
         valid: part(1),
         test: part(2),

@@ -109,7 +109,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
             device,
             out: out.as_deref(),
             resume: args.resume,
-            room: Room { memory: args.memory, scratch: out.clone() },
+            room: Room { memory: args.memory, scratch: out.clone(), ..Room::default() },
         };
         let report = train_one(plan)?;
         if args.json {

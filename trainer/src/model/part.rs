@@ -1,0 +1,87 @@
+//! One layer over a part of a graph, with nothing dropped.
+
+use std::sync::Arc;
+
+use kith_block::Block;
+use kith_kernels::InputRows;
+use tch::Tensor;
+
+use crate::{
+    config::Kernels,
+    error::TrainError,
+    model::{LayerRows, Model, Pass},
+};
+
+impl Model {
+    /// What one layer makes of a part of a graph when nothing is dropped.
+    pub fn evaluate_layer(&self, layer: usize, part: Part<'_>) -> Result<Tensor, TrainError> {
+        let Part { block, out_degrees, rows } = part;
+        let rows = match rows {
+            ReadRows::Stored(rows) => LayerRows::Input(rows),
+            ReadRows::Made(rows) => LayerRows::Hidden(rows),
+        };
+        tch::no_grad(|| Ok(self.one_layer((layer, block, out_degrees), &rows, Pass::Evaluate, None)?.rows))
+    }
+
+    /// The attention weights of one layer over a part of a graph, edges × heads in the block's order; `None` for kinds
+    /// without attention.
+    pub fn attention_of_layer(&self, layer: usize, part: Part<'_>) -> Result<Option<Tensor>, TrainError> {
+        // Fused layers keep nothing of what passes between them.
+        let reference = self.to_kind(self.weights.flat().kind());
+        let rows = match part.rows {
+            ReadRows::Stored(rows) => LayerRows::Input(rows),
+            ReadRows::Made(rows) if self.gives_rows_before_elu() => LayerRows::Hidden(rows.elu()),
+            ReadRows::Made(rows) => LayerRows::Hidden(rows),
+        };
+        let what = (layer, part.block, part.out_degrees);
+        tch::no_grad(|| Ok(reference.one_layer(what, &rows, Pass::Evaluate, None)?.attention))
+    }
+
+    /// Whether a hidden layer's rows get their ELU from the layer that reads them.
+    pub fn gives_rows_before_elu(&self) -> bool {
+        self.kernels == Kernels::Fused
+    }
+}
+
+/// A part of a graph that one layer looks at: some destinations with all their edges.
+#[derive(Debug)]
+pub struct Part<'a> {
+    /// Its edges.
+    pub block: &'a Arc<Block>,
+    /// Of the whole graph, for kinds whose factors count them; `None` where the block is the whole graph.
+    pub out_degrees: Option<&'a OutDegrees>,
+    /// What is read for the block's sources.
+    pub rows: ReadRows<'a>,
+}
+
+/// Rows of the sources of a part.
+#[derive(Debug)]
+pub enum ReadRows<'a> {
+    /// Rows of the store: what the first layer reads.
+    Stored(&'a Arc<InputRows>),
+    /// What the layer before gave.
+    Made(Tensor),
+}
+
+/// How often each node of a graph is a source, loops included, by id.
+#[derive(Clone, Debug)]
+pub struct OutDegrees(Vec<u32>);
+
+impl OutDegrees {
+    /// No edge yet, not even loops.
+    pub fn new(n_nodes: u64) -> OutDegrees {
+        OutDegrees(vec![0; n_nodes as usize])
+    }
+
+    /// Counts the edges of a block.
+    pub fn add(&mut self, block: &Block) {
+        for (position, bounds) in block.out_indptr().windows(2).enumerate() {
+            self.0[block.id(position) as usize] += (bounds[1] - bounds[0]) as u32;
+        }
+    }
+
+    /// That of a node.
+    pub fn of(&self, node: u64) -> u32 {
+        self.0[node as usize]
+    }
+}

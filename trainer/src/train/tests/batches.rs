@@ -1,0 +1,298 @@
+//! Training in batches, against full batches on the same graph and against sums made by hand.
+
+use kith_client::{BatchMaker, Stock};
+use kith_store::{Contents, Dtype, Graph, LabelsEntry, Provenance, RowsEntry, RowsForm, StoreWriter};
+
+use super::*;
+use crate::{
+    data::BatchInput,
+    evaluate::{Measured, evaluate, rows_of},
+    feed::{batches_of, rows_of_batch},
+    model::{Model, Sample, oracle::error},
+};
+
+const N_NODES: usize = 150;
+
+/// Takes the `[early_stop]` of the others out, and trains in batches over all neighbors, with every node a root.
+const FULL_FANOUT: [&str; 4] = ["early_stop=off", "train.mode=batches", "train.fanouts=all", "train.edge_seeds=150"];
+
+const MODELS: [&[&str]; 5] = [
+    &["model.form=mx"],
+    &["model.form=sd"],
+    &["model.kind=gat", "model.form=go", "edge_loss=off"],
+    &["model=off", "model.kind=gcn", "model.dropout=0.3", "edge_loss=off"],
+    &["model=off", "model.kind=sage", "model.dropout=0.3", "edge_loss=off"],
+];
+
+/// The graph of the other tests as a store; mapped files outlive their folder.
+fn store() -> Arc<Graph> {
+    let graph = graph(N_NODES, 0, 1);
+    let temp = tempfile::tempdir().unwrap();
+    let out = temp.path().join("store");
+    let mut writer = StoreWriter::create(&out).unwrap();
+    let block = &graph.block;
+    let (mut indptr, mut indices) = (vec![0u64], Vec::new());
+    for node in 0..N_NODES {
+        // All but the loop at the end, which every destination gets anyway.
+        let edges = block.edges_into(node);
+        indices.extend_from_slice(&block.sources()[edges.start..edges.end - 1]);
+        indptr.push(indices.len() as u64);
+    }
+    writer.write("indptr", &indptr).unwrap();
+    writer.write("indices", &indices).unwrap();
+    writer.write("rows", &graph.rows.to_dense()).unwrap();
+    let labels: Vec<u32> = (0..N_NODES).map(|node| (node % N_CLASSES) as u32).collect();
+    writer.write("labels", &labels).unwrap();
+    let mut parts = vec![0u8; N_NODES];
+    for (part, nodes) in [(1, &graph.train), (2, &graph.valid), (3, &graph.test)] {
+        nodes.iter().for_each(|node| parts[*node as usize] = part);
+    }
+    writer.write("split.thirds", &parts).unwrap();
+    let contents = Contents {
+        n_nodes: N_NODES as u64,
+        n_edges: indices.len() as u64,
+        is_symmetric: true,
+        rows: Some(RowsEntry { dim: 5, form: RowsForm::Dense, dtype: Dtype::F32 }),
+        labels: Some(LabelsEntry { n_classes: N_CLASSES as u64, multi_label: false }),
+        splits: vec!["thirds".to_owned()],
+        ..Contents::default()
+    };
+    writer.finish(contents, Provenance::default()).unwrap();
+    Arc::new(Graph::open(&out).unwrap())
+}
+
+fn load(config: &RunConfig) -> Data {
+    crate::device::start();
+    Data::load(&store(), config, 7).unwrap()
+}
+
+fn batch_input(data: &Data) -> &BatchInput {
+    let Data::Batches(input) = data else { panic!("loaded for batches") };
+    input
+}
+
+/// The first step's record and the gradient of each weight.
+fn first_step(config: RunConfig) -> (StepRecord, Vec<(String, Tensor)>) {
+    let data = load(&config);
+    let mut run = Run::new(plan(&data, config, None, false)).unwrap();
+    let mut record = StepRecord::new(0, 0);
+    for slice in 0..run.feed.n_slices() {
+        let at = At { run_key: run.run_key, epoch: 0, step: 0, place: 0, slice };
+        let mut slice = run.feed.next(&run.model, at).unwrap();
+        learn_slice(&mut run, &mut slice, &mut record).unwrap();
+        run.feed.give_back(slice);
+    }
+    let weights = run.model.weights();
+    let sizes: Vec<i64> = weights.entries().iter().map(|entry| entry.shape.iter().product()).collect();
+    let parts = weights.gradient().split_with_sizes(&sizes[..], 0);
+    (record, weights.entries().iter().map(|entry| entry.name.clone()).zip(parts).collect())
+}
+
+/// With all neighbors of all nodes a batch is the graph; what is dropped and which negatives are drawn is named by nodes.
+#[test]
+fn full_fanout_equals_full_batch() {
+    for model in MODELS {
+        for kernels in KERNELS {
+            let full = [model, &["early_stop=off", kernels]].concat();
+            let (expected, expected_gradient) = first_step(config(&full));
+            let (found, gradient) = first_step(config(&[&full, &FULL_FANOUT[..]].concat()));
+            assert!((found.loss - expected.loss).abs() <= 1e-6 * expected.loss, "{full:?}: {found:?} {expected:?}");
+            assert_eq!(found.edge_losses.len(), expected.edge_losses.len(), "{full:?}");
+            for ((name, found), (_, expected)) in gradient.iter().zip(&expected_gradient) {
+                assert!(error(found, expected) <= 1e-5, "{full:?}: {name} {}", error(found, expected));
+            }
+        }
+    }
+}
+
+/// Mean cross-entropy over the seeds of a step, of one slice, in doubles.
+fn node_loss_by_hand(logits: &Tensor, classes: &[i64], seeds: &[u32], n_step_seeds: usize) -> f64 {
+    let logits = rows_of(logits).unwrap();
+    let of_seed = |seed: &u32| {
+        let row: Vec<f64> = logits.row(*seed as usize).iter().map(|logit| f64::from(*logit)).collect();
+        row.iter().map(|logit| logit.exp()).sum::<f64>().ln() - row[classes[*seed as usize] as usize]
+    };
+    seeds.iter().map(of_seed).sum::<f64>() / n_step_seeds as f64
+}
+
+/// The loss of the first step, slice by slice: Σ [node-loss sum / seeds of the step + (λ_E / slices) · Σ edge losses].
+fn loss_by_hand(config: &RunConfig) -> f64 {
+    let data = load(config);
+    let mut config = config.clone();
+    data.settle(&mut config);
+    let input = batch_input(&data);
+    let shape = data.shape();
+    let model = Model::new(&config, shape.dim, shape.n_classes, 7, Device::Cpu).unwrap();
+    let (plan, batch_config) = batches_of(input, &config, 7).unwrap();
+    let n_slices = plan.config().slices;
+    let mut maker = BatchMaker::new(Arc::clone(&input.shards), plan, batch_config, Stock::new(1));
+    let mut sum = 0.0;
+    for slice in 0..n_slices {
+        let batch = maker.make(0, slice).unwrap();
+        let sample = Sample { blocks: batch.blocks, rows: Arc::new(rows_of_batch(batch.rows)) };
+        let forward = model.forward_sample(&sample, Pass::Train { run_key: 7, step: 0 }, batch.pairs).unwrap();
+        let Labels::Classes(classes) = &batch.labels else { panic!("one class per node") };
+        sum += node_loss_by_hand(&forward.logits, classes, &batch.seeds, batch.n_step_seeds);
+        let edge_loss: f64 = forward.edge_losses.iter().map(|loss| loss.double_value(&[])).sum();
+        sum += config.edge_loss.as_ref().map_or(0.0, |config| config.weight) / n_slices as f64 * edge_loss;
+    }
+    sum
+}
+
+#[test]
+fn slices_add_up() {
+    let batches = ["early_stop=off", "train.mode=batches", "train.fanouts=[4, 3]", "train.edge_seeds=40"];
+    for slices in ["train.slices=1", "train.slices=3", "train.slices=80"] {
+        let config = config(&[&batches[..], &[slices]].concat());
+        let (record, _) = first_step(config.clone());
+        let expected = loss_by_hand(&config);
+        assert!((record.loss - expected).abs() <= 1e-6 * expected, "{slices}: {record:?} {expected}");
+        assert_eq!(record.digests.len().to_string(), slices.trim_start_matches("train.slices="));
+    }
+    // Where nothing is drawn, slices change nothing.
+    let undrawn =
+        ["model.dropout=0", "edge_loss.weight=0", "train.mode=batches", "train.fanouts=all", "early_stop=off"];
+    let [one, three] =
+        ["train.slices=1", "train.slices=3"].map(|slices| first_step(config(&[&undrawn[..], &[slices]].concat())));
+    assert!((one.0.loss - three.0.loss).abs() <= 1e-6 * one.0.loss, "{:?} {:?}", one.0, three.0);
+    for ((name, one), (_, three)) in one.1.iter().zip(&three.1) {
+        assert!(error(three, one) <= 1e-5, "{name} {}", error(three, one));
+    }
+}
+
+const SMALL_BATCHES: [&str; 5] =
+    ["train.mode=batches", "train.fanouts=[4, 3]", "train.seeds_per_step=20", "train.edge_seeds=15", "train.slices=2"];
+
+/// Killed after any number of steps and resumed, a run in batches leaves the same bits behind as one left alone.
+#[test]
+fn resuming_is_invisible_in_batches() {
+    let temp = tempfile::tempdir().unwrap();
+    let config = config(&SMALL_BATCHES);
+    let data = load(&config);
+    let whole = temp.path().join("whole");
+    let records = to_the_end(plan(&data, config.clone(), Some(&whole), false));
+    assert_eq!(records.len(), 12 * 3, "51 seeds by 20 make three steps");
+    assert!(records.iter().all(|record| record.digests.len() == 2));
+    for n_steps in [2, 11, 30] {
+        let dir = temp.path().join(format!("killed-after-{n_steps}"));
+        kill(plan(&data, config.clone(), Some(&dir), false), n_steps);
+        to_the_end(plan(&data, config.clone(), Some(&dir), true));
+        assert_eq!(left_behind(&dir), left_behind(&whole), "after {n_steps}");
+    }
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+    let alone = || to_the_end(plan(&data, config.clone(), None, false));
+    assert_eq!(pool.install(alone), records, "on three threads");
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+    assert_eq!(pool.install(alone), records, "on one thread");
+}
+
+#[test]
+fn slices_are_fixed_for_a_run() {
+    let temp = tempfile::tempdir().unwrap();
+    let config = config(&SMALL_BATCHES);
+    let data = load(&config);
+    kill(plan(&data, config.clone(), Some(temp.path()), false), 12);
+    let other = super::config(&[&SMALL_BATCHES[..4], &["train.slices=3"]].concat());
+    let error = Run::new(plan(&data, other, Some(temp.path()), true)).unwrap_err().to_string();
+    let path = temp.path().join(CHECKPOINT).display().to_string();
+    let expected = "a checkpoint of another run: it says `slices = 2` where this one says `slices = 3`";
+    assert_eq!(error, format!("{path}: {expected}"));
+}
+
+/// Every kind, in memory and in a file, whole and in chunks, exactly as full batches are measured.
+#[test]
+fn measuring_in_chunks_changes_no_bit() {
+    let scratch = tempfile::tempdir().unwrap();
+    for model in MODELS {
+        for kernels in KERNELS {
+            let full = config(&[model, &["early_stop=off", kernels]].concat());
+            let batches = config(&[model, &["early_stop=off", kernels, "train.mode=batches"]].concat());
+            let (whole, chunked) = (load(&full), load(&batches));
+            let shape = whole.shape();
+            let model_of = Model::new(&full, shape.dim, shape.n_classes, 7, Device::Cpu).unwrap();
+            let expected = evaluate(&model_of, &whole, &Room::default()).unwrap();
+            let bits = |measured: Measured| measured.valid_loss.to_bits();
+            for n_together in [1 << 17, 64, 7] {
+                for memory in [None, Some(1)] {
+                    let room = Room { memory, scratch: Some(scratch.path().to_owned()), n_together };
+                    let found = evaluate(&model_of, &chunked, &room).unwrap();
+                    let case = format!("{model:?} {kernels} {room:?}: {found:?} {expected:?}");
+                    match kernels.contains("fused") {
+                        true => assert_eq!(bits(found), bits(expected), "{case}"),
+                        false => assert!((found.valid_loss - expected.valid_loss).abs() < 1e-6, "{case}"),
+                    }
+                    assert_eq!((found.valid, found.test), (expected.valid, expected.test), "{case}");
+                }
+            }
+        }
+    }
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0, "nothing is left of scratch files");
+    // A folder that is not there shows that files are really used.
+    let config = config(&["train.mode=batches"]);
+    let data = load(&config);
+    let model = Model::new(&config, 5, N_CLASSES, 7, Device::Cpu).unwrap();
+    let room = Room { memory: Some(1), scratch: Some(scratch.path().join("nowhere")), ..Room::default() };
+    let error = evaluate(&model, &data, &room).unwrap_err().to_string();
+    assert!(error.contains("nowhere"), "{error}");
+}
+
+#[test]
+fn what_a_plan_cannot_mean_is_one_sentence() {
+    for (assignment, sentence) in [
+        ("train.seeds_per_step=52", "seeds_per_step = 52 is more than the 51 seeds there are: use at most that"),
+        ("train.edge_seeds=151", "edge_seeds = 151 is more than the graph's 150 nodes"),
+    ] {
+        let config = config(&["train.mode=batches", assignment]);
+        let data = load(&config);
+        assert_eq!(Run::new(plan(&data, config, None, false)).unwrap_err().to_string(), sentence);
+    }
+}
+
+/// One checkpoint, asked both ways: the same bits, and attention, which is computed in another way, up to rounding.
+#[test]
+fn predictions_in_chunks_are_those_of_the_whole() {
+    use crate::predict::{Moment, Question, What, predict};
+    let temp = tempfile::tempdir().unwrap();
+    let store = store();
+    for model in MODELS {
+        let full = config(&[model, &["early_stop=off", "train.epochs=3", "model.n_layers=3"]].concat());
+        let data = load(&full);
+        let dir = temp.path().join(full.name());
+        to_the_end(plan(&data, full.clone(), Some(&dir), false));
+        let checkpoint = Checkpoint::load(&dir.join(CHECKPOINT)).unwrap();
+        let ask = |what, layer, room| {
+            let (checkpoint, store) = (&checkpoint, &store);
+            predict(&Question { checkpoint, store, what, layer, moment: Moment::Best, device: Device::Cpu, room })
+        };
+        let scratch = temp.path().to_owned();
+        let tiny = || Room { memory: Some(1), scratch: Some(scratch.clone()), n_together: 11 };
+        for what in [What::Probabilities, What::Embeddings] {
+            let whole = ask(what, None, Room::default()).unwrap();
+            assert_eq!(whole.n_rows(), N_NODES);
+            assert!(ask(what, None, tiny()).unwrap() == whole, "{} {what:?}", full.name());
+        }
+        for layer in [None, Some(0), Some(1)] {
+            let (whole, chunked) = (ask(What::Attention, layer, Room::default()), ask(What::Attention, layer, tiny()));
+            if !full.model.kind.has_attention() {
+                assert_eq!(whole.unwrap_err().to_string(), chunked.unwrap_err().to_string());
+                continue;
+            }
+            let (whole, chunked) = (whole.unwrap(), chunked.unwrap());
+            assert_eq!((whole.n_rows(), whole.width()), (chunked.n_rows(), chunked.width()));
+            let off = whole.values().iter().zip(chunked.values()).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(off < 1e-5, "{} layer {layer:?}: {off}", full.name());
+        }
+        assert!(ask(What::Attention, Some(3), tiny()).is_err());
+    }
+}
+
+/// Trained with sampled neighbors, a model still learns.
+#[test]
+fn batches_learn() {
+    let config = config(&[&SMALL_BATCHES[..], &["train.epochs=40", "early_stop=off"]].concat());
+    let data = load(&config);
+    let records = to_the_end(plan(&data, config, None, false));
+    let last = records.last().unwrap();
+    assert!(last.loss < 0.9 * records[0].loss, "{:?} {last:?}", records[0]);
+    assert!(last.measured.unwrap().test > 0.6, "{last:?}");
+}
