@@ -31,6 +31,8 @@ step=$(cargo bench --quiet --locked -p kith-trainer --bench step --no-run --mess
     sed -n 's/.*"name":"step".*"executable":"\([^"]*\)".*/\1/p')
 if pyg=$(deploy/pyg.sh); then
     "$pyg" deploy/bench/step.py --kith "$kith" --step "$step" --work "$work"
+    printf '\n== a training step in batches, against PyG\n'
+    "$pyg" deploy/bench/batches.py --kith "$kith" --work "$work"
 else
     printf 'skipped: no PyG here\n'
 fi
