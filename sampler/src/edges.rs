@@ -1,7 +1,9 @@
 //! Whether edges exist in the whole graph.
 
 use kith_draw::prefetch;
-use kith_store::{Graph, Lists, Neighbors, Result};
+use kith_store::{Lists, Neighbors, Result};
+
+use crate::graph::SampledGraph;
 
 /// In which directions an edge counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -13,13 +15,20 @@ pub enum Direction {
     Either,
 }
 
-/// Looks up (source, destination) pairs. Only the lists of the destinations are read: those of their sources, and for
-/// the reverse those of the nodes they are a source of.
-pub fn has_edges(graph: &Graph, pairs: &[(u64, u64)], direction: Direction, found: &mut [bool]) -> Result<()> {
+/// Looks up pairs of a source's id and a destination's row. Only the lists of the destinations are read: those of their
+/// sources, and for the reverse those of the nodes they are a source of.
+pub fn has_edges(
+    graph: SampledGraph<'_>,
+    pairs: &[(u64, u64)],
+    direction: Direction,
+    found: &mut [bool],
+) -> Result<()> {
     assert_eq!(pairs.len(), found.len(), "one answer per pair");
-    look_up(graph.lists(), pairs, found, |_, is_edge| is_edge)?;
-    if direction == Direction::Either && !graph.is_symmetric() {
-        look_up(graph.out_lists(), pairs, found, |before, is_edge| before || is_edge)?;
+    look_up(graph.lists, pairs, found, |_, is_edge| is_edge)?;
+    if direction == Direction::Either
+        && let Some(out_lists) = graph.out_lists
+    {
+        look_up(out_lists, pairs, found, |before, is_edge| before || is_edge)?;
     }
     Ok(())
 }

@@ -3,12 +3,13 @@
 //! A stored loop is no candidate: a node draws from its list without itself. Parallel edges are slots of their own.
 
 use kith_draw::{Name, Purpose, Stream, prefetch, vectorized};
-use kith_store::{Graph, Lists, Neighbors, Result, StoreError};
+use kith_store::{Lists, Neighbors, Result, StoreError};
 use rayon::prelude::*;
 
 use crate::{
     drawn::{Drawn, Id},
     fanout::{Fanout, Replacement},
+    graph::SampledGraph,
     lanes::{DrawRows, MAX_FANOUT, N_LANES, WordSource},
     loops::KnownLoops,
     slots::draw_slots,
@@ -43,24 +44,48 @@ const PIECE: usize = 128;
 /// Nodes per task when a frontier is shared among threads.
 const TASK: usize = 4096;
 
-/// A store to sample from, and what is known of its loops.
+/// The nodes whose neighbors are drawn.
 #[derive(Clone, Copy, Debug)]
-pub struct SampledGraph<'a> {
-    /// The store.
-    pub graph: &'a Graph,
-    /// Of all its nodes; what is learned here makes the next hop faster and changes nothing else.
-    pub loops: &'a KnownLoops,
+pub struct Frontier<'a> {
+    nodes: &'a [u64],
+    rows: &'a [u64],
+}
+
+impl<'a> Frontier<'a> {
+    /// Nodes of a whole store: each is its own row.
+    pub fn of_store(nodes: &'a [u64]) -> Frontier<'a> {
+        Frontier { nodes, rows: nodes }
+    }
+
+    /// Nodes of a shard, and the row of each. Nodes name the draws, rows are where the lists stand.
+    pub fn of_shard(nodes: &'a [u64], rows: &'a [u64]) -> Frontier<'a> {
+        assert_eq!(nodes.len(), rows.len(), "one row per node");
+        Frontier { nodes, rows }
+    }
+
+    /// How many there are.
+    pub fn len(self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(self) -> bool {
+        self.nodes.is_empty()
+    }
 }
 
 /// Draws the neighbors of a frontier. Long frontiers are shared among the threads of the current rayon pool; what
 /// comes out does not depend on how many there are.
-pub fn sample_hop(graph: SampledGraph<'_>, hop: &Hop, frontier: &[u64], drawn: &mut Drawn) -> Result<()> {
+pub fn sample_hop(graph: SampledGraph<'_>, hop: &Hop, frontier: Frontier<'_>, drawn: &mut Drawn) -> Result<()> {
     if frontier.len() <= TASK || rayon::current_num_threads() == 1 {
         return sample_hop_with(&mut hop.stream(), graph, hop, frontier, drawn);
     }
     let parts: Vec<Drawn> = frontier
+        .nodes
         .par_chunks(TASK)
-        .map(|frontier| {
+        .zip(frontier.rows.par_chunks(TASK))
+        .map(|(nodes, rows)| {
+            let frontier = Frontier { nodes, rows };
             let mut part = Drawn::default();
             sample_hop_with(&mut hop.stream(), graph, hop, frontier, &mut part)?;
             Ok(part)
@@ -68,7 +93,7 @@ pub fn sample_hop(graph: SampledGraph<'_>, hop: &Hop, frontier: &[u64], drawn: &
         .collect::<Result<_>>()?;
     drawn.counts.clear();
     parts.iter().for_each(|part| drawn.counts.extend(&part.counts));
-    match graph.graph.lists().indices() {
+    match graph.lists.indices() {
         Neighbors::Narrow(_) => join::<u32>(parts, drawn),
         Neighbors::Wide(_) => join::<u64>(parts, drawn),
     }
@@ -85,11 +110,10 @@ pub fn sample_hop_with<W: WordSource>(
     words: &mut W,
     graph: SampledGraph<'_>,
     hop: &Hop,
-    frontier: &[u64],
+    frontier: Frontier<'_>,
     drawn: &mut Drawn,
 ) -> Result<()> {
-    let SampledGraph { graph, loops } = graph;
-    let lists = graph.lists();
+    let SampledGraph { lists, loops, .. } = graph;
     let Drawn { counts, neighbors } = drawn;
     counts.clear();
     match lists.indices() {
@@ -105,6 +129,7 @@ pub fn sample_hop_with<W: WordSource>(
 /// Where a node's list begins and ends among all edges.
 #[derive(Clone, Copy, Default)]
 struct Bounds {
+    row: u64,
     start: usize,
     end: usize,
     /// Whether it is known to hold no loop.
@@ -158,7 +183,7 @@ struct Scratch {
 }
 
 impl<I: Id, W: WordSource> Pieces<'_, I, W> {
-    fn sample(&mut self, frontier: &[u64], counts: &mut Vec<u32>, out: &mut Vec<I>) -> Result<()> {
+    fn sample(&mut self, frontier: Frontier<'_>, counts: &mut Vec<u32>, out: &mut Vec<I>) -> Result<()> {
         if let Fanout::AtMost(fanout) = self.hop.fanout {
             out.reserve(frontier.len().saturating_mul((fanout.get() as usize).min(MAX_FANOUT)));
         }
@@ -166,37 +191,37 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
         let mut scratch = Scratch::default();
         let mut bounds = [Bounds::default(); PIECE];
         let mut next = [Bounds::default(); PIECE];
-        let pieces = |piece: usize| frontier.chunks(PIECE).nth(piece).unwrap_or(&[]);
-        self.ask_for_bounds(pieces(0));
-        self.ask_for_bounds(pieces(1));
-        self.read_bounds(pieces(0), &mut next)?;
-        for (piece, nodes) in frontier.chunks(PIECE).enumerate() {
-            self.ask_for_bounds(pieces(piece + 2));
+        let rows = |piece: usize| frontier.rows.chunks(PIECE).nth(piece).unwrap_or(&[]);
+        self.ask_for_bounds(rows(0));
+        self.ask_for_bounds(rows(1));
+        self.read_bounds(rows(0), &mut next)?;
+        for (piece, nodes) in frontier.nodes.chunks(PIECE).enumerate() {
+            self.ask_for_bounds(rows(piece + 2));
             bounds.copy_from_slice(&next);
-            self.read_bounds(pieces(piece + 1), &mut next)?;
+            self.read_bounds(rows(piece + 1), &mut next)?;
             self.sample_piece(nodes, &bounds, counts, out, &mut scratch)?;
         }
         Ok(())
     }
 
-    fn ask_for_bounds(&self, nodes: &[u64]) {
+    fn ask_for_bounds(&self, rows: &[u64]) {
         let indptr = self.lists.indptr();
-        for node in nodes {
-            indptr.get(*node as usize).inspect(|bound| prefetch(*bound));
-            self.loops.ask_for(*node);
+        for row in rows {
+            indptr.get(*row as usize).inspect(|bound| prefetch(*bound));
+            self.loops.ask_for(*row);
         }
     }
 
     /// Reads where lists begin and end, and asks for those that will be read: short ones as a whole; of long ones that
     /// may hold a loop the middle, where the search for it begins.
-    fn read_bounds(&self, nodes: &[u64], bounds: &mut [Bounds; PIECE]) -> Result<()> {
+    fn read_bounds(&self, rows: &[u64], bounds: &mut [Bounds; PIECE]) -> Result<()> {
         const LINE: usize = 16;
         const SHORT: usize = 2 * LINE;
-        for (node, bounds) in nodes.iter().zip(bounds) {
-            let (start, end) = self.lists.bounds(*node)?;
-            let list = self.ids.get(start..end).ok_or_else(|| StoreError::damaged("indptr", *node))?;
-            let has_no_loop = self.loops.has_none(*node);
-            *bounds = Bounds { start, end, has_no_loop };
+        for (row, bounds) in rows.iter().zip(bounds) {
+            let (start, end) = self.lists.bounds(*row)?;
+            let list = self.ids.get(start..end).ok_or_else(|| StoreError::damaged("indptr", *row))?;
+            let has_no_loop = self.loops.has_none(*row);
+            *bounds = Bounds { row: *row, start, end, has_no_loop };
             if list.len() <= SHORT {
                 list.first().inspect(|id| prefetch(*id));
                 list.last().inspect(|id| prefetch(*id));
@@ -208,7 +233,7 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
     }
 
     #[inline]
-    fn candidates(&self, node: u64, Bounds { start, end, has_no_loop }: Bounds) -> Candidates {
+    fn candidates(&self, node: u64, Bounds { row, start, end, has_no_loop }: Bounds) -> Candidates {
         if has_no_loop {
             return Candidates { start, n: end - start, loop_at: usize::MAX, n_loops: 0 };
         }
@@ -216,7 +241,7 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
         let own = I::narrow(node);
         let loop_at = list.partition_point(|id| *id < own);
         let n_loops = list[loop_at..].iter().take_while(|id| **id == own).count();
-        self.loops.learn(node, n_loops > 0);
+        self.loops.learn(row, n_loops > 0);
         Candidates { start, n: list.len() - n_loops, loop_at: if n_loops > 0 { loop_at } else { usize::MAX }, n_loops }
     }
 

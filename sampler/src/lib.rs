@@ -1,4 +1,4 @@
-//! What a sampler does with a store: draw the neighbors of a frontier, look up edges. Pure, and by name: two equal
+//! What a sampler does with a store or a shard: draw the neighbors of a frontier, look up edges. Pure, and by name: two equal
 //! questions get equal answers, on any thread and any shard.
 //!
 //! Knows neither tensors nor the network.
@@ -6,17 +6,23 @@
 mod drawn;
 mod edges;
 mod fanout;
+mod graph;
 mod hop;
 mod lanes;
 mod loops;
+mod seeds;
+mod shard;
 mod slots;
 
 pub use crate::{
     drawn::{Drawn, DrawnIds, Id},
     edges::{Direction, has_edges},
     fanout::{Fanout, FanoutError, Replacement, fanouts_of_layers},
-    hop::{Hop, SampledGraph, sample_hop, sample_hop_with},
+    graph::SampledGraph,
+    hop::{Frontier, Hop, sample_hop, sample_hop_with},
     lanes::{N_LANES, WordSource},
     loops::KnownLoops,
+    seeds::{Labels, Seeds, SeedsError},
+    shard::ShardSampler,
     slots::draw_slots,
 };

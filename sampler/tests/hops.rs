@@ -3,7 +3,7 @@
 mod lists;
 
 use kith_sampler::{
-    Direction, Drawn, Fanout, Hop, KnownLoops, Replacement, SampledGraph, draw_slots, has_edges, sample_hop,
+    Direction, Drawn, Fanout, Frontier, Hop, KnownLoops, Replacement, SampledGraph, draw_slots, has_edges, sample_hop,
 };
 use kith_store::Graph;
 use lists::store;
@@ -17,11 +17,11 @@ fn hop(fanout: u32, replacement: Replacement) -> Hop {
 fn sample(graph: &Graph, hop: &Hop, frontier: &[u64]) -> Vec<Vec<u64>> {
     let mut drawn = Drawn::default();
     let loops = KnownLoops::new(graph.n_nodes());
-    let graph = SampledGraph { graph, loops: &loops };
-    sample_hop(graph, hop, frontier, &mut drawn).unwrap();
+    let graph = SampledGraph::of_store(graph, &loops);
+    sample_hop(graph, hop, Frontier::of_store(frontier), &mut drawn).unwrap();
     // What was learned about loops changes nothing.
     let first = drawn.clone();
-    sample_hop(graph, hop, frontier, &mut drawn).unwrap();
+    sample_hop(graph, hop, Frontier::of_store(frontier), &mut drawn).unwrap();
     assert_eq!(drawn, first);
     let mut ids = drawn.neighbors.iter();
     let of_node = |count: &u32| ids.by_ref().take(*count as usize).collect();
@@ -108,10 +108,12 @@ fn threads_change_nothing() {
 fn nodes_outside_the_graph_are_refused() {
     let temp = tempfile::tempdir().unwrap();
     let graph = store(temp.path(), &[vec![1], vec![0]], false);
-    let sampled = SampledGraph { graph: &graph, loops: &KnownLoops::new(2) };
-    let error = sample_hop(sampled, &hop(2, Replacement::Without), &[0, 2], &mut Drawn::default()).unwrap_err();
+    let loops = KnownLoops::new(2);
+    let sampled = SampledGraph::of_store(&graph, &loops);
+    let error = sample_hop(sampled, &hop(2, Replacement::Without), Frontier::of_store(&[0, 2]), &mut Drawn::default())
+        .unwrap_err();
     assert_eq!(error.to_string(), "node 2 is outside the graph: it has 2 nodes");
-    let error = has_edges(&graph, &[(0, 5)], Direction::Forward, &mut [false]).unwrap_err();
+    let error = has_edges(sampled, &[(0, 5)], Direction::Forward, &mut [false]).unwrap_err();
     assert_eq!(error.to_string(), "node 5 is outside the graph: it has 2 nodes");
 }
 
@@ -121,6 +123,7 @@ fn edges_are_looked_up_in_the_whole_graph() {
     let graph = store(temp.path(), &[vec![1, 2], vec![], vec![0, 0]], true);
     let pairs = [(1, 0), (0, 1), (2, 0), (0, 2), (1, 2), (u64::MAX, 0)];
     let mut found = [true; 6];
-    has_edges(&graph, &pairs, Direction::Forward, &mut found).unwrap();
+    let loops = KnownLoops::new(3);
+    has_edges(SampledGraph::of_store(&graph, &loops), &pairs, Direction::Forward, &mut found).unwrap();
     assert_eq!(found, [true, false, true, true, false, false]);
 }

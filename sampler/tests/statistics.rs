@@ -6,7 +6,7 @@
 mod lists;
 
 use kith_draw::{Name, Purpose};
-use kith_sampler::{Drawn, Fanout, Hop, KnownLoops, Replacement, SampledGraph, draw_slots, sample_hop};
+use kith_sampler::{Drawn, Fanout, Frontier, Hop, KnownLoops, Replacement, SampledGraph, draw_slots, sample_hop};
 use kith_store::Graph;
 
 /// What a draw is named by.
@@ -156,7 +156,7 @@ fn hops_are_uniform() {
         let fanout = Fanout::at_most(fanout as u32).unwrap();
         let mut drawn = Drawn::default();
         let hop = Hop { run_key, step, hop, fanout, replacement: Replacement::Without };
-        sample_hop(SampledGraph { graph: &graph, loops: &loops }, &hop, &[node], &mut drawn).unwrap();
+        sample_hop(SampledGraph::of_store(&graph, &loops), &hop, Frontier::of_store(&[node]), &mut drawn).unwrap();
         drawn.neighbors.iter().collect()
     });
     assert_eq!(found, Vec::<String>::new());

@@ -1,6 +1,6 @@
 //! What a run is, as meant: everything here was checked when the run file was read (see [`crate::run_file`]).
 
-use kith_block::Subset;
+use kith_block::{PairConfig, Subset};
 use kith_kernels::Form;
 use kith_sampler::Fanout;
 
@@ -151,6 +151,16 @@ pub struct EdgeLossConfig {
     pub exclude: Exclude,
     /// What the share is taken of.
     pub subset: Subset,
+}
+
+impl EdgeLossConfig {
+    /// The pairs it looks at in a graph. In sets of several graphs the published numbers were made without excluding
+    /// reverses, and a symmetric graph has none to exclude.
+    pub fn pairs(&self, is_symmetric: bool, is_set: bool) -> PairConfig {
+        let EdgeLossConfig { negatives, kept, exclude, subset, .. } = *self;
+        let excludes_reverse = exclude == Exclude::Symmetric && !is_symmetric && !is_set;
+        PairConfig { negatives, kept, subset, excludes_reverse }
+    }
 }
 
 /// Which pairs are never drawn as negatives.

@@ -2,14 +2,14 @@
 
 use std::{borrow::Cow, num::NonZeroUsize, sync::Arc};
 
-use kith_block::{PairConfig, Pairs};
+use kith_block::Pairs;
 use kith_client::{Batch, BatchConfig, FetchedRows, Job, Plan, PlanConfig, Prefetch, PrefetchConfig};
 use kith_draw::{Name, Purpose};
 use kith_kernels::InputRows;
 use kith_sampler::{Replacement, fanouts_of_layers};
 
 use crate::{
-    config::{BatchesConfig, Exclude, Mode, RunConfig},
+    config::{BatchesConfig, Mode, RunConfig},
     data::{BatchInput, Data},
     error::TrainError,
     input::{GraphInput, Input, Labels},
@@ -160,12 +160,8 @@ pub(crate) fn batches_of(
         slices: *slices,
     };
     let info = input.shards.info();
-    let pairs = config.edge_loss.as_ref().filter(|edge_loss| edge_loss.weight != 0.0).map(|edge_loss| PairConfig {
-        negatives: edge_loss.negatives,
-        kept: edge_loss.kept,
-        subset: edge_loss.subset,
-        excludes_reverse: edge_loss.exclude == Exclude::Symmetric && !info.is_symmetric && !input.is_set,
-    });
+    let edge_loss = config.edge_loss.as_ref().filter(|edge_loss| edge_loss.weight != 0.0);
+    let pairs = edge_loss.map(|edge_loss| edge_loss.pairs(info.is_symmetric, input.is_set));
     let plan = Arc::new(Plan::new(plan, info.n_nodes, Arc::clone(&input.train))?);
     let fanouts = fanouts_of_layers(fanouts, config.model.n_layers).map_err(kith_client::ClientError::from)?;
     Ok((plan, BatchConfig { fanouts, replacement: Replacement::Without, pairs, has_rows: true }))

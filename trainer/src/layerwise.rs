@@ -6,7 +6,7 @@ use std::{ops::Range, path::PathBuf, sync::Arc};
 use kith_client::{BlockMaker, FetchedRows, SampledBlocks, Shards, Stock};
 use kith_sampler::{Fanout, Replacement};
 use kith_store::{Column, ColumnWriter};
-use tch::{Device, Kind, Tensor};
+use tch::Tensor;
 
 use crate::{
     config::ModelKind,
@@ -57,7 +57,7 @@ pub(crate) fn walk(
             let stored;
             let rows = match &hidden {
                 None => {
-                    let mut rows = std::mem::take(&mut maker.rows);
+                    let mut rows = FetchedRows::default();
                     shards.fetch_rows(&sampled.nodes, &mut rows)?;
                     stored = Arc::new(rows_of_batch(rows));
                     ReadRows::Stored(&stored)
@@ -102,7 +102,6 @@ fn count_out_degrees(shards: &dyn Shards, room: &Room) -> Result<OutDegrees, Tra
 struct Chunks {
     maker: BlockMaker,
     stock: Stock,
-    rows: FetchedRows,
     next: u64,
     n_together: u64,
 }
@@ -111,7 +110,7 @@ impl Chunks {
     fn new(shards: &dyn Shards, n_together: u64) -> Chunks {
         let stock = Stock::new(1);
         let maker = BlockMaker::new(shards.info().n_nodes, stock.clone());
-        Chunks { maker, stock, rows: FetchedRows::default(), next: 0, n_together }
+        Chunks { maker, stock, next: 0, n_together }
     }
 
     fn next(&mut self, shards: &dyn Shards) -> Result<Option<(Range<u64>, SampledBlocks)>, TrainError> {
@@ -148,10 +147,7 @@ impl Rows {
         for node in nodes {
             picked.extend_from_slice(&values[*node as usize * self.width..][..self.width]);
         }
-        let size = [nodes.len() as i64, self.width as i64];
-        let tensor = Tensor::zeros(size, (Kind::Float, Device::Cpu));
-        tensor.view([-1]).copy_(&Tensor::from_slice(&picked));
-        tensor
+        Tensor::from_slice(&picked).view([nodes.len() as i64, self.width as i64])
     }
 }
 

@@ -22,6 +22,44 @@ pub enum StoreError {
         /// The folder.
         path: PathBuf,
     },
+    /// A folder that holds a cut store, where a whole one is needed.
+    #[error("{path}: not a store but what `kith partition` made of one: give the store, or use it as shards")]
+    Cut {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A folder that holds something else than what `kith partition` makes.
+    #[error("{path}: not a cluster: make one with `kith partition`")]
+    NotACluster {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A shard of another cluster, or none.
+    #[error("{path}: not shard {shard} of this cluster: {problem}")]
+    ForeignShard {
+        /// The folder.
+        path: PathBuf,
+        /// The shard asked for.
+        shard: u32,
+        /// How it is seen.
+        problem: String,
+    },
+    /// A shard that the cluster does not have.
+    #[error("there is no shard {shard}: the cluster has {n_shards}")]
+    NoShard {
+        /// The shard asked for.
+        shard: u32,
+        /// Shards are `0..n_shards`.
+        n_shards: u32,
+    },
+    /// A node of another shard.
+    #[error("node {node} does not belong to shard {shard}")]
+    NotOwned {
+        /// The node asked for.
+        node: u64,
+        /// The shard that was asked.
+        shard: u32,
+    },
     /// The manifest cannot be understood or contradicts itself.
     #[error("{path}: {problem}")]
     Manifest {

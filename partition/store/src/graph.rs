@@ -6,7 +6,7 @@ use crate::{
     column::Column,
     error::{Result, StoreError},
     item::Dtype,
-    lists::{Lists, length_error, require},
+    lists::{LISTS, Lists, OUT_LISTS, length_error, require},
     manifest::{Contents, Manifest},
     node_columns::{Graphs, Ids, Labels, Split},
     rows::Rows,
@@ -42,10 +42,13 @@ impl Graph {
     /// Opens a store: manifest, version, digest, the length of every column, first and last of each `indptr`.
     pub fn open(dir: &Path) -> Result<Graph> {
         let manifest = Manifest::read(dir)?;
-        let Contents { is_symmetric, rows, labels, ref splits, ids, ref graphs, .. } = manifest.contents;
+        let Contents { is_symmetric, rows, labels, ref splits, ids, ref graphs, ref cut, .. } = manifest.contents;
+        if cut.is_some() {
+            return Err(StoreError::Cut { path: dir.to_owned() });
+        }
         let transpose = if is_symmetric { None } else { Some(Transpose::open(dir, &manifest)?) };
         Ok(Graph {
-            lists: Lists::open(dir, &manifest, "indptr", "indices")?,
+            lists: Lists::open(dir, &manifest, LISTS, manifest.contents.n_edges)?,
             transpose,
             rows: rows.map(|entry| Rows::open(dir, &manifest, entry)).transpose()?,
             labels: labels.map(|entry| Labels::open(dir, &manifest, entry)).transpose()?,
@@ -137,7 +140,7 @@ impl Graph {
 
 impl Transpose {
     fn open(dir: &Path, manifest: &Manifest) -> Result<Transpose> {
-        let lists = Lists::open(dir, manifest, "out_indptr", "out_indices")?;
+        let lists = Lists::open(dir, manifest, OUT_LISTS, manifest.contents.n_edges)?;
         let entry = require(dir, manifest, "out_edges")?;
         if entry.n_items != manifest.contents.n_edges {
             return Err(length_error(dir, "out_edges", entry.n_items, manifest.contents.n_edges));

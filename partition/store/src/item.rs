@@ -12,6 +12,7 @@ compile_error!("columns are little-endian and mapped as they are");
 #[allow(missing_docs)]
 pub enum Dtype {
     U8,
+    U16,
     U32,
     U64,
     F16,
@@ -24,7 +25,7 @@ impl Dtype {
     pub fn n_bytes(self) -> u64 {
         match self {
             Dtype::U8 => 1,
-            Dtype::F16 | Dtype::Bf16 => 2,
+            Dtype::U16 | Dtype::F16 | Dtype::Bf16 => 2,
             Dtype::U32 | Dtype::F32 => 4,
             Dtype::U64 => 8,
         }
@@ -34,6 +35,7 @@ impl Dtype {
     pub fn name(self) -> &'static str {
         match self {
             Dtype::U8 => "u8",
+            Dtype::U16 => "u16",
             Dtype::U32 => "u32",
             Dtype::U64 => "u64",
             Dtype::F16 => "f16",
@@ -51,6 +53,9 @@ pub trait Item: bytemuck::Pod + Send + Sync {
 
 impl Item for u8 {
     const DTYPE: Dtype = Dtype::U8;
+}
+impl Item for u16 {
+    const DTYPE: Dtype = Dtype::U16;
 }
 impl Item for u32 {
     const DTYPE: Dtype = Dtype::U32;

@@ -2,6 +2,9 @@
 //!
 //! Write it with [`StoreWriter`], read it with [`Graph`], read every byte of it with [`verify`].
 //!
+//! A store that was cut is a folder of the same kind: a [`Cluster`] with the owner of every node, and in it one folder
+//! per [`Shard`] with the columns of its nodes, row by row in ascending order of their ids.
+//!
 //! | column | items | holds |
 //! |---|---|---|
 //! | `indptr`, `indices` | `n_nodes + 1`, `n_edges` | for each destination its sources, ascending |
@@ -13,8 +16,13 @@
 //! | `split.NAME` | `n_nodes` | 0 none, 1 train, 2 valid, 3 test |
 //! | `ids` or `id_indptr`, `id_bytes` | `n_nodes` | what the user calls each node |
 //! | `graph_of_node` | `n_nodes` | the graph of each node, in a set of several |
+//! | `owner` | `n_nodes` | of a cluster: the shard that owns each node |
+//! | `inclusion` | `n_nodes` | of a cluster: how probably each node is in a batch |
+//! | `owned` | 2 per 64 nodes | of a shard: 64 bits, whether it owns each; the nodes it owns before them |
 //! | `checksums` | blocks | CRC-32 of every MiB of every column above, in the manifest's order |
 
+mod cluster;
+mod cluster_writer;
 mod column;
 mod error;
 mod graph;
@@ -23,22 +31,27 @@ mod lists;
 mod manifest;
 mod mapped;
 mod node_columns;
+mod owned;
 mod rows;
+mod shard;
 mod verify;
 mod writer;
 
 pub use crate::{
+    cluster::{Cluster, Owners},
+    cluster_writer::{Cut, write_cluster},
     column::{BLOCK_BYTES, Column, ColumnWriter, FinishedColumn},
     error::{Result, StoreError},
     graph::Graph,
     item::{Dtype, Item},
     lists::{Lists, Neighbors},
     manifest::{
-        ColumnEntry, Contents, FORMAT_VERSION, GraphsEntry, IdsEntry, LabelsEntry, Manifest, Provenance, RowsEntry,
-        RowsForm,
+        ClusterEntry, ColumnEntry, Contents, CutEntry, FORMAT_VERSION, GraphsEntry, IdsEntry, LabelsEntry, Manifest,
+        Provenance, RowsEntry, RowsForm, ShardEntry, ShardSummary,
     },
     node_columns::{Graphs, Ids, Labels, NO_CLASS, Split, SplitPart, split_column},
     rows::{Rows, SparseRow},
+    shard::Shard,
     verify::{Finding, Verified, verify},
     writer::StoreWriter,
 };

@@ -50,18 +50,23 @@ pub struct Lists {
     indptr_name: &'static str,
 }
 
+/// The columns of lists by destination.
+pub(crate) const LISTS: (&str, &str) = ("indptr", "indices");
+/// The columns of lists by source.
+pub(crate) const OUT_LISTS: (&str, &str) = ("out_indptr", "out_indices");
+
 impl Lists {
     pub(crate) fn open(
         dir: &Path,
         manifest: &Manifest,
-        indptr_name: &'static str,
-        indices_name: &str,
+        (indptr_name, indices_name): (&'static str, &str),
+        n_edges: u64,
     ) -> Result<Lists> {
-        let indptr = open_indptr(dir, manifest, indptr_name, manifest.contents.n_nodes, manifest.contents.n_edges)?;
+        let indptr = open_indptr(dir, manifest, indptr_name, manifest.contents.n_nodes, n_edges)?;
         let indices = IdColumn::open(dir, manifest, indices_name)?;
         let n_indices = require(dir, manifest, indices_name)?.n_items;
-        if n_indices != manifest.contents.n_edges {
-            return Err(length_error(dir, indices_name, n_indices, manifest.contents.n_edges));
+        if n_indices != n_edges {
+            return Err(length_error(dir, indices_name, n_indices, n_edges));
         }
         Ok(Lists { indptr, indices, indptr_name })
     }

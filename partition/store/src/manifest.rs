@@ -57,6 +57,63 @@ pub struct Contents {
     pub ids: Option<IdsEntry>,
     /// The graphs of a set of several.
     pub graphs: Option<GraphsEntry>,
+    /// Where this is not a whole store: what was cut, and how.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut: Option<CutEntry>,
+}
+
+/// What a folder holds of a store that was cut.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CutEntry {
+    /// Who owns which node; the shards are folders of their own.
+    Cluster(ClusterEntry),
+    /// The nodes of one owner. Counts of nodes and edges in the contents are its own.
+    Shard(ShardEntry),
+}
+
+/// A store cut into shards.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterEntry {
+    /// The digest of the store: the identity of the graph, whatever it is cut into.
+    pub store: String,
+    /// How owners were found.
+    pub method: String,
+    /// Edges between nodes of different owners.
+    pub n_cut_edges: u64,
+    /// Every shard, in order.
+    pub shards: Vec<ShardSummary>,
+}
+
+/// What a cluster knows of a shard without opening it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShardSummary {
+    /// The digest of its manifest.
+    pub digest: String,
+    /// Nodes it owns.
+    pub n_nodes: u64,
+    /// Edges to them: the length of their lists.
+    pub n_edges: u64,
+    /// Of its nodes, those that the first split trains on.
+    pub n_train: u64,
+}
+
+/// One shard of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShardEntry {
+    /// The digest of the store it was cut from.
+    pub store: String,
+    /// Its number.
+    pub shard: u32,
+    /// Shards are `0..n_shards`.
+    pub n_shards: u32,
+    /// Nodes of the whole graph.
+    pub n_graph_nodes: u64,
+    /// Edges from its nodes, where the store is not symmetric: the length of their second lists.
+    pub n_out_edges: u64,
 }
 
 /// The form of the feature rows.

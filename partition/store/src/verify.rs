@@ -5,12 +5,16 @@ use std::path::Path;
 use rayon::prelude::*;
 
 use crate::{
+    cluster::Cluster,
     column::{BLOCK_BYTES, checksum_of_sums, open_checked},
     error::{Result, StoreError},
     graph::Graph,
     lists::Lists,
-    manifest::Manifest,
+    manifest::{CutEntry, Manifest},
     mapped::Mapped,
+    node_columns::{Labels, Split},
+    rows::Rows,
+    shard::Shard,
     writer::CHECKSUMS,
 };
 
@@ -66,7 +70,11 @@ pub fn verify(dir: &Path, on_bytes: &(dyn Fn(u64) + Sync)) -> Result<Verified> {
         }
     }
     if findings.is_empty() {
-        findings = check_values(dir)?;
+        findings = match &manifest.contents.cut {
+            None => check_values(dir)?,
+            Some(CutEntry::Cluster(_)) => check_owners(dir),
+            Some(CutEntry::Shard(_)) => check_shard(dir),
+        };
     }
     Ok(Verified { n_bytes, findings })
 }
@@ -109,36 +117,96 @@ fn check_values(dir: &Path) -> Result<Vec<Finding>> {
         Ok(graph) => graph,
         Err(error) => return Ok(vec![finding("manifest.json", "columns", error)]),
     };
+    let n_nodes = graph.n_nodes();
     let mut findings = Vec::new();
-    findings.extend(first_problem(&graph, "indices", |node| list_problem(&graph, graph.lists(), node)));
+    findings.extend(first_problem(n_nodes, "indices", |node| list_problem(n_nodes, graph.lists(), node)));
     if graph.is_symmetric() {
-        findings.extend(first_problem(&graph, "indices", |node| symmetry_problem(&graph, node)));
+        findings.extend(first_problem(n_nodes, "indices", |node| symmetry_problem(&graph, node)));
     } else {
-        findings.extend(first_problem(&graph, "out_indices", |node| list_problem(&graph, graph.out_lists(), node)));
-        findings.extend(first_problem(&graph, "out_edges", |node| transpose_problem(&graph, node)));
+        findings.extend(first_problem(n_nodes, "out_indices", |node| list_problem(n_nodes, graph.out_lists(), node)));
+        findings.extend(first_problem(n_nodes, "out_edges", |node| transpose_problem(&graph, node)));
     }
-    findings.extend(first_problem(&graph, "columns of nodes", |node| node_problem(&graph, node)));
+    let (rows, labels, splits) = (graph.rows(), graph.labels(), graph.splits());
+    findings.extend(first_problem(n_nodes, "columns of nodes", |node| {
+        if let Some(ids) = graph.ids() {
+            ids.of(node)?;
+        }
+        if let Some(graphs) = graph.graphs() {
+            graphs.of(node)?;
+        }
+        columns_problem(rows, labels, splits, node)
+    }));
     Ok(findings)
 }
 
-/// The problem of the lowest node that has one.
-fn first_problem(
-    graph: &Graph,
-    column: &str,
-    problem: impl Fn(u64) -> Result<Option<String>> + Sync,
-) -> Option<Finding> {
+/// What holds within one shard: whether it is the right part of a store is for those who have the store.
+fn check_shard(dir: &Path) -> Vec<Finding> {
+    let shard = match Shard::open(dir) {
+        Ok(shard) => shard,
+        Err(error) => return vec![finding("manifest.json", "columns", error)],
+    };
+    let (n_owned, n_nodes) = (shard.n_owned(), shard.n_graph_nodes());
+    let mut findings = Vec::new();
+    let is_row = |(row, node): &(u64, u64)| shard.row_of(*node).ok() == Some(*row) && *node < n_nodes;
+    let n_found = (0..).zip(shard.nodes()).take_while(is_row).count() as u64;
+    if n_found != n_owned {
+        findings.push(finding("owned", &format!("row {n_found}"), "the ranks do not match the bits"));
+    }
+    findings.extend(first_problem(n_owned, "indices", |row| list_problem(n_nodes, shard.lists(), row)));
+    if !shard.is_symmetric() {
+        findings.extend(first_problem(n_owned, "out_indices", |row| list_problem(n_nodes, shard.out_lists(), row)));
+    }
+    let (rows, labels, splits) = (shard.rows(), shard.labels(), shard.splits());
+    findings.extend(first_problem(n_owned, "columns of nodes", |row| columns_problem(rows, labels, splits, row)));
+    findings
+}
+
+/// What holds in the folder of a cluster; its shards are verified on their own.
+fn check_owners(dir: &Path) -> Vec<Finding> {
+    let cluster = match Cluster::open(dir) {
+        Ok(cluster) => cluster,
+        Err(error) => return vec![finding("manifest.json", "columns", error)],
+    };
+    let mut findings = Vec::new();
+    let n_shards = cluster.n_shards();
+    let mut n_owned = vec![0; n_shards as usize];
+    for node in 0..cluster.owners().len() as u64 {
+        match cluster.owners().of(node).and_then(|owner| n_owned.get_mut(owner as usize)) {
+            Some(n_owned) => *n_owned += 1,
+            None => {
+                findings.push(finding("owner", &format!("row {node}"), format!("there are {n_shards} shards")));
+                break;
+            }
+        }
+    }
+    let summaries = cluster.entry().shards.iter();
+    if findings.is_empty()
+        && let Some(shard) = n_owned.iter().zip(summaries).position(|(n_owned, summary)| *n_owned != summary.n_nodes)
+    {
+        let problem = format!("owns {} nodes, not as many as the manifest says", n_owned[shard]);
+        findings.push(finding("owner", &format!("shard {shard}"), problem));
+    }
+    let is_probability = |value: &f32| (0.0..=1.0).contains(value);
+    if let Some(row) = cluster.inclusion().and_then(|values| values.iter().position(|value| !is_probability(value))) {
+        findings.push(finding("inclusion", &format!("row {row}"), "no probability"));
+    }
+    findings
+}
+
+/// The problem of the lowest row that has one.
+fn first_problem(n_rows: u64, column: &str, problem: impl Fn(u64) -> Result<Option<String>> + Sync) -> Option<Finding> {
     let check = |node: u64| match problem(node) {
         Ok(problem) => problem.map(|problem| finding(column, &format!("row {node}"), problem)),
         Err(StoreError::Damaged { column, row }) => Some(finding(&column, &format!("row {row}"), "impossible value")),
         Err(error) => Some(finding(column, &format!("row {node}"), error)),
     };
-    (0..graph.n_nodes()).into_par_iter().find_map_first(check)
+    (0..n_rows).into_par_iter().find_map_first(check)
 }
 
-fn list_problem(graph: &Graph, lists: &Lists, node: u64) -> Result<Option<String>> {
+fn list_problem(n_nodes: u64, lists: &Lists, row: u64) -> Result<Option<String>> {
     let mut last = 0;
-    for neighbor in lists.of(node)?.iter() {
-        if neighbor >= graph.n_nodes() {
+    for neighbor in lists.of(row)?.iter() {
+        if neighbor >= n_nodes {
             return Ok(Some(format!("neighbor {neighbor} is outside the graph")));
         }
         if neighbor < last {
@@ -189,24 +257,19 @@ fn transpose_problem(graph: &Graph, source: u64) -> Result<Option<String>> {
     Ok(None)
 }
 
-fn node_problem(graph: &Graph, node: u64) -> Result<Option<String>> {
-    if let Some(rows) = graph.rows()
-        && rows.sparse(node)?.is_none()
+/// Reading the values of a row finds what is wrong with them.
+fn columns_problem(rows: Option<&Rows>, labels: Option<&Labels>, splits: &[Split], row: u64) -> Result<Option<String>> {
+    if let Some(rows) = rows
+        && rows.sparse(row)?.is_none()
     {
-        rows.read(node, &mut vec![0.0; rows.dim()])?;
+        rows.read(row, &mut vec![0.0; rows.dim()])?;
     }
-    if let Some(labels) = graph.labels() {
-        labels.class(node)?;
-        labels.bits(node)?;
+    if let Some(labels) = labels {
+        labels.class(row)?;
+        labels.bits(row)?;
     }
-    for split in graph.splits() {
-        split.part(node)?;
-    }
-    if let Some(ids) = graph.ids() {
-        ids.of(node)?;
-    }
-    if let Some(graphs) = graph.graphs() {
-        graphs.of(node)?;
+    for split in splits {
+        split.part(row)?;
     }
     Ok(None)
 }

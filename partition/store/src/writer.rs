@@ -42,6 +42,11 @@ impl StoreWriter {
         self.draft.dir.join("scratch")
     }
 
+    /// A folder that will be part of what is published.
+    pub(crate) fn inner(&self, name: &str) -> PathBuf {
+        self.draft.dir.join(name)
+    }
+
     /// Starts a column.
     pub fn column<T: Item>(&self, name: &str) -> Result<ColumnWriter<T>> {
         ColumnWriter::create(&self.draft.dir, name)
@@ -61,7 +66,17 @@ impl StoreWriter {
     }
 
     /// Publishes the store: everything synced, then the manifest, then the rename that makes it visible.
-    pub fn finish(mut self, contents: Contents, provenance: Provenance) -> Result<Manifest> {
+    pub fn finish(self, contents: Contents, provenance: Provenance) -> Result<Manifest> {
+        self.finish_as(contents, provenance, |dir| Graph::open(dir).map(drop))
+    }
+
+    /// The same for a folder that is something else than a store; `open` opens it as what it is.
+    pub(crate) fn finish_as(
+        mut self,
+        contents: Contents,
+        provenance: Provenance,
+        open: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<Manifest> {
         let mut checksums = self.column::<u32>(CHECKSUMS)?;
         for column in &self.columns {
             checksums.push(&column.block_sums)?;
@@ -78,7 +93,7 @@ impl StoreWriter {
         fs::remove_dir_all(dir.join("scratch")).map_err(StoreError::io(dir))?;
         write_synced(&dir.join(manifest::FILE_NAME), manifest.to_json().as_bytes())?;
         // What a reader would refuse is never published.
-        Graph::open(dir)?;
+        open(dir)?;
         self.draft.publish(&self.out)?;
         Ok(manifest)
     }

@@ -18,7 +18,7 @@ use std::{
 
 use kith_block::{PairConfig, Subset};
 use kith_client::{BatchConfig, BatchMaker, BlockMaker, LocalStore, Plan, PlanConfig, Shards, Stock};
-use kith_sampler::{Fanout, Hop, N_LANES, Replacement, WordSource, fanouts_of_layers, sample_hop_with};
+use kith_sampler::{Fanout, Frontier, Hop, N_LANES, Replacement, WordSource, fanouts_of_layers, sample_hop_with};
 use kith_store::{Graph, Neighbors, SplitPart};
 
 const N_ROUNDS: u64 = 5;
@@ -125,8 +125,8 @@ impl Bench {
             let hop = Hop { run_key: 1, step, hop: hop as u32, fanout, replacement: Replacement::Without };
             let graph = self.shards.sampled();
             match &mut generator {
-                Some(generator) => Ok(sample_hop_with(*generator, graph, &hop, frontier, drawn)?),
-                None => Ok(sample_hop_with(&mut hop.stream(), graph, &hop, frontier, drawn)?),
+                Some(generator) => Ok(sample_hop_with(*generator, graph, &hop, Frontier::of_store(frontier), drawn)?),
+                None => Ok(sample_hop_with(&mut hop.stream(), graph, &hop, Frontier::of_store(frontier), drawn)?),
             }
         });
         let sampled = black_box(sampled.expect("blocks"));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kith_block::{Block, PairConfig, Pairs, PairsName};
-use kith_sampler::{Direction, Fanout, Replacement};
+use kith_sampler::{Direction, Fanout, Labels, Replacement};
 
 use crate::{
     blocks::{BlockMaker, SampledBlocks},
@@ -11,7 +11,6 @@ use crate::{
     error::Result,
     plan::{Plan, Step},
     rows::FetchedRows,
-    seeds::Labels,
     shards::Shards,
     stock::Stock,
 };

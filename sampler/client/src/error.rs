@@ -1,7 +1,7 @@
 //! What can go wrong between a trainer and its graph.
 
 use kith_block::BlockError;
-use kith_sampler::FanoutError;
+use kith_sampler::{FanoutError, SeedsError};
 use kith_store::StoreError;
 
 /// Why there is no batch.
@@ -16,29 +16,12 @@ pub enum ClientError {
     /// Fanouts that make no sense.
     #[error(transparent)]
     Fanouts(#[from] FanoutError),
-    /// The store has no labels.
-    #[error("the store has no labels: seeds need them")]
-    NoLabels,
+    /// No seeds to start from.
+    #[error(transparent)]
+    Seeds(#[from] SeedsError),
     /// The store has no feature rows.
     #[error("the store has no feature rows: batches need them")]
     NoRows,
-    /// The store has no splits.
-    #[error("the store has no split: import it with one")]
-    NoSplit,
-    /// A split that the store does not have.
-    #[error("there is no split named {name}; there are {}", available.join(", "))]
-    UnknownSplit {
-        /// The name asked for.
-        name: String,
-        /// Names there are.
-        available: Vec<String>,
-    },
-    /// A seed without a class cannot be learned from.
-    #[error("node {node} is a seed but has no label")]
-    Unlabeled {
-        /// The node.
-        node: u64,
-    },
     /// A seed that the graph does not have.
     #[error("seed {node} is outside the graph: it has {n_nodes} nodes")]
     SeedOutOfRange {

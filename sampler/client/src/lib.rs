@@ -13,9 +13,10 @@ mod plan;
 mod positions;
 mod prefetch;
 mod rows;
-mod seeds;
 mod shards;
 mod stock;
+
+pub use kith_sampler::{Labels, Seeds};
 
 pub use crate::{
     batch::{Batch, BatchConfig, BatchMaker},
@@ -26,7 +27,6 @@ pub use crate::{
     plan::{Plan, PlanConfig, SliceSeeds, Step},
     prefetch::{Job, Prefetch, PrefetchConfig},
     rows::FetchedRows,
-    seeds::{Labels, Seeds},
     shards::{Info, Shards},
     stock::Stock,
 };

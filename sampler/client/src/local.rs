@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use kith_sampler::{Direction, Drawn, Hop, KnownLoops, SampledGraph, has_edges, sample_hop};
+use kith_sampler::{Direction, Drawn, Frontier, Hop, KnownLoops, SampledGraph, Seeds, has_edges, sample_hop};
 use kith_store::{Graph, SplitPart};
 
 use crate::{
     error::{ClientError, Result},
     rows::FetchedRows,
-    seeds::{Labels, Seeds},
     shards::{Info, Shards},
 };
 
@@ -43,7 +42,7 @@ impl LocalStore {
 
     /// The store with what is known of its loops.
     pub fn sampled(&self) -> SampledGraph<'_> {
-        SampledGraph { graph: &self.graph, loops: &self.loops }
+        SampledGraph::of_store(&self.graph, &self.loops)
     }
 }
 
@@ -53,43 +52,11 @@ impl Shards for LocalStore {
     }
 
     fn seeds(&self, split: Option<&str>, part: SplitPart) -> Result<Seeds> {
-        let splits = self.graph.splits();
-        let first = splits.first().ok_or(ClientError::NoSplit)?;
-        let split = match split {
-            None => first,
-            Some(name) => {
-                splits.iter().find(|split| split.name() == name).ok_or_else(|| ClientError::UnknownSplit {
-                    name: name.to_owned(),
-                    available: splits.iter().map(|split| split.name().to_owned()).collect(),
-                })?
-            }
-        };
-        let labels = self.graph.labels().ok_or(ClientError::NoLabels)?;
-        let n_classes = self.info.n_classes;
-        let mut ids = Vec::new();
-        let (mut classes, mut bits) = (Vec::new(), Vec::new());
-        for node in 0..self.info.n_nodes {
-            if split.part(node)? != part {
-                continue;
-            }
-            if self.info.is_multi_label {
-                let words = labels.bits(node)?;
-                bits.extend((0..n_classes).map(|class| words[class / 64] >> (class % 64) & 1 == 1));
-            } else {
-                match labels.class(node)? {
-                    Some(class) => classes.push(i64::from(class)),
-                    None if part == SplitPart::None => continue,
-                    None => return Err(ClientError::Unlabeled { node }),
-                }
-            }
-            ids.push(node);
-        }
-        let labels = if self.info.is_multi_label { Labels::Bits { n_classes, bits } } else { Labels::Classes(classes) };
-        Seeds::new(ids, labels)
+        Ok(Seeds::of_store(&self.graph, split, part)?)
     }
 
     fn sample_hop(&self, hop: &Hop, frontier: &[u64], drawn: &mut Drawn) -> Result<()> {
-        Ok(sample_hop(self.sampled(), hop, frontier, drawn)?)
+        Ok(sample_hop(self.sampled(), hop, Frontier::of_store(frontier), drawn)?)
     }
 
     fn fetch_rows(&self, nodes: &[u64], rows: &mut FetchedRows) -> Result<()> {
@@ -98,6 +65,6 @@ impl Shards for LocalStore {
     }
 
     fn has_edges(&self, pairs: &[(u64, u64)], direction: Direction, found: &mut [bool]) -> Result<()> {
-        Ok(has_edges(&self.graph, pairs, direction, found)?)
+        Ok(has_edges(self.sampled(), pairs, direction, found)?)
     }
 }

@@ -8,10 +8,9 @@ use std::{
 
 use kith_draw::{Name, Permutation, Purpose, Vectorized, vectorized};
 
-use crate::{
-    error::{ClientError, Result},
-    seeds::Seeds,
-};
+use kith_sampler::Seeds;
+
+use crate::error::{ClientError, Result};
 
 /// How steps are cut. All counts are for the whole world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -192,7 +192,8 @@ mod tests {
     };
 
     use super::*;
-    use crate::{rows::FetchedRows, seeds::Labels};
+    use crate::rows::FetchedRows;
+    use kith_sampler::Labels;
 
     fn batch(Job { step, slice }: Job) -> Batch {
         Batch {

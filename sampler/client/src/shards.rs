@@ -3,10 +3,10 @@
 //! One method per call of the wire (`Info`, `Seeds`, `SampleHop`, `FetchRows`, `HasEdges`), each for many nodes at once,
 //! each without state: two equal questions get equal answers.
 
-use kith_sampler::{Direction, Drawn, Hop};
+use kith_sampler::{Direction, Drawn, Hop, Seeds};
 use kith_store::{RowsForm, SplitPart};
 
-use crate::{error::Result, rows::FetchedRows, seeds::Seeds};
+use crate::{error::Result, rows::FetchedRows};
 
 /// What is known of a graph before anything is asked.
 #[derive(Clone, Debug, PartialEq)]

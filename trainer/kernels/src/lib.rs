@@ -20,6 +20,7 @@ mod product;
 mod rows;
 mod simd;
 mod sparse_product;
+mod weighted_rows;
 
 pub use crate::{
     adam::AdamStep,

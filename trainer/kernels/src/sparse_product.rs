@@ -10,6 +10,7 @@ use crate::{
     dropout::{Dropout, N_SHARED},
     rows::SparseRows,
     simd::{Lanes, N_LANES},
+    weighted_rows::{GroupRows, add_weighted},
 };
 
 /// Rows that a thread takes at once; pieces hold a whole number of them.
@@ -84,7 +85,7 @@ impl Vectorized for Part<'_> {
             out.fill(Lanes::ZERO);
             let lists = kept.columns[start..n].chunks(PIECE_ROWS).zip(kept.values[start..n].chunks(PIECE_ROWS));
             for (columns, values) in lists {
-                add_scaled(out, columns, values, weights, width);
+                add_weighted(out, values.as_chunks::<1>().0, GroupRows::whole(weights, width), columns);
             }
         }
         kept.columns.truncate(n);
@@ -113,35 +114,6 @@ fn draw(dropout: Dropout, stream: Stream, id: u64, columns: &[u32]) -> [u32; N_L
         is_kept[k] = u32::from(dropout.keeps(if lane & 1 == 0 { word & 0xffff } else { word >> 16 }));
     }
     is_kept
-}
-
-/// `sums += Σ value * rows[column]`: the products are added up in order, and then to the sums.
-#[inline(always)]
-fn add_scaled(sums: &mut [Lanes], columns: &[u32], values: &[f32], rows: &[Lanes], width: usize) {
-    let n_fours = sums.len() / 4;
-    let (fours, rest) = sums.as_chunks_mut::<4>();
-    for (four, sums) in fours.iter_mut().enumerate() {
-        let mut own = [Lanes::ZERO; 4];
-        for (value, column) in values.iter().zip(columns) {
-            let start = *column as usize * width + 4 * four;
-            let row: &[Lanes; 4] = rows[start..].first_chunk().expect("rows have one width");
-            let value = Lanes::all(*value);
-            own[0] = own[0].plus_product(value, row[0]);
-            own[1] = own[1].plus_product(value, row[1]);
-            own[2] = own[2].plus_product(value, row[2]);
-            own[3] = own[3].plus_product(value, row[3]);
-        }
-        for (sum, own) in sums.iter_mut().zip(own) {
-            *sum = sum.plus(own);
-        }
-    }
-    for (place, sum) in rest.iter_mut().enumerate() {
-        let mut own = Lanes::ZERO;
-        for (value, column) in values.iter().zip(columns) {
-            own = own.plus_product(Lanes::all(*value), rows[*column as usize * width + 4 * n_fours + place]);
-        }
-        *sum = sum.plus(own);
-    }
 }
 
 impl KeptRows {

@@ -1,28 +1,17 @@
 //! What a layer draws in a step: dropout, negatives, and the pairs its edge loss looks at. Whatever computes the layer,
 //! the draws are these.
 
-use kith_block::{Block, PairConfig, Pairs};
+use kith_block::{Block, Pairs};
 use kith_draw::{Name, Purpose};
 use rayon::prelude::*;
 use tch::Tensor;
 
-use crate::{
-    config::{EdgeLossConfig, Exclude},
-    input::GraphInput,
-    model::Call,
-};
+use crate::{config::EdgeLossConfig, input::GraphInput, model::Call};
 
 /// The pairs that a layer's edge loss looks at in a step.
 pub fn draw_pairs(config: &EdgeLossConfig, graph: &GraphInput, run_key: u64, step: u64, layer: usize) -> Pairs {
     let block = &*graph.block;
-    // In sets of several graphs the published numbers were made without excluding reverses.
-    let has_reverses = !graph.is_symmetric && !graph.is_one_of_many;
-    let config = PairConfig {
-        negatives: config.negatives,
-        kept: config.kept,
-        subset: config.subset,
-        excludes_reverse: config.exclude == Exclude::Symmetric && has_reverses,
-    };
+    let config = config.pairs(graph.is_symmetric, graph.is_one_of_many);
     let is_edge = |source, destination| block.has_edge(source, destination);
     Pairs::draw(run_key, step, layer as u32, block, config, is_edge)
 }

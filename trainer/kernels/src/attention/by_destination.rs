@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use super::{
     Attention, Saved,
     by_source::Pushed,
-    score::{N_AHEAD, add_weighted, heads_of},
+    score::{N_AHEAD, heads_of},
     vectorized_by_form,
     window::{PerEdge, Window, Windows, plus},
 };
@@ -16,6 +16,7 @@ use crate::{
     buffer::Buffer,
     cut::{parts_mut, units},
     simd::Lanes,
+    weighted_rows::add_weighted,
 };
 
 /// Completes the gradients of the rows; gives that of a₁·h by destination, one number per padded head.

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use super::{
     Attention, Grouped, GroupedPairs, N_RECORD, SLOPE, Saved,
     negatives::{NegativeLoss, Negatives},
-    score::{N_AHEAD, Products, Score, add_weighted, factors, heads_of, product},
+    score::{N_AHEAD, Products, Score, factors, heads_of, product},
     vectorized_by_form,
     window::{N_WINDOW, PerEdge, Window, Windows, plus},
 };
@@ -16,6 +16,7 @@ use crate::{
     buffer::Buffer,
     cut::{parts_mut, units},
     simd::Lanes,
+    weighted_rows::add_weighted,
 };
 
 /// What the pass by source leaves for the pass by destination, and for the gradient of a₂.

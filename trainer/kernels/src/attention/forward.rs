@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use super::{
     Attention, EPSILON, Grouped, GroupedPairs, N_RECORD, Saved,
     negatives::{NegativeLoss, Negatives, bce},
-    score::{N_AHEAD, Products, Score, add_weighted, factors, heads_of, product},
+    score::{N_AHEAD, Products, Score, factors, heads_of, product},
     vectorized_by_form,
     window::{N_WINDOW, PerEdge, Window, Windows, larger, minus, plus},
 };
@@ -17,6 +17,7 @@ use crate::{
     cut::{parts_mut, units},
     node_sums::sum,
     simd::{Lanes, N_LANES},
+    weighted_rows::add_weighted,
 };
 
 /// Computes Σ α d h by destination and the sum of the edge losses.

@@ -27,10 +27,10 @@ mod negatives;
 mod score;
 mod window;
 
-use crate::{buffer::Buffer, form::Form, layout::Layout, simd::Lanes};
 use kith_block::{Block, Pairs};
 
-use self::score::GroupRows;
+use crate::{buffer::Buffer, form::Form, layout::Layout, simd::Lanes, weighted_rows::GroupRows};
+
 pub(crate) use self::{
     by_destination::pull_to_destinations, by_source::push_to_sources, forward::forward, grouped::Grouped, mask::Mask,
 };
@@ -93,8 +93,7 @@ impl<'a> Attention<'a> {
     /// Rows with all heads, for sums that do not tell them apart.
     #[inline(always)]
     fn all_groups(&self, rows: &'a [Lanes]) -> GroupRows<'a> {
-        let width = self.layout.width();
-        GroupRows { rows, width, offset: 0, group_width: width }
+        GroupRows::whole(rows, self.layout.width())
     }
 
     /// What a dot product is multiplied with.

@@ -3,10 +3,13 @@
 
 use super::{
     Attention,
-    score::{GroupRows, N_AHEAD, Products, add_weighted, product},
+    score::{N_AHEAD, Products, product},
     window::{PerEdge, Window, Windows},
 };
-use crate::simd::{Lanes, N_LANES, softplus};
+use crate::{
+    simd::{Lanes, N_LANES, softplus},
+    weighted_rows::{GroupRows, add_weighted},
+};
 
 /// The negatives of some nodes, as their destinations or as their sources.
 #[derive(Clone, Copy)]

@@ -4,7 +4,7 @@ use super::{
     SLOPE,
     window::{N_WINDOW, PerEdge},
 };
-use crate::simd::{Lanes, N_LANES, lanes, prefetch};
+use crate::simd::{Lanes, N_LANES, lanes};
 
 /// The lane-wise sum of products of two rows; adding up the lanes of a head gives the head's dot product.
 #[inline(always)]
@@ -79,67 +79,8 @@ impl Score {
     }
 }
 
-/// Rows of nodes, of which the heads of one group are read.
-#[derive(Clone, Copy)]
-pub(super) struct GroupRows<'a> {
-    pub(super) rows: &'a [Lanes],
-    /// Lanes of a row.
-    pub(super) width: usize,
-    /// Where the group starts in a row, and its lanes.
-    pub(super) offset: usize,
-    pub(super) group_width: usize,
-}
-
-impl<'a> GroupRows<'a> {
-    #[inline(always)]
-    pub(super) fn of(self, node: usize) -> &'a [Lanes] {
-        &self.rows[node * self.width + self.offset..][..self.group_width]
-    }
-
-    /// Asks for all groups of a row.
-    #[inline(always)]
-    pub(super) fn prefetch(self, node: u32) {
-        prefetch(&self.rows[node as usize * self.width..][..self.width]);
-    }
-}
-
 /// Edges from one that is looked at to the one whose rows are asked for: they are there when its turn comes.
 pub(super) const N_AHEAD: usize = 16;
-
-/// `sums += Σ weights of edge k * row of nodes[k]`: the products are added up in the order of k, and then to the sums.
-#[inline(always)]
-pub(super) fn add_weighted<const HEADS: usize>(
-    sums: &mut [Lanes],
-    weights: &[[f32; HEADS]],
-    rows: GroupRows,
-    nodes: &[u32],
-) {
-    let n_fours = sums.len() / 4;
-    let (fours, rest) = sums.as_chunks_mut::<4>();
-    for (four, sums) in fours.iter_mut().enumerate() {
-        let mut own = [Lanes::ZERO; 4];
-        for (weight, node) in weights.iter().zip(nodes) {
-            let start = *node as usize * rows.width + rows.offset + 4 * four;
-            let row: &[Lanes; 4] = rows.rows[start..].first_chunk().expect("rows have one width");
-            let weight = Lanes::repeat(weight);
-            own[0] = own[0].plus_product(weight, row[0]);
-            own[1] = own[1].plus_product(weight, row[1]);
-            own[2] = own[2].plus_product(weight, row[2]);
-            own[3] = own[3].plus_product(weight, row[3]);
-        }
-        for (sum, own) in sums.iter_mut().zip(own) {
-            *sum = sum.plus(own);
-        }
-    }
-    for (place, sum) in rest.iter_mut().enumerate() {
-        let mut own = Lanes::ZERO;
-        for (weight, node) in weights.iter().zip(nodes) {
-            let lanes = rows.rows[*node as usize * rows.width + rows.offset + 4 * n_fours + place];
-            own = own.plus_product(Lanes::repeat(weight), lanes);
-        }
-        *sum = sum.plus(own);
-    }
-}
 
 /// `HEADS` numbers from a place on.
 #[inline(always)]

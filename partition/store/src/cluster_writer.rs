@@ -1,0 +1,248 @@
+//! Cutting a store: one pass over the owners per shard, shards side by side, all of it published at once.
+
+use std::path::Path;
+
+use half::{bf16, f16};
+use rayon::prelude::*;
+
+use crate::{
+    cluster::{Cluster, MAX_NARROW, shard_name},
+    column::{Column, ColumnWriter},
+    error::{Result, StoreError},
+    graph::Graph,
+    item::{Dtype, Item},
+    lists::{LISTS, Lists, Neighbors, OUT_LISTS},
+    manifest::{ClusterEntry, Contents, CutEntry, Manifest, Provenance, RowsForm, ShardEntry, ShardSummary},
+    node_columns::{SplitPart, split_column},
+    owned::{NODES_PER_WORD, OwnedWords},
+    shard::Shard,
+    writer::StoreWriter,
+};
+
+/// How a store is to be cut.
+#[derive(Clone, Debug)]
+pub struct Cut<'a> {
+    /// The shard of every node.
+    pub owner: &'a [u16],
+    /// Shards are `0..n_shards`; some may own nothing.
+    pub n_shards: u32,
+    /// How probably each node is in a batch, if that is known.
+    pub inclusion: Option<&'a [f32]>,
+    /// How owners were found.
+    pub method: String,
+    /// Enough to do it again.
+    pub provenance: Provenance,
+}
+
+/// Cuts a store into a cluster that appears at `out`, which must not exist; `on_nodes` hears of every piece that is
+/// written.
+pub fn write_cluster(graph: &Graph, cut: &Cut<'_>, out: &Path, on_nodes: &(dyn Fn(u64) + Sync)) -> Result<Manifest> {
+    assert_eq!(cut.owner.len() as u64, graph.n_nodes(), "every node has an owner");
+    assert!(cut.inclusion.is_none_or(|inclusion| inclusion.len() == cut.owner.len()), "one probability per node");
+    assert!(cut.owner.iter().all(|owner| u32::from(*owner) < cut.n_shards), "owners are shards");
+    let mut writer = StoreWriter::create(out)?;
+    let shards: Vec<(ShardSummary, u64)> = (0..cut.n_shards)
+        .into_par_iter()
+        .map(|shard| ShardCut { graph, cut, shard, on_nodes }.write(&writer.inner(&shard_name(shard))))
+        .collect::<Result<_>>()?;
+    if cut.n_shards <= MAX_NARROW {
+        let mut column = writer.column::<u8>("owner")?;
+        for owners in cut.owner.chunks(1 << 16) {
+            column.push(&owners.iter().map(|owner| *owner as u8).collect::<Vec<_>>())?;
+        }
+        writer.add(column.finish()?);
+    } else {
+        writer.write("owner", cut.owner)?;
+    }
+    if let Some(inclusion) = cut.inclusion {
+        writer.write("inclusion", inclusion)?;
+    }
+    for name in ["ids", "id_indptr", "id_bytes", "graph_of_node"] {
+        copy_column(graph, name, &mut writer)?;
+    }
+    let entry = ClusterEntry {
+        store: graph.manifest().digest.clone(),
+        method: cut.method.clone(),
+        n_cut_edges: shards.iter().map(|(_, n_cut_edges)| n_cut_edges).sum(),
+        shards: shards.into_iter().map(|(summary, _)| summary).collect(),
+    };
+    let contents = Contents { cut: Some(CutEntry::Cluster(entry)), ..graph.manifest().contents.clone() };
+    writer.finish_as(contents, cut.provenance.clone(), |dir| Cluster::open(dir).map(drop))
+}
+
+/// A column that a cluster holds as the store does.
+fn copy_column(graph: &Graph, name: &str, writer: &mut StoreWriter) -> Result<()> {
+    let Some(entry) = graph.manifest().column(name) else { return Ok(()) };
+    match entry.dtype {
+        Dtype::U8 => writer.write(name, Column::<u8>::open(graph.dir(), entry)?.items()),
+        Dtype::U32 => writer.write(name, Column::<u32>::open(graph.dir(), entry)?.items()),
+        Dtype::U64 => writer.write(name, Column::<u64>::open(graph.dir(), entry)?.items()),
+        Dtype::U16 | Dtype::F16 | Dtype::Bf16 | Dtype::F32 => Err(StoreError::damaged(name, 0)),
+    }
+}
+
+/// Nodes between two reports of progress.
+const PIECE: u64 = 4096;
+
+/// One shard being written.
+struct ShardCut<'a> {
+    graph: &'a Graph,
+    cut: &'a Cut<'a>,
+    shard: u32,
+    on_nodes: &'a (dyn Fn(u64) + Sync),
+}
+
+impl ShardCut<'_> {
+    /// Writes the folder of the shard; also counts the edges that come to it from others.
+    fn write(&self, dir: &Path) -> Result<(ShardSummary, u64)> {
+        let mut writer = StoreWriter::create(dir)?;
+        let contents = &self.graph.manifest().contents;
+        let owned = self.owned();
+        writer.write("owned", owned.items())?;
+        let (n_edges, n_cut_edges) = self.write_lists(&mut writer, self.graph.lists(), LISTS)?;
+        let mut n_out_edges = 0;
+        if !contents.is_symmetric {
+            (n_out_edges, _) = self.write_lists(&mut writer, self.graph.out_lists(), OUT_LISTS)?;
+        }
+        self.write_rows(&mut writer)?;
+        if let Some(labels) = contents.labels {
+            if labels.multi_label {
+                self.pick::<u64>(&mut writer, "label_bits", labels.n_classes.div_ceil(64) as usize)?;
+            } else {
+                self.pick::<u32>(&mut writer, "labels", 1)?;
+            }
+        }
+        for name in &contents.splits {
+            self.pick::<u8>(&mut writer, &split_column(name), 1)?;
+        }
+        let entry = ShardEntry {
+            store: self.graph.manifest().digest.clone(),
+            shard: self.shard,
+            n_shards: self.cut.n_shards,
+            n_graph_nodes: self.graph.n_nodes(),
+            n_out_edges,
+        };
+        let contents = Contents {
+            n_nodes: owned.n_owned(),
+            n_edges,
+            ids: None,
+            graphs: None,
+            cut: Some(CutEntry::Shard(entry)),
+            ..contents.clone()
+        };
+        let provenance = Provenance { source: "kith partition".to_owned(), ..Provenance::default() };
+        let n_train = self.n_train()?;
+        let manifest = writer.finish_as(contents, provenance, |dir| Shard::open(dir).map(drop))?;
+        Ok((ShardSummary { digest: manifest.digest, n_nodes: owned.n_owned(), n_edges, n_train }, n_cut_edges))
+    }
+
+    fn owned(&self) -> OwnedWords {
+        let mut owned = OwnedWords::new(self.graph.n_nodes());
+        for owners in self.cut.owner.chunks(NODES_PER_WORD as usize) {
+            let bits = owners.iter().enumerate().map(|(bit, owner)| u64::from(u32::from(*owner) == self.shard) << bit);
+            owned.push(bits.fold(0, |word, bit| word | bit));
+        }
+        owned
+    }
+
+    /// The nodes of this shard, ascending.
+    fn nodes(&self) -> impl Iterator<Item = u64> + '_ {
+        let is_own = |(_, owner): &(u64, &u16)| u32::from(**owner) == self.shard;
+        (0..).zip(self.cut.owner).filter(is_own).map(|(node, _)| node)
+    }
+
+    fn n_train(&self) -> Result<u64> {
+        let Some(split) = self.graph.splits().first() else { return Ok(0) };
+        self.nodes().map(|node| Ok(u64::from(split.part(node)? == SplitPart::Train))).sum()
+    }
+
+    /// Entries of the lists, and how many of them belong to another shard.
+    fn write_lists(&self, writer: &mut StoreWriter, lists: &Lists, names: (&str, &str)) -> Result<(u64, u64)> {
+        match lists.indices() {
+            Neighbors::Narrow(ids) => self.write_ids(writer, lists, ids, names, |id| u64::from(*id)),
+            Neighbors::Wide(ids) => self.write_ids(writer, lists, ids, names, |id| *id),
+        }
+    }
+
+    fn write_ids<T: Item>(
+        &self,
+        writer: &mut StoreWriter,
+        lists: &Lists,
+        ids: &[T],
+        (indptr_name, indices_name): (&str, &str),
+        wide: impl Fn(&T) -> u64,
+    ) -> Result<(u64, u64)> {
+        let mut indptr: ColumnWriter<u64> = writer.column(indptr_name)?;
+        let mut indices: ColumnWriter<T> = writer.column(indices_name)?;
+        let (mut n_nodes, mut n_edges, mut n_cut_edges) = (0, 0, 0);
+        // The second lists are of the same nodes.
+        let on_nodes = |n_nodes| {
+            if indptr_name == LISTS.0 {
+                (self.on_nodes)(n_nodes)
+            }
+        };
+        indptr.push(&[0])?;
+        for node in self.nodes() {
+            let (start, end) = lists.bounds(node)?;
+            let list = ids.get(start..end).ok_or_else(|| StoreError::damaged(indptr_name, node))?;
+            for id in list {
+                let owner = self.cut.owner.get(wide(id) as usize);
+                let owner = *owner.ok_or_else(|| StoreError::damaged(indices_name, node))?;
+                n_cut_edges += u64::from(u32::from(owner) != self.shard);
+            }
+            n_edges += list.len() as u64;
+            indices.push(list)?;
+            indptr.push(&[n_edges])?;
+            n_nodes += 1;
+            if n_nodes % PIECE == 0 {
+                on_nodes(PIECE);
+            }
+        }
+        on_nodes(n_nodes % PIECE);
+        writer.add(indptr.finish()?);
+        writer.add(indices.finish()?);
+        Ok((n_edges, n_cut_edges))
+    }
+
+    fn write_rows(&self, writer: &mut StoreWriter) -> Result<()> {
+        let Some(entry) = self.graph.manifest().contents.rows else { return Ok(()) };
+        let dim = entry.dim as usize;
+        match (entry.form, entry.dtype) {
+            (RowsForm::Dense, Dtype::F16) => self.pick::<f16>(writer, "rows", dim),
+            (RowsForm::Dense, Dtype::Bf16) => self.pick::<bf16>(writer, "rows", dim),
+            (RowsForm::Dense, _) => self.pick::<f32>(writer, "rows", dim),
+            (RowsForm::Sparse, _) => {
+                let rows = self.graph.rows().expect("the manifest says so");
+                let mut indptr: ColumnWriter<u64> = writer.column("row_indptr")?;
+                let mut indices: ColumnWriter<u32> = writer.column("row_indices")?;
+                let mut values: ColumnWriter<f32> = writer.column("row_values")?;
+                let mut n_stored = 0;
+                indptr.push(&[0])?;
+                for node in self.nodes() {
+                    let row = rows.sparse(node)?.expect("these rows are sparse");
+                    n_stored += row.indices.len() as u64;
+                    indptr.push(&[n_stored])?;
+                    indices.push(row.indices)?;
+                    values.push(row.values)?;
+                }
+                writer.add(indptr.finish()?);
+                writer.add(indices.finish()?);
+                writer.add(values.finish()?);
+                Ok(())
+            }
+        }
+    }
+
+    /// The items of this shard's nodes in a column with so many items per node.
+    fn pick<T: Item>(&self, writer: &mut StoreWriter, name: &str, per_node: usize) -> Result<()> {
+        let entry = self.graph.manifest().column(name).ok_or_else(|| StoreError::damaged(name, 0))?;
+        let column = Column::<T>::open(self.graph.dir(), entry)?;
+        let mut picked: ColumnWriter<T> = writer.column(name)?;
+        for node in self.nodes() {
+            let items = column.items().get(node as usize * per_node..).and_then(|rest| rest.get(..per_node));
+            picked.push(items.ok_or_else(|| StoreError::damaged(name, node))?)?;
+        }
+        writer.add(picked.finish()?);
+        Ok(())
+    }
+}

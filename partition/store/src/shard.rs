@@ -1,0 +1,134 @@
+//! One shard of a cluster: the columns of the nodes it owns, by row. Neighbors keep their ids.
+
+use std::path::Path;
+
+use crate::{
+    column::Column,
+    error::{Result, StoreError},
+    lists::{LISTS, Lists, OUT_LISTS, length_error, require},
+    manifest::{Contents, CutEntry, Manifest, ShardEntry},
+    node_columns::{Labels, Split},
+    owned::{self, Owned},
+    rows::Rows,
+};
+
+/// An open shard. The row of a node is its place among the owned ids.
+#[derive(Debug)]
+pub struct Shard {
+    manifest: Manifest,
+    entry: ShardEntry,
+    owned: Owned,
+    lists: Lists,
+    out_lists: Option<Lists>,
+    rows: Option<Rows>,
+    labels: Option<Labels>,
+    splits: Vec<Split>,
+}
+
+impl Shard {
+    /// Opens the folder of one shard, with the checks that opening a store makes.
+    pub fn open(dir: &Path) -> Result<Shard> {
+        let manifest = Manifest::read(dir)?;
+        let Contents { n_nodes, n_edges, is_symmetric, rows, labels, ref splits, ref cut, .. } = manifest.contents;
+        let Some(CutEntry::Shard(entry)) = cut.clone() else {
+            return Err(StoreError::NotACluster { path: dir.to_owned() });
+        };
+        let out_lists =
+            if is_symmetric { None } else { Some(Lists::open(dir, &manifest, OUT_LISTS, entry.n_out_edges)?) };
+        Ok(Shard {
+            owned: open_owned(dir, &manifest, entry.n_graph_nodes, n_nodes)?,
+            lists: Lists::open(dir, &manifest, LISTS, n_edges)?,
+            out_lists,
+            rows: rows.map(|entry| Rows::open(dir, &manifest, entry)).transpose()?,
+            labels: labels.map(|entry| Labels::open(dir, &manifest, entry)).transpose()?,
+            splits: splits.iter().map(|name| Split::open(dir, &manifest, name)).collect::<Result<_>>()?,
+            manifest,
+            entry,
+        })
+    }
+
+    /// What its manifest says; counts of nodes and edges are the shard's own.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Its number in the cluster.
+    pub fn shard(&self) -> u32 {
+        self.entry.shard
+    }
+
+    /// Nodes of the whole graph.
+    pub fn n_graph_nodes(&self) -> u64 {
+        self.entry.n_graph_nodes
+    }
+
+    /// Nodes it owns: rows are `0..n_owned`.
+    pub fn n_owned(&self) -> u64 {
+        self.manifest.contents.n_nodes
+    }
+
+    /// Whether every edge of the whole graph has its reverse.
+    pub fn is_symmetric(&self) -> bool {
+        self.out_lists.is_none()
+    }
+
+    /// The nodes it owns, ascending: in the order of rows.
+    pub fn nodes(&self) -> impl Iterator<Item = u64> + '_ {
+        self.owned.nodes()
+    }
+
+    /// The row of a node.
+    #[inline]
+    pub fn row_of(&self, node: u64) -> Result<u64> {
+        self.owned.row_of(node).ok_or_else(|| self.not_owned(node))
+    }
+
+    /// A place in memory that [`Shard::row_of`] will read, to ask for ahead.
+    #[inline]
+    pub fn place_of(&self, node: u64) -> Option<&u64> {
+        self.owned.word(node)
+    }
+
+    #[cold]
+    fn not_owned(&self, node: u64) -> StoreError {
+        let ShardEntry { shard, n_graph_nodes: n_nodes, .. } = self.entry;
+        if node < n_nodes { StoreError::NotOwned { node, shard } } else { StoreError::NodeOutOfRange { node, n_nodes } }
+    }
+
+    /// By row, the sources of each owned destination.
+    pub fn lists(&self) -> &Lists {
+        &self.lists
+    }
+
+    /// By row, the destinations of each owned source. A symmetric store has one set of lists for both.
+    pub fn out_lists(&self) -> &Lists {
+        self.out_lists.as_ref().unwrap_or(&self.lists)
+    }
+
+    /// Feature rows by row, if the store has them.
+    pub fn rows(&self) -> Option<&Rows> {
+        self.rows.as_ref()
+    }
+
+    /// Labels by row, if the store has them.
+    pub fn labels(&self) -> Option<&Labels> {
+        self.labels.as_ref()
+    }
+
+    /// All splits by row; the first is the default.
+    pub fn splits(&self) -> &[Split] {
+        &self.splits
+    }
+}
+
+fn open_owned(dir: &Path, manifest: &Manifest, n_graph_nodes: u64, n_owned: u64) -> Result<Owned> {
+    let entry = require(dir, manifest, "owned")?;
+    if entry.n_items != owned::n_items(n_graph_nodes) {
+        return Err(length_error(dir, "owned", entry.n_items, owned::n_items(n_graph_nodes)));
+    }
+    let owned = Owned::new(Column::open(dir, entry)?);
+    if owned.n_owned() != n_owned {
+        return Err(StoreError::damaged("owned", (entry.n_items / 2).saturating_sub(1)));
+    }
+    Ok(owned)
+}

@@ -1,0 +1,30 @@
+//! The lists to sample from: a whole store's or a shard's.
+
+use kith_store::{Graph, Lists, Shard};
+
+use crate::loops::KnownLoops;
+
+/// Lists by row, and what is known of their loops.
+#[derive(Clone, Copy, Debug)]
+pub struct SampledGraph<'a> {
+    /// For each row its sources.
+    pub lists: &'a Lists,
+    /// For each row its destinations, unless the graph is symmetric.
+    pub out_lists: Option<&'a Lists>,
+    /// Of all rows; what is learned here makes the next hop faster and changes nothing else.
+    pub loops: &'a KnownLoops,
+}
+
+impl<'a> SampledGraph<'a> {
+    /// A whole store: rows are nodes.
+    pub fn of_store(graph: &'a Graph, loops: &'a KnownLoops) -> SampledGraph<'a> {
+        let out_lists = (!graph.is_symmetric()).then(|| graph.out_lists());
+        SampledGraph { lists: graph.lists(), out_lists, loops }
+    }
+
+    /// A shard: rows are places among the owned nodes.
+    pub fn of_shard(shard: &'a Shard, loops: &'a KnownLoops) -> SampledGraph<'a> {
+        let out_lists = (!shard.is_symmetric()).then(|| shard.out_lists());
+        SampledGraph { lists: shard.lists(), out_lists, loops }
+    }
+}

@@ -1,0 +1,176 @@
+//! The nodes that training learns from, with their labels.
+
+use kith_store::{Graph, Shard, Split, SplitPart, StoreError};
+
+/// Why there are no seeds.
+#[derive(Debug, thiserror::Error)]
+pub enum SeedsError {
+    /// The store cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The store has no labels.
+    #[error("the store has no labels: seeds need them")]
+    NoLabels,
+    /// The store has no splits.
+    #[error("the store has no split: import it with one")]
+    NoSplit,
+    /// A split that the store does not have.
+    #[error("there is no split named {name}; there are {}", available.join(", "))]
+    UnknownSplit {
+        /// The name asked for.
+        name: String,
+        /// Names there are.
+        available: Vec<String>,
+    },
+    /// A seed without a class cannot be learned from.
+    #[error("node {node} is a seed but has no label")]
+    Unlabeled {
+        /// The node.
+        node: u64,
+    },
+}
+
+/// Labeled nodes, by ascending id.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seeds {
+    ids: Vec<u64>,
+    labels: Labels,
+}
+
+/// Labels of some nodes, by position.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Labels {
+    /// The class of each node, −1 for none.
+    Classes(Vec<i64>),
+    /// Any number of classes.
+    Bits {
+        /// Length of a node's part.
+        n_classes: usize,
+        /// For each node, whether it has each class.
+        bits: Vec<bool>,
+    },
+}
+
+impl Seeds {
+    /// Nodes in ascending order, and the label of each.
+    pub fn new(ids: Vec<u64>, labels: Labels) -> Result<Seeds, SeedsError> {
+        assert!(ids.windows(2).all(|pair| pair[0] < pair[1]), "seeds ascend");
+        let n_labels = match &labels {
+            Labels::Classes(classes) => classes.len(),
+            Labels::Bits { n_classes, bits } => bits.len() / (*n_classes).max(1),
+        };
+        assert_eq!(n_labels, ids.len(), "one label per seed");
+        if let Labels::Classes(classes) = &labels
+            && let Some(place) = classes.iter().position(|class| *class < 0)
+        {
+            return Err(SeedsError::Unlabeled { node: ids[place] });
+        }
+        Ok(Seeds { ids, labels })
+    }
+
+    /// The labeled nodes of one part of a split of a store, its first split if none is named. A node of a part that is
+    /// trained on or measured must have a label; of the nodes in no part, those without one are left out.
+    pub fn of_store(graph: &Graph, split: Option<&str>, part: SplitPart) -> Result<Seeds, SeedsError> {
+        Seeds::read((0..graph.n_nodes()).zip(0..), graph.labels(), graph.splits(), (split, part))
+    }
+
+    /// The same of the nodes that a shard owns.
+    pub fn of_shard(shard: &Shard, split: Option<&str>, part: SplitPart) -> Result<Seeds, SeedsError> {
+        Seeds::read((0..).zip(shard.nodes()), shard.labels(), shard.splits(), (split, part))
+    }
+
+    fn read(
+        nodes: impl Iterator<Item = (u64, u64)>,
+        labels: Option<&kith_store::Labels>,
+        splits: &[Split],
+        (split, part): (Option<&str>, SplitPart),
+    ) -> Result<Seeds, SeedsError> {
+        let first = splits.first().ok_or(SeedsError::NoSplit)?;
+        let split = match split {
+            None => first,
+            Some(name) => splits.iter().find(|split| split.name() == name).ok_or_else(|| SeedsError::UnknownSplit {
+                name: name.to_owned(),
+                available: splits.iter().map(|split| split.name().to_owned()).collect(),
+            })?,
+        };
+        let labels = labels.ok_or(SeedsError::NoLabels)?;
+        let n_classes = labels.n_classes() as usize;
+        let mut ids = Vec::new();
+        let (mut classes, mut bits) = (Vec::new(), Vec::new());
+        for (row, node) in nodes {
+            if split.part(row)? != part {
+                continue;
+            }
+            if labels.is_multi_label() {
+                let words = labels.bits(row)?;
+                bits.extend((0..n_classes).map(|class| words[class / 64] >> (class % 64) & 1 == 1));
+            } else {
+                match labels.class(row)? {
+                    Some(class) => classes.push(i64::from(class)),
+                    None if part == SplitPart::None => continue,
+                    None => return Err(SeedsError::Unlabeled { node }),
+                }
+            }
+            ids.push(node);
+        }
+        let labels = if labels.is_multi_label() { Labels::Bits { n_classes, bits } } else { Labels::Classes(classes) };
+        Seeds::new(ids, labels)
+    }
+
+    /// Their ids, ascending.
+    pub fn ids(&self) -> &[u64] {
+        &self.ids
+    }
+
+    /// Their labels, in the same order.
+    pub fn labels(&self) -> &Labels {
+        &self.labels
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// Both sets together.
+    pub fn union(&self, other: &Seeds) -> Seeds {
+        let mut places: Vec<(u64, &Seeds, usize)> = Vec::with_capacity(self.len() + other.len());
+        for seeds in [self, other] {
+            places.extend(seeds.ids.iter().enumerate().map(|(place, id)| (*id, seeds, place)));
+        }
+        places.sort_by_key(|(id, ..)| *id);
+        places.dedup_by_key(|(id, ..)| *id);
+        let mut labels = self.labels.unlabeled(places.len());
+        for (position, (_, seeds, place)) in places.iter().enumerate() {
+            labels.copy(position, &seeds.labels, *place);
+        }
+        Seeds { ids: places.into_iter().map(|(id, ..)| id).collect(), labels }
+    }
+}
+
+impl Labels {
+    /// Labels of the same kind for `n` nodes that have none yet.
+    pub fn unlabeled(&self, n: usize) -> Labels {
+        match self {
+            Labels::Classes(_) => Labels::Classes(vec![-1; n]),
+            Labels::Bits { n_classes, .. } => Labels::Bits { n_classes: *n_classes, bits: vec![false; n * n_classes] },
+        }
+    }
+
+    /// Gives the node at `position` the label of another's `place`; both must be of one kind.
+    pub fn copy(&mut self, position: usize, other: &Labels, place: usize) {
+        match (self, other) {
+            (Labels::Classes(own), Labels::Classes(other)) => own[position] = other[place],
+            (Labels::Bits { n_classes, bits: own }, Labels::Bits { bits: other, .. }) => {
+                let n = *n_classes;
+                own[position * n..][..n].copy_from_slice(&other[place * n..][..n]);
+            }
+            _ => unreachable!("all labels of a store are of one kind"),
+        }
+    }
+}
