@@ -26,6 +26,8 @@ pub trait Id: Copy + Default + Ord + Send + Sync + 'static {
     fn narrow(node: u64) -> Self;
     /// The ids of a hop in this width, empty.
     fn ids_of(drawn: &mut DrawnIds) -> &mut Vec<Self>;
+    /// The ids of a hop, if they have this width.
+    fn slice_of(drawn: &DrawnIds) -> Option<&[Self]>;
 }
 
 impl Id for u32 {
@@ -47,6 +49,10 @@ impl Id for u32 {
         let DrawnIds::Narrow(ids) = drawn else { unreachable!("just made so") };
         ids
     }
+
+    fn slice_of(drawn: &DrawnIds) -> Option<&[u32]> {
+        if let DrawnIds::Narrow(ids) = drawn { Some(ids) } else { None }
+    }
 }
 
 impl Id for u64 {
@@ -67,6 +73,10 @@ impl Id for u64 {
         }
         let DrawnIds::Wide(ids) = drawn else { unreachable!("just made so") };
         ids
+    }
+
+    fn slice_of(drawn: &DrawnIds) -> Option<&[u64]> {
+        if let DrawnIds::Wide(ids) = drawn { Some(ids) } else { None }
     }
 }
 

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use kith_client::{LocalStore, Seeds, Shards};
-use kith_store::{Graph, SplitPart};
+use kith_client::{ClientError, Info, Labels, Seeds, Shards};
+use kith_sampler::SeedsError;
+use kith_store::SplitPart;
 
 use crate::{
     config::{BY_RUN_KEY, Mode, RunConfig, Supervision},
     error::TrainError,
-    input::{self, Input},
+    input::{self, Input, check_classes},
+    opened::Opened,
 };
 
 /// What a run learns from.
@@ -47,46 +49,26 @@ pub struct Shape {
 }
 
 impl Data {
-    /// Opens what a run wants of a store.
-    pub fn load(store: &Arc<Graph>, config: &RunConfig, run_key: u64) -> Result<Data, TrainError> {
+    /// Opens what a run wants of a graph.
+    pub fn load(opened: &Opened, config: &RunConfig, run_key: u64) -> Result<Data, TrainError> {
+        let splits = &opened.info().splits;
         let split = match config.train.split.as_deref() {
             Some(BY_RUN_KEY) => {
-                let place = run_key.checked_rem(store.splits().len() as u64).unwrap_or(0);
-                store.splits().get(place as usize).map(|split| split.name())
+                let place = run_key.checked_rem(splits.len() as u64).unwrap_or(0);
+                splits.get(place as usize).map(String::as_str)
             }
             name => name,
         };
         let is_full = config.train.supervision == Supervision::Full;
         match config.train.mode {
             Mode::Full => {
-                let mut input = input::load(store, split)?;
+                let mut input = input::load(opened.whole()?, split)?;
                 if is_full {
                     input.supervise_fully();
                 }
                 Ok(Data::Full(input))
             }
-            Mode::Batches(_) => {
-                let name = input::check(store, split)?.to_owned();
-                let shards = LocalStore::new(Arc::clone(store));
-                let part = |part| shards.seeds(Some(&name), part);
-                let mut train = part(SplitPart::Train)?;
-                if is_full {
-                    train = train.union(&part(SplitPart::None)?);
-                }
-                let (valid, test) = (part(SplitPart::Valid)?, part(SplitPart::Test)?);
-                for (part, seeds) in [("train", &train), ("valid", &valid), ("test", &test)] {
-                    if seeds.is_empty() {
-                        return Err(TrainError::EmptyPart { split: name, part });
-                    }
-                }
-                Ok(Data::Batches(BatchInput {
-                    is_set: store.graphs().is_some(),
-                    shards: Arc::new(shards),
-                    train: Arc::new(train),
-                    valid: Arc::new(valid),
-                    test: Arc::new(test),
-                }))
-            }
+            Mode::Batches(_) => Ok(Data::Batches(BatchInput::load(opened.shards(), split, is_full)?)),
         }
     }
 
@@ -108,6 +90,70 @@ impl Data {
             Data::Batches(input) => {
                 let info = input.shards.info();
                 Shape { dim: info.dim, n_classes: info.n_classes, is_multi_label: info.is_multi_label }
+            }
+        }
+    }
+}
+
+impl BatchInput {
+    fn load(shards: &Arc<dyn Shards>, split: Option<&str>, is_full: bool) -> Result<BatchInput, TrainError> {
+        let info = shards.info();
+        let name = check(info, split)?.to_owned();
+        let part = |part| match shards.seeds(Some(&name), part) {
+            Err(ClientError::Seeds(SeedsError::Unlabeled { node })) => {
+                Err(TrainError::Unlabeled { node, split: name.clone() })
+            }
+            seeds => Ok(seeds?),
+        };
+        let mut train = part(SplitPart::Train)?;
+        let (valid, test) = (part(SplitPart::Valid)?, part(SplitPart::Test)?);
+        let mut occurs = vec![false; info.n_classes];
+        [&train, &valid, &test].into_iter().for_each(|seeds| mark_classes(seeds, &mut occurs));
+        // The nodes in no part may be nearly all nodes: they are asked for only where they matter.
+        if is_full || occurs.contains(&false) {
+            let free = part(SplitPart::None)?;
+            mark_classes(&free, &mut occurs);
+            if is_full {
+                train = train.union(&free);
+            }
+        }
+        check_classes(&occurs)?;
+        for (part, seeds) in [("train", &train), ("valid", &valid), ("test", &test)] {
+            if seeds.is_empty() {
+                return Err(TrainError::EmptyPart { split: name, part });
+            }
+        }
+        Ok(BatchInput {
+            is_set: info.is_set,
+            shards: Arc::clone(shards),
+            train: Arc::new(train),
+            valid: Arc::new(valid),
+            test: Arc::new(test),
+        })
+    }
+}
+
+/// Checks that a graph has rows, labels and the split; gives the split's name.
+fn check<'a>(info: &'a Info, split: Option<&str>) -> Result<&'a str, TrainError> {
+    info.rows.ok_or(TrainError::NoRows)?;
+    if info.n_classes == 0 {
+        return Err(TrainError::NoLabels);
+    }
+    let first = info.splits.first().ok_or(TrainError::NoSplit)?;
+    let Some(name) = split else { return Ok(first) };
+    info.splits
+        .iter()
+        .find(|split| *split == name)
+        .map(String::as_str)
+        .ok_or_else(|| TrainError::UnknownSplit { name: name.to_owned(), available: info.splits.clone() })
+}
+
+fn mark_classes(seeds: &Seeds, occurs: &mut [bool]) {
+    match seeds.labels() {
+        Labels::Classes(classes) => classes.iter().for_each(|class| occurs[*class as usize] = true),
+        Labels::Bits { n_classes, bits } => {
+            for own in bits.chunks(*n_classes) {
+                occurs.iter_mut().zip(own).for_each(|(occurs, has)| *occurs |= has);
             }
         }
     }

@@ -24,6 +24,9 @@ pub enum TrainError {
     /// There is no batch.
     #[error(transparent)]
     Client(#[from] ClientError),
+    /// Something that only a whole store can give.
+    #[error("this needs the whole graph in one process: give --store, or train with train.mode = \"batches\"")]
+    NeedsStore,
     /// There is nothing to learn from.
     #[error("the store has no feature rows: import it with rows")]
     NoRows,

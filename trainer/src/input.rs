@@ -99,18 +99,7 @@ pub fn load(store: &Graph, split: Option<&str>) -> Result<Input, TrainError> {
     Ok(input)
 }
 
-/// Checks that a store has rows, labels that make sense, and the split; gives the split's name.
-pub(crate) fn check<'a>(store: &'a Graph, split: Option<&str>) -> Result<&'a str, TrainError> {
-    store.rows().ok_or(TrainError::NoRows)?;
-    let labels = store.labels().ok_or(TrainError::NoLabels)?;
-    let split = find_split(store, split)?;
-    let mut occurs = vec![false; labels.n_classes() as usize];
-    read_labels(labels, 0..store.n_nodes(), &mut occurs)?;
-    check_classes(&occurs)?;
-    Ok(split.name())
-}
-
-fn check_classes(occurs: &[bool]) -> Result<(), TrainError> {
+pub(crate) fn check_classes(occurs: &[bool]) -> Result<(), TrainError> {
     match occurs.iter().position(|occurs| !occurs) {
         Some(class) => Err(TrainError::ClassNeverOccurs { class: class as u64, n_classes: occurs.len() as u64 }),
         None => Ok(()),

@@ -17,6 +17,7 @@ pub mod layerwise;
 pub mod loss;
 pub mod model;
 mod near;
+pub mod opened;
 pub mod optimizer;
 pub mod predict;
 pub mod preset;

@@ -4,10 +4,9 @@ mod asked;
 mod in_chunks;
 mod table;
 
-use std::{borrow::Cow, path::Path, sync::Arc};
+use std::path::Path;
 
 use kith_block::Block;
-use kith_store::Graph;
 use tch::Device;
 
 use self::asked::Asked;
@@ -20,6 +19,7 @@ use crate::{
     input::{GraphInput, load_unlabeled},
     layerwise::Room,
     model::{Model, Part, Pass, ReadRows},
+    opened::Opened,
 };
 
 /// What to write.
@@ -56,8 +56,8 @@ impl Choice for Moment {
 pub struct Question<'a> {
     /// The checkpoint.
     pub checkpoint: &'a Checkpoint,
-    /// The graphs.
-    pub store: &'a Arc<Graph>,
+    /// The graph.
+    pub opened: &'a Opened,
     /// What to write.
     pub what: What,
     /// The layer whose attention is asked for; `None`: the last.
@@ -72,13 +72,13 @@ pub struct Question<'a> {
 
 /// Asks a trained model.
 pub fn predict(question: &Question<'_>) -> Result<Table, TrainError> {
-    let Question { checkpoint, store, what, layer, moment, device, ref room } = *question;
+    let Question { checkpoint, opened, what, layer, moment, device, ref room } = *question;
     let state = &checkpoint.state;
     let mut config = checkpoint.config()?;
     if device != Device::Cpu {
         config.train.kernels = Kernels::Reference; // The fused kernels run on the CPU.
     }
-    let dim = store.rows().ok_or(TrainError::NoRows)?.dim();
+    let dim = opened.info().rows.map(|_| opened.info().dim).ok_or(TrainError::NoRows)?;
     if dim != state.dim {
         let sentence = format!("the store's rows are {dim} wide, the model was trained on {}", state.dim);
         return Err(TrainError::Predict(sentence));
@@ -90,15 +90,15 @@ pub fn predict(question: &Question<'_>) -> Result<Table, TrainError> {
         Moment::Last => &restored.weights,
     });
     let asked = Asked::new(&model, what, layer, state.is_multi_label)?;
-    if matches!(config.train.mode, Mode::Batches(_)) || room.memory.is_some() {
-        return in_chunks::predict(&model, store, asked, room);
+    if matches!(config.train.mode, Mode::Batches(_)) || room.memory.is_some() || opened.whole().is_err() {
+        return in_chunks::predict(&model, opened, asked, room);
     }
-    let graphs = load_unlabeled(store)?.graphs;
+    let graphs = load_unlabeled(opened.whole()?)?.graphs;
     match asked {
-        Asked::Probabilities { .. } => of_nodes(store, &graphs, asked.column(), |graph| {
+        Asked::Probabilities { .. } => of_nodes(opened, &graphs, asked.column(), |graph| {
             asked.finish(&model, &model.forward(graph, Pass::Evaluate)?.logits)
         }),
-        Asked::Embeddings { layer } => of_nodes(store, &graphs, asked.column(), |graph| {
+        Asked::Embeddings { layer } => of_nodes(opened, &graphs, asked.column(), |graph| {
             let mut rows = ReadRows::Stored(&graph.rows);
             for before in 0..layer {
                 let part = Part { block: &graph.block, out_degrees: None, rows };
@@ -107,19 +107,19 @@ pub fn predict(question: &Question<'_>) -> Result<Table, TrainError> {
             let part = Part { block: &graph.block, out_degrees: None, rows };
             asked.finish(&model, &model.evaluate_layer(layer, part)?)
         }),
-        Asked::Attention { layer } => of_edges(store, &graphs, &model, layer),
+        Asked::Attention { layer } => of_edges(opened, &graphs, &model, layer),
     }
 }
 
 /// A table with a row for each node, in the order of the store.
 fn of_nodes(
-    store: &Graph,
+    opened: &Opened,
     graphs: &[GraphInput],
     column: &str,
     rows_of_graph: impl Fn(&GraphInput) -> Result<Matrix, TrainError>,
 ) -> Result<Table, TrainError> {
     let mut table = Table::new(&["id"], column);
-    let mut places = vec![(0, 0); store.n_nodes() as usize];
+    let mut places = vec![(0, 0); opened.info().n_nodes as usize];
     let mut matrices = Vec::new();
     for (number, graph) in graphs.iter().enumerate() {
         matrices.push(rows_of_graph(graph)?);
@@ -128,17 +128,17 @@ fn of_nodes(
         }
     }
     for (node, (graph, position)) in places.into_iter().enumerate() {
-        table.push(&[&id_of(store, node as u64)?], matrices[graph].row(position));
+        table.push(&[&opened.id_of(node as u64)?], matrices[graph].row(position));
     }
     Ok(table)
 }
 
 /// A table with a row for each edge, by destination, each destination's own loop last.
-fn of_edges(store: &Graph, graphs: &[GraphInput], model: &Model, layer: usize) -> Result<Table, TrainError> {
+fn of_edges(opened: &Opened, graphs: &[GraphInput], model: &Model, layer: usize) -> Result<Table, TrainError> {
     let mut table = table_of_edges();
     for graph in graphs {
         let attention = model.trace(&graph.sample(model.layers().len()))?.attention.swap_remove(layer);
-        push_edges(&mut table, store, &graph.block, &rows_of(&attention)?)?;
+        push_edges(&mut table, opened, &graph.block, &rows_of(&attention)?)?;
     }
     Ok(table)
 }
@@ -148,23 +148,15 @@ fn table_of_edges() -> Table {
 }
 
 /// A row for each edge of a block.
-fn push_edges(table: &mut Table, store: &Graph, block: &Block, attention: &Matrix) -> Result<(), TrainError> {
+fn push_edges(table: &mut Table, opened: &Opened, block: &Block, attention: &Matrix) -> Result<(), TrainError> {
     for destination in 0..block.n_destinations() {
-        let own = id_of(store, block.id(destination))?;
+        let own = opened.id_of(block.id(destination))?;
         for edge in block.edges_into(destination) {
-            let source = id_of(store, block.id(block.sources()[edge] as usize))?;
+            let source = opened.id_of(block.id(block.sources()[edge] as usize))?;
             table.push(&[&source, &own], attention.row(edge));
         }
     }
     Ok(())
-}
-
-/// What the user calls a node.
-fn id_of(store: &Graph, node: u64) -> Result<Cow<'_, str>, TrainError> {
-    match store.ids() {
-        Some(ids) => Ok(ids.of(node)?),
-        None => Ok(node.to_string().into()),
-    }
 }
 
 /// The checkpoint of a run: the file itself, or that of a run's folder.

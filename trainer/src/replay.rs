@@ -4,7 +4,6 @@
 use std::{path::Path, sync::Arc};
 
 use kith_client::{Batch, BatchMaker, Stock};
-use kith_store::Graph;
 use serde::Serialize;
 
 use crate::{
@@ -13,6 +12,7 @@ use crate::{
     data::Data,
     error::TrainError,
     feed::batches_of,
+    opened::Opened,
     report::{CHECKPOINT, RUN_FILE, Recorded},
     run_file::RunFile,
 };
@@ -22,8 +22,8 @@ use crate::{
 pub struct Question<'a> {
     /// The folder of the run.
     pub run: &'a Path,
-    /// The store it was trained on.
-    pub store: &'a Arc<Graph>,
+    /// The graph it was trained on.
+    pub opened: &'a Opened,
     /// Its run key; a checkpoint knows it.
     pub run_key: Option<u64>,
     /// The step, counted from 0 over the whole run.
@@ -75,14 +75,14 @@ pub struct ReplayedLayer {
 
 /// Makes the batches of a past step again; an error where they are not as recorded.
 pub fn replay(question: &Question<'_>) -> Result<Replayed, TrainError> {
-    let Question { run, store, step, slice, .. } = *question;
+    let Question { run, opened, step, slice, .. } = *question;
     let (mut config, run_key) = find_run(question)?;
     if config.train.mode == Mode::Full {
         let problem = "every step of this run looked at the whole graph: there is no batch to replay";
         return Err(TrainError::Replay(format!("{}: {problem}", run.display())));
     }
     let recorded = Recorded::read(run, step)?;
-    let data = Data::load(store, &config, run_key)?;
+    let data = Data::load(opened, &config, run_key)?;
     data.settle(&mut config);
     let Data::Batches(input) = &data else { unreachable!("data is loaded as the config says") };
     let (plan, mut batch_config) = batches_of(input, &config, run_key)?;
@@ -108,11 +108,11 @@ pub fn replay(question: &Question<'_>) -> Result<Replayed, TrainError> {
 
 /// The run file and the run key: from the checkpoint, or from the folder's run file and whoever asks.
 fn find_run(question: &Question<'_>) -> Result<(RunConfig, u64), TrainError> {
-    let Question { run, store, run_key, .. } = *question;
+    let Question { run, opened, run_key, .. } = *question;
     let path = run.join(CHECKPOINT);
     if path.exists() {
         let checkpoint = Checkpoint::load(&path)?;
-        checkpoint.check_store(&store.manifest().digest)?;
+        checkpoint.check_store(&opened.info().digest)?;
         return match run_key.filter(|run_key| *run_key != checkpoint.state.run_key) {
             None => Ok((checkpoint.config()?, checkpoint.state.run_key)),
             Some(other) => {

@@ -67,17 +67,15 @@ pub struct Source {
 }
 
 impl Source {
-    /// What an open store says of itself.
-    pub fn of(store: &kith_store::Graph) -> Source {
-        let manifest = store.manifest();
-        let source = &manifest.provenance.source;
-        let dataset = match source.split_once(" (").map_or(source.as_str(), |(name, _)| name) {
+    /// What an open graph says of itself.
+    pub fn of(info: &kith_client::Info) -> Source {
+        let dataset = match info.source.split_once(" (").map_or(info.source.as_str(), |(name, _)| name) {
             // Graphs that are made are called what the command that makes them calls them.
             "random partition graph" => "partition-graph",
             "power-law graph" => "power-law",
             name => name,
         };
-        Source { dataset: dataset.to_owned(), digest: manifest.digest.clone() }
+        Source { dataset: dataset.to_owned(), digest: info.digest.clone() }
     }
 }
 

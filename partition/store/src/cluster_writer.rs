@@ -30,7 +30,7 @@ pub struct Cut<'a> {
     pub inclusion: Option<&'a [f32]>,
     /// How owners were found.
     pub method: String,
-    /// Enough to do it again.
+    /// Enough to do it again; the source is the store's.
     pub provenance: Provenance,
 }
 
@@ -67,7 +67,10 @@ pub fn write_cluster(graph: &Graph, cut: &Cut<'_>, out: &Path, on_nodes: &(dyn F
         shards: shards.into_iter().map(|(summary, _)| summary).collect(),
     };
     let contents = Contents { cut: Some(CutEntry::Cluster(entry)), ..graph.manifest().contents.clone() };
-    writer.finish_as(contents, cut.provenance.clone(), |dir| Cluster::open(dir).map(drop))
+    // What the graph is does not change by cutting it.
+    let source = graph.manifest().provenance.source.clone();
+    let provenance = Provenance { source, ..cut.provenance.clone() };
+    writer.finish_as(contents, provenance, |dir| Cluster::open(dir).map(drop))
 }
 
 /// A column that a cluster holds as the store does.

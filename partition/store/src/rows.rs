@@ -130,6 +130,14 @@ impl Rows {
         }
     }
 
+    /// Values that are stored of a node's row.
+    pub fn n_stored_of(&self, node: u64) -> Result<usize> {
+        match &self.values {
+            Values::Sparse { indptr, .. } => bounds(indptr.items(), node, "row_indptr").map(|(start, end)| end - start),
+            _ => Ok(self.dim()),
+        }
+    }
+
     /// The row of a node as stored; `None` if rows are dense.
     pub fn sparse(&self, node: u64) -> Result<Option<SparseRow<'_>>> {
         let Values::Sparse { indptr, indices, values } = &self.values else { return Ok(None) };

@@ -6,6 +6,7 @@
 
 mod batch;
 mod blocks;
+mod by_owner;
 mod digest;
 mod error;
 mod local;
@@ -13,6 +14,7 @@ mod plan;
 mod positions;
 mod prefetch;
 mod rows;
+mod sharded;
 mod shards;
 mod stock;
 
@@ -27,6 +29,7 @@ pub use crate::{
     plan::{Plan, PlanConfig, SliceSeeds, Step},
     prefetch::{Job, Prefetch, PrefetchConfig},
     rows::FetchedRows,
+    sharded::{RowCounts, Sharded},
     shards::{Info, Shards},
     stock::Stock,
 };

@@ -22,16 +22,7 @@ pub struct LocalStore {
 impl LocalStore {
     /// Answers from an open store.
     pub fn new(graph: Arc<Graph>) -> LocalStore {
-        let info = Info {
-            digest: graph.manifest().digest.clone(),
-            n_nodes: graph.n_nodes(),
-            n_edges: graph.n_edges(),
-            is_symmetric: graph.is_symmetric(),
-            dim: graph.rows().map_or(0, |rows| rows.dim()),
-            rows: graph.rows().map(|rows| rows.form()),
-            n_classes: graph.labels().map_or(0, |labels| labels.n_classes() as usize),
-            is_multi_label: graph.labels().is_some_and(|labels| labels.is_multi_label()),
-        };
+        let info = Info::new(&graph.manifest().digest, graph.manifest());
         LocalStore { loops: Arc::new(KnownLoops::new(info.n_nodes)), graph, info }
     }
 

@@ -18,67 +18,105 @@ pub struct FetchedRows {
     pub values: Vec<f32>,
 }
 
+/// Rows that are copied before they are looked at: copies wait for memory side by side, unless a look at each row stands
+/// between them.
+const PIECE: usize = 32;
+
 impl FetchedRows {
     /// Whether only what is not zero is here.
     pub fn is_sparse(&self) -> bool {
         !self.indptr.is_empty()
     }
 
-    /// Empties it, keeping the memory.
-    fn clear(&mut self) {
+    /// Makes room for so many dense rows. What they hold means nothing until it is written: memory that was used before
+    /// is not cleared.
+    pub(crate) fn begin_dense(&mut self, n_rows: usize, dim: usize) {
+        self.dim = dim;
         self.indptr.clear();
         self.columns.clear();
-        self.values.clear();
+        self.values.resize(n_rows * dim, 0.0);
     }
 
-    /// Reads the rows of nodes from a store, in their order.
-    pub(crate) fn gather(&mut self, stored: &Rows, nodes: &[u64]) -> Result<()> {
-        self.clear();
-        self.dim = stored.dim();
+    /// Makes room for sparse rows of these lengths, to be written in any order; every value must be.
+    pub(crate) fn begin_sparse(&mut self, dim: usize, lengths: impl Iterator<Item = usize>) {
+        self.dim = dim;
+        self.indptr.clear();
+        self.indptr.push(0);
+        let mut end = 0;
+        self.indptr.extend(lengths.map(|length| {
+            end += length;
+            end
+        }));
+        self.columns.resize(end, 0);
+        self.values.resize(end, 0.0);
+    }
+
+    /// Writes a sparse row, which must be as long as it was said to be.
+    pub(crate) fn write_sparse(&mut self, place: usize, columns: &[u32], values: &[f32]) {
+        let own = self.indptr[place]..self.indptr[place + 1];
+        self.columns[own.clone()].copy_from_slice(columns);
+        self.values[own].copy_from_slice(values);
+    }
+
+    /// Reads rows of a store, in order.
+    pub(crate) fn gather(&mut self, stored: &Rows, rows: &[u64]) -> Result<()> {
+        match stored.form() {
+            RowsForm::Sparse => {
+                let lengths: kith_store::Result<Vec<usize>> = rows.iter().map(|row| stored.n_stored_of(*row)).collect();
+                self.begin_sparse(stored.dim(), lengths?.into_iter());
+            }
+            RowsForm::Dense => self.begin_dense(rows.len(), stored.dim()),
+        }
+        self.gather_at(stored, rows, 0..rows.len())
+    }
+
+    /// Reads rows of a store into their places: there must be room for them.
+    pub(crate) fn gather_at(
+        &mut self,
+        stored: &Rows,
+        rows: &[u64],
+        places: impl Iterator<Item = usize> + Clone,
+    ) -> Result<()> {
         match (stored.form(), stored.dense_f32()) {
-            (RowsForm::Sparse, _) => self.gather_sparse(stored, nodes),
-            (RowsForm::Dense, Some(items)) => self.gather_f32(items, nodes),
+            (RowsForm::Sparse, _) => {
+                for (row, place) in rows.iter().zip(places) {
+                    let sparse = stored.sparse(*row)?.expect("these rows are sparse");
+                    self.write_sparse(place, sparse.indices, sparse.values);
+                }
+                Ok(())
+            }
+            (RowsForm::Dense, _) if self.dim == 0 => Ok(()),
+            (RowsForm::Dense, Some(items)) => self.gather_f32(items, rows, places),
             (RowsForm::Dense, None) => {
-                self.values.resize(nodes.len() * self.dim, 0.0);
-                let out = self.values.chunks_exact_mut(self.dim.max(1));
-                nodes.iter().zip(out).try_for_each(|(node, out)| Ok(stored.read(*node, out)?))
+                let dim = self.dim;
+                rows.iter().zip(places).try_for_each(|(row, place)| {
+                    stored.read(*row, &mut self.values[place * dim..][..dim])?;
+                    Ok(())
+                })
             }
         }
     }
 
-    fn gather_sparse(&mut self, stored: &Rows, nodes: &[u64]) -> Result<()> {
-        self.indptr.reserve(nodes.len() + 1);
-        self.indptr.push(0);
-        for node in nodes {
-            let row = stored.sparse(*node)?.expect("these rows are sparse");
-            self.columns.extend_from_slice(row.indices);
-            self.values.extend_from_slice(row.values);
-            self.indptr.push(self.values.len());
-        }
-        Ok(())
-    }
-
-    fn gather_f32(&mut self, items: &[f32], nodes: &[u64]) -> Result<()> {
-        /// Rows that are copied before they are looked at: copies wait for memory side by side, unless a look at each
-        /// row stands between them.
-        const PIECE: usize = 32;
+    fn gather_f32(
+        &mut self,
+        items: &[f32],
+        rows: &[u64],
+        mut places: impl Iterator<Item = usize> + Clone,
+    ) -> Result<()> {
         let dim = self.dim;
-        if dim == 0 {
-            return Ok(());
-        }
-        self.values.reserve(nodes.len() * dim);
-        for piece in nodes.chunks(PIECE) {
-            let start = self.values.len();
-            for node in piece {
-                let row = (*node as usize).checked_mul(dim).and_then(|start| items.get(start..)?.get(..dim));
-                let n_nodes = (items.len() / dim) as u64;
-                self.values.extend_from_slice(row.ok_or(StoreError::NodeOutOfRange { node: *node, n_nodes })?);
+        let n_nodes = (items.len() / dim) as u64;
+        for piece in rows.chunks(PIECE) {
+            let copied = places.clone();
+            for (row, place) in piece.iter().zip(&mut places) {
+                let stored = (*row as usize).checked_mul(dim).and_then(|start| items.get(start..)?.get(..dim));
+                let stored = stored.ok_or(StoreError::NodeOutOfRange { node: *row, n_nodes })?;
+                self.values[place * dim..][..dim].copy_from_slice(stored);
             }
             // Import admits only finite values, so anything else is damage.
-            let copied = &self.values[start..];
-            if !vectorized(IsFinite(copied)) {
-                let damaged = copied.chunks(dim).position(|row| !IsFinite(row).run()).expect("one of them is");
-                return Err(StoreError::damaged("rows", piece[damaged]).into());
+            for (row, place) in piece.iter().zip(copied) {
+                if !vectorized(IsFinite(&self.values[place * dim..][..dim])) {
+                    return Err(StoreError::damaged("rows", *row).into());
+                }
             }
         }
         Ok(())

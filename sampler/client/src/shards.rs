@@ -4,15 +4,17 @@
 //! each without state: two equal questions get equal answers.
 
 use kith_sampler::{Direction, Drawn, Hop, Seeds};
-use kith_store::{RowsForm, SplitPart};
+use kith_store::{Contents, Manifest, RowsForm, SplitPart};
 
 use crate::{error::Result, rows::FetchedRows};
 
 /// What is known of a graph before anything is asked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Info {
-    /// The identity of the store.
+    /// The identity of the store, whatever it was cut into.
     pub digest: String,
+    /// The dataset or generator that the store was made from, and the program that read it.
+    pub source: String,
     /// Nodes are `0..n_nodes`.
     pub n_nodes: u64,
     /// Directed edges.
@@ -27,6 +29,30 @@ pub struct Info {
     pub n_classes: usize,
     /// Whether a node may have several classes.
     pub is_multi_label: bool,
+    /// Names of the splits; the first is the default.
+    pub splits: Vec<String>,
+    /// Whether it is a set of several graphs.
+    pub is_set: bool,
+}
+
+impl Info {
+    /// What the manifest of a store, or of a cluster, says.
+    pub(crate) fn new(digest: &str, manifest: &Manifest) -> Info {
+        let Contents { n_nodes, n_edges, is_symmetric, rows, labels, ref splits, ref graphs, .. } = manifest.contents;
+        Info {
+            digest: digest.to_owned(),
+            source: manifest.provenance.source.clone(),
+            n_nodes,
+            n_edges,
+            is_symmetric,
+            dim: rows.map_or(0, |rows| rows.dim as usize),
+            rows: rows.map(|rows| rows.form),
+            n_classes: labels.map_or(0, |labels| labels.n_classes as usize),
+            is_multi_label: labels.is_some_and(|labels| labels.multi_label),
+            splits: splits.clone(),
+            is_set: graphs.is_some(),
+        }
+    }
 }
 
 /// A graph, wherever it is.

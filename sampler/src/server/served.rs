@@ -47,7 +47,7 @@ impl Served {
 }
 
 fn facts(cluster: &Cluster, shards: &BTreeMap<u32, ShardSampler>, ids: IdWidth, limits: Limits) -> v1::Facts {
-    let Contents { n_nodes, n_edges, is_symmetric, rows, labels, ref splits, .. } = *cluster.contents();
+    let Contents { n_nodes, n_edges, is_symmetric, rows, labels, ref splits, ref graphs, .. } = *cluster.contents();
     let owners = owner_bytes(cluster);
     v1::Facts {
         protocol: PROTOCOL,
@@ -93,6 +93,8 @@ fn facts(cluster: &Cluster, shards: &BTreeMap<u32, ShardSampler>, ids: IdWidth, 
             max_fanout: limits.max_fanout,
             max_call_micros: limits.max_call.as_micros() as u64,
         }),
+        source: cluster.manifest().provenance.source.clone(),
+        is_set: graphs.is_some(),
     }
 }
 

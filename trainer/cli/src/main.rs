@@ -5,6 +5,7 @@
 mod answer;
 mod data;
 mod devices;
+mod graph;
 mod predict;
 mod progress;
 mod replay;

@@ -1,11 +1,7 @@
 //! `kith predict`.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::path::{Path, PathBuf};
 
-use kith_store::Graph;
 use kith_trainer::{
     config::Choice,
     device,
@@ -16,6 +12,7 @@ use serde_json::json;
 
 use crate::{
     answer::{print, print_json},
+    graph::GraphArgs,
     progress::{grouped, say},
 };
 
@@ -25,9 +22,8 @@ pub(crate) struct Args {
     /// The folder of a run, or a checkpoint.
     #[arg(value_name = "RUN_DIR|CHECKPOINT")]
     run: PathBuf,
-    /// The store the model was trained on.
-    #[arg(long)]
-    store: PathBuf,
+    #[command(flatten)]
+    graph: GraphArgs,
     /// What to write: probabilities, embeddings or attention.
     #[arg(long, default_value = "probabilities", value_parser = what)]
     what: What,
@@ -59,15 +55,15 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     device::start();
     let device = device::find(&args.device).map_err(anyhow::Error::msg)?;
     let checkpoint = find_checkpoint(&args.run)?;
-    let store = Arc::new(Graph::open(&args.store)?);
-    match checkpoint.check_store(&store.manifest().digest) {
+    let opened = args.graph.open()?;
+    match checkpoint.check_store(&opened.info().digest) {
         Ok(()) => {}
         Err(other) if args.any_store => say(&format!("note: {other}")),
         Err(other) => anyhow::bail!("{other}; --any-store takes it anyway"),
     }
     let question = Question {
         checkpoint: &checkpoint,
-        store: &store,
+        opened: &opened,
         what: args.what,
         layer: args.layer,
         moment: args.weights,

@@ -1,12 +1,12 @@
 //! `kith replay`.
 
-use std::{path::PathBuf, sync::Arc};
+use std::path::PathBuf;
 
-use kith_store::Graph;
 use kith_trainer::replay::{Question, Replayed, ReplayedSlice, replay};
 
 use crate::{
     answer::{print, print_json, print_table},
+    graph::GraphArgs,
     progress::grouped,
 };
 
@@ -16,9 +16,8 @@ pub(crate) struct Args {
     /// The folder of a run in batches.
     #[arg(value_name = "RUN_DIR")]
     run: PathBuf,
-    /// The store it was trained on.
-    #[arg(long)]
-    store: PathBuf,
+    #[command(flatten)]
+    graph: GraphArgs,
     /// The step, counted from 0 over the whole run.
     #[arg(long, value_name = "S")]
     step: u64,
@@ -34,9 +33,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
-    let store = Arc::new(Graph::open(&args.store)?);
+    let opened = args.graph.open()?;
     let Args { run, step, slice, run_key, .. } = &args;
-    let replayed = replay(&Question { run, store: &store, run_key: *run_key, step: *step, slice: *slice })?;
+    let replayed = replay(&Question { run, opened: &opened, run_key: *run_key, step: *step, slice: *slice })?;
     if args.json {
         return print_json(&replayed);
     }

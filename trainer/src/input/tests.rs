@@ -211,7 +211,9 @@ fn a_run_says_which_split_and_which_nodes() {
     let input = |assignments: &[&str], run_key| {
         let mut file = crate::preset::Preset::get("cora/gat").unwrap().run_file().unwrap();
         assignments.iter().for_each(|assignment| file.set(assignment).unwrap());
-        let data = crate::data::Data::load(&store, &file.resolve().unwrap(), run_key).unwrap();
+        let data =
+            crate::data::Data::load(&crate::opened::Opened::store(store.clone()), &file.resolve().unwrap(), run_key)
+                .unwrap();
         let crate::data::Data::Full(mut input) = data else { panic!("full unless said") };
         let GraphInput { train, valid, test, .. } = input.graphs.remove(0);
         (train, valid, test)

@@ -2,45 +2,42 @@
 
 use std::sync::Arc;
 
-use kith_client::LocalStore;
-use kith_store::Graph;
-
-use super::{Asked, Table, id_of, push_edges, table_of_edges};
+use super::{Asked, Table, push_edges, table_of_edges};
 use crate::{
     error::TrainError,
     evaluate::rows_of,
     layerwise::{self, Room},
     model::Model,
+    opened::Opened,
 };
 
 /// Nodes whose attention is looked at together: edges × heads × features are held.
 const N_ATTENDED: u64 = 1 << 13;
 
-pub(super) fn predict(model: &Model, store: &Arc<Graph>, asked: Asked, room: &Room) -> Result<Table, TrainError> {
-    let shards = LocalStore::new(Arc::clone(store));
+pub(super) fn predict(model: &Model, opened: &Opened, asked: Asked, room: &Room) -> Result<Table, TrainError> {
     let layer = match asked {
         Asked::Probabilities { .. } => model.layers().len() - 1,
         Asked::Embeddings { layer } => layer,
-        Asked::Attention { layer } => return attention(model, &shards, layer, room),
+        Asked::Attention { layer } => return attention(model, opened, layer, room),
     };
     let mut table = Table::new(&["id"], asked.column());
-    layerwise::outputs(model, &shards, room, layer, |nodes, rows| {
+    layerwise::outputs(model, &**opened.shards(), room, layer, |nodes, rows| {
         let rows = asked.finish(model, &rows)?;
         for (place, node) in nodes.enumerate() {
-            table.push(&[&id_of(store, node)?], rows.row(place));
+            table.push(&[&opened.id_of(node)?], rows.row(place));
         }
         Ok(())
     })?;
     Ok(table)
 }
 
-fn attention(model: &Model, shards: &LocalStore, layer: usize, room: &Room) -> Result<Table, TrainError> {
+fn attention(model: &Model, opened: &Opened, layer: usize, room: &Room) -> Result<Table, TrainError> {
     let room = Room { n_together: room.n_together.min(N_ATTENDED), ..room.clone() };
     let mut table = table_of_edges();
-    layerwise::walk(model, shards, &room, layer, |_, part| {
+    layerwise::walk(model, &**opened.shards(), &room, layer, |_, part| {
         let block = Arc::clone(part.block);
         let attention = model.attention_of_layer(layer, part)?.expect("only asked of attention");
-        push_edges(&mut table, shards.graph(), &block, &rows_of(&attention)?)
+        push_edges(&mut table, opened, &block, &rows_of(&attention)?)
     })?;
     Ok(table)
 }

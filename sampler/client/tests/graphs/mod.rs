@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use half::{bf16, f16};
 use kith_draw::{Name, Purpose};
 use kith_partition::{
     build::EdgeOptions,
@@ -18,11 +19,29 @@ pub(crate) struct Edges {
     pub(crate) edges: Vec<(u64, u64)>,
     pub(crate) train: Vec<u64>,
     pub(crate) is_symmetric: bool,
+    pub(crate) rows: StoredRows,
+    pub(crate) is_multi_label: bool,
+}
+
+/// How rows are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StoredRows {
+    F32,
+    F16,
+    Bf16,
+    Sparse,
 }
 
 impl Edges {
     pub(crate) fn directed(n_nodes: u64, edges: &[(u64, u64)]) -> Edges {
-        Edges { n_nodes, edges: edges.to_vec(), train: vec![0], is_symmetric: false }
+        Edges {
+            n_nodes,
+            edges: edges.to_vec(),
+            train: vec![0],
+            is_symmetric: false,
+            rows: StoredRows::F32,
+            is_multi_label: false,
+        }
     }
 
     pub(crate) fn ring(n_nodes: u64) -> Edges {
@@ -53,6 +72,16 @@ impl Edges {
         self
     }
 
+    pub(crate) fn rows(mut self, rows: StoredRows) -> Edges {
+        self.rows = rows;
+        self
+    }
+
+    pub(crate) fn multi_label(mut self) -> Edges {
+        self.is_multi_label = true;
+        self
+    }
+
     /// (bounds, neighbors, which edge) by destination or by source.
     fn lists(edges: &[(u64, u64)], n_nodes: u64) -> (Vec<u64>, Vec<u32>, Vec<u32>) {
         let mut order: Vec<usize> = (0..edges.len()).collect();
@@ -65,6 +94,7 @@ impl Edges {
 }
 
 /// Writes a store below a folder and opens it: two values per row (node, node + 1/2), classes by node % 3, one split.
+/// Sparse rows leave the second value out for nodes that 3 divides; with many labels every node has class 69.
 pub(crate) fn open(folder: &Path, edges: &Edges) -> Graph {
     let path = folder.join("store");
     let n_nodes = edges.n_nodes;
@@ -80,16 +110,42 @@ pub(crate) fn open(folder: &Path, edges: &Edges) -> Graph {
         writer.write("out_edges", &out_edges).unwrap();
     }
     let rows: Vec<f32> = (0..n_nodes).flat_map(|node| [node as f32, node as f32 + 0.5]).collect();
-    writer.write("rows", &rows).unwrap();
-    writer.write("labels", &(0..n_nodes).map(|node| (node % 3) as u32).collect::<Vec<_>>()).unwrap();
+    match edges.rows {
+        StoredRows::F32 => writer.write("rows", &rows).unwrap(),
+        StoredRows::F16 => writer.write("rows", &rows.iter().map(|v| f16::from_f32(*v)).collect::<Vec<_>>()).unwrap(),
+        StoredRows::Bf16 => writer.write("rows", &rows.iter().map(|v| bf16::from_f32(*v)).collect::<Vec<_>>()).unwrap(),
+        StoredRows::Sparse => {
+            let n_stored = |node: u64| if node.is_multiple_of(3) { 1 } else { 2 };
+            let indptr: Vec<u64> = (0..=n_nodes).map(|node| (0..node).map(n_stored).sum()).collect();
+            writer.write("row_indptr", &indptr).unwrap();
+            let columns: Vec<u32> = (0..n_nodes).flat_map(|node| 0..n_stored(node) as u32).collect();
+            writer.write("row_indices", &columns).unwrap();
+            let values = (0..n_nodes).flat_map(|node| rows[2 * node as usize..][..n_stored(node) as usize].to_vec());
+            writer.write("row_values", &values.collect::<Vec<f32>>()).unwrap();
+        }
+    }
+    let (form, dtype) = match edges.rows {
+        StoredRows::F32 => (RowsForm::Dense, Dtype::F32),
+        StoredRows::F16 => (RowsForm::Dense, Dtype::F16),
+        StoredRows::Bf16 => (RowsForm::Dense, Dtype::Bf16),
+        StoredRows::Sparse => (RowsForm::Sparse, Dtype::F32),
+    };
+    let n_classes = if edges.is_multi_label {
+        let bits = |node: u64| [u64::from(node % 70 < 64) << (node % 64), 1 << 5 | u64::from(node % 70 == 64)];
+        writer.write("label_bits", &(0..n_nodes).flat_map(bits).collect::<Vec<_>>()).unwrap();
+        70
+    } else {
+        writer.write("labels", &(0..n_nodes).map(|node| (node % 3) as u32).collect::<Vec<_>>()).unwrap();
+        3
+    };
     let part = |node: u64| u8::from(edges.train.contains(&node));
     writer.write("split.main", &(0..n_nodes).map(part).collect::<Vec<u8>>()).unwrap();
     let contents = Contents {
         n_nodes,
         n_edges: edges.edges.len() as u64,
         is_symmetric: edges.is_symmetric,
-        rows: Some(RowsEntry { dim: 2, form: RowsForm::Dense, dtype: Dtype::F32 }),
-        labels: Some(LabelsEntry { n_classes: 3, multi_label: false }),
+        rows: Some(RowsEntry { dim: 2, form, dtype }),
+        labels: Some(LabelsEntry { n_classes, multi_label: edges.is_multi_label }),
         splits: vec!["main".into()],
         ..Contents::default()
     };

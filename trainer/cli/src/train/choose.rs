@@ -4,13 +4,12 @@ use std::path::Path;
 
 use anyhow::bail;
 use kith_partition::stats::stats;
-use kith_store::Graph;
 use kith_trainer::{
     config::{Choice, ModelKind, RunConfig},
+    opened::Opened,
     preset::{PRESETS, Preset},
     recipe::Cell,
     report::RUN_FILE,
-    run::Source,
     run_file::RunFile,
 };
 
@@ -20,10 +19,10 @@ use crate::progress::{Shown, say};
 /// The presets that anything without its own is trained with.
 const GENERAL: &str = "partition-graph";
 
-pub(super) fn config(args: &Args, store: &Graph) -> anyhow::Result<RunConfig> {
+pub(super) fn config(args: &Args, opened: &Opened) -> anyhow::Result<RunConfig> {
     let named = named(args)?;
     let mut file = match (&args.attention, named) {
-        (Some(_), named) => by_recipe(named, store)?,
+        (Some(_), named) => by_recipe(named, opened)?,
         (None, Some(Named::Preset(preset))) => preset.run_file()?,
         (None, Some(Named::File(file))) => file,
         (None, None) => {
@@ -63,8 +62,8 @@ fn named(args: &Args) -> anyhow::Result<Option<Named>> {
 }
 
 /// What was named, or what there is for the store's dataset, with the attention that the recipe says.
-fn by_recipe(named: Option<Named>, store: &Graph) -> anyhow::Result<RunFile> {
-    let stats = stats(store, &Shown::new())?;
+fn by_recipe(named: Option<Named>, opened: &Opened) -> anyhow::Result<RunFile> {
+    let stats = stats(opened.whole()?, &Shown::new())?;
     let Some(homophily) = stats.homophily else { bail!("the recipe needs labels: the store has none") };
     let cell = Cell::nearest(stats.degree_mean, homophily);
     let (kind, form) = cell.advice().model();
@@ -89,7 +88,7 @@ fn by_recipe(named: Option<Named>, store: &Graph) -> anyhow::Result<RunFile> {
             return Ok(file);
         }
         Some(Named::Preset(preset)) => preset.dataset().to_owned(),
-        None => Source::of(store).dataset,
+        None => opened.source().dataset,
     };
     let find = |dataset: &str| PRESETS.iter().find(|preset| preset.name == format!("{dataset}/{model}"));
     let preset = match find(&dataset) {

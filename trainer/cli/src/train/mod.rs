@@ -7,22 +7,20 @@ mod summary;
 use std::{
     ops::{ControlFlow, RangeInclusive},
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
 use anyhow::bail;
-use kith_store::Graph;
 use kith_trainer::{
     config::{BY_RUN_KEY, Choice, Kernels, RunConfig},
     data::Data,
     device,
     layerwise::Room,
     report::{RUN_FILE, Report, StepRecord},
-    run::{Plan, Run, Source},
+    run::{Plan, Run},
     train::train,
 };
 
-use crate::progress::Epochs;
+use crate::{graph::GraphArgs, progress::Epochs};
 
 /// Train a model on a store.
 #[derive(clap::Args)]
@@ -42,9 +40,8 @@ pub(crate) struct Args {
     /// List the presets.
     #[arg(long)]
     list_presets: bool,
-    /// The store to train on.
-    #[arg(long, required_unless_present = "list_presets")]
-    store: Option<PathBuf>,
+    #[command(flatten)]
+    graph: GraphArgs,
     /// The folder to keep the run in: run file, steps, checkpoint, report. Several runs get a folder each inside.
     #[arg(long, value_name = "RUN_DIR")]
     out: Option<PathBuf>,
@@ -82,20 +79,19 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if args.list_presets {
         return presets::list(args.json);
     }
-    let Some(store) = &args.store else { bail!("give --store") };
     device::start();
     let device = device::find(&args.device).map_err(anyhow::Error::msg)?;
-    let store = Arc::new(Graph::open(store)?);
-    let config = choose::config(&args, &store)?;
+    let opened = args.graph.open()?;
+    let config = choose::config(&args, &opened)?;
     let run_keys = args.run_keys.clone().unwrap_or(args.run_key..=args.run_key);
-    let mut data = Data::load(&store, &config, *run_keys.start())?;
+    let mut data = Data::load(&opened, &config, *run_keys.start())?;
     if args.run_keys.is_some() {
         keep_run_file(&args, &config)?;
     }
     let mut reports = Vec::new();
     for run_key in run_keys.clone() {
         if config.train.split.as_deref() == Some(BY_RUN_KEY) && run_key > *run_keys.start() {
-            data = Data::load(&store, &config, run_key)?;
+            data = Data::load(&opened, &config, run_key)?;
         }
         let out = args.out.as_ref().map(|out| match &args.run_keys {
             Some(_) => out.join(format!("run-{run_key}")),
@@ -105,7 +101,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
             config: config.clone(),
             run_key,
             data: &data,
-            source: Source::of(&store),
+            source: opened.source(),
             device,
             out: out.as_deref(),
             resume: args.resume,

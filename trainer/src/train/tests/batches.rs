@@ -1,7 +1,9 @@
 //! Training in batches, against full batches on the same graph and against sums made by hand.
 
 use kith_client::{BatchMaker, Stock};
-use kith_store::{Contents, Dtype, Graph, LabelsEntry, Provenance, RowsEntry, RowsForm, StoreWriter};
+use kith_store::{
+    Contents, Cut, Dtype, Graph, LabelsEntry, Provenance, RowsEntry, RowsForm, StoreWriter, write_cluster,
+};
 
 use super::*;
 use crate::{
@@ -9,6 +11,7 @@ use crate::{
     evaluate::{Measured, evaluate, rows_of},
     feed::{batches_of, rows_of_batch},
     model::{Model, Sample, oracle::error},
+    opened::Opened,
 };
 
 const N_NODES: usize = 150;
@@ -26,9 +29,12 @@ const MODELS: [&[&str]; 5] = [
 
 /// The graph of the other tests as a store; mapped files outlive their folder.
 fn store() -> Arc<Graph> {
+    store_in(tempfile::tempdir().unwrap().path())
+}
+
+fn store_in(dir: &Path) -> Arc<Graph> {
     let graph = graph(N_NODES, 0, 1);
-    let temp = tempfile::tempdir().unwrap();
-    let out = temp.path().join("store");
+    let out = dir.join("store");
     let mut writer = StoreWriter::create(&out).unwrap();
     let block = &graph.block;
     let (mut indptr, mut indices) = (vec![0u64], Vec::new());
@@ -63,7 +69,7 @@ fn store() -> Arc<Graph> {
 
 fn load(config: &RunConfig) -> Data {
     crate::device::start();
-    Data::load(&store(), config, 7).unwrap()
+    Data::load(&Opened::store(store()), config, 7).unwrap()
 }
 
 fn batch_input(data: &Data) -> &BatchInput {
@@ -248,12 +254,51 @@ fn what_a_plan_cannot_mean_is_one_sentence() {
     }
 }
 
+/// What a graph is cut into changes no bit: not the steps, not what is measured, not what is predicted.
+#[test]
+fn a_cut_graph_trains_the_same() {
+    use crate::predict::{Moment, Question, What, predict};
+    let temp = tempfile::tempdir().unwrap();
+    let store = store_in(temp.path());
+    let owner: Vec<u16> = (0..N_NODES).map(|node| (node * node % 7 % 3) as u16).collect();
+    let (method, provenance) = ("by hand".to_owned(), Provenance::default());
+    let cut = Cut { owner: &owner, n_shards: 4, inclusion: None, method, provenance };
+    write_cluster(&store, &cut, &temp.path().join("cluster"), &|_| ()).unwrap();
+    let whole = Opened::store(store);
+    let cut = Opened::open_cluster(&temp.path().join("cluster")).unwrap();
+    assert_eq!(cut.source(), whole.source());
+    for model in MODELS {
+        let config = config(&[model, &["train.mode=batches", "train.epochs=2", "train.edge_seeds=20"]].concat());
+        let ends = [("whole", &whole), ("cut", &cut)].map(|(name, opened)| {
+            let data = Data::load(opened, &config, 7).unwrap();
+            let dir = temp.path().join(format!("{}-{name}", config.name()));
+            let records = to_the_end(plan(&data, config.clone(), Some(&dir), false));
+            let checkpoint = Checkpoint::load(&dir.join(CHECKPOINT)).unwrap();
+            let question = Question {
+                checkpoint: &checkpoint,
+                opened,
+                what: What::Probabilities,
+                layer: None,
+                moment: Moment::Last,
+                device: Device::Cpu,
+                room: Room { n_together: 40, ..Room::default() },
+            };
+            (records, predict(&question).unwrap())
+        });
+        let [whole, cut] = ends;
+        assert_eq!(cut.0, whole.0, "{}", config.name());
+        assert!(cut.1 == whole.1, "{}", config.name());
+    }
+    let full = config(&["train.mode=full"]);
+    assert!(Data::load(&cut, &full, 7).unwrap_err().to_string().contains("needs the whole graph"));
+}
+
 /// One checkpoint, asked both ways: the same bits, and attention, which is computed in another way, up to rounding.
 #[test]
 fn predictions_in_chunks_are_those_of_the_whole() {
     use crate::predict::{Moment, Question, What, predict};
     let temp = tempfile::tempdir().unwrap();
-    let store = store();
+    let opened = Opened::store(store());
     for model in MODELS {
         let full = config(&[model, &["early_stop=off", "train.epochs=3", "model.n_layers=3"]].concat());
         let data = load(&full);
@@ -261,8 +306,8 @@ fn predictions_in_chunks_are_those_of_the_whole() {
         to_the_end(plan(&data, full.clone(), Some(&dir), false));
         let checkpoint = Checkpoint::load(&dir.join(CHECKPOINT)).unwrap();
         let ask = |what, layer, room| {
-            let (checkpoint, store) = (&checkpoint, &store);
-            predict(&Question { checkpoint, store, what, layer, moment: Moment::Best, device: Device::Cpu, room })
+            let (checkpoint, opened) = (&checkpoint, &opened);
+            predict(&Question { checkpoint, opened, what, layer, moment: Moment::Best, device: Device::Cpu, room })
         };
         let scratch = temp.path().to_owned();
         let tiny = || Room { memory: Some(1), scratch: Some(scratch.clone()), n_together: 11 };

@@ -1,0 +1,138 @@
+//! Questions cut by owner, and answers put back in the order of the question.
+
+use kith_sampler::{Drawn, DrawnIds, Id};
+use kith_store::{Owners, StoreError};
+
+use crate::error::Result;
+
+/// Nodes grouped by the shard that owns them; within a shard in the order they were asked for.
+#[derive(Debug, Default)]
+pub(crate) struct ByOwner {
+    nodes: Vec<u64>,
+    /// Where each stands in the question.
+    places: Vec<u32>,
+    /// Where the nodes of each shard begin, and the end.
+    bounds: Vec<usize>,
+}
+
+/// What one shard is asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part<'a> {
+    pub(crate) shard: u32,
+    pub(crate) nodes: &'a [u64],
+    /// Where each node stands in the question.
+    pub(crate) places: &'a [u32],
+}
+
+impl ByOwner {
+    /// Cuts a question; refuses nodes that nobody owns.
+    pub(crate) fn new(owners: Owners<'_>, n_shards: u32, nodes: &[u64]) -> Result<ByOwner> {
+        match owners {
+            Owners::Narrow(owners) => ByOwner::cut(owners, n_shards, nodes),
+            Owners::Wide(owners) => ByOwner::cut(owners, n_shards, nodes),
+        }
+    }
+
+    fn cut<T: Copy + Into<u32>>(owners: &[T], n_shards: u32, nodes: &[u64]) -> Result<ByOwner> {
+        let n_nodes = owners.len() as u64;
+        let mut bounds = vec![0; n_shards as usize + 1];
+        let mut owner_of = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            let owner = owners.get(*node as usize).ok_or(StoreError::NodeOutOfRange { node: *node, n_nodes })?;
+            let owner: u32 = (*owner).into();
+            *bounds.get_mut(owner as usize + 1).ok_or_else(|| StoreError::damaged("owner", *node))? += 1;
+            owner_of.push(owner);
+        }
+        (0..n_shards as usize).for_each(|shard| bounds[shard + 1] += bounds[shard]);
+        let mut next = bounds.clone();
+        let mut by_owner = ByOwner { nodes: vec![0; nodes.len()], places: vec![0; nodes.len()], bounds };
+        for (place, (node, owner)) in nodes.iter().zip(owner_of).enumerate() {
+            let next = &mut next[owner as usize];
+            by_owner.nodes[*next] = *node;
+            by_owner.places[*next] = place as u32;
+            *next += 1;
+        }
+        Ok(by_owner)
+    }
+
+    /// What every shard is asked, without those that are asked nothing.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = Part<'_>> {
+        self.bounds.windows(2).zip(0..).filter(|(bounds, _)| bounds[0] < bounds[1]).map(|(bounds, shard)| Part {
+            shard,
+            nodes: &self.nodes[bounds[0]..bounds[1]],
+            places: &self.places[bounds[0]..bounds[1]],
+        })
+    }
+
+    /// The shard that is asked everything, if there is one.
+    pub(crate) fn only_shard(&self) -> Option<u32> {
+        let mut parts = self.parts();
+        parts.next().filter(|part| part.nodes.len() == self.nodes.len()).map(|part| part.shard)
+    }
+}
+
+/// Puts what the shards drew in the order of the question.
+pub(crate) fn merge_drawn<'a>(n_nodes: usize, answers: &[(Part<'a>, Drawn)], drawn: &mut Drawn) {
+    let is_wide = answers.iter().any(|(_, part)| matches!(part.neighbors, DrawnIds::Wide(_)));
+    if is_wide { merge_ids::<u64>(n_nodes, answers, drawn) } else { merge_ids::<u32>(n_nodes, answers, drawn) }
+}
+
+fn merge_ids<I: Id>(n_nodes: usize, answers: &[(Part<'_>, Drawn)], drawn: &mut Drawn) {
+    let Drawn { counts, neighbors } = drawn;
+    counts.clear();
+    counts.resize(n_nodes, 0);
+    for (part, answer) in answers {
+        part.places.iter().zip(&answer.counts).for_each(|(place, count)| counts[*place as usize] = *count);
+    }
+    let mut end = 0;
+    let start_of = |count: &u32| {
+        end += *count as usize;
+        end - *count as usize
+    };
+    let starts: Vec<usize> = counts.iter().map(start_of).collect();
+    let ids = I::ids_of(neighbors);
+    ids.resize(end, I::default());
+    for (part, answer) in answers {
+        let Some(mut rest) = I::slice_of(&answer.neighbors) else { continue };
+        for (place, count) in part.places.iter().zip(&answer.counts) {
+            let (own, others) = rest.split_at(*count as usize);
+            ids[starts[*place as usize]..][..own.len()].copy_from_slice(own);
+            rest = others;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_come_back_in_the_order_of_the_question() {
+        let owners = [2, 0, 2, 0, 2u8];
+        let by_owner = ByOwner::new(Owners::Narrow(&owners), 3, &[4, 1, 0, 3]).unwrap();
+        let parts: Vec<_> = by_owner.parts().map(|part| (part.shard, part.nodes.to_vec())).collect();
+        assert_eq!(parts, [(0, vec![1, 3]), (2, vec![4, 0])]);
+        assert_eq!(by_owner.only_shard(), None);
+        // Every node draws itself so many times as its id says.
+        let answer = |part: Part<'_>| Drawn {
+            counts: part.nodes.iter().map(|node| *node as u32).collect(),
+            neighbors: DrawnIds::Narrow(
+                part.nodes.iter().flat_map(|node| vec![*node as u32; *node as usize]).collect(),
+            ),
+        };
+        let answers: Vec<_> = by_owner.parts().map(|part| (part, answer(part))).collect();
+        let mut drawn = Drawn::default();
+        merge_drawn(4, &answers, &mut drawn);
+        assert_eq!(drawn.counts, [4, 1, 0, 3]);
+        assert_eq!(drawn.neighbors, DrawnIds::Narrow(vec![4, 4, 4, 4, 1, 3, 3, 3]));
+    }
+
+    #[test]
+    fn one_owner_is_asked_everything() {
+        let by_owner = ByOwner::new(Owners::Wide(&[7, 7]), 9, &[1, 0]).unwrap();
+        assert_eq!(by_owner.only_shard(), Some(7));
+        assert_eq!(ByOwner::new(Owners::Wide(&[7, 7]), 9, &[]).unwrap().only_shard(), None);
+        let error = ByOwner::new(Owners::Wide(&[7, 7]), 9, &[2]).unwrap_err();
+        assert_eq!(error.to_string(), "node 2 is outside the graph: it has 2 nodes");
+    }
+}

@@ -1,0 +1,124 @@
+//! A graph that was cut answers as the whole one does, to the last bit.
+
+mod graphs;
+
+use std::{path::Path, sync::Arc};
+
+use graphs::{Edges, StoredRows, open};
+use kith_block::{PairConfig, Subset};
+use kith_client::{
+    Batch, BatchConfig, FetchedRows, Job, Labels, LocalStore, Plan, PlanConfig, Prefetch, PrefetchConfig, Sharded,
+    Shards,
+};
+use kith_sampler::{Fanout, Replacement};
+use kith_store::{Cluster, Cut, Graph, Provenance, SplitPart, write_cluster};
+
+fn cut(folder: &Path, graph: &Graph, n_shards: u32, owner_of: impl Fn(u64) -> u32) -> Arc<Cluster> {
+    let owner: Vec<u16> = (0..graph.n_nodes()).map(|node| owner_of(node) as u16).collect();
+    let (method, provenance) = ("by hand".to_owned(), Provenance::default());
+    let out = folder.join(format!("cluster-{}", folder.read_dir().unwrap().count()));
+    write_cluster(graph, &Cut { owner: &owner, n_shards, inclusion: None, method, provenance }, &out, &|_| ()).unwrap();
+    Arc::new(Cluster::open(&out).unwrap())
+}
+
+/// All batches of two epochs, three slices per step.
+fn batches(shards: &Arc<dyn Shards>, n_threads: usize) -> Vec<Batch> {
+    let pairs = PairConfig { negatives: 0.5, kept: 0.8, subset: Subset::Union, excludes_reverse: true };
+    let fanouts = vec![Fanout::at_most(4).unwrap(), Fanout::All, Fanout::at_most(2).unwrap()];
+    let config = BatchConfig { fanouts, replacement: Replacement::Without, pairs: Some(pairs), has_rows: true };
+    let seeds = Arc::new(shards.seeds(None, SplitPart::Train).unwrap());
+    let plan = PlanConfig { run_key: 42, seeds_per_step: 16, edge_seeds: 9, slices: 3 };
+    let plan = Arc::new(Plan::new(plan, shards.info().n_nodes, seeds).unwrap());
+    let n_steps = 2 * plan.steps_per_epoch();
+    let jobs = (0..n_steps).flat_map(|step| (0..3).map(move |slice| Job { step, slice }));
+    let prefetch = PrefetchConfig { n_threads, depth: 2 };
+    let batches = Prefetch::start(Arc::clone(shards), plan, config, prefetch, jobs).unwrap();
+    batches.map(|batch| batch.unwrap()).collect()
+}
+
+fn assert_same(found: &[Batch], expected: &[Batch]) {
+    assert_eq!(found.len(), expected.len());
+    for (found, expected) in found.iter().zip(expected) {
+        assert_eq!(found.digest_text(), expected.digest_text());
+        assert_eq!(found.rows, expected.rows);
+        assert_eq!(found.labels, expected.labels);
+        assert_eq!(found.nodes, expected.nodes);
+    }
+}
+
+/// Graphs with a hub, loops, parallel edges and isolated nodes: 90 of 150 nodes have edges.
+fn graph() -> Edges {
+    let mut edges = Edges::random(90, 500, 5);
+    edges.n_nodes = 150;
+    edges.edges.extend((1..90).map(|node| (node, 0)));
+    edges.train(&(0..150).step_by(3).collect::<Vec<_>>())
+}
+
+#[test]
+fn any_cut_gives_the_same_batches() {
+    for edges in [graph(), graph().symmetric().rows(StoredRows::Sparse)] {
+        let temp = tempfile::tempdir().unwrap();
+        let graph = Arc::new(open(temp.path(), &edges));
+        let whole: Arc<dyn Shards> = Arc::new(LocalStore::new(Arc::clone(&graph)));
+        let expected = batches(&whole, 1);
+        for n_shards in [1, 2, 3, 4, 7, 16] {
+            let scattered = |node: u64| (node * 7 + node / 5) as u32 % n_shards;
+            // Batches wholly inside one shard, and empty shards.
+            let crowded = |node: u64| if node < 140 { n_shards / 2 } else { 0 };
+            for cluster in [cut(temp.path(), &graph, n_shards, scattered), cut(temp.path(), &graph, n_shards, crowded)]
+            {
+                let shards: Arc<dyn Shards> = Arc::new(Sharded::local(cluster).unwrap());
+                assert_eq!(shards.info(), whole.info());
+                for n_threads in [1, 4] {
+                    assert_same(&batches(&shards, n_threads), &expected);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_kind_of_rows_and_labels() {
+    for rows in [StoredRows::F32, StoredRows::F16, StoredRows::Bf16, StoredRows::Sparse] {
+        let temp = tempfile::tempdir().unwrap();
+        let graph = Arc::new(open(temp.path(), &graph().rows(rows).multi_label()));
+        let whole: Arc<dyn Shards> = Arc::new(LocalStore::new(Arc::clone(&graph)));
+        let sharded = Arc::new(Sharded::local(cut(temp.path(), &graph, 3, |node| node as u32 % 3)).unwrap());
+        let shards: Arc<dyn Shards> = Arc::clone(&sharded) as _;
+        for shards in [&whole, &shards] {
+            let mut found = FetchedRows { values: vec![7.0; 3], ..FetchedRows::default() };
+            shards.fetch_rows(&[5, 149, 6], &mut found).unwrap();
+            match rows {
+                StoredRows::Sparse => {
+                    let expected = FetchedRows {
+                        dim: 2,
+                        indptr: vec![0, 2, 4, 5],
+                        columns: vec![0, 1, 0, 1, 0],
+                        values: vec![5.0, 5.5, 149.0, 149.5, 6.0],
+                    };
+                    assert_eq!(found, expected);
+                }
+                // 149.5 has one digit more than the narrowest can hold.
+                StoredRows::Bf16 => assert_eq!(found.values, [5.0, 5.5, 149.0, 150.0, 6.0, 6.5]),
+                _ => assert_eq!(found.values, [5.0, 5.5, 149.0, 149.5, 6.0, 6.5]),
+            }
+            let seeds = shards.seeds(None, SplitPart::Train).unwrap();
+            let Labels::Bits { n_classes: 70, bits } = seeds.labels() else { panic!("many labels") };
+            assert_eq!(seeds.ids()[1], 3);
+            let classes: Vec<usize> = (0..70).filter(|class| bits[70 + class]).collect();
+            assert_eq!(classes, [3, 69]);
+        }
+        assert_eq!(sharded.row_counts().local, 3);
+        assert_same(&batches(&shards, 1), &batches(&whole, 1));
+    }
+}
+
+#[test]
+fn what_nobody_owns_is_refused() {
+    let temp = tempfile::tempdir().unwrap();
+    let graph = open(temp.path(), &graph());
+    let shards = Sharded::local(cut(temp.path(), &graph, 2, |node| node as u32 % 2)).unwrap();
+    let error = shards.fetch_rows(&[0, 150], &mut FetchedRows::default()).unwrap_err();
+    assert_eq!(error.to_string(), "node 150 is outside the graph: it has 150 nodes");
+    assert!(shards.seeds(Some("other"), SplitPart::Train).unwrap_err().to_string().contains("no split named other"));
+}

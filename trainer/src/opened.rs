@@ -1,0 +1,74 @@
+//! A graph as a command opens it: a store, or what one was cut into. Only full batches need the store.
+
+use std::{borrow::Cow, path::Path, sync::Arc};
+
+use kith_client::{Info, LocalStore, Sharded, Shards};
+use kith_store::{Cluster, Graph, Ids};
+
+use crate::{error::TrainError, run::Source};
+
+/// An open graph.
+#[derive(Clone)]
+pub struct Opened {
+    shards: Arc<dyn Shards>,
+    store: Option<Arc<Graph>>,
+    cluster: Option<Arc<Cluster>>,
+}
+
+impl Opened {
+    /// A store.
+    pub fn store(store: Arc<Graph>) -> Opened {
+        Opened { shards: Arc::new(LocalStore::new(Arc::clone(&store))), store: Some(store), cluster: None }
+    }
+
+    /// The folder of a store.
+    pub fn open_store(dir: &Path) -> Result<Opened, TrainError> {
+        Ok(Opened::store(Arc::new(Graph::open(dir)?)))
+    }
+
+    /// The folder of a cluster with all its shards.
+    pub fn open_cluster(dir: &Path) -> Result<Opened, TrainError> {
+        let cluster = Arc::new(Cluster::open(dir)?);
+        let shards = Arc::new(Sharded::local(Arc::clone(&cluster))?);
+        Ok(Opened { shards, store: None, cluster: Some(cluster) })
+    }
+
+    /// Who answers.
+    pub fn shards(&self) -> &Arc<dyn Shards> {
+        &self.shards
+    }
+
+    /// What is known of the graph.
+    pub fn info(&self) -> &Info {
+        self.shards.info()
+    }
+
+    /// Where the graph came from.
+    pub fn source(&self) -> Source {
+        Source::of(self.info())
+    }
+
+    /// The whole store, for those who cannot do without.
+    pub fn whole(&self) -> Result<&Arc<Graph>, TrainError> {
+        self.store.as_ref().ok_or(TrainError::NeedsStore)
+    }
+
+    /// What the user calls a node; its number, where nobody here knows better.
+    pub fn id_of(&self, node: u64) -> Result<Cow<'_, str>, TrainError> {
+        match self.ids() {
+            Some(ids) => Ok(ids.of(node)?),
+            None => Ok(node.to_string().into()),
+        }
+    }
+
+    fn ids(&self) -> Option<&Ids> {
+        let of_store = self.store.as_ref().and_then(|store| store.ids());
+        of_store.or_else(|| self.cluster.as_ref().and_then(|cluster| cluster.ids()))
+    }
+}
+
+impl std::fmt::Debug for Opened {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Opened").field("info", self.info()).finish_non_exhaustive()
+    }
+}
