@@ -2,7 +2,7 @@
 
 use bytes::BufMut;
 use kith_proto::{frame_fields, start_frame};
-use kith_store::{Result as StoreResult, Rows};
+use kith_store::{Result as StoreResult, Rows, StoreError};
 use tonic::Status;
 
 use crate::{
@@ -39,8 +39,10 @@ impl FeatureRows {
         let n_rows = (CHUNK_BYTES / row_bytes.max(1)).clamp(1, MAX_ROWS).min(rest.len());
         let places = sampler.rows_of(&rest[..n_rows])?;
         let mut frame = start_frame(VALUES, n_rows * row_bytes);
-        // Rows of owned nodes are there: lengths were compared when the shard was opened.
-        places.iter().for_each(|row| frame.put_slice(&bytes[*row as usize * row_bytes..][..row_bytes]));
+        for row in &places {
+            let row_at = |row: u64| bytes.get(row as usize * row_bytes..)?.get(..row_bytes);
+            frame.put_slice(row_at(*row).ok_or_else(|| StoreError::damaged("owned", *row))?);
+        }
         Ok(self.sent(n_rows, vec![frame.freeze()]))
     }
 
