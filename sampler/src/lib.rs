@@ -1,7 +1,8 @@
 //! What a sampler does with a store or a shard: draw the neighbors of a frontier, look up edges. Pure, and by name: two equal
 //! questions get equal answers, on any thread and any shard.
 //!
-//! Knows neither tensors nor the network.
+//! [`server`] answers the same questions to trainers in other processes; nothing else here knows the network, and nothing
+//! knows tensors.
 
 mod drawn;
 mod edges;
@@ -11,6 +12,7 @@ mod hop;
 mod lanes;
 mod loops;
 mod seeds;
+pub mod server;
 mod shard;
 mod slots;
 

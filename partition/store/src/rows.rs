@@ -111,6 +111,25 @@ impl Rows {
         }
     }
 
+    /// Bytes of a dense row as stored.
+    pub fn row_bytes(&self) -> usize {
+        match self.values {
+            Values::F16(_) | Values::Bf16(_) => 2 * self.dim(),
+            Values::F32(_) | Values::Sparse { .. } => 4 * self.dim(),
+        }
+    }
+
+    /// All dense rows as stored, node by node, [`Rows::row_bytes`] each: whether values are finite is for the reader to
+    /// check. `None` if rows are sparse.
+    pub fn dense_bytes(&self) -> Option<&[u8]> {
+        match &self.values {
+            Values::F32(column) => Some(bytemuck::cast_slice(column.items())),
+            Values::F16(column) => Some(bytemuck::cast_slice(column.items())),
+            Values::Bf16(column) => Some(bytemuck::cast_slice(column.items())),
+            Values::Sparse { .. } => None,
+        }
+    }
+
     /// Values that are stored of a node's row.
     pub fn n_stored_of(&self, node: u64) -> Result<usize> {
         match &self.values {

@@ -4,6 +4,8 @@ use kith_block::BlockError;
 use kith_sampler::{FanoutError, SeedsError};
 use kith_store::StoreError;
 
+use crate::remote::RemoteError;
+
 /// Why there is no batch.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -19,6 +21,9 @@ pub enum ClientError {
     /// No seeds to start from.
     #[error(transparent)]
     Seeds(#[from] SeedsError),
+    /// A server gave no answer.
+    #[error(transparent)]
+    Remote(#[from] Box<RemoteError>),
     /// The store has no feature rows.
     #[error("the store has no feature rows: batches need them")]
     NoRows,

@@ -13,6 +13,7 @@ mod local;
 mod plan;
 mod positions;
 mod prefetch;
+pub mod remote;
 mod rows;
 mod sharded;
 mod shards;

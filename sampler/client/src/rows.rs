@@ -124,7 +124,7 @@ impl FetchedRows {
 }
 
 /// Whether all values are finite: those that are not have all bits of the exponent.
-struct IsFinite<'a>(&'a [f32]);
+pub(crate) struct IsFinite<'a>(pub(crate) &'a [f32]);
 
 impl Vectorized for IsFinite<'_> {
     type Output = bool;

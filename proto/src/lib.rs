@@ -1,0 +1,82 @@
+//! The wire between sampling servers and their clients. `sampler.proto` is the contract: what each call means is written
+//! there. Here are its messages, and what both ends need to carry large answers without copies: gRPC frames and fields
+//! of bytes ([`start_frame`], [`Messages`], [`Fields`]) and packed numbers ([`pack_ids`], [`unpack`] and their kind).
+//!
+//! Knows neither graphs nor who talks.
+
+mod fields;
+mod head;
+mod messages;
+mod packed;
+
+pub use crate::{
+    fields::{FieldError, Fields},
+    head::{FRAME_HEAD_BYTES, frame_fields, frame_message, start_frame},
+    messages::{Message, MessageError, Messages},
+    packed::{IdWidth, PackedError, pack_bits, pack_ids, unpack, unpack_bits, unpack_ids},
+};
+
+/// Messages of `sampler.proto`, and a stock client for tools and tests; `kith-client` speaks the same wire.
+#[allow(missing_docs, unreachable_pub)]
+pub mod v1 {
+    tonic::include_proto!("kith.v1");
+}
+
+/// The description of `sampler.proto`, for reflection.
+pub const FILE_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/sampler.bin"));
+
+/// The version of the contract.
+pub const PROTOCOL: u32 = 1;
+
+/// The header in which both ends state it.
+pub const PROTOCOL_HEADER: &str = "kith-protocol";
+
+/// The service's name, as in paths and health checks.
+pub const SERVICE: &str = "kith.v1.Sampler";
+
+/// The calls of the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Call {
+    /// What the cluster is.
+    Info,
+    /// Labeled nodes of a part of a split.
+    Seeds,
+    /// The neighbors that a frontier draws.
+    SampleHop,
+    /// Feature rows.
+    FetchRows,
+    /// Whether edges exist.
+    HasEdges,
+}
+
+impl Call {
+    /// All of them, in the order of the contract.
+    pub const ALL: [Call; 5] = [Call::Info, Call::Seeds, Call::SampleHop, Call::FetchRows, Call::HasEdges];
+
+    /// Its name in the contract.
+    pub fn name(self) -> &'static str {
+        match self {
+            Call::Info => "Info",
+            Call::Seeds => "Seeds",
+            Call::SampleHop => "SampleHop",
+            Call::FetchRows => "FetchRows",
+            Call::HasEdges => "HasEdges",
+        }
+    }
+
+    /// Its path in a request.
+    pub fn path(self) -> &'static str {
+        match self {
+            Call::Info => "/kith.v1.Sampler/Info",
+            Call::Seeds => "/kith.v1.Sampler/Seeds",
+            Call::SampleHop => "/kith.v1.Sampler/SampleHop",
+            Call::FetchRows => "/kith.v1.Sampler/FetchRows",
+            Call::HasEdges => "/kith.v1.Sampler/HasEdges",
+        }
+    }
+
+    /// The call that a path names.
+    pub fn of_path(path: &str) -> Option<Call> {
+        Call::ALL.into_iter().find(|call| call.path() == path)
+    }
+}

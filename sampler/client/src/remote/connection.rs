@@ -1,0 +1,205 @@
+//! One attempt of a call: a request goes, an answer is read as it comes.
+
+use std::{
+    error::Error,
+    fs,
+    future::poll_fn,
+    io,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::{Buf, Bytes};
+use http::{HeaderValue, Method, Request, header};
+use http_body::{Frame, SizeHint};
+use kith_proto::{Call, FRAME_HEAD_BYTES, MessageError, Messages, PROTOCOL, PROTOCOL_HEADER};
+use tokio::time::{Instant, timeout_at};
+use tonic::{
+    Code, Status,
+    body::Body,
+    transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
+};
+use tower_service::Service;
+
+use crate::remote::{
+    answers::Read,
+    config::{RemoteConfig, RemoteTls},
+    counts::Counters,
+    error::RemoteProblem,
+};
+
+/// HTTP/2: how much a server may send ahead of what is read. Enough for several answers at a time at the speed of a
+/// local network.
+const STREAM_WINDOW_BYTES: u32 = 8 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
+const MAX_FRAME_BYTES: u32 = 1 << 20;
+
+/// The longest message of an answer: chunks are far shorter, but a sparse row or a list may be long.
+const MAX_MESSAGE_BYTES: usize = 1 << 30;
+
+/// A server that does not answer pings is gone.
+const PING_EVERY: Duration = Duration::from_secs(5);
+
+/// A connection that is made when it is needed, and made again when it was lost.
+#[derive(Clone, Debug)]
+pub(crate) struct Connection(Channel);
+
+impl Connection {
+    /// To be used within a tokio runtime.
+    pub(crate) fn new(address: &str, config: &RemoteConfig) -> Result<Connection, RemoteProblem> {
+        let scheme = if config.tls.is_some() { "https" } else { "http" };
+        let bad_address = |error: tonic::transport::Error| RemoteProblem::Address(sentence(&error));
+        let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))
+            .map_err(bad_address)?
+            .connect_timeout(config.max_attempt)
+            .tcp_nodelay(true)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_frame_size(MAX_FRAME_BYTES)
+            .http2_keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PING_EVERY)
+            .keep_alive_while_idle(true);
+        if let Some(tls) = &config.tls {
+            let bad_tls = |error: tonic::transport::Error| RemoteProblem::Untrusted(sentence(&error));
+            endpoint = endpoint.tls_config(tls_config(tls)?).map_err(bad_tls)?;
+        }
+        Ok(Connection(endpoint.connect_lazy()))
+    }
+
+    /// Asks, and reads the answer. `request` is a whole frame.
+    pub(crate) async fn ask(
+        &self,
+        call: Call,
+        request: Bytes,
+        answer: &mut impl Read,
+        deadline: Instant,
+        counters: &Counters,
+    ) -> Result<(), RemoteProblem> {
+        counters.sent(call, request.len());
+        let asked = timeout_at(deadline, self.ask_for_long(call, request, answer, deadline, counters)).await;
+        let asked = asked.unwrap_or(Err(RemoteProblem::Late));
+        if asked.is_err() {
+            counters.failed(call);
+        }
+        asked
+    }
+
+    async fn ask_for_long(
+        &self,
+        call: Call,
+        request: Bytes,
+        answer: &mut impl Read,
+        deadline: Instant,
+        counters: &Counters,
+    ) -> Result<(), RemoteProblem> {
+        let lost = |error: tonic::transport::Error| lost(&error);
+        let mut channel = self.0.clone();
+        poll_fn(|context| channel.poll_ready(context)).await.map_err(lost)?;
+        let response = channel.call(http_request(call, request, deadline)).await.map_err(lost)?;
+        if let Some(status) = Status::from_header_map(response.headers()) {
+            return if status.code() == Code::Ok { Ok(answer.finish()?) } else { Err(RemoteProblem::Refused(status)) };
+        }
+        if response.status() != http::StatusCode::OK {
+            return Err(RemoteProblem::Lost(format!("HTTP status {}: not a sampling server", response.status())));
+        }
+        let mut messages = Messages::new(response.into_body(), MAX_MESSAGE_BYTES);
+        while let Some(message) = messages.next().await.map_err(of_message)? {
+            counters.received(call, FRAME_HEAD_BYTES + message.remaining());
+            answer.read(message)?;
+        }
+        match messages.trailers().and_then(Status::from_header_map) {
+            Some(status) if status.code() == Code::Ok => Ok(answer.finish()?),
+            Some(status) => Err(RemoteProblem::Refused(status)),
+            None => Err(RemoteProblem::Lost("the answer ended too early".to_owned())),
+        }
+    }
+}
+
+fn http_request(call: Call, request: Bytes, deadline: Instant) -> Request<Body> {
+    let mut http = Request::new(Body::new(OneFrame(Some(request))));
+    *http.method_mut() = Method::POST;
+    *http.uri_mut() = http::Uri::from_static(call.path());
+    let headers = http.headers_mut();
+    headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    headers.insert(PROTOCOL_HEADER, HeaderValue::from(PROTOCOL));
+    // At most eight digits.
+    let millis = deadline.saturating_duration_since(Instant::now()).as_millis().clamp(1, 99_999_999);
+    let timeout = HeaderValue::from_str(&format!("{millis}m")).expect("digits and a letter");
+    headers.insert("grpc-timeout", timeout);
+    http
+}
+
+fn of_message(error: MessageError) -> RemoteProblem {
+    match error {
+        MessageError::Body(status) => lost(&status),
+        MessageError::Compressed | MessageError::TooLarge { .. } | MessageError::CutShort => {
+            RemoteProblem::Lost(error.to_string())
+        }
+    }
+}
+
+/// A connection that failed; where one end does not trust the other, trying again does not help.
+fn lost(error: &(dyn Error + 'static)) -> RemoteProblem {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        // What TLS says of certificates comes as data that make no sense.
+        if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::InvalidData) {
+            return RemoteProblem::Untrusted(error.to_string());
+        }
+        cause = error.source();
+    }
+    RemoteProblem::Lost(sentence(error))
+}
+
+fn tls_config(files: &RemoteTls) -> Result<ClientTlsConfig, RemoteProblem> {
+    let read = |path: &std::path::Path| {
+        fs::read(path).map_err(|error| RemoteProblem::File { path: path.to_owned(), problem: error.to_string() })
+    };
+    let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(&files.ca)?));
+    if let Some((certificate, key)) = &files.identity {
+        config = config.identity(Identity::from_pem(read(certificate)?, read(key)?));
+    }
+    if let Some(name) = &files.server_name {
+        config = config.domain_name(name);
+    }
+    Ok(config)
+}
+
+/// An error and what caused it, in one line.
+fn sentence(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.ends_with(&next) {
+            text = format!("{text}: {next}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// A request that is one frame.
+struct OneFrame(Option<Bytes>);
+
+impl http_body::Body for OneFrame {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        Poll::Ready(self.0.take().map(|frame| Ok(Frame::data(frame))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0.as_ref().map_or(0, |frame| frame.len() as u64))
+    }
+}

@@ -1,0 +1,57 @@
+//! What went over the wire.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use kith_proto::Call;
+
+/// What a client asked one server so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RemoteCounts {
+    /// Attempts of calls.
+    pub requests: u64,
+    /// Of these, those that did not end well.
+    pub errors: u64,
+    /// Bytes of requests.
+    pub sent_bytes: u64,
+    /// Bytes of answers.
+    pub received_bytes: u64,
+}
+
+/// Counters by call.
+#[derive(Debug, Default)]
+pub(crate) struct Counters([CallCounters; Call::ALL.len()]);
+
+#[derive(Debug, Default)]
+struct CallCounters {
+    requests: AtomicU64,
+    errors: AtomicU64,
+    sent_bytes: AtomicU64,
+    received_bytes: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn sent(&self, call: Call, n_bytes: usize) {
+        let of = &self.0[call as usize];
+        of.requests.fetch_add(1, Ordering::Relaxed);
+        of.sent_bytes.fetch_add(n_bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn received(&self, call: Call, n_bytes: usize) {
+        self.0[call as usize].received_bytes.fetch_add(n_bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn failed(&self, call: Call) {
+        self.0[call as usize].errors.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn of(&self, call: Call) -> RemoteCounts {
+        let CallCounters { requests, errors, sent_bytes, received_bytes } = &self.0[call as usize];
+        let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        RemoteCounts {
+            requests: number(requests),
+            errors: number(errors),
+            sent_bytes: number(sent_bytes),
+            received_bytes: number(received_bytes),
+        }
+    }
+}

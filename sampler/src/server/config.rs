@@ -1,0 +1,63 @@
+//! What a server serves, where, and how much of it at once.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+/// How a server is to run.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// The folder of the cluster.
+    pub cluster: PathBuf,
+    /// The shards to serve; all of them if empty.
+    pub shards: Vec<u32>,
+    /// Where to listen; port 0 takes one that is free.
+    pub listen: SocketAddr,
+    /// Where to show metrics, if anywhere.
+    pub metrics: Option<SocketAddr>,
+    /// Certificates; without them anybody who can connect may ask.
+    pub tls: Option<TlsFiles>,
+    /// How much may be asked.
+    pub limits: Limits,
+    /// Threads that compute answers; as many as there are cores if 0.
+    pub n_threads: usize,
+}
+
+/// PEM files of a server.
+#[derive(Clone, Debug)]
+pub struct TlsFiles {
+    /// The server's certificate chain.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// Whoever signs clients; if set, clients without a certificate of theirs are refused.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// How much may be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a request.
+    pub max_message_bytes: usize,
+    /// Nodes of a request; candidates of a lookup of edges.
+    pub max_frontier: usize,
+    /// The largest fanout other than all.
+    pub max_fanout: u32,
+    /// Requests of one connection that are answered at a time; more of them wait.
+    pub max_in_flight: u32,
+    /// The longest time a call may take.
+    pub max_call: Duration,
+    /// The longest time that calls in flight may take once the server is told to stop.
+    pub max_drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            max_message_bytes: 64 << 20,
+            max_frontier: 1 << 22,
+            max_fanout: 1 << 16,
+            max_in_flight: 64,
+            max_call: Duration::from_secs(60),
+            max_drain: Duration::from_secs(10),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Why a server does not run, and what clients are told when a call fails.
+
+use std::{io, net::SocketAddr, path::PathBuf};
+
+use kith_proto::{FieldError, MessageError, PackedError};
+use kith_store::StoreError;
+use tonic::Status;
+
+use crate::seeds::SeedsError;
+
+/// Why a server does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The cluster cannot be opened.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// An address that cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A certificate or key that cannot be read.
+    #[error("{path}: {problem}")]
+    Tls {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The system gave no threads, or no signals.
+    #[error("the system refused to start the server: {0}")]
+    System(String),
+    /// The transport gave up.
+    #[error("the server stopped: {0}")]
+    Transport(String),
+}
+
+/// Domain errors → gRPC statuses, in one place.
+pub(crate) trait IntoStatus {
+    fn into_status(self) -> Status;
+}
+
+impl IntoStatus for StoreError {
+    fn into_status(self) -> Status {
+        let message = self.to_string();
+        match self {
+            StoreError::NodeOutOfRange { .. } | StoreError::NotOwned { .. } => Status::invalid_argument(message),
+            StoreError::NoShard { .. } => Status::not_found(message),
+            StoreError::Damaged { .. } | StoreError::Length { .. } => Status::data_loss(message),
+            StoreError::Io { .. }
+            | StoreError::NotAStore { .. }
+            | StoreError::Cut { .. }
+            | StoreError::NotACluster { .. }
+            | StoreError::ForeignShard { .. }
+            | StoreError::Manifest { .. }
+            | StoreError::Version { .. }
+            | StoreError::Exists { .. }
+            | StoreError::Busy { .. } => Status::internal(message),
+        }
+    }
+}
+
+impl IntoStatus for SeedsError {
+    fn into_status(self) -> Status {
+        match self {
+            SeedsError::Store(error) => error.into_status(),
+            SeedsError::UnknownSplit { .. } => Status::not_found(self.to_string()),
+            SeedsError::NoLabels | SeedsError::NoSplit | SeedsError::Unlabeled { .. } => {
+                Status::failed_precondition(self.to_string())
+            }
+        }
+    }
+}
+
+impl IntoStatus for PackedError {
+    fn into_status(self) -> Status {
+        Status::invalid_argument(self.to_string())
+    }
+}
+
+impl IntoStatus for FieldError {
+    fn into_status(self) -> Status {
+        Status::invalid_argument(self.to_string())
+    }
+}
+
+impl IntoStatus for MessageError {
+    fn into_status(self) -> Status {
+        match self {
+            MessageError::Body(status) => status,
+            MessageError::TooLarge { .. } => Status::resource_exhausted(self.to_string()),
+            MessageError::Compressed => Status::unimplemented(self.to_string()),
+            MessageError::CutShort => Status::invalid_argument(self.to_string()),
+        }
+    }
+}

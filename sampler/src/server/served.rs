@@ -1,0 +1,107 @@
+//! The shards of one server, and what it tells about them.
+
+use std::{collections::BTreeMap, path::Path};
+
+use kith_proto::{IdWidth, PROTOCOL, v1};
+use kith_store::{Cluster, Contents, Dtype, Neighbors, Owners, Result, RowsForm};
+use tonic::Status;
+
+use crate::{
+    server::{config::Limits, request::Expected},
+    shard::ShardSampler,
+};
+
+/// What a server answers from.
+#[derive(Debug)]
+pub(crate) struct Served {
+    pub(crate) cluster: Cluster,
+    pub(crate) shards: BTreeMap<u32, ShardSampler>,
+    pub(crate) expected: Expected,
+    pub(crate) facts: v1::Facts,
+}
+
+impl Served {
+    /// Opens a cluster and some of its shards; all of them if none is named.
+    pub(crate) fn open(dir: &Path, shards: &[u32], limits: Limits) -> Result<Served> {
+        let cluster = Cluster::open(dir)?;
+        let all: Vec<u32> = (0..cluster.n_shards()).collect();
+        let shards = if shards.is_empty() { &all } else { shards };
+        let shards: BTreeMap<u32, ShardSampler> = shards
+            .iter()
+            .map(|shard| Ok((*shard, ShardSampler::new(cluster.open_shard(*shard)?))))
+            .collect::<Result<_>>()?;
+        let is_wide = shards.values().any(|shard| matches!(shard.shard().lists().indices(), Neighbors::Wide(_)));
+        let ids = if is_wide { IdWidth::Wide } else { IdWidth::Narrow };
+        let facts = facts(&cluster, &shards, ids, limits);
+        let expected = Expected { cluster: cluster.digest().to_owned(), ids, limits };
+        Ok(Served { cluster, shards, expected, facts })
+    }
+
+    /// A shard that is served here.
+    pub(crate) fn shard(&self, shard: u32) -> Result<&ShardSampler, Status> {
+        self.shards.get(&shard).ok_or_else(|| {
+            let served: Vec<String> = self.shards.keys().map(u32::to_string).collect();
+            Status::not_found(format!("shard {shard} is not served here; served are {}", served.join(", ")))
+        })
+    }
+}
+
+fn facts(cluster: &Cluster, shards: &BTreeMap<u32, ShardSampler>, ids: IdWidth, limits: Limits) -> v1::Facts {
+    let Contents { n_nodes, n_edges, is_symmetric, rows, labels, ref splits, ref graphs, .. } = *cluster.contents();
+    let owners = owner_bytes(cluster);
+    v1::Facts {
+        protocol: PROTOCOL,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        cluster: cluster.digest().to_owned(),
+        store: cluster.store_digest().to_owned(),
+        n_nodes,
+        n_edges,
+        is_symmetric,
+        id_bytes: ids.bytes() as u32,
+        rows: rows.map(|rows| v1::RowsFacts {
+            dim: rows.dim,
+            form: match rows.form {
+                RowsForm::Dense => v1::RowsForm::Dense.into(),
+                RowsForm::Sparse => v1::RowsForm::Sparse.into(),
+            },
+            dtype: match rows.dtype {
+                Dtype::F16 => v1::RowsDtype::F16.into(),
+                Dtype::Bf16 => v1::RowsDtype::Bf16.into(),
+                _ => v1::RowsDtype::F32.into(),
+            },
+        }),
+        labels: labels
+            .map(|labels| v1::LabelsFacts { n_classes: labels.n_classes, is_multi_label: labels.multi_label }),
+        splits: splits.clone(),
+        n_shards: cluster.n_shards(),
+        owner_bytes: match cluster.owners() {
+            Owners::Narrow(_) => 1,
+            Owners::Wide(_) => 2,
+        },
+        owner_checksum: crc32fast::hash(owners),
+        shards: shards
+            .iter()
+            .map(|(shard, sampler)| v1::ShardFacts {
+                shard: *shard,
+                n_nodes: sampler.shard().n_owned(),
+                n_edges: sampler.shard().manifest().contents.n_edges,
+            })
+            .collect(),
+        limits: Some(v1::Limits {
+            max_message_bytes: limits.max_message_bytes as u64,
+            max_frontier: limits.max_frontier as u64,
+            max_fanout: limits.max_fanout,
+            max_call_micros: limits.max_call.as_micros() as u64,
+        }),
+        source: cluster.manifest().provenance.source.clone(),
+        is_set: graphs.is_some(),
+    }
+}
+
+/// The owners of all nodes as they travel, which is as they are stored.
+pub(crate) fn owner_bytes(cluster: &Cluster) -> &[u8] {
+    match cluster.owners() {
+        Owners::Narrow(owners) => owners,
+        Owners::Wide(owners) => bytemuck::cast_slice(owners),
+    }
+}
