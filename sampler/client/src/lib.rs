@@ -7,6 +7,7 @@
 mod batch;
 mod blocks;
 mod by_owner;
+mod connect;
 mod digest;
 mod error;
 mod local;
@@ -24,13 +25,14 @@ pub use kith_sampler::{Labels, Seeds};
 pub use crate::{
     batch::{Batch, BatchConfig, BatchMaker},
     blocks::{BlockMaker, SampledBlocks},
+    connect::{Transport, Whereabouts},
     digest::Digest,
     error::{ClientError, Result},
     local::LocalStore,
     plan::{Plan, PlanConfig, SliceSeeds, Step},
     prefetch::{Job, Prefetch, PrefetchConfig},
     rows::FetchedRows,
-    sharded::{RowCounts, Sharded},
-    shards::{Info, Shards},
+    sharded::Sharded,
+    shards::{Info, RowCounts, Shards},
     stock::Stock,
 };
