@@ -9,6 +9,7 @@ mod blocks;
 mod by_owner;
 mod digest;
 mod error;
+mod forecast;
 mod local;
 mod plan;
 mod positions;
@@ -25,6 +26,7 @@ pub use crate::{
     blocks::{BlockMaker, SampledBlocks},
     digest::Digest,
     error::{ClientError, Result},
+    forecast::{Forecast, Found, forecast},
     local::LocalStore,
     plan::{Plan, PlanConfig, SliceSeeds, Step},
     prefetch::{Job, Prefetch, PrefetchConfig},
