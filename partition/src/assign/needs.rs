@@ -8,13 +8,14 @@ use crate::error::{PartitionError, Result};
 /// METIS, measured on graphs of 2 and 120 million neighbors: 64 to 75 bytes each with all its coarser graphs.
 const METIS_BYTES_PER_NEIGHBOR: u64 = 76;
 const METIS_BYTES_PER_NODE: u64 = 64;
-const OWNER_BYTES: u64 = 2;
+/// Its owner, and two numbers while inclusion is worked out.
+const BYTES_PER_NODE: u64 = 2 + 8;
 /// Loads, prices, counts of one node's edges.
 const BYTES_PER_SHARD: u64 = 128;
 
-/// Bytes that a method takes beside the mapped store.
+/// Bytes that cutting a store by a method takes beside mapped files.
 pub fn needed_bytes(contents: &Contents, method: Method, n_shards: u32) -> u64 {
-    let small = contents.n_nodes.saturating_mul(OWNER_BYTES).saturating_add(u64::from(n_shards) * BYTES_PER_SHARD);
+    let small = contents.n_nodes.saturating_mul(BYTES_PER_NODE).saturating_add(u64::from(n_shards) * BYTES_PER_SHARD);
     match method {
         Method::Metis => small
             .saturating_add(contents.n_nodes.saturating_mul(METIS_BYTES_PER_NODE))
