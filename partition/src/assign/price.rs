@@ -70,10 +70,10 @@ impl Prices {
     pub(super) fn update(&mut self, shard: u16, load: Load) {
         let n_shards = u64::from(self.n_shards[usize::from(shard)]);
         let mut prices = [-MEAN; N_WEIGHTS];
-        for weight in 0..N_WEIGHTS {
-            if self.means[weight] > 0 {
-                let n_parts = load.0[weight].saturating_mul(MEAN as u64) / (self.means[weight] * n_shards);
-                prices[weight] = n_parts.min(MAX_PRICE as u64) as i64 - MEAN;
+        for (price, (load, mean)) in prices.iter_mut().zip(load.0.into_iter().zip(self.means)) {
+            if mean > 0 {
+                let n_parts = load.saturating_mul(MEAN as u64) / (mean * n_shards);
+                *price = n_parts.min(MAX_PRICE as u64) as i64 - MEAN;
             }
         }
         self.of_shard[usize::from(shard)] = prices;
@@ -83,9 +83,9 @@ impl Prices {
     /// What a node pays for each price, in parts of edges.
     #[inline]
     pub(super) fn dues(&self, load: Load) -> [i64; N_WEIGHTS] {
-        let mut dues = [0; N_WEIGHTS];
-        for weight in 0..N_WEIGHTS {
-            dues[weight] = self.units[weight].saturating_mul(load.0[weight] as i64).min(MAX_DUE);
+        let mut dues = self.units;
+        for (due, load) in dues.iter_mut().zip(load.0) {
+            *due = due.saturating_mul(load as i64).min(MAX_DUE);
         }
         dues
     }

@@ -99,6 +99,7 @@ fn a_few_batches_tell_what_an_epoch_fetches() {
     ] {
         assert!((expected / measured - 1.0).abs() < 0.15, "{what}: {expected} expected, {measured} measured");
     }
-    assert!(expected.remote_rows < 0.5 * (expected.remote_rows + expected.cached_rows), "{expected:?}");
+    // Much more than the fifth that any fifth of the nodes would catch.
+    assert!(expected.cached_rows > 0.4 * (expected.remote_rows + expected.cached_rows), "{expected:?}");
     assert!(expected.remote_drawn > expected.remote_frontier, "{expected:?}");
 }
