@@ -46,6 +46,13 @@ else
     printf 'skipped: no DGL here\n'
 fi
 
+printf '\n== partitioning, against pymetis\n'
+if pymetis=$(deploy/pymetis.sh); then
+    "$pymetis" deploy/bench/partition.py --kith "$kith" --work "$work"
+else
+    printf 'skipped: no pymetis here\n'
+fi
+
 printf '\n== importing computers\n'
 raw=${KITH_DATASETS:-../shared/datasets}/computers
 if [[ -d $raw ]]; then

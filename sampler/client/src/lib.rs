@@ -10,6 +10,7 @@ mod by_owner;
 mod connect;
 mod digest;
 mod error;
+mod forecast;
 mod local;
 mod plan;
 mod positions;
@@ -28,6 +29,7 @@ pub use crate::{
     connect::{Transport, Whereabouts},
     digest::Digest,
     error::{ClientError, Result},
+    forecast::{Forecast, Found, forecast},
     local::LocalStore,
     plan::{Plan, PlanConfig, SliceSeeds, Step},
     prefetch::{Job, Prefetch, PrefetchConfig},
