@@ -3,11 +3,13 @@
 
 mod bad_input;
 mod batches;
+mod cluster;
 mod kith;
 mod memory;
 mod models;
 mod parity;
 mod partition;
 mod published_statistics;
+mod servers;
 mod tidy;
 mod whole_path;

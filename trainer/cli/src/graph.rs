@@ -51,12 +51,8 @@ impl GraphArgs {
         if cluster.is_none() && self.samplers.is_empty() {
             anyhow::bail!("give --store, --shards or --samplers");
         }
-        let whereabouts = Whereabouts {
-            cluster,
-            samplers: self.samplers.clone(),
-            transport: self.transport,
-            remote: self.remote(),
-        };
+        let whereabouts =
+            Whereabouts { cluster, samplers: self.samplers.clone(), transport: self.transport, remote: self.remote() };
         Ok(Opened::find(whereabouts)?)
     }
 

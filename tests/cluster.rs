@@ -1,0 +1,189 @@
+//! Training from shards and from sampling servers, with real processes: the same losses to the last bit, whatever happens
+//! to a server or on the way to it.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    kith::{Finished, finish_within, kith, program},
+    servers::{Proxy, Sampler, Way},
+    whole_path::steps,
+};
+
+const LIMIT: Duration = Duration::from_secs(50);
+
+/// A store, a cluster of three shards made of it, and a run on the store.
+struct Made {
+    temp: tempfile::TempDir,
+    store: PathBuf,
+    cluster: PathBuf,
+    run: PathBuf,
+}
+
+impl Made {
+    fn new() -> Made {
+        let temp = tempfile::tempdir().unwrap();
+        let path = |name: &str| temp.path().join(name);
+        let (store, cluster, run) = (path("store"), path("cluster"), path("run"));
+        let options = ["--nodes", "3000", "--degree", "8", "--classes", "4", "--dim", "16", "--run-key", "7"];
+        kith([&["data", "generate", "power-law", "--out", store.to_str().unwrap()], &options[..]].concat());
+        let options = ["--shards", "3", "--out", cluster.to_str().unwrap()];
+        kith([&["partition", store.to_str().unwrap()], &options[..]].concat());
+        let made = Made { temp, store, cluster, run };
+        let finished = made.train(&["--store", made.store.to_str().unwrap()], &made.run);
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        made
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.temp.path().join(name)
+    }
+
+    fn command(&self, graph: &[&str], out: &Path) -> Command {
+        let mut command = Command::new(program());
+        command.args(["train", "partition-graph/supergat-mx", "--out", out.to_str().unwrap()]).args(graph);
+        let set = ["train.mode=batches", "train.fanouts=[5, 5]", "train.seeds_per_step=100", "train.edge_seeds=50"];
+        let few = ["train.epochs=12", "train.evaluate_every=6", "train.checkpoint_every=100", "early_stop=off"];
+        set.iter().chain(&few).for_each(|assignment| drop(command.args(["--set", assignment])));
+        command.env("RAYON_NUM_THREADS", "1");
+        command
+    }
+
+    fn train(&self, graph: &[&str], out: &Path) -> Finished {
+        finish_within(&mut self.command(graph, out), LIMIT)
+    }
+
+    /// Trains on a thread of its own; `disturb` is called once some steps were made.
+    fn train_disturbed(&self, samplers: &str, more: &[&str], disturb: impl FnOnce()) -> (PathBuf, Finished) {
+        let out = self.path("disturbed");
+        let mut command = self.command(&[&["--samplers", samplers], more].concat(), &out);
+        let running = thread::spawn(move || finish_within(&mut command, LIMIT));
+        let started = Instant::now();
+        let n_steps = || fs::read_to_string(out.join("steps.jsonl")).map_or(0, |text| text.lines().count());
+        while n_steps() < 5 && !running.is_finished() {
+            assert!(started.elapsed() < LIMIT, "no step was made");
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(n_steps() < steps(&self.run).len(), "it was over before it was disturbed");
+        disturb();
+        (out.clone(), running.join().unwrap())
+    }
+
+    #[track_caller]
+    fn assert_same(&self, (out, finished): &(PathBuf, Finished)) {
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        assert_eq!(steps(out), steps(&self.run));
+    }
+}
+
+fn addresses(samplers: &[&Sampler]) -> String {
+    samplers.iter().map(|sampler| sampler.address.to_string()).collect::<Vec<_>>().join(",")
+}
+
+#[test]
+fn a_store_its_shards_and_its_servers_are_one_graph() {
+    let made = Made::new();
+    let cluster = made.cluster.to_str().unwrap();
+    let samplers = [Sampler::start(&made.cluster, "0,2"), Sampler::start(&made.cluster, "1")];
+    let addresses = addresses(&[&samplers[0], &samplers[1]]);
+    let ways: [(&str, &[&str]); 4] = [
+        ("shards", &["--shards", cluster]),
+        ("servers", &["--samplers", &addresses]),
+        ("beside", &["--shards", cluster, "--samplers", &addresses]),
+        ("asked", &["--shards", cluster, "--samplers", &addresses, "--transport", "grpc"]),
+    ];
+    let store = made.store.to_str().unwrap();
+    let predict = |graph: &[&str], run: &Path, name: &str| {
+        let out = made.path(name);
+        kith([&["predict", run.to_str().unwrap(), "--out", out.to_str().unwrap()], graph].concat());
+        fs::read(&out).unwrap()
+    };
+    let expected = predict(&["--store", store], &made.run, "store.csv");
+    for (name, graph) in ways {
+        let out = made.path(name);
+        made.assert_same(&(out.clone(), made.train(graph, &out)));
+        assert!(predict(graph, &out, &format!("{name}.csv")) == expected, "{name}");
+        let run = out.to_str().unwrap();
+        let replayed = kith([&["replay", run, "--step", "3"], graph].concat());
+        assert!(replayed.stdout.contains("as recorded"), "{}", replayed.stdout);
+        // A run can go on wherever its graph is.
+        let more = ["train", "--resume", "--out", run, "--set", "train.epochs=13"];
+        kith([&more[..], graph].concat());
+    }
+    let resumed: Vec<_> = ways.iter().map(|(name, _)| steps(&made.path(name))).collect();
+    assert!(resumed.iter().all(|steps| *steps == resumed[0] && steps.len() > resumed.len()));
+    let whole = ["--set", "train.mode=full"];
+    let refused = made.train(&[&ways[1].1[..], &whole].concat(), &made.path("full"));
+    assert!(refused.sentence().contains("needs the whole graph"), "{}", refused.stderr);
+}
+
+#[test]
+fn a_killed_server_is_waited_for() {
+    let made = Made::new();
+    let (one, other) = (Sampler::start(&made.cluster, "0,1"), Sampler::start(&made.cluster, "2"));
+    let mut again = None;
+    let disturbed = made.train_disturbed(&addresses(&[&one, &other]), &[], || {
+        let address = other.kill();
+        thread::sleep(Duration::from_millis(700));
+        again = Some(Sampler::start_at(&made.cluster, "2", address));
+    });
+    made.assert_same(&disturbed);
+}
+
+#[test]
+fn a_paused_server_is_waited_for() {
+    let made = Made::new();
+    let sampler = Sampler::start(&made.cluster, "all");
+    let disturbed = made.train_disturbed(&addresses(&[&sampler]), &[], || {
+        sampler.signal("STOP");
+        thread::sleep(Duration::from_secs(2));
+        sampler.signal("CONT");
+    });
+    made.assert_same(&disturbed);
+}
+
+#[test]
+fn a_server_that_stays_away_is_named() {
+    let made = Made::new();
+    let (one, other) = (Sampler::start(&made.cluster, "0,1"), Sampler::start(&made.cluster, "2"));
+    let address = other.address;
+    let mut started = None;
+    let (_, finished) = made.train_disturbed(&addresses(&[&one, &other]), &["--sampler-timeout", "3"], || {
+        other.signal("STOP");
+        started = Some(Instant::now());
+    });
+    let sentence = finished.sentence();
+    assert!(sentence.contains(&format!("shard 2 at {address}")), "{sentence}");
+    assert!(started.unwrap().elapsed() < Duration::from_secs(12), "it took {:?}", started.unwrap().elapsed());
+    other.signal("CONT");
+}
+
+#[test]
+fn disturbances_on_the_way_change_nothing() {
+    let made = Made::new();
+    let sampler = Sampler::start(&made.cluster, "all");
+    let late = Way::Late(Duration::from_secs(2));
+    for ways in
+        [&[Way::Cut, Way::Open, Way::Cut, Way::Open][..], &[Way::HalfClosed], &[late, Way::Open], &[Way::Slow(1 << 20)]]
+    {
+        let proxy = Proxy::start(sampler.address);
+        let disturbed = made.train_disturbed(&proxy.address.to_string(), &[], || {
+            for way in ways {
+                proxy.set(*way);
+                thread::sleep(Duration::from_millis(300));
+            }
+        });
+        made.assert_same(&disturbed);
+        fs::remove_dir_all(&disturbed.0).unwrap();
+    }
+    let proxy = Proxy::start(sampler.address);
+    let stall = || proxy.set(Way::Stalled);
+    let (_, finished) = made.train_disturbed(&proxy.address.to_string(), &["--sampler-timeout", "2"], stall);
+    let sentence = finished.sentence();
+    assert!(sentence.contains("shard ") && sentence.contains(&proxy.address.to_string()), "{sentence}");
+}
