@@ -20,10 +20,11 @@ use tokio::{
     task::JoinHandle,
     time::timeout,
 };
+use tokio_stream::StreamExt;
 use tonic::transport::{Certificate, Identity, ServerTlsConfig, server::TcpIncoming};
 use tonic_health::{ServingStatus, server::HealthReporter};
 
-use crate::server::{metrics::Metrics, served::Served, service::SamplerService, work::Work};
+use crate::server::{metrics::Metrics, served::Served, service::SamplerService, socket::PatientSocket, work::Work};
 
 mod answer;
 mod config;
@@ -34,6 +35,7 @@ mod reply;
 mod request;
 mod served;
 mod service;
+mod socket;
 mod work;
 
 pub use crate::server::{
@@ -137,6 +139,7 @@ impl Server {
             .add_service(health_service)
             .add_service(reflection);
         let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        let incoming = incoming.map(|stream| stream.map(PatientSocket::new));
         let running = runtime.spawn(router.serve_with_incoming_shutdown(incoming, async move {
             let mut stopped = stopped;
             let _ = stopped.wait_for(|stop| *stop).await; // A sender that is gone stops it too.

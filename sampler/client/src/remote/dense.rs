@@ -101,14 +101,7 @@ impl<'a, 'r> DenseAnswer<'a, 'r> {
 
     /// Copies items (bytes or values, `per_row` of them in a row), of which the first is the `at`-th of the answer, to
     /// where their rows are.
-    fn copy<T, U>(
-        &self,
-        per_row: usize,
-        mut at: usize,
-        mut items: &[T],
-        out: &mut [U],
-        copy: impl Fn(&[T], &mut [U]),
-    ) {
+    fn copy<T, U>(&self, per_row: usize, mut at: usize, mut items: &[T], out: &mut [U], copy: impl Fn(&[T], &mut [U])) {
         match self.places {
             Places::From(first) => copy(items, &mut out[first * per_row + at..][..items.len()]),
             Places::At(places) => {

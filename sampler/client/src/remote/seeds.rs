@@ -67,7 +67,8 @@ impl Read for SeedsAnswer {
             return Err(AnswerError::Other("a seed is outside the graph"));
         }
         if is_multi_label {
-            let n_words = ids.len().checked_mul(n_classes.div_ceil(64)).ok_or(AnswerError::Other("too many classes"))?;
+            let n_words =
+                ids.len().checked_mul(n_classes.div_ceil(64)).ok_or(AnswerError::Other("too many classes"))?;
             return expect_count("words of labels", words.len(), n_words);
         }
         if classes.iter().any(|class| usize::try_from(*class).is_ok_and(|class| class >= n_classes)) {
