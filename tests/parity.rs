@@ -77,6 +77,7 @@ impl Case {
                 supervision: Supervision::Split,
                 kernels: Kernels::Reference,
                 checkpoint_every: 1,
+                evaluate_every: 1,
                 mode: Mode::Full,
             },
             edge_loss: (form != Form::Go).then_some(EdgeLossConfig {

@@ -57,6 +57,7 @@ fn run() {
             supervision: Supervision::Split,
             kernels: Kernels::Fused,
             checkpoint_every: 1,
+            evaluate_every: 1,
             mode: Mode::Full,
         },
         edge_loss: (kind == ModelKind::Supergat).then_some(edge_loss),

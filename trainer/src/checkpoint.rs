@@ -86,14 +86,17 @@ pub struct SavedState {
     pub losses: Vec<Exact>,
     /// Metrics that it remembers.
     pub metrics: Vec<Exact>,
-    /// Epoch, validation metric and test metric of the best epoch.
-    pub best: (u64, Exact, Exact),
-    /// Validation loss, validation metric and test metric of the last epoch.
-    pub last: (Exact, Exact, Exact),
+    /// Epoch, validation metric and test metric of the best epoch; none before one is measured.
+    pub best: Option<(u64, Exact, Exact)>,
+    /// Validation loss, validation metric and test metric of the last epoch that was measured.
+    pub last: Option<(Exact, Exact, Exact)>,
     /// Negatives that could not be drawn so far.
     pub n_negatives_left_out: u64,
     /// Time spent so far.
     pub micros: u64,
+    /// Of it, time spent measuring.
+    #[serde(default)]
+    pub micros_measuring: u64,
 }
 
 /// A number that comes back with the same bits: JSON's own numbers may not.

@@ -74,6 +74,8 @@ pub struct TrainConfig {
     pub kernels: Kernels,
     /// Epochs from one checkpoint to the next.
     pub checkpoint_every: u64,
+    /// Epochs from one measuring pass over valid and test nodes to the next.
+    pub evaluate_every: u64,
     /// What a step looks at.
     pub mode: Mode,
 }

@@ -40,7 +40,7 @@ pub struct StepRecord {
     /// What was drawn for each slice of the step, in one number of 16 hexadecimal digits; only batches have them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub digests: Vec<String>,
-    /// Measured after the last step of an epoch.
+    /// Measured after the last step of an epoch, where it is time to.
     #[serde(flatten)]
     pub measured: Option<Measured>,
     /// How long it took, measuring included.
@@ -162,6 +162,8 @@ pub struct Results {
     pub valid_loss_last: f64,
     /// Time spent in steps and measuring.
     pub seconds: f64,
+    /// Of it, time spent measuring.
+    pub seconds_measuring: f64,
 }
 
 /// The folder of a run, held by one process.

@@ -1,6 +1,6 @@
 //! One run: everything the loop needs, made new or from a checkpoint.
 
-use std::path::Path;
+use std::{path::Path, time::Instant};
 
 use tch::{Device, Tensor};
 
@@ -88,6 +88,7 @@ pub(crate) struct LoopState {
     pub(crate) epoch: u64,
     pub(crate) n_negatives_left_out: u64,
     pub(crate) micros: u64,
+    micros_measuring: u64,
     early_stop: Option<EarlyStop>,
     stopped_early: bool,
     best: Option<(Best, Tensor)>,
@@ -95,8 +96,8 @@ pub(crate) struct LoopState {
 }
 
 impl LoopState {
-    /// Hears how an epoch ended.
-    pub(crate) fn end_epoch(&mut self, measured: Measured, weights: &Weights) {
+    /// Hears how good an epoch's weights are.
+    fn hear(&mut self, measured: Measured, weights: &Weights) {
         let Measured { valid_loss, valid, test } = measured;
         if Best::is_reached(self.best.as_ref().map(|(best, _)| best), valid) {
             self.best = Some((Best { epoch: self.epoch, valid, test }, weights.flat().copy()));
@@ -105,7 +106,6 @@ impl LoopState {
             self.stopped_early = early_stop.hear(self.epoch, valid_loss, valid);
         }
         self.last = Some(measured);
-        self.epoch += 1;
     }
 }
 
@@ -127,6 +127,7 @@ impl<'a> Run<'a> {
             epoch: 0,
             n_negatives_left_out: 0,
             micros: 0,
+            micros_measuring: 0,
             early_stop: config.early_stop.clone().map(EarlyStop::new),
             stopped_early: false,
             best: None,
@@ -165,7 +166,7 @@ impl<'a> Run<'a> {
         &self.model
     }
 
-    /// What came of the run so far; `None` before the end of the first epoch.
+    /// What came of the run so far; `None` before an epoch was measured.
     pub fn report(&self) -> Option<Report> {
         let (best, _) = self.state.best.as_ref()?;
         let last = self.state.last?;
@@ -185,6 +186,7 @@ impl<'a> Run<'a> {
                 test_last: last.test,
                 valid_loss_last: last.valid_loss,
                 seconds: self.state.micros as f64 / 1e6,
+                seconds_measuring: self.state.micros_measuring as f64 / 1e6,
             },
             metric: Metric::of(self.data.shape()),
             n_weights: self.model.weights().n_elements(),
@@ -224,10 +226,20 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Measures the model as it is.
-    pub(crate) fn measure(&self) -> Result<Measured, TrainError> {
-        let measured = evaluate(&self.model, self.data, &self.room)?;
-        self.check_finite(measured.valid_loss, None)?;
+    /// Ends an epoch: measures the model as it is after every so many, and after the last.
+    pub(crate) fn end_epoch(&mut self) -> Result<Option<Measured>, TrainError> {
+        let n_epochs = self.state.epoch + 1;
+        let is_last = n_epochs >= self.config.train.epochs;
+        let mut measured = None;
+        if is_last || n_epochs.is_multiple_of(self.config.train.evaluate_every) {
+            let started = Instant::now();
+            let found = evaluate(&self.model, self.data, &self.room)?;
+            self.check_finite(found.valid_loss, None)?;
+            self.state.hear(found, self.model.weights());
+            self.state.micros_measuring += started.elapsed().as_micros() as u64;
+            measured = Some(found);
+        }
+        self.state.epoch = n_epochs;
         Ok(measured)
     }
 
@@ -272,8 +284,6 @@ impl<'a> Run<'a> {
         let state = &self.state;
         let (losses, metrics) = state.early_stop.as_ref().map(EarlyStop::remembered).unwrap_or_default();
         let exact = |values: Vec<f64>| values.into_iter().map(Exact).collect();
-        let (best, _) = state.best.as_ref().expect("saved after an epoch");
-        let last = state.last.expect("saved after an epoch");
         let shape = self.data.shape();
         SavedState {
             format_version: FORMAT_VERSION,
@@ -288,10 +298,11 @@ impl<'a> Run<'a> {
             stopped_early: state.stopped_early,
             losses: exact(losses),
             metrics: exact(metrics),
-            best: (best.epoch, Exact(best.valid), Exact(best.test)),
-            last: (Exact(last.valid_loss), Exact(last.valid), Exact(last.test)),
+            best: state.best.as_ref().map(|(best, _)| (best.epoch, Exact(best.valid), Exact(best.test))),
+            last: state.last.map(|last| (Exact(last.valid_loss), Exact(last.valid), Exact(last.test))),
             n_negatives_left_out: state.n_negatives_left_out,
             micros: state.micros,
+            micros_measuring: state.micros_measuring,
         }
     }
 }
@@ -299,19 +310,25 @@ impl<'a> Run<'a> {
 impl LoopState {
     fn restore(&mut self, saved: &SavedState, config: &RunConfig, best_weights: Tensor) {
         let numbers = |values: &[Exact]| values.iter().map(|value| value.0).collect();
-        let (epoch, valid, test) = saved.best;
+        let best = saved.best.map(|(epoch, valid, test)| Best { epoch, valid: valid.0, test: test.0 });
+        let measured = |(valid_loss, valid, test): (Exact, Exact, Exact)| Measured {
+            valid_loss: valid_loss.0,
+            valid: valid.0,
+            test: test.0,
+        };
         *self = LoopState {
             step: saved.step,
             epoch: saved.epoch,
             n_negatives_left_out: saved.n_negatives_left_out,
             micros: saved.micros,
+            micros_measuring: saved.micros_measuring,
             early_stop: config
                 .early_stop
                 .clone()
                 .map(|rule| EarlyStop::resume(rule, numbers(&saved.losses), numbers(&saved.metrics))),
             stopped_early: saved.stopped_early,
-            best: Some((Best { epoch, valid: valid.0, test: test.0 }, best_weights)),
-            last: Some(Measured { valid_loss: saved.last.0.0, valid: saved.last.1.0, test: saved.last.2.0 }),
+            best: best.map(|best| (best, best_weights)),
+            last: saved.last.map(measured),
         };
     }
 }

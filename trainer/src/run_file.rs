@@ -102,6 +102,7 @@ impl RunFile {
                 supervision: self.choice("train.supervision")?,
                 kernels: self.choice("train.kernels")?,
                 checkpoint_every: self.count("train.checkpoint_every")?,
+                evaluate_every: self.count("train.evaluate_every")?,
                 mode: self.resolve_mode(model.n_layers)?,
             },
             edge_loss: self.resolve_edge_loss(kind)?,
@@ -262,6 +263,7 @@ impl RunConfig {
         say(format!("supervision = \"{}\"", train.supervision.name()));
         say(format!("kernels = \"{}\"", train.kernels.name()));
         say(format!("checkpoint_every = {}", train.checkpoint_every));
+        say(format!("evaluate_every = {}", train.evaluate_every));
         if let Mode::Batches(BatchesConfig { fanouts, seeds_per_step, edge_seeds, slices }) = &train.mode {
             let fanouts = fanouts.iter().map(|fanout| match fanout {
                 Fanout::All => quoted("all"),

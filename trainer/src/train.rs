@@ -22,9 +22,7 @@ pub fn train(run: &mut Run<'_>, mut watch: impl FnMut(&StepRecord) -> ControlFlo
             let started = Instant::now();
             let mut record = learn(run, place)?;
             if place + 1 == n_steps {
-                let measured = run.measure()?;
-                run.state.end_epoch(measured, run.model.weights());
-                record.measured = Some(measured);
+                record.measured = run.end_epoch()?;
             }
             record.micros = started.elapsed().as_micros() as u64;
             run.state.micros += record.micros;

@@ -89,6 +89,7 @@ fn config(kind: ModelKind, form: Form, heads: usize, features: usize, dropout: f
             split: None,
             supervision: Supervision::Split,
             checkpoint_every: 1,
+            evaluate_every: 1,
             mode: Mode::Full,
             kernels: Kernels::Fused,
         },

@@ -19,9 +19,8 @@ use crate::{
     layer::{KeptInput, LayerDraws, LayerInput},
     layout::Layout,
     node_sums::{Nodes, column_sums, write_outputs},
-    product::Product,
+    product::{Kept, Product},
     simd::{Lanes, prefetch},
-    sparse_product::KeptRows,
 };
 
 /// The factors of an aggregating layer.
@@ -83,7 +82,7 @@ impl AggregateLayer {
             block: Arc::clone(block),
             dropout: draws.and_then(LayerDraws::input_dropout),
             weights: layout.pack(numbers(&weights.weight.contiguous())),
-            kept: None,
+            kept: Kept::Nothing,
         };
         let rows;
         (rows, state.kept) = state.product().forward();
@@ -120,8 +119,8 @@ struct State {
     block: Arc<Block>,
     dropout: Option<(Dropout, Stream)>,
     weights: Vec<Lanes>,
-    /// What was kept of sparse rows.
-    kept: Option<KeptRows>,
+    /// What was kept of the rows.
+    kept: Kept,
 }
 
 impl State {
@@ -150,7 +149,7 @@ impl State {
         }
         .run();
         let product = self.product();
-        let weight = self.layout.unpack(&product.weight_gradient(self.kept.as_ref(), &pushed));
+        let weight = self.layout.unpack(&product.weight_gradient(&self.kept, &pushed));
         let weight = Tensor::from_slice(&weight).view([product.dim() as i64, self.layout.features as i64]);
         let input = match &self.input {
             KeptInput::Rows(_) => None,

@@ -15,9 +15,8 @@ use crate::{
     layer::{KeptInput, LayerDraws, LayerInput},
     layout::Layout,
     node_sums::{Nodes, column_sums, head_sums, spread, weighted_row_sum, write_outputs},
-    product::Product,
+    product::{Kept, Product},
     simd::Lanes,
-    sparse_product::KeptRows,
 };
 
 /// The shape of an attention layer.
@@ -71,7 +70,7 @@ impl AttentionLayer {
             attention: packed_attention.unwrap_or_default(),
             pairs: pairs.zip(negatives),
             rows: Buffer::default(),
-            kept: None,
+            kept: Kept::Nothing,
             left: Buffer::default(),
             right: Buffer::default(),
             saved: None,
@@ -131,9 +130,9 @@ struct State {
     weights: Vec<Lanes>,
     attention: [Vec<Lanes>; 2],
     pairs: Option<(Pairs, Grouped)>,
-    /// Rows after the product; what was kept of sparse rows.
+    /// Rows after the product; what was kept of those before it.
     rows: Buffer,
-    kept: Option<KeptRows>,
+    kept: Kept,
     left: Buffer,
     right: Buffer,
     saved: Option<Saved>,
@@ -206,7 +205,7 @@ impl State {
             Tensor::from_slice(&both).view([heads as i64, 2 * features as i64])
         });
         let product = self.product();
-        let weight = layout.unpack(&product.weight_gradient(self.kept.as_ref(), &pushed.rows));
+        let weight = layout.unpack(&product.weight_gradient(&self.kept, &pushed.rows));
         let dim = product.dim() as i64;
         let weight = Tensor::from_slice(&weight).view([dim, (heads * features) as i64]);
         let input = match &self.input {

@@ -37,17 +37,47 @@ pub(crate) struct Product<'a> {
     pub(crate) width: usize,
 }
 
+/// What is kept of the rows that were multiplied, for the way back.
+#[derive(Default)]
+pub(crate) enum Kept {
+    /// Nothing: they are made ready again.
+    #[default]
+    Nothing,
+    /// What dropout left of sparse rows.
+    Sparse(KeptRows),
+    /// Dense rows after activation and dropout.
+    Dense(Buffer),
+}
+
 /// Dense rows that are made ready together.
 const N_TOGETHER: usize = 256;
 
+/// Numbers of dense rows that are kept at most: drawing their dropout again costs more than reading so many, but a whole
+/// large graph is not held twice.
+const MAX_KEPT: usize = 16 << 20;
+
 impl Product<'_> {
-    /// The products of all rows, and what was kept of sparse rows, which the way back needs.
-    pub(crate) fn forward(&self) -> (Buffer, Option<KeptRows>) {
+    /// The products of all rows, and what was kept of these.
+    pub(crate) fn forward(&self) -> (Buffer, Kept) {
         let mut out = Buffer::dirty(self.block.n_sources() * self.width);
         match self.input {
             Input::Rows(InputRows::Sparse(rows)) => {
                 let kept = multiply_sparse(rows, self.dropout, self.block, self.weights, self.width, &mut out);
-                (out, Some(kept))
+                (out, Kept::Sparse(kept))
+            }
+            // Only training drops, and only training goes back.
+            _ if self.dropout.is_some() && self.block.n_sources() * self.dim() <= MAX_KEPT => {
+                let n = self.block.n_sources() * self.dim();
+                let mut kept = Buffer::dirty_numbers(n);
+                let part_len = N_TOGETHER * self.dim();
+                let parts = out.par_chunks_mut(N_TOGETHER * self.width);
+                parts.zip(kept.numbers_mut()[..n].par_chunks_mut(part_len)).enumerate().for_each(
+                    |(part, (out, ready))| {
+                        self.make_ready(part * N_TOGETHER, ready);
+                        multiply(bytemuck::cast_slice_mut(out), plain(ready, self.dim()), self.weight_matrix());
+                    },
+                );
+                (out, Kept::Dense(kept))
             }
             _ => {
                 out.par_chunks_mut(N_TOGETHER * self.width).enumerate().for_each(|(part, out)| {
@@ -57,14 +87,14 @@ impl Product<'_> {
                         multiply(bytemuck::cast_slice_mut(out), plain(ready, self.dim()), self.weight_matrix());
                     });
                 });
-                (out, None)
+                (out, Kept::Nothing)
             }
         }
     }
 
     /// The gradient of the weights, given that of the products.
-    pub(crate) fn weight_gradient(&self, kept: Option<&KeptRows>, gradient: &[Lanes]) -> Vec<Lanes> {
-        if let Some(kept) = kept {
+    pub(crate) fn weight_gradient(&self, kept: &Kept, gradient: &[Lanes]) -> Vec<Lanes> {
+        if let Kept::Sparse(kept) = kept {
             return kept.weight_gradient(self.dim(), self.width, gradient);
         }
         let mut out = vec![Lanes::ZERO; self.dim() * self.width];
@@ -75,11 +105,15 @@ impl Product<'_> {
                 .par_iter()
                 .map(|piece| {
                     let mut part = vec![0.0; self.dim() * n_columns];
-                    self.with_ready_rows(piece.start, piece.len(), |ready| {
+                    let mut add = |ready: &[f32]| {
                         let gradient = &gradient[piece.start * self.width..piece.end * self.width];
                         let turned = Matrix { is_turned: true, ..plain(ready, self.dim()) };
                         multiply(&mut part, turned, plain(bytemuck::cast_slice(gradient), n_columns));
-                    });
+                    };
+                    match kept {
+                        Kept::Dense(ready) => add(&ready.numbers()[piece.start * self.dim()..piece.end * self.dim()]),
+                        _ => self.with_ready_rows(piece.start, piece.len(), add),
+                    }
                     part
                 })
                 .collect();
@@ -120,23 +154,35 @@ impl Product<'_> {
 
     /// Dense rows after activation and dropout.
     fn with_ready_rows(&self, first: usize, n: usize, then: impl FnOnce(&[f32])) {
-        let (numbers, dim, is_hidden) = match self.input {
-            Input::Rows(InputRows::Dense { dim, values }) => (values.as_slice(), *dim, false),
-            Input::Hidden { numbers, dim } => (numbers, dim, true),
-            Input::Rows(InputRows::Sparse(_)) => panic!("sparse rows stay sparse"),
-        };
-        let numbers = &numbers[first * dim..(first + n) * dim];
+        let dim = self.dim();
+        let (numbers, is_hidden) = self.dense_input();
         if !is_hidden && self.dropout.is_none() {
-            return then(numbers);
+            return then(&numbers[first * dim..(first + n) * dim]);
         }
-        let mut ready = Buffer::dirty_numbers(numbers.len());
-        let ready = &mut ready.numbers_mut()[..numbers.len()];
-        ready.par_chunks_mut(N_TOGETHER * dim).zip(numbers.par_chunks(N_TOGETHER * dim)).enumerate().for_each(
-            |(part, (rows, numbers))| {
-                vectorized(Entry { product: self, first: first + part * N_TOGETHER, dim, is_hidden, numbers, rows });
-            },
-        );
+        let mut ready = Buffer::dirty_numbers(n * dim);
+        let ready = &mut ready.numbers_mut()[..n * dim];
+        ready
+            .par_chunks_mut(N_TOGETHER * dim)
+            .enumerate()
+            .for_each(|(part, rows)| self.make_ready(first + part * N_TOGETHER, rows));
         then(ready);
+    }
+
+    /// Makes the dense rows from `first` on ready.
+    fn make_ready(&self, first: usize, rows: &mut [f32]) {
+        let dim = self.dim();
+        let (numbers, is_hidden) = self.dense_input();
+        let numbers = &numbers[first * dim..][..rows.len()];
+        vectorized(Entry { product: self, first, dim, is_hidden, numbers, rows });
+    }
+
+    /// The numbers of dense rows, and whether they go through ELU first.
+    fn dense_input(&self) -> (&[f32], bool) {
+        match self.input {
+            Input::Rows(InputRows::Dense { values, .. }) => (values, false),
+            Input::Hidden { numbers, .. } => (numbers, true),
+            Input::Rows(InputRows::Sparse(_)) => panic!("sparse rows stay sparse"),
+        }
     }
 }
 
@@ -193,18 +239,23 @@ impl Vectorized for Entry<'_> {
 
     #[inline(always)]
     fn run(self) {
-        if self.is_hidden {
-            for (out, x) in self.rows.iter_mut().zip(self.numbers) {
-                *out = if *x > 0.0 { *x } else { exp(*x) - 1.0 };
-            }
-        } else {
-            self.rows.copy_from_slice(self.numbers);
-        }
-        let Some((dropout, stream)) = self.product.dropout else { return };
-        for (row, numbers) in self.rows.chunks_exact_mut(self.dim).enumerate() {
+        let dropout = self.product.dropout;
+        for (row, (out, numbers)) in self.rows.chunks_mut(self.dim).zip(self.numbers.chunks(self.dim)).enumerate() {
             let id = self.product.block.id(self.first + row);
-            for (part, numbers) in numbers.chunks_mut(N_COLUMNS).enumerate() {
-                multiply_by_factors(numbers, &row_factors(dropout, stream, id, part));
+            for (part, (out, numbers)) in out.chunks_mut(N_COLUMNS).zip(numbers.chunks(N_COLUMNS)).enumerate() {
+                let factors = match dropout {
+                    Some((dropout, stream)) => row_factors(dropout, stream, id, part),
+                    None => [1.0; N_COLUMNS],
+                };
+                if self.is_hidden {
+                    for ((out, x), factor) in out.iter_mut().zip(numbers).zip(&factors) {
+                        *out = factor * if *x > 0.0 { *x } else { exp(*x) - 1.0 };
+                    }
+                } else {
+                    for ((out, x), factor) in out.iter_mut().zip(numbers).zip(&factors) {
+                        *out = factor * x;
+                    }
+                }
             }
         }
     }

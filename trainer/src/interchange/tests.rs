@@ -20,6 +20,7 @@ fn model(kind: ModelKind, form: Form, n_layers: usize, run_key: u64) -> Model {
             supervision: Supervision::Split,
             kernels: Kernels::Reference,
             checkpoint_every: 1,
+            evaluate_every: 1,
             mode: Mode::Full,
         },
         edge_loss: None,

@@ -28,6 +28,7 @@ fn config(kind: ModelKind, form: Form) -> RunConfig {
             supervision: Supervision::Split,
             kernels: Kernels::Reference,
             checkpoint_every: 1,
+            evaluate_every: 1,
             mode: Mode::Full,
         },
         edge_loss: Some(edge_loss()),

@@ -133,6 +133,12 @@ pub const KEYS: &[Key] = &[
         about: "epochs from one checkpoint to the next; the last epoch always has one",
     },
     Key {
+        name: "train.evaluate_every",
+        takes: Count(1, 1_000_000_000),
+        default: Some("1"),
+        about: "epochs from one measuring of valid and test nodes to the next; the last epoch is always measured",
+    },
+    Key {
         name: "train.mode",
         takes: OneOf(|| vec!["full", "batches"]),
         default: Some("\"full\""),

@@ -57,6 +57,7 @@ fn what_is_not_said_has_its_default() {
         supervision: Supervision::Split,
         kernels: Kernels::Fused,
         checkpoint_every: 50,
+        evaluate_every: 1,
         mode: Mode::Full,
     };
     assert_eq!(config.train, train);

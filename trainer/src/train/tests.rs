@@ -129,7 +129,7 @@ fn left_behind(dir: &Path) -> (String, String, Vec<u8>) {
     };
     let read = |name| fs::read_to_string(dir.join(name)).unwrap();
     let steps = read(STEPS).lines().map(|line| without(line.to_owned(), "\"micros\"") + "\n").collect();
-    let report = read(REPORT).lines().filter(|line| !line.contains("\"seconds\"")).collect();
+    let report = read(REPORT).lines().filter(|line| !line.contains("\"seconds")).collect();
     let checkpoint = Checkpoint::load(&dir.join(CHECKPOINT)).unwrap();
     let bytes = fs::read(dir.join(CHECKPOINT)).unwrap();
     let n_header = u64::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;
@@ -210,6 +210,25 @@ fn resuming_is_invisible() {
                 assert_eq!(left_behind(&dir), left_behind(&whole), "{name} after {n_steps}");
             }
         }
+    }
+}
+
+#[test]
+fn epochs_are_measured_as_often_as_said() {
+    let temp = tempfile::tempdir().unwrap();
+    let input = input(vec![graph(60, 0, 1)]);
+    let now_and_then = || config(&["train.evaluate_every=4", "train.epochs=10", "early_stop=off"]);
+    let whole = temp.path().join("whole");
+    let records = to_the_end(plan(&input, now_and_then(), Some(&whole), false));
+    let measured: Vec<u64> =
+        records.iter().filter(|record| record.measured.is_some()).map(|record| record.epoch).collect();
+    assert_eq!(measured, [3, 7, 9]);
+    // Saved after epochs 3, 6 and 9: the first time before anything was measured.
+    for n_steps in [4, 7] {
+        let dir = temp.path().join(format!("killed-after-{n_steps}"));
+        kill(plan(&input, now_and_then(), Some(&dir), false), n_steps);
+        to_the_end(plan(&input, now_and_then(), Some(&dir), true));
+        assert_eq!(left_behind(&dir), left_behind(&whole), "after {n_steps}");
     }
 }
 
