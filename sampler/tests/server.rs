@@ -327,6 +327,24 @@ fn calls_in_flight_end_before_the_server_does() {
     }
 }
 
+/// Watching is no call: it hears that the server goes, and does not keep it.
+#[test]
+fn whoever_watches_hears_that_the_server_goes() {
+    let temp = tempfile::tempdir().unwrap();
+    let cluster = cluster(temp.path());
+    let mut server = Process::start(&cluster, &["--max-drain", "20"]);
+    run(async {
+        let mut client = HealthClient::new(server.connect().await);
+        let request = HealthCheckRequest { service: kith_proto::SERVICE.to_owned() };
+        let mut health = client.watch(request).await.unwrap().into_inner();
+        assert_eq!(health.message().await.unwrap().unwrap().status(), ServingStatus::Serving);
+        server.signal("TERM");
+        assert_eq!(health.message().await.unwrap().unwrap().status(), ServingStatus::NotServing);
+        let ended = tokio::task::spawn_blocking(move || server.wait(Duration::from_secs(5))).await.unwrap();
+        assert_eq!(ended, Some(0));
+    });
+}
+
 /// Somebody who never reads cannot keep a server from ending.
 #[test]
 fn draining_has_a_limit() {

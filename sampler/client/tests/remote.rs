@@ -15,7 +15,7 @@ use kith_sampler::{
     Direction, Drawn, Fanout, Hop, Replacement, ShardSampler,
     server::{Limits, Server, ServerConfig},
 };
-use kith_store::{Cluster, Neighbors, SplitPart};
+use kith_store::{Cluster, Contents, Graph, Neighbors, Provenance, SplitPart, StoreWriter};
 use served::{config, connect, cut, patience, run};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -153,6 +153,37 @@ fn small(change: impl FnOnce(&mut ServerConfig)) -> (tempfile::TempDir, Cluster,
 fn large_questions_are_asked_in_parts() {
     let (_temp, cluster, server) = small(|config| config.limits.max_frontier = 7);
     run(check_everything(&server, &cluster));
+    server.stop().unwrap();
+}
+
+/// A graph whose ids have 64 bits.
+#[test]
+fn wide_ids_travel_too() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = temp.path().join("store");
+    let mut writer = StoreWriter::create(&store).unwrap();
+    writer.write("indptr", &(0..=100u64).map(|node| 2 * node).collect::<Vec<_>>()).unwrap();
+    let mut lists: Vec<[u64; 2]> = (0..100).map(|node| [(node + 1) % 100, (node + 99) % 100]).collect();
+    lists.iter_mut().for_each(|list| list.sort_unstable());
+    writer.write("indices", &lists.concat()).unwrap();
+    let contents = Contents { n_nodes: 100, n_edges: 200, is_symmetric: true, ..Contents::default() };
+    writer.finish(contents, Provenance::default()).unwrap();
+    let cluster = cut(temp.path(), &Graph::open(&store).unwrap());
+    let server = Server::start(&config(&cluster)).unwrap();
+    run(async {
+        let remote = connect(&server).await;
+        assert_eq!(remote.facts().ids.bytes(), 8);
+        for shard in [0, 1] {
+            let local = ShardSampler::new(cluster.open_shard(shard).unwrap());
+            let nodes: Vec<u64> = local.shard().nodes().collect();
+            check_hops(&remote, &local, &nodes).await;
+            check_edges(&remote, &local, &nodes, 100).await;
+        }
+        let mut drawn = Drawn::default();
+        let hop = hop(Fanout::All, Replacement::Without);
+        let (code, _) = refusal(remote.sample_hop(0, &hop, &[1 << 40], &mut drawn).await.unwrap_err());
+        assert_eq!(code, Code::InvalidArgument);
+    });
     server.stop().unwrap();
 }
 
