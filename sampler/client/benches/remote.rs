@@ -14,7 +14,7 @@ use std::{
     path::Path,
     process::{Child, Command, ExitCode, Stdio},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::Instant,
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     let number = |place: usize, default: usize| rest.get(place).map_or(default, |text| text.parse().expect("a number"));
     let graph = Arc::new(Graph::open(Path::new(store)).expect("a store"));
     let temp = tempfile::tempdir().expect("a folder");
-    let bench = Bench::new(graph, temp.path(), program, number(0, 20), number(1, 4));
+    let bench = Bench::new(graph, temp.path(), program, number(0, 50), number(1, 4));
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("a thread");
     pool.install(|| bench.run());
     ExitCode::SUCCESS
@@ -134,6 +134,8 @@ struct Bench {
     n_batches: usize,
     n_in_flight: usize,
     stock: Stock,
+    /// Memory of each thread, used again from round to round.
+    makers: Vec<Mutex<(BlockMaker, FetchedRows)>>,
 }
 
 impl Bench {
@@ -155,7 +157,10 @@ impl Bench {
         let config = PlanConfig { run_key: 1, seeds_per_step: SEEDS, edge_seeds: 0, slices: 1 };
         let plan = Plan::new(config, local.info().n_nodes, seeds).expect("a plan");
         let stock = Stock::new(2 * n_in_flight);
-        Bench { local, remote, _server: server, raw, _raw_server: raw_server, plan, n_batches, n_in_flight, stock }
+        let maker = |_| Mutex::new((BlockMaker::new(local.info().n_nodes, stock.clone()), FetchedRows::default()));
+        let makers = (0..n_in_flight.max(2)).map(maker).collect();
+        let (_server, _raw_server) = (server, raw_server);
+        Bench { local, remote, _server, raw, _raw_server, plan, n_batches, n_in_flight, stock, makers }
     }
 
     fn run(&self) {
@@ -196,10 +201,10 @@ impl Bench {
         let (next, n_edges) = (AtomicU64::new(first), AtomicU64::new(0));
         let end = first + self.n_batches as u64;
         std::thread::scope(|scope| {
-            for _ in 0..n_threads {
-                scope.spawn(|| {
-                    let mut maker = BlockMaker::new(shards.info().n_nodes, self.stock.clone());
-                    let mut rows = FetchedRows::default();
+            for maker in &self.makers[..n_threads] {
+                let (next, n_edges) = (&next, &n_edges);
+                scope.spawn(move || {
+                    let (maker, rows) = &mut *maker.lock().expect("nobody panics");
                     loop {
                         let step = next.fetch_add(1, Ordering::Relaxed);
                         if step >= end {
@@ -210,7 +215,7 @@ impl Bench {
                         let sampled = maker.sample(shards, (1, step), &fanouts, Replacement::Without, &roots);
                         let sampled = black_box(sampled.expect("blocks"));
                         if has_rows {
-                            shards.fetch_rows(&sampled.nodes, &mut rows).expect("rows");
+                            shards.fetch_rows(&sampled.nodes, rows).expect("rows");
                             black_box(&rows.values);
                         }
                         let drawn = sampled.blocks.iter().map(|block| block.n_edges() - block.n_destinations());
@@ -234,11 +239,12 @@ impl Bench {
         let nodes: Vec<u64> = (0..N_ROWS as u64).map(|k| (first + k * 40_503) % info.n_nodes).collect();
         let next = AtomicU64::new(0);
         std::thread::scope(|scope| {
-            for _ in 0..2 {
-                scope.spawn(|| {
-                    let mut rows = FetchedRows::default();
+            for maker in &self.makers[..2] {
+                let (next, nodes) = (&next, &nodes);
+                scope.spawn(move || {
+                    let (_, rows) = &mut *maker.lock().expect("nobody panics");
                     while next.fetch_add(1, Ordering::Relaxed) < self.n_batches as u64 {
-                        self.remote.fetch_rows(&nodes, &mut rows).expect("rows");
+                        self.remote.fetch_rows(nodes, rows).expect("rows");
                         black_box(&rows.values);
                     }
                 });
