@@ -27,6 +27,7 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 use crate::server::{metrics::Metrics, served::Served, service::SamplerService, socket::PatientSocket, work::Work};
 
 mod answer;
+mod args;
 mod config;
 mod error;
 mod metrics;
@@ -39,6 +40,7 @@ mod socket;
 mod work;
 
 pub use crate::server::{
+    args::ServeArgs,
     config::{Limits, ServerConfig, TlsFiles},
     error::ServeError,
     request::{Expected, FetchRowsRequest, HasEdgesRequest, InfoRequest, SampleHopRequest, SeedsRequest},
