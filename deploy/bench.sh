@@ -52,6 +52,13 @@ remote=$(cargo bench --quiet --locked -p kith-client --bench remote --no-run --m
 "$kith" data generate power-law --nodes 169343 --edges 1157799 --dim 128 --classes 40 --exponent 2.5 --out "$work/served" >/dev/null
 taskset -c 1 "$remote" "$work/served" "$PWD/target/release/kith-sampler"
 
+printf '\n== partitioning, against pymetis\n'
+if pymetis=$(deploy/pymetis.sh); then
+    "$pymetis" deploy/bench/partition.py --kith "$kith" --work "$work"
+else
+    printf 'skipped: no pymetis here\n'
+fi
+
 printf '\n== importing computers\n'
 raw=${KITH_DATASETS:-../shared/datasets}/computers
 if [[ -d $raw ]]; then

@@ -7,6 +7,7 @@ mod kith;
 mod memory;
 mod models;
 mod parity;
+mod partition;
 mod published_statistics;
 mod tidy;
 mod whole_path;

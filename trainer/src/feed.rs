@@ -183,7 +183,7 @@ impl Batches {
                     Arc::clone(&self.input.shards),
                     Arc::clone(&self.plan),
                     self.config.clone(),
-                    PrefetchConfig { n_threads: n_sample_threads(), depth: 2 },
+                    PrefetchConfig { n_threads: n_sample_threads(self.input.shards.waits()), depth: 2 },
                     jobs,
                 )?;
                 queue.insert(started)
@@ -206,9 +206,13 @@ impl Batches {
     }
 }
 
+/// Threads of batches that wait for servers most of the time.
+const N_WAITING: usize = 4;
+
 /// One thread in four samples: a step costs several times what its batch does.
-fn n_sample_threads() -> usize {
-    std::thread::available_parallelism().map_or(1, NonZeroUsize::get).div_ceil(4)
+fn n_sample_threads(waits: bool) -> usize {
+    let n_threads = std::thread::available_parallelism().map_or(1, NonZeroUsize::get).div_ceil(4);
+    if waits { n_threads.max(N_WAITING) } else { n_threads }
 }
 
 pub(crate) fn rows_of_batch(rows: FetchedRows) -> InputRows {

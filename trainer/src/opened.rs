@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, path::Path, sync::Arc};
 
-use kith_client::{Info, LocalStore, Sharded, Shards};
+use kith_client::{Info, LocalStore, Sharded, Shards, Whereabouts};
 use kith_store::{Cluster, Graph, Ids};
 
 use crate::{error::TrainError, run::Source};
@@ -26,11 +26,10 @@ impl Opened {
         Ok(Opened::store(Arc::new(Graph::open(dir)?)))
     }
 
-    /// The folder of a cluster with all its shards.
-    pub fn open_cluster(dir: &Path) -> Result<Opened, TrainError> {
-        let cluster = Arc::new(Cluster::open(dir)?);
-        let shards = Arc::new(Sharded::local(Arc::clone(&cluster))?);
-        Ok(Opened { shards, store: None, cluster: Some(cluster) })
+    /// A cluster, in its folder or behind servers.
+    pub fn find(whereabouts: Whereabouts) -> Result<Opened, TrainError> {
+        let cluster = whereabouts.cluster.clone();
+        Ok(Opened { shards: Arc::new(Sharded::find(whereabouts)?), store: None, cluster })
     }
 
     /// Who answers.

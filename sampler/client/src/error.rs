@@ -35,6 +35,17 @@ pub enum ClientError {
         /// Nodes are `0..n_nodes`.
         n_nodes: u64,
     },
+    /// Neither a folder nor a server.
+    #[error("there is no cluster to read: name its folder")]
+    NoCluster,
+    /// A shard that nobody has.
+    #[error("nobody serves shard {shard} of {n_shards}: start a sampling server for it, and name all of them")]
+    NobodyServes {
+        /// The shard.
+        shard: u32,
+        /// Shards are `0..n_shards`.
+        n_shards: u32,
+    },
     /// Nothing to learn from.
     #[error("there is no seed to train on")]
     NoSeeds,

@@ -7,8 +7,10 @@
 mod batch;
 mod blocks;
 mod by_owner;
+mod connect;
 mod digest;
 mod error;
+mod forecast;
 mod local;
 mod plan;
 mod positions;
@@ -24,13 +26,15 @@ pub use kith_sampler::{Labels, Seeds};
 pub use crate::{
     batch::{Batch, BatchConfig, BatchMaker},
     blocks::{BlockMaker, SampledBlocks},
+    connect::{Transport, Whereabouts},
     digest::Digest,
     error::{ClientError, Result},
+    forecast::{Forecast, Found, forecast},
     local::LocalStore,
     plan::{Plan, PlanConfig, SliceSeeds, Step},
     prefetch::{Job, Prefetch, PrefetchConfig},
     rows::FetchedRows,
-    sharded::{RowCounts, Sharded},
-    shards::{Info, Shards},
+    sharded::Sharded,
+    shards::{Info, RowCounts, Shards},
     stock::Stock,
 };

@@ -1,63 +1,161 @@
-//! A graph that was cut: every question goes to the owners of its nodes.
+//! A graph that was cut: every question goes to the owners of its nodes, in this process or behind servers.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    future::Future,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
+use futures_util::future::{try_join, try_join_all};
 use kith_sampler::{Direction, Drawn, Hop, Seeds, ShardSampler};
-use kith_store::{Cluster, RowsForm, SplitPart};
+use kith_store::{Cluster, Owners, RowsForm, SplitPart};
+use tokio::runtime::Runtime;
 
 use crate::{
     by_owner::{ByOwner, Part, merge_drawn},
     error::{ClientError, Result},
+    remote::{Places, RemoteOwners, RemoteSampler},
     rows::FetchedRows,
-    shards::{Info, Shards},
+    shards::{Info, RowCounts, Shards},
 };
 
 /// The shards of a cluster.
 #[derive(Debug)]
 pub struct Sharded {
     info: Info,
-    cluster: Arc<Cluster>,
-    shards: Vec<ShardSampler>,
+    owners: HeldOwners,
+    /// By number.
+    shards: Vec<Place>,
+    /// Where calls to servers are waited for; only there if there are any.
+    runtime: Option<Runtime>,
     n_local_rows: AtomicU64,
+    n_remote_rows: AtomicU64,
 }
 
-/// Where rows came from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RowCounts {
-    /// From files of this process.
-    pub local: u64,
-    /// From the cache.
-    pub cached: u64,
-    /// From servers.
-    pub remote: u64,
+/// Where a shard is.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    Here(Arc<ShardSampler>),
+    There(Arc<RemoteSampler>),
+}
+
+/// The owners of all nodes, in a file or as a server sent them.
+#[derive(Debug)]
+pub(crate) enum HeldOwners {
+    Mapped(Arc<Cluster>),
+    Sent(RemoteOwners),
+}
+
+impl HeldOwners {
+    fn owners(&self) -> Owners<'_> {
+        match self {
+            HeldOwners::Mapped(cluster) => cluster.owners(),
+            HeldOwners::Sent(owners) => owners.owners(),
+        }
+    }
 }
 
 impl Sharded {
     /// All shards in this process.
     pub fn local(cluster: Arc<Cluster>) -> Result<Sharded> {
-        let open = |shard| Ok(ShardSampler::new(cluster.open_shard(shard)?));
-        Ok(Sharded {
-            info: Info::new(cluster.store_digest(), cluster.manifest()),
-            shards: (0..cluster.n_shards()).map(open).collect::<Result<_>>()?,
-            cluster,
-            n_local_rows: AtomicU64::new(0),
-        })
+        let open = |shard| Ok(Place::Here(Arc::new(ShardSampler::new(cluster.open_shard(shard)?))));
+        let shards = (0..cluster.n_shards()).map(open).collect::<Result<_>>()?;
+        let info = Info::new(cluster.store_digest(), cluster.manifest());
+        Ok(Sharded::new(info, HeldOwners::Mapped(cluster), shards, None))
     }
 
-    /// Where rows came from so far.
-    pub fn row_counts(&self) -> RowCounts {
-        RowCounts { local: self.n_local_rows.load(Ordering::Relaxed), ..RowCounts::default() }
+    pub(crate) fn new(info: Info, owners: HeldOwners, shards: Vec<Place>, runtime: Option<Runtime>) -> Sharded {
+        let (n_local_rows, n_remote_rows) = (AtomicU64::new(0), AtomicU64::new(0));
+        Sharded { info, owners, shards, runtime, n_local_rows, n_remote_rows }
     }
 
     fn by_owner(&self, nodes: &[u64]) -> Result<ByOwner> {
-        ByOwner::new(self.cluster.owners(), self.cluster.n_shards(), nodes)
+        ByOwner::new(self.owners.owners(), self.shards.len() as u32, nodes)
     }
 
-    fn shard(&self, shard: u32) -> &ShardSampler {
+    fn place(&self, shard: u32) -> &Place {
         &self.shards[shard as usize]
+    }
+
+    /// Asks servers, and works on what is here while they answer.
+    fn wait_for<'a>(
+        &self,
+        there: Vec<impl Future<Output = Result<()>> + 'a>,
+        here: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        match &self.runtime {
+            Some(runtime) if !there.is_empty() => {
+                // Futures are polled in this order: requests are on their way before the work here begins.
+                runtime.block_on(try_join(try_join_all(there), async { here() })).map(drop)
+            }
+            _ => here(),
+        }
+    }
+
+    fn fetch_dense(&self, by_owner: &ByOwner, rows: &mut FetchedRows) -> Result<()> {
+        let rows = Mutex::new(rows);
+        let (mut there, mut here) = (Vec::new(), Vec::new());
+        for part in by_owner.parts() {
+            match self.place(part.shard) {
+                Place::Here(shard) => here.push((part, shard)),
+                Place::There(server) => {
+                    there.push(server.fetch_dense(part.shard, part.nodes, Places::At(part.places), &rows));
+                }
+            }
+        }
+        self.wait_for(there, || {
+            here.into_iter().try_for_each(|(part, shard)| {
+                let stored = shard.shard().rows().ok_or(ClientError::NoRows)?;
+                let own = shard.rows_of(part.nodes)?;
+                let places = part.places.iter().map(|place| *place as usize);
+                rows.lock().expect("nobody panics while copying").gather_at(stored, &own, places)
+            })
+        })
+    }
+
+    /// How long a row is must be known before any can be put in its place: parts come first, the whole after them.
+    fn fetch_sparse(&self, by_owner: &ByOwner, n_nodes: usize, rows: &mut FetchedRows) -> Result<()> {
+        let mut parts: Vec<(Part<'_>, FetchedRows)> =
+            by_owner.parts().map(|part| (part, FetchedRows::default())).collect();
+        let (mut there, mut here) = (Vec::new(), Vec::new());
+        for (part, rows) in &mut parts {
+            match self.place(part.shard) {
+                Place::Here(shard) => here.push((*part, shard, rows)),
+                Place::There(server) => there.push(server.fetch_rows(part.shard, part.nodes, rows)),
+            }
+        }
+        self.wait_for(there, || {
+            here.into_iter().try_for_each(|(part, shard, rows)| {
+                let stored = shard.shard().rows().ok_or(ClientError::NoRows)?;
+                rows.gather(stored, &shard.rows_of(part.nodes)?)
+            })
+        })?;
+        let mut lengths = vec![0; n_nodes];
+        for (part, own) in &parts {
+            for (place, bounds) in part.places.iter().zip(own.indptr.windows(2)) {
+                lengths[*place as usize] = bounds[1] - bounds[0];
+            }
+        }
+        rows.begin_sparse(self.info.dim, lengths.into_iter());
+        for (part, own) in &parts {
+            for (place, bounds) in part.places.iter().zip(own.indptr.windows(2)) {
+                let stored = bounds[0]..bounds[1];
+                rows.write_sparse(*place as usize, &own.columns[stored.clone()], &own.values[stored]);
+            }
+        }
+        Ok(())
+    }
+
+    fn count_rows(&self, by_owner: &ByOwner) {
+        for part in by_owner.parts() {
+            let counter = match self.place(part.shard) {
+                Place::Here(_) => &self.n_local_rows,
+                Place::There(_) => &self.n_remote_rows,
+            };
+            counter.fetch_add(part.nodes.len() as u64, Ordering::Relaxed);
+        }
     }
 }
 
@@ -66,65 +164,90 @@ impl Shards for Sharded {
         &self.info
     }
 
+    fn waits(&self) -> bool {
+        self.runtime.is_some()
+    }
+
+    fn row_counts(&self) -> Option<RowCounts> {
+        let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Some(RowCounts { local: number(&self.n_local_rows), cached: 0, remote: number(&self.n_remote_rows) })
+    }
+
     fn seeds(&self, split: Option<&str>, part: SplitPart) -> Result<Seeds> {
-        let mut all: Option<Seeds> = None;
-        for shard in &self.shards {
-            let own = shard.seeds(split, part)?;
-            all = Some(all.map_or_else(|| own.clone(), |all| all.union(&own)));
+        let mut found: Vec<Option<Seeds>> = vec![None; self.shards.len()];
+        let (mut there, mut here) = (Vec::new(), Vec::new());
+        for ((shard, place), found) in (0..).zip(&self.shards).zip(&mut found) {
+            match place {
+                Place::Here(sampler) => here.push((sampler, found)),
+                Place::There(server) => there.push(async move {
+                    *found = Some(server.seeds(shard, split, part).await?);
+                    Ok(())
+                }),
+            }
         }
-        all.ok_or(ClientError::NoSeeds)
+        self.wait_for(there, || {
+            here.into_iter().try_for_each(|(sampler, found)| {
+                *found = Some(sampler.seeds(split, part)?);
+                Ok(())
+            })
+        })?;
+        found.into_iter().flatten().reduce(|all, own| all.union(&own)).ok_or(ClientError::NoSeeds)
     }
 
     fn sample_hop(&self, hop: &Hop, frontier: &[u64], drawn: &mut Drawn) -> Result<()> {
         let by_owner = self.by_owner(frontier)?;
         if let Some(shard) = by_owner.only_shard() {
-            return Ok(self.shard(shard).sample_hop(hop, frontier, drawn)?);
+            return match self.place(shard) {
+                Place::Here(sampler) => Ok(sampler.sample_hop(hop, frontier, drawn)?),
+                Place::There(server) => self.wait_for(vec![server.sample_hop(shard, hop, frontier, drawn)], || Ok(())),
+            };
         }
-        let answer = |part: Part<'_>| {
-            let mut drawn = Drawn::default();
-            self.shard(part.shard).sample_hop(hop, part.nodes, &mut drawn)?;
-            Ok::<_, ClientError>(drawn)
-        };
-        let answers: Result<Vec<_>> = by_owner.parts().map(|part| Ok((part, answer(part)?))).collect();
-        merge_drawn(frontier.len(), &answers?, drawn);
+        let mut answers: Vec<(Part<'_>, Drawn)> = by_owner.parts().map(|part| (part, Drawn::default())).collect();
+        let (mut there, mut here) = (Vec::new(), Vec::new());
+        for (part, drawn) in &mut answers {
+            match self.place(part.shard) {
+                Place::Here(sampler) => here.push((*part, sampler, drawn)),
+                Place::There(server) => there.push(server.sample_hop(part.shard, hop, part.nodes, drawn)),
+            }
+        }
+        self.wait_for(there, || {
+            here.into_iter().try_for_each(|(part, sampler, drawn)| Ok(sampler.sample_hop(hop, part.nodes, drawn)?))
+        })?;
+        merge_drawn(frontier.len(), &answers, drawn);
         Ok(())
     }
 
     fn fetch_rows(&self, nodes: &[u64], rows: &mut FetchedRows) -> Result<()> {
-        let form = self.info.rows.ok_or(ClientError::NoRows)?;
         let by_owner = self.by_owner(nodes)?;
-        let located = |part: Part<'_>| {
-            let shard = self.shard(part.shard);
-            let stored = shard.shard().rows().ok_or(ClientError::NoRows)?;
-            Ok::<_, ClientError>((shard.rows_of(part.nodes)?, stored))
-        };
-        match form {
-            RowsForm::Dense => rows.begin_dense(nodes.len(), self.info.dim),
-            RowsForm::Sparse => {
-                let mut lengths = vec![0; nodes.len()];
-                for part in by_owner.parts() {
-                    let (rows, stored) = located(part)?;
-                    for (row, place) in rows.iter().zip(part.places) {
-                        lengths[*place as usize] = stored.n_stored_of(*row)?;
-                    }
-                }
-                rows.begin_sparse(self.info.dim, lengths.into_iter());
+        match self.info.rows.ok_or(ClientError::NoRows)? {
+            RowsForm::Dense => {
+                rows.begin_dense(nodes.len(), self.info.dim);
+                self.fetch_dense(&by_owner, rows)?;
             }
+            RowsForm::Sparse => self.fetch_sparse(&by_owner, nodes.len(), rows)?,
         }
-        for part in by_owner.parts() {
-            let (own, stored) = located(part)?;
-            rows.gather_at(stored, &own, part.places.iter().map(|place| *place as usize))?;
-        }
-        self.n_local_rows.fetch_add(nodes.len() as u64, Ordering::Relaxed);
+        self.count_rows(&by_owner);
         Ok(())
     }
 
     fn has_edges(&self, pairs: &[(u64, u64)], direction: Direction, found: &mut [bool]) -> Result<()> {
         let destinations: Vec<u64> = pairs.iter().map(|(_, destination)| *destination).collect();
-        for part in self.by_owner(&destinations)?.parts() {
-            let own: Vec<(u64, u64)> = part.places.iter().map(|place| pairs[*place as usize]).collect();
-            let mut answers = vec![false; own.len()];
-            self.shard(part.shard).has_edges(&own, direction, &mut answers)?;
+        let by_owner = self.by_owner(&destinations)?;
+        type Asked<'a> = (Part<'a>, Vec<(u64, u64)>, Vec<bool>);
+        let asked = |part: Part<'_>| part.places.iter().map(|place| pairs[*place as usize]).collect::<Vec<_>>();
+        let mut parts: Vec<Asked<'_>> =
+            by_owner.parts().map(|part| (part, asked(part), vec![false; part.nodes.len()])).collect();
+        let (mut there, mut here) = (Vec::new(), Vec::new());
+        for (part, pairs, found) in &mut parts {
+            match self.place(part.shard) {
+                Place::Here(sampler) => here.push((sampler, &*pairs, found)),
+                Place::There(server) => there.push(server.has_edges(part.shard, pairs, direction, found)),
+            }
+        }
+        self.wait_for(there, || {
+            here.into_iter().try_for_each(|(sampler, pairs, found)| Ok(sampler.has_edges(pairs, direction, found)?))
+        })?;
+        for (part, _, answers) in parts {
             part.places.iter().zip(answers).for_each(|(place, answer)| found[*place as usize] = answer);
         }
         Ok(())

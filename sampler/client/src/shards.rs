@@ -55,10 +55,31 @@ impl Info {
     }
 }
 
+/// Where rows came from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RowCounts {
+    /// From files of this process.
+    pub local: u64,
+    /// From the cache.
+    pub cached: u64,
+    /// From servers.
+    pub remote: u64,
+}
+
 /// A graph, wherever it is.
 pub trait Shards: Send + Sync {
     /// What is known of it.
     fn info(&self) -> &Info;
+
+    /// Whether whoever asks waits for others rather than works: then several should ask at a time.
+    fn waits(&self) -> bool {
+        false
+    }
+
+    /// Where rows came from so far, if that is counted.
+    fn row_counts(&self) -> Option<RowCounts> {
+        None
+    }
 
     /// The labeled nodes of one part of a split, the store's first split if none is named. A node of a part that is
     /// trained on or measured must have a label; of the nodes in no part, those without one are left out.

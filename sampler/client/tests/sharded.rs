@@ -2,15 +2,18 @@
 
 mod graphs;
 
-use std::{path::Path, sync::Arc};
+use std::{fs, path::Path, sync::Arc};
 
 use graphs::{Edges, StoredRows, open};
 use kith_block::{PairConfig, Subset};
 use kith_client::{
     Batch, BatchConfig, FetchedRows, Job, Labels, LocalStore, Plan, PlanConfig, Prefetch, PrefetchConfig, Sharded,
-    Shards,
+    Shards, Whereabouts,
 };
-use kith_sampler::{Fanout, Replacement};
+use kith_sampler::{
+    Fanout, Replacement,
+    server::{Limits, Server, ServerConfig},
+};
 use kith_store::{Cluster, Cut, Graph, Provenance, SplitPart, write_cluster};
 
 fn cut(folder: &Path, graph: &Graph, n_shards: u32, owner_of: impl Fn(u64) -> u32) -> Arc<Cluster> {
@@ -46,6 +49,45 @@ fn assert_same(found: &[Batch], expected: &[Batch]) {
     }
 }
 
+/// A server of some shards; all if none are named.
+fn serve(cluster: &Cluster, shards: &[u32]) -> Server {
+    let config = ServerConfig {
+        cluster: cluster.dir().to_owned(),
+        shards: shards.to_vec(),
+        listen: ([127, 0, 0, 1], 0).into(),
+        metrics: None,
+        tls: None,
+        limits: Limits::default(),
+        n_threads: 1,
+    };
+    Server::start(&config).unwrap()
+}
+
+fn find(cluster: Option<Arc<Cluster>>, servers: &[Server]) -> Arc<dyn Shards> {
+    let samplers = servers.iter().map(|server| server.address().to_string()).collect();
+    Arc::new(Sharded::find(Whereabouts { cluster, samplers, ..Whereabouts::default() }).unwrap())
+}
+
+/// The folder of a cluster on a machine that has the even shards only.
+fn with_even_shards(folder: &Path, cluster: &Cluster) -> Arc<Cluster> {
+    let here = folder.join(format!("here-{}", folder.read_dir().unwrap().count()));
+    fs::create_dir(&here).unwrap();
+    for entry in cluster.dir().read_dir().unwrap().map(|entry| entry.unwrap()) {
+        if entry.path().is_file() {
+            fs::copy(entry.path(), here.join(entry.file_name())).unwrap();
+        }
+    }
+    for shard in (0..cluster.n_shards()).step_by(2) {
+        let there = cluster.shard_dir(shard);
+        let own = here.join(there.file_name().unwrap());
+        fs::create_dir(&own).unwrap();
+        for entry in there.read_dir().unwrap().map(|entry| entry.unwrap()) {
+            fs::copy(entry.path(), own.join(entry.file_name())).unwrap();
+        }
+    }
+    Arc::new(Cluster::open(&here).unwrap())
+}
+
 /// Graphs with a hub, loops, parallel edges and isolated nodes: 90 of 150 nodes have edges.
 fn graph() -> Edges {
     let mut edges = Edges::random(90, 500, 5);
@@ -67,11 +109,22 @@ fn any_cut_gives_the_same_batches() {
             let crowded = |node: u64| if node < 140 { n_shards / 2 } else { 0 };
             for cluster in [cut(temp.path(), &graph, n_shards, scattered), cut(temp.path(), &graph, n_shards, crowded)]
             {
-                let shards: Arc<dyn Shards> = Arc::new(Sharded::local(cluster).unwrap());
-                assert_eq!(shards.info(), whole.info());
-                for n_threads in [1, 4] {
-                    assert_same(&batches(&shards, n_threads), &expected);
+                let (even, odd): (Vec<u32>, Vec<u32>) = (0..n_shards).partition(|shard| shard % 2 == 0);
+                let mut servers = vec![serve(&cluster, &even)];
+                if !odd.is_empty() {
+                    servers.push(serve(&cluster, &odd));
                 }
+                let local: Arc<dyn Shards> = Arc::new(Sharded::local(Arc::clone(&cluster)).unwrap());
+                let remote = find(None, &servers);
+                let mixed = find(Some(with_even_shards(temp.path(), &cluster)), &servers);
+                for (shards, n_threads) in [(&local, 1), (&local, 4), (&remote, 1), (&remote, 4), (&mixed, 4)] {
+                    assert_eq!(shards.info(), whole.info());
+                    assert_same(&batches(shards, n_threads), &expected);
+                }
+                let counts = [&local, &remote, &mixed].map(|shards| shards.row_counts().unwrap());
+                assert!(counts[0].remote == 0 && counts[1].local == 0, "{counts:?}");
+                assert_eq!(counts[0].local, counts[1].remote);
+                assert_eq!(counts[1].remote, 2 * (counts[2].local + counts[2].remote));
             }
         }
     }
@@ -83,9 +136,12 @@ fn every_kind_of_rows_and_labels() {
         let temp = tempfile::tempdir().unwrap();
         let graph = Arc::new(open(temp.path(), &graph().rows(rows).multi_label()));
         let whole: Arc<dyn Shards> = Arc::new(LocalStore::new(Arc::clone(&graph)));
-        let sharded = Arc::new(Sharded::local(cut(temp.path(), &graph, 3, |node| node as u32 % 3)).unwrap());
+        let cluster = cut(temp.path(), &graph, 3, |node| node as u32 % 3);
+        let sharded = Arc::new(Sharded::local(Arc::clone(&cluster)).unwrap());
         let shards: Arc<dyn Shards> = Arc::clone(&sharded) as _;
-        for shards in [&whole, &shards] {
+        let servers = [serve(&cluster, &[])];
+        let remote = find(None, &servers);
+        for shards in [&whole, &shards, &remote] {
             let mut found = FetchedRows { values: vec![7.0; 3], ..FetchedRows::default() };
             shards.fetch_rows(&[5, 149, 6], &mut found).unwrap();
             match rows {
@@ -108,8 +164,10 @@ fn every_kind_of_rows_and_labels() {
             let classes: Vec<usize> = (0..70).filter(|class| bits[70 + class]).collect();
             assert_eq!(classes, [3, 69]);
         }
-        assert_eq!(sharded.row_counts().local, 3);
-        assert_same(&batches(&shards, 1), &batches(&whole, 1));
+        assert_eq!(sharded.row_counts().unwrap().local, 3);
+        let expected = batches(&whole, 1);
+        assert_same(&batches(&shards, 1), &expected);
+        assert_same(&batches(&remote, 2), &expected);
     }
 }
 
@@ -121,4 +179,19 @@ fn what_nobody_owns_is_refused() {
     let error = shards.fetch_rows(&[0, 150], &mut FetchedRows::default()).unwrap_err();
     assert_eq!(error.to_string(), "node 150 is outside the graph: it has 150 nodes");
     assert!(shards.seeds(Some("other"), SplitPart::Train).unwrap_err().to_string().contains("no split named other"));
+}
+
+#[test]
+fn every_shard_needs_somebody() {
+    let temp = tempfile::tempdir().unwrap();
+    let graph = open(temp.path(), &graph());
+    let (one, other) = (cut(temp.path(), &graph, 3, |_| 0), cut(temp.path(), &graph, 3, |_| 1));
+    let servers = [serve(&one, &[0, 2]), serve(&other, &[1])];
+    let find = |servers: &[Server]| {
+        let samplers = servers.iter().map(|server| server.address().to_string()).collect();
+        Sharded::find(Whereabouts { samplers, ..Whereabouts::default() }).unwrap_err().to_string()
+    };
+    assert_eq!(find(&servers[..1]), "nobody serves shard 1 of 3: start a sampling server for it, and name all of them");
+    let sentence = find(&servers);
+    assert!(sentence.contains(&servers[1].address().to_string()) && sentence.contains("refused"), "{sentence}");
 }

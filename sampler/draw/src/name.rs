@@ -35,6 +35,8 @@ pub enum Purpose {
     Generator = 12,
     /// An injected fault.
     Fault = 13,
+    /// The shard of a node, where owners are drawn (a = node).
+    Owner = 14,
 }
 
 /// The part of a name that many draws share.

@@ -1,28 +1,86 @@
-//! Which graph a command works on.
+//! Which graph a command works on, and how it is reached.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use kith_client::{
+    Transport, Whereabouts,
+    remote::{RemoteConfig, RemoteTls},
+};
+use kith_store::Cluster;
 use kith_trainer::opened::Opened;
 
 /// The graph: a store, or what `kith partition` made of it.
 #[derive(clap::Args, Clone, Debug)]
-#[group(multiple = false)]
 pub(crate) struct GraphArgs {
     /// The store to work on.
-    #[arg(long, value_name = "STORE")]
+    #[arg(long, value_name = "STORE", conflicts_with_all = ["shards", "samplers"])]
     store: Option<PathBuf>,
-    /// The folder that `kith partition` made of the store, with all its shards.
+    /// The folder that `kith partition` made of the store.
     #[arg(long, value_name = "DIR")]
     shards: Option<PathBuf>,
+    /// Sampling servers that have the shards (see `kith serve`), with commas between them.
+    #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',')]
+    samplers: Vec<String>,
+    /// auto: read shards that are in --shards here, ask servers for the others; grpc: ask servers for all; local: ask none.
+    #[arg(long, default_value = "auto", value_name = "auto|grpc|local", value_parser = transport)]
+    transport: Transport,
+    /// The longest that a sampling server may take to answer, retries included, before the command gives up.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    sampler_timeout: u64,
+    /// Who signs sampling servers, PEM: connections are encrypted.
+    #[arg(long, value_name = "FILE", requires = "samplers")]
+    tls_ca: Option<PathBuf>,
+    /// The certificate to show to sampling servers that ask for one, PEM.
+    #[arg(long, value_name = "FILE", requires_all = ["tls_ca", "tls_key"])]
+    tls_cert: Option<PathBuf>,
+    /// Its private key, PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// The name in the servers' certificates, if it is not the host of their address.
+    #[arg(long, value_name = "NAME", requires = "tls_ca")]
+    tls_name: Option<String>,
 }
 
 impl GraphArgs {
     /// Opens it.
     pub(crate) fn open(&self) -> anyhow::Result<Opened> {
-        match (&self.store, &self.shards) {
-            (Some(store), _) => Ok(Opened::open_store(store)?),
-            (None, Some(dir)) => Ok(Opened::open_cluster(dir)?),
-            (None, None) => anyhow::bail!("give --store, or --shards for what was cut"),
+        if let Some(store) = &self.store {
+            return Ok(Opened::open_store(store)?);
         }
+        let cluster = self.shards.as_ref().map(|dir| Cluster::open(dir)).transpose()?.map(Arc::new);
+        if cluster.is_none() && self.samplers.is_empty() {
+            anyhow::bail!("give --store, --shards or --samplers");
+        }
+        let whereabouts = Whereabouts {
+            cluster,
+            samplers: self.samplers.clone(),
+            transport: self.transport,
+            remote: self.remote(),
+        };
+        Ok(Opened::find(whereabouts)?)
+    }
+
+    fn remote(&self) -> RemoteConfig {
+        let max_call = Duration::from_secs(self.sampler_timeout);
+        let usual = RemoteConfig::default();
+        RemoteConfig {
+            max_call,
+            max_attempt: usual.max_attempt.min(max_call / 3),
+            tls: self.tls_ca.clone().map(|ca| RemoteTls {
+                ca,
+                identity: self.tls_cert.clone().zip(self.tls_key.clone()),
+                server_name: self.tls_name.clone(),
+            }),
+            ..usual
+        }
+    }
+}
+
+fn transport(text: &str) -> Result<Transport, String> {
+    match text {
+        "auto" => Ok(Transport::Auto),
+        "grpc" => Ok(Transport::Grpc),
+        "local" => Ok(Transport::Local),
+        _ => Err("write auto, grpc or local".to_owned()),
     }
 }

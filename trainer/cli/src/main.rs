@@ -6,6 +6,8 @@ mod answer;
 mod data;
 mod devices;
 mod graph;
+mod partition;
+mod plan;
 mod predict;
 mod progress;
 mod replay;
@@ -35,6 +37,8 @@ struct Args {
 enum Command {
     Data(data::Args),
     Devices(devices::Args),
+    Partition(Box<partition::Args>),
+    Plan(plan::Args),
     Predict(predict::Args),
     Replay(replay::Args),
     Train(Box<train::Args>),
@@ -53,6 +57,8 @@ fn main() -> ExitCode {
     let outcome = match args.command {
         Command::Data(args) => data::run(args),
         Command::Devices(args) => devices::run(args),
+        Command::Partition(args) => partition::run(*args),
+        Command::Plan(args) => plan::run(args),
         Command::Predict(args) => in_pool(|| predict::run(args)),
         Command::Replay(args) => replay::run(args),
         Command::Train(args) => in_pool(|| train::run(*args)),

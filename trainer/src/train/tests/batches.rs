@@ -1,8 +1,8 @@
 //! Training in batches, against full batches on the same graph and against sums made by hand.
 
-use kith_client::{BatchMaker, Stock};
+use kith_client::{BatchMaker, Stock, Whereabouts};
 use kith_store::{
-    Contents, Cut, Dtype, Graph, LabelsEntry, Provenance, RowsEntry, RowsForm, StoreWriter, write_cluster,
+    Cluster, Contents, Cut, Dtype, Graph, LabelsEntry, Provenance, RowsEntry, RowsForm, StoreWriter, write_cluster,
 };
 
 use super::*;
@@ -265,7 +265,8 @@ fn a_cut_graph_trains_the_same() {
     let cut = Cut { owner: &owner, n_shards: 4, inclusion: None, method, provenance };
     write_cluster(&store, &cut, &temp.path().join("cluster"), &|_| ()).unwrap();
     let whole = Opened::store(store);
-    let cut = Opened::open_cluster(&temp.path().join("cluster")).unwrap();
+    let cluster = Some(Arc::new(Cluster::open(&temp.path().join("cluster")).unwrap()));
+    let cut = Opened::find(Whereabouts { cluster, ..Whereabouts::default() }).unwrap();
     assert_eq!(cut.source(), whole.source());
     for model in MODELS {
         let config = config(&[model, &["train.mode=batches", "train.epochs=2", "train.edge_seeds=20"]].concat());

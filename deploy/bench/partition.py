@@ -1,0 +1,127 @@
+"""Partitioning of Kith beside pymetis, on the same store, in interleaved rounds. Run by deploy/bench.sh with pymetis's
+Python (deploy/pymetis.sh).
+
+    partition.py --kith target/release/kith --work DIR [--stores DIR DIR] [--rounds N] [--large]
+
+METIS on one constraint (nodes) is compared with pymetis on the same; what Kith does by default (nodes, edges and training
+seeds within 5%) and its streaming method stand beside it. Times are those of finding owners, from a mapped store or from
+arrays in memory; memory is the peak of a process that does nothing else. --large adds a graph of 120 million neighbors,
+where METIS takes minutes and 9 GB.
+"""
+import argparse
+import json
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+# nodes, undirected edges to draw, classes, exponent of the degrees, nodes of a community, numbers of shards
+GRAPHS = {
+    "arxiv-like": (169343, 1157799, 40, 2.5, 0, (2, 4, 8, 16)),
+    "products-like": (2449029, 61859140, 47, 3.0, 1000, (2, 8)),
+}
+
+
+def make_store(kith, work, name):
+    n, n_edges, n_classes, exponent, community, _ = GRAPHS[name]
+    store = work / f"store-{name}"
+    options = dict(nodes=n, edges=n_edges, dim=8, classes=n_classes, exponent=exponent, community=community, out=store)
+    options = [str(part) for key, value in options.items() for part in ("--" + key, value)]
+    subprocess.run([kith, "data", "generate", "power-law", *options],
+                   check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return store
+
+
+def column(store, name, dtype):
+    (path,) = [path for path in Path(store).iterdir() if path.name.startswith(name + ".") and path.suffix != ".json"]
+    return np.fromfile(path, dtype)
+
+
+def peer(store, n_shards):
+    """Runs pymetis in this process and prints what it took."""
+    import pymetis
+
+    indptr = column(store, "indptr", "<u8").astype(np.int32)
+    indices = column(store, "indices", "<u4").astype(np.int32)
+    started = time.perf_counter()
+    arrays = {"xadj": indptr, "adjncy": indices}
+    n_cut, owner = pymetis.part_graph(n_shards, **arrays, options=pymetis.Options(seed=42), recursive=False)
+    seconds = time.perf_counter() - started
+    sizes = np.bincount(np.asarray(owner), minlength=n_shards)
+    print(json.dumps(dict(seconds=seconds, cut=200 * n_cut / len(indices), nodes=sizes.max() / sizes.mean(),
+                          peak=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)))
+
+
+def theirs(store, n_shards):
+    ran = subprocess.run([sys.executable, __file__, "--peer", store, str(n_shards)],
+                         check=True, capture_output=True, text=True)
+    return json.loads(ran.stdout)
+
+
+def ours(args, store, n_shards, method, balance="all"):
+    out = Path(args.work) / "cluster"
+    shutil.rmtree(out, ignore_errors=True)
+    command = [args.kith, "partition", store, "--shards", n_shards, "--method", method, "--balance", balance,
+               "--out", out, "--json"]
+    ran = subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True)
+    shutil.rmtree(out)
+    report = json.loads(ran.stdout)["report"]
+    return dict(seconds=report["seconds"], cut=report["cut_percent"], peak=report["peak_bytes"],
+                passes=report["n_passes"], edges=report["n_edges"], balanced=report["is_balanced"],
+                balance=max(report["balance"].values()))
+
+
+def middle(values):
+    return round(statistics.median(values), 3)
+
+
+def compare(args, name, store):
+    """One line per number of shards: medians, and the medians of the ratios of each round."""
+    for n_shards in GRAPHS[name][5]:
+        rounds = []
+        for _ in range(args.rounds if name == "arxiv-like" else 1):
+            rounds.append(dict(peer=theirs(store, n_shards), nodes=ours(args, store, n_shards, "metis", "nodes"),
+                               metis=ours(args, store, n_shards, "metis"), stream=ours(args, store, n_shards, "stream")))
+        of = lambda who, what: middle(one[who][what] for one in rounds)
+        ratio = lambda who, other, what: middle(one[who][what] / one[other][what] for one in rounds)
+        stream = rounds[0]["stream"]
+        print(json.dumps(dict(
+            graph=name, shards=n_shards,
+            time_ratio=ratio("nodes", "peer", "seconds"), cut_ratio=ratio("nodes", "peer", "cut"),
+            memory_ratio=ratio("nodes", "peer", "peak"),
+            seconds=dict(pymetis=of("peer", "seconds"), nodes=of("nodes", "seconds"), default=of("metis", "seconds"),
+                         stream=of("stream", "seconds")),
+            cut=dict(pymetis=of("peer", "cut"), nodes=of("nodes", "cut"), default=of("metis", "cut"),
+                     stream=of("stream", "cut")),
+            mib={who: round(of(who, "peak") / 2**20) for who in ("peer", "nodes", "metis", "stream")},
+            worst_balance=dict(pymetis_nodes=of("peer", "nodes"), default=of("metis", "balance"),
+                               stream=of("stream", "balance")),
+            stream_cut_ratio=ratio("stream", "nodes", "cut"), stream_passes=stream["passes"],
+            stream_million_edges_per_s=round(stream["edges"] * stream["passes"] / of("stream", "seconds") / 1e6, 1),
+        )), flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--peer", nargs=2)
+    for name in ("--kith", "--work"):
+        parser.add_argument(name)
+    parser.add_argument("--stores", nargs="*", default=[])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--large", action="store_true")
+    args = parser.parse_args()
+    if args.peer:
+        return peer(args.peer[0], int(args.peer[1]))
+    stores = dict(zip(GRAPHS, args.stores))
+    for name in GRAPHS:
+        if name == "arxiv-like" or args.large:
+            compare(args, name, stores.get(name) or make_store(args.kith, Path(args.work), name))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Prints the path of a Python with pymetis to compare partitioning with, made outside the repository if it is not there yet.
+#
+#   deploy/pymetis.sh
+#
+# Exit code 3: pip cannot get the packages here, or no Python fits them. What else it looks at: deploy/peer.sh.
+set -euo pipefail
+source "$(dirname "$0")/peer.sh"
+
+any_python() {
+    printf 'python3'
+}
+
+peer pymetis-2025.2.2 any_python pymetis pymetis==2025.2.2 numpy==2.3.4

@@ -1,0 +1,225 @@
+//! Reading every byte of a cluster and its shards, and holding them against each other and against the store.
+
+use std::path::Path;
+
+use kith_store::{
+    Cluster, Finding, Graph, Labels, Manifest, Result as StoreResult, Rows, Shard, Split, SplitPart, verify,
+};
+use rayon::prelude::*;
+
+use crate::error::{PartitionError, Result};
+
+/// What reading a whole cluster found.
+#[derive(Clone, Debug)]
+pub struct ClusterVerified {
+    /// Bytes that were read.
+    pub n_bytes: u64,
+    /// Everything that is wrong; nothing if the cluster is whole.
+    pub findings: Vec<Finding>,
+}
+
+/// Nodes that are compared side by side.
+const PIECE_LEN: usize = 1 << 16;
+
+/// Rows whose cut edges are counted together.
+const ROWS_PER_COUNT: u64 = 4096;
+
+/// Bytes of all columns of a cluster, as far as its folders are there.
+pub fn n_bytes(dir: &Path) -> Result<u64> {
+    let of = |manifest: &Manifest| manifest.columns.iter().filter_map(|column| column.n_bytes()).sum::<u64>();
+    let cluster = Cluster::open(dir)?;
+    let shards = (0..cluster.n_shards()).filter_map(|shard| Manifest::read(&cluster.shard_dir(shard)).ok());
+    Ok(of(cluster.manifest()) + shards.map(|manifest| of(&manifest)).sum::<u64>())
+}
+
+/// Reads every byte of a cluster: checksums, then that every node is owned once, that counts, balance and cut are what
+/// the manifest says, and, where the store is at hand, that everything a shard holds is what the store holds.
+pub fn verify_cluster(dir: &Path, store: Option<&Graph>, on_bytes: &(dyn Fn(u64) + Sync)) -> Result<ClusterVerified> {
+    let cluster = Cluster::open(dir)?;
+    if let Some(store) = store.filter(|store| store.manifest().digest != cluster.store_digest()) {
+        return Err(PartitionError::Option(format!(
+            "{} was cut from another store than {}: their digests differ",
+            dir.display(),
+            store.dir().display()
+        )));
+    }
+    let own = verify(dir, on_bytes)?;
+    let mut verified = ClusterVerified { n_bytes: own.n_bytes, findings: own.findings };
+    for shard in 0..cluster.n_shards() {
+        match verify(&cluster.shard_dir(shard), on_bytes) {
+            Ok(found) => {
+                verified.n_bytes += found.n_bytes;
+                verified.findings.extend(found.findings.into_iter().map(|finding| of_shard(shard, finding)));
+            }
+            Err(error) => verified.findings.push(finding(&name(shard, "manifest.json"), "file", error)),
+        }
+    }
+    if verified.findings.is_empty() {
+        verified.findings = compare(&cluster, store);
+    }
+    Ok(verified)
+}
+
+fn compare(cluster: &Cluster, store: Option<&Graph>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut n_cut = 0;
+    for shard in 0..cluster.n_shards() {
+        let found = cluster.open_shard(shard).and_then(|opened| {
+            n_cut += check_shard(cluster, &opened, &mut findings)?;
+            match store {
+                Some(store) => compare_with_store(&opened, store, &mut findings),
+                None => Ok(()),
+            }
+        });
+        if let Err(error) = found {
+            findings.push(finding(&name(shard, "columns"), "values", error));
+        }
+    }
+    let promised = cluster.entry().n_cut_edges;
+    if findings.is_empty() && n_cut != promised {
+        findings.push(finding("owner", "all rows", format!("{n_cut} edges are cut, the manifest says {promised}")));
+    }
+    if let Some(store) = store {
+        findings.extend(names_problem(cluster, store));
+    }
+    findings
+}
+
+/// Holds one shard against the cluster; counts the edges that come to it from others.
+fn check_shard(cluster: &Cluster, shard: &Shard, findings: &mut Vec<Finding>) -> StoreResult<u64> {
+    let number = shard.shard();
+    let owners = cluster.owners();
+    if let Some(node) = shard.nodes().find(|node| owners.of(*node) != Some(number)) {
+        let problem = format!("node {node} is another shard's by the owner column");
+        findings.push(finding(&name(number, "owned"), &format!("row {node}"), problem));
+        return Ok(0);
+    }
+    let mut n_train = 0;
+    if let Some(split) = shard.splits().first() {
+        for row in 0..shard.n_owned() {
+            n_train += u64::from(split.part(row)? == SplitPart::Train);
+        }
+    }
+    let summary = &cluster.entry().shards[number as usize];
+    // That no node is owned twice or by nobody follows: the owner column gives each node one shard, and the counts agree.
+    let counts = [
+        ("nodes", shard.n_owned(), summary.n_nodes),
+        ("edges", shard.manifest().contents.n_edges, summary.n_edges),
+        ("training seeds", n_train, summary.n_train),
+    ];
+    for (what, found, promised) in counts {
+        if found != promised {
+            let problem = format!("{found} {what}, the manifest says {promised}");
+            findings.push(finding(&name(number, "manifest.json"), "counts", problem));
+        }
+    }
+    let n_cut_of = |piece: u64| -> StoreResult<u64> {
+        let mut n_cut = 0;
+        for row in piece * ROWS_PER_COUNT..shard.n_owned().min((piece + 1) * ROWS_PER_COUNT) {
+            let is_cut = |neighbor: &u64| owners.of(*neighbor) != Some(number);
+            n_cut += shard.lists().of(row)?.iter().filter(is_cut).count() as u64;
+        }
+        Ok(n_cut)
+    };
+    let n_pieces = shard.n_owned().div_ceil(ROWS_PER_COUNT);
+    let n_cut: StoreResult<Vec<u64>> = (0..n_pieces).into_par_iter().map(n_cut_of).collect();
+    Ok(n_cut?.into_iter().sum())
+}
+
+/// Holds everything of one shard against the store, node by node.
+fn compare_with_store(shard: &Shard, store: &Graph, findings: &mut Vec<Finding>) -> StoreResult<()> {
+    let mut nodes = (0u64..).zip(shard.nodes());
+    loop {
+        let piece: Vec<(u64, u64)> = nodes.by_ref().take(PIECE_LEN).collect();
+        if piece.is_empty() {
+            return Ok(());
+        }
+        let differing = |(row, node): &(u64, u64)| difference(shard, store, *row, *node).transpose();
+        if let Some(found) = piece.par_iter().find_map_first(differing) {
+            let (column, row) = found?;
+            findings.push(finding(&name(shard.shard(), column), &format!("row {row}"), "differs from the store"));
+            return Ok(());
+        }
+    }
+}
+
+/// What of a node differs from the store.
+fn difference(shard: &Shard, store: &Graph, row: u64, node: u64) -> StoreResult<Option<(&'static str, u64)>> {
+    let column = if shard.lists().of(row)? != store.lists().of(node)? {
+        "indices"
+    } else if shard.out_lists().of(row)? != store.out_lists().of(node)? {
+        "out_indices"
+    } else if !is_same_row(shard.rows(), store.rows(), row, node)? {
+        "rows"
+    } else if !is_same_label(shard.labels(), store.labels(), row, node)? {
+        "labels"
+    } else if !are_same_parts(shard.splits(), store.splits(), row, node)? {
+        "splits"
+    } else {
+        return Ok(None);
+    };
+    Ok(Some((column, row)))
+}
+
+fn is_same_row(own: Option<&Rows>, stored: Option<&Rows>, row: u64, node: u64) -> StoreResult<bool> {
+    let (Some(own), Some(stored)) = (own, stored) else { return Ok(own.is_none() && stored.is_none()) };
+    if own.form() != stored.form() || own.dim() != stored.dim() {
+        return Ok(false);
+    }
+    if let (Some(own), Some(stored)) = (own.sparse(row)?, stored.sparse(node)?) {
+        return Ok(own.indices == stored.indices && same_bits(own.values, stored.values));
+    }
+    let (mut left, mut right) = (vec![0.0; own.dim()], vec![0.0; own.dim()]);
+    own.read(row, &mut left)?;
+    stored.read(node, &mut right)?;
+    Ok(same_bits(&left, &right))
+}
+
+fn same_bits(left: &[f32], right: &[f32]) -> bool {
+    left.len() == right.len() && left.iter().zip(right).all(|(left, right)| left.to_bits() == right.to_bits())
+}
+
+fn is_same_label(own: Option<&Labels>, stored: Option<&Labels>, row: u64, node: u64) -> StoreResult<bool> {
+    let (Some(own), Some(stored)) = (own, stored) else { return Ok(own.is_none() && stored.is_none()) };
+    Ok(own.class(row)? == stored.class(node)? && own.bits(row)? == stored.bits(node)?)
+}
+
+fn are_same_parts(own: &[Split], stored: &[Split], row: u64, node: u64) -> StoreResult<bool> {
+    for (own, stored) in own.iter().zip(stored) {
+        if own.name() != stored.name() || own.part(row)? != stored.part(node)? {
+            return Ok(false);
+        }
+    }
+    Ok(own.len() == stored.len())
+}
+
+/// What users call nodes, and the graph of each, stand in the cluster as in the store.
+fn names_problem(cluster: &Cluster, store: &Graph) -> Option<Finding> {
+    let differs = |node: u64| -> StoreResult<bool> {
+        let ids = [cluster.ids(), store.ids()].map(|ids| ids.map(|ids| ids.of(node)).transpose());
+        let graphs = [cluster.graphs(), store.graphs()].map(|graphs| graphs.map(|g| g.of(node)).transpose());
+        let ([own_id, id], [own_graph, graph]) = (ids, graphs);
+        Ok(own_id? != id? || own_graph? != graph?)
+    };
+    if cluster.ids().is_none() && store.ids().is_none() && cluster.graphs().is_none() && store.graphs().is_none() {
+        return None;
+    }
+    let first = |node: u64| match differs(node) {
+        Ok(false) => None,
+        Ok(true) => Some(finding("ids", &format!("row {node}"), "differs from the store")),
+        Err(error) => Some(finding("ids", &format!("row {node}"), error)),
+    };
+    (0..store.n_nodes()).into_par_iter().find_map_first(first)
+}
+
+fn name(shard: u32, column: &str) -> String {
+    format!("shard-{shard}/{column}")
+}
+
+fn of_shard(shard: u32, found: Finding) -> Finding {
+    Finding { column: name(shard, &found.column), ..found }
+}
+
+fn finding(column: &str, place: &str, problem: impl ToString) -> Finding {
+    Finding { column: column.to_owned(), place: place.to_owned(), problem: problem.to_string() }
+}

@@ -1,0 +1,170 @@
+//! `kith partition`: a store into shards.
+
+pub(crate) mod fanouts;
+mod verify;
+
+use std::{path::PathBuf, time::Instant};
+
+use anyhow::bail;
+use kith_partition::{
+    assign::{self, AssignOptions, Balance, CutReport, Method, check_memory, choose_method, needed_bytes},
+    cluster::{PartitionOptions, Partitioned, partition},
+    inclusion::InclusionOptions,
+    memory::available_bytes,
+};
+use kith_store::{Contents, Graph};
+use serde_json::json;
+
+use self::fanouts::Fanouts;
+use crate::{
+    answer::{print_fields, print_json},
+    progress::{Shown, bytes, grouped, say},
+};
+
+/// Cut a store into shards that sampling servers serve, or verify such a cut.
+#[derive(clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "\
+Cut a store:      kith partition stores/arxiv --shards 4 --out clusters/arxiv-4
+One that METIS cannot hold:  kith partition stores/huge --shards 64 --method stream --out clusters/huge-64
+Read it all again:  kith partition verify clusters/arxiv-4 --store stores/arxiv"
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    cut: Option<CutArgs>,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    Verify(verify::Args),
+}
+
+#[derive(clap::Args)]
+struct CutArgs {
+    /// The store.
+    store: PathBuf,
+    /// Shards, 1 to 65,536; more than there are nodes leaves some empty.
+    #[arg(long, value_name = "K")]
+    shards: u32,
+    /// Who owns which node: metis (fewest cut edges), stream (in bounded memory), hash or range. Default: metis if it
+    /// fits in memory, else stream.
+    #[arg(long)]
+    method: Option<Method>,
+    /// The cluster to make.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// What is kept within 5%: nodes, or all of nodes, edges and training seeds.
+    #[arg(long, default_value = "all", value_parser = balance)]
+    balance: Balance,
+    /// Names what is drawn.
+    #[arg(long, default_value_t = 42)]
+    run_key: u64,
+    /// Fanouts of the batches that caches are made for, from the seeds outwards.
+    #[arg(long, default_value = "10,10", value_name = "N,N|all")]
+    fanouts: Fanouts,
+    /// Seeds of those batches.
+    #[arg(long, default_value_t = 1024, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    seeds_per_step: u64,
+    /// The most memory to take beside mapped files; default: what the machine has left.
+    #[arg(long, value_name = "SIZE", value_parser = crate::size::parse)]
+    memory: Option<u64>,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    match (args.command, args.cut) {
+        (Some(Command::Verify(args)), _) => verify::run(args),
+        (None, Some(args)) => cut(args),
+        (None, None) => bail!("give a store and --shards, or `verify` and a cluster"),
+    }
+}
+
+fn cut(args: CutArgs) -> anyhow::Result<()> {
+    let started = Instant::now();
+    let graph = Graph::open(&args.store)?;
+    let method = method_for(args.method, &graph.manifest().contents, args.shards, args.memory)?;
+    let options = PartitionOptions {
+        assign: AssignOptions { n_shards: args.shards, method, balance: args.balance, run_key: args.run_key },
+        inclusion: Some(InclusionOptions { fanouts: args.fanouts.0, seeds_per_step: args.seeds_per_step }),
+    };
+    let made = partition(&graph, &args.out, &options, &Shown::new())?;
+    made.report.notes.iter().for_each(|note| say(&format!("note: {note}")));
+    let findings: Vec<String> = made.verified.findings.iter().map(ToString::to_string).collect();
+    if args.json {
+        print_json(&json!({
+            "cluster": args.out,
+            "digest": made.manifest.digest,
+            "n_bytes": made.verified.n_bytes,
+            "report": made.report,
+            "findings": findings,
+            "seconds": started.elapsed().as_secs_f64(),
+        }))?;
+    } else {
+        print_fields(&readable(&made, started))?;
+    }
+    if findings.is_empty() { Ok(()) } else { bail!("{}: {}", args.out.display(), findings.join("; ")) }
+}
+
+/// The method asked for, or the best that fits; what it needs is said before it starts, and refused if it is not there.
+pub(crate) fn method_for(
+    asked: Option<Method>,
+    contents: &Contents,
+    n_shards: u32,
+    memory: Option<u64>,
+) -> anyhow::Result<Method> {
+    if !(1..=assign::MAX_SHARDS).contains(&n_shards) {
+        bail!("--shards {n_shards}: ask for 1 to {}", assign::MAX_SHARDS);
+    }
+    let there = memory.or_else(available_bytes).unwrap_or(u64::MAX);
+    let (method, why) = match asked {
+        Some(method) => (method, "as asked".to_owned()),
+        None => choose_method(contents, n_shards, there),
+    };
+    let needed = needed_bytes(contents, method, n_shards);
+    say(&format!("method {method} ({why}): about {} of memory needed, {} there", bytes(needed), bytes(there)));
+    check_memory(contents, method, n_shards, there)?;
+    Ok(method)
+}
+
+fn readable(made: &Partitioned, started: Instant) -> Vec<(&'static str, String)> {
+    let mut fields = vec![("digest", made.manifest.digest.clone())];
+    fields.extend(readable_report(&made.report));
+    fields.push(("verified", bytes(made.verified.n_bytes)));
+    fields
+        .push(("time", format!("{:.1} s, owners {:.1} s of it", started.elapsed().as_secs_f64(), made.report.seconds)));
+    fields
+}
+
+/// What an assignment is worth, in lines.
+pub(crate) fn readable_report(report: &CutReport) -> Vec<(&'static str, String)> {
+    let balance = report.balance;
+    let mut fields = vec![
+        ("shards", format!("{} by {}", grouped(report.n_shards.into()), report.method)),
+        ("cut", format!("{:.2}% ({} of {} edges)", report.cut_percent, grouped(report.n_cut), grouped(report.n_edges))),
+        (
+            "heaviest shard",
+            format!(
+                "{:.3} of the mean by nodes, {:.3} by edges, {:.3} by training seeds",
+                balance.nodes, balance.edges, balance.train
+            ),
+        ),
+    ];
+    if let Some(peak) = report.peak_bytes {
+        fields.push(("peak memory", format!("{}, mapped files included", bytes(peak))));
+    }
+    fields
+}
+
+fn balance(text: &str) -> Result<Balance, String> {
+    match text {
+        "nodes" => Ok(Balance::Nodes),
+        "all" => Ok(Balance::All),
+        _ => Err("write nodes or all".to_owned()),
+    }
+}

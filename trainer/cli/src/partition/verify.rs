@@ -1,0 +1,45 @@
+//! `kith partition verify`.
+
+use std::path::PathBuf;
+
+use kith_partition::{
+    cluster::{n_bytes, verify_cluster},
+    progress::{Piece, Unit},
+};
+use kith_store::Graph;
+use serde_json::json;
+
+use crate::{
+    answer::{print, print_json},
+    progress::{Shown, bytes},
+};
+
+/// Read every byte of a cluster and its shards, and say what is wrong, where.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The cluster.
+    cluster: PathBuf,
+    /// The store it was cut from, to hold every list, row, label and split against.
+    #[arg(long)]
+    store: Option<PathBuf>,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    let store = args.store.as_deref().map(Graph::open).transpose()?;
+    let shown = Shown::new();
+    let work = Piece::begin(&shown, "reading every byte", Some(n_bytes(&args.cluster)?), Unit::Bytes);
+    let verified = verify_cluster(&args.cluster, store.as_ref(), &|n| work.advance(n))?;
+    drop(work);
+    let findings: Vec<String> = verified.findings.iter().map(ToString::to_string).collect();
+    if args.json {
+        print_json(&json!({ "cluster": args.cluster, "n_bytes": verified.n_bytes, "findings": findings }))?;
+    } else if findings.is_empty() {
+        print(&format!("{}: whole, {}\n", args.cluster.display(), bytes(verified.n_bytes)))?;
+    } else {
+        print(&(findings.join("\n") + "\n"))?;
+    }
+    if findings.is_empty() { Ok(()) } else { anyhow::bail!("{}: {} findings", args.cluster.display(), findings.len()) }
+}

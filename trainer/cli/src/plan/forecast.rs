@@ -1,0 +1,110 @@
+//! What an average step fetches, by making some of them.
+
+use std::sync::Arc;
+
+use kith_client::{BatchConfig, Forecast, Plan, PlanConfig, forecast};
+use kith_sampler::{Fanout, Replacement};
+use kith_store::{RowsForm, SplitPart};
+use serde::Serialize;
+
+use super::{Fanouts, Planned, placement::Placement};
+use crate::progress::{bytes, grouped};
+
+/// The steps that are meant.
+pub(super) struct Asked<'a> {
+    pub(super) fanouts: &'a Fanouts,
+    pub(super) seeds_per_step: usize,
+    pub(super) edge_seeds: usize,
+    pub(super) n_steps: u64,
+    pub(super) run_key: u64,
+}
+
+/// An average step, all ranks together.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Fetched {
+    /// Steps that were looked at.
+    pub(super) n_steps: u64,
+    /// Rows that batches need.
+    pub(super) rows: f64,
+    /// Of these, rows beside the rank that needs them.
+    pub(super) local_rows: f64,
+    /// Rows from servers without a cache.
+    pub(super) remote_rows: f64,
+    /// Rows from servers with the cache.
+    pub(super) remote_rows_cached: f64,
+    /// Bytes of rows, with their ids, without a cache.
+    pub(super) remote_row_bytes: f64,
+    /// The same with the cache.
+    pub(super) remote_row_bytes_cached: f64,
+    /// Bytes of frontiers and of the neighbors drawn for them.
+    pub(super) remote_hop_bytes: f64,
+    /// Bytes of an average row.
+    pub(super) row_bytes: f64,
+    /// Rows of the largest batch of one rank.
+    pub(super) largest_batch: u64,
+}
+
+const COUNT_BYTES: f64 = 4.0;
+
+pub(super) fn fetched(planned: &Planned, placement: &Placement<'_>, asked: &Asked<'_>) -> anyhow::Result<Fetched> {
+    let seeds = Arc::new(planned.shards.seeds(None, SplitPart::Train)?);
+    let config = PlanConfig {
+        run_key: asked.run_key,
+        seeds_per_step: asked.seeds_per_step,
+        edge_seeds: asked.edge_seeds,
+        slices: placement.world(),
+    };
+    let plan = Arc::new(Plan::new(config, planned.contents.n_nodes, seeds)?);
+    let fanouts = asked.fanouts.0.iter().map(|fanout| fanout.map_or(Fanout::All, Fanout::AtMost)).collect();
+    let config = BatchConfig { fanouts, replacement: Replacement::Without, pairs: None, has_rows: false };
+    let find = |rank: usize, node: u64| placement.find(rank, node);
+    let step = forecast(Arc::clone(&planned.shards), plan, config, asked.n_steps, find)?;
+    Ok(Fetched::of(&step, planned))
+}
+
+impl Fetched {
+    fn of(step: &Forecast, planned: &Planned) -> Fetched {
+        let id_bytes = if u32::try_from(planned.contents.n_nodes).is_ok() { 4.0 } else { 8.0 };
+        let row_bytes = match planned.contents.rows {
+            None => 0.0,
+            Some(rows) if rows.form == RowsForm::Dense => (rows.dim * rows.dtype.n_bytes()) as f64,
+            // A length, and for each value its column.
+            Some(_) => COUNT_BYTES + planned.stored_per_row * 2.0 * COUNT_BYTES,
+        };
+        let remote_rows = step.remote_rows + step.cached_rows;
+        Fetched {
+            n_steps: step.n_steps,
+            rows: step.rows,
+            local_rows: step.local_rows,
+            remote_rows,
+            remote_rows_cached: step.remote_rows,
+            remote_row_bytes: remote_rows * (row_bytes + id_bytes),
+            remote_row_bytes_cached: step.remote_rows * (row_bytes + id_bytes),
+            remote_hop_bytes: step.remote_frontier * (id_bytes + COUNT_BYTES) + step.remote_drawn * id_bytes,
+            row_bytes,
+            largest_batch: step.most_rows,
+        }
+    }
+
+    pub(super) fn readable(&self, cache_percent: f64) -> Vec<(&'static str, String)> {
+        let row = |n: f64| grouped(n.round() as u64);
+        let size = |n: f64| bytes(n.round() as u64);
+        let share = 100.0 * self.remote_rows_cached / self.remote_rows.max(1.0);
+        vec![
+            ("rows per step", format!("{}, {} of them beside their rank", row(self.rows), row(self.local_rows))),
+            (
+                "remote rows per step",
+                format!("{}, {} with their ids", row(self.remote_rows), size(self.remote_row_bytes)),
+            ),
+            (
+                "with a cache",
+                format!(
+                    "{} ({share:.0}%), {}, where each rank keeps {cache_percent}% of all rows",
+                    row(self.remote_rows_cached),
+                    size(self.remote_row_bytes_cached)
+                ),
+            ),
+            ("remote hops per step", size(self.remote_hop_bytes)),
+        ]
+    }
+}
