@@ -46,6 +46,12 @@ else
     printf 'skipped: no DGL here\n'
 fi
 
+printf '\n== a sampling server, against the same work in one process and against a bare socket\n'
+remote=$(cargo bench --quiet --locked -p kith-client --bench remote --no-run --message-format=json |
+    sed -n 's/.*"name":"remote".*"executable":"\([^"]*\)".*/\1/p')
+"$kith" data generate power-law --nodes 169343 --edges 1157799 --dim 128 --classes 40 --exponent 2.5 --out "$work/served" >/dev/null
+taskset -c 1 "$remote" "$work/served" "$PWD/target/release/kith-sampler"
+
 printf '\n== partitioning, against pymetis\n'
 if pymetis=$(deploy/pymetis.sh); then
     "$pymetis" deploy/bench/partition.py --kith "$kith" --work "$work"

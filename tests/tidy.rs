@@ -12,6 +12,7 @@ use crate::kith::{finish, root};
 const ARROWS: &[(&str, &[&str])] = &[
     ("kith-store", &["kith-draw", "kith-partition", "kith-trainer", "tch", "tokio", "tonic", "ureq"]),
     ("kith-partition", &["kith-trainer", "tch", "tokio", "tonic"]),
+    ("kith-proto", &["kith-draw", "kith-sampler", "kith-store", "tch"]),
     ("kith-block", &["kith-store", "kith-trainer", "tch", "tokio", "tonic"]),
     ("kith-sampler", &["kith-block", "kith-client", "kith-partition", "kith-trainer", "tch"]),
     ("kith-client", &["kith-kernels", "kith-partition", "kith-trainer", "tch"]),

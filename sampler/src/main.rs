@@ -1,105 +1,21 @@
 //! `kith-sampler`: serves shards of a cluster.
 
-use std::{
-    net::{SocketAddr, ToSocketAddrs},
-    path::PathBuf,
-    process::ExitCode,
-    time::Duration,
-};
+use std::process::ExitCode;
 
 use clap::Parser;
-use kith_sampler::server::{Limits, ServerConfig, TlsFiles, serve};
+use kith_sampler::server::{ServeArgs, serve};
 
 /// Serve shards of a cluster to trainers, over gRPC.
 #[derive(Debug, Parser)]
-#[command(version)]
-struct Args {
-    /// The cluster's folder, as `kith partition` made it
-    #[arg(long, value_name = "DIR")]
-    cluster: PathBuf,
-    /// Which shards: numbers with commas between them, or all
-    #[arg(long, default_value = "all", value_parser = parse_shards)]
-    shards: Shards,
-    /// Where to listen; port 0 takes one that is free
-    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
-    listen: SocketAddr,
-    /// Where to show metrics for Prometheus, at /metrics
-    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
-    metrics: Option<SocketAddr>,
-    /// The server's certificate chain, PEM: only encrypted connections are taken
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-    /// Its private key, PEM
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
-    /// Who signs clients, PEM: others are refused
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_client_ca: Option<PathBuf>,
-    /// The most bytes of a request
-    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().max_message_bytes)]
-    max_message: usize,
-    /// The most nodes of a request
-    #[arg(long, value_name = "NODES", default_value_t = Limits::default().max_frontier)]
-    max_frontier: usize,
-    /// The largest fanout other than all
-    #[arg(long, value_name = "N", default_value_t = Limits::default().max_fanout)]
-    max_fanout: u32,
-    /// Requests of one connection that are answered at a time; more of them wait
-    #[arg(long, value_name = "N", default_value_t = Limits::default().max_in_flight)]
-    max_in_flight: u32,
-    /// The longest a call may take
-    #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().max_call.as_secs())]
-    max_call: u64,
-    /// The longest that calls in flight may take after SIGTERM
-    #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().max_drain.as_secs())]
-    max_drain: u64,
-    /// Threads that compute answers; as many as there are cores if 0
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    threads: usize,
-}
-
-/// Some shards; none means all.
-#[derive(Clone, Debug)]
-struct Shards(Vec<u32>);
-
-fn parse_shards(text: &str) -> Result<Shards, String> {
-    if text == "all" {
-        return Ok(Shards(Vec::new()));
-    }
-    let shard = |text: &str| text.trim().parse().map_err(|_| format!("{text} is no number of a shard"));
-    text.split(',').map(shard).collect::<Result<_, _>>().map(Shards)
-}
-
-fn parse_address(text: &str) -> Result<SocketAddr, String> {
-    let addresses = text.to_socket_addrs().map_err(|error| format!("{text} is no HOST:PORT: {error}"));
-    addresses?.next().ok_or_else(|| format!("{text} has no address"))
+#[command(name = "kith-sampler", version)]
+struct Command {
+    #[command(flatten)]
+    args: ServeArgs,
 }
 
 #[allow(clippy::print_stdout, clippy::print_stderr)] // The line that whoever started us waits for, or why not.
 fn main() -> ExitCode {
-    let args = Args::parse();
-    let tls = args.tls_cert.zip(args.tls_key).map(|(certificate, key)| TlsFiles {
-        certificate,
-        key,
-        client_ca: args.tls_client_ca,
-    });
-    let limits = Limits {
-        max_message_bytes: args.max_message,
-        max_frontier: args.max_frontier,
-        max_fanout: args.max_fanout,
-        max_in_flight: args.max_in_flight,
-        max_call: Duration::from_secs(args.max_call),
-        max_drain: Duration::from_secs(args.max_drain),
-    };
-    let config = ServerConfig {
-        cluster: args.cluster,
-        shards: args.shards.0,
-        listen: args.listen,
-        metrics: args.metrics,
-        tls,
-        limits,
-        n_threads: args.threads,
-    };
+    let config = Command::parse().args.into_config();
     match serve(&config, |server| println!("{server}")) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -64,6 +64,11 @@ impl Metrics {
         of.by_code[code as usize].fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Calls that have not ended.
+    pub(crate) fn n_in_flight(&self) -> i64 {
+        self.calls.iter().map(|of| of.in_flight.load(Ordering::Relaxed)).sum()
+    }
+
     fn of(&self, call: Call) -> &CallMetrics {
         &self.calls[call as usize]
     }

@@ -18,14 +18,16 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
     task::JoinHandle,
-    time::timeout,
+    time::{sleep, timeout},
 };
+use tokio_stream::StreamExt;
 use tonic::transport::{Certificate, Identity, ServerTlsConfig, server::TcpIncoming};
 use tonic_health::{ServingStatus, server::HealthReporter};
 
-use crate::server::{metrics::Metrics, served::Served, service::SamplerService, work::Work};
+use crate::server::{metrics::Metrics, served::Served, service::SamplerService, socket::PatientSocket, work::Work};
 
 mod answer;
+mod args;
 mod config;
 mod error;
 mod metrics;
@@ -34,9 +36,11 @@ mod reply;
 mod request;
 mod served;
 mod service;
+mod socket;
 mod work;
 
 pub use crate::server::{
+    args::ServeArgs,
     config::{Limits, ServerConfig, TlsFiles},
     error::ServeError,
     request::{Expected, FetchRowsRequest, HasEdgesRequest, InfoRequest, SampleHopRequest, SeedsRequest},
@@ -50,6 +54,9 @@ const MAX_FRAME_BYTES: u32 = 1 << 20;
 
 /// A connection that does not answer pings is given up.
 const PING_EVERY: Duration = Duration::from_secs(20);
+
+/// The longest that connections without calls may take to close.
+const MAX_CLOSING: Duration = Duration::from_secs(1);
 
 /// A server that runs. Dropping it ends it at once; [`Server::stop`] lets calls in flight end first.
 #[derive(Debug)]
@@ -68,18 +75,21 @@ pub struct Server {
 /// Serves until SIGTERM or SIGINT, lets calls in flight end, and returns. `on_ready` is called once clients can connect.
 pub fn serve(config: &ServerConfig, on_ready: impl FnOnce(&Server)) -> Result<(), ServeError> {
     let mut server = Server::start(config)?;
+    let system = |error: std::io::Error| ServeError::System(error.to_string());
+    let (mut terminate, mut interrupt) = {
+        // Before anybody knows that we are here: an earlier signal would end us on the spot.
+        let _context = server.runtime.enter();
+        (signal(SignalKind::terminate()).map_err(system)?, signal(SignalKind::interrupt()).map_err(system)?)
+    };
     on_ready(&server);
     let Server { runtime, running, .. } = &mut server;
     let ended_early = runtime.block_on(async {
-        let system = |error: std::io::Error| ServeError::System(error.to_string());
-        let mut terminate = signal(SignalKind::terminate()).map_err(system)?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(system)?;
-        Ok::<_, ServeError>(tokio::select! {
+        tokio::select! {
             _ = terminate.recv() => None,
             _ = interrupt.recv() => None,
             ended = running => Some(ended),
-        })
-    })?;
+        }
+    });
     match ended_early {
         None => server.stop(),
         Some(Ok(Ok(()))) => Ok(()),
@@ -137,6 +147,7 @@ impl Server {
             .add_service(health_service)
             .add_service(reflection);
         let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        let incoming = incoming.map(|stream| stream.map(PatientSocket::new));
         let running = runtime.spawn(router.serve_with_incoming_shutdown(incoming, async move {
             let mut stopped = stopped;
             let _ = stopped.wait_for(|stop| *stop).await; // A sender that is gone stops it too.
@@ -163,11 +174,26 @@ impl Server {
             health.set_service_status("", ServingStatus::NotServing).await;
             health.set_service_status(SERVICE, ServingStatus::NotServing).await;
             let _ = stop.send(true); // It may have ended by itself.
-            let _ = timeout(max_drain, running).await; // What is left is cut: clients ask again.
+            let drained = async {
+                tokio::select! {
+                    _ = running => {}
+                    // Somebody who watches our health holds a connection for as long as there is one.
+                    () = idle(&shared.metrics) => {}
+                }
+            };
+            let _ = timeout(max_drain, drained).await; // What is left is cut: clients ask again.
         });
         runtime.shutdown_background();
         Ok(())
     }
+}
+
+/// Waits until no call is in flight, and then for connections to be closed.
+async fn idle(metrics: &Metrics) {
+    while metrics.n_in_flight() > 0 {
+        sleep(Duration::from_millis(20)).await;
+    }
+    sleep(MAX_CLOSING).await;
 }
 
 /// `serving shards 0,1 of 3 on 127.0.0.1:4000 (metrics on 127.0.0.1:4001)`

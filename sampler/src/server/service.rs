@@ -78,8 +78,12 @@ async fn answer(shared: Arc<Shared>, request: Request<Body>, mut record: Record)
         Err(status) => return refused(status, &mut record),
     };
     let deadline = Instant::now() + allowed.saturating_sub(EARLY);
+    let late = || Status::deadline_exceeded("the call took longer than it may");
+    if allowed <= EARLY {
+        return refused(late(), &mut record); // Timers tick too slowly to see this.
+    }
     let first = timeout_at(deadline, first_step(&shared, body, &record)).await;
-    match first.unwrap_or_else(|_| Err(Status::deadline_exceeded("the call took longer than it may"))) {
+    match first.unwrap_or_else(|_| Err(late())) {
         Ok(first) => {
             let mut response = Response::new(Body::new(Reply::new(Arc::clone(&shared), record, first, deadline)));
             let headers = response.headers_mut();

@@ -16,7 +16,7 @@ use http_body::{Frame, SizeHint};
 use kith_proto::{Call, FRAME_HEAD_BYTES, MessageError, Messages, PROTOCOL, PROTOCOL_HEADER};
 use tokio::time::{Instant, timeout_at};
 use tonic::{
-    Code, Status,
+    Code, Status, TimeoutExpired,
     body::Body,
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
 };
@@ -43,7 +43,10 @@ const PING_EVERY: Duration = Duration::from_secs(5);
 
 /// A connection that is made when it is needed, and made again when it was lost.
 #[derive(Clone, Debug)]
-pub(crate) struct Connection(Channel);
+pub(crate) struct Connection {
+    channel: Channel,
+    is_encrypted: bool,
+}
 
 impl Connection {
     /// To be used within a tokio runtime.
@@ -64,7 +67,7 @@ impl Connection {
             let bad_tls = |error: tonic::transport::Error| RemoteProblem::Untrusted(sentence(&error));
             endpoint = endpoint.tls_config(tls_config(tls)?).map_err(bad_tls)?;
         }
-        Ok(Connection(endpoint.connect_lazy()))
+        Ok(Connection { channel: endpoint.connect_lazy(), is_encrypted: config.tls.is_some() })
     }
 
     /// Asks, and reads the answer. `request` is a whole frame.
@@ -82,7 +85,13 @@ impl Connection {
         if asked.is_err() {
             counters.failed(call);
         }
-        asked
+        match asked {
+            // A server that wants another certificate closes the connection, and says why where nobody hears it.
+            Err(RemoteProblem::Lost(why)) if self.is_encrypted => Err(RemoteProblem::Lost(format!(
+                "{why}; the server may ask for a certificate that it trusts, or have nothing to do with TLS"
+            ))),
+            asked => asked,
+        }
     }
 
     async fn ask_for_long(
@@ -94,7 +103,7 @@ impl Connection {
         counters: &Counters,
     ) -> Result<(), RemoteProblem> {
         let lost = |error: tonic::transport::Error| lost(&error);
-        let mut channel = self.0.clone();
+        let mut channel = self.channel.clone();
         poll_fn(|context| channel.poll_ready(context)).await.map_err(lost)?;
         let response = channel.call(http_request(call, request, deadline)).await.map_err(lost)?;
         if let Some(status) = Status::from_header_map(response.headers()) {
@@ -147,6 +156,9 @@ fn lost(error: &(dyn Error + 'static)) -> RemoteProblem {
         // What TLS says of certificates comes as data that make no sense.
         if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::InvalidData) {
             return RemoteProblem::Untrusted(error.to_string());
+        }
+        if error.is::<TimeoutExpired>() {
+            return RemoteProblem::Late;
         }
         cause = error.source();
     }

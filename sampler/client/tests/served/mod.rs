@@ -1,0 +1,52 @@
+//! A cluster and a server of it in this process, for tests.
+#![allow(dead_code)] // Every test uses another part.
+
+use std::{
+    future::Future,
+    net::{Ipv4Addr, SocketAddr},
+    path::Path,
+    time::Duration,
+};
+
+use kith_client::remote::{RemoteConfig, RemoteSampler};
+use kith_sampler::server::{Limits, Server, ServerConfig};
+use kith_store::{Cluster, Cut, Graph, Provenance, write_cluster};
+
+/// Cuts a store into three shards that own something and one that does not.
+pub(crate) fn cut(folder: &Path, graph: &Graph) -> Cluster {
+    let owner: Vec<u16> = (0..graph.n_nodes()).map(|node| [0, 2, 3][(node % 7 % 3) as usize]).collect();
+    let (method, provenance) = ("by hand".to_owned(), Provenance::default());
+    let out = folder.join("cluster");
+    let cut = Cut { owner: &owner, n_shards: 4, inclusion: None, method, provenance };
+    write_cluster(graph, &cut, &out, &|_| ()).unwrap();
+    Cluster::open(&out).unwrap()
+}
+
+pub(crate) fn config(cluster: &Cluster) -> ServerConfig {
+    let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    ServerConfig {
+        cluster: cluster.dir().to_owned(),
+        shards: Vec::new(),
+        listen: any_port,
+        metrics: Some(any_port),
+        tls: None,
+        limits: Limits { max_drain: Duration::from_secs(2), ..Limits::default() },
+        n_threads: 2,
+    }
+}
+
+/// Short waits: tests do not wait for what will not come.
+pub(crate) fn patience() -> RemoteConfig {
+    RemoteConfig { max_attempt: Duration::from_secs(5), max_call: Duration::from_secs(10), ..RemoteConfig::default() }
+}
+
+pub(crate) async fn connect(server: &Server) -> RemoteSampler {
+    RemoteSampler::connect(&server.address().to_string(), None, patience()).await.unwrap()
+}
+
+/// Runs a client, for no longer than tests may take.
+pub(crate) fn run<T>(client: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let limited = async { tokio::time::timeout(Duration::from_secs(25), client).await.expect("never a hang") };
+    runtime.block_on(limited)
+}

@@ -1,0 +1,39 @@
+//! A request of any bytes is one that makes sense or a refusal. The first byte says which.
+#![no_main]
+
+use bytes::Bytes;
+use kith_proto::{IdWidth, Message};
+use kith_sampler::server::{
+    Expected, FetchRowsRequest, HasEdgesRequest, InfoRequest, Limits, SampleHopRequest, SeedsRequest,
+};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let [which, n_bytes, bytes @ ..] = bytes else { return };
+    let mut message = Message::default();
+    bytes.chunks(usize::from(*n_bytes).max(1)).for_each(|piece| message.push(Bytes::copy_from_slice(piece)));
+    let expected = Expected {
+        cluster: String::new(), // What a request without a digest says.
+        ids: if which & 8 == 0 { IdWidth::Narrow } else { IdWidth::Wide },
+        limits: Limits { max_frontier: 64, max_fanout: 100, ..Limits::default() },
+    };
+    match which % 5 {
+        0 => drop(InfoRequest::read(message, &expected)),
+        1 => drop(SeedsRequest::read(message, &expected)),
+        2 => {
+            if let Ok(request) = SampleHopRequest::read(message, &expected) {
+                assert!(request.frontier.len() <= 64);
+            }
+        }
+        3 => {
+            if let Ok(request) = FetchRowsRequest::read(message, &expected) {
+                assert!(request.nodes.len() <= 64);
+            }
+        }
+        _ => {
+            if let Ok(request) = HasEdgesRequest::read(message, &expected) {
+                assert!(request.pairs.len() <= 64);
+            }
+        }
+    }
+});

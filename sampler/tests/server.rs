@@ -1,0 +1,382 @@
+//! The program `kith-sampler`, asked by a client that was generated from the contract.
+
+use std::{
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request};
+use kith_proto::{Call, Messages, PROTOCOL, PROTOCOL_HEADER, v1, v1::sampler_client::SamplerClient};
+use kith_store::{Cluster, Cut, Provenance, write_cluster};
+use tonic::{
+    Code, Status,
+    transport::{Channel, Endpoint},
+};
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
+use tower_service::Service;
+
+mod lists;
+
+/// Nodes of the graph; the first has all others as neighbors, and many times.
+const N_NODES: u64 = 1000;
+const N_HUB: usize = 3_000_000;
+
+fn cluster(folder: &Path) -> Cluster {
+    let mut all: Vec<Vec<u64>> = (0..N_NODES).map(|node| vec![(node + 1) % N_NODES]).collect();
+    let mut hub: Vec<u64> = (0..N_HUB as u64).map(|k| 1 + k % (N_NODES - 1)).collect();
+    hub.sort_unstable();
+    all[0] = hub;
+    let graph = lists::store(folder, &all, false);
+    let owner: Vec<u16> = (0..N_NODES).map(|node| (node % 3) as u16).collect();
+    let cut = Cut {
+        owner: &owner,
+        n_shards: 3,
+        inclusion: None,
+        method: "by hand".into(),
+        provenance: Provenance::default(),
+    };
+    let out = folder.join("cluster");
+    write_cluster(&graph, &cut, &out, &|_| ()).unwrap();
+    Cluster::open(&out).unwrap()
+}
+
+/// A server as a process. It goes when this does.
+struct Process {
+    child: Child,
+    line: String,
+}
+
+impl Process {
+    fn start(cluster: &Cluster, more: &[&str]) -> Process {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kith-sampler"));
+        command.arg("--cluster").arg(cluster.dir()).args(["--listen", "127.0.0.1:0"]).args(more);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Process { child, line: line.trim().to_owned() }
+    }
+
+    fn address(&self) -> &str {
+        let (_, rest) = self.line.split_once(" on ").unwrap();
+        rest.split(' ').next().unwrap()
+    }
+
+    async fn connect(&self) -> Channel {
+        Endpoint::from_shared(format!("http://{}", self.address())).unwrap().connect().await.unwrap()
+    }
+
+    fn signal(&self, name: &str) {
+        let status = Command::new("kill").args([format!("-{name}"), self.child.id().to_string()]).status().unwrap();
+        assert!(status.success());
+    }
+
+    /// The exit code, within a limit.
+    fn wait(&mut self, limit: Duration) -> Option<i32> {
+        let started = Instant::now();
+        while started.elapsed() < limit {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("still there after {limit:?}");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn run<T>(client: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(25), client).await.expect("never a hang") })
+}
+
+fn all_neighbors(cluster: &Cluster, shard: u32, nodes: &[u32]) -> v1::SampleHopRequest {
+    v1::SampleHopRequest {
+        cluster: cluster.digest().to_owned(),
+        shard,
+        frontier: nodes.iter().flat_map(|node| node.to_le_bytes()).collect::<Vec<u8>>().into(),
+        most: Some(v1::sample_hop_request::Most::All(true)),
+        ..Default::default()
+    }
+}
+
+/// Sends any bytes with any headers; gives the status that comes back.
+async fn send(channel: &mut Channel, call: &str, headers: &[(&'static str, String)], bytes: Vec<u8>) -> Status {
+    let mut request = Request::post(call).header("content-type", "application/grpc").header("te", "trailers");
+    for (name, value) in headers {
+        request = request.header(*name, value);
+    }
+    let body = tonic::body::Body::new(OneFrame(Some(bytes.into())));
+    std::future::poll_fn(|context| channel.poll_ready(context)).await.unwrap();
+    let response = channel.call(request.body(body).unwrap()).await.unwrap();
+    let of = |headers: &HeaderMap| Status::from_header_map(headers);
+    if let Some(status) = of(response.headers()) {
+        return status;
+    }
+    let mut messages = Messages::new(response.into_body(), usize::MAX);
+    while messages.next().await.unwrap().is_some() {}
+    of(messages.trailers().unwrap()).unwrap()
+}
+
+/// A request that is one piece.
+struct OneFrame(Option<Bytes>);
+
+impl http_body::Body for OneFrame {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, Status>>> {
+        std::task::Poll::Ready(self.0.take().map(|bytes| Ok(http_body::Frame::data(bytes))))
+    }
+}
+
+fn frame(message: impl prost::Message) -> Vec<u8> {
+    kith_proto::frame_message(&message).to_vec()
+}
+
+#[test]
+fn clients_made_from_the_contract_are_answered() {
+    let temp = tempfile::tempdir().unwrap();
+    let cluster = cluster(temp.path());
+    let server = Process::start(&cluster, &["--shards", "0,2", "--metrics", "127.0.0.1:0"]);
+    assert!(server.line.starts_with("serving shards 0,2 of 3 on 127.0.0.1:"), "{}", server.line);
+    assert!(server.line.contains(" (metrics on 127.0.0.1:"), "{}", server.line);
+    run(async {
+        let channel = server.connect().await;
+        let mut client = SamplerClient::new(channel.clone()).max_decoding_message_size(64 << 20);
+        let request = v1::InfoRequest { cluster: String::new(), with_owners: true };
+        let mut replies = client.info(request).await.unwrap().into_inner();
+        let facts = replies.message().await.unwrap().unwrap().facts.unwrap();
+        assert_eq!((facts.protocol, facts.n_nodes, facts.n_shards), (PROTOCOL, N_NODES, 3));
+        assert_eq!(facts.shards.iter().map(|shard| shard.shard).collect::<Vec<_>>(), [0, 2]);
+        let mut owners = Vec::new();
+        while let Some(reply) = replies.message().await.unwrap() {
+            owners.extend_from_slice(&reply.owners);
+        }
+        assert!(owners.iter().enumerate().all(|(node, owner)| node % 3 == usize::from(*owner)));
+        assert_eq!(facts.owner_checksum, crc32fast::hash(&owners));
+        // A long list comes in pieces.
+        let mut replies = client.sample_hop(all_neighbors(&cluster, 0, &[3, 0])).await.unwrap().into_inner();
+        let (mut counts, mut neighbors, mut n_replies) = (Vec::new(), Vec::new(), 0);
+        while let Some(reply) = replies.message().await.unwrap() {
+            counts.extend_from_slice(&reply.counts);
+            neighbors.extend_from_slice(&reply.neighbors);
+            n_replies += 1;
+        }
+        assert_eq!(counts, [1u32.to_le_bytes(), (N_HUB as u32).to_le_bytes()].concat());
+        assert_eq!(neighbors.len(), 4 * (1 + N_HUB));
+        assert!(n_replies > 5, "{n_replies}");
+        let request = HealthCheckRequest { service: kith_proto::SERVICE.to_owned() };
+        let health = HealthClient::new(channel.clone()).check(request).await.unwrap().into_inner();
+        assert_eq!(health.status(), ServingStatus::Serving);
+        let mut reflection =
+            tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient::new(channel.clone());
+        let request = tonic_reflection::pb::v1::ServerReflectionRequest {
+            host: String::new(),
+            message_request: Some(
+                tonic_reflection::pb::v1::server_reflection_request::MessageRequest::FileContainingSymbol(
+                    kith_proto::SERVICE.to_owned(),
+                ),
+            ),
+        };
+        let mut replies = reflection.server_reflection_info(tokio_stream::iter([request])).await.unwrap().into_inner();
+        let reply = format!("{:?}", replies.message().await.unwrap().unwrap());
+        assert!(reply.contains("FileDescriptorResponse"), "{reply}");
+    });
+}
+
+#[test]
+fn what_is_not_in_the_contract_is_refused_with_its_status() {
+    let temp = tempfile::tempdir().unwrap();
+    let cluster = cluster(temp.path());
+    let server = Process::start(&cluster, &["--max-message", "5000", "--max-frontier", "1000", "--max-fanout", "30"]);
+    let good = || all_neighbors(&cluster, 1, &[1, 4]);
+    let hop = Call::SampleHop.path();
+    run(async {
+        let mut channel = server.connect().await;
+        let cases: Vec<(&str, Vec<u8>, Code, &str)> = vec![
+            (hop, frame(good()), Code::Ok, ""),
+            ("/kith.v1.Sampler/Other", frame(good()), Code::Unimplemented, "no such call"),
+            (hop, vec![0, 0, 0, 0, 3, 0xff, 0xff, 0xff], Code::InvalidArgument, "cannot be read"),
+            (hop, vec![0, 0, 0], Code::InvalidArgument, "ended inside a message"),
+            (hop, vec![0, 0, 0, 0, 9, 1], Code::InvalidArgument, "ended inside a message"),
+            (hop, vec![1, 0, 0, 0, 0], Code::Unimplemented, "compressed"),
+            (hop, Vec::new(), Code::InvalidArgument, "no request"),
+            (
+                hop,
+                frame(v1::SampleHopRequest { frontier: vec![1; 6000].into(), ..good() }),
+                Code::ResourceExhausted,
+                "over the limit of 5000",
+            ),
+            (
+                hop,
+                frame(v1::SampleHopRequest { frontier: vec![1; 4004].into(), ..good() }),
+                Code::ResourceExhausted,
+                "1001 frontier are over",
+            ),
+            (
+                hop,
+                frame(v1::SampleHopRequest { frontier: vec![1; 7].into(), ..good() }),
+                Code::InvalidArgument,
+                "frontier: 7 bytes do not divide",
+            ),
+            (hop, frame(v1::SampleHopRequest { most: None, ..good() }), Code::InvalidArgument, "needs a fanout"),
+            (
+                hop,
+                frame(v1::SampleHopRequest { most: Some(v1::sample_hop_request::Most::Fanout(0)), ..good() }),
+                Code::InvalidArgument,
+                "fanout of 0",
+            ),
+            (
+                hop,
+                frame(v1::SampleHopRequest { most: Some(v1::sample_hop_request::Most::Fanout(31)), ..good() }),
+                Code::ResourceExhausted,
+                "raise --max-fanout",
+            ),
+            (hop, frame(v1::SampleHopRequest { cluster: "x".into(), ..good() }), Code::FailedPrecondition, "not x"),
+            (hop, frame(v1::SampleHopRequest { shard: 9, ..good() }), Code::NotFound, "shard 9 is not served here"),
+            (
+                Call::FetchRows.path(),
+                frame(v1::FetchRowsRequest { cluster: cluster.digest().into(), shard: 1, nodes: Bytes::new() }),
+                Code::FailedPrecondition,
+                "no feature rows",
+            ),
+            (
+                Call::Seeds.path(),
+                frame(v1::SeedsRequest { cluster: cluster.digest().into(), shard: 1, part: 7, ..Default::default() }),
+                Code::InvalidArgument,
+                "no part 7",
+            ),
+            (
+                Call::Seeds.path(),
+                frame(v1::SeedsRequest { cluster: cluster.digest().into(), shard: 1, ..Default::default() }),
+                Code::FailedPrecondition,
+                "no split",
+            ),
+            (
+                Call::HasEdges.path(),
+                frame(v1::HasEdgesRequest {
+                    cluster: cluster.digest().into(),
+                    shard: 1,
+                    direction: 2,
+                    ..Default::default()
+                }),
+                Code::InvalidArgument,
+                "no direction 2",
+            ),
+            (
+                Call::HasEdges.path(),
+                frame(v1::HasEdgesRequest {
+                    cluster: cluster.digest().into(),
+                    shard: 1,
+                    counts: vec![1, 0, 0, 0].into(),
+                    ..Default::default()
+                }),
+                Code::InvalidArgument,
+                "0 destinations have 1 counts",
+            ),
+        ];
+        for (call, bytes, code, says) in cases {
+            let status = send(&mut channel, call, &[], bytes).await;
+            assert_eq!(status.code(), code, "{says}: {status}");
+            assert!(status.message().contains(says), "{says}: {status}");
+        }
+        let version = |version: &str| [(PROTOCOL_HEADER, version.to_owned())];
+        assert_eq!(send(&mut channel, hop, &version("1"), frame(good())).await.code(), Code::Ok);
+        for other in ["2", "x", ""] {
+            let status = send(&mut channel, hop, &version(other), frame(good())).await;
+            assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+            assert!(status.message().contains("speaks version 1 of the protocol"), "{status}");
+        }
+    });
+}
+
+#[test]
+fn calls_in_flight_end_before_the_server_does() {
+    let temp = tempfile::tempdir().unwrap();
+    let cluster = cluster(temp.path());
+    for signal in ["TERM", "INT"] {
+        let mut server = Process::start(&cluster, &["--max-drain", "8"]);
+        run(async {
+            let mut client = SamplerClient::new(server.connect().await).max_decoding_message_size(64 << 20);
+            // Far more than windows and buffers hold: it is in flight until it is read.
+            let mut replies = client.sample_hop(all_neighbors(&cluster, 0, &[0; 5])).await.unwrap().into_inner();
+            let mut n_bytes = replies.message().await.unwrap().unwrap().neighbors.len();
+            server.signal(signal);
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            assert!(server.child.try_wait().unwrap().is_none(), "it waits for the call");
+            let refused = Endpoint::from_shared(format!("http://{}", server.address())).unwrap().connect().await;
+            assert!(refused.is_err(), "nobody else is let in");
+            while let Some(reply) = replies.message().await.unwrap() {
+                n_bytes += reply.neighbors.len();
+            }
+            assert_eq!(n_bytes, 5 * 4 * N_HUB);
+        });
+        assert_eq!(server.wait(Duration::from_secs(5)), Some(0));
+    }
+}
+
+/// Watching is no call: it hears that the server goes, and does not keep it.
+#[test]
+fn whoever_watches_hears_that_the_server_goes() {
+    let temp = tempfile::tempdir().unwrap();
+    let cluster = cluster(temp.path());
+    let mut server = Process::start(&cluster, &["--max-drain", "20"]);
+    run(async {
+        let mut client = HealthClient::new(server.connect().await);
+        let request = HealthCheckRequest { service: kith_proto::SERVICE.to_owned() };
+        let mut health = client.watch(request).await.unwrap().into_inner();
+        assert_eq!(health.message().await.unwrap().unwrap().status(), ServingStatus::Serving);
+        server.signal("TERM");
+        assert_eq!(health.message().await.unwrap().unwrap().status(), ServingStatus::NotServing);
+        let ended = tokio::task::spawn_blocking(move || server.wait(Duration::from_secs(5))).await.unwrap();
+        assert_eq!(ended, Some(0));
+    });
+}
+
+/// Somebody who never reads cannot keep a server from ending.
+#[test]
+fn draining_has_a_limit() {
+    let temp = tempfile::tempdir().unwrap();
+    let cluster = cluster(temp.path());
+    let mut server = Process::start(&cluster, &["--max-drain", "1"]);
+    run(async {
+        let mut client = SamplerClient::new(server.connect().await).max_decoding_message_size(64 << 20);
+        let replies = client.sample_hop(all_neighbors(&cluster, 0, &[0; 5])).await.unwrap();
+        server.signal("TERM");
+        let ended = tokio::task::spawn_blocking(move || server.wait(Duration::from_secs(5))).await.unwrap();
+        assert_eq!(ended, Some(0));
+        drop(replies);
+    });
+}
+
+#[test]
+fn what_cannot_be_served_gets_a_sentence() {
+    let temp = tempfile::tempdir().unwrap();
+    let cluster = cluster(temp.path());
+    let dir = cluster.dir().to_str().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for (args, says) in [
+        (vec!["--cluster", "/no/such/place", "--listen", "127.0.0.1:0"], "/no/such/place"),
+        (vec!["--cluster", dir, "--listen", "127.0.0.1:0", "--shards", "7"], "7"),
+        (vec!["--cluster", dir, "--listen", &address], "cannot listen on"),
+        (vec!["--cluster", dir, "--listen", "nowhere"], "no HOST:PORT"),
+        (vec!["--cluster", dir, "--listen", "127.0.0.1:0", "--shards", "1,x"], "x is no number of a shard"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_kith-sampler")).args(&args).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && text.contains(says) && !text.contains("panicked"), "{args:?}: {text}");
+    }
+}
