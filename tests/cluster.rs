@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    kith::{Finished, finish_within, kith, program},
+    kith::{Finished, finish_within, kith, program, run_kith},
     servers::{Proxy, Sampler, Way},
     whole_path::steps,
 };
@@ -116,9 +116,8 @@ fn a_store_its_shards_and_its_servers_are_one_graph() {
         kith([&more[..], graph].concat());
     }
     let resumed: Vec<_> = ways.iter().map(|(name, _)| steps(&made.path(name))).collect();
-    assert!(resumed.iter().all(|steps| *steps == resumed[0] && steps.len() > resumed.len()));
-    let whole = ["--set", "train.mode=full"];
-    let refused = made.train(&[&ways[1].1[..], &whole].concat(), &made.path("full"));
+    assert!(resumed.iter().all(|own| *own == resumed[0] && own.len() > steps(&made.run).len()));
+    let refused = run_kith([&["train", "partition-graph/supergat-mx"], ways[1].1].concat());
     assert!(refused.sentence().contains("needs the whole graph"), "{}", refused.stderr);
 }
 
@@ -163,24 +162,44 @@ fn a_server_that_stays_away_is_named() {
     other.signal("CONT");
 }
 
-#[test]
-fn disturbances_on_the_way_change_nothing() {
+/// Trains while the way to the server is as said, one after the other.
+fn changes_nothing(ways: &[Way]) {
     let made = Made::new();
     let sampler = Sampler::start(&made.cluster, "all");
-    let late = Way::Late(Duration::from_secs(2));
-    for ways in
-        [&[Way::Cut, Way::Open, Way::Cut, Way::Open][..], &[Way::HalfClosed], &[late, Way::Open], &[Way::Slow(1 << 20)]]
-    {
-        let proxy = Proxy::start(sampler.address);
-        let disturbed = made.train_disturbed(&proxy.address.to_string(), &[], || {
-            for way in ways {
-                proxy.set(*way);
-                thread::sleep(Duration::from_millis(300));
-            }
-        });
-        made.assert_same(&disturbed);
-        fs::remove_dir_all(&disturbed.0).unwrap();
-    }
+    let proxy = Proxy::start(sampler.address);
+    let disturbed = made.train_disturbed(&proxy.address.to_string(), &[], || {
+        for way in ways {
+            proxy.set(*way);
+            thread::sleep(Duration::from_millis(300));
+        }
+    });
+    made.assert_same(&disturbed);
+}
+
+#[test]
+fn connections_that_are_cut_change_nothing() {
+    changes_nothing(&[Way::Cut, Way::Open, Way::Cut, Way::Open]);
+}
+
+#[test]
+fn connections_that_are_half_closed_change_nothing() {
+    changes_nothing(&[Way::HalfClosed]);
+}
+
+#[test]
+fn late_answers_change_nothing() {
+    changes_nothing(&[Way::Late(Duration::from_secs(2)), Way::Open]);
+}
+
+#[test]
+fn slow_answers_change_nothing() {
+    changes_nothing(&[Way::Slow(2 << 20)]);
+}
+
+#[test]
+fn a_way_that_stalls_is_named() {
+    let made = Made::new();
+    let sampler = Sampler::start(&made.cluster, "all");
     let proxy = Proxy::start(sampler.address);
     let stall = || proxy.set(Way::Stalled);
     let (_, finished) = made.train_disturbed(&proxy.address.to_string(), &["--sampler-timeout", "2"], stall);

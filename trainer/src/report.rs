@@ -125,6 +125,9 @@ pub struct Report {
     pub n_weights: usize,
     /// Negatives that could not be drawn, over the whole run.
     pub n_negatives_left_out: u64,
+    /// Where feature rows came from since this process began; only shards count them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rows: Option<RowsReport>,
     /// Identity of the store.
     pub store_digest: String,
     /// What computed it: same set, same bits.
@@ -137,6 +140,17 @@ pub struct Report {
     pub libtorch: &'static str,
     /// The run file as it was followed.
     pub run_file: String,
+}
+
+/// Where feature rows came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct RowsReport {
+    /// From files of this machine.
+    pub local: u64,
+    /// From the cache.
+    pub cached: u64,
+    /// From sampling servers.
+    pub remote: u64,
 }
 
 /// What came of a run.

@@ -2,6 +2,7 @@
 
 use std::{path::Path, time::Instant};
 
+use kith_client::RowCounts;
 use tch::{Device, Tensor};
 
 use crate::{
@@ -16,7 +17,7 @@ use crate::{
     layerwise::Room,
     model::{Forward, Model, Sample},
     optimizer::Adam,
-    report::{CHECKPOINT, Report, Results, RunFolder, StepRecord},
+    report::{CHECKPOINT, Report, Results, RowsReport, RunFolder, StepRecord},
     weights::Weights,
 };
 
@@ -191,6 +192,11 @@ impl<'a> Run<'a> {
             metric: Metric::of(self.data.shape()),
             n_weights: self.model.weights().n_elements(),
             n_negatives_left_out: self.state.n_negatives_left_out,
+            rows: self.data.row_counts().map(|RowCounts { local, cached, remote }| RowsReport {
+                local,
+                cached,
+                remote,
+            }),
             store_digest: self.source.digest.clone(),
             instruction_set: machine.instruction_set,
             device: match self.device {

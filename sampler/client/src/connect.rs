@@ -15,7 +15,7 @@ use crate::{
 
 /// How shards are reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Transport {
+pub enum TransportChoice {
     /// Files that are here are read here; the rest is asked of servers.
     #[default]
     Auto,
@@ -33,7 +33,7 @@ pub struct Whereabouts {
     /// Servers, as HOST:PORT.
     pub samplers: Vec<String>,
     /// How shards are reached.
-    pub transport: Transport,
+    pub transport: TransportChoice,
     /// How servers are talked to.
     pub remote: RemoteConfig,
 }
@@ -45,7 +45,7 @@ impl Sharded {
     /// Finds every shard of a cluster: in its folder, or at a server.
     pub fn find(whereabouts: Whereabouts) -> Result<Sharded> {
         let Whereabouts { cluster, samplers, transport, remote } = whereabouts;
-        if samplers.is_empty() || transport == Transport::Local {
+        if samplers.is_empty() || transport == TransportChoice::Local {
             let cluster = cluster.ok_or(ClientError::NoCluster)?;
             return Sharded::local(cluster);
         }
@@ -54,25 +54,13 @@ impl Sharded {
         let runtime = runtime.worker_threads(N_THREADS).thread_name("network").enable_all().build();
         let runtime = runtime.map_err(no_runtime)?;
         let (servers, sent) = connect_all(&runtime, &samplers, cluster.as_deref(), &remote)?;
-        let facts = servers[0].facts();
-        let mut there: BTreeMap<u32, &Arc<RemoteSampler>> = BTreeMap::new();
-        for server in &servers {
-            for shard in &server.facts().shards {
-                // Whoever is named first answers.
-                there.entry(*shard).or_insert(server);
+        let places = places_of(&servers, |shard| match &cluster {
+            Some(cluster) if transport == TransportChoice::Auto && cluster.shard_dir(shard).exists() => {
+                Ok(Some(ShardSampler::new(cluster.open_shard(shard)?)))
             }
-        }
-        let find = |shard: u32| {
-            if let Some(cluster) = cluster.as_ref().filter(|_| transport == Transport::Auto)
-                && cluster.shard_dir(shard).exists()
-            {
-                return Ok(Place::Here(Arc::new(ShardSampler::new(cluster.open_shard(shard)?))));
-            }
-            let server = there.get(&shard).ok_or(ClientError::NobodyServes { shard, n_shards: facts.n_shards })?;
-            Ok(Place::There(Arc::clone(server)))
-        };
-        let places = (0..facts.n_shards).map(find).collect::<Result<Vec<_>>>()?;
-        let info = facts.info.clone();
+            _ => Ok(None),
+        })?;
+        let info = servers[0].facts().info.clone();
         let owners = match (cluster, sent) {
             (Some(cluster), _) => HeldOwners::Mapped(cluster),
             (None, Some(sent)) => HeldOwners::Sent(sent),
@@ -80,6 +68,26 @@ impl Sharded {
         };
         Ok(Sharded::new(info, owners, places, Some(runtime)))
     }
+}
+
+/// Where each shard is: here, if it can be opened, or at the first server that has it.
+pub(crate) fn places_of(
+    servers: &[Arc<RemoteSampler>],
+    open: impl Fn(u32) -> Result<Option<ShardSampler>>,
+) -> Result<Vec<Place>> {
+    let mut there: BTreeMap<u32, &Arc<RemoteSampler>> = BTreeMap::new();
+    for server in servers {
+        for shard in &server.facts().shards {
+            there.entry(*shard).or_insert(server);
+        }
+    }
+    let n_shards = servers.first().map_or(0, |server| server.facts().n_shards);
+    let find = |shard: u32| match (open(shard)?, there.get(&shard)) {
+        (Some(here), _) => Ok(Place::Here(Arc::new(here))),
+        (None, Some(server)) => Ok(Place::There(Arc::clone(server))),
+        (None, None) => Err(ClientError::NobodyServes { shard, n_shards }),
+    };
+    (0..n_shards).map(find).collect()
 }
 
 type Connected = (Vec<Arc<RemoteSampler>>, Option<crate::remote::RemoteOwners>);

@@ -10,6 +10,7 @@ mod by_owner;
 mod connect;
 mod digest;
 mod error;
+pub mod faults;
 mod forecast;
 mod local;
 mod plan;
@@ -26,7 +27,7 @@ pub use kith_sampler::{Labels, Seeds};
 pub use crate::{
     batch::{Batch, BatchConfig, BatchMaker},
     blocks::{BlockMaker, SampledBlocks},
-    connect::{Transport, Whereabouts},
+    connect::{TransportChoice, Whereabouts},
     digest::Digest,
     error::{ClientError, Result},
     forecast::{Forecast, Found, forecast},

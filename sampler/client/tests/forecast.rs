@@ -78,7 +78,7 @@ fn a_few_batches_tell_what_an_epoch_fetches() {
     assert_eq!(expected, of_store, "a store says what its shards say");
     assert_eq!(expected.n_steps, 3);
 
-    let before = sharded.row_counts().local;
+    let before = sharded.row_counts().unwrap().local;
     let mut maker = BatchMaker::new(sharded.clone(), plan.clone(), batches, Stock::new(1));
     let n_steps = plan.steps_per_epoch();
     let mut counts = [0.0; 3];
@@ -89,7 +89,7 @@ fn a_few_batches_tell_what_an_epoch_fetches() {
             }
         }
     }
-    let rows = (sharded.row_counts().local - before) as f64 / n_steps as f64;
+    let rows = (sharded.row_counts().unwrap().local - before) as f64 / n_steps as f64;
     let [local, cached, remote] = counts;
     for (what, expected, measured) in [
         ("rows", expected.rows, rows),

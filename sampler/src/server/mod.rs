@@ -37,6 +37,7 @@ mod request;
 mod served;
 mod service;
 mod socket;
+mod unplugged;
 mod work;
 
 pub use crate::server::{
@@ -45,6 +46,7 @@ pub use crate::server::{
     error::ServeError,
     request::{Expected, FetchRowsRequest, HasEdgesRequest, InfoRequest, SampleHopRequest, SeedsRequest},
     service::parse_timeout,
+    unplugged::Unplugged,
 };
 
 /// HTTP/2: what a client may send ahead, and how large its frames may be. What a client takes is up to it.

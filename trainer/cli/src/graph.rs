@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use kith_client::{
-    Transport, Whereabouts,
+    TransportChoice, Whereabouts,
     remote::{RemoteConfig, RemoteTls},
 };
 use kith_store::Cluster;
@@ -23,7 +23,7 @@ pub(crate) struct GraphArgs {
     samplers: Vec<String>,
     /// auto: read shards that are in --shards here, ask servers for the others; grpc: ask servers for all; local: ask none.
     #[arg(long, default_value = "auto", value_name = "auto|grpc|local", value_parser = transport)]
-    transport: Transport,
+    transport: TransportChoice,
     /// The longest that a sampling server may take to answer, retries included, before the command gives up.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     sampler_timeout: u64,
@@ -72,11 +72,11 @@ impl GraphArgs {
     }
 }
 
-fn transport(text: &str) -> Result<Transport, String> {
+fn transport(text: &str) -> Result<TransportChoice, String> {
     match text {
-        "auto" => Ok(Transport::Auto),
-        "grpc" => Ok(Transport::Grpc),
-        "local" => Ok(Transport::Local),
+        "auto" => Ok(TransportChoice::Auto),
+        "grpc" => Ok(TransportChoice::Grpc),
+        "local" => Ok(TransportChoice::Local),
         _ => Err("write auto, grpc or local".to_owned()),
     }
 }

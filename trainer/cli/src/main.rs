@@ -11,6 +11,7 @@ mod plan;
 mod predict;
 mod progress;
 mod replay;
+mod serve;
 mod size;
 mod train;
 
@@ -41,6 +42,7 @@ enum Command {
     Plan(plan::Args),
     Predict(predict::Args),
     Replay(replay::Args),
+    Serve(Box<serve::Args>),
     Train(Box<train::Args>),
 }
 
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan::run(args),
         Command::Predict(args) => in_pool(|| predict::run(args)),
         Command::Replay(args) => replay::run(args),
+        Command::Serve(args) => serve::run(*args),
         Command::Train(args) => in_pool(|| train::run(*args)),
     };
     match outcome {

@@ -10,11 +10,11 @@ use std::{
     time::Duration,
 };
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use http::{HeaderValue, Method, Request, header};
 use http_body::{Frame, SizeHint};
-use kith_proto::{Call, FRAME_HEAD_BYTES, MessageError, Messages, PROTOCOL, PROTOCOL_HEADER};
-use tokio::time::{Instant, timeout_at};
+use kith_proto::{Call, MessageError, Messages, PROTOCOL, PROTOCOL_HEADER};
+use tokio::time::Instant;
 use tonic::{
     Code, Status, TimeoutExpired,
     body::Body,
@@ -25,8 +25,8 @@ use tower_service::Service;
 use crate::remote::{
     answers::Read,
     config::{RemoteConfig, RemoteTls},
-    counts::Counters,
     error::RemoteProblem,
+    transport::{Asked, Transport},
 };
 
 /// HTTP/2: how much a server may send ahead of what is read. Enough for several answers at a time at the speed of a
@@ -70,37 +70,12 @@ impl Connection {
         Ok(Connection { channel: endpoint.connect_lazy(), is_encrypted: config.tls.is_some() })
     }
 
-    /// Asks, and reads the answer. `request` is a whole frame.
-    pub(crate) async fn ask(
+    async fn exchange(
         &self,
         call: Call,
         request: Bytes,
-        answer: &mut impl Read,
+        answer: &mut (dyn Read + Send),
         deadline: Instant,
-        counters: &Counters,
-    ) -> Result<(), RemoteProblem> {
-        counters.sent(call, request.len());
-        let asked = timeout_at(deadline, self.ask_for_long(call, request, answer, deadline, counters)).await;
-        let asked = asked.unwrap_or(Err(RemoteProblem::Late));
-        if asked.is_err() {
-            counters.failed(call);
-        }
-        match asked {
-            // A server that wants another certificate closes the connection, and says why where nobody hears it.
-            Err(RemoteProblem::Lost(why)) if self.is_encrypted => Err(RemoteProblem::Lost(format!(
-                "{why}; the server may ask for a certificate that it trusts, or have nothing to do with TLS"
-            ))),
-            asked => asked,
-        }
-    }
-
-    async fn ask_for_long(
-        &self,
-        call: Call,
-        request: Bytes,
-        answer: &mut impl Read,
-        deadline: Instant,
-        counters: &Counters,
     ) -> Result<(), RemoteProblem> {
         let lost = |error: tonic::transport::Error| lost(&error);
         let mut channel = self.channel.clone();
@@ -114,7 +89,6 @@ impl Connection {
         }
         let mut messages = Messages::new(response.into_body(), MAX_MESSAGE_BYTES);
         while let Some(message) = messages.next().await.map_err(of_message)? {
-            counters.received(call, FRAME_HEAD_BYTES + message.remaining());
             answer.read(message)?;
         }
         match messages.trailers().and_then(Status::from_header_map) {
@@ -122,6 +96,26 @@ impl Connection {
             Some(status) => Err(RemoteProblem::Refused(status)),
             None => Err(RemoteProblem::Lost("the answer ended too early".to_owned())),
         }
+    }
+}
+
+impl Transport for Connection {
+    fn ask<'a>(
+        &'a self,
+        call: Call,
+        request: Bytes,
+        answer: &'a mut (dyn Read + Send),
+        deadline: Instant,
+    ) -> Asked<'a> {
+        Box::pin(async move {
+            match self.exchange(call, request, answer, deadline).await {
+                // A server that wants another certificate closes the connection, and says why where nobody hears it.
+                Err(RemoteProblem::Lost(why)) if self.is_encrypted => Err(RemoteProblem::Lost(format!(
+                    "{why}; the server may ask for a certificate that it trusts, or have nothing to do with TLS"
+                ))),
+                asked => asked,
+            }
+        })
     }
 }
 

@@ -11,6 +11,7 @@ mod facts;
 mod sampler;
 mod seeds;
 mod sparse;
+mod transport;
 
 pub use crate::remote::{
     answers::{AnswerError, EdgesAnswer, HopAnswer, Read},
@@ -22,4 +23,5 @@ pub use crate::remote::{
     sampler::RemoteSampler,
     seeds::SeedsAnswer,
     sparse::SparseAnswer,
+    transport::{Asked, Transport},
 };

@@ -2,11 +2,11 @@
 
 use std::{sync::Mutex, time::Duration};
 
-use bytes::Bytes;
-use kith_proto::{Call, IdWidth, frame_message, pack_ids, v1};
+use bytes::{Buf, Bytes};
+use kith_proto::{Call, FRAME_HEAD_BYTES, IdWidth, Message, frame_message, pack_ids, v1};
 use kith_sampler::{Direction, Drawn, Fanout, Hop, Id, Replacement, Seeds};
 use kith_store::{RowsForm, SplitPart};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::{
     error::{ClientError, Result},
@@ -20,6 +20,7 @@ use crate::{
         facts::{Facts, InfoAnswer, RemoteOwners},
         seeds::SeedsAnswer,
         sparse::SparseAnswer,
+        transport::Transport,
     },
     rows::FetchedRows,
 };
@@ -29,7 +30,7 @@ use crate::{
 pub struct RemoteSampler {
     address: String,
     config: RemoteConfig,
-    connection: Connection,
+    transport: Box<dyn Transport>,
     facts: Facts,
     counters: Counters,
 }
@@ -41,7 +42,8 @@ impl RemoteSampler {
     /// Connects to `HOST:PORT` and learns what is served there; refuses a server of another cluster than `cluster`, if
     /// one is named. To be used within a tokio runtime, as everything here.
     pub async fn connect(address: &str, cluster: Option<&str>, config: RemoteConfig) -> Result<RemoteSampler> {
-        let (sampler, _) = RemoteSampler::open(address, cluster, config, false).await?;
+        let transport = RemoteSampler::transport(address, &config)?;
+        let (sampler, _) = RemoteSampler::open(transport, address, cluster, config, false).await?;
         Ok(sampler)
     }
 
@@ -51,25 +53,32 @@ impl RemoteSampler {
         cluster: Option<&str>,
         config: RemoteConfig,
     ) -> Result<(RemoteSampler, RemoteOwners)> {
-        let (sampler, owners) = RemoteSampler::open(address, cluster, config, true).await?;
+        let transport = RemoteSampler::transport(address, &config)?;
+        let (sampler, owners) = RemoteSampler::open(transport, address, cluster, config, true).await?;
         Ok((sampler, owners.expect("they were asked for")))
     }
 
-    async fn open(
+    fn transport(address: &str, config: &RemoteConfig) -> Result<Box<dyn Transport>> {
+        let failed = |problem| error_of(address, None, Call::Info, (1, Duration::ZERO), problem);
+        Ok(Box::new(Connection::new(address, config).map_err(failed)?))
+    }
+
+    /// The same over any transport; `address` is for messages.
+    pub(crate) async fn open(
+        transport: Box<dyn Transport>,
         address: &str,
         cluster: Option<&str>,
         config: RemoteConfig,
         with_owners: bool,
     ) -> Result<(RemoteSampler, Option<RemoteOwners>)> {
         let failed = |problem| error_of(address, None, Call::Info, (1, Duration::ZERO), problem);
-        let connection = Connection::new(address, &config).map_err(failed)?;
         let counters = Counters::default();
         let request = v1::InfoRequest { cluster: cluster.unwrap_or_default().to_owned(), with_owners };
         let mut answer = InfoAnswer::new(with_owners);
-        let asker = Asker { address, config: &config, connection: &connection, counters: &counters };
+        let asker = Asker { address, config: &config, transport: &*transport, counters: &counters };
         asker.ask(Call::Info, None, frame_message(&request), &mut answer).await?;
         let (facts, owners) = answer.into_parts().map_err(|error| failed(error.into()))?;
-        Ok((RemoteSampler { address: address.to_owned(), config, connection, facts, counters }, owners))
+        Ok((RemoteSampler { address: address.to_owned(), config, transport, facts, counters }, owners))
     }
 
     /// Where it is.
@@ -241,9 +250,9 @@ impl RemoteSampler {
         error_of(&self.address, Some(shard), call, (1, Duration::ZERO), error.into())
     }
 
-    async fn ask(&self, call: Call, shard: u32, request: Bytes, answer: &mut impl Read) -> Result<()> {
-        let RemoteSampler { address, config, connection, counters, .. } = self;
-        Asker { address, config, connection, counters }.ask(call, Some(shard), request, answer).await
+    async fn ask(&self, call: Call, shard: u32, request: Bytes, answer: &mut (dyn Read + Send)) -> Result<()> {
+        let RemoteSampler { address, config, transport, counters, .. } = self;
+        Asker { address, config, transport: &**transport, counters }.ask(call, Some(shard), request, answer).await
     }
 }
 
@@ -251,12 +260,12 @@ impl RemoteSampler {
 struct Asker<'a> {
     address: &'a str,
     config: &'a RemoteConfig,
-    connection: &'a Connection,
+    transport: &'a dyn Transport,
     counters: &'a Counters,
 }
 
 impl Asker<'_> {
-    async fn ask(&self, call: Call, shard: Option<u32>, request: Bytes, answer: &mut impl Read) -> Result<()> {
+    async fn ask(&self, call: Call, shard: Option<u32>, request: Bytes, answer: &mut (dyn Read + Send)) -> Result<()> {
         let RemoteConfig { max_attempt, max_call, first_wait, max_wait, .. } = *self.config;
         let started = Instant::now();
         let end = started + max_call;
@@ -264,7 +273,13 @@ impl Asker<'_> {
         for n_attempts in 1.. {
             answer.restart();
             let deadline = end.min(Instant::now() + max_attempt);
-            let asked = self.connection.ask(call, request.clone(), answer, deadline, self.counters).await;
+            self.counters.sent(call, request.len());
+            let mut counted = Counted { answer, call, counters: self.counters };
+            let asked = timeout_at(deadline, self.transport.ask(call, request.clone(), &mut counted, deadline)).await;
+            let asked = asked.unwrap_or(Err(RemoteProblem::Late));
+            if asked.is_err() {
+                self.counters.failed(call);
+            }
             let Err(problem) = asked else { return Ok(()) };
             if !problem.may_pass() || Instant::now() + wait >= end {
                 return Err(error_of(self.address, shard, call, (n_attempts, started.elapsed()), problem));
@@ -273,6 +288,28 @@ impl Asker<'_> {
             wait = (wait * 2).min(max_wait);
         }
         unreachable!("attempts end when time does")
+    }
+}
+
+/// An answer whose bytes are counted as they come.
+struct Counted<'a> {
+    answer: &'a mut (dyn Read + Send),
+    call: Call,
+    counters: &'a Counters,
+}
+
+impl Read for Counted<'_> {
+    fn restart(&mut self) {
+        self.answer.restart();
+    }
+
+    fn read(&mut self, message: Message) -> Result<(), AnswerError> {
+        self.counters.received(self.call, FRAME_HEAD_BYTES + message.remaining());
+        self.answer.read(message)
+    }
+
+    fn finish(&mut self) -> Result<(), AnswerError> {
+        self.answer.finish()
     }
 }
 

@@ -1,0 +1,108 @@
+//! A thousand ways in which servers and networks fail, by key: no batch changes, no seed is lost or seen twice.
+
+mod graphs;
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use graphs::{Edges, open};
+use kith_block::{PairConfig, Subset};
+use kith_client::{
+    BatchConfig, BatchMaker, LocalStore, Plan, PlanConfig, Shards, Stock,
+    faults::{Fault, FaultyTransport, faulty_cluster},
+    remote::RemoteConfig,
+};
+use kith_sampler::{Fanout, Replacement, server::Unplugged};
+use kith_store::{Cut, Graph, Provenance, SplitPart, write_cluster};
+
+/// A cluster of three shards in a folder, and the store it was cut from.
+fn cluster(folder: &Path) -> Graph {
+    let edges = Edges::random(60, 240, 5).train(&(0..60).step_by(2).collect::<Vec<_>>());
+    let graph = open(folder, &edges);
+    let owner: Vec<u16> = (0..60).map(|node| node * 7 % 5 % 3).collect();
+    let (method, provenance) = ("by hand".to_owned(), Provenance::default());
+    let cut = Cut { owner: &owner, n_shards: 3, inclusion: None, method, provenance };
+    write_cluster(&graph, &cut, &folder.join("cluster"), &|_| ()).unwrap();
+    graph
+}
+
+/// The digest of every batch of an epoch, and all seeds of it, in order.
+fn epoch(shards: Arc<dyn Shards>) -> kith_client::Result<(Vec<u64>, Vec<u64>)> {
+    let pairs = PairConfig { negatives: 0.5, kept: 0.8, subset: Subset::Union, excludes_reverse: true };
+    let fanouts = vec![Fanout::at_most(3).unwrap(), Fanout::at_most(2).unwrap()];
+    let config = BatchConfig { fanouts, replacement: Replacement::Without, pairs: Some(pairs), has_rows: true };
+    let seeds = Arc::new(shards.seeds(None, SplitPart::Train)?);
+    let plan = PlanConfig { run_key: 42, seeds_per_step: 12, edge_seeds: 4, slices: 2 };
+    let plan = Arc::new(Plan::new(plan, shards.info().n_nodes, seeds)?);
+    let n_steps = plan.steps_per_epoch();
+    let mut maker = BatchMaker::new(shards, plan, config, Stock::new(1));
+    let (mut digests, mut consumed) = (Vec::new(), Vec::new());
+    for (step, slice) in (0..n_steps).flat_map(|step| [(step, 0), (step, 1)]) {
+        let batch = maker.make(step, slice)?;
+        digests.push(batch.digest);
+        // Every row is its node's: the first value is its id.
+        assert!(batch.nodes.iter().zip(batch.rows.values.chunks(2)).all(|(node, row)| row[0] == *node as f32));
+        consumed.extend(batch.seeds.iter().map(|position| batch.roots()[*position as usize]));
+    }
+    consumed.sort_unstable();
+    Ok((digests, consumed))
+}
+
+#[test]
+fn a_thousand_keys_change_nothing() {
+    const N_KEYS: u64 = 1000;
+    let temp = tempfile::tempdir().unwrap();
+    let graph = cluster(temp.path());
+    let expected = epoch(Arc::new(LocalStore::new(Arc::new(graph)))).unwrap();
+    assert_eq!(expected.1, (0..60).step_by(2).collect::<Vec<u64>>(), "each seed once");
+    let patient = RemoteConfig { max_call: Duration::from_secs(3600), ..RemoteConfig::default() };
+    for key in 0..N_KEYS {
+        let servers = [vec![0, 2], vec![1]];
+        let shards = faulty_cluster(&temp.path().join("cluster"), &servers, key, &patient);
+        let shards = shards.unwrap_or_else(|error| panic!("key {key}: {error}"));
+        let found = epoch(Arc::new(shards)).unwrap_or_else(|error| panic!("key {key}: {error}"));
+        assert_eq!(found, expected, "key {key}");
+    }
+}
+
+#[test]
+fn every_fault_happens() {
+    let temp = tempfile::tempdir().unwrap();
+    cluster(temp.path());
+    let server = Arc::new(Unplugged::open(&temp.path().join("cluster"), &[]).unwrap());
+    let faulty = FaultyTransport::new(Arc::clone(&server), 7, 0);
+    let faults: Vec<Fault> = (0..500).map(|number| faulty.fault_of(number)).collect();
+    let n = |is: fn(&Fault) -> bool| faults.iter().filter(|fault| is(fault)).count();
+    let counts = [
+        n(|fault| matches!(fault, Fault::Lost)),
+        n(|fault| matches!(fault, Fault::Late(_))),
+        n(|fault| matches!(fault, Fault::Twice)),
+        n(|fault| matches!(fault, Fault::Swapped)),
+        n(|fault| matches!(fault, Fault::Restarted(_))),
+    ];
+    assert!(counts.iter().all(|count| *count >= 10), "{counts:?}");
+    let again = FaultyTransport::new(server, 7, 0);
+    assert!((0..500).all(|number| again.fault_of(number) == faults[number as usize]), "a name is a name");
+}
+
+/// Nothing hangs: whoever has no patience gets a sentence that names the shard and the server.
+#[test]
+fn who_has_no_patience_gets_a_sentence() {
+    let temp = tempfile::tempdir().unwrap();
+    cluster(temp.path());
+    let hasty = RemoteConfig {
+        max_attempt: Duration::from_millis(10),
+        max_call: Duration::from_millis(30),
+        ..RemoteConfig::default()
+    };
+    let mut n_refused = 0;
+    for key in 0..50 {
+        let servers = [vec![0, 1, 2]];
+        let shards = faulty_cluster(&temp.path().join("cluster"), &servers, key, &hasty);
+        if let Err(error) = shards.and_then(|shards| epoch(Arc::new(shards))) {
+            let sentence = error.to_string();
+            assert!(sentence.contains("server-0") && sentence.contains("no answer"), "{sentence}");
+            n_refused += 1;
+        }
+    }
+    assert!(n_refused > 25, "{n_refused}");
+}

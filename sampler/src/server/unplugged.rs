@@ -1,0 +1,41 @@
+//! A server without a network, for those who test what lies between.
+
+use std::path::Path;
+
+use bytes::{Buf, Bytes};
+use kith_proto::{Call, FRAME_HEAD_BYTES, Message};
+use kith_store::Result;
+use tonic::Status;
+
+use crate::server::{answer, config::Limits, served::Served};
+
+/// Answers in this process what a server would.
+#[derive(Debug)]
+pub struct Unplugged(Served);
+
+impl Unplugged {
+    /// Opens some shards of a cluster; all of them if none is named.
+    pub fn open(cluster: &Path, shards: &[u32]) -> Result<Unplugged> {
+        Ok(Unplugged(Served::open(cluster, shards, Limits::default())?))
+    }
+
+    /// The messages of an answer to a request, which is a whole frame.
+    pub fn answer(&self, call: Call, request: Bytes) -> Result<Vec<Message>, Status> {
+        let mut answer = answer::start(call, unframed([request]), &self.0)?;
+        let mut messages = Vec::new();
+        loop {
+            let chunk = answer.next(&self.0)?;
+            messages.push(unframed(chunk.pieces));
+            if chunk.is_last {
+                return Ok(messages);
+            }
+        }
+    }
+}
+
+fn unframed(pieces: impl IntoIterator<Item = Bytes>) -> Message {
+    let mut message = Message::default();
+    pieces.into_iter().for_each(|piece| message.push(piece));
+    message.advance(FRAME_HEAD_BYTES);
+    message
+}
