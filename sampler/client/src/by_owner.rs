@@ -55,6 +55,11 @@ impl ByOwner {
         Ok(by_owner)
     }
 
+    /// Says where the nodes stand, for a question that is a part of another.
+    pub(crate) fn stand_at(&mut self, places: &[u32]) {
+        self.places.iter_mut().for_each(|place| *place = places[*place as usize]);
+    }
+
     /// What every shard is asked, without those that are asked nothing.
     pub(crate) fn parts(&self) -> impl Iterator<Item = Part<'_>> {
         self.bounds.windows(2).zip(0..).filter(|(bounds, _)| bounds[0] < bounds[1]).map(|(bounds, shard)| Part {

@@ -36,6 +36,8 @@ pub struct Whereabouts {
     pub transport: TransportChoice,
     /// How servers are talked to.
     pub remote: RemoteConfig,
+    /// Rows of servers to keep here, in percent of all nodes.
+    pub cached_percent: f64,
 }
 
 /// Threads that wait for servers and read what they send.
@@ -44,7 +46,7 @@ const N_THREADS: usize = 2;
 impl Sharded {
     /// Finds every shard of a cluster: in its folder, or at a server.
     pub fn find(whereabouts: Whereabouts) -> Result<Sharded> {
-        let Whereabouts { cluster, samplers, transport, remote } = whereabouts;
+        let Whereabouts { cluster, samplers, transport, remote, cached_percent } = whereabouts;
         if samplers.is_empty() || transport == TransportChoice::Local {
             let cluster = cluster.ok_or(ClientError::NoCluster)?;
             return Sharded::local(cluster);
@@ -66,7 +68,9 @@ impl Sharded {
             (None, Some(sent)) => HeldOwners::Sent(sent),
             (None, None) => unreachable!("owners are asked for where there is no file"),
         };
-        Ok(Sharded::new(info, owners, places, Some(runtime)))
+        let mut sharded = Sharded::new(info, owners, places, Some(runtime));
+        sharded.keep_rows(cached_percent)?;
+        Ok(sharded)
     }
 }
 

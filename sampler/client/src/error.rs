@@ -38,6 +38,9 @@ pub enum ClientError {
     /// Neither a folder nor a server.
     #[error("there is no cluster to read: name its folder")]
     NoCluster,
+    /// Nobody knows what a cache should keep.
+    #[error("a cache needs to know which nodes batches need: cut the store again, with --fanouts")]
+    NoInclusion,
     /// A shard that nobody has.
     #[error("nobody serves shard {shard} of {n_shards}: start a sampling server for it, and name all of them")]
     NobodyServes {

@@ -7,6 +7,7 @@
 mod batch;
 mod blocks;
 mod by_owner;
+mod cache;
 mod connect;
 mod digest;
 mod error;

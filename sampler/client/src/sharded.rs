@@ -15,6 +15,7 @@ use tokio::runtime::Runtime;
 
 use crate::{
     by_owner::{ByOwner, Part, merge_drawn},
+    cache::{RowCache, most_probable},
     error::{ClientError, Result},
     remote::{Places, RemoteOwners, RemoteSampler},
     rows::FetchedRows,
@@ -30,7 +31,9 @@ pub struct Sharded {
     shards: Vec<Place>,
     /// Where calls to servers are waited for; only there if there are any.
     runtime: Option<Runtime>,
+    cache: Option<RowCache>,
     n_local_rows: AtomicU64,
+    n_cached_rows: AtomicU64,
     n_remote_rows: AtomicU64,
 }
 
@@ -39,6 +42,12 @@ pub struct Sharded {
 pub(crate) enum Place {
     Here(Arc<ShardSampler>),
     There(Arc<RemoteSampler>),
+}
+
+impl Place {
+    fn is_here(&self) -> bool {
+        matches!(self, Place::Here(_))
+    }
 }
 
 /// The owners of all nodes, in a file or as a server sent them.
@@ -67,8 +76,38 @@ impl Sharded {
     }
 
     pub(crate) fn new(info: Info, owners: HeldOwners, shards: Vec<Place>, runtime: Option<Runtime>) -> Sharded {
-        let (n_local_rows, n_remote_rows) = (AtomicU64::new(0), AtomicU64::new(0));
-        Sharded { info, owners, shards, runtime, n_local_rows, n_remote_rows }
+        let [n_local_rows, n_cached_rows, n_remote_rows] = [const { AtomicU64::new(0) }; 3];
+        Sharded { info, owners, shards, runtime, cache: None, n_local_rows, n_cached_rows, n_remote_rows }
+    }
+
+    /// Keeps rows of nodes that servers have: up to this percentage of all nodes, those that batches need most probably.
+    pub fn keep_rows(&mut self, percent: f64) -> Result<()> {
+        let Some(runtime) = self.runtime.as_ref().filter(|_| percent > 0.0) else { return Ok(()) };
+        let server = self.shards.iter().find_map(|place| match place {
+            Place::There(server) => Some(server),
+            Place::Here(_) => None,
+        });
+        let Some(server) = server else { return Ok(()) };
+        let sent;
+        let inclusion = match &self.owners {
+            HeldOwners::Mapped(cluster) => cluster.inclusion(),
+            HeldOwners::Sent(_) => {
+                sent = runtime.block_on(server.inclusion())?;
+                sent.as_deref()
+            }
+        };
+        let inclusion = inclusion.ok_or(ClientError::NoInclusion)?;
+        let n_rows = (self.info.n_nodes as f64 * percent / 100.0) as usize;
+        let owners = self.owners.owners();
+        let is_elsewhere = |node| {
+            owners.of(node).and_then(|owner| self.shards.get(owner as usize)).is_some_and(|place| !place.is_here())
+        };
+        let nodes = most_probable(inclusion, n_rows, is_elsewhere);
+        let mut rows = FetchedRows::default();
+        self.fetch_rows(&nodes, &mut rows)?;
+        self.cache = Some(RowCache::new(self.info.n_nodes, &nodes, rows));
+        *self.n_remote_rows.get_mut() = 0; // What batches need is counted.
+        Ok(())
     }
 
     fn by_owner(&self, nodes: &[u64]) -> Result<ByOwner> {
@@ -116,7 +155,13 @@ impl Sharded {
     }
 
     /// How long a row is must be known before any can be put in its place: parts come first, the whole after them.
-    fn fetch_sparse(&self, by_owner: &ByOwner, n_nodes: usize, rows: &mut FetchedRows) -> Result<()> {
+    fn fetch_sparse(
+        &self,
+        by_owner: &ByOwner,
+        cached: &Cached<'_>,
+        n_nodes: usize,
+        rows: &mut FetchedRows,
+    ) -> Result<()> {
         let mut parts: Vec<(Part<'_>, FetchedRows)> =
             by_owner.parts().map(|part| (part, FetchedRows::default())).collect();
         let (mut there, mut here) = (Vec::new(), Vec::new());
@@ -138,7 +183,9 @@ impl Sharded {
                 lengths[*place as usize] = bounds[1] - bounds[0];
             }
         }
+        cached.sparse().for_each(|(place, columns, _)| lengths[place] = columns.len());
         rows.begin_sparse(self.info.dim, lengths.into_iter());
+        cached.sparse().for_each(|(place, columns, values)| rows.write_sparse(place, columns, values));
         for (part, own) in &parts {
             for (place, bounds) in part.places.iter().zip(own.indptr.windows(2)) {
                 let stored = bounds[0]..bounds[1];
@@ -159,6 +206,46 @@ impl Sharded {
     }
 }
 
+/// What a question finds in the cache.
+#[derive(Debug, Default)]
+struct Cached<'a> {
+    cache: Option<&'a RowCache>,
+    /// Where each node stands in the question, and its row in the cache.
+    found: Vec<(u32, usize)>,
+}
+
+impl<'a> Cached<'a> {
+    /// What is there, and what is not: nodes, and where they stand.
+    fn find(cache: &'a RowCache, nodes: &[u64]) -> (Cached<'a>, Vec<u64>, Vec<u32>) {
+        let (mut found, mut rest, mut places) = (Vec::new(), Vec::new(), Vec::new());
+        for (place, node) in (0..).zip(nodes) {
+            match cache.find(*node) {
+                Some(row) => found.push((place, row)),
+                None => {
+                    rest.push(*node);
+                    places.push(place);
+                }
+            }
+        }
+        (Cached { cache: Some(cache), found }, rest, places)
+    }
+
+    fn dense(&self) -> impl Iterator<Item = (usize, &[f32])> {
+        self.cache
+            .into_iter()
+            .flat_map(|cache| self.found.iter().map(|(place, row)| (*place as usize, cache.dense(*row))))
+    }
+
+    fn sparse(&self) -> impl Iterator<Item = (usize, &[u32], &[f32])> {
+        self.cache.into_iter().flat_map(|cache| {
+            self.found.iter().map(|(place, row)| {
+                let (columns, values) = cache.sparse(*row);
+                (*place as usize, columns, values)
+            })
+        })
+    }
+}
+
 impl Shards for Sharded {
     fn info(&self) -> &Info {
         &self.info
@@ -170,7 +257,11 @@ impl Shards for Sharded {
 
     fn row_counts(&self) -> Option<RowCounts> {
         let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Some(RowCounts { local: number(&self.n_local_rows), cached: 0, remote: number(&self.n_remote_rows) })
+        Some(RowCounts {
+            local: number(&self.n_local_rows),
+            cached: number(&self.n_cached_rows),
+            remote: number(&self.n_remote_rows),
+        })
     }
 
     fn seeds(&self, split: Option<&str>, part: SplitPart) -> Result<Seeds> {
@@ -218,14 +309,27 @@ impl Shards for Sharded {
     }
 
     fn fetch_rows(&self, nodes: &[u64], rows: &mut FetchedRows) -> Result<()> {
-        let by_owner = self.by_owner(nodes)?;
-        match self.info.rows.ok_or(ClientError::NoRows)? {
+        let form = self.info.rows.ok_or(ClientError::NoRows)?;
+        let (cached, by_owner) = match &self.cache {
+            None => (Cached::default(), self.by_owner(nodes)?),
+            Some(cache) => {
+                let (cached, rest, places) = Cached::find(cache, nodes);
+                let mut by_owner = self.by_owner(&rest)?;
+                by_owner.stand_at(&places);
+                (cached, by_owner)
+            }
+        };
+        match form {
             RowsForm::Dense => {
                 rows.begin_dense(nodes.len(), self.info.dim);
+                cached
+                    .dense()
+                    .for_each(|(place, row)| rows.values[place * row.len()..][..row.len()].copy_from_slice(row));
                 self.fetch_dense(&by_owner, rows)?;
             }
-            RowsForm::Sparse => self.fetch_sparse(&by_owner, nodes.len(), rows)?,
+            RowsForm::Sparse => self.fetch_sparse(&by_owner, &cached, nodes.len(), rows)?,
         }
+        self.n_cached_rows.fetch_add(cached.found.len() as u64, Ordering::Relaxed);
         self.count_rows(&by_owner);
         Ok(())
     }

@@ -10,6 +10,10 @@ use kith_client::{
     Batch, BatchConfig, FetchedRows, Job, Labels, LocalStore, Plan, PlanConfig, Prefetch, PrefetchConfig, Sharded,
     Shards, Whereabouts,
 };
+use kith_partition::{
+    assign::{AssignOptions, Balance, Method, assign},
+    progress::Quiet,
+};
 use kith_sampler::{
     Fanout, Replacement,
     server::{Limits, Server, ServerConfig},
@@ -17,10 +21,21 @@ use kith_sampler::{
 use kith_store::{Cluster, Cut, Graph, Provenance, SplitPart, write_cluster};
 
 fn cut(folder: &Path, graph: &Graph, n_shards: u32, owner_of: impl Fn(u64) -> u32) -> Arc<Cluster> {
-    let owner: Vec<u16> = (0..graph.n_nodes()).map(|node| owner_of(node) as u16).collect();
+    write(folder, graph, n_shards, (0..graph.n_nodes()).map(|node| owner_of(node) as u16).collect())
+}
+
+fn cut_by(folder: &Path, graph: &Graph, n_shards: u32, method: Method) -> Arc<Cluster> {
+    let options = AssignOptions { n_shards, method, balance: Balance::All, run_key: 42 };
+    write(folder, graph, n_shards, assign(graph, &options, &Quiet).unwrap().owner)
+}
+
+fn write(folder: &Path, graph: &Graph, n_shards: u32, owner: Vec<u16>) -> Arc<Cluster> {
+    // Rows of low ids are said to be needed most.
+    let inclusion: Vec<f32> = (0..graph.n_nodes()).map(|node| 1.0 / (node + 1) as f32).collect();
+    let inclusion = Some(&inclusion[..]);
     let (method, provenance) = ("by hand".to_owned(), Provenance::default());
     let out = folder.join(format!("cluster-{}", folder.read_dir().unwrap().count()));
-    write_cluster(graph, &Cut { owner: &owner, n_shards, inclusion: None, method, provenance }, &out, &|_| ()).unwrap();
+    write_cluster(graph, &Cut { owner: &owner, n_shards, inclusion, method, provenance }, &out, &|_| ()).unwrap();
     Arc::new(Cluster::open(&out).unwrap())
 }
 
@@ -63,9 +78,9 @@ fn serve(cluster: &Cluster, shards: &[u32]) -> Server {
     Server::start(&config).unwrap()
 }
 
-fn find(cluster: Option<Arc<Cluster>>, servers: &[Server]) -> Arc<dyn Shards> {
+fn find(cluster: Option<Arc<Cluster>>, servers: &[Server], cached_percent: f64) -> Arc<dyn Shards> {
     let samplers = servers.iter().map(|server| server.address().to_string()).collect();
-    Arc::new(Sharded::find(Whereabouts { cluster, samplers, ..Whereabouts::default() }).unwrap())
+    Arc::new(Sharded::find(Whereabouts { cluster, samplers, cached_percent, ..Whereabouts::default() }).unwrap())
 }
 
 /// The folder of a cluster on a machine that has the even shards only.
@@ -104,27 +119,33 @@ fn any_cut_gives_the_same_batches() {
         let whole: Arc<dyn Shards> = Arc::new(LocalStore::new(Arc::clone(&graph)));
         let expected = batches(&whole, 1);
         for n_shards in [1, 2, 3, 4, 7, 16] {
-            let scattered = |node: u64| (node * 7 + node / 5) as u32 % n_shards;
             // Batches wholly inside one shard, and empty shards.
             let crowded = |node: u64| if node < 140 { n_shards / 2 } else { 0 };
-            for cluster in [cut(temp.path(), &graph, n_shards, scattered), cut(temp.path(), &graph, n_shards, crowded)]
-            {
+            let mut clusters = vec![cut(temp.path(), &graph, n_shards, crowded)];
+            let methods = [Method::Metis, Method::Stream, Method::Hash];
+            clusters.extend(methods.map(|method| cut_by(temp.path(), &graph, n_shards, method)));
+            for cluster in clusters {
                 let (even, odd): (Vec<u32>, Vec<u32>) = (0..n_shards).partition(|shard| shard % 2 == 0);
                 let mut servers = vec![serve(&cluster, &even)];
                 if !odd.is_empty() {
                     servers.push(serve(&cluster, &odd));
                 }
                 let local: Arc<dyn Shards> = Arc::new(Sharded::local(Arc::clone(&cluster)).unwrap());
-                let remote = find(None, &servers);
-                let mixed = find(Some(with_even_shards(temp.path(), &cluster)), &servers);
-                for (shards, n_threads) in [(&local, 1), (&local, 4), (&remote, 1), (&remote, 4), (&mixed, 4)] {
+                let remote = find(None, &servers, 0.0);
+                let mixed = find(Some(with_even_shards(temp.path(), &cluster)), &servers, 0.0);
+                let cached = find(None, &servers, 20.0);
+                for (shards, n_threads) in
+                    [(&local, 1), (&local, 4), (&remote, 1), (&remote, 4), (&mixed, 4), (&cached, 4)]
+                {
                     assert_eq!(shards.info(), whole.info());
                     assert_same(&batches(shards, n_threads), &expected);
                 }
-                let counts = [&local, &remote, &mixed].map(|shards| shards.row_counts().unwrap());
+                let counts = [&local, &remote, &mixed, &cached].map(|shards| shards.row_counts().unwrap());
                 assert!(counts[0].remote == 0 && counts[1].local == 0, "{counts:?}");
                 assert_eq!(counts[0].local, counts[1].remote);
                 assert_eq!(counts[1].remote, 2 * (counts[2].local + counts[2].remote));
+                assert!(counts[3].cached > 0 && counts[3].remote > 0, "{counts:?}");
+                assert_eq!(counts[1].remote, 2 * (counts[3].cached + counts[3].remote));
             }
         }
     }
@@ -140,7 +161,7 @@ fn every_kind_of_rows_and_labels() {
         let sharded = Arc::new(Sharded::local(Arc::clone(&cluster)).unwrap());
         let shards: Arc<dyn Shards> = Arc::clone(&sharded) as _;
         let servers = [serve(&cluster, &[])];
-        let remote = find(None, &servers);
+        let remote = find(None, &servers, 30.0);
         for shards in [&whole, &shards, &remote] {
             let mut found = FetchedRows { values: vec![7.0; 3], ..FetchedRows::default() };
             shards.fetch_rows(&[5, 149, 6], &mut found).unwrap();

@@ -27,6 +27,8 @@ pub struct Expected {
 pub struct InfoRequest {
     /// Whether the owner of every node is wanted.
     pub with_owners: bool,
+    /// Whether the probability of every node is wanted.
+    pub with_inclusion: bool,
 }
 
 /// A request for `Seeds`.
@@ -74,11 +76,11 @@ pub struct HasEdgesRequest {
 impl InfoRequest {
     /// Reads a request.
     pub fn read(message: Message, expected: &Expected) -> Result<InfoRequest, Status> {
-        let v1::InfoRequest { cluster, with_owners } = decode(message)?;
+        let v1::InfoRequest { cluster, with_owners, with_inclusion } = decode(message)?;
         if !cluster.is_empty() {
             expected.check_cluster(&cluster)?;
         }
-        Ok(InfoRequest { with_owners })
+        Ok(InfoRequest { with_owners, with_inclusion })
     }
 }
 

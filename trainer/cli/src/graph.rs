@@ -24,6 +24,9 @@ pub(crate) struct GraphArgs {
     /// auto: read shards that are in --shards here, ask servers for the others; grpc: ask servers for all; local: ask none.
     #[arg(long, default_value = "auto", value_name = "auto|grpc|local", value_parser = transport)]
     transport: TransportChoice,
+    /// Keep rows that servers have in memory, up to this percentage of all nodes: those that batches need most.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent)]
+    cache: f64,
     /// The longest that a sampling server may take to answer, retries included, before the command gives up.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     sampler_timeout: u64,
@@ -51,8 +54,13 @@ impl GraphArgs {
         if cluster.is_none() && self.samplers.is_empty() {
             anyhow::bail!("give --store, --shards or --samplers");
         }
-        let whereabouts =
-            Whereabouts { cluster, samplers: self.samplers.clone(), transport: self.transport, remote: self.remote() };
+        let whereabouts = Whereabouts {
+            cluster,
+            samplers: self.samplers.clone(),
+            transport: self.transport,
+            remote: self.remote(),
+            cached_percent: self.cache,
+        };
         Ok(Opened::find(whereabouts)?)
     }
 
@@ -70,6 +78,11 @@ impl GraphArgs {
             ..usual
         }
     }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let percent = text.parse().ok().filter(|percent| (0.0..=100.0).contains(percent));
+    percent.ok_or_else(|| "write a number from 0 to 100".to_owned())
 }
 
 fn transport(text: &str) -> Result<TransportChoice, String> {

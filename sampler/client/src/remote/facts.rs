@@ -1,7 +1,7 @@
 //! What a server says of its cluster.
 
 use bytes::Buf;
-use kith_proto::{Fields, IdWidth, Message, PROTOCOL, v1};
+use kith_proto::{Fields, IdWidth, Message, PROTOCOL, unpack, v1};
 use kith_store::{Owners, RowsForm};
 use prost::Message as _;
 
@@ -135,6 +135,51 @@ impl Read for InfoAnswer {
             return Err(AnswerError::Other("owners do not have their checksum"));
         }
         Ok(())
+    }
+}
+
+/// How probably each node is in a batch, if the cluster knows.
+#[derive(Debug)]
+pub(crate) struct InclusionAnswer {
+    n_nodes: usize,
+    has_facts: bool,
+    pub(crate) inclusion: Vec<f32>,
+}
+
+impl InclusionAnswer {
+    pub(crate) fn new(n_nodes: u64) -> InclusionAnswer {
+        InclusionAnswer { n_nodes: n_nodes as usize, has_facts: false, inclusion: Vec::new() }
+    }
+}
+
+impl Read for InclusionAnswer {
+    fn restart(&mut self) {
+        self.has_facts = false;
+        self.inclusion.clear();
+    }
+
+    fn read(&mut self, message: Message) -> Result<(), AnswerError> {
+        if !std::mem::replace(&mut self.has_facts, true) {
+            return Ok(()); // They are known.
+        }
+        for field in Fields::new(message) {
+            if let (3, inclusion) = field? {
+                unpack(&inclusion, f32::from_le_bytes, &mut self.inclusion)?;
+            }
+        }
+        let n = self.inclusion.len();
+        if n > self.n_nodes { expect_count("probabilities", n, self.n_nodes) } else { Ok(()) }
+    }
+
+    fn finish(&mut self) -> Result<(), AnswerError> {
+        if self.inclusion.is_empty() {
+            return Ok(());
+        }
+        expect_count("probabilities", self.inclusion.len(), self.n_nodes)?;
+        match self.inclusion.iter().all(|value| (0.0..=1.0).contains(value)) {
+            true => Ok(()),
+            false => Err(AnswerError::Other("a probability is none")),
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::{
         counts::{Counters, RemoteCounts},
         dense::{DenseAnswer, Places},
         error::{RemoteError, RemoteProblem},
-        facts::{Facts, InfoAnswer, RemoteOwners},
+        facts::{Facts, InclusionAnswer, InfoAnswer, RemoteOwners},
         seeds::SeedsAnswer,
         sparse::SparseAnswer,
         transport::Transport,
@@ -73,12 +73,23 @@ impl RemoteSampler {
     ) -> Result<(RemoteSampler, Option<RemoteOwners>)> {
         let failed = |problem| error_of(address, None, Call::Info, (1, Duration::ZERO), problem);
         let counters = Counters::default();
-        let request = v1::InfoRequest { cluster: cluster.unwrap_or_default().to_owned(), with_owners };
+        let request =
+            v1::InfoRequest { cluster: cluster.unwrap_or_default().to_owned(), with_owners, with_inclusion: false };
         let mut answer = InfoAnswer::new(with_owners);
         let asker = Asker { address, config: &config, transport: &*transport, counters: &counters };
         asker.ask(Call::Info, None, frame_message(&request), &mut answer).await?;
         let (facts, owners) = answer.into_parts().map_err(|error| failed(error.into()))?;
         Ok((RemoteSampler { address: address.to_owned(), config, transport, facts, counters }, owners))
+    }
+
+    /// How probably each node is in a batch, if the cluster knows.
+    pub async fn inclusion(&self) -> Result<Option<Vec<f32>>> {
+        let request = v1::InfoRequest { cluster: self.cluster(), with_owners: false, with_inclusion: true };
+        let mut answer = InclusionAnswer::new(self.facts.info.n_nodes);
+        let RemoteSampler { address, config, transport, counters, .. } = self;
+        let asker = Asker { address, config, transport: &**transport, counters };
+        asker.ask(Call::Info, None, frame_message(&request), &mut answer).await?;
+        Ok(Some(answer.inclusion).filter(|inclusion| !inclusion.is_empty()))
     }
 
     /// Where it is.

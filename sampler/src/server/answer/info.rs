@@ -1,4 +1,4 @@
-//! `Info`: facts, and who owns which node.
+//! `Info`: facts, who owns which node, and which nodes batches need.
 
 use bytes::Bytes;
 use kith_proto::{frame_fields, frame_message, v1};
@@ -10,34 +10,49 @@ use crate::server::{
     served::{Served, owner_bytes},
 };
 
-/// Facts first, then owners.
+/// Facts first, then the columns that were asked for.
 pub(crate) struct Facts {
     request: InfoRequest,
     has_facts: bool,
+    /// Columns that were sent, and bytes of the one that is being sent.
+    n_columns: usize,
     n_bytes: usize,
 }
 
 const OWNERS: u32 = 2;
+const INCLUSION: u32 = 3;
 
 impl Facts {
     pub(crate) fn new(request: InfoRequest) -> Facts {
-        Facts { request, has_facts: false, n_bytes: 0 }
+        Facts { request, has_facts: false, n_columns: 0, n_bytes: 0 }
+    }
+
+    /// What was asked for and is there.
+    fn columns<'a>(&self, served: &'a Served) -> impl Iterator<Item = (u32, &'a [u8])> + use<'a> {
+        let owners = self.request.with_owners.then(|| (OWNERS, owner_bytes(&served.cluster)));
+        let inclusion = served.cluster.inclusion().filter(|_| self.request.with_inclusion);
+        let inclusion = inclusion.map(|inclusion| (INCLUSION, bytemuck::cast_slice(inclusion)));
+        owners.into_iter().chain(inclusion).filter(|(_, bytes)| !bytes.is_empty())
     }
 }
 
 impl Answer for Facts {
     fn next(&mut self, served: &Served) -> Result<Chunk, Status> {
-        let owners = owner_bytes(&served.cluster);
+        let mut pieces = Vec::new();
         if !self.has_facts {
             self.has_facts = true;
-            let facts = v1::InfoReply { facts: Some(served.facts.clone()), owners: Bytes::new() };
-            let is_last = !self.request.with_owners || owners.is_empty();
-            return Ok(Chunk { pieces: vec![frame_message(&facts)], is_last, ..Chunk::default() });
+            let facts = v1::InfoReply { facts: Some(served.facts.clone()), ..v1::InfoReply::default() };
+            pieces.push(frame_message(&facts));
+        } else if let Some((field, bytes)) = self.columns(served).nth(self.n_columns) {
+            let rest = &bytes[self.n_bytes..];
+            let some = &rest[..rest.len().min(CHUNK_BYTES)];
+            self.n_bytes += some.len();
+            if some.len() == rest.len() {
+                (self.n_columns, self.n_bytes) = (self.n_columns + 1, 0);
+            }
+            pieces = frame_fields([(field, Bytes::copy_from_slice(some))]);
         }
-        let rest = &owners[self.n_bytes..];
-        let some = &rest[..rest.len().min(CHUNK_BYTES)];
-        self.n_bytes += some.len();
-        let pieces = frame_fields([(OWNERS, Bytes::copy_from_slice(some))]);
-        Ok(Chunk { pieces, is_last: some.len() == rest.len(), ..Chunk::default() })
+        let is_last = self.columns(served).nth(self.n_columns).is_none();
+        Ok(Chunk { pieces, is_last, ..Chunk::default() })
     }
 }

@@ -1,0 +1,85 @@
+//! Rows kept here of nodes that are elsewhere: those that batches need most probably. Chosen once, never changed.
+
+use crate::rows::FetchedRows;
+
+/// Rows of some nodes.
+#[derive(Debug)]
+pub(crate) struct RowCache {
+    /// For every 64 nodes, which are kept, and how many before them.
+    words: Vec<(u64, u64)>,
+    rows: FetchedRows,
+}
+
+impl RowCache {
+    /// The rows of nodes, which must ascend, of a graph of `n_nodes`.
+    pub(crate) fn new(n_nodes: u64, nodes: &[u64], rows: FetchedRows) -> RowCache {
+        let mut words = vec![(0u64, 0); n_nodes.div_ceil(64) as usize];
+        nodes.iter().for_each(|node| words[(node / 64) as usize].0 |= 1 << (node % 64));
+        let mut n_before = 0;
+        for (word, before) in &mut words {
+            *before = n_before;
+            n_before += u64::from(word.count_ones());
+        }
+        assert_eq!(n_before, nodes.len() as u64, "nodes differ");
+        RowCache { words, rows }
+    }
+
+    /// Where the row of a node is kept.
+    #[inline]
+    pub(crate) fn find(&self, node: u64) -> Option<usize> {
+        let (word, before) = *self.words.get((node / 64) as usize)?;
+        let bit = node % 64;
+        (word >> bit & 1 == 1).then(|| (before + u64::from((word & ((1 << bit) - 1)).count_ones())) as usize)
+    }
+
+    /// A dense row.
+    pub(crate) fn dense(&self, row: usize) -> &[f32] {
+        &self.rows.values[row * self.rows.dim..][..self.rows.dim]
+    }
+
+    /// A sparse row: columns and values.
+    pub(crate) fn sparse(&self, row: usize) -> (&[u32], &[f32]) {
+        let own = self.rows.indptr[row]..self.rows.indptr[row + 1];
+        (&self.rows.columns[own.clone()], &self.rows.values[own])
+    }
+}
+
+/// The nodes that a cache of so many rows keeps: of those that are elsewhere, the most probable; ascending.
+pub(crate) fn most_probable(inclusion: &[f32], n_rows: usize, is_elsewhere: impl Fn(u64) -> bool) -> Vec<u64> {
+    let mut nodes: Vec<u64> =
+        (0..inclusion.len() as u64).filter(|node| inclusion[*node as usize] > 0.0 && is_elsewhere(*node)).collect();
+    let by_probability =
+        |one: &u64, other: &u64| inclusion[*other as usize].total_cmp(&inclusion[*one as usize]).then(one.cmp(other));
+    if nodes.len() > n_rows {
+        if n_rows > 0 {
+            nodes.select_nth_unstable_by(n_rows - 1, by_probability);
+        }
+        nodes.truncate(n_rows);
+    }
+    nodes.sort_unstable();
+    nodes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_probable_are_kept() {
+        let inclusion = [0.5, 0.0, 0.9, 0.5, 1.0, 0.2];
+        let kept = |n_rows| most_probable(&inclusion, n_rows, |node| node != 4);
+        assert!(kept(0).is_empty());
+        assert_eq!(kept(2), [0, 2], "of equal ones the lower id");
+        assert_eq!(kept(9), [0, 2, 3, 5], "what is never needed is not kept");
+    }
+
+    #[test]
+    fn rows_are_found_by_node() {
+        let nodes = [3, 64, 65, 130];
+        let rows = FetchedRows { dim: 1, values: vec![3.0, 64.0, 65.0, 130.0], ..FetchedRows::default() };
+        let cache = RowCache::new(131, &nodes, rows);
+        for node in 0..140 {
+            assert_eq!(cache.find(node).map(|row| cache.dense(row)[0] as u64), nodes.contains(&node).then_some(node));
+        }
+    }
+}
