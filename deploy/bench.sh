@@ -52,6 +52,14 @@ remote=$(cargo bench --quiet --locked -p kith-client --bench remote --no-run --m
 "$kith" data generate power-law --nodes 169343 --edges 1157799 --dim 128 --classes 40 --exponent 2.5 --out "$work/served" >/dev/null
 taskset -c 1 "$remote" "$work/served" "$PWD/target/release/kith-sampler"
 
+printf '\n== one, two and four sampling servers\n'
+servers=$(cargo bench --quiet --locked -p kith-client --bench servers --no-run --message-format=json |
+    sed -n 's/.*"name":"servers".*"executable":"\([^"]*\)".*/\1/p')
+for k in 1 2 4; do
+    "$kith" partition "$work/served" --shards "$k" --out "$work/served-$k" >/dev/null
+done
+"$servers" "$PWD/target/release/kith-sampler" "$work/served-1" "$work/served-2" "$work/served-4"
+
 printf '\n== partitioning, against pymetis\n'
 if pymetis=$(deploy/pymetis.sh); then
     "$pymetis" deploy/bench/partition.py --kith "$kith" --work "$work"

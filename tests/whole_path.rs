@@ -1,5 +1,6 @@
 //! The whole path, as far as it exists, with real processes: generate → verify → stats → train → resume → replay →
-//! predict → report, and what was made by one number of threads is made by any.
+//! predict → report, then partition → serve → train from servers; and what was made by one number of threads is made by
+//! any.
 
 use std::{
     fs,
@@ -11,7 +12,10 @@ use std::{
 
 use serde_json::Value;
 
-use crate::kith::{finish, kith, program, run_kith};
+use crate::{
+    kith::{finish, kith, program, run_kith},
+    servers::Sampler,
+};
 
 #[test]
 fn from_generate_to_stats() {
@@ -202,6 +206,25 @@ fn from_batches_to_report() {
     let report = report(Path::new(&run));
     assert_eq!((&report["results"]["epochs"], &report["results"]["steps"]), (&10.into(), &n_steps.into()));
     assert!(report["run_file"].as_str().unwrap().contains("slices = 3"), "{report}");
+
+    // The same from servers of the graph's shards: every step, what the model says, and the report.
+    let cluster = path("cluster");
+    kith(["partition", &store, "--shards", "3", "--out", &cluster]);
+    let samplers = ["0,1", "2"].map(|shards| Sampler::start(Path::new(&cluster), shards));
+    let addresses = samplers.each_ref().map(|sampler| sampler.address.to_string()).join(",");
+    let served = path("served");
+    let graph = ["--samplers", &addresses, "--cache", "10"];
+    kith([&["train", "partition-graph/supergat-mx", "--out", &served], &graph[..], &set[..]].concat());
+    assert_eq!(self::steps(Path::new(&served)), steps);
+    let out = path("served.csv");
+    kith([&["predict", &served, "--out", &out], &graph[..2]].concat());
+    assert_eq!(fs::read_to_string(out).unwrap(), predict("probabilities", "stored.csv", &[]));
+    let mut from_servers = self::report(Path::new(&served));
+    let rows = from_servers["rows"].take();
+    assert!(rows["cached"].as_u64() > Some(0) && rows["remote"].as_u64() > Some(0), "{rows}");
+    assert_eq!(rows["local"], 0);
+    from_servers.as_object_mut().unwrap().remove("rows");
+    assert_eq!(from_servers, report);
 }
 
 /// Killed without warning and resumed, a run ends with the same bits as one left alone.
