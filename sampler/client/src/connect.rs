@@ -47,6 +47,9 @@ impl Sharded {
     /// Finds every shard of a cluster: in its folder, or at a server.
     pub fn find(whereabouts: Whereabouts) -> Result<Sharded> {
         let Whereabouts { cluster, samplers, transport, remote, cached_percent } = whereabouts;
+        if samplers.is_empty() && transport == TransportChoice::Grpc {
+            return Err(ClientError::NoServers);
+        }
         if samplers.is_empty() || transport == TransportChoice::Local {
             let cluster = cluster.ok_or(ClientError::NoCluster)?;
             return Sharded::local(cluster);

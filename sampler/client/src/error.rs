@@ -35,6 +35,9 @@ pub enum ClientError {
         /// Nodes are `0..n_nodes`.
         n_nodes: u64,
     },
+    /// Servers are wanted, and none is named.
+    #[error("no sampling server is named: name them, or read the shards here")]
+    NoServers,
     /// Neither a folder nor a server.
     #[error("there is no cluster to read: name its folder")]
     NoCluster,

@@ -65,7 +65,12 @@ impl FetchedRows {
                 let lengths: kith_store::Result<Vec<usize>> = rows.iter().map(|row| stored.n_stored_of(*row)).collect();
                 self.begin_sparse(stored.dim(), lengths?.into_iter());
             }
-            RowsForm::Dense => self.begin_dense(rows.len(), stored.dim()),
+            RowsForm::Dense => {
+                self.begin_dense(rows.len(), stored.dim());
+                if let Some(items) = stored.dense_f32().filter(|_| self.dim > 0) {
+                    return self.gather_in_order(items, rows);
+                }
+            }
         }
         self.gather_at(stored, rows, 0..rows.len())
     }
@@ -97,6 +102,20 @@ impl FetchedRows {
         }
     }
 
+    fn gather_in_order(&mut self, items: &[f32], rows: &[u64]) -> Result<()> {
+        let dim = self.dim;
+        for (piece, out) in rows.chunks(PIECE).zip(self.values.chunks_mut(PIECE * dim)) {
+            for (row, out) in piece.iter().zip(out.chunks_exact_mut(dim)) {
+                out.copy_from_slice(row_of(items, dim, *row)?);
+            }
+            if !vectorized(IsFinite(out)) {
+                let damaged = out.chunks(dim).position(|row| !IsFinite(row).run()).expect("one of them is");
+                return Err(StoreError::damaged("rows", piece[damaged]).into());
+            }
+        }
+        Ok(())
+    }
+
     fn gather_f32(
         &mut self,
         items: &[f32],
@@ -104,15 +123,11 @@ impl FetchedRows {
         mut places: impl Iterator<Item = usize> + Clone,
     ) -> Result<()> {
         let dim = self.dim;
-        let n_nodes = (items.len() / dim) as u64;
         for piece in rows.chunks(PIECE) {
             let copied = places.clone();
             for (row, place) in piece.iter().zip(&mut places) {
-                let stored = (*row as usize).checked_mul(dim).and_then(|start| items.get(start..)?.get(..dim));
-                let stored = stored.ok_or(StoreError::NodeOutOfRange { node: *row, n_nodes })?;
-                self.values[place * dim..][..dim].copy_from_slice(stored);
+                self.values[place * dim..][..dim].copy_from_slice(row_of(items, dim, *row)?);
             }
-            // Import admits only finite values, so anything else is damage.
             for (row, place) in piece.iter().zip(copied) {
                 if !vectorized(IsFinite(&self.values[place * dim..][..dim])) {
                     return Err(StoreError::damaged("rows", *row).into());
@@ -123,7 +138,13 @@ impl FetchedRows {
     }
 }
 
-/// Whether all values are finite: those that are not have all bits of the exponent.
+#[inline]
+fn row_of(items: &[f32], dim: usize, row: u64) -> Result<&[f32]> {
+    let stored = (row as usize).checked_mul(dim).and_then(|start| items.get(start..)?.get(..dim));
+    Ok(stored.ok_or(StoreError::NodeOutOfRange { node: row, n_nodes: (items.len() / dim) as u64 })?)
+}
+
+/// Whether all values are finite. Import admits no others, so anything else is damage: it has all bits of the exponent.
 pub(crate) struct IsFinite<'a>(pub(crate) &'a [f32]);
 
 impl Vectorized for IsFinite<'_> {

@@ -22,10 +22,10 @@ pub(crate) struct GraphArgs {
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',')]
     samplers: Vec<String>,
     /// auto: read shards that are in --shards here, ask servers for the others; grpc: ask servers for all; local: ask none.
-    #[arg(long, default_value = "auto", value_name = "auto|grpc|local", value_parser = transport)]
+    #[arg(long, default_value = "auto", value_name = "auto|grpc|local", value_parser = transport, conflicts_with = "store")]
     transport: TransportChoice,
     /// Keep rows that servers have in memory, up to this percentage of all nodes: those that batches need most.
-    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent, conflicts_with = "store")]
     cache: f64,
     /// The longest that a sampling server may take to answer, retries included, before the command gives up.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]

@@ -218,7 +218,11 @@ impl Facts {
         if shards.iter().any(|shard| *shard >= facts.n_shards) {
             return Err(AnswerError::Other("a shard is served that the cluster does not have"));
         }
-        let max_frontier = facts.limits.map_or(0, |limits| limits.max_frontier);
+        // A request must fit into a message, too.
+        let max_frontier = facts.limits.map_or(0, |limits| {
+            let most = limits.max_message_bytes.saturating_sub(MAX_HEAD_BYTES) / MAX_NODE_BYTES;
+            limits.max_frontier.min(most)
+        });
         let info = Info {
             digest: facts.store,
             source: facts.source,
@@ -248,6 +252,10 @@ impl Facts {
         })
     }
 }
+
+/// What a request has beside its nodes, at most; and what a node takes in it: two ids and a count.
+const MAX_HEAD_BYTES: u64 = 4096;
+const MAX_NODE_BYTES: u64 = 2 * 8 + 4;
 
 /// The longest row, and the most classes, that anybody has.
 const MAX_DIM: usize = 1 << 28;

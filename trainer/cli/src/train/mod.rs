@@ -22,13 +22,14 @@ use kith_trainer::{
 
 use crate::{graph::GraphArgs, progress::Epochs};
 
-/// Train a model on a store.
+/// Train a model on a store, on its shards, or from sampling servers.
 #[derive(clap::Args)]
 #[command(after_help = "\
 A preset:           kith train cora/supergat-mx --store stores/cora --out runs/cora-mx
 Ten runs:           kith train cora/supergat-mx --store stores/cora --run-keys 42..52
 Your own run file:  kith train my.toml --store stores/mine --set train.learning_rate=0.01
 By the recipe:      kith train --attention auto --store stores/mine
+From servers:       kith train my.toml --samplers host-a:7000,host-b:7000 --set train.mode=batches
 Go on:              kith train --resume --out runs/cora-mx --store stores/cora")]
 pub(crate) struct Args {
     /// A preset (see --list-presets) or a run file.
