@@ -219,12 +219,27 @@ fn from_batches_to_report() {
     let out = path("served.csv");
     kith([&["predict", &served, "--out", &out], &graph[..2]].concat());
     assert_eq!(fs::read_to_string(out).unwrap(), predict("probabilities", "stored.csv", &[]));
-    let mut from_servers = self::report(Path::new(&served));
-    let rows = from_servers["rows"].take();
-    assert!(rows["cached"].as_u64() > Some(0) && rows["remote"].as_u64() > Some(0), "{rows}");
-    assert_eq!(rows["local"], 0);
-    from_servers.as_object_mut().unwrap().remove("rows");
-    assert_eq!(from_servers, report);
+    let (mut from_servers, mut from_store) = (self::report(Path::new(&served)), report);
+    let (rows, all) = (from_servers["rows"].take(), from_store["rows"].take());
+    let number = |rows: &Value, from: &str| rows[from].as_u64().unwrap();
+    assert!(number(&rows, "cached") > 0 && number(&rows, "remote") > 0, "{rows}");
+    assert_eq!(number(&rows, "cached") + number(&rows, "remote"), number(&all, "local"));
+    assert_eq!(from_servers, from_store);
+
+    // What the plan says of a run is what happens: rows of a step that servers send, with the cache and without.
+    let set = ["train.mode=batches", "train.epochs=4", "train.seeds_per_step=20", "train.edge_seeds=0"];
+    let set = set.map(|set| ["--set", set]).concat();
+    let planned = ["--seeds-per-step", "20", "--steps", "12", "--cache", "10", "--json"];
+    let plan = kith([&["plan", &cluster], &planned[..]].concat()).json();
+    for (cache, key) in [("0", "remote_rows"), ("10", "remote_rows_cached")] {
+        let run = path(key);
+        let graph = ["--samplers", &addresses, "--cache", cache];
+        kith([&["train", "partition-graph/supergat-mx", "--out", &run], &graph[..], &set[..]].concat());
+        let report = self::report(Path::new(&run));
+        let measured = number(&report["rows"], "remote") as f64 / report["results"]["steps"].as_f64().unwrap();
+        let planned = plan["per_step"][key].as_f64().unwrap();
+        assert!((planned / measured - 1.0).abs() < 0.15, "{key}: {planned} planned, {measured} measured");
+    }
 }
 
 /// Killed without warning and resumed, a run ends with the same bits as one left alone.

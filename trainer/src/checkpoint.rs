@@ -92,6 +92,9 @@ pub struct SavedState {
     pub last: Option<(Exact, Exact, Exact)>,
     /// Negatives that could not be drawn so far.
     pub n_negatives_left_out: u64,
+    /// Feature rows of steps so far: from files here, from the cache, from servers.
+    #[serde(default)]
+    pub row_counts: (u64, u64, u64),
     /// Time spent so far.
     pub micros: u64,
     /// Of it, time spent measuring.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kith_client::{ClientError, Info, Labels, RowCounts, Seeds, Shards};
+use kith_client::{ClientError, Info, Labels, Seeds, Shards};
 use kith_sampler::SeedsError;
 use kith_store::SplitPart;
 
@@ -77,14 +77,6 @@ impl Data {
         if let (Mode::Batches(batches), Data::Batches(input)) = (&mut config.train.mode, self) {
             let n_nodes = input.shards.info().n_nodes;
             *batches = batches.settled(n_nodes, input.train.len(), config.edge_loss.is_some());
-        }
-    }
-
-    /// Where feature rows came from so far, if that is counted.
-    pub fn row_counts(&self) -> Option<RowCounts> {
-        match self {
-            Data::Full(_) => None,
-            Data::Batches(input) => input.shards.row_counts(),
         }
     }
 

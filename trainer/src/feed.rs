@@ -3,7 +3,7 @@
 use std::{borrow::Cow, num::NonZeroUsize, sync::Arc};
 
 use kith_block::Pairs;
-use kith_client::{Batch, BatchConfig, FetchedRows, Job, Plan, PlanConfig, Prefetch, PrefetchConfig};
+use kith_client::{Batch, BatchConfig, FetchedRows, Job, Plan, PlanConfig, Prefetch, PrefetchConfig, RowCounts};
 use kith_draw::{Name, Purpose};
 use kith_kernels::InputRows;
 use kith_sampler::{Replacement, fanouts_of_layers};
@@ -57,6 +57,8 @@ pub(crate) struct Slice<'a> {
     pub(crate) n_step_seeds: usize,
     /// Of everything drawn, as reports show it; only batches have one.
     pub(crate) digest: Option<String>,
+    /// Where its rows came from.
+    pub(crate) row_counts: RowCounts,
     /// What is left of a batch, to be used again.
     rest: Option<Batch>,
 }
@@ -109,6 +111,7 @@ impl<'a> Feed<'a> {
                     seeds: Cow::Borrowed(&graph.train),
                     n_step_seeds: graph.train.len(),
                     digest: None,
+                    row_counts: RowCounts::default(),
                     rest: None,
                 })
             }
@@ -201,6 +204,7 @@ impl Batches {
             seeds: Cow::Owned(std::mem::take(&mut batch.seeds)),
             n_step_seeds: batch.n_step_seeds,
             digest: Some(batch.digest_text()),
+            row_counts: batch.row_counts,
             rest: Some(batch),
         })
     }

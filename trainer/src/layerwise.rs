@@ -98,23 +98,30 @@ fn count_out_degrees(shards: &dyn Shards, room: &Room) -> Result<OutDegrees, Tra
     Ok(degrees)
 }
 
-/// The blocks of all nodes with all their neighbors.
+/// The blocks of all nodes with all their neighbors. How many neighbors nodes have is only known when they come: a chunk
+/// has so many nodes as would have had few enough edges in the one before.
 struct Chunks {
     maker: BlockMaker,
     stock: Stock,
     next: u64,
+    /// Nodes of the next chunk.
+    n_next: u64,
     n_together: u64,
 }
+
+/// Nodes of the first chunk at most, and edges of a later one, more or less.
+const N_FIRST: u64 = 1 << 13;
+const N_EDGES: u64 = 1 << 24;
 
 impl Chunks {
     fn new(shards: &dyn Shards, n_together: u64) -> Chunks {
         let stock = Stock::new(1);
         let maker = BlockMaker::new(shards.info().n_nodes, stock.clone());
-        Chunks { maker, stock, next: 0, n_together }
+        Chunks { maker, stock, next: 0, n_next: n_together.min(N_FIRST), n_together }
     }
 
     fn next(&mut self, shards: &dyn Shards) -> Result<Option<(Range<u64>, SampledBlocks)>, TrainError> {
-        let nodes = self.next..self.next.saturating_add(self.n_together).min(shards.info().n_nodes);
+        let nodes = self.next..self.next.saturating_add(self.n_next).min(shards.info().n_nodes);
         if nodes.is_empty() {
             return Ok(None);
         }
@@ -122,6 +129,8 @@ impl Chunks {
         let roots: Vec<u64> = nodes.clone().collect();
         // All neighbors are all neighbors, whatever the name of the draw.
         let sampled = self.maker.sample(shards, (0, 0), &[Fanout::All], Replacement::Without, &roots)?;
+        let n_edges = sampled.blocks[0].n_edges() as u64;
+        self.n_next = (roots.len() as u64 * N_EDGES / n_edges.max(1)).clamp(1, self.n_together);
         Ok(Some((nodes, sampled)))
     }
 }

@@ -125,7 +125,7 @@ pub struct Report {
     pub n_weights: usize,
     /// Negatives that could not be drawn, over the whole run.
     pub n_negatives_left_out: u64,
-    /// Where feature rows came from since this process began; only shards count them.
+    /// Where the feature rows of steps came from; only batches fetch them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows: Option<RowsReport>,
     /// Identity of the store.

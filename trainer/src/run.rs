@@ -88,6 +88,7 @@ pub(crate) struct LoopState {
     /// Epochs so far.
     pub(crate) epoch: u64,
     pub(crate) n_negatives_left_out: u64,
+    pub(crate) row_counts: RowCounts,
     pub(crate) micros: u64,
     micros_measuring: u64,
     early_stop: Option<EarlyStop>,
@@ -127,6 +128,7 @@ impl<'a> Run<'a> {
             step: 0,
             epoch: 0,
             n_negatives_left_out: 0,
+            row_counts: RowCounts::default(),
             micros: 0,
             micros_measuring: 0,
             early_stop: config.early_stop.clone().map(EarlyStop::new),
@@ -172,6 +174,7 @@ impl<'a> Run<'a> {
         let (best, _) = self.state.best.as_ref()?;
         let last = self.state.last?;
         let machine = devices();
+        let RowCounts { local, cached, remote } = self.state.row_counts;
         Some(Report {
             dataset: self.source.dataset.clone(),
             model: self.config.name(),
@@ -192,11 +195,7 @@ impl<'a> Run<'a> {
             metric: Metric::of(self.data.shape()),
             n_weights: self.model.weights().n_elements(),
             n_negatives_left_out: self.state.n_negatives_left_out,
-            rows: self.data.row_counts().map(|RowCounts { local, cached, remote }| RowsReport {
-                local,
-                cached,
-                remote,
-            }),
+            rows: matches!(self.data, Data::Batches(_)).then_some(RowsReport { local, cached, remote }),
             store_digest: self.source.digest.clone(),
             instruction_set: machine.instruction_set,
             device: match self.device {
@@ -307,6 +306,7 @@ impl<'a> Run<'a> {
             best: state.best.as_ref().map(|(best, _)| (best.epoch, Exact(best.valid), Exact(best.test))),
             last: state.last.map(|last| (Exact(last.valid_loss), Exact(last.valid), Exact(last.test))),
             n_negatives_left_out: state.n_negatives_left_out,
+            row_counts: (state.row_counts.local, state.row_counts.cached, state.row_counts.remote),
             micros: state.micros,
             micros_measuring: state.micros_measuring,
         }
@@ -316,6 +316,7 @@ impl<'a> Run<'a> {
 impl LoopState {
     fn restore(&mut self, saved: &SavedState, config: &RunConfig, best_weights: Tensor) {
         let numbers = |values: &[Exact]| values.iter().map(|value| value.0).collect();
+        let (local, cached, remote) = saved.row_counts;
         let best = saved.best.map(|(epoch, valid, test)| Best { epoch, valid: valid.0, test: test.0 });
         let measured = |(valid_loss, valid, test): (Exact, Exact, Exact)| Measured {
             valid_loss: valid_loss.0,
@@ -326,6 +327,7 @@ impl LoopState {
             step: saved.step,
             epoch: saved.epoch,
             n_negatives_left_out: saved.n_negatives_left_out,
+            row_counts: RowCounts { local, cached, remote },
             micros: saved.micros,
             micros_measuring: saved.micros_measuring,
             early_stop: config

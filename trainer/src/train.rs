@@ -42,6 +42,7 @@ fn learn(run: &mut Run<'_>, place: usize) -> Result<StepRecord, TrainError> {
     for slice in 0..run.feed.n_slices() {
         let at = At { run_key: run.run_key, epoch: record.epoch, step: record.step, place, slice };
         let mut slice = run.feed.next(&run.model, at)?;
+        run.state.row_counts += slice.row_counts;
         learn_slice(run, &mut slice, &mut record)?;
         run.feed.give_back(slice);
     }

@@ -21,7 +21,7 @@ use std::{
 };
 
 use kith_client::{
-    BlockMaker, FetchedRows, Info, LocalStore, Plan, PlanConfig, Result, Shards, Stock,
+    BlockMaker, FetchedRows, Info, LocalStore, Plan, PlanConfig, Result, RowCounts, Shards, Stock,
     remote::{RemoteConfig, RemoteSampler},
 };
 use kith_sampler::{Direction, Drawn, Fanout, Hop, Replacement, Seeds};
@@ -115,8 +115,9 @@ impl Shards for Remote {
         self.runtime.block_on(self.sampler.sample_hop(0, hop, frontier, drawn))
     }
 
-    fn fetch_rows(&self, nodes: &[u64], rows: &mut FetchedRows) -> Result<()> {
-        self.runtime.block_on(self.sampler.fetch_rows(0, nodes, rows))
+    fn fetch_rows(&self, nodes: &[u64], rows: &mut FetchedRows) -> Result<RowCounts> {
+        self.runtime.block_on(self.sampler.fetch_rows(0, nodes, rows))?;
+        Ok(RowCounts { remote: nodes.len() as u64, ..RowCounts::default() })
     }
 
     fn has_edges(&self, pairs: &[(u64, u64)], direction: Direction, found: &mut [bool]) -> Result<()> {

@@ -11,7 +11,7 @@ use crate::{
     error::Result,
     plan::{Plan, Step},
     rows::FetchedRows,
-    shards::Shards,
+    shards::{RowCounts, Shards},
     stock::Stock,
 };
 
@@ -49,6 +49,8 @@ pub struct Batch {
     pub labels: Labels,
     /// The rows of `nodes`.
     pub rows: FetchedRows,
+    /// Where they came from.
+    pub row_counts: RowCounts,
     /// The pairs of each layer's edge loss, as `blocks`; empty without one.
     pub pairs: Vec<Pairs>,
     /// Of everything drawn: step, slice, roots, seeds, blocks, pairs.
@@ -87,10 +89,10 @@ impl<S: Shards + ?Sized> BatchMaker<S> {
         let SampledBlocks { blocks, nodes } =
             self.blocks.sample(&*self.shards, (run_key, step.step), fanouts, *replacement, &ids)?;
         let pairs = self.draw_pairs(step.step, slice as u64, &blocks)?;
-        let mut rows = FetchedRows::default();
+        let (mut rows, mut row_counts) = (FetchedRows::default(), RowCounts::default());
         if self.config.has_rows {
             rows = self.stock.rows();
-            self.shards.fetch_rows(&nodes, &mut rows)?;
+            row_counts = self.shards.fetch_rows(&nodes, &mut rows)?;
         }
         let mut batch = Batch {
             step: step.step,
@@ -102,6 +104,7 @@ impl<S: Shards + ?Sized> BatchMaker<S> {
             seeds,
             labels,
             rows,
+            row_counts,
             pairs,
             digest: 0,
         };

@@ -8,7 +8,7 @@ use kith_store::{Graph, SplitPart};
 use crate::{
     error::{ClientError, Result},
     rows::FetchedRows,
-    shards::{Info, Shards},
+    shards::{Info, RowCounts, Shards},
 };
 
 /// A whole store, mapped into this process.
@@ -50,9 +50,10 @@ impl Shards for LocalStore {
         Ok(sample_hop(self.sampled(), hop, Frontier::of_store(frontier), drawn)?)
     }
 
-    fn fetch_rows(&self, nodes: &[u64], rows: &mut FetchedRows) -> Result<()> {
+    fn fetch_rows(&self, nodes: &[u64], rows: &mut FetchedRows) -> Result<RowCounts> {
         let stored = self.graph.rows().ok_or(ClientError::NoRows)?;
-        rows.gather(stored, nodes)
+        rows.gather(stored, nodes)?;
+        Ok(RowCounts { local: nodes.len() as u64, ..RowCounts::default() })
     }
 
     fn has_edges(&self, pairs: &[(u64, u64)], direction: Direction, found: &mut [bool]) -> Result<()> {

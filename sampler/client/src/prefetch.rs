@@ -192,7 +192,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::rows::FetchedRows;
+    use crate::{rows::FetchedRows, shards::RowCounts};
     use kith_sampler::Labels;
 
     fn batch(Job { step, slice }: Job) -> Batch {
@@ -206,6 +206,7 @@ mod tests {
             seeds: Vec::new(),
             labels: Labels::Classes(Vec::new()),
             rows: FetchedRows::default(),
+            row_counts: RowCounts::default(),
             pairs: Vec::new(),
             digest: 0,
         }

@@ -2,10 +2,7 @@
 
 use std::{
     future::Future,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex},
 };
 
 use futures_util::future::{try_join, try_join_all};
@@ -32,9 +29,6 @@ pub struct Sharded {
     /// Where calls to servers are waited for; only there if there are any.
     runtime: Option<Runtime>,
     cache: Option<RowCache>,
-    n_local_rows: AtomicU64,
-    n_cached_rows: AtomicU64,
-    n_remote_rows: AtomicU64,
 }
 
 /// Where a shard is.
@@ -76,8 +70,7 @@ impl Sharded {
     }
 
     pub(crate) fn new(info: Info, owners: HeldOwners, shards: Vec<Place>, runtime: Option<Runtime>) -> Sharded {
-        let [n_local_rows, n_cached_rows, n_remote_rows] = [const { AtomicU64::new(0) }; 3];
-        Sharded { info, owners, shards, runtime, cache: None, n_local_rows, n_cached_rows, n_remote_rows }
+        Sharded { info, owners, shards, runtime, cache: None }
     }
 
     /// Keeps rows of nodes that servers have: up to this percentage of all nodes, those that batches need most probably.
@@ -106,7 +99,6 @@ impl Sharded {
         let mut rows = FetchedRows::default();
         self.fetch_rows(&nodes, &mut rows)?;
         self.cache = Some(RowCache::new(self.info.n_nodes, &nodes, rows));
-        *self.n_remote_rows.get_mut() = 0; // What batches need is counted.
         Ok(())
     }
 
@@ -195,14 +187,15 @@ impl Sharded {
         Ok(())
     }
 
-    fn count_rows(&self, by_owner: &ByOwner) {
+    fn count_rows(&self, by_owner: &ByOwner, cached: &Cached<'_>) -> RowCounts {
+        let mut counts = RowCounts { cached: cached.found.len() as u64, ..RowCounts::default() };
         for part in by_owner.parts() {
-            let counter = match self.place(part.shard) {
-                Place::Here(_) => &self.n_local_rows,
-                Place::There(_) => &self.n_remote_rows,
-            };
-            counter.fetch_add(part.nodes.len() as u64, Ordering::Relaxed);
+            match self.place(part.shard) {
+                Place::Here(_) => counts.local += part.nodes.len() as u64,
+                Place::There(_) => counts.remote += part.nodes.len() as u64,
+            }
         }
+        counts
     }
 }
 
@@ -255,15 +248,6 @@ impl Shards for Sharded {
         self.runtime.is_some()
     }
 
-    fn row_counts(&self) -> Option<RowCounts> {
-        let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Some(RowCounts {
-            local: number(&self.n_local_rows),
-            cached: number(&self.n_cached_rows),
-            remote: number(&self.n_remote_rows),
-        })
-    }
-
     fn seeds(&self, split: Option<&str>, part: SplitPart) -> Result<Seeds> {
         let mut found: Vec<Option<Seeds>> = vec![None; self.shards.len()];
         let (mut there, mut here) = (Vec::new(), Vec::new());
@@ -308,7 +292,7 @@ impl Shards for Sharded {
         Ok(())
     }
 
-    fn fetch_rows(&self, nodes: &[u64], rows: &mut FetchedRows) -> Result<()> {
+    fn fetch_rows(&self, nodes: &[u64], rows: &mut FetchedRows) -> Result<RowCounts> {
         let form = self.info.rows.ok_or(ClientError::NoRows)?;
         let (cached, by_owner) = match &self.cache {
             None => (Cached::default(), self.by_owner(nodes)?),
@@ -329,9 +313,7 @@ impl Shards for Sharded {
             }
             RowsForm::Sparse => self.fetch_sparse(&by_owner, &cached, nodes.len(), rows)?,
         }
-        self.n_cached_rows.fetch_add(cached.found.len() as u64, Ordering::Relaxed);
-        self.count_rows(&by_owner);
-        Ok(())
+        Ok(self.count_rows(&by_owner, &cached))
     }
 
     fn has_edges(&self, pairs: &[(u64, u64)], direction: Direction, found: &mut [bool]) -> Result<()> {

@@ -66,6 +66,14 @@ pub struct RowCounts {
     pub remote: u64,
 }
 
+impl std::ops::AddAssign for RowCounts {
+    fn add_assign(&mut self, other: RowCounts) {
+        self.local += other.local;
+        self.cached += other.cached;
+        self.remote += other.remote;
+    }
+}
+
 /// A graph, wherever it is.
 pub trait Shards: Send + Sync {
     /// What is known of it.
@@ -76,11 +84,6 @@ pub trait Shards: Send + Sync {
         false
     }
 
-    /// Where rows came from so far, if that is counted.
-    fn row_counts(&self) -> Option<RowCounts> {
-        None
-    }
-
     /// The labeled nodes of one part of a split, the store's first split if none is named. A node of a part that is
     /// trained on or measured must have a label; of the nodes in no part, those without one are left out.
     fn seeds(&self, split: Option<&str>, part: SplitPart) -> Result<Seeds>;
@@ -88,8 +91,8 @@ pub trait Shards: Send + Sync {
     /// The neighbors that a frontier draws, in its order.
     fn sample_hop(&self, hop: &Hop, frontier: &[u64], drawn: &mut Drawn) -> Result<()>;
 
-    /// The feature rows of nodes, in their order; what was in `rows` goes.
-    fn fetch_rows(&self, nodes: &[u64], rows: &mut FetchedRows) -> Result<()>;
+    /// The feature rows of nodes, in their order; what was in `rows` goes. Says where they came from.
+    fn fetch_rows(&self, nodes: &[u64], rows: &mut FetchedRows) -> Result<RowCounts>;
 
     /// For each (source, destination), whether the whole graph has the edge. Asks the destinations' owners only.
     fn has_edges(&self, pairs: &[(u64, u64)], direction: Direction, found: &mut [bool]) -> Result<()>;

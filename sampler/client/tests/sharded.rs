@@ -7,8 +7,8 @@ use std::{fs, path::Path, sync::Arc};
 use graphs::{Edges, StoredRows, open};
 use kith_block::{PairConfig, Subset};
 use kith_client::{
-    Batch, BatchConfig, FetchedRows, Job, Labels, LocalStore, Plan, PlanConfig, Prefetch, PrefetchConfig, Sharded,
-    Shards, Whereabouts,
+    Batch, BatchConfig, FetchedRows, Job, Labels, LocalStore, Plan, PlanConfig, Prefetch, PrefetchConfig, RowCounts,
+    Sharded, Shards, Whereabouts,
 };
 use kith_partition::{
     assign::{AssignOptions, Balance, Method, assign},
@@ -39,7 +39,7 @@ fn write(folder: &Path, graph: &Graph, n_shards: u32, owner: Vec<u16>) -> Arc<Cl
     Arc::new(Cluster::open(&out).unwrap())
 }
 
-/// All batches of two epochs, three slices per step.
+/// All batches of an epoch, three slices per step.
 fn batches(shards: &Arc<dyn Shards>, n_threads: usize) -> Vec<Batch> {
     let pairs = PairConfig { negatives: 0.5, kept: 0.8, subset: Subset::Union, excludes_reverse: true };
     let fanouts = vec![Fanout::at_most(4).unwrap(), Fanout::All, Fanout::at_most(2).unwrap()];
@@ -47,11 +47,17 @@ fn batches(shards: &Arc<dyn Shards>, n_threads: usize) -> Vec<Batch> {
     let seeds = Arc::new(shards.seeds(None, SplitPart::Train).unwrap());
     let plan = PlanConfig { run_key: 42, seeds_per_step: 16, edge_seeds: 9, slices: 3 };
     let plan = Arc::new(Plan::new(plan, shards.info().n_nodes, seeds).unwrap());
-    let n_steps = 2 * plan.steps_per_epoch();
+    let n_steps = plan.steps_per_epoch();
     let jobs = (0..n_steps).flat_map(|step| (0..3).map(move |slice| Job { step, slice }));
     let prefetch = PrefetchConfig { n_threads, depth: 2 };
     let batches = Prefetch::start(Arc::clone(shards), plan, config, prefetch, jobs).unwrap();
     batches.map(|batch| batch.unwrap()).collect()
+}
+
+fn count_rows(batches: &[Batch]) -> RowCounts {
+    let mut counts = RowCounts::default();
+    batches.iter().for_each(|batch| counts += batch.row_counts);
+    counts
 }
 
 fn assert_same(found: &[Batch], expected: &[Batch]) {
@@ -111,44 +117,52 @@ fn graph() -> Edges {
     edges.train(&(0..150).step_by(3).collect::<Vec<_>>())
 }
 
-#[test]
-fn any_cut_gives_the_same_batches() {
-    for edges in [graph(), graph().symmetric().rows(StoredRows::Sparse)] {
-        let temp = tempfile::tempdir().unwrap();
-        let graph = Arc::new(open(temp.path(), &edges));
-        let whole: Arc<dyn Shards> = Arc::new(LocalStore::new(Arc::clone(&graph)));
-        let expected = batches(&whole, 1);
-        for n_shards in [1, 2, 3, 4, 7, 16] {
-            // Batches wholly inside one shard, and empty shards.
-            let crowded = |node: u64| if node < 140 { n_shards / 2 } else { 0 };
-            let mut clusters = vec![cut(temp.path(), &graph, n_shards, crowded)];
-            let methods = [Method::Metis, Method::Stream, Method::Hash];
-            clusters.extend(methods.map(|method| cut_by(temp.path(), &graph, n_shards, method)));
-            for cluster in clusters {
-                let (even, odd): (Vec<u32>, Vec<u32>) = (0..n_shards).partition(|shard| shard % 2 == 0);
-                let mut servers = vec![serve(&cluster, &even)];
-                if !odd.is_empty() {
-                    servers.push(serve(&cluster, &odd));
-                }
-                let local: Arc<dyn Shards> = Arc::new(Sharded::local(Arc::clone(&cluster)).unwrap());
-                let remote = find(None, &servers, 0.0);
-                let mixed = find(Some(with_even_shards(temp.path(), &cluster)), &servers, 0.0);
-                let cached = find(None, &servers, 20.0);
-                for (shards, n_threads) in
-                    [(&local, 1), (&local, 4), (&remote, 1), (&remote, 4), (&mixed, 4), (&cached, 4)]
-                {
-                    assert_eq!(shards.info(), whole.info());
-                    assert_same(&batches(shards, n_threads), &expected);
-                }
-                let counts = [&local, &remote, &mixed, &cached].map(|shards| shards.row_counts().unwrap());
-                assert!(counts[0].remote == 0 && counts[1].local == 0, "{counts:?}");
-                assert_eq!(counts[0].local, counts[1].remote);
-                assert_eq!(counts[1].remote, 2 * (counts[2].local + counts[2].remote));
-                assert!(counts[3].cached > 0 && counts[3].remote > 0, "{counts:?}");
-                assert_eq!(counts[1].remote, 2 * (counts[3].cached + counts[3].remote));
+/// Whatever a graph is cut into, and whoever answers.
+fn any_cut_gives_the_same_batches(edges: &Edges) {
+    let temp = tempfile::tempdir().unwrap();
+    let graph = Arc::new(open(temp.path(), edges));
+    let whole: Arc<dyn Shards> = Arc::new(LocalStore::new(Arc::clone(&graph)));
+    let expected = batches(&whole, 1);
+    let n_rows = count_rows(&expected).local;
+    for n_shards in [1, 2, 3, 4, 7, 16] {
+        // Batches wholly inside one shard, and empty shards.
+        let crowded = |node: u64| if node < 140 { n_shards / 2 } else { 0 };
+        let mut clusters = vec![cut(temp.path(), &graph, n_shards, crowded)];
+        let methods = [Method::Metis, Method::Stream, Method::Hash];
+        clusters.extend(methods.map(|method| cut_by(temp.path(), &graph, n_shards, method)));
+        for cluster in clusters {
+            let (even, odd): (Vec<u32>, Vec<u32>) = (0..n_shards).partition(|shard| shard % 2 == 0);
+            let mut servers = vec![serve(&cluster, &even)];
+            if !odd.is_empty() {
+                servers.push(serve(&cluster, &odd));
             }
+            let local: Arc<dyn Shards> = Arc::new(Sharded::local(Arc::clone(&cluster)).unwrap());
+            let remote = find(None, &servers, 0.0);
+            let mixed = find(Some(with_even_shards(temp.path(), &cluster)), &servers, 0.0);
+            let cached = find(None, &servers, 20.0);
+            let counts = [(&local, 1), (&remote, 1), (&mixed, 1), (&local, 4), (&remote, 4), (&mixed, 4), (&cached, 4)]
+                .map(|(shards, n_threads)| {
+                    assert_eq!(shards.info(), whole.info());
+                    let found = batches(shards, n_threads);
+                    assert_same(&found, &expected);
+                    count_rows(&found)
+                });
+            let [local, remote, mixed, .., cached] = counts;
+            assert_eq!((local.local, remote.remote, mixed.local + mixed.remote), (n_rows, n_rows, n_rows));
+            assert!(cached.cached > 0 && cached.remote > 0, "{counts:?}");
+            assert_eq!(cached.cached + cached.remote, n_rows);
         }
     }
+}
+
+#[test]
+fn any_cut_of_a_directed_graph_gives_the_same_batches() {
+    any_cut_gives_the_same_batches(&graph());
+}
+
+#[test]
+fn any_cut_of_a_symmetric_graph_gives_the_same_batches() {
+    any_cut_gives_the_same_batches(&graph().symmetric().rows(StoredRows::Sparse));
 }
 
 #[test]
@@ -158,13 +172,13 @@ fn every_kind_of_rows_and_labels() {
         let graph = Arc::new(open(temp.path(), &graph().rows(rows).multi_label()));
         let whole: Arc<dyn Shards> = Arc::new(LocalStore::new(Arc::clone(&graph)));
         let cluster = cut(temp.path(), &graph, 3, |node| node as u32 % 3);
-        let sharded = Arc::new(Sharded::local(Arc::clone(&cluster)).unwrap());
-        let shards: Arc<dyn Shards> = Arc::clone(&sharded) as _;
+        let shards: Arc<dyn Shards> = Arc::new(Sharded::local(Arc::clone(&cluster)).unwrap());
         let servers = [serve(&cluster, &[])];
         let remote = find(None, &servers, 30.0);
         for shards in [&whole, &shards, &remote] {
             let mut found = FetchedRows { values: vec![7.0; 3], ..FetchedRows::default() };
-            shards.fetch_rows(&[5, 149, 6], &mut found).unwrap();
+            let RowCounts { local, cached, remote } = shards.fetch_rows(&[5, 149, 6], &mut found).unwrap();
+            assert_eq!((local, cached, remote), if shards.waits() { (0, 2, 1) } else { (3, 0, 0) });
             match rows {
                 StoredRows::Sparse => {
                     let expected = FetchedRows {
@@ -185,7 +199,6 @@ fn every_kind_of_rows_and_labels() {
             let classes: Vec<usize> = (0..70).filter(|class| bits[70 + class]).collect();
             assert_eq!(classes, [3, 69]);
         }
-        assert_eq!(sharded.row_counts().unwrap().local, 3);
         let expected = batches(&whole, 1);
         assert_same(&batches(&shards, 1), &expected);
         assert_same(&batches(&remote, 2), &expected);
