@@ -192,7 +192,7 @@ fn late_answers_change_nothing() {
 }
 
 #[test]
-fn slow_answers_change_nothing() {
+fn answers_at_a_trickle_change_nothing() {
     changes_nothing(&[Way::Slow(8 << 20)]);
 }
 

@@ -290,7 +290,7 @@ fn a_server_counts_what_its_client_counts() {
 
 /// Clients that ask for much and read nothing hold neither threads nor permits.
 #[test]
-fn a_slow_reader_does_not_stall_others() {
+fn an_idle_reader_does_not_stall_others() {
     let temp = tempfile::tempdir().unwrap();
     let cluster = cut(temp.path(), &open(temp.path(), &graph(40_000)));
     let server = Server::start(&ServerConfig { n_threads: 1, ..config(&cluster) }).unwrap();
