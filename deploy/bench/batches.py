@@ -20,7 +20,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from step import Net, column
+from step import Net
+from stores import column
 
 N_NODES, N_EDGES, DIM, N_CLASSES = 169343, 1157799, 128, 40
 HEADS, FEATURES, OUT_HEADS, DROPOUT = 8, 16, 1, 0.2

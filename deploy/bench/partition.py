@@ -20,26 +20,10 @@ from pathlib import Path
 
 import numpy as np
 
-# nodes, undirected edges to draw, classes, exponent of the degrees, nodes of a community, numbers of shards
-GRAPHS = {
-    "arxiv-like": (169343, 1157799, 40, 2.5, 0, (2, 4, 8, 16)),
-    "products-like": (2449029, 61859140, 47, 3.0, 1000, (2, 8)),
-}
+from stores import column, make_store
 
-
-def make_store(kith, work, name):
-    n, n_edges, n_classes, exponent, community, _ = GRAPHS[name]
-    store = work / f"store-{name}"
-    options = dict(nodes=n, edges=n_edges, dim=8, classes=n_classes, exponent=exponent, community=community, out=store)
-    options = [str(part) for key, value in options.items() for part in ("--" + key, value)]
-    subprocess.run([kith, "data", "generate", "power-law", *options],
-                   check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return store
-
-
-def column(store, name, dtype):
-    (path,) = [path for path in Path(store).iterdir() if path.name.startswith(name + ".") and path.suffix != ".json"]
-    return np.fromfile(path, dtype)
+# Numbers of shards.
+SHARDS = {"arxiv-like": (2, 4, 8, 16), "products-like": (2, 8)}
 
 
 def peer(store, n_shards):
@@ -82,7 +66,7 @@ def middle(values):
 
 def compare(args, name, store):
     """One line per number of shards: medians, and the medians of the ratios of each round."""
-    for n_shards in GRAPHS[name][5]:
+    for n_shards in SHARDS[name]:
         rounds = []
         for _ in range(args.rounds if name == "arxiv-like" else 1):
             rounds.append(dict(peer=theirs(store, n_shards), nodes=ours(args, store, n_shards, "metis", "nodes"),
@@ -117,10 +101,10 @@ def main():
     args = parser.parse_args()
     if args.peer:
         return peer(args.peer[0], int(args.peer[1]))
-    stores = dict(zip(GRAPHS, args.stores))
-    for name in GRAPHS:
+    stores = dict(zip(SHARDS, args.stores))
+    for name in SHARDS:
         if name == "arxiv-like" or args.large:
-            compare(args, name, stores.get(name) or make_store(args.kith, Path(args.work), name))
+            compare(args, name, stores.get(name) or make_store(args.kith, args.work, name, dim=8))
 
 
 if __name__ == "__main__":

@@ -22,28 +22,12 @@ import dgl
 import numpy as np
 import torch
 
-# nodes, undirected edges to draw, width, classes, exponent of the degrees, nodes of a community
-GRAPHS = {
-    "arxiv-like": (169343, 1157799, 128, 40, 2.5, 0),
-    "products-like": (2449029, 61859140, 100, 47, 3.0, 1000),
-}
+from stores import column, make_store
+
+# Length of a row.
+DIMS = {"arxiv-like": 128, "products-like": 100}
 FANOUTS = ["10,10", "15,10,5", "25,10"]
 SEEDS = 1024
-
-
-def make_store(kith, work, name):
-    n, n_edges, dim, n_classes, exponent, community = GRAPHS[name]
-    store = work / f"store-{name}"
-    options = dict(nodes=n, edges=n_edges, dim=dim, classes=n_classes, exponent=exponent, community=community, out=store)
-    options = [str(part) for key, value in options.items() for part in ("--" + key, value)]
-    subprocess.run([kith, "data", "generate", "power-law", *options],
-                   check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return store
-
-
-def column(store, name, dtype):
-    (path,) = [path for path in Path(store).iterdir() if path.name.startswith(name + ".") and path.suffix != ".json"]
-    return np.fromfile(path, dtype)
 
 
 class Dgl:
@@ -116,10 +100,10 @@ def main():
     args = parser.parse_args()
     torch.set_num_threads(1)
     dgl.utils.set_num_threads(1)
-    stores = dict(zip(GRAPHS, args.stores))
+    stores = dict(zip(DIMS, args.stores))
     records = []
-    for name in GRAPHS:
-        store = stores.get(name) or make_store(args.kith, Path(args.work), name)
+    for name in DIMS:
+        store = stores.get(name) or make_store(args.kith, args.work, name, DIMS[name])
         records += compare(args, name, Path(store))
     mean = lambda key: round(statistics.mean(record[key] for record in records), 2)
     print(json.dumps(dict(mean_ratio=mean("ratio"), least_ratio=min(record["ratio"] for record in records),

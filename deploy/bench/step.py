@@ -20,6 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch_geometric.nn import GATConv, SuperGATConv
 
+from stores import column
+
 # nodes, directed edges, width, share of values that are not zero, classes, heads, features, heads of the last layer,
 # dropout, steps per round of PyG and of Kith
 SIZES = {
@@ -70,11 +72,6 @@ class Net(torch.nn.Module):
         x = self.last(x, edge_index)
         loss = self.first.get_attention_loss() + self.last.get_attention_loss() if self.is_taught else 0.0
         return x, loss
-
-
-def column(store, name, dtype):
-    (path,) = [path for path in Path(store).iterdir() if path.name.startswith(name + ".") and path.suffix != ".json"]
-    return np.fromfile(path, dtype)
 
 
 def pyg_stepper(store, rows, size, model):

@@ -107,33 +107,21 @@ fn not_drawn(graph: &Graph, node: u64, drawn: &[f32]) -> Result<f64> {
 #[cfg(test)]
 mod tests {
     use kith_draw::{Name, Purpose};
-    use kith_store::Dtype;
 
     use super::*;
     use crate::{
-        build::MIN_MEMORY_BYTES,
-        generate::{EdgeAmount, PowerLaw, power_law},
+        generate::{
+            PowerLaw,
+            testing::{PLAIN, open},
+        },
         progress::Quiet,
         split::Fractions,
     };
 
     fn graph(folder: &std::path::Path, is_directed: bool, train: f64) -> Graph {
         let out = folder.join(format!("{is_directed}-{train}"));
-        let made = PowerLaw {
-            n_nodes: 600,
-            edges: EdgeAmount::AverageDegree(6.0),
-            exponent: 2.5,
-            n_classes: 4,
-            homophily: 0.5,
-            communities: None,
-            is_directed,
-            dim: 0,
-            dtype: Dtype::F32,
-            split: Fractions { train, valid: 0.2, test: 0.2 },
-            run_key: 3,
-        };
-        power_law(&made, &out, MIN_MEMORY_BYTES, &Quiet).unwrap();
-        Graph::open(&out).unwrap()
+        let split = Fractions { train, ..PLAIN.split };
+        open(&PowerLaw { is_directed, split, ..PLAIN }, &out)
     }
 
     fn options(fanouts: &[u32], seeds_per_step: u64) -> InclusionOptions {

@@ -92,11 +92,9 @@ mod tests {
     use kith_store::{Cluster, Cut, Dtype, Manifest, Provenance, write_cluster};
 
     use super::*;
-    use crate::{
-        build::MIN_MEMORY_BYTES,
-        generate::{EdgeAmount, PowerLaw, power_law},
-        progress::Quiet,
-        split::Fractions,
+    use crate::generate::{
+        PowerLaw,
+        testing::{PLAIN, open},
     };
 
     #[test]
@@ -104,20 +102,8 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         for (name, is_directed, dim) in [("symmetric", false, 5), ("directed", true, 0)] {
             let store = temp.path().join(name);
-            let made = PowerLaw {
-                n_nodes: 300,
-                edges: EdgeAmount::AverageDegree(5.0),
-                exponent: 2.5,
-                n_classes: 4,
-                homophily: 0.5,
-                communities: None,
-                is_directed,
-                dim,
-                dtype: Dtype::Bf16,
-                split: Fractions { train: 0.3, valid: 0.2, test: 0.2 },
-                run_key: 3,
-            };
-            power_law(&made, &store, MIN_MEMORY_BYTES, &Quiet).unwrap();
+            let made = PowerLaw { n_nodes: 300, is_directed, dim, dtype: Dtype::Bf16, ..PLAIN };
+            open(&made, &store);
             let graph = Graph::open(&store).unwrap();
             let owner: Vec<u16> = (0..300).map(|node| (node * node % 7 % 3) as u16).collect();
             let out = temp.path().join(format!("{name}-cluster"));

@@ -8,12 +8,14 @@ mod fields;
 mod head;
 mod messages;
 mod packed;
+mod sentence;
 
 pub use crate::{
     fields::{FieldError, Fields},
     head::{FRAME_HEAD_BYTES, frame_fields, frame_message, start_frame},
     messages::{Message, MessageError, Messages},
     packed::{IdWidth, PackedError, pack_bits, pack_ids, unpack, unpack_bits, unpack_ids},
+    sentence::sentence,
 };
 
 /// Messages of `sampler.proto`, and a stock client for tools and tests; `kith-client` speaks the same wire.

@@ -1,11 +1,14 @@
 use std::path::Path;
 
-use kith_store::{Contents, Dtype, SplitPart};
+use kith_store::{Contents, SplitPart};
 
 use super::*;
 use crate::{
     build::{EdgeOptions, MIN_MEMORY_BYTES, StoreBuilder},
-    generate::{Communities, EdgeAmount, PowerLaw, power_law},
+    generate::{
+        Communities, EdgeAmount, PowerLaw,
+        testing::{PLAIN, open},
+    },
     progress::Quiet,
     split::Fractions,
 };
@@ -35,18 +38,14 @@ fn communities(out: &Path, n_nodes: u64) -> Graph {
     let graph = PowerLaw {
         n_nodes,
         edges: EdgeAmount::AverageDegree(14.0),
-        exponent: 2.5,
         n_classes: 20,
         homophily: 0.7,
         communities: Some(Communities { size: 200, share: 0.5 }),
-        is_directed: false,
-        dim: 0,
-        dtype: Dtype::F32,
         split: Fractions { train: 0.3, valid: 0.1, test: 0.1 },
         run_key: 7,
+        ..PLAIN
     };
-    power_law(&graph, out, MIN_MEMORY_BYTES, &Quiet).unwrap();
-    Graph::open(out).unwrap()
+    open(&graph, out)
 }
 
 #[test]

@@ -5,28 +5,16 @@ use kith_store::{Cluster, Dtype, Graph};
 use super::*;
 use crate::{
     assign::Method,
-    build::MIN_MEMORY_BYTES,
-    generate::{EdgeAmount, PowerLaw, power_law},
+    generate::{
+        EdgeAmount, PowerLaw,
+        testing::{PLAIN, open},
+    },
     progress::Quiet,
-    split::Fractions,
 };
 
 fn store(out: &Path, is_directed: bool, run_key: u64) -> Graph {
-    let made = PowerLaw {
-        n_nodes: 500,
-        edges: EdgeAmount::AverageDegree(5.0),
-        exponent: 2.5,
-        n_classes: 4,
-        homophily: 0.5,
-        communities: None,
-        is_directed,
-        dim: 6,
-        dtype: Dtype::F16,
-        split: Fractions { train: 0.3, valid: 0.2, test: 0.2 },
-        run_key,
-    };
-    power_law(&made, out, MIN_MEMORY_BYTES, &Quiet).unwrap();
-    Graph::open(out).unwrap()
+    let edges = EdgeAmount::AverageDegree(5.0);
+    open(&PowerLaw { n_nodes: 500, edges, is_directed, dim: 6, dtype: Dtype::F16, run_key, ..PLAIN }, out)
 }
 
 fn options(method: Method, n_shards: u32) -> PartitionOptions {

@@ -104,15 +104,36 @@ fn check_share(what: &str, share: f64) -> Result<()> {
 }
 
 #[cfg(test)]
-mod testing {
-    //! What the tests of both generators share.
+pub(crate) mod testing {
+    //! What the tests of generators, and of what is done with their graphs, share.
 
-    use kith_store::Graph;
+    use kith_store::{Dtype, Graph};
 
     use super::*;
-    use crate::progress::Quiet;
+    use crate::{progress::Quiet, split::Fractions};
 
     pub(super) const MEMORY_BYTES: u64 = 64 << 20;
+
+    /// A small graph, to be changed where it matters.
+    pub(crate) const PLAIN: PowerLaw = PowerLaw {
+        n_nodes: 600,
+        edges: EdgeAmount::AverageDegree(6.0),
+        exponent: 2.5,
+        n_classes: 4,
+        homophily: 0.5,
+        communities: None,
+        is_directed: false,
+        dim: 0,
+        dtype: Dtype::F32,
+        split: Fractions { train: 0.3, valid: 0.2, test: 0.2 },
+        run_key: 3,
+    };
+
+    /// Makes a store of a graph, and opens it.
+    pub(crate) fn open(graph: &PowerLaw, out: &Path) -> Graph {
+        power_law(graph, out, MEMORY_BYTES, &Quiet).unwrap();
+        Graph::open(out).unwrap()
+    }
 
     /// Makes a graph with a number of threads, and opens it.
     pub(super) fn made(

@@ -14,7 +14,7 @@ use crate::{
     lists::{LISTS, Lists, Neighbors, OUT_LISTS},
     manifest::{ClusterEntry, Contents, CutEntry, Manifest, Provenance, RowsForm, ShardEntry, ShardSummary},
     node_columns::{SplitPart, split_column},
-    owned::{NODES_PER_WORD, OwnedWords},
+    owned::NodeRows,
     shard::Shard,
     writer::StoreWriter,
 };
@@ -126,7 +126,7 @@ impl ShardCut<'_> {
             n_out_edges,
         };
         let contents = Contents {
-            n_nodes: owned.n_owned(),
+            n_nodes: owned.n_rows(),
             n_edges,
             ids: None,
             graphs: None,
@@ -136,16 +136,11 @@ impl ShardCut<'_> {
         let provenance = Provenance { source: "kith partition".to_owned(), ..Provenance::default() };
         let n_train = self.n_train()?;
         let manifest = writer.finish_as(contents, provenance, |dir| Shard::open(dir).map(drop))?;
-        Ok((ShardSummary { digest: manifest.digest, n_nodes: owned.n_owned(), n_edges, n_train }, n_cut_edges))
+        Ok((ShardSummary { digest: manifest.digest, n_nodes: owned.n_rows(), n_edges, n_train }, n_cut_edges))
     }
 
-    fn owned(&self) -> OwnedWords {
-        let mut owned = OwnedWords::new(self.graph.n_nodes());
-        for owners in self.cut.owner.chunks(NODES_PER_WORD as usize) {
-            let bits = owners.iter().enumerate().map(|(bit, owner)| u64::from(u32::from(*owner) == self.shard) << bit);
-            owned.push(bits.fold(0, |word, bit| word | bit));
-        }
-        owned
+    fn owned(&self) -> NodeRows {
+        NodeRows::new(self.graph.n_nodes(), |node| u32::from(self.cut.owner[node as usize]) == self.shard)
     }
 
     /// The nodes of this shard, ascending.

@@ -50,6 +50,7 @@ pub use crate::{
         Provenance, RowsEntry, RowsForm, ShardEntry, ShardSummary,
     },
     node_columns::{Graphs, Ids, Labels, NO_CLASS, Split, SplitPart, split_column},
+    owned::NodeRows,
     rows::{Rows, SparseRow},
     shard::Shard,
     verify::{Finding, Verified, verify},

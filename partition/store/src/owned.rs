@@ -1,11 +1,11 @@
-//! Which nodes a shard owns, and the row of each: a bitmap with the count of all bits before.
+//! Some nodes of a graph, and the row of each among them: a bitmap with the count of all bits before.
 
 use crate::column::Column;
 
 /// Nodes under one word.
 pub(crate) const NODES_PER_WORD: u64 = u64::BITS as u64;
 
-/// The nodes of a shard. A word and its rank stand together: a lookup touches one line of memory.
+/// The nodes of a shard.
 #[derive(Debug)]
 pub(crate) struct Owned {
     words: Column<u64>,
@@ -16,6 +16,15 @@ pub(crate) fn n_items(n_graph_nodes: u64) -> u64 {
     2 * n_graph_nodes.div_ceil(NODES_PER_WORD)
 }
 
+/// The row of a node, if it is among them. A word and its rank stand together: a lookup touches one line of memory.
+#[inline]
+fn row_of(words: &[u64], node: u64) -> Option<u64> {
+    let place = 2 * (node / NODES_PER_WORD) as usize;
+    let &[word, rank] = words.get(place..)?.first_chunk::<2>()?;
+    let bit = node % NODES_PER_WORD;
+    (word >> bit & 1 == 1).then(|| rank + u64::from((word & ((1 << bit) - 1)).count_ones()))
+}
+
 impl Owned {
     pub(crate) fn new(words: Column<u64>) -> Owned {
         Owned { words }
@@ -24,10 +33,7 @@ impl Owned {
     /// The row of a node, if it is owned.
     #[inline]
     pub(crate) fn row_of(&self, node: u64) -> Option<u64> {
-        let place = 2 * (node / NODES_PER_WORD) as usize;
-        let &[word, rank] = self.words.items().get(place..)?.first_chunk::<2>()?;
-        let bit = node % NODES_PER_WORD;
-        (word >> bit & 1 == 1).then(|| rank + u64::from((word & ((1 << bit) - 1)).count_ones()))
+        row_of(self.words.items(), node)
     }
 
     /// Memory that a lookup will read.
@@ -54,26 +60,35 @@ impl Owned {
     }
 }
 
-/// Makes the column, node by node.
+/// Some nodes in memory.
 #[derive(Debug, Default)]
-pub(crate) struct OwnedWords {
+pub struct NodeRows {
     words: Vec<u64>,
-    n_owned: u64,
+    n_rows: u64,
 }
 
-impl OwnedWords {
-    pub(crate) fn new(n_graph_nodes: u64) -> OwnedWords {
-        OwnedWords { words: Vec::with_capacity(n_items(n_graph_nodes) as usize), n_owned: 0 }
+impl NodeRows {
+    /// Those of the nodes `0..n_nodes` that `is_in` says; it is asked for each, in order.
+    pub fn new(n_nodes: u64, mut is_in: impl FnMut(u64) -> bool) -> NodeRows {
+        let mut rows = NodeRows { words: Vec::with_capacity(n_items(n_nodes) as usize), n_rows: 0 };
+        for first in (0..n_nodes).step_by(NODES_PER_WORD as usize) {
+            let nodes = first..n_nodes.min(first + NODES_PER_WORD);
+            let word = nodes.fold(0, |word, node| word | u64::from(is_in(node)) << (node - first));
+            rows.words.extend([word, rows.n_rows]);
+            rows.n_rows += u64::from(word.count_ones());
+        }
+        rows
     }
 
-    /// Adds the next word: 64 nodes, or the rest of them.
-    pub(crate) fn push(&mut self, word: u64) {
-        self.words.extend([word, self.n_owned]);
-        self.n_owned += u64::from(word.count_ones());
+    /// The row of a node: its place among those that are in.
+    #[inline]
+    pub fn row_of(&self, node: u64) -> Option<u64> {
+        row_of(&self.words, node)
     }
 
-    pub(crate) fn n_owned(&self) -> u64 {
-        self.n_owned
+    /// How many there are.
+    pub fn n_rows(&self) -> u64 {
+        self.n_rows
     }
 
     pub(crate) fn items(&self) -> &[u64] {

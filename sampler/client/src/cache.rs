@@ -1,35 +1,29 @@
 //! Rows kept here of nodes that are elsewhere: those that batches need most probably. Chosen once, never changed.
 
+use kith_store::NodeRows;
+
 use crate::rows::FetchedRows;
 
 /// Rows of some nodes.
 #[derive(Debug)]
 pub(crate) struct RowCache {
-    /// For every 64 nodes, which are kept, and how many before them.
-    words: Vec<(u64, u64)>,
+    nodes: NodeRows,
     rows: FetchedRows,
 }
 
 impl RowCache {
     /// The rows of nodes, which must ascend, of a graph of `n_nodes`.
     pub(crate) fn new(n_nodes: u64, nodes: &[u64], rows: FetchedRows) -> RowCache {
-        let mut words = vec![(0u64, 0); n_nodes.div_ceil(64) as usize];
-        nodes.iter().for_each(|node| words[(node / 64) as usize].0 |= 1 << (node % 64));
-        let mut n_before = 0;
-        for (word, before) in &mut words {
-            *before = n_before;
-            n_before += u64::from(word.count_ones());
-        }
-        assert_eq!(n_before, nodes.len() as u64, "nodes differ");
-        RowCache { words, rows }
+        let mut rest = nodes.iter().peekable();
+        let kept = NodeRows::new(n_nodes, |node| rest.next_if_eq(&&node).is_some());
+        assert_eq!(kept.n_rows(), nodes.len() as u64, "nodes ascend and exist");
+        RowCache { nodes: kept, rows }
     }
 
     /// Where the row of a node is kept.
     #[inline]
     pub(crate) fn find(&self, node: u64) -> Option<usize> {
-        let (word, before) = *self.words.get((node / 64) as usize)?;
-        let bit = node % 64;
-        (word >> bit & 1 == 1).then(|| (before + u64::from((word & ((1 << bit) - 1)).count_ones())) as usize)
+        self.nodes.row_of(node).map(|row| row as usize)
     }
 
     /// A dense row.

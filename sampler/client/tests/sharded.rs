@@ -226,6 +226,13 @@ fn every_shard_needs_somebody() {
         Sharded::find(Whereabouts { samplers, ..Whereabouts::default() }).unwrap_err().to_string()
     };
     assert_eq!(find(&servers[..1]), "nobody serves shard 1 of 3: start a sampling server for it, and name all of them");
+    for address in ["localhost", "localhost:", "localhost:http"] {
+        let samplers = vec![address.to_owned()];
+        let error = Sharded::find(Whereabouts { samplers, ..Whereabouts::default() }).unwrap_err();
+        let expected =
+            format!("the sampling server at {address}: Info: not HOST:PORT: there is no port behind a colon");
+        assert_eq!(error.to_string(), expected);
+    }
     let sentence = find(&servers);
     assert!(sentence.contains(&servers[1].address().to_string()) && sentence.contains("refused"), "{sentence}");
 }

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use kith_proto::{FILE_DESCRIPTORS, SERVICE};
+use kith_proto::{FILE_DESCRIPTORS, SERVICE, sentence};
 use tokio::{
     net::TcpListener,
     runtime::Runtime,
@@ -229,15 +229,4 @@ fn tls_config(files: &TlsFiles) -> Result<ServerTlsConfig, ServeError> {
         config = config.client_ca_root(Certificate::from_pem(read(client_ca)?));
     }
     Ok(config)
-}
-
-/// An error and what caused it, in one line.
-fn sentence(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

@@ -9,6 +9,8 @@ use kith_client::{
 use kith_store::Cluster;
 use kith_trainer::opened::Opened;
 
+use crate::progress::say;
+
 /// The graph: a store, or what `kith partition` made of it.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct GraphArgs {
@@ -53,6 +55,10 @@ impl GraphArgs {
         let cluster = self.shards.as_ref().map(|dir| Cluster::open(dir)).transpose()?.map(Arc::new);
         if cluster.is_none() && self.samplers.is_empty() {
             anyhow::bail!("give --store, --shards or --samplers");
+        }
+        if !self.samplers.is_empty() {
+            // Servers that are not there yet are waited for.
+            say(&format!("asking {}, at most {} s", self.samplers.join(", "), self.sampler_timeout));
         }
         let whereabouts = Whereabouts {
             cluster,

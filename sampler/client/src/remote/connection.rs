@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, header};
 use http_body::{Frame, SizeHint};
-use kith_proto::{Call, MessageError, Messages, PROTOCOL, PROTOCOL_HEADER};
+use kith_proto::{Call, MessageError, Messages, PROTOCOL, PROTOCOL_HEADER, sentence};
 use tokio::time::Instant;
 use tonic::{
     Code, Status, TimeoutExpired,
@@ -51,6 +51,10 @@ pub(crate) struct Connection {
 impl Connection {
     /// To be used within a tokio runtime.
     pub(crate) fn new(address: &str, config: &RemoteConfig) -> Result<Connection, RemoteProblem> {
+        // Without a port it would be another service's, and nobody would say so.
+        if address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok()).is_none() {
+            return Err(RemoteProblem::Address("there is no port behind a colon".to_owned()));
+        }
         let scheme = if config.tls.is_some() { "https" } else { "http" };
         let bad_address = |error: tonic::transport::Error| RemoteProblem::Address(sentence(&error));
         let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))
@@ -171,20 +175,6 @@ fn tls_config(files: &RemoteTls) -> Result<ClientTlsConfig, RemoteProblem> {
         config = config.domain_name(name);
     }
     Ok(config)
-}
-
-/// An error and what caused it, in one line.
-fn sentence(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        if !text.ends_with(&next) {
-            text = format!("{text}: {next}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 /// A request that is one frame.
