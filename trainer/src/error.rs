@@ -10,7 +10,7 @@ use kith_client::ClientError;
 use kith_store::StoreError;
 use tch::TchError;
 
-use crate::run_file::RunFileError;
+use crate::{run_file::RunFileError, world::WorldError};
 
 /// Why a run cannot start or go on: one sentence each.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +21,9 @@ pub enum TrainError {
     /// The graph is too large for full batches.
     #[error(transparent)]
     Block(#[from] BlockError),
+    /// The ranks cannot go on together.
+    #[error(transparent)]
+    World(#[from] WorldError),
     /// There is no batch.
     #[error(transparent)]
     Client(#[from] ClientError),

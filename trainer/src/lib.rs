@@ -2,6 +2,7 @@
 //! is, and how it goes.
 
 pub mod checkpoint;
+pub mod collective;
 pub mod config;
 mod cuda_library;
 pub mod data;
@@ -28,3 +29,4 @@ pub mod run;
 pub mod run_file;
 pub mod train;
 pub mod weights;
+pub mod world;

@@ -154,7 +154,7 @@ pub(crate) fn multiply(out: &mut [f32], a: Matrix, b: Matrix) {
 }
 
 /// The numbers of a dense float tensor in this machine's memory.
-pub(crate) fn numbers(tensor: &Tensor) -> &[f32] {
+pub fn numbers(tensor: &Tensor) -> &[f32] {
     assert!(is_plain(tensor), "a dense float tensor on the CPU is expected");
     let n = tensor.numel();
     // SAFETY: checked: that many floats, side by side, in memory; the borrow keeps the tensor alive. Nothing writes to a
@@ -163,7 +163,7 @@ pub(crate) fn numbers(tensor: &Tensor) -> &[f32] {
 }
 
 /// The numbers of a dense float tensor in this machine's memory, to be changed.
-pub(crate) fn numbers_mut(tensor: &mut Tensor) -> &mut [f32] {
+pub fn numbers_mut(tensor: &mut Tensor) -> &mut [f32] {
     assert!(is_plain(tensor), "a dense float tensor on the CPU is expected");
     let n = tensor.numel();
     // SAFETY: checked: that many floats, side by side, in memory; the borrow keeps others from this tensor. Views of the
@@ -172,7 +172,7 @@ pub(crate) fn numbers_mut(tensor: &mut Tensor) -> &mut [f32] {
 }
 
 /// A new tensor, filled by a function that writes every number.
-pub(crate) fn filled(shape: &[i64], fill: impl FnOnce(&mut [f32])) -> Tensor {
+pub fn filled(shape: &[i64], fill: impl FnOnce(&mut [f32])) -> Tensor {
     let tensor = Tensor::empty(shape, (Kind::Float, Device::Cpu));
     let n = tensor.numel();
     if n > 0 {
@@ -183,7 +183,7 @@ pub(crate) fn filled(shape: &[i64], fill: impl FnOnce(&mut [f32])) -> Tensor {
 }
 
 /// Whether a tensor's memory is a plain array of floats.
-pub(crate) fn is_plain(tensor: &Tensor) -> bool {
+pub fn is_plain(tensor: &Tensor) -> bool {
     tensor.kind() == Kind::Float && tensor.device() == Device::Cpu && tensor.is_contiguous()
 }
 

@@ -26,7 +26,7 @@ pub use crate::{
     adam::AdamStep,
     aggregate_layer::{AggregateLayer, AggregateWeights},
     attention_layer::{AttentionLayer, AttentionWeights},
-    bridge::prepare,
+    bridge::{filled, is_plain, numbers, numbers_mut, prepare},
     dropout::Dropout,
     form::Form,
     layer::{LayerDraws, LayerInput},
