@@ -11,9 +11,10 @@ use tch::Tensor;
 use crate::{
     config::ModelKind,
     error::TrainError,
-    evaluate::{Matrix, rows_of},
+    evaluate::rows_of,
     feed::rows_of_batch,
     model::{Model, OutDegrees, Part, ReadRows},
+    world::{World, WorldError},
 };
 
 /// How much may be held.
@@ -34,104 +35,167 @@ impl Default for Room {
 }
 
 /// Runs the layers before `last` over all nodes, and hands all that layer `last` reads to `see`, chunk by chunk: some
-/// nodes by id, the destinations, and their part of the graph.
+/// nodes by id, the destinations, and their part of the graph. The chunks are divided over the ranks of a world: `see`
+/// has those of this rank, and says what `hear` is told of every chunk, in the order of nodes, on every rank.
 pub(crate) fn walk(
     model: &Model,
     shards: &dyn Shards,
     room: &Room,
+    world: &mut World,
     last: usize,
-    mut see: impl FnMut(Range<u64>, Part<'_>) -> Result<(), TrainError>,
+    mut see: impl FnMut(Range<u64>, Part<'_>) -> Result<Vec<f32>, TrainError>,
+    mut hear: impl FnMut(Vec<f32>) -> Result<(), TrainError>,
 ) -> Result<(), TrainError> {
     let n_nodes = shards.info().n_nodes;
     let device = model.weights().flat().device();
     let degrees = match model.config().kind {
-        ModelKind::Gcn => Some(count_out_degrees(shards, room)?),
+        ModelKind::Gcn => Some(count_out_degrees(shards, room, world)?),
         _ => None,
     };
     let mut hidden: Option<Rows> = None;
     for layer in 0..=last {
         let width = model.layers()[layer].width();
         let mut out = if layer < last { Some(RowsWriter::new(n_nodes, width, layer, room)?) } else { None };
-        let mut maker = Chunks::new(shards, room.n_together);
-        while let Some((nodes, sampled)) = maker.next(shards)? {
-            let stored;
-            let rows = match &hidden {
-                None => {
-                    let mut rows = FetchedRows::default();
-                    shards.fetch_rows(&sampled.nodes, &mut rows)?;
-                    stored = Arc::new(rows_of_batch(rows));
-                    ReadRows::Stored(&stored)
-                }
-                Some(hidden) => ReadRows::Made(hidden.pick(&sampled.nodes).to_device(device)),
-            };
-            let part = Part { block: &sampled.blocks[0], out_degrees: degrees.as_ref(), rows };
-            match &mut out {
-                Some(out) => out.push(&rows_of(&model.evaluate_layer(layer, part)?)?)?,
-                None => see(nodes, part)?,
+        let mut chunks = Chunks::new(shards, room.n_together, world);
+        while let Some(sampled) = chunks.next(shards)? {
+            let mut told = Vec::new();
+            if let Some((nodes, sampled)) = &sampled {
+                let stored;
+                let rows = match &hidden {
+                    None => {
+                        let mut rows = FetchedRows::default();
+                        shards.fetch_rows(&sampled.nodes, &mut rows)?;
+                        stored = Arc::new(rows_of_batch(rows));
+                        ReadRows::Stored(&stored)
+                    }
+                    Some(hidden) => ReadRows::Made(hidden.pick(&sampled.nodes).to_device(device)),
+                };
+                let part = Part { block: &sampled.blocks[0], out_degrees: degrees.as_ref(), rows };
+                told = match out {
+                    Some(_) => rows_of(&model.evaluate_layer(layer, part)?)?.values,
+                    None => see(nodes.clone(), part)?,
+                };
             }
-            maker.stock.give_back_blocks(sampled);
+            for values in chunks.share(world, told)? {
+                match &mut out {
+                    Some(out) => out.push(&values)?,
+                    None => hear(values)?,
+                }
+            }
+            chunks.give_back(sampled);
         }
         hidden = out.map(RowsWriter::finish).transpose()?;
     }
     Ok(())
 }
 
-/// A layer's output for all nodes, chunk by chunk.
-pub(crate) fn outputs(
-    model: &Model,
-    shards: &dyn Shards,
-    room: &Room,
-    layer: usize,
-    mut see: impl FnMut(Range<u64>, Tensor) -> Result<(), TrainError>,
-) -> Result<(), TrainError> {
-    walk(model, shards, room, layer, |nodes, part| see(nodes, model.evaluate_layer(layer, part)?))
-}
-
 /// One pass over all edges before the first layer: no chunk has all edges of its sources.
-fn count_out_degrees(shards: &dyn Shards, room: &Room) -> Result<OutDegrees, TrainError> {
+fn count_out_degrees(shards: &dyn Shards, room: &Room, world: &mut World) -> Result<OutDegrees, TrainError> {
     let mut degrees = OutDegrees::new(shards.info().n_nodes);
-    let mut maker = Chunks::new(shards, room.n_together);
-    while let Some((_, sampled)) = maker.next(shards)? {
-        degrees.add(&sampled.blocks[0]);
-        maker.stock.give_back_blocks(sampled);
+    let mut chunks = Chunks::new(shards, room.n_together, world);
+    while let Some(sampled) = chunks.next(shards)? {
+        if let Some((_, sampled)) = &sampled {
+            degrees.add(&sampled.blocks[0]);
+        }
+        chunks.share(world, Vec::new())?;
+        chunks.give_back(sampled);
     }
-    Ok(degrees)
+    if world.n_ranks() == 1 {
+        return Ok(degrees);
+    }
+    let heard = world.collective().share(&degrees.to_bytes())?;
+    Ok(heard.iter().fold(OutDegrees::new(shards.info().n_nodes), |mut sum, own| {
+        sum.add_bytes(own);
+        sum
+    }))
 }
 
-/// The blocks of all nodes with all their neighbors. How many neighbors nodes have is only known when they come: a chunk
-/// has so many nodes as would have had few enough edges in the one before.
+/// The blocks of all nodes with all their neighbors, in rounds: in each, every rank has a chunk, those of later ranks
+/// behind those of earlier ones. How many neighbors nodes have is only known when they come: a chunk has so many nodes as
+/// would have had few enough edges in the round before, on the rank with most.
 struct Chunks {
     maker: BlockMaker,
     stock: Stock,
+    rank: u64,
+    n_ranks: u64,
+    /// The first node of the next round.
     next: u64,
-    /// Nodes of the next chunk.
+    /// Nodes of each chunk of the next round.
     n_next: u64,
     n_together: u64,
+    /// Edges of this rank's chunk.
+    n_edges: u64,
 }
+
+/// A chunk: its nodes by id, and their block.
+type Chunk = (Range<u64>, SampledBlocks);
 
 /// Nodes of the first chunk at most, and edges of a later one, more or less.
 const N_FIRST: u64 = 1 << 13;
 const N_EDGES: u64 = 1 << 24;
 
 impl Chunks {
-    fn new(shards: &dyn Shards, n_together: u64) -> Chunks {
+    fn new(shards: &dyn Shards, n_together: u64, world: &World) -> Chunks {
         let stock = Stock::new(1);
-        let maker = BlockMaker::new(shards.info().n_nodes, stock.clone());
-        Chunks { maker, stock, next: 0, n_next: n_together.min(N_FIRST), n_together }
+        Chunks {
+            maker: BlockMaker::new(shards.info().n_nodes, stock.clone()),
+            stock,
+            rank: world.rank() as u64,
+            n_ranks: world.n_ranks() as u64,
+            next: 0,
+            n_next: n_together.min(N_FIRST),
+            n_together,
+            n_edges: 0,
+        }
     }
 
-    fn next(&mut self, shards: &dyn Shards) -> Result<Option<(Range<u64>, SampledBlocks)>, TrainError> {
-        let nodes = self.next..self.next.saturating_add(self.n_next).min(shards.info().n_nodes);
-        if nodes.is_empty() {
+    /// This rank's chunk of the next round, which near the end may have none; `None` after the last round. What ranks
+    /// make of a round they [`share`](Chunks::share) before the next.
+    fn next(&mut self, shards: &dyn Shards) -> Result<Option<Option<Chunk>>, TrainError> {
+        let n_nodes = shards.info().n_nodes;
+        if self.next >= n_nodes {
             return Ok(None);
         }
-        self.next = nodes.end;
+        let bound = |rank: u64| rank.saturating_mul(self.n_next).saturating_add(self.next).min(n_nodes);
+        let nodes = bound(self.rank)..bound(self.rank + 1);
+        self.next = bound(self.n_ranks);
+        self.n_edges = 0;
+        if nodes.is_empty() {
+            return Ok(Some(None));
+        }
         let roots: Vec<u64> = nodes.clone().collect();
         // All neighbors are all neighbors, whatever the name of the draw.
         let sampled = self.maker.sample(shards, (0, 0), &[Fanout::All], Replacement::Without, &roots)?;
-        let n_edges = sampled.blocks[0].n_edges() as u64;
-        self.n_next = (roots.len() as u64 * N_EDGES / n_edges.max(1)).clamp(1, self.n_together);
-        Ok(Some((nodes, sampled)))
+        self.n_edges = sampled.blocks[0].n_edges() as u64;
+        Ok(Some(Some((nodes, sampled))))
+    }
+
+    /// What all ranks made of their chunks of a round, by rank, and so in the order of nodes.
+    fn share(&mut self, world: &mut World, made: Vec<f32>) -> Result<Vec<Vec<f32>>, TrainError> {
+        let mut n_edges = self.n_edges;
+        let mut heard = vec![made];
+        if self.n_ranks > 1 {
+            let mut told = n_edges.to_le_bytes().to_vec();
+            told.extend_from_slice(bytemuck::cast_slice(&heard[0]));
+            heard.clear();
+            for told in world.collective().share(&told)? {
+                let Some((count, values)) = told.split_first_chunk::<8>().filter(|(_, values)| values.len() % 4 == 0)
+                else {
+                    return Err(WorldError::OutOfStep("a rank told no chunk of a layer".to_owned()).into());
+                };
+                n_edges = n_edges.max(u64::from_le_bytes(*count));
+                heard.push(values.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect());
+            }
+        }
+        self.n_next = self.n_next.saturating_mul(N_EDGES) / n_edges.max(1);
+        self.n_next = self.n_next.clamp(1, self.n_together);
+        Ok(heard)
+    }
+
+    fn give_back(&self, chunk: Option<Chunk>) {
+        if let Some((_, sampled)) = chunk {
+            self.stock.give_back_blocks(sampled);
+        }
     }
 }
 
@@ -185,10 +249,10 @@ impl RowsWriter {
         Ok(RowsWriter { values, width })
     }
 
-    fn push(&mut self, rows: &Matrix) -> Result<(), TrainError> {
+    fn push(&mut self, rows: &[f32]) -> Result<(), TrainError> {
         match &mut self.values {
-            WrittenValues::Memory(values) => values.extend_from_slice(&rows.values),
-            WrittenValues::File(column) => column.push(&rows.values)?,
+            WrittenValues::Memory(values) => values.extend_from_slice(rows),
+            WrittenValues::File(column) => column.push(rows)?,
         }
         Ok(())
     }
