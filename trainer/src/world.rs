@@ -198,8 +198,7 @@ fn form_ring(
     board: &Arc<Board>,
     pulse: &Pulse,
 ) -> Result<Ring, WorldError> {
-    let turn_away = |arrival| rendezvous::turn_away(&meeting.members, &arrival, |_| board.verdict().is_some());
-    let formed = rendezvous::form_ring(seat, config, meeting, turn_away).and_then(|(previous, next)| {
+    let formed = rendezvous::form_ring(seat, config, meeting, board).and_then(|(previous, next)| {
         Ring::new(previous, next, board.clone(), config.collective_deadline).map_err(|error| error.to_string())
     });
     formed.map_err(|sentence| {

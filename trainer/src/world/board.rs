@@ -212,9 +212,14 @@ impl Board {
         }
     }
 
+    /// From now on nobody needs to call this process.
+    pub(super) fn notice(&self) {
+        self.is_noticed.store(true, Relaxed);
+    }
+
     /// The error that a verdict means here; from now on this process has noticed.
     pub(crate) fn error(&self, verdict: &Verdict) -> WorldError {
-        self.is_noticed.store(true, Relaxed);
+        self.notice();
         let host = |rank: usize| self.members.get(rank).map_or_else(String::new, |member| member.host.clone());
         match verdict.clone() {
             Verdict::Lost { rank, at, why } => {

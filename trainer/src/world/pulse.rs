@@ -19,7 +19,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use self::messages::{Message, Spoke};
 use super::{
     board::{Board, Entry, Order, Verdict},
-    door::Door,
+    door::{Arrival, Door},
+    hello::Opening,
     rendezvous::turn_away,
     wire::timespec,
 };
@@ -63,6 +64,7 @@ impl Pulse {
         if self.board.verdict().is_none() {
             let (told, wait) = channel();
             let verdict = Verdict::Stopped { rank: self.board.rank(), code, sentence: sentence.to_owned() };
+            self.board.notice();
             self.board.order(Order::Tell { verdict, told: Some(told) });
             let _ = wait.recv_timeout(FAREWELL);
         }
@@ -138,8 +140,9 @@ impl Heart {
             let out = if spoke.has_unsent() { PollFlags::OUT } else { PollFlags::empty() };
             fds.push(PollFd::new(spoke.stream(), PollFlags::IN | out));
         }
-        if poll(&mut fds, Some(&timespec(due.saturating_duration_since(Instant::now())))).is_err() {
-            return;
+        let left = due.saturating_duration_since(Instant::now());
+        if poll(&mut fds, Some(&timespec(left))).is_err() {
+            return thread::sleep(left.min(Duration::from_millis(10)));
         }
         if !fds[0].revents().is_empty() {
             // The knocks; what they are about is in the orders.
@@ -161,11 +164,13 @@ impl Heart {
     /// Those who come when the world is complete.
     fn send_away(&mut self) {
         let Some(door) = &self.door else { return };
-        while let Some(arrival) = door.next(Duration::ZERO) {
+        while let Some(Arrival { stream, opening }) = door.next(Duration::ZERO) {
+            let Opening::Join(hello) = opening else { continue };
             let late = 3 * self.rhythm.every;
-            turn_away(self.board.members(), &arrival, |rank| {
+            turn_away(self.board.members(), &stream, &hello, |rank| {
                 let is_silent = |spoke: &Spoke| spoke.rank == rank && spoke.heard.elapsed() > late;
-                self.board.verdict().is_some() || self.board.has_left(rank) || self.spokes.iter().any(is_silent)
+                let has_left = self.board.has_left(rank);
+                has_left || self.board.verdict().is_some() || self.spokes.iter().any(is_silent)
             });
         }
     }
@@ -238,7 +243,6 @@ impl Heart {
     fn tell(&mut self, verdict: Verdict, told: Option<Sender<()>>) {
         if self.is_center() {
             self.decide(verdict);
-            self.decided = None; // This process knows.
         } else {
             self.spokes.iter_mut().for_each(|spoke| spoke.send(&Message::Verdict(verdict.clone())));
         }

@@ -1,23 +1,24 @@
 //! How ranks find each other: rank 0 listens, all others come to it, in any order and late. It compares what they bring,
 //! and once all are here it tells everybody who is where.
 
+mod address;
+
 use std::{
     io::{self, ErrorKind},
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs},
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
     thread,
     time::{Duration, Instant},
 };
 
+use self::address::{check_token, connect, listen, resolve, stays_on_host, unresolved};
 use super::{
-    Facts, JoinConfig, Member, Seat, WorldError,
+    Board, Facts, JoinConfig, Member, Seat, WorldError,
     door::{Arrival, Door},
     hello::{Answer, Hello, Opening},
     token::{self, GreetError, VERSION},
     wire,
 };
 
-/// How long rank 0 waits for its own name to be known.
-const RESOLVE_LIMIT: Duration = Duration::from_secs(60);
 /// How long one attempt to connect may take, and one answer to be sent.
 const ATTEMPT: Duration = Duration::from_secs(5);
 /// Between two attempts.
@@ -135,10 +136,15 @@ fn attempt(seat: &Seat, config: &JoinConfig, facts: &Facts, deadline: Instant) -
         Err(GreetError::Io(error)) => return Err(error.into()),
         Err(other) => return Err(Missed::Finally(WorldError::Refused(unwelcome(&seat.place(), &other)))),
     }
-    let mut own = stream.local_addr()?;
+    let (mut own, master) = (stream.local_addr()?, stream.peer_addr()?);
     own.set_port(0);
+    if own.ip().is_loopback() && !stays_on_host(seat, config, &addresses) {
+        // The rank before may be on another host, which sees this one where it sees rank 0.
+        own.set_ip(if own.is_ipv6() { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() });
+    }
     let door = Door::open(TcpListener::bind(own)?, config.token.clone())?;
-    let hello = Hello::new(seat.rank, seat.n_ranks, door.address().to_string(), facts);
+    let address = SocketAddr::new(stream.local_addr()?.ip(), door.address().port());
+    let hello = Hello::new(seat.rank, seat.n_ranks, address.to_string(), facts);
     wire::send(&stream, &Opening::Join(hello), deadline)?;
     // From here on rank 0's patience counts, which began before; a little more, for its answer to come.
     let (session, members) = match wire::receive(&stream, Instant::now() + config.join_deadline + ATTEMPT)? {
@@ -151,44 +157,46 @@ fn attempt(seat: &Seat, config: &JoinConfig, facts: &Facts, deadline: Instant) -
         return Err(Missed::ForNow("rank 0 told nonsense".to_owned()));
     }
     let next = match (seat.rank + 1) % seat.n_ranks {
-        0 => stream.peer_addr()?,
-        next => parsed(&members[next]).map_err(Missed::Finally)?,
+        0 => master,
+        next => match parsed(&members[next]).map_err(Missed::Finally)? {
+            next if next.ip().is_loopback() && !master.ip().is_loopback() => SocketAddr::new(master.ip(), next.port()),
+            next => next,
+        },
     };
     Ok(Meeting { session, members, spokes: vec![(0, stream)], door, next })
 }
 
-/// Makes the connections of the ring: to the next rank, and from the one before.
+/// Makes the connections of the ring: to the next rank, and from the one before. What keeps it from that, in a sentence.
 pub(super) fn form_ring(
     seat: &Seat,
     config: &JoinConfig,
     meeting: &Meeting,
-    turn_away: impl Fn(Arrival),
+    board: &Board,
 ) -> Result<(TcpStream, TcpStream), String> {
     let deadline = Instant::now() + config.join_deadline.min(6 * ATTEMPT);
-    let next_rank = (seat.rank + 1) % seat.n_ranks;
-    let problem = |error: &io::Error| {
-        format!("it cannot connect to rank {next_rank} at {}: {error}; ranks need TCP between them", meeting.next)
-    };
+    let is_over = || board.verdict().is_some() || wire::left(deadline).is_err();
+    let (next_rank, before) = ((seat.rank + 1) % seat.n_ranks, (seat.rank + seat.n_ranks - 1) % seat.n_ranks);
     let next = loop {
         match knock(seat, config, meeting, deadline) {
             Ok(next) => break next,
-            Err(error) if wire::left(deadline).is_err() => return Err(problem(&error)),
+            Err(error) if is_over() => {
+                let (name, place) = (board.name(next_rank), meeting.next);
+                return Err(format!("it cannot connect to {name} at {place}: {error}; ranks need TCP between them"));
+            }
             Err(_) => thread::sleep(PAUSE),
         }
     };
-    let before = (seat.rank + seat.n_ranks - 1) % seat.n_ranks;
-    loop {
-        let left = wire::left(deadline)
-            .map_err(|_| format!("rank {before} did not connect to it; ranks need TCP between them"))?;
-        let Some(arrival) = meeting.door.next(left) else { continue };
-        match &arrival.opening {
-            Opening::Ring { session, from } if *session == meeting.session && *from == before => {
-                return Ok((arrival.stream, next));
+    while !is_over() {
+        let Some(Arrival { stream, opening }) = meeting.door.next(PAUSE) else { continue };
+        match opening {
+            Opening::Ring { session, from } if session == meeting.session && from == before => {
+                return Ok((stream, next));
             }
             Opening::Ring { .. } => {}
-            Opening::Join(_) => turn_away(arrival),
+            Opening::Join(hello) => turn_away(&meeting.members, &stream, &hello, |_| false),
         }
     }
+    Err(format!("{} did not connect to it; ranks need TCP between them", board.name(before)))
 }
 
 fn knock(seat: &Seat, config: &JoinConfig, meeting: &Meeting, deadline: Instant) -> io::Result<TcpStream> {
@@ -202,16 +210,16 @@ fn knock(seat: &Seat, config: &JoinConfig, meeting: &Meeting, deadline: Instant)
 }
 
 /// Says to somebody who comes to a world that is complete, that it is; to one whose seat may be free soon, to come again.
-pub(super) fn turn_away(members: &[Member], arrival: &Arrival, is_ending: impl Fn(usize) -> bool) {
-    let Opening::Join(hello) = &arrival.opening else { return };
+pub(super) fn turn_away(members: &[Member], stream: &TcpStream, hello: &Hello, is_ending: impl Fn(usize) -> bool) {
     let answer = match members.get(hello.member.rank) {
         Some(member) if is_ending(member.rank) => Answer::Later,
         Some(member) => Answer::Refused(taken(member, &hello.member)),
         None => {
-            Answer::Refused(format!("{} is refused: the world of {} ranks is complete", hello.name(), members.len()))
+            let (name, n_ranks) = (hello.name(), members.len());
+            Answer::Refused(format!("{name} is refused: the world of {n_ranks} ranks is complete"))
         }
     };
-    tell_one(&arrival.stream, &answer);
+    tell_one(stream, &answer);
 }
 
 fn taken(first: &Member, second: &Member) -> String {
@@ -271,76 +279,6 @@ fn is_gone(stream: &TcpStream) -> bool {
         Ok(n) => n == 0,
         Err(error) => error.kind() != ErrorKind::WouldBlock,
     }
-}
-
-fn listen(seat: &Seat, config: &JoinConfig, deadline: Instant) -> Result<TcpListener, WorldError> {
-    let known_by = deadline.min(Instant::now() + RESOLVE_LIMIT);
-    let addresses = loop {
-        match resolve(seat) {
-            Ok(addresses) => break addresses,
-            Err(error) if wire::left(known_by).is_err() => return Err(WorldError::Refused(unresolved(seat, &error))),
-            Err(_) => thread::sleep(PAUSE),
-        }
-    };
-    check_token(seat, config, &addresses)?;
-    let has_six = addresses.iter().any(SocketAddr::is_ipv6);
-    let all_six = SocketAddr::from((Ipv6Addr::UNSPECIFIED, seat.port));
-    let all_four = SocketAddr::from((Ipv4Addr::UNSPECIFIED, seat.port));
-    let places = match () {
-        () if is_loopback(&addresses) => addresses,
-        () if has_six => vec![all_six, all_four],
-        () => vec![all_four],
-    };
-    TcpListener::bind(&places[..]).map_err(|error| {
-        let (port, host) = (seat.port, &seat.host);
-        WorldError::Refused(match error.kind() {
-            ErrorKind::AddrInUse => {
-                format!("MASTER_PORT {port} on {host} is in use: choose another, or end what listens there")
-            }
-            _ => format!("rank 0 cannot listen on MASTER_PORT {port} of {host}: {error}"),
-        })
-    })
-}
-
-fn resolve(seat: &Seat) -> io::Result<Vec<SocketAddr>> {
-    let host = seat.host.trim_start_matches('[').trim_end_matches(']');
-    let addresses: Vec<SocketAddr> = (host, seat.port).to_socket_addrs()?.collect();
-    if addresses.is_empty() { Err(io::Error::other("it has no address")) } else { Ok(addresses) }
-}
-
-fn unresolved(seat: &Seat, error: &io::Error) -> String {
-    format!("MASTER_ADDR {:?} is no name or address that is known here: {error}", seat.host)
-}
-
-/// Only ranks of one host may do without a token.
-fn check_token(seat: &Seat, config: &JoinConfig, addresses: &[SocketAddr]) -> Result<(), WorldError> {
-    if config.token.is_some() || is_loopback(addresses) {
-        return Ok(());
-    }
-    Err(WorldError::Refused(format!(
-        "ranks that meet at {} can be reached from other hosts: set KITH_TOKEN to the same secret text on every rank",
-        seat.host
-    )))
-}
-
-fn is_loopback(addresses: &[SocketAddr]) -> bool {
-    addresses.iter().all(|address| address.ip().to_canonical().is_loopback())
-}
-
-fn connect(addresses: &[SocketAddr], deadline: Instant) -> io::Result<TcpStream> {
-    let mut last = io::Error::from(ErrorKind::TimedOut);
-    for address in addresses {
-        match TcpStream::connect_timeout(address, wire::left(deadline)?) {
-            // Where nobody listens yet, a connection may by chance be made with itself.
-            Ok(stream) if stream.local_addr()? == stream.peer_addr()? => last = ErrorKind::ConnectionRefused.into(),
-            Ok(stream) => {
-                stream.set_nodelay(true)?;
-                return Ok(stream);
-            }
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
 }
 
 fn parsed(member: &Member) -> Result<SocketAddr, WorldError> {

@@ -26,7 +26,7 @@ fn heartless(place: &Place, rank: usize, config: &JoinConfig) -> Heartless {
         _ => rendezvous::visit(&seat, config, &facts).unwrap(),
     };
     let board = Arc::new(Board::new(rank, meeting.members.clone()).unwrap());
-    let (previous, next) = rendezvous::form_ring(&seat, config, &meeting, |_| {}).unwrap();
+    let (previous, next) = rendezvous::form_ring(&seat, config, &meeting, &board).unwrap();
     let mut ring = Ring::new(previous, next, board, config.collective_deadline).unwrap();
     ring.barrier().unwrap();
     Heartless { ring, spokes: std::mem::take(&mut meeting.spokes) }

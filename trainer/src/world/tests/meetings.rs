@@ -2,7 +2,7 @@
 
 use std::{
     io::{Read, Write},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpStream, UdpSocket},
     sync::atomic::{AtomicUsize, Ordering::SeqCst},
     thread,
     time::{Duration, Instant},
@@ -52,14 +52,17 @@ fn a_world_of_one_waits_for_nobody() {
 }
 
 #[test]
-fn names_and_six_bytes_more_are_understood() {
-    for host in ["localhost", "::1", "[::1]"] {
+fn names_and_addresses_of_both_versions_are_understood() {
+    // An address that other hosts see, if this one has any: nothing is sent.
+    let seen = UdpSocket::bind("0.0.0.0:0").and_then(|socket| socket.connect("192.0.2.1:9").and(socket.local_addr()));
+    let seen = seen.map_or("127.0.0.1".to_owned(), |address| address.ip().to_string());
+    for host in ["localhost", "::1", "[::1]", "127.0.1.1", &seen] {
         let Ok(probe) = TcpListener::bind((host.trim_matches(['[', ']']), 0)) else { continue };
         let port = probe.local_addr().unwrap().port();
         drop(probe);
-        let seat = |rank| Seat { rank, n_ranks: 2, rank_on_host: None, host: host.to_owned(), port };
-        let joined = on_all_ranks(2, |rank| told(World::join(&seat(rank), &config(), facts())));
-        assert_eq!(joined, ["joined", "joined"], "{host}");
+        let seat = |rank| Seat { rank, n_ranks: 3, rank_on_host: None, host: host.to_owned(), port };
+        let joined = on_all_ranks(3, |rank| told(World::join(&seat(rank), &with_token("a secret"), facts())));
+        assert_eq!(joined, ["joined"; 3], "{host}");
     }
 }
 
