@@ -325,7 +325,7 @@ fn ranks_that_do_not_fit_are_told_so() {
                     &made.path("g"),
                 )
             },
-            "has another graph",
+            "differ in the graph",
         ),
         (
             "run-files",

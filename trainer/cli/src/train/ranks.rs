@@ -3,7 +3,7 @@
 use std::{env, process, time::Duration};
 
 use kith_trainer::{
-    device::{CudaReport, devices},
+    device::{CudaReport, cuda_index, devices},
     world::{Facts, JoinConfig, Seat, Token, World},
 };
 
@@ -46,6 +46,8 @@ impl RankArgs {
             heartbeat_every: Duration::from_secs(1).min(heartbeat / 4),
             heartbeat_deadline: heartbeat,
             token: Token::from_environment(lookup),
+            // A device that is not there is told of later, when the others can be told too.
+            cuda: cuda_index(device),
         };
         if seat.rank == 0 && seat.n_ranks > 1 {
             say(&format!("waiting for {} ranks", seat.n_ranks));
