@@ -1,18 +1,20 @@
 //! A model over a whole graph that need not fit into memory: layer by layer, every node with all its neighbors, some
 //! nodes at a time. Exact: nothing is sampled, and how many nodes are taken at a time changes no bit.
 
+mod lists;
+
 use std::{ops::Range, path::PathBuf, sync::Arc};
 
-use kith_client::{BlockMaker, FetchedRows, SampledBlocks, Shards, Stock};
-use kith_sampler::{Fanout, Replacement};
+use kith_client::{BlockMaker, FetchedRows, Shards, Stock};
 use kith_store::{Column, ColumnWriter};
-use tch::Tensor;
+use tch::{Device, Tensor};
 
 use crate::{
     config::ModelKind,
     error::TrainError,
     evaluate::{Matrix, rows_of},
     feed::rows_of_batch,
+    layerwise::lists::{Lists, N_EDGES, piece_len},
     model::{Model, OutDegrees, Part, ReadRows},
 };
 
@@ -25,58 +27,74 @@ pub struct Room {
     pub scratch: Option<PathBuf>,
     /// Nodes that are taken at a time.
     pub n_together: u64,
+    /// Neighbors of one node that are taken at a time; a longer list comes in pieces of about so many.
+    pub n_neighbors: u64,
 }
 
 impl Default for Room {
     fn default() -> Room {
-        Room { memory: None, scratch: None, n_together: 1 << 17 }
+        Room { memory: None, scratch: None, n_together: 1 << 17, n_neighbors: 1 << 20 }
     }
 }
 
-/// Runs the layers before `last` over all nodes, and hands all that layer `last` reads to `see`, chunk by chunk: some
-/// nodes by id, the destinations, and their part of the graph.
+/// What a layer looks at, or what it made of that.
+pub(crate) enum Looked<'a> {
+    /// Nodes with their whole lists.
+    Part(Part<'a>),
+    /// The layer's output for a node whose list came in pieces.
+    Output(Tensor),
+}
+
+/// Runs the layers before `last` over all nodes, and hands all that layer `last` reads to `see`, some nodes by id at a
+/// time, the destinations: their part of the graph, or the output where that is too large.
 pub(crate) fn walk(
     model: &Model,
     shards: &dyn Shards,
     room: &Room,
     last: usize,
-    mut see: impl FnMut(Range<u64>, Part<'_>) -> Result<(), TrainError>,
+    mut see: impl FnMut(Range<u64>, Looked<'_>) -> Result<(), TrainError>,
 ) -> Result<(), TrainError> {
     let n_nodes = shards.info().n_nodes;
-    let device = model.weights().flat().device();
     let degrees = match model.config().kind {
         ModelKind::Gcn => Some(count_out_degrees(shards, room)?),
         _ => None,
     };
-    let mut hidden: Option<Rows> = None;
+    let out_degrees = degrees.as_ref();
+    let most = if model.takes_pieces() { piece_len(room.n_neighbors) } else { usize::MAX };
+    let stock = Stock::new(1);
+    let mut maker = BlockMaker::new(n_nodes, stock.clone());
+    let mut reader = Reader { shards, hidden: None, device: model.weights().flat().device() };
     for layer in 0..=last {
         let width = model.layers()[layer].width();
         let mut out = if layer < last { Some(RowsWriter::new(n_nodes, width, layer, room)?) } else { None };
-        let mut maker = Chunks::new(shards, room.n_together);
-        while let Some((nodes, sampled)) = maker.next(shards)? {
-            let stored;
-            let rows = match &hidden {
-                None => {
-                    let mut rows = FetchedRows::default();
-                    shards.fetch_rows(&sampled.nodes, &mut rows)?;
-                    stored = Arc::new(rows_of_batch(rows));
-                    ReadRows::Stored(&stored)
+        let mut take = |nodes, looked: Looked<'_>| match (&mut out, looked) {
+            (None, looked) => see(nodes, looked),
+            (Some(out), Looked::Part(part)) => out.push(&rows_of(&model.evaluate_layer(layer, part)?)?),
+            (Some(out), Looked::Output(output)) => out.push(&rows_of(&output)?),
+        };
+        let mut chunks = Chunks::new(room);
+        while let Some(lists) = chunks.next(shards)? {
+            for run in lists.runs(most) {
+                let nodes = lists.nodes(&run);
+                if run.is_hub {
+                    let what = (model, layer, out_degrees);
+                    let output = lists.evaluate_hub(&run, most, what, |nodes, then| reader.read(nodes, then))?;
+                    take(nodes, Looked::Output(output))?;
+                    continue;
                 }
-                Some(hidden) => ReadRows::Made(hidden.pick(&sampled.nodes).to_device(device)),
-            };
-            let part = Part { block: &sampled.blocks[0], out_degrees: degrees.as_ref(), rows };
-            match &mut out {
-                Some(out) => out.push(&rows_of(&model.evaluate_layer(layer, part)?)?)?,
-                None => see(nodes, part)?,
+                let sampled = lists.block(&run, &mut maker)?;
+                reader.read(&sampled.nodes, |rows| {
+                    take(nodes, Looked::Part(Part { block: &sampled.blocks[0], out_degrees, rows }))
+                })??;
+                stock.give_back_blocks(sampled);
             }
-            maker.stock.give_back_blocks(sampled);
         }
-        hidden = out.map(RowsWriter::finish).transpose()?;
+        reader.hidden = out.map(RowsWriter::finish).transpose()?;
     }
     Ok(())
 }
 
-/// A layer's output for all nodes, chunk by chunk.
+/// A layer's output for all nodes, some at a time.
 pub(crate) fn outputs(
     model: &Model,
     shards: &dyn Shards,
@@ -84,54 +102,69 @@ pub(crate) fn outputs(
     layer: usize,
     mut see: impl FnMut(Range<u64>, Tensor) -> Result<(), TrainError>,
 ) -> Result<(), TrainError> {
-    walk(model, shards, room, layer, |nodes, part| see(nodes, model.evaluate_layer(layer, part)?))
+    walk(model, shards, room, layer, |nodes, looked| match looked {
+        Looked::Part(part) => see(nodes, model.evaluate_layer(layer, part)?),
+        Looked::Output(output) => see(nodes, output),
+    })
 }
 
 /// One pass over all edges before the first layer: no chunk has all edges of its sources.
 fn count_out_degrees(shards: &dyn Shards, room: &Room) -> Result<OutDegrees, TrainError> {
     let mut degrees = OutDegrees::new(shards.info().n_nodes);
-    let mut maker = Chunks::new(shards, room.n_together);
-    while let Some((_, sampled)) = maker.next(shards)? {
-        degrees.add(&sampled.blocks[0]);
-        maker.stock.give_back_blocks(sampled);
+    let mut chunks = Chunks::new(room);
+    while let Some(lists) = chunks.next(shards)? {
+        degrees.add(lists.sources());
     }
     Ok(degrees)
 }
 
-/// The blocks of all nodes with all their neighbors. How many neighbors nodes have is only known when they come: a chunk
-/// has so many nodes as would have had few enough edges in the one before.
+/// What a layer reads: the store's rows, or what the layer before made.
+struct Reader<'a> {
+    shards: &'a dyn Shards,
+    hidden: Option<Rows>,
+    device: Device,
+}
+
+impl Reader<'_> {
+    fn read<T>(&self, nodes: &[u64], then: impl FnOnce(ReadRows<'_>) -> T) -> Result<T, TrainError> {
+        if let Some(hidden) = &self.hidden {
+            return Ok(then(ReadRows::Made(hidden.pick(nodes).to_device(self.device))));
+        }
+        let mut rows = FetchedRows::default();
+        self.shards.fetch_rows(nodes, &mut rows)?;
+        Ok(then(ReadRows::Stored(&Arc::new(rows_of_batch(rows)))))
+    }
+}
+
+/// All nodes with all their neighbors. How many neighbors nodes have is only known when they come: a chunk has so many
+/// nodes as would have had few enough edges in the one before.
 struct Chunks {
-    maker: BlockMaker,
-    stock: Stock,
+    lists: Lists,
     next: u64,
     /// Nodes of the next chunk.
     n_next: u64,
     n_together: u64,
 }
 
-/// Nodes of the first chunk at most, and edges of a later one, more or less.
+/// Nodes of the first chunk at most. Later ones have about as many edges as a block may.
 const N_FIRST: u64 = 1 << 13;
-const N_EDGES: u64 = 1 << 24;
 
 impl Chunks {
-    fn new(shards: &dyn Shards, n_together: u64) -> Chunks {
-        let stock = Stock::new(1);
-        let maker = BlockMaker::new(shards.info().n_nodes, stock.clone());
-        Chunks { maker, stock, next: 0, n_next: n_together.min(N_FIRST), n_together }
+    fn new(room: &Room) -> Chunks {
+        let n_together = room.n_together;
+        Chunks { lists: Lists::default(), next: 0, n_next: n_together.min(N_FIRST), n_together }
     }
 
-    fn next(&mut self, shards: &dyn Shards) -> Result<Option<(Range<u64>, SampledBlocks)>, TrainError> {
+    fn next(&mut self, shards: &dyn Shards) -> Result<Option<&Lists>, TrainError> {
         let nodes = self.next..self.next.saturating_add(self.n_next).min(shards.info().n_nodes);
         if nodes.is_empty() {
             return Ok(None);
         }
         self.next = nodes.end;
-        let roots: Vec<u64> = nodes.clone().collect();
-        // All neighbors are all neighbors, whatever the name of the draw.
-        let sampled = self.maker.sample(shards, (0, 0), &[Fanout::All], Replacement::Without, &roots)?;
-        let n_edges = sampled.blocks[0].n_edges() as u64;
-        self.n_next = (roots.len() as u64 * N_EDGES / n_edges.max(1)).clamp(1, self.n_together);
-        Ok(Some((nodes, sampled)))
+        let n_nodes = nodes.end - nodes.start;
+        self.lists.ask(shards, nodes)?;
+        self.n_next = (n_nodes * N_EDGES / self.lists.n_edges().max(1)).clamp(1, self.n_together);
+        Ok(Some(&self.lists))
     }
 }
 

@@ -6,7 +6,7 @@ use super::{Asked, Table, push_edges, table_of_edges};
 use crate::{
     error::TrainError,
     evaluate::rows_of,
-    layerwise::{self, Room},
+    layerwise::{self, Looked, Room},
     model::Model,
     opened::Opened,
 };
@@ -32,9 +32,11 @@ pub(super) fn predict(model: &Model, opened: &Opened, asked: Asked, room: &Room)
 }
 
 fn attention(model: &Model, opened: &Opened, layer: usize, room: &Room) -> Result<Table, TrainError> {
-    let room = Room { n_together: room.n_together.min(N_ATTENDED), ..room.clone() };
+    // Weights of a list are known when its whole softmax is: its edges are held together.
+    let room = Room { n_together: room.n_together.min(N_ATTENDED), n_neighbors: u64::MAX, ..room.clone() };
     let mut table = table_of_edges();
-    layerwise::walk(model, &**opened.shards(), &room, layer, |_, part| {
+    layerwise::walk(model, &**opened.shards(), &room, layer, |_, looked| {
+        let Looked::Part(part) = looked else { unreachable!("no list is too long to be whole") };
         let block = Arc::clone(part.block);
         let attention = model.attention_of_layer(layer, part)?.expect("only asked of attention");
         push_edges(&mut table, opened, &block, &rows_of(&attention)?)
