@@ -20,7 +20,7 @@ use kith_trainer::{
     train::train,
 };
 
-use crate::{graph::GraphArgs, progress::Epochs};
+use crate::{graph::GraphArgs, launched, progress::Epochs};
 
 /// Train a model on a store, on its shards, or from sampling servers.
 #[derive(clap::Args)]
@@ -42,10 +42,10 @@ pub(crate) struct Args {
     #[arg(long)]
     list_presets: bool,
     #[command(flatten)]
-    graph: GraphArgs,
+    pub(crate) graph: GraphArgs,
     /// The folder to keep the run in: run file, steps, checkpoint, report. Several runs get a folder each inside.
     #[arg(long, value_name = "RUN_DIR")]
-    out: Option<PathBuf>,
+    pub(crate) out: Option<PathBuf>,
     /// Names everything that is drawn.
     #[arg(long, value_name = "K", default_value_t = 42)]
     run_key: u64,
@@ -57,7 +57,7 @@ pub(crate) struct Args {
     assignments: Vec<String>,
     /// Go on from the checkpoint in --out; without one, start.
     #[arg(long, requires = "out")]
-    resume: bool,
+    pub(crate) resume: bool,
     /// auto: let the paper's recipe choose the attention, by the graph's degree and homophily.
     #[arg(long, value_name = "auto", value_parser = ["auto"])]
     attention: Option<String>,
@@ -66,7 +66,7 @@ pub(crate) struct Args {
     kernels: Option<Kernels>,
     /// Where to compute: cpu, cuda or cuda:N.
     #[arg(long, default_value = "cpu")]
-    device: String,
+    pub(crate) device: String,
     /// Bytes that a layer's rows may take in memory while a run in batches measures itself, as in 4GiB; beyond that they
     /// go to a file in the run's folder.
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse)]
@@ -80,6 +80,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if args.list_presets {
         return presets::list(args.json);
     }
+    launched::watch();
     device::start();
     let device = device::find(&args.device).map_err(anyhow::Error::msg)?;
     let opened = args.graph.open()?;
