@@ -121,3 +121,12 @@ pub(crate) fn is_slow_asked_for() -> bool {
     }
     asked
 }
+
+/// The newest checkpoint of a run.
+pub(crate) fn newest_checkpoint(run: &Path) -> Option<PathBuf> {
+    let step_of = |path: &PathBuf| -> Option<u64> {
+        path.file_name()?.to_str()?.strip_prefix("step-")?.strip_suffix(".safetensors")?.parse().ok()
+    };
+    let files = std::fs::read_dir(run.join("checkpoints")).ok()?.map(|file| file.unwrap().path());
+    files.filter(|path| step_of(path).is_some()).max_by_key(step_of)
+}

@@ -116,13 +116,11 @@ fn signal(name: &str, pid: u32) {
     assert!(sent.expect("kill is there").success());
 }
 
-/// What a run printed, without times and places.
+/// What a run printed, without the time.
 fn answer(finished: &Finished) -> Value {
     let mut answer = finished.json();
-    for key in ["seconds", "seconds_measuring"] {
-        answer["results"][key] = Value::Null;
-    }
-    answer["rows"] = Value::Null;
+    assert!(answer["seconds"].as_f64() > Some(0.0));
+    answer["seconds"] = Value::Null;
     answer
 }
 

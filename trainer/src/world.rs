@@ -68,6 +68,26 @@ impl World {
         self.n_ranks
     }
 
+    /// Refuses ranks that do not agree on everything in a list of (what, value).
+    pub fn agree(&mut self, on: &[(&str, String)]) -> Result<(), WorldError> {
+        let told = serde_json::to_vec(on).expect("texts");
+        let heard = self.collective.share(&told)?;
+        let Some(rank) = heard.iter().position(|other| *other != heard[0]) else { return Ok(()) };
+        let of = |rank: usize| -> Vec<(String, String)> { serde_json::from_slice(&heard[rank]).unwrap_or_default() };
+        let (first, other) = (of(0), of(rank));
+        let differing = first.iter().zip(&other).find(|(a, b)| a != b);
+        let Some(((what, there), (_, here))) = differing else {
+            return Err(WorldError::OutOfStep(format!("rank {rank} compares something else than rank 0")));
+        };
+        let only = |text: &str, other: &str| {
+            let line = text.lines().find(|line| !line.is_empty() && !other.lines().any(|own| own == *line));
+            line.unwrap_or("less").to_owned()
+        };
+        let (there, here) = (only(there, here), only(here, there));
+        let sentence = format!("rank {rank} has another {what} than rank 0: `{here}` where rank 0 has `{there}`");
+        Err(WorldError::Refused(sentence))
+    }
+
     /// What ranks do together.
     pub fn collective(&mut self) -> &mut dyn Collective {
         &mut *self.collective

@@ -8,6 +8,9 @@ pub enum WorldError {
     /// This rank may not join, or what it was told about the world makes no sense.
     #[error("{0}")]
     Refused(String),
+    /// Not all ranks came: retrying may help.
+    #[error("{0}")]
+    NeverCame(String),
     /// A rank is gone or does not answer: retrying may help.
     #[error("rank {rank} on {host} was lost at step {step}, in phase {phase}: {why}")]
     Lost {
@@ -34,6 +37,9 @@ pub enum WorldError {
         /// Its exit code.
         code: u8,
     },
+    /// Ranks did not make the same calls in the same order.
+    #[error("{0}: this is a bug")]
+    OutOfStep(String),
     /// Ranks that must hold the same weights do not.
     #[error("the weights of rank {rank} differ from those of rank 0 at step {step}: this is a bug")]
     Differ {
@@ -42,7 +48,22 @@ pub enum WorldError {
         /// Weight updates so far.
         step: u64,
     },
+    /// The system refused something that ranks need to talk.
+    #[error("ranks cannot talk: {0}")]
+    Io(#[from] std::io::Error),
     /// libtorch refused.
     #[error("libtorch: {0}")]
     Torch(#[from] TchError),
+}
+
+impl WorldError {
+    /// What a program exits with: 1 is for the user to mend, 75 may be tried again, 70 is a bug.
+    pub fn code(&self) -> u8 {
+        match self {
+            WorldError::Refused(_) => 1,
+            WorldError::NeverCame(_) | WorldError::Lost { .. } | WorldError::Io(_) => 75,
+            WorldError::Stopped { code, .. } => *code,
+            WorldError::OutOfStep(_) | WorldError::Differ { .. } | WorldError::Torch(_) => 70,
+        }
+    }
 }

@@ -10,7 +10,6 @@ use std::{
 
 use anyhow::Context;
 use kith_store::Cluster;
-use kith_trainer::device::{CudaReport, devices};
 
 use super::Args;
 
@@ -29,8 +28,6 @@ pub(super) struct CommandLine {
     cluster: Option<(PathBuf, usize)>,
     /// Options of `kith train`, as they were typed.
     passed: Vec<OsString>,
-    /// `--device cuda` is shared among so many.
-    n_devices: Option<usize>,
     /// Where checkpoints are; only from there can a run go on.
     pub(super) out: Option<PathBuf>,
     is_resumed: bool,
@@ -62,20 +59,12 @@ impl CommandLine {
             own.extend(["--samplers", "--shards"]);
             cluster = Some((dir.clone(), n_shards));
         }
-        let n_devices = (train.device == "cuda").then(|| match devices().cuda {
-            CudaReport::Devices(devices) => devices.len().max(1),
-            CudaReport::Missing(_) => 1, // Ranks say what is missing.
-        });
-        if n_devices.is_some() {
-            own.push("--device");
-        }
         Ok(CommandLine {
             program: std::env::current_exe().context("the program does not know its own file")?,
             n_ranks: args.ranks.into(),
             n_servers: n_servers.unwrap_or(0),
             cluster,
             passed: without(typed, &own),
-            n_devices,
             out: train.out.clone(),
             is_resumed: train.resume,
             token: match std::env::var_os("KITH_TOKEN") {
@@ -103,9 +92,6 @@ impl CommandLine {
         command.arg("train").args(&self.passed);
         if !samplers.is_empty() {
             command.args(["--samplers", &samplers.join(",")]);
-        }
-        if let Some(n_devices) = self.n_devices {
-            command.args(["--device", &format!("cuda:{}", rank % n_devices)]);
         }
         if is_restart && self.out.is_some() && !self.is_resumed {
             command.arg("--resume");

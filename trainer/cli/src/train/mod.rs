@@ -5,8 +5,10 @@ mod presets;
 mod summary;
 
 use std::{
+    net::SocketAddr,
     ops::{ControlFlow, RangeInclusive},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use anyhow::bail;
@@ -15,12 +17,18 @@ use kith_trainer::{
     data::Data,
     device,
     layerwise::Room,
+    metrics::Metrics,
     report::{RUN_FILE, Report, StepRecord},
     run::{Plan, Run},
     train::train,
+    world::World,
 };
 
-use crate::{graph::GraphArgs, launched, progress::Epochs};
+use crate::{
+    graph::GraphArgs,
+    launched,
+    progress::{Epochs, say},
+};
 
 /// Train a model on a store, on its shards, or from sampling servers.
 #[derive(clap::Args)]
@@ -66,11 +74,14 @@ pub(crate) struct Args {
     kernels: Option<Kernels>,
     /// Where to compute: cpu, cuda or cuda:N.
     #[arg(long, default_value = "cpu")]
-    pub(crate) device: String,
+    device: String,
     /// Bytes that a layer's rows may take in memory while a run in batches measures itself, as in 4GiB; beyond that they
     /// go to a file in the run's folder.
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse)]
     memory: Option<u64>,
+    /// Where to show metrics for Prometheus, at /metrics: HOST:PORT; port 0 picks a free one.
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<SocketAddr>,
     /// Print one JSON object per run.
     #[arg(long)]
     json: bool,
@@ -90,6 +101,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if args.run_keys.is_some() {
         keep_run_file(&args, &config)?;
     }
+    let mut world = World::alone();
+    let metrics = Arc::new(Metrics::default());
+    if let Some(address) = args.metrics {
+        say(&format!("metrics on {}", metrics.show(address)?));
+    }
     let mut reports = Vec::new();
     for run_key in run_keys.clone() {
         if config.train.split.as_deref() == Some(BY_RUN_KEY) && run_key > *run_keys.start() {
@@ -108,8 +124,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
             out: out.as_deref(),
             resume: args.resume,
             room: Room { memory: args.memory, scratch: out.clone(), ..Room::default() },
+            metrics: Arc::clone(&metrics),
         };
-        let report = train_one(plan)?;
+        let report = train_one(plan, &mut world)?;
         if args.json {
             summary::print_line(&report)?;
         }
@@ -124,10 +141,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn train_one(plan: Plan<'_>) -> anyhow::Result<Report> {
+fn train_one(plan: Plan<'_>, world: &mut World) -> anyhow::Result<Report> {
     let what = format!("{} {}, run key {}", plan.source.dataset, plan.config.name(), plan.run_key);
     let epochs = plan.config.train.epochs;
-    let mut run = Run::new(plan)?;
+    let mut run = Run::new(plan, world)?;
+    run.notes().iter().for_each(|note| say(&format!("note: {note}")));
     let mut shown = Epochs::begin(what, run.n_epochs(), epochs);
     train(&mut run, |record| {
         shown.advance(record.epoch + 1, || how_it_goes(record));

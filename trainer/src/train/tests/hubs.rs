@@ -1,6 +1,9 @@
 //! Nodes with more neighbors than are held at a time: the same bits as with all of them at once, wherever the graph is.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{
+    ops::Range,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use kith_client::{ClientError, FetchedRows, Info, RowCounts, Seeds, Shards, Whereabouts};
 use kith_kernels::LIST_PIECE;
@@ -13,7 +16,7 @@ use kith_store::{Cluster, Cut, Provenance, SplitPart, write_cluster};
 use super::{batches::write_store, *};
 use crate::{
     evaluate::rows_of,
-    layerwise::outputs,
+    layerwise::{Looked, walk},
     model::Model,
     opened::Opened,
     predict::{Moment, Question, What, predict},
@@ -89,12 +92,15 @@ fn outputs_of(model: &Model, shards: &dyn Shards, room: &Room, layer: usize) -> 
     let watched = Watched { shards, most: AtomicUsize::new(0) };
     let mut values = Vec::new();
     let mut next = 0;
-    outputs(model, &watched, room, layer, |nodes, rows| {
+    let see = |nodes: Range<u64>, looked: Looked<'_>| {
         assert_eq!(nodes.start, next);
         next = nodes.end;
-        let rows = rows_of(&rows)?;
+        let rows = rows_of(&looked.output(model, layer)?)?;
         assert_eq!(rows.values.len(), rows.width * (nodes.end - nodes.start) as usize);
-        values.extend(rows.values.iter().map(|value| value.to_bits()));
+        Ok(rows.values)
+    };
+    walk(model, &watched, room, &mut World::alone(), layer, see, |told| {
+        values.extend(told.iter().map(|value| value.to_bits()));
         Ok(())
     })
     .unwrap();
@@ -167,7 +173,7 @@ fn what_is_predicted_and_measured_of_a_hub_in_pieces_is_the_same() {
                 let dir = temp.path().join(format!("{}-{name}-{}", config.name(), room.n_neighbors));
                 let records = to_the_end(Plan { room: room.clone(), ..plan(&data, config.clone(), Some(&dir), false) });
                 assert!(records.last().unwrap().measured.is_some());
-                let checkpoint = &Checkpoint::load(&dir.join(CHECKPOINT)).unwrap();
+                let checkpoint = &Checkpoints::of(&dir).last().unwrap();
                 let ask = |what| {
                     let (layer, moment, device, room) = (None, Moment::Last, Device::Cpu, room.clone());
                     predict(&Question { checkpoint, opened, what, layer, moment, device, room }).unwrap()
