@@ -5,6 +5,7 @@ mod bad_input;
 mod batches;
 mod cluster;
 mod kith;
+mod launch;
 mod memory;
 mod models;
 mod parity;

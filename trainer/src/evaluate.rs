@@ -11,8 +11,8 @@ use crate::{
     data::{BatchInput, Data, Shape},
     error::TrainError,
     input::{Input, Labels},
-    layerwise::{self, Room},
-    model::{Model, Part, Pass},
+    layerwise::{self, Looked, Room},
+    model::{Model, Pass},
     world::World,
 };
 
@@ -75,8 +75,8 @@ fn evaluate_store(model: &Model, input: &BatchInput, room: &Room, world: &mut Wo
     let place = |node: u64| wanted.partition_point(|id| *id < node);
     // Every chunk tells the logits of the nodes that are wanted; chunks come in the order of nodes.
     let mut logits = Matrix { values: Vec::new(), width: input.shards.info().n_classes };
-    let see = |nodes: Range<u64>, part: Part<'_>| {
-        let rows = rows_of(&model.evaluate_layer(last, part)?)?;
+    let see = |nodes: Range<u64>, looked: Looked<'_>| {
+        let rows = rows_of(&looked.output(model, last)?)?;
         let own = &wanted[place(nodes.start)..place(nodes.end)];
         Ok(own.iter().flat_map(|id| rows.row((id - nodes.start) as usize)).copied().collect())
     };

@@ -8,6 +8,8 @@ mod data;
 mod devices;
 mod exit_code;
 mod graph;
+mod launch;
+mod launched;
 mod partition;
 mod plan;
 mod predict;
@@ -41,6 +43,7 @@ struct Args {
 enum Command {
     Data(data::Args),
     Devices(devices::Args),
+    Launch(Box<launch::Args>),
     Partition(Box<partition::Args>),
     Plan(plan::Args),
     Predict(predict::Args),
@@ -51,6 +54,7 @@ enum Command {
 
 fn main() -> ExitCode {
     exit_with_own_code_on_panic();
+    let typed: Vec<_> = std::env::args_os().skip(2).collect();
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {
@@ -62,6 +66,10 @@ fn main() -> ExitCode {
     let outcome = match args.command {
         Command::Data(args) => data::run(args),
         Command::Devices(args) => devices::run(args),
+        Command::Launch(args) => match launch::run(*args, &typed) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
         Command::Partition(args) => partition::run(*args),
         Command::Plan(args) => plan::run(args),
         Command::Predict(args) => in_pool(|| predict::run(args)),

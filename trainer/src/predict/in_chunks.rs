@@ -6,8 +6,8 @@ use super::{Asked, Table, push_edges, table_of_edges};
 use crate::{
     error::TrainError,
     evaluate::rows_of,
-    layerwise::{self, Room},
-    model::{Model, Part},
+    layerwise::{self, Looked, Room},
+    model::Model,
     opened::Opened,
     world::World,
 };
@@ -22,8 +22,8 @@ pub(super) fn predict(model: &Model, opened: &Opened, asked: Asked, room: &Room)
         Asked::Attention { layer } => return attention(model, opened, layer, room),
     };
     let mut table = Table::new(&["id"], asked.column());
-    walk(model, opened, room, layer, |nodes, part| {
-        let rows = asked.finish(model, &model.evaluate_layer(layer, part)?)?;
+    walk(model, opened, room, layer, |nodes, looked| {
+        let rows = asked.finish(model, &looked.output(model, layer)?)?;
         for (place, node) in nodes.enumerate() {
             table.push(&[&opened.id_of(node)?], rows.row(place));
         }
@@ -33,9 +33,11 @@ pub(super) fn predict(model: &Model, opened: &Opened, asked: Asked, room: &Room)
 }
 
 fn attention(model: &Model, opened: &Opened, layer: usize, room: &Room) -> Result<Table, TrainError> {
-    let room = Room { n_together: room.n_together.min(N_ATTENDED), ..room.clone() };
+    // Weights of a list are known when its whole softmax is: its edges are held together.
+    let room = Room { n_together: room.n_together.min(N_ATTENDED), n_neighbors: u64::MAX, ..room.clone() };
     let mut table = table_of_edges();
-    walk(model, opened, &room, layer, |_, part| {
+    walk(model, opened, &room, layer, |_, looked| {
+        let Looked::Part(part) = looked else { unreachable!("no list is too long to be whole") };
         let block = Arc::clone(part.block);
         let attention = model.attention_of_layer(layer, part)?.expect("only asked of attention");
         push_edges(&mut table, opened, &block, &rows_of(&attention)?)
@@ -49,8 +51,8 @@ fn walk(
     opened: &Opened,
     room: &Room,
     layer: usize,
-    mut see: impl FnMut(Range<u64>, Part<'_>) -> Result<(), TrainError>,
+    mut see: impl FnMut(Range<u64>, Looked<'_>) -> Result<(), TrainError>,
 ) -> Result<(), TrainError> {
-    let see = |nodes: Range<u64>, part: Part<'_>| see(nodes, part).map(|()| Vec::new());
+    let see = |nodes: Range<u64>, looked: Looked<'_>| see(nodes, looked).map(|()| Vec::new());
     layerwise::walk(model, &**opened.shards(), room, &mut World::alone(), layer, see, |_| Ok(()))
 }

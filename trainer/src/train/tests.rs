@@ -1,6 +1,7 @@
 //! The loop on small graphs: it learns, it can be killed anywhere, and it stops where it should.
 
 mod batches;
+mod hubs;
 
 use std::{fs, path::Path, sync::Arc};
 

@@ -27,6 +27,7 @@ use kith_trainer::{
 
 use crate::{
     graph::GraphArgs,
+    launched,
     progress::{Epochs, say},
 };
 
@@ -50,10 +51,10 @@ pub(crate) struct Args {
     #[arg(long)]
     list_presets: bool,
     #[command(flatten)]
-    graph: GraphArgs,
+    pub(crate) graph: GraphArgs,
     /// The folder to keep the run in: run file, steps, checkpoint, report. Several runs get a folder each inside.
     #[arg(long, value_name = "RUN_DIR")]
-    out: Option<PathBuf>,
+    pub(crate) out: Option<PathBuf>,
     /// Names everything that is drawn.
     #[arg(long, value_name = "K", default_value_t = 42)]
     run_key: u64,
@@ -65,7 +66,7 @@ pub(crate) struct Args {
     assignments: Vec<String>,
     /// Go on from the checkpoint in --out; without one, start.
     #[arg(long, requires = "out")]
-    resume: bool,
+    pub(crate) resume: bool,
     /// auto: let the paper's recipe choose the attention, by the graph's degree and homophily.
     #[arg(long, value_name = "auto", value_parser = ["auto"])]
     attention: Option<String>,
@@ -93,6 +94,7 @@ pub(crate) fn run(mut args: Args) -> anyhow::Result<()> {
     if args.list_presets {
         return presets::list(args.json);
     }
+    launched::watch();
     device::start();
     let mut world = args.ranks.join(&mut args.device)?;
     let outcome = train_all(&args, &mut world);

@@ -2,7 +2,8 @@
 
 use kith_client::{BatchMaker, Stock, Whereabouts};
 use kith_store::{
-    Cluster, Contents, Cut, Dtype, Graph, LabelsEntry, Provenance, RowsEntry, RowsForm, StoreWriter, write_cluster,
+    Cluster, Contents, Cut, Dtype, Graph, IdsEntry, LabelsEntry, Provenance, RowsEntry, RowsForm, StoreWriter,
+    write_cluster,
 };
 
 use super::*;
@@ -33,12 +34,17 @@ fn store() -> Arc<Graph> {
 }
 
 fn store_in(dir: &Path) -> Arc<Graph> {
-    let graph = graph(N_NODES, 0, 1);
+    write_store(&graph(N_NODES, 0, 1), dir)
+}
+
+/// A symmetric graph as a store.
+pub(super) fn write_store(graph: &GraphInput, dir: &Path) -> Arc<Graph> {
+    let n_nodes = graph.n_nodes();
     let out = dir.join("store");
     let mut writer = StoreWriter::create(&out).unwrap();
     let block = &graph.block;
     let (mut indptr, mut indices) = (vec![0u64], Vec::new());
-    for node in 0..N_NODES {
+    for node in 0..n_nodes {
         // All but the loop at the end, which every destination gets anyway.
         let edges = block.edges_into(node);
         indices.extend_from_slice(&block.sources()[edges.start..edges.end - 1]);
@@ -47,20 +53,22 @@ fn store_in(dir: &Path) -> Arc<Graph> {
     writer.write("indptr", &indptr).unwrap();
     writer.write("indices", &indices).unwrap();
     writer.write("rows", &graph.rows.to_dense()).unwrap();
-    let labels: Vec<u32> = (0..N_NODES).map(|node| (node % N_CLASSES) as u32).collect();
+    let labels: Vec<u32> = (0..n_nodes).map(|node| (node % N_CLASSES) as u32).collect();
     writer.write("labels", &labels).unwrap();
-    let mut parts = vec![0u8; N_NODES];
+    writer.write("ids", &(0..n_nodes as u64).map(|node| 7 * node + 5).collect::<Vec<_>>()).unwrap();
+    let mut parts = vec![0u8; n_nodes];
     for (part, nodes) in [(1, &graph.train), (2, &graph.valid), (3, &graph.test)] {
         nodes.iter().for_each(|node| parts[*node as usize] = part);
     }
     writer.write("split.thirds", &parts).unwrap();
     let contents = Contents {
-        n_nodes: N_NODES as u64,
+        n_nodes: n_nodes as u64,
         n_edges: indices.len() as u64,
         is_symmetric: true,
         rows: Some(RowsEntry { dim: 5, form: RowsForm::Dense, dtype: Dtype::F32 }),
         labels: Some(LabelsEntry { n_classes: N_CLASSES as u64, multi_label: false }),
         splits: vec!["thirds".to_owned()],
+        ids: Some(IdsEntry::Numbers),
         ..Contents::default()
     };
     writer.finish(contents, Provenance::default()).unwrap();
@@ -219,7 +227,7 @@ fn measuring_in_chunks_changes_no_bit() {
             let bits = |measured: Measured| measured.valid_loss.to_bits();
             for n_together in [1 << 17, 64, 7] {
                 for memory in [None, Some(1)] {
-                    let room = Room { memory, scratch: Some(scratch.path().to_owned()), n_together };
+                    let room = Room { memory, scratch: Some(scratch.path().to_owned()), n_together, ..Room::default() };
                     let found = evaluate(&model_of, &chunked, &room, alone()).unwrap();
                     let case = format!("{model:?} {kernels} {room:?}: {found:?} {expected:?}");
                     match kernels.contains("fused") {
@@ -310,7 +318,7 @@ fn predictions_in_chunks_are_those_of_the_whole() {
             predict(&Question { checkpoint, opened, what, layer, moment: Moment::Best, device: Device::Cpu, room })
         };
         let scratch = temp.path().to_owned();
-        let tiny = || Room { memory: Some(1), scratch: Some(scratch.clone()), n_together: 11 };
+        let tiny = || Room { memory: Some(1), scratch: Some(scratch.clone()), n_together: 11, ..Room::default() };
         for what in [What::Probabilities, What::Embeddings] {
             let whole = ask(what, None, Room::default()).unwrap();
             assert_eq!(whole.n_rows(), N_NODES);
