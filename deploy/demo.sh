@@ -4,8 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 kith=${CARGO_TARGET_DIR:-target}/release/kith
 work=$(mktemp -d)
-server=
-trap '[[ -z $server ]] || kill "$server"; rm -rf "$work"' EXIT
+trap 'rm -rf "$work"' EXIT
 
 show() {
     printf '\n$ kith %s\n' "${*//"$work"\//}"
@@ -26,22 +25,12 @@ done
 show predict "$work/supergat-mx" --store "$work/partition" --what attention --out "$work/attention.csv"
 head -3 "$work/attention.csv"
 
-# The same graph, cut and behind a server.
-show partition "$work/partition" --shards 3 --out "$work/shards"
-printf '\n$ kith serve --cluster shards --listen 127.0.0.1:0 &\n'
-"$kith" serve --cluster "$work/shards" --listen 127.0.0.1:0 >"$work/server.log" &
-server=$!
-for _ in {1..200}; do
-    grep -q ' on ' "$work/server.log" && break
-    sleep 0.05
-done
-cat "$work/server.log"
-address=$(sed 's/.* on //' "$work/server.log")
-show train partition-graph/supergat-mx --set train.mode=batches --set train.epochs=10 --out "$work/served" \
-    --samplers "$address"
-kill "$server"
-wait "$server"
-server=
+# The whole job: the same graph in two shards, two sampling servers, two ranks, each a process of its own.
+show partition "$work/partition" --shards 2 --out "$work/shards"
+show launch --ranks 2 --samplers 2 partition-graph/supergat-mx --shards "$work/shards" --out "$work/ranks" \
+    --set train.mode=batches --set train.slices=2 --set train.epochs=10
+printf '\nranks/report.json:\n'
+sed -n '/"results"/,/}/p' "$work/ranks/report.json"
 
 # From the reports, so that the table shows what was kept.
 field() {

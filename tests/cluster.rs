@@ -156,7 +156,7 @@ fn a_server_that_stays_away_is_named() {
         other.signal("STOP");
         started = Some(Instant::now());
     });
-    let sentence = finished.sentence();
+    let sentence = finished.sentence_with(75);
     assert!(sentence.contains(&format!("shard 2 at {address}")), "{sentence}");
     assert!(started.unwrap().elapsed() < Duration::from_secs(12), "it took {:?}", started.unwrap().elapsed());
     other.signal("CONT");
@@ -203,6 +203,6 @@ fn a_way_that_stalls_is_named() {
     let proxy = Proxy::start(sampler.address);
     let stall = || proxy.set(Way::Stalled);
     let (_, finished) = made.train_disturbed(&proxy.address.to_string(), &["--sampler-timeout", "2"], stall);
-    let sentence = finished.sentence();
+    let sentence = finished.sentence_with(75);
     assert!(sentence.contains("shard ") && sentence.contains(&proxy.address.to_string()), "{sentence}");
 }

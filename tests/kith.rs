@@ -31,7 +31,13 @@ impl Finished {
     /// The one sentence it failed with: exit code 1, nothing on stdout, no panic.
     #[track_caller]
     pub(crate) fn sentence(&self) -> &str {
-        assert_eq!(self.code, Some(1), "stdout: {}\nstderr: {}", self.stdout, self.stderr);
+        self.sentence_with(1)
+    }
+
+    /// The same with another exit code.
+    #[track_caller]
+    pub(crate) fn sentence_with(&self, code: i32) -> &str {
+        assert_eq!(self.code, Some(code), "stdout: {}\nstderr: {}", self.stdout, self.stderr);
         assert!(!self.stderr.contains("panicked"), "{}", self.stderr);
         let errors: Vec<&str> = self.stderr.lines().filter_map(|line| line.strip_prefix("error: ")).collect();
         assert_eq!(errors.len(), 1, "one sentence expected: {}", self.stderr);
