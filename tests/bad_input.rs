@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use crate::kith::{kith, run_kith};
+use crate::kith::{kith, newest_checkpoint, run_kith};
 
 #[track_caller]
 fn refused(args: &[&str], out: &Path) -> String {
@@ -169,7 +169,7 @@ fn checkpoints_of_another_model_or_store() {
     let run = run.to_str().unwrap();
     let train = ["train", "cora/gcn", "--out", run, "--set", "train.epochs=2", "--store"];
     kith([&train[..], &[&store]].concat());
-    let checkpoint = fs::read(Path::new(run).join("checkpoint.safetensors")).unwrap();
+    let checkpoint = fs::read(newest_checkpoint(Path::new(run)).unwrap()).unwrap();
 
     assert!(run_kith([&train[..], &[&store]].concat()).sentence().contains("holds a run already"));
     let sentence = run_kith([&train[..], &[&other, "--resume"]].concat()).sentence().to_owned();
@@ -177,7 +177,7 @@ fn checkpoints_of_another_model_or_store() {
     let other_model = ["train", "cora/gat", "--resume", "--out", run, "--store", &store];
     let sentence = run_kith(other_model).sentence().to_owned();
     assert!(sentence.contains("a checkpoint of another run: it says `kind = \"gcn\"`"), "{sentence}");
-    assert_eq!(fs::read(Path::new(run).join("checkpoint.safetensors")).unwrap(), checkpoint);
+    assert_eq!(fs::read(newest_checkpoint(Path::new(run)).unwrap()).unwrap(), checkpoint);
 
     let file = temp.path().join("out.csv");
     let predict = |store: &str, file: &str, more: &[&str]| {

@@ -11,7 +11,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    kith::{Finished, finish, is_slow_asked_for, kith, program, run_kith},
+    kith::{Finished, finish, is_slow_asked_for, kith, newest_checkpoint, program, run_kith},
     published_statistics::real_files,
     whole_path::{report, steps},
 };
@@ -68,7 +68,7 @@ fn killed_batches_go_on_unseen_on_any_number_of_threads() {
 
     let mut command = train(&store, &killed, 40, &[]);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    wait_until(&mut child, || killed.join("checkpoint.safetensors").exists());
+    wait_until(&mut child, || newest_checkpoint(&killed).is_some());
     child.kill().unwrap();
     child.wait().unwrap();
     let other = finish(&mut train(&store, &killed, 40, &["--resume", "--set", "train.slices=3"]));
@@ -91,18 +91,18 @@ fn a_full_disk_stops_the_run_and_loses_nothing() {
         names
     };
     let left = names();
-    assert_eq!(left, ["checkpoint.safetensors", "report.json", "run.toml", "steps.jsonl"]);
+    assert_eq!(left, ["checkpoints", "report.json", "run.toml", "steps.jsonl"]);
     assert_eq!(steps(&full), steps(&whole)[..12], "a file changes no bit");
 
     // No file may be larger than 128 blocks (64 KiB or 128 KiB): 600 rows of 64 floats are.
-    let checkpoint = fs::read(full.join("checkpoint.safetensors")).unwrap();
+    let checkpoint = fs::read(newest_checkpoint(&full).unwrap()).unwrap();
     assert!(checkpoint.len() < 60 << 10 && fs::metadata(full.join("steps.jsonl")).unwrap().len() < 30 << 10);
     let resume = train(&store, &full, 8, &["--memory", "1", "--resume"]);
     let mut limited = Command::new("sh");
     limited.args(["-c", "trap '' XFSZ; ulimit -f 128; exec \"$@\"", "sh"]).arg(resume.get_program());
     let stopped = finish(limited.args(resume.get_args()));
     assert!(stopped.sentence().contains("File too large"), "{}", stopped.stderr);
-    assert_eq!(fs::read(full.join("checkpoint.safetensors")).unwrap(), checkpoint);
+    assert_eq!(fs::read(newest_checkpoint(&full).unwrap()).unwrap(), checkpoint);
     assert_eq!(names(), left, "nothing is left of the scratch file");
 
     succeed(&mut train(&store, &full, 8, &["--resume"]));
@@ -157,7 +157,7 @@ fn replays_that_cannot_be() {
     assert!(sentence(&run, &["--step", "5", "--run-key", "1"]).ends_with("a checkpoint of run key 42, not 1"));
 
     // Without a checkpoint, the run file and whoever asks say what the run was.
-    fs::remove_file(run.join("checkpoint.safetensors")).unwrap();
+    fs::remove_dir_all(run.join("checkpoints")).unwrap();
     assert!(sentence(&run, &["--step", "5"]).ends_with("no checkpoint yet: give its --run-key"));
     assert!(replay(&run, &["--step", "5", "--run-key", "42"]).stdout.ends_with("of run key 42: as recorded\n"));
     let other = sentence(&run, &["--step", "5", "--run-key", "43"]);

@@ -85,10 +85,13 @@ pub(crate) fn finish_within(command: &mut Command, limit: Duration) -> Finished 
 
 /// The program of this build. Cargo does not build another package's programs for a test, so the test asks for it, and
 /// for the whole workspace, because a part of it may want other features of what they share. With nothing to do that
-/// takes a moment.
+/// takes a moment. `KITH_PROGRAM` names one that was built already, where there is no cargo.
 pub(crate) fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
+        if let Some(program) = std::env::var_os("KITH_PROGRAM") {
+            return program.into();
+        }
         let test = std::env::current_exe().expect("a test is a file");
         let folder = test.ancestors().nth(2).expect("target/PROFILE/deps/e2e").to_owned();
         let profile = if folder.ends_with("debug") { "dev" } else { "release" };
@@ -120,4 +123,13 @@ pub(crate) fn is_slow_asked_for() -> bool {
         eprintln!("skipped: a slow test (`make slow` runs it)");
     }
     asked
+}
+
+/// The newest checkpoint of a run.
+pub(crate) fn newest_checkpoint(run: &Path) -> Option<PathBuf> {
+    let step_of = |path: &PathBuf| -> Option<u64> {
+        path.file_name()?.to_str()?.strip_prefix("step-")?.strip_suffix(".safetensors")?.parse().ok()
+    };
+    let files = std::fs::read_dir(run.join("checkpoints")).ok()?.map(|file| file.unwrap().path());
+    files.filter(|path| step_of(path).is_some()).max_by_key(step_of)
 }

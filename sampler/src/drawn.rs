@@ -1,5 +1,7 @@
 //! What a hop brings back.
 
+use std::ops::Range;
+
 /// The neighbors drawn for a frontier, in its order. Meant to be used again: filling it drops what was there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drawn {
@@ -86,6 +88,21 @@ impl Default for Drawn {
     }
 }
 
+impl Drawn {
+    /// The lists of some nodes of another frontier, and their ids; what was there goes.
+    pub fn copy_part(&mut self, of: &Drawn, lists: Range<usize>, ids: Range<usize>) {
+        fn copy<I: Id>(to: &mut DrawnIds, ids: &[I]) {
+            I::ids_of(to).extend_from_slice(ids);
+        }
+        self.counts.clear();
+        self.counts.extend_from_slice(&of.counts[lists]);
+        match &of.neighbors {
+            DrawnIds::Narrow(all) => copy(&mut self.neighbors, &all[ids]),
+            DrawnIds::Wide(all) => copy(&mut self.neighbors, &all[ids]),
+        }
+    }
+}
+
 impl DrawnIds {
     /// How many there are.
     pub fn len(&self) -> usize {
@@ -102,9 +119,14 @@ impl DrawnIds {
 
     /// All ids, in order.
     pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
+        self.iter_part(0..self.len())
+    }
+
+    /// Some of the ids, in order.
+    pub fn iter_part(&self, part: Range<usize>) -> impl Iterator<Item = u64> + '_ {
         let (narrow, wide) = match self {
-            DrawnIds::Narrow(ids) => (&ids[..], &[][..]),
-            DrawnIds::Wide(ids) => (&[][..], &ids[..]),
+            DrawnIds::Narrow(ids) => (&ids[part], &[][..]),
+            DrawnIds::Wide(ids) => (&[][..], &ids[part]),
         };
         narrow.iter().map(|id| u64::from(*id)).chain(wide.iter().copied())
     }

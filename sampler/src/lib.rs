@@ -1,8 +1,8 @@
 //! What a sampler does with a store or a shard: draw the neighbors of a frontier, look up edges. Pure, and by name: two equal
 //! questions get equal answers, on any thread and any shard.
 //!
-//! [`server`] answers the same questions to trainers in other processes; nothing else here knows the network, and nothing
-//! knows tensors.
+//! [`server`] answers the same questions to trainers in other processes, and [`prometheus`] shows what a process counts;
+//! nothing else here knows the network, and nothing knows tensors.
 
 mod drawn;
 mod edges;
@@ -11,6 +11,7 @@ mod graph;
 mod hop;
 mod lanes;
 mod loops;
+pub mod prometheus;
 mod seeds;
 pub mod server;
 mod shard;

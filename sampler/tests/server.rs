@@ -155,7 +155,7 @@ fn clients_made_from_the_contract_are_answered() {
     run(async {
         let channel = server.connect().await;
         let mut client = SamplerClient::new(channel.clone()).max_decoding_message_size(64 << 20);
-        let request = v1::InfoRequest { cluster: String::new(), with_owners: true, with_inclusion: false };
+        let request = v1::InfoRequest { with_owners: true, ..v1::InfoRequest::default() };
         let mut replies = client.info(request).await.unwrap().into_inner();
         let facts = replies.message().await.unwrap().unwrap().facts.unwrap();
         assert_eq!((facts.protocol, facts.n_nodes, facts.n_shards), (PROTOCOL, N_NODES, 3));

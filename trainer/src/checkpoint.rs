@@ -6,7 +6,10 @@
 //! | `adam.first`, `adam.second` | Adam's moments, one number per weight, in the order of the weights |
 //! | `best` | the weights of the epoch with the best validation metric, in the same order |
 //!
-//! The loop's state is the text `kith` of the file's metadata, as JSON.
+//! The loop's state is the text `kith` of the file's metadata, as JSON; `kith.crc32` is the checksum of all tensors.
+
+mod folder;
+mod saver;
 
 use std::{
     collections::HashMap,
@@ -14,26 +17,21 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use safetensors::{
-    SafeTensors,
-    tensor::{Dtype, TensorView, serialize},
-};
+pub use self::folder::Checkpoints;
+pub(crate) use self::saver::{Saver, Snapshot};
+
+use safetensors::{SafeTensors, tensor::Dtype};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use tch::Tensor;
 
-use crate::{
-    config::RunConfig,
-    error::TrainError,
-    files::publish_bytes,
-    run_file::RunFile,
-    weights::{Entry, Weights},
-};
+use crate::{clock::Phases, config::RunConfig, error::TrainError, run_file::RunFile, weights::Entry};
 
 /// The format this build writes and reads.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
-/// The name of our text in the metadata.
+/// The names of our texts in the metadata.
 const METADATA: &str = "kith";
+const CHECKSUM: &str = "kith.crc32";
 
 /// Everything a run needs to go on, as read from a file.
 #[derive(Debug)]
@@ -58,7 +56,7 @@ pub struct Restored {
     pub second: Tensor,
 }
 
-/// The state of the loop between two epochs.
+/// The state of the loop between two steps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedState {
@@ -78,7 +76,7 @@ pub struct SavedState {
     pub is_multi_label: bool,
     /// Weight updates so far.
     pub step: u64,
-    /// Epochs so far.
+    /// Whole epochs so far.
     pub epoch: u64,
     /// Whether the early stop has ended the run.
     pub stopped_early: bool,
@@ -93,17 +91,15 @@ pub struct SavedState {
     /// Negatives that could not be drawn so far.
     pub n_negatives_left_out: u64,
     /// Feature rows of steps so far: from files here, from the cache, from servers.
-    #[serde(default)]
     pub row_counts: (u64, u64, u64),
     /// Time spent so far.
     pub micros: u64,
-    /// Of it, time spent measuring.
-    #[serde(default)]
-    pub micros_measuring: u64,
+    /// Where the time of each rank went.
+    pub phases: Vec<Phases>,
 }
 
 /// A number that comes back with the same bits: JSON's own numbers may not.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Exact(pub f64);
 
 impl Serialize for Exact {
@@ -119,45 +115,6 @@ impl<'de> Deserialize<'de> for Exact {
     }
 }
 
-/// What goes into a checkpoint beside the state; all tensors are flat, in the order of the weights.
-pub(crate) struct Tensors<'a> {
-    pub(crate) weights: &'a Weights,
-    pub(crate) first: &'a Tensor,
-    pub(crate) second: &'a Tensor,
-    pub(crate) best: &'a Tensor,
-}
-
-/// Writes a checkpoint; what was there before stays until the new one is whole.
-pub(crate) fn save(path: &Path, state: &SavedState, tensors: &Tensors<'_>) -> Result<(), TrainError> {
-    let flat = bytes_of(tensors.weights.flat())?;
-    let (first, second) = (bytes_of(tensors.first)?, bytes_of(tensors.second)?);
-    let best = bytes_of(tensors.best)?;
-    let wrong = |error: safetensors::SafeTensorError| TrainError::checkpoint(path, error.to_string());
-    let view = |shape: Vec<usize>, bytes| TensorView::new(Dtype::F32, shape, bytes).map_err(wrong);
-
-    let n_weights = flat.len() / 4;
-    let mut views = vec![
-        ("adam.first".to_owned(), view(vec![n_weights], &first)?),
-        ("adam.second".to_owned(), view(vec![n_weights], &second)?),
-        ("best".to_owned(), view(vec![n_weights], &best)?),
-    ];
-    let mut start = 0;
-    for entry in tensors.weights.entries() {
-        let shape = shape_of(entry);
-        let n_bytes = 4 * shape.iter().product::<usize>();
-        views.push((entry.name.clone(), view(shape, &flat[start..][..n_bytes])?));
-        start += n_bytes;
-    }
-    let text = serde_json::to_string(state).expect("a state has only numbers and texts");
-    let bytes = serialize(views, &Some(HashMap::from([(METADATA.to_owned(), text)]))).map_err(wrong)?;
-    publish_bytes(path, &bytes)
-}
-
-fn bytes_of(tensor: &Tensor) -> Result<Vec<u8>, TrainError> {
-    let values: Vec<f32> = tensor.try_into()?;
-    Ok(values.iter().flat_map(|value| value.to_le_bytes()).collect())
-}
-
 fn shape_of(entry: &Entry) -> Vec<usize> {
     entry.shape.iter().map(|size| *size as usize).collect()
 }
@@ -165,15 +122,27 @@ fn shape_of(entry: &Entry) -> Vec<usize> {
 impl Checkpoint {
     /// Reads a checkpoint.
     pub fn load(path: &Path) -> Result<Checkpoint, TrainError> {
-        let bytes = fs::read(path).map_err(TrainError::io(path))?;
+        Checkpoint::read(&fs::read(path).map_err(TrainError::io(path))?, path)
+    }
+
+    /// A checkpoint that was read from a file, here or by another rank.
+    pub(crate) fn read(bytes: &[u8], path: &Path) -> Result<Checkpoint, TrainError> {
         let wrong = |problem: String| TrainError::checkpoint(path, problem);
         let damaged = |error| wrong(format!("not a whole safetensors file ({error})"));
-        let (_, metadata) = SafeTensors::read_metadata(&bytes).map_err(damaged)?;
-        let text = metadata.metadata().as_ref().and_then(|texts| texts.get(METADATA));
+        let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(damaged)?;
+        let text_of = |name| metadata.metadata().as_ref().and_then(|texts| texts.get(name));
+        let text = text_of(METADATA);
         let text = text.ok_or_else(|| wrong("not a checkpoint of kith: it holds no state of a run".to_owned()))?;
         let state = read_state(text).map_err(wrong)?;
+        let file = SafeTensors::deserialize(bytes).map_err(damaged)?;
+        let mut views = file.tensors();
+        views.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let checksum = checksum(views.iter().map(|(name, view)| (name.as_str(), view.data())));
+        if text_of(CHECKSUM) != Some(&checksum) {
+            return Err(wrong("damaged: its tensors do not have its checksum".to_owned()));
+        }
         let mut tensors = HashMap::new();
-        for (name, view) in SafeTensors::deserialize(&bytes).map_err(damaged)?.tensors() {
+        for (name, view) in views {
             if view.dtype() != Dtype::F32 {
                 return Err(wrong(format!("{name} does not hold 32-bit floats")));
             }
@@ -244,22 +213,39 @@ impl Checkpoint {
         let mut saved = self.config()?;
         saved.train.epochs = config.train.epochs;
         saved.train.checkpoint_every = config.train.checkpoint_every;
+        saved.train.checkpoint_every_steps = config.train.checkpoint_every_steps;
+        saved.train.checkpoints_kept = config.train.checkpoints_kept;
         if saved == *config {
             return Ok(());
         }
-        let (there, here) = (saved.to_toml(), config.to_toml());
-        let only = |text: &str, other: &str| {
-            let line = text.lines().find(|line| !line.is_empty() && !other.lines().any(|own| own == *line));
-            line.map_or("less".to_owned(), |line| format!("`{line}`"))
-        };
-        let (there, here) = (only(&there, &here), only(&here, &there));
-        Err(wrong(format!("a checkpoint of another run: it says {there} where this one says {here}")))
+        let difference = difference(&saved.to_toml(), &config.to_toml());
+        Err(wrong(format!("a checkpoint of another run: {difference}")))
     }
 
     /// The run that made it.
     pub fn config(&self) -> Result<RunConfig, TrainError> {
         Ok(RunFile::parse(&self.state.run_file, &self.path.display().to_string())?.resolve()?)
     }
+}
+
+/// What one run file says that another does not, in words.
+pub(crate) fn difference(there: &str, here: &str) -> String {
+    let only = |text: &str, other: &str| {
+        let is_line = |line: &&str| !line.is_empty() && !other.lines().any(|own| own == *line);
+        let lines: Vec<String> = text.lines().filter(is_line).map(|line| format!("`{line}`")).collect();
+        if lines.is_empty() { "less".to_owned() } else { lines.join(", ") }
+    };
+    format!("it says {} where this one says {}", only(there, here), only(here, there))
+}
+
+/// Of all tensors, by name.
+fn checksum<'a>(tensors: impl Iterator<Item = (&'a str, &'a [u8])>) -> String {
+    let mut hasher = crc32fast::Hasher::new();
+    for (name, bytes) in tensors {
+        hasher.update(name.as_bytes());
+        hasher.update(bytes);
+    }
+    format!("{:08x}", hasher.finalize())
 }
 
 fn read_state(text: &str) -> Result<SavedState, String> {

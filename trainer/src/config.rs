@@ -74,6 +74,12 @@ pub struct TrainConfig {
     pub kernels: Kernels,
     /// Epochs from one checkpoint to the next.
     pub checkpoint_every: u64,
+    /// Steps from one checkpoint to the next, beside those of epochs; `None`: only those.
+    pub checkpoint_every_steps: Option<u64>,
+    /// Checkpoints that are kept, the newest.
+    pub checkpoints_kept: u64,
+    /// Whether gradients are added in the order of slices, whoever computed them; `None`: on the CPU.
+    pub deterministic: Option<bool>,
     /// Epochs from one measuring pass over valid and test nodes to the next.
     pub evaluate_every: u64,
     /// What a step looks at.

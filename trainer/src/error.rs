@@ -142,7 +142,19 @@ pub enum TrainError {
     Predict(String),
 }
 
+/// What a program exits with when something may be tried again: a machine was lost, a server does not answer.
+pub const RETRY: u8 = 75;
+
 impl TrainError {
+    /// What a program exits with: 1 is for the user to mend, 75 may be tried again, 70 is a bug.
+    pub fn code(&self) -> u8 {
+        match self {
+            TrainError::World(error) => error.code(),
+            TrainError::Client(error) if error.may_be_tried_again() => RETRY,
+            _ => 1,
+        }
+    }
+
     /// An error of the system about one file.
     pub fn io(path: &Path) -> impl FnOnce(io::Error) -> TrainError + '_ {
         move |source| TrainError::Io { path: path.to_owned(), source }

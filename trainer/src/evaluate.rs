@@ -1,5 +1,7 @@
 //! How good a model is: losses and metrics over the valid and test nodes, nothing dropped, nothing learned.
 
+use std::ops::Range;
+
 use kith_draw::{exp, ln, ln_1p};
 use rayon::prelude::*;
 use serde::Serialize;
@@ -9,8 +11,9 @@ use crate::{
     data::{BatchInput, Data, Shape},
     error::TrainError,
     input::{Input, Labels},
-    layerwise::{self, Room},
+    layerwise::{self, Looked, Room},
     model::{Model, Pass},
+    world::World,
 };
 
 /// Nodes per piece of a sum: cut by place, added in order, so the same bits come out of any number of threads.
@@ -44,11 +47,11 @@ impl Metric {
     }
 }
 
-/// Measures a model over its valid and test nodes, each as one set.
-pub fn evaluate(model: &Model, data: &Data, room: &Room) -> Result<Measured, TrainError> {
+/// Measures a model over its valid and test nodes, each as one set. The ranks of a world share the work; each hears all.
+pub fn evaluate(model: &Model, data: &Data, room: &Room, world: &mut World) -> Result<Measured, TrainError> {
     match data {
         Data::Full(input) => evaluate_graphs(model, input),
-        Data::Batches(input) => evaluate_store(model, input, room),
+        Data::Batches(input) => evaluate_store(model, input, room, world),
     }
 }
 
@@ -65,27 +68,28 @@ fn evaluate_graphs(model: &Model, input: &Input) -> Result<Measured, TrainError>
     Ok(Measured { valid_loss: valid.loss(), valid: valid.metric(), test: test.metric() })
 }
 
-fn evaluate_store(model: &Model, input: &BatchInput, room: &Room) -> Result<Measured, TrainError> {
-    let sets = [&input.valid, &input.test];
-    let mut logits = [const { Vec::new() }; 2];
-    let mut width = 0;
-    layerwise::outputs(model, &*input.shards, room, model.layers().len() - 1, |nodes, rows| {
-        let matrix = rows_of(&rows)?;
-        width = matrix.width;
-        for (seeds, logits) in sets.iter().zip(&mut logits) {
-            let first = seeds.ids().partition_point(|id| *id < nodes.start);
-            for id in seeds.ids()[first..].iter().take_while(|id| **id < nodes.end) {
-                logits.extend_from_slice(matrix.row((id - nodes.start) as usize));
-            }
-        }
+fn evaluate_store(model: &Model, input: &BatchInput, room: &Room, world: &mut World) -> Result<Measured, TrainError> {
+    let last = model.layers().len() - 1;
+    let mut wanted = [input.valid.ids(), input.test.ids()].concat();
+    wanted.sort_unstable();
+    let place = |node: u64| wanted.partition_point(|id| *id < node);
+    // Every chunk tells the logits of the nodes that are wanted; chunks come in the order of nodes.
+    let mut logits = Matrix { values: Vec::new(), width: input.shards.info().n_classes };
+    let see = |nodes: Range<u64>, looked: Looked<'_>| {
+        let rows = rows_of(&looked.output(model, last)?)?;
+        let own = &wanted[place(nodes.start)..place(nodes.end)];
+        Ok(own.iter().flat_map(|id| rows.row((id - nodes.start) as usize)).copied().collect())
+    };
+    layerwise::walk(model, &*input.shards, room, world, last, see, |told| {
+        logits.values.extend(told);
         Ok(())
     })?;
-    let [valid, test] = logits.map(|values| Matrix { values, width });
-    let tally = |seeds: &kith_client::Seeds, logits: &Matrix| {
+    let tally = |seeds: &kith_client::Seeds| {
+        let values = seeds.ids().iter().flat_map(|id| logits.row(place(*id))).copied().collect();
         let all: Vec<u32> = (0..seeds.len() as u32).collect();
-        tally(logits, seeds.labels(), &all)
+        tally(&Matrix { values, width: logits.width }, seeds.labels(), &all)
     };
-    let (valid, test) = (tally(&input.valid, &valid), tally(&input.test, &test));
+    let (valid, test) = (tally(&input.valid), tally(&input.test));
     Ok(Measured { valid_loss: valid.loss(), valid: valid.metric(), test: test.metric() })
 }
 

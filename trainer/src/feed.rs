@@ -1,6 +1,6 @@
 //! What the steps of a run look at, one after the other: whole graphs, or batches that are sampled ahead.
 
-use std::{borrow::Cow, num::NonZeroUsize, sync::Arc};
+use std::{borrow::Cow, num::NonZeroUsize, ops::Range, sync::Arc};
 
 use kith_block::Pairs;
 use kith_client::{Batch, BatchConfig, FetchedRows, Job, Plan, PlanConfig, Prefetch, PrefetchConfig, RowCounts};
@@ -14,6 +14,8 @@ use crate::{
     error::TrainError,
     input::{GraphInput, Input, Labels},
     model::{Model, Pass, Sample},
+    slices::slices_of,
+    world::World,
 };
 
 /// The steps of a run.
@@ -30,6 +32,8 @@ pub(crate) struct Batches {
     plan: Arc<Plan>,
     config: BatchConfig,
     n_epochs: u64,
+    /// The slices of every step that are made here.
+    own: Range<usize>,
     /// Started by the first batch that is asked for, from its step on.
     queue: Option<Prefetch>,
 }
@@ -72,10 +76,10 @@ impl Slice<'_> {
 
 impl<'a> Feed<'a> {
     /// The steps that a config, all counts said, makes of its data.
-    pub(crate) fn new(data: &'a Data, config: &RunConfig, run_key: u64) -> Result<Feed<'a>, TrainError> {
+    pub(crate) fn new(data: &'a Data, config: &RunConfig, run_key: u64, world: &World) -> Result<Feed<'a>, TrainError> {
         match (data, &config.train.mode) {
             (Data::Batches(input), Mode::Batches(_)) => {
-                Ok(Feed::Batches(Box::new(Batches::new(input, config, run_key)?)))
+                Ok(Feed::Batches(Box::new(Batches::new(input, config, run_key, world)?)))
             }
             (Data::Full(input), _) => Ok(Feed::Graphs(input)),
             (Data::Batches(_), Mode::Full) => unreachable!("data is loaded as the config says"),
@@ -171,17 +175,19 @@ pub(crate) fn batches_of(
 }
 
 impl Batches {
-    fn new(input: &BatchInput, config: &RunConfig, run_key: u64) -> Result<Batches, TrainError> {
+    fn new(input: &BatchInput, config: &RunConfig, run_key: u64, world: &World) -> Result<Batches, TrainError> {
         let (plan, batch_config) = batches_of(input, config, run_key)?;
-        Ok(Batches { plan, config: batch_config, n_epochs: config.train.epochs, input: input.clone(), queue: None })
+        let own = slices_of(world.rank(), world.n_ranks(), plan.config().slices);
+        let n_epochs = config.train.epochs;
+        Ok(Batches { plan, config: batch_config, n_epochs, own, input: input.clone(), queue: None })
     }
 
     fn next(&mut self, at: At) -> Result<Slice<'static>, TrainError> {
         let queue = match &mut self.queue {
             Some(queue) => queue,
             queue => {
-                let (slices, n_steps) = (self.plan.config().slices, self.n_epochs * self.plan.steps_per_epoch());
-                let jobs = (at.step..n_steps).flat_map(move |step| (0..slices).map(move |slice| Job { step, slice }));
+                let (own, n_steps) = (self.own.clone(), self.n_epochs * self.plan.steps_per_epoch());
+                let jobs = (at.step..n_steps).flat_map(move |step| own.clone().map(move |slice| Job { step, slice }));
                 let started = Prefetch::start(
                     Arc::clone(&self.input.shards),
                     Arc::clone(&self.plan),

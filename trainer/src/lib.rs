@@ -2,6 +2,7 @@
 //! is, and how it goes.
 
 pub mod checkpoint;
+pub mod clock;
 pub mod collective;
 pub mod config;
 mod cuda_library;
@@ -10,12 +11,14 @@ pub mod device;
 pub mod early_stop;
 pub mod error;
 pub mod evaluate;
+mod exchange;
 mod feed;
 mod files;
 pub mod input;
 pub mod interchange;
 pub mod layerwise;
 pub mod loss;
+pub mod metrics;
 pub mod model;
 mod near;
 pub mod opened;
@@ -27,6 +30,7 @@ pub mod replay;
 pub mod report;
 pub mod run;
 pub mod run_file;
+mod slices;
 pub mod train;
 pub mod weights;
 pub mod world;

@@ -1,8 +1,12 @@
 //! A graph as a command opens it: a store, or what one was cut into. Only full batches need the store.
 
-use std::{borrow::Cow, path::Path, sync::Arc};
+use std::{
+    borrow::Cow,
+    path::Path,
+    sync::{Arc, OnceLock},
+};
 
-use kith_client::{Info, LocalStore, Sharded, Shards, Whereabouts};
+use kith_client::{Info, LocalStore, Sharded, Shards, Whereabouts, remote::OwnIds};
 use kith_store::{Cluster, Graph, Ids};
 
 use crate::{error::TrainError, run::Source};
@@ -13,12 +17,16 @@ pub struct Opened {
     shards: Arc<dyn Shards>,
     store: Option<Arc<Graph>>,
     cluster: Option<Arc<Cluster>>,
+    /// Asked for what users call nodes where no file says so; the answer, once somebody wants it.
+    servers: Option<Arc<Sharded>>,
+    sent_ids: Arc<OnceLock<Option<OwnIds>>>,
 }
 
 impl Opened {
     /// A store.
     pub fn store(store: Arc<Graph>) -> Opened {
-        Opened { shards: Arc::new(LocalStore::new(Arc::clone(&store))), store: Some(store), cluster: None }
+        let shards = Arc::new(LocalStore::new(Arc::clone(&store)));
+        Opened { shards, store: Some(store), cluster: None, servers: None, sent_ids: Arc::default() }
     }
 
     /// The folder of a store.
@@ -29,7 +37,9 @@ impl Opened {
     /// A cluster, in its folder or behind servers.
     pub fn find(whereabouts: Whereabouts) -> Result<Opened, TrainError> {
         let cluster = whereabouts.cluster.clone();
-        Ok(Opened { shards: Arc::new(Sharded::find(whereabouts)?), store: None, cluster })
+        let sharded = Arc::new(Sharded::find(whereabouts)?);
+        let servers = cluster.is_none().then(|| Arc::clone(&sharded));
+        Ok(Opened { shards: sharded, store: None, cluster, servers, sent_ids: Arc::default() })
     }
 
     /// Who answers.
@@ -52,12 +62,24 @@ impl Opened {
         self.store.as_ref().ok_or(TrainError::NeedsStore)
     }
 
-    /// What the user calls a node; its number, where nobody here knows better.
+    /// What the user calls a node; its number, where it has no other name.
     pub fn id_of(&self, node: u64) -> Result<Cow<'_, str>, TrainError> {
-        match self.ids() {
-            Some(ids) => Ok(ids.of(node)?),
-            None => Ok(node.to_string().into()),
+        match (self.ids(), &self.servers) {
+            (Some(ids), _) => Ok(ids.of(node)?),
+            (None, Some(servers)) => match self.sent_ids(servers)? {
+                Some(ids) => Ok(ids.of(node)),
+                None => Ok(node.to_string().into()),
+            },
+            (None, None) => Ok(node.to_string().into()),
         }
+    }
+
+    fn sent_ids(&self, servers: &Sharded) -> Result<Option<&OwnIds>, TrainError> {
+        if self.sent_ids.get().is_none() {
+            let sent = servers.own_ids()?;
+            return Ok(self.sent_ids.get_or_init(|| sent).as_ref());
+        }
+        Ok(self.sent_ids.get().and_then(Option::as_ref))
     }
 
     fn ids(&self) -> Option<&Ids> {

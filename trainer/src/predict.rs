@@ -12,7 +12,7 @@ use tch::Device;
 use self::asked::Asked;
 pub use self::table::Table;
 use crate::{
-    checkpoint::Checkpoint,
+    checkpoint::{Checkpoint, Checkpoints},
     config::{Choice, Kernels, Mode},
     error::TrainError,
     evaluate::{Matrix, rows_of},
@@ -161,6 +161,5 @@ fn push_edges(table: &mut Table, opened: &Opened, block: &Block, attention: &Mat
 
 /// The checkpoint of a run: the file itself, or that of a run's folder.
 pub fn find_checkpoint(path: &Path) -> Result<Checkpoint, TrainError> {
-    let file = if path.is_dir() { path.join(crate::report::CHECKPOINT) } else { path.to_owned() };
-    Checkpoint::load(&file)
+    if path.is_dir() { Checkpoints::of(path).last() } else { Checkpoint::load(path) }
 }

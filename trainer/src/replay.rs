@@ -7,13 +7,13 @@ use kith_client::{Batch, BatchMaker, Stock};
 use serde::Serialize;
 
 use crate::{
-    checkpoint::Checkpoint,
+    checkpoint::Checkpoints,
     config::{Mode, RunConfig},
     data::Data,
     error::TrainError,
     feed::batches_of,
     opened::Opened,
-    report::{CHECKPOINT, RUN_FILE, Recorded},
+    report::{RUN_FILE, Recorded},
     run_file::RunFile,
 };
 
@@ -109,15 +109,15 @@ pub fn replay(question: &Question<'_>) -> Result<Replayed, TrainError> {
 /// The run file and the run key: from the checkpoint, or from the folder's run file and whoever asks.
 fn find_run(question: &Question<'_>) -> Result<(RunConfig, u64), TrainError> {
     let Question { run, opened, run_key, .. } = *question;
-    let path = run.join(CHECKPOINT);
-    if path.exists() {
-        let checkpoint = Checkpoint::load(&path)?;
+    let checkpoints = Checkpoints::of(run);
+    if !checkpoints.is_empty()? {
+        let checkpoint = checkpoints.last()?;
         checkpoint.check_store(&opened.info().digest)?;
         return match run_key.filter(|run_key| *run_key != checkpoint.state.run_key) {
             None => Ok((checkpoint.config()?, checkpoint.state.run_key)),
             Some(other) => {
                 let problem = format!("a checkpoint of run key {}, not {other}", checkpoint.state.run_key);
-                Err(TrainError::checkpoint(&path, problem))
+                Err(TrainError::checkpoint(run, problem))
             }
         };
     }

@@ -1,4 +1,4 @@
-//! What a run leaves behind in its folder: `run.toml`, `steps.jsonl`, `checkpoint.safetensors`, `report.json`.
+//! What a run leaves behind in its folder: `run.toml`, `steps.jsonl`, `checkpoints`, `report.json`.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -9,6 +9,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    checkpoint::Checkpoints,
+    clock::Phases,
     config::RunConfig,
     error::TrainError,
     evaluate::{Measured, Metric},
@@ -19,8 +21,8 @@ use crate::{
 pub const RUN_FILE: &str = "run.toml";
 /// One line per step.
 pub const STEPS: &str = "steps.jsonl";
-/// All that resuming needs.
-pub const CHECKPOINT: &str = "checkpoint.safetensors";
+/// The folder of checkpoints: all that resuming needs.
+pub const CHECKPOINTS: &str = "checkpoints";
 /// What came of it.
 pub const REPORT: &str = "report.json";
 
@@ -45,6 +47,8 @@ pub struct StepRecord {
     pub measured: Option<Measured>,
     /// How long it took, measuring included.
     pub micros: u64,
+    /// Where the time of each rank went between this exchange of gradients and the one before.
+    pub phases: Vec<Phases>,
 }
 
 impl StepRecord {
@@ -59,13 +63,8 @@ impl StepRecord {
             digests: Vec::new(),
             measured: None,
             micros: 0,
+            phases: Vec::new(),
         }
-    }
-
-    /// Hears the edge losses of one of `n_slices` slices.
-    pub(crate) fn add_edge_losses(&mut self, edge_losses: Vec<f64>, n_slices: f64) {
-        self.edge_losses.resize(edge_losses.len().max(self.edge_losses.len()), 0.0);
-        self.edge_losses.iter_mut().zip(edge_losses).for_each(|(sum, loss)| *sum += loss / n_slices);
     }
 }
 
@@ -128,6 +127,10 @@ pub struct Report {
     /// Where the feature rows of steps came from; only batches fetch them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows: Option<RowsReport>,
+    /// Ranks that trained it.
+    pub n_ranks: usize,
+    /// Where the time of each rank went, in microseconds.
+    pub phases: Vec<Phases>,
     /// Identity of the store.
     pub store_digest: String,
     /// What computed it: same set, same bits.
@@ -190,7 +193,7 @@ pub struct RunFolder {
 impl RunFolder {
     /// A folder for a new run; refuses one that holds a run.
     pub fn create(dir: &Path, config: &RunConfig) -> Result<RunFolder, TrainError> {
-        if [RUN_FILE, STEPS, CHECKPOINT, REPORT].iter().any(|name| dir.join(name).exists()) {
+        if [RUN_FILE, STEPS, CHECKPOINTS, REPORT].iter().any(|name| dir.join(name).exists()) {
             return Err(TrainError::RunExists { path: dir.to_owned() });
         }
         RunFolder::resume(dir, config, 0)
@@ -221,9 +224,14 @@ impl RunFolder {
         Ok(RunFolder { dir: dir.to_owned(), steps })
     }
 
-    /// Where its checkpoint is.
-    pub fn checkpoint(&self) -> PathBuf {
-        self.dir.join(CHECKPOINT)
+    /// Its checkpoints.
+    pub(crate) fn checkpoints(&self) -> Checkpoints {
+        Checkpoints::of(&self.dir)
+    }
+
+    /// The file of records: a checkpoint counts on those before it, and makes them survive a crash first.
+    pub(crate) fn steps(&self) -> Result<File, TrainError> {
+        self.steps.try_clone().map_err(TrainError::io(&self.dir.join(STEPS)))
     }
 
     /// Appends one record.
@@ -231,11 +239,6 @@ impl RunFolder {
         let mut line = serde_json::to_string(record).expect("a record has only numbers");
         line.push('\n');
         self.steps.write_all(line.as_bytes()).map_err(TrainError::io(&self.dir.join(STEPS)))
-    }
-
-    /// Makes the records survive a crash; a checkpoint counts on them.
-    pub fn sync(&self) -> Result<(), TrainError> {
-        self.steps.sync_data().map_err(TrainError::io(&self.dir.join(STEPS)))
     }
 
     /// Writes the report.
@@ -262,6 +265,7 @@ mod tests {
             edge_losses: vec![0.25, 0.25],
             measured,
             micros: 7,
+            phases: vec![Phases { sample: 1, compute: 2, exchange: 3, update: 4, ..Phases::default() }],
             ..StepRecord::new(step, step)
         }
     }
@@ -272,7 +276,8 @@ mod tests {
         assert_eq!(
             serde_json::to_string(&record(3, Some(measured))).unwrap(),
             "{\"step\":3,\"epoch\":3,\"loss\":1.5,\"node_loss\":1.0,\"edge_losses\":[0.25,0.25],\
-             \"valid_loss\":0.5,\"valid\":0.75,\"test\":0.25,\"micros\":7}"
+             \"valid_loss\":0.5,\"valid\":0.75,\"test\":0.25,\"micros\":7,\
+             \"phases\":[{\"sample\":1,\"compute\":2,\"exchange\":3,\"update\":4}]}"
         );
         assert!(!serde_json::to_string(&record(3, None)).unwrap().contains("valid"));
     }

@@ -1,24 +1,32 @@
 //! One run: everything the loop needs, made new or from a checkpoint.
 
-use std::{path::Path, time::Instant};
+mod loop_state;
+mod not_finite;
+
+use std::{ops::Range, path::Path, sync::Arc};
 
 use kith_client::RowCounts;
-use tch::{Device, Tensor};
+use tch::Device;
 
+use self::loop_state::LoopState;
 use crate::{
-    checkpoint::{self, Checkpoint, Exact, FORMAT_VERSION, SavedState, Tensors},
+    checkpoint::{Checkpoint, Checkpoints, Exact, FORMAT_VERSION, SavedState, Saver, Snapshot},
+    clock::Clock,
     config::{Kernels, RunConfig},
     data::Data,
     device::devices,
-    early_stop::{Best, EarlyStop},
+    early_stop::EarlyStop,
     error::TrainError,
     evaluate::{Measured, Metric, evaluate},
-    feed::Feed,
+    exchange::{Exchange, SliceRecord},
+    feed::{At, Feed},
     layerwise::Room,
-    model::{Forward, Model, Sample},
+    metrics::Metrics,
+    model::Model,
     optimizer::Adam,
-    report::{CHECKPOINT, Report, Results, RowsReport, RunFolder, StepRecord},
-    weights::Weights,
+    report::{Report, Results, RowsReport, RunFolder, StepRecord},
+    slices,
+    world::{Phase, World},
 };
 
 /// A run that can start or go on.
@@ -30,11 +38,18 @@ pub struct Run<'a> {
     pub(crate) model: Model,
     pub(crate) optimizer: Adam,
     pub(crate) state: LoopState,
+    world: &'a mut World,
+    exchange: Exchange,
+    clock: Clock,
     data: &'a Data,
     room: Room,
     source: Source,
     device: Device,
+    /// Only rank 0 keeps anything.
     folder: Option<RunFolder>,
+    saver: Saver,
+    metrics: Arc<Metrics>,
+    notes: Vec<String>,
 }
 
 /// What a run is made of.
@@ -50,12 +65,14 @@ pub struct Plan<'a> {
     pub source: Source,
     /// Where to compute.
     pub device: Device,
-    /// The folder to keep it in; without one nothing is kept.
+    /// The folder to keep it in; without one nothing is kept. Only rank 0 looks at it.
     pub out: Option<&'a Path>,
-    /// Whether to go on from the folder's checkpoint, if it has one.
+    /// Whether to go on from the folder's newest checkpoint, if it has one.
     pub resume: bool,
     /// How much a measuring pass over batches' data may hold.
     pub room: Room,
+    /// What hears of every step.
+    pub metrics: Arc<Metrics>,
 }
 
 /// Where the graphs of a run came from.
@@ -80,78 +97,66 @@ impl Source {
     }
 }
 
-/// All that changes while a run goes on, beside weights and moments.
-#[derive(Debug)]
-pub(crate) struct LoopState {
-    /// Weight updates so far.
-    pub(crate) step: u64,
-    /// Epochs so far.
-    pub(crate) epoch: u64,
-    pub(crate) n_negatives_left_out: u64,
-    pub(crate) row_counts: RowCounts,
-    pub(crate) micros: u64,
-    micros_measuring: u64,
-    early_stop: Option<EarlyStop>,
-    stopped_early: bool,
-    best: Option<(Best, Tensor)>,
-    last: Option<Measured>,
-}
-
-impl LoopState {
-    /// Hears how good an epoch's weights are.
-    fn hear(&mut self, measured: Measured, weights: &Weights) {
-        let Measured { valid_loss, valid, test } = measured;
-        if Best::is_reached(self.best.as_ref().map(|(best, _)| best), valid) {
-            self.best = Some((Best { epoch: self.epoch, valid, test }, weights.flat().copy()));
-        }
-        if let Some(early_stop) = &mut self.early_stop {
-            self.stopped_early = early_stop.hear(self.epoch, valid_loss, valid);
-        }
-        self.last = Some(measured);
-    }
-}
-
 impl<'a> Run<'a> {
-    /// Makes a run ready, from its folder's checkpoint if it is to go on.
-    pub fn new(plan: Plan<'a>) -> Result<Run<'a>, TrainError> {
-        let Plan { mut config, run_key, data, source, device, out, resume, room } = plan;
+    /// Makes a run ready on every rank, from the checkpoint that rank 0 has if it is to go on.
+    pub fn new(plan: Plan<'a>, world: &'a mut World) -> Result<Run<'a>, TrainError> {
+        let clock = Clock::start();
+        let Plan { mut config, run_key, data, source, device, out, resume, room, metrics } = plan;
         if device != Device::Cpu && config.train.kernels == Kernels::Fused {
             return Err(TrainError::KernelsOnCpu);
         }
         data.settle(&mut config);
+        world.agree(&[
+            ("graph", source.digest.clone()),
+            ("run key", run_key.to_string()),
+            ("run file", config.to_toml()),
+        ])?;
         let shape = data.shape();
         let model = Model::new(&config, shape.dim, shape.n_classes, run_key, device)?;
-        let feed = Feed::new(data, &config, run_key)?;
+        let feed = Feed::new(data, &config, run_key, world)?;
+        let n_slices = feed.n_slices();
+        slices::check(world.n_ranks(), n_slices, matches!(data, Data::Full(_)))?;
         let n_weights = model.weights().n_elements() as i64;
         let mut optimizer = Adam::new(config.train.learning_rate, config.train.weight_decay, n_weights, device);
-        let mut state = LoopState {
-            step: 0,
-            epoch: 0,
-            n_negatives_left_out: 0,
-            row_counts: RowCounts::default(),
-            micros: 0,
-            micros_measuring: 0,
-            early_stop: config.early_stop.clone().map(EarlyStop::new),
-            stopped_early: false,
-            best: None,
-            last: None,
-        };
-        let path = out.map(|dir| dir.join(CHECKPOINT)).filter(|path| resume && path.exists());
-        if let Some(path) = path {
-            let checkpoint = Checkpoint::load(&path)?;
+        let mut state = LoopState::new(&config);
+
+        let out = out.filter(|_| world.rank() == 0);
+        let mut notes = Vec::new();
+        if let Some(checkpoint) = newest(out.filter(|_| resume), world, &mut notes)? {
             checkpoint.check_store(&source.digest)?;
             checkpoint.check_run(&config, run_key)?;
             let restored = checkpoint.restore(model.weights().entries())?;
             model.weights().set(&restored.weights);
             optimizer = optimizer.resume(checkpoint.state.step, &restored.first, &restored.second);
-            state.restore(&checkpoint.state, &config, restored.best.to_device(device));
+            state = LoopState::restore(&checkpoint.state, &config, restored.best.to_device(device));
         }
         let folder = match out {
             None => None,
             Some(dir) if resume => Some(RunFolder::resume(dir, &config, state.step)?),
             Some(dir) => Some(RunFolder::create(dir, &config)?),
         };
-        Ok(Run { config, run_key, feed, model, optimizer, state, data, room, source, device, folder })
+        let exchange = Exchange::new(n_slices, config.train.deterministic.unwrap_or(device == Device::Cpu));
+        let saver = Saver::default();
+        let run = Run {
+            config,
+            run_key,
+            feed,
+            model,
+            optimizer,
+            state,
+            world,
+            exchange,
+            clock,
+            data,
+            room,
+            source,
+            device,
+            folder,
+            saver,
+            metrics,
+            notes,
+        };
+        Ok(run)
     }
 
     /// Whether there is nothing left to train.
@@ -159,7 +164,7 @@ impl<'a> Run<'a> {
         self.state.stopped_early || self.state.epoch >= self.config.train.epochs
     }
 
-    /// Epochs so far.
+    /// Whole epochs so far.
     pub fn n_epochs(&self) -> u64 {
         self.state.epoch
     }
@@ -169,12 +174,18 @@ impl<'a> Run<'a> {
         &self.model
     }
 
+    /// What its user should know of how it was made ready.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
     /// What came of the run so far; `None` before an epoch was measured.
     pub fn report(&self) -> Option<Report> {
         let (best, _) = self.state.best.as_ref()?;
         let last = self.state.last?;
         let machine = devices();
         let RowCounts { local, cached, remote } = self.state.row_counts;
+        let measuring = self.state.phases.first().map_or(0, |phases| phases.of(Phase::Measure));
         Some(Report {
             dataset: self.source.dataset.clone(),
             model: self.config.name(),
@@ -190,12 +201,14 @@ impl<'a> Run<'a> {
                 test_last: last.test,
                 valid_loss_last: last.valid_loss,
                 seconds: self.state.micros as f64 / 1e6,
-                seconds_measuring: self.state.micros_measuring as f64 / 1e6,
+                seconds_measuring: measuring as f64 / 1e6,
             },
             metric: Metric::of(self.data.shape()),
             n_weights: self.model.weights().n_elements(),
             n_negatives_left_out: self.state.n_negatives_left_out,
             rows: matches!(self.data, Data::Batches(_)).then_some(RowsReport { local, cached, remote }),
+            n_ranks: self.world.n_ranks(),
+            phases: self.state.phases.clone(),
             store_digest: self.source.digest.clone(),
             instruction_set: machine.instruction_set,
             device: match self.device {
@@ -208,81 +221,109 @@ impl<'a> Run<'a> {
         })
     }
 
-    pub(crate) fn record(&mut self, record: &StepRecord) -> Result<(), TrainError> {
-        self.folder.as_mut().map_or(Ok(()), |folder| folder.record(record))
+    /// Says what this rank does from now on.
+    pub(crate) fn enter(&mut self, phase: Phase) {
+        self.clock.enter(phase);
+        self.world.enter(self.state.step, phase);
     }
 
-    /// Saves a checkpoint after every so many epochs, and after the last.
-    pub(crate) fn save_now_and_then(&self) -> Result<(), TrainError> {
-        let is_time = self.state.epoch.is_multiple_of(self.config.train.checkpoint_every);
-        let Some(folder) = self.folder.as_ref().filter(|_| is_time || self.is_done()) else { return Ok(()) };
-        folder.sync()?;
-        let (first, second) = self.optimizer.moments();
-        let weights = self.model.weights();
-        let best = self.state.best.as_ref().map_or(weights.flat(), |(_, best)| best);
-        let tensors = Tensors { weights, first, second, best };
-        checkpoint::save(&folder.checkpoint(), &self.saved_state(), &tensors)
+    /// The slices of a step that this rank computes.
+    pub(crate) fn own_slices(&self) -> Range<usize> {
+        slices::slices_of(self.world.rank(), self.world.n_ranks(), self.feed.n_slices())
     }
 
-    pub(crate) fn finish(&self) -> Result<(), TrainError> {
-        match (&self.folder, self.report()) {
-            (Some(folder), Some(report)) => folder.report(&report),
-            _ => Ok(()),
-        }
+    /// Where a slice of the next step stands.
+    pub(crate) fn at(&self, slice: usize) -> At {
+        let LoopState { step, epoch, .. } = self.state;
+        let place = (step - epoch * self.feed.steps_per_epoch() as u64) as usize;
+        At { run_key: self.run_key, epoch, step, place, slice }
     }
 
-    /// Ends an epoch: measures the model as it is after every so many, and after the last.
+    /// Takes the gradient that a slice left, and what it came to.
+    pub(crate) fn hand_in(&mut self, record: SliceRecord) {
+        self.exchange.push(self.model.weights().gradient(), record);
+    }
+
+    /// Adds up what all slices came to, on whatever rank, and changes the weights.
+    pub(crate) fn update(&mut self) -> Result<StepRecord, TrainError> {
+        let mut record = StepRecord::new(self.state.step, self.state.epoch);
+        self.enter(Phase::Exchange);
+        let phases = self.clock.take();
+        let exchanged = self.exchange.exchange(self.world, self.model.weights(), record.step, phases)?;
+        self.enter(Phase::Update);
+        self.optimizer.update(&mut self.model.weights().flat().shallow_clone(), &exchanged.gradient)?;
+        self.state.step += 1;
+        self.state.hear_slices(&exchanged.slices);
+        self.state.hear_phases(&exchanged.phases);
+        let own = exchanged.slices[self.own_slices()].iter();
+        let mut rows = RowCounts::default();
+        own.for_each(|slice| rows += slice.rows());
+        record.add(exchanged.slices);
+        let at = (self.state.step, self.state.epoch);
+        self.metrics.hear(self.world.rank(), at, record.loss, rows, exchanged.phases[self.world.rank()]);
+        record.phases = exchanged.phases;
+        Ok(record)
+    }
+
+    /// Ends an epoch whose last step is done: measures the model as it is after every so many, and after the last.
     pub(crate) fn end_epoch(&mut self) -> Result<Option<Measured>, TrainError> {
         let n_epochs = self.state.epoch + 1;
+        if self.state.step < n_epochs * self.feed.steps_per_epoch() as u64 {
+            return Ok(None);
+        }
         let is_last = n_epochs >= self.config.train.epochs;
         let mut measured = None;
         if is_last || n_epochs.is_multiple_of(self.config.train.evaluate_every) {
-            let started = Instant::now();
-            let found = evaluate(&self.model, self.data, &self.room)?;
+            self.enter(Phase::Measure);
+            let found = evaluate(&self.model, self.data, &self.room, self.world)?;
             self.check_finite(found.valid_loss, None)?;
-            self.state.hear(found, self.model.weights());
-            self.state.micros_measuring += started.elapsed().as_micros() as u64;
+            self.state.hear_measured(found, self.model.weights());
+            self.metrics.hear_measured(found);
             measured = Some(found);
         }
         self.state.epoch = n_epochs;
         Ok(measured)
     }
 
-    /// Stops a run whose loss is not finite, naming the first layer with a part that is not. `forward` is the pass that
-    /// gave the loss, and what it read; without one it was a pass that measures.
-    pub(crate) fn check_finite(&self, loss: f64, forward: Option<(&Sample, &Forward)>) -> Result<(), TrainError> {
-        if loss.is_finite() {
+    /// Keeps the record of a step that took so long.
+    pub(crate) fn record(&mut self, record: &StepRecord) -> Result<(), TrainError> {
+        self.state.micros += record.micros;
+        self.folder.as_mut().map_or(Ok(()), |folder| folder.record(record))
+    }
+
+    /// Saves a checkpoint after every so many epochs or steps, and after the last.
+    pub(crate) fn save_now_and_then(&mut self) -> Result<(), TrainError> {
+        let (step, epoch, train) = (self.state.step, self.state.epoch, &self.config.train);
+        let ends_epoch = step == epoch * self.feed.steps_per_epoch() as u64;
+        let is_time = (ends_epoch && epoch.is_multiple_of(train.checkpoint_every))
+            || train.checkpoint_every_steps.is_some_and(|n_steps| step.is_multiple_of(n_steps));
+        if self.folder.is_none() || !(is_time || self.is_done()) {
             return Ok(());
         }
-        let is_finite = |tensor: &Tensor| tensor.isfinite().all().int64_value(&[]) == 1;
-        let traced = match (forward, self.data) {
-            (Some((sample, _)), _) => Some(self.model.trace(sample)?),
-            (None, Data::Full(input)) => Some(self.model.trace(&input.graphs[0].sample(self.model.layers().len()))?),
-            // What does not fit into memory is not traced: the weights tell.
-            (None, Data::Batches(_)) => None,
-        };
-        let edge_losses = forward.map_or(&[][..], |(_, forward)| &forward.edge_losses);
-        let of_layer = |layer: usize| {
-            let own = format!("layers.{layer}.");
-            let entries = self.model.weights().entries().iter().filter(|entry| entry.name.starts_with(&own));
-            let mut weights = entries.filter_map(|entry| self.model.weights().get(&entry.name));
-            if weights.any(|weight| !is_finite(weight)) {
-                return Some(format!("the weights of layer {layer} are the first that are not"));
-            }
-            if traced.as_ref().is_some_and(|traced| !is_finite(&traced.rows[layer])) {
-                return Some(format!("the output of layer {layer} is the first that is not"));
-            }
-            edge_losses
-                .get(layer)
-                .filter(|loss| !is_finite(loss))
-                .map(|_| format!("the edge loss of layer {layer} is the first that is not"))
-        };
-        let n_layers = self.model.layers().len();
-        let place = (0..n_layers).find_map(of_layer);
-        // What dropout made too large may be finite without it.
-        let place = place.unwrap_or_else(|| format!("the output of layer {} is the first that is not", n_layers - 1));
-        let step = if forward.is_some() { self.state.step } else { self.state.step.saturating_sub(1) };
-        Err(TrainError::NotFinite { step, epoch: self.state.epoch, place })
+        self.enter(Phase::Save);
+        let kept = self.config.train.checkpoints_kept as usize;
+        let snapshot = self.snapshot()?;
+        let folder = self.folder.as_ref().expect("looked at above");
+        self.saver.save(folder.checkpoints(), folder.steps()?, snapshot, kept)
+    }
+
+    /// Ends the run on all ranks: the last checkpoint is whole, and the report is written.
+    pub(crate) fn finish(&mut self) -> Result<(), TrainError> {
+        self.enter(Phase::Save);
+        self.saver.wait()?;
+        let phases = self.exchange.finish(self.world, self.clock.take())?;
+        self.state.hear_phases(&phases);
+        match (&self.folder, self.report()) {
+            (Some(folder), Some(report)) => folder.report(&report),
+            _ => Ok(()),
+        }
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, TrainError> {
+        let (first, second) = self.optimizer.moments();
+        let weights = self.model.weights();
+        let best = self.state.best.as_ref().map_or(weights.flat(), |(_, best)| best);
+        Snapshot::new(self.saved_state(), weights, [first, second, best])
     }
 
     fn saved_state(&self) -> SavedState {
@@ -308,35 +349,15 @@ impl<'a> Run<'a> {
             n_negatives_left_out: state.n_negatives_left_out,
             row_counts: (state.row_counts.local, state.row_counts.cached, state.row_counts.remote),
             micros: state.micros,
-            micros_measuring: state.micros_measuring,
+            phases: state.phases.clone(),
         }
     }
 }
 
-impl LoopState {
-    fn restore(&mut self, saved: &SavedState, config: &RunConfig, best_weights: Tensor) {
-        let numbers = |values: &[Exact]| values.iter().map(|value| value.0).collect();
-        let (local, cached, remote) = saved.row_counts;
-        let best = saved.best.map(|(epoch, valid, test)| Best { epoch, valid: valid.0, test: test.0 });
-        let measured = |(valid_loss, valid, test): (Exact, Exact, Exact)| Measured {
-            valid_loss: valid_loss.0,
-            valid: valid.0,
-            test: test.0,
-        };
-        *self = LoopState {
-            step: saved.step,
-            epoch: saved.epoch,
-            n_negatives_left_out: saved.n_negatives_left_out,
-            row_counts: RowCounts { local, cached, remote },
-            micros: saved.micros,
-            micros_measuring: saved.micros_measuring,
-            early_stop: config
-                .early_stop
-                .clone()
-                .map(|rule| EarlyStop::resume(rule, numbers(&saved.losses), numbers(&saved.metrics))),
-            stopped_early: saved.stopped_early,
-            best: best.map(|best| (best, best_weights)),
-            last: saved.last.map(measured),
-        };
-    }
+/// The newest whole checkpoint of rank 0's folder, on every rank.
+fn newest(dir: Option<&Path>, world: &mut World, notes: &mut Vec<String>) -> Result<Option<Checkpoint>, TrainError> {
+    let found = dir.map(|dir| Checkpoints::of(dir).newest(notes)).transpose()?.flatten();
+    let (mut bytes, path) = found.unwrap_or_default();
+    world.collective().broadcast(&mut bytes)?;
+    if bytes.is_empty() { Ok(None) } else { Checkpoint::read(&bytes, &path).map(Some) }
 }

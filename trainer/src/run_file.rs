@@ -102,6 +102,12 @@ impl RunFile {
                 supervision: self.choice("train.supervision")?,
                 kernels: self.choice("train.kernels")?,
                 checkpoint_every: self.count("train.checkpoint_every")?,
+                checkpoint_every_steps: match self.get("train.checkpoint_every_steps") {
+                    None => None,
+                    Some(_) => Some(self.count("train.checkpoint_every_steps")?),
+                },
+                checkpoints_kept: self.count("train.checkpoints_kept")?,
+                deterministic: self.get("train.deterministic").and_then(Value::as_bool),
                 evaluate_every: self.count("train.evaluate_every")?,
                 mode: self.resolve_mode(model.n_layers)?,
             },
@@ -263,6 +269,13 @@ impl RunConfig {
         say(format!("supervision = \"{}\"", train.supervision.name()));
         say(format!("kernels = \"{}\"", train.kernels.name()));
         say(format!("checkpoint_every = {}", train.checkpoint_every));
+        if let Some(n_steps) = train.checkpoint_every_steps {
+            say(format!("checkpoint_every_steps = {n_steps}"));
+        }
+        say(format!("checkpoints_kept = {}", train.checkpoints_kept));
+        if let Some(is_deterministic) = train.deterministic {
+            say(format!("deterministic = {is_deterministic}"));
+        }
         say(format!("evaluate_every = {}", train.evaluate_every));
         if let Mode::Batches(BatchesConfig { fanouts, seeds_per_step, edge_seeds, slices }) = &train.mode {
             let fanouts = fanouts.iter().map(|fanout| match fanout {

@@ -1,5 +1,6 @@
 //! The ranks of a run: how many, which one this is, and what they do together.
 
+mod agreement;
 mod board;
 mod door;
 mod environment;
@@ -15,6 +16,11 @@ mod wire;
 
 use std::{net::TcpListener, sync::Arc, time::Duration};
 
+use self::{
+    agreement::{Agreed, disagreement},
+    pulse::{Pulse, Rhythm},
+    rendezvous::Meeting,
+};
 pub(crate) use self::{
     board::{Board, Order, Verdict},
     wire::timespec,
@@ -26,11 +32,7 @@ pub use self::{
     phase::Phase,
     token::Token,
 };
-use self::{
-    pulse::{Pulse, Rhythm},
-    rendezvous::Meeting,
-};
-use crate::collective::{Alone, Collective, Ring};
+use crate::collective::{Alone, Collective, Nccl, Ring};
 
 /// All ranks of a run, as one of them sees them. Dropping it says goodbye to the others.
 #[derive(Debug)]
@@ -62,6 +64,8 @@ pub struct JoinConfig {
     pub heartbeat_deadline: Duration,
     /// What all ranks know and nobody else. Without it, ranks meet on a loopback address alone.
     pub token: Option<Token>,
+    /// The CUDA device whose tensors are exchanged; `None`: those of the CPU.
+    pub cuda: Option<usize>,
 }
 
 impl Default for JoinConfig {
@@ -72,6 +76,7 @@ impl Default for JoinConfig {
             heartbeat_every: Duration::from_secs(1),
             heartbeat_deadline: Duration::from_secs(10),
             token: None,
+            cuda: None,
         }
     }
 }
@@ -109,13 +114,16 @@ impl World {
         let rhythm = Rhythm { every: config.heartbeat_every, deadline: config.heartbeat_deadline };
         let pulse = Pulse::start(board.clone(), std::mem::take(&mut meeting.spokes), rhythm)?;
         let mut ring = form_ring(seat, config, &meeting, &board, &pulse)?;
-        // Nobody begins before all are there.
-        ring.barrier()?;
+        agree_on_device(&mut ring, &meeting.members, config)?;
+        let collective: Box<dyn Collective> = match config.cuda {
+            Some(device) => Box::new(Nccl::new(ring, device)?),
+            None => Box::new(ring),
+        };
         let Meeting { members, door, .. } = meeting;
         if seat.rank == 0 {
             board.order(Order::Keep(door));
         }
-        Ok(World { rank: seat.rank, members, collective: Box::new(ring), bond: Some(Bond { board, pulse }) })
+        Ok(World { rank: seat.rank, members, collective, bond: Some(Bond { board, pulse }) })
     }
 
     /// This rank's number.
@@ -147,6 +155,11 @@ impl World {
             cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
         };
         rows.iter().map(line).collect()
+    }
+
+    /// Refuses ranks that do not agree on everything in a list of (what, value): all ranks hear who differs.
+    pub fn agree(&mut self, on: &[(&str, String)]) -> Result<(), WorldError> {
+        agree(&mut *self.collective, &self.members, on)
     }
 
     /// What ranks do together.
@@ -187,6 +200,25 @@ impl World {
     /// Says goodbye: this rank has ended well.
     pub fn leave(self) {
         drop(self);
+    }
+}
+
+/// The first thing that ranks do together: nobody begins before all are there, for tensors of the same kind.
+fn agree_on_device(ring: &mut Ring, members: &[Member], config: &JoinConfig) -> Result<(), WorldError> {
+    let kind = if config.cuda.is_some() { "cuda" } else { "cpu" };
+    agree(ring, members, &[("kind of device", kind.to_owned())])
+}
+
+/// Refuses ranks that do not agree.
+fn agree(collective: &mut dyn Collective, members: &[Member], on: &[(&str, String)]) -> Result<(), WorldError> {
+    let own: Agreed = on.iter().map(|(what, value)| ((*what).to_owned(), value.clone())).collect();
+    let heard = collective.share(&serde_json::to_vec(&own).expect("texts"))?;
+    let of = |rank: usize| -> Agreed { serde_json::from_slice(&heard[rank]).unwrap_or_default() };
+    let name = |rank: usize| format!("rank {rank} on {}", members[rank].host);
+    let first = (name(0), of(0));
+    match (1..heard.len()).find_map(|rank| disagreement((&name(rank), &of(rank)), (&first.0, &first.1))) {
+        Some(sentence) => Err(WorldError::Refused(sentence)),
+        None => Ok(()),
     }
 }
 

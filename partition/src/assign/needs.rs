@@ -8,14 +8,18 @@ use crate::error::{PartitionError, Result};
 /// METIS, measured on graphs of 2 and 120 million neighbors: 64 to 75 bytes each with all its coarser graphs.
 const METIS_BYTES_PER_NEIGHBOR: u64 = 76;
 const METIS_BYTES_PER_NODE: u64 = 64;
-/// Its owner, and two numbers while inclusion is worked out.
+/// Its owner; two numbers while inclusion is worked out, and then one of them and its id among those of its shard.
 const BYTES_PER_NODE: u64 = 2 + 8;
+/// Ids beyond 32 bits take so many more.
+const BYTES_PER_WIDE_NODE: u64 = 4;
 /// Loads, prices, counts of one node's edges.
 const BYTES_PER_SHARD: u64 = 128;
 
 /// Bytes that cutting a store by a method takes beside mapped files.
 pub fn needed_bytes(contents: &Contents, method: Method, n_shards: u32) -> u64 {
-    let small = contents.n_nodes.saturating_mul(BYTES_PER_NODE).saturating_add(u64::from(n_shards) * BYTES_PER_SHARD);
+    let is_wide = contents.n_nodes > u64::from(u32::MAX);
+    let per_node = BYTES_PER_NODE + if is_wide { BYTES_PER_WIDE_NODE } else { 0 };
+    let small = contents.n_nodes.saturating_mul(per_node).saturating_add(u64::from(n_shards) * BYTES_PER_SHARD);
     match method {
         Method::Metis => small
             .saturating_add(contents.n_nodes.saturating_mul(METIS_BYTES_PER_NODE))

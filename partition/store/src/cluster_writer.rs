@@ -1,4 +1,4 @@
-//! Cutting a store: one pass over the owners per shard, shards side by side, all of it published at once.
+//! Cutting a store: shards side by side, each reads its own nodes alone, all of it published at once.
 
 use std::path::Path;
 
@@ -14,7 +14,8 @@ use crate::{
     lists::{LISTS, Lists, Neighbors, OUT_LISTS},
     manifest::{ClusterEntry, Contents, CutEntry, Manifest, Provenance, RowsForm, ShardEntry, ShardSummary},
     node_columns::{SplitPart, split_column},
-    owned::NodeRows,
+    nodes_by_shard::NodesByShard,
+    owned::words_of,
     shard::Shard,
     writer::StoreWriter,
 };
@@ -41,10 +42,12 @@ pub fn write_cluster(graph: &Graph, cut: &Cut<'_>, out: &Path, on_nodes: &(dyn F
     assert!(cut.inclusion.is_none_or(|inclusion| inclusion.len() == cut.owner.len()), "one probability per node");
     assert!(cut.owner.iter().all(|owner| u32::from(*owner) < cut.n_shards), "owners are shards");
     let mut writer = StoreWriter::create(out)?;
+    let nodes = NodesByShard::new(cut.owner, cut.n_shards);
     let shards: Vec<(ShardSummary, u64)> = (0..cut.n_shards)
         .into_par_iter()
-        .map(|shard| ShardCut { graph, cut, shard, on_nodes }.write(&writer.inner(&shard_name(shard))))
+        .map(|shard| ShardCut { graph, cut, nodes: &nodes, shard, on_nodes }.write(&writer.inner(&shard_name(shard))))
         .collect::<Result<_>>()?;
+    drop(nodes);
     if cut.n_shards <= MAX_NARROW {
         let mut column = writer.column::<u8>("owner")?;
         for owners in cut.owner.chunks(1 << 16) {
@@ -91,6 +94,7 @@ const PIECE: u64 = 4096;
 struct ShardCut<'a> {
     graph: &'a Graph,
     cut: &'a Cut<'a>,
+    nodes: &'a NodesByShard,
     shard: u32,
     on_nodes: &'a (dyn Fn(u64) + Sync),
 }
@@ -100,8 +104,8 @@ impl ShardCut<'_> {
     fn write(&self, dir: &Path) -> Result<(ShardSummary, u64)> {
         let mut writer = StoreWriter::create(dir)?;
         let contents = &self.graph.manifest().contents;
-        let owned = self.owned();
-        writer.write("owned", owned.items())?;
+        let n_nodes = self.nodes.n_nodes(self.shard);
+        self.write_owned(&mut writer)?;
         let (n_edges, n_cut_edges) = self.write_lists(&mut writer, self.graph.lists(), LISTS)?;
         let mut n_out_edges = 0;
         if !contents.is_symmetric {
@@ -126,7 +130,7 @@ impl ShardCut<'_> {
             n_out_edges,
         };
         let contents = Contents {
-            n_nodes: owned.n_rows(),
+            n_nodes,
             n_edges,
             ids: None,
             graphs: None,
@@ -136,17 +140,21 @@ impl ShardCut<'_> {
         let provenance = Provenance { source: "kith partition".to_owned(), ..Provenance::default() };
         let n_train = self.n_train()?;
         let manifest = writer.finish_as(contents, provenance, |dir| Shard::open(dir).map(drop))?;
-        Ok((ShardSummary { digest: manifest.digest, n_nodes: owned.n_rows(), n_edges, n_train }, n_cut_edges))
-    }
-
-    fn owned(&self) -> NodeRows {
-        NodeRows::new(self.graph.n_nodes(), |node| u32::from(self.cut.owner[node as usize]) == self.shard)
+        Ok((ShardSummary { digest: manifest.digest, n_nodes, n_edges, n_train }, n_cut_edges))
     }
 
     /// The nodes of this shard, ascending.
     fn nodes(&self) -> impl Iterator<Item = u64> + '_ {
-        let is_own = |(_, owner): &(u64, &u16)| u32::from(**owner) == self.shard;
-        (0..).zip(self.cut.owner).filter(is_own).map(|(node, _)| node)
+        self.nodes.of(self.shard)
+    }
+
+    fn write_owned(&self, writer: &mut StoreWriter) -> Result<()> {
+        let mut owned: ColumnWriter<u64> = writer.column("owned")?;
+        for pair in words_of(self.graph.n_nodes(), self.nodes()) {
+            owned.push(&pair)?;
+        }
+        writer.add(owned.finish()?);
+        Ok(())
     }
 
     fn n_train(&self) -> Result<u64> {

@@ -31,6 +31,7 @@ mod lists;
 mod manifest;
 mod mapped;
 mod node_columns;
+mod nodes_by_shard;
 mod owned;
 mod rows;
 mod shard;

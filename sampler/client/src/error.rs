@@ -4,7 +4,7 @@ use kith_block::BlockError;
 use kith_sampler::{FanoutError, SeedsError};
 use kith_store::StoreError;
 
-use crate::remote::RemoteError;
+use crate::remote::{RemoteError, RemoteProblem};
 
 /// Why there is no batch.
 #[derive(Debug, thiserror::Error)]
@@ -87,6 +87,17 @@ pub enum ClientError {
         /// What the system said.
         message: String,
     },
+}
+
+impl ClientError {
+    /// Whether the same may go well later: a server that was not there, or was too slow.
+    pub fn may_be_tried_again(&self) -> bool {
+        match self {
+            ClientError::Batch { source, .. } => source.may_be_tried_again(),
+            ClientError::Remote(error) => matches!(error.problem, RemoteProblem::Lost(_) | RemoteProblem::Late),
+            _ => false,
+        }
+    }
 }
 
 /// The result of everything here.

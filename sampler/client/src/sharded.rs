@@ -14,7 +14,7 @@ use crate::{
     by_owner::{ByOwner, Part, merge_drawn},
     cache::{RowCache, most_probable},
     error::{ClientError, Result},
-    remote::{Places, RemoteOwners, RemoteSampler},
+    remote::{OwnIds, Places, RemoteOwners, RemoteSampler},
     rows::FetchedRows,
     shards::{Info, RowCounts, Shards},
 };
@@ -75,12 +75,7 @@ impl Sharded {
 
     /// Keeps rows of nodes that servers have: up to this percentage of all nodes, those that batches need most probably.
     pub fn keep_rows(&mut self, percent: f64) -> Result<()> {
-        let Some(runtime) = self.runtime.as_ref().filter(|_| percent > 0.0) else { return Ok(()) };
-        let server = self.shards.iter().find_map(|place| match place {
-            Place::There(server) => Some(server),
-            Place::Here(_) => None,
-        });
-        let Some(server) = server else { return Ok(()) };
+        let Some((runtime, server)) = self.any_server().filter(|_| percent > 0.0) else { return Ok(()) };
         let sent;
         let inclusion = match &self.owners {
             HeldOwners::Mapped(cluster) => cluster.inclusion(),
@@ -100,6 +95,22 @@ impl Sharded {
         self.fetch_rows(&nodes, &mut rows)?;
         self.cache = Some(RowCache::new(self.info.n_nodes, &nodes, rows));
         Ok(())
+    }
+
+    /// What the user calls each node, as a server knows it; `None` where that is its number, or where none is asked.
+    pub fn own_ids(&self) -> Result<Option<OwnIds>> {
+        match self.any_server() {
+            Some((runtime, server)) => runtime.block_on(server.own_ids()),
+            None => Ok(None),
+        }
+    }
+
+    fn any_server(&self) -> Option<(&Runtime, &RemoteSampler)> {
+        let server = self.shards.iter().find_map(|place| match place {
+            Place::There(server) => Some(&**server),
+            Place::Here(_) => None,
+        });
+        self.runtime.as_ref().zip(server)
     }
 
     fn by_owner(&self, nodes: &[u64]) -> Result<ByOwner> {

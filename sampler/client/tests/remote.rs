@@ -15,7 +15,7 @@ use kith_sampler::{
     Direction, Drawn, Fanout, Hop, Replacement, ShardSampler,
     server::{Limits, Server, ServerConfig},
 };
-use kith_store::{Cluster, Contents, Graph, Neighbors, Provenance, SplitPart, StoreWriter};
+use kith_store::{Cluster, Contents, Graph, IdsEntry, Neighbors, Provenance, SplitPart, StoreWriter};
 use served::{config, connect, cut, patience, run};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -185,6 +185,45 @@ fn wide_ids_travel_too() {
         assert_eq!(code, Code::InvalidArgument);
     });
     server.stop().unwrap();
+}
+
+/// What users call nodes: nothing, numbers, or texts of many lengths that take several messages.
+#[test]
+fn own_ids_travel() {
+    let n_nodes = 40_000u64;
+    let texts: Vec<String> = (0..n_nodes).map(|node| "né".repeat((node % 9) as usize) + &node.to_string()).collect();
+    for ids in [None, Some(IdsEntry::Numbers), Some(IdsEntry::Texts)] {
+        let temp = tempfile::tempdir().unwrap();
+        let store = temp.path().join("store");
+        let mut writer = StoreWriter::create(&store).unwrap();
+        writer.write("indptr", &vec![0u64; n_nodes as usize + 1]).unwrap();
+        writer.write::<u32>("indices", &[]).unwrap();
+        match ids {
+            None => {}
+            Some(IdsEntry::Numbers) => {
+                writer.write("ids", &(0..n_nodes).map(|node| node * node).collect::<Vec<_>>()).unwrap();
+            }
+            Some(IdsEntry::Texts) => {
+                let mut bounds = vec![0u64];
+                texts.iter().for_each(|text| bounds.push(bounds[bounds.len() - 1] + text.len() as u64));
+                writer.write("id_indptr", &bounds).unwrap();
+                writer.write("id_bytes", texts.concat().as_bytes()).unwrap();
+            }
+        }
+        let contents = Contents { n_nodes, is_symmetric: true, ids, ..Contents::default() };
+        writer.finish(contents, Provenance::default()).unwrap();
+        let cluster = cut(temp.path(), &Graph::open(&store).unwrap());
+        let server = Server::start(&config(&cluster)).unwrap();
+        let found = run(async { connect(&server).await.own_ids().await.unwrap() });
+        match ids {
+            None => assert_eq!(found, None),
+            Some(_) => {
+                let (found, expected) = (found.unwrap(), cluster.ids().unwrap());
+                assert!((0..n_nodes).all(|node| found.of(node) == expected.of(node).unwrap()), "{ids:?}");
+            }
+        }
+        server.stop().unwrap();
+    }
 }
 
 fn refusal(error: ClientError) -> (Code, String) {

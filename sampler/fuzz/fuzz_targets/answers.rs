@@ -7,8 +7,8 @@ use bytes::Bytes;
 use kith_client::{
     FetchedRows,
     remote::{
-        AnswerError, DenseAnswer, EdgesAnswer, HopAnswer, InfoAnswer, Places, Read, RowsDtype, SeedsAnswer,
-        SparseAnswer,
+        AnswerError, DenseAnswer, EdgesAnswer, HopAnswer, InfoAnswer, OwnIdsAnswer, Places, Read, RowsDtype,
+        SeedsAnswer, SparseAnswer,
     },
 };
 use kith_proto::IdWidth;
@@ -38,7 +38,7 @@ fuzz_target!(|bytes: &[u8]| {
     let chunks = [first, second];
     let nodes = [3, 5, 8];
     let dtype = [RowsDtype::F32, RowsDtype::F16, RowsDtype::Bf16][usize::from(which >> 4) % 3];
-    match which % 6 {
+    match which % 7 {
         0 => {
             let mut answer = InfoAnswer::new(which & 8 != 0);
             if read(&mut answer, &chunks, n_bytes).is_ok() {
@@ -82,6 +82,15 @@ fuzz_target!(|bytes: &[u8]| {
                 assert_eq!(rows.indptr[3], rows.values.len());
                 assert_eq!(rows.columns.len(), rows.values.len());
                 assert!(rows.columns.iter().all(|column| *column < 9));
+            }
+        }
+        5 => {
+            let mut answer = OwnIdsAnswer::new(3);
+            answer.read(kith_proto::Message::default()).expect("facts are not looked at");
+            if read(&mut answer, &chunks, n_bytes).is_ok()
+                && let Ok(Some(ids)) = answer.into_ids()
+            {
+                nodes.map(|node| ids.of(node % 3).into_owned());
             }
         }
         _ => drop(read(&mut EdgesAnswer::new(&mut [false; 11]), &chunks, n_bytes)),

@@ -1,13 +1,14 @@
 //! What a server counts, and the text in which Prometheus reads it.
 
 use std::{
-    fmt::Write,
     sync::atomic::{AtomicI64, AtomicU64, Ordering},
     time::Duration,
 };
 
 use kith_proto::Call;
 use tonic::Code;
+
+use crate::prometheus::Page;
 
 /// gRPC has so many codes.
 const N_CODES: usize = 17;
@@ -75,7 +76,7 @@ impl Metrics {
 
     /// Everything in Prometheus's text format.
     pub(crate) fn page(&self) -> String {
-        let mut page = Page(String::new());
+        let mut page = Page::default();
         let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
         page.family("kith_sampler_requests_total", "counter", "Calls that ended, by gRPC status.");
         for call in Call::ALL {
@@ -121,20 +122,7 @@ impl Metrics {
             page.sample(&format!("{name}_sum"), &[("call", call.name())], number(&of.total_micros) / 1e6);
             page.sample(&format!("{name}_count"), &[("call", call.name())], n_below);
         }
-        page.0
-    }
-}
-
-struct Page(String);
-
-impl Page {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n"); // A string takes all.
-    }
-
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
-        let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
-        let _ = writeln!(self.0, "{name}{{{}}} {value}", labels.join(","));
+        page.finish()
     }
 }
 

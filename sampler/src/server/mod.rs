@@ -24,14 +24,16 @@ use tokio_stream::StreamExt;
 use tonic::transport::{Certificate, Identity, ServerTlsConfig, server::TcpIncoming};
 use tonic_health::{ServingStatus, server::HealthReporter};
 
-use crate::server::{metrics::Metrics, served::Served, service::SamplerService, socket::PatientSocket, work::Work};
+use crate::{
+    prometheus,
+    server::{metrics::Metrics, served::Served, service::SamplerService, socket::PatientSocket, work::Work},
+};
 
 mod answer;
 mod args;
 mod config;
 mod error;
 mod metrics;
-mod metrics_page;
 mod reply;
 mod request;
 mod served;
@@ -124,7 +126,8 @@ impl Server {
             None => None,
             Some(address) => {
                 let (listener, address) = listen(address)?;
-                tokio::spawn(metrics_page::serve(listener, Arc::clone(&shared.metrics)));
+                let metrics = Arc::clone(&shared.metrics);
+                tokio::spawn(prometheus::serve(listener, Arc::new(move || metrics.page())));
                 Some(address)
             }
         };

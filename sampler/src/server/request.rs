@@ -29,6 +29,8 @@ pub struct InfoRequest {
     pub with_owners: bool,
     /// Whether the probability of every node is wanted.
     pub with_inclusion: bool,
+    /// Whether what the user calls each node is wanted.
+    pub with_own_ids: bool,
 }
 
 /// A request for `Seeds`.
@@ -76,11 +78,11 @@ pub struct HasEdgesRequest {
 impl InfoRequest {
     /// Reads a request.
     pub fn read(message: Message, expected: &Expected) -> Result<InfoRequest, Status> {
-        let v1::InfoRequest { cluster, with_owners, with_inclusion } = decode(message)?;
+        let v1::InfoRequest { cluster, with_owners, with_inclusion, with_own_ids } = decode(message)?;
         if !cluster.is_empty() {
             expected.check_cluster(&cluster)?;
         }
-        Ok(InfoRequest { with_owners, with_inclusion })
+        Ok(InfoRequest { with_owners, with_inclusion, with_own_ids })
     }
 }
 

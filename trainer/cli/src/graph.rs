@@ -19,10 +19,10 @@ pub(crate) struct GraphArgs {
     store: Option<PathBuf>,
     /// The folder that `kith partition` made of the store.
     #[arg(long, value_name = "DIR")]
-    shards: Option<PathBuf>,
+    pub(crate) shards: Option<PathBuf>,
     /// Sampling servers that have the shards (see `kith serve`), with commas between them.
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',')]
-    samplers: Vec<String>,
+    pub(crate) samplers: Vec<String>,
     /// auto: read shards that are in --shards here, ask servers for the others; grpc: ask servers for all; local: ask none.
     #[arg(long, default_value = "auto", value_name = "auto|grpc|local", value_parser = transport, conflicts_with = "store")]
     transport: TransportChoice,
@@ -34,7 +34,7 @@ pub(crate) struct GraphArgs {
     sampler_timeout: u64,
     /// Who signs sampling servers, PEM: connections are encrypted.
     #[arg(long, value_name = "FILE", requires = "samplers")]
-    tls_ca: Option<PathBuf>,
+    pub(crate) tls_ca: Option<PathBuf>,
     /// The certificate to show to sampling servers that ask for one, PEM.
     #[arg(long, value_name = "FILE", requires_all = ["tls_ca", "tls_key"])]
     tls_cert: Option<PathBuf>,

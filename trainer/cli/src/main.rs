@@ -1,11 +1,15 @@
 //! The `kith` command: arguments to one call.
 //!
-//! Exit codes: 0 done; 1 something is wrong with the input, and one sentence says what; 70 a bug of ours.
+//! Exit codes: 0 done; 1 something is wrong with the input, and one sentence says what; 70 a bug of ours; 75 a rank or a
+//! server was lost, and trying again may help.
 
 mod answer;
 mod data;
 mod devices;
+mod exit_code;
 mod graph;
+mod launch;
+mod launched;
 mod partition;
 mod plan;
 mod predict;
@@ -22,9 +26,10 @@ use std::{
 
 use clap::{Parser, Subcommand};
 
-use crate::progress::say;
-
-const BUG: i32 = 70;
+use crate::{
+    exit_code::{BUG, exit_code},
+    progress::say,
+};
 
 /// Trains graph attention networks that learn which neighbors to listen to.
 #[derive(Parser)]
@@ -38,6 +43,7 @@ struct Args {
 enum Command {
     Data(data::Args),
     Devices(devices::Args),
+    Launch(Box<launch::Args>),
     Partition(Box<partition::Args>),
     Plan(plan::Args),
     Predict(predict::Args),
@@ -48,6 +54,7 @@ enum Command {
 
 fn main() -> ExitCode {
     exit_with_own_code_on_panic();
+    let typed: Vec<_> = std::env::args_os().skip(2).collect();
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {
@@ -59,6 +66,10 @@ fn main() -> ExitCode {
     let outcome = match args.command {
         Command::Data(args) => data::run(args),
         Command::Devices(args) => devices::run(args),
+        Command::Launch(args) => match launch::run(*args, &typed) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
         Command::Partition(args) => partition::run(*args),
         Command::Plan(args) => plan::run(args),
         Command::Predict(args) => in_pool(|| predict::run(args)),
@@ -72,7 +83,7 @@ fn main() -> ExitCode {
         Err(error) => {
             // Our errors spell out their causes; the chain would say them twice.
             say(&format!("error: {error}"));
-            ExitCode::FAILURE
+            ExitCode::from(exit_code(&error))
         }
     }
 }

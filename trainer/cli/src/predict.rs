@@ -16,8 +16,7 @@ use crate::{
     progress::{grouped, say},
 };
 
-/// Write what a trained model says: class probabilities, embeddings or attention weights, by your own ids (by
-/// number where only sampling servers are at hand).
+/// Write what a trained model says: class probabilities, embeddings or attention weights, by your own ids.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The folder of a run, or a checkpoint.

@@ -2,7 +2,7 @@
 
 use kith_sampler::server::{ServeArgs, serve};
 
-use crate::answer::print;
+use crate::{answer::print, launched};
 
 /// Serve shards of a cluster to trainers, over gRPC.
 #[derive(clap::Args)]
@@ -12,6 +12,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    launched::watch();
     let mut printed = Ok(());
     serve(&args.serve.into_config(), |server| printed = print(&format!("{server}\n")))?;
     printed

@@ -19,6 +19,7 @@ use crate::{
     layer::{KeptInput, LayerDraws, LayerInput},
     layout::Layout,
     node_sums::{Nodes, column_sums, write_outputs},
+    open_list::OpenList,
     product::{Kept, Product},
     simd::{Lanes, prefetch},
 };
@@ -59,8 +60,13 @@ impl AggregateLayer {
 
     /// The mean of the neighbors, itself included.
     pub fn mean(block: &Block) -> AggregateLayer {
+        AggregateLayer::mean_by(block, |node| block.edges_into(node).len())
+    }
+
+    /// The same with the length of each destination's list from elsewhere.
+    pub fn mean_by(block: &Block, n_edges: impl Fn(usize) -> usize) -> AggregateLayer {
         AggregateLayer {
-            destinations: (0..block.n_destinations()).map(|node| 1.0 / block.edges_into(node).len() as f32).collect(),
+            destinations: (0..block.n_destinations()).map(|node| 1.0 / n_edges(node) as f32).collect(),
             sources: vec![1.0; block.n_sources()],
         }
     }
@@ -73,31 +79,8 @@ impl AggregateLayer {
         block: &Arc<Block>,
         draws: Option<LayerDraws>,
     ) -> Result<Tensor, TchError> {
-        let size = weights.weight.size();
-        let layout = Layout::new(1, size[1] as usize);
-        let mut state = State {
-            layer: self,
-            layout,
-            input: KeptInput::new(&input),
-            block: Arc::clone(block),
-            dropout: draws.and_then(LayerDraws::input_dropout),
-            weights: layout.pack(numbers(&weights.weight.contiguous())),
-            kept: Kept::Nothing,
-        };
-        let rows;
-        (rows, state.kept) = state.product().forward();
-        let sums = Sums {
-            width: layout.width(),
-            indptr: block.indptr(),
-            nodes: block.sources(),
-            rows: &rows,
-            own: &state.layer.destinations,
-            others: &state.layer.sources,
-        }
-        .run();
-        let output = filled(&[block.n_destinations() as i64, size[1]], |out| {
-            write_outputs(Nodes { layout, rows: &sums }, false, numbers(weights.bias), out);
-        });
+        let (state, rows) = self.state(&input, weights, block, draws);
+        let output = state.output(&state.sums(&rows).run(), weights);
         if draws.is_some() {
             let nothing = Tensor::zeros([0], (Kind::Float, Device::Cpu));
             let hidden = match &input {
@@ -108,6 +91,49 @@ impl AggregateLayer {
             attach(&inputs, &[&output], Box::new(move |gradients| Ok(state.backward(gradients))))?;
         }
         Ok(output)
+    }
+
+    /// The output of a block of one destination that has a piece of its edges, once that is the last one; see
+    /// [`OpenList`]. Nothing is dropped, and only the last piece looks at the destination's factor.
+    pub fn forward_piece(
+        self,
+        input: LayerInput,
+        weights: AggregateWeights,
+        (block, is_last): (&Arc<Block>, bool),
+        open: &mut OpenList,
+    ) -> Option<Tensor> {
+        assert_eq!(block.n_destinations(), 1, "one destination comes in pieces");
+        let (state, rows) = self.state(&input, weights, block, None);
+        let piece = open.add(block.n_edges(), is_last);
+        if piece.n_before == 0 {
+            open.sums = vec![Lanes::ZERO; state.layout.width()];
+        }
+        let is_first = piece.n_before == 0;
+        vectorized(Unit { sums: state.sums(&rows), range: 0..1, is_first, is_last, out: &mut open.sums });
+        is_last.then(|| state.output(&open.sums, weights))
+    }
+
+    /// All that comes before the sums over the edges, and the rows that are added up.
+    fn state(
+        self,
+        input: &LayerInput,
+        weights: AggregateWeights,
+        block: &Arc<Block>,
+        draws: Option<LayerDraws>,
+    ) -> (State, Buffer) {
+        let layout = Layout::new(1, weights.weight.size()[1] as usize);
+        let mut state = State {
+            layer: self,
+            layout,
+            input: KeptInput::new(input),
+            block: Arc::clone(block),
+            dropout: draws.and_then(LayerDraws::input_dropout),
+            weights: layout.pack(numbers(&weights.weight.contiguous())),
+            kept: Kept::Nothing,
+        };
+        let rows;
+        (rows, state.kept) = state.product().forward();
+        (state, rows)
     }
 }
 
@@ -132,6 +158,24 @@ impl State {
             weights: &self.weights,
             width: self.layout.width(),
         }
+    }
+
+    fn sums<'a>(&'a self, rows: &'a [Lanes]) -> Sums<'a> {
+        Sums {
+            width: self.layout.width(),
+            indptr: self.block.indptr(),
+            nodes: self.block.sources(),
+            rows,
+            own: &self.layer.destinations,
+            others: &self.layer.sources,
+        }
+    }
+
+    fn output(&self, sums: &[Lanes], weights: AggregateWeights) -> Tensor {
+        let layout = self.layout;
+        filled(&[self.block.n_destinations() as i64, layout.features as i64], |out| {
+            write_outputs(Nodes { layout, rows: sums }, false, numbers(weights.bias), out);
+        })
     }
 
     /// The gradients of input, weight and bias, given that of the output.
@@ -175,7 +219,9 @@ impl Sums<'_> {
         let mut out = Buffer::dirty(self.own.len() * self.width);
         let ranges = units(self.indptr);
         let parts = parts_mut(&mut out, &ranges, |range| range.len() * self.width);
-        ranges.into_par_iter().zip(parts).for_each(|(range, out)| vectorized(Unit { sums: self, range, out }));
+        ranges.into_par_iter().zip(parts).for_each(|(range, out)| {
+            vectorized(Unit { sums: self, range, is_first: true, is_last: true, out });
+        });
         out
     }
 }
@@ -183,6 +229,9 @@ impl Sums<'_> {
 struct Unit<'a> {
     sums: Sums<'a>,
     range: Range<usize>,
+    /// Whether no piece of its only list came before, and none comes after; both where lists are whole.
+    is_first: bool,
+    is_last: bool,
     out: &'a mut [Lanes],
 }
 
@@ -198,7 +247,9 @@ impl Vectorized for Unit<'_> {
             for next in &nodes[end..(end + 16).min(nodes.len())] {
                 prefetch(&rows[*next as usize * width..][..width]);
             }
-            out.fill(Lanes::ZERO);
+            if self.is_first {
+                out.fill(Lanes::ZERO);
+            }
             for list in nodes[indptr[node]..end].chunks(PIECE_EDGES) {
                 piece.fill(Lanes::ZERO);
                 for other in list {
@@ -211,8 +262,10 @@ impl Vectorized for Unit<'_> {
                     *out = out.plus(*piece);
                 }
             }
-            for out in out {
-                *out = out.scaled(own[node]);
+            if self.is_last {
+                for out in out {
+                    *out = out.scaled(own[node]);
+                }
             }
         }
     }

@@ -7,7 +7,9 @@ use kith_draw::Stream;
 use tch::{TchError, Tensor};
 
 use crate::{
-    attention::{Attention, Grouped, GroupedPairs, Mask, Saved, forward, pull_to_destinations, push_to_sources},
+    attention::{
+        Attention, Grouped, GroupedPairs, Mask, Saved, forward, forward_piece, pull_to_destinations, push_to_sources,
+    },
     bridge::{attach, filled, numbers},
     buffer::Buffer,
     dropout::Dropout,
@@ -15,6 +17,7 @@ use crate::{
     layer::{KeptInput, LayerDraws, LayerInput},
     layout::Layout,
     node_sums::{Nodes, column_sums, head_sums, spread, weighted_row_sum, write_outputs},
+    open_list::OpenList,
     product::{Kept, Product},
     simd::Lanes,
 };
@@ -54,39 +57,9 @@ impl AttentionLayer {
         draws: Option<LayerDraws>,
         pairs: Option<Pairs>,
     ) -> Result<(Tensor, Option<Tensor>), TchError> {
-        let layout = Layout::new(self.heads, self.features);
-        let kept = KeptInput::new(&input);
-        let packed_attention = weights.attention.map(|attention| self.pack_attention(layout, numbers(attention)));
-        let negatives =
-            pairs.as_ref().map(|pairs| Grouped::new(pairs.negatives(), block.n_destinations(), block.n_sources()));
-        let mut state = State {
-            layer: self,
-            layout,
-            input: kept,
-            block: Arc::clone(block),
-            input_dropout: draws.and_then(LayerDraws::input_dropout),
-            mask: draws.and_then(LayerDraws::attention_dropout).map(|dropout| Mask::draw(dropout, block, layout)),
-            weights: layout.pack(numbers(&weights.weight.contiguous())),
-            attention: packed_attention.unwrap_or_default(),
-            pairs: pairs.zip(negatives),
-            rows: Buffer::default(),
-            kept: Kept::Nothing,
-            left: Buffer::default(),
-            right: Buffer::default(),
-            saved: None,
-        };
-        (state.rows, state.kept) = state.product().forward();
-        if self.form.has_weights() {
-            let rows = Nodes { layout, rows: &state.rows };
-            state.left = head_sums(rows, &state.attention[0], block.n_destinations());
-            state.right = head_sums(rows, &state.attention[1], block.n_sources());
-        }
+        let mut state = self.state(&input, weights, block, draws, pairs);
         let saved = forward(&state.attention());
-        let n_outputs = if self.is_mean { self.features } else { self.heads * self.features };
-        let bias = numbers(weights.bias);
-        let output = filled(&[block.n_destinations() as i64, n_outputs as i64], |out| {
-            write_outputs(Nodes { layout, rows: &saved.outputs }, self.is_mean, bias, out);
-        });
+        let output = self.output(&saved.outputs, weights, block.n_destinations());
         let n_pairs = state.pairs.as_ref().map(|(pairs, _)| pairs.n_pairs().max(1));
         let edge_loss = n_pairs.map(|n_pairs| filled(&[], |loss| loss[0] = (saved.loss / n_pairs as f64) as f32));
         state.saved = Some(saved);
@@ -106,6 +79,68 @@ impl AttentionLayer {
             attach(&inputs, &outputs, Box::new(backward))?;
         }
         Ok((output, edge_loss))
+    }
+
+    /// The output of a block of one destination that has a piece of its edges, once that is the last one; see
+    /// [`OpenList`]. Nothing is dropped.
+    pub fn forward_piece(
+        self,
+        input: LayerInput,
+        weights: AttentionWeights,
+        (block, is_last): (&Arc<Block>, bool),
+        open: &mut OpenList,
+    ) -> Option<Tensor> {
+        let state = self.state(&input, weights, block, None, None);
+        let piece = open.add(block.n_edges(), is_last);
+        let outputs = forward_piece(&state.attention(), piece, &mut open.attended)?;
+        Some(self.output(&outputs, weights, 1))
+    }
+
+    /// All that comes before the pass over the edges.
+    fn state(
+        self,
+        input: &LayerInput,
+        weights: AttentionWeights,
+        block: &Arc<Block>,
+        draws: Option<LayerDraws>,
+        pairs: Option<Pairs>,
+    ) -> State {
+        let layout = Layout::new(self.heads, self.features);
+        let packed_attention = weights.attention.map(|attention| self.pack_attention(layout, numbers(attention)));
+        let negatives =
+            pairs.as_ref().map(|pairs| Grouped::new(pairs.negatives(), block.n_destinations(), block.n_sources()));
+        let mut state = State {
+            layer: self,
+            layout,
+            input: KeptInput::new(input),
+            block: Arc::clone(block),
+            input_dropout: draws.and_then(LayerDraws::input_dropout),
+            mask: draws.and_then(LayerDraws::attention_dropout).map(|dropout| Mask::draw(dropout, block, layout)),
+            weights: layout.pack(numbers(&weights.weight.contiguous())),
+            attention: packed_attention.unwrap_or_default(),
+            pairs: pairs.zip(negatives),
+            rows: Buffer::default(),
+            kept: Kept::Nothing,
+            left: Buffer::default(),
+            right: Buffer::default(),
+            saved: None,
+        };
+        (state.rows, state.kept) = state.product().forward();
+        if self.form.has_weights() {
+            let rows = Nodes { layout, rows: &state.rows };
+            state.left = head_sums(rows, &state.attention[0], block.n_destinations());
+            state.right = head_sums(rows, &state.attention[1], block.n_sources());
+        }
+        state
+    }
+
+    /// Heads side by side or their mean, and the bias.
+    fn output(self, outputs: &[Lanes], weights: AttentionWeights, n_destinations: usize) -> Tensor {
+        let layout = Layout::new(self.heads, self.features);
+        let n_outputs = if self.is_mean { self.features } else { self.heads * self.features };
+        filled(&[n_destinations as i64, n_outputs as i64], |out| {
+            write_outputs(Nodes { layout, rows: outputs }, self.is_mean, numbers(weights.bias), out);
+        })
     }
 
     /// a₁ and a₂ in the layout of a row.

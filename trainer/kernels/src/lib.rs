@@ -16,6 +16,7 @@ mod layer;
 mod layout;
 mod node_loss;
 mod node_sums;
+mod open_list;
 mod product;
 mod rows;
 mod simd;
@@ -31,5 +32,6 @@ pub use crate::{
     form::Form,
     layer::{LayerDraws, LayerInput},
     node_loss::class_loss,
+    open_list::{LIST_PIECE, OpenList},
     rows::{InputRows, SparseRows},
 };

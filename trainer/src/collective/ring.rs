@@ -53,8 +53,41 @@ impl Ring {
         Ok(Ring { n_ranks, links, board, limit, patience: PATIENCE, rows: Vec::new(), failed: None })
     }
 
-    fn rank(&self) -> usize {
+    pub(super) fn rank(&self) -> usize {
         self.board.rank()
+    }
+
+    pub(super) fn n_ranks(&self) -> usize {
+        self.n_ranks
+    }
+
+    pub(super) fn board(&self) -> &Board {
+        &self.board
+    }
+
+    /// How long a call may take.
+    pub(super) fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    /// Why all must stop, if that is known by now.
+    pub(super) fn why_stop(&self) -> Option<WorldError> {
+        self.board.verdict().map(|verdict| self.board.error(verdict))
+    }
+
+    /// What it means that a call which does not go through the ring has not ended in time.
+    pub(super) fn too_late_in(&mut self, what: &str) -> WorldError {
+        let verdict = self.too_late(what);
+        self.settle(Some(verdict))
+    }
+
+    /// What it means that such a call failed: most often the end of a process, and the pulse knows of which.
+    pub(super) fn failed_in(&mut self, what: &str, why: &str) -> WorldError {
+        let verdict = match self.board.await_verdict(PATIENCE) {
+            Some(verdict) => verdict.clone(),
+            None => self.lost(self.rank(), format!("{what} failed: {why}")),
+        };
+        self.settle(Some(verdict))
     }
 
     fn previous(&self) -> usize {
@@ -126,8 +159,14 @@ impl Ring {
                     call.describe()
                 ),
             }),
-            Failure::Deadline => Some(self.too_late(call)),
+            Failure::Deadline => Some(self.too_late(&call.describe())),
         };
+        self.settle(verdict)
+    }
+
+    /// The end of all calls, for a reason of this rank's own if it has one.
+    fn settle(&mut self, verdict: Option<Verdict>) -> WorldError {
+        let previous = self.previous();
         // What the pulse said first, stands.
         let verdict = match (self.board.verdict(), verdict) {
             (Some(decided), _) => decided.clone(),
@@ -167,14 +206,13 @@ impl Ring {
     }
 
     /// All hearts beat and still nothing moves: whoever is furthest behind is stuck.
-    fn too_late(&self, call: Call) -> Verdict {
+    fn too_late(&self, what: &str) -> Verdict {
         let (rank, at) = self.board.furthest_behind(self.previous());
         let limit = self.limit.as_secs_f64();
         let own = self.board.name(self.rank());
         let why = format!(
-            "its heart beats, but it is at collective {} and {own} has waited {limit} s in {}",
-            at.n_collectives,
-            call.describe()
+            "its heart beats, but it is at collective {} and {own} has waited {limit} s in {what}",
+            at.n_collectives
         );
         Verdict::Lost { rank, at, why }
     }

@@ -2,8 +2,8 @@
 //! forms of e are in [`Form`].
 
 use kith_block::Pairs;
-use kith_kernels::{AttentionLayer, AttentionWeights, Form};
-use tch::TchError;
+use kith_kernels::{AttentionLayer, AttentionWeights, Form, OpenList};
+use tch::{TchError, Tensor};
 
 use crate::{
     config::Kernels,
@@ -32,17 +32,12 @@ pub(super) fn forward(call: &Call<'_>, rows: &LayerRows<'_>) -> Result<LayerOutp
 /// An attention layer, with an edge loss where there are pairs.
 pub(super) fn attend(call: &Call<'_>, rows: &LayerRows<'_>, pairs: Option<Pairs>) -> Result<LayerOutput, TchError> {
     let n_negatives_left_out = pairs.as_ref().map_or(0, |pairs| pairs.negatives().n_left_out);
-    let weights = AttentionWeights {
-        weight: call.weight("weight"),
-        attention: call.find_weight("attention"),
-        bias: call.weight("bias"),
-    };
+    let weights = weights_of(call);
     let (shape, form) = (call.shape(), call.model.config.form);
     match call.model.kernels {
         Kernels::Fused => {
-            let LayerShape { heads, features, concat, .. } = shape;
-            let layer = AttentionLayer { form, heads, features, is_mean: !concat };
-            let (rows, edge_loss) = layer.forward(rows.as_input(), weights, call.block, call.layer_draws(), pairs)?;
+            let input = rows.as_input();
+            let (rows, edge_loss) = fused(call).forward(input, weights, call.block, call.layer_draws(), pairs)?;
             Ok(LayerOutput { rows, attention: None, edge_loss, n_negatives_left_out })
         }
         Kernels::Reference => {
@@ -58,5 +53,28 @@ pub(super) fn attend(call: &Call<'_>, rows: &LayerRows<'_>, pairs: Option<Pairs>
             let attention = Some(attended.attention);
             Ok(LayerOutput { rows: attended.rows, attention, edge_loss: attended.edge_loss, n_negatives_left_out })
         }
+    }
+}
+
+/// The same of one destination whose list comes in pieces, once it was the last one.
+pub(super) fn attend_piece(
+    call: &Call<'_>,
+    rows: &LayerRows<'_>,
+    open: &mut OpenList,
+    is_last: bool,
+) -> Option<Tensor> {
+    fused(call).forward_piece(rows.as_input(), weights_of(call), (call.block, is_last), open)
+}
+
+fn fused(call: &Call<'_>) -> AttentionLayer {
+    let LayerShape { heads, features, concat, .. } = call.shape();
+    AttentionLayer { form: call.model.config.form, heads, features, is_mean: !concat }
+}
+
+fn weights_of<'a>(call: &'a Call<'_>) -> AttentionWeights<'a> {
+    AttentionWeights {
+        weight: call.weight("weight"),
+        attention: call.find_weight("attention"),
+        bias: call.weight("bias"),
     }
 }

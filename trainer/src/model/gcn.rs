@@ -2,7 +2,7 @@
 //! included.
 
 use kith_block::Block;
-use kith_kernels::{AggregateLayer, AggregateWeights};
+use kith_kernels::{AggregateLayer, AggregateWeights, OpenList};
 use tch::{TchError, Tensor};
 
 use crate::{
@@ -28,11 +28,24 @@ pub(super) fn entries(layer: usize, shape: LayerShape) -> Vec<Entry> {
 }
 
 pub(super) fn forward(call: &Call<'_>, rows: &LayerRows<'_>) -> Result<LayerOutput, TchError> {
-    let fused = |block: &Block| match call.out_degrees {
-        None => AggregateLayer::convolution(block),
-        Some(degrees) => AggregateLayer::convolution_by(block, |node| degrees.of(block.id(node)) as usize),
-    };
-    aggregate(call, rows, fused, reference::convolve)
+    aggregate(call, rows, |_| convolution(call), reference::convolve)
+}
+
+/// Of one destination whose list comes in pieces, once it was the last one.
+pub(super) fn forward_piece(
+    call: &Call<'_>,
+    rows: &LayerRows<'_>,
+    open: &mut OpenList,
+    is_last: bool,
+) -> Option<Tensor> {
+    aggregate_piece(call, rows, convolution(call), (open, is_last))
+}
+
+fn convolution(call: &Call<'_>) -> AggregateLayer {
+    match call.out_degrees {
+        None => AggregateLayer::convolution(call.block),
+        Some(degrees) => AggregateLayer::convolution_by(call.block, |node| degrees.of(call.block.id(node)) as usize),
+    }
 }
 
 /// A layer that adds up neighbors with fixed factors, fused or in tensor operations.
@@ -51,4 +64,15 @@ pub(super) fn aggregate(
         Kernels::Reference => reference(&call.dropped_rows(rows), call.edges(), weight, bias),
     };
     Ok(LayerOutput::of_rows(rows))
+}
+
+/// A fused layer of one destination whose list comes in pieces.
+pub(super) fn aggregate_piece(
+    call: &Call<'_>,
+    rows: &LayerRows<'_>,
+    layer: AggregateLayer,
+    (open, is_last): (&mut OpenList, bool),
+) -> Option<Tensor> {
+    let weights = AggregateWeights { weight: call.weight("weight"), bias: call.weight("bias") };
+    layer.forward_piece(rows.as_input(), weights, (call.block, is_last), open)
 }

@@ -3,24 +3,41 @@
 use std::sync::Arc;
 
 use kith_block::Block;
-use kith_kernels::InputRows;
+use kith_kernels::{InputRows, OpenList};
 use tch::Tensor;
 
 use crate::{
-    config::Kernels,
+    config::{Kernels, ModelKind},
     error::TrainError,
-    model::{LayerRows, Model, Pass},
+    model::{Call, LayerRows, Model, Pass, gat, gcn, sage},
 };
 
 impl Model {
     /// What one layer makes of a part of a graph when nothing is dropped.
     pub fn evaluate_layer(&self, layer: usize, part: Part<'_>) -> Result<Tensor, TrainError> {
         let Part { block, out_degrees, rows } = part;
-        let rows = match rows {
-            ReadRows::Stored(rows) => LayerRows::Input(rows),
-            ReadRows::Made(rows) => LayerRows::Hidden(rows),
-        };
+        let rows = rows.into_layer_rows();
         tch::no_grad(|| Ok(self.one_layer((layer, block, out_degrees), &rows, Pass::Evaluate, None)?.rows))
+    }
+
+    /// Whether the list of a destination may come in pieces. Tensor operations look at whole lists: their softmax takes
+    /// the largest score off first, and their sums over a list have no cuts that pieces could end at.
+    pub fn takes_pieces(&self) -> bool {
+        self.kernels == Kernels::Fused
+    }
+
+    /// What one layer makes of a destination whose list comes in pieces: `part` has the next one, and the output comes
+    /// with the last. The same bits as of the whole list.
+    pub fn evaluate_piece(&self, layer: usize, part: Part<'_>, open: &mut OpenList, is_last: bool) -> Option<Tensor> {
+        assert!(self.takes_pieces(), "tensor operations look at whole lists");
+        let Part { block, out_degrees, rows } = part;
+        let rows = rows.into_layer_rows();
+        let call = Call { model: self, layer, block, edges: None, out_degrees, pass: Pass::Evaluate };
+        tch::no_grad(|| match self.config.kind {
+            ModelKind::Supergat | ModelKind::Gat => gat::attend_piece(&call, &rows, open, is_last),
+            ModelKind::Gcn => gcn::forward_piece(&call, &rows, open, is_last),
+            ModelKind::Sage => sage::forward_piece(&call, &rows, open, is_last),
+        })
     }
 
     /// The attention weights of one layer over a part of a graph, edges × heads in the block's order; `None` for kinds
@@ -63,6 +80,15 @@ pub enum ReadRows<'a> {
     Made(Tensor),
 }
 
+impl<'a> ReadRows<'a> {
+    fn into_layer_rows(self) -> LayerRows<'a> {
+        match self {
+            ReadRows::Stored(rows) => LayerRows::Input(rows),
+            ReadRows::Made(rows) => LayerRows::Hidden(rows),
+        }
+    }
+}
+
 /// How often each node of a graph is a source, loops included, by id.
 #[derive(Clone, Debug)]
 pub struct OutDegrees(Vec<u32>);
@@ -73,11 +99,20 @@ impl OutDegrees {
         OutDegrees(vec![0; n_nodes as usize])
     }
 
-    /// Counts the edges of a block.
-    pub fn add(&mut self, block: &Block) {
-        for (position, bounds) in block.out_indptr().windows(2).enumerate() {
-            self.0[block.id(position) as usize] += (bounds[1] - bounds[0]) as u32;
-        }
+    /// Counts edges by their sources; loops are edges.
+    pub fn add(&mut self, sources: impl Iterator<Item = u64>) {
+        sources.for_each(|source| self.0[source as usize] += 1);
+    }
+
+    /// The counts as bytes, for other ranks.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        bytemuck::cast_slice(&self.0).to_vec()
+    }
+
+    /// Adds the counts of another rank.
+    pub(crate) fn add_bytes(&mut self, bytes: &[u8]) {
+        let (counts, _) = bytes.as_chunks::<4>();
+        self.0.iter_mut().zip(counts).for_each(|(sum, count)| *sum += u32::from_le_bytes(*count));
     }
 
     /// That of a node.

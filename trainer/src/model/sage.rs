@@ -1,10 +1,14 @@
 //! GraphSAGE: out_i = mean_j x_j · W over the neighbors j of i and i itself; one weight for both.
 
-use kith_kernels::AggregateLayer;
-use tch::TchError;
+use kith_kernels::{AggregateLayer, OpenList};
+use tch::{TchError, Tensor};
 
 use crate::{
-    model::{Call, LayerOutput, LayerRows, LayerShape, gcn::aggregate, reference, weight_name},
+    model::{
+        Call, LayerOutput, LayerRows, LayerShape,
+        gcn::{aggregate, aggregate_piece},
+        reference, weight_name,
+    },
     weights::{Entry, Initial},
 };
 
@@ -19,4 +23,15 @@ pub(super) fn entries(layer: usize, shape: LayerShape) -> Vec<Entry> {
 
 pub(super) fn forward(call: &Call<'_>, rows: &LayerRows<'_>) -> Result<LayerOutput, TchError> {
     aggregate(call, rows, AggregateLayer::mean, reference::average)
+}
+
+/// Of one destination whose list comes in pieces, once it was the last one.
+pub(super) fn forward_piece(
+    call: &Call<'_>,
+    rows: &LayerRows<'_>,
+    open: &mut OpenList,
+    is_last: bool,
+) -> Option<Tensor> {
+    let n_edges = open.n_edges() + call.block.n_edges();
+    aggregate_piece(call, rows, AggregateLayer::mean_by(call.block, |_| n_edges), (open, is_last))
 }

@@ -1,14 +1,15 @@
 //! The same answers without the whole graph in memory: layer by layer, some nodes at a time.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use super::{Asked, Table, push_edges, table_of_edges};
 use crate::{
     error::TrainError,
     evaluate::rows_of,
-    layerwise::{self, Room},
+    layerwise::{self, Looked, Room},
     model::Model,
     opened::Opened,
+    world::World,
 };
 
 /// Nodes whose attention is looked at together: edges × heads × features are held.
@@ -21,8 +22,8 @@ pub(super) fn predict(model: &Model, opened: &Opened, asked: Asked, room: &Room)
         Asked::Attention { layer } => return attention(model, opened, layer, room),
     };
     let mut table = Table::new(&["id"], asked.column());
-    layerwise::outputs(model, &**opened.shards(), room, layer, |nodes, rows| {
-        let rows = asked.finish(model, &rows)?;
+    walk(model, opened, room, layer, |nodes, looked| {
+        let rows = asked.finish(model, &looked.output(model, layer)?)?;
         for (place, node) in nodes.enumerate() {
             table.push(&[&opened.id_of(node)?], rows.row(place));
         }
@@ -32,12 +33,26 @@ pub(super) fn predict(model: &Model, opened: &Opened, asked: Asked, room: &Room)
 }
 
 fn attention(model: &Model, opened: &Opened, layer: usize, room: &Room) -> Result<Table, TrainError> {
-    let room = Room { n_together: room.n_together.min(N_ATTENDED), ..room.clone() };
+    // Weights of a list are known when its whole softmax is: its edges are held together.
+    let room = Room { n_together: room.n_together.min(N_ATTENDED), n_neighbors: u64::MAX, ..room.clone() };
     let mut table = table_of_edges();
-    layerwise::walk(model, &**opened.shards(), &room, layer, |_, part| {
+    walk(model, opened, &room, layer, |_, looked| {
+        let Looked::Part(part) = looked else { unreachable!("no list is too long to be whole") };
         let block = Arc::clone(part.block);
         let attention = model.attention_of_layer(layer, part)?.expect("only asked of attention");
         push_edges(&mut table, opened, &block, &rows_of(&attention)?)
     })?;
     Ok(table)
+}
+
+/// Every chunk of a layer, here: a question has one rank.
+fn walk(
+    model: &Model,
+    opened: &Opened,
+    room: &Room,
+    layer: usize,
+    mut see: impl FnMut(Range<u64>, Looked<'_>) -> Result<(), TrainError>,
+) -> Result<(), TrainError> {
+    let see = |nodes: Range<u64>, looked: Looked<'_>| see(nodes, looked).map(|()| Vec::new());
+    layerwise::walk(model, &**opened.shards(), room, &mut World::alone(), layer, see, |_| Ok(()))
 }

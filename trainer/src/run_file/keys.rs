@@ -29,6 +29,8 @@ pub enum Takes {
     Number(Bound, Bound),
     /// Whole numbers from the first to the second.
     Count(u64, u64),
+    /// `true` or `false`.
+    Flag,
     /// A text.
     Text,
     /// One of a few texts.
@@ -49,7 +51,7 @@ pub enum Bound {
 }
 
 use Bound::{At, Beyond, Open};
-use Takes::{Count, Fanouts, Number, OneOf, Text};
+use Takes::{Count, Fanouts, Flag, Number, OneOf, Text};
 
 /// All keys, section by section.
 pub const KEYS: &[Key] = &[
@@ -131,6 +133,25 @@ pub const KEYS: &[Key] = &[
         takes: Count(1, 1_000_000_000),
         default: Some("50"),
         about: "epochs from one checkpoint to the next; the last epoch always has one",
+    },
+    Key {
+        name: "train.checkpoint_every_steps",
+        takes: Count(1, 1_000_000_000_000),
+        default: None,
+        about: "steps from one checkpoint to the next, beside those of `checkpoint_every`; none unless said",
+    },
+    Key {
+        name: "train.checkpoints_kept",
+        takes: Count(1, 1_000_000),
+        default: Some("2"),
+        about: "how many checkpoints are kept, the newest",
+    },
+    Key {
+        name: "train.deterministic",
+        takes: Flag,
+        default: None,
+        about: "true: gradients are added in the order of slices, so that any number of ranks gives the same bits; \
+                false: by all-reduce; true on the CPU and false on GPUs unless said",
     },
     Key {
         name: "train.evaluate_every",
@@ -271,6 +292,7 @@ impl Takes {
             Count(low, high) => {
                 value.as_integer().is_some_and(|n| u64::try_from(n).is_ok_and(|n| (*low..=*high).contains(&n)))
             }
+            Flag => value.as_bool().is_some(),
             Text => value.as_str().is_some_and(|text| !text.is_empty()),
             OneOf(names) => value.as_str().is_some_and(|text| names().contains(&text)),
             Fanouts => as_fanouts(value).is_some(),
@@ -295,6 +317,7 @@ impl fmt::Display for Takes {
                 write!(f, "a number{low}{high}")
             }
             Count(low, high) => write!(f, "a whole number from {low} to {high}"),
+            Flag => write!(f, "true or false"),
             Text => write!(f, "a text"),
             Fanouts => write!(f, "\"all\", or a list of whole numbers from 1 on and \"all\", as in [10, 10]"),
             OneOf(names) => match names().split_last() {

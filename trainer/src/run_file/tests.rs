@@ -57,6 +57,9 @@ fn what_is_not_said_has_its_default() {
         supervision: Supervision::Split,
         kernels: Kernels::Fused,
         checkpoint_every: 50,
+        checkpoint_every_steps: None,
+        checkpoints_kept: 2,
+        deterministic: None,
         evaluate_every: 1,
         mode: Mode::Full,
     };
@@ -89,6 +92,7 @@ fn any_key_can_be_set() {
     for key in KEYS {
         let value = match &key.takes {
             Takes::OneOf(names) => names()[0].to_owned(),
+            Takes::Flag => "false".to_owned(),
             Takes::Text => "text".to_owned(),
             Takes::Number(..) => "0.5".to_owned(),
             Takes::Count(low, _) => (low + 1).to_string(),

@@ -1,6 +1,7 @@
 //! The loop on small graphs: it learns, it can be killed anywhere, and it stops where it should.
 
 mod batches;
+mod hubs;
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -11,15 +12,16 @@ use tch::Device;
 
 use super::*;
 use crate::{
-    checkpoint::Checkpoint,
+    checkpoint::Checkpoints,
     config::RunConfig,
     data::Data,
-    feed::order_of_graphs,
+    feed::{At, order_of_graphs},
     input::{GraphInput, Input, Labels},
     layerwise::Room,
-    report::{CHECKPOINT, REPORT, STEPS},
+    report::{REPORT, STEPS},
     run::{Plan, Source},
     run_file::RunFile,
+    world::World,
 };
 
 const N_CLASSES: usize = 3;
@@ -106,14 +108,29 @@ metric_threshold = 1e-9
 
 fn plan<'a>(data: &'a Data, config: RunConfig, out: Option<&'a Path>, resume: bool) -> Plan<'a> {
     let source = Source { dataset: "test".to_owned(), digest: "0123456789abcdef".to_owned() };
-    Plan { config, run_key: 7, data, source, device: Device::Cpu, out, resume, room: Room::default() }
+    Plan {
+        config,
+        run_key: 7,
+        data,
+        source,
+        device: Device::Cpu,
+        out,
+        resume,
+        room: Room::default(),
+        metrics: Arc::default(),
+    }
+}
+
+/// A world of one that a run may keep as long as it likes.
+fn alone() -> &'static mut World {
+    Box::leak(Box::new(World::alone()))
 }
 
 fn to_the_end(plan: Plan<'_>) -> Vec<StepRecord> {
     let mut records = Vec::new();
-    let mut run = Run::new(plan).unwrap();
+    let mut run = Run::new(plan, alone()).unwrap();
     train(&mut run, |record| {
-        records.push(StepRecord { micros: 0, ..record.clone() });
+        records.push(StepRecord { micros: 0, phases: Vec::new(), ..record.clone() });
         ControlFlow::Continue(())
     })
     .unwrap();
@@ -123,18 +140,29 @@ fn to_the_end(plan: Plan<'_>) -> Vec<StepRecord> {
 
 /// Everything a run left behind, without the times.
 fn left_behind(dir: &Path) -> (String, String, Vec<u8>) {
-    let without = |text: String, key: &str| {
-        let is_time = |part: &str| part.trim_start().trim_start_matches('{').starts_with(key);
-        text.split(',').filter(|part| !is_time(part)).collect::<Vec<_>>().join(",")
-    };
     let read = |name| fs::read_to_string(dir.join(name)).unwrap();
-    let steps = read(STEPS).lines().map(|line| without(line.to_owned(), "\"micros\"") + "\n").collect();
-    let report = read(REPORT).lines().filter(|line| !line.contains("\"seconds")).collect();
-    let checkpoint = Checkpoint::load(&dir.join(CHECKPOINT)).unwrap();
-    let bytes = fs::read(dir.join(CHECKPOINT)).unwrap();
+    let steps: String =
+        read(STEPS).lines().map(|line| line.split(",\"micros\"").next().unwrap().to_owned() + "\n").collect();
+    let report = without_times(&read(REPORT));
+    let (bytes, _) = Checkpoints::of(dir).newest(&mut Vec::new()).unwrap().unwrap();
     let n_header = u64::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;
-    assert_eq!(checkpoint.state.step as usize, read(STEPS).lines().count());
+    assert_eq!(Checkpoints::of(dir).last().unwrap().state.step as usize, steps.lines().count());
     (steps, report, bytes[8 + n_header..].to_vec())
+}
+
+fn without_times(report: &str) -> String {
+    let mut report: serde_json::Value = serde_json::from_str(report).unwrap();
+    assert!(report["phases"][0]["compute"].as_u64().unwrap() > 0, "{report}");
+    report.as_object_mut().unwrap().remove("phases");
+    for time in ["seconds", "seconds_measuring"] {
+        report["results"].as_object_mut().unwrap().remove(time).unwrap();
+    }
+    report.to_string()
+}
+
+/// The newest checkpoint of a run.
+fn newest(dir: &Path) -> std::path::PathBuf {
+    Checkpoints::of(dir).newest(&mut Vec::new()).unwrap().unwrap().1
 }
 
 #[test]
@@ -213,6 +241,32 @@ fn resuming_is_invisible() {
     }
 }
 
+/// Saved in the middle of an epoch, a run goes on in the middle of it.
+#[test]
+fn steps_are_saved_as_often_as_said_and_the_newest_kept() {
+    let temp = tempfile::tempdir().unwrap();
+    let input = set();
+    let every_three =
+        || config(&["train.checkpoint_every_steps=3", "train.checkpoint_every=100", "train.checkpoints_kept=3"]);
+    let kept = |dir: &Path| {
+        let mut names: Vec<_> =
+            fs::read_dir(dir.join("checkpoints")).unwrap().map(|file| file.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let whole = temp.path().join("whole");
+    to_the_end(plan(&input, every_three(), Some(&whole), false));
+    assert_eq!(kept(&whole), ["step-18.safetensors", "step-21.safetensors", "step-24.safetensors"]);
+    for n_steps in [4, 8, 17] {
+        let dir = temp.path().join(format!("killed-after-{n_steps}"));
+        kill(plan(&input, every_three(), Some(&dir), false), n_steps);
+        let resumed = to_the_end(plan(&input, every_three(), Some(&dir), true));
+        assert_eq!(resumed[0].step, (n_steps - 1) / 3 * 3, "after {n_steps}");
+        assert_eq!(left_behind(&dir), left_behind(&whole), "after {n_steps}");
+        assert_eq!(kept(&dir), kept(&whole));
+    }
+}
+
 #[test]
 fn epochs_are_measured_as_often_as_said() {
     let temp = tempfile::tempdir().unwrap();
@@ -234,7 +288,7 @@ fn epochs_are_measured_as_often_as_said() {
 
 /// Breaks a run off after so many steps.
 fn kill(plan: Plan<'_>, n_steps: u64) {
-    let mut run = Run::new(plan).unwrap();
+    let mut run = Run::new(plan, alone()).unwrap();
     let is_last = |record: &StepRecord| record.step + 1 == n_steps;
     train(&mut run, |record| if is_last(record) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }).unwrap();
 }
@@ -259,7 +313,7 @@ fn an_early_stop_ends_the_run_there() {
     let temp = tempfile::tempdir().unwrap();
     let records = to_the_end(plan(&input, config(&assignments), Some(temp.path()), false));
     assert_eq!(records.len(), 6);
-    let run = Run::new(plan(&input, config(&assignments), Some(temp.path()), true)).unwrap();
+    let run = Run::new(plan(&input, config(&assignments), Some(temp.path()), true), alone()).unwrap();
     let results = run.report().unwrap().results;
     assert!(run.is_done() && results.stopped_early);
     assert_eq!(results.epochs, 6);
@@ -270,7 +324,7 @@ fn an_early_stop_ends_the_run_there() {
 #[test]
 fn the_best_epoch_is_the_last_of_the_best() {
     let input = input(vec![graph(60, 0, 1)]);
-    let mut run = Run::new(plan(&input, config(&["train.epochs=40"]), None, false)).unwrap();
+    let mut run = Run::new(plan(&input, config(&["train.epochs=40"]), None, false), alone()).unwrap();
     let mut curve = Vec::new();
     train(&mut run, |record| {
         curve.push(record.measured.unwrap());
@@ -305,9 +359,9 @@ fn a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint() 
     let temp = tempfile::tempdir().unwrap();
     let input = input(vec![graph(60, 0, 1)]);
     to_the_end(plan(&input, config(&[]), Some(temp.path()), false));
-    let before = fs::read(temp.path().join(CHECKPOINT)).unwrap();
+    let before = fs::read(newest(temp.path())).unwrap();
 
-    let mut run = Run::new(plan(&input, config(&["train.epochs=20"]), Some(temp.path()), true)).unwrap();
+    let mut run = Run::new(plan(&input, config(&["train.epochs=20"]), Some(temp.path()), true), alone()).unwrap();
     let view = run.model.weights().get("layers.1.weight").unwrap();
     let _ = tch::no_grad(|| view.shallow_clone().fill_(f64::NAN));
     let error = train(&mut run, |_| ControlFlow::Continue(())).unwrap_err().to_string();
@@ -316,7 +370,7 @@ fn a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint() 
         "the loss is not finite at step 12 (epoch 12): the weights of layer 1 are the first that are not; a smaller \
          learning rate may help"
     );
-    assert_eq!(fs::read(temp.path().join(CHECKPOINT)).unwrap(), before);
+    assert_eq!(fs::read(newest(temp.path())).unwrap(), before);
 }
 
 #[test]
@@ -324,7 +378,7 @@ fn a_learning_rate_beyond_reason_is_named_with_its_step_and_layer() {
     let input = input(vec![graph(60, 0, 1)]);
     for kernels in KERNELS {
         let config = config(&["train.learning_rate=1e30", kernels]);
-        let mut run = Run::new(plan(&input, config, None, false)).unwrap();
+        let mut run = Run::new(plan(&input, config, None, false), alone()).unwrap();
         let error = train(&mut run, |_| ControlFlow::Continue(())).unwrap_err().to_string();
         assert!(
             error.starts_with("the loss is not finite at step 0 (epoch 0): the output of layer 0 is the first"),
@@ -338,9 +392,9 @@ fn checkpoints_of_others_are_refused() {
     let temp = tempfile::tempdir().unwrap();
     let input = input(vec![graph(60, 0, 1)]);
     to_the_end(plan(&input, config(&["train.epochs=3"]), Some(temp.path()), false));
-    let refused = |plan: Plan<'_>| Run::new(plan).unwrap_err().to_string();
+    let refused = |plan: Plan<'_>| Run::new(plan, alone()).unwrap_err().to_string();
     let again = || plan(&input, config(&[]), Some(temp.path()), true);
-    let path = temp.path().join(CHECKPOINT).display().to_string();
+    let path = newest(temp.path()).display().to_string();
 
     let mut other = again();
     other.source.digest = "fedcba9876543210".to_owned();

@@ -26,12 +26,11 @@ pub struct Member {
     pub instruction_set: String,
 }
 
-/// What a rank brings: what it computes on, and what must be the same on all ranks.
+/// What a rank brings: what it computes on, and which program does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     pub(super) device: String,
     pub(super) program: Program,
-    pub(super) agreed: Vec<(String, String)>,
 }
 
 /// Which program a rank runs.
@@ -46,14 +45,7 @@ impl Facts {
     /// A rank that computes on a device; the program is this one.
     pub fn new(device: &str) -> io::Result<Facts> {
         let program = Program { version: env!("CARGO_PKG_VERSION").to_owned(), digest: own_digest()? };
-        Ok(Facts { device: device.to_owned(), program, agreed: Vec::new() })
-    }
-
-    /// Something that must be the same on all ranks, and what it is called in a sentence.
-    #[must_use]
-    pub fn agree(mut self, name: &str, value: &str) -> Facts {
-        self.agreed.push((name.to_owned(), value.to_owned()));
-        self
+        Ok(Facts { device: device.to_owned(), program })
     }
 }
 
@@ -85,7 +77,6 @@ pub(super) enum Opening {
 pub(super) struct Hello {
     pub(super) n_ranks: usize,
     pub(super) program: Program,
-    pub(super) agreed: Vec<(String, String)>,
     pub(super) member: Member,
 }
 
@@ -105,7 +96,7 @@ pub(super) enum Answer {
 impl Hello {
     pub(super) fn new(rank: usize, n_ranks: usize, address: String, facts: &Facts) -> Hello {
         let member = Member::own(rank, address, facts);
-        Hello { n_ranks, program: facts.program.clone(), agreed: facts.agreed.clone(), member }
+        Hello { n_ranks, program: facts.program.clone(), member }
     }
 
     /// As in: rank 1 on host-b.
@@ -130,21 +121,6 @@ impl Hello {
                 "{name} runs another program ({}) than {own_name} ({}): run the same on every rank",
                 other.program.short(),
                 self.program.short()
-            ));
-        }
-        for k in 0..self.agreed.len().max(other.agreed.len()) {
-            let (own, theirs) = (self.agreed.get(k), other.agreed.get(k));
-            if own == theirs {
-                continue;
-            }
-            let what = own.or(theirs).map_or("", |(what, _)| what);
-            let text = |fact: Option<&(String, String)>| match fact {
-                Some((same, value)) if same == what => value.clone(),
-                _ => "nothing".to_owned(),
-            };
-            let (theirs, own, line) = first_difference(&text(theirs), &text(own));
-            return Some(format!(
-                "{name} and {own_name} differ in the {what}{line}: {theirs:?} and {own:?}; all ranks need the same"
             ));
         }
         None
@@ -175,62 +151,26 @@ impl Program {
     }
 }
 
-/// What of two texts to show: all of short ones, else the first lines that differ, and where they are.
-fn first_difference(one: &str, other: &str) -> (String, String, String) {
-    const SHORT: usize = 120;
-    let cut = |text: &str| match text.char_indices().nth(SHORT) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    };
-    if !one.contains('\n') && !other.contains('\n') {
-        return (cut(one), cut(other), String::new());
-    }
-    let (mut one, mut other) = (one.lines(), other.lines());
-    let mut number = 1;
-    loop {
-        match (one.next(), other.next()) {
-            (Some(a), Some(b)) if a == b => number += 1,
-            (a, b) => {
-                let show = |line: Option<&str>| line.map_or_else(|| "(end)".to_owned(), |line| cut(line.trim()));
-                return (show(a), show(b), format!(", line {number}"));
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn hello(rank: usize, n_ranks: usize, agreed: &[(&str, &str)]) -> Hello {
+    fn hello(rank: usize, n_ranks: usize) -> Hello {
         let program = Program { version: "1.2".to_owned(), digest: "0123456789abcdef".to_owned() };
-        let facts = Facts { device: "CPU".to_owned(), program, agreed: Vec::new() };
-        let facts = agreed.iter().fold(facts, |facts, (name, value)| facts.agree(name, value));
-        let mut hello = Hello::new(rank, n_ranks, String::new(), &facts);
+        let mut hello = Hello::new(rank, n_ranks, String::new(), &Facts { device: "CPU".to_owned(), program });
         hello.member.host = ["host-a", "host-b"][rank.min(1)].to_owned();
         hello
     }
 
     #[test]
-    fn what_differs_is_named_with_both_values() {
-        let own = hello(0, 2, &[("graph", "aa"), ("run file", "epochs = 1\nlr = 2\n")]);
+    fn what_keeps_a_rank_out_is_named() {
+        let own = hello(0, 2);
         let objection = |other: &Hello| own.objection(other).unwrap_or_default();
-        assert_eq!(own.objection(&hello(1, 2, &[("graph", "aa"), ("run file", "epochs = 1\nlr = 2\n")])), None);
-        let graph = objection(&hello(1, 2, &[("graph", "bb"), ("run file", "epochs = 1\nlr = 2\n")]));
-        assert_eq!(
-            graph,
-            "rank 1 on host-b and rank 0 on host-a differ in the graph: \"bb\" and \"aa\"; all ranks need the same"
-        );
-        let line = objection(&hello(1, 2, &[("graph", "aa"), ("run file", "epochs = 1\nlr = 3\n")]));
-        assert!(line.contains("differ in the run file, line 2: \"lr = 3\" and \"lr = 2\""), "{line}");
-        let end = objection(&hello(1, 2, &[("graph", "aa"), ("run file", "epochs = 1\n")]));
-        assert!(end.contains("line 2: \"(end)\" and \"lr = 2\""), "{end}");
-        let fewer = objection(&hello(1, 2, &[("graph", "aa")]));
-        assert!(fewer.contains("differ in the run file"), "{fewer}");
-        let size = objection(&hello(1, 3, &[]));
+        assert_eq!(own.objection(&hello(1, 2)), None);
+        let size = objection(&hello(1, 3));
         assert!(size.contains("WORLD_SIZE is 3") && size.contains("it is 2"), "{size}");
         let mut newer = own.clone();
-        newer.member = hello(1, 2, &[]).member;
+        newer.member = hello(1, 2).member;
         newer.program.digest = "ffff456789abcdef".to_owned();
         let program = objection(&newer);
         assert!(program.contains("1.2, digest ffff456789ab…") && program.contains("0123456789ab…"), "{program}");

@@ -8,6 +8,7 @@ mod counts;
 mod dense;
 mod error;
 mod facts;
+mod own_ids;
 mod sampler;
 mod seeds;
 mod sparse;
@@ -20,6 +21,7 @@ pub use crate::remote::{
     dense::{DenseAnswer, Places},
     error::{RemoteError, RemoteProblem},
     facts::{Facts, InfoAnswer, RemoteOwners, RowsDtype},
+    own_ids::{OwnIds, OwnIdsAnswer},
     sampler::RemoteSampler,
     seeds::SeedsAnswer,
     sparse::SparseAnswer,

@@ -18,6 +18,7 @@ use crate::{
         dense::{DenseAnswer, Places},
         error::{RemoteError, RemoteProblem},
         facts::{Facts, InclusionAnswer, InfoAnswer, RemoteOwners},
+        own_ids::{OwnIds, OwnIdsAnswer},
         seeds::SeedsAnswer,
         sparse::SparseAnswer,
         transport::Transport,
@@ -73,8 +74,11 @@ impl RemoteSampler {
     ) -> Result<(RemoteSampler, Option<RemoteOwners>)> {
         let failed = |problem| error_of(address, None, Call::Info, (1, Duration::ZERO), problem);
         let counters = Counters::default();
-        let request =
-            v1::InfoRequest { cluster: cluster.unwrap_or_default().to_owned(), with_owners, with_inclusion: false };
+        let request = v1::InfoRequest {
+            cluster: cluster.unwrap_or_default().to_owned(),
+            with_owners,
+            ..v1::InfoRequest::default()
+        };
         let mut answer = InfoAnswer::new(with_owners);
         let asker = Asker { address, config: &config, transport: &*transport, counters: &counters };
         asker.ask(Call::Info, None, frame_message(&request), &mut answer).await?;
@@ -84,12 +88,24 @@ impl RemoteSampler {
 
     /// How probably each node is in a batch, if the cluster knows.
     pub async fn inclusion(&self) -> Result<Option<Vec<f32>>> {
-        let request = v1::InfoRequest { cluster: self.cluster(), with_owners: false, with_inclusion: true };
         let mut answer = InclusionAnswer::new(self.facts.info.n_nodes);
+        self.ask_info(v1::InfoRequest { with_inclusion: true, ..v1::InfoRequest::default() }, &mut answer).await?;
+        Ok(Some(answer.inclusion).filter(|inclusion| !inclusion.is_empty()))
+    }
+
+    /// What the user calls each node, unless that is its number.
+    pub async fn own_ids(&self) -> Result<Option<OwnIds>> {
+        let mut answer = OwnIdsAnswer::new(self.facts.info.n_nodes);
+        self.ask_info(v1::InfoRequest { with_own_ids: true, ..v1::InfoRequest::default() }, &mut answer).await?;
+        let failed = |error: AnswerError| error_of(&self.address, None, Call::Info, (1, Duration::ZERO), error.into());
+        answer.into_ids().map_err(failed)
+    }
+
+    async fn ask_info(&self, request: v1::InfoRequest, answer: &mut (dyn Read + Send)) -> Result<()> {
+        let request = v1::InfoRequest { cluster: self.cluster(), ..request };
         let RemoteSampler { address, config, transport, counters, .. } = self;
         let asker = Asker { address, config, transport: &**transport, counters };
-        asker.ask(Call::Info, None, frame_message(&request), &mut answer).await?;
-        Ok(Some(answer.inclusion).filter(|inclusion| !inclusion.is_empty()))
+        asker.ask(Call::Info, None, frame_message(&request), answer).await
     }
 
     /// Where it is.

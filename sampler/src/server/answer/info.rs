@@ -1,7 +1,8 @@
-//! `Info`: facts, who owns which node, and which nodes batches need.
+//! `Info`: facts, who owns which node, which nodes batches need, and what users call them.
 
 use bytes::Bytes;
 use kith_proto::{frame_fields, frame_message, v1};
+use kith_store::Ids;
 use tonic::Status;
 
 use crate::server::{
@@ -21,6 +22,9 @@ pub(crate) struct Facts {
 
 const OWNERS: u32 = 2;
 const INCLUSION: u32 = 3;
+const OWN_IDS: u32 = 4;
+const OWN_ID_BOUNDS: u32 = 5;
+const OWN_ID_TEXTS: u32 = 6;
 
 impl Facts {
     pub(crate) fn new(request: InfoRequest) -> Facts {
@@ -32,7 +36,14 @@ impl Facts {
         let owners = self.request.with_owners.then(|| (OWNERS, owner_bytes(&served.cluster)));
         let inclusion = served.cluster.inclusion().filter(|_| self.request.with_inclusion);
         let inclusion = inclusion.map(|inclusion| (INCLUSION, bytemuck::cast_slice(inclusion)));
-        owners.into_iter().chain(inclusion).filter(|(_, bytes)| !bytes.is_empty())
+        let own_ids = match served.cluster.ids().filter(|_| self.request.with_own_ids) {
+            None => [None, None],
+            Some(Ids::Numbers(numbers)) => [Some((OWN_IDS, bytemuck::cast_slice(numbers.items()))), None],
+            Some(Ids::Texts { indptr, bytes }) => {
+                [Some((OWN_ID_BOUNDS, bytemuck::cast_slice(indptr.items()))), Some((OWN_ID_TEXTS, bytes.items()))]
+            }
+        };
+        owners.into_iter().chain(inclusion).chain(own_ids.into_iter().flatten()).filter(|(_, bytes)| !bytes.is_empty())
     }
 }
 

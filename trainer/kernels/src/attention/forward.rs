@@ -10,7 +10,7 @@ use super::{
     negatives::{NegativeLoss, Negatives, bce},
     score::{N_AHEAD, Products, Score, factors, heads_of, product},
     vectorized_by_form,
-    window::{N_WINDOW, PerEdge, Window, Windows, larger, minus, plus},
+    window::{N_WINDOW, Part, PerEdge, Window, Windows, larger, minus, plus},
 };
 use crate::{
     buffer::Buffer,
@@ -51,6 +51,7 @@ pub(crate) fn forward(attention: &Attention) -> Saved {
         Some(Unit {
             attention,
             range: 0..0,
+            carried: None,
             outputs: outputs.next()?,
             records: records.next()?,
             edge_slopes: edge_slopes.next()?,
@@ -65,15 +66,71 @@ pub(crate) fn forward(attention: &Attention) -> Saved {
     saved
 }
 
+/// The same for a block of one destination that has only a piece of its edges: gives Σ α h when it is the last piece.
+pub(crate) fn forward_piece(attention: &Attention, piece: Piece, carried: &mut Carried) -> Option<Buffer> {
+    let Attention { block, layout, mask, pairs, .. } = attention;
+    assert!(block.n_destinations() == 1 && mask.is_none() && pairs.is_none(), "only evaluation takes pieces");
+    assert!(piece.is_last || block.n_edges().is_multiple_of(N_WINDOW), "windows of a row are cut at multiples");
+    let n_record = N_RECORD * layout.padded_heads();
+    if piece.n_before == 0 {
+        *carried = Carried { sums: vec![Lanes::ZERO; layout.width()], record: vec![0.0; n_record] };
+    }
+    let Carried { sums, record } = carried;
+    let mut outputs = Buffer::dirty(layout.width());
+    let unit = Unit {
+        attention,
+        range: 0..1,
+        carried: Some((piece, sums)),
+        outputs: &mut outputs,
+        records: record,
+        edge_slopes: &mut [],
+        pulls: &mut [],
+        slope_sums: &mut [],
+    };
+    vectorized_by_form!(attention, Run(unit));
+    piece.is_last.then_some(outputs)
+}
+
+/// Which piece of a row's edges a block has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    /// Edges in pieces before.
+    pub(crate) n_before: usize,
+    /// Whether no piece comes after it.
+    pub(crate) is_last: bool,
+}
+
+/// What is known of a row after some pieces of its edges.
+#[derive(Debug, Default)]
+pub(crate) struct Carried {
+    sums: Vec<Lanes>,
+    record: Vec<f32>,
+}
+
 /// A range of destinations and its parts of what is written.
 struct Unit<'a> {
     attention: &'a Attention<'a>,
     range: Range<usize>,
+    /// Of a row that comes in pieces: which one it is, and the sums of those before.
+    carried: Option<(Piece, &'a mut [Lanes])>,
     outputs: &'a mut [Lanes],
     records: &'a mut [f32],
     edge_slopes: &'a mut [f32],
     pulls: &'a mut [Lanes],
     slope_sums: &'a mut [f32],
+}
+
+impl Unit<'_> {
+    /// The edges of one of its rows in a window.
+    #[inline(always)]
+    fn part(&self, window: &Window, destination: usize) -> Part {
+        let mut part = window.part(self.attention.block.indptr(), destination);
+        if let Some((piece, _)) = &self.carried {
+            part.n_before += piece.n_before;
+            part.is_last &= piece.is_last;
+        }
+        part
+    }
 }
 
 struct Run<'a, const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool>(Unit<'a>);
@@ -87,6 +144,9 @@ impl<const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool> Vectorized f
         let mut unit = self.0;
         let attention = unit.attention;
         let mut scratch = Scratch::<HEADS>::new(attention.layout.width());
+        if let Some((_, sums)) = &unit.carried {
+            scratch.sums.copy_from_slice(sums);
+        }
         for window in Windows::new(attention.block.indptr(), unit.range.clone()) {
             scratch.logits.0 = [[0.0]; N_WINDOW];
             for group in 0..attention.layout.n_groups {
@@ -96,6 +156,9 @@ impl<const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool> Vectorized f
             if attention.pairs.is_some() {
                 edge_loss(&mut unit, &mut scratch, &window);
             }
+        }
+        if let Some((_, sums)) = &mut unit.carried {
+            sums.copy_from_slice(&scratch.sums);
         }
         sum_in_order(&scratch.loss) + negatives::<PRODUCTS>(&mut unit)
     }
@@ -191,7 +254,7 @@ fn attend<const HEADS: usize>(unit: &mut Unit, scratch: &mut Scratch<HEADS>, win
     let sums = &mut sums[rows.offset..][..rows.group_width];
 
     for destination in window.rows.clone() {
-        let part = window.part(block.indptr(), destination);
+        let part = unit.part(window, destination);
         let record = &mut unit.records[(destination - unit.range.start) * N_RECORD * padded_heads + group * HEADS..];
         let before = if part.is_first() { [f32::NEG_INFINITY; HEADS] } else { heads_of(record, padded_heads) };
         let mut max = before;
@@ -234,7 +297,7 @@ fn attend<const HEADS: usize>(unit: &mut Unit, scratch: &mut Scratch<HEADS>, win
     }
 
     for destination in window.rows.clone() {
-        let part = window.part(block.indptr(), destination);
+        let part = unit.part(window, destination);
         let row = destination - unit.range.start;
         let record = &mut unit.records[row * N_RECORD * padded_heads + group * HEADS..];
         let mut total = [0.0; HEADS];

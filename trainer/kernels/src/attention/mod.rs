@@ -32,7 +32,11 @@ use kith_block::{Block, Pairs};
 use crate::{buffer::Buffer, form::Form, layout::Layout, simd::Lanes, weighted_rows::GroupRows};
 
 pub(crate) use self::{
-    by_destination::pull_to_destinations, by_source::push_to_sources, forward::forward, grouped::Grouped, mask::Mask,
+    by_destination::pull_to_destinations,
+    by_source::push_to_sources,
+    forward::{Carried, Piece, forward, forward_piece},
+    grouped::Grouped,
+    mask::Mask,
 };
 
 /// Slope of the leaky ReLU below zero.

@@ -2,7 +2,8 @@
 
 use kith_client::{BatchMaker, Stock, Whereabouts};
 use kith_store::{
-    Cluster, Contents, Cut, Dtype, Graph, LabelsEntry, Provenance, RowsEntry, RowsForm, StoreWriter, write_cluster,
+    Cluster, Contents, Cut, Dtype, Graph, IdsEntry, LabelsEntry, Provenance, RowsEntry, RowsForm, StoreWriter,
+    write_cluster,
 };
 
 use super::*;
@@ -33,12 +34,17 @@ fn store() -> Arc<Graph> {
 }
 
 fn store_in(dir: &Path) -> Arc<Graph> {
-    let graph = graph(N_NODES, 0, 1);
+    write_store(&graph(N_NODES, 0, 1), dir)
+}
+
+/// A symmetric graph as a store.
+pub(super) fn write_store(graph: &GraphInput, dir: &Path) -> Arc<Graph> {
+    let n_nodes = graph.n_nodes();
     let out = dir.join("store");
     let mut writer = StoreWriter::create(&out).unwrap();
     let block = &graph.block;
     let (mut indptr, mut indices) = (vec![0u64], Vec::new());
-    for node in 0..N_NODES {
+    for node in 0..n_nodes {
         // All but the loop at the end, which every destination gets anyway.
         let edges = block.edges_into(node);
         indices.extend_from_slice(&block.sources()[edges.start..edges.end - 1]);
@@ -47,20 +53,22 @@ fn store_in(dir: &Path) -> Arc<Graph> {
     writer.write("indptr", &indptr).unwrap();
     writer.write("indices", &indices).unwrap();
     writer.write("rows", &graph.rows.to_dense()).unwrap();
-    let labels: Vec<u32> = (0..N_NODES).map(|node| (node % N_CLASSES) as u32).collect();
+    let labels: Vec<u32> = (0..n_nodes).map(|node| (node % N_CLASSES) as u32).collect();
     writer.write("labels", &labels).unwrap();
-    let mut parts = vec![0u8; N_NODES];
+    writer.write("ids", &(0..n_nodes as u64).map(|node| 7 * node + 5).collect::<Vec<_>>()).unwrap();
+    let mut parts = vec![0u8; n_nodes];
     for (part, nodes) in [(1, &graph.train), (2, &graph.valid), (3, &graph.test)] {
         nodes.iter().for_each(|node| parts[*node as usize] = part);
     }
     writer.write("split.thirds", &parts).unwrap();
     let contents = Contents {
-        n_nodes: N_NODES as u64,
+        n_nodes: n_nodes as u64,
         n_edges: indices.len() as u64,
         is_symmetric: true,
         rows: Some(RowsEntry { dim: 5, form: RowsForm::Dense, dtype: Dtype::F32 }),
         labels: Some(LabelsEntry { n_classes: N_CLASSES as u64, multi_label: false }),
         splits: vec!["thirds".to_owned()],
+        ids: Some(IdsEntry::Numbers),
         ..Contents::default()
     };
     writer.finish(contents, Provenance::default()).unwrap();
@@ -80,14 +88,13 @@ fn batch_input(data: &Data) -> &BatchInput {
 /// The first step's record and the gradient of each weight.
 fn first_step(config: RunConfig) -> (StepRecord, Vec<(String, Tensor)>) {
     let data = load(&config);
-    let mut run = Run::new(plan(&data, config, None, false)).unwrap();
-    let mut record = StepRecord::new(0, 0);
+    let mut run = Run::new(plan(&data, config, None, false), alone()).unwrap();
+    let mut records = Vec::new();
     for slice in 0..run.feed.n_slices() {
-        let at = At { run_key: run.run_key, epoch: 0, step: 0, place: 0, slice };
-        let mut slice = run.feed.next(&run.model, at).unwrap();
-        learn_slice(&mut run, &mut slice, &mut record).unwrap();
-        run.feed.give_back(slice);
+        records.push(learn(&mut run, slice).unwrap());
     }
+    let mut record = StepRecord::new(0, 0);
+    record.add(records);
     let weights = run.model.weights();
     let sizes: Vec<i64> = weights.entries().iter().map(|entry| entry.shape.iter().product()).collect();
     let parts = weights.gradient().split_with_sizes(&sizes[..], 0);
@@ -199,8 +206,8 @@ fn slices_are_fixed_for_a_run() {
     let data = load(&config);
     kill(plan(&data, config.clone(), Some(temp.path()), false), 12);
     let other = super::config(&[&SMALL_BATCHES[..4], &["train.slices=3"]].concat());
-    let error = Run::new(plan(&data, other, Some(temp.path()), true)).unwrap_err().to_string();
-    let path = temp.path().join(CHECKPOINT).display().to_string();
+    let error = Run::new(plan(&data, other, Some(temp.path()), true), alone()).unwrap_err().to_string();
+    let path = newest(temp.path()).display().to_string();
     let expected = "a checkpoint of another run: it says `slices = 2` where this one says `slices = 3`";
     assert_eq!(error, format!("{path}: {expected}"));
 }
@@ -216,12 +223,12 @@ fn measuring_in_chunks_changes_no_bit() {
             let (whole, chunked) = (load(&full), load(&batches));
             let shape = whole.shape();
             let model_of = Model::new(&full, shape.dim, shape.n_classes, 7, Device::Cpu).unwrap();
-            let expected = evaluate(&model_of, &whole, &Room::default()).unwrap();
+            let expected = evaluate(&model_of, &whole, &Room::default(), alone()).unwrap();
             let bits = |measured: Measured| measured.valid_loss.to_bits();
             for n_together in [1 << 17, 64, 7] {
                 for memory in [None, Some(1)] {
-                    let room = Room { memory, scratch: Some(scratch.path().to_owned()), n_together };
-                    let found = evaluate(&model_of, &chunked, &room).unwrap();
+                    let room = Room { memory, scratch: Some(scratch.path().to_owned()), n_together, ..Room::default() };
+                    let found = evaluate(&model_of, &chunked, &room, alone()).unwrap();
                     let case = format!("{model:?} {kernels} {room:?}: {found:?} {expected:?}");
                     match kernels.contains("fused") {
                         true => assert_eq!(bits(found), bits(expected), "{case}"),
@@ -238,7 +245,7 @@ fn measuring_in_chunks_changes_no_bit() {
     let data = load(&config);
     let model = Model::new(&config, 5, N_CLASSES, 7, Device::Cpu).unwrap();
     let room = Room { memory: Some(1), scratch: Some(scratch.path().join("nowhere")), ..Room::default() };
-    let error = evaluate(&model, &data, &room).unwrap_err().to_string();
+    let error = evaluate(&model, &data, &room, alone()).unwrap_err().to_string();
     assert!(error.contains("nowhere"), "{error}");
 }
 
@@ -250,7 +257,7 @@ fn what_a_plan_cannot_mean_is_one_sentence() {
     ] {
         let config = config(&["train.mode=batches", assignment]);
         let data = load(&config);
-        assert_eq!(Run::new(plan(&data, config, None, false)).unwrap_err().to_string(), sentence);
+        assert_eq!(Run::new(plan(&data, config, None, false), alone()).unwrap_err().to_string(), sentence);
     }
 }
 
@@ -274,7 +281,7 @@ fn a_cut_graph_trains_the_same() {
             let data = Data::load(opened, &config, 7).unwrap();
             let dir = temp.path().join(format!("{}-{name}", config.name()));
             let records = to_the_end(plan(&data, config.clone(), Some(&dir), false));
-            let checkpoint = Checkpoint::load(&dir.join(CHECKPOINT)).unwrap();
+            let checkpoint = Checkpoints::of(&dir).last().unwrap();
             let question = Question {
                 checkpoint: &checkpoint,
                 opened,
@@ -305,13 +312,13 @@ fn predictions_in_chunks_are_those_of_the_whole() {
         let data = load(&full);
         let dir = temp.path().join(full.name());
         to_the_end(plan(&data, full.clone(), Some(&dir), false));
-        let checkpoint = Checkpoint::load(&dir.join(CHECKPOINT)).unwrap();
+        let checkpoint = Checkpoints::of(&dir).last().unwrap();
         let ask = |what, layer, room| {
             let (checkpoint, opened) = (&checkpoint, &opened);
             predict(&Question { checkpoint, opened, what, layer, moment: Moment::Best, device: Device::Cpu, room })
         };
         let scratch = temp.path().to_owned();
-        let tiny = || Room { memory: Some(1), scratch: Some(scratch.clone()), n_together: 11 };
+        let tiny = || Room { memory: Some(1), scratch: Some(scratch.clone()), n_together: 11, ..Room::default() };
         for what in [What::Probabilities, What::Embeddings] {
             let whole = ask(what, None, Room::default()).unwrap();
             assert_eq!(whole.n_rows(), N_NODES);

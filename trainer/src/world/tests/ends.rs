@@ -9,8 +9,8 @@ use std::{
 
 use super::*;
 use crate::{
-    collective::{Collective, Ring},
-    world::{Board, Phase, rendezvous},
+    collective::Ring,
+    world::{Board, Phase, agree_on_device, rendezvous},
 };
 
 /// A rank that has joined and has no pulse.
@@ -28,7 +28,7 @@ fn heartless(place: &Place, rank: usize, config: &JoinConfig) -> Heartless {
     let board = Arc::new(Board::new(rank, meeting.members.clone()).unwrap());
     let (previous, next) = rendezvous::form_ring(&seat, config, &meeting, &board).unwrap();
     let mut ring = Ring::new(previous, next, board, config.collective_deadline).unwrap();
-    ring.barrier().unwrap();
+    agree_on_device(&mut ring, &meeting.members, config).unwrap();
     place.all_joined.wait();
     Heartless { ring, spokes: std::mem::take(&mut meeting.spokes) }
 }

@@ -1,0 +1,77 @@
+//! Metrics as Prometheus reads them: the text of a page, and the port on which it is read (HTTP/1.1, a connection per
+//! question).
+
+use std::{fmt::Write, io, sync::Arc, time::Duration};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    time::timeout,
+};
+
+/// A page in Prometheus's text format.
+#[derive(Debug, Default)]
+pub struct Page(String);
+
+impl Page {
+    /// Begins a family of samples.
+    pub fn family(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n"); // A string takes all.
+    }
+
+    /// One sample.
+    pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
+        let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
+        let _ = match labels.is_empty() {
+            true => writeln!(self.0, "{name} {value}"),
+            false => writeln!(self.0, "{name}{{{}}} {value}", labels.join(",")),
+        };
+    }
+
+    /// The whole text.
+    pub fn finish(self) -> String {
+        self.0
+    }
+}
+
+/// The longest that a question and its answer may take.
+const MAX_TIME: Duration = Duration::from_secs(5);
+
+/// Bytes of a question.
+const MAX_BYTES: usize = 8 << 10;
+
+/// Answers with what `page` gives, until it is dropped.
+pub async fn serve(listener: TcpListener, page: Arc<dyn Fn() -> String + Send + Sync>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let page = Arc::clone(&page);
+                tokio::spawn(timeout(MAX_TIME, async move { answer(stream, &*page).await }));
+            }
+            // Out of files or memory: others may give some back.
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+async fn answer(mut stream: TcpStream, page: &(dyn Fn() -> String + Send + Sync)) -> io::Result<()> {
+    let mut head = Vec::new();
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+        if head.len() > MAX_BYTES || stream.read_buf(&mut head).await? == 0 {
+            return Ok(());
+        }
+    }
+    let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    let (status, body) = match std::str::from_utf8(line).unwrap_or_default().split(' ').collect::<Vec<_>>()[..] {
+        ["GET", "/metrics", _] => ("200 OK", page()),
+        ["GET", ..] => ("404 Not Found", "metrics are at /metrics\n".to_owned()),
+        _ => ("405 Method Not Allowed", "metrics are read by GET\n".to_owned()),
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: text/plain; version=0.0.4\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await?;
+    stream.write_all(body.as_bytes()).await?;
+    stream.shutdown().await
+}

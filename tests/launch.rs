@@ -1,0 +1,231 @@
+//! `kith launch` with real processes: the same run, whatever happens to them, and nothing left behind.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use crate::{
+    kith::{Finished, finish_within, kith, program},
+    whole_path::{report, steps},
+};
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// For processes to end that have nobody left.
+const SECONDS: Duration = Duration::from_secs(10);
+
+/// A store, a cluster of three shards made of it, and a run on the store.
+struct Made {
+    temp: tempfile::TempDir,
+    store: String,
+    cluster: String,
+    plain: Finished,
+}
+
+impl Made {
+    fn new() -> Made {
+        let temp = tempfile::tempdir().unwrap();
+        let path = |name: &str| temp.path().join(name).to_str().unwrap().to_owned();
+        let (store, cluster) = (path("store"), path("cluster"));
+        let options = ["--nodes", "2000", "--degree", "8", "--classes", "4", "--dim", "16", "--run-key", "7"];
+        kith([&["data", "generate", "power-law", "--out", &store], &options[..]].concat());
+        kith(["partition", &store, "--shards", "3", "--method", "hash", "--out", &cluster]);
+        let mut made =
+            Made { plain: Finished { code: None, stdout: String::new(), stderr: String::new() }, temp, store, cluster };
+        made.plain = finish_within(&mut made.command(&["train", "--store", &made.store], "plain"), LIMIT);
+        assert_eq!(made.plain.code, Some(0), "{}", made.plain.stderr);
+        made
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.temp.path().join(name)
+    }
+
+    /// A run that takes a second or two.
+    fn command(&self, first: &[&str], out: &str) -> Command {
+        let mut command = Command::new(program());
+        command.args(first).args(["partition-graph/supergat-mx", "--json", "--out"]).arg(self.path(out));
+        let set = ["train.mode=batches", "train.fanouts=[5, 5]", "train.seeds_per_step=50", "train.edge_seeds=50"];
+        let more = ["train.epochs=30", "train.evaluate_every=10", "train.checkpoint_every=1", "early_stop=off"];
+        command.args(set.iter().chain(&more).flat_map(|assignment| ["--set", assignment]));
+        command.env("RAYON_NUM_THREADS", "1");
+        command
+    }
+
+    fn launch(&self, first: &[&str], out: &str) -> Command {
+        self.command(&[&["launch"], first].concat(), out)
+    }
+
+    /// Starts a command on a thread of its own, and comes back when it has made some steps.
+    fn start(&self, mut command: Command, out: &str) -> JoinHandle<Finished> {
+        let running = thread::spawn(move || finish_within(&mut command, LIMIT));
+        let n_steps = || fs::read_to_string(self.path(out).join("steps.jsonl")).map_or(0, |text| text.lines().count());
+        wait_until(LIMIT, || n_steps() >= 8 || running.is_finished());
+        assert!(!running.is_finished(), "it was over before it was disturbed: {}", running.join().unwrap().stderr);
+        running
+    }
+
+    /// Processes that know our folder and were started so.
+    fn processes(&self, command: &str) -> Vec<u32> {
+        let folder = self.temp.path().to_str().unwrap();
+        let is_meant = |pid: &u32| {
+            let args = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let args: Vec<String> =
+                args.split(|byte| *byte == 0).map(|arg| String::from_utf8_lossy(arg).into()).collect();
+            args.get(1).is_some_and(|first| first == command) && args.iter().any(|arg| arg.starts_with(folder))
+        };
+        let numbers = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        numbers.filter(is_meant).collect()
+    }
+
+    #[track_caller]
+    fn only(&self, command: &str) -> u32 {
+        let found = self.processes(command);
+        assert_eq!(found.len(), 1, "kith {command}: {found:?}");
+        found[0]
+    }
+
+    #[track_caller]
+    fn assert_nothing_is_left(&self) {
+        let left = || ["launch", "train", "serve"].map(|command| self.processes(command)).concat();
+        wait_until(SECONDS, || left().is_empty());
+        assert_eq!(left(), Vec::<u32>::new());
+    }
+
+    #[track_caller]
+    fn assert_same(&self, out: &str) {
+        assert_eq!(steps(&self.path(out)), steps(&self.path("plain")));
+        assert_eq!(report(&self.path(out))["results"], report(&self.path("plain"))["results"]);
+    }
+}
+
+fn wait_until(limit: Duration, is_so: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !is_so() && started.elapsed() < limit {
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn signal(name: &str, pid: u32) {
+    let sent = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
+    assert!(sent.expect("kill is there").success());
+}
+
+/// What a run printed, without the time.
+fn answer(finished: &Finished) -> Value {
+    let mut answer = finished.json();
+    assert!(answer["seconds"].as_f64() > Some(0.0));
+    answer["seconds"] = Value::Null;
+    answer
+}
+
+#[test]
+fn a_launched_run_is_a_plain_run() {
+    let made = Made::new();
+    let one = finish_within(&mut made.launch(&["--ranks", "1", "--store", &made.store], "one"), LIMIT);
+    assert_eq!(one.code, Some(0), "{}", one.stderr);
+    made.assert_same("one");
+    assert_eq!(answer(&one), answer(&made.plain), "rank 0's answer is ours");
+    assert!(one.stderr.lines().all(|line| line.starts_with("rank 0 | ")), "{}", one.stderr);
+
+    let served = finish_within(&mut made.launch(&["--samplers", "2", "--shards", &made.cluster], "served"), LIMIT);
+    assert_eq!(served.code, Some(0), "{}", served.stderr);
+    made.assert_same("served");
+    assert_eq!(answer(&served), answer(&made.plain));
+    for line in ["server 0 | serving shards 0,2 of 3 on 127.0.0.1:", "server 1 | serving shards 1 of 3 on 127.0.0.1:"] {
+        assert!(served.stderr.lines().any(|said| said.starts_with(line)), "{}", served.stderr);
+    }
+    let rows = &report(Path::new(&made.path("served")))["rows"];
+    assert!(rows["remote"].as_u64() > Some(0) && rows["local"].as_u64() == Some(0), "servers were asked: {rows}");
+    made.assert_nothing_is_left();
+}
+
+#[test]
+fn a_killed_rank_starts_again_and_changes_nothing() {
+    let made = Made::new();
+    let launch = made.launch(&["--restarts", "2", "--store", &made.store], "killed");
+    let running = made.start(launch, "killed");
+    signal("KILL", made.only("train"));
+    let finished = running.join().unwrap();
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let restart = format!(
+        "rank 0 was killed by signal 9: starting all again from the last checkpoint in {} in 1 s (restart 1 of 2)",
+        made.path("killed").display()
+    );
+    assert_eq!(finished.stderr.lines().filter(|line| *line == restart).count(), 1, "{}", finished.stderr);
+    made.assert_same("killed");
+    made.assert_nothing_is_left();
+}
+
+#[test]
+fn a_killed_server_starts_again_and_changes_nothing() {
+    let made = Made::new();
+    let launch = made.launch(&["--restarts", "1", "--samplers", "1", "--shards", &made.cluster], "served");
+    let running = made.start(launch, "served");
+    signal("KILL", made.only("serve"));
+    let finished = running.join().unwrap();
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    assert!(finished.stderr.contains("\nserver 0 was killed by signal 9: starting all again"), "{}", finished.stderr);
+    made.assert_same("served");
+    made.assert_nothing_is_left();
+}
+
+#[test]
+fn without_restarts_a_lost_process_is_worth_a_retry() {
+    let made = Made::new();
+    let running = made.start(made.launch(&["--samplers", "2", "--shards", &made.cluster], "lost"), "lost");
+    signal("KILL", made.only("train"));
+    let finished = running.join().unwrap();
+    assert_eq!(finished.code, Some(75), "{}", finished.stderr);
+    assert_eq!(finished.stderr.lines().last(), Some("error: rank 0 was killed by signal 9"));
+    made.assert_nothing_is_left();
+}
+
+#[test]
+fn what_would_fail_again_is_not_tried_again() {
+    let made = Made::new();
+    let launch = |first: &[&str]| {
+        let finished = finish_within(&mut made.launch(&[&["--restarts", "3"], first].concat(), "bad"), LIMIT);
+        assert!(!finished.stderr.contains("starting all again"), "{}", finished.stderr);
+        finished
+    };
+    let finished = launch(&["--store", &made.store, "--set", "train.epochs=none"]);
+    assert_eq!(finished.sentence(), "rank 0 ended with code 1");
+    assert!(finished.stderr.contains("rank 0 | error: "), "{}", finished.stderr);
+    let cluster = &made.cluster;
+    assert!(launch(&["--samplers", "4", "--shards", cluster]).sentence().contains("4 servers for 3 shards"));
+    assert!(launch(&["--samplers", "0", "--shards", cluster]).sentence().contains("ask for 1 to 3"));
+    assert!(launch(&["--samplers", "2"]).sentence().contains("give its folder with --shards"));
+    assert_eq!(launch(&["--ranks", "0"]).code, Some(1));
+    made.assert_nothing_is_left();
+}
+
+#[test]
+fn whoever_stops_it_stops_everything() {
+    let made = Made::new();
+    for (name, code) in [("INT", 130), ("TERM", 143)] {
+        let out = name.to_lowercase();
+        let launch = made.launch(&["--restarts", "3", "--samplers", "2", "--shards", &made.cluster], &out);
+        let running = made.start(launch, &out);
+        assert_eq!(made.processes("serve").len(), 2);
+        signal(name, made.only("launch"));
+        let finished = running.join().unwrap();
+        assert_eq!(finished.code, Some(code), "{}", finished.stderr);
+        assert!(!finished.stderr.contains("starting all again"), "{}", finished.stderr);
+        made.assert_nothing_is_left();
+    }
+}
+
+#[test]
+fn processes_do_not_outlive_a_killed_launch() {
+    let made = Made::new();
+    let running = made.start(made.launch(&["--samplers", "2", "--shards", &made.cluster], "orphans"), "orphans");
+    signal("KILL", made.only("launch"));
+    assert_eq!(running.join().unwrap().code, None);
+    made.assert_nothing_is_left();
+}

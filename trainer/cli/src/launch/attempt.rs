@@ -1,0 +1,240 @@
+//! One attempt to run the world: servers, then ranks, and the end of all of them.
+
+use std::{
+    sync::mpsc::{Receiver, RecvTimeoutError, SyncSender},
+    time::{Duration, Instant},
+};
+
+use kith_trainer::error::RETRY;
+use rustix::process::Signal;
+
+use super::{
+    command_line::CommandLine,
+    ended::Ended,
+    process::{Event, Process, Who},
+    relay::relay,
+};
+
+/// How an attempt ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// All ranks ended well.
+    Done,
+    /// A process did not: its code, and what happened.
+    Failed { code: u8, sentence: String },
+    /// Somebody wanted us to stop; the exit code that stands for it.
+    Stopped { code: u8 },
+}
+
+/// How long is waited for what.
+#[derive(Clone, Copy, Debug)]
+struct Waits {
+    /// For servers to open their shards.
+    start: Duration,
+    /// For the others, once one ended badly: ranks that lose one stop by themselves, and say why.
+    moment: Duration,
+    /// For processes to end that were told to.
+    patience: Duration,
+    /// For the other ranks, once one ended well.
+    end: Duration,
+}
+
+const WAITS: Waits = Waits {
+    start: Duration::from_secs(120),
+    moment: Duration::from_secs(5),
+    patience: Duration::from_secs(5),
+    end: Duration::from_secs(600),
+};
+
+/// How far processes are from being stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Running,
+    /// One ended badly, the others have a moment.
+    Ending,
+    Terminated,
+    Killed,
+    /// Not even that helped: they are left to the system.
+    GivenUp,
+}
+
+pub(super) struct Attempt<'a> {
+    command_line: &'a CommandLine,
+    sender: &'a SyncSender<Event>,
+    events: &'a Receiver<Event>,
+    processes: Vec<Process>,
+    /// Of servers, by number, once they are ready.
+    addresses: Vec<Option<String>>,
+    stage: Stage,
+    /// When the next stage begins.
+    deadline: Option<Instant>,
+    /// How the first process ended that did so badly, or the one that says more; and a sentence of it.
+    failure: Option<(Ended, String)>,
+    stopped: Option<u8>,
+}
+
+impl<'a> Attempt<'a> {
+    pub(super) fn new(
+        command_line: &'a CommandLine,
+        (sender, events): (&'a SyncSender<Event>, &'a Receiver<Event>),
+    ) -> Attempt<'a> {
+        Attempt {
+            command_line,
+            sender,
+            events,
+            processes: Vec::new(),
+            addresses: vec![None; command_line.n_servers],
+            stage: Stage::Running,
+            deadline: None,
+            failure: None,
+            stopped: None,
+        }
+    }
+
+    /// Runs it to its end; nothing is left behind.
+    pub(super) fn run(mut self, is_restart: bool) -> anyhow::Result<Outcome> {
+        for server in 0..self.command_line.n_servers {
+            self.start(Who::Server(server), self.command_line.server(server))?;
+        }
+        self.deadline = Some(Instant::now() + WAITS.start).filter(|_| self.command_line.n_servers > 0);
+        while self.stage == Stage::Running && self.addresses.iter().any(Option::is_none) {
+            self.step();
+        }
+        if self.stage == Stage::Running {
+            self.deadline = None;
+            let addresses: Vec<String> = self.addresses.iter().flatten().cloned().collect();
+            let port = self.command_line.free_port()?;
+            for rank in 0..self.command_line.n_ranks {
+                self.start(Who::Rank(rank), self.command_line.rank(rank, port, &addresses, is_restart))?;
+            }
+        }
+        while self.processes.iter().any(|process| !process.is_over) && self.stage < Stage::GivenUp {
+            // Only ranks need servers.
+            if self.stage < Stage::Terminated && !self.has_ranks() {
+                self.go_to(Stage::Terminated);
+            }
+            self.step();
+        }
+        Ok(match (self.stopped, self.failure) {
+            (Some(code), _) => Outcome::Stopped { code },
+            (None, Some((ended, sentence))) => Outcome::Failed { code: ended.code(), sentence },
+            (None, None) => Outcome::Done,
+        })
+    }
+
+    fn start(&mut self, who: Who, command: std::process::Command) -> anyhow::Result<()> {
+        let failed = |error| anyhow::anyhow!("{who} cannot be started: {error}");
+        self.processes.push(Process::start(who, command, self.sender).map_err(failed)?);
+        Ok(())
+    }
+
+    fn has_ranks(&self) -> bool {
+        self.processes.iter().any(|process| matches!(process.who, Who::Rank(_)) && !process.is_over)
+    }
+
+    /// Waits for what happens next.
+    fn step(&mut self) {
+        let event = match self.deadline {
+            Some(deadline) => self.events.recv_timeout(deadline.saturating_duration_since(Instant::now())),
+            None => self.events.recv().map_err(RecvTimeoutError::from),
+        };
+        match event {
+            Ok(Event::Line { who, is_answer, line }) => self.on_line(who, is_answer, &line),
+            Ok(Event::Ended { who, ended }) => self.on_end(who, ended),
+            Ok(Event::Signal { code }) => {
+                // Whoever asks twice does not want to wait.
+                let stage = if self.stopped.is_some() { Stage::Killed } else { Stage::Terminated };
+                self.stopped.get_or_insert(code);
+                self.go_to(stage.max(self.stage));
+            }
+            Err(_) => self.on_deadline(),
+        }
+    }
+
+    fn on_line(&mut self, who: Who, is_answer: bool, line: &[u8]) {
+        if let Who::Server(server) = who
+            && is_answer
+            && self.addresses[server].is_none()
+        {
+            self.addresses[server] = address(&String::from_utf8_lossy(line));
+        }
+        relay(who, is_answer, line);
+    }
+
+    fn on_end(&mut self, who: Who, ended: Ended) {
+        let process = self.processes.iter_mut().find(|process| process.who == who);
+        process.expect("only processes end").is_over = true;
+        if self.stage >= Stage::Terminated {
+            return; // As it was told to.
+        }
+        match who {
+            Who::Rank(_) if ended.is_well() => {
+                if self.stage == Stage::Running {
+                    self.deadline.get_or_insert(Instant::now() + WAITS.end);
+                }
+            }
+            Who::Server(_) if ended.is_well() => {
+                self.fail(Ended::Code(RETRY), format!("{who} ended while ranks needed it"));
+            }
+            _ => self.fail(ended, format!("{who} {}", ended.sentence())),
+        }
+    }
+
+    fn on_deadline(&mut self) {
+        match self.stage {
+            Stage::Running if !self.has_ranks() => {
+                let seconds = WAITS.start.as_secs();
+                self.fail(Ended::Code(RETRY), format!("a server was not ready within {seconds} s"));
+            }
+            Stage::Running => {
+                let seconds = WAITS.end.as_secs();
+                self.fail(Ended::Code(RETRY), format!("a rank did not end within {seconds} s of another"));
+            }
+            Stage::Ending => self.go_to(Stage::Terminated),
+            Stage::Terminated => self.go_to(Stage::Killed),
+            Stage::Killed | Stage::GivenUp => self.go_to(Stage::GivenUp),
+        }
+    }
+
+    fn fail(&mut self, ended: Ended, sentence: String) {
+        if self.failure.as_ref().is_none_or(|(first, _)| ended.is_worse_than(*first)) {
+            self.failure = Some((ended, sentence));
+        }
+        if self.stage == Stage::Running {
+            self.go_to(Stage::Ending);
+        }
+    }
+
+    fn go_to(&mut self, stage: Stage) {
+        self.stage = stage;
+        let (signal, wait) = match stage {
+            Stage::Running | Stage::Ending => (None, WAITS.moment),
+            Stage::Terminated => (Some(Signal::TERM), WAITS.patience),
+            Stage::Killed | Stage::GivenUp => (Some(Signal::KILL), WAITS.patience),
+        };
+        self.deadline = Some(Instant::now() + wait);
+        if let Some(signal) = signal {
+            self.processes.iter().for_each(|process| process.signal(signal));
+        }
+    }
+}
+
+/// The address in a server's first line: `serving shards 0 of 2 on 127.0.0.1:4000`.
+fn address(line: &str) -> Option<String> {
+    let (_, rest) = line.trim_start().strip_prefix("serving ")?.split_once(" on ")?;
+    let address = rest.split_whitespace().next()?;
+    address.parse::<std::net::SocketAddr>().ok().map(|address| address.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_says_where_it_is() {
+        assert_eq!(address("serving shards 0,2 of 3 on 127.0.0.1:4000\n").as_deref(), Some("127.0.0.1:4000"));
+        let with_metrics = "serving shards 1 of 3 on [::1]:4000 (metrics on [::1]:4001)\n";
+        assert_eq!(address(with_metrics).as_deref(), Some("[::1]:4000"));
+        assert_eq!([address("error: no"), address("serving nobody"), address("serving on x")], [None, None, None]);
+    }
+}

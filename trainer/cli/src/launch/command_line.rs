@@ -1,0 +1,191 @@
+//! How servers and ranks are called, given how `kith launch` was.
+
+use std::{
+    ffi::{OsStr, OsString},
+    net::{Ipv4Addr, TcpListener},
+    path::PathBuf,
+    process::Command,
+    thread,
+};
+
+use anyhow::Context;
+use kith_store::Cluster;
+
+use super::Args;
+
+const HOST: Ipv4Addr = Ipv4Addr::LOCALHOST;
+
+/// What other launchers told us would contradict what we tell ranks.
+const FOREIGN: [&str; 4] = ["SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "JOB_COMPLETION_INDEX"];
+
+/// What all processes are called with.
+#[derive(Debug)]
+pub(super) struct CommandLine {
+    program: PathBuf,
+    pub(super) n_ranks: usize,
+    pub(super) n_servers: usize,
+    /// What servers serve, and how many shards that is.
+    cluster: Option<(PathBuf, usize)>,
+    /// Options of `kith train`, as they were typed.
+    passed: Vec<OsString>,
+    /// Where checkpoints are; only from there can a run go on.
+    pub(super) out: Option<PathBuf>,
+    is_resumed: bool,
+    token: OsString,
+    n_threads: usize,
+}
+
+impl CommandLine {
+    /// `typed` is what followed `kith launch`.
+    pub(super) fn new(args: &Args, typed: &[OsString]) -> anyhow::Result<CommandLine> {
+        let train = &args.train;
+        let n_servers = servers_to_start(&train.graph.samplers)?;
+        let mut own = vec!["--ranks", "--restarts"];
+        let mut cluster = None;
+        if let Some(n_servers) = n_servers {
+            let Some(dir) = &train.graph.shards else {
+                anyhow::bail!("--samplers {n_servers} starts servers of a cluster: give its folder with --shards");
+            };
+            if train.graph.tls_ca.is_some() {
+                anyhow::bail!(
+                    "servers that kith launch starts are asked on this host and do not encrypt: leave --tls-ca out"
+                );
+            }
+            let n_shards = Cluster::open(dir)?.n_shards() as usize;
+            if n_servers == 0 || n_servers > n_shards {
+                anyhow::bail!("{n_servers} servers for {n_shards} shards: ask for 1 to {n_shards} with --samplers");
+            }
+            // Ranks that saw the folder would read it themselves.
+            own.extend(["--samplers", "--shards"]);
+            cluster = Some((dir.clone(), n_shards));
+        }
+        Ok(CommandLine {
+            program: std::env::current_exe().context("the program does not know its own file")?,
+            n_ranks: args.ranks.into(),
+            n_servers: n_servers.unwrap_or(0),
+            cluster,
+            passed: without(typed, &own),
+            out: train.out.clone(),
+            is_resumed: train.resume,
+            token: match std::env::var_os("KITH_TOKEN") {
+                Some(token) => token,
+                None => draw_token().context("no token can be drawn")?.into(),
+            },
+            n_threads: thread::available_parallelism().map_or(1, usize::from),
+        })
+    }
+
+    /// A server of every so many shards.
+    pub(super) fn server(&self, number: usize) -> Command {
+        let (dir, n_shards) = self.cluster.as_ref().expect("servers have a cluster");
+        let shards: Vec<String> = (number..*n_shards).step_by(self.n_servers).map(|shard| shard.to_string()).collect();
+        let mut command = Command::new(&self.program);
+        command.arg("serve").arg("--cluster").arg(dir).args(["--shards", &shards.join(",")]);
+        command.args(["--listen", &format!("{HOST}:0")]);
+        command.args(["--threads", &share(self.n_threads, self.n_servers).to_string()]);
+        command
+    }
+
+    /// A rank that meets the others at a port.
+    pub(super) fn rank(&self, rank: usize, port: u16, samplers: &[String], is_restart: bool) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg("train").args(&self.passed);
+        if !samplers.is_empty() {
+            command.args(["--samplers", &samplers.join(",")]);
+        }
+        if is_restart && self.out.is_some() && !self.is_resumed {
+            command.arg("--resume");
+        }
+        FOREIGN.iter().for_each(|name| {
+            command.env_remove(name);
+        });
+        let numbers =
+            [("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", self.n_ranks), ("MASTER_PORT", port.into())];
+        command.envs(numbers.map(|(name, number)| (name, number.to_string())));
+        command.env("MASTER_ADDR", HOST.to_string()).env("KITH_TOKEN", &self.token);
+        if std::env::var_os("RAYON_NUM_THREADS").is_none() {
+            command.env("RAYON_NUM_THREADS", share(self.n_threads, self.n_ranks).to_string());
+        }
+        command
+    }
+
+    /// A port that nobody listens on.
+    pub(super) fn free_port(&self) -> anyhow::Result<u16> {
+        let listener = TcpListener::bind((HOST, 0)).with_context(|| format!("{HOST} has no free port"))?;
+        Ok(listener.local_addr()?.port())
+    }
+}
+
+/// Threads of each of `n` processes.
+fn share(n_threads: usize, n: usize) -> usize {
+    (n_threads / n.max(1)).max(1)
+}
+
+/// `--samplers 2` starts two servers; anything else are addresses of servers that run.
+fn servers_to_start(samplers: &[String]) -> anyhow::Result<Option<usize>> {
+    match samplers {
+        [number] if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Ok(Some(number.parse().with_context(|| format!("{number} servers are too many"))?))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Options that take a value, and their values, left out.
+fn without(typed: &[OsString], options: &[&str]) -> Vec<OsString> {
+    let mut kept = Vec::new();
+    let mut typed = typed.iter();
+    while let Some(part) = typed.next() {
+        let is = |option: &&&str| part == OsStr::new(option);
+        let has_value =
+            |option: &&&str| part.to_string_lossy().strip_prefix(**option).is_some_and(|rest| rest.starts_with('='));
+        if options.iter().find(is).is_some() {
+            typed.next();
+        } else if options.iter().find(has_value).is_none() {
+            kept.push(part.clone());
+        }
+    }
+    kept
+}
+
+/// A secret that only processes of this launch know.
+fn draw_token() -> std::io::Result<String> {
+    use std::io::Read;
+    let mut bytes = [0; 16];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_ours_is_not_passed_on() {
+        let typed = ["--ranks", "2", "my.toml", "--set", "train.epochs=3", "--ranks=4", "--restarts", "1", "--resume"];
+        let typed = typed.map(OsString::from);
+        assert_eq!(without(&typed, &["--ranks", "--restarts"]), ["my.toml", "--set", "train.epochs=3", "--resume"]);
+        assert_eq!(without(&typed[..1], &["--ranks"]), Vec::<OsString>::new());
+        assert_eq!(without(&[OsString::from("--ranksx=1")], &["--ranks"]), ["--ranksx=1"]);
+    }
+
+    #[test]
+    fn a_number_starts_servers_and_addresses_do_not() {
+        let of = |text: &str| servers_to_start(&text.split(',').map(str::to_owned).collect::<Vec<_>>());
+        assert_eq!((of("2").unwrap(), of("0").unwrap()), (Some(2), Some(0)));
+        assert_eq!((of("host:7000").unwrap(), of("1,2").unwrap(), of("").unwrap()), (None, None, None));
+        assert!(of("99999999999999999999").unwrap_err().to_string().contains("too many"));
+        assert_eq!(servers_to_start(&[]).unwrap(), None);
+    }
+
+    #[test]
+    fn everybody_has_a_thread() {
+        assert_eq!([share(8, 2), share(7, 2), share(2, 3), share(4, 0)], [4, 3, 1, 4]);
+    }
+
+    #[test]
+    fn tokens_differ() {
+        let (one, other) = (draw_token().unwrap(), draw_token().unwrap());
+        assert!(one.len() == 32 && one != other);
+    }
+}

@@ -1,0 +1,35 @@
+//! What processes say, told to whoever started us: rank 0's answers as they are, all else with a name in front.
+
+use std::io::{self, Write};
+
+use super::process::Who;
+
+/// Passes a line on.
+pub(super) fn relay(who: Who, is_answer: bool, line: &[u8]) {
+    // Whoever reads us has seen enough: the run goes on all the same.
+    let _ = if is_answer && who == Who::Rank(0) {
+        let mut stdout = io::stdout().lock();
+        stdout.write_all(line).and_then(|()| stdout.flush())
+    } else {
+        io::stderr().lock().write_all(&named(who, line))
+    };
+}
+
+fn named(who: Who, line: &[u8]) -> Vec<u8> {
+    let mut named = format!("{who} | ").into_bytes();
+    named.extend_from_slice(line.strip_suffix(b"\n").unwrap_or(line));
+    named.push(b'\n');
+    named
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_have_a_name_in_front_and_an_end() {
+        assert_eq!(named(Who::Rank(12), b"loss 3\n"), b"rank 12 | loss 3\n");
+        assert_eq!(named(Who::Server(0), b"half a line"), b"server 0 | half a line\n");
+        assert_eq!(named(Who::Rank(1), b"\n"), b"rank 1 | \n");
+    }
+}

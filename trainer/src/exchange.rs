@@ -1,0 +1,184 @@
+//! What ranks tell each other in every step: the gradients of their slices, and what those slices lost.
+
+use kith_client::RowCounts;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use tch::{Tensor, no_grad};
+
+use crate::{
+    checkpoint::Exact,
+    clock::Phases,
+    error::TrainError,
+    report::StepRecord,
+    slices::{most_slices, slices_of},
+    weights::Weights,
+    world::{World, WorldError},
+};
+
+/// Steps from one comparison of all ranks' weights to the next.
+const COMPARED_EVERY: u64 = 1000;
+
+/// What one slice of a step came to, beside its gradient.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SliceRecord {
+    pub(crate) loss: Exact,
+    pub(crate) node_loss: Exact,
+    pub(crate) edge_losses: Vec<Exact>,
+    pub(crate) digest: Option<String>,
+    /// Rows from files here, from the cache, from servers.
+    pub(crate) row_counts: (u64, u64, u64),
+    pub(crate) n_negatives_left_out: u64,
+}
+
+impl SliceRecord {
+    /// Where its rows came from.
+    pub(crate) fn rows(&self) -> RowCounts {
+        let (local, cached, remote) = self.row_counts;
+        RowCounts { local, cached, remote }
+    }
+}
+
+/// What a rank tells in a step.
+#[derive(Debug, Serialize, Deserialize)]
+struct Told {
+    slices: Vec<SliceRecord>,
+    phases: Phases,
+    /// Of the weights before the step, where it is time to compare them.
+    weights: Option<String>,
+}
+
+/// One step's slices of this rank, and how they become those of all ranks.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    n_slices: usize,
+    /// Whether slices are added in their order, whoever computed them.
+    is_deterministic: bool,
+    gradients: Vec<Tensor>,
+    records: Vec<SliceRecord>,
+}
+
+/// What a step came to on all ranks.
+#[derive(Debug)]
+pub(crate) struct Exchanged {
+    pub(crate) gradient: Tensor,
+    /// In the order of slices.
+    pub(crate) slices: Vec<SliceRecord>,
+    /// By rank, since the step before was exchanged.
+    pub(crate) phases: Vec<Phases>,
+}
+
+impl Exchange {
+    pub(crate) fn new(n_slices: usize, is_deterministic: bool) -> Exchange {
+        Exchange { n_slices, is_deterministic, gradients: Vec::new(), records: Vec::new() }
+    }
+
+    /// Takes what this rank's next slice came to.
+    pub(crate) fn push(&mut self, gradient: Tensor, record: SliceRecord) {
+        self.gradients.push(gradient);
+        self.records.push(record);
+    }
+
+    /// Tells what this rank has, and hears what all have.
+    pub(crate) fn exchange(
+        &mut self,
+        world: &mut World,
+        weights: &Weights,
+        step: u64,
+        phases: Phases,
+    ) -> Result<Exchanged, TrainError> {
+        let gradients = std::mem::take(&mut self.gradients);
+        let is_compared = world.n_ranks() > 1 && step.is_multiple_of(COMPARED_EVERY);
+        let told = Told {
+            slices: std::mem::take(&mut self.records),
+            phases,
+            weights: is_compared.then(|| digest_of(weights)).transpose()?,
+        };
+        let heard = hear(world, &told)?;
+        if let Some(rank) = heard.iter().position(|other| other.weights != told.weights) {
+            return Err(WorldError::Differ { rank, step }.into());
+        }
+        let gradient = match (world.n_ranks(), self.is_deterministic) {
+            (1, _) => in_order(gradients),
+            (_, true) => self.gather(world, gradients, weights)?,
+            (_, false) => {
+                let mut sum = in_order(gradients);
+                world.collective().all_reduce(&mut sum)?;
+                sum
+            }
+        };
+        let phases = heard.iter().map(|told| told.phases).collect();
+        Ok(Exchanged { gradient, slices: heard.into_iter().flat_map(|told| told.slices).collect(), phases })
+    }
+
+    /// Tells and hears where the time went since the last step was exchanged.
+    pub(crate) fn finish(&self, world: &mut World, phases: Phases) -> Result<Vec<Phases>, TrainError> {
+        let heard = hear(world, &Told { slices: Vec::new(), phases, weights: None })?;
+        Ok(heard.into_iter().map(|told| told.phases).collect())
+    }
+
+    /// The gradients of all slices, added in the order of slices on every rank: the same bits for any number of ranks.
+    fn gather(&self, world: &mut World, own: Vec<Tensor>, weights: &Weights) -> Result<Tensor, TrainError> {
+        let (n_ranks, n_weights) = (world.n_ranks(), weights.n_elements() as i64);
+        let most = most_slices(n_ranks, self.n_slices);
+        let mut places = own;
+        places.resize_with(most, || weights.flat().zeros_like());
+        let gathered = world.collective().all_gather(&Tensor::f_cat(&places, 0)?)?;
+        let gathered = gathered.f_view([n_ranks as i64, most as i64, n_weights])?;
+        let of_rank = |rank: usize| {
+            let n_own = slices_of(rank, n_ranks, self.n_slices).len();
+            (0..n_own as i64).map(move |place| (rank as i64, place))
+        };
+        let slices = (0..n_ranks).flat_map(of_rank).map(|(rank, place)| gathered.get(rank).get(place));
+        Ok(in_order(slices.collect()))
+    }
+}
+
+/// What all ranks tell, by rank.
+fn hear(world: &mut World, told: &Told) -> Result<Vec<Told>, TrainError> {
+    let text = serde_json::to_vec(told).expect("numbers and texts");
+    let heard = world.collective().share(&text)?;
+    heard
+        .iter()
+        .enumerate()
+        .map(|(rank, text)| {
+            serde_json::from_slice(text).map_err(|error| {
+                TrainError::World(WorldError::OutOfStep(format!("rank {rank} told no step's end: {error}")))
+            })
+        })
+        .collect()
+}
+
+/// Adds gradients one after the other.
+fn in_order(gradients: Vec<Tensor>) -> Tensor {
+    let mut gradients = gradients.into_iter();
+    let sum = gradients.next().expect("every rank has a slice");
+    no_grad(|| {
+        gradients.fold(sum, |mut sum, gradient| {
+            let _ = sum.g_add_(&gradient);
+            sum
+        })
+    })
+}
+
+/// Of all weights, to be compared.
+fn digest_of(weights: &Weights) -> Result<String, TrainError> {
+    let values: Vec<f32> = weights.flat().try_into()?;
+    let mut sha = Sha256::new();
+    values.chunks(4096).for_each(|piece| sha.update(bytemuck::cast_slice::<f32, u8>(piece)));
+    Ok(sha.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+}
+
+impl StepRecord {
+    /// Adds what the slices of a step lost, in their order.
+    pub(crate) fn add(&mut self, slices: Vec<SliceRecord>) {
+        let n_slices = slices.len() as f64;
+        for slice in slices {
+            self.loss += slice.loss.0;
+            self.node_loss += slice.node_loss.0;
+            self.edge_losses.resize(slice.edge_losses.len().max(self.edge_losses.len()), 0.0);
+            let own = self.edge_losses.iter_mut().zip(slice.edge_losses);
+            own.for_each(|(sum, loss)| *sum += loss.0 / n_slices);
+            self.digests.extend(slice.digest);
+        }
+    }
+}

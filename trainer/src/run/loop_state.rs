@@ -1,0 +1,105 @@
+//! What changes while a run goes on, beside weights and moments; the same on every rank, times aside.
+
+use kith_client::RowCounts;
+use tch::Tensor;
+
+use crate::{
+    checkpoint::{Exact, SavedState},
+    clock::Phases,
+    config::RunConfig,
+    early_stop::{Best, EarlyStop},
+    evaluate::Measured,
+    exchange::SliceRecord,
+    weights::Weights,
+};
+
+/// All that changes while a run goes on, beside weights and moments.
+#[derive(Debug)]
+pub(crate) struct LoopState {
+    /// Weight updates so far.
+    pub(crate) step: u64,
+    /// Whole epochs so far.
+    pub(crate) epoch: u64,
+    pub(super) n_negatives_left_out: u64,
+    pub(super) row_counts: RowCounts,
+    /// Time of this rank so far.
+    pub(super) micros: u64,
+    /// Where the time of each rank went. Ranks may be more or fewer after a restart.
+    pub(super) phases: Vec<Phases>,
+    pub(super) early_stop: Option<EarlyStop>,
+    pub(super) stopped_early: bool,
+    pub(super) best: Option<(Best, Tensor)>,
+    pub(super) last: Option<Measured>,
+}
+
+impl LoopState {
+    /// Before the first step.
+    pub(super) fn new(config: &RunConfig) -> LoopState {
+        LoopState {
+            step: 0,
+            epoch: 0,
+            n_negatives_left_out: 0,
+            row_counts: RowCounts::default(),
+            micros: 0,
+            phases: Vec::new(),
+            early_stop: config.early_stop.clone().map(EarlyStop::new),
+            stopped_early: false,
+            best: None,
+            last: None,
+        }
+    }
+
+    /// As it was when a checkpoint was made.
+    pub(super) fn restore(saved: &SavedState, config: &RunConfig, best_weights: Tensor) -> LoopState {
+        let numbers = |values: &[Exact]| values.iter().map(|value| value.0).collect();
+        let (local, cached, remote) = saved.row_counts;
+        let best = saved.best.map(|(epoch, valid, test)| Best { epoch, valid: valid.0, test: test.0 });
+        let measured = |(valid_loss, valid, test): (Exact, Exact, Exact)| Measured {
+            valid_loss: valid_loss.0,
+            valid: valid.0,
+            test: test.0,
+        };
+        LoopState {
+            step: saved.step,
+            epoch: saved.epoch,
+            n_negatives_left_out: saved.n_negatives_left_out,
+            row_counts: RowCounts { local, cached, remote },
+            micros: saved.micros,
+            phases: saved.phases.clone(),
+            early_stop: config
+                .early_stop
+                .clone()
+                .map(|rule| EarlyStop::resume(rule, numbers(&saved.losses), numbers(&saved.metrics))),
+            stopped_early: saved.stopped_early,
+            best: best.map(|best| (best, best_weights)),
+            last: saved.last.map(measured),
+        }
+    }
+
+    /// Hears what the slices of a step came to.
+    pub(super) fn hear_slices(&mut self, slices: &[SliceRecord]) {
+        for slice in slices {
+            self.row_counts += slice.rows();
+            self.n_negatives_left_out += slice.n_negatives_left_out;
+        }
+    }
+
+    /// Hears where the time of each rank went.
+    pub(super) fn hear_phases(&mut self, phases: &[Phases]) {
+        let n_ranks = phases.len().max(self.phases.len());
+        self.phases.resize(n_ranks, Phases::default());
+        self.phases.iter_mut().zip(phases).for_each(|(sum, phases)| *sum += *phases);
+    }
+
+    /// Hears how good an epoch's weights are.
+    pub(super) fn hear_measured(&mut self, measured: Measured, weights: &Weights) {
+        let Measured { valid_loss, valid, test } = measured;
+        if Best::is_reached(self.best.as_ref().map(|(best, _)| best), valid) {
+            self.best = Some((Best { epoch: self.epoch, valid, test }, weights.flat().copy()));
+        }
+        if let Some(early_stop) = &mut self.early_stop {
+            self.stopped_early = early_stop.hear(self.epoch, valid_loss, valid);
+        }
+        self.last = Some(measured);
+    }
+}

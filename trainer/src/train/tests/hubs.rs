@@ -1,0 +1,186 @@
+//! Nodes with more neighbors than are held at a time: the same bits as with all of them at once, wherever the graph is.
+
+use std::{
+    ops::Range,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use kith_client::{ClientError, FetchedRows, Info, RowCounts, Seeds, Shards, Whereabouts};
+use kith_kernels::LIST_PIECE;
+use kith_sampler::{
+    Direction, Drawn, Hop,
+    server::{Limits, Server, ServerConfig},
+};
+use kith_store::{Cluster, Cut, Provenance, SplitPart, write_cluster};
+
+use super::{batches::write_store, *};
+use crate::{
+    evaluate::rows_of,
+    layerwise::{Looked, walk},
+    model::Model,
+    opened::Opened,
+    predict::{Moment, Question, What, predict},
+};
+
+/// Neighbors of the hubs: some pieces; a list that ends at a cut; one whose loop is a piece of its own; and one that is
+/// just short enough to be no hub.
+const HUBS: [usize; 4] = [3 * LIST_PIECE + 77, 2 * LIST_PIECE - 1, 2 * LIST_PIECE, LIST_PIECE - 1];
+const N_RING: usize = 3 * LIST_PIECE;
+
+const MODELS: [&[&str]; 8] = [
+    &["model.form=mx"],
+    &["model.form=go"],
+    &["model.kind=gat", "model.form=dp", "edge_loss=off"],
+    &["model.form=sd"],
+    &["model.form=mx", "model.heads=18", "model.features=3", "model.out_heads=18"],
+    &["model=off", "model.kind=gcn", "edge_loss=off"],
+    &["model=off", "model.kind=sage", "edge_loss=off"],
+    &["model=off", "model.kind=gcn", "model.features=40", "edge_loss=off"],
+];
+
+/// A ring, and hubs that know many nodes of it, some of them twice.
+fn graph_with_hubs() -> GraphInput {
+    let n_nodes = N_RING + HUBS.len();
+    let beside = |node: usize| [1, N_RING - 1].map(|on| ((node + on) % N_RING) as u64).to_vec();
+    let mut lists: Vec<Vec<u64>> = (0..N_RING).map(beside).collect();
+    lists.resize(n_nodes, Vec::new());
+    for (k, n_neighbors) in HUBS.iter().enumerate() {
+        let hub = N_RING + k;
+        for neighbor in (0..*n_neighbors).map(|place| (7 * place + k) % N_RING) {
+            lists[hub].push(neighbor as u64);
+            lists[neighbor].push(hub as u64);
+        }
+    }
+    lists.iter_mut().for_each(|list| list.sort_unstable());
+    let n_edges = lists.iter().map(|list| list.len() as u64).sum();
+    let of = |node: u64| Ok::<_, BlockError>(lists[node as usize].iter().copied());
+    let block = Arc::new(Block::full(n_nodes as u64, n_edges, of).unwrap());
+    GraphInput { block, ..graph(n_nodes, 0, 3) }
+}
+
+/// Counts the most rows that were asked for at a time.
+struct Watched<'a> {
+    shards: &'a dyn Shards,
+    most: AtomicUsize,
+}
+
+impl Shards for Watched<'_> {
+    fn info(&self) -> &Info {
+        self.shards.info()
+    }
+
+    fn seeds(&self, split: Option<&str>, part: SplitPart) -> Result<Seeds, ClientError> {
+        self.shards.seeds(split, part)
+    }
+
+    fn sample_hop(&self, hop: &Hop, frontier: &[u64], drawn: &mut Drawn) -> Result<(), ClientError> {
+        self.shards.sample_hop(hop, frontier, drawn)
+    }
+
+    fn fetch_rows(&self, nodes: &[u64], rows: &mut FetchedRows) -> Result<RowCounts, ClientError> {
+        self.most.fetch_max(nodes.len(), Ordering::Relaxed);
+        self.shards.fetch_rows(nodes, rows)
+    }
+
+    fn has_edges(&self, pairs: &[(u64, u64)], direction: Direction, found: &mut [bool]) -> Result<(), ClientError> {
+        self.shards.has_edges(pairs, direction, found)
+    }
+}
+
+/// The outputs of a layer for all nodes, and the most rows that were held.
+fn outputs_of(model: &Model, shards: &dyn Shards, room: &Room, layer: usize) -> (Vec<u32>, usize) {
+    let watched = Watched { shards, most: AtomicUsize::new(0) };
+    let mut values = Vec::new();
+    let mut next = 0;
+    let see = |nodes: Range<u64>, looked: Looked<'_>| {
+        assert_eq!(nodes.start, next);
+        next = nodes.end;
+        let rows = rows_of(&looked.output(model, layer)?)?;
+        assert_eq!(rows.values.len(), rows.width * (nodes.end - nodes.start) as usize);
+        Ok(rows.values)
+    };
+    walk(model, &watched, room, &mut World::alone(), layer, see, |told| {
+        values.extend(told.iter().map(|value| value.to_bits()));
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(next, shards.info().n_nodes);
+    (values, watched.most.into_inner())
+}
+
+/// The store, its shards, and two servers of them.
+fn graphs(dir: &Path) -> (Vec<(&'static str, Opened)>, Vec<Server>) {
+    let store = write_store(&graph_with_hubs(), dir);
+    let owner: Vec<u16> = (0..store.n_nodes()).map(|node| (node * node % 7 % 3) as u16).collect();
+    let (method, provenance) = ("by hand".to_owned(), Provenance::default());
+    let cut = Cut { owner: &owner, n_shards: 3, inclusion: None, method, provenance };
+    let cluster = dir.join("cluster");
+    write_cluster(&store, &cut, &cluster, &|_| ()).unwrap();
+    let serve = |shards: &[u32]| {
+        let listen = ([127, 0, 0, 1], 0).into();
+        let (cluster, shards) = (cluster.clone(), shards.to_vec());
+        let limits = Limits::default();
+        Server::start(&ServerConfig { cluster, shards, listen, metrics: None, tls: None, limits, n_threads: 1 })
+            .unwrap()
+    };
+    let servers = vec![serve(&[0, 2]), serve(&[1])];
+    let samplers = servers.iter().map(|server| server.address().to_string()).collect();
+    let opened_cluster = Some(Arc::new(Cluster::open(&cluster).unwrap()));
+    let shards = Opened::find(Whereabouts { cluster: opened_cluster, ..Whereabouts::default() }).unwrap();
+    let remote = Opened::find(Whereabouts { samplers, ..Whereabouts::default() }).unwrap();
+    (vec![("store", Opened::store(store)), ("shards", shards), ("servers", remote)], servers)
+}
+
+#[test]
+fn a_hub_in_pieces_has_the_bits_of_the_whole() {
+    crate::device::start();
+    let temp = tempfile::tempdir().unwrap();
+    let (graphs, _servers) = graphs(temp.path());
+    let n_nodes = N_RING + HUBS.len();
+    // At least one piece, whatever is asked for.
+    let pieces = |n_neighbors| Room { n_together: 200, n_neighbors, ..Room::default() };
+    for model in MODELS {
+        let config = config(model);
+        let model = Model::new(&config, 5, N_CLASSES, 7, Device::Cpu).unwrap();
+        for layer in [0, 1] {
+            let (expected, most) = outputs_of(&model, &**graphs[0].1.shards(), &Room::default(), layer);
+            assert!(most > n_nodes - 10, "all at once: {most}");
+            for (name, opened) in &graphs {
+                let (found, most) = outputs_of(&model, &**opened.shards(), &pieces(1), layer);
+                assert!(found == expected, "{:?} layer {layer}, {name}", config.model);
+                assert!(most <= LIST_PIECE + 300, "{most} rows of {name}");
+            }
+            let (found, most) = outputs_of(&model, &**graphs[0].1.shards(), &pieces(2 * LIST_PIECE as u64 + 99), layer);
+            assert!(found == expected && most <= 2 * LIST_PIECE + 300, "{:?} layer {layer}: {most}", config.model);
+        }
+    }
+}
+
+#[test]
+fn what_is_predicted_and_measured_of_a_hub_in_pieces_is_the_same() {
+    crate::device::start();
+    let temp = tempfile::tempdir().unwrap();
+    let (graphs, _servers) = graphs(temp.path());
+    assert!(graphs.iter().all(|(_, opened)| opened.id_of(3).unwrap() == "26"), "users' ids come from servers too");
+    let pieces = Room { n_together: 100, n_neighbors: 1, ..Room::default() };
+    for model in [MODELS[0], MODELS[5], MODELS[6]] {
+        let short = ["early_stop=off", "train.epochs=1", "train.mode=batches", "train.seeds_per_step=500"];
+        let config = config(&[model, &short].concat());
+        let mut answers = Vec::new();
+        for (name, opened) in &graphs {
+            let data = Data::load(opened, &config, 7).unwrap();
+            for room in [Room::default(), pieces.clone()] {
+                let dir = temp.path().join(format!("{}-{name}-{}", config.name(), room.n_neighbors));
+                let records = to_the_end(Plan { room: room.clone(), ..plan(&data, config.clone(), Some(&dir), false) });
+                assert!(records.last().unwrap().measured.is_some());
+                let checkpoint = &Checkpoints::of(&dir).last().unwrap();
+                let ask = |what| {
+                    let (layer, moment, device, room) = (None, Moment::Last, Device::Cpu, room.clone());
+                    predict(&Question { checkpoint, opened, what, layer, moment, device, room }).unwrap()
+                };
+                answers.push((records, ask(What::Probabilities), ask(What::Embeddings)));
+            }
+        }
+        assert!(answers.iter().all(|answer| *answer == answers[0]), "{}", config.name());
+    }
+}
