@@ -33,6 +33,10 @@ if pyg=$(deploy/pyg.sh); then
     "$pyg" deploy/bench/step.py --kith "$kith" --step "$step" --work "$work"
     printf '\n== a training step in batches, against PyG\n'
     "$pyg" deploy/bench/batches.py --kith "$kith" --work "$work"
+    printf '\n== all-reduce between two processes, against Gloo\n'
+    collective=$(cargo bench --quiet --locked -p kith-trainer --bench collective --no-run --message-format=json |
+        sed -n 's/.*"name":"collective".*"executable":"\([^"]*\)".*/\1/p')
+    "$pyg" deploy/bench/collective.py --collective "$collective"
 else
     printf 'skipped: no PyG here\n'
 fi

@@ -114,9 +114,7 @@ impl World {
         let rhythm = Rhythm { every: config.heartbeat_every, deadline: config.heartbeat_deadline };
         let pulse = Pulse::start(board.clone(), std::mem::take(&mut meeting.spokes), rhythm)?;
         let mut ring = form_ring(seat, config, &meeting, &board, &pulse)?;
-        // Nobody begins before all are there.
-        let kind = if config.cuda.is_some() { "cuda" } else { "cpu" };
-        agree(&mut ring, &meeting.members, &[("kind of device", kind.to_owned())])?;
+        agree_on_device(&mut ring, &meeting.members, config)?;
         let collective: Box<dyn Collective> = match config.cuda {
             Some(device) => Box::new(Nccl::new(ring, device)?),
             None => Box::new(ring),
@@ -203,6 +201,12 @@ impl World {
     pub fn leave(self) {
         drop(self);
     }
+}
+
+/// The first thing that ranks do together: nobody begins before all are there, for tensors of the same kind.
+fn agree_on_device(ring: &mut Ring, members: &[Member], config: &JoinConfig) -> Result<(), WorldError> {
+    let kind = if config.cuda.is_some() { "cuda" } else { "cpu" };
+    agree(ring, members, &[("kind of device", kind.to_owned())])
 }
 
 /// Refuses ranks that do not agree.

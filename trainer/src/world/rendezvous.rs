@@ -21,6 +21,8 @@ use super::{
 
 /// How long one attempt to connect may take, and one answer to be sent.
 const ATTEMPT: Duration = Duration::from_secs(5);
+/// How long rank 0 stays to tell those who come late that the world was refused.
+const LINGER: Duration = Duration::from_secs(10);
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -67,7 +69,11 @@ pub(super) fn host(
         let Some(Arrival { stream, opening: Opening::Join(hello) }) = arrival else { continue };
         if let Some(sentence) = own.objection(&hello) {
             tell_one(&stream, &Answer::Refused(sentence.clone()));
+            let mut is_told: Vec<bool> = guests.iter().map(Option::is_some).collect();
+            is_told[0] = true;
+            is_told.get_mut(hello.member.rank).into_iter().for_each(|is_told| *is_told = true);
             tell(&guests, &Answer::Refused(sentence.clone()));
+            refuse_rest(&door, is_told, &sentence, deadline.min(Instant::now() + LINGER));
             return Err(WorldError::Refused(sentence));
         }
         let rank = hello.member.rank;
@@ -94,6 +100,17 @@ pub(super) fn host(
     }
     let next = parsed(&members[1])?;
     Ok(Meeting { session, members, spokes, door, next })
+}
+
+/// Those who come a little later must hear it too, or they would wait for somebody who has gone.
+fn refuse_rest(door: &Door, mut is_told: Vec<bool>, sentence: &str, deadline: Instant) {
+    while is_told.contains(&false)
+        && let Ok(left) = wire::left(deadline)
+    {
+        let Some(Arrival { stream, opening: Opening::Join(hello) }) = door.next(left) else { continue };
+        tell_one(&stream, &Answer::Refused(sentence.to_owned()));
+        is_told.get_mut(hello.member.rank).into_iter().for_each(|is_told| *is_told = true);
+    }
 }
 
 /// Any other rank: comes to rank 0, and comes again until it is answered.

@@ -3,7 +3,11 @@
 mod ends;
 mod meetings;
 
-use std::{net::TcpListener, sync::Mutex, time::Duration};
+use std::{
+    net::TcpListener,
+    sync::{Barrier, Mutex},
+    time::Duration,
+};
 
 use super::{Facts, JoinConfig, Seat, World, WorldError};
 use crate::collective::on_all_ranks;
@@ -13,13 +17,15 @@ struct Place {
     listener: Mutex<Option<TcpListener>>,
     port: u16,
     n_ranks: usize,
+    /// Where those wait who want to know that all others have joined as well.
+    all_joined: Barrier,
 }
 
 impl Place {
     fn new(n_ranks: usize) -> Place {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        Place { listener: Mutex::new(Some(listener)), port, n_ranks }
+        Place { listener: Mutex::new(Some(listener)), port, n_ranks, all_joined: Barrier::new(n_ranks) }
     }
 
     fn seat(&self, rank: usize) -> Seat {
@@ -37,6 +43,13 @@ impl Place {
 
     fn join(&self, rank: usize) -> Result<World, WorldError> {
         self.join_with(rank, &config(), &facts())
+    }
+
+    /// Joins, and goes on when all have joined.
+    fn join_together(&self, rank: usize, config: &JoinConfig) -> World {
+        let world = self.join_with(rank, config, &facts()).unwrap();
+        self.all_joined.wait();
+        world
     }
 }
 

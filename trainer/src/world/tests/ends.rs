@@ -9,8 +9,8 @@ use std::{
 
 use super::*;
 use crate::{
-    collective::{Collective, Ring},
-    world::{Board, Phase, rendezvous},
+    collective::Ring,
+    world::{Board, Phase, agree_on_device, rendezvous},
 };
 
 /// A rank that has joined and has no pulse.
@@ -28,7 +28,8 @@ fn heartless(place: &Place, rank: usize, config: &JoinConfig) -> Heartless {
     let board = Arc::new(Board::new(rank, meeting.members.clone()).unwrap());
     let (previous, next) = rendezvous::form_ring(&seat, config, &meeting, &board).unwrap();
     let mut ring = Ring::new(previous, next, board, config.collective_deadline).unwrap();
-    ring.barrier().unwrap();
+    agree_on_device(&mut ring, &meeting.members, config).unwrap();
+    place.all_joined.wait();
     Heartless { ring, spokes: std::mem::take(&mut meeting.spokes) }
 }
 
@@ -39,11 +40,10 @@ fn a_rank_that_vanishes_is_named_at_once() {
         let told = on_all_ranks(3, |rank| {
             if rank == lost {
                 let Heartless { ring, spokes } = heartless(&place, rank, &config());
-                thread::sleep(Duration::from_millis(300));
                 drop((spokes, ring));
                 return String::new();
             }
-            let mut world = place.join(rank).unwrap();
+            let mut world = place.join_together(rank, &config());
             world.enter(7, Phase::Exchange);
             let started = Instant::now();
             let told = told(world.collective().barrier());
@@ -71,7 +71,7 @@ fn a_rank_that_falls_silent_is_named_within_the_deadline() {
                 drop(heartless);
                 return String::new();
             }
-            let mut world = place.join_with(rank, &config, &facts()).unwrap();
+            let mut world = place.join_together(rank, &config);
             let started = Instant::now();
             let told = told(world.collective().barrier());
             done.wait();
@@ -89,9 +89,9 @@ fn a_rank_that_falls_silent_is_named_within_the_deadline() {
 fn where_a_lost_rank_was_is_told() {
     let place = Place::new(3);
     let told = on_all_ranks(3, |rank| {
-        let mut world = place.join(rank).unwrap();
+        let mut world = place.join_together(rank, &config());
         world.enter(41 + rank as u64, Phase::Compute);
-        thread::sleep(Duration::from_millis(300)); // A few beats.
+        thread::sleep(Duration::from_millis(500)); // A few beats.
         if rank == 2 {
             let bond = world.bond.as_ref().unwrap();
             bond.pulse.stop_without_a_word();
@@ -109,7 +109,7 @@ fn a_rank_that_fails_takes_its_error_to_all() {
     for failing in 0..3 {
         let place = Place::new(3);
         let told = on_all_ranks(3, |rank| {
-            let mut world = place.join(rank).unwrap();
+            let mut world = place.join_together(rank, &config());
             if rank == failing {
                 world.stop(9, "the loss is not finite");
                 return String::new();
@@ -127,7 +127,7 @@ fn a_rank_that_fails_takes_its_error_to_all() {
 fn a_rank_that_panics_says_so() {
     let place = Place::new(2);
     let told = on_all_ranks(2, |rank| {
-        let mut world = place.join(rank).unwrap();
+        let mut world = place.join_together(rank, &config());
         if rank == 1 {
             let panicking = thread::scope(|scope| {
                 let place = world.bond.take();
@@ -150,11 +150,11 @@ fn a_rank_that_panics_says_so() {
 fn leaving_is_no_loss() {
     let place = Place::new(3);
     on_all_ranks(3, |rank| {
-        let config = JoinConfig { heartbeat_deadline: Duration::from_millis(400), ..config() };
-        let mut world = place.join_with(rank, &config, &facts()).unwrap();
+        let config = JoinConfig { heartbeat_deadline: Duration::from_secs(1), ..config() };
+        let mut world = place.join_together(rank, &config);
         world.collective().barrier().unwrap();
         // Rank 1 goes first, rank 0 next: nobody minds.
-        thread::sleep(Duration::from_millis([700, 0, 1400][rank]));
+        thread::sleep(Duration::from_millis([1500, 0, 2600][rank]));
         world.check().unwrap();
         world.leave();
     });
@@ -164,7 +164,7 @@ fn leaving_is_no_loss() {
 fn leaving_in_the_middle_is_a_mistake() {
     let place = Place::new(2);
     let told = on_all_ranks(2, |rank| {
-        let mut world = place.join(rank).unwrap();
+        let mut world = place.join_together(rank, &config());
         if rank == 1 {
             return String::new();
         }
@@ -179,7 +179,7 @@ fn who_is_stuck_is_named_by_all_others() {
         let place = Place::new(3);
         let told = on_all_ranks(3, |rank| {
             let config = JoinConfig { collective_deadline: Duration::from_millis(600), ..config() };
-            let mut world = place.join_with(rank, &config, &facts()).unwrap();
+            let mut world = place.join_together(rank, &config);
             world.collective().barrier().unwrap();
             if rank == stuck {
                 world.enter(5, Phase::Sample);
@@ -206,7 +206,7 @@ fn who_is_stuck_is_named_by_all_others() {
 fn a_process_that_does_not_notice_is_called() {
     let place = Place::new(3);
     on_all_ranks(3, |rank| {
-        let mut world = place.join(rank).unwrap();
+        let mut world = place.join_together(rank, &config());
         if rank == 1 {
             world.stop(3, "the reason");
             return;
