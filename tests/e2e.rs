@@ -11,6 +11,8 @@ mod models;
 mod parity;
 mod partition;
 mod published_statistics;
+mod ranks;
 mod servers;
 mod tidy;
 mod whole_path;
+mod worlds;

@@ -25,6 +25,7 @@ const UNSAFE_HOMES: &[&str] = &[
     "sampler/draw/src/vectorized.rs",
     "trainer/kernels/src/bridge.rs",
     "trainer/kernels/src/simd/mod.rs",
+    "trainer/src/collective/nccl.rs",
     "trainer/src/cuda_library.rs",
 ];
 

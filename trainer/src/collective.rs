@@ -2,12 +2,20 @@
 //! within a deadline.
 
 mod alone;
+#[cfg(test)]
+mod contract;
+mod nccl;
+mod ring;
 
 use std::fmt;
 
 use tch::Tensor;
 
 pub(crate) use alone::Alone;
+#[cfg(test)]
+pub(crate) use contract::on_all_ranks;
+pub(crate) use nccl::Nccl;
+pub(crate) use ring::Ring;
 
 use crate::world::WorldError;
 

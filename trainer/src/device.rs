@@ -86,6 +86,14 @@ pub fn find(name: &str) -> Result<tch::Device, String> {
     }
 }
 
+/// The number of the CUDA device of this name, if there is one.
+pub fn cuda_index(name: &str) -> Option<usize> {
+    match find(name) {
+        Ok(tch::Device::Cuda(index)) => Some(index),
+        _ => None,
+    }
+}
+
 /// Makes libtorch ready: one thread within an operation, and CUDA where there is any. Call it before anything else of
 /// libtorch, which decides once and for all, at the first question, whether there is CUDA; a second call does nothing.
 pub fn start() {

@@ -1,53 +1,82 @@
 //! The ranks of a run: how many, which one this is, and what they do together.
 
+mod agreement;
+mod board;
+mod door;
+mod environment;
 mod error;
+mod hello;
+mod phase;
+mod pulse;
+mod rendezvous;
+#[cfg(test)]
+mod tests;
+mod token;
+mod wire;
 
-pub use error::WorldError;
+use std::{net::TcpListener, sync::Arc, time::Duration};
 
-use crate::collective::{Alone, Collective};
+use self::{
+    agreement::{Agreed, disagreement},
+    pulse::{Pulse, Rhythm},
+    rendezvous::Meeting,
+};
+pub(crate) use self::{
+    board::{Board, Order, Verdict},
+    wire::timespec,
+};
+pub use self::{
+    environment::Seat,
+    error::WorldError,
+    hello::{Facts, Member},
+    phase::Phase,
+    token::Token,
+};
+use crate::collective::{Alone, Collective, Nccl, Ring};
 
-/// All ranks of a run, as one of them sees them.
+/// All ranks of a run, as one of them sees them. Dropping it says goodbye to the others.
 #[derive(Debug)]
 pub struct World {
+    /// None in a world of one. Dropped first: others hear the goodbye before the collective is gone.
+    bond: Option<Bond>,
     rank: usize,
-    n_ranks: usize,
+    members: Vec<Member>,
     collective: Box<dyn Collective>,
 }
 
-/// What a rank is doing: told with every heartbeat, and named when the rank is lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// Opening its graph, joining, reading a checkpoint.
-    Start,
-    /// Waiting for a batch.
-    Sample,
-    /// Forward and backward.
-    Compute,
-    /// Exchanging gradients.
-    Exchange,
-    /// Changing weights.
-    Update,
-    /// Measuring valid and test nodes.
-    Measure,
-    /// Handing over a checkpoint.
-    Save,
+/// What ties a rank to others, beside the collective.
+#[derive(Debug)]
+struct Bond {
+    board: Arc<Board>,
+    pulse: Pulse,
 }
 
-impl Phase {
-    /// All of them, by their numbers.
-    pub const ALL: [Phase; 7] =
-        [Phase::Start, Phase::Sample, Phase::Compute, Phase::Exchange, Phase::Update, Phase::Measure, Phase::Save];
+/// How long ranks wait for each other, and how they know each other.
+#[derive(Clone, Debug)]
+pub struct JoinConfig {
+    /// For all ranks to come.
+    pub join_deadline: Duration,
+    /// For a collective to end.
+    pub collective_deadline: Duration,
+    /// Between heartbeats.
+    pub heartbeat_every: Duration,
+    /// Silence that means that a rank is lost.
+    pub heartbeat_deadline: Duration,
+    /// What all ranks know and nobody else. Without it, ranks meet on a loopback address alone.
+    pub token: Option<Token>,
+    /// The CUDA device whose tensors are exchanged; `None`: those of the CPU.
+    pub cuda: Option<usize>,
+}
 
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Phase::Start => "start",
-            Phase::Sample => "sample",
-            Phase::Compute => "compute",
-            Phase::Exchange => "exchange",
-            Phase::Update => "update",
-            Phase::Measure => "measure",
-            Phase::Save => "save",
+impl Default for JoinConfig {
+    fn default() -> JoinConfig {
+        JoinConfig {
+            join_deadline: Duration::from_secs(300),
+            collective_deadline: Duration::from_secs(300),
+            heartbeat_every: Duration::from_secs(1),
+            heartbeat_deadline: Duration::from_secs(10),
+            token: None,
+            cuda: None,
         }
     }
 }
@@ -55,7 +84,48 @@ impl Phase {
 impl World {
     /// A world of one rank.
     pub fn alone() -> World {
-        World { rank: 0, n_ranks: 1, collective: Box::new(Alone) }
+        World::of_one(Member::alone())
+    }
+
+    fn of_one(member: Member) -> World {
+        World { bond: None, rank: 0, members: vec![member], collective: Box::new(Alone) }
+    }
+
+    /// Meets all other ranks and checks that they are here for the same run.
+    pub fn join(seat: &Seat, config: &JoinConfig, facts: Facts) -> Result<World, WorldError> {
+        World::join_at(seat, config, &facts, None)
+    }
+
+    /// As above; rank 0 listens where it is told.
+    fn join_at(
+        seat: &Seat,
+        config: &JoinConfig,
+        facts: &Facts,
+        listener: Option<TcpListener>,
+    ) -> Result<World, WorldError> {
+        if seat.n_ranks == 1 {
+            return Ok(World::of_one(Member::own(0, String::new(), facts)));
+        }
+        let mut meeting = match seat.rank {
+            0 => rendezvous::host(seat, config, facts, listener)?,
+            _ => rendezvous::visit(seat, config, facts)?,
+        };
+        let board = Arc::new(Board::new(seat.rank, meeting.members.clone())?);
+        let rhythm = Rhythm { every: config.heartbeat_every, deadline: config.heartbeat_deadline };
+        let pulse = Pulse::start(board.clone(), std::mem::take(&mut meeting.spokes), rhythm)?;
+        let mut ring = form_ring(seat, config, &meeting, &board, &pulse)?;
+        // Nobody begins before all are there.
+        let kind = if config.cuda.is_some() { "cuda" } else { "cpu" };
+        agree(&mut ring, &meeting.members, &[("kind of device", kind.to_owned())])?;
+        let collective: Box<dyn Collective> = match config.cuda {
+            Some(device) => Box::new(Nccl::new(ring, device)?),
+            None => Box::new(ring),
+        };
+        let Meeting { members, door, .. } = meeting;
+        if seat.rank == 0 {
+            board.order(Order::Keep(door));
+        }
+        Ok(World { rank: seat.rank, members, collective, bond: Some(Bond { board, pulse }) })
     }
 
     /// This rank's number.
@@ -65,27 +135,33 @@ impl World {
 
     /// Ranks.
     pub fn n_ranks(&self) -> usize {
-        self.n_ranks
+        self.members.len()
     }
 
-    /// Refuses ranks that do not agree on everything in a list of (what, value).
+    /// All ranks, by their numbers.
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// Who joined from where: a line of names, and a line for each rank.
+    pub fn table(&self) -> Vec<String> {
+        let names = ["rank", "host", "address", "process", "device", "instructions"].map(String::from);
+        let rows = self.members.iter().map(|member| {
+            let Member { rank, host, address, pid, device, instruction_set } = member.clone();
+            [rank.to_string(), host, address, pid.to_string(), device, instruction_set]
+        });
+        let rows: Vec<[String; 6]> = [names].into_iter().chain(rows).collect();
+        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let line = |row: &[String; 6]| {
+            let cells = row.iter().enumerate().map(|(column, cell)| format!("{cell:<0$}", width(column)));
+            cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        };
+        rows.iter().map(line).collect()
+    }
+
+    /// Refuses ranks that do not agree on everything in a list of (what, value): all ranks hear who differs.
     pub fn agree(&mut self, on: &[(&str, String)]) -> Result<(), WorldError> {
-        let told = serde_json::to_vec(on).expect("texts");
-        let heard = self.collective.share(&told)?;
-        let Some(rank) = heard.iter().position(|other| *other != heard[0]) else { return Ok(()) };
-        let of = |rank: usize| -> Vec<(String, String)> { serde_json::from_slice(&heard[rank]).unwrap_or_default() };
-        let (first, other) = (of(0), of(rank));
-        let differing = first.iter().zip(&other).find(|(a, b)| a != b);
-        let Some(((what, there), (_, here))) = differing else {
-            return Err(WorldError::OutOfStep(format!("rank {rank} compares something else than rank 0")));
-        };
-        let only = |text: &str, other: &str| {
-            let line = text.lines().find(|line| !line.is_empty() && !other.lines().any(|own| own == *line));
-            line.unwrap_or("less").to_owned()
-        };
-        let (there, here) = (only(there, here), only(here, there));
-        let sentence = format!("rank {rank} has another {what} than rank 0: `{here}` where rank 0 has `{there}`");
-        Err(WorldError::Refused(sentence))
+        agree(&mut *self.collective, &self.members, on)
     }
 
     /// What ranks do together.
@@ -94,5 +170,68 @@ impl World {
     }
 
     /// Says what this rank does from now on.
-    pub fn enter(&self, _step: u64, _phase: Phase) {}
+    pub fn enter(&self, step: u64, phase: Phase) {
+        if let Some(bond) = &self.bond {
+            bond.board.enter(step, phase);
+        }
+    }
+
+    /// What to do when a rank was lost or stopped, and this process has not noticed within two seconds because it is busy
+    /// elsewhere. Called on another thread: print the sentence and exit.
+    pub fn on_lost(&self, call: Box<dyn Fn(&WorldError) + Send>) {
+        if let Some(bond) = &self.bond {
+            bond.board.on_lost(call);
+        }
+    }
+
+    /// Why all must stop, if that is known by now.
+    pub fn check(&self) -> Result<(), WorldError> {
+        match self.bond.as_ref().and_then(|bond| Some((&bond.board, bond.board.verdict()?))) {
+            Some((board, verdict)) => Err(board.error(verdict)),
+            None => Ok(()),
+        }
+    }
+
+    /// Tells all others that this rank ends with an error, and its exit code, which becomes theirs.
+    pub fn stop(&self, code: u8, sentence: &str) {
+        if let Some(bond) = &self.bond {
+            bond.pulse.stop(code, sentence);
+        }
+    }
+
+    /// Says goodbye: this rank has ended well.
+    pub fn leave(self) {
+        drop(self);
+    }
+}
+
+/// Refuses ranks that do not agree.
+fn agree(collective: &mut dyn Collective, members: &[Member], on: &[(&str, String)]) -> Result<(), WorldError> {
+    let own: Agreed = on.iter().map(|(what, value)| ((*what).to_owned(), value.clone())).collect();
+    let heard = collective.share(&serde_json::to_vec(&own).expect("texts"))?;
+    let of = |rank: usize| -> Agreed { serde_json::from_slice(&heard[rank]).unwrap_or_default() };
+    let name = |rank: usize| format!("rank {rank} on {}", members[rank].host);
+    let first = (name(0), of(0));
+    match (1..heard.len()).find_map(|rank| disagreement((&name(rank), &of(rank)), (&first.0, &first.1))) {
+        Some(sentence) => Err(WorldError::Refused(sentence)),
+        None => Ok(()),
+    }
+}
+
+/// The ring of those who have met; what goes wrong is told to all.
+fn form_ring(
+    seat: &Seat,
+    config: &JoinConfig,
+    meeting: &Meeting,
+    board: &Arc<Board>,
+    pulse: &Pulse,
+) -> Result<Ring, WorldError> {
+    let formed = rendezvous::form_ring(seat, config, meeting, board).and_then(|(previous, next)| {
+        Ring::new(previous, next, board.clone(), config.collective_deadline).map_err(|error| error.to_string())
+    });
+    formed.map_err(|sentence| {
+        pulse.stop(75, &sentence);
+        let own = Verdict::Stopped { rank: seat.rank, code: 75, sentence };
+        board.error(board.verdict().unwrap_or(&own))
+    })
 }

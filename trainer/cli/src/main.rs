@@ -1,11 +1,12 @@
 //! The `kith` command: arguments to one call.
 //!
-//! Exit codes: 0 done; 1 something is wrong with the input, and one sentence says what; 70 a bug of ours; 75 a process or
-//! a machine was lost, and trying again may help.
+//! Exit codes: 0 done; 1 something is wrong with the input, and one sentence says what; 70 a bug of ours; 75 a rank or a
+//! server was lost, and trying again may help.
 
 mod answer;
 mod data;
 mod devices;
+mod exit_code;
 mod graph;
 mod launch;
 mod launched;
@@ -25,9 +26,10 @@ use std::{
 
 use clap::{Parser, Subcommand};
 
-use crate::progress::say;
-
-const BUG: i32 = 70;
+use crate::{
+    exit_code::{BUG, exit_code},
+    progress::say,
+};
 
 /// Trains graph attention networks that learn which neighbors to listen to.
 #[derive(Parser)]
@@ -81,7 +83,7 @@ fn main() -> ExitCode {
         Err(error) => {
             // Our errors spell out their causes; the chain would say them twice.
             say(&format!("error: {error}"));
-            ExitCode::FAILURE
+            ExitCode::from(exit_code(&error))
         }
     }
 }

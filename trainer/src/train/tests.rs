@@ -241,6 +241,32 @@ fn resuming_is_invisible() {
     }
 }
 
+/// Saved in the middle of an epoch, a run goes on in the middle of it.
+#[test]
+fn steps_are_saved_as_often_as_said_and_the_newest_kept() {
+    let temp = tempfile::tempdir().unwrap();
+    let input = set();
+    let every_three =
+        || config(&["train.checkpoint_every_steps=3", "train.checkpoint_every=100", "train.checkpoints_kept=3"]);
+    let kept = |dir: &Path| {
+        let mut names: Vec<_> =
+            fs::read_dir(dir.join("checkpoints")).unwrap().map(|file| file.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let whole = temp.path().join("whole");
+    to_the_end(plan(&input, every_three(), Some(&whole), false));
+    assert_eq!(kept(&whole), ["step-18.safetensors", "step-21.safetensors", "step-24.safetensors"]);
+    for n_steps in [4, 8, 17] {
+        let dir = temp.path().join(format!("killed-after-{n_steps}"));
+        kill(plan(&input, every_three(), Some(&dir), false), n_steps);
+        let resumed = to_the_end(plan(&input, every_three(), Some(&dir), true));
+        assert_eq!(resumed[0].step, (n_steps - 1) / 3 * 3, "after {n_steps}");
+        assert_eq!(left_behind(&dir), left_behind(&whole), "after {n_steps}");
+        assert_eq!(kept(&dir), kept(&whole));
+    }
+}
+
 #[test]
 fn epochs_are_measured_as_often_as_said() {
     let temp = tempfile::tempdir().unwrap();

@@ -9,10 +9,11 @@ use rustix::process::Signal;
 
 use super::{
     command_line::CommandLine,
-    ended::{Ended, RETRY},
+    ended::Ended,
     process::{Event, Process, Who},
     relay::relay,
 };
+use crate::exit_code::RETRY;
 
 /// How an attempt ended.
 #[derive(Debug, PartialEq, Eq)]

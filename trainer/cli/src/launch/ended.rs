@@ -2,8 +2,7 @@
 
 use std::{os::unix::process::ExitStatusExt, process::ExitStatus};
 
-/// Something outside the run is at fault: starting again may help.
-pub(crate) const RETRY: u8 = 75;
+use crate::exit_code::RETRY;
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,11 +20,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use self::{
     attempt::{Attempt, Outcome},
     command_line::CommandLine,
-    ended::RETRY,
     process::Event,
     relay::relay,
 };
-use crate::{progress::say, train};
+use crate::{exit_code::RETRY, progress::say, train};
 
 /// Train with several ranks on this host: starts all processes, relays what they say, and starts them again from the
 /// last checkpoint when one is lost. Takes all options of `kith train`; `--samplers N` also starts so many servers.

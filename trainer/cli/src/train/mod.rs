@@ -2,6 +2,7 @@
 
 mod choose;
 mod presets;
+mod ranks;
 mod summary;
 
 use std::{
@@ -81,27 +82,37 @@ pub(crate) struct Args {
     memory: Option<u64>,
     /// Where to show metrics for Prometheus, at /metrics: HOST:PORT; port 0 picks a free one.
     #[arg(long, value_name = "ADDRESS")]
-    metrics: Option<SocketAddr>,
+    pub(crate) metrics: Option<SocketAddr>,
     /// Print one JSON object per run.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    ranks: ranks::RankArgs,
 }
 
-pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+pub(crate) fn run(mut args: Args) -> anyhow::Result<()> {
     if args.list_presets {
         return presets::list(args.json);
     }
     launched::watch();
     device::start();
+    let mut world = args.ranks.join(&mut args.device)?;
+    let outcome = train_all(&args, &mut world);
+    ranks::part(world, &outcome);
+    outcome
+}
+
+/// One run for each run key. Only rank 0 keeps and says anything.
+fn train_all(args: &Args, world: &mut World) -> anyhow::Result<()> {
     let device = device::find(&args.device).map_err(anyhow::Error::msg)?;
     let opened = args.graph.open()?;
-    let config = choose::config(&args, &opened)?;
+    let config = choose::config(args, &opened)?;
     let run_keys = args.run_keys.clone().unwrap_or(args.run_key..=args.run_key);
     let mut data = Data::load(&opened, &config, *run_keys.start())?;
-    if args.run_keys.is_some() {
-        keep_run_file(&args, &config)?;
+    let kept = args.out.as_deref().filter(|_| world.rank() == 0);
+    if let (Some(out), Some(_)) = (kept, &args.run_keys) {
+        keep_run_file(out, args.resume, &config)?;
     }
-    let mut world = World::alone();
     let metrics = Arc::new(Metrics::default());
     if let Some(address) = args.metrics {
         say(&format!("metrics on {}", metrics.show(address)?));
@@ -111,9 +122,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         if config.train.split.as_deref() == Some(BY_RUN_KEY) && run_key > *run_keys.start() {
             data = Data::load(&opened, &config, run_key)?;
         }
-        let out = args.out.as_ref().map(|out| match &args.run_keys {
+        let out = kept.map(|out| match &args.run_keys {
             Some(_) => out.join(format!("run-{run_key}")),
-            None => out.clone(),
+            None => out.to_owned(),
         });
         let plan = Plan {
             config: config.clone(),
@@ -126,16 +137,16 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
             room: Room { memory: args.memory, scratch: out.clone(), ..Room::default() },
             metrics: Arc::clone(&metrics),
         };
-        let report = train_one(plan, &mut world)?;
-        if args.json {
+        let report = train_one(plan, world)?;
+        if args.json && world.rank() == 0 {
             summary::print_line(&report)?;
         }
         reports.push(report);
     }
-    if !args.json {
+    if !args.json && world.rank() == 0 {
         summary::print_results(&reports)?;
     }
-    if let (Some(out), Some(_)) = (&args.out, &args.run_keys) {
+    if let (Some(out), Some(_)) = (kept, &args.run_keys) {
         summary::write(&reports, out)?;
     }
     Ok(())
@@ -144,11 +155,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 fn train_one(plan: Plan<'_>, world: &mut World) -> anyhow::Result<Report> {
     let what = format!("{} {}, run key {}", plan.source.dataset, plan.config.name(), plan.run_key);
     let epochs = plan.config.train.epochs;
+    let is_first = world.rank() == 0;
     let mut run = Run::new(plan, world)?;
     run.notes().iter().for_each(|note| say(&format!("note: {note}")));
-    let mut shown = Epochs::begin(what, run.n_epochs(), epochs);
+    let mut shown = is_first.then(|| Epochs::begin(what, run.n_epochs(), epochs));
     train(&mut run, |record| {
-        shown.advance(record.epoch + 1, || how_it_goes(record));
+        if let Some(shown) = &mut shown {
+            shown.advance(record.epoch + 1, || how_it_goes(record));
+        }
         ControlFlow::Continue(())
     })?;
     drop(shown);
@@ -161,10 +175,9 @@ fn how_it_goes(record: &StepRecord) -> String {
 }
 
 /// The folder of several runs says what they have in common, so that they can be resumed without saying it again.
-fn keep_run_file(args: &Args, config: &RunConfig) -> anyhow::Result<()> {
-    let Some(out) = &args.out else { return Ok(()) };
+fn keep_run_file(out: &Path, resume: bool, config: &RunConfig) -> anyhow::Result<()> {
     let path = out.join(RUN_FILE);
-    if path.exists() && !args.resume {
+    if path.exists() && !resume {
         bail!("{}: holds runs already: resume them with --resume, or choose another place", out.display());
     }
     let refused = |path: &Path, error: std::io::Error| anyhow::anyhow!("{}: {error}", path.display());

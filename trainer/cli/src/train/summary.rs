@@ -2,7 +2,11 @@
 
 use std::path::Path;
 
-use kith_trainer::report::{REPORT, Report, Results};
+use kith_trainer::{
+    clock::Phases,
+    report::{REPORT, Report, Results},
+    world::Phase,
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -35,7 +39,7 @@ pub(super) fn print_results(reports: &[Report]) -> anyhow::Result<()> {
     if let [report] = reports {
         let results = &report.results;
         let stopped = if results.stopped_early { " (stopped early)" } else { "" };
-        return print_fields(&[
+        let mut fields = vec![
             ("dataset", report.dataset.clone()),
             ("model", format!("{}, {} weights", report.model, report.n_weights)),
             ("run key", report.run_key.to_string()),
@@ -53,7 +57,11 @@ pub(super) fn print_results(reports: &[Report]) -> anyhow::Result<()> {
                     percent(results.test_last)
                 ),
             ),
-        ]);
+        ];
+        let ranks: Vec<String> = (0..report.phases.len()).map(|rank| format!("rank {rank}")).collect();
+        let named = ranks.iter().map(|name| if ranks.len() == 1 { "time" } else { name });
+        fields.extend(named.zip(report.phases.iter().map(where_it_went)));
+        return print_fields(&fields);
     }
     let mut rows =
         vec![["run key", "epochs", "best epoch", "valid", "test", "test_last", "seconds"].map(String::from).to_vec()];
@@ -82,6 +90,17 @@ pub(super) fn print_results(reports: &[Report]) -> anyhow::Result<()> {
         spread(|results| results.test),
         spread(|results| results.test_last),
     ))
+}
+
+/// Where the time of a rank went, the longest phase first.
+fn where_it_went(phases: &Phases) -> String {
+    let total = phases.total().max(1) as f64;
+    let mut shares: Vec<(f64, &str)> =
+        Phase::ALL.iter().map(|phase| (phases.of(*phase) as f64 / total, phase.name())).collect();
+    shares.retain(|(share, _)| *share >= 0.0005);
+    shares.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    let shares: Vec<String> = shares.iter().map(|(share, name)| format!("{name} {:.1}%", 100.0 * share)).collect();
+    format!("{:.1} s: {}", total / 1e6, shares.join(", "))
 }
 
 /// Writes the report of several runs beside their folders.

@@ -1,0 +1,454 @@
+//! Data-parallel training with real processes: the same losses to the last bit on any number of ranks, whatever is killed
+//! or paused, and one sentence where ranks cannot work together.
+
+use std::{
+    fs,
+    net::TcpListener,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use crate::{
+    kith::{finish_within, is_slow_asked_for, kith, newest_checkpoint, program},
+    servers::Sampler,
+    whole_path::{report, steps},
+    worlds::{Ranks, free_port, seat},
+};
+
+/// Slices of every step.
+const N_SLICES: usize = 4;
+const LIMIT: Duration = Duration::from_secs(55);
+/// Ranks hear of each other's end within this.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// A store with a prime number of nodes and seeds, clusters of it, and a run by one process.
+struct Made {
+    temp: tempfile::TempDir,
+    store: PathBuf,
+    whole: PathBuf,
+    n_epochs: u64,
+}
+
+impl Made {
+    fn new() -> Made {
+        Made::of_epochs(4)
+    }
+
+    fn of_epochs(n_epochs: u64) -> Made {
+        let temp = tempfile::tempdir().unwrap();
+        let (store, whole) = (temp.path().join("store"), temp.path().join("whole"));
+        let options = ["--nodes", "1009", "--degree", "6", "--classes", "4", "--dim", "16", "--run-key", "7"];
+        kith([&["data", "generate", "power-law", "--out", store.to_str().unwrap()], &options[..]].concat());
+        let made = Made { temp, store, whole, n_epochs };
+        let mut command = made.train(&["--store", made.store.to_str().unwrap()], &made.whole);
+        let finished = finish_within(&mut command, LIMIT);
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        made
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.temp.path().join(name)
+    }
+
+    fn store(&self) -> [&str; 2] {
+        ["--store", self.store.to_str().unwrap()]
+    }
+
+    fn train(&self, graph: &[&str], out: &Path) -> Command {
+        let mut command = Command::new(program());
+        command.args(["train", "partition-graph/supergat-mx", "--out", out.to_str().unwrap()]).args(graph);
+        // 101 seeds at a time of a split of some hundreds: the last step of an epoch has fewer than it has slices now and
+        // then, and never as many as the others.
+        let batches = ["train.mode=batches", "train.fanouts=[5, 5]", "train.seeds_per_step=101", "train.edge_seeds=53"];
+        let few = ["train.evaluate_every=2", "train.checkpoint_every_steps=3", "early_stop=off"];
+        let (slices, epochs) = (format!("train.slices={N_SLICES}"), format!("train.epochs={}", self.n_epochs));
+        let counts = [slices.as_str(), epochs.as_str()];
+        command.args(batches.iter().chain(&few).chain(&counts).flat_map(|assignment| ["--set", assignment]));
+        command.args(["--heartbeat-timeout", "4", "--join-timeout", "8"]).env("RAYON_NUM_THREADS", "1");
+        command
+    }
+
+    /// A world that trains to its end.
+    #[track_caller]
+    fn train_world(&self, n_ranks: usize, graph: &[&str], name: &str, more: &[&str]) -> PathBuf {
+        let out = self.path(name);
+        let mut ranks = Ranks::start(&self.path(&format!("{name}-said")), n_ranks, |_| {
+            let mut command = self.train(graph, &out);
+            command.args(more);
+            command
+        });
+        let codes = ranks.wait(LIMIT);
+        assert!(codes.iter().all(|code| *code == 0), "{name}: {codes:?}\n{}", ranks.all_said());
+        out
+    }
+
+    fn cut(&self, n_shards: usize) -> PathBuf {
+        let cluster = self.path(&format!("cluster-{n_shards}"));
+        if !cluster.exists() {
+            let options = ["--shards", &n_shards.to_string(), "--out", cluster.to_str().unwrap()];
+            kith([&["partition", self.store.to_str().unwrap()], &options[..]].concat());
+        }
+        cluster
+    }
+
+    /// Trains on shards, read from files or behind servers.
+    #[track_caller]
+    fn train_cut(&self, n_ranks: usize, n_shards: usize, is_remote: bool) {
+        let cluster = self.cut(n_shards);
+        let name = format!("ranks-{n_ranks}-shards-{n_shards}-remote-{is_remote}");
+        let out = if is_remote {
+            let shards = |rest: usize| -> String {
+                let own = (0..n_shards).filter(|shard| shard % 2 == rest).map(|shard| shard.to_string());
+                own.collect::<Vec<_>>().join(",")
+            };
+            let servers: Vec<Sampler> =
+                (0..n_shards.min(2)).map(|rest| Sampler::start(&cluster, &shards(rest))).collect();
+            let addresses: Vec<String> = servers.iter().map(|server| server.address.to_string()).collect();
+            self.train_world(n_ranks, &["--samplers", &addresses.join(",")], &name, &[])
+        } else {
+            self.train_world(n_ranks, &["--shards", cluster.to_str().unwrap()], &name, &[])
+        };
+        assert_eq!(steps(&out), steps(&self.whole), "{name}");
+    }
+}
+
+/// The results of a run, without how many ranks made them and where rows came from.
+fn results(run: &Path) -> Value {
+    let mut report = report(run);
+    (report["n_ranks"], report["rows"]) = (Value::Null, Value::Null);
+    report
+}
+
+#[test]
+fn any_number_of_ranks_gives_the_same_bits() {
+    let made = Made::new();
+    for n_ranks in [2, 3, 4] {
+        let out = made.train_world(n_ranks, &made.store(), &format!("ranks-{n_ranks}"), &[]);
+        assert_eq!((steps(&out), results(&out)), (steps(&made.whole), results(&made.whole)), "{n_ranks} ranks");
+        let report: Value = serde_json::from_slice(&fs::read(out.join("report.json")).unwrap()).unwrap();
+        assert_eq!(report["n_ranks"], n_ranks);
+        let phases = report["phases"].as_array().unwrap();
+        assert_eq!(phases.len(), n_ranks);
+        assert!(phases.iter().all(|phases| phases["exchange"].as_u64() > Some(0)), "{phases:?}");
+    }
+    let fast = made.train_world(3, &made.store(), "fast", &["--set", "train.deterministic=false"]);
+    let losses = |run: &Path| -> Vec<f64> { steps(run).iter().map(|step| step["loss"].as_f64().unwrap()).collect() };
+    for (fast, exact) in losses(&fast).iter().zip(losses(&made.whole)) {
+        assert!((fast - exact).abs() <= 1e-5 * exact, "{fast} {exact}");
+    }
+}
+
+#[test]
+fn ranks_read_shards_and_ask_servers() {
+    let made = Made::new();
+    made.train_cut(2, 2, true);
+    made.train_cut(3, 4, false);
+}
+
+#[test]
+fn slow_any_number_of_ranks_shards_and_servers() {
+    if !is_slow_asked_for() {
+        return;
+    }
+    let made = Made::new();
+    for n_ranks in [1, 2, 3, 4] {
+        for n_shards in [1, 2, 4] {
+            for is_remote in [false, true] {
+                made.train_cut(n_ranks, n_shards, is_remote);
+            }
+        }
+    }
+}
+
+/// Kills a rank at any moment and resumes with another number of ranks, again and again, until the run is done.
+fn kill_and_resume(made: &Made, name: &str, mut draw: impl FnMut(u64) -> u64) -> u64 {
+    let out = made.path(name);
+    let mut n_killed = 0;
+    for attempt in 0.. {
+        let n_ranks = 2 + draw(3) as usize;
+        let victim = draw(n_ranks as u64) as usize;
+        let mut ranks = Ranks::start(&made.path(&format!("{name}-said-{attempt}")), n_ranks, |_| {
+            let mut command = made.train(&made.store(), &out);
+            command.arg("--resume");
+            command
+        });
+        // The last attempts are left alone, so that the run comes to an end.
+        let is_left_alone = attempt >= 6;
+        if !is_left_alone {
+            // From before the ranks have met to the middle of the run, and now and then in the middle of a checkpoint.
+            let moment = Duration::from_millis(300 + draw(2200));
+            let started = Instant::now();
+            let waits_for_draft = draw(3) == 0;
+            while started.elapsed() < moment && !ranks.have_ended() {
+                if waits_for_draft && has_draft(&out) {
+                    break;
+                }
+                thread::sleep(Duration::from_micros(200));
+            }
+            ranks.kill(victim);
+        }
+        let codes = ranks.wait(LIMIT);
+        if codes.iter().all(|code| *code == 0) {
+            break;
+        }
+        assert!(!is_left_alone, "{codes:?}\n{}", ranks.all_said());
+        n_killed += u64::from(codes[victim] == -1);
+        for (rank, code) in codes.iter().enumerate() {
+            // Whoever had finished already has; all others are told to be retried.
+            let is_fine = matches!(code, 75 | 0) || (rank == victim && *code == -1);
+            assert!(is_fine, "rank {rank} of {codes:?}, killed {victim}:\n{}", ranks.all_said());
+        }
+    }
+    assert_eq!((steps(&out), results(&out)), (steps(&made.whole), results(&made.whole)), "{name}");
+    n_killed
+}
+
+fn has_draft(run: &Path) -> bool {
+    let Ok(files) = fs::read_dir(run.join("checkpoints")) else { return false };
+    files.flatten().any(|file| file.file_name().to_string_lossy().ends_with(".draft"))
+}
+
+/// Draws that are the same every time.
+fn draws(key: u64) -> impl FnMut(u64) -> u64 {
+    let mut state = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    move |below| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 16) % below
+    }
+}
+
+#[test]
+fn killed_ranks_leave_no_trace() {
+    let made = Made::of_epochs(60);
+    let n_killed = kill_and_resume(&made, "killed", draws(1));
+    assert!(n_killed > 1, "only {n_killed} ranks were killed in time");
+}
+
+#[test]
+fn slow_fifty_killed_ranks_leave_no_trace() {
+    if !is_slow_asked_for() {
+        return;
+    }
+    let made = Made::of_epochs(60);
+    let mut n_killed = 0;
+    for key in 2.. {
+        n_killed += kill_and_resume(&made, &format!("killed-{key}"), draws(key));
+        if n_killed >= 50 {
+            return;
+        }
+    }
+}
+
+/// Waits until a run has made a step or two.
+#[track_caller]
+fn wait_for_steps(ranks: &mut Ranks, out: &Path, n_steps: usize) {
+    let started = Instant::now();
+    let n_made = || fs::read_to_string(out.join("steps.jsonl")).map_or(0, |text| text.lines().count());
+    while n_made() < n_steps {
+        assert!(!ranks.have_ended() && started.elapsed() < LIMIT, "no steps were made:\n{}", ranks.all_said());
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_paused_rank_stops_all_within_the_deadline() {
+    let made = Made::new();
+    for paused in [2, 0] {
+        let out = made.path(&format!("paused-{paused}"));
+        let mut ranks = Ranks::start(&made.path(&format!("paused-{paused}-said")), 3, |_| {
+            let mut command = made.train(&made.store(), &out);
+            command.args(["--set", "train.epochs=2000"]);
+            command
+        });
+        wait_for_steps(&mut ranks, &out, 3);
+        ranks.signal(paused, "STOP");
+        let started = Instant::now();
+        let others: Vec<usize> = (0..3).filter(|rank| *rank != paused).collect();
+        while others.iter().any(|rank| !ranks.said(*rank).contains(&format!("rank {paused} on "))) {
+            assert!(started.elapsed() < DEADLINE, "{}", ranks.all_said());
+            thread::sleep(Duration::from_millis(10));
+        }
+        ranks.kill(paused);
+        let codes = ranks.wait(DEADLINE);
+        for rank in others {
+            let said = ranks.said(rank);
+            assert_eq!(codes[rank], 75, "{said}");
+            let sentence = said.lines().last().unwrap();
+            assert!(sentence.contains(" was lost at step ") && sentence.contains(", in phase "), "{sentence}");
+        }
+    }
+}
+
+/// A rank that fails says why, and everybody stops with its sentence and its code.
+#[test]
+fn an_error_of_one_rank_is_everybodys() {
+    let made = Made::new();
+    let out = made.path("wrong");
+    let mut ranks = Ranks::start(&made.path("wrong-said"), 3, |rank| {
+        let store = if rank == 1 { made.path("nowhere") } else { made.store.clone() };
+        made.train(&["--store", store.to_str().unwrap()], &out)
+    });
+    assert_eq!(ranks.wait(DEADLINE), [1, 1, 1], "{}", ranks.all_said());
+    for rank in [0, 2] {
+        let said = ranks.said(rank);
+        assert!(said.contains("rank 1 on ") && said.contains(" stopped: ") && said.contains("nowhere"), "{said}");
+    }
+}
+
+#[test]
+fn ranks_that_do_not_fit_are_told_so() {
+    let made = Made::new();
+    let other = made.path("other");
+    let options = ["--nodes", "1009", "--degree", "6", "--classes", "4", "--dim", "16", "--run-key", "8"];
+    kith([&["data", "generate", "power-law", "--out", other.to_str().unwrap()], &options[..]].concat());
+    // A program with a byte more at its end is another program, and runs.
+    let program_of_another = made.path("kith");
+    let mut bytes = fs::read(program()).unwrap();
+    bytes.push(0);
+    fs::write(&program_of_another, bytes).unwrap();
+    fs::set_permissions(&program_of_another, fs::Permissions::from_mode(0o755)).unwrap();
+    let libraries = library_folders();
+
+    let cases: [(&str, &dyn Fn(usize) -> Command, &str); 4] = [
+        (
+            "graphs",
+            &|rank| {
+                made.train(
+                    &["--store", if rank == 1 { other.to_str() } else { made.store.to_str() }.unwrap()],
+                    &made.path("g"),
+                )
+            },
+            "differ in the graph",
+        ),
+        (
+            "run-files",
+            &|rank| {
+                let mut command = made.train(&made.store(), &made.path("r"));
+                command.args(["--set", if rank == 1 { "train.learning_rate=0.5" } else { "train.learning_rate=0.25" }]);
+                command
+            },
+            "learning_rate = 0.5",
+        ),
+        (
+            "slices",
+            &|_| {
+                let mut command = made.train(&made.store(), &made.path("s"));
+                command.args(["--set", "train.slices=1"]);
+                command
+            },
+            "set train.slices = 2",
+        ),
+        (
+            "programs",
+            &|rank| {
+                let command = made.train(&made.store(), &made.path("p"));
+                if rank == 0 {
+                    return command;
+                }
+                let mut other = Command::new(&program_of_another);
+                other.args(command.get_args()).env("LD_LIBRARY_PATH", &libraries);
+                other
+            },
+            "program",
+        ),
+    ];
+    for (name, command, sentence) in cases {
+        let mut ranks = Ranks::start(&made.path(&format!("{name}-said")), 2, command);
+        let codes = ranks.wait(LIMIT);
+        assert_eq!(codes, [1, 1], "{name}:\n{}", ranks.all_said());
+        for rank in 0..2 {
+            assert!(ranks.said(rank).contains(sentence), "{name}:\n{}", ranks.all_said());
+        }
+    }
+}
+
+/// Where the program finds its libraries, for a copy of it elsewhere.
+fn library_folders() -> String {
+    let root = crate::kith::root();
+    format!("{0}/.libtorch/lib:{0}/.libtorch/cuda", root.display())
+}
+
+#[test]
+fn ranks_that_come_late_twice_or_never() {
+    let made = Made::new();
+    let started = Instant::now();
+    let late = made.path("late");
+    let mut ranks = Ranks::start(&made.path("late-said"), 3, |rank| {
+        let command = made.train(&made.store(), &late);
+        if rank != 0 {
+            return command;
+        }
+        // The first comes last.
+        let mut sleeping = Command::new("sh");
+        sleeping.args(["-c", "sleep 3; exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
+        sleeping
+    });
+    assert_eq!(ranks.wait(LIMIT), [0, 0, 0], "{}", ranks.all_said());
+    assert!(started.elapsed() > Duration::from_secs(3));
+    assert_eq!(steps(&late), steps(&made.whole));
+
+    let dir = made.path("twice-said");
+    let (port, mut ranks) = (free_port(), Ranks::none());
+    let command = |rank| {
+        let mut command = made.train(&made.store(), &made.path("twice"));
+        seat(&mut command, rank, 3, port);
+        command
+    };
+    [0, 1].map(|rank| ranks.add(&dir, command(rank)));
+    thread::sleep(Duration::from_secs(2));
+    ranks.add(&dir, command(1));
+    let codes = ranks.wait(LIMIT);
+    let twice = ranks.said(2);
+    assert!(codes[2] == 1 && twice.contains("rank 1"), "{}", ranks.all_said());
+    // And rank 2 never came.
+    assert_eq!(codes[..2], [75, 75], "{}", ranks.all_said());
+    for rank in [0, 1] {
+        assert!(ranks.said(rank).lines().last().unwrap().contains("rank 2"), "{}", ranks.all_said());
+    }
+}
+
+#[test]
+fn a_port_in_use_and_half_an_environment_are_named() {
+    let made = Made::new();
+    let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let mut command = made.train(&made.store(), &made.path("taken"));
+    seat(&mut command, 0, 2, port);
+    let refused = finish_within(&mut command, LIMIT);
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    let sentence = refused.sentence();
+    assert!(sentence.contains(&port.to_string()) && sentence.contains("in use"), "{sentence}");
+
+    let mut command = made.train(&made.store(), &made.path("half"));
+    command.env("RANK", "3").env("WORLD_SIZE", "2").env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", "1");
+    let refused = finish_within(&mut command, LIMIT);
+    assert!(refused.code == Some(1) && refused.sentence().contains("RANK"), "{}", refused.stderr);
+}
+
+/// A checkpoint that does not read is passed over, with a note; a run goes on from the one before.
+#[test]
+fn a_damaged_checkpoint_is_passed_over() {
+    let made = Made::new();
+    let newest = newest_checkpoint(&made.whole).unwrap();
+    let mut bytes = fs::read(&newest).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&newest, bytes).unwrap();
+    let (expected, before) = ((steps(&made.whole), results(&made.whole)), fs::read(&newest).unwrap());
+    let out = &made.whole;
+    let mut ranks = Ranks::start(&made.path("damaged-said"), 2, |_| {
+        let mut command = made.train(&made.store(), out);
+        command.arg("--resume");
+        command
+    });
+    assert_eq!(ranks.wait(LIMIT), [0, 0], "{}", ranks.all_said());
+    assert!(ranks.said(0).contains("passed over a checkpoint"), "{}", ranks.said(0));
+    assert_eq!((steps(out), results(out)), expected);
+    assert_ne!(fs::read(&newest).unwrap(), before, "it was written again, whole");
+}

@@ -1,0 +1,76 @@
+//! All-reduce between two processes on loopback; `deploy/bench/collective.py` runs it beside Gloo. Reads lines
+//! `BYTES TIMES` and answers each with the microseconds of the median call, as JSON.
+//!
+//! `cargo bench -p kith-trainer --bench collective`, and lines on the standard input
+
+use std::{
+    io::{BufRead, stdin},
+    net::TcpListener,
+    process::Command,
+    time::Instant,
+};
+
+use kith_trainer::{
+    device,
+    world::{Facts, JoinConfig, Seat, World},
+};
+use tch::Tensor;
+
+fn main() {
+    device::start();
+    let lookup = |name: &str| std::env::var(name).ok();
+    if let Some(seat) = Seat::from_environment(lookup).expect("a seat") {
+        let mut world = join(&seat);
+        while let Some((n_bytes, times)) = told(&mut world, String::new()) {
+            measure(&mut world, n_bytes, times);
+        }
+        return;
+    }
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port");
+    let program = std::env::current_exe().expect("this program");
+    let port = free.port();
+    let variables = [("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1")];
+    let mut other =
+        Command::new(program).envs(variables).env("MASTER_PORT", port.to_string()).spawn().expect("a second process");
+    lead(join(&Seat { rank: 0, n_ranks: 2, rank_on_host: None, host: "127.0.0.1".to_owned(), port }));
+    other.wait().expect("the second process ends");
+}
+
+fn join(seat: &Seat) -> World {
+    World::join(seat, &JoinConfig::default(), Facts::new("CPU").expect("facts")).expect("two ranks")
+}
+
+/// Rank 0: does what it reads until there is nothing more to read.
+#[allow(clippy::print_stdout)]
+fn lead(mut world: World) {
+    for line in stdin().lock().lines() {
+        let Some((n_bytes, times)) = told(&mut world, line.expect("a line")) else { return };
+        let mut micros = measure(&mut world, n_bytes, times);
+        micros.sort_by(f64::total_cmp);
+        println!("{{\"bytes\": {n_bytes}, \"micros\": {:.1}}}", micros[micros.len() / 2]);
+    }
+    told(&mut world, String::new());
+}
+
+/// What rank 0 has read, on both ranks.
+fn told(world: &mut World, line: String) -> Option<(usize, usize)> {
+    let mut line = line.into_bytes();
+    world.collective().broadcast(&mut line).expect("a broadcast");
+    let line = String::from_utf8(line).expect("text");
+    let (n_bytes, times) = line.split_once(' ')?;
+    Some((n_bytes.parse().ok()?, times.parse().ok()?))
+}
+
+/// The microseconds of each call; the first ones only warm up.
+fn measure(world: &mut World, n_bytes: usize, times: usize) -> Vec<f64> {
+    let mut values = Tensor::from_slice(&vec![1e-30f32; n_bytes / 4]);
+    let mut micros = Vec::with_capacity(times);
+    for k in 0..times + times / 10 {
+        let started = Instant::now();
+        world.collective().all_reduce(&mut values).expect("an all-reduce");
+        if k >= times / 10 {
+            micros.push(started.elapsed().as_secs_f64() * 1e6);
+        }
+    }
+    micros
+}

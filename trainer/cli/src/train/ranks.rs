@@ -1,0 +1,74 @@
+//! The ranks of `kith train`: who they are is said by the environment that launchers set.
+
+use std::{env, process, time::Duration};
+
+use kith_trainer::{
+    device::{CudaReport, cuda_index, devices},
+    world::{Facts, JoinConfig, Seat, Token, World},
+};
+
+use crate::{exit_code::exit_code, progress::say};
+
+/// How long ranks wait for each other.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Several ranks (WORLD_SIZE, RANK, MASTER_ADDR, MASTER_PORT, KITH_TOKEN)")]
+pub(super) struct RankArgs {
+    /// Seconds within which all ranks must have come.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    join_timeout: u64,
+    /// Seconds that one exchange between ranks may take.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    exchange_timeout: u64,
+    /// Seconds of silence after which a rank is lost.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    heartbeat_timeout: u64,
+}
+
+/// A variable that is set to something.
+fn lookup(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+impl RankArgs {
+    /// Meets the other ranks, if there are any. `device` is what was asked for; where ranks share a host, `cuda` becomes
+    /// a device of each.
+    pub(super) fn join(&self, device: &mut String) -> anyhow::Result<World> {
+        let Some(seat) = Seat::from_environment(lookup)? else { return Ok(World::alone()) };
+        if let Some(place) = seat.rank_on_host.filter(|_| device == "cuda") {
+            if let CudaReport::Devices(devices) = devices().cuda {
+                *device = format!("cuda:{}", place % devices.len());
+            }
+        }
+        let heartbeat = Duration::from_secs(self.heartbeat_timeout.max(1));
+        let config = JoinConfig {
+            join_deadline: Duration::from_secs(self.join_timeout),
+            collective_deadline: Duration::from_secs(self.exchange_timeout),
+            heartbeat_every: Duration::from_secs(1).min(heartbeat / 4),
+            heartbeat_deadline: heartbeat,
+            token: Token::from_environment(lookup),
+            // A device that is not there is told of later, when the others can be told too.
+            cuda: cuda_index(device),
+        };
+        if seat.rank == 0 && seat.n_ranks > 1 {
+            say(&format!("waiting for {} ranks", seat.n_ranks));
+        }
+        let world = World::join(&seat, &config, Facts::new(device)?)?;
+        if seat.rank == 0 && seat.n_ranks > 1 {
+            world.table().iter().for_each(|line| say(line));
+        }
+        // A thread deep in a layer, or waiting for a server, does not hear that the others are gone.
+        world.on_lost(Box::new(|error| {
+            say(&format!("error: {error}"));
+            process::exit(error.code().into());
+        }));
+        Ok(world)
+    }
+}
+
+/// Tells the other ranks how this one ended.
+pub(super) fn part(world: World, outcome: &anyhow::Result<()>) {
+    match outcome {
+        Ok(()) => world.leave(),
+        Err(error) => world.stop(exit_code(error), &error.to_string()),
+    }
+}

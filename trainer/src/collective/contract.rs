@@ -1,0 +1,214 @@
+//! What every collective must do, whoever carries it: checked with all ranks of a world at once, each on a thread.
+
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
+    time::Duration,
+};
+
+use kith_draw::{Draws, Name, Purpose};
+use tch::{Device, Tensor};
+
+use super::Collective;
+
+/// One rank in the suite.
+struct Rank<'a> {
+    collective: &'a mut dyn Collective,
+    rank: usize,
+    n_ranks: usize,
+    device: Device,
+    /// How many ranks have come to a barrier, over all of them.
+    n_arrived: &'a AtomicUsize,
+}
+
+/// Checks a collective; `make` is called on the thread of each rank.
+pub(crate) fn check(n_ranks: usize, device: Device, make: impl Fn(usize) -> Box<dyn Collective> + Sync) {
+    let n_arrived = AtomicUsize::new(0);
+    // What the ranks saw, which must be the same.
+    let seen: Vec<Vec<Vec<u8>>> = on_all_ranks(n_ranks, |rank| {
+        let mut collective = make(rank);
+        let mut rank = Rank { collective: &mut *collective, rank, n_ranks, device, n_arrived: &n_arrived };
+        rank.adds();
+        let sums = rank.adds_to_the_same_bits();
+        rank.gathers();
+        rank.shares();
+        rank.broadcasts();
+        rank.holds_everybody();
+        rank.leaves_tensors_where_they_are();
+        let mut seen = rank.runs_a_program(1000);
+        seen.push(sums);
+        rank.collective.barrier().unwrap();
+        seen
+    });
+    for (rank, others) in seen.iter().enumerate() {
+        for (place, (first, other)) in seen[0].iter().zip(others).enumerate() {
+            assert!(first == other, "rank {rank} saw something else than rank 0 in operation {place}");
+        }
+    }
+}
+
+/// Runs a function for each rank, on a thread each; what they gave, by rank.
+pub(crate) fn on_all_ranks<T: Send>(n_ranks: usize, run: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let results = Mutex::new((0..n_ranks).map(|_| None).collect::<Vec<Option<T>>>());
+    thread::scope(|scope| {
+        for rank in 0..n_ranks {
+            let (run, results) = (&run, &results);
+            scope.spawn(move || {
+                let result = run(rank);
+                results.lock().unwrap()[rank] = Some(result);
+            });
+        }
+    });
+    results.into_inner().unwrap().into_iter().map(|result| result.expect("every rank ends")).collect()
+}
+
+/// Draws that all ranks know.
+fn draws(what: u64, rank: u64) -> Draws {
+    Name { run_key: 5, purpose: Purpose::Generator, step: what, layer: 0 }.stream().draws(rank, 0, 0)
+}
+
+/// Numbers whose sums round.
+fn floats(what: u64, rank: usize, n: usize) -> Vec<f32> {
+    let mut draws = draws(what, rank as u64);
+    (0..n).map(|_| (f64::from(draws.word()) / f64::from(u32::MAX) - 0.5) as f32).collect()
+}
+
+fn bytes(what: u64, rank: usize, n: usize) -> Vec<u8> {
+    let mut draws = draws(what, rank as u64);
+    let words = (0..n.div_ceil(4)).flat_map(|_| draws.word().to_le_bytes());
+    words.take(n).collect()
+}
+
+impl Rank<'_> {
+    fn tensor(&self, numbers: &[f32]) -> Tensor {
+        Tensor::from_slice(numbers).to_device(self.device)
+    }
+
+    fn numbers(&self, tensor: &Tensor) -> Vec<f32> {
+        assert_eq!(tensor.device(), self.device);
+        Vec::try_from(tensor.to_device(Device::Cpu).reshape([-1])).unwrap()
+    }
+
+    fn bits(&self, tensor: &Tensor) -> Vec<u8> {
+        self.numbers(tensor).into_iter().flat_map(f32::to_le_bytes).collect()
+    }
+
+    fn adds(&mut self) {
+        for n in [0, 1, 2, self.n_ranks - 1, 97, 4096, 4097, 30_011, 1_000_003] {
+            // Small integers: every order gives the same sum.
+            let own: Vec<f32> = (0..n).map(|k| ((k * (self.rank + 1)) % 1000) as f32).collect();
+            let expected: Vec<f32> =
+                (0..n).map(|k| (0..self.n_ranks).map(|rank| ((k * (rank + 1)) % 1000) as f32).sum()).collect();
+            let mut values = self.tensor(&own);
+            self.collective.all_reduce(&mut values).unwrap();
+            assert!(self.numbers(&values) == expected, "sums of {n} numbers");
+        }
+    }
+
+    fn adds_to_the_same_bits(&mut self) -> Vec<u8> {
+        let mut seen = Vec::new();
+        for (what, n) in [1, 1000, 100_003].into_iter().enumerate() {
+            let mut values = self.tensor(&floats(what as u64, self.rank, n));
+            self.collective.all_reduce(&mut values).unwrap();
+            let sums = self.numbers(&values);
+            let mut exact = vec![0f64; n];
+            for rank in 0..self.n_ranks {
+                let summands = floats(what as u64, rank, n);
+                exact.iter_mut().zip(summands).for_each(|(sum, summand)| *sum += f64::from(summand));
+            }
+            assert!(sums.iter().zip(&exact).all(|(sum, exact)| (f64::from(*sum) - exact).abs() < 1e-5));
+            seen.extend(self.bits(&values));
+        }
+        seen
+    }
+
+    fn gathers(&mut self) {
+        for n in [0, 1, 101, 70_001] {
+            let rows = self.collective.all_gather(&self.tensor(&floats(n as u64, self.rank, n))).unwrap();
+            assert_eq!(rows.size(), [self.n_ranks as i64, n as i64]);
+            let expected: Vec<f32> = (0..self.n_ranks).flat_map(|rank| floats(n as u64, rank, n)).collect();
+            assert!(self.numbers(&rows) == expected, "rows of {n} numbers");
+        }
+    }
+
+    fn shares(&mut self) {
+        // Nobody has anything, one alone has something, all have something else.
+        let lengths: [&dyn Fn(usize) -> usize; 4] =
+            [&|_| 0, &|rank| usize::from(rank == 0) * 5, &|rank| rank * rank * 60_001, &|rank| (rank + 1) % 2 * 7];
+        for length in lengths {
+            let own = bytes(9, self.rank, length(self.rank));
+            let shared = self.collective.share(&own).unwrap();
+            let expected: Vec<Vec<u8>> = (0..self.n_ranks).map(|rank| bytes(9, rank, length(rank))).collect();
+            assert!(shared == expected);
+        }
+    }
+
+    fn broadcasts(&mut self) {
+        for n in [0, 1, 4099, 1_000_003] {
+            let from_rank_0 = bytes(10, 0, n);
+            // What others have there before does not matter.
+            let mut own = if self.rank == 0 { from_rank_0.clone() } else { bytes(10, self.rank, self.rank * 3) };
+            self.collective.broadcast(&mut own).unwrap();
+            assert!(own == from_rank_0, "a broadcast of {n} bytes");
+        }
+    }
+
+    fn holds_everybody(&mut self) {
+        for round in 0..3 {
+            // Another rank is late in every round.
+            if round % self.n_ranks == self.rank {
+                thread::sleep(Duration::from_millis(30));
+            }
+            self.n_arrived.fetch_add(1, SeqCst);
+            self.collective.barrier().unwrap();
+            assert!(self.n_arrived.load(SeqCst) >= (round + 1) * self.n_ranks, "nobody leaves before all came");
+            self.collective.barrier().unwrap();
+        }
+    }
+
+    fn leaves_tensors_where_they_are(&mut self) {
+        let whole = self.tensor(&[self.rank as f32; 12]);
+        // Every second number: values that do not stand side by side.
+        let mut values = whole.view([6, 2]).select(1, 0);
+        self.collective.all_reduce(&mut values).unwrap();
+        let sum = (0..self.n_ranks).sum::<usize>() as f32;
+        assert_eq!(self.numbers(&whole), [sum, self.rank as f32].repeat(6));
+        let rows = self.collective.all_gather(&values).unwrap();
+        assert_eq!(self.numbers(&rows), vec![sum; 6 * self.n_ranks]);
+    }
+
+    /// Operations that are drawn, with lengths that are drawn.
+    fn runs_a_program(&mut self, n_operations: u64) -> Vec<Vec<u8>> {
+        let mut program = draws(11, 1 << 40);
+        let mut seen = Vec::new();
+        for what in 0..n_operations {
+            let n = 1 << (program.word() % 14);
+            let n = n + (program.word() as usize) % n;
+            match program.word() % 5 {
+                0 => {
+                    let mut values = self.tensor(&floats(what, self.rank, n));
+                    self.collective.all_reduce(&mut values).unwrap();
+                    seen.push(self.bits(&values));
+                }
+                1 => {
+                    let rows = self.collective.all_gather(&self.tensor(&floats(what, self.rank, n))).unwrap();
+                    seen.push(self.bits(&rows));
+                }
+                2 => {
+                    let own = bytes(what, self.rank, n * self.rank / self.n_ranks);
+                    seen.push(self.collective.share(&own).unwrap().concat());
+                }
+                3 => {
+                    let mut own = bytes(what, self.rank, n);
+                    self.collective.broadcast(&mut own).unwrap();
+                    seen.push(own);
+                }
+                _ => self.collective.barrier().unwrap(),
+            }
+        }
+        seen
+    }
+}

@@ -1,0 +1,241 @@
+//! Ranks on GPUs: tensors travel by NCCL, bytes by the ring that the ranks met in. One of the homes of `unsafe`: NCCL is
+//! called with the addresses of tensors.
+//!
+//! The communicator is made non-blocking, so that no call waits inside NCCL: every wait is here, looks at the board, at
+//! NCCL's own errors and at the clock, and ends in an abort of the communicator where it must.
+#![allow(unsafe_code)]
+
+use std::{
+    ffi::c_int,
+    fmt,
+    mem::size_of,
+    ptr::{null, null_mut},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use cudarc::{
+    driver::{CudaContext, CudaStream, DriverError},
+    nccl::{
+        result::{self, NcclError, NcclStatus},
+        sys,
+    },
+};
+use tch::{Device, Kind, Tensor};
+
+use super::{Collective, Ring};
+use crate::world::WorldError;
+
+/// What NCCL's header fills a config with where nothing is said.
+const MAGIC: u32 = 0xcafe_beef;
+const UNSAID: c_int = c_int::MIN;
+/// The version of the header that the config's layout is of.
+const VERSION: u32 = 22_803;
+
+/// A wait looks again at once for so long, and then every so often: an all-reduce takes microseconds, a rank that
+/// computes longer than others does not.
+const IMPATIENCE: Duration = Duration::from_micros(300);
+const NAP: Duration = Duration::from_micros(50);
+
+/// One rank's communicator. It stays on the thread that made it.
+pub(crate) struct Nccl {
+    comm: sys::ncclComm_t,
+    stream: Arc<CudaStream>,
+    /// The stream on which libtorch computes.
+    compute: Arc<CudaStream>,
+    ring: Ring,
+    n_ranks: usize,
+}
+
+impl fmt::Debug for Nccl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Nccl").field("ring", &self.ring).finish_non_exhaustive()
+    }
+}
+
+impl Nccl {
+    /// Makes a communicator of all ranks of a ring, each with a device of its own number.
+    pub(crate) fn new(mut ring: Ring, device: usize) -> Result<Nccl, WorldError> {
+        // SAFETY: only asks whether the library can be opened; its initializers ask nothing of the caller.
+        if !unsafe { sys::is_culib_present() } {
+            let sentence = "NCCL is not there: libnccl.so was not found; run `make` again on this machine";
+            return Err(WorldError::Refused(sentence.to_owned()));
+        }
+        let context = CudaContext::new(device).map_err(of_driver)?;
+        let (compute, stream) = (context.default_stream(), context.new_stream().map_err(of_driver)?);
+        let mut id = match ring.rank() {
+            0 => result::get_uniqueid().map_err(of_nccl)?.internal.map(|byte| byte as u8).to_vec(),
+            _ => Vec::new(),
+        };
+        ring.broadcast(&mut id)?;
+        let Ok(id) = <[u8; 128]>::try_from(id) else {
+            return Err(WorldError::OutOfStep("rank 0 told no identity of a communicator".to_owned()));
+        };
+        let id = sys::ncclUniqueId { internal: id.map(|byte| byte as _) };
+        let (rank, n_ranks) = (ring.rank(), ring.n_ranks());
+        let mut config = config();
+        let mut comm = null_mut();
+        // SAFETY: all pointers are to locals that outlive the call; NCCL copies what it needs of them.
+        let begun =
+            unsafe { result::comm_init_rank_config(&mut comm, n_ranks as c_int, id, rank as c_int, &mut config) };
+        let mut nccl = Nccl { comm, stream, compute, ring, n_ranks };
+        nccl.settle(begun, "joining")?;
+        Ok(nccl)
+    }
+
+    /// Runs a collective on tensors: after what libtorch has to do, and until it is done.
+    fn run(
+        &mut self,
+        what: &str,
+        start: impl FnOnce(sys::ncclComm_t, sys::cudaStream_t) -> Result<NcclStatus, NcclError>,
+    ) -> Result<(), WorldError> {
+        self.ring.board().enter_collective();
+        self.stream.join(&self.compute).map_err(of_driver)?;
+        let begun = start(self.comm, self.stream.cu_stream().cast());
+        self.settle(begun, what)?;
+        let done = self.stream.record_event(None).map_err(of_driver)?;
+        self.wait(what, |nccl| {
+            nccl.check_comm(what)?;
+            Ok(done.is_complete())
+        })
+    }
+
+    /// Waits until a call that was begun has been taken.
+    fn settle(&mut self, begun: Result<NcclStatus, NcclError>, what: &str) -> Result<(), WorldError> {
+        begun.map_err(|error| self.failed(what, error))?;
+        self.wait(what, |nccl| nccl.check_comm(what))
+    }
+
+    /// Whether the communicator has nothing in hand; its own errors are everybody's.
+    fn check_comm(&mut self, what: &str) -> Result<bool, WorldError> {
+        let mut state = sys::ncclResult_t::ncclSuccess;
+        // SAFETY: the communicator is alive: it is only aborted or destroyed when nobody asks any more.
+        let asked = unsafe { sys::ncclCommGetAsyncError(self.comm, &mut state) };
+        asked.result().and_then(|_| state.result()).map_err(|error| self.failed(what, error))?;
+        Ok(state == sys::ncclResult_t::ncclSuccess)
+    }
+
+    /// Looks again and again, until a deadline, or until the others must stop.
+    fn wait(
+        &mut self,
+        what: &str,
+        mut is_over: impl FnMut(&mut Nccl) -> Result<bool, WorldError>,
+    ) -> Result<(), WorldError> {
+        let begun = Instant::now();
+        while !is_over(self)? {
+            let waited = begun.elapsed();
+            if let Some(error) = self.ring.why_stop() {
+                self.abort();
+                return Err(error);
+            }
+            if waited > self.ring.limit() {
+                self.abort();
+                return Err(self.ring.too_late_in(&format!("NCCL's {what}")));
+            }
+            if waited > IMPATIENCE {
+                std::thread::sleep(NAP);
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+        Ok(())
+    }
+
+    /// NCCL sees a lost rank as an error of its own: who it was, the board will know in a moment.
+    fn failed(&mut self, what: &str, error: NcclError) -> WorldError {
+        self.abort();
+        self.ring.failed_in(&format!("NCCL's {what}"), &format!("{:?}", error.0))
+    }
+
+    /// Gives up. What a communicator has in hand is thrown away; nobody is waited for.
+    fn abort(&mut self) {
+        let comm = std::mem::replace(&mut self.comm, null_mut());
+        if !comm.is_null() {
+            // SAFETY: the communicator is alive, and nobody has it from now on.
+            let _ = unsafe { result::comm_abort(comm) };
+        }
+    }
+
+    fn check(&self, values: &Tensor) -> Result<(), WorldError> {
+        let is_here = matches!(values.device(), Device::Cuda(_)) && values.kind() == Kind::Float;
+        if self.comm.is_null() || !is_here || !values.is_contiguous() {
+            return Err(WorldError::OutOfStep(
+                "only floats of a device travel by NCCL, and not after an error".to_owned(),
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Collective for Nccl {
+    fn all_reduce(&mut self, values: &mut Tensor) -> Result<(), WorldError> {
+        self.check(values)?;
+        let (data, n) = (values.data_ptr(), values.numel());
+        self.run("all-reduce", |comm, stream| {
+            let (float, sum) = (sys::ncclDataType_t::ncclFloat32, sys::ncclRedOp_t::ncclSum);
+            // SAFETY: `n` floats of a tensor that is alive until the call has ended; in place is allowed.
+            unsafe { result::all_reduce(data, data, n, float, sum, comm, stream) }
+        })
+    }
+
+    fn all_gather(&mut self, own: &Tensor) -> Result<Tensor, WorldError> {
+        self.check(own)?;
+        let n = own.numel();
+        let rows = Tensor::f_empty([self.n_ranks as i64, n as i64], (Kind::Float, own.device()))?;
+        let (from, to) = (own.data_ptr(), rows.data_ptr());
+        self.run("all-gather", |comm, stream| {
+            // SAFETY: `n` floats of one tensor, `n_ranks · n` of another, both alive until the call has ended.
+            unsafe { result::all_gather(from, to, n, sys::ncclDataType_t::ncclFloat32, comm, stream) }
+        })?;
+        Ok(rows)
+    }
+
+    fn share(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, WorldError> {
+        self.ring.share(own)
+    }
+
+    fn broadcast(&mut self, bytes: &mut Vec<u8>) -> Result<(), WorldError> {
+        self.ring.broadcast(bytes)
+    }
+
+    fn barrier(&mut self) -> Result<(), WorldError> {
+        self.ring.barrier()
+    }
+}
+
+impl Drop for Nccl {
+    /// By then nothing is in hand: every collective was waited for. Destroying would wait for the other ranks.
+    fn drop(&mut self) {
+        self.abort();
+    }
+}
+
+fn config() -> sys::ncclConfig_t {
+    sys::ncclConfig_t {
+        size: size_of::<sys::ncclConfig_t>(),
+        magic: MAGIC,
+        version: VERSION,
+        blocking: 0,
+        cgaClusterSize: UNSAID,
+        minCTAs: UNSAID,
+        maxCTAs: UNSAID,
+        netName: null(),
+        splitShare: UNSAID,
+        trafficClass: UNSAID,
+        commName: null(),
+        collnetEnable: UNSAID,
+        CTAPolicy: UNSAID,
+        shrinkShare: UNSAID,
+        nvlsCTAs: UNSAID,
+        nChannelsPerNetPeer: UNSAID,
+        nvlinkCentricSched: UNSAID,
+    }
+}
+
+fn of_driver(error: DriverError) -> WorldError {
+    WorldError::Refused(format!("the NVIDIA driver refused: {:?}", error.0))
+}
+
+fn of_nccl(error: NcclError) -> WorldError {
+    WorldError::Refused(format!("NCCL refused: {:?}", error.0))
+}

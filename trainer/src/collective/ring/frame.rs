@@ -1,0 +1,127 @@
+//! What travels on the ring: pieces of a collective, each behind a head that says which, and checked on arrival.
+
+use crc32fast::Hasher;
+
+/// Bytes before each piece.
+pub(super) const HEAD_BYTES: usize = 32;
+
+/// Which part of which collective a frame belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    AllReduce = 1,
+    AllGather = 2,
+    ShareLengths = 3,
+    Share = 4,
+    BroadcastLength = 5,
+    Broadcast = 6,
+    Barrier = 7,
+}
+
+impl Kind {
+    const ALL: [Kind; 7] = [
+        Kind::AllReduce,
+        Kind::AllGather,
+        Kind::ShareLengths,
+        Kind::Share,
+        Kind::BroadcastLength,
+        Kind::Broadcast,
+        Kind::Barrier,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Kind::AllReduce => "an all-reduce",
+            Kind::AllGather => "an all-gather",
+            Kind::ShareLengths | Kind::Share => "a share",
+            Kind::BroadcastLength | Kind::Broadcast => "a broadcast",
+            Kind::Barrier => "a barrier",
+        }
+    }
+}
+
+/// One call of a collective: what all ranks must agree on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Call {
+    /// Collectives since the world began, this one included.
+    pub(super) number: u64,
+    pub(super) kind: Kind,
+    /// Bytes that the call is about.
+    pub(super) n_bytes: u64,
+}
+
+impl Call {
+    /// As in: rank 1 is in …
+    pub(super) fn describe(&self) -> String {
+        let Call { number, kind, n_bytes } = self;
+        match kind {
+            Kind::AllReduce | Kind::AllGather => {
+                format!("collective {number}, {} of {} numbers", kind.name(), n_bytes / 4)
+            }
+            _ => format!("collective {number}, {}", kind.name()),
+        }
+    }
+}
+
+/// What stands before a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) call: Call,
+    /// Bytes of the piece.
+    pub(super) piece_bytes: u32,
+    /// Of the piece.
+    pub(super) checksum: u32,
+}
+
+impl Head {
+    pub(super) fn to_bytes(self) -> [u8; HEAD_BYTES] {
+        let mut bytes = [0; HEAD_BYTES];
+        bytes[..8].copy_from_slice(&self.call.number.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.call.n_bytes.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.piece_bytes.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.checksum.to_le_bytes());
+        bytes[24] = self.call.kind as u8;
+        let own = checksum(&bytes[..28]);
+        bytes[28..].copy_from_slice(&own.to_le_bytes());
+        bytes
+    }
+
+    /// `None` where the bytes are no head.
+    pub(super) fn from_bytes(bytes: &[u8; HEAD_BYTES]) -> Option<Head> {
+        let four = |at: usize| u32::from_le_bytes(std::array::from_fn(|k| bytes[at + k]));
+        let eight = |at: usize| u64::from_le_bytes(std::array::from_fn(|k| bytes[at + k]));
+        if four(28) != checksum(&bytes[..28]) {
+            return None;
+        }
+        let kind = Kind::ALL.into_iter().find(|kind| *kind as u8 == bytes[24])?;
+        let call = Call { number: eight(0), kind, n_bytes: eight(8) };
+        Some(Head { call, piece_bytes: four(16), checksum: four(20) })
+    }
+}
+
+/// CRC-32 of some bytes.
+pub(super) fn checksum(bytes: &[u8]) -> u32 {
+    let mut hasher = Hasher::new();
+    hasher.update(bytes);
+    hasher.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_come_back_and_every_flipped_bit_is_seen() {
+        for kind in Kind::ALL {
+            let call = Call { number: 7 << 40, kind, n_bytes: 1 << 33 };
+            let head = Head { call, piece_bytes: 65_536, checksum: 0xdead_beef };
+            let bytes = head.to_bytes();
+            assert_eq!(Head::from_bytes(&bytes), Some(head));
+            for bit in 0..HEAD_BYTES * 8 {
+                let mut flipped = bytes;
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(Head::from_bytes(&flipped), None, "bit {bit}");
+            }
+        }
+    }
+}

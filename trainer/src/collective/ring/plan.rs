@@ -1,0 +1,145 @@
+//! Who sends what when: every rank sends to the next one and receives from the one before, piece by piece. A piece is
+//! sent on as soon as it has arrived, so that all links are busy at the same time.
+
+use std::ops::Range;
+
+/// Most bytes of a piece: they are summed, checked and sent on while they are in the cache.
+pub(super) const PIECE_BYTES: usize = 128 << 10;
+
+/// A piece of the buffer to send.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Send {
+    pub(super) range: Range<usize>,
+    /// How many pieces must have arrived before.
+    pub(super) waits_for: usize,
+    /// Whether it is what arrived, and no sum of it.
+    pub(super) is_passed_on: bool,
+}
+
+/// A piece of the buffer that arrives.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Receive {
+    pub(super) range: Range<usize>,
+    /// Whether it is added to what is there, as floats, or replaces it.
+    pub(super) is_added: bool,
+}
+
+/// What one rank does in one call.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Plan {
+    pub(super) sends: Vec<Send>,
+    pub(super) receives: Vec<Receive>,
+}
+
+impl Plan {
+    /// Sums of `n_numbers` floats: each rank's part goes around the ring and is added to, then goes around as it is.
+    /// One rank adds the last summand of each part, so that all get the same bits.
+    pub(super) fn reduce(rank: usize, n_ranks: usize, n_numbers: usize) -> Plan {
+        let part = |k: usize| 4 * (n_numbers * k / n_ranks)..4 * (n_numbers * (k + 1) / n_ranks);
+        let rounds = 2 * (n_ranks - 1);
+        let around = |round: usize| (rank + 2 * n_ranks - round % n_ranks) % n_ranks;
+        let sends = (0..rounds).map(|round| part(around(round)));
+        let receives = (0..rounds).map(|round| (part(around(round + 1)), round < n_ranks - 1));
+        Plan::in_rounds(sends, receives)
+    }
+
+    /// The rows of all ranks, which stand one after the other in the buffer, from those who have them to all.
+    pub(super) fn gather(rank: usize, row_bytes: &[usize]) -> Plan {
+        let n_ranks = row_bytes.len();
+        let row = |k: usize| {
+            let start: usize = row_bytes[..k].iter().sum();
+            start..start + row_bytes[k]
+        };
+        let sends = (0..n_ranks - 1).map(|round| row((rank + n_ranks - round) % n_ranks));
+        let receives = (0..n_ranks - 1).map(|round| (row((rank + 2 * n_ranks - round - 1) % n_ranks), false));
+        Plan::in_rounds(sends, receives)
+    }
+
+    /// The whole buffer, from rank 0 along the ring to the last rank.
+    pub(super) fn broadcast(rank: usize, n_ranks: usize, n_bytes: usize) -> Plan {
+        let mut plan = Plan::default();
+        for (place, range) in pieces(0..n_bytes).enumerate() {
+            if rank + 1 < n_ranks {
+                let waits_for = if rank == 0 { 0 } else { place + 1 };
+                plan.sends.push(Send { range: range.clone(), waits_for, is_passed_on: rank != 0 });
+            }
+            if rank > 0 {
+                plan.receives.push(Receive { range, is_added: false });
+            }
+        }
+        plan
+    }
+
+    /// What is sent in a round is what arrived in the round before.
+    fn in_rounds(
+        sends: impl Iterator<Item = Range<usize>>,
+        receives: impl Iterator<Item = (Range<usize>, bool)>,
+    ) -> Plan {
+        let mut plan = Plan::default();
+        // Where the pieces of the round before begin, and whether they were added to something.
+        let (mut arrived, mut were_added) = (0, true);
+        for (round, (send, (receive, is_added))) in sends.zip(receives).enumerate() {
+            for (place, range) in pieces(send).enumerate() {
+                let waits_for = if round == 0 { 0 } else { arrived + place + 1 };
+                plan.sends.push(Send { range, waits_for, is_passed_on: !were_added && round > 0 });
+            }
+            (arrived, were_added) = (plan.receives.len(), is_added);
+            plan.receives.extend(pieces(receive).map(|range| Receive { range, is_added }));
+        }
+        plan
+    }
+}
+
+/// A range in pieces; an empty range is one empty piece, so that everybody hears of every round.
+fn pieces(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let n_pieces = range.len().div_ceil(PIECE_BYTES).max(1);
+    (0..n_pieces).map(move |k| {
+        let start = range.start + k * PIECE_BYTES;
+        start..range.end.min(start + PIECE_BYTES)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_rank_sends_is_what_the_next_one_receives() {
+        for n_ranks in 2..7 {
+            let long = 3 * PIECE_BYTES / 4 * n_ranks + 1;
+            let rows: Vec<usize> = (0..n_ranks).map(|k| k * PIECE_BYTES * 2 / 3).collect();
+            let plans: [&dyn Fn(usize) -> Plan; 4] = [
+                &|rank| Plan::reduce(rank, n_ranks, long),
+                &|rank| Plan::reduce(rank, n_ranks, 1),
+                &|rank| Plan::gather(rank, &rows),
+                &|rank| Plan::broadcast(rank, n_ranks, long),
+            ];
+            for plan in plans {
+                for rank in 0..n_ranks {
+                    let sends: Vec<_> = plan(rank).sends.into_iter().map(|send| send.range).collect();
+                    let next = plan((rank + 1) % n_ranks);
+                    let receives: Vec<_> = next.receives.into_iter().map(|receive| receive.range).collect();
+                    assert_eq!(sends, receives, "rank {rank} of {n_ranks}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_sent_on_has_arrived() {
+        for n_ranks in 2..7 {
+            for rank in 0..n_ranks {
+                let n = PIECE_BYTES * n_ranks + 3;
+                let plan = Plan::reduce(rank, n_ranks, n);
+                let own = plan.sends.iter().filter(|send| send.waits_for == 0);
+                let part = 4 * (n * (rank + 1) / n_ranks - n * rank / n_ranks);
+                assert_eq!(own.map(|send| send.range.len()).sum::<usize>(), part);
+                for send in plan.sends.iter().filter(|send| send.waits_for > 0) {
+                    let arrived = &plan.receives[send.waits_for - 1];
+                    assert_eq!(send.range, arrived.range);
+                    assert_eq!(send.is_passed_on, !arrived.is_added);
+                }
+            }
+        }
+    }
+}

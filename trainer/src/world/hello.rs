@@ -1,0 +1,185 @@
+//! What ranks tell each other when they meet, and what all must agree on.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+};
+
+use kith_draw::instruction_set;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// A rank, as all others know it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Its number.
+    pub rank: usize,
+    /// The name of its host.
+    pub host: String,
+    /// Where it listens for the rank before it.
+    pub address: String,
+    /// Its process.
+    pub pid: u32,
+    /// What it computes on.
+    pub device: String,
+    /// The CPU instructions its kernels use.
+    pub instruction_set: String,
+}
+
+/// What a rank brings: what it computes on, and which program does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    pub(super) device: String,
+    pub(super) program: Program,
+}
+
+/// Which program a rank runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Program {
+    pub(super) version: String,
+    /// SHA-256 of the file.
+    pub(super) digest: String,
+}
+
+impl Facts {
+    /// A rank that computes on a device; the program is this one.
+    pub fn new(device: &str) -> io::Result<Facts> {
+        let program = Program { version: env!("CARGO_PKG_VERSION").to_owned(), digest: own_digest()? };
+        Ok(Facts { device: device.to_owned(), program })
+    }
+}
+
+/// The file of the running program, even if another was put in its place since.
+fn own_digest() -> io::Result<String> {
+    let mut file = File::open("/proc/self/exe").or_else(|_| File::open(std::env::current_exe()?))?;
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => break,
+            n => hash.update(&buffer[..n]),
+        }
+    }
+    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// The first thing said on a connection, once both ends have proven themselves.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Opening {
+    /// A rank wants to join.
+    Join(Hello),
+    /// The rank before in the ring connects.
+    Ring { session: String, from: usize },
+}
+
+/// What a rank says of itself.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Hello {
+    pub(super) n_ranks: usize,
+    pub(super) program: Program,
+    pub(super) member: Member,
+}
+
+/// What rank 0 answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Answer {
+    /// All are here; a session that no other world has.
+    Welcome { session: String, members: Vec<Member> },
+    /// This cannot work.
+    Refused(String),
+    /// Not all ranks came in time.
+    NeverCame(String),
+    /// A world is about to end here: the next one may have room.
+    Later,
+}
+
+impl Hello {
+    pub(super) fn new(rank: usize, n_ranks: usize, address: String, facts: &Facts) -> Hello {
+        let member = Member::own(rank, address, facts);
+        Hello { n_ranks, program: facts.program.clone(), member }
+    }
+
+    /// As in: rank 1 on host-b.
+    pub(super) fn name(&self) -> String {
+        format!("rank {} on {}", self.member.rank, self.member.host)
+    }
+
+    /// What keeps another rank out of the world of this one, in a sentence.
+    pub(super) fn objection(&self, other: &Hello) -> Option<String> {
+        let (own_name, name) = (self.name(), other.name());
+        if other.n_ranks != self.n_ranks {
+            return Some(format!(
+                "{name} was told that WORLD_SIZE is {} and {own_name} that it is {}: set the same on every rank",
+                other.n_ranks, self.n_ranks
+            ));
+        }
+        if other.member.rank >= self.n_ranks {
+            return Some(format!("{name} is refused: ranks count from 0 to {}", self.n_ranks - 1));
+        }
+        if other.program != self.program {
+            return Some(format!(
+                "{name} runs another program ({}) than {own_name} ({}): run the same on every rank",
+                other.program.short(),
+                self.program.short()
+            ));
+        }
+        None
+    }
+}
+
+impl Member {
+    pub(super) fn own(rank: usize, address: String, facts: &Facts) -> Member {
+        Member { rank, address, device: facts.device.clone(), ..Member::alone() }
+    }
+
+    /// The one member of a world of one.
+    pub(super) fn alone() -> Member {
+        Member {
+            rank: 0,
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            address: String::new(),
+            pid: std::process::id(),
+            device: String::new(),
+            instruction_set: instruction_set().name().to_owned(),
+        }
+    }
+}
+
+impl Program {
+    fn short(&self) -> String {
+        format!("{}, digest {}…", self.version, self.digest.get(..12).unwrap_or(&self.digest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello(rank: usize, n_ranks: usize) -> Hello {
+        let program = Program { version: "1.2".to_owned(), digest: "0123456789abcdef".to_owned() };
+        let mut hello = Hello::new(rank, n_ranks, String::new(), &Facts { device: "CPU".to_owned(), program });
+        hello.member.host = ["host-a", "host-b"][rank.min(1)].to_owned();
+        hello
+    }
+
+    #[test]
+    fn what_keeps_a_rank_out_is_named() {
+        let own = hello(0, 2);
+        let objection = |other: &Hello| own.objection(other).unwrap_or_default();
+        assert_eq!(own.objection(&hello(1, 2)), None);
+        let size = objection(&hello(1, 3));
+        assert!(size.contains("WORLD_SIZE is 3") && size.contains("it is 2"), "{size}");
+        let mut newer = own.clone();
+        newer.member = hello(1, 2).member;
+        newer.program.digest = "ffff456789abcdef".to_owned();
+        let program = objection(&newer);
+        assert!(program.contains("1.2, digest ffff456789ab…") && program.contains("0123456789ab…"), "{program}");
+    }
+
+    #[test]
+    fn a_program_knows_its_digest() {
+        let facts = Facts::new("CPU").unwrap();
+        assert_eq!(facts.program.digest.len(), 64);
+        assert_eq!(facts.program, Facts::new("CUDA").unwrap().program);
+    }
+}
