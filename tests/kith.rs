@@ -85,10 +85,13 @@ pub(crate) fn finish_within(command: &mut Command, limit: Duration) -> Finished 
 
 /// The program of this build. Cargo does not build another package's programs for a test, so the test asks for it, and
 /// for the whole workspace, because a part of it may want other features of what they share. With nothing to do that
-/// takes a moment.
+/// takes a moment. `KITH_PROGRAM` names one that was built already, where there is no cargo.
 pub(crate) fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
+        if let Some(program) = std::env::var_os("KITH_PROGRAM") {
+            return program.into();
+        }
         let test = std::env::current_exe().expect("a test is a file");
         let folder = test.ancestors().nth(2).expect("target/PROFILE/deps/e2e").to_owned();
         let profile = if folder.ends_with("debug") { "dev" } else { "release" };

@@ -316,7 +316,8 @@ fn ranks_that_do_not_fit_are_told_so() {
     fs::set_permissions(&program_of_another, fs::Permissions::from_mode(0o755)).unwrap();
     let libraries = library_folders();
 
-    let cases: [(&str, &dyn Fn(usize) -> Command, &str); 4] = [
+    type Of<'a> = &'a dyn Fn(usize) -> Command;
+    let cases: [(&str, Of<'_>, &str); 4] = [
         (
             "graphs",
             &|rank| {
@@ -401,7 +402,7 @@ fn ranks_that_come_late_twice_or_never() {
         seat(&mut command, rank, 3, port);
         command
     };
-    [0, 1].map(|rank| ranks.add(&dir, command(rank)));
+    (0..2).for_each(|rank| ranks.add(&dir, command(rank)));
     thread::sleep(Duration::from_secs(2));
     ranks.add(&dir, command(1));
     let codes = ranks.wait(LIMIT);
@@ -451,4 +452,43 @@ fn a_damaged_checkpoint_is_passed_over() {
     assert!(ranks.said(0).contains("passed over a checkpoint"), "{}", ranks.said(0));
     assert_eq!((steps(out), results(out)), expected);
     assert_ne!(fs::read(&newest).unwrap(), before, "it was written again, whole");
+}
+
+/// Ranks that share the GPU of this machine, if it has one: they train, and stop when one is killed.
+#[test]
+#[allow(clippy::print_stderr)]
+fn ranks_on_one_gpu() {
+    if kith(["devices", "--json"]).json()["cuda"]["devices"].is_null() {
+        eprintln!("skipped: there is no CUDA device");
+        return;
+    }
+    let made = Made::new();
+    let losses = |run: &Path| -> Vec<f64> { steps(run).iter().map(|step| step["loss"].as_f64().unwrap()).collect() };
+    let on_gpu = |rank: usize, out: &Path, more: &[&str]| {
+        let mut command = made.train(&made.store(), out);
+        command.args(["--device", "cuda"]).args(more);
+        command.env("NCCL_HOSTID", format!("host-{rank}")).env("NCCL_SOCKET_IFNAME", "lo");
+        command
+    };
+    for (n_ranks, name, more) in
+        [(2, "gpu-2", &[][..]), (4, "gpu-4", &[]), (2, "gpu-exact", &["--set", "train.deterministic=true"])]
+    {
+        let out = made.path(name);
+        let said = made.path(&format!("{name}-said"));
+        let mut ranks = Ranks::start(&said, n_ranks, |rank| on_gpu(rank, &out, more));
+        let codes = ranks.wait(LIMIT);
+        assert!(codes.iter().all(|code| *code == 0), "{name}: {codes:?}\n{}", ranks.all_said());
+        for (on_gpu, on_cpu) in losses(&out).iter().zip(losses(&made.whole)) {
+            assert!((on_gpu - on_cpu).abs() <= 1e-3 * on_cpu, "{name}: {on_gpu} {on_cpu}");
+        }
+    }
+    let out = made.path("gpu-killed");
+    let mut ranks =
+        Ranks::start(&made.path("gpu-killed-said"), 3, |rank| on_gpu(rank, &out, &["--set", "train.epochs=5000"]));
+    wait_for_steps(&mut ranks, &out, 10);
+    ranks.kill(1);
+    assert_eq!(ranks.wait(DEADLINE), [75, -1, 75], "{}", ranks.all_said());
+    for rank in [0, 2] {
+        assert!(ranks.said(rank).contains("rank 1 on "), "{}", ranks.said(rank));
+    }
 }

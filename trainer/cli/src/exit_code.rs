@@ -5,9 +5,6 @@ use kith_trainer::{error::TrainError, world::WorldError};
 /// A bug of ours.
 pub(crate) const BUG: i32 = 70;
 
-/// Something outside a run is at fault: trying again may help.
-pub(crate) const RETRY: u8 = 75;
-
 /// 1: something is wrong with the input; 75: it may be tried again; 70: a bug.
 pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
     if let Some(error) = error.downcast_ref::<TrainError>() {

@@ -21,7 +21,7 @@ use cudarc::{
         sys,
     },
 };
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Kind, Tensor, no_grad};
 
 use super::{Collective, Ring};
 use crate::world::WorldError;
@@ -156,32 +156,42 @@ impl Nccl {
         }
     }
 
-    fn check(&self, values: &Tensor) -> Result<(), WorldError> {
+    /// The values side by side, if they can travel at all.
+    fn checked(&self, values: &Tensor) -> Result<Tensor, WorldError> {
         let is_here = matches!(values.device(), Device::Cuda(_)) && values.kind() == Kind::Float;
-        if self.comm.is_null() || !is_here || !values.is_contiguous() {
-            return Err(WorldError::OutOfStep(
-                "only floats of a device travel by NCCL, and not after an error".to_owned(),
-            ));
+        if self.comm.is_null() || !is_here {
+            let sentence = "only floats of a device travel by NCCL, and none after an error";
+            return Err(WorldError::OutOfStep(sentence.to_owned()));
         }
-        Ok(())
+        Ok(values.f_contiguous()?)
     }
 }
 
 impl Collective for Nccl {
     fn all_reduce(&mut self, values: &mut Tensor) -> Result<(), WorldError> {
-        self.check(values)?;
-        let (data, n) = (values.data_ptr(), values.numel());
+        let here = self.checked(values)?;
+        let (data, n) = (here.data_ptr(), here.numel());
+        if n == 0 {
+            return Ok(());
+        }
         self.run("all-reduce", |comm, stream| {
             let (float, sum) = (sys::ncclDataType_t::ncclFloat32, sys::ncclRedOp_t::ncclSum);
             // SAFETY: `n` floats of a tensor that is alive until the call has ended; in place is allowed.
             unsafe { result::all_reduce(data, data, n, float, sum, comm, stream) }
-        })
+        })?;
+        if here.data_ptr() != values.data_ptr() {
+            no_grad(|| values.f_copy_(&here))?;
+        }
+        Ok(())
     }
 
     fn all_gather(&mut self, own: &Tensor) -> Result<Tensor, WorldError> {
-        self.check(own)?;
+        let own = self.checked(own)?;
         let n = own.numel();
         let rows = Tensor::f_empty([self.n_ranks as i64, n as i64], (Kind::Float, own.device()))?;
+        if n == 0 {
+            return Ok(rows);
+        }
         let (from, to) = (own.data_ptr(), rows.data_ptr());
         self.run("all-gather", |comm, stream| {
             // SAFETY: `n` floats of one tensor, `n_ranks · n` of another, both alive until the call has ended.
@@ -239,3 +249,6 @@ fn of_driver(error: DriverError) -> WorldError {
 fn of_nccl(error: NcclError) -> WorldError {
     WorldError::Refused(format!("NCCL refused: {:?}", error.0))
 }
+
+#[cfg(test)]
+mod tests;

@@ -52,6 +52,7 @@ fn config() -> JoinConfig {
         heartbeat_every: Duration::from_millis(50),
         heartbeat_deadline: Duration::from_secs(10),
         token: None,
+        cuda: None,
     }
 }
 

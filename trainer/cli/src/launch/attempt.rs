@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kith_trainer::error::RETRY;
 use rustix::process::Signal;
 
 use super::{
@@ -13,7 +14,6 @@ use super::{
     process::{Event, Process, Who},
     relay::relay,
 };
-use crate::exit_code::RETRY;
 
 /// How an attempt ended.
 #[derive(Debug, PartialEq, Eq)]

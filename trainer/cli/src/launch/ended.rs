@@ -2,7 +2,7 @@
 
 use std::{os::unix::process::ExitStatusExt, process::ExitStatus};
 
-use crate::exit_code::RETRY;
+use kith_trainer::error::RETRY;
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -34,10 +34,10 @@ impl RankArgs {
     /// a device of each.
     pub(super) fn join(&self, device: &mut String) -> anyhow::Result<World> {
         let Some(seat) = Seat::from_environment(lookup)? else { return Ok(World::alone()) };
-        if let Some(place) = seat.rank_on_host.filter(|_| device == "cuda") {
-            if let CudaReport::Devices(devices) = devices().cuda {
-                *device = format!("cuda:{}", place % devices.len());
-            }
+        if let Some(place) = seat.rank_on_host.filter(|_| device == "cuda")
+            && let CudaReport::Devices(devices) = devices().cuda
+        {
+            *device = format!("cuda:{}", place % devices.len());
         }
         let heartbeat = Duration::from_secs(self.heartbeat_timeout.max(1));
         let config = JoinConfig {
