@@ -52,7 +52,7 @@ impl Made {
         command.args(first).args(["partition-graph/supergat-mx", "--json", "--out"]).arg(self.path(out));
         let set = ["train.mode=batches", "train.fanouts=[5, 5]", "train.seeds_per_step=50", "train.edge_seeds=50"];
         let more = ["train.epochs=30", "train.evaluate_every=10", "train.checkpoint_every=1", "early_stop=off"];
-        command.args(set.iter().chain(&more).flat_map(|assignment| ["--set", assignment]));
+        command.args(set.iter().chain(&more).chain(&["train.slices=3"]).flat_map(|assignment| ["--set", assignment]));
         command.env("RAYON_NUM_THREADS", "1");
         command
     }
@@ -81,6 +81,19 @@ impl Made {
         };
         let numbers = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
         numbers.filter(is_meant).collect()
+    }
+
+    /// The process of a rank.
+    #[track_caller]
+    fn rank(&self, rank: usize) -> u32 {
+        let own = format!("RANK={rank}");
+        let is_own = |pid: &u32| {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment.split(|byte| *byte == 0).any(|variable| variable == own.as_bytes())
+        };
+        let found: Vec<u32> = self.processes("train").into_iter().filter(is_own).collect();
+        assert_eq!(found.len(), 1, "rank {rank}: {found:?}");
+        found[0]
     }
 
     #[track_caller]
@@ -145,20 +158,39 @@ fn a_launched_run_is_a_plain_run() {
     made.assert_nothing_is_left();
 }
 
+/// Ranks, and servers of their own, as processes that were not started by hand.
+#[test]
+fn a_world_that_is_launched_is_one_process() {
+    let made = Made::new();
+    for (name, first) in [
+        ("store", &["--ranks", "2", "--store", &made.store][..]),
+        ("shards", &["--ranks=3", "--shards", &made.cluster]),
+        ("servers", &["--ranks", "2", "--samplers", "2", "--shards", &made.cluster]),
+    ] {
+        let finished = finish_within(&mut made.launch(first, name), LIMIT);
+        assert_eq!(finished.code, Some(0), "{name}: {}", finished.stderr);
+        made.assert_same(name);
+        assert_eq!(answer(&finished), answer(&made.plain), "{name}");
+    }
+    made.assert_nothing_is_left();
+}
+
 #[test]
 fn a_killed_rank_starts_again_and_changes_nothing() {
     let made = Made::new();
-    let launch = made.launch(&["--restarts", "2", "--store", &made.store], "killed");
-    let running = made.start(launch, "killed");
-    signal("KILL", made.only("train"));
-    let finished = running.join().unwrap();
-    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
-    let restart = format!(
-        "rank 0 was killed by signal 9: starting all again from the last checkpoint in {} in 1 s (restart 1 of 2)",
-        made.path("killed").display()
-    );
-    assert_eq!(finished.stderr.lines().filter(|line| *line == restart).count(), 1, "{}", finished.stderr);
-    made.assert_same("killed");
+    for (out, n_ranks, rank) in [("alone", "1", 0), ("first", "2", 0), ("second", "2", 1)] {
+        let launch = made.launch(&["--ranks", n_ranks, "--restarts", "2", "--store", &made.store], out);
+        let running = made.start(launch, out);
+        signal("KILL", made.rank(rank));
+        let finished = running.join().unwrap();
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        let restart = format!(
+            "rank {rank} was killed by signal 9: starting all again from the last checkpoint in {} in 1 s (restart 1 of 2)",
+            made.path(out).display()
+        );
+        assert_eq!(finished.stderr.lines().filter(|line| *line == restart).count(), 1, "{}", finished.stderr);
+        made.assert_same(out);
+    }
     made.assert_nothing_is_left();
 }
 
@@ -178,11 +210,13 @@ fn a_killed_server_starts_again_and_changes_nothing() {
 #[test]
 fn without_restarts_a_lost_process_is_worth_a_retry() {
     let made = Made::new();
-    let running = made.start(made.launch(&["--samplers", "2", "--shards", &made.cluster], "lost"), "lost");
-    signal("KILL", made.only("train"));
+    let launch = made.launch(&["--ranks", "2", "--samplers", "2", "--shards", &made.cluster], "lost");
+    let running = made.start(launch, "lost");
+    signal("KILL", made.rank(1));
     let finished = running.join().unwrap();
     assert_eq!(finished.code, Some(75), "{}", finished.stderr);
-    assert_eq!(finished.stderr.lines().last(), Some("error: rank 0 was killed by signal 9"));
+    assert_eq!(finished.stderr.lines().last(), Some("error: rank 1 was killed by signal 9"));
+    assert!(finished.stderr.contains("rank 0 | error: rank 1 on "), "rank 0 says who: {}", finished.stderr);
     made.assert_nothing_is_left();
 }
 
@@ -202,6 +236,9 @@ fn what_would_fail_again_is_not_tried_again() {
     assert!(launch(&["--samplers", "0", "--shards", cluster]).sentence().contains("ask for 1 to 3"));
     assert!(launch(&["--samplers", "2"]).sentence().contains("give its folder with --shards"));
     assert_eq!(launch(&["--ranks", "0"]).code, Some(1));
+    let finished = launch(&["--ranks", "4", "--store", &made.store]);
+    assert!(finished.sentence().ends_with("ended with code 1"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("slices"), "ranks say what to set: {}", finished.stderr);
     made.assert_nothing_is_left();
 }
 

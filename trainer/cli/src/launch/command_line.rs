@@ -2,7 +2,7 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    net::{Ipv4Addr, TcpListener},
+    net::{Ipv4Addr, SocketAddr, TcpListener},
     path::PathBuf,
     process::Command,
     thread,
@@ -28,6 +28,8 @@ pub(super) struct CommandLine {
     cluster: Option<(PathBuf, usize)>,
     /// Options of `kith train`, as they were typed.
     passed: Vec<OsString>,
+    /// Where rank 0 shows its metrics; the others take the ports behind.
+    metrics: Option<SocketAddr>,
     /// Where checkpoints are; only from there can a run go on.
     pub(super) out: Option<PathBuf>,
     is_resumed: bool,
@@ -40,7 +42,7 @@ impl CommandLine {
     pub(super) fn new(args: &Args, typed: &[OsString]) -> anyhow::Result<CommandLine> {
         let train = &args.train;
         let n_servers = servers_to_start(&train.graph.samplers)?;
-        let mut own = vec!["--ranks", "--restarts"];
+        let mut own = vec!["--ranks", "--restarts", "--metrics"];
         let mut cluster = None;
         if let Some(n_servers) = n_servers {
             let Some(dir) = &train.graph.shards else {
@@ -65,6 +67,7 @@ impl CommandLine {
             n_servers: n_servers.unwrap_or(0),
             cluster,
             passed: without(typed, &own),
+            metrics: train.metrics,
             out: train.out.clone(),
             is_resumed: train.resume,
             token: match std::env::var_os("KITH_TOKEN") {
@@ -93,6 +96,9 @@ impl CommandLine {
         if !samplers.is_empty() {
             command.args(["--samplers", &samplers.join(",")]);
         }
+        if let Some(address) = self.metrics {
+            command.args(["--metrics", &metrics_of(address, rank).to_string()]);
+        }
         if is_restart && self.out.is_some() && !self.is_resumed {
             command.arg("--resume");
         }
@@ -114,6 +120,14 @@ impl CommandLine {
         let listener = TcpListener::bind((HOST, 0)).with_context(|| format!("{HOST} has no free port"))?;
         Ok(listener.local_addr()?.port())
     }
+}
+
+/// Port 0 takes any that is free, for every rank.
+fn metrics_of(mut address: SocketAddr, rank: usize) -> SocketAddr {
+    if address.port() != 0 {
+        address.set_port(address.port().saturating_add(rank as u16));
+    }
+    address
 }
 
 /// Threads of each of `n` processes.
@@ -181,6 +195,12 @@ mod tests {
     #[test]
     fn everybody_has_a_thread() {
         assert_eq!([share(8, 2), share(7, 2), share(2, 3), share(4, 0)], [4, 3, 1, 4]);
+    }
+
+    #[test]
+    fn every_rank_has_metrics_of_its_own() {
+        let of = |address: &str| [0, 3].map(|rank| metrics_of(address.parse().unwrap(), rank).port());
+        assert_eq!((of("127.0.0.1:9100"), of("127.0.0.1:0")), ([9100, 9103], [0, 0]));
     }
 
     #[test]

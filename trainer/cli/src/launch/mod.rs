@@ -35,7 +35,8 @@ With servers of shards:  kith launch --ranks 2 --samplers 2 my.toml --shards clu
 That are elsewhere:      kith launch --ranks 2 --samplers host-a:7000,host-b:7000 my.toml --out runs/mine
 Through three losses:    kith launch --ranks 2 --restarts 3 my.toml --store stores/mine --out runs/mine
 
-Exit codes: that of the rank that ended worst; 75 if a process was lost and no restart is left.")]
+Exit codes: that of the rank that ended worst; 75 if a process was lost and no restart is left.",
+    mut_arg("samplers", |samplers| samplers.value_name("N|HOST:PORT,…").help(SAMPLERS)))]
 pub(crate) struct Args {
     /// Trainer processes.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
@@ -47,6 +48,9 @@ pub(crate) struct Args {
     #[command(flatten)]
     train: train::Args,
 }
+
+/// What `--samplers` means here.
+const SAMPLERS: &str = "Start so many sampling servers of --shards, or ask those that run at these addresses";
 
 /// Events that wait to be looked at.
 const MAX_EVENTS: usize = 1024;

@@ -82,7 +82,7 @@ pub(crate) struct Args {
     memory: Option<u64>,
     /// Where to show metrics for Prometheus, at /metrics: HOST:PORT; port 0 picks a free one.
     #[arg(long, value_name = "ADDRESS")]
-    metrics: Option<SocketAddr>,
+    pub(crate) metrics: Option<SocketAddr>,
     /// Print one JSON object per run.
     #[arg(long)]
     json: bool,
