@@ -1,6 +1,7 @@
 //! A model over a whole graph that need not fit into memory: layer by layer, every node with all its neighbors, some
 //! nodes at a time. Exact: nothing is sampled, and how many nodes are taken at a time changes no bit.
 
+mod block_size;
 mod lists;
 
 use std::{ops::Range, path::PathBuf, sync::Arc};
@@ -14,7 +15,10 @@ use crate::{
     error::TrainError,
     evaluate::rows_of,
     feed::rows_of_batch,
-    layerwise::lists::{Lists, N_EDGES, piece_len},
+    layerwise::{
+        block_size::{BlockSize, N_EDGES},
+        lists::{Lists, piece_len},
+    },
     model::{Model, OutDegrees, Part, ReadRows},
     world::{World, WorldError},
 };
@@ -81,6 +85,11 @@ pub(crate) fn walk(
     let mut reader = Reader { shards, hidden: None, device: model.weights().flat().device() };
     for layer in 0..=last {
         let width = model.layers()[layer].width();
+        let read = match layer {
+            0 => shards.info().dim,
+            _ => model.layers()[layer - 1].width(),
+        };
+        let mut size = BlockSize::new(n_nodes, read + width);
         let mut out = if layer < last { Some(RowsWriter::new(n_nodes, width, layer, room)?) } else { None };
         let mut tell = |nodes, looked: Looked<'_>| match layer < last {
             true => Ok(rows_of(&looked.output(model, layer)?)?.values),
@@ -89,7 +98,7 @@ pub(crate) fn walk(
         let mut chunks = Chunks::new(room, world);
         while let Some(lists) = chunks.next(shards)? {
             let mut told = Vec::new();
-            for run in lists.runs(most) {
+            for run in lists.runs(most, size.n_edges()) {
                 let nodes = lists.nodes(&run);
                 if run.is_hub {
                     let what = (model, layer, out_degrees);
@@ -98,6 +107,7 @@ pub(crate) fn walk(
                     continue;
                 }
                 let sampled = lists.block(&run, &mut maker)?;
+                size.hear(sampled.nodes.len(), sampled.blocks[0].n_edges());
                 told.extend(reader.read(&sampled.nodes, |rows| {
                     tell(nodes, Looked::Part(Part { block: &sampled.blocks[0], out_degrees, rows }))
                 })??);
@@ -166,7 +176,7 @@ struct Chunks {
     n_together: u64,
 }
 
-/// Nodes of the first chunk at most. Later ones have about as many edges as a block may.
+/// Nodes of the first chunk at most. Later ones have about as many edges as the largest block.
 const N_FIRST: u64 = 1 << 13;
 
 impl Chunks {

@@ -140,11 +140,40 @@ impl Matrix<'_> {
     }
 }
 
+/// libtorch adds up products in an order that depends on the number of rows, unless there are at least so many.
+const FEW_ROWS: usize = 256;
+
 /// `out = a · b`, on this thread. The bits of a row do not depend on the other rows unless `a` is turned.
 pub(crate) fn multiply(out: &mut [f32], a: Matrix, b: Matrix) {
     let ((m, k), (k_too, n)) = (a.shape(), b.shape());
     assert_eq!(k, k_too, "the matrices fit");
     assert_eq!(out.len(), m * n, "the product has its size");
+    if a.is_turned {
+        return multiply_at_once(out, (a, b), (m, k, n));
+    }
+    if n == 1 {
+        // A product with one column is a product with a vector for libtorch, and in an order of its own.
+        let columns: Vec<f32> = b.numbers.iter().flat_map(|number| [*number, 0.0]).collect();
+        let mut product = vec![0.0; 2 * m];
+        multiply(&mut product, a, Matrix { numbers: &columns, n_columns: 2, is_turned: false });
+        out.iter_mut().zip(product.chunks_exact(2)).for_each(|(out, row)| *out = row[0]);
+        return;
+    }
+    let n_rest = m % FEW_ROWS;
+    let (most, rest) = a.numbers.split_at((m - n_rest) * k);
+    let (most_out, rest_out) = out.split_at_mut((m - n_rest) * n);
+    multiply_at_once(most_out, (Matrix { numbers: most, ..a }, b), (m - n_rest, k, n));
+    if n_rest > 0 {
+        let mut rows = rest.to_vec();
+        rows.resize(FEW_ROWS * k, 0.0);
+        let mut product = vec![0.0; FEW_ROWS * n];
+        multiply_at_once(&mut product, (Matrix { numbers: &rows, ..a }, b), (FEW_ROWS, k, n));
+        rest_out.copy_from_slice(&product[..n_rest * n]);
+    }
+}
+
+/// `out = a · b` in one call of libtorch: `m` by `k` numbers times `k` by `n`.
+fn multiply_at_once(out: &mut [f32], (a, b): (Matrix, Matrix), (m, k, n): (usize, usize, usize)) {
     let (a_data, b_data) = (a.numbers.as_ptr(), b.numbers.as_ptr());
     // SAFETY: the sizes were just checked; the slices live through the call, which keeps no reference.
     let error = unsafe {
@@ -229,6 +258,29 @@ mod tests {
         assert_eq!(std::sync::Arc::strong_count(&kept), 2);
         y.backward();
         assert_eq!(std::sync::Arc::strong_count(&kept), 1, "backward frees what was kept for it");
+    }
+
+    /// How many nodes are looked at together must not change a bit of any.
+    #[test]
+    fn a_row_of_a_product_does_not_depend_on_the_others() {
+        let number = |place: usize| ((place * 7919) % 1009) as f32 / 511.0 - 1.0;
+        for (k, n) in [(1, 1), (100, 1), (16, 64), (100, 128), (128, 47), (500, 8), (1433, 64), (1433, 256)] {
+            let a: Vec<f32> = (0..600 * k).map(number).collect();
+            let b: Vec<f32> = (0..k * n).map(|place| number(place + 17)).collect();
+            for is_turned in [false, true] {
+                let b = Matrix { numbers: &b, n_columns: if is_turned { k } else { n }, is_turned };
+                let product = |rows: std::ops::Range<usize>| {
+                    let mut out = vec![0.0; rows.len() * n];
+                    let a = &a[rows.start * k..rows.end * k];
+                    multiply(&mut out, Matrix { numbers: a, n_columns: k, is_turned: false }, b);
+                    out
+                };
+                let whole = product(0..600);
+                for n_rows in [1, 2, 3, 5, 8, 15, 16, 17, 31, 32, 33, 100, 255, 256, 257, 593] {
+                    assert!(product(7..7 + n_rows) == whole[7 * n..][..n_rows * n], "{n_rows} rows of {k}, {n} wide");
+                }
+            }
+        }
     }
 
     #[test]

@@ -18,9 +18,6 @@ use crate::{
     model::{Model, OutDegrees, Part, ReadRows},
 };
 
-/// Edges of one block at most, unless a single list has more.
-pub(super) const N_EDGES: u64 = 1 << 24;
-
 /// All neighbors of some nodes, by id.
 #[derive(Debug, Default)]
 pub(super) struct Lists {
@@ -81,8 +78,8 @@ impl Lists {
         self.drawn.neighbors.iter().chain(self.nodes.clone())
     }
 
-    /// All nodes in order, as many at a time as a block may have edges; nodes with more than `most` come alone.
-    pub(super) fn runs(&self, most: usize) -> Vec<Run> {
+    /// All nodes in order, as many at a time as have `n_edges`; nodes with more than `most` neighbors come alone.
+    pub(super) fn runs(&self, most: usize, n_edges: u64) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
         let mut start = 0;
         for (place, count) in self.drawn.counts.iter().enumerate() {
@@ -90,7 +87,7 @@ impl Lists {
             start = ids.end;
             let is_hub = ids.len() >= most;
             match runs.last_mut() {
-                Some(run) if !run.is_hub && !is_hub && run.n_edges_with(place, &ids) <= N_EDGES => {
+                Some(run) if !run.is_hub && !is_hub && run.n_edges_with(place, &ids) <= n_edges => {
                     run.places.end = place + 1;
                     run.ids.end = ids.end;
                 }
@@ -164,12 +161,13 @@ fn piece_of_list(nodes: &Arc<Vec<u64>>, is_last: bool) -> Block {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layerwise::block_size::N_EDGES;
 
     /// Runs as (first place, end, whether a hub); only counts are looked at.
     fn runs(counts: &[u32], most: usize) -> Vec<(usize, usize, bool)> {
         let drawn = Drawn { counts: counts.to_vec(), ..Drawn::default() };
         let lists = Lists { nodes: 100..100 + counts.len() as u64, drawn };
-        let runs = lists.runs(most);
+        let runs = lists.runs(most, N_EDGES);
         let mut next = 0;
         for run in &runs {
             assert_eq!((run.ids.start, lists.nodes(run).start), (next, 100 + run.places.start as u64));

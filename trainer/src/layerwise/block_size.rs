@@ -1,0 +1,58 @@
+//! How many edges a block may have, so that what a layer reads and makes of its sources is small enough.
+
+/// Edges of one block at most, unless a single list has more.
+pub(super) const N_EDGES: u64 = 1 << 22;
+
+/// Bytes of what a layer reads and makes of the sources of one block, more or less.
+const N_BYTES: u64 = 512 << 20;
+
+/// How many edges the next block of a layer may have. How many sources that means, the blocks before tell.
+#[derive(Debug)]
+pub(super) struct BlockSize {
+    /// Sources of a block.
+    n_sources: u64,
+    n_edges: u64,
+}
+
+impl BlockSize {
+    /// For a layer that reads and makes so many numbers for each of so many nodes.
+    pub(super) fn new(n_nodes: u64, n_numbers: usize) -> BlockSize {
+        let n_sources = (N_BYTES / (4 * n_numbers as u64)).max(1);
+        // At first as if every edge had a source of its own, unless all nodes fit.
+        BlockSize { n_sources, n_edges: if n_nodes <= n_sources { u64::MAX } else { n_sources } }
+    }
+
+    /// Edges of the next block at most.
+    pub(super) fn n_edges(&self) -> u64 {
+        self.n_edges.min(N_EDGES)
+    }
+
+    /// Hears of the last one.
+    pub(super) fn hear(&mut self, n_sources: usize, n_edges: usize) {
+        if self.n_edges < u64::MAX {
+            self.n_edges =
+                (self.n_sources.saturating_mul(n_edges as u64) / n_sources.max(1) as u64).max(self.n_sources);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_have_as_many_edges_as_their_sources_allow() {
+        let mut all = BlockSize::new(100_000, 256);
+        all.hear(10, 10);
+        assert_eq!(all.n_edges(), N_EDGES, "all nodes fit");
+        let mut some = BlockSize::new(10_000_000, 256);
+        assert_eq!(some.n_edges(), 1 << 19, "every source may be another");
+        some.hear(250_000, 500_000);
+        assert_eq!(some.n_edges(), 1 << 20, "every source came twice");
+        some.hear(1000, 1_000_000);
+        assert_eq!(some.n_edges(), N_EDGES);
+        some.hear(1000, 500);
+        assert_eq!(some.n_edges(), 1 << 19);
+        assert_eq!(BlockSize::new(10, 1 << 40).n_edges(), 1);
+    }
+}
