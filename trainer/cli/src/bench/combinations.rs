@@ -58,10 +58,14 @@ pub(super) struct Skipped {
 impl std::fmt::Display for Asked {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Asked { fanouts, shards, servers, ranks, .. } = self;
-        let several = |n: usize| if n == 1 { "" } else { "s" };
-        write!(f, "{shards} shard{}, {servers} server{}, ", several(*shards as usize), several(*servers))?;
-        write!(f, "{ranks} rank{}, fanouts {fanouts}", several(*ranks))
+        let shards = several(*shards as usize, "shard");
+        write!(f, "{shards}, {}, {}, fanouts {fanouts}", several(*servers, "server"), several(*ranks, "rank"))
     }
+}
+
+/// `1 rank`, `2 ranks`
+fn several(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 /// All combinations of a store, in the order in which they are measured; and those that are left out.
@@ -73,7 +77,11 @@ pub(super) fn combinations(args: &Args, store: &str) -> anyhow::Result<(Vec<Aske
         skipped.extend(servers_of(shards).map(|&servers| Skipped {
             shards,
             servers,
-            why: format!("{servers} servers for {shards} shards: some would have nothing to serve"),
+            why: format!(
+                "{} for {}: some would have nothing to serve",
+                several(servers, "server"),
+                several(shards as usize, "shard")
+            ),
         }));
     }
     for fanouts in &args.fanouts {

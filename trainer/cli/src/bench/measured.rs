@@ -89,7 +89,9 @@ impl Measured {
                 Who::Server(_) => servers.push(ServerMeasured { cpu_seconds, memory: *memory }),
             }
         }
-        let per_1000_seeds = |cpu_seconds: f64| 1000.0 * cpu_seconds / n_seeds.max(1) as f64;
+        let per_1000_seeds = |cpu_seconds: &mut dyn Iterator<Item = f64>| {
+            1000.0 * cpu_seconds.fold(0.0, |sum, seconds| sum + seconds) / n_seeds.max(1) as f64
+        };
         Ok(Measured {
             n_steps,
             seconds,
@@ -101,8 +103,8 @@ impl Measured {
             to_servers_bytes_per_step: (last.served.received_bytes - first.served.received_bytes) / n_steps,
             from_servers_bytes_per_step: (last.served.sent_bytes - first.served.sent_bytes) / n_steps,
             between_ranks_bytes_per_step: sent_bytes / n_steps,
-            rank_cpu_seconds_per_1000_seeds: per_1000_seeds(ranks.iter().map(|rank| rank.cpu_seconds).sum()),
-            server_cpu_seconds_per_1000_seeds: per_1000_seeds(servers.iter().map(|server| server.cpu_seconds).sum()),
+            rank_cpu_seconds_per_1000_seeds: per_1000_seeds(&mut ranks.iter().map(|rank| rank.cpu_seconds)),
+            server_cpu_seconds_per_1000_seeds: per_1000_seeds(&mut servers.iter().map(|server| server.cpu_seconds)),
             ranks,
             servers,
         })

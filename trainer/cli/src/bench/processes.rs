@@ -12,7 +12,7 @@ const TICKS_PER_SECOND: f64 = 100.0;
 pub(super) struct Memory {
     /// All pages that are there, those of mapped files included.
     pub(super) resident_bytes: u64,
-    /// Pages of nobody else.
+    /// Pages that nobody else has and that are in no file: what the process adds to the host.
     pub(super) private_bytes: u64,
     /// The most that was resident.
     pub(super) peak_bytes: u64,
@@ -30,10 +30,9 @@ pub(super) fn memory(pid: u32) -> Result<Memory, String> {
     let (rollup, status) = (format!("/proc/{pid}/smaps_rollup"), format!("/proc/{pid}/status"));
     let parts = read(&rollup)?;
     let of = |text: &str, path: &str, name: &str| kib(text, name).ok_or_else(|| format!("{path}: has no {name}"));
-    let private = of(&parts, &rollup, "Private_Clean:")? + of(&parts, &rollup, "Private_Dirty:")?;
     Ok(Memory {
         resident_bytes: of(&parts, &rollup, "Rss:")? * 1024,
-        private_bytes: private * 1024,
+        private_bytes: of(&parts, &rollup, "Private_Dirty:")? * 1024,
         peak_bytes: of(&read(&status)?, &status, "VmHWM:")? * 1024,
     })
 }
