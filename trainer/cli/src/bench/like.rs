@@ -89,14 +89,17 @@ impl Like {
         let size = self.size();
         let share = if let Like::Papers(share) = self { share } else { 1.0 };
         let of = |n: u64| (n as f64 * share).round() as u64;
+        let n_nodes = of(size.n_nodes);
+        // Communities lie inside classes, which a small share makes small.
+        let community = size.community.min(n_nodes / u64::from(size.n_classes));
         let part = |place: usize| size.split[place] as f64 / size.n_nodes as f64;
         PowerLaw {
-            n_nodes: of(size.n_nodes),
+            n_nodes,
             edges: EdgeAmount::Edges(of(size.n_edges)),
             exponent: size.exponent,
             n_classes: size.n_classes,
             homophily: 0.6,
-            communities: (size.community > 0).then_some(Communities { size: size.community, share: 0.5 }),
+            communities: (community > 0).then_some(Communities { size: community, share: 0.5 }),
             is_directed: false,
             dim: size.dim,
             dtype: size.dtype,
@@ -151,5 +154,7 @@ mod tests {
         assert_eq!((all.n_nodes, some.n_nodes), (111_059_956, 1_110_600));
         assert_eq!((all.edges, some.edges), (EdgeAmount::Edges(1_615_685_872), EdgeAmount::Edges(16_156_859)));
         assert_eq!(all.split, some.split);
+        let communities = |share: f64| Like::Papers(share).graph().communities.unwrap().size;
+        assert_eq!([1.0, 0.01, 0.001, 1e-5].map(communities), [1000, 1000, 645, 6]);
     }
 }

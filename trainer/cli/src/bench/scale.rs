@@ -136,7 +136,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         say(&format!("{} of {}: {asked}", place + 1, left.len()));
         let result = match measure(asked, work, &clusters.dir(asked.shards), (&sender, &events))? {
             Ended::With(result) => result,
-            Ended::Stopped(code) => return Ok(ExitCode::from(code)),
+            Ended::Stopped(code) => {
+                say("stopped: what was measured is kept, and is not measured again");
+                return Ok(ExitCode::from(code));
+            }
         };
         match &result {
             CombinationResult::Measured(Measured { seeds_per_second, edges_per_second, .. }) => {
