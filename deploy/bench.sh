@@ -41,6 +41,9 @@ else
     printf 'skipped: no PyG here\n'
 fi
 
+printf '\n== two ranks beside one, and checkpoints\n'
+python3 deploy/bench/ranks.py --kith "$kith" --work "$work"
+
 printf '\n== sampling, against DGL\n'
 sampling=$(cargo bench --quiet --locked -p kith-client --bench sampling --no-run --message-format=json |
     sed -n 's/.*"name":"sampling".*"executable":"\([^"]*\)".*/\1/p')

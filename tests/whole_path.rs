@@ -233,6 +233,16 @@ fn from_batches_to_report() {
     assert_eq!(number(&rows, "cached") + number(&rows, "remote"), number(&all, "local"));
     assert_eq!(from_servers, from_store);
 
+    // And from ranks that share its slices, asking servers of their own.
+    let ranks = path("ranks");
+    let launch = ["launch", "--ranks", "3", "--samplers", "2", "partition-graph/supergat-mx", "--shards", &cluster];
+    kith([&launch[..], &["--out", &ranks, "--cache", "10"], &set[..]].concat());
+    assert_eq!(self::steps(Path::new(&ranks)), steps);
+    let mut from_ranks = self::report(Path::new(&ranks));
+    assert_eq!((from_ranks["n_ranks"].take(), from_servers["n_ranks"].take()), (3.into(), 1.into()));
+    assert_eq!(number(&from_ranks["rows"].take(), "remote"), number(&rows, "remote"), "caches keep the same rows");
+    assert_eq!(from_ranks, from_servers);
+
     // What the plan says of a run is what happens: rows of a step that servers send, with the cache and without.
     let set = ["train.mode=batches", "train.epochs=4", "train.seeds_per_step=20", "train.edge_seeds=0"];
     let set = set.map(|set| ["--set", set]).concat();
