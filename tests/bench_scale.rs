@@ -158,8 +158,11 @@ fn a_bench_that_is_stopped_goes_on() {
 
     let answer = finished.json();
     let results = answer["results"].as_array().unwrap();
-    let written: Vec<Value> = all.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!((results, results.len()), (&written, N_COMBINATIONS));
+    assert_eq!((results.len(), all.len()), (N_COMBINATIONS, N_COMBINATIONS));
+    for (result, line) in results.iter().zip(&all) {
+        let line: Value = serde_json::from_str(line).unwrap();
+        assert_eq!((&result["asked"], &result["measured"]["n_edges"]), (&line["asked"], &line["measured"]["n_edges"]));
+    }
     results.iter().for_each(assert_plausible);
     let names = |line: &Value| ["shards", "servers", "ranks"].map(|name| line["asked"][name].as_u64().unwrap());
     let combinations: Vec<[u64; 3]> = results.iter().map(names).collect();
@@ -217,6 +220,7 @@ fn wrong_arguments_are_one_sentence() {
     refused(&["--model", "nothing"], "nothing");
     refused(&["--model", "nothing.toml"], "nothing.toml");
     refused(&["--set", "train.epochs"], "write it as key=value");
+    refused(&["--set", "train.mode=full"], "leave train.mode out");
     let bench = |options: &[&str]| finish_within(Command::new(program()).args(["bench", "scale"]).args(options), LIMIT);
     let work = made.work();
     let work = work.to_str().unwrap();

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use anyhow::bail;
 use kith_sampler::Fanout;
 use kith_trainer::{
     config::{BatchesConfig, Mode},
@@ -128,14 +129,12 @@ fn named(model: &str) -> anyhow::Result<RunFile> {
 
 /// What ranks train: without an end, and without stopping to measure or to save.
 fn run_file(mut file: RunFile, args: &Args, fanouts: &Fanouts, n_ranks: usize) -> anyhow::Result<String> {
+    file.set("train.mode=batches")?;
     for assignment in &args.assignments {
         file.set(assignment)?;
     }
     let mut config = file.resolve()?;
-    let said = match config.train.mode {
-        Mode::Batches(batches) => batches,
-        Mode::Full => BatchesConfig { fanouts: Vec::new(), seeds_per_step: None, edge_seeds: None, slices: 1 },
-    };
+    let Mode::Batches(said) = config.train.mode else { bail!("ranks can share batches only: leave train.mode out") };
     // A step has a slice for every rank, and a model a layer for every hop.
     config.train.mode = Mode::Batches(BatchesConfig {
         fanouts: fanouts.0.iter().map(|fanout| fanout.map_or(Fanout::All, Fanout::AtMost)).collect(),
