@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod batches;
+mod bench_scale;
 mod cluster;
 mod kith;
 mod launch;

@@ -70,17 +70,8 @@ impl Made {
         running
     }
 
-    /// Processes that know our folder and were started so.
     fn processes(&self, command: &str) -> Vec<u32> {
-        let folder = self.temp.path().to_str().unwrap();
-        let is_meant = |pid: &u32| {
-            let args = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let args: Vec<String> =
-                args.split(|byte| *byte == 0).map(|arg| String::from_utf8_lossy(arg).into()).collect();
-            args.get(1).is_some_and(|first| first == command) && args.iter().any(|arg| arg.starts_with(folder))
-        };
-        let numbers = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-        numbers.filter(is_meant).collect()
+        processes(self.temp.path(), command)
     }
 
     /// The process of a rank.
@@ -117,14 +108,26 @@ impl Made {
     }
 }
 
-fn wait_until(limit: Duration, is_so: impl Fn() -> bool) {
+/// Processes that know a folder and were started so.
+pub(crate) fn processes(folder: &Path, command: &str) -> Vec<u32> {
+    let folder = folder.to_str().unwrap();
+    let is_meant = |pid: &u32| {
+        let args = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let args: Vec<String> = args.split(|byte| *byte == 0).map(|arg| String::from_utf8_lossy(arg).into()).collect();
+        args.get(1).is_some_and(|first| first == command) && args.iter().any(|arg| arg.starts_with(folder))
+    };
+    let numbers = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    numbers.filter(is_meant).collect()
+}
+
+pub(crate) fn wait_until(limit: Duration, is_so: impl Fn() -> bool) {
     let started = Instant::now();
     while !is_so() && started.elapsed() < limit {
         thread::sleep(Duration::from_millis(5));
     }
 }
 
-fn signal(name: &str, pid: u32) {
+pub(crate) fn signal(name: &str, pid: u32) {
     let sent = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
     assert!(sent.expect("kill is there").success());
 }

@@ -35,4 +35,7 @@ pub trait Collective: fmt::Debug {
 
     /// Waits until all ranks are here.
     fn barrier(&mut self) -> Result<(), WorldError>;
+
+    /// Bytes that this rank has sent to others so far.
+    fn sent_bytes(&self) -> u64;
 }

@@ -28,6 +28,8 @@ pub(crate) struct SliceRecord {
     /// Rows from files here, from the cache, from servers.
     pub(crate) row_counts: (u64, u64, u64),
     pub(crate) n_negatives_left_out: u64,
+    pub(crate) n_seeds: u64,
+    pub(crate) n_edges: u64,
 }
 
 impl SliceRecord {
@@ -43,6 +45,8 @@ impl SliceRecord {
 struct Told {
     slices: Vec<SliceRecord>,
     phases: Phases,
+    /// To other ranks since it last told something.
+    sent_bytes: u64,
     /// Of the weights before the step, where it is time to compare them.
     weights: Option<String>,
 }
@@ -55,6 +59,8 @@ pub(crate) struct Exchange {
     is_deterministic: bool,
     gradients: Vec<Tensor>,
     records: Vec<SliceRecord>,
+    /// To other ranks, when this rank last told something.
+    sent_bytes: u64,
 }
 
 /// What a step came to on all ranks.
@@ -65,11 +71,13 @@ pub(crate) struct Exchanged {
     pub(crate) slices: Vec<SliceRecord>,
     /// By rank, since the step before was exchanged.
     pub(crate) phases: Vec<Phases>,
+    /// By rank, to others, since the step before was exchanged.
+    pub(crate) sent_bytes: Vec<u64>,
 }
 
 impl Exchange {
     pub(crate) fn new(n_slices: usize, is_deterministic: bool) -> Exchange {
-        Exchange { n_slices, is_deterministic, gradients: Vec::new(), records: Vec::new() }
+        Exchange { n_slices, is_deterministic, gradients: Vec::new(), records: Vec::new(), sent_bytes: 0 }
     }
 
     /// Takes what this rank's next slice came to.
@@ -88,7 +96,9 @@ impl Exchange {
     ) -> Result<Exchanged, TrainError> {
         let gradients = std::mem::take(&mut self.gradients);
         let is_compared = world.n_ranks() > 1 && step.is_multiple_of(COMPARED_EVERY);
+        let sent_bytes = world.collective().sent_bytes();
         let told = Told {
+            sent_bytes: sent_bytes - std::mem::replace(&mut self.sent_bytes, sent_bytes),
             slices: std::mem::take(&mut self.records),
             phases,
             weights: is_compared.then(|| digest_of(weights)).transpose()?,
@@ -107,12 +117,14 @@ impl Exchange {
             }
         };
         let phases = heard.iter().map(|told| told.phases).collect();
-        Ok(Exchanged { gradient, slices: heard.into_iter().flat_map(|told| told.slices).collect(), phases })
+        let sent_bytes = heard.iter().map(|told| told.sent_bytes).filter(|_| world.n_ranks() > 1).collect();
+        let slices = heard.into_iter().flat_map(|told| told.slices).collect();
+        Ok(Exchanged { gradient, slices, phases, sent_bytes })
     }
 
     /// Tells and hears where the time went since the last step was exchanged.
     pub(crate) fn finish(&self, world: &mut World, phases: Phases) -> Result<Vec<Phases>, TrainError> {
-        let heard = hear(world, &Told { slices: Vec::new(), phases, weights: None })?;
+        let heard = hear(world, &Told { slices: Vec::new(), phases, sent_bytes: 0, weights: None })?;
         Ok(heard.into_iter().map(|told| told.phases).collect())
     }
 
@@ -179,6 +191,8 @@ impl StepRecord {
             let own = self.edge_losses.iter_mut().zip(slice.edge_losses);
             own.for_each(|(sum, loss)| *sum += loss.0 / n_slices);
             self.digests.extend(slice.digest);
+            self.n_seeds += slice.n_seeds;
+            self.n_edges += slice.n_edges;
         }
     }
 }

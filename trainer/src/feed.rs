@@ -72,6 +72,11 @@ impl Slice<'_> {
     pub(crate) fn is_empty(&self) -> bool {
         self.sample.blocks.last().is_none_or(|block| block.n_destinations() == 0)
     }
+
+    /// Edges of all blocks but the loops, of which every destination has one.
+    pub(crate) fn n_edges(&self) -> u64 {
+        self.sample.blocks.iter().map(|block| (block.n_edges() - block.n_destinations()) as u64).sum()
+    }
 }
 
 impl<'a> Feed<'a> {

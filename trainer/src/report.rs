@@ -39,6 +39,10 @@ pub struct StepRecord {
     pub node_loss: f64,
     /// Mean loss of each layer's pairs, before they are weighted.
     pub edge_losses: Vec<f64>,
+    /// Nodes whose loss counted.
+    pub n_seeds: u64,
+    /// Edges that layers looked at, all layers together; each node's edge to itself is not counted.
+    pub n_edges: u64,
     /// What was drawn for each slice of the step, in one number of 16 hexadecimal digits; only batches have them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub digests: Vec<String>,
@@ -49,6 +53,9 @@ pub struct StepRecord {
     pub micros: u64,
     /// Where the time of each rank went between this exchange of gradients and the one before.
     pub phases: Vec<Phases>,
+    /// Bytes that each rank sent to others in that time; only several ranks do.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sent_bytes: Vec<u64>,
 }
 
 impl StepRecord {
@@ -60,10 +67,13 @@ impl StepRecord {
             loss: 0.0,
             node_loss: 0.0,
             edge_losses: Vec::new(),
+            n_seeds: 0,
+            n_edges: 0,
             digests: Vec::new(),
             measured: None,
             micros: 0,
             phases: Vec::new(),
+            sent_bytes: Vec::new(),
         }
     }
 }
@@ -263,6 +273,8 @@ mod tests {
             loss: 1.5,
             node_loss: 1.0,
             edge_losses: vec![0.25, 0.25],
+            n_seeds: 5,
+            n_edges: 60,
             measured,
             micros: 7,
             phases: vec![Phases { sample: 1, compute: 2, exchange: 3, update: 4, ..Phases::default() }],
@@ -276,7 +288,7 @@ mod tests {
         assert_eq!(
             serde_json::to_string(&record(3, Some(measured))).unwrap(),
             "{\"step\":3,\"epoch\":3,\"loss\":1.5,\"node_loss\":1.0,\"edge_losses\":[0.25,0.25],\
-             \"valid_loss\":0.5,\"valid\":0.75,\"test\":0.25,\"micros\":7,\
+             \"n_seeds\":5,\"n_edges\":60,\"valid_loss\":0.5,\"valid\":0.75,\"test\":0.25,\"micros\":7,\
              \"phases\":[{\"sample\":1,\"compute\":2,\"exchange\":3,\"update\":4}]}"
         );
         assert!(!serde_json::to_string(&record(3, None)).unwrap().contains("valid"));

@@ -262,6 +262,7 @@ impl<'a> Run<'a> {
         let at = (self.state.step, self.state.epoch);
         self.metrics.hear(self.world.rank(), at, record.loss, rows, exchanged.phases[self.world.rank()]);
         record.phases = exchanged.phases;
+        record.sent_bytes = exchanged.sent_bytes;
         Ok(record)
     }
 

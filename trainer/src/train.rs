@@ -50,8 +50,13 @@ fn learn(run: &mut Run<'_>, slice: usize) -> Result<SliceRecord, TrainError> {
 
 fn learn_slice(run: &Run<'_>, slice: &mut Slice<'_>) -> Result<SliceRecord, TrainError> {
     let RowCounts { local, cached, remote } = slice.row_counts;
-    let mut record =
-        SliceRecord { digest: slice.digest.take(), row_counts: (local, cached, remote), ..SliceRecord::default() };
+    let mut record = SliceRecord {
+        digest: slice.digest.take(),
+        row_counts: (local, cached, remote),
+        n_seeds: slice.seeds.len() as u64,
+        n_edges: slice.n_edges(),
+        ..SliceRecord::default()
+    };
     if slice.is_empty() {
         return Ok(record);
     }

@@ -86,7 +86,7 @@ impl GraphArgs {
     }
 }
 
-fn percent(text: &str) -> Result<f64, String> {
+pub(crate) fn percent(text: &str) -> Result<f64, String> {
     let percent = text.parse().ok().filter(|percent| (0.0..=100.0).contains(percent));
     percent.ok_or_else(|| "write a number from 0 to 100".to_owned())
 }

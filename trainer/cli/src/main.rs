@@ -4,6 +4,7 @@
 //! server was lost, and trying again may help.
 
 mod answer;
+mod bench;
 mod data;
 mod devices;
 mod exit_code;
@@ -41,6 +42,7 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
+    Bench(bench::Args),
     Data(data::Args),
     Devices(devices::Args),
     Launch(Box<launch::Args>),
@@ -64,6 +66,10 @@ fn main() -> ExitCode {
         }
     };
     let outcome = match args.command {
+        Command::Bench(args) => match bench::run(args) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
         Command::Data(args) => data::run(args),
         Command::Devices(args) => devices::run(args),
         Command::Launch(args) => match launch::run(*args, &typed) {

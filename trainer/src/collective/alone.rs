@@ -29,4 +29,8 @@ impl Collective for Alone {
     fn barrier(&mut self) -> Result<(), WorldError> {
         Ok(())
     }
+
+    fn sent_bytes(&self) -> u64 {
+        0
+    }
 }

@@ -41,6 +41,7 @@ pub(crate) fn check_rank(
     rank.adds();
     let sums = rank.adds_to_the_same_bits();
     rank.gathers();
+    rank.counts_what_it_sends();
     rank.shares();
     rank.broadcasts();
     rank.holds_everybody();
@@ -111,6 +112,23 @@ impl Rank<'_> {
             self.collective.all_reduce(&mut values).unwrap();
             assert!(self.numbers(&values) == expected, "sums of {n} numbers");
         }
+    }
+
+    fn counts_what_it_sends(&mut self) {
+        let (n, others) = (10_000, self.n_ranks as u64 - 1);
+        let own = self.tensor(&floats(0, self.rank, n));
+        let sent_by = |rank: &mut Self, call: &dyn Fn(&mut dyn Collective)| {
+            let before = rank.collective.sent_bytes();
+            call(&mut *rank.collective);
+            rank.collective.sent_bytes() - before
+        };
+        // What it must send to others, and up to a hundredth more for saying what it is.
+        let gathered = sent_by(self, &|collective| drop(collective.all_gather(&own).unwrap()));
+        let least = others * 4 * n as u64;
+        assert!((least..=least + least / 100).contains(&gathered), "{gathered} bytes for {least}");
+        let reduced = sent_by(self, &|collective| collective.all_reduce(&mut own.copy()).unwrap());
+        let least = 2 * least / self.n_ranks as u64;
+        assert!((least - least / 1000..=least + least / 100).contains(&reduced), "{reduced} bytes for {least}");
     }
 
     fn adds_to_the_same_bits(&mut self) -> Vec<u8> {

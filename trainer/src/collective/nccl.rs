@@ -45,6 +45,8 @@ pub(crate) struct Nccl {
     compute: Arc<CudaStream>,
     ring: Ring,
     n_ranks: usize,
+    /// By NCCL, so far.
+    sent_bytes: u64,
 }
 
 impl fmt::Debug for Nccl {
@@ -78,7 +80,7 @@ impl Nccl {
         // SAFETY: all pointers are to locals that outlive the call; NCCL copies what it needs of them.
         let begun =
             unsafe { result::comm_init_rank_config(&mut comm, n_ranks as c_int, id, rank as c_int, &mut config) };
-        let mut nccl = Nccl { comm, stream, compute, ring, n_ranks };
+        let mut nccl = Nccl { comm, stream, compute, ring, n_ranks, sent_bytes: 0 };
         nccl.settle(begun, "joining")?;
         Ok(nccl)
     }
@@ -179,6 +181,7 @@ impl Collective for Nccl {
             // SAFETY: `n` floats of a tensor that is alive until the call has ended; in place is allowed.
             unsafe { result::all_reduce(data, data, n, float, sum, comm, stream) }
         })?;
+        self.sent_bytes += 2 * (self.n_ranks as u64 - 1) * 4 * n as u64 / self.n_ranks as u64;
         if here.data_ptr() != values.data_ptr() {
             no_grad(|| values.f_copy_(&here))?;
         }
@@ -197,6 +200,7 @@ impl Collective for Nccl {
             // SAFETY: `n` floats of one tensor, `n_ranks · n` of another, both alive until the call has ended.
             unsafe { result::all_gather(from, to, n, sys::ncclDataType_t::ncclFloat32, comm, stream) }
         })?;
+        self.sent_bytes += (self.n_ranks as u64 - 1) * 4 * n as u64;
         Ok(rows)
     }
 
@@ -210,6 +214,11 @@ impl Collective for Nccl {
 
     fn barrier(&mut self) -> Result<(), WorldError> {
         self.ring.barrier()
+    }
+
+    /// NCCL does not tell: of tensors, what its rings send.
+    fn sent_bytes(&self) -> u64 {
+        self.sent_bytes + self.ring.sent_bytes()
     }
 }
 

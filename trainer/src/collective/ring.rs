@@ -284,6 +284,11 @@ impl Collective for Ring {
         let plan = Plan::gather(self.rank(), &vec![0; self.n_ranks]);
         self.exchange(self.begin(), (Kind::Barrier, 0), &plan, &mut [])
     }
+
+    /// With the heads of all pieces.
+    fn sent_bytes(&self) -> u64 {
+        self.links.sent_bytes
+    }
 }
 
 /// Values where slices of them can be had.

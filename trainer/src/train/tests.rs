@@ -130,7 +130,7 @@ fn to_the_end(plan: Plan<'_>) -> Vec<StepRecord> {
     let mut records = Vec::new();
     let mut run = Run::new(plan, alone()).unwrap();
     train(&mut run, |record| {
-        records.push(StepRecord { micros: 0, phases: Vec::new(), ..record.clone() });
+        records.push(StepRecord { micros: 0, phases: Vec::new(), sent_bytes: Vec::new(), ..record.clone() });
         ControlFlow::Continue(())
     })
     .unwrap();

@@ -4,7 +4,7 @@ mod fetch;
 mod generate;
 mod import;
 mod list;
-mod memory;
+pub(crate) mod memory;
 mod published;
 mod stats;
 mod verify;

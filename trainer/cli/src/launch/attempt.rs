@@ -1,6 +1,7 @@
 //! One attempt to run the world: servers, then ranks, and the end of all of them.
 
 use std::{
+    ops::ControlFlow,
     sync::mpsc::{Receiver, RecvTimeoutError, SyncSender},
     time::{Duration, Instant},
 };
@@ -12,13 +13,29 @@ use super::{
     command_line::CommandLine,
     ended::Ended,
     process::{Event, Process, Who},
-    relay::relay,
 };
+
+/// Who is there while the world runs.
+pub(crate) trait Audience {
+    /// A process said a line: on stdout, if it is an answer, else on stderr.
+    fn hear(&mut self, who: Who, is_answer: bool, line: &[u8]);
+
+    /// How often it wants to look at the processes once ranks were started; `None`: never.
+    fn looks_every(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Looks at all processes. Has it seen enough, they are told to stop, as if they were done; an error is the sentence
+    /// with which the attempt fails.
+    fn look(&mut self, _processes: &[Process]) -> Result<ControlFlow<()>, String> {
+        Ok(ControlFlow::Continue(()))
+    }
+}
 
 /// How an attempt ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// All ranks ended well.
+pub(crate) enum Outcome {
+    /// All ranks ended well, or the audience has seen enough.
     Done,
     /// A process did not: its code, and what happened.
     Failed { code: u8, sentence: String },
@@ -58,8 +75,9 @@ enum Stage {
     GivenUp,
 }
 
-pub(super) struct Attempt<'a> {
+pub(crate) struct Attempt<'a> {
     command_line: &'a CommandLine,
+    audience: &'a mut dyn Audience,
     sender: &'a SyncSender<Event>,
     events: &'a Receiver<Event>,
     processes: Vec<Process>,
@@ -68,31 +86,36 @@ pub(super) struct Attempt<'a> {
     stage: Stage,
     /// When the next stage begins.
     deadline: Option<Instant>,
+    /// When the audience looks again.
+    next_look: Option<Instant>,
     /// How the first process ended that did so badly, or the one that says more; and a sentence of it.
     failure: Option<(Ended, String)>,
     stopped: Option<u8>,
 }
 
 impl<'a> Attempt<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         command_line: &'a CommandLine,
+        audience: &'a mut dyn Audience,
         (sender, events): (&'a SyncSender<Event>, &'a Receiver<Event>),
     ) -> Attempt<'a> {
         Attempt {
             command_line,
+            audience,
             sender,
             events,
             processes: Vec::new(),
             addresses: vec![None; command_line.n_servers],
             stage: Stage::Running,
             deadline: None,
+            next_look: None,
             failure: None,
             stopped: None,
         }
     }
 
     /// Runs it to its end; nothing is left behind.
-    pub(super) fn run(mut self, is_restart: bool) -> anyhow::Result<Outcome> {
+    pub(crate) fn run(mut self, is_restart: bool) -> anyhow::Result<Outcome> {
         for server in 0..self.command_line.n_servers {
             self.start(Who::Server(server), self.command_line.server(server))?;
         }
@@ -107,6 +130,7 @@ impl<'a> Attempt<'a> {
             for rank in 0..self.command_line.n_ranks {
                 self.start(Who::Rank(rank), self.command_line.rank(rank, port, &addresses, is_restart))?;
             }
+            self.next_look = self.audience.looks_every().map(|every| Instant::now() + every);
         }
         while self.processes.iter().any(|process| !process.is_over) && self.stage < Stage::GivenUp {
             // Only ranks need servers.
@@ -134,8 +158,8 @@ impl<'a> Attempt<'a> {
 
     /// Waits for what happens next.
     fn step(&mut self) {
-        let event = match self.deadline {
-            Some(deadline) => self.events.recv_timeout(deadline.saturating_duration_since(Instant::now())),
+        let event = match [self.deadline, self.next_look].into_iter().flatten().min() {
+            Some(moment) => self.events.recv_timeout(moment.saturating_duration_since(Instant::now())),
             None => self.events.recv().map_err(RecvTimeoutError::from),
         };
         match event {
@@ -147,7 +171,28 @@ impl<'a> Attempt<'a> {
                 self.stopped.get_or_insert(code);
                 self.go_to(stage.max(self.stage));
             }
-            Err(_) => self.on_deadline(),
+            Err(_) if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) => self.on_deadline(),
+            Err(_) => {}
+        }
+        if self.next_look.is_some_and(|moment| moment <= Instant::now()) {
+            self.look();
+        }
+    }
+
+    /// The audience looks, as long as nobody was told to stop.
+    fn look(&mut self) {
+        let every = self.audience.looks_every().filter(|_| self.stage == Stage::Running);
+        self.next_look = every.map(|every| Instant::now() + every);
+        if every.is_none() {
+            return;
+        }
+        match self.audience.look(&self.processes) {
+            Ok(ControlFlow::Continue(())) => {}
+            Ok(ControlFlow::Break(())) => self.go_to(Stage::Terminated),
+            Err(sentence) => {
+                self.fail(Ended::Code(1), sentence);
+                self.go_to(Stage::Terminated);
+            }
         }
     }
 
@@ -158,7 +203,7 @@ impl<'a> Attempt<'a> {
         {
             self.addresses[server] = address(&String::from_utf8_lossy(line));
         }
-        relay(who, is_answer, line);
+        self.audience.hear(who, is_answer, line);
     }
 
     fn on_end(&mut self, who: Who, ended: Ended) {

@@ -1,7 +1,9 @@
-//! How servers and ranks are called, given how `kith launch` was.
+//! How servers and ranks are called.
 
 use std::{
     ffi::{OsStr, OsString},
+    fs::File,
+    io::Read,
     net::{Ipv4Addr, SocketAddr, TcpListener},
     path::PathBuf,
     process::Command,
@@ -13,32 +15,49 @@ use kith_store::Cluster;
 
 use super::Args;
 
-const HOST: Ipv4Addr = Ipv4Addr::LOCALHOST;
+pub(crate) const HOST: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
 /// What other launchers told us would contradict what we tell ranks.
 const FOREIGN: [&str; 4] = ["SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "JOB_COMPLETION_INDEX"];
 
 /// What all processes are called with.
 #[derive(Debug)]
-pub(super) struct CommandLine {
-    program: PathBuf,
-    pub(super) n_ranks: usize,
-    pub(super) n_servers: usize,
+pub(crate) struct CommandLine {
+    pub(crate) program: PathBuf,
+    pub(crate) n_ranks: usize,
+    pub(crate) n_servers: usize,
     /// What servers serve, and how many shards that is.
-    cluster: Option<(PathBuf, usize)>,
-    /// Options of `kith train`, as they were typed.
-    passed: Vec<OsString>,
+    pub(crate) cluster: Option<(PathBuf, usize)>,
+    /// Options of `kith train`.
+    pub(crate) passed: Vec<OsString>,
     /// Where rank 0 shows its metrics; the others take the ports behind.
-    metrics: Option<SocketAddr>,
+    pub(crate) metrics: Option<SocketAddr>,
+    /// Where every server shows its metrics.
+    pub(crate) server_metrics: Option<SocketAddr>,
     /// Where checkpoints are; only from there can a run go on.
-    pub(super) out: Option<PathBuf>,
-    is_resumed: bool,
-    token: OsString,
-    n_threads: usize,
+    pub(crate) out: Option<PathBuf>,
+    pub(crate) is_resumed: bool,
+    pub(crate) token: OsString,
+    pub(crate) threads: Threads,
+}
+
+/// Threads of each process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Threads {
+    pub(crate) rank: usize,
+    pub(crate) server: usize,
+}
+
+impl Threads {
+    /// The cores divided among ranks, and again among servers.
+    pub(crate) fn shared(n_ranks: usize, n_servers: usize) -> Threads {
+        let n_threads = thread::available_parallelism().map_or(1, usize::from);
+        Threads { rank: share(n_threads, n_ranks), server: share(n_threads, n_servers) }
+    }
 }
 
 impl CommandLine {
-    /// `typed` is what followed `kith launch`.
+    /// Those of `kith launch`; `typed` is what followed that.
     pub(super) fn new(args: &Args, typed: &[OsString]) -> anyhow::Result<CommandLine> {
         let train = &args.train;
         let n_servers = servers_to_start(&train.graph.samplers)?;
@@ -61,20 +80,26 @@ impl CommandLine {
             own.extend(["--samplers", "--shards"]);
             cluster = Some((dir.clone(), n_shards));
         }
+        let (n_ranks, n_servers) = (args.ranks.into(), n_servers.unwrap_or(0));
+        let mut threads = Threads::shared(n_ranks, n_servers);
+        if let Some(n) = std::env::var("RAYON_NUM_THREADS").ok().and_then(|n| n.parse().ok()) {
+            threads.rank = n;
+        }
         Ok(CommandLine {
-            program: std::env::current_exe().context("the program does not know its own file")?,
-            n_ranks: args.ranks.into(),
-            n_servers: n_servers.unwrap_or(0),
+            program: program()?,
+            n_ranks,
+            n_servers,
             cluster,
             passed: without(typed, &own),
             metrics: train.metrics,
+            server_metrics: None,
             out: train.out.clone(),
             is_resumed: train.resume,
             token: match std::env::var_os("KITH_TOKEN") {
                 Some(token) => token,
-                None => draw_token().context("no token can be drawn")?.into(),
+                None => draw_token()?,
             },
-            n_threads: thread::available_parallelism().map_or(1, usize::from),
+            threads,
         })
     }
 
@@ -85,7 +110,10 @@ impl CommandLine {
         let mut command = Command::new(&self.program);
         command.arg("serve").arg("--cluster").arg(dir).args(["--shards", &shards.join(",")]);
         command.args(["--listen", &format!("{HOST}:0")]);
-        command.args(["--threads", &share(self.n_threads, self.n_servers).to_string()]);
+        command.args(["--threads", &self.threads.server.to_string()]);
+        if let Some(address) = self.server_metrics {
+            command.args(["--metrics", &address.to_string()]);
+        }
         command
     }
 
@@ -109,9 +137,7 @@ impl CommandLine {
             [("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", self.n_ranks), ("MASTER_PORT", port.into())];
         command.envs(numbers.map(|(name, number)| (name, number.to_string())));
         command.env("MASTER_ADDR", HOST.to_string()).env("KITH_TOKEN", &self.token);
-        if std::env::var_os("RAYON_NUM_THREADS").is_none() {
-            command.env("RAYON_NUM_THREADS", share(self.n_threads, self.n_ranks).to_string());
-        }
+        command.env("RAYON_NUM_THREADS", self.threads.rank.to_string());
         command
     }
 
@@ -162,12 +188,16 @@ fn without(typed: &[OsString], options: &[&str]) -> Vec<OsString> {
     kept
 }
 
+/// The file of this program, which all processes are.
+pub(crate) fn program() -> anyhow::Result<PathBuf> {
+    std::env::current_exe().context("the program does not know its own file")
+}
+
 /// A secret that only processes of this launch know.
-fn draw_token() -> std::io::Result<String> {
-    use std::io::Read;
+pub(crate) fn draw_token() -> anyhow::Result<OsString> {
     let mut bytes = [0; 16];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)).context("no token can be drawn")?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into())
 }
 
 #[cfg(test)]

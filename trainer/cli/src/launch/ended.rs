@@ -6,7 +6,7 @@ use kith_trainer::error::RETRY;
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(crate) enum Ended {
     Code(u8),
     Signal(i32),
 }

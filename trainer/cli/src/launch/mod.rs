@@ -1,9 +1,9 @@
 //! `kith launch`: a whole world on one host. Sampling servers and ranks are processes of this same program.
 
-mod attempt;
-mod command_line;
+pub(crate) mod attempt;
+pub(crate) mod command_line;
 mod ended;
-mod process;
+pub(crate) mod process;
 mod relay;
 
 use std::{
@@ -22,7 +22,7 @@ use self::{
     attempt::{Attempt, Outcome},
     command_line::CommandLine,
     process::Event,
-    relay::relay,
+    relay::{Relay, relay},
 };
 use crate::{progress::say, train};
 
@@ -58,10 +58,9 @@ const MAX_EVENTS: usize = 1024;
 /// `typed` is what followed `kith launch`.
 pub(crate) fn run(args: Args, typed: &[OsString]) -> anyhow::Result<ExitCode> {
     let command_line = CommandLine::new(&args, typed)?;
-    let (sender, events) = sync_channel(MAX_EVENTS);
-    listen_for_signals(sender.clone())?;
+    let (sender, events) = events()?;
     for n_restarts in 0.. {
-        let outcome = Attempt::new(&command_line, (&sender, &events)).run(n_restarts > 0)?;
+        let outcome = Attempt::new(&command_line, &mut Relay, (&sender, &events)).run(n_restarts > 0)?;
         let (code, sentence) = match outcome {
             Outcome::Done => return Ok(ExitCode::SUCCESS),
             Outcome::Stopped { code } => return Ok(ExitCode::from(code)),
@@ -83,6 +82,13 @@ pub(crate) fn run(args: Args, typed: &[OsString]) -> anyhow::Result<ExitCode> {
         }
     }
     unreachable!("the last attempt returns")
+}
+
+/// What happens to processes, and the signals that this one gets from now on.
+pub(crate) fn events() -> io::Result<(SyncSender<Event>, Receiver<Event>)> {
+    let (sender, events) = sync_channel(MAX_EVENTS);
+    listen_for_signals(sender.clone())?;
+    Ok((sender, events))
 }
 
 /// 1 s, 2 s, 4 s … 32 s.

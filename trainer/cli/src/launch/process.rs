@@ -17,7 +17,7 @@ use crate::launched::LAUNCHED;
 
 /// Who a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Who {
+pub(crate) enum Who {
     Rank(usize),
     Server(usize),
 }
@@ -34,7 +34,7 @@ impl fmt::Display for Who {
 
 /// What happens.
 #[derive(Debug)]
-pub(super) enum Event {
+pub(crate) enum Event {
     /// A process said something on stdout (an answer) or on stderr; a line with its end, if it has one.
     Line { who: Who, is_answer: bool, line: Vec<u8> },
     /// A process ended, and all its lines have come.
@@ -48,17 +48,17 @@ const TICK: Duration = Duration::from_millis(10);
 
 /// A process that runs, or ran. Dropping it kills it.
 #[derive(Debug)]
-pub(super) struct Process {
-    pub(super) who: Who,
+pub(crate) struct Process {
+    pub(crate) who: Who,
     child: Arc<Mutex<Child>>,
-    pub(super) is_over: bool,
+    pub(crate) is_over: bool,
     /// Its end tells the process that we are gone.
     _stdin: Option<ChildStdin>,
 }
 
 impl Process {
     /// Starts it; what it says and how it ends goes to `events`.
-    pub(super) fn start(who: Who, mut command: Command, events: &SyncSender<Event>) -> io::Result<Process> {
+    pub(crate) fn start(who: Who, mut command: Command, events: &SyncSender<Event>) -> io::Result<Process> {
         command.env(LAUNCHED, "1");
         // Ctrl-C is for us; we say to everybody else when to stop.
         command.process_group(0);
@@ -78,8 +78,13 @@ impl Process {
         Ok(Process { who, child, is_over: false, _stdin: stdin })
     }
 
+    /// Its number.
+    pub(crate) fn id(&self) -> u32 {
+        lock(&self.child).id()
+    }
+
     /// Sends a signal, unless it has ended: then its number may be another process's.
-    pub(super) fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         let mut child = lock(&self.child);
         if let Ok(None) = child.try_wait() {
             let _ = kill_process(Pid::from_child(&child), signal); // It may end this moment.

@@ -2,7 +2,17 @@
 
 use std::io::{self, Write};
 
-use super::process::Who;
+use super::{attempt::Audience, process::Who};
+
+/// Passes on all that is said.
+#[derive(Debug)]
+pub(super) struct Relay;
+
+impl Audience for Relay {
+    fn hear(&mut self, who: Who, is_answer: bool, line: &[u8]) {
+        relay(who, is_answer, line);
+    }
+}
 
 /// Passes a line on.
 pub(super) fn relay(who: Who, is_answer: bool, line: &[u8]) {

@@ -1,6 +1,6 @@
 //! Fanouts as typed: `10,10` or `10,all`.
 
-use std::{num::NonZeroU32, str::FromStr};
+use std::{fmt, num::NonZeroU32, str::FromStr};
 
 /// The most neighbors drawn at each hop, from the seeds outwards; `None` takes all.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +18,13 @@ impl FromStr for Fanouts {
     }
 }
 
+impl fmt::Display for Fanouts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let listed = self.0.iter().map(|fanout| fanout.map_or("all".to_owned(), |n| n.to_string()));
+        f.write_str(&listed.collect::<Vec<_>>().join(","))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -26,6 +33,7 @@ mod tests {
     fn fanouts_are_understood() {
         assert_eq!("10,5".parse(), Ok(Fanouts(vec![NonZeroU32::new(10), NonZeroU32::new(5)])));
         assert_eq!("15, all".parse(), Ok(Fanouts(vec![NonZeroU32::new(15), None])));
+        assert_eq!("15, all".parse::<Fanouts>().map(|fanouts| fanouts.to_string()), Ok("15,all".to_owned()));
         for wrong in ["", "0", "10,", "-1", "ten", "10;10"] {
             assert!(wrong.parse::<Fanouts>().is_err(), "{wrong}");
         }

@@ -37,6 +37,8 @@ pub(super) enum Failure {
 pub(super) struct Links {
     pub(super) previous: TcpStream,
     pub(super) next: TcpStream,
+    /// To the next rank, so far.
+    pub(super) sent_bytes: u64,
     scratch: Vec<f32>,
 }
 
@@ -72,7 +74,7 @@ impl Links {
             stream.set_nodelay(true)?;
             stream.set_nonblocking(true)?;
         }
-        Ok(Links { previous, next, scratch: vec![0.0; PIECE_BYTES / 4] })
+        Ok(Links { previous, next, sent_bytes: 0, scratch: vec![0.0; PIECE_BYTES / 4] })
     }
 
     /// Does what the plan says, before the deadline.
@@ -120,6 +122,7 @@ impl Links {
         };
         match n {
             Ok(n) => {
+                self.sent_bytes += n as u64;
                 sent.advance(n, piece.len());
                 Ok(n > 0)
             }

@@ -1,0 +1,55 @@
+//! The clusters that a bench serves: each cut once.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::bail;
+use kith_partition::{
+    assign::{AssignOptions, Balance, Method},
+    cluster::{PartitionOptions, partition},
+    inclusion::InclusionOptions,
+};
+use kith_store::{Cluster, Graph};
+
+use crate::{
+    partition::{fanouts::Fanouts, method_for},
+    progress::{Shown, say},
+};
+
+/// Where a cluster is, and what was asked for when it was cut.
+pub(super) struct Clusters<'a> {
+    pub(super) work: &'a Path,
+    pub(super) method: Option<Method>,
+    /// The batches that caches are made for.
+    pub(super) fanouts: &'a Fanouts,
+    pub(super) seeds_per_step: u64,
+}
+
+impl Clusters<'_> {
+    /// The folder of so many shards.
+    pub(super) fn dir(&self, n_shards: u32) -> PathBuf {
+        let method = self.method.map(|method| format!("-{method}")).unwrap_or_default();
+        self.work.join(format!("shards-{n_shards}{method}"))
+    }
+
+    /// Cuts a store, unless that was done.
+    pub(super) fn cut(&self, graph: &Graph, n_shards: u32) -> anyhow::Result<()> {
+        let dir = self.dir(n_shards);
+        if dir.exists() {
+            if Cluster::open(&dir)?.store_digest() != graph.manifest().digest {
+                bail!("{}: was cut from another store: choose another place with --work", dir.display());
+            }
+            return Ok(());
+        }
+        say(&format!("cutting {}", dir.display()));
+        let method = method_for(self.method, &graph.manifest().contents, n_shards, None)?;
+        let options = PartitionOptions {
+            assign: AssignOptions { n_shards, method, balance: Balance::All, run_key: 42 },
+            inclusion: Some(InclusionOptions { fanouts: self.fanouts.0.clone(), seeds_per_step: self.seeds_per_step }),
+        };
+        let made = partition(graph, &dir, &options, &Shown::new())?;
+        match made.verified.findings.first() {
+            Some(finding) => bail!("{}: {finding}", dir.display()),
+            None => Ok(()),
+        }
+    }
+}

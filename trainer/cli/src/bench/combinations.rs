@@ -1,0 +1,152 @@
+//! Which combinations are asked for.
+
+use std::path::Path;
+
+use anyhow::bail;
+use kith_sampler::Fanout;
+use kith_trainer::{
+    config::{BatchesConfig, Mode},
+    preset::{PRESETS, Preset},
+    run_file::RunFile,
+};
+use serde::{Deserialize, Serialize};
+
+use super::scale::Args;
+use crate::{launch::command_line::Threads, partition::fanouts::Fanouts};
+
+/// The presets of a model that is named without a dataset.
+const GENERAL: &str = "ogbn-arxiv";
+
+/// Longer than anybody waits.
+const FOREVER: u64 = 1_000_000_000;
+
+/// One combination, and all that its numbers depend on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Asked {
+    /// Identity of the store.
+    pub(super) store: String,
+    /// Version of this program.
+    pub(super) kith: String,
+    pub(super) fanouts: String,
+    pub(super) shards: u32,
+    pub(super) servers: usize,
+    pub(super) ranks: usize,
+    pub(super) seeds_per_step: u64,
+    /// Steps that are measured, and those before them.
+    pub(super) steps: u64,
+    pub(super) warm_up: u64,
+    /// Of each rank, and of each server.
+    pub(super) rank_threads: usize,
+    pub(super) server_threads: usize,
+    pub(super) device: String,
+    /// Percentage of rows that ranks keep of servers.
+    pub(super) cache: String,
+    /// How the store was cut, where that was said.
+    pub(super) method: Option<String>,
+    /// What ranks train, all defaults said.
+    pub(super) run_file: String,
+}
+
+/// A combination that makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Skipped {
+    pub(super) shards: u32,
+    pub(super) servers: usize,
+    pub(super) why: String,
+}
+
+/// `2 shards, 1 server, 2 ranks, fanouts 10,10`
+impl std::fmt::Display for Asked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Asked { fanouts, shards, servers, ranks, .. } = self;
+        let shards = several(*shards as usize, "shard");
+        write!(f, "{shards}, {}, {}, fanouts {fanouts}", several(*servers, "server"), several(*ranks, "rank"))
+    }
+}
+
+/// `1 rank`, `2 ranks`
+fn several(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+/// All combinations of a store, in the order in which they are measured; and those that are left out.
+pub(super) fn combinations(args: &Args, store: &str) -> anyhow::Result<(Vec<Asked>, Vec<Skipped>)> {
+    let named = named(&args.model)?;
+    let (mut asked, mut skipped) = (Vec::new(), Vec::new());
+    let servers_of = |shards: u32| args.servers.iter().filter(move |servers| **servers > shards as usize);
+    for &shards in &args.shards {
+        skipped.extend(servers_of(shards).map(|&servers| Skipped {
+            shards,
+            servers,
+            why: format!(
+                "{} for {}: some would have nothing to serve",
+                several(servers, "server"),
+                several(shards as usize, "shard")
+            ),
+        }));
+    }
+    for fanouts in &args.fanouts {
+        for &shards in &args.shards {
+            for &servers in args.servers.iter().filter(|servers| **servers <= shards as usize) {
+                for ranks in args.ranks.iter().map(|ranks| usize::from(*ranks)) {
+                    let shared = Threads::shared(ranks, servers);
+                    let one = Asked {
+                        store: store.to_owned(),
+                        kith: env!("CARGO_PKG_VERSION").to_owned(),
+                        fanouts: fanouts.to_string(),
+                        shards,
+                        servers,
+                        ranks,
+                        seeds_per_step: args.seeds_per_step,
+                        steps: args.steps,
+                        warm_up: args.warm_up,
+                        rank_threads: args.threads.unwrap_or(shared.rank),
+                        server_threads: if servers == 0 { 0 } else { args.threads.unwrap_or(shared.server) },
+                        device: args.device.clone(),
+                        cache: args.cache.to_string(),
+                        method: args.method.map(|method| method.to_string()),
+                        run_file: run_file(named.clone(), args, fanouts, ranks)?,
+                    };
+                    if !asked.contains(&one) {
+                        asked.push(one);
+                    }
+                }
+            }
+        }
+    }
+    Ok((asked, skipped))
+}
+
+/// A run file, a preset, or a preset's name without a dataset.
+fn named(model: &str) -> anyhow::Result<RunFile> {
+    if Path::new(model).is_file() || model.ends_with(".toml") {
+        return Ok(RunFile::read(Path::new(model))?);
+    }
+    let general = format!("{GENERAL}/{model}");
+    let is_general = PRESETS.iter().any(|preset| preset.name == general);
+    Ok(Preset::get(if is_general { &general } else { model })?.run_file()?)
+}
+
+/// What ranks train: without an end, and without stopping to measure or to save.
+fn run_file(mut file: RunFile, args: &Args, fanouts: &Fanouts, n_ranks: usize) -> anyhow::Result<String> {
+    file.set("train.mode=batches")?;
+    for assignment in &args.assignments {
+        file.set(assignment)?;
+    }
+    let mut config = file.resolve()?;
+    let Mode::Batches(said) = config.train.mode else { bail!("ranks can share batches only: leave train.mode out") };
+    // A step has a slice for every rank, and a model a layer for every hop.
+    config.train.mode = Mode::Batches(BatchesConfig {
+        fanouts: fanouts.0.iter().map(|fanout| fanout.map_or(Fanout::All, Fanout::AtMost)).collect(),
+        seeds_per_step: Some(args.seeds_per_step as usize),
+        slices: said.slices.max(n_ranks),
+        ..said
+    });
+    config.model.n_layers = config.model.n_layers.max(fanouts.0.len());
+    config.train.epochs = FOREVER;
+    config.train.evaluate_every = FOREVER;
+    config.train.checkpoint_every = FOREVER;
+    config.train.checkpoint_every_steps = None;
+    config.early_stop = None;
+    Ok(config.to_toml())
+}

@@ -1,0 +1,158 @@
+//! `scale.jsonl`: a line for each combination that was measured. Whoever is killed goes on behind the last of them.
+
+use std::{
+    fs::{File, OpenOptions, TryLockError},
+    io::{self, Read, Write},
+    path::Path,
+};
+
+use anyhow::bail;
+use serde::{Deserialize, Serialize};
+
+use super::{combinations::Asked, measured::Measured};
+
+/// The file's name in the bench's folder.
+pub(super) const RESULTS: &str = "scale.jsonl";
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Line {
+    pub(super) asked: Asked,
+    #[serde(flatten)]
+    pub(super) result: CombinationResult,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum CombinationResult {
+    Measured(Measured),
+    /// The sentence that says why not.
+    Failed(String),
+}
+
+/// The file, held by one process.
+#[derive(Debug)]
+pub(super) struct Results {
+    file: File,
+    lines: Vec<Line>,
+}
+
+impl Results {
+    /// Opens it, or makes it. A line that was being written when somebody was killed is dropped.
+    pub(super) fn open(work: &Path) -> anyhow::Result<Results> {
+        let path = work.join(RESULTS);
+        let refused = |error: io::Error| anyhow::anyhow!("{}: {error}", path.display());
+        let mut file = OpenOptions::new().read(true).append(true).create(true).open(&path).map_err(refused)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => bail!("{}: another bench is at work there", work.display()),
+            Err(TryLockError::Error(error)) => return Err(refused(error)),
+        }
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(refused)?;
+        let n_whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        file.set_len(n_whole as u64).map_err(refused)?;
+        let mut lines = Vec::new();
+        for (number, line) in bytes[..n_whole].split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).enumerate()
+        {
+            let line = serde_json::from_slice(line).map_err(|error| {
+                anyhow::anyhow!("{}, line {}: {error}; move the file away", path.display(), number + 1)
+            })?;
+            lines.push(line);
+        }
+        Ok(Results { file, lines })
+    }
+
+    /// What is known of a combination: the last line that was written of it.
+    pub(super) fn of(&self, asked: &Asked) -> Option<&Line> {
+        self.lines.iter().rfind(|line| line.asked == *asked)
+    }
+
+    /// Whether a combination need not be measured again. One that failed is tried again.
+    pub(super) fn has(&self, asked: &Asked) -> bool {
+        self.of(asked).is_some_and(|line| matches!(line.result, CombinationResult::Measured(_)))
+    }
+
+    /// Keeps a line.
+    pub(super) fn push(&mut self, line: Line) -> anyhow::Result<()> {
+        let mut text = serde_json::to_string(&line)?;
+        text.push('\n');
+        let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.sync_data());
+        written.map_err(|error| anyhow::anyhow!("{RESULTS}: {error}"))?;
+        self.lines.push(line);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn asked(ranks: usize) -> Asked {
+        Asked {
+            store: "digest".to_owned(),
+            kith: "1".to_owned(),
+            fanouts: "10,all".to_owned(),
+            shards: 2,
+            servers: 1,
+            ranks,
+            seeds_per_step: 100,
+            steps: 5,
+            warm_up: 1,
+            rank_threads: 2,
+            server_threads: 1,
+            device: "cpu".to_owned(),
+            cache: "0".to_owned(),
+            method: None,
+            run_file: "[model]\n".to_owned(),
+        }
+    }
+
+    fn measured() -> Measured {
+        Measured {
+            n_steps: 5,
+            seconds: 0.1,
+            n_seeds: 500,
+            n_edges: 7000,
+            seeds_per_second: 5000.0,
+            edges_per_second: 70_000.0,
+            step_micros: 20_000,
+            to_servers_bytes_per_step: 1,
+            from_servers_bytes_per_step: 2,
+            between_ranks_bytes_per_step: 3,
+            rank_cpu_seconds_per_1000_seeds: 0.25,
+            server_cpu_seconds_per_1000_seeds: 0.125,
+            ranks: Vec::new(),
+            servers: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_was_measured_is_there_again_and_half_a_line_is_not() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join(RESULTS);
+        let mut results = Results::open(temp.path()).unwrap();
+        let (one, two) = (asked(1), asked(2));
+        results.push(Line { asked: one.clone(), result: CombinationResult::Measured(measured()) }).unwrap();
+        results.push(Line { asked: two.clone(), result: CombinationResult::Failed("no".to_owned()) }).unwrap();
+        let busy = Results::open(temp.path()).unwrap_err().to_string();
+        assert!(busy.ends_with("another bench is at work there"), "{busy}");
+        drop(results);
+
+        let whole = fs::read_to_string(&path).unwrap();
+        fs::write(&path, whole.clone() + &whole[..30]).unwrap();
+        let mut results = Results::open(temp.path()).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), whole);
+        assert!(results.has(&one) && !results.has(&two), "what failed is tried again");
+        assert!(results.of(&two).is_some() && results.of(&asked(3)).is_none());
+        results.push(Line { asked: two.clone(), result: CombinationResult::Measured(measured()) }).unwrap();
+        assert!(results.has(&two), "the last line stands");
+        drop(results);
+
+        fs::write(&path, whole.replace("asked", "told")).unwrap();
+        let wrong = Results::open(temp.path()).unwrap_err().to_string();
+        assert!(wrong.contains("scale.jsonl, line 1: ") && wrong.ends_with("move the file away"), "{wrong}");
+    }
+}
