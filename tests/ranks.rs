@@ -165,11 +165,11 @@ fn slow_any_number_of_ranks_shards_and_servers() {
     }
 }
 
-/// Kills a rank at any moment and resumes with another number of ranks, again and again, until the run is done.
-fn kill_and_resume(made: &Made, name: &str, mut draw: impl FnMut(u64) -> u64) -> u64 {
+/// Kills a rank at any moment and resumes with another number of ranks, some times over, until the run is done.
+fn kill_and_resume(made: &Made, name: &str, n_attempts: u64, mut draw: impl FnMut(u64) -> u64) -> u64 {
     let out = made.path(name);
     let mut n_killed = 0;
-    for attempt in 0.. {
+    for attempt in 0u64.. {
         let n_ranks = 2 + draw(3) as usize;
         let victim = draw(n_ranks as u64) as usize;
         let mut ranks = Ranks::start(&made.path(&format!("{name}-said-{attempt}")), n_ranks, |_| {
@@ -177,15 +177,15 @@ fn kill_and_resume(made: &Made, name: &str, mut draw: impl FnMut(u64) -> u64) ->
             command.arg("--resume");
             command
         });
-        // The last attempts are left alone, so that the run comes to an end.
-        let is_left_alone = attempt >= 6;
+        // The last attempt is left alone, so that the run comes to an end.
+        let is_left_alone = attempt >= n_attempts;
         if !is_left_alone {
-            // From before the ranks have met to the middle of the run, and now and then in the middle of a checkpoint.
-            let moment = Duration::from_millis(300 + draw(2200));
+            // A few steps on, or before the ranks have met, or in the middle of a checkpoint.
+            let (n_steps, moment) = (n_recorded(&out) + 5 + draw(45) as usize, Duration::from_millis(draw(600)));
+            let (is_early, waits_for_draft) = (draw(4) == 0, draw(3) == 0);
             let started = Instant::now();
-            let waits_for_draft = draw(3) == 0;
-            while started.elapsed() < moment && !ranks.have_ended() {
-                if waits_for_draft && has_draft(&out) {
+            while started.elapsed() < DEADLINE && n_recorded(&out) < n_steps && !ranks.have_ended() {
+                if is_early && started.elapsed() > moment || waits_for_draft && has_draft(&out) {
                     break;
                 }
                 thread::sleep(Duration::from_micros(200));
@@ -208,6 +208,10 @@ fn kill_and_resume(made: &Made, name: &str, mut draw: impl FnMut(u64) -> u64) ->
     n_killed
 }
 
+fn n_recorded(run: &Path) -> usize {
+    fs::read_to_string(run.join("steps.jsonl")).map_or(0, |text| text.lines().count())
+}
+
 fn has_draft(run: &Path) -> bool {
     let Ok(files) = fs::read_dir(run.join("checkpoints")) else { return false };
     files.flatten().any(|file| file.file_name().to_string_lossy().ends_with(".draft"))
@@ -227,7 +231,7 @@ fn draws(key: u64) -> impl FnMut(u64) -> u64 {
 #[test]
 fn killed_ranks_leave_no_trace() {
     let made = Made::of_epochs(60);
-    let n_killed = kill_and_resume(&made, "killed", draws(1));
+    let n_killed = kill_and_resume(&made, "killed", 4, draws(1));
     assert!(n_killed > 1, "only {n_killed} ranks were killed in time");
 }
 
@@ -239,7 +243,7 @@ fn slow_fifty_killed_ranks_leave_no_trace() {
     let made = Made::of_epochs(60);
     let mut n_killed = 0;
     for key in 2.. {
-        n_killed += kill_and_resume(&made, &format!("killed-{key}"), draws(key));
+        n_killed += kill_and_resume(&made, &format!("killed-{key}"), 6, draws(key));
         if n_killed >= 50 {
             return;
         }
@@ -250,8 +254,7 @@ fn slow_fifty_killed_ranks_leave_no_trace() {
 #[track_caller]
 fn wait_for_steps(ranks: &mut Ranks, out: &Path, n_steps: usize) {
     let started = Instant::now();
-    let n_made = || fs::read_to_string(out.join("steps.jsonl")).map_or(0, |text| text.lines().count());
-    while n_made() < n_steps {
+    while n_recorded(out) < n_steps {
         assert!(!ranks.have_ended() && started.elapsed() < LIMIT, "no steps were made:\n{}", ranks.all_said());
         thread::sleep(Duration::from_millis(1));
     }
