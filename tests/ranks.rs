@@ -347,7 +347,7 @@ fn ranks_that_do_not_fit_are_told_so() {
                 command.args(["--set", "train.slices=1"]);
                 command
             },
-            "set train.slices = 2",
+            "2 ranks cannot share steps with train.slices = 1: set it to 2",
         ),
         (
             "programs",

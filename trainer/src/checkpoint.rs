@@ -229,7 +229,7 @@ impl Checkpoint {
 }
 
 /// What one run file says that another does not, in words.
-pub(crate) fn difference(there: &str, here: &str) -> String {
+fn difference(there: &str, here: &str) -> String {
     let only = |text: &str, other: &str| {
         let is_line = |line: &&str| !line.is_empty() && !other.lines().any(|own| own == *line);
         let lines: Vec<String> = text.lines().filter(is_line).map(|line| format!("`{line}`")).collect();

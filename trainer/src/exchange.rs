@@ -76,8 +76,10 @@ pub(crate) struct Exchanged {
 }
 
 impl Exchange {
-    pub(crate) fn new(n_slices: usize, is_deterministic: bool) -> Exchange {
-        Exchange { n_slices, is_deterministic, gradients: Vec::new(), records: Vec::new(), sent_bytes: 0 }
+    /// Before the first step of a run in this world.
+    pub(crate) fn new(n_slices: usize, is_deterministic: bool, world: &mut World) -> Exchange {
+        let sent_bytes = world.collective().sent_bytes();
+        Exchange { n_slices, is_deterministic, gradients: Vec::new(), records: Vec::new(), sent_bytes }
     }
 
     /// Takes what this rank's next slice came to.
@@ -104,7 +106,7 @@ impl Exchange {
             weights: is_compared.then(|| digest_of(weights)).transpose()?,
         };
         let heard = hear(world, &told)?;
-        if let Some(rank) = heard.iter().position(|other| other.weights != told.weights) {
+        if let Some(rank) = heard.iter().position(|other| other.weights != heard[0].weights) {
             return Err(WorldError::Differ { rank, step }.into());
         }
         let gradient = match (world.n_ranks(), self.is_deterministic) {
@@ -194,5 +196,77 @@ impl StepRecord {
             self.n_seeds += slice.n_seeds;
             self.n_edges += slice.n_edges;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::Device;
+
+    use super::*;
+    use crate::{
+        weights::{Entry, Initial},
+        world::on_worlds,
+    };
+
+    const N_SLICES: usize = 5;
+
+    fn weights(run_key: u64) -> Weights {
+        let entry =
+            Entry { name: "layers.0.weight".to_owned(), shape: vec![101], initial: Initial::Uniform { bound: 1.0 } };
+        Weights::new(vec![entry], run_key, Device::Cpu)
+    }
+
+    /// The gradient of a slice: numbers whose sums round.
+    fn gradient(slice: usize) -> Tensor {
+        weights(1 + slice as u64).flat().copy()
+    }
+
+    fn bits(tensor: &Tensor) -> Vec<u32> {
+        Vec::<f32>::try_from(tensor).unwrap().into_iter().map(f32::to_bits).collect()
+    }
+
+    /// One step of a world, and what each rank heard.
+    fn step(n_ranks: usize, is_deterministic: bool) -> Vec<(Vec<u32>, Vec<u64>, Vec<u64>)> {
+        on_worlds(n_ranks, |world| {
+            let mut exchange = Exchange::new(N_SLICES, is_deterministic, world);
+            for slice in slices_of(world.rank(), n_ranks, N_SLICES) {
+                exchange.push(gradient(slice), SliceRecord { n_seeds: slice as u64, ..SliceRecord::default() });
+            }
+            let phases = Phases { compute: world.rank() as u64, ..Phases::default() };
+            let heard = exchange.exchange(world, &weights(0), 0, phases).unwrap();
+            let slices = heard.slices.iter().map(|slice| slice.n_seeds).collect();
+            (bits(&heard.gradient), slices, heard.phases.iter().map(|phases| phases.compute).collect())
+        })
+    }
+
+    #[test]
+    fn slices_are_added_in_their_order_on_any_number_of_ranks() {
+        let sum = in_order((0..N_SLICES).map(gradient).collect());
+        let backwards = in_order((0..N_SLICES).rev().map(gradient).collect());
+        assert_ne!(bits(&sum), bits(&backwards), "the order matters for these");
+        for n_ranks in 1..=N_SLICES {
+            let expected = (bits(&sum), (0..N_SLICES as u64).collect(), (0..n_ranks as u64).collect());
+            assert_eq!(step(n_ranks, true), vec![expected; n_ranks], "{n_ranks} ranks");
+            for (found, ..) in step(n_ranks, false) {
+                let found = Tensor::from_slice(&found.into_iter().map(f32::from_bits).collect::<Vec<_>>());
+                assert!(f64::try_from((found - &sum).abs().max()).unwrap() < 1e-5, "{n_ranks} ranks by all-reduce");
+            }
+        }
+    }
+
+    #[test]
+    fn ranks_with_other_weights_are_found() {
+        let told = on_worlds(3, |world| {
+            let mut exchange = Exchange::new(3, true, world);
+            let weights = weights(u64::from(world.rank() == 2));
+            let mut step = |step| {
+                exchange.push(gradient(0), SliceRecord::default());
+                exchange.exchange(world, &weights, step, Phases::default()).map_err(|error| error.to_string())
+            };
+            (step(999).is_ok(), step(1000).unwrap_err())
+        });
+        let sentence = "the weights of rank 2 differ from those of rank 0 at step 1000: this is a bug";
+        assert_eq!(told, vec![(true, sentence.to_owned()); 3]);
     }
 }

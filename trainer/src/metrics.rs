@@ -87,3 +87,44 @@ impl Metrics {
         Ok(bound)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read, Write},
+        net::TcpStream,
+        time::Duration,
+    };
+
+    use super::*;
+
+    #[test]
+    fn what_a_rank_did_is_read_on_its_port() {
+        let metrics = Arc::new(Metrics::default());
+        let rows = RowCounts { local: 1, cached: 2, remote: 3 };
+        let phases = Phases { compute: 1_500_000, exchange: 250_000, ..Phases::default() };
+        metrics.hear(2, (7, 1), 0.5, rows, phases);
+        metrics.hear(2, (8, 1), 0.25, rows, phases);
+        metrics.hear_measured(Measured { valid_loss: 1.0, valid: 0.75, test: 0.5 });
+
+        let address = metrics.show(([127, 0, 0, 1], 0).into()).unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let mut page = String::new();
+        stream.read_to_string(&mut page).unwrap();
+        for line in [
+            "kith_steps_total{rank=\"2\"} 8",
+            "kith_epochs_total{rank=\"2\"} 1",
+            "kith_loss{rank=\"2\"} 0.25",
+            "kith_seconds_total{rank=\"2\",phase=\"compute\"} 3",
+            "kith_seconds_total{rank=\"2\",phase=\"exchange\"} 0.5",
+            "kith_rows_total{rank=\"2\",from=\"remote\"} 6",
+            "kith_metric{rank=\"2\",part=\"test\"} 0.5",
+        ] {
+            assert!(page.lines().any(|found| found == line), "{line} is not in\n{page}");
+        }
+        let taken = metrics.show(address).unwrap_err().to_string();
+        assert!(taken.starts_with(&format!("metrics on {address}: ")), "{taken}");
+    }
+}

@@ -135,7 +135,8 @@ impl<'a> Run<'a> {
             Some(dir) if resume => Some(RunFolder::resume(dir, &config, state.step)?),
             Some(dir) => Some(RunFolder::create(dir, &config)?),
         };
-        let exchange = Exchange::new(n_slices, config.train.deterministic.unwrap_or(device == Device::Cpu));
+        let is_deterministic = config.train.deterministic.unwrap_or(device == Device::Cpu);
+        let exchange = Exchange::new(n_slices, is_deterministic, world);
         let saver = Saver::default();
         let run = Run {
             config,
@@ -358,7 +359,8 @@ impl<'a> Run<'a> {
 /// The newest whole checkpoint of rank 0's folder, on every rank.
 fn newest(dir: Option<&Path>, world: &mut World, notes: &mut Vec<String>) -> Result<Option<Checkpoint>, TrainError> {
     let found = dir.map(|dir| Checkpoints::of(dir).newest(notes)).transpose()?.flatten();
-    let (mut bytes, path) = found.unwrap_or_default();
+    // Other ranks know no path: whatever is wrong with the checkpoint, they say whose it is.
+    let (mut bytes, path) = found.unwrap_or_else(|| (Vec::new(), "the checkpoint of rank 0".into()));
     world.collective().broadcast(&mut bytes)?;
     if bytes.is_empty() { Ok(None) } else { Checkpoint::read(&bytes, &path).map(Some) }
 }

@@ -25,7 +25,7 @@ pub(crate) fn check(n_ranks: usize, n_slices: usize, is_full: bool) -> Result<()
             "{n_ranks} ranks cannot share full batches: set train.mode = \"batches\" and train.slices = {n_ranks}"
         ),
         false => format!(
-            "{n_ranks} ranks cannot share steps of {n_slices} slices: set train.slices = {n_ranks}, or start fewer ranks"
+            "{n_ranks} ranks cannot share steps with train.slices = {n_slices}: set it to {n_ranks}, or start fewer ranks"
         ),
     };
     Err(WorldError::Refused(sentence))
@@ -54,7 +54,7 @@ mod tests {
     fn ranks_without_slices_are_refused() {
         assert!(check(4, 4, false).is_ok() && check(1, 1, true).is_ok());
         let refused = |n_slices, is_full| check(3, n_slices, is_full).unwrap_err().to_string();
-        assert!(refused(2, false).contains("set train.slices = 3"));
+        assert!(refused(2, false).contains("train.slices = 2: set it to 3, or"));
         assert!(refused(1, true).contains("train.mode = \"batches\""));
     }
 }

@@ -16,6 +16,8 @@ mod wire;
 
 use std::{net::TcpListener, sync::Arc, time::Duration};
 
+#[cfg(test)]
+pub(crate) use self::tests::on_worlds;
 use self::{
     agreement::{Agreed, disagreement},
     pulse::{Pulse, Rhythm},

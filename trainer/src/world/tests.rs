@@ -53,6 +53,21 @@ impl Place {
     }
 }
 
+/// Runs a function on every rank of a world of threads; what they gave, by rank.
+pub(crate) fn on_worlds<T: Send>(n_ranks: usize, run: impl Fn(&mut World) -> T + Sync) -> Vec<T> {
+    if n_ranks == 1 {
+        return vec![run(&mut World::alone())];
+    }
+    let place = Place::new(n_ranks);
+    on_all_ranks(n_ranks, |rank| {
+        let mut world = place.join_together(rank, &config());
+        let given = run(&mut world);
+        // Nobody leaves before all have done what they had to.
+        place.all_joined.wait();
+        given
+    })
+}
+
 fn facts() -> Facts {
     Facts::new("CPU").unwrap()
 }
