@@ -108,7 +108,8 @@ impl Made {
     }
 }
 
-/// Processes that know a folder and were started so.
+/// Processes that know a folder and were started so. A child has the arguments of its parent until it runs its own
+/// program: it is not meant.
 pub(crate) fn processes(folder: &Path, command: &str) -> Vec<u32> {
     let folder = folder.to_str().unwrap();
     let is_meant = |pid: &u32| {
@@ -117,7 +118,13 @@ pub(crate) fn processes(folder: &Path, command: &str) -> Vec<u32> {
         args.get(1).is_some_and(|first| first == command) && args.iter().any(|arg| arg.starts_with(folder))
     };
     let numbers = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    numbers.filter(is_meant).collect()
+    let found: Vec<u32> = numbers.filter(is_meant).collect();
+    let is_child = |pid: &u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok());
+        parent.is_some_and(|parent| found.contains(&parent))
+    };
+    found.iter().filter(|pid| !is_child(pid)).copied().collect()
 }
 
 pub(crate) fn wait_until(limit: Duration, is_so: impl Fn() -> bool) {

@@ -8,12 +8,11 @@ use std::{ops::Range, path::PathBuf, sync::Arc};
 
 use kith_client::{BlockMaker, FetchedRows, Shards, Stock};
 use kith_store::{Column, ColumnWriter};
-use tch::{Device, Tensor};
+use tch::Tensor;
 
 use crate::{
     config::ModelKind,
     error::TrainError,
-    evaluate::rows_of,
     feed::rows_of_batch,
     layerwise::{
         block_size::{BlockSize, N_EDGES},
@@ -26,7 +25,7 @@ use crate::{
 /// How much may be held.
 #[derive(Clone, Debug)]
 pub struct Room {
-    /// Bytes of one layer's rows that stay in memory; more go to a file. `None`: all stay.
+    /// Bytes of one layer's products that stay in memory; more go to a file. `None`: all stay.
     pub memory: Option<u64>,
     /// Where such files are made; `None`: where the system keeps its temporary files.
     pub scratch: Option<PathBuf>,
@@ -74,6 +73,9 @@ pub(crate) fn walk(
     mut hear: impl FnMut(Vec<f32>) -> Result<(), TrainError>,
 ) -> Result<(), TrainError> {
     let n_nodes = shards.info().n_nodes;
+    if room.memory.is_some() {
+        kith_kernels::trim(); // What training keeps for its next step would come on top.
+    }
     let degrees = match model.config().kind {
         ModelKind::Gcn => Some(count_out_degrees(shards, room, world)?),
         _ => None,
@@ -82,17 +84,13 @@ pub(crate) fn walk(
     let most = if model.takes_pieces() { piece_len(room.n_neighbors) } else { usize::MAX };
     let stock = Stock::new(1);
     let mut maker = BlockMaker::new(n_nodes, stock.clone());
-    let mut reader = Reader { shards, hidden: None, device: model.weights().flat().device() };
+    let mut products = multiply_stored(model, shards, room, world)?;
     for layer in 0..=last {
-        let width = model.layers()[layer].width();
-        let read = match layer {
-            0 => shards.info().dim,
-            _ => model.layers()[layer - 1].width(),
-        };
-        let mut size = BlockSize::new(n_nodes, read + width);
-        let mut out = if layer < last { Some(RowsWriter::new(n_nodes, width, layer, room)?) } else { None };
+        let mut size = BlockSize::new(n_nodes, model.product_len(layer));
+        let mut next = if layer < last { Some(ProductsWriter::new(model, layer + 1, n_nodes, room)?) } else { None };
+        // Of what a layer gives, nothing is kept but what the next one makes of each row alone.
         let mut tell = |nodes, looked: Looked<'_>| match layer < last {
-            true => Ok(rows_of(&looked.output(model, layer)?)?.values),
+            true => model.multiply(layer + 1, ReadRows::Made(looked.output(model, layer)?)),
             false => see(nodes, looked),
         };
         let mut chunks = Chunks::new(room, world);
@@ -101,46 +99,76 @@ pub(crate) fn walk(
             for run in lists.runs(most, size.n_edges()) {
                 let nodes = lists.nodes(&run);
                 if run.is_hub {
-                    let what = (model, layer, out_degrees);
-                    let output = lists.evaluate_hub(&run, most, what, |nodes, then| reader.read(nodes, then))?;
+                    let output = lists.evaluate_hub(&run, most, (model, layer, out_degrees), products.values());
                     told.extend(tell(nodes, Looked::Output(output))?);
                     continue;
                 }
                 let sampled = lists.block(&run, &mut maker)?;
                 size.hear(sampled.nodes.len(), sampled.blocks[0].n_edges());
-                told.extend(reader.read(&sampled.nodes, |rows| {
-                    tell(nodes, Looked::Part(Part { block: &sampled.blocks[0], out_degrees, rows }))
-                })??);
+                let rows = ReadRows::Products(products.values());
+                told.extend(tell(nodes, Looked::Part(Part { block: &sampled.blocks[0], out_degrees, rows }))?);
                 stock.give_back_blocks(sampled);
             }
             for values in chunks.share(world, told)? {
-                match &mut out {
-                    Some(out) => out.push(&values)?,
+                match &mut next {
+                    Some(next) => next.push(&values)?,
                     None => hear(values)?,
                 }
             }
         }
-        reader.hidden = out.map(RowsWriter::finish).transpose()?;
+        if let Some(next) = next {
+            products = next.finish()?;
+        }
+    }
+    if room.memory.is_some() {
+        kith_kernels::trim();
     }
     Ok(())
 }
 
-/// What a layer reads: the store's rows, or what the layer before made.
-struct Reader<'a> {
-    shards: &'a dyn Shards,
-    hidden: Option<Rows>,
-    device: Device,
+/// What the first layer makes of every node's row alone: each row is fetched once, by one rank.
+fn multiply_stored(
+    model: &Model,
+    shards: &dyn Shards,
+    room: &Room,
+    world: &mut World,
+) -> Result<Products, TrainError> {
+    let n_nodes = shards.info().n_nodes;
+    let mut products = ProductsWriter::new(model, 0, n_nodes, room)?;
+    let n_numbers = shards.info().dim + model.product_len(0);
+    let n_rows = (N_BYTES_OF_ROWS / (4 * n_numbers as u64)).clamp(1, room.n_together);
+    let (rank, n_ranks) = (world.rank() as u64, world.n_ranks() as u64);
+    let mut first = 0;
+    while first < n_nodes {
+        let bound = |rank: u64| rank.saturating_mul(n_rows).saturating_add(first).min(n_nodes);
+        let nodes: Vec<u64> = (bound(rank)..bound(rank + 1)).collect();
+        let mut rows = FetchedRows::default();
+        shards.fetch_rows(&nodes, &mut rows)?;
+        let own = match nodes.is_empty() {
+            true => Vec::new(),
+            false => model.multiply(0, ReadRows::Stored(&Arc::new(rows_of_batch(rows))))?,
+        };
+        share(world, own)?.iter().try_for_each(|values| products.push(values))?;
+        first = bound(n_ranks);
+    }
+    products.finish()
 }
 
-impl Reader<'_> {
-    fn read<T>(&self, nodes: &[u64], then: impl FnOnce(ReadRows<'_>) -> T) -> Result<T, TrainError> {
-        if let Some(hidden) = &self.hidden {
-            return Ok(then(ReadRows::Made(hidden.pick(nodes).to_device(self.device))));
-        }
-        let mut rows = FetchedRows::default();
-        self.shards.fetch_rows(nodes, &mut rows)?;
-        Ok(then(ReadRows::Stored(&Arc::new(rows_of_batch(rows)))))
+/// Bytes of the rows that are multiplied together, and of their products.
+const N_BYTES_OF_ROWS: u64 = 64 << 20;
+
+/// What every rank made, by rank.
+fn share(world: &mut World, made: Vec<f32>) -> Result<Vec<Vec<f32>>, TrainError> {
+    if world.n_ranks() == 1 {
+        return Ok(vec![made]);
     }
+    let heard = world.collective().share(bytemuck::cast_slice(&made))?;
+    drop(made);
+    let numbers = |told: Vec<u8>| match told.as_chunks() {
+        (numbers, []) => Ok(numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()),
+        _ => Err(WorldError::OutOfStep("a rank told no chunk of a layer".to_owned()).into()),
+    };
+    heard.into_iter().map(numbers).collect()
 }
 
 /// One pass over all edges before the first layer: no chunk has all edges of its sources.
@@ -209,89 +237,64 @@ impl Chunks {
     /// What all ranks made of their chunks of a round, by rank, and so in the order of nodes.
     fn share(&mut self, world: &mut World, made: Vec<f32>) -> Result<Vec<Vec<f32>>, TrainError> {
         let mut n_edges = self.lists.n_edges();
-        let mut heard = vec![made];
         if self.n_ranks > 1 {
-            let mut told = n_edges.to_le_bytes().to_vec();
-            told.extend_from_slice(bytemuck::cast_slice(&heard[0]));
-            heard.clear();
-            for told in world.collective().share(&told)? {
-                let Some((count, values)) = told.split_first_chunk::<8>().filter(|(_, values)| values.len() % 4 == 0)
-                else {
-                    return Err(WorldError::OutOfStep("a rank told no chunk of a layer".to_owned()).into());
-                };
-                n_edges = n_edges.max(u64::from_le_bytes(*count));
-                heard.push(values.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect());
+            for told in world.collective().share(&n_edges.to_le_bytes())? {
+                let count = told.try_into().map_err(|_| WorldError::OutOfStep("a rank told no count".to_owned()))?;
+                n_edges = n_edges.max(u64::from_le_bytes(count));
             }
         }
         self.n_next = self.n_next.saturating_mul(N_EDGES) / n_edges.max(1);
         self.n_next = self.n_next.clamp(1, self.n_together);
-        Ok(heard)
+        share(world, made)
     }
 }
 
-/// What a layer made of all nodes.
-struct Rows {
-    values: Values,
-    width: usize,
-}
-
-enum Values {
+/// The rows of all nodes times the weights of a layer, by id.
+enum Products {
     Memory(Vec<f32>),
     File(Column<f32>),
 }
 
-impl Rows {
-    fn pick(&self, nodes: &[u64]) -> Tensor {
-        let values = match &self.values {
-            Values::Memory(values) => values.as_slice(),
-            Values::File(column) => column.items(),
-        };
-        let mut picked = Vec::with_capacity(nodes.len() * self.width);
-        for node in nodes {
-            picked.extend_from_slice(&values[*node as usize * self.width..][..self.width]);
+impl Products {
+    fn values(&self) -> &[f32] {
+        match self {
+            Products::Memory(values) => values,
+            Products::File(column) => column.items(),
         }
-        Tensor::from_slice(&picked).view([nodes.len() as i64, self.width as i64])
     }
 }
 
-/// Takes rows in the order of nodes.
-struct RowsWriter {
-    values: WrittenValues,
-    width: usize,
-}
-
-enum WrittenValues {
+/// Takes products in the order of nodes.
+enum ProductsWriter {
     Memory(Vec<f32>),
     File(ColumnWriter<f32>),
 }
 
-impl RowsWriter {
-    fn new(n_nodes: u64, width: usize, layer: usize, room: &Room) -> Result<RowsWriter, TrainError> {
-        let n_values = n_nodes as usize * width;
-        let values = match room.memory {
+impl ProductsWriter {
+    fn new(model: &Model, layer: usize, n_nodes: u64, room: &Room) -> Result<ProductsWriter, TrainError> {
+        let n_values = n_nodes as usize * model.product_len(layer);
+        Ok(match room.memory {
             Some(memory) if 4 * n_values as u64 > memory => {
                 let dir = room.scratch.clone().unwrap_or_else(std::env::temp_dir);
                 let name = format!(".kith-{}-layer-{layer}", std::process::id());
-                WrittenValues::File(ColumnWriter::scratch(&dir, &name)?)
+                ProductsWriter::File(ColumnWriter::scratch(&dir, &name)?)
             }
-            _ => WrittenValues::Memory(Vec::with_capacity(n_values)),
-        };
-        Ok(RowsWriter { values, width })
+            _ => ProductsWriter::Memory(Vec::with_capacity(n_values)),
+        })
     }
 
-    fn push(&mut self, rows: &[f32]) -> Result<(), TrainError> {
-        match &mut self.values {
-            WrittenValues::Memory(values) => values.extend_from_slice(rows),
-            WrittenValues::File(column) => column.push(rows)?,
+    fn push(&mut self, products: &[f32]) -> Result<(), TrainError> {
+        match self {
+            ProductsWriter::Memory(values) => values.extend_from_slice(products),
+            ProductsWriter::File(column) => column.push(products)?,
         }
         Ok(())
     }
 
-    fn finish(self) -> Result<Rows, TrainError> {
-        let values = match self.values {
-            WrittenValues::Memory(values) => Values::Memory(values),
-            WrittenValues::File(column) => Values::File(column.finish()?.into_scratch()?),
-        };
-        Ok(Rows { values, width: self.width })
+    fn finish(self) -> Result<Products, TrainError> {
+        Ok(match self {
+            ProductsWriter::Memory(values) => Products::Memory(values),
+            ProductsWriter::File(column) => Products::File(column.finish()?.into_scratch()?),
+        })
     }
 }

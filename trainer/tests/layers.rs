@@ -9,7 +9,7 @@ use kith_kernels::{AttentionLayer, AttentionWeights, Dropout, Form, LayerDraws, 
 use kith_trainer::model::{
     LayerShape,
     oracle::{Answer, AttentionCase, differentiate, error},
-    reference::{Edges, attend},
+    reference::{Edges, attend, product},
 };
 use tch::{Device, Kind, Tensor};
 
@@ -116,7 +116,9 @@ impl Layer {
         self.differentiate(|rows, weights| {
             let rows = rows.elu() * &row_factors;
             let shape = (self.shape, self.form);
-            let attended = attend(&rows, &edges, self.named(weights), shape, Some(&attention_factors), Some(&pairs));
+            let weights = self.named(weights);
+            let products = product(&rows, weights.weight);
+            let attended = attend(&products, &edges, weights, shape, Some(&attention_factors), Some(&pairs));
             (attended.rows, attended.edge_loss)
         })
     }
@@ -155,7 +157,9 @@ impl Layer {
             let rows = rows.to_kind(Kind::Float).elu() * &row_factors;
             let weights: Vec<Tensor> = weights.iter().map(|weight| weight.to_kind(Kind::Float)).collect();
             let shape = (self.shape, self.form);
-            let attended = attend(&rows, &edges, self.named(&weights), shape, Some(&attention_factors), Some(&pairs));
+            let weights = self.named(&weights);
+            let products = product(&rows, weights.weight);
+            let attended = attend(&products, &edges, weights, shape, Some(&attention_factors), Some(&pairs));
             (attended.rows, attended.edge_loss)
         })
     }
@@ -265,7 +269,9 @@ fn a_case_is_a_layer() {
         let rows = rows * double(&row_factors);
         let factors = double(&attention_factors);
         let shape = (layer.shape, layer.form);
-        let attended = attend(&rows, &edges, layer.named(weights), shape, Some(&factors), Some(&pairs));
+        let weights = layer.named(weights);
+        let products = product(&rows, weights.weight);
+        let attended = attend(&products, &edges, weights, shape, Some(&factors), Some(&pairs));
         (attended.rows, attended.edge_loss)
     });
     assert_eq!(found.rows, expected.rows);

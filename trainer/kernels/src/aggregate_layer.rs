@@ -20,7 +20,8 @@ use crate::{
     layout::Layout,
     node_sums::{Nodes, column_sums, write_outputs},
     open_list::OpenList,
-    product::{Kept, Product},
+    product::{Drop, Kept, Product},
+    products::pick,
     simd::{Lanes, prefetch},
 };
 
@@ -83,11 +84,7 @@ impl AggregateLayer {
         let output = state.output(&state.sums(&rows).run(), weights);
         if draws.is_some() {
             let nothing = Tensor::zeros([0], (Kind::Float, Device::Cpu));
-            let hidden = match &input {
-                LayerInput::Hidden(tensor) => tensor,
-                LayerInput::Rows(_) => &nothing,
-            };
-            let inputs = [hidden, weights.weight, weights.bias];
+            let inputs = [input.hidden().unwrap_or(&nothing), weights.weight, weights.bias];
             attach(&inputs, &[&output], Box::new(move |gradients| Ok(state.backward(gradients))))?;
         }
         Ok(output)
@@ -131,8 +128,14 @@ impl AggregateLayer {
             weights: layout.pack(numbers(&weights.weight.contiguous())),
             kept: Kept::Nothing,
         };
-        let rows;
-        (rows, state.kept) = state.product().forward();
+        let rows = match input {
+            LayerInput::Products(products) => pick(products, block, layout),
+            _ => {
+                let (rows, kept) = state.product().forward();
+                state.kept = kept;
+                rows
+            }
+        };
         (state, rows)
     }
 }
@@ -141,7 +144,8 @@ impl AggregateLayer {
 struct State {
     layer: AggregateLayer,
     layout: Layout,
-    input: KeptInput,
+    /// What was multiplied here.
+    input: Option<KeptInput>,
     block: Arc<Block>,
     dropout: Option<(Dropout, Stream)>,
     weights: Vec<Lanes>,
@@ -151,10 +155,11 @@ struct State {
 
 impl State {
     fn product(&self) -> Product<'_> {
+        let input = self.input.as_ref().expect("only what is multiplied here has a way back");
         Product {
-            input: self.input.as_input(),
-            block: &self.block,
-            dropout: self.dropout,
+            input: input.as_input(),
+            n_rows: self.block.n_sources(),
+            dropout: self.dropout.map(|(dropout, stream)| Drop { dropout, stream, block: &self.block }),
             weights: &self.weights,
             width: self.layout.width(),
         }
@@ -196,8 +201,8 @@ impl State {
         let weight = self.layout.unpack(&product.weight_gradient(&self.kept, &pushed));
         let weight = Tensor::from_slice(&weight).view([product.dim() as i64, self.layout.features as i64]);
         let input = match &self.input {
-            KeptInput::Rows(_) => None,
-            KeptInput::Hidden(hidden) => Some(filled(&hidden.size(), |out| product.input_gradient(&pushed, out))),
+            Some(KeptInput::Hidden(hidden)) => Some(filled(&hidden.size(), |out| product.input_gradient(&pushed, out))),
+            _ => None,
         };
         vec![input, Some(weight), Some(Tensor::from_slice(&column_sums(numbers(&gradient), self.layout.features)))]
     }

@@ -18,7 +18,8 @@ use crate::{
     layout::Layout,
     node_sums::{Nodes, column_sums, head_sums, spread, weighted_row_sum, write_outputs},
     open_list::OpenList,
-    product::{Kept, Product},
+    product::{Drop, Kept, Product},
+    products::pick,
     simd::Lanes,
 };
 
@@ -66,11 +67,7 @@ impl AttentionLayer {
 
         if draws.is_some() {
             let no_grad = tch::no_grad(|| Tensor::zeros([0], (tch::Kind::Float, tch::Device::Cpu)));
-            let hidden = match &input {
-                LayerInput::Hidden(tensor) => tensor,
-                LayerInput::Rows(_) => &no_grad,
-            };
-            let inputs = [hidden, weights.weight, weights.attention.unwrap_or(&no_grad), weights.bias];
+            let inputs = [input.hidden().unwrap_or(&no_grad), weights.weight, weights.attention.unwrap_or(&no_grad), weights.bias];
             let outputs: Vec<&Tensor> = [Some(&output), edge_loss.as_ref()].into_iter().flatten().collect();
             // Taken, so that what it holds is free for the layers before it.
             let mut state = Some(state);
@@ -125,7 +122,10 @@ impl AttentionLayer {
             right: Buffer::default(),
             saved: None,
         };
-        (state.rows, state.kept) = state.product().forward();
+        match input {
+            LayerInput::Products(products) => state.rows = pick(products, block, layout),
+            _ => (state.rows, state.kept) = state.product().forward(),
+        }
         if self.form.has_weights() {
             let rows = Nodes { layout, rows: &state.rows };
             state.left = head_sums(rows, &state.attention[0], block.n_destinations());
@@ -158,7 +158,8 @@ impl AttentionLayer {
 struct State {
     layer: AttentionLayer,
     layout: Layout,
-    input: KeptInput,
+    /// What was multiplied here.
+    input: Option<KeptInput>,
     block: Arc<Block>,
     input_dropout: Option<(Dropout, Stream)>,
     mask: Option<Mask>,
@@ -175,10 +176,11 @@ struct State {
 
 impl State {
     fn product(&self) -> Product<'_> {
+        let input = self.input.as_ref().expect("only what is multiplied here has a way back");
         Product {
-            input: self.input.as_input(),
-            block: &self.block,
-            dropout: self.input_dropout,
+            input: input.as_input(),
+            n_rows: self.block.n_sources(),
+            dropout: self.input_dropout.map(|(dropout, stream)| Drop { dropout, stream, block: &self.block }),
             weights: &self.weights,
             width: self.layout.width(),
         }
@@ -244,8 +246,8 @@ impl State {
         let dim = product.dim() as i64;
         let weight = Tensor::from_slice(&weight).view([dim, (heads * features) as i64]);
         let input = match &self.input {
-            KeptInput::Rows(_) => None,
-            KeptInput::Hidden(hidden) => Some(filled(&hidden.size(), |out| product.input_gradient(&pushed.rows, out))),
+            Some(KeptInput::Hidden(hidden)) => Some(filled(&hidden.size(), |out| product.input_gradient(&pushed.rows, out))),
+            _ => None,
         };
         vec![input, Some(weight), attention, Some(Tensor::from_slice(&bias))]
     }

@@ -67,6 +67,9 @@ void kith_prepare() {
   mallopt(M_TRIM_THRESHOLD, -1);
 }
 
+// Gives back to the system what was freed.
+void kith_trim() { malloc_trim(0); }
+
 // Makes the outputs depend on the inputs. The node belongs to the graph from here on, whatever happens.
 char *kith_attach(void *node, at::Tensor *const *inputs, size_t n_inputs, at::Tensor *const *outputs, size_t n_outputs) {
   try {

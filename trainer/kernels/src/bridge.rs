@@ -10,6 +10,8 @@ use std::{
 
 use tch::{Device, Kind, TchError, Tensor};
 
+use crate::buffer;
+
 /// What a step computes backward, given the gradients of its outputs: the gradients of its inputs, where there are any.
 pub(crate) type Backward = Box<dyn FnMut(&[Option<Tensor>]) -> Result<Vec<Option<Tensor>>, TchError>>;
 
@@ -25,6 +27,7 @@ unsafe extern "C" {
         n_outputs: usize,
     ) -> *mut c_char;
     fn kith_prepare();
+    fn kith_trim();
     #[allow(clippy::too_many_arguments)]
     fn kith_multiply(
         out: *mut f32,
@@ -42,6 +45,13 @@ unsafe extern "C" {
 pub fn prepare() {
     // SAFETY: sets two numbers of the allocator, from any thread, at any time.
     unsafe { kith_prepare() };
+}
+
+/// Gives memory back that is kept for the next step: for whoever does something else for a while, within limits.
+pub fn trim() {
+    buffer::trim();
+    // SAFETY: gives back memory that nobody has, from any thread, at any time.
+    unsafe { kith_trim() };
 }
 
 /// Makes `outputs` depend on `inputs` in the autograd graph: `backward` runs when a gradient reaches them.

@@ -143,6 +143,11 @@ impl Drop for Buffer {
     }
 }
 
+/// Keeps nothing for later.
+pub(crate) fn trim() {
+    stock().clear();
+}
+
 // Whatever a panic left behind is an array like any other.
 fn stock() -> MutexGuard<'static, Vec<Memory>> {
     KEPT.lock().unwrap_or_else(PoisonError::into_inner)

@@ -13,6 +13,18 @@ pub enum LayerInput<'a> {
     Rows(&'a Arc<InputRows>),
     /// The output of the layer before, which goes through ELU first.
     Hidden(&'a Tensor),
+    /// What [`multiply`](crate::multiply) made of every node of a graph, by id. Only for evaluation.
+    Products(&'a [f32]),
+}
+
+impl LayerInput<'_> {
+    /// The tensor whose gradient is asked for.
+    pub(crate) fn hidden(&self) -> Option<&Tensor> {
+        match self {
+            LayerInput::Hidden(tensor) => Some(tensor),
+            LayerInput::Rows(_) | LayerInput::Products(_) => None,
+        }
+    }
 }
 
 /// Names what one layer draws in one step.
@@ -53,11 +65,20 @@ pub(crate) enum KeptInput {
 }
 
 impl KeptInput {
-    pub(crate) fn new(input: &LayerInput) -> KeptInput {
+    /// What is to be multiplied, unless it was.
+    pub(crate) fn new(input: &LayerInput) -> Option<KeptInput> {
         match input {
-            LayerInput::Rows(rows) => KeptInput::Rows(Arc::clone(rows)),
+            LayerInput::Rows(rows) => Some(KeptInput::Rows(Arc::clone(rows))),
             // Detached: what is kept for the way back must not keep the way itself.
-            LayerInput::Hidden(tensor) => KeptInput::Hidden(tensor.detach().contiguous()),
+            LayerInput::Hidden(tensor) => Some(KeptInput::Hidden(tensor.detach().contiguous())),
+            LayerInput::Products(_) => None,
+        }
+    }
+
+    pub(crate) fn n_rows(&self) -> usize {
+        match self {
+            KeptInput::Rows(rows) => rows.n_rows(),
+            KeptInput::Hidden(tensor) => tensor.size()[0] as usize,
         }
     }
 

@@ -18,6 +18,7 @@ mod node_loss;
 mod node_sums;
 mod open_list;
 mod product;
+mod products;
 mod rows;
 mod simd;
 mod sparse_product;
@@ -27,11 +28,12 @@ pub use crate::{
     adam::AdamStep,
     aggregate_layer::{AggregateLayer, AggregateWeights},
     attention_layer::{AttentionLayer, AttentionWeights},
-    bridge::{filled, is_plain, numbers, numbers_mut, prepare},
+    bridge::{filled, is_plain, numbers, numbers_mut, prepare, trim},
     dropout::Dropout,
     form::Form,
     layer::{LayerDraws, LayerInput},
     node_loss::class_loss,
     open_list::{LIST_PIECE, OpenList},
+    products::{multiply, plain_products, product_len},
     rows::{InputRows, SparseRows},
 };

@@ -29,12 +29,20 @@ pub(crate) enum Input<'a> {
 /// A product, and what its way back needs.
 pub(crate) struct Product<'a> {
     pub(crate) input: Input<'a>,
-    /// Names the rows.
-    pub(crate) block: &'a Block,
-    pub(crate) dropout: Option<(Dropout, Stream)>,
+    pub(crate) n_rows: usize,
+    pub(crate) dropout: Option<Drop<'a>>,
     /// `dim × width` lanes.
     pub(crate) weights: &'a [Lanes],
     pub(crate) width: usize,
+}
+
+/// What is dropped of rows.
+#[derive(Clone, Copy)]
+pub(crate) struct Drop<'a> {
+    pub(crate) dropout: Dropout,
+    pub(crate) stream: Stream,
+    /// Names the rows.
+    pub(crate) block: &'a Block,
 }
 
 /// What is kept of the rows that were multiplied, for the way back.
@@ -59,15 +67,15 @@ const MAX_KEPT: usize = 16 << 20;
 impl Product<'_> {
     /// The products of all rows, and what was kept of these.
     pub(crate) fn forward(&self) -> (Buffer, Kept) {
-        let mut out = Buffer::dirty(self.block.n_sources() * self.width);
+        let mut out = Buffer::dirty(self.n_rows * self.width);
         match self.input {
             Input::Rows(InputRows::Sparse(rows)) => {
-                let kept = multiply_sparse(rows, self.dropout, self.block, self.weights, self.width, &mut out);
+                let kept = multiply_sparse(rows, self.dropout, self.weights, self.width, &mut out);
                 (out, Kept::Sparse(kept))
             }
             // Only training drops, and only training goes back.
-            _ if self.dropout.is_some() && self.block.n_sources() * self.dim() <= MAX_KEPT => {
-                let n = self.block.n_sources() * self.dim();
+            _ if self.dropout.is_some() && self.n_rows * self.dim() <= MAX_KEPT => {
+                let n = self.n_rows * self.dim();
                 let mut kept = Buffer::dirty_numbers(n);
                 let part_len = N_TOGETHER * self.dim();
                 let parts = out.par_chunks_mut(N_TOGETHER * self.width);
@@ -100,7 +108,7 @@ impl Product<'_> {
         let mut out = vec![Lanes::ZERO; self.dim() * self.width];
         let n_columns = self.width * N_LANES;
         // A few pieces at a time: all of them at once would take their number times the weights.
-        for pieces in pieces(self.block.n_sources()).chunks(2 * rayon::current_num_threads()) {
+        for pieces in pieces(self.n_rows).chunks(2 * rayon::current_num_threads()) {
             let parts: Vec<Vec<f32>> = pieces
                 .par_iter()
                 .map(|piece| {
@@ -195,12 +203,14 @@ const N_COLUMNS: usize = 8 * N_SHARED;
 
 /// Factors of 64 columns of a row, from column `64 * part` on.
 #[inline(always)]
-fn row_factors(dropout: Dropout, stream: Stream, id: u64, part: usize) -> [f32; N_COLUMNS] {
-    let mut blocks = [0; 8];
-    for (block, name) in blocks.iter_mut().enumerate() {
-        *name = (8 * part + block) as u64;
+fn row_factors(drop: Drop, row: usize, part: usize) -> [f32; N_COLUMNS] {
+    let Drop { dropout, stream, block } = drop;
+    let id = block.id(row);
+    let mut names = [0; 8];
+    for (place, name) in names.iter_mut().enumerate() {
+        *name = (8 * part + place) as u64;
     }
-    let words = stream.words_of([id; 8], blocks, 0, 0);
+    let words = stream.words_of([id; 8], names, 0, 0);
     // The four words of a block one after another are its eight numbers' bits one after another.
     let mut turned = [0u32; 32];
     for block in 0..8 {
@@ -241,10 +251,9 @@ impl Vectorized for Entry<'_> {
     fn run(self) {
         let dropout = self.product.dropout;
         for (row, (out, numbers)) in self.rows.chunks_mut(self.dim).zip(self.numbers.chunks(self.dim)).enumerate() {
-            let id = self.product.block.id(self.first + row);
             for (part, (out, numbers)) in out.chunks_mut(N_COLUMNS).zip(numbers.chunks(N_COLUMNS)).enumerate() {
                 let factors = match dropout {
-                    Some((dropout, stream)) => row_factors(dropout, stream, id, part),
+                    Some(drop) => row_factors(drop, self.first + row, part),
                     None => [1.0; N_COLUMNS],
                 };
                 if self.is_hidden {
@@ -278,11 +287,10 @@ impl Vectorized for ThroughEntry<'_> {
         for (gradient, x) in self.gradient.iter_mut().zip(self.numbers) {
             *gradient *= if *x > 0.0 { 1.0 } else { exp(*x) };
         }
-        let Some((dropout, stream)) = self.product.dropout else { return };
+        let Some(drop) = self.product.dropout else { return };
         for (row, gradient) in self.gradient.chunks_exact_mut(self.dim).enumerate() {
-            let id = self.product.block.id(self.first + row);
             for (part, gradient) in gradient.chunks_mut(N_COLUMNS).enumerate() {
-                multiply_by_factors(gradient, &row_factors(dropout, stream, id, part));
+                multiply_by_factors(gradient, &row_factors(drop, self.first + row, part));
             }
         }
     }

@@ -1,13 +1,13 @@
 //! Sparse rows times weights, and the gradient of the weights. Only values that are not zero are drawn for, and only
 //! those that are kept are multiplied.
 
-use kith_block::Block;
 use kith_draw::{Stream, Vectorized, vectorized};
 use rayon::prelude::*;
 
 use crate::{
     cut::PIECE_ROWS,
     dropout::{Dropout, N_SHARED},
+    product::Drop,
     rows::SparseRows,
     simd::{Lanes, N_LANES},
     weighted_rows::{GroupRows, add_weighted},
@@ -24,8 +24,7 @@ pub(crate) struct KeptRows(Vec<SparseRows>);
 /// `out = rows · weights`; gives what was kept of the rows.
 pub(crate) fn multiply_sparse(
     rows: &SparseRows,
-    dropout: Option<(Dropout, Stream)>,
-    block: &Block,
+    dropout: Option<Drop>,
     weights: &[Lanes],
     width: usize,
     out: &mut [Lanes],
@@ -33,14 +32,13 @@ pub(crate) fn multiply_sparse(
     let parts = out
         .par_chunks_mut(N_TOGETHER * width)
         .enumerate()
-        .map(|(part, out)| vectorized(Part { rows, dropout, block, first: part * N_TOGETHER, weights, width, out }));
+        .map(|(part, out)| vectorized(Part { rows, dropout, first: part * N_TOGETHER, weights, width, out }));
     KeptRows(parts.collect())
 }
 
 struct Part<'a> {
     rows: &'a SparseRows,
-    dropout: Option<(Dropout, Stream)>,
-    block: &'a Block,
+    dropout: Option<Drop<'a>>,
     first: usize,
     weights: &'a [Lanes],
     width: usize,
@@ -52,7 +50,7 @@ impl Vectorized for Part<'_> {
 
     #[inline(always)]
     fn run(self) -> SparseRows {
-        let Part { rows: SparseRows { dim, indptr, columns, values }, dropout, block, first, weights, width, out } =
+        let Part { rows: SparseRows { dim, indptr, columns, values }, dropout, first, weights, width, out } =
             self;
         let n_rows = out.len() / width;
         let most = indptr[first + n_rows] - indptr[first];
@@ -63,7 +61,7 @@ impl Vectorized for Part<'_> {
             columns: vec![0; most + 1],
             values: vec![0.0; most + 1],
         };
-        let scale = dropout.map_or(1.0, |(dropout, _)| dropout.scale());
+        let scale = dropout.map_or(1.0, |drop| drop.dropout.scale());
         let mut n = 0;
         kept.indptr.push(0);
         for (row, out) in out.chunks_exact_mut(width).enumerate() {
@@ -72,7 +70,7 @@ impl Vectorized for Part<'_> {
             let lists = columns[places.clone()].chunks(N_LANES).zip(values[places].chunks(N_LANES));
             for (columns, values) in lists {
                 let mut is_kept = [1; N_LANES];
-                if let Some((dropout, stream)) = dropout {
+                if let Some(Drop { dropout, stream, block }) = dropout {
                     is_kept = draw(dropout, stream, block.id(first + row), columns);
                 }
                 for k in 0..columns.len() {

@@ -1,10 +1,10 @@
-//! How many edges a block may have, so that what a layer reads and makes of its sources is small enough.
+//! How many edges a block may have, so that what a layer reads of its sources is small enough.
 
 /// Edges of one block at most, unless a single list has more.
-pub(super) const N_EDGES: u64 = 1 << 22;
+pub(super) const N_EDGES: u64 = 1 << 20;
 
-/// Bytes of what a layer reads and makes of the sources of one block, more or less.
-const N_BYTES: u64 = 512 << 20;
+/// Bytes of what a layer reads of the sources of one block, more or less.
+const N_BYTES: u64 = 256 << 20;
 
 /// How many edges the next block of a layer may have. How many sources that means, the blocks before tell.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(super) struct BlockSize {
 }
 
 impl BlockSize {
-    /// For a layer that reads and makes so many numbers for each of so many nodes.
+    /// For a layer that reads so many numbers for each of so many nodes.
     pub(super) fn new(n_nodes: u64, n_numbers: usize) -> BlockSize {
         let n_sources = (N_BYTES / (4 * n_numbers as u64)).max(1);
         // At first as if every edge had a source of its own, unless all nodes fit.
@@ -46,13 +46,13 @@ mod tests {
         all.hear(10, 10);
         assert_eq!(all.n_edges(), N_EDGES, "all nodes fit");
         let mut some = BlockSize::new(10_000_000, 256);
-        assert_eq!(some.n_edges(), 1 << 19, "every source may be another");
-        some.hear(250_000, 500_000);
-        assert_eq!(some.n_edges(), 1 << 20, "every source came twice");
+        assert_eq!(some.n_edges(), 1 << 18, "every source may be another");
+        some.hear(125_000, 250_000);
+        assert_eq!(some.n_edges(), 1 << 19, "every source came twice");
         some.hear(1000, 1_000_000);
         assert_eq!(some.n_edges(), N_EDGES);
         some.hear(1000, 500);
-        assert_eq!(some.n_edges(), 1 << 19);
+        assert_eq!(some.n_edges(), 1 << 18);
         assert_eq!(BlockSize::new(10, 1 << 40).n_edges(), 1);
     }
 }

@@ -41,6 +41,17 @@ impl Run {
     fn n_edges_with(&self, place: usize, ids: &Range<usize>) -> u64 {
         (ids.end - self.ids.start + place + 1 - self.places.start) as u64
     }
+
+    /// Its neighbors, so many at a time, and whether they are the last. With the last ones comes the loop, which is an edge
+    /// too: they are fewer, if need be none.
+    fn pieces(&self, n_edges: usize) -> impl Iterator<Item = (Range<usize>, bool)> {
+        let Range { start, end } = self.ids;
+        let n_whole = (end - start) / n_edges;
+        (0..=n_whole).map(move |piece| {
+            let first = start + piece * n_edges;
+            (first..end.min(first + n_edges), piece == n_whole)
+        })
+    }
 }
 
 impl Lists {
@@ -111,33 +122,25 @@ impl Lists {
         })?)
     }
 
-    /// What a layer makes of a hub: pieces of `n_edges`, cut by place in its list, each with the rows of its sources
-    /// alone, which `read` gives.
+    /// What a layer makes of a hub: pieces of `n_edges`, cut by place in its list, each with the products of its sources
+    /// alone.
     pub(super) fn evaluate_hub(
         &self,
         run: &Run,
         n_edges: usize,
         (model, layer, out_degrees): (&Model, usize, Option<&OutDegrees>),
-        mut read: impl FnMut(&[u64], &mut dyn FnMut(ReadRows<'_>)) -> Result<(), TrainError>,
-    ) -> Result<Tensor, TrainError> {
+        products: &[f32],
+    ) -> Tensor {
         let hub = self.nodes(run).start;
         let mut open = OpenList::default();
         let mut output = None;
-        let mut rest = run.ids.clone();
-        while output.is_none() {
-            // The loop is the last edge of a list, and may be a piece of its own.
-            let is_last = rest.len() < n_edges;
-            let ids = rest.start..rest.end.min(rest.start + n_edges);
-            rest.start = ids.end;
+        for (ids, is_last) in run.pieces(n_edges) {
             let nodes: Vec<u64> = std::iter::once(hub).chain(self.drawn.neighbors.iter_part(ids)).collect();
-            let nodes = Arc::new(nodes);
-            let block = Arc::new(piece_of_list(&nodes, is_last));
-            read(&nodes, &mut |rows| {
-                let part = Part { block: &block, out_degrees, rows };
-                output = model.evaluate_piece(layer, part, &mut open, is_last);
-            })?;
+            let block = Arc::new(piece_of_list(&Arc::new(nodes), is_last));
+            let part = Part { block: &block, out_degrees, rows: ReadRows::Products(products) };
+            output = model.evaluate_piece(layer, part, &mut open, is_last);
         }
-        Ok(output.expect("the last piece gives an output"))
+        output.expect("the last piece gives an output")
     }
 }
 
@@ -188,6 +191,15 @@ mod tests {
         assert_eq!(runs(&[half, half, 0, 1], usize::MAX), [(0, 2, false), (2, 4, false)], "with their loops");
         assert_eq!(runs(&[2 * half + 9, 1], usize::MAX), [(0, 1, false), (1, 2, false)]);
         assert!(runs(&[], 1024).is_empty());
+    }
+
+    #[test]
+    fn a_hub_comes_in_pieces_that_are_small_enough() {
+        let run = |n: usize| Run { places: 4..5, ids: 10..10 + n, is_hub: true };
+        let pieces = |n| run(n).pieces(8).collect::<Vec<_>>();
+        assert_eq!(pieces(7), [(10..17, true)]);
+        assert_eq!(pieces(8), [(10..18, false), (18..18, true)], "the loop alone");
+        assert_eq!(pieces(20), [(10..18, false), (18..26, false), (26..30, true)]);
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub(super) fn attend(call: &Call<'_>, rows: &LayerRows<'_>, pairs: Option<Pairs>
         Kernels::Reference => {
             let factors = draws::attention_factors(call);
             let attended = reference::attend(
-                &call.dropped_rows(rows),
+                &call.products(rows),
                 call.edges(),
                 weights,
                 (shape, form),

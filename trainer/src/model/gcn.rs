@@ -53,15 +53,15 @@ pub(super) fn aggregate(
     call: &Call<'_>,
     rows: &LayerRows<'_>,
     fused: impl FnOnce(&Block) -> AggregateLayer,
-    reference: fn(&Tensor, &Edges, &Tensor, &Tensor) -> Tensor,
+    reference: fn(&Tensor, &Edges, &Tensor) -> Tensor,
 ) -> Result<LayerOutput, TchError> {
-    let (weight, bias) = (call.weight("weight"), call.weight("bias"));
+    let bias = call.weight("bias");
     let rows = match call.model.kernels {
         Kernels::Fused => {
-            let weights = AggregateWeights { weight, bias };
+            let weights = AggregateWeights { weight: call.weight("weight"), bias };
             fused(call.block).forward(rows.as_input(), weights, call.block, call.layer_draws())?
         }
-        Kernels::Reference => reference(&call.dropped_rows(rows), call.edges(), weight, bias),
+        Kernels::Reference => reference(&call.products(rows), call.edges(), bias),
     };
     Ok(LayerOutput::of_rows(rows))
 }

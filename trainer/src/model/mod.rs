@@ -12,7 +12,7 @@ mod supergat;
 use std::sync::Arc;
 
 use kith_block::{Block, Pairs};
-use kith_kernels::{Dropout, InputRows, LayerDraws, LayerInput};
+use kith_kernels::{Dropout, InputRows, LayerDraws, LayerInput, plain_products, product_len};
 use tch::{Device, Kind, Tensor};
 
 pub use crate::model::{
@@ -112,10 +112,16 @@ struct Call<'a> {
     pass: Pass,
 }
 
-/// What a layer reads: the graph's own rows, or what the layer before it made.
+/// What a layer reads: the graph's own rows, what the layer before it made, or either times its weights.
 enum LayerRows<'a> {
     Input(&'a Arc<InputRows>),
     Hidden(Tensor),
+    /// Of all nodes, by id.
+    Products {
+        values: &'a [f32],
+        /// Whether they are as the fused kernels keep them.
+        is_packed: bool,
+    },
 }
 
 /// What a layer gives.
@@ -246,7 +252,7 @@ impl Model {
         }
         match rows {
             LayerRows::Hidden(logits) => Ok(logits),
-            LayerRows::Input(_) => unreachable!("a model has a layer"),
+            _ => unreachable!("a model has a layer"),
         }
     }
 
@@ -281,6 +287,22 @@ impl Model {
     }
 }
 
+impl Model {
+    fn weight(&self, layer: usize, name: &str) -> &Tensor {
+        self.weights.get(&weight_name(layer, name)).unwrap_or_else(|| panic!("layer {layer} has no {name}"))
+    }
+
+    /// Rows that are not products, as a tensor like the weights.
+    fn tensor_of(&self, rows: &LayerRows<'_>) -> Tensor {
+        let like = self.weights.flat();
+        match rows {
+            LayerRows::Hidden(rows) => rows.shallow_clone(),
+            LayerRows::Input(input) => oracle::dense(input).to_device(like.device()).to_kind(like.kind()),
+            LayerRows::Products { .. } => unreachable!("products are not multiplied again"),
+        }
+    }
+}
+
 impl Call<'_> {
     fn shape(&self) -> LayerShape {
         self.model.layers[self.layer]
@@ -288,7 +310,7 @@ impl Call<'_> {
 
     /// A weight of this layer.
     fn weight(&self, name: &str) -> &Tensor {
-        self.find_weight(name).unwrap_or_else(|| panic!("layer {} has no {name}", self.layer))
+        self.model.weight(self.layer, name)
     }
 
     fn find_weight(&self, name: &str) -> Option<&Tensor> {
@@ -312,17 +334,30 @@ impl Call<'_> {
         Some(LayerDraws { run_key, step, layer: self.layer as u32, dropout: self.model.config.dropout })
     }
 
-    /// The rows as a tensor in the weights' kind, after dropout.
-    fn dropped_rows(&self, rows: &LayerRows<'_>) -> Tensor {
-        let like = self.model.weights.flat();
-        let rows = match rows {
-            LayerRows::Hidden(rows) => rows.shallow_clone(),
-            LayerRows::Input(input) => oracle::dense(input).to_device(like.device()).to_kind(like.kind()),
-        };
-        match draws::row_factors(self) {
+    /// The rows of the block's sources, after dropout, times the weights; for tensor operations.
+    fn products(&self, rows: &LayerRows<'_>) -> Tensor {
+        if let LayerRows::Products { values, is_packed } = rows {
+            return self.pick_products(values, *is_packed);
+        }
+        let rows = self.model.tensor_of(rows);
+        let rows = match draws::row_factors(self) {
             None => rows,
             Some(factors) => rows * factors,
+        };
+        reference::product(&rows, self.weight("weight"))
+    }
+
+    fn pick_products(&self, values: &[f32], is_packed: bool) -> Tensor {
+        let LayerShape { heads, features, .. } = self.shape();
+        let len = if is_packed { product_len(heads, features) } else { heads * features };
+        let ids = (0..self.block.n_sources()).map(|source| self.block.id(source) as usize);
+        let mut picked: Vec<f32> = ids.flat_map(|id| &values[id * len..][..len]).copied().collect();
+        if is_packed {
+            picked = plain_products(&picked, (heads, features));
         }
+        let like = self.model.weights.flat();
+        let shape = [self.block.n_sources() as i64, (heads * features) as i64];
+        Tensor::from_slice(&picked).view(shape).to_device(like.device()).to_kind(like.kind())
     }
 }
 
@@ -331,6 +366,7 @@ impl LayerRows<'_> {
         match self {
             LayerRows::Input(rows) => LayerInput::Rows(rows),
             LayerRows::Hidden(rows) => LayerInput::Hidden(rows),
+            LayerRows::Products { values, .. } => LayerInput::Products(values),
         }
     }
 }

@@ -6,7 +6,7 @@ use tch::{Kind, Tensor};
 
 use crate::model::{
     LayerShape,
-    reference::{Edges, attend},
+    reference::{Edges, attend, product},
 };
 
 /// An attention layer in one step: everything its results depend on. Tensors may be of any kind of float; shapes as in
@@ -60,7 +60,7 @@ impl AttentionCase<'_> {
             let attention = attention.map(|_| &weights[1]);
             let dropped = row_factors.as_ref().map(|factors| rows * factors);
             let attended = attend(
-                dropped.as_ref().unwrap_or(rows),
+                &product(dropped.as_ref().unwrap_or(rows), weight),
                 &edges,
                 AttentionWeights { weight, attention, bias },
                 (self.shape, self.form),

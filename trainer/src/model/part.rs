@@ -3,20 +3,21 @@
 use std::sync::Arc;
 
 use kith_block::Block;
-use kith_kernels::{InputRows, OpenList};
+use kith_kernels::{InputRows, OpenList, multiply, product_len};
 use tch::Tensor;
 
 use crate::{
     config::{Kernels, ModelKind},
     error::TrainError,
-    model::{Call, LayerRows, Model, Pass, gat, gcn, sage},
+    evaluate::rows_of,
+    model::{Call, LayerRows, LayerShape, Model, Pass, gat, gcn, reference, sage},
 };
 
 impl Model {
     /// What one layer makes of a part of a graph when nothing is dropped.
     pub fn evaluate_layer(&self, layer: usize, part: Part<'_>) -> Result<Tensor, TrainError> {
         let Part { block, out_degrees, rows } = part;
-        let rows = rows.into_layer_rows();
+        let rows = self.layer_rows(rows);
         tch::no_grad(|| Ok(self.one_layer((layer, block, out_degrees), &rows, Pass::Evaluate, None)?.rows))
     }
 
@@ -31,7 +32,7 @@ impl Model {
     pub fn evaluate_piece(&self, layer: usize, part: Part<'_>, open: &mut OpenList, is_last: bool) -> Option<Tensor> {
         assert!(self.takes_pieces(), "tensor operations look at whole lists");
         let Part { block, out_degrees, rows } = part;
-        let rows = rows.into_layer_rows();
+        let rows = self.layer_rows(rows);
         let call = Call { model: self, layer, block, edges: None, out_degrees, pass: Pass::Evaluate };
         tch::no_grad(|| match self.config.kind {
             ModelKind::Supergat | ModelKind::Gat => gat::attend_piece(&call, &rows, open, is_last),
@@ -46,12 +47,40 @@ impl Model {
         // Fused layers keep nothing of what passes between them.
         let reference = self.to_kind(self.weights.flat().kind());
         let rows = match part.rows {
-            ReadRows::Stored(rows) => LayerRows::Input(rows),
             ReadRows::Made(rows) if self.gives_rows_before_elu() => LayerRows::Hidden(rows.elu()),
-            ReadRows::Made(rows) => LayerRows::Hidden(rows),
+            rows => self.layer_rows(rows),
         };
         let what = (layer, part.block, part.out_degrees);
         tch::no_grad(|| Ok(reference.one_layer(what, &rows, Pass::Evaluate, None)?.attention))
+    }
+
+    /// Rows times the weights of a layer: [`Model::product_len`] numbers for each. What a layer makes of a part of a graph
+    /// begins with this.
+    pub fn multiply(&self, layer: usize, rows: ReadRows<'_>) -> Result<Vec<f32>, TrainError> {
+        let shape = self.layers[layer];
+        let weight = self.weight(layer, "weight");
+        let rows = self.layer_rows(rows);
+        tch::no_grad(|| match self.kernels {
+            Kernels::Fused => Ok(multiply(rows.as_input(), weight, (shape.heads, shape.features))),
+            Kernels::Reference => Ok(rows_of(&reference::product(&self.tensor_of(&rows), weight))?.values),
+        })
+    }
+
+    /// Numbers of one product.
+    pub fn product_len(&self, layer: usize) -> usize {
+        let LayerShape { heads, features, .. } = self.layers[layer];
+        match self.kernels {
+            Kernels::Fused => product_len(heads, features),
+            Kernels::Reference => heads * features,
+        }
+    }
+
+    fn layer_rows<'a>(&self, rows: ReadRows<'a>) -> LayerRows<'a> {
+        match rows {
+            ReadRows::Stored(rows) => LayerRows::Input(rows),
+            ReadRows::Made(rows) => LayerRows::Hidden(rows),
+            ReadRows::Products(values) => LayerRows::Products { values, is_packed: self.kernels == Kernels::Fused },
+        }
     }
 
     /// Whether a hidden layer's rows get their ELU from the layer that reads them.
@@ -78,15 +107,8 @@ pub enum ReadRows<'a> {
     Stored(&'a Arc<InputRows>),
     /// What the layer before gave.
     Made(Tensor),
-}
-
-impl<'a> ReadRows<'a> {
-    fn into_layer_rows(self) -> LayerRows<'a> {
-        match self {
-            ReadRows::Stored(rows) => LayerRows::Input(rows),
-            ReadRows::Made(rows) => LayerRows::Hidden(rows),
-        }
-    }
+    /// What [`Model::multiply`] made of every node's row, by id.
+    Products(&'a [f32]),
 }
 
 /// How often each node of a graph is a source, loops included, by id.

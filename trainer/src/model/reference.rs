@@ -111,17 +111,17 @@ pub struct Attended {
     pub edge_loss: Option<Tensor>,
 }
 
-/// An attention layer on rows N × D: product, scores, softmax by destination, weighted sum. `factors`, E × K, are what
+/// An attention layer on products N × (K · F): scores, softmax by destination, weighted sum. `factors`, E × K, are what
 /// dropout multiplies the attention weights with.
 pub fn attend(
-    rows: &Tensor,
+    products: &Tensor,
     edges: &Edges,
     weights: AttentionWeights<'_>,
     (shape, form): (LayerShape, Form),
     factors: Option<&Tensor>,
     pairs: Option<&Pairs>,
 ) -> Attended {
-    let hidden = product(rows, weights.weight).view([-1, shape.heads as i64, shape.features as i64]);
+    let hidden = products.view([-1, shape.heads as i64, shape.features as i64]);
     let scorer = Scorer::new(&hidden, weights.attention, form);
     let Scores { scores, logits } = scorer.score(&edges.sources, &edges.destinations);
     let attention = softmax(edges, &leaky_relu(&scores));
@@ -218,20 +218,20 @@ fn edge_loss(scorer: &Scorer<'_>, logits: &Tensor, pairs: &Pairs) -> Tensor {
     pair_loss(&edges, &others)
 }
 
-/// GCN on rows N × D: the sum of the neighbors, each divided by the root of both degrees. Degrees are counted on the side
+/// GCN on products N × F: the sum of the neighbors, each divided by the root of both degrees. Degrees are counted on the side
 /// of the source for both ends, as the published numbers were made.
-pub fn convolve(rows: &Tensor, edges: &Edges, weight: &Tensor, bias: &Tensor) -> Tensor {
-    let roots = edges.out_degrees.to_kind(rows.kind()).rsqrt();
+pub fn convolve(products: &Tensor, edges: &Edges, bias: &Tensor) -> Tensor {
+    let roots = edges.out_degrees.to_kind(products.kind()).rsqrt();
     let norms = pick(&roots, &edges.sources) * pick(&roots, &edges.destinations);
-    let messages = pick(&product(rows, weight), &edges.sources) * norms.unsqueeze(-1);
+    let messages = pick(products, &edges.sources) * norms.unsqueeze(-1);
     edges.sum_by_destination(&messages) + bias
 }
 
-/// GraphSAGE on rows N × D: the mean of the neighbors, itself included. The mean of products is the product of the mean,
-/// over fewer numbers.
-pub fn average(rows: &Tensor, edges: &Edges, weight: &Tensor, bias: &Tensor) -> Tensor {
-    let sums = edges.sum_by_destination(&pick(&product(rows, weight), &edges.sources));
-    sums / edges.degrees.to_kind(rows.kind()).unsqueeze(-1) + bias
+/// GraphSAGE on products N × F: the mean of the neighbors, itself included. The mean of products is the product of the
+/// mean, over fewer numbers.
+pub fn average(products: &Tensor, edges: &Edges, bias: &Tensor) -> Tensor {
+    let sums = edges.sum_by_destination(&pick(products, &edges.sources));
+    sums / edges.degrees.to_kind(products.kind()).unsqueeze(-1) + bias
 }
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ impl Golden {
             attention: form.has_weights().then_some(&self.attention),
             bias: &Tensor::zeros([shape.width() as i64], (Kind::Double, Device::Cpu)),
         };
-        attend(&self.rows, &self.edges(), weights, (shape, form), None, Some(&self.pairs))
+        attend(&product(&self.rows, weights.weight), &self.edges(), weights, (shape, form), None, Some(&self.pairs))
     }
 
     fn edges(&self) -> Edges {
@@ -175,7 +175,7 @@ fn the_activation_has_one_slope_at_zero() {
 fn gcn_counts_degrees_by_source() {
     let edges = Edges::new(&block(&[&[], &[0, 0], &[0, 1]]), Device::Cpu);
     let rows = doubles(&[1.0, 2.0, 4.0], &[3, 1]);
-    let found = convolve(&rows, &edges, &doubles(&[3.0], &[1, 1]), &doubles(&[0.5], &[1]));
+    let found = convolve(&product(&rows, &doubles(&[3.0], &[1, 1])), &edges, &doubles(&[0.5], &[1]));
     let first = 3.0 / 4.0;
     let second = 3.0 * (2.0 / 8f64.sqrt() + 2.0 / 2.0);
     let third = 3.0 * (1.0 / 2.0 + 2.0 / 2f64.sqrt() + 4.0);
@@ -186,7 +186,7 @@ fn gcn_counts_degrees_by_source() {
 fn sage_is_the_mean_with_oneself() {
     let edges = Edges::new(&block(&[&[], &[0, 0, 1], &[0, 1]]), Device::Cpu);
     let rows = doubles(&[1.0, 10.0, 2.0, 20.0, 6.0, 60.0], &[3, 2]);
-    let found = average(&rows, &edges, &doubles(&[1.0, 0.0, 0.0, 0.1], &[2, 2]), &doubles(&[0.0, 0.5], &[2]));
+    let found = average(&product(&rows, &doubles(&[1.0, 0.0, 0.0, 0.1], &[2, 2])), &edges, &doubles(&[0.0, 0.5], &[2]));
     assert_near(&found, &[1.0, 1.5, 4.0 / 3.0, 4.0 / 3.0 + 0.5, 3.0, 3.5], 1e-12);
 }
 

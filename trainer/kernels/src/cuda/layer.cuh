@@ -1,0 +1,243 @@
+// What all kernels know: the shape of a layer, a graph, and the settings of each run.
+//
+// Several runs are computed at once: blockIdx.y is the run, and every array of a run lies behind that of the run before.
+// Rows are `stride` numbers long: heads side by side, each padded with zeros to `padded` numbers, a multiple of four.
+typedef unsigned char u8;
+typedef unsigned short u16;
+
+#define FULL 0xffffffffu
+#define SLOPE 0.2f
+#define EPSILON 1e-16f
+// Below every score, and yet a number: what has no edge yet is multiplied with exp(LOWEST - LOWEST).
+#define LOWEST -1e30f
+
+#define FORM_GO 0
+#define FORM_DP 1
+#define FORM_SD 2
+#define FORM_MX 3
+
+struct Layer {
+    u32 index;
+    u32 dim;
+    u32 heads, features;
+    u32 padded, stride;
+    // A head's numbers are spread over so many neighboring threads, `vec` times four for each.
+    u32 lanes, vec;
+    u32 form, is_mean;
+    // Where its weights start among all of a run, and how many those are.
+    u32 weight, attention, bias, n_weights;
+};
+
+// NVRTC is told the numbers that loops and registers depend on; without it they are read, and arrays have room for any.
+#ifdef KITH_HEADS
+#define HEADS KITH_HEADS
+#define LANES KITH_LANES
+#define VEC KITH_VEC
+#define VEC_ROOM KITH_VEC
+#define PADDED KITH_PADDED
+#define FORM KITH_FORM
+#else
+#define HEADS layer.heads
+#define LANES layer.lanes
+#define VEC layer.vec
+#define VEC_ROOM 64
+#define PADDED layer.padded
+#define FORM layer.form
+#endif
+#define HAS_WEIGHTS (FORM == FORM_GO || FORM == FORM_MX)
+#define HAS_PRODUCTS (FORM != FORM_GO)
+
+struct Graph {
+    u32 n_sources, n_destinations, n_edges;
+    // By destination: where lists start, the sources in them; each list ends with its destination.
+    const u32 *indptr, *sources;
+    // By source: where lists start, the destinations in them, and which edge each is by destination.
+    const u32 *out_indptr, *destinations, *out_edges;
+    // What nodes are called in draws; null where that is their position.
+    const u64 *ids;
+};
+
+__device__ __forceinline__ u64 id_of(const Graph &graph, u32 node) {
+    return graph.ids ? graph.ids[node] : node;
+}
+
+// What one warp looks at: some edges of one list. Lists that come in several such pieces leave a part of their result in
+// `slot`; whole ones have none.
+struct Item {
+    u32 node, first, end, slot;
+};
+#define NO_SLOT 0xffffffffu
+
+// A list that came in pieces.
+struct SplitList {
+    u32 node, first_slot, n_slots;
+};
+
+struct Settings {
+    u64 run_key;
+    float learning_rate, weight_decay, edge_weight;
+    // What is dropped has 16 bits below this; what is kept is scaled.
+    u32 threshold;
+    float scale;
+    u32 unused;
+};
+
+// Streams of one run in one step, by layer.
+struct Streams {
+    Stream rows, attention, negative, subset;
+};
+
+__device__ __forceinline__ u32 next_power_of_two(u32 n) {
+    u32 power = 1;
+    while (power < n) power *= 2;
+    return power;
+}
+
+// Where a thread stands: a team of threads looks at one edge, each thread at some numbers of one head.
+struct Place {
+    u32 lane, team_len, n_teams, team, head, part;
+    bool is_on;
+};
+
+__device__ __forceinline__ Place place_of(const Layer &layer) {
+    Place place;
+    place.lane = threadIdx.x % 32;
+    place.team_len = next_power_of_two(HEADS) * LANES;
+    place.n_teams = 32 / place.team_len;
+    place.team = place.lane / place.team_len;
+    u32 within = place.lane % place.team_len;
+    place.head = within / LANES;
+    place.part = within % LANES;
+    place.is_on = place.head < HEADS;
+    return place;
+}
+
+__device__ __forceinline__ float4 zero4() { return make_float4(0.f, 0.f, 0.f, 0.f); }
+
+__device__ __forceinline__ float4 plus4(float4 a, float4 b) {
+    return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+
+__device__ __forceinline__ float4 scaled4(float4 a, float b) {
+    return make_float4(a.x * b, a.y * b, a.z * b, a.w * b);
+}
+
+/// a * b + c
+__device__ __forceinline__ float4 fma4(float4 a, float b, float4 c) {
+    return make_float4(fmaf(a.x, b, c.x), fmaf(a.y, b, c.y), fmaf(a.z, b, c.z), fmaf(a.w, b, c.w));
+}
+
+__device__ __forceinline__ u32 quad_of(const Layer &layer, const Place &place, u32 v) { return v * LANES + place.part; }
+
+__device__ __forceinline__ bool has_quad(const Layer &layer, const Place &place, u32 v) {
+    return place.is_on && 4 * quad_of(layer, place, v) < PADDED;
+}
+
+/// This thread's numbers of a row.
+__device__ __forceinline__ void load_row(const Layer &layer, const Place &place, const float *row, float4 *out) {
+#pragma unroll
+    for (u32 v = 0; v < VEC; v++) {
+        const float *from = row + place.head * PADDED + 4 * quad_of(layer, place, v);
+        out[v] = has_quad(layer, place, v) ? *(const float4 *)from : zero4();
+    }
+}
+
+__device__ __forceinline__ void store_row(const Layer &layer, const Place &place, const float4 *from, float *row) {
+#pragma unroll
+    for (u32 v = 0; v < VEC; v++) {
+        if (has_quad(layer, place, v)) *(float4 *)(row + place.head * PADDED + 4 * quad_of(layer, place, v)) = from[v];
+    }
+}
+
+/// This thread's numbers of one half of the attention weights (heads × 2 features, the destination's half first).
+__device__ __forceinline__ void load_attention(
+    const Layer &layer, const Place &place, const float *weights, u32 half, float4 *out) {
+#pragma unroll
+    for (u32 v = 0; v < VEC; v++) {
+        const float *from = weights + layer.attention + (2 * place.head + half) * layer.features;
+        u32 first = 4 * quad_of(layer, place, v);
+        float own[4];
+        for (u32 k = 0; k < 4; k++) own[k] = place.is_on && first + k < layer.features ? from[first + k] : 0.f;
+        out[v] = make_float4(own[0], own[1], own[2], own[3]);
+    }
+}
+
+/// The dot product of a head, known to all its threads.
+__device__ __forceinline__ float dot_of(const Layer &layer, const float4 *a, const float4 *b) {
+    float sum = 0.f;
+#pragma unroll
+    for (u32 v = 0; v < VEC; v++) {
+        sum = fmaf(a[v].x, b[v].x, sum);
+        sum = fmaf(a[v].y, b[v].y, sum);
+        sum = fmaf(a[v].z, b[v].z, sum);
+        sum = fmaf(a[v].w, b[v].w, sum);
+    }
+#pragma unroll
+    for (u32 across = 1; across < LANES; across *= 2) sum += __shfl_xor_sync(FULL, sum, across);
+    return sum;
+}
+
+/// The sum over a team's heads of a number that all threads of a head know.
+__device__ __forceinline__ float over_heads(const Layer &layer, const Place &place, float value) {
+#pragma unroll
+    for (u32 across = LANES; across < place.team_len; across *= 2) value += __shfl_xor_sync(FULL, value, across);
+    return value;
+}
+
+/// The sum over the teams of a warp.
+__device__ __forceinline__ float over_teams(const Place &place, float value) {
+#pragma unroll
+    for (u32 across = place.team_len; across < 32; across *= 2) value += __shfl_xor_sync(FULL, value, across);
+    return value;
+}
+
+__device__ __forceinline__ double over_teams(const Place &place, double value) {
+#pragma unroll
+    for (u32 across = place.team_len; across < 32; across *= 2) value += __shfl_xor_sync(FULL, value, across);
+    return value;
+}
+
+__device__ __forceinline__ float4 over_teams(const Place &place, float4 value) {
+    return make_float4(
+        over_teams(place, value.x), over_teams(place, value.y), over_teams(place, value.z), over_teams(place, value.w));
+}
+
+__device__ __forceinline__ float sigmoid(float x) { return 1.f / (1.f + expf(-x)); }
+
+/// ln(1 + e^x), without overflow.
+__device__ __forceinline__ float softplus(float x) { return fmaxf(x, 0.f) + log1pf(expf(-fabsf(x))); }
+
+/// A score, and what it was made of.
+struct Score {
+    float raw, gate, bent;
+};
+
+__device__ __forceinline__ Score score_of(const Layer &layer, float linear, float dot) {
+    Score score;
+    score.gate = 0.f;
+    if (FORM == FORM_GO) {
+        score.raw = linear;
+    } else if (FORM == FORM_MX) {
+        score.gate = sigmoid(dot);
+        score.raw = linear * score.gate;
+    } else {
+        score.raw = dot;
+    }
+    score.bent = score.raw > 0.f ? score.raw : SLOPE * score.raw;
+    return score;
+}
+
+/// What dot products are multiplied with.
+__device__ __forceinline__ float product_scale(const Layer &layer) {
+    return FORM == FORM_SD ? (float)(1.0 / sqrt((double)layer.features)) : 1.f;
+}
+
+/// What attention of an edge is multiplied with, in this thread's head. Bits are drawn before: one byte for 8 heads.
+__device__ __forceinline__ float kept_factor(const Layer &layer, const Place &place, const u8 *mask, u32 edge, float scale) {
+    if (!mask) return 1.f;
+    u32 n_bytes = (HEADS + 7) / 8;
+    u32 bits = mask[(size_t)edge * n_bytes + place.head / 8 * (place.is_on ? 1 : 0)];
+    return bits >> place.head % 8 & 1 ? scale : 0.f;
+}
+
+__device__ __forceinline__ bool is_kept(const u32 *kept, u32 pair) { return kept[pair / 32] >> pair % 32 & 1; }
