@@ -193,11 +193,14 @@ impl Batches {
             queue => {
                 let (own, n_steps) = (self.own.clone(), self.n_epochs * self.plan.steps_per_epoch());
                 let jobs = (at.step..n_steps).flat_map(move |step| own.clone().map(move |slice| Job { step, slice }));
+                let n_threads = n_sample_threads(self.input.shards.waits());
+                // Of a few threads each is one batch ahead; a thread alone is two.
+                let depth = if n_threads == 1 { 2 } else { 1 };
                 let started = Prefetch::start(
                     Arc::clone(&self.input.shards),
                     Arc::clone(&self.plan),
                     self.config.clone(),
-                    PrefetchConfig { n_threads: n_sample_threads(self.input.shards.waits()), depth: 2 },
+                    PrefetchConfig { n_threads, depth },
                     jobs,
                 )?;
                 queue.insert(started)
