@@ -127,12 +127,7 @@ pub(crate) fn walk(
 }
 
 /// What the first layer makes of every node's row alone: each row is fetched once, by one rank.
-fn multiply_stored(
-    model: &Model,
-    shards: &dyn Shards,
-    room: &Room,
-    world: &mut World,
-) -> Result<Products, TrainError> {
+fn multiply_stored(model: &Model, shards: &dyn Shards, room: &Room, world: &mut World) -> Result<Products, TrainError> {
     let n_nodes = shards.info().n_nodes;
     let mut products = ProductsWriter::new(model, 0, n_nodes, room)?;
     let n_numbers = shards.info().dim + model.product_len(0);

@@ -67,7 +67,12 @@ impl AttentionLayer {
 
         if draws.is_some() {
             let no_grad = tch::no_grad(|| Tensor::zeros([0], (tch::Kind::Float, tch::Device::Cpu)));
-            let inputs = [input.hidden().unwrap_or(&no_grad), weights.weight, weights.attention.unwrap_or(&no_grad), weights.bias];
+            let inputs = [
+                input.hidden().unwrap_or(&no_grad),
+                weights.weight,
+                weights.attention.unwrap_or(&no_grad),
+                weights.bias,
+            ];
             let outputs: Vec<&Tensor> = [Some(&output), edge_loss.as_ref()].into_iter().flatten().collect();
             // Taken, so that what it holds is free for the layers before it.
             let mut state = Some(state);
@@ -246,7 +251,9 @@ impl State {
         let dim = product.dim() as i64;
         let weight = Tensor::from_slice(&weight).view([dim, (heads * features) as i64]);
         let input = match &self.input {
-            Some(KeptInput::Hidden(hidden)) => Some(filled(&hidden.size(), |out| product.input_gradient(&pushed.rows, out))),
+            Some(KeptInput::Hidden(hidden)) => {
+                Some(filled(&hidden.size(), |out| product.input_gradient(&pushed.rows, out)))
+            }
             _ => None,
         };
         vec![input, Some(weight), attention, Some(Tensor::from_slice(&bias))]

@@ -50,8 +50,7 @@ impl Vectorized for Part<'_> {
 
     #[inline(always)]
     fn run(self) -> SparseRows {
-        let Part { rows: SparseRows { dim, indptr, columns, values }, dropout, first, weights, width, out } =
-            self;
+        let Part { rows: SparseRows { dim, indptr, columns, values }, dropout, first, weights, width, out } = self;
         let n_rows = out.len() / width;
         let most = indptr[first + n_rows] - indptr[first];
         // One more: what is not kept is written over by what comes next, if anything does.
