@@ -14,6 +14,7 @@ pub mod evaluate;
 mod exchange;
 mod feed;
 mod files;
+pub mod gpu;
 pub mod input;
 pub mod interchange;
 pub mod layerwise;

@@ -6,9 +6,13 @@ use std::sync::Arc;
 
 use kith_block::{Block, BlockError, Subset};
 use kith_draw::{Name, Purpose, Stream};
-use kith_kernels::{Form, InputRows};
+use kith_kernels::{
+    Form, InputRows,
+    cuda::{self, Gpu, GpuError},
+};
 use kith_trainer::{
     config::{EdgeLossConfig, Exclude, Kernels, Mode, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig},
+    gpu,
     input::{GraphInput, Labels},
     loss::node_loss,
     model::{Model, Pass, oracle::error},
@@ -139,6 +143,57 @@ fn check(graph: &GraphInput, config: &RunConfig) {
         let error = error(found, expected);
         assert!(error < GRADIENT_ERROR, "gradient of {}: {error:e}: {config:?}", entry.name);
     }
+    if gpu::refusal(&config.model).is_none() {
+        for device in devices(graph) {
+            check_on(&device, &fused, graph, config, (&expected_outputs, &expected_gradients));
+        }
+    }
+}
+
+/// The GPU of this machine, if there is one, and for small graphs one that is emulated.
+fn devices(graph: &GraphInput) -> Vec<Gpu> {
+    let emulated = (graph.block.n_edges() < 3000).then(kith_emulated::gpu);
+    let real = match cuda::open(0) {
+        Ok(gpu) => Some(gpu),
+        Err(GpuError::Missing(_)) => None,
+        Err(error) => panic!("{error}"),
+    };
+    emulated.into_iter().chain(real).collect()
+}
+
+/// The same pass by a GPU's kernels.
+#[track_caller]
+fn check_on(
+    device: &Gpu,
+    model: &Model,
+    graph: &GraphInput,
+    config: &RunConfig,
+    (outputs, gradients): (&[Tensor], &[Tensor]),
+) {
+    let weights: Vec<f32> = Vec::try_from(model.weights().flat()).unwrap();
+    let zeros = vec![0.0; weights.len()];
+    let mut program = gpu::program(device, model, graph, &[(config.clone(), 5)], N_CLASSES).unwrap();
+    program.set_state(3, &weights, &zeros, &zeros).unwrap();
+    program.step().unwrap();
+    let name = device.name();
+    let losses = program.losses().unwrap().remove(0);
+    let node = node_loss(&outputs[0], graph.labels.as_ref().unwrap(), &graph.train, graph.train.len());
+    let expected: Vec<f64> =
+        std::iter::once(&node).chain(&outputs[1..]).map(|loss| loss.double_value(&[])).collect();
+    let found: Vec<f64> = std::iter::once(losses.node).chain(losses.edges).collect();
+    assert_eq!(found.len(), expected.len());
+    for (found, expected) in found.iter().zip(&expected) {
+        let error = (found - expected).abs() / expected.abs();
+        assert!(error < OUTPUT_ERROR, "{name}: a loss of {found} instead of {expected}: {config:?}");
+    }
+    let mut start = 0;
+    let found = Tensor::from_slice(&program.gradient().unwrap());
+    for (entry, expected) in model.weights().entries().iter().zip(gradients) {
+        let n = expected.numel() as i64;
+        let error = error(&found.narrow(0, start, n).view_as(expected), expected);
+        assert!(error < GRADIENT_ERROR, "{name}: gradient of {}: {error:e}: {config:?}", entry.name);
+        start += n;
+    }
 }
 
 const KINDS: [(ModelKind, Form); 8] = [
@@ -181,6 +236,13 @@ fn every_width_agrees_with_the_oracle() {
             check(&graph(100, 20, 20, true), &config(ModelKind::Supergat, Form::Mx, heads, features, 0.2));
         }
         check(&graph(100, 20, 20, true), &config(ModelKind::Sage, Form::Go, 1, features, 0.2));
+    }
+}
+
+#[test]
+fn lists_in_pieces_agree_with_the_oracle() {
+    for (kind, form) in &KINDS[..4] {
+        check(&graph(300, 900, 9, false), &config(*kind, *form, 3, 5, 0.2));
     }
 }
 

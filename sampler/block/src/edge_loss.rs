@@ -45,6 +45,37 @@ pub enum Subset {
     Each,
 }
 
+/// How many pairs a layer has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PairCounts {
+    /// Negatives to draw; of a union only some of them are kept.
+    pub n_negatives: usize,
+    /// Pairs that a share is taken of, edges first: all of them, or edges alone.
+    pub n_in_subset: usize,
+    /// Pairs of those that are kept.
+    pub n_kept: usize,
+    /// Whether negatives are among them.
+    pub is_union: bool,
+    /// Pairs of the loss, if none has to be left out.
+    pub n_pairs: usize,
+}
+
+impl PairCounts {
+    /// Those of a block with so many edges, sources and destinations.
+    pub fn of(config: PairConfig, n_edges: usize, n_sources: usize, n_destinations: usize) -> PairCounts {
+        let n_candidates = n_sources as u64 * n_destinations as u64;
+        let most = usize::try_from(n_candidates).unwrap_or(usize::MAX).saturating_sub(n_edges);
+        let share = |share: f64, n: usize| (share * n as f64) as usize;
+        let is_union = config.subset == Subset::Union;
+        let n_negatives = share(if is_union { config.negatives } else { config.negatives * config.kept }, n_edges);
+        let n_negatives = n_negatives.min(most);
+        let n_in_subset = if is_union { n_edges + n_negatives } else { n_edges };
+        let n_kept = share(config.kept, n_in_subset).min(n_in_subset);
+        let n_pairs = if is_union { n_kept } else { n_kept + n_negatives };
+        PairCounts { n_negatives, n_in_subset, n_kept, is_union, n_pairs }
+    }
+}
+
 /// Names the pairs of one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PairsName {
@@ -113,18 +144,8 @@ impl Pairs {
         let PairsName { run_key, step, layer, slice } = name;
         let name = |purpose| Name { run_key, purpose, step, layer }.stream();
         let n_edges = block.n_edges();
-        let n_candidates = block.n_sources() as u64 * block.n_destinations() as u64;
-        let most = usize::try_from(n_candidates).unwrap_or(usize::MAX).saturating_sub(n_edges);
-        let share = |share: f64, n: usize| (share * n as f64) as usize;
-        // The subset of pairs, or of positives alone; and which negatives it lets through.
-        let (n_negatives, n_in_subset) = match config.subset {
-            Subset::Union => {
-                let n_negatives = share(config.negatives, n_edges).min(most);
-                (n_negatives, n_edges + n_negatives)
-            }
-            Subset::Each => (share(config.negatives * config.kept, n_edges).min(most), n_edges),
-        };
-        let n_kept = share(config.kept, n_in_subset).min(n_in_subset);
+        let PairCounts { n_negatives, n_in_subset, n_kept, .. } =
+            PairCounts::of(config, n_edges, block.n_sources(), block.n_destinations());
         let subset = PairSubset::draw(name(Purpose::PairSubset), slice, n_in_subset, n_kept);
         let is_kept = |index: usize| config.subset == Subset::Each || subset.holds(n_edges + index);
         let negatives = Negatives::draw(name(Purpose::Negative), slice, n_negatives, block, is_kept, look_up)?;

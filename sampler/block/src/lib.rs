@@ -8,5 +8,5 @@ mod pair_subset;
 
 pub use crate::{
     block::{Block, BlockError, BlockMemory},
-    edge_loss::{Negatives, PairConfig, Pairs, PairsName, Subset},
+    edge_loss::{Negatives, PairConfig, PairCounts, Pairs, PairsName, Subset},
 };

@@ -11,6 +11,7 @@
 //! assert_eq!(slot, stream.draws(1_000_003, 0, 0).below(17));
 //! ```
 
+mod cuda;
 mod draws;
 mod elementary;
 mod instruction_set;
@@ -21,6 +22,7 @@ mod philox;
 mod vectorized;
 
 pub use crate::{
+    cuda::cuda_header,
     draws::Draws,
     elementary::{exp, ln, ln_1p, sin_cos},
     instruction_set::{InstructionSet, instruction_set},

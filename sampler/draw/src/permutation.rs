@@ -2,7 +2,7 @@
 
 use crate::name::Stream;
 
-const N_ROUNDS: usize = 8;
+pub(crate) const N_ROUNDS: usize = 8;
 
 /// A keyed permutation of `0..n`: a Feistel network over pairs (left below a, right below b) with a·b just above n,
 /// followed until it lands inside.

@@ -1,8 +1,8 @@
 //! Philox 4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
 
-const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
-const KEY_STEPS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
-const N_ROUNDS: usize = 10;
+pub(crate) const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
+pub(crate) const KEY_STEPS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
+pub(crate) const N_ROUNDS: usize = 10;
 
 /// The four words that belong to one counter under one key. For a fixed key this is a bijection of counters.
 #[inline]

@@ -37,6 +37,11 @@ impl Dropout {
         bits >= self.threshold
     }
 
+    /// What is dropped has 16 bits below this.
+    pub(crate) fn threshold(self) -> u32 {
+        self.threshold
+    }
+
     /// What a number that is kept is multiplied with.
     pub(crate) fn scale(self) -> f32 {
         self.scale

@@ -12,7 +12,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     /// One layer on the two rows: GAT's own.
-    Go,
+    Go = 0, // The numbers are those of layer.cuh.
     /// Dot product.
     Dp,
     /// Scaled dot product.

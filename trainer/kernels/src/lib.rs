@@ -9,6 +9,7 @@ mod attention;
 mod attention_layer;
 mod bridge;
 mod buffer;
+pub mod cuda;
 mod cut;
 mod dropout;
 mod form;

@@ -29,9 +29,13 @@ __device__ __forceinline__ void finish_attended(
 
 // Edges whose rows are asked for before the first is used.
 #define N_AHEAD 4
+// Fewer, where two rows belong to an edge.
+#define N_BESIDE 2
+// Marks a partner in a pair without an edge: the node itself is the source.
+#define IS_SOURCE 0x80000000u
 
 /// Outputs and records (maximum, 1 / total, room for g·o, a₁·h) of all whole lists; parts of the others.
-extern "C" __global__ void kith_attend(
+KERNEL void kith_attend(
     Layer layer, Graph graph, const Item *items, u32 n_items, const float *weights, const float *rows, const u8 *mask,
     const Settings *settings, float *outputs, float4 *records, float *slot_sums, float2 *slot_totals, u32 n_slots) {
     u32 item_index = (blockIdx.x * blockDim.x + threadIdx.x) / 32, run = blockIdx.y;
@@ -118,7 +122,7 @@ extern "C" __global__ void kith_attend(
 }
 
 /// The same of lists that came in pieces, from their parts, in order.
-extern "C" __global__ void kith_attend_join(
+KERNEL void kith_attend_join(
     Layer layer, Graph graph, const SplitList *lists, u32 n_lists, const float *weights, const float *rows,
     float *outputs, float4 *records, const float *slot_sums, const float2 *slot_totals, u32 n_slots) {
     u32 list_index = (blockIdx.x * blockDim.x + threadIdx.x) / 32, run = blockIdx.y;
@@ -153,7 +157,7 @@ extern "C" __global__ void kith_attend_join(
 }
 
 /// Which heads of which edges attention dropout keeps: a bit each, 8 heads to a byte.
-extern "C" __global__ void kith_draw_mask(
+KERNEL void kith_draw_mask(
     Layer layer, Graph graph, const u32 *edge_destinations, const Settings *settings, const Streams *streams,
     u32 n_layers, u8 *mask) {
     u32 edge = blockIdx.x * blockDim.x + threadIdx.x, run = blockIdx.y;

@@ -5,6 +5,12 @@
 typedef unsigned char u8;
 typedef unsigned short u16;
 
+#ifndef KERNEL
+#define KERNEL extern "C" __global__
+#endif
+#ifndef FLT_MAX
+#define FLT_MAX 3.402823466e+38f
+#endif
 #define FULL 0xffffffffu
 #define SLOPE 0.2f
 #define EPSILON 1e-16f
@@ -75,7 +81,8 @@ struct SplitList {
 
 struct Settings {
     u64 run_key;
-    float learning_rate, weight_decay, edge_weight;
+    double learning_rate, edge_weight;
+    float weight_decay;
     // What is dropped has 16 bits below this; what is kept is scaled.
     u32 threshold;
     float scale;

@@ -1,0 +1,58 @@
+// The kernels, compiled for the machine of machine.h, by name.
+#include "machine.h"
+
+#include "kith_kernels.inc"
+
+namespace {
+
+struct Kernel {
+    const char *name;
+    void (*launch)(unsigned const grid[3], unsigned n_threads, void **args);
+};
+
+#define ENTRY(name)                                                                                                    \
+    {#name, [](unsigned const grid[3], unsigned n_threads, void **args) { machine::launch(name, grid, n_threads, args); }}
+
+const Kernel KERNELS[] = {
+    ENTRY(kith_attend),
+    ENTRY(kith_attend_join),
+    ENTRY(kith_draw_mask),
+    ENTRY(kith_pull),
+    ENTRY(kith_join),
+    ENTRY(kith_push),
+    ENTRY(kith_negatives),
+    ENTRY(kith_attention_gradient),
+    ENTRY(kith_multiply),
+    ENTRY(kith_weight_gradient),
+    ENTRY(kith_input_gradient),
+    ENTRY(kith_multiply_sparse),
+    ENTRY(kith_weight_gradient_sparse),
+    ENTRY(kith_draw_subset),
+    ENTRY(kith_draw_negatives),
+    ENTRY(kith_scan_blocks),
+    ENTRY(kith_scan_add),
+    ENTRY(kith_group_pairs),
+    ENTRY(kith_sort_pairs),
+    ENTRY(kith_pair_gradients),
+    ENTRY(kith_sum_pieces),
+    ENTRY(kith_sum),
+    ENTRY(kith_bias_gradient),
+    ENTRY(kith_node_loss),
+    ENTRY(kith_measure),
+    ENTRY(kith_begin_step),
+    ENTRY(kith_adam),
+    ENTRY(kith_end_step),
+};
+
+} // namespace
+
+// Runs a kernel to its end; whether there is one of that name.
+extern "C" bool kith_emulated_launch(const char *name, unsigned const grid[3], unsigned n_threads, void **args) {
+    for (const Kernel &kernel : KERNELS) {
+        if (strcmp(kernel.name, name) == 0) {
+            kernel.launch(grid, n_threads, args);
+            return true;
+        }
+    }
+    return false;
+}

@@ -1,0 +1,82 @@
+//! The source of all kernels, and what it is compiled with.
+
+use kith_draw::cuda_header;
+
+use super::layer::Layer;
+
+/// Names of all kernels.
+pub const KERNELS: [&str; 28] = [
+    "kith_attend",
+    "kith_attend_join",
+    "kith_draw_mask",
+    "kith_pull",
+    "kith_join",
+    "kith_push",
+    "kith_negatives",
+    "kith_attention_gradient",
+    "kith_multiply",
+    "kith_weight_gradient",
+    "kith_input_gradient",
+    "kith_multiply_sparse",
+    "kith_weight_gradient_sparse",
+    "kith_draw_subset",
+    "kith_draw_negatives",
+    "kith_scan_blocks",
+    "kith_scan_add",
+    "kith_group_pairs",
+    "kith_sort_pairs",
+    "kith_pair_gradients",
+    "kith_sum_pieces",
+    "kith_sum",
+    "kith_bias_gradient",
+    "kith_node_loss",
+    "kith_measure",
+    "kith_begin_step",
+    "kith_adam",
+    "kith_end_step",
+];
+
+const FILES: [(&str, &str); 8] = [
+    ("layer.cuh", include_str!("layer.cuh")),
+    ("attend.cu", include_str!("attend.cu")),
+    ("attend_back.cu", include_str!("attend_back.cu")),
+    ("multiply.cu", include_str!("multiply.cu")),
+    ("pairs.cu", include_str!("pairs.cu")),
+    ("sums.cu", include_str!("sums.cu")),
+    ("loss.cu", include_str!("loss.cu")),
+    ("step.cu", include_str!("step.cu")),
+];
+
+/// The source of all kernels as one text. Errors name the files.
+pub fn source() -> String {
+    let mut text = cuda_header();
+    for (name, part) in FILES {
+        text.push_str(&format!("\n#line 1 \"{name}\"\n{part}"));
+    }
+    text
+}
+
+/// Numbers of a layer that its kernels know when they are compiled: registers and loops depend on them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Constants {
+    heads: u32,
+    lanes: u32,
+    vec: u32,
+    padded: u32,
+    form: u32,
+}
+
+impl Constants {
+    pub(super) fn of(layer: &Layer) -> Constants {
+        let Layer { heads, lanes, vec, padded, form, .. } = *layer;
+        Constants { heads, lanes, vec, padded, form }
+    }
+
+    /// As options of a compiler.
+    pub fn options(&self) -> Vec<String> {
+        let Constants { heads, lanes, vec, padded, form } = self;
+        [("HEADS", heads), ("LANES", lanes), ("VEC", vec), ("PADDED", padded), ("FORM", form)]
+            .map(|(name, value)| format!("-DKITH_{name}={value}"))
+            .to_vec()
+    }
+}

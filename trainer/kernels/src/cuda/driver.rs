@@ -1,0 +1,342 @@
+//! A GPU behind its driver. One of the homes of `unsafe`.
+#![allow(unsafe_code)]
+
+use std::{
+    collections::HashMap,
+    ffi::{CString, c_void},
+    fs,
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use cudarc::{
+    driver::{
+        result::{self as cuda, DriverError},
+        sys,
+    },
+    nvrtc,
+};
+use sha2::{Digest, Sha256};
+
+use super::{
+    compile::{Constants, KERNELS, source},
+    error::GpuError,
+    machine::{Gpu, Machine, ModuleId, RecordingId},
+};
+
+/// Opens a device by its number.
+pub fn open(number: usize) -> Result<Gpu, GpuError> {
+    // SAFETY: looks for a library by name, and opens it: NVIDIA's own, made for this.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(GpuError::Missing("no NVIDIA driver was found (libcuda.so)".to_owned()));
+    }
+    // SAFETY: as above.
+    if !unsafe { nvrtc::sys::is_culib_present() } {
+        return Err(GpuError::Missing(
+            "CUDA's compiler was not found (libnvrtc.so): install the package nvidia-cuda-nvrtc".to_owned(),
+        ));
+    }
+    Driver::open(number).map(Gpu::new)
+}
+
+#[derive(Debug)]
+struct Driver {
+    name: String,
+    architecture: String,
+    context: Handle<sys::CUcontext>,
+    stream: Handle<sys::CUstream>,
+    device: sys::CUdevice,
+    made: Mutex<Made>,
+}
+
+/// What the driver handed out, to be given back.
+#[derive(Debug, Default)]
+struct Made {
+    modules: Vec<Module>,
+    by_constants: HashMap<Constants, ModuleId>,
+    recordings: Vec<Handle<sys::CUgraphExec>>,
+    /// Bytes of each array, by address.
+    arrays: HashMap<u64, u64>,
+}
+
+#[derive(Debug)]
+struct Module {
+    module: Handle<sys::CUmodule>,
+    functions: HashMap<&'static str, Handle<sys::CUfunction>>,
+}
+
+/// A handle of the driver's, which it lets any thread use once that thread has the context.
+#[derive(Clone, Copy, Debug)]
+struct Handle<T>(T);
+
+// SAFETY: the driver's handles belong to the context, not to a thread, and its functions may be called from any thread.
+unsafe impl<T> Send for Handle<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Handle<T> {}
+
+fn refused(what: &'static str) -> impl Fn(DriverError) -> GpuError {
+    move |error| GpuError::Driver { what, error: format!("{:?}", error.0) }
+}
+
+impl Driver {
+    fn open(number: usize) -> Result<Driver, GpuError> {
+        cuda::init().map_err(refused("start"))?;
+        let device = cuda::device::get(number as i32).map_err(refused("find the device"))?;
+        let name = cuda::device::get_name(device).map_err(refused("name the device"))?;
+        let attribute = |attribute| {
+            // SAFETY: `device` is one.
+            unsafe { cuda::device::get_attribute(device, attribute) }.map_err(refused("describe the device"))
+        };
+        let major = attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+        let minor = attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        // SAFETY: `device` is one; the context is released when this is dropped.
+        let context = unsafe { cuda::primary_ctx::retain(device) }.map_err(refused("make a context"))?;
+        // SAFETY: the context was just made.
+        unsafe { cuda::ctx::set_current(context) }.map_err(refused("take the context"))?;
+        let stream =
+            cuda::stream::create(cuda::stream::StreamKind::NonBlocking).map_err(refused("make a stream"))?;
+        Ok(Driver {
+            name,
+            architecture: format!("sm_{major}{minor}"),
+            context: Handle(context),
+            stream: Handle(stream),
+            device,
+            made: Mutex::default(),
+        })
+    }
+
+    /// Makes the context that of this thread.
+    fn enter(&self) -> Result<(), GpuError> {
+        // SAFETY: the context lives as long as this.
+        unsafe { cuda::ctx::set_current(self.context.0) }.map_err(refused("take the context"))
+    }
+
+    fn made(&self) -> MutexGuard<'_, Made> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn load(&self, image: &[u8]) -> Result<Module, GpuError> {
+        // SAFETY: the image was made by the compiler, and lives through the call.
+        let module =
+            unsafe { cuda::module::load_data(image.as_ptr().cast()) }.map_err(refused("load the kernels"))?;
+        let mut functions = HashMap::new();
+        for name in KERNELS {
+            let c_name = CString::new(name).expect("names of kernels have no zero");
+            // SAFETY: the module was just loaded and stays.
+            let function = unsafe { cuda::module::get_function(module, c_name) }.map_err(refused("find a kernel"))?;
+            functions.insert(name, Handle(function));
+        }
+        Ok(Module { module: Handle(module), functions })
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let Ok(()) = self.enter() else { return };
+        let made = std::mem::take(&mut *self.made());
+        // SAFETY: all handles came from the driver, are given back once, and nothing runs any more after the first line.
+        unsafe {
+            let _ = cuda::stream::synchronize(self.stream.0);
+            for recording in made.recordings {
+                let _ = cuda::graph::exec_destroy(recording.0);
+            }
+            for module in made.modules {
+                let _ = cuda::module::unload(module.module.0);
+            }
+            let _ = cuda::stream::destroy(self.stream.0);
+            let _ = cuda::primary_ctx::release(self.device);
+        }
+    }
+}
+
+impl Machine for Driver {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn allocate(&self, n_bytes: usize, what: &'static str) -> Result<u64, GpuError> {
+        self.enter()?;
+        // SAFETY: whoever asks fills the memory before it is read.
+        let address = unsafe { cuda::malloc_sync(n_bytes) }.map_err(|error| match error.0 {
+            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
+                let free = cuda::mem_get_info().map_or(0, |(free, _)| free as u64);
+                GpuError::NoMemory { asked: n_bytes as u64, what, free }
+            }
+            _ => refused("find memory")(error),
+        })?;
+        self.made().arrays.insert(address, n_bytes as u64);
+        Ok(address)
+    }
+
+    fn used_bytes(&self) -> u64 {
+        self.made().arrays.values().sum()
+    }
+
+    fn free(&self, address: u64) {
+        self.made().arrays.remove(&address);
+        if self.enter().is_ok() {
+            // SAFETY: the address came from `allocate`, and its array is gone. Freeing waits for what was started.
+            let _ = unsafe { cuda::free_sync(address) };
+        }
+    }
+
+    fn upload(&self, address: u64, bytes: &[u8]) -> Result<(), GpuError> {
+        self.enter()?;
+        // SAFETY: the array is at least so large. Synchronized: the bytes may go as soon as this returns.
+        unsafe {
+            cuda::memcpy_htod_async(address, bytes, self.stream.0).map_err(refused("copy to the device"))?;
+            cuda::stream::synchronize(self.stream.0).map_err(refused("copy to the device"))
+        }
+    }
+
+    fn download(&self, address: u64, bytes: &mut [u8]) -> Result<(), GpuError> {
+        self.enter()?;
+        // SAFETY: the array is at least so large; the bytes are there when this returns.
+        unsafe {
+            cuda::memcpy_dtoh_async(bytes, address, self.stream.0).map_err(refused("copy from the device"))?;
+            cuda::stream::synchronize(self.stream.0).map_err(refused("finish what was started"))
+        }
+    }
+
+    fn fill(&self, address: u64, n_bytes: usize, byte: u8) -> Result<(), GpuError> {
+        self.enter()?;
+        // SAFETY: the array is at least so large.
+        unsafe { cuda::memset_d8_async(address, byte, n_bytes, self.stream.0) }.map_err(refused("fill memory"))
+    }
+
+    fn compile(&self, constants: &Constants) -> Result<ModuleId, GpuError> {
+        self.enter()?;
+        if let Some(known) = self.made().by_constants.get(constants) {
+            return Ok(*known);
+        }
+        let module = self.load(&compiled(&self.architecture, constants)?)?;
+        let mut made = self.made();
+        let id = ModuleId(made.modules.len());
+        made.modules.push(module);
+        made.by_constants.insert(*constants, id);
+        Ok(id)
+    }
+
+    unsafe fn launch(
+        &self,
+        module: ModuleId,
+        kernel: &'static str,
+        grid: [u32; 3],
+        n_threads: u32,
+        args: &mut [*mut c_void],
+    ) -> Result<(), GpuError> {
+        self.enter()?;
+        let function = self.made().modules[module.0].functions[kernel];
+        let (grid, block) = ((grid[0], grid[1], grid[2]), (n_threads, 1, 1));
+        // SAFETY: the caller's arguments are the kernel's.
+        unsafe { cuda::launch_kernel(function.0, grid, block, 0, self.stream.0, args) }
+            .map_err(|error| GpuError::Driver { what: "start a kernel", error: format!("{:?} ({kernel})", error.0) })
+    }
+
+    fn synchronize(&self) -> Result<(), GpuError> {
+        self.enter()?;
+        // SAFETY: the stream lives as long as this.
+        unsafe { cuda::stream::synchronize(self.stream.0) }.map_err(refused("finish what was started"))
+    }
+
+    fn begin_recording(&self) -> Result<bool, GpuError> {
+        self.enter()?;
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: the stream lives as long as this.
+        unsafe { cuda::stream::begin_capture(self.stream.0, mode) }.map_err(refused("record"))?;
+        Ok(true)
+    }
+
+    fn end_recording(&self) -> Result<RecordingId, GpuError> {
+        self.enter()?;
+        // SAFETY: the stream is recording; the graph is destroyed once the recording was made of it.
+        let recording = unsafe {
+            let graph = cuda::stream::end_capture(self.stream.0).map_err(refused("record"))?;
+            let recording = cuda::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0));
+            let _ = cuda::graph::destroy(graph);
+            recording.map_err(refused("record"))?
+        };
+        let mut made = self.made();
+        made.recordings.push(Handle(recording));
+        Ok(RecordingId(made.recordings.len() - 1))
+    }
+
+    fn play(&self, recording: RecordingId) -> Result<(), GpuError> {
+        self.enter()?;
+        let recording = self.made().recordings[recording.0];
+        // SAFETY: recordings stay as long as this, and so do the arrays of the program that plays its own.
+        unsafe { cuda::graph::launch(recording.0, self.stream.0) }.map_err(refused("play what was recorded"))
+    }
+}
+
+/// The kernels for an architecture: from the cache, or compiled and put there.
+fn compiled(architecture: &str, constants: &Constants) -> Result<Vec<u8>, GpuError> {
+    let source = source();
+    let mut options = constants.options();
+    options.push(format!("--gpu-architecture={architecture}"));
+    options.push("--std=c++17".to_owned());
+    let path = cache_folder().map(|folder| {
+        let mut digest = Sha256::new();
+        for part in options.iter().map(String::as_str).chain([source.as_str(), &compiler_version()]) {
+            digest.update(part.as_bytes());
+            digest.update([0]);
+        }
+        let name: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        folder.join(format!("{name}.cubin"))
+    });
+    if let Some(image) = path.as_ref().and_then(|path| fs::read(path).ok()).filter(|image| !image.is_empty()) {
+        return Ok(image);
+    }
+    let image = compile(&source, &options)?;
+    if let Some(path) = path {
+        // Without a cache, the next process compiles again.
+        let _ = keep(&path, &image);
+    }
+    Ok(image)
+}
+
+/// Where compiled kernels are kept: beside what other programs of this user keep.
+fn cache_folder() -> Option<PathBuf> {
+    let folder = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|folder| folder.is_absolute());
+    let folder = folder.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
+    Some(folder.join("kith").join("kernels"))
+}
+
+/// Written beside and renamed: another process sees all of it or nothing.
+fn keep(path: &Path, image: &[u8]) -> std::io::Result<()> {
+    let folder = path.parent().expect("a file in a folder");
+    fs::create_dir_all(folder)?;
+    let beside = folder.join(format!(".{}.part", std::process::id()));
+    fs::write(&beside, image)?;
+    fs::rename(&beside, path)
+}
+
+fn compiler_version() -> String {
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: both places outlive the call.
+    let _ = unsafe { nvrtc::sys::nvrtcVersion(&mut major, &mut minor) };
+    format!("{major}.{minor}")
+}
+
+fn compile(source: &str, options: &[String]) -> Result<Vec<u8>, GpuError> {
+    let source = CString::new(source).expect("sources have no zero");
+    let failed = |error: nvrtc::result::NvrtcError| GpuError::Compile(format!("{:?}", error.0));
+    let program = nvrtc::result::create_program(&source, Some(c"kith.cu")).map_err(failed)?;
+    // SAFETY: the program was just made, and is destroyed once, after its last use.
+    unsafe {
+        let outcome = nvrtc::result::compile_program(program, options).map_err(|error| {
+            let log = nvrtc::result::get_program_log(program).unwrap_or_default();
+            let log: Vec<u8> = log.into_iter().map(|byte| byte as u8).collect();
+            GpuError::Compile(format!("{:?}\n{}", error.0, String::from_utf8_lossy(&log).trim_end_matches('\0')))
+        });
+        let image = outcome.and_then(|()| {
+            let mut size = 0;
+            nvrtc::sys::nvrtcGetCUBINSize(program, &mut size).result().map_err(failed)?;
+            let mut image = vec![0u8; size];
+            nvrtc::sys::nvrtcGetCUBIN(program, image.as_mut_ptr().cast()).result().map_err(failed)?;
+            Ok(image)
+        });
+        let _ = nvrtc::result::destroy_program(program);
+        image
+    }
+}

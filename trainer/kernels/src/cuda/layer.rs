@@ -1,0 +1,118 @@
+//! The shape of a layer as kernels know it.
+
+use bytemuck::{Pod, Zeroable};
+
+use crate::form::Form;
+
+/// A layer with attention, and where its weights stand among all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayerPlan {
+    /// Width of what it reads.
+    pub dim: usize,
+    /// Heads, at most 32.
+    pub heads: usize,
+    /// Features per head.
+    pub features: usize,
+    /// How neighbors are scored.
+    pub form: Form,
+    /// Whether heads are averaged rather than concatenated.
+    pub is_mean: bool,
+    /// Where the weights start: dim × (heads · features).
+    pub weight: usize,
+    /// Where the attention weights start, if the form has some: heads × 2 · features.
+    pub attention: usize,
+    /// Where the bias starts.
+    pub bias: usize,
+}
+
+/// As `struct Layer` in layer.cuh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Layer {
+    pub(super) index: u32,
+    pub(super) dim: u32,
+    pub(super) heads: u32,
+    pub(super) features: u32,
+    pub(super) padded: u32,
+    pub(super) stride: u32,
+    pub(super) lanes: u32,
+    pub(super) vec: u32,
+    pub(super) form: u32,
+    pub(super) is_mean: u32,
+    pub(super) weight: u32,
+    pub(super) attention: u32,
+    pub(super) bias: u32,
+    pub(super) n_weights: u32,
+}
+
+/// Threads of a warp.
+const WARP: usize = 32;
+
+/// Quads of numbers that a thread keeps of a row at most, unless the row is too long for a warp.
+const MAX_VEC: usize = 8;
+
+impl LayerPlan {
+    /// Heads that one warp can look at.
+    pub const MAX_HEADS: usize = WARP;
+
+    pub(super) fn layer(&self, index: usize, n_weights: usize) -> Layer {
+        assert!((1..=WARP).contains(&self.heads), "a warp looks at up to {WARP} heads");
+        let padded = self.features.next_multiple_of(4);
+        let (lanes, vec) = spread(self.heads, padded / 4);
+        Layer {
+            index: index as u32,
+            dim: self.dim as u32,
+            heads: self.heads as u32,
+            features: self.features as u32,
+            padded: padded as u32,
+            stride: (self.heads * padded) as u32,
+            lanes: lanes as u32,
+            vec: vec as u32,
+            form: self.form as u32,
+            is_mean: u32::from(self.is_mean),
+            weight: self.weight as u32,
+            attention: self.attention as u32,
+            bias: self.bias as u32,
+            n_weights: n_weights as u32,
+        }
+    }
+
+    pub(super) fn n_outputs(&self) -> usize {
+        if self.is_mean { self.features } else { self.heads * self.features }
+    }
+}
+
+/// Threads that share the quads of a head, and quads for each. As many threads as divide the quads evenly, but no more than
+/// the heads leave of a warp; more where each would have too many quads.
+fn spread(heads: usize, quads: usize) -> (usize, usize) {
+    let most = WARP / heads.next_power_of_two();
+    let powers = || std::iter::successors(Some(1), |power| Some(2 * power)).take_while(|power| *power <= most);
+    let even = powers().filter(|lanes| quads.is_multiple_of(*lanes)).last().unwrap_or(1);
+    let lanes = if quads / even <= MAX_VEC {
+        even
+    } else {
+        powers().find(|lanes| quads.div_ceil(*lanes) <= MAX_VEC).unwrap_or(most)
+    };
+    (lanes, quads.div_ceil(lanes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::spread;
+
+    #[test]
+    fn threads_share_the_numbers_of_a_head() {
+        assert_eq!(spread(8, 4), (4, 1), "8 heads of 16 fill a warp");
+        assert_eq!(spread(8, 2), (2, 1));
+        assert_eq!(spread(1, 10), (2, 5), "one head of 40");
+        assert_eq!(spread(6, 31), (4, 8), "121 classes: the last thread has less");
+        assert_eq!(spread(1, 64), (32, 2));
+        assert_eq!(spread(16, 64), (2, 32), "too long for a warp");
+        for heads in 1..=32 {
+            for quads in 1..=64 {
+                let (lanes, vec) = spread(heads, quads);
+                assert!(lanes * heads.next_power_of_two() <= 32 && lanes * vec >= quads);
+            }
+        }
+    }
+}

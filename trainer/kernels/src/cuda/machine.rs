@@ -1,0 +1,116 @@
+//! Where kernels run: a GPU behind its driver, or whatever else can start them by name. One of the homes of `unsafe`.
+#![allow(unsafe_code)]
+
+use std::{ffi::c_void, fmt, sync::Arc};
+
+use super::{args::Args, compile::Constants, error::GpuError};
+
+/// A compiled set of kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ModuleId(pub usize);
+
+/// Recorded launches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordingId(pub usize);
+
+/// What can run kernels. Everything that is started runs in the order it was started in.
+pub trait Machine: fmt::Debug + Send + Sync {
+    /// What it is called.
+    fn name(&self) -> String;
+
+    /// Memory of so many bytes, at an address of the machine's.
+    fn allocate(&self, n_bytes: usize, what: &'static str) -> Result<u64, GpuError>;
+
+    /// Bytes that were allocated and not given back.
+    fn used_bytes(&self) -> u64;
+
+    /// Gives memory back.
+    fn free(&self, address: u64);
+
+    /// Copies bytes to the machine.
+    fn upload(&self, address: u64, bytes: &[u8]) -> Result<(), GpuError>;
+
+    /// Waits for everything that was started, and copies bytes from the machine.
+    fn download(&self, address: u64, bytes: &mut [u8]) -> Result<(), GpuError>;
+
+    /// Sets every byte.
+    fn fill(&self, address: u64, n_bytes: usize, byte: u8) -> Result<(), GpuError>;
+
+    /// Compiles the kernels for these constants.
+    fn compile(&self, constants: &Constants) -> Result<ModuleId, GpuError>;
+
+    /// Starts a kernel. Each argument points to a value of the type that the kernel takes there.
+    ///
+    /// # Safety
+    ///
+    /// The arguments are those of the kernel, and what they point to on the machine is as large as the kernel takes it to be.
+    unsafe fn launch(
+        &self,
+        module: ModuleId,
+        kernel: &'static str,
+        grid: [u32; 3],
+        n_threads: u32,
+        args: &mut [*mut c_void],
+    ) -> Result<(), GpuError>;
+
+    /// Waits for everything that was started.
+    fn synchronize(&self) -> Result<(), GpuError>;
+
+    /// From here on launches are recorded, not started; `false` where the machine cannot.
+    fn begin_recording(&self) -> Result<bool, GpuError>;
+
+    /// Ends a recording.
+    fn end_recording(&self) -> Result<RecordingId, GpuError>;
+
+    /// Starts everything that was recorded.
+    fn play(&self, recording: RecordingId) -> Result<(), GpuError>;
+}
+
+/// A machine that runs kernels, shared by all that is on it.
+#[derive(Clone, Debug)]
+pub struct Gpu(Arc<dyn Machine>);
+
+impl Gpu {
+    /// Takes a machine.
+    pub fn new(machine: impl Machine + 'static) -> Gpu {
+        Gpu(Arc::new(machine))
+    }
+
+    pub(super) fn machine(&self) -> &dyn Machine {
+        &*self.0
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> String {
+        self.0.name()
+    }
+
+    /// Bytes of all arrays on it.
+    pub fn used_bytes(&self) -> u64 {
+        self.0.used_bytes()
+    }
+
+    /// Waits for everything that was started.
+    pub fn synchronize(&self) -> Result<(), GpuError> {
+        self.0.synchronize()
+    }
+
+    /// Starts a kernel of `n_threads` per block.
+    pub(super) fn launch(
+        &self,
+        module: ModuleId,
+        kernel: &'static str,
+        grid: [u32; 3],
+        n_threads: u32,
+        args: &mut Args,
+    ) -> Result<(), GpuError> {
+        if grid.contains(&0) {
+            return Ok(());
+        }
+        // SAFETY: every caller is in this folder and names the arguments in the order of the kernel's own; arrays were made
+        // as large as the graph and the layer that go with them.
+        unsafe {
+            self.0.launch(module, kernel, grid, n_threads, &mut args.pointers())
+        }
+    }
+}

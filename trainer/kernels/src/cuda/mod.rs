@@ -1,0 +1,28 @@
+//! Models with attention on a GPU: kernels in CUDA C++, compiled for the device found, and the order they are started in.
+//!
+//! A [`Program`] holds several runs over one graph at once: runs that differ in nothing but numbers (see [`Settings`]) share
+//! every launch. Nothing here needs libtorch. All sums have a fixed order: the same device gives the same bits.
+
+mod args;
+mod compile;
+mod driver;
+mod error;
+mod graph;
+mod layer;
+mod machine;
+mod memory;
+mod pairs;
+mod program;
+mod rows;
+
+pub use self::{
+    compile::{Constants, KERNELS, source},
+    driver::open,
+    error::GpuError,
+    graph::DeviceGraph,
+    layer::LayerPlan,
+    machine::{Gpu, Machine, ModuleId, RecordingId},
+    pairs::PairPlan,
+    program::{Losses, Measured, Plan, Program, Settings, Targets},
+    rows::DeviceRows,
+};
