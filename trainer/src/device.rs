@@ -71,18 +71,25 @@ pub enum NoCuda {
 
 /// The device of this name: `cpu`, `cuda` (the first) or `cuda:1`.
 pub fn find(name: &str) -> Result<tch::Device, String> {
-    let index = match name {
-        "cpu" => return Ok(tch::Device::Cpu),
-        "cuda" => Some(0),
-        _ => name.strip_prefix("cuda:").and_then(|index| index.parse().ok()),
-    };
-    let index: usize = index.ok_or_else(|| format!("device {name:?}: write cpu, cuda or cuda:N"))?;
+    let Some(index) = number_of(name)? else { return Ok(tch::Device::Cpu) };
     match found_devices() {
         Err(reason) => Err(format!("device {name}: {reason}")),
         Ok(devices) if index >= devices.len() => {
             Err(format!("device {name}: this machine has {}, counted from 0", devices.len()))
         }
         Ok(_) => Ok(tch::Device::Cuda(index)),
+    }
+}
+
+/// The number in the name of a GPU, whether it is there or not; `None` for the CPU.
+pub fn number_of(name: &str) -> Result<Option<usize>, String> {
+    match name {
+        "cpu" => Ok(None),
+        "cuda" => Ok(Some(0)),
+        _ => match name.strip_prefix("cuda:").and_then(|number| number.parse().ok()) {
+            Some(number) => Ok(Some(number)),
+            None => Err(format!("device {name:?}: write cpu, cuda or cuda:N")),
+        },
     }
 }
 

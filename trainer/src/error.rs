@@ -96,6 +96,12 @@ pub enum TrainError {
     /// The fused kernels cannot compute there.
     #[error("the fused kernels run on the CPU: on another device train with --kernels reference")]
     KernelsOnCpu,
+    /// A GPU's kernels cannot compute the run.
+    #[error("{0}: train on the CPU, or with --kernels reference")]
+    NotOnGpu(String),
+    /// A GPU did not do what it was asked.
+    #[error(transparent)]
+    Gpu(#[from] kith_kernels::cuda::GpuError),
     /// A loss is not a finite number any more: nothing good can follow.
     #[error("the loss is not finite at step {step} (epoch {epoch}): {place}; a smaller learning rate may help")]
     NotFinite {

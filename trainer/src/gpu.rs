@@ -1,14 +1,52 @@
 //! What a GPU program is told of a model and its graph.
 
-use kith_kernels::cuda::{DeviceGraph, DeviceRows, Gpu, GpuError, LayerPlan, Plan, Program, Settings, Targets};
+use kith_kernels::cuda::{self, DeviceGraph, DeviceRows, Gpu, GpuError, LayerPlan, Plan, Program, Settings, Targets};
+use tch::Device;
 
 use crate::{
     config::{Choice, Kernels, ModelConfig, ModelKind, RunConfig},
+    data::Data,
+    device,
     input::{GraphInput, Labels},
     model::Model,
 };
 
-/// Whether a GPU's kernels can compute a model; if not, why.
+/// The graph of a run that a GPU's kernels can compute, or why they cannot.
+pub fn graph_of<'a>(config: &RunConfig, data: &'a Data) -> Result<&'a GraphInput, String> {
+    match (refusal(&config.model), data) {
+        (Some(sentence), _) => Err(sentence),
+        (None, Data::Full(input)) if input.graphs.len() == 1 => Ok(&input.graphs[0]),
+        (None, Data::Full(_)) => Err("the kernels for GPUs take one graph at a time".to_owned()),
+        (None, Data::Batches(_)) => Err("the kernels for GPUs take no batches yet".to_owned()),
+    }
+}
+
+/// Where to compute: where libtorch does, and the GPU that computes whole steps, if one does. A GPU's own kernels are chosen
+/// where they can compute the run, unless `kernels` asks for others.
+pub fn choose(
+    name: &str,
+    kernels: Option<Kernels>,
+    config: &mut RunConfig,
+    data: &Data,
+) -> Result<(Device, Option<Gpu>), String> {
+    let number = device::number_of(name)?;
+    if let Some(number) = number.filter(|_| kernels != Some(Kernels::Reference)) {
+        match graph_of(config, data) {
+            Ok(_) => {
+                config.train.kernels = Kernels::Fused;
+                let gpu = cuda::open(number).map_err(|error| format!("device {name}: {error}"))?;
+                return Ok((Device::Cpu, Some(gpu)));
+            }
+            Err(sentence) if kernels == Some(Kernels::Fused) => {
+                return Err(format!("{sentence}: train on the CPU, or with --kernels reference"));
+            }
+            Err(_) => config.train.kernels = Kernels::Reference,
+        }
+    }
+    Ok((device::find(name)?, None))
+}
+
+/// Why a GPU's kernels cannot compute a model, if so.
 pub fn refusal(config: &ModelConfig) -> Option<String> {
     match config.kind {
         ModelKind::Gcn | ModelKind::Sage => Some(format!("{} has no kernels for GPUs", config.kind.name())),

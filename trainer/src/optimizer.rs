@@ -25,13 +25,18 @@ impl Adam {
     }
 
     /// After `step` steps that left these moments.
-    pub fn resume(self, step: u64, first: &Tensor, second: &Tensor) -> Adam {
-        let Adam { first: mut to_first, second: mut to_second, .. } = self;
+    pub fn resume(mut self, step: u64, first: &Tensor, second: &Tensor) -> Adam {
+        self.set(step, first, second);
+        self
+    }
+
+    /// Takes what another optimizer came to.
+    pub(crate) fn set(&mut self, step: u64, first: &Tensor, second: &Tensor) {
+        self.step = step;
         no_grad(|| {
-            to_first.copy_(first);
-            to_second.copy_(second);
+            self.first.copy_(first);
+            self.second.copy_(second);
         });
-        Adam { first: to_first, second: to_second, step, ..self }
     }
 
     /// Steps so far.

@@ -2,13 +2,15 @@
 
 mod loop_state;
 mod not_finite;
+mod on_gpu;
 
 use std::{ops::Range, path::Path, sync::Arc};
 
 use kith_client::RowCounts;
-use tch::Device;
+use kith_kernels::cuda::Gpu;
+use tch::{Device, Tensor};
 
-use self::loop_state::LoopState;
+use self::{loop_state::LoopState, on_gpu::OnGpu};
 use crate::{
     checkpoint::{Checkpoint, Checkpoints, Exact, FORMAT_VERSION, SavedState, Saver, Snapshot},
     clock::Clock,
@@ -38,6 +40,8 @@ pub struct Run<'a> {
     pub(crate) model: Model,
     pub(crate) optimizer: Adam,
     pub(crate) state: LoopState,
+    /// What computes whole steps, instead of the model.
+    on_gpu: Option<OnGpu>,
     world: &'a mut World,
     exchange: Exchange,
     clock: Clock,
@@ -45,6 +49,7 @@ pub struct Run<'a> {
     room: Room,
     source: Source,
     device: Device,
+    gpu: Option<Gpu>,
     /// Only rank 0 keeps anything.
     folder: Option<RunFolder>,
     saver: Saver,
@@ -63,8 +68,10 @@ pub struct Plan<'a> {
     pub data: &'a Data,
     /// Where that came from.
     pub source: Source,
-    /// Where to compute.
+    /// Where tensor operations compute.
     pub device: Device,
+    /// What computes whole steps by kernels of its own, if anything does.
+    pub gpu: Option<Gpu>,
     /// The folder to keep it in; without one nothing is kept. Only rank 0 looks at it.
     pub out: Option<&'a Path>,
     /// Whether to go on from the folder's newest checkpoint, if it has one.
@@ -101,7 +108,7 @@ impl<'a> Run<'a> {
     /// Makes a run ready on every rank, from the checkpoint that rank 0 has if it is to go on.
     pub fn new(plan: Plan<'a>, world: &'a mut World) -> Result<Run<'a>, TrainError> {
         let clock = Clock::start();
-        let Plan { mut config, run_key, data, source, device, out, resume, room, metrics } = plan;
+        let Plan { mut config, run_key, data, source, device, gpu, out, resume, room, metrics } = plan;
         if device != Device::Cpu && config.train.kernels == Kernels::Fused {
             return Err(TrainError::KernelsOnCpu);
         }
@@ -130,6 +137,10 @@ impl<'a> Run<'a> {
             optimizer = optimizer.resume(checkpoint.state.step, &restored.first, &restored.second);
             state = LoopState::restore(&checkpoint.state, &config, restored.best.to_device(device));
         }
+        let on_gpu = match &gpu {
+            Some(gpu) => Some(OnGpu::new(gpu, (&model, &optimizer), data, &config, run_key)?),
+            None => None,
+        };
         let folder = match out {
             None => None,
             Some(dir) if resume => Some(RunFolder::resume(dir, &config, state.step)?),
@@ -145,6 +156,7 @@ impl<'a> Run<'a> {
             model,
             optimizer,
             state,
+            on_gpu,
             world,
             exchange,
             clock,
@@ -152,6 +164,7 @@ impl<'a> Run<'a> {
             room,
             source,
             device,
+            gpu,
             folder,
             saver,
             metrics,
@@ -212,9 +225,10 @@ impl<'a> Run<'a> {
             phases: self.state.phases.clone(),
             store_digest: self.source.digest.clone(),
             instruction_set: machine.instruction_set,
-            device: match self.device {
-                Device::Cuda(index) => format!("cuda:{index}"),
-                _ => "cpu".to_owned(),
+            device: match (&self.gpu, self.device) {
+                (Some(gpu), _) => gpu.name(),
+                (None, Device::Cuda(index)) => format!("cuda:{index}"),
+                (None, _) => "cpu".to_owned(),
             },
             kith: env!("CARGO_PKG_VERSION"),
             libtorch: machine.libtorch,
@@ -242,7 +256,11 @@ impl<'a> Run<'a> {
 
     /// Takes the gradient that a slice left, and what it came to.
     pub(crate) fn hand_in(&mut self, record: SliceRecord) {
-        self.exchange.push(self.model.weights().gradient(), record);
+        let gradient = match &self.on_gpu {
+            None => self.model.weights().gradient(),
+            Some(_) => Tensor::from_slice::<f32>(&[]),
+        };
+        self.exchange.push(gradient, record);
     }
 
     /// Adds up what all slices came to, on whatever rank, and changes the weights.
@@ -252,7 +270,9 @@ impl<'a> Run<'a> {
         let phases = self.clock.take();
         let exchanged = self.exchange.exchange(self.world, self.model.weights(), record.step, phases)?;
         self.enter(Phase::Update);
-        self.optimizer.update(&mut self.model.weights().flat().shallow_clone(), &exchanged.gradient)?;
+        if self.on_gpu.is_none() {
+            self.optimizer.update(&mut self.model.weights().flat().shallow_clone(), &exchanged.gradient)?;
+        }
         self.state.step += 1;
         self.state.hear_slices(&exchanged.slices);
         self.state.hear_phases(&exchanged.phases);
@@ -277,7 +297,13 @@ impl<'a> Run<'a> {
         let mut measured = None;
         if is_last || n_epochs.is_multiple_of(self.config.train.evaluate_every) {
             self.enter(Phase::Measure);
-            let found = evaluate(&self.model, self.data, &self.room, self.world)?;
+            let found = match self.measure_on_gpu()? {
+                Some(found) => found,
+                None => evaluate(&self.model, self.data, &self.room, self.world)?,
+            };
+            if !found.valid_loss.is_finite() || self.state.is_best(&found) {
+                self.fetch()?;
+            }
             self.check_finite(found.valid_loss, None)?;
             self.state.hear_measured(found, self.model.weights());
             self.metrics.hear_measured(found);
@@ -303,6 +329,7 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         self.enter(Phase::Save);
+        self.fetch()?;
         let kept = self.config.train.checkpoints_kept as usize;
         let snapshot = self.snapshot()?;
         let folder = self.folder.as_ref().expect("looked at above");
@@ -312,6 +339,7 @@ impl<'a> Run<'a> {
     /// Ends the run on all ranks: the last checkpoint is whole, and the report is written.
     pub(crate) fn finish(&mut self) -> Result<(), TrainError> {
         self.enter(Phase::Save);
+        self.fetch()?;
         self.saver.wait()?;
         let phases = self.exchange.finish(self.world, self.clock.take())?;
         self.state.hear_phases(&phases);

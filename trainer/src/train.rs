@@ -40,6 +40,9 @@ pub fn train(run: &mut Run<'_>, mut watch: impl FnMut(&StepRecord) -> ControlFlo
 
 /// One slice of the next step: what it looks at, forward, loss, backward.
 fn learn(run: &mut Run<'_>, slice: usize) -> Result<SliceRecord, TrainError> {
+    if let Some(record) = run.learn_on_gpu()? {
+        return Ok(record);
+    }
     run.enter(Phase::Sample);
     let mut slice = run.feed.next(&run.model, run.at(slice))?;
     run.enter(Phase::Compute);

@@ -178,8 +178,7 @@ fn check_on(
     let name = device.name();
     let losses = program.losses().unwrap().remove(0);
     let node = node_loss(&outputs[0], graph.labels.as_ref().unwrap(), &graph.train, graph.train.len());
-    let expected: Vec<f64> =
-        std::iter::once(&node).chain(&outputs[1..]).map(|loss| loss.double_value(&[])).collect();
+    let expected: Vec<f64> = std::iter::once(&node).chain(&outputs[1..]).map(|loss| loss.double_value(&[])).collect();
     let found: Vec<f64> = std::iter::once(losses.node).chain(losses.edges).collect();
     assert_eq!(found.len(), expected.len());
     for (found, expected) in found.iter().zip(&expected) {

@@ -91,10 +91,15 @@ impl LoopState {
         self.phases.iter_mut().zip(phases).for_each(|(sum, phases)| *sum += *phases);
     }
 
+    /// Whether weights as good as these would be the best so far.
+    pub(super) fn is_best(&self, measured: &Measured) -> bool {
+        Best::is_reached(self.best.as_ref().map(|(best, _)| best), measured.valid)
+    }
+
     /// Hears how good an epoch's weights are.
     pub(super) fn hear_measured(&mut self, measured: Measured, weights: &Weights) {
         let Measured { valid_loss, valid, test } = measured;
-        if Best::is_reached(self.best.as_ref().map(|(best, _)| best), valid) {
+        if self.is_best(&measured) {
             self.best = Some((Best { epoch: self.epoch, valid, test }, weights.flat().copy()));
         }
         if let Some(early_stop) = &mut self.early_stop {

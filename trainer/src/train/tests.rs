@@ -1,6 +1,7 @@
 //! The loop on small graphs: it learns, it can be killed anywhere, and it stops where it should.
 
 mod batches;
+mod gpu;
 mod hubs;
 
 use std::{fs, path::Path, sync::Arc};
@@ -109,6 +110,7 @@ metric_threshold = 1e-9
 fn plan<'a>(data: &'a Data, config: RunConfig, out: Option<&'a Path>, resume: bool) -> Plan<'a> {
     let source = Source { dataset: "test".to_owned(), digest: "0123456789abcdef".to_owned() };
     Plan {
+        gpu: None,
         config,
         run_key: 7,
         data,

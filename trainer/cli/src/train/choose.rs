@@ -32,11 +32,8 @@ pub(super) fn config(args: &Args, opened: &Opened) -> anyhow::Result<RunConfig> 
     for assignment in &args.assignments {
         file.set(assignment)?;
     }
-    match args.kernels {
-        Some(kernels) => file.set(&format!("train.kernels={}", kernels.name()))?,
-        // The fused kernels run on the CPU.
-        None if args.device != "cpu" => file.set("train.kernels=reference")?,
-        None => {}
+    if let Some(kernels) = args.kernels {
+        file.set(&format!("train.kernels={}", kernels.name()))?;
     }
     Ok(file.resolve()?)
 }

@@ -16,7 +16,7 @@ use anyhow::bail;
 use kith_trainer::{
     config::{BY_RUN_KEY, Choice, Kernels, RunConfig},
     data::Data,
-    device,
+    device, gpu,
     layerwise::Room,
     metrics::Metrics,
     report::{RUN_FILE, Report, StepRecord},
@@ -104,11 +104,12 @@ pub(crate) fn run(mut args: Args) -> anyhow::Result<()> {
 
 /// One run for each run key. Only rank 0 keeps and says anything.
 fn train_all(args: &Args, world: &mut World) -> anyhow::Result<()> {
-    let device = device::find(&args.device).map_err(anyhow::Error::msg)?;
+    device::number_of(&args.device).map_err(anyhow::Error::msg)?;
     let opened = args.graph.open()?;
-    let config = choose::config(args, &opened)?;
+    let mut config = choose::config(args, &opened)?;
     let run_keys = args.run_keys.clone().unwrap_or(args.run_key..=args.run_key);
     let mut data = Data::load(&opened, &config, *run_keys.start())?;
+    let (device, gpu) = gpu::choose(&args.device, args.kernels, &mut config, &data).map_err(anyhow::Error::msg)?;
     let kept = args.out.as_deref().filter(|_| world.rank() == 0);
     if let (Some(out), Some(_)) = (kept, &args.run_keys) {
         keep_run_file(out, args.resume, &config)?;
@@ -132,6 +133,7 @@ fn train_all(args: &Args, world: &mut World) -> anyhow::Result<()> {
             data: &data,
             source: opened.source(),
             device,
+            gpu: gpu.clone(),
             out: out.as_deref(),
             resume: args.resume,
             room: Room { memory: args.memory, scratch: out.clone(), ..Room::default() },

@@ -28,12 +28,13 @@ use super::{
 pub fn open(number: usize) -> Result<Gpu, GpuError> {
     // SAFETY: looks for a library by name, and opens it: NVIDIA's own, made for this.
     if !unsafe { sys::is_culib_present() } {
-        return Err(GpuError::Missing("no NVIDIA driver was found (libcuda.so)".to_owned()));
+        return Err(GpuError::Missing("no NVIDIA driver: libcuda.so.1 not found".to_owned()));
     }
     // SAFETY: as above.
     if !unsafe { nvrtc::sys::is_culib_present() } {
         return Err(GpuError::Missing(
-            "CUDA's compiler was not found (libnvrtc.so): install the package nvidia-cuda-nvrtc".to_owned(),
+            "CUDA's compiler, libnvrtc.so, was not found: install the Python package nvidia-cuda-nvrtc, and name its lib folder in \
+             LD_LIBRARY_PATH".to_owned(),
         ));
     }
     Driver::open(number).map(Gpu::new)
@@ -93,8 +94,7 @@ impl Driver {
         let context = unsafe { cuda::primary_ctx::retain(device) }.map_err(refused("make a context"))?;
         // SAFETY: the context was just made.
         unsafe { cuda::ctx::set_current(context) }.map_err(refused("take the context"))?;
-        let stream =
-            cuda::stream::create(cuda::stream::StreamKind::NonBlocking).map_err(refused("make a stream"))?;
+        let stream = cuda::stream::create(cuda::stream::StreamKind::NonBlocking).map_err(refused("make a stream"))?;
         Ok(Driver {
             name,
             architecture: format!("sm_{major}{minor}"),
@@ -117,8 +117,7 @@ impl Driver {
 
     fn load(&self, image: &[u8]) -> Result<Module, GpuError> {
         // SAFETY: the image was made by the compiler, and lives through the call.
-        let module =
-            unsafe { cuda::module::load_data(image.as_ptr().cast()) }.map_err(refused("load the kernels"))?;
+        let module = unsafe { cuda::module::load_data(image.as_ptr().cast()) }.map_err(refused("load the kernels"))?;
         let mut functions = HashMap::new();
         for name in KERNELS {
             let c_name = CString::new(name).expect("names of kernels have no zero");

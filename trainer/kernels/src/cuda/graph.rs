@@ -137,11 +137,7 @@ fn cut(indptr: &[usize]) -> (Vec<Item>, Vec<SplitList>, usize) {
             whole.push(Item { node, first: first as u32, end: end as u32, slot: NO_SLOT });
             continue;
         }
-        split.push(SplitList {
-            node,
-            first_slot: long.len() as u32,
-            n_slots: (end - first).div_ceil(N_EDGES) as u32,
-        });
+        split.push(SplitList { node, first_slot: long.len() as u32, n_slots: (end - first).div_ceil(N_EDGES) as u32 });
         for start in (first..end).step_by(N_EDGES) {
             let slot = long.len() as u32;
             long.push(Item { node, first: start as u32, end: end.min(start + N_EDGES) as u32, slot });

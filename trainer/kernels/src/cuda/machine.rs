@@ -109,8 +109,6 @@ impl Gpu {
         }
         // SAFETY: every caller is in this folder and names the arguments in the order of the kernel's own; arrays were made
         // as large as the graph and the layer that go with them.
-        unsafe {
-            self.0.launch(module, kernel, grid, n_threads, &mut args.pointers())
-        }
+        unsafe { self.0.launch(module, kernel, grid, n_threads, &mut args.pointers()) }
     }
 }

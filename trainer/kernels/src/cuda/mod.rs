@@ -22,7 +22,6 @@ pub use self::{
     graph::DeviceGraph,
     layer::LayerPlan,
     machine::{Gpu, Machine, ModuleId, RecordingId},
-    pairs::PairPlan,
     program::{Losses, Measured, Plan, Program, Settings, Targets},
     rows::DeviceRows,
 };

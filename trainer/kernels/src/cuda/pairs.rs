@@ -12,13 +12,6 @@ use super::{
     memory::{Address, Array},
 };
 
-/// How the pairs of a layer are drawn.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PairPlan {
-    /// How many, and which are kept.
-    pub config: PairConfig,
-}
-
 /// As `struct PairShape` in pairs.cu.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
@@ -96,6 +89,11 @@ impl Pairs {
             n_pairs: Array::zeros(gpu, n_runs, WHAT)?,
             losses: Array::zeros(gpu, n_runs * n_nodes, WHAT)?,
         })
+    }
+
+    /// Pairs of the loss, those left out included; never none.
+    pub(super) fn most_pairs(&self) -> u32 {
+        self.shape.n_pairs.max(1)
     }
 
     /// Numbers of `partners` per run.

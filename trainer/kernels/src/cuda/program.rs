@@ -121,6 +121,8 @@ pub struct Losses {
     pub node: f64,
     /// Mean over the pairs of each layer.
     pub edges: Vec<f64>,
+    /// Negatives that could not be drawn, in all layers.
+    pub n_left_out: u64,
 }
 
 /// How good one run is on a set of nodes.
@@ -344,8 +346,15 @@ impl Program {
             .map(|layer| layer.pairs.as_ref().map(|pairs| pairs.n_pairs.read()).transpose())
             .collect::<Result<_, _>>()?;
         let losses = self.losses.read()?;
+        let n_left_out = |run: usize| {
+            let left_out = |(layer, n_pairs): (&LayerState, &Option<Vec<u32>>)| {
+                Some(u64::from(layer.pairs.as_ref()?.most_pairs() - n_pairs.as_ref()?[run]))
+            };
+            self.layers.iter().zip(&n_pairs).filter_map(left_out).sum()
+        };
         let of_run = |(run, losses): (usize, &[f64])| Losses {
             node: losses[0],
+            n_left_out: n_left_out(run),
             edges: n_pairs
                 .iter()
                 .enumerate()
@@ -397,7 +406,13 @@ impl Program {
         let mut args =
             args![self.step.at(), self.settings.at(), n_runs, n_layers, self.streams.at(), self.factors.at()];
         let n = n_runs * n_layers;
-        self.gpu.launch(self.layers[0].module, "kith_begin_step", [n.div_ceil(N_THREADS), 1, 1], N_THREADS, &mut args)?;
+        self.gpu.launch(
+            self.layers[0].module,
+            "kith_begin_step",
+            [n.div_ceil(N_THREADS), 1, 1],
+            N_THREADS,
+            &mut args,
+        )?;
         for layer in 0..self.layers.len() {
             self.draw(layer)?;
             self.forward(layer, true)?;
@@ -421,9 +436,7 @@ impl Program {
         }
         match pairs {
             None => Ok(()),
-            Some(pairs) => {
-                pairs.draw(&self.gpu, *module, (*layer, n_layers, n_runs), &self.graph, (settings, streams))
-            }
+            Some(pairs) => pairs.draw(&self.gpu, *module, (*layer, n_layers, n_runs), &self.graph, (settings, streams)),
         }
     }
 
@@ -660,8 +673,7 @@ impl Program {
         if plan.form.has_weights() {
             let n_pieces = n_sources.div_ceil(N_PIECE as u32);
             for (half, n_nodes, halves) in [(0u32, n_destinations, left_gradients), (1, n_sources, right_gradients)] {
-                let mut args =
-                    args![*shape, n_sources, n_nodes, rows.at(), halves.at(), half, pieces.at(), n_pieces];
+                let mut args = args![*shape, n_sources, n_nodes, rows.at(), halves.at(), half, pieces.at(), n_pieces];
                 self.launch(*module, "kith_attention_gradient", n_pieces, n_columns.clamp(32, 256), &mut args)?;
             }
             self.sum_pieces(n_pieces, 2 * plan.heads * plan.features, plan.attention)?;
