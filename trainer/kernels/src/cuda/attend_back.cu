@@ -343,24 +343,3 @@ KERNEL void kith_negatives(
     for (u32 v = 0; v < VEC; v++) other[v] = plus4(other[v], sums[v]);
     store_row(layer, place, other, row_gradients);
 }
-
-// Nodes whose part of the gradient of attention weights is summed before the next piece starts.
-#define N_PIECE 1024
-
-/// The gradient of one half of the attention weights, in pieces of nodes: Σ ∂(a·h_i) h_i.
-KERNEL void kith_attention_gradient(
-    Layer layer, u32 n_rows, u32 n_nodes, const float *rows, const float *half_gradients, u32 half, float *pieces,
-    u32 n_pieces) {
-    u32 column = threadIdx.x, piece = blockIdx.x, run = blockIdx.y;
-    u32 end = min(n_nodes, (piece + 1) * N_PIECE);
-    for (; column < HEADS * layer.features; column += blockDim.x) {
-        u32 head = column / layer.features, feature = column % layer.features;
-        float sum = 0.f;
-        for (u32 node = piece * N_PIECE; node < end; node++) {
-            float row = rows[((size_t)run * n_rows + node) * layer.stride + head * PADDED + feature];
-            sum = fmaf(half_gradients[((size_t)run * n_nodes + node) * HEADS + head], row, sum);
-        }
-        pieces[((size_t)run * n_pieces + piece) * 2 * HEADS * layer.features +
-               (2 * head + half) * layer.features + feature] = sum;
-    }
-}

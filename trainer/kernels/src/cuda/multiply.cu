@@ -24,6 +24,9 @@ __device__ __forceinline__ void row_factors(
 }
 
 __device__ __forceinline__ size_t hidden_place(const Input &input, u32 run, u32 row, u32 column) {
+    if (input.hidden_features == input.hidden_padded) {
+        return ((size_t)run * input.n_rows + row) * input.hidden_stride + column;
+    }
     return ((size_t)run * input.n_rows + row) * input.hidden_stride +
            column / input.hidden_features * input.hidden_padded + column % input.hidden_features;
 }
@@ -47,14 +50,20 @@ __device__ __forceinline__ void read_input(
             for (u32 k = 0; k < 8; k++) out[k] = column + k < input.dim ? from[k] : 0.f;
         }
     } else {
+        if (input.hidden_features == input.hidden_padded && column + 8 <= input.dim) {
+            const float *from = input.hidden + hidden_place(input, run, row, column);
+            *(float4 *)out = *(const float4 *)from;
+            *(float4 *)(out + 4) = *(const float4 *)(from + 4);
+        } else {
+#pragma unroll
+            for (u32 k = 0; k < 8; k++) {
+                out[k] = column + k < input.dim ? input.hidden[hidden_place(input, run, row, column + k)] : 0.f;
+            }
+        }
 #pragma unroll
         for (u32 k = 0; k < 8; k++) {
-            float value = 0.f;
-            if (column + k < input.dim) {
-                value = input.hidden[hidden_place(input, run, row, column + k)] + weights[input.hidden_bias + column + k];
-                value = value > 0.f ? value : expm1f(value);
-            }
-            out[k] = value;
+            float value = column + k < input.dim ? out[k] + weights[input.hidden_bias + column + k] : 0.f;
+            out[k] = value > 0.f ? value : expm1f(value);
         }
     }
     if (is_dropped) {

@@ -141,8 +141,12 @@ pub struct Measured {
 /// Threads of a block of most kernels.
 const N_THREADS: u32 = 128;
 const WARPS: u32 = N_THREADS / 32;
-/// Nodes of a piece of a sum; N_PIECE in attend_back.cu.
-const N_PIECE: usize = 1024;
+/// Nodes of a piece of a sum, and threads that add them; N_PIECE and SUM_THREADS in sums.cu.
+const N_PIECE: usize = 512;
+const SUM_THREADS: u32 = 256;
+/// Parts that a long sum of losses is made of at most, and numbers of one at least.
+const N_PARTS: usize = 128;
+const N_PART: usize = 4096;
 /// Sizes of a tile in multiply.cu.
 const TILE_ROWS: u32 = 128;
 const TILE_COLUMNS: u32 = 64;
@@ -176,6 +180,7 @@ struct Shared {
     slot_sums: Array<f32>,
     slot_totals: Array<f32>,
     pieces: Array<f32>,
+    parts: Array<f64>,
 }
 
 /// Several runs on a machine.
@@ -669,19 +674,16 @@ impl Program {
                 self.sum_pieces(n_pieces, plan.dim * plan.heads * plan.features, plan.weight)?;
             }
         }
-        let n_columns = (plan.heads * plan.features) as u32;
         if plan.form.has_weights() {
             let n_pieces = n_sources.div_ceil(N_PIECE as u32);
-            for (half, n_nodes, halves) in [(0u32, n_destinations, left_gradients), (1, n_sources, right_gradients)] {
-                let mut args = args![*shape, n_sources, n_nodes, rows.at(), halves.at(), half, pieces.at(), n_pieces];
-                self.launch(*module, "kith_attention_gradient", n_pieces, n_columns.clamp(32, 256), &mut args)?;
-            }
+            let (left, right) = (left_gradients.at(), right_gradients.at());
+            let mut args = args![*shape, n_sources, n_destinations, rows.at(), left, right, pieces.at(), n_pieces];
+            self.launch(*module, "kith_attention_gradient", n_pieces, SUM_THREADS, &mut args)?;
             self.sum_pieces(n_pieces, 2 * plan.heads * plan.features, plan.attention)?;
         }
         let n_pieces = n_destinations.div_ceil(N_PIECE as u32);
         let mut args = args![*shape, n_destinations, gradients.at(), pieces.at(), n_pieces];
-        let n_threads = (plan.n_outputs() as u32).clamp(32, 256);
-        self.launch(*module, "kith_bias_gradient", n_pieces, n_threads, &mut args)?;
+        self.launch(*module, "kith_bias_gradient", n_pieces, SUM_THREADS, &mut args)?;
         self.sum_pieces(n_pieces, plan.n_outputs(), plan.bias)
     }
 
@@ -728,15 +730,24 @@ impl Program {
 
     /// Adds up `n` numbers of each run.
     fn sum(&self, numbers: &Array<f64>, n: usize, out: Address, out_stride: usize) -> Result<(), GpuError> {
-        let mut args = args![numbers.at(), n as u32, out, out_stride as u32];
-        self.launch(self.layers[0].module, "kith_sum", 1, 256, &mut args)
+        let module = self.layers[0].module;
+        let n_parts = n.div_ceil(N_PART).clamp(1, N_PARTS) as u32;
+        if n_parts == 1 {
+            let mut args = args![numbers.at(), n as u32, out, 1u32, out_stride as u32];
+            return self.launch(module, "kith_sum", 1, SUM_THREADS, &mut args);
+        }
+        let parts = self.shared.parts.at();
+        let mut args = args![numbers.at(), n as u32, parts, n_parts, n_parts];
+        self.launch(module, "kith_sum", n_parts, SUM_THREADS, &mut args)?;
+        let mut args = args![parts, n_parts, out, 1u32, out_stride as u32];
+        self.launch(module, "kith_sum", 1, SUM_THREADS, &mut args)
     }
 
     /// Adds up pieces of `n` numbers each into the gradient, from `place` on.
     fn sum_pieces(&self, n_pieces: u32, n: usize, place: usize) -> Result<(), GpuError> {
         let out = Address(self.gradient.at().0 + 4 * place as u64);
         let mut args = args![self.shared.pieces.at(), n_pieces, n as u32, out, self.plan.n_weights as u32];
-        self.launch(self.layers[0].module, "kith_sum_pieces", (n as u32).div_ceil(N_THREADS), N_THREADS, &mut args)
+        self.launch(self.layers[0].module, "kith_sum_pieces", (n as u32).div_ceil(32), SUM_THREADS, &mut args)
     }
 
     /// Starts a kernel for all runs.
@@ -779,6 +790,7 @@ impl Shared {
             slot_sums: Array::zeros(gpu, most(&|state| n_slots * stride(state)), "parts of long lists")?,
             slot_totals: Array::zeros(gpu, most(&|state| 2 * n_slots * state.plan.heads), "parts of long lists")?,
             pieces: Array::zeros(gpu, most(&pieces), "pieces of gradients")?,
+            parts: Array::zeros(gpu, n_runs * N_PARTS, "losses")?,
         })
     }
 }

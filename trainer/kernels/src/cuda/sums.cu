@@ -1,43 +1,107 @@
-// Sums in a fixed order: pieces by place, then one after the other.
+// Sums in a fixed order: pieces by place, threads of a block in turn, then one after the other.
 
-/// out[i] = Σ pieces[piece][i], for each run; `out_stride` numbers from one run's to the next.
-KERNEL void kith_sum_pieces(const float *pieces, u32 n_pieces, u32 n, float *out, u32 out_stride) {
-    u32 place = blockIdx.x * blockDim.x + threadIdx.x, run = blockIdx.y;
-    if (place >= n) return;
-    float sum = 0.f;
-    for (u32 piece = 0; piece < n_pieces; piece++) sum += pieces[((size_t)run * n_pieces + piece) * n + place];
-    out[(size_t)run * out_stride + place] = sum;
+// Nodes that one piece of a sum adds, and threads of a block that adds them.
+#define N_PIECE 512
+#define SUM_THREADS 256
+
+/// Adds up what the threads of a block found for one number, `n_ways` of them, `n_columns` apart; the first has the sum.
+__device__ __forceinline__ float over_ways(float *shared, float own, u32 way, u32 n_ways, u32 n_columns) {
+    shared[threadIdx.x] = own;
+    __syncthreads();
+    float sum = own;
+    if (way == 0) {
+        for (u32 other = 1; other < n_ways; other++) sum += shared[threadIdx.x + other * n_columns];
+    }
+    __syncthreads();
+    return sum;
 }
 
-/// The sum of a run's numbers, by one block: threads take them in turn, and their sums are added in order.
-KERNEL void kith_sum(const double *numbers, u32 n, double *out, u32 out_stride) {
-    __shared__ double sums[256];
-    u32 thread = threadIdx.x, run = blockIdx.y;
-    double sum = 0.0;
-    for (u32 place = thread; place < n; place += 256) sum += numbers[(size_t)run * n + place];
-    sums[thread] = sum;
-    __syncthreads();
-    for (u32 half = 128; half > 0; half /= 2) {
-        if (thread < half) sums[thread] += sums[thread + half];
-        __syncthreads();
+/// The gradient of attention weights, in pieces of nodes: Σ ∂(a₁·h_i) h_i and Σ ∂(a₂·h_i) h_i.
+KERNEL void kith_attention_gradient(
+    Layer layer, u32 n_sources, u32 n_destinations, const float *rows, const float *left_gradients,
+    const float *right_gradients, float *pieces, u32 n_pieces) {
+    __shared__ float shared[SUM_THREADS];
+    u32 piece = blockIdx.x, run = blockIdx.y, n_columns = HEADS * layer.features;
+    u32 width = min(n_columns, (u32)SUM_THREADS), n_ways = SUM_THREADS / width;
+    u32 way = threadIdx.x / width;
+    rows += (size_t)run * n_sources * layer.stride;
+    left_gradients += (size_t)run * n_destinations * HEADS;
+    right_gradients += (size_t)run * n_sources * HEADS;
+    pieces += ((size_t)run * n_pieces + piece) * 2 * n_columns;
+    u32 first = piece * N_PIECE, end = min(n_sources, first + N_PIECE);
+    for (u32 base = 0; base < n_columns; base += width) {
+        u32 column = base + threadIdx.x % width;
+        u32 head = column / layer.features, feature = column % layer.features;
+        float left = 0.f, right = 0.f;
+        if (way < n_ways && column < n_columns) {
+            for (u32 node = first + way; node < end; node += n_ways) {
+                float row = rows[(size_t)node * layer.stride + head * PADDED + feature];
+                right = fmaf(right_gradients[(size_t)node * HEADS + head], row, right);
+                if (node < n_destinations) left = fmaf(left_gradients[(size_t)node * HEADS + head], row, left);
+            }
+        }
+        left = over_ways(shared, left, way, n_ways, width);
+        right = over_ways(shared, right, way, n_ways, width);
+        if (way == 0 && column < n_columns) {
+            pieces[2 * head * layer.features + feature] = left;
+            pieces[(2 * head + 1) * layer.features + feature] = right;
+        }
     }
-    if (thread == 0) out[(size_t)run * out_stride] = sums[0];
 }
 
 /// The gradient of a layer's bias, in pieces of nodes.
-KERNEL void kith_bias_gradient(
-    Layer layer, u32 n_nodes, const float *gradients, float *pieces, u32 n_pieces) {
+KERNEL void kith_bias_gradient(Layer layer, u32 n_nodes, const float *gradients, float *pieces, u32 n_pieces) {
+    __shared__ float shared[SUM_THREADS];
     u32 piece = blockIdx.x, run = blockIdx.y;
-    u32 n_outputs = layer.is_mean ? layer.features : HEADS * layer.features;
-    u32 end = min(n_nodes, (piece + 1) * N_PIECE);
-    for (u32 column = threadIdx.x; column < n_outputs; column += blockDim.x) {
-        float sum = 0.f;
+    u32 n_columns = layer.is_mean ? layer.features : HEADS * layer.features;
+    u32 width = min(n_columns, (u32)SUM_THREADS), n_ways = SUM_THREADS / width;
+    u32 way = threadIdx.x / width;
+    gradients += (size_t)run * n_nodes * layer.stride;
+    pieces += ((size_t)run * n_pieces + piece) * n_columns;
+    u32 first = piece * N_PIECE, end = min(n_nodes, first + N_PIECE);
+    for (u32 base = 0; base < n_columns; base += width) {
+        u32 column = base + threadIdx.x % width;
         u32 head = column / layer.features, feature = column % layer.features;
         u32 last_head = layer.is_mean ? HEADS - 1 : head;
-        for (u32 node = piece * N_PIECE; node < end; node++) {
-            const float *row = gradients + ((size_t)run * n_nodes + node) * layer.stride + feature;
-            for (u32 own = head; own <= last_head; own++) sum += row[own * PADDED];
+        float sum = 0.f;
+        if (way < n_ways && column < n_columns) {
+            for (u32 node = first + way; node < end; node += n_ways) {
+                const float *row = gradients + (size_t)node * layer.stride + feature;
+                for (u32 own = head; own <= last_head; own++) sum += row[own * PADDED];
+            }
         }
-        pieces[((size_t)run * n_pieces + piece) * n_outputs + column] = sum;
+        sum = over_ways(shared, sum, way, n_ways, width);
+        if (way == 0 && column < n_columns) pieces[column] = sum;
     }
+}
+
+/// out[i] = Σ pieces[piece][i], for each run; `out_stride` numbers from one run's to the next. A block adds up 32 numbers.
+KERNEL void kith_sum_pieces(const float *pieces, u32 n_pieces, u32 n, float *out, u32 out_stride) {
+    __shared__ float shared[SUM_THREADS];
+    u32 place = blockIdx.x * 32 + threadIdx.x % 32, way = threadIdx.x / 32, run = blockIdx.y;
+    float sum = 0.f;
+    if (place < n) {
+        for (u32 piece = way; piece < n_pieces; piece += SUM_THREADS / 32) {
+            sum += pieces[((size_t)run * n_pieces + piece) * n + place];
+        }
+    }
+    sum = over_ways(shared, sum, way, SUM_THREADS / 32, 32);
+    if (way == 0 && place < n) out[(size_t)run * out_stride + place] = sum;
+}
+
+/// Adds up a run's numbers, as many blocks as there are parts, each its own share of them.
+KERNEL void kith_sum(const double *numbers, u32 n, double *out, u32 n_parts, u32 out_stride) {
+    __shared__ double sums[SUM_THREADS];
+    u32 thread = threadIdx.x, run = blockIdx.y, part = blockIdx.x;
+    u32 share = (n + n_parts - 1) / n_parts;
+    u32 end = min(n, (part + 1) * share);
+    double sum = 0.0;
+    for (u32 place = part * share + thread; place < end; place += SUM_THREADS) sum += numbers[(size_t)run * n + place];
+    sums[thread] = sum;
+    __syncthreads();
+    for (u32 half = SUM_THREADS / 2; half > 0; half /= 2) {
+        if (thread < half) sums[thread] += sums[thread + half];
+        __syncthreads();
+    }
+    if (thread == 0) out[(size_t)run * out_stride + part] = sums[0];
 }
