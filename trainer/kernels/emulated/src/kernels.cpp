@@ -36,6 +36,8 @@ const Kernel KERNELS[] = {
     ENTRY(kith_pair_gradients),
     ENTRY(kith_sum_pieces),
     ENTRY(kith_sum),
+    ENTRY(kith_edge_losses),
+    ENTRY(kith_negative_losses),
     ENTRY(kith_bias_gradient),
     ENTRY(kith_node_loss),
     ENTRY(kith_measure),

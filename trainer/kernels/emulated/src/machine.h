@@ -231,6 +231,7 @@ template <class T> T __shfl_xor_sync(unsigned, T value, unsigned across) {
 }
 template <class T> T __shfl_sync(unsigned, T value, unsigned from) { return machine::exchange(value, from); }
 static inline void __syncthreads() { machine::wait(machine::block.all); }
+static inline float __fdividef(float a, float b) { return a / b; }
 static inline unsigned atomicAdd(unsigned *to, unsigned value) {
     unsigned before = *to;
     *to += value;

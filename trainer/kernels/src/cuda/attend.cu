@@ -17,27 +17,32 @@ __device__ __forceinline__ void add_attended(
 }
 
 __device__ __forceinline__ void finish_attended(
-    const Layer &layer, const Place &place, const Attended &state, float left, float *output, float4 *record) {
+    const Layer &layer, const Place &place, const Attended &state, float *output, float2 *record) {
     float inverse = 1.f / (state.total + EPSILON);
     float4 output_row[VEC_ROOM];
 #pragma unroll
     for (u32 v = 0; v < VEC; v++) output_row[v] = scaled4(state.sums[v], inverse);
     if (place.team != 0) return;
     store_row(layer, place, output_row, output);
-    if (place.is_on && place.part == 0) record[place.head] = make_float4(state.max, inverse, 0.f, left);
+    if (place.is_on && place.part == 0) record[place.head] = make_float2(state.max, inverse);
 }
 
-// Edges whose rows are asked for before the first is used.
-#define N_AHEAD 4
-// Fewer, where two rows belong to an edge.
+// Edges whose rows a team asks for before it uses the first: as many as there are registers for. Fewer, where two rows belong
+// to an edge.
+#ifdef KITH_VEC
+#define N_AHEAD (VEC > 2 ? 1 : VEC > 1 ? 2 : 4)
+#define N_BESIDE (VEC > 1 ? 1 : 2)
+#else
+#define N_AHEAD 2
 #define N_BESIDE 2
+#endif
 // Marks a partner in a pair without an edge: the node itself is the source.
 #define IS_SOURCE 0x80000000u
 
-/// Outputs and records (maximum, 1 / total, room for g·o, a₁·h) of all whole lists; parts of the others.
+/// Outputs and records (maximum, 1 / total) of all whole lists; parts of the others.
 KERNEL void kith_attend(
     Layer layer, Graph graph, const Item *items, u32 n_items, const float *weights, const float *rows, const u8 *mask,
-    const Settings *settings, float *outputs, float4 *records, float *slot_sums, float2 *slot_totals, u32 n_slots) {
+    const Settings *settings, float *outputs, float2 *records, float *slot_sums, float2 *slot_totals, u32 n_slots) {
     u32 item_index = (blockIdx.x * blockDim.x + threadIdx.x) / 32, run = blockIdx.y;
     if (item_index >= n_items) return;
     Item item = items[item_index];
@@ -112,7 +117,7 @@ KERNEL void kith_attend(
     }
     if (item.slot == NO_SLOT) {
         float *output = outputs + (size_t)item.node * layer.stride;
-        finish_attended(layer, place, state, left, output, records + (size_t)item.node * HEADS);
+        finish_attended(layer, place, state, output, records + (size_t)item.node * HEADS);
     } else if (place.team == 0) {
         store_row(layer, place, state.sums, slot_sums + (size_t)item.slot * layer.stride);
         if (place.is_on && place.part == 0) {
@@ -123,26 +128,16 @@ KERNEL void kith_attend(
 
 /// The same of lists that came in pieces, from their parts, in order.
 KERNEL void kith_attend_join(
-    Layer layer, Graph graph, const SplitList *lists, u32 n_lists, const float *weights, const float *rows,
-    float *outputs, float4 *records, const float *slot_sums, const float2 *slot_totals, u32 n_slots) {
+    Layer layer, u32 n_destinations, const SplitList *lists, u32 n_lists, float *outputs, float2 *records, const float *slot_sums, const float2 *slot_totals, u32 n_slots) {
     u32 list_index = (blockIdx.x * blockDim.x + threadIdx.x) / 32, run = blockIdx.y;
     if (list_index >= n_lists) return;
     SplitList list = lists[list_index];
     Place place = place_of(layer);
-    weights += (size_t)run * layer.n_weights;
-    rows += ((size_t)run * graph.n_sources + list.node) * layer.stride;
-    outputs += ((size_t)run * graph.n_destinations + list.node) * layer.stride;
-    records += ((size_t)run * graph.n_destinations + list.node) * HEADS;
+    outputs += ((size_t)run * n_destinations + list.node) * layer.stride;
+    records += ((size_t)run * n_destinations + list.node) * HEADS;
     slot_sums += (size_t)run * n_slots * layer.stride;
     slot_totals += (size_t)run * n_slots * HEADS;
 
-    float left = 0.f;
-    if (HAS_WEIGHTS) {
-        float4 own[VEC_ROOM], left_weights[VEC_ROOM];
-        load_row(layer, place, rows, own);
-        load_attention(layer, place, weights, 0, left_weights);
-        left = dot_of(layer, left_weights, own);
-    }
     Attended state;
     state.max = LOWEST;
     state.total = 0.f;
@@ -153,7 +148,7 @@ KERNEL void kith_attend_join(
         float2 total = place.is_on ? slot_totals[(size_t)slot * HEADS + place.head] : make_float2(LOWEST, 0.f);
         add_attended(layer, &state, total.x, total.y, sums);
     }
-    finish_attended(layer, place, state, left, outputs, records);
+    finish_attended(layer, place, state, outputs, records);
 }
 
 /// Which heads of which edges attention dropout keeps: a bit each, 8 heads to a byte.

@@ -2,8 +2,8 @@
 //
 //     ∂z_ij = α_ij (d_ij g_i·h_j − g_i·o_i)
 //
-// One pass by destination, one by source; each makes the scores again from the rows it reads, so nothing is kept of an
-// edge. The pass by destination also finds the losses of the edges.
+// The pass by destination makes the scores again, and leaves what each edge means for its two rows; the pass by source only
+// adds up. Losses of pairs are made of their logits by a kernel of its own, where every thread has a pair.
 
 // What one edge means for its two rows.
 struct EdgeGradient {
@@ -30,27 +30,27 @@ __device__ __forceinline__ EdgeGradient edge_gradient(
     return gradient;
 }
 
-// What the edge loss looks at: bits of the edges that are kept, and the gradient of one logit. Null without one.
+// Numbers per head that are left of an edge: the weight of its source's row, then the gradients of its linear part and of its
+// dot product, as far as the form has them.
+#define EDGE_PARTS (1 + (HAS_WEIGHTS ? 1 : 0) + (HAS_PRODUCTS ? 1 : 0))
+#define LINEAR_PART 1
+#define DOT_PART (HAS_WEIGHTS ? 2 : 1)
+
+// What the edge loss looks at: bits of the edges that are kept, and the gradient of one logit; room for the logits of all
+// edges. Null without one.
 struct EdgeLoss {
     const u32 *kept;
     const float *pair_gradients;
+    float *logits;
     u32 n_words;
 };
 
-/// The slope of an edge's loss; adds the loss itself where it is kept.
-__device__ __forceinline__ float edge_slope(
-    const Layer &layer, const Place &place, float logit_of_head, bool is_looked_at, double *loss) {
-    float logit = over_heads(layer, place, place.is_on ? logit_of_head : 0.f) / (float)HEADS;
-    if (!is_looked_at) return 0.f;
-    *loss += (double)softplus(-logit);
-    return sigmoid(logit) - 1.f;
-}
-
-/// Gradients of the rows as destinations, of a₁·h, and the losses of edges; fills in g·o.
+/// Gradients of the rows as destinations and of a₁·h; what each edge means for its source, and its logit.
 KERNEL void kith_pull(
     Layer layer, Graph graph, const Item *items, u32 n_items, const float *weights, const float *rows, const u8 *mask,
-    const Settings *settings, const float *outputs, const float *gradients, float4 *records, EdgeLoss edge_loss,
-    float *row_gradients, float *left_gradients, double *losses, float *slot_sums, float *slot_lefts, u32 n_slots) {
+    const Settings *settings, const float *outputs, const float *gradients, const float2 *records, EdgeLoss edge_loss,
+    float *edge_gradients, float *row_gradients, float *left_gradients, float *slot_sums, float *slot_lefts,
+    u32 n_slots) {
     u32 item_index = (blockIdx.x * blockDim.x + threadIdx.x) / 32, run = blockIdx.y;
     if (item_index >= n_items) return;
     Item item = items[item_index];
@@ -63,6 +63,8 @@ KERNEL void kith_pull(
     float scale = product_scale(layer), kept_scale = mask ? settings[run].scale : 1.f;
     const u32 *kept = edge_loss.kept ? edge_loss.kept + (size_t)run * edge_loss.n_words : 0;
     float pair_gradient = kept ? edge_loss.pair_gradients[run] : 0.f;
+    float *logits = edge_loss.logits + (size_t)run * graph.n_edges;
+    edge_gradients += (size_t)run * graph.n_edges * EDGE_PARTS * HEADS;
 
     float4 own[VEC_ROOM], gradient[VEC_ROOM], right_weights[VEC_ROOM], sums[VEC_ROOM];
     load_row(layer, place, outputs + own_row, own);
@@ -74,9 +76,8 @@ KERNEL void kith_pull(
         left = dot_of(layer, right_weights, own);
         load_attention(layer, place, weights, 1, right_weights);
     }
-    float4 record = place.is_on ? records[place.head] : zero4();
+    float2 record = place.is_on ? records[place.head] : make_float2(0.f, 0.f);
     float left_sum = 0.f;
-    double loss = 0.0;
 #pragma unroll
     for (u32 v = 0; v < VEC; v++) sums[v] = zero4();
 
@@ -99,13 +100,21 @@ KERNEL void kith_pull(
             Score score = score_of(layer, linear, dot);
             float taught = 0.f;
             if (kept) {
-                bool is_looked_at = is_edge && is_kept(kept, edge);
-                taught = pair_gradient * edge_slope(layer, place, HAS_PRODUCTS ? dot : linear, is_looked_at, &loss);
+                float logit_of_head = HAS_PRODUCTS ? dot : linear;
+                float logit = over_heads(layer, place, place.is_on ? logit_of_head : 0.f) * (1.f / (float)HEADS);
+                if (is_edge && place.head == 0 && place.part == 0) logits[edge] = logit;
+                if (is_edge && is_kept(kept, edge)) taught = pair_gradient * (sigmoid(logit) - 1.f);
             }
             float alpha = is_edge ? expf(score.bent - record.x) * record.y : 0.f;
             float factor = kept_factor(layer, place, mask, edge, kept_scale);
             EdgeGradient edge_part =
                 edge_gradient(layer, score, linear, scale, alpha, factor, toward, along, taught);
+            if (is_edge && place.is_on && place.part == 0) {
+                float *kept_of_edge = edge_gradients + (size_t)edge * EDGE_PARTS * HEADS + place.head;
+                kept_of_edge[0] = edge_part.weight;
+                if (HAS_WEIGHTS) kept_of_edge[LINEAR_PART * HEADS] = edge_part.linear;
+                if (HAS_PRODUCTS) kept_of_edge[DOT_PART * HEADS] = edge_part.dot;
+            }
             left_sum += edge_part.linear;
             if (HAS_PRODUCTS) {
 #pragma unroll
@@ -114,13 +123,9 @@ KERNEL void kith_pull(
         }
     }
     left_sum = over_teams(place, left_sum);
-    loss = over_teams(place, loss);
 #pragma unroll
     for (u32 v = 0; v < VEC; v++) sums[v] = over_teams(place, sums[v]);
-    if (kept && place.lane == 0) losses[(size_t)run * n_items + item_index] = loss;
     if (place.team != 0) return;
-    bool is_first = item.first == graph.indptr[item.node];
-    if (is_first && place.is_on && place.part == 0) records[place.head].z = along;
     if (item.slot == NO_SLOT) {
         if (HAS_WEIGHTS) {
             load_attention(layer, place, weights, 0, right_weights);
@@ -175,9 +180,9 @@ KERNEL void kith_join(
 
 /// Gradients of the rows as sources, on top of those as destinations, and of a₂·h.
 KERNEL void kith_push(
-    Layer layer, Graph graph, const Item *items, u32 n_items, const float *weights, const float *rows, const u8 *mask,
-    const Settings *settings, const float *gradients, const float4 *records, EdgeLoss edge_loss,
-    float *row_gradients, float *right_gradients, float *slot_sums, float *slot_rights, u32 n_slots) {
+    Layer layer, Graph graph, const Item *items, u32 n_items, const float *weights, const float *rows,
+    const float *gradients, const float *edge_gradients, float *row_gradients, float *right_gradients, float *slot_sums,
+    float *slot_rights, u32 n_slots) {
     u32 item_index = (blockIdx.x * blockDim.x + threadIdx.x) / 32, run = blockIdx.y;
     if (item_index >= n_items) return;
     Item item = items[item_index];
@@ -185,58 +190,37 @@ KERNEL void kith_push(
     weights += (size_t)run * layer.n_weights;
     rows += (size_t)run * graph.n_sources * layer.stride;
     gradients += (size_t)run * graph.n_destinations * layer.stride;
-    records += (size_t)run * graph.n_destinations * HEADS;
+    edge_gradients += (size_t)run * graph.n_edges * EDGE_PARTS * HEADS;
     row_gradients += (size_t)run * graph.n_sources * layer.stride;
-    if (mask) mask += (size_t)run * graph.n_edges * ((HEADS + 7) / 8);
-    float scale = product_scale(layer), kept_scale = mask ? settings[run].scale : 1.f;
-    const u32 *kept = edge_loss.kept ? edge_loss.kept + (size_t)run * edge_loss.n_words : 0;
-    float pair_gradient = kept ? edge_loss.pair_gradients[run] : 0.f;
 
-    float4 own[VEC_ROOM], right_weights[VEC_ROOM], sums[VEC_ROOM];
-    load_row(layer, place, rows + (size_t)item.node * layer.stride, own);
-    float right = 0.f, right_sum = 0.f;
-    if (HAS_WEIGHTS) {
-        load_attention(layer, place, weights, 1, right_weights);
-        right = dot_of(layer, right_weights, own);
-    }
+    float4 sums[VEC_ROOM];
+    float right_sum = 0.f;
 #pragma unroll
     for (u32 v = 0; v < VEC; v++) sums[v] = zero4();
-
     for (u32 base = item.first; base < item.end; base += N_BESIDE * place.n_teams) {
-        float4 other_rows[N_BESIDE][VEC_ROOM], other_gradients[N_BESIDE][VEC_ROOM], other_records[N_BESIDE];
-#pragma unroll
-        for (u32 k = 0; k < N_BESIDE; k++) {
-            u32 edge = base + k * place.n_teams + place.team;
-            u32 other = graph.destinations[edge < item.end ? edge : item.first];
-            load_row(layer, place, gradients + (size_t)other * layer.stride, other_gradients[k]);
-            if (HAS_PRODUCTS) load_row(layer, place, rows + (size_t)other * layer.stride, other_rows[k]);
-            other_records[k] = place.is_on ? records[(size_t)other * HEADS + place.head] : zero4();
-        }
+        float4 other_rows[N_BESIDE][VEC_ROOM], other_gradients[N_BESIDE][VEC_ROOM];
+        float parts[N_BESIDE][3];
 #pragma unroll
         for (u32 k = 0; k < N_BESIDE; k++) {
             u32 edge = base + k * place.n_teams + place.team;
             bool is_edge = edge < item.end;
-            u32 by_destination = graph.out_edges[is_edge ? edge : item.first];
-            float4 record = other_records[k];
-            float linear = HAS_WEIGHTS ? record.w + right : 0.f;
-            float dot = HAS_PRODUCTS ? scale * dot_of(layer, own, other_rows[k]) : 0.f;
-            float toward = dot_of(layer, own, other_gradients[k]);
-            Score score = score_of(layer, linear, dot);
-            float taught = 0.f;
-            if (kept) {
-                double ignored = 0.0;
-                bool is_looked_at = is_edge && is_kept(kept, by_destination);
-                taught = pair_gradient * edge_slope(layer, place, HAS_PRODUCTS ? dot : linear, is_looked_at, &ignored);
-            }
-            float alpha = is_edge ? expf(score.bent - record.x) * record.y : 0.f;
-            float factor = kept_factor(layer, place, mask, by_destination, kept_scale);
-            EdgeGradient edge_part =
-                edge_gradient(layer, score, linear, scale, alpha, factor, toward, record.z, taught);
-            right_sum += edge_part.linear;
+            if (!is_edge) edge = item.first;
+            u32 other = graph.destinations[edge];
+            const float *kept_of_edge =
+                edge_gradients + (size_t)graph.out_edges[edge] * EDGE_PARTS * HEADS + (place.is_on ? place.head : 0);
+            load_row(layer, place, gradients + (size_t)other * layer.stride, other_gradients[k]);
+            if (HAS_PRODUCTS) load_row(layer, place, rows + (size_t)other * layer.stride, other_rows[k]);
+            parts[k][0] = is_edge ? kept_of_edge[0] : 0.f;
+            parts[k][1] = is_edge && HAS_WEIGHTS ? kept_of_edge[LINEAR_PART * HEADS] : 0.f;
+            parts[k][2] = is_edge && HAS_PRODUCTS ? kept_of_edge[DOT_PART * HEADS] : 0.f;
+        }
+#pragma unroll
+        for (u32 k = 0; k < N_BESIDE; k++) {
+            right_sum += parts[k][1];
 #pragma unroll
             for (u32 v = 0; v < VEC; v++) {
-                sums[v] = fma4(other_gradients[k][v], edge_part.weight, sums[v]);
-                if (HAS_PRODUCTS) sums[v] = fma4(other_rows[k][v], edge_part.dot, sums[v]);
+                sums[v] = fma4(other_gradients[k][v], parts[k][0], sums[v]);
+                if (HAS_PRODUCTS) sums[v] = fma4(other_rows[k][v], parts[k][2], sums[v]);
             }
         }
     }
@@ -253,6 +237,8 @@ KERNEL void kith_push(
             for (u32 v = 0; v < VEC; v++) sums[v] = plus4(sums[v], before[v]);
         }
         if (HAS_WEIGHTS) {
+            float4 right_weights[VEC_ROOM];
+            load_attention(layer, place, weights, 1, right_weights);
 #pragma unroll
             for (u32 v = 0; v < VEC; v++) sums[v] = fma4(right_weights[v], right_sum, sums[v]);
             if (place.is_on && place.part == 0) {
@@ -268,27 +254,27 @@ KERNEL void kith_push(
     }
 }
 
-/// What pairs without an edge mean for the rows of their nodes, and their losses. `partners` has every pair twice: of the
+/// What pairs without an edge mean for the rows of their nodes, and their logits. `partners` has every pair twice: of the
 /// destination's node the source, and of the source's node the destination, marked.
 KERNEL void kith_negatives(
     Layer layer, u32 n_sources, u32 n_destinations, const u32 *starts, const u32 *partners, u32 n_room,
     const float *weights, const float *rows, const float *pair_gradients, float *row_gradients, float *left_gradients,
-    float *right_gradients, double *losses) {
+    float *right_gradients, float *logits) {
     u32 node = (blockIdx.x * blockDim.x + threadIdx.x) / 32, run = blockIdx.y;
     if (node >= n_sources) return;
     Place place = place_of(layer);
     starts += (size_t)run * (n_sources + 1);
     partners += (size_t)run * n_room;
+    logits += (size_t)run * n_room;
     weights += (size_t)run * layer.n_weights;
     rows += (size_t)run * n_sources * layer.stride;
     row_gradients += ((size_t)run * n_sources + node) * layer.stride;
     float scale = product_scale(layer), pair_gradient = pair_gradients[run];
     u32 first = starts[node], end = starts[node + 1];
 
-    float4 own[VEC_ROOM], sums[VEC_ROOM], other[VEC_ROOM], halves[2][VEC_ROOM];
+    float4 own[VEC_ROOM], sums[VEC_ROOM], halves[2][VEC_ROOM];
     load_row(layer, place, rows + (size_t)node * layer.stride, own);
     float own_halves[2] = {0.f, 0.f}, slopes[2] = {0.f, 0.f};
-    double loss = 0.0;
 #pragma unroll
     for (u32 v = 0; v < VEC; v++) sums[v] = zero4();
     if (!HAS_PRODUCTS) {
@@ -297,32 +283,39 @@ KERNEL void kith_negatives(
         own_halves[0] = dot_of(layer, halves[0], own);
         own_halves[1] = dot_of(layer, halves[1], own);
     }
-    for (u32 base = first; base < end; base += place.n_teams) {
-        u32 pair = base + place.team;
-        bool is_pair = pair < end;
-        u32 partner = partners[is_pair ? pair : first];
-        bool is_source = partner & IS_SOURCE;
-        load_row(layer, place, rows + (size_t)(partner & ~IS_SOURCE) * layer.stride, other);
-        float logit_of_head;
-        if (HAS_PRODUCTS) {
-            logit_of_head = scale * dot_of(layer, own, other);
-        } else {
-            float other_left = dot_of(layer, halves[0], other), other_right = dot_of(layer, halves[1], other);
-            logit_of_head = is_source ? other_left + own_halves[1] : own_halves[0] + other_right;
-        }
-        float logit = over_heads(layer, place, place.is_on ? logit_of_head : 0.f) / (float)HEADS;
-        float slope = is_pair ? sigmoid(logit) : 0.f;
-        if (is_pair && !is_source) loss += (double)softplus(logit);
-        if (HAS_PRODUCTS) {
+    for (u32 base = first; base < end; base += N_AHEAD * place.n_teams) {
+        float4 others[N_AHEAD][VEC_ROOM];
+        u32 marks[N_AHEAD];
 #pragma unroll
-            for (u32 v = 0; v < VEC; v++) sums[v] = fma4(other[v], slope, sums[v]);
-        } else {
-            if (is_source) slopes[1] += slope;
-            else slopes[0] += slope;
+        for (u32 k = 0; k < N_AHEAD; k++) {
+            u32 pair = base + k * place.n_teams + place.team;
+            marks[k] = partners[pair < end ? pair : first];
+            load_row(layer, place, rows + (size_t)(marks[k] & ~IS_SOURCE) * layer.stride, others[k]);
+        }
+#pragma unroll
+        for (u32 k = 0; k < N_AHEAD; k++) {
+            u32 pair = base + k * place.n_teams + place.team;
+            bool is_pair = pair < end, is_source = marks[k] & IS_SOURCE;
+            float logit_of_head;
+            if (HAS_PRODUCTS) {
+                logit_of_head = scale * dot_of(layer, own, others[k]);
+            } else {
+                float other_left = dot_of(layer, halves[0], others[k]), other_right = dot_of(layer, halves[1], others[k]);
+                logit_of_head = is_source ? other_left + own_halves[1] : own_halves[0] + other_right;
+            }
+            float logit = over_heads(layer, place, place.is_on ? logit_of_head : 0.f) * (1.f / (float)HEADS);
+            float slope = is_pair ? sigmoid(logit) : 0.f;
+            // A pair's loss counts once.
+            if (is_pair && place.head == 0 && place.part == 0) logits[pair] = is_source ? -FLT_MAX : logit;
+            if (HAS_PRODUCTS) {
+#pragma unroll
+                for (u32 v = 0; v < VEC; v++) sums[v] = fma4(others[k][v], slope, sums[v]);
+            } else {
+                if (is_source) slopes[1] += slope;
+                else slopes[0] += slope;
+            }
         }
     }
-    loss = over_teams(place, loss);
-    if (place.lane == 0) losses[(size_t)run * n_sources + node] = loss;
     if (first == end) return;
     if (HAS_PRODUCTS) {
 #pragma unroll
@@ -338,8 +331,8 @@ KERNEL void kith_negatives(
         }
     }
     if (place.team != 0) return;
-    load_row(layer, place, row_gradients, other);
+    load_row(layer, place, row_gradients, own);
 #pragma unroll
-    for (u32 v = 0; v < VEC; v++) other[v] = plus4(other[v], sums[v]);
-    store_row(layer, place, other, row_gradients);
+    for (u32 v = 0; v < VEC; v++) own[v] = plus4(own[v], sums[v]);
+    store_row(layer, place, own, row_gradients);
 }

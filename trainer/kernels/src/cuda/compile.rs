@@ -5,7 +5,7 @@ use kith_draw::cuda_header;
 use super::layer::Layer;
 
 /// Names of all kernels.
-pub const KERNELS: [&str; 28] = [
+pub const KERNELS: [&str; 30] = [
     "kith_attend",
     "kith_attend_join",
     "kith_draw_mask",
@@ -28,6 +28,8 @@ pub const KERNELS: [&str; 28] = [
     "kith_pair_gradients",
     "kith_sum_pieces",
     "kith_sum",
+    "kith_edge_losses",
+    "kith_negative_losses",
     "kith_bias_gradient",
     "kith_node_loss",
     "kith_measure",

@@ -9,8 +9,10 @@ use super::{
     memory::{Address, Array},
 };
 
-/// Edges of one list that a warp takes; longer lists come in pieces.
-const N_EDGES: usize = 256;
+/// Edges of one list that a warp takes; longer lists come in pieces, and very long ones in longer pieces: whoever joins
+/// them looks at one after the other, too.
+const N_EDGES: usize = 64;
+const N_PIECES: usize = 64;
 
 /// As `struct Graph` in layer.cuh.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -137,10 +139,12 @@ fn cut(indptr: &[usize]) -> (Vec<Item>, Vec<SplitList>, usize) {
             whole.push(Item { node, first: first as u32, end: end as u32, slot: NO_SLOT });
             continue;
         }
-        split.push(SplitList { node, first_slot: long.len() as u32, n_slots: (end - first).div_ceil(N_EDGES) as u32 });
-        for start in (first..end).step_by(N_EDGES) {
+        let n_together = (end - first).div_ceil(N_PIECES).max(N_EDGES);
+        let n_slots = (end - first).div_ceil(n_together) as u32;
+        split.push(SplitList { node, first_slot: long.len() as u32, n_slots });
+        for start in (first..end).step_by(n_together) {
             let slot = long.len() as u32;
-            long.push(Item { node, first: start as u32, end: end.min(start + N_EDGES) as u32, slot });
+            long.push(Item { node, first: start as u32, end: end.min(start + n_together) as u32, slot });
         }
     }
     let n_slots = long.len();
@@ -154,11 +158,11 @@ mod tests {
 
     #[test]
     fn every_edge_is_in_one_item() {
-        let degrees = [3, 0, 256, 257, 1000, 1];
+        let degrees = [3, 0, 64, 65, 10_000, 1];
         let mut indptr = vec![0];
         degrees.iter().for_each(|degree| indptr.push(indptr[indptr.len() - 1] + degree));
         let (items, split, n_slots) = cut(&indptr);
-        assert_eq!(n_slots, 2 + 4);
+        assert_eq!(n_slots, 2 + 64);
         assert_eq!(split.len(), 2);
         let mut seen = vec![0; indptr[6]];
         for (place, item) in items.iter().enumerate() {

@@ -209,7 +209,7 @@ __device__ __forceinline__ float4 over_teams(const Place &place, float4 value) {
         over_teams(place, value.x), over_teams(place, value.y), over_teams(place, value.z), over_teams(place, value.w));
 }
 
-__device__ __forceinline__ float sigmoid(float x) { return 1.f / (1.f + expf(-x)); }
+__device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.f, 1.f + expf(-x)); }
 
 /// ln(1 + e^x), without overflow.
 __device__ __forceinline__ float softplus(float x) { return fmaxf(x, 0.f) + log1pf(expf(-fabsf(x))); }

@@ -49,7 +49,7 @@ pub(super) struct Layer {
 const WARP: usize = 32;
 
 /// Quads of numbers that a thread keeps of a row at most, unless the row is too long for a warp.
-const MAX_VEC: usize = 8;
+const MAX_VEC: usize = 4;
 
 impl LayerPlan {
     /// Heads that one warp can look at.
@@ -82,17 +82,12 @@ impl LayerPlan {
     }
 }
 
-/// Threads that share the quads of a head, and quads for each. As many threads as divide the quads evenly, but no more than
-/// the heads leave of a warp; more where each would have too many quads.
+/// Threads that share the quads of a head, and quads for each: as few threads as can be, since all of them work out the same
+/// score, but no more than the heads leave of a warp.
 fn spread(heads: usize, quads: usize) -> (usize, usize) {
     let most = WARP / heads.next_power_of_two();
-    let powers = || std::iter::successors(Some(1), |power| Some(2 * power)).take_while(|power| *power <= most);
-    let even = powers().filter(|lanes| quads.is_multiple_of(*lanes)).last().unwrap_or(1);
-    let lanes = if quads / even <= MAX_VEC {
-        even
-    } else {
-        powers().find(|lanes| quads.div_ceil(*lanes) <= MAX_VEC).unwrap_or(most)
-    };
+    let powers = std::iter::successors(Some(1), |power| Some(2 * power)).take_while(|power| *power <= most);
+    let lanes = powers.into_iter().find(|lanes| quads.div_ceil(*lanes) <= MAX_VEC).unwrap_or(most);
     (lanes, quads.div_ceil(lanes))
 }
 
@@ -102,11 +97,11 @@ mod tests {
 
     #[test]
     fn threads_share_the_numbers_of_a_head() {
-        assert_eq!(spread(8, 4), (4, 1), "8 heads of 16 fill a warp");
-        assert_eq!(spread(8, 2), (2, 1));
-        assert_eq!(spread(1, 10), (2, 5), "one head of 40");
-        assert_eq!(spread(6, 31), (4, 8), "121 classes: the last thread has less");
-        assert_eq!(spread(1, 64), (32, 2));
+        assert_eq!(spread(8, 4), (1, 4), "8 heads of 16");
+        assert_eq!(spread(8, 2), (1, 2));
+        assert_eq!(spread(1, 10), (4, 3), "one head of 40: the last thread has less");
+        assert_eq!(spread(6, 31), (4, 8), "121 classes: no thread is left");
+        assert_eq!(spread(1, 64), (16, 4));
         assert_eq!(spread(16, 64), (2, 32), "too long for a warp");
         for heads in 1..=32 {
             for quads in 1..=64 {

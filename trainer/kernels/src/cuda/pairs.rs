@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 use kith_block::{PairConfig, PairCounts};
 
 use super::{
-    args::args,
+    args::{Args, args},
     error::GpuError,
     graph::DeviceGraph,
     layer::Layer,
@@ -31,13 +31,14 @@ struct PairShape {
 pub(super) struct EdgeLoss {
     kept: Address,
     pair_gradients: Address,
+    logits: Address,
     n_words: u32,
     unused: u32,
 }
 
 impl EdgeLoss {
     pub(super) const NONE: EdgeLoss =
-        EdgeLoss { kept: Address::NONE, pair_gradients: Address::NONE, n_words: 0, unused: 0 };
+        EdgeLoss { kept: Address::NONE, pair_gradients: Address::NONE, logits: Address::NONE, n_words: 0, unused: 0 };
 }
 
 /// Pairs of all runs.
@@ -55,8 +56,9 @@ pub(super) struct Pairs {
     n_left_out: Array<u32>,
     pub(super) pair_gradients: Array<f32>,
     pub(super) n_pairs: Array<u32>,
-    /// Losses of the negatives, by node.
-    pub(super) losses: Array<f64>,
+    /// Logits of edges, and of partners.
+    edge_logits: Array<f32>,
+    pub(super) logits: Array<f32>,
 }
 
 /// Nodes that one block of a scan adds up; SCAN_NODES in pairs.cu.
@@ -87,7 +89,8 @@ impl Pairs {
             n_left_out: Array::zeros(gpu, n_runs, WHAT)?,
             pair_gradients: Array::zeros(gpu, n_runs, WHAT)?,
             n_pairs: Array::zeros(gpu, n_runs, WHAT)?,
-            losses: Array::zeros(gpu, n_runs * n_nodes, WHAT)?,
+            edge_logits: Array::zeros(gpu, n_runs * graph.n_edges, WHAT)?,
+            logits: Array::zeros(gpu, n_runs * 2 * counts.n_negatives, WHAT)?,
         })
     }
 
@@ -105,9 +108,15 @@ impl Pairs {
         EdgeLoss {
             kept: self.kept.at(),
             pair_gradients: self.pair_gradients.at(),
+            logits: self.edge_logits.at(),
             n_words: self.shape.n_words,
             unused: 0,
         }
+    }
+
+    /// What the losses of edges are made of.
+    pub(super) fn edge_losses(&self, n_edges: u32, parts: Address) -> Args {
+        args![self.edge_logits.at(), n_edges, self.kept.at(), self.shape.n_words, parts]
     }
 
     /// Draws the pairs of a step, as [`kith_block::Pairs::draw`] does, and groups negatives by node.

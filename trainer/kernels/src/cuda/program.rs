@@ -14,7 +14,7 @@ use super::{
     pairs::{EdgeLoss, Pairs},
     rows::{DeviceRows, Values},
 };
-use crate::dropout::Dropout;
+use crate::{dropout::Dropout, form::Form};
 
 /// Numbers by which runs of one program differ.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -141,9 +141,10 @@ pub struct Measured {
 /// Threads of a block of most kernels.
 const N_THREADS: u32 = 128;
 const WARPS: u32 = N_THREADS / 32;
-/// Nodes of a piece of a sum, and threads that add them; N_PIECE and SUM_THREADS in sums.cu.
-const N_PIECE: usize = 512;
+/// Threads that add up a piece; SUM_THREADS in sums.cu. Pieces of a sum over nodes at most, and nodes of one at least.
 const SUM_THREADS: u32 = 256;
+const N_PIECES: u32 = 512;
+const PIECE_NODES: u32 = 32;
 /// Parts that a long sum of losses is made of at most, and numbers of one at least.
 const N_PARTS: usize = 128;
 const N_PART: usize = 4096;
@@ -163,17 +164,18 @@ struct LayerState {
     module: ModuleId,
     rows: Array<f32>,
     outputs: Array<f32>,
-    records: Array<[f32; 4]>,
+    records: Array<[f32; 2]>,
     /// Of the outputs.
     gradients: Array<f32>,
     mask: Option<Array<u8>>,
     pairs: Option<Pairs>,
-    edge_losses: Array<f64>,
 }
 
 /// Arrays that layers use one after the other.
 #[derive(Debug)]
 struct Shared {
+    /// What each edge means for its source: see EDGE_PARTS in attend_back.cu.
+    edge_gradients: Array<f32>,
     row_gradients: Array<f32>,
     left_gradients: Array<f32>,
     right_gradients: Array<f32>,
@@ -257,7 +259,6 @@ impl Program {
                 gradients: Array::zeros(gpu, n_runs * n_destinations * stride, "gradients of a layer")?,
                 mask: has_dropout.then(|| Array::zeros(gpu, n_runs * n_mask, "dropout of attention")).transpose()?,
                 pairs: plan.pairs.map(|config| Pairs::new(gpu, &graph, config, n_runs)).transpose()?,
-                edge_losses: Array::zeros(gpu, n_runs * graph.by_destination.items.len(), "losses of edges")?,
             });
         }
         let shared = Shared::new(gpu, &graph, &layers, n_runs)?;
@@ -489,11 +490,9 @@ impl Program {
         let n_lists = split.len() as u32;
         let mut args = args![
             *shape,
-            self.graph.arg(),
+            self.graph.n_destinations as u32,
             split.at(),
             n_lists,
-            self.weights.at(),
-            rows.at(),
             outputs.at(),
             records.at(),
             self.shared.slot_sums.at(),
@@ -522,12 +521,13 @@ impl Program {
     }
 
     fn backward(&self, layer: usize) -> Result<(), GpuError> {
-        let LayerState { layer: shape, module, rows, outputs, records, gradients, mask, pairs, edge_losses, .. } =
+        let LayerState { layer: shape, module, rows, outputs, records, gradients, mask, pairs, .. } =
             &self.layers[layer];
         let (n_sources, n_destinations) = (self.graph.n_sources as u32, self.graph.n_destinations as u32);
         let edge_loss = pairs.as_ref().map_or(EdgeLoss::NONE, Pairs::edge_loss);
         let mask = Address::of(mask.as_ref());
-        let Shared { row_gradients, left_gradients, right_gradients, slot_sums, slot_totals, .. } = &self.shared;
+        let Shared { edge_gradients, row_gradients, left_gradients, right_gradients, slot_sums, slot_totals, .. } =
+            &self.shared;
 
         let Items { items, split, n_slots } = &self.graph.by_destination;
         let n_items = items.len() as u32;
@@ -544,9 +544,9 @@ impl Program {
             gradients.at(),
             records.at(),
             edge_loss,
+            edge_gradients.at(),
             row_gradients.at(),
             left_gradients.at(),
-            edge_losses.at(),
             slot_sums.at(),
             slot_totals.at(),
             *n_slots as u32
@@ -582,11 +582,8 @@ impl Program {
             n_items,
             self.weights.at(),
             rows.at(),
-            mask,
-            self.settings.at(),
             gradients.at(),
-            records.at(),
-            edge_loss,
+            edge_gradients.at(),
             row_gradients.at(),
             right_gradients.at(),
             slot_sums.at(),
@@ -610,12 +607,10 @@ impl Program {
                 row_gradients.at(),
                 left_gradients.at(),
                 right_gradients.at(),
-                pairs.losses.at()
+                pairs.logits.at()
             ];
             self.launch(*module, "kith_negatives", n_sources.div_ceil(WARPS), N_THREADS, &mut args)?;
-            let out = |place: usize| Address(self.losses.at().0 + 8 * (1 + 2 * layer + place) as u64);
-            self.sum(edge_losses, self.graph.by_destination.items.len(), out(0), self.n_losses())?;
-            self.sum(&pairs.losses, n_sources as usize, out(1), self.n_losses())?;
+            self.pair_losses(layer, pairs)?;
         }
         self.weight_gradients(layer)?;
         if layer > 0 {
@@ -635,6 +630,21 @@ impl Program {
             self.launch(*module, "kith_input_gradient", n_tiles, TILE_THREADS, &mut args)?;
         }
         Ok(())
+    }
+
+    /// The losses of a layer's pairs, by their logits.
+    fn pair_losses(&self, layer: usize, pairs: &Pairs) -> Result<(), GpuError> {
+        let module = self.layers[layer].module;
+        let (parts, n_nodes) = (self.shared.parts.at(), self.graph.n_sources as u32);
+        let out = |place: usize| Address(self.losses.at().0 + 8 * (1 + 2 * layer + place) as u64);
+        let mut args = pairs.edge_losses(self.graph.n_edges as u32, parts);
+        let n_parts = parts_of(self.graph.n_edges);
+        self.launch(module, "kith_edge_losses", n_parts, SUM_THREADS, &mut args)?;
+        self.sum_parts(n_parts, out(0), self.n_losses())?;
+        let mut args = args![pairs.logits.at(), pairs.n_room(), pairs.starts.at(), n_nodes, parts];
+        let n_parts = parts_of(pairs.n_room() as usize);
+        self.launch(module, "kith_negative_losses", n_parts, SUM_THREADS, &mut args)?;
+        self.sum_parts(n_parts, out(1), self.n_losses())
     }
 
     /// Gradients of a layer's weights, attention weights and bias.
@@ -675,14 +685,15 @@ impl Program {
             }
         }
         if plan.form.has_weights() {
-            let n_pieces = n_sources.div_ceil(N_PIECE as u32);
+            let (n_pieces, piece_nodes) = pieces_of(n_sources);
             let (left, right) = (left_gradients.at(), right_gradients.at());
-            let mut args = args![*shape, n_sources, n_destinations, rows.at(), left, right, pieces.at(), n_pieces];
+            let mut args =
+                args![*shape, n_sources, n_destinations, rows.at(), left, right, pieces.at(), n_pieces, piece_nodes];
             self.launch(*module, "kith_attention_gradient", n_pieces, SUM_THREADS, &mut args)?;
             self.sum_pieces(n_pieces, 2 * plan.heads * plan.features, plan.attention)?;
         }
-        let n_pieces = n_destinations.div_ceil(N_PIECE as u32);
-        let mut args = args![*shape, n_destinations, gradients.at(), pieces.at(), n_pieces];
+        let (n_pieces, piece_nodes) = pieces_of(n_destinations);
+        let mut args = args![*shape, n_destinations, gradients.at(), pieces.at(), n_pieces, piece_nodes];
         self.launch(*module, "kith_bias_gradient", n_pieces, SUM_THREADS, &mut args)?;
         self.sum_pieces(n_pieces, plan.n_outputs(), plan.bias)
     }
@@ -731,16 +742,20 @@ impl Program {
     /// Adds up `n` numbers of each run.
     fn sum(&self, numbers: &Array<f64>, n: usize, out: Address, out_stride: usize) -> Result<(), GpuError> {
         let module = self.layers[0].module;
-        let n_parts = n.div_ceil(N_PART).clamp(1, N_PARTS) as u32;
+        let n_parts = parts_of(n);
         if n_parts == 1 {
-            let mut args = args![numbers.at(), n as u32, out, 1u32, out_stride as u32];
+            let mut args = args![numbers.at(), n as u32, out, out_stride as u32];
             return self.launch(module, "kith_sum", 1, SUM_THREADS, &mut args);
         }
-        let parts = self.shared.parts.at();
-        let mut args = args![numbers.at(), n as u32, parts, n_parts, n_parts];
+        let mut args = args![numbers.at(), n as u32, self.shared.parts.at(), n_parts];
         self.launch(module, "kith_sum", n_parts, SUM_THREADS, &mut args)?;
-        let mut args = args![parts, n_parts, out, 1u32, out_stride as u32];
-        self.launch(module, "kith_sum", 1, SUM_THREADS, &mut args)
+        self.sum_parts(n_parts, out, out_stride)
+    }
+
+    /// Adds up the parts of a sum.
+    fn sum_parts(&self, n_parts: u32, out: Address, out_stride: usize) -> Result<(), GpuError> {
+        let mut args = args![self.shared.parts.at(), n_parts, out, out_stride as u32];
+        self.launch(self.layers[0].module, "kith_sum", 1, SUM_THREADS, &mut args)
     }
 
     /// Adds up pieces of `n` numbers each into the gradient, from `place` on.
@@ -771,6 +786,17 @@ fn weight_tiles(layer: &Layer, n_rows: u32) -> (u32, u32) {
     (n_tiles, piece_rows)
 }
 
+/// Parts that a sum of so many losses is made of.
+fn parts_of(n: usize) -> u32 {
+    n.div_ceil(N_PART).clamp(1, N_PARTS) as u32
+}
+
+/// Pieces of a sum over nodes, and nodes of each.
+fn pieces_of(n_nodes: u32) -> (u32, u32) {
+    let piece_nodes = n_nodes.div_ceil(N_PIECES).max(PIECE_NODES);
+    (n_nodes.div_ceil(piece_nodes), piece_nodes)
+}
+
 impl Shared {
     fn new(gpu: &Gpu, graph: &DeviceGraph, layers: &[LayerState], n_runs: usize) -> Result<Shared, GpuError> {
         let most = |of: &dyn Fn(&LayerState) -> usize| layers.iter().map(of).max().unwrap_or(0) * n_runs;
@@ -780,10 +806,13 @@ impl Shared {
             let LayerPlan { dim, heads, features, .. } = state.plan;
             let (_, piece_rows) = weight_tiles(&state.layer, n_nodes as u32);
             let of_weights = n_nodes.div_ceil(piece_rows as usize) * dim * heads * features;
-            of_weights.max(n_nodes.div_ceil(N_PIECE) * 2 * heads * features)
+            of_weights.max(pieces_of(n_nodes as u32).0 as usize * 2 * heads * features)
         };
         let stride = |state: &LayerState| state.layer.stride as usize;
+        let edge_parts = |form: Form| 1 + usize::from(form.has_weights()) + usize::from(form.has_products());
+        let of_edges = |state: &LayerState| graph.n_edges * edge_parts(state.plan.form) * state.plan.heads;
         Ok(Shared {
+            edge_gradients: Array::zeros(gpu, most(&of_edges), "gradients of edges")?,
             row_gradients: Array::zeros(gpu, most(&|state| n_nodes * stride(state)), "gradients of rows")?,
             left_gradients: Array::zeros(gpu, most(&|state| n_nodes * state.plan.heads), "gradients of rows")?,
             right_gradients: Array::zeros(gpu, most(&|state| n_nodes * state.plan.heads), "gradients of rows")?,

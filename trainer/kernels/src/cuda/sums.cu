@@ -1,7 +1,6 @@
 // Sums in a fixed order: pieces by place, threads of a block in turn, then one after the other.
 
-// Nodes that one piece of a sum adds, and threads of a block that adds them.
-#define N_PIECE 512
+// Threads of a block that adds up a piece.
 #define SUM_THREADS 256
 
 /// Adds up what the threads of a block found for one number, `n_ways` of them, `n_columns` apart; the first has the sum.
@@ -19,7 +18,7 @@ __device__ __forceinline__ float over_ways(float *shared, float own, u32 way, u3
 /// The gradient of attention weights, in pieces of nodes: Σ ∂(a₁·h_i) h_i and Σ ∂(a₂·h_i) h_i.
 KERNEL void kith_attention_gradient(
     Layer layer, u32 n_sources, u32 n_destinations, const float *rows, const float *left_gradients,
-    const float *right_gradients, float *pieces, u32 n_pieces) {
+    const float *right_gradients, float *pieces, u32 n_pieces, u32 piece_nodes) {
     __shared__ float shared[SUM_THREADS];
     u32 piece = blockIdx.x, run = blockIdx.y, n_columns = HEADS * layer.features;
     u32 width = min(n_columns, (u32)SUM_THREADS), n_ways = SUM_THREADS / width;
@@ -28,12 +27,13 @@ KERNEL void kith_attention_gradient(
     left_gradients += (size_t)run * n_destinations * HEADS;
     right_gradients += (size_t)run * n_sources * HEADS;
     pieces += ((size_t)run * n_pieces + piece) * 2 * n_columns;
-    u32 first = piece * N_PIECE, end = min(n_sources, first + N_PIECE);
+    u32 first = piece * piece_nodes, end = min(n_sources, first + piece_nodes);
     for (u32 base = 0; base < n_columns; base += width) {
         u32 column = base + threadIdx.x % width;
         u32 head = column / layer.features, feature = column % layer.features;
         float left = 0.f, right = 0.f;
         if (way < n_ways && column < n_columns) {
+#pragma unroll 4
             for (u32 node = first + way; node < end; node += n_ways) {
                 float row = rows[(size_t)node * layer.stride + head * PADDED + feature];
                 right = fmaf(right_gradients[(size_t)node * HEADS + head], row, right);
@@ -50,7 +50,8 @@ KERNEL void kith_attention_gradient(
 }
 
 /// The gradient of a layer's bias, in pieces of nodes.
-KERNEL void kith_bias_gradient(Layer layer, u32 n_nodes, const float *gradients, float *pieces, u32 n_pieces) {
+KERNEL void kith_bias_gradient(
+    Layer layer, u32 n_nodes, const float *gradients, float *pieces, u32 n_pieces, u32 piece_nodes) {
     __shared__ float shared[SUM_THREADS];
     u32 piece = blockIdx.x, run = blockIdx.y;
     u32 n_columns = layer.is_mean ? layer.features : HEADS * layer.features;
@@ -58,13 +59,14 @@ KERNEL void kith_bias_gradient(Layer layer, u32 n_nodes, const float *gradients,
     u32 way = threadIdx.x / width;
     gradients += (size_t)run * n_nodes * layer.stride;
     pieces += ((size_t)run * n_pieces + piece) * n_columns;
-    u32 first = piece * N_PIECE, end = min(n_nodes, first + N_PIECE);
+    u32 first = piece * piece_nodes, end = min(n_nodes, first + piece_nodes);
     for (u32 base = 0; base < n_columns; base += width) {
         u32 column = base + threadIdx.x % width;
         u32 head = column / layer.features, feature = column % layer.features;
         u32 last_head = layer.is_mean ? HEADS - 1 : head;
         float sum = 0.f;
         if (way < n_ways && column < n_columns) {
+#pragma unroll 4
             for (u32 node = first + way; node < end; node += n_ways) {
                 const float *row = gradients + (size_t)node * layer.stride + feature;
                 for (u32 own = head; own <= last_head; own++) sum += row[own * PADDED];
@@ -81,6 +83,7 @@ KERNEL void kith_sum_pieces(const float *pieces, u32 n_pieces, u32 n, float *out
     u32 place = blockIdx.x * 32 + threadIdx.x % 32, way = threadIdx.x / 32, run = blockIdx.y;
     float sum = 0.f;
     if (place < n) {
+#pragma unroll 4
         for (u32 piece = way; piece < n_pieces; piece += SUM_THREADS / 32) {
             sum += pieces[((size_t)run * n_pieces + piece) * n + place];
         }
@@ -89,19 +92,46 @@ KERNEL void kith_sum_pieces(const float *pieces, u32 n_pieces, u32 n, float *out
     if (way == 0 && place < n) out[(size_t)run * out_stride + place] = sum;
 }
 
-/// Adds up a run's numbers, as many blocks as there are parts, each its own share of them.
-KERNEL void kith_sum(const double *numbers, u32 n, double *out, u32 n_parts, u32 out_stride) {
+__device__ __forceinline__ void sum_of_block(double own, double *out) {
     __shared__ double sums[SUM_THREADS];
-    u32 thread = threadIdx.x, run = blockIdx.y, part = blockIdx.x;
-    u32 share = (n + n_parts - 1) / n_parts;
-    u32 end = min(n, (part + 1) * share);
-    double sum = 0.0;
-    for (u32 place = part * share + thread; place < end; place += SUM_THREADS) sum += numbers[(size_t)run * n + place];
-    sums[thread] = sum;
+    sums[threadIdx.x] = own;
     __syncthreads();
     for (u32 half = SUM_THREADS / 2; half > 0; half /= 2) {
-        if (thread < half) sums[thread] += sums[thread + half];
+        if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
         __syncthreads();
     }
-    if (thread == 0) out[(size_t)run * out_stride + part] = sums[0];
+    if (threadIdx.x == 0) *out = sums[0];
+}
+
+/// Adds up a run's numbers, as many blocks as there are parts, each its own share of them.
+KERNEL void kith_sum(const double *numbers, u32 n, double *out, u32 out_stride) {
+    u32 run = blockIdx.y, part = blockIdx.x;
+    u32 share = (n + gridDim.x - 1) / gridDim.x;
+    u32 end = min(n, (part + 1) * share);
+    double sum = 0.0;
+    for (u32 place = part * share + threadIdx.x; place < end; place += SUM_THREADS) {
+        sum += numbers[(size_t)run * n + place];
+    }
+    sum_of_block(sum, out + (size_t)run * out_stride + part);
+}
+
+/// The losses of the edges that are kept, by their logits, in as many parts as there are blocks.
+KERNEL void kith_edge_losses(const float *logits, u32 n, const u32 *kept, u32 n_words, double *parts) {
+    u32 run = blockIdx.y, stride = gridDim.x * SUM_THREADS;
+    double sum = 0.0;
+    for (u32 edge = blockIdx.x * SUM_THREADS + threadIdx.x; edge < n; edge += stride) {
+        if (is_kept(kept + (size_t)run * n_words, edge)) sum += (double)softplus(-logits[(size_t)run * n + edge]);
+    }
+    sum_of_block(sum, parts + (size_t)run * gridDim.x + blockIdx.x);
+}
+
+/// The losses of pairs without an edge, as many as the last node's list ends with.
+KERNEL void kith_negative_losses(const float *logits, u32 n_room, const u32 *starts, u32 n_nodes, double *parts) {
+    u32 run = blockIdx.y, stride = gridDim.x * SUM_THREADS;
+    u32 n = starts[(size_t)run * (n_nodes + 1) + n_nodes];
+    double sum = 0.0;
+    for (u32 pair = blockIdx.x * SUM_THREADS + threadIdx.x; pair < n; pair += stride) {
+        sum += (double)softplus(logits[(size_t)run * n_room + pair]);
+    }
+    sum_of_block(sum, parts + (size_t)run * gridDim.x + blockIdx.x);
 }
