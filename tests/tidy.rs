@@ -23,7 +23,10 @@ const ARROWS: &[(&str, &[&str])] = &[
 const UNSAFE_HOMES: &[&str] = &[
     "partition/store/src/mapped.rs",
     "sampler/draw/src/vectorized.rs",
+    "trainer/kernels/emulated/src/lib.rs",
     "trainer/kernels/src/bridge.rs",
+    "trainer/kernels/src/cuda/driver.rs",
+    "trainer/kernels/src/cuda/machine.rs",
     "trainer/kernels/src/simd/mod.rs",
     "trainer/src/collective/nccl.rs",
     "trainer/src/cuda_library.rs",

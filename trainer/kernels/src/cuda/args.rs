@@ -29,6 +29,6 @@ impl Args {
 
 /// Arguments of a kernel.
 macro_rules! args {
-    ($($value:expr),* $(,)?) => { super::args::Args::default()$(.with($value))* };
+    ($($value:expr),* $(,)?) => { $crate::cuda::args::Args::default()$(.with($value))* };
 }
 pub(super) use args;

@@ -1,20 +1,29 @@
 //! The steps of several runs over one graph: which kernels, in which order, on which arrays.
 
-use bytemuck::{Pod, Zeroable};
+mod arrays;
+mod backward;
+mod forward;
+mod raw;
+mod sums;
+mod tiles;
+
 use kith_block::PairConfig;
 
+use self::{
+    arrays::{DeviceTargets, LayerState, Shared},
+    raw::RawSettings,
+};
 use super::{
     args::{Args, args},
     compile::Constants,
     error::GpuError,
-    graph::{DeviceGraph, Items},
-    layer::{Layer, LayerPlan},
+    graph::DeviceGraph,
+    layer::LayerPlan,
     machine::{Gpu, ModuleId, RecordingId},
-    memory::{Address, Array},
-    pairs::{EdgeLoss, Pairs},
-    rows::{DeviceRows, Values},
+    memory::Array,
+    pairs::Pairs,
+    rows::DeviceRows,
 };
-use crate::{dropout::Dropout, form::Form};
 
 /// Numbers by which runs of one program differ.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,59 +38,6 @@ pub struct Settings {
     pub edge_weight: f64,
     /// Probability of dropout.
     pub dropout: f64,
-}
-
-/// As `struct Settings` in layer.cuh.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-struct RawSettings {
-    run_key: u64,
-    learning_rate: f64,
-    edge_weight: f64,
-    weight_decay: f32,
-    threshold: u32,
-    scale: f32,
-    unused: u32,
-}
-
-impl From<Settings> for RawSettings {
-    fn from(settings: Settings) -> RawSettings {
-        let dropout = Dropout::new(settings.dropout);
-        RawSettings {
-            run_key: settings.run_key,
-            learning_rate: settings.learning_rate,
-            edge_weight: settings.edge_weight,
-            weight_decay: settings.weight_decay as f32,
-            threshold: dropout.threshold(),
-            scale: dropout.scale(),
-            unused: 0,
-        }
-    }
-}
-
-/// As `struct Input` in multiply.cu.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-struct Input {
-    n_rows: u32,
-    dim: u32,
-    stored: Address,
-    hidden: Address,
-    hidden_features: u32,
-    hidden_padded: u32,
-    hidden_stride: u32,
-    hidden_bias: u32,
-    ids: Address,
-}
-
-/// As `struct Labels` in loss.cu.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-struct Labels {
-    classes: Address,
-    bits: Address,
-    n_classes: u32,
-    unused: u32,
 }
 
 /// What is computed: layers, pairs, and runs.
@@ -141,49 +97,6 @@ pub struct Measured {
 /// Threads of a block of most kernels.
 const N_THREADS: u32 = 128;
 const WARPS: u32 = N_THREADS / 32;
-/// Threads that add up a piece; SUM_THREADS in sums.cu. Pieces of a sum over nodes at most, and nodes of one at least.
-const SUM_THREADS: u32 = 256;
-const N_PIECES: u32 = 512;
-const PIECE_NODES: u32 = 32;
-/// Parts that a long sum of losses is made of at most, and numbers of one at least.
-const N_PARTS: usize = 128;
-const N_PART: usize = 4096;
-/// Sizes of a tile in multiply.cu.
-const TILE_ROWS: u32 = 128;
-const TILE_COLUMNS: u32 = 64;
-const TILE_TERMS: u32 = 16;
-const TILE_THREADS: u32 = 256;
-/// Tiles of a gradient of weights at least, where there are rows enough: they should fill a device.
-const N_TILES: u32 = 256;
-
-/// Arrays of one layer, each with all runs.
-#[derive(Debug)]
-struct LayerState {
-    plan: LayerPlan,
-    layer: Layer,
-    module: ModuleId,
-    rows: Array<f32>,
-    outputs: Array<f32>,
-    records: Array<[f32; 2]>,
-    /// Of the outputs.
-    gradients: Array<f32>,
-    mask: Option<Array<u8>>,
-    pairs: Option<Pairs>,
-}
-
-/// Arrays that layers use one after the other.
-#[derive(Debug)]
-struct Shared {
-    /// What each edge means for its source: see EDGE_PARTS in attend_back.cu.
-    edge_gradients: Array<f32>,
-    row_gradients: Array<f32>,
-    left_gradients: Array<f32>,
-    right_gradients: Array<f32>,
-    slot_sums: Array<f32>,
-    slot_totals: Array<f32>,
-    pieces: Array<f32>,
-    parts: Array<f64>,
-}
 
 /// Several runs on a machine.
 #[derive(Debug)]
@@ -206,27 +119,6 @@ pub struct Program {
     /// By run: the node loss, then for each layer that of edges and that of negatives.
     losses: Array<f64>,
     recording: Option<RecordingId>,
-}
-
-#[derive(Debug)]
-struct DeviceTargets {
-    n_classes: usize,
-    n_train: usize,
-    /// With -1 for nodes that are not trained on.
-    trained: Array<i32>,
-    classes: Array<i32>,
-    bits: Option<Array<u8>>,
-    node_losses: Array<f64>,
-    sets: [DeviceSet; 2],
-}
-
-/// Nodes that are measured.
-#[derive(Debug)]
-struct DeviceSet {
-    nodes: Array<u32>,
-    losses: Array<f64>,
-    sum: Array<f64>,
-    counts: Array<u32>,
 }
 
 impl Program {
@@ -430,274 +322,6 @@ impl Program {
         Ok(())
     }
 
-    fn draw(&self, layer: usize) -> Result<(), GpuError> {
-        let LayerState { layer, module, mask, pairs, .. } = &self.layers[layer];
-        let (n_layers, n_runs) = (self.layers.len() as u32, self.plan.runs.len() as u32);
-        let (settings, streams) = (self.settings.at(), self.streams.at());
-        if let Some(mask) = mask {
-            let n_edges = self.graph.n_edges as u32;
-            let destinations = self.graph.edge_destinations.at();
-            let mut args = args![*layer, self.graph.arg(), destinations, settings, streams, n_layers, mask.at()];
-            self.launch(*module, "kith_draw_mask", n_edges.div_ceil(N_THREADS), N_THREADS, &mut args)?;
-        }
-        match pairs {
-            None => Ok(()),
-            Some(pairs) => pairs.draw(&self.gpu, *module, (*layer, n_layers, n_runs), &self.graph, (settings, streams)),
-        }
-    }
-
-    fn forward(&self, layer: usize, is_training: bool) -> Result<(), GpuError> {
-        let state = &self.layers[layer];
-        let LayerState { layer: shape, module, rows, outputs, records, mask, .. } = state;
-        let is_dropped = u32::from(is_training && mask.is_some());
-        let n_layers = self.layers.len() as u32;
-        let n_rows = self.graph.n_sources as u32;
-        let (settings, streams) = (self.settings.at(), self.streams.at());
-        match (&self.rows.values, layer) {
-            (Values::Sparse(sparse), 0) => {
-                let sparse = self.rows.sparse_arg(sparse, &self.graph);
-                let mut args =
-                    args![*shape, sparse, self.weights.at(), settings, streams, n_layers, is_dropped, rows.at()];
-                self.launch(*module, "kith_multiply_sparse", n_rows.div_ceil(WARPS), N_THREADS, &mut args)?;
-            }
-            _ => {
-                let input = self.input(layer);
-                let n_tiles = n_rows.div_ceil(TILE_ROWS) * shape.stride.div_ceil(TILE_COLUMNS);
-                let mut args =
-                    args![*shape, input, self.weights.at(), settings, streams, n_layers, is_dropped, rows.at()];
-                self.launch(*module, "kith_multiply", n_tiles, TILE_THREADS, &mut args)?;
-            }
-        }
-        let Items { items, split, n_slots } = &self.graph.by_destination;
-        let mask = if is_training { Address::of(mask.as_ref()) } else { Address::NONE };
-        let n_items = items.len() as u32;
-        let mut args = args![
-            *shape,
-            self.graph.arg(),
-            items.at(),
-            n_items,
-            self.weights.at(),
-            rows.at(),
-            mask,
-            settings,
-            outputs.at(),
-            records.at(),
-            self.shared.slot_sums.at(),
-            self.shared.slot_totals.at(),
-            *n_slots as u32
-        ];
-        self.launch(*module, "kith_attend", n_items.div_ceil(WARPS), N_THREADS, &mut args)?;
-        let n_lists = split.len() as u32;
-        let mut args = args![
-            *shape,
-            self.graph.n_destinations as u32,
-            split.at(),
-            n_lists,
-            outputs.at(),
-            records.at(),
-            self.shared.slot_sums.at(),
-            self.shared.slot_totals.at(),
-            *n_slots as u32
-        ];
-        self.launch(*module, "kith_attend_join", n_lists.div_ceil(WARPS), N_THREADS, &mut args)
-    }
-
-    fn node_loss(&self) -> Result<(), GpuError> {
-        let last = self.layers.last().expect("a program has layers");
-        let n_nodes = self.graph.n_destinations as u32;
-        let n_terms = self.targets.n_train * if self.targets.bits.is_some() { self.targets.n_classes } else { 1 };
-        let mut args = args![
-            last.layer,
-            n_nodes,
-            self.weights.at(),
-            last.outputs.at(),
-            self.targets.labels(&self.targets.trained),
-            1.0 / n_terms as f64,
-            last.gradients.at(),
-            self.targets.node_losses.at()
-        ];
-        self.launch(last.module, "kith_node_loss", n_nodes.div_ceil(WARPS), N_THREADS, &mut args)?;
-        self.sum(&self.targets.node_losses, n_nodes as usize, self.losses.at(), self.n_losses())
-    }
-
-    fn backward(&self, layer: usize) -> Result<(), GpuError> {
-        let LayerState { layer: shape, module, rows, outputs, records, gradients, mask, pairs, .. } =
-            &self.layers[layer];
-        let (n_sources, n_destinations) = (self.graph.n_sources as u32, self.graph.n_destinations as u32);
-        let edge_loss = pairs.as_ref().map_or(EdgeLoss::NONE, Pairs::edge_loss);
-        let mask = Address::of(mask.as_ref());
-        let Shared { edge_gradients, row_gradients, left_gradients, right_gradients, slot_sums, slot_totals, .. } =
-            &self.shared;
-
-        let Items { items, split, n_slots } = &self.graph.by_destination;
-        let n_items = items.len() as u32;
-        let mut args = args![
-            *shape,
-            self.graph.arg(),
-            items.at(),
-            n_items,
-            self.weights.at(),
-            rows.at(),
-            mask,
-            self.settings.at(),
-            outputs.at(),
-            gradients.at(),
-            records.at(),
-            edge_loss,
-            edge_gradients.at(),
-            row_gradients.at(),
-            left_gradients.at(),
-            slot_sums.at(),
-            slot_totals.at(),
-            *n_slots as u32
-        ];
-        self.launch(*module, "kith_pull", n_items.div_ceil(WARPS), N_THREADS, &mut args)?;
-        let join = |half: u32, split: &Array<_>, n_slots: usize, n_nodes: u32, n_added: u32, halves: Address| {
-            let n_lists = split.len() as u32;
-            let mut args = args![
-                *shape,
-                split.at(),
-                n_lists,
-                self.weights.at(),
-                half,
-                n_sources,
-                n_nodes,
-                n_added,
-                row_gradients.at(),
-                halves,
-                slot_sums.at(),
-                slot_totals.at(),
-                n_slots as u32
-            ];
-            self.launch(*module, "kith_join", n_lists.div_ceil(WARPS), N_THREADS, &mut args)
-        };
-        join(0, split, *n_slots, n_destinations, 0, left_gradients.at())?;
-
-        let Items { items, split, n_slots } = &self.graph.by_source;
-        let n_items = items.len() as u32;
-        let mut args = args![
-            *shape,
-            self.graph.arg(),
-            items.at(),
-            n_items,
-            self.weights.at(),
-            rows.at(),
-            gradients.at(),
-            edge_gradients.at(),
-            row_gradients.at(),
-            right_gradients.at(),
-            slot_sums.at(),
-            slot_totals.at(),
-            *n_slots as u32
-        ];
-        self.launch(*module, "kith_push", n_items.div_ceil(WARPS), N_THREADS, &mut args)?;
-        join(1, split, *n_slots, n_sources, n_destinations, right_gradients.at())?;
-
-        if let Some(pairs) = pairs {
-            let mut args = args![
-                *shape,
-                n_sources,
-                n_destinations,
-                pairs.starts.at(),
-                pairs.partners.at(),
-                pairs.n_room(),
-                self.weights.at(),
-                rows.at(),
-                pairs.pair_gradients.at(),
-                row_gradients.at(),
-                left_gradients.at(),
-                right_gradients.at(),
-                pairs.logits.at()
-            ];
-            self.launch(*module, "kith_negatives", n_sources.div_ceil(WARPS), N_THREADS, &mut args)?;
-            self.pair_losses(layer, pairs)?;
-        }
-        self.weight_gradients(layer)?;
-        if layer > 0 {
-            let is_dropped = u32::from(self.layers[layer].mask.is_some());
-            let n_tiles = n_sources.div_ceil(TILE_ROWS) * shape.dim.div_ceil(TILE_COLUMNS);
-            let mut args = args![
-                *shape,
-                self.input(layer),
-                self.weights.at(),
-                self.settings.at(),
-                self.streams.at(),
-                self.layers.len() as u32,
-                is_dropped,
-                row_gradients.at(),
-                self.layers[layer - 1].gradients.at()
-            ];
-            self.launch(*module, "kith_input_gradient", n_tiles, TILE_THREADS, &mut args)?;
-        }
-        Ok(())
-    }
-
-    /// The losses of a layer's pairs, by their logits.
-    fn pair_losses(&self, layer: usize, pairs: &Pairs) -> Result<(), GpuError> {
-        let module = self.layers[layer].module;
-        let (parts, n_nodes) = (self.shared.parts.at(), self.graph.n_sources as u32);
-        let out = |place: usize| Address(self.losses.at().0 + 8 * (1 + 2 * layer + place) as u64);
-        let mut args = pairs.edge_losses(self.graph.n_edges as u32, parts);
-        let n_parts = parts_of(self.graph.n_edges);
-        self.launch(module, "kith_edge_losses", n_parts, SUM_THREADS, &mut args)?;
-        self.sum_parts(n_parts, out(0), self.n_losses())?;
-        let mut args = args![pairs.logits.at(), pairs.n_room(), pairs.starts.at(), n_nodes, parts];
-        let n_parts = parts_of(pairs.n_room() as usize);
-        self.launch(module, "kith_negative_losses", n_parts, SUM_THREADS, &mut args)?;
-        self.sum_parts(n_parts, out(1), self.n_losses())
-    }
-
-    /// Gradients of a layer's weights, attention weights and bias.
-    fn weight_gradients(&self, layer: usize) -> Result<(), GpuError> {
-        let LayerState { plan, layer: shape, module, rows, gradients, mask, .. } = &self.layers[layer];
-        let (n_sources, n_destinations) = (self.graph.n_sources as u32, self.graph.n_destinations as u32);
-        let Shared { row_gradients, left_gradients, right_gradients, pieces, .. } = &self.shared;
-        let is_dropped = u32::from(mask.is_some());
-        let n_layers = self.layers.len() as u32;
-        let (settings, streams) = (self.settings.at(), self.streams.at());
-        match (&self.rows.values, layer) {
-            (Values::Sparse(sparse), 0) => {
-                let sparse = self.rows.sparse_arg(sparse, &self.graph);
-                let (from, to) = (row_gradients.at(), self.gradient.at());
-                let mut args = args![*shape, sparse, settings, streams, n_layers, is_dropped, from, to];
-                let n = shape.dim.div_ceil(WARPS);
-                self.launch(*module, "kith_weight_gradient_sparse", n, N_THREADS, &mut args)?;
-            }
-            _ => {
-                let (n_tiles, piece_rows) = weight_tiles(shape, n_sources);
-                let n_pieces = n_sources.div_ceil(piece_rows);
-                let mut args = args![
-                    *shape,
-                    self.input(layer),
-                    self.weights.at(),
-                    settings,
-                    streams,
-                    n_layers,
-                    is_dropped,
-                    row_gradients.at(),
-                    pieces.at(),
-                    piece_rows,
-                    n_pieces
-                ];
-                let grid = [n_tiles, self.plan.runs.len() as u32, n_pieces];
-                self.gpu.launch(*module, "kith_weight_gradient", grid, TILE_THREADS, &mut args)?;
-                self.sum_pieces(n_pieces, plan.dim * plan.heads * plan.features, plan.weight)?;
-            }
-        }
-        if plan.form.has_weights() {
-            let (n_pieces, piece_nodes) = pieces_of(n_sources);
-            let (left, right) = (left_gradients.at(), right_gradients.at());
-            let mut args =
-                args![*shape, n_sources, n_destinations, rows.at(), left, right, pieces.at(), n_pieces, piece_nodes];
-            self.launch(*module, "kith_attention_gradient", n_pieces, SUM_THREADS, &mut args)?;
-            self.sum_pieces(n_pieces, 2 * plan.heads * plan.features, plan.attention)?;
-        }
-        let (n_pieces, piece_nodes) = pieces_of(n_destinations);
-        let mut args = args![*shape, n_destinations, gradients.at(), pieces.at(), n_pieces, piece_nodes];
-        self.launch(*module, "kith_bias_gradient", n_pieces, SUM_THREADS, &mut args)?;
-        self.sum_pieces(n_pieces, plan.n_outputs(), plan.bias)
-    }
-
     fn update(&self) -> Result<(), GpuError> {
         let module = self.layers[0].module;
         let n_weights = self.plan.n_weights as u32;
@@ -714,55 +338,8 @@ impl Program {
         self.gpu.launch(module, "kith_end_step", [1, 1, 1], 1, &mut args![self.step.at()])
     }
 
-    /// What a layer multiplies: rows of the store, or what the layer before gave.
-    fn input(&self, layer: usize) -> Input {
-        let mut input = Input {
-            n_rows: self.graph.n_sources as u32,
-            dim: self.layers[layer].layer.dim,
-            ids: self.graph.ids(),
-            ..Input::zeroed()
-        };
-        match (layer.checked_sub(1), &self.rows.values) {
-            (None, Values::Dense(values)) => input.stored = values.at(),
-            (None, Values::Sparse(_)) => unreachable!("sparse rows stay sparse"),
-            (Some(before), _) => {
-                let LayerState { layer, outputs, .. } = &self.layers[before];
-                input.hidden = outputs.at();
-                (input.hidden_features, input.hidden_padded) = (layer.features, layer.padded);
-                (input.hidden_stride, input.hidden_bias) = (layer.stride, layer.bias);
-            }
-        }
-        input
-    }
-
     fn n_losses(&self) -> usize {
         1 + 2 * self.layers.len()
-    }
-
-    /// Adds up `n` numbers of each run.
-    fn sum(&self, numbers: &Array<f64>, n: usize, out: Address, out_stride: usize) -> Result<(), GpuError> {
-        let module = self.layers[0].module;
-        let n_parts = parts_of(n);
-        if n_parts == 1 {
-            let mut args = args![numbers.at(), n as u32, out, out_stride as u32];
-            return self.launch(module, "kith_sum", 1, SUM_THREADS, &mut args);
-        }
-        let mut args = args![numbers.at(), n as u32, self.shared.parts.at(), n_parts];
-        self.launch(module, "kith_sum", n_parts, SUM_THREADS, &mut args)?;
-        self.sum_parts(n_parts, out, out_stride)
-    }
-
-    /// Adds up the parts of a sum.
-    fn sum_parts(&self, n_parts: u32, out: Address, out_stride: usize) -> Result<(), GpuError> {
-        let mut args = args![self.shared.parts.at(), n_parts, out, out_stride as u32];
-        self.launch(self.layers[0].module, "kith_sum", 1, SUM_THREADS, &mut args)
-    }
-
-    /// Adds up pieces of `n` numbers each into the gradient, from `place` on.
-    fn sum_pieces(&self, n_pieces: u32, n: usize, place: usize) -> Result<(), GpuError> {
-        let out = Address(self.gradient.at().0 + 4 * place as u64);
-        let mut args = args![self.shared.pieces.at(), n_pieces, n as u32, out, self.plan.n_weights as u32];
-        self.launch(self.layers[0].module, "kith_sum_pieces", (n as u32).div_ceil(32), SUM_THREADS, &mut args)
     }
 
     /// Starts a kernel for all runs.
@@ -775,87 +352,5 @@ impl Program {
         args: &mut Args,
     ) -> Result<(), GpuError> {
         self.gpu.launch(module, kernel, [n_blocks, self.plan.runs.len() as u32, 1], n_threads, args)
-    }
-}
-
-/// Tiles of the gradient of a layer's weights, and rows of a piece: more pieces where there are few tiles.
-fn weight_tiles(layer: &Layer, n_rows: u32) -> (u32, u32) {
-    let n_tiles = layer.dim.div_ceil(TILE_ROWS) * layer.stride.div_ceil(TILE_COLUMNS);
-    let n_pieces = N_TILES.div_ceil(n_tiles);
-    let piece_rows = n_rows.div_ceil(n_pieces).next_multiple_of(TILE_TERMS).max(8 * TILE_TERMS);
-    (n_tiles, piece_rows)
-}
-
-/// Parts that a sum of so many losses is made of.
-fn parts_of(n: usize) -> u32 {
-    n.div_ceil(N_PART).clamp(1, N_PARTS) as u32
-}
-
-/// Pieces of a sum over nodes, and nodes of each.
-fn pieces_of(n_nodes: u32) -> (u32, u32) {
-    let piece_nodes = n_nodes.div_ceil(N_PIECES).max(PIECE_NODES);
-    (n_nodes.div_ceil(piece_nodes), piece_nodes)
-}
-
-impl Shared {
-    fn new(gpu: &Gpu, graph: &DeviceGraph, layers: &[LayerState], n_runs: usize) -> Result<Shared, GpuError> {
-        let most = |of: &dyn Fn(&LayerState) -> usize| layers.iter().map(of).max().unwrap_or(0) * n_runs;
-        let n_slots = graph.by_destination.n_slots.max(graph.by_source.n_slots);
-        let n_nodes = graph.n_sources;
-        let pieces = |state: &LayerState| {
-            let LayerPlan { dim, heads, features, .. } = state.plan;
-            let (_, piece_rows) = weight_tiles(&state.layer, n_nodes as u32);
-            let of_weights = n_nodes.div_ceil(piece_rows as usize) * dim * heads * features;
-            of_weights.max(pieces_of(n_nodes as u32).0 as usize * 2 * heads * features)
-        };
-        let stride = |state: &LayerState| state.layer.stride as usize;
-        let edge_parts = |form: Form| 1 + usize::from(form.has_weights()) + usize::from(form.has_products());
-        let of_edges = |state: &LayerState| graph.n_edges * edge_parts(state.plan.form) * state.plan.heads;
-        Ok(Shared {
-            edge_gradients: Array::zeros(gpu, most(&of_edges), "gradients of edges")?,
-            row_gradients: Array::zeros(gpu, most(&|state| n_nodes * stride(state)), "gradients of rows")?,
-            left_gradients: Array::zeros(gpu, most(&|state| n_nodes * state.plan.heads), "gradients of rows")?,
-            right_gradients: Array::zeros(gpu, most(&|state| n_nodes * state.plan.heads), "gradients of rows")?,
-            slot_sums: Array::zeros(gpu, most(&|state| n_slots * stride(state)), "parts of long lists")?,
-            slot_totals: Array::zeros(gpu, most(&|state| 2 * n_slots * state.plan.heads), "parts of long lists")?,
-            pieces: Array::zeros(gpu, most(&pieces), "pieces of gradients")?,
-            parts: Array::zeros(gpu, n_runs * N_PARTS, "losses")?,
-        })
-    }
-}
-
-impl DeviceTargets {
-    fn new(gpu: &Gpu, targets: &Targets, n_nodes: usize, n_runs: usize) -> Result<DeviceTargets, GpuError> {
-        const WHAT: &str = "labels";
-        let Targets { classes, bits, n_classes, train, valid, test } = targets;
-        assert_eq!(classes.len(), n_nodes, "every node has a class, if only a made-up one");
-        let mut trained = vec![-1; n_nodes];
-        train.iter().for_each(|node| trained[*node as usize] = classes[*node as usize].max(0));
-        let set = |nodes: &[u32]| {
-            Ok::<_, GpuError>(DeviceSet {
-                nodes: Array::of(gpu, nodes, WHAT)?,
-                losses: Array::zeros(gpu, n_runs * nodes.len(), WHAT)?,
-                sum: Array::zeros(gpu, n_runs, WHAT)?,
-                counts: Array::zeros(gpu, n_runs * 3, WHAT)?,
-            })
-        };
-        Ok(DeviceTargets {
-            n_classes: *n_classes,
-            n_train: train.len(),
-            trained: Array::of(gpu, &trained, WHAT)?,
-            classes: Array::of(gpu, classes, WHAT)?,
-            bits: bits.as_ref().map(|bits| Array::of(gpu, bits, WHAT)).transpose()?,
-            node_losses: Array::zeros(gpu, n_runs * n_nodes, WHAT)?,
-            sets: [set(valid)?, set(test)?],
-        })
-    }
-
-    fn labels(&self, classes: &Array<i32>) -> Labels {
-        Labels {
-            classes: classes.at(),
-            bits: Address::of(self.bits.as_ref()),
-            n_classes: self.n_classes as u32,
-            unused: 0,
-        }
     }
 }

@@ -4,6 +4,7 @@ use kith_kernels::cuda::{self, Gpu};
 
 use super::*;
 
+#[allow(clippy::print_stderr)]
 fn devices() -> Vec<Gpu> {
     let real = cuda::open(0).inspect_err(|error| eprintln!("no GPU here, only an emulated one: {error}")).ok();
     std::iter::once(kith_emulated::gpu()).chain(real).collect()

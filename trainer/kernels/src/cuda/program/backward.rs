@@ -1,0 +1,196 @@
+//! Layers backward: gradients of rows, of weights, and the losses of pairs.
+
+use super::{
+    N_THREADS, Program, WARPS,
+    arrays::{LayerState, Shared},
+    sums::{SUM_THREADS, parts_of, pieces_of},
+    tiles::{TILE_COLUMNS, TILE_ROWS, TILE_THREADS, weight_tiles},
+};
+use crate::cuda::{
+    args::args,
+    error::GpuError,
+    graph::Items,
+    memory::{Address, Array},
+    pairs::{EdgeLoss, Pairs},
+    rows::Values,
+};
+
+impl Program {
+    pub(super) fn backward(&self, layer: usize) -> Result<(), GpuError> {
+        let LayerState { layer: shape, module, rows, outputs, records, gradients, mask, pairs, .. } =
+            &self.layers[layer];
+        let (n_sources, n_destinations) = (self.graph.n_sources as u32, self.graph.n_destinations as u32);
+        let edge_loss = pairs.as_ref().map_or(EdgeLoss::NONE, Pairs::edge_loss);
+        let mask = Address::of(mask.as_ref());
+        let Shared { edge_gradients, row_gradients, left_gradients, right_gradients, slot_sums, slot_totals, .. } =
+            &self.shared;
+
+        let Items { items, split, n_slots } = &self.graph.by_destination;
+        let n_items = items.len() as u32;
+        let mut args = args![
+            *shape,
+            self.graph.arg(),
+            items.at(),
+            n_items,
+            self.weights.at(),
+            rows.at(),
+            mask,
+            self.settings.at(),
+            outputs.at(),
+            gradients.at(),
+            records.at(),
+            edge_loss,
+            edge_gradients.at(),
+            row_gradients.at(),
+            left_gradients.at(),
+            slot_sums.at(),
+            slot_totals.at(),
+            *n_slots as u32
+        ];
+        self.launch(*module, "kith_pull", n_items.div_ceil(WARPS), N_THREADS, &mut args)?;
+        let join = |half: u32, split: &Array<_>, n_slots: usize, n_nodes: u32, n_added: u32, halves: Address| {
+            let n_lists = split.len() as u32;
+            let mut args = args![
+                *shape,
+                split.at(),
+                n_lists,
+                self.weights.at(),
+                half,
+                n_sources,
+                n_nodes,
+                n_added,
+                row_gradients.at(),
+                halves,
+                slot_sums.at(),
+                slot_totals.at(),
+                n_slots as u32
+            ];
+            self.launch(*module, "kith_join", n_lists.div_ceil(WARPS), N_THREADS, &mut args)
+        };
+        join(0, split, *n_slots, n_destinations, 0, left_gradients.at())?;
+
+        let Items { items, split, n_slots } = &self.graph.by_source;
+        let n_items = items.len() as u32;
+        let mut args = args![
+            *shape,
+            self.graph.arg(),
+            items.at(),
+            n_items,
+            self.weights.at(),
+            rows.at(),
+            gradients.at(),
+            edge_gradients.at(),
+            row_gradients.at(),
+            right_gradients.at(),
+            slot_sums.at(),
+            slot_totals.at(),
+            *n_slots as u32
+        ];
+        self.launch(*module, "kith_push", n_items.div_ceil(WARPS), N_THREADS, &mut args)?;
+        join(1, split, *n_slots, n_sources, n_destinations, right_gradients.at())?;
+
+        if let Some(pairs) = pairs {
+            let mut args = args![
+                *shape,
+                n_sources,
+                n_destinations,
+                pairs.starts.at(),
+                pairs.partners.at(),
+                pairs.n_room(),
+                self.weights.at(),
+                rows.at(),
+                pairs.pair_gradients.at(),
+                row_gradients.at(),
+                left_gradients.at(),
+                right_gradients.at(),
+                pairs.logits.at()
+            ];
+            self.launch(*module, "kith_negatives", n_sources.div_ceil(WARPS), N_THREADS, &mut args)?;
+            self.pair_losses(layer, pairs)?;
+        }
+        self.weight_gradients(layer)?;
+        if layer > 0 {
+            let is_dropped = u32::from(self.layers[layer].mask.is_some());
+            let n_tiles = n_sources.div_ceil(TILE_ROWS) * shape.dim.div_ceil(TILE_COLUMNS);
+            let mut args = args![
+                *shape,
+                self.input(layer),
+                self.weights.at(),
+                self.settings.at(),
+                self.streams.at(),
+                self.layers.len() as u32,
+                is_dropped,
+                row_gradients.at(),
+                self.layers[layer - 1].gradients.at()
+            ];
+            self.launch(*module, "kith_input_gradient", n_tiles, TILE_THREADS, &mut args)?;
+        }
+        Ok(())
+    }
+
+    /// The losses of a layer's pairs, by their logits.
+    fn pair_losses(&self, layer: usize, pairs: &Pairs) -> Result<(), GpuError> {
+        let module = self.layers[layer].module;
+        let (parts, n_nodes) = (self.shared.parts.at(), self.graph.n_sources as u32);
+        let out = |place: usize| Address(self.losses.at().0 + 8 * (1 + 2 * layer + place) as u64);
+        let mut args = pairs.edge_losses(self.graph.n_edges as u32, parts);
+        let n_parts = parts_of(self.graph.n_edges);
+        self.launch(module, "kith_edge_losses", n_parts, SUM_THREADS, &mut args)?;
+        self.sum_parts(n_parts, out(0), self.n_losses())?;
+        let mut args = args![pairs.logits.at(), pairs.n_room(), pairs.starts.at(), n_nodes, parts];
+        let n_parts = parts_of(pairs.n_room() as usize);
+        self.launch(module, "kith_negative_losses", n_parts, SUM_THREADS, &mut args)?;
+        self.sum_parts(n_parts, out(1), self.n_losses())
+    }
+
+    /// Gradients of a layer's weights, attention weights and bias.
+    fn weight_gradients(&self, layer: usize) -> Result<(), GpuError> {
+        let LayerState { plan, layer: shape, module, rows, gradients, mask, .. } = &self.layers[layer];
+        let (n_sources, n_destinations) = (self.graph.n_sources as u32, self.graph.n_destinations as u32);
+        let Shared { row_gradients, left_gradients, right_gradients, pieces, .. } = &self.shared;
+        let is_dropped = u32::from(mask.is_some());
+        let n_layers = self.layers.len() as u32;
+        let (settings, streams) = (self.settings.at(), self.streams.at());
+        match (&self.rows.values, layer) {
+            (Values::Sparse(sparse), 0) => {
+                let sparse = self.rows.sparse_arg(sparse, &self.graph);
+                let (from, to) = (row_gradients.at(), self.gradient.at());
+                let mut args = args![*shape, sparse, settings, streams, n_layers, is_dropped, from, to];
+                let n = shape.dim.div_ceil(WARPS);
+                self.launch(*module, "kith_weight_gradient_sparse", n, N_THREADS, &mut args)?;
+            }
+            _ => {
+                let (n_tiles, piece_rows) = weight_tiles(shape, n_sources);
+                let n_pieces = n_sources.div_ceil(piece_rows);
+                let mut args = args![
+                    *shape,
+                    self.input(layer),
+                    self.weights.at(),
+                    settings,
+                    streams,
+                    n_layers,
+                    is_dropped,
+                    row_gradients.at(),
+                    pieces.at(),
+                    piece_rows,
+                    n_pieces
+                ];
+                let grid = [n_tiles, self.plan.runs.len() as u32, n_pieces];
+                self.gpu.launch(*module, "kith_weight_gradient", grid, TILE_THREADS, &mut args)?;
+                self.sum_pieces(n_pieces, plan.dim * plan.heads * plan.features, plan.weight)?;
+            }
+        }
+        if plan.form.has_weights() {
+            let (n_pieces, piece_nodes) = pieces_of(n_sources);
+            let (left, right) = (left_gradients.at(), right_gradients.at());
+            let mut args =
+                args![*shape, n_sources, n_destinations, rows.at(), left, right, pieces.at(), n_pieces, piece_nodes];
+            self.launch(*module, "kith_attention_gradient", n_pieces, SUM_THREADS, &mut args)?;
+            self.sum_pieces(n_pieces, 2 * plan.heads * plan.features, plan.attention)?;
+        }
+        let (n_pieces, piece_nodes) = pieces_of(n_destinations);
+        let mut args = args![*shape, n_destinations, gradients.at(), pieces.at(), n_pieces, piece_nodes];
+        self.launch(*module, "kith_bias_gradient", n_pieces, SUM_THREADS, &mut args)?;
+        self.sum_pieces(n_pieces, plan.n_outputs(), plan.bias)
+    }
+}

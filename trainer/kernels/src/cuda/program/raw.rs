@@ -1,0 +1,59 @@
+//! What kernels are told, as they are told it.
+
+use bytemuck::{Pod, Zeroable};
+
+use super::Settings;
+use crate::{cuda::memory::Address, dropout::Dropout};
+
+/// As `struct Settings` in layer.cuh.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct RawSettings {
+    run_key: u64,
+    learning_rate: f64,
+    edge_weight: f64,
+    weight_decay: f32,
+    threshold: u32,
+    scale: f32,
+    unused: u32,
+}
+
+impl From<Settings> for RawSettings {
+    fn from(settings: Settings) -> RawSettings {
+        let dropout = Dropout::new(settings.dropout);
+        RawSettings {
+            run_key: settings.run_key,
+            learning_rate: settings.learning_rate,
+            edge_weight: settings.edge_weight,
+            weight_decay: settings.weight_decay as f32,
+            threshold: dropout.threshold(),
+            scale: dropout.scale(),
+            unused: 0,
+        }
+    }
+}
+
+/// As `struct Input` in multiply.cu.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Input {
+    pub(super) n_rows: u32,
+    pub(super) dim: u32,
+    pub(super) stored: Address,
+    pub(super) hidden: Address,
+    pub(super) hidden_features: u32,
+    pub(super) hidden_padded: u32,
+    pub(super) hidden_stride: u32,
+    pub(super) hidden_bias: u32,
+    pub(super) ids: Address,
+}
+
+/// As `struct Labels` in loss.cu.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Labels {
+    pub(super) classes: Address,
+    pub(super) bits: Address,
+    pub(super) n_classes: u32,
+    pub(super) unused: u32,
+}

@@ -1,0 +1,56 @@
+//! Sums over nodes, pieces and runs.
+
+use super::Program;
+use crate::cuda::{
+    args::args,
+    error::GpuError,
+    memory::{Address, Array},
+};
+
+/// Threads that add up a piece; SUM_THREADS in sums.cu.
+pub(super) const SUM_THREADS: u32 = 256;
+/// Pieces of a sum over nodes at most, and nodes of one at least.
+const N_PIECES: u32 = 512;
+const PIECE_NODES: u32 = 32;
+/// Parts that a long sum of losses is made of at most, and numbers of one at least.
+pub(super) const N_PARTS: usize = 128;
+const N_PART: usize = 4096;
+
+impl Program {
+    /// Adds up `n` numbers of each run.
+    pub(super) fn sum(&self, numbers: &Array<f64>, n: usize, out: Address, out_stride: usize) -> Result<(), GpuError> {
+        let module = self.layers[0].module;
+        let n_parts = parts_of(n);
+        if n_parts == 1 {
+            let mut args = args![numbers.at(), n as u32, out, out_stride as u32];
+            return self.launch(module, "kith_sum", 1, SUM_THREADS, &mut args);
+        }
+        let mut args = args![numbers.at(), n as u32, self.shared.parts.at(), n_parts];
+        self.launch(module, "kith_sum", n_parts, SUM_THREADS, &mut args)?;
+        self.sum_parts(n_parts, out, out_stride)
+    }
+
+    /// Adds up the parts of a sum.
+    pub(super) fn sum_parts(&self, n_parts: u32, out: Address, out_stride: usize) -> Result<(), GpuError> {
+        let mut args = args![self.shared.parts.at(), n_parts, out, out_stride as u32];
+        self.launch(self.layers[0].module, "kith_sum", 1, SUM_THREADS, &mut args)
+    }
+
+    /// Adds up pieces of `n` numbers each into the gradient, from `place` on.
+    pub(super) fn sum_pieces(&self, n_pieces: u32, n: usize, place: usize) -> Result<(), GpuError> {
+        let out = Address(self.gradient.at().0 + 4 * place as u64);
+        let mut args = args![self.shared.pieces.at(), n_pieces, n as u32, out, self.plan.n_weights as u32];
+        self.launch(self.layers[0].module, "kith_sum_pieces", (n as u32).div_ceil(32), SUM_THREADS, &mut args)
+    }
+}
+
+/// Parts that a sum of so many losses is made of.
+pub(super) fn parts_of(n: usize) -> u32 {
+    n.div_ceil(N_PART).clamp(1, N_PARTS) as u32
+}
+
+/// Pieces of a sum over nodes, and nodes of each.
+pub(super) fn pieces_of(n_nodes: u32) -> (u32, u32) {
+    let piece_nodes = n_nodes.div_ceil(N_PIECES).max(PIECE_NODES);
+    (n_nodes.div_ceil(piece_nodes), piece_nodes)
+}

@@ -1,0 +1,19 @@
+//! Tiles of products.
+
+use crate::cuda::layer::Layer;
+
+/// Sizes of a tile in multiply.cu.
+pub(super) const TILE_ROWS: u32 = 128;
+pub(super) const TILE_COLUMNS: u32 = 64;
+const TILE_TERMS: u32 = 16;
+pub(super) const TILE_THREADS: u32 = 256;
+/// Tiles of a gradient of weights at least, where there are rows enough: they should fill a device.
+const N_TILES: u32 = 256;
+
+/// Tiles of the gradient of a layer's weights, and rows of a piece: more pieces where there are few tiles.
+pub(super) fn weight_tiles(layer: &Layer, n_rows: u32) -> (u32, u32) {
+    let n_tiles = layer.dim.div_ceil(TILE_ROWS) * layer.stride.div_ceil(TILE_COLUMNS);
+    let n_pieces = N_TILES.div_ceil(n_tiles);
+    let piece_rows = n_rows.div_ceil(n_pieces).next_multiple_of(TILE_TERMS).max(8 * TILE_TERMS);
+    (n_tiles, piece_rows)
+}
