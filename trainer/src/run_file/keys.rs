@@ -126,7 +126,7 @@ pub const KEYS: &[Key] = &[
         name: "train.kernels",
         takes: OneOf(names::<Kernels>),
         default: Some("\"fused\""),
-        about: "fused: passes over the edges; reference: plain tensor operations, slower, on any device",
+        about: "fused: kernels of our own; reference: plain tensor operations, slower, on any device",
     },
     Key {
         name: "train.checkpoint_every",
