@@ -11,6 +11,9 @@ endif
 
 started := $(shell date +%s)
 
+# One more than there are cores: many tests wait for processes, deadlines and each other.
+test_threads := $(shell echo $$(($$(nproc) + 1)))
+
 # $(call stage,name,command): says what runs, runs it, says how long it took.
 define stage
 @printf '== %s\n' '$(1)'; SECONDS=0; $(2); printf '== %s: %d s\n\n' '$(1)' "$$SECONDS"
@@ -23,7 +26,7 @@ test: setup-tests ## all checks: format, clippy, tests, doc tests
 	$(call stage,format,cargo fmt --all --check)
 	$(call stage,clippy,cargo clippy --release --workspace --all-targets --locked -- -D warnings)
 	$(call stage,build,cargo build --release --locked && cargo nextest run --release --workspace --locked --no-run)
-	$(call stage,tests,cargo nextest run --release --workspace --locked)
+	$(call stage,tests,cargo nextest run --release --workspace --locked --test-threads $(test_threads))
 	$(call stage,doc tests,cargo test --release --doc --workspace --locked)
 	@printf 'all checks passed in %d s\n' "$$(($$(date +%s) - $(started)))"
 
