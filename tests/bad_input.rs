@@ -152,6 +152,15 @@ fn runs_that_cannot_be_meant() {
     assert!(sentence.starts_with("the loss is not finite at step "), "{sentence}");
     assert!(sentence.contains(" of layer "), "{sentence}");
     assert!(refused(&["cora/gat", "--device", "gpu"]).contains("write cpu, cuda or cuda:N"));
+    let bench = |args: &[&str]| run_kith([&["bench", "kernels"], args].concat()).sentence().to_owned();
+    assert_eq!(bench(&["--device", "cpu"]), "device cpu: kith bench kernels is for GPUs");
+    assert_eq!(bench(&["--only", "nothing"]), "--only \"nothing\": no case has that in its name");
+    if !run_kith(["devices"]).stdout.contains("CUDA device") {
+        let sentence = "device cuda: no NVIDIA driver: libcuda.so.1 not found";
+        assert_eq!(refused(&["cora/gat", "--device", "cuda"]), sentence);
+        assert_eq!(refused(&["cora/gcn", "--device", "cuda"]), sentence);
+        assert_eq!(bench(&[]), sentence);
+    }
     let file = temp.path().join("my.toml");
     fs::write(&file, "[model]\nkind = gat\n").unwrap();
     assert!(refused(&[file.to_str().unwrap()]).contains("my.toml: line 2: "));

@@ -4,6 +4,7 @@ use std::{sync::OnceLock, thread};
 
 use kith_draw::instruction_set;
 use serde::Serialize;
+pub use tch::Device;
 
 use crate::cuda_library::open_cuda;
 

@@ -1,6 +1,7 @@
 //! What a GPU program is told of a model and its graph.
 
-use kith_kernels::cuda::{self, DeviceGraph, DeviceRows, Gpu, GpuError, LayerPlan, Plan, Program, Settings, Targets};
+use kith_kernels::cuda::{self, DeviceGraph, DeviceRows, LayerPlan, Plan, Program, Settings, Targets};
+pub use kith_kernels::cuda::{Gpu, GpuError, open};
 use tch::Device;
 
 use crate::{

@@ -32,6 +32,7 @@ pub mod report;
 pub mod run;
 pub mod run_file;
 mod slices;
+pub mod speed;
 pub mod train;
 pub mod weights;
 pub mod world;

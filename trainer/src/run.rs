@@ -137,10 +137,6 @@ impl<'a> Run<'a> {
             optimizer = optimizer.resume(checkpoint.state.step, &restored.first, &restored.second);
             state = LoopState::restore(&checkpoint.state, &config, restored.best.to_device(device));
         }
-        let on_gpu = match &gpu {
-            Some(gpu) => Some(OnGpu::new(gpu, (&model, &optimizer), data, &config, run_key)?),
-            None => None,
-        };
         let folder = match out {
             None => None,
             Some(dir) if resume => Some(RunFolder::resume(dir, &config, state.step)?),
@@ -149,14 +145,14 @@ impl<'a> Run<'a> {
         let is_deterministic = config.train.deterministic.unwrap_or(device == Device::Cpu);
         let exchange = Exchange::new(n_slices, is_deterministic, world);
         let saver = Saver::default();
-        let run = Run {
+        let mut run = Run {
             config,
             run_key,
             feed,
             model,
             optimizer,
             state,
-            on_gpu,
+            on_gpu: None,
             world,
             exchange,
             clock,
@@ -164,13 +160,36 @@ impl<'a> Run<'a> {
             room,
             source,
             device,
-            gpu,
+            gpu: None,
             folder,
             saver,
             metrics,
             notes,
         };
+        if let Some(gpu) = gpu {
+            Run::board(&gpu, std::slice::from_mut(&mut run))?;
+        }
         Ok(run)
+    }
+
+    /// What names all its randomness.
+    pub fn run_key(&self) -> u64 {
+        self.run_key
+    }
+
+    /// Its dataset and model.
+    pub fn name(&self) -> String {
+        format!("{} {}", self.source.dataset, self.config.name())
+    }
+
+    /// Epochs that it has at most.
+    pub fn epochs(&self) -> u64 {
+        self.config.train.epochs
+    }
+
+    /// Weight updates so far.
+    pub fn n_steps(&self) -> u64 {
+        self.state.step
     }
 
     /// Whether there is nothing left to train.
@@ -329,7 +348,7 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         self.enter(Phase::Save);
-        self.fetch()?;
+        self.fetch_all()?;
         let kept = self.config.train.checkpoints_kept as usize;
         let snapshot = self.snapshot()?;
         let folder = self.folder.as_ref().expect("looked at above");
@@ -339,7 +358,7 @@ impl<'a> Run<'a> {
     /// Ends the run on all ranks: the last checkpoint is whole, and the report is written.
     pub(crate) fn finish(&mut self) -> Result<(), TrainError> {
         self.enter(Phase::Save);
-        self.fetch()?;
+        self.fetch_all()?;
         self.saver.wait()?;
         let phases = self.exchange.finish(self.world, self.clock.take())?;
         self.state.hear_phases(&phases);

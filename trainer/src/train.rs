@@ -21,21 +21,52 @@ use crate::{
 /// every step and may break off, as a killed process would: what was not saved yet is lost.
 pub fn train(run: &mut Run<'_>, mut watch: impl FnMut(&StepRecord) -> ControlFlow<()>) -> Result<(), TrainError> {
     while !run.is_done() {
-        let started = Instant::now();
-        for slice in run.own_slices() {
-            let record = learn(run, slice)?;
-            run.hand_in(record);
-        }
-        let mut record = run.update()?;
-        record.measured = run.end_epoch()?;
-        record.micros = started.elapsed().as_micros() as u64;
-        run.record(&record)?;
+        let record = step(run)?;
         if watch(&record).is_break() {
             return Ok(());
         }
         run.save_now_and_then()?;
     }
     run.finish()
+}
+
+/// Trains runs that a GPU computes together, each as if it were alone, a step of each in turn. `watch` hears every step, and
+/// which run's it is.
+pub fn train_together(
+    runs: &mut [Run<'_>],
+    mut watch: impl FnMut(usize, &StepRecord) -> ControlFlow<()>,
+) -> Result<(), TrainError> {
+    let mut waiting: Vec<usize> = (0..runs.len()).collect();
+    while !waiting.is_empty() {
+        for place in std::mem::take(&mut waiting) {
+            let run = &mut runs[place];
+            if run.is_done() {
+                run.finish()?;
+                continue;
+            }
+            let record = step(run)?;
+            if watch(place, &record).is_break() {
+                return Ok(());
+            }
+            run.save_now_and_then()?;
+            waiting.push(place);
+        }
+    }
+    Ok(())
+}
+
+/// One step, and what comes after the last of an epoch.
+fn step(run: &mut Run<'_>) -> Result<StepRecord, TrainError> {
+    let started = Instant::now();
+    for slice in run.own_slices() {
+        let record = learn(run, slice)?;
+        run.hand_in(record);
+    }
+    let mut record = run.update()?;
+    record.measured = run.end_epoch()?;
+    record.micros = started.elapsed().as_micros() as u64;
+    run.record(&record)?;
+    Ok(record)
 }
 
 /// One slice of the next step: what it looks at, forward, loss, backward.

@@ -1,7 +1,12 @@
-//! A run whose steps a GPU computes whole, and what the loop sees of it. Weights and moments are there; the run's own are
+//! Runs whose steps a GPU computes whole, and what the loop sees of them. Weights and moments are there; a run's own are
 //! fetched when somebody looks at them.
+//!
+//! Runs that differ in nothing but numbers are computed together. Each still has a loop of its own, all at the same step: the
+//! first that asks for a step computes it for all, and the others find it done.
 
-use kith_kernels::cuda::{Gpu, Measured as Counted, Program};
+use std::{cell::RefCell, rc::Rc};
+
+use kith_kernels::cuda::{Gpu, Losses, Measured as Counted, Program};
 use tch::Tensor;
 
 use super::Run;
@@ -10,74 +15,128 @@ use crate::{
     gpu, model::Model, optimizer::Adam, world::Phase,
 };
 
+/// One of the runs on a GPU.
 #[derive(Debug)]
 pub(super) struct OnGpu {
-    program: Program,
+    together: Rc<RefCell<Together>>,
+    /// Which of them it is.
+    place: usize,
     edge_weight: f64,
+}
+
+/// What runs on a GPU share.
+#[derive(Debug)]
+struct Together {
+    program: Program,
+    /// Steps so far, and what the last one came to.
+    step: u64,
+    losses: Vec<Losses>,
+    /// What was measured, after which step.
+    measured: Option<(u64, Vec<[Counted; 2]>)>,
     n_seeds: u64,
     n_edges: u64,
     /// Losses of the valid nodes that a mean is taken of.
     n_valid_terms: usize,
 }
 
-impl OnGpu {
-    /// Puts a run on a GPU, with the weights and moments it has.
-    pub(super) fn new(
-        device: &Gpu,
-        (model, optimizer): (&Model, &Adam),
-        data: &Data,
-        config: &RunConfig,
-        run_key: u64,
-    ) -> Result<OnGpu, TrainError> {
-        let graph = gpu::graph_of(config, data).map_err(TrainError::NotOnGpu)?;
-        let shape = data.shape();
-        let program = gpu::program(device, model, graph, &[(config.clone(), run_key)], shape.n_classes)?;
-        let numbers = |tensor: &Tensor| Vec::<f32>::try_from(tensor);
-        let (first, second) = optimizer.moments();
-        let state = (numbers(model.weights().flat())?, numbers(first)?, numbers(second)?);
-        program.set_state(optimizer.step(), &state.0, &state.1, &state.2)?;
-        Ok(OnGpu {
-            program,
-            edge_weight: config.edge_loss.as_ref().map_or(0.0, |edge_loss| edge_loss.weight),
-            n_seeds: graph.train.len() as u64,
-            n_edges: (model.layers().len() * (graph.block.n_edges() - graph.block.n_destinations())) as u64,
-            n_valid_terms: graph.valid.len() * if shape.is_multi_label { shape.n_classes } else { 1 },
-        })
+/// A run to be put on a GPU.
+#[derive(Clone, Copy)]
+pub(super) struct Passenger<'a> {
+    pub(super) model: &'a Model,
+    pub(super) optimizer: &'a Adam,
+    pub(super) config: &'a RunConfig,
+    pub(super) run_key: u64,
+}
+
+/// Puts runs on a GPU, with the weights and moments they have. All have done as many steps.
+pub(super) fn board(device: &Gpu, data: &Data, runs: &[Passenger<'_>]) -> Result<Vec<OnGpu>, TrainError> {
+    let Passenger { model, optimizer, config, .. } = runs[0];
+    let graph = gpu::graph_of(config, data).map_err(TrainError::NotOnGpu)?;
+    let shape = data.shape();
+    let settings: Vec<(RunConfig, u64)> = runs.iter().map(|run| (run.config.clone(), run.run_key)).collect();
+    let program = gpu::program(device, model, graph, &settings, shape.n_classes)?;
+    let all = |of: &dyn Fn(&Passenger<'_>) -> Tensor| -> Result<Vec<f32>, TrainError> {
+        let each = runs.iter().map(|run| Vec::<f32>::try_from(of(run)));
+        Ok(each.collect::<Result<Vec<_>, _>>()?.concat())
+    };
+    let weights = all(&|run| run.model.weights().flat().shallow_clone())?;
+    let first = all(&|run| run.optimizer.moments().0.shallow_clone())?;
+    let second = all(&|run| run.optimizer.moments().1.shallow_clone())?;
+    assert!(runs.iter().all(|run| run.optimizer.step() == optimizer.step()), "runs go on from one step");
+    program.set_state(optimizer.step(), &weights, &first, &second)?;
+    let together = Rc::new(RefCell::new(Together {
+        program,
+        step: optimizer.step(),
+        losses: Vec::new(),
+        measured: None,
+        n_seeds: graph.train.len() as u64,
+        n_edges: (model.layers().len() * (graph.block.n_edges() - graph.block.n_destinations())) as u64,
+        n_valid_terms: graph.valid.len() * if shape.is_multi_label { shape.n_classes } else { 1 },
+    }));
+    let passenger = |(place, run): (usize, &Passenger<'_>)| OnGpu {
+        together: Rc::clone(&together),
+        place,
+        edge_weight: run.config.edge_loss.as_ref().map_or(0.0, |edge_loss| edge_loss.weight),
+    };
+    Ok(runs.iter().enumerate().map(passenger).collect())
+}
+
+impl Together {
+    /// What the step after so many came to, for all runs.
+    fn learn(&mut self, step: u64) -> Result<&[Losses], TrainError> {
+        if self.step == step {
+            self.program.step()?;
+            self.step += 1;
+            self.losses = self.program.losses()?;
+        }
+        assert_eq!(self.step, step + 1, "runs on a GPU keep step");
+        Ok(&self.losses)
     }
 
-    fn learn(&mut self) -> Result<SliceRecord, TrainError> {
-        self.program.step()?;
-        let losses = self.program.losses()?.remove(0);
-        let loss = losses.node + self.edge_weight * losses.edges.iter().sum::<f64>();
+    /// How good all runs are now.
+    fn measure(&mut self) -> Result<&[[Counted; 2]], TrainError> {
+        if self.measured.as_ref().is_none_or(|(step, _)| *step != self.step) {
+            self.measured = Some((self.step, self.program.measure()?));
+        }
+        Ok(self.measured.as_ref().map_or(&[], |(_, measured)| measured))
+    }
+}
+
+impl OnGpu {
+    fn learn(&mut self, step: u64) -> Result<SliceRecord, TrainError> {
+        let mut together = self.together.borrow_mut();
+        let Losses { node, edges, n_left_out } = together.learn(step)?[self.place].clone();
         Ok(SliceRecord {
-            loss: Exact(loss),
-            node_loss: Exact(losses.node),
-            edge_losses: losses.edges.into_iter().map(Exact).collect(),
-            n_negatives_left_out: losses.n_left_out,
-            n_seeds: self.n_seeds,
-            n_edges: self.n_edges,
+            loss: Exact(node + self.edge_weight * edges.iter().sum::<f64>()),
+            node_loss: Exact(node),
+            edge_losses: edges.into_iter().map(Exact).collect(),
+            n_negatives_left_out: n_left_out,
+            n_seeds: together.n_seeds,
+            n_edges: together.n_edges,
             ..SliceRecord::default()
         })
     }
 
     fn measure(&self) -> Result<Measured, TrainError> {
-        let [valid, test] = self.program.measure()?.remove(0);
+        let mut together = self.together.borrow_mut();
+        let [valid, test] = together.measure()?[self.place];
         let metric = |counted: Counted| match counted.n_said {
             0 => 0.0,
             n_said => (2 * counted.n_right) as f64 / (n_said + counted.n_true) as f64,
         };
-        Ok(Measured { valid_loss: valid.loss / self.n_valid_terms as f64, valid: metric(valid), test: metric(test) })
+        let valid_loss = valid.loss / together.n_valid_terms as f64;
+        Ok(Measured { valid_loss, valid: metric(valid), test: metric(test) })
     }
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
     /// One step by the GPU, update included; `None` where there is none.
     pub(crate) fn learn_on_gpu(&mut self) -> Result<Option<SliceRecord>, TrainError> {
         let Some(on_gpu) = &mut self.on_gpu else { return Ok(None) };
         self.clock.enter(Phase::Compute);
-        let record = on_gpu.learn()?;
+        let record = on_gpu.learn(self.state.step)?;
         if !record.loss.0.is_finite() {
-            self.fetch()?;
+            self.fetch_all()?;
             self.check_finite(record.loss.0, None)?;
         }
         Ok(Some(record))
@@ -88,12 +147,44 @@ impl Run<'_> {
         self.on_gpu.as_ref().map(OnGpu::measure).transpose()
     }
 
-    /// Fetches weights and moments, if a GPU has them.
+    /// Fetches weights, if a GPU has them.
     pub(super) fn fetch(&mut self) -> Result<(), TrainError> {
         let Some(on_gpu) = &self.on_gpu else { return Ok(()) };
-        self.model.weights().set(&Tensor::from_slice(&on_gpu.program.weights()?));
-        let (first, second) = on_gpu.program.moments()?;
+        let weights = on_gpu.together.borrow().program.weights_of(on_gpu.place)?;
+        self.model.weights().set(&Tensor::from_slice(&weights));
+        Ok(())
+    }
+
+    /// Fetches weights and moments, if a GPU has them.
+    pub(super) fn fetch_all(&mut self) -> Result<(), TrainError> {
+        self.fetch()?;
+        let Some(on_gpu) = &self.on_gpu else { return Ok(()) };
+        let (first, second) = on_gpu.together.borrow().program.moments_of(on_gpu.place)?;
         self.optimizer.set(self.state.step, &Tensor::from_slice(&first), &Tensor::from_slice(&second));
+        Ok(())
+    }
+
+    /// Leaves the GPU, whose memory is free once all have left. What was there was fetched when the run ended.
+    pub fn leave_gpu(&mut self) {
+        self.on_gpu = None;
+    }
+
+    /// Puts runs that were made ready on a GPU, where they are computed together.
+    pub fn board(device: &Gpu, runs: &mut [Run<'a>]) -> Result<(), TrainError> {
+        let passengers: Vec<Passenger<'_>> = runs
+            .iter()
+            .map(|run| Passenger {
+                model: &run.model,
+                optimizer: &run.optimizer,
+                config: &run.config,
+                run_key: run.run_key,
+            })
+            .collect();
+        let boarded = board(device, runs[0].data, &passengers)?;
+        for (run, on_gpu) in runs.iter_mut().zip(boarded) {
+            run.on_gpu = Some(on_gpu);
+            run.gpu = Some(device.clone());
+        }
         Ok(())
     }
 }

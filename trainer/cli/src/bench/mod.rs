@@ -2,6 +2,7 @@
 
 mod clusters;
 mod combinations;
+mod kernels;
 mod like;
 mod measured;
 mod processes;
@@ -23,11 +24,13 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
+    Kernels(kernels::Args),
     Scale(Box<scale::Args>),
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
+        Command::Kernels(args) => kernels::run(&args),
         Command::Scale(args) => scale::run(&args),
     }
 }

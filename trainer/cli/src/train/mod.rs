@@ -4,6 +4,7 @@ mod choose;
 mod presets;
 mod ranks;
 mod summary;
+mod together;
 
 use std::{
     net::SocketAddr,
@@ -16,11 +17,12 @@ use anyhow::bail;
 use kith_trainer::{
     config::{BY_RUN_KEY, Choice, Kernels, RunConfig},
     data::Data,
-    device, gpu,
+    device::{self, Device},
+    gpu::{self, Gpu},
     layerwise::Room,
     metrics::Metrics,
     report::{RUN_FILE, Report, StepRecord},
-    run::{Plan, Run},
+    run::{Plan, Run, Source},
     train::train,
     world::World,
 };
@@ -118,32 +120,36 @@ fn train_all(args: &Args, world: &mut World) -> anyhow::Result<()> {
     if let Some(address) = args.metrics {
         say(&format!("metrics on {}", metrics.show(address)?));
     }
+    let is_by_run_key = config.train.split.as_deref() == Some(BY_RUN_KEY);
+    let keys: Vec<u64> = run_keys.clone().collect();
+    let outs: Vec<Option<PathBuf>> = keys
+        .iter()
+        .map(|run_key| {
+            kept.map(|out| match &args.run_keys {
+                Some(_) => out.join(format!("run-{run_key}")),
+                None => out.to_owned(),
+            })
+        })
+        .collect();
+    let runs = Runs { args, config: &config, source: opened.source(), device, keys, outs, metrics };
     let mut reports = Vec::new();
-    for run_key in run_keys.clone() {
-        if config.train.split.as_deref() == Some(BY_RUN_KEY) && run_key > *run_keys.start() {
-            data = Data::load(&opened, &config, run_key)?;
+    if let Some(gpu) = gpu.as_ref().filter(|_| runs.keys.len() > 1 && !is_by_run_key) {
+        let plans = (0..runs.keys.len()).map(|place| runs.plan(place, &data, None));
+        reports = together::train_all(plans.collect(), gpu)?;
+        if args.json {
+            reports.iter().try_for_each(summary::print_line)?;
         }
-        let out = kept.map(|out| match &args.run_keys {
-            Some(_) => out.join(format!("run-{run_key}")),
-            None => out.to_owned(),
-        });
-        let plan = Plan {
-            config: config.clone(),
-            run_key,
-            data: &data,
-            source: opened.source(),
-            device,
-            gpu: gpu.clone(),
-            out: out.as_deref(),
-            resume: args.resume,
-            room: Room { memory: args.memory, scratch: out.clone(), ..Room::default() },
-            metrics: Arc::clone(&metrics),
-        };
-        let report = train_one(plan, world)?;
-        if args.json && world.rank() == 0 {
-            summary::print_line(&report)?;
+    } else {
+        for place in 0..runs.keys.len() {
+            if is_by_run_key && place > 0 {
+                data = Data::load(&opened, &config, runs.keys[place])?;
+            }
+            let report = train_one(runs.plan(place, &data, gpu.clone()), world)?;
+            if args.json && world.rank() == 0 {
+                summary::print_line(&report)?;
+            }
+            reports.push(report);
         }
-        reports.push(report);
     }
     if !args.json && world.rank() == 0 {
         summary::print_results(&reports)?;
@@ -152,6 +158,36 @@ fn train_all(args: &Args, world: &mut World) -> anyhow::Result<()> {
         summary::write(&reports, out)?;
     }
     Ok(())
+}
+
+/// Runs that differ in their keys.
+struct Runs<'a> {
+    args: &'a Args,
+    config: &'a RunConfig,
+    source: Source,
+    device: Device,
+    keys: Vec<u64>,
+    /// The folder of each.
+    outs: Vec<Option<PathBuf>>,
+    metrics: Arc<Metrics>,
+}
+
+impl Runs<'_> {
+    fn plan<'b>(&'b self, place: usize, data: &'b Data, gpu: Option<Gpu>) -> Plan<'b> {
+        let out = &self.outs[place];
+        Plan {
+            config: self.config.clone(),
+            run_key: self.keys[place],
+            data,
+            source: self.source.clone(),
+            device: self.device,
+            gpu,
+            out: out.as_deref(),
+            resume: self.args.resume,
+            room: Room { memory: self.args.memory, scratch: out.clone(), ..Room::default() },
+            metrics: Arc::clone(&self.metrics),
+        }
+    }
 }
 
 fn train_one(plan: Plan<'_>, world: &mut World) -> anyhow::Result<Report> {

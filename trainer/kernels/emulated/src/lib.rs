@@ -121,4 +121,6 @@ impl Machine for Emulated {
     fn play(&self, _recording: RecordingId) -> Result<(), GpuError> {
         unreachable!("nothing was recorded")
     }
+
+    fn forget(&self, _recording: RecordingId) {}
 }

@@ -55,7 +55,8 @@ struct Driver {
 struct Made {
     modules: Vec<Module>,
     by_constants: HashMap<Constants, ModuleId>,
-    recordings: Vec<Handle<sys::CUgraphExec>>,
+    /// None where one was forgotten.
+    recordings: Vec<Option<Handle<sys::CUgraphExec>>>,
     /// Bytes of each array, by address.
     arrays: HashMap<u64, u64>,
 }
@@ -136,7 +137,7 @@ impl Drop for Driver {
         // SAFETY: all handles came from the driver, are given back once, and nothing runs any more after the first line.
         unsafe {
             let _ = cuda::stream::synchronize(self.stream.0);
-            for recording in made.recordings {
+            for recording in made.recordings.into_iter().flatten() {
                 let _ = cuda::graph::exec_destroy(recording.0);
             }
             for module in made.modules {
@@ -256,15 +257,23 @@ impl Machine for Driver {
             recording.map_err(refused("record"))?
         };
         let mut made = self.made();
-        made.recordings.push(Handle(recording));
+        made.recordings.push(Some(Handle(recording)));
         Ok(RecordingId(made.recordings.len() - 1))
     }
 
     fn play(&self, recording: RecordingId) -> Result<(), GpuError> {
         self.enter()?;
-        let recording = self.made().recordings[recording.0];
+        let recording = self.made().recordings[recording.0].expect("nobody plays what was forgotten");
         // SAFETY: recordings stay as long as this, and so do the arrays of the program that plays its own.
         unsafe { cuda::graph::launch(recording.0, self.stream.0) }.map_err(refused("play what was recorded"))
+    }
+
+    fn forget(&self, recording: RecordingId) {
+        let (Ok(()), Some(recording)) = (self.synchronize(), self.made().recordings[recording.0].take()) else {
+            return;
+        };
+        // SAFETY: the recording came from the driver, is given back once, and has run.
+        let _ = unsafe { cuda::graph::exec_destroy(recording.0) };
     }
 }
 

@@ -64,6 +64,9 @@ pub trait Machine: fmt::Debug + Send + Sync {
 
     /// Starts everything that was recorded.
     fn play(&self, recording: RecordingId) -> Result<(), GpuError>;
+
+    /// Forgets what was recorded, once it has run.
+    fn forget(&self, recording: RecordingId);
 }
 
 /// A machine that runs kernels, shared by all that is on it.

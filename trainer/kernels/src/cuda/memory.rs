@@ -1,6 +1,6 @@
 //! Arrays on a machine.
 
-use std::marker::PhantomData;
+use std::{marker::PhantomData, ops::Range};
 
 use bytemuck::{Pod, Zeroable};
 
@@ -43,9 +43,16 @@ impl<T: Pod> Array<T> {
 
     /// Waits for everything that was started.
     pub(super) fn read(&self) -> Result<Vec<T>, GpuError> {
-        let mut values = vec![T::zeroed(); self.len];
+        self.read_part(0..self.len)
+    }
+
+    /// The same of some of them.
+    pub(super) fn read_part(&self, places: Range<usize>) -> Result<Vec<T>, GpuError> {
+        assert!(places.end <= self.len, "a part of the array");
+        let mut values = vec![T::zeroed(); places.len()];
         if !values.is_empty() {
-            self.gpu.machine().download(self.address, bytemuck::cast_slice_mut(&mut values))?;
+            let address = self.address + (places.start * size_of::<T>()) as u64;
+            self.gpu.machine().download(address, bytemuck::cast_slice_mut(&mut values))?;
         }
         Ok(values)
     }

@@ -7,6 +7,8 @@ mod raw;
 mod sums;
 mod tiles;
 
+use std::ops::Range;
+
 use kith_block::PairConfig;
 
 use self::{
@@ -185,9 +187,9 @@ impl Program {
         self.second.write(second)
     }
 
-    /// The weights of all runs.
-    pub fn weights(&self) -> Result<Vec<f32>, GpuError> {
-        self.weights.read()
+    /// The weights of one run.
+    pub fn weights_of(&self, run: usize) -> Result<Vec<f32>, GpuError> {
+        self.weights.read_part(self.numbers_of(run))
     }
 
     /// What the last layer gave when it was last computed, of all runs: nodes × classes for each.
@@ -209,9 +211,14 @@ impl Program {
         Ok(logits)
     }
 
-    /// Both moments of all runs.
-    pub fn moments(&self) -> Result<(Vec<f32>, Vec<f32>), GpuError> {
-        Ok((self.first.read()?, self.second.read()?))
+    /// Both moments of one run.
+    pub fn moments_of(&self, run: usize) -> Result<(Vec<f32>, Vec<f32>), GpuError> {
+        Ok((self.first.read_part(self.numbers_of(run))?, self.second.read_part(self.numbers_of(run))?))
+    }
+
+    /// Where the weights of a run stand among all.
+    fn numbers_of(&self, run: usize) -> Range<usize> {
+        run * self.plan.n_weights..(run + 1) * self.plan.n_weights
     }
 
     /// The gradients of the last step, of all runs.
@@ -352,5 +359,13 @@ impl Program {
         args: &mut Args,
     ) -> Result<(), GpuError> {
         self.gpu.launch(module, kernel, [n_blocks, self.plan.runs.len() as u32, 1], n_threads, args)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        if let Some(recording) = self.recording {
+            self.gpu.machine().forget(recording);
+        }
     }
 }

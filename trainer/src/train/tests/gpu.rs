@@ -72,3 +72,44 @@ fn what_a_gpu_does_not_take_is_said() {
     let expected = format!("the kernels for GPUs take one graph at a time{end}");
     assert_eq!(refused(plan(&set(), &[])), expected);
 }
+
+/// Runs that a GPU computes together, which differ in their keys and in numbers of their settings, leave behind what each
+/// leaves alone; they stop early where each does.
+#[test]
+fn runs_together_are_each_as_if_alone() {
+    let temp = tempfile::tempdir().unwrap();
+    let input = input(vec![graph(60, 0, 1)]);
+    let settings: [&[&str]; 4] = [
+        &[],
+        &["train.learning_rate=0.01", "train.weight_decay=0.01"],
+        &["model.dropout=0.5", "edge_loss.weight=3"],
+        &["early_stop.burn_in=2", "early_stop.metric_threshold=1.0"],
+    ];
+    for gpu in devices() {
+        let dir = |name: &str, place: usize| temp.path().join(gpu.name()).join(format!("{name}-{place}"));
+        let alone_dirs: Vec<_> = (0..4).map(|place| dir("alone", place)).collect();
+        let dirs: Vec<_> = (0..4).map(|place| dir("together", place)).collect();
+        let plan = |place: usize, out, gpu| Plan {
+            gpu,
+            run_key: 7 + place as u64,
+            ..plan(&input, config(settings[place]), Some(out), false)
+        };
+        for (place, out) in alone_dirs.iter().enumerate() {
+            to_the_end(plan(place, out, Some(gpu.clone())));
+        }
+        let made = dirs.iter().enumerate().map(|(place, out)| Run::new(plan(place, out, None), alone()).unwrap());
+        let mut runs: Vec<Run<'_>> = made.collect();
+        Run::board(&gpu, &mut runs).unwrap();
+        let mut n_steps = [0; 4];
+        train_together(&mut runs, |place, _| {
+            n_steps[place] += 1;
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        assert_eq!(n_steps[..3], [12; 3]);
+        assert!(n_steps[3] < 12, "it stopped after {}", n_steps[3]);
+        for (own, expected) in dirs.iter().zip(&alone_dirs) {
+            assert_eq!(left_behind(own), left_behind(expected));
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! How fast a GPU's kernels are: steps of models on graphs of the sizes that everybody measures with.
+
+mod graphs;
+
+use std::time::Instant;
+
+use tch::Device;
+
+pub use self::graphs::{Arrays, Size};
+use crate::{
+    config::RunConfig,
+    error::TrainError,
+    gpu::{self, Gpu},
+    model::Model,
+    run_file::RunFile,
+};
+
+/// What is measured: a model on a graph, several runs at once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Case {
+    /// What it is called.
+    pub name: &'static str,
+    /// The graph.
+    pub size: Size,
+    /// GAT, or SuperGAT with MX attention.
+    pub is_taught: bool,
+    /// Heads, features of each, and heads of the last layer.
+    pub shape: (usize, usize, usize),
+    /// Probability of dropout.
+    pub dropout: f64,
+    /// Runs that are computed together.
+    pub n_runs: usize,
+    /// Steps, each followed by a measurement, whose time together is asked for; `None`: the median time of one step.
+    pub n_epochs: Option<usize>,
+    /// What was promised and what is aimed for, in milliseconds.
+    pub promised: (f64, f64),
+}
+
+/// The cases of the table in `docs/BENCHMARKS.md`.
+pub const CASES: [Case; 7] = [
+    case("arxiv MX", Size::ARXIV, true, (8, 16, 1), 0.2, (6.0, 2.5)),
+    case("arxiv GAT", Size::ARXIV, false, (8, 16, 1), 0.2, (4.0, 1.5)),
+    case("flickr MX", Size::FLICKR, true, (8, 8, 8), 0.6, (4.0, 1.5)),
+    case("pubmed MX", Size::PUBMED, true, (8, 8, 8), 0.6, (0.8, 0.3)),
+    case("cora MX", Size::CORA, true, (8, 8, 8), 0.6, (0.5, 0.15)),
+    Case {
+        n_runs: 100,
+        n_epochs: Some(490),
+        ..case("100 runs of cora MX, 490 epochs", Size::CORA, true, (8, 8, 8), 0.6, (30_000.0, 6_000.0))
+    },
+    Case {
+        n_runs: 120,
+        n_epochs: Some(300),
+        ..case("120 runs of a grid's cell, 300 epochs", Size::GRID, true, (8, 8, 8), 0.6, (10_000.0, 3_000.0))
+    },
+];
+
+const fn case(
+    name: &'static str,
+    size: Size,
+    is_taught: bool,
+    shape: (usize, usize, usize),
+    dropout: f64,
+    promised: (f64, f64),
+) -> Case {
+    Case { name, size, is_taught, shape, dropout, n_runs: 1, n_epochs: None, promised }
+}
+
+/// What was found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Found {
+    /// Of a step, or of all epochs.
+    pub milliseconds: f64,
+    /// Of a measurement of all runs; zero where it is in the time of the epochs.
+    pub measure_milliseconds: f64,
+    /// Bytes on the GPU.
+    pub memory_bytes: u64,
+}
+
+/// Steps before the first that is timed.
+const N_WARM: usize = 5;
+
+/// Measures a case, by `n_steps` steps where one is asked for.
+pub fn measure(device: &Gpu, case: &Case, arrays: &Arrays, n_steps: usize) -> Result<Found, TrainError> {
+    let before = device.used_bytes();
+    let graph = arrays.graph();
+    let config = config(case);
+    let n_classes = case.size.n_classes;
+    let models: Vec<Model> = (0..case.n_runs as u64)
+        .map(|key| Model::new(&config, case.size.dim, n_classes, key, Device::Cpu))
+        .collect::<Result<_, _>>()?;
+    let runs: Vec<(RunConfig, u64)> = (0..case.n_runs as u64).map(|key| (config.clone(), key)).collect();
+    let mut program = gpu::program(device, &models[0], &graph, &runs, n_classes)?;
+    let weights: Vec<Vec<f32>> =
+        models.iter().map(|model| Vec::try_from(model.weights().flat())).collect::<Result<_, _>>()?;
+    let weights = weights.concat();
+    let zeros = vec![0.0; weights.len()];
+    program.set_state(0, &weights, &zeros, &zeros)?;
+    for _ in 0..N_WARM {
+        program.step()?;
+    }
+    program.measure()?;
+    let since = |started: Instant| started.elapsed().as_secs_f64() * 1e3;
+    let memory_bytes = device.used_bytes() - before;
+    if let Some(n_epochs) = case.n_epochs {
+        let started = Instant::now();
+        for _ in 0..n_epochs {
+            program.step()?;
+            program.losses()?;
+            program.measure()?;
+        }
+        return Ok(Found { milliseconds: since(started), measure_milliseconds: 0.0, memory_bytes });
+    }
+    let mut times = Vec::with_capacity(n_steps);
+    for _ in 0..n_steps {
+        let started = Instant::now();
+        program.step()?;
+        device.synchronize()?;
+        times.push(since(started));
+    }
+    times.sort_by(f64::total_cmp);
+    let started = Instant::now();
+    program.measure()?;
+    Ok(Found { milliseconds: times[n_steps / 2], measure_milliseconds: since(started), memory_bytes })
+}
+
+fn config(case: &Case) -> RunConfig {
+    let (heads, features, out_heads) = case.shape;
+    let mut text = format!(
+        "[model]\nkind = \"{}\"\nheads = {heads}\nfeatures = {features}\nout_heads = {out_heads}\ndropout = {}\n",
+        if case.is_taught { "supergat\"\nform = \"mx" } else { "gat" },
+        case.dropout,
+    );
+    text.push_str("[train]\nlearning_rate = 0.005\nweight_decay = 5e-4\nepochs = 1\n");
+    if case.is_taught {
+        text.push_str("[edge_loss]\nweight = 1.0\n");
+    }
+    RunFile::parse(&text, "a case").and_then(|file| file.resolve()).expect("cases are run files")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_is_measured() {
+        crate::device::start();
+        let size = Size { n_nodes: 300, n_edges: 1000, dim: 20, density: 0.2, n_classes: 3 };
+        for case in [CASES[1], CASES[4], Case { n_runs: 3, n_epochs: Some(2), ..CASES[5] }] {
+            let case = Case { size, ..case };
+            let found = measure(&kith_emulated::gpu(), &case, &Arrays::new(size), 3).unwrap();
+            assert!(found.milliseconds > 0.0 && found.memory_bytes > 4 * 300 * 20, "{found:?}");
+        }
+    }
+}
