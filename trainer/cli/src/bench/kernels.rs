@@ -6,7 +6,7 @@ use std::{
     process::{Command, ExitCode},
 };
 
-use anyhow::{Context, bail};
+use anyhow::{anyhow, bail};
 use kith_trainer::{
     device,
     gpu::open,
@@ -57,7 +57,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         bail!("--only {:?}: no case has that in its name", args.only.as_deref().unwrap_or_default());
     }
     device::start();
-    let gpu = open(number).with_context(|| format!("device {}", args.device))?;
+    let gpu = open(number).map_err(|error| anyhow!("device {}: {error}", args.device))?;
     let mut made: Option<Arrays> = None;
     let mut lines = Vec::new();
     for case in cases {
@@ -99,12 +99,12 @@ fn time_peer(python: &str, case: &Case, arrays: &Arrays) -> anyhow::Result<Value
         .args([heads, features, out_heads].map(|number| number.to_string()))
         .args([case.dropout.to_string(), n_steps.to_string()])
         .output()
-        .with_context(|| format!("--peers {python}"))?;
+        .map_err(|error| anyhow!("--peers {python}: {error}"))?;
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr);
         bail!("--peers {python}: {}", text.lines().last().unwrap_or("it failed"));
     }
-    serde_json::from_slice(&output.stdout).with_context(|| format!("--peers {python}: no answer"))
+    serde_json::from_slice(&output.stdout).map_err(|error| anyhow!("--peers {python}: {error}"))
 }
 
 fn write(folder: &Path, arrays: &Arrays) -> anyhow::Result<()> {
