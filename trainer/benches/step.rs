@@ -1,17 +1,16 @@
 //! One full-batch training step (forward, loss, backward, Adam), timed phase by phase; `deploy/bench/step.py` runs it
 //! beside PyG. Prints the milliseconds of the median step, and the peak resident memory, as JSON.
 //!
-//! `cargo bench -p kith-trainer --bench step -- STORE KIND[-FORM] HEADS FEATURES OUT_HEADS DROPOUT [STEPS [cpu|cuda]]`
+//! `cargo bench -p kith-trainer --bench step -- STORE KIND[-FORM] HEADS FEATURES OUT_HEADS DROPOUT [STEPS]`
 
 use std::{path::Path, time::Instant};
 
 use kith_block::Subset;
-use kith_kernels::{Form, cuda};
+use kith_kernels::Form;
 use kith_store::Graph;
 use kith_trainer::{
     config::{EdgeLossConfig, Exclude, Kernels, Mode, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig},
-    device, gpu,
-    input::{self, Input},
+    device, input,
     loss::node_loss,
     model::{Model, Pass},
     optimizer::Adam,
@@ -27,7 +26,7 @@ fn main() {
 fn run() {
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
     let [store, kind, heads, features, out_heads, dropout, rest @ ..] = args.as_slice() else {
-        println!("usage: -- STORE KIND[-FORM] HEADS FEATURES OUT_HEADS DROPOUT [STEPS [cpu|cuda]]");
+        println!("usage: -- STORE KIND[-FORM] HEADS FEATURES OUT_HEADS DROPOUT [STEPS]");
         return;
     };
     let (kind, form) = match kind.as_str() {
@@ -72,9 +71,6 @@ fn run() {
     drop(store); // All of it is in memory now; pages of its files would count as ours.
     let graph = &input.graphs[0];
     let model = Model::new(&config, input.dim, input.n_classes, 1, Device::Cpu).expect("a model");
-    if rest.get(1).is_some_and(|device| device == "cuda") {
-        return run_on_gpu(&config, &model, &input, rest.first().map_or(20, number));
-    }
     let mut optimizer = Adam::new(0.005, 5e-4, model.weights().n_elements() as i64, Device::Cpu);
     let mut times = Vec::new();
     for step in 0..rest.first().map_or(20, number) as u64 {
@@ -104,41 +100,6 @@ fn run() {
          \"backward\": {backward:.3}, \"update\": {update:.3}, \"peak_mib\": {}}}",
         times[0][4],
         peak_mib()
-    );
-}
-
-/// The same on a GPU: steps are timed one by one, each to its end.
-#[allow(clippy::print_stdout)]
-fn run_on_gpu(config: &RunConfig, model: &Model, input: &Input, n_steps: usize) {
-    let device = cuda::open(0).expect("a GPU");
-    let started = Instant::now();
-    let mut program =
-        gpu::program(&device, model, &input.graphs[0], &[(config.clone(), 1)], input.n_classes).expect("a program");
-    let weights: Vec<f32> = Vec::try_from(model.weights().flat()).expect("floats");
-    let zeros = vec![0.0; weights.len()];
-    program.set_state(0, &weights, &zeros, &zeros).expect("room");
-    let ready = started.elapsed().as_secs_f64();
-    let mut times = Vec::new();
-    for _ in 0..n_steps + 5 {
-        let started = Instant::now();
-        program.step().expect("a step");
-        device.synchronize().expect("a step");
-        times.push(started.elapsed().as_secs_f64() * 1e3);
-    }
-    let losses = program.losses().expect("losses");
-    let started = Instant::now();
-    let measured = program.measure().expect("a measurement");
-    let measure = started.elapsed().as_secs_f64() * 1e3;
-    let mut times = times.split_off(5);
-    times.sort_by(f64::total_cmp);
-    println!(
-        "{{\"step_ms\": {:.3}, \"best_ms\": {:.3}, \"measure_ms\": {measure:.3}, \"ready_s\": {ready:.3}, \
-         \"loss\": {:.4}, \"test\": {:.4}, \"peak_mib\": {}}}",
-        times[times.len() / 2],
-        times[0],
-        losses[0].node,
-        measured[0][1].n_right as f64 / measured[0][1].n_true.max(1) as f64,
-        device.used_bytes() >> 20
     );
 }
 

@@ -323,7 +323,7 @@ impl<'a> Run<'a> {
             if !found.valid_loss.is_finite() || self.state.is_best(&found) {
                 self.fetch()?;
             }
-            self.check_finite(found.valid_loss, None)?;
+            self.check_finite(found.valid_loss, self.state.step.saturating_sub(1), None)?;
             self.state.hear_measured(found, self.model.weights());
             self.metrics.hear_measured(found);
             measured = Some(found);

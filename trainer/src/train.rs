@@ -40,16 +40,18 @@ pub fn train_together(
     while !waiting.is_empty() {
         for place in std::mem::take(&mut waiting) {
             let run = &mut runs[place];
-            if run.is_done() {
-                run.finish()?;
-                continue;
+            if !run.is_done() {
+                let record = step(run)?;
+                if watch(place, &record).is_break() {
+                    return Ok(());
+                }
+                run.save_now_and_then()?;
             }
-            let record = step(run)?;
-            if watch(place, &record).is_break() {
-                return Ok(());
+            // At once: with the next step of another, its weights would change.
+            match run.is_done() {
+                true => run.finish()?,
+                false => waiting.push(place),
             }
-            run.save_now_and_then()?;
-            waiting.push(place);
         }
     }
     Ok(())
@@ -106,7 +108,7 @@ fn learn_slice(run: &Run<'_>, slice: &mut Slice<'_>) -> Result<SliceRecord, Trai
     record.node_loss = number(&node_loss)?;
     record.edge_losses = forward.edge_losses.iter().map(number).collect::<Result<_, _>>()?;
     record.n_negatives_left_out = forward.n_negatives_left_out as u64;
-    run.check_finite(record.loss.0, Some((&slice.sample, &forward)))?;
+    run.check_finite(record.loss.0, run.state.step, Some((&slice.sample, &forward)))?;
     loss.f_backward()?;
     Ok(record)
 }

@@ -51,7 +51,7 @@ fn graph(n_nodes: u64, hub: u64, dim: usize, is_sparse: bool) -> GraphInput {
     if is_sparse {
         (0..values.len()).filter(|k| stream(3).draws(*k as u64, 0, 0).below(5) > 0).for_each(|k| values[k] = 0.0);
     }
-    let rows = if is_sparse { sparse(dim, &values) } else { InputRows::Dense { dim, values } };
+    let rows = if is_sparse { InputRows::sparse_of(dim, &values) } else { InputRows::Dense { dim, values } };
     GraphInput {
         block: Arc::new(block),
         rows: Arc::new(rows),
@@ -62,18 +62,6 @@ fn graph(n_nodes: u64, hub: u64, dim: usize, is_sparse: bool) -> GraphInput {
         is_symmetric: false,
         is_one_of_many: false,
     }
-}
-
-fn sparse(dim: usize, values: &[f32]) -> InputRows {
-    let (mut indptr, mut columns, mut kept) = (vec![0], Vec::new(), Vec::new());
-    for row in values.chunks(dim) {
-        for (column, value) in row.iter().enumerate().filter(|(_, value)| **value != 0.0) {
-            columns.push(column as u32);
-            kept.push(*value);
-        }
-        indptr.push(kept.len());
-    }
-    InputRows::sparse(dim, indptr, columns, kept)
 }
 
 fn config(kind: ModelKind, form: Form, heads: usize, features: usize, dropout: f64) -> RunConfig {

@@ -39,6 +39,19 @@ impl InputRows {
         InputRows::Sparse(SparseRows { dim, indptr, columns, values })
     }
 
+    /// The same rows with their zeros left out.
+    pub fn sparse_of(dim: usize, values: &[f32]) -> InputRows {
+        let (mut indptr, mut columns, mut kept) = (vec![0], Vec::new(), Vec::new());
+        for row in values.chunks(dim) {
+            for (column, value) in row.iter().enumerate().filter(|(_, value)| **value != 0.0) {
+                columns.push(column as u32);
+                kept.push(*value);
+            }
+            indptr.push(kept.len());
+        }
+        InputRows::sparse(dim, indptr, columns, kept)
+    }
+
     /// Length of a row.
     pub fn dim(&self) -> usize {
         match self {
@@ -81,5 +94,6 @@ mod tests {
         let rows = InputRows::sparse(3, vec![0, 2, 2, 4], vec![0, 2, 1, 2], vec![1.0, 2.0, 3.0, 4.0]);
         assert_eq!(rows.to_dense(), [1.0, 0.0, 2.0, 0.0, 0.0, 0.0, 0.0, 3.0, 4.0]);
         assert_eq!((rows.dim(), rows.n_rows()), (3, 3));
+        assert_eq!(InputRows::sparse_of(3, &rows.to_dense()), rows);
     }
 }

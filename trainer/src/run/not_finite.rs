@@ -10,9 +10,14 @@ use crate::{
 };
 
 impl Run<'_> {
-    /// Stops a run whose loss is not finite, naming the first layer with a part that is not. `forward` is the pass that
-    /// gave the loss, and what it read; without one it was a pass that measures.
-    pub(crate) fn check_finite(&self, loss: f64, forward: Option<(&Sample, &Forward)>) -> Result<(), TrainError> {
+    /// Stops a run whose loss is not finite since a step, naming the first layer with a part that is not. `forward` is the
+    /// pass that gave the loss, and what it read, where it is known.
+    pub(crate) fn check_finite(
+        &self,
+        loss: f64,
+        step: u64,
+        forward: Option<(&Sample, &Forward)>,
+    ) -> Result<(), TrainError> {
         if loss.is_finite() {
             return Ok(());
         }
@@ -43,7 +48,6 @@ impl Run<'_> {
         let place = (0..n_layers).find_map(of_layer);
         // What dropout made too large may be finite without it.
         let place = place.unwrap_or_else(|| format!("the output of layer {} is the first that is not", n_layers - 1));
-        let step = if forward.is_some() { self.state.step } else { self.state.step.saturating_sub(1) };
         Err(TrainError::NotFinite { step, epoch: self.state.epoch, place })
     }
 }

@@ -137,7 +137,7 @@ impl<'a> Run<'a> {
         let record = on_gpu.learn(self.state.step)?;
         if !record.loss.0.is_finite() {
             self.fetch_all()?;
-            self.check_finite(record.loss.0, None)?;
+            self.check_finite(record.loss.0, self.state.step, None)?;
         }
         Ok(Some(record))
     }

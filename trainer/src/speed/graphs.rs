@@ -107,7 +107,7 @@ impl Arrays {
         };
         let block = Block::full(n_nodes as u64, self.edges.len() as u64, sources).expect("edges between nodes");
         let rows = match density < 0.5 {
-            true => sparse(dim, &self.rows),
+            true => InputRows::sparse_of(dim, &self.rows),
             false => InputRows::Dense { dim, values: self.rows.clone() },
         };
         let part = |kind: u32| (0..n_nodes as u32).filter(|node| node % 5 == kind).collect::<Vec<u32>>();
@@ -122,18 +122,6 @@ impl Arrays {
             is_one_of_many: false,
         }
     }
-}
-
-fn sparse(dim: usize, values: &[f32]) -> InputRows {
-    let (mut indptr, mut columns, mut kept) = (vec![0], Vec::new(), Vec::new());
-    for row in values.chunks(dim) {
-        for (column, value) in row.iter().enumerate().filter(|(_, value)| **value != 0.0) {
-            columns.push(column as u32);
-            kept.push(*value);
-        }
-        indptr.push(kept.len());
-    }
-    InputRows::sparse(dim, indptr, columns, kept)
 }
 
 #[cfg(test)]

@@ -128,7 +128,8 @@ KERNEL void kith_attend(
 
 /// The same of lists that came in pieces, from their parts, in order.
 KERNEL void kith_attend_join(
-    Layer layer, u32 n_destinations, const SplitList *lists, u32 n_lists, float *outputs, float2 *records, const float *slot_sums, const float2 *slot_totals, u32 n_slots) {
+    Layer layer, u32 n_destinations, const SplitList *lists, u32 n_lists, float *outputs, float2 *records,
+    const float *slot_sums, const float2 *slot_totals, u32 n_slots) {
     u32 list_index = (blockIdx.x * blockDim.x + threadIdx.x) / 32, run = blockIdx.y;
     if (list_index >= n_lists) return;
     SplitList list = lists[list_index];

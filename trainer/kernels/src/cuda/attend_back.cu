@@ -145,7 +145,7 @@ KERNEL void kith_pull(
 }
 
 /// Gradients of rows whose lists came in pieces: adds up the parts, in order, and what they mean for the attention weights'
-/// half. With `is_added` they come on top of what is there, where there is something.
+/// half. Of the first `n_added` nodes they come on top of what is there.
 KERNEL void kith_join(
     Layer layer, const SplitList *lists, u32 n_lists, const float *weights, u32 half, u32 n_rows, u32 n_nodes,
     u32 n_added, float *row_gradients, float *half_gradients, const float *slot_sums, const float *slot_halves,

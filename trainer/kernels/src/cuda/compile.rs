@@ -5,7 +5,7 @@ use kith_draw::cuda_header;
 use super::layer::Layer;
 
 /// Names of all kernels.
-pub const KERNELS: [&str; 30] = [
+pub(super) const KERNELS: [&str; 30] = [
     "kith_attend",
     "kith_attend_join",
     "kith_draw_mask",
@@ -50,7 +50,7 @@ const FILES: [(&str, &str); 8] = [
 ];
 
 /// The source of all kernels as one text. Errors name the files.
-pub fn source() -> String {
+pub(super) fn source() -> String {
     let mut text = cuda_header();
     for (name, part) in FILES {
         text.push_str(&format!("\n#line 1 \"{name}\"\n{part}"));

@@ -16,7 +16,7 @@ mod program;
 mod rows;
 
 pub use self::{
-    compile::{Constants, KERNELS, source},
+    compile::Constants,
     driver::open,
     error::GpuError,
     graph::DeviceGraph,

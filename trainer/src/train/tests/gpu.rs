@@ -94,8 +94,12 @@ fn runs_together_are_each_as_if_alone() {
             run_key: 7 + place as u64,
             ..plan(&input, config(settings[place]), Some(out), false)
         };
+        let weights = |run: &Run<'_>| Vec::<f32>::try_from(run.model().weights().flat()).unwrap();
+        let mut expected = Vec::new();
         for (place, out) in alone_dirs.iter().enumerate() {
-            to_the_end(plan(place, out, Some(gpu.clone())));
+            let mut run = Run::new(plan(place, out, Some(gpu.clone())), alone()).unwrap();
+            train(&mut run, |_| ControlFlow::Continue(())).unwrap();
+            expected.push(weights(&run));
         }
         let made = dirs.iter().enumerate().map(|(place, out)| Run::new(plan(place, out, None), alone()).unwrap());
         let mut runs: Vec<Run<'_>> = made.collect();
@@ -106,10 +110,29 @@ fn runs_together_are_each_as_if_alone() {
             ControlFlow::Continue(())
         })
         .unwrap();
-        assert_eq!(n_steps[..3], [12; 3]);
         assert!(n_steps[3] < 12, "it stopped after {}", n_steps[3]);
+        assert_eq!(n_steps[..3], [12; 3]);
+        assert!(runs.iter().map(weights).eq(expected), "each ended with its own weights");
         for (own, expected) in dirs.iter().zip(&alone_dirs) {
             assert_eq!(left_behind(own), left_behind(expected));
         }
+    }
+}
+
+/// Measured never, so that the loss of a step is what shows it.
+#[test]
+fn a_loss_that_is_not_finite_is_named_with_its_step_on_a_gpu() {
+    let input = input(vec![graph(60, 0, 1)]);
+    let sentence = |gpu| {
+        let config = config(&["train.learning_rate=1e30", "train.evaluate_every=100"]);
+        let mut run = Run::new(Plan { gpu, ..plan(&input, config, None, false) }, alone()).unwrap();
+        train(&mut run, |_| ControlFlow::Continue(())).unwrap_err().to_string()
+    };
+    let expected = sentence(None);
+    let (expected, _) = expected.split_once(": ").unwrap();
+    assert_eq!(expected, "the loss is not finite at step 1 (epoch 1)");
+    for gpu in devices() {
+        let found = sentence(Some(gpu));
+        assert!(found.starts_with(expected) && found.contains(" of layer "), "{found}");
     }
 }
