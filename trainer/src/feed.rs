@@ -34,6 +34,8 @@ pub(crate) struct Batches {
     n_epochs: u64,
     /// The slices of every step that are made here.
     own: Range<usize>,
+    /// Whether a GPU computes, and the cores are free to sample.
+    serves_gpu: bool,
     /// Started by the first batch that is asked for, from its step on.
     queue: Option<Prefetch>,
 }
@@ -104,6 +106,14 @@ impl<'a> Feed<'a> {
         match self {
             Feed::Graphs(_) => 1,
             Feed::Batches(batches) => batches.plan.config().slices,
+        }
+    }
+
+    /// Everything is computed by a GPU; `has_rows`: which does not have the rows of all nodes.
+    pub(crate) fn serve_gpu(&mut self, has_rows: bool) {
+        if let Feed::Batches(batches) = self {
+            batches.serves_gpu = true;
+            batches.config.has_rows = has_rows;
         }
     }
 
@@ -184,7 +194,7 @@ impl Batches {
         let (plan, batch_config) = batches_of(input, config, run_key)?;
         let own = slices_of(world.rank(), world.n_ranks(), plan.config().slices);
         let n_epochs = config.train.epochs;
-        Ok(Batches { plan, config: batch_config, n_epochs, own, input: input.clone(), queue: None })
+        Ok(Batches { plan, config: batch_config, n_epochs, own, input: input.clone(), serves_gpu: false, queue: None })
     }
 
     fn next(&mut self, at: At) -> Result<Slice<'static>, TrainError> {
@@ -193,7 +203,7 @@ impl Batches {
             queue => {
                 let (own, n_steps) = (self.own.clone(), self.n_epochs * self.plan.steps_per_epoch());
                 let jobs = (at.step..n_steps).flat_map(move |step| own.clone().map(move |slice| Job { step, slice }));
-                let n_threads = n_sample_threads(self.input.shards.waits());
+                let n_threads = n_sample_threads(self.input.shards.waits(), self.serves_gpu);
                 // Of a few threads each is one batch ahead; a thread alone is two.
                 let depth = if n_threads == 1 { 2 } else { 1 };
                 let started = Prefetch::start(
@@ -227,9 +237,11 @@ impl Batches {
 /// Threads of batches that wait for servers most of the time.
 const N_WAITING: usize = 4;
 
-/// One thread in four samples: a step costs several times what its batch does.
-fn n_sample_threads(waits: bool) -> usize {
-    let n_threads = std::thread::available_parallelism().map_or(1, NonZeroUsize::get).div_ceil(4);
+/// One thread in four samples: a step costs several times what its batch does. Where a GPU computes, all sample but the one
+/// that feeds it.
+fn n_sample_threads(waits: bool, serves_gpu: bool) -> usize {
+    let n_cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let n_threads = if serves_gpu { (n_cores - 1).max(1) } else { n_cores.div_ceil(4) };
     if waits { n_threads.max(N_WAITING) } else { n_threads }
 }
 

@@ -1,47 +1,63 @@
 //! What a GPU program is told of a model and its graph.
 
+use kith_client::{FetchedRows, Info};
 use kith_kernels::cuda::{self, DeviceGraph, DeviceRows, LayerPlan, Plan, Program, Settings, Targets};
 pub use kith_kernels::cuda::{Gpu, GpuError, open};
+use kith_store::RowsForm;
 use tch::Device;
 
 use crate::{
     config::{Choice, Kernels, ModelConfig, ModelKind, RunConfig},
-    data::Data,
+    data::{BatchInput, Data},
     device,
+    error::TrainError,
     input::{GraphInput, Labels},
     model::Model,
 };
 
-/// The graph of a run that a GPU's kernels can compute, or why they cannot.
-pub fn graph_of<'a>(config: &RunConfig, data: &'a Data) -> Result<&'a GraphInput, String> {
-    match (refusal(&config.model), data) {
-        (Some(sentence), _) => Err(sentence),
-        (None, Data::Full(input)) if input.graphs.len() == 1 => Ok(&input.graphs[0]),
-        (None, Data::Full(_)) => Err("the kernels for GPUs take one graph at a time".to_owned()),
-        (None, Data::Batches(_)) => Err("the kernels for GPUs take no batches yet".to_owned()),
+/// The graph that all steps of a run look at, if it is one: a GPU computes whole steps of it, and several runs at once.
+pub fn whole_graph(data: &Data) -> Option<&GraphInput> {
+    match data {
+        Data::Full(input) if input.graphs.len() == 1 => Some(&input.graphs[0]),
+        _ => None,
     }
+}
+
+/// The rows of all nodes, where batches are sampled here and the rows are dense and leave at least half of the GPU free.
+pub(crate) fn all_rows(gpu: &Gpu, data: &Data) -> Result<Option<DeviceRows>, TrainError> {
+    /// Rows that are read at a time.
+    const N_ROWS: u64 = 1 << 16;
+    let Data::Batches(BatchInput { shards, .. }) = data else { return Ok(None) };
+    let Info { n_nodes, dim, rows, .. } = *shards.info();
+    let n_bytes = 4 * n_nodes * dim as u64;
+    if shards.waits() || rows != Some(RowsForm::Dense) || n_bytes > gpu.free_bytes() / 2 {
+        return Ok(None);
+    }
+    let all = DeviceRows::room(gpu, n_nodes as usize, dim)?;
+    let mut fetched = FetchedRows::default();
+    for first in (0..n_nodes).step_by(N_ROWS as usize) {
+        let nodes: Vec<u64> = (first..n_nodes.min(first + N_ROWS)).collect();
+        shards.fetch_rows(&nodes, &mut fetched).map_err(TrainError::from)?;
+        all.write(first as usize, &fetched.values)?;
+    }
+    Ok(Some(all))
 }
 
 /// Where to compute: where libtorch does, and the GPU that computes whole steps, if one does. A GPU's own kernels are chosen
 /// where they can compute the run, unless `kernels` asks for others.
-pub fn choose(
-    name: &str,
-    kernels: Option<Kernels>,
-    config: &mut RunConfig,
-    data: &Data,
-) -> Result<(Device, Option<Gpu>), String> {
+pub fn choose(name: &str, kernels: Option<Kernels>, config: &mut RunConfig) -> Result<(Device, Option<Gpu>), String> {
     let number = device::number_of(name)?;
     if let Some(number) = number.filter(|_| kernels != Some(Kernels::Reference)) {
-        match graph_of(config, data) {
-            Ok(_) => {
+        match refusal(&config.model) {
+            None => {
                 config.train.kernels = Kernels::Fused;
                 let gpu = cuda::open(number).map_err(|error| format!("device {name}: {error}"))?;
                 return Ok((Device::Cpu, Some(gpu)));
             }
-            Err(sentence) if kernels == Some(Kernels::Fused) => {
+            Some(sentence) if kernels == Some(Kernels::Fused) => {
                 return Err(format!("{sentence}: train on the CPU, or with --kernels reference"));
             }
-            Err(_) => config.train.kernels = Kernels::Reference,
+            Some(_) => config.train.kernels = Kernels::Reference,
         }
     }
     Ok((device::find(name)?, None))
@@ -67,16 +83,31 @@ pub fn program(
     runs: &[(RunConfig, u64)],
     n_classes: usize,
 ) -> Result<Program, GpuError> {
-    let config = &runs[0].0;
-    let edge_loss = config.edge_loss.as_ref().filter(|edge_loss| edge_loss.weight != 0.0);
-    let plan = Plan {
-        layers: layers(model),
-        n_weights: model.weights().flat().numel(),
-        pairs: edge_loss.map(|edge_loss| edge_loss.pairs(graph.is_symmetric, graph.is_one_of_many)),
-        runs: runs.iter().map(|(config, run_key)| settings(config, *run_key)).collect(),
-    };
+    let runs_of = runs.iter().map(|(config, run_key)| settings(config, *run_key)).collect();
+    let plan = plan(model, &runs[0].0, (graph.is_symmetric, graph.is_one_of_many), runs_of);
     let on_device = (DeviceGraph::new(gpu, &graph.block)?, DeviceRows::new(gpu, &graph.rows)?);
     Program::new(gpu, on_device.0, on_device.1, plan, &targets(graph, n_classes))
+}
+
+/// One run whose slices are computed one by one, `n_slices` for each step.
+pub(crate) fn plan_of_slices(model: &Model, data: &Data, config: &RunConfig, run_key: u64, n_slices: usize) -> Plan {
+    let traits = match data {
+        Data::Full(input) => input.graphs.first().map_or((false, false), |graph| (graph.is_symmetric, true)),
+        Data::Batches(input) => (input.shards.info().is_symmetric, input.is_set),
+    };
+    let mut own = settings(config, run_key);
+    own.edge_weight /= n_slices as f64;
+    plan(model, config, traits, vec![own])
+}
+
+fn plan(model: &Model, config: &RunConfig, (is_symmetric, is_one_of_many): (bool, bool), runs: Vec<Settings>) -> Plan {
+    let edge_loss = config.edge_loss.as_ref().filter(|edge_loss| edge_loss.weight != 0.0);
+    Plan {
+        layers: layers(model),
+        n_weights: model.weights().flat().numel(),
+        pairs: edge_loss.map(|edge_loss| edge_loss.pairs(is_symmetric, is_one_of_many)),
+        runs,
+    }
 }
 
 fn settings(config: &RunConfig, run_key: u64) -> Settings {

@@ -4,12 +4,13 @@ mod loop_state;
 mod not_finite;
 mod on_gpu;
 mod saved;
+mod slices_on_gpu;
 
 use std::{ops::Range, path::Path, sync::Arc};
 
 use kith_client::RowCounts;
 use kith_kernels::cuda::Gpu;
-use tch::{Device, Tensor};
+use tch::Device;
 
 use self::{loop_state::LoopState, on_gpu::OnGpu};
 use crate::{
@@ -40,8 +41,8 @@ pub struct Run<'a> {
     pub(crate) model: Model,
     pub(crate) optimizer: Adam,
     pub(crate) state: LoopState,
-    /// What computes whole steps, instead of the model.
-    on_gpu: Option<OnGpu>,
+    /// What computes instead of the model.
+    on_gpu: Option<OnGpu<'a>>,
     world: &'a mut World,
     exchange: Exchange,
     clock: Clock,
@@ -70,7 +71,7 @@ pub struct Plan<'a> {
     pub source: Source,
     /// Where tensor operations compute.
     pub device: Device,
-    /// What computes whole steps by kernels of its own, if anything does.
+    /// What computes by kernels of its own, if anything does.
     pub gpu: Option<Gpu>,
     /// The folder to keep it in; without one nothing is kept. Only rank 0 looks at it.
     pub out: Option<&'a Path>,
@@ -142,7 +143,7 @@ impl<'a> Run<'a> {
             Some(dir) if resume => Some(RunFolder::resume(dir, &config, state.step)?),
             Some(dir) => Some(RunFolder::create(dir, &config)?),
         };
-        let is_deterministic = config.train.deterministic.unwrap_or(device == Device::Cpu);
+        let is_deterministic = config.train.deterministic.unwrap_or(device == Device::Cpu && gpu.is_none());
         let exchange = Exchange::new(n_slices, is_deterministic, world);
         let saver = Saver::default();
         let mut run = Run {
@@ -268,17 +269,18 @@ impl<'a> Run<'a> {
 
     /// Where a slice of the next step stands.
     pub(crate) fn at(&self, slice: usize) -> At {
-        let LoopState { step, epoch, .. } = self.state;
-        let place = (step - epoch * self.feed.steps_per_epoch() as u64) as usize;
-        At { run_key: self.run_key, epoch, step, place, slice }
+        self.at_step(self.state.step, slice)
+    }
+
+    /// Where a slice of any step stands.
+    fn at_step(&self, step: u64, slice: usize) -> At {
+        let n_steps = self.feed.steps_per_epoch() as u64;
+        At { run_key: self.run_key, epoch: step / n_steps, step, place: (step % n_steps) as usize, slice }
     }
 
     /// Takes the gradient that a slice left, and what it came to.
     pub(crate) fn hand_in(&mut self, record: SliceRecord) {
-        let gradient = match &self.on_gpu {
-            None => self.model.weights().gradient(),
-            Some(_) => Tensor::from_slice::<f32>(&[]),
-        };
+        let gradient = self.last_gradient();
         self.exchange.push(gradient, record);
     }
 
@@ -289,7 +291,7 @@ impl<'a> Run<'a> {
         let phases = self.clock.take();
         let exchanged = self.exchange.exchange(self.world, self.model.weights(), record.step, phases)?;
         self.enter(Phase::Update);
-        if self.on_gpu.is_none() {
+        if !self.is_updated_on_gpu() {
             self.optimizer.update(&mut self.model.weights().flat().shallow_clone(), &exchanged.gradient)?;
         }
         self.state.step += 1;

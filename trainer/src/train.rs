@@ -73,7 +73,7 @@ fn step(run: &mut Run<'_>) -> Result<StepRecord, TrainError> {
 
 /// One slice of the next step: what it looks at, forward, loss, backward.
 fn learn(run: &mut Run<'_>, slice: usize) -> Result<SliceRecord, TrainError> {
-    if let Some(record) = run.learn_on_gpu()? {
+    if let Some(record) = run.learn_on_gpu(slice)? {
         return Ok(record);
     }
     run.enter(Phase::Sample);

@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use std::{
-    ffi::c_int,
+    ffi::{c_int, c_void},
     fmt,
     mem::size_of,
     ptr::{null, null_mut},
@@ -15,7 +15,7 @@ use std::{
 };
 
 use cudarc::{
-    driver::{CudaContext, CudaStream, DriverError},
+    driver::{CudaContext, CudaStream, DevicePtrMut, DriverError},
     nccl::{
         result::{self, NcclError, NcclStatus},
         sys,
@@ -160,13 +160,39 @@ impl Nccl {
 
     /// The values side by side, if they can travel at all.
     fn checked(&self, values: &Tensor) -> Result<Tensor, WorldError> {
-        let is_here = matches!(values.device(), Device::Cuda(_)) && values.kind() == Kind::Float;
-        if self.comm.is_null() || !is_here {
-            let sentence = "only floats of a device travel by NCCL, and none after an error";
+        if self.comm.is_null() || values.kind() != Kind::Float {
+            let sentence = "only floats travel by NCCL, and none after an error";
             return Err(WorldError::OutOfStep(sentence.to_owned()));
         }
         Ok(values.f_contiguous()?)
     }
+
+    /// Runs a collective on values of this process, which travel from memory of the device and come back to it: `n_rows` times
+    /// as many.
+    fn run_staged(
+        &mut self,
+        what: &str,
+        values: &Tensor,
+        n_rows: usize,
+        start: impl FnOnce(Staged, sys::ncclComm_t, sys::cudaStream_t) -> Result<NcclStatus, NcclError>,
+    ) -> Result<Tensor, WorldError> {
+        let values: Vec<f32> = values.f_view([-1])?.try_into()?;
+        let stream = Arc::clone(&self.stream);
+        let mut from = stream.clone_htod(&values).map_err(of_driver)?;
+        let mut to = stream.alloc_zeros::<f32>(n_rows * values.len()).map_err(of_driver)?;
+        let staged = Staged { from: from.device_ptr_mut(&stream).0, to: to.device_ptr_mut(&stream).0 };
+        self.run(what, |comm, stream| start(staged, comm, stream))?;
+        let found = stream.clone_dtoh(&to).map_err(of_driver)?;
+        drop(from);
+        Ok(Tensor::f_from_slice(&found)?)
+    }
+}
+
+/// Where values of this process are on the device.
+#[derive(Clone, Copy)]
+struct Staged {
+    from: u64,
+    to: u64,
 }
 
 impl Collective for Nccl {
@@ -176,13 +202,22 @@ impl Collective for Nccl {
         if n == 0 {
             return Ok(());
         }
-        self.run("all-reduce", |comm, stream| {
-            let (float, sum) = (sys::ncclDataType_t::ncclFloat32, sys::ncclRedOp_t::ncclSum);
-            // SAFETY: `n` floats of a tensor that is alive until the call has ended; in place is allowed.
-            unsafe { result::all_reduce(data, data, n, float, sum, comm, stream) }
-        })?;
+        const WHAT: &str = "all-reduce";
+        let (float, sum) = (sys::ncclDataType_t::ncclFloat32, sys::ncclRedOp_t::ncclSum);
+        if here.device() == Device::Cpu {
+            let reduced = self.run_staged(WHAT, &here, 1, |Staged { from, to }, comm, stream| {
+                // SAFETY: `n` floats of two arrays that are alive until the call has ended.
+                unsafe { result::all_reduce(from as *const c_void, to as *mut c_void, n, float, sum, comm, stream) }
+            })?;
+            no_grad(|| values.f_copy_(&reduced.f_view_as(values)?))?;
+        } else {
+            self.run(WHAT, |comm, stream| {
+                // SAFETY: `n` floats of a tensor that is alive until the call has ended; in place is allowed.
+                unsafe { result::all_reduce(data, data, n, float, sum, comm, stream) }
+            })?;
+        }
         self.sent_bytes += 2 * (self.n_ranks as u64 - 1) * 4 * n as u64 / self.n_ranks as u64;
-        if here.data_ptr() != values.data_ptr() {
+        if here.device() != Device::Cpu && here.data_ptr() != values.data_ptr() {
             no_grad(|| values.f_copy_(&here))?;
         }
         Ok(())
@@ -191,6 +226,15 @@ impl Collective for Nccl {
     fn all_gather(&mut self, own: &Tensor) -> Result<Tensor, WorldError> {
         let own = self.checked(own)?;
         let n = own.numel();
+        let float = sys::ncclDataType_t::ncclFloat32;
+        if own.device() == Device::Cpu && n > 0 {
+            let rows = self.run_staged("all-gather", &own, self.n_ranks, |Staged { from, to }, comm, stream| {
+                // SAFETY: `n` floats of one array, `n_ranks · n` of another, both alive until the call has ended.
+                unsafe { result::all_gather(from as *const c_void, to as *mut c_void, n, float, comm, stream) }
+            })?;
+            self.sent_bytes += (self.n_ranks as u64 - 1) * 4 * n as u64;
+            return Ok(rows.f_view([self.n_ranks as i64, n as i64])?);
+        }
         let rows = Tensor::f_empty([self.n_ranks as i64, n as i64], (Kind::Float, own.device()))?;
         if n == 0 {
             return Ok(rows);
@@ -198,7 +242,7 @@ impl Collective for Nccl {
         let (from, to) = (own.data_ptr(), rows.data_ptr());
         self.run("all-gather", |comm, stream| {
             // SAFETY: `n` floats of one tensor, `n_ranks · n` of another, both alive until the call has ended.
-            unsafe { result::all_gather(from, to, n, sys::ncclDataType_t::ncclFloat32, comm, stream) }
+            unsafe { result::all_gather(from, to, n, float, comm, stream) }
         })?;
         self.sent_bytes += (self.n_ranks as u64 - 1) * 4 * n as u64;
         Ok(rows)

@@ -1,5 +1,6 @@
-//! Runs whose steps a GPU computes whole, and what the loop sees of them. Weights and moments are there; a run's own are
-//! fetched when somebody looks at them.
+//! Runs that a GPU computes, and what the loop sees of them. Over one graph it computes whole steps: weights and moments are
+//! there, and a run's own are fetched when somebody looks at them. Of everything else it computes slices: see
+//! `slices_on_gpu.rs`.
 //!
 //! Runs that differ in nothing but numbers are computed together. Each still has a loop of its own, all at the same step: the
 //! first that asks for a step computes it for all, and the others find it done.
@@ -9,15 +10,24 @@ use std::{cell::RefCell, rc::Rc};
 use kith_kernels::cuda::{Gpu, Losses, Measured as Counted, Program};
 use tch::Tensor;
 
-use super::Run;
+use super::{Run, slices_on_gpu::Slices};
 use crate::{
     checkpoint::Exact, config::RunConfig, data::Data, error::TrainError, evaluate::Measured, exchange::SliceRecord,
-    gpu, model::Model, optimizer::Adam, world::Phase,
+    gpu, input::GraphInput, model::Model, optimizer::Adam, world::Phase,
 };
 
-/// One of the runs on a GPU.
+/// How a GPU computes a run.
 #[derive(Debug)]
-pub(super) struct OnGpu {
+pub(super) enum OnGpu<'a> {
+    /// Whole steps, with the update of the weights.
+    Steps(Steps),
+    /// Gradients of slices.
+    Slices(Box<Slices<'a>>),
+}
+
+/// One of the runs whose steps a GPU computes.
+#[derive(Debug)]
+pub(super) struct Steps {
     together: Rc<RefCell<Together>>,
     /// Which of them it is.
     place: usize,
@@ -49,9 +59,8 @@ pub(super) struct Passenger<'a> {
 }
 
 /// Puts runs on a GPU, with the weights and moments they have. All have done as many steps.
-pub(super) fn board(device: &Gpu, data: &Data, runs: &[Passenger<'_>]) -> Result<Vec<OnGpu>, TrainError> {
-    let Passenger { model, optimizer, config, .. } = runs[0];
-    let graph = gpu::graph_of(config, data).map_err(TrainError::NotOnGpu)?;
+fn board(device: &Gpu, graph: &GraphInput, data: &Data, runs: &[Passenger<'_>]) -> Result<Vec<Steps>, TrainError> {
+    let Passenger { model, optimizer, .. } = runs[0];
     let shape = data.shape();
     let settings: Vec<(RunConfig, u64)> = runs.iter().map(|run| (run.config.clone(), run.run_key)).collect();
     let program = gpu::program(device, model, graph, &settings, shape.n_classes)?;
@@ -73,7 +82,7 @@ pub(super) fn board(device: &Gpu, data: &Data, runs: &[Passenger<'_>]) -> Result
         n_edges: (model.layers().len() * (graph.block.n_edges() - graph.block.n_destinations())) as u64,
         n_valid_terms: graph.valid.len() * if shape.is_multi_label { shape.n_classes } else { 1 },
     }));
-    let passenger = |(place, run): (usize, &Passenger<'_>)| OnGpu {
+    let passenger = |(place, run): (usize, &Passenger<'_>)| Steps {
         together: Rc::clone(&together),
         place,
         edge_weight: run.config.edge_loss.as_ref().map_or(0.0, |edge_loss| edge_loss.weight),
@@ -102,7 +111,7 @@ impl Together {
     }
 }
 
-impl OnGpu {
+impl Steps {
     fn learn(&mut self, step: u64) -> Result<SliceRecord, TrainError> {
         let mut together = self.together.borrow_mut();
         let Losses { node, edges, n_left_out } = together.learn(step)?[self.place].clone();
@@ -130,11 +139,17 @@ impl OnGpu {
 }
 
 impl<'a> Run<'a> {
-    /// One step by the GPU, update included; `None` where there is none.
-    pub(crate) fn learn_on_gpu(&mut self) -> Result<Option<SliceRecord>, TrainError> {
-        let Some(on_gpu) = &mut self.on_gpu else { return Ok(None) };
+    /// One slice of the next step by the GPU; `None` where there is none.
+    pub(crate) fn learn_on_gpu(&mut self, slice: usize) -> Result<Option<SliceRecord>, TrainError> {
+        let steps = match &mut self.on_gpu {
+            None => return Ok(None),
+            Some(OnGpu::Slices(_)) => {
+                return self.with_slices(|run, slices| run.learn_slice_on_gpu(slices, slice)).map(Some);
+            }
+            Some(OnGpu::Steps(steps)) => steps,
+        };
         self.clock.enter(Phase::Compute);
-        let record = on_gpu.learn(self.state.step)?;
+        let record = steps.learn(self.state.step)?;
         if !record.loss.0.is_finite() {
             self.fetch_all()?;
             self.check_finite(record.loss.0, self.state.step, None)?;
@@ -142,15 +157,36 @@ impl<'a> Run<'a> {
         Ok(Some(record))
     }
 
+    /// The gradient of the slice that was computed last; nothing where the GPU changes the weights itself.
+    pub(super) fn last_gradient(&mut self) -> Tensor {
+        match &mut self.on_gpu {
+            None => self.model.weights().gradient(),
+            Some(OnGpu::Slices(slices)) => slices.take_gradient(),
+            Some(OnGpu::Steps(_)) => Tensor::from_slice::<f32>(&[]),
+        }
+    }
+
+    /// Whether a GPU changes the weights.
+    pub(super) fn is_updated_on_gpu(&self) -> bool {
+        self.steps().is_some()
+    }
+
+    fn steps(&self) -> Option<&Steps> {
+        match &self.on_gpu {
+            Some(OnGpu::Steps(steps)) => Some(steps),
+            _ => None,
+        }
+    }
+
     /// How good the model is, if a GPU has it.
     pub(super) fn measure_on_gpu(&self) -> Result<Option<Measured>, TrainError> {
-        self.on_gpu.as_ref().map(OnGpu::measure).transpose()
+        self.steps().map(Steps::measure).transpose()
     }
 
     /// Fetches weights, if a GPU has them.
     pub(super) fn fetch(&mut self) -> Result<(), TrainError> {
-        let Some(on_gpu) = &self.on_gpu else { return Ok(()) };
-        let weights = on_gpu.together.borrow().program.weights_of(on_gpu.place)?;
+        let Some(steps) = self.steps() else { return Ok(()) };
+        let weights = steps.together.borrow().program.weights_of(steps.place)?;
         self.model.weights().set(&Tensor::from_slice(&weights));
         Ok(())
     }
@@ -158,8 +194,8 @@ impl<'a> Run<'a> {
     /// Fetches weights and moments, if a GPU has them.
     pub(super) fn fetch_all(&mut self) -> Result<(), TrainError> {
         self.fetch()?;
-        let Some(on_gpu) = &self.on_gpu else { return Ok(()) };
-        let (first, second) = on_gpu.together.borrow().program.moments_of(on_gpu.place)?;
+        let Some(steps) = self.steps() else { return Ok(()) };
+        let (first, second) = steps.together.borrow().program.moments_of(steps.place)?;
         self.optimizer.set(self.state.step, &Tensor::from_slice(&first), &Tensor::from_slice(&second));
         Ok(())
     }
@@ -169,22 +205,29 @@ impl<'a> Run<'a> {
         self.on_gpu = None;
     }
 
-    /// Puts runs that were made ready on a GPU, where they are computed together.
+    /// Puts runs that were made ready on a GPU. Several are computed together, which takes one graph.
     pub fn board(device: &Gpu, runs: &mut [Run<'a>]) -> Result<(), TrainError> {
-        let passengers: Vec<Passenger<'_>> = runs
-            .iter()
-            .map(|run| Passenger {
-                model: &run.model,
-                optimizer: &run.optimizer,
-                config: &run.config,
-                run_key: run.run_key,
-            })
-            .collect();
-        let boarded = board(device, runs[0].data, &passengers)?;
-        for (run, on_gpu) in runs.iter_mut().zip(boarded) {
-            run.on_gpu = Some(on_gpu);
-            run.gpu = Some(device.clone());
+        if let Some(sentence) = runs.iter().find_map(|run| gpu::refusal(&run.config.model)) {
+            return Err(TrainError::NotOnGpu(sentence));
         }
+        match (gpu::whole_graph(runs[0].data), &mut *runs) {
+            (Some(graph), _) => {
+                let passengers: Vec<Passenger<'_>> = runs.iter().map(Passenger::of).collect();
+                let boarded = board(device, graph, runs[0].data, &passengers)?;
+                for (run, steps) in runs.iter_mut().zip(boarded) {
+                    run.on_gpu = Some(OnGpu::Steps(steps));
+                }
+            }
+            (None, [run]) => run.on_gpu = Some(OnGpu::Slices(Box::new(Slices::new(device, run)?))),
+            (None, _) => unreachable!("runs that are computed together share one graph"),
+        }
+        runs.iter_mut().for_each(|run| run.gpu = Some(device.clone()));
         Ok(())
+    }
+}
+
+impl<'a> Passenger<'a> {
+    fn of(run: &'a Run<'_>) -> Passenger<'a> {
+        Passenger { model: &run.model, optimizer: &run.optimizer, config: &run.config, run_key: run.run_key }
     }
 }

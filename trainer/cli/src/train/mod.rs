@@ -111,7 +111,7 @@ fn train_all(args: &Args, world: &mut World) -> anyhow::Result<()> {
     let mut config = choose::config(args, &opened)?;
     let run_keys = args.run_keys.clone().unwrap_or(args.run_key..=args.run_key);
     let mut data = Data::load(&opened, &config, *run_keys.start())?;
-    let (device, gpu) = gpu::choose(&args.device, args.kernels, &mut config, &data).map_err(anyhow::Error::msg)?;
+    let (device, gpu) = gpu::choose(&args.device, args.kernels, &mut config).map_err(anyhow::Error::msg)?;
     let kept = args.out.as_deref().filter(|_| world.rank() == 0);
     if let (Some(out), Some(_)) = (kept, &args.run_keys) {
         keep_run_file(out, args.resume, &config)?;
@@ -133,7 +133,9 @@ fn train_all(args: &Args, world: &mut World) -> anyhow::Result<()> {
         .collect();
     let runs = Runs { args, config: &config, source: opened.source(), device, keys, outs, metrics };
     let mut reports = Vec::new();
-    if let Some(gpu) = gpu.as_ref().filter(|_| runs.keys.len() > 1 && !is_by_run_key) {
+    if let Some(gpu) =
+        gpu.as_ref().filter(|_| runs.keys.len() > 1 && !is_by_run_key && gpu::whole_graph(&data).is_some())
+    {
         let plans = (0..runs.keys.len()).map(|place| runs.plan(place, &data, None));
         reports = together::train_all(plans.collect(), gpu)?;
         if args.json {

@@ -16,16 +16,22 @@ unsafe extern "C" {
 
 /// A machine of its own.
 pub fn gpu() -> Gpu {
-    Gpu::new(Emulated::default())
+    gpu_with(1 << 30)
+}
+
+/// The same with so much memory.
+pub fn gpu_with(n_bytes: u64) -> Gpu {
+    Gpu::new(Emulated { memory: Mutex::default(), n_bytes })
 }
 
 /// Kernels share one set of fibers: one runs at a time.
 static RUNNING: Mutex<()> = Mutex::new(());
 
 /// Memory is this process's own, by address.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Emulated {
     memory: Mutex<HashMap<u64, Vec<u128>>>,
+    n_bytes: u64,
 }
 
 impl Emulated {
@@ -50,7 +56,11 @@ impl Machine for Emulated {
         "an emulated GPU".to_owned()
     }
 
-    fn allocate(&self, n_bytes: usize, _what: &'static str) -> Result<u64, GpuError> {
+    fn allocate(&self, n_bytes: usize, what: &'static str) -> Result<u64, GpuError> {
+        let free = self.free_bytes();
+        if n_bytes as u64 > free {
+            return Err(GpuError::NoMemory { asked: n_bytes as u64, what, free });
+        }
         // Not zeros: what nobody wrote should be seen.
         let array = vec![u128::MAX; n_bytes.div_ceil(16)];
         let address = array.as_ptr() as u64;
@@ -60,6 +70,10 @@ impl Machine for Emulated {
 
     fn used_bytes(&self) -> u64 {
         self.memory().values().map(|array| 16 * array.len() as u64).sum()
+    }
+
+    fn free_bytes(&self) -> u64 {
+        self.n_bytes.saturating_sub(self.used_bytes())
     }
 
     fn free(&self, address: u64) {
@@ -83,6 +97,27 @@ impl Machine for Emulated {
     fn fill(&self, address: u64, n_bytes: usize, byte: u8) -> Result<(), GpuError> {
         // SAFETY: as above.
         self.with(address, n_bytes, |to| unsafe { std::ptr::write_bytes(to, byte, n_bytes) });
+        Ok(())
+    }
+
+    fn pin(&self, n_bytes: usize) -> Result<*mut u8, GpuError> {
+        let memory = vec![0u128; n_bytes.div_ceil(16)].into_boxed_slice();
+        Ok(Box::into_raw(memory).cast())
+    }
+
+    unsafe fn unpin(&self, memory: *mut u8, n_bytes: usize) {
+        let memory = std::ptr::slice_from_raw_parts_mut(memory.cast::<u128>(), n_bytes.div_ceil(16));
+        // SAFETY: made so in `pin`, and nobody else has it.
+        drop(unsafe { Box::from_raw(memory) });
+    }
+
+    unsafe fn send(&self, address: u64, bytes: *const u8, n_bytes: usize) -> Result<(), GpuError> {
+        // SAFETY: an array has so many bytes there; the caller's bytes are as many.
+        self.with(address, n_bytes, |to| unsafe { std::ptr::copy_nonoverlapping(bytes, to, n_bytes) });
+        Ok(())
+    }
+
+    fn wait_for_copies(&self) -> Result<(), GpuError> {
         Ok(())
     }
 

@@ -230,6 +230,7 @@ template <class T> T __shfl_xor_sync(unsigned, T value, unsigned across) {
     return machine::exchange(value, machine::block.current % machine::WARP ^ across);
 }
 template <class T> T __shfl_sync(unsigned, T value, unsigned from) { return machine::exchange(value, from); }
+static inline void __syncwarp() { machine::exchange(0u, 0u); }
 static inline void __syncthreads() { machine::wait(machine::block.all); }
 static inline float __fdividef(float a, float b) { return a / b; }
 static inline unsigned atomicAdd(unsigned *to, unsigned value) {

@@ -30,8 +30,8 @@ __device__ __forceinline__ void finish_attended(
 // Edges whose rows a team asks for before it uses the first: as many as there are registers for. Fewer, where two rows belong
 // to an edge.
 #ifdef KITH_VEC
-#define N_AHEAD (VEC > 2 ? 1 : VEC > 1 ? 2 : 4)
-#define N_BESIDE (VEC > 1 ? 1 : 2)
+#define N_AHEAD (VEC > 2 ? 1 : 2)
+#define N_BESIDE (VEC > 2 ? 1 : 2)
 #else
 #define N_AHEAD 2
 #define N_BESIDE 2

@@ -5,7 +5,7 @@ use kith_draw::cuda_header;
 use super::layer::Layer;
 
 /// Names of all kernels.
-pub(super) const KERNELS: [&str; 30] = [
+pub(super) const KERNELS: [&str; 32] = [
     "kith_attend",
     "kith_attend_join",
     "kith_draw_mask",
@@ -17,10 +17,12 @@ pub(super) const KERNELS: [&str; 30] = [
     "kith_multiply",
     "kith_weight_gradient",
     "kith_input_gradient",
+    "kith_spread_rows",
     "kith_multiply_sparse",
     "kith_weight_gradient_sparse",
     "kith_draw_subset",
     "kith_draw_negatives",
+    "kith_count_pairs",
     "kith_scan_blocks",
     "kith_scan_add",
     "kith_group_pairs",

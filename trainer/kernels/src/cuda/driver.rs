@@ -46,6 +46,8 @@ struct Driver {
     architecture: String,
     context: Handle<sys::CUcontext>,
     stream: Handle<sys::CUstream>,
+    /// Copies that run beside it.
+    copies: Handle<sys::CUstream>,
     device: sys::CUdevice,
     made: Mutex<Made>,
 }
@@ -96,11 +98,13 @@ impl Driver {
         // SAFETY: the context was just made.
         unsafe { cuda::ctx::set_current(context) }.map_err(refused("take the context"))?;
         let stream = cuda::stream::create(cuda::stream::StreamKind::NonBlocking).map_err(refused("make a stream"))?;
+        let copies = cuda::stream::create(cuda::stream::StreamKind::NonBlocking).map_err(refused("make a stream"))?;
         Ok(Driver {
             name,
             architecture: format!("sm_{major}{minor}"),
             context: Handle(context),
             stream: Handle(stream),
+            copies: Handle(copies),
             device,
             made: Mutex::default(),
         })
@@ -137,6 +141,7 @@ impl Drop for Driver {
         // SAFETY: all handles came from the driver, are given back once, and nothing runs any more after the first line.
         unsafe {
             let _ = cuda::stream::synchronize(self.stream.0);
+            let _ = cuda::stream::synchronize(self.copies.0);
             for recording in made.recordings.into_iter().flatten() {
                 let _ = cuda::graph::exec_destroy(recording.0);
             }
@@ -144,6 +149,7 @@ impl Drop for Driver {
                 let _ = cuda::module::unload(module.module.0);
             }
             let _ = cuda::stream::destroy(self.stream.0);
+            let _ = cuda::stream::destroy(self.copies.0);
             let _ = cuda::primary_ctx::release(self.device);
         }
     }
@@ -170,6 +176,10 @@ impl Machine for Driver {
 
     fn used_bytes(&self) -> u64 {
         self.made().arrays.values().sum()
+    }
+
+    fn free_bytes(&self) -> u64 {
+        self.enter().ok().and_then(|()| cuda::mem_get_info().ok()).map_or(0, |(free, _)| free as u64)
     }
 
     fn free(&self, address: u64) {
@@ -202,6 +212,38 @@ impl Machine for Driver {
         self.enter()?;
         // SAFETY: the array is at least so large.
         unsafe { cuda::memset_d8_async(address, byte, n_bytes, self.stream.0) }.map_err(refused("fill memory"))
+    }
+
+    fn pin(&self, n_bytes: usize) -> Result<*mut u8, GpuError> {
+        self.enter()?;
+        // SAFETY: given back by `unpin`; filled here, so that it may be read as bytes.
+        unsafe {
+            let memory = cuda::malloc_host(n_bytes, 0).map_err(refused("pin memory of this process"))?.cast::<u8>();
+            memory.write_bytes(0, n_bytes);
+            Ok(memory)
+        }
+    }
+
+    unsafe fn unpin(&self, memory: *mut u8, _n_bytes: usize) {
+        if self.enter().is_ok() {
+            // SAFETY: the caller's memory came from `pin`.
+            let _ = unsafe { cuda::free_host(memory.cast()) };
+        }
+    }
+
+    unsafe fn send(&self, address: u64, bytes: *const u8, n_bytes: usize) -> Result<(), GpuError> {
+        self.enter()?;
+        // SAFETY: the array is at least so large; the bytes stay until the copy was waited for.
+        unsafe {
+            let bytes = std::slice::from_raw_parts(bytes, n_bytes);
+            cuda::memcpy_htod_async(address, bytes, self.copies.0).map_err(refused("copy to the device"))
+        }
+    }
+
+    fn wait_for_copies(&self) -> Result<(), GpuError> {
+        self.enter()?;
+        // SAFETY: the stream lives as long as this.
+        unsafe { cuda::stream::synchronize(self.copies.0) }.map_err(refused("copy to the device"))
     }
 
     fn compile(&self, constants: &Constants) -> Result<ModuleId, GpuError> {

@@ -6,7 +6,7 @@ use kith_block::Block;
 use super::{
     error::GpuError,
     machine::Gpu,
-    memory::{Address, Array},
+    memory::{Address, Arrays, Sink},
 };
 
 /// Edges of one list that a warp takes; longer lists come in pieces, and very long ones in longer pieces: whoever joins
@@ -52,93 +52,119 @@ pub(super) struct SplitList {
 }
 
 /// Lists as warps take them.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Items {
-    pub(super) items: Array<Item>,
-    pub(super) split: Array<SplitList>,
+    pub(super) items: Address,
+    pub(super) n_items: u32,
+    /// Lists that came in pieces.
+    pub(super) split: Address,
+    pub(super) n_split: u32,
     pub(super) n_slots: usize,
 }
 
 /// A graph, or the block of a batch, on a machine.
-#[derive(Debug)]
-pub struct DeviceGraph {
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PlacedGraph {
     pub(super) n_sources: usize,
     pub(super) n_destinations: usize,
     pub(super) n_edges: usize,
-    indptr: Array<u32>,
-    sources: Array<u32>,
-    out_indptr: Array<u32>,
-    destinations: Array<u32>,
-    out_edges: Array<u32>,
-    ids: Option<Array<u64>>,
+    pub(super) graph: Graph,
     /// The destination of each edge, by destination.
-    pub(super) edge_destinations: Array<u32>,
+    pub(super) edge_destinations: Address,
     pub(super) by_destination: Items,
     pub(super) by_source: Items,
+}
+
+/// A graph on a machine, in memory of its own.
+#[derive(Debug)]
+pub struct DeviceGraph {
+    pub(super) placed: PlacedGraph,
+    _arrays: Arrays,
 }
 
 impl DeviceGraph {
     /// Copies a block.
     pub fn new(gpu: &Gpu, block: &Block) -> Result<DeviceGraph, GpuError> {
-        const WHAT: &str = "the graph";
-        let starts = |indptr: &[usize]| indptr.iter().map(|start| *start as u32).collect::<Vec<u32>>();
-        let mut edge_destinations = vec![0; block.n_edges()];
-        for destination in 0..block.n_destinations() {
-            edge_destinations[block.edges_into(destination)].fill(destination as u32);
-        }
-        Ok(DeviceGraph {
-            n_sources: block.n_sources(),
-            n_destinations: block.n_destinations(),
-            n_edges: block.n_edges(),
-            indptr: Array::of(gpu, &starts(block.indptr()), WHAT)?,
-            sources: Array::of(gpu, block.sources(), WHAT)?,
-            out_indptr: Array::of(gpu, &starts(block.out_indptr()), WHAT)?,
-            destinations: Array::of(gpu, block.destinations(), WHAT)?,
-            out_edges: Array::of(gpu, block.out_edges(), WHAT)?,
-            ids: block.ids().map(|ids| Array::of(gpu, ids, WHAT)).transpose()?,
-            edge_destinations: Array::of(gpu, &edge_destinations, WHAT)?,
-            by_destination: Items::new(gpu, block.indptr())?,
-            by_source: Items::new(gpu, block.out_indptr())?,
+        let mut arrays = Arrays::new(gpu, "the graph");
+        let ids = block.ids().map(|ids| arrays.copy(ids)).transpose()?;
+        Ok(DeviceGraph { placed: PlacedGraph::place(&mut arrays, block, ids)?, _arrays: arrays })
+    }
+}
+
+impl PlacedGraph {
+    /// Puts a block somewhere; `ids` are the names of its sources, if they are not their positions.
+    pub(super) fn place(sink: &mut impl Sink, block: &Block, ids: Option<Address>) -> Result<PlacedGraph, GpuError> {
+        let (n_sources, n_destinations, n_edges) = (block.n_sources(), block.n_destinations(), block.n_edges());
+        let edge_destinations = sink.place(n_edges, |to: &mut [u32]| {
+            for destination in 0..n_destinations {
+                to[block.edges_into(destination)].fill(destination as u32);
+            }
+        })?;
+        let graph = Graph {
+            n_sources: n_sources as u32,
+            n_destinations: n_destinations as u32,
+            n_edges: n_edges as u32,
+            unused: 0,
+            indptr: place_starts(sink, block.indptr())?,
+            sources: sink.copy(block.sources())?,
+            out_indptr: place_starts(sink, block.out_indptr())?,
+            destinations: sink.copy(block.destinations())?,
+            out_edges: sink.copy(block.out_edges())?,
+            ids: ids.unwrap_or(Address::NONE),
+        };
+        Ok(PlacedGraph {
+            n_sources,
+            n_destinations,
+            n_edges,
+            graph,
+            edge_destinations,
+            by_destination: Items::place(sink, block.indptr())?,
+            by_source: Items::place(sink, block.out_indptr())?,
         })
     }
 
-    pub(super) fn arg(&self) -> Graph {
-        Graph {
-            n_sources: self.n_sources as u32,
-            n_destinations: self.n_destinations as u32,
-            n_edges: self.n_edges as u32,
-            unused: 0,
-            indptr: self.indptr.at(),
-            sources: self.sources.at(),
-            out_indptr: self.out_indptr.at(),
-            destinations: self.destinations.at(),
-            out_edges: self.out_edges.at(),
-            ids: self.ids(),
-        }
-    }
-
     pub(super) fn ids(&self) -> Address {
-        Address::of(self.ids.as_ref())
+        self.graph.ids
     }
+}
+
+fn place_starts(sink: &mut impl Sink, indptr: &[usize]) -> Result<Address, GpuError> {
+    let narrow = |to: &mut [u32]| to.iter_mut().zip(indptr).for_each(|(to, start)| *to = *start as u32);
+    sink.place(indptr.len(), narrow)
 }
 
 impl Items {
-    fn new(gpu: &Gpu, indptr: &[usize]) -> Result<Items, GpuError> {
-        let (items, split, n_slots) = cut(indptr);
-        Ok(Items { items: Array::of(gpu, &items, "the graph")?, split: Array::of(gpu, &split, "the graph")?, n_slots })
+    fn place(sink: &mut impl Sink, indptr: &[usize]) -> Result<Items, GpuError> {
+        let (long, split) = cut(indptr);
+        let n_whole = indptr.windows(2).filter(|bounds| is_whole(bounds)).count();
+        let items = sink.place(long.len() + n_whole, |to: &mut [Item]| {
+            let (first, rest) = to.split_at_mut(long.len());
+            first.copy_from_slice(&long);
+            let whole = indptr.windows(2).enumerate().filter(|(_, bounds)| is_whole(bounds));
+            for (to, (node, bounds)) in rest.iter_mut().zip(whole) {
+                *to = Item { node: node as u32, first: bounds[0] as u32, end: bounds[1] as u32, slot: NO_SLOT };
+            }
+        })?;
+        Ok(Items {
+            items,
+            n_items: (long.len() + n_whole) as u32,
+            split: sink.copy(&split)?,
+            n_split: split.len() as u32,
+            n_slots: long.len(),
+        })
     }
 }
 
-/// One item for each list, or several for a long one, which leave their parts in slots. Long ones come first: what takes
-/// longest starts first.
-fn cut(indptr: &[usize]) -> (Vec<Item>, Vec<SplitList>, usize) {
-    let (mut long, mut whole, mut split) = (Vec::new(), Vec::new(), Vec::new());
-    for (node, pair) in indptr.windows(2).enumerate() {
-        let (node, first, end) = (node as u32, pair[0], pair[1]);
-        if end - first <= N_EDGES {
-            whole.push(Item { node, first: first as u32, end: end as u32, slot: NO_SLOT });
-            continue;
-        }
+fn is_whole(bounds: &[usize]) -> bool {
+    bounds[1] - bounds[0] <= N_EDGES
+}
+
+/// The pieces of long lists, each with a slot for its part, and which lists those are. Long ones come before all others: what
+/// takes longest starts first.
+fn cut(indptr: &[usize]) -> (Vec<Item>, Vec<SplitList>) {
+    let (mut long, mut split) = (Vec::new(), Vec::new());
+    for (node, bounds) in indptr.windows(2).enumerate().filter(|(_, bounds)| !is_whole(bounds)) {
+        let (node, first, end) = (node as u32, bounds[0], bounds[1]);
         let n_together = (end - first).div_ceil(N_PIECES).max(N_EDGES);
         let n_slots = (end - first).div_ceil(n_together) as u32;
         split.push(SplitList { node, first_slot: long.len() as u32, n_slots });
@@ -147,9 +173,7 @@ fn cut(indptr: &[usize]) -> (Vec<Item>, Vec<SplitList>, usize) {
             long.push(Item { node, first: start as u32, end: end.min(start + n_together) as u32, slot });
         }
     }
-    let n_slots = long.len();
-    long.extend(whole);
-    (long, split, n_slots)
+    (long, split)
 }
 
 #[cfg(test)]
@@ -157,23 +181,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_edge_is_in_one_item() {
+    fn long_lists_are_cut() {
         let degrees = [3, 0, 64, 65, 10_000, 1];
         let mut indptr = vec![0];
         degrees.iter().for_each(|degree| indptr.push(indptr[indptr.len() - 1] + degree));
-        let (items, split, n_slots) = cut(&indptr);
-        assert_eq!(n_slots, 2 + 64);
-        assert_eq!(split.len(), 2);
+        let (long, split) = cut(&indptr);
+        assert_eq!((long.len(), split.len()), (2 + 64, 2));
         let mut seen = vec![0; indptr[6]];
-        for (place, item) in items.iter().enumerate() {
+        for (place, item) in long.iter().enumerate() {
             let own = indptr[item.node as usize]..indptr[item.node as usize + 1];
+            assert!(!is_whole(&[own.start, own.end]));
             (item.first..item.end).for_each(|edge| {
                 assert!(own.contains(&(edge as usize)));
                 seen[edge as usize] += 1;
             });
-            assert_eq!(item.slot, if place < n_slots { place as u32 } else { NO_SLOT });
+            assert_eq!(item.slot, place as u32);
         }
-        assert!(seen.iter().all(|n| *n == 1));
-        assert!(degrees.iter().enumerate().all(|(node, _)| items.iter().any(|item| item.node == node as u32)));
+        let in_pieces: usize = degrees.iter().filter(|degree| **degree > N_EDGES).sum();
+        assert!(seen.iter().all(|n| *n <= 1) && seen.iter().sum::<usize>() == in_pieces);
     }
 }

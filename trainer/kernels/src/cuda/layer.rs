@@ -49,7 +49,7 @@ pub(super) struct Layer {
 const WARP: usize = 32;
 
 /// Quads of numbers that a thread keeps of a row at most, unless the row is too long for a warp.
-const MAX_VEC: usize = 4;
+const MAX_VEC: usize = 2;
 
 impl LayerPlan {
     /// Heads that one warp can look at.
@@ -97,11 +97,11 @@ mod tests {
 
     #[test]
     fn threads_share_the_numbers_of_a_head() {
-        assert_eq!(spread(8, 4), (1, 4), "8 heads of 16");
+        assert_eq!(spread(8, 4), (2, 2), "8 heads of 16");
         assert_eq!(spread(8, 2), (1, 2));
-        assert_eq!(spread(1, 10), (4, 3), "one head of 40: the last thread has less");
+        assert_eq!(spread(1, 10), (8, 2), "one head of 40: not all have as much");
         assert_eq!(spread(6, 31), (4, 8), "121 classes: no thread is left");
-        assert_eq!(spread(1, 64), (16, 4));
+        assert_eq!(spread(1, 64), (32, 2));
         assert_eq!(spread(16, 64), (2, 32), "too long for a warp");
         for heads in 1..=32 {
             for quads in 1..=64 {

@@ -24,6 +24,9 @@ pub trait Machine: fmt::Debug + Send + Sync {
     /// Bytes that were allocated and not given back.
     fn used_bytes(&self) -> u64;
 
+    /// Bytes that could be allocated.
+    fn free_bytes(&self) -> u64;
+
     /// Gives memory back.
     fn free(&self, address: u64);
 
@@ -35,6 +38,26 @@ pub trait Machine: fmt::Debug + Send + Sync {
 
     /// Sets every byte.
     fn fill(&self, address: u64, n_bytes: usize, byte: u8) -> Result<(), GpuError>;
+
+    /// Memory of this process that copies run from while both sides do something else.
+    fn pin(&self, n_bytes: usize) -> Result<*mut u8, GpuError>;
+
+    /// Gives such memory back, once nothing is copied from it.
+    ///
+    /// # Safety
+    ///
+    /// It came from `pin`, and nobody uses it any more.
+    unsafe fn unpin(&self, memory: *mut u8, n_bytes: usize);
+
+    /// Starts a copy to the machine, beside whatever it computes.
+    ///
+    /// # Safety
+    ///
+    /// The bytes came from `pin` and stay as they are until [`Machine::wait_for_copies`] returned.
+    unsafe fn send(&self, address: u64, bytes: *const u8, n_bytes: usize) -> Result<(), GpuError>;
+
+    /// Waits for all copies that were started.
+    fn wait_for_copies(&self) -> Result<(), GpuError>;
 
     /// Compiles the kernels for these constants.
     fn compile(&self, constants: &Constants) -> Result<ModuleId, GpuError>;
@@ -69,6 +92,50 @@ pub trait Machine: fmt::Debug + Send + Sync {
     fn forget(&self, recording: RecordingId);
 }
 
+/// Memory of this process that copies to a machine run from while both do something else.
+#[derive(Debug)]
+pub(super) struct Pinned {
+    gpu: Gpu,
+    memory: *mut u8,
+    n_bytes: usize,
+}
+
+// SAFETY: the memory is this one's alone, and any thread may write it.
+unsafe impl Send for Pinned {}
+
+impl Pinned {
+    pub(super) fn new(gpu: &Gpu, n_bytes: usize) -> Result<Pinned, GpuError> {
+        let n_bytes = n_bytes.max(1);
+        Ok(Pinned { gpu: gpu.clone(), memory: gpu.machine().pin(n_bytes)?, n_bytes })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.n_bytes
+    }
+
+    /// All of it, once no copy runs from it any more.
+    pub(super) fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: so many bytes are there, initialized by `pin`, and nobody else has them while this is borrowed; the copies of
+        // the last use are over, since whoever fills an arena again has waited for them.
+        unsafe { std::slice::from_raw_parts_mut(self.memory, self.n_bytes) }
+    }
+
+    /// Starts a copy of the first bytes.
+    pub(super) fn send(&self, address: u64, n_bytes: usize) -> Result<(), GpuError> {
+        assert!(n_bytes <= self.n_bytes, "a part of the memory");
+        // SAFETY: the memory came from `pin`, and is written again only after the copies were waited for.
+        unsafe { self.gpu.machine().send(address, self.memory, n_bytes) }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let _ = self.gpu.machine().wait_for_copies();
+        // SAFETY: no copy runs any more, and this was the only one who had it.
+        unsafe { self.gpu.machine().unpin(self.memory, self.n_bytes) };
+    }
+}
+
 /// A machine that runs kernels, shared by all that is on it.
 #[derive(Clone, Debug)]
 pub struct Gpu(Arc<dyn Machine>);
@@ -91,6 +158,11 @@ impl Gpu {
     /// Bytes of all arrays on it.
     pub fn used_bytes(&self) -> u64 {
         self.0.used_bytes()
+    }
+
+    /// Bytes that could be allocated.
+    pub fn free_bytes(&self) -> u64 {
+        self.0.free_bytes()
     }
 
     /// Waits for everything that was started.

@@ -12,6 +12,8 @@ pub(super) struct Array<T> {
     gpu: Gpu,
     address: u64,
     len: usize,
+    capacity: usize,
+    what: &'static str,
     kind: PhantomData<T>,
 }
 
@@ -21,7 +23,7 @@ impl<T: Pod> Array<T> {
         // Never empty: addresses are told apart from null.
         let n_bytes = (len * size_of::<T>()).max(16);
         let address = gpu.machine().allocate(n_bytes, what)?;
-        let array = Array { gpu: gpu.clone(), address, len, kind: PhantomData };
+        let array = Array { gpu: gpu.clone(), address, len, capacity: len, what, kind: PhantomData };
         gpu.machine().fill(address, n_bytes, 0)?;
         Ok(array)
     }
@@ -33,11 +35,38 @@ impl<T: Pod> Array<T> {
         Ok(array)
     }
 
+    /// Makes room for so many. What was there stays if there was room; otherwise there are zeros, and more room than was asked
+    /// for: batches differ in size, and the next may be a little larger.
+    pub(super) fn fit(&mut self, len: usize) -> Result<(), GpuError> {
+        if len > self.capacity {
+            let roomy = if self.capacity == 0 { len } else { len + len / 4 };
+            // The old one goes first: both may not fit.
+            self.gpu.machine().free(std::mem::take(&mut self.address));
+            (self.len, self.capacity) = (0, 0);
+            let mut other = Array::zeros(&self.gpu, roomy, self.what)?;
+            std::mem::swap(self, &mut other);
+        }
+        self.len = len;
+        Ok(())
+    }
+
     pub(super) fn write(&self, values: &[T]) -> Result<(), GpuError> {
         assert_eq!(values.len(), self.len, "an array is written whole");
         match values.is_empty() {
             true => Ok(()),
             false => self.gpu.machine().upload(self.address, bytemuck::cast_slice(values)),
+        }
+    }
+
+    /// Writes some of them, from a place on.
+    pub(super) fn write_part(&self, start: usize, values: &[T]) -> Result<(), GpuError> {
+        assert!(start + values.len() <= self.len, "a part of the array");
+        match values.is_empty() {
+            true => Ok(()),
+            false => {
+                let address = self.address + (start * size_of::<T>()) as u64;
+                self.gpu.machine().upload(address, bytemuck::cast_slice(values))
+            }
         }
     }
 
@@ -72,7 +101,45 @@ impl<T: Pod> Array<T> {
 
 impl<T> Drop for Array<T> {
     fn drop(&mut self) {
-        self.gpu.machine().free(self.address);
+        if self.address != 0 {
+            self.gpu.machine().free(self.address);
+        }
+    }
+}
+
+/// Where arrays are put, one after the other: numbers that are read in a step, and how they are made.
+pub(super) trait Sink {
+    /// An array of `n`, which `fill` writes.
+    fn place<T: Pod>(&mut self, n: usize, fill: impl FnOnce(&mut [T])) -> Result<Address, GpuError>;
+
+    /// A copy.
+    fn copy<T: Pod>(&mut self, values: &[T]) -> Result<Address, GpuError> {
+        self.place(values.len(), |to: &mut [T]| to.copy_from_slice(values))
+    }
+}
+
+/// Arrays of their own, copied one by one.
+#[derive(Debug)]
+pub(super) struct Arrays {
+    gpu: Gpu,
+    what: &'static str,
+    all: Vec<Array<u32>>,
+}
+
+impl Arrays {
+    pub(super) fn new(gpu: &Gpu, what: &'static str) -> Arrays {
+        Arrays { gpu: gpu.clone(), what, all: Vec::new() }
+    }
+}
+
+impl Sink for Arrays {
+    fn place<T: Pod>(&mut self, n: usize, fill: impl FnOnce(&mut [T])) -> Result<Address, GpuError> {
+        let mut values = vec![T::zeroed(); n];
+        fill(&mut values);
+        let array = Array::of(&self.gpu, bytemuck::cast_slice::<T, u32>(&values), self.what)?;
+        let address = array.at();
+        self.all.push(array);
+        Ok(address)
     }
 }
 

@@ -3,7 +3,9 @@
 //! A [`Program`] holds several runs over one graph at once: runs that differ in nothing but numbers (see [`Settings`]) share
 //! every launch. Nothing here needs libtorch. All sums have a fixed order: the same device gives the same bits.
 
+mod arena;
 mod args;
+mod batch;
 mod compile;
 mod driver;
 mod error;
@@ -16,6 +18,7 @@ mod program;
 mod rows;
 
 pub use self::{
+    batch::{BatchParts, DeviceBatch},
     compile::Constants,
     driver::open,
     error::GpuError,

@@ -10,6 +10,8 @@ struct Input {
     u32 hidden_features, hidden_padded, hidden_stride, hidden_bias;
     // What nodes are called in draws; null where that is their position.
     const u64 *ids;
+    // Whether rows of the store stand by that, not by position.
+    u32 is_by_id;
 };
 
 // Shares of 8 columns of a row that dropout keeps.
@@ -41,7 +43,8 @@ __device__ __forceinline__ void read_input(
         return;
     }
     if (input.stored) {
-        const float *from = input.stored + (size_t)row * input.dim + column;
+        u64 stored_row = input.is_by_id ? input.ids[row] : row;
+        const float *from = input.stored + stored_row * input.dim + column;
         if (input.dim % 4 == 0 && column + 8 <= input.dim) {
             *(float4 *)out = *(const float4 *)from;
             *(float4 *)(out + 4) = *(const float4 *)(from + 4);
@@ -265,6 +268,62 @@ __device__ __forceinline__ float sparse_factor(
     return (column & 1 ? word >> 16 : word & 0xffff) >= settings.threshold ? settings.scale : 0.f;
 }
 
+/// Sparse rows with their zeros, by position: a warp for each.
+KERNEL void kith_spread_rows(SparseRows sparse, u32 n_rows, float *out) {
+    u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+    if (row >= n_rows) return;
+    out += (size_t)row * sparse.dim;
+    for (u32 column = lane; column < sparse.dim; column += 32) out[column] = 0.f;
+    __syncwarp();
+    u64 stored_row = sparse.ids ? sparse.ids[row] : row;
+    u32 end = sparse.indptr[stored_row + 1];
+    for (u32 entry = sparse.indptr[stored_row] + lane; entry < end; entry += 32) {
+        out[sparse.columns[entry]] = sparse.values[entry];
+    }
+}
+
+// Entries of a sparse row or column, and what dropout knows of them: the row or the column that all of them share.
+struct SparseList {
+    const u32 *others;
+    const float *values;
+    u32 first, end, shared;
+    bool is_row;
+};
+
+// Columns of a result that a thread adds up, 32 apart.
+#define SPARSE_COLUMNS 2
+
+/// Σ value · matrix[other][place] over the entries of a list, for each of a thread's places; none where a place is NO_PLACE.
+#define NO_PLACE 0xffffffffu
+__device__ __forceinline__ void add_sparse(
+    const SparseList &list, Stream stream, const Settings &settings, const u64 *ids, u32 is_dropped, const float *matrix,
+    u32 pitch, const u32 *places, float *sums) {
+    u32 lane = threadIdx.x % 32;
+    for (u32 base = list.first; base < list.end; base += 32) {
+        u32 entry = base + lane, own_other = 0;
+        float own_value = 0.f;
+        if (entry < list.end) {
+            own_other = list.others[entry];
+            own_value = list.values[entry];
+            if (is_dropped) {
+                u32 row = list.is_row ? list.shared : own_other, column = list.is_row ? own_other : list.shared;
+                own_value *= sparse_factor(stream, settings, ids, row, column);
+            }
+        }
+        u32 n = min(32u, list.end - base);
+#pragma unroll 4
+        for (u32 k = 0; k < n; k++) {
+            float value = __shfl_sync(FULL, own_value, k);
+            const float *from = matrix + (size_t)__shfl_sync(FULL, own_other, k) * pitch;
+            if (value == 0.f) continue;
+#pragma unroll
+            for (u32 c = 0; c < SPARSE_COLUMNS; c++) {
+                if (places[c] != NO_PLACE) sums[c] = fmaf(value, from[places[c]], sums[c]);
+            }
+        }
+    }
+}
+
 /// rows = sparse rows · weights: a warp for each row.
 KERNEL void kith_multiply_sparse(
     Layer layer, SparseRows sparse, const float *weights, const Settings *settings, const Streams *streams, u32 n_layers,
@@ -273,66 +332,56 @@ KERNEL void kith_multiply_sparse(
     if (row >= sparse.n_rows) return;
     weights += (size_t)run * layer.n_weights + layer.weight;
     rows += ((size_t)run * sparse.n_rows + row) * layer.stride;
-    Stream stream = streams[run * n_layers + layer.index].rows;
-    Settings own_settings = settings[run];
-    u32 first = sparse.indptr[row], end = sparse.indptr[row + 1];
-    for (u32 from = 0; from < layer.stride; from += 32) {
-        u32 column = 0;
-        bool is_weight = from + lane < layer.stride && weight_column(layer, from + lane, &column);
-        float sum = 0.f;
-        for (u32 base = first; base < end; base += 32) {
-            u32 place = base + lane, own_column = 0;
-            float own_value = 0.f;
-            if (place < end) {
-                own_column = sparse.columns[place];
-                own_value = sparse.values[place];
-                if (is_dropped) own_value *= sparse_factor(stream, own_settings, sparse.ids, row, own_column);
-            }
-            u32 n = min(32u, end - base);
-            for (u32 k = 0; k < n; k++) {
-                float value = __shfl_sync(FULL, own_value, k);
-                u32 weight_row = __shfl_sync(FULL, own_column, k);
-                if (is_weight && value != 0.f) {
-                    sum = fmaf(value, weights[(size_t)weight_row * HEADS * layer.features + column], sum);
-                }
-            }
+    SparseList list = {sparse.columns, sparse.values, sparse.indptr[row], sparse.indptr[row + 1], row, true};
+    for (u32 from = lane; from < layer.stride + lane; from += 32 * SPARSE_COLUMNS) {
+        u32 places[SPARSE_COLUMNS];
+        float sums[SPARSE_COLUMNS];
+#pragma unroll
+        for (u32 c = 0; c < SPARSE_COLUMNS; c++) {
+            sums[c] = 0.f;
+            u32 to = from + 32 * c;
+            if (to >= layer.stride || !weight_column(layer, to, &places[c])) places[c] = NO_PLACE;
         }
-        if (from + lane < layer.stride) rows[from + lane] = sum;
+        add_sparse(
+            list, streams[run * n_layers + layer.index].rows, settings[run], sparse.ids, is_dropped, weights,
+            HEADS * layer.features, places, sums);
+#pragma unroll
+        for (u32 c = 0; c < SPARSE_COLUMNS; c++) {
+            if (from + 32 * c < layer.stride) rows[from + 32 * c] = sums[c];
+        }
     }
 }
 
-/// The gradient of the weights: a warp for each column of the rows, whose entries are added in the order of rows.
+/// The gradient of the weights, in pieces of every column's entries: a warp for each column of the rows, whose entries are added
+/// in the order of rows.
 KERNEL void kith_weight_gradient_sparse(
     Layer layer, SparseRows sparse, const Settings *settings, const Streams *streams, u32 n_layers, u32 is_dropped,
-    const float *row_gradients, float *gradient) {
+    const float *row_gradients, float *pieces, u32 n_pieces) {
     u32 weight_row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32, run = blockIdx.y;
+    u32 piece = blockIdx.z, n_columns = HEADS * layer.features;
     if (weight_row >= sparse.dim) return;
     row_gradients += (size_t)run * sparse.n_rows * layer.stride;
-    gradient += (size_t)run * layer.n_weights + layer.weight + (size_t)weight_row * HEADS * layer.features;
-    Stream stream = streams[run * n_layers + layer.index].rows;
-    Settings own_settings = settings[run];
+    pieces += (((size_t)run * n_pieces + piece) * sparse.dim + weight_row) * n_columns;
     u32 first = sparse.column_indptr[weight_row], end = sparse.column_indptr[weight_row + 1];
-    for (u32 from = 0; from < layer.stride; from += 32) {
-        u32 column = 0;
-        bool is_weight = from + lane < layer.stride && weight_column(layer, from + lane, &column);
-        float sum = 0.f;
-        for (u32 base = first; base < end; base += 32) {
-            u32 place = base + lane, own_row = 0;
-            float own_value = 0.f;
-            if (place < end) {
-                own_row = sparse.column_rows[place];
-                own_value = sparse.column_values[place];
-                if (is_dropped) own_value *= sparse_factor(stream, own_settings, sparse.ids, own_row, weight_row);
-            }
-            u32 n = min(32u, end - base);
-            for (u32 k = 0; k < n; k++) {
-                float value = __shfl_sync(FULL, own_value, k);
-                u32 row = __shfl_sync(FULL, own_row, k);
-                if (is_weight && value != 0.f) {
-                    sum = fmaf(value, row_gradients[(size_t)row * layer.stride + from + lane], sum);
-                }
-            }
+    u32 share = (end - first + n_pieces - 1) / n_pieces;
+    SparseList list = {
+        sparse.column_rows, sparse.column_values, min(end, first + piece * share), min(end, first + (piece + 1) * share),
+        weight_row, false};
+    for (u32 from = lane; from < layer.stride + lane; from += 32 * SPARSE_COLUMNS) {
+        u32 places[SPARSE_COLUMNS], columns[SPARSE_COLUMNS];
+        float sums[SPARSE_COLUMNS];
+#pragma unroll
+        for (u32 c = 0; c < SPARSE_COLUMNS; c++) {
+            sums[c] = 0.f;
+            places[c] = from + 32 * c;
+            if (places[c] >= layer.stride || !weight_column(layer, places[c], &columns[c])) places[c] = NO_PLACE;
         }
-        if (is_weight) gradient[column] = sum;
+        add_sparse(
+            list, streams[run * n_layers + layer.index].rows, settings[run], sparse.ids, is_dropped, row_gradients,
+            layer.stride, places, sums);
+#pragma unroll
+        for (u32 c = 0; c < SPARSE_COLUMNS; c++) {
+            if (places[c] != NO_PLACE) pieces[columns[c]] = sums[c];
+        }
     }
 }

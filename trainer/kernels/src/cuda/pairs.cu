@@ -74,6 +74,14 @@ KERNEL void kith_draw_negatives(
     pairs[(size_t)run * shape.n_negatives + index] = pair;
 }
 
+/// Counts the pairs of each node, as source and as destination, that were drawn elsewhere.
+KERNEL void kith_count_pairs(u32 n_negatives, const uint2 *pairs, u32 *counts) {
+    u32 index = blockIdx.x * blockDim.x + threadIdx.x;
+    if (index >= n_negatives) return;
+    atomicAdd(counts + pairs[index].x, 1u);
+    atomicAdd(counts + pairs[index].y, 1u);
+}
+
 // Nodes whose counts one block adds up.
 #define SCAN_NODES 1024
 

@@ -1,4 +1,4 @@
-//! The pairs of one layer's edge loss on a machine, drawn there.
+//! The pairs of one layer's edge loss on a machine: drawn there, or with the batch.
 
 use bytemuck::{Pod, Zeroable};
 use kith_block::{PairConfig, PairCounts};
@@ -6,10 +6,10 @@ use kith_block::{PairConfig, PairCounts};
 use super::{
     args::{Args, args},
     error::GpuError,
-    graph::DeviceGraph,
+    graph::PlacedGraph,
     layer::Layer,
     machine::{Gpu, ModuleId},
-    memory::{Address, Array},
+    memory::{Address, Array, Sink},
 };
 
 /// As `struct PairShape` in pairs.cu.
@@ -41,21 +41,106 @@ impl EdgeLoss {
         EdgeLoss { kept: Address::NONE, pair_gradients: Address::NONE, logits: Address::NONE, n_words: 0, unused: 0 };
 }
 
-/// Pairs of all runs.
-#[derive(Debug)]
-pub(super) struct Pairs {
-    shape: PairShape,
-    /// A bit for each pair of the subset.
-    kept: Array<u32>,
+/// The pairs of a step, as kernels take them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PlacedPairs {
+    /// A bit for each edge, and words of them for a run.
+    pub(super) kept: Address,
+    pub(super) n_words: u32,
     /// Each negative: source and destination.
-    pairs: Array<[u32; 2]>,
+    pub(super) negatives: Address,
+    pub(super) n_negatives: u32,
+    /// The gradient of one logit, by run.
+    pub(super) pair_gradients: Address,
+}
+
+impl PlacedPairs {
+    /// Puts pairs somewhere that were drawn elsewhere. `weight` is that of the edge loss.
+    pub(super) fn place(
+        sink: &mut impl Sink,
+        pairs: &kith_block::Pairs,
+        n_edges: usize,
+        heads: usize,
+        weight: f64,
+    ) -> Result<PlacedPairs, GpuError> {
+        let negatives = pairs.negatives();
+        let n_words = n_edges.div_ceil(64);
+        let kept = sink.place(n_words, |to: &mut [u64]| {
+            // No words: all are kept.
+            to.fill(u64::MAX);
+            to.iter_mut().zip(pairs.kept_words()).for_each(|(to, word)| *to = word);
+        })?;
+        let placed = sink.place(negatives.len(), |to: &mut [[u32; 2]]| {
+            let ends = negatives.sources.iter().zip(&negatives.destinations);
+            to.iter_mut().zip(ends).for_each(|(to, (source, destination))| *to = [*source, *destination]);
+        })?;
+        let gradient = (weight / (pairs.n_pairs().max(1) * heads) as f64) as f32;
+        Ok(PlacedPairs {
+            kept,
+            n_words: 2 * n_words as u32,
+            negatives: placed,
+            n_negatives: negatives.len() as u32,
+            pair_gradients: sink.copy(&[gradient])?,
+        })
+    }
+
+    pub(super) fn edge_loss(&self, room: &PairRoom) -> EdgeLoss {
+        EdgeLoss {
+            kept: self.kept,
+            pair_gradients: self.pair_gradients,
+            logits: room.edge_logits.at(),
+            n_words: self.n_words,
+            unused: 0,
+        }
+    }
+
+    /// What the losses of edges are made of.
+    pub(super) fn edge_losses(&self, room: &PairRoom, n_edges: u32, parts: Address) -> Args {
+        args![room.edge_logits.at(), n_edges, self.kept, self.n_words, parts]
+    }
+
+    /// Numbers of partners per run.
+    pub(super) fn n_room(&self) -> u32 {
+        2 * self.n_negatives
+    }
+
+    /// Counts the pairs of each node. Those that were drawn here were counted on the way.
+    pub(super) fn count(&self, gpu: &Gpu, module: ModuleId, room: &PairRoom) -> Result<(), GpuError> {
+        let mut args = args![self.n_negatives, self.negatives, room.counts.at()];
+        gpu.launch(module, "kith_count_pairs", [self.n_negatives.div_ceil(128), 1, 1], 128, &mut args)
+    }
+
+    /// Groups negatives by node, as source and as destination, once they are counted.
+    pub(super) fn group(
+        &self,
+        gpu: &Gpu,
+        module: ModuleId,
+        n_runs: u32,
+        n_nodes: u32,
+        room: &PairRoom,
+    ) -> Result<(), GpuError> {
+        let blocks = |n: u32, together: u32| [n.div_ceil(together), n_runs, 1];
+        let scan = blocks(n_nodes, SCAN_NODES as u32);
+        let (counts, starts) = (room.counts.at(), room.starts.at());
+        for kernel in ["kith_scan_blocks", "kith_scan_add"] {
+            let mut args = args![n_nodes, counts, starts, room.totals.at(), scan[0]];
+            gpu.launch(module, kernel, scan, SCAN_NODES as u32, &mut args)?;
+        }
+        for (kernel, n) in [("kith_group_pairs", self.n_negatives), ("kith_sort_pairs", n_nodes)] {
+            let mut args = args![n_nodes, self.n_negatives, self.negatives, starts, counts, room.partners.at()];
+            gpu.launch(module, kernel, blocks(n, 128), 128, &mut args)?;
+        }
+        Ok(())
+    }
+}
+
+/// Where the pairs of one layer are grouped and looked at, in all runs.
+#[derive(Debug)]
+pub(super) struct PairRoom {
     counts: Array<u32>,
     totals: Array<u32>,
     pub(super) starts: Array<u32>,
     pub(super) partners: Array<u32>,
-    n_left_out: Array<u32>,
-    pub(super) pair_gradients: Array<f32>,
-    pub(super) n_pairs: Array<u32>,
     /// Logits of edges, and of partners.
     edge_logits: Array<f32>,
     pub(super) logits: Array<f32>,
@@ -63,14 +148,52 @@ pub(super) struct Pairs {
 
 /// Nodes that one block of a scan adds up; SCAN_NODES in pairs.cu.
 const SCAN_NODES: usize = 1024;
+const WHAT: &str = "the pairs of the edge loss";
 
-impl Pairs {
-    pub(super) fn new(gpu: &Gpu, graph: &DeviceGraph, config: PairConfig, n_runs: usize) -> Result<Pairs, GpuError> {
-        const WHAT: &str = "the pairs of the edge loss";
+impl PairRoom {
+    pub(super) fn new(gpu: &Gpu) -> Result<PairRoom, GpuError> {
+        Ok(PairRoom {
+            counts: Array::zeros(gpu, 0, WHAT)?,
+            totals: Array::zeros(gpu, 0, WHAT)?,
+            starts: Array::zeros(gpu, 0, WHAT)?,
+            partners: Array::zeros(gpu, 0, WHAT)?,
+            edge_logits: Array::zeros(gpu, 0, WHAT)?,
+            logits: Array::zeros(gpu, 0, WHAT)?,
+        })
+    }
+
+    pub(super) fn fit(&mut self, graph: &PlacedGraph, n_negatives: usize, n_runs: usize) -> Result<(), GpuError> {
+        let n_nodes = graph.n_sources;
+        self.counts.fit(n_runs * n_nodes)?;
+        self.totals.fit(n_runs * n_nodes.div_ceil(SCAN_NODES))?;
+        self.starts.fit(n_runs * (n_nodes + 1))?;
+        self.partners.fit(n_runs * 2 * n_negatives)?;
+        self.edge_logits.fit(n_runs * graph.n_edges)?;
+        self.logits.fit(n_runs * 2 * n_negatives)
+    }
+}
+
+/// Pairs that are drawn here, in all runs.
+#[derive(Debug)]
+pub(super) struct DrawnPairs {
+    shape: PairShape,
+    kept: Array<u32>,
+    negatives: Array<[u32; 2]>,
+    n_left_out: Array<u32>,
+    pair_gradients: Array<f32>,
+    pub(super) n_pairs: Array<u32>,
+}
+
+impl DrawnPairs {
+    pub(super) fn new(
+        gpu: &Gpu,
+        graph: &PlacedGraph,
+        config: PairConfig,
+        n_runs: usize,
+    ) -> Result<DrawnPairs, GpuError> {
         let counts = PairCounts::of(config, graph.n_edges, graph.n_sources, graph.n_destinations);
         let n_words = counts.n_in_subset.div_ceil(32);
-        let n_nodes = graph.n_sources;
-        Ok(Pairs {
+        Ok(DrawnPairs {
             shape: PairShape {
                 n_negatives: counts.n_negatives as u32,
                 n_in_subset: counts.n_in_subset as u32,
@@ -81,17 +204,21 @@ impl Pairs {
                 n_words: n_words as u32,
             },
             kept: Array::zeros(gpu, n_runs * n_words, WHAT)?,
-            pairs: Array::zeros(gpu, n_runs * counts.n_negatives, WHAT)?,
-            counts: Array::zeros(gpu, n_runs * n_nodes, WHAT)?,
-            totals: Array::zeros(gpu, n_runs * n_nodes.div_ceil(SCAN_NODES), WHAT)?,
-            starts: Array::zeros(gpu, n_runs * (n_nodes + 1), WHAT)?,
-            partners: Array::zeros(gpu, n_runs * 2 * counts.n_negatives, WHAT)?,
+            negatives: Array::zeros(gpu, n_runs * counts.n_negatives, WHAT)?,
             n_left_out: Array::zeros(gpu, n_runs, WHAT)?,
             pair_gradients: Array::zeros(gpu, n_runs, WHAT)?,
             n_pairs: Array::zeros(gpu, n_runs, WHAT)?,
-            edge_logits: Array::zeros(gpu, n_runs * graph.n_edges, WHAT)?,
-            logits: Array::zeros(gpu, n_runs * 2 * counts.n_negatives, WHAT)?,
         })
+    }
+
+    pub(super) fn placed(&self) -> PlacedPairs {
+        PlacedPairs {
+            kept: self.kept.at(),
+            n_words: self.shape.n_words,
+            negatives: self.negatives.at(),
+            n_negatives: self.shape.n_negatives,
+            pair_gradients: self.pair_gradients.at(),
+        }
     }
 
     /// Pairs of the loss, those left out included; never none.
@@ -99,34 +226,15 @@ impl Pairs {
         self.shape.n_pairs.max(1)
     }
 
-    /// Numbers of `partners` per run.
-    pub(super) fn n_room(&self) -> u32 {
-        2 * self.shape.n_negatives
-    }
-
-    pub(super) fn edge_loss(&self) -> EdgeLoss {
-        EdgeLoss {
-            kept: self.kept.at(),
-            pair_gradients: self.pair_gradients.at(),
-            logits: self.edge_logits.at(),
-            n_words: self.shape.n_words,
-            unused: 0,
-        }
-    }
-
-    /// What the losses of edges are made of.
-    pub(super) fn edge_losses(&self, n_edges: u32, parts: Address) -> Args {
-        args![self.edge_logits.at(), n_edges, self.kept.at(), self.shape.n_words, parts]
-    }
-
-    /// Draws the pairs of a step, as [`kith_block::Pairs::draw`] does, and groups negatives by node.
+    /// Draws the pairs of a step, as [`kith_block::Pairs::draw`] does, and counts those of each node.
     pub(super) fn draw(
         &self,
         gpu: &Gpu,
         module: ModuleId,
         (layer, n_layers, n_runs): (Layer, u32, u32),
-        graph: &DeviceGraph,
+        graph: &PlacedGraph,
         (settings, streams): (Address, Address),
+        room: &PairRoom,
     ) -> Result<(), GpuError> {
         let shape = self.shape;
         let is_kept_walked = shape.n_kept <= shape.n_in_subset / 2;
@@ -136,37 +244,11 @@ impl Pairs {
         let launch = |kernel, grid, n_threads, mut args| gpu.launch(module, kernel, grid, n_threads, &mut args);
         let args = args![layer, shape, streams, n_layers, self.kept.at()];
         launch("kith_draw_subset", blocks(n_walked, 256), 256, args)?;
-        let args = args![
-            layer,
-            graph.arg(),
-            shape,
-            streams,
-            n_layers,
-            self.kept.at(),
-            self.pairs.at(),
-            self.counts.at(),
-            self.n_left_out.at()
-        ];
+        let (negatives, counts) = (self.negatives.at(), room.counts.at());
+        let (kept, left_out) = (self.kept.at(), self.n_left_out.at());
+        let args = args![layer, graph.graph, shape, streams, n_layers, kept, negatives, counts, left_out];
         launch("kith_draw_negatives", blocks(shape.n_negatives, 128), 128, args)?;
-        let n_nodes = graph.n_sources as u32;
-        let scan = blocks(n_nodes, SCAN_NODES as u32);
-        let args = args![n_nodes, self.counts.at(), self.starts.at(), self.totals.at(), scan[0]];
-        launch("kith_scan_blocks", scan, SCAN_NODES as u32, args)?;
-        let args = args![n_nodes, self.counts.at(), self.starts.at(), self.totals.at(), scan[0]];
-        launch("kith_scan_add", scan, SCAN_NODES as u32, args)?;
-        for (kernel, n) in [("kith_group_pairs", shape.n_negatives), ("kith_sort_pairs", n_nodes)] {
-            let args = args![
-                n_nodes,
-                shape.n_negatives,
-                self.pairs.at(),
-                self.starts.at(),
-                self.counts.at(),
-                self.partners.at()
-            ];
-            launch(kernel, blocks(n, 128), 128, args)?;
-        }
-        let (left_out, gradients) = (self.n_left_out.at(), self.pair_gradients.at());
-        let args = args![layer, shape, n_runs, settings, left_out, gradients, self.n_pairs.at()];
+        let args = args![layer, shape, n_runs, settings, left_out, self.pair_gradients.at(), self.n_pairs.at()];
         launch("kith_pair_gradients", [n_runs.div_ceil(128), 1, 1], 128, args)
     }
 }

@@ -2,28 +2,31 @@
 
 mod arrays;
 mod backward;
+mod batches;
 mod forward;
 mod raw;
 mod sums;
 mod tiles;
+mod work;
 
 use std::ops::Range;
 
 use kith_block::PairConfig;
 
+pub(super) use self::raw::Labels;
 use self::{
     arrays::{DeviceTargets, LayerState, Shared},
     raw::RawSettings,
+    work::{WholeGraph, Work},
 };
 use super::{
     args::{Args, args},
-    compile::Constants,
     error::GpuError,
     graph::DeviceGraph,
     layer::LayerPlan,
     machine::{Gpu, ModuleId, RecordingId},
     memory::Array,
-    pairs::Pairs,
+    pairs::DrawnPairs,
     rows::DeviceRows,
 };
 
@@ -104,27 +107,24 @@ const WARPS: u32 = N_THREADS / 32;
 #[derive(Debug)]
 pub struct Program {
     gpu: Gpu,
-    graph: DeviceGraph,
-    rows: DeviceRows,
+    work: Work,
     plan: Plan,
     layers: Vec<LayerState>,
     shared: Shared,
     settings: Array<RawSettings>,
     streams: Array<[u32; 8]>,
     factors: Array<[f32; 2]>,
-    step: Array<u64>,
     weights: Array<f32>,
     gradient: Array<f32>,
     first: Array<f32>,
     second: Array<f32>,
-    targets: DeviceTargets,
     /// By run: the node loss, then for each layer that of edges and that of negatives.
     losses: Array<f64>,
     recording: Option<RecordingId>,
 }
 
 impl Program {
-    /// Makes room for everything, and compiles. All weights are zero.
+    /// For a whole graph: makes room for everything, and compiles. All weights are zero.
     pub fn new(
         gpu: &Gpu,
         graph: DeviceGraph,
@@ -132,56 +132,57 @@ impl Program {
         plan: Plan,
         targets: &Targets,
     ) -> Result<Program, GpuError> {
-        let n_runs = plan.runs.len();
-        let n_layers = plan.layers.len();
-        assert!(n_runs > 0 && n_layers > 0, "a program has runs and layers");
-        let (n_sources, n_destinations) = (graph.n_sources, graph.n_destinations);
-        assert_eq!(n_sources, n_destinations, "a whole graph");
-        let has_dropout = plan.runs.iter().any(|run| run.dropout > 0.0);
-        let mut layers = Vec::new();
-        for (index, own) in plan.layers.iter().enumerate() {
-            let layer = own.layer(index, plan.n_weights);
-            let (stride, heads) = (layer.stride as usize, own.heads);
-            let n_mask = graph.n_edges * heads.div_ceil(8);
-            layers.push(LayerState {
-                plan: *own,
-                layer,
-                module: gpu.machine().compile(&Constants::of(&layer))?,
-                rows: Array::zeros(gpu, n_runs * n_sources * stride, "rows of a layer")?,
-                outputs: Array::zeros(gpu, n_runs * n_destinations * stride, "outputs of a layer")?,
-                records: Array::zeros(gpu, n_runs * n_destinations * heads, "records of a layer")?,
-                gradients: Array::zeros(gpu, n_runs * n_destinations * stride, "gradients of a layer")?,
-                mask: has_dropout.then(|| Array::zeros(gpu, n_runs * n_mask, "dropout of attention")).transpose()?,
-                pairs: plan.pairs.map(|config| Pairs::new(gpu, &graph, config, n_runs)).transpose()?,
-            });
+        let (n_runs, placed) = (plan.runs.len(), graph.placed);
+        assert_eq!(placed.n_sources, placed.n_destinations, "a whole graph");
+        let targets = DeviceTargets::new(gpu, targets, placed.n_destinations, n_runs)?;
+        let step = Array::zeros(gpu, 1, "the step")?;
+        let work = Work::Graph(Box::new(WholeGraph { graph, rows, targets, step }));
+        let mut program = Program::of(gpu, work, plan)?;
+        if let Some(config) = program.plan.pairs {
+            for layer in &mut program.layers {
+                layer.drawn = Some(DrawnPairs::new(gpu, &placed, config, n_runs)?);
+            }
         }
-        let shared = Shared::new(gpu, &graph, &layers, n_runs)?;
+        program.fit()?;
+        Ok(program)
+    }
+
+    fn of(gpu: &Gpu, work: Work, plan: Plan) -> Result<Program, GpuError> {
+        let (n_runs, n_layers) = (plan.runs.len(), plan.layers.len());
+        assert!(n_runs > 0 && n_layers > 0, "a program has runs and layers");
         let settings: Vec<RawSettings> = plan.runs.iter().map(|run| (*run).into()).collect();
         let numbers = |what| Array::zeros(gpu, n_runs * plan.n_weights, what);
         Ok(Program {
+            work,
+            layers: (0..n_layers).map(|layer| LayerState::new(gpu, layer, &plan)).collect::<Result<_, _>>()?,
+            shared: Shared::new(gpu, n_runs)?,
             settings: Array::of(gpu, &settings, "settings")?,
             streams: Array::zeros(gpu, n_runs * n_layers, "streams")?,
             factors: Array::zeros(gpu, n_runs, "factors")?,
-            step: Array::zeros(gpu, 1, "the step")?,
             weights: numbers("weights")?,
             gradient: numbers("gradients of weights")?,
             first: numbers("moments")?,
             second: numbers("moments")?,
-            targets: DeviceTargets::new(gpu, targets, n_destinations, n_runs)?,
             losses: Array::zeros(gpu, n_runs * (1 + 2 * n_layers), "losses")?,
             recording: None,
             gpu: gpu.clone(),
-            graph,
-            rows,
             plan,
-            layers,
-            shared,
         })
+    }
+
+    /// Makes room for what is computed now.
+    fn fit(&mut self) -> Result<(), GpuError> {
+        let Program { work, layers, shared, plan, .. } = self;
+        for (layer, state) in layers.iter_mut().enumerate() {
+            let pairs = work.pairs(layer, state);
+            state.fit(work.graph(layer), pairs, plan.runs.len())?;
+        }
+        shared.fit(work, layers, plan.runs.len())
     }
 
     /// Sets the state of all runs: weights and both moments, one run after the other, and steps so far.
     pub fn set_state(&self, step: u64, weights: &[f32], first: &[f32], second: &[f32]) -> Result<(), GpuError> {
-        self.step.write(&[step])?;
+        self.work.whole().step.write(&[step])?;
         self.weights.write(weights)?;
         self.first.write(first)?;
         self.second.write(second)
@@ -198,7 +199,7 @@ impl Program {
         let (outputs, weights) = (outputs.read()?, self.weights.read()?);
         let n_runs = self.plan.runs.len();
         let by_run = outputs.chunks_exact(outputs.len() / n_runs).zip(weights.chunks_exact(self.plan.n_weights));
-        let mut logits = Vec::with_capacity(n_runs * self.graph.n_destinations * plan.features);
+        let mut logits = Vec::with_capacity(n_runs * self.work.whole().graph.placed.n_destinations * plan.features);
         for (outputs, weights) in by_run {
             for output in outputs.chunks_exact(layer.stride as usize) {
                 for class in 0..plan.features {
@@ -248,12 +249,12 @@ impl Program {
         let n_pairs: Vec<Option<Vec<u32>>> = self
             .layers
             .iter()
-            .map(|layer| layer.pairs.as_ref().map(|pairs| pairs.n_pairs.read()).transpose())
+            .map(|layer| layer.drawn.as_ref().map(|pairs| pairs.n_pairs.read()).transpose())
             .collect::<Result<_, _>>()?;
         let losses = self.losses.read()?;
         let n_left_out = |run: usize| {
             let left_out = |(layer, n_pairs): (&LayerState, &Option<Vec<u32>>)| {
-                Some(u64::from(layer.pairs.as_ref()?.most_pairs() - n_pairs.as_ref()?[run]))
+                Some(u64::from(layer.drawn.as_ref()?.most_pairs() - n_pairs.as_ref()?[run]))
             };
             self.layers.iter().zip(&n_pairs).filter_map(left_out).sum()
         };
@@ -278,16 +279,17 @@ impl Program {
             self.forward(layer, false)?;
         }
         let last = self.layers.last().expect("a program has layers");
+        let WholeGraph { graph, targets, .. } = self.work.whole();
         let mut found = vec![[Measured::default(); 2]; self.plan.runs.len()];
-        for (place, set) in self.targets.sets.iter().enumerate() {
+        for (place, set) in targets.sets.iter().enumerate() {
             set.counts.fill(0)?;
             let n = set.nodes.len() as u32;
             let mut args = args![
                 last.layer,
-                self.graph.n_destinations as u32,
+                graph.placed.n_destinations as u32,
                 self.weights.at(),
                 last.outputs.at(),
-                self.targets.labels(&self.targets.classes),
+                targets.labels(&targets.classes),
                 set.nodes.at(),
                 n,
                 set.losses.at(),
@@ -309,7 +311,7 @@ impl Program {
     fn differentiate(&self) -> Result<(), GpuError> {
         let (n_runs, n_layers) = (self.plan.runs.len() as u32, self.layers.len() as u32);
         let mut args =
-            args![self.step.at(), self.settings.at(), n_runs, n_layers, self.streams.at(), self.factors.at()];
+            args![self.work.step(), self.settings.at(), n_runs, n_layers, self.streams.at(), self.factors.at()];
         let n = n_runs * n_layers;
         self.gpu.launch(
             self.layers[0].module,
@@ -318,6 +320,7 @@ impl Program {
             N_THREADS,
             &mut args,
         )?;
+        self.spread_rows()?;
         for layer in 0..self.layers.len() {
             self.draw(layer)?;
             self.forward(layer, true)?;
@@ -342,7 +345,7 @@ impl Program {
             self.second.at()
         ];
         self.launch(module, "kith_adam", n_weights.div_ceil(N_THREADS), N_THREADS, &mut args)?;
-        self.gpu.launch(module, "kith_end_step", [1, 1, 1], 1, &mut args![self.step.at()])
+        self.gpu.launch(module, "kith_end_step", [1, 1, 1], 1, &mut args![self.work.step()])
     }
 
     fn n_losses(&self) -> usize {

@@ -1,14 +1,17 @@
 //! The rows of a store on a machine.
 
 use bytemuck::{Pod, Zeroable};
+use rayon::prelude::*;
 
 use super::{
     error::GpuError,
-    graph::DeviceGraph,
     machine::Gpu,
-    memory::{Address, Array},
+    memory::{Address, Array, Sink},
 };
 use crate::rows::InputRows;
+
+/// Numbers that one thread copies: the rows of a batch are more than one can copy in time.
+const N_COPIED: usize = 1 << 18;
 
 /// The rows that the first layer reads.
 #[derive(Debug)]
@@ -72,17 +75,66 @@ impl DeviceRows {
         Ok(DeviceRows { n_rows: rows.n_rows(), dim: rows.dim(), values })
     }
 
-    pub(super) fn sparse_arg(&self, sparse: &Sparse, graph: &DeviceGraph) -> SparseRows {
+    /// Room for dense rows, to be written in parts.
+    pub fn room(gpu: &Gpu, n_rows: usize, dim: usize) -> Result<DeviceRows, GpuError> {
+        Ok(DeviceRows { n_rows, dim, values: Values::Dense(Array::zeros(gpu, n_rows * dim, "the rows")?) })
+    }
+
+    /// Writes dense rows from one on.
+    pub fn write(&self, first_row: usize, rows: &[f32]) -> Result<(), GpuError> {
+        match &self.values {
+            Values::Dense(values) => values.write_part(first_row * self.dim, rows),
+            Values::Sparse(_) => unreachable!("sparse rows are copied whole"),
+        }
+    }
+}
+
+impl Sparse {
+    /// As kernels take them; `ids` name the rows in draws.
+    pub(super) fn arg(&self, (n_rows, dim): (usize, usize), ids: Address) -> SparseRows {
         SparseRows {
-            n_rows: self.n_rows as u32,
-            dim: self.dim as u32,
-            indptr: sparse.indptr.at(),
-            columns: sparse.columns.at(),
-            values: sparse.values.at(),
-            column_indptr: sparse.column_indptr.at(),
-            column_rows: sparse.column_rows.at(),
-            column_values: sparse.column_values.at(),
-            ids: graph.ids(),
+            n_rows: n_rows as u32,
+            dim: dim as u32,
+            indptr: self.indptr.at(),
+            columns: self.columns.at(),
+            values: self.values.at(),
+            column_indptr: self.column_indptr.at(),
+            column_rows: self.column_rows.at(),
+            column_values: self.column_values.at(),
+            ids,
+        }
+    }
+}
+
+/// The rows of a batch, as kernels take them.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum PlacedRows {
+    /// Among all rows, which are on the machine.
+    Known,
+    Dense(Address),
+    Sparse(SparseRows),
+}
+
+impl PlacedRows {
+    pub(super) fn place(sink: &mut impl Sink, rows: &InputRows) -> Result<PlacedRows, GpuError> {
+        match rows {
+            InputRows::Dense { values, .. } => {
+                let copy = |to: &mut [f32]| {
+                    let parts = to.par_chunks_mut(N_COPIED).zip(values.par_chunks(N_COPIED));
+                    parts.for_each(|(to, from)| to.copy_from_slice(from));
+                };
+                Ok(PlacedRows::Dense(sink.place(values.len(), copy)?))
+            }
+            InputRows::Sparse(rows) => Ok(PlacedRows::Sparse(SparseRows {
+                n_rows: rows.indptr.len() as u32 - 1,
+                dim: rows.dim as u32,
+                indptr: sink.place(rows.indptr.len(), |to: &mut [u32]| {
+                    to.iter_mut().zip(&rows.indptr).for_each(|(to, start)| *to = *start as u32);
+                })?,
+                columns: sink.copy(&rows.columns)?,
+                values: sink.copy(&rows.values)?,
+                ..SparseRows::zeroed()
+            })),
         }
     }
 }

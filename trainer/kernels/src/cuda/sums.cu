@@ -77,18 +77,21 @@ KERNEL void kith_bias_gradient(
     }
 }
 
-/// out[i] = Σ pieces[piece][i], for each run; `out_stride` numbers from one run's to the next. A block adds up 32 numbers.
+// Numbers that one block adds up; few, since there may be few numbers, of many pieces each.
+#define SUM_COLUMNS 8
+
+/// out[i] = Σ pieces[piece][i], for each run; `out_stride` numbers from one run's to the next.
 KERNEL void kith_sum_pieces(const float *pieces, u32 n_pieces, u32 n, float *out, u32 out_stride) {
     __shared__ float shared[SUM_THREADS];
-    u32 place = blockIdx.x * 32 + threadIdx.x % 32, way = threadIdx.x / 32, run = blockIdx.y;
+    u32 place = blockIdx.x * SUM_COLUMNS + threadIdx.x % SUM_COLUMNS, way = threadIdx.x / SUM_COLUMNS, run = blockIdx.y;
     float sum = 0.f;
     if (place < n) {
 #pragma unroll 4
-        for (u32 piece = way; piece < n_pieces; piece += SUM_THREADS / 32) {
+        for (u32 piece = way; piece < n_pieces; piece += SUM_THREADS / SUM_COLUMNS) {
             sum += pieces[((size_t)run * n_pieces + piece) * n + place];
         }
     }
-    sum = over_ways(shared, sum, way, SUM_THREADS / 32, 32);
+    sum = over_ways(shared, sum, way, SUM_THREADS / SUM_COLUMNS, SUM_COLUMNS);
     if (way == 0 && place < n) out[(size_t)run * out_stride + place] = sum;
 }
 

@@ -39,6 +39,11 @@ fn store_in(dir: &Path) -> Arc<Graph> {
 
 /// A symmetric graph as a store.
 pub(super) fn write_store(graph: &GraphInput, dir: &Path) -> Arc<Graph> {
+    write_store_as(graph, RowsForm::Dense, dir)
+}
+
+/// The same with rows of either form.
+pub(super) fn write_store_as(graph: &GraphInput, form: RowsForm, dir: &Path) -> Arc<Graph> {
     let n_nodes = graph.n_nodes();
     let out = dir.join("store");
     let mut writer = StoreWriter::create(&out).unwrap();
@@ -52,7 +57,23 @@ pub(super) fn write_store(graph: &GraphInput, dir: &Path) -> Arc<Graph> {
     }
     writer.write("indptr", &indptr).unwrap();
     writer.write("indices", &indices).unwrap();
-    writer.write("rows", &graph.rows.to_dense()).unwrap();
+    match form {
+        RowsForm::Dense => writer.write("rows", &graph.rows.to_dense()).unwrap(),
+        RowsForm::Sparse => {
+            let (mut starts, mut columns, mut values) = (vec![0u64], Vec::new(), Vec::new());
+            for row in graph.rows.to_dense().chunks(5) {
+                let entries = row.iter().enumerate().filter(|(_, value)| **value > 0.0);
+                entries.for_each(|(column, value)| {
+                    columns.push(column as u32);
+                    values.push(*value);
+                });
+                starts.push(values.len() as u64);
+            }
+            writer.write("row_indptr", &starts).unwrap();
+            writer.write("row_indices", &columns).unwrap();
+            writer.write("row_values", &values).unwrap();
+        }
+    }
     let labels: Vec<u32> = (0..n_nodes).map(|node| (node % N_CLASSES) as u32).collect();
     writer.write("labels", &labels).unwrap();
     writer.write("ids", &(0..n_nodes as u64).map(|node| 7 * node + 5).collect::<Vec<_>>()).unwrap();
@@ -65,7 +86,7 @@ pub(super) fn write_store(graph: &GraphInput, dir: &Path) -> Arc<Graph> {
         n_nodes: n_nodes as u64,
         n_edges: indices.len() as u64,
         is_symmetric: true,
-        rows: Some(RowsEntry { dim: 5, form: RowsForm::Dense, dtype: Dtype::F32 }),
+        rows: Some(RowsEntry { dim: 5, form, dtype: Dtype::F32 }),
         labels: Some(LabelsEntry { n_classes: N_CLASSES as u64, multi_label: false }),
         splits: vec!["thirds".to_owned()],
         ids: Some(IdsEntry::Numbers),

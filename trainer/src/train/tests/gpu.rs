@@ -2,7 +2,10 @@
 
 use kith_kernels::cuda::{self, Gpu};
 
+use kith_store::RowsForm;
+
 use super::*;
+use crate::opened::Opened;
 
 #[allow(clippy::print_stderr)]
 fn devices() -> Vec<Gpu> {
@@ -22,21 +25,75 @@ fn a_gpu_follows_the_trajectory_of_the_cpu() {
             &["model.kind=gat", "model.form=dp", "edge_loss=off", "model.n_layers=3"],
             &["edge_loss.weight=0", "model.dropout=0", "model.n_layers=1"],
         ] {
-            let plan = || plan(&input, config(assignments), None, false);
-            let expected = to_the_end(plan());
-            let found = to_the_end(Plan { gpu: Some(gpu.clone()), ..plan() });
-            assert_eq!(found.len(), expected.len());
-            for (a, b) in found.iter().zip(&expected) {
-                let near = |a: f64, b: f64| (a - b).abs() <= 1e-4 * b.abs();
-                let (own, theirs) = (a.measured.unwrap(), b.measured.unwrap());
-                assert!(near(a.loss, b.loss) && near(a.node_loss, b.node_loss), "{assignments:?}: {a:?} {b:?}");
-                assert_eq!(a.edge_losses.len(), b.edge_losses.len());
-                assert!(a.edge_losses.iter().zip(&b.edge_losses).all(|(a, b)| near(*a, *b)), "{a:?} {b:?}");
-                assert!(near(own.valid_loss, theirs.valid_loss), "{assignments:?}: {a:?} {b:?}");
-                assert_eq!((own.valid, own.test), (theirs.valid, theirs.test), "{assignments:?}: {a:?} {b:?}");
-                assert_eq!((a.n_seeds, a.n_edges), (b.n_seeds, b.n_edges));
-            }
+            follows(&input, assignments, &gpu);
         }
+    }
+}
+
+/// What the GPU's steps come to beside those of the CPU.
+#[track_caller]
+fn follows(data: &Data, assignments: &[&str], gpu: &Gpu) {
+    let plan = || plan(data, config(assignments), None, false);
+    let expected = to_the_end(plan());
+    let found = to_the_end(Plan { gpu: Some(gpu.clone()), ..plan() });
+    assert_eq!(found.len(), expected.len());
+    for (a, b) in found.iter().zip(&expected) {
+        let near = |a: f64, b: f64| (a - b).abs() <= 1e-4 * b.abs();
+        assert!(near(a.loss, b.loss) && near(a.node_loss, b.node_loss), "{assignments:?}: {a:?} {b:?}");
+        assert_eq!(a.edge_losses.len(), b.edge_losses.len());
+        assert!(a.edge_losses.iter().zip(&b.edge_losses).all(|(a, b)| near(*a, *b)), "{a:?} {b:?}");
+        assert_eq!((a.n_seeds, a.n_edges, &a.digests), (b.n_seeds, b.n_edges, &b.digests));
+        if let Some((own, theirs)) = a.measured.zip(b.measured) {
+            assert!(near(own.valid_loss, theirs.valid_loss), "{assignments:?}: {a:?} {b:?}");
+            assert_eq!((own.valid, own.test), (theirs.valid, theirs.test), "{assignments:?}: {a:?} {b:?}");
+        }
+        assert_eq!(a.measured.is_some(), b.measured.is_some());
+    }
+}
+
+/// Batches with the rows of all nodes on the GPU, batches that bring sparse rows, and graphs of a set, which bring dense ones.
+/// Slices may be empty: the last step of an epoch has fewer seeds than there are slices.
+#[test]
+fn a_gpu_follows_the_cpu_in_slices() {
+    let load = |form| {
+        let temp = tempfile::tempdir().unwrap();
+        let store = batches::write_store_as(&graph(60, 0, 1), form, temp.path());
+        Data::load(&Opened::store(store), &config(&["train.mode=batches"]), 7).unwrap()
+    };
+    crate::device::start();
+    let (dense, sparse) = (load(RowsForm::Dense), load(RowsForm::Sparse));
+    let in_batches =
+        ["train.mode=batches", "train.fanouts=3", "train.seeds_per_step=19", "train.slices=2", "train.epochs=2"];
+    for gpu in devices() {
+        for (data, assignments) in [
+            (&dense, &["train.edge_seeds=10"][..]),
+            (&dense, &["model.form=go", "edge_loss.subset=each", "model.dropout=0", "train.edge_seeds=0"]),
+            (&sparse, &["model.form=sd", "train.edge_seeds=3"]),
+            (&sparse, &["model.kind=gat", "model.form=dp", "edge_loss=off", "model.n_layers=3"]),
+        ] {
+            follows(data, &[&in_batches, assignments].concat(), &gpu);
+        }
+        follows(&set(), &["train.epochs=2"], &gpu);
+    }
+}
+
+#[test]
+fn resuming_batches_on_a_gpu_is_invisible() {
+    crate::device::start();
+    let temp = tempfile::tempdir().unwrap();
+    let store = batches::write_store_as(&graph(60, 0, 1), RowsForm::Dense, temp.path());
+    let assignments =
+        ["train.mode=batches", "train.fanouts=3", "train.seeds_per_step=7", "train.checkpoint_every_steps=2"];
+    let data = Data::load(&Opened::store(store), &config(&assignments), 7).unwrap();
+    for gpu in devices() {
+        let dir = |name: &str| temp.path().join(gpu.name()).join(name);
+        let (whole, killed) = (dir("whole"), dir("killed"));
+        let plan =
+            |dir, resume| Plan { gpu: Some(gpu.clone()), ..plan(&data, config(&assignments), Some(dir), resume) };
+        to_the_end(plan(&whole, false));
+        kill(plan(&killed, false), 5);
+        assert_eq!(to_the_end(plan(&killed, true))[0].step, 4);
+        assert_eq!(left_behind(&killed), left_behind(&whole));
     }
 }
 
@@ -69,8 +126,6 @@ fn what_a_gpu_does_not_take_is_said() {
     assert_eq!(refused(plan(&one, &["model=off", "model.kind=gcn", "edge_loss=off"])), expected);
     let expected = format!("the kernels for GPUs take up to 32 heads{end}");
     assert_eq!(refused(plan(&one, &["model.heads=33"])), expected);
-    let expected = format!("the kernels for GPUs take one graph at a time{end}");
-    assert_eq!(refused(plan(&set(), &[])), expected);
 }
 
 /// Runs that a GPU computes together, which differ in their keys and in numbers of their settings, leave behind what each

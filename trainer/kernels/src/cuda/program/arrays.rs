@@ -1,19 +1,21 @@
 //! The arrays of a program, each with all runs.
 
 use super::{
-    Targets,
+    Plan, Targets,
     raw::Labels,
     sums::{N_PARTS, pieces_of},
-    tiles::weight_tiles,
+    tiles::{sparse_pieces, weight_tiles},
+    work::Work,
 };
 use crate::{
     cuda::{
+        compile::Constants,
         error::GpuError,
-        graph::DeviceGraph,
+        graph::PlacedGraph,
         layer::{Layer, LayerPlan},
         machine::{Gpu, ModuleId},
         memory::{Address, Array},
-        pairs::Pairs,
+        pairs::{DrawnPairs, PairRoom, PlacedPairs},
     },
     form::Form,
 };
@@ -30,7 +32,51 @@ pub(super) struct LayerState {
     /// Of the outputs.
     pub(super) gradients: Array<f32>,
     pub(super) mask: Option<Array<u8>>,
-    pub(super) pairs: Option<Pairs>,
+    pub(super) pair_room: Option<PairRoom>,
+    /// Those of a whole graph; a batch brings its own.
+    pub(super) drawn: Option<DrawnPairs>,
+}
+
+impl LayerState {
+    /// Without room for anything yet.
+    pub(super) fn new(gpu: &Gpu, index: usize, plan: &Plan) -> Result<LayerState, GpuError> {
+        let own = plan.layers[index];
+        let layer = own.layer(index, plan.n_weights);
+        let has_dropout = plan.runs.iter().any(|run| run.dropout > 0.0);
+        Ok(LayerState {
+            plan: own,
+            layer,
+            module: gpu.machine().compile(&Constants::of(&layer))?,
+            rows: Array::zeros(gpu, 0, "rows of a layer")?,
+            outputs: Array::zeros(gpu, 0, "outputs of a layer")?,
+            records: Array::zeros(gpu, 0, "records of a layer")?,
+            gradients: Array::zeros(gpu, 0, "gradients of a layer")?,
+            mask: has_dropout.then(|| Array::zeros(gpu, 0, "dropout of attention")).transpose()?,
+            pair_room: plan.pairs.map(|_| PairRoom::new(gpu)).transpose()?,
+            drawn: None,
+        })
+    }
+
+    /// Makes room for a graph.
+    pub(super) fn fit(
+        &mut self,
+        graph: &PlacedGraph,
+        pairs: Option<PlacedPairs>,
+        n_runs: usize,
+    ) -> Result<(), GpuError> {
+        let (stride, heads) = (self.layer.stride as usize, self.plan.heads);
+        self.rows.fit(n_runs * graph.n_sources * stride)?;
+        self.outputs.fit(n_runs * graph.n_destinations * stride)?;
+        self.records.fit(n_runs * graph.n_destinations * heads)?;
+        self.gradients.fit(n_runs * graph.n_destinations * stride)?;
+        if let Some(mask) = &mut self.mask {
+            mask.fit(n_runs * graph.n_edges * heads.div_ceil(8))?;
+        }
+        match (&mut self.pair_room, pairs) {
+            (Some(room), Some(pairs)) => room.fit(graph, pairs.n_negatives as usize, n_runs),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Arrays that layers use one after the other.
@@ -45,6 +91,7 @@ pub(super) struct Shared {
     pub(super) slot_totals: Array<f32>,
     pub(super) pieces: Array<f32>,
     pub(super) parts: Array<f64>,
+    pub(super) node_losses: Array<f64>,
 }
 
 #[derive(Debug)]
@@ -55,7 +102,6 @@ pub(super) struct DeviceTargets {
     pub(super) trained: Array<i32>,
     pub(super) classes: Array<i32>,
     pub(super) bits: Option<Array<u8>>,
-    pub(super) node_losses: Array<f64>,
     pub(super) sets: [DeviceSet; 2],
 }
 
@@ -69,34 +115,47 @@ pub(super) struct DeviceSet {
 }
 
 impl Shared {
-    pub(super) fn new(
-        gpu: &Gpu,
-        graph: &DeviceGraph,
-        layers: &[LayerState],
-        n_runs: usize,
-    ) -> Result<Shared, GpuError> {
-        let most = |of: &dyn Fn(&LayerState) -> usize| layers.iter().map(of).max().unwrap_or(0) * n_runs;
-        let n_slots = graph.by_destination.n_slots.max(graph.by_source.n_slots);
-        let n_nodes = graph.n_sources;
-        let pieces = |state: &LayerState| {
+    /// Without room for anything yet.
+    pub(super) fn new(gpu: &Gpu, n_runs: usize) -> Result<Shared, GpuError> {
+        Ok(Shared {
+            edge_gradients: Array::zeros(gpu, 0, "gradients of edges")?,
+            row_gradients: Array::zeros(gpu, 0, "gradients of rows")?,
+            left_gradients: Array::zeros(gpu, 0, "gradients of rows")?,
+            right_gradients: Array::zeros(gpu, 0, "gradients of rows")?,
+            slot_sums: Array::zeros(gpu, 0, "parts of long lists")?,
+            slot_totals: Array::zeros(gpu, 0, "parts of long lists")?,
+            pieces: Array::zeros(gpu, 0, "pieces of gradients")?,
+            parts: Array::zeros(gpu, n_runs * N_PARTS, "losses")?,
+            node_losses: Array::zeros(gpu, 0, "losses")?,
+        })
+    }
+
+    /// Makes room for the graphs of all layers.
+    pub(super) fn fit(&mut self, work: &Work, layers: &[LayerState], n_runs: usize) -> Result<(), GpuError> {
+        let most = |of: &dyn Fn(&LayerState, &PlacedGraph) -> usize| {
+            let each = layers.iter().enumerate().map(|(layer, state)| of(state, work.graph(layer)));
+            each.max().unwrap_or(0) * n_runs
+        };
+        let n_slots = |graph: &PlacedGraph| graph.by_destination.n_slots.max(graph.by_source.n_slots);
+        let pieces = |state: &LayerState, graph: &PlacedGraph| {
             let LayerPlan { dim, heads, features, .. } = state.plan;
-            let (_, piece_rows) = weight_tiles(&state.layer, n_nodes as u32);
-            let of_weights = n_nodes.div_ceil(piece_rows as usize) * dim * heads * features;
-            of_weights.max(pieces_of(n_nodes as u32).0 as usize * 2 * heads * features)
+            let (_, piece_rows) = weight_tiles(&state.layer, graph.n_sources as u32);
+            let n_pieces = graph.n_sources.div_ceil(piece_rows as usize).max(sparse_pieces(dim as u32) as usize);
+            let of_nodes = pieces_of(graph.n_sources as u32).0 as usize;
+            (n_pieces * dim * heads * features).max(of_nodes * 2 * heads * features)
         };
         let stride = |state: &LayerState| state.layer.stride as usize;
         let edge_parts = |form: Form| 1 + usize::from(form.has_weights()) + usize::from(form.has_products());
-        let of_edges = |state: &LayerState| graph.n_edges * edge_parts(state.plan.form) * state.plan.heads;
-        Ok(Shared {
-            edge_gradients: Array::zeros(gpu, most(&of_edges), "gradients of edges")?,
-            row_gradients: Array::zeros(gpu, most(&|state| n_nodes * stride(state)), "gradients of rows")?,
-            left_gradients: Array::zeros(gpu, most(&|state| n_nodes * state.plan.heads), "gradients of rows")?,
-            right_gradients: Array::zeros(gpu, most(&|state| n_nodes * state.plan.heads), "gradients of rows")?,
-            slot_sums: Array::zeros(gpu, most(&|state| n_slots * stride(state)), "parts of long lists")?,
-            slot_totals: Array::zeros(gpu, most(&|state| 2 * n_slots * state.plan.heads), "parts of long lists")?,
-            pieces: Array::zeros(gpu, most(&pieces), "pieces of gradients")?,
-            parts: Array::zeros(gpu, n_runs * N_PARTS, "losses")?,
-        })
+        let of_edges =
+            |state: &LayerState, graph: &PlacedGraph| graph.n_edges * edge_parts(state.plan.form) * state.plan.heads;
+        self.edge_gradients.fit(most(&of_edges))?;
+        self.row_gradients.fit(most(&|state, graph| graph.n_sources * stride(state)))?;
+        self.left_gradients.fit(most(&|state, graph| graph.n_sources * state.plan.heads))?;
+        self.right_gradients.fit(most(&|state, graph| graph.n_sources * state.plan.heads))?;
+        self.slot_sums.fit(most(&|state, graph| n_slots(graph) * stride(state)))?;
+        self.slot_totals.fit(most(&|state, graph| 2 * n_slots(graph) * state.plan.heads))?;
+        self.pieces.fit(most(&pieces))?;
+        self.node_losses.fit(n_runs * work.graph(layers.len() - 1).n_destinations)
     }
 }
 
@@ -121,7 +180,6 @@ impl DeviceTargets {
             trained: Array::of(gpu, &trained, WHAT)?,
             classes: Array::of(gpu, classes, WHAT)?,
             bits: bits.as_ref().map(|bits| Array::of(gpu, bits, WHAT)).transpose()?,
-            node_losses: Array::zeros(gpu, n_runs * n_nodes, WHAT)?,
             sets: [set(valid)?, set(test)?],
         })
     }

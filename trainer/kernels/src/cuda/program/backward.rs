@@ -4,33 +4,33 @@ use super::{
     N_THREADS, Program, WARPS,
     arrays::{LayerState, Shared},
     sums::{SUM_THREADS, parts_of, pieces_of},
-    tiles::{TILE_COLUMNS, TILE_ROWS, TILE_THREADS, weight_tiles},
+    tiles::{TILE_COLUMNS, TILE_ROWS, TILE_THREADS, sparse_pieces, weight_tiles},
 };
 use crate::cuda::{
     args::args,
     error::GpuError,
     graph::Items,
-    memory::{Address, Array},
-    pairs::{EdgeLoss, Pairs},
-    rows::Values,
+    memory::Address,
+    pairs::{EdgeLoss, PairRoom, PlacedPairs},
 };
 
 impl Program {
     pub(super) fn backward(&self, layer: usize) -> Result<(), GpuError> {
-        let LayerState { layer: shape, module, rows, outputs, records, gradients, mask, pairs, .. } =
-            &self.layers[layer];
-        let (n_sources, n_destinations) = (self.graph.n_sources as u32, self.graph.n_destinations as u32);
-        let edge_loss = pairs.as_ref().map_or(EdgeLoss::NONE, Pairs::edge_loss);
+        let state = &self.layers[layer];
+        let LayerState { layer: shape, module, rows, outputs, records, gradients, mask, pair_room, .. } = state;
+        let graph = self.work.graph(layer);
+        let (n_sources, n_destinations) = (graph.n_sources as u32, graph.n_destinations as u32);
+        let pairs = self.work.pairs(layer, state).zip(pair_room.as_ref());
+        let edge_loss = pairs.map_or(EdgeLoss::NONE, |(pairs, room)| pairs.edge_loss(room));
         let mask = Address::of(mask.as_ref());
         let Shared { edge_gradients, row_gradients, left_gradients, right_gradients, slot_sums, slot_totals, .. } =
             &self.shared;
 
-        let Items { items, split, n_slots } = &self.graph.by_destination;
-        let n_items = items.len() as u32;
+        let Items { items, n_items, n_slots, .. } = graph.by_destination;
         let mut args = args![
             *shape,
-            self.graph.arg(),
-            items.at(),
+            graph.graph,
+            items,
             n_items,
             self.weights.at(),
             rows.at(),
@@ -45,15 +45,15 @@ impl Program {
             left_gradients.at(),
             slot_sums.at(),
             slot_totals.at(),
-            *n_slots as u32
+            n_slots as u32
         ];
         self.launch(*module, "kith_pull", n_items.div_ceil(WARPS), N_THREADS, &mut args)?;
-        let join = |half: u32, split: &Array<_>, n_slots: usize, n_nodes: u32, n_added: u32, halves: Address| {
-            let n_lists = split.len() as u32;
+        let join = |half: u32, lists: &Items, n_nodes: u32, n_added: u32, halves: Address| {
+            let Items { split, n_split, n_slots, .. } = *lists;
             let mut args = args![
                 *shape,
-                split.at(),
-                n_lists,
+                split,
+                n_split,
                 self.weights.at(),
                 half,
                 n_sources,
@@ -65,16 +65,15 @@ impl Program {
                 slot_totals.at(),
                 n_slots as u32
             ];
-            self.launch(*module, "kith_join", n_lists.div_ceil(WARPS), N_THREADS, &mut args)
+            self.launch(*module, "kith_join", n_split.div_ceil(WARPS), N_THREADS, &mut args)
         };
-        join(0, split, *n_slots, n_destinations, 0, left_gradients.at())?;
+        join(0, &graph.by_destination, n_destinations, 0, left_gradients.at())?;
 
-        let Items { items, split, n_slots } = &self.graph.by_source;
-        let n_items = items.len() as u32;
+        let Items { items, n_items, n_slots, .. } = graph.by_source;
         let mut args = args![
             *shape,
-            self.graph.arg(),
-            items.at(),
+            graph.graph,
+            items,
             n_items,
             self.weights.at(),
             rows.at(),
@@ -84,29 +83,29 @@ impl Program {
             right_gradients.at(),
             slot_sums.at(),
             slot_totals.at(),
-            *n_slots as u32
+            n_slots as u32
         ];
         self.launch(*module, "kith_push", n_items.div_ceil(WARPS), N_THREADS, &mut args)?;
-        join(1, split, *n_slots, n_sources, n_destinations, right_gradients.at())?;
+        join(1, &graph.by_source, n_sources, n_destinations, right_gradients.at())?;
 
-        if let Some(pairs) = pairs {
+        if let Some((pairs, room)) = pairs {
             let mut args = args![
                 *shape,
                 n_sources,
                 n_destinations,
-                pairs.starts.at(),
-                pairs.partners.at(),
+                room.starts.at(),
+                room.partners.at(),
                 pairs.n_room(),
                 self.weights.at(),
                 rows.at(),
-                pairs.pair_gradients.at(),
+                pairs.pair_gradients,
                 row_gradients.at(),
                 left_gradients.at(),
                 right_gradients.at(),
-                pairs.logits.at()
+                room.logits.at()
             ];
             self.launch(*module, "kith_negatives", n_sources.div_ceil(WARPS), N_THREADS, &mut args)?;
-            self.pair_losses(layer, pairs)?;
+            self.pair_losses(layer, &pairs, room)?;
         }
         self.weight_gradients(layer)?;
         if layer > 0 {
@@ -129,15 +128,16 @@ impl Program {
     }
 
     /// The losses of a layer's pairs, by their logits.
-    fn pair_losses(&self, layer: usize, pairs: &Pairs) -> Result<(), GpuError> {
+    fn pair_losses(&self, layer: usize, pairs: &PlacedPairs, room: &PairRoom) -> Result<(), GpuError> {
         let module = self.layers[layer].module;
-        let (parts, n_nodes) = (self.shared.parts.at(), self.graph.n_sources as u32);
+        let graph = self.work.graph(layer);
+        let (parts, n_nodes) = (self.shared.parts.at(), graph.n_sources as u32);
         let out = |place: usize| Address(self.losses.at().0 + 8 * (1 + 2 * layer + place) as u64);
-        let mut args = pairs.edge_losses(self.graph.n_edges as u32, parts);
-        let n_parts = parts_of(self.graph.n_edges);
+        let mut args = pairs.edge_losses(room, graph.n_edges as u32, parts);
+        let n_parts = parts_of(graph.n_edges);
         self.launch(module, "kith_edge_losses", n_parts, SUM_THREADS, &mut args)?;
         self.sum_parts(n_parts, out(0), self.n_losses())?;
-        let mut args = args![pairs.logits.at(), pairs.n_room(), pairs.starts.at(), n_nodes, parts];
+        let mut args = args![room.logits.at(), pairs.n_room(), room.starts.at(), n_nodes, parts];
         let n_parts = parts_of(pairs.n_room() as usize);
         self.launch(module, "kith_negative_losses", n_parts, SUM_THREADS, &mut args)?;
         self.sum_parts(n_parts, out(1), self.n_losses())
@@ -146,20 +146,22 @@ impl Program {
     /// Gradients of a layer's weights, attention weights and bias.
     fn weight_gradients(&self, layer: usize) -> Result<(), GpuError> {
         let LayerState { plan, layer: shape, module, rows, gradients, mask, .. } = &self.layers[layer];
-        let (n_sources, n_destinations) = (self.graph.n_sources as u32, self.graph.n_destinations as u32);
+        let graph = self.work.graph(layer);
+        let (n_sources, n_destinations) = (graph.n_sources as u32, graph.n_destinations as u32);
         let Shared { row_gradients, left_gradients, right_gradients, pieces, .. } = &self.shared;
         let is_dropped = u32::from(mask.is_some());
         let n_layers = self.layers.len() as u32;
         let (settings, streams) = (self.settings.at(), self.streams.at());
-        match (&self.rows.values, layer) {
-            (Values::Sparse(sparse), 0) => {
-                let sparse = self.rows.sparse_arg(sparse, &self.graph);
-                let (from, to) = (row_gradients.at(), self.gradient.at());
-                let mut args = args![*shape, sparse, settings, streams, n_layers, is_dropped, from, to];
-                let n = shape.dim.div_ceil(WARPS);
-                self.launch(*module, "kith_weight_gradient_sparse", n, N_THREADS, &mut args)?;
+        match self.sparse_input(layer) {
+            Some(sparse) => {
+                let n_pieces = sparse_pieces(shape.dim);
+                let (from, to) = (row_gradients.at(), pieces.at());
+                let mut args = args![*shape, sparse, settings, streams, n_layers, is_dropped, from, to, n_pieces];
+                let grid = [shape.dim.div_ceil(WARPS), self.plan.runs.len() as u32, n_pieces];
+                self.gpu.launch(*module, "kith_weight_gradient_sparse", grid, N_THREADS, &mut args)?;
+                self.sum_pieces(n_pieces, plan.dim * plan.heads * plan.features, plan.weight)?;
             }
-            _ => {
+            None => {
                 let (n_tiles, piece_rows) = weight_tiles(shape, n_sources);
                 let n_pieces = n_sources.div_ceil(piece_rows);
                 let mut args = args![

@@ -7,24 +7,53 @@ use super::{
     arrays::LayerState,
     raw::Input,
     tiles::{TILE_COLUMNS, TILE_ROWS, TILE_THREADS},
+    work::Work,
 };
-use crate::cuda::{args::args, error::GpuError, graph::Items, memory::Address, rows::Values};
+use crate::cuda::{
+    args::args,
+    error::GpuError,
+    graph::Items,
+    memory::Address,
+    rows::{DeviceRows, PlacedRows, SparseRows, Values},
+};
 
 impl Program {
     pub(super) fn draw(&self, layer: usize) -> Result<(), GpuError> {
-        let LayerState { layer, module, mask, pairs, .. } = &self.layers[layer];
+        let state = &self.layers[layer];
+        let graph = self.work.graph(layer);
+        let LayerState { layer: shape, module, mask, pair_room, drawn, .. } = state;
         let (n_layers, n_runs) = (self.layers.len() as u32, self.plan.runs.len() as u32);
         let (settings, streams) = (self.settings.at(), self.streams.at());
         if let Some(mask) = mask {
-            let n_edges = self.graph.n_edges as u32;
-            let destinations = self.graph.edge_destinations.at();
-            let mut args = args![*layer, self.graph.arg(), destinations, settings, streams, n_layers, mask.at()];
+            let n_edges = graph.n_edges as u32;
+            let mut args = args![*shape, graph.graph, graph.edge_destinations, settings, streams, n_layers, mask.at()];
             self.launch(*module, "kith_draw_mask", n_edges.div_ceil(N_THREADS), N_THREADS, &mut args)?;
         }
-        match pairs {
-            None => Ok(()),
-            Some(pairs) => pairs.draw(&self.gpu, *module, (*layer, n_layers, n_runs), &self.graph, (settings, streams)),
+        let Some((pairs, room)) = self.work.pairs(layer, state).zip(pair_room.as_ref()) else { return Ok(()) };
+        match drawn {
+            Some(drawn) => {
+                drawn.draw(&self.gpu, *module, (*shape, n_layers, n_runs), graph, (settings, streams), room)?;
+            }
+            None => pairs.count(&self.gpu, *module, room)?,
         }
+        pairs.group(&self.gpu, *module, n_runs, graph.n_sources as u32, room)
+    }
+
+    /// Rows of a batch that came sparse are spread: the gradient of the weights needs them by column, and sorting them costs more
+    /// than the zeros.
+    pub(super) fn spread_rows(&self) -> Result<(), GpuError> {
+        let Work::Batches(batches) = &self.work else { return Ok(()) };
+        let graph = self.work.graph(0);
+        let rows = match (batches.batch().placed().rows, &batches.rows) {
+            (PlacedRows::Sparse(rows), _) => rows,
+            (PlacedRows::Known, Some(DeviceRows { n_rows, dim, values: Values::Sparse(sparse) })) => {
+                sparse.arg((*n_rows, *dim), graph.ids())
+            }
+            _ => return Ok(()),
+        };
+        let n_rows = graph.n_sources as u32;
+        let mut args = args![rows, n_rows, batches.spread.at()];
+        self.launch(self.layers[0].module, "kith_spread_rows", n_rows.div_ceil(WARPS), N_THREADS, &mut args)
     }
 
     pub(super) fn forward(&self, layer: usize, is_training: bool) -> Result<(), GpuError> {
@@ -32,16 +61,16 @@ impl Program {
         let LayerState { layer: shape, module, rows, outputs, records, mask, .. } = state;
         let is_dropped = u32::from(is_training && mask.is_some());
         let n_layers = self.layers.len() as u32;
-        let n_rows = self.graph.n_sources as u32;
+        let graph = self.work.graph(layer);
+        let n_rows = graph.n_sources as u32;
         let (settings, streams) = (self.settings.at(), self.streams.at());
-        match (&self.rows.values, layer) {
-            (Values::Sparse(sparse), 0) => {
-                let sparse = self.rows.sparse_arg(sparse, &self.graph);
+        match self.sparse_input(layer) {
+            Some(sparse) => {
                 let mut args =
                     args![*shape, sparse, self.weights.at(), settings, streams, n_layers, is_dropped, rows.at()];
                 self.launch(*module, "kith_multiply_sparse", n_rows.div_ceil(WARPS), N_THREADS, &mut args)?;
             }
-            _ => {
+            None => {
                 let input = self.input(layer);
                 let n_tiles = n_rows.div_ceil(TILE_ROWS) * shape.stride.div_ceil(TILE_COLUMNS);
                 let mut args =
@@ -49,13 +78,12 @@ impl Program {
                 self.launch(*module, "kith_multiply", n_tiles, TILE_THREADS, &mut args)?;
             }
         }
-        let Items { items, split, n_slots } = &self.graph.by_destination;
+        let Items { items, n_items, split, n_split, n_slots } = graph.by_destination;
         let mask = if is_training { Address::of(mask.as_ref()) } else { Address::NONE };
-        let n_items = items.len() as u32;
         let mut args = args![
             *shape,
-            self.graph.arg(),
-            items.at(),
+            graph.graph,
+            items,
             n_items,
             self.weights.at(),
             rows.at(),
@@ -65,59 +93,80 @@ impl Program {
             records.at(),
             self.shared.slot_sums.at(),
             self.shared.slot_totals.at(),
-            *n_slots as u32
+            n_slots as u32
         ];
         self.launch(*module, "kith_attend", n_items.div_ceil(WARPS), N_THREADS, &mut args)?;
-        let n_lists = split.len() as u32;
         let mut args = args![
             *shape,
-            self.graph.n_destinations as u32,
-            split.at(),
-            n_lists,
+            graph.n_destinations as u32,
+            split,
+            n_split,
             outputs.at(),
             records.at(),
             self.shared.slot_sums.at(),
             self.shared.slot_totals.at(),
-            *n_slots as u32
+            n_slots as u32
         ];
-        self.launch(*module, "kith_attend_join", n_lists.div_ceil(WARPS), N_THREADS, &mut args)
+        self.launch(*module, "kith_attend_join", n_split.div_ceil(WARPS), N_THREADS, &mut args)
     }
 
     pub(super) fn node_loss(&self) -> Result<(), GpuError> {
         let last = self.layers.last().expect("a program has layers");
-        let n_nodes = self.graph.n_destinations as u32;
-        let n_terms = self.targets.n_train * if self.targets.bits.is_some() { self.targets.n_classes } else { 1 };
+        let n_nodes = self.work.graph(self.layers.len() - 1).n_destinations as u32;
+        let (labels, n_terms) = self.work.learned();
         let mut args = args![
             last.layer,
             n_nodes,
             self.weights.at(),
             last.outputs.at(),
-            self.targets.labels(&self.targets.trained),
+            labels,
             1.0 / n_terms as f64,
             last.gradients.at(),
-            self.targets.node_losses.at()
+            self.shared.node_losses.at()
         ];
         self.launch(last.module, "kith_node_loss", n_nodes.div_ceil(WARPS), N_THREADS, &mut args)?;
-        self.sum(&self.targets.node_losses, n_nodes as usize, self.losses.at(), self.n_losses())
+        self.sum(&self.shared.node_losses, n_nodes as usize, self.losses.at(), self.n_losses())
+    }
+
+    /// Sparse rows of a whole graph, which the first layer multiplies as they are.
+    pub(super) fn sparse_input(&self, layer: usize) -> Option<SparseRows> {
+        let Work::Graph(whole) = &self.work else { return None };
+        let DeviceRows { n_rows, dim, values } = &whole.rows;
+        match (values, layer) {
+            (Values::Sparse(sparse), 0) => Some(sparse.arg((*n_rows, *dim), whole.graph.placed.ids())),
+            _ => None,
+        }
     }
 
     /// What a layer multiplies: rows of the store, or what the layer before gave.
     pub(super) fn input(&self, layer: usize) -> Input {
+        let graph = self.work.graph(layer);
         let mut input = Input {
-            n_rows: self.graph.n_sources as u32,
+            n_rows: graph.n_sources as u32,
             dim: self.layers[layer].layer.dim,
-            ids: self.graph.ids(),
+            ids: graph.ids(),
             ..Input::zeroed()
         };
-        match (layer.checked_sub(1), &self.rows.values) {
-            (None, Values::Dense(values)) => input.stored = values.at(),
-            (None, Values::Sparse(_)) => unreachable!("sparse rows stay sparse"),
-            (Some(before), _) => {
-                let LayerState { layer, outputs, .. } = &self.layers[before];
-                input.hidden = outputs.at();
-                (input.hidden_features, input.hidden_padded) = (layer.features, layer.padded);
-                (input.hidden_stride, input.hidden_bias) = (layer.stride, layer.bias);
-            }
+        if let Some(before) = layer.checked_sub(1) {
+            let LayerState { layer, outputs, .. } = &self.layers[before];
+            input.hidden = outputs.at();
+            (input.hidden_features, input.hidden_padded) = (layer.features, layer.padded);
+            (input.hidden_stride, input.hidden_bias) = (layer.stride, layer.bias);
+            return input;
+        }
+        match &self.work {
+            Work::Graph(whole) => match &whole.rows.values {
+                Values::Dense(values) => input.stored = values.at(),
+                Values::Sparse(_) => unreachable!("sparse rows of a whole graph stay sparse"),
+            },
+            Work::Batches(batches) => match (batches.batch().placed().rows, &batches.rows) {
+                (PlacedRows::Dense(values), _) => input.stored = values,
+                (PlacedRows::Known, Some(DeviceRows { values: Values::Dense(values), .. })) => {
+                    input.stored = values.at();
+                    input.is_by_id = 1;
+                }
+                _ => input.stored = batches.spread.at(),
+            },
         }
         input
     }

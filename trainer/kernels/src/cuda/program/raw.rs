@@ -46,14 +46,16 @@ pub(super) struct Input {
     pub(super) hidden_stride: u32,
     pub(super) hidden_bias: u32,
     pub(super) ids: Address,
+    pub(super) is_by_id: u32,
+    pub(super) unused: u32,
 }
 
 /// As `struct Labels` in loss.cu.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-pub(super) struct Labels {
-    pub(super) classes: Address,
-    pub(super) bits: Address,
-    pub(super) n_classes: u32,
-    pub(super) unused: u32,
+pub(in crate::cuda) struct Labels {
+    pub(in crate::cuda) classes: Address,
+    pub(in crate::cuda) bits: Address,
+    pub(in crate::cuda) n_classes: u32,
+    pub(in crate::cuda) unused: u32,
 }

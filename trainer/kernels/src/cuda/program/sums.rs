@@ -9,12 +9,14 @@ use crate::cuda::{
 
 /// Threads that add up a piece; SUM_THREADS in sums.cu.
 pub(super) const SUM_THREADS: u32 = 256;
+/// Numbers that a block adds up the pieces of; SUM_COLUMNS in sums.cu.
+const SUM_COLUMNS: u32 = 8;
 /// Pieces of a sum over nodes at most, and nodes of one at least.
 const N_PIECES: u32 = 512;
 const PIECE_NODES: u32 = 32;
 /// Parts that a long sum of losses is made of at most, and numbers of one at least.
-pub(super) const N_PARTS: usize = 128;
-const N_PART: usize = 4096;
+pub(super) const N_PARTS: usize = 1024;
+const N_PART: usize = 2048;
 
 impl Program {
     /// Adds up `n` numbers of each run.
@@ -40,7 +42,7 @@ impl Program {
     pub(super) fn sum_pieces(&self, n_pieces: u32, n: usize, place: usize) -> Result<(), GpuError> {
         let out = Address(self.gradient.at().0 + 4 * place as u64);
         let mut args = args![self.shared.pieces.at(), n_pieces, n as u32, out, self.plan.n_weights as u32];
-        self.launch(self.layers[0].module, "kith_sum_pieces", (n as u32).div_ceil(32), SUM_THREADS, &mut args)
+        self.launch(self.layers[0].module, "kith_sum_pieces", (n as u32).div_ceil(SUM_COLUMNS), SUM_THREADS, &mut args)
     }
 }
 

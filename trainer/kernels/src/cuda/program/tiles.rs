@@ -17,3 +17,12 @@ pub(super) fn weight_tiles(layer: &Layer, n_rows: u32) -> (u32, u32) {
     let piece_rows = n_rows.div_ceil(n_pieces).next_multiple_of(TILE_TERMS).max(8 * TILE_TERMS);
     (n_tiles, piece_rows)
 }
+
+/// Warps that make the gradient of the weights of sparse rows, at least: one for each column of the rows, and for each piece of
+/// its entries.
+const N_SPARSE_WARPS: u32 = 8192;
+
+/// Pieces of every column's entries.
+pub(super) fn sparse_pieces(dim: u32) -> u32 {
+    (N_SPARSE_WARPS / dim.max(1)).clamp(1, 64)
+}

@@ -1,0 +1,125 @@
+//! A batch on a machine: filled on the host, and sent while the machine computes the one before.
+
+use std::sync::Arc;
+
+use kith_block::Block;
+
+use super::{
+    arena::Arena,
+    error::GpuError,
+    graph::PlacedGraph,
+    machine::Gpu,
+    memory::{Address, Sink},
+    pairs::PlacedPairs,
+    program::{Labels, Plan},
+    rows::PlacedRows,
+};
+use crate::rows::InputRows;
+
+/// What one slice of a step looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchParts<'a> {
+    /// Weight updates so far.
+    pub step: u64,
+    /// From the input layer to the output layer.
+    pub blocks: &'a [Arc<Block>],
+    /// The pairs of each layer's edge loss; none without one.
+    pub pairs: &'a [kith_block::Pairs],
+    /// Rows of the first block's sources; `None` where the program has the rows of all nodes.
+    pub rows: Option<&'a InputRows>,
+    /// Classes of the last block's destinations, −1 for those without a loss; with `bits`, anything but that.
+    pub classes: &'a [i32],
+    /// Where nodes have several classes: one byte for each destination and class.
+    pub bits: Option<&'a [u8]>,
+    /// Number of classes.
+    pub n_classes: usize,
+    /// What the sum of the losses is divided by.
+    pub n_terms: usize,
+}
+
+/// A batch on a machine, in memory that is used again.
+#[derive(Debug)]
+pub struct DeviceBatch {
+    arena: Arena,
+    heads: Vec<usize>,
+    edge_weight: f64,
+    placed: Option<PlacedBatch>,
+}
+
+/// Where the parts of a batch are.
+#[derive(Debug)]
+pub(super) struct PlacedBatch {
+    pub(super) step: Address,
+    pub(super) graphs: Vec<PlacedGraph>,
+    pub(super) pairs: Vec<PlacedPairs>,
+    pub(super) rows: PlacedRows,
+    pub(super) labels: Labels,
+    pub(super) n_terms: usize,
+    /// Pairs of each layer, and those that were left out in all.
+    pub(super) n_pairs: Vec<u32>,
+    pub(super) n_left_out: u64,
+}
+
+impl DeviceBatch {
+    /// Of a plan with one run; nothing is in it yet.
+    pub fn new(gpu: &Gpu, plan: &Plan) -> Result<DeviceBatch, GpuError> {
+        assert_eq!(plan.runs.len(), 1, "every run has its own batches");
+        Ok(DeviceBatch {
+            arena: Arena::new(gpu, "a batch")?,
+            heads: plan.layers.iter().map(|layer| layer.heads).collect(),
+            edge_weight: plan.runs[0].edge_weight,
+            placed: None,
+        })
+    }
+
+    /// Fills it. The copy is under way when this returns. Nothing may still compute with what was in it.
+    pub fn fill(&mut self, parts: &BatchParts<'_>) -> Result<(), GpuError> {
+        let DeviceBatch { arena, heads, edge_weight, placed } = self;
+        assert_eq!(parts.blocks.len(), heads.len(), "a block for each layer");
+        *placed = Some(arena.fill(|sink| PlacedBatch::place(sink, parts, heads, *edge_weight))?);
+        Ok(())
+    }
+
+    /// Waits until all of it has arrived.
+    pub(super) fn arrived(&self) -> Result<&PlacedBatch, GpuError> {
+        self.arena.wait()?;
+        Ok(self.placed.as_ref().expect("a batch is filled before it is computed"))
+    }
+
+    pub(super) fn placed(&self) -> &PlacedBatch {
+        self.placed.as_ref().expect("a batch is filled before it is computed")
+    }
+}
+
+impl PlacedBatch {
+    fn place(
+        sink: &mut impl Sink,
+        parts: &BatchParts<'_>,
+        heads: &[usize],
+        edge_weight: f64,
+    ) -> Result<PlacedBatch, GpuError> {
+        let BatchParts { step, blocks, pairs, rows, classes, bits, n_classes, n_terms } = *parts;
+        // The nodes of every block are the first of these.
+        let ids = blocks.first().and_then(|block| block.ids()).map(|ids| sink.copy(ids)).transpose()?;
+        let graphs = blocks.iter().map(|block| PlacedGraph::place(sink, block, ids)).collect::<Result<Vec<_>, _>>()?;
+        let of_layer = |((pairs, block), heads): ((&kith_block::Pairs, &Arc<Block>), &usize)| {
+            PlacedPairs::place(sink, pairs, block.n_edges(), *heads, edge_weight)
+        };
+        let placed_pairs = pairs.iter().zip(blocks).zip(heads).map(of_layer).collect::<Result<Vec<_>, _>>()?;
+        Ok(PlacedBatch {
+            step: sink.copy(&[step])?,
+            graphs,
+            pairs: placed_pairs,
+            rows: rows.map_or(Ok(PlacedRows::Known), |rows| PlacedRows::place(sink, rows))?,
+            labels: Labels {
+                classes: sink.copy(classes)?,
+                bits: bits.map_or(Ok(Address::NONE), |bits| sink.copy(bits))?,
+                n_classes: n_classes as u32,
+                unused: 0,
+            },
+            n_terms,
+            n_pairs: pairs.iter().map(|pairs| pairs.n_pairs() as u32).collect(),
+            n_left_out: pairs.iter().map(|pairs| pairs.negatives().n_left_out as u64).sum(),
+        })
+    }
+}

@@ -1,0 +1,94 @@
+//! What a program computes with: a whole graph, or one batch after the other.
+
+use super::{
+    arrays::{DeviceTargets, LayerState},
+    raw::Labels,
+};
+use crate::cuda::{
+    batch::DeviceBatch,
+    graph::{DeviceGraph, PlacedGraph},
+    memory::{Address, Array},
+    pairs::{DrawnPairs, PlacedPairs},
+    rows::DeviceRows,
+};
+
+#[derive(Debug)]
+pub(super) enum Work {
+    Graph(Box<WholeGraph>),
+    Batches(Box<Batches>),
+}
+
+/// All layers look at the same graph.
+#[derive(Debug)]
+pub(super) struct WholeGraph {
+    pub(super) graph: DeviceGraph,
+    pub(super) rows: DeviceRows,
+    pub(super) targets: DeviceTargets,
+    pub(super) step: Array<u64>,
+}
+
+/// Every layer has a block of its own.
+#[derive(Debug)]
+pub(super) struct Batches {
+    /// Of all nodes; `None` where a batch brings its own.
+    pub(super) rows: Option<DeviceRows>,
+    /// Rows of the batch that came sparse.
+    pub(super) spread: Array<f32>,
+    /// The one that is computed.
+    pub(super) batch: Option<DeviceBatch>,
+}
+
+impl Work {
+    /// What a layer looks at.
+    pub(super) fn graph(&self, layer: usize) -> &PlacedGraph {
+        match self {
+            Work::Graph(whole) => &whole.graph.placed,
+            Work::Batches(batches) => &batches.batch().placed().graphs[layer],
+        }
+    }
+
+    /// The pairs of a layer; `None` without an edge loss.
+    pub(super) fn pairs(&self, layer: usize, state: &LayerState) -> Option<PlacedPairs> {
+        match self {
+            Work::Graph(_) => state.drawn.as_ref().map(DrawnPairs::placed),
+            Work::Batches(batches) => batches.batch().placed().pairs.get(layer).copied(),
+        }
+    }
+
+    /// Where the number of the step is.
+    pub(super) fn step(&self) -> Address {
+        match self {
+            Work::Graph(whole) => whole.step.at(),
+            Work::Batches(batches) => batches.batch().placed().step,
+        }
+    }
+
+    /// What is learned, and what the sum of the losses is divided by.
+    pub(super) fn learned(&self) -> (Labels, usize) {
+        match self {
+            Work::Graph(whole) => {
+                let targets = &whole.targets;
+                let n_terms = targets.n_train * if targets.bits.is_some() { targets.n_classes } else { 1 };
+                (targets.labels(&targets.trained), n_terms)
+            }
+            Work::Batches(batches) => {
+                let placed = batches.batch().placed();
+                (placed.labels, placed.n_terms)
+            }
+        }
+    }
+
+    /// The whole graph, for those who cannot do without.
+    pub(super) fn whole(&self) -> &WholeGraph {
+        match self {
+            Work::Graph(whole) => whole,
+            Work::Batches(_) => unreachable!("a program of batches has no whole graph"),
+        }
+    }
+}
+
+impl Batches {
+    pub(super) fn batch(&self) -> &DeviceBatch {
+        self.batch.as_ref().expect("a batch is computed")
+    }
+}

@@ -1,0 +1,185 @@
+//! Runs whose slices a GPU computes: batches, or one graph of a set after the other. Weights stay here, where all ranks change
+//! them alike; the GPU gets them with every slice, and gives its gradient. While it computes one slice, the next is sampled and
+//! sent.
+
+use kith_kernels::cuda::{BatchParts, DeviceBatch, Gpu, Losses, Plan, Program};
+use tch::Tensor;
+
+use super::{Run, on_gpu::OnGpu};
+use crate::{
+    checkpoint::Exact,
+    error::TrainError,
+    exchange::SliceRecord,
+    feed::{At, Slice},
+    gpu,
+    input::Labels,
+    model::Forward,
+    world::Phase,
+};
+
+/// What computes slices.
+#[derive(Debug)]
+pub(super) struct Slices<'a> {
+    gpu: Gpu,
+    plan: Plan,
+    program: Program,
+    /// Whether the rows of all nodes are there.
+    knows_rows: bool,
+    /// The slice after the one that is computed.
+    ahead: Option<Ready<'a>>,
+    /// Memory of a slice that was computed.
+    spare: Option<DeviceBatch>,
+    gradient: Option<Tensor>,
+}
+
+/// A slice that is on its way to the GPU; one without roots never goes there.
+#[derive(Debug)]
+struct Ready<'a> {
+    slice: Slice<'a>,
+    batch: Option<DeviceBatch>,
+}
+
+impl<'a> Slices<'a> {
+    pub(super) fn new(device: &Gpu, run: &mut Run<'a>) -> Result<Slices<'a>, TrainError> {
+        let rows = gpu::all_rows(device, run.data)?;
+        run.feed.serve_gpu(rows.is_none());
+        let plan = gpu::plan_of_slices(&run.model, run.data, &run.config, run.run_key, run.feed.n_slices());
+        let knows_rows = rows.is_some();
+        let program = Program::of_batches(device, rows, plan.clone())?;
+        Ok(Slices { gpu: device.clone(), plan, program, knows_rows, ahead: None, spare: None, gradient: None })
+    }
+
+    /// The gradient of the slice that was computed last.
+    pub(super) fn take_gradient(&mut self) -> Tensor {
+        self.gradient.take().expect("a slice was computed")
+    }
+
+    /// Sends a slice on its way.
+    fn send(&mut self, slice: Slice<'a>, step: u64) -> Result<Ready<'a>, TrainError> {
+        if slice.is_empty() {
+            return Ok(Ready { slice, batch: None });
+        }
+        let mut batch = match self.spare.take() {
+            Some(batch) => batch,
+            None => DeviceBatch::new(&self.gpu, &self.plan)?,
+        };
+        let blocks = &slice.sample.blocks;
+        let n_roots = blocks.last().map_or(0, |block| block.n_destinations());
+        let (mut classes, mut bits) = (vec![-1; n_roots], None);
+        let n_classes = self.plan.layers.last().map_or(0, |layer| layer.features);
+        match &*slice.labels {
+            Labels::Classes(all) => {
+                slice.seeds.iter().for_each(|seed| classes[*seed as usize] = all[*seed as usize] as i32);
+            }
+            Labels::Bits { bits: all, .. } => {
+                slice.seeds.iter().for_each(|seed| classes[*seed as usize] = 0);
+                bits = Some(all.iter().map(|bit| u8::from(*bit)).collect::<Vec<u8>>());
+            }
+        }
+        batch.fill(&BatchParts {
+            step,
+            blocks,
+            pairs: &slice.pairs,
+            rows: (!self.knows_rows).then_some(&*slice.sample.rows),
+            classes: &classes,
+            bits: bits.as_deref(),
+            n_classes,
+            n_terms: slice.n_step_seeds * if bits.is_some() { n_classes } else { 1 },
+        })?;
+        Ok(Ready { slice, batch: Some(batch) })
+    }
+}
+
+impl<'a> Run<'a> {
+    /// The slice at a place of the run, on its way to the GPU.
+    fn ready(&mut self, slices: &mut Slices<'a>, at: At) -> Result<Ready<'a>, TrainError> {
+        self.enter(Phase::Sample);
+        let slice = self.feed.next(&self.model, at)?;
+        slices.send(slice, at.step)
+    }
+
+    /// The place of this rank's slice after another; `None` after the last.
+    fn after(&self, at: At) -> Option<At> {
+        let own = self.own_slices();
+        let n_steps = self.config.train.epochs * self.feed.steps_per_epoch() as u64;
+        match at.slice + 1 {
+            slice if slice < own.end => Some(self.at_step(at.step, slice)),
+            _ => (at.step + 1 < n_steps).then(|| self.at_step(at.step + 1, own.start)),
+        }
+    }
+
+    /// One slice of the next step by the GPU, which leaves its gradient.
+    pub(super) fn learn_slice_on_gpu(
+        &mut self,
+        slices: &mut Slices<'a>,
+        slice: usize,
+    ) -> Result<SliceRecord, TrainError> {
+        let at = self.at(slice);
+        let Ready { mut slice, batch } = match slices.ahead.take() {
+            Some(ready) => ready,
+            None => self.ready(slices, at)?,
+        };
+        self.enter(Phase::Compute);
+        let is_started = batch.is_some();
+        if let Some(batch) = batch {
+            let weights: Vec<f32> = Vec::try_from(self.model.weights().flat())?;
+            slices.program.start(batch, &weights)?;
+        }
+        // Not known to be needed: the run may stop early. What was sampled is lost then.
+        slices.ahead = self.after(at).map(|next| self.ready(slices, next)).transpose()?;
+        self.enter(Phase::Compute);
+        let mut row_counts = slice.row_counts;
+        if slices.knows_rows {
+            row_counts.cached += slice.sample.blocks.first().map_or(0, |block| block.n_sources() as u64);
+        }
+        let mut record = SliceRecord {
+            digest: slice.digest.take(),
+            row_counts: (row_counts.local, row_counts.cached, row_counts.remote),
+            n_seeds: slice.seeds.len() as u64,
+            n_edges: slice.n_edges(),
+            ..SliceRecord::default()
+        };
+        slices.gradient = Some(match is_started {
+            false => self.model.weights().flat().zeros_like(),
+            true => {
+                let (losses, gradient, batch) = slices.program.finish()?;
+                slices.spare = Some(batch);
+                self.hear_losses(&mut record, losses, (!slices.knows_rows).then_some(&slice))?;
+                Tensor::from_slice(&gradient)
+            }
+        });
+        self.feed.give_back(slice);
+        Ok(record)
+    }
+
+    fn hear_losses(
+        &self,
+        record: &mut SliceRecord,
+        losses: Losses,
+        slice: Option<&Slice<'_>>,
+    ) -> Result<(), TrainError> {
+        let Losses { node, edges, n_left_out } = losses;
+        let edge_weight = self.config.edge_loss.as_ref().map_or(0.0, |edge_loss| edge_loss.weight);
+        record.loss = Exact(node + edge_weight / self.feed.n_slices() as f64 * edges.iter().sum::<f64>());
+        record.node_loss = Exact(node);
+        record.n_negatives_left_out = n_left_out;
+        let forward = Forward {
+            logits: Tensor::from_slice::<f32>(&[]),
+            edge_losses: edges.iter().map(|loss| Tensor::from(*loss)).collect(),
+            n_negatives_left_out: n_left_out as usize,
+        };
+        record.edge_losses = edges.into_iter().map(Exact).collect();
+        self.check_finite(record.loss.0, self.state.step, slice.map(|slice| (&slice.sample, &forward)))
+    }
+
+    /// Computes with the slices' GPU, which is not the run's while it does.
+    pub(super) fn with_slices<T>(
+        &mut self,
+        act: impl FnOnce(&mut Run<'a>, &mut Slices<'a>) -> Result<T, TrainError>,
+    ) -> Result<T, TrainError> {
+        let Some(OnGpu::Slices(mut slices)) = self.on_gpu.take() else { unreachable!("slices are on a GPU") };
+        let outcome = act(self, &mut slices);
+        self.on_gpu = Some(OnGpu::Slices(slices));
+        outcome
+    }
+}
