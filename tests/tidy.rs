@@ -26,6 +26,7 @@ const UNSAFE_HOMES: &[&str] = &[
     "trainer/kernels/emulated/src/lib.rs",
     "trainer/kernels/src/bridge.rs",
     "trainer/kernels/src/cuda/driver.rs",
+    "trainer/kernels/src/cuda/nvrtc.rs",
     "trainer/kernels/src/cuda/machine.rs",
     "trainer/kernels/src/simd/mod.rs",
     "trainer/src/collective/nccl.rs",

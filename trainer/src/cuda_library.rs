@@ -16,22 +16,38 @@ const DRIVER: &str = "libcuda.so.1";
 const LIBTORCH_CUDA: &str = "libtorch_cuda.so";
 const NO_DEVICE: c_int = 100; // The driver's answer also where CUDA_VISIBLE_DEVICES hides every device.
 
-/// Opens the driver, then libtorch's CUDA part; the devices in the order libtorch numbers them.
-pub(crate) fn open_cuda() -> Result<Vec<CudaDevice>, NoCuda> {
-    let devices = Driver::open(DRIVER)?.devices()?;
+/// What the driver shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DriverReport {
+    /// The newest CUDA that it runs, as in 13.0.
+    pub(crate) version: String,
+    /// In the order that everybody numbers them in.
+    pub(crate) devices: Vec<CudaDevice>,
+}
+
+/// Asks the driver.
+pub(crate) fn ask_driver() -> Result<DriverReport, NoCuda> {
+    let driver = Driver::open(DRIVER)?;
+    let devices = driver.devices()?;
+    Ok(DriverReport { version: driver.version()?, devices })
+}
+
+/// Opens libtorch's CUDA part.
+pub(crate) fn open_libtorch_cuda() -> Result<(), NoCuda> {
     let library = open(LIBTORCH_CUDA, RTLD_NOW | RTLD_GLOBAL).map_err(|problem| match problem {
         OpenError::NotFound => NoCuda::LibraryMissing,
         OpenError::Refused(reason) => NoCuda::LibraryRefused(reason),
     })?;
     // libtorch keeps pointers into its CUDA part: it stays open for the life of the process.
     mem::forget(library);
-    Ok(devices)
+    Ok(())
 }
 
 /// The NVIDIA driver's own interface, of which we ask only what can be known without making a context.
 struct Driver(Library);
 
 type Init = unsafe extern "C" fn(flags: c_uint) -> c_int;
+type DriverVersion = unsafe extern "C" fn(version: *mut c_int) -> c_int;
 type DeviceCount = unsafe extern "C" fn(n_devices: *mut c_int) -> c_int;
 type DeviceGet = unsafe extern "C" fn(device: *mut c_int, index: c_int) -> c_int;
 type DeviceName = unsafe extern "C" fn(name: *mut c_char, len: c_int, device: c_int) -> c_int;
@@ -58,6 +74,14 @@ impl Driver {
             return Err(NoCuda::NoDevice);
         }
         (0..n_devices).map(|index| self.device(index)).collect()
+    }
+
+    fn version(&self) -> Result<String, NoCuda> {
+        let ask: Symbol<DriverVersion> = self.function("cuDriverGetVersion")?;
+        let mut version = 0;
+        // SAFETY: the signature is that of the driver's header; `version` outlives the call.
+        self.check(unsafe { ask(&mut version) })?;
+        Ok(format!("{}.{}", version / 1000, version % 1000 / 10))
     }
 
     fn device(&self, index: c_int) -> Result<CudaDevice, NoCuda> {

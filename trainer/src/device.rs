@@ -6,7 +6,10 @@ use kith_draw::instruction_set;
 use serde::Serialize;
 pub use tch::Device;
 
-use crate::cuda_library::open_cuda;
+use crate::{
+    collective::nccl_version,
+    cuda_library::{DriverReport, ask_driver, open_libtorch_cuda},
+};
 
 /// Everything a run's bits and speed depend on that the machine decides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -21,13 +24,44 @@ pub struct DeviceReport {
     pub n_libtorch_threads: usize,
     /// CUDA devices, or why there are none.
     pub cuda: CudaReport,
+    /// What a GPU needs beside its driver.
+    pub libraries: CudaLibraries,
+}
+
+/// The libraries of CUDA, each opened where it is found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CudaLibraries {
+    /// The driver: everything on a GPU needs it.
+    pub driver: Library,
+    /// The compiler: Kith's own kernels for GPUs need it.
+    pub nvrtc: Library,
+    /// Ranks on GPUs need it.
+    pub nccl: Library,
+    /// libtorch's CUDA part: models without kernels for GPUs need it.
+    pub libtorch_cuda: Library,
+}
+
+/// A library, or the sentence that says why it is not there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Library {
+    /// Its version.
+    Version(String),
+    /// It cannot be used.
+    Missing(String),
+}
+
+impl Library {
+    fn of(found: Result<String, impl ToString>) -> Library {
+        found.map_or_else(|reason| Library::Missing(reason.to_string()), Library::Version)
+    }
 }
 
 /// CUDA devices, or the sentence that says why there are none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CudaReport {
-    /// At least one, in the order libtorch numbers them.
+    /// At least one, in the order that everybody numbers them in.
     Devices(Vec<CudaDevice>),
     /// None can be used.
     Missing(String),
@@ -94,12 +128,10 @@ pub fn number_of(name: &str) -> Result<Option<usize>, String> {
     }
 }
 
-/// The number of the CUDA device of this name, if there is one.
+/// The number of the CUDA device of this name, if the driver shows it.
 pub fn cuda_index(name: &str) -> Option<usize> {
-    match find(name) {
-        Ok(tch::Device::Cuda(index)) => Some(index),
-        _ => None,
-    }
+    let n_devices = driver().as_ref().map_or(0, |driver| driver.devices.len());
+    number_of(name).ok().flatten().filter(|index| *index < n_devices)
 }
 
 /// Makes libtorch ready: one thread within an operation, and CUDA where there is any. Call it before anything else of
@@ -110,8 +142,9 @@ pub fn start() {
 
 /// What this machine computes with; starts libtorch if that was not done yet.
 pub fn devices() -> DeviceReport {
-    let cuda = match found_devices() {
-        Ok(devices) => CudaReport::Devices(devices.clone()),
+    let libtorch_cuda = found_devices().as_ref().map(|_| env!("KITH_LIBTORCH_VERSION").to_owned());
+    let cuda = match driver() {
+        Ok(driver) => CudaReport::Devices(driver.devices.clone()),
         Err(reason) => CudaReport::Missing(reason.to_string()),
     };
     DeviceReport {
@@ -120,15 +153,28 @@ pub fn devices() -> DeviceReport {
         n_threads: thread::available_parallelism().map_or(1, usize::from),
         n_libtorch_threads: usize::try_from(tch::get_num_threads()).unwrap_or(1),
         cuda,
+        libraries: CudaLibraries {
+            driver: Library::of(driver().as_ref().map(|driver| driver.version.clone())),
+            nvrtc: Library::of(kith_kernels::cuda::compiler_version()),
+            nccl: Library::of(nccl_version()),
+            libtorch_cuda: Library::of(libtorch_cuda),
+        },
     }
 }
 
+fn driver() -> &'static Result<DriverReport, NoCuda> {
+    static FOUND: OnceLock<Result<DriverReport, NoCuda>> = OnceLock::new();
+    FOUND.get_or_init(ask_driver)
+}
+
+/// The devices that libtorch computes on.
 fn found_devices() -> &'static Result<Vec<CudaDevice>, NoCuda> {
     static FOUND: OnceLock<Result<Vec<CudaDevice>, NoCuda>> = OnceLock::new();
     FOUND.get_or_init(|| {
         tch::set_num_threads(1);
         kith_kernels::prepare();
-        let devices = open_cuda()?;
+        let devices = driver().clone()?.devices;
+        open_libtorch_cuda()?;
         match tch::Cuda::device_count() {
             n_libtorch if usize::try_from(n_libtorch) == Ok(devices.len()) => Ok(devices),
             n_libtorch => Err(NoCuda::NotSeen { n_driver: devices.len(), n_libtorch }),
@@ -155,9 +201,11 @@ mod tests {
         assert_eq!(report.libtorch, "2.11.0");
         assert_eq!(report.n_libtorch_threads, 1);
         assert!(report.n_threads >= 1);
-        match report.cuda {
-            CudaReport::Devices(devices) => assert_eq!(tch::Cuda::device_count(), devices.len() as i64),
-            CudaReport::Missing(reason) => assert!(!tch::Cuda::is_available(), "{reason}"),
+        match (report.cuda, report.libraries.libtorch_cuda) {
+            (CudaReport::Devices(devices), Library::Version(_)) => {
+                assert_eq!(tch::Cuda::device_count(), devices.len() as i64);
+            }
+            (_, missing) => assert!(!tch::Cuda::is_available(), "{missing:?}"),
         }
     }
 

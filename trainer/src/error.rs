@@ -101,7 +101,15 @@ pub enum TrainError {
     NotOnGpu(String),
     /// A GPU did not do what it was asked.
     #[error(transparent)]
-    Gpu(#[from] kith_kernels::cuda::GpuError),
+    Gpu(kith_kernels::cuda::GpuError),
+    /// A GPU has too little memory for a run.
+    #[error("{error}; {advice}")]
+    GpuMemory {
+        /// What needs how much.
+        error: kith_kernels::cuda::GpuError,
+        /// What would need less.
+        advice: &'static str,
+    },
     /// A loss is not a finite number any more: nothing good can follow.
     #[error("the loss is not finite at step {step} (epoch {epoch}): {place}; a smaller learning rate may help")]
     NotFinite {
@@ -182,4 +190,22 @@ fn first_line(error: &TchError) -> String {
         other => other.to_string(),
     };
     text.lines().next().unwrap_or_default().to_owned()
+}
+
+impl From<kith_kernels::cuda::GpuError> for TrainError {
+    fn from(error: kith_kernels::cuda::GpuError) -> TrainError {
+        TrainError::Gpu(error)
+    }
+}
+
+impl TrainError {
+    /// The same, and where a GPU's memory is too small, what would need less.
+    pub(crate) fn advised(self, advice: &'static str) -> TrainError {
+        match self {
+            TrainError::Gpu(error @ kith_kernels::cuda::GpuError::NoMemory { .. }) => {
+                TrainError::GpuMemory { error, advice }
+            }
+            other => other,
+        }
+    }
 }

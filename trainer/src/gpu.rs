@@ -23,14 +23,15 @@ pub fn whole_graph(data: &Data) -> Option<&GraphInput> {
     }
 }
 
-/// The rows of all nodes, where batches are sampled here and the rows are dense and leave at least half of the GPU free.
-pub(crate) fn all_rows(gpu: &Gpu, data: &Data) -> Result<Option<DeviceRows>, TrainError> {
+/// The rows of all nodes, where batches are sampled here and the rows are dense and take no more than `most` bytes, or half of
+/// what is free.
+pub(crate) fn all_rows(gpu: &Gpu, data: &Data, most: Option<u64>) -> Result<Option<DeviceRows>, TrainError> {
     /// Rows that are read at a time.
     const N_ROWS: u64 = 1 << 16;
     let Data::Batches(BatchInput { shards, .. }) = data else { return Ok(None) };
     let Info { n_nodes, dim, rows, .. } = *shards.info();
     let n_bytes = 4 * n_nodes * dim as u64;
-    if shards.waits() || rows != Some(RowsForm::Dense) || n_bytes > gpu.free_bytes() / 2 {
+    if shards.waits() || rows != Some(RowsForm::Dense) || n_bytes > most.unwrap_or(gpu.free_bytes() / 2) {
         return Ok(None);
     }
     let all = DeviceRows::room(gpu, n_nodes as usize, dim)?;

@@ -51,6 +51,7 @@ pub struct Run<'a> {
     source: Source,
     device: Device,
     gpu: Option<Gpu>,
+    gpu_rows: Option<u64>,
     /// Only rank 0 keeps anything.
     folder: Option<RunFolder>,
     saver: Saver,
@@ -73,6 +74,8 @@ pub struct Plan<'a> {
     pub device: Device,
     /// What computes by kernels of its own, if anything does.
     pub gpu: Option<Gpu>,
+    /// Bytes on that GPU that the rows of all nodes may take, where a run is trained in batches; `None`: half of what is free.
+    pub gpu_rows: Option<u64>,
     /// The folder to keep it in; without one nothing is kept. Only rank 0 looks at it.
     pub out: Option<&'a Path>,
     /// Whether to go on from the folder's newest checkpoint, if it has one.
@@ -109,7 +112,7 @@ impl<'a> Run<'a> {
     /// Makes a run ready on every rank, from the checkpoint that rank 0 has if it is to go on.
     pub fn new(plan: Plan<'a>, world: &'a mut World) -> Result<Run<'a>, TrainError> {
         let clock = Clock::start();
-        let Plan { mut config, run_key, data, source, device, gpu, out, resume, room, metrics } = plan;
+        let Plan { mut config, run_key, data, source, device, gpu, gpu_rows, out, resume, room, metrics } = plan;
         if device != Device::Cpu && config.train.kernels == Kernels::Fused {
             return Err(TrainError::KernelsOnCpu);
         }
@@ -162,6 +165,7 @@ impl<'a> Run<'a> {
             source,
             device,
             gpu: None,
+            gpu_rows,
             folder,
             saver,
             metrics,

@@ -1,8 +1,9 @@
 //! How fast a GPU's kernels are: steps of models on graphs of the sizes that everybody measures with.
 
+mod batches;
 mod graphs;
 
-use std::time::Instant;
+use std::{path::Path, time::Instant};
 
 use tch::Device;
 
@@ -30,14 +31,29 @@ pub struct Case {
     pub dropout: f64,
     /// Runs that are computed together.
     pub n_runs: usize,
-    /// Steps, each followed by a measurement, whose time together is asked for; `None`: the median time of one step.
-    pub n_epochs: Option<usize>,
+    /// What is asked.
+    pub asked: Asked,
     /// What was promised and what is aimed for, in milliseconds.
     pub promised: (f64, f64),
 }
 
+/// What is asked of a case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// The median time of one step over the whole graph.
+    Step,
+    /// The time of so many of them, each followed by a measurement.
+    Epochs(usize),
+    /// The median time of an epoch in batches of 1,024 seeds with fanouts 10 and 10: the graph in a store, and rows where they
+    /// are said to be.
+    Batches {
+        /// Whether the GPU has the rows of all nodes.
+        rows_on_gpu: bool,
+    },
+}
+
 /// The cases of the table in `docs/BENCHMARKS.md`.
-pub const CASES: [Case; 7] = [
+pub const CASES: [Case; 9] = [
     case("arxiv MX", Size::ARXIV, true, (8, 16, 1), 0.2, (6.0, 2.5)),
     case("arxiv GAT", Size::ARXIV, false, (8, 16, 1), 0.2, (4.0, 1.5)),
     case("flickr MX", Size::FLICKR, true, (8, 8, 8), 0.6, (4.0, 1.5)),
@@ -45,13 +61,21 @@ pub const CASES: [Case; 7] = [
     case("cora MX", Size::CORA, true, (8, 8, 8), 0.6, (0.5, 0.15)),
     Case {
         n_runs: 100,
-        n_epochs: Some(490),
+        asked: Asked::Epochs(490),
         ..case("100 runs of cora MX, 490 epochs", Size::CORA, true, (8, 8, 8), 0.6, (30_000.0, 6_000.0))
     },
     Case {
         n_runs: 120,
-        n_epochs: Some(300),
+        asked: Asked::Epochs(300),
         ..case("120 runs of a grid's cell, 300 epochs", Size::GRID, true, (8, 8, 8), 0.6, (10_000.0, 3_000.0))
+    },
+    Case {
+        asked: Asked::Batches { rows_on_gpu: true },
+        ..case("arxiv MX, an epoch in batches", Size::ARXIV, true, (8, 16, 1), 0.2, (400.0, 120.0))
+    },
+    Case {
+        asked: Asked::Batches { rows_on_gpu: false },
+        ..case("the same, rows on the host", Size::ARXIV, true, (8, 16, 1), 0.2, (600.0, 250.0))
     },
 ];
 
@@ -63,7 +87,7 @@ const fn case(
     dropout: f64,
     promised: (f64, f64),
 ) -> Case {
-    Case { name, size, is_taught, shape, dropout, n_runs: 1, n_epochs: None, promised }
+    Case { name, size, is_taught, shape, dropout, n_runs: 1, asked: Asked::Step, promised }
 }
 
 /// What was found.
@@ -80,8 +104,11 @@ pub struct Found {
 /// Steps before the first that is timed.
 const N_WARM: usize = 5;
 
-/// Measures a case, by `n_steps` steps where one is asked for.
-pub fn measure(device: &Gpu, case: &Case, arrays: &Arrays, n_steps: usize) -> Result<Found, TrainError> {
+/// Measures a case, by `n_steps` steps where one is asked for. A store is made in `folder` where one is needed.
+pub fn measure(device: &Gpu, case: &Case, arrays: &Arrays, n_steps: usize, folder: &Path) -> Result<Found, TrainError> {
+    if let Asked::Batches { rows_on_gpu } = case.asked {
+        return batches::measure(device, config(case), arrays, rows_on_gpu, folder);
+    }
     let before = device.used_bytes();
     let graph = arrays.graph();
     let config = config(case);
@@ -102,7 +129,7 @@ pub fn measure(device: &Gpu, case: &Case, arrays: &Arrays, n_steps: usize) -> Re
     program.measure()?;
     let since = |started: Instant| started.elapsed().as_secs_f64() * 1e3;
     let memory_bytes = device.used_bytes() - before;
-    if let Some(n_epochs) = case.n_epochs {
+    if let Asked::Epochs(n_epochs) = case.asked {
         let started = Instant::now();
         for _ in 0..n_epochs {
             program.step()?;
@@ -132,6 +159,11 @@ fn config(case: &Case) -> RunConfig {
         case.dropout,
     );
     text.push_str("[train]\nlearning_rate = 0.005\nweight_decay = 5e-4\nepochs = 1\n");
+    if matches!(case.asked, Asked::Batches { .. }) {
+        // One epoch more than is timed: the last is measured.
+        text.push_str("mode = \"batches\"\nfanouts = [10, 10]\nevaluate_every = 100\n");
+        text = text.replace("epochs = 1\n", &format!("epochs = {}\n", batches::N_EPOCHS + 1));
+    }
     if case.is_taught {
         text.push_str("[edge_loss]\nweight = 1.0\n");
     }
@@ -145,11 +177,12 @@ mod tests {
     #[test]
     fn a_case_is_measured() {
         crate::device::start();
-        let size = Size { n_nodes: 300, n_edges: 1000, dim: 20, density: 0.2, n_classes: 3 };
-        for case in [CASES[1], CASES[4], Case { n_runs: 3, n_epochs: Some(2), ..CASES[5] }] {
+        let size = Size { n_nodes: 100, n_edges: 300, dim: 20, density: 0.2, n_classes: 3 };
+        for case in [CASES[1], CASES[4], Case { n_runs: 3, asked: Asked::Epochs(2), ..CASES[5] }, CASES[7], CASES[8]] {
             let case = Case { size, ..case };
-            let found = measure(&kith_emulated::gpu(), &case, &Arrays::new(size), 3).unwrap();
-            assert!(found.milliseconds > 0.0 && found.memory_bytes > 4 * 300 * 20, "{found:?}");
+            let folder = tempfile::tempdir().unwrap();
+            let found = measure(&kith_emulated::gpu(), &case, &Arrays::new(size), 3, folder.path()).unwrap();
+            assert!(found.milliseconds > 0.0 && found.memory_bytes > 100 * 20, "{found:?}");
         }
     }
 }

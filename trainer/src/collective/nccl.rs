@@ -58,11 +58,7 @@ impl fmt::Debug for Nccl {
 impl Nccl {
     /// Makes a communicator of all ranks of a ring, each with a device of its own number.
     pub(crate) fn new(mut ring: Ring, device: usize) -> Result<Nccl, WorldError> {
-        // SAFETY: only asks whether the library can be opened; its initializers ask nothing of the caller.
-        if !unsafe { sys::is_culib_present() } {
-            let sentence = "NCCL is not there: libnccl.so was not found; run `make` again on this machine";
-            return Err(WorldError::Refused(sentence.to_owned()));
-        }
+        version().map_err(WorldError::Refused)?;
         let context = CudaContext::new(device).map_err(of_driver)?;
         let (compute, stream) = (context.default_stream(), context.new_stream().map_err(of_driver)?);
         let mut id = match ring.rank() {
@@ -271,6 +267,16 @@ impl Drop for Nccl {
     fn drop(&mut self) {
         self.abort();
     }
+}
+
+/// The version of the NCCL that is found.
+pub(crate) fn version() -> Result<String, String> {
+    // SAFETY: only asks whether the library can be opened; its initializers ask nothing of the caller.
+    if !unsafe { sys::is_culib_present() } {
+        return Err("NCCL is not there: libnccl.so was not found; run `make` again on this machine".to_owned());
+    }
+    let version = result::get_nccl_version().map_err(|error| format!("NCCL refused: {:?}", error.0))?;
+    Ok(format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100))
 }
 
 fn config() -> sys::ncclConfig_t {

@@ -16,6 +16,9 @@ use crate::{
     gpu, input::GraphInput, model::Model, optimizer::Adam, world::Phase,
 };
 
+/// Where a whole graph is too large for a GPU.
+const ADVICE: &str = "train.mode = \"batches\" needs less, and --device cpu none";
+
 /// How a GPU computes a run.
 #[derive(Debug)]
 pub(super) enum OnGpu<'a> {
@@ -213,7 +216,7 @@ impl<'a> Run<'a> {
         match (gpu::whole_graph(runs[0].data), &mut *runs) {
             (Some(graph), _) => {
                 let passengers: Vec<Passenger<'_>> = runs.iter().map(Passenger::of).collect();
-                let boarded = board(device, graph, runs[0].data, &passengers)?;
+                let boarded = board(device, graph, runs[0].data, &passengers).map_err(|error| error.advised(ADVICE))?;
                 for (run, steps) in runs.iter_mut().zip(boarded) {
                     run.on_gpu = Some(OnGpu::Steps(steps));
                 }

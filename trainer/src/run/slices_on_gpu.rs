@@ -17,6 +17,10 @@ use crate::{
     world::Phase,
 };
 
+/// Where slices are too large for a GPU.
+const ADVICE: &str =
+    "a smaller train.seeds_per_step, smaller train.fanouts or more train.slices need less, and so does --gpu-rows 0";
+
 /// What computes slices.
 #[derive(Debug)]
 pub(super) struct Slices<'a> {
@@ -41,7 +45,11 @@ struct Ready<'a> {
 
 impl<'a> Slices<'a> {
     pub(super) fn new(device: &Gpu, run: &mut Run<'a>) -> Result<Slices<'a>, TrainError> {
-        let rows = gpu::all_rows(device, run.data)?;
+        Slices::make(device, run).map_err(|error| error.advised(ADVICE))
+    }
+
+    fn make(device: &Gpu, run: &mut Run<'a>) -> Result<Slices<'a>, TrainError> {
+        let rows = gpu::all_rows(device, run.data, run.gpu_rows)?;
         run.feed.serve_gpu(rows.is_none());
         let plan = gpu::plan_of_slices(&run.model, run.data, &run.config, run.run_key, run.feed.n_slices());
         let knows_rows = rows.is_some();
@@ -178,7 +186,7 @@ impl<'a> Run<'a> {
         act: impl FnOnce(&mut Run<'a>, &mut Slices<'a>) -> Result<T, TrainError>,
     ) -> Result<T, TrainError> {
         let Some(OnGpu::Slices(mut slices)) = self.on_gpu.take() else { unreachable!("slices are on a GPU") };
-        let outcome = act(self, &mut slices);
+        let outcome = act(self, &mut slices).map_err(|error| error.advised(ADVICE));
         self.on_gpu = Some(OnGpu::Slices(slices));
         outcome
     }

@@ -1,12 +1,16 @@
 //! Graphs to measure with: random, with heavy tails, of the sizes of real ones.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use kith_block::{Block, BlockError};
 use kith_draw::{Name, Purpose, Stream};
 use kith_kernels::InputRows;
+use kith_store::{Contents, Dtype, LabelsEntry, Provenance, RowsEntry, RowsForm, StoreWriter};
 
-use crate::input::{GraphInput, Labels};
+use crate::{
+    error::TrainError,
+    input::{GraphInput, Labels},
+};
 
 /// How large a graph is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -97,6 +101,37 @@ impl Arrays {
                 .map(|node| stream(3).draws(node, 0, 0).below(n_classes as u64) as i64)
                 .collect(),
         }
+    }
+
+    /// Writes it as a store, with dense rows. As many of its nodes are trained on as of ogbn-arxiv.
+    pub(super) fn write_store(&self, dir: &Path) -> Result<(), TrainError> {
+        let Size { n_nodes, dim, n_classes, .. } = self.size;
+        let mut indptr = vec![0u64; n_nodes + 1];
+        self.edges.iter().for_each(|[_, destination]| indptr[*destination as usize + 1] += 1);
+        for node in 0..n_nodes {
+            indptr[node + 1] += indptr[node];
+        }
+        let sources: Vec<u32> = self.edges.iter().map(|[source, _]| *source).collect();
+        let labels: Vec<u32> = self.classes.iter().map(|class| *class as u32).collect();
+        let n_train = n_nodes * 90_941 / 169_343;
+        let part = |node: usize| if node < n_train { 1 } else { 2 + (node % 2) as u8 };
+        let mut writer = StoreWriter::create(dir)?;
+        writer.write("indptr", &indptr)?;
+        writer.write("indices", &sources)?;
+        writer.write("rows", &self.rows)?;
+        writer.write("labels", &labels)?;
+        writer.write("split.measured", &(0..n_nodes).map(part).collect::<Vec<u8>>())?;
+        let contents = Contents {
+            n_nodes: n_nodes as u64,
+            n_edges: sources.len() as u64,
+            is_symmetric: true,
+            rows: Some(RowsEntry { dim: dim as u64, form: RowsForm::Dense, dtype: Dtype::F32 }),
+            labels: Some(LabelsEntry { n_classes: n_classes as u64, multi_label: false }),
+            splits: vec!["measured".to_owned()],
+            ..Contents::default()
+        };
+        writer.finish(contents, Provenance::default())?;
+        Ok(())
     }
 
     pub(super) fn graph(&self) -> GraphInput {

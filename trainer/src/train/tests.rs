@@ -111,6 +111,7 @@ fn plan<'a>(data: &'a Data, config: RunConfig, out: Option<&'a Path>, resume: bo
     let source = Source { dataset: "test".to_owned(), digest: "0123456789abcdef".to_owned() };
     Plan {
         gpu: None,
+        gpu_rows: None,
         config,
         run_key: 7,
         data,

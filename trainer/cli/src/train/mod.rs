@@ -82,6 +82,10 @@ pub(crate) struct Args {
     /// go to a file in the run's folder.
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse)]
     memory: Option<u64>,
+    /// Bytes on the GPU that the rows of all nodes may take where a run in batches has them there, as in 8GiB; 0 sends the
+    /// rows of every batch instead. Half of what is free unless said.
+    #[arg(long, value_name = "SIZE", value_parser = crate::size::parse)]
+    gpu_rows: Option<u64>,
     /// Where to show metrics for Prometheus, at /metrics: HOST:PORT; port 0 picks a free one.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) metrics: Option<SocketAddr>,
@@ -184,6 +188,7 @@ impl Runs<'_> {
             source: self.source.clone(),
             device: self.device,
             gpu,
+            gpu_rows: self.args.gpu_rows,
             out: out.as_deref(),
             resume: self.args.resume,
             room: Room { memory: self.args.memory, scratch: out.clone(), ..Room::default() },

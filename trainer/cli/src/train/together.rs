@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use kith_trainer::{
     error::TrainError,
-    gpu::{Gpu, GpuError},
+    gpu::Gpu,
     report::Report,
     run::{Plan, Run},
     train::train_together,
@@ -31,7 +31,7 @@ pub(super) fn train_all(plans: Vec<Plan<'_>>, gpu: &Gpu) -> anyhow::Result<Vec<R
 /// Trains runs that stand at one step: all at once, or where that is too much for the GPU, one half after the other.
 fn train_group(runs: &mut [Run<'_>], gpu: &Gpu) -> Result<(), TrainError> {
     match Run::board(gpu, runs) {
-        Err(TrainError::Gpu(GpuError::NoMemory { .. })) if runs.len() > 1 => {
+        Err(TrainError::GpuMemory { .. }) if runs.len() > 1 => {
             let (first, rest) = runs.split_at_mut(runs.len() / 2);
             train_group(first, gpu)?;
             return train_group(rest, gpu);

@@ -31,7 +31,10 @@ impl Arena {
         let mut counted = Places { host: &mut [], device: 0, n_bytes: 0 };
         place(&mut counted)?;
         let n_bytes = counted.n_bytes;
-        self.device.fit(n_bytes)?;
+        if self.device.fit(n_bytes)? {
+            // Copies do not wait for the zeros of new memory.
+            self.gpu.synchronize()?;
+        }
         let host = match self.host.take().filter(|host| host.len() >= n_bytes) {
             Some(host) => self.host.insert(host),
             None => self.host.insert(Pinned::new(&self.gpu, n_bytes + n_bytes / 4)?),

@@ -4,24 +4,19 @@
 use std::{
     collections::HashMap,
     ffi::{CString, c_void},
-    fs,
-    path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use cudarc::{
-    driver::{
-        result::{self as cuda, DriverError},
-        sys,
-    },
-    nvrtc,
+use cudarc::driver::{
+    result::{self as cuda, DriverError},
+    sys,
 };
-use sha2::{Digest, Sha256};
 
 use super::{
-    compile::{Constants, KERNELS, source},
+    compile::{Constants, KERNELS},
     error::GpuError,
     machine::{Gpu, Machine, ModuleId, RecordingId},
+    nvrtc::{compiled, compiler},
 };
 
 /// Opens a device by its number.
@@ -30,14 +25,23 @@ pub fn open(number: usize) -> Result<Gpu, GpuError> {
     if !unsafe { sys::is_culib_present() } {
         return Err(GpuError::Missing("no NVIDIA driver: libcuda.so.1 not found".to_owned()));
     }
-    // SAFETY: as above.
-    if !unsafe { nvrtc::sys::is_culib_present() } {
-        return Err(GpuError::Missing(
-            "CUDA's compiler, libnvrtc.so, was not found: install the Python package nvidia-cuda-nvrtc, and name its lib folder in \
-             LD_LIBRARY_PATH".to_owned(),
-        ));
+    let compiler = compiler()?;
+    cuda::init().map_err(refused("start"))?;
+    let mut version = 0;
+    // SAFETY: `version` outlives the call.
+    unsafe { sys::cuDriverGetVersion(&mut version) }.result().map_err(refused("tell its version"))?;
+    if version / 1000 < compiler.0 {
+        return Err(GpuError::Missing(too_old((version / 1000, version % 1000 / 10), compiler)));
     }
     Driver::open(number).map(Gpu::new)
+}
+
+fn too_old(driver: (i32, i32), compiler: (i32, i32)) -> String {
+    format!(
+        "the NVIDIA driver is too old: it runs CUDA {}.{}, and the compiler that was found is of CUDA {}.{}; update the driver, or \
+         install the Python package nvidia-cuda-nvrtc-cu{}",
+        driver.0, driver.1, compiler.0, compiler.1, driver.0
+    )
 }
 
 #[derive(Debug)]
@@ -84,7 +88,6 @@ fn refused(what: &'static str) -> impl Fn(DriverError) -> GpuError {
 
 impl Driver {
     fn open(number: usize) -> Result<Driver, GpuError> {
-        cuda::init().map_err(refused("start"))?;
         let device = cuda::device::get(number as i32).map_err(refused("find the device"))?;
         let name = cuda::device::get_name(device).map_err(refused("name the device"))?;
         let attribute = |attribute| {
@@ -319,74 +322,14 @@ impl Machine for Driver {
     }
 }
 
-/// The kernels for an architecture: from the cache, or compiled and put there.
-fn compiled(architecture: &str, constants: &Constants) -> Result<Vec<u8>, GpuError> {
-    let source = source();
-    let mut options = constants.options();
-    options.push(format!("--gpu-architecture={architecture}"));
-    options.push("--std=c++17".to_owned());
-    let path = cache_folder().map(|folder| {
-        let mut digest = Sha256::new();
-        for part in options.iter().map(String::as_str).chain([source.as_str(), &compiler_version()]) {
-            digest.update(part.as_bytes());
-            digest.update([0]);
-        }
-        let name: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        folder.join(format!("{name}.cubin"))
-    });
-    if let Some(image) = path.as_ref().and_then(|path| fs::read(path).ok()).filter(|image| !image.is_empty()) {
-        return Ok(image);
-    }
-    let image = compile(&source, &options)?;
-    if let Some(path) = path {
-        // Without a cache, the next process compiles again.
-        let _ = keep(&path, &image);
-    }
-    Ok(image)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Where compiled kernels are kept: beside what other programs of this user keep.
-fn cache_folder() -> Option<PathBuf> {
-    let folder = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|folder| folder.is_absolute());
-    let folder = folder.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
-    Some(folder.join("kith").join("kernels"))
-}
-
-/// Written beside and renamed: another process sees all of it or nothing.
-fn keep(path: &Path, image: &[u8]) -> std::io::Result<()> {
-    let folder = path.parent().expect("a file in a folder");
-    fs::create_dir_all(folder)?;
-    let beside = folder.join(format!(".{}.part", std::process::id()));
-    fs::write(&beside, image)?;
-    fs::rename(&beside, path)
-}
-
-fn compiler_version() -> String {
-    let (mut major, mut minor) = (0, 0);
-    // SAFETY: both places outlive the call.
-    let _ = unsafe { nvrtc::sys::nvrtcVersion(&mut major, &mut minor) };
-    format!("{major}.{minor}")
-}
-
-fn compile(source: &str, options: &[String]) -> Result<Vec<u8>, GpuError> {
-    let source = CString::new(source).expect("sources have no zero");
-    let failed = |error: nvrtc::result::NvrtcError| GpuError::Compile(format!("{:?}", error.0));
-    let program = nvrtc::result::create_program(&source, Some(c"kith.cu")).map_err(failed)?;
-    // SAFETY: the program was just made, and is destroyed once, after its last use.
-    unsafe {
-        let outcome = nvrtc::result::compile_program(program, options).map_err(|error| {
-            let log = nvrtc::result::get_program_log(program).unwrap_or_default();
-            let log: Vec<u8> = log.into_iter().map(|byte| byte as u8).collect();
-            GpuError::Compile(format!("{:?}\n{}", error.0, String::from_utf8_lossy(&log).trim_end_matches('\0')))
-        });
-        let image = outcome.and_then(|()| {
-            let mut size = 0;
-            nvrtc::sys::nvrtcGetCUBINSize(program, &mut size).result().map_err(failed)?;
-            let mut image = vec![0u8; size];
-            nvrtc::sys::nvrtcGetCUBIN(program, image.as_mut_ptr().cast()).result().map_err(failed)?;
-            Ok(image)
-        });
-        let _ = nvrtc::result::destroy_program(program);
-        image
+    #[test]
+    fn a_driver_that_is_too_old_is_told_from_the_compiler() {
+        let sentence = too_old((12, 4), (13, 0));
+        assert!(sentence.contains("it runs CUDA 12.4, and the compiler that was found is of CUDA 13.0"), "{sentence}");
+        assert!(sentence.ends_with("nvidia-cuda-nvrtc-cu12"), "{sentence}");
     }
 }

@@ -36,9 +36,10 @@ impl<T: Pod> Array<T> {
     }
 
     /// Makes room for so many. What was there stays if there was room; otherwise there are zeros, and more room than was asked
-    /// for: batches differ in size, and the next may be a little larger.
-    pub(super) fn fit(&mut self, len: usize) -> Result<(), GpuError> {
-        if len > self.capacity {
+    /// for: batches differ in size, and the next may be a little larger. Whether the memory is new.
+    pub(super) fn fit(&mut self, len: usize) -> Result<bool, GpuError> {
+        let is_new = len > self.capacity;
+        if is_new {
             let roomy = if self.capacity == 0 { len } else { len + len / 4 };
             // The old one goes first: both may not fit.
             self.gpu.machine().free(std::mem::take(&mut self.address));
@@ -47,7 +48,7 @@ impl<T: Pod> Array<T> {
             std::mem::swap(self, &mut other);
         }
         self.len = len;
-        Ok(())
+        Ok(is_new)
     }
 
     pub(super) fn write(&self, values: &[T]) -> Result<(), GpuError> {

@@ -13,6 +13,7 @@ mod graph;
 mod layer;
 mod machine;
 mod memory;
+mod nvrtc;
 mod pairs;
 mod program;
 mod rows;
@@ -25,6 +26,7 @@ pub use self::{
     graph::DeviceGraph,
     layer::LayerPlan,
     machine::{Gpu, Machine, ModuleId, RecordingId},
+    nvrtc::compiler_version,
     program::{Losses, Measured, Plan, Program, Settings, Targets},
     rows::DeviceRows,
 };

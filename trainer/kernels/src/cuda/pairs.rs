@@ -169,7 +169,8 @@ impl PairRoom {
         self.starts.fit(n_runs * (n_nodes + 1))?;
         self.partners.fit(n_runs * 2 * n_negatives)?;
         self.edge_logits.fit(n_runs * graph.n_edges)?;
-        self.logits.fit(n_runs * 2 * n_negatives)
+        self.logits.fit(n_runs * 2 * n_negatives)?;
+        Ok(())
     }
 }
 

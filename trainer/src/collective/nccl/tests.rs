@@ -59,6 +59,8 @@ fn one_rank() {
     let config = JoinConfig { cuda: Some(0), ..JoinConfig::default() };
     let mut world = World::join(&seat, &config, Facts::new("cuda:0").unwrap()).unwrap();
     let place = (world.rank(), world.n_ranks());
-    check_rank(world.collective(), place, Device::Cuda(0), None);
+    for device in [Device::Cuda(0), Device::Cpu] {
+        check_rank(world.collective(), place, device, None);
+    }
     world.leave();
 }

@@ -128,6 +128,27 @@ fn what_a_gpu_does_not_take_is_said() {
     assert_eq!(refused(plan(&one, &["model.heads=33"])), expected);
 }
 
+/// The sentence names what needs how much, and what would need less.
+#[test]
+fn too_little_memory_is_said_with_what_would_fit() {
+    crate::device::start();
+    let one = input(vec![graph(60, 0, 1)]);
+    let temp = tempfile::tempdir().unwrap();
+    let store = batches::write_store_as(&graph(60, 0, 1), RowsForm::Dense, temp.path());
+    let batches = Data::load(&Opened::store(store), &config(&["train.mode=batches"]), 7).unwrap();
+    for (data, assignments, expected) in [
+        (&one, &[][..], "train.mode = \"batches\" needs less"),
+        (&batches, &["train.mode=batches", "train.fanouts=3"], "smaller train.seeds_per_step"),
+    ] {
+        let gpu = kith_emulated::gpu_with(20_000);
+        let plan = Plan { gpu: Some(gpu), ..plan(data, config(assignments), None, false) };
+        let outcome = Run::new(plan, alone()).and_then(|mut run| train(&mut run, |_| ControlFlow::Continue(())));
+        let sentence = outcome.unwrap_err().to_string();
+        assert!(sentence.starts_with("no room for ") && sentence.contains(" 1 MiB are needed, "), "{sentence}");
+        assert!(sentence.contains(expected), "{sentence}");
+    }
+}
+
 /// Runs that a GPU computes together, which differ in their keys and in numbers of their settings, leave behind what each
 /// leaves alone; they stop early where each does.
 #[test]

@@ -155,7 +155,8 @@ impl Shared {
         self.slot_sums.fit(most(&|state, graph| n_slots(graph) * stride(state)))?;
         self.slot_totals.fit(most(&|state, graph| 2 * n_slots(graph) * state.plan.heads))?;
         self.pieces.fit(most(&pieces))?;
-        self.node_losses.fit(n_runs * work.graph(layers.len() - 1).n_destinations)
+        self.node_losses.fit(n_runs * work.graph(layers.len() - 1).n_destinations)?;
+        Ok(())
     }
 }
 

@@ -60,6 +60,7 @@ impl Batches {
             _ => false,
         };
         let n_rows = if is_sparse { placed.graphs[0].n_sources } else { 0 };
-        self.spread.fit(n_rows * dim)
+        self.spread.fit(n_rows * dim)?;
+        Ok(())
     }
 }

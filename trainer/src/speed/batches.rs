@@ -1,0 +1,66 @@
+//! How long an epoch in batches takes, as a user would train it: sampled from a store, step by step.
+
+use std::{ops::ControlFlow, path::Path, sync::Arc, time::Instant};
+
+use tch::Device;
+
+use super::{Arrays, Found};
+use crate::{
+    config::RunConfig,
+    data::Data,
+    error::TrainError,
+    gpu::Gpu,
+    layerwise::Room,
+    metrics::Metrics,
+    opened::Opened,
+    run::{Plan, Run},
+    train::train,
+    world::World,
+};
+
+/// Epochs, of which the first warms up.
+pub(super) const N_EPOCHS: u64 = 6;
+
+pub(super) fn measure(
+    device: &Gpu,
+    config: RunConfig,
+    arrays: &Arrays,
+    rows_on_gpu: bool,
+    folder: &Path,
+) -> Result<Found, TrainError> {
+    let before = device.used_bytes();
+    let dir = folder.join("store");
+    if !dir.exists() {
+        arrays.write_store(&dir)?;
+    }
+    let opened = Opened::open_store(&dir)?;
+    let data = Data::load(&opened, &config, 42)?;
+    let plan = Plan {
+        config,
+        run_key: 42,
+        data: &data,
+        source: opened.source(),
+        device: Device::Cpu,
+        gpu: Some(device.clone()),
+        gpu_rows: (!rows_on_gpu).then_some(0),
+        out: None,
+        resume: false,
+        room: Room::default(),
+        metrics: Arc::new(Metrics::default()),
+    };
+    let mut world = World::alone();
+    let mut run = Run::new(plan, &mut world)?;
+    let (mut times, mut started, mut epoch) = (Vec::new(), Instant::now(), 0);
+    let mut memory_bytes = 0;
+    train(&mut run, |record| {
+        if record.epoch > epoch {
+            times.push(started.elapsed().as_secs_f64() * 1e3);
+            (started, epoch) = (Instant::now(), record.epoch);
+            memory_bytes = device.used_bytes() - before;
+        }
+        if epoch < N_EPOCHS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    times.remove(0);
+    times.sort_by(f64::total_cmp);
+    Ok(Found { milliseconds: times[times.len() / 2], measure_milliseconds: 0.0, memory_bytes })
+}
