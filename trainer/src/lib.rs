@@ -31,6 +31,7 @@ pub mod replay;
 pub mod report;
 pub mod run;
 pub mod run_file;
+pub mod sampling_speed;
 mod slices;
 pub mod speed;
 pub mod train;

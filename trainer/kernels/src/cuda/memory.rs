@@ -35,10 +35,24 @@ impl<T: Pod> Array<T> {
 
     pub(super) fn write(&self, values: &[T]) -> Result<(), GpuError> {
         assert_eq!(values.len(), self.len, "an array is written whole");
+        self.write_front(values)
+    }
+
+    /// Writes the first of them.
+    pub(super) fn write_front(&self, values: &[T]) -> Result<(), GpuError> {
+        assert!(values.len() <= self.len, "a part of the array");
         match values.is_empty() {
             true => Ok(()),
             false => self.gpu.machine().upload(self.address, bytemuck::cast_slice(values)),
         }
+    }
+
+    /// Zeros instead, if it is shorter than so many.
+    pub(super) fn at_least(&mut self, len: usize, what: &'static str) -> Result<(), GpuError> {
+        if self.len < len {
+            *self = Array::zeros(&self.gpu, with_reserve(len), what)?;
+        }
+        Ok(())
     }
 
     /// Waits for everything that was started.
@@ -74,6 +88,11 @@ impl<T> Drop for Array<T> {
     fn drop(&mut self) {
         self.gpu.machine().free(self.address);
     }
+}
+
+/// How long an array is made that has to hold so many numbers now and may have to hold a few more next time.
+pub(super) fn with_reserve(len: usize) -> usize {
+    len + len / 4
 }
 
 /// Where an array is, as kernels take it.

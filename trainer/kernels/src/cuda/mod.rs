@@ -4,6 +4,7 @@
 //! every launch. Nothing here needs libtorch. All sums have a fixed order: the same device gives the same bits.
 
 mod args;
+mod by_source;
 mod compile;
 mod driver;
 mod error;
@@ -14,6 +15,8 @@ mod memory;
 mod pairs;
 mod program;
 mod rows;
+mod sampled;
+mod sampler;
 
 pub use self::{
     compile::Constants,
@@ -24,4 +27,6 @@ pub use self::{
     machine::{Gpu, Machine, ModuleId, RecordingId},
     program::{Losses, Measured, Plan, Program, Settings, Targets},
     rows::DeviceRows,
+    sampled::{SampledHop, SampledOnDevice},
+    sampler::GraphSampler,
 };
