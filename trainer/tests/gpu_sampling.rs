@@ -10,6 +10,7 @@ use kith_sampler::{Fanout, Replacement};
 use kith_store::{Contents, Graph, Provenance, StoreWriter};
 
 /// An emulated GPU, and the one of this machine if there is one.
+#[allow(clippy::print_stderr)]
 fn devices() -> Vec<Gpu> {
     let real = match cuda::open(0) {
         Ok(gpu) => Some(gpu),
@@ -108,7 +109,7 @@ fn compare(found: &SampledOnDevice, hop: usize, block: &Block, what: &str) {
 }
 
 /// Samples with one sampler, batch after batch, and compares every block with the CPU's.
-fn check(gpu: &Gpu, lists: &[Vec<u64>], most_unseen: Option<u64>, batches: &[(&[u32], u64)]) {
+fn check(gpu: &Gpu, lists: &[Vec<u64>], most_unseen: Option<u64>, batches: &[(impl AsRef<[u32]>, u64)]) {
     let temp = tempfile::tempdir().unwrap();
     let store = store(temp.path(), lists);
     let n_nodes = lists.len() as u64;
@@ -119,7 +120,7 @@ fn check(gpu: &Gpu, lists: &[Vec<u64>], most_unseen: Option<u64>, batches: &[(&[
     }
     for (step, (fanouts, n_roots)) in batches.iter().enumerate() {
         let name = name(step);
-        let roots = roots(n_nodes, *n_roots, step as u64);
+        let (fanouts, roots) = (fanouts.as_ref(), roots(n_nodes, *n_roots, step as u64));
         let all = |fanout: &u32| Fanout::at_most(*fanout).unwrap_or(Fanout::All);
         let cpu: Vec<Fanout> = fanouts.iter().map(all).collect();
         let expected = maker.sample(&store, name, &cpu, Replacement::Without, &roots).unwrap();
@@ -164,7 +165,8 @@ fn blocks_are_the_cpus() {
 fn hops_that_are_counted_first_are_the_same() {
     let lists = lists(1500, 120, 30);
     for gpu in devices() {
-        check(&gpu, &lists, Some(0), &[(&[5, 5], 3), (&[0, 0], 12), (&[70, 10, 2], 6), (&[5, 5], 50)]);
+        let batches: [(&[u32], u64); 4] = [(&[5, 5], 3), (&[0, 0], 12), (&[70, 10, 2], 6), (&[5, 5], 50)];
+        check(&gpu, &lists, Some(0), &batches);
     }
 }
 
@@ -174,7 +176,8 @@ fn a_star_is_sampled_and_transposed() {
     let mut lists: Vec<Vec<u64>> = vec![vec![0]; 12_000];
     lists[0] = (0..12_000).collect();
     for gpu in devices() {
-        check(&gpu, &lists, None, &[(&[2], 9000), (&[0, 10], 2), (&[64, 70], 3)]);
+        let batches: [(&[u32], u64); 3] = [(&[2], 9000), (&[0, 10], 2), (&[64, 70], 3)];
+        check(&gpu, &lists, None, &batches);
     }
 }
 
@@ -182,8 +185,20 @@ fn a_star_is_sampled_and_transposed() {
 fn few_nodes_and_no_edges_are_sampled() {
     let lists = [vec![], vec![1, 1], vec![], vec![0, 1, 3]];
     for gpu in devices() {
-        check(&gpu, &lists, None, &[(&[2, 2], 0), (&[2, 0], 4), (&[], 3), (&[1], 1), (&[2; 6], 2)]);
-        check(&gpu, &[vec![], vec![]], None, &[(&[5, 0], 2)]);
+        let batches: [(&[u32], u64); 5] = [(&[2, 2], 0), (&[2, 0], 4), (&[], 3), (&[1], 1), (&[2; 6], 2)];
+        check(&gpu, &lists, None, &batches);
+        check(&gpu, &[vec![], vec![]], None, &[([5, 0], 2)]);
+    }
+}
+
+/// Where a list has exactly as many candidates as the fanout, nothing is drawn; with one more, something is.
+#[test]
+fn lists_as_long_as_their_fanouts_are_taken() {
+    let lengths = [1, 2, 16, 17, 18, 64, 65, 70, 71];
+    let list = |node: u64| (0..100).filter(|source| *source != node).take(lengths[node as usize % 9]).collect();
+    let lists: Vec<Vec<u64>> = (0..100).map(list).collect();
+    for gpu in devices() {
+        check(&gpu, &lists, None, &[1, 16, 17, 64, 65, 70].map(|fanout| ([fanout, fanout], 60)));
     }
 }
 
@@ -203,7 +218,7 @@ fn skipped_words_are_skipped() {
     let n_skipped = (0..N_STEPS).filter(|step| skips(*step, 0, 16) || skips(*step, 1, 40)).count();
     assert!(n_skipped > 3, "{n_skipped} batches have words to skip");
     for gpu in devices() {
-        check(&gpu, &lists, None, &[(&[16, 40][..], 40); N_STEPS]);
+        check(&gpu, &lists, None, &[([16, 40], 40); N_STEPS]);
     }
 }
 

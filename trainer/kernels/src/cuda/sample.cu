@@ -96,7 +96,8 @@ KERNEL void kith_count_neighbors(StoredLists lists, Sampled sampled, u32 hop, u3
     }
 }
 
-/// Draws `k` of 0..n, fewer than n, as the definition says: without replacement, a repeated slot becomes the last one.
+/// Draws `k` of 0..n, fewer than n, as the definition says: without replacement, a repeated slot becomes the last one. Takes
+/// time with the square of k: the CPU has a table for large fanouts, and a thread here has no room for one.
 __device__ inline void draw_slots(Stream stream, u64 node, u32 n, u32 k, u32 *slots) {
     Draws draws = draws_of(stream, node, 0, 0);
     for (u32 index = 0; index < k; index++) {
