@@ -2,6 +2,7 @@
 
 mod batches;
 mod graphs;
+mod sampling;
 
 use std::{path::Path, time::Instant};
 
@@ -50,10 +51,12 @@ pub enum Asked {
         /// Whether the GPU has the rows of all nodes.
         rows_on_gpu: bool,
     },
+    /// The median time in which the GPU draws a million edges, in batches of 1,024 roots with fanouts 15, 10 and 5.
+    Sampling,
 }
 
 /// The cases of the table in `docs/BENCHMARKS.md`.
-pub const CASES: [Case; 9] = [
+pub const CASES: [Case; 10] = [
     case("arxiv MX", Size::ARXIV, true, (8, 16, 1), 0.2, (6.0, 2.5)),
     case("arxiv GAT", Size::ARXIV, false, (8, 16, 1), 0.2, (4.0, 1.5)),
     case("flickr MX", Size::FLICKR, true, (8, 8, 8), 0.6, (4.0, 1.5)),
@@ -76,6 +79,10 @@ pub const CASES: [Case; 9] = [
     Case {
         asked: Asked::Batches { rows_on_gpu: false },
         ..case("the same, rows on the host", Size::ARXIV, true, (8, 16, 1), 0.2, (600.0, 250.0))
+    },
+    Case {
+        asked: Asked::Sampling,
+        ..case("1 M edges drawn, of products", Size::PRODUCTS, false, (1, 1, 1), 0.0, (5.0, 1.0))
     },
 ];
 
@@ -106,8 +113,10 @@ const N_WARM: usize = 5;
 
 /// Measures a case, by `n_steps` steps where one is asked for. A store is made in `folder` where one is needed.
 pub fn measure(device: &Gpu, case: &Case, arrays: &Arrays, n_steps: usize, folder: &Path) -> Result<Found, TrainError> {
-    if let Asked::Batches { rows_on_gpu } = case.asked {
-        return batches::measure(device, config(case), arrays, rows_on_gpu, folder);
+    match case.asked {
+        Asked::Batches { rows_on_gpu } => return batches::measure(device, config(case), arrays, rows_on_gpu, folder),
+        Asked::Sampling => return sampling::measure(device, case.size, n_steps),
+        Asked::Step | Asked::Epochs(_) => {}
     }
     let before = device.used_bytes();
     let graph = arrays.graph();
@@ -178,7 +187,9 @@ mod tests {
     fn a_case_is_measured() {
         crate::device::start();
         let size = Size { n_nodes: 100, n_edges: 300, dim: 20, density: 0.2, n_classes: 3 };
-        for case in [CASES[1], CASES[4], Case { n_runs: 3, asked: Asked::Epochs(2), ..CASES[5] }, CASES[7], CASES[8]] {
+        for case in
+            [CASES[1], CASES[4], Case { n_runs: 3, asked: Asked::Epochs(2), ..CASES[5] }, CASES[7], CASES[8], CASES[9]]
+        {
             let case = Case { size, ..case };
             let folder = tempfile::tempdir().unwrap();
             let found = measure(&kith_emulated::gpu(), &case, &Arrays::new(size), 3, folder.path()).unwrap();

@@ -2,8 +2,18 @@
 
 use std::{env, fs, path::Path};
 
-const FILES: [&str; 8] =
-    ["layer.cuh", "attend.cu", "attend_back.cu", "multiply.cu", "pairs.cu", "sums.cu", "loss.cu", "step.cu"];
+const FILES: [&str; 10] = [
+    "layer.cuh",
+    "attend.cu",
+    "attend_back.cu",
+    "multiply.cu",
+    "pairs.cu",
+    "sums.cu",
+    "loss.cu",
+    "step.cu",
+    "sample.cu",
+    "by_source.cu",
+];
 
 fn main() {
     println!("cargo::rerun-if-changed=src");

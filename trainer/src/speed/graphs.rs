@@ -36,6 +36,8 @@ impl Size {
     pub const FLICKR: Size = Size { n_nodes: 89_250, n_edges: 899_756, dim: 500, density: 1.0, n_classes: 7 };
     /// That of ogbn-arxiv, made symmetric.
     pub const ARXIV: Size = Size { n_nodes: 169_343, n_edges: 2_315_598, dim: 128, density: 1.0, n_classes: 40 };
+    /// That of ogbn-products, without rows: only neighbors are drawn.
+    pub const PRODUCTS: Size = Size { n_nodes: 2_449_029, n_edges: 123_718_280, dim: 0, density: 1.0, n_classes: 47 };
     /// That of a synthetic graph of the paper's grid, of degree 10.
     pub const GRID: Size = Size { n_nodes: 5000, n_edges: 50_000, dim: 500, density: 0.0127, n_classes: 10 };
 }
@@ -101,6 +103,11 @@ impl Arrays {
                 .map(|node| stream(3).draws(node, 0, 0).below(n_classes as u64) as i64)
                 .collect(),
         }
+    }
+
+    /// Nothing of a graph but its size.
+    pub fn empty(size: Size) -> Arrays {
+        Arrays { size, edges: Vec::new(), rows: Vec::new(), classes: Vec::new() }
     }
 
     /// Writes it as a store, with dense rows. As many of its nodes are trained on as of ogbn-arxiv.

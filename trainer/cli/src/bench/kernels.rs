@@ -65,6 +65,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         say(case.name);
         let arrays = match made.take().filter(|arrays| arrays.size == case.size) {
             Some(arrays) => arrays,
+            // Only lists are drawn from, which are made in place.
+            None if case.asked == Asked::Sampling => Arrays::empty(case.size),
             None => Arrays::new(case.size),
         };
         let found = measure(&gpu, case, &arrays, args.steps as usize, folder.path())?;
@@ -173,6 +175,6 @@ mod tests {
     #[test]
     fn cases_are_chosen_by_their_names() {
         let n = |only| CASES.iter().filter(|case| is_meant(case, only)).count();
-        assert_eq!((n(None), n(Some("Arxiv")), n(Some("runs of")), n(Some("nothing"))), (9, 3, 2, 0));
+        assert_eq!((n(None), n(Some("Arxiv")), n(Some("runs of")), n(Some("nothing"))), (10, 3, 2, 0));
     }
 }

@@ -46,6 +46,21 @@ const Kernel KERNELS[] = {
     ENTRY(kith_begin_step),
     ENTRY(kith_adam),
     ENTRY(kith_end_step),
+    ENTRY(kith_place_roots),
+    ENTRY(kith_count_neighbors),
+    ENTRY(kith_draw_neighbors),
+    ENTRY(kith_take_neighbors),
+    ENTRY(kith_count_new),
+    ENTRY(kith_place_new),
+    ENTRY(kith_relabel),
+    ENTRY(kith_forget_positions),
+    ENTRY(kith_copy),
+    ENTRY(kith_source_keys),
+    ENTRY(kith_count_digits),
+    ENTRY(kith_sum_tiles),
+    ENTRY(kith_scan_tiles),
+    ENTRY(kith_sort_digits),
+    ENTRY(kith_place_by_source),
 };
 
 } // namespace

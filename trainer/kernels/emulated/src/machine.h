@@ -229,13 +229,33 @@ void launch(void (*kernel)(Args...), unsigned const grid[3], unsigned n_threads,
 template <class T> T __shfl_xor_sync(unsigned, T value, unsigned across) {
     return machine::exchange(value, machine::block.current % machine::WARP ^ across);
 }
+template <class T> T __shfl_up_sync(unsigned, T value, unsigned across) {
+    unsigned lane = machine::block.current % machine::WARP;
+    return machine::exchange(value, lane < across ? lane : lane - across);
+}
 template <class T> T __shfl_sync(unsigned, T value, unsigned from) { return machine::exchange(value, from); }
-static inline void __syncwarp() { machine::exchange(0u, 0u); }
+template <class T> unsigned __match_any_sync(unsigned, T value) {
+    // All values of this turn stay readable until the next but one: see exchange.
+    unsigned parity = machine::block.warps[machine::block.current / machine::WARP].turn % 2, same = 0;
+    machine::exchange(value, 0);
+    uint64_t bits = 0;
+    memcpy(&bits, &value, sizeof(T));
+    const machine::Meeting &warp = machine::block.warps[machine::block.current / machine::WARP];
+    for (unsigned lane = 0; lane < machine::WARP; lane++) same |= (unsigned)(warp.values[parity][lane] == bits) << lane;
+    return same;
+}
+static inline void __syncwarp() { machine::wait(machine::block.warps[machine::block.current / machine::WARP]); }
+static inline unsigned __popc(unsigned bits) { return (unsigned)__builtin_popcount(bits); }
 static inline void __syncthreads() { machine::wait(machine::block.all); }
 static inline float __fdividef(float a, float b) { return a / b; }
 static inline unsigned atomicAdd(unsigned *to, unsigned value) {
     unsigned before = *to;
     *to += value;
+    return before;
+}
+static inline unsigned atomicMin(unsigned *to, unsigned value) {
+    unsigned before = *to;
+    *to = value < before ? value : before;
     return before;
 }
 static inline unsigned atomicXor(unsigned *to, unsigned value) {

@@ -5,7 +5,7 @@ use kith_draw::cuda_header;
 use super::layer::Layer;
 
 /// Names of all kernels.
-pub(super) const KERNELS: [&str; 32] = [
+pub(super) const KERNELS: [&str; 47] = [
     "kith_attend",
     "kith_attend_join",
     "kith_draw_mask",
@@ -38,9 +38,24 @@ pub(super) const KERNELS: [&str; 32] = [
     "kith_begin_step",
     "kith_adam",
     "kith_end_step",
+    "kith_place_roots",
+    "kith_count_neighbors",
+    "kith_draw_neighbors",
+    "kith_take_neighbors",
+    "kith_count_new",
+    "kith_place_new",
+    "kith_relabel",
+    "kith_forget_positions",
+    "kith_copy",
+    "kith_source_keys",
+    "kith_count_digits",
+    "kith_sum_tiles",
+    "kith_scan_tiles",
+    "kith_sort_digits",
+    "kith_place_by_source",
 ];
 
-const FILES: [(&str, &str); 8] = [
+const FILES: [(&str, &str); 10] = [
     ("layer.cuh", include_str!("layer.cuh")),
     ("attend.cu", include_str!("attend.cu")),
     ("attend_back.cu", include_str!("attend_back.cu")),
@@ -49,6 +64,8 @@ const FILES: [(&str, &str); 8] = [
     ("sums.cu", include_str!("sums.cu")),
     ("loss.cu", include_str!("loss.cu")),
     ("step.cu", include_str!("step.cu")),
+    ("sample.cu", include_str!("sample.cu")),
+    ("by_source.cu", include_str!("by_source.cu")),
 ];
 
 /// The source of all kernels as one text. Errors name the files.
@@ -71,6 +88,9 @@ pub struct Constants {
 }
 
 impl Constants {
+    /// For kernels that know no layer: any would do.
+    pub(super) const NO_LAYER: Constants = Constants { heads: 1, lanes: 1, vec: 1, padded: 4, form: 0 };
+
     pub(super) fn of(layer: &Layer) -> Constants {
         let Layer { heads, lanes, vec, padded, form, .. } = *layer;
         Constants { heads, lanes, vec, padded, form }

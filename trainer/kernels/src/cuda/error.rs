@@ -16,6 +16,8 @@ pub enum GpuError {
     },
     /// The driver or a library of CUDA is missing.
     Missing(String),
+    /// What it was given cannot be computed there: a sentence.
+    Refused(String),
     /// The kernels could not be compiled.
     Compile(String),
     /// The driver refused.
@@ -34,7 +36,7 @@ impl fmt::Display for GpuError {
                 let mib = |bytes: &u64| bytes.div_ceil(1 << 20);
                 write!(f, "no room for {what} on the GPU: {} MiB are needed, {} MiB are free", mib(asked), mib(free))
             }
-            GpuError::Missing(sentence) => write!(f, "{sentence}"),
+            GpuError::Missing(sentence) | GpuError::Refused(sentence) => write!(f, "{sentence}"),
             GpuError::Compile(log) => write!(f, "the kernels could not be compiled: {log}"),
             GpuError::Driver { what, error } => write!(f, "the GPU's driver could not {what}: {error}"),
         }

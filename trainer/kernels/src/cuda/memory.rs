@@ -51,8 +51,19 @@ impl<T: Pod> Array<T> {
         Ok(is_new)
     }
 
+    /// Whether so many fit without new memory.
+    pub(super) fn has_room(&self, len: usize) -> bool {
+        len <= self.capacity
+    }
+
     pub(super) fn write(&self, values: &[T]) -> Result<(), GpuError> {
         assert_eq!(values.len(), self.len, "an array is written whole");
+        self.write_front(values)
+    }
+
+    /// Writes the first of them.
+    pub(super) fn write_front(&self, values: &[T]) -> Result<(), GpuError> {
+        assert!(values.len() <= self.len, "a part of the array");
         match values.is_empty() {
             true => Ok(()),
             false => self.gpu.machine().upload(self.address, bytemuck::cast_slice(values)),

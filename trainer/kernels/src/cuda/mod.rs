@@ -6,6 +6,7 @@
 mod arena;
 mod args;
 mod batch;
+mod by_source;
 mod compile;
 mod driver;
 mod error;
@@ -17,6 +18,8 @@ mod nvrtc;
 mod pairs;
 mod program;
 mod rows;
+mod sampled;
+mod sampler;
 
 pub use self::{
     batch::{BatchParts, DeviceBatch},
@@ -29,4 +32,6 @@ pub use self::{
     nvrtc::compiler_version,
     program::{Losses, Measured, Plan, Program, Settings, Targets},
     rows::DeviceRows,
+    sampled::{SampledHop, SampledOnDevice},
+    sampler::GraphSampler,
 };

@@ -1,0 +1,274 @@
+// The neighbors that nodes draw, hop by hop, and their positions: what sampler/src/slots.rs draws and what
+// sampler/client/src/blocks.rs makes of it, bit for bit. Nothing depends on which thread comes first.
+//
+// Sizes are known here before the host knows them: grids are as large as a hop may be, and blocks beyond its end do nothing.
+
+#define SAMPLE_THREADS 256
+// Edges, or other numbers, that one thread of a scan adds up, and one block.
+#define SCAN_EACH 4
+#define SCAN_TILE (SAMPLE_THREADS * SCAN_EACH)
+// Up to so many slots are drawn in registers, and up to so many in memory of the thread's own.
+#define IN_REGISTERS 16
+#define MAX_OWN 64
+// What the table says of a node: nothing, a position, or the first edge so far that drew it.
+#define NO_POSITION 0xffffffffu
+#define IS_EDGE 0x80000000u
+
+// All lists of a store, by destination, without loops.
+struct StoredLists {
+    const u32 *indptr, *sources;
+};
+
+struct HopSizes {
+    u32 n_destinations, n_sources, n_edges;
+    // Where its edges, the bounds of its lists and its sources begin among those of all hops.
+    u32 first_edge, first_bound, first_source;
+};
+
+// A batch: the arrays of all hops behind one another. One more has sizes than there are hops: that one's destinations
+// are all nodes.
+struct Sampled {
+    HopSizes *hops;
+    // Ids by position.
+    u64 *ids;
+    // Sources are ids until all hops are drawn, and positions then.
+    u32 *indptr, *sources, *edge_destinations;
+    // By id.
+    u32 *table;
+    // Sums of the blocks of a scan.
+    u32 *totals;
+};
+
+__device__ __forceinline__ u32 n_tiles_of(u32 n, u32 tile) { return n > tile ? (n - 1) / tile + 1 : 1; }
+
+/// The sum of what the threads before this one have, and of what all have. All threads of a block ask.
+__device__ __forceinline__ u32 sum_before(u32 own, u32 *total) {
+    __shared__ u32 sums[SAMPLE_THREADS / 32];
+    u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, sum = own;
+    for (u32 across = 1; across < 32; across *= 2) {
+        u32 other = __shfl_up_sync(FULL, sum, across);
+        if (lane >= across) sum += other;
+    }
+    __syncthreads(); // The sums of the last call have been read.
+    if (lane == 31) sums[warp] = sum;
+    __syncthreads();
+    u32 before = 0, all = 0;
+    for (u32 other = 0; other < SAMPLE_THREADS / 32; other++) {
+        if (other < warp) before += sums[other];
+        all += sums[other];
+    }
+    *total = all;
+    return before + sum - own;
+}
+
+/// The sum of what the blocks before this one have.
+__device__ __forceinline__ u32 blocks_before(const u32 *totals) {
+    u32 sum = 0, all;
+    for (u32 block = threadIdx.x; block < blockIdx.x; block += SAMPLE_THREADS) sum += totals[block];
+    sum_before(sum, &all);
+    return all;
+}
+
+/// Gives the roots their positions.
+KERNEL void kith_place_roots(Sampled sampled, u32 n_roots) {
+    u32 position = blockIdx.x * blockDim.x + threadIdx.x;
+    if (position == 0) {
+        HopSizes first = {n_roots, 0, 0, 0, 0, 0};
+        sampled.hops[0] = first;
+    }
+    if (position < n_roots) sampled.table[sampled.ids[position]] = position;
+}
+
+/// Counts the edges of a hop, loops included, by block and all together.
+KERNEL void kith_count_neighbors(StoredLists lists, Sampled sampled, u32 hop, u32 fanout) {
+    HopSizes *own = sampled.hops + hop;
+    u32 n_destinations = own->n_destinations, destination = blockIdx.x * SAMPLE_THREADS + threadIdx.x;
+    if (blockIdx.x >= n_tiles_of(n_destinations, SAMPLE_THREADS)) return;
+    u32 n = 0, total;
+    if (destination < n_destinations) {
+        u64 node = sampled.ids[destination];
+        n = min(lists.indptr[node + 1] - lists.indptr[node], fanout) + 1;
+    }
+    sum_before(n, &total);
+    if (threadIdx.x == 0) {
+        sampled.totals[blockIdx.x] = total;
+        atomicAdd(&own->n_edges, total);
+    }
+}
+
+/// Draws `k` of 0..n, fewer than n, as the definition says: without replacement, a repeated slot becomes the last one. Takes
+/// time with the square of k: the CPU has a table for large fanouts, and a thread here has no room for one.
+__device__ inline void draw_slots(Stream stream, u64 node, u32 n, u32 k, u32 *slots) {
+    Draws draws = draws_of(stream, node, 0, 0);
+    for (u32 index = 0; index < k; index++) {
+        u32 last = n - k + index;
+        u32 slot = below(&draws, last + 1);
+        for (u32 before = 0; before < index; before++) {
+            if (slots[before] == slot) {
+                slot = last;
+                break;
+            }
+        }
+        slots[index] = slot;
+    }
+}
+
+/// The same for few slots, each with the word of its own place; false where one of the words may have to be skipped.
+__device__ __forceinline__ bool draw_in_registers(Stream stream, u64 node, u32 n, u32 k, u32 *slots) {
+    Words words = {{0, 0, 0, 0}};
+    bool is_sure = true;
+#pragma unroll
+    for (u32 index = 0; index < IN_REGISTERS; index++) {
+        if (index % 4 == 0 && index < k) words = words_of(stream, node, 0, 0, index / 4);
+        u32 last = n - k + index;
+        u64 product = (u64)words.word[index % 4] * (last + 1);
+        u32 slot = (u32)(product >> 32);
+        is_sure = is_sure && (index >= k || (u32)product >= last + 1);
+        bool is_repeated = false;
+#pragma unroll
+        for (u32 before = 0; before < index; before++) is_repeated = is_repeated || slots[before] == slot;
+        slots[index] = is_repeated ? last : slot;
+    }
+    return is_sure;
+}
+
+/// Writes an edge, and remembers the first that drew its source. Edges are counted within the hop.
+__device__ __forceinline__ void put_edge(
+    const Sampled &sampled, const HopSizes &own, u32 destination, u32 edge, u32 source) {
+    sampled.sources[own.first_edge + edge] = source;
+    sampled.edge_destinations[own.first_edge + edge] = destination;
+    // A position is smaller than any edge and stays.
+    atomicMin(sampled.table + source, IS_EDGE | edge);
+}
+
+/// Says where lists begin, and draws them. With a fanout above MAX_OWN only slots are drawn, and `kith_take_neighbors`
+/// has to follow: then a thread would write long lists alone.
+KERNEL void kith_draw_neighbors(StoredLists lists, Sampled sampled, u32 hop, u32 fanout, u64 run_key, u64 step) {
+    const HopSizes own = sampled.hops[hop];
+    u32 destination = blockIdx.x * SAMPLE_THREADS + threadIdx.x;
+    u32 n_tiles = n_tiles_of(own.n_destinations, SAMPLE_THREADS);
+    if (blockIdx.x >= n_tiles) return;
+    bool is_on = destination < own.n_destinations;
+    u64 node = is_on ? sampled.ids[destination] : 0;
+    u32 start = is_on ? lists.indptr[node] : 0, n = is_on ? lists.indptr[node + 1] - start : 0;
+    u32 k = min(n, fanout), total;
+    u32 before = blocks_before(sampled.totals);
+    u32 first = before + sum_before(is_on ? k + 1 : 0, &total);
+    u32 *indptr = sampled.indptr + own.first_bound;
+    if (blockIdx.x == n_tiles - 1 && threadIdx.x == 0) indptr[own.n_destinations] = before + total;
+    if (!is_on) return;
+    indptr[destination] = first;
+    Stream stream = stream_of(run_key, KITH_NEIGHBOR, step, hop);
+    if (fanout > MAX_OWN) {
+        if (k < n) draw_slots(stream, node, n, k, sampled.sources + own.first_edge + first);
+        return;
+    }
+    const u32 *list = lists.sources + start;
+    u32 few[IN_REGISTERS];
+    if (k <= IN_REGISTERS && (k == n || draw_in_registers(stream, node, n, k, few))) {
+        u32 sources[IN_REGISTERS];
+        // All are read before the first is written: they do not wait for each other.
+#pragma unroll
+        for (u32 index = 0; index < IN_REGISTERS; index++) {
+            if (index < k) sources[index] = list[k == n ? index : few[index]];
+        }
+#pragma unroll
+        for (u32 index = 0; index < IN_REGISTERS; index++) {
+            if (index < k) put_edge(sampled, own, destination, first + index, sources[index]);
+        }
+    } else {
+        u32 slots[MAX_OWN];
+        if (k < n) draw_slots(stream, node, n, k, slots);
+        for (u32 index = 0; index < k; index++) {
+            put_edge(sampled, own, destination, first + index, list[k == n ? index : slots[index]]);
+        }
+    }
+    put_edge(sampled, own, destination, first + k, (u32)node);
+}
+
+/// Turns the slots of a hop into edges, each by a thread of its own.
+KERNEL void kith_take_neighbors(StoredLists lists, Sampled sampled, u32 hop, u32 fanout) {
+    const HopSizes own = sampled.hops[hop];
+    u32 edge = blockIdx.x * blockDim.x + threadIdx.x;
+    if (edge >= own.n_edges) return;
+    const u32 *indptr = sampled.indptr + own.first_bound;
+    // The last list that begins at the edge or before it: none is empty.
+    u32 low = 0, high = own.n_destinations;
+    while (high - low > 1) {
+        u32 middle = (low + high) / 2;
+        if (indptr[middle] <= edge) low = middle;
+        else high = middle;
+    }
+    u64 node = sampled.ids[low];
+    u32 start = lists.indptr[node], n = lists.indptr[node + 1] - start, index = edge - indptr[low];
+    u32 source = (u32)node;
+    if (index < min(n, fanout)) {
+        source = lists.sources[start + (n > fanout ? sampled.sources[own.first_edge + edge] : index)];
+    }
+    put_edge(sampled, own, low, edge, source);
+}
+
+/// Whether an edge is the first of the batch to draw its source.
+__device__ __forceinline__ bool is_first(const Sampled &sampled, const HopSizes &own, u32 edge) {
+    return edge < own.n_edges && sampled.table[sampled.sources[own.first_edge + edge]] == (IS_EDGE | edge);
+}
+
+/// Counts the new nodes of a hop by block.
+KERNEL void kith_count_new(Sampled sampled, u32 hop) {
+    const HopSizes own = sampled.hops[hop];
+    if (blockIdx.x >= n_tiles_of(own.n_edges, SCAN_TILE)) return;
+    u32 first = blockIdx.x * SCAN_TILE + threadIdx.x * SCAN_EACH, n = 0, total;
+    for (u32 edge = first; edge < first + SCAN_EACH; edge++) n += is_first(sampled, own, edge);
+    sum_before(n, &total);
+    if (threadIdx.x == 0) sampled.totals[blockIdx.x] = total;
+}
+
+/// Gives the new nodes of a hop their positions, in the order of the edges that drew them first, and says where the next
+/// hop begins.
+KERNEL void kith_place_new(Sampled sampled, u32 hop) {
+    HopSizes own = sampled.hops[hop];
+    u32 n_tiles = n_tiles_of(own.n_edges, SCAN_TILE);
+    if (blockIdx.x >= n_tiles) return;
+    u32 first = blockIdx.x * SCAN_TILE + threadIdx.x * SCAN_EACH, n = 0, total;
+    bool is_new[SCAN_EACH];
+#pragma unroll
+    for (u32 index = 0; index < SCAN_EACH; index++) {
+        // Positions that other threads write meanwhile are those of other edges: the answer stays.
+        is_new[index] = is_first(sampled, own, first + index);
+        n += is_new[index];
+    }
+    u32 before = own.n_destinations + blocks_before(sampled.totals);
+    u32 position = before + sum_before(n, &total);
+#pragma unroll
+    for (u32 index = 0; index < SCAN_EACH; index++) {
+        if (!is_new[index]) continue;
+        u32 id = sampled.sources[own.first_edge + first + index];
+        sampled.ids[position] = id;
+        sampled.table[id] = position++;
+    }
+    if (blockIdx.x == n_tiles - 1 && threadIdx.x == 0) {
+        u32 n_sources = before + total;
+        HopSizes next = {n_sources, 0, 0, own.first_edge + own.n_edges, own.first_bound + own.n_destinations + 1,
+                         own.first_source + n_sources};
+        sampled.hops[hop].n_sources = n_sources;
+        sampled.hops[hop + 1] = next;
+    }
+}
+
+/// Turns the sources of all hops from ids into positions.
+KERNEL void kith_relabel(Sampled sampled, u32 n_hops) {
+    u32 edge = blockIdx.x * blockDim.x + threadIdx.x;
+    if (edge < sampled.hops[n_hops].first_edge) sampled.sources[edge] = sampled.table[sampled.sources[edge]];
+}
+
+/// Forgets all positions.
+KERNEL void kith_forget_positions(Sampled sampled, u32 n_hops) {
+    u32 position = blockIdx.x * blockDim.x + threadIdx.x;
+    if (position < sampled.hops[n_hops].n_destinations) sampled.table[sampled.ids[position]] = NO_POSITION;
+}
+
+/// Copies words.
+KERNEL void kith_copy(u32 n, const u32 *from, u32 *to) {
+    u32 place = blockIdx.x * blockDim.x + threadIdx.x;
+    if (place < n) to[place] = from[place];
+}

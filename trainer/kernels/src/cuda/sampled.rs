@@ -1,0 +1,193 @@
+//! A sampled batch on a machine: the blocks of all hops.
+
+use bytemuck::{Pod, Zeroable};
+
+use super::{
+    error::GpuError,
+    machine::Gpu,
+    memory::{Address, Array},
+};
+
+const WHAT: &str = "a sampled batch";
+
+/// As `struct HopSizes` in sample.cu.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct HopSizes {
+    pub(super) n_destinations: u32,
+    pub(super) n_sources: u32,
+    pub(super) n_edges: u32,
+    pub(super) first_edge: u32,
+    pub(super) first_bound: u32,
+    pub(super) first_source: u32,
+}
+
+/// As `struct Sampled`.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Sampled {
+    hops: Address,
+    ids: Address,
+    indptr: Address,
+    sources: Address,
+    edge_destinations: Address,
+    table: Address,
+    totals: Address,
+}
+
+/// The blocks of all hops around some roots. Arrays may be longer than what they hold: they are used again.
+#[derive(Debug)]
+pub struct SampledOnDevice {
+    /// Of all hops, and one more, whose destinations are all nodes; empty while the batch is being made.
+    pub(super) sizes: Vec<HopSizes>,
+    pub(super) hops: Array<HopSizes>,
+    pub(super) ids: Array<u64>,
+    pub(super) indptr: Array<u32>,
+    pub(super) sources: Array<u32>,
+    pub(super) edge_destinations: Array<u32>,
+    pub(super) is_transposed: bool,
+    pub(super) out_indptr: Array<u32>,
+    pub(super) destinations: Array<u32>,
+    pub(super) out_edges: Array<u32>,
+}
+
+impl SampledOnDevice {
+    pub(super) fn empty(gpu: &Gpu) -> Result<SampledOnDevice, GpuError> {
+        let none = || Array::zeros(gpu, 0, WHAT);
+        Ok(SampledOnDevice {
+            sizes: Vec::new(),
+            hops: Array::zeros(gpu, 0, WHAT)?,
+            ids: Array::zeros(gpu, 0, WHAT)?,
+            indptr: none()?,
+            sources: none()?,
+            edge_destinations: none()?,
+            is_transposed: false,
+            out_indptr: none()?,
+            destinations: none()?,
+            out_edges: none()?,
+        })
+    }
+
+    pub(super) fn arg(&self, table: Address, totals: Address) -> Sampled {
+        Sampled {
+            hops: self.hops.at(),
+            ids: self.ids.at(),
+            indptr: self.indptr.at(),
+            sources: self.sources.at(),
+            edge_destinations: self.edge_destinations.at(),
+            table,
+            totals,
+        }
+    }
+
+    /// Hops, which are layers.
+    pub fn n_hops(&self) -> usize {
+        self.sizes.len() - 1
+    }
+
+    /// Nodes of the batch: those whose rows are needed.
+    pub fn n_nodes(&self) -> usize {
+        self.last().n_destinations as usize
+    }
+
+    /// Edges of all hops, loops included.
+    pub fn n_edges(&self) -> usize {
+        self.last().first_edge as usize
+    }
+
+    /// Edges that were drawn: all but one loop per destination.
+    pub fn n_drawn_edges(&self) -> usize {
+        self.n_edges() - (self.last().first_bound as usize - self.n_hops())
+    }
+
+    /// Sources of all hops, each counted in every hop that has it.
+    pub(super) fn n_all_sources(&self) -> usize {
+        self.last().first_source as usize
+    }
+
+    fn last(&self) -> HopSizes {
+        *self.sizes.last().expect("a batch was made")
+    }
+
+    /// The id of every node, by position; the roots come first.
+    pub fn ids(&self) -> Result<Vec<u64>, GpuError> {
+        self.ids.read_part(0..self.n_nodes())
+    }
+
+    /// The block of a hop; 0 is that of the roots, which is the last layer's.
+    pub fn hop(&self, hop: usize) -> SampledHop<'_> {
+        assert!(hop < self.n_hops(), "one of the hops");
+        SampledHop { batch: self, hop, sizes: self.sizes[hop] }
+    }
+}
+
+/// The block of one hop, as [`kith_block::Block`] defines it: methods read it back.
+#[derive(Clone, Copy, Debug)]
+pub struct SampledHop<'a> {
+    batch: &'a SampledOnDevice,
+    hop: usize,
+    sizes: HopSizes,
+}
+
+impl SampledHop<'_> {
+    /// Nodes that get an output.
+    pub fn n_destinations(&self) -> usize {
+        self.sizes.n_destinations as usize
+    }
+
+    /// Nodes whose rows are read: the first of the batch's.
+    pub fn n_sources(&self) -> usize {
+        self.sizes.n_sources as usize
+    }
+
+    /// Edges, loops included.
+    pub fn n_edges(&self) -> usize {
+        self.sizes.n_edges as usize
+    }
+
+    /// Where each destination's edges start, and the end.
+    pub fn indptr(&self) -> Result<Vec<u32>, GpuError> {
+        part(&self.batch.indptr, self.sizes.first_bound as usize, self.n_destinations() + 1)
+    }
+
+    /// The source of each edge, by destination.
+    pub fn sources(&self) -> Result<Vec<u32>, GpuError> {
+        self.of_edges(&self.batch.sources)
+    }
+
+    /// The destination of each edge, by destination.
+    pub fn edge_destinations(&self) -> Result<Vec<u32>, GpuError> {
+        self.of_edges(&self.batch.edge_destinations)
+    }
+
+    /// Where each source's edges start in `destinations`, and the end.
+    pub fn out_indptr(&self) -> Result<Vec<u32>, GpuError> {
+        self.check_transposed();
+        // One bound more than sources in each hop before.
+        part(&self.batch.out_indptr, self.sizes.first_source as usize + self.hop, self.n_sources() + 1)
+    }
+
+    /// The destination of each edge, by source.
+    pub fn destinations(&self) -> Result<Vec<u32>, GpuError> {
+        self.check_transposed();
+        self.of_edges(&self.batch.destinations)
+    }
+
+    /// Which edge each of `destinations` is, by destination.
+    pub fn out_edges(&self) -> Result<Vec<u32>, GpuError> {
+        self.check_transposed();
+        self.of_edges(&self.batch.out_edges)
+    }
+
+    fn of_edges(&self, array: &Array<u32>) -> Result<Vec<u32>, GpuError> {
+        part(array, self.sizes.first_edge as usize, self.n_edges())
+    }
+
+    fn check_transposed(&self) {
+        assert!(self.batch.is_transposed, "lists by source are made by `GraphSampler::transpose`");
+    }
+}
+
+fn part(array: &Array<u32>, first: usize, n: usize) -> Result<Vec<u32>, GpuError> {
+    array.read_part(first..first + n)
+}

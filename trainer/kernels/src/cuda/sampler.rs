@@ -1,0 +1,298 @@
+//! Neighbors drawn on a machine: the same blocks that the CPU makes, bit for bit.
+
+use std::borrow::Cow;
+
+use bytemuck::{Pod, Zeroable};
+use rayon::prelude::*;
+
+use super::{
+    args::{Args, args},
+    by_source::Sort,
+    compile::Constants,
+    error::GpuError,
+    machine::{Gpu, ModuleId},
+    memory::{Address, Array},
+    sampled::{Sampled, SampledOnDevice},
+};
+
+/// Threads of a block, and numbers that one block of a scan adds up; SAMPLE_THREADS and SCAN_TILE in sample.cu.
+const N_THREADS: usize = 256;
+pub(super) const SCAN_TILE: usize = 1024;
+
+/// Above this fanout edges are written by threads of their own; MAX_OWN in sample.cu.
+const MAX_OWN: u32 = 64;
+
+/// Edges of a batch are counted in 31 bits: the last one tells them from positions.
+const MAX_EDGES: u64 = 1 << 31;
+
+/// Without a look at a hop's true size, room is made for at most so many edges.
+const MOST_UNSEEN: u64 = 1 << 26;
+
+const WHAT: &str = "sampling";
+
+/// As `struct StoredLists` in sample.cu.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+struct StoredLists {
+    indptr: Address,
+    sources: Address,
+}
+
+/// Draws neighbors, without replacement, from lists that are on a machine. One batch at a time; memory of batches that
+/// were given back is used again.
+#[derive(Debug)]
+pub struct GraphSampler {
+    gpu: Gpu,
+    module: ModuleId,
+    n_nodes: u64,
+    n_edges: u64,
+    /// Neighbors of the node that has most.
+    longest: u64,
+    most_unseen: u64,
+    indptr: Array<u32>,
+    sources: Array<u32>,
+    /// By id; says nothing of any node between batches.
+    table: Array<u32>,
+    is_clean: bool,
+    totals: Array<u32>,
+    pub(super) sort: Sort,
+    spare: Vec<SampledOnDevice>,
+}
+
+/// How much of everything a batch may have before a hop.
+struct Bounds {
+    frontier: u64,
+    first_edge: u64,
+    first_bound: u64,
+}
+
+impl GraphSampler {
+    /// Copies the lists of a store, by destination. Loops in them are no candidates; parallel edges are each one.
+    pub fn new(gpu: &Gpu, indptr: &[u64], indices: &[u32]) -> Result<GraphSampler, GpuError> {
+        let (indptr, indices) = without_loops(indptr, indices)?;
+        let n_nodes = indptr.len() - 1;
+        Ok(GraphSampler {
+            gpu: gpu.clone(),
+            module: gpu.machine().compile(&Constants::NO_LAYER)?,
+            n_nodes: n_nodes as u64,
+            n_edges: indices.len() as u64,
+            longest: indptr.windows(2).map(|bounds| u64::from(bounds[1] - bounds[0])).max().unwrap_or(0),
+            most_unseen: MOST_UNSEEN,
+            indptr: Array::of(gpu, &indptr, "the graph")?,
+            sources: Array::of(gpu, &indices, "the graph")?,
+            table: Array::zeros(gpu, n_nodes, WHAT)?,
+            is_clean: false,
+            totals: Array::zeros(gpu, 0, WHAT)?,
+            sort: Sort::new(gpu)?,
+            spare: Vec::new(),
+        })
+    }
+
+    /// The same, but a hop that may have more edges than this is counted before room is made for it. That costs a round trip.
+    pub fn with_most_unseen(self, n_edges: u64) -> GraphSampler {
+        GraphSampler { most_unseen: n_edges, ..self }
+    }
+
+    /// Nodes of the graph.
+    pub fn n_nodes(&self) -> u64 {
+        self.n_nodes
+    }
+
+    /// Draws the blocks around some roots, which must differ. `name` is the run key and the step; fanouts are listed from
+    /// the roots outwards, and without a number all neighbors are taken. Waits for the end.
+    pub fn sample(
+        &mut self,
+        name: (u64, u64),
+        fanouts: &[Option<u32>],
+        roots: &[u64],
+    ) -> Result<SampledOnDevice, GpuError> {
+        self.check_roots(roots)?;
+        let mut batch = self.spare.pop().map_or_else(|| SampledOnDevice::empty(&self.gpu), Ok)?;
+        batch.is_transposed = false;
+        if !self.is_clean {
+            // All bits: no position. The first batch, and one after a batch that failed, find anything there.
+            self.table.fill(0xff)?;
+        }
+        self.is_clean = false;
+        let n_hops = fanouts.len() as u32;
+        batch.hops.fit(fanouts.len() + 1)?;
+        batch.ids.fit(roots.len())?;
+        batch.ids.write_front(roots)?;
+        // At least one thread, which writes the sizes.
+        let args = args![self.sampled(&batch), roots.len() as u32];
+        self.launch("kith_place_roots", roots.len().max(1), N_THREADS, args)?;
+        let mut bounds = Bounds { frontier: roots.len() as u64, first_edge: 0, first_bound: 0 };
+        for (hop, fanout) in fanouts.iter().enumerate() {
+            self.sample_hop(&mut batch, name, hop as u32, fanout.unwrap_or(u32::MAX), &mut bounds)?;
+        }
+        let args = args![self.sampled(&batch), n_hops];
+        self.launch("kith_relabel", bounds.first_edge as usize, N_THREADS, args)?;
+        let args = args![self.sampled(&batch), n_hops];
+        self.launch("kith_forget_positions", bounds.frontier as usize, N_THREADS, args)?;
+        batch.sizes = batch.hops.read_part(0..fanouts.len() + 1)?;
+        self.is_clean = true;
+        Ok(batch)
+    }
+
+    /// Takes a batch that is no longer needed, for the memory.
+    pub fn give_back(&mut self, batch: SampledOnDevice) {
+        self.spare.push(batch);
+    }
+
+    fn check_roots(&self, roots: &[u64]) -> Result<(), GpuError> {
+        let n_nodes = self.n_nodes;
+        if let Some(root) = roots.iter().find(|root| **root >= n_nodes) {
+            return Err(GpuError::Refused(format!("node {root} is outside the graph: it has {n_nodes} nodes")));
+        }
+        if roots.is_sorted_by(|a, b| a < b) {
+            return Ok(());
+        }
+        let mut sorted = roots.to_vec();
+        sorted.sort_unstable();
+        match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(GpuError::Refused(format!("node {} is a root twice; roots must differ", pair[0]))),
+            None => Ok(()),
+        }
+    }
+
+    /// Draws one hop: every node so far is expanded.
+    fn sample_hop(
+        &mut self,
+        batch: &mut SampledOnDevice,
+        (run_key, step): (u64, u64),
+        hop: u32,
+        fanout: u32,
+        bounds: &mut Bounds,
+    ) -> Result<(), GpuError> {
+        let tiles = |n: u64, tile: usize| n.div_ceil(tile as u64).max(1) as usize;
+        // Nodes differ, so none of their lists is taken twice.
+        let most = (bounds.frontier * (self.longest.min(fanout.into()) + 1)).min(self.n_edges + bounds.frontier);
+        self.totals.fit(tiles(bounds.frontier, N_THREADS).max(tiles(most, SCAN_TILE)))?;
+        let lists = StoredLists { indptr: self.indptr.at(), sources: self.sources.at() };
+        let by_node = |bounds: &Bounds| bounds.frontier.max(1) as usize;
+        let args = args![lists, self.sampled(batch), hop, fanout];
+        self.launch("kith_count_neighbors", by_node(bounds), N_THREADS, args)?;
+        let mut n_edges = most;
+        if most > self.most_unseen || bounds.first_edge + most >= MAX_EDGES {
+            let seen = batch.hops.read_part(hop as usize..hop as usize + 1)?[0];
+            n_edges = seen.n_edges.into();
+            *bounds = Bounds {
+                frontier: seen.n_destinations.into(),
+                first_edge: seen.first_edge.into(),
+                first_bound: seen.first_bound.into(),
+            };
+        }
+        let end = bounds.first_edge + n_edges;
+        if end >= MAX_EDGES {
+            return Err(GpuError::Refused(format!(
+                "a batch of {end} edges is more than a GPU samples at once (2^31); use fewer roots or smaller fanouts"
+            )));
+        }
+        let n_sources = n_edges.min(self.n_nodes);
+        self.grow(&mut batch.indptr, bounds.first_bound + bounds.frontier + 1)?;
+        self.grow(&mut batch.sources, end)?;
+        self.grow(&mut batch.edge_destinations, end)?;
+        self.grow(&mut batch.ids, n_sources)?;
+        let args = args![lists, self.sampled(batch), hop, fanout, run_key, step];
+        self.launch("kith_draw_neighbors", by_node(bounds), N_THREADS, args)?;
+        if fanout > MAX_OWN {
+            let args = args![lists, self.sampled(batch), hop, fanout];
+            self.launch("kith_take_neighbors", n_edges as usize, N_THREADS, args)?;
+        }
+        for kernel in ["kith_count_new", "kith_place_new"] {
+            let args = args![self.sampled(batch), hop];
+            self.launch(kernel, n_edges.max(1) as usize, SCAN_TILE, args)?;
+        }
+        *bounds =
+            Bounds { frontier: n_sources, first_edge: end, first_bound: bounds.first_bound + bounds.frontier + 1 };
+        Ok(())
+    }
+
+    /// Makes an array at least so long; what it holds stays.
+    fn grow<T: Pod>(&self, array: &mut Array<T>, len: u64) -> Result<(), GpuError> {
+        let (old, len) = (array.len(), len as usize);
+        if array.has_room(len) {
+            return array.fit(len.max(old)).map(drop);
+        }
+        let mut longer = Array::zeros(&self.gpu, len + len / 4, WHAT)?;
+        longer.fit(len)?;
+        let n_words = old * size_of::<T>() / 4;
+        self.launch("kith_copy", n_words, N_THREADS, args![n_words as u32, array.at(), longer.at()])?;
+        *array = longer;
+        Ok(())
+    }
+
+    pub(super) fn sampled(&self, batch: &SampledOnDevice) -> Sampled {
+        batch.arg(self.table.at(), self.totals.at())
+    }
+
+    /// Starts a kernel of so many numbers, of which each block takes so many.
+    pub(super) fn launch(
+        &self,
+        kernel: &'static str,
+        n: usize,
+        together: usize,
+        mut args: Args,
+    ) -> Result<(), GpuError> {
+        let grid = [n.div_ceil(together) as u32, 1, 1];
+        self.gpu.launch(self.module, kernel, grid, N_THREADS as u32, &mut args)
+    }
+}
+
+/// The lists as a machine holds them. What later reads rely on is checked here.
+fn without_loops<'a>(indptr: &[u64], indices: &'a [u32]) -> Result<(Vec<u32>, Cow<'a, [u32]>), GpuError> {
+    let refused = |sentence: String| Err(GpuError::Refused(sentence));
+    let n_edges = indices.len() as u64;
+    let is_whole = indptr.first() == Some(&0) && indptr.last() == Some(&n_edges) && indptr.is_sorted();
+    if !is_whole {
+        return refused(format!("the bounds of lists do not begin at 0, ascend and end at {n_edges}"));
+    }
+    let n_nodes = indptr.len() as u64 - 1;
+    if n_nodes >= 1 << 31 || n_nodes + n_edges >= u64::from(u32::MAX) {
+        return refused(format!(
+            "a graph of {n_nodes} nodes and {n_edges} edges is more than a GPU samples from (2^31 and 2^32)"
+        ));
+    }
+    if let Some(id) = indices.par_iter().find_any(|id| u64::from(**id) >= n_nodes) {
+        return refused(format!("node {id} is outside the graph: it has {n_nodes} nodes"));
+    }
+    let list = |node: usize| &indices[indptr[node] as usize..indptr[node + 1] as usize];
+    let has_loop = |node: usize| list(node).contains(&(node as u32));
+    if !(0..n_nodes as usize).into_par_iter().any(has_loop) {
+        return Ok((indptr.par_iter().map(|bound| *bound as u32).collect(), Cow::Borrowed(indices)));
+    }
+    let (mut bounds, mut kept) = (Vec::with_capacity(indptr.len()), Vec::with_capacity(indices.len()));
+    bounds.push(0);
+    for node in 0..n_nodes as usize {
+        kept.extend(list(node).iter().filter(|id| **id != node as u32));
+        bounds.push(kept.len() as u32);
+    }
+    Ok((bounds, Cow::Owned(kept)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loops_go_and_parallel_edges_stay() {
+        let (indptr, sources) = without_loops(&[0, 4, 4, 7], &[0, 0, 1, 1, 0, 1, 2]).unwrap();
+        assert_eq!((&indptr[..], &sources[..]), (&[0, 2, 2, 4][..], &[1, 1, 0, 1][..]));
+        assert_eq!(without_loops(&[0, 1, 2], &[1, 0]).unwrap(), (vec![0, 1, 2], Cow::Borrowed(&[1, 0][..])));
+    }
+
+    #[test]
+    fn damaged_lists_get_a_sentence() {
+        let cases: [(&[u64], &[u32], &str); 5] = [
+            (&[], &[], "bounds of lists"),
+            (&[1, 2], &[0, 0], "bounds of lists"),
+            (&[0, 2, 1, 2], &[0, 0], "bounds of lists"),
+            (&[0, 1], &[0, 0], "end at 2"),
+            (&[0, 1, 2], &[0, 2], "node 2 is outside the graph: it has 2 nodes"),
+        ];
+        for (indptr, indices, part) in cases {
+            let sentence = without_loops(indptr, indices).unwrap_err().to_string();
+            assert!(sentence.contains(part), "{sentence}");
+        }
+    }
+}
