@@ -2,13 +2,13 @@
 //!
 //! The error of a tensor is max|a − b| / max|b|.
 
-use std::sync::Arc;
+use std::{process::Command, sync::Arc};
 
 use kith_block::{Block, BlockError, Subset};
 use kith_draw::{Name, Purpose, Stream};
 use kith_kernels::{
     Form, InputRows,
-    cuda::{self, Gpu, GpuError},
+    cuda::{self, Gpu, GpuError, Program},
 };
 use kith_trainer::{
     config::{EdgeLossConfig, Exclude, Kernels, Mode, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig},
@@ -139,11 +139,15 @@ fn check(graph: &GraphInput, config: &RunConfig) {
 }
 
 /// The GPU of this machine, if there is one, and for small graphs one that is emulated.
+#[allow(clippy::print_stderr)]
 fn devices(graph: &GraphInput) -> Vec<Gpu> {
     let emulated = (graph.block.n_edges() < 3000).then(kith_emulated::gpu);
     let real = match cuda::open(0) {
         Ok(gpu) => Some(gpu),
-        Err(GpuError::Missing(_)) => None,
+        Err(GpuError::Missing(why)) => {
+            eprintln!("no GPU here, only an emulated one: {why}");
+            None
+        }
         Err(error) => panic!("{error}"),
     };
     emulated.into_iter().chain(real).collect()
@@ -158,10 +162,7 @@ fn check_on(
     config: &RunConfig,
     (outputs, gradients): (&[Tensor], &[Tensor]),
 ) {
-    let weights: Vec<f32> = Vec::try_from(model.weights().flat()).unwrap();
-    let zeros = vec![0.0; weights.len()];
-    let mut program = gpu::program(device, model, graph, &[(config.clone(), 5)], N_CLASSES).unwrap();
-    program.set_state(3, &weights, &zeros, &zeros).unwrap();
+    let (mut program, _) = program(device, model, graph, config);
     program.step().unwrap();
     let name = device.name();
     let losses = program.losses().unwrap().remove(0);
@@ -239,4 +240,86 @@ fn hubs_agree_with_the_oracle() {
     for (kind, form) in KINDS {
         check(&graph, &config(kind, form, 2, 4, 0.2));
     }
+}
+
+/// A program with the weights of a model, some steps into a run.
+fn program(device: &Gpu, model: &Model, graph: &GraphInput, config: &RunConfig) -> (Program, Vec<f32>) {
+    let weights: Vec<f32> = Vec::try_from(model.weights().flat()).unwrap();
+    let zeros = vec![0.0; weights.len()];
+    let program = gpu::program(device, model, graph, &[(config.clone(), 5)], N_CLASSES).unwrap();
+    program.set_state(3, &weights, &zeros, &zeros).unwrap();
+    (program, weights)
+}
+
+/// What is dropped and which pairs are drawn has a name, so the loss of one step is a function of the weights alone: its slope
+/// along the gradient is the gradient's length.
+#[test]
+fn gradients_are_slopes() {
+    let graph = graph(120, 80, 7, false);
+    for form in [Form::Go, Form::Dp, Form::Sd, Form::Mx] {
+        let config = config(ModelKind::Supergat, form, 3, 6, 0.3);
+        let model = Model::new(&config, 7, N_CLASSES, 1, Device::Cpu).unwrap();
+        for device in devices(&graph) {
+            let (mut program, weights) = program(&device, &model, &graph, &config);
+            let zeros = vec![0.0; weights.len()];
+            let mut loss_at = |weights: &[f32]| {
+                program.set_state(3, weights, &zeros, &zeros).unwrap();
+                program.step().unwrap();
+                let losses = program.losses().unwrap().remove(0);
+                (losses.node + 2.0 * losses.edges.iter().sum::<f64>(), program.gradient().unwrap())
+            };
+            let (_, gradient) = loss_at(&weights);
+            let length = gradient.iter().map(|slope| f64::from(slope * slope)).sum::<f64>().sqrt();
+            let moved = |by: f64| -> Vec<f32> {
+                let step =
+                    |(weight, slope): (&f32, &f32)| (f64::from(*weight) + by * f64::from(*slope) / length) as f32;
+                weights.iter().zip(&gradient).map(step).collect()
+            };
+            const STEP: f64 = 5e-3;
+            let slope = (loss_at(&moved(STEP)).0 - loss_at(&moved(-STEP)).0) / (2.0 * STEP);
+            let error = (slope - length).abs() / length;
+            assert!(error < 2e-3, "{}: {form:?}: {slope} instead of {length}", device.name());
+        }
+    }
+}
+
+/// Weights after a few steps, as one number.
+fn bits(device: &Gpu, hub: u64, is_recorded: bool) -> u64 {
+    let graph = graph(150, hub, 9, false);
+    let config = config(ModelKind::Supergat, Form::Mx, 4, 8, 0.4);
+    let model = Model::new(&config, 9, N_CLASSES, 1, Device::Cpu).unwrap();
+    let (mut program, _) = program(device, &model, &graph, &config);
+    for _ in 0..2 {
+        if is_recorded { program.step() } else { program.step_unrecorded() }.unwrap();
+    }
+    let weights = program.weights_of(0).unwrap();
+    weights.iter().fold(0, |digest: u64, weight| digest.rotate_left(7) ^ u64::from(weight.to_bits()))
+}
+
+const HUBS: [u64; 3] = [60, 500, 900];
+
+/// In this process and in another, recorded or not.
+#[test]
+fn one_machine_gives_the_same_bits_twice() {
+    for device in devices(&graph(150, 900, 9, false)) {
+        let found = HUBS.map(|hub| bits(&device, hub, true));
+        assert_eq!(HUBS.map(|hub| bits(&device, hub, true)), found, "{}: again", device.name());
+        assert_eq!(HUBS.map(|hub| bits(&device, hub, false)), found, "{}: not recorded", device.name());
+        let own = std::env::current_exe().unwrap();
+        let mut other = Command::new(own);
+        other.args(["--exact", "bits_of_one_process", "--ignored", "--nocapture"]);
+        let output = other.env("KITH_TEST_DEVICE", device.name()).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains(&format!("{found:?}")), "{}: {found:?} here, elsewhere {text}", device.name());
+    }
+}
+
+#[test]
+#[ignore = "one process of the test above"]
+#[allow(clippy::print_stdout)]
+fn bits_of_one_process() {
+    let name = std::env::var("KITH_TEST_DEVICE").unwrap_or_default();
+    let found = devices(&graph(150, 900, 9, false)).into_iter().find(|device| device.name() == name);
+    let Some(device) = found else { return };
+    println!("{:?}", HUBS.map(|hub| bits(&device, hub, true)));
 }

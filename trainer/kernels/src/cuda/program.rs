@@ -233,14 +233,19 @@ impl Program {
             return self.gpu.machine().play(recording);
         }
         if !self.gpu.machine().begin_recording()? {
-            self.differentiate()?;
-            return self.update();
+            return self.step_unrecorded();
         }
         let recorded = self.differentiate().and_then(|()| self.update());
         let recording = self.gpu.machine().end_recording()?;
         recorded?;
         self.recording = Some(recording);
         self.gpu.machine().play(recording)
+    }
+
+    /// The same, kernel by kernel.
+    pub fn step_unrecorded(&mut self) -> Result<(), GpuError> {
+        self.differentiate()?;
+        self.update()
     }
 
     /// The losses of the last step, by run.
