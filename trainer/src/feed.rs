@@ -117,6 +117,14 @@ impl<'a> Feed<'a> {
         }
     }
 
+    /// What a GPU samples by; `None` where there are no batches.
+    pub(crate) fn recipe(&self) -> Option<(&Arc<Plan>, &BatchConfig)> {
+        match self {
+            Feed::Graphs(_) => None,
+            Feed::Batches(batches) => Some((&batches.plan, &batches.config)),
+        }
+    }
+
     /// The next slice, which must be the one at this place.
     pub(crate) fn next(&mut self, model: &Model, at: At) -> Result<Slice<'a>, TrainError> {
         match self {

@@ -1,7 +1,7 @@
 //! What a GPU program is told of a model and its graph.
 
 use kith_client::{FetchedRows, Info};
-use kith_kernels::cuda::{self, DeviceGraph, DeviceRows, LayerPlan, Plan, Program, Settings, Targets};
+use kith_kernels::cuda::{self, DeviceGraph, DeviceRows, GraphSampler, LayerPlan, Plan, Program, Settings, Targets};
 pub use kith_kernels::cuda::{Gpu, GpuError, open};
 use kith_store::RowsForm;
 use tch::Device;
@@ -44,10 +44,28 @@ pub(crate) fn all_rows(gpu: &Gpu, data: &Data, most: Option<u64>) -> Result<Opti
     Ok(Some(all))
 }
 
+/// Fanouts up to which a GPU draws as fast as it should.
+const MAX_FANOUT: u32 = 64;
+
+/// What samples batches on the GPU, where this process has the lists and they leave at least half of the GPU free.
+pub(crate) fn sampler(gpu: &Gpu, data: &Data, fanouts: &[Option<u32>]) -> Result<Option<GraphSampler>, TrainError> {
+    let Data::Batches(BatchInput { shards, .. }) = data else { return Ok(None) };
+    let Some((indptr, sources)) = shards.lists() else { return Ok(None) };
+    let (n_nodes, n_edges) = (indptr.len() as u64 - 1, sources.len() as u64);
+    let n_bytes = 4 * (2 * n_nodes + n_edges);
+    let is_small = n_nodes < 1 << 31 && n_nodes + n_edges < u64::from(u32::MAX);
+    if !is_small || n_bytes > gpu.free_bytes() / 2 || fanouts.iter().flatten().any(|fanout| *fanout > MAX_FANOUT) {
+        return Ok(None);
+    }
+    Ok(Some(GraphSampler::new(gpu, indptr, sources)?))
+}
+
 /// Where to compute: where libtorch does, and the GPU that computes whole steps, if one does. A GPU's own kernels are chosen
 /// where they can compute the run, unless `kernels` asks for others.
 pub fn choose(name: &str, kernels: Option<Kernels>, config: &mut RunConfig) -> Result<(Device, Option<Gpu>), String> {
     let number = device::number_of(name)?;
+    let in_file = Some(config.train.kernels).filter(|kernels| *kernels == Kernels::Reference);
+    let kernels = kernels.or(in_file);
     if let Some(number) = number.filter(|_| kernels != Some(Kernels::Reference)) {
         match refusal(&config.model) {
             None => {

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use kith_block::{Block, PairConfig, Pairs, PairsName};
+use kith_block::{Block, Negatives, PairConfig, Pairs, PairsName};
 use kith_sampler::{Direction, Fanout, Labels, Replacement};
 
 use crate::{
     blocks::{BlockMaker, SampledBlocks},
-    digest::Digest,
+    batch_digest::BatchDigest,
     error::Result,
     plan::{Plan, Step},
+    roots::Roots,
     rows::FetchedRows,
     shards::{RowCounts, Shards},
     stock::Stock,
@@ -130,38 +131,6 @@ impl<S: Shards + ?Sized> BatchMaker<S> {
     }
 }
 
-/// What a slice starts from.
-struct Roots {
-    /// Seeds and edge seeds, ascending, each once.
-    ids: Vec<u64>,
-    /// Where the seeds are.
-    seeds: Vec<u32>,
-    labels: Labels,
-}
-
-impl Roots {
-    fn of(plan: &Plan, step: &Step, slice: usize) -> Roots {
-        let own = step.slice(slice);
-        let all = plan.seeds();
-        let mut seeds = own.seeds;
-        seeds.sort_unstable(); // Seeds stand by id, so their places ascend with them.
-        let mut ids: Vec<u64> = seeds.iter().map(|place| all.ids()[*place as usize]).collect();
-        ids.extend(own.edge_seeds);
-        ids.sort_unstable();
-        ids.dedup();
-        let mut labels = all.labels().unlabeled(ids.len());
-        let mut at = 0;
-        let positions = seeds.iter().map(|place| {
-            let seed = all.ids()[*place as usize];
-            at += ids[at..].iter().position(|id| *id == seed).expect("seeds are among the roots");
-            labels.copy(at, all.labels(), *place as usize);
-            at as u32
-        });
-        let seeds = positions.collect();
-        Roots { ids, seeds, labels }
-    }
-}
-
 impl Batch {
     /// Seeds and edge seeds, ascending.
     pub fn roots(&self) -> &[u64] {
@@ -179,26 +148,15 @@ impl Batch {
     }
 
     fn compute_digest(&self) -> u64 {
-        let mut digest = Digest::default();
-        digest.add(&[self.step, self.slice]);
-        digest.add(self.roots());
-        digest.add_u32(&self.seeds);
-        // The nodes of every block are the first of these.
-        digest.add(&self.nodes);
-        let mut counts = Vec::new();
+        let mut digest = BatchDigest::new((self.step, self.slice), self.roots(), &self.seeds, &self.nodes);
         for block in &self.blocks {
-            counts.clear();
-            counts.extend(block.indptr().windows(2).map(|bounds| (bounds[1] - bounds[0]) as u32));
-            counts.push(block.n_sources() as u32);
-            digest.add_u32(&counts);
-            digest.add_u32(block.sources());
+            let lengths = block.indptr().windows(2).map(|bounds| (bounds[1] - bounds[0]) as u32);
+            digest.add_block(lengths, block.n_sources(), block.sources());
         }
         for pairs in &self.pairs {
-            let negatives = pairs.negatives();
-            digest.add_u32(&negatives.sources);
-            digest.add_u32(&negatives.destinations);
-            digest.add(&pairs.kept_words().collect::<Vec<u64>>());
-            digest.add(&[pairs.n_pairs() as u64, negatives.n_left_out as u64]);
+            let Negatives { sources, destinations, n_left_out } = pairs.negatives();
+            let kept: Vec<u64> = pairs.kept_words().collect();
+            digest.add_pairs((sources, destinations), &kept, pairs.n_pairs() as u64, *n_left_out as u64);
         }
         digest.finish()
     }

@@ -5,6 +5,7 @@
 //! Knows no tensors.
 
 mod batch;
+mod batch_digest;
 mod blocks;
 mod by_owner;
 mod cache;
@@ -18,6 +19,7 @@ mod plan;
 mod positions;
 mod prefetch;
 pub mod remote;
+mod roots;
 mod rows;
 mod sharded;
 mod shards;
@@ -27,6 +29,7 @@ pub use kith_sampler::{Labels, Seeds};
 
 pub use crate::{
     batch::{Batch, BatchConfig, BatchMaker},
+    batch_digest::BatchDigest,
     blocks::{BlockMaker, SampledBlocks},
     connect::{TransportChoice, Whereabouts},
     digest::Digest,
@@ -35,6 +38,7 @@ pub use crate::{
     local::LocalStore,
     plan::{Plan, PlanConfig, SliceSeeds, Step},
     prefetch::{Job, Prefetch, PrefetchConfig},
+    roots::Roots,
     rows::FetchedRows,
     sharded::Sharded,
     shards::{Info, RowCounts, Shards},

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kith_sampler::{Direction, Drawn, Frontier, Hop, KnownLoops, SampledGraph, Seeds, has_edges, sample_hop};
-use kith_store::{Graph, SplitPart};
+use kith_store::{Graph, Neighbors, SplitPart};
 
 use crate::{
     error::{ClientError, Result},
@@ -40,6 +40,13 @@ impl LocalStore {
 impl Shards for LocalStore {
     fn info(&self) -> &Info {
         &self.info
+    }
+
+    fn lists(&self) -> Option<(&[u64], &[u32])> {
+        match self.graph.lists().indices() {
+            Neighbors::Narrow(sources) => Some((self.graph.lists().indptr(), sources)),
+            Neighbors::Wide(_) => None,
+        }
     }
 
     fn seeds(&self, split: Option<&str>, part: SplitPart) -> Result<Seeds> {

@@ -84,6 +84,11 @@ pub trait Shards: Send + Sync {
         false
     }
 
+    /// All lists by destination, where this process has them: bounds, and sources in 32 bits.
+    fn lists(&self) -> Option<(&[u64], &[u32])> {
+        None
+    }
+
     /// The labeled nodes of one part of a split, the store's first split if none is named. A node of a part that is
     /// trained on or measured must have a label; of the nodes in no part, those without one are left out.
     fn seeds(&self, split: Option<&str>, part: SplitPart) -> Result<Seeds>;

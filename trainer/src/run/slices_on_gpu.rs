@@ -1,10 +1,14 @@
 //! Runs whose slices a GPU computes: batches, or one graph of a set after the other. Weights stay here, where all ranks change
 //! them alike; the GPU gets them with every slice, and gives its gradient. While it computes one slice, the next is sampled and
-//! sent.
+//! sent, or waits to be sampled there.
 
+mod sampled;
+
+use kith_client::{BatchDigest, RowCounts};
 use kith_kernels::cuda::{BatchParts, DeviceBatch, Gpu, Losses, Plan, Program};
 use tch::Tensor;
 
+use self::sampled::{Recipe, Sampled};
 use super::{Run, on_gpu::OnGpu};
 use crate::{
     checkpoint::Exact,
@@ -29,6 +33,8 @@ pub(super) struct Slices<'a> {
     program: Program,
     /// Whether the rows of all nodes are there.
     knows_rows: bool,
+    /// What it samples by, where it does that, too.
+    recipe: Option<Recipe>,
     /// The slice after the one that is computed.
     ahead: Option<Ready<'a>>,
     /// Memory of a slice that was computed.
@@ -39,8 +45,17 @@ pub(super) struct Slices<'a> {
 /// A slice that is on its way to the GPU; one without roots never goes there.
 #[derive(Debug)]
 struct Ready<'a> {
-    slice: Slice<'a>,
     batch: Option<DeviceBatch>,
+    /// What is known of it before it is computed.
+    record: SliceRecord,
+    drawn: Drawn<'a>,
+}
+
+/// Who drew a slice.
+#[derive(Debug)]
+enum Drawn<'a> {
+    Here(Slice<'a>),
+    OnGpu(Sampled),
 }
 
 impl<'a> Slices<'a> {
@@ -53,8 +68,15 @@ impl<'a> Slices<'a> {
         run.feed.serve_gpu(rows.is_none());
         let plan = gpu::plan_of_slices(&run.model, run.data, &run.config, run.run_key, run.feed.n_slices());
         let knows_rows = rows.is_some();
-        let program = Program::of_batches(device, rows, plan.clone())?;
-        Ok(Slices { gpu: device.clone(), plan, program, knows_rows, ahead: None, spare: None, gradient: None })
+        let mut recipe = run.feed.recipe().filter(|_| knows_rows).map(Recipe::of);
+        let sampler = match &recipe {
+            Some(recipe) => gpu::sampler(device, run.data, &recipe.fanouts)?,
+            None => None,
+        };
+        recipe.take_if(|_| sampler.is_none());
+        let program = Program::of_batches(device, rows, sampler, plan.clone())?;
+        let gpu = device.clone();
+        Ok(Slices { gpu, plan, program, knows_rows, recipe, ahead: None, spare: None, gradient: None })
     }
 
     /// The gradient of the slice that was computed last.
@@ -62,39 +84,72 @@ impl<'a> Slices<'a> {
         self.gradient.take().expect("a slice was computed")
     }
 
+    fn spare(&mut self) -> Result<DeviceBatch, TrainError> {
+        self.spare.take().map_or_else(|| Ok(DeviceBatch::new(&self.gpu, &self.plan)?), Ok)
+    }
+
     /// Sends a slice on its way.
-    fn send(&mut self, slice: Slice<'a>, step: u64) -> Result<Ready<'a>, TrainError> {
-        if slice.is_empty() {
-            return Ok(Ready { slice, batch: None });
+    fn send(&mut self, mut slice: Slice<'a>, step: u64) -> Result<Ready<'a>, TrainError> {
+        let RowCounts { local, mut cached, remote } = slice.row_counts;
+        if self.knows_rows {
+            cached += slice.sample.blocks.first().map_or(0, |block| block.n_sources() as u64);
         }
-        let mut batch = match self.spare.take() {
-            Some(batch) => batch,
-            None => DeviceBatch::new(&self.gpu, &self.plan)?,
+        let record = SliceRecord {
+            digest: slice.digest.take(),
+            row_counts: (local, cached, remote),
+            n_seeds: slice.seeds.len() as u64,
+            n_edges: slice.n_edges(),
+            ..SliceRecord::default()
         };
-        let blocks = &slice.sample.blocks;
-        let n_roots = blocks.last().map_or(0, |block| block.n_destinations());
-        let (mut classes, mut bits) = (vec![-1; n_roots], None);
-        let n_classes = self.plan.layers.last().map_or(0, |layer| layer.features);
-        match &*slice.labels {
+        let mut batch = None;
+        if !slice.is_empty() {
+            let mut own = self.spare()?;
+            let n_roots = slice.sample.blocks.last().map_or(0, |block| block.n_destinations());
+            let learned = Learned::of(&slice.labels, &slice.seeds, n_roots);
+            let n_classes = self.n_classes();
+            own.fill(&BatchParts {
+                step,
+                blocks: &slice.sample.blocks,
+                pairs: &slice.pairs,
+                rows: (!self.knows_rows).then_some(&*slice.sample.rows),
+                classes: &learned.classes,
+                bits: learned.bits.as_deref(),
+                n_classes,
+                n_terms: learned.n_terms(slice.n_step_seeds, n_classes),
+            })?;
+            batch = Some(own);
+        }
+        Ok(Ready { batch, record, drawn: Drawn::Here(slice) })
+    }
+
+    fn n_classes(&self) -> usize {
+        self.plan.layers.last().map_or(0, |layer| layer.features)
+    }
+}
+
+/// What the roots of a slice are learned by.
+struct Learned {
+    classes: Vec<i32>,
+    bits: Option<Vec<u8>>,
+}
+
+impl Learned {
+    fn of(labels: &Labels, seeds: &[u32], n_roots: usize) -> Learned {
+        let mut classes = vec![-1; n_roots];
+        match labels {
             Labels::Classes(all) => {
-                slice.seeds.iter().for_each(|seed| classes[*seed as usize] = all[*seed as usize] as i32);
+                seeds.iter().for_each(|seed| classes[*seed as usize] = all[*seed as usize] as i32);
+                Learned { classes, bits: None }
             }
-            Labels::Bits { bits: all, .. } => {
-                slice.seeds.iter().for_each(|seed| classes[*seed as usize] = 0);
-                bits = Some(all.iter().map(|bit| u8::from(*bit)).collect::<Vec<u8>>());
+            Labels::Bits { bits, .. } => {
+                seeds.iter().for_each(|seed| classes[*seed as usize] = 0);
+                Learned { classes, bits: Some(bits.iter().map(|bit| u8::from(*bit)).collect()) }
             }
         }
-        batch.fill(&BatchParts {
-            step,
-            blocks,
-            pairs: &slice.pairs,
-            rows: (!self.knows_rows).then_some(&*slice.sample.rows),
-            classes: &classes,
-            bits: bits.as_deref(),
-            n_classes,
-            n_terms: slice.n_step_seeds * if bits.is_some() { n_classes } else { 1 },
-        })?;
-        Ok(Ready { slice, batch: Some(batch) })
+    }
+
+    fn n_terms(&self, n_step_seeds: usize, n_classes: usize) -> usize {
+        n_step_seeds * if self.bits.is_some() { n_classes } else { 1 }
     }
 }
 
@@ -102,6 +157,9 @@ impl<'a> Run<'a> {
     /// The slice at a place of the run, on its way to the GPU.
     fn ready(&mut self, slices: &mut Slices<'a>, at: At) -> Result<Ready<'a>, TrainError> {
         self.enter(Phase::Sample);
+        if slices.recipe.is_some() {
+            return slices.sample(at);
+        }
         let slice = self.feed.next(&self.model, at)?;
         slices.send(slice, at.step)
     }
@@ -123,7 +181,7 @@ impl<'a> Run<'a> {
         slice: usize,
     ) -> Result<SliceRecord, TrainError> {
         let at = self.at(slice);
-        let Ready { mut slice, batch } = match slices.ahead.take() {
+        let Ready { batch, mut record, drawn } = match slices.ahead.take() {
             Some(ready) => ready,
             None => self.ready(slices, at)?,
         };
@@ -133,30 +191,30 @@ impl<'a> Run<'a> {
             let weights: Vec<f32> = Vec::try_from(self.model.weights().flat())?;
             slices.program.start(batch, &weights)?;
         }
+        // The GPU computes meanwhile.
+        let digest = match &drawn {
+            Drawn::Here(_) => None,
+            Drawn::OnGpu(sampled) => Some(sampled.digest()),
+        };
         // Not known to be needed: the run may stop early. What was sampled is lost then.
         slices.ahead = self.after(at).map(|next| self.ready(slices, next)).transpose()?;
         self.enter(Phase::Compute);
-        let mut row_counts = slice.row_counts;
-        if slices.knows_rows {
-            row_counts.cached += slice.sample.blocks.first().map_or(0, |block| block.n_sources() as u64);
-        }
-        let mut record = SliceRecord {
-            digest: slice.digest.take(),
-            row_counts: (row_counts.local, row_counts.cached, row_counts.remote),
-            n_seeds: slice.seeds.len() as u64,
-            n_edges: slice.n_edges(),
-            ..SliceRecord::default()
-        };
         slices.gradient = Some(match is_started {
             false => self.model.weights().flat().zeros_like(),
             true => {
                 let (losses, gradient, batch) = slices.program.finish()?;
-                slices.spare = Some(batch);
-                self.hear_losses(&mut record, losses, (!slices.knows_rows).then_some(&slice))?;
+                let slice = match &drawn {
+                    Drawn::Here(slice) if !slices.knows_rows => Some(slice),
+                    _ => None,
+                };
+                self.hear_losses(&mut record, losses, slice)?;
+                slices.take_back(batch, digest, &mut record)?;
                 Tensor::from_slice(&gradient)
             }
         });
-        self.feed.give_back(slice);
+        if let Drawn::Here(slice) = drawn {
+            self.feed.give_back(slice);
+        }
         Ok(record)
     }
 
@@ -189,5 +247,28 @@ impl<'a> Run<'a> {
         let outcome = act(self, &mut slices).map_err(|error| error.advised(ADVICE));
         self.on_gpu = Some(OnGpu::Slices(slices));
         outcome
+    }
+}
+
+impl Slices<'_> {
+    /// Takes a batch that was computed; where the GPU drew its pairs, its digest is made whole with them.
+    fn take_back(
+        &mut self,
+        mut batch: DeviceBatch,
+        digest: Option<BatchDigest>,
+        record: &mut SliceRecord,
+    ) -> Result<(), TrainError> {
+        if let Some(mut digest) = digest {
+            for pairs in self.program.drawn_pairs(&batch)? {
+                let ends = (&pairs.sources[..], &pairs.destinations[..]);
+                digest.add_pairs(ends, &pairs.kept, pairs.n_pairs, pairs.n_left_out);
+            }
+            record.digest = Some(digest.text());
+        }
+        if let Some(sampled) = batch.take_sampled() {
+            self.program.give_back(sampled);
+        }
+        self.spare = Some(batch);
+        Ok(())
     }
 }

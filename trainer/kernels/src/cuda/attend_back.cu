@@ -53,7 +53,7 @@ KERNEL void kith_pull(
     u32 n_slots) {
     u32 item_index = (blockIdx.x * blockDim.x + threadIdx.x) / 32, run = blockIdx.y;
     if (item_index >= n_items) return;
-    Item item = items[item_index];
+    Item item = item_of(items, graph.indptr, item_index);
     Place place = place_of(layer);
     weights += (size_t)run * layer.n_weights;
     rows += (size_t)run * graph.n_sources * layer.stride;
@@ -185,7 +185,7 @@ KERNEL void kith_push(
     float *slot_rights, u32 n_slots) {
     u32 item_index = (blockIdx.x * blockDim.x + threadIdx.x) / 32, run = blockIdx.y;
     if (item_index >= n_items) return;
-    Item item = items[item_index];
+    Item item = item_of(items, graph.out_indptr, item_index);
     Place place = place_of(layer);
     weights += (size_t)run * layer.n_weights;
     rows += (size_t)run * graph.n_sources * layer.stride;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kith_block::Block;
 
 use super::{
-    arena::Arena,
+    arena::{Arena, Places},
     error::GpuError,
     graph::PlacedGraph,
     machine::Gpu,
@@ -13,6 +13,7 @@ use super::{
     pairs::PlacedPairs,
     program::{Labels, Plan},
     rows::PlacedRows,
+    sampled::SampledOnDevice,
 };
 use crate::rows::InputRows;
 
@@ -37,10 +38,31 @@ pub struct BatchParts<'a> {
     pub n_terms: usize,
 }
 
+/// What one slice of a step looks at, where the machine samples it.
+#[derive(Debug)]
+pub struct SampledParts<'a> {
+    /// Weight updates so far.
+    pub step: u64,
+    /// Names the draws of pairs.
+    pub slice: u32,
+    /// The blocks, with their lists by source.
+    pub sampled: SampledOnDevice,
+    /// See [`BatchParts`].
+    pub classes: &'a [i32],
+    /// See [`BatchParts`].
+    pub bits: Option<&'a [u8]>,
+    /// Number of classes.
+    pub n_classes: usize,
+    /// What the sum of the losses is divided by.
+    pub n_terms: usize,
+}
+
 /// A batch on a machine, in memory that is used again.
 #[derive(Debug)]
 pub struct DeviceBatch {
     arena: Arena,
+    /// What the blocks are in, if they were sampled there.
+    sampled: Option<SampledOnDevice>,
     heads: Vec<usize>,
     edge_weight: f64,
     placed: Option<PlacedBatch>,
@@ -52,6 +74,8 @@ pub(super) struct PlacedBatch {
     pub(super) step: Address,
     pub(super) graphs: Vec<PlacedGraph>,
     pub(super) pairs: Vec<PlacedPairs>,
+    /// Where pairs are drawn on the machine, the slice that names them.
+    pub(super) drawn_slice: Option<u32>,
     pub(super) rows: PlacedRows,
     pub(super) labels: Labels,
     pub(super) n_terms: usize,
@@ -66,6 +90,7 @@ impl DeviceBatch {
         assert_eq!(plan.runs.len(), 1, "every run has its own batches");
         Ok(DeviceBatch {
             arena: Arena::new(gpu, "a batch")?,
+            sampled: None,
             heads: plan.layers.iter().map(|layer| layer.heads).collect(),
             edge_weight: plan.runs[0].edge_weight,
             placed: None,
@@ -74,10 +99,36 @@ impl DeviceBatch {
 
     /// Fills it. The copy is under way when this returns. Nothing may still compute with what was in it.
     pub fn fill(&mut self, parts: &BatchParts<'_>) -> Result<(), GpuError> {
-        let DeviceBatch { arena, heads, edge_weight, placed } = self;
+        let DeviceBatch { arena, heads, edge_weight, placed, .. } = self;
         assert_eq!(parts.blocks.len(), heads.len(), "a block for each layer");
         *placed = Some(arena.fill(|sink| PlacedBatch::place(sink, parts, heads, *edge_weight))?);
         Ok(())
+    }
+
+    /// Fills it with what was sampled on the machine; otherwise as above. Pairs are drawn when it is computed.
+    pub fn fill_sampled(&mut self, parts: SampledParts<'_>) -> Result<(), GpuError> {
+        let SampledParts { step, slice, sampled, classes, bits, n_classes, n_terms } = parts;
+        let place = |sink: &mut Places<'_>| {
+            Ok(PlacedBatch {
+                step: sink.copy(&[step])?,
+                graphs: sampled.graphs(),
+                pairs: Vec::new(),
+                drawn_slice: Some(slice),
+                rows: PlacedRows::Known,
+                labels: place_labels(sink, classes, bits, n_classes)?,
+                n_terms,
+                n_pairs: Vec::new(),
+                n_left_out: 0,
+            })
+        };
+        self.placed = Some(self.arena.fill(place)?);
+        self.sampled = Some(sampled);
+        Ok(())
+    }
+
+    /// What was sampled, once nothing computes with it any more.
+    pub fn take_sampled(&mut self) -> Option<SampledOnDevice> {
+        self.sampled.take()
     }
 
     /// Waits until all of it has arrived.
@@ -110,16 +161,26 @@ impl PlacedBatch {
             step: sink.copy(&[step])?,
             graphs,
             pairs: placed_pairs,
+            drawn_slice: None,
             rows: rows.map_or(Ok(PlacedRows::Known), |rows| PlacedRows::place(sink, rows))?,
-            labels: Labels {
-                classes: sink.copy(classes)?,
-                bits: bits.map_or(Ok(Address::NONE), |bits| sink.copy(bits))?,
-                n_classes: n_classes as u32,
-                unused: 0,
-            },
+            labels: place_labels(sink, classes, bits, n_classes)?,
             n_terms,
             n_pairs: pairs.iter().map(|pairs| pairs.n_pairs() as u32).collect(),
             n_left_out: pairs.iter().map(|pairs| pairs.negatives().n_left_out as u64).sum(),
         })
     }
+}
+
+fn place_labels(
+    sink: &mut impl Sink,
+    classes: &[i32],
+    bits: Option<&[u8]>,
+    n_classes: usize,
+) -> Result<Labels, GpuError> {
+    Ok(Labels {
+        classes: sink.copy(classes)?,
+        bits: bits.map_or(Ok(Address::NONE), |bits| sink.copy(bits))?,
+        n_classes: n_classes as u32,
+        unused: 0,
+    })
 }

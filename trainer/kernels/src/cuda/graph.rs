@@ -18,16 +18,16 @@ const N_PIECES: usize = 64;
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct Graph {
-    n_sources: u32,
-    n_destinations: u32,
-    n_edges: u32,
-    unused: u32,
-    indptr: Address,
-    sources: Address,
-    out_indptr: Address,
-    destinations: Address,
-    out_edges: Address,
-    ids: Address,
+    pub(super) n_sources: u32,
+    pub(super) n_destinations: u32,
+    pub(super) n_edges: u32,
+    pub(super) unused: u32,
+    pub(super) indptr: Address,
+    pub(super) sources: Address,
+    pub(super) out_indptr: Address,
+    pub(super) destinations: Address,
+    pub(super) out_edges: Address,
+    pub(super) ids: Address,
 }
 
 /// As `struct Item`.
@@ -54,6 +54,7 @@ pub(super) struct SplitList {
 /// Lists as warps take them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Items {
+    /// None: each list is one.
     pub(super) items: Address,
     pub(super) n_items: u32,
     /// Lists that came in pieces.
@@ -134,6 +135,11 @@ fn place_starts(sink: &mut impl Sink, indptr: &[usize]) -> Result<Address, GpuEr
 }
 
 impl Items {
+    /// Each of so many lists as a whole.
+    pub(super) fn whole(n_lists: u32) -> Items {
+        Items { items: Address::NONE, n_items: n_lists, split: Address::NONE, n_split: 0, n_slots: 0 }
+    }
+
     fn place(sink: &mut impl Sink, indptr: &[usize]) -> Result<Items, GpuError> {
         let (long, split) = cut(indptr);
         let n_whole = indptr.windows(2).filter(|bounds| is_whole(bounds)).count();

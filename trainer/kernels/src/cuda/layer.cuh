@@ -74,6 +74,18 @@ struct Item {
 };
 #define NO_SLOT 0xffffffffu
 
+/// An item of some; without any, each list is one.
+__device__ __forceinline__ Item item_of(const Item *items, const u32 *indptr, u32 index) {
+    if (items) return items[index];
+    Item whole = {index, indptr[index], indptr[index + 1], NO_SLOT};
+    return whole;
+}
+
+// All lists of a store, by destination, without loops; sources ascend.
+struct StoredLists {
+    const u32 *indptr, *sources;
+};
+
 // A list that came in pieces.
 struct SplitList {
     u32 node, first_slot, n_slots;

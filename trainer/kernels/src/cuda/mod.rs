@@ -22,7 +22,7 @@ mod sampled;
 mod sampler;
 
 pub use self::{
-    batch::{BatchParts, DeviceBatch},
+    batch::{BatchParts, DeviceBatch, SampledParts},
     compile::Constants,
     driver::open,
     error::GpuError,
@@ -30,6 +30,7 @@ pub use self::{
     layer::LayerPlan,
     machine::{Gpu, Machine, ModuleId, RecordingId},
     nvrtc::compiler_version,
+    pairs::HostPairs,
     program::{Losses, Measured, Plan, Program, Settings, Targets},
     rows::DeviceRows,
     sampled::{SampledHop, SampledOnDevice},

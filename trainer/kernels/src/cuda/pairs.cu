@@ -11,6 +11,8 @@ struct PairShape {
     // Pairs of the loss, those left out included.
     u32 n_pairs;
     u32 n_words;
+    // Names the draws of one slice of a step.
+    u32 slice;
 };
 
 /// Marks the kept of all pairs, or unmarks the others, whichever are fewer: `kept` begins as zeros or ones accordingly.
@@ -19,7 +21,7 @@ KERNEL void kith_draw_subset(
     __shared__ Permutation permutation;
     u32 place = blockIdx.x * blockDim.x + threadIdx.x, run = blockIdx.y;
     if (threadIdx.x == 0) {
-        permutation = permutation_of(streams[run * n_layers + layer.index].subset, 0, shape.n_in_subset);
+        permutation = permutation_of(streams[run * n_layers + layer.index].subset, shape.slice, shape.n_in_subset);
     }
     __syncthreads();
     bool is_kept_walked = shape.n_kept <= shape.n_in_subset / 2;
@@ -43,10 +45,33 @@ __device__ inline bool has_edge(const Graph &graph, u32 source, u32 destination)
     return false;
 }
 
+/// Whether a store has an edge; both are ids.
+__device__ inline bool is_stored(const StoredLists &lists, u64 source, u64 destination) {
+    u32 low = lists.indptr[destination], high = lists.indptr[destination + 1];
+    while (low < high) {
+        u32 middle = low + (high - low) / 2;
+        u32 found = lists.sources[middle];
+        if (found == source) return true;
+        if (found < source) low = middle + 1;
+        else high = middle;
+    }
+    return false;
+}
+
+/// Whether a pair is no negative. A sampled block does not know: `whole` does, unless the block is the whole graph.
+__device__ inline bool is_refused(
+    const Graph &graph, const StoredLists &whole, u32 excludes_reverse, u32 source, u32 destination) {
+    if (!whole.indptr) {
+        return has_edge(graph, source, destination) || (excludes_reverse && has_edge(graph, destination, source));
+    }
+    u64 from = graph.ids[source], to = graph.ids[destination];
+    return from == to || is_stored(whole, from, to) || (excludes_reverse && is_stored(whole, to, from));
+}
+
 /// Draws every negative that is kept until it is no edge; counts the pairs of each node, as source and as destination.
 KERNEL void kith_draw_negatives(
-    Layer layer, Graph graph, PairShape shape, const Streams *streams, u32 n_layers, const u32 *kept, uint2 *pairs,
-    u32 *counts, u32 *n_left_out) {
+    Layer layer, Graph graph, StoredLists whole, PairShape shape, const Streams *streams, u32 n_layers, const u32 *kept,
+    uint2 *pairs, u32 *counts, u32 *n_left_out) {
     u32 index = blockIdx.x * blockDim.x + threadIdx.x, run = blockIdx.y;
     if (index >= shape.n_negatives) return;
     counts += (size_t)run * graph.n_sources;
@@ -55,11 +80,9 @@ KERNEL void kith_draw_negatives(
         Stream stream = streams[run * n_layers + layer.index].negative;
         u32 attempt = 0;
         for (; attempt < MAX_ATTEMPTS; attempt++) {
-            Draws draws = draws_of(stream, 0, index, attempt);
+            Draws draws = draws_of(stream, shape.slice, index, attempt);
             u32 source = below(&draws, graph.n_sources), destination = below(&draws, graph.n_destinations);
-            bool is_refused = has_edge(graph, source, destination) ||
-                              (shape.excludes_reverse && has_edge(graph, destination, source));
-            if (!is_refused) {
+            if (!is_refused(graph, whole, shape.excludes_reverse, source, destination)) {
                 pair = make_uint2(source, destination);
                 break;
             }

@@ -10,6 +10,7 @@ use super::{
     layer::Layer,
     machine::{Gpu, ModuleId},
     memory::{Address, Array, Sink},
+    sampler::StoredLists,
 };
 
 /// As `struct PairShape` in pairs.cu.
@@ -23,6 +24,7 @@ struct PairShape {
     excludes_reverse: u32,
     n_pairs: u32,
     n_words: u32,
+    slice: u32,
 }
 
 /// As `struct EdgeLoss` in attend_back.cu.
@@ -174,6 +176,24 @@ impl PairRoom {
     }
 }
 
+/// Marks a pair that is not there; NO_PAIR in pairs.cu.
+const NO_PAIR: u32 = u32::MAX;
+
+/// Pairs of one layer, read back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostPairs {
+    /// Negatives: where an edge would come from.
+    pub sources: Vec<u32>,
+    /// Negatives: where it would go.
+    pub destinations: Vec<u32>,
+    /// Which edges are kept, by one bit each; nothing where all are.
+    pub kept: Vec<u64>,
+    /// Pairs that the loss is the mean of.
+    pub n_pairs: u64,
+    /// Pairs that met an edge in every attempt.
+    pub n_left_out: u64,
+}
+
 /// Pairs that are drawn here, in all runs.
 #[derive(Debug)]
 pub(super) struct DrawnPairs {
@@ -186,29 +206,70 @@ pub(super) struct DrawnPairs {
 }
 
 impl DrawnPairs {
-    pub(super) fn new(
-        gpu: &Gpu,
+    /// Without room for anything yet.
+    pub(super) fn new(gpu: &Gpu) -> Result<DrawnPairs, GpuError> {
+        Ok(DrawnPairs {
+            shape: PairShape::zeroed(),
+            kept: Array::zeros(gpu, 0, WHAT)?,
+            negatives: Array::zeros(gpu, 0, WHAT)?,
+            n_left_out: Array::zeros(gpu, 0, WHAT)?,
+            pair_gradients: Array::zeros(gpu, 0, WHAT)?,
+            n_pairs: Array::zeros(gpu, 0, WHAT)?,
+        })
+    }
+
+    /// Makes room for the pairs of a graph, in one slice of a step.
+    pub(super) fn fit(
+        &mut self,
         graph: &PlacedGraph,
         config: PairConfig,
+        slice: u32,
         n_runs: usize,
-    ) -> Result<DrawnPairs, GpuError> {
+    ) -> Result<(), GpuError> {
         let counts = PairCounts::of(config, graph.n_edges, graph.n_sources, graph.n_destinations);
-        let n_words = counts.n_in_subset.div_ceil(32);
-        Ok(DrawnPairs {
-            shape: PairShape {
-                n_negatives: counts.n_negatives as u32,
-                n_in_subset: counts.n_in_subset as u32,
-                n_kept: counts.n_kept as u32,
-                is_union: u32::from(counts.is_union),
-                excludes_reverse: u32::from(config.excludes_reverse),
-                n_pairs: counts.n_pairs as u32,
-                n_words: n_words as u32,
-            },
-            kept: Array::zeros(gpu, n_runs * n_words, WHAT)?,
-            negatives: Array::zeros(gpu, n_runs * counts.n_negatives, WHAT)?,
-            n_left_out: Array::zeros(gpu, n_runs, WHAT)?,
-            pair_gradients: Array::zeros(gpu, n_runs, WHAT)?,
-            n_pairs: Array::zeros(gpu, n_runs, WHAT)?,
+        // Words of 64 bits, as on the CPU.
+        let n_words = 2 * counts.n_in_subset.div_ceil(64);
+        self.shape = PairShape {
+            n_negatives: counts.n_negatives as u32,
+            n_in_subset: counts.n_in_subset as u32,
+            n_kept: counts.n_kept as u32,
+            is_union: u32::from(counts.is_union),
+            excludes_reverse: u32::from(config.excludes_reverse),
+            n_pairs: counts.n_pairs as u32,
+            n_words: n_words as u32,
+            slice,
+        };
+        self.kept.fit(n_runs * n_words)?;
+        self.negatives.fit(n_runs * counts.n_negatives)?;
+        self.n_left_out.fit(n_runs)?;
+        self.pair_gradients.fit(n_runs)?;
+        self.n_pairs.fit(n_runs)?;
+        Ok(())
+    }
+
+    /// What was drawn for one run, as [`kith_block::Pairs`] has it.
+    pub(super) fn read(&self, n_edges: usize) -> Result<HostPairs, GpuError> {
+        let PairShape { n_negatives, n_in_subset, n_kept, is_union, .. } = self.shape;
+        let drawn = self.negatives.read()?;
+        let negatives: Vec<[u32; 2]> = drawn.into_iter().filter(|pair| pair[0] != NO_PAIR).collect();
+        let halves = self.kept.read()?;
+        let mut kept: Vec<u64> =
+            halves.chunks_exact(2).map(|half| u64::from(half[0]) | u64::from(half[1]) << 32).collect();
+        let is_kept = |pair: &usize| kept[pair / 64] >> (pair % 64) & 1 == 1;
+        let n_wanted = match is_union {
+            1 => (n_edges..n_in_subset as usize).filter(is_kept).count(),
+            _ => n_negatives as usize,
+        };
+        let n_positives = n_kept as usize - if is_union == 1 { n_wanted } else { 0 };
+        if n_positives == n_edges {
+            kept.clear();
+        }
+        Ok(HostPairs {
+            sources: negatives.iter().map(|pair| pair[0]).collect(),
+            destinations: negatives.iter().map(|pair| pair[1]).collect(),
+            kept,
+            n_pairs: (n_positives + negatives.len()) as u64,
+            n_left_out: (n_wanted - negatives.len()) as u64,
         })
     }
 
@@ -235,6 +296,7 @@ impl DrawnPairs {
         (layer, n_layers, n_runs): (Layer, u32, u32),
         graph: &PlacedGraph,
         (settings, streams): (Address, Address),
+        whole: StoredLists,
         room: &PairRoom,
     ) -> Result<(), GpuError> {
         let shape = self.shape;
@@ -247,7 +309,7 @@ impl DrawnPairs {
         launch("kith_draw_subset", blocks(n_walked, 256), 256, args)?;
         let (negatives, counts) = (self.negatives.at(), room.counts.at());
         let (kept, left_out) = (self.kept.at(), self.n_left_out.at());
-        let args = args![layer, graph.graph, shape, streams, n_layers, kept, negatives, counts, left_out];
+        let args = args![layer, graph.graph, whole, shape, streams, n_layers, kept, negatives, counts, left_out];
         launch("kith_draw_negatives", blocks(shape.n_negatives, 128), 128, args)?;
         let args = args![layer, shape, n_runs, settings, left_out, self.pair_gradients.at(), self.n_pairs.at()];
         launch("kith_pair_gradients", [n_runs.div_ceil(128), 1, 1], 128, args)

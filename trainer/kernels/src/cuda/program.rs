@@ -140,7 +140,7 @@ impl Program {
         let mut program = Program::of(gpu, work, plan)?;
         if let Some(config) = program.plan.pairs {
             for layer in &mut program.layers {
-                layer.drawn = Some(DrawnPairs::new(gpu, &placed, config, n_runs)?);
+                layer.drawn.insert(DrawnPairs::new(gpu)?).fit(&placed, config, 0, n_runs)?;
             }
         }
         program.fit()?;

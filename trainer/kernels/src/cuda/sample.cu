@@ -14,11 +14,6 @@
 #define NO_POSITION 0xffffffffu
 #define IS_EDGE 0x80000000u
 
-// All lists of a store, by destination, without loops.
-struct StoredLists {
-    const u32 *indptr, *sources;
-};
-
 struct HopSizes {
     u32 n_destinations, n_sources, n_edges;
     // Where its edges, the bounds of its lists and its sources begin among those of all hops.

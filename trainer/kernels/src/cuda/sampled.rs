@@ -4,6 +4,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::{
     error::GpuError,
+    graph::{Graph, Items, PlacedGraph},
     machine::Gpu,
     memory::{Address, Array},
 };
@@ -114,6 +115,11 @@ impl SampledOnDevice {
         self.ids.read_part(0..self.n_nodes())
     }
 
+    /// The blocks of all layers, from the input to the output, once their lists by source were made.
+    pub(super) fn graphs(&self) -> Vec<PlacedGraph> {
+        (0..self.n_hops()).rev().map(|hop| self.hop(hop).placed()).collect()
+    }
+
     /// The block of a hop; 0 is that of the roots, which is the last layer's.
     pub fn hop(&self, hop: usize) -> SampledHop<'_> {
         assert!(hop < self.n_hops(), "one of the hops");
@@ -130,6 +136,33 @@ pub struct SampledHop<'a> {
 }
 
 impl SampledHop<'_> {
+    fn placed(&self) -> PlacedGraph {
+        self.check_transposed();
+        let at = |array: &Array<u32>, place: usize| Address(array.at().0 + 4 * place as u64);
+        let (first_edge, first_bound) = (self.sizes.first_edge as usize, self.sizes.first_bound as usize);
+        let graph = Graph {
+            n_sources: self.sizes.n_sources,
+            n_destinations: self.sizes.n_destinations,
+            n_edges: self.sizes.n_edges,
+            unused: 0,
+            indptr: at(&self.batch.indptr, first_bound),
+            sources: at(&self.batch.sources, first_edge),
+            out_indptr: at(&self.batch.out_indptr, self.sizes.first_source as usize + self.hop),
+            destinations: at(&self.batch.destinations, first_edge),
+            out_edges: at(&self.batch.out_edges, first_edge),
+            ids: self.batch.ids.at(),
+        };
+        PlacedGraph {
+            n_sources: self.n_sources(),
+            n_destinations: self.n_destinations(),
+            n_edges: self.n_edges(),
+            graph,
+            edge_destinations: at(&self.batch.edge_destinations, first_edge),
+            by_destination: Items::whole(self.sizes.n_destinations),
+            by_source: Items::whole(self.sizes.n_sources),
+        }
+    }
+
     /// Nodes that get an output.
     pub fn n_destinations(&self) -> usize {
         self.sizes.n_destinations as usize

@@ -30,10 +30,10 @@ const MOST_UNSEEN: u64 = 1 << 26;
 
 const WHAT: &str = "sampling";
 
-/// As `struct StoredLists` in sample.cu.
+/// As `struct StoredLists` in layer.cuh.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-struct StoredLists {
+pub(super) struct StoredLists {
     indptr: Address,
     sources: Address,
 }
@@ -134,6 +134,10 @@ impl GraphSampler {
         Ok(batch)
     }
 
+    pub(super) fn lists(&self) -> StoredLists {
+        StoredLists { indptr: self.indptr.at(), sources: self.sources.at() }
+    }
+
     /// Takes a batch that is no longer needed, for the memory.
     pub fn give_back(&mut self, batch: SampledOnDevice) {
         self.spare.push(batch);
@@ -168,7 +172,7 @@ impl GraphSampler {
         // Nodes differ, so none of their lists is taken twice.
         let most = (bounds.frontier * (self.longest.min(fanout.into()) + 1)).min(self.n_edges + bounds.frontier);
         self.totals.fit(tiles(bounds.frontier, N_THREADS).max(tiles(most, SCAN_TILE)))?;
-        let lists = StoredLists { indptr: self.indptr.at(), sources: self.sources.at() };
+        let lists = self.lists();
         let by_node = |bounds: &Bounds| bounds.frontier.max(1) as usize;
         let args = args![lists, self.sampled(batch), hop, fanout];
         self.launch("kith_count_neighbors", by_node(bounds), N_THREADS, args)?;

@@ -51,8 +51,9 @@ fn follows(data: &Data, assignments: &[&str], gpu: &Gpu) {
     }
 }
 
-/// Batches with the rows of all nodes on the GPU, batches that bring sparse rows, and graphs of a set, which bring dense ones.
-/// Slices may be empty: the last step of an epoch has fewer seeds than there are slices.
+/// Batches that the GPU samples, with the rows of all nodes there; batches that are sampled here, since their fanouts are large;
+/// batches that bring sparse rows; and graphs of a set, which bring dense ones. Slices may be empty: the last step of an epoch
+/// has fewer seeds than there are slices. Digests say that the same was drawn.
 #[test]
 fn a_gpu_follows_the_cpu_in_slices() {
     let load = |form| {
@@ -68,6 +69,8 @@ fn a_gpu_follows_the_cpu_in_slices() {
         for (data, assignments) in [
             (&dense, &["train.edge_seeds=10"][..]),
             (&dense, &["model.form=go", "edge_loss.subset=each", "model.dropout=0", "train.edge_seeds=0"]),
+            (&dense, &["edge_loss.negatives=60", "edge_loss.kept=1", "train.fanouts=all", "train.edge_seeds=0"]),
+            (&dense, &["model.form=dp", "train.fanouts=70", "train.edge_seeds=5"]),
             (&sparse, &["model.form=sd", "train.edge_seeds=3"]),
             (&sparse, &["model.kind=gat", "model.form=dp", "edge_loss=off", "model.n_layers=3"]),
         ] {

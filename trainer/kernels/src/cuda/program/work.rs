@@ -1,5 +1,7 @@
 //! What a program computes with: a whole graph, or one batch after the other.
 
+use bytemuck::Zeroable;
+
 use super::{
     arrays::{DeviceTargets, LayerState},
     raw::Labels,
@@ -10,6 +12,7 @@ use crate::cuda::{
     memory::{Address, Array},
     pairs::{DrawnPairs, PlacedPairs},
     rows::DeviceRows,
+    sampler::{GraphSampler, StoredLists},
 };
 
 #[derive(Debug)]
@@ -32,6 +35,8 @@ pub(super) struct WholeGraph {
 pub(super) struct Batches {
     /// Of all nodes; `None` where a batch brings its own.
     pub(super) rows: Option<DeviceRows>,
+    /// Who samples them, if that is done here.
+    pub(super) sampler: Option<GraphSampler>,
     /// Rows of the batch that came sparse.
     pub(super) spread: Array<f32>,
     /// The one that is computed.
@@ -51,7 +56,20 @@ impl Work {
     pub(super) fn pairs(&self, layer: usize, state: &LayerState) -> Option<PlacedPairs> {
         match self {
             Work::Graph(_) => state.drawn.as_ref().map(DrawnPairs::placed),
-            Work::Batches(batches) => batches.batch().placed().pairs.get(layer).copied(),
+            Work::Batches(batches) => {
+                let given = batches.batch().placed().pairs.get(layer).copied();
+                given.or_else(|| state.drawn.as_ref().map(DrawnPairs::placed))
+            }
+        }
+    }
+
+    /// All lists of the graph that a batch is a part of; none where a layer looks at all of it.
+    pub(super) fn whole_lists(&self) -> StoredLists {
+        match self {
+            Work::Batches(batches) => {
+                batches.sampler.as_ref().map_or_else(StoredLists::zeroed, GraphSampler::lists)
+            }
+            Work::Graph(_) => StoredLists::zeroed(),
         }
     }
 

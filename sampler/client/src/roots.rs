@@ -1,0 +1,40 @@
+//! A slice of a step → the nodes that it expands.
+
+use kith_sampler::Labels;
+
+use crate::plan::{Plan, Step};
+
+/// What a slice starts from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Roots {
+    /// Seeds and edge seeds, ascending, each once.
+    pub ids: Vec<u64>,
+    /// Where the seeds are among them.
+    pub seeds: Vec<u32>,
+    /// Labels of all, by position; edge seeds have none.
+    pub labels: Labels,
+}
+
+impl Roots {
+    /// Those of one slice of a step.
+    pub fn of(plan: &Plan, step: &Step, slice: usize) -> Roots {
+        let own = step.slice(slice);
+        let all = plan.seeds();
+        let mut seeds = own.seeds;
+        seeds.sort_unstable(); // Seeds stand by id, so their places ascend with them.
+        let mut ids: Vec<u64> = seeds.iter().map(|place| all.ids()[*place as usize]).collect();
+        ids.extend(own.edge_seeds);
+        ids.sort_unstable();
+        ids.dedup();
+        let mut labels = all.labels().unlabeled(ids.len());
+        let mut at = 0;
+        let positions = seeds.iter().map(|place| {
+            let seed = all.ids()[*place as usize];
+            at += ids[at..].iter().position(|id| *id == seed).expect("seeds are among the roots");
+            labels.copy(at, all.labels(), *place as usize);
+            at as u32
+        });
+        let seeds = positions.collect();
+        Roots { ids, seeds, labels }
+    }
+}
