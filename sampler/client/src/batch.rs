@@ -6,8 +6,8 @@ use kith_block::{Block, Negatives, PairConfig, Pairs, PairsName};
 use kith_sampler::{Direction, Fanout, Labels, Replacement};
 
 use crate::{
-    blocks::{BlockMaker, SampledBlocks},
     batch_digest::BatchDigest,
+    blocks::{BlockMaker, SampledBlocks},
     error::Result,
     plan::{Plan, Step},
     roots::Roots,

@@ -4,7 +4,7 @@
 
 mod sampled;
 
-use kith_client::{BatchDigest, RowCounts};
+use kith_client::RowCounts;
 use kith_kernels::cuda::{BatchParts, DeviceBatch, Gpu, Losses, Plan, Program};
 use tch::Tensor;
 
@@ -110,6 +110,7 @@ impl<'a> Slices<'a> {
             own.fill(&BatchParts {
                 step,
                 blocks: &slice.sample.blocks,
+                are_sampled: record.digest.is_some(),
                 pairs: &slice.pairs,
                 rows: (!self.knows_rows).then_some(&*slice.sample.rows),
                 classes: &learned.classes,
@@ -191,11 +192,10 @@ impl<'a> Run<'a> {
             let weights: Vec<f32> = Vec::try_from(self.model.weights().flat())?;
             slices.program.start(batch, &weights)?;
         }
-        // The GPU computes meanwhile.
-        let digest = match &drawn {
-            Drawn::Here(_) => None,
-            Drawn::OnGpu(sampled) => Some(sampled.digest()),
-        };
+        if let (Drawn::OnGpu(sampled), true) = (&drawn, is_started) {
+            // The GPU computes meanwhile.
+            record.digest = Some(slices.digest(sampled)?);
+        }
         // Not known to be needed: the run may stop early. What was sampled is lost then.
         slices.ahead = self.after(at).map(|next| self.ready(slices, next)).transpose()?;
         self.enter(Phase::Compute);
@@ -208,7 +208,7 @@ impl<'a> Run<'a> {
                     _ => None,
                 };
                 self.hear_losses(&mut record, losses, slice)?;
-                slices.take_back(batch, digest, &mut record)?;
+                slices.take_back(batch);
                 Tensor::from_slice(&gradient)
             }
         });
@@ -251,24 +251,11 @@ impl<'a> Run<'a> {
 }
 
 impl Slices<'_> {
-    /// Takes a batch that was computed; where the GPU drew its pairs, its digest is made whole with them.
-    fn take_back(
-        &mut self,
-        mut batch: DeviceBatch,
-        digest: Option<BatchDigest>,
-        record: &mut SliceRecord,
-    ) -> Result<(), TrainError> {
-        if let Some(mut digest) = digest {
-            for pairs in self.program.drawn_pairs(&batch)? {
-                let ends = (&pairs.sources[..], &pairs.destinations[..]);
-                digest.add_pairs(ends, &pairs.kept, pairs.n_pairs, pairs.n_left_out);
-            }
-            record.digest = Some(digest.text());
-        }
+    /// Takes a batch that was computed.
+    fn take_back(&mut self, mut batch: DeviceBatch) {
         if let Some(sampled) = batch.take_sampled() {
             self.program.give_back(sampled);
         }
         self.spare = Some(batch);
-        Ok(())
     }
 }

@@ -121,6 +121,14 @@ impl Machine for Emulated {
         Ok(())
     }
 
+    fn mark(&self) -> Result<(), GpuError> {
+        Ok(())
+    }
+
+    fn fetch(&self, address: u64, bytes: &mut [u8]) -> Result<(), GpuError> {
+        self.download(address, bytes)
+    }
+
     fn compile(&self, _constants: &Constants) -> Result<ModuleId, GpuError> {
         Ok(ModuleId(0))
     }

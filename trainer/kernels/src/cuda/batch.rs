@@ -24,6 +24,9 @@ pub struct BatchParts<'a> {
     pub step: u64,
     /// From the input layer to the output layer.
     pub blocks: &'a [Arc<Block>],
+    /// Whether they were sampled. Then each list is added up as a whole, as where the machine samples: the bits do not depend on
+    /// who did.
+    pub are_sampled: bool,
     /// The pairs of each layer's edge loss; none without one.
     pub pairs: &'a [kith_block::Pairs],
     /// Rows of the first block's sources; `None` where the program has the rows of all nodes.
@@ -131,6 +134,10 @@ impl DeviceBatch {
         self.sampled.take()
     }
 
+    pub(super) fn sampled(&self) -> &SampledOnDevice {
+        self.sampled.as_ref().expect("a batch that was sampled on the machine")
+    }
+
     /// Waits until all of it has arrived.
     pub(super) fn arrived(&self) -> Result<&PlacedBatch, GpuError> {
         self.arena.wait()?;
@@ -149,10 +156,13 @@ impl PlacedBatch {
         heads: &[usize],
         edge_weight: f64,
     ) -> Result<PlacedBatch, GpuError> {
-        let BatchParts { step, blocks, pairs, rows, classes, bits, n_classes, n_terms } = *parts;
+        let BatchParts { step, blocks, are_sampled, pairs, rows, classes, bits, n_classes, n_terms } = *parts;
         // The nodes of every block are the first of these.
         let ids = blocks.first().and_then(|block| block.ids()).map(|ids| sink.copy(ids)).transpose()?;
-        let graphs = blocks.iter().map(|block| PlacedGraph::place(sink, block, ids)).collect::<Result<Vec<_>, _>>()?;
+        let graphs = blocks
+            .iter()
+            .map(|block| PlacedGraph::place(sink, block, ids, !are_sampled))
+            .collect::<Result<Vec<_>, _>>()?;
         let of_layer = |((pairs, block), heads): ((&kith_block::Pairs, &Arc<Block>), &usize)| {
             PlacedPairs::place(sink, pairs, block.n_edges(), *heads, edge_weight)
         };

@@ -52,6 +52,8 @@ struct Driver {
     stream: Handle<sys::CUstream>,
     /// Copies that run beside it.
     copies: Handle<sys::CUstream>,
+    /// Where the last mark is.
+    mark: Handle<sys::CUevent>,
     device: sys::CUdevice,
     made: Mutex<Made>,
 }
@@ -102,12 +104,15 @@ impl Driver {
         unsafe { cuda::ctx::set_current(context) }.map_err(refused("take the context"))?;
         let stream = cuda::stream::create(cuda::stream::StreamKind::NonBlocking).map_err(refused("make a stream"))?;
         let copies = cuda::stream::create(cuda::stream::StreamKind::NonBlocking).map_err(refused("make a stream"))?;
+        let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING;
+        let mark = cuda::event::create(flags).map_err(refused("make an event"))?;
         Ok(Driver {
             name,
             architecture: format!("sm_{major}{minor}"),
             context: Handle(context),
             stream: Handle(stream),
             copies: Handle(copies),
+            mark: Handle(mark),
             device,
             made: Mutex::default(),
         })
@@ -153,6 +158,7 @@ impl Drop for Driver {
             }
             let _ = cuda::stream::destroy(self.stream.0);
             let _ = cuda::stream::destroy(self.copies.0);
+            let _ = cuda::event::destroy(self.mark.0);
             let _ = cuda::primary_ctx::release(self.device);
         }
     }
@@ -247,6 +253,25 @@ impl Machine for Driver {
         self.enter()?;
         // SAFETY: the stream lives as long as this.
         unsafe { cuda::stream::synchronize(self.copies.0) }.map_err(refused("copy to the device"))
+    }
+
+    fn mark(&self) -> Result<(), GpuError> {
+        self.enter()?;
+        let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+        // SAFETY: the event and both streams live as long as this.
+        unsafe {
+            cuda::event::record(self.mark.0, self.stream.0).map_err(refused("set a mark"))?;
+            cuda::stream::wait_event(self.copies.0, self.mark.0, flags).map_err(refused("set a mark"))
+        }
+    }
+
+    fn fetch(&self, address: u64, bytes: &mut [u8]) -> Result<(), GpuError> {
+        self.enter()?;
+        // SAFETY: the array is at least so large; the bytes are there when this returns.
+        unsafe {
+            cuda::memcpy_dtoh_async(bytes, address, self.copies.0).map_err(refused("copy from the device"))?;
+            cuda::stream::synchronize(self.copies.0).map_err(refused("copy from the device"))
+        }
     }
 
     fn compile(&self, constants: &Constants) -> Result<ModuleId, GpuError> {

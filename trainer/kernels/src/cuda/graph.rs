@@ -88,13 +88,19 @@ impl DeviceGraph {
     pub fn new(gpu: &Gpu, block: &Block) -> Result<DeviceGraph, GpuError> {
         let mut arrays = Arrays::new(gpu, "the graph");
         let ids = block.ids().map(|ids| arrays.copy(ids)).transpose()?;
-        Ok(DeviceGraph { placed: PlacedGraph::place(&mut arrays, block, ids)?, _arrays: arrays })
+        Ok(DeviceGraph { placed: PlacedGraph::place(&mut arrays, block, ids, true)?, _arrays: arrays })
     }
 }
 
 impl PlacedGraph {
-    /// Puts a block somewhere; `ids` are the names of its sources, if they are not their positions.
-    pub(super) fn place(sink: &mut impl Sink, block: &Block, ids: Option<Address>) -> Result<PlacedGraph, GpuError> {
+    /// Puts a block somewhere; `ids` are the names of its sources, if they are not their positions. `is_cut`: long lists come in
+    /// pieces. Sums depend on that.
+    pub(super) fn place(
+        sink: &mut impl Sink,
+        block: &Block,
+        ids: Option<Address>,
+        is_cut: bool,
+    ) -> Result<PlacedGraph, GpuError> {
         let (n_sources, n_destinations, n_edges) = (block.n_sources(), block.n_destinations(), block.n_edges());
         let edge_destinations = sink.place(n_edges, |to: &mut [u32]| {
             for destination in 0..n_destinations {
@@ -119,8 +125,8 @@ impl PlacedGraph {
             n_edges,
             graph,
             edge_destinations,
-            by_destination: Items::place(sink, block.indptr())?,
-            by_source: Items::place(sink, block.out_indptr())?,
+            by_destination: Items::place(sink, block.indptr(), is_cut)?,
+            by_source: Items::place(sink, block.out_indptr(), is_cut)?,
         })
     }
 
@@ -140,7 +146,10 @@ impl Items {
         Items { items: Address::NONE, n_items: n_lists, split: Address::NONE, n_split: 0, n_slots: 0 }
     }
 
-    fn place(sink: &mut impl Sink, indptr: &[usize]) -> Result<Items, GpuError> {
+    fn place(sink: &mut impl Sink, indptr: &[usize], is_cut: bool) -> Result<Items, GpuError> {
+        if !is_cut {
+            return Ok(Items::whole(indptr.len() as u32 - 1));
+        }
         let (long, split) = cut(indptr);
         let n_whole = indptr.windows(2).filter(|bounds| is_whole(bounds)).count();
         let items = sink.place(long.len() + n_whole, |to: &mut [Item]| {

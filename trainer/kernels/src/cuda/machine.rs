@@ -59,6 +59,12 @@ pub trait Machine: fmt::Debug + Send + Sync {
     /// Waits for all copies that were started.
     fn wait_for_copies(&self) -> Result<(), GpuError>;
 
+    /// Copies that are started from here on begin after everything that was started before.
+    fn mark(&self) -> Result<(), GpuError>;
+
+    /// Copies bytes from the machine beside whatever it computes since the last mark, and waits for them.
+    fn fetch(&self, address: u64, bytes: &mut [u8]) -> Result<(), GpuError>;
+
     /// Compiles the kernels for these constants.
     fn compile(&self, constants: &Constants) -> Result<ModuleId, GpuError>;
 

@@ -4,7 +4,10 @@ use std::{marker::PhantomData, ops::Range};
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{error::GpuError, machine::Gpu};
+use super::{
+    error::GpuError,
+    machine::{Gpu, Machine},
+};
 
 /// An array on a machine. It is freed when dropped; what was started before still finds it, since freeing waits.
 #[derive(Debug)]
@@ -89,11 +92,24 @@ impl<T: Pod> Array<T> {
 
     /// The same of some of them.
     pub(super) fn read_part(&self, places: Range<usize>) -> Result<Vec<T>, GpuError> {
+        self.copy_part(places, |machine, address, bytes| machine.download(address, bytes))
+    }
+
+    /// The same, but waits only for what was started before the last mark.
+    pub(super) fn fetch_part(&self, places: Range<usize>) -> Result<Vec<T>, GpuError> {
+        self.copy_part(places, |machine, address, bytes| machine.fetch(address, bytes))
+    }
+
+    fn copy_part(
+        &self,
+        places: Range<usize>,
+        copy: impl FnOnce(&dyn Machine, u64, &mut [u8]) -> Result<(), GpuError>,
+    ) -> Result<Vec<T>, GpuError> {
         assert!(places.end <= self.len, "a part of the array");
         let mut values = vec![T::zeroed(); places.len()];
         if !values.is_empty() {
             let address = self.address + (places.start * size_of::<T>()) as u64;
-            self.gpu.machine().download(address, bytemuck::cast_slice_mut(&mut values))?;
+            copy(self.gpu.machine(), address, bytemuck::cast_slice_mut(&mut values))?;
         }
         Ok(values)
     }

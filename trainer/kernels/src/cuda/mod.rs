@@ -33,6 +33,6 @@ pub use self::{
     pairs::HostPairs,
     program::{Losses, Measured, Plan, Program, Settings, Targets},
     rows::DeviceRows,
-    sampled::{SampledHop, SampledOnDevice},
+    sampled::{HostBlocks, SampledHop, SampledOnDevice},
     sampler::GraphSampler,
 };

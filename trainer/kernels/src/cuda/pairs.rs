@@ -247,12 +247,12 @@ impl DrawnPairs {
         Ok(())
     }
 
-    /// What was drawn for one run, as [`kith_block::Pairs`] has it.
-    pub(super) fn read(&self, n_edges: usize) -> Result<HostPairs, GpuError> {
+    /// What was drawn for one run before the last mark, as [`kith_block::Pairs`] has it.
+    pub(super) fn fetch(&self, n_edges: usize) -> Result<HostPairs, GpuError> {
         let PairShape { n_negatives, n_in_subset, n_kept, is_union, .. } = self.shape;
-        let drawn = self.negatives.read()?;
+        let drawn = self.negatives.fetch_part(0..self.negatives.len())?;
         let negatives: Vec<[u32; 2]> = drawn.into_iter().filter(|pair| pair[0] != NO_PAIR).collect();
-        let halves = self.kept.read()?;
+        let halves = self.kept.fetch_part(0..self.kept.len())?;
         let mut kept: Vec<u64> =
             halves.chunks_exact(2).map(|half| u64::from(half[0]) | u64::from(half[1]) << 32).collect();
         let is_kept = |pair: &usize| kept[pair / 64] >> (pair % 64) & 1 == 1;

@@ -328,6 +328,12 @@ impl Program {
         self.spread_rows()?;
         for layer in 0..self.layers.len() {
             self.draw(layer)?;
+        }
+        if let Work::Batches(_) = self.work {
+            // What was drawn can be read from here on.
+            self.gpu.machine().mark()?;
+        }
+        for layer in 0..self.layers.len() {
             self.forward(layer, true)?;
         }
         self.node_loss()?;

@@ -120,11 +120,33 @@ impl SampledOnDevice {
         (0..self.n_hops()).rev().map(|hop| self.hop(hop).placed()).collect()
     }
 
+    /// Reads blocks back, beside whatever is computed with them since the last mark.
+    pub(super) fn fetch(&self) -> Result<HostBlocks, GpuError> {
+        let block = |hop: usize| {
+            let HopSizes { n_destinations, n_sources, n_edges, first_edge, first_bound, .. } = self.sizes[hop];
+            let (first_edge, first_bound) = (first_edge as usize, first_bound as usize);
+            let indptr = self.indptr.fetch_part(first_bound..first_bound + n_destinations as usize + 1)?;
+            let sources = self.sources.fetch_part(first_edge..first_edge + n_edges as usize)?;
+            Ok((indptr, sources, n_sources as usize))
+        };
+        let blocks = (0..self.n_hops()).rev().map(block).collect::<Result<_, GpuError>>()?;
+        Ok(HostBlocks { nodes: self.ids.fetch_part(0..self.n_nodes())?, blocks })
+    }
+
     /// The block of a hop; 0 is that of the roots, which is the last layer's.
     pub fn hop(&self, hop: usize) -> SampledHop<'_> {
         assert!(hop < self.n_hops(), "one of the hops");
         SampledHop { batch: self, hop, sizes: self.sizes[hop] }
     }
+}
+
+/// The blocks of all layers, read back, from the input to the output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostBlocks {
+    /// The id of every node, by position.
+    pub nodes: Vec<u64>,
+    /// For each block where the list of each destination starts, and the end; the sources; and how many sources there are.
+    pub blocks: Vec<(Vec<u32>, Vec<u32>, usize)>,
 }
 
 /// The block of one hop, as [`kith_block::Block`] defines it: methods read it back.

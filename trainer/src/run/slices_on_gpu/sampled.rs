@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kith_client::{BatchConfig, BatchDigest, Plan, Roots};
-use kith_kernels::cuda::{SampledOnDevice, SampledParts};
+use kith_kernels::cuda::{HostBlocks, HostPairs, SampledParts};
 use kith_sampler::Fanout;
 
 use super::{Drawn, Learned, Ready, Slices};
@@ -33,40 +33,25 @@ impl Recipe {
     }
 }
 
-/// What was drawn on the GPU, read back for its digest.
+/// What a digest is made of beside what was drawn.
 #[derive(Debug)]
 pub(super) struct Sampled {
+    /// Step and slice.
     name: (u64, u64),
     roots: Roots,
-    nodes: Vec<u64>,
-    /// From the input to the output.
-    blocks: Vec<Block>,
-}
-
-#[derive(Debug)]
-struct Block {
-    indptr: Vec<u32>,
-    sources: Vec<u32>,
-    n_sources: usize,
 }
 
 impl Sampled {
-    fn read(name: (u64, u64), roots: Roots, sampled: &SampledOnDevice) -> Result<Sampled, TrainError> {
-        let blocks = (0..sampled.n_hops()).rev().map(|hop| {
-            let hop = sampled.hop(hop);
-            Ok(Block { indptr: hop.indptr()?, sources: hop.sources()?, n_sources: hop.n_sources() })
-        });
-        let blocks = blocks.collect::<Result<_, TrainError>>()?;
-        Ok(Sampled { name, roots, nodes: sampled.ids()?, blocks })
-    }
-
-    /// The digest of everything but the pairs.
-    pub(super) fn digest(&self) -> BatchDigest {
-        let mut digest = BatchDigest::new(self.name, &self.roots.ids, &self.roots.seeds, &self.nodes);
-        for Block { indptr, sources, n_sources } in &self.blocks {
+    fn digest(&self, drawn: &(HostBlocks, Vec<HostPairs>)) -> String {
+        let (HostBlocks { nodes, blocks }, pairs) = drawn;
+        let mut digest = BatchDigest::new(self.name, &self.roots.ids, &self.roots.seeds, nodes);
+        for (indptr, sources, n_sources) in blocks {
             digest.add_block(indptr.windows(2).map(|bounds| bounds[1] - bounds[0]), *n_sources, sources);
         }
-        digest
+        for HostPairs { sources, destinations, kept, n_pairs, n_left_out } in pairs {
+            digest.add_pairs((sources, destinations), kept, *n_pairs, *n_left_out);
+        }
+        digest.text()
     }
 }
 
@@ -76,24 +61,18 @@ impl<'a> Slices<'a> {
         let recipe = self.recipe.as_ref().expect("the GPU samples");
         let step = recipe.plan.step(at.step);
         let roots = Roots::of(&recipe.plan, &step, at.slice);
-        let (name, n_pair_layers) = ((at.run_key, at.step), recipe.n_pair_layers);
+        let name = (at.run_key, at.step);
+        if roots.ids.is_empty() {
+            return Ok(nothing(Sampled { name: (at.step, at.slice as u64), roots }, recipe));
+        }
         let sampled = self.program.sample(name, &recipe.fanouts, &roots.ids)?;
         let learned = Learned::of(&roots.labels, &roots.seeds, roots.ids.len());
-        let (n_seeds, is_empty) = (roots.seeds.len() as u64, roots.ids.is_empty());
         let record = SliceRecord {
             row_counts: (0, sampled.n_nodes() as u64, 0),
-            n_seeds,
+            n_seeds: roots.seeds.len() as u64,
             n_edges: sampled.n_drawn_edges() as u64,
             ..SliceRecord::default()
         };
-        let drawn = Sampled::read((at.step, at.slice as u64), roots, &sampled)?;
-        if is_empty {
-            let mut digest = drawn.digest();
-            (0..n_pair_layers).for_each(|_| digest.add_pairs((&[], &[]), &[], 0, 0));
-            self.program.give_back(sampled);
-            let record = SliceRecord { digest: Some(digest.text()), ..record };
-            return Ok(Ready { batch: None, record, drawn: Drawn::OnGpu(drawn) });
-        }
         let n_classes = self.n_classes();
         let mut batch = self.spare()?;
         batch.fill_sampled(SampledParts {
@@ -105,6 +84,21 @@ impl<'a> Slices<'a> {
             n_classes,
             n_terms: learned.n_terms(step.n_seeds(), n_classes),
         })?;
+        let drawn = Sampled { name: (at.step, at.slice as u64), roots };
         Ok(Ready { batch: Some(batch), record, drawn: Drawn::OnGpu(drawn) })
     }
+
+    /// The digest of a slice that was started, while it is computed.
+    pub(super) fn digest(&self, sampled: &Sampled) -> Result<String, TrainError> {
+        Ok(sampled.digest(&self.program.fetch_drawn()?))
+    }
+}
+
+/// A slice without roots.
+fn nothing<'a>(sampled: Sampled, recipe: &Recipe) -> Ready<'a> {
+    let none = HostPairs { sources: Vec::new(), destinations: Vec::new(), kept: Vec::new(), n_pairs: 0, n_left_out: 0 };
+    let blocks = vec![(vec![0], Vec::new(), 0); recipe.fanouts.len()];
+    let drawn = (HostBlocks { nodes: Vec::new(), blocks }, vec![none; recipe.n_pair_layers]);
+    let record = SliceRecord { digest: Some(sampled.digest(&drawn)), ..SliceRecord::default() };
+    Ready { batch: None, record, drawn: Drawn::OnGpu(sampled) }
 }

@@ -80,6 +80,25 @@ fn a_gpu_follows_the_cpu_in_slices() {
     }
 }
 
+/// Whoever samples, and wherever rows are: the same bits.
+#[test]
+fn it_makes_no_difference_who_samples() {
+    crate::device::start();
+    let temp = tempfile::tempdir().unwrap();
+    let store = batches::write_store_as(&graph(90, 0, 1), RowsForm::Dense, temp.path());
+    let assignments = ["train.mode=batches", "train.fanouts=all", "train.seeds_per_step=20", "train.epochs=1"];
+    let data = Data::load(&Opened::store(store), &config(&assignments), 7).unwrap();
+    for gpu in devices() {
+        let weights = |gpu_rows| {
+            let plan = Plan { gpu: Some(gpu.clone()), gpu_rows, ..plan(&data, config(&assignments), None, false) };
+            let mut run = Run::new(plan, alone()).unwrap();
+            train(&mut run, |_| ControlFlow::Continue(())).unwrap();
+            Vec::<f32>::try_from(run.model().weights().flat()).unwrap()
+        };
+        assert_eq!(weights(None), weights(Some(0)), "{}", gpu.name());
+    }
+}
+
 #[test]
 fn resuming_batches_on_a_gpu_is_invisible() {
     crate::device::start();

@@ -11,7 +11,7 @@ use crate::cuda::{
     memory::Array,
     pairs::{DrawnPairs, HostPairs},
     rows::{DeviceRows, PlacedRows, Values},
-    sampled::SampledOnDevice,
+    sampled::{HostBlocks, SampledOnDevice},
     sampler::GraphSampler,
 };
 
@@ -49,10 +49,14 @@ impl Program {
         }
     }
 
-    /// The pairs that were drawn here for the batch that was computed last, by layer.
-    pub fn drawn_pairs(&self, batch: &DeviceBatch) -> Result<Vec<HostPairs>, GpuError> {
+    /// What was drawn here for the batch that was started, while it is computed: its blocks from the input to the output, and
+    /// the pairs of each.
+    pub fn fetch_drawn(&self) -> Result<(HostBlocks, Vec<HostPairs>), GpuError> {
+        let Work::Batches(batches) = &self.work else { unreachable!("a whole graph has no batches") };
+        let batch = batches.batch();
         let layers = self.layers.iter().zip(&batch.placed().graphs);
-        layers.filter_map(|(layer, graph)| Some(layer.drawn.as_ref()?.read(graph.n_edges))).collect()
+        let pairs = layers.filter_map(|(layer, graph)| Some(layer.drawn.as_ref()?.fetch(graph.n_edges)));
+        Ok((batch.sampled().fetch()?, pairs.collect::<Result<_, _>>()?))
     }
 
     fn batches(&mut self) -> &mut Batches {
@@ -105,11 +109,7 @@ impl Program {
         let edge = |(layer, n_pairs): (usize, &u32)| {
             (losses[1 + 2 * layer] + losses[2 + 2 * layer]) / f64::from((*n_pairs).max(1))
         };
-        let losses = Losses {
-            node: losses[0],
-            edges: n_pairs.iter().enumerate().map(edge).collect(),
-            n_left_out,
-        };
+        let losses = Losses { node: losses[0], edges: n_pairs.iter().enumerate().map(edge).collect(), n_left_out };
         Ok((losses, gradient, batch))
     }
 }

@@ -66,9 +66,7 @@ impl Work {
     /// All lists of the graph that a batch is a part of; none where a layer looks at all of it.
     pub(super) fn whole_lists(&self) -> StoredLists {
         match self {
-            Work::Batches(batches) => {
-                batches.sampler.as_ref().map_or_else(StoredLists::zeroed, GraphSampler::lists)
-            }
+            Work::Batches(batches) => batches.sampler.as_ref().map_or_else(StoredLists::zeroed, GraphSampler::lists),
             Work::Graph(_) => StoredLists::zeroed(),
         }
     }
