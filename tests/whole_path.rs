@@ -1,5 +1,5 @@
-//! The whole path, as far as it exists, with real processes: generate → verify → stats → train → resume → replay →
-//! predict → report, then partition → serve → train from servers; and what was made by one number of threads is made by
+//! The whole path, as far as it exists, with real processes: generate → verify → stats → train → resume → train on a GPU →
+//! replay → predict → report, then partition → serve → train from servers; and what was made by one number of threads is made by
 //! any.
 
 use std::{
@@ -70,6 +70,38 @@ pub(crate) fn report(run: &Path) -> Value {
     report
 }
 
+/// Batches on a GPU are those of the CPU, drawn there, and their losses nearly so. Without one, that is said at once, nothing is
+/// left behind, and `kith devices` says the same.
+#[allow(clippy::print_stderr)]
+fn on_a_gpu(store: &str, dir: &Path) {
+    let train = |name: &str, more: &[&str]| {
+        let out = dir.join(name);
+        let batches = ["train.mode=batches", "train.fanouts=5", "train.seeds_per_step=16", "train.epochs=2"];
+        let mut args = vec!["train", "partition-graph/supergat-mx", "--store", store, "--out", out.to_str().unwrap()];
+        batches.iter().for_each(|assignment| args.extend(["--set", assignment]));
+        (run_kith([&args[..], more].concat()), out)
+    };
+    let cuda = &kith(["devices", "--json"]).json()["cuda"];
+    let (finished, out) = train("batches-gpu", &["--device", "cuda"]);
+    if let Some(reason) = cuda["missing"].as_str() {
+        eprintln!("no GPU here: {reason}");
+        assert_ne!(finished.code, Some(0));
+        assert!(finished.stderr.contains(&format!("device cuda: {reason}")), "{}", finished.stderr);
+        assert!(!out.exists(), "nothing was trained");
+        return;
+    }
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let (expected, on_cpu) = train("batches-cpu", &[]);
+    assert_eq!(expected.code, Some(0), "{}", expected.stderr);
+    let (found, expected) = (steps(&out), steps(&on_cpu));
+    assert_eq!(found.len(), expected.len());
+    for (found, expected) in found.iter().zip(&expected) {
+        assert_eq!(found["digests"], expected["digests"]);
+        let loss = |step: &Value| step["loss"].as_f64().unwrap();
+        assert!((loss(found) - loss(expected)).abs() <= 1e-3 * loss(expected), "{found} {expected}");
+    }
+}
+
 #[test]
 fn from_train_to_report() {
     let temp = tempfile::tempdir().unwrap();
@@ -125,6 +157,8 @@ fn from_train_to_report() {
     let finished = finish(Command::new(program()).args(args).args(few).env("RAYON_NUM_THREADS", "1"));
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     assert_eq!(steps(Path::new(&thin)), steps(whole));
+
+    on_a_gpu(&store, temp.path());
 
     // What the model says.
     let predict = |what: &str, file: &str, more: &[&str]| {

@@ -54,7 +54,7 @@ struct Ready<'a> {
 /// Who drew a slice.
 #[derive(Debug)]
 enum Drawn<'a> {
-    Here(Slice<'a>),
+    Here(Box<Slice<'a>>),
     OnGpu(Sampled),
 }
 
@@ -120,7 +120,7 @@ impl<'a> Slices<'a> {
             })?;
             batch = Some(own);
         }
-        Ok(Ready { batch, record, drawn: Drawn::Here(slice) })
+        Ok(Ready { batch, record, drawn: Drawn::Here(Box::new(slice)) })
     }
 
     fn n_classes(&self) -> usize {
@@ -204,7 +204,7 @@ impl<'a> Run<'a> {
             true => {
                 let (losses, gradient, batch) = slices.program.finish()?;
                 let slice = match &drawn {
-                    Drawn::Here(slice) if !slices.knows_rows => Some(slice),
+                    Drawn::Here(slice) if !slices.knows_rows => Some(&**slice),
                     _ => None,
                 };
                 self.hear_losses(&mut record, losses, slice)?;
@@ -213,7 +213,7 @@ impl<'a> Run<'a> {
             }
         });
         if let Drawn::Here(slice) = drawn {
-            self.feed.give_back(slice);
+            self.feed.give_back(*slice);
         }
         Ok(record)
     }

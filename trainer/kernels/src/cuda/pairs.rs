@@ -294,9 +294,8 @@ impl DrawnPairs {
         gpu: &Gpu,
         module: ModuleId,
         (layer, n_layers, n_runs): (Layer, u32, u32),
-        graph: &PlacedGraph,
+        (graph, whole): (&PlacedGraph, StoredLists),
         (settings, streams): (Address, Address),
-        whole: StoredLists,
         room: &PairRoom,
     ) -> Result<(), GpuError> {
         let shape = self.shape;

@@ -24,7 +24,7 @@ pub struct DeviceRows {
 #[derive(Debug)]
 pub(super) enum Values {
     Dense(Array<f32>),
-    Sparse(Sparse),
+    Sparse(Box<Sparse>),
 }
 
 /// Sparse rows, and again by column, each column's entries in the order of rows.
@@ -62,14 +62,14 @@ impl DeviceRows {
             InputRows::Sparse(sparse) => {
                 let starts = |indptr: &[usize]| indptr.iter().map(|start| *start as u32).collect::<Vec<u32>>();
                 let (column_indptr, column_rows, column_values) = by_column(sparse);
-                Values::Sparse(Sparse {
+                Values::Sparse(Box::new(Sparse {
                     indptr: Array::of(gpu, &starts(&sparse.indptr), WHAT)?,
                     columns: Array::of(gpu, &sparse.columns, WHAT)?,
                     values: Array::of(gpu, &sparse.values, WHAT)?,
                     column_indptr: Array::of(gpu, &column_indptr, WHAT)?,
                     column_rows: Array::of(gpu, &column_rows, WHAT)?,
                     column_values: Array::of(gpu, &column_values, WHAT)?,
-                })
+                }))
             }
         };
         Ok(DeviceRows { n_rows: rows.n_rows(), dim: rows.dim(), values })

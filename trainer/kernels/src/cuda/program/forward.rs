@@ -32,8 +32,8 @@ impl Program {
         let Some((pairs, room)) = self.work.pairs(layer, state).zip(pair_room.as_ref()) else { return Ok(()) };
         match drawn {
             Some(drawn) => {
-                let whole = self.work.whole_lists();
-                drawn.draw(&self.gpu, *module, (*shape, n_layers, n_runs), graph, (settings, streams), whole, room)?;
+                let graphs = (graph, self.work.whole_lists());
+                drawn.draw(&self.gpu, *module, (*shape, n_layers, n_runs), graphs, (settings, streams), room)?;
             }
             None => pairs.count(&self.gpu, *module, room)?,
         }
