@@ -106,13 +106,22 @@ pub enum NoCuda {
 
 /// The device of this name: `cpu`, `cuda` (the first) or `cuda:1`.
 pub fn find(name: &str) -> Result<tch::Device, String> {
-    let Some(index) = number_of(name)? else { return Ok(tch::Device::Cpu) };
+    let Some(index) = check(name)? else { return Ok(tch::Device::Cpu) };
     match found_devices() {
         Err(reason) => Err(format!("device {name}: {reason}")),
-        Ok(devices) if index >= devices.len() => {
-            Err(format!("device {name}: this machine has {}, counted from 0", devices.len()))
-        }
         Ok(_) => Ok(tch::Device::Cuda(index)),
+    }
+}
+
+/// The number in the name of a GPU that the driver shows; `None` for the CPU.
+pub fn check(name: &str) -> Result<Option<usize>, String> {
+    let Some(index) = number_of(name)? else { return Ok(None) };
+    match driver() {
+        Err(reason) => Err(format!("device {name}: {reason}")),
+        Ok(driver) if index >= driver.devices.len() => {
+            Err(format!("device {name}: this machine has {}, counted from 0", driver.devices.len()))
+        }
+        Ok(_) => Ok(Some(index)),
     }
 }
 
@@ -130,8 +139,7 @@ pub fn number_of(name: &str) -> Result<Option<usize>, String> {
 
 /// The number of the CUDA device of this name, if the driver shows it.
 pub fn cuda_index(name: &str) -> Option<usize> {
-    let n_devices = driver().as_ref().map_or(0, |driver| driver.devices.len());
-    number_of(name).ok().flatten().filter(|index| *index < n_devices)
+    check(name).ok().flatten()
 }
 
 /// Makes libtorch ready: one thread within an operation, and CUDA where there is any. Call it before anything else of

@@ -70,6 +70,7 @@ pub fn choose(name: &str, kernels: Option<Kernels>, config: &mut RunConfig) -> R
         match refusal(&config.model) {
             None => {
                 config.train.kernels = Kernels::Fused;
+                device::check(name)?;
                 let gpu = cuda::open(number).map_err(|error| format!("device {name}: {error}"))?;
                 return Ok((Device::Cpu, Some(gpu)));
             }
