@@ -5,6 +5,7 @@ use std::{
     ffi::CString,
     fs,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use cudarc::nvrtc;
@@ -72,11 +73,12 @@ fn cache_folder() -> Option<PathBuf> {
     Some(folder.join("kith").join("kernels"))
 }
 
-/// Written beside and renamed: another process sees all of it or nothing.
+/// Written beside and renamed: another process or thread sees all of it or nothing.
 fn keep(path: &Path, image: &[u8]) -> std::io::Result<()> {
+    static N_KEPT: AtomicU64 = AtomicU64::new(0);
     let folder = path.parent().expect("a file in a folder");
     fs::create_dir_all(folder)?;
-    let beside = folder.join(format!(".{}.part", std::process::id()));
+    let beside = folder.join(format!(".{}-{}.part", std::process::id(), N_KEPT.fetch_add(1, Ordering::Relaxed)));
     fs::write(&beside, image)?;
     fs::rename(&beside, path)
 }
@@ -101,5 +103,26 @@ fn compile(source: &str, options: &[String]) -> Result<Vec<u8>, GpuError> {
         });
         let _ = nvrtc::result::destroy_program(program);
         image
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_keep_at_once_keep_their_own() {
+        let folder = std::env::temp_dir().join(format!("kith-kept-{}", std::process::id()));
+        let path = |k: u8| folder.join(format!("{k}.cubin"));
+        std::thread::scope(|scope| {
+            for k in 0..8 {
+                let path = path(k);
+                scope.spawn(move || keep(&path, &vec![k; 1 << 20]).unwrap());
+            }
+        });
+        for k in 0..8 {
+            assert!(fs::read(path(k)).unwrap() == vec![k; 1 << 20], "image {k}");
+        }
+        fs::remove_dir_all(&folder).unwrap();
     }
 }
