@@ -50,12 +50,13 @@ struct Line {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let number = device::check(&args.device).map_err(anyhow::Error::msg)?;
+    let number = device::number_of(&args.device).map_err(anyhow::Error::msg)?;
     let Some(number) = number else { bail!("device cpu: kith bench kernels is for GPUs") };
     let cases: Vec<&Case> = CASES.iter().filter(|case| is_meant(case, args.only.as_deref())).collect();
     if cases.is_empty() {
         bail!("--only {:?}: no case has that in its name", args.only.as_deref().unwrap_or_default());
     }
+    device::check(&args.device).map_err(anyhow::Error::msg)?;
     device::start();
     let gpu = open(number).map_err(|error| anyhow!("device {}: {error}", args.device))?;
     let folder = tempfile::tempdir()?;
