@@ -61,16 +61,7 @@ impl<T: Pod> Array<T> {
 
     pub(super) fn write(&self, values: &[T]) -> Result<(), GpuError> {
         assert_eq!(values.len(), self.len, "an array is written whole");
-        self.write_front(values)
-    }
-
-    /// Writes the first of them.
-    pub(super) fn write_front(&self, values: &[T]) -> Result<(), GpuError> {
-        assert!(values.len() <= self.len, "a part of the array");
-        match values.is_empty() {
-            true => Ok(()),
-            false => self.gpu.machine().upload(self.address, bytemuck::cast_slice(values)),
-        }
+        self.write_part(0, values)
     }
 
     /// Writes some of them, from a place on.

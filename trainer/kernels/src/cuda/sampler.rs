@@ -117,7 +117,7 @@ impl GraphSampler {
         let n_hops = fanouts.len() as u32;
         batch.hops.fit(fanouts.len() + 1)?;
         batch.ids.fit(roots.len())?;
-        batch.ids.write_front(roots)?;
+        batch.ids.write_part(0, roots)?;
         // At least one thread, which writes the sizes.
         let args = args![self.sampled(&batch), roots.len() as u32];
         self.launch("kith_place_roots", roots.len().max(1), N_THREADS, args)?;
