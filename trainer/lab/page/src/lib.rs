@@ -1,0 +1,1 @@
+//! Pages, plots and event files made of plain numbers.

@@ -1,0 +1,3 @@
+//! The paper's experiments.
+
+pub mod statistics;

@@ -1,0 +1,155 @@
+//! Means, spreads and tests of runs against runs.
+
+use serde::{Deserialize, Serialize};
+
+/// Mean and population standard deviation, as the paper's tables show them.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    /// The mean.
+    pub mean: f64,
+    /// The population standard deviation.
+    pub std: f64,
+    /// Values.
+    pub n: usize,
+}
+
+impl Spread {
+    /// Of these values; not a number where there are none.
+    pub fn of(values: &[f64]) -> Spread {
+        let n = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / n;
+        let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / n;
+        Spread { mean, std: variance.sqrt(), n: values.len() }
+    }
+
+    /// The variance of what the values were drawn from, as far as they tell.
+    fn sample_variance(&self) -> f64 {
+        let n = self.n as f64;
+        self.std.powi(2) * n / (n - 1.0)
+    }
+}
+
+/// The two-sided probability that two samples with one mean differ as much, where both were drawn with one variance:
+/// Student's test, unpaired. Not a number where neither sample has a spread.
+pub fn pooled_t_test(a: Spread, b: Spread) -> f64 {
+    let (n_a, n_b) = (a.n as f64, b.n as f64);
+    let freedom = n_a + n_b - 2.0;
+    let variance = ((n_a - 1.0) * a.sample_variance() + (n_b - 1.0) * b.sample_variance()) / freedom;
+    two_sided((a.mean - b.mean) / (variance * (1.0 / n_a + 1.0 / n_b)).sqrt(), freedom)
+}
+
+/// The same where each has a variance of its own: Welch's test.
+pub fn welch_t_test(a: Spread, b: Spread) -> f64 {
+    let (u, v) = (a.sample_variance() / a.n as f64, b.sample_variance() / b.n as f64);
+    let freedom = (u + v).powi(2) / (u.powi(2) / (a.n as f64 - 1.0) + v.powi(2) / (b.n as f64 - 1.0));
+    two_sided((a.mean - b.mean) / (u + v).sqrt(), freedom)
+}
+
+/// The probability that |t| is at least this large.
+fn two_sided(t: f64, freedom: f64) -> f64 {
+    if !t.is_finite() || !freedom.is_finite() || freedom <= 0.0 {
+        // Two constants that differ are certain; two that do not, or too few values, say nothing.
+        return if t.is_infinite() { 0.0 } else { f64::NAN };
+    }
+    incomplete_beta(freedom / (freedom + t * t), freedom / 2.0, 0.5)
+}
+
+/// The regularized incomplete beta function I_x(a, b).
+fn incomplete_beta(x: f64, a: f64, b: f64) -> f64 {
+    if x <= 0.0 || x >= 1.0 {
+        return x.clamp(0.0, 1.0);
+    }
+    let front = (ln_gamma(a + b) - ln_gamma(a) - ln_gamma(b) + a * x.ln() + b * (1.0 - x).ln()).exp();
+    // The fraction converges fast on its own side of the mean only.
+    if x < (a + 1.0) / (a + b + 2.0) {
+        front * fraction(x, a, b) / a
+    } else {
+        1.0 - front * fraction(1.0 - x, b, a) / b
+    }
+}
+
+/// The continued fraction of the incomplete beta function, by Lentz's method.
+fn fraction(x: f64, a: f64, b: f64) -> f64 {
+    const TINY: f64 = 1e-300;
+    let apart = |value: f64| if value.abs() < TINY { TINY } else { value };
+    let mut c = 1.0;
+    let mut d = 1.0 / apart(1.0 - (a + b) * x / (a + 1.0));
+    let mut product = d;
+    for m in 1..500 {
+        let m = f64::from(m);
+        for numerator in [
+            m * (b - m) * x / ((a + 2.0 * m - 1.0) * (a + 2.0 * m)),
+            -(a + m) * (a + b + m) * x / ((a + 2.0 * m) * (a + 2.0 * m + 1.0)),
+        ] {
+            d = 1.0 / apart(1.0 + numerator * d);
+            c = apart(1.0 + numerator / c);
+            product *= c * d;
+        }
+        if (c * d - 1.0).abs() < 1e-15 {
+            break;
+        }
+    }
+    product
+}
+
+/// ln Γ(x) for x > 0, by Lanczos' series.
+fn ln_gamma(x: f64) -> f64 {
+    const SERIES: [f64; 9] = [
+        0.999_999_999_999_809_9,
+        676.520_368_121_885_1,
+        -1_259.139_216_722_402_8,
+        771.323_428_777_653_1,
+        -176.615_029_162_140_6,
+        12.507_343_278_686_905,
+        -0.138_571_095_265_720_12,
+        9.984_369_578_019_572e-6,
+        1.505_632_735_149_311_6e-7,
+    ];
+    if x < 0.5 {
+        return (std::f64::consts::PI / (std::f64::consts::PI * x).sin()).ln() - ln_gamma(1.0 - x);
+    }
+    let x = x - 1.0;
+    let t = x + 7.5;
+    let sum = SERIES.iter().enumerate().skip(1).fold(SERIES[0], |sum, (place, term)| sum + term / (x + place as f64));
+    0.5 * (2.0 * std::f64::consts::PI).ln() + (x + 0.5) * t.ln() - t + sum.ln()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spread(mean: f64, std: f64, n: usize) -> Spread {
+        Spread { mean, std, n }
+    }
+
+    #[track_caller]
+    fn near(found: f64, expected: f64) {
+        assert!((found - expected).abs() <= 1e-9 * expected.abs(), "{found} is not {expected}");
+    }
+
+    #[test]
+    fn the_spread_is_that_of_the_values_themselves() {
+        assert_eq!(Spread::of(&[1.0, 3.0]), spread(2.0, 1.0, 2));
+        assert_eq!(Spread::of(&[0.5]), spread(0.5, 0.0, 1));
+        assert!(Spread::of(&[]).mean.is_nan());
+    }
+
+    /// Expected values: scipy.stats.ttest_ind with equal_var True and False.
+    #[test]
+    fn tests_are_those_of_scipy() {
+        let a = Spread::of(&[84.1, 84.9, 83.6, 85.0, 84.4]);
+        let b = Spread::of(&[83.2, 82.9, 84.0, 83.1]);
+        near(pooled_t_test(a, b), 0.018_912_701_156_349_705);
+        near(welch_t_test(a, b), 0.017_271_161_967_448_493);
+        near(pooled_t_test(b, a), pooled_t_test(a, b));
+        near(two_sided(2.0, 10.0), 0.073_388_034_770_740_37);
+        near(two_sided(12.0, 198.0), 2.749_309_211_067_588e-25);
+    }
+
+    #[test]
+    fn without_a_spread_only_a_difference_is_certain() {
+        assert!(pooled_t_test(spread(1.0, 0.0, 5), spread(1.0, 0.0, 5)).is_nan());
+        assert_eq!(pooled_t_test(spread(1.0, 0.0, 5), spread(2.0, 0.0, 5)), 0.0);
+        assert!(welch_t_test(spread(1.0, 0.0, 1), spread(2.0, 0.5, 1)).is_nan());
+    }
+}
