@@ -47,6 +47,8 @@ pub enum Unit {
     Rows,
     /// Whole files.
     Files,
+    /// Whole training runs.
+    Runs,
 }
 
 /// Nobody listens.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use tch::{Kind, Tensor};
 
 use crate::{
-    data::{BatchInput, Data, Shape},
+    data::{BatchInput, Data},
     error::TrainError,
     input::{Input, Labels},
     layerwise::{self, Looked, Room},
@@ -38,12 +38,18 @@ pub enum Metric {
     Accuracy,
     /// The harmonic mean of precision and recall over all (node, class); a logit above 0 says yes.
     MicroF1,
+    /// How often a held-out edge scores higher than a pair that is none.
+    Auc,
 }
 
 impl Metric {
-    /// The metric for a kind of labels.
-    pub fn of(shape: Shape) -> Metric {
-        if shape.is_multi_label { Metric::MicroF1 } else { Metric::Accuracy }
+    /// What runs on some data are measured by.
+    pub fn of(data: &Data) -> Metric {
+        match data {
+            Data::Full(Input { links: Some(_), .. }) => Metric::Auc,
+            _ if data.shape().is_multi_label => Metric::MicroF1,
+            _ => Metric::Accuracy,
+        }
     }
 }
 
@@ -65,7 +71,16 @@ fn evaluate_graphs(model: &Model, input: &Input) -> Result<Measured, TrainError>
         valid.add(tally(&logits, labels, &graph.valid));
         test.add(tally(&logits, labels, &graph.test));
     }
-    Ok(Measured { valid_loss: valid.loss(), valid: valid.metric(), test: test.metric() })
+    let mut measured = Measured { valid_loss: valid.loss(), valid: valid.metric(), test: test.metric() };
+    if let (Some(links), [graph]) = (&input.links, &input.graphs[..]) {
+        (measured.valid, measured.test) = links.measure(model, graph)?;
+    }
+    Ok(measured)
+}
+
+/// Measures a model by its nodes, whatever its run is measured by.
+pub fn evaluate_nodes(model: &Model, input: &Input) -> Result<Measured, TrainError> {
+    evaluate_graphs(model, &Input { links: None, ..input.clone() })
 }
 
 fn evaluate_store(model: &Model, input: &BatchInput, room: &Room, world: &mut World) -> Result<Measured, TrainError> {

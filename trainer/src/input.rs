@@ -7,7 +7,7 @@ pub use kith_client::Labels;
 use kith_kernels::InputRows;
 use kith_store::{Graph, Rows, Split, SplitPart};
 
-use crate::{error::TrainError, model::Sample};
+use crate::{error::TrainError, links::Links, model::Sample};
 
 /// Rows with a smaller share of values that are not zero are held sparse.
 const SPARSE_BELOW: f64 = 0.25;
@@ -23,6 +23,8 @@ pub struct Input {
     pub n_classes: usize,
     /// Whether a node may have several classes.
     pub is_multi_label: bool,
+    /// Pairs that models are measured by instead of nodes; only for one graph.
+    pub links: Option<Links>,
 }
 
 /// One graph in memory.
@@ -156,7 +158,7 @@ pub fn load_unlabeled(store: &Graph) -> Result<Input, TrainError> {
             nodes.map(|nodes| load_part(store, rows, nodes, &positions)).collect::<Result<_, _>>()?
         }
     };
-    Ok(Input { graphs, dim: rows.dim(), n_classes: 0, is_multi_label: false })
+    Ok(Input { graphs, dim: rows.dim(), n_classes: 0, is_multi_label: false, links: None })
 }
 
 fn load_whole(store: &Graph, rows: &Rows) -> Result<GraphInput, TrainError> {

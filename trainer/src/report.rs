@@ -167,7 +167,7 @@ pub struct RowsReport {
 }
 
 /// What came of a run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Results {
     /// Epochs that ran.
     pub epochs: u64,

@@ -182,6 +182,11 @@ impl<'a> Run<'a> {
         self.run_key
     }
 
+    /// What is trained, and how.
+    pub fn config(&self) -> &RunConfig {
+        &self.config
+    }
+
     /// Its dataset and model.
     pub fn name(&self) -> String {
         format!("{} {}", self.source.dataset, self.config.name())
@@ -241,7 +246,7 @@ impl<'a> Run<'a> {
                 seconds: self.state.micros as f64 / 1e6,
                 seconds_measuring: measuring as f64 / 1e6,
             },
-            metric: Metric::of(self.data.shape()),
+            metric: Metric::of(self.data),
             n_weights: self.model.weights().n_elements(),
             n_negatives_left_out: self.state.n_negatives_left_out,
             rows: matches!(self.data, Data::Batches(_)).then_some(RowsReport { local, cached, remote }),

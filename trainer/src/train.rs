@@ -31,10 +31,11 @@ pub fn train(run: &mut Run<'_>, mut watch: impl FnMut(&StepRecord) -> ControlFlo
 }
 
 /// Trains runs that a GPU computes together, each as if it were alone, a step of each in turn. `watch` hears every step, and
-/// which run's it is.
+/// which run's it is; `ended` sees every run at its end.
 pub fn train_together(
     runs: &mut [Run<'_>],
     mut watch: impl FnMut(usize, &StepRecord) -> ControlFlow<()>,
+    mut ended: impl FnMut(&Run<'_>),
 ) -> Result<(), TrainError> {
     let mut waiting: Vec<usize> = (0..runs.len()).collect();
     while !waiting.is_empty() {
@@ -48,9 +49,11 @@ pub fn train_together(
                 run.save_now_and_then()?;
             }
             // At once: with the next step of another, its weights would change.
-            match run.is_done() {
-                true => run.finish()?,
-                false => waiting.push(place),
+            if run.is_done() {
+                run.finish()?;
+                ended(run);
+            } else {
+                waiting.push(place);
             }
         }
     }

@@ -34,6 +34,19 @@ struct Work {
     bar: Option<ProgressBar>,
 }
 
+impl Work {
+    /// How long the rest takes if it goes on like this, where that is worth saying.
+    fn time_left(&self, n_done: u64) -> Option<String> {
+        let n_left = self.total?.checked_sub(n_done)?;
+        let left = self.started.elapsed().mul_f64(n_left as f64 / n_done.max(1) as f64).as_secs();
+        Some(match left {
+            0..60 => format!("{left} s"),
+            60..3600 => format!("{} min", left.div_ceil(60)),
+            _ => format!("{:.1} h", left as f64 / 3600.0),
+        })
+    }
+}
+
 impl Shown {
     pub(crate) fn new() -> Shown {
         Shown { is_terminal: io::stderr().is_terminal(), work: Mutex::new(None), n_done: AtomicU64::new(0) }
@@ -69,7 +82,8 @@ impl Progress for Shown {
             None if work.last_line.elapsed() > LINE_EVERY => {
                 work.last_line = Instant::now();
                 let total = work.total.map(|total| format!(" of {}", in_units(total, work.unit))).unwrap_or_default();
-                say(&format!("{}: {}{total}", work.what, in_units(n_done, work.unit)));
+                let left = work.time_left(n_done).map(|left| format!(", about {left} left")).unwrap_or_default();
+                say(&format!("{}: {}{total}{left}", work.what, in_units(n_done, work.unit)));
             }
             None => {}
         }
@@ -165,6 +179,7 @@ fn in_units(n: u64, unit: Unit) -> String {
         Unit::Nodes => "nodes",
         Unit::Rows => "rows",
         Unit::Files => "files",
+        Unit::Runs => "runs",
     };
     format!("{} {name}", grouped(n))
 }

@@ -1,3 +1,20 @@
-//! The paper's experiments.
+//! The paper's experiments: each a set of cells (a graph, a run file, run keys) whose runs are trained once and kept, and what
+//! is read off them.
 
+pub mod agreement;
+pub mod attention;
+pub mod bench;
+pub mod error;
+pub mod experiment;
+mod files;
+pub mod findings;
+pub mod kept;
+pub mod links;
+pub mod paper;
+pub mod presets;
+pub mod sensitivity;
 pub mod statistics;
+pub mod subject;
+pub mod synthetic;
+pub mod table;
+pub mod wallclock;

@@ -4,6 +4,7 @@ mod draws;
 mod gat;
 mod gcn;
 pub mod oracle;
+mod pair_logits;
 mod part;
 pub mod reference;
 mod sage;

@@ -75,7 +75,7 @@ impl Model {
         }
     }
 
-    fn layer_rows<'a>(&self, rows: ReadRows<'a>) -> LayerRows<'a> {
+    pub(super) fn layer_rows<'a>(&self, rows: ReadRows<'a>) -> LayerRows<'a> {
         match rows {
             ReadRows::Stored(rows) => LayerRows::Input(rows),
             ReadRows::Made(rows) => LayerRows::Hidden(rows),

@@ -208,6 +208,16 @@ impl Scorer<'_> {
     }
 }
 
+/// What the edge loss sees of pairs, P, on products N × K × F.
+pub fn pair_logits(
+    hidden: &Tensor,
+    attention: Option<&Tensor>,
+    form: Form,
+    (sources, destinations): (&Tensor, &Tensor),
+) -> Tensor {
+    Scorer::new(hidden, attention, form).logits(sources, destinations)
+}
+
 /// `logits` are those of all edges, E × K.
 fn edge_loss(scorer: &Scorer<'_>, logits: &Tensor, pairs: &Pairs) -> Tensor {
     let (n_edges, device) = (logits.size()[0] as usize, logits.device());

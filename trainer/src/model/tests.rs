@@ -392,3 +392,49 @@ mod pairs {
         assert!(loss.double_value(&[]).is_finite());
     }
 }
+
+/// What the edge loss of a one-layer model is made of, found again from the logits of its pairs.
+#[test]
+fn pair_logits_are_what_the_edge_loss_sees() {
+    let graph = random_graph(20, 60, 5, 3);
+    for form in FORMS {
+        let mut config = small(ModelKind::Supergat, form, 1);
+        config.model.dropout = 0.0;
+        config.edge_loss = Some(EdgeLossConfig { kept: 1.0, ..edge_loss() });
+        for kernels in [Kernels::Reference, Kernels::Fused] {
+            config.train.kernels = kernels;
+            let model = model(&config, 5, 3, 1);
+            let pass = Pass::Train { run_key: 1, step: 0 };
+            let pairs = model.draw_pairs(&graph, pass);
+            let block = &graph.block;
+            let edges =
+                (0..block.n_destinations()).flat_map(|to| block.edges_into(to).map(move |edge| (edge, to as u32)));
+            let (sources, destinations): (Vec<u32>, Vec<u32>) =
+                edges.map(|(edge, to)| (block.sources()[edge], to)).unzip();
+            let negatives = pairs[0].negatives();
+            let of_edges = model.pair_logits(&graph, &sources, &destinations).unwrap();
+            let of_others = model.pair_logits(&graph, &negatives.sources, &negatives.destinations).unwrap();
+            let loss = |logit: f32| f64::from((-logit).exp()).ln_1p();
+            let sum = of_edges.iter().map(|logit| loss(*logit)).sum::<f64>()
+                + of_others.iter().map(|logit| loss(-*logit)).sum::<f64>();
+            let expected = model.forward(&graph, pass).unwrap().edge_losses[0].double_value(&[]);
+            let found = sum / (of_edges.len() + of_others.len()) as f64;
+            assert!((found - expected).abs() < 1e-5, "{form:?} {kernels:?}: {found} {expected}");
+        }
+    }
+}
+
+/// Rows between layers are before the ELU or after it; pairs see them after it.
+#[test]
+fn pair_logits_do_not_depend_on_the_kernels() {
+    let graph = random_graph(30, 90, 5, 3);
+    let (sources, destinations): (Vec<u32>, Vec<u32>) = (0..29).map(|node| (node, node + 1)).unzip();
+    for form in FORMS {
+        let mut config = small(ModelKind::Supergat, form, 3);
+        let plain = model(&config, 5, 3, 1).pair_logits(&graph, &sources, &destinations).unwrap();
+        config.train.kernels = Kernels::Fused;
+        let fused = model(&config, 5, 3, 1).pair_logits(&graph, &sources, &destinations).unwrap();
+        assert!(plain.iter().any(|logit| *logit != 0.0));
+        assert!(plain.iter().zip(&fused).all(|(a, b)| (a - b).abs() < 1e-5), "{form:?}: {plain:?} {fused:?}");
+    }
+}

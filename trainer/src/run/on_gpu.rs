@@ -12,8 +12,17 @@ use tch::Tensor;
 
 use super::{Run, slices_on_gpu::Slices};
 use crate::{
-    checkpoint::Exact, config::RunConfig, data::Data, error::TrainError, evaluate::Measured, exchange::SliceRecord,
-    gpu, input::GraphInput, model::Model, optimizer::Adam, world::Phase,
+    checkpoint::Exact,
+    config::RunConfig,
+    data::Data,
+    error::TrainError,
+    evaluate::{Measured, Metric},
+    exchange::SliceRecord,
+    gpu,
+    input::GraphInput,
+    model::Model,
+    optimizer::Adam,
+    world::Phase,
 };
 
 /// Where a whole graph is too large for a GPU.
@@ -181,8 +190,12 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// How good the model is, if a GPU has it.
-    pub(super) fn measure_on_gpu(&self) -> Result<Option<Measured>, TrainError> {
+    /// How good the model is, if a GPU has it and knows.
+    pub(super) fn measure_on_gpu(&mut self) -> Result<Option<Measured>, TrainError> {
+        if Metric::of(self.data) == Metric::Auc {
+            self.fetch()?; // Pairs are measured here.
+            return Ok(None);
+        }
         self.steps().map(Steps::measure).transpose()
     }
 

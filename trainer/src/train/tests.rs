@@ -66,7 +66,7 @@ fn graph(n_nodes: usize, first: u64, run_key: u64) -> GraphInput {
 
 fn input(graphs: Vec<GraphInput>) -> Data {
     crate::device::start();
-    Data::Full(Input { graphs, dim: 5, n_classes: N_CLASSES, is_multi_label: false })
+    Data::Full(Input { graphs, dim: 5, n_classes: N_CLASSES, is_multi_label: false, links: None })
 }
 
 /// A set of three: two are trained on, one validates and tests.

@@ -1,0 +1,189 @@
+//! RQ1: how far the attention of a node is from its label agreement: all weight, evenly, on neighbors of its own class.
+
+use kith_block::Block;
+use kith_trainer::{error::TrainError, input::GraphInput, input::Labels, model::Model};
+use serde::{Deserialize, Serialize};
+
+/// What stands for no agreement, so that a divergence from it is finite.
+const NONE: f64 = 1e-11;
+
+/// The divergence of every node's attention from its label agreement.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Divergences {
+    /// By layer, by node: the mean over heads.
+    pub layers: Vec<Vec<f64>>,
+    /// By node, had it listened to all alike.
+    pub uniform: Vec<f64>,
+}
+
+impl Divergences {
+    /// Of a model with attention on a labeled graph; nodes without a class are left out.
+    pub fn of(model: &Model, graph: &GraphInput) -> Result<Divergences, TrainError> {
+        let traced = model.trace(&graph.sample(model.layers().len()))?;
+        let block = &*graph.block;
+        let agreement = agreement(block, graph.labels.as_ref());
+        let nodes = || (0..block.n_destinations()).filter(|node| agreement[*node].is_some());
+        let mut layers = Vec::new();
+        for attention in &traced.attention {
+            let (_, n_heads) = attention.size2()?;
+            let weights = Vec::<f32>::try_from(attention.reshape(-1))?;
+            let of_node = |node: usize| {
+                let agreement = agreement[node].as_deref().unwrap_or_default();
+                let heads = 0..n_heads as usize;
+                let of_head = |head: usize| {
+                    let own = block.edges_into(node).map(|edge| f64::from(weights[edge * n_heads as usize + head]));
+                    divergence(own, agreement)
+                };
+                heads.map(of_head).sum::<f64>() / n_heads as f64
+            };
+            layers.push(nodes().map(of_node).collect());
+        }
+        let uniform = nodes().map(|node| {
+            let agreement = agreement[node].as_deref().unwrap_or_default();
+            divergence(agreement.iter().map(|_| 1.0 / agreement.len() as f64), agreement)
+        });
+        Ok(Divergences { layers, uniform: uniform.collect() })
+    }
+}
+
+/// Σ p · ln(p / q).
+fn divergence(own: impl Iterator<Item = f64>, other: &[f64]) -> f64 {
+    own.zip(other).map(|(p, q)| if p > 0.0 { p * (p / q).ln() } else { 0.0 }).sum()
+}
+
+/// For each node what it should listen to, in the order of its edges; `None` for nodes without a class.
+fn agreement(block: &Block, labels: Option<&Labels>) -> Vec<Option<Vec<f64>>> {
+    let shared = |a: usize, b: usize| match labels {
+        None => 0.0,
+        Some(Labels::Classes(classes)) => f64::from(u8::from(classes[a] == classes[b])),
+        Some(Labels::Bits { n_classes, bits }) => {
+            let of = |node: usize| bits[node * n_classes..][..*n_classes].iter();
+            of(a).zip(of(b)).filter(|(a, b)| **a && **b).count() as f64
+        }
+    };
+    let has_class = |node: usize| match labels {
+        None => false,
+        Some(Labels::Classes(classes)) => classes[node] >= 0,
+        Some(Labels::Bits { .. }) => true,
+    };
+    let of_node = |node: usize| {
+        let mut values: Vec<f64> =
+            block.edges_into(node).map(|edge| shared(node, block.sources()[edge] as usize)).collect();
+        if values.iter().all(|value| *value == 0.0) {
+            values.fill(1.0); // Nobody agrees, not even the node with itself: several labels, and it has none.
+        }
+        values.iter_mut().filter(|value| **value == 0.0).for_each(|value| *value = NONE);
+        let sum: f64 = values.iter().sum();
+        values.iter_mut().for_each(|value| *value /= sum);
+        values
+    };
+    (0..block.n_destinations()).map(|node| has_class(node).then(|| of_node(node))).collect()
+}
+
+/// Values as a box plot shows them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Values.
+    pub n: usize,
+    /// Their mean.
+    pub mean: f64,
+    /// A quarter is below.
+    pub lower_quartile: f64,
+    /// Half is below.
+    pub median: f64,
+    /// Three quarters are below.
+    pub upper_quartile: f64,
+    /// The smallest value that is at most 1.5 times the box away from it.
+    pub low: f64,
+    /// The largest such value.
+    pub high: f64,
+    /// Values beyond those two.
+    pub n_outliers: usize,
+    /// Some of them, evenly by rank, the largest included.
+    pub outliers: Vec<f64>,
+    /// The largest value.
+    pub max: f64,
+}
+
+impl Summary {
+    /// Of these values; there must be some.
+    pub fn of(mut values: Vec<f64>) -> Summary {
+        const N_SHOWN: usize = 40;
+        values.sort_by(f64::total_cmp);
+        let n = values.len();
+        // Between neighbors in rank, as numpy and matplotlib do.
+        let quantile = |share: f64| {
+            let place = share * (n - 1) as f64;
+            let (below, above) = (values[place as usize], values[(place.ceil()) as usize]);
+            below + (above - below) * place.fract()
+        };
+        let [lower_quartile, median, upper_quartile] = [0.25, 0.5, 0.75].map(quantile);
+        let reach = 1.5 * (upper_quartile - lower_quartile);
+        let is_near = |value: &&f64| (lower_quartile - reach..=upper_quartile + reach).contains(*value);
+        let low = values.iter().find(is_near).copied().unwrap_or(lower_quartile);
+        let high = values.iter().rfind(is_near).copied().unwrap_or(upper_quartile);
+        let beyond: Vec<f64> = values.iter().filter(|value| !is_near(value)).copied().collect();
+        let step = beyond.len().div_ceil(N_SHOWN).max(1);
+        Summary {
+            n,
+            mean: values.iter().sum::<f64>() / n as f64,
+            lower_quartile,
+            median,
+            upper_quartile,
+            low,
+            high,
+            n_outliers: beyond.len(),
+            outliers: beyond.iter().rev().step_by(step).copied().collect(),
+            max: values[n - 1],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kith_block::BlockError;
+
+    use super::*;
+
+    #[test]
+    fn a_node_should_listen_to_its_own_class() {
+        // Node 0 hears 1, 2 and itself; it and 1 are of one class.
+        let lists = [vec![1u64, 2], vec![], vec![0]];
+        let block = Block::full(3, 3, |node| Ok::<_, BlockError>(lists[node as usize].iter().copied())).unwrap();
+        let labels = Labels::Classes(vec![4, 4, 5]);
+        let agreement = agreement(&block, Some(&labels));
+        let own = agreement[0].as_ref().unwrap();
+        assert_eq!(block.sources()[block.edges_into(0)], [1, 2, 0], "itself last");
+        assert!((own[0] - 0.5).abs() < 1e-9 && (own[2] - 0.5).abs() < 1e-9 && own[1] < 1e-10, "{own:?}");
+        assert_eq!(agreement[1], Some(vec![1.0]));
+
+        assert_eq!(divergence([1.0].into_iter(), &[1.0]), 0.0);
+        let uniform = divergence([1.0 / 3.0; 3].into_iter(), own);
+        let expected = 2.0 / 3.0 * (2.0f64 / 3.0).ln() + 1.0 / 3.0 * (1.0f64 / 3.0 / own[1]).ln();
+        assert!((uniform - expected).abs() < 1e-9, "{uniform} {expected}");
+        let wrong = divergence([0.0, 1.0, 0.0].into_iter(), own);
+        assert!((wrong - 26.02).abs() < 0.01, "all weight on the one that disagrees: {wrong}");
+    }
+
+    #[test]
+    fn several_labels_agree_by_how_many_they_share() {
+        let block = Block::full(2, 1, |node| Ok::<_, BlockError>((node == 0).then_some(1).into_iter())).unwrap();
+        let labels = Labels::Bits { n_classes: 3, bits: vec![true, true, false, true, false, false] };
+        let shares = agreement(&block, Some(&labels));
+        assert_eq!(shares[0], Some(vec![1.0 / 3.0, 2.0 / 3.0]));
+        let none = Labels::Bits { n_classes: 3, bits: vec![false; 6] };
+        assert_eq!(agreement(&block, Some(&none))[0], Some(vec![0.5, 0.5]));
+        assert_eq!(agreement(&block, Some(&Labels::Classes(vec![-1, 0])))[0], None);
+    }
+
+    #[test]
+    fn summaries_are_those_of_box_plots() {
+        let summary = Summary::of(vec![1.0, 2.0, 3.0, 4.0, 100.0]);
+        assert_eq!((summary.lower_quartile, summary.median, summary.upper_quartile), (2.0, 3.0, 4.0));
+        assert_eq!((summary.low, summary.high, summary.n_outliers, summary.max), (1.0, 4.0, 1, 100.0));
+        assert_eq!(summary.outliers, [100.0]);
+        assert_eq!(Summary::of(vec![2.0]).median, 2.0);
+        let many = Summary::of((0..10_000).map(|i| if i < 9_000 { 0.0 } else { f64::from(i) }).collect());
+        assert_eq!((many.n_outliers, many.outliers.len(), many.outliers[0]), (1000, 40, 9999.0));
+    }
+}

@@ -1,0 +1,176 @@
+//! RQ1 as an experiment: GATs of both plain forms and two depths, and how far their attention is from label agreement; and the
+//! same of any run that was kept.
+
+use std::{ops::Range, path::Path};
+
+use kith_partition::progress::Progress;
+use kith_trainer::{
+    data::Data,
+    device::Device,
+    error::TrainError,
+    input::Input,
+    model::Model,
+    opened::Opened,
+    predict::{Moment, find_checkpoint},
+    run::Run,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    agreement::{Divergences, Summary},
+    bench::{machine, run},
+    error::LabError,
+    experiment::{Done, Experiment, Place},
+    findings::{Cell as Shown, Findings, Table},
+    presets::{Changes, cell},
+    subject::find_datasets,
+};
+
+/// What to train.
+#[derive(Clone, Debug)]
+pub struct Asked<'a> {
+    /// Datasets, by name.
+    pub datasets: Vec<&'a str>,
+    /// Models, as presets call them.
+    pub models: Vec<&'a str>,
+    /// Run keys of every cell.
+    pub run_keys: Range<u64>,
+    /// Changes to every run file.
+    pub assignments: &'a [String],
+}
+
+/// How far attention is from label agreement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Seen {
+    /// By layer, over all nodes.
+    pub layers: Vec<Summary>,
+    /// Had every node listened to all alike.
+    pub uniform: Summary,
+}
+
+impl Seen {
+    /// Of a model on all graphs of an input.
+    pub fn of(model: &Model, input: &Input) -> Result<Seen, TrainError> {
+        let mut all = Divergences { layers: vec![Vec::new(); model.layers().len()], uniform: Vec::new() };
+        for graph in &input.graphs {
+            let own = Divergences::of(model, graph)?;
+            all.layers.iter_mut().zip(own.layers).for_each(|(all, own)| all.extend(own));
+            all.uniform.extend(own.uniform);
+        }
+        if all.uniform.is_empty() || all.layers.iter().any(Vec::is_empty) {
+            let kind = "a model with attention, on nodes with classes";
+            return Err(TrainError::Predict(format!("label agreement is of {kind}")));
+        }
+        Ok(Seen { layers: all.layers.into_iter().map(Summary::of).collect(), uniform: Summary::of(all.uniform) })
+    }
+}
+
+struct Agreement;
+
+impl Experiment for Agreement {
+    fn name(&self) -> &'static str {
+        "attention"
+    }
+
+    fn see(&self, run: &Run<'_>, data: &Data) -> Result<Value, TrainError> {
+        let Data::Full(input) = data else { return Err(TrainError::NeedsStore) };
+        Ok(serde_json::to_value(Seen::of(run.model(), input)?).expect("summaries have only numbers"))
+    }
+}
+
+const NOTE: &str = "Kullback-Leibler divergence of a node's attention from its label agreement (all weight, evenly, on neighbors \
+    of its own class and itself), in nats, mean over heads; weights of the last epoch, nothing dropped; over all nodes with a \
+    class; quartiles and whiskers as a box plot has them";
+
+const COLUMNS: [&str; 11] = [
+    "graph",
+    "model",
+    "layer",
+    "mean",
+    "lower quartile",
+    "median",
+    "upper quartile",
+    "whisker",
+    "largest",
+    "outliers",
+    "runs",
+];
+
+/// Trains all cells and reads their attention.
+pub fn attention(asked: &Asked<'_>, data: &Path, place: &Place, progress: &dyn Progress) -> Result<Findings, LabError> {
+    let found = find_datasets(&asked.datasets, data, &place.dir.join("stores"), progress)?;
+    let mut notes = found.notes();
+    let mut cells = Vec::new();
+    for subject in &found.subjects {
+        for model in &asked.models {
+            let changes = Changes { own: &[], asked: asked.assignments };
+            match cell(subject, model, changes, asked.run_keys.clone())? {
+                Some(cell) => cells.push(cell),
+                None => notes.push(format!("{}/{model} is left out: it has no preset", subject.name)),
+            }
+        }
+    }
+    let done = run(cells, &Agreement, place, progress)?;
+    notes.extend(done.iter().flat_map(Done::failures));
+    notes.push(format!("{NOTE}; each number is the mean over run keys"));
+    let mut table = Table::new("Divergence of attention from label agreement", &COLUMNS);
+    let mut before = None;
+    for done in &done {
+        let seen: Vec<Seen> =
+            done.runs.iter().filter_map(|run| serde_json::from_value(run.seen.clone()).ok()).collect();
+        let Some(first) = seen.first() else { continue };
+        let graph = &done.cell.subject.name;
+        if before.replace(graph.clone()).as_ref() != Some(graph) {
+            table.rows.push(row(graph, "uniform", "", &[&first.uniform]));
+        }
+        for layer in 0..first.layers.len() {
+            let summaries: Vec<&Summary> = seen.iter().map(|seen| &seen.layers[layer]).collect();
+            table.rows.push(row(graph, &done.cell.model, &(layer + 1).to_string(), &summaries));
+        }
+    }
+    Ok(Findings { kind: "attention", tables: vec![table], notes, machine: machine(&done), ..Findings::default() })
+}
+
+fn row(graph: &str, model: &str, layer: &str, summaries: &[&Summary]) -> Vec<Shown> {
+    let mean = |of: fn(&Summary) -> f64| {
+        Shown::number(summaries.iter().map(|summary| of(summary)).sum::<f64>() / summaries.len() as f64, 3)
+    };
+    let outliers = summaries.iter().map(|summary| summary.n_outliers).sum::<usize>() as f64 / summaries.len() as f64;
+    vec![
+        Shown::text(graph),
+        Shown::text(model),
+        Shown::text(layer),
+        mean(|summary| summary.mean),
+        mean(|summary| summary.lower_quartile),
+        mean(|summary| summary.median),
+        mean(|summary| summary.upper_quartile),
+        mean(|summary| summary.high),
+        mean(|summary| summary.max),
+        Shown::number(outliers, 0),
+        Shown::number(summaries.len() as f64, 0),
+    ]
+}
+
+/// Reads the attention of a run that was kept.
+pub fn of_run(dir: &Path, opened: &Opened, moment: Moment) -> Result<Findings, LabError> {
+    let checkpoint = find_checkpoint(dir)?;
+    checkpoint.check_store(&opened.info().digest)?;
+    let (config, state) = (checkpoint.config()?, &checkpoint.state);
+    let input = kith_trainer::input::load(opened.whole()?, config.train.split.as_deref())?;
+    let model = Model::new(&config, state.dim, state.n_classes, state.run_key, Device::Cpu)?;
+    let restored = checkpoint.restore(model.weights().entries())?;
+    model.weights().set(match moment {
+        Moment::Best => &restored.best,
+        Moment::Last => &restored.weights,
+    });
+    let seen = Seen::of(&model, &input)?;
+    let mut table = Table::new("Divergence of attention from label agreement", &COLUMNS);
+    let graph = opened.source().dataset;
+    table.rows.push(row(&graph, "uniform", "", &[&seen.uniform]));
+    for (layer, summary) in seen.layers.iter().enumerate() {
+        table.rows.push(row(&graph, &config.name(), &(layer + 1).to_string(), &[summary]));
+    }
+    let notes = vec![NOTE.to_owned()];
+    Ok(Findings { kind: "attention", tables: vec![table], notes, machine: machine(&[]), ..Findings::default() })
+}

@@ -1,0 +1,165 @@
+//! Runs all cells of an experiment: what is finished is taken as it is, everything else is trained, several runs at a time.
+
+mod cpu;
+mod gpu;
+mod job;
+
+use std::{
+    sync::{Mutex, PoisonError},
+    thread,
+};
+
+use kith_partition::progress::{Piece, Progress, Unit};
+use kith_trainer::{
+    device::{self, devices},
+    error::TrainError,
+    report::Report,
+};
+use serde_json::Value;
+
+use crate::{
+    bench::job::{Job, Jobs},
+    error::LabError,
+    experiment::{Cell, Done, Experiment, Manner, Place},
+    findings::Machine,
+    kept::{Kept, KeptRun},
+};
+
+/// All that workers share.
+struct Shared<'a> {
+    cells: &'a [Cell],
+    experiment: &'a dyn Experiment,
+    kept: Mutex<Kept>,
+    shown: Piece<'a>,
+    /// What stopped one of them stops all.
+    failed: Mutex<Option<LabError>>,
+}
+
+/// One run of an experiment: a cell and one of its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Wanted {
+    cell: usize,
+    run_key: u64,
+}
+
+/// Trains what is not finished yet, and gives the runs of every cell.
+pub fn run(
+    cells: Vec<Cell>,
+    experiment: &dyn Experiment,
+    place: &Place,
+    progress: &dyn Progress,
+) -> Result<Vec<Done>, LabError> {
+    device::start();
+    let kept = train_missing(&cells, experiment, place, progress)?;
+    let done = |cell: Cell| {
+        let run = |run_key| kept.get(&cell.id(experiment, run_key)).cloned().expect("all runs are finished");
+        let runs = cell.run_keys.clone().map(run).collect();
+        Done { cell, runs }
+    };
+    Ok(cells.into_iter().map(done).collect())
+}
+
+fn train_missing(
+    cells: &[Cell],
+    experiment: &dyn Experiment,
+    place: &Place,
+    progress: &dyn Progress,
+) -> Result<Kept, LabError> {
+    let n_workers = match experiment.manner() {
+        Manner::Alone => 1,
+        _ => place.n_workers.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from)),
+    };
+    let kept = Kept::open(&place.dir)?;
+    let all: Vec<Wanted> = (0..cells.len())
+        .flat_map(|cell| cells[cell].run_keys.clone().map(move |run_key| Wanted { cell, run_key }))
+        .collect();
+    let is_kept = |wanted: &Wanted| kept.get(&cells[wanted.cell].id(experiment, wanted.run_key)).is_some();
+    let missing: Vec<Wanted> = all.iter().copied().filter(|wanted| !is_kept(wanted)).collect();
+    let Jobs { on_gpu, on_cpu, device } = Jobs::plan(cells, &missing, experiment, place)?;
+    if missing.is_empty() {
+        return Ok(kept);
+    }
+    let what = match all.len() - missing.len() {
+        0 => "training".to_owned(),
+        n_kept => format!("training, {n_kept} more runs are finished already"),
+    };
+    let shown = Piece::begin(progress, &what, Some(missing.len() as u64), Unit::Runs);
+    let shared = Shared { cells, experiment, kept: Mutex::new(kept), shown, failed: Mutex::new(None) };
+    thread::scope(|scope| {
+        let shared = &shared;
+        if let Some(device) = device.filter(|_| !on_gpu.is_empty()) {
+            let on_gpu = scope.spawn(move || shared.guard(|| gpu::work(shared, on_gpu, &device)));
+            if experiment.manner() == Manner::Alone {
+                let _ = on_gpu.join();
+            }
+        }
+        cpu::work(scope, shared, on_cpu, n_workers, place.memory);
+    });
+    let failed = shared.failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let kept = shared.kept.into_inner().unwrap_or_else(PoisonError::into_inner);
+    failed.map_or(Ok(kept), Err)
+}
+
+impl Shared<'_> {
+    fn cell(&self, wanted: Wanted) -> &Cell {
+        &self.cells[wanted.cell]
+    }
+
+    fn is_over(&self) -> bool {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Does some work; what goes wrong with it stops everything.
+    fn guard(&self, work: impl FnOnce() -> Result<(), LabError>) {
+        if let Err(error) = work() {
+            self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        }
+    }
+
+    /// Keeps what came of a run.
+    fn keep(&self, wanted: Wanted, outcome: Result<(Report, Value), TrainError>) -> Result<(), LabError> {
+        let cell = self.cell(wanted);
+        let mut run = KeptRun {
+            id: cell.id(self.experiment, wanted.run_key),
+            graph: cell.subject.name.clone(),
+            model: cell.model.clone(),
+            run_key: wanted.run_key,
+            device: String::new(),
+            results: None,
+            failed: None,
+            phases: Default::default(),
+            seen: Value::Null,
+        };
+        match outcome {
+            Ok((report, seen)) => {
+                run.device = report.device;
+                run.phases = report.phases.first().copied().unwrap_or_default();
+                (run.results, run.seen) = (Some(report.results), seen);
+            }
+            // The run itself went wrong, and would do so again.
+            Err(error @ TrainError::NotFinite { .. }) => run.failed = Some(error.to_string()),
+            Err(error) => return Err(error.into()),
+        }
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).keep(run)?;
+        self.shown.advance(1);
+        Ok(())
+    }
+}
+
+/// What computed an experiment.
+pub fn machine(done: &[Done]) -> Machine {
+    let report = devices();
+    let mut names: Vec<String> = done.iter().flat_map(|done| &done.runs).map(|run| run.device.clone()).collect();
+    names.sort();
+    names.dedup();
+    Machine {
+        devices: names,
+        instruction_set: report.instruction_set.to_owned(),
+        n_threads: report.n_threads,
+        kith: env!("CARGO_PKG_VERSION").to_owned(),
+        libtorch: report.libtorch.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+//! Which runs are computed where, and which together.
+
+use kith_trainer::{
+    config::{Kernels, Mode, RunConfig},
+    device,
+    gpu::refusal,
+};
+
+use super::Wanted;
+use crate::{
+    error::LabError,
+    experiment::{Cell, Experiment, Manner, Place},
+};
+
+/// Edges times hidden width from which on a run that a GPU cannot compute together with others is worth having there.
+const WORTH_A_GPU: u64 = 1 << 24;
+
+/// Runs that are computed together.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Job {
+    pub(super) runs: Vec<Wanted>,
+    /// What it takes, to begin with the longest.
+    pub(super) cost: f64,
+    /// Bytes that one of its runs holds, more or less.
+    pub(super) bytes: u64,
+}
+
+/// All jobs of an experiment.
+#[derive(Debug, PartialEq)]
+pub(super) struct Jobs {
+    pub(super) on_gpu: Vec<Job>,
+    pub(super) on_cpu: Vec<Job>,
+    /// The GPU, if one was asked for.
+    pub(super) device: Option<String>,
+}
+
+impl Jobs {
+    pub(super) fn plan(
+        cells: &[Cell],
+        missing: &[Wanted],
+        experiment: &dyn Experiment,
+        place: &Place,
+    ) -> Result<Jobs, LabError> {
+        let number = device::number_of(&place.device).map_err(LabError::Wrong)?;
+        if number.is_some() && !missing.is_empty() {
+            device::check(&place.device).map_err(LabError::Wrong)?;
+        }
+        let device = number.map(|_| place.device.clone());
+        let mut jobs = Jobs { on_gpu: Vec::new(), on_cpu: Vec::new(), device };
+        // Of each job on the GPU, what its runs have in common.
+        let mut shared: Vec<(String, String)> = Vec::new();
+        for wanted in missing {
+            let cell = &cells[wanted.cell];
+            let (cost, bytes) = (cost(cell), bytes(cell));
+            let job = Job { runs: vec![*wanted], cost, bytes };
+            if jobs.device.is_none() || !is_for_gpu(cell, experiment) {
+                jobs.on_cpu.push(job);
+                continue;
+            }
+            let key = (cell.subject.opened.info().digest.clone(), in_common(&cell.config, wanted.run_key, experiment));
+            let together = shared.iter().position(|own| *own == key).filter(|_| are_together(cell, experiment));
+            match together {
+                Some(place) => {
+                    jobs.on_gpu[place].runs.push(*wanted);
+                    jobs.on_gpu[place].cost += cost;
+                }
+                None => {
+                    shared.push(key);
+                    jobs.on_gpu.push(job);
+                }
+            }
+        }
+        for list in [&mut jobs.on_gpu, &mut jobs.on_cpu] {
+            list.sort_by(|a, b| b.cost.total_cmp(&a.cost));
+        }
+        Ok(jobs)
+    }
+}
+
+/// Whether a GPU computes several runs of a cell at once: over one graph, by kernels of its own.
+pub(super) fn are_together(cell: &Cell, experiment: &dyn Experiment) -> bool {
+    cell.config.train.mode == Mode::Full
+        && !cell.subject.opened.info().is_set
+        && refusal(&cell.config.model).is_none()
+        && !experiment.is_by_run_key(&cell.config)
+        && experiment.manner() == Manner::Together
+}
+
+fn is_for_gpu(cell: &Cell, experiment: &dyn Experiment) -> bool {
+    // Tensor operations on a GPU are slower than kernels on a few cores (GraphSAGE on Computers: 55 ms an epoch).
+    let is_able = refusal(&cell.config.model).is_none() || cell.config.train.kernels == Kernels::Reference;
+    match experiment.manner() {
+        Manner::OnCpu => false,
+        Manner::Alone => is_able,
+        Manner::Together => are_together(cell, experiment) || (is_able && work_of_an_epoch(cell) >= WORTH_A_GPU),
+    }
+}
+
+/// What runs that are computed together must share: everything but the numbers that each has its own of.
+fn in_common(config: &RunConfig, run_key: u64, experiment: &dyn Experiment) -> String {
+    let mut config = config.clone();
+    (config.train.learning_rate, config.train.weight_decay, config.model.dropout) = (1.0, 0.0, 0.0);
+    config.train.epochs = 1;
+    config.early_stop = None;
+    if let Some(edge_loss) = config.edge_loss.as_mut().filter(|edge_loss| edge_loss.weight != 0.0) {
+        edge_loss.weight = 1.0;
+    }
+    let own = if experiment.is_by_run_key(&config) { run_key.to_string() } else { String::new() };
+    config.to_toml() + &own
+}
+
+fn hidden_width(cell: &Cell) -> u64 {
+    let model = &cell.config.model;
+    let heads = if model.kind.has_attention() { model.heads } else { 1 };
+    (model.n_layers * heads * model.features) as u64
+}
+
+fn work_of_an_epoch(cell: &Cell) -> u64 {
+    let info = cell.subject.opened.info();
+    (info.n_edges + info.n_nodes) * hidden_width(cell)
+}
+
+fn cost(cell: &Cell) -> f64 {
+    cell.config.train.epochs as f64 * work_of_an_epoch(cell) as f64
+}
+
+/// Bytes that a run holds beside the graph: some matrices as wide as its layers for every node, and their gradients.
+fn bytes(cell: &Cell) -> u64 {
+    const N_MATRICES: u64 = 12;
+    let info = cell.subject.opened.info();
+    let width = hidden_width(cell) + (cell.config.model.out_heads * info.n_classes) as u64;
+    let rows = info.n_nodes * info.dim as u64 / 4; // Mostly sparse, and shared; the first layer's dropout is not.
+    4 * (N_MATRICES * info.n_nodes * width + rows) + (64 << 20)
+}

@@ -1,0 +1,117 @@
+//! RQ2: how well the attention of a SuperGAT predicts edges, against the weight of its edge loss.
+//!
+//! The clean protocol: 5 % of a graph's edges validate and 10 % test, both hidden from message passing and from the edge loss;
+//! training draws as many negatives as there are edges, each pair with its true label; the epoch is chosen by validation AUC.
+
+use std::{ops::Range, path::Path};
+
+use kith_partition::progress::Progress;
+use kith_trainer::{
+    config::RunConfig, data::Data, error::TrainError, evaluate::evaluate_nodes, input::Input, links::Links,
+    opened::Opened, run::Run,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    bench::{machine, run},
+    error::LabError,
+    experiment::{Done, Experiment, Manner, Place},
+    findings::{Cell as Shown, Findings, Table},
+    presets::{Changes, cell},
+    statistics::Spread,
+    subject::find_datasets,
+};
+
+/// What to train.
+#[derive(Clone, Debug)]
+pub struct Asked<'a> {
+    /// Datasets, by name.
+    pub datasets: Vec<&'a str>,
+    /// Models, as presets call them.
+    pub models: Vec<&'a str>,
+    /// λ_E.
+    pub edge_weights: Vec<f64>,
+    /// Run keys of every cell; each has links of its own.
+    pub run_keys: Range<u64>,
+    /// Changes to every run file.
+    pub assignments: &'a [String],
+}
+
+/// Training on a graph without its held-out edges.
+struct LinkPrediction;
+
+impl Experiment for LinkPrediction {
+    fn name(&self) -> &'static str {
+        "links"
+    }
+
+    fn load(&self, opened: &Opened, config: &RunConfig, run_key: u64) -> Result<Data, TrainError> {
+        match Data::load(opened, config, run_key)? {
+            Data::Full(input) if input.graphs.len() == 1 => {
+                let (graph, links) = Links::hold_out(&input.graphs[0], run_key)?;
+                Ok(Data::Full(Input { graphs: vec![graph], links: Some(links), ..input }))
+            }
+            _ => Err(TrainError::Predict("links are held out of one whole graph".to_owned())),
+        }
+    }
+
+    fn is_by_run_key(&self, _config: &RunConfig) -> bool {
+        true
+    }
+
+    fn manner(&self) -> Manner {
+        Manner::OnCpu // Pairs are measured there, and every run has a graph of its own.
+    }
+
+    fn see(&self, run: &Run<'_>, data: &Data) -> Result<Value, TrainError> {
+        let Data::Full(input) = data else { return Ok(Value::Null) };
+        Ok(json!({ "node_test": evaluate_nodes(run.model(), input)?.test }))
+    }
+}
+
+/// Trains all cells and reads them.
+pub fn links(asked: &Asked<'_>, data: &Path, place: &Place, progress: &dyn Progress) -> Result<Findings, LabError> {
+    let found = find_datasets(&asked.datasets, data, &place.dir.join("stores"), progress)?;
+    let mut notes = found.notes();
+    let (mut cells, mut weights) = (Vec::new(), Vec::new());
+    for subject in &found.subjects {
+        for model in &asked.models {
+            for weight in &asked.edge_weights {
+                let own = [format!("edge_loss.weight={weight:?}"), "edge_loss.negatives=1.0".to_owned()];
+                let changes = Changes { own: &own, asked: asked.assignments };
+                match cell(subject, model, changes, asked.run_keys.clone())? {
+                    Some(cell) => {
+                        cells.push(cell);
+                        weights.push(*weight);
+                    }
+                    None => notes.push(format!("{}/{model} is left out: it has no preset", subject.name)),
+                }
+            }
+        }
+    }
+    notes.dedup();
+    let done = run(cells, &LinkPrediction, place, progress)?;
+    notes.extend(done.iter().flat_map(Done::failures));
+    notes.push(
+        "AUC and accuracy in percent, mean ± population standard deviation; AUC of the test links at the epoch with the best \
+         validation AUC, accuracy of the test nodes after the last epoch, without the held-out edges"
+            .to_owned(),
+    );
+    let mut table = Table::new(
+        "Link prediction by the last layer's attention",
+        &["dataset", "model", "λ_E", "test AUC", "node accuracy", "runs"],
+    );
+    let spread = |spread: Spread| Shown::shown(spread.mean, format!("{:.1} ± {:.1}", spread.mean, spread.std));
+    for (done, weight) in done.iter().zip(&weights) {
+        let nodes = Spread::of(&done.values(|run| run.seen["node_test"].as_f64().map(|share| 100.0 * share)));
+        table.rows.push(vec![
+            Shown::text(&done.cell.subject.name),
+            Shown::text(&done.cell.model),
+            Shown::shown(*weight, format!("{weight:?}")),
+            spread(done.test()),
+            spread(nodes),
+            Shown::number(nodes.n as f64, 0),
+        ]);
+    }
+    Ok(Findings { kind: "links", tables: vec![table], notes, machine: machine(&done), ..Findings::default() })
+}

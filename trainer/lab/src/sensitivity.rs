@@ -1,0 +1,84 @@
+//! How accuracy depends on λ_E, p_n and p_e, each changed alone.
+
+use std::{ops::Range, path::Path};
+
+use kith_partition::progress::Progress;
+
+use crate::{
+    bench::{machine, run},
+    error::LabError,
+    experiment::{Done, Place, Training},
+    findings::{Cell as Shown, Findings, Table},
+    presets::{Changes, cell},
+    statistics::Spread,
+    subject::find_datasets,
+};
+
+/// The keys that are changed, what the paper calls them, and its values.
+pub const SWEEPS: [(&str, &str, &[f64]); 3] = [
+    ("edge_loss.weight", "λ_E", &[1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1000.0]),
+    ("edge_loss.negatives", "p_n", &[0.1, 0.5, 1.0, 2.5, 5.0]),
+    ("edge_loss.kept", "p_e", &[0.1, 0.3, 0.5, 0.7, 0.9]),
+];
+
+/// What to train.
+#[derive(Clone, Debug)]
+pub struct Asked<'a> {
+    /// Datasets, by name.
+    pub datasets: Vec<&'a str>,
+    /// The model of each, as presets call it.
+    pub model: &'a str,
+    /// Run keys of every value.
+    pub run_keys: Range<u64>,
+    /// Changes to every run file.
+    pub assignments: &'a [String],
+}
+
+/// Trains every value of every key and reads the runs.
+pub fn sensitivity(
+    asked: &Asked<'_>,
+    data: &Path,
+    place: &Place,
+    progress: &dyn Progress,
+) -> Result<Findings, LabError> {
+    let found = find_datasets(&asked.datasets, data, &place.dir.join("stores"), progress)?;
+    let mut notes = found.notes();
+    let (mut cells, mut values) = (Vec::new(), Vec::new());
+    for subject in &found.subjects {
+        for (key, symbol, tried) in SWEEPS {
+            for value in tried {
+                let own = [format!("{key}={value:?}")];
+                let changes = Changes { own: &own, asked: asked.assignments };
+                match cell(subject, asked.model, changes, asked.run_keys.clone())? {
+                    Some(cell) => {
+                        cells.push(cell);
+                        values.push((symbol, *value));
+                    }
+                    None => notes.push(format!("{}/{} is left out: it has no preset", subject.name, asked.model)),
+                }
+            }
+        }
+    }
+    notes.dedup();
+    let done = run(cells, &Training, place, progress)?;
+    notes.extend(done.iter().flat_map(Done::failures));
+    notes.push(
+        "accuracies in percent, mean ± population standard deviation; everything else is as in the preset".to_owned(),
+    );
+    let columns = ["dataset", "model", "what", "value", "valid", "test", "test_last", "runs"];
+    let mut table = Table::new("Accuracy against the settings of the edge loss", &columns);
+    let spread = |spread: Spread| Shown::shown(spread.mean, format!("{:.2} ± {:.2}", spread.mean, spread.std));
+    for (done, (symbol, value)) in done.iter().zip(values) {
+        table.rows.push(vec![
+            Shown::text(&done.cell.subject.name),
+            Shown::text(&done.cell.model),
+            Shown::text(symbol),
+            Shown::shown(value, format!("{value:?}")),
+            spread(done.valid()),
+            spread(done.test()),
+            spread(done.test_last()),
+            Shown::number(done.test().n as f64, 0),
+        ]);
+    }
+    Ok(Findings { kind: "sensitivity", tables: vec![table], notes, machine: machine(&done), ..Findings::default() })
+}
