@@ -1,3 +1,4 @@
 //! The paper's experiments.
 
+pub mod report;
 pub mod statistics;

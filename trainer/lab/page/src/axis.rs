@@ -73,7 +73,7 @@ fn loosened(low: f64, high: f64, scale: Scale) -> (f64, f64) {
         return (low / margin, high * margin);
     }
     let margin = (high - low) * 0.05;
-    let from_zero = low >= 0.0 && low <= 0.4 * high;
+    let from_zero = low >= 0.0 && low <= 0.25 * high;
     (if from_zero { 0.0 } else { low - margin }, high + margin)
 }
 

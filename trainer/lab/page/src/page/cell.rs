@@ -11,6 +11,9 @@ pub struct Cell {
     value: Option<String>,
     source: Option<String>,
     tip: Option<String>,
+    /// What it is made of, each part a value of its own, and what stands between them; `text` is then not shown.
+    parts: Vec<Cell>,
+    between: &'static str,
 }
 
 impl Cell {
@@ -34,6 +37,16 @@ impl Cell {
         Cell { tip: Some(tip.into()), ..self }
     }
 
+    /// Several values in one place, as in a mean and its spread; tables sort by the first.
+    pub fn joined(parts: Vec<Cell>, between: &'static str) -> Cell {
+        Cell { value: parts.first().and_then(|part| part.value.clone()), parts, between, ..Cell::default() }
+    }
+
+    /// The same with a text after it, such as a unit.
+    pub fn followed_by(self, text: &str) -> Cell {
+        Cell::joined(vec![self, Cell::new(text)], " ")
+    }
+
     /// What is not known.
     pub fn unknown() -> Cell {
         Cell::new("—")
@@ -44,8 +57,12 @@ impl Cell {
         self.value.is_some() || self.text == "—"
     }
 
-    pub(super) fn escaped(&self) -> Escaped<'_> {
-        Escaped(&self.text)
+    /// What is shown of it.
+    pub(super) fn html(&self) -> String {
+        if self.parts.is_empty() {
+            return Escaped(&self.text).to_string();
+        }
+        self.parts.iter().map(Cell::span).collect::<Vec<_>>().join(&Escaped(self.between).to_string())
     }
 
     /// Its attributes, each after a space.
@@ -62,8 +79,25 @@ impl Cell {
     /// Within a line.
     pub(super) fn span(&self) -> String {
         match self.attributes() {
-            none if none.is_empty() => self.escaped().to_string(),
-            attributes => format!("<span{attributes}>{}</span>", self.escaped()),
+            none if none.is_empty() => self.html(),
+            attributes => format!("<span{attributes}>{}</span>", self.html()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_of_a_pair_says_where_it_is_from() {
+        let part = |text: &str, value: f64| Cell::new(text).with_value(value).with_source(format!("f#/{text}"));
+        let pair = Cell::joined(vec![part("70.1", 0.701), part("2.4", 0.024)], " ± ");
+        assert_eq!(pair.attributes(), " data-value=\"0.701\"");
+        let spans = "<span data-value=\"0.701\" data-from=\"f#/70.1\">70.1</span> ± \
+                     <span data-value=\"0.024\" data-from=\"f#/2.4\">2.4</span>";
+        assert_eq!(pair.html(), spans);
+        assert!(pair.clone().followed_by("<%>").html().ends_with("</span></span> &lt;%&gt;"));
+        assert!(pair.is_number() && Cell::unknown().is_number() && !Cell::new("word").is_number());
     }
 }

@@ -70,7 +70,7 @@ impl Table {
         html += "</tr></thead>\n";
         let rows_of = |rows: &[Vec<Cell>]| -> String {
             let of_cell = |(place, cell): (usize, &Cell)| {
-                format!("<td{}{}>{}</td>", class(place), cell.attributes(), cell.escaped())
+                format!("<td{}{}>{}</td>", class(place), cell.attributes(), cell.html())
             };
             rows.iter()
                 .map(|row| format!("<tr>{}</tr>\n", row.iter().enumerate().map(of_cell).collect::<String>()))
