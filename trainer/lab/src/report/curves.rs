@@ -23,7 +23,7 @@ const TOTAL: usize = 0;
 const NODES: usize = 5;
 const VALID: usize = 1;
 const TEST: usize = 2;
-const EDGES: [usize; 4] = [3, 4, 7, 6];
+const EDGES: [usize; 4] = [3, 6, 4, 7];
 
 /// Losses, and metrics where any were measured.
 pub(super) fn figures(runs: &Runs, paper: Option<(f64, f64)>, metric: &str) -> Vec<Figure> {

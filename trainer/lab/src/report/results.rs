@@ -12,12 +12,12 @@ use crate::statistics::Spread;
 pub(super) fn tiles(runs: &Runs, paper: Option<(f64, f64)>) -> Vec<(&'static str, Cell)> {
     let mut tiles = Vec::new();
     if runs.reports().next().is_some() {
-        tiles.push(("test, last epoch", spread(runs, "test_last").followed_by("%")));
-        if let Some(paper) = paper {
-            tiles.push(("test, paper", paper_cell(paper).followed_by("%")));
-        }
         tiles.push(("test, best epoch", spread(runs, "test").followed_by("%")));
         tiles.push(("valid, best epoch", spread(runs, "valid").followed_by("%")));
+        tiles.push(("test, last epoch", spread(runs, "test_last").followed_by("%")));
+        if let Some(paper) = paper {
+            tiles.push(("test, last epoch, paper", paper_cell(paper).followed_by("%")));
+        }
     }
     if let [run] = &runs.all[..] {
         tiles.push(("epochs", epochs(run)));
@@ -107,7 +107,11 @@ fn spread(runs: &Runs, name: &str) -> Cell {
     let values: Vec<f64> = reports.iter().filter_map(|report| report.number(&pointer)).collect();
     let Spread { mean, std, .. } = Spread::of(&values);
     let cell = |value: f64| Cell::new(percent(value)).with_value(value);
-    if values.is_empty() { Cell::unknown() } else { Cell::joined(vec![cell(mean), cell(std)], " ± ") }
+    match values.len() {
+        0 => Cell::unknown(),
+        1 => cell(mean),
+        _ => Cell::joined(vec![cell(mean), cell(std)], " ± "),
+    }
 }
 
 fn paper_cell((mean, std): (f64, f64)) -> Cell {

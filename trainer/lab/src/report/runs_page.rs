@@ -92,8 +92,8 @@ fn at_work(runs: &Runs) -> Option<String> {
 
 fn explained(runs: &Runs) -> Option<&'static str> {
     runs.reports().next().map(|_| {
-        "valid and test are those of the epoch with the best validation, which looks at no test node; valid_last and \
-         test_last those of the last epoch. The paper's tables show test_last."
+        "valid and test are those of the epoch with the best validation, which looks at no test node: report these. \
+         valid_last and test_last are those of the last epoch; compare the paper's tables with test_last."
     })
 }
 

@@ -139,7 +139,7 @@ impl Plane {
         }
         frame.drawing.leave();
         let half = width_of(&cell.label) / 2.0;
-        let label = Area { left: x - half, right: x + half, top: y - 6.0, bottom: y + 6.0 };
+        let label = Area { left: x - half - 3.0, right: x + half + 3.0, top: y - 6.0, bottom: y + 6.0 };
         if 2.0 * half <= width + 2.0 && !taken.iter().any(|taken| label.covers(taken)) {
             frame.drawing.text("mid", x, y + 4.0, &cell.label);
         }
