@@ -22,15 +22,16 @@ pub(super) fn page(dir: &Path, bench: &Part) -> Result<Page, ReportError> {
         page.section(title);
         page.table(&table(title, part).map_err(|problem| wrong(format!("table {place}: {problem}")))?);
     }
-    let figures = items(bench, "/figures");
-    if !figures.is_empty() {
-        page.section("Figures");
-    }
-    for (place, part) in figures.iter().enumerate() {
+    let mut figures = Vec::new();
+    for (place, part) in items(bench, "/figures").iter().enumerate() {
         let svg = part.text("/svg").filter(|svg| is_plain(svg));
         let svg = svg.ok_or_else(|| wrong(format!("figure {place} is no plain SVG")))?;
         let caption = part.text("/caption").or_else(|| part.text("/title")).unwrap_or_default();
-        page.figures(&[Figure { svg: svg.to_owned(), caption: caption.to_owned() }]);
+        figures.push(Figure { svg: svg.to_owned(), caption: caption.to_owned() });
+    }
+    if !figures.is_empty() {
+        page.section("Figures");
+        page.figures(&figures);
     }
     let machine: Vec<(String, Part)> = bench.at("/machine").map(|machine| machine.fields()).unwrap_or_default();
     if !machine.is_empty() {

@@ -16,6 +16,9 @@ use super::{
     steps::Step,
 };
 
+/// Steps from which on several share a point, and the points that are then made of them.
+const LONG: usize = 1000;
+const N_POINTS: usize = 250;
 /// Runs from which on their results are worth a box.
 const MANY: usize = 5;
 /// The colors of what is shown; those of losses and of metrics agree.
@@ -69,12 +72,18 @@ fn losses(runs: &Runs) -> Figure {
         series: all.into_iter().flatten().collect(),
         ..Lines::default()
     };
-    let parts = if n_layers > 0 {
-        "Edge losses are shown before they are weighted; the total is what was made smaller."
-    } else {
-        ""
+    let parts = match n_layers {
+        0 => "",
+        _ => "Edge losses are shown before they are weighted; the total is what was made smaller. ",
     };
-    Figure { svg: lines.svg(), caption: format!("{parts} {}", how(runs)).trim().to_owned() }
+    let how = match &runs.all[..] {
+        [run] if over == Over::Steps && steps_per_point(run) > 1 => {
+            let n = steps_per_point(run);
+            format!("Every point is the mean of {n} steps; bands reach from the lowest of them to the highest.")
+        }
+        _ => how(runs).to_owned(),
+    };
+    Figure { svg: lines.svg(), caption: format!("{parts}{how}").trim_end().to_owned() }
 }
 
 fn metrics(runs: &Runs, paper: Option<(f64, f64)>, metric: &str) -> Figure {
@@ -106,10 +115,17 @@ fn how(runs: &Runs) -> &'static str {
 fn series(runs: &Runs, over: Over, name: &str, color: usize, value: &dyn Fn(&Step) -> Option<f64>) -> Option<Series> {
     let mut series = Series { name: name.to_owned(), color: Some(color), ..Series::default() };
     if over == Over::Steps {
-        let of_run = |run: &Run| -> Vec<(f64, f64)> {
-            run.steps.all.iter().filter_map(|step| Some((step.step as f64, value(step)?))).collect()
-        };
-        series.points = runs.all.iter().flat_map(of_run).collect();
+        for steps in runs.all.iter().flat_map(|run| run.steps.all.chunks(steps_per_point(run))) {
+            let values: Vec<f64> = steps.iter().filter_map(value).collect();
+            if !values.is_empty() {
+                let middle = (steps[0].step + steps[steps.len() - 1].step) as f64 / 2.0;
+                series.points.push((middle, mean(&values)));
+                series.reach.push(ends(&values));
+            }
+        }
+        if runs.all.iter().all(|run| steps_per_point(run) == 1) {
+            series.reach.clear();
+        }
     } else {
         let mut by_epoch: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
         for run in &runs.all {
@@ -122,13 +138,21 @@ fn series(runs: &Runs, over: Over, name: &str, color: usize, value: &dyn Fn(&Ste
         }
         series.points = by_epoch.iter().map(|(epoch, values)| (*epoch as f64, mean(values))).collect();
         if runs.all.len() > 1 {
-            let ends = |values: &Vec<f64>| {
-                values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(*v), high.max(*v)))
-            };
-            series.reach = by_epoch.values().map(ends).collect();
+            series.reach = by_epoch.values().map(|values| ends(values)).collect();
         }
     }
     Some(series).filter(|series| !series.points.is_empty())
+}
+
+/// Steps that share a point of a curve.
+fn steps_per_point(run: &Run) -> usize {
+    let n = run.steps.all.len();
+    if n > LONG { n.div_ceil(N_POINTS) } else { 1 }
+}
+
+/// The lowest and the highest.
+fn ends(values: &[f64]) -> (f64, f64) {
+    values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(*value), high.max(*value)))
 }
 
 fn mean(values: &[f64]) -> f64 {

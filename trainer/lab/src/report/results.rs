@@ -20,6 +20,12 @@ pub(super) fn tiles(runs: &Runs, paper: Option<(f64, f64)>) -> Vec<(&'static str
         }
     }
     if let [run] = &runs.all[..] {
+        if let (None, Some(last)) = (&run.report, run.steps.all.iter().rev().find(|step| step.valid.is_some())) {
+            let cell = |share: Option<f64>| {
+                share.map_or_else(Cell::unknown, |share| Cell::new(percent(share)).with_value(share)).followed_by("%")
+            };
+            tiles.extend([("test so far", cell(last.test)), ("valid so far", cell(last.valid))]);
+        }
         tiles.push(("epochs", epochs(run)));
     } else {
         tiles.push(("runs", Cell::new(count(runs.all.len() as f64))));

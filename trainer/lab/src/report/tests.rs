@@ -114,6 +114,13 @@ fn runs_that_are_at_work_have_a_page_that_says_so() {
     assert!(html.contains("This run is still at work, or was killed, at epoch 4"), "{html}");
     assert!(html.contains("5 so far") && html.contains("<h1>run</h1>") && written.n_at_work == 1);
 
+    // Of a long one, several steps share a point.
+    let long = made_steps(3000).replace("\"epoch\":", "\"epoch\":1,\"was\":");
+    write(&temp.path().join("run/steps.jsonl"), long);
+    let (html, _) = ask(&temp.path().join("run")).unwrap();
+    assert!(html.contains("Every point is the mean of 12 steps") && html.contains("class=\"band\""), "{html}");
+    assert!(html.contains("50.00</span> %") && html.contains("test so far"));
+
     let both = temp.path().join("both");
     write(&both.join("run-1/report.json"), made_report(1).to_string());
     write(&both.join("run-1/steps.jsonl"), made_steps(3));

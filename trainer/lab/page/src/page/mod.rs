@@ -10,6 +10,7 @@ pub use table::{Column, Table};
 
 use crate::{
     escape::Escaped,
+    plot::Size,
     style::{COLORS, PAGE, PLOTS},
 };
 
@@ -103,14 +104,15 @@ impl Page {
         self.body.push_str(&table.html(&id));
     }
 
-    /// Plots side by side, as far as there is room.
+    /// Plots side by side, as far as there is room; wide ones have a row for themselves.
     pub fn figures(&mut self, figures: &[Figure]) {
         if figures.is_empty() {
             return;
         }
         self.body.push_str("<div class=\"figures\">");
         for Figure { svg, caption } in figures {
-            self.add(format_args!("<figure>{svg}"));
+            let class = if is_wide(svg) { " class=\"wide\"" } else { "" };
+            self.add(format_args!("<figure{class}>{svg}"));
             if !caption.is_empty() {
                 self.add(format_args!("<figcaption>{}</figcaption>", Escaped(caption)));
             }
@@ -169,6 +171,13 @@ impl Page {
     }
 }
 
+/// Whether a plot is too wide to have another beside it.
+fn is_wide(svg: &str) -> bool {
+    let inside = svg.split_once("viewBox=\"0 0 ").map(|(_, rest)| rest);
+    let width = inside.and_then(|rest| rest.split(' ').next()?.parse::<f64>().ok());
+    width.is_some_and(|width| width > 1.25 * Size::HALF.width)
+}
+
 /// A name as part of an address: small letters, digits and dashes.
 fn plain(name: &str) -> String {
     let words = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
@@ -179,6 +188,7 @@ fn plain(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plot::lines::Lines;
 
     fn page() -> Page {
         let mut page = Page::new("Runs of <cora>", "A & B");
@@ -213,6 +223,12 @@ mod tests {
             assert!(!html.contains(outside), "{outside}");
         }
         assert!(html.contains("prefers-color-scheme:dark") && html.contains("@media print"));
+    }
+
+    #[test]
+    fn wide_plots_have_a_row_for_themselves() {
+        let plot = |width: f64| Lines { size: Size { width, height: 300.0 }, ..Lines::default() }.svg();
+        assert!(is_wide(&plot(880.0)) && !is_wide(&plot(520.0)) && !is_wide("<svg></svg>"));
     }
 
     #[test]

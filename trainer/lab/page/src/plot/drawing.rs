@@ -87,8 +87,8 @@ impl Drawing {
         let Size { width, height } = self.size;
         let title = Escaped(title);
         format!(
-            "<svg class=\"plot\" viewBox=\"0 0 {} {}\" style=\"min-width:{}px;max-width:{}px\" role=\"img\" aria-label=\"{title}\">\
-             <title>{title}</title><desc>{}</desc>{}</svg>",
+            "<svg class=\"plot\" viewBox=\"0 0 {} {}\" style=\"min-width:{}px;max-width:{}px\" role=\"img\" \
+             aria-label=\"{title}\"><title>{title}</title><desc>{}</desc>{}</svg>",
             px(width),
             px(height),
             px(width * 0.6),
@@ -125,8 +125,9 @@ mod tests {
         drawing.enter("c1");
         drawing.dot("mark", (1.0, 2.0), 3.0, Some("a < b"));
         drawing.leave();
-        let expected = "<svg class=\"plot\" viewBox=\"0 0 10 5\" style=\"min-width:6px;max-width:12px\" role=\"img\" aria-label=\"T&amp;C\"><title>T&amp;C</title>\
-                        <desc>words</desc><g class=\"c1\"><circle class=\"mark\" cx=\"1\" cy=\"2\" r=\"3\">\
+        let expected = "<svg class=\"plot\" viewBox=\"0 0 10 5\" style=\"min-width:6px;max-width:12px\" role=\"img\" \
+                        aria-label=\"T&amp;C\"><title>T&amp;C</title><desc>words</desc>\
+                        <g class=\"c1\"><circle class=\"mark\" cx=\"1\" cy=\"2\" r=\"3\">\
                         <title>a &lt; b</title></circle></g></svg>";
         assert_eq!(drawing.finish("T&C", "words"), expected);
     }
