@@ -13,6 +13,7 @@ mod parity;
 mod partition;
 mod published_statistics;
 mod ranks;
+mod report;
 mod servers;
 mod tidy;
 mod whole_path;

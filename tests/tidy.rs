@@ -17,7 +17,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("kith-sampler", &["kith-block", "kith-client", "kith-partition", "kith-trainer", "tch"]),
     ("kith-client", &["kith-kernels", "kith-partition", "kith-trainer", "tch"]),
     ("kith-kernels", &["kith-store", "kith-partition", "kith-trainer", "tokio", "tonic"]),
-    ("kith-trainer", &["kith-partition", "kith"]),
+    ("kith-page", &["kith-lab", "kith-partition", "kith-store", "kith-trainer", "tch", "tokio", "tonic"]),
+    ("kith-trainer", &["kith-lab", "kith-page", "kith-partition", "kith"]),
 ];
 
 const UNSAFE_HOMES: &[&str] = &[

@@ -9,7 +9,7 @@ use std::{
 use crate::error::TrainError;
 
 /// Writes a file beside its place, syncs it, and renames it over what was there.
-pub(crate) fn publish(path: &Path, write: impl FnOnce(&mut File) -> std::io::Result<()>) -> Result<(), TrainError> {
+pub fn publish(path: &Path, write: impl FnOnce(&mut File) -> std::io::Result<()>) -> Result<(), TrainError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".draft");
     let draft = path.with_file_name(name);
@@ -27,7 +27,7 @@ pub(crate) fn publish(path: &Path, write: impl FnOnce(&mut File) -> std::io::Res
 }
 
 /// [`publish`] for what is in memory.
-pub(crate) fn publish_bytes(path: &Path, bytes: &[u8]) -> Result<(), TrainError> {
+pub fn publish_bytes(path: &Path, bytes: &[u8]) -> Result<(), TrainError> {
     publish(path, |file| file.write_all(bytes))
 }
 

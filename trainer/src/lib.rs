@@ -13,7 +13,7 @@ pub mod error;
 pub mod evaluate;
 mod exchange;
 mod feed;
-mod files;
+pub mod files;
 pub mod gpu;
 pub mod input;
 pub mod interchange;

@@ -16,6 +16,7 @@ mod plan;
 mod predict;
 mod progress;
 mod replay;
+mod report;
 mod serve;
 mod size;
 mod train;
@@ -50,6 +51,7 @@ enum Command {
     Plan(plan::Args),
     Predict(predict::Args),
     Replay(replay::Args),
+    Report(report::Args),
     Serve(Box<serve::Args>),
     Train(Box<train::Args>),
 }
@@ -80,6 +82,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan::run(args),
         Command::Predict(args) => in_pool(|| predict::run(args)),
         Command::Replay(args) => replay::run(args),
+        Command::Report(args) => report::run(args),
         Command::Serve(args) => serve::run(*args),
         Command::Train(args) => in_pool(|| train::run(*args)),
     };

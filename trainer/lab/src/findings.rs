@@ -4,7 +4,9 @@ use std::{fmt::Write, path::Path};
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
-use crate::{error::LabError, files::publish};
+use kith_trainer::files::publish_bytes;
+
+use crate::error::LabError;
 
 /// The file of an experiment's findings.
 pub const FINDINGS: &str = "bench.json";
@@ -140,13 +142,13 @@ impl Findings {
     pub fn write(&self, dir: &Path) -> Result<(), LabError> {
         let mut json = serde_json::to_string_pretty(self).expect("findings have only numbers and texts");
         json.push('\n');
-        publish(&dir.join(FINDINGS), json.as_bytes())?;
+        publish_bytes(&dir.join(FINDINGS), json.as_bytes())?;
         let mut text = String::new();
         for table in &self.tables {
             let _ = write!(text, "## {}\n\n{}\n", table.title, table.to_markdown());
         }
         self.notes.iter().for_each(|note| text += &format!("- {note}\n"));
-        publish(&dir.join("bench.md"), text.as_bytes())
+        Ok(publish_bytes(&dir.join("bench.md"), text.as_bytes())?)
     }
 }
 

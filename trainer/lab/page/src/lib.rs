@@ -1,1 +1,18 @@
 //! Pages, plots and event files made of plain numbers.
+//!
+//! A [`page::Page`] is one HTML file that needs nothing else. Plots are inline SVG whose colors are CSS classes, so that
+//! they follow the page into the dark and onto paper; [`standalone`] gives a plot a style of its own. [`events`] are the
+//! files that TensorBoard reads.
+
+mod axis;
+pub mod density;
+mod escape;
+pub mod events;
+mod number;
+pub mod page;
+pub mod plot;
+mod style;
+
+pub use axis::{Axis, Scale};
+pub use number::{grouped, short};
+pub use style::standalone;

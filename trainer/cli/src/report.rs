@@ -1,0 +1,64 @@
+//! `kith report`.
+
+use std::path::PathBuf;
+
+use kith_lab::{
+    paper::printed,
+    report::{EventsPlace, Question, report},
+};
+
+use crate::{
+    answer::{print, print_json},
+    progress::Shown,
+};
+
+/// Make a page about a run, about several, or about a bench: one HTML file that needs nothing else.
+#[derive(clap::Args)]
+#[command(after_help = "\
+One run, or several:  kith report runs/cora-mx
+On the recipe's map:  kith report runs/cora-mx --store stores/cora
+In TensorBoard:       kith report runs/cora-mx && tensorboard --logdir runs/cora-mx/events")]
+pub(crate) struct Args {
+    /// The folder of a run, of several runs (`kith train --run-keys`), or of a bench.
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// The page to write; report.html in the folder unless said.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// The store that was trained on: the page shows where it lies on the map of the paper's recipe.
+    #[arg(long, value_name = "STORE")]
+    store: Option<PathBuf>,
+    /// The folder for event files, which TensorBoard reads; events in the folder unless said.
+    #[arg(long, value_name = "DIR")]
+    events: Option<PathBuf>,
+    /// Write no event files.
+    #[arg(long, conflicts_with = "events")]
+    no_events: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What the paper says of a dataset and a model, where it says how far runs were apart.
+fn in_paper(dataset: &str, model: &str) -> Option<(f64, f64)> {
+    let table = if model.ends_with("-full") { "supervised" } else { "main" };
+    let printed = printed(table, dataset, model)?;
+    Some((printed.mean, printed.std?))
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    let events = match &args.events {
+        Some(dir) => EventsPlace::Folder(dir),
+        None if args.no_events => EventsPlace::Nowhere,
+        None => EventsPlace::Beside,
+    };
+    let written = report(&Question {
+        dir: &args.dir,
+        out: args.out.as_deref(),
+        events,
+        store: args.store.as_deref(),
+        paper: &in_paper,
+        progress: &Shown::new(),
+    })?;
+    if args.json { print_json(&written) } else { print(&format!("{}\n", written.page.display())) }
+}
