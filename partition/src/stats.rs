@@ -145,6 +145,32 @@ fn sum_nodes(graph: &Graph, progress: &dyn Progress) -> Result<Sums> {
     Ok(pieces?.into_iter().fold(Sums::default(), add))
 }
 
+/// Nodes by out-degree and homophily, in thousandths; `None` for nodes that have none.
+pub type Distribution = BTreeMap<(u64, Option<u16>), u64>;
+
+/// Counts the nodes of each degree and homophily, by the definitions of [`stats`].
+pub fn distribution(graph: &Graph, progress: &dyn Progress) -> Result<Distribution> {
+    let n_nodes = graph.n_nodes();
+    let work = Piece::begin(progress, "reading neighbor lists", Some(n_nodes), Unit::Nodes);
+    let count_piece = |piece: u64| {
+        let nodes = piece * PIECE_LEN..n_nodes.min((piece + 1) * PIECE_LEN);
+        work.advance(nodes.end - nodes.start);
+        let mut counts = Distribution::new();
+        for node in nodes {
+            let Sums { n_edges, n_labeled, homophily, .. } = sums_of_node(graph, node)?;
+            let thousandths = (n_labeled > 0).then(|| (1000.0 * homophily).round() as u16);
+            *counts.entry((n_edges, thousandths)).or_default() += 1;
+        }
+        Ok(counts)
+    };
+    let merge = |mut left: Distribution, right: Distribution| {
+        right.into_iter().for_each(|(key, n)| *left.entry(key).or_default() += n);
+        Ok(left)
+    };
+    // Counts have no order, so neither has their sum.
+    (0..n_nodes.div_ceil(PIECE_LEN)).into_par_iter().map(count_piece).try_reduce(Distribution::new, merge)
+}
+
 fn add(left: Sums, right: Sums) -> Sums {
     Sums {
         n_edges: left.n_edges + right.n_edges,

@@ -3,6 +3,7 @@
 //! Exit codes: 0 done; 1 something is wrong with the input, and one sentence says what; 70 a bug of ours; 75 a rank or a
 //! server was lost, and trying again may help.
 
+mod analyze;
 mod answer;
 mod bench;
 mod data;
@@ -43,6 +44,7 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
+    Analyze(analyze::Args),
     Bench(bench::Args),
     Data(data::Args),
     Devices(devices::Args),
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
             Ok(code) => return code,
             Err(error) => Err(error),
         },
+        Command::Analyze(args) => in_pool(|| analyze::run(args)),
         Command::Data(args) => data::run(args),
         Command::Devices(args) => devices::run(args),
         Command::Launch(args) => match launch::run(*args, &typed) {

@@ -90,6 +90,6 @@ fn what(text: &str) -> Result<What, String> {
     What::from_name(text).ok_or_else(|| "write probabilities, embeddings or attention".to_owned())
 }
 
-fn moment(text: &str) -> Result<Moment, String> {
+pub(crate) fn moment(text: &str) -> Result<Moment, String> {
     Moment::from_name(text).ok_or_else(|| "write best or last".to_owned())
 }

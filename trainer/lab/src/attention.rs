@@ -3,8 +3,16 @@
 
 use std::{ops::Range, path::Path};
 
+use kith_page::{
+    Axis,
+    plot::{
+        Size,
+        boxes::{Boxes, FiveNumbers, Group},
+    },
+};
 use kith_partition::progress::Progress;
 use kith_trainer::{
+    config::{Choice, ModelConfig},
     data::Data,
     device::Device,
     error::TrainError,
@@ -22,7 +30,7 @@ use crate::{
     bench::{machine, run},
     error::LabError,
     experiment::{Done, Experiment, Place},
-    findings::{Cell as Shown, Findings, Table},
+    findings::{Cell as Shown, Figure, Findings, Table},
     presets::{Changes, cell},
     subject::find_datasets,
 };
@@ -115,7 +123,7 @@ pub fn attention(asked: &Asked<'_>, data: &Path, place: &Place, progress: &dyn P
     notes.extend(done.iter().flat_map(Done::failures));
     notes.push(format!("{NOTE}; each number is the mean over run keys"));
     let mut table = Table::new("Divergence of attention from label agreement", &COLUMNS);
-    let mut before = None;
+    let (mut before, mut boxes) = (None, Vec::<Boxes>::new());
     for done in &done {
         let seen: Vec<Seen> =
             done.runs.iter().filter_map(|run| serde_json::from_value(run.seen.clone()).ok()).collect();
@@ -123,13 +131,59 @@ pub fn attention(asked: &Asked<'_>, data: &Path, place: &Place, progress: &dyn P
         let graph = &done.cell.subject.name;
         if before.replace(graph.clone()).as_ref() != Some(graph) {
             table.rows.push(row(graph, "uniform", "", &[&first.uniform]));
+            boxes.push(plot(graph, &first.uniform));
+        }
+        if let Some(boxes) = boxes.last_mut() {
+            add(boxes, &done.cell.config.model, first);
         }
         for layer in 0..first.layers.len() {
             let summaries: Vec<&Summary> = seen.iter().map(|seen| &seen.layers[layer]).collect();
             table.rows.push(row(graph, &done.cell.model, &(layer + 1).to_string(), &summaries));
         }
     }
-    Ok(Findings { kind: "attention", tables: vec![table], notes, machine: machine(&done), ..Findings::default() })
+    let figures = boxes.into_iter().map(drawn).collect();
+    Ok(Findings { kind: "attention", tables: vec![table], figures, notes, machine: machine(&done) })
+}
+
+/// A plot with the box of uniform attention.
+fn plot(graph: &str, uniform: &Summary) -> Boxes {
+    Boxes {
+        title: format!("{graph}: divergence of attention from label agreement"),
+        description: "One box for each layer, over all nodes of the graph; the first is that of uniform attention."
+            .to_owned(),
+        x_label: "form of attention, layer of all layers".to_owned(),
+        y: Axis::linear("divergence (nats)"),
+        series: vec!["nodes".to_owned()],
+        groups: vec![Group { name: "uniform".to_owned(), boxes: vec![Some(box_of(uniform))] }],
+        size: Size::WHOLE,
+    }
+}
+
+/// Adds the boxes of a model.
+fn add(boxes: &mut Boxes, model: &ModelConfig, seen: &Seen) {
+    let form = model.form.name().to_uppercase();
+    let group = |(layer, summary): (usize, &Summary)| Group {
+        name: format!("{form} {}/{}", layer + 1, model.n_layers),
+        boxes: vec![Some(box_of(summary))],
+    };
+    boxes.groups.extend(seen.layers.iter().enumerate().map(group));
+}
+
+fn drawn(boxes: Boxes) -> Figure {
+    Figure { title: boxes.title.clone(), svg: boxes.svg() }
+}
+
+fn box_of(summary: &Summary) -> FiveNumbers {
+    FiveNumbers {
+        low: summary.low,
+        q1: summary.lower_quartile,
+        median: summary.median,
+        q3: summary.upper_quartile,
+        high: summary.high,
+        outliers: summary.outliers.clone(),
+        n_left_out: summary.n_outliers - summary.outliers.len(),
+        n: summary.n,
+    }
 }
 
 fn row(graph: &str, model: &str, layer: &str, summaries: &[&Summary]) -> Vec<Shown> {
@@ -172,5 +226,7 @@ pub fn of_run(dir: &Path, opened: &Opened, moment: Moment) -> Result<Findings, L
         table.rows.push(row(&graph, &config.name(), &(layer + 1).to_string(), &[summary]));
     }
     let notes = vec![NOTE.to_owned()];
-    Ok(Findings { kind: "attention", tables: vec![table], notes, machine: machine(&[]), ..Findings::default() })
+    let mut boxes = plot(&graph, &seen.uniform);
+    add(&mut boxes, &config.model, &seen);
+    Ok(Findings { kind: "attention", tables: vec![table], figures: vec![drawn(boxes)], notes, machine: machine(&[]) })
 }

@@ -4,13 +4,16 @@
 pub mod agreement;
 pub mod attention;
 pub mod bench;
+mod curves;
 pub mod error;
 pub mod experiment;
 pub mod findings;
+pub mod graph;
 pub mod kept;
 pub mod links;
 pub mod paper;
 pub mod presets;
+mod recipe_plane;
 pub mod report;
 pub mod sensitivity;
 pub mod statistics;

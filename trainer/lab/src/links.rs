@@ -5,6 +5,7 @@
 
 use std::{ops::Range, path::Path};
 
+use kith_page::Axis;
 use kith_partition::progress::Progress;
 use kith_trainer::{
     config::RunConfig, data::Data, error::TrainError, evaluate::evaluate_nodes, input::Input, links::Links,
@@ -14,9 +15,10 @@ use serde_json::{Value, json};
 
 use crate::{
     bench::{machine, run},
+    curves::{self, Curve},
     error::LabError,
     experiment::{Done, Experiment, Manner, Place},
-    findings::{Cell as Shown, Findings, Table},
+    findings::{Cell as Shown, Figure, Findings, Table},
     presets::{Changes, cell},
     statistics::Spread,
     subject::find_datasets,
@@ -97,13 +99,14 @@ pub fn links(asked: &Asked<'_>, data: &Path, place: &Place, progress: &dyn Progr
          validation AUC, accuracy of the test nodes after the last epoch, without the held-out edges"
             .to_owned(),
     );
+    let figures = figures(&done, &weights);
     let mut table = Table::new(
         "Link prediction by the last layer's attention",
         &["dataset", "model", "λ_E", "test AUC", "node accuracy", "runs"],
     );
     let spread = |spread: Spread| Shown::shown(spread.mean, format!("{:.1} ± {:.1}", spread.mean, spread.std));
     for (done, weight) in done.iter().zip(&weights) {
-        let nodes = Spread::of(&done.values(|run| run.seen["node_test"].as_f64().map(|share| 100.0 * share)));
+        let nodes = node_accuracy(done);
         table.rows.push(vec![
             Shown::text(&done.cell.subject.name),
             Shown::text(&done.cell.model),
@@ -113,5 +116,27 @@ pub fn links(asked: &Asked<'_>, data: &Path, place: &Place, progress: &dyn Progr
             Shown::number(nodes.n as f64, 0),
         ]);
     }
-    Ok(Findings { kind: "links", tables: vec![table], notes, machine: machine(&done), ..Findings::default() })
+    Ok(Findings { kind: "links", tables: vec![table], figures, notes, machine: machine(&done) })
+}
+
+fn node_accuracy(done: &Done) -> Spread {
+    Spread::of(&done.values(|run| run.seen["node_test"].as_f64().map(|share| 100.0 * share)))
+}
+
+/// AUC and accuracy against λ_E, two figures for each dataset.
+fn figures(done: &[Done], weights: &[f64]) -> Vec<Figure> {
+    let with_weights: Vec<(&Done, f64)> = done.iter().zip(weights.iter().copied()).collect();
+    let of_dataset = with_weights.chunk_by(|a, b| a.0.cell.subject.name == b.0.cell.subject.name);
+    let draw = |own: &[(&Done, f64)], what: &str, of: fn(&Done) -> Spread| {
+        let curves: Vec<Curve> = own
+            .chunk_by(|a, b| a.0.cell.model == b.0.cell.model)
+            .map(|own| Curve {
+                name: own[0].0.cell.model.clone(),
+                points: own.iter().map(|(done, weight)| (*weight, of(done))).collect(),
+            })
+            .collect();
+        let title = format!("{}: {what}", own[0].0.cell.subject.name);
+        curves::figure(title, Axis::log("λ_E"), Axis::linear(format!("{what} (%)")), &curves)
+    };
+    of_dataset.flat_map(|own| [draw(own, "test AUC", Done::test), draw(own, "node accuracy", node_accuracy)]).collect()
 }

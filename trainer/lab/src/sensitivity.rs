@@ -2,13 +2,15 @@
 
 use std::{ops::Range, path::Path};
 
+use kith_page::Axis;
 use kith_partition::progress::Progress;
 
 use crate::{
     bench::{machine, run},
+    curves::{self, Curve},
     error::LabError,
     experiment::{Done, Place, Training},
-    findings::{Cell as Shown, Findings, Table},
+    findings::{Cell as Shown, Figure, Findings, Table},
     presets::{Changes, cell},
     statistics::Spread,
     subject::find_datasets,
@@ -68,6 +70,7 @@ pub fn sensitivity(
     let columns = ["dataset", "model", "what", "value", "valid", "test", "test_last", "runs"];
     let mut table = Table::new("Accuracy against the settings of the edge loss", &columns);
     let spread = |spread: Spread| Shown::shown(spread.mean, format!("{:.2} ± {:.2}", spread.mean, spread.std));
+    let figures = figures(&done, &values);
     for (done, (symbol, value)) in done.iter().zip(values) {
         table.rows.push(vec![
             Shown::text(&done.cell.subject.name),
@@ -80,5 +83,22 @@ pub fn sensitivity(
             Shown::number(done.test().n as f64, 0),
         ]);
     }
-    Ok(Findings { kind: "sensitivity", tables: vec![table], notes, machine: machine(&done), ..Findings::default() })
+    Ok(Findings { kind: "sensitivity", tables: vec![table], figures, notes, machine: machine(&done) })
+}
+
+/// Accuracy against each setting, a figure for each dataset and setting.
+fn figures(done: &[Done], values: &[(&str, f64)]) -> Vec<Figure> {
+    let all: Vec<(&Done, &str, f64)> =
+        done.iter().zip(values).map(|(done, (symbol, value))| (done, *symbol, *value)).collect();
+    let draw = |own: &[(&Done, &str, f64)]| {
+        let (first, symbol, _) = own[0];
+        let curve = |name: &str, of: fn(&Done) -> Spread| Curve {
+            name: name.to_owned(),
+            points: own.iter().map(|(done, _, value)| (*value, of(done))).collect(),
+        };
+        let x = if symbol == "λ_E" { Axis::log(symbol) } else { Axis::linear(symbol) };
+        let curves = [curve("valid", Done::valid), curve("test", Done::test)];
+        curves::figure(format!("{}: {symbol}", first.cell.subject.name), x, Axis::linear("accuracy (%)"), &curves)
+    };
+    all.chunk_by(|a, b| (&a.0.cell.subject.name, a.1) == (&b.0.cell.subject.name, b.1)).map(draw).collect()
 }

@@ -2,6 +2,7 @@
 //! and the recipe that comes of it.
 
 mod choose;
+mod figures;
 mod tables;
 
 use std::ops::Range;

@@ -37,7 +37,7 @@ pub(super) fn work(shared: &Shared<'_>, jobs: Vec<Job>, device: &str) -> Result<
     Ok(())
 }
 
-fn do_runs(shared: &Shared<'_>, runs: &[Wanted], gpu: &Gpu, device: &str) -> Result<(), LabError> {
+pub(super) fn do_runs(shared: &Shared<'_>, runs: &[Wanted], gpu: &Gpu, device: &str) -> Result<(), LabError> {
     let cell = shared.cell(runs[0]);
     let data = shared.experiment.load(&cell.subject.opened, &cell.config, runs[0].run_key)?;
     if let [wanted] = runs {

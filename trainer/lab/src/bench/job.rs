@@ -45,7 +45,16 @@ impl Jobs {
         if number.is_some() && !missing.is_empty() {
             device::check(&place.device).map_err(LabError::Wrong)?;
         }
-        let device = number.map(|_| place.device.clone());
+        Ok(Jobs::group(cells, missing, experiment, number.map(|_| place.device.clone())))
+    }
+
+    /// Which runs are computed together, if there is a GPU of this name.
+    pub(super) fn group(
+        cells: &[Cell],
+        missing: &[Wanted],
+        experiment: &dyn Experiment,
+        device: Option<String>,
+    ) -> Jobs {
         let mut jobs = Jobs { on_gpu: Vec::new(), on_cpu: Vec::new(), device };
         // Of each job on the GPU, what its runs have in common.
         let mut shared: Vec<(String, String)> = Vec::new();
@@ -73,7 +82,7 @@ impl Jobs {
         for list in [&mut jobs.on_gpu, &mut jobs.on_cpu] {
             list.sort_by(|a, b| b.cost.total_cmp(&a.cost));
         }
-        Ok(jobs)
+        jobs
     }
 }
 

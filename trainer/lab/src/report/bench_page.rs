@@ -26,7 +26,7 @@ pub(super) fn page(dir: &Path, bench: &Part) -> Result<Page, ReportError> {
     for (place, part) in items(bench, "/figures").iter().enumerate() {
         let svg = part.text("/svg").filter(|svg| is_plain(svg));
         let svg = svg.ok_or_else(|| wrong(format!("figure {place} is no plain SVG")))?;
-        let caption = part.text("/caption").or_else(|| part.text("/title")).unwrap_or_default();
+        let caption = part.text("/caption").unwrap_or_default(); // The drawing has its title in it.
         figures.push(Figure { svg: svg.to_owned(), caption: caption.to_owned() });
     }
     if !figures.is_empty() {

@@ -2,7 +2,7 @@
 
 use kith_trainer::recipe::{Advice, Cell as Square};
 
-use super::{Asked, OnGraph, Rule, Setting};
+use super::{Asked, OnGraph, Rule, Setting, figures::figures};
 use crate::{
     findings::{Cell, Findings, Table},
     paper,
@@ -28,7 +28,7 @@ pub(super) fn findings(asked: &Asked<'_>, graphs: &[OnGraph]) -> Findings {
         notes.push("gains are against GAT on the same graph".to_owned());
     }
     let tables = vec![accuracies, gains(graphs), recipe];
-    Findings { kind: "synthetic", tables, notes, ..Findings::default() }
+    Findings { kind: "synthetic", tables, figures: figures(asked, graphs), notes, ..Findings::default() }
 }
 
 fn shown(spread: Spread) -> Cell {
@@ -41,7 +41,7 @@ fn by_graph(graphs: &[OnGraph]) -> impl Iterator<Item = &[OnGraph]> {
 }
 
 /// A model on all draws of a graph: the mean of the draws' means, and the mean of their standard deviations.
-fn over_draws(draws: &[OnGraph], model: &str, rule: Rule) -> Spread {
+pub(super) fn over_draws(draws: &[OnGraph], model: &str, rule: Rule) -> Spread {
     let found: Vec<Spread> = draws.iter().filter_map(|draw| draw.of(model, rule)).collect();
     let mean = |of: fn(&Spread) -> f64| found.iter().map(of).sum::<f64>() / found.len() as f64;
     Spread { mean: mean(|spread| spread.mean), std: mean(|spread| spread.std), n: found.iter().map(|own| own.n).sum() }

@@ -12,10 +12,7 @@ use std::{ops::Range, path::PathBuf};
 use clap::builder::NonEmptyStringValueParser;
 use kith_lab::{experiment::Place, findings::Findings};
 
-use crate::{
-    answer::{print, print_json, print_table},
-    progress::say,
-};
+use crate::analyze::show;
 
 /// Where an experiment computes, and where it keeps its runs.
 #[derive(clap::Args)]
@@ -75,17 +72,7 @@ impl PlaceArgs {
     /// Writes and says what was found.
     pub(crate) fn finish(&self, findings: &Findings) -> anyhow::Result<()> {
         findings.write(&self.out)?;
-        if self.json {
-            return print_json(findings);
-        }
-        for table in &findings.tables {
-            print(&format!("{}\n", table.title))?;
-            print_table(&table.texts())?;
-            print("\n")?;
-        }
-        findings.notes.iter().try_for_each(|note| print(&format!("note: {note}\n")))?;
-        say(&format!("kept in {}: `kith report` makes a page of it", self.out.display()));
-        Ok(())
+        show(findings, self.json, Some(&self.out))
     }
 }
 

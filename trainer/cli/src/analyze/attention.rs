@@ -1,0 +1,32 @@
+//! `kith analyze attention`.
+
+use std::path::PathBuf;
+
+use kith_lab::attention::of_run;
+use kith_trainer::{device, predict::Moment};
+
+use super::FoundArgs;
+use crate::graph::GraphArgs;
+
+/// How far the attention of a trained model is from label agreement, layer by layer.
+#[derive(clap::Args)]
+#[command(after_help = "\
+A run of yours:   kith analyze attention runs/cora-gat --store stores/cora --out analyses/cora-gat
+As in the paper:  kith bench attention --data data --out benches/attention")]
+pub(crate) struct Args {
+    /// The folder of a run, or a checkpoint.
+    #[arg(value_name = "RUN_DIR")]
+    run: PathBuf,
+    #[command(flatten)]
+    graph: GraphArgs,
+    /// Which weights: those of the last epoch, or those of the best.
+    #[arg(long, default_value = "last", value_name = "best|last", value_parser = crate::predict::moment)]
+    weights: Moment,
+    #[command(flatten)]
+    found: FoundArgs,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    device::start();
+    args.found.finish(&of_run(&args.run, &args.graph.open()?, args.weights)?)
+}

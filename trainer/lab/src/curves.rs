@@ -1,0 +1,38 @@
+//! Lines of means with their spreads, as several experiments draw them.
+
+use kith_page::{
+    Axis,
+    plot::{
+        Size,
+        lines::{Lines, Reach, Series},
+    },
+};
+
+use crate::{findings::Figure, statistics::Spread};
+
+/// One line: what it is called, and what was found at each value.
+pub(crate) struct Curve {
+    pub(crate) name: String,
+    pub(crate) points: Vec<(f64, Spread)>,
+}
+
+/// A figure of lines over a value, with a standard deviation to both sides.
+pub(crate) fn figure(title: String, x: Axis, y: Axis, curves: &[Curve]) -> Figure {
+    let series = curves.iter().map(|curve| Series {
+        name: curve.name.clone(),
+        points: curve.points.iter().map(|(x, spread)| (*x, spread.mean)).collect(),
+        reach: curve.points.iter().map(|(_, spread)| (spread.mean - spread.std, spread.mean + spread.std)).collect(),
+        shown: Reach::Bars,
+        ..Series::default()
+    });
+    let lines = Lines {
+        title: title.clone(),
+        description: format!("{}, mean and standard deviation over runs.", y.label),
+        x,
+        y,
+        series: series.collect(),
+        references: Vec::new(),
+        size: Size::HALF,
+    };
+    Figure { title, svg: lines.svg() }
+}
