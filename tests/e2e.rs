@@ -6,6 +6,7 @@ mod batches;
 mod bench_scale;
 mod cluster;
 mod kith;
+mod lab;
 mod launch;
 mod memory;
 mod models;
