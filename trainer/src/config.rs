@@ -48,6 +48,8 @@ pub enum ModelKind {
     Gcn,
     /// Plain means.
     Sage,
+    /// Every node for itself.
+    Mlp,
 }
 
 impl ModelKind {
@@ -228,8 +230,13 @@ pub trait Choice: Copy + PartialEq + 'static {
 }
 
 impl Choice for ModelKind {
-    const ALL: &'static [(&'static str, Self)] =
-        &[("supergat", Self::Supergat), ("gat", Self::Gat), ("gcn", Self::Gcn), ("sage", Self::Sage)];
+    const ALL: &'static [(&'static str, Self)] = &[
+        ("supergat", Self::Supergat),
+        ("gat", Self::Gat),
+        ("gcn", Self::Gcn),
+        ("sage", Self::Sage),
+        ("mlp", Self::Mlp),
+    ];
 }
 
 impl Choice for Form {

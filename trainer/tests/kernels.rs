@@ -184,7 +184,7 @@ fn check_on(
     }
 }
 
-const KINDS: [(ModelKind, Form); 8] = [
+const KINDS: [(ModelKind, Form); 9] = [
     (ModelKind::Supergat, Form::Go),
     (ModelKind::Supergat, Form::Dp),
     (ModelKind::Supergat, Form::Sd),
@@ -193,6 +193,7 @@ const KINDS: [(ModelKind, Form); 8] = [
     (ModelKind::Gat, Form::Dp),
     (ModelKind::Gcn, Form::Go),
     (ModelKind::Sage, Form::Go),
+    (ModelKind::Mlp, Form::Go),
 ];
 
 #[test]

@@ -1,8 +1,10 @@
 //! Models: layers with dropout before and ELU between them, one file per kind of layer.
 
+mod call;
 mod draws;
 mod gat;
 mod gcn;
+mod mlp;
 pub mod oracle;
 mod part;
 pub mod reference;
@@ -12,7 +14,7 @@ mod supergat;
 use std::sync::Arc;
 
 use kith_block::{Block, Pairs};
-use kith_kernels::{Dropout, InputRows, LayerDraws, LayerInput, plain_products, product_len};
+use kith_kernels::InputRows;
 use tch::{Device, Kind, Tensor};
 
 pub use crate::model::{
@@ -23,7 +25,10 @@ use crate::{
     config::{EdgeLossConfig, Kernels, ModelConfig, ModelKind, RunConfig},
     error::TrainError,
     input::GraphInput,
-    model::reference::Edges,
+    model::{
+        call::{Call, LayerOutput, LayerRows},
+        reference::Edges,
+    },
     weights::Weights,
 };
 
@@ -100,44 +105,6 @@ pub struct Model {
     weights: Weights,
 }
 
-/// What a layer is asked for.
-struct Call<'a> {
-    model: &'a Model,
-    layer: usize,
-    block: &'a Arc<Block>,
-    /// Only for layers of tensor operations.
-    edges: Option<&'a Edges>,
-    /// Where the block does not have all edges of its sources.
-    out_degrees: Option<&'a OutDegrees>,
-    pass: Pass,
-}
-
-/// What a layer reads: the graph's own rows, what the layer before it made, or either times its weights.
-enum LayerRows<'a> {
-    Input(&'a Arc<InputRows>),
-    Hidden(Tensor),
-    /// Of all nodes, by id.
-    Products {
-        values: &'a [f32],
-        /// Whether they are as the fused kernels keep them.
-        is_packed: bool,
-    },
-}
-
-/// What a layer gives.
-struct LayerOutput {
-    rows: Tensor,
-    attention: Option<Tensor>,
-    edge_loss: Option<Tensor>,
-    n_negatives_left_out: usize,
-}
-
-impl LayerOutput {
-    fn of_rows(rows: Tensor) -> LayerOutput {
-        LayerOutput { rows, attention: None, edge_loss: None, n_negatives_left_out: 0 }
-    }
-}
-
 impl Model {
     /// A model with the initial weights of a run key.
     pub fn new(
@@ -151,7 +118,7 @@ impl Model {
         let entries = layers.iter().enumerate().flat_map(|(layer, shape)| match config.model.kind {
             ModelKind::Supergat | ModelKind::Gat => gat::entries(layer, *shape, config.model.form),
             ModelKind::Gcn => gcn::entries(layer, *shape),
-            ModelKind::Sage => sage::entries(layer, *shape),
+            ModelKind::Sage | ModelKind::Mlp => sage::entries(layer, *shape),
         });
         Ok(Model {
             weights: Weights::new(entries.collect(), run_key, device),
@@ -279,6 +246,7 @@ impl Model {
             ModelKind::Gat => gat::forward(&call, rows)?,
             ModelKind::Gcn => gcn::forward(&call, rows)?,
             ModelKind::Sage => sage::forward(&call, rows)?,
+            ModelKind::Mlp => mlp::forward(&call, rows)?,
         };
         if layer + 1 < self.layers.len() && is_reference {
             output.rows = output.rows.elu();
@@ -291,84 +259,6 @@ impl Model {
     fn weight(&self, layer: usize, name: &str) -> &Tensor {
         self.weights.get(&weight_name(layer, name)).unwrap_or_else(|| panic!("layer {layer} has no {name}"))
     }
-
-    /// Rows that are not products, as a tensor like the weights.
-    fn tensor_of(&self, rows: &LayerRows<'_>) -> Tensor {
-        let like = self.weights.flat();
-        match rows {
-            LayerRows::Hidden(rows) => rows.shallow_clone(),
-            LayerRows::Input(input) => oracle::dense(input).to_device(like.device()).to_kind(like.kind()),
-            LayerRows::Products { .. } => unreachable!("products are not multiplied again"),
-        }
-    }
-}
-
-impl Call<'_> {
-    fn shape(&self) -> LayerShape {
-        self.model.layers[self.layer]
-    }
-
-    /// A weight of this layer.
-    fn weight(&self, name: &str) -> &Tensor {
-        self.model.weight(self.layer, name)
-    }
-
-    fn find_weight(&self, name: &str) -> Option<&Tensor> {
-        self.model.weights.get(&weight_name(self.layer, name))
-    }
-
-    /// What is dropped in this pass: run key, step, and how.
-    fn dropout(&self) -> Option<(u64, u64, Dropout)> {
-        let Pass::Train { run_key, step } = self.pass else { return None };
-        let dropout = Dropout::new(self.model.config.dropout);
-        (!dropout.is_none()).then_some((run_key, step, dropout))
-    }
-
-    fn edges(&self) -> &Edges {
-        self.edges.expect("layers of tensor operations get their edges")
-    }
-
-    /// What a fused layer draws; nothing when evaluating.
-    fn layer_draws(&self) -> Option<LayerDraws> {
-        let Pass::Train { run_key, step } = self.pass else { return None };
-        Some(LayerDraws { run_key, step, layer: self.layer as u32, dropout: self.model.config.dropout })
-    }
-
-    /// The rows of the block's sources, after dropout, times the weights; for tensor operations.
-    fn products(&self, rows: &LayerRows<'_>) -> Tensor {
-        if let LayerRows::Products { values, is_packed } = rows {
-            return self.pick_products(values, *is_packed);
-        }
-        let rows = self.model.tensor_of(rows);
-        let rows = match draws::row_factors(self) {
-            None => rows,
-            Some(factors) => rows * factors,
-        };
-        reference::product(&rows, self.weight("weight"))
-    }
-
-    fn pick_products(&self, values: &[f32], is_packed: bool) -> Tensor {
-        let LayerShape { heads, features, .. } = self.shape();
-        let len = if is_packed { product_len(heads, features) } else { heads * features };
-        let ids = (0..self.block.n_sources()).map(|source| self.block.id(source) as usize);
-        let mut picked: Vec<f32> = ids.flat_map(|id| &values[id * len..][..len]).copied().collect();
-        if is_packed {
-            picked = plain_products(&picked, (heads, features));
-        }
-        let like = self.model.weights.flat();
-        let shape = [self.block.n_sources() as i64, (heads * features) as i64];
-        Tensor::from_slice(&picked).view(shape).to_device(like.device()).to_kind(like.kind())
-    }
-}
-
-impl LayerRows<'_> {
-    fn as_input(&self) -> LayerInput<'_> {
-        match self {
-            LayerRows::Input(rows) => LayerInput::Rows(rows),
-            LayerRows::Hidden(rows) => LayerInput::Hidden(rows),
-            LayerRows::Products { values, .. } => LayerInput::Products(values),
-        }
-    }
 }
 
 fn weight_name(layer: usize, name: &str) -> String {
@@ -377,8 +267,7 @@ fn weight_name(layer: usize, name: &str) -> String {
 
 fn layer_shapes(config: &ModelConfig, dim: usize, n_classes: usize) -> Vec<LayerShape> {
     assert!(config.n_layers > 0, "a model has a layer");
-    let has_heads = matches!(config.kind, ModelKind::Supergat | ModelKind::Gat);
-    let (heads, out_heads) = if has_heads { (config.heads, config.out_heads) } else { (1, 1) };
+    let (heads, out_heads) = if config.kind.has_attention() { (config.heads, config.out_heads) } else { (1, 1) };
     let mut dim = dim;
     (1..=config.n_layers)
         .map(|layer| {

@@ -10,7 +10,7 @@ use crate::{
     config::{Kernels, ModelKind},
     error::TrainError,
     evaluate::rows_of,
-    model::{Call, LayerRows, LayerShape, Model, Pass, gat, gcn, reference, sage},
+    model::{Call, LayerRows, LayerShape, Model, Pass, gat, gcn, mlp, reference, sage},
 };
 
 impl Model {
@@ -38,6 +38,7 @@ impl Model {
             ModelKind::Supergat | ModelKind::Gat => gat::attend_piece(&call, &rows, open, is_last),
             ModelKind::Gcn => gcn::forward_piece(&call, &rows, open, is_last),
             ModelKind::Sage => sage::forward_piece(&call, &rows, open, is_last),
+            ModelKind::Mlp => mlp::forward_piece(&call, &rows, is_last),
         })
     }
 

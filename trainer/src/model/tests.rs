@@ -15,7 +15,7 @@ use crate::{
 };
 
 const FORMS: [Form; 4] = [Form::Go, Form::Dp, Form::Sd, Form::Mx];
-const KINDS: [ModelKind; 4] = [ModelKind::Supergat, ModelKind::Gat, ModelKind::Gcn, ModelKind::Sage];
+const KINDS: [ModelKind; 5] = [ModelKind::Supergat, ModelKind::Gat, ModelKind::Gcn, ModelKind::Sage, ModelKind::Mlp];
 
 fn config(kind: ModelKind, form: Form) -> RunConfig {
     RunConfig {
@@ -147,6 +147,8 @@ fn initial_weights_keep_their_bounds() {
         (ModelKind::Sage, "layers.0.weight", 1.0 / root(1433.0)),
         (ModelKind::Sage, "layers.0.bias", 1.0 / root(1433.0)),
         (ModelKind::Sage, "layers.1.weight", 1.0 / root(8.0)),
+        (ModelKind::Mlp, "layers.0.weight", 1.0 / root(1433.0)),
+        (ModelKind::Mlp, "layers.1.weight", 1.0 / root(8.0)),
     ];
     for (kind, name, bound) in expected {
         let model = model(&config(kind, Form::Mx), 1433, 7, 3);
@@ -185,7 +187,8 @@ fn gradients_agree_with_finite_differences() {
     let pass = Pass::Train { run_key: 7, step: 3 };
     let mut cases: Vec<RunConfig> = FORMS.map(|form| small(ModelKind::Supergat, form, 2)).into();
     cases.push(small(ModelKind::Supergat, Form::Mx, 3));
-    cases.extend([ModelKind::Gat, ModelKind::Gcn, ModelKind::Sage].map(|kind| small(kind, Form::Go, 2)));
+    cases
+        .extend([ModelKind::Gat, ModelKind::Gcn, ModelKind::Sage, ModelKind::Mlp].map(|kind| small(kind, Form::Go, 2)));
     for config in cases {
         let model = model(&config, 4, 3, 1).to_kind(Kind::Double);
         // Biases of zero would leave whole rows at zero, right where the activation bends.
@@ -309,13 +312,38 @@ fn dropout_falls_on_inputs_hidden_rows_and_attention() {
 fn only_supergat_has_edge_losses() {
     let graph = random_graph(20, 80, 5, 3);
     let pass = Pass::Train { run_key: 1, step: 0 };
-    for (kind, n_losses) in KINDS.into_iter().zip([3, 0, 0, 0]) {
+    for (kind, n_losses) in KINDS.into_iter().zip([3, 0, 0, 0, 0]) {
         let config = small(kind, Form::Mx, 3);
         let with = model(&config, 5, 3, 1);
         assert_eq!(with.forward(&graph, pass).unwrap().edge_losses.len(), n_losses);
         assert!(with.forward(&graph, Pass::Evaluate).unwrap().edge_losses.is_empty());
         let off = RunConfig { edge_loss: Some(EdgeLossConfig { weight: 0.0, ..edge_loss() }), ..config };
         assert!(model(&off, 5, 3, 1).forward(&graph, pass).unwrap().edge_losses.is_empty());
+    }
+}
+
+#[test]
+fn an_mlp_is_rows_times_weights_and_ignores_edges() {
+    let graph = random_graph(50, 300, 7, 3);
+    let without = GraphInput { block: Arc::new(graph.block.loops()), ..graph.clone() };
+    assert_eq!((graph.block.n_edges() > 300, without.block.n_edges()), (true, 50));
+    for kernels in [Kernels::Reference, Kernels::Fused] {
+        let mut config = small(ModelKind::Mlp, Form::Go, 3);
+        config.train.kernels = kernels;
+        let model = model(&config, 7, 3, 1);
+        let mut rows = oracle::dense(&graph.rows);
+        for layer in 0..3 {
+            let weight = |name: &str| model.weight(layer, name);
+            rows = rows.matmul(weight("weight")) + weight("bias");
+            if layer < 2 {
+                rows = rows.elu();
+            }
+        }
+        let logits = |graph, pass| model.forward(graph, pass).unwrap().logits.detach();
+        assert!(oracle::error(&logits(&graph, Pass::Evaluate), &rows) < 1e-6, "{kernels:?}");
+        for pass in [Pass::Evaluate, Pass::Train { run_key: 1, step: 2 }] {
+            assert_eq!(logits(&graph, pass), logits(&without, pass), "{kernels:?}");
+        }
     }
 }
 

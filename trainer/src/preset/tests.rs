@@ -1,9 +1,12 @@
-use std::{collections::HashMap, path::PathBuf};
+use std::{
+    collections::{HashMap, HashSet},
+    path::PathBuf,
+};
 
 use kith_kernels::Form;
 
 use super::*;
-use crate::config::{Choice, Exclude, ModelKind, RunConfig, Supervision};
+use crate::config::{Choice, Exclude, ModelConfig, ModelKind, RunConfig, Supervision};
 
 fn config(name: &str) -> RunConfig {
     Preset::get(name)
@@ -14,7 +17,7 @@ fn config(name: &str) -> RunConfig {
 
 #[test]
 fn every_preset_can_run_and_is_called_what_it_is() {
-    assert_eq!(PRESETS.len(), 128);
+    assert_eq!(PRESETS.len(), 146);
     for preset in PRESETS {
         let config = config(preset.name);
         assert_eq!(preset.name, format!("{}/{}", preset.dataset(), config.name()));
@@ -129,7 +132,7 @@ fn compare(row: &HashMap<&str, String>) {
 }
 
 #[test]
-fn presets_without_published_settings_follow_the_datasets_gat() {
+fn presets_without_published_settings_follow_those_that_have_them() {
     for dataset in ["cora", "citeseer", "pubmed"] {
         let gat = config(&format!("{dataset}/gat"));
         for model in ["gcn", "sage"] {
@@ -138,6 +141,12 @@ fn presets_without_published_settings_follow_the_datasets_gat() {
             assert_eq!((own.train.epochs, &own.early_stop), (gat.train.epochs, &gat.early_stop));
             assert!([5e-4, 1e-3, 5e-3, 1e-2].contains(&own.train.weight_decay));
         }
+    }
+    let datasets: HashSet<&str> = PRESETS.iter().map(Preset::dataset).collect();
+    for dataset in datasets {
+        let (mlp, gcn) = (config(&format!("{dataset}/mlp")), config(&format!("{dataset}/gcn")));
+        assert_eq!(mlp, RunConfig { model: mlp.model.clone(), ..gcn.clone() }, "{dataset}");
+        assert_eq!(mlp.model, ModelConfig { kind: ModelKind::Mlp, ..gcn.model }, "{dataset}");
     }
     for model in ["gcn", "gat", "supergat-sd", "supergat-mx"] {
         let made = config(&format!("partition-graph/{model}"));

@@ -59,7 +59,8 @@ pub const KEYS: &[Key] = &[
         name: "model.kind",
         takes: OneOf(names::<ModelKind>),
         default: None,
-        about: "supergat: attention that also learns from edges; gat: attention alone; gcn, sage: means",
+        about: "supergat: attention that also learns from edges; gat: attention alone; gcn, sage: means; mlp: no \
+                neighbors",
     },
     Key {
         name: "model.form",
@@ -78,7 +79,7 @@ pub const KEYS: &[Key] = &[
         name: "model.features",
         takes: Count(1, 65_536),
         default: Some("8"),
-        about: "features of each head; for gcn and sage the width of a hidden layer, 64 unless said",
+        about: "features of each head; without attention the width of a hidden layer, 64 unless said",
     },
     Key {
         name: "model.out_heads",

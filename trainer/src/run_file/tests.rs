@@ -216,7 +216,7 @@ fn files_that_are_no_run_files() {
         ("[model]\nkind = \"gat\"\nkind = \"gcn\"", "my.toml: line 3: duplicate key"),
         ("[modell]\n", "my.toml: a run file has no `modell`: did you mean `model`?"),
         ("model = 3\n", "my.toml: a run file has no `model`"),
-        ("[model]\nkind = 3", "my.toml: `model.kind` must be supergat, gat, gcn or sage, not 3"),
+        ("[model]\nkind = 3", "my.toml: `model.kind` must be supergat, gat, gcn, sage or mlp, not 3"),
         ("[train]\nlr = 0.1", "my.toml: a run file has no `train.lr`"),
     ] {
         let error = RunFile::parse(text, "my.toml").unwrap_err().to_string();

@@ -20,12 +20,13 @@ const N_NODES: usize = 150;
 /// Takes the `[early_stop]` of the others out, and trains in batches over all neighbors, with every node a root.
 const FULL_FANOUT: [&str; 4] = ["early_stop=off", "train.mode=batches", "train.fanouts=all", "train.edge_seeds=150"];
 
-const MODELS: [&[&str]; 5] = [
+const MODELS: [&[&str]; 6] = [
     &["model.form=mx"],
     &["model.form=sd"],
     &["model.kind=gat", "model.form=go", "edge_loss=off"],
     &["model=off", "model.kind=gcn", "model.dropout=0.3", "edge_loss=off"],
     &["model=off", "model.kind=sage", "model.dropout=0.3", "edge_loss=off"],
+    &["model=off", "model.kind=mlp", "model.dropout=0.3", "edge_loss=off"],
 ];
 
 /// The graph of the other tests as a store; mapped files outlive their folder.
