@@ -9,7 +9,10 @@ use kith_trainer::{
     model::draw_pairs,
 };
 
-use crate::{kith::kith, published_statistics::real_files};
+use crate::{
+    kith::{is_slow_asked_for, kith},
+    published_statistics::real_files,
+};
 
 #[test]
 fn pairs_of_cora() {
@@ -33,4 +36,16 @@ fn pairs_of_cora() {
     assert_eq!((all.n_pairs(), all.negatives().len()), (19_896, 6632));
     let each = draw_pairs(&EdgeLossConfig { subset: Subset::Each, ..edge_loss }, graph, 42, 0, 0);
     assert_eq!((each.n_pairs(), each.negatives().len()), (10_611 + 5305, 5305));
+}
+
+/// By the published settings, on the CPU, without a word about kernels.
+#[test]
+fn slow_a_cgat_learns_cora() {
+    let Some(raw) = real_files("cora").filter(|_| is_slow_asked_for()) else { return };
+    let temp = tempfile::tempdir().unwrap();
+    let store = temp.path().join("cora");
+    kith(["data", "import", "cora", "--from", raw.to_str().unwrap(), "--out", store.to_str().unwrap()]);
+    let report = kith(["train", "cora/cgat", "--store", store.to_str().unwrap(), "--json"]).json();
+    let test = report["test"].as_f64().unwrap();
+    assert!(test > 0.78, "{report}");
 }

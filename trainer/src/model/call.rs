@@ -40,13 +40,14 @@ pub(super) enum LayerRows<'a> {
 pub(super) struct LayerOutput {
     pub(super) rows: Tensor,
     pub(super) attention: Option<Tensor>,
-    pub(super) edge_loss: Option<Tensor>,
+    /// One for each of the model's weights of such losses; none when evaluating.
+    pub(super) edge_losses: Vec<Tensor>,
     pub(super) n_negatives_left_out: usize,
 }
 
 impl LayerOutput {
     pub(super) fn of_rows(rows: Tensor) -> LayerOutput {
-        LayerOutput { rows, attention: None, edge_loss: None, n_negatives_left_out: 0 }
+        LayerOutput { rows, attention: None, edge_losses: Vec::new(), n_negatives_left_out: 0 }
     }
 }
 

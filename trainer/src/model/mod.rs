@@ -1,6 +1,8 @@
 //! Models: layers with dropout before and ELU between them, one file per kind of layer.
 
 mod call;
+mod cgat;
+mod contrast;
 mod draws;
 mod gat;
 mod gcn;
@@ -18,11 +20,12 @@ use kith_kernels::InputRows;
 use tch::{Device, Kind, Tensor};
 
 pub use crate::model::{
+    contrast::{Compared, Contrast},
     draws::draw_pairs,
     part::{OutDegrees, Part, ReadRows},
 };
 use crate::{
-    config::{EdgeLossConfig, Kernels, ModelConfig, ModelKind, RunConfig},
+    config::{CgatConfig, EdgeLossConfig, Kernels, ModelConfig, ModelKind, RunConfig},
     error::TrainError,
     input::GraphInput,
     model::{
@@ -60,10 +63,36 @@ pub struct Sample {
 pub struct Forward {
     /// Nodes × classes.
     pub logits: Tensor,
-    /// The loss of each layer's pairs; empty when evaluating or without edge loss.
-    pub edge_losses: Vec<Tensor>,
+    /// What else is learned than the classes of nodes; empty when evaluating, and for models that learn nothing else.
+    pub edge_losses: Vec<EdgeLoss>,
     /// Negatives that could not be drawn, in all layers.
     pub n_negatives_left_out: usize,
+}
+
+/// A loss that layers have of their own, and what it weighs beside the node loss.
+#[derive(Debug)]
+pub struct EdgeLoss {
+    /// The weight of each layer's.
+    pub weight: f64,
+    /// Layer by layer, before it is weighted.
+    pub layers: Vec<Tensor>,
+}
+
+impl Forward {
+    /// All losses of layers, before they are weighted.
+    pub fn losses_of_layers(&self) -> impl Iterator<Item = &Tensor> {
+        self.edge_losses.iter().flat_map(|loss| &loss.layers)
+    }
+
+    /// What a slice, one of so many in its step, learns beside its node loss; `None` if nothing.
+    pub fn edge_loss(&self, n_slices: usize) -> Option<Tensor> {
+        let weighted = |loss: &EdgeLoss| {
+            let (first, others) = loss.layers.split_first()?;
+            let sum = others.iter().fold(first.shallow_clone(), |sum, loss| sum + loss);
+            Some(sum * (loss.weight / n_slices as f64))
+        };
+        self.edge_losses.iter().filter_map(weighted).reduce(|sum, loss| sum + loss)
+    }
 }
 
 /// What each layer makes of a graph when nothing is dropped.
@@ -100,6 +129,7 @@ impl LayerShape {
 pub struct Model {
     config: ModelConfig,
     edge_loss: Option<EdgeLossConfig>,
+    cgat: Option<CgatConfig>,
     kernels: Kernels,
     layers: Vec<LayerShape>,
     weights: Weights,
@@ -116,7 +146,7 @@ impl Model {
     ) -> Result<Model, TrainError> {
         let layers = layer_shapes(&config.model, dim, n_classes);
         let entries = layers.iter().enumerate().flat_map(|(layer, shape)| match config.model.kind {
-            ModelKind::Supergat | ModelKind::Gat => gat::entries(layer, *shape, config.model.form),
+            ModelKind::Supergat | ModelKind::Gat | ModelKind::Cgat => gat::entries(layer, *shape, config.model.form),
             ModelKind::Gcn => gcn::entries(layer, *shape),
             ModelKind::Sage | ModelKind::Mlp => sage::entries(layer, *shape),
         });
@@ -126,6 +156,7 @@ impl Model {
             config: config.model.clone(),
             // A weight of zero switches the loss off: nothing is drawn for it.
             edge_loss: config.edge_loss.clone().filter(|edge_loss| edge_loss.weight != 0.0),
+            cgat: config.cgat.clone(),
             kernels: config.train.kernels,
         })
     }
@@ -136,6 +167,7 @@ impl Model {
         Model {
             config: self.config.clone(),
             edge_loss: self.edge_loss.clone(),
+            cgat: self.cgat.clone(),
             kernels: Kernels::Reference,
             layers: self.layers.clone(),
             weights: self.weights.to_kind(kind),
@@ -159,25 +191,31 @@ impl Model {
 
     /// One pass over a whole graph.
     pub fn forward(&self, graph: &GraphInput, pass: Pass) -> Result<Forward, TrainError> {
-        self.forward_sample(&graph.sample(self.layers.len()), pass, self.draw_pairs(graph, pass))
+        self.forward_sample(&graph.sample(self.layers.len()), pass, self.compare(graph, pass))
     }
 
-    /// The pairs that each layer's edge loss looks at in a pass over a whole graph; none without one.
-    pub fn draw_pairs(&self, graph: &GraphInput, pass: Pass) -> Vec<Pairs> {
-        match (&self.edge_loss, pass) {
-            (Some(config), Pass::Train { run_key, step }) => {
-                (0..self.layers.len()).map(|layer| draw_pairs(config, graph, run_key, step, layer)).collect()
-            }
-            _ => Vec::new(),
+    /// What the layers' own losses look at in a pass over a whole graph.
+    pub fn compare(&self, graph: &GraphInput, pass: Pass) -> Compared {
+        let Pass::Train { run_key, step } = pass else { return Compared::default() };
+        let layers = 0..self.layers.len();
+        let pairs = |config| layers.clone().map(|layer| draw_pairs(config, graph, run_key, step, layer)).collect();
+        let contrasts =
+            |config| layers.clone().map(|layer| Contrast::draw(config, graph, run_key, step, layer)).collect();
+        Compared {
+            pairs: self.edge_loss.as_ref().map_or(Vec::new(), pairs),
+            contrasts: self.cgat.as_ref().map_or(Vec::new(), contrasts),
         }
     }
 
-    /// One pass over a sample; `pairs` are those of each layer, or none.
-    pub fn forward_sample(&self, sample: &Sample, pass: Pass, pairs: Vec<Pairs>) -> Result<Forward, TrainError> {
-        let (mut edge_losses, mut n_negatives_left_out) = (Vec::new(), 0);
+    /// One pass over a sample, and what its layers' own losses look at.
+    pub fn forward_sample(&self, sample: &Sample, pass: Pass, compared: Compared) -> Result<Forward, TrainError> {
+        let weights = self.loss_weights();
+        let mut edge_losses: Vec<EdgeLoss> =
+            weights.into_iter().map(|weight| EdgeLoss { weight, layers: Vec::new() }).collect();
+        let mut n_negatives_left_out = 0;
         let walk = || {
-            self.walk(sample, pass, pairs, |output| {
-                edge_losses.extend(output.edge_loss);
+            self.walk(sample, pass, compared, |output| {
+                edge_losses.iter_mut().zip(output.edge_losses).for_each(|(all, own)| all.layers.push(own));
                 n_negatives_left_out += output.n_negatives_left_out;
             })
         };
@@ -185,7 +223,17 @@ impl Model {
             Pass::Train { .. } => walk(),
             Pass::Evaluate => tch::no_grad(walk),
         }?;
+        edge_losses.retain(|loss| !loss.layers.is_empty());
         Ok(Forward { logits, edge_losses, n_negatives_left_out })
+    }
+
+    /// What each loss weighs that a layer gives, in its order.
+    fn loss_weights(&self) -> Vec<f64> {
+        match (&self.edge_loss, &self.cgat) {
+            (Some(config), _) => vec![config.weight],
+            (None, Some(config)) => cgat::loss_weights(config),
+            (None, None) => Vec::new(),
+        }
     }
 
     /// What every layer makes of a sample.
@@ -194,7 +242,7 @@ impl Model {
         let reference = self.to_kind(self.weights.flat().kind());
         let mut traced = Traced { rows: Vec::new(), attention: Vec::new() };
         let _logits = tch::no_grad(|| {
-            reference.walk(sample, Pass::Evaluate, Vec::new(), |output| {
+            reference.walk(sample, Pass::Evaluate, Compared::default(), |output| {
                 traced.rows.push(output.rows);
                 traced.attention.extend(output.attention);
             })
@@ -207,13 +255,13 @@ impl Model {
         &self,
         sample: &Sample,
         pass: Pass,
-        pairs: Vec<Pairs>,
+        compared: Compared,
         mut see: impl FnMut(LayerOutput),
     ) -> Result<Tensor, TrainError> {
-        let mut pairs = pairs.into_iter();
+        let (mut pairs, mut contrasts) = (compared.pairs.into_iter(), compared.contrasts.into_iter());
         let mut rows = LayerRows::Input(&sample.rows);
         for (layer, block) in sample.blocks.iter().enumerate() {
-            let output = self.one_layer((layer, block, None), &rows, pass, pairs.next())?;
+            let output = self.one_layer((layer, block, None), &rows, pass, (pairs.next(), contrasts.next()))?;
             rows = LayerRows::Hidden(output.rows.shallow_clone());
             see(output);
         }
@@ -230,7 +278,7 @@ impl Model {
         (layer, block, out_degrees): (usize, &Arc<Block>, Option<&OutDegrees>),
         rows: &LayerRows<'_>,
         pass: Pass,
-        pairs: Option<Pairs>,
+        (pairs, contrast): (Option<Pairs>, Option<Contrast>),
     ) -> Result<LayerOutput, TrainError> {
         let is_reference = self.kernels == Kernels::Reference;
         let edges = is_reference.then(|| {
@@ -247,6 +295,7 @@ impl Model {
             ModelKind::Gcn => gcn::forward(&call, rows)?,
             ModelKind::Sage => sage::forward(&call, rows)?,
             ModelKind::Mlp => mlp::forward(&call, rows)?,
+            ModelKind::Cgat => cgat::forward(&call, rows, contrast),
         };
         if layer + 1 < self.layers.len() && is_reference {
             output.rows = output.rows.elu();

@@ -1,5 +1,7 @@
 //! Whole models: sizes, initial weights, gradients, draws.
 
+mod cgat;
+
 use std::{collections::BTreeSet, sync::Arc};
 
 use kith_block::{Block, BlockError, Subset};
@@ -35,6 +37,7 @@ fn config(kind: ModelKind, form: Form) -> RunConfig {
             mode: Mode::Full,
         },
         edge_loss: Some(edge_loss()),
+        cgat: None,
         early_stop: None,
     }
 }
@@ -86,7 +89,10 @@ fn random_graph(n_nodes: usize, n_edges: usize, dim: usize, n_classes: usize) ->
 fn total_loss(model: &Model, graph: &GraphInput, pass: Pass) -> Tensor {
     let forward = model.forward(graph, pass).unwrap();
     let node = node_loss(&forward.logits, graph.labels.as_ref().unwrap(), &graph.train, graph.train.len());
-    forward.edge_losses.iter().fold(node, |sum, loss| sum + loss * edge_loss().weight)
+    match forward.edge_loss(1) {
+        Some(edge_loss) => node + edge_loss,
+        None => node,
+    }
 }
 
 #[test]
@@ -184,32 +190,37 @@ fn a_run_key_names_the_initial_weights() {
 #[test]
 fn gradients_agree_with_finite_differences() {
     let graph = random_graph(9, 25, 4, 3);
-    let pass = Pass::Train { run_key: 7, step: 3 };
     let mut cases: Vec<RunConfig> = FORMS.map(|form| small(ModelKind::Supergat, form, 2)).into();
     cases.push(small(ModelKind::Supergat, Form::Mx, 3));
     cases
         .extend([ModelKind::Gat, ModelKind::Gcn, ModelKind::Sage, ModelKind::Mlp].map(|kind| small(kind, Form::Go, 2)));
     for config in cases {
-        let model = model(&config, 4, 3, 1).to_kind(Kind::Double);
-        // Biases of zero would leave whole rows at zero, right where the activation bends.
-        let n_elements = model.weights().n_elements() as i64;
-        let moved = Tensor::arange(n_elements, (Kind::Double, Device::Cpu)).sin() * 0.2;
-        model.weights().set(&(model.weights().flat() + moved));
-        total_loss(&model, &graph, pass).backward();
-        let gradient = model.weights().gradient();
-        let start = model.weights().flat().copy();
-        let loss_at = |place: i64, delta: f64| {
-            let moved = start.copy();
-            let _ = moved.narrow(0, place, 1).g_add_scalar_(delta);
-            model.weights().set(&moved);
-            tch::no_grad(|| total_loss(&model, &graph, pass).double_value(&[]))
-        };
-        let h = 1e-6;
-        let differences: Vec<f64> =
-            (0..start.numel() as i64).map(|place| (loss_at(place, h) - loss_at(place, -h)) / (2.0 * h)).collect();
-        let found = oracle::error(&gradient, &Tensor::from_slice(&differences));
-        assert!(found < 1e-7, "{:?} {:?}: {found}", config.model.kind, config.model.form);
+        check_gradient(&config, &graph);
     }
+}
+
+/// Compares every number of a small model's gradient in a step with a difference of losses, in doubles.
+fn check_gradient(config: &RunConfig, graph: &GraphInput) {
+    let pass = Pass::Train { run_key: 7, step: 3 };
+    let model = model(config, 4, 3, 1).to_kind(Kind::Double);
+    // Biases of zero would leave whole rows at zero, right where the activation bends.
+    let n_elements = model.weights().n_elements() as i64;
+    let moved = Tensor::arange(n_elements, (Kind::Double, Device::Cpu)).sin() * 0.2;
+    model.weights().set(&(model.weights().flat() + moved));
+    total_loss(&model, graph, pass).backward();
+    let gradient = model.weights().gradient();
+    let start = model.weights().flat().copy();
+    let loss_at = |place: i64, delta: f64| {
+        let moved = start.copy();
+        let _ = moved.narrow(0, place, 1).g_add_scalar_(delta);
+        model.weights().set(&moved);
+        tch::no_grad(|| total_loss(&model, graph, pass).double_value(&[]))
+    };
+    let h = 1e-6;
+    let differences: Vec<f64> =
+        (0..start.numel() as i64).map(|place| (loss_at(place, h) - loss_at(place, -h)) / (2.0 * h)).collect();
+    let found = oracle::error(&gradient, &Tensor::from_slice(&differences));
+    assert!(found < 1e-7, "{:?} {:?}: {found}", config.model.kind, config.model.form);
 }
 
 #[test]
@@ -248,7 +259,7 @@ fn floats_follow_doubles() {
                         (model.forward(&graph, pass).unwrap(), doubles.forward(&graph, pass).unwrap());
                     let error = oracle::error(&found.logits, &expected.logits);
                     assert!(error < 5e-6, "{kind:?} {form:?} {n_nodes}: {error}");
-                    assert_eq!(found.edge_losses.len(), expected.edge_losses.len());
+                    assert_eq!(found.losses_of_layers().count(), expected.losses_of_layers().count());
                 }
                 let pass = Pass::Train { run_key: 7, step: 2 };
                 total_loss(&model, &graph, pass).backward();
@@ -315,7 +326,7 @@ fn only_supergat_has_edge_losses() {
     for (kind, n_losses) in KINDS.into_iter().zip([3, 0, 0, 0, 0]) {
         let config = small(kind, Form::Mx, 3);
         let with = model(&config, 5, 3, 1);
-        assert_eq!(with.forward(&graph, pass).unwrap().edge_losses.len(), n_losses);
+        assert_eq!(with.forward(&graph, pass).unwrap().losses_of_layers().count(), n_losses);
         assert!(with.forward(&graph, Pass::Evaluate).unwrap().edge_losses.is_empty());
         let off = RunConfig { edge_loss: Some(EdgeLossConfig { weight: 0.0, ..edge_loss() }), ..config };
         assert!(model(&off, 5, 3, 1).forward(&graph, pass).unwrap().edge_losses.is_empty());

@@ -82,6 +82,7 @@ fn by_recipe(named: Option<Named>, opened: &Opened) -> anyhow::Result<RunFile> {
             if kind != ModelKind::Supergat {
                 file.set("edge_loss=off")?;
             }
+            file.set("cgat=off")?;
             return Ok(file);
         }
         Some(Named::Preset(preset)) => preset.dataset().to_owned(),

@@ -165,10 +165,10 @@ fn loss_by_hand(config: &RunConfig) -> f64 {
     for slice in 0..n_slices {
         let batch = maker.make(0, slice).unwrap();
         let sample = Sample { blocks: batch.blocks, rows: Arc::new(rows_of_batch(batch.rows)) };
-        let forward = model.forward_sample(&sample, Pass::Train { run_key: 7, step: 0 }, batch.pairs).unwrap();
+        let forward = model.forward_sample(&sample, Pass::Train { run_key: 7, step: 0 }, batch.pairs.into()).unwrap();
         let Labels::Classes(classes) = &batch.labels else { panic!("one class per node") };
         sum += node_loss_by_hand(&forward.logits, classes, &batch.seeds, batch.n_step_seeds);
-        let edge_loss: f64 = forward.edge_losses.iter().map(|loss| loss.double_value(&[])).sum();
+        let edge_loss: f64 = forward.losses_of_layers().map(|loss| loss.double_value(&[])).sum();
         sum += config.edge_loss.as_ref().map_or(0.0, |config| config.weight) / n_slices as f64 * edge_loss;
     }
     sum
