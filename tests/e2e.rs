@@ -15,5 +15,6 @@ mod published_statistics;
 mod ranks;
 mod servers;
 mod tidy;
+mod tune;
 mod whole_path;
 mod worlds;

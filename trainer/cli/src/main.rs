@@ -19,6 +19,7 @@ mod replay;
 mod serve;
 mod size;
 mod train;
+mod tune;
 
 use std::{
     io,
@@ -52,6 +53,7 @@ enum Command {
     Replay(replay::Args),
     Serve(Box<serve::Args>),
     Train(Box<train::Args>),
+    Tune(Box<tune::Args>),
 }
 
 fn main() -> ExitCode {
@@ -82,6 +84,7 @@ fn main() -> ExitCode {
         Command::Replay(args) => replay::run(args),
         Command::Serve(args) => serve::run(*args),
         Command::Train(args) => in_pool(|| train::run(*args)),
+        Command::Tune(args) => in_pool(|| tune::run(*args)),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

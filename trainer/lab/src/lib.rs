@@ -1,3 +1,4 @@
 //! The paper's experiments.
 
 pub mod statistics;
+pub mod tune;

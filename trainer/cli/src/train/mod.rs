@@ -27,6 +27,7 @@ use kith_trainer::{
     world::World,
 };
 
+pub(crate) use self::choose::run_file;
 use crate::{
     graph::GraphArgs,
     launched,
@@ -230,7 +231,7 @@ fn keep_run_file(out: &Path, resume: bool, config: &RunConfig) -> anyhow::Result
     std::fs::write(&path, config.to_toml()).map_err(|error| refused(&path, error))
 }
 
-fn run_keys(text: &str) -> Result<RangeInclusive<u64>, String> {
+pub(crate) fn run_keys(text: &str) -> Result<RangeInclusive<u64>, String> {
     let range = text.split_once("..").and_then(|(first, end)| {
         let (first, end) = (first.parse::<u64>().ok()?, end.parse::<u64>().ok()?);
         Some(first..=end.checked_sub(1)?)
