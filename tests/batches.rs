@@ -226,7 +226,7 @@ fn slow_memory_stays_flat_over_500_epochs_of_cora() {
 fn full_fanout_is_full_batch_on_cora() {
     let temp = tempfile::tempdir().unwrap();
     let Some(store) = import_cora(temp.path()) else { return };
-    for model in ["supergat-mx", "supergat-sd", "gat", "gcn", "sage"] {
+    for model in ["supergat-mx", "supergat-sd", "gat", "gcn", "sage", "mlp"] {
         let losses = |name: &str, more: &[&str]| {
             let out = temp.path().join(format!("{model}-{name}"));
             let mut command = Command::new(program());

@@ -17,5 +17,6 @@ mod ranks;
 mod report;
 mod servers;
 mod tidy;
+mod tune;
 mod whole_path;
 mod worlds;

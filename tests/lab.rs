@@ -102,7 +102,7 @@ fn every_experiment_is_one_command_and_has_a_page() {
     // Name, its arguments, tables, rows of the first, figures.
     let experiments: [(&str, &[&str], usize, usize, usize); 7] = [
         ("table", &[&of_cora[..], &["--models", "gcn,gat,supergat-mx"]].concat(), 2, 2, 0),
-        ("supervised", &of_cora, 2, 2, 0),
+        ("supervised", &[&of_cora[..], &["--models", "gat-full,supergat-mx-full"]].concat(), 2, 2, 0),
         ("links", &[&of_cora[..], &["--edge-weights", "0.1,10"]].concat(), 1, 4, 2),
         ("attention", &of_cora, 1, 1 + 2 + 2 + 4 + 4, 1),
         ("sensitivity", &of_cora, 1, 20, 3),

@@ -1,5 +1,7 @@
 //! Models on real data: counts that the published settings give on cora.
 
+use std::{process::Command, time::Duration};
+
 use kith_block::Subset;
 use kith_kernels::InputRows;
 use kith_store::Graph;
@@ -9,7 +11,10 @@ use kith_trainer::{
     model::draw_pairs,
 };
 
-use crate::{kith::kith, published_statistics::real_files};
+use crate::{
+    kith::{finish_within, is_slow_asked_for, kith, program},
+    published_statistics::real_files,
+};
 
 #[test]
 fn pairs_of_cora() {
@@ -33,4 +38,18 @@ fn pairs_of_cora() {
     assert_eq!((all.n_pairs(), all.negatives().len()), (19_896, 6632));
     let each = draw_pairs(&EdgeLossConfig { subset: Subset::Each, ..edge_loss }, graph, 42, 0, 0);
     assert_eq!((each.n_pairs(), each.negatives().len()), (10_611 + 5305, 5305));
+}
+
+/// By the published settings, on the CPU, without a word about kernels.
+#[test]
+fn slow_a_cgat_learns_cora() {
+    let Some(raw) = real_files("cora").filter(|_| is_slow_asked_for()) else { return };
+    let temp = tempfile::tempdir().unwrap();
+    let store = temp.path().join("cora");
+    kith(["data", "import", "cora", "--from", raw.to_str().unwrap(), "--out", store.to_str().unwrap()]);
+    let mut train = Command::new(program());
+    train.args(["train", "cora/cgat", "--store", store.to_str().unwrap(), "--json"]);
+    let report = finish_within(&mut train, Duration::from_secs(900)).json();
+    let test = report["test"].as_f64().unwrap();
+    assert!(test > 0.78, "{report}");
 }

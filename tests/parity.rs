@@ -90,6 +90,7 @@ impl Case {
                 exclude: Exclude::Directed,
                 subset: Subset::Union,
             }),
+            cgat: None,
             early_stop: None,
         };
         let name = format!("{name}-{}", form.name());
@@ -157,12 +158,12 @@ impl Case {
         let model = self.model(kernels);
         let forward = model.forward(&self.graph, PASS).unwrap();
         let mut total = (&forward.logits * self.logits_gradient()).sum(Kind::Float);
-        for loss in &forward.edge_losses {
+        for loss in forward.losses_of_layers() {
             total += loss * self.config.edge_loss.as_ref().unwrap().weight;
         }
         total.backward();
         let mut answers = vec![("logits".to_owned(), forward.logits.detach())];
-        for (layer, loss) in forward.edge_losses.iter().enumerate() {
+        for (layer, loss) in forward.losses_of_layers().enumerate() {
             answers.push((format!("edge_loss.{layer}"), loss.detach().view([1])));
         }
 

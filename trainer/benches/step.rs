@@ -64,6 +64,7 @@ fn run() {
             mode: Mode::Full,
         },
         edge_loss: (kind == ModelKind::Supergat).then_some(edge_loss),
+        cgat: None,
         early_stop: None,
     };
     let store = Graph::open(Path::new(store)).expect("a store");
@@ -78,7 +79,7 @@ fn run() {
         let forward = model.forward(graph, Pass::Train { run_key: 1, step }).expect("a pass");
         let after_forward = started.elapsed();
         let mut loss = node_loss(&forward.logits, graph.labels.as_ref().unwrap(), &graph.train, graph.train.len());
-        for edge_loss in &forward.edge_losses {
+        for edge_loss in forward.losses_of_layers() {
             loss += edge_loss;
         }
         let after_loss = started.elapsed();

@@ -13,6 +13,8 @@ pub struct RunConfig {
     pub train: TrainConfig,
     /// What it learns from edges; `None` for models that do not, and where the loss weighs nothing.
     pub edge_loss: Option<EdgeLossConfig>,
+    /// What a cgat learns from edges; `None` for all other kinds.
+    pub cgat: Option<CgatConfig>,
     /// When it stops before the last epoch; `None`: never.
     pub early_stop: Option<EarlyStopConfig>,
 }
@@ -48,12 +50,16 @@ pub enum ModelKind {
     Gcn,
     /// Plain means.
     Sage,
+    /// Every node for itself.
+    Mlp,
+    /// Attention that is to score edges above other pairs, by a margin.
+    Cgat,
 }
 
 impl ModelKind {
     /// Whether its layers weigh neighbors by attention.
     pub fn has_attention(self) -> bool {
-        matches!(self, ModelKind::Supergat | ModelKind::Gat)
+        matches!(self, ModelKind::Supergat | ModelKind::Gat | ModelKind::Cgat)
     }
 }
 
@@ -135,6 +141,8 @@ pub enum Supervision {
     Split,
     /// Every labeled node that neither validates nor tests.
     Full,
+    /// Every labeled node that does not test, those that validate included: validation then says nothing of other nodes.
+    FullAndValid,
 }
 
 /// What computes the layers.
@@ -180,6 +188,31 @@ pub enum Exclude {
     Symmetric,
 }
 
+/// What a cgat learns from edges: each layer has the loss of the graph's structure, and where asked that of the boundary
+/// between classes. See `model/cgat.rs`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CgatConfig {
+    /// How much each layer's loss of the graph's structure weighs beside the node loss.
+    pub graph_weight: f64,
+    /// By how much an edge is to be scored above pairs without one.
+    pub graph_margin: f64,
+    /// What is learned from the classes at the ends of edges; `None`: nothing, and then all edges count for the structure.
+    pub boundary: Option<BoundaryConfig>,
+    /// How many of the largest scores each node listens to in a training step, per head; `None`: all, with dropout.
+    pub top_k: Option<usize>,
+    /// Pairs without an edge, for each edge.
+    pub negatives: usize,
+}
+
+/// What a cgat learns from the classes at the ends of edges.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BoundaryConfig {
+    /// How much each layer's loss weighs beside the node loss.
+    pub weight: f64,
+    /// By how much edges within a class are to be scored above others of the same node.
+    pub margin: f64,
+}
+
 /// When a run stops before its last epoch: see [`crate::early_stop`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct EarlyStopConfig {
@@ -204,8 +237,8 @@ impl RunConfig {
         if n_layers != 2 {
             name += &format!("-{n_layers}-layers");
         }
-        if self.train.supervision == Supervision::Full {
-            name += "-full";
+        if self.train.supervision != Supervision::Split {
+            name = name + "-" + self.train.supervision.name();
         }
         name
     }
@@ -228,8 +261,14 @@ pub trait Choice: Copy + PartialEq + 'static {
 }
 
 impl Choice for ModelKind {
-    const ALL: &'static [(&'static str, Self)] =
-        &[("supergat", Self::Supergat), ("gat", Self::Gat), ("gcn", Self::Gcn), ("sage", Self::Sage)];
+    const ALL: &'static [(&'static str, Self)] = &[
+        ("supergat", Self::Supergat),
+        ("gat", Self::Gat),
+        ("gcn", Self::Gcn),
+        ("sage", Self::Sage),
+        ("mlp", Self::Mlp),
+        ("cgat", Self::Cgat),
+    ];
 }
 
 impl Choice for Form {
@@ -238,7 +277,8 @@ impl Choice for Form {
 }
 
 impl Choice for Supervision {
-    const ALL: &'static [(&'static str, Self)] = &[("split", Self::Split), ("full", Self::Full)];
+    const ALL: &'static [(&'static str, Self)] =
+        &[("split", Self::Split), ("full", Self::Full), ("full-and-valid", Self::FullAndValid)];
 }
 
 impl Choice for Kernels {

@@ -59,16 +59,14 @@ impl Data {
             }
             name => name,
         };
-        let is_full = config.train.supervision == Supervision::Full;
+        let supervision = config.train.supervision;
         match config.train.mode {
             Mode::Full => {
                 let mut input = input::load(opened.whole()?, split)?;
-                if is_full {
-                    input.supervise_fully();
-                }
+                input.supervise(supervision);
                 Ok(Data::Full(input))
             }
-            Mode::Batches(_) => Ok(Data::Batches(BatchInput::load(opened.shards(), split, is_full)?)),
+            Mode::Batches(_) => Ok(Data::Batches(BatchInput::load(opened.shards(), split, supervision)?)),
         }
     }
 
@@ -96,7 +94,7 @@ impl Data {
 }
 
 impl BatchInput {
-    fn load(shards: &Arc<dyn Shards>, split: Option<&str>, is_full: bool) -> Result<BatchInput, TrainError> {
+    fn load(shards: &Arc<dyn Shards>, split: Option<&str>, supervision: Supervision) -> Result<BatchInput, TrainError> {
         let info = shards.info();
         let name = check(info, split)?.to_owned();
         let part = |part| match shards.seeds(Some(&name), part) {
@@ -110,12 +108,16 @@ impl BatchInput {
         let mut occurs = vec![false; info.n_classes];
         [&train, &valid, &test].into_iter().for_each(|seeds| mark_classes(seeds, &mut occurs));
         // The nodes in no part may be nearly all nodes: they are asked for only where they matter.
+        let is_full = supervision != Supervision::Split;
         if is_full || occurs.contains(&false) {
             let free = part(SplitPart::None)?;
             mark_classes(&free, &mut occurs);
             if is_full {
                 train = train.union(&free);
             }
+        }
+        if supervision == Supervision::FullAndValid {
+            train = train.union(&valid);
         }
         check_classes(&occurs)?;
         for (part, seeds) in [("train", &train), ("valid", &valid), ("test", &test)] {

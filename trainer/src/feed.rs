@@ -2,7 +2,6 @@
 
 use std::{borrow::Cow, num::NonZeroUsize, ops::Range, sync::Arc};
 
-use kith_block::Pairs;
 use kith_client::{Batch, BatchConfig, FetchedRows, Job, Plan, PlanConfig, Prefetch, PrefetchConfig, RowCounts};
 use kith_draw::{Name, Purpose};
 use kith_kernels::InputRows;
@@ -13,7 +12,7 @@ use crate::{
     data::{BatchInput, Data},
     error::TrainError,
     input::{GraphInput, Input, Labels},
-    model::{Model, Pass, Sample},
+    model::{Compared, Model, Pass, Sample},
     slices::slices_of,
     world::World,
 };
@@ -55,7 +54,8 @@ pub(crate) struct At {
 #[derive(Debug)]
 pub(crate) struct Slice<'a> {
     pub(crate) sample: Sample,
-    pub(crate) pairs: Vec<Pairs>,
+    /// What the layers' own losses look at.
+    pub(crate) compared: Compared,
     pub(crate) labels: Cow<'a, Labels>,
     /// Positions whose node loss counts.
     pub(crate) seeds: Cow<'a, [u32]>,
@@ -133,7 +133,7 @@ impl<'a> Feed<'a> {
                 let pass = Pass::Train { run_key: at.run_key, step: at.step };
                 Ok(Slice {
                     sample: graph.sample(model.layers().len()),
-                    pairs: model.draw_pairs(graph, pass),
+                    compared: model.compare(graph, pass),
                     labels: Cow::Borrowed(graph.labels.as_ref().expect("graphs that are trained on have labels")),
                     seeds: Cow::Borrowed(&graph.train),
                     n_step_seeds: graph.train.len(),
@@ -231,7 +231,7 @@ impl Batches {
                 blocks: batch.blocks.clone(),
                 rows: Arc::new(rows_of_batch(std::mem::take(&mut batch.rows))),
             },
-            pairs: std::mem::take(&mut batch.pairs),
+            compared: std::mem::take(&mut batch.pairs).into(),
             labels: Cow::Owned(batch.labels.clone()),
             seeds: Cow::Owned(std::mem::take(&mut batch.seeds)),
             n_step_seeds: batch.n_step_seeds,

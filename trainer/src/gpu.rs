@@ -86,7 +86,9 @@ pub fn choose(name: &str, kernels: Option<Kernels>, config: &mut RunConfig) -> R
 /// Why a GPU's kernels cannot compute a model, if so.
 pub fn refusal(config: &ModelConfig) -> Option<String> {
     match config.kind {
-        ModelKind::Gcn | ModelKind::Sage => Some(format!("{} has no kernels for GPUs", config.kind.name())),
+        ModelKind::Gcn | ModelKind::Sage | ModelKind::Mlp | ModelKind::Cgat => {
+            Some(format!("{} has no kernels for GPUs", config.kind.name()))
+        }
         ModelKind::Gat | ModelKind::Supergat if config.heads.max(config.out_heads) > LayerPlan::MAX_HEADS => {
             Some(format!("the kernels for GPUs take up to {} heads", LayerPlan::MAX_HEADS))
         }

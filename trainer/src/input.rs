@@ -7,7 +7,7 @@ pub use kith_client::Labels;
 use kith_kernels::InputRows;
 use kith_store::{Graph, Rows, Split, SplitPart};
 
-use crate::{error::TrainError, links::Links, model::Sample};
+use crate::{config::Supervision, error::TrainError, links::Links, model::Sample};
 
 /// Rows with a smaller share of values that are not zero are held sparse.
 const SPARSE_BELOW: f64 = 0.25;
@@ -49,15 +49,19 @@ pub struct GraphInput {
 }
 
 impl Input {
-    /// Trains on every labeled node that neither validates nor tests, whatever the split says of it.
-    pub fn supervise_fully(&mut self) {
+    /// Trains on the nodes that a kind of supervision says; the split's own parts stay what they are.
+    pub fn supervise(&mut self, supervision: Supervision) {
+        if supervision == Supervision::Split {
+            return;
+        }
         for graph in &mut self.graphs {
             let mut is_free: Vec<bool> = match &graph.labels {
                 None => continue,
                 Some(Labels::Classes(classes)) => classes.iter().map(|class| *class >= 0).collect(),
                 Some(Labels::Bits { .. }) => vec![true; graph.n_nodes()],
             };
-            graph.valid.iter().chain(&graph.test).for_each(|position| is_free[*position as usize] = false);
+            let valid = if supervision == Supervision::Full { &graph.valid[..] } else { &[] };
+            valid.iter().chain(&graph.test).for_each(|position| is_free[*position as usize] = false);
             graph.train = (0..graph.n_nodes() as u32).filter(|position| is_free[*position as usize]).collect();
         }
     }

@@ -17,6 +17,7 @@ use safetensors::{
 use tch::{Device, Kind, Tensor};
 
 use crate::{
+    config::ModelKind,
     error::TrainError,
     files::publish_bytes,
     model::{LayerShape, Model},
@@ -105,6 +106,7 @@ fn names_of_halves(model: &Model, path: &Path) -> Result<Option<[&'static str; 2
         _ if !model.config().kind.has_attention() => {
             Err(TrainError::weights(path, "only models with attention have a counterpart in PyG"))
         }
+        _ if model.config().kind == ModelKind::Cgat => Err(TrainError::weights(path, "PyG has no layer like a cgat's")),
         Form::Go => Ok(Some(["att_dst", "att_src"])),
         Form::Mx => Ok(Some(["att_r", "att_l"])),
         Form::Sd => Ok(None),

@@ -3,17 +3,19 @@
 //! [`KEYS`] lists everything a run file may say. A mistake is one sentence that names the key.
 
 mod keys;
+mod text;
 
-use std::{fmt::Write, path::Path};
+use std::path::Path;
 
 use kith_kernels::Form;
-use kith_sampler::{Fanout, fanouts_of_layers};
+use kith_sampler::fanouts_of_layers;
 use toml::{Table, Value};
 
 pub use self::keys::{KEYS, Key, Takes};
 use crate::{
     config::{
-        BatchesConfig, Choice, EarlyStopConfig, EdgeLossConfig, Mode, ModelConfig, ModelKind, RunConfig, TrainConfig,
+        BatchesConfig, BoundaryConfig, CgatConfig, Choice, EarlyStopConfig, EdgeLossConfig, Kernels, Mode, ModelConfig,
+        ModelKind, RunConfig, TrainConfig,
     },
     near::nearest,
 };
@@ -100,7 +102,7 @@ impl RunFile {
                 epochs: self.count("train.epochs")?,
                 split: self.get("train.split").and_then(Value::as_str).map(str::to_owned),
                 supervision: self.choice("train.supervision")?,
-                kernels: self.choice("train.kernels")?,
+                kernels: self.resolve_kernels(kind)?,
                 checkpoint_every: self.count("train.checkpoint_every")?,
                 checkpoint_every_steps: match self.get("train.checkpoint_every_steps") {
                     None => None,
@@ -109,9 +111,10 @@ impl RunFile {
                 checkpoints_kept: self.count("train.checkpoints_kept")?,
                 deterministic: self.get("train.deterministic").and_then(Value::as_bool),
                 evaluate_every: self.count("train.evaluate_every")?,
-                mode: self.resolve_mode(model.n_layers)?,
+                mode: self.resolve_mode(kind, model.n_layers)?,
             },
             edge_loss: self.resolve_edge_loss(kind)?,
+            cgat: self.resolve_cgat(kind)?,
             model,
             early_stop: match self.table.contains_key("early_stop") {
                 false => None,
@@ -133,6 +136,9 @@ impl RunFile {
                 }
             }
         }
+        if kind == ModelKind::Cgat && self.get("model.form").is_some_and(|form| form.as_str() != Some("go")) {
+            return Err(self.wrong("`model.form`: a cgat scores by go alone".to_owned()));
+        }
         let features = match self.get("model.features") {
             None if !kind.has_attention() => 64,
             _ => self.count("model.features")?,
@@ -152,7 +158,18 @@ impl RunFile {
         })
     }
 
-    fn resolve_mode(&self, n_layers: usize) -> Result<Mode, RunFileError> {
+    /// A cgat has no kernels of its own: it takes tensor operations, and nothing else may be asked for.
+    fn resolve_kernels(&self, kind: ModelKind) -> Result<Kernels, RunFileError> {
+        match (kind, self.get("train.kernels")) {
+            (ModelKind::Cgat, None) => Ok(Kernels::Reference),
+            (ModelKind::Cgat, Some(kernels)) if kernels.as_str() == Some(Kernels::Fused.name()) => {
+                Err(self.wrong("`train.kernels`: a cgat has no fused kernels: say reference, or nothing".to_owned()))
+            }
+            _ => self.choice("train.kernels"),
+        }
+    }
+
+    fn resolve_mode(&self, kind: ModelKind, n_layers: usize) -> Result<Mode, RunFileError> {
         if self.value("train.mode")?.as_str() == Some("full") {
             for key in ["train.fanouts", "train.seeds_per_step", "train.edge_seeds", "train.slices"] {
                 if self.get(key).is_some() {
@@ -160,6 +177,9 @@ impl RunFile {
                 }
             }
             return Ok(Mode::Full);
+        }
+        if kind == ModelKind::Cgat {
+            return Err(self.wrong("`train.mode`: a cgat trains on whole graphs: say full".to_owned()));
         }
         let count = |key: &str| match self.get(key) {
             None => Ok(None),
@@ -203,6 +223,36 @@ impl RunFile {
         }))
     }
 
+    fn resolve_cgat(&self, kind: ModelKind) -> Result<Option<CgatConfig>, RunFileError> {
+        match (kind, self.table.contains_key("cgat")) {
+            (ModelKind::Cgat, true) => {}
+            (ModelKind::Cgat, false) => {
+                let problem = "`cgat` is missing: a cgat learns from edges (a gat does not)";
+                return Err(self.wrong(problem.to_owned()));
+            }
+            (_, false) => return Ok(None),
+            (_, true) => return Err(self.wrong(format!("`cgat` is for a cgat: a {} learns without it", kind.name()))),
+        }
+        let weight = self.number("cgat.boundary_weight")?;
+        if weight == 0.0 && self.get("cgat.boundary_margin").is_some() {
+            let problem = "`cgat.boundary_margin` is for a boundary loss: say cgat.boundary_weight too";
+            return Err(self.wrong(problem.to_owned()));
+        }
+        Ok(Some(CgatConfig {
+            graph_weight: self.number("cgat.graph_weight")?,
+            graph_margin: self.number("cgat.graph_margin")?,
+            boundary: match weight > 0.0 {
+                true => Some(BoundaryConfig { weight, margin: self.number("cgat.boundary_margin")? }),
+                false => None,
+            },
+            top_k: match self.get("cgat.top_k") {
+                None => None,
+                Some(_) => Some(self.count("cgat.top_k")? as usize),
+            },
+            negatives: self.count("cgat.negatives")? as usize,
+        }))
+    }
+
     fn get(&self, key: &str) -> Option<&Value> {
         let (section, name) = key.split_once('.')?;
         self.table.get(section)?.get(name)
@@ -241,75 +291,9 @@ impl RunFile {
     }
 }
 
-impl RunConfig {
-    /// A run file that says all of it, defaults included.
-    pub fn to_toml(&self) -> String {
-        let RunConfig { model, train, edge_loss, early_stop } = self;
-        let mut text = format!("[model]\nkind = \"{}\"\n", model.kind.name());
-        let mut say = |line: String| writeln!(text, "{line}").expect("a string takes any text");
-        let quoted = |text: &str| Value::String(text.to_owned()).to_string();
-        if model.kind.has_attention() {
-            say(format!("form = \"{}\"", model.form.name()));
-        }
-        say(format!("n_layers = {}", model.n_layers));
-        if model.kind.has_attention() {
-            say(format!("heads = {}", model.heads));
-        }
-        say(format!("features = {}", model.features));
-        if model.kind.has_attention() {
-            say(format!("out_heads = {}", model.out_heads));
-        }
-        say(format!("dropout = {:?}\n\n[train]", model.dropout));
-        say(format!("learning_rate = {:?}", train.learning_rate));
-        say(format!("weight_decay = {:?}", train.weight_decay));
-        say(format!("epochs = {}", train.epochs));
-        if let Some(split) = &train.split {
-            say(format!("split = {}", quoted(split)));
-        }
-        say(format!("supervision = \"{}\"", train.supervision.name()));
-        say(format!("kernels = \"{}\"", train.kernels.name()));
-        say(format!("checkpoint_every = {}", train.checkpoint_every));
-        if let Some(n_steps) = train.checkpoint_every_steps {
-            say(format!("checkpoint_every_steps = {n_steps}"));
-        }
-        say(format!("checkpoints_kept = {}", train.checkpoints_kept));
-        if let Some(is_deterministic) = train.deterministic {
-            say(format!("deterministic = {is_deterministic}"));
-        }
-        say(format!("evaluate_every = {}", train.evaluate_every));
-        if let Mode::Batches(BatchesConfig { fanouts, seeds_per_step, edge_seeds, slices }) = &train.mode {
-            let fanouts = fanouts.iter().map(|fanout| match fanout {
-                Fanout::All => quoted("all"),
-                Fanout::AtMost(n) => n.to_string(),
-            });
-            say(format!("mode = \"batches\"\nfanouts = [{}]", fanouts.collect::<Vec<_>>().join(", ")));
-            if let Some(n) = seeds_per_step {
-                say(format!("seeds_per_step = {n}"));
-            }
-            if let Some(n) = edge_seeds {
-                say(format!("edge_seeds = {n}"));
-            }
-            say(format!("slices = {slices}"));
-        }
-        match edge_loss {
-            Some(EdgeLossConfig { weight, negatives, kept, exclude, subset }) => {
-                say(format!("\n[edge_loss]\nweight = {weight:?}\nnegatives = {negatives:?}\nkept = {kept:?}"));
-                say(format!("exclude = \"{}\"\nsubset = \"{}\"", exclude.name(), subset.name()));
-            }
-            None if model.kind == ModelKind::Supergat => say("\n[edge_loss]\nweight = 0.0".to_owned()),
-            None => {}
-        }
-        if let Some(EarlyStopConfig { burn_in, window, loss_threshold, metric_threshold }) = early_stop {
-            say(format!("\n[early_stop]\nburn_in = {burn_in}\nwindow = {window}"));
-            say(format!("loss_threshold = {loss_threshold:?}\nmetric_threshold = {metric_threshold:?}"));
-        }
-        text
-    }
-}
-
 /// The sections of a run file, in order.
 fn sections() -> impl Iterator<Item = &'static str> {
-    ["model", "train", "edge_loss", "early_stop"].into_iter()
+    ["model", "train", "edge_loss", "cgat", "early_stop"].into_iter()
 }
 
 fn check(key: &str, value: &Value) -> Result<(), String> {
@@ -327,7 +311,7 @@ fn unknown(key: &str) -> String {
         KEYS.iter().map(|key| key.name).find(|name| name.split_once('.').is_some_and(|(_, name)| name == key));
     match by_name.or_else(|| nearest(key, known)) {
         Some(near) => format!("a run file has no `{key}`: did you mean `{near}`?"),
-        None => format!("a run file has no `{key}`: its sections are model, train, edge_loss and early_stop"),
+        None => format!("a run file has no `{key}`: its sections are model, train, edge_loss, cgat and early_stop"),
     }
 }
 

@@ -6,15 +6,8 @@ use kith_client::RowCounts;
 use tch::Tensor;
 
 use crate::{
-    checkpoint::Exact,
-    error::TrainError,
-    exchange::SliceRecord,
-    feed::Slice,
-    loss::node_loss,
-    model::{Forward, Pass},
-    report::StepRecord,
-    run::Run,
-    world::Phase,
+    checkpoint::Exact, error::TrainError, exchange::SliceRecord, feed::Slice, loss::node_loss, model::Pass,
+    report::StepRecord, run::Run, world::Phase,
 };
 
 /// Trains to the end. Whether the run is fresh or was resumed, and on how many ranks, makes no difference. `watch` hears
@@ -100,25 +93,20 @@ fn learn_slice(run: &Run<'_>, slice: &mut Slice<'_>) -> Result<SliceRecord, Trai
         return Ok(record);
     }
     let pass = Pass::Train { run_key: run.run_key, step: run.state.step };
-    let forward = run.model.forward_sample(&slice.sample, pass, std::mem::take(&mut slice.pairs))?;
+    let forward = run.model.forward_sample(&slice.sample, pass, std::mem::take(&mut slice.compared))?;
     let node_loss = node_loss(&forward.logits, &slice.labels, &slice.seeds, slice.n_step_seeds);
-    let loss = match run.config.edge_loss.as_ref().zip(sum(&forward)) {
-        Some((config, edge_loss)) => &node_loss + edge_loss * (config.weight / run.feed.n_slices() as f64),
+    let loss = match forward.edge_loss(run.feed.n_slices()) {
+        Some(edge_loss) => &node_loss + edge_loss,
         None => node_loss.shallow_clone(),
     };
     let number = |loss: &Tensor| loss.f_double_value(&[]).map(Exact);
     record.loss = number(&loss)?;
     record.node_loss = number(&node_loss)?;
-    record.edge_losses = forward.edge_losses.iter().map(number).collect::<Result<_, _>>()?;
+    record.edge_losses = forward.losses_of_layers().map(number).collect::<Result<_, _>>()?;
     record.n_negatives_left_out = forward.n_negatives_left_out as u64;
     run.check_finite(record.loss.0, run.state.step, Some((&slice.sample, &forward)))?;
     loss.f_backward()?;
     Ok(record)
-}
-
-fn sum(forward: &Forward) -> Option<Tensor> {
-    let (first, others) = forward.edge_losses.split_first()?;
-    Some(others.iter().fold(first.shallow_clone(), |sum, loss| sum + loss))
 }
 
 #[cfg(test)]

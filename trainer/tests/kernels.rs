@@ -89,6 +89,7 @@ fn config(kind: ModelKind, form: Form, heads: usize, features: usize, dropout: f
             kernels: Kernels::Fused,
         },
         edge_loss,
+        cgat: None,
         early_stop: None,
     }
 }
@@ -97,15 +98,14 @@ fn config(kind: ModelKind, form: Form, heads: usize, features: usize, dropout: f
 fn pass(model: &Model, graph: &GraphInput) -> (Vec<Tensor>, Vec<Tensor>) {
     let forward = model.forward(graph, Pass::Train { run_key: 5, step: 3 }).unwrap();
     let mut loss = node_loss(&forward.logits, graph.labels.as_ref().unwrap(), &graph.train, graph.train.len());
-    for edge_loss in &forward.edge_losses {
+    for edge_loss in forward.losses_of_layers() {
         loss += edge_loss * 2.0;
     }
     loss.backward();
     let names = model.weights().entries().iter().map(|entry| entry.name.as_str());
     let gradients = names.map(|name| model.weights().get(name).unwrap().grad()).collect();
-    let mut outputs = vec![forward.logits];
-    outputs.extend(forward.edge_losses);
-    (outputs, gradients)
+    let outputs = std::iter::once(&forward.logits).chain(forward.losses_of_layers());
+    (outputs.map(Tensor::shallow_clone).collect(), gradients)
 }
 
 #[track_caller]
@@ -184,7 +184,7 @@ fn check_on(
     }
 }
 
-const KINDS: [(ModelKind, Form); 8] = [
+const KINDS: [(ModelKind, Form); 9] = [
     (ModelKind::Supergat, Form::Go),
     (ModelKind::Supergat, Form::Dp),
     (ModelKind::Supergat, Form::Sd),
@@ -193,6 +193,7 @@ const KINDS: [(ModelKind, Form); 8] = [
     (ModelKind::Gat, Form::Dp),
     (ModelKind::Gcn, Form::Go),
     (ModelKind::Sage, Form::Go),
+    (ModelKind::Mlp, Form::Go),
 ];
 
 #[test]

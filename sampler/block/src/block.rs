@@ -158,6 +158,13 @@ impl Block {
         self
     }
 
+    /// The same nodes, where every destination has nothing but its loop.
+    pub fn loops(&self) -> Block {
+        let n = self.n_destinations;
+        let loops = Block::new(n, self.n_sources, (0..=n).collect(), (0..n as u32).collect());
+        Block { ids: self.ids.clone(), ..loops }
+    }
+
     /// Its memory, for another block.
     pub fn into_memory(self) -> BlockMemory {
         let Block { indptr, sources, out_indptr, destinations, out_edges, out_places, .. } = self;

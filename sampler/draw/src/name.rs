@@ -37,6 +37,8 @@ pub enum Purpose {
     Fault = 13,
     /// The shard of a node, where owners are drawn (a = node).
     Owner = 14,
+    /// The settings of a trial (step = trial; a = how they are chosen, b = candidate or key).
+    Tuning = 15,
 }
 
 /// The part of a name that many draws share.

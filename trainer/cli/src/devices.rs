@@ -35,7 +35,7 @@ fn readable(report: &DeviceReport) -> String {
                 ("driver", driver, ""),
                 ("NVRTC", nvrtc, "; kernels for GPUs need it"),
                 ("NCCL", nccl, "; ranks on GPUs need it"),
-                ("libtorch_cuda", libtorch_cuda, "; gcn and sage on GPUs need it"),
+                ("libtorch_cuda", libtorch_cuda, "; gcn, sage, mlp and cgat on GPUs need it"),
             ] {
                 text += &match library {
                     Library::Version(version) => format!("{name:<16} {version}\n"),

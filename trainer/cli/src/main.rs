@@ -21,6 +21,7 @@ mod report;
 mod serve;
 mod size;
 mod train;
+mod tune;
 
 use std::{
     io,
@@ -56,6 +57,7 @@ enum Command {
     Report(report::Args),
     Serve(Box<serve::Args>),
     Train(Box<train::Args>),
+    Tune(Box<tune::Args>),
 }
 
 fn main() -> ExitCode {
@@ -88,6 +90,7 @@ fn main() -> ExitCode {
         Command::Report(args) => report::run(args),
         Command::Serve(args) => serve::run(*args),
         Command::Train(args) => in_pool(|| train::run(*args)),
+        Command::Tune(args) => in_pool(|| tune::run(*args)),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -224,11 +224,14 @@ fn a_run_says_which_split_and_which_nodes() {
     assert_eq!(input(&["train.split=by-run-key"], 42), public);
     assert_eq!(input(&["train.split=by-run-key"], 43), other);
     assert_eq!(input(&["train.supervision=full"], 42), public, "node 3 has no class");
+    assert_eq!(input(&["train.supervision=full-and-valid"], 42), (vec![0, 1, 4], vec![1], vec![2]));
 
     let mut made = Made::five();
     made.splits = vec![("few", vec![1, 2, 3, 0, 0])];
     let mut few = load(&made.open(), None).unwrap();
-    few.supervise_fully();
+    few.supervise(Supervision::Full);
     assert_eq!(few.graphs[0].train, [0, 4]);
+    few.supervise(Supervision::FullAndValid);
+    assert_eq!(few.graphs[0].train, [0, 1, 4]);
     assert_eq!((&few.graphs[0].valid[..], &few.graphs[0].test[..]), (&[1][..], &[2][..]));
 }

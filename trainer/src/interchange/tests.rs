@@ -27,6 +27,7 @@ fn model(kind: ModelKind, form: Form, n_layers: usize, run_key: u64) -> Model {
             mode: Mode::Full,
         },
         edge_loss: None,
+        cgat: None,
         early_stop: None,
     };
     let model = Model::new(&config, 5, 2, run_key, Device::Cpu).unwrap();

@@ -38,7 +38,7 @@ pub(super) fn attend(call: &Call<'_>, rows: &LayerRows<'_>, pairs: Option<Pairs>
         Kernels::Fused => {
             let input = rows.as_input();
             let (rows, edge_loss) = fused(call).forward(input, weights, call.block, call.layer_draws(), pairs)?;
-            Ok(LayerOutput { rows, attention: None, edge_loss, n_negatives_left_out })
+            Ok(LayerOutput { rows, attention: None, edge_losses: Vec::from_iter(edge_loss), n_negatives_left_out })
         }
         Kernels::Reference => {
             let factors = draws::attention_factors(call);
@@ -50,8 +50,8 @@ pub(super) fn attend(call: &Call<'_>, rows: &LayerRows<'_>, pairs: Option<Pairs>
                 factors.as_ref(),
                 pairs.as_ref(),
             );
-            let attention = Some(attended.attention);
-            Ok(LayerOutput { rows: attended.rows, attention, edge_loss: attended.edge_loss, n_negatives_left_out })
+            let (attention, edge_losses) = (Some(attended.attention), Vec::from_iter(attended.edge_loss));
+            Ok(LayerOutput { rows: attended.rows, attention, edge_losses, n_negatives_left_out })
         }
     }
 }

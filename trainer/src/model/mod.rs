@@ -1,8 +1,12 @@
 //! Models: layers with dropout before and ELU between them, one file per kind of layer.
 
+mod call;
+mod cgat;
+mod contrast;
 mod draws;
 mod gat;
 mod gcn;
+mod mlp;
 pub mod oracle;
 mod pair_logits;
 mod part;
@@ -13,18 +17,22 @@ mod supergat;
 use std::sync::Arc;
 
 use kith_block::{Block, Pairs};
-use kith_kernels::{Dropout, InputRows, LayerDraws, LayerInput, plain_products, product_len};
+use kith_kernels::InputRows;
 use tch::{Device, Kind, Tensor};
 
 pub use crate::model::{
+    contrast::{Compared, Contrast},
     draws::draw_pairs,
     part::{OutDegrees, Part, ReadRows},
 };
 use crate::{
-    config::{EdgeLossConfig, Kernels, ModelConfig, ModelKind, RunConfig},
+    config::{CgatConfig, EdgeLossConfig, Kernels, ModelConfig, ModelKind, RunConfig},
     error::TrainError,
     input::GraphInput,
-    model::reference::Edges,
+    model::{
+        call::{Call, LayerOutput, LayerRows},
+        reference::Edges,
+    },
     weights::Weights,
 };
 
@@ -56,10 +64,36 @@ pub struct Sample {
 pub struct Forward {
     /// Nodes × classes.
     pub logits: Tensor,
-    /// The loss of each layer's pairs; empty when evaluating or without edge loss.
-    pub edge_losses: Vec<Tensor>,
+    /// What else is learned than the classes of nodes; empty when evaluating, and for models that learn nothing else.
+    pub edge_losses: Vec<EdgeLoss>,
     /// Negatives that could not be drawn, in all layers.
     pub n_negatives_left_out: usize,
+}
+
+/// A loss that layers have of their own, and what it weighs beside the node loss.
+#[derive(Debug)]
+pub struct EdgeLoss {
+    /// The weight of each layer's.
+    pub weight: f64,
+    /// Layer by layer, before it is weighted.
+    pub layers: Vec<Tensor>,
+}
+
+impl Forward {
+    /// All losses of layers, before they are weighted.
+    pub fn losses_of_layers(&self) -> impl Iterator<Item = &Tensor> {
+        self.edge_losses.iter().flat_map(|loss| &loss.layers)
+    }
+
+    /// What a slice, one of so many in its step, learns beside its node loss; `None` if nothing.
+    pub fn edge_loss(&self, n_slices: usize) -> Option<Tensor> {
+        let weighted = |loss: &EdgeLoss| {
+            let (first, others) = loss.layers.split_first()?;
+            let sum = others.iter().fold(first.shallow_clone(), |sum, loss| sum + loss);
+            Some(sum * (loss.weight / n_slices as f64))
+        };
+        self.edge_losses.iter().filter_map(weighted).reduce(|sum, loss| sum + loss)
+    }
 }
 
 /// What each layer makes of a graph when nothing is dropped.
@@ -96,47 +130,10 @@ impl LayerShape {
 pub struct Model {
     config: ModelConfig,
     edge_loss: Option<EdgeLossConfig>,
+    cgat: Option<CgatConfig>,
     kernels: Kernels,
     layers: Vec<LayerShape>,
     weights: Weights,
-}
-
-/// What a layer is asked for.
-struct Call<'a> {
-    model: &'a Model,
-    layer: usize,
-    block: &'a Arc<Block>,
-    /// Only for layers of tensor operations.
-    edges: Option<&'a Edges>,
-    /// Where the block does not have all edges of its sources.
-    out_degrees: Option<&'a OutDegrees>,
-    pass: Pass,
-}
-
-/// What a layer reads: the graph's own rows, what the layer before it made, or either times its weights.
-enum LayerRows<'a> {
-    Input(&'a Arc<InputRows>),
-    Hidden(Tensor),
-    /// Of all nodes, by id.
-    Products {
-        values: &'a [f32],
-        /// Whether they are as the fused kernels keep them.
-        is_packed: bool,
-    },
-}
-
-/// What a layer gives.
-struct LayerOutput {
-    rows: Tensor,
-    attention: Option<Tensor>,
-    edge_loss: Option<Tensor>,
-    n_negatives_left_out: usize,
-}
-
-impl LayerOutput {
-    fn of_rows(rows: Tensor) -> LayerOutput {
-        LayerOutput { rows, attention: None, edge_loss: None, n_negatives_left_out: 0 }
-    }
 }
 
 impl Model {
@@ -150,9 +147,9 @@ impl Model {
     ) -> Result<Model, TrainError> {
         let layers = layer_shapes(&config.model, dim, n_classes);
         let entries = layers.iter().enumerate().flat_map(|(layer, shape)| match config.model.kind {
-            ModelKind::Supergat | ModelKind::Gat => gat::entries(layer, *shape, config.model.form),
+            ModelKind::Supergat | ModelKind::Gat | ModelKind::Cgat => gat::entries(layer, *shape, config.model.form),
             ModelKind::Gcn => gcn::entries(layer, *shape),
-            ModelKind::Sage => sage::entries(layer, *shape),
+            ModelKind::Sage | ModelKind::Mlp => sage::entries(layer, *shape),
         });
         Ok(Model {
             weights: Weights::new(entries.collect(), run_key, device),
@@ -160,6 +157,7 @@ impl Model {
             config: config.model.clone(),
             // A weight of zero switches the loss off: nothing is drawn for it.
             edge_loss: config.edge_loss.clone().filter(|edge_loss| edge_loss.weight != 0.0),
+            cgat: config.cgat.clone(),
             kernels: config.train.kernels,
         })
     }
@@ -170,6 +168,7 @@ impl Model {
         Model {
             config: self.config.clone(),
             edge_loss: self.edge_loss.clone(),
+            cgat: self.cgat.clone(),
             kernels: Kernels::Reference,
             layers: self.layers.clone(),
             weights: self.weights.to_kind(kind),
@@ -193,25 +192,31 @@ impl Model {
 
     /// One pass over a whole graph.
     pub fn forward(&self, graph: &GraphInput, pass: Pass) -> Result<Forward, TrainError> {
-        self.forward_sample(&graph.sample(self.layers.len()), pass, self.draw_pairs(graph, pass))
+        self.forward_sample(&graph.sample(self.layers.len()), pass, self.compare(graph, pass))
     }
 
-    /// The pairs that each layer's edge loss looks at in a pass over a whole graph; none without one.
-    pub fn draw_pairs(&self, graph: &GraphInput, pass: Pass) -> Vec<Pairs> {
-        match (&self.edge_loss, pass) {
-            (Some(config), Pass::Train { run_key, step }) => {
-                (0..self.layers.len()).map(|layer| draw_pairs(config, graph, run_key, step, layer)).collect()
-            }
-            _ => Vec::new(),
+    /// What the layers' own losses look at in a pass over a whole graph.
+    pub fn compare(&self, graph: &GraphInput, pass: Pass) -> Compared {
+        let Pass::Train { run_key, step } = pass else { return Compared::default() };
+        let layers = 0..self.layers.len();
+        let pairs = |config| layers.clone().map(|layer| draw_pairs(config, graph, run_key, step, layer)).collect();
+        let contrasts =
+            |config| layers.clone().map(|layer| Contrast::draw(config, graph, run_key, step, layer)).collect();
+        Compared {
+            pairs: self.edge_loss.as_ref().map_or(Vec::new(), pairs),
+            contrasts: self.cgat.as_ref().map_or(Vec::new(), contrasts),
         }
     }
 
-    /// One pass over a sample; `pairs` are those of each layer, or none.
-    pub fn forward_sample(&self, sample: &Sample, pass: Pass, pairs: Vec<Pairs>) -> Result<Forward, TrainError> {
-        let (mut edge_losses, mut n_negatives_left_out) = (Vec::new(), 0);
+    /// One pass over a sample, and what its layers' own losses look at.
+    pub fn forward_sample(&self, sample: &Sample, pass: Pass, compared: Compared) -> Result<Forward, TrainError> {
+        let weights = self.loss_weights();
+        let mut edge_losses: Vec<EdgeLoss> =
+            weights.into_iter().map(|weight| EdgeLoss { weight, layers: Vec::new() }).collect();
+        let mut n_negatives_left_out = 0;
         let walk = || {
-            self.walk(sample, pass, pairs, |output| {
-                edge_losses.extend(output.edge_loss);
+            self.walk(sample, pass, compared, |output| {
+                edge_losses.iter_mut().zip(output.edge_losses).for_each(|(all, own)| all.layers.push(own));
                 n_negatives_left_out += output.n_negatives_left_out;
             })
         };
@@ -219,7 +224,17 @@ impl Model {
             Pass::Train { .. } => walk(),
             Pass::Evaluate => tch::no_grad(walk),
         }?;
+        edge_losses.retain(|loss| !loss.layers.is_empty());
         Ok(Forward { logits, edge_losses, n_negatives_left_out })
+    }
+
+    /// What each loss weighs that a layer gives, in its order.
+    fn loss_weights(&self) -> Vec<f64> {
+        match (&self.edge_loss, &self.cgat) {
+            (Some(config), _) => vec![config.weight],
+            (None, Some(config)) => cgat::loss_weights(config),
+            (None, None) => Vec::new(),
+        }
     }
 
     /// What every layer makes of a sample.
@@ -228,7 +243,7 @@ impl Model {
         let reference = self.to_kind(self.weights.flat().kind());
         let mut traced = Traced { rows: Vec::new(), attention: Vec::new() };
         let _logits = tch::no_grad(|| {
-            reference.walk(sample, Pass::Evaluate, Vec::new(), |output| {
+            reference.walk(sample, Pass::Evaluate, Compared::default(), |output| {
                 traced.rows.push(output.rows);
                 traced.attention.extend(output.attention);
             })
@@ -241,13 +256,13 @@ impl Model {
         &self,
         sample: &Sample,
         pass: Pass,
-        pairs: Vec<Pairs>,
+        compared: Compared,
         mut see: impl FnMut(LayerOutput),
     ) -> Result<Tensor, TrainError> {
-        let mut pairs = pairs.into_iter();
+        let (mut pairs, mut contrasts) = (compared.pairs.into_iter(), compared.contrasts.into_iter());
         let mut rows = LayerRows::Input(&sample.rows);
         for (layer, block) in sample.blocks.iter().enumerate() {
-            let output = self.one_layer((layer, block, None), &rows, pass, pairs.next())?;
+            let output = self.one_layer((layer, block, None), &rows, pass, (pairs.next(), contrasts.next()))?;
             rows = LayerRows::Hidden(output.rows.shallow_clone());
             see(output);
         }
@@ -264,7 +279,7 @@ impl Model {
         (layer, block, out_degrees): (usize, &Arc<Block>, Option<&OutDegrees>),
         rows: &LayerRows<'_>,
         pass: Pass,
-        pairs: Option<Pairs>,
+        (pairs, contrast): (Option<Pairs>, Option<Contrast>),
     ) -> Result<LayerOutput, TrainError> {
         let is_reference = self.kernels == Kernels::Reference;
         let edges = is_reference.then(|| {
@@ -280,6 +295,8 @@ impl Model {
             ModelKind::Gat => gat::forward(&call, rows)?,
             ModelKind::Gcn => gcn::forward(&call, rows)?,
             ModelKind::Sage => sage::forward(&call, rows)?,
+            ModelKind::Mlp => mlp::forward(&call, rows)?,
+            ModelKind::Cgat => cgat::forward(&call, rows, contrast),
         };
         if layer + 1 < self.layers.len() && is_reference {
             output.rows = output.rows.elu();
@@ -292,84 +309,6 @@ impl Model {
     fn weight(&self, layer: usize, name: &str) -> &Tensor {
         self.weights.get(&weight_name(layer, name)).unwrap_or_else(|| panic!("layer {layer} has no {name}"))
     }
-
-    /// Rows that are not products, as a tensor like the weights.
-    fn tensor_of(&self, rows: &LayerRows<'_>) -> Tensor {
-        let like = self.weights.flat();
-        match rows {
-            LayerRows::Hidden(rows) => rows.shallow_clone(),
-            LayerRows::Input(input) => oracle::dense(input).to_device(like.device()).to_kind(like.kind()),
-            LayerRows::Products { .. } => unreachable!("products are not multiplied again"),
-        }
-    }
-}
-
-impl Call<'_> {
-    fn shape(&self) -> LayerShape {
-        self.model.layers[self.layer]
-    }
-
-    /// A weight of this layer.
-    fn weight(&self, name: &str) -> &Tensor {
-        self.model.weight(self.layer, name)
-    }
-
-    fn find_weight(&self, name: &str) -> Option<&Tensor> {
-        self.model.weights.get(&weight_name(self.layer, name))
-    }
-
-    /// What is dropped in this pass: run key, step, and how.
-    fn dropout(&self) -> Option<(u64, u64, Dropout)> {
-        let Pass::Train { run_key, step } = self.pass else { return None };
-        let dropout = Dropout::new(self.model.config.dropout);
-        (!dropout.is_none()).then_some((run_key, step, dropout))
-    }
-
-    fn edges(&self) -> &Edges {
-        self.edges.expect("layers of tensor operations get their edges")
-    }
-
-    /// What a fused layer draws; nothing when evaluating.
-    fn layer_draws(&self) -> Option<LayerDraws> {
-        let Pass::Train { run_key, step } = self.pass else { return None };
-        Some(LayerDraws { run_key, step, layer: self.layer as u32, dropout: self.model.config.dropout })
-    }
-
-    /// The rows of the block's sources, after dropout, times the weights; for tensor operations.
-    fn products(&self, rows: &LayerRows<'_>) -> Tensor {
-        if let LayerRows::Products { values, is_packed } = rows {
-            return self.pick_products(values, *is_packed);
-        }
-        let rows = self.model.tensor_of(rows);
-        let rows = match draws::row_factors(self) {
-            None => rows,
-            Some(factors) => rows * factors,
-        };
-        reference::product(&rows, self.weight("weight"))
-    }
-
-    fn pick_products(&self, values: &[f32], is_packed: bool) -> Tensor {
-        let LayerShape { heads, features, .. } = self.shape();
-        let len = if is_packed { product_len(heads, features) } else { heads * features };
-        let ids = (0..self.block.n_sources()).map(|source| self.block.id(source) as usize);
-        let mut picked: Vec<f32> = ids.flat_map(|id| &values[id * len..][..len]).copied().collect();
-        if is_packed {
-            picked = plain_products(&picked, (heads, features));
-        }
-        let like = self.model.weights.flat();
-        let shape = [self.block.n_sources() as i64, (heads * features) as i64];
-        Tensor::from_slice(&picked).view(shape).to_device(like.device()).to_kind(like.kind())
-    }
-}
-
-impl LayerRows<'_> {
-    fn as_input(&self) -> LayerInput<'_> {
-        match self {
-            LayerRows::Input(rows) => LayerInput::Rows(rows),
-            LayerRows::Hidden(rows) => LayerInput::Hidden(rows),
-            LayerRows::Products { values, .. } => LayerInput::Products(values),
-        }
-    }
 }
 
 fn weight_name(layer: usize, name: &str) -> String {
@@ -378,8 +317,7 @@ fn weight_name(layer: usize, name: &str) -> String {
 
 fn layer_shapes(config: &ModelConfig, dim: usize, n_classes: usize) -> Vec<LayerShape> {
     assert!(config.n_layers > 0, "a model has a layer");
-    let has_heads = matches!(config.kind, ModelKind::Supergat | ModelKind::Gat);
-    let (heads, out_heads) = if has_heads { (config.heads, config.out_heads) } else { (1, 1) };
+    let (heads, out_heads) = if config.kind.has_attention() { (config.heads, config.out_heads) } else { (1, 1) };
     let mut dim = dim;
     (1..=config.n_layers)
         .map(|layer| {

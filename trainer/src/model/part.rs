@@ -10,7 +10,7 @@ use crate::{
     config::{Kernels, ModelKind},
     error::TrainError,
     evaluate::rows_of,
-    model::{Call, LayerRows, LayerShape, Model, Pass, gat, gcn, reference, sage},
+    model::{Call, LayerRows, LayerShape, Model, Pass, gat, gcn, mlp, reference, sage},
 };
 
 impl Model {
@@ -18,7 +18,7 @@ impl Model {
     pub fn evaluate_layer(&self, layer: usize, part: Part<'_>) -> Result<Tensor, TrainError> {
         let Part { block, out_degrees, rows } = part;
         let rows = self.layer_rows(rows);
-        tch::no_grad(|| Ok(self.one_layer((layer, block, out_degrees), &rows, Pass::Evaluate, None)?.rows))
+        tch::no_grad(|| Ok(self.one_layer((layer, block, out_degrees), &rows, Pass::Evaluate, (None, None))?.rows))
     }
 
     /// Whether the list of a destination may come in pieces. Tensor operations look at whole lists: their softmax takes
@@ -38,6 +38,8 @@ impl Model {
             ModelKind::Supergat | ModelKind::Gat => gat::attend_piece(&call, &rows, open, is_last),
             ModelKind::Gcn => gcn::forward_piece(&call, &rows, open, is_last),
             ModelKind::Sage => sage::forward_piece(&call, &rows, open, is_last),
+            ModelKind::Mlp => mlp::forward_piece(&call, &rows, is_last),
+            ModelKind::Cgat => unreachable!("a cgat has no fused kernels"),
         })
     }
 
@@ -51,7 +53,7 @@ impl Model {
             rows => self.layer_rows(rows),
         };
         let what = (layer, part.block, part.out_degrees);
-        tch::no_grad(|| Ok(reference.one_layer(what, &rows, Pass::Evaluate, None)?.attention))
+        tch::no_grad(|| Ok(reference.one_layer(what, &rows, Pass::Evaluate, (None, None))?.attention))
     }
 
     /// Rows times the weights of a layer: [`Model::product_len`] numbers for each. What a layer makes of a part of a graph

@@ -72,18 +72,18 @@ impl Edges {
     }
 
     /// The largest of each destination's edges: E × K → M × K.
-    fn max_by_destination(&self, values: &Tensor) -> Tensor {
+    pub(super) fn max_by_destination(&self, values: &Tensor) -> Tensor {
         let shape = [self.n_destinations(), values.size()[1]];
         let lowest = Tensor::full(shape, f64::NEG_INFINITY, (values.kind(), values.device()));
         lowest.internal_scatter_reduce(0, &self.destinations.unsqueeze(1).expand_as(values), values, "amax", true)
     }
 }
 
-fn positions(positions: impl IntoIterator<Item = u32>, device: Device) -> Tensor {
+pub(super) fn positions(positions: impl IntoIterator<Item = u32>, device: Device) -> Tensor {
     Tensor::from_slice(&positions.into_iter().map(i64::from).collect::<Vec<_>>()).to_device(device)
 }
 
-fn pick(values: &Tensor, positions: &Tensor) -> Tensor {
+pub(super) fn pick(values: &Tensor, positions: &Tensor) -> Tensor {
     values.index(&[Some(positions)])
 }
 
@@ -124,13 +124,19 @@ pub fn attend(
     let hidden = products.view([-1, shape.heads as i64, shape.features as i64]);
     let scorer = Scorer::new(&hidden, weights.attention, form);
     let Scores { scores, logits } = scorer.score(&edges.sources, &edges.destinations);
-    let attention = softmax(edges, &leaky_relu(&scores));
+    let attention = softmax(edges, &leaky_relu(&scores), None);
     let dropped = factors.map(|factors| &attention * factors);
-    let weighted = pick(&hidden, &edges.sources) * dropped.as_ref().unwrap_or(&attention).unsqueeze(-1);
-    let summed = edges.sum_by_destination(&weighted);
-    let joined = if shape.concat { summed.flatten(1, 2) } else { mean_of_heads(&summed) };
+    let rows = listen(&hidden, edges, dropped.as_ref().unwrap_or(&attention), weights.bias, shape);
     let edge_loss = pairs.map(|pairs| edge_loss(&scorer, &logits, pairs));
-    Attended { rows: joined + weights.bias, attention, edge_loss }
+    Attended { rows, attention, edge_loss }
+}
+
+/// The sum of the neighbors, N × K × F, each times what dropout left of its attention weights, E × K; heads side by side
+/// or averaged, and the bias.
+pub(super) fn listen(hidden: &Tensor, edges: &Edges, attention: &Tensor, bias: &Tensor, shape: LayerShape) -> Tensor {
+    let summed = edges.sum_by_destination(&(pick(hidden, &edges.sources) * attention.unsqueeze(-1)));
+    let joined = if shape.concat { summed.flatten(1, 2) } else { mean_of_heads(&summed) };
+    joined + bias
 }
 
 /// M × K × … → M × ….
@@ -138,20 +144,22 @@ fn mean_of_heads(values: &Tensor) -> Tensor {
     values.mean_dim(1, false, values.kind())
 }
 
-fn leaky_relu(values: &Tensor) -> Tensor {
+pub(super) fn leaky_relu(values: &Tensor) -> Tensor {
     values.where_self(&values.gt(0.0), &(values * SLOPE))
 }
 
-fn softmax(edges: &Edges, scores: &Tensor) -> Tensor {
+/// Of each destination's edges; those that `kept`, E × K, does not keep get nothing.
+pub(super) fn softmax(edges: &Edges, scores: &Tensor, kept: Option<&Tensor>) -> Tensor {
     // The largest score only keeps exponents small; it needs no gradient.
     let largest = edges.max_by_destination(&scores.detach());
     let exps = (scores - pick(&largest, &edges.destinations)).exp();
+    let exps = kept.map_or_else(|| exps.shallow_clone(), |kept| &exps * kept);
     let sums = edges.sum_by_destination(&exps) + EPSILON;
     exps / pick(&sums, &edges.destinations)
 }
 
 /// Scores pairs of rows by a form.
-struct Scorer<'a> {
+pub(super) struct Scorer<'a> {
     hidden: &'a Tensor,
     /// a₁·h and a₂·h of each row, N × K.
     halves: Option<(Tensor, Tensor)>,
@@ -159,13 +167,13 @@ struct Scorer<'a> {
 }
 
 /// What the attention sees of some pairs, and what the edge loss sees: both P × K.
-struct Scores {
-    scores: Tensor,
+pub(super) struct Scores {
+    pub(super) scores: Tensor,
     logits: Tensor,
 }
 
 impl Scorer<'_> {
-    fn new<'a>(hidden: &'a Tensor, attention: Option<&Tensor>, form: Form) -> Scorer<'a> {
+    pub(super) fn new<'a>(hidden: &'a Tensor, attention: Option<&Tensor>, form: Form) -> Scorer<'a> {
         let features = hidden.size()[2];
         let halves = form.has_weights().then(|| {
             let attention = attention.expect("the form has attention weights");
@@ -176,7 +184,7 @@ impl Scorer<'_> {
         Scorer { hidden, halves, form }
     }
 
-    fn score(&self, sources: &Tensor, destinations: &Tensor) -> Scores {
+    pub(super) fn score(&self, sources: &Tensor, destinations: &Tensor) -> Scores {
         let products = || {
             let products = pick(self.hidden, destinations) * pick(self.hidden, sources);
             products.sum_dim_intlist(-1, false, self.hidden.kind())

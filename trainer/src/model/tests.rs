@@ -1,5 +1,7 @@
 //! Whole models: sizes, initial weights, gradients, draws.
 
+mod cgat;
+
 use std::{collections::BTreeSet, sync::Arc};
 
 use kith_block::{Block, BlockError, Subset};
@@ -15,7 +17,7 @@ use crate::{
 };
 
 const FORMS: [Form; 4] = [Form::Go, Form::Dp, Form::Sd, Form::Mx];
-const KINDS: [ModelKind; 4] = [ModelKind::Supergat, ModelKind::Gat, ModelKind::Gcn, ModelKind::Sage];
+const KINDS: [ModelKind; 5] = [ModelKind::Supergat, ModelKind::Gat, ModelKind::Gcn, ModelKind::Sage, ModelKind::Mlp];
 
 fn config(kind: ModelKind, form: Form) -> RunConfig {
     RunConfig {
@@ -35,6 +37,7 @@ fn config(kind: ModelKind, form: Form) -> RunConfig {
             mode: Mode::Full,
         },
         edge_loss: Some(edge_loss()),
+        cgat: None,
         early_stop: None,
     }
 }
@@ -86,7 +89,10 @@ fn random_graph(n_nodes: usize, n_edges: usize, dim: usize, n_classes: usize) ->
 fn total_loss(model: &Model, graph: &GraphInput, pass: Pass) -> Tensor {
     let forward = model.forward(graph, pass).unwrap();
     let node = node_loss(&forward.logits, graph.labels.as_ref().unwrap(), &graph.train, graph.train.len());
-    forward.edge_losses.iter().fold(node, |sum, loss| sum + loss * edge_loss().weight)
+    match forward.edge_loss(1) {
+        Some(edge_loss) => node + edge_loss,
+        None => node,
+    }
 }
 
 #[test]
@@ -147,6 +153,8 @@ fn initial_weights_keep_their_bounds() {
         (ModelKind::Sage, "layers.0.weight", 1.0 / root(1433.0)),
         (ModelKind::Sage, "layers.0.bias", 1.0 / root(1433.0)),
         (ModelKind::Sage, "layers.1.weight", 1.0 / root(8.0)),
+        (ModelKind::Mlp, "layers.0.weight", 1.0 / root(1433.0)),
+        (ModelKind::Mlp, "layers.1.weight", 1.0 / root(8.0)),
     ];
     for (kind, name, bound) in expected {
         let model = model(&config(kind, Form::Mx), 1433, 7, 3);
@@ -182,31 +190,37 @@ fn a_run_key_names_the_initial_weights() {
 #[test]
 fn gradients_agree_with_finite_differences() {
     let graph = random_graph(9, 25, 4, 3);
-    let pass = Pass::Train { run_key: 7, step: 3 };
     let mut cases: Vec<RunConfig> = FORMS.map(|form| small(ModelKind::Supergat, form, 2)).into();
     cases.push(small(ModelKind::Supergat, Form::Mx, 3));
-    cases.extend([ModelKind::Gat, ModelKind::Gcn, ModelKind::Sage].map(|kind| small(kind, Form::Go, 2)));
+    cases
+        .extend([ModelKind::Gat, ModelKind::Gcn, ModelKind::Sage, ModelKind::Mlp].map(|kind| small(kind, Form::Go, 2)));
     for config in cases {
-        let model = model(&config, 4, 3, 1).to_kind(Kind::Double);
-        // Biases of zero would leave whole rows at zero, right where the activation bends.
-        let n_elements = model.weights().n_elements() as i64;
-        let moved = Tensor::arange(n_elements, (Kind::Double, Device::Cpu)).sin() * 0.2;
-        model.weights().set(&(model.weights().flat() + moved));
-        total_loss(&model, &graph, pass).backward();
-        let gradient = model.weights().gradient();
-        let start = model.weights().flat().copy();
-        let loss_at = |place: i64, delta: f64| {
-            let moved = start.copy();
-            let _ = moved.narrow(0, place, 1).g_add_scalar_(delta);
-            model.weights().set(&moved);
-            tch::no_grad(|| total_loss(&model, &graph, pass).double_value(&[]))
-        };
-        let h = 1e-6;
-        let differences: Vec<f64> =
-            (0..start.numel() as i64).map(|place| (loss_at(place, h) - loss_at(place, -h)) / (2.0 * h)).collect();
-        let found = oracle::error(&gradient, &Tensor::from_slice(&differences));
-        assert!(found < 1e-7, "{:?} {:?}: {found}", config.model.kind, config.model.form);
+        check_gradient(&config, &graph);
     }
+}
+
+/// Compares every number of a small model's gradient in a step with a difference of losses, in doubles.
+fn check_gradient(config: &RunConfig, graph: &GraphInput) {
+    let pass = Pass::Train { run_key: 7, step: 3 };
+    let model = model(config, 4, 3, 1).to_kind(Kind::Double);
+    // Biases of zero would leave whole rows at zero, right where the activation bends.
+    let n_elements = model.weights().n_elements() as i64;
+    let moved = Tensor::arange(n_elements, (Kind::Double, Device::Cpu)).sin() * 0.2;
+    model.weights().set(&(model.weights().flat() + moved));
+    total_loss(&model, graph, pass).backward();
+    let gradient = model.weights().gradient();
+    let start = model.weights().flat().copy();
+    let loss_at = |place: i64, delta: f64| {
+        let moved = start.copy();
+        let _ = moved.narrow(0, place, 1).g_add_scalar_(delta);
+        model.weights().set(&moved);
+        tch::no_grad(|| total_loss(&model, graph, pass).double_value(&[]))
+    };
+    let h = 1e-6;
+    let differences: Vec<f64> =
+        (0..start.numel() as i64).map(|place| (loss_at(place, h) - loss_at(place, -h)) / (2.0 * h)).collect();
+    let found = oracle::error(&gradient, &Tensor::from_slice(&differences));
+    assert!(found < 1e-7, "{:?} {:?}: {found}", config.model.kind, config.model.form);
 }
 
 #[test]
@@ -245,7 +259,7 @@ fn floats_follow_doubles() {
                         (model.forward(&graph, pass).unwrap(), doubles.forward(&graph, pass).unwrap());
                     let error = oracle::error(&found.logits, &expected.logits);
                     assert!(error < 5e-6, "{kind:?} {form:?} {n_nodes}: {error}");
-                    assert_eq!(found.edge_losses.len(), expected.edge_losses.len());
+                    assert_eq!(found.losses_of_layers().count(), expected.losses_of_layers().count());
                 }
                 let pass = Pass::Train { run_key: 7, step: 2 };
                 total_loss(&model, &graph, pass).backward();
@@ -309,13 +323,38 @@ fn dropout_falls_on_inputs_hidden_rows_and_attention() {
 fn only_supergat_has_edge_losses() {
     let graph = random_graph(20, 80, 5, 3);
     let pass = Pass::Train { run_key: 1, step: 0 };
-    for (kind, n_losses) in KINDS.into_iter().zip([3, 0, 0, 0]) {
+    for (kind, n_losses) in KINDS.into_iter().zip([3, 0, 0, 0, 0]) {
         let config = small(kind, Form::Mx, 3);
         let with = model(&config, 5, 3, 1);
-        assert_eq!(with.forward(&graph, pass).unwrap().edge_losses.len(), n_losses);
+        assert_eq!(with.forward(&graph, pass).unwrap().losses_of_layers().count(), n_losses);
         assert!(with.forward(&graph, Pass::Evaluate).unwrap().edge_losses.is_empty());
         let off = RunConfig { edge_loss: Some(EdgeLossConfig { weight: 0.0, ..edge_loss() }), ..config };
         assert!(model(&off, 5, 3, 1).forward(&graph, pass).unwrap().edge_losses.is_empty());
+    }
+}
+
+#[test]
+fn an_mlp_is_rows_times_weights_and_ignores_edges() {
+    let graph = random_graph(50, 300, 7, 3);
+    let without = GraphInput { block: Arc::new(graph.block.loops()), ..graph.clone() };
+    assert_eq!((graph.block.n_edges() > 300, without.block.n_edges()), (true, 50));
+    for kernels in [Kernels::Reference, Kernels::Fused] {
+        let mut config = small(ModelKind::Mlp, Form::Go, 3);
+        config.train.kernels = kernels;
+        let model = model(&config, 7, 3, 1);
+        let mut rows = oracle::dense(&graph.rows);
+        for layer in 0..3 {
+            let weight = |name: &str| model.weight(layer, name);
+            rows = rows.matmul(weight("weight")) + weight("bias");
+            if layer < 2 {
+                rows = rows.elu();
+            }
+        }
+        let logits = |graph, pass| model.forward(graph, pass).unwrap().logits.detach();
+        assert!(oracle::error(&logits(&graph, Pass::Evaluate), &rows) < 1e-6, "{kernels:?}");
+        for pass in [Pass::Evaluate, Pass::Train { run_key: 1, step: 2 }] {
+            assert_eq!(logits(&graph, pass), logits(&without, pass), "{kernels:?}");
+        }
     }
 }
 
@@ -405,7 +444,7 @@ fn pair_logits_are_what_the_edge_loss_sees() {
             config.train.kernels = kernels;
             let model = model(&config, 5, 3, 1);
             let pass = Pass::Train { run_key: 1, step: 0 };
-            let pairs = model.draw_pairs(&graph, pass);
+            let pairs = model.compare(&graph, pass).pairs;
             let block = &graph.block;
             let edges =
                 (0..block.n_destinations()).flat_map(|to| block.edges_into(to).map(move |edge| (edge, to as u32)));
@@ -417,7 +456,8 @@ fn pair_logits_are_what_the_edge_loss_sees() {
             let loss = |logit: f32| f64::from((-logit).exp()).ln_1p();
             let sum = of_edges.iter().map(|logit| loss(*logit)).sum::<f64>()
                 + of_others.iter().map(|logit| loss(-*logit)).sum::<f64>();
-            let expected = model.forward(&graph, pass).unwrap().edge_losses[0].double_value(&[]);
+            let forward = model.forward(&graph, pass).unwrap();
+            let expected = forward.losses_of_layers().next().unwrap().double_value(&[]);
             let found = sum / (of_edges.len() + of_others.len()) as f64;
             assert!((found - expected).abs() < 1e-5, "{form:?} {kernels:?}: {found} {expected}");
         }

@@ -1,9 +1,12 @@
-use std::{collections::HashMap, path::PathBuf};
+use std::{
+    collections::{HashMap, HashSet},
+    path::PathBuf,
+};
 
 use kith_kernels::Form;
 
 use super::*;
-use crate::config::{Choice, Exclude, ModelKind, RunConfig, Supervision};
+use crate::config::{Choice, Exclude, ModelConfig, ModelKind, RunConfig, Supervision};
 
 fn config(name: &str) -> RunConfig {
     Preset::get(name)
@@ -14,7 +17,7 @@ fn config(name: &str) -> RunConfig {
 
 #[test]
 fn every_preset_can_run_and_is_called_what_it_is() {
-    assert_eq!(PRESETS.len(), 128);
+    assert_eq!(PRESETS.len(), 153);
     for preset in PRESETS {
         let config = config(preset.name);
         assert_eq!(preset.name, format!("{}/{}", preset.dataset(), config.name()));
@@ -67,13 +70,13 @@ fn every_published_row_is_a_preset() {
     let mut n_compared = 0;
     for line in lines {
         let row: HashMap<&str, String> = names.iter().map(String::as_str).zip(fields(line)).collect();
-        let is_usable = row["model"] != "CGAT" && !row["model"].ends_with("broken");
+        let is_usable = !row["experiment"].contains("without top-k") && !row["model"].ends_with("broken");
         if is_usable && row["lambda_2_adam_weight_decay"] != "grid" {
             compare(&row);
             n_compared += 1;
         }
     }
-    assert_eq!(n_compared, 118);
+    assert_eq!(n_compared, 125);
 }
 
 fn compare(row: &HashMap<&str, String>) {
@@ -83,6 +86,7 @@ fn compare(row: &HashMap<&str, String>) {
         "SuperGAT" => (ModelKind::Supergat, 2),
         "GCN" => (ModelKind::Gcn, 2),
         "GraphSAGE" => (ModelKind::Sage, 2),
+        "CGAT" => (ModelKind::Cgat, 2),
         other => panic!("{other}"),
     };
     let form = row["attention_form"].to_lowercase();
@@ -119,6 +123,18 @@ fn compare(row: &HashMap<&str, String>) {
         let is_symmetric = row["symmetrise_graph_for_negative_sampling"] == "yes" && row["dataset"] != "Four-Univ";
         assert_eq!(edge_loss.exclude == Exclude::Symmetric, is_symmetric, "{name}");
     }
+    assert_eq!(config.cgat.is_some(), kind == ModelKind::Cgat, "{name}");
+    if let Some(cgat) = &config.cgat {
+        assert_eq!(cgat.graph_weight, number("cgat_graph_lambda"), "{name}");
+        assert_eq!(cgat.graph_margin, number("cgat_graph_margin"), "{name}");
+        assert_eq!(cgat.negatives as u64, count("cgat_negatives_per_edge"), "{name}");
+        assert_eq!(cgat.top_k.map(|k| k as u64), Some(count("cgat_k")), "{name}");
+        assert_eq!(cgat.boundary.is_some(), is_full, "{name}");
+        if let Some(boundary) = &cgat.boundary {
+            assert_eq!(boundary.weight, number("cgat_boundary_lambda"), "{name}");
+            assert_eq!(boundary.margin, number("cgat_boundary_margin"), "{name}");
+        }
+    }
     assert_eq!(config.early_stop.is_some(), row["early_stop"] == "yes", "{name}");
     if let Some(early_stop) = &config.early_stop {
         assert_eq!(early_stop.burn_in, count("es_patience_burn_in"), "{name}");
@@ -129,7 +145,7 @@ fn compare(row: &HashMap<&str, String>) {
 }
 
 #[test]
-fn presets_without_published_settings_follow_the_datasets_gat() {
+fn presets_without_published_settings_follow_those_that_have_them() {
     for dataset in ["cora", "citeseer", "pubmed"] {
         let gat = config(&format!("{dataset}/gat"));
         for model in ["gcn", "sage"] {
@@ -138,6 +154,12 @@ fn presets_without_published_settings_follow_the_datasets_gat() {
             assert_eq!((own.train.epochs, &own.early_stop), (gat.train.epochs, &gat.early_stop));
             assert!([5e-4, 1e-3, 5e-3, 1e-2].contains(&own.train.weight_decay));
         }
+    }
+    let datasets: HashSet<&str> = PRESETS.iter().map(Preset::dataset).collect();
+    for dataset in datasets {
+        let (mlp, gcn) = (config(&format!("{dataset}/mlp")), config(&format!("{dataset}/gcn")));
+        assert_eq!(mlp, RunConfig { model: mlp.model.clone(), ..gcn.clone() }, "{dataset}");
+        assert_eq!(mlp.model, ModelConfig { kind: ModelKind::Mlp, ..gcn.model }, "{dataset}");
     }
     for model in ["gcn", "gat", "supergat-sd", "supergat-mx"] {
         let made = config(&format!("partition-graph/{model}"));

@@ -29,6 +29,7 @@ impl Run<'_> {
             (None, Data::Batches(_)) => None,
         };
         let edge_losses = forward.map_or(&[][..], |(_, forward)| &forward.edge_losses);
+        let of_edges = |layer: usize| edge_losses.iter().filter_map(move |loss| loss.layers.get(layer));
         let of_layer = |layer: usize| {
             let own = format!("layers.{layer}.");
             let entries = self.model.weights().entries().iter().filter(|entry| entry.name.starts_with(&own));
@@ -39,10 +40,9 @@ impl Run<'_> {
             if traced.as_ref().is_some_and(|traced| !is_finite(&traced.rows[layer])) {
                 return Some(format!("the output of layer {layer} is the first that is not"));
             }
-            edge_losses
-                .get(layer)
-                .filter(|loss| !is_finite(loss))
-                .map(|_| format!("the edge loss of layer {layer} is the first that is not"))
+            of_edges(layer)
+                .any(|loss| !is_finite(loss))
+                .then(|| format!("the edge loss of layer {layer} is the first that is not"))
         };
         let n_layers = self.model.layers().len();
         let place = (0..n_layers).find_map(of_layer);

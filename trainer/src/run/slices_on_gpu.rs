@@ -17,7 +17,7 @@ use crate::{
     feed::{At, Slice},
     gpu,
     input::Labels,
-    model::Forward,
+    model::{EdgeLoss, Forward},
     world::Phase,
 };
 
@@ -111,7 +111,7 @@ impl<'a> Slices<'a> {
                 step,
                 blocks: &slice.sample.blocks,
                 are_sampled: record.digest.is_some(),
-                pairs: &slice.pairs,
+                pairs: &slice.compared.pairs,
                 rows: (!self.knows_rows).then_some(&*slice.sample.rows),
                 classes: &learned.classes,
                 bits: learned.bits.as_deref(),
@@ -231,7 +231,10 @@ impl<'a> Run<'a> {
         record.n_negatives_left_out = n_left_out;
         let forward = Forward {
             logits: Tensor::from_slice::<f32>(&[]),
-            edge_losses: edges.iter().map(|loss| Tensor::from(*loss)).collect(),
+            edge_losses: vec![EdgeLoss {
+                weight: edge_weight,
+                layers: edges.iter().map(|loss| Tensor::from(*loss)).collect(),
+            }],
             n_negatives_left_out: n_left_out as usize,
         };
         record.edge_losses = edges.into_iter().map(Exact).collect();

@@ -59,7 +59,8 @@ pub const KEYS: &[Key] = &[
         name: "model.kind",
         takes: OneOf(names::<ModelKind>),
         default: None,
-        about: "supergat: attention that also learns from edges; gat: attention alone; gcn, sage: means",
+        about: "supergat: attention that also learns from edges; gat: attention alone; gcn, sage: means; mlp: no \
+                neighbors; cgat: attention that scores edges above other pairs",
     },
     Key {
         name: "model.form",
@@ -78,7 +79,7 @@ pub const KEYS: &[Key] = &[
         name: "model.features",
         takes: Count(1, 65_536),
         default: Some("8"),
-        about: "features of each head; for gcn and sage the width of a hidden layer, 64 unless said",
+        about: "features of each head; without attention the width of a hidden layer, 64 unless said",
     },
     Key {
         name: "model.out_heads",
@@ -120,13 +121,15 @@ pub const KEYS: &[Key] = &[
         name: "train.supervision",
         takes: OneOf(names::<Supervision>),
         default: Some("\"split\""),
-        about: "split: train on the split's train part; full: on every labeled node that neither validates nor tests",
+        about: "split: train on the split's train part; full: on every labeled node that neither validates nor tests; \
+                full-and-valid: on every labeled node that does not test, so that validation says little",
     },
     Key {
         name: "train.kernels",
         takes: OneOf(names::<Kernels>),
         default: Some("\"fused\""),
-        about: "fused: kernels of our own; reference: plain tensor operations, slower, on any device",
+        about: "fused: kernels of our own; reference: plain tensor operations, slower, on any device, and all that a \
+                cgat has",
     },
     Key {
         name: "train.checkpoint_every",
@@ -220,6 +223,44 @@ pub const KEYS: &[Key] = &[
         takes: OneOf(names::<Subset>),
         default: Some("\"union\""),
         about: "what `kept` is a share of: edges and negatives together (union), or each of them (each, fewer draws)",
+    },
+    Key {
+        name: "cgat.graph_weight",
+        takes: Number(At(0.0), Open),
+        default: None,
+        about: "how much each layer's loss of the graph's structure weighs beside the node loss; 0 switches it off",
+    },
+    Key {
+        name: "cgat.graph_margin",
+        takes: Number(At(0.0), Open),
+        default: None,
+        about: "by how much an edge is to be scored above pairs without one",
+    },
+    Key {
+        name: "cgat.boundary_weight",
+        takes: Number(At(0.0), Open),
+        default: Some("0.0"),
+        about: "how much each layer's loss of the boundary between classes weighs; above 0, the structure too is learned \
+                only from edges within a class, both ends trained on",
+    },
+    Key {
+        name: "cgat.boundary_margin",
+        takes: Number(At(0.0), Open),
+        default: None,
+        about: "by how much edges within a class are to be scored above others of the same node",
+    },
+    Key {
+        name: "cgat.top_k",
+        takes: Count(1, 1_000_000),
+        default: None,
+        about: "how many of the largest scores a node listens to in a training step, per head; all, with dropout, unless \
+                said",
+    },
+    Key {
+        name: "cgat.negatives",
+        takes: Count(1, 1000),
+        default: Some("5"),
+        about: "pairs without an edge, for each edge",
     },
     Key {
         name: "early_stop.burn_in",

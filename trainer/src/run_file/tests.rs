@@ -1,7 +1,8 @@
 use kith_block::Subset;
+use kith_sampler::Fanout;
 
 use super::*;
-use crate::config::{Exclude, Kernels, Mode, Supervision};
+use crate::config::{Exclude, Mode, Supervision};
 
 const FILE: &str = "
 [model]
@@ -154,6 +155,9 @@ fn a_resolved_file_means_the_same() {
         &["train.split=a \"quoted\" split", "train.supervision=full", "early_stop=off", "train.weight_decay=1e-300"],
         &["model=off", "model.kind=gcn", "edge_loss=off"],
         &["model.kind=gat", "edge_loss=off", "train.weight_decay=0"],
+        &CGAT,
+        &[&CGAT[..], &["cgat.boundary_weight=2", "cgat.boundary_margin=0", "cgat.top_k=4"]].concat(),
+        &[&CGAT[..], &["cgat.negatives=9", "train.kernels=reference", "train.supervision=full-and-valid"]].concat(),
         &["train.mode=batches"],
         &["train.mode=batches", "train.fanouts=all", "train.edge_seeds=0", "train.slices=3"],
         &["train.mode=batches", "train.fanouts=[\"all\", 5]", "train.seeds_per_step=7"],
@@ -161,6 +165,32 @@ fn a_resolved_file_means_the_same() {
         let config = with(assignments).unwrap();
         let again = RunFile::parse(&config.to_toml(), "again").unwrap().resolve().unwrap();
         assert_eq!(again, config, "{}", config.to_toml());
+    }
+}
+
+const CGAT: [&str; 5] =
+    ["model.kind=cgat", "model.form=go", "edge_loss=off", "cgat.graph_weight=1", "cgat.graph_margin=0.1"];
+
+#[test]
+fn a_cgat_is_computed_by_tensor_operations() {
+    let config = with(&CGAT).unwrap();
+    assert_eq!((config.train.kernels, config.name().as_str()), (Kernels::Reference, "cgat"));
+    let expected = CgatConfig { graph_weight: 1.0, graph_margin: 0.1, boundary: None, top_k: None, negatives: 5 };
+    assert_eq!(config.cgat, Some(expected));
+    let full = with(&[&CGAT[..], &["cgat.boundary_weight=2", "cgat.boundary_margin=0.5"]].concat()).unwrap();
+    assert_eq!(full.cgat.unwrap().boundary, Some(BoundaryConfig { weight: 2.0, margin: 0.5 }));
+    for (more, sentence) in [
+        (&["train.kernels=fused"][..], "`train.kernels`: a cgat has no fused kernels: say reference, or nothing"),
+        (&["train.mode=batches"], "`train.mode`: a cgat trains on whole graphs: say full"),
+        (&["model.form=mx"], "`model.form`: a cgat scores by go alone"),
+        (&["cgat=off"], "`cgat` is missing: a cgat learns from edges (a gat does not)"),
+        (&["model.kind=gat"], "`cgat` is for a cgat: a gat learns without it"),
+        (&["edge_loss.weight=1"], "`edge_loss` is for a supergat: a cgat learns without it"),
+        (&["cgat.boundary_weight=1"], "`cgat.boundary_margin` is missing"),
+        (&["cgat.boundary_margin=1"], "`cgat.boundary_margin` is for a boundary loss: say cgat.boundary_weight too"),
+        (&["cgat=off", "cgat.graph_weight=1"], "`cgat.graph_margin` is missing"),
+    ] {
+        assert_eq!(with(&[&CGAT[..], more].concat()).unwrap_err().to_string(), format!("my.toml: {sentence}"));
     }
 }
 
@@ -173,7 +203,8 @@ fn every_mistake_is_a_sentence_that_names_the_key() {
         ),
         (
             &["lambda=1"],
-            "--set lambda=1: a run file has no `lambda`: its sections are model, train, edge_loss and early_stop",
+            "--set lambda=1: a run file has no `lambda`: its sections are model, train, edge_loss, cgat and \
+             early_stop",
         ),
         (
             &["learning_rate=1"],
@@ -216,7 +247,7 @@ fn files_that_are_no_run_files() {
         ("[model]\nkind = \"gat\"\nkind = \"gcn\"", "my.toml: line 3: duplicate key"),
         ("[modell]\n", "my.toml: a run file has no `modell`: did you mean `model`?"),
         ("model = 3\n", "my.toml: a run file has no `model`"),
-        ("[model]\nkind = 3", "my.toml: `model.kind` must be supergat, gat, gcn or sage, not 3"),
+        ("[model]\nkind = 3", "my.toml: `model.kind` must be supergat, gat, gcn, sage, mlp or cgat, not 3"),
         ("[train]\nlr = 0.1", "my.toml: a run file has no `train.lr`"),
     ] {
         let error = RunFile::parse(text, "my.toml").unwrap_err().to_string();

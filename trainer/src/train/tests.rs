@@ -184,6 +184,34 @@ fn it_learns() {
     }
 }
 
+const CGAT: [&str; 6] = [
+    "model.kind=cgat",
+    "model.form=go",
+    "edge_loss=off",
+    "cgat.graph_weight=0.5",
+    "cgat.graph_margin=0.8",
+    "cgat.top_k=2",
+];
+
+/// On a set of graphs, killed in the middle; its losses are those of every layer, weighted.
+#[test]
+fn a_cgat_learns_and_goes_on() {
+    let temp = tempfile::tempdir().unwrap();
+    let (whole, killed) = (temp.path().join("whole"), temp.path().join("killed"));
+    let input = set();
+    let config = || config(&[&CGAT[..], &["cgat.boundary_weight=2", "cgat.boundary_margin=0.5"]].concat());
+    let records = to_the_end(plan(&input, config(), Some(&whole), false));
+    for record in &records {
+        let [graph_0, graph_1, boundary_0, boundary_1] = record.edge_losses[..] else { panic!("{record:?}") };
+        let total = record.node_loss + 0.5 * (graph_0 + graph_1) + 2.0 * (boundary_0 + boundary_1);
+        assert!((record.loss - total).abs() < 1e-6 * total, "{record:?}");
+    }
+    assert!(records.last().unwrap().loss < records[0].loss);
+    kill(plan(&input, config(), Some(&killed), false), 9);
+    to_the_end(plan(&input, config(), Some(&killed), true));
+    assert_eq!(left_behind(&killed), left_behind(&whole));
+}
+
 #[test]
 fn every_kind_of_model_trains() {
     let input = input(vec![graph(60, 0, 1)]);
@@ -192,6 +220,9 @@ fn every_kind_of_model_trains() {
         &["model.kind=gat", "model.form=dp", "edge_loss=off", "model.n_layers=3"],
         &["model=off", "model.kind=gcn", "edge_loss=off"],
         &["model=off", "model.kind=sage", "edge_loss=off"],
+        &["model=off", "model.kind=mlp", "edge_loss=off"],
+        &CGAT,
+        &[&CGAT[..], &["cgat.boundary_weight=2", "cgat.boundary_margin=0.5"]].concat(),
         &["model.form=sd", "edge_loss.subset=each"],
         &["edge_loss.weight=0"],
     ] {

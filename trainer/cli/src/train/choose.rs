@@ -48,14 +48,26 @@ fn named(args: &Args) -> anyhow::Result<Option<Named>> {
         return Ok(Some(Named::Preset(Preset::get(name)?)));
     }
     if let Some(run) = &args.run {
-        let is_file = Path::new(run).is_file() || run.ends_with(".toml");
-        return Ok(Some(match is_file {
-            true => Named::File(RunFile::read(Path::new(run))?),
-            false => Named::Preset(Preset::get(run)?),
-        }));
+        return Ok(Some(find(run)?));
     }
     let kept = args.out.as_ref().filter(|_| args.resume).map(|out| out.join(RUN_FILE)).filter(|path| path.exists());
     Ok(kept.map(|path| RunFile::read(&path)).transpose()?.map(Named::File))
+}
+
+fn find(run: &str) -> anyhow::Result<Named> {
+    let is_file = Path::new(run).is_file() || run.ends_with(".toml");
+    Ok(match is_file {
+        true => Named::File(RunFile::read(Path::new(run))?),
+        false => Named::Preset(Preset::get(run)?),
+    })
+}
+
+/// A run file by its path, or that of a preset by its name.
+pub(crate) fn run_file(run: &str) -> anyhow::Result<RunFile> {
+    match find(run)? {
+        Named::Preset(preset) => Ok(preset.run_file()?),
+        Named::File(file) => Ok(file),
+    }
 }
 
 /// What was named, or what there is for the store's dataset, with the attention that the recipe says.
@@ -82,6 +94,7 @@ fn by_recipe(named: Option<Named>, opened: &Opened) -> anyhow::Result<RunFile> {
             if kind != ModelKind::Supergat {
                 file.set("edge_loss=off")?;
             }
+            file.set("cgat=off")?;
             return Ok(file);
         }
         Some(Named::Preset(preset)) => preset.dataset().to_owned(),

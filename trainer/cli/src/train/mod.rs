@@ -27,6 +27,7 @@ use kith_trainer::{
     world::World,
 };
 
+pub(crate) use self::choose::run_file;
 use crate::{
     graph::GraphArgs,
     launched,

@@ -153,7 +153,7 @@ fn large_scores_stay_finite() {
     for form in FORMS {
         let scorer = Scorer::new(&hidden, Some(&golden.attention), form);
         let edges = golden.edges();
-        let attention = softmax(&edges, &scorer.score(&edges.sources, &edges.destinations).scores);
+        let attention = softmax(&edges, &scorer.score(&edges.sources, &edges.destinations).scores, None);
         assert!(
             error(&edges.sum_by_destination(&attention), &Tensor::ones([3, 2], (Kind::Double, Device::Cpu))) < 1e-15
         );

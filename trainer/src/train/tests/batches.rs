@@ -20,12 +20,13 @@ const N_NODES: usize = 150;
 /// Takes the `[early_stop]` of the others out, and trains in batches over all neighbors, with every node a root.
 const FULL_FANOUT: [&str; 4] = ["early_stop=off", "train.mode=batches", "train.fanouts=all", "train.edge_seeds=150"];
 
-const MODELS: [&[&str]; 5] = [
+const MODELS: [&[&str]; 6] = [
     &["model.form=mx"],
     &["model.form=sd"],
     &["model.kind=gat", "model.form=go", "edge_loss=off"],
     &["model=off", "model.kind=gcn", "model.dropout=0.3", "edge_loss=off"],
     &["model=off", "model.kind=sage", "model.dropout=0.3", "edge_loss=off"],
+    &["model=off", "model.kind=mlp", "model.dropout=0.3", "edge_loss=off"],
 ];
 
 /// The graph of the other tests as a store; mapped files outlive their folder.
@@ -164,10 +165,10 @@ fn loss_by_hand(config: &RunConfig) -> f64 {
     for slice in 0..n_slices {
         let batch = maker.make(0, slice).unwrap();
         let sample = Sample { blocks: batch.blocks, rows: Arc::new(rows_of_batch(batch.rows)) };
-        let forward = model.forward_sample(&sample, Pass::Train { run_key: 7, step: 0 }, batch.pairs).unwrap();
+        let forward = model.forward_sample(&sample, Pass::Train { run_key: 7, step: 0 }, batch.pairs.into()).unwrap();
         let Labels::Classes(classes) = &batch.labels else { panic!("one class per node") };
         sum += node_loss_by_hand(&forward.logits, classes, &batch.seeds, batch.n_step_seeds);
-        let edge_loss: f64 = forward.edge_losses.iter().map(|loss| loss.double_value(&[])).sum();
+        let edge_loss: f64 = forward.losses_of_layers().map(|loss| loss.double_value(&[])).sum();
         sum += config.edge_loss.as_ref().map_or(0.0, |config| config.weight) / n_slices as f64 * edge_loss;
     }
     sum

@@ -27,7 +27,7 @@ use crate::{
 const HUBS: [usize; 4] = [3 * LIST_PIECE + 77, 2 * LIST_PIECE - 1, 2 * LIST_PIECE, LIST_PIECE - 1];
 const N_RING: usize = 3 * LIST_PIECE;
 
-const MODELS: [&[&str]; 8] = [
+const MODELS: [&[&str]; 9] = [
     &["model.form=mx"],
     &["model.form=go"],
     &["model.kind=gat", "model.form=dp", "edge_loss=off"],
@@ -35,6 +35,7 @@ const MODELS: [&[&str]; 8] = [
     &["model.form=mx", "model.heads=18", "model.features=3", "model.out_heads=18"],
     &["model=off", "model.kind=gcn", "edge_loss=off"],
     &["model=off", "model.kind=sage", "edge_loss=off"],
+    &["model=off", "model.kind=mlp", "edge_loss=off"],
     &["model=off", "model.kind=gcn", "model.features=40", "edge_loss=off"],
 ];
 

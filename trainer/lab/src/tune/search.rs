@@ -1,0 +1,257 @@
+//! Which point is tried next: a pure function of the tuning key, the trial's number and what came of earlier trials.
+//!
+//! `gp` expects the largest improvement on the best mean of a Gaussian process, in which values far below the middle count
+//! as one: runs that collapsed would hide all differences that matter. Every fourth point is drawn blindly, so that no
+//! valley is taken for all there is. `tpe` takes the point that is most like the best tenth of trials and least like the
+//! others, each key by itself. How they compare is in `docs/TUNING.md`.
+
+use std::convert::Infallible;
+
+use kith_draw::{Draws, Name, Purpose, Stream, exp};
+use kith_trainer::config::Choice;
+use rand::TryRng;
+use serde::{Deserialize, Serialize};
+use tpe::{TpeOptimizer, parzen_estimator};
+
+use crate::tune::gaussian::Gaussian;
+
+/// How points are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Method {
+    /// Expected improvement by a Gaussian process.
+    Gp,
+    /// Tree-structured Parzen estimators.
+    Tpe,
+    /// Blindly.
+    Random,
+}
+
+impl Choice for Method {
+    const ALL: &'static [(&'static str, Self)] = &[("gp", Self::Gp), ("tpe", Self::Tpe), ("random", Self::Random)];
+}
+
+/// Trials before anything is concluded from them.
+const N_BLIND: usize = 10;
+
+/// Of these many trials one is blind, whatever is known.
+const BLIND_EVERY: usize = 4;
+
+/// Points that a Gaussian process is asked about: some anywhere, some near the best.
+const N_ANYWHERE: usize = 1000;
+const N_NEAR: usize = 500;
+
+/// What came of a trial.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seen {
+    /// Its point in the unit cube.
+    pub point: Vec<f64>,
+    /// How good it was; larger is better.
+    pub value: f64,
+}
+
+/// The points of the trials `first..first + n`, given what came of all trials that were known when `first` was chosen.
+pub fn propose(method: Method, tuning_key: u64, dim: usize, seen: &[Seen], first: usize, n: usize) -> Vec<Vec<f64>> {
+    let blind = |trial| draw_point(&mut stream(tuning_key, trial).draws(0, 0, 0), dim);
+    match method {
+        Method::Gp if seen.len() >= N_BLIND => improve(tuning_key, seen, first, n),
+        Method::Tpe if seen.len() >= N_BLIND => {
+            (first..first + n).map(|trial| estimate(tuning_key, seen, trial)).collect()
+        }
+        _ => (first..first + n).map(blind).collect(),
+    }
+}
+
+fn stream(tuning_key: u64, trial: usize) -> Stream {
+    Name { run_key: tuning_key, purpose: Purpose::Tuning, step: trial as u64, layer: 0 }.stream()
+}
+
+fn draw_point(draws: &mut Draws, dim: usize) -> Vec<f64> {
+    (0..dim).map(|_| draws.uniform()).collect()
+}
+
+/// Points of several trials before any of them is seen: each but the first takes those before it for what is expected there.
+fn improve(tuning_key: u64, seen: &[Seen], first: usize, n: usize) -> Vec<Vec<f64>> {
+    let dim = seen[0].point.len();
+    let mut points: Vec<Vec<f64>> = seen.iter().map(|seen| seen.point.clone()).collect();
+    let mut values = standardized(&seen.iter().map(|seen| seen.value).collect::<Vec<_>>());
+    let (mut gaussian, parameters) = Gaussian::fit(&points, &values);
+    for trial in first..first + n {
+        let stream = stream(tuning_key, trial);
+        let point = match trial % BLIND_EVERY == BLIND_EVERY - 1 {
+            true => draw_point(&mut stream.draws(0, 0, 0), dim),
+            false => most_promising(&gaussian, &points, stream),
+        };
+        values.push(gaussian.at(&point).0);
+        points.push(point);
+        if let Some(next) = Gaussian::with(&points, &values, &parameters) {
+            gaussian = next;
+        }
+    }
+    points.split_off(seen.len())
+}
+
+/// Around zero with a spread of one. What is farther below the middle than the best is above it is all alike.
+fn standardized(values: &[f64]) -> Vec<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let (middle, top) = (sorted[sorted.len() / 2], sorted[sorted.len() - 1]);
+    let lowest = middle - (top - middle).max(1e-6);
+    let clipped: Vec<f64> = values.iter().map(|value| value.max(lowest)).collect();
+    let n = clipped.len() as f64;
+    let mean = clipped.iter().sum::<f64>() / n;
+    let std = (clipped.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / n).sqrt().max(1e-9);
+    clipped.iter().map(|value| (value - mean) / std).collect()
+}
+
+/// The point with the largest expected improvement on the best mean, of some anywhere and some near the best.
+fn most_promising(gaussian: &Gaussian, points: &[Vec<f64>], stream: Stream) -> Vec<f64> {
+    let dim = points[0].len();
+    let means = points.iter().map(|point| gaussian.at(point).0);
+    let (best, top) = means.enumerate().fold(
+        (0, f64::NEG_INFINITY),
+        |best, (place, mean)| {
+            if mean > best.1 { (place, mean) } else { best }
+        },
+    );
+    let improvement = |point: &[f64]| {
+        let (mean, std) = gaussian.at(point);
+        let z = (mean - top) / std;
+        (mean - top) * below(z) + std * density(z)
+    };
+    let mut found = (f64::NEG_INFINITY, Vec::new());
+    for candidate in 0..N_ANYWHERE + N_NEAR {
+        let mut draws = stream.draws(1, candidate as u64, 0);
+        let point: Vec<f64> = match candidate.checked_sub(N_ANYWHERE) {
+            None => draw_point(&mut draws, dim),
+            Some(place) => {
+                let center = if place < N_NEAR / 2 { &points[best] } else { &found.1 };
+                let far = if place % 2 == 0 { 0.2 } else { 0.05 };
+                let moved = |at: &f64| (at + far * (draws.uniform() + draws.uniform() - 1.0)).clamp(0.0, 1.0);
+                center.iter().map(moved).collect()
+            }
+        };
+        let expected = improvement(&point);
+        if expected > found.0 {
+            found = (expected, point);
+        }
+    }
+    found.1
+}
+
+/// The density of the normal distribution.
+fn density(z: f64) -> f64 {
+    exp((-z * z / 2.0).max(-700.0)) / std::f64::consts::TAU.sqrt()
+}
+
+/// The probability that a normal number is below this (Abramowitz and Stegun 26.2.17, to 1e-7).
+fn below(z: f64) -> f64 {
+    let t = 1.0 / (1.0 + 0.231_641_9 * z.abs());
+    let factors = [1.330_274_429, -1.821_255_978, 1.781_477_937, -0.356_563_782, 0.319_381_530];
+    let tail = density(z) * t * factors.iter().fold(0.0, |sum, factor| sum * t + factor);
+    if z >= 0.0 { 1.0 - tail } else { tail }
+}
+
+/// The point of one trial by Parzen estimators, one for each key.
+fn estimate(tuning_key: u64, seen: &[Seen], trial: usize) -> Vec<f64> {
+    let stream = stream(tuning_key, trial);
+    let of_key = |place: usize| {
+        // Its ranges end before their upper bound; places may stand on it.
+        let range = tpe::range(0.0, 1.0 + f64::EPSILON).expect("a range");
+        let mut optimizer = TpeOptimizer::new(parzen_estimator(), range);
+        for Seen { point, value } in seen {
+            optimizer.tell(point[place], -value).expect("points are of the unit cube, values are numbers");
+        }
+        let Ok(found) = optimizer.ask(&mut Words(stream.draws(2, place as u64, 0)));
+        found.min(1.0)
+    };
+    (0..seen[0].point.len()).map(of_key).collect()
+}
+
+/// Named draws for a crate that wants a generator.
+struct Words(Draws);
+
+impl TryRng for Words {
+    type Error = Infallible;
+
+    fn try_next_u32(&mut self) -> Result<u32, Infallible> {
+        Ok(self.0.word())
+    }
+
+    fn try_next_u64(&mut self) -> Result<u64, Infallible> {
+        Ok(self.0.double_word())
+    }
+
+    fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), Infallible> {
+        for part in bytes.chunks_mut(4) {
+            part.copy_from_slice(&self.0.word().to_le_bytes()[..part.len()]);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const METHODS: [Method; 3] = [Method::Gp, Method::Tpe, Method::Random];
+
+    /// Best in one corner of the square, and a collapse where the first coordinate is large.
+    fn value(point: &[f64], noise: &mut Draws) -> f64 {
+        let far = (point[0] - 0.6).powi(2) + (point[1] - 0.3).powi(2);
+        let collapse = if point[0] > 0.85 { 0.4 } else { 0.0 };
+        0.8 - 0.3 * far - collapse + 0.005 * noise.normal()
+    }
+
+    fn search(method: Method, tuning_key: u64, n: usize, together: usize) -> Vec<Seen> {
+        let mut seen: Vec<Seen> = Vec::new();
+        let mut noise =
+            Name { run_key: tuning_key, purpose: Purpose::Fault, step: 0, layer: 0 }.stream().draws(0, 0, 0);
+        while seen.len() < n {
+            let points = propose(method, tuning_key, 2, &seen, seen.len(), together);
+            let found: Vec<Seen> =
+                points.into_iter().map(|point| Seen { value: value(&point, &mut noise), point }).collect();
+            seen.extend(found);
+        }
+        seen
+    }
+
+    fn best(seen: &[Seen]) -> f64 {
+        let chosen = seen.iter().max_by(|a, b| a.value.total_cmp(&b.value)).unwrap();
+        (chosen.point[0] - 0.6).powi(2) + (chosen.point[1] - 0.3).powi(2)
+    }
+
+    #[test]
+    fn what_is_known_helps() {
+        let far = |method, together| (0..12).map(|key| best(&search(method, key, 32, together))).sum::<f64>();
+        let blind = far(Method::Random, 1);
+        for (method, together) in [(Method::Gp, 1), (Method::Gp, 4), (Method::Tpe, 1)] {
+            let found = far(method, together);
+            assert!(found < 0.85 * blind, "{method:?} by {together}: {found} {blind}");
+        }
+    }
+
+    #[test]
+    fn the_same_points_twice_and_others_by_another_key() {
+        for method in METHODS {
+            let seen = search(method, 1, 16, 4);
+            assert_eq!(seen, search(method, 1, 16, 4), "{method:?}");
+            assert_ne!(seen, search(method, 2, 16, 4), "{method:?}");
+            assert!(seen.iter().all(|seen| seen.point.iter().all(|place| (0.0..=1.0).contains(place))));
+            // Points of a batch do not depend on how many come after them.
+            let [few, many] = [1, 4].map(|n| propose(method, 1, 2, &seen, 16, n));
+            assert_eq!(few[0], many[0], "{method:?}");
+            assert!(many.windows(2).all(|pair| pair[0] != pair[1]), "{method:?}");
+        }
+    }
+
+    #[test]
+    fn values_that_are_all_alike_do_no_harm() {
+        for method in METHODS {
+            let point = |place| vec![f64::from(place) / 12.0, 1.0];
+            let seen: Vec<Seen> = (0..12).map(|place| Seen { point: point(place), value: 0.5 }).collect();
+            let points = propose(method, 1, 2, &seen, 12, 3);
+            assert!(points.iter().flatten().all(|place| (0.0..=1.0).contains(place)), "{method:?}: {points:?}");
+        }
+    }
+}

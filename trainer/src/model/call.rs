@@ -1,0 +1,132 @@
+//! One call of a layer: what it is asked for, what it reads, what it gives.
+
+use std::sync::Arc;
+
+use kith_block::Block;
+use kith_kernels::{Dropout, InputRows, LayerDraws, LayerInput, plain_products, product_len};
+use tch::Tensor;
+
+use crate::model::{
+    LayerShape, Model, OutDegrees, Pass, draws, oracle,
+    reference::{self, Edges},
+    weight_name,
+};
+
+/// What a layer is asked for.
+pub(super) struct Call<'a> {
+    pub(super) model: &'a Model,
+    pub(super) layer: usize,
+    pub(super) block: &'a Arc<Block>,
+    /// Only for layers of tensor operations.
+    pub(super) edges: Option<&'a Edges>,
+    /// Where the block does not have all edges of its sources.
+    pub(super) out_degrees: Option<&'a OutDegrees>,
+    pub(super) pass: Pass,
+}
+
+/// What a layer reads: the graph's own rows, what the layer before it made, or either times its weights.
+pub(super) enum LayerRows<'a> {
+    Input(&'a Arc<InputRows>),
+    Hidden(Tensor),
+    /// Of all nodes, by id.
+    Products {
+        values: &'a [f32],
+        /// Whether they are as the fused kernels keep them.
+        is_packed: bool,
+    },
+}
+
+/// What a layer gives.
+pub(super) struct LayerOutput {
+    pub(super) rows: Tensor,
+    pub(super) attention: Option<Tensor>,
+    /// One for each of the model's weights of such losses; none when evaluating.
+    pub(super) edge_losses: Vec<Tensor>,
+    pub(super) n_negatives_left_out: usize,
+}
+
+impl LayerOutput {
+    pub(super) fn of_rows(rows: Tensor) -> LayerOutput {
+        LayerOutput { rows, attention: None, edge_losses: Vec::new(), n_negatives_left_out: 0 }
+    }
+}
+
+impl Call<'_> {
+    pub(super) fn shape(&self) -> LayerShape {
+        self.model.layers[self.layer]
+    }
+
+    /// A weight of this layer.
+    pub(super) fn weight(&self, name: &str) -> &Tensor {
+        self.model.weight(self.layer, name)
+    }
+
+    pub(super) fn find_weight(&self, name: &str) -> Option<&Tensor> {
+        self.model.weights.get(&weight_name(self.layer, name))
+    }
+
+    /// What is dropped in this pass: run key, step, and how.
+    pub(super) fn dropout(&self) -> Option<(u64, u64, Dropout)> {
+        let Pass::Train { run_key, step } = self.pass else { return None };
+        let dropout = Dropout::new(self.model.config.dropout);
+        (!dropout.is_none()).then_some((run_key, step, dropout))
+    }
+
+    pub(super) fn edges(&self) -> &Edges {
+        self.edges.expect("layers of tensor operations get their edges")
+    }
+
+    /// What a fused layer draws; nothing when evaluating.
+    pub(super) fn layer_draws(&self) -> Option<LayerDraws> {
+        let Pass::Train { run_key, step } = self.pass else { return None };
+        Some(LayerDraws { run_key, step, layer: self.layer as u32, dropout: self.model.config.dropout })
+    }
+
+    /// The rows of the block's sources, after dropout, times the weights; for tensor operations.
+    pub(super) fn products(&self, rows: &LayerRows<'_>) -> Tensor {
+        if let LayerRows::Products { values, is_packed } = rows {
+            return self.pick_products(values, *is_packed);
+        }
+        let rows = self.model.tensor_of(rows);
+        let rows = match draws::row_factors(self) {
+            None => rows,
+            Some(factors) => rows * factors,
+        };
+        reference::product(&rows, self.weight("weight"))
+    }
+
+    fn pick_products(&self, values: &[f32], is_packed: bool) -> Tensor {
+        let LayerShape { heads, features, .. } = self.shape();
+        let len = if is_packed { product_len(heads, features) } else { heads * features };
+        let ids = (0..self.block.n_sources()).map(|source| self.block.id(source) as usize);
+        let mut picked: Vec<f32> = ids.flat_map(|id| &values[id * len..][..len]).copied().collect();
+        if is_packed {
+            picked = plain_products(&picked, (heads, features));
+        }
+        let like = self.model.weights.flat();
+        let shape = [self.block.n_sources() as i64, (heads * features) as i64];
+        Tensor::from_slice(&picked).view(shape).to_device(like.device()).to_kind(like.kind())
+    }
+}
+
+impl LayerRows<'_> {
+    pub(super) fn as_input(&self) -> LayerInput<'_> {
+        match self {
+            LayerRows::Input(rows) => LayerInput::Rows(rows),
+            LayerRows::Hidden(rows) => LayerInput::Hidden(rows),
+            LayerRows::Products { values, .. } => LayerInput::Products(values),
+        }
+    }
+}
+
+impl Model {
+    /// Rows that are not products, as a tensor like the weights.
+    pub(super) fn tensor_of(&self, rows: &LayerRows<'_>) -> Tensor {
+        let like = self.weights.flat();
+        match rows {
+            LayerRows::Hidden(rows) => rows.shallow_clone(),
+            LayerRows::Input(input) => oracle::dense(input).to_device(like.device()).to_kind(like.kind()),
+            LayerRows::Products { .. } => unreachable!("products are not multiplied again"),
+        }
+    }
+}
