@@ -25,6 +25,15 @@ done
 show predict "$work/supergat-mx" --store "$work/partition" --what attention --out "$work/attention.csv"
 head -3 "$work/attention.csv"
 
+show analyze graph "$work/partition"
+show report "$work/supergat-mx" --store "$work/partition"
+
+# An experiment of the paper on one of its graphs, few settings; started again, it has nothing left to do.
+for _ in 1 2; do
+    show bench synthetic --degrees 10 --homophilies 0.5 --weight-decays 1e-5 --edge-weights 0.1 --run-keys 42..44 \
+        --set train.epochs=100 --out "$work/bench"
+done
+
 # The whole job: the same graph in two shards, two sampling servers, two ranks, each a process of its own.
 show partition "$work/partition" --shards 2 --out "$work/shards"
 show launch --ranks 2 --samplers 2 partition-graph/supergat-mx --shards "$work/shards" --out "$work/ranks" \

@@ -1,6 +1,6 @@
 //! The whole path, as far as it exists, with real processes: generate → verify → stats → train → resume → train on a GPU →
-//! replay → predict → report, then partition → serve → train from servers; and what was made by one number of threads is made by
-//! any.
+//! predict → analyze → tune → page, replay → report, then partition → serve → train from servers; and what was made by one
+//! number of threads is made by any.
 
 use std::{
     fs,
@@ -186,6 +186,23 @@ fn from_train_to_report() {
         .map(|line| line.split(',').nth(2).unwrap().parse::<f64>().unwrap())
         .sum();
     assert!((first - 1.0).abs() < 1e-5, "the attention of a node sums to one, not {first}");
+
+    // What it attends to, what the graph is like, settings by validation, and a page of each.
+    let out = path("attention");
+    kith(["analyze", "attention", whole.to_str().unwrap(), "--store", &store, "--out", &out]);
+    let (graph, tuned) = (path("analysis"), path("tuned"));
+    kith(["analyze", "graph", &store, "--out", &graph]);
+    let settings = ["--trials", "2", "--run-keys", "42..44", "--set", "train.epochs=3"];
+    let mut args = vec!["tune", "partition-graph/supergat-mx", "--store", &store, "--out", &tuned];
+    args.extend(settings);
+    kith(args);
+    let best = Path::new(&tuned).join("best.toml");
+    kith(["train", best.to_str().unwrap(), "--store", &store, "--out", &path("best")]);
+    for folder in [&runs, &out, &graph, &path("best")] {
+        let page = kith(["report", folder, "--json"]).json();
+        let html = fs::read_to_string(page["page"].as_str().unwrap()).unwrap();
+        assert!(html.contains("data-from=") && html.contains("<svg"), "{folder}");
+    }
 }
 
 /// Batches, from a made graph to the report: trained, made again, asked.

@@ -1,17 +1,12 @@
 //! Finished runs of an experiment: one line each in `runs.jsonl`, so that none is done twice.
 
-use std::{
-    collections::HashMap,
-    fs::{self, File, OpenOptions, TryLockError},
-    io::{BufRead, BufReader, Seek, SeekFrom, Write},
-    path::{Path, PathBuf},
-};
+use std::{collections::HashMap, path::Path};
 
 use kith_trainer::{clock::Phases, report::Results};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::error::LabError;
+use crate::{error::LabError, lines::Lines};
 
 /// The file of finished runs.
 pub const RUNS: &str = "runs.jsonl";
@@ -44,39 +39,15 @@ pub struct KeptRun {
 /// The finished runs of an experiment's folder, held by one process.
 #[derive(Debug)]
 pub struct Kept {
-    path: PathBuf,
-    file: File,
+    lines: Lines,
     runs: HashMap<String, KeptRun>,
 }
 
 impl Kept {
     /// Opens the folder of an experiment, made if it is not there.
     pub fn open(dir: &Path) -> Result<Kept, LabError> {
-        fs::create_dir_all(dir).map_err(LabError::io(dir))?;
-        let path = dir.join(RUNS);
-        let io = || LabError::io(&path);
-        let mut file = OpenOptions::new().read(true).append(true).create(true).open(&path).map_err(io())?;
-        file.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => LabError::Busy { path: dir.to_owned() },
-            TryLockError::Error(source) => LabError::Io { path: path.clone(), source },
-        })?;
-        let (mut runs, mut n_bytes, mut line) = (HashMap::new(), 0, String::new());
-        let mut reader = BufReader::new(&file);
-        for number in 1.. {
-            line.clear();
-            let n_read = reader.read_line(&mut line).map_err(io())?;
-            // A killed process leaves half a line behind at most, and it is the last.
-            if !line.ends_with('\n') {
-                break;
-            }
-            let run: KeptRun = serde_json::from_str(&line)
-                .map_err(|error| LabError::damaged(&path, format!("line {number} is no run: {error}")))?;
-            runs.insert(run.id.clone(), run);
-            n_bytes += n_read as u64;
-        }
-        file.set_len(n_bytes).map_err(io())?;
-        file.seek(SeekFrom::End(0)).map_err(io())?;
-        Ok(Kept { path, file, runs })
+        let (lines, runs) = Lines::open::<KeptRun>(&dir.join(RUNS))?;
+        Ok(Kept { lines, runs: runs.into_iter().map(|run| (run.id.clone(), run)).collect() })
     }
 
     /// The run of an id, if it is finished.
@@ -86,34 +57,34 @@ impl Kept {
 
     /// Keeps a run.
     pub fn keep(&mut self, run: KeptRun) -> Result<(), LabError> {
-        let mut line = serde_json::to_string(&run).expect("a run has only numbers and texts");
-        line.push('\n');
-        self.file.write_all(line.as_bytes()).map_err(LabError::io(&self.path))?;
+        self.lines.push(&run)?;
         self.runs.insert(run.id.clone(), run);
         Ok(())
     }
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
 
-    pub(crate) fn run(id: &str) -> KeptRun {
+    #[test]
+    fn a_run_comes_back_as_it_was_kept() {
+        let temp = tempfile::tempdir().unwrap();
         let results = Results {
             epochs: 3,
             steps: 3,
             stopped_early: false,
             best_epoch: 2,
-            valid: 0.75,
+            valid: 0.1 + 0.2,
             test: 0.5,
             valid_last: 0.7,
-            test_last: 0.625,
+            test_last: 1.0 / 3.0,
             valid_loss_last: 1.5,
             seconds: 0.1,
             seconds_measuring: 0.01,
         };
-        KeptRun {
-            id: id.to_owned(),
+        let run = KeptRun {
+            id: "a".to_owned(),
             graph: "cora".to_owned(),
             model: "gat".to_owned(),
             run_key: 42,
@@ -122,34 +93,12 @@ pub(crate) mod tests {
             failed: None,
             phases: Phases::default(),
             seen: Value::Null,
-        }
-    }
-
-    #[test]
-    fn runs_are_found_again_and_half_a_line_is_dropped() {
-        let temp = tempfile::tempdir().unwrap();
-        let dir = temp.path().join("bench");
-        let mut kept = Kept::open(&dir).unwrap();
-        kept.keep(run("a")).unwrap();
-        kept.keep(run("b")).unwrap();
-        kept.file.write_all(b"{\"id\":\"c\",\"gra").unwrap();
-        assert!(Kept::open(&dir).unwrap_err().to_string().ends_with("another process is at work there"));
+        };
+        let mut kept = Kept::open(temp.path()).unwrap();
+        kept.keep(run.clone()).unwrap();
         drop(kept);
-
-        let mut kept = Kept::open(&dir).unwrap();
-        assert_eq!(kept.get("a"), Some(&run("a")));
-        assert!(kept.get("b").is_some() && kept.get("c").is_none());
-        kept.keep(run("c")).unwrap();
-        drop(kept);
-        assert!(Kept::open(&dir).unwrap().get("c").is_some());
-        assert_eq!(fs::read_to_string(dir.join(RUNS)).unwrap().lines().count(), 3);
-    }
-
-    #[test]
-    fn a_line_that_is_no_run_is_named() {
-        let temp = tempfile::tempdir().unwrap();
-        fs::write(temp.path().join(RUNS), "{}\n").unwrap();
-        let error = Kept::open(temp.path()).unwrap_err().to_string();
-        assert!(error.contains("runs.jsonl: line 1 is no run: missing field"), "{error}");
+        let kept = Kept::open(temp.path()).unwrap();
+        assert_eq!(kept.get("a"), Some(&run), "to the last bit");
+        assert!(kept.get("b").is_none());
     }
 }

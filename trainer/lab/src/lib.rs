@@ -10,6 +10,7 @@ pub mod experiment;
 pub mod findings;
 pub mod graph;
 pub mod kept;
+mod lines;
 pub mod links;
 pub mod paper;
 pub mod presets;

@@ -15,6 +15,8 @@ use kith_trainer::{
     run_file::{RunFile, RunFileError},
 };
 
+use crate::error::LabError;
+
 pub use self::{
     run::{Ground, Progress, tune},
     search::{Method, Seen, propose},
@@ -72,6 +74,9 @@ pub enum TuneError {
         /// What is wrong with it.
         problem: String,
     },
+    /// The trials cannot be kept.
+    #[error(transparent)]
+    Lab(#[from] LabError),
     /// A file cannot be read or written.
     #[error("{path}: {error}")]
     Io {

@@ -2,16 +2,18 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File, OpenOptions},
-    io::Write,
+    fs,
     path::{Path, PathBuf},
 };
 
-use kith_trainer::config::Choice;
+use kith_trainer::{config::Choice, files::publish_bytes};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::tune::{Outcome, Seen, Space, TuneError, Tuning};
+use crate::{
+    lines::Lines,
+    tune::{Outcome, Seen, Space, TuneError, Tuning},
+};
 
 /// The trials of a folder.
 const TRIALS: &str = "trials.jsonl";
@@ -105,7 +107,7 @@ pub(super) fn best(trials: &[Trial]) -> Option<&Trial> {
 /// Trials so far, in a folder if they are kept.
 #[derive(Debug)]
 pub struct Kept {
-    folder: Option<(PathBuf, File)>,
+    folder: Option<(PathBuf, Lines)>,
     trials: Vec<Trial>,
 }
 
@@ -124,12 +126,15 @@ impl Kept {
             let text = fs::read_to_string(&path).map_err(io(&path))?;
             check_same(&text, &own).map_err(|problem| TuneError::Kept { dir: dir.display().to_string(), problem })?;
         } else {
-            publish(&path, &pretty(&own))?;
+            publish_bytes(&path, pretty(&own).as_bytes())?;
         }
         let path = dir.join(TRIALS);
-        let mut file = OpenOptions::new().create(true).read(true).append(true).open(&path).map_err(io(&path))?;
-        let trials = read_whole_lines(&path, &mut file)?;
-        Ok(Kept { folder: Some((dir.to_owned(), file)), trials })
+        let (lines, trials) = Lines::open::<Trial>(&path)?;
+        if let Some(place) = trials.iter().enumerate().position(|(place, trial)| trial.trial != place) {
+            let problem = format!("line {} is not trial {place}: the file was changed", place + 1);
+            return Err(TuneError::Kept { dir: path.display().to_string(), problem });
+        }
+        Ok(Kept { folder: Some((dir.to_owned(), lines)), trials })
     }
 
     /// Trials so far.
@@ -140,9 +145,8 @@ impl Kept {
     /// Keeps the next trial. What is known of it from now on is what its line says, as it will be for whoever goes on.
     pub(super) fn push(&mut self, trial: &Trial) -> Result<(), TuneError> {
         let line = serde_json::to_string(trial).expect("trials are plain");
-        if let Some((dir, file)) = &mut self.folder {
-            let path = dir.join(TRIALS);
-            file.write_all(format!("{line}\n").as_bytes()).and_then(|()| file.sync_data()).map_err(io(&path))?;
+        if let Some((_, lines)) = &mut self.folder {
+            lines.push(trial)?;
         }
         self.trials.push(serde_json::from_str(&line).expect("just written"));
         Ok(())
@@ -155,8 +159,8 @@ impl Kept {
         let config = tuning.space.apply(&tuning.run_file, &best.values_of(&tuning.space))?.resolve()?;
         let outcome = Outcome { trials, best, config };
         if let Some((dir, _)) = &self.folder {
-            publish(&dir.join(BEST), &outcome.config.to_toml())?;
-            publish(&dir.join(REPORT), &pretty(&report(tuning, &outcome)))?;
+            publish_bytes(&dir.join(BEST), outcome.config.to_toml().as_bytes())?;
+            publish_bytes(&dir.join(REPORT), pretty(&report(tuning, &outcome)).as_bytes())?;
         }
         Ok(outcome)
     }
@@ -203,32 +207,8 @@ fn check_same(text: &str, own: &Value) -> Result<(), String> {
     }
 }
 
-/// The trials of a file; a last line without an end was being written when its writer was killed, and goes.
-fn read_whole_lines(path: &Path, file: &mut File) -> Result<Vec<Trial>, TuneError> {
-    let bytes = fs::read(path).map_err(io(path))?;
-    let n_whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
-    file.set_len(n_whole as u64).map_err(io(path))?;
-    let mut trials = Vec::new();
-    for (place, line) in String::from_utf8_lossy(&bytes[..n_whole]).lines().enumerate() {
-        let trial = serde_json::from_str::<Trial>(line).ok().filter(|trial| trial.trial == place);
-        let damaged = || TuneError::Kept {
-            dir: path.display().to_string(),
-            problem: format!("line {} is not trial {place}: the file was changed", place + 1),
-        };
-        trials.push(trial.ok_or_else(damaged)?);
-    }
-    Ok(trials)
-}
-
 fn pretty(value: &Value) -> String {
     format!("{value:#}\n")
-}
-
-/// Writes a file beside its place and moves it there: readers find all of it or the one before.
-fn publish(path: &Path, text: &str) -> Result<(), TuneError> {
-    let draft = path.with_extension("draft");
-    fs::write(&draft, text).map_err(io(&draft))?;
-    fs::rename(&draft, path).map_err(io(path))
 }
 
 fn io(path: &Path) -> impl FnOnce(std::io::Error) -> TuneError {
