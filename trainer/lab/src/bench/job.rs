@@ -101,7 +101,11 @@ fn is_for_gpu(cell: &Cell, experiment: &dyn Experiment) -> bool {
     match experiment.manner() {
         Manner::OnCpu => false,
         Manner::Alone => is_able,
-        Manner::Together => are_together(cell, experiment) || (is_able && work_of_an_epoch(cell) >= WORTH_A_GPU),
+        Manner::Together if are_together(cell, experiment) => true,
+        // What has no kernels anywhere gains most.
+        Manner::Together => {
+            is_able && (cell.config.train.kernels == Kernels::Reference || work_of_an_epoch(cell) >= WORTH_A_GPU)
+        }
     }
 }
 

@@ -176,6 +176,10 @@ fn another_search_in_the_folder_is_a_sentence() {
     }
     fs::write(dir.join("trials.jsonl"), "{}\n").unwrap();
     let damaged = open(usual(), "0123").unwrap_err();
+    assert!(damaged.contains("trials.jsonl: line 1 is not one of ours: missing field"), "{damaged}");
+    let second = serde_json::to_string(&Trial { trial: 1, ..trial(State::Finished, &[0.5]) }).unwrap();
+    fs::write(dir.join("trials.jsonl"), second + "\n").unwrap();
+    let damaged = open(usual(), "0123").unwrap_err();
     assert!(damaged.ends_with("line 1 is not trial 0: the file was changed"), "{damaged}");
 }
 
