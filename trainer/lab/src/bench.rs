@@ -116,8 +116,8 @@ impl Shared<'_> {
         }
     }
 
-    /// Keeps what came of a run.
-    fn keep(&self, wanted: Wanted, outcome: Result<(Report, Value), TrainError>) -> Result<(), LabError> {
+    /// Keeps what came of a run; a run that was broken off came to nothing.
+    fn keep(&self, wanted: Wanted, outcome: Result<Option<(Report, Value)>, TrainError>) -> Result<(), LabError> {
         let cell = self.cell(wanted);
         let mut run = KeptRun {
             id: cell.id(self.experiment, wanted.run_key),
@@ -131,7 +131,8 @@ impl Shared<'_> {
             seen: Value::Null,
         };
         match outcome {
-            Ok((report, seen)) => {
+            Ok(None) => return Ok(()),
+            Ok(Some((report, seen))) => {
                 run.device = report.device;
                 run.phases = report.phases.first().copied().unwrap_or_default();
                 (run.results, run.seen) = (Some(report.results), seen);

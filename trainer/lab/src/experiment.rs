@@ -34,7 +34,8 @@ pub trait Experiment: Sync {
         ""
     }
 
-    /// What a run learns from.
+    /// What a run learns from: decided by the graph, and by the split, supervision and mode of the config alone, unless it is by run
+    /// key. What was loaded for one run is used for others.
     fn load(&self, opened: &Opened, config: &RunConfig, run_key: u64) -> Result<Data, TrainError> {
         Data::load(opened, config, run_key)
     }

@@ -141,13 +141,13 @@ pub(super) fn plan<'a>(cell: &Cell, config: RunConfig, run_key: u64, data: &'a D
     }
 }
 
-/// Trains one run to its end.
-pub(super) fn train_one(shared: &Shared<'_>, plan: Plan<'_>) -> Result<(Report, Value), TrainError> {
+/// Trains one run to its end; `None` where everything stops before that.
+pub(super) fn train_one(shared: &Shared<'_>, plan: Plan<'_>) -> Result<Option<(Report, Value)>, TrainError> {
     let (mut world, data) = (World::alone(), plan.data);
     let mut run = Run::new(plan, &mut world)?;
     let watch = |_: &_| if shared.is_over() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
     train(&mut run, watch)?;
-    report(shared, &run, data)
+    run.is_done().then(|| report(shared, &run, data)).transpose()
 }
 
 /// What came of a run, and what the experiment sees in it.

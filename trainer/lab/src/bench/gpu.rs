@@ -90,7 +90,7 @@ impl Watch for Keeper<'_> {
         let place = self.left.iter().position(is_it).expect("a run that ended was wanted");
         let wanted = self.left.swap_remove(place);
         if self.outcome.is_ok() {
-            self.outcome = self.shared.keep(wanted, report(self.shared, run, self.data));
+            self.outcome = self.shared.keep(wanted, report(self.shared, run, self.data).map(Some));
         }
     }
 }

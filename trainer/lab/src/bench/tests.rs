@@ -9,7 +9,13 @@ use kith_partition::{
     generate::{PartitionGraph, partition_graph},
     progress::Quiet,
 };
-use kith_trainer::{opened::Opened, report::Results, run_file::RunFile};
+use kith_trainer::{
+    config::{RunConfig, Supervision},
+    data::Data,
+    opened::Opened,
+    report::Results,
+    run_file::RunFile,
+};
 
 use super::*;
 use crate::{experiment::Training, subject::Subject};
@@ -98,6 +104,31 @@ fn a_run_that_goes_wrong_is_kept_as_such_and_alone() {
     assert_eq!(failures.len(), 2);
     assert!(failures[0].starts_with("made gat, run key 42 failed: the loss is not finite at step"), "{failures:?}");
     assert!(done[0].test().mean.is_nan() && done[1].failures().next().is_none());
+}
+
+/// Nothing can be read for runs that train on all labels.
+struct Unreadable;
+
+impl Experiment for Unreadable {
+    fn load(&self, opened: &Opened, config: &RunConfig, run_key: u64) -> Result<Data, TrainError> {
+        match config.train.supervision {
+            Supervision::Split => Data::load(opened, config, run_key),
+            _ => Err(TrainError::NoRows),
+        }
+    }
+}
+
+#[test]
+fn what_stops_a_bench_stops_runs_that_are_at_work_and_they_are_not_kept() {
+    let temp = tempfile::tempdir().unwrap();
+    let subject = subject(temp.path());
+    let dir = temp.path().join("bench");
+    let cells =
+        || vec![cell(&subject, "gat", &["train.epochs=100000000"]), cell(&subject, "gcn", &["train.supervision=full"])];
+    let error = run(cells(), &Unreadable, &place(&dir, 3), &Quiet).unwrap_err().to_string();
+    assert_eq!(error, "the store has no feature rows: import it with rows");
+    let kept = Kept::open(&dir).unwrap();
+    assert!(cells().iter().all(|cell| kept.get(&cell.id(&Unreadable, 42)).is_none()));
 }
 
 #[test]
