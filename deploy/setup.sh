@@ -45,7 +45,10 @@ main() {
         if ((${#parts[@]})); then fetch "$folder" "${parts[@]}"; fi
     fi
     link "$folder"
-    if ((tests)); then install_nextest; fi
+    if ((tests)); then
+        install_nextest
+        make_storage
+    fi
 }
 
 cache_home() {
@@ -221,6 +224,17 @@ install_nextest() {
     say "installing cargo-nextest, which runs the tests (about ten minutes on two cores, once)"
     cargo install cargo-nextest --locked --quiet ||
         fail "cargo-nextest could not be installed: run \`cargo install cargo-nextest --locked\` and see why"
+}
+
+# A server of S3; tests that need it say so where it cannot be had.
+make_storage() {
+    local code=0
+    "$repository/deploy/s3.sh" >/dev/null || code=$?
+    case $code in
+    0) ;;
+    3) say "no server of S3 for the tests of object storage: they will be skipped" ;;
+    *) fail "deploy/s3.sh failed: run it and see why" ;;
+    esac
 }
 
 main "$@"

@@ -10,6 +10,7 @@ mod lab;
 mod launch;
 mod memory;
 mod models;
+mod object_storage;
 mod parity;
 mod partition;
 mod published_statistics;

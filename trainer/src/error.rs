@@ -120,6 +120,14 @@ pub enum TrainError {
         /// Which layer's part is the first that is not finite.
         place: String,
     },
+    /// A run's folder cannot be kept where it should be.
+    #[error("{problem}")]
+    NotKept {
+        /// Where, and what is wrong.
+        problem: String,
+        /// Whether it may go well another time.
+        is_passing: bool,
+    },
     /// The folder holds a run, which is never overwritten.
     #[error("{path}: holds a run already: resume it with --resume, or choose another place")]
     RunExists {
@@ -165,6 +173,7 @@ impl TrainError {
         match self {
             TrainError::World(error) => error.code(),
             TrainError::Client(error) if error.may_be_tried_again() => RETRY,
+            TrainError::NotKept { is_passing: true, .. } => RETRY,
             _ => 1,
         }
     }

@@ -17,6 +17,7 @@ pub mod files;
 pub mod gpu;
 pub mod input;
 pub mod interchange;
+pub mod keeper;
 pub mod layerwise;
 pub mod links;
 pub mod loss;

@@ -15,6 +15,7 @@ use crate::{
     error::TrainError,
     evaluate::{Measured, Metric},
     files::publish_bytes,
+    keeper::Keeper,
 };
 
 /// The run file as it was followed, all defaults said.
@@ -198,6 +199,7 @@ pub struct Results {
 pub struct RunFolder {
     dir: PathBuf,
     steps: File,
+    keeper: Keeper,
 }
 
 impl RunFolder {
@@ -231,7 +233,17 @@ impl RunFolder {
         steps.set_len(n_bytes).map_err(io())?;
         steps.seek(SeekFrom::End(0)).map_err(io())?;
         publish_bytes(&dir.join(RUN_FILE), config.to_toml().as_bytes())?;
-        Ok(RunFolder { dir: dir.to_owned(), steps })
+        Ok(RunFolder { dir: dir.to_owned(), steps, keeper: Keeper::default() })
+    }
+
+    /// The same folder, whose news somebody hears.
+    pub(crate) fn kept_by(self, keeper: Keeper) -> RunFolder {
+        RunFolder { keeper, ..self }
+    }
+
+    /// Who hears of news.
+    pub(crate) fn keeper(&self) -> Keeper {
+        self.keeper.clone()
     }
 
     /// Its checkpoints.
@@ -255,7 +267,8 @@ impl RunFolder {
     pub fn report(&self, report: &Report) -> Result<(), TrainError> {
         let mut text = serde_json::to_string_pretty(report).expect("a report has only numbers and texts");
         text.push('\n');
-        publish_bytes(&self.dir.join(REPORT), text.as_bytes())
+        publish_bytes(&self.dir.join(REPORT), text.as_bytes())?;
+        self.keeper.keep()
     }
 }
 

@@ -23,6 +23,7 @@ use crate::{
     evaluate::{Measured, Metric, evaluate},
     exchange::{Exchange, SliceRecord},
     feed::{At, Feed},
+    keeper::Keeper,
     layerwise::Room,
     metrics::Metrics,
     model::Model,
@@ -80,6 +81,8 @@ pub struct Plan<'a> {
     pub out: Option<&'a Path>,
     /// Whether to go on from the folder's newest checkpoint, if it has one.
     pub resume: bool,
+    /// Who hears when the folder holds something new.
+    pub keeper: Keeper,
     /// How much a measuring pass over batches' data may hold.
     pub room: Room,
     /// What hears of every step.
@@ -112,7 +115,8 @@ impl<'a> Run<'a> {
     /// Makes a run ready on every rank, from the checkpoint that rank 0 has if it is to go on.
     pub fn new(plan: Plan<'a>, world: &'a mut World) -> Result<Run<'a>, TrainError> {
         let clock = Clock::start();
-        let Plan { mut config, run_key, data, source, device, gpu, gpu_rows, out, resume, room, metrics } = plan;
+        let Plan { mut config, run_key, data, source, device, gpu, gpu_rows, out, resume, keeper, room, metrics } =
+            plan;
         if device != Device::Cpu && config.train.kernels == Kernels::Fused {
             return Err(TrainError::KernelsOnCpu);
         }
@@ -143,8 +147,8 @@ impl<'a> Run<'a> {
         }
         let folder = match out {
             None => None,
-            Some(dir) if resume => Some(RunFolder::resume(dir, &config, state.step)?),
-            Some(dir) => Some(RunFolder::create(dir, &config)?),
+            Some(dir) if resume => Some(RunFolder::resume(dir, &config, state.step)?.kept_by(keeper)),
+            Some(dir) => Some(RunFolder::create(dir, &config)?.kept_by(keeper)),
         };
         let is_deterministic = config.train.deterministic.unwrap_or(device == Device::Cpu && gpu.is_none());
         let exchange = Exchange::new(n_slices, is_deterministic, world);
@@ -363,7 +367,7 @@ impl<'a> Run<'a> {
         let kept = self.config.train.checkpoints_kept as usize;
         let snapshot = self.snapshot()?;
         let folder = self.folder.as_ref().expect("looked at above");
-        self.saver.save(folder.checkpoints(), folder.steps()?, snapshot, kept)
+        self.saver.save(folder, snapshot, kept)
     }
 
     /// Ends the run on all ranks: the last checkpoint is whole, and the report is written.

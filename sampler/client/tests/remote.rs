@@ -13,7 +13,7 @@ use kith_client::{
 use kith_proto::{Call, v1, v1::sampler_client::SamplerClient};
 use kith_sampler::{
     Direction, Drawn, Fanout, Hop, Replacement, ShardSampler,
-    server::{Limits, Server, ServerConfig},
+    server::{Limits, Server, ServerConfig, ShardChoice},
 };
 use kith_store::{Cluster, Contents, Graph, IdsEntry, Neighbors, Provenance, SplitPart, StoreWriter};
 use served::{config, connect, cut, patience, run};
@@ -236,7 +236,7 @@ fn refusal(error: ClientError) -> (Code, String) {
 
 #[test]
 fn what_cannot_be_answered_is_refused_with_its_status() {
-    let (_temp, cluster, server) = small(|config| config.shards = vec![0, 2]);
+    let (_temp, cluster, server) = small(|config| config.shards = ShardChoice::These(vec![0, 2]));
     run(async {
         let remote = connect(&server).await;
         let owned: Vec<u64> = cluster.open_shard(0).unwrap().nodes().collect();

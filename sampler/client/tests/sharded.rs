@@ -16,7 +16,7 @@ use kith_partition::{
 };
 use kith_sampler::{
     Fanout, Replacement,
-    server::{Limits, Server, ServerConfig},
+    server::{Limits, Server, ServerConfig, ShardChoice},
 };
 use kith_store::{Cluster, Cut, Graph, Provenance, SplitPart, write_cluster};
 
@@ -74,7 +74,7 @@ fn assert_same(found: &[Batch], expected: &[Batch]) {
 fn serve(cluster: &Cluster, shards: &[u32]) -> Server {
     let config = ServerConfig {
         cluster: cluster.dir().to_owned(),
-        shards: shards.to_vec(),
+        shards: if shards.is_empty() { ShardChoice::All } else { ShardChoice::These(shards.to_vec()) },
         listen: ([127, 0, 0, 1], 0).into(),
         metrics: None,
         tls: None,

@@ -8,7 +8,7 @@ use std::{
 
 use clap::Args;
 
-use crate::server::config::{Limits, ServerConfig, TlsFiles};
+use crate::server::config::{Limits, ServerConfig, ShardChoice, TlsFiles};
 
 /// What is typed to start a server.
 #[derive(Clone, Debug, Args)]
@@ -18,7 +18,11 @@ pub struct ServeArgs {
     cluster: PathBuf,
     /// Which shards: numbers with commas between them, or all
     #[arg(long, default_value = "all", value_parser = parse_shards)]
-    shards: Shards,
+    shards: ShardChoice,
+    /// Instead of --shards, this server's number, from 0: it serves the shard with that number, counted on from 0 again
+    /// after the last shard; what a pod of a StatefulSet knows of itself
+    #[arg(long, value_name = "N", conflicts_with = "shards")]
+    index: Option<u32>,
     /// Where to listen; port 0 takes one that is free
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
     listen: SocketAddr,
@@ -67,7 +71,7 @@ impl ServeArgs {
         });
         ServerConfig {
             cluster: self.cluster,
-            shards: self.shards.0,
+            shards: self.index.map_or(self.shards, ShardChoice::ByIndex),
             listen: self.listen,
             metrics: self.metrics,
             tls,
@@ -84,16 +88,13 @@ impl ServeArgs {
     }
 }
 
-/// Some shards; none means all.
-#[derive(Clone, Debug)]
-struct Shards(Vec<u32>);
-
-fn parse_shards(text: &str) -> Result<Shards, String> {
+/// Shards, as typed.
+pub(crate) fn parse_shards(text: &str) -> Result<ShardChoice, String> {
     if text == "all" {
-        return Ok(Shards(Vec::new()));
+        return Ok(ShardChoice::All);
     }
     let shard = |text: &str| text.trim().parse().map_err(|_| format!("{text} is no number of a shard"));
-    text.split(',').map(shard).collect::<Result<_, _>>().map(Shards)
+    text.split(',').map(shard).collect::<Result<_, _>>().map(ShardChoice::These)
 }
 
 fn parse_address(text: &str) -> Result<SocketAddr, String> {

@@ -7,8 +7,8 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 pub struct ServerConfig {
     /// The folder of the cluster.
     pub cluster: PathBuf,
-    /// The shards to serve; all of them if empty.
-    pub shards: Vec<u32>,
+    /// The shards to serve.
+    pub shards: ShardChoice,
     /// Where to listen; port 0 takes one that is free.
     pub listen: SocketAddr,
     /// Where to show metrics, if anywhere.
@@ -19,6 +19,28 @@ pub struct ServerConfig {
     pub limits: Limits,
     /// Threads that compute answers; as many as there are cores if 0.
     pub n_threads: usize,
+}
+
+/// Which shards of a cluster to serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ShardChoice {
+    /// All of them.
+    All,
+    /// These.
+    These(Vec<u32>),
+    /// The one with this number, counted on from 0 again after the last: what a server with a number of its own serves.
+    ByIndex(u32),
+}
+
+impl ShardChoice {
+    /// The shards that are meant, of so many.
+    pub fn of(&self, n_shards: u32) -> Vec<u32> {
+        match self {
+            ShardChoice::All => (0..n_shards).collect(),
+            ShardChoice::These(shards) => shards.clone(),
+            ShardChoice::ByIndex(index) => vec![index % n_shards.max(1)],
+        }
+    }
 }
 
 /// PEM files of a server.
@@ -59,5 +81,18 @@ impl Default for Limits {
             max_call: Duration::from_secs(60),
             max_drain: Duration::from_secs(10),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_with_numbers_share_the_shards() {
+        let of = |index| ShardChoice::ByIndex(index).of(3);
+        assert_eq!([of(0), of(2), of(3), of(7)], [[0], [2], [0], [1]]);
+        assert_eq!(ShardChoice::All.of(3), [0, 1, 2]);
+        assert_eq!(ShardChoice::These(vec![2, 0]).of(3), [2, 0]);
     }
 }

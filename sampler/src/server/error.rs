@@ -33,6 +33,14 @@ pub enum ServeError {
     /// The system gave no threads, or no signals.
     #[error("the system refused to start the server: {0}")]
     System(String),
+    /// A server that was asked how it is, and is not well.
+    #[error("{address} does not serve: {problem}")]
+    Unhealthy {
+        /// The server.
+        address: String,
+        /// What it said, or why it did not.
+        problem: String,
+    },
     /// The transport gave up.
     #[error("the server stopped: {0}")]
     Transport(String),

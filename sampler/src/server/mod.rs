@@ -33,6 +33,7 @@ mod answer;
 mod args;
 mod config;
 mod error;
+mod health;
 mod metrics;
 mod reply;
 mod request;
@@ -44,8 +45,9 @@ mod work;
 
 pub use crate::server::{
     args::ServeArgs,
-    config::{Limits, ServerConfig, TlsFiles},
+    config::{Limits, ServerConfig, ShardChoice, TlsFiles},
     error::ServeError,
+    health::{HealthArgs, ask_health},
     request::{Expected, FetchRowsRequest, HasEdgesRequest, InfoRequest, SampleHopRequest, SeedsRequest},
     service::parse_timeout,
     unplugged::Unplugged,

@@ -7,7 +7,10 @@ use kith_store::{Cluster, Contents, Dtype, Neighbors, Owners, Result, RowsForm};
 use tonic::Status;
 
 use crate::{
-    server::{config::Limits, request::Expected},
+    server::{
+        config::{Limits, ShardChoice},
+        request::Expected,
+    },
     shard::ShardSampler,
 };
 
@@ -21,14 +24,13 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// Opens a cluster and some of its shards; all of them if none is named.
-    pub(crate) fn open(dir: &Path, shards: &[u32], limits: Limits) -> Result<Served> {
+    /// Opens a cluster and some of its shards.
+    pub(crate) fn open(dir: &Path, shards: &ShardChoice, limits: Limits) -> Result<Served> {
         let cluster = Cluster::open(dir)?;
-        let all: Vec<u32> = (0..cluster.n_shards()).collect();
-        let shards = if shards.is_empty() { &all } else { shards };
         let shards: BTreeMap<u32, ShardSampler> = shards
-            .iter()
-            .map(|shard| Ok((*shard, ShardSampler::new(cluster.open_shard(*shard)?))))
+            .of(cluster.n_shards())
+            .into_iter()
+            .map(|shard| Ok((shard, ShardSampler::new(cluster.open_shard(shard)?))))
             .collect::<Result<_>>()?;
         let is_wide = shards.values().any(|shard| matches!(shard.shard().lists().indices(), Neighbors::Wide(_)));
         let ids = if is_wide { IdWidth::Wide } else { IdWidth::Narrow };

@@ -7,7 +7,11 @@ use kith_proto::{Call, FRAME_HEAD_BYTES, Message};
 use kith_store::Result;
 use tonic::Status;
 
-use crate::server::{answer, config::Limits, served::Served};
+use crate::server::{
+    answer,
+    config::{Limits, ShardChoice},
+    served::Served,
+};
 
 /// Answers in this process what a server would.
 #[derive(Debug)]
@@ -16,7 +20,8 @@ pub struct Unplugged(Served);
 impl Unplugged {
     /// Opens some shards of a cluster; all of them if none is named.
     pub fn open(cluster: &Path, shards: &[u32]) -> Result<Unplugged> {
-        Ok(Unplugged(Served::open(cluster, shards, Limits::default())?))
+        let shards = if shards.is_empty() { ShardChoice::All } else { ShardChoice::These(shards.to_vec()) };
+        Ok(Unplugged(Served::open(cluster, &shards, Limits::default())?))
     }
 
     /// The messages of an answer to a request, which is a whole frame.

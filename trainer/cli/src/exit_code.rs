@@ -1,6 +1,10 @@
 //! What the program exits with.
 
-use kith_trainer::{error::TrainError, world::WorldError};
+use kith_bucket::BucketError;
+use kith_trainer::{
+    error::{RETRY, TrainError},
+    world::WorldError,
+};
 
 /// A bug of ours.
 pub(crate) const BUG: i32 = 70;
@@ -9,6 +13,9 @@ pub(crate) const BUG: i32 = 70;
 pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
     if let Some(error) = error.downcast_ref::<TrainError>() {
         return error.code();
+    }
+    if error.downcast_ref::<BucketError>().is_some_and(BucketError::is_passing) {
+        return RETRY;
     }
     error.downcast_ref::<WorldError>().map_or(1, WorldError::code)
 }

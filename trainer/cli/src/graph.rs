@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use kith_bucket::Wanted;
 use kith_client::{
     TransportChoice, Whereabouts,
     remote::{RemoteConfig, RemoteTls},
@@ -9,15 +10,15 @@ use kith_client::{
 use kith_store::Cluster;
 use kith_trainer::opened::Opened;
 
-use crate::progress::say;
+use crate::{progress::say, pulled::local};
 
 /// The graph: a store, or what `kith partition` made of it.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct GraphArgs {
-    /// The store to work on.
+    /// The store to work on: its folder, or the URL that it was pushed to.
     #[arg(long, value_name = "STORE", conflicts_with_all = ["shards", "samplers"])]
     store: Option<PathBuf>,
-    /// The folder that `kith partition` made of the store.
+    /// The folder that `kith partition` made of the store, or the URL that it was pushed to.
     #[arg(long, value_name = "DIR")]
     pub(crate) shards: Option<PathBuf>,
     /// Sampling servers that have the shards (see `kith serve`), with commas between them.
@@ -50,9 +51,12 @@ impl GraphArgs {
     /// Opens it.
     pub(crate) fn open(&self) -> anyhow::Result<Opened> {
         if let Some(store) = &self.store {
-            return Ok(Opened::open_store(store)?);
+            return Ok(Opened::open_store(&local(store, &Wanted::All)?)?);
         }
-        let cluster = self.shards.as_ref().map(|dir| Cluster::open(dir)).transpose()?.map(Arc::new);
+        let cluster = match &self.shards {
+            Some(dir) => Some(Arc::new(Cluster::open(&local(dir, &Wanted::All)?)?)),
+            None => None,
+        };
         if cluster.is_none() && self.samplers.is_empty() {
             anyhow::bail!("give --store, --shards or --samplers");
         }

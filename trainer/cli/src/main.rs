@@ -6,6 +6,7 @@
 mod analyze;
 mod answer;
 mod bench;
+mod completions;
 mod data;
 mod devices;
 mod exit_code;
@@ -16,6 +17,7 @@ mod partition;
 mod plan;
 mod predict;
 mod progress;
+mod pulled;
 mod replay;
 mod report;
 mod serve;
@@ -47,6 +49,7 @@ struct Args {
 enum Command {
     Analyze(analyze::Args),
     Bench(bench::Args),
+    Completions(completions::Args),
     Data(data::Args),
     Devices(devices::Args),
     Launch(Box<launch::Args>),
@@ -77,6 +80,7 @@ fn main() -> ExitCode {
             Err(error) => Err(error),
         },
         Command::Analyze(args) => in_pool(|| analyze::run(args)),
+        Command::Completions(args) => completions::run(&args),
         Command::Data(args) => data::run(args),
         Command::Devices(args) => devices::run(args),
         Command::Launch(args) => match launch::run(*args, &typed) {

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use kith_bucket::Wanted;
 use kith_trainer::{
     config::Choice,
     device,
@@ -14,12 +15,13 @@ use crate::{
     answer::{print, print_json},
     graph::GraphArgs,
     progress::{grouped, say},
+    pulled::local,
 };
 
 /// Write what a trained model says: class probabilities, embeddings or attention weights, by your own ids.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The folder of a run, or a checkpoint.
+    /// The folder of a run, or its URL, or a checkpoint.
     #[arg(value_name = "RUN_DIR|CHECKPOINT")]
     run: PathBuf,
     #[command(flatten)]
@@ -54,7 +56,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     device::start();
     let device = device::find(&args.device).map_err(anyhow::Error::msg)?;
-    let checkpoint = find_checkpoint(&args.run)?;
+    let checkpoint = find_checkpoint(&local(&args.run, &Wanted::All)?)?;
     let opened = args.graph.open()?;
     match checkpoint.check_store(&opened.info().digest) {
         Ok(()) => {}

@@ -2,18 +2,20 @@
 
 use std::path::PathBuf;
 
+use kith_bucket::Wanted;
 use kith_trainer::replay::{Question, Replayed, ReplayedSlice, replay};
 
 use crate::{
     answer::{print, print_json, print_table},
     graph::GraphArgs,
     progress::grouped,
+    pulled::local,
 };
 
 /// Make the batches of a past step again and compare them with what the run recorded.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The folder of a run in batches.
+    /// The folder of a run in batches, or its URL.
     #[arg(value_name = "RUN_DIR")]
     run: PathBuf,
     #[command(flatten)]
@@ -34,7 +36,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let opened = args.graph.open()?;
-    let Args { run, step, slice, run_key, .. } = &args;
+    let Args { step, slice, run_key, .. } = &args;
+    let run = &local(&args.run, &Wanted::All)?;
     let replayed = replay(&Question { run, opened: &opened, run_key: *run_key, step: *step, slice: *slice })?;
     if args.json {
         return print_json(&replayed);

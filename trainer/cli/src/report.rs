@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use kith_bucket::Wanted;
 use kith_lab::{
     paper::printed,
     report::{EventsPlace, Question, report},
@@ -10,6 +11,7 @@ use kith_lab::{
 use crate::{
     answer::{print, print_json},
     progress::Shown,
+    pulled::local,
 };
 
 /// Make a page about a run, about several, or about a bench: one HTML file that needs nothing else.
@@ -19,7 +21,7 @@ One run, or several:  kith report runs/cora-mx
 On the recipe's map:  kith report runs/cora-mx --store stores/cora
 In TensorBoard:       kith report runs/cora-mx && tensorboard --logdir runs/cora-mx/events")]
 pub(crate) struct Args {
-    /// The folder of a run, of several runs (`kith train --run-keys`), or of a bench.
+    /// The folder of a run, of several runs (`kith train --run-keys`), or of a bench; or its URL.
     #[arg(value_name = "DIR")]
     dir: PathBuf,
     /// The page to write; report.html in the folder unless said.
@@ -47,13 +49,19 @@ fn in_paper(dataset: &str, model: &str) -> Option<(f64, f64)> {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    let dir = local(&args.dir, &Wanted::Chosen(|name| !name.contains("checkpoints/")))?;
+    let is_elsewhere = dir != args.dir;
+    if is_elsewhere && args.out.is_none() {
+        anyhow::bail!("{} is elsewhere: say with --out which file the page becomes", args.dir.display());
+    }
     let events = match &args.events {
         Some(dir) => EventsPlace::Folder(dir),
-        None if args.no_events => EventsPlace::Nowhere,
+        // What is pulled is nobody's place to look for them.
+        None if args.no_events || is_elsewhere => EventsPlace::Nowhere,
         None => EventsPlace::Beside,
     };
     let written = report(&Question {
-        dir: &args.dir,
+        dir: &dir,
         out: args.out.as_deref(),
         events,
         store: args.store.as_deref(),

@@ -1,14 +1,15 @@
 //! Writing checkpoints beside the loop: the loop only copies.
 
-use std::{collections::HashMap, fs::File, thread::JoinHandle};
+use std::{collections::HashMap, thread::JoinHandle};
 
 use safetensors::tensor::{Dtype, TensorView, serialize};
 use tch::{Device, Tensor};
 
-use super::{CHECKSUM, Checkpoints, METADATA, SavedState, checksum, shape_of};
+use super::{CHECKSUM, METADATA, SavedState, checksum, shape_of};
 use crate::{
     error::TrainError,
     files::publish_bytes,
+    report::RunFolder,
     weights::{Entry, Weights},
 };
 
@@ -70,22 +71,18 @@ pub(crate) struct Saver {
 }
 
 impl Saver {
-    /// Writes a checkpoint beside the others and removes the oldest, once the one before is written. What is in `steps`
+    /// Writes a checkpoint beside the others and removes the oldest, once the one before is written. What steps were recorded
     /// survives a crash before the checkpoint that counts on it is there.
-    pub(crate) fn save(
-        &mut self,
-        checkpoints: Checkpoints,
-        steps: File,
-        snapshot: Snapshot,
-        kept: usize,
-    ) -> Result<(), TrainError> {
+    pub(crate) fn save(&mut self, folder: &RunFolder, snapshot: Snapshot, kept: usize) -> Result<(), TrainError> {
         self.wait()?;
+        let (checkpoints, steps, keeper) = (folder.checkpoints(), folder.steps()?, folder.keeper());
         let write = move || {
             let step = snapshot.state.step;
             let place = checkpoints.place(step)?;
             steps.sync_data().map_err(TrainError::io(&place))?;
             publish_bytes(&place, &snapshot.to_bytes())?;
-            checkpoints.thin_out(step, kept)
+            checkpoints.thin_out(step, kept)?;
+            keeper.keep()
         };
         self.writing = Some(
             std::thread::Builder::new()

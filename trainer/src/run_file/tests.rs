@@ -275,6 +275,6 @@ fn the_guide_lists_every_key() {
         let default = default.map_or(String::new(), |default| format!("`{}`", default.trim_matches('"')));
         table += &format!("| `{name}` | {takes} | {default} | {about} |\n");
     }
-    let guide = include_str!("../../../docs/TRAINING.md");
-    assert!(guide.contains(&format!("\n\n{table}\n")), "docs/TRAINING.md should hold this table:\n{table}");
+    let guide = include_str!("../../../docs/RUN_FILE.md");
+    assert!(guide.contains(&format!("\n\n{table}\n")), "docs/RUN_FILE.md should hold this table:\n{table}");
 }

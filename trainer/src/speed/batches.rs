@@ -10,6 +10,7 @@ use crate::{
     data::Data,
     error::TrainError,
     gpu::Gpu,
+    keeper::Keeper,
     layerwise::Room,
     metrics::Metrics,
     opened::Opened,
@@ -45,6 +46,7 @@ pub(super) fn measure(
         gpu_rows: (!rows_on_gpu).then_some(0),
         out: None,
         resume: false,
+        keeper: Keeper::default(),
         room: Room::default(),
         metrics: Arc::new(Metrics::default()),
     };

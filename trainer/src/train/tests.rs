@@ -18,6 +18,7 @@ use crate::{
     data::Data,
     feed::{At, order_of_graphs},
     input::{GraphInput, Input, Labels},
+    keeper::Keeper,
     layerwise::Room,
     report::{REPORT, STEPS},
     run::{Plan, Source},
@@ -119,6 +120,7 @@ fn plan<'a>(data: &'a Data, config: RunConfig, out: Option<&'a Path>, resume: bo
         device: Device::Cpu,
         out,
         resume,
+        keeper: Keeper::default(),
         room: Room::default(),
         metrics: Arc::default(),
     }

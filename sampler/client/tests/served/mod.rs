@@ -9,7 +9,7 @@ use std::{
 };
 
 use kith_client::remote::{RemoteConfig, RemoteSampler};
-use kith_sampler::server::{Limits, Server, ServerConfig};
+use kith_sampler::server::{Limits, Server, ServerConfig, ShardChoice};
 use kith_store::{Cluster, Cut, Graph, Provenance, write_cluster};
 
 /// Cuts a store into three shards that own something and one that does not.
@@ -26,7 +26,7 @@ pub(crate) fn config(cluster: &Cluster) -> ServerConfig {
     let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     ServerConfig {
         cluster: cluster.dir().to_owned(),
-        shards: Vec::new(),
+        shards: ShardChoice::All,
         listen: any_port,
         metrics: Some(any_port),
         tls: None,

@@ -6,13 +6,15 @@ mod import;
 mod list;
 pub(crate) mod memory;
 mod published;
+mod pull;
+mod push;
 mod stats;
 mod verify;
 
 use kith_partition::split::Fractions;
 use kith_store::Dtype;
 
-/// Bring data in: list, fetch, import, generate; look at it: stats, verify.
+/// Bring data in: list, fetch, import, generate; look at it: stats, verify; to and from object storage: push, pull.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -25,6 +27,8 @@ enum Command {
     Fetch(fetch::Args),
     Import(Box<import::Args>),
     Generate(generate::Args),
+    Push(push::Args),
+    Pull(pull::Args),
     Stats(stats::Args),
     Verify(verify::Args),
 }
@@ -35,6 +39,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         Command::Fetch(args) => fetch::run(args),
         Command::Import(args) => import::run(*args),
         Command::Generate(args) => generate::run(args),
+        Command::Push(args) => push::run(args),
+        Command::Pull(args) => pull::run(args),
         Command::Stats(args) => stats::run(args),
         Command::Verify(args) => verify::run(args),
     }

@@ -1,6 +1,7 @@
 //! `kith train`.
 
 mod choose;
+mod kept;
 mod presets;
 mod ranks;
 mod summary;
@@ -19,6 +20,7 @@ use kith_trainer::{
     data::Data,
     device::{self, Device},
     gpu::{self, Gpu},
+    keeper::Keeper,
     layerwise::Room,
     metrics::Metrics,
     report::{RUN_FILE, Report, StepRecord},
@@ -28,6 +30,7 @@ use kith_trainer::{
 };
 
 pub(crate) use self::choose::run_file;
+use self::kept::Kept;
 use crate::{
     graph::GraphArgs,
     launched,
@@ -55,7 +58,8 @@ pub(crate) struct Args {
     list_presets: bool,
     #[command(flatten)]
     pub(crate) graph: GraphArgs,
-    /// The folder to keep the run in: run file, steps, checkpoint, report. Several runs get a folder each inside.
+    /// The folder to keep the run in: run file, steps, checkpoints, report. Several runs get a folder each inside. A URL
+    /// (s3://, file://) keeps it there, each checkpoint as soon as it is written.
     #[arg(long, value_name = "RUN_DIR")]
     pub(crate) out: Option<PathBuf>,
     /// Names everything that is drawn.
@@ -104,14 +108,16 @@ pub(crate) fn run(mut args: Args) -> anyhow::Result<()> {
     launched::watch();
     device::start();
     let mut world = args.ranks.join(&mut args.device)?;
-    let outcome = train_all(&args, &mut world);
+    let outcome = train_all(&mut args, &mut world);
     ranks::part(world, &outcome);
     outcome
 }
 
 /// One run for each run key. Only rank 0 keeps and says anything.
-fn train_all(args: &Args, world: &mut World) -> anyhow::Result<()> {
+fn train_all(args: &mut Args, world: &mut World) -> anyhow::Result<()> {
     device::number_of(&args.device).map_err(anyhow::Error::msg)?;
+    let bucket = Kept::open(args, world.rank())?;
+    let args = &*args;
     let opened = args.graph.open()?;
     let mut config = choose::config(args, &opened)?;
     let run_keys = args.run_keys.clone().unwrap_or(args.run_key..=args.run_key);
@@ -136,7 +142,8 @@ fn train_all(args: &Args, world: &mut World) -> anyhow::Result<()> {
             })
         })
         .collect();
-    let runs = Runs { args, config: &config, source: opened.source(), device, keys, outs, metrics };
+    let runs =
+        Runs { args, config: &config, source: opened.source(), device, keys, outs, keeper: bucket.keeper(), metrics };
     let mut reports = Vec::new();
     if let Some(gpu) =
         gpu.as_ref().filter(|_| runs.keys.len() > 1 && !is_by_run_key && gpu::whole_graph(&data).is_some())
@@ -163,6 +170,7 @@ fn train_all(args: &Args, world: &mut World) -> anyhow::Result<()> {
     }
     if let (Some(out), Some(_)) = (kept, &args.run_keys) {
         summary::write(&reports, out)?;
+        bucket.end()?;
     }
     Ok(())
 }
@@ -176,6 +184,7 @@ struct Runs<'a> {
     keys: Vec<u64>,
     /// The folder of each.
     outs: Vec<Option<PathBuf>>,
+    keeper: Keeper,
     metrics: Arc<Metrics>,
 }
 
@@ -192,6 +201,7 @@ impl Runs<'_> {
             gpu_rows: self.args.gpu_rows,
             out: out.as_deref(),
             resume: self.args.resume,
+            keeper: self.keeper.clone(),
             room: Room { memory: self.args.memory, scratch: out.clone(), ..Room::default() },
             metrics: Arc::clone(&self.metrics),
         }

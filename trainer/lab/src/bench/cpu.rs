@@ -9,8 +9,8 @@ use std::{
 
 use kith_partition::memory::available_bytes;
 use kith_trainer::{
-    config::RunConfig, data::Data, device::Device, error::TrainError, layerwise::Room, metrics::Metrics,
-    report::Report, run::Plan, run::Run, train::train, world::World,
+    config::RunConfig, data::Data, device::Device, error::TrainError, keeper::Keeper, layerwise::Room,
+    metrics::Metrics, report::Report, run::Plan, run::Run, train::train, world::World,
 };
 use rayon::ThreadPoolBuilder;
 use serde_json::Value;
@@ -136,6 +136,7 @@ pub(super) fn plan<'a>(cell: &Cell, config: RunConfig, run_key: u64, data: &'a D
         gpu_rows: None,
         out: None,
         resume: false,
+        keeper: Keeper::default(),
         room: Room::default(),
         metrics: Arc::new(Metrics::default()),
     }

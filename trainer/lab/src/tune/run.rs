@@ -19,6 +19,7 @@ use kith_trainer::{
     device::Device,
     error::TrainError,
     gpu::Gpu,
+    keeper::Keeper,
     layerwise::Room,
     metrics::Metrics,
     run::{Plan, Run, Source},
@@ -161,6 +162,7 @@ fn run_trial(job: &Job, tuning: &Tuning, ground: &Ground<'_>) -> Result<Trial, T
             gpu_rows: None,
             out: None,
             resume: false,
+            keeper: Keeper::default(),
             room: Room::default(),
             metrics: Arc::new(Metrics::default()),
         };

@@ -166,7 +166,7 @@ fn parse(text: &str) -> Result<(String, Option<Values>), TuneError> {
     let known = KEYS
         .iter()
         .find(|known| known.name == key)
-        .ok_or_else(|| wrong(format!("a run file has no `{key}` (docs/TRAINING.md lists its keys)")))?;
+        .ok_or_else(|| wrong(format!("a run file has no `{key}` (docs/RUN_FILE.md lists its keys)")))?;
     let is_whole = match known.takes {
         Takes::Number(..) => false,
         Takes::Count(..) => true,
@@ -268,7 +268,7 @@ mod tests {
             ("train.weight_decay", format!("--tune train.weight_decay: {how}")),
             (
                 "train.lr=0..1",
-                "--tune train.lr=0..1: a run file has no `train.lr` (docs/TRAINING.md lists its keys)".into(),
+                "--tune train.lr=0..1: a run file has no `train.lr` (docs/RUN_FILE.md lists its keys)".into(),
             ),
             ("model.kind=0..1", "--tune model.kind=0..1: `model.kind` is no number".into()),
             ("model.dropout=a..1", format!("--tune model.dropout=a..1: \"a\" is no number: {how}")),

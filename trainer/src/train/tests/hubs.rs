@@ -9,7 +9,7 @@ use kith_client::{ClientError, FetchedRows, Info, RowCounts, Seeds, Shards, Wher
 use kith_kernels::LIST_PIECE;
 use kith_sampler::{
     Direction, Drawn, Hop,
-    server::{Limits, Server, ServerConfig},
+    server::{Limits, Server, ServerConfig, ShardChoice},
 };
 use kith_store::{Cluster, Cut, Provenance, SplitPart, write_cluster};
 
@@ -119,7 +119,7 @@ fn graphs(dir: &Path) -> (Vec<(&'static str, Opened)>, Vec<Server>) {
     write_cluster(&store, &cut, &cluster, &|_| ()).unwrap();
     let serve = |shards: &[u32]| {
         let listen = ([127, 0, 0, 1], 0).into();
-        let (cluster, shards) = (cluster.clone(), shards.to_vec());
+        let (cluster, shards) = (cluster.clone(), ShardChoice::These(shards.to_vec()));
         let limits = Limits::default();
         Server::start(&ServerConfig { cluster, shards, listen, metrics: None, tls: None, limits, n_threads: 1 })
             .unwrap()

@@ -1,0 +1,126 @@
+//! Why a folder cannot be pushed or pulled.
+
+use std::{io, path::PathBuf};
+
+/// The result of most calls.
+pub type Result<T> = std::result::Result<T, BucketError>;
+
+/// Why a folder cannot be pushed or pulled: one sentence each.
+#[derive(Debug, thiserror::Error)]
+pub enum BucketError {
+    /// A URL that means nothing here.
+    #[error("{url}: {problem}; write s3://BUCKET/PATH, file:///PATH or https://HOST/PATH")]
+    Url {
+        /// What was given.
+        url: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// Nothing was ever pushed there.
+    #[error("{url}: there is no {listing}: nothing was pushed there, or its push has not ended", listing = crate::LISTING)]
+    NotPushed {
+        /// The place.
+        url: String,
+    },
+    /// The listing makes no sense.
+    #[error("{url}/{listing}: {problem}", listing = crate::LISTING)]
+    BadListing {
+        /// The place.
+        url: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// Something else is there.
+    #[error("{url}: holds other files already: choose another place, or replace them with --replace")]
+    Occupied {
+        /// The place.
+        url: String,
+    },
+    /// Something else is here.
+    #[error("{path}: {problem}: pull into another folder, or remove it first")]
+    Here {
+        /// The folder or file.
+        path: PathBuf,
+        /// What is there.
+        problem: String,
+    },
+    /// There is no such shard.
+    #[error("{url}: there is no shard {shard}: it has {n_shards}, counted from 0")]
+    NoShard {
+        /// The place.
+        url: String,
+        /// What was asked for.
+        shard: u32,
+        /// How many there are.
+        n_shards: u32,
+    },
+    /// Shards were asked for and there are none.
+    #[error("{url}: has no shards: it is no cluster that kith partition made")]
+    NoShards {
+        /// The place.
+        url: String,
+    },
+    /// What came is not what was pushed.
+    #[error(
+        "{url}: bytes {first} to {last} are not what was pushed, {attempts} times in a row: the object is damaged, push it again"
+    )]
+    Damaged {
+        /// The object.
+        url: String,
+        /// The first byte of the piece.
+        first: u64,
+        /// Its last byte.
+        last: u64,
+        /// How often it was asked for.
+        attempts: u32,
+    },
+    /// A file became another one under our hands.
+    #[error("{path}: changed while it was pushed: push it again when nothing writes it")]
+    Changed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Another process writes to the same place.
+    #[error("{url}: another process writes there: this one stops")]
+    Contested {
+        /// The place.
+        url: String,
+    },
+    /// Credentials that do not open it.
+    #[error("{url}: not permitted ({problem}): check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what they may do")]
+    Refused {
+        /// The object.
+        url: String,
+        /// What the server said.
+        problem: String,
+    },
+    /// The storage does not answer, or not as it should.
+    #[error("{url}: {problem}")]
+    Storage {
+        /// The object.
+        url: String,
+        /// What went wrong.
+        problem: String,
+    },
+    /// The system refused to read or write a file.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl BucketError {
+    /// Whether the same call may succeed later: something outside did not answer.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, BucketError::Storage { .. })
+    }
+
+    /// For `map_err`.
+    pub(crate) fn io(path: &std::path::Path) -> impl FnOnce(io::Error) -> BucketError {
+        let path = path.to_owned();
+        move |source| BucketError::Io { path, source }
+    }
+}

@@ -1,0 +1,195 @@
+//! Where a folder is in object storage.
+
+use std::{fmt, sync::Arc};
+
+use object_store::{
+    Error, ObjectStore, ObjectStoreExt, RetryConfig, aws::AmazonS3Builder, http::HttpBuilder, local::LocalFileSystem,
+    path::Path,
+};
+use url::Url;
+
+use crate::error::{BucketError, Result};
+
+/// A folder in object storage.
+#[derive(Clone, Debug)]
+pub struct Place {
+    url: String,
+    store: Arc<dyn ObjectStore>,
+    prefix: Path,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    S3,
+    Local,
+    Http,
+}
+
+/// Whether a text is meant as a URL and not as a path.
+pub fn is_url(text: &str) -> bool {
+    let scheme = text.split_once("://").map(|(scheme, _)| scheme);
+    scheme.is_some_and(|scheme| !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric()))
+}
+
+impl Place {
+    /// What a URL means. S3's settings come from the environment, as its other tools have it: `AWS_ACCESS_KEY_ID`,
+    /// `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, and `AWS_ENDPOINT_URL` for storage that is not Amazon's.
+    pub fn parse(text: &str) -> Result<Place> {
+        let bad = |problem: &str| BucketError::Url { url: text.to_owned(), problem: problem.to_owned() };
+        let url = Url::parse(text).map_err(|error| bad(&error.to_string()))?;
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err(bad("a place has neither ? nor #"));
+        }
+        install_tls();
+        let refused = |error: Error| bad(&problem_of(&error));
+        let prefix = Path::from_url_path(url.path()).map_err(|error| bad(&error.to_string()))?;
+        let (store, kind): (Arc<dyn ObjectStore>, Kind) = match url.scheme() {
+            "s3" => {
+                let host = url.host_str().filter(|host| !host.is_empty());
+                let bucket = host.ok_or_else(|| bad("it names no bucket"))?;
+                let mut builder =
+                    AmazonS3Builder::from_env().with_bucket_name(bucket).with_retry(RetryConfig::default());
+                if let Ok(region) = std::env::var("AWS_REGION") {
+                    builder = builder.with_region(region);
+                }
+                // Whoever names a server without encryption means it.
+                let is_plain = |name| std::env::var(name).is_ok_and(|endpoint| endpoint.starts_with("http://"));
+                if ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"].into_iter().any(is_plain) {
+                    builder = builder.with_allow_http(true);
+                }
+                (Arc::new(builder.build().map_err(refused)?), Kind::S3)
+            }
+            "http" | "https" => {
+                let options = object_store::ClientOptions::new().with_allow_http(url.scheme() == "http");
+                let base = &url[..url::Position::BeforePath];
+                let builder = HttpBuilder::new().with_url(base).with_client_options(options);
+                (Arc::new(builder.build().map_err(refused)?), Kind::Http)
+            }
+            "file" if url.host_str().is_none_or(str::is_empty) => (Arc::new(LocalFileSystem::new()), Kind::Local),
+            "file" => return Err(bad("files of another host cannot be reached")),
+            scheme => return Err(bad(&format!("{scheme}:// is nothing that Kith reads"))),
+        };
+        Ok(Place { url: text.trim_end_matches('/').to_owned(), store, prefix, kind })
+    }
+
+    /// Whether objects can be put there.
+    pub fn is_writable(&self) -> bool {
+        self.kind != Kind::Http
+    }
+
+    /// A folder in it.
+    pub fn inside(&self, name: &str) -> Result<Place> {
+        let prefix = self.path(name)?;
+        Ok(Place { url: self.url_of(name), prefix, ..self.clone() })
+    }
+
+    pub(crate) fn store(&self) -> &dyn ObjectStore {
+        &*self.store
+    }
+
+    /// An object in it.
+    pub(crate) fn path(&self, name: &str) -> Result<Path> {
+        let whole = if self.prefix.is_root() { name.to_owned() } else { format!("{}/{name}", self.prefix) };
+        Path::parse(&whole).map_err(|error| BucketError::Url { url: self.url_of(name), problem: error.to_string() })
+    }
+
+    pub(crate) fn url_of(&self, name: &str) -> String {
+        format!("{}/{name}", self.url)
+    }
+
+    /// What an error of the storage means, said of an object.
+    pub(crate) fn error(&self, name: &str, error: &Error) -> BucketError {
+        let (url, problem) = (self.url_of(name), problem_of(error));
+        match error {
+            Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => BucketError::Refused { url, problem },
+            _ => BucketError::Storage { url, problem },
+        }
+    }
+
+    /// A whole object, where there is one.
+    pub(crate) async fn read(&self, name: &str) -> Result<Option<(bytes::Bytes, object_store::UpdateVersion)>> {
+        let refused = |error: Error| self.error(name, &error);
+        let found = match self.store.get(&self.path(name)?).await {
+            Err(Error::NotFound { .. }) => return Ok(None),
+            found => found.map_err(refused)?,
+        };
+        let version =
+            object_store::UpdateVersion { e_tag: found.meta.e_tag.clone(), version: found.meta.version.clone() };
+        Ok(Some((found.bytes().await.map_err(refused)?, version)))
+    }
+
+    /// Removes an object, if it is there.
+    pub(crate) async fn remove(&self, name: &str) -> Result<()> {
+        match self.store.delete(&self.path(name)?).await {
+            Err(error) if !matches!(error, Error::NotFound { .. }) => Err(self.error(name, &error)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.url)
+    }
+}
+
+/// The innermost reason is the one that a person can do something about; the layers above repeat each other.
+fn problem_of(error: &Error) -> String {
+    let mut innermost: &dyn std::error::Error = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    let text = innermost.to_string();
+    let mut words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if words.len() > MAX_PROBLEM {
+        words.truncate(words.floor_char_boundary(MAX_PROBLEM));
+        words.push('…');
+    }
+    words
+}
+
+/// Servers answer errors with whole pages.
+const MAX_PROBLEM: usize = 300;
+
+/// The one TLS provider of this program.
+fn install_tls() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        // Somebody else may have chosen one already; then that is used.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_told_from_paths() {
+        for url in ["s3://bucket/path", "file:///tmp", "https://host/x", "gs://b"] {
+            assert!(is_url(url), "{url}");
+        }
+        for path in ["stores/cora", "/tmp/x", "C:/x", "://x", "a b://c", ""] {
+            assert!(!is_url(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_in_a_sentence() {
+        let problem = |url| Place::parse(url).unwrap_err().to_string();
+        assert!(problem("gs://b/x").starts_with("gs://b/x: gs:// is nothing that Kith reads; write s3://"));
+        assert!(problem("file://host/x").contains("another host"));
+        assert!(problem("https://host/x?y=1").contains("neither ? nor #"));
+        assert!(problem("s3:///x").contains("no bucket"));
+        assert!(problem("nonsense").contains("write s3://"));
+    }
+
+    #[test]
+    fn objects_stand_below_the_place() {
+        let place = Place::parse("file:///tmp/some/").unwrap();
+        assert_eq!(place.path("a/b").unwrap().as_ref(), "tmp/some/a/b");
+        assert_eq!(place.inside("a").unwrap().to_string(), "file:///tmp/some/a");
+        assert!(place.path("../b").is_err());
+    }
+}

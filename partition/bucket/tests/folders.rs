@@ -1,0 +1,290 @@
+//! Folders pushed, pulled and mirrored. Places are folders of this machine; `tests/object_storage.rs` has a server of S3.
+#![allow(missing_docs)]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{BufRead, BufReader, Write},
+    net::{TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    thread,
+};
+
+use kith_bucket::{BucketError, LISTING, Mirror, Place, Pull, Pulled, Push, Pushed, Wanted};
+
+const PIECE: usize = 8 << 20;
+
+struct Ground {
+    temp: tempfile::TempDir,
+    place: Place,
+}
+
+/// A cluster of two shards with one file of three pieces, not pushed yet.
+fn ground() -> Ground {
+    let temp = tempfile::tempdir().unwrap();
+    let place = Place::parse(&format!("file://{}", temp.path().join("there").display())).unwrap();
+    let ground = Ground { temp, place };
+    for (name, length) in
+        [("manifest.json", 10), ("owner.u8", 0), ("shard-0/manifest.json", 5), ("shard-1/manifest.json", 7)]
+    {
+        ground.write(name, length);
+    }
+    ground.write("shard-0/rows.f32", 2 * PIECE + 3);
+    ground.write("shard-1/rows.f32", 100);
+    ground
+}
+
+impl Ground {
+    fn path(&self, name: &str) -> PathBuf {
+        self.temp.path().join(name)
+    }
+
+    fn write(&self, name: &str, length: usize) {
+        let path = self.path("here").join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let bytes: Vec<u8> = (0..length).map(|place| (place * 31 + name.len() + place / 251) as u8).collect();
+        fs::write(path, bytes).unwrap();
+    }
+
+    fn push(&self) -> Result<Pushed, BucketError> {
+        push(&self.path("here"), &self.place, false)
+    }
+
+    fn pull(&self, dir: &str, wanted: &Wanted) -> Result<Pulled, BucketError> {
+        Pull::new(&self.place, &self.path(dir), wanted)?.run(&|_| ())
+    }
+}
+
+fn push(dir: &Path, place: &Place, replace: bool) -> Result<Pushed, BucketError> {
+    Push::new(dir, place, replace, &|_| ())?.run(&|_| ())
+}
+
+/// All files of a folder but the listing, by name.
+fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![dir.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.strip_prefix(dir).unwrap().to_str().unwrap().to_owned();
+            if path.is_dir() {
+                folders.push(path);
+            } else if name != LISTING {
+                found.insert(name, fs::read(&path).unwrap());
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn what_is_pushed_comes_back_and_only_once() {
+    let ground = ground();
+    let heard = AtomicU64::new(0);
+    let push = Push::new(&ground.path("here"), &ground.place, false, &|_| ()).unwrap();
+    let n_bytes = push.n_bytes();
+    let pushed = push
+        .run(&|n| {
+            heard.fetch_add(n, Relaxed);
+        })
+        .unwrap();
+    assert_eq!((pushed.n_files, pushed.sent_bytes, heard.into_inner()), (6, n_bytes, n_bytes));
+    assert_eq!(ground.push().unwrap(), Pushed { sent_bytes: 0, ..pushed }, "a second push finds all there");
+
+    let pulled = ground.pull("back", &Wanted::All).unwrap();
+    assert_eq!((pulled.n_bytes, pulled.received_bytes), (n_bytes, n_bytes));
+    assert_eq!(files(&ground.path("back")), files(&ground.path("here")));
+    assert_eq!(ground.pull("back", &Wanted::All).unwrap().received_bytes, 0);
+    // What was pulled can be pushed on, listing and all.
+    let on = ground.place.inside("../elsewhere").unwrap_err();
+    assert!(matches!(on, BucketError::Url { .. }));
+    let elsewhere = Place::parse(&format!("file://{}", ground.path("elsewhere").display())).unwrap();
+    assert_eq!(self::push(&ground.path("back"), &elsewhere, false).unwrap().n_files, 6);
+}
+
+#[test]
+fn shards_come_one_by_one() {
+    let ground = ground();
+    ground.push().unwrap();
+    ground.pull("back", &"1".parse().unwrap()).unwrap();
+    let names: Vec<_> = files(&ground.path("back")).into_keys().collect();
+    assert_eq!(names, ["manifest.json", "owner.u8", "shard-1/manifest.json", "shard-1/rows.f32"]);
+    // The pod with number 2 of two shards serves shard 0.
+    ground.pull("back", &Wanted::ShardByIndex(2)).unwrap();
+    assert_eq!(files(&ground.path("back")), files(&ground.path("here")));
+    let none = ground.pull("back", &"0,2".parse().unwrap()).unwrap_err().to_string();
+    assert!(none.ends_with("there is no shard 2: it has 2, counted from 0"), "{none}");
+    assert!("0,x".parse::<Wanted>().unwrap_err().contains("x is no number"));
+}
+
+#[test]
+fn a_pull_that_was_broken_off_goes_on() {
+    let ground = ground();
+    ground.push().unwrap();
+    // One object is gone: the pull ends, and what makes the folder a store is not there.
+    let gone = ground.path("there/shard-1/rows.f32");
+    let kept = fs::read(&gone).unwrap();
+    fs::remove_file(&gone).unwrap();
+    let error = ground.pull("back", &Wanted::All).unwrap_err();
+    assert!(error.to_string().contains("shard-1/rows.f32: the object is gone"), "{error}");
+    assert!(!ground.path("back/manifest.json").exists());
+    fs::write(&gone, kept).unwrap();
+    // Of the large file one piece came and one came half.
+    let rows = ground.path("back/shard-0/rows.f32");
+    let part = ground.path("back/shard-0/rows.f32.part");
+    let mut bytes = fs::read(ground.path("here/shard-0/rows.f32")).unwrap();
+    bytes.truncate(PIECE + PIECE / 2);
+    let _ = fs::remove_file(&rows);
+    fs::write(&part, &bytes).unwrap();
+    let before: u64 = files(&ground.path("back"))
+        .iter()
+        .filter(|(name, _)| !name.ends_with(".part"))
+        .map(|(_, file)| file.len() as u64)
+        .sum();
+    let pulled = ground.pull("back", &Wanted::All).unwrap();
+    assert_eq!(pulled.received_bytes, pulled.n_bytes - PIECE as u64 - before, "only what is missing is received");
+    assert_eq!(files(&ground.path("back")), files(&ground.path("here")));
+}
+
+#[test]
+fn a_damaged_object_is_caught_and_named() {
+    let ground = ground();
+    ground.push().unwrap();
+    let object = ground.path("there/shard-0/rows.f32");
+    let mut bytes = fs::read(&object).unwrap();
+    bytes[PIECE + 17] ^= 1;
+    fs::write(&object, bytes).unwrap();
+    let error = ground.pull("back", &Wanted::All).unwrap_err().to_string();
+    assert!(error.contains("shard-0/rows.f32: bytes 8388608 to 16777215 are not what was pushed, 3 times"), "{error}");
+    assert!(!ground.path("back/shard-0/rows.f32").exists() && !ground.path("back/manifest.json").exists());
+    // A listing that was changed is no listing.
+    let listing = ground.path("there").join(LISTING);
+    let text = fs::read_to_string(&listing).unwrap();
+    fs::write(&listing, text.replace("shard-1", "shard-2")).unwrap();
+    let error = ground.pull("other", &Wanted::All).unwrap_err().to_string();
+    assert!(error.contains("its digest is not that of its text"), "{error}");
+    assert!(!ground.path("other").exists());
+}
+
+#[test]
+fn nothing_that_was_there_is_lost() {
+    let ground = ground();
+    let empty = ground.pull("back", &Wanted::All).unwrap_err();
+    assert!(matches!(empty, BucketError::NotPushed { .. }), "{empty}");
+    ground.push().unwrap();
+    // Here: other files, or another pull.
+    fs::create_dir(ground.path("back")).unwrap();
+    fs::write(ground.path("back/mine"), b"mine").unwrap();
+    assert!(matches!(ground.pull("back", &Wanted::All).unwrap_err(), BucketError::Here { .. }));
+    ground.pull("copy", &Wanted::All).unwrap();
+    // There: another folder.
+    ground.write("owner.u8", 1);
+    assert!(matches!(ground.push().unwrap_err(), BucketError::Occupied { .. }));
+    push(&ground.path("here"), &ground.place, true).unwrap();
+    let other = ground.pull("copy", &Wanted::All).unwrap_err().to_string();
+    assert!(other.contains("holds what was pulled from elsewhere"), "{other}");
+    ground.pull("new", &Wanted::All).unwrap();
+    assert_eq!(files(&ground.path("new")), files(&ground.path("here")));
+}
+
+#[test]
+fn a_push_that_was_broken_off_goes_on() {
+    let ground = ground();
+    let place = &ground.place;
+    // A push that ends before its first file leaves its draft.
+    drop(Push::new(&ground.path("here"), place, false, &|_| ()).unwrap());
+    fs::create_dir_all(ground.path("there/shard-0")).unwrap();
+    fs::copy(ground.path("here/shard-0/rows.f32"), ground.path("there/shard-0/rows.f32")).unwrap();
+    assert!(matches!(ground.pull("back", &Wanted::All).unwrap_err(), BucketError::NotPushed { .. }));
+    let pushed = ground.push().unwrap();
+    assert_eq!(pushed.sent_bytes, pushed.n_bytes - (2 * PIECE + 3) as u64);
+    ground.pull("back", &Wanted::All).unwrap();
+    assert!(!ground.path("there/kith-files.draft.json").exists());
+}
+
+#[test]
+fn a_mirror_shows_one_moment_after_the_other() {
+    let ground = ground();
+    let run = ground.path("run");
+    fs::create_dir_all(run.join("checkpoints")).unwrap();
+    fs::write(run.join("steps.jsonl"), b"1\n").unwrap();
+    fs::write(run.join("checkpoints/step-1"), b"one").unwrap();
+    let mirror = Mirror::create(&ground.place).unwrap();
+    mirror.keep(&run).unwrap();
+    ground.pull("first", &Wanted::All).unwrap();
+    assert_eq!(files(&ground.path("first")), files(&run));
+    // Steps grow, checkpoints come and go.
+    for step in 2..5 {
+        fs::write(run.join("steps.jsonl"), format!("{step}\n").repeat(step)).unwrap();
+        fs::write(run.join(format!("checkpoints/step-{step}")), format!("{step}")).unwrap();
+        fs::remove_file(run.join(format!("checkpoints/step-{}", step - 1))).unwrap();
+        mirror.keep(&run).unwrap();
+    }
+    assert_eq!(files(&ground.path("there")).len(), 2, "what no listing names is removed");
+    assert!(matches!(Mirror::create(&ground.place).unwrap_err(), BucketError::Occupied { .. }));
+    let back = ground.path("resumed");
+    fs::create_dir(&back).unwrap();
+    let resumed = Mirror::resume(&ground.place, &back, &|_| ()).unwrap();
+    assert_eq!(files(&back), files(&run));
+    fs::write(back.join("steps.jsonl"), b"other\n").unwrap();
+    resumed.keep(&back).unwrap();
+    ground.pull("last", &Wanted::All).unwrap();
+    assert_eq!(files(&ground.path("last")), files(&back));
+}
+
+#[test]
+fn a_web_server_is_enough_to_pull_from() {
+    let ground = ground();
+    ground.push().unwrap();
+    let root = ground.path("there");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let root = root.clone();
+            thread::spawn(move || answer(stream, &root));
+        }
+    });
+    let place = Place::parse(&format!("http://{address}/")).unwrap();
+    Pull::new(&place, &ground.path("back"), &Wanted::All).unwrap().run(&|_| ()).unwrap();
+    assert_eq!(files(&ground.path("back")), files(&ground.path("here")));
+    let refused = push(&ground.path("here"), &place, false).unwrap_err().to_string();
+    assert!(refused.contains("nothing can be pushed over http"), "{refused}");
+}
+
+/// Answers requests for ranges of files, one after the other, until the client is gone.
+fn answer(stream: TcpStream, root: &Path) -> Option<()> {
+    let mut reader = BufReader::new(stream.try_clone().ok()?);
+    loop {
+        let mut head = Vec::new();
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).ok().filter(|n| *n > 0)?;
+            if line == "\r\n" {
+                break;
+            }
+            head.push(line.trim().to_lowercase());
+        }
+        let path = root.join(head[0].split(' ').nth(1)?.trim_start_matches('/'));
+        let range = head.iter().find_map(|line| line.strip_prefix("range: bytes=")?.split_once('-'));
+        let mut stream = &stream;
+        let Ok(whole) = fs::read(path) else {
+            stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n").ok()?;
+            continue;
+        };
+        let (first, last) = match range {
+            Some((first, last)) => (first.parse().ok()?, last.parse::<usize>().ok()?.min(whole.len() - 1)),
+            None => (0, whole.len().wrapping_sub(1)),
+        };
+        let status = if range.is_some() { "206 Partial Content" } else { "200 OK" };
+        let bytes = if whole.is_empty() { &[] } else { &whole[first..=last] };
+        let head = format!(
+            "HTTP/1.1 {status}\r\nContent-Length: {}\r\nContent-Range: bytes {first}-{last}/{}\r\nLast-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\n\r\n",
+            bytes.len(),
+            whole.len()
+        );
+        stream.write_all(head.as_bytes()).ok()?;
+        stream.write_all(bytes).ok()?;
+    }
+}

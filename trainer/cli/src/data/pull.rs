@@ -1,0 +1,50 @@
+//! `kith data pull`.
+
+use std::path::PathBuf;
+
+use kith_bucket::{Place, Pull, Wanted};
+use kith_partition::progress::{Piece, Unit};
+use serde_json::json;
+
+use crate::{
+    answer::{print, print_json},
+    progress::{Shown, bytes},
+};
+
+/// Get a folder out of object storage, going on where a pull was broken off; every byte is checked.
+#[derive(clap::Args)]
+#[command(after_help = "\
+All of it:           kith data pull s3://bucket/stores/mine stores/mine
+Some of its shards:  kith data pull s3://bucket/clusters/mine clusters/mine --shards 0,2
+From a web server:   kith data pull https://host/stores/mine stores/mine
+
+Credentials and the server come from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL.")]
+pub(crate) struct Args {
+    /// Where `kith data push` put it.
+    url: String,
+    /// The folder to fill.
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Of a cluster, which shards: numbers with commas between them, or all.
+    #[arg(long, default_value = "all", value_name = "LIST")]
+    shards: Wanted,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    let place = Place::parse(&args.url)?;
+    let pull = Pull::new(&place, &args.dir, &args.shards)?;
+    let progress = Shown::new();
+    let pulled = {
+        let piece = Piece::begin(&progress, "pulling", Some(pull.n_bytes()), Unit::Bytes);
+        pull.run(&|n| piece.advance(n))?
+    };
+    if args.json {
+        let (n_bytes, received_bytes) = (pulled.n_bytes, pulled.received_bytes);
+        return print_json(&json!({ "dir": args.dir, "bytes": n_bytes, "received_bytes": received_bytes }));
+    }
+    let (whole, received) = (bytes(pulled.n_bytes), bytes(pulled.received_bytes));
+    print(&format!("{}: {whole}, {received} of them received now\n", args.dir.display()))
+}

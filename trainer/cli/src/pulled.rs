@@ -1,0 +1,39 @@
+//! Folders that are given by URL: pulled once into the cache of this user, and opened there.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context;
+use kith_bucket::{Place, Pull, Wanted, is_url};
+use kith_partition::progress::{Piece, Unit};
+
+use crate::progress::{Shown, say};
+
+/// Where a folder is on this machine: itself, or a copy of what is at a URL.
+pub(crate) fn local(dir: &Path, wanted: &Wanted) -> anyhow::Result<PathBuf> {
+    let Some(url) = dir.to_str().filter(|text| is_url(text)) else { return Ok(dir.to_owned()) };
+    let place = Place::parse(url)?;
+    let copy = cache()?.join(&Pull::digest_of(&place)?[..16]);
+    fs::create_dir_all(&copy).with_context(|| format!("{} cannot be made", copy.display()))?;
+    // Ranks of one host may want the same: one pulls, the others find it.
+    let lock = copy.with_extension("lock");
+    let held = File::create(&lock).and_then(|file| file.lock().map(|()| file));
+    let _held = held.map_err(|error| anyhow::anyhow!("{}: {error}", lock.display()))?;
+    let pull = Pull::new(&place, &copy, wanted)?;
+    if pull.n_bytes() > 0 {
+        say(&format!("pulling {place} into {}", copy.display()));
+        let progress = Shown::new();
+        let piece = Piece::begin(&progress, "pulling", Some(pull.n_bytes()), Unit::Bytes);
+        pull.run(&|n| piece.advance(n))?;
+    }
+    Ok(copy)
+}
+
+fn cache() -> anyhow::Result<PathBuf> {
+    let given = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = given.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
+    let cache = cache.context("neither HOME nor XDG_CACHE_HOME is set: what is pulled is kept under it")?;
+    Ok(cache.join("kith/pulled"))
+}

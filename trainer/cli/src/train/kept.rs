@@ -1,0 +1,72 @@
+//! Where a run is kept: in a folder, or in a bucket that mirrors a folder of ours.
+
+use std::{path::Path, sync::Arc};
+
+use kith_bucket::{BucketError, Mirror, Place, Pull, Wanted, is_url};
+use kith_trainer::{error::TrainError, keeper::Keeper, report::RUN_FILE};
+use tempfile::TempDir;
+
+use super::Args;
+
+/// What must live as long as the run.
+#[derive(Default)]
+pub(super) struct Kept {
+    mirrored: Option<(Arc<Mirror>, Arc<TempDir>)>,
+    /// What other ranks read of the run; they keep nothing.
+    _read: Option<TempDir>,
+}
+
+impl Kept {
+    /// Makes `--out` a folder of this machine, whatever was typed: what a bucket holds of the run is in it.
+    pub(super) fn open(args: &mut Args, rank: usize) -> anyhow::Result<Kept> {
+        let Some(url) = args.out.as_deref().and_then(Path::to_str).filter(|text| is_url(text)) else {
+            return Ok(Kept::default());
+        };
+        let place = Place::parse(url)?;
+        let folder = TempDir::with_prefix("kith-run-")?;
+        // Mirrors and pulls want folders of their own making.
+        let dir = folder.path().join("run");
+        args.out = Some(dir.clone());
+        if rank > 0 {
+            if args.resume {
+                read_run_file(&place, &dir)?;
+            }
+            return Ok(Kept { _read: Some(folder), ..Kept::default() });
+        }
+        std::fs::create_dir(&dir)?;
+        let mirror = if args.resume { Mirror::resume(&place, &dir, &|_| {}) } else { Mirror::create(&place) };
+        let mirror = mirror.map_err(|error| match error {
+            BucketError::Occupied { url } => {
+                anyhow::anyhow!("{url}: holds a run already: resume it with --resume, or choose another place")
+            }
+            error => error.into(),
+        })?;
+        Ok(Kept { mirrored: Some((Arc::new(mirror), Arc::new(folder))), ..Kept::default() })
+    }
+
+    /// What hears of news in the run's folder, or in those of its run keys.
+    pub(super) fn keeper(&self) -> Keeper {
+        let Some((mirror, folder)) = self.mirrored.clone() else { return Keeper::default() };
+        Keeper::new(move || keep(&mirror, &folder))
+    }
+
+    /// Keeps what was written after the last run ended.
+    pub(super) fn end(&self) -> Result<(), TrainError> {
+        self.mirrored.as_ref().map_or(Ok(()), |(mirror, folder)| keep(mirror, folder))
+    }
+}
+
+fn keep(mirror: &Mirror, folder: &TempDir) -> Result<(), TrainError> {
+    mirror
+        .keep(&folder.path().join("run"))
+        .map_err(|error| TrainError::NotKept { is_passing: error.is_passing(), problem: error.to_string() })
+}
+
+/// A rank that is told to go on, and nothing else, learns there what the run is.
+fn read_run_file(place: &Place, dir: &Path) -> anyhow::Result<()> {
+    match Pull::new(place, dir, &Wanted::Chosen(|name| name == RUN_FILE)) {
+        Ok(pull) => pull.run(&|_| {}).map(drop).map_err(Into::into),
+        Err(BucketError::NotPushed { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
