@@ -158,9 +158,18 @@ impl Hosts {
         self.order(&format!("delay {}", by.as_millis()));
     }
 
-    /// So many of a hundred frames get lost.
-    pub(crate) fn lose(&mut self, percent: f64) {
-        self.order(&format!("loss {percent}"));
+    /// So many of a hundred frames get lost: on lines that were put there, or by a rule of each host. Says why not.
+    pub(crate) fn lose(&mut self, percent: u32) -> Result<(), String> {
+        if let Some(line) = &mut self.line {
+            return line.order(&format!("loss {percent}"));
+        }
+        let mut rules = "flush ruleset; add table ip loss; \
+             add chain ip loss input { type filter hook input priority 0; }"
+            .to_owned();
+        if let Some(last) = percent.checked_sub(1) {
+            rules += &format!("; add rule ip loss input numgen random mod 100 <= {last} drop");
+        }
+        self.hosts.iter().try_for_each(|host| host.holder.run(&format!("nft '{rules}'")))
     }
 
     /// Nothing arrives until they go on; then all that was sent does.
@@ -359,9 +368,26 @@ print(time.monotonic() - t)";
         assert!(!asking.is_finished());
         hosts.go_on();
         asking.join().unwrap();
-        hosts.lose(100.0);
+        hosts.lose(100).unwrap();
         assert!(!reaches(&hosts, "one", 0.5));
-        hosts.lose(0.0);
+        hosts.lose(0).unwrap();
+        assert!(reaches(&hosts, "one", 10.0));
+        drop(hosts);
+        server.wait().unwrap();
+    }
+
+    #[test]
+    #[allow(clippy::print_stderr)]
+    fn rules_lose() {
+        let Some(mut hosts) = Hosts::new(&["one", "two"]) else { return };
+        if let Err(reason) = hosts.lose(0) {
+            eprintln!("skipped: {reason}");
+            return;
+        }
+        hosts.lose(100).unwrap();
+        let mut server = listen(&hosts, "time.sleep(60)");
+        assert!(!reaches(&hosts, "one", 0.5));
+        hosts.lose(0).unwrap();
         assert!(reaches(&hosts, "one", 10.0));
         drop(hosts);
         server.wait().unwrap();
