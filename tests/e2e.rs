@@ -17,6 +17,7 @@ mod published_statistics;
 mod ranks;
 mod report;
 mod servers;
+mod several_hosts;
 mod tidy;
 mod tune;
 mod whole_path;
