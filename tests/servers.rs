@@ -31,6 +31,11 @@ impl Sampler {
     pub(crate) fn start_at(cluster: &Path, shards: &str, address: SocketAddr) -> Sampler {
         let mut command = Command::new(program().with_file_name("kith-sampler"));
         command.arg("--cluster").arg(cluster).args(["--shards", shards, "--listen", &address.to_string()]);
+        Sampler::launch(command)
+    }
+
+    /// Starts a server as a command says, wherever that is, and waits until it is ready.
+    pub(crate) fn launch(mut command: Command) -> Sampler {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the server starts");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("it says when it is ready");

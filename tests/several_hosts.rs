@@ -1,0 +1,244 @@
+//! Two hosts with sampling servers and two with ranks, each with a network of its own: they train to the losses of one
+//! process, to the last bit, however long the lines between them are and whatever happens to a link; and where one stays
+//! away, all others stop in time and name it.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+
+use crate::{
+    hosts::Hosts,
+    kith::{finish_within, is_slow_asked_for, kith, program},
+    servers::Sampler,
+    whole_path::steps,
+    worlds::Ranks,
+};
+
+const SAMPLERS: [&str; 2] = ["sampler-a", "sampler-b"];
+const RANKS: [&str; 2] = ["rank-a", "rank-b"];
+/// Nobody else has ports on these hosts.
+const PORT: u16 = 7000;
+const LIMIT: Duration = Duration::from_secs(80);
+/// How long a link is cut for.
+const CUT: Duration = Duration::from_secs(5);
+/// Longer than a cut and the wait of TCP after it, which doubles each time.
+const PATIENCE: [&str; 4] = ["--heartbeat-timeout", "30", "--sampler-timeout", "60"];
+
+/// A graph, and hosts that train on it.
+struct Made {
+    temp: tempfile::TempDir,
+    n_epochs: u64,
+    hosts: Hosts,
+}
+
+impl Made {
+    /// Nothing, where there can be no hosts.
+    fn new(n_epochs: u64) -> Option<Made> {
+        let hosts = Hosts::new(&[SAMPLERS, RANKS].concat())?;
+        let made = Made { temp: tempfile::tempdir().unwrap(), n_epochs, hosts };
+        let (store, cluster) = (made.path("store"), made.path("cluster"));
+        let options = ["--nodes", "1009", "--degree", "6", "--classes", "4", "--dim", "16", "--run-key", "7"];
+        kith([&["data", "generate", "power-law", "--out", store.to_str().unwrap()], &options[..]].concat());
+        kith(["partition", store.to_str().unwrap(), "--shards", "2", "--out", cluster.to_str().unwrap()]);
+        Some(made)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.temp.path().join(name)
+    }
+
+    /// What all have in common, however many they are.
+    fn train(&self, command: &mut Command, out: &str) {
+        command.args(["train", "partition-graph/supergat-mx", "--out"]).arg(self.path(out));
+        let batches = ["train.mode=batches", "train.fanouts=[5, 5]", "train.seeds_per_step=101", "train.edge_seeds=53"];
+        let few = ["train.slices=2", "train.evaluate_every=1000", "early_stop=off"];
+        let epochs = format!("train.epochs={}", self.n_epochs);
+        let all = batches.iter().chain(&few).copied().chain([epochs.as_str()]);
+        command.args(all.flat_map(|assignment| ["--set", assignment])).env("RAYON_NUM_THREADS", "1");
+    }
+
+    /// A server on each of its hosts, with one shard of two.
+    fn serve(&self, more: impl Fn(&str) -> Vec<PathBuf>) -> Vec<Sampler> {
+        let start = |(shard, host): (usize, &&str)| {
+            let mut command = self.hosts.command(host, program().with_file_name("kith-sampler"));
+            command.arg("--cluster").arg(self.path("cluster"));
+            command.args(["--shards", &shard.to_string(), "--listen", &format!("0.0.0.0:{PORT}")]).args(more(host));
+            Sampler::launch(command)
+        };
+        SAMPLERS.iter().enumerate().map(start).collect()
+    }
+
+    /// A rank on each of its hosts.
+    fn start(&self, out: &str, more: &[&str]) -> Ranks {
+        let samplers = SAMPLERS.map(|host| format!("{host}:{PORT}")).join(",");
+        let mut ranks = Ranks::none();
+        for (rank, host) in RANKS.iter().enumerate() {
+            let mut command = self.hosts.command(host, program());
+            self.train(&mut command, out);
+            command.args(["--samplers", &samplers, "--join-timeout", "30"]).args(more);
+            command.env("RANK", rank.to_string()).env("WORLD_SIZE", RANKS.len().to_string());
+            command.env("MASTER_ADDR", RANKS[0]).env("KITH_TOKEN", "a secret of these hosts");
+            ranks.add(&self.path(&format!("{out}-said")), command);
+        }
+        ranks
+    }
+
+    /// Waits for the end of a run that must be as if one process had made it.
+    #[track_caller]
+    fn assert_same(&self, mut ranks: Ranks, out: &str) {
+        let codes = ranks.wait(LIMIT);
+        assert_eq!(codes, [0, 0], "{}", ranks.all_said());
+        if !self.path("alone").exists() {
+            let mut alone = Command::new(program());
+            self.train(&mut alone, "alone");
+            let finished = finish_within(alone.arg("--store").arg(self.path("store")), LIMIT);
+            assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        }
+        assert_eq!(steps(&self.path(out)), steps(&self.path("alone")));
+    }
+
+    /// Waits until so many steps were made, and not all.
+    #[track_caller]
+    fn wait_for_steps(&self, ranks: &mut Ranks, out: &str, n_steps: usize) {
+        let started = Instant::now();
+        while self.n_steps(out) < n_steps {
+            assert!(!ranks.have_ended() && started.elapsed() < LIMIT, "no steps were made:\n{}", ranks.all_said());
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!ranks.have_ended(), "it was over before it was disturbed");
+    }
+
+    fn n_steps(&self, out: &str) -> usize {
+        fs::read_to_string(self.path(out).join("steps.jsonl")).map_or(0, |text| text.lines().count())
+    }
+}
+
+/// Certificates for the hosts with servers and one for those who ask, all signed by one, in PEM files.
+fn certify(dir: &Path) {
+    fs::create_dir_all(dir).unwrap();
+    let mut params = CertificateParams::new([]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    fs::write(dir.join("ca.pem"), issuer.pem()).unwrap();
+    for name in SAMPLERS.iter().chain(&["trainer"]) {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new([(*name).to_owned()]).unwrap();
+        fs::write(dir.join(format!("{name}.pem")), params.signed_by(&key, &issuer).unwrap().pem()).unwrap();
+        fs::write(dir.join(format!("{name}.key")), key.serialize_pem()).unwrap();
+    }
+}
+
+/// What a program is told of its certificates.
+fn tls_options(dir: &Path, who: &str, ca: &str) -> Vec<PathBuf> {
+    let file = |ending: &str| dir.join(format!("{who}.{ending}"));
+    let options = [("--tls-cert", file("pem")), ("--tls-key", file("key")), (ca, dir.join("ca.pem"))];
+    options.into_iter().flat_map(|(option, path)| [option.into(), path]).collect()
+}
+
+#[test]
+#[allow(clippy::print_stderr)]
+fn long_lines_change_nothing() {
+    let Some(mut made) = Made::new(2) else { return };
+    if let Err(reason) = made.hosts.lengthen() {
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    let _servers = made.serve(|_| Vec::new());
+    made.hosts.delay(Duration::from_millis(20));
+    let mut ranks = made.start("hosts", &PATIENCE);
+    made.wait_for_steps(&mut ranks, "hosts", 1);
+    made.hosts.lose(1).unwrap();
+    for _ in 0..3 {
+        made.hosts.stall();
+        thread::sleep(Duration::from_millis(300));
+        made.hosts.go_on();
+        thread::sleep(Duration::from_millis(100));
+    }
+    made.assert_same(ranks, "hosts");
+}
+
+/// Cuts the links of some hosts for a while; the run stands still, goes on, and ends as if nothing had been.
+fn cut_and_heal(made: &Made, hosts: &[&str], out: &str, more: &[&str]) {
+    let mut ranks = made.start(out, &[&PATIENCE, more].concat());
+    made.wait_for_steps(&mut ranks, out, 5);
+    hosts.iter().for_each(|host| made.hosts.cut(host));
+    thread::sleep(CUT / 2);
+    let n_steps = made.n_steps(out);
+    thread::sleep(CUT / 2);
+    assert!(!ranks.have_ended(), "{}", ranks.all_said());
+    assert_eq!(made.n_steps(out), n_steps, "no step can be made without {hosts:?}");
+    hosts.iter().for_each(|host| made.hosts.heal(host));
+    made.assert_same(ranks, out);
+}
+
+#[test]
+fn several_hosts_are_one_process() {
+    let Some(made) = Made::new(10) else { return };
+    let dir = made.path("tls");
+    certify(&dir);
+    let _servers = made.serve(|host| tls_options(&dir, host, "--tls-client-ca"));
+    let own = tls_options(&dir, "trainer", "--tls-ca");
+    let own: Vec<&str> = own.iter().map(|option| option.to_str().unwrap()).collect();
+    let ranks = made.start("hosts", &own);
+    made.assert_same(ranks, "hosts");
+    cut_and_heal(&made, &["sampler-b", "rank-b"], "healed", &own);
+}
+
+#[test]
+fn slow_any_link_that_is_cut_and_healed_changes_nothing() {
+    if !is_slow_asked_for() {
+        return;
+    }
+    let Some(made) = Made::new(100) else { return };
+    let _servers = made.serve(|_| Vec::new());
+    for host in SAMPLERS.iter().chain(&RANKS) {
+        cut_and_heal(&made, &[host], host, &[]);
+    }
+}
+
+/// Cuts the link of a host for good. Every rank stops with the code that says to start it again, and names what it cannot
+/// reach; `named` says what that may be, for each rank.
+fn cut_for_good(made: &Made, host: &str, named: [&[&str]; 2]) {
+    let out = format!("without-{host}");
+    let mut ranks = made.start(&out, &["--heartbeat-timeout", "2", "--sampler-timeout", "3"]);
+    made.wait_for_steps(&mut ranks, &out, 5);
+    made.hosts.cut(host);
+    // A heart beats every second, and what was decided has seconds to be said.
+    let codes = ranks.wait(Duration::from_secs(10));
+    assert_eq!(codes, [75, 75], "{}", ranks.all_said());
+    for (rank, names) in named.into_iter().enumerate() {
+        let said = ranks.said(rank);
+        let sentence = said.lines().last().unwrap_or_default();
+        let is_named = sentence.starts_with("error: ") && names.iter().any(|name| sentence.contains(name));
+        assert!(is_named, "rank {rank} does not say {names:?}:\n{said}");
+    }
+    made.hosts.heal(host);
+}
+
+#[test]
+fn a_link_that_is_cut_for_good_stops_all() {
+    let Some(made) = Made::new(1000) else { return };
+    let _servers = made.serve(|_| Vec::new());
+    // To the rank that is cut off, everybody else is.
+    let others = ["rank 0 on rank-a was lost", " at sampler-a:7000: ", " at sampler-b:7000: "];
+    cut_for_good(&made, "rank-b", [&["rank 1 on rank-b was lost"], &others]);
+    cut_for_good(&made, "sampler-b", [&[" at sampler-b:7000: "], &[" at sampler-b:7000: "]]);
+}
+
+#[test]
+fn slow_any_link_that_is_cut_for_good_stops_all() {
+    if !is_slow_asked_for() {
+        return;
+    }
+    let Some(made) = Made::new(1000) else { return };
+    let _servers = made.serve(|_| Vec::new());
+    let others = ["rank 1 on rank-b was lost", " at sampler-a:7000: ", " at sampler-b:7000: "];
+    cut_for_good(&made, "rank-a", [&others, &["rank 0 on rank-a was lost"]]);
+    cut_for_good(&made, "sampler-a", [&[" at sampler-a:7000: "], &[" at sampler-a:7000: "]]);
+}
