@@ -11,6 +11,7 @@ use crate::kith::{finish, root};
 /// (package, packages it must not pull in, however far away)
 const ARROWS: &[(&str, &[&str])] = &[
     ("kith-store", &["kith-draw", "kith-partition", "kith-trainer", "tch", "tokio", "tonic", "ureq"]),
+    ("kith-bucket", &["kith-partition", "kith-store", "kith-trainer", "tch", "tonic"]),
     ("kith-partition", &["kith-trainer", "tch", "tokio", "tonic"]),
     ("kith-proto", &["kith-draw", "kith-sampler", "kith-store", "tch"]),
     ("kith-block", &["kith-store", "kith-trainer", "tch", "tokio", "tonic"]),
@@ -180,4 +181,60 @@ fn collect(dir: &Path, endings: &[&str], found: &mut Vec<(String, String)>) {
             found.push((from_root, text));
         }
     }
+}
+
+/// Where a running job's messages are; those about raw files and run files explain themselves by file, line and key.
+const MESSAGES: [&str; 8] = [
+    "partition/bucket/src/error.rs",
+    "partition/store/src/error.rs",
+    "sampler/client/src/error.rs",
+    "sampler/client/src/remote/error.rs",
+    "sampler/src/seeds.rs",
+    "sampler/src/server/error.rs",
+    "trainer/src/error.rs",
+    "trainer/src/world/error.rs",
+];
+
+#[test]
+fn operations_explain_every_message() {
+    let guide = std::fs::read_to_string(root().join("docs/OPERATIONS.md")).unwrap();
+    let mut missing = Vec::new();
+    let mut n_found = 0;
+    for path in MESSAGES {
+        let text = std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+        for message in text.split("#[error(").skip(1).filter_map(|rest| quoted(rest.trim_start())) {
+            let fixed = longest_fixed_part(&message);
+            if fixed.len() >= 8 {
+                n_found += 1;
+                if !guide.contains(&fixed) {
+                    missing.push(format!("{path}: {message}"));
+                }
+            }
+        }
+    }
+    assert!(n_found > 60, "only {n_found} messages were found");
+    assert_eq!(missing, Vec::<String>::new(), "docs/OPERATIONS.md should say what to do");
+}
+
+/// The text that a piece of code begins with, if it begins with one.
+fn quoted(code: &str) -> Option<String> {
+    let code = code.strip_prefix('"')?;
+    let mut text = String::new();
+    let mut characters = code.chars();
+    loop {
+        match characters.next()? {
+            '"' => return Some(text),
+            '\\' => text.push(characters.next()?),
+            // The guide says programs' names without their marks.
+            '`' => {}
+            character => text.push(character),
+        }
+    }
+}
+
+/// What of a message is the same each time.
+fn longest_fixed_part(message: &str) -> String {
+    let parts = message.split('{').flat_map(|part| part.split_once('}').map_or([part, ""], |(_, rest)| [rest, ""]));
+    let longest = parts.max_by_key(|part| part.len()).unwrap_or_default();
+    longest.trim_matches(|c: char| !c.is_alphanumeric()).to_owned()
 }

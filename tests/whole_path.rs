@@ -1,5 +1,5 @@
 //! The whole path, as far as it exists, with real processes: generate → verify → stats → train → resume → train on a GPU →
-//! predict → analyze → tune → page, replay → report, then partition → serve → train from servers; and what was made by one
+//! predict → analyze → tune → page, replay → report, then partition → push → pull → serve → train from servers; and what was made by one
 //! number of threads is made by any.
 
 use std::{
@@ -268,7 +268,14 @@ fn from_batches_to_report() {
     // The same from servers of the graph's shards: every step, what the model says, and the report.
     let cluster = path("cluster");
     kith(["partition", &store, "--shards", "3", "--out", &cluster]);
-    let samplers = ["0,1", "2"].map(|shards| Sampler::start(Path::new(&cluster), shards));
+    // Servers get their shards from where hosts have nothing else in common.
+    let bucket = format!("file://{}", path("bucket"));
+    kith(["data", "push", &cluster, &bucket]);
+    let samplers = ["0,1", "2"].map(|shards| {
+        let own = path(&format!("host-{shards}"));
+        kith(["data", "pull", &bucket, &own, "--shards", shards]);
+        Sampler::start(Path::new(&own), shards)
+    });
     let addresses = samplers.each_ref().map(|sampler| sampler.address.to_string()).join(",");
     let served = path("served");
     let graph = ["--samplers", &addresses, "--cache", "10"];
