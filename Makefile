@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build test slow lint demo bench help setup setup-tests
+.PHONY: build test slow lint demo bench images help setup setup-tests
 
 # Set but empty means unset; cargo and torch-sys would take it for a folder.
 ifeq ($(LIBTORCH),)
@@ -42,6 +42,9 @@ demo: build ## show the built program at work
 
 bench: build ## measure, as ratios against named peers in the same run
 	@deploy/bench.sh
+
+images: build ## build the container images without a registry and train in them (root, podman, buildah)
+	@deploy/images/try.sh
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Lays out what `make build` made as target/images, for `--build-arg PROGRAMS=prebuilt`: programs without their symbols,
+# libtorch's CPU libraries, and CUDA's where set-up fetched them (KITH_CUDA=1 make build).
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+release=${CARGO_TARGET_DIR:-target}/release
+out=target/images
+glibc=2.36 # That of the base image, Debian 12.
+
+fail() {
+    printf 'error: %s\n' "$*" >&2
+    exit 1
+}
+
+[[ -x $release/kith && -x $release/kith-sampler ]] || fail "$release has no kith and kith-sampler: run \`make build\` first"
+[[ -d .libtorch/lib ]] || fail "there is no .libtorch: run \`make build\` first"
+for program in kith kith-sampler; do
+    needed=$(objdump -T "$release/$program" | grep -o 'GLIBC_[0-9.]*' | sed 's/GLIBC_//' | sort -V | tail -n 1)
+    [[ $(printf '%s\n' "$needed" "$glibc" | sort -V | tail -n 1) == "$glibc" ]] ||
+        fail "$program was built for glibc $needed and the images have $glibc: build inside, with PROGRAMS=compiled"
+done
+
+rm -rf "$out"
+mkdir -p "$out/lib" "$out/cuda"
+for program in kith kith-sampler; do strip -o "$out/$program" "$release/$program"; done
+copy() { cp --archive --link "$1/." "$2" 2>/dev/null || cp --archive "$1/." "$2"; } # Links cost nothing, on one file system.
+copy "$(readlink -f .libtorch)/lib" "$out/lib"
+if [[ -d .libtorch/cuda ]]; then copy "$(readlink -f .libtorch)/cuda" "$out/cuda"; fi
+du -sh "$out"/*
