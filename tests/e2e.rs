@@ -6,6 +6,7 @@ mod batches;
 mod bench_scale;
 mod cluster;
 mod compose;
+mod docs;
 mod hosts;
 mod images;
 mod kith;

@@ -1,7 +1,7 @@
 //! What a sampler does with a store or a shard: draw the neighbors of a frontier, look up edges. Pure, and by name: two equal
 //! questions get equal answers, on any thread and any shard.
 //!
-//! [`server`] answers the same questions to trainers in other processes, and [`prometheus`] shows what a process counts;
+//! [`server`] answers the same questions to trainers in other processes ([`program`] is how it is started), and [`prometheus`] shows what a process counts;
 //! nothing else here knows the network, and nothing knows tensors.
 
 mod drawn;
@@ -11,6 +11,7 @@ mod graph;
 mod hop;
 mod lanes;
 mod loops;
+pub mod program;
 pub mod prometheus;
 mod seeds;
 pub mod server;

@@ -1,45 +1,10 @@
 //! `kith-sampler`: serves shards of a cluster.
 
-mod pull;
-
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
-use kith_sampler::server::{HealthArgs, ServeArgs, ask_health, serve};
+use clap::Parser;
+use kith_sampler::program::{Args, run};
 
-/// Serve shards of a cluster to trainers, over gRPC.
-#[derive(Debug, Parser)]
-#[command(name = "kith-sampler", version, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-struct Args {
-    #[command(subcommand)]
-    command: Option<Command>,
-    #[command(flatten)]
-    serve: Option<ServeArgs>,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    /// Ask a server whether it serves: exit code 0 if it does
-    Health(HealthArgs),
-    Pull(pull::PullArgs),
-}
-
-#[allow(clippy::print_stdout, clippy::print_stderr)] // The line that whoever started us waits for, or why not.
 fn main() -> ExitCode {
-    let args = Args::parse();
-    let outcome = match (args.command, args.serve) {
-        (Some(Command::Health(args)), _) => ask_health(&args).map_err(|error| error.to_string()),
-        (Some(Command::Pull(args)), _) => pull::pull(&args).map_err(|error| error.to_string()),
-        (None, Some(args)) => {
-            serve(&args.into_config(), |server| println!("{server}")).map_err(|error| error.to_string())
-        }
-        (None, None) => Err("give --cluster and --listen".to_owned()),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    run(Args::parse())
 }

@@ -9,6 +9,8 @@ mod bench;
 mod completions;
 mod data;
 mod devices;
+#[cfg(test)]
+mod documented;
 mod exit_code;
 mod graph;
 mod launch;

@@ -1,0 +1,47 @@
+//! What is typed to start `kith-sampler`, and what comes of it.
+
+mod pull;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use self::pull::PullArgs;
+use crate::server::{HealthArgs, ServeArgs, ask_health, serve};
+
+/// Serve shards of a cluster to trainers, over gRPC.
+#[derive(Debug, Parser)]
+#[command(name = "kith-sampler", version, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    serve: Option<ServeArgs>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Ask a server whether it serves: exit code 0 if it does
+    Health(HealthArgs),
+    Pull(PullArgs),
+}
+
+/// Does what was typed.
+#[allow(clippy::print_stdout, clippy::print_stderr)] // The line that whoever started us waits for, or why not.
+pub fn run(args: Args) -> ExitCode {
+    let outcome = match (args.command, args.serve) {
+        (Some(Command::Health(args)), _) => ask_health(&args).map_err(|error| error.to_string()),
+        (Some(Command::Pull(args)), _) => pull::pull(&args).map_err(|error| error.to_string()),
+        (None, Some(args)) => {
+            serve(&args.into_config(), |server| println!("{server}")).map_err(|error| error.to_string())
+        }
+        (None, None) => Err("give --cluster and --listen".to_owned()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
