@@ -5,6 +5,7 @@ mod bad_input;
 mod batches;
 mod bench_scale;
 mod cluster;
+mod hosts;
 mod kith;
 mod lab;
 mod launch;

@@ -1,0 +1,245 @@
+//! Hosts on one machine: network namespaces with addresses, names and hostnames of their own, on one bridge.
+//!
+//! Nothing of it is on the machine's own network, and nothing has a name there: a namespace lives as long as the process
+//! that holds it. That one ends with the test, however the test ends, and with it every process of its host.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    net::Ipv4Addr,
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// The longest a command of the system may take.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Gets a namespace ready, says so, holds it until standard input ends, and ends what is left in it.
+const HOLD: &str = r#"
+exec 2>&1
+set -e
+ip link set lo up
+if [ "$1" = hub ]; then
+    ip link add name bridge type bridge
+    ip link set bridge up
+else
+    hostname "$2"
+    mount --bind "$3" /etc/hosts
+fi
+echo ready
+exec >/dev/null
+set +e
+cat
+for attempt in 1 2 3; do
+    for place in $(find -L /proc/[0-9]*/ns/net -maxdepth 0 -samefile /proc/$$/ns/net 2>/dev/null); do
+        process=${place#/proc/}
+        process=${process%/ns/net}
+        [ "$process" = $$ ] || kill -9 "$process" 2>/dev/null
+    done
+done
+"#;
+
+/// Enters the namespaces of a process and becomes a program there, in the folder where it was started.
+const ENTER: &str = r#"
+exec nsenter --target "$0" --net --mount --uts -- sh -c 'cd "$0" && exec "$@"' "$PWD" "$@"
+"#;
+
+/// Hosts that reach each other and nobody else.
+pub(crate) struct Hosts {
+    hosts: Vec<Host>,
+    hub: Holder,
+    _temp: tempfile::TempDir,
+}
+
+struct Host {
+    names: Vec<String>,
+    address: Ipv4Addr,
+    holder: Holder,
+}
+
+impl Hosts {
+    /// Hosts with these names, which all of them resolve. A host may have several, with spaces between them: the first is
+    /// its hostname, and one that several hosts have resolves to all of their addresses.
+    ///
+    /// `None`, with a message, where this machine does not permit it.
+    #[allow(clippy::print_stderr)]
+    pub(crate) fn new(names: &[&str]) -> Option<Hosts> {
+        match Hosts::try_new(names) {
+            Ok(hosts) => Some(hosts),
+            Err(reason) => {
+                eprintln!("skipped: there can be no hosts on this machine: {reason}");
+                None
+            }
+        }
+    }
+
+    fn try_new(names: &[&str]) -> Result<Hosts, String> {
+        let temp = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let table = temp.path().join("hosts");
+        let mut lines = String::from("127.0.0.1 localhost\n");
+        for (i, names) in names.iter().enumerate() {
+            lines += &format!("{} {names}\n", address(i));
+        }
+        fs::write(&table, lines).map_err(|error| error.to_string())?;
+        let hub = Holder::start(&["--net"], &["hub"])?;
+        let mut hosts = Vec::new();
+        for (i, names) in names.iter().enumerate() {
+            let names: Vec<String> = names.split_whitespace().map(String::from).collect();
+            let table = table.to_str().ok_or("a folder's name is no text")?;
+            let holder = Holder::start(&["--net", "--mount", "--uts"], &["host", &names[0], table])?;
+            let (port, at) = (port(i), holder.id());
+            hub.run(&format!(
+                "ip link add name {port} type veth peer name eth0 netns {at} && ip link set {port} master bridge up"
+            ))?;
+            let address = address(i);
+            holder.run(&format!("ip address add {address}/24 dev eth0 && ip link set eth0 up"))?;
+            hosts.push(Host { names, address, holder });
+        }
+        Ok(Hosts { hosts, hub, _temp: temp })
+    }
+
+    /// A program on a host. It is the process that is started, so that signals and exit codes are its own.
+    pub(crate) fn command(&self, host: &str, program: impl AsRef<Path>) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", ENTER, &self.hosts[self.find(host)].holder.id()]).arg(program.as_ref());
+        command
+    }
+
+    /// The address of a host.
+    pub(crate) fn address(&self, host: &str) -> Ipv4Addr {
+        self.hosts[self.find(host)].address
+    }
+
+    /// Takes a host's link down.
+    pub(crate) fn cut(&self, host: &str) {
+        self.on_port(host, "down");
+    }
+
+    /// Takes it up again.
+    pub(crate) fn heal(&self, host: &str) {
+        self.on_port(host, "up");
+    }
+
+    fn on_port(&self, host: &str, state: &str) {
+        let port = port(self.find(host));
+        self.hub.run(&format!("ip link set {port} {state}")).expect("a link can be set");
+    }
+
+    #[track_caller]
+    fn find(&self, name: &str) -> usize {
+        let found = self.hosts.iter().position(|host| host.names.iter().any(|own| own == name));
+        found.unwrap_or_else(|| panic!("there is no host {name}"))
+    }
+}
+
+/// Nobody else is in these namespaces, so that any addresses will do.
+fn address(host: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, 0, u8::try_from(host + 1).expect("few hosts"))
+}
+
+/// A host's end at the bridge.
+fn port(host: usize) -> String {
+    format!("port{host}")
+}
+
+/// A process that holds namespaces, and ends with this one.
+struct Holder {
+    child: Child,
+}
+
+impl Holder {
+    fn start(namespaces: &[&str], arguments: &[&str]) -> Result<Holder, String> {
+        let mut command = Command::new("unshare");
+        command.args(namespaces).args(["sh", "-c", HOLD, "hold"]).args(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().map_err(|error| format!("unshare: {error}"))?;
+        let mut holder = Holder { child };
+        let mut line = String::new();
+        let mut stdout = BufReader::new(holder.child.stdout.take().expect("piped"));
+        stdout.read_line(&mut line).map_err(|error| error.to_string())?;
+        if line.trim() == "ready" {
+            return Ok(holder);
+        }
+        // What failed has said why, `unshare` or a command of the script, and has ended.
+        let mut stderr = holder.child.stderr.take().expect("piped");
+        stderr.read_to_string(&mut line).map_err(|error| error.to_string())?;
+        Err(line.trim().to_owned())
+    }
+
+    fn id(&self) -> String {
+        self.child.id().to_string()
+    }
+
+    /// Runs commands of the system in its network.
+    fn run(&self, script: &str) -> Result<(), String> {
+        let mut command = Command::new("nsenter");
+        command.args(["--target", &self.id(), "--net", "--", "timeout", &LIMIT.as_secs().to_string()]);
+        let ran = command.args(["sh", "-c", script]).output().map_err(|error| format!("nsenter: {error}"))?;
+        if ran.status.success() {
+            return Ok(());
+        }
+        Err(format!("{script}: {}", String::from_utf8_lossy(&ran.stderr).trim()))
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let started = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if started.elapsed() > LIMIT {
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+                return;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kith::finish_within;
+
+    fn says(command: &mut Command) -> (Option<i32>, String) {
+        let finished = finish_within(command, LIMIT);
+        (finished.code, finished.stdout + &finished.stderr)
+    }
+
+    fn reaches(hosts: &Hosts, from: &str, port: u16, to: &str) -> bool {
+        let connect = format!("timeout 2 bash -c ': </dev/tcp/{to}/{port}'");
+        says(hosts.command(from, "sh").args(["-c", &connect])).0 == Some(0)
+    }
+
+    #[test]
+    fn hosts_see_each_other_by_name_and_nothing_else() {
+        let Some(hosts) = Hosts::new(&["one one.example", "two"]) else { return };
+        let (code, said) =
+            says(hosts.command("one", "sh").args(["-c", "hostname; getent hosts two; ip -o -4 address"]));
+        let interfaces = said.lines().skip(2).map(|line| line.split_whitespace().nth(1).unwrap());
+        assert_eq!((code, interfaces.collect::<Vec<_>>()), (Some(0), vec!["lo", "eth0"]), "{said}");
+        let mut lines = said.lines();
+        assert_eq!(lines.next(), Some("one"));
+        assert!(lines.next().unwrap().starts_with(&hosts.address("two").to_string()), "{said}");
+        let mut folder = hosts.command("two", "sh");
+        assert_eq!(says(folder.current_dir("/usr").args(["-c", "pwd; exit 7"])), (Some(7), "/usr\n".to_owned()));
+
+        let serve = "import socket, time; s = socket.create_server(('', 9)); print('up', flush=True); time.sleep(60)";
+        let mut server = hosts.command("one", "python3").args(["-c", serve]).stdout(Stdio::piped()).spawn().unwrap();
+        BufReader::new(server.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+        assert!(reaches(&hosts, "two", 9, "one.example"));
+        assert!(!reaches(&hosts, "two", 9, "two"));
+        hosts.cut("one");
+        assert!(!reaches(&hosts, "two", 9, "one"));
+        hosts.heal("one");
+        assert!(reaches(&hosts, "two", 9, "one"));
+        // Processes of a host end with it.
+        let started = Instant::now();
+        drop(hosts);
+        server.wait().unwrap();
+        assert!(started.elapsed() < LIMIT);
+    }
+}
