@@ -3,15 +3,19 @@
 //! Nothing of it is on the machine's own network, and nothing has a name there: a namespace lives as long as the process
 //! that holds it. That one ends with the test, however the test ends, and with it every process of its host.
 
+mod line;
+
 use std::{
+    ffi::OsStr,
     fs,
     io::{BufRead, BufReader, Read},
     net::Ipv4Addr,
-    path::Path,
     process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
+
+use self::line::Line;
 
 /// The longest a command of the system may take.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -43,12 +47,15 @@ done
 
 /// Enters the namespaces of a process and becomes a program there, in the folder where it was started.
 const ENTER: &str = r#"
-exec nsenter --target "$0" --net --mount --uts -- sh -c 'cd "$0" && exec "$@"' "$PWD" "$@"
+target=$1 users=$2
+shift 2
+exec nsenter --target "$target" $users --net --mount --uts -- sh -c 'cd "$0" && exec "$@"' "$PWD" "$@"
 "#;
 
 /// Hosts that reach each other and nobody else.
 pub(crate) struct Hosts {
     hosts: Vec<Host>,
+    line: Option<Line>,
     hub: Holder,
     _temp: tempfile::TempDir,
 }
@@ -66,7 +73,8 @@ impl Hosts {
     /// `None`, with a message, where this machine does not permit it.
     #[allow(clippy::print_stderr)]
     pub(crate) fn new(names: &[&str]) -> Option<Hosts> {
-        match Hosts::try_new(names) {
+        // Who is not root may be so in a user namespace.
+        match Hosts::try_new(names, Users::These).or_else(|_| Hosts::try_new(names, Users::Own)) {
             Ok(hosts) => Some(hosts),
             Err(reason) => {
                 eprintln!("skipped: there can be no hosts on this machine: {reason}");
@@ -75,7 +83,7 @@ impl Hosts {
         }
     }
 
-    fn try_new(names: &[&str]) -> Result<Hosts, String> {
+    fn try_new(names: &[&str], users: Users) -> Result<Hosts, String> {
         let temp = tempfile::tempdir().map_err(|error| error.to_string())?;
         let table = temp.path().join("hosts");
         let mut lines = String::from("127.0.0.1 localhost\n");
@@ -83,12 +91,19 @@ impl Hosts {
             lines += &format!("{} {names}\n", address(i));
         }
         fs::write(&table, lines).map_err(|error| error.to_string())?;
-        let hub = Holder::start(&["--net"], &["hub"])?;
+        let table = table.to_str().ok_or("a folder's name is no text")?;
+        let mut unshare = Command::new("unshare");
+        unshare.args(match users {
+            Users::These => &["--net"][..],
+            Users::Own => &["--net", "--user", "--map-root-user"],
+        });
+        let hub = Holder::start(unshare, users, &["hub"])?;
         let mut hosts = Vec::new();
         for (i, names) in names.iter().enumerate() {
             let names: Vec<String> = names.split_whitespace().map(String::from).collect();
-            let table = table.to_str().ok_or("a folder's name is no text")?;
-            let holder = Holder::start(&["--net", "--mount", "--uts"], &["host", &names[0], table])?;
+            let mut unshare = hub.enter();
+            unshare.args(["unshare", "--net", "--mount", "--uts"]);
+            let holder = Holder::start(unshare, users, &["host", &names[0], table])?;
             let (port, at) = (port(i), holder.id());
             hub.run(&format!(
                 "ip link add name {port} type veth peer name eth0 netns {at} && ip link set {port} master bridge up"
@@ -97,13 +112,14 @@ impl Hosts {
             holder.run(&format!("ip address add {address}/24 dev eth0 && ip link set eth0 up"))?;
             hosts.push(Host { names, address, holder });
         }
-        Ok(Hosts { hosts, hub, _temp: temp })
+        Ok(Hosts { hosts, line: None, hub, _temp: temp })
     }
 
     /// A program on a host. It is the process that is started, so that signals and exit codes are its own.
-    pub(crate) fn command(&self, host: &str, program: impl AsRef<Path>) -> Command {
+    pub(crate) fn command(&self, host: &str, program: impl AsRef<OsStr>) -> Command {
+        let holder = &self.hosts[self.find(host)].holder;
         let mut command = Command::new("sh");
-        command.args(["-c", ENTER, &self.hosts[self.find(host)].holder.id()]).arg(program.as_ref());
+        command.args(["-c", ENTER, "enter", &holder.id(), &holder.users.entering().join(" ")]).arg(program);
         command
     }
 
@@ -127,6 +143,41 @@ impl Hosts {
         self.hub.run(&format!("ip link set {port} {state}")).expect("a link can be set");
     }
 
+    /// Puts lines between the hosts that can be disturbed. Not everywhere is that permitted: says why not.
+    pub(crate) fn lengthen(&mut self) -> Result<(), String> {
+        let line = Line::start(self.hub.enter(), self.hosts.len())?;
+        for host in 0..self.hosts.len() {
+            self.hub.run(&line::insertion(host, &port(host)))?;
+        }
+        self.line = Some(line);
+        Ok(())
+    }
+
+    /// What hosts send arrives so much later, on lines that were put there.
+    pub(crate) fn delay(&mut self, by: Duration) {
+        self.order(&format!("delay {}", by.as_millis()));
+    }
+
+    /// So many of a hundred frames get lost.
+    pub(crate) fn lose(&mut self, percent: f64) {
+        self.order(&format!("loss {percent}"));
+    }
+
+    /// Nothing arrives until they go on; then all that was sent does.
+    pub(crate) fn stall(&mut self) {
+        self.order("stall");
+    }
+
+    /// Ends a stall.
+    pub(crate) fn go_on(&mut self) {
+        self.order("go");
+    }
+
+    #[track_caller]
+    fn order(&mut self, order: &str) {
+        self.line.as_mut().expect("lines were put there").order(order).expect("the lines are there");
+    }
+
     #[track_caller]
     fn find(&self, name: &str) -> usize {
         let found = self.hosts.iter().position(|host| host.names.iter().any(|own| own == name));
@@ -144,18 +195,38 @@ fn port(host: usize) -> String {
     format!("port{host}")
 }
 
+/// Who users are in the namespaces.
+#[derive(Clone, Copy)]
+enum Users {
+    /// Those of this machine.
+    These,
+    /// Root alone, who is whoever runs the test.
+    Own,
+}
+
+impl Users {
+    /// How `nsenter` becomes one of them.
+    fn entering(self) -> &'static [&'static str] {
+        match self {
+            Users::These => &[],
+            Users::Own => &["--user", "--preserve-credentials"],
+        }
+    }
+}
+
 /// A process that holds namespaces, and ends with this one.
 struct Holder {
     child: Child,
+    users: Users,
 }
 
 impl Holder {
-    fn start(namespaces: &[&str], arguments: &[&str]) -> Result<Holder, String> {
-        let mut command = Command::new("unshare");
-        command.args(namespaces).args(["sh", "-c", HOLD, "hold"]).args(arguments);
+    /// Starts it with a command that makes the namespaces and becomes another.
+    fn start(mut command: Command, users: Users, arguments: &[&str]) -> Result<Holder, String> {
+        command.args(["sh", "-c", HOLD, "hold"]).args(arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = command.spawn().map_err(|error| format!("unshare: {error}"))?;
-        let mut holder = Holder { child };
+        let child = command.spawn().map_err(|error| format!("{:?}: {error}", command.get_program()))?;
+        let mut holder = Holder { child, users };
         let mut line = String::new();
         let mut stdout = BufReader::new(holder.child.stdout.take().expect("piped"));
         stdout.read_line(&mut line).map_err(|error| error.to_string())?;
@@ -172,11 +243,18 @@ impl Holder {
         self.child.id().to_string()
     }
 
+    /// A command that enters its network and becomes another.
+    fn enter(&self) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["--target", &self.id(), "--net"]).args(self.users.entering()).arg("--");
+        command
+    }
+
     /// Runs commands of the system in its network.
     fn run(&self, script: &str) -> Result<(), String> {
-        let mut command = Command::new("nsenter");
-        command.args(["--target", &self.id(), "--net", "--", "timeout", &LIMIT.as_secs().to_string()]);
-        let ran = command.args(["sh", "-c", script]).output().map_err(|error| format!("nsenter: {error}"))?;
+        let mut command = self.enter();
+        command.args(["timeout", &LIMIT.as_secs().to_string(), "sh", "-c", script]);
+        let ran = command.output().map_err(|error| format!("nsenter: {error}"))?;
         if ran.status.success() {
             return Ok(());
         }
@@ -209,9 +287,20 @@ mod tests {
         (finished.code, finished.stdout + &finished.stderr)
     }
 
-    fn reaches(hosts: &Hosts, from: &str, port: u16, to: &str) -> bool {
-        let connect = format!("timeout 2 bash -c ': </dev/tcp/{to}/{port}'");
-        says(hosts.command(from, "sh").args(["-c", &connect])).0 == Some(0)
+    /// Whether a connection is made to a port within some seconds.
+    fn reaches(hosts: &Hosts, to: &str, seconds: f64) -> bool {
+        let connect = format!("timeout {seconds} bash -c ': </dev/tcp/{to}/9'");
+        says(hosts.command("two", "sh").args(["-c", &connect])).0 == Some(0)
+    }
+
+    /// Something that listens there until its host ends.
+    fn listen(hosts: &Hosts, script: &str) -> Child {
+        let listen =
+            format!("import socket, time; s = socket.create_server(('', 9)); print('up', flush=True)\n{script}");
+        let mut command = hosts.command("one", "python3");
+        let mut server = command.args(["-c", &listen]).stdout(Stdio::piped()).spawn().unwrap();
+        BufReader::new(server.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+        server
     }
 
     #[test]
@@ -227,19 +316,54 @@ mod tests {
         let mut folder = hosts.command("two", "sh");
         assert_eq!(says(folder.current_dir("/usr").args(["-c", "pwd; exit 7"])), (Some(7), "/usr\n".to_owned()));
 
-        let serve = "import socket, time; s = socket.create_server(('', 9)); print('up', flush=True); time.sleep(60)";
-        let mut server = hosts.command("one", "python3").args(["-c", serve]).stdout(Stdio::piped()).spawn().unwrap();
-        BufReader::new(server.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
-        assert!(reaches(&hosts, "two", 9, "one.example"));
-        assert!(!reaches(&hosts, "two", 9, "two"));
+        let mut server = listen(&hosts, "time.sleep(60)");
+        assert!(reaches(&hosts, "one.example", 10.0));
+        assert!(!reaches(&hosts, "two", 10.0), "nobody listens there");
         hosts.cut("one");
-        assert!(!reaches(&hosts, "two", 9, "one"));
+        assert!(!reaches(&hosts, "one", 0.5));
         hosts.heal("one");
-        assert!(reaches(&hosts, "two", 9, "one"));
+        assert!(reaches(&hosts, "one", 10.0));
         // Processes of a host end with it.
         let started = Instant::now();
         drop(hosts);
         server.wait().unwrap();
         assert!(started.elapsed() < LIMIT);
+    }
+
+    #[test]
+    #[allow(clippy::print_stderr)]
+    fn lines_delay_stall_and_lose() {
+        let Some(mut hosts) = Hosts::new(&["one", "two"]) else { return };
+        if let Err(reason) = hosts.lengthen() {
+            eprintln!("skipped: {reason}");
+            return;
+        }
+        let mut server = listen(&hosts, "while True:\n    c, _ = s.accept()\n    c.sendall(c.recv(9))");
+        let ask = "import socket, time
+t = time.monotonic(); c = socket.create_connection(('one', 9), 15); c.sendall(b'a'); c.recv(9)
+print(time.monotonic() - t)";
+        let seconds = |command: &mut Command| -> f64 {
+            let (code, said) = says(command.args(["-c", ask]));
+            assert_eq!(code, Some(0), "{said}");
+            said.trim().parse().unwrap()
+        };
+        seconds(&mut hosts.command("two", "python3")); // They know each other's addresses from here on.
+        hosts.delay(Duration::from_millis(50));
+        let delayed = seconds(&mut hosts.command("two", "python3"));
+        assert!(delayed >= 0.2, "twice there and back are four delays, not {delayed} s");
+        hosts.delay(Duration::ZERO);
+        hosts.stall();
+        let mut asking = hosts.command("two", "python3");
+        let asking = thread::spawn(move || seconds(&mut asking));
+        thread::sleep(Duration::from_secs(1));
+        assert!(!asking.is_finished());
+        hosts.go_on();
+        asking.join().unwrap();
+        hosts.lose(100.0);
+        assert!(!reaches(&hosts, "one", 0.5));
+        hosts.lose(0.0);
+        assert!(reaches(&hosts, "one", 10.0));
+        drop(hosts);
+        server.wait().unwrap();
     }
 }
