@@ -7,6 +7,7 @@ mod bench_scale;
 mod cluster;
 mod hosts;
 mod kith;
+mod kubernetes;
 mod lab;
 mod launch;
 mod memory;
