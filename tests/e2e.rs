@@ -10,6 +10,7 @@ mod docs;
 mod hosts;
 mod images;
 mod kith;
+mod kubernetes;
 mod lab;
 mod launch;
 mod memory;

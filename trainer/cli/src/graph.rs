@@ -17,7 +17,7 @@ use crate::{progress::say, pulled::local};
 pub(crate) struct GraphArgs {
     /// The store to work on: its folder, or the URL that it was pushed to.
     #[arg(long, value_name = "STORE", conflicts_with_all = ["shards", "samplers"])]
-    store: Option<PathBuf>,
+    pub(crate) store: Option<PathBuf>,
     /// The folder that `kith partition` made of the store, or the URL that it was pushed to.
     #[arg(long, value_name = "DIR")]
     pub(crate) shards: Option<PathBuf>,
@@ -29,7 +29,7 @@ pub(crate) struct GraphArgs {
     transport: TransportChoice,
     /// Keep rows that servers have in memory, up to this percentage of all nodes: those that batches need most.
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent, conflicts_with = "store")]
-    cache: f64,
+    pub(crate) cache: f64,
     /// The longest that a sampling server may take to answer, retries included, before the command gives up.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     sampler_timeout: u64,

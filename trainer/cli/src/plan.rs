@@ -1,9 +1,12 @@
 //! `kith plan`: what a run on shards will take, before any of it is spent.
 
-mod forecast;
-mod placement;
+pub(crate) mod forecast;
+pub(crate) mod placement;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use anyhow::bail;
 use kith_client::{LocalStore, Sharded, Shards};
@@ -71,11 +74,11 @@ pub(crate) struct Args {
 }
 
 /// What is cut, and how.
-struct Planned {
-    contents: Contents,
-    shards: Arc<dyn Shards>,
-    owner: Vec<u16>,
-    sizes: Vec<ShardSize>,
+pub(crate) struct Planned {
+    pub(crate) contents: Contents,
+    pub(crate) shards: Arc<dyn Shards>,
+    pub(crate) owner: Vec<u16>,
+    pub(crate) sizes: Vec<ShardSize>,
     method: String,
     n_cut: u64,
     inclusion: Option<Vec<f32>>,
@@ -83,12 +86,19 @@ struct Planned {
     stored_per_row: f64,
 }
 
+impl Planned {
+    /// Bytes of the column that says who owns which node.
+    pub(crate) fn owner_bytes(&self) -> u64 {
+        self.owner.len() as u64 * if self.sizes.len() > 256 { 2 } else { 1 }
+    }
+}
+
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if args.world == 0 || args.steps == 0 || !(0.0..=100.0).contains(&args.cache) {
         bail!("--world and --steps are 1 or more, and --cache is 0 to 100 percent");
     }
     let planned = match Manifest::read(&args.graph)?.contents.cut {
-        Some(CutEntry::Cluster(_)) => of_cluster(&args)?,
+        Some(CutEntry::Cluster(_)) => of_cluster(&args.graph, args.shards)?,
         _ => of_store(&args)?,
     };
     let most_cached = (planned.owner.len() as f64 * args.cache / 100.0) as usize;
@@ -142,16 +152,16 @@ fn host_bytes(args: &Args, planned: &Planned, fetched: &Fetched, most_cached: us
     let of_host = |host| planned.sizes.iter().skip(host).step_by(n_hosts).map(|size| size.n_bytes).sum::<u64>();
     let shards = (0..n_hosts).map(of_host).max().unwrap_or(0);
     let n_remote = planned.owner.len() - if args.world == 1 { 0 } else { planned.owner.len() / args.world };
-    let owner_bytes = if planned.sizes.len() > 256 { 2 } else { 1 };
     let cached = most_cached.min(n_remote) as f64 * fetched.row_bytes;
     let batches = 2.0 * fetched.largest_batch as f64 * fetched.row_bytes;
-    shards + planned.owner.len() as u64 * owner_bytes + (cached + batches) as u64
+    shards + planned.owner_bytes() + (cached + batches) as u64
 }
 
-fn of_cluster(args: &Args) -> anyhow::Result<Planned> {
-    let cluster = Arc::new(Cluster::open(&args.graph)?);
-    if args.shards.is_some_and(|n_shards| n_shards != cluster.n_shards()) {
-        bail!("{}: is cut into {} shards already: leave --shards out", args.graph.display(), cluster.n_shards());
+/// A store that was cut already; into so many shards, if that was said.
+pub(crate) fn of_cluster(dir: &Path, n_shards: Option<u32>) -> anyhow::Result<Planned> {
+    let cluster = Arc::new(Cluster::open(dir)?);
+    if n_shards.is_some_and(|n_shards| n_shards != cluster.n_shards()) {
+        bail!("{}: is cut into {} shards already: leave --shards out", dir.display(), cluster.n_shards());
     }
     let owners = cluster.owners();
     let owner = (0..owners.len() as u64).map(|node| owners.of(node).unwrap_or(0) as u16).collect();

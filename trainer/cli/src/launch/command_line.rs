@@ -162,7 +162,7 @@ fn share(n_threads: usize, n: usize) -> usize {
 }
 
 /// `--samplers 2` starts two servers; anything else are addresses of servers that run.
-fn servers_to_start(samplers: &[String]) -> anyhow::Result<Option<usize>> {
+pub(super) fn servers_to_start(samplers: &[String]) -> anyhow::Result<Option<usize>> {
     match samplers {
         [number] if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) => {
             Ok(Some(number.parse().with_context(|| format!("{number} servers are too many"))?))

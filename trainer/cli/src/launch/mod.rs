@@ -3,6 +3,7 @@
 pub(crate) mod attempt;
 pub(crate) mod command_line;
 mod ended;
+mod print;
 pub(crate) mod process;
 mod relay;
 
@@ -34,6 +35,7 @@ Two ranks:               kith launch --ranks 2 my.toml --store stores/mine --out
 With servers of shards:  kith launch --ranks 2 --samplers 2 my.toml --shards clusters/mine --out runs/mine
 That are elsewhere:      kith launch --ranks 2 --samplers host-a:7000,host-b:7000 my.toml --out runs/mine
 Through three losses:    kith launch --ranks 2 --restarts 3 my.toml --store stores/mine --out runs/mine
+On Kubernetes:           kith launch --print kubernetes --ranks 8 my.toml --shards clusters/mine | kubectl apply -f -
 
 Exit codes: that of the rank that ended worst; 75 if a process was lost and no restart is left.",
     mut_arg("samplers", |samplers| samplers.value_name("N|HOST:PORT,…").help(SAMPLERS)))]
@@ -42,11 +44,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     ranks: u16,
     /// How often all processes are started again when one is lost (killed, or exit code 75): from the last checkpoint in
-    /// --out, or from the start without one.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    restarts: u32,
+    /// --out, or from the start without one. Never unless said; on Kubernetes, 6 times.
+    #[arg(long, value_name = "N")]
+    restarts: Option<u32>,
     #[command(flatten)]
     train: train::Args,
+    #[command(flatten)]
+    print: print::PrintArgs,
 }
 
 /// What `--samplers` means here.
@@ -57,7 +61,11 @@ const MAX_EVENTS: usize = 1024;
 
 /// `typed` is what followed `kith launch`.
 pub(crate) fn run(args: Args, typed: &[OsString]) -> anyhow::Result<ExitCode> {
+    if args.print.is_asked_for() {
+        return print::run(&args, typed).map(|()| ExitCode::SUCCESS);
+    }
     let command_line = CommandLine::new(&args, typed)?;
+    let most_restarts = args.restarts.unwrap_or(0);
     let (sender, events) = events()?;
     for n_restarts in 0.. {
         let outcome = Attempt::new(&command_line, &mut Relay, (&sender, &events)).run(n_restarts > 0)?;
@@ -66,7 +74,7 @@ pub(crate) fn run(args: Args, typed: &[OsString]) -> anyhow::Result<ExitCode> {
             Outcome::Stopped { code } => return Ok(ExitCode::from(code)),
             Outcome::Failed { code, sentence } => (code, sentence),
         };
-        if code != RETRY || n_restarts == args.restarts {
+        if code != RETRY || n_restarts == most_restarts {
             say(&format!("error: {sentence}"));
             return Ok(ExitCode::from(code));
         }
@@ -75,7 +83,7 @@ pub(crate) fn run(args: Args, typed: &[OsString]) -> anyhow::Result<ExitCode> {
             Some(out) => format!("from the last checkpoint in {}", out.display()),
             None => "from the beginning, because there is no --out".to_owned(),
         };
-        let which = format!("restart {} of {}", n_restarts + 1, args.restarts);
+        let which = format!("restart {} of {most_restarts}", n_restarts + 1);
         say(&format!("{sentence}: starting all again {from} in {} s ({which})", pause.as_secs()));
         if let Some(code) = signal_within(&events, pause) {
             return Ok(ExitCode::from(code));

@@ -11,42 +11,42 @@ use super::{Fanouts, Planned, placement::Placement};
 use crate::progress::{bytes, grouped};
 
 /// The steps that are meant.
-pub(super) struct Asked<'a> {
-    pub(super) fanouts: &'a Fanouts,
-    pub(super) seeds_per_step: usize,
-    pub(super) edge_seeds: usize,
-    pub(super) n_steps: u64,
-    pub(super) run_key: u64,
+pub(crate) struct Asked<'a> {
+    pub(crate) fanouts: &'a Fanouts,
+    pub(crate) seeds_per_step: usize,
+    pub(crate) edge_seeds: usize,
+    pub(crate) n_steps: u64,
+    pub(crate) run_key: u64,
 }
 
 /// An average step, all ranks together.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Fetched {
+pub(crate) struct Fetched {
     /// Steps that were looked at.
-    pub(super) n_steps: u64,
+    pub(crate) n_steps: u64,
     /// Rows that batches need.
-    pub(super) rows: f64,
+    pub(crate) rows: f64,
     /// Of these, rows beside the rank that needs them.
-    pub(super) local_rows: f64,
+    pub(crate) local_rows: f64,
     /// Rows from servers without a cache.
-    pub(super) remote_rows: f64,
+    pub(crate) remote_rows: f64,
     /// Rows from servers with the cache.
-    pub(super) remote_rows_cached: f64,
+    pub(crate) remote_rows_cached: f64,
     /// Bytes of rows, with their ids, without a cache.
-    pub(super) remote_row_bytes: f64,
+    pub(crate) remote_row_bytes: f64,
     /// The same with the cache.
-    pub(super) remote_row_bytes_cached: f64,
+    pub(crate) remote_row_bytes_cached: f64,
     /// Bytes of frontiers and of the neighbors drawn for them.
-    pub(super) remote_hop_bytes: f64,
+    pub(crate) remote_hop_bytes: f64,
     /// Bytes of an average row.
-    pub(super) row_bytes: f64,
+    pub(crate) row_bytes: f64,
     /// Rows of the largest batch of one rank.
-    pub(super) largest_batch: u64,
+    pub(crate) largest_batch: u64,
 }
 
 const COUNT_BYTES: f64 = 4.0;
 
-pub(super) fn fetched(planned: &Planned, placement: &Placement<'_>, asked: &Asked<'_>) -> anyhow::Result<Fetched> {
+pub(crate) fn fetched(planned: &Planned, placement: &Placement<'_>, asked: &Asked<'_>) -> anyhow::Result<Fetched> {
     let seeds = Arc::new(planned.shards.seeds(None, SplitPart::Train)?);
     let config = PlanConfig {
         run_key: asked.run_key,
@@ -86,7 +86,7 @@ impl Fetched {
         }
     }
 
-    pub(super) fn readable(&self, cache_percent: f64) -> Vec<(&'static str, String)> {
+    pub(crate) fn readable(&self, cache_percent: f64) -> Vec<(&'static str, String)> {
         let row = |n: f64| grouped(n.round() as u64);
         let size = |n: f64| bytes(n.round() as u64);
         let share = 100.0 * self.remote_rows_cached / self.remote_rows.max(1.0);

@@ -3,7 +3,7 @@
 use kith_client::Found;
 
 /// Who owns which node, the shards beside each rank, and what each rank keeps of the others.
-pub(super) struct Placement<'a> {
+pub(crate) struct Placement<'a> {
     owner: &'a [u16],
     world: usize,
     /// One bit per node and rank.
@@ -12,7 +12,7 @@ pub(super) struct Placement<'a> {
 
 impl<'a> Placement<'a> {
     /// Each rank keeps at most `most_cached` rows of other ranks' shards: the most probable ones, of equals the first.
-    pub(super) fn new(owner: &'a [u16], world: usize, inclusion: Option<&[f32]>, most_cached: usize) -> Placement<'a> {
+    pub(crate) fn new(owner: &'a [u16], world: usize, inclusion: Option<&[f32]>, most_cached: usize) -> Placement<'a> {
         let mut placement = Placement { owner, world, cached: Vec::new() };
         if let Some(inclusion) = inclusion.filter(|_| most_cached > 0) {
             let mut order: Vec<u32> = (0..owner.len() as u32).filter(|node| inclusion[*node as usize] > 0.0).collect();
@@ -37,12 +37,12 @@ impl<'a> Placement<'a> {
         self.cached.get(rank).is_some_and(|bits| bits[node as usize / 64] >> (node % 64) & 1 == 1)
     }
 
-    pub(super) fn world(&self) -> usize {
+    pub(crate) fn world(&self) -> usize {
         self.world
     }
 
     /// Where a rank finds a row. Alone, a rank has nothing at hand: shards are at servers elsewhere.
-    pub(super) fn find(&self, rank: usize, node: u64) -> Found {
+    pub(crate) fn find(&self, rank: usize, node: u64) -> Found {
         if self.world > 1 && self.is_beside(rank, node) {
             Found::Local
         } else if self.is_cached(rank, node) {

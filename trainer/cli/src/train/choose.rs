@@ -29,6 +29,11 @@ pub(super) fn config(args: &Args, opened: &Opened) -> anyhow::Result<RunConfig> 
             bail!("nothing to train: name a preset (`kith train --list-presets` shows them) or a run file")
         }
     };
+    resolve(&mut file, args)
+}
+
+/// What the options change.
+fn resolve(file: &mut RunFile, args: &Args) -> anyhow::Result<RunConfig> {
     for assignment in &args.assignments {
         file.set(assignment)?;
     }
@@ -36,6 +41,35 @@ pub(super) fn config(args: &Args, opened: &Opened) -> anyhow::Result<RunConfig> 
         file.set(&format!("train.kernels={}", kernels.name()))?;
     }
     Ok(file.resolve()?)
+}
+
+/// A run as it was typed, before anybody looked at a graph.
+pub(crate) struct Typed {
+    /// Of the preset, or of the file without its ending.
+    pub(crate) name: String,
+    /// The run file's text, to the letter.
+    pub(crate) text: String,
+    /// What it means, with what the options change.
+    pub(crate) config: RunConfig,
+}
+
+pub(crate) fn typed(args: &Args) -> anyhow::Result<Typed> {
+    if args.attention.is_some() {
+        bail!("--attention auto looks at the whole graph, which is not here: name a preset or a run file");
+    }
+    let Some(run) = args.preset.as_ref().or(args.run.as_ref()) else {
+        bail!("nothing to train: name a preset (`kith train --list-presets` shows them) or a run file");
+    };
+    let (name, text, mut file) = match named(args)?.expect("one of them was named") {
+        Named::Preset(preset) => (preset.name.to_owned(), preset.text.to_owned(), preset.run_file()?),
+        Named::File(file) => {
+            let path = Path::new(run);
+            let text = std::fs::read_to_string(path).map_err(|error| anyhow::anyhow!("{run}: {error}"))?;
+            (path.file_stem().unwrap_or_default().to_string_lossy().into_owned(), text, file)
+        }
+    };
+    let config = resolve(&mut file, args)?;
+    Ok(Typed { name, text, config })
 }
 
 enum Named {

@@ -29,7 +29,7 @@ use kith_trainer::{
     world::World,
 };
 
-pub(crate) use self::choose::run_file;
+pub(crate) use self::choose::{Typed, run_file, typed};
 use self::kept::Kept;
 use crate::{
     graph::GraphArgs,
@@ -64,7 +64,7 @@ pub(crate) struct Args {
     pub(crate) out: Option<PathBuf>,
     /// Names everything that is drawn.
     #[arg(long, value_name = "K", default_value_t = 42)]
-    run_key: u64,
+    pub(crate) run_key: u64,
     /// One run for each key from A to B - 1.
     #[arg(long, value_name = "A..B", value_parser = run_keys, conflicts_with = "run_key")]
     run_keys: Option<RangeInclusive<u64>>,
@@ -82,11 +82,11 @@ pub(crate) struct Args {
     kernels: Option<Kernels>,
     /// Where to compute: cpu, cuda or cuda:N.
     #[arg(long, default_value = "cpu")]
-    device: String,
+    pub(crate) device: String,
     /// Bytes that a layer's rows may take in memory while a run in batches measures itself, as in 4GiB; beyond that they
     /// go to a file in the run's folder.
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse)]
-    memory: Option<u64>,
+    pub(crate) memory: Option<u64>,
     /// Bytes on the GPU that the rows of all nodes may take where a run in batches has them there, as in 8GiB; 0 sends the
     /// rows of every batch instead. Half of what is free unless said.
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse)]

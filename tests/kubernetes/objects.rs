@@ -1,0 +1,140 @@
+//! Objects of Kubernetes, as they are built and as they are read.
+
+use std::{path::Path, process::Command};
+
+use serde::Deserialize;
+use serde_yaml_ng::{Deserializer, Value};
+
+use crate::kith::{Finished, finish, root};
+
+/// What a folder is built to; `None`, with a message, where there is no `kubectl`.
+#[allow(clippy::print_stderr)]
+pub(super) fn try_build(folder: &Path) -> Option<Finished> {
+    if Command::new("kubectl").args(["version", "--client"]).output().is_err() {
+        eprintln!("skipped: there is no kubectl on this machine");
+        return None;
+    }
+    // Files of other folders are meant, and are ours.
+    let options = ["kustomize", "--load-restrictor=LoadRestrictionsNone"];
+    Some(finish(Command::new("kubectl").args(options).arg(folder)))
+}
+
+#[track_caller]
+pub(super) fn build(folder: &Path) -> Option<Vec<Value>> {
+    let built = try_build(folder)?;
+    assert_eq!(built.code, Some(0), "{}: {}", folder.display(), built.stderr);
+    Some(read(&built.stdout))
+}
+
+/// Where manifests are.
+pub(super) fn manifests() -> std::path::PathBuf {
+    root().join("deploy/kubernetes")
+}
+
+#[track_caller]
+pub(super) fn read(text: &str) -> Vec<Value> {
+    Deserializer::from_str(text).map(|object| Value::deserialize(object).expect("YAML")).collect()
+}
+
+pub(super) fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// The items of a list; none where there is none.
+pub(super) fn items(value: &Value) -> &[Value] {
+    value.as_sequence().map_or(&[], Vec::as_slice)
+}
+
+pub(super) fn name(object: &Value) -> &str {
+    text(&object["metadata"]["name"])
+}
+
+pub(super) fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    objects.iter().filter(|object| object["kind"] == kind).collect()
+}
+
+/// The one that is called so.
+pub(super) fn find<'a>(objects: &'a [Value], kind: &str, called: &str) -> Option<&'a Value> {
+    objects.iter().find(|object| object["kind"] == kind && name(object) == called)
+}
+
+/// What pods are made of, with their labels: of a set, a job, or a pod that stands alone.
+pub(super) fn template(object: &Value) -> Option<&Value> {
+    match text(&object["kind"]) {
+        "StatefulSet" | "Job" => Some(&object["spec"]["template"]),
+        "Pod" => Some(object),
+        _ => None,
+    }
+}
+
+/// All containers of a pod, those that come first included.
+pub(super) fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
+    items(&pod["spec"]["initContainers"]).iter().chain(items(&pod["spec"]["containers"]))
+}
+
+/// The one program of a job or set.
+pub(super) fn container<'a>(workload: &'a Value, called: &str) -> Option<&'a Value> {
+    containers(template(workload)?).find(|container| container["name"] == called)
+}
+
+/// A variable that is written down as it is.
+pub(super) fn variable<'a>(container: &'a Value, called: &str) -> &'a str {
+    let variables = items(&container["env"]);
+    variables.iter().find(|variable| variable["name"] == called).map_or("", |variable| text(&variable["value"]))
+}
+
+pub(super) fn arguments(container: &Value) -> impl Iterator<Item = &str> {
+    items(&container["command"]).iter().chain(items(&container["args"])).map(text)
+}
+
+/// The value of an option, as it is written.
+pub(super) fn option<'a>(container: &'a Value, called: &str) -> &'a str {
+    arguments(container).find_map(|argument| argument.strip_prefix(called)?.strip_prefix('=')).unwrap_or_default()
+}
+
+/// Whether labels are all that a selector asks for, and it asks for something.
+pub(super) fn selects(selector: &Value, labels: &Value) -> bool {
+    let wanted = selector.as_mapping();
+    wanted.is_some_and(|wanted| !wanted.is_empty() && wanted.iter().all(|(key, value)| labels[key] == *value))
+}
+
+/// Names between `$(` and `)`, unless the `$` is doubled.
+pub(super) fn variables_in(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    expand(text, |name| {
+        found.push(name.to_owned());
+        Some(String::new())
+    });
+    found
+}
+
+/// What Kubernetes makes of a text: `$(NAME)` becomes the value, if there is one, and `$$` a `$`.
+pub(super) fn expand(text: &str, mut value: impl FnMut(&str) -> Option<String>) -> String {
+    let mut made = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('$') {
+        made += before;
+        rest = after;
+        if let Some(after) = rest.strip_prefix('$') {
+            made.push('$');
+            rest = after;
+        } else if let Some((name, after)) = rest.strip_prefix('(').and_then(|rest| rest.split_once(')')) {
+            made += &value(name).unwrap_or_else(|| format!("$({name})"));
+            rest = after;
+        } else {
+            made.push('$');
+        }
+    }
+    made + rest
+}
+
+#[test]
+fn variables_are_put_in_their_place() {
+    let value = |name: &str| (name == "A").then(|| "$(B)".to_owned());
+    for (text, expected) in
+        [("x$(A)y", "x$(B)y"), ("$$(A)", "$(A)"), ("$(B)$", "$(B)$"), ("$$$(A)", "$$(B)"), ("$(A", "$(A"), ("$A", "$A")]
+    {
+        assert_eq!(expand(text, value), expected, "{text}");
+    }
+    assert_eq!(variables_in("$(A) $$(B) $(C)"), ["A", "C"]);
+}

@@ -1,0 +1,277 @@
+//! A world as Kubernetes' objects: those of `deploy/kubernetes/base`, with what is known of the run filled in.
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use serde::Deserialize;
+use serde_json::json;
+use serde_yaml_ng::{Deserializer, Value};
+
+use super::Sizes;
+
+/// The same files that overlays build on.
+const BASE: [&str; 3] = [
+    include_str!("../../../../../deploy/kubernetes/base/samplers.yaml"),
+    include_str!("../../../../../deploy/kubernetes/base/ranks.yaml"),
+    include_str!("../../../../../deploy/kubernetes/base/network-policy.yaml"),
+];
+
+/// Names in the base that become the run's own.
+const NAMES: [&str; 3] = ["kith-samplers", "kith-ranks", "kith-run"];
+const INSTANCE: &str = "app.kubernetes.io/instance";
+
+/// What a run is.
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) name: String,
+    pub(super) n_ranks: usize,
+    pub(super) n_shards: usize,
+    /// A multiple of the shards.
+    pub(super) n_samplers: usize,
+    /// `None`: as often as the base says.
+    pub(super) restarts: Option<u32>,
+    /// The cluster's folder on its claim.
+    pub(super) graph: String,
+    /// The run's folder on its claim.
+    pub(super) out: String,
+    pub(super) is_cuda: bool,
+    pub(super) run_file: String,
+    /// Further options of ranks.
+    pub(super) passed: Vec<String>,
+    pub(super) images: Option<String>,
+    pub(super) rank_cpus: u32,
+    pub(super) sampler_cpus: u32,
+    /// `None`: as much as the base says.
+    pub(super) sizes: Option<Sizes>,
+}
+
+/// All objects, ready to be applied.
+pub(super) fn manifests(world: &World) -> String {
+    let mut objects = vec![run_file(world)];
+    for text in BASE {
+        objects
+            .extend(Deserializer::from_str(text).map(|object| Value::deserialize(object).expect("the base is YAML")));
+    }
+    let World { name, n_ranks, n_samplers, n_shards, .. } = world;
+    let mut text = format!(
+        "# {name}: {n_ranks} ranks, {n_samplers} servers of {n_shards} shards; by kith {}.\n\
+         # There must be the Secret kith-token and the claims kith-graph, with the cluster in its folder {}, and kith-runs.\n",
+        env!("CARGO_PKG_VERSION"),
+        world.graph
+    );
+    for mut object in objects {
+        rename(&mut object, name);
+        match object["kind"].as_str() {
+            Some("StatefulSet") => fill_samplers(&mut object, world),
+            Some("Job") => fill_ranks(&mut object, world),
+            _ => {}
+        }
+        text += "---\n";
+        text += &serde_yaml_ng::to_string(&object).expect("values can be written");
+    }
+    text
+}
+
+fn run_file(world: &World) -> Value {
+    // Line ends are YAML's own wherever they are not escaped: a text with others comes as bytes.
+    let (key, text) = match world.run_file.chars().all(is_plain) {
+        true => ("data", world.run_file.clone()),
+        false => ("binaryData", BASE64_STANDARD.encode(&world.run_file)),
+    };
+    of_json(json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": "kith-run",
+            "labels": { "app.kubernetes.io/name": "kith", INSTANCE: "kith", "app.kubernetes.io/component": "ranks" },
+        },
+        // Ranks that start again never find another run file than those before.
+        "immutable": true,
+        key: { "run.toml": text },
+    }))
+}
+
+/// Whether every reader of YAML leaves a character as it is.
+fn is_plain(c: char) -> bool {
+    matches!(c, '\n' | '\t')
+        || !c.is_control() && !matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
+}
+
+/// Gives the run's name to everything that has the base's, and to everything that says so.
+fn rename(value: &mut Value, name: &str) {
+    match value {
+        Value::String(text) => {
+            if let Some(own) = NAMES.iter().find(|own| text.as_str() == **own) {
+                *text = own.replacen("kith", name, 1);
+            }
+        }
+        Value::Sequence(values) => values.iter_mut().for_each(|value| rename(value, name)),
+        Value::Mapping(fields) => {
+            for (key, value) in fields {
+                match key.as_str() {
+                    Some(INSTANCE) => *value = name.into(),
+                    _ => rename(value, name),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn fill_samplers(object: &mut Value, world: &World) {
+    object["metadata"]["annotations"]["kith-shards"] = world.n_shards.to_string().into();
+    object["spec"]["replicas"] = world.n_samplers.into();
+    let container = &mut object["spec"]["template"]["spec"]["containers"][0];
+    place_image(container, world, "kith-sampler");
+    set(container, "GRAPH", format!("/graph/{}", world.graph));
+    give(container, world.sampler_cpus, world.sizes.map(|sizes| sizes.sampler));
+}
+
+fn fill_ranks(object: &mut Value, world: &World) {
+    let name = &world.name;
+    let spec = &mut object["spec"];
+    spec["completions"] = world.n_ranks.into();
+    spec["parallelism"] = world.n_ranks.into();
+    if let Some(restarts) = world.restarts {
+        spec["backoffLimitPerIndex"] = restarts.into();
+    }
+    let pod = &mut spec["template"]["spec"];
+    let container = &mut pod["containers"][0];
+    place_image(container, world, if world.is_cuda { "kith-trainer-cuda" } else { "kith-trainer" });
+    let samplers = (0..world.n_samplers).map(|number| format!("{name}-samplers-{number}.{name}-samplers:7000"));
+    set(container, "WORLD_SIZE", world.n_ranks.to_string());
+    set(container, "MASTER_ADDR", format!("{name}-ranks-0.{name}-ranks"));
+    set(container, "SAMPLERS", samplers.collect::<Vec<_>>().join(","));
+    set(container, "RUN_OUT", format!("/runs/{}", world.out));
+    set(container, "DEVICE", if world.is_cuda { "cuda" } else { "cpu" }.to_owned());
+    give(container, world.rank_cpus, world.sizes.map(|sizes| sizes.rank));
+    pass(container, &world.passed);
+    if world.is_cuda {
+        for amount in ["requests", "limits"] {
+            container["resources"][amount]["nvidia.com/gpu"] = "1".into();
+        }
+        pod["tolerations"] =
+            of_json(json!([{ "key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule" }]));
+    }
+}
+
+/// The image of this version, wherever the user keeps it.
+fn place_image(container: &mut Value, world: &World, image: &str) {
+    let image = format!("{image}:{}", env!("CARGO_PKG_VERSION"));
+    container["image"] = match &world.images {
+        Some(prefix) => format!("{}/{image}", prefix.trim_end_matches('/')).into(),
+        None => image.into(),
+    };
+}
+
+/// Sets a variable that the base has.
+fn set(container: &mut Value, variable: &str, value: String) {
+    let variables = container["env"].as_sequence_mut().expect("containers of the base have variables");
+    let found = variables.iter_mut().find(|found| found["name"] == variable);
+    found.unwrap_or_else(|| panic!("the base sets {variable}"))["value"] = escaped(&value).into();
+}
+
+/// Further options, instead of those of the same name in the base.
+fn pass(container: &mut Value, passed: &[String]) {
+    let option = |argument: &str| argument.split('=').next().unwrap_or_default().to_owned();
+    let arguments = container["args"].as_sequence_mut().expect("containers of the base have arguments");
+    arguments.retain(|argument| !passed.iter().any(|own| argument.as_str().is_some_and(|a| option(a) == option(own))));
+    arguments.extend(passed.iter().map(|own| Value::from(escaped(own))));
+}
+
+/// Kubernetes puts variables where `$(NAME)` stands, unless the `$` is doubled.
+fn escaped(text: &str) -> String {
+    text.replace('$', "$$")
+}
+
+/// CPUs and memory, no more and no less.
+fn give(container: &mut Value, n_cpus: u32, n_bytes: Option<u64>) {
+    for amount in ["requests", "limits"] {
+        container["resources"][amount]["cpu"] = n_cpus.to_string().into();
+        if let Some(n_bytes) = n_bytes {
+            container["resources"][amount]["memory"] = quantity(n_bytes).into();
+        }
+    }
+}
+
+/// Bytes as Kubernetes writes them, a little more rather than less.
+fn quantity(n_bytes: u64) -> String {
+    const STEP: u64 = 128 << 20;
+    format!("{}Mi", (n_bytes.div_ceil(STEP) * STEP) >> 20)
+}
+
+fn of_json(value: serde_json::Value) -> Value {
+    serde_yaml_ng::to_value(value).expect("JSON is YAML")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn world(run_file: &str) -> World {
+        World {
+            name: "mine".to_owned(),
+            n_ranks: 3,
+            n_shards: 2,
+            n_samplers: 4,
+            restarts: Some(1),
+            graph: "made 2".to_owned(),
+            out: "a$b".to_owned(),
+            is_cuda: true,
+            run_file: run_file.to_owned(),
+            passed: vec!["--join-timeout=5".to_owned(), "--set=train.split=$(HOME): \"x\" # '".to_owned()],
+            images: Some("registry.example/team/".to_owned()),
+            rank_cpus: 7,
+            sampler_cpus: 3,
+            sizes: Some(Sizes { sampler: 1, rank: (1 << 30) + 1 }),
+        }
+    }
+
+    fn objects(text: &str) -> Vec<Value> {
+        Deserializer::from_str(text).map(|object| Value::deserialize(object).unwrap()).collect()
+    }
+
+    #[test]
+    fn run_files_survive() {
+        for text in ["", "a = 1", " lead\n\n\ttab = \"$(X) {} é 漢 🦀\"\n---\n# : - ' |\n\n", "yes", "0x1", "~\n"] {
+            let made = objects(&manifests(&world(text)));
+            assert_eq!(made[0]["data"]["run.toml"], text, "{text:?}");
+        }
+        for text in ["a = 1\r\nb = 2\r\n", "\u{feff}a", "\u{7f}\u{85}\u{2028}\0"] {
+            let made = objects(&manifests(&world(text)));
+            let bytes = BASE64_STANDARD.decode(made[0]["binaryData"]["run.toml"].as_str().unwrap()).unwrap();
+            assert_eq!(bytes, text.as_bytes(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn worlds_are_filled_in() {
+        let made = objects(&manifests(&world("")));
+        let find = |kind: &str| made.iter().find(|object| object["kind"] == kind).unwrap();
+        let (samplers, ranks) = (find("StatefulSet"), find("Job"));
+        assert_eq!(samplers["spec"]["replicas"], 4);
+        assert_eq!(samplers["metadata"]["annotations"]["kith-shards"], "2");
+        assert_eq!(samplers["spec"]["serviceName"], "mine-samplers");
+        let sampler = &samplers["spec"]["template"]["spec"]["containers"][0];
+        assert_eq!(sampler["resources"]["limits"]["memory"], "128Mi");
+        assert_eq!(sampler["env"][0]["value"], "/graph/made 2");
+        assert_eq!(ranks["spec"]["completions"], 3);
+        assert_eq!(ranks["spec"]["backoffLimitPerIndex"], 1);
+        let rank = &ranks["spec"]["template"]["spec"]["containers"][0];
+        let version = env!("CARGO_PKG_VERSION");
+        assert_eq!(rank["image"], format!("registry.example/team/kith-trainer-cuda:{version}"));
+        assert_eq!(rank["resources"]["requests"]["nvidia.com/gpu"], "1");
+        assert_eq!(rank["resources"]["requests"]["memory"], "1152Mi");
+        let arguments: Vec<&str> = rank["args"].as_sequence().unwrap().iter().map(|a| a.as_str().unwrap()).collect();
+        let joins: Vec<&&str> = arguments.iter().filter(|argument| argument.starts_with("--join-timeout")).collect();
+        assert_eq!(joins, [&"--join-timeout=5"], "what is typed counts, once");
+        assert_eq!(arguments.last(), Some(&"--set=train.split=$$(HOME): \"x\" # '"));
+        let variable = |name: &str| {
+            let variables = rank["env"].as_sequence().unwrap();
+            variables.iter().find(|variable| variable["name"] == name).unwrap()["value"].as_str().unwrap().to_owned()
+        };
+        assert_eq!((variable("WORLD_SIZE"), variable("RUN_OUT")), ("3".to_owned(), "/runs/a$$b".to_owned()));
+        assert_eq!(variable("MASTER_ADDR"), "mine-ranks-0.mine-ranks");
+        assert!(variable("SAMPLERS").ends_with(",mine-samplers-3.mine-samplers:7000"));
+        let text = serde_yaml_ng::to_string(&made).unwrap();
+        assert!(!text.contains("kith-ranks") && !text.contains("kith-samplers"), "{text}");
+    }
+}

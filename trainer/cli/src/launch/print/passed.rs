@@ -1,0 +1,54 @@
+//! What ranks in pods are told of what was typed.
+
+use std::ffi::OsString;
+
+use super::Args;
+
+/// All options that were typed, but those that pods are told in another way; the run file stands elsewhere.
+pub(super) fn passed(typed: &[OsString], own: &[&str]) -> anyhow::Result<Vec<String>> {
+    let flags = flags();
+    let mut typed = typed.iter();
+    let mut next = || {
+        let text = |part: &OsString| part.to_str().map(str::to_owned);
+        typed.next().map(|part| text(part).ok_or_else(|| anyhow::anyhow!("{part:?} is no text"))).transpose()
+    };
+    let mut passed = Vec::new();
+    while let Some(part) = next()? {
+        // What stands alone is the run file.
+        if !part.starts_with("--") || part == "--" {
+            continue;
+        }
+        let (option, value) = match part.split_once('=') {
+            Some((option, value)) => (option.to_owned(), Some(value.to_owned())),
+            None if flags.contains(&part) => (part, None),
+            None => (part, next()?),
+        };
+        if !own.contains(&option.as_str()) {
+            passed.push(match value {
+                Some(value) => format!("{option}={value}"),
+                None => option,
+            });
+        }
+    }
+    Ok(passed)
+}
+
+/// Options without a value.
+fn flags() -> Vec<String> {
+    let command = <Args as clap::Args>::augment_args(clap::Command::new("launch"));
+    let flags = command.get_arguments().filter(|argument| !argument.get_action().takes_values());
+    flags.filter_map(|argument| Some(format!("--{}", argument.get_long()?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_run_file_and_what_is_ours_stay() {
+        let of = |typed: &[&str]| passed(&typed.iter().map(OsString::from).collect::<Vec<_>>(), &["--ranks", "--out"]);
+        let typed = ["--ranks", "2", "--json", "a.toml", "--set", "train.split=a=b", "--out=x", "--run-key=7"];
+        assert_eq!(of(&typed).unwrap(), ["--json", "--set=train.split=a=b", "--run-key=7"]);
+        assert_eq!(of(&["--set", "a.toml", "--cache", "5", "a.toml"]).unwrap(), ["--set=a.toml", "--cache=5"]);
+    }
+}
