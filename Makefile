@@ -11,8 +11,8 @@ endif
 
 started := $(shell date +%s)
 
-# One more than there are cores: many tests wait for processes, deadlines and each other.
-test_threads := $(shell echo $$(($$(nproc) + 1)))
+# Two more than there are cores: many tests wait for processes, deadlines and each other.
+test_threads := $(shell echo $$(($$(nproc) + 2)))
 
 # $(call stage,name,command): says what runs, runs it, says how long it took.
 define stage

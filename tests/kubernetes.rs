@@ -356,7 +356,7 @@ fn what_cannot_be_in_pods_is_refused() {
         (&["--samplers", "2", "--metrics", "0.0.0.0:1"], "leave --metrics out"),
         (&["--samplers", "2", "--attention", "auto"], "whole graph"),
         (&["--samplers", "2", "--set", "train.epochs=none"], "train.epochs"),
-        (&["--samplers", "2", "--set", "train.mode=full"], "train.mode=batches"),
+        (&["--samplers", "2", "--set", "train.mode=full"], "batches"),
     ] {
         let finished = run_kith([&["launch", "--print", "kubernetes", run_file], options].concat());
         assert!(finished.sentence().contains(words), "{options:?}: {}", finished.stderr);

@@ -82,7 +82,8 @@ fn ours(words: &[String]) -> Option<Words> {
 
 /// Names in capitals, what the shell fills in, and dots.
 fn is_to_be_filled_in(word: &str) -> bool {
-    let is_name = word.chars().all(|letter| letter.is_ascii_uppercase() || letter.is_ascii_digit() || letter == '_');
+    let is_name =
+        word.chars().all(|letter| letter.is_ascii_uppercase() || letter.is_ascii_digit() || "_:".contains(letter));
     is_name || word.starts_with('$') || word.contains('…')
 }
 
