@@ -185,8 +185,11 @@ fn try_document(path: &Path, folder: &Path, datasets: &Path, is_slow: bool) -> R
     }
     let is_run = |block: &&Block| block.how == How::Run || is_slow && block.how == How::Slow;
     let blocks: Vec<&Block> = blocks.iter().filter(is_run).collect();
+    if blocks.is_empty() {
+        return Ok(());
+    }
     // A host each: ports are free there, and what is left running ends with it.
-    let Some(hosts) = Hosts::new(&["here"]).filter(|_| !blocks.is_empty()) else { return Ok(()) };
+    let Some(hosts) = Hosts::new(&["here"]) else { return Ok(()) };
     fs::write(&file, script(&blocks)).unwrap();
     let path_with_ours =
         format!("{}:{}", programs(folder, is_slow).display(), std::env::var("PATH").unwrap_or_default());
