@@ -14,6 +14,9 @@ started := $(shell date +%s)
 # Two more than there are cores: many tests wait for processes, deadlines and each other.
 test_threads := $(shell echo $$(($$(nproc) + 2)))
 
+# What was built before the tests, so that none of them has to ask cargo for it.
+program := $(abspath $(or $(CARGO_TARGET_DIR),target))/release/kith
+
 # $(call stage,name,command): says what runs, runs it, says how long it took.
 define stage
 @printf '== %s\n' '$(1)'; SECONDS=0; $(2); printf '== %s: %d s\n\n' '$(1)' "$$SECONDS"
@@ -26,12 +29,12 @@ test: setup-tests ## all checks: format, clippy, tests, doc tests
 	$(call stage,format,cargo fmt --all --check)
 	$(call stage,clippy,cargo clippy --release --workspace --all-targets --locked -- -D warnings)
 	$(call stage,build,cargo build --release --locked && cargo nextest run --release --workspace --locked --no-run)
-	$(call stage,tests,cargo nextest run --release --workspace --locked --test-threads $(test_threads))
+	$(call stage,tests,KITH_PROGRAM=$(program) cargo nextest run --release --workspace --locked --test-threads $(test_threads))
 	$(call stage,doc tests,cargo test --release --doc --workspace --locked)
 	@printf 'all checks passed in %d s\n' "$$(($$(date +%s) - $(started)))"
 
 slow: setup-tests ## the slow tests, which `make test` leaves out
-	$(call stage,slow tests,KITH_SLOW=1 cargo nextest run --release --workspace --locked --profile slow -E 'test(slow_)')
+	$(call stage,slow tests,cargo build --release --locked && KITH_PROGRAM=$(program) KITH_SLOW=1 cargo nextest run --release --workspace --locked --profile slow -E 'test(slow_)')
 
 lint: setup ## format and clippy, warnings denied
 	$(call stage,format,cargo fmt --all --check)

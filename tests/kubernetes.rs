@@ -288,7 +288,10 @@ fn a_printed_world_trains() {
 
 /// Components fit what is printed as they fit the base: what they make of it trains, and asks itself whether it is well.
 #[test]
-fn an_encrypted_world_trains() {
+fn slow_an_encrypted_world_trains() {
+    if !is_slow_asked_for() {
+        return;
+    }
     let made = Made::new();
     let folder = made.path("overlay");
     fs::create_dir_all(&folder).unwrap();

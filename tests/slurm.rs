@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    kith::{kith, program, root},
+    kith::{is_slow_asked_for, kith, program, root},
     whole_path::{report, steps},
     worlds::free_port,
 };
@@ -241,7 +241,10 @@ fn a_job_of_slurm_is_the_run_of_one_process() {
 }
 
 #[test]
-fn a_job_of_slurm_that_lost_a_rank_or_its_time_goes_on_in_the_next() {
+fn slow_a_job_of_slurm_that_lost_a_rank_or_its_time_goes_on_in_the_next() {
+    if !is_slow_asked_for() {
+        return;
+    }
     let made = Made::new();
     let n_steps = steps(&made.path("alone")).len();
     let mut job = made.submit(&RUN, 0);
