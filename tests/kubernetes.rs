@@ -50,13 +50,20 @@ fn problems(objects: &[Value]) -> Vec<String> {
     [agree::problems(objects), closed::problems(objects), restricted::problems(objects)].concat()
 }
 
+/// All folders are built once, because that takes most of the time.
 #[test]
-fn manifests_agree_with_themselves() {
+fn manifests_agree_with_themselves_and_with_the_programs() {
+    let mut built = BTreeMap::new();
     for folder in FOLDERS {
         let Some(objects) = build(&manifests().join(folder)) else { return };
-        // A pod that only sleeps runs a program of the system.
         assert_eq!(problems(&objects), Vec::<String>::new(), "{folder}");
+        built.insert(folder, objects);
     }
+    for overlay in OVERLAYS {
+        let folder = format!("overlays/{overlay}");
+        overlay_cuts_what_it_serves(overlay, &built[folder.as_str()], &built[format!("{folder}/partition").as_str()]);
+    }
+    programs_know_their_arguments(&built.into_values().flatten().collect::<Vec<_>>());
 }
 
 #[test]
@@ -79,52 +86,47 @@ fn every_folder_is_looked_at() {
 }
 
 /// What is cut before a run is what its servers serve.
-#[test]
-fn overlays_cut_what_they_serve() {
-    for overlay in OVERLAYS {
-        let folder = manifests().join("overlays").join(overlay);
-        let Some(run) = build(&folder) else { return };
-        let partition = build(&folder.join("partition")).unwrap();
-        let samplers = of_kind(&run, "StatefulSet")[0];
-        let cuts = containers(template(of_kind(&partition, "Job")[0]).unwrap()).find(|c| c["name"] == "partition");
-        let cut = cuts.expect("somebody cuts");
-        assert_eq!(variable(cut, "N_SHARDS"), text(&samplers["metadata"]["annotations"]["kith-shards"]), "{overlay}");
-        let sampler = &template(samplers).unwrap()["spec"]["containers"][0];
-        assert_eq!(option(cut, "--out"), variable(sampler, "GRAPH"), "{overlay}");
-        let url = |objects: &[Value]| {
-            let maps = of_kind(objects, "ConfigMap");
-            maps.iter().find_map(|map| Some(text(map["data"].get("GRAPH_URL")?).to_owned()))
-        };
-        assert_eq!(url(&run), url(&partition), "{overlay}");
-        // One slice per rank at least, or some have nothing to do.
-        let ranks = find(&run, "Job", "kith-ranks").unwrap()["spec"]["completions"].as_u64().unwrap();
-        let map = of_kind(&run, "ConfigMap").into_iter().find(|map| map["data"].get("run.toml").is_some()).unwrap();
-        let slices = text(&map["data"]["run.toml"]).lines().find_map(|line| line.strip_prefix("slices = ")).unwrap();
-        assert!(slices.parse::<u64>().unwrap() >= ranks, "{overlay}");
-    }
+#[track_caller]
+fn overlay_cuts_what_it_serves(overlay: &str, run: &[Value], partition: &[Value]) {
+    let samplers = of_kind(run, "StatefulSet")[0];
+    let cuts = containers(template(of_kind(partition, "Job")[0]).unwrap()).find(|c| c["name"] == "partition");
+    let cut = cuts.expect("somebody cuts");
+    assert_eq!(variable(cut, "N_SHARDS"), text(&samplers["metadata"]["annotations"]["kith-shards"]), "{overlay}");
+    let sampler = &template(samplers).unwrap()["spec"]["containers"][0];
+    assert_eq!(option(cut, "--out"), variable(sampler, "GRAPH"), "{overlay}");
+    let url = |objects: &[Value]| {
+        let maps = of_kind(objects, "ConfigMap");
+        maps.iter().find_map(|map| Some(text(map["data"].get("GRAPH_URL")?).to_owned()))
+    };
+    assert_eq!(url(run), url(partition), "{overlay}");
+    // One slice per rank at least, or some have nothing to do.
+    let ranks = find(run, "Job", "kith-ranks").unwrap()["spec"]["completions"].as_u64().unwrap();
+    let map = of_kind(run, "ConfigMap").into_iter().find(|map| map["data"].get("run.toml").is_some()).unwrap();
+    let slices = text(&map["data"]["run.toml"]).lines().find_map(|line| line.strip_prefix("slices = ")).unwrap();
+    assert!(slices.parse::<u64>().unwrap() >= ranks, "{overlay}");
 }
 
 /// Every word that programs are called with is one of theirs.
-#[test]
-fn programs_know_their_arguments() {
+#[track_caller]
+fn programs_know_their_arguments(objects: &[Value]) {
     let mut helps: BTreeMap<Vec<String>, String> = BTreeMap::new();
-    for folder in FOLDERS {
-        let Some(objects) = build(&manifests().join(folder)) else { return };
-        for container in objects.iter().filter_map(template).flat_map(containers) {
-            let image = text(&container["image"]).split(':').next().unwrap_or_default();
-            let own: Vec<String> = items(&container["args"]).iter().map(|word| text(word).to_owned()).collect();
-            if container.get("command").is_none() {
-                know(&mut helps, if image == "kith-sampler" { image } else { "kith" }, &own);
-            }
-            for probe in ["startupProbe", "readinessProbe", "livenessProbe"] {
-                let words: Vec<&str> = items(&container[probe]["exec"]["command"]).iter().map(text).collect();
-                if let Some((program, words)) = words.split_first() {
-                    know(&mut helps, program, &words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
-                }
+    for container in objects.iter().filter_map(template).flat_map(containers) {
+        let image = text(&container["image"]).split(':').next().unwrap_or_default();
+        let own: Vec<String> = items(&container["args"]).iter().map(|word| text(word).to_owned()).collect();
+        // A pod that only sleeps runs a program of the system.
+        if container.get("command").is_none() {
+            know(&mut helps, if image == "kith-sampler" { image } else { "kith" }, &own);
+        }
+        for probe in ["startupProbe", "readinessProbe", "livenessProbe"] {
+            let words: Vec<&str> = items(&container[probe]["exec"]["command"]).iter().map(text).collect();
+            if let Some((program, words)) = words.split_first() {
+                know(&mut helps, program, &words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
             }
         }
     }
-    assert!(helps.len() >= 3, "{:?}", helps.keys());
+    let called: Vec<String> = helps.keys().map(|words| words.join(" ")).collect();
+    let all = ["kith data pull", "kith data push", "kith partition", "kith train"];
+    assert_eq!(called, [&all[..], &["kith-sampler", "kith-sampler health", "kith-sampler pull"]].concat());
 }
 
 #[track_caller]
@@ -286,9 +288,10 @@ fn a_printed_world_trains() {
     }
 }
 
-/// Components fit what is printed as they fit the base: what they make of it trains, and asks itself whether it is well.
+/// Components fit what is printed as they fit the base: shards are pulled out of a bucket, all is encrypted, the run goes to the
+/// bucket, and servers ask themselves whether they are well.
 #[test]
-fn slow_an_encrypted_world_trains() {
+fn slow_an_encrypted_world_from_a_bucket_trains() {
     if !is_slow_asked_for() {
         return;
     }
@@ -297,11 +300,20 @@ fn slow_an_encrypted_world_trains() {
     fs::create_dir_all(&folder).unwrap();
     copy(&manifests().join("components"), &made.path("components"));
     fs::write(folder.join("run.yaml"), made.print(&["--ranks", "2", "--samplers", "4"])).unwrap();
-    let kustomization = "resources: [run.yaml]\ncomponents: [../components/tls, ../components/monitoring]\n";
+    let urls = "[GRAPH_URL=file:///bucket/clusters/made, RUN_URL=file:///bucket/run, AWS_REGION=here]";
+    let components = ["bucket", "tls", "monitoring"].map(|component| format!("../components/{component}")).join(", ");
+    let kustomization = format!(
+        "resources: [run.yaml]\ncomponents: [{components}]\n\
+         configMapGenerator: [{{name: kith-bucket, literals: {urls}}}]\n"
+    );
     fs::write(folder.join("kustomization.yaml"), kustomization).unwrap();
     let Some(objects) = build(&folder) else { return };
     assert_eq!(problems(&objects), Vec::<String>::new());
+    assert!(!objects.iter().any(|object| format!("{object:?}").contains("persistentVolumeClaim")), "nothing is shared");
     sign(&made.path("secrets"));
+    let url = |folder: &str| format!("file://{}/{folder}", made.path("bucket").display());
+    kith(["data", "push", &made.cluster, &url("clusters/made")]);
+    fs::rename(&made.cluster, made.path("away")).unwrap();
     let is_run = run_pods(&objects, made.temp.path(), |pods, hosts, outside| {
         let started = Instant::now();
         for pod in pods.iter().filter(|pod| pod.of.ends_with("samplers")) {
@@ -316,7 +328,9 @@ fn slow_an_encrypted_world_trains() {
         }
     });
     if is_run {
-        made.assert_same(&made.path("claims/kith-runs/there"));
+        let run = made.path("run");
+        kith(["data", "pull", &url("run"), run.to_str().unwrap()]);
+        made.assert_same(&run);
     }
 }
 
@@ -352,16 +366,12 @@ fn what_cannot_be_in_pods_is_refused() {
     for (options, words) in [
         (&["--store", "x"][..], "kith partition"),
         (&[], "give the cluster with --shards"),
-        (&["--samplers", "a:1,b:1"], "servers that run already"),
-        (&["--samplers", "0"], "1 or more"),
         (&["--samplers", "2", "--tls-ca", "x"], "component tls"),
         (&["--samplers", "2", "--out", "s3://bucket/x"], "component bucket"),
-        (&["--samplers", "2", "--metrics", "0.0.0.0:1"], "leave --metrics out"),
-        (&["--samplers", "2", "--attention", "auto"], "whole graph"),
-        (&["--samplers", "2", "--set", "train.epochs=none"], "train.epochs"),
-        (&["--samplers", "2", "--set", "train.mode=full"], "batches"),
+        (&["--samplers", "2", "--preset", "cora/gcn"], "train.mode=batches"),
     ] {
-        let finished = run_kith([&["launch", "--print", "kubernetes", run_file], options].concat());
+        let run = if options.contains(&"--preset") { &[][..] } else { &[run_file] };
+        let finished = run_kith([&["launch", "--print", "kubernetes"], run, options].concat());
         assert!(finished.sentence().contains(words), "{options:?}: {}", finished.stderr);
     }
 }

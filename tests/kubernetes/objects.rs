@@ -1,6 +1,6 @@
 //! Objects of Kubernetes, as they are built and as they are read.
 
-use std::{path::Path, process::Command};
+use std::{path::Path, process::Command, sync::OnceLock};
 
 use serde::Deserialize;
 use serde_yaml_ng::{Deserializer, Value};
@@ -10,7 +10,8 @@ use crate::kith::{Finished, finish, root};
 /// What a folder is built to; `None`, with a message, where there is no `kubectl`.
 #[allow(clippy::print_stderr)]
 pub(super) fn try_build(folder: &Path) -> Option<Finished> {
-    if Command::new("kubectl").args(["version", "--client"]).output().is_err() {
+    static IS_THERE: OnceLock<bool> = OnceLock::new();
+    if !IS_THERE.get_or_init(|| Command::new("kubectl").args(["version", "--client"]).output().is_ok()) {
         eprintln!("skipped: there is no kubectl on this machine");
         return None;
     }

@@ -67,7 +67,7 @@ pub(super) struct Pod {
     is_indexed: bool,
 }
 
-/// What pods find outside of their manifests: claims and secrets, as folders.
+/// What pods find outside of their manifests: claims, secrets and a bucket, as folders.
 pub(super) struct Outside<'a> {
     pub(super) objects: &'a [Value],
     pub(super) folder: &'a Path,
@@ -150,6 +150,11 @@ impl Pod {
         command.arg(&programs).args([PROGRAMS, "ro"]);
         for folder in libraries() {
             command.arg(&folder).arg(&folder).arg("ro");
+        }
+        // A bucket is not the pod's: it is there as the network is.
+        let bucket = outside.folder.join("bucket");
+        if bucket.exists() {
+            command.arg(bucket).args(["/bucket", "rw"]);
         }
         for mount in items(&container["volumeMounts"]) {
             let folder = self.volume(text(&mount["name"]), outside);
