@@ -1,8 +1,8 @@
 //! Bad input through the real program: one sentence with the file and the place, exit code 1, and no half-made store.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, process::Command};
 
-use crate::kith::{kith, newest_checkpoint, run_kith};
+use crate::kith::{finish, kith, newest_checkpoint, program, run_kith};
 
 #[track_caller]
 fn refused(args: &[&str], out: &Path) -> String {
@@ -203,4 +203,15 @@ fn checkpoints_of_another_model_or_store() {
     assert!(!file.exists(), "a prediction was left behind");
     let missing = run_kith(["predict", "nowhere", "--store", &store, "--out", out]);
     assert!(missing.sentence().starts_with("nowhere: No such file"), "{}", missing.sentence());
+}
+
+/// Launchers know what 1 means, of either program.
+#[test]
+fn a_server_that_is_started_wrong_has_the_code_of_wrong_input() {
+    let sampler = || Command::new(program().with_file_name("kith-sampler"));
+    for (arguments, code) in [(&["--cluster", "x"][..], 1), (&["--index", "0", "--shards", "1"], 1), (&["--help"], 0)] {
+        assert_eq!(finish(sampler().args(arguments)).code, Some(code), "{arguments:?}");
+    }
+    let nobody = finish(sampler().args(["health", "127.0.0.1:1"]));
+    assert!(nobody.sentence().starts_with("127.0.0.1:1 does not serve: "), "{}", nobody.stderr);
 }
