@@ -11,8 +11,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    kith::{Finished, finish, is_slow_asked_for, kith, newest_checkpoint, program, run_kith},
-    published_statistics::real_files,
+    kith::{Finished, finish, is_slow_asked_for, kith, newest_checkpoint, program, real_files, run_kith},
     whole_path::{report, steps},
 };
 

@@ -26,8 +26,7 @@ use std::{
 
 use crate::{
     hosts::Hosts,
-    kith::{finish_within, is_slow_asked_for, program, root},
-    published_statistics::real_files,
+    kith::{finish_within, is_slow_asked_for, program, real_files, root},
 };
 
 const LIMIT: Duration = Duration::from_secs(90);

@@ -1,4 +1,4 @@
-//! One end-to-end test binary: the built programs as processes, and the rules the tree must obey.
+//! End-to-end tests: the built programs as processes, and the rules the tree must obey. Nothing of libtorch is in it.
 #![allow(missing_docs)]
 
 mod bad_input;
@@ -14,9 +14,7 @@ mod kubernetes;
 mod lab;
 mod launch;
 mod memory;
-mod models;
 mod object_storage;
-mod parity;
 mod partition;
 mod published_statistics;
 mod ranks;

@@ -139,3 +139,15 @@ pub(crate) fn newest_checkpoint(run: &Path) -> Option<PathBuf> {
     let files = std::fs::read_dir(run.join("checkpoints")).ok()?.map(|file| file.unwrap().path());
     files.filter(|path| step_of(path).is_some()).max_by_key(step_of)
 }
+
+/// The folder with the real raw files; says so where it is absent.
+#[allow(clippy::print_stderr)]
+pub(crate) fn real_files(name: &str) -> Option<PathBuf> {
+    let beside = root().join("../shared/datasets");
+    let folder = std::env::var_os("KITH_DATASETS").map_or(beside, PathBuf::from).join(name);
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    eprintln!("skipped: no real files of {name} (set KITH_DATASETS to the folder that holds them)");
+    None
+}

@@ -51,7 +51,7 @@ fn a_killed_bench_repeats_no_finished_run_and_ends_with_the_same_table() {
     let data = data(temp.path());
     let args = |out: &Path| {
         let (data, out) = (data.to_str().unwrap().to_owned(), out.to_str().unwrap().to_owned());
-        let few = ["--datasets", "cora,pubmed", "--models", "gat,supergat-mx", "--run-keys", "42..48"];
+        let few = ["--datasets", "cora,pubmed", "--models", "gat,supergat-mx", "--run-keys", "42..46"];
         let mut args = vec!["bench".to_owned(), "table".to_owned(), "--data".to_owned(), data, "--out".to_owned(), out];
         args.extend(
             few.iter().chain(&["--set", "train.epochs=80", "--set", "early_stop=off"]).map(|a| (*a).to_owned()),
@@ -60,10 +60,10 @@ fn a_killed_bench_repeats_no_finished_run_and_ends_with_the_same_table() {
     };
     let (whole, cut) = (temp.path().join("whole"), temp.path().join("cut"));
     kith(args(&whole));
-    assert_eq!(runs(&whole).len(), 12);
+    assert_eq!(runs(&whole).len(), 8);
 
     // Killed twice, each time once some more runs are kept.
-    for n_runs in [2, 6] {
+    for n_runs in [2, 5] {
         let mut child = Command::new(program()).args(args(&cut)).stderr(Stdio::null()).spawn().unwrap();
         let begun = Instant::now();
         while runs(&cut).len() < n_runs {
@@ -82,7 +82,7 @@ fn a_killed_bench_repeats_no_finished_run_and_ends_with_the_same_table() {
     let after = runs(&cut);
     let n_whole = before.iter().filter(|line| line.ends_with('}')).count();
     assert_eq!(after[..n_whole], before[..n_whole], "what was finished is as it was");
-    assert_eq!(after.len(), 12, "and nothing was done twice");
+    assert_eq!(after.len(), 8, "and nothing was done twice");
     assert_eq!(cells(&cut), cells(&whole));
     assert!(finished.stdout.contains("note: pubmed is left out: there is no folder"), "{}", finished.stdout);
 

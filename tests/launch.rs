@@ -11,7 +11,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    kith::{Finished, finish_within, kith, program},
+    kith::{Finished, finish_within, is_slow_asked_for, kith, program},
     whole_path::{report, steps},
 };
 
@@ -169,39 +169,56 @@ fn a_launched_run_is_a_plain_run() {
 }
 
 /// Ranks, and servers of their own, as processes that were not started by hand.
+fn is_one_process(made: &Made, name: &str, first: &[&str]) {
+    let finished = finish_within(&mut made.launch(first, name), LIMIT);
+    assert_eq!(finished.code, Some(0), "{name}: {}", finished.stderr);
+    made.assert_same(name);
+    assert_eq!(answer(&finished), answer(&made.plain), "{name}");
+    made.assert_nothing_is_left();
+}
+
 #[test]
 fn a_world_that_is_launched_is_one_process() {
     let made = Made::new();
-    for (name, first) in [
-        ("store", &["--ranks", "2", "--store", &made.store][..]),
-        ("shards", &["--ranks=3", "--shards", &made.cluster]),
-        ("servers", &["--ranks", "2", "--samplers", "2", "--shards", &made.cluster]),
-    ] {
-        let finished = finish_within(&mut made.launch(first, name), LIMIT);
-        assert_eq!(finished.code, Some(0), "{name}: {}", finished.stderr);
-        made.assert_same(name);
-        assert_eq!(answer(&finished), answer(&made.plain), "{name}");
+    is_one_process(&made, "servers", &["--ranks", "2", "--samplers", "2", "--shards", &made.cluster]);
+}
+
+#[test]
+fn slow_worlds_that_are_launched_are_one_process() {
+    if is_slow_asked_for() {
+        let made = Made::new();
+        is_one_process(&made, "store", &["--ranks", "2", "--store", &made.store]);
+        is_one_process(&made, "shards", &["--ranks=3", "--shards", &made.cluster]);
     }
+}
+
+fn is_killed_and_starts_again(made: &Made, out: &str, n_ranks: &str, rank: usize) {
+    let launch = made.launch(&["--ranks", n_ranks, "--restarts", "2", "--store", &made.store], out);
+    let running = made.start(launch, out);
+    signal("KILL", made.rank(rank));
+    let finished = running.join().unwrap();
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let restart = format!(
+        "rank {rank} was killed by signal 9: starting all again from the last checkpoint in {} in 1 s (restart 1 of 2)",
+        made.path(out).display()
+    );
+    assert_eq!(finished.stderr.lines().filter(|line| *line == restart).count(), 1, "{}", finished.stderr);
+    made.assert_same(out);
     made.assert_nothing_is_left();
 }
 
 #[test]
 fn a_killed_rank_starts_again_and_changes_nothing() {
-    let made = Made::new();
-    for (out, n_ranks, rank) in [("alone", "1", 0), ("first", "2", 0), ("second", "2", 1)] {
-        let launch = made.launch(&["--ranks", n_ranks, "--restarts", "2", "--store", &made.store], out);
-        let running = made.start(launch, out);
-        signal("KILL", made.rank(rank));
-        let finished = running.join().unwrap();
-        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
-        let restart = format!(
-            "rank {rank} was killed by signal 9: starting all again from the last checkpoint in {} in 1 s (restart 1 of 2)",
-            made.path(out).display()
-        );
-        assert_eq!(finished.stderr.lines().filter(|line| *line == restart).count(), 1, "{}", finished.stderr);
-        made.assert_same(out);
+    is_killed_and_starts_again(&Made::new(), "second", "2", 1);
+}
+
+#[test]
+fn slow_any_rank_that_is_killed_starts_again() {
+    if is_slow_asked_for() {
+        let made = Made::new();
+        is_killed_and_starts_again(&made, "alone", "1", 0);
+        is_killed_and_starts_again(&made, "first", "2", 0);
     }
-    made.assert_nothing_is_left();
 }
 
 #[test]

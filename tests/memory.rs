@@ -25,7 +25,7 @@ fn build_within(limit_mib: u64, n_nodes: u64, n_edges: u64, dim: u32, times: u64
 
 #[test]
 fn a_graph_builds_within_its_limit() {
-    build_within(192, 600_000, 12_000_000, 128, 2);
+    build_within(96, 300_000, 6_000_000, 128, 2);
 }
 
 #[test]

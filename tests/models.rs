@@ -11,10 +11,7 @@ use kith_trainer::{
     model::draw_pairs,
 };
 
-use crate::{
-    kith::{finish_within, is_slow_asked_for, kith, program},
-    published_statistics::real_files,
-};
+use crate::kith::{finish_within, is_slow_asked_for, kith, program, real_files};
 
 #[test]
 fn pairs_of_cora() {

@@ -24,10 +24,7 @@ use kith_trainer::{
 use serde_json::json;
 use tch::{Device, Kind, Tensor};
 
-use crate::{
-    kith::{finish_within, is_slow_asked_for, kith, root},
-    published_statistics::real_files,
-};
+use crate::kith::{finish_within, is_slow_asked_for, kith, real_files, root};
 
 /// Fetching PyG takes a few minutes, and everything it needs is some gigabytes.
 const FETCH_LIMIT: Duration = Duration::from_secs(1000);

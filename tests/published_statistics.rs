@@ -1,20 +1,6 @@
 //! Importers against the real files: nodes, edges, classes, splits, degree and homophily, at the printed precision.
 
-use std::path::PathBuf;
-
-use crate::kith::{kith, root, run_kith};
-
-/// The folder with the real raw files; says so where it is absent.
-#[allow(clippy::print_stderr)]
-pub(crate) fn real_files(name: &str) -> Option<PathBuf> {
-    let beside = root().join("../shared/datasets");
-    let folder = std::env::var_os("KITH_DATASETS").map_or(beside, PathBuf::from).join(name);
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    eprintln!("skipped: no real files of {name} (set KITH_DATASETS to the folder that holds them)");
-    None
-}
+use crate::kith::{is_slow_asked_for, kith, real_files, run_kith};
 
 struct Expected {
     name: &'static str,
@@ -140,8 +126,12 @@ fn cora_ml() {
     );
 }
 
+/// Its principal components take a while.
 #[test]
-fn cs() {
+fn slow_cs() {
+    if !is_slow_asked_for() {
+        return;
+    }
     check(
         Expected {
             name: "cs",

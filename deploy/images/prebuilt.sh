@@ -12,9 +12,10 @@ fail() {
     exit 1
 }
 
-[[ -x $release/kith && -x $release/kith-sampler ]] || fail "$release has no kith and kith-sampler: run \`make build\` first"
+programs=(kith kith-trainer kith-sampler)
 [[ -d .libtorch/lib ]] || fail "there is no .libtorch: run \`make build\` first"
-for program in kith kith-sampler; do
+for program in "${programs[@]}"; do
+    [[ -x $release/$program ]] || fail "$release has no $program: run \`make build\` first"
     needed=$(objdump -T "$release/$program" | grep -o 'GLIBC_[0-9.]*' | sed 's/GLIBC_//' | sort -V | tail -n 1)
     [[ $(printf '%s\n' "$needed" "$glibc" | sort -V | tail -n 1) == "$glibc" ]] ||
         fail "$program was built for glibc $needed and the images have $glibc: build inside, with PROGRAMS=compiled"
@@ -22,7 +23,7 @@ done
 
 rm -rf "$out"
 mkdir -p "$out/lib" "$out/cuda"
-for program in kith kith-sampler; do strip -o "$out/$program" "$release/$program"; done
+for program in "${programs[@]}"; do strip -o "$out/$program" "$release/$program"; done
 copy() { cp --archive --link "$1/." "$2" 2>/dev/null || cp --archive "$1/." "$2"; } # Links cost nothing, on one file system.
 copy "$(readlink -f .libtorch)/lib" "$out/lib"
 if [[ -d .libtorch/cuda ]]; then copy "$(readlink -f .libtorch)/cuda" "$out/cuda"; fi

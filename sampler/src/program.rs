@@ -26,22 +26,27 @@ enum Command {
     Pull(PullArgs),
 }
 
+/// What trying again may mend: object storage that does not answer.
+const RETRY: u8 = 75;
+
 /// Does what was typed.
 #[allow(clippy::print_stdout, clippy::print_stderr)] // The line that whoever started us waits for, or why not.
 pub fn run(args: Args) -> ExitCode {
     let outcome = match (args.command, args.serve) {
-        (Some(Command::Health(args)), _) => ask_health(&args).map_err(|error| error.to_string()),
-        (Some(Command::Pull(args)), _) => pull::pull(&args).map_err(|error| error.to_string()),
-        (None, Some(args)) => {
-            serve(&args.into_config(), |server| println!("{server}")).map_err(|error| error.to_string())
+        (Some(Command::Health(args)), _) => ask_health(&args).map_err(|error| (error.to_string(), 1)),
+        (Some(Command::Pull(args)), _) => {
+            pull::pull(&args).map_err(|error| (error.to_string(), if error.is_passing() { RETRY } else { 1 }))
         }
-        (None, None) => Err("give --cluster and --listen".to_owned()),
+        (None, Some(args)) => {
+            serve(&args.into_config(), |server| println!("{server}")).map_err(|error| (error.to_string(), 1))
+        }
+        (None, None) => Err(("give --cluster and --listen".to_owned(), 1)),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
+        Err((sentence, code)) => {
+            eprintln!("error: {sentence}");
+            ExitCode::from(code)
         }
     }
 }

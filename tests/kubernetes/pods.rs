@@ -227,7 +227,7 @@ impl Pod {
 
 /// Folders of libraries that our programs need and that a system does not have.
 fn libraries() -> Vec<PathBuf> {
-    let listed = Command::new("ldd").arg(program()).output().expect("ldd is there");
+    let listed = Command::new("ldd").arg(program().with_file_name("kith-trainer")).output().expect("ldd is there");
     let mut folders: Vec<PathBuf> = String::from_utf8_lossy(&listed.stdout)
         .lines()
         .filter_map(|line| line.split_once("=> ")?.1.split_whitespace().next())

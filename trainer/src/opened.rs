@@ -18,7 +18,7 @@ pub struct Opened {
     store: Option<Arc<Graph>>,
     cluster: Option<Arc<Cluster>>,
     /// Asked for what users call nodes where no file says so; the answer, once somebody wants it.
-    servers: Option<Arc<Sharded>>,
+    sharded: Option<Arc<Sharded>>,
     sent_ids: Arc<OnceLock<Option<OwnIds>>>,
 }
 
@@ -26,7 +26,7 @@ impl Opened {
     /// A store.
     pub fn store(store: Arc<Graph>) -> Opened {
         let shards = Arc::new(LocalStore::new(Arc::clone(&store)));
-        Opened { shards, store: Some(store), cluster: None, servers: None, sent_ids: Arc::default() }
+        Opened { shards, store: Some(store), cluster: None, sharded: None, sent_ids: Arc::default() }
     }
 
     /// The folder of a store.
@@ -38,8 +38,13 @@ impl Opened {
     pub fn find(whereabouts: Whereabouts) -> Result<Opened, TrainError> {
         let cluster = whereabouts.cluster.clone();
         let sharded = Arc::new(Sharded::find(whereabouts)?);
-        let servers = cluster.is_none().then(|| Arc::clone(&sharded));
-        Ok(Opened { shards: sharded, store: None, cluster, servers, sent_ids: Arc::default() })
+        let shards = Arc::clone(&sharded) as Arc<dyn Shards>;
+        Ok(Opened { shards, store: None, cluster, sharded: Some(sharded), sent_ids: Arc::default() })
+    }
+
+    /// Servers that were named and gave no answer, where others have their shards.
+    pub fn silent_servers(&self) -> &[String] {
+        self.sharded.as_ref().map_or(&[], |sharded| sharded.silent())
     }
 
     /// Who answers.
@@ -64,13 +69,13 @@ impl Opened {
 
     /// What the user calls a node; its number, where it has no other name.
     pub fn id_of(&self, node: u64) -> Result<Cow<'_, str>, TrainError> {
-        match (self.ids(), &self.servers) {
+        match (self.ids(), &self.sharded) {
             (Some(ids), _) => Ok(ids.of(node)?),
-            (None, Some(servers)) => match self.sent_ids(servers)? {
+            (None, Some(servers)) if self.cluster.is_none() => match self.sent_ids(servers)? {
                 Some(ids) => Ok(ids.of(node)),
                 None => Ok(node.to_string().into()),
             },
-            (None, None) => Ok(node.to_string().into()),
+            (None, _) => Ok(node.to_string().into()),
         }
     }
 

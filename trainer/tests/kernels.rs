@@ -238,7 +238,8 @@ fn lists_in_pieces_agree_with_the_oracle() {
 #[test]
 fn hubs_agree_with_the_oracle() {
     let graph = graph(60_000, 50_000, 8, false);
-    for (kind, form) in KINDS {
+    // On an emulated machine each of them takes seconds: one with pairs, one with attention alone, one without.
+    for (kind, form) in [(ModelKind::Supergat, Form::Mx), (ModelKind::Gat, Form::Go), (ModelKind::Gcn, Form::Go)] {
         check(&graph, &config(kind, form, 2, 4, 0.2));
     }
 }

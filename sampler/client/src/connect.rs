@@ -1,11 +1,14 @@
 //! From addresses and folders to a graph that answers.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use futures_util::future::try_join_all;
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use kith_sampler::ShardSampler;
 use kith_store::Cluster;
-use tokio::runtime::Runtime;
+use tokio::time::{Instant, timeout_at};
 
 use crate::{
     error::{ClientError, Result},
@@ -30,8 +33,10 @@ pub enum TransportChoice {
 pub struct Whereabouts {
     /// Its folder, if it is here; some of its shards may not be.
     pub cluster: Option<Arc<Cluster>>,
-    /// Servers, as HOST:PORT.
+    /// Servers, as HOST:PORT. Several may have the same shard.
     pub samplers: Vec<String>,
+    /// Who asks: of the servers of a shard, each rank begins with another.
+    pub rank: usize,
     /// How shards are reached.
     pub transport: TransportChoice,
     /// How servers are talked to.
@@ -46,7 +51,7 @@ const N_THREADS: usize = 2;
 impl Sharded {
     /// Finds every shard of a cluster: in its folder, or at a server.
     pub fn find(whereabouts: Whereabouts) -> Result<Sharded> {
-        let Whereabouts { cluster, samplers, transport, remote, cached_percent } = whereabouts;
+        let Whereabouts { cluster, samplers, rank, transport, remote, cached_percent } = whereabouts;
         if samplers.is_empty() && transport == TransportChoice::Grpc {
             return Err(ClientError::NoServers);
         }
@@ -58,65 +63,114 @@ impl Sharded {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(N_THREADS).thread_name("network").enable_all().build();
         let runtime = runtime.map_err(no_runtime)?;
-        let (servers, sent) = connect_all(&runtime, &samplers, cluster.as_deref(), &remote)?;
-        let places = places_of(&servers, |shard| match &cluster {
+        let digest = cluster.as_ref().map(|cluster| cluster.digest());
+        let Connected { servers, silent } = runtime.block_on(connect_all(&samplers, digest, &remote))?;
+        let places = places_of(&servers, rank, |shard| match &cluster {
             Some(cluster) if transport == TransportChoice::Auto && cluster.shard_dir(shard).exists() => {
                 Ok(Some(ShardSampler::new(cluster.open_shard(shard)?)))
             }
             _ => Ok(None),
         })?;
         let info = servers[0].facts().info.clone();
-        let owners = match (cluster, sent) {
-            (Some(cluster), _) => HeldOwners::Mapped(cluster),
-            (None, Some(sent)) => HeldOwners::Sent(sent),
-            (None, None) => unreachable!("owners are asked for where there is no file"),
+        let owners = match cluster {
+            Some(cluster) => HeldOwners::Mapped(cluster),
+            None => HeldOwners::Sent(runtime.block_on(servers[0].owners())?),
         };
         let mut sharded = Sharded::new(info, owners, places, Some(runtime));
+        sharded.silent = silent;
         sharded.keep_rows(cached_percent)?;
         Ok(sharded)
     }
 }
 
-/// Where each shard is: here, if it can be opened, or at the first server that has it.
+/// Where each shard is: here, if it can be opened, or at the servers that have it.
 pub(crate) fn places_of(
     servers: &[Arc<RemoteSampler>],
+    rank: usize,
     open: impl Fn(u32) -> Result<Option<ShardSampler>>,
 ) -> Result<Vec<Place>> {
-    let mut there: BTreeMap<u32, &Arc<RemoteSampler>> = BTreeMap::new();
-    for server in servers {
-        for shard in &server.facts().shards {
-            there.entry(*shard).or_insert(server);
-        }
-    }
+    // By the servers' numbers: shards that are at the same servers share what is known of these.
+    let mut stand_ins: BTreeMap<Vec<usize>, Arc<RemoteSampler>> = BTreeMap::new();
     let n_shards = servers.first().map_or(0, |server| server.facts().n_shards);
-    let find = |shard: u32| match (open(shard)?, there.get(&shard)) {
-        (Some(here), _) => Ok(Place::Here(Arc::new(here))),
-        (None, Some(server)) => Ok(Place::There(Arc::clone(server))),
-        (None, None) => Err(ClientError::NobodyServes { shard, n_shards }),
+    let mut find = |shard: u32| {
+        if let Some(here) = open(shard)? {
+            return Ok(Place::Here(Arc::new(here)));
+        }
+        let has_it = |number: &usize| servers[*number].facts().shards.contains(&shard);
+        let numbers: Vec<usize> = (0..servers.len()).filter(has_it).collect();
+        match *numbers {
+            [] => Err(ClientError::NobodyServes { shard, n_shards }),
+            [only] => Ok(Place::There(Arc::clone(&servers[only]))),
+            _ => {
+                let own: Vec<&RemoteSampler> = numbers.iter().map(|number| &*servers[*number]).collect();
+                let stand_in =
+                    stand_ins.entry(numbers).or_insert_with(|| Arc::new(RemoteSampler::stand_in(&own, rank)));
+                Ok(Place::There(Arc::clone(stand_in)))
+            }
+        }
     };
-    (0..n_shards).map(find).collect()
+    (0..n_shards).map(&mut find).collect()
 }
 
-type Connected = (Vec<Arc<RemoteSampler>>, Option<crate::remote::RemoteOwners>);
+/// Servers of one cluster, in the order in which they were named.
+struct Connected {
+    servers: Vec<Arc<RemoteSampler>>,
+    /// Addresses that gave no answer.
+    silent: Vec<String>,
+}
 
-/// Connects to all servers at once; the first also sends the owners, unless they are here.
-fn connect_all(
-    runtime: &Runtime,
-    samplers: &[String],
-    cluster: Option<&Cluster>,
-    remote: &RemoteConfig,
+/// Connects to all servers at once. As soon as all shards are found, the others have the time of one attempt left: whoever
+/// is away then is done without.
+async fn connect_all<'a>(
+    samplers: &'a [String],
+    digest: Option<&'a str>,
+    remote: &'a RemoteConfig,
 ) -> Result<Connected> {
-    let digest = cluster.map(|cluster| cluster.digest());
-    let (first, sent) = match digest {
-        Some(_) => (runtime.block_on(RemoteSampler::connect(&samplers[0], digest, remote.clone()))?, None),
-        None => {
-            let connected = RemoteSampler::connect_with_owners(&samplers[0], None, remote.clone());
-            let (first, sent) = runtime.block_on(connected)?;
-            (first, Some(sent))
-        }
+    let connect = |(number, address): (usize, &'a String)| async move {
+        (number, RemoteSampler::connect(address, digest, remote.clone()).await)
     };
-    let digest = first.facts().cluster.clone();
-    let others = samplers[1..].iter().map(|address| RemoteSampler::connect(address, Some(&digest), remote.clone()));
-    let others = runtime.block_on(try_join_all(others))?;
-    Ok((std::iter::once(first).chain(others).map(Arc::new).collect(), sent))
+    let mut connecting: FuturesUnordered<_> = samplers.iter().enumerate().map(connect).collect();
+    let (mut found, mut lost) = (BTreeMap::new(), BTreeMap::new());
+    let mut end = None;
+    loop {
+        let next = match end {
+            None => connecting.next().await,
+            Some(end) => timeout_at(end, connecting.next()).await.unwrap_or(None),
+        };
+        match next {
+            None => break,
+            Some((number, Ok(server))) => drop(found.insert(number, server)),
+            Some((number, Err(error))) if error.may_be_tried_again() => drop(lost.insert(number, error)),
+            Some((_, Err(error))) => return Err(error),
+        }
+        if end.is_none() && are_all_shards(found.values()) {
+            end = Some(Instant::now() + remote.max_attempt);
+        }
+    }
+    if end.is_none()
+        && let Some((_, error)) = lost.pop_first()
+    {
+        return Err(error);
+    }
+    let silent =
+        (0..).zip(samplers).filter(|(number, _)| !found.contains_key(number)).map(|(_, address)| address.clone());
+    let silent = silent.collect();
+    let mut servers: Vec<Arc<RemoteSampler>> = Vec::new();
+    for mut server in found.into_values() {
+        if let Some(first) = servers.first().filter(|first| first.facts().cluster != server.facts().cluster) {
+            // It says itself why it does not belong to the first.
+            server = RemoteSampler::connect(server.address(), Some(&first.facts().cluster), remote.clone()).await?;
+        }
+        servers.push(Arc::new(server));
+    }
+    Ok(Connected { servers, silent })
+}
+
+fn are_all_shards<'a>(servers: impl Iterator<Item = &'a RemoteSampler>) -> bool {
+    let (mut n_shards, mut there) = (0, BTreeSet::<u32>::new());
+    for server in servers {
+        n_shards = server.facts().n_shards;
+        there.extend(server.facts().shards.iter().copied());
+    }
+    n_shards > 0 && (0..n_shards).all(|shard| there.contains(&shard))
 }

@@ -4,7 +4,7 @@ use kith_block::BlockError;
 use kith_sampler::{FanoutError, SeedsError};
 use kith_store::StoreError;
 
-use crate::remote::{RemoteError, RemoteProblem};
+use crate::remote::RemoteError;
 
 /// Why there is no batch.
 #[derive(Debug, thiserror::Error)]
@@ -94,7 +94,7 @@ impl ClientError {
     pub fn may_be_tried_again(&self) -> bool {
         match self {
             ClientError::Batch { source, .. } => source.may_be_tried_again(),
-            ClientError::Remote(error) => matches!(error.problem, RemoteProblem::Lost(_) | RemoteProblem::Late),
+            ClientError::Remote(error) => error.problem.may_pass(),
             _ => false,
         }
     }

@@ -151,12 +151,12 @@ pub fn faulty_cluster(
     let mut servers = Vec::new();
     for (number, shards) in (0..).zip(shards_of_servers) {
         let server = Arc::new(Unplugged::open(dir, shards)?);
-        let transport = Box::new(FaultyTransport::new(server, run_key, number));
+        let transport = Arc::new(FaultyTransport::new(server, run_key, number));
         let address = format!("server-{number}");
-        let connected = RemoteSampler::open(transport, &address, Some(cluster.digest()), config.clone(), false);
-        servers.push(Arc::new(runtime.block_on(connected)?.0));
+        let connected = RemoteSampler::open(transport, &address, Some(cluster.digest()), config.clone());
+        servers.push(Arc::new(runtime.block_on(connected)?));
     }
-    let places = places_of(&servers, |_| Ok(None))?;
+    let places = places_of(&servers, 0, |_| Ok(None))?;
     let info = Info::new(cluster.store_digest(), cluster.manifest());
     Ok(Sharded::new(info, HeldOwners::Mapped(cluster), places, Some(runtime)))
 }

@@ -29,6 +29,8 @@ pub struct Sharded {
     /// Where calls to servers are waited for; only there if there are any.
     runtime: Option<Runtime>,
     cache: Option<RowCache>,
+    /// Servers that were named and are done without.
+    pub(crate) silent: Vec<String>,
 }
 
 /// Where a shard is.
@@ -70,7 +72,7 @@ impl Sharded {
     }
 
     pub(crate) fn new(info: Info, owners: HeldOwners, shards: Vec<Place>, runtime: Option<Runtime>) -> Sharded {
-        Sharded { info, owners, shards, runtime, cache: None }
+        Sharded { info, owners, shards, runtime, cache: None, silent: Vec::new() }
     }
 
     /// Keeps rows of nodes that servers have: up to this percentage of all nodes, those that batches need most probably.
@@ -103,6 +105,11 @@ impl Sharded {
             Some((runtime, server)) => runtime.block_on(server.own_ids()),
             None => Ok(None),
         }
+    }
+
+    /// Servers that gave no answer when the shards were looked for; others have all of them.
+    pub fn silent(&self) -> &[String] {
+        &self.silent
     }
 
     fn any_server(&self) -> Option<(&Runtime, &RemoteSampler)> {

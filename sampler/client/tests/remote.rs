@@ -3,7 +3,7 @@
 mod graphs;
 mod served;
 
-use std::{collections::BTreeMap, net::SocketAddr, sync::Mutex, time::Duration};
+use std::{sync::Mutex, time::Duration};
 
 use graphs::{Edges, StoredRows, open};
 use kith_client::{
@@ -16,11 +16,7 @@ use kith_sampler::{
     server::{Limits, Server, ServerConfig, ShardChoice},
 };
 use kith_store::{Cluster, Contents, Graph, IdsEntry, Neighbors, Provenance, SplitPart, StoreWriter};
-use served::{config, connect, cut, patience, run};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-};
+use served::{config, connect, cut, patience, run, scrape};
 use tonic::Code;
 
 fn hop(fanout: Fanout, replacement: Replacement) -> Hop {
@@ -101,9 +97,8 @@ async fn check_edges(remote: &RemoteSampler, local: &ShardSampler, nodes: &[u64]
 
 async fn check_everything(server: &Server, cluster: &Cluster) {
     let address = server.address().to_string();
-    let (remote, owners) =
-        RemoteSampler::connect_with_owners(&address, Some(cluster.digest()), patience()).await.unwrap();
-    assert_eq!(owners.owners(), cluster.owners());
+    let remote = RemoteSampler::connect(&address, Some(cluster.digest()), patience()).await.unwrap();
+    assert_eq!(remote.owners().await.unwrap().owners(), cluster.owners());
     assert_eq!(remote.facts().shards, [0, 1, 2, 3]);
     assert_eq!(remote.facts().info.digest, cluster.store_digest());
     for shard in 0..cluster.n_shards() {
@@ -271,18 +266,6 @@ fn what_cannot_be_answered_is_refused_with_its_status() {
         assert!(text.contains("not another: give client and server the same cluster"), "{text}");
     });
     server.stop().unwrap();
-}
-
-/// What Prometheus reads: sample → value.
-async fn scrape(address: SocketAddr) -> BTreeMap<String, f64> {
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: here\r\n\r\n").await.unwrap();
-    let mut page = String::new();
-    stream.read_to_string(&mut page).await.unwrap();
-    let (head, body) = page.split_once("\r\n\r\n").unwrap();
-    assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
-    let sample = |line: &str| line.rsplit_once(' ').map(|(name, value)| (name.to_owned(), value.parse().unwrap()));
-    body.lines().filter(|line| !line.starts_with('#')).map(|line| sample(line).unwrap()).collect()
 }
 
 #[test]

@@ -21,7 +21,8 @@ pub(crate) struct GraphArgs {
     /// The folder that `kith partition` made of the store, or the URL that it was pushed to.
     #[arg(long, value_name = "DIR")]
     pub(crate) shards: Option<PathBuf>,
-    /// Sampling servers that have the shards (see `kith serve`), with commas between them.
+    /// Sampling servers that have the shards (see `kith serve`), with commas between them. Where several have a shard, one is
+    /// asked, and the next when that one is lost.
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',')]
     pub(crate) samplers: Vec<String>,
     /// auto: read shards that are in --shards here, ask servers for the others; grpc: ask servers for all; local: ask none.
@@ -50,6 +51,11 @@ pub(crate) struct GraphArgs {
 impl GraphArgs {
     /// Opens it.
     pub(crate) fn open(&self) -> anyhow::Result<Opened> {
+        self.open_as(0)
+    }
+
+    /// Opens it for a rank: of several servers of a shard, each begins with another.
+    pub(crate) fn open_as(&self, rank: usize) -> anyhow::Result<Opened> {
         if let Some(store) = &self.store {
             return Ok(Opened::open_store(&local(store, &Wanted::All)?)?);
         }
@@ -67,11 +73,16 @@ impl GraphArgs {
         let whereabouts = Whereabouts {
             cluster,
             samplers: self.samplers.clone(),
+            rank,
             transport: self.transport,
             remote: self.remote(),
             cached_percent: self.cache,
         };
-        Ok(Opened::find(whereabouts)?)
+        let opened = Opened::find(whereabouts)?;
+        for server in opened.silent_servers() {
+            say(&format!("note: no answer from {server}: going on without it, because others have all shards"));
+        }
+        Ok(opened)
     }
 
     fn remote(&self) -> RemoteConfig {

@@ -26,11 +26,17 @@ fn json_has_the_named_fields() {
     assert!(report["cuda"]["devices"].is_array() || report["cuda"]["missing"].is_string(), "{report}");
 }
 
+/// The libraries that the loader would load for a program; it runs nothing.
+fn libraries(program: &str) -> String {
+    let mut command = Command::new(program);
+    let output = command.env_remove("LD_LIBRARY_PATH").env("LD_TRACE_LOADED_OBJECTS", "1").output();
+    String::from_utf8(output.expect("the program is there").stdout).expect("text")
+}
+
 /// Law 5: one build for machines with and without CUDA, so CUDA must not be linked, only opened.
 #[test]
 fn links_no_cuda_beyond_what_libtorch_itself_needs() {
-    let output = kith(&[], &[("LD_TRACE_LOADED_OBJECTS", "1")]); // The loader lists the libraries and runs nothing.
-    let text = String::from_utf8(output.stdout).expect("text");
+    let text = libraries(env!("CARGO_BIN_EXE_kith-trainer"));
     assert!(text.contains("libtorch_cpu.so => "), "{text}");
     assert!(!text.contains("not found"), "{text}");
     for line in text.lines() {
@@ -40,6 +46,33 @@ fn links_no_cuda_beyond_what_libtorch_itself_needs() {
             .any(|word| name.contains(word));
         assert!(!is_cuda || name == "libcudart.so.13" || name == "libcupti.so.13", "{line}");
     }
+}
+
+/// What needs no tensors starts at once.
+#[test]
+fn kith_itself_has_no_libtorch_in_it() {
+    let text = libraries(env!("CARGO_BIN_EXE_kith"));
+    assert!(text.contains("libc.so") && !text.contains("torch") && !text.contains("c10"), "{text}");
+}
+
+#[test]
+fn kith_without_its_trainer_says_so() {
+    let temp = tempfile::tempdir().expect("a folder");
+    let alone = temp.path().join("kith");
+    std::fs::copy(env!("CARGO_BIN_EXE_kith"), &alone).expect("a copy");
+    let output = Command::new(&alone).arg("devices").output().expect("the program starts");
+    let text = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text.contains("kith-trainer is not there: kith needs it beside itself"), "{text}");
+    let output = Command::new(&alone).args(["data", "list"]).output().expect("the program starts");
+    assert!(output.status.success());
+}
+
+#[test]
+fn the_trainer_alone_is_no_command() {
+    let output = Command::new(env!("CARGO_BIN_EXE_kith-trainer")).args(["data", "list"]).output().expect("it starts");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("start that"));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <exception>
 #include <malloc.h>
+#include <unistd.h>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -69,6 +70,9 @@ void kith_prepare() {
 
 // Gives back to the system what was freed.
 void kith_trim() { malloc_trim(0); }
+
+// Ends the process as it is: taking apart what libtorch registered when it was loaded takes a tenth of a second.
+void kith_leave(int code) { _exit(code); }
 
 // Makes the outputs depend on the inputs. The node belongs to the graph from here on, whatever happens.
 char *kith_attach(void *node, at::Tensor *const *inputs, size_t n_inputs, at::Tensor *const *outputs, size_t n_outputs) {

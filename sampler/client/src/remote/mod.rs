@@ -9,6 +9,7 @@ mod dense;
 mod error;
 mod facts;
 mod own_ids;
+mod replicas;
 mod sampler;
 mod seeds;
 mod sparse;

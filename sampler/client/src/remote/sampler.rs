@@ -1,6 +1,9 @@
 //! A sampling server as a trainer sees it.
 
-use std::{sync::Mutex, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use bytes::{Buf, Bytes};
 use kith_proto::{Call, FRAME_HEAD_BYTES, IdWidth, Message, frame_message, pack_ids, v1};
@@ -19,6 +22,7 @@ use crate::{
         error::{RemoteError, RemoteProblem},
         facts::{Facts, InclusionAnswer, InfoAnswer, RemoteOwners},
         own_ids::{OwnIds, OwnIdsAnswer},
+        replicas::Replicas,
         seeds::SeedsAnswer,
         sparse::SparseAnswer,
         transport::Transport,
@@ -26,12 +30,13 @@ use crate::{
     rows::FetchedRows,
 };
 
-/// A server, and the shards that it serves. Methods may be called side by side: all calls go over one connection.
+/// A server, or several that stand in for each other, and the shards served there. Methods may be called side by side: all
+/// calls to a server go over one connection.
 #[derive(Debug)]
 pub struct RemoteSampler {
     address: String,
     config: RemoteConfig,
-    transport: Box<dyn Transport>,
+    transport: Arc<dyn Transport>,
     facts: Facts,
     counters: Counters,
 }
@@ -43,47 +48,49 @@ impl RemoteSampler {
     /// Connects to `HOST:PORT` and learns what is served there; refuses a server of another cluster than `cluster`, if
     /// one is named. To be used within a tokio runtime, as everything here.
     pub async fn connect(address: &str, cluster: Option<&str>, config: RemoteConfig) -> Result<RemoteSampler> {
-        let transport = RemoteSampler::transport(address, &config)?;
-        let (sampler, _) = RemoteSampler::open(transport, address, cluster, config, false).await?;
-        Ok(sampler)
-    }
-
-    /// The same, and the owner of every node: for a trainer that has no file of the cluster.
-    pub async fn connect_with_owners(
-        address: &str,
-        cluster: Option<&str>,
-        config: RemoteConfig,
-    ) -> Result<(RemoteSampler, RemoteOwners)> {
-        let transport = RemoteSampler::transport(address, &config)?;
-        let (sampler, owners) = RemoteSampler::open(transport, address, cluster, config, true).await?;
-        Ok((sampler, owners.expect("they were asked for")))
-    }
-
-    fn transport(address: &str, config: &RemoteConfig) -> Result<Box<dyn Transport>> {
         let failed = |problem| error_of(address, None, Call::Info, (1, Duration::ZERO), problem);
-        Ok(Box::new(Connection::new(address, config).map_err(failed)?))
+        let transport = Arc::new(Connection::new(address, &config).map_err(failed)?);
+        RemoteSampler::open(transport, address, cluster, config).await
     }
 
     /// The same over any transport; `address` is for messages.
     pub(crate) async fn open(
-        transport: Box<dyn Transport>,
+        transport: Arc<dyn Transport>,
         address: &str,
         cluster: Option<&str>,
         config: RemoteConfig,
-        with_owners: bool,
-    ) -> Result<(RemoteSampler, Option<RemoteOwners>)> {
-        let failed = |problem| error_of(address, None, Call::Info, (1, Duration::ZERO), problem);
+    ) -> Result<RemoteSampler> {
         let counters = Counters::default();
-        let request = v1::InfoRequest {
-            cluster: cluster.unwrap_or_default().to_owned(),
-            with_owners,
-            ..v1::InfoRequest::default()
-        };
-        let mut answer = InfoAnswer::new(with_owners);
+        let request = v1::InfoRequest { cluster: cluster.unwrap_or_default().to_owned(), ..v1::InfoRequest::default() };
+        let mut answer = InfoAnswer::new(false);
         let asker = Asker { address, config: &config, transport: &*transport, counters: &counters };
         asker.ask(Call::Info, None, frame_message(&request), &mut answer).await?;
-        let (facts, owners) = answer.into_parts().map_err(|error| failed(error.into()))?;
-        Ok((RemoteSampler { address: address.to_owned(), config, transport, facts, counters }, owners))
+        let failed = |error: AnswerError| error_of(address, None, Call::Info, (1, Duration::ZERO), error.into());
+        let (facts, _) = answer.into_parts().map_err(failed)?;
+        Ok(RemoteSampler { address: address.to_owned(), config, transport, facts, counters })
+    }
+
+    /// Servers of the same shards as if they were one: while one is away, another is asked; the first is the one with this
+    /// number, counted on from the last.
+    pub(crate) fn stand_in(servers: &[&RemoteSampler], first: usize) -> RemoteSampler {
+        let addresses: Vec<&str> = servers.iter().map(|server| server.address()).collect();
+        let max_frontier = servers.iter().map(|server| server.facts.max_frontier).min().unwrap_or(1);
+        let ways = servers.iter().map(|server| Arc::clone(&server.transport)).collect();
+        RemoteSampler {
+            address: addresses.join(" or "),
+            config: servers[0].config.clone(),
+            transport: Arc::new(Replicas::new(ways, first)),
+            facts: Facts { max_frontier, ..servers[0].facts.clone() },
+            counters: Counters::default(),
+        }
+    }
+
+    /// The owner of every node: for a trainer that has no file of the cluster.
+    pub async fn owners(&self) -> Result<RemoteOwners> {
+        let mut answer = InfoAnswer::new(true);
+        self.ask_info(v1::InfoRequest { with_owners: true, ..v1::InfoRequest::default() }, &mut answer).await?;
+        let failed = |error: AnswerError| error_of(&self.address, None, Call::Info, (1, Duration::ZERO), error.into());
+        Ok(answer.into_parts().map_err(failed)?.1.expect("they were asked for"))
     }
 
     /// How probably each node is in a batch, if the cluster knows.

@@ -2,6 +2,7 @@
 #![allow(dead_code)] // Every test uses another part.
 
 use std::{
+    collections::BTreeMap,
     future::Future,
     net::{Ipv4Addr, SocketAddr},
     path::Path,
@@ -11,6 +12,10 @@ use std::{
 use kith_client::remote::{RemoteConfig, RemoteSampler};
 use kith_sampler::server::{Limits, Server, ServerConfig, ShardChoice};
 use kith_store::{Cluster, Cut, Graph, Provenance, write_cluster};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
 
 /// Cuts a store into three shards that own something and one that does not.
 pub(crate) fn cut(folder: &Path, graph: &Graph) -> Cluster {
@@ -49,4 +54,16 @@ pub(crate) fn run<T>(client: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let limited = async { tokio::time::timeout(Duration::from_secs(25), client).await.expect("never a hang") };
     runtime.block_on(limited)
+}
+
+/// What Prometheus reads: sample → value.
+pub(crate) async fn scrape(address: SocketAddr) -> BTreeMap<String, f64> {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: here\r\n\r\n").await.unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).await.unwrap();
+    let (head, body) = page.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
+    let sample = |line: &str| line.rsplit_once(' ').map(|(name, value)| (name.to_owned(), value.parse().unwrap()));
+    body.lines().filter(|line| !line.starts_with('#')).map(|line| sample(line).unwrap()).collect()
 }

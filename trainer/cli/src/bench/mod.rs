@@ -8,13 +8,13 @@ mod measured;
 pub(crate) mod paper;
 mod processes;
 mod results;
-mod scale;
+pub(crate) mod scale;
 mod served;
 mod steps;
 mod table;
 mod watcher;
 
-use std::process::ExitCode;
+use crate::programs;
 
 /// Measure how fast training is and what it takes, or run one of the paper's experiments.
 #[derive(clap::Args)]
@@ -36,10 +36,20 @@ enum Command {
     Wallclock(Box<paper::wallclock::Args>),
 }
 
-pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+impl Args {
+    /// What measures other processes, and has no tensors itself.
+    pub(crate) fn scale(&self) -> Option<&scale::Args> {
+        match &self.command {
+            Command::Scale(args) => Some(args),
+            _ => None,
+        }
+    }
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
     match args.command {
         Command::Kernels(args) => return kernels::run(&args),
-        Command::Scale(args) => return scale::run(&args),
+        Command::Scale(_) => Err(programs::not_here()),
         Command::Attention(args) => paper::attention::run(&args),
         Command::Links(args) => paper::links::run(&args),
         Command::Sensitivity(args) => paper::sensitivity::run(&args),
@@ -48,5 +58,5 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Table(args) => paper::table::run(&args),
         Command::Wallclock(args) => paper::wallclock::run(&args),
     }?;
-    Ok(ExitCode::SUCCESS)
+    Ok(0)
 }

@@ -3,7 +3,6 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
-    process::ExitCode,
     sync::mpsc::{Receiver, SyncSender},
 };
 
@@ -26,11 +25,12 @@ use crate::{
     graph::percent,
     launch::{
         attempt::{Attempt, Outcome},
-        command_line::{CommandLine, HOST, Threads, draw_token, program},
+        command_line::{CommandLine, HOST, Threads, draw_token},
         events,
         process::Event,
     },
     partition::fanouts::Fanouts,
+    programs,
     progress::{grouped, say},
 };
 
@@ -102,7 +102,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     let work = &args.work;
     fs::create_dir_all(work).map_err(at(work))?;
     let mut results = Results::open(work)?;
@@ -138,7 +138,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             Ended::With(result) => result,
             Ended::Stopped(code) => {
                 say("stopped: what was measured is kept, and is not measured again");
-                return Ok(ExitCode::from(code));
+                return Ok(code);
             }
         };
         match &result {
@@ -153,7 +153,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     answer(args, &store, &all.iter().filter_map(|asked| results.of(asked)).collect::<Vec<_>>(), &skipped)
 }
 
-fn answer(args: &Args, store: &Path, lines: &[&Line], skipped: &[Skipped]) -> anyhow::Result<ExitCode> {
+fn answer(args: &Args, store: &Path, lines: &[&Line], skipped: &[Skipped]) -> anyhow::Result<u8> {
     let measured: Vec<(&Asked, &Measured)> = lines
         .iter()
         .filter_map(|line| match &line.result {
@@ -167,7 +167,7 @@ fn answer(args: &Args, store: &Path, lines: &[&Line], skipped: &[Skipped]) -> an
         print_tables(&measured)?;
     }
     match lines.len() - measured.len() {
-        0 => Ok(ExitCode::SUCCESS),
+        0 => Ok(0),
         n => bail!("{n} of {} combinations failed: see {}", lines.len(), args.work.join(RESULTS).display()),
     }
 }
@@ -197,7 +197,7 @@ fn measure(
         passed.extend(["--cache".into(), (&asked.cache).into()]);
     }
     let command_line = CommandLine {
-        program: program()?,
+        program: programs::kith()?,
         n_ranks: asked.ranks,
         n_servers: asked.servers,
         cluster: (asked.servers > 0).then(|| (cluster.to_owned(), asked.shards as usize)),

@@ -14,6 +14,7 @@ use anyhow::Context;
 use kith_store::Cluster;
 
 use super::Args;
+use crate::programs;
 
 pub(crate) const HOST: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
@@ -86,7 +87,7 @@ impl CommandLine {
             threads.rank = n;
         }
         Ok(CommandLine {
-            program: program()?,
+            program: programs::kith()?,
             n_ranks,
             n_servers,
             cluster,
@@ -186,11 +187,6 @@ fn without(typed: &[OsString], options: &[&str]) -> Vec<OsString> {
         }
     }
     kept
-}
-
-/// The file of this program, which all processes are.
-pub(crate) fn program() -> anyhow::Result<PathBuf> {
-    std::env::current_exe().context("the program does not know its own file")
 }
 
 /// A secret that only processes of this launch know.

@@ -10,7 +10,6 @@ mod relay;
 use std::{
     ffi::OsString,
     io,
-    process::ExitCode,
     sync::mpsc::{Receiver, SyncSender, sync_channel},
     thread,
     time::{Duration, Instant},
@@ -60,9 +59,9 @@ const SAMPLERS: &str = "Start so many sampling servers of --shards, or ask those
 const MAX_EVENTS: usize = 1024;
 
 /// `typed` is what followed `kith launch`.
-pub(crate) fn run(args: Args, typed: &[OsString]) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: Args, typed: &[OsString]) -> anyhow::Result<u8> {
     if args.print.is_asked_for() {
-        return print::run(&args, typed).map(|()| ExitCode::SUCCESS);
+        return print::run(&args, typed).map(|()| 0);
     }
     let command_line = CommandLine::new(&args, typed)?;
     let most_restarts = args.restarts.unwrap_or(0);
@@ -70,13 +69,13 @@ pub(crate) fn run(args: Args, typed: &[OsString]) -> anyhow::Result<ExitCode> {
     for n_restarts in 0.. {
         let outcome = Attempt::new(&command_line, &mut Relay, (&sender, &events)).run(n_restarts > 0)?;
         let (code, sentence) = match outcome {
-            Outcome::Done => return Ok(ExitCode::SUCCESS),
-            Outcome::Stopped { code } => return Ok(ExitCode::from(code)),
+            Outcome::Done => return Ok(0),
+            Outcome::Stopped { code } => return Ok(code),
             Outcome::Failed { code, sentence } => (code, sentence),
         };
         if code != RETRY || n_restarts == most_restarts {
             say(&format!("error: {sentence}"));
-            return Ok(ExitCode::from(code));
+            return Ok(code);
         }
         let pause = pause_before(n_restarts + 1);
         let from = match &command_line.out {
@@ -86,7 +85,7 @@ pub(crate) fn run(args: Args, typed: &[OsString]) -> anyhow::Result<ExitCode> {
         let which = format!("restart {} of {most_restarts}", n_restarts + 1);
         say(&format!("{sentence}: starting all again {from} in {} s ({which})", pause.as_secs()));
         if let Some(code) = signal_within(&events, pause) {
-            return Ok(ExitCode::from(code));
+            return Ok(code);
         }
     }
     unreachable!("the last attempt returns")

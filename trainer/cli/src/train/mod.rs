@@ -118,7 +118,7 @@ fn train_all(args: &mut Args, world: &mut World) -> anyhow::Result<()> {
     device::number_of(&args.device).map_err(anyhow::Error::msg)?;
     let bucket = Kept::open(args, world.rank())?;
     let args = &*args;
-    let opened = args.graph.open()?;
+    let opened = args.graph.open_as(world.rank())?;
     let mut config = choose::config(args, &opened)?;
     let run_keys = args.run_keys.clone().unwrap_or(args.run_key..=args.run_key);
     let mut data = Data::load(&opened, &config, *run_keys.start())?;

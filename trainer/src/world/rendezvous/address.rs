@@ -10,7 +10,7 @@ use std::{
 use super::PAUSE;
 use crate::world::{JoinConfig, Seat, WorldError, wire};
 
-/// How long rank 0 waits for its own name to be known.
+/// How long rank 0 waits for its own name to be known; a cluster that has just started it may need longer.
 const RESOLVE_LIMIT: Duration = Duration::from_secs(60);
 
 /// Listens where the others will come.
@@ -19,7 +19,7 @@ pub(super) fn listen(seat: &Seat, config: &JoinConfig, deadline: Instant) -> Res
     let addresses = loop {
         match resolve(seat) {
             Ok(addresses) => break addresses,
-            Err(error) if wire::left(known_by).is_err() => return Err(WorldError::Refused(unresolved(seat, &error))),
+            Err(error) if wire::left(known_by).is_err() => return Err(WorldError::NeverCame(unresolved(seat, &error))),
             Err(_) => thread::sleep(PAUSE),
         }
     };

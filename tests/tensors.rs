@@ -1,0 +1,8 @@
+//! Tests that compute with tensors themselves, apart from the others: a process with libtorch in it takes half a second to
+//! start.
+#![allow(missing_docs)]
+
+#[allow(dead_code)] // The end-to-end tests use the rest.
+mod kith;
+mod models;
+mod parity;
