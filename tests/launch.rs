@@ -51,7 +51,7 @@ impl Made {
         let mut command = Command::new(program());
         command.args(first).args(["partition-graph/supergat-mx", "--json", "--out"]).arg(self.path(out));
         let set = ["train.mode=batches", "train.fanouts=[5, 5]", "train.seeds_per_step=50", "train.edge_seeds=50"];
-        let more = ["train.epochs=12", "train.evaluate_every=6", "train.checkpoint_every=1", "early_stop=off"];
+        let more = ["train.epochs=5", "train.evaluate_every=5", "train.checkpoint_every=1", "early_stop=off"];
         command.args(set.iter().chain(&more).chain(&["train.slices=3"]).flat_map(|assignment| ["--set", assignment]));
         command.env("RAYON_NUM_THREADS", "1");
         command
@@ -127,7 +127,7 @@ pub(crate) fn processes(folder: &Path, command: &str) -> Vec<u32> {
     found.iter().filter(|pid| !is_child(pid)).copied().collect()
 }
 
-pub(crate) fn wait_until(limit: Duration, is_so: impl Fn() -> bool) {
+pub(crate) fn wait_until(limit: Duration, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() && started.elapsed() < limit {
         thread::sleep(Duration::from_millis(5));

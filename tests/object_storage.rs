@@ -12,6 +12,7 @@ use std::{
 
 use crate::{
     kith::{Finished, finish, finish_within, kith, program, root},
+    launch::{signal, wait_until},
     servers::{Proxy, Way},
     whole_path::{report, steps},
 };
@@ -218,4 +219,43 @@ fn a_run_is_kept_in_a_bucket() {
     assert_eq!(fs::read_to_string(path("classes.csv")).unwrap(), fs::read_to_string(path("alone.csv")).unwrap());
     storage.kith(temp.path(), &["report", out, "--out", &path("page.html")]);
     assert!(fs::read_to_string(path("page.html")).unwrap().contains("<html"));
+}
+
+/// A rank 0 that was believed dead comes back, and another goes on with its run: it stops, and spoils nothing.
+#[test]
+fn of_two_that_keep_a_run_one_stops() {
+    let Some(storage) = Storage::start() else { return };
+    let temp = tempfile::tempdir().unwrap();
+    let store = generate(temp.path(), "1009", "16");
+    let store = store.to_str().unwrap();
+    let out = "s3://kith/runs/contested";
+    let sets = ["train.mode=batches", "train.fanouts=[5, 5]", "train.seeds_per_step=101", "train.epochs=12"];
+    let more = ["train.checkpoint_every_steps=3", "train.evaluate_every=10", "early_stop=off"];
+    let mut train = storage.command("kith", storage.address, temp.path());
+    train.args(["train", "partition-graph/supergat-mx", "--store", store, "--out", out]);
+    train.args(sets.iter().chain(&more).flat_map(|key| ["--set", key]));
+    let listing = || storage.ask("GET", &format!("{BUCKET}/runs/contested/kith-files.json"), b"");
+    let mut first = train.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let started = Instant::now();
+    while !listing().contains("checkpoints/step-") {
+        assert!(started.elapsed() < LIMIT, "no checkpoint came");
+        thread::sleep(Duration::from_millis(5));
+    }
+    signal("STOP", first.id());
+    let mut resume = storage.command("kith", storage.address, &temp.path().join("cache"));
+    let resumed = finish(resume.args(["train", "--resume", "--store", store, "--out", out]));
+    assert_eq!(resumed.code, Some(0), "{}", resumed.stderr);
+    let kept = listing();
+    signal("CONT", first.id());
+    wait_until(LIMIT, || first.try_wait().unwrap().is_some());
+    first.kill().unwrap(); // If it still runs, the code below is another.
+    let stopped = first.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&stopped.stderr);
+    assert_eq!(stopped.status.code(), Some(1), "{said}");
+    assert!(said.contains("s3://kith/runs/contested: another process writes there: this one stops"), "{said}");
+    let body = |answer: &str| answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
+    assert_eq!(body(&listing()), body(&kept));
+    let back = temp.path().join("back");
+    storage.kith(temp.path(), &["data", "pull", out, back.to_str().unwrap()]);
+    assert_eq!(steps(&back).last().unwrap()["epoch"], 11);
 }

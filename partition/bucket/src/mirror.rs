@@ -8,7 +8,8 @@ use std::{
     time::SystemTime,
 };
 
-use object_store::{PutMode, UpdateVersion};
+use futures_util::TryStreamExt;
+use object_store::{ObjectStoreExt, PutMode, UpdateVersion};
 
 use crate::{
     error::{BucketError, Result},
@@ -20,11 +21,13 @@ use crate::{
     upload::upload,
 };
 
-/// Keeps a folder in object storage. Objects that a listing names never change: what is new gets a name of its own, and the
-/// listing that names it is put last, on condition that nobody else has put one.
+/// Keeps a folder in object storage. Objects that a listing names never change: what is new gets a name that nobody else
+/// gives, and the listing that names it is put last, on condition that nobody else has put one.
 #[derive(Debug)]
 pub struct Mirror {
     place: Place,
+    /// In the names of all objects that this one puts.
+    tag: String,
     state: Mutex<State>,
 }
 
@@ -34,8 +37,10 @@ struct State {
     last: Option<(Listing, UpdateVersion)>,
     /// How files looked when their checksums were counted.
     seen: HashMap<String, (u64, SystemTime, FileEntry)>,
-    /// Names that were given to changed files.
+    /// Names that were given.
     n_names: u64,
+    /// Whether others may have left objects that no listing names.
+    has_leftovers: bool,
 }
 
 impl Mirror {
@@ -48,7 +53,7 @@ impl Mirror {
         if wait(Listing::read(place))?.is_some() {
             return Err(BucketError::Occupied { url: place.to_string() });
         }
-        Ok(Mirror { place: place.clone(), state: Mutex::default() })
+        Mirror::new(place, State::default())
     }
 
     /// A place that may hold the folder already: what is there is pulled into `dir`, which must be new.
@@ -58,10 +63,17 @@ impl Mirror {
         // It belongs to what was pulled; from now on the folder is another one.
         let path = dir.join(LISTING);
         fs::remove_file(&path).map_err(BucketError::io(&path))?;
-        let names = listing.files().iter().filter_map(|file| file.object.as_ref()?.rsplit_once('~')?.1.parse().ok());
-        let n_names = names.max().unwrap_or(0);
-        let state = State { last: Some((listing, version)), n_names, ..State::default() };
-        Ok(Mirror { place: place.clone(), state: Mutex::new(state) })
+        Mirror::new(place, State { last: Some((listing, version)), has_leftovers: true, ..State::default() })
+    }
+
+    fn new(place: &Place, state: State) -> Result<Mirror> {
+        let mut bytes = [0; 4];
+        getrandom::fill(&mut bytes).map_err(|error| BucketError::Storage {
+            url: place.to_string(),
+            problem: format!("no name can be drawn for objects: {error}"),
+        })?;
+        let tag = bytes.map(|byte| format!("{byte:02x}")).concat();
+        Ok(Mirror { place: place.clone(), tag, state: Mutex::new(state) })
     }
 
     /// The place.
@@ -91,11 +103,9 @@ impl Mirror {
             });
             match before {
                 Some(before) if before.is_same(file) => file.object = before.object,
-                before => {
-                    if before.is_some() {
-                        state.n_names += 1;
-                        file.object = Some(format!("{}~{}", file.name, state.n_names));
-                    }
+                _ => {
+                    state.n_names += 1;
+                    file.object = Some(format!("{}~{}-{}", file.name, self.tag, state.n_names));
                     missing.push(file.clone());
                 }
             }
@@ -115,7 +125,26 @@ impl Mirror {
                 wait(self.place.remove(file.object()))?;
             }
         }
+        if state.has_leftovers {
+            // Who may not list keeps them, and loses nothing by it.
+            let _ = wait(self.remove_leftovers(&kept));
+            state.has_leftovers = false;
+        }
         state.last = Some((listing, version));
+        Ok(())
+    }
+
+    /// Removes what a process that was killed had put and not listed. If it lives, its next listing is refused anyway.
+    async fn remove_leftovers(&self, kept: &BTreeSet<&str>) -> object_store::Result<()> {
+        let prefix = self.place.prefix();
+        let mut objects = self.place.store().list(Some(prefix));
+        while let Some(object) = objects.try_next().await? {
+            let parts = object.location.prefix_match(prefix).into_iter().flatten();
+            let name = parts.map(|part| part.as_ref().to_owned()).collect::<Vec<_>>().join("/");
+            if name.contains('~') && !kept.contains(name.as_str()) {
+                self.place.store().delete(&object.location).await?;
+            }
+        }
         Ok(())
     }
 }

@@ -88,6 +88,11 @@ impl Place {
         &*self.store
     }
 
+    /// What the paths of all its objects begin with.
+    pub(crate) fn prefix(&self) -> &Path {
+        &self.prefix
+    }
+
     /// An object in it.
     pub(crate) fn path(&self, name: &str) -> Result<Path> {
         let whole = if self.prefix.is_root() { name.to_owned() } else { format!("{}/{name}", self.prefix) };

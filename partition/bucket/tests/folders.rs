@@ -233,6 +233,36 @@ fn a_mirror_shows_one_moment_after_the_other() {
     assert_eq!(files(&ground.path("last")), files(&back));
 }
 
+/// A process that is not dead spoils nothing of the one that took its place, also where storage knows no conditions: what
+/// one has listed, the other never writes to.
+#[test]
+fn two_mirrors_do_not_write_to_the_same_objects() {
+    let ground = ground();
+    let run = ground.path("run");
+    fs::create_dir(&run).unwrap();
+    fs::write(run.join("steps.jsonl"), b"1\n").unwrap();
+    let first = Mirror::create(&ground.place).unwrap();
+    first.keep(&run).unwrap();
+    let other = ground.path("other");
+    fs::create_dir(&other).unwrap();
+    let second = Mirror::resume(&ground.place, &other, &|_| ()).unwrap();
+    for (dir, text) in [(&run, "1\n2\n"), (&other, "1\n3\n")] {
+        fs::write(dir.join("steps.jsonl"), text).unwrap();
+        fs::write(dir.join("report.json"), text).unwrap();
+    }
+    // One that was killed before it could list anything.
+    fs::write(ground.path("there").join("report.json~00000000-1"), b"left").unwrap();
+    second.keep(&other).unwrap();
+    let listed = files(&ground.path("there"));
+    assert_eq!(listed.len(), 2, "{:?}", listed.keys());
+    // The first comes too late. Files are no storage that could tell it so: its listing wins, and is whole.
+    first.keep(&run).unwrap();
+    let after = files(&ground.path("there"));
+    assert!(listed.iter().all(|(name, bytes)| after.get(name) == Some(bytes)), "{:?}", after.keys());
+    ground.pull("last", &Wanted::All).unwrap();
+    assert_eq!(files(&ground.path("last")), files(&run));
+}
+
 #[test]
 fn a_web_server_is_enough_to_pull_from() {
     let ground = ground();

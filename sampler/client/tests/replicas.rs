@@ -54,7 +54,8 @@ fn when_a_server_goes_others_answer_the_same() {
     // Shard 1 owns nothing; shard 3 is at one place only.
     let [all, some, rest] = [serve(&cluster, &[0, 1, 2, 3]), serve(&cluster, &[0, 1]), serve(&cluster, &[2])];
     let addresses = [all.address(), some.address(), rest.address()];
-    let shards = find(&addresses, 1, patience()).unwrap();
+    let remote = RemoteConfig { max_call: Duration::from_secs(3), ..patience() };
+    let shards = find(&addresses, 1, remote).unwrap();
     assert!(shards.silent().is_empty());
     let expected = drawn(&shards).unwrap();
     assert_eq!([&some, &rest].map(n_hops), [1, 1], "the second of two is the first for rank 1");
