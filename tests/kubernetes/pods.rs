@@ -148,8 +148,11 @@ impl Pod {
         command.args(["--mount", "sh", "-c", CONTAINER, "container"]).arg(root);
         let programs = program().parent().expect("a folder").to_owned();
         command.arg(&programs).args([PROGRAMS, "ro"]);
-        for folder in libraries() {
-            command.arg(&folder).arg(&folder).arg("ro");
+        // Where images have them: a volume may lie over the place where they are here.
+        let mut places = Vec::new();
+        for (number, folder) in libraries().iter().enumerate() {
+            places.push(format!("/opt/kith/{number}"));
+            command.arg(folder).args([&places[number], "ro"]);
         }
         // A bucket is not the pod's: it is there as the network is.
         let bucket = outside.folder.join("bucket");
@@ -163,6 +166,7 @@ impl Pod {
         }
         command.args(["--", &format!("{PROGRAMS}/{program_name}")]);
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/usr/bin:/bin")));
+        command.env("LD_LIBRARY_PATH", places.join(":"));
         command
     }
 

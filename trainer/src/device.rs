@@ -148,11 +148,6 @@ pub fn start() {
     found_devices();
 }
 
-/// Ends a program that has libtorch in it, at once.
-pub fn leave(code: u8) -> ! {
-    kith_kernels::leave(code)
-}
-
 /// What this machine computes with; starts libtorch if that was not done yet.
 pub fn devices() -> DeviceReport {
     let libtorch_cuda = found_devices().as_ref().map(|_| env!("KITH_LIBTORCH_VERSION").to_owned());

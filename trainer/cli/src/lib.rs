@@ -39,7 +39,6 @@ use std::{
 };
 
 use clap::{Parser, Subcommand};
-use kith_trainer::device;
 
 use crate::{
     exit_code::{BUG, exit_code},
@@ -96,8 +95,8 @@ pub fn kith() -> ExitCode {
 }
 
 /// `kith-trainer`.
-pub fn kith_trainer() -> ! {
-    device::leave(run(|command, _| match command {
+pub fn kith_trainer() -> ExitCode {
+    ExitCode::from(run(|command, _| match command {
         Command::Analyze(args) => done(in_pool(|| analyze::run(args))),
         Command::Bench(args) => bench::run(args),
         Command::Devices(args) => done(devices::run(args)),

@@ -1,13 +1,14 @@
 // The few calls of libtorch that tch has no name for: a node of the autograd graph whose backward is Rust's, and
 // products of matrices that live in Rust's memory. Nothing is thrown across the border: errors are strings.
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <malloc.h>
-#include <unistd.h>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -24,6 +25,14 @@ void kith_error_drop(char *error);
 namespace {
 
 char *describe(const std::exception &error) { return strdup(error.what()); }
+
+// However a process ends, it ends as it is: taking apart what libtorch registered when it was loaded takes a tenth of a
+// second, and is not safe while other threads compute. What is asked for later is called earlier, and libtorch was there first.
+void leave(int code, void *) {
+  fflush(nullptr);
+  _exit(code);
+}
+const int leaves = on_exit(leave, nullptr);
 
 struct FusedNode : public torch::autograd::Node {
   FusedNode(void *node, size_t n_inputs) : node(node), n_inputs(n_inputs) {}
@@ -70,9 +79,6 @@ void kith_prepare() {
 
 // Gives back to the system what was freed.
 void kith_trim() { malloc_trim(0); }
-
-// Ends the process as it is: taking apart what libtorch registered when it was loaded takes a tenth of a second.
-void kith_leave(int code) { _exit(code); }
 
 // Makes the outputs depend on the inputs. The node belongs to the graph from here on, whatever happens.
 char *kith_attach(void *node, at::Tensor *const *inputs, size_t n_inputs, at::Tensor *const *outputs, size_t n_outputs) {

@@ -3,8 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::{
-    ffi::{CStr, CString, c_char, c_int, c_void},
-    io::{self, Write},
+    ffi::{CStr, CString, c_char, c_void},
     panic::{AssertUnwindSafe, catch_unwind},
     slice,
 };
@@ -29,7 +28,6 @@ unsafe extern "C" {
     ) -> *mut c_char;
     fn kith_prepare();
     fn kith_trim();
-    fn kith_leave(code: c_int) -> !;
     #[allow(clippy::too_many_arguments)]
     fn kith_multiply(
         out: *mut f32,
@@ -54,15 +52,6 @@ pub fn trim() {
     buffer::trim();
     // SAFETY: gives back memory that nobody has, from any thread, at any time.
     unsafe { kith_trim() };
-}
-
-/// Ends the process with this exit code, and leaves what libtorch registered to the system: undoing it takes a tenth of a
-/// second.
-pub fn leave(code: u8) -> ! {
-    // Whoever reads may be gone; then there is nobody to tell.
-    let _ = io::stdout().flush();
-    // SAFETY: ends all threads with the process, from any of them, at any time; only buffers of C's own streams are lost.
-    unsafe { kith_leave(code.into()) }
 }
 
 /// Makes `outputs` depend on `inputs` in the autograd graph: `backward` runs when a gradient reaches them.

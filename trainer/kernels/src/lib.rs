@@ -29,7 +29,7 @@ pub use crate::{
     adam::AdamStep,
     aggregate_layer::{AggregateLayer, AggregateWeights},
     attention_layer::{AttentionLayer, AttentionWeights},
-    bridge::{filled, is_plain, leave, numbers, numbers_mut, prepare, trim},
+    bridge::{filled, is_plain, numbers, numbers_mut, prepare, trim},
     dropout::Dropout,
     form::Form,
     layer::{LayerDraws, LayerInput},

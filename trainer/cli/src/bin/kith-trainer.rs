@@ -1,5 +1,7 @@
 //! What `kith` becomes where it computes with tensors.
 
-fn main() {
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
     kith_cli::kith_trainer()
 }
