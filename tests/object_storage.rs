@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
-    net::{SocketAddr, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
@@ -143,6 +143,12 @@ fn a_cluster_goes_through_a_bucket() {
     let finished = finish(pull.args(["pull", url, &path("one"), "--index", "3"]));
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     assert!(temp.path().join("one/shard-1").exists() && !temp.path().join("one/shard-0").exists());
+
+    // Storage that does not answer may do so later.
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap(); // Nobody listens there any more.
+    let mut pull = storage.command("kith-sampler", nobody, temp.path());
+    let finished = finish(pull.args(["pull", &format!("http://{nobody}/made"), &path("nowhere")]));
+    assert_eq!(finished.code, Some(75), "{}", finished.stderr);
 
     // A damaged object is caught.
     let whole = fs::read(temp.path().join("cluster/shard-0/labels.u32")).unwrap();
