@@ -136,7 +136,7 @@ fn any_number_of_ranks_gives_the_same_bits() {
         assert_eq!(phases.len(), n_ranks);
         assert!(phases.iter().all(|phases| phases["exchange"].as_u64() > Some(0)), "{phases:?}");
     }
-    let fast = made.train_world(2, &made.store(), "fast", &["--set", "train.deterministic=false"]);
+    let fast = made.train_world(3, &made.store(), "fast", &["--set", "train.deterministic=false"]);
     let losses = |run: &Path| -> Vec<f64> { steps(run).iter().map(|step| step["loss"].as_f64().unwrap()).collect() };
     for (fast, exact) in losses(&fast).iter().zip(losses(&made.whole)) {
         assert!((fast - exact).abs() <= 1e-5 * exact, "{fast} {exact}");

@@ -67,7 +67,7 @@ check() {
     ((EUID == 0)) || skip "only root makes a root file system: run it as root, on a machine that may be broken"
     ip netns add "$name" 2>/dev/null || skip "this machine lets nobody make a network namespace"
     ip netns del "$name"
-    [[ -x target/release/kith && -x target/release/kith-sampler ]] || skip "nothing is built: run \`make build\` first"
+    [[ -x target/release/kith && -x target/release/kith-trainer && -x target/release/kith-sampler ]] || skip "nothing is built: run \`make build\` first"
 }
 
 # State, storage and settings of our own: nothing of this host's podman is read or changed.

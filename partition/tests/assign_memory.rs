@@ -71,7 +71,7 @@ fn memory_is_what_was_promised() {
     assert!(most <= promised, "METIS took {most} bytes, {promised} were promised");
     assert!(most * 3 > promised, "METIS took only {most} bytes, {promised} were asked for");
 
-    let n_nodes = 600_000;
+    let n_nodes = 1_500_000;
     let graph = store(&temp.path().join("large"), n_nodes, 4.0);
     let most = most_bytes(|| drop(assign(&graph, &options(Method::Stream), &Quiet).unwrap()));
     let limit = n_nodes * 16 + (64 << 20);
