@@ -7,6 +7,7 @@ mod bench_scale;
 mod cluster;
 mod compose;
 mod docs;
+mod foreign;
 mod hosts;
 mod images;
 mod kith;

@@ -14,7 +14,7 @@ use crate::{
     config::RunConfig,
     error::TrainError,
     evaluate::{Measured, Metric},
-    files::publish_bytes,
+    files::{publish_bytes, remove_drafts},
     keeper::Keeper,
 };
 
@@ -232,6 +232,9 @@ impl RunFolder {
         }
         steps.set_len(n_bytes).map_err(io())?;
         steps.seek(SeekFrom::End(0)).map_err(io())?;
+        for name in [RUN_FILE, REPORT] {
+            remove_drafts(&dir.join(name))?;
+        }
         publish_bytes(&dir.join(RUN_FILE), config.to_toml().as_bytes())?;
         Ok(RunFolder { dir: dir.to_owned(), steps, keeper: Keeper::default() })
     }

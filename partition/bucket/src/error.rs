@@ -36,6 +36,12 @@ pub enum BucketError {
         /// The place.
         url: String,
     },
+    /// An object that no process of ours put there.
+    #[error("{url}: exists, and no push put it there: choose another place, or remove it first")]
+    Foreign {
+        /// The object.
+        url: String,
+    },
     /// Something else is here.
     #[error("{path}: {problem}: pull into another folder, or remove it first")]
     Here {

@@ -9,6 +9,7 @@ mod checksums;
 mod error;
 mod listing;
 mod mirror;
+mod own;
 mod place;
 mod pull;
 mod push;

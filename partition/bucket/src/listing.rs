@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 use crate::{
     checksums::{PIECE_BYTES, checksums_of, pieces},
     error::{BucketError, Result},
+    own::{is_tag, tagged},
     place::Place,
 };
 
@@ -38,6 +39,10 @@ pub struct Listing {
     piece_bytes: u64,
     /// In the order of their names.
     files: Vec<FileEntry>,
+    /// Tags of the processes that put objects of a folder that changes, the newest last. A tag stands here before its
+    /// process puts anything; only objects with one of these tags may be cleaned up.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    writers: Vec<String>,
 }
 
 /// One file.
@@ -78,7 +83,8 @@ impl FileEntry {
 impl Listing {
     pub(crate) fn new(mut files: Vec<FileEntry>) -> Listing {
         files.sort_by(|one, other| one.name.cmp(&other.name));
-        let mut listing = Listing { format: FORMAT, digest: String::new(), piece_bytes: PIECE_BYTES, files };
+        let (digest, writers) = (String::new(), Vec::new());
+        let mut listing = Listing { format: FORMAT, digest, piece_bytes: PIECE_BYTES, files, writers };
         listing.digest = listing.own_digest();
         listing
     }
@@ -91,6 +97,35 @@ impl Listing {
     /// Every file, in the order of their names.
     pub fn files(&self) -> &[FileEntry] {
         &self.files
+    }
+
+    /// Tags of the processes that put objects, the newest last.
+    pub(crate) fn writers(&self) -> &[String] {
+        &self.writers
+    }
+
+    /// The same files, put by these processes.
+    pub(crate) fn with_writers(self, writers: Vec<String>) -> Listing {
+        Listing { writers, ..self }
+    }
+
+    /// The same files in objects whose names nobody else gives.
+    pub(crate) fn with_tag(mut self, tag: &str) -> Listing {
+        for (n, file) in self.files.iter_mut().enumerate() {
+            file.object = Some(tagged(&file.name, tag, n as u64));
+        }
+        self
+    }
+
+    /// The file with this name.
+    pub(crate) fn file(&self, name: &str) -> Option<&FileEntry> {
+        let place = self.files.binary_search_by(|file| file.name.as_str().cmp(name)).ok()?;
+        Some(&self.files[place])
+    }
+
+    /// Whether no file is listed: a process that put none has announced itself.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.is_empty()
     }
 
     /// Bytes of all files.
@@ -131,6 +166,9 @@ impl Listing {
             if file.checksums.len() as u64 != file.n_bytes.div_ceil(PIECE_BYTES) {
                 return Err(format!("{} has {} checksums for {} bytes", file.name, file.checksums.len(), file.n_bytes));
             }
+        }
+        if let Some(tag) = listing.writers.iter().find(|tag| !is_tag(tag)) {
+            return Err(format!("{tag:?} is not the tag of a writer"));
         }
         if listing.files.windows(2).any(|pair| pair[0].name >= pair[1].name) {
             return Err("its files are not in order".to_owned());

@@ -8,12 +8,12 @@ use std::{
     time::SystemTime,
 };
 
-use futures_util::TryStreamExt;
-use object_store::{ObjectStoreExt, PutMode, UpdateVersion};
+use object_store::{PutMode, UpdateVersion};
 
 use crate::{
     error::{BucketError, Result},
     listing::{FileEntry, LISTING, Listing, names_in},
+    own::{draw_tag, remove_listed, remove_unlisted, tagged},
     place::Place,
     pull::{Pull, Wanted},
     push::put_listing,
@@ -21,8 +21,12 @@ use crate::{
     upload::upload,
 };
 
+/// Tags of earlier writers that a listing goes on naming once their leftovers are removed.
+const KEPT_WRITERS: usize = 16;
+
 /// Keeps a folder in object storage. Objects that a listing names never change: what is new gets a name that nobody else
-/// gives, and the listing that names it is put last, on condition that nobody else has put one.
+/// gives, and the listing that names it is put last, on condition that nobody else has put one. The listing names this
+/// writer before the writer puts anything else.
 #[derive(Debug)]
 pub struct Mirror {
     place: Place,
@@ -39,21 +43,24 @@ struct State {
     seen: HashMap<String, (u64, SystemTime, FileEntry)>,
     /// Names that were given.
     n_names: u64,
-    /// Whether others may have left objects that no listing names.
-    has_leftovers: bool,
+    /// Whether the listing names this writer.
+    is_announced: bool,
+    /// Whether leftovers of earlier writers were looked for.
+    is_clean: bool,
 }
 
 impl Mirror {
-    /// A place for a new folder: nothing may be there.
+    /// A place for a new folder: no files may be listed there.
     pub fn create(place: &Place) -> Result<Mirror> {
         if !place.is_writable() {
             let problem = "nothing can be kept over http".to_owned();
             return Err(BucketError::Url { url: place.to_string(), problem });
         }
-        if wait(Listing::read(place))?.is_some() {
+        let last = wait(Listing::read(place))?;
+        if last.as_ref().is_some_and(|(listing, _)| !listing.is_empty()) {
             return Err(BucketError::Occupied { url: place.to_string() });
         }
-        Mirror::new(place, State::default())
+        Mirror::new(place, last)
     }
 
     /// A place that may hold the folder already: what is there is pulled into `dir`, which must be new.
@@ -63,17 +70,12 @@ impl Mirror {
         // It belongs to what was pulled; from now on the folder is another one.
         let path = dir.join(LISTING);
         fs::remove_file(&path).map_err(BucketError::io(&path))?;
-        Mirror::new(place, State { last: Some((listing, version)), has_leftovers: true, ..State::default() })
+        Mirror::new(place, Some((listing, version)))
     }
 
-    fn new(place: &Place, state: State) -> Result<Mirror> {
-        let mut bytes = [0; 4];
-        getrandom::fill(&mut bytes).map_err(|error| BucketError::Storage {
-            url: place.to_string(),
-            problem: format!("no name can be drawn for objects: {error}"),
-        })?;
-        let tag = bytes.map(|byte| format!("{byte:02x}")).concat();
-        Ok(Mirror { place: place.clone(), tag, state: Mutex::new(state) })
+    fn new(place: &Place, last: Option<(Listing, UpdateVersion)>) -> Result<Mirror> {
+        let state = State { last, ..State::default() };
+        Ok(Mirror { place: place.clone(), tag: draw_tag(place)?, state: Mutex::new(state) })
     }
 
     /// The place.
@@ -95,17 +97,14 @@ impl Mirror {
 
     fn keep_once(&self, dir: &Path, state: &mut State) -> Result<()> {
         let mut files = names_in(dir)?.into_iter().map(|name| state.entry(dir, &name)).collect::<Result<Vec<_>>>()?;
+        self.announce(state)?;
         let mut missing = Vec::new();
         for file in &mut files {
-            let before = state.last.as_ref().and_then(|(last, _)| {
-                let place = last.files().binary_search_by(|other| other.name.cmp(&file.name)).ok()?;
-                Some(last.files()[place].clone())
-            });
-            match before {
-                Some(before) if before.is_same(file) => file.object = before.object,
+            match state.last.as_ref().and_then(|(last, _)| last.file(&file.name)) {
+                Some(before) if before.is_same(file) => file.object = before.object.clone(),
                 _ => {
                     state.n_names += 1;
-                    file.object = Some(format!("{}~{}-{}", file.name, self.tag, state.n_names));
+                    file.object = Some(tagged(&file.name, &self.tag, state.n_names));
                     missing.push(file.clone());
                 }
             }
@@ -113,39 +112,61 @@ impl Mirror {
         for file in &missing {
             wait(upload(&self.place, dir, file, &|_| {}))?;
         }
-        let listing = Listing::new(files);
+        let before = state.last.as_ref().map(|(last, _)| last.clone());
+        let writers = before.as_ref().map(|last| last.writers().to_vec()).unwrap_or_default();
+        self.put(state, Listing::new(files).with_writers(writers))?;
+        if let (Some(before), Some((last, _))) = (before, &state.last) {
+            let listed: BTreeSet<&str> = last.files().iter().map(FileEntry::object).collect();
+            let gone: Vec<&str> =
+                before.files().iter().map(FileEntry::object).filter(|object| !listed.contains(object)).collect();
+            wait(remove_listed(&self.place, &gone, last.writers()))?;
+        }
+        self.clean(state);
+        Ok(())
+    }
+
+    /// Adds this writer's tag to the listing: proof of origin for all that it puts from now on.
+    fn announce(&self, state: &mut State) -> Result<()> {
+        if state.is_announced {
+            return Ok(());
+        }
+        let last = state.last.as_ref().map_or_else(|| Listing::new(Vec::new()), |(last, _)| last.clone());
+        let writers = [last.writers(), std::slice::from_ref(&self.tag)].concat();
+        self.put(state, last.with_writers(writers))?;
+        state.is_announced = true;
+        Ok(())
+    }
+
+    fn put(&self, state: &mut State, listing: Listing) -> Result<()> {
         let mode = match &state.last {
             None => PutMode::Create,
             Some((_, version)) => PutMode::Update(version.clone()),
         };
         let version = wait(put_listing(&self.place, LISTING, &listing, mode))?;
-        let kept: BTreeSet<&str> = listing.files().iter().map(FileEntry::object).collect();
-        if let Some((last, _)) = &state.last {
-            for file in last.files().iter().filter(|file| !kept.contains(file.object())) {
-                wait(self.place.remove(file.object()))?;
-            }
-        }
-        if state.has_leftovers {
-            // Who may not list keeps them, and loses nothing by it.
-            let _ = wait(self.remove_leftovers(&kept));
-            state.has_leftovers = false;
-        }
         state.last = Some((listing, version));
         Ok(())
     }
 
-    /// Removes what a process that was killed had put and not listed. If it lives, its next listing is refused anyway.
-    async fn remove_leftovers(&self, kept: &BTreeSet<&str>) -> object_store::Result<()> {
-        let prefix = self.place.prefix();
-        let mut objects = self.place.store().list(Some(prefix));
-        while let Some(object) = objects.try_next().await? {
-            let parts = object.location.prefix_match(prefix).into_iter().flatten();
-            let name = parts.map(|part| part.as_ref().to_owned()).collect::<Vec<_>>().join("/");
-            if name.contains('~') && !kept.contains(name.as_str()) {
-                self.place.store().delete(&object.location).await?;
+    /// Removes what earlier writers had put and not listed, once.
+    fn clean(&self, state: &mut State) {
+        let Some((last, version)) = state.last.take() else { return };
+        let listing = match last.writers() {
+            writers if !state.is_clean && writers.len() > 1 => {
+                let earlier = &writers[..writers.len() - 1];
+                let listed = last.files().iter().map(FileEntry::object).collect();
+                // A writer that may not list objects leaves them there, and loses nothing by it.
+                match wait(remove_unlisted(&self.place, &listed, earlier)) {
+                    Ok(()) => {
+                        let newest = writers[writers.len().saturating_sub(KEPT_WRITERS)..].to_vec();
+                        last.with_writers(newest)
+                    }
+                    Err(_) => last,
+                }
             }
-        }
-        Ok(())
+            _ => last,
+        };
+        state.is_clean = true;
+        state.last = Some((listing, version));
     }
 }
 

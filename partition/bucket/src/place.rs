@@ -1,10 +1,16 @@
 //! Where a folder is in object storage.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    fs::{File, TryLockError},
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use object_store::{
-    Error, ObjectStore, ObjectStoreExt, RetryConfig, aws::AmazonS3Builder, http::HttpBuilder, local::LocalFileSystem,
-    path::Path,
+    Error, ObjectStore, ObjectStoreExt, PutMode, PutPayload, PutResult, RetryConfig, UpdateVersion,
+    aws::AmazonS3Builder, http::HttpBuilder, local::LocalFileSystem, path::Path,
 };
 use url::Url;
 
@@ -17,6 +23,8 @@ pub struct Place {
     store: Arc<dyn ObjectStore>,
     prefix: Path,
     kind: Kind,
+    /// The folder itself, for storage in files of this machine.
+    folder: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +78,8 @@ impl Place {
             "file" => return Err(bad("files of another host cannot be reached")),
             scheme => return Err(bad(&format!("{scheme}:// is nothing that Kith reads"))),
         };
-        Ok(Place { url: text.trim_end_matches('/').to_owned(), store, prefix, kind })
+        let folder = (kind == Kind::Local).then(|| url.to_file_path().ok()).flatten();
+        Ok(Place { url: text.trim_end_matches('/').to_owned(), store, prefix, kind, folder })
     }
 
     /// Whether objects can be put there.
@@ -81,7 +90,8 @@ impl Place {
     /// A folder in it.
     pub fn inside(&self, name: &str) -> Result<Place> {
         let prefix = self.path(name)?;
-        Ok(Place { url: self.url_of(name), prefix, ..self.clone() })
+        let folder = self.folder.as_ref().map(|folder| folder.join(name));
+        Ok(Place { url: self.url_of(name), prefix, folder, ..self.clone() })
     }
 
     pub(crate) fn store(&self) -> &dyn ObjectStore {
@@ -113,15 +123,51 @@ impl Place {
     }
 
     /// A whole object, where there is one.
-    pub(crate) async fn read(&self, name: &str) -> Result<Option<(bytes::Bytes, object_store::UpdateVersion)>> {
+    pub(crate) async fn read(&self, name: &str) -> Result<Option<(bytes::Bytes, UpdateVersion)>> {
         let refused = |error: Error| self.error(name, &error);
         let found = match self.store.get(&self.path(name)?).await {
             Err(Error::NotFound { .. }) => return Ok(None),
             found => found.map_err(refused)?,
         };
-        let version =
-            object_store::UpdateVersion { e_tag: found.meta.e_tag.clone(), version: found.meta.version.clone() };
+        let version = UpdateVersion { e_tag: found.meta.e_tag.clone(), version: found.meta.version.clone() };
         Ok(Some((found.bytes().await.map_err(refused)?, version)))
+    }
+
+    /// Puts an object on a condition; the version that it then has.
+    pub(crate) async fn put(&self, name: &str, payload: PutPayload, mode: PutMode) -> Result<UpdateVersion> {
+        let path = self.path(name)?;
+        let put = match (mode, &self.folder) {
+            (PutMode::Update(before), Some(folder)) => self.put_locked(&path, folder, payload, &before).await?,
+            (mode, _) => match self.store.put_opts(&path, payload.clone(), mode.into()).await {
+                // Storage that knows no conditions has one writer at a time on its user's word.
+                Err(Error::NotImplemented { .. } | Error::NotSupported { .. }) => self.store.put(&path, payload).await,
+                put => put,
+            },
+        };
+        match put {
+            Ok(put) => Ok(UpdateVersion { e_tag: put.e_tag, version: put.version }),
+            Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {
+                Err(BucketError::Contested { url: self.to_string() })
+            }
+            Err(error) => Err(self.error(name, &error)),
+        }
+    }
+
+    /// Files know no conditions: the folder is locked between looking and putting.
+    async fn put_locked(
+        &self,
+        path: &Path,
+        folder: &std::path::Path,
+        payload: PutPayload,
+        before: &UpdateVersion,
+    ) -> Result<object_store::Result<PutResult>> {
+        let _lock = lock(folder)?;
+        match self.store.head(path).await {
+            Ok(now) if now.e_tag != before.e_tag => Err(BucketError::Contested { url: self.to_string() }),
+            Err(Error::NotFound { .. }) => Err(BucketError::Contested { url: self.to_string() }),
+            Err(error) => Ok(Err(error)),
+            Ok(_) => Ok(self.store.put(path, payload).await),
+        }
     }
 
     /// Removes an object, if it is there.
@@ -138,6 +184,28 @@ impl fmt::Display for Place {
         f.write_str(&self.url)
     }
 }
+
+/// Locks a folder for as long as the result lives; `None` on file systems without locks.
+fn lock(folder: &std::path::Path) -> Result<Option<File>> {
+    let opened = File::open(folder).map_err(BucketError::io(folder))?;
+    let started = Instant::now();
+    loop {
+        match opened.try_lock() {
+            Ok(()) => return Ok(Some(opened)),
+            Err(TryLockError::Error(_)) => return Ok(None),
+            Err(TryLockError::WouldBlock) if started.elapsed() > MAX_LOCKED => {
+                return Err(BucketError::Storage {
+                    url: folder.display().to_string(),
+                    problem: format!("another process has locked it for {} s", MAX_LOCKED.as_secs()),
+                });
+            }
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+/// The longest that a folder stays locked: it takes one small file to be written.
+const MAX_LOCKED: Duration = Duration::from_secs(30);
 
 /// The innermost reason is the one that a person can do something about; the layers above repeat each other.
 fn problem_of(error: &Error) -> String {

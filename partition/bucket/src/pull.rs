@@ -15,7 +15,7 @@ use tokio::task::block_in_place;
 use crate::{
     checksums::read_piece,
     error::{BucketError, Result},
-    listing::{FileEntry, LISTING, Listing, PART, checked_pieces, names_in, shard_of},
+    listing::{FileEntry, LISTING, Listing, PART, checked_pieces, shard_of},
     place::Place,
     runtime::wait,
     upload::{FILES_AT_ONCE, PIECES_AT_ONCE},
@@ -74,15 +74,12 @@ pub struct Pulled {
 impl Pull {
     /// Reads the listing of a place and makes the folder ready: a new one, or one that the same was pulled into before.
     pub fn new(place: &Place, dir: &Path, wanted: &Wanted) -> Result<Pull> {
-        let (listing, _) =
-            wait(Listing::read(place))?.ok_or_else(|| BucketError::NotPushed { url: place.to_string() })?;
-        Pull::of(place, dir, wanted, &listing)
+        Pull::of(place, dir, wanted, &listing_of(place)?)
     }
 
     /// The identity of what is at a place.
     pub fn digest_of(place: &Place) -> Result<String> {
-        let listing = wait(Listing::read(place))?.ok_or_else(|| BucketError::NotPushed { url: place.to_string() })?;
-        Ok(listing.0.digest().to_owned())
+        Ok(listing_of(place)?.digest().to_owned())
     }
 
     /// [`Pull::new`] by a listing that was read.
@@ -133,6 +130,12 @@ impl Pull {
             received_bytes: received.into_inner(),
         })
     }
+}
+
+/// The listing of a place that holds files.
+fn listing_of(place: &Place) -> Result<Listing> {
+    let listing = wait(Listing::read(place))?.map(|(listing, _)| listing).filter(|listing| !listing.is_empty());
+    listing.ok_or_else(|| BucketError::NotPushed { url: place.to_string() })
 }
 
 /// Who hears of bytes: all that are here now, and those that came.
@@ -186,11 +189,16 @@ fn claim(dir: &Path, listing: &Listing) -> Result<()> {
                 Err(BucketError::Here { path: dir.to_owned(), problem: "holds what was pulled from elsewhere".into() })
             }
         },
-        Err(_) if !names_in(dir)?.is_empty() => {
-            Err(BucketError::Here { path: dir.to_owned(), problem: "holds files that no pull put there".into() })
-        }
         Err(_) => {
-            let part = dir.join(format!("{LISTING}{PART}"));
+            let name = format!("{LISTING}{PART}");
+            // Half a listing is all that a pull leaves which was killed here.
+            for entry in fs::read_dir(dir).map_err(BucketError::io(dir))? {
+                if entry.map_err(BucketError::io(dir))?.file_name().to_str() != Some(&name) {
+                    let problem = "holds files that no pull put there".to_owned();
+                    return Err(BucketError::Here { path: dir.to_owned(), problem });
+                }
+            }
+            let part = dir.join(name);
             fs::write(&part, listing.to_bytes()).map_err(BucketError::io(&part))?;
             sync(&part)?;
             fs::rename(&part, &path).map_err(BucketError::io(&path))?;

@@ -1,13 +1,17 @@
 //! A folder goes into object storage: its files in any order, then the listing that makes them a folder.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use object_store::{Error, ObjectStoreExt, PutMode, PutPayload};
+use object_store::{Error, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
 
 use crate::{
     error::{BucketError, Result},
     listing::{DRAFT, FileEntry, LISTING, Listing, names_in},
+    own::{draw_tag, remove_listed},
     place::Place,
     runtime::wait,
     upload::{FILES_AT_ONCE, upload},
@@ -19,9 +23,23 @@ pub struct Push {
     dir: PathBuf,
     place: Place,
     listing: Listing,
-    /// What a push of the same folder that did not end has left there.
-    is_there: Vec<bool>,
-    is_done: bool,
+    plan: Plan,
+}
+
+/// The state of the place that a folder goes to.
+#[derive(Debug)]
+enum Plan {
+    /// The same folder is there.
+    Done,
+    /// Files are to be sent, then the listing.
+    Send {
+        /// Which files are there, put by a push of the same folder that did not end.
+        is_there: Vec<bool>,
+        /// The listing that is there now and will be replaced.
+        before: Option<UpdateVersion>,
+        /// Objects of what is replaced; they go once the new listing is there.
+        replaced: Vec<String>,
+    },
 }
 
 /// What was pushed.
@@ -45,8 +63,8 @@ impl Push {
         names_in(dir)?.into_iter().map(length).sum()
     }
 
-    /// Reads a folder and looks at what is in its place; `on_bytes` hears of bytes that were read. Other files that are there
-    /// stop it, unless they are to be replaced; then they are removed.
+    /// Reads a folder and looks at its place; `on_bytes` hears of bytes that were read. Another folder that is there stops it,
+    /// unless it is to be replaced; it is then removed once the new one is complete.
     pub fn new(dir: &Path, place: &Place, replace: bool, on_bytes: &(dyn Fn(u64) + Sync)) -> Result<Push> {
         if !place.is_writable() {
             let problem = "nothing can be pushed over http".to_owned();
@@ -57,75 +75,131 @@ impl Push {
             return Err(BucketError::Here { path: dir.to_owned(), problem: "there are no files to push".to_owned() });
         }
         let files = names.iter().map(|name| FileEntry::of(dir, name, on_bytes)).collect::<Result<Vec<_>>>()?;
-        let listing = Listing::new(files);
-        let (is_there, is_done) = wait(prepare(place, &listing, replace))?;
-        Ok(Push { dir: dir.to_owned(), place: place.clone(), listing, is_there, is_done })
+        let (listing, plan) = wait(prepare(place, Listing::new(files), replace))?;
+        Ok(Push { dir: dir.to_owned(), place: place.clone(), listing, plan })
     }
 
     /// Bytes that are still to be sent.
     pub fn n_bytes(&self) -> u64 {
-        let missing = self.listing.files().iter().zip(&self.is_there).filter(|(_, is_there)| !**is_there);
-        missing.map(|(file, _)| file.n_bytes).sum()
+        self.missing().map(|file| file.n_bytes).sum()
+    }
+
+    fn missing(&self) -> impl Iterator<Item = &FileEntry> {
+        let is_there = match &self.plan {
+            Plan::Done => None,
+            Plan::Send { is_there, .. } => Some(is_there),
+        };
+        let pairs = is_there.into_iter().flat_map(|is_there| self.listing.files().iter().zip(is_there));
+        pairs.filter(|(_, is_there)| !**is_there).map(|(file, _)| file)
     }
 
     /// Sends what is missing; `on_bytes` hears of bytes that were sent.
     pub fn run(self, on_bytes: &(dyn Fn(u64) + Sync)) -> Result<Pushed> {
         let pushed =
             Pushed { n_files: self.listing.files().len(), n_bytes: self.listing.n_bytes(), sent_bytes: self.n_bytes() };
-        if !self.is_done {
-            wait(self.send(on_bytes))?;
+        if let Plan::Send { before, replaced, .. } = &self.plan {
+            wait(self.send(before.clone(), replaced, on_bytes))?;
         }
         Ok(pushed)
     }
 
-    async fn send(&self, on_bytes: &(dyn Fn(u64) + Sync)) -> Result<()> {
-        let missing = self.listing.files().iter().zip(&self.is_there).filter(|(_, is_there)| !**is_there);
-        stream::iter(missing)
-            .map(|(file, _)| upload(&self.place, &self.dir, file, on_bytes))
+    async fn send(
+        &self,
+        before: Option<UpdateVersion>,
+        replaced: &[String],
+        on_bytes: &(dyn Fn(u64) + Sync),
+    ) -> Result<()> {
+        stream::iter(self.missing())
+            .map(|file| upload(&self.place, &self.dir, file, on_bytes))
             .buffer_unordered(FILES_AT_ONCE)
             .try_collect::<()>()
             .await?;
-        put_listing(&self.place, LISTING, &self.listing, PutMode::Create).await?;
-        self.place.remove(DRAFT).await
+        let mode = before.map_or(PutMode::Create, PutMode::Update);
+        match put_listing(&self.place, LISTING, &self.listing, mode).await {
+            Err(BucketError::Contested { url }) => {
+                // Another push ended first: of the same folder, or of another one that was told to replace.
+                let there = Listing::read(&self.place).await?.map(|(there, _)| there);
+                if there.as_ref().is_none_or(|there| there.digest() != self.listing.digest()) {
+                    let listed: BTreeSet<&str> = there.iter().flat_map(Listing::files).map(FileEntry::object).collect();
+                    let own: Vec<&str> =
+                        self.missing().map(FileEntry::object).filter(|object| !listed.contains(object)).collect();
+                    remove_listed(&self.place, &own, &[]).await?;
+                    return Err(BucketError::Contested { url });
+                }
+            }
+            put => drop(put?),
+        }
+        if let Some(draft) = read_draft(&self.place).await?.and_then(|(draft, _)| draft)
+            && draft.digest() == self.listing.digest()
+        {
+            self.place.remove(DRAFT).await?;
+        }
+        let listed: BTreeSet<&str> = self.listing.files().iter().map(FileEntry::object).collect();
+        let gone: Vec<&str> = replaced.iter().map(String::as_str).filter(|object| !listed.contains(object)).collect();
+        remove_listed(&self.place, &gone, &[]).await
     }
 }
 
-/// Which files are there already, from a push of the same folder that did not end; and whether one did.
-async fn prepare(place: &Place, listing: &Listing, replace: bool) -> Result<(Vec<bool>, bool)> {
-    let nothing = vec![false; listing.files().len()];
+/// Looks at a place and announces the push there: from then on pushes of other folders are refused.
+async fn prepare(place: &Place, listing: Listing, replace: bool) -> Result<(Listing, Plan)> {
     let occupied = || BucketError::Occupied { url: place.to_string() };
-    if let Some((bytes, _)) = place.read(LISTING).await? {
+    let mut replaced = Vec::new();
+    let mut before = None;
+    if let Some((bytes, version)) = place.read(LISTING).await? {
         let there = Listing::from_bytes(&bytes).ok();
-        if there.as_ref().is_some_and(|there| there.digest() == listing.digest()) {
-            return Ok((vec![true; listing.files().len()], true));
+        if !replace && there.as_ref().is_some_and(|there| there.digest() == listing.digest()) {
+            return Ok((listing, Plan::Done));
         }
         if !replace {
             return Err(occupied());
         }
-        // The listing goes first: from then on nobody takes the rest for a folder.
-        place.remove(LISTING).await?;
-        if let Some(there) = there {
-            remove_all(place, &there).await?;
-        }
+        replaced.extend(there.iter().flat_map(Listing::files).map(|file| file.object().to_owned()));
+        before = Some(version);
     }
-    if let Some((bytes, _)) = place.read(DRAFT).await? {
-        match Listing::from_bytes(&bytes) {
-            Ok(draft) if draft.digest() == listing.digest() => return Ok((found(place, listing).await?, false)),
+    let mut mode = PutMode::Create;
+    if let Some((draft, version)) = read_draft(place).await? {
+        match draft {
+            Some(draft) if draft.digest() == listing.digest() => {
+                // Objects appear whole: one of the right length is that file.
+                let pairs = sizes(place, &draft).await?.into_iter().zip(draft.files());
+                let is_there = pairs.map(|(size, file)| size == Some(file.n_bytes)).collect();
+                return Ok((draft, Plan::Send { is_there, before, replaced }));
+            }
             _ if !replace => return Err(occupied()),
-            Ok(draft) => remove_all(place, &draft).await?,
-            Err(_) => {}
+            draft => replaced.extend(draft.iter().flat_map(Listing::files).map(|file| file.object().to_owned())),
         }
+        mode = PutMode::Update(version);
     }
-    put_listing(place, DRAFT, listing, PutMode::Overwrite).await?;
-    Ok((nothing, false))
+    let is_there = vec![false; listing.files().len()];
+    let listing = if before.is_some() || matches!(mode, PutMode::Update(_)) {
+        // Names of their own: what is there stays whole until the new listing is there.
+        listing.with_tag(&draw_tag(place)?)
+    } else {
+        let mut theirs = sizes(place, &listing).await?.into_iter().zip(listing.files());
+        if let Some((_, file)) = theirs.find(|(size, _)| size.is_some()) {
+            return Err(BucketError::Foreign { url: place.url_of(&file.name) });
+        }
+        listing
+    };
+    match put_listing(place, DRAFT, &listing, mode).await {
+        Ok(_) => Ok((listing, Plan::Send { is_there, before, replaced })),
+        Err(BucketError::Contested { .. }) => Err(occupied()),
+        Err(error) => Err(error),
+    }
 }
 
-/// Objects appear whole: one with the right length under the draft of this very folder is that file.
-async fn found(place: &Place, listing: &Listing) -> Result<Vec<bool>> {
+/// The announcement of a push, and its version; a damaged one is `None`.
+async fn read_draft(place: &Place) -> Result<Option<(Option<Listing>, UpdateVersion)>> {
+    let draft = place.read(DRAFT).await?;
+    Ok(draft.map(|(bytes, version)| (Listing::from_bytes(&bytes).ok(), version)))
+}
+
+/// The size of every object that is there.
+async fn sizes(place: &Place, listing: &Listing) -> Result<Vec<Option<u64>>> {
     stream::iter(listing.files())
         .map(async |file| match place.store().head(&place.path(file.object())?).await {
-            Ok(meta) => Ok(meta.size == file.n_bytes),
-            Err(Error::NotFound { .. }) => Ok(false),
+            Ok(meta) => Ok(Some(meta.size)),
+            Err(Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(place.error(file.object(), &error)),
         })
         .buffered(FILES_AT_ONCE)
@@ -133,33 +207,7 @@ async fn found(place: &Place, listing: &Listing) -> Result<Vec<bool>> {
         .await
 }
 
-async fn remove_all(place: &Place, listing: &Listing) -> Result<()> {
-    stream::iter(listing.files())
-        .map(|file| place.remove(file.object()))
-        .buffer_unordered(FILES_AT_ONCE)
-        .try_collect::<()>()
-        .await
-}
-
 /// Puts a listing there; the version that it then has.
-pub(crate) async fn put_listing(
-    place: &Place,
-    name: &str,
-    listing: &Listing,
-    mode: PutMode,
-) -> Result<object_store::UpdateVersion> {
-    let path = place.path(name)?;
-    let payload = PutPayload::from(listing.to_bytes());
-    let put = match place.store().put_opts(&path, payload.clone(), mode.into()).await {
-        // Storage that knows no conditions has one writer at a time on its user's word.
-        Err(Error::NotImplemented { .. } | Error::NotSupported { .. }) => place.store().put(&path, payload).await,
-        put => put,
-    };
-    match put {
-        Ok(put) => Ok(object_store::UpdateVersion { e_tag: put.e_tag, version: put.version }),
-        Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {
-            Err(BucketError::Contested { url: place.to_string() })
-        }
-        Err(error) => Err(place.error(name, &error)),
-    }
+pub(crate) async fn put_listing(place: &Place, name: &str, listing: &Listing, mode: PutMode) -> Result<UpdateVersion> {
+    place.put(name, PutPayload::from(listing.to_bytes()), mode).await
 }

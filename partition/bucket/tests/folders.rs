@@ -221,7 +221,7 @@ fn a_mirror_shows_one_moment_after_the_other() {
         fs::remove_file(run.join(format!("checkpoints/step-{}", step - 1))).unwrap();
         mirror.keep(&run).unwrap();
     }
-    assert_eq!(files(&ground.path("there")).len(), 2, "what no listing names is removed");
+    assert_eq!(files(&ground.path("there")).len(), 2, "earlier moments are removed");
     assert!(matches!(Mirror::create(&ground.place).unwrap_err(), BucketError::Occupied { .. }));
     let back = ground.path("resumed");
     fs::create_dir(&back).unwrap();
@@ -233,8 +233,7 @@ fn a_mirror_shows_one_moment_after_the_other() {
     assert_eq!(files(&ground.path("last")), files(&back));
 }
 
-/// A process that is not dead spoils nothing of the one that took its place, also where storage knows no conditions: what
-/// one has listed, the other never writes to.
+/// A process that is not dead spoils nothing of the one that took its place: its listing is refused.
 #[test]
 fn two_mirrors_do_not_write_to_the_same_objects() {
     let ground = ground();
@@ -250,17 +249,158 @@ fn two_mirrors_do_not_write_to_the_same_objects() {
         fs::write(dir.join("steps.jsonl"), text).unwrap();
         fs::write(dir.join("report.json"), text).unwrap();
     }
-    // One that was killed before it could list anything.
-    fs::write(ground.path("there").join("report.json~00000000-1"), b"left").unwrap();
+    // The first had put an object and was killed before it could list it.
+    let writers = writers(&ground.path("there"));
+    assert_eq!(writers.len(), 1);
+    fs::write(ground.path("there").join(format!("report.json~{}-9", writers[0])), b"left").unwrap();
     second.keep(&other).unwrap();
     let listed = files(&ground.path("there"));
     assert_eq!(listed.len(), 2, "{:?}", listed.keys());
-    // The first comes too late. Files are no storage that could tell it so: its listing wins, and is whole.
-    first.keep(&run).unwrap();
+    // The first was only paused, and comes too late.
+    assert!(matches!(first.keep(&run).unwrap_err(), BucketError::Contested { .. }));
     let after = files(&ground.path("there"));
     assert!(listed.iter().all(|(name, bytes)| after.get(name) == Some(bytes)), "{:?}", after.keys());
     ground.pull("last", &Wanted::All).unwrap();
-    assert_eq!(files(&ground.path("last")), files(&run));
+    assert_eq!(files(&ground.path("last")), files(&other));
+    // The next one cleans up after it.
+    let third = Mirror::resume(&ground.place, &ground.path("third"), &|_| ()).unwrap();
+    third.keep(&ground.path("third")).unwrap();
+    assert_eq!(files(&ground.path("there")), listed);
+}
+
+/// Tags of all writers that the listing in a folder names.
+fn writers(dir: &Path) -> Vec<String> {
+    let listing: serde_json::Value = serde_json::from_slice(&fs::read(dir.join(LISTING)).unwrap()).unwrap();
+    let writers = listing["writers"].as_array().unwrap().iter();
+    writers.map(|tag| tag.as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_resumed_mirror_deletes_nothing_that_its_run_did_not_put() {
+    let ground = ground();
+    let variant = ground.place.inside("variant").unwrap();
+    let [run, other] = ["run", "other"].map(|name| {
+        fs::create_dir_all(ground.path(name).join("checkpoints")).unwrap();
+        fs::write(ground.path(name).join("checkpoints/step-1"), name).unwrap();
+        ground.path(name)
+    });
+    Mirror::create(&ground.place).unwrap().keep(&run).unwrap();
+    Mirror::create(&variant).unwrap().keep(&other).unwrap();
+    // A pushed folder below it, one whose push has not ended, and files of the user's.
+    push(&ground.path("here"), &ground.place.inside("store").unwrap(), false).unwrap();
+    drop(Push::new(&ground.path("here"), &ground.place.inside("half").unwrap(), false, &|_| ()).unwrap());
+    let there = ground.path("there");
+    fs::write(there.join("notes.txt~"), "mine").unwrap();
+    fs::write(there.join("notes.txt~0123456789abcdef-1"), "mine").unwrap();
+    // Even with a tag of this run: below another listing everything is somebody else's.
+    let tag = writers(&there).remove(0);
+    fs::write(there.join(format!("variant/copy~{tag}-1")), "theirs").unwrap();
+    fs::write(there.join(format!("half/copy~{tag}-1")), "theirs").unwrap();
+    fs::write(there.join(format!("left~{tag}-1")), "ours").unwrap();
+    let before = files(&there);
+
+    let resumed = Mirror::resume(&ground.place, &ground.path("again"), &|_| ()).unwrap();
+    fs::write(ground.path("again/checkpoints/step-2"), "two").unwrap();
+    fs::remove_file(ground.path("again/checkpoints/step-1")).unwrap();
+    resumed.keep(&ground.path("again")).unwrap();
+    let after = files(&there);
+    let gone: Vec<&String> = before.keys().filter(|name| !after.contains_key(*name)).collect();
+    let expected = [format!("checkpoints/step-1~{tag}-1"), format!("left~{tag}-1")];
+    assert_eq!(gone, expected.iter().collect::<Vec<_>>());
+    Mirror::resume(&variant, &ground.path("variant"), &|_| ()).unwrap();
+    assert_eq!(files(&ground.path("variant")), files(&other));
+}
+
+#[test]
+fn a_mirror_names_itself_before_it_puts_anything() {
+    let ground = ground();
+    let run = ground.path("run");
+    fs::create_dir(&run).unwrap();
+    // Its first file cannot be read: all that is there is its announcement, which is no folder yet.
+    std::os::unix::fs::symlink("nowhere", run.join("steps.jsonl")).unwrap();
+    fs::write(run.join("report.json"), b"1").unwrap();
+    let first = Mirror::create(&ground.place).unwrap();
+    assert!(!ground.path("there").exists());
+    first.keep(&run).unwrap_err();
+    fs::remove_file(run.join("steps.jsonl")).unwrap();
+    first.keep(&run).unwrap();
+    let tag = writers(&ground.path("there")).remove(0);
+    assert!(ground.path("there").join(format!("report.json~{tag}-1")).exists());
+    assert!(matches!(Mirror::create(&ground.place).unwrap_err(), BucketError::Occupied { .. }));
+}
+
+#[test]
+fn of_two_pushes_to_one_place_one_is_whole() {
+    let ground = ground();
+    let other = ground.path("other");
+    fs::create_dir(&other).unwrap();
+    for name in ["manifest.json", "owner.u8"] {
+        fs::write(other.join(name), b"another folder").unwrap();
+    }
+    let first = Push::new(&ground.path("here"), &ground.place, false, &|_| ()).unwrap();
+    assert!(matches!(push(&other, &ground.place, false).unwrap_err(), BucketError::Occupied { .. }));
+    // Told to replace it, the second wins, and the first notices.
+    push(&other, &ground.place, true).unwrap();
+    assert!(matches!(first.run(&|_| ()).unwrap_err(), BucketError::Contested { .. }));
+    ground.pull("back", &Wanted::All).unwrap();
+    assert_eq!(files(&ground.path("back")), files(&other));
+    assert_eq!(files(&ground.path("there")).len(), 2, "{:?}", files(&ground.path("there")).keys());
+
+    // The same folder twice at a time is one folder.
+    let again = ground.place.inside("again").unwrap();
+    let [one, two] = [(); 2].map(|()| Push::new(&other, &again, false, &|_| ()).unwrap());
+    one.run(&|_| ()).unwrap();
+    two.run(&|_| ()).unwrap();
+    Pull::new(&again, &ground.path("twice"), &Wanted::All).unwrap().run(&|_| ()).unwrap();
+    assert_eq!(files(&ground.path("twice")), files(&other));
+}
+
+#[test]
+fn a_push_overwrites_and_deletes_nothing_of_others() {
+    let ground = ground();
+    let there = ground.path("there");
+    fs::create_dir_all(&there).unwrap();
+    fs::write(there.join("owner.u8"), b"mine").unwrap();
+    for replace in [false, true] {
+        let refused = push(&ground.path("here"), &ground.place, replace).unwrap_err();
+        assert!(matches!(&refused, BucketError::Foreign { url } if url.ends_with("/owner.u8")), "{refused}");
+    }
+    assert_eq!(files(&there).len(), 1);
+    fs::remove_file(there.join("owner.u8")).unwrap();
+    ground.push().unwrap();
+    // Another folder was pushed into it, over a file of the first.
+    let inner = ground.place.inside("shard-1").unwrap();
+    fs::remove_file(there.join("shard-1/rows.f32")).unwrap();
+    fs::remove_file(there.join("shard-1/manifest.json")).unwrap();
+    let own = ground.path("own");
+    fs::create_dir(&own).unwrap();
+    fs::write(own.join("rows.f32"), b"of another store").unwrap();
+    push(&own, &inner, false).unwrap();
+    ground.write("owner.u8", 3);
+    push(&ground.path("here"), &ground.place, true).unwrap();
+    assert_eq!(fs::read(there.join("shard-1/rows.f32")).unwrap(), b"of another store");
+    Pull::new(&inner, &ground.path("inner"), &Wanted::All).unwrap().run(&|_| ()).unwrap();
+    ground.pull("back", &Wanted::All).unwrap();
+    assert_eq!(files(&ground.path("back")), files(&ground.path("here")));
+
+    // A pull takes no folder that has files, be they called like parts of a file.
+    fs::create_dir(ground.path("mine")).unwrap();
+    fs::write(ground.path("mine/owner.u8.part"), b"mine").unwrap();
+    assert!(matches!(ground.pull("mine", &Wanted::All).unwrap_err(), BucketError::Here { .. }));
+    assert_eq!(fs::read(ground.path("mine/owner.u8.part")).unwrap(), b"mine");
+}
+
+#[test]
+fn replacing_repairs_a_damaged_object() {
+    let ground = ground();
+    ground.push().unwrap();
+    fs::write(ground.path("there/shard-1/rows.f32"), vec![0; 100]).unwrap();
+    ground.push().unwrap();
+    assert!(matches!(ground.pull("back", &Wanted::All).unwrap_err(), BucketError::Damaged { .. }));
+    push(&ground.path("here"), &ground.place, true).unwrap();
+    ground.pull("new", &Wanted::All).unwrap();
+    assert_eq!(files(&ground.path("new")), files(&ground.path("here")));
+    assert_eq!(files(&ground.path("there")).len(), 6, "{:?}", files(&ground.path("there")).keys());
 }
 
 #[test]

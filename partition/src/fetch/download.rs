@@ -19,7 +19,7 @@ use ureq::{
     },
 };
 
-use super::{FetchOptions, Trouble, here};
+use super::{FetchError, FetchOptions, Trouble, here};
 use crate::{
     dataset::catalog::Check,
     progress::{Piece, Progress, Unit},
@@ -242,6 +242,15 @@ fn open_part(target: &Target, start: u64, headers: &HeaderMap, total: Option<u64
     let total = total.map(|total| total.to_string()).unwrap_or_default();
     fs::write(tag_path(target.part), format!("{}\n{tag}\n{total}\n", target.url))?;
     File::create_new(target.part)
+}
+
+/// Refuses a part file without the note that is written before it: somebody else's, which would be overwritten.
+pub(super) fn check_origin(part: &Path) -> Result<(), FetchError> {
+    if part.exists() && !tag_path(part).exists() {
+        let problem = format!("has no {}", tag_path(part).file_name().unwrap_or_default().to_string_lossy());
+        return Err(FetchError::Foreign { path: part.to_owned(), problem });
+    }
+    Ok(())
 }
 
 /// Removes a part file and what is noted about it.

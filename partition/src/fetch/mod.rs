@@ -15,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+use kith_store::WorkFolder;
 use ureq::Agent;
 
 pub use self::check::difference;
@@ -94,6 +95,14 @@ pub enum FetchError {
         /// The folder.
         path: PathBuf,
     },
+    /// A file in the folder that no fetch wrote.
+    #[error("{path}: {problem}, and kith data fetch did not write it: move it, then fetch again")]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// The difference from the file that belongs there.
+        problem: String,
+    },
     /// A file of this machine, or an option.
     #[error(transparent)]
     Here(#[from] PartitionError),
@@ -147,8 +156,9 @@ impl Job<'_> {
             return Ok(());
         }
         let part = self.download(download)?;
-        download::forget(&part).map_err(here(&part))?;
         fs::rename(&part, &path).map_err(here(&path))?;
+        // After the rename: a part without a note is not known to be ours.
+        download::forget(&part).map_err(here(&part))?;
         self.done.new.push(download.file);
         Ok(())
     }
@@ -165,17 +175,17 @@ impl Job<'_> {
             return Ok(());
         }
         let own = self.out_dir.join(download.file);
-        let is_own = is_whole(&own, &download.check)?;
+        let is_own = own.exists() && difference(&own, &download.check).map_err(here(&own))?.is_none();
         let archive = if is_own { own } else { self.download(download)? };
-        let draft = self.out_dir.join(format!("{}.unpack", download.file));
-        remove(fs::remove_dir_all(&draft), &draft)?; // A fetch that was killed may have left it.
-        let unpacked = unpack::unpack(&archive, unpack, &missing, &draft, self.progress);
+        let draft =
+            WorkFolder::claim(&self.out_dir.join(format!("{}.unpack", download.file))).map_err(PartitionError::from)?;
+        let unpacked = unpack::unpack(&archive, unpack, &missing, draft.path(), self.progress);
         let unpacked = unpacked.map_err(|trouble| match is_own {
             false => self.refused(download, trouble),
             true => trouble.refuse(archive.display(), "delete this file and fetch again".to_owned()),
         });
-        let published = unpacked.and_then(|()| self.publish(&draft, &missing));
-        remove(fs::remove_dir_all(&draft), &draft)?;
+        let published = unpacked.and_then(|()| self.publish(draft.path(), &missing));
+        drop(draft);
         // Whole or spoiled, it has served, and going on from a spoiled one would fail again. Only where the fault was
         // this machine's is it needed once more.
         if !is_own && matches!(published, Ok(()) | Err(FetchError::Refused { .. })) {
@@ -200,6 +210,7 @@ impl Job<'_> {
     fn download(&mut self, download: &Download) -> Result<PathBuf, FetchError> {
         let url = self.url(download);
         let part = self.out_dir.join(format!("{}.part", download.file));
+        download::check_origin(&part)?;
         let what = format!("{}: {}", self.dataset.name, download.file);
         let target = download::Target { url: &url, what: &what, part: &part, check: &download.check };
         let mut is_last = false;
@@ -258,19 +269,13 @@ impl Trouble {
     }
 }
 
+/// Whether a file is there. One that differs from the published file is somebody's own: a fetch publishes whole files only.
 fn is_whole(path: &Path, check: &Check) -> Result<bool, FetchError> {
     match difference(path, check) {
-        Ok(difference) => Ok(difference.is_none()),
+        Ok(None) => Ok(true),
+        Ok(Some(problem)) => Err(FetchError::Foreign { path: path.to_owned(), problem }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(here(path)(error)),
-    }
-}
-
-/// The result of removing something that need not be there.
-fn remove(result: io::Result<()>, path: &Path) -> Result<(), FetchError> {
-    match result {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(here(path)(error)),
-        _ => Ok(()),
     }
 }
 

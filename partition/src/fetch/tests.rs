@@ -117,13 +117,23 @@ fn a_file_is_downloaded_whole_and_then_left_alone() {
 }
 
 #[test]
-fn a_file_there_with_other_content_is_replaced() {
+fn a_file_with_other_content_is_refused_and_kept() {
     let data = body(1000);
     let case = Case::new(sha256(&data), {
         let data = data.clone();
         move |_, request| Reply::file(request, &data, "\"v1\"")
     });
-    fs::write(case.path(FILE), "an old one").expect("it can be written");
+    fs::write(case.path(FILE), "my own").expect("it can be written");
+    let error = case.error();
+    assert!(error.contains("graph.bin: has the SHA-256") && error.contains("did not write it: move it"), "{error}");
+    assert_eq!(fs::read(case.path(FILE)).expect("it is there"), b"my own");
+    fs::remove_file(case.path(FILE)).expect("it is there");
+    // The same for a file that is called like a part of it.
+    fs::write(case.path("graph.bin.part"), "my own").expect("it can be written");
+    let error = case.error();
+    assert!(error.contains("graph.bin.part: has no graph.bin.part.tag"), "{error}");
+    assert_eq!(fs::read(case.path("graph.bin.part")).expect("it is there"), b"my own");
+    fs::remove_file(case.path("graph.bin.part")).expect("it is there");
     assert_eq!(case.fetch().expect("it is served").new, [FILE]);
     case.assert_whole(&data);
 }
@@ -274,6 +284,7 @@ fn a_wrong_beginning_is_found_by_the_hash_and_downloaded_again() {
         let data = data.clone();
         move |_, request| Reply::file(request, &data, "")
     });
+    fs::write(case.path("graph.bin.part.tag"), "").expect("it can be written");
     fs::write(case.path("graph.bin.part"), vec![9; 40_000]).expect("it can be written");
     case.fetch().expect("the second time works");
     case.assert_whole(&data);
@@ -288,6 +299,7 @@ fn a_part_that_is_whole_already_is_not_downloaded_again() {
         let data = data.clone();
         move |_, request| Reply::file(request, &data, "\"v1\"")
     });
+    fs::write(case.path("graph.bin.part.tag"), "").expect("it can be written");
     fs::write(case.path("graph.bin.part"), &data).expect("it can be written");
     assert_eq!(case.fetch().expect("the server says it is all").n_bytes, 0);
     case.assert_whole(&data);
@@ -490,6 +502,7 @@ fn troubles_of_this_machine_are_named_with_the_file() {
     let full = here(Path::new("a.part"))(io::ErrorKind::StorageFull.into()).to_string();
     assert_eq!(full, "a.part: the disk is full; make room and fetch again: what has arrived is kept");
     let case = Case::new(Check::default(), |_, request| Reply::file(request, &body(10), "\"v1\""));
+    fs::write(case.path("graph.bin.part.tag"), "").expect("it can be written");
     fs::create_dir(case.path("graph.bin.part")).expect("a folder where the part should be");
     assert!(case.error().contains("graph.bin.part: "), "{}", case.error());
 }
@@ -592,6 +605,10 @@ mod archives {
         fs::write(case.path("data.zip.part.tag"), note).expect("it can be written");
         fs::create_dir_all(case.path("data.zip.unpack/raw")).expect("it can be made");
         fs::write(case.path("data.zip.unpack/raw/edges.csv"), "0,").expect("it can be written");
+        // Without its marker the folder may be anybody's.
+        assert!(case.error().contains("data.zip.unpack: holds files and was not made by this command"));
+        assert_eq!(fs::read(case.path("data.zip.unpack/raw/edges.csv")).expect("it is there"), b"0,");
+        fs::write(case.path("data.zip.unpack/kith.draft"), "data.zip.unpack").expect("it can be written");
         assert_eq!(case.fetch().expect("it is a good archive").n_bytes, 0);
         assert_eq!(case.names(), ["labels.csv", "raw", "raw/edges.csv"]);
         assert_eq!(fs::read(case.path("raw/edges.csv")).expect("it is there"), EDGES);
@@ -676,8 +693,14 @@ mod archives {
     fn an_archive_is_kept_when_its_members_cannot_be_written() {
         let case = case(Archive::Zip, zip_of(&GOOD));
         fs::create_dir(case.path("labels.csv")).expect("a folder where a file should be");
-        assert!(case.error().contains("labels.csv: Is a directory"), "{}", case.error());
+        assert!(case.error().contains("labels.csv: is not a plain file"), "{}", case.error());
+        assert_eq!(case.server.requests().len(), 0);
         fs::remove_dir(case.path("labels.csv")).expect("it is there");
+        // What is in the way only after the download does not cost another one.
+        fs::create_dir(case.path("data.zip.unpack")).expect("a folder of the user's");
+        fs::write(case.path("data.zip.unpack/mine"), "mine").expect("it can be written");
+        assert!(case.error().contains("data.zip.unpack: holds files"), "{}", case.error());
+        fs::remove_dir_all(case.path("data.zip.unpack")).expect("it is there");
         assert_eq!(case.fetch().expect("now it can").n_bytes, 0);
         assert_eq!(case.names(), ["labels.csv", "raw", "raw/edges.csv"]);
     }

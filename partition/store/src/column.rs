@@ -3,7 +3,7 @@
 
 use std::{
     fs::File,
-    io::Write,
+    io::{ErrorKind, Write},
     marker::PhantomData,
     path::{Path, PathBuf},
 };
@@ -83,8 +83,13 @@ impl<T: Item> ColumnWriter<T> {
     /// A column that belongs to no store: see [`FinishedColumn::into_scratch`]. Its file loses its name at once, so that
     /// nothing stays behind however the process ends.
     pub fn scratch(dir: &Path, name: &str) -> Result<ColumnWriter<T>> {
-        let _was_there = std::fs::remove_file(dir.join(file_name(name, T::DTYPE)));
-        let column = ColumnWriter::create(dir, name)?;
+        let mut attempt = 0;
+        let column = loop {
+            match ColumnWriter::create(dir, &format!("{name}-{attempt}")) {
+                Err(StoreError::Io { source, .. }) if source.kind() == ErrorKind::AlreadyExists => attempt += 1,
+                column => break column?,
+            }
+        };
         std::fs::remove_file(&column.path).map_err(StoreError::io(&column.path))?;
         Ok(column)
     }

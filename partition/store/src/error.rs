@@ -116,6 +116,14 @@ pub enum StoreError {
         /// The folder being written.
         path: PathBuf,
     },
+    /// A folder that would be emptied, but Kith did not make it.
+    #[error(
+        "{path}: holds files and was not made by this command, so it is not emptied: move it or choose another place"
+    )]
+    Foreign {
+        /// The folder.
+        path: PathBuf,
+    },
 }
 
 impl StoreError {

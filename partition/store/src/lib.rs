@@ -36,6 +36,7 @@ mod owned;
 mod rows;
 mod shard;
 mod verify;
+mod work_folder;
 mod writer;
 
 pub use crate::{
@@ -55,5 +56,6 @@ pub use crate::{
     rows::{Rows, SparseRow},
     shard::Shard,
     verify::{Finding, Verified, verify},
+    work_folder::WorkFolder,
     writer::StoreWriter,
 };

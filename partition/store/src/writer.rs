@@ -1,7 +1,7 @@
 //! Writing a store: columns into a draft folder, then checksums, then the manifest, then one rename.
 
 use std::{
-    fs::{self, File, TryLockError},
+    fs::{self, File},
     io::Write,
     path::{Path, PathBuf},
 };
@@ -14,16 +14,20 @@ use crate::{
     graph::Graph,
     item::Item,
     manifest::{self, Contents, Manifest, Provenance},
+    work_folder::WorkFolder,
 };
 
 /// The column that holds the checksums of all other columns' blocks, in the manifest's order.
 pub(crate) const CHECKSUMS: &str = "checksums";
 
+/// The folder for temporary files in a draft.
+const SCRATCH: &str = "scratch";
+
 /// A store that is being written. Until `finish` nothing is visible at its place; dropped before, it leaves nothing.
 #[derive(Debug)]
 pub struct StoreWriter {
     out: PathBuf,
-    draft: Draft,
+    draft: WorkFolder,
     columns: Vec<FinishedColumn>,
 }
 
@@ -33,23 +37,22 @@ impl StoreWriter {
         if out.exists() {
             return Err(StoreError::Exists { path: out.to_owned() });
         }
-        let draft = Draft::create(out)?;
-        Ok(StoreWriter { out: out.to_owned(), draft, columns: Vec::new() })
+        Ok(StoreWriter { out: out.to_owned(), draft: draft_of(out)?, columns: Vec::new() })
     }
 
     /// A folder for temporary files on the same disk; it goes away with the draft.
     pub fn scratch(&self) -> PathBuf {
-        self.draft.dir.join("scratch")
+        self.draft.path().join(SCRATCH)
     }
 
     /// A folder that will be part of what is published.
     pub(crate) fn inner(&self, name: &str) -> PathBuf {
-        self.draft.dir.join(name)
+        self.draft.path().join(name)
     }
 
     /// Starts a column.
     pub fn column<T: Item>(&self, name: &str) -> Result<ColumnWriter<T>> {
-        ColumnWriter::create(&self.draft.dir, name)
+        ColumnWriter::create(self.draft.path(), name)
     }
 
     /// Makes a finished column part of the store.
@@ -89,8 +92,8 @@ impl StoreWriter {
 
         let entries = self.columns.iter().map(|column| column.entry.clone()).collect();
         let manifest = Manifest::new(contents, provenance, entries);
-        let dir = &self.draft.dir;
-        fs::remove_dir_all(dir.join("scratch")).map_err(StoreError::io(dir))?;
+        let dir = self.draft.path();
+        fs::remove_dir_all(dir.join(SCRATCH)).map_err(StoreError::io(dir))?;
         write_synced(&dir.join(manifest::FILE_NAME), manifest.to_json().as_bytes())?;
         // What a reader would refuse is never published.
         open(dir)?;
@@ -99,71 +102,25 @@ impl StoreWriter {
     }
 }
 
-/// A folder beside the final place, locked while it is being written, removed unless published.
-#[derive(Debug)]
-struct Draft {
-    dir: PathBuf,
-    lock: File,
-    is_published: bool,
-}
-
-impl Draft {
-    fn create(out: &Path) -> Result<Draft> {
-        let mut name = out.file_name().ok_or_else(|| StoreError::Exists { path: out.to_owned() })?.to_owned();
-        name.push(".draft");
-        let dir = out.with_file_name(name);
-        fs::create_dir_all(&dir).map_err(StoreError::io(&dir))?;
-        let lock_path = dir.join("lock");
-        let lock = File::create(&lock_path).map_err(StoreError::io(&lock_path))?;
-        lock.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => StoreError::Busy { path: dir.clone() },
-            TryLockError::Error(source) => StoreError::Io { path: lock_path.clone(), source },
-        })?;
-        // Nobody holds the lock, so whatever lies here was left behind by a process that died.
-        for entry in fs::read_dir(&dir).map_err(StoreError::io(&dir))? {
-            let path = entry.map_err(StoreError::io(&dir))?.path();
-            if path == lock_path {
-                continue;
-            }
-            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-            removed.map_err(StoreError::io(&path))?;
-        }
-        let scratch = dir.join("scratch");
-        fs::create_dir(&scratch).map_err(StoreError::io(&scratch))?;
-        Ok(Draft { dir, lock, is_published: false })
+/// The folder beside `out` in which its content is written.
+fn draft_of(out: &Path) -> Result<WorkFolder> {
+    let mut name = out.file_name().ok_or_else(|| StoreError::Exists { path: out.to_owned() })?.to_owned();
+    name.push(".draft");
+    let dir = out.with_file_name(name);
+    if let Some(parent) = dir.parent() {
+        fs::create_dir_all(parent).map_err(StoreError::io(parent))?;
     }
-
-    fn publish(&mut self, out: &Path) -> Result<()> {
-        let lock_path = self.dir.join("lock");
-        fs::remove_file(&lock_path).map_err(StoreError::io(&lock_path))?;
-        sync_dir(&self.dir)?;
-        if out.exists() {
-            return Err(StoreError::Exists { path: out.to_owned() });
-        }
-        fs::rename(&self.dir, out).map_err(StoreError::io(out))?;
-        self.is_published = true;
-        match out.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => sync_dir(parent),
-            _ => sync_dir(Path::new(".")),
-        }
+    let draft = WorkFolder::claim(&dir)?;
+    let scratch = dir.join(SCRATCH);
+    fs::create_dir(&scratch).map_err(StoreError::io(&scratch))?;
+    // Another process may have published while this one waited for the draft.
+    if out.exists() {
+        return Err(StoreError::Exists { path: out.to_owned() });
     }
-}
-
-impl Drop for Draft {
-    fn drop(&mut self) {
-        if !self.is_published {
-            // Nothing can be done about a failure here, and nothing depends on it: the next writer clears the place.
-            let _ = fs::remove_dir_all(&self.dir);
-        }
-        let _ = self.lock.unlock();
-    }
+    Ok(draft)
 }
 
 fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut file = File::create_new(path).map_err(StoreError::io(path))?;
     file.write_all(bytes).and_then(|()| file.sync_all()).map_err(StoreError::io(path))
-}
-
-fn sync_dir(dir: &Path) -> Result<()> {
-    File::open(dir).and_then(|dir| dir.sync_all()).map_err(StoreError::io(dir))
 }

@@ -319,12 +319,24 @@ fn a_store_appears_whole_or_not_at_all() {
     drop(writer);
     assert_eq!(fs::read_dir(temp.path()).unwrap().count(), 0, "an unfinished store leaves nothing");
 
-    // What a killed process leaves behind is cleared by the next writer.
-    fs::create_dir_all(temp.path().join("store.draft/scratch")).unwrap();
-    fs::write(temp.path().join("store.draft/indptr.u64"), "half").unwrap();
+    // The next writer clears the draft of a killed one, which has its marker.
+    let draft = temp.path().join("store.draft");
+    fs::create_dir_all(draft.join("scratch")).unwrap();
+    fs::write(draft.join("kith.draft"), "store.draft").unwrap();
+    fs::write(draft.join("indptr.u64"), "half").unwrap();
     write_dense(&out);
+    assert!(!out.join("kith.draft").exists());
     assert_eq!(fs::read_dir(temp.path()).unwrap().count(), 1);
     assert!(matches!(StoreWriter::create(&out), Err(StoreError::Exists { .. })));
+
+    // A folder of the user's that is called like a draft is left alone.
+    let (other, own) = (temp.path().join("other"), temp.path().join("other.draft"));
+    fs::create_dir(&own).unwrap();
+    fs::write(own.join("lock"), "").unwrap();
+    fs::write(own.join("thesis.tex"), "mine").unwrap();
+    let refused = StoreWriter::create(&other).unwrap_err();
+    assert!(matches!(&refused, StoreError::Foreign { path } if *path == own), "{refused}");
+    assert_eq!(fs::read(own.join("thesis.tex")).unwrap(), b"mine");
 
     // Contents that its columns do not bear out are refused before anything is visible.
     let out = temp.path().join("liar");

@@ -66,7 +66,8 @@ impl IntoStatus for StoreError {
             | StoreError::Manifest { .. }
             | StoreError::Version { .. }
             | StoreError::Exists { .. }
-            | StoreError::Busy { .. } => Status::internal(message),
+            | StoreError::Busy { .. }
+            | StoreError::Foreign { .. } => Status::internal(message),
         }
     }
 }

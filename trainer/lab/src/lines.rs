@@ -31,13 +31,17 @@ impl Lines {
         let bytes = fs::read(path).map_err(io())?;
         // A killed process leaves half a line behind at most, and it is the last.
         let n_whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
-        file.set_len(n_whole as u64).map_err(io())?;
         let text = String::from_utf8_lossy(&bytes[..n_whole]);
         let parse = |(place, line): (usize, &str)| {
             let wrong = |error| LabError::damaged(path, format!("line {} is not one of ours: {error}", place + 1));
             serde_json::from_str(line).map_err(wrong)
         };
         let found = text.lines().enumerate().map(parse).collect::<Result<_, _>>()?;
+        // Only now is the file known to be ours. Without a whole line, the half one must at least begin like one.
+        if n_whole == 0 && !bytes.is_empty() && bytes[0] != b'{' {
+            return Err(LabError::damaged(path, "line 1 is not one of ours".to_owned()));
+        }
+        file.set_len(n_whole as u64).map_err(io())?;
         Ok((Lines { path: path.to_owned(), file }, found))
     }
 
@@ -76,5 +80,11 @@ mod tests {
         fs::write(&path, "1\nx\n").unwrap();
         let wrong = Lines::open::<u64>(&path).unwrap_err().to_string();
         assert!(wrong.contains("lines: line 2 is not one of ours: expected value"), "{wrong}");
+        // A file of somebody else's is left as it is, even where its last line has no end.
+        for text in ["1\nx\nmine", "notes without an end"] {
+            fs::write(&path, text).unwrap();
+            Lines::open::<u64>(&path).unwrap_err();
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
     }
 }

@@ -56,12 +56,19 @@ impl Checkpoints {
         Ok(self.dir.join(format!("step-{step}.safetensors")))
     }
 
-    /// Removes all up to a step but the newest `kept`.
+    /// Removes all up to a step but the newest `kept`, and drafts that killed processes of the run left.
     pub(super) fn thin_out(&self, step: u64, kept: usize) -> Result<(), TrainError> {
         let mut paths = self.list()?;
         paths.retain(|(own, _)| *own <= step);
         for (_, path) in &paths[..paths.len().saturating_sub(kept)] {
             fs::remove_file(path).map_err(TrainError::io(path))?;
+        }
+        for entry in fs::read_dir(&self.dir).map_err(TrainError::io(&self.dir))? {
+            let path = entry.map_err(TrainError::io(&self.dir))?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if name.starts_with("step-") && name.contains(".safetensors.") && name.ends_with(".draft") {
+                fs::remove_file(&path).map_err(TrainError::io(&path))?;
+            }
         }
         Ok(())
     }

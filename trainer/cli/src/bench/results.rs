@@ -51,7 +51,6 @@ impl Results {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(refused)?;
         let n_whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-        file.set_len(n_whole as u64).map_err(refused)?;
         let mut lines = Vec::new();
         for (number, line) in bytes[..n_whole].split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).enumerate()
         {
@@ -60,6 +59,11 @@ impl Results {
             })?;
             lines.push(line);
         }
+        // Only now is the file known to be ours. Without a whole line, the half one must at least begin like one.
+        if n_whole == 0 && !bytes.is_empty() && bytes[0] != b'{' {
+            bail!("{}, line 1: not a result of this bench; move the file away", path.display());
+        }
+        file.set_len(n_whole as u64).map_err(refused)?;
         Ok(Results { file, lines })
     }
 

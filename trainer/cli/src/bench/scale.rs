@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::bail;
 use kith_partition::assign::Method;
-use kith_store::Graph;
+use kith_store::{Graph, WorkFolder};
 use serde_json::json;
 
 use super::{
@@ -186,8 +186,8 @@ fn measure(
     cluster: &Path,
     events: (&SyncSender<Event>, &Receiver<Event>),
 ) -> anyhow::Result<Ended> {
-    let (run, run_file) = (work.join("run"), work.join("run.toml"));
-    remove(&run)?;
+    let folder = WorkFolder::claim(&work.join("scale.draft"))?;
+    let (run, run_file) = (folder.path().join("run"), folder.path().join("run.toml"));
     fs::write(&run_file, &asked.run_file).map_err(at(&run_file))?;
     let mut passed = vec![run_file.into_os_string(), "--out".into(), run.clone().into_os_string()];
     passed.extend(["--device".into(), (&asked.device).into()]);
@@ -211,20 +211,13 @@ fn measure(
     };
     let mut watcher = Watcher::new(asked, &run);
     let outcome = Attempt::new(&command_line, &mut watcher, events).run(false)?;
-    remove(&run)?;
+    drop(folder);
     Ok(Ended::With(match (outcome, watcher.measured) {
         (Outcome::Stopped { code }, _) => return Ok(Ended::Stopped(code)),
         (_, Some(measured)) => CombinationResult::Measured(measured),
         (Outcome::Failed { sentence, .. }, None) => CombinationResult::Failed(watcher.error.unwrap_or(sentence)),
         (Outcome::Done, None) => CombinationResult::Failed("the run ended before it was measured".to_owned()),
     }))
-}
-
-fn remove(dir: &Path) -> anyhow::Result<()> {
-    match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(dir)(error)),
-        _ => Ok(()),
-    }
 }
 
 fn at(path: &Path) -> impl Fn(io::Error) -> anyhow::Error {

@@ -8,14 +8,12 @@ use std::{
 
 use kith_page::events::{EventWriter, file_name};
 use kith_trainer::files::publish;
+use sha2::{Digest, Sha256};
 
 use super::{
     error::ReportError,
     folder::{Run, Runs},
 };
-
-/// Ends the names of our event files.
-const OURS: &str = ".kith";
 
 /// Writes one file for each run; several runs have a folder each.
 pub(super) fn write(runs: &Runs, dir: &Path) -> Result<Vec<PathBuf>, ReportError> {
@@ -24,9 +22,10 @@ pub(super) fn write(runs: &Runs, dir: &Path) -> Result<Vec<PathBuf>, ReportError
         let folder = if runs.are_several { dir.join(run.name().replace(' ', "-")) } else { dir.to_owned() };
         fs::create_dir_all(&folder).map_err(ReportError::io(&folder))?;
         let began = run.steps.began();
-        let path = folder.join(file_name(began as u64, &host()));
+        let mark = mark_of(run);
+        let path = folder.join(file_name(began as u64, &format!("{}.{mark}", host())));
         publish(&path, |file| write_run(run, began, BufWriter::new(file)))?;
-        remove_others(&folder, &path)?;
+        remove_others(&folder, &path, &mark)?;
         files.push(path);
     }
     Ok(files)
@@ -49,12 +48,20 @@ fn write_run(run: &Run, began: f64, file: impl Write) -> io::Result<()> {
     writer.finish().map(drop)
 }
 
-/// TensorBoard would show what an earlier report wrote of the same run beside this one.
-fn remove_others(folder: &Path, kept: &Path) -> Result<(), ReportError> {
+/// Identity of a run, whatever was added to it since: its first step and the time that step took.
+fn mark_of(run: &Run) -> String {
+    let first = &run.steps.all[0];
+    let hash = Sha256::digest(format!("{:016x} {}", first.loss.to_bits(), first.micros));
+    hash[..6].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Removes event files of the same run: TensorBoard would show them beside the new one. Those of other runs stay.
+fn remove_others(folder: &Path, kept: &Path, mark: &str) -> Result<(), ReportError> {
+    let ending = format!(".{mark}.kith");
     for entry in fs::read_dir(folder).map_err(ReportError::io(folder))? {
         let path = entry.map_err(ReportError::io(folder))?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if name.starts_with("events.out.tfevents.") && name.ends_with(OURS) && path != kept {
+        if name.starts_with("events.out.tfevents.") && name.ends_with(&ending) && path != kept {
             fs::remove_file(&path).map_err(ReportError::io(&path))?;
         }
     }

@@ -1,0 +1,253 @@
+//! Folders that Kith may empty: drafts of stores, unpacked archives, scratch runs.
+
+use std::{
+    fs::{self, File, TryLockError},
+    io::{ErrorKind, Read, Seek, Write},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use crate::error::{Result, StoreError};
+
+/// The file that marks a folder as Kith's own. It holds the folder's name, so that a copied or published folder is not
+/// taken for a draft. Names that end in `.draft` are never pushed to object storage.
+const MARKER: &str = "kith.draft";
+
+/// Attempts to claim a folder that other processes create and remove at the same moment.
+const MAX_ATTEMPTS: u32 = 100;
+
+/// A folder with a marker, locked by this process and removed when dropped. The marker is written before anything else:
+/// only a folder that has it is ever emptied.
+#[derive(Debug)]
+pub struct WorkFolder {
+    dir: PathBuf,
+    marker: File,
+    remove_on_drop: bool,
+}
+
+impl WorkFolder {
+    /// Creates the folder, or takes over one that a killed process of Kith left behind and empties it. A folder with files
+    /// and no marker belongs to somebody else and is refused.
+    pub fn claim(dir: &Path) -> Result<WorkFolder> {
+        for _ in 0..MAX_ATTEMPTS {
+            if let Some(folder) = WorkFolder::try_claim(dir)? {
+                return Ok(folder);
+            }
+        }
+        Err(StoreError::Busy { path: dir.to_owned() })
+    }
+
+    /// `None` where another process changed the folder in between.
+    fn try_claim(dir: &Path) -> Result<Option<WorkFolder>> {
+        match fs::create_dir(dir) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(StoreError::io(dir)(error)),
+            _ => {}
+        }
+        let Some(marker) = open_marker(dir)? else { return Ok(None) };
+        let path = dir.join(MARKER);
+        marker.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => StoreError::Busy { path: dir.to_owned() },
+            TryLockError::Error(source) => StoreError::Io { path: path.clone(), source },
+        })?;
+        if !is_at(&marker, &path)? {
+            return Ok(None); // The folder was published or removed before the lock was ours.
+        }
+        let mut folder = WorkFolder { dir: dir.to_owned(), marker, remove_on_drop: false };
+        folder.check_marker()?;
+        folder.remove_on_drop = true;
+        folder.clear()?;
+        Ok(Some(folder))
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Publishes the folder by renaming it to `out`. The lock is held until `out` is complete.
+    pub fn publish(mut self, out: &Path) -> Result<()> {
+        sync_dir(&self.dir)?;
+        if out.exists() {
+            return Err(StoreError::Exists { path: out.to_owned() });
+        }
+        fs::rename(&self.dir, out).map_err(StoreError::io(out))?;
+        self.remove_on_drop = false;
+        let marker = out.join(MARKER);
+        fs::remove_file(&marker).map_err(StoreError::io(&marker))?;
+        sync_dir(out)?;
+        match out.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => sync_dir(parent),
+            _ => sync_dir(Path::new(".")),
+        }
+    }
+
+    /// Writes the marker's text, or finds it there. A marker that names another folder is no proof.
+    fn check_marker(&mut self) -> Result<()> {
+        let path = self.dir.join(MARKER);
+        let name = self.dir.file_name().unwrap_or_default().as_encoded_bytes();
+        let mut found = Vec::new();
+        Read::by_ref(&mut self.marker).take(4096).read_to_end(&mut found).map_err(StoreError::io(&path))?;
+        if found == name {
+            return Ok(());
+        }
+        if fs::read_dir(&self.dir).map_err(StoreError::io(&self.dir))?.count() > 1 {
+            return Err(StoreError::Foreign { path: self.dir.clone() });
+        }
+        let written = self
+            .marker
+            .rewind()
+            .and_then(|()| self.marker.set_len(0))
+            .and_then(|()| self.marker.write_all(name))
+            .and_then(|()| self.marker.sync_all());
+        written.map_err(StoreError::io(&path))?;
+        sync_dir(&self.dir)
+    }
+
+    /// Removes everything but the marker.
+    fn clear(&self) -> Result<()> {
+        for entry in fs::read_dir(&self.dir).map_err(StoreError::io(&self.dir))? {
+            let entry = entry.map_err(StoreError::io(&self.dir))?;
+            if entry.file_name() == MARKER {
+                continue;
+            }
+            let path = entry.path();
+            let is_dir = entry.file_type().map_err(StoreError::io(&path))?.is_dir();
+            let removed = if is_dir { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            removed.map_err(StoreError::io(&path))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for WorkFolder {
+    fn drop(&mut self) {
+        // A failure needs no report: the next process that claims the folder empties it.
+        if self.remove_on_drop && self.clear().is_ok() {
+            let _ = fs::remove_file(self.dir.join(MARKER));
+            let _ = fs::remove_dir(&self.dir);
+        }
+    }
+}
+
+/// Opens the marker, or creates it in an empty folder. `None` where another process changed the folder in between.
+fn open_marker(dir: &Path) -> Result<Option<File>> {
+    let path = dir.join(MARKER);
+    match File::options().read(true).write(true).open(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        opened => return opened.map(Some).map_err(StoreError::io(&path)),
+    }
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        entries => entries.map_err(StoreError::io(dir))?,
+    };
+    let names = entries.map(|entry| entry.map(|entry| entry.file_name())).collect::<std::io::Result<Vec<_>>>();
+    let names = names.map_err(StoreError::io(dir))?;
+    if names.iter().any(|name| name == MARKER) {
+        return Ok(None);
+    }
+    if !names.is_empty() {
+        return Err(StoreError::Foreign { path: dir.to_owned() });
+    }
+    match File::options().read(true).write(true).create_new(true).open(&path) {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::AlreadyExists) => Ok(None),
+        created => created.map(Some).map_err(StoreError::io(&path)),
+    }
+}
+
+/// Whether a path still names this open file.
+fn is_at(file: &File, path: &Path) -> Result<bool> {
+    let own = file.metadata().map_err(StoreError::io(path))?;
+    match fs::metadata(path) {
+        Ok(there) => Ok((own.dev(), own.ino()) == (there.dev(), there.ino())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(StoreError::io(path)(error)),
+    }
+}
+
+pub(crate) fn sync_dir(dir: &Path) -> Result<()> {
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(StoreError::io(dir))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(dir: &Path) -> Vec<String> {
+        let mut names: Vec<_> =
+            fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn refuses_a_folder_that_kith_did_not_make() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = temp.path().join("x.draft");
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("thesis.tex"), "mine").unwrap();
+        let error = WorkFolder::claim(&dir).unwrap_err();
+        assert!(matches!(&error, StoreError::Foreign { path } if *path == dir), "{error}");
+        // The marker of another folder proves nothing about this one.
+        fs::write(dir.join(MARKER), "y.draft").unwrap();
+        assert!(matches!(WorkFolder::claim(&dir), Err(StoreError::Foreign { .. })));
+        assert_eq!(names(&dir), [MARKER, "thesis.tex"]);
+        // A file in the place of the folder is no folder.
+        fs::write(temp.path().join("y.draft"), "mine").unwrap();
+        assert!(WorkFolder::claim(&temp.path().join("y.draft")).is_err());
+        assert_eq!(fs::read(temp.path().join("y.draft")).unwrap(), b"mine");
+    }
+
+    #[test]
+    fn empties_what_a_killed_process_left() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = temp.path().join("x.draft");
+        let killed = WorkFolder::claim(&dir).unwrap();
+        fs::create_dir(dir.join("scratch")).unwrap();
+        fs::write(dir.join("scratch/half"), "half").unwrap();
+        let outside = temp.path().join("outside");
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("mine"), "mine").unwrap();
+        std::os::unix::fs::symlink(&outside, dir.join("link")).unwrap();
+        assert!(matches!(WorkFolder::claim(&dir), Err(StoreError::Busy { .. })));
+        killed.marker.unlock().unwrap();
+        std::mem::forget(killed);
+        let folder = WorkFolder::claim(&dir).unwrap();
+        assert_eq!(names(&dir), [MARKER]);
+        assert_eq!(names(&outside), ["mine"], "a link is removed, its target stays");
+        drop(folder);
+        assert!(!dir.exists());
+    }
+
+    #[test]
+    fn one_process_at_a_time_holds_the_folder_until_it_is_published() {
+        let temp = tempfile::tempdir().unwrap();
+        let out = temp.path().join("x");
+        let dir = temp.path().join("x.draft");
+        let barrier = std::sync::Barrier::new(4);
+        let published: usize = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let mut n_published = 0;
+                        for _ in 0..50 {
+                            barrier.wait();
+                            if let Ok(folder) = WorkFolder::claim(&dir) {
+                                fs::write(dir.join("manifest"), "whole").unwrap();
+                                n_published += usize::from(folder.publish(&out).is_ok());
+                            }
+                            barrier.wait();
+                            if barrier.wait().is_leader() {
+                                assert_eq!(names(&out), ["manifest"]);
+                                assert!(!dir.exists());
+                                fs::remove_dir_all(&out).unwrap();
+                            }
+                        }
+                        n_published
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert_eq!(published, 50);
+    }
+}
