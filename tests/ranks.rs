@@ -489,7 +489,10 @@ fn short_tokens_are_refused() {
 
 /// The host of a rank that waits for others freezes, and its launcher starts it again elsewhere: nobody is refused.
 #[test]
-fn a_rank_that_froze_while_it_waited_is_replaced() {
+fn slow_a_rank_that_froze_while_it_waited_is_replaced() {
+    if !is_slow_asked_for() {
+        return;
+    }
     let made = Made::new();
     let (dir, out) = (made.path("frozen-said"), made.path("frozen"));
     let (port, mut ranks) = (free_port(), Ranks::none());
@@ -503,6 +506,7 @@ fn a_rank_that_froze_while_it_waited_is_replaced() {
     ranks.signal(1, "STOP");
     // Before its silence has lasted long enough to mean anything.
     ranks.add(&dir, command(1));
+    thread::sleep(Duration::from_secs(7));
     ranks.add(&dir, command(2));
     let started = Instant::now();
     while !(out.join("report.json").exists() && ranks.n_running() == 1) {

@@ -292,6 +292,8 @@ fn a_rank_whose_line_is_half_open_is_replaced() {
             wire::send(&mut line, &hello, Instant::now() + Duration::from_secs(5)).unwrap();
             half_open = Some(line);
         }
+        // Not before the first rank 1 was given up: with it all would be there.
+        thread::sleep(Duration::from_millis(if rank == 2 { 5000 } else { 0 }));
         let joined =
             place.join_with(rank, &watchful(), &facts()).map(|mut world| world.collective().barrier().unwrap());
         drop(half_open);
