@@ -11,8 +11,9 @@ use std::{
 use tch::Tensor;
 
 use super::*;
+use crate::collective::Alone;
 use crate::world::{
-    Line, RankTls, Token,
+    Line, Member, RankTls, Token,
     hello::{Answer, Hello, Opening},
     trust::Trust,
     wire,
@@ -387,4 +388,26 @@ fn a_rank_that_was_replaced_is_worth_another_try() {
         });
         assert_eq!(told[1], expected);
     }
+}
+
+#[test]
+fn users_are_told_what_is_not_encrypted_between_hosts() {
+    let member = |rank: usize, machine: &str, gpu: Option<&str>| Member {
+        rank,
+        machine: machine.to_owned(),
+        gpu: gpu.map(str::to_owned),
+        ..Member::alone()
+    };
+    let notes = |members: Vec<Member>, tls: RankTls| {
+        World { bond: None, rank: 0, members, collective: Box::new(Alone) }.notes(tls)
+    };
+    let gpus = |machines: [&str; 2]| vec![member(0, machines[0], Some("GPU-0")), member(1, machines[1], Some("GPU-1"))];
+    let cpus = |machines: [&str; 2]| vec![member(0, machines[0], None), member(1, machines[1], None)];
+    let told = notes(gpus(["a", "b"]), RankTls::Auto);
+    assert!(told.len() == 1 && told[0].starts_with("NCCL does not encrypt"), "{told:?}");
+    assert_eq!(notes(gpus(["a", "a"]), RankTls::Auto), Vec::<String>::new());
+    assert_eq!(notes(cpus(["a", "b"]), RankTls::Auto), Vec::<String>::new());
+    let told = notes(cpus(["a", "b"]), RankTls::Off);
+    assert!(told.len() == 1 && told[0].contains("not encrypted (--rank-tls off)"), "{told:?}");
+    assert_eq!(notes(cpus(["a", "a"]), RankTls::Off), Vec::<String>::new());
 }
