@@ -272,7 +272,10 @@ fn the_compose_file_trains() {
                 command.env(name, value);
             }
             // The ones that only docker knows.
-            command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", &master_port).env("KITH_TOKEN", "a secret");
+            command
+                .env("MASTER_ADDR", "127.0.0.1")
+                .env("MASTER_PORT", &master_port)
+                .env("KITH_TOKEN", "a secret of this test");
             ranks.add(&said.join("ranks"), command);
         }
     }

@@ -76,12 +76,17 @@ impl Made {
 
     /// A rank on each of its hosts.
     fn start(&self, out: &str, more: &[&str]) -> Ranks {
+        self.start_each(out, |_| more.to_vec())
+    }
+
+    /// A rank on each of its hosts, with options of its own.
+    fn start_each<'a>(&self, out: &str, more: impl Fn(usize) -> Vec<&'a str>) -> Ranks {
         let samplers = SAMPLERS.map(|host| format!("{host}:{PORT}")).join(",");
         let mut ranks = Ranks::none();
         for (rank, host) in RANKS.iter().enumerate() {
             let mut command = self.hosts.command(host, program());
             self.train(&mut command, out);
-            command.args(["--samplers", &samplers, "--join-timeout", "30"]).args(more);
+            command.args(["--samplers", &samplers, "--join-timeout", "30"]).args(more(rank));
             command.env("RANK", rank.to_string()).env("WORLD_SIZE", RANKS.len().to_string());
             command.env("MASTER_ADDR", RANKS[0]).env("KITH_TOKEN", "a secret of these hosts");
             ranks.add(&self.path(&format!("{out}-said")), command);
@@ -247,4 +252,24 @@ fn slow_any_link_that_is_cut_for_good_stops_all() {
     let others = ["rank 1 on rank-b was lost", " at sampler-a:7000: ", " at sampler-b:7000: "];
     cut_for_good(&made, "rank-a", [&others, &["rank 0 on rank-a was lost"]]);
     cut_for_good(&made, "sampler-a", [&[" at sampler-a:7000: "], &[" at sampler-a:7000: "]]);
+}
+
+/// Nobody asked for encryption, and a rank that does without is told so.
+#[test]
+fn slow_lines_between_hosts_are_encrypted() {
+    if !is_slow_asked_for() {
+        return;
+    }
+    let Some(made) = Made::new(1) else { return };
+    let _samplers = made.serve(|_| Vec::new());
+    let options = |rank: usize| [&["--heartbeat-timeout", "1"][..], [&[][..], &["--rank-tls", "off"]][rank]].concat();
+    let mut ranks = made.start_each("plain", options);
+    let started = Instant::now();
+    while !ranks.said(1).contains("error: ") && started.elapsed() < LIMIT {
+        thread::sleep(Duration::from_millis(10));
+    }
+    ranks.kill(0);
+    assert_eq!(ranks.wait(LIMIT), [-1, 1], "{}", ranks.all_said());
+    let said = ranks.said(1);
+    assert!(said.contains("wants an encrypted line: give --rank-tls on to every rank"), "{said}");
 }

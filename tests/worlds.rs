@@ -84,6 +84,12 @@ impl Ranks {
         self.children.iter().all(Option::is_none)
     }
 
+    /// How many have not ended.
+    pub(crate) fn n_running(&mut self) -> usize {
+        self.have_ended();
+        self.children.iter().flatten().count()
+    }
+
     /// Waits for all to end; their exit codes, -1 for one that was killed.
     #[track_caller]
     pub(crate) fn wait(&mut self, limit: Duration) -> Vec<i32> {

@@ -1,7 +1,8 @@
 //! All-reduce between two processes on loopback; `deploy/bench/collective.py` runs it beside Gloo. Reads lines
 //! `BYTES TIMES` and answers each with the microseconds of the median call, as JSON.
 //!
-//! `cargo bench -p kith-trainer --bench collective`, and lines on the standard input
+//! `cargo bench -p kith-trainer --bench collective`, and lines on the standard input. With `RANK_TLS=on` in the environment
+//! the lines between the two are encrypted. CPU seconds are those of rank 0, per gigabyte of reduced numbers.
 
 use std::{
     io::{BufRead, stdin},
@@ -12,7 +13,7 @@ use std::{
 
 use kith_trainer::{
     device,
-    world::{Facts, JoinConfig, Seat, World},
+    world::{Facts, JoinConfig, RankTls, Seat, World},
 };
 use tch::Tensor;
 
@@ -37,7 +38,9 @@ fn main() {
 }
 
 fn join(seat: &Seat) -> World {
-    World::join(seat, &JoinConfig::default(), Facts::new("CPU").expect("facts")).expect("two ranks")
+    let tls = std::env::var("RANK_TLS").ok().and_then(|name| RankTls::from_name(&name)).unwrap_or_default();
+    World::join(seat, &JoinConfig { tls, ..JoinConfig::default() }, Facts::new("CPU").expect("facts"))
+        .expect("two ranks")
 }
 
 /// Rank 0: does what it reads until there is nothing more to read.
@@ -45,11 +48,28 @@ fn join(seat: &Seat) -> World {
 fn lead(mut world: World) {
     for line in stdin().lock().lines() {
         let Some((n_bytes, times)) = told(&mut world, line.expect("a line")) else { return };
+        let begun = cpu_seconds();
         let mut micros = measure(&mut world, n_bytes, times);
         micros.sort_by(f64::total_cmp);
-        println!("{{\"bytes\": {n_bytes}, \"micros\": {:.1}}}", micros[micros.len() / 2]);
+        let cpu = cpu_seconds() - begun;
+        let gigabytes = (times + times / 10) as f64 * n_bytes as f64 / 1e9;
+        println!(
+            "{{\"bytes\": {n_bytes}, \"micros\": {:.1}, \"cpu_s_per_gb\": {:.3}}}",
+            micros[micros.len() / 2],
+            cpu / gigabytes
+        );
     }
     told(&mut world, String::new());
+}
+
+/// CPU seconds of this process so far, by the scheduler's own account of its threads.
+fn cpu_seconds() -> f64 {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("Linux").flatten();
+    let nanos = |task: std::fs::DirEntry| -> Option<f64> {
+        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        text.split(' ').next()?.parse().ok()
+    };
+    tasks.filter_map(nanos).sum::<f64>() / 1e9
 }
 
 /// What rank 0 has read, on both ranks.

@@ -14,7 +14,7 @@ use tch::Tensor;
 pub(crate) use alone::Alone;
 #[cfg(test)]
 pub(crate) use contract::on_all_ranks;
-pub(crate) use nccl::{Nccl, version as nccl_version};
+pub(crate) use nccl::{Nccl, gpu_identity, version as nccl_version};
 pub(crate) use ring::Ring;
 
 use crate::world::WorldError;

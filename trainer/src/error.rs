@@ -10,7 +10,8 @@ use kith_client::ClientError;
 use kith_store::StoreError;
 use tch::TchError;
 
-use crate::{run_file::RunFileError, world::WorldError};
+pub use crate::retry::RETRY;
+use crate::{retry, run_file::RunFileError, world::WorldError};
 
 /// Why a run cannot start or go on: one sentence each.
 #[derive(Debug, thiserror::Error)]
@@ -164,17 +165,18 @@ pub enum TrainError {
     Predict(String),
 }
 
-/// What a program exits with when something may be tried again: a machine was lost, a server does not answer.
-pub const RETRY: u8 = 75;
-
 impl TrainError {
-    /// What a program exits with: 1 is for the user to mend, 75 may be tried again, 70 is a bug.
+    /// What a program exits with: 1 is for the user to fix, 75 is worth another try, 70 is a bug.
     pub fn code(&self) -> u8 {
         match self {
             TrainError::World(error) => error.code(),
             TrainError::Client(error) if error.may_be_tried_again() => RETRY,
-            TrainError::NotKept { is_passing: true, .. } => RETRY,
-            _ => 1,
+            // An earlier process of the run may not have ended yet.
+            TrainError::NotKept { is_passing: true, .. } | TrainError::Busy { .. } => RETRY,
+            TrainError::Gpu(kith_kernels::cuda::GpuError::Driver { error, .. }) => retry::of_driver(error),
+            TrainError::Torch(error) => retry::of_torch(error).unwrap_or(retry::WRONG),
+            other if retry::is_caused_by_passing(other) => RETRY,
+            _ => retry::WRONG,
         }
     }
 
@@ -216,5 +218,32 @@ impl TrainError {
             }
             other => other,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kith_kernels::cuda::GpuError;
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn storage_that_does_not_answer_is_worth_another_try_in_whatever_it_is_wrapped() {
+        let path = Path::new("runs/a");
+        for (errno, code) in [(Errno::IO, RETRY), (Errno::STALE, RETRY), (Errno::NOENT, 1), (Errno::NOSPC, 1)] {
+            let store = || StoreError::io(path)(errno.into());
+            let client = ClientError::Batch { step: 1, slice: 0, source: Box::new(ClientError::from(store())) };
+            let wrapped = [TrainError::io(path)(errno.into()), store().into(), client.into()];
+            assert_eq!(wrapped.map(|error| error.code()), [code; 3], "{errno}");
+        }
+    }
+
+    #[test]
+    fn a_folder_that_an_earlier_process_still_holds_is_worth_another_try() {
+        assert_eq!(TrainError::Busy { path: "runs/a".into() }.code(), RETRY);
+        assert_eq!(TrainError::RunExists { path: "runs/a".into() }.code(), 1);
+        let driver = |error: &str| TrainError::Gpu(GpuError::Driver { what: "launch", error: error.to_owned() });
+        assert_eq!(driver("CUDA_ERROR_ECC_UNCORRECTABLE").code(), RETRY);
     }
 }

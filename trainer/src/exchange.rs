@@ -107,7 +107,7 @@ impl Exchange {
         };
         let heard = hear(world, &told)?;
         if let Some(rank) = heard.iter().position(|other| other.weights != heard[0].weights) {
-            return Err(WorldError::Differ { rank, step }.into());
+            return Err(differ(world, rank, step).into());
         }
         let gradient = match (world.n_ranks(), self.is_deterministic) {
             (1, _) => in_order(gradients),
@@ -145,6 +145,18 @@ impl Exchange {
         let slices = (0..n_ranks).flat_map(of_rank).map(|(rank, place)| gathered.get(rank).get(place));
         Ok(in_order(slices.collect()))
     }
+}
+
+/// Weights that differ: a bug, but not between hosts whose CPUs round differently.
+fn differ(world: &World, rank: usize, step: u64) -> WorldError {
+    let [first, other] = [0, rank].map(|rank| world.members()[rank].instruction_set.as_str());
+    if first == other {
+        return WorldError::Differ { rank, step };
+    }
+    WorldError::Refused(format!(
+        "the weights of rank {rank} differ from those of rank 0 at step {step}, because they compute with {other} and \
+         {first}: set ATEN_CPU_CAPABILITY to what all hosts have"
+    ))
 }
 
 /// What all ranks tell, by rank.

@@ -31,6 +31,7 @@ pub mod preset;
 pub mod recipe;
 pub mod replay;
 pub mod report;
+pub mod retry;
 pub mod run;
 pub mod run_file;
 mod slices;

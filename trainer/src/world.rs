@@ -2,39 +2,49 @@
 
 mod agreement;
 mod board;
+mod contest;
 mod door;
+mod encryption;
 mod environment;
 mod error;
+mod gpus;
 mod hello;
+mod line;
+mod message;
 mod phase;
 mod pulse;
 mod rendezvous;
+mod spoke;
 #[cfg(test)]
 mod tests;
 mod token;
+mod trust;
 mod wire;
 
 use std::{net::TcpListener, sync::Arc, time::Duration};
 
-#[cfg(test)]
-pub(crate) use self::tests::on_worlds;
 use self::{
     agreement::{Agreed, disagreement},
     pulse::{Pulse, Rhythm},
     rendezvous::Meeting,
+    trust::Trust,
 };
+#[cfg(test)]
+pub(crate) use self::{board::Entry, tests::on_worlds, trust::tests::encrypted_lines};
 pub(crate) use self::{
     board::{Board, Order, Verdict},
+    line::Line,
     wire::timespec,
 };
 pub use self::{
+    encryption::RankTls,
     environment::Seat,
     error::WorldError,
     hello::{Facts, Member},
     phase::Phase,
     token::Token,
 };
-use crate::collective::{Alone, Collective, Nccl, Ring};
+use crate::collective::{Alone, Collective, Nccl, Ring, gpu_identity};
 
 /// All ranks of a run, as one of them sees them. Dropping it says goodbye to the others.
 #[derive(Debug)]
@@ -66,8 +76,12 @@ pub struct JoinConfig {
     pub heartbeat_deadline: Duration,
     /// What all ranks know and nobody else. Without it, ranks meet on a loopback address alone.
     pub token: Option<Token>,
+    /// Which lines between ranks are encrypted.
+    pub tls: RankTls,
     /// The CUDA device whose tensors are exchanged; `None`: those of the CPU.
     pub cuda: Option<usize>,
+    /// Whether other ranks may have the same device.
+    pub shares_device: bool,
 }
 
 impl Default for JoinConfig {
@@ -78,7 +92,9 @@ impl Default for JoinConfig {
             heartbeat_every: Duration::from_secs(1),
             heartbeat_deadline: Duration::from_secs(10),
             token: None,
+            tls: RankTls::Auto,
             cuda: None,
+            shares_device: false,
         }
     }
 }
@@ -108,18 +124,26 @@ impl World {
         if seat.n_ranks == 1 {
             return Ok(World::of_one(Member::own(0, String::new(), facts)));
         }
+        let facts = match config.cuda {
+            Some(device) => facts.clone().on_gpu(gpu_identity(device), config.shares_device),
+            None => facts.clone(),
+        };
+        let trust = Trust::new(config)?;
         let mut meeting = match seat.rank {
-            0 => rendezvous::host(seat, config, facts, listener)?,
-            _ => rendezvous::visit(seat, config, facts)?,
+            0 => rendezvous::host(seat, config, &facts, &trust, listener)?,
+            _ => rendezvous::visit(seat, config, &facts, &trust)?,
         };
         let board = Arc::new(Board::new(seat.rank, meeting.members.clone())?);
         let rhythm = Rhythm { every: config.heartbeat_every, deadline: config.heartbeat_deadline };
         let pulse = Pulse::start(board.clone(), std::mem::take(&mut meeting.spokes), rhythm)?;
-        let mut ring = form_ring(seat, config, &meeting, &board, &pulse)?;
-        agree_on_device(&mut ring, &meeting.members, config)?;
-        let collective: Box<dyn Collective> = match config.cuda {
-            Some(device) => Box::new(Nccl::new(ring, device)?),
-            None => Box::new(ring),
+        let formed = form_ring(seat, config, &trust, &meeting, &board, &pulse);
+        let collective = match formed.and_then(|ring| make_collective(ring, &meeting.members, config)) {
+            Ok(collective) => collective,
+            Err(error) => {
+                // Without a word from this rank the others would not know why it left.
+                pulse.stop(error.code(), &error.to_string());
+                return Err(error);
+            }
         };
         let Meeting { members, door, .. } = meeting;
         if seat.rank == 0 {
@@ -147,7 +171,7 @@ impl World {
     pub fn table(&self) -> Vec<String> {
         let names = ["rank", "host", "address", "process", "device", "instructions"].map(String::from);
         let rows = self.members.iter().map(|member| {
-            let Member { rank, host, address, pid, device, instruction_set } = member.clone();
+            let Member { rank, host, address, pid, device, instruction_set, .. } = member.clone();
             [rank.to_string(), host, address, pid.to_string(), device, instruction_set]
         });
         let rows: Vec<[String; 6]> = [names].into_iter().chain(rows).collect();
@@ -157,6 +181,22 @@ impl World {
             cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
         };
         rows.iter().map(line).collect()
+    }
+
+    /// What users should know of how these ranks are placed and connected.
+    pub fn notes(&self, tls: RankTls) -> Vec<String> {
+        let mut notes = gpus::notes(&self.members);
+        let is_on_several = self.members.iter().any(|member| member.machine != self.members[0].machine);
+        if is_on_several && self.members.iter().any(|member| member.gpu.is_some()) {
+            notes.push(
+                "NCCL does not encrypt what ranks on GPUs exchange between hosts: keep it on a network of your own"
+                    .to_owned(),
+            );
+        }
+        if is_on_several && tls == RankTls::Off {
+            notes.push("lines between ranks on several hosts are not encrypted (--rank-tls off)".to_owned());
+        }
+        notes
     }
 
     /// Refuses ranks that do not agree on everything in a list of (what, value): all ranks hear who differs.
@@ -205,6 +245,18 @@ impl World {
     }
 }
 
+/// The collective of ranks in a ring: the ring itself, or NCCL beside it.
+fn make_collective(mut ring: Ring, members: &[Member], config: &JoinConfig) -> Result<Box<dyn Collective>, WorldError> {
+    agree_on_device(&mut ring, members, config)?;
+    if let Some(sentence) = gpus::refused(members) {
+        return Err(WorldError::Refused(sentence));
+    }
+    Ok(match config.cuda {
+        Some(device) => Box::new(Nccl::new(ring, device, config.shares_device)?),
+        None => Box::new(ring),
+    })
+}
+
 /// The first thing that ranks do together: nobody begins before all are there, for tensors of the same kind.
 fn agree_on_device(ring: &mut Ring, members: &[Member], config: &JoinConfig) -> Result<(), WorldError> {
     let kind = if config.cuda.is_some() { "cuda" } else { "cpu" };
@@ -228,11 +280,12 @@ fn agree(collective: &mut dyn Collective, members: &[Member], on: &[(&str, Strin
 fn form_ring(
     seat: &Seat,
     config: &JoinConfig,
+    trust: &Trust,
     meeting: &Meeting,
     board: &Arc<Board>,
     pulse: &Pulse,
 ) -> Result<Ring, WorldError> {
-    let formed = rendezvous::form_ring(seat, config, meeting, board).and_then(|(previous, next)| {
+    let formed = rendezvous::form_ring(seat, config, trust, meeting, board).and_then(|(previous, next)| {
         Ring::new(previous, next, board.clone(), config.collective_deadline).map_err(|error| error.to_string())
     });
     formed.map_err(|sentence| {

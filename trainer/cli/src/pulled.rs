@@ -8,6 +8,7 @@ use std::{
 use anyhow::Context;
 use kith_bucket::{Place, Pull, Wanted, is_url};
 use kith_partition::progress::{Piece, Unit};
+use kith_trainer::error::TrainError;
 
 use crate::progress::{Shown, say};
 
@@ -20,7 +21,7 @@ pub(crate) fn local(dir: &Path, wanted: &Wanted) -> anyhow::Result<PathBuf> {
     // Ranks of one host may want the same: one pulls, the others find it.
     let lock = copy.with_extension("lock");
     let held = File::create(&lock).and_then(|file| file.lock().map(|()| file));
-    let _held = held.map_err(|error| anyhow::anyhow!("{}: {error}", lock.display()))?;
+    let _held = held.map_err(TrainError::io(&lock))?;
     let pull = Pull::new(&place, &copy, wanted)?;
     if pull.n_bytes() > 0 {
         say(&format!("pulling {place} into {}", copy.display()));

@@ -15,7 +15,7 @@ use std::{
 };
 
 use cudarc::{
-    driver::{CudaContext, CudaStream, DevicePtrMut, DriverError},
+    driver::{CudaContext, CudaStream, DevicePtrMut, DriverError, sys as driver},
     nccl::{
         result::{self, NcclError, NcclStatus},
         sys,
@@ -24,13 +24,16 @@ use cudarc::{
 use tch::{Device, Kind, Tensor, no_grad};
 
 use super::{Collective, Ring};
-use crate::world::WorldError;
+use crate::{retry, world::WorldError};
 
 /// What NCCL's header fills a config with where nothing is said.
 const MAGIC: u32 = 0xcafe_beef;
 const UNSAID: c_int = c_int::MIN;
 /// The version of the header that the config's layout is of.
 const VERSION: u32 = 22_803;
+
+/// By this variable NCCL takes ranks that share a device for ranks of several hosts; otherwise it refuses them.
+const HOST_ID: &str = "NCCL_HOSTID";
 
 /// A wait looks again at once for so long, and then every so often: an all-reduce takes microseconds, a rank that
 /// computes longer than others does not.
@@ -56,9 +59,14 @@ impl fmt::Debug for Nccl {
 }
 
 impl Nccl {
-    /// Makes a communicator of all ranks of a ring, each with a device of its own number.
-    pub(crate) fn new(mut ring: Ring, device: usize) -> Result<Nccl, WorldError> {
+    /// Makes a communicator of all ranks of a ring, each with a device of its own number, which it may share.
+    pub(crate) fn new(mut ring: Ring, device: usize, shares_device: bool) -> Result<Nccl, WorldError> {
         version().map_err(WorldError::Refused)?;
+        if shares_device && std::env::var_os(HOST_ID).is_none() {
+            // SAFETY: nothing of this process reads the environment now but NCCL, which this thread calls later: other
+            // threads keep lines and wait for work.
+            unsafe { std::env::set_var(HOST_ID, format!("kith-rank-{}", ring.rank())) };
+        }
         let context = CudaContext::new(device).map_err(of_driver)?;
         let (compute, stream) = (context.default_stream(), context.new_stream().map_err(of_driver)?);
         let mut id = match ring.rank() {
@@ -269,6 +277,19 @@ impl Drop for Nccl {
     }
 }
 
+/// The identity of a GPU, which no other GPU has; `None` where the driver does not tell.
+pub(crate) fn gpu_identity(device: usize) -> Option<String> {
+    // SAFETY: only asks whether the library can be opened; its initializers ask nothing of the caller.
+    if !unsafe { driver::is_culib_present() } {
+        return None;
+    }
+    cudarc::driver::result::init().ok()?;
+    let found = cudarc::driver::result::device::get(device as c_int).ok()?;
+    let uuid = cudarc::driver::result::device::get_uuid(found).ok()?;
+    let hex: String = uuid.bytes.iter().map(|byte| format!("{:02x}", *byte as u8)).collect();
+    Some(format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]))
+}
+
 /// The version of the NCCL that is found.
 pub(crate) fn version() -> Result<String, String> {
     // SAFETY: only asks whether the library can be opened; its initializers ask nothing of the caller.
@@ -302,11 +323,13 @@ fn config() -> sys::ncclConfig_t {
 }
 
 fn of_driver(error: DriverError) -> WorldError {
-    WorldError::Refused(format!("the NVIDIA driver refused: {:?}", error.0))
+    let name = format!("{:?}", error.0);
+    WorldError::Device { code: retry::of_driver(&name), sentence: format!("the NVIDIA driver refused: {name}") }
 }
 
+/// NCCL refuses where its network or the system does: worth another try.
 fn of_nccl(error: NcclError) -> WorldError {
-    WorldError::Refused(format!("NCCL refused: {:?}", error.0))
+    WorldError::Device { code: retry::RETRY, sentence: format!("NCCL refused: {:?}", error.0) }
 }
 
 #[cfg(test)]

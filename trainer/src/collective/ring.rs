@@ -9,7 +9,6 @@ mod tests;
 
 use std::{
     io,
-    net::TcpStream,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -23,7 +22,7 @@ use self::{
     plan::Plan,
 };
 use super::Collective;
-use crate::world::{Board, Order, Verdict, WorldError};
+use crate::world::{Board, Line, Order, Verdict, WorldError};
 
 /// Up to so many bytes it is faster to give everything to everybody than to go around twice.
 const SMALL_BYTES: usize = 16 << 10;
@@ -47,7 +46,7 @@ pub(crate) struct Ring {
 
 impl Ring {
     /// A rank between two others.
-    pub(crate) fn new(previous: TcpStream, next: TcpStream, board: Arc<Board>, limit: Duration) -> io::Result<Ring> {
+    pub(crate) fn new(previous: Line, next: Line, board: Arc<Board>, limit: Duration) -> io::Result<Ring> {
         let n_ranks = board.members().len();
         let links = Links::new(previous, next)?;
         Ok(Ring { n_ranks, links, board, limit, patience: PATIENCE, rows: Vec::new(), failed: None })
@@ -181,24 +180,23 @@ impl Ring {
         error
     }
 
-    /// A connection broke: because of what the pulse will say in a moment, or because the rank has left.
+    /// The verdict where a connection broke. Most often a process ended, and the pulse is about to say which and why.
+    ///
+    /// A rank that left well is no evidence of a bug: the last bytes it sent can be lost with its line. It is one where it
+    /// left without entering the collective that this rank is in, because all ranks make the same calls.
     fn broken(&self, rank: usize, error: &io::Error) -> Verdict {
-        let until = Instant::now() + self.patience;
-        while !self.board.has_left(rank) && Instant::now() < until {
-            if let Some(verdict) = self.board.await_verdict(self.patience / 100) {
-                return verdict.clone();
-            }
+        if let Some(verdict) = self.board.await_verdict(self.patience) {
+            return verdict.clone();
         }
-        if self.board.has_left(rank) {
-            let sentence = format!(
-                "{} left while {} was in collective {}",
-                self.board.name(rank),
-                self.board.name(self.rank()),
-                self.board.n_collectives()
-            );
-            return Verdict::OutOfStep { sentence };
+        let (left, own) = (self.board.entry(rank), self.board.n_collectives());
+        if left.has_left && left.n_collectives < own {
+            let (rank, own_name) = (self.board.name(rank), self.board.name(self.rank()));
+            let n = left.n_collectives;
+            return Verdict::OutOfStep {
+                sentence: format!("{rank} left after collective {n} while {own_name} was in collective {own}"),
+            };
         }
-        self.lost(rank, format!("its connection to rank {} broke ({error})", self.rank()))
+        self.lost(rank, format!("its connection to rank {} broke in collective {own} ({error})", self.rank()))
     }
 
     fn lost(&self, rank: usize, why: String) -> Verdict {

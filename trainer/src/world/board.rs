@@ -26,7 +26,7 @@ pub(crate) struct Entry {
     pub(crate) phase: u8,
     /// Collectives it has entered.
     pub(crate) n_collectives: u64,
-    /// Whether it has ended well.
+    /// Whether it has ended well. A rank that ends because of a verdict does not leave.
     pub(crate) has_left: bool,
 }
 
@@ -157,7 +157,7 @@ impl Board {
         self.entries()[rank]
     }
 
-    pub(super) fn update(&self, rank: usize, entry: Entry) {
+    pub(crate) fn update(&self, rank: usize, entry: Entry) {
         locked(&self.entries)[rank] = entry;
     }
 
@@ -187,7 +187,7 @@ impl Board {
     }
 
     /// Sets the verdict and raises the alarm. The first verdict stands; whether this was it.
-    pub(super) fn decide(&self, verdict: Verdict) -> bool {
+    pub(crate) fn decide(&self, verdict: Verdict) -> bool {
         let is_first = self.verdict.set(verdict).is_ok();
         if is_first {
             let _ = (&self.raised).write(&[1]);

@@ -17,7 +17,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
     hello::Opening,
-    token::{self, GreetError, Token, VERSION},
+    line::Line,
+    token::{GreetError, VERSION},
+    trust::Trust,
     wire,
 };
 
@@ -33,7 +35,7 @@ const MAX_REMARKS: usize = 4;
 /// Somebody who has proven itself.
 #[derive(Debug)]
 pub(super) struct Arrival {
-    pub(super) stream: TcpStream,
+    pub(super) line: Line,
     pub(super) opening: Opening,
 }
 
@@ -61,13 +63,13 @@ impl Remarks {
 }
 
 impl Door {
-    pub(super) fn open(listener: TcpListener, token: Option<Token>) -> io::Result<Door> {
+    pub(super) fn open(listener: TcpListener, trust: Trust) -> io::Result<Door> {
         let address = listener.local_addr()?;
         listener.set_nonblocking(true)?;
         let (knocked, knock) = UnixStream::pair()?;
         let (sender, arrivals) = sync_channel(MAX_KNOCKING);
         let remarks = Remarks::default();
-        let keeper = Keeper { token, arrivals: sender, remarks: remarks.clone(), knocking: Arc::new(()) };
+        let keeper = Keeper { trust, arrivals: sender, remarks: remarks.clone(), knocking: Arc::new(()) };
         let thread = thread::Builder::new().name("door".to_owned()).spawn(move || keeper.keep(&listener, &knocked))?;
         Ok(Door { address, arrivals, remarks, knock, thread: Some(thread) })
     }
@@ -102,7 +104,7 @@ impl Drop for Door {
 
 #[derive(Clone)]
 struct Keeper {
-    token: Option<Token>,
+    trust: Trust,
     arrivals: SyncSender<Arrival>,
     remarks: Remarks,
     /// One reference for each that is being asked, beside the keeper's.
@@ -137,14 +139,17 @@ impl Keeper {
             .set_nonblocking(false)
             .and_then(|()| stream.set_nodelay(true))
             .map_err(GreetError::Io)
-            .and_then(|()| token::answer(&stream, self.token.as_ref(), deadline));
+            .and_then(|()| self.trust.answer(stream, deadline));
         match greeted {
-            Ok(()) => {
-                if let Ok(opening) = wire::receive(&stream, deadline) {
-                    let _ = self.arrivals.try_send(Arrival { stream, opening });
+            Ok(mut line) => {
+                if let Ok(opening) = wire::receive(&mut line, deadline) {
+                    let _ = self.arrivals.try_send(Arrival { line, opening });
                 }
             }
             Err(GreetError::Token) => self.remarks.push(format!("somebody at {} has another KITH_TOKEN", address.ip())),
+            Err(GreetError::WantsTls | GreetError::NoTls) => {
+                self.remarks.push(format!("somebody at {} has another --rank-tls", address.ip()));
+            }
             Err(GreetError::Version(version)) => self
                 .remarks
                 .push(format!("somebody at {} runs another kith (protocol {version}, here {VERSION})", address.ip())),

@@ -2,6 +2,8 @@
 
 use tch::TchError;
 
+use crate::retry;
+
 /// Why ranks cannot go on together: one sentence each.
 #[derive(Debug, thiserror::Error)]
 pub enum WorldError {
@@ -11,6 +13,14 @@ pub enum WorldError {
     /// Not all ranks came: retrying may help.
     #[error("{0}")]
     NeverCame(String),
+    /// A device failed, or what it needs: the exit code says whether retrying may help.
+    #[error("{sentence}")]
+    Device {
+        /// What failed.
+        sentence: String,
+        /// The exit code.
+        code: u8,
+    },
     /// A rank is gone or does not answer: retrying may help.
     #[error("rank {rank} on {host} was lost at step {step}, in phase {phase}: {why}")]
     Lost {
@@ -57,13 +67,14 @@ pub enum WorldError {
 }
 
 impl WorldError {
-    /// What a program exits with: 1 is for the user to mend, 75 may be tried again, 70 is a bug.
+    /// What a program exits with: 1 is for the user to fix, 75 is worth another try, 70 is a bug.
     pub fn code(&self) -> u8 {
         match self {
-            WorldError::Refused(_) => 1,
-            WorldError::NeverCame(_) | WorldError::Lost { .. } | WorldError::Io(_) => 75,
-            WorldError::Stopped { code, .. } => *code,
-            WorldError::OutOfStep(_) | WorldError::Differ { .. } | WorldError::Torch(_) => 70,
+            WorldError::Refused(_) => retry::WRONG,
+            WorldError::NeverCame(_) | WorldError::Lost { .. } | WorldError::Io(_) => retry::RETRY,
+            WorldError::Stopped { code, .. } | WorldError::Device { code, .. } => *code,
+            WorldError::Torch(error) => retry::of_torch(error).unwrap_or(retry::BUG),
+            WorldError::OutOfStep(_) | WorldError::Differ { .. } => retry::BUG,
         }
     }
 }

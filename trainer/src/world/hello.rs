@@ -24,6 +24,12 @@ pub struct Member {
     pub device: String,
     /// The CPU instructions its kernels use.
     pub instruction_set: String,
+    /// Its machine, which hosts in containers of one machine share: the kernel's boot.
+    pub machine: String,
+    /// The identity of its GPU, where it computes on one that has one.
+    pub gpu: Option<String>,
+    /// Whether it may share its GPU with other ranks.
+    pub shares_gpu: bool,
 }
 
 /// What a rank brings: what it computes on, and which program does.
@@ -31,6 +37,10 @@ pub struct Member {
 pub struct Facts {
     pub(super) device: String,
     pub(super) program: Program,
+    /// The identity of its GPU, if it has one.
+    pub(super) gpu: Option<String>,
+    /// Whether it may share its GPU with other ranks.
+    pub(super) shares_gpu: bool,
 }
 
 /// Which program a rank runs.
@@ -45,7 +55,13 @@ impl Facts {
     /// A rank that computes on a device; the program is this one.
     pub fn new(device: &str) -> io::Result<Facts> {
         let program = Program { version: env!("CARGO_PKG_VERSION").to_owned(), digest: own_digest()? };
-        Ok(Facts { device: device.to_owned(), program })
+        Ok(Facts { device: device.to_owned(), program, gpu: None, shares_gpu: false })
+    }
+
+    /// The same rank on a GPU of this identity, if it is known.
+    pub(super) fn on_gpu(mut self, gpu: Option<String>, shares_gpu: bool) -> Facts {
+        (self.gpu, self.shares_gpu) = (gpu, shares_gpu);
+        self
     }
 }
 
@@ -89,8 +105,14 @@ pub(super) enum Answer {
     Refused(String),
     /// Not all ranks came in time.
     NeverCame(String),
-    /// A world is about to end here: the next one may have room.
-    Later,
+    /// The seat has another process in it, which was heard of since.
+    Taken(String),
+    /// The seat may be free soon: its holder is about to end, or was not heard of since.
+    Later(String),
+    /// A world without such a seat is complete here.
+    Full(String),
+    /// Not all are here yet; rank 0 is.
+    Wait,
 }
 
 impl Hello {
@@ -129,7 +151,8 @@ impl Hello {
 
 impl Member {
     pub(super) fn own(rank: usize, address: String, facts: &Facts) -> Member {
-        Member { rank, address, device: facts.device.clone(), ..Member::alone() }
+        let (device, gpu, shares_gpu) = (facts.device.clone(), facts.gpu.clone(), facts.shares_gpu);
+        Member { rank, address, device, gpu, shares_gpu, ..Member::alone() }
     }
 
     /// The one member of a world of one.
@@ -141,8 +164,17 @@ impl Member {
             pid: std::process::id(),
             device: String::new(),
             instruction_set: instruction_set().name().to_owned(),
+            machine: machine(),
+            gpu: None,
+            shares_gpu: false,
         }
     }
+}
+
+/// The machine that this process runs on; its hostname where the kernel does not say.
+fn machine() -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|text| text.trim().to_owned());
+    boot.unwrap_or_else(|_| rustix::system::uname().nodename().to_string_lossy().into_owned())
 }
 
 impl Program {
@@ -157,7 +189,12 @@ mod tests {
 
     fn hello(rank: usize, n_ranks: usize) -> Hello {
         let program = Program { version: "1.2".to_owned(), digest: "0123456789abcdef".to_owned() };
-        let mut hello = Hello::new(rank, n_ranks, String::new(), &Facts { device: "CPU".to_owned(), program });
+        let mut hello = Hello::new(
+            rank,
+            n_ranks,
+            String::new(),
+            &Facts { device: "CPU".to_owned(), program, gpu: None, shares_gpu: false },
+        );
         hello.member.host = ["host-a", "host-b"][rank.min(1)].to_owned();
         hello
     }

@@ -1,11 +1,11 @@
 //! Heartbeats, beside the collectives: every rank tells rank 0 how far it is, and rank 0 tells everybody how far all are.
 //! Who is silent too long or gone is lost; all others are told who, where, and what it did last.
 
-mod messages;
+#[cfg(test)]
+mod tests;
 
 use std::{
     io::{self, ErrorKind, Read},
-    net::TcpStream,
     sync::{
         Arc,
         mpsc::{Receiver, Sender, channel},
@@ -16,12 +16,14 @@ use std::{
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use self::messages::{Message, Spoke};
 use super::{
     board::{Board, Entry, Order, Verdict},
+    contest::Contests,
     door::{Arrival, Door},
     hello::Opening,
-    rendezvous::turn_away,
+    message::Message,
+    rendezvous::{Holder, turn_away},
+    spoke::Spoke,
     wire::timespec,
 };
 
@@ -39,6 +41,27 @@ pub(super) struct Rhythm {
     pub(super) deadline: Duration,
 }
 
+/// Notices that this process was the one that paused: stopped by a signal, or with its whole machine.
+#[derive(Debug)]
+pub(super) struct Waking {
+    /// Silence that means loss.
+    deadline: Duration,
+    /// When this thread last looked.
+    looked: Instant,
+}
+
+impl Waking {
+    pub(super) fn new(deadline: Duration) -> Waking {
+        Waking { deadline, looked: Instant::now() }
+    }
+
+    /// Whether so much time has passed since the last look that the silence of others says nothing.
+    pub(super) fn was_paused(&mut self) -> bool {
+        let now = Instant::now();
+        now.duration_since(std::mem::replace(&mut self.looked, now)) > self.deadline / 2
+    }
+}
+
 /// The thread that keeps the board up to date, as long as its world lasts.
 #[derive(Debug)]
 pub(super) struct Pulse {
@@ -48,10 +71,9 @@ pub(super) struct Pulse {
 
 impl Pulse {
     /// Begins to beat: rank 0 with all others, another rank with rank 0.
-    pub(super) fn start(board: Arc<Board>, spokes: Vec<(usize, TcpStream)>, rhythm: Rhythm) -> io::Result<Pulse> {
+    pub(super) fn start(board: Arc<Board>, spokes: Vec<Spoke>, rhythm: Rhythm) -> io::Result<Pulse> {
         let (end, ended) = channel();
-        let spokes = spokes.into_iter().map(|(rank, stream)| Spoke::new(rank, stream)).collect::<io::Result<_>>()?;
-        let heart = Heart { board: board.clone(), spokes, rhythm, door: None, decided: None };
+        let heart = Heart::new(board.clone(), spokes, rhythm);
         thread::Builder::new().name("pulse".to_owned()).spawn(move || {
             heart.beat();
             drop(end);
@@ -96,9 +118,19 @@ struct Heart {
     door: Option<Door>,
     /// When the verdict came, until this process was called about it.
     decided: Option<Instant>,
+    /// Whether this rank ends because of an error, its own or another's: then it does not say goodbye.
+    is_failing: bool,
+    waking: Waking,
+    contests: Contests,
 }
 
 impl Heart {
+    fn new(board: Arc<Board>, mut spokes: Vec<Spoke>, rhythm: Rhythm) -> Heart {
+        spokes.iter_mut().for_each(|spoke| spoke.heard = Instant::now());
+        let (waking, contests) = (Waking::new(rhythm.deadline), Contests::new(rhythm.every, rhythm.deadline));
+        Heart { board, spokes, rhythm, door: None, decided: None, is_failing: false, waking, contests }
+    }
+
     fn beat(mut self) {
         let mut next = Instant::now();
         loop {
@@ -108,6 +140,7 @@ impl Heart {
                 self.send_away();
             }
             self.sleep(next);
+            self.forgive_own_pause();
             self.listen();
             self.notice_silence();
             if let Some(decided) = self.decided
@@ -138,7 +171,7 @@ impl Heart {
         let mut fds = vec![PollFd::new(self.board.knocked(), PollFlags::IN)];
         for spoke in &self.spokes {
             let out = if spoke.has_unsent() { PollFlags::OUT } else { PollFlags::empty() };
-            fds.push(PollFd::new(spoke.stream(), PollFlags::IN | out));
+            fds.push(PollFd::new(spoke.socket(), PollFlags::IN | out));
         }
         let left = due.saturating_duration_since(Instant::now());
         if poll(&mut fds, Some(&timespec(left))).is_err() {
@@ -163,53 +196,64 @@ impl Heart {
 
     /// Those who come when the world is complete.
     fn send_away(&mut self) {
-        let Some(door) = &self.door else { return };
-        while let Some(Arrival { stream, opening }) = door.next(Duration::ZERO) {
+        let Heart { board, spokes, door: Some(door), contests, .. } = self else { return };
+        while let Some(Arrival { mut line, opening }) = door.next(Duration::ZERO) {
             let Opening::Join(hello) = opening else { continue };
-            let late = 3 * self.rhythm.every;
-            turn_away(self.board.members(), &stream, &hello, |rank| {
-                let is_silent = |spoke: &Spoke| spoke.rank == rank && spoke.heard.elapsed() > late;
-                let has_left = self.board.has_left(rank);
-                has_left || self.board.verdict().is_some() || self.spokes.iter().any(is_silent)
+            turn_away(board.members(), &mut line, &hello, |rank| {
+                let heard = match spokes.iter().find(|spoke| spoke.rank == rank) {
+                    Some(spoke) => spoke.heard,
+                    None if rank == board.rank() => Instant::now(),
+                    None => return Holder::InDoubt,
+                };
+                let is_ending = board.has_left(rank) || board.verdict().is_some();
+                let is_alive = !is_ending && contests.is_refused(rank, heard, Instant::now());
+                if is_alive { Holder::Alive } else { Holder::InDoubt }
             });
         }
     }
 
-    /// Hears what others say.
+    /// Restarts the clocks of all others where this process was the one that paused: a stopped process, a paused machine.
+    fn forgive_own_pause(&mut self) {
+        if self.waking.was_paused() {
+            let now = Instant::now();
+            self.spokes.iter_mut().for_each(|spoke| spoke.heard = now);
+        }
+    }
+
+    /// Hears what others say. Messages count in the order in which they were sent, and before the end of any connection: a
+    /// rank that has sent its verdict and ended is not lost.
     fn listen(&mut self) {
-        let mut verdicts = Vec::new();
-        let mut boards_changed = false;
+        let (mut messages, mut ends) = (Vec::new(), Vec::new());
         for spoke in &mut self.spokes {
             spoke.flush();
-            let rank = spoke.rank;
-            let (messages, closed) = spoke.receive();
-            for message in messages {
-                match message {
-                    Message::Beat(entry) => self.board.update(rank, entry),
-                    Message::Board(entries) => self.board.update_all(entries),
-                    Message::Verdict(verdict) => verdicts.push(verdict),
-                    Message::Goodbye => {
-                        let entry = self.board.entry(rank);
-                        self.board.update(rank, Entry { has_left: true, ..entry });
-                        boards_changed = true;
-                    }
+            messages.extend(spoke.receive().into_iter().map(|message| (spoke.rank, message)));
+            ends.extend(spoke.closed.take().map(|error| (spoke.rank, error)));
+        }
+        self.spokes.retain(|spoke| ends.iter().all(|(rank, _)| *rank != spoke.rank));
+        let mut has_news = false;
+        for (rank, message) in messages {
+            match message {
+                Message::Beat(entry) => self.board.update(rank, entry),
+                Message::Board(entries) => self.board.update_all(entries),
+                Message::Verdict(verdict) => self.decide(verdict, Some(rank)),
+                Message::Goodbye(entry) => {
+                    self.board.update(rank, Entry { has_left: true, ..entry });
+                    has_news = true;
                 }
             }
-            if let Some(error) = closed
-                && !self.board.has_left(rank)
-            {
+        }
+        for (rank, error) in ends {
+            if !self.board.has_left(rank) {
                 let why = match error.kind() {
                     ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
                         "its process ended without a word".to_owned()
                     }
                     _ => format!("its connection broke ({error})"),
                 };
-                verdicts.push(Verdict::Lost { rank, at: self.board.entry(rank), why });
+                self.decide(Verdict::Lost { rank, at: self.board.entry(rank), why }, None);
             }
         }
-        self.spokes.retain(|spoke| !spoke.is_closed);
-        verdicts.into_iter().for_each(|verdict| self.decide(verdict));
-        if boards_changed && self.is_center() {
+        if has_news && self.is_center() {
             self.send_beat();
         }
     }
@@ -225,15 +269,17 @@ impl Heart {
             && !self.board.has_left(rank)
         {
             let why = format!("nothing was heard of it for {} s", deadline.as_secs_f64());
-            self.decide(Verdict::Lost { rank, at: self.board.entry(rank), why });
+            self.decide(Verdict::Lost { rank, at: self.board.entry(rank), why }, None);
         }
     }
 
-    /// The first verdict stands. Rank 0 tells it to everybody.
-    fn decide(&mut self, verdict: Verdict) {
+    /// Takes a verdict, found here or heard `from` a rank; the first one stands. Rank 0 tells everybody. Any other rank
+    /// tells rank 0 what it found, which may only have paused and must not take the end of this rank for a good one.
+    fn decide(&mut self, verdict: Verdict, from: Option<usize>) {
+        self.is_failing = true;
         if self.board.decide(verdict.clone()) {
             self.decided = Some(Instant::now());
-            if self.is_center() {
+            if self.is_center() || from.is_none() {
                 self.spokes.iter_mut().for_each(|spoke| spoke.send(&Message::Verdict(verdict.clone())));
             }
         }
@@ -241,8 +287,9 @@ impl Heart {
 
     /// Passes on what this process found out: everybody learns it from rank 0.
     fn tell(&mut self, verdict: Verdict, told: Option<Sender<()>>) {
+        self.is_failing = true;
         if self.is_center() {
-            self.decide(verdict);
+            self.decide(verdict, None);
         } else {
             self.spokes.iter_mut().for_each(|spoke| spoke.send(&Message::Verdict(verdict.clone())));
         }
@@ -250,8 +297,13 @@ impl Heart {
         drop(told);
     }
 
+    /// The last word. A rank that ends because of an error has told its verdict, or was told it: a goodbye would say that it
+    /// had ended well.
     fn say_goodbye(mut self) {
-        self.spokes.iter_mut().for_each(|spoke| spoke.send(&Message::Goodbye));
+        if !self.is_failing {
+            let own = self.board.own();
+            self.spokes.iter_mut().for_each(|spoke| spoke.send(&Message::Goodbye(own)));
+        }
         self.flush();
     }
 

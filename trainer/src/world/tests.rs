@@ -79,8 +79,7 @@ fn config() -> JoinConfig {
         collective_deadline: Duration::from_secs(20),
         heartbeat_every: Duration::from_millis(50),
         heartbeat_deadline: Duration::from_secs(10),
-        token: None,
-        cuda: None,
+        ..JoinConfig::default()
     }
 }
 

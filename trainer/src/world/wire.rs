@@ -1,13 +1,14 @@
 //! Messages between ranks beside collectives: a length and JSON. Every read has a limit and a deadline.
 
 use std::{
-    io::{self, ErrorKind, Read, Write},
-    net::TcpStream,
+    io::{self, ErrorKind, Read},
     time::{Duration, Instant},
 };
 
 use rustix::event::Timespec;
 use serde::{Serialize, de::DeserializeOwned};
+
+use super::line::Line;
 
 /// Most bytes of a message: run files travel in them.
 const MAX_BYTES: usize = 16 << 20;
@@ -22,43 +23,27 @@ pub(super) fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Sends a message on a connection that blocks.
-pub(super) fn send(stream: &TcpStream, message: &impl Serialize, deadline: Instant) -> io::Result<()> {
-    stream.set_write_timeout(Some(left(deadline)?))?;
-    (&*stream).write_all(&encode(message)?)
+/// Sends a message on a line that blocks.
+pub(super) fn send(line: &mut Line, message: &impl Serialize, deadline: Instant) -> io::Result<()> {
+    line.write_all_by(&encode(message)?, deadline)
 }
 
-/// Receives a message on a connection that blocks.
-pub(super) fn receive<T: DeserializeOwned>(stream: &TcpStream, deadline: Instant) -> io::Result<T> {
+/// Receives a message on a line that blocks.
+pub(super) fn receive<T: DeserializeOwned>(line: &mut Line, deadline: Instant) -> io::Result<T> {
     let mut n_bytes = [0; 4];
-    read_exact(stream, &mut n_bytes, deadline)?;
+    line.read_exact_by(&mut n_bytes, deadline)?;
     let n_bytes = checked_length(n_bytes)?;
     // Grown as bytes come: a length alone takes no memory.
     let mut bytes = Vec::new();
     while bytes.len() < n_bytes {
         let start = bytes.len();
         bytes.resize(n_bytes.min(start + (64 << 10)), 0);
-        read_exact(stream, &mut bytes[start..], deadline)?;
+        line.read_exact_by(&mut bytes[start..], deadline)?;
     }
     Ok(serde_json::from_slice(&bytes)?)
 }
 
-/// Fills a buffer, however slowly its bytes come, before the deadline.
-pub(super) fn read_exact(mut stream: &TcpStream, mut buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
-    while !buffer.is_empty() {
-        stream.set_read_timeout(Some(left(deadline)?))?;
-        match stream.read(buffer) {
-            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-            Ok(n) => buffer = &mut buffer[n..],
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(ErrorKind::TimedOut.into()),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-/// Messages as they arrive on a connection that does not block.
+/// Messages as they arrive on a line that does not block.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     bytes: Vec<u8>,
@@ -66,10 +51,10 @@ pub(super) struct Inbox {
 
 impl Inbox {
     /// Takes all bytes there are; an error once the connection is closed.
-    pub(super) fn fill(&mut self, mut stream: &TcpStream) -> io::Result<()> {
+    pub(super) fn fill(&mut self, line: &mut Line) -> io::Result<()> {
         let mut bytes = [0; 16 << 10];
         loop {
-            match stream.read(&mut bytes) {
+            match line.read(&mut bytes) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(n) => self.bytes.extend_from_slice(&bytes[..n]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),

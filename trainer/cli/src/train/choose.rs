@@ -6,6 +6,7 @@ use anyhow::bail;
 use kith_partition::stats::stats;
 use kith_trainer::{
     config::{Choice, ModelKind, RunConfig},
+    error::TrainError,
     opened::Opened,
     preset::{PRESETS, Preset},
     recipe::Cell,
@@ -64,7 +65,7 @@ pub(crate) fn typed(args: &Args) -> anyhow::Result<Typed> {
         Named::Preset(preset) => (preset.name.to_owned(), preset.text.to_owned(), preset.run_file()?),
         Named::File(file) => {
             let path = Path::new(run);
-            let text = std::fs::read_to_string(path).map_err(|error| anyhow::anyhow!("{run}: {error}"))?;
+            let text = std::fs::read_to_string(path).map_err(TrainError::io(path))?;
             (path.file_stem().unwrap_or_default().to_string_lossy().into_owned(), text, file)
         }
     };

@@ -19,6 +19,7 @@ use kith_trainer::{
     config::{BY_RUN_KEY, Choice, Kernels, RunConfig},
     data::Data,
     device::{self, Device},
+    error::TrainError,
     gpu::{self, Gpu},
     keeper::Keeper,
     layerwise::Room,
@@ -236,9 +237,8 @@ fn keep_run_file(out: &Path, resume: bool, config: &RunConfig) -> anyhow::Result
     if path.exists() && !resume {
         bail!("{}: holds runs already: resume them with --resume, or choose another place", out.display());
     }
-    let refused = |path: &Path, error: std::io::Error| anyhow::anyhow!("{}: {error}", path.display());
-    std::fs::create_dir_all(out).map_err(|error| refused(out, error))?;
-    std::fs::write(&path, config.to_toml()).map_err(|error| refused(&path, error))
+    std::fs::create_dir_all(out).map_err(TrainError::io(out))?;
+    Ok(std::fs::write(&path, config.to_toml()).map_err(TrainError::io(&path))?)
 }
 
 pub(crate) fn run_keys(text: &str) -> Result<RangeInclusive<u64>, String> {

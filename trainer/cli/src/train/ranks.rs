@@ -4,7 +4,7 @@ use std::{env, process, time::Duration};
 
 use kith_trainer::{
     device::{CudaReport, cuda_index, devices},
-    world::{Facts, JoinConfig, Seat, Token, World},
+    world::{Facts, JoinConfig, RankTls, Seat, Token, World},
 };
 
 use crate::{exit_code::exit_code, progress::say};
@@ -22,6 +22,16 @@ pub(super) struct RankArgs {
     /// Seconds of silence after which a rank is lost.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     heartbeat_timeout: u64,
+    /// Encrypt lines between ranks (TLS 1.3). auto: those that leave loopback; on: all; off: none. The same on every rank.
+    #[arg(long, value_name = "auto|on|off", default_value = "auto", value_parser = rank_tls)]
+    rank_tls: RankTls,
+    /// Let several ranks compute on one GPU (tests, MPS). Without it, ranks that share a GPU are refused.
+    #[arg(long)]
+    share_device: bool,
+}
+
+fn rank_tls(text: &str) -> Result<RankTls, String> {
+    RankTls::from_name(text).ok_or_else(|| "write auto, on or off".to_owned())
 }
 
 /// A variable that is set to something.
@@ -45,9 +55,11 @@ impl RankArgs {
             collective_deadline: Duration::from_secs(self.exchange_timeout),
             heartbeat_every: Duration::from_secs(1).min(heartbeat / 4),
             heartbeat_deadline: heartbeat,
-            token: Token::from_environment(lookup),
+            token: Token::from_environment(lookup)?,
+            tls: self.rank_tls,
             // A device that is not there is told of later, when the others can be told too.
             cuda: cuda_index(device),
+            shares_device: self.share_device,
         };
         if seat.rank == 0 && seat.n_ranks > 1 {
             say(&format!("waiting for {} ranks", seat.n_ranks));
@@ -55,6 +67,7 @@ impl RankArgs {
         let world = World::join(&seat, &config, Facts::new(device)?)?;
         if seat.rank == 0 && seat.n_ranks > 1 {
             world.table().iter().for_each(|line| say(line));
+            world.notes(self.rank_tls).iter().for_each(|note| say(&format!("note: {note}")));
         }
         // A thread deep in a layer, or waiting for a server, does not hear that the others are gone.
         world.on_lost(Box::new(|error| {

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use kith_trainer::{
     clock::Phases,
+    error::TrainError,
     report::{REPORT, Report, Results},
     world::Phase,
 };
@@ -118,7 +119,7 @@ pub(super) fn write(reports: &[Report], out: &Path) -> anyhow::Result<()> {
     });
     let path = out.join(REPORT);
     let text = serde_json::to_string_pretty(&report)? + "\n";
-    std::fs::write(&path, text).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
+    Ok(std::fs::write(&path, text).map_err(TrainError::io(&path))?)
 }
 
 /// Mean and population standard deviation over runs.

@@ -32,7 +32,7 @@ fn ranks_on_one_gpu_keep_the_contract() {
             command.args(["--exact", "collective::nccl::tests::one_rank", "--ignored"]).stdin(Stdio::null());
             command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
             command.env("RANK", rank.to_string()).env("WORLD_SIZE", n_ranks.to_string());
-            command.env("NCCL_HOSTID", format!("host-{rank}")).env("NCCL_SOCKET_IFNAME", "lo");
+            command.env("NCCL_SOCKET_IFNAME", "lo");
             command.spawn().unwrap()
         };
         let mut ranks: Vec<Child> = (0..n_ranks).map(start).collect();
@@ -56,7 +56,7 @@ fn ranks_on_one_gpu_keep_the_contract() {
 fn one_rank() {
     device::start();
     let Some(seat) = Seat::from_environment(|name| std::env::var(name).ok()).unwrap() else { return };
-    let config = JoinConfig { cuda: Some(0), ..JoinConfig::default() };
+    let config = JoinConfig { cuda: Some(0), shares_device: true, ..JoinConfig::default() };
     let mut world = World::join(&seat, &config, Facts::new("cuda:0").unwrap()).unwrap();
     let place = (world.rank(), world.n_ranks());
     for device in [Device::Cuda(0), Device::Cpu] {

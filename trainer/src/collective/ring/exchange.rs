@@ -2,7 +2,6 @@
 
 use std::{
     io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write},
-    net::TcpStream,
     time::Instant,
 };
 
@@ -13,7 +12,7 @@ use super::{
     frame::{Call, HEAD_BYTES, Head, checksum},
     plan::{PIECE_BYTES, Plan, Receive, Send},
 };
-use crate::world::{Board, timespec};
+use crate::world::{Board, Line, timespec};
 
 /// Why a call did not end.
 #[derive(Debug)]
@@ -35,8 +34,8 @@ pub(super) enum Failure {
 /// The two connections of a rank, and room for one piece.
 #[derive(Debug)]
 pub(super) struct Links {
-    pub(super) previous: TcpStream,
-    pub(super) next: TcpStream,
+    pub(super) previous: Line,
+    pub(super) next: Line,
     /// To the next rank, so far.
     pub(super) sent_bytes: u64,
     scratch: Vec<f32>,
@@ -69,10 +68,10 @@ impl Progress {
 }
 
 impl Links {
-    pub(super) fn new(previous: TcpStream, next: TcpStream) -> io::Result<Links> {
-        for stream in [&previous, &next] {
-            stream.set_nodelay(true)?;
-            stream.set_nonblocking(true)?;
+    pub(super) fn new(previous: Line, next: Line) -> io::Result<Links> {
+        for line in [&previous, &next] {
+            line.socket().set_nodelay(true)?;
+            line.socket().set_nonblocking(true)?;
         }
         Ok(Links { previous, next, sent_bytes: 0, scratch: vec![0.0; PIECE_BYTES / 4] })
     }
@@ -106,10 +105,11 @@ impl Links {
             }
             let may_send = plan.sends.get(sent.n_pieces).map(|send| send.waits_for <= received.n_pieces);
             let may_receive = received.n_pieces < plan.receives.len();
-            if may_send.is_none() && !may_receive {
+            let is_flushed = self.flush()?;
+            if may_send.is_none() && !may_receive && is_flushed {
                 return Ok(());
             }
-            self.wait(may_receive, may_send == Some(true), board, deadline)?;
+            self.wait(may_receive, may_send == Some(true) || !is_flushed, board, deadline)?;
         }
     }
 
@@ -126,6 +126,15 @@ impl Links {
                 sent.advance(n, piece.len());
                 Ok(n > 0)
             }
+            Err(error) if is_no_failure(&error) => Ok(false),
+            Err(error) => Err(Failure::Next(error)),
+        }
+    }
+
+    /// Sends what an encrypted line has taken and not sent; whether nothing is left of it.
+    fn flush(&mut self) -> Result<bool, Failure> {
+        match self.next.flush() {
+            Ok(()) => Ok(true),
             Err(error) if is_no_failure(&error) => Ok(false),
             Err(error) => Err(Failure::Next(error)),
         }
@@ -183,10 +192,10 @@ impl Links {
         let mut fds = Vec::with_capacity(3);
         fds.push(PollFd::new(board.alarm(), PollFlags::IN));
         if may_receive {
-            fds.push(PollFd::new(&self.previous, PollFlags::IN));
+            fds.push(PollFd::new(self.previous.socket(), PollFlags::IN));
         }
         if may_send {
-            fds.push(PollFd::new(&self.next, PollFlags::OUT));
+            fds.push(PollFd::new(self.next.socket(), PollFlags::OUT));
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {

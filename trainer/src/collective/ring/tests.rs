@@ -19,7 +19,7 @@ use crate::{
         Alone, Collective,
         contract::{check, on_all_ranks},
     },
-    world::{Board, Member, WorldError},
+    world::{Board, Entry, Line, Member, Verdict, WorldError, encrypted_lines},
 };
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -34,6 +34,9 @@ fn board(rank: usize, n_ranks: usize) -> Arc<Board> {
         pid: 0,
         device: "CPU".to_owned(),
         instruction_set: String::new(),
+        machine: String::new(),
+        gpu: None,
+        shares_gpu: false,
     };
     Arc::new(Board::new(rank, (0..n_ranks).map(member).collect()).unwrap())
 }
@@ -45,9 +48,18 @@ fn connection() -> (TcpStream, TcpStream) {
     (sends, listener.accept().unwrap().0)
 }
 
+fn plain_lines() -> (Line, Line) {
+    let (sends, receives) = connection();
+    (Line::plain(sends), Line::plain(receives))
+}
+
 /// A ring without a pulse.
 fn ring(n_ranks: usize, limit: Duration) -> Vec<Ring> {
-    let (next, mut previous): (Vec<TcpStream>, Vec<TcpStream>) = (0..n_ranks).map(|_| connection()).unzip();
+    ring_of(n_ranks, limit, plain_lines)
+}
+
+fn ring_of(n_ranks: usize, limit: Duration, lines: impl Fn() -> (Line, Line)) -> Vec<Ring> {
+    let (next, mut previous): (Vec<Line>, Vec<Line>) = (0..n_ranks).map(|_| lines()).unzip();
     previous.rotate_right(1);
     let ranks = next.into_iter().zip(previous).enumerate();
     ranks.map(|(rank, (next, previous))| Ring::new(previous, next, board(rank, n_ranks), limit).unwrap()).collect()
@@ -62,6 +74,15 @@ fn one_rank_keeps_the_contract() {
 fn rings_keep_the_contract() {
     for n_ranks in [2, 3, 4, 5] {
         let ranks: Vec<_> = ring(n_ranks, LIMIT).into_iter().map(|rank| Mutex::new(Some(rank))).collect();
+        check(n_ranks, Device::Cpu, |rank| Box::new(ranks[rank].lock().unwrap().take().unwrap()));
+    }
+}
+
+#[test]
+fn encrypted_rings_keep_the_contract() {
+    for n_ranks in [2, 3] {
+        let ranks: Vec<_> =
+            ring_of(n_ranks, LIMIT, encrypted_lines).into_iter().map(|rank| Mutex::new(Some(rank))).collect();
         check(n_ranks, Device::Cpu, |rank| Box::new(ranks[rank].lock().unwrap().take().unwrap()));
     }
 }
@@ -112,7 +133,7 @@ fn ranks_that_make_other_calls_are_told_so() {
 /// Rank 1 of 2, whose neighbor is a script.
 fn beside(script: impl FnOnce(&mut TcpStream, &mut TcpStream) + Send, limit: Duration) -> (String, Ring) {
     let ((mut to_rank, previous), (next, mut from_rank)) = (connection(), connection());
-    let mut ring = Ring::new(previous, next, board(1, 2), limit).unwrap();
+    let mut ring = Ring::new(Line::plain(previous), Line::plain(next), board(1, 2), limit).unwrap();
     ring.patience = Duration::from_millis(50);
     let error = thread::scope(|scope| {
         scope.spawn(|| script(&mut to_rank, &mut from_rank));
@@ -187,4 +208,59 @@ fn nobody_waits_beyond_the_deadline() {
         assert!(errors[rank].starts_with(&words), "{}", errors[rank]);
         assert!(errors[rank].ends_with("has waited 0.3 s in collective 1, a barrier"), "{}", errors[rank]);
     }
+}
+
+/// The error of rank 1 of 2 in collective 1, whose neighbor closes its lines after `before` and does `after` meanwhile.
+fn closed(patience: Duration, before: impl FnOnce(&Board), after: impl FnOnce(&Board) + Send) -> String {
+    let ((to_rank, previous), (next, from_rank)) = (connection(), connection());
+    let board = board(1, 2);
+    let mut ring = Ring::new(Line::plain(previous), Line::plain(next), board.clone(), LIMIT).unwrap();
+    ring.patience = patience;
+    before(&board);
+    drop((to_rank, from_rank));
+    thread::scope(|scope| {
+        scope.spawn(|| after(&board));
+        let error = ring.all_reduce(&mut Tensor::from_slice(&[1f32; 3])).unwrap_err();
+        format!("{}: {error}", error.code())
+    })
+}
+
+fn leave_after(n_collectives: u64) -> impl Fn(&Board) {
+    move |board: &Board| board.update(0, Entry { n_collectives, has_left: true, ..Entry::default() })
+}
+
+fn lost_rank_0() -> Verdict {
+    Verdict::Lost { rank: 0, at: Entry::default(), why: "of the test".to_owned() }
+}
+
+#[test]
+fn a_leaving_that_is_seen_before_its_verdict_is_no_bug() {
+    let patience = Duration::from_secs(20);
+    let verdict_last = closed(patience, leave_after(0), |board| {
+        thread::sleep(Duration::from_millis(300));
+        board.decide(lost_rank_0());
+    });
+    let verdict_first = closed(
+        patience,
+        |board| {
+            board.decide(lost_rank_0());
+        },
+        leave_after(0),
+    );
+    for error in [verdict_last, verdict_first] {
+        assert_eq!(error, "75: rank 0 on host-0 was lost at step 0, in phase start: of the test");
+    }
+}
+
+#[test]
+fn a_rank_that_left_well_is_a_bug_only_where_it_never_entered_the_collective() {
+    let patience = Duration::from_millis(50);
+    let entered = closed(patience, leave_after(1), |_| {});
+    assert!(entered.starts_with("75: rank 0 on host-0 was lost at step 0"), "{entered}");
+    assert!(entered.contains("its connection to rank 1 broke in collective 1"), "{entered}");
+    let skipped = closed(patience, leave_after(0), |_| {});
+    assert_eq!(
+        skipped,
+        "70: rank 0 on host-0 left after collective 0 while rank 1 on host-1 was in collective 1: this is a bug"
+    );
 }

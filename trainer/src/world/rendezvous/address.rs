@@ -13,6 +13,9 @@ use crate::world::{JoinConfig, Seat, WorldError, wire};
 /// How long rank 0 waits for its own name to be known; a cluster that has just started it may need longer.
 const RESOLVE_LIMIT: Duration = Duration::from_secs(60);
 
+/// How long an earlier rank 0 may take to go, once it has noticed that its world has ended.
+const FAREWELL: Duration = Duration::from_secs(5);
+
 /// Listens where the others will come.
 pub(super) fn listen(seat: &Seat, config: &JoinConfig, deadline: Instant) -> Result<TcpListener, WorldError> {
     let known_by = deadline.min(Instant::now() + RESOLVE_LIMIT);
@@ -32,21 +35,40 @@ pub(super) fn listen(seat: &Seat, config: &JoinConfig, deadline: Instant) -> Res
         () if has_six => vec![all_six, all_four],
         () => vec![all_four],
     };
-    let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
-    for place in places {
-        match TcpListener::bind(place) {
+    let freed_by = deadline.min(Instant::now() + config.heartbeat_deadline + FAREWELL);
+    loop {
+        let error = match bind(&places) {
             Ok(listener) => return Ok(listener),
-            Err(error) if error.kind() == ErrorKind::AddrInUse => {
-                return Err(WorldError::Refused(format!(
+            Err(error) => error,
+        };
+        match error.kind() {
+            // An earlier rank 0 that has not ended yet holds it.
+            ErrorKind::AddrInUse if wire::left(freed_by).is_ok() => thread::sleep(PAUSE),
+            ErrorKind::AddrInUse => {
+                return Err(WorldError::NeverCame(format!(
                     "MASTER_PORT {} on {} is in use: choose another, or end what listens there",
                     seat.port, seat.host
                 )));
             }
-            // Many hosts have a name for version 6 and no network for it.
-            Err(error) => last = error,
+            kind => {
+                let sentence = format!("rank 0 cannot listen on MASTER_PORT {} of {}: {error}", seat.port, seat.host);
+                let is_wrong = kind == ErrorKind::PermissionDenied;
+                return Err(if is_wrong { WorldError::Refused(sentence) } else { WorldError::NeverCame(sentence) });
+            }
         }
     }
-    Err(WorldError::Refused(format!("rank 0 cannot listen on MASTER_PORT {} of {}: {last}", seat.port, seat.host)))
+}
+
+/// Listens at the first of some places that there is. Many hosts have a name for version 6 and no network for it.
+fn bind(places: &[SocketAddr]) -> io::Result<TcpListener> {
+    let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
+    for place in places {
+        match TcpListener::bind(place) {
+            Err(error) if error.kind() != ErrorKind::AddrInUse => last = error,
+            bound => return bound,
+        }
+    }
+    Err(last)
 }
 
 /// Whether ranks come from this host alone. Many hosts give their own name a loopback address, which others do not see:

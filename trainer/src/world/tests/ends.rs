@@ -1,7 +1,6 @@
 //! How a world ends: well, by a rank that vanishes, falls silent or fails, and by one that is stuck.
 
 use std::{
-    net::TcpStream,
     sync::{Arc, mpsc::channel},
     thread,
     time::{Duration, Instant},
@@ -10,23 +9,23 @@ use std::{
 use super::*;
 use crate::{
     collective::Ring,
-    world::{Board, Phase, agree_on_device, rendezvous},
+    world::{Board, Phase, agree_on_device, rendezvous, spoke::Spoke, trust::Trust},
 };
 
 /// A rank that has joined and has no pulse.
 struct Heartless {
     ring: Ring,
-    spokes: Vec<(usize, TcpStream)>,
+    spokes: Vec<Spoke>,
 }
 
 fn heartless(place: &Place, rank: usize, config: &JoinConfig) -> Heartless {
-    let (seat, facts) = (place.seat(rank), facts());
+    let (seat, facts, trust) = (place.seat(rank), facts(), Trust::new(config).unwrap());
     let mut meeting = match rank {
-        0 => rendezvous::host(&seat, config, &facts, place.listener(0)).unwrap(),
-        _ => rendezvous::visit(&seat, config, &facts).unwrap(),
+        0 => rendezvous::host(&seat, config, &facts, &trust, place.listener(0)).unwrap(),
+        _ => rendezvous::visit(&seat, config, &facts, &trust).unwrap(),
     };
     let board = Arc::new(Board::new(rank, meeting.members.clone()).unwrap());
-    let (previous, next) = rendezvous::form_ring(&seat, config, &meeting, &board).unwrap();
+    let (previous, next) = rendezvous::form_ring(&seat, config, &trust, &meeting, &board).unwrap();
     let mut ring = Ring::new(previous, next, board, config.collective_deadline).unwrap();
     agree_on_device(&mut ring, &meeting.members, config).unwrap();
     place.all_joined.wait();
@@ -170,7 +169,8 @@ fn leaving_in_the_middle_is_a_mistake() {
         }
         told(world.collective().barrier())
     });
-    assert!(told[0].starts_with("70: rank 1 on ") && told[0].contains(" left while rank 0 on "), "{}", told[0]);
+    let words = " left after collective 1 while rank 0 on ";
+    assert!(told[0].starts_with("70: rank 1 on ") && told[0].contains(words), "{}", told[0]);
 }
 
 #[test]

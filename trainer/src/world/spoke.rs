@@ -1,0 +1,98 @@
+//! A line of the heartbeats: from rank 0 to every other rank. Ranks say on it that they are there, from their first word on.
+
+use std::{
+    io::{self, ErrorKind, Write},
+    net::TcpStream,
+    time::Instant,
+};
+
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{
+    line::Line,
+    wire::{Inbox, encode},
+};
+
+/// A line of the heartbeats, which does not block.
+#[derive(Debug)]
+pub(super) struct Spoke {
+    /// Who is at its other end.
+    pub(super) rank: usize,
+    /// When something came last.
+    pub(super) heard: Instant,
+    /// Why nothing more will come, if that is so.
+    pub(super) closed: Option<io::Error>,
+    line: Line,
+    inbox: Inbox,
+    unsent: Vec<u8>,
+}
+
+impl Spoke {
+    pub(super) fn new(rank: usize, line: Line) -> io::Result<Spoke> {
+        line.socket().set_nonblocking(true)?;
+        let inbox = Inbox::default();
+        Ok(Spoke { rank, heard: Instant::now(), closed: None, line, inbox, unsent: Vec::new() })
+    }
+
+    pub(super) fn socket(&self) -> &TcpStream {
+        self.line.socket()
+    }
+
+    pub(super) fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty() || self.line.has_unsent()
+    }
+
+    /// Sends now what can be sent now, the rest later.
+    pub(super) fn send(&mut self, message: &impl Serialize) {
+        if let Ok(bytes) = encode(message) {
+            self.unsent.extend(bytes);
+        }
+        self.flush();
+    }
+
+    /// Whether nothing is left to send. What cannot be sent because nobody is there, is left for `receive` to notice.
+    pub(super) fn flush(&mut self) -> bool {
+        while !self.unsent.is_empty() {
+            match self.line.write(&self.unsent) {
+                Ok(n) => {
+                    self.unsent.drain(..n);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => {
+                    self.unsent.clear();
+                    return true;
+                }
+            }
+        }
+        !matches!(self.line.flush(), Err(error) if error.kind() == ErrorKind::WouldBlock)
+    }
+
+    /// Takes all bytes that have come.
+    pub(super) fn fill(&mut self) {
+        if self.closed.is_none() {
+            self.closed = self.inbox.fill(&mut self.line).err();
+        }
+    }
+
+    /// The next whole message of what was taken.
+    pub(super) fn next<T: DeserializeOwned>(&mut self) -> Option<T> {
+        match self.inbox.next() {
+            Ok(Some(message)) => {
+                self.heard = Instant::now();
+                Some(message)
+            }
+            Ok(None) => None,
+            Err(error) => {
+                self.closed = Some(error);
+                None
+            }
+        }
+    }
+
+    /// All whole messages that have come.
+    pub(super) fn receive<T: DeserializeOwned>(&mut self) -> Vec<T> {
+        self.fill();
+        std::iter::from_fn(|| self.next()).collect()
+    }
+}
