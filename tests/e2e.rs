@@ -21,6 +21,7 @@ mod ranks;
 mod report;
 mod servers;
 mod several_hosts;
+mod signals;
 mod slurm;
 mod tidy;
 mod tune;

@@ -35,6 +35,7 @@ mod nodes_by_shard;
 mod owned;
 mod rows;
 mod shard;
+mod unfinished;
 mod verify;
 mod writer;
 
@@ -54,6 +55,7 @@ pub use crate::{
     owned::NodeRows,
     rows::{Rows, SparseRow},
     shard::Shard,
+    unfinished::{Unfinished, remove, remove_unfinished},
     verify::{Finding, Verified, verify},
     writer::StoreWriter,
 };

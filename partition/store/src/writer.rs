@@ -14,6 +14,7 @@ use crate::{
     graph::Graph,
     item::Item,
     manifest::{self, Contents, Manifest, Provenance},
+    unfinished::Unfinished,
 };
 
 /// The column that holds the checksums of all other columns' blocks, in the manifest's order.
@@ -105,6 +106,8 @@ struct Draft {
     dir: PathBuf,
     lock: File,
     is_published: bool,
+    /// Removed by a signal.
+    _unfinished: Unfinished,
 }
 
 impl Draft {
@@ -130,7 +133,8 @@ impl Draft {
         }
         let scratch = dir.join("scratch");
         fs::create_dir(&scratch).map_err(StoreError::io(&scratch))?;
-        Ok(Draft { dir, lock, is_published: false })
+        let _unfinished = Unfinished::new(&dir);
+        Ok(Draft { dir, lock, is_published: false, _unfinished })
     }
 
     fn publish(&mut self, out: &Path) -> Result<()> {
