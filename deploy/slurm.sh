@@ -12,7 +12,7 @@
 #   KITH_OUT              the run's folder; a job that went back into the queue goes on from the last checkpoint in it
 #   KITH_SAMPLERS         servers, one on each of the first hosts (default: on a third of them); where no host is left over,
 #                         ranks are on all
-#   KITH_REQUEUES         how often the job may go back into the queue (default: 5)
+#   KITH_REQUEUES         how often in a row the job may go back into the queue without a newer checkpoint (default: 5)
 #   KITH_PORT             where ranks meet; servers take the ports behind it (default: by the number of the job)
 #   KITH_TOKEN            the secret that ranks share (default: drawn anew at every start)
 #   KITH_SERVE            further options of kith-sampler, as for TLS; split at blanks
@@ -74,7 +74,7 @@ main() {
     say "$n_samplers servers on $(joined "${serving[@]}"), $n_ranks ranks on $(joined "${training[@]}")"
     # Servers that are not there yet are waited for, and so are ranks.
     step ranks "$(joined "${training[@]}")" "$n_ranks" kith train "$@" \
-        --samplers "$(joined "${addresses[@]}")" --out "$KITH_OUT" --resume
+        --samplers "$(joined "${addresses[@]}")" --out "$KITH_OUT" --resume --max-starts $((${KITH_REQUEUES:-5} + 1))
     ranks=${steps[-1]}
     wait "$ranks" || code=$?
 
@@ -114,19 +114,25 @@ stop_steps() {
     for step in "${steps[@]}"; do wait "$step" || true; done
 }
 
-# The time of the job is nearly over: go on in the next.
+# The time of the job is nearly over: go on in the next. Ranks save a checkpoint first, and need servers for their last step.
 stop() {
     trap '' TERM INT
     say "told to stop"
+    local code=0
+    if [[ -n ${ranks:-} ]]; then
+        kill -TERM "$ranks" 2>/dev/null || true
+        wait "$ranks" || code=$?
+    fi
     stop_steps
-    finish $lost
+    finish $((code == 0 || code == 1 || code == 70 ? code : lost))
 }
 
 finish() {
-    local code=$1 n_requeues=${SLURM_RESTART_COUNT:-0}
+    local code=$1
     # A signal that is not ours took a rank, as when memory ran out. TERM and INT are how people end jobs.
     if ((code > 128 && code != 130 && code != 143)); then code=$lost; fi
-    if ((code == lost && n_requeues < ${KITH_REQUEUES:-5})); then
+    # Ranks refuse to start, with code 1, where KITH_REQUEUES starts were in vain.
+    if ((code == lost && ${KITH_REQUEUES:-5} > 0)); then
         say "back into the queue, to go on from the last checkpoint in $KITH_OUT"
         scontrol requeue "$SLURM_JOB_ID" || say "it could not be put back: submit it again"
     fi

@@ -22,6 +22,7 @@ mod ranks;
 mod report;
 mod servers;
 mod several_hosts;
+mod signals;
 mod slurm;
 mod tidy;
 mod tune;

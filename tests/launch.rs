@@ -16,8 +16,8 @@ use crate::{
 };
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// For processes to end that have nobody left.
-const SECONDS: Duration = Duration::from_secs(10);
+/// For processes to end that have nobody left: servers stay for the last step of ranks.
+const SECONDS: Duration = Duration::from_secs(30);
 
 /// A store, a cluster of three shards made of it, and a run on the store.
 struct Made {
@@ -199,7 +199,8 @@ fn is_killed_and_starts_again(made: &Made, out: &str, n_ranks: &str, rank: usize
     let finished = running.join().unwrap();
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     let restart = format!(
-        "rank {rank} was killed by signal 9: starting all again from the last checkpoint in {} in 1 s (restart 1 of 2)",
+        "rank {rank} was killed by signal 9: starting all again from the last checkpoint in {} in 1 s (restart 1 of 2 without \
+         a newer checkpoint)",
         made.path(out).display()
     );
     assert_eq!(finished.stderr.lines().filter(|line| *line == restart).count(), 1, "{}", finished.stderr);
@@ -237,7 +238,8 @@ fn a_killed_server_starts_again_and_changes_nothing() {
 #[test]
 fn without_restarts_a_lost_process_is_worth_a_retry() {
     let made = Made::new();
-    let launch = made.launch(&["--ranks", "2", "--samplers", "2", "--shards", &made.cluster], "lost");
+    let first = ["--ranks", "2", "--restarts", "0", "--samplers", "2", "--shards", &made.cluster];
+    let launch = made.launch(&first, "lost");
     let running = made.start(launch, "lost");
     signal("KILL", made.rank(1));
     let finished = running.join().unwrap();
@@ -272,7 +274,7 @@ fn what_would_fail_again_is_not_tried_again() {
 #[test]
 fn whoever_stops_it_stops_everything() {
     let made = Made::new();
-    for (name, code) in [("INT", 130), ("TERM", 143)] {
+    for (name, code) in [("INT", 130), ("TERM", 75)] {
         let out = name.to_lowercase();
         let launch = made.launch(&["--restarts", "3", "--samplers", "2", "--shards", &made.cluster], &out);
         let running = made.start(launch, &out);
@@ -282,7 +284,59 @@ fn whoever_stops_it_stops_everything() {
         assert_eq!(finished.code, Some(code), "{}", finished.stderr);
         assert!(!finished.stderr.contains("starting all again"), "{}", finished.stderr);
         made.assert_nothing_is_left();
+        // Ranks had the time for a checkpoint, and their servers as long.
+        let sentence = finished.stderr.lines().find_map(|line| line.strip_prefix("rank 0 | stopped by SIGTERM after "));
+        let n_steps: usize = sentence.unwrap().split_whitespace().next().unwrap().parse().unwrap();
+        let checkpoint = made.path(&out).join(format!("checkpoints/step-{n_steps}.safetensors"));
+        assert!(checkpoint.exists(), "{}", finished.stderr);
+        let launch = ["--resume", "--samplers", "2", "--shards", &made.cluster];
+        assert_eq!(finish_within(&mut made.launch(&launch, &out), LIMIT).code, Some(0));
+        made.assert_same(&out);
     }
+}
+
+/// A rank that is told to stop, as by a host that is drained, stops all of them; all start again without being asked to.
+#[test]
+fn a_terminated_rank_starts_again_by_default() {
+    let made = Made::new();
+    let running = made.start(made.launch(&["--ranks", "2", "--store", &made.store], "drained"), "drained");
+    signal("TERM", made.rank(1));
+    let finished = running.join().unwrap();
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let restart = "(restart 1 of 3 without a newer checkpoint)";
+    assert_eq!(finished.stderr.matches(restart).count(), 1, "{}", finished.stderr);
+    assert!(finished.stderr.contains("rank 0 | stopped by SIGTERM after "), "{}", finished.stderr);
+    made.assert_same("drained");
+    made.assert_nothing_is_left();
+}
+
+/// Where no checkpoint comes, restarts come to an end.
+#[test]
+fn restarts_without_progress_end() {
+    let made = Made::new();
+    // Servers that are not there: a rank says 75 before it has made a step.
+    let first = ["--restarts", "1", "--samplers", "127.0.0.1:1", "--sampler-timeout", "1"];
+    let finished = finish_within(&mut made.launch(&first, "vain"), LIMIT);
+    assert_eq!(finished.code, Some(75), "{}", finished.stderr);
+    assert_eq!(finished.stderr.matches("starting all again").count(), 1, "{}", finished.stderr);
+    made.assert_nothing_is_left();
+}
+
+/// A launcher that is told twice to stop by Ctrl-C does not wait for a rank that cannot end its step.
+#[test]
+fn a_second_ctrl_c_ends_a_launch_at_once() {
+    let made = Made::new();
+    let first = ["--ranks", "2", "--grace", "500", "--heartbeat-timeout", "60", "--store", &made.store];
+    let running = made.start(made.launch(&first, "twice"), "twice");
+    signal("STOP", made.rank(1));
+    let launcher = made.only("launch");
+    signal("INT", launcher);
+    thread::sleep(Duration::from_millis(500));
+    assert!(!running.is_finished(), "it waits for a checkpoint");
+    signal("INT", launcher);
+    let finished = running.join().unwrap();
+    assert_eq!(finished.code, Some(130), "{}", finished.stderr);
+    made.assert_nothing_is_left();
 }
 
 #[test]

@@ -27,10 +27,10 @@ const LIMIT: Duration = Duration::from_secs(55);
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// A store with a prime number of nodes and seeds, clusters of it, and a run by one process.
-struct Made {
+pub(crate) struct Made {
     temp: tempfile::TempDir,
     store: PathBuf,
-    whole: PathBuf,
+    pub(crate) whole: PathBuf,
     n_epochs: u64,
 }
 
@@ -39,7 +39,7 @@ impl Made {
         Made::of_epochs(4)
     }
 
-    fn of_epochs(n_epochs: u64) -> Made {
+    pub(crate) fn of_epochs(n_epochs: u64) -> Made {
         let temp = tempfile::tempdir().unwrap();
         let (store, whole) = (temp.path().join("store"), temp.path().join("whole"));
         let options = ["--nodes", "1009", "--degree", "6", "--classes", "4", "--dim", "16", "--run-key", "7"];
@@ -51,11 +51,11 @@ impl Made {
         made
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.temp.path().join(name)
     }
 
-    fn store(&self) -> [&str; 2] {
+    pub(crate) fn store(&self) -> [&str; 2] {
         ["--store", self.store.to_str().unwrap()]
     }
 
@@ -65,6 +65,13 @@ impl Made {
 
     /// The same, where ranks wait for each other for some seconds.
     fn train_waiting(&self, graph: &[&str], out: &Path, join_timeout: &str) -> Command {
+        let mut command = self.train_patiently(graph, out);
+        command.args(["--heartbeat-timeout", "4", "--join-timeout", join_timeout]);
+        command
+    }
+
+    /// The same with the usual patience between ranks.
+    pub(crate) fn train_patiently(&self, graph: &[&str], out: &Path) -> Command {
         let mut command = Command::new(program());
         command.args(["train", "partition-graph/supergat-mx", "--out", out.to_str().unwrap()]).args(graph);
         // 101 seeds at a time of a split of some hundreds: the last step of an epoch has fewer than it has slices now and
@@ -74,7 +81,7 @@ impl Made {
         let (slices, epochs) = (format!("train.slices={N_SLICES}"), format!("train.epochs={}", self.n_epochs));
         let counts = [slices.as_str(), epochs.as_str()];
         command.args(batches.iter().chain(&few).chain(&counts).flat_map(|assignment| ["--set", assignment]));
-        command.args(["--heartbeat-timeout", "4", "--join-timeout", join_timeout]).env("RAYON_NUM_THREADS", "1");
+        command.env("RAYON_NUM_THREADS", "1");
         command
     }
 
@@ -123,7 +130,7 @@ impl Made {
 }
 
 /// The results of a run, without how many ranks made them and where rows came from.
-fn results(run: &Path) -> Value {
+pub(crate) fn results(run: &Path) -> Value {
     let mut report = report(run);
     (report["n_ranks"], report["rows"]) = (Value::Null, Value::Null);
     report
@@ -226,17 +233,17 @@ fn kill_and_resume(made: &Made, name: &str, n_attempts: u64, mut draw: impl FnMu
     n_killed
 }
 
-fn n_recorded(run: &Path) -> usize {
+pub(crate) fn n_recorded(run: &Path) -> usize {
     fs::read_to_string(run.join("steps.jsonl")).map_or(0, |text| text.lines().count())
 }
 
-fn has_draft(run: &Path) -> bool {
+pub(crate) fn has_draft(run: &Path) -> bool {
     let Ok(files) = fs::read_dir(run.join("checkpoints")) else { return false };
     files.flatten().any(|file| file.file_name().to_string_lossy().ends_with(".draft"))
 }
 
 /// Draws that are the same every time.
-fn draws(key: u64) -> impl FnMut(u64) -> u64 {
+pub(crate) fn draws(key: u64) -> impl FnMut(u64) -> u64 {
     let mut state = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     move |below| {
         state ^= state << 13;
@@ -270,7 +277,7 @@ fn slow_fifty_killed_ranks_leave_no_trace() {
 
 /// Waits until a run has made a step or two.
 #[track_caller]
-fn wait_for_steps(ranks: &mut Ranks, out: &Path, n_steps: usize) {
+pub(crate) fn wait_for_steps(ranks: &mut Ranks, out: &Path, n_steps: usize) {
     let started = Instant::now();
     while n_recorded(out) < n_steps {
         assert!(!ranks.have_ended() && started.elapsed() < LIMIT, "no steps were made:\n{}", ranks.all_said());

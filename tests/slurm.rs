@@ -89,7 +89,7 @@ impl Made {
     }
 
     /// Submits the job: four hosts, two of which serve.
-    fn submit(&self, run: &[&str], n_restarts: u32) -> Job {
+    fn submit(&self, run: &[&str], n_requeues: u32) -> Job {
         let notes = self.path("steps");
         let _ = fs::remove_dir_all(&notes); // Of the job before.
         fs::create_dir(&notes).unwrap();
@@ -103,7 +103,7 @@ impl Made {
         command.env("KITH_PORT", three_free_ports().to_string());
         let job = [("ID", "4711"), ("NODELIST", "127.0.0.[1-4]"), ("NUM_NODES", "4")];
         command.envs(job.map(|(name, value)| (format!("SLURM_JOB_{name}"), value)));
-        command.env("SLURM_NTASKS_PER_NODE", "1").env("SLURM_RESTART_COUNT", n_restarts.to_string());
+        command.env("SLURM_NTASKS_PER_NODE", "1").env("KITH_REQUEUES", n_requeues.to_string());
         command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file).process_group(0);
         Job { child: command.spawn().expect("bash starts"), notes, said }
     }
@@ -221,7 +221,7 @@ fn is_running(process: u32) -> bool {
 #[test]
 fn a_job_of_slurm_is_the_run_of_one_process() {
     let made = Made::new();
-    let mut job = made.submit(&RUN, 0);
+    let mut job = made.submit(&RUN, 5);
     assert_eq!(job.wait(), 0, "{}", job.said());
     assert!(!job.was_requeued());
     made.assert_same();
@@ -235,7 +235,7 @@ fn a_job_of_slurm_is_the_run_of_one_process() {
     assert!(said.contains("serving shards 0,2 of 3") && said.contains("serving shards 1 of 3"), "{said}");
 
     // What cannot succeed is not tried again.
-    let mut job = made.submit(&["partition-graph/no-such-model"], 0);
+    let mut job = made.submit(&["partition-graph/no-such-model"], 5);
     assert_eq!(job.wait(), 1, "{}", job.said());
     assert!(!job.was_requeued() && job.said().contains("no-such-model"), "{}", job.said());
 }
@@ -247,7 +247,7 @@ fn slow_a_job_of_slurm_that_lost_a_rank_or_its_time_goes_on_in_the_next() {
     }
     let made = Made::new();
     let n_steps = steps(&made.path("alone")).len();
-    let mut job = made.submit(&RUN, 0);
+    let mut job = made.submit(&RUN, 5);
     job.wait_for_steps(&made, n_steps / 4);
     signal("KILL", fs::read_to_string(job.notes.join("kith-4-1")).unwrap().trim());
     assert_eq!(job.wait(), 75, "{}", job.said());
@@ -256,15 +256,16 @@ fn slow_a_job_of_slurm_that_lost_a_rank_or_its_time_goes_on_in_the_next() {
 
     let n_made = made.n_steps();
     assert!(n_made < n_steps, "it was over before");
-    let mut job = made.submit(&RUN, 5);
+    let mut job = made.submit(&RUN, 0);
     job.wait_for_steps(&made, n_made + 1);
     signal("TERM", &job.child.id().to_string());
     assert_eq!(job.wait(), 75, "{}", job.said());
     assert!(job.said().contains("told to stop"), "{}", job.said());
-    assert!(!job.was_requeued(), "five times are enough: {}", job.said());
+    assert!(!job.was_requeued(), "it may not go back: {}", job.said());
+    assert!(job.said().contains("stopped by SIGTERM after "), "ranks save a checkpoint: {}", job.said());
 
     assert!(made.n_steps() < n_steps, "it was over before");
-    let mut job = made.submit(&RUN, 0);
+    let mut job = made.submit(&RUN, 5);
     assert_eq!(job.wait(), 0, "{}", job.said());
     made.assert_same();
 }

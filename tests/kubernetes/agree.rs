@@ -325,7 +325,12 @@ fn retries(spec: &Value, rank: &Value, of: &str, problems: &mut Problems) {
     };
     problems
         .check(action(1) == Some("FailJob") && action(70) == Some("FailJob"), || format!("{of} retries what is wrong"));
-    problems.check(action(75) == Some("Count"), || format!("{of} does not retry what was lost"));
+    problems.check(action(75) == Some("Ignore"), || format!("{of}: what was lost uses up the budget"));
+    let most = option(rank, "--max-starts").parse::<u64>().ok();
+    problems.check(most.is_some(), || format!("{of} starts again for ever without a newer checkpoint"));
+    let grace = option(rank, "--grace").parse::<u64>().unwrap_or(30);
+    let killed = spec["template"]["spec"]["terminationGracePeriodSeconds"].as_u64().unwrap_or(30);
+    problems.check(killed > grace, || format!("{of}: {grace} s for a checkpoint, killed after {killed} s"));
     let is_ignored = |rule: &Value| rule["action"] == "Ignore" && !items(&rule["onPodConditions"]).is_empty();
     problems.check(rules.iter().any(is_ignored), || format!("{of} counts hosts that are drained"));
     for rule in rules.iter().filter(|rule| rule.get("onExitCodes").is_some()) {

@@ -58,6 +58,7 @@ fn run() {
             kernels: Kernels::Fused,
             checkpoint_every: 1,
             checkpoint_every_steps: None,
+            checkpoint_minutes: 0.0,
             checkpoints_kept: 2,
             deterministic: None,
             evaluate_every: 1,

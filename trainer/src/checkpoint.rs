@@ -6,10 +6,15 @@
 //! | `adam.first`, `adam.second` | Adam's moments, one number per weight, in the order of the weights |
 //! | `best` | the weights of the epoch with the best validation metric, in the same order |
 //!
-//! The loop's state is the text `kith` of the file's metadata, as JSON; `kith.crc32` is the checksum of all tensors.
+//! The loop's state is the text `kith` of the file's metadata, as JSON; `kith.crc32` is the checksum of all tensors, and
+//! `kith.file_crc32` that of the whole file (see `checkpoint/checksum.rs`). Version 0.1.0 wrote no checksum of the file.
 
+mod checksum;
 mod folder;
+mod saved_state;
 mod saver;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::HashMap,
@@ -17,14 +22,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-pub use self::folder::Checkpoints;
 pub(crate) use self::saver::{Saver, Snapshot};
+pub use self::{
+    folder::Checkpoints,
+    saved_state::{Exact, SavedState},
+};
 
 use safetensors::{SafeTensors, tensor::Dtype};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use tch::Tensor;
 
-use crate::{clock::Phases, config::RunConfig, error::TrainError, run_file::RunFile, weights::Entry};
+use self::checksum::WHOLE;
+use crate::{config::RunConfig, data::Shape, error::TrainError, run_file::RunFile, weights::Entry};
 
 /// The format this build writes and reads.
 pub const FORMAT_VERSION: u32 = 2;
@@ -39,6 +47,8 @@ pub struct Checkpoint {
     /// The state of the loop.
     pub state: SavedState,
     path: PathBuf,
+    /// Whether the file has a checksum of all its bytes.
+    is_sealed: bool,
     /// Every tensor of the file: its shape and its values.
     tensors: HashMap<String, (Vec<usize>, Vec<f32>)>,
 }
@@ -56,65 +66,6 @@ pub struct Restored {
     pub second: Tensor,
 }
 
-/// The state of the loop between two steps.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SavedState {
-    /// [`FORMAT_VERSION`] of the build that wrote it.
-    pub format_version: u32,
-    /// The run file as it was followed.
-    pub run_file: String,
-    /// Names all randomness of the run.
-    pub run_key: u64,
-    /// Identity of the store.
-    pub store_digest: String,
-    /// Length of an input row.
-    pub dim: usize,
-    /// Classes.
-    pub n_classes: usize,
-    /// Whether a node may have several.
-    pub is_multi_label: bool,
-    /// Weight updates so far.
-    pub step: u64,
-    /// Whole epochs so far.
-    pub epoch: u64,
-    /// Whether the early stop has ended the run.
-    pub stopped_early: bool,
-    /// Validation losses that the early stop remembers, oldest first.
-    pub losses: Vec<Exact>,
-    /// Metrics that it remembers.
-    pub metrics: Vec<Exact>,
-    /// Epoch, validation metric and test metric of the best epoch; none before one is measured.
-    pub best: Option<(u64, Exact, Exact)>,
-    /// Validation loss, validation metric and test metric of the last epoch that was measured.
-    pub last: Option<(Exact, Exact, Exact)>,
-    /// Negatives that could not be drawn so far.
-    pub n_negatives_left_out: u64,
-    /// Feature rows of steps so far: from files here, from the cache, from servers.
-    pub row_counts: (u64, u64, u64),
-    /// Time spent so far.
-    pub micros: u64,
-    /// Where the time of each rank went.
-    pub phases: Vec<Phases>,
-}
-
-/// A number that comes back with the same bits: JSON's own numbers may not.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Exact(pub f64);
-
-impl Serialize for Exact {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&format!("{:?}", self.0))
-    }
-}
-
-impl<'de> Deserialize<'de> for Exact {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Exact, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map(Exact).map_err(|_| D::Error::custom(format!("{text:?} is no number")))
-    }
-}
-
 fn shape_of(entry: &Entry) -> Vec<usize> {
     entry.shape.iter().map(|size| *size as usize).collect()
 }
@@ -130,15 +81,23 @@ impl Checkpoint {
         let wrong = |problem: String| TrainError::checkpoint(path, problem);
         let damaged = |error| wrong(format!("not a whole safetensors file ({error})"));
         let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(damaged)?;
-        let text_of = |name| metadata.metadata().as_ref().and_then(|texts| texts.get(name));
-        let text = text_of(METADATA);
+        let texts = metadata.metadata().clone().unwrap_or_default();
+        let text = texts.get(METADATA);
         let text = text.ok_or_else(|| wrong("not a checkpoint of kith: it holds no state of a run".to_owned()))?;
-        let state = read_state(text).map_err(wrong)?;
+        let is_sealed = texts.contains_key(WHOLE);
+        if is_sealed && !checksum::is_right(bytes) {
+            return Err(wrong("damaged: the file does not have its checksum".to_owned()));
+        }
+        // A damaged name of the checksum must not pass for a file without one.
+        if let Some(name) = texts.keys().find(|name| ![METADATA, CHECKSUM, WHOLE].contains(&name.as_str())) {
+            return Err(wrong(format!("damaged: its metadata has an unknown text {name:?}")));
+        }
+        let state = SavedState::parse(text).map_err(wrong)?;
         let file = SafeTensors::deserialize(bytes).map_err(damaged)?;
         let mut views = file.tensors();
         views.sort_by(|(a, _), (b, _)| a.cmp(b));
-        let checksum = checksum(views.iter().map(|(name, view)| (name.as_str(), view.data())));
-        if text_of(CHECKSUM) != Some(&checksum) {
+        let checksum = checksum_of(views.iter().map(|(name, view)| (name.as_str(), view.data())));
+        if texts.get(CHECKSUM) != Some(&checksum) {
             return Err(wrong("damaged: its tensors do not have its checksum".to_owned()));
         }
         let mut tensors = HashMap::new();
@@ -150,7 +109,18 @@ impl Checkpoint {
             let values = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
             tensors.insert(name, (view.shape().to_vec(), values));
         }
-        Ok(Checkpoint { state, path: path.to_owned(), tensors })
+        Ok(Checkpoint { state, path: path.to_owned(), is_sealed, tensors })
+    }
+
+    /// A sentence for its reader, where only a part of the file has a checksum.
+    pub fn warning(&self) -> Option<String> {
+        let sentence = "an older kith wrote it: its tensors have a checksum, its loop state and names have none";
+        (!self.is_sealed).then(|| format!("{}: {sentence}", self.path.display()))
+    }
+
+    /// Refuses a loop state that no run leaves behind.
+    pub(crate) fn check_state(&self, config: &RunConfig, shape: Shape, n_steps: u64) -> Result<(), TrainError> {
+        self.state.check(config, shape, n_steps).map_err(|problem| TrainError::checkpoint(&self.path, problem))
     }
 
     /// What it holds for a model with these weights; refuses the checkpoint of another model.
@@ -214,6 +184,7 @@ impl Checkpoint {
         saved.train.epochs = config.train.epochs;
         saved.train.checkpoint_every = config.train.checkpoint_every;
         saved.train.checkpoint_every_steps = config.train.checkpoint_every_steps;
+        saved.train.checkpoint_minutes = config.train.checkpoint_minutes;
         saved.train.checkpoints_kept = config.train.checkpoints_kept;
         if saved == *config {
             return Ok(());
@@ -239,24 +210,11 @@ fn difference(there: &str, here: &str) -> String {
 }
 
 /// Of all tensors, by name.
-fn checksum<'a>(tensors: impl Iterator<Item = (&'a str, &'a [u8])>) -> String {
+fn checksum_of<'a>(tensors: impl Iterator<Item = (&'a str, &'a [u8])>) -> String {
     let mut hasher = crc32fast::Hasher::new();
     for (name, bytes) in tensors {
         hasher.update(name.as_bytes());
         hasher.update(bytes);
     }
     format!("{:08x}", hasher.finalize())
-}
-
-fn read_state(text: &str) -> Result<SavedState, String> {
-    #[derive(Deserialize)]
-    struct Versioned {
-        format_version: u32,
-    }
-    // The version first: another version may have other fields.
-    let Versioned { format_version: found } = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    if found != FORMAT_VERSION {
-        return Err(format!("format version {found}, this build reads {FORMAT_VERSION}"));
-    }
-    serde_json::from_str(text).map_err(|error| error.to_string())
 }

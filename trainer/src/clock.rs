@@ -40,6 +40,11 @@ impl Phases {
         *copy.of_mut(phase)
     }
 
+    /// Time spent in each phase.
+    pub(crate) fn each(&self) -> impl Iterator<Item = u64> {
+        Phase::ALL.iter().map(|phase| self.of(*phase))
+    }
+
     /// Time spent in all phases.
     pub fn total(&self) -> u64 {
         Phase::ALL.iter().map(|phase| self.of(*phase)).sum()

@@ -82,6 +82,8 @@ pub struct TrainConfig {
     pub checkpoint_every: u64,
     /// Steps from one checkpoint to the next, beside those of epochs; `None`: only those.
     pub checkpoint_every_steps: Option<u64>,
+    /// Minutes from one checkpoint to the next, beside those; 0: none by time.
+    pub checkpoint_minutes: f64,
     /// Checkpoints that are kept, the newest.
     pub checkpoints_kept: u64,
     /// Whether gradients are added in the order of slices, whoever computed them; `None`: on the CPU.

@@ -11,7 +11,7 @@ use kith_store::StoreError;
 use tch::TchError;
 
 pub use crate::retry::RETRY;
-use crate::{retry, run_file::RunFileError, world::WorldError};
+use crate::{retry, run_file::RunFileError, stop::Request, world::WorldError};
 
 /// Why a run cannot start or go on: one sentence each.
 #[derive(Debug, thiserror::Error)]
@@ -157,6 +157,19 @@ pub enum TrainError {
         /// What is wrong with it.
         problem: String,
     },
+    /// A signal asked a rank to stop, and all ranks have stopped after the same step.
+    #[error("stopped by {} after {step} steps{kept}", request.name())]
+    Asked {
+        /// The signal.
+        request: Request,
+        /// Weight updates so far.
+        step: u64,
+        /// Advice on going on.
+        kept: &'static str,
+    },
+    /// A signal came while a model was evaluated.
+    #[error("the evaluation was abandoned after {}", .0.name())]
+    Abandoned(Request),
     /// A past step cannot be made again, or is not what it was.
     #[error("{0}")]
     Replay(String),
@@ -166,13 +179,14 @@ pub enum TrainError {
 }
 
 impl TrainError {
-    /// What a program exits with: 1 is for the user to fix, 75 is worth another try, 70 is a bug.
+    /// Exit code of a program that ends with it: 1 is for the user to fix, 75 may be tried again, 130 is Ctrl-C, 70 is a bug.
     pub fn code(&self) -> u8 {
         match self {
             TrainError::World(error) => error.code(),
             TrainError::Client(error) if error.may_be_tried_again() => RETRY,
             // An earlier process of the run may not have ended yet.
             TrainError::NotKept { is_passing: true, .. } | TrainError::Busy { .. } => RETRY,
+            TrainError::Asked { request, .. } | TrainError::Abandoned(request) => request.code(),
             TrainError::Gpu(kith_kernels::cuda::GpuError::Driver { error, .. }) => retry::of_driver(error),
             TrainError::Torch(error) => retry::of_torch(error).unwrap_or(retry::WRONG),
             other if retry::is_caused_by_passing(other) => RETRY,

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use kith_draw::{exp, ln, ln_1p};
 use rayon::prelude::*;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor};
 
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
 const PIECE_LEN: usize = 4096;
 
 /// What an epoch is measured by.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// Mean loss of the valid nodes, edge losses left out.
     pub valid_loss: f64,

@@ -11,6 +11,7 @@ use crate::{
     error::TrainError,
     report::StepRecord,
     slices::{most_slices, slices_of},
+    stop::Request,
     weights::Weights,
     world::{World, WorldError},
 };
@@ -49,6 +50,9 @@ struct Told {
     sent_bytes: u64,
     /// Of the weights before the step, where it is time to compare them.
     weights: Option<String>,
+    /// Asked of this rank.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    stop: Option<Request>,
 }
 
 /// One step's slices of this rank, and how they become those of all ranks.
@@ -73,6 +77,8 @@ pub(crate) struct Exchanged {
     pub(crate) phases: Vec<Phases>,
     /// By rank, to others, since the step before was exchanged.
     pub(crate) sent_bytes: Vec<u64>,
+    /// Asked of any rank: all stop after this step.
+    pub(crate) stop: Option<Request>,
 }
 
 impl Exchange {
@@ -104,6 +110,7 @@ impl Exchange {
             slices: std::mem::take(&mut self.records),
             phases,
             weights: is_compared.then(|| digest_of(weights)).transpose()?,
+            stop: world.stop_request().request_at(step),
         };
         let heard = hear(world, &told)?;
         if let Some(rank) = heard.iter().position(|other| other.weights != heard[0].weights) {
@@ -120,13 +127,14 @@ impl Exchange {
         };
         let phases = heard.iter().map(|told| told.phases).collect();
         let sent_bytes = heard.iter().map(|told| told.sent_bytes).filter(|_| world.n_ranks() > 1).collect();
+        let stop = heard.iter().filter_map(|told| told.stop).max();
         let slices = heard.into_iter().flat_map(|told| told.slices).collect();
-        Ok(Exchanged { gradient, slices, phases, sent_bytes })
+        Ok(Exchanged { gradient, slices, phases, sent_bytes, stop })
     }
 
     /// Tells and hears where the time went since the last step was exchanged.
     pub(crate) fn finish(&self, world: &mut World, phases: Phases) -> Result<Vec<Phases>, TrainError> {
-        let heard = hear(world, &Told { slices: Vec::new(), phases, sent_bytes: 0, weights: None })?;
+        let heard = hear(world, &Told { slices: Vec::new(), phases, sent_bytes: 0, weights: None, stop: None })?;
         Ok(heard.into_iter().map(|told| told.phases).collect())
     }
 
@@ -264,6 +272,28 @@ mod tests {
                 let found = Tensor::from_slice(&found.into_iter().map(f32::from_bits).collect::<Vec<_>>());
                 assert!(f64::try_from((found - &sum).abs().max()).unwrap() < 1e-5, "{n_ranks} ranks by all-reduce");
             }
+        }
+    }
+
+    /// A signal to one rank is a request to all, in the same step.
+    #[test]
+    fn a_request_to_one_rank_reaches_all_in_one_step() {
+        for asked in 0..3 {
+            let heard = on_worlds(3, |world| {
+                let stop = crate::stop::Stop::default();
+                world.heed(stop.clone());
+                let (mut exchange, is_asked) = (Exchange::new(3, true, world), world.rank() == asked);
+                let mut step = |step| {
+                    exchange.push(gradient(0), SliceRecord::default());
+                    exchange.exchange(world, &weights(0), step, Phases::default()).unwrap().stop
+                };
+                let before = step(1);
+                if is_asked {
+                    stop.ask(Request::Terminate);
+                }
+                (before, step(2))
+            });
+            assert_eq!(heard, vec![(None, Some(Request::Terminate)); 3]);
         }
     }
 

@@ -2,15 +2,18 @@
 
 use std::{
     fs::{self, File},
-    io::{ErrorKind, Write},
+    io::{self, ErrorKind, Write},
     path::{Path, PathBuf},
 };
+
+use kith_store::Unfinished;
 
 use crate::error::TrainError;
 
 /// Writes a file beside its place, under a name that no other file has, syncs it, and renames it over an earlier one.
 pub fn publish(path: &Path, write: impl FnOnce(&mut File) -> std::io::Result<()>) -> Result<(), TrainError> {
     let (draft, mut file) = create_draft(path)?;
+    let _unfinished = Unfinished::new(&draft);
     let written = write(&mut file).and_then(|()| file.sync_all());
     if let Err(source) = written {
         // What could not be written whole is of no use; what was there before stays.
@@ -19,8 +22,25 @@ pub fn publish(path: &Path, write: impl FnOnce(&mut File) -> std::io::Result<()>
     }
     fs::rename(&draft, path).map_err(TrainError::io(path))?;
     // The rename itself must survive a crash.
-    let folder = parent(path);
-    File::open(&folder).and_then(|folder| folder.sync_all()).map_err(TrainError::io(&folder))
+    sync_folder(&parent(path))
+}
+
+/// Makes a folder and all above it. Each that is new survives a crash: its name is synced in the folder that holds it.
+pub(crate) fn make_folder(path: &Path) -> Result<(), TrainError> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let above = parent(path);
+    make_folder(&above)?;
+    match fs::create_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+        made => made.map_err(TrainError::io(path))?,
+    }
+    sync_folder(&above)
+}
+
+fn sync_folder(folder: &Path) -> Result<(), TrainError> {
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(TrainError::io(folder))
 }
 
 /// [`publish`] for what is in memory.

@@ -19,6 +19,7 @@ use crate::{
         lists::{Lists, piece_len},
     },
     model::{Model, OutDegrees, Part, ReadRows},
+    stop::Request,
     world::{World, WorldError},
 };
 
@@ -152,18 +153,26 @@ fn multiply_stored(model: &Model, shards: &dyn Shards, room: &Room, world: &mut 
 /// Bytes of the rows that are multiplied together, and of their products.
 const N_BYTES_OF_ROWS: u64 = 64 << 20;
 
-/// What every rank made, by rank.
-fn share(world: &mut World, made: Vec<f32>) -> Result<Vec<Vec<f32>>, TrainError> {
+/// What every rank made, by rank. Behind its numbers every rank tells whether it was asked to stop: then all abandon the walk
+/// here.
+fn share(world: &mut World, mut made: Vec<f32>) -> Result<Vec<Vec<f32>>, TrainError> {
+    let own = world.stop_request().request();
     if world.n_ranks() == 1 {
-        return Ok(vec![made]);
+        return own.map_or(Ok(vec![made]), |request| Err(TrainError::Abandoned(request)));
     }
+    made.push(Request::to_number(own).into());
     let heard = world.collective().share(bytemuck::cast_slice(&made))?;
     drop(made);
     let numbers = |told: Vec<u8>| match told.as_chunks() {
-        (numbers, []) => Ok(numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()),
-        _ => Err(WorldError::OutOfStep("a rank told no chunk of a layer".to_owned()).into()),
+        ([numbers @ .., asked], []) => {
+            let numbers = numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+            Ok((numbers, Request::of_number(f32::from_le_bytes(*asked) as u8)))
+        }
+        _ => Err(WorldError::OutOfStep("a rank told no chunk of a layer".to_owned())),
     };
-    heard.into_iter().map(numbers).collect()
+    let (all, asked): (Vec<_>, Vec<_>) =
+        heard.into_iter().map(numbers).collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
+    asked.into_iter().flatten().max().map_or(Ok(all), |request| Err(TrainError::Abandoned(request)))
 }
 
 /// One pass over all edges before the first layer: no chunk has all edges of its sources.

@@ -36,6 +36,7 @@ pub mod run;
 pub mod run_file;
 mod slices;
 pub mod speed;
+pub mod stop;
 pub mod together;
 pub mod train;
 pub mod weights;

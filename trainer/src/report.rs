@@ -1,7 +1,7 @@
 //! What a run leaves behind in its folder: `run.toml`, `steps.jsonl`, `checkpoints`, `report.json`.
 
 use std::{
-    fs::{self, File, OpenOptions, TryLockError},
+    fs::{File, OpenOptions, TryLockError},
     io::{BufRead, BufReader, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
 };
@@ -14,7 +14,7 @@ use crate::{
     config::RunConfig,
     error::TrainError,
     evaluate::{Measured, Metric},
-    files::{publish_bytes, remove_drafts},
+    files::{make_folder, publish_bytes, remove_drafts},
     keeper::Keeper,
 };
 
@@ -28,7 +28,7 @@ pub const CHECKPOINTS: &str = "checkpoints";
 pub const REPORT: &str = "report.json";
 
 /// One line of `steps.jsonl`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepRecord {
     /// Weight updates before this one, over the whole run.
     pub step: u64,
@@ -45,7 +45,7 @@ pub struct StepRecord {
     /// Edges that layers looked at, all layers together; each node's edge to itself is not counted.
     pub n_edges: u64,
     /// What was drawn for each slice of the step, in one number of 16 hexadecimal digits; only batches have them.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub digests: Vec<String>,
     /// Measured after the last step of an epoch, where it is time to.
     #[serde(flatten)]
@@ -55,7 +55,7 @@ pub struct StepRecord {
     /// Where the time of each rank went between this exchange of gradients and the one before.
     pub phases: Vec<Phases>,
     /// Bytes that each rank sent to others in that time; only several ranks do.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sent_bytes: Vec<u64>,
 }
 
@@ -213,7 +213,7 @@ impl RunFolder {
 
     /// The folder of a run that goes on after `n_steps`: later records are dropped, they will be made again.
     pub fn resume(dir: &Path, config: &RunConfig, n_steps: u64) -> Result<RunFolder, TrainError> {
-        fs::create_dir_all(dir).map_err(TrainError::io(dir))?;
+        make_folder(dir)?;
         let path = dir.join(STEPS);
         let io = || TrainError::io(&path);
         let mut steps = OpenOptions::new().read(true).append(true).create(true).open(&path).map_err(io())?;
@@ -277,6 +277,8 @@ impl RunFolder {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::preset::Preset;
 

@@ -5,16 +5,17 @@ mod not_finite;
 mod on_gpu;
 mod saved;
 mod slices_on_gpu;
+mod stopped;
 
-use std::{ops::Range, path::Path, sync::Arc};
+use std::{ops::Range, path::Path, sync::Arc, time::Instant};
 
 use kith_client::RowCounts;
 use kith_kernels::cuda::Gpu;
 use tch::Device;
 
-use self::{loop_state::LoopState, on_gpu::OnGpu};
+use self::{loop_state::LoopState, on_gpu::OnGpu, saved::newest};
 use crate::{
-    checkpoint::{Checkpoint, Checkpoints, Saver},
+    checkpoint::Saver,
     clock::Clock,
     config::{Kernels, RunConfig},
     data::Data,
@@ -30,6 +31,7 @@ use crate::{
     optimizer::Adam,
     report::{Report, Results, RowsReport, RunFolder, StepRecord},
     slices,
+    stop::Request,
     world::{Phase, World},
 };
 
@@ -56,6 +58,10 @@ pub struct Run<'a> {
     /// Only rank 0 keeps anything.
     folder: Option<RunFolder>,
     saver: Saver,
+    /// When a checkpoint was last handed over, and after which step.
+    saved: (Instant, Option<u64>),
+    /// Asked of any rank in the last exchange.
+    asked: Option<Request>,
     metrics: Arc<Metrics>,
     notes: Vec<String>,
 }
@@ -141,13 +147,14 @@ impl<'a> Run<'a> {
             checkpoint.check_store(&source.digest)?;
             checkpoint.check_run(&config, run_key)?;
             let restored = checkpoint.restore(model.weights().entries())?;
+            checkpoint.check_state(&config, shape, feed.steps_per_epoch() as u64)?;
             model.weights().set(&restored.weights);
             optimizer = optimizer.resume(checkpoint.state.step, &restored.first, &restored.second);
             state = LoopState::restore(&checkpoint.state, &config, restored.best.to_device(device));
         }
         let folder = match out {
             None => None,
-            Some(dir) if resume => Some(RunFolder::resume(dir, &config, state.step)?.kept_by(keeper)),
+            Some(dir) if resume => Some(RunFolder::resume(dir, &config, state.n_recorded())?.kept_by(keeper)),
             Some(dir) => Some(RunFolder::create(dir, &config)?.kept_by(keeper)),
         };
         let is_deterministic = config.train.deterministic.unwrap_or(device == Device::Cpu && gpu.is_none());
@@ -172,6 +179,8 @@ impl<'a> Run<'a> {
             gpu_rows,
             folder,
             saver,
+            saved: (Instant::now(), None),
+            asked: None,
             metrics,
             notes,
         };
@@ -318,11 +327,13 @@ impl<'a> Run<'a> {
         self.metrics.hear(self.world.rank(), at, record.loss, rows, exchanged.phases[self.world.rank()]);
         record.phases = exchanged.phases;
         record.sent_bytes = exchanged.sent_bytes;
+        self.asked = exchanged.stop;
         Ok(record)
     }
 
-    /// Ends an epoch whose last step is done: measures the model as it is after every so many, and after the last.
-    pub(crate) fn end_epoch(&mut self) -> Result<Option<Measured>, TrainError> {
+    /// Ends an epoch whose last step is done: measures the model as it is after every so many, and after the last. A run that
+    /// is asked to stop leaves that for later.
+    pub(crate) fn end_epoch(&mut self, record: &StepRecord, begun: Instant) -> Result<Option<Measured>, TrainError> {
         let n_epochs = self.state.epoch + 1;
         if self.state.step < n_epochs * self.feed.steps_per_epoch() as u64 {
             return Ok(None);
@@ -331,9 +342,9 @@ impl<'a> Run<'a> {
         let mut measured = None;
         if is_last || n_epochs.is_multiple_of(self.config.train.evaluate_every) {
             self.enter(Phase::Measure);
-            let found = match self.measure_on_gpu()? {
-                Some(found) => found,
-                None => evaluate(&self.model, self.data, &self.room, self.world)?,
+            let found = match self.evaluate() {
+                Err(TrainError::Abandoned(request)) => return Err(self.leave_due(record, begun, request)?),
+                found => found?,
             };
             if !found.valid_loss.is_finite() || self.state.is_best(&found) {
                 self.fetch()?;
@@ -347,48 +358,19 @@ impl<'a> Run<'a> {
         Ok(measured)
     }
 
+    fn evaluate(&mut self) -> Result<Measured, TrainError> {
+        if let Some(request) = self.asked {
+            return Err(TrainError::Abandoned(request));
+        }
+        match self.measure_on_gpu()? {
+            Some(found) => Ok(found),
+            None => evaluate(&self.model, self.data, &self.room, self.world),
+        }
+    }
+
     /// Keeps the record of a step that took so long.
     pub(crate) fn record(&mut self, record: &StepRecord) -> Result<(), TrainError> {
         self.state.micros += record.micros;
         self.folder.as_mut().map_or(Ok(()), |folder| folder.record(record))
     }
-
-    /// Saves a checkpoint after every so many epochs or steps, and after the last.
-    pub(crate) fn save_now_and_then(&mut self) -> Result<(), TrainError> {
-        let (step, epoch, train) = (self.state.step, self.state.epoch, &self.config.train);
-        let ends_epoch = step == epoch * self.feed.steps_per_epoch() as u64;
-        let is_time = (ends_epoch && epoch.is_multiple_of(train.checkpoint_every))
-            || train.checkpoint_every_steps.is_some_and(|n_steps| step.is_multiple_of(n_steps));
-        if self.folder.is_none() || !(is_time || self.is_done()) {
-            return Ok(());
-        }
-        self.enter(Phase::Save);
-        self.fetch_all()?;
-        let kept = self.config.train.checkpoints_kept as usize;
-        let snapshot = self.snapshot()?;
-        let folder = self.folder.as_ref().expect("looked at above");
-        self.saver.save(folder, snapshot, kept)
-    }
-
-    /// Ends the run on all ranks: the last checkpoint is whole, and the report is written.
-    pub(crate) fn finish(&mut self) -> Result<(), TrainError> {
-        self.enter(Phase::Save);
-        self.fetch_all()?;
-        self.saver.wait()?;
-        let phases = self.exchange.finish(self.world, self.clock.take())?;
-        self.state.hear_phases(&phases);
-        match (&self.folder, self.report()) {
-            (Some(folder), Some(report)) => folder.report(&report),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// The newest whole checkpoint of rank 0's folder, on every rank.
-fn newest(dir: Option<&Path>, world: &mut World, notes: &mut Vec<String>) -> Result<Option<Checkpoint>, TrainError> {
-    let found = dir.map(|dir| Checkpoints::of(dir).newest(notes)).transpose()?.flatten();
-    // Other ranks know no path: whatever is wrong with the checkpoint, they say whose it is.
-    let (mut bytes, path) = found.unwrap_or_else(|| (Vec::new(), "the checkpoint of rank 0".into()));
-    world.collective().broadcast(&mut bytes)?;
-    if bytes.is_empty() { Ok(None) } else { Checkpoint::read(&bytes, &path).map(Some) }
 }

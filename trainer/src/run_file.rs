@@ -108,6 +108,7 @@ impl RunFile {
                     None => None,
                     Some(_) => Some(self.count("train.checkpoint_every_steps")?),
                 },
+                checkpoint_minutes: self.number("train.checkpoint_minutes")?,
                 checkpoints_kept: self.count("train.checkpoints_kept")?,
                 deterministic: self.get("train.deterministic").and_then(Value::as_bool),
                 evaluate_every: self.count("train.evaluate_every")?,

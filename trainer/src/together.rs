@@ -22,8 +22,9 @@ pub trait Watch {
 /// it, in the order of their steps and run keys.
 pub fn train_all(runs: &mut [Run<'_>], gpu: &Gpu, watch: &mut dyn Watch) -> Result<(), TrainError> {
     // Runs that go on may stand at different steps; those of one step go on together.
-    runs.sort_by_key(Run::n_steps);
-    runs.chunk_by_mut(|a, b| a.n_steps() == b.n_steps()).try_for_each(|group| train_group(group, gpu, watch))
+    let place = |run: &Run<'_>| (run.n_steps(), run.is_due());
+    runs.sort_by_key(place);
+    runs.chunk_by_mut(|a, b| place(a) == place(b)).try_for_each(|group| train_group(group, gpu, watch))
 }
 
 /// Trains runs that stand at one step: all at once, or where that is too much for the GPU, one half after the other.

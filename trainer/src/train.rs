@@ -11,14 +11,13 @@ use crate::{
 };
 
 /// Trains to the end. Whether the run is fresh or was resumed, and on how many ranks, makes no difference. `watch` hears
-/// every step and may break off, as a killed process would: what was not saved yet is lost.
+/// every step and may break off, as a killed process would: what was not saved yet is lost. A run that is asked to stop saves
+/// a checkpoint and ends with [`TrainError::Asked`].
 pub fn train(run: &mut Run<'_>, mut watch: impl FnMut(&StepRecord) -> ControlFlow<()>) -> Result<(), TrainError> {
     while !run.is_done() {
-        let record = step(run)?;
-        if watch(&record).is_break() {
+        if turn(run, &mut watch)?.is_break() {
             return Ok(());
         }
-        run.save_now_and_then()?;
     }
     run.finish()
 }
@@ -32,14 +31,17 @@ pub fn train_together(
 ) -> Result<(), TrainError> {
     let mut waiting: Vec<usize> = (0..runs.len()).collect();
     while !waiting.is_empty() {
+        let mut stopped = Ok(());
         for place in std::mem::take(&mut waiting) {
             let run = &mut runs[place];
             if !run.is_done() {
-                let record = step(run)?;
-                if watch(place, &record).is_break() {
-                    return Ok(());
+                match turn(run, |record| watch(place, record)) {
+                    Ok(ControlFlow::Continue(())) => {}
+                    Ok(ControlFlow::Break(())) => return Ok(()),
+                    // The others of this round stop at the same step.
+                    Err(asked @ TrainError::Asked { .. }) => stopped = Err(asked),
+                    Err(error) => return Err(error),
                 }
-                run.save_now_and_then()?;
             }
             // At once: with the next step of another, its weights would change.
             if run.is_done() {
@@ -49,22 +51,45 @@ pub fn train_together(
                 waiting.push(place);
             }
         }
+        stopped?;
     }
     Ok(())
 }
 
+/// One step, and what is done between two steps.
+fn turn(
+    run: &mut Run<'_>,
+    mut watch: impl FnMut(&StepRecord) -> ControlFlow<()>,
+) -> Result<ControlFlow<()>, TrainError> {
+    let record = step(run)?;
+    if watch(&record).is_break() {
+        return Ok(ControlFlow::Break(()));
+    }
+    run.save_now_and_then()?;
+    run.stop_if_asked()?;
+    Ok(ControlFlow::Continue(()))
+}
+
 /// One step, and what comes after the last of an epoch.
 fn step(run: &mut Run<'_>) -> Result<StepRecord, TrainError> {
-    let started = Instant::now();
+    let begun = Instant::now();
+    let mut record = match run.take_due() {
+        Some(record) => record,
+        None => update(run)?,
+    };
+    record.measured = run.end_epoch(&record, begun)?;
+    record.micros += begun.elapsed().as_micros() as u64;
+    run.record(&record)?;
+    Ok(record)
+}
+
+/// Forward and backward of all slices, and one update of the weights.
+fn update(run: &mut Run<'_>) -> Result<StepRecord, TrainError> {
     for slice in run.own_slices() {
         let record = learn(run, slice)?;
         run.hand_in(record);
     }
-    let mut record = run.update()?;
-    record.measured = run.end_epoch()?;
-    record.micros = started.elapsed().as_micros() as u64;
-    run.record(&record)?;
-    Ok(record)
+    run.update()
 }
 
 /// One slice of the next step: what it looks at, forward, loss, backward.

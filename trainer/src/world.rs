@@ -44,7 +44,10 @@ pub use self::{
     phase::Phase,
     token::Token,
 };
-use crate::collective::{Alone, Collective, Nccl, Ring, gpu_identity};
+use crate::{
+    collective::{Alone, Collective, Nccl, Ring, gpu_identity},
+    stop::Stop,
+};
 
 /// All ranks of a run, as one of them sees them. Dropping it says goodbye to the others.
 #[derive(Debug)]
@@ -54,6 +57,7 @@ pub struct World {
     rank: usize,
     members: Vec<Member>,
     collective: Box<dyn Collective>,
+    stop: Stop,
 }
 
 /// What ties a rank to others, beside the collective.
@@ -106,7 +110,7 @@ impl World {
     }
 
     fn of_one(member: Member) -> World {
-        World { bond: None, rank: 0, members: vec![member], collective: Box::new(Alone) }
+        World { bond: None, rank: 0, members: vec![member], collective: Box::new(Alone), stop: Stop::default() }
     }
 
     /// Meets all other ranks and checks that they are here for the same run.
@@ -115,7 +119,7 @@ impl World {
     }
 
     /// As above; rank 0 listens where it is told.
-    fn join_at(
+    pub fn join_at(
         seat: &Seat,
         config: &JoinConfig,
         facts: &Facts,
@@ -149,7 +153,8 @@ impl World {
         if seat.rank == 0 {
             board.order(Order::Keep(door));
         }
-        Ok(World { rank: seat.rank, members, collective, bond: Some(Bond { board, pulse }) })
+        let stop = Stop::default();
+        Ok(World { rank: seat.rank, members, collective, bond: Some(Bond { board, pulse }), stop })
     }
 
     /// This rank's number.
@@ -214,6 +219,16 @@ impl World {
         if let Some(bond) = &self.bond {
             bond.board.enter(step, phase);
         }
+    }
+
+    /// Heeds requests to stop that this rank gets: loops tell the other ranks.
+    pub fn heed(&mut self, stop: Stop) {
+        self.stop = stop;
+    }
+
+    /// Requests to stop that this rank got.
+    pub(crate) fn stop_request(&self) -> &Stop {
+        &self.stop
     }
 
     /// What to do when a rank was lost or stopped, and this process has not noticed within two seconds because it is busy

@@ -82,6 +82,7 @@ fn config(kind: ModelKind, form: Form, heads: usize, features: usize, dropout: f
             supervision: Supervision::Split,
             checkpoint_every: 1,
             checkpoint_every_steps: None,
+            checkpoint_minutes: 0.0,
             checkpoints_kept: 2,
             deterministic: None,
             evaluate_every: 1,

@@ -82,6 +82,12 @@ impl Pull {
         Ok(listing_of(place)?.digest().to_owned())
     }
 
+    /// Names of the files at a place.
+    pub fn names_of(place: &Place) -> Result<Vec<String>> {
+        let listing = wait(Listing::read(place))?.ok_or_else(|| BucketError::NotPushed { url: place.to_string() })?;
+        Ok(listing.0.files().iter().map(|file| file.name.clone()).collect())
+    }
+
     /// [`Pull::new`] by a listing that was read.
     pub(crate) fn of(place: &Place, dir: &Path, wanted: &Wanted, listing: &Listing) -> Result<Pull> {
         let names = choose(place, listing, wanted)?;

@@ -35,6 +35,7 @@ mod nodes_by_shard;
 mod owned;
 mod rows;
 mod shard;
+mod unfinished;
 mod verify;
 mod work_folder;
 mod writer;
@@ -55,6 +56,7 @@ pub use crate::{
     owned::NodeRows,
     rows::{Rows, SparseRow},
     shard::Shard,
+    unfinished::{Unfinished, remove, remove_unfinished},
     verify::{Finding, Verified, verify},
     work_folder::WorkFolder,
     writer::StoreWriter,

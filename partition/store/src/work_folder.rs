@@ -2,12 +2,15 @@
 
 use std::{
     fs::{self, File, TryLockError},
-    io::{ErrorKind, Read, Seek, Write},
+    io::{self, ErrorKind, Read, Seek, Write},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
-use crate::error::{Result, StoreError};
+use crate::{
+    error::{Result, StoreError},
+    unfinished::Unfinished,
+};
 
 /// The file that marks a folder as Kith's own. It holds the folder's name, so that a copied or published folder is not
 /// taken for a draft. Names that end in `.draft` are never pushed to object storage.
@@ -23,6 +26,8 @@ pub struct WorkFolder {
     dir: PathBuf,
     marker: File,
     remove_on_drop: bool,
+    /// Removed by a signal.
+    _unfinished: Unfinished,
 }
 
 impl WorkFolder {
@@ -43,7 +48,7 @@ impl WorkFolder {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(StoreError::io(dir)(error)),
             _ => {}
         }
-        let Some(marker) = open_marker(dir)? else { return Ok(None) };
+        let Some(mut marker) = open_marker(dir)? else { return Ok(None) };
         let path = dir.join(MARKER);
         marker.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => StoreError::Busy { path: dir.to_owned() },
@@ -52,9 +57,9 @@ impl WorkFolder {
         if !is_at(&marker, &path)? {
             return Ok(None); // The folder was published or removed before the lock was ours.
         }
-        let mut folder = WorkFolder { dir: dir.to_owned(), marker, remove_on_drop: false };
-        folder.check_marker()?;
-        folder.remove_on_drop = true;
+        check_marker(dir, &mut marker)?;
+        let folder =
+            WorkFolder { dir: dir.to_owned(), marker, remove_on_drop: true, _unfinished: Unfinished::new(dir) };
         folder.clear()?;
         Ok(Some(folder))
     }
@@ -81,42 +86,46 @@ impl WorkFolder {
         }
     }
 
-    /// Writes the marker's text, or finds it there. A marker that names another folder is no proof.
-    fn check_marker(&mut self) -> Result<()> {
-        let path = self.dir.join(MARKER);
-        let name = self.dir.file_name().unwrap_or_default().as_encoded_bytes();
-        let mut found = Vec::new();
-        Read::by_ref(&mut self.marker).take(4096).read_to_end(&mut found).map_err(StoreError::io(&path))?;
-        if found == name {
-            return Ok(());
-        }
-        if fs::read_dir(&self.dir).map_err(StoreError::io(&self.dir))?.count() > 1 {
-            return Err(StoreError::Foreign { path: self.dir.clone() });
-        }
-        let written = self
-            .marker
-            .rewind()
-            .and_then(|()| self.marker.set_len(0))
-            .and_then(|()| self.marker.write_all(name))
-            .and_then(|()| self.marker.sync_all());
-        written.map_err(StoreError::io(&path))?;
-        sync_dir(&self.dir)
-    }
-
-    /// Removes everything but the marker.
     fn clear(&self) -> Result<()> {
-        for entry in fs::read_dir(&self.dir).map_err(StoreError::io(&self.dir))? {
-            let entry = entry.map_err(StoreError::io(&self.dir))?;
-            if entry.file_name() == MARKER {
-                continue;
-            }
-            let path = entry.path();
-            let is_dir = entry.file_type().map_err(StoreError::io(&path))?.is_dir();
-            let removed = if is_dir { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-            removed.map_err(StoreError::io(&path))?;
-        }
-        Ok(())
+        clear(&self.dir).map_err(StoreError::io(&self.dir))
     }
+}
+
+/// Removes everything in a folder but its marker, which goes last: a folder that is half empty still has it.
+pub(crate) fn clear(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_name() == MARKER {
+            continue;
+        }
+        if entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        } else {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes the marker's text, or finds it there. A marker that names another folder is no proof.
+fn check_marker(dir: &Path, marker: &mut File) -> Result<()> {
+    let path = dir.join(MARKER);
+    let name = dir.file_name().unwrap_or_default().as_encoded_bytes();
+    let mut found = Vec::new();
+    Read::by_ref(marker).take(4096).read_to_end(&mut found).map_err(StoreError::io(&path))?;
+    if found == name {
+        return Ok(());
+    }
+    if fs::read_dir(dir).map_err(StoreError::io(dir))?.count() > 1 {
+        return Err(StoreError::Foreign { path: dir.to_owned() });
+    }
+    let written = marker
+        .rewind()
+        .and_then(|()| marker.set_len(0))
+        .and_then(|()| marker.write_all(name))
+        .and_then(|()| marker.sync_all());
+    written.map_err(StoreError::io(&path))?;
+    sync_dir(dir)
 }
 
 impl Drop for WorkFolder {
@@ -140,7 +149,7 @@ fn open_marker(dir: &Path) -> Result<Option<File>> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         entries => entries.map_err(StoreError::io(dir))?,
     };
-    let names = entries.map(|entry| entry.map(|entry| entry.file_name())).collect::<std::io::Result<Vec<_>>>();
+    let names = entries.map(|entry| entry.map(|entry| entry.file_name())).collect::<io::Result<Vec<_>>>();
     let names = names.map_err(StoreError::io(dir))?;
     if names.iter().any(|name| name == MARKER) {
         return Ok(None);

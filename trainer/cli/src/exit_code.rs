@@ -11,7 +11,12 @@ use kith_trainer::{
 };
 
 /// A bug of ours.
-pub(crate) const BUG: i32 = retry::BUG as i32;
+pub(crate) const BUG: u8 = retry::BUG;
+
+/// Whether a run ended because a signal asked for it: all ranks know, and it is no failure.
+pub(crate) fn is_asked(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref::<TrainError>(), Some(TrainError::Asked { .. }))
+}
 
 /// 1: something is wrong with the input; 75: it may be tried again; 70: a bug.
 pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {

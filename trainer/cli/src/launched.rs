@@ -1,28 +1,117 @@
-//! A process that `kith launch` started ends with it, however that ends: its stdin is a pipe that nobody else holds.
+//! The far end of `kith launch`. Stdin of a process that it starts is a socket that nobody else holds: its end means that the
+//! launcher is gone. To rank 0 the launcher sends the socket on which ranks meet, so that nobody else can take its port.
 
-use std::{io, thread, time::Duration};
+use std::{
+    env, io,
+    io::{IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    net::TcpListener,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    thread,
+    time::Duration,
+};
 
-use rustix::process::{Signal, getpid, kill_process};
+use rustix::{
+    net::{
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+        recvmsg, sendmsg,
+    },
+    process::{Signal, getpid, kill_process},
+};
 
 use crate::progress::say;
 
 /// Says to a process that it was launched.
 pub(crate) const LAUNCHED: &str = "KITH_LAUNCHED";
 
-/// What a server may take to answer calls in flight.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Says to a launched process that a listener comes through its stdin.
+pub(crate) const LISTENER: &str = "KITH_LISTENER";
 
-/// Watches stdin for its end on a thread of its own, if this process was launched.
-pub(crate) fn watch() {
-    if std::env::var_os(LAUNCHED).is_some_and(|value| value == "1") {
-        thread::spawn(|| {
-            // Nothing is ever sent; an error is an end, too.
+/// Time that servers stay for the last step of ranks whose launcher is gone.
+pub(crate) const LAST_STEP: Duration = Duration::from_secs(5);
+
+/// What a server may take to answer calls in flight.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+fn is_set(name: &str) -> bool {
+    env::var_os(name).is_some_and(|value| value == "1")
+}
+
+/// Sends a listener to a process that will have the other end as its stdin.
+pub(crate) fn send(listener: &TcpListener, to: &UnixStream) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut message = SendAncillaryBuffer::new(&mut space);
+    let sockets = [listener.as_fd()];
+    message.push(SendAncillaryMessage::ScmRights(&sockets));
+    sendmsg(to, &[IoSlice::new(&[1])], &mut message, SendFlags::empty())?;
+    Ok(())
+}
+
+/// The listener that the launcher holds ready for this process, if it does. To be called before [`watch`].
+pub(crate) fn listener() -> io::Result<Option<TcpListener>> {
+    if !is_set(LAUNCHED) || !is_set(LISTENER) {
+        return Ok(None);
+    }
+    receive(io::stdin())
+}
+
+fn receive(from: impl AsFd) -> io::Result<Option<TcpListener>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut message = RecvAncillaryBuffer::new(&mut space);
+    recvmsg(from, &mut [IoSliceMut::new(&mut [0])], &mut message, RecvFlags::CMSG_CLOEXEC)?;
+    let mut sockets = message.drain().filter_map(|part| match part {
+        RecvAncillaryMessage::ScmRights(sockets) => Some(sockets.collect::<Vec<OwnedFd>>()),
+        _ => None,
+    });
+    Ok(sockets.next().and_then(|sockets| sockets.into_iter().next()).map(TcpListener::from))
+}
+
+/// Watches stdin for its end on a thread of its own, if this process was launched. `delay` after that it gets a SIGTERM, and is
+/// killed where it has not ended `patience` later.
+pub(crate) fn watch(delay: Duration, patience: Duration) {
+    if is_set(LAUNCHED) {
+        thread::spawn(move || {
+            // Nothing more is ever sent; an error is an end, too.
             let _ = io::copy(&mut io::stdin(), &mut io::sink());
             say("kith launch is gone: stopping");
+            thread::sleep(delay);
             for signal in [Signal::TERM, Signal::KILL] {
                 let _ = kill_process(getpid(), signal); // One's own process is there.
-                thread::sleep(PATIENCE);
+                thread::sleep(patience);
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read, Write},
+        net::TcpStream,
+    };
+
+    use super::*;
+
+    /// The socket that arrives is the one that was sent, and its port is never free in between.
+    #[test]
+    fn a_listener_goes_from_one_process_to_another() {
+        let (here, there) = UnixStream::pair().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        send(&listener, &here).unwrap();
+        drop(listener);
+        assert!(TcpListener::bind(address).is_err(), "the port is held while the socket is on its way");
+        let received = receive(&there).unwrap().unwrap();
+        assert_eq!(received.local_addr().unwrap(), address);
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(b"x").unwrap();
+        let mut byte = [0];
+        received.accept().unwrap().0.read_exact(&mut byte).unwrap();
+        assert_eq!(&byte, b"x");
+        drop(here);
+        assert!(receive(&there).unwrap().is_none(), "an end brings none");
     }
 }

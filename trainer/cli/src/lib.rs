@@ -5,7 +5,7 @@
 //! `main` cannot reach, so neither of the two functions here may call what only the other one needs.
 //!
 //! Exit codes: 0 done; 1 something is wrong with the input, and one sentence says what; 70 a bug of ours; 75 a rank or a
-//! server was lost, and trying again may help.
+//! server was lost, or SIGTERM came, and trying again may help; 130 Ctrl-C.
 
 mod analyze;
 mod answer;
@@ -28,20 +28,18 @@ mod pulled;
 mod replay;
 mod report;
 mod serve;
+mod signals;
 mod size;
+mod temporary;
 mod train;
 mod tune;
 
-use std::{
-    ffi::OsString,
-    io,
-    process::{self, ExitCode},
-};
+use std::{ffi::OsString, io, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
 use crate::{
-    exit_code::{BUG, exit_code},
+    exit_code::{BUG, exit_code, is_asked},
     progress::say,
 };
 
@@ -79,11 +77,11 @@ pub fn kith() -> ExitCode {
             None => Err(programs::become_trainer()),
         },
         Command::Completions(args) => done(completions::run(&args)),
-        Command::Data(args) => done(data::run(args)),
+        Command::Data(args) => at_once(|| done(data::run(args))),
         Command::Launch(args) => launch::run(*args, typed),
-        Command::Partition(args) => done(partition::run(*args)),
-        Command::Plan(args) => done(plan::run(args)),
-        Command::Report(args) => done(report::run(args)),
+        Command::Partition(args) => at_once(|| done(partition::run(*args))),
+        Command::Plan(args) => at_once(|| done(plan::run(args))),
+        Command::Report(args) => at_once(|| done(report::run(args))),
         Command::Serve(args) => done(serve::run(*args)),
         Command::Analyze(_)
         | Command::Devices(_)
@@ -97,13 +95,13 @@ pub fn kith() -> ExitCode {
 /// `kith-trainer`.
 pub fn kith_trainer() -> ExitCode {
     ExitCode::from(run(|command, _| match command {
-        Command::Analyze(args) => done(in_pool(|| analyze::run(args))),
-        Command::Bench(args) => bench::run(args),
+        Command::Analyze(args) => at_once(|| done(in_pool(|| analyze::run(args)))),
+        Command::Bench(args) => at_once(|| bench::run(args)),
         Command::Devices(args) => done(devices::run(args)),
-        Command::Predict(args) => done(in_pool(|| predict::run(args))),
-        Command::Replay(args) => done(replay::run(args)),
+        Command::Predict(args) => at_once(|| done(in_pool(|| predict::run(args)))),
+        Command::Replay(args) => at_once(|| done(replay::run(args))),
         Command::Train(args) => done(in_pool(|| train::run(*args))),
-        Command::Tune(args) => done(in_pool(|| tune::run(*args))),
+        Command::Tune(args) => at_once(|| done(in_pool(|| tune::run(*args)))),
         Command::Completions(_)
         | Command::Data(_)
         | Command::Launch(_)
@@ -129,12 +127,22 @@ fn run(call: impl FnOnce(Command, &[OsString]) -> anyhow::Result<u8>) -> u8 {
     match call(args.command, &typed) {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => 0,
+        Err(error) if is_asked(&error) => {
+            say(&error.to_string());
+            exit_code(&error)
+        }
         Err(error) => {
             // Our errors spell out their causes; the chain would say them twice.
             say(&format!("error: {error}"));
             exit_code(&error)
         }
     }
+}
+
+/// Runs a command that a signal ends at once, without leaving anything unfinished behind.
+fn at_once(command: impl FnOnce() -> anyhow::Result<u8>) -> anyhow::Result<u8> {
+    let _at_once = signals::end_at_once()?;
+    command()
 }
 
 fn done(outcome: anyhow::Result<()>) -> anyhow::Result<u8> {
@@ -158,6 +166,6 @@ fn exit_with_own_code_on_panic() {
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
         say("this is a bug in kith: please report it with the lines above");
-        process::exit(BUG);
+        temporary::exit(BUG);
     }));
 }

@@ -57,6 +57,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     device::start();
     let device = device::find(&args.device).map_err(anyhow::Error::msg)?;
     let checkpoint = find_checkpoint(&local(&args.run, &Wanted::All)?)?;
+    checkpoint.warning().iter().for_each(|warning| say(&format!("warning: {warning}")));
     let opened = args.graph.open()?;
     match checkpoint.check_store(&opened.info().digest) {
         Ok(()) => {}

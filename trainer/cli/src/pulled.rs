@@ -2,6 +2,7 @@
 
 use std::{
     fs::{self, File},
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
 };
 
@@ -17,7 +18,9 @@ pub(crate) fn local(dir: &Path, wanted: &Wanted) -> anyhow::Result<PathBuf> {
     let Some(url) = dir.to_str().filter(|text| is_url(text)) else { return Ok(dir.to_owned()) };
     let place = Place::parse(url)?;
     let copy = cache()?.join(&Pull::digest_of(&place)?[..16]);
-    fs::create_dir_all(&copy).with_context(|| format!("{} cannot be made", copy.display()))?;
+    // Graphs may be secret: what is made here is this user's alone.
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&copy);
+    made.with_context(|| format!("{} cannot be made", copy.display()))?;
     // Ranks of one host may want the same: one pulls, the others find it.
     let lock = copy.with_extension("lock");
     let held = File::create(&lock).and_then(|file| file.lock().map(|()| file));

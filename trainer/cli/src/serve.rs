@@ -12,7 +12,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
-    launched::watch();
+    launched::watch(launched::LAST_STEP, launched::PATIENCE);
     let mut printed = Ok(());
     serve(&args.serve.into_config(), |server| printed = print(&format!("{server}\n")))?;
     printed

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::Checkpoint;
-use crate::{error::TrainError, report::CHECKPOINTS};
+use crate::{error::TrainError, files::make_folder, report::CHECKPOINTS};
 
 /// The folder of a run's checkpoints.
 #[derive(Clone, Debug)]
@@ -40,7 +40,10 @@ impl Checkpoints {
         for (_, path) in self.list()?.into_iter().rev() {
             let bytes = fs::read(&path).map_err(TrainError::io(&path))?;
             match Checkpoint::read(&bytes, &path) {
-                Ok(_) => return Ok(Some((bytes, path))),
+                Ok(checkpoint) => {
+                    notes.extend(checkpoint.warning());
+                    return Ok(Some((bytes, path)));
+                }
                 Err(error) => {
                     notes.push(format!("passed over a checkpoint: {error}"));
                     first.get_or_insert(error);
@@ -52,7 +55,7 @@ impl Checkpoints {
 
     /// Makes the folder, and gives the place of the checkpoint after so many steps.
     pub(super) fn place(&self, step: u64) -> Result<PathBuf, TrainError> {
-        fs::create_dir_all(&self.dir).map_err(TrainError::io(&self.dir))?;
+        make_folder(&self.dir)?;
         Ok(self.dir.join(format!("step-{step}.safetensors")))
     }
 

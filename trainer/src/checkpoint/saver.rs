@@ -5,7 +5,11 @@ use std::{collections::HashMap, thread::JoinHandle};
 use safetensors::tensor::{Dtype, TensorView, serialize};
 use tch::{Device, Tensor};
 
-use super::{CHECKSUM, METADATA, SavedState, checksum, shape_of};
+use super::{
+    CHECKSUM, METADATA, SavedState,
+    checksum::{BLANK, WHOLE, seal},
+    checksum_of, shape_of,
+};
 use crate::{
     error::TrainError,
     files::publish_bytes,
@@ -40,7 +44,7 @@ impl Snapshot {
         })
     }
 
-    fn to_bytes(&self) -> Vec<u8> {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
         let flat: &[u8] = bytemuck::cast_slice(&self.weights);
         let mut parts: Vec<(&str, Vec<usize>, &[u8])> = Vec::new();
         for (name, values) in OTHERS.iter().zip(&self.others) {
@@ -54,13 +58,16 @@ impl Snapshot {
             start += n_bytes;
         }
         parts.sort_by_key(|(name, ..)| *name);
-        let checksum = checksum(parts.iter().map(|(name, _, bytes)| (*name, *bytes)));
+        let checksum = checksum_of(parts.iter().map(|(name, _, bytes)| (*name, *bytes)));
         let state = serde_json::to_string(&self.state).expect("a state has only numbers and texts");
-        let metadata = HashMap::from([(METADATA.to_owned(), state), (CHECKSUM.to_owned(), checksum)]);
+        let texts = [(METADATA, state), (CHECKSUM, checksum), (WHOLE, BLANK.to_owned())];
+        let metadata = HashMap::from(texts.map(|(name, text)| (name.to_owned(), text)));
         let views = parts.into_iter().map(|(name, shape, bytes)| {
             (name, TensorView::new(Dtype::F32, shape, bytes).expect("as many bytes as its shape says"))
         });
-        serialize(views, &Some(metadata)).expect("tensors with names of their own")
+        let mut bytes = serialize(views, &Some(metadata)).expect("tensors with names of their own");
+        seal(&mut bytes);
+        bytes
     }
 }
 

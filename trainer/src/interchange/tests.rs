@@ -21,6 +21,7 @@ fn model(kind: ModelKind, form: Form, n_layers: usize, run_key: u64) -> Model {
             kernels: Kernels::Reference,
             checkpoint_every: 1,
             checkpoint_every_steps: None,
+            checkpoint_minutes: 0.0,
             checkpoints_kept: 2,
             deterministic: None,
             evaluate_every: 1,

@@ -31,6 +31,7 @@ fn config(kind: ModelKind, form: Form) -> RunConfig {
             kernels: Kernels::Reference,
             checkpoint_every: 1,
             checkpoint_every_steps: None,
+            checkpoint_minutes: 0.0,
             checkpoints_kept: 2,
             deterministic: None,
             evaluate_every: 1,

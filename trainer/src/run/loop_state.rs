@@ -10,6 +10,7 @@ use crate::{
     early_stop::{Best, EarlyStop},
     evaluate::Measured,
     exchange::SliceRecord,
+    report::StepRecord,
     weights::Weights,
 };
 
@@ -30,6 +31,8 @@ pub(crate) struct LoopState {
     pub(super) stopped_early: bool,
     pub(super) best: Option<(Best, Tensor)>,
     pub(super) last: Option<Measured>,
+    /// Record of the last step, where the evaluation after it is due.
+    pub(super) due: Option<StepRecord>,
 }
 
 impl LoopState {
@@ -46,6 +49,7 @@ impl LoopState {
             stopped_early: false,
             best: None,
             last: None,
+            due: None,
         }
     }
 
@@ -73,7 +77,13 @@ impl LoopState {
             stopped_early: saved.stopped_early,
             best: best.map(|best| (best, best_weights)),
             last: saved.last.map(measured),
+            due: saved.due.clone(),
         }
+    }
+
+    /// Steps whose records are whole.
+    pub(super) fn n_recorded(&self) -> u64 {
+        self.step - u64::from(self.due.is_some())
     }
 
     /// Hears what the slices of a step came to.

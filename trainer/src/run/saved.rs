@@ -1,13 +1,55 @@
-//! What a checkpoint holds of a run.
+//! Checkpoints of a run: when they are saved, what they hold, and which one a run goes on from.
+
+use std::{path::Path, time::Instant};
 
 use super::Run;
 use crate::{
-    checkpoint::{Exact, FORMAT_VERSION, SavedState, Snapshot},
+    checkpoint::{Checkpoint, Checkpoints, Exact, FORMAT_VERSION, SavedState, Snapshot},
     early_stop::EarlyStop,
     error::TrainError,
+    world::{Phase, World},
 };
 
 impl Run<'_> {
+    /// Saves a checkpoint where the run file says so, by epochs, steps or minutes, and after the last step.
+    pub(crate) fn save_now_and_then(&mut self) -> Result<(), TrainError> {
+        let (step, epoch, train) = (self.state.step, self.state.epoch, &self.config.train);
+        let ends_epoch = step == epoch * self.feed.steps_per_epoch() as u64;
+        let is_time = (ends_epoch && epoch.is_multiple_of(train.checkpoint_every))
+            || train.checkpoint_every_steps.is_some_and(|n_steps| step.is_multiple_of(n_steps))
+            || (train.checkpoint_minutes > 0.0
+                && self.saved.0.elapsed().as_secs_f64() >= 60.0 * train.checkpoint_minutes);
+        if is_time || self.is_done() { self.save() } else { Ok(()) }
+    }
+
+    /// Hands a checkpoint over to be written, where a folder keeps it.
+    pub(super) fn save(&mut self) -> Result<(), TrainError> {
+        if self.folder.is_none() {
+            return Ok(());
+        }
+        self.enter(Phase::Save);
+        self.fetch_all()?;
+        let kept = self.config.train.checkpoints_kept as usize;
+        let snapshot = self.snapshot()?;
+        let folder = self.folder.as_ref().expect("looked at above");
+        self.saver.save(folder, snapshot, kept)?;
+        self.saved = (Instant::now(), Some(self.state.step));
+        Ok(())
+    }
+
+    /// Ends the run on all ranks: the last checkpoint is whole, and the report is written.
+    pub(crate) fn finish(&mut self) -> Result<(), TrainError> {
+        self.enter(Phase::Save);
+        self.fetch_all()?;
+        self.saver.wait()?;
+        let phases = self.exchange.finish(self.world, self.clock.take())?;
+        self.state.hear_phases(&phases);
+        match (&self.folder, self.report()) {
+            (Some(folder), Some(report)) => folder.report(&report),
+            _ => Ok(()),
+        }
+    }
+
     /// Everything as it is now.
     pub(super) fn snapshot(&self) -> Result<Snapshot, TrainError> {
         let (first, second) = self.optimizer.moments();
@@ -40,6 +82,20 @@ impl Run<'_> {
             row_counts: (state.row_counts.local, state.row_counts.cached, state.row_counts.remote),
             micros: state.micros,
             phases: state.phases.clone(),
+            due: state.due.clone(),
         }
     }
+}
+
+/// The newest whole checkpoint of rank 0's folder, on every rank.
+pub(super) fn newest(
+    dir: Option<&Path>,
+    world: &mut World,
+    notes: &mut Vec<String>,
+) -> Result<Option<Checkpoint>, TrainError> {
+    let found = dir.map(|dir| Checkpoints::of(dir).newest(notes)).transpose()?.flatten();
+    // Other ranks know no path: whatever is wrong with the checkpoint, they say whose it is.
+    let (mut bytes, path) = found.unwrap_or_else(|| (Vec::new(), "the checkpoint of rank 0".into()));
+    world.collective().broadcast(&mut bytes)?;
+    if bytes.is_empty() { Ok(None) } else { Checkpoint::read(&bytes, &path).map(Some) }
 }

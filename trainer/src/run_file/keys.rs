@@ -144,6 +144,12 @@ pub const KEYS: &[Key] = &[
         about: "steps from one checkpoint to the next, beside those of `checkpoint_every`; none unless said",
     },
     Key {
+        name: "train.checkpoint_minutes",
+        takes: Number(At(0.0), At(1e6)),
+        default: Some("10"),
+        about: "minutes from one checkpoint to the next, beside those of epochs and steps; 0: none by time",
+    },
+    Key {
         name: "train.checkpoints_kept",
         takes: Count(1, 1_000_000),
         default: Some("2"),

@@ -59,6 +59,7 @@ fn what_is_not_said_has_its_default() {
         kernels: Kernels::Fused,
         checkpoint_every: 50,
         checkpoint_every_steps: None,
+        checkpoint_minutes: 10.0,
         checkpoints_kept: 2,
         deterministic: None,
         evaluate_every: 1,

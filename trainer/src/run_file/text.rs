@@ -40,6 +40,7 @@ impl RunConfig {
         if let Some(n_steps) = train.checkpoint_every_steps {
             say(format!("checkpoint_every_steps = {n_steps}"));
         }
+        say(format!("checkpoint_minutes = {:?}", train.checkpoint_minutes));
         say(format!("checkpoints_kept = {}", train.checkpoints_kept));
         if let Some(is_deterministic) = train.deterministic {
             say(format!("deterministic = {is_deterministic}"));

@@ -3,6 +3,8 @@
 mod batches;
 mod gpu;
 mod hubs;
+mod loop_states;
+mod stops;
 
 use std::{fs, path::Path, sync::Arc};
 

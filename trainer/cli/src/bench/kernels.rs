@@ -10,7 +10,7 @@ use kith_trainer::{
 };
 use serde_json::{Value, json};
 
-use crate::progress::say;
+use crate::{progress::say, temporary::Temporary};
 
 /// What runs PyG: it gets its arguments from us, and answers in JSON.
 const PEER: &str = include_str!("kernels.py");
@@ -55,7 +55,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<u8> {
     device::check(&args.device).map_err(anyhow::Error::msg)?;
     device::start();
     let gpu = open(number).map_err(|error| anyhow!("device {}: {error}", args.device))?;
-    let folder = tempfile::tempdir()?;
+    let folder = Temporary::new("kith-bench-")?;
     let mut made: Option<Arrays> = None;
     let mut lines = Vec::new();
     for case in cases {
@@ -84,7 +84,7 @@ fn is_meant(case: &Case, only: Option<&str>) -> bool {
 
 /// PyG's step on the same graph.
 fn time_peer(python: &str, case: &Case, arrays: &Arrays) -> anyhow::Result<Value> {
-    let folder = tempfile::tempdir()?;
+    let folder = Temporary::new("kith-bench-")?;
     write(folder.path(), arrays)?;
     let Size { n_nodes, dim, n_classes, .. } = case.size;
     let (heads, features, out_heads) = case.shape;

@@ -4,6 +4,7 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     sync::mpsc::{Receiver, SyncSender},
+    time::Duration,
 };
 
 use anyhow::bail;
@@ -32,6 +33,7 @@ use crate::{
     partition::fanouts::Fanouts,
     programs,
     progress::{grouped, say},
+    signals,
 };
 
 /// What will my cluster do? Trains a few steps with every combination of shards, servers, ranks and fanouts, as processes
@@ -103,6 +105,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
+    let at_once = signals::end_at_once()?;
     let work = &args.work;
     fs::create_dir_all(work).map_err(at(work))?;
     let mut results = Results::open(work)?;
@@ -132,6 +135,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     }
     drop(graph);
     let (sender, events) = events()?;
+    drop(at_once); // From now on processes have to be stopped first.
     for (place, asked) in left.iter().enumerate() {
         say(&format!("{} of {}: {asked}", place + 1, left.len()));
         let result = match measure(asked, work, &clusters.dir(asked.shards), (&sender, &events))? {
@@ -172,6 +176,9 @@ fn answer(args: &Args, store: &Path, lines: &[&Line], skipped: &[Skipped]) -> an
     }
 }
 
+/// Time for ranks to end a step: nothing of them is kept.
+const GRACE: Duration = Duration::from_secs(5);
+
 /// How one combination ended.
 enum Ended {
     With(CombinationResult),
@@ -206,6 +213,7 @@ fn measure(
         server_metrics: Some((HOST, 0).into()),
         out: None,
         is_resumed: false,
+        grace: GRACE,
         token: draw_token()?,
         threads: Threads { rank: asked.rank_threads, server: asked.server_threads },
     };

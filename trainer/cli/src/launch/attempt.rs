@@ -1,12 +1,13 @@
 //! One attempt to run the world: servers, then ranks, and the end of all of them.
 
 use std::{
+    net::TcpListener,
     ops::ControlFlow,
     sync::mpsc::{Receiver, RecvTimeoutError, SyncSender},
     time::{Duration, Instant},
 };
 
-use kith_trainer::error::RETRY;
+use kith_trainer::{error::RETRY, stop::Request};
 use rustix::process::Signal;
 
 use super::{
@@ -39,7 +40,7 @@ pub(crate) enum Outcome {
     Done,
     /// A process did not: its code, and what happened.
     Failed { code: u8, sentence: String },
-    /// Somebody wanted us to stop; the exit code that stands for it.
+    /// A signal told us to stop, and ranks did before they were done; the exit code that stands for it.
     Stopped { code: u8 },
 }
 
@@ -69,6 +70,8 @@ enum Stage {
     Running,
     /// One ended badly, the others have a moment.
     Ending,
+    /// Ranks were asked to stop and save a checkpoint; servers go on for them.
+    Asked,
     Terminated,
     Killed,
     /// Not even that helped: they are left to the system.
@@ -90,7 +93,9 @@ pub(crate) struct Attempt<'a> {
     next_look: Option<Instant>,
     /// How the first process ended that did so badly, or the one that says more; and a sentence of it.
     failure: Option<(Ended, String)>,
-    stopped: Option<u8>,
+    stopped: Option<Request>,
+    /// Ranks that ended well.
+    n_done: usize,
 }
 
 impl<'a> Attempt<'a> {
@@ -111,13 +116,14 @@ impl<'a> Attempt<'a> {
             next_look: None,
             failure: None,
             stopped: None,
+            n_done: 0,
         }
     }
 
     /// Runs it to its end; nothing is left behind.
     pub(crate) fn run(mut self, is_restart: bool) -> anyhow::Result<Outcome> {
         for server in 0..self.command_line.n_servers {
-            self.start(Who::Server(server), self.command_line.server(server))?;
+            self.start(Who::Server(server), self.command_line.server(server), None)?;
         }
         self.deadline = Some(Instant::now() + WAITS.start).filter(|_| self.command_line.n_servers > 0);
         while self.stage == Stage::Running && self.addresses.iter().any(Option::is_none) {
@@ -126,9 +132,11 @@ impl<'a> Attempt<'a> {
         if self.stage == Stage::Running {
             self.deadline = None;
             let addresses: Vec<String> = self.addresses.iter().flatten().cloned().collect();
-            let port = self.command_line.free_port()?;
+            let (listener, port) = self.command_line.listen()?;
+            let mut listener = Some(listener);
             for rank in 0..self.command_line.n_ranks {
-                self.start(Who::Rank(rank), self.command_line.rank(rank, port, &addresses, is_restart))?;
+                let command = self.command_line.rank(rank, port, &addresses, is_restart);
+                self.start(Who::Rank(rank), command, listener.take())?;
             }
             self.next_look = self.audience.looks_every().map(|every| Instant::now() + every);
         }
@@ -140,15 +148,18 @@ impl<'a> Attempt<'a> {
             self.step();
         }
         Ok(match (self.stopped, self.failure) {
-            (Some(code), _) => Outcome::Stopped { code },
-            (None, Some((ended, sentence))) => Outcome::Failed { code: ended.code(), sentence },
-            (None, None) => Outcome::Done,
+            (Some(request), None) if self.n_done < self.command_line.n_ranks => {
+                Outcome::Stopped { code: request.code() }
+            }
+            (Some(request), Some((ended, _))) if ended.code() == RETRY => Outcome::Stopped { code: request.code() },
+            (_, Some((ended, sentence))) => Outcome::Failed { code: ended.code(), sentence },
+            (_, None) => Outcome::Done,
         })
     }
 
-    fn start(&mut self, who: Who, command: std::process::Command) -> anyhow::Result<()> {
+    fn start(&mut self, who: Who, command: std::process::Command, listener: Option<TcpListener>) -> anyhow::Result<()> {
         let failed = |error| anyhow::anyhow!("{who} cannot be started: {error}");
-        self.processes.push(Process::start(who, command, self.sender).map_err(failed)?);
+        self.processes.push(Process::start(who, command, listener, self.sender).map_err(failed)?);
         Ok(())
     }
 
@@ -165,17 +176,26 @@ impl<'a> Attempt<'a> {
         match event {
             Ok(Event::Line { who, is_answer, line }) => self.on_line(who, is_answer, &line),
             Ok(Event::Ended { who, ended }) => self.on_end(who, ended),
-            Ok(Event::Signal { code }) => {
-                // Whoever asks twice does not want to wait.
-                let stage = if self.stopped.is_some() { Stage::Killed } else { Stage::Terminated };
-                self.stopped.get_or_insert(code);
-                self.go_to(stage.max(self.stage));
-            }
+            Ok(Event::Signal { request }) => self.on_signal(request),
             Err(_) if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) => self.on_deadline(),
             Err(_) => {}
         }
         if self.next_look.is_some_and(|moment| moment <= Instant::now()) {
             self.look();
+        }
+    }
+
+    /// The first signal gives ranks time for a checkpoint. A Ctrl-C after it ends everything at once, another SIGTERM changes
+    /// nothing.
+    fn on_signal(&mut self, request: Request) {
+        let stage = match (self.stopped, request) {
+            (None, _) => Stage::Asked,
+            (Some(_), Request::Interrupt) => Stage::Killed,
+            (Some(_), Request::Terminate) => return,
+        };
+        self.stopped.get_or_insert(request);
+        if stage > self.stage {
+            self.go_to(stage);
         }
     }
 
@@ -209,8 +229,16 @@ impl<'a> Attempt<'a> {
     fn on_end(&mut self, who: Who, ended: Ended) {
         let process = self.processes.iter_mut().find(|process| process.who == who);
         process.expect("only processes end").is_over = true;
-        if self.stage >= Stage::Terminated {
-            return; // As it was told to.
+        if let Who::Rank(_) = who {
+            self.n_done += usize::from(ended.is_well());
+        }
+        let is_told = match who {
+            Who::Rank(_) => self.stage >= Stage::Asked,
+            Who::Server(_) => self.stage >= Stage::Terminated,
+        };
+        if is_told && (ended.is_retry() || ended.code() == Request::Interrupt.code() || self.stage >= Stage::Terminated)
+        {
+            return;
         }
         match who {
             Who::Rank(_) if ended.is_well() => {
@@ -235,7 +263,7 @@ impl<'a> Attempt<'a> {
                 let seconds = WAITS.end.as_secs();
                 self.fail(Ended::Code(RETRY), format!("a rank did not end within {seconds} s of another"));
             }
-            Stage::Ending => self.go_to(Stage::Terminated),
+            Stage::Ending | Stage::Asked => self.go_to(Stage::Terminated),
             Stage::Terminated => self.go_to(Stage::Killed),
             Stage::Killed | Stage::GivenUp => self.go_to(Stage::GivenUp),
         }
@@ -254,12 +282,15 @@ impl<'a> Attempt<'a> {
         self.stage = stage;
         let (signal, wait) = match stage {
             Stage::Running | Stage::Ending => (None, WAITS.moment),
+            Stage::Asked => (Some(Signal::TERM), self.command_line.grace + WAITS.patience),
             Stage::Terminated => (Some(Signal::TERM), WAITS.patience),
             Stage::Killed | Stage::GivenUp => (Some(Signal::KILL), WAITS.patience),
         };
         self.deadline = Some(Instant::now() + wait);
         if let Some(signal) = signal {
-            self.processes.iter().for_each(|process| process.signal(signal));
+            // Ranks that are asked for a checkpoint may need servers for it.
+            let is_meant = |process: &&Process| stage > Stage::Asked || matches!(process.who, Who::Rank(_));
+            self.processes.iter().filter(is_meant).for_each(|process| process.signal(signal));
         }
     }
 }

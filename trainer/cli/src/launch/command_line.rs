@@ -8,6 +8,7 @@ use std::{
     path::PathBuf,
     process::Command,
     thread,
+    time::Duration,
 };
 
 use anyhow::Context;
@@ -38,6 +39,8 @@ pub(crate) struct CommandLine {
     /// Where checkpoints are; only from there can a run go on.
     pub(crate) out: Option<PathBuf>,
     pub(crate) is_resumed: bool,
+    /// Time that ranks have to save a checkpoint when they are to stop.
+    pub(crate) grace: Duration,
     pub(crate) token: OsString,
     pub(crate) threads: Threads,
 }
@@ -96,6 +99,7 @@ impl CommandLine {
             server_metrics: None,
             out: train.out.clone(),
             is_resumed: train.resume,
+            grace: train.grace(),
             token: match std::env::var_os("KITH_TOKEN") {
                 Some(token) => token,
                 None => draw_token()?,
@@ -142,10 +146,11 @@ impl CommandLine {
         command
     }
 
-    /// A port that nobody listens on.
-    pub(super) fn free_port(&self) -> anyhow::Result<u16> {
+    /// A socket for rank 0 to listen on, and its port: nobody else can take it.
+    pub(super) fn listen(&self) -> anyhow::Result<(TcpListener, u16)> {
         let listener = TcpListener::bind((HOST, 0)).with_context(|| format!("{HOST} has no free port"))?;
-        Ok(listener.local_addr()?.port())
+        let port = listener.local_addr()?.port();
+        Ok((listener, port))
     }
 }
 

@@ -23,6 +23,11 @@ impl Ended {
         self == Ended::Code(0)
     }
 
+    /// Whether another try may go well.
+    pub(super) fn is_retry(self) -> bool {
+        self.code() == RETRY
+    }
+
     /// The exit code that it is worth: a process that was killed is like a lost machine.
     pub(super) fn code(self) -> u8 {
         match self {

@@ -3,28 +3,29 @@
 pub(crate) mod attempt;
 pub(crate) mod command_line;
 mod ended;
+mod gpus;
 mod print;
 pub(crate) mod process;
+pub(crate) mod progress;
 mod relay;
 
 use std::{
     ffi::OsString,
     io,
     sync::mpsc::{Receiver, SyncSender, sync_channel},
-    thread,
     time::{Duration, Instant},
 };
 
 use kith_trainer::error::RETRY;
-use tokio::signal::unix::{SignalKind, signal};
 
 use self::{
     attempt::{Attempt, Outcome},
     command_line::CommandLine,
     process::Event,
+    progress::{Restarts, reached},
     relay::{Relay, relay},
 };
-use crate::{progress::say, train};
+use crate::{progress::say, signals, train};
 
 /// Train with several ranks on this host: starts all processes, relays what they say, and starts them again from the
 /// last checkpoint when one is lost. Takes all options of `kith train`; `--samplers N` also starts so many servers.
@@ -33,17 +34,18 @@ use crate::{progress::say, train};
 Two ranks:               kith launch --ranks 2 my.toml --store stores/mine --out runs/mine
 With servers of shards:  kith launch --ranks 2 --samplers 2 my.toml --shards clusters/mine --out runs/mine
 That are elsewhere:      kith launch --ranks 2 --samplers host-a:7000,host-b:7000 my.toml --out runs/mine
-Through three losses:    kith launch --ranks 2 --restarts 3 my.toml --store stores/mine --out runs/mine
+Without restarts:        kith launch --ranks 2 --restarts 0 my.toml --store stores/mine --out runs/mine
 On Kubernetes:           kith launch --print kubernetes --ranks 8 my.toml --shards clusters/mine | kubectl apply -f -
 
-Exit codes: that of the rank that ended worst; 75 if a process was lost and no restart is left.",
+Exit codes: that of the rank that ended worst; 75 if a process was lost and no restart is left, or after SIGTERM; 130 after
+Ctrl-C. Both signals give ranks --grace seconds for a checkpoint.",
     mut_arg("samplers", |samplers| samplers.value_name("N|HOST:PORT,…").help(SAMPLERS)))]
 pub(crate) struct Args {
     /// Trainer processes.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     ranks: u16,
-    /// How often all processes are started again when one is lost (killed, or exit code 75): from the last checkpoint in
-    /// --out, or from the start without one. Never unless said; on Kubernetes, 6 times.
+    /// Restarts in a row without a newer checkpoint in --out (default: 3; on Kubernetes 6). All processes are started again
+    /// when one is lost (killed, or exit code 75), from the last checkpoint, or from the start without one. 0: never.
     #[arg(long, value_name = "N")]
     restarts: Option<u32>,
     #[command(flatten)]
@@ -55,6 +57,12 @@ pub(crate) struct Args {
 /// What `--samplers` means here.
 const SAMPLERS: &str = "Start so many sampling servers of --shards, or ask those that run at these addresses";
 
+/// Restarts in a row without a newer checkpoint, unless typed.
+const RESTARTS: u32 = 3;
+
+/// The option of `kith train` that lets ranks share a device.
+const SHARE_DEVICE: &str = "--share-device";
+
 /// Events that wait to be looked at.
 const MAX_EVENTS: usize = 1024;
 
@@ -64,25 +72,32 @@ pub(crate) fn run(args: Args, typed: &[OsString]) -> anyhow::Result<u8> {
         return print::run(&args, typed).map(|()| 0);
     }
     let command_line = CommandLine::new(&args, typed)?;
-    let most_restarts = args.restarts.unwrap_or(0);
+    // What ranks say of a device that they share is left to them.
+    if !typed.iter().any(|typed| typed == SHARE_DEVICE) {
+        gpus::check(command_line.n_ranks, &args.train.device, gpus::count)?;
+    }
+    let most_restarts = args.restarts.unwrap_or(RESTARTS);
+    let out = command_line.out.as_deref();
+    let mut restarts = Restarts::new(most_restarts, reached(out));
     let (sender, events) = events()?;
-    for n_restarts in 0.. {
-        let outcome = Attempt::new(&command_line, &mut Relay, (&sender, &events)).run(n_restarts > 0)?;
+    for attempt in 0u64.. {
+        let outcome = Attempt::new(&command_line, &mut Relay, (&sender, &events)).run(attempt > 0)?;
         let (code, sentence) = match outcome {
             Outcome::Done => return Ok(0),
             Outcome::Stopped { code } => return Ok(code),
             Outcome::Failed { code, sentence } => (code, sentence),
         };
-        if code != RETRY || n_restarts == most_restarts {
+        let restart = if code == RETRY { restarts.next(reached(out)) } else { None };
+        let Some(restart) = restart else {
             say(&format!("error: {sentence}"));
             return Ok(code);
-        }
-        let pause = pause_before(n_restarts + 1);
-        let from = match &command_line.out {
+        };
+        let pause = pause_before(restart);
+        let from = match out {
             Some(out) => format!("from the last checkpoint in {}", out.display()),
             None => "from the beginning, because there is no --out".to_owned(),
         };
-        let which = format!("restart {} of {most_restarts}", n_restarts + 1);
+        let which = format!("restart {restart} of {most_restarts} without a newer checkpoint");
         say(&format!("{sentence}: starting all again {from} in {} s ({which})", pause.as_secs()));
         if let Some(code) = signal_within(&events, pause) {
             return Ok(code);
@@ -94,7 +109,8 @@ pub(crate) fn run(args: Args, typed: &[OsString]) -> anyhow::Result<u8> {
 /// What happens to processes, and the signals that this one gets from now on.
 pub(crate) fn events() -> io::Result<(SyncSender<Event>, Receiver<Event>)> {
     let (sender, events) = sync_channel(MAX_EVENTS);
-    listen_for_signals(sender.clone())?;
+    let told = sender.clone();
+    signals::listen(move |request| told.send(Event::Signal { request }).is_ok())?;
     Ok((sender, events))
 }
 
@@ -108,36 +124,12 @@ fn signal_within(events: &Receiver<Event>, pause: Duration) -> Option<u8> {
     let end = Instant::now() + pause;
     loop {
         match events.recv_timeout(end.saturating_duration_since(Instant::now())) {
-            Ok(Event::Signal { code }) => return Some(code),
+            Ok(Event::Signal { request }) => return Some(request.code()),
             Ok(Event::Line { who, is_answer, line }) => relay(who, is_answer, &line),
             Ok(Event::Ended { .. }) => {}
             Err(_) => return None,
         }
     }
-}
-
-/// Ctrl-C and SIGTERM become events; shells give their codes as 128 and the signal's number.
-fn listen_for_signals(events: SyncSender<Event>) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (mut interrupt, mut terminate) = {
-        let _context = runtime.enter();
-        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
-    };
-    thread::spawn(move || {
-        loop {
-            let kind = runtime.block_on(async {
-                tokio::select! {
-                    _ = interrupt.recv() => SignalKind::interrupt(),
-                    _ = terminate.recv() => SignalKind::terminate(),
-                }
-            });
-            let code = 128 + kind.as_raw_value() as u8;
-            if events.send(Event::Signal { code }).is_err() {
-                return;
-            }
-        }
-    });
-    Ok(())
 }
 
 #[cfg(test)]

@@ -3,17 +3,22 @@
 use std::{
     fmt,
     io::{self, BufRead, BufReader, Read},
-    os::unix::process::CommandExt,
-    process::{Child, ChildStdin, Command, Stdio},
+    net::TcpListener,
+    os::{
+        fd::OwnedFd,
+        unix::{net::UnixStream, process::CommandExt},
+    },
+    process::{Child, Command, Stdio},
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc::SyncSender},
     thread,
     time::Duration,
 };
 
+use kith_trainer::stop::Request;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::ended::Ended;
-use crate::launched::LAUNCHED;
+use crate::launched::{self, LAUNCHED, LISTENER};
 
 /// Who a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +44,8 @@ pub(crate) enum Event {
     Line { who: Who, is_answer: bool, line: Vec<u8> },
     /// A process ended, and all its lines have come.
     Ended { who: Who, ended: Ended },
-    /// Somebody wants us to stop; the exit code that stands for it.
-    Signal { code: u8 },
+    /// Somebody wants us to stop.
+    Signal { request: Request },
 }
 
 /// How often it is looked whether a process has ended.
@@ -53,17 +58,28 @@ pub(crate) struct Process {
     child: Arc<Mutex<Child>>,
     pub(crate) is_over: bool,
     /// Its end tells the process that we are gone.
-    _stdin: Option<ChildStdin>,
+    _stdin: UnixStream,
 }
 
 impl Process {
-    /// Starts it; what it says and how it ends goes to `events`.
-    pub(crate) fn start(who: Who, mut command: Command, events: &SyncSender<Event>) -> io::Result<Process> {
-        command.env(LAUNCHED, "1");
+    /// Starts it; what it says and how it ends goes to `events`. A listener becomes its own.
+    pub(crate) fn start(
+        who: Who,
+        mut command: Command,
+        listener: Option<TcpListener>,
+        events: &SyncSender<Event>,
+    ) -> io::Result<Process> {
+        let (stdin, its_stdin) = UnixStream::pair()?;
+        command.env(LAUNCHED, "1").env_remove(LISTENER);
+        if let Some(listener) = listener {
+            launched::send(&listener, &stdin)?;
+            command.env(LISTENER, "1");
+        }
         // Ctrl-C is for us; we say to everybody else when to stop.
         command.process_group(0);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-        let stdin = child.stdin.take();
+        command.stdin(OwnedFd::from(its_stdin)).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn()?;
+        drop(command); // It holds the other end of the socket as well.
         let stdout = child.stdout.take().map(|pipe| read(who, true, pipe, events.clone()));
         let stderr = child.stderr.take().map(|pipe| read(who, false, pipe, events.clone()));
         let child = Arc::new(Mutex::new(child));

@@ -4,16 +4,16 @@ use std::{path::Path, sync::Arc};
 
 use kith_bucket::{BucketError, Mirror, Place, Pull, Wanted, is_url};
 use kith_trainer::{error::TrainError, keeper::Keeper, report::RUN_FILE};
-use tempfile::TempDir;
 
 use super::Args;
+use crate::temporary::Temporary;
 
 /// What must live as long as the run.
 #[derive(Default)]
 pub(super) struct Kept {
-    mirrored: Option<(Arc<Mirror>, Arc<TempDir>)>,
+    mirrored: Option<(Arc<Mirror>, Arc<Temporary>)>,
     /// What other ranks read of the run; they keep nothing.
-    _read: Option<TempDir>,
+    _read: Option<Temporary>,
 }
 
 impl Kept {
@@ -23,7 +23,7 @@ impl Kept {
             return Ok(Kept::default());
         };
         let place = Place::parse(url)?;
-        let folder = TempDir::with_prefix("kith-run-")?;
+        let folder = Temporary::new("kith-run-")?;
         // Mirrors and pulls want folders of their own making.
         let dir = folder.path().join("run");
         args.out = Some(dir.clone());
@@ -56,7 +56,7 @@ impl Kept {
     }
 }
 
-fn keep(mirror: &Mirror, folder: &TempDir) -> Result<(), TrainError> {
+fn keep(mirror: &Mirror, folder: &Temporary) -> Result<(), TrainError> {
     mirror
         .keep(&folder.path().join("run"))
         .map_err(|error| TrainError::NotKept { is_passing: error.is_passing(), problem: error.to_string() })

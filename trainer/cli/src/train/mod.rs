@@ -4,6 +4,7 @@ mod choose;
 mod kept;
 mod presets;
 mod ranks;
+mod starts;
 mod summary;
 mod together;
 
@@ -12,9 +13,11 @@ use std::{
     ops::{ControlFlow, RangeInclusive},
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use anyhow::bail;
+use kith_bucket::is_url;
 use kith_trainer::{
     config::{BY_RUN_KEY, Choice, Kernels, RunConfig},
     data::Data,
@@ -26,6 +29,7 @@ use kith_trainer::{
     metrics::Metrics,
     report::{RUN_FILE, Report, StepRecord},
     run::{Plan, Run, Source},
+    stop::Stop,
     train::train,
     world::World,
 };
@@ -36,6 +40,7 @@ use crate::{
     graph::GraphArgs,
     launched,
     progress::{Epochs, say},
+    signals,
 };
 
 /// Train a model on a store, on its shards, or from sampling servers.
@@ -98,27 +103,61 @@ pub(crate) struct Args {
     /// Print one JSON object per run.
     #[arg(long)]
     json: bool,
+    /// Seconds after SIGTERM or Ctrl-C in which a run may end its step and save a checkpoint (default: 30).
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, hide_default_value = true,
+        value_parser = clap::value_parser!(u64).range(..=86_400))]
+    grace: u64,
+    /// Refuse to start (exit code 1) after N starts in a row without a newer checkpoint in --out (default: no limit). For
+    /// managers of jobs, which start a run again and see no checkpoint; rank 0 counts, in starts.json.
+    #[arg(long, value_name = "N", requires = "resume", value_parser = clap::value_parser!(u64).range(1..))]
+    max_starts: Option<u64>,
     #[command(flatten)]
     ranks: ranks::RankArgs,
+}
+
+impl Args {
+    /// Time for a checkpoint after a signal.
+    pub(crate) fn grace(&self) -> Duration {
+        Duration::from_secs(self.grace)
+    }
+
+    /// Counts this start where the run's folder is on this machine: also one that never meets the other ranks.
+    fn count_start(&self) -> anyhow::Result<()> {
+        match (&self.out, self.max_starts) {
+            (Some(out), Some(most)) if !out.to_str().is_some_and(is_url) && ranks::is_first()? => {
+                starts::count(out, most)
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 pub(crate) fn run(mut args: Args) -> anyhow::Result<()> {
     if args.list_presets {
         return presets::list(args.json);
     }
-    launched::watch();
+    let stop = signals::heed(args.grace())?;
+    let listener = launched::listener()?;
+    launched::watch(Duration::ZERO, args.grace() + launched::PATIENCE);
+    args.count_start()?;
     device::start();
-    let mut world = args.ranks.join(&mut args.device)?;
-    let outcome = train_all(&mut args, &mut world);
+    let mut world = args.ranks.join(&mut args.device, listener)?;
+    world.heed(stop.clone());
+    let outcome = train_all(&mut args, &mut world, &stop);
     ranks::part(world, &outcome);
     outcome
 }
 
 /// One run for each run key. Only rank 0 keeps and says anything.
-fn train_all(args: &mut Args, world: &mut World) -> anyhow::Result<()> {
+fn train_all(args: &mut Args, world: &mut World, stop: &Stop) -> anyhow::Result<()> {
     device::number_of(&args.device).map_err(anyhow::Error::msg)?;
+    let is_at_url = args.out.as_deref().and_then(Path::to_str).is_some_and(is_url);
     let bucket = Kept::open(args, world.rank())?;
     let args = &*args;
+    if let (Some(out), Some(most), true) = (&args.out, args.max_starts, is_at_url && world.rank() == 0) {
+        starts::count(out, most)?;
+        bucket.end()?;
+    }
     let opened = args.graph.open_as(world.rank())?;
     let mut config = choose::config(args, &opened)?;
     let run_keys = args.run_keys.clone().unwrap_or(args.run_key..=args.run_key);
@@ -150,7 +189,7 @@ fn train_all(args: &mut Args, world: &mut World) -> anyhow::Result<()> {
         gpu.as_ref().filter(|_| runs.keys.len() > 1 && !is_by_run_key && gpu::whole_graph(&data).is_some())
     {
         let plans = (0..runs.keys.len()).map(|place| runs.plan(place, &data, None));
-        reports = together::train_all(plans.collect(), gpu)?;
+        reports = together::train_all(plans.collect(), gpu, stop)?;
         if args.json {
             reports.iter().try_for_each(summary::print_line)?;
         }
@@ -159,7 +198,7 @@ fn train_all(args: &mut Args, world: &mut World) -> anyhow::Result<()> {
             if is_by_run_key && place > 0 {
                 data = Data::load(&opened, &config, runs.keys[place])?;
             }
-            let report = train_one(runs.plan(place, &data, gpu.clone()), world)?;
+            let report = train_one(runs.plan(place, &data, gpu.clone()), world, stop)?;
             if args.json && world.rank() == 0 {
                 summary::print_line(&report)?;
             }
@@ -209,13 +248,14 @@ impl Runs<'_> {
     }
 }
 
-fn train_one(plan: Plan<'_>, world: &mut World) -> anyhow::Result<Report> {
+fn train_one(plan: Plan<'_>, world: &mut World, stop: &Stop) -> anyhow::Result<Report> {
     let what = format!("{} {}, run key {}", plan.source.dataset, plan.config.name(), plan.run_key);
     let epochs = plan.config.train.epochs;
     let is_first = world.rank() == 0;
     let mut run = Run::new(plan, world)?;
     run.notes().iter().for_each(|note| say(&format!("note: {note}")));
     let mut shown = is_first.then(|| Epochs::begin(what, run.n_epochs(), epochs));
+    let _heeded = stop.heeded();
     train(&mut run, |record| {
         if let Some(shown) = &mut shown {
             shown.advance(record.epoch + 1, || how_it_goes(record));

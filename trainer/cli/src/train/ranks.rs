@@ -1,13 +1,17 @@
 //! The ranks of `kith train`: who they are is said by the environment that launchers set.
 
-use std::{env, process, time::Duration};
+use std::{env, net::TcpListener, time::Duration};
 
 use kith_trainer::{
     device::{CudaReport, cuda_index, devices},
     world::{Facts, JoinConfig, RankTls, Seat, Token, World},
 };
 
-use crate::{exit_code::exit_code, progress::say};
+use crate::{
+    exit_code::{exit_code, is_asked},
+    progress::say,
+    temporary,
+};
 
 /// How long ranks wait for each other.
 #[derive(clap::Args)]
@@ -39,10 +43,15 @@ fn lookup(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 
+/// Whether this process is rank 0, or alone.
+pub(super) fn is_first() -> anyhow::Result<bool> {
+    Ok(Seat::from_environment(lookup)?.is_none_or(|seat| seat.rank == 0))
+}
+
 impl RankArgs {
     /// Meets the other ranks, if there are any. `device` is what was asked for; where ranks share a host, `cuda` becomes
-    /// a device of each.
-    pub(super) fn join(&self, device: &mut String) -> anyhow::Result<World> {
+    /// a device of each. Rank 0 listens on `listener`, if a launcher holds one ready.
+    pub(super) fn join(&self, device: &mut String, listener: Option<TcpListener>) -> anyhow::Result<World> {
         let Some(seat) = Seat::from_environment(lookup)? else { return Ok(World::alone()) };
         if let Some(place) = seat.rank_on_host.filter(|_| device == "cuda")
             && let CudaReport::Devices(devices) = devices().cuda
@@ -64,7 +73,7 @@ impl RankArgs {
         if seat.rank == 0 && seat.n_ranks > 1 {
             say(&format!("waiting for {} ranks", seat.n_ranks));
         }
-        let world = World::join(&seat, &config, Facts::new(device)?)?;
+        let world = World::join_at(&seat, &config, &Facts::new(device)?, listener)?;
         if seat.rank == 0 && seat.n_ranks > 1 {
             world.table().iter().for_each(|line| say(line));
             world.notes(self.rank_tls).iter().for_each(|note| say(&format!("note: {note}")));
@@ -72,7 +81,7 @@ impl RankArgs {
         // A thread deep in a layer, or waiting for a server, does not hear that the others are gone.
         world.on_lost(Box::new(|error| {
             say(&format!("error: {error}"));
-            process::exit(error.code().into());
+            temporary::exit(error.code());
         }));
         Ok(world)
     }
@@ -82,6 +91,8 @@ impl RankArgs {
 pub(super) fn part(world: World, outcome: &anyhow::Result<()>) {
     match outcome {
         Ok(()) => world.leave(),
+        // All ranks have agreed to, and know.
+        Err(error) if is_asked(error) => world.leave(),
         Err(error) => world.stop(exit_code(error), &error.to_string()),
     }
 }

@@ -5,6 +5,7 @@ use kith_trainer::{
     gpu::Gpu,
     report::{Report, StepRecord},
     run::{Plan, Run},
+    stop::Stop,
     together::{self, Watch},
     world::World,
 };
@@ -13,12 +14,15 @@ use super::how_it_goes;
 use crate::progress::{Epochs, say};
 
 /// Trains all runs, as many together as fit on the GPU.
-pub(super) fn train_all(plans: Vec<Plan<'_>>, gpu: &Gpu) -> anyhow::Result<Vec<Report>> {
+pub(super) fn train_all(plans: Vec<Plan<'_>>, gpu: &Gpu, stop: &Stop) -> anyhow::Result<Vec<Report>> {
     let mut worlds: Vec<World> = plans.iter().map(|_| World::alone()).collect();
+    worlds.iter_mut().for_each(|world| world.heed(stop.clone()));
     let made = plans.into_iter().zip(&mut worlds).map(|(plan, world)| Run::new(plan, world));
     let mut runs = made.collect::<Result<Vec<Run<'_>>, TrainError>>()?;
     runs.iter().flat_map(Run::notes).for_each(|note| say(&format!("note: {note}")));
+    let heeded = stop.heeded();
     together::train_all(&mut runs, gpu, &mut Shown(None))?;
+    drop(heeded);
     runs.sort_by_key(Run::run_key);
     let report = |run: &Run<'_>| run.report().ok_or_else(|| anyhow::anyhow!("no epoch was trained"));
     runs.iter().map(report).collect()

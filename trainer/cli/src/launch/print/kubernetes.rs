@@ -28,6 +28,8 @@ pub(super) struct World {
     pub(super) n_samplers: usize,
     /// `None`: as often as the base says.
     pub(super) restarts: Option<u32>,
+    /// Seconds that ranks have for a checkpoint when they are told to stop.
+    pub(super) grace: u64,
     /// The cluster's folder on its claim.
     pub(super) graph: String,
     /// The run's folder on its claim.
@@ -125,6 +127,9 @@ fn fill_samplers(object: &mut Value, world: &World) {
     give(container, world.sampler_cpus, world.sizes.map(|sizes| sizes.sampler));
 }
 
+/// Seconds from the end of that to the kill.
+const BEYOND_GRACE: u64 = 30;
+
 fn fill_ranks(object: &mut Value, world: &World) {
     let name = &world.name;
     let spec = &mut object["spec"];
@@ -132,8 +137,11 @@ fn fill_ranks(object: &mut Value, world: &World) {
     spec["parallelism"] = world.n_ranks.into();
     if let Some(restarts) = world.restarts {
         spec["backoffLimitPerIndex"] = restarts.into();
+        let container = &mut spec["template"]["spec"]["containers"][0];
+        pass(container, &[format!("--max-starts={}", u64::from(restarts) + 1)]);
     }
     let pod = &mut spec["template"]["spec"];
+    pod["terminationGracePeriodSeconds"] = (world.grace + BEYOND_GRACE).into();
     let container = &mut pod["containers"][0];
     place_image(container, world, if world.is_cuda { "kith-trainer-cuda" } else { "kith-trainer" });
     let samplers = (0..world.n_samplers).map(|number| format!("{name}-samplers-{number}.{name}-samplers:7000"));
@@ -213,6 +221,7 @@ mod tests {
             n_shards: 2,
             n_samplers: 4,
             restarts: Some(1),
+            grace: 50,
             graph: "made 2".to_owned(),
             out: "a$b".to_owned(),
             is_cuda: true,
@@ -255,6 +264,7 @@ mod tests {
         assert_eq!(sampler["env"][0]["value"], "/graph/made 2");
         assert_eq!(ranks["spec"]["completions"], 3);
         assert_eq!(ranks["spec"]["backoffLimitPerIndex"], 1);
+        assert_eq!(ranks["spec"]["template"]["spec"]["terminationGracePeriodSeconds"], 80);
         let rank = &ranks["spec"]["template"]["spec"]["containers"][0];
         let version = env!("CARGO_PKG_VERSION");
         assert_eq!(rank["image"], format!("registry.example/team/kith-trainer-cuda:{version}"));
@@ -263,6 +273,7 @@ mod tests {
         let arguments: Vec<&str> = rank["args"].as_sequence().unwrap().iter().map(|a| a.as_str().unwrap()).collect();
         let joins: Vec<&&str> = arguments.iter().filter(|argument| argument.starts_with("--join-timeout")).collect();
         assert_eq!(joins, [&"--join-timeout=5"], "what is typed counts, once");
+        assert!(arguments.contains(&"--max-starts=2") && !arguments.contains(&"--max-starts=7"), "{arguments:?}");
         assert_eq!(arguments.last(), Some(&"--set=train.split=$$(HOME): \"x\" # '"));
         let variable = |name: &str| {
             let variables = rank["env"].as_sequence().unwrap();

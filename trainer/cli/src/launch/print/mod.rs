@@ -152,6 +152,7 @@ fn world(
         n_shards,
         n_samplers,
         restarts: args.restarts,
+        grace: args.train.grace().as_secs(),
         graph: folder(args.train.graph.shards.as_deref()).unwrap_or_else(|| "cluster".to_owned()),
         out: folder(args.train.out.as_deref()).unwrap_or_else(|| name.clone()),
         is_cuda: args.train.device.starts_with("cuda"),

@@ -1,0 +1,121 @@
+//! Progress of a run from one attempt to the next: the steps of its newest checkpoints, and its reports.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use kith_bucket::{Place, Pull, is_url};
+use kith_trainer::report::{CHECKPOINTS, REPORT};
+
+/// Steps of the newest checkpoint of every run that is kept in a folder, or at a URL, and one more for every report. It grows
+/// with every newer checkpoint. 0 where nothing can be read.
+pub(crate) fn reached(out: Option<&Path>) -> u64 {
+    let Some(out) = out else { return 0 };
+    match out.to_str().filter(|text| is_url(text)) {
+        Some(url) => Place::parse(url).and_then(|place| Pull::names_of(&place)).map_or(0, |names| count(names.iter())),
+        None => count(names_in(out).iter()),
+    }
+}
+
+/// Files of a run's folder that say how far it is; those of several runs are one folder deeper.
+fn names_in(out: &Path) -> Vec<String> {
+    let names = |dir: &Path| -> Vec<(String, PathBuf)> {
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        entries.map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path())).collect()
+    };
+    let mut found = Vec::new();
+    for (name, path) in names(out) {
+        if name == CHECKPOINTS {
+            found.extend(names(&path).into_iter().map(|(file, _)| format!("{name}/{file}")));
+        } else if path.is_dir() {
+            found.extend(names_in_run(&path).into_iter().map(|file| format!("{name}/{file}")));
+        } else {
+            found.push(name);
+        }
+    }
+    found
+}
+
+fn names_in_run(run: &Path) -> Vec<String> {
+    let files = |dir: &Path| -> Vec<String> {
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    };
+    let checkpoints = files(&run.join(CHECKPOINTS)).into_iter().map(|file| format!("{CHECKPOINTS}/{file}"));
+    files(run).into_iter().chain(checkpoints).collect()
+}
+
+fn count<'a>(names: impl Iterator<Item = &'a String>) -> u64 {
+    let (mut newest, mut n_reports) = (BTreeMap::new(), 0);
+    for name in names {
+        let (folder, file) = name.rsplit_once('/').unwrap_or(("", name));
+        n_reports += u64::from(file == REPORT);
+        let step = file.strip_prefix("step-").and_then(|name| name.strip_suffix(".safetensors"));
+        if let Some(step) = step.and_then(|step| step.parse::<u64>().ok())
+            && (folder == CHECKPOINTS || folder.ends_with(&format!("/{CHECKPOINTS}")))
+        {
+            let most = newest.entry(folder).or_insert(0);
+            *most = step.saturating_add(1).max(*most);
+        }
+    }
+    newest.into_values().fold(n_reports, u64::saturating_add)
+}
+
+/// Restarts since the last progress.
+#[derive(Debug)]
+pub(super) struct Restarts {
+    /// At most so many without progress.
+    most: u32,
+    n_in_vain: u32,
+    reached: u64,
+}
+
+impl Restarts {
+    pub(super) fn new(most: u32, reached: u64) -> Restarts {
+        Restarts { most, n_in_vain: 0, reached }
+    }
+
+    /// The number of the next restart, counted from the last progress; `None` where the attempt was the last.
+    pub(super) fn next(&mut self, reached: u64) -> Option<u32> {
+        if reached > self.reached {
+            (self.reached, self.n_in_vain) = (reached, 0);
+        }
+        self.n_in_vain += 1;
+        (self.n_in_vain <= self.most).then_some(self.n_in_vain)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn newer_checkpoints_and_reports_are_progress() {
+        let temp = tempfile::tempdir().unwrap();
+        let put = |name: &str| {
+            let path = temp.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+            reached(Some(temp.path()))
+        };
+        assert_eq!((reached(Some(temp.path())), reached(None), reached(Some(Path::new("/nowhere")))), (0, 0, 0));
+        assert_eq!([put("run.toml"), put("checkpoints/step-3.safetensors")], [0, 4]);
+        assert_eq!([put("checkpoints/step-12.safetensors"), put("checkpoints/step-20.safetensors.draft")], [13, 13]);
+        assert_eq!([put("report.json"), put("other/step-99.safetensors")], [14, 14]);
+        assert_eq!([put("run-42/checkpoints/step-0.safetensors"), put("run-42/report.json")], [15, 16]);
+        let url = format!("file://{}", temp.path().display());
+        assert_eq!(reached(Some(Path::new(&url))), 0, "nothing was kept there");
+    }
+
+    #[test]
+    fn restarts_without_progress_come_to_an_end() {
+        let mut restarts = Restarts::new(3, 10);
+        assert_eq!([10, 10].map(|reached| restarts.next(reached)), [Some(1), Some(2)]);
+        assert_eq!([11, 11, 11, 11].map(|reached| restarts.next(reached)), [Some(1), Some(2), Some(3), None]);
+        let mut always = Restarts::new(3, 0);
+        assert!((1..100).all(|reached| always.next(reached) == Some(1)));
+        assert_eq!(Restarts::new(0, 0).next(5), None, "0 turns them off");
+    }
+}

@@ -1,0 +1,98 @@
+//! SIGTERM and Ctrl-C.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+        mpsc::{RecvTimeoutError, channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use kith_trainer::stop::{Request, Stop};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::{progress::say, temporary};
+
+/// Calls a function for every SIGTERM and SIGINT from now on, on a thread of its own, as long as it returns true.
+pub(crate) fn listen(mut hear: impl FnMut(Request) -> bool + Send + 'static) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (mut interrupt, mut terminate) = {
+        let _context = runtime.enter();
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+    };
+    let listen = move || loop {
+        let request = runtime.block_on(async {
+            tokio::select! {
+                _ = interrupt.recv() => Request::Interrupt,
+                _ = terminate.recv() => Request::Terminate,
+            }
+        });
+        if !hear(request) {
+            return;
+        }
+    };
+    thread::Builder::new().name("kith-signals".to_owned()).spawn(listen).map(drop)
+}
+
+/// For commands that have nothing to save: a signal ends them at once, and temporary folders and drafts go away. As long as the
+/// guard lives.
+pub(crate) fn end_at_once() -> io::Result<AtOnce> {
+    let is_meant = Arc::new(AtomicBool::new(true));
+    let guard = AtOnce(Arc::clone(&is_meant));
+    listen(move |request| {
+        if is_meant.load(SeqCst) {
+            say(&format!("stopped by {}", request.name()));
+            temporary::exit(request.code());
+        }
+        false
+    })?;
+    Ok(guard)
+}
+
+/// Signals end the process.
+#[derive(Debug)]
+pub(crate) struct AtOnce(Arc<AtomicBool>);
+
+impl Drop for AtOnce {
+    fn drop(&mut self) {
+        self.0.store(false, SeqCst);
+    }
+}
+
+/// Requests to stop for a training loop. A process without a running loop ends at once; one with a loop ends when the loop has
+/// saved a checkpoint, and at the latest after `grace`, or at a Ctrl-C that follows. A second SIGTERM changes nothing: managers
+/// of jobs send it to every process, and a launcher passes it on.
+pub(crate) fn heed(grace: Duration) -> io::Result<Stop> {
+    let stop = Stop::default();
+    let asked = stop.clone();
+    let (sender, requests) = channel();
+    listen(move |request| sender.send(request).is_ok())?;
+    let wait = move || {
+        let Ok(first) = requests.recv() else { return };
+        if !asked.ask(first) {
+            say(&format!("stopped by {}", first.name()));
+            temporary::exit(first.code());
+        }
+        say(&format!("{}: ending the step, for a checkpoint within {} s", first.name(), grace.as_secs_f64()));
+        let end = Instant::now() + grace;
+        loop {
+            match requests.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(Request::Terminate) => {}
+                Ok(Request::Interrupt) => {
+                    say("stopped at once: the last checkpoint stays");
+                    temporary::exit(Request::Interrupt.code());
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    say("stopped after --grace, in the middle of a step: the last checkpoint stays");
+                    temporary::exit(first.code());
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    };
+    thread::Builder::new().name("kith-grace".to_owned()).spawn(wait)?;
+    Ok(stop)
+}

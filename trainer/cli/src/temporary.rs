@@ -1,0 +1,57 @@
+//! Temporary folders that go away however the process ends, unless it is killed.
+
+use std::{
+    fs, io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process,
+};
+
+use kith_store::{Unfinished, remove, remove_unfinished};
+
+/// A folder that only this user can read.
+#[derive(Debug)]
+pub(crate) struct Temporary {
+    path: PathBuf,
+    _unfinished: Unfinished,
+}
+
+impl Temporary {
+    pub(crate) fn new(prefix: &str) -> io::Result<Temporary> {
+        let private = fs::Permissions::from_mode(0o700);
+        let path = tempfile::Builder::new().prefix(prefix).permissions(private).tempdir()?.keep();
+        Ok(Temporary { _unfinished: Unfinished::new(&path), path })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        remove(&self.path);
+    }
+}
+
+/// Ends the process without unwinding; temporary folders and drafts go away first.
+pub(crate) fn exit(code: u8) -> ! {
+    remove_unfinished();
+    process::exit(code.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_private_and_goes_away() {
+        let folder = Temporary::new("kith-test-").unwrap();
+        let path = folder.path().to_owned();
+        fs::create_dir(path.join("inside")).unwrap();
+        fs::write(path.join("inside/file"), "x").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+        drop(folder);
+        assert!(!path.exists());
+    }
+}
