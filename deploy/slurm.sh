@@ -15,7 +15,8 @@
 #   KITH_REQUEUES         how often in a row the job may go back into the queue without a newer checkpoint (default: 5)
 #   KITH_PORT             where ranks meet; servers take the ports behind it (default: by the number of the job)
 #   KITH_TOKEN            the secret that ranks share (default: drawn anew at every start)
-#   KITH_SERVE            further options of kith-sampler, as for TLS; split at blanks
+#   KITH_SERVE            further options of kith-sampler, as for TLS; split at blanks. Without --tls-cert, whoever is on the
+#                         network of the cluster can ask the servers for the graph: fine if all of its users may
 #
 #SBATCH --job-name=kith
 #SBATCH --nodes=3
@@ -62,6 +63,7 @@ main() {
     # In the environment and on no command line, where all users of a host could read it.
     export KITH_TOKEN=${KITH_TOKEN:-$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')}
     read -ra serve <<<"${KITH_SERVE:-}"
+    [[ ${KITH_SERVE:-} == *--tls-cert* ]] || serve+=(--insecure)
 
     trap stop TERM INT
     for ((number = 0; number < n_samplers; number++)); do

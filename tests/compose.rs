@@ -192,14 +192,12 @@ fn servers_and_ranks_of_the_compose_file_find_each_other() {
         assert!(script.contains(&format!("--out {}", sampler.option("--cluster"))), "{}", sampler.name);
         let health = texts(&sampler.value["healthcheck"]["test"]);
         assert_eq!(health[0], "CMD");
-        assert_eq!(*health.last().unwrap(), format!("127.0.0.1:{}", port(sampler)));
+        let metrics = sampler.option("--metrics").rsplit_once(':').unwrap().1;
+        assert_eq!(*health.last().unwrap(), format!("http://127.0.0.1:{metrics}"));
         assert_known(&sampler.name, &health[1..]);
-        // The image says the same where nobody composes anything.
-        assert!(
-            stage("sampler")
-                .iter()
-                .any(|line| line.ends_with(&serde_json::to_string(&health[1..]).unwrap().replace(',', ", ")))
-        );
+        // The image asks the port that every server has.
+        let asked = format!("[\"kith-sampler\", \"health\", \"127.0.0.1:{}\"]", port(sampler));
+        assert!(stage("sampler").iter().any(|line| line.ends_with(&asked)));
     }
 
     assert_eq!(samplers.len(), 2);
@@ -235,7 +233,7 @@ fn the_compose_file_trains() {
     for sampler in services.iter().filter(|service| service.is_sampler()) {
         let port = free_port();
         places.push((format!("{}:7000", sampler.name), format!("127.0.0.1:{port}")));
-        ports.insert(sampler.name.clone(), port);
+        ports.insert(sampler.name.clone(), (port, free_port()));
     }
     let elsewhere = |text: &str| places.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to));
     // Smaller, so that it takes a moment.
@@ -259,8 +257,8 @@ fn the_compose_file_trains() {
         if service.is_sampler() {
             let mut command = Command::new(program().with_file_name("kith-sampler"));
             let own = |word: &String| match word.as_str() {
-                "0.0.0.0:7000" => format!("127.0.0.1:{}", ports[&service.name]),
-                "0.0.0.0:7001" => "127.0.0.1:0".to_owned(),
+                "0.0.0.0:7000" => format!("127.0.0.1:{}", ports[&service.name].0),
+                "0.0.0.0:7001" => format!("127.0.0.1:{}", ports[&service.name].1),
                 word => elsewhere(word),
             };
             command.args(service.command.iter().map(own));
@@ -284,7 +282,7 @@ fn the_compose_file_trains() {
     for service in services.iter().filter(|service| service.is_sampler()) {
         let health = texts(&service.value["healthcheck"]["test"]);
         let mut command = Command::new(program().with_file_name(&health[1]));
-        let own = health[2..].iter().map(|word| word.replace(":7000", &format!(":{}", ports[&service.name])));
+        let own = health[2..].iter().map(|word| word.replace(":7001", &format!(":{}", ports[&service.name].1)));
         let finished = finish_within(command.args(own), LIMIT);
         assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     }

@@ -126,7 +126,7 @@ fn programs_know_their_arguments(objects: &[Value]) {
     }
     let called: Vec<String> = helps.keys().map(|words| words.join(" ")).collect();
     let all = ["kith data pull", "kith data push", "kith partition", "kith train"];
-    assert_eq!(called, [&all[..], &["kith-sampler", "kith-sampler health", "kith-sampler pull"]].concat());
+    assert_eq!(called, [&all[..], &["kith-sampler", "kith-sampler pull"]].concat());
 }
 
 #[track_caller]
@@ -177,7 +177,8 @@ fn disagreements_are_found() {
         ("key: token", "key: tokens", "no key tokens in Secret kith-token"),
         ("$(SAMPLERS)", "$(SAMPLER)", "nobody sets $(SAMPLER)"),
         ("run.toml: ''", "other.toml: ''", "no key run.toml"),
-        ("service: kith.v1.Sampler", "service: Sampler", "asks elsewhere"),
+        ("path: /health", "path: /healthy", "asks elsewhere"),
+        ("- --insecure\n", "- --max-call=60\n", "neither certificates nor --insecure"),
         ("- 75", "- 74", "what was lost uses up the budget"),
         ("--max-starts=7", "--max-memory=7", "starts again for ever without a newer checkpoint"),
         (
@@ -324,7 +325,7 @@ fn slow_an_encrypted_world_from_a_bucket_trains() {
         let started = Instant::now();
         for pod in pods.iter().filter(|pod| pod.of.ends_with("samplers")) {
             loop {
-                let probe = pod.probe("readinessProbe", hosts, outside).expect("servers are asked by a command");
+                let probe = pod.probe("readinessProbe", hosts, outside).expect("servers are asked for a page");
                 let finished = finish_within(&mut { probe }, LIMIT);
                 if finished.code == Some(0) {
                     break;

@@ -68,7 +68,13 @@ impl Made {
         let start = |(shard, host): (usize, &&str)| {
             let mut command = self.hosts.command(host, program().with_file_name("kith-sampler"));
             command.arg("--cluster").arg(self.path("cluster"));
-            command.args(["--shards", &shard.to_string(), "--listen", &format!("0.0.0.0:{PORT}")]).args(more(host));
+            command.args(["--shards", &shard.to_string(), "--listen", &format!("0.0.0.0:{PORT}")]);
+            let more = more(host);
+            // The hosts' network is theirs alone.
+            if more.is_empty() {
+                command.arg("--insecure");
+            }
+            command.args(more);
             Sampler::launch(command)
         };
         SAMPLERS.iter().enumerate().map(start).collect()

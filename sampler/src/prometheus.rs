@@ -6,6 +6,7 @@ use std::{fmt::Write, io, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
+    sync::Semaphore,
     time::timeout,
 };
 
@@ -40,13 +41,48 @@ const MAX_TIME: Duration = Duration::from_secs(5);
 /// Bytes of a question.
 const MAX_BYTES: usize = 8 << 10;
 
-/// Answers with what `page` gives, until it is dropped.
+/// Connections that are answered at a time; others wait.
+const MAX_CONNECTIONS: usize = 64;
+
+/// What is shown at a path.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    status: &'static str,
+    body: String,
+}
+
+impl Shown {
+    /// A page.
+    pub fn page(body: String) -> Shown {
+        Shown { status: "200 OK", body }
+    }
+
+    /// Status 503, and why.
+    pub fn unavailable(why: &str) -> Shown {
+        Shown { status: "503 Service Unavailable", body: why.to_owned() }
+    }
+}
+
+/// The pages of a port, by path.
+pub type Pages = dyn Fn(&str) -> Option<Shown> + Send + Sync;
+
+/// Answers `/metrics` with what `page` gives, until it is dropped.
 pub async fn serve(listener: TcpListener, page: Arc<dyn Fn() -> String + Send + Sync>) {
+    serve_pages(listener, Arc::new(move |path: &str| (path == "/metrics").then(|| Shown::page(page())))).await;
+}
+
+/// Answers with `pages`, until it is dropped.
+pub async fn serve_pages(listener: TcpListener, pages: Arc<Pages>) {
+    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
+        let permit = Arc::clone(&room).acquire_owned().await.expect("it is never closed");
         match listener.accept().await {
             Ok((stream, _)) => {
-                let page = Arc::clone(&page);
-                tokio::spawn(timeout(MAX_TIME, async move { answer(stream, &*page).await }));
+                let pages = Arc::clone(&pages);
+                tokio::spawn(async move {
+                    let _ = timeout(MAX_TIME, answer(stream, &*pages)).await;
+                    drop(permit);
+                });
             }
             // Out of files or memory: others may give some back.
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
@@ -54,7 +90,7 @@ pub async fn serve(listener: TcpListener, page: Arc<dyn Fn() -> String + Send + 
     }
 }
 
-async fn answer(mut stream: TcpStream, page: &(dyn Fn() -> String + Send + Sync)) -> io::Result<()> {
+async fn answer(mut stream: TcpStream, pages: &Pages) -> io::Result<()> {
     let mut head = Vec::new();
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {
         if head.len() > MAX_BYTES || stream.read_buf(&mut head).await? == 0 {
@@ -62,10 +98,11 @@ async fn answer(mut stream: TcpStream, page: &(dyn Fn() -> String + Send + Sync)
         }
     }
     let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
-    let (status, body) = match std::str::from_utf8(line).unwrap_or_default().split(' ').collect::<Vec<_>>()[..] {
-        ["GET", "/metrics", _] => ("200 OK", page()),
-        ["GET", ..] => ("404 Not Found", "metrics are at /metrics\n".to_owned()),
-        _ => ("405 Method Not Allowed", "metrics are read by GET\n".to_owned()),
+    let Shown { status, body } = match std::str::from_utf8(line).unwrap_or_default().split(' ').collect::<Vec<_>>()[..]
+    {
+        ["GET", path, _] => pages(path)
+            .unwrap_or_else(|| Shown { status: "404 Not Found", body: "metrics are at /metrics\n".to_owned() }),
+        _ => Shown { status: "405 Method Not Allowed", body: "metrics are read by GET\n".to_owned() },
     };
     let head = format!(
         "HTTP/1.1 {status}\r\ncontent-type: text/plain; version=0.0.4\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",

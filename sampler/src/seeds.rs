@@ -79,6 +79,21 @@ impl Seeds {
         Seeds::read((0..).zip(shard.nodes()), shard.labels(), shard.splits(), (split, part))
     }
 
+    /// The same of some nodes of a shard: the first `n_nodes` that it owns from `from` on. Also gives the node from which
+    /// the next ones follow, if there are any.
+    pub fn of_shard_from(
+        shard: &Shard,
+        (split, part): (Option<&str>, SplitPart),
+        from: u64,
+        n_nodes: usize,
+    ) -> Result<(Seeds, Option<u64>), SeedsError> {
+        let mut nodes = nodes_from(shard, from);
+        let rows: Vec<(u64, u64)> = nodes.by_ref().take(n_nodes).collect();
+        let next = nodes.next().map(|(_, node)| node);
+        drop(nodes);
+        Ok((Seeds::read(rows.into_iter(), shard.labels(), shard.splits(), (split, part))?, next))
+    }
+
     fn read(
         nodes: impl Iterator<Item = (u64, u64)>,
         labels: Option<&kith_store::Labels>,
@@ -151,6 +166,17 @@ impl Seeds {
         }
         Seeds { ids: places.into_iter().map(|(id, ..)| id).collect(), labels }
     }
+}
+
+/// The row and the id of each node of a shard from `from` on.
+fn nodes_from(shard: &Shard, from: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+    let n_bits = u64::from(u64::BITS);
+    let words = (from / n_bits * n_bits..shard.n_graph_nodes()).step_by(n_bits as usize);
+    words.flat_map(move |first| {
+        let word = shard.place_of(first).copied().unwrap_or(0);
+        let bits = (0..n_bits).filter(move |bit| word >> bit & 1 == 1 && first + bit >= from);
+        bits.filter_map(move |bit| Some((shard.row_of(first + bit).ok()?, first + bit)))
+    })
 }
 
 impl Labels {

@@ -48,6 +48,16 @@ impl ShardSampler {
         Seeds::of_shard(&self.shard, split, part)
     }
 
+    /// Its labeled nodes, some at a time: see [`Seeds::of_shard_from`].
+    pub fn seeds_from(
+        &self,
+        of: (Option<&str>, SplitPart),
+        from: u64,
+        n_nodes: usize,
+    ) -> Result<(Seeds, Option<u64>), SeedsError> {
+        Seeds::of_shard_from(&self.shard, of, from, n_nodes)
+    }
+
     /// The neighbors that a frontier of its nodes draws, in order.
     pub fn sample_hop(&self, hop: &Hop, frontier: &[u64], drawn: &mut Drawn) -> Result<()> {
         let rows = self.rows_of(frontier)?;

@@ -1,16 +1,11 @@
 //! The program `kith-sampler`, asked by a client that was generated from the contract.
 
-use std::{
-    io::{BufRead, BufReader},
-    path::Path,
-    process::{Child, Command, Stdio},
-    time::{Duration, Instant},
-};
+use std::{path::Path, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, Request};
 use kith_proto::{Call, Messages, PROTOCOL, PROTOCOL_HEADER, v1, v1::sampler_client::SamplerClient};
-use kith_store::{Cluster, Cut, Provenance, write_cluster};
+use kith_store::Cluster;
 use tonic::{
     Code, Status,
     transport::{Channel, Endpoint},
@@ -18,84 +13,21 @@ use tonic::{
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 use tower_service::Service;
 
-mod lists;
+use crate::process::{N_NODES, Process, frame, program, run};
 
-/// Nodes of the graph; the first has all others as neighbors, and many times.
-const N_NODES: u64 = 1000;
+mod lists;
+#[allow(dead_code)] // Each test uses some of it.
+mod process;
+
+/// Neighbors of the first node.
 const N_HUB: usize = 3_000_000;
 
 fn cluster(folder: &Path) -> Cluster {
-    let mut all: Vec<Vec<u64>> = (0..N_NODES).map(|node| vec![(node + 1) % N_NODES]).collect();
-    let mut hub: Vec<u64> = (0..N_HUB as u64).map(|k| 1 + k % (N_NODES - 1)).collect();
-    hub.sort_unstable();
-    all[0] = hub;
-    let graph = lists::store(folder, &all, false);
-    let owner: Vec<u16> = (0..N_NODES).map(|node| (node % 3) as u16).collect();
-    let cut = Cut {
-        owner: &owner,
-        n_shards: 3,
-        inclusion: None,
-        method: "by hand".into(),
-        provenance: Provenance::default(),
-    };
-    let out = folder.join("cluster");
-    write_cluster(&graph, &cut, &out, &|_| ()).unwrap();
-    Cluster::open(&out).unwrap()
+    process::cluster(folder, N_HUB)
 }
 
-/// A server as a process. It goes when this does.
-struct Process {
-    child: Child,
-    line: String,
-}
-
-impl Process {
-    fn start(cluster: &Cluster, more: &[&str]) -> Process {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_kith-sampler"));
-        command.arg("--cluster").arg(cluster.dir()).args(["--listen", "127.0.0.1:0"]).args(more);
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        Process { child, line: line.trim().to_owned() }
-    }
-
-    fn address(&self) -> &str {
-        let (_, rest) = self.line.split_once(" on ").unwrap();
-        rest.split(' ').next().unwrap()
-    }
-
-    async fn connect(&self) -> Channel {
-        Endpoint::from_shared(format!("http://{}", self.address())).unwrap().connect().await.unwrap()
-    }
-
-    fn signal(&self, name: &str) {
-        let status = Command::new("kill").args([format!("-{name}"), self.child.id().to_string()]).status().unwrap();
-        assert!(status.success());
-    }
-
-    /// The exit code, within a limit.
-    fn wait(&mut self, limit: Duration) -> Option<i32> {
-        let started = Instant::now();
-        while started.elapsed() < limit {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status.code();
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        panic!("still there after {limit:?}");
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn run<T>(client: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(25), client).await.expect("never a hang") })
+async fn connect(server: &Process) -> Channel {
+    Endpoint::from_shared(format!("http://{}", server.address())).unwrap().connect().await.unwrap()
 }
 
 fn all_neighbors(cluster: &Cluster, shard: u32, nodes: &[u32]) -> v1::SampleHopRequest {
@@ -141,10 +73,6 @@ impl http_body::Body for OneFrame {
     }
 }
 
-fn frame(message: impl prost::Message) -> Vec<u8> {
-    kith_proto::frame_message(&message).to_vec()
-}
-
 #[test]
 fn clients_made_from_the_contract_are_answered() {
     let temp = tempfile::tempdir().unwrap();
@@ -153,7 +81,7 @@ fn clients_made_from_the_contract_are_answered() {
     assert!(server.line.starts_with("serving shards 0,2 of 3 on 127.0.0.1:"), "{}", server.line);
     assert!(server.line.contains(" (metrics on 127.0.0.1:"), "{}", server.line);
     run(async {
-        let channel = server.connect().await;
+        let channel = connect(&server).await;
         let mut client = SamplerClient::new(channel.clone()).max_decoding_message_size(64 << 20);
         let request = v1::InfoRequest { with_owners: true, ..v1::InfoRequest::default() };
         let mut replies = client.info(request).await.unwrap().into_inner();
@@ -204,10 +132,10 @@ fn what_is_not_in_the_contract_is_refused_with_its_status() {
     let good = || all_neighbors(&cluster, 1, &[1, 4]);
     let hop = Call::SampleHop.path();
     run(async {
-        let mut channel = server.connect().await;
+        let mut channel = connect(&server).await;
         let cases: Vec<(&str, Vec<u8>, Code, &str)> = vec![
-            (hop, frame(good()), Code::Ok, ""),
-            ("/kith.v1.Sampler/Other", frame(good()), Code::Unimplemented, "no such call"),
+            (hop, frame(&good()), Code::Ok, ""),
+            ("/kith.v1.Sampler/Other", frame(&good()), Code::Unimplemented, "no such call"),
             (hop, vec![0, 0, 0, 0, 3, 0xff, 0xff, 0xff], Code::InvalidArgument, "cannot be read"),
             (hop, vec![0, 0, 0], Code::InvalidArgument, "ended inside a message"),
             (hop, vec![0, 0, 0, 0, 9, 1], Code::InvalidArgument, "ended inside a message"),
@@ -215,58 +143,58 @@ fn what_is_not_in_the_contract_is_refused_with_its_status() {
             (hop, Vec::new(), Code::InvalidArgument, "no request"),
             (
                 hop,
-                frame(v1::SampleHopRequest { frontier: vec![1; 6000].into(), ..good() }),
+                frame(&v1::SampleHopRequest { frontier: vec![1; 6000].into(), ..good() }),
                 Code::ResourceExhausted,
                 "over the limit of 5000",
             ),
             (
                 hop,
-                frame(v1::SampleHopRequest { frontier: vec![1; 4004].into(), ..good() }),
+                frame(&v1::SampleHopRequest { frontier: vec![1; 4004].into(), ..good() }),
                 Code::ResourceExhausted,
                 "1001 frontier are over",
             ),
             (
                 hop,
-                frame(v1::SampleHopRequest { frontier: vec![1; 7].into(), ..good() }),
+                frame(&v1::SampleHopRequest { frontier: vec![1; 7].into(), ..good() }),
                 Code::InvalidArgument,
                 "frontier: 7 bytes do not divide",
             ),
-            (hop, frame(v1::SampleHopRequest { most: None, ..good() }), Code::InvalidArgument, "needs a fanout"),
+            (hop, frame(&v1::SampleHopRequest { most: None, ..good() }), Code::InvalidArgument, "needs a fanout"),
             (
                 hop,
-                frame(v1::SampleHopRequest { most: Some(v1::sample_hop_request::Most::Fanout(0)), ..good() }),
+                frame(&v1::SampleHopRequest { most: Some(v1::sample_hop_request::Most::Fanout(0)), ..good() }),
                 Code::InvalidArgument,
                 "fanout of 0",
             ),
             (
                 hop,
-                frame(v1::SampleHopRequest { most: Some(v1::sample_hop_request::Most::Fanout(31)), ..good() }),
+                frame(&v1::SampleHopRequest { most: Some(v1::sample_hop_request::Most::Fanout(31)), ..good() }),
                 Code::ResourceExhausted,
                 "raise --max-fanout",
             ),
-            (hop, frame(v1::SampleHopRequest { cluster: "x".into(), ..good() }), Code::FailedPrecondition, "not x"),
-            (hop, frame(v1::SampleHopRequest { shard: 9, ..good() }), Code::NotFound, "shard 9 is not served here"),
+            (hop, frame(&v1::SampleHopRequest { cluster: "x".into(), ..good() }), Code::FailedPrecondition, "not x"),
+            (hop, frame(&v1::SampleHopRequest { shard: 9, ..good() }), Code::NotFound, "shard 9 is not served here"),
             (
                 Call::FetchRows.path(),
-                frame(v1::FetchRowsRequest { cluster: cluster.digest().into(), shard: 1, nodes: Bytes::new() }),
+                frame(&v1::FetchRowsRequest { cluster: cluster.digest().into(), shard: 1, nodes: Bytes::new() }),
                 Code::FailedPrecondition,
                 "no feature rows",
             ),
             (
                 Call::Seeds.path(),
-                frame(v1::SeedsRequest { cluster: cluster.digest().into(), shard: 1, part: 7, ..Default::default() }),
+                frame(&v1::SeedsRequest { cluster: cluster.digest().into(), shard: 1, part: 7, ..Default::default() }),
                 Code::InvalidArgument,
                 "no part 7",
             ),
             (
                 Call::Seeds.path(),
-                frame(v1::SeedsRequest { cluster: cluster.digest().into(), shard: 1, ..Default::default() }),
+                frame(&v1::SeedsRequest { cluster: cluster.digest().into(), shard: 1, ..Default::default() }),
                 Code::FailedPrecondition,
                 "no split",
             ),
             (
                 Call::HasEdges.path(),
-                frame(v1::HasEdgesRequest {
+                frame(&v1::HasEdgesRequest {
                     cluster: cluster.digest().into(),
                     shard: 1,
                     direction: 2,
@@ -277,7 +205,7 @@ fn what_is_not_in_the_contract_is_refused_with_its_status() {
             ),
             (
                 Call::HasEdges.path(),
-                frame(v1::HasEdgesRequest {
+                frame(&v1::HasEdgesRequest {
                     cluster: cluster.digest().into(),
                     shard: 1,
                     counts: vec![1, 0, 0, 0].into(),
@@ -293,9 +221,9 @@ fn what_is_not_in_the_contract_is_refused_with_its_status() {
             assert!(status.message().contains(says), "{says}: {status}");
         }
         let version = |version: &str| [(PROTOCOL_HEADER, version.to_owned())];
-        assert_eq!(send(&mut channel, hop, &version("1"), frame(good())).await.code(), Code::Ok);
+        assert_eq!(send(&mut channel, hop, &version("1"), frame(&good())).await.code(), Code::Ok);
         for other in ["2", "x", ""] {
-            let status = send(&mut channel, hop, &version(other), frame(good())).await;
+            let status = send(&mut channel, hop, &version(other), frame(&good())).await;
             assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
             assert!(status.message().contains("speaks version 1 of the protocol"), "{status}");
         }
@@ -309,7 +237,7 @@ fn calls_in_flight_end_before_the_server_does() {
     for signal in ["TERM", "INT"] {
         let mut server = Process::start(&cluster, &["--max-drain", "8"]);
         run(async {
-            let mut client = SamplerClient::new(server.connect().await).max_decoding_message_size(64 << 20);
+            let mut client = SamplerClient::new(connect(&server).await).max_decoding_message_size(64 << 20);
             // Far more than windows and buffers hold: it is in flight until it is read.
             let mut replies = client.sample_hop(all_neighbors(&cluster, 0, &[0; 5])).await.unwrap().into_inner();
             let mut n_bytes = replies.message().await.unwrap().unwrap().neighbors.len();
@@ -334,7 +262,7 @@ fn whoever_watches_hears_that_the_server_goes() {
     let cluster = cluster(temp.path());
     let mut server = Process::start(&cluster, &["--max-drain", "20"]);
     run(async {
-        let mut client = HealthClient::new(server.connect().await);
+        let mut client = HealthClient::new(connect(&server).await);
         let request = HealthCheckRequest { service: kith_proto::SERVICE.to_owned() };
         let mut health = client.watch(request).await.unwrap().into_inner();
         assert_eq!(health.message().await.unwrap().unwrap().status(), ServingStatus::Serving);
@@ -352,7 +280,7 @@ fn draining_has_a_limit() {
     let cluster = cluster(temp.path());
     let mut server = Process::start(&cluster, &["--max-drain", "1"]);
     run(async {
-        let mut client = SamplerClient::new(server.connect().await).max_decoding_message_size(64 << 20);
+        let mut client = SamplerClient::new(connect(&server).await).max_decoding_message_size(64 << 20);
         let replies = client.sample_hop(all_neighbors(&cluster, 0, &[0; 5])).await.unwrap();
         server.signal("TERM");
         let ended = tokio::task::spawn_blocking(move || server.wait(Duration::from_secs(5))).await.unwrap();
@@ -375,7 +303,7 @@ fn what_cannot_be_served_gets_a_sentence() {
         (vec!["--cluster", dir, "--listen", "nowhere"], "no HOST:PORT"),
         (vec!["--cluster", dir, "--listen", "127.0.0.1:0", "--shards", "1,x"], "x is no number of a shard"),
     ] {
-        let output = Command::new(env!("CARGO_BIN_EXE_kith-sampler")).args(&args).output().unwrap();
+        let output = program().args(&args).output().unwrap();
         let text = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && text.contains(says) && !text.contains("panicked"), "{args:?}: {text}");
     }

@@ -245,18 +245,11 @@ fn of_samplers(objects: &[Value], samplers: &Value, problems: &mut Problems) {
     problems
         .check(drain.is_some() && drain < grace, || format!("{of}: {drain:?} s to drain, killed after {grace:?} s"));
     let is_encrypted = !option(sampler, "--tls-cert").is_empty();
+    let is_open = arguments(sampler).any(|argument| argument == "--insecure");
+    problems.check(is_encrypted != is_open, || format!("{of}: neither certificates nor --insecure, or both"));
     for probe in ["startupProbe", "readinessProbe", "livenessProbe"] {
-        let (grpc, command) = (&sampler[probe]["grpc"], items(&sampler[probe]["exec"]["command"]));
-        let port = port_of(sampler, "grpc");
-        let is_met = match is_encrypted {
-            false => grpc["port"] == *port && grpc["service"] == "kith.v1.Sampler" && command.is_empty(),
-            true => {
-                let asks = format!("127.0.0.1:{}", port.as_u64().unwrap_or(0));
-                grpc.is_null()
-                    && command.get(1).is_some_and(|word| word == "health")
-                    && command.get(2).is_some_and(|place| text(place) == asks)
-            }
-        };
+        let page = &sampler[probe]["httpGet"];
+        let is_met = page["path"] == "/health" && page["port"] == "metrics";
         problems.check(is_met, || format!("{of}: {probe} asks elsewhere"));
     }
     let init = containers(&spec["template"]).find(|container| container["name"] == "pull");

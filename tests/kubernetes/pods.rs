@@ -112,14 +112,15 @@ impl Pod {
         (of(&spec["initContainers"]), of(&spec["containers"]))
     }
 
-    /// A command of a probe.
+    /// A command that asks for the page of a probe.
     pub(super) fn probe(&self, probe: &str, hosts: &Hosts, outside: &Outside<'_>) -> Option<Command> {
         let container = &items(&self.template["spec"]["containers"])[0];
-        let words = items(&container[probe]["exec"]["command"]);
-        let words: Vec<&str> = words.iter().map(text).collect();
-        let (program, arguments) = words.split_first()?;
-        let mut command = self.enter(container, hosts, outside, program);
-        command.args(arguments);
+        let page = &container[probe]["httpGet"];
+        assert_eq!(page["path"], "/health", "the one that `kith-sampler health` asks for");
+        let port =
+            items(&container["ports"]).iter().find(|port| port["name"] == page["port"])?["containerPort"].as_u64()?;
+        let mut command = self.enter(container, hosts, outside, "kith-sampler");
+        command.args(["health", &format!("http://127.0.0.1:{port}")]);
         Some(command)
     }
 

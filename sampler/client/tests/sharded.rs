@@ -16,7 +16,7 @@ use kith_partition::{
 };
 use kith_sampler::{
     Fanout, Replacement,
-    server::{Limits, Server, ServerConfig, ShardChoice},
+    server::{Server, ServerConfig, ShardChoice},
 };
 use kith_store::{Cluster, Cut, Graph, Provenance, SplitPart, write_cluster};
 
@@ -73,13 +73,9 @@ fn assert_same(found: &[Batch], expected: &[Batch]) {
 /// A server of some shards; all if none are named.
 fn serve(cluster: &Cluster, shards: &[u32]) -> Server {
     let config = ServerConfig {
-        cluster: cluster.dir().to_owned(),
         shards: if shards.is_empty() { ShardChoice::All } else { ShardChoice::These(shards.to_vec()) },
-        listen: ([127, 0, 0, 1], 0).into(),
-        metrics: None,
-        tls: None,
-        limits: Limits::default(),
         n_threads: 1,
+        ..ServerConfig::new(cluster.dir().to_owned(), ([127, 0, 0, 1], 0).into())
     };
     Server::start(&config).unwrap()
 }

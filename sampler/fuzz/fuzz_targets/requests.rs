@@ -21,18 +21,19 @@ fuzz_target!(|bytes: &[u8]| {
         0 => drop(InfoRequest::read(message, &expected)),
         1 => drop(SeedsRequest::read(message, &expected)),
         2 => {
-            if let Ok(request) = SampleHopRequest::read(message, &expected) {
+            let n_streamed = usize::from(*n_bytes);
+            if let Ok(request) = SampleHopRequest::read(message, n_streamed, &expected) {
                 assert!(request.frontier.len() <= 64);
             }
         }
         3 => {
-            if let Ok(request) = FetchRowsRequest::read(message, &expected) {
+            if let Ok(request) = FetchRowsRequest::read(message, 0, &expected) {
                 assert!(request.nodes.len() <= 64);
             }
         }
         _ => {
             if let Ok(request) = HasEdgesRequest::read(message, &expected) {
-                assert!(request.pairs.len() <= 64);
+                assert!(request.sources.len() <= 64 && request.counts.len() == 4 * request.destinations.len());
             }
         }
     }

@@ -6,9 +6,9 @@ use std::{
     time::Duration,
 };
 
-use clap::Args;
+use clap::{Args, builder::RangedU64ValueParser};
 
-use crate::server::config::{Limits, ServerConfig, ShardChoice, TlsFiles};
+use crate::server::config::{AccessConfig, Limits, ServerConfig, ShardChoice, TlsFiles};
 
 /// What is typed to start a server.
 #[derive(Clone, Debug, Args)]
@@ -26,7 +26,8 @@ pub struct ServeArgs {
     /// Where to listen; port 0 takes one that is free
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
     listen: SocketAddr,
-    /// Where to show metrics for Prometheus, at /metrics
+    /// Where to show metrics for Prometheus, at /metrics, and whether the server serves, at /health. This port has a thread
+    /// of its own: it answers whatever happens on the other one
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
     metrics: Option<SocketAddr>,
     /// The server's certificate chain, PEM: only encrypted connections are taken
@@ -38,26 +39,53 @@ pub struct ServeArgs {
     /// Who signs clients, PEM: others are refused
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
+    /// A name that a client's certificate must have: a DNS name, a URI or a common name. Several may be given; one of them
+    /// is enough
+    #[arg(long, value_name = "NAME", requires = "tls_client_ca")]
+    tls_client_name: Vec<String>,
+    /// A file with tokens, one per line, of which clients must send one. It is read again when it changes (default: the token
+    /// in KITH_SAMPLER_TOKEN, if there is one)
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Serve everybody who can connect, on an address that others can reach
+    #[arg(long)]
+    insecure: bool,
     /// The most bytes of a request
-    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().max_message_bytes)]
+    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().max_message_bytes, value_parser = parse_size)]
     max_message: usize,
     /// The most nodes of a request
-    #[arg(long, value_name = "NODES", default_value_t = Limits::default().max_frontier)]
+    #[arg(long, value_name = "NODES", default_value_t = Limits::default().max_frontier, value_parser = parse_size)]
     max_frontier: usize,
+    /// The most bytes that requests and answers of all connections may hold together
+    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().request_memory, value_parser = parse_size)]
+    request_memory: usize,
+    /// The most open connections; fewer if the process may have fewer files
+    #[arg(long, value_name = "N", default_value_t = Limits::default().max_connections, value_parser = parse_count)]
+    max_connections: usize,
+    /// The most open connections of one address
+    #[arg(long, value_name = "N", default_value_t = Limits::default().max_per_address, value_parser = parse_count)]
+    max_per_address: usize,
+    /// The longest that a new connection may take for its TLS handshake, for its HTTP/2 preface, and until its first call
+    #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().max_handshake.as_secs(), value_parser = seconds(1))]
+    max_handshake: u64,
+    /// The longest that a connection may be open without a call
+    #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().max_idle.as_secs(), value_parser = seconds(1))]
+    max_idle: u64,
     /// The largest fanout other than all
     #[arg(long, value_name = "N", default_value_t = Limits::default().max_fanout)]
     max_fanout: u32,
     /// Requests of one connection that are answered at a time; more of them wait
-    #[arg(long, value_name = "N", default_value_t = Limits::default().max_in_flight)]
+    #[arg(long, value_name = "N", default_value_t = Limits::default().max_in_flight,
+        value_parser = clap::value_parser!(u32).range(1..=MAX_IN_FLIGHT))]
     max_in_flight: u32,
     /// The longest a call may take
-    #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().max_call.as_secs())]
+    #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().max_call.as_secs(), value_parser = seconds(1))]
     max_call: u64,
     /// The longest that calls in flight may take after SIGTERM
-    #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().max_drain.as_secs())]
+    #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().max_drain.as_secs(), value_parser = seconds(0))]
     max_drain: u64,
     /// Threads that compute answers; as many as there are cores if 0
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = parse_threads)]
     threads: usize,
 }
 
@@ -75,6 +103,11 @@ impl ServeArgs {
             listen: self.listen,
             metrics: self.metrics,
             tls,
+            access: AccessConfig {
+                token_file: self.token_file,
+                client_names: self.tls_client_name,
+                is_insecure: self.insecure,
+            },
             limits: Limits {
                 max_message_bytes: self.max_message,
                 max_frontier: self.max_frontier,
@@ -82,9 +115,47 @@ impl ServeArgs {
                 max_in_flight: self.max_in_flight,
                 max_call: Duration::from_secs(self.max_call),
                 max_drain: Duration::from_secs(self.max_drain),
+                request_memory: self.request_memory,
+                max_connections: self.max_connections,
+                max_per_address: self.max_per_address,
+                max_handshake: Duration::from_secs(self.max_handshake),
+                max_idle: Duration::from_secs(self.max_idle),
             },
             n_threads: self.threads,
         }
+    }
+}
+
+/// The longest time that can be asked for: a year.
+pub(crate) const MAX_SECONDS: u64 = 365 * 24 * 3600;
+
+/// Streams of a connection, at most: HTTP/2's window has 31 bits.
+const MAX_IN_FLIGHT: i64 = 4095;
+
+/// Seconds, as typed.
+pub(crate) fn seconds(least: u64) -> RangedU64ValueParser {
+    clap::value_parser!(u64).range(least..=MAX_SECONDS)
+}
+
+/// A number of bytes or nodes, as typed: at least 1, at most 2^40.
+fn parse_size(text: &str) -> Result<usize, String> {
+    in_range(text, 1 << 40)
+}
+
+/// A number of connections, as typed.
+fn parse_count(text: &str) -> Result<usize, String> {
+    in_range(text, 1 << 20)
+}
+
+/// A number of threads, as typed.
+fn parse_threads(text: &str) -> Result<usize, String> {
+    if text == "0" { Ok(0) } else { in_range(text, 4096) }
+}
+
+fn in_range(text: &str, most: usize) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n) if (1..=most).contains(&n) => Ok(n),
+        _ => Err(format!("expected a number from 1 to {most}, found {text}")),
     }
 }
 

@@ -13,8 +13,10 @@ pub struct ServerConfig {
     pub listen: SocketAddr,
     /// Where to show metrics, if anywhere.
     pub metrics: Option<SocketAddr>,
-    /// Certificates; without them anybody who can connect may ask.
+    /// Certificates of encrypted connections.
     pub tls: Option<TlsFiles>,
+    /// Who may ask.
+    pub access: AccessConfig,
     /// How much may be asked.
     pub limits: Limits,
     /// Threads that compute answers; as many as there are cores if 0.
@@ -54,6 +56,33 @@ pub struct TlsFiles {
     pub client_ca: Option<PathBuf>,
 }
 
+/// Who may ask. Without certificates of clients and without tokens, everybody who can connect.
+#[derive(Clone, Debug, Default)]
+pub struct AccessConfig {
+    /// A file with tokens, one per line, of which callers must send one. It is read again when it changes.
+    pub token_file: Option<PathBuf>,
+    /// Names of which a client's certificate must have one; any if there are none.
+    pub client_names: Vec<String>,
+    /// Whether to serve everybody who can connect on an address that others can reach.
+    pub is_insecure: bool,
+}
+
+impl ServerConfig {
+    /// Serves all shards on loopback, with the usual limits.
+    pub fn new(cluster: PathBuf, listen: SocketAddr) -> ServerConfig {
+        ServerConfig {
+            cluster,
+            shards: ShardChoice::All,
+            listen,
+            metrics: None,
+            tls: None,
+            access: AccessConfig::default(),
+            limits: Limits::default(),
+            n_threads: 0,
+        }
+    }
+}
+
 /// How much may be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -69,6 +98,16 @@ pub struct Limits {
     pub max_call: Duration,
     /// The longest time that calls in flight may take once the server is told to stop.
     pub max_drain: Duration,
+    /// Bytes that requests and answers of all connections may hold together.
+    pub request_memory: usize,
+    /// Open connections; fewer where the process may have fewer descriptors.
+    pub max_connections: usize,
+    /// Open connections of one address.
+    pub max_per_address: usize,
+    /// The longest time until a new connection's first call: for TLS, for HTTP/2, and for the call each.
+    pub max_handshake: Duration,
+    /// The longest time that a connection may be open without a call.
+    pub max_idle: Duration,
 }
 
 impl Default for Limits {
@@ -80,6 +119,11 @@ impl Default for Limits {
             max_in_flight: 64,
             max_call: Duration::from_secs(60),
             max_drain: Duration::from_secs(10),
+            request_memory: 256 << 20,
+            max_connections: 1024,
+            max_per_address: 256,
+            max_handshake: Duration::from_secs(10),
+            max_idle: Duration::from_secs(300),
         }
     }
 }

@@ -30,6 +30,31 @@ pub enum ServeError {
         /// What is wrong with it.
         problem: String,
     },
+    /// Tokens that cannot be used.
+    #[error("{path}: {problem}: a token file has one token per line")]
+    Token {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A token in the environment that cannot be used.
+    #[error("KITH_SAMPLER_TOKEN: {0}")]
+    TokenVariable(String),
+    /// Everybody could ask.
+    #[error("{address} is not on loopback, and everybody who can connect could ask: {TO_DO}")]
+    Open {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// Requests that would be allowed, but for which there is never memory.
+    #[error("--max-message {max_message} does not fit into --request-memory {request_memory}")]
+    Memory {
+        /// Bytes of a request.
+        max_message: usize,
+        /// Bytes of all requests.
+        request_memory: usize,
+    },
     /// The system gave no threads, or no signals.
     #[error("the system refused to start the server: {0}")]
     System(String),
@@ -45,6 +70,10 @@ pub enum ServeError {
     #[error("the server stopped: {0}")]
     Transport(String),
 }
+
+/// What to do about a server that everybody could ask.
+const TO_DO: &str = "give --tls-cert and --tls-key with --tls-client-ca or --token-file, listen on 127.0.0.1, or give \
+                     --insecure if the network is private";
 
 /// Domain errors → gRPC statuses, in one place.
 pub(crate) trait IntoStatus {

@@ -1,22 +1,26 @@
 //! Asking a server how it is: what probes of containers run.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{fs, io, path::PathBuf, time::Duration};
 
 use clap::Args;
 use kith_proto::{SERVICE, sentence};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 
-use crate::server::error::ServeError;
+use crate::server::{args::seconds, error::ServeError};
 
 /// What is typed to ask a server how it is.
 #[derive(Clone, Debug, Args)]
 pub struct HealthArgs {
-    /// The server
-    #[arg(value_name = "HOST:PORT")]
+    /// The server. With http:// before it, its port for metrics is asked, which answers whatever happens on the other one
+    #[arg(value_name = "[http://]HOST:PORT")]
     address: String,
     /// The longest that the answer may take
-    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = seconds(1))]
     timeout: u64,
     /// Who signs the server, PEM: the connection is encrypted
     #[arg(long, value_name = "FILE")]
@@ -44,6 +48,9 @@ pub fn ask_health(args: &HealthArgs) -> Result<(), ServeError> {
 }
 
 async fn ask(args: &HealthArgs) -> Result<(), ServeError> {
+    if let Some(address) = args.address.strip_prefix("http://") {
+        return ask_page(args, address.trim_end_matches('/')).await;
+    }
     let scheme = if args.tls_ca.is_some() { "https" } else { "http" };
     let lost = |error: tonic::transport::Error| unhealthy(args, sentence(&error));
     let mut endpoint = Endpoint::from_shared(format!("{scheme}://{}", args.address)).map_err(lost)?;
@@ -57,6 +64,27 @@ async fn ask(args: &HealthArgs) -> Result<(), ServeError> {
         status => Err(unhealthy(args, format!("it says {}", status.as_str_name()))),
     }
 }
+
+/// Asks the port for metrics.
+async fn ask_page(args: &HealthArgs, address: &str) -> Result<(), ServeError> {
+    let asked = async {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(format!("GET /health HTTP/1.1\r\nhost: {address}\r\n\r\n").as_bytes()).await?;
+        let mut answer = Vec::new();
+        stream.take(MAX_ANSWER_BYTES).read_to_end(&mut answer).await?;
+        Ok::<_, io::Error>(String::from_utf8_lossy(&answer).into_owned())
+    };
+    let answer = asked.await.map_err(|error| unhealthy(args, error.to_string()))?;
+    let mut lines = answer.lines();
+    match lines.next() {
+        Some(line) if line.starts_with("HTTP/1.1 200 ") => Ok(()),
+        Some(line) => Err(unhealthy(args, format!("it says {line}: {}", lines.next_back().unwrap_or_default()))),
+        None => Err(unhealthy(args, "it says nothing".to_owned())),
+    }
+}
+
+/// Bytes of an answer that are read.
+const MAX_ANSWER_BYTES: u64 = 4 << 10;
 
 fn tls(args: &HealthArgs) -> Result<Option<ClientTlsConfig>, ServeError> {
     let Some(ca) = &args.tls_ca else { return Ok(None) };

@@ -1,14 +1,17 @@
 //! What a server counts, and the text in which Prometheus reads it.
 
 use std::{
-    sync::atomic::{AtomicI64, AtomicU64, Ordering},
-    time::Duration,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use kith_proto::Call;
 use tonic::Code;
 
-use crate::prometheus::Page;
+use crate::{prometheus::Page, server::connections::Connections};
 
 /// gRPC has so many codes.
 const N_CODES: usize = 17;
@@ -22,6 +25,7 @@ const BUCKETS_MICROS: [u64; 12] =
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     calls: [CallMetrics; Call::ALL.len()],
+    refused_connections: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -65,6 +69,11 @@ impl Metrics {
         of.by_code[code as usize].fetch_add(1, Ordering::Relaxed);
     }
 
+    /// A connection for which there was no room, or that did not begin as it should.
+    pub(crate) fn refused_connection(&self) {
+        self.refused_connections.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Calls that have not ended.
     pub(crate) fn n_in_flight(&self) -> i64 {
         self.calls.iter().map(|of| of.in_flight.load(Ordering::Relaxed)).sum()
@@ -75,9 +84,23 @@ impl Metrics {
     }
 
     /// Everything in Prometheus's text format.
-    pub(crate) fn page(&self) -> String {
+    pub(crate) fn page(&self, connections: &Connections) -> String {
         let mut page = Page::default();
         let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
+        let of_server = [
+            ("kith_sampler_connections", "gauge", "Open connections.", connections.n_open() as f64),
+            ("kith_sampler_call_bytes", "gauge", "Memory of requests and answers.", connections.n_bytes() as f64),
+            (
+                "kith_sampler_refused_connections_total",
+                "counter",
+                "Connections for which there was no room, or whose handshake failed.",
+                number(&self.refused_connections),
+            ),
+        ];
+        for (name, kind, help, value) in of_server {
+            page.family(name, kind, help);
+            page.sample(name, &[], value);
+        }
         page.family("kith_sampler_requests_total", "counter", "Calls that ended, by gRPC status.");
         for call in Call::ALL {
             for (code, n) in self.of(call).by_code.iter().enumerate().filter(|(_, n)| number(n) > 0.0) {
@@ -126,6 +149,41 @@ impl Metrics {
     }
 }
 
+/// One call in the metrics, from its start to its end or the moment its client goes.
+pub(crate) struct Record {
+    metrics: Arc<Metrics>,
+    call: Call,
+    started: Instant,
+    has_ended: AtomicBool,
+}
+
+impl Record {
+    pub(crate) fn start(metrics: Arc<Metrics>, call: Call) -> Record {
+        metrics.started(call);
+        Record { metrics, call, started: Instant::now(), has_ended: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn sent(&self, n_bytes: usize) {
+        self.metrics.sent(self.call, n_bytes);
+    }
+
+    pub(crate) fn answered(&self, n_sampled: u64, n_rows: u64) {
+        self.metrics.answered(self.call, n_sampled, n_rows);
+    }
+
+    pub(crate) fn end(&self, code: Code) {
+        if !self.has_ended.swap(true, Ordering::Relaxed) {
+            self.metrics.ended(self.call, code, self.started.elapsed());
+        }
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        self.end(Code::Cancelled);
+    }
+}
+
 /// A code as the specification writes it.
 pub(crate) fn code_name(code: Code) -> &'static str {
     match code {
@@ -161,9 +219,10 @@ mod tests {
         metrics.received(Call::FetchRows, 40);
         metrics.ended(Call::FetchRows, Code::Unauthenticated, Duration::from_micros(300));
         metrics.answered(Call::SampleHop, 7, 0);
-        let page = metrics.page();
+        let page = metrics.page(&Connections::new(9, 9, 9));
         for line in [
             "kith_sampler_requests_total{call=\"FetchRows\",code=\"UNAUTHENTICATED\"} 1",
+            "kith_sampler_connections 0",
             "kith_sampler_received_bytes_total{call=\"FetchRows\"} 40",
             "kith_sampler_requests_in_flight{call=\"FetchRows\"} 1",
             "kith_sampler_sampled_nodes_total{call=\"SampleHop\"} 7",

@@ -4,14 +4,13 @@
 //! over, so that a client that does not read holds two chunks and no thread.
 
 use std::{
-    fmt, fs,
+    fmt,
     net::SocketAddr,
-    path::Path,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
-use kith_proto::{FILE_DESCRIPTORS, SERVICE, sentence};
+use kith_proto::SERVICE;
 use tokio::{
     net::TcpListener,
     runtime::Runtime,
@@ -20,46 +19,59 @@ use tokio::{
     task::JoinHandle,
     time::{sleep, timeout},
 };
-use tokio_stream::StreamExt;
-use tonic::transport::{Certificate, Identity, ServerTlsConfig, server::TcpIncoming};
-use tonic_health::{ServingStatus, server::HealthReporter};
+use tonic_health::ServingStatus;
 
-use crate::{
-    prometheus,
-    server::{metrics::Metrics, served::Served, service::SamplerService, socket::PatientSocket, work::Work},
+use crate::server::{
+    access::{Access, Tokens},
+    connections::Connections,
+    input::MAX_EXTRA_BYTES,
+    listener::{Listener, max_connections},
+    metrics::Metrics,
+    served::Served,
+    service::Tools,
+    side::Side,
+    tls::Tls,
+    work::Work,
 };
 
+mod access;
 mod answer;
 mod args;
+mod call;
 mod config;
+mod connection;
+mod connections;
 mod error;
 mod health;
+mod ids;
+mod input;
+mod listener;
 mod metrics;
-mod reply;
+mod names;
 mod request;
 mod served;
 mod service;
+mod side;
 mod socket;
+mod tls;
 mod unplugged;
 mod work;
 
 pub use crate::server::{
     args::ServeArgs,
-    config::{Limits, ServerConfig, ShardChoice, TlsFiles},
+    call::parse_timeout,
+    config::{AccessConfig, Limits, ServerConfig, ShardChoice, TlsFiles},
     error::ServeError,
     health::{HealthArgs, ask_health},
-    request::{Expected, FetchRowsRequest, HasEdgesRequest, InfoRequest, SampleHopRequest, SeedsRequest},
-    service::parse_timeout,
+    ids::PackedIds,
+    request::{
+        Expected, FetchRowsRequest, HasEdgesRequest, InfoRequest, MAX_TEXT_BYTES, SampleHopRequest, SeedsRequest,
+    },
     unplugged::Unplugged,
 };
 
-/// HTTP/2: what a client may send ahead, and how large its frames may be. What a client takes is up to it.
-const STREAM_WINDOW_BYTES: u32 = 2 << 20;
-const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
-const MAX_FRAME_BYTES: u32 = 1 << 20;
-
-/// A connection that does not answer pings is given up.
-const PING_EVERY: Duration = Duration::from_secs(20);
+/// The variable that holds a token, where no file is named.
+pub const TOKEN_VARIABLE: &str = "KITH_SAMPLER_TOKEN";
 
 /// The longest that connections without calls may take to close.
 const MAX_CLOSING: Duration = Duration::from_secs(1);
@@ -69,13 +81,13 @@ const MAX_CLOSING: Duration = Duration::from_secs(1);
 pub struct Server {
     runtime: Runtime,
     address: SocketAddr,
-    metrics_address: Option<SocketAddr>,
     shards: Vec<u32>,
     n_shards: u32,
     shared: Arc<service::Shared>,
-    health: HealthReporter,
+    connections: Arc<Connections>,
+    side: Side,
     stop: watch::Sender<bool>,
-    running: JoinHandle<Result<(), tonic::transport::Error>>,
+    running: JoinHandle<()>,
 }
 
 /// Serves until SIGTERM or SIGINT, lets calls in flight end, and returns. `on_ready` is called once clients can connect.
@@ -98,8 +110,7 @@ pub fn serve(config: &ServerConfig, on_ready: impl FnOnce(&Server)) -> Result<()
     });
     match ended_early {
         None => server.stop(),
-        Some(Ok(Ok(()))) => Ok(()),
-        Some(Ok(Err(error))) => Err(ServeError::Transport(error.to_string())),
+        Some(Ok(())) => Ok(()),
         Some(Err(error)) => Err(ServeError::Transport(error.to_string())),
     }
 }
@@ -107,59 +118,39 @@ pub fn serve(config: &ServerConfig, on_ready: impl FnOnce(&Server)) -> Result<()
 impl Server {
     /// Opens the shards and listens.
     pub fn start(config: &ServerConfig) -> Result<Server, ServeError> {
-        let served = Served::open(&config.cluster, &config.shards, config.limits)?;
-        let tls = config.tls.as_ref().map(tls_config).transpose()?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .enable_all()
-            .thread_name("network")
-            .build()
-            .map_err(|error| ServeError::System(error.to_string()))?;
+        let limits = config.limits;
+        if limits.max_message_bytes.saturating_add(MAX_EXTRA_BYTES) > limits.request_memory {
+            let (max_message, request_memory) = (limits.max_message_bytes, limits.request_memory);
+            return Err(ServeError::Memory { max_message, request_memory });
+        }
+        let served = Served::open(&config.cluster, &config.shards, limits)?;
+        let tls = config.tls.as_ref().map(Tls::read).transpose()?.map(Arc::new);
+        let tokens = tokens(config)?;
+        let has_client_ca = config.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+        let is_guarded = tls.is_some() && (has_client_ca || tokens.is_some());
+        if !config.listen.ip().is_loopback() && !is_guarded && !config.access.is_insecure {
+            return Err(ServeError::Open { address: config.listen });
+        }
+        let system = |error: std::io::Error| ServeError::System(error.to_string());
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("network").build();
+        let runtime = runtime.map_err(system)?;
         let (shards, n_shards) = (served.shards.keys().copied().collect(), served.cluster.n_shards());
         let shared = Arc::new(service::Shared {
             served: Arc::new(served),
             work: Work::new(config.n_threads)?,
             metrics: Arc::new(Metrics::default()),
+            access: Access::new(tokens, config.access.client_names.clone()),
+            tools: runtime.block_on(Tools::new())?,
             is_draining: false.into(),
         });
+        let n_connections = max_connections(limits.max_connections);
+        let connections = Arc::new(Connections::new(n_connections, limits.max_per_address, limits.request_memory));
         let (stop, stopped) = watch::channel(false);
-        let context = runtime.enter();
-        let (listener, address) = listen(config.listen)?;
-        let metrics_address = match config.metrics {
-            None => None,
-            Some(address) => {
-                let (listener, address) = listen(address)?;
-                let metrics = Arc::clone(&shared.metrics);
-                tokio::spawn(prometheus::serve(listener, Arc::new(move || metrics.page())));
-                Some(address)
-            }
-        };
-        drop(context);
-        let (health, health_service) = tonic_health::server::health_reporter();
-        runtime.block_on(health.set_service_status(SERVICE, ServingStatus::Serving));
-        let reflection = tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(FILE_DESCRIPTORS)
-            .build_v1()
-            .map_err(|error| ServeError::System(error.to_string()))?;
-        let mut transport = tonic::transport::Server::builder()
-            .initial_stream_window_size(STREAM_WINDOW_BYTES)
-            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-            .max_frame_size(MAX_FRAME_BYTES)
-            .max_concurrent_streams(config.limits.max_in_flight)
-            .http2_keepalive_interval(Some(PING_EVERY));
-        if let Some(tls) = tls {
-            transport = transport.tls_config(tls).map_err(|error| ServeError::Transport(sentence(&error)))?;
-        }
-        let router = transport
-            .add_service(SamplerService(Arc::clone(&shared)))
-            .add_service(health_service)
-            .add_service(reflection);
-        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-        let incoming = incoming.map(|stream| stream.map(PatientSocket::new));
-        let running = runtime.spawn(router.serve_with_incoming_shutdown(incoming, async move {
-            let mut stopped = stopped;
-            let _ = stopped.wait_for(|stop| *stop).await; // A sender that is gone stops it too.
-        }));
-        Ok(Server { runtime, address, metrics_address, shards, n_shards, shared, health, stop, running })
+        let (listener, address) = listen(&runtime, config.listen)?;
+        let side = Side::start(config, &shared, &connections, tls.as_ref())?;
+        let listener = Listener { listener, tls, shared: Arc::clone(&shared), connections: Arc::clone(&connections) };
+        let running = runtime.spawn(listener.run(stopped));
+        Ok(Server { runtime, address, shards, n_shards, shared, connections, side, stop, running })
     }
 
     /// Where it listens.
@@ -167,23 +158,26 @@ impl Server {
         self.address
     }
 
-    /// Where its metrics are.
+    /// Where its metrics and its health are.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
-        self.metrics_address
+        self.side.address()
     }
 
     /// Takes no more calls, lets those in flight end within the limit, and ends.
     pub fn stop(self) -> Result<(), ServeError> {
-        let Server { runtime, shared, health, stop, running, .. } = self;
+        let Server { runtime, shared, connections, stop, running, .. } = self;
         let max_drain = shared.served.expected.limits.max_drain;
         shared.is_draining.store(true, Ordering::Relaxed);
         runtime.block_on(async {
+            let health = &shared.tools.reporter;
             health.set_service_status("", ServingStatus::NotServing).await;
             health.set_service_status(SERVICE, ServingStatus::NotServing).await;
             let _ = stop.send(true); // It may have ended by itself.
+            let _ = running.await; // The port is closed.
+            connections.signal_all();
             let drained = async {
                 tokio::select! {
-                    _ = running => {}
+                    () = closed(&connections) => {}
                     // Somebody who watches our health holds a connection for as long as there is one.
                     () = idle(&shared.metrics) => {}
                 }
@@ -195,10 +189,31 @@ impl Server {
     }
 }
 
+/// The tokens that callers must have, if any.
+fn tokens(config: &ServerConfig) -> Result<Option<Tokens>, ServeError> {
+    if let Some(path) = &config.access.token_file {
+        return Tokens::read(path).map(Some);
+    }
+    match std::env::var(TOKEN_VARIABLE) {
+        Ok(token) if !token.is_empty() => Tokens::parse(&token).map(Some).map_err(ServeError::TokenVariable),
+        _ => Ok(None),
+    }
+}
+
+/// How often a wait for something that nobody tells looks for it.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Waits until no connection is open.
+async fn closed(connections: &Connections) {
+    while connections.n_open() > 0 {
+        sleep(LOOK_EVERY).await;
+    }
+}
+
 /// Waits until no call is in flight, and then for connections to be closed.
 async fn idle(metrics: &Metrics) {
     while metrics.n_in_flight() > 0 {
-        sleep(Duration::from_millis(20)).await;
+        sleep(LOOK_EVERY).await;
     }
     sleep(MAX_CLOSING).await;
 }
@@ -208,30 +223,19 @@ impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shards: Vec<String> = self.shards.iter().map(u32::to_string).collect();
         write!(f, "serving shards {} of {} on {}", shards.join(","), self.n_shards, self.address)?;
-        match self.metrics_address {
+        match self.metrics_address() {
             Some(address) => write!(f, " (metrics on {address})"),
             None => Ok(()),
         }
     }
 }
 
-fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeError> {
+fn listen(runtime: &Runtime, address: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeError> {
+    let _context = runtime.enter();
     let failed = |source| ServeError::Listen { address, source };
     let listener = std::net::TcpListener::bind(address).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let listener = TcpListener::from_std(listener).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     Ok((listener, bound))
-}
-
-fn tls_config(files: &TlsFiles) -> Result<ServerTlsConfig, ServeError> {
-    let TlsFiles { certificate, key, client_ca } = files;
-    let read = |path: &Path| {
-        fs::read(path).map_err(|error| ServeError::Tls { path: path.to_owned(), problem: error.to_string() })
-    };
-    let mut config = ServerTlsConfig::new().identity(Identity::from_pem(read(certificate)?, read(key)?));
-    if let Some(client_ca) = client_ca {
-        config = config.client_ca_root(Certificate::from_pem(read(client_ca)?));
-    }
-    Ok(config)
 }

@@ -1,15 +1,20 @@
 //! Requests as they are meant. Bytes become one of these or a status; nothing is left to check but who owns a node.
 
-use kith_proto::{IdWidth, Message, unpack, unpack_ids, v1};
+use bytes::{Buf, Bytes};
+use kith_proto::{Call, IdWidth, Message, v1};
 use kith_store::SplitPart;
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use tonic::Status;
 
 use crate::{
     edges::Direction,
     fanout::{Fanout, Replacement},
     hop::Hop,
-    server::{config::Limits, error::IntoStatus},
+    server::{config::Limits, ids::PackedIds},
 };
+
+/// Bytes of a text in a request.
+pub const MAX_TEXT_BYTES: usize = 128;
 
 /// What a request is checked against.
 #[derive(Clone, Debug)]
@@ -45,40 +50,44 @@ pub struct SeedsRequest {
 }
 
 /// A request for `SampleHop`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct SampleHopRequest {
     /// Who is asked.
     pub shard: u32,
     /// Names the draws.
     pub hop: Hop,
     /// Ids.
-    pub frontier: Vec<u64>,
+    pub frontier: PackedIds,
 }
 
 /// A request for `FetchRows`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct FetchRowsRequest {
     /// Who is asked.
     pub shard: u32,
     /// Ids.
-    pub nodes: Vec<u64>,
+    pub nodes: PackedIds,
 }
 
 /// A request for `HasEdges`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct HasEdgesRequest {
     /// Who is asked.
     pub shard: u32,
     /// Whether the reverse counts.
     pub direction: Direction,
-    /// (source, destination)
-    pub pairs: Vec<(u64, u64)>,
+    /// Ids.
+    pub destinations: PackedIds,
+    /// Number of candidates of each destination, 4 bytes each. They add up to the number of sources.
+    pub counts: Bytes,
+    /// Ids of the candidates of all destinations.
+    pub sources: PackedIds,
 }
 
 impl InfoRequest {
     /// Reads a request.
     pub fn read(message: Message, expected: &Expected) -> Result<InfoRequest, Status> {
-        let v1::InfoRequest { cluster, with_owners, with_inclusion, with_own_ids } = decode(message)?;
+        let v1::InfoRequest { cluster, with_owners, with_inclusion, with_own_ids } = decode(message, &[CLUSTER])?;
         if !cluster.is_empty() {
             expected.check_cluster(&cluster)?;
         }
@@ -89,7 +98,7 @@ impl InfoRequest {
 impl SeedsRequest {
     /// Reads a request.
     pub fn read(message: Message, expected: &Expected) -> Result<SeedsRequest, Status> {
-        let v1::SeedsRequest { cluster, shard, split, part } = decode(message)?;
+        let v1::SeedsRequest { cluster, shard, split, part } = decode(message, &[CLUSTER, SPLIT])?;
         expected.check_cluster(&cluster)?;
         let part = match v1::SplitPart::try_from(part) {
             Ok(v1::SplitPart::None) => SplitPart::None,
@@ -103,10 +112,10 @@ impl SeedsRequest {
 }
 
 impl SampleHopRequest {
-    /// Reads a request.
-    pub fn read(message: Message, expected: &Expected) -> Result<SampleHopRequest, Status> {
+    /// Reads a request; `n_streamed` bytes of its frontier follow the message.
+    pub fn read(message: Message, n_streamed: usize, expected: &Expected) -> Result<SampleHopRequest, Status> {
         let v1::SampleHopRequest { cluster, shard, run_key, step, hop, with_replacement, frontier, most } =
-            decode(message)?;
+            decode(message, &[CLUSTER])?;
         expected.check_cluster(&cluster)?;
         let fanout = match most {
             Some(v1::sample_hop_request::Most::All(true)) => Fanout::All,
@@ -116,45 +125,49 @@ impl SampleHopRequest {
             }
         };
         let replacement = if with_replacement { Replacement::With } else { Replacement::Without };
-        let frontier = expected.ids("frontier", frontier)?;
+        let frontier = expected.ids("frontier", frontier, n_streamed)?;
         Ok(SampleHopRequest { shard, hop: Hop { run_key, step, hop, fanout, replacement }, frontier })
     }
 }
 
 impl FetchRowsRequest {
-    /// Reads a request.
-    pub fn read(message: Message, expected: &Expected) -> Result<FetchRowsRequest, Status> {
-        let v1::FetchRowsRequest { cluster, shard, nodes } = decode(message)?;
+    /// Reads a request; `n_streamed` bytes of its nodes follow the message.
+    pub fn read(message: Message, n_streamed: usize, expected: &Expected) -> Result<FetchRowsRequest, Status> {
+        let v1::FetchRowsRequest { cluster, shard, nodes } = decode(message, &[CLUSTER])?;
         expected.check_cluster(&cluster)?;
-        Ok(FetchRowsRequest { shard, nodes: expected.ids("nodes", nodes)? })
+        Ok(FetchRowsRequest { shard, nodes: expected.ids("nodes", nodes, n_streamed)? })
     }
 }
 
 impl HasEdgesRequest {
     /// Reads a request.
     pub fn read(message: Message, expected: &Expected) -> Result<HasEdgesRequest, Status> {
-        let v1::HasEdgesRequest { cluster, shard, direction, destinations, counts, sources } = decode(message)?;
+        let v1::HasEdgesRequest { cluster, shard, direction, destinations, counts, sources } =
+            decode(message, &[CLUSTER])?;
         expected.check_cluster(&cluster)?;
         let direction = match v1::EdgeDirection::try_from(direction) {
             Ok(v1::EdgeDirection::Forward) => Direction::Forward,
             Ok(v1::EdgeDirection::Either) => Direction::Either,
             Err(_) => return Err(Status::invalid_argument(format!("edges have no direction {direction}"))),
         };
-        let destinations = expected.ids("destinations", destinations)?;
-        let sources = expected.ids("sources", sources)?;
-        let mut all = Vec::new();
-        unpack(&counts.into(), u32::from_le_bytes, &mut all).map_err(IntoStatus::into_status)?;
-        let n_candidates = all.iter().map(|count| u64::from(*count)).sum::<u64>();
-        if all.len() != destinations.len() || n_candidates != sources.len() as u64 {
-            let (n_counts, n_destinations, n_sources) = (all.len(), destinations.len(), sources.len());
+        let destinations = expected.ids("destinations", destinations, 0)?;
+        let sources = expected.ids("sources", sources, 0)?;
+        let (each, rest) = counts.as_chunks::<4>();
+        if !rest.is_empty() {
+            return Err(Status::invalid_argument(format!(
+                "counts: {} bytes do not divide into numbers of 4",
+                counts.len()
+            )));
+        }
+        let (n_counts, n_destinations, n_sources) = (each.len(), destinations.len(), sources.len());
+        let n_candidates = each.iter().map(|count| u64::from(u32::from_le_bytes(*count))).sum::<u64>();
+        if n_counts != n_destinations || n_candidates != n_sources as u64 {
             return Err(Status::invalid_argument(format!(
                 "{n_destinations} destinations have {n_counts} counts, which add up to {n_candidates} candidates; there are \
                  {n_sources} sources"
             )));
         }
-        let of_each = all.iter().zip(destinations);
-        let by_candidate = of_each.flat_map(|(count, destination)| (0..*count).map(move |_| destination));
-        Ok(HasEdgesRequest { shard, direction, pairs: sources.into_iter().zip(by_candidate).collect() })
+        Ok(HasEdgesRequest { shard, direction, destinations, counts, sources })
     }
 }
 
@@ -179,20 +192,135 @@ impl Expected {
         Fanout::at_most(fanout).map_err(|error| Status::invalid_argument(error.to_string()))
     }
 
-    fn ids(&self, field: &str, packed: bytes::Bytes) -> Result<Vec<u64>, Status> {
-        let (n, max_frontier) = (packed.len() / self.ids.bytes(), self.limits.max_frontier);
+    fn ids(&self, field: &str, packed: Bytes, n_streamed: usize) -> Result<PackedIds, Status> {
+        let n = (packed.len() + n_streamed) / self.ids.bytes();
+        let max_frontier = self.limits.max_frontier;
         if n > max_frontier {
             return Err(Status::resource_exhausted(format!(
                 "{n} {field} are over the limit of {max_frontier}: ask for fewer at once, or raise --max-frontier"
             )));
         }
-        let mut ids = Vec::new();
-        unpack_ids(&packed.into(), self.ids, &mut ids)
-            .map_err(|error| Status::invalid_argument(format!("{field}: {error}")))?;
-        Ok(ids)
+        PackedIds::new(packed.into(), n_streamed, self.ids)
+            .map_err(|error| Status::invalid_argument(format!("{field}: {error}")))
     }
 }
 
-fn decode<M: prost::Message + Default>(message: Message) -> Result<M, Status> {
-    M::decode(message).map_err(|error| Status::invalid_argument(format!("the request cannot be read: {error}")))
+const CLUSTER: (u32, &str) = (1, "cluster");
+const SPLIT: (u32, &str) = (3, "split");
+
+/// The field of a call that holds as many ids as its caller likes, if its answer can begin before all are there.
+fn ids_field(call: Call) -> Option<u32> {
+    match call {
+        Call::SampleHop => Some(9),
+        Call::FetchRows => Some(3),
+        Call::Info | Call::Seeds | Call::HasEdges => None,
+    }
+}
+
+/// Where the ids of a long message are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IdsAt {
+    /// Length of the fields before them.
+    pub(crate) n_fields: usize,
+    /// Their first byte.
+    pub(crate) start: usize,
+    /// Their length.
+    pub(crate) n_bytes: usize,
+}
+
+/// Finds the ids in a message of `n_message` bytes that starts with `head`; `None` unless they are its last field.
+pub(crate) fn ids_at(call: Call, head: &[u8], n_message: usize) -> Option<IdsAt> {
+    let ids = ids_field(call)?;
+    let mut rest = head;
+    loop {
+        let n_fields = head.len() - rest.len();
+        let (field, wire_type) = decode_key(&mut rest).ok()?;
+        if field == ids && wire_type == WireType::LengthDelimited {
+            let n_bytes = usize::try_from(decode_varint(&mut rest).ok()?).ok()?;
+            let start = head.len() - rest.len();
+            return (start.checked_add(n_bytes)? == n_message).then_some(IdsAt { n_fields, start, n_bytes });
+        }
+        skip_field(wire_type, field, &mut rest, DecodeContext::default()).ok()?;
+    }
+}
+
+/// Fields of a request. The contract has fewer; a newer one may have some more.
+const MAX_FIELDS: usize = 64;
+
+/// Reads a message whose texts have the given numbers.
+fn decode<M: prost::Message + Default>(message: Message, texts: &[(u32, &str)]) -> Result<M, Status> {
+    let broken = |error| Status::invalid_argument(format!("the request cannot be read: {error}"));
+    let mut rest = message.clone();
+    let mut n_fields = 0;
+    // Before anything is copied, and before millions of empty fields are read.
+    while rest.has_remaining() {
+        let (field, wire_type) = decode_key(&mut rest).map_err(broken)?;
+        n_fields += 1;
+        if n_fields > MAX_FIELDS || matches!(wire_type, WireType::StartGroup | WireType::EndGroup) {
+            return Err(Status::invalid_argument(format!(
+                "the request cannot be read: it has groups, or more than {MAX_FIELDS} fields"
+            )));
+        }
+        if wire_type != WireType::LengthDelimited {
+            skip_field(wire_type, field, &mut rest, DecodeContext::default()).map_err(broken)?;
+            continue;
+        }
+        let n_bytes = decode_varint(&mut rest).map_err(broken)?;
+        if let Some((_, name)) = texts.iter().find(|(number, _)| *number == field)
+            && n_bytes > MAX_TEXT_BYTES as u64
+        {
+            return Err(Status::invalid_argument(format!(
+                "{name}: a text of {n_bytes} bytes is over the limit of {MAX_TEXT_BYTES}"
+            )));
+        }
+        if n_bytes >= rest.remaining() as u64 {
+            break; // The last field; prost says so if it is too long.
+        }
+        rest.advance(n_bytes as usize);
+    }
+    M::decode(message).map_err(broken)
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+
+    use super::*;
+
+    #[test]
+    fn ids_are_found_where_they_are_last() {
+        let frontier = Bytes::from(vec![7; 500]);
+        let request = v1::SampleHopRequest { step: 9, frontier: frontier.clone(), ..Default::default() };
+        let bytes = request.encode_to_vec();
+        let IdsAt { n_fields, start, n_bytes } = ids_at(Call::SampleHop, &bytes[..100], bytes.len()).unwrap();
+        assert_eq!((start + n_bytes, n_bytes), (bytes.len(), 500));
+        let head = v1::SampleHopRequest::decode(&bytes[..n_fields]).unwrap();
+        assert_eq!(head, v1::SampleHopRequest { frontier: Bytes::new(), ..request });
+        assert_eq!(ids_at(Call::SampleHop, &bytes[..100], bytes.len() + 2), None, "something follows them");
+        assert_eq!(ids_at(Call::HasEdges, &bytes[..100], bytes.len()), None);
+        assert_eq!(ids_at(Call::SampleHop, &[0; 100], 1000), None);
+        assert_eq!(ids_at(Call::FetchRows, &[0x1a], 1000), None);
+    }
+
+    #[test]
+    fn long_texts_are_refused_before_they_are_copied() {
+        let expected = Expected { cluster: "c".into(), ids: IdWidth::Narrow, limits: Limits::default() };
+        let read = |n| {
+            let request = v1::SeedsRequest { cluster: "c".into(), split: "s".repeat(n), ..Default::default() };
+            SeedsRequest::read(Bytes::from(request.encode_to_vec()).into(), &expected)
+        };
+        assert!(read(MAX_TEXT_BYTES).is_ok());
+        let status = read(MAX_TEXT_BYTES + 1).unwrap_err();
+        assert_eq!(status.code(), tonic::Code::InvalidArgument);
+        assert!(status.message().contains("split: a text of 129 bytes is over the limit of 128"), "{status}");
+    }
+
+    #[test]
+    fn requests_of_many_fields_or_groups_are_refused() {
+        let expected = Expected { cluster: "c".into(), ids: IdWidth::Narrow, limits: Limits::default() };
+        for bytes in [[0x78, 0].repeat(65), vec![0x7b; 200_000]] {
+            let status = InfoRequest::read(Bytes::from(bytes).into(), &expected).unwrap_err();
+            assert!(status.message().contains("groups, or more than 64 fields"), "{status}");
+        }
+    }
 }

@@ -1,30 +1,31 @@
-//! The gRPC service. tonic carries it, but answers do not go through a codec of its: they are computed as frames, which
-//! are sent as they are.
+//! What all calls share, and which of them goes where. Answers of the sampler do not go through a codec: they are computed
+//! as frames, which are sent as they are.
 
 use std::{
-    convert::Infallible,
-    future::Future,
+    fmt,
+    future::{Future, poll_fn},
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, atomic::AtomicBool},
     task::{Context, Poll},
     time::Duration,
 };
 
-use bytes::Buf;
-use http::{HeaderMap, HeaderValue, Request, Response, header::CONTENT_TYPE};
-use kith_proto::{Call, FRAME_HEAD_BYTES, Messages, PROTOCOL, PROTOCOL_HEADER, SERVICE};
+use bytes::Bytes;
+use h2::{Reason, RecvStream, server::SendResponse};
+use http::{Request, Response};
+use http_body::Frame;
+use kith_proto::{Call, FILE_DESCRIPTORS, SERVICE};
 use tokio::time::{Instant, timeout_at};
-use tonic::{Status, body::Body, server::NamedService};
+use tonic::{Status, body::Body};
+use tonic_health::{ServingStatus, server::HealthReporter};
 use tower_service::Service;
 
 use crate::server::{
-    answer,
-    error::IntoStatus,
+    access::{Access, Peer},
+    call::{answer_call, send_status},
+    connections::Connection,
+    error::ServeError,
     metrics::Metrics,
-    reply::{Record, Reply, Step},
     served::Served,
     work::Work,
 };
@@ -35,140 +36,157 @@ pub(crate) struct Shared {
     pub(crate) served: Arc<Served>,
     pub(crate) work: Work,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) access: Access,
+    pub(crate) tools: Tools,
     pub(crate) is_draining: AtomicBool,
 }
 
-/// The service `kith.v1.Sampler`.
-#[derive(Clone, Debug)]
-pub(crate) struct SamplerService(pub(crate) Arc<Shared>);
+type Answered = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
+type Ask = Box<dyn Fn(Request<Body>) -> Answered + Send + Sync>;
 
-impl NamedService for SamplerService {
-    const NAME: &'static str = SERVICE;
+/// Services beside the sampler's: health and reflection.
+pub(crate) struct Tools {
+    pub(crate) reporter: HealthReporter,
+    health: Ask,
+    reflection: Ask,
 }
 
-impl Service<Request<Body>> for SamplerService {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
+impl fmt::Debug for Tools {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tools")
     }
+}
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let shared = Arc::clone(&self.0);
-        Box::pin(async move {
-            let Some(call) = Call::of_path(request.uri().path()) else {
-                return Ok(Status::unimplemented("there is no such call").into_http());
-            };
-            let record = Record::start(Arc::clone(&shared.metrics), call);
-            Ok(answer(shared, request, record).await)
+impl Tools {
+    pub(crate) async fn new() -> Result<Tools, ServeError> {
+        let (reporter, health) = tonic_health::server::health_reporter();
+        reporter.set_service_status(SERVICE, ServingStatus::Serving).await;
+        let reflection = tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(FILE_DESCRIPTORS)
+            .build_v1()
+            .map_err(|error| ServeError::System(error.to_string()))?;
+        Ok(Tools { reporter, health: asked(health), reflection: asked(reflection) })
+    }
+}
+
+fn asked<S>(service: S) -> Ask
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = std::convert::Infallible> + Clone,
+    S: Send + Sync + 'static,
+    S::Future: Send + 'static,
+{
+    Box::new(move |request| {
+        let answer = service.clone().call(request);
+        Box::pin(async move { answer.await.unwrap_or_else(|never| match never {}) })
+    })
+}
+
+/// Answers a request, whatever it asks for.
+pub(crate) async fn answer(
+    shared: Arc<Shared>,
+    connection: Arc<Connection>,
+    peer: Arc<Peer>,
+    request: Request<RecvStream>,
+    mut respond: SendResponse<Bytes>,
+) {
+    let _open = connection.start_call();
+    let path = request.uri().path();
+    if let Some(call) = Call::of_path(path) {
+        return answer_call(&shared, &connection, &peer, call, request, respond).await;
+    }
+    let tools = &shared.tools;
+    let Some(_open_tool) = connection.start_tool_call() else {
+        return send_status(
+            &mut respond,
+            &Status::resource_exhausted("this connection has other such calls: end them"),
+        );
+    };
+    if path.starts_with("/grpc.health.v1.Health/") {
+        // Whoever can connect may ask: probes have no token.
+        send_answer(&tools.health, request, respond).await;
+    } else if path.starts_with("/grpc.reflection.v1.ServerReflection/") {
+        match shared.access.check(&peer, request.headers()) {
+            Ok(()) => send_answer(&tools.reflection, request, respond).await,
+            Err(status) => send_status(&mut respond, &status),
+        }
+    } else {
+        send_status(&mut respond, &Status::unimplemented("there is no such call"));
+    }
+}
+
+/// Bytes of a request to a service beside the sampler's.
+const MAX_TOOL_BYTES: usize = 4 << 10;
+
+/// The longest that such an answer waits for its client to read.
+const MAX_TOOL_WAIT: Duration = Duration::from_secs(20);
+
+async fn send_answer(service: &Ask, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
+    let request = request.map(|stream| Body::new(SmallBody { stream, n_left: MAX_TOOL_BYTES }));
+    let response = tokio::select! {
+        response = service(request) => response,
+        _ = poll_fn(|context| respond.poll_reset(context)) => return,
+    };
+    let (head, mut body) = response.into_parts();
+    let is_empty = http_body::Body::is_end_stream(&body);
+    let Ok(mut stream) = respond.send_response(Response::from_parts(head, ()), is_empty) else { return };
+    if is_empty {
+        return;
+    }
+    loop {
+        let frame = tokio::select! {
+            frame = poll_fn(|context| http_body::Body::poll_frame(Pin::new(&mut body), context)) => frame,
+            _ = poll_fn(|context| stream.poll_reset(context)) => return,
+        };
+        let Some(Ok(frame)) = frame else { break };
+        match frame.into_data() {
+            Ok(mut data) => {
+                let deadline = Instant::now() + MAX_TOOL_WAIT;
+                while !data.is_empty() {
+                    stream.reserve_capacity(data.len());
+                    match timeout_at(deadline, poll_fn(|context| stream.poll_capacity(context))).await {
+                        Ok(Some(Ok(n_bytes))) => {
+                            let some = data.split_to(n_bytes.min(data.len()));
+                            if stream.send_data(some, false).is_err() {
+                                return;
+                            }
+                        }
+                        Ok(_) => return,
+                        Err(_) => return stream.send_reset(Reason::CANCEL),
+                    }
+                }
+            }
+            Err(frame) => {
+                if let Ok(trailers) = frame.into_trailers() {
+                    let _ = stream.send_trailers(trailers); // The client may have left.
+                }
+                return;
+            }
+        }
+    }
+    let _ = stream.send_data(Bytes::new(), true);
+}
+
+/// The body of a small request.
+struct SmallBody {
+    stream: RecvStream,
+    n_left: usize,
+}
+
+impl http_body::Body for SmallBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        self.stream.poll_data(context).map(|data| match data? {
+            Ok(data) if data.len() <= self.n_left => {
+                self.n_left -= data.len();
+                let _ = self.stream.flow_control().release_capacity(data.len()); // The stream may be gone.
+                Some(Ok(Frame::data(data)))
+            }
+            Ok(_) => Some(Err(Status::resource_exhausted(format!(
+                "a request of this service is over the limit of {MAX_TOOL_BYTES} bytes"
+            )))),
+            Err(error) => Some(Err(Status::cancelled(error.to_string()))),
         })
-    }
-}
-
-/// The transport has a timer of its own for the caller's deadline and says CANCELLED when it fires: end before it.
-const EARLY: Duration = Duration::from_millis(2);
-
-async fn answer(shared: Arc<Shared>, request: Request<Body>, mut record: Record) -> Response<Body> {
-    let max_call = shared.served.expected.limits.max_call;
-    let (head, body) = request.into_parts();
-    let allowed = match checked_headers(&head.headers) {
-        Ok(allowed) => allowed.unwrap_or(max_call).min(max_call),
-        Err(status) => return refused(status, &mut record),
-    };
-    let deadline = Instant::now() + allowed.saturating_sub(EARLY);
-    let late = || Status::deadline_exceeded("the call took longer than it may");
-    if allowed <= EARLY {
-        return refused(late(), &mut record); // Timers tick too slowly to see this.
-    }
-    let first = timeout_at(deadline, first_step(&shared, body, &record)).await;
-    match first.unwrap_or_else(|_| Err(late())) {
-        Ok(first) => {
-            let mut response = Response::new(Body::new(Reply::new(Arc::clone(&shared), record, first, deadline)));
-            let headers = response.headers_mut();
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-            headers.insert(PROTOCOL_HEADER, HeaderValue::from(PROTOCOL));
-            response
-        }
-        Err(status) => refused(status, &mut record),
-    }
-}
-
-fn refused(status: Status, record: &mut Record) -> Response<Body> {
-    record.end(status.code());
-    status.into_http()
-}
-
-/// Reads the request and computes the first chunk: most answers have no other, and then go as a whole.
-async fn first_step(shared: &Arc<Shared>, body: Body, record: &Record) -> Result<Step, Status> {
-    if shared.is_draining.load(Ordering::Relaxed) {
-        return Err(Status::unavailable("the server is about to stop: ask again, or another one"));
-    }
-    let call = record.call;
-    let mut messages = Messages::new(body, shared.served.expected.limits.max_message_bytes);
-    let message = messages.next().await.map_err(IntoStatus::into_status)?;
-    let message = message.ok_or_else(|| Status::invalid_argument("there is no request"))?;
-    shared.metrics.received(call, FRAME_HEAD_BYTES + message.remaining());
-    let served = Arc::clone(&shared.served);
-    let first = move || {
-        let mut answer = answer::start(call, message, &served)?;
-        answer.next(&served).map(|chunk| (answer, chunk))
-    };
-    shared.work.run(first).await?
-}
-
-/// Refuses other protocols; gives the time that the caller allows, if it says.
-fn checked_headers(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
-    if let Some(version) = headers.get(PROTOCOL_HEADER)
-        && version.to_str().ok().and_then(|version| version.parse().ok()) != Some(PROTOCOL)
-    {
-        return Err(Status::failed_precondition(format!(
-            "this server speaks version {PROTOCOL} of the protocol, not {}: use the same version of Kith on both ends",
-            version.to_str().unwrap_or("this")
-        )));
-    }
-    match headers.get("grpc-timeout") {
-        None => Ok(None),
-        Some(timeout) => timeout
-            .to_str()
-            .ok()
-            .and_then(parse_timeout)
-            .map(Some)
-            .ok_or_else(|| Status::invalid_argument("grpc-timeout is not a number of at most 8 digits and a unit")),
-    }
-}
-
-/// A `grpc-timeout`: up to eight digits and a unit.
-pub fn parse_timeout(text: &str) -> Option<Duration> {
-    let unit = text.chars().last()?;
-    let digits = text.strip_suffix(unit)?;
-    if digits.len() > 8 || digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
-        return None;
-    }
-    let n: u64 = digits.parse().ok()?;
-    match unit {
-        'H' => Some(Duration::from_secs(n * 3600)),
-        'M' => Some(Duration::from_secs(n * 60)),
-        'S' => Some(Duration::from_secs(n)),
-        'm' => Some(Duration::from_millis(n)),
-        'u' => Some(Duration::from_micros(n)),
-        'n' => Some(Duration::from_nanos(n)),
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn timeouts_are_read_as_grpc_writes_them() {
-        assert_eq!(parse_timeout("5S"), Some(Duration::from_secs(5)));
-        assert_eq!(parse_timeout("99999999H"), Some(Duration::from_secs(99_999_999 * 3600)));
-        assert_eq!(parse_timeout("250m"), Some(Duration::from_millis(250)));
-        for broken in ["", "S", "5", "5s", "123456789S", "+1S", "-1S", "1é", "é"] {
-            assert_eq!(parse_timeout(broken), None, "{broken}");
-        }
     }
 }

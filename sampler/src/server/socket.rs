@@ -13,7 +13,6 @@ use tokio::{
     net::TcpStream,
     time::{Sleep, sleep},
 };
-use tonic::transport::server::{Connected, TcpConnectInfo};
 
 /// A socket that is closed only after its client has closed its end: a socket that is closed while something unread has
 /// come in (an update of a window is enough) throws away what it has yet to send.
@@ -34,14 +33,6 @@ impl PatientSocket {
 
     fn stream(self: Pin<&mut Self>) -> Pin<&mut TcpStream> {
         Pin::new(&mut self.get_mut().stream)
-    }
-}
-
-impl Connected for PatientSocket {
-    type ConnectInfo = TcpConnectInfo;
-
-    fn connect_info(&self) -> TcpConnectInfo {
-        self.stream.connect_info()
     }
 }
 

@@ -26,11 +26,13 @@ impl Unplugged {
 
     /// The messages of an answer to a request, which is a whole frame.
     pub fn answer(&self, call: Call, request: Bytes) -> Result<Vec<Message>, Status> {
-        let mut answer = answer::start(call, unframed([request]), &self.0)?;
+        let mut answer = answer::start(call, unframed([request]), 0, &self.0)?;
         let mut messages = Vec::new();
         loop {
             let chunk = answer.next(&self.0)?;
-            messages.push(unframed(chunk.pieces));
+            if !chunk.pieces.is_empty() {
+                messages.push(unframed(chunk.pieces));
+            }
             if chunk.is_last {
                 return Ok(messages);
             }

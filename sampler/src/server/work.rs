@@ -1,22 +1,58 @@
 //! Threads that compute answers, so that those that talk to clients never wait for memory or disk.
 
-use std::sync::Arc;
+use std::{
+    collections::{HashMap, VecDeque},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, Mutex, PoisonError},
+};
 
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tonic::Status;
 
 use crate::server::error::ServeError;
 
-/// A rayon pool behind one semaphore. Pieces of work are small, and who wants the next one queues again: a long answer
-/// does not keep short ones waiting.
+/// A rayon pool behind one queue per connection. Connections take turns: each has one piece of work computed, then the next
+/// connection has. Pieces are small, so that many or long calls of one connection do not keep another waiting.
 #[derive(Debug)]
 pub(crate) struct Work {
     pool: rayon::ThreadPool,
-    permits: Arc<Semaphore>,
+    queues: Arc<Mutex<Queues>>,
 }
 
-/// Pieces per thread that may be started: one is computed while another is handed over.
-const PIECES_PER_THREAD: usize = 2;
+type Piece = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct Queues {
+    /// Pieces that wait, by connection. A connection without any has no entry.
+    waiting: HashMap<u64, VecDeque<Piece>>,
+    /// Connections with pieces, in the order of their turns.
+    turns: VecDeque<u64>,
+    n_running: usize,
+}
+
+impl std::fmt::Debug for Queues {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Queues").field("turns", &self.turns).field("n_running", &self.n_running).finish()
+    }
+}
+
+impl Queues {
+    fn next(&mut self) -> Option<Piece> {
+        let connection = self.turns.pop_front()?;
+        let pieces = self.waiting.get_mut(&connection)?;
+        let piece = pieces.pop_front();
+        if pieces.is_empty() {
+            self.waiting.remove(&connection);
+        } else {
+            self.turns.push_back(connection);
+        }
+        piece
+    }
+}
+
+fn locked(queues: &Mutex<Queues>) -> std::sync::MutexGuard<'_, Queues> {
+    queues.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Work {
     /// With so many threads; as many as there are cores if 0.
@@ -24,23 +60,104 @@ impl Work {
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(n_threads)
             .thread_name(|thread| format!("answers-{thread}"))
-            .panic_handler(|_| ()) // Whoever waits for the piece hears of it.
             .build()
             .map_err(|error| ServeError::System(error.to_string()))?;
-        let permits = Arc::new(Semaphore::new(PIECES_PER_THREAD * pool.current_num_threads()));
-        Ok(Work { pool, permits })
+        Ok(Work { pool, queues: Arc::default() })
     }
 
-    /// Computes a piece. Must be awaited by a task that is polled whatever its client does: one that holds a permit
-    /// and is not polled would keep it from others.
-    pub(crate) async fn run<T: Send + 'static>(&self, piece: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
-        let permit = Arc::clone(&self.permits).acquire_owned().await.expect("it is never closed");
+    /// Computes a piece for a connection, in its turn. A piece that nobody waits for any more is skipped.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        connection: u64,
+        piece: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Status> {
         let (tell, told) = oneshot::channel();
-        self.pool.spawn(move || {
-            let result = piece();
-            drop(permit);
-            let _ = tell.send(result); // Nobody may be waiting any more.
-        });
+        self.push(
+            connection,
+            Box::new(move || {
+                if !tell.is_closed() {
+                    let _ = tell.send(piece()); // The client may have left meanwhile.
+                }
+            }),
+        );
         told.await.map_err(|_| Status::internal("the server panicked over this request: a mistake of ours"))
+    }
+
+    fn push(&self, connection: u64, piece: Piece) {
+        let mut queues = locked(&self.queues);
+        let pieces = queues.waiting.entry(connection).or_default();
+        pieces.push_back(piece);
+        if pieces.len() == 1 {
+            queues.turns.push_back(connection);
+        }
+        if queues.n_running < self.pool.current_num_threads() {
+            queues.n_running += 1;
+            drop(queues);
+            let queues = Arc::clone(&self.queues);
+            self.pool.spawn(move || compute(&queues));
+        }
+    }
+}
+
+/// Computes pieces until none is left.
+fn compute(queues: &Mutex<Queues>) {
+    loop {
+        let piece = {
+            let mut queues = locked(queues);
+            let Some(piece) = queues.next() else {
+                queues.n_running -= 1;
+                return;
+            };
+            piece
+        };
+        // A panic is reported to the caller: its sender is dropped.
+        let _ = catch_unwind(AssertUnwindSafe(piece));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn connections_take_turns() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let work = Work::new(1).unwrap();
+            let order = Arc::new(Mutex::new(Vec::new()));
+            let (hold, held) = std::sync::mpsc::channel::<()>();
+            let first = work.run(0, move || held.recv_timeout(Duration::from_secs(10)).unwrap());
+            let mut calls: Vec<std::pin::Pin<Box<dyn Future<Output = Result<(), Status>>>>> = vec![Box::pin(first)];
+            // A greedy connection asks for a hundred pieces before a modest one asks for two.
+            for connection in (0..100).map(|_| 1).chain([2, 2]) {
+                let order = Arc::clone(&order);
+                calls.push(Box::pin(work.run(connection, move || order.lock().unwrap().push(connection))));
+            }
+            let mut calls: Vec<_> = calls.into_iter().collect();
+            for call in &mut calls {
+                let polled = std::future::poll_fn(|context| std::task::Poll::Ready(call.as_mut().poll(context))).await;
+                assert!(polled.is_pending());
+            }
+            hold.send(()).unwrap();
+            for call in calls {
+                call.await.unwrap();
+            }
+            let order = order.lock().unwrap();
+            let places: Vec<usize> = (0..order.len()).filter(|place| order[*place] == 2).collect();
+            assert_eq!((order.len(), places), (102, vec![1, 3]));
+        });
+    }
+
+    #[test]
+    fn panics_are_reported_and_do_not_cost_a_thread() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let work = Work::new(1).unwrap();
+            let status = work.run(1, || -> u32 { panic!("on purpose") }).await.unwrap_err();
+            assert!(status.message().contains("a mistake of ours"), "{status}");
+            assert_eq!(work.run(1, || 7).await.unwrap(), 7);
+        });
     }
 }

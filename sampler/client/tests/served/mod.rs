@@ -10,7 +10,7 @@ use std::{
 };
 
 use kith_client::remote::{RemoteConfig, RemoteSampler};
-use kith_sampler::server::{Limits, Server, ServerConfig, ShardChoice};
+use kith_sampler::server::{Limits, Server, ServerConfig};
 use kith_store::{Cluster, Cut, Graph, Provenance, write_cluster};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -30,13 +30,10 @@ pub(crate) fn cut(folder: &Path, graph: &Graph) -> Cluster {
 pub(crate) fn config(cluster: &Cluster) -> ServerConfig {
     let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     ServerConfig {
-        cluster: cluster.dir().to_owned(),
-        shards: ShardChoice::All,
-        listen: any_port,
         metrics: Some(any_port),
-        tls: None,
         limits: Limits { max_drain: Duration::from_secs(2), ..Limits::default() },
         n_threads: 2,
+        ..ServerConfig::new(cluster.dir().to_owned(), any_port)
     }
 }
 

@@ -1,7 +1,5 @@
 //! `SampleHop`: the neighbors that a frontier draws.
 
-use std::ops::Range;
-
 use bytes::Bytes;
 use kith_proto::frame_fields;
 use kith_store::Result as StoreResult;
@@ -13,16 +11,16 @@ use crate::{
     server::{
         answer::{Answer, CHUNK_BYTES, Chunk, as_bytes},
         error::IntoStatus,
+        ids::PackedIds,
         request::SampleHopRequest,
         served::Served,
     },
     shard::ShardSampler,
 };
 
-/// A frontier, and how far it was expanded.
+/// The part of a frontier that was not expanded.
 pub(crate) struct HopDraws {
     request: SampleHopRequest,
-    n_sampled: usize,
     /// Neighbors of nodes that are counted already: a long list goes in pieces.
     waiting: Bytes,
 }
@@ -33,50 +31,46 @@ const NEIGHBORS: u32 = 2;
 /// A list is cut where its piece gets longer than this.
 const MAX_BYTES: usize = 4 * CHUNK_BYTES;
 
-/// Nodes of a chunk, at most: those without neighbors cost something too.
-const MAX_NODES: usize = 64 << 10;
-
 impl HopDraws {
     pub(crate) fn new(request: SampleHopRequest) -> HopDraws {
-        HopDraws { request, n_sampled: 0, waiting: Bytes::new() }
+        HopDraws { request, waiting: Bytes::new() }
     }
+}
 
-    /// The nodes of the next chunk.
-    fn next_nodes(&self, sampler: &ShardSampler, id_bytes: usize) -> StoreResult<Range<usize>> {
-        let start = self.n_sampled;
-        let rest = &self.request.frontier[start..];
-        let n_ids = CHUNK_BYTES / id_bytes;
-        let n_nodes = match self.request.hop.fanout {
-            Fanout::AtMost(fanout) => (n_ids / fanout.get() as usize).clamp(1, MAX_NODES),
-            Fanout::All => {
-                let (shard, mut n_neighbors) = (sampler.shard(), 0);
-                let mut n_nodes = 0;
-                for node in rest.iter().take(MAX_NODES) {
-                    n_neighbors += shard.lists().degree(shard.row_of(*node)?)?;
-                    if n_neighbors > n_ids as u64 && n_nodes > 0 {
-                        break;
-                    }
-                    n_nodes += 1;
+/// The number of nodes of the next chunk; `rest` is not empty unless all were sampled.
+fn n_next_nodes(rest: &[u64], fanout: Fanout, sampler: &ShardSampler, id_bytes: usize) -> StoreResult<usize> {
+    let n_ids = CHUNK_BYTES / id_bytes;
+    let n_nodes = match fanout {
+        Fanout::AtMost(fanout) => (n_ids / fanout.get() as usize).max(1),
+        Fanout::All => {
+            let (shard, mut n_neighbors) = (sampler.shard(), 0);
+            let mut n_nodes = 0;
+            for node in rest {
+                n_neighbors += shard.lists().degree(shard.row_of(*node)?)?;
+                if n_neighbors > n_ids as u64 && n_nodes > 0 {
+                    break;
                 }
-                n_nodes
+                n_nodes += 1;
             }
-        };
-        Ok(start..start + rest.len().min(n_nodes))
-    }
+            n_nodes
+        }
+    };
+    Ok(n_nodes.min(rest.len()))
 }
 
 impl Answer for HopDraws {
     fn next(&mut self, served: &Served) -> Result<Chunk, Status> {
-        let SampleHopRequest { shard, hop, frontier } = &self.request;
+        let SampleHopRequest { shard, hop, frontier } = &mut self.request;
         let id_bytes = served.expected.ids.bytes();
         let (mut counts, mut n_sampled) = (Bytes::new(), 0);
         if self.waiting.is_empty() {
             let sampler = served.shard(*shard)?;
-            let nodes = self.next_nodes(sampler, id_bytes).map_err(IntoStatus::into_status)?;
-            self.n_sampled = nodes.end;
-            n_sampled = nodes.len() as u64;
+            let rest = frontier.peek().map_err(IntoStatus::into_status)?;
+            let n_nodes = n_next_nodes(rest, hop.fanout, sampler, id_bytes).map_err(IntoStatus::into_status)?;
             let mut drawn = Drawn::default();
-            sampler.sample_hop(hop, &frontier[nodes], &mut drawn).map_err(IntoStatus::into_status)?;
+            sampler.sample_hop(hop, &rest[..n_nodes], &mut drawn).map_err(IntoStatus::into_status)?;
+            frontier.advance(n_nodes);
+            n_sampled = n_nodes as u64;
             counts = as_bytes(drawn.counts);
             self.waiting = match drawn.neighbors {
                 DrawnIds::Narrow(ids) => as_bytes(ids),
@@ -84,8 +78,12 @@ impl Answer for HopDraws {
             };
         }
         let neighbors = self.waiting.split_to(self.waiting.len().min(MAX_BYTES));
-        let is_last = self.waiting.is_empty() && self.n_sampled == frontier.len();
+        let is_last = self.waiting.is_empty() && frontier.is_empty();
         let pieces = frame_fields([(COUNTS, counts), (NEIGHBORS, neighbors)]);
-        Ok(Chunk { pieces, is_last, n_sampled, n_rows: 0 })
+        Ok(Chunk { pieces, is_last, n_sampled, n_rows: 0, n_waiting: self.waiting.len() })
+    }
+
+    fn ids(&mut self) -> Option<&mut PackedIds> {
+        Some(&mut self.request.frontier)
     }
 }

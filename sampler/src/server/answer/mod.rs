@@ -6,6 +6,7 @@ use tonic::Status;
 
 use crate::server::{
     answer::{edges::Edges, hop::HopDraws, info::Facts, rows::FeatureRows, seeds::LabeledNodes},
+    ids::PackedIds,
     request::{FetchRowsRequest, HasEdgesRequest, InfoRequest, SampleHopRequest, SeedsRequest},
     served::Served,
 };
@@ -31,22 +32,34 @@ pub(crate) struct Chunk {
     pub(crate) n_sampled: u64,
     /// Rows that begin here.
     pub(crate) n_rows: u64,
+    /// Bytes of later chunks that are computed already.
+    pub(crate) n_waiting: usize,
 }
 
 /// An answer on its way. Kept between chunks by whoever sends them.
 pub(crate) trait Answer: Send {
     /// Computes the next chunk; not called again behind the last or an error.
     fn next(&mut self, served: &Served) -> Result<Chunk, Status>;
+
+    /// The ids of the request that the answer still needs, where it takes them as they arrive.
+    fn ids(&mut self) -> Option<&mut PackedIds> {
+        None
+    }
 }
 
-/// Reads a request and starts its answer.
-pub(crate) fn start(call: Call, message: Message, served: &Served) -> Result<Box<dyn Answer>, Status> {
+/// Reads a request and starts its answer; `n_streamed` bytes of ids follow the message.
+pub(crate) fn start(
+    call: Call,
+    message: Message,
+    n_streamed: usize,
+    served: &Served,
+) -> Result<Box<dyn Answer>, Status> {
     let expected = &served.expected;
     Ok(match call {
         Call::Info => Box::new(Facts::new(InfoRequest::read(message, expected)?)),
         Call::Seeds => Box::new(LabeledNodes::new(SeedsRequest::read(message, expected)?)),
-        Call::SampleHop => Box::new(HopDraws::new(SampleHopRequest::read(message, expected)?)),
-        Call::FetchRows => Box::new(FeatureRows::new(FetchRowsRequest::read(message, expected)?)),
+        Call::SampleHop => Box::new(HopDraws::new(SampleHopRequest::read(message, n_streamed, expected)?)),
+        Call::FetchRows => Box::new(FeatureRows::new(FetchRowsRequest::read(message, n_streamed, expected)?)),
         Call::HasEdges => Box::new(Edges::new(HasEdgesRequest::read(message, expected)?)),
     })
 }

@@ -1,6 +1,6 @@
 //! `FetchRows`: feature rows, gathered straight into the frame that is sent.
 
-use bytes::BufMut;
+use bytes::{BufMut, Bytes};
 use kith_proto::{frame_fields, start_frame};
 use kith_store::{Result as StoreResult, Rows, StoreError};
 use tonic::Status;
@@ -9,76 +9,74 @@ use crate::{
     server::{
         answer::{Answer, CHUNK_BYTES, Chunk, as_bytes},
         error::IntoStatus,
+        ids::PackedIds,
         request::FetchRowsRequest,
         served::Served,
     },
     shard::ShardSampler,
 };
 
-/// Nodes, and how many of their rows were sent.
+/// Nodes whose rows were not sent.
 pub(crate) struct FeatureRows {
     request: FetchRowsRequest,
-    n_sent: usize,
 }
 
 const VALUES: u32 = 1;
 const LENGTHS: u32 = 2;
 const COLUMNS: u32 = 3;
 
-/// Rows of a chunk, at most: short ones cost something too.
-const MAX_ROWS: usize = 64 << 10;
-
 impl FeatureRows {
     pub(crate) fn new(request: FetchRowsRequest) -> FeatureRows {
-        FeatureRows { request, n_sent: 0 }
+        FeatureRows { request }
     }
+}
 
-    fn next_dense(&mut self, sampler: &ShardSampler, rows: &Rows, bytes: &[u8]) -> StoreResult<Chunk> {
-        let row_bytes = rows.row_bytes();
-        let rest = &self.request.nodes[self.n_sent..];
-        let n_rows = (CHUNK_BYTES / row_bytes.max(1)).clamp(1, MAX_ROWS).min(rest.len());
-        let places = sampler.rows_of(&rest[..n_rows])?;
-        let mut frame = start_frame(VALUES, n_rows * row_bytes);
-        for row in &places {
-            let row_at = |row: u64| bytes.get(row as usize * row_bytes..)?.get(..row_bytes);
-            frame.put_slice(row_at(*row).ok_or_else(|| StoreError::damaged("owned", *row))?);
+fn next_dense(nodes: &[u64], sampler: &ShardSampler, rows: &Rows, bytes: &[u8]) -> StoreResult<(usize, Vec<Bytes>)> {
+    let row_bytes = rows.row_bytes();
+    let n_rows = (CHUNK_BYTES / row_bytes.max(1)).max(1).min(nodes.len());
+    let places = sampler.rows_of(&nodes[..n_rows])?;
+    let mut frame = start_frame(VALUES, n_rows * row_bytes);
+    for row in &places {
+        let row_at = |row: u64| bytes.get(row as usize * row_bytes..)?.get(..row_bytes);
+        frame.put_slice(row_at(*row).ok_or_else(|| StoreError::damaged("owned", *row))?);
+    }
+    Ok((n_rows, vec![frame.freeze()]))
+}
+
+fn next_sparse(nodes: &[u64], sampler: &ShardSampler, rows: &Rows) -> StoreResult<(usize, Vec<Bytes>)> {
+    let (mut lengths, mut columns, mut values) = (Vec::new(), Vec::new(), Vec::new());
+    let max_values = CHUNK_BYTES / (size_of::<u32>() + size_of::<f32>());
+    for node in nodes {
+        let row = rows.sparse(sampler.shard().row_of(*node)?)?.expect("these rows are sparse");
+        if values.len() + row.values.len() > max_values && !lengths.is_empty() {
+            break;
         }
-        Ok(self.sent(n_rows, vec![frame.freeze()]))
+        lengths.push(row.values.len() as u32);
+        columns.extend_from_slice(row.indices);
+        values.extend_from_slice(row.values);
     }
-
-    fn next_sparse(&mut self, sampler: &ShardSampler, rows: &Rows) -> StoreResult<Chunk> {
-        let (mut lengths, mut columns, mut values) = (Vec::new(), Vec::new(), Vec::new());
-        let max_values = CHUNK_BYTES / (size_of::<u32>() + size_of::<f32>());
-        for node in self.request.nodes[self.n_sent..].iter().take(MAX_ROWS) {
-            let row = rows.sparse(sampler.shard().row_of(*node)?)?.expect("these rows are sparse");
-            if values.len() + row.values.len() > max_values && !lengths.is_empty() {
-                break;
-            }
-            lengths.push(row.values.len() as u32);
-            columns.extend_from_slice(row.indices);
-            values.extend_from_slice(row.values);
-        }
-        let n_rows = lengths.len();
-        let fields = [(VALUES, as_bytes(values)), (LENGTHS, as_bytes(lengths)), (COLUMNS, as_bytes(columns))];
-        Ok(self.sent(n_rows, frame_fields(fields)))
-    }
-
-    fn sent(&mut self, n_rows: usize, pieces: Vec<bytes::Bytes>) -> Chunk {
-        self.n_sent += n_rows;
-        let is_last = self.n_sent == self.request.nodes.len();
-        Chunk { pieces, is_last, n_sampled: 0, n_rows: n_rows as u64 }
-    }
+    let n_rows = lengths.len();
+    let fields = [(VALUES, as_bytes(values)), (LENGTHS, as_bytes(lengths)), (COLUMNS, as_bytes(columns))];
+    Ok((n_rows, frame_fields(fields)))
 }
 
 impl Answer for FeatureRows {
     fn next(&mut self, served: &Served) -> Result<Chunk, Status> {
-        let sampler = served.shard(self.request.shard)?;
+        let FetchRowsRequest { shard, nodes } = &mut self.request;
+        let sampler = served.shard(*shard)?;
         let rows = sampler.shard().rows();
         let rows = rows.ok_or_else(|| Status::failed_precondition("the store has no feature rows"))?;
-        match rows.dense_bytes() {
-            Some(bytes) => self.next_dense(sampler, rows, bytes),
-            None => self.next_sparse(sampler, rows),
+        let next = nodes.peek().map_err(IntoStatus::into_status)?;
+        let (n_rows, pieces) = match rows.dense_bytes() {
+            Some(bytes) => next_dense(next, sampler, rows, bytes),
+            None => next_sparse(next, sampler, rows),
         }
-        .map_err(IntoStatus::into_status)
+        .map_err(IntoStatus::into_status)?;
+        nodes.advance(n_rows);
+        Ok(Chunk { pieces, is_last: nodes.is_empty(), n_rows: n_rows as u64, ..Chunk::default() })
+    }
+
+    fn ids(&mut self) -> Option<&mut PackedIds> {
+        Some(&mut self.request.nodes)
     }
 }

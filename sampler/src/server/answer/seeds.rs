@@ -4,7 +4,7 @@ use kith_proto::{frame_fields, pack_ids};
 use tonic::Status;
 
 use crate::{
-    seeds::{Labels, Seeds},
+    seeds::Labels,
     server::{
         answer::{Answer, Chunk, as_bytes},
         error::IntoStatus,
@@ -13,46 +13,43 @@ use crate::{
     },
 };
 
-/// Seeds, a piece at a time.
+/// Seed nodes, a piece at a time: nothing is kept but where the next piece begins.
 pub(crate) struct LabeledNodes {
     request: SeedsRequest,
-    seeds: Option<Seeds>,
-    n_sent: usize,
+    from: u64,
 }
 
 const IDS: u32 = 1;
 const CLASSES: u32 = 2;
 const CLASS_WORDS: u32 = 3;
 
-/// Nodes of a chunk.
-const N_NODES: usize = 16 << 10;
+/// Nodes that are looked at for a chunk.
+const N_NODES: usize = 32 << 10;
 
 impl LabeledNodes {
     pub(crate) fn new(request: SeedsRequest) -> LabeledNodes {
-        LabeledNodes { request, seeds: None, n_sent: 0 }
+        LabeledNodes { request, from: 0 }
     }
 }
 
 impl Answer for LabeledNodes {
     fn next(&mut self, served: &Served) -> Result<Chunk, Status> {
         let SeedsRequest { shard, split, part } = &self.request;
-        let seeds = match self.seeds.take() {
-            Some(seeds) => seeds,
-            None => served.shard(*shard)?.seeds(split.as_deref(), *part).map_err(IntoStatus::into_status)?,
-        };
-        let nodes = self.n_sent..seeds.len().min(self.n_sent + N_NODES);
-        let ids = seeds.ids()[nodes.clone()].iter().copied();
-        let ids = pack_ids(ids, served.expected.ids).map_err(IntoStatus::into_status)?;
+        let sampler = served.shard(*shard)?;
+        let n_classes = sampler.shard().labels().map_or(1, |labels| labels.n_classes() as usize);
+        let n_nodes = (64 * N_NODES / n_classes.max(1)).clamp(64, N_NODES);
+        let seeds = sampler.seeds_from((split.as_deref(), *part), self.from, n_nodes);
+        let (seeds, next) = seeds.map_err(IntoStatus::into_status)?;
+        self.from = next.unwrap_or(0);
+        let ids = pack_ids(seeds.ids().iter().copied(), served.expected.ids).map_err(IntoStatus::into_status)?;
+        let is_last = next.is_none();
+        if seeds.is_empty() && !is_last {
+            return Ok(Chunk::default());
+        }
         let labels = match seeds.labels() {
-            Labels::Classes(classes) => (CLASSES, as_bytes(classes[nodes.clone()].to_vec())),
-            Labels::Bits { n_classes, bits } => {
-                let bits = &bits[nodes.start * n_classes..nodes.end * n_classes];
-                (CLASS_WORDS, as_bytes(words(bits, *n_classes)))
-            }
+            Labels::Classes(classes) => (CLASSES, as_bytes(classes.clone())),
+            Labels::Bits { n_classes, bits } => (CLASS_WORDS, as_bytes(words(bits, *n_classes))),
         };
-        self.n_sent = nodes.end;
-        let is_last = self.n_sent == seeds.len();
-        self.seeds = Some(seeds);
         Ok(Chunk { pieces: frame_fields([(IDS, ids), labels]), is_last, ..Chunk::default() })
     }
 }

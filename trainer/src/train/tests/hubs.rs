@@ -9,7 +9,7 @@ use kith_client::{ClientError, FetchedRows, Info, RowCounts, Seeds, Shards, Wher
 use kith_kernels::LIST_PIECE;
 use kith_sampler::{
     Direction, Drawn, Hop,
-    server::{Limits, Server, ServerConfig, ShardChoice},
+    server::{Server, ServerConfig, ShardChoice},
 };
 use kith_store::{Cluster, Cut, Provenance, SplitPart, write_cluster};
 
@@ -118,11 +118,9 @@ fn graphs(dir: &Path) -> (Vec<(&'static str, Opened)>, Vec<Server>) {
     let cluster = dir.join("cluster");
     write_cluster(&store, &cut, &cluster, &|_| ()).unwrap();
     let serve = |shards: &[u32]| {
-        let listen = ([127, 0, 0, 1], 0).into();
-        let (cluster, shards) = (cluster.clone(), ShardChoice::These(shards.to_vec()));
-        let limits = Limits::default();
-        Server::start(&ServerConfig { cluster, shards, listen, metrics: None, tls: None, limits, n_threads: 1 })
-            .unwrap()
+        let config = ServerConfig::new(cluster.clone(), ([127, 0, 0, 1], 0).into());
+        let shards = ShardChoice::These(shards.to_vec());
+        Server::start(&ServerConfig { shards, n_threads: 1, ..config }).unwrap()
     };
     let servers = vec![serve(&[0, 2]), serve(&[1])];
     let samplers = servers.iter().map(|server| server.address().to_string()).collect();

@@ -30,8 +30,8 @@ pub(super) struct Wanted {
     pub(super) n_threads: u64,
 }
 
-/// A server without a shard: its program, its threads, two chunks for each of many calls.
-const SAMPLER_FLOOR: u64 = 256 << 20;
+/// A server without a shard: its `--request-memory`, its program and its threads.
+const SAMPLER_FLOOR: u64 = (256 + 64) << 20;
 /// A rank without a graph: its program, libtorch, and what they allocate and keep.
 const RANK_FLOOR: u64 = 1 << 30;
 /// Numbers kept for every row and column of a layer from its forward pass to its backward pass, and their gradients.
