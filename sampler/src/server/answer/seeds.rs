@@ -29,18 +29,20 @@ const N_NODES: usize = 16 << 10;
 
 impl LabeledNodes {
     pub(crate) fn new(request: SeedsRequest) -> LabeledNodes {
-        LabeledNodes { request, seeds: None, n_sent: 0 }
+        let n_sent = usize::try_from(request.first).unwrap_or(usize::MAX);
+        LabeledNodes { request, seeds: None, n_sent }
     }
 }
 
 impl Answer for LabeledNodes {
     fn next(&mut self, served: &Served) -> Result<Chunk, Status> {
-        let SeedsRequest { shard, split, part } = &self.request;
+        let SeedsRequest { shard, split, part, .. } = &self.request;
         let seeds = match self.seeds.take() {
             Some(seeds) => seeds,
             None => served.shard(*shard)?.seeds(split.as_deref(), *part).map_err(IntoStatus::into_status)?,
         };
-        let nodes = self.n_sent..seeds.len().min(self.n_sent + N_NODES);
+        let start = self.n_sent.min(seeds.len());
+        let nodes = start..seeds.len().min(start + N_NODES);
         let ids = seeds.ids()[nodes.clone()].iter().copied();
         let ids = pack_ids(ids, served.expected.ids).map_err(IntoStatus::into_status)?;
         let labels = match seeds.labels() {
