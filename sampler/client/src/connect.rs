@@ -14,6 +14,7 @@ use crate::{
     error::{ClientError, Result},
     remote::{RemoteConfig, RemoteSampler},
     sharded::{HeldOwners, Place, Sharded},
+    shards::Info,
 };
 
 /// How shards are reached.
@@ -71,7 +72,11 @@ impl Sharded {
             }
             _ => Ok(None),
         })?;
-        let info = servers[0].facts().info.clone();
+        let info = match &cluster {
+            Some(cluster) => Info::new(cluster.store_digest(), cluster.manifest()),
+            None => servers[0].facts().info.clone(),
+        };
+        servers.iter().try_for_each(|server| server.expect_info(&info))?;
         let owners = match cluster {
             Some(cluster) => HeldOwners::Mapped(cluster),
             None => HeldOwners::Sent(runtime.block_on(servers[0].owners())?),
@@ -119,7 +124,7 @@ struct Connected {
     silent: Vec<String>,
 }
 
-/// Connects to all servers at once. As soon as all shards are found, the others have the time of one attempt left: whoever
+/// Connects to all servers at once. As soon as all shards are found, the others have the time of one silence left: whoever
 /// is away then is done without.
 async fn connect_all<'a>(
     samplers: &'a [String],
@@ -144,7 +149,7 @@ async fn connect_all<'a>(
             Some((_, Err(error))) => return Err(error),
         }
         if end.is_none() && are_all_shards(found.values()) {
-            end = Some(Instant::now() + remote.max_attempt);
+            end = Some(Instant::now() + remote.max_silence);
         }
     }
     if end.is_none()

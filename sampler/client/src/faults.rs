@@ -5,6 +5,7 @@
 //! For tests: training must not notice any of it.
 
 use std::{
+    collections::BTreeMap,
     path::Path,
     sync::{
         Arc, Mutex,
@@ -13,9 +14,9 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
-use kith_draw::{Name, Purpose};
-use kith_proto::Call;
+use bytes::{Buf, Bytes};
+use kith_draw::{Draws, Name, Purpose};
+use kith_proto::{Call, FRAME_HEAD_BYTES, Fields, Message, frame_fields};
 use kith_sampler::server::Unplugged;
 use kith_store::Cluster;
 use tokio::{
@@ -26,7 +27,7 @@ use tokio::{
 use crate::{
     connect::places_of,
     error::{ClientError, Result},
-    remote::{Asked, Read, RemoteConfig, RemoteProblem, RemoteSampler, Transport},
+    remote::{self, Chunks, Progress, Question, Read, RemoteConfig, RemoteProblem, RemoteSampler, Transport},
     sharded::{HeldOwners, Sharded},
     shards::Info,
 };
@@ -40,12 +41,101 @@ pub enum Fault {
     Lost,
     /// The answer comes after so long: in time, or not.
     Late(Duration),
-    /// A part of the answer comes, then the connection breaks: what came will come twice.
-    Twice,
+    /// A part of the answer comes, then the connection breaks.
+    Broken,
+    /// A part of the answer comes, then nothing more.
+    Stalled,
+    /// The answer comes a little at a time, with so much between: no pause is too long, but all of them may be.
+    Trickled(Duration),
     /// The answer waits for the one to the next call.
     Swapped,
     /// The server goes, and is back after so long.
     Restarted(Duration),
+}
+
+/// Servers that take their time, in virtual time.
+#[derive(Clone, Copy, Debug)]
+pub struct Slowness {
+    /// The time that an answer takes, more or less.
+    pub usual: Duration,
+    /// The server that gets slow.
+    pub server_number: u64,
+    /// Times the usual that it takes then.
+    pub factor: u32,
+    /// From when to when, counted from the first question.
+    pub during: (Duration, Duration),
+}
+
+/// Virtual time, and questions that were asked.
+#[derive(Debug, Default)]
+pub struct Asked {
+    micros: AtomicU64,
+    n_asked: Mutex<BTreeMap<u64, u64>>,
+}
+
+impl Asked {
+    /// The time from the first question to the last answer.
+    pub fn elapsed(&self) -> Duration {
+        Duration::from_micros(self.micros.load(Ordering::Relaxed))
+    }
+
+    /// Questions to a server so far.
+    pub fn n_asked(&self, server_number: u64) -> u64 {
+        self.n_asked.lock().expect("nobody panics here").get(&server_number).copied().unwrap_or(0)
+    }
+}
+
+/// A way to a server that takes its time.
+#[derive(Debug)]
+struct SlowTransport {
+    server: Arc<Unplugged>,
+    number: u64,
+    slowness: Slowness,
+    started: Instant,
+    asked: Arc<Asked>,
+}
+
+impl SlowTransport {
+    async fn ask_slowly(
+        &self,
+        question: &Question,
+        answer: &mut (dyn Read + Send),
+        progress: &Progress,
+    ) -> Result<(), RemoteProblem> {
+        let n_before = {
+            let mut n_asked = self.asked.n_asked.lock().expect("nobody panics here");
+            let n_asked = n_asked.entry(self.number).or_default();
+            *n_asked += 1;
+            *n_asked
+        };
+        let Slowness { usual, server_number, factor, during: (from, to) } = self.slowness;
+        let stream = Name { run_key: 0, purpose: Purpose::Fault, step: 0, layer: 0 }.stream();
+        // From half of the usual to one and a half times as long.
+        let mut time = usual.mul_f64(0.5 + stream.draws(self.number, n_before, 0).uniform());
+        if self.number == server_number && (from..to).contains(&self.started.elapsed()) {
+            time *= factor;
+        }
+        sleep(time).await;
+        let messages = self.server.answer(question.call, question.request.clone());
+        let mut chunks = Chunks::new(question, answer);
+        for message in messages.map_err(RemoteProblem::Refused)? {
+            progress.received(message.remaining());
+            chunks.take(message, answer)?;
+        }
+        self.asked.micros.store(self.started.elapsed().as_micros() as u64, Ordering::Relaxed);
+        Ok(answer.finish()?)
+    }
+}
+
+impl Transport for SlowTransport {
+    fn ask<'a>(
+        &'a self,
+        question: &'a Question,
+        answer: &'a mut (dyn Read + Send),
+        progress: &'a Progress,
+    ) -> remote::Asked<'a> {
+        Box::pin(self.ask_slowly(question, answer, progress))
+    }
 }
 
 /// A way on which things happen.
@@ -69,16 +159,17 @@ impl FaultyTransport {
 
     /// What happens to the `number`-th call.
     pub fn fault_of(&self, number: u64) -> Fault {
-        let stream = Name { run_key: self.run_key, purpose: Purpose::Fault, step: 0, layer: 0 }.stream();
-        let mut draws = stream.draws(self.server_number, number, 0);
-        let kind = draws.below(20);
+        let mut draws = self.draws(number, 0);
+        let kind = draws.below(24);
         let millis = |most| Duration::from_millis(draws.below(most));
         match kind {
             0 => Fault::Lost,
             1 | 2 => Fault::Late({ millis }(40_000)),
-            3 | 4 => Fault::Twice,
+            3 | 4 => Fault::Broken,
             5 | 6 => Fault::Swapped,
             7 => Fault::Restarted({ millis }(5_000)),
+            8 => Fault::Stalled,
+            9 | 10 => Fault::Trickled({ millis }(15_000)),
             _ => Fault::None,
         }
     }
@@ -89,9 +180,9 @@ impl FaultyTransport {
 
     async fn ask_faultily(
         &self,
-        call: Call,
-        request: Bytes,
+        question: &Question,
         answer: &mut (dyn Read + Send),
+        progress: &Progress,
     ) -> Result<(), RemoteProblem> {
         let number = self.n_calls.fetch_add(1, Ordering::Relaxed);
         let gone = || RemoteProblem::Lost("connection refused".to_owned());
@@ -99,64 +190,145 @@ impl FaultyTransport {
             return Err(gone());
         }
         let fault = self.fault_of(number);
-        let messages = self.server.answer(call, request).map_err(RemoteProblem::Refused)?;
-        let n_read = match fault {
+        let messages = self.server.answer(question.call, question.request.clone());
+        let messages = messages.map_err(RemoteProblem::Refused)?;
+        let mut chunks = Chunks::new(question, answer);
+        let pieces = match fault {
+            Fault::Broken | Fault::Stalled | Fault::Trickled(_) => self.recut(question.call, messages, number),
+            _ => messages,
+        };
+        let mut n_read = pieces.len();
+        match fault {
             Fault::Lost => std::future::pending().await,
-            Fault::Late(by) => {
-                sleep(by).await;
-                messages.len()
-            }
-            Fault::Twice => messages.len().div_ceil(2),
+            Fault::Late(by) => sleep(by).await,
+            Fault::Broken | Fault::Stalled => n_read /= 2,
             Fault::Swapped => {
                 // There may be no next call.
                 let mut answered = self.n_answered.subscribe();
                 let _ = timeout(Duration::from_millis(50), answered.wait_for(|n| *n > number)).await;
-                messages.len()
             }
             Fault::Restarted(after) => {
                 *self.back_at.lock().expect("nobody panics here") = Some(Instant::now() + after);
                 return Err(gone());
             }
-            Fault::None => messages.len(),
-        };
-        if self.is_away() {
-            return Err(gone()); // It went while the answer was on its way.
+            Fault::Trickled(_) | Fault::None => {}
         }
-        messages.into_iter().take(n_read).try_for_each(|message| answer.read(message))?;
-        if fault == Fault::Twice {
-            return Err(RemoteProblem::Lost("connection reset".to_owned()));
+        for piece in pieces.into_iter().take(n_read) {
+            if let Fault::Trickled(pause) = fault {
+                sleep(pause).await;
+            }
+            if self.is_away() {
+                return Err(gone()); // It went while the answer was on its way.
+            }
+            // In truth, chunks are long.
+            progress.received(1 << 10);
+            chunks.take(piece, answer)?;
+        }
+        match fault {
+            Fault::Broken => return Err(RemoteProblem::Lost("connection reset".to_owned())),
+            Fault::Stalled => std::future::pending().await,
+            _ => {}
         }
         self.n_answered.send_modify(|n| *n = (*n).max(number + 1));
         Ok(answer.finish()?)
     }
-}
 
-impl Transport for FaultyTransport {
-    fn ask<'a>(&'a self, call: Call, request: Bytes, answer: &'a mut (dyn Read + Send), _: Instant) -> Asked<'a> {
-        Box::pin(self.ask_faultily(call, request, answer))
+    /// Cuts messages into smaller ones, of a few numbers each: where answers are cut means nothing.
+    fn recut(&self, call: Call, messages: Vec<Message>, number: u64) -> Vec<Message> {
+        let mut pieces = Vec::new();
+        let is_cut = |place: usize| call != Call::HasEdges && (call != Call::Info || place > 0);
+        let mut draws = self.draws(number, 1);
+        for (place, message) in messages.into_iter().enumerate() {
+            if !is_cut(place) {
+                pieces.push(message);
+                continue;
+            }
+            let mut fields: Vec<(u32, Message)> = Fields::new(message).flatten().collect();
+            // Numbers of values come before values.
+            fields.sort_by_key(|(field, _)| (call == Call::FetchRows && *field != 2, *field));
+            for (field, mut packed) in fields {
+                while packed.has_remaining() {
+                    let n_bytes = (8 * (1 + draws.below(4) as usize)).min(packed.remaining());
+                    pieces.push(unframed(field, packed.copy_to_bytes(n_bytes)));
+                }
+            }
+        }
+        pieces
+    }
+
+    fn draws(&self, number: u64, attempt: u16) -> Draws {
+        let stream = Name { run_key: self.run_key, purpose: Purpose::Fault, step: 0, layer: 0 }.stream();
+        stream.draws(self.server_number, number, attempt)
     }
 }
 
-/// A cluster behind servers of `shards_of_servers`, in virtual time: to be used from one thread. Without a key nothing
-/// happens on the way.
+/// A message of one field.
+fn unframed(field: u32, bytes: Bytes) -> Message {
+    let mut message = Message::default();
+    frame_fields([(field, bytes)]).into_iter().for_each(|piece| message.push(piece));
+    message.advance(FRAME_HEAD_BYTES);
+    message
+}
+
+impl Transport for FaultyTransport {
+    fn ask<'a>(
+        &'a self,
+        question: &'a Question,
+        answer: &'a mut (dyn Read + Send),
+        progress: &'a Progress,
+    ) -> remote::Asked<'a> {
+        Box::pin(self.ask_faultily(question, answer, progress))
+    }
+}
+
+/// A cluster behind servers of `shards_of_servers`, in virtual time: to be used from one thread.
 pub fn faulty_cluster(
     dir: &Path,
     shards_of_servers: &[Vec<u32>],
     run_key: u64,
     config: &RemoteConfig,
 ) -> Result<Sharded> {
+    let config = RemoteConfig { jitter: Some(run_key), ..config.clone() };
+    cluster_behind(dir, shards_of_servers, &config, |server, number| {
+        Arc::new(FaultyTransport::new(server, run_key, number))
+    })
+}
+
+/// A cluster behind `n_servers` servers of all shards, of which one gets slow, in virtual time: to be used from one thread.
+pub fn slow_cluster(
+    dir: &Path,
+    n_servers: usize,
+    slowness: Slowness,
+    config: &RemoteConfig,
+) -> Result<(Sharded, Arc<Asked>)> {
+    let asked = Arc::new(Asked::default());
+    let all = vec![Vec::new(); n_servers];
+    let sharded = cluster_behind(dir, &all, config, |server, number| {
+        let (started, asked) = (Instant::now(), Arc::clone(&asked));
+        Arc::new(SlowTransport { server, number, slowness, started, asked })
+    })?;
+    Ok((sharded, asked))
+}
+
+fn cluster_behind(
+    dir: &Path,
+    shards_of_servers: &[Vec<u32>],
+    config: &RemoteConfig,
+    way: impl Fn(Arc<Unplugged>, u64) -> Arc<dyn Transport>,
+) -> Result<Sharded> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.map_err(|error| ClientError::NoThread { message: error.to_string() })?;
     let cluster = Arc::new(Cluster::open(dir)?);
     let mut servers = Vec::new();
+    let entered = runtime.enter(); // Ways look at the clock.
     for (number, shards) in (0..).zip(shards_of_servers) {
-        let server = Arc::new(Unplugged::open(dir, shards)?);
-        let transport = Arc::new(FaultyTransport::new(server, run_key, number));
+        let transport = way(Arc::new(Unplugged::open(dir, shards)?), number);
         let address = format!("server-{number}");
         let connected = RemoteSampler::open(transport, &address, Some(cluster.digest()), config.clone());
         servers.push(Arc::new(runtime.block_on(connected)?));
     }
     let places = places_of(&servers, 0, |_| Ok(None))?;
+    drop(entered);
     let info = Info::new(cluster.store_digest(), cluster.manifest());
     Ok(Sharded::new(info, HeldOwners::Mapped(cluster), places, Some(runtime)))
 }

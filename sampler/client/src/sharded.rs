@@ -14,7 +14,7 @@ use crate::{
     by_owner::{ByOwner, Part, merge_drawn},
     cache::{RowCache, most_probable},
     error::{ClientError, Result},
-    remote::{OwnIds, Places, RemoteOwners, RemoteSampler},
+    remote::{HedgeCounts, OwnIds, Places, RemoteOwners, RemoteSampler},
     rows::FetchedRows,
     shards::{Info, RowCounts, Shards},
 };
@@ -110,6 +110,19 @@ impl Sharded {
     /// Servers that gave no answer when the shards were looked for; others have all of them.
     pub fn silent(&self) -> &[String] {
         &self.silent
+    }
+
+    /// What servers were asked twice so far, because another one was slow.
+    pub fn hedge_counts(&self) -> HedgeCounts {
+        let mut servers: Vec<&Arc<RemoteSampler>> = Vec::new();
+        for place in &self.shards {
+            if let Place::There(server) = place
+                && !servers.iter().any(|other| Arc::ptr_eq(other, server))
+            {
+                servers.push(server);
+            }
+        }
+        servers.into_iter().map(|server| server.hedge_counts()).fold(HedgeCounts::default(), HedgeCounts::plus)
     }
 
     fn any_server(&self) -> Option<(&Runtime, &RemoteSampler)> {

@@ -7,9 +7,9 @@ use std::{path::Path, sync::Arc, time::Duration};
 use graphs::{Edges, open};
 use kith_block::{PairConfig, Subset};
 use kith_client::{
-    BatchConfig, BatchMaker, LocalStore, Plan, PlanConfig, Shards, Stock,
-    faults::{Fault, FaultyTransport, faulty_cluster},
-    remote::RemoteConfig,
+    BatchConfig, BatchMaker, LocalStore, Plan, PlanConfig, Sharded, Shards, Stock,
+    faults::{Asked, Fault, FaultyTransport, Slowness, faulty_cluster, slow_cluster},
+    remote::{HedgeCounts, RemoteConfig},
 };
 use kith_sampler::{Fanout, Replacement, server::Unplugged};
 use kith_store::{Cut, Graph, Provenance, SplitPart, write_cluster};
@@ -61,8 +61,11 @@ fn a_thousand_keys_change_nothing() {
         let servers = &servers[key as usize % servers.len()];
         let shards = faulty_cluster(&temp.path().join("cluster"), servers, key, &patient);
         let shards = shards.unwrap_or_else(|error| panic!("key {key}: {error}"));
-        let found = epoch(Arc::new(shards)).unwrap_or_else(|error| panic!("key {key}: {error}"));
+        let shards = Arc::new(shards);
+        let found = epoch(Arc::clone(&shards) as Arc<dyn Shards>).unwrap_or_else(|error| panic!("key {key}: {error}"));
         assert_eq!(found, expected, "key {key}");
+        let counts = shards.hedge_counts();
+        assert!(counts.hedges * 20 <= counts.calls, "key {key}: {counts:?}");
     }
 }
 
@@ -77,9 +80,11 @@ fn every_fault_happens() {
     let counts = [
         n(|fault| matches!(fault, Fault::Lost)),
         n(|fault| matches!(fault, Fault::Late(_))),
-        n(|fault| matches!(fault, Fault::Twice)),
+        n(|fault| matches!(fault, Fault::Broken)),
         n(|fault| matches!(fault, Fault::Swapped)),
         n(|fault| matches!(fault, Fault::Restarted(_))),
+        n(|fault| matches!(fault, Fault::Stalled)),
+        n(|fault| matches!(fault, Fault::Trickled(_))),
     ];
     assert!(counts.iter().all(|count| *count >= 10), "{counts:?}");
     let again = FaultyTransport::new(server, 7, 0);
@@ -92,7 +97,7 @@ fn who_has_no_patience_gets_a_sentence() {
     let temp = tempfile::tempdir().unwrap();
     cluster(temp.path());
     let hasty = RemoteConfig {
-        max_attempt: Duration::from_millis(10),
+        max_silence: Duration::from_millis(10),
         max_call: Duration::from_millis(30),
         ..RemoteConfig::default()
     };
@@ -107,4 +112,57 @@ fn who_has_no_patience_gets_a_sentence() {
         }
     }
     assert!(n_refused > 25, "{n_refused}");
+}
+
+/// The time that an answer takes.
+const USUAL: Duration = Duration::from_millis(2);
+
+/// Two servers of all shards, of which the first answers 100 times slower during some time.
+fn slow_servers(folder: &Path, during: (Duration, Duration)) -> (Arc<Sharded>, Arc<Asked>) {
+    let slowness = Slowness { usual: USUAL, server_number: 0, factor: 100, during };
+    let config = RemoteConfig { jitter: Some(0), ..RemoteConfig::default() };
+    let (shards, asked) = slow_cluster(&folder.join("cluster"), 2, slowness, &config).unwrap();
+    (Arc::new(shards), asked)
+}
+
+/// Seed nodes per second of batches that are made until a moment; all batches are as they should be.
+fn seeds_per_second(shards: &Arc<Sharded>, asked: &Asked, until: Duration, expected: &(Vec<u64>, Vec<u64>)) -> f64 {
+    let (started, mut n_seeds) = (asked.elapsed(), 0);
+    while asked.elapsed() < until {
+        let found = epoch(Arc::clone(shards) as Arc<dyn Shards>).unwrap();
+        assert_eq!(found, *expected);
+        n_seeds += found.1.len();
+    }
+    n_seeds as f64 / (asked.elapsed() - started).as_secs_f64()
+}
+
+/// One of two replicas answers 100 times slower for a minute.
+#[test]
+fn a_slow_replica_costs_little() {
+    let temp = tempfile::tempdir().unwrap();
+    let graph = cluster(temp.path());
+    let expected = epoch(Arc::new(LocalStore::new(Arc::new(graph)))).unwrap();
+    let seconds = |from: u64, to: u64| (Duration::from_secs(from), Duration::from_secs(to));
+    let (shards, asked) = slow_servers(temp.path(), seconds(20, 80));
+    let before = seeds_per_second(&shards, &asked, Duration::from_secs(19), &expected);
+    let counts_before = shards.hedge_counts();
+    let n_asked_before = [0, 1].map(|server| asked.n_asked(server));
+    assert!(n_asked_before[0] > 5 * n_asked_before[1], "the first is asked: {n_asked_before:?}");
+    let slow = seeds_per_second(&shards, &asked, Duration::from_secs(80), &expected);
+    assert!(slow > 0.9 * before, "{slow:.1} seed nodes/s instead of {before:.1}");
+    let counts = shards.hedge_counts();
+    assert!(counts.left > counts_before.left && counts.won >= counts_before.won + 3, "{counts:?}");
+    // Probed once per second, in spite of which it is not asked.
+    let n_probes = counts.probes - counts_before.probes;
+    assert!((50..=61).contains(&n_probes), "{n_probes} probes");
+    assert!(asked.n_asked(0) - n_asked_before[0] < 150, "{}", asked.n_asked(0) - n_asked_before[0]);
+    assert!(counts.hedges * 20 <= counts.calls, "{counts:?}");
+    // It is fast again.
+    let n_asked_slow = [0, 1].map(|server| asked.n_asked(server));
+    let after = seeds_per_second(&shards, &asked, Duration::from_secs(100), &expected);
+    assert!(after > 0.9 * before, "{after:.1} seed nodes/s instead of {before:.1}");
+    let n_asked_after = [0, 1].map(|server| asked.n_asked(server) - n_asked_slow[server as usize]);
+    assert!(n_asked_after[0] > 3 * n_asked_after[1], "the first is asked again: {n_asked_after:?}");
+    let HedgeCounts { calls, hedges, .. } = shards.hedge_counts();
+    assert!(hedges * 20 <= calls, "{hedges} hedges of {calls} calls");
 }

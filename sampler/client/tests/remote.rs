@@ -391,8 +391,8 @@ fn silence_ends_at_the_deadline() {
                 connections.push(connection);
             }
         });
-        let (max_attempt, max_call) = (Duration::from_millis(200), Duration::from_millis(700));
-        let config = RemoteConfig { max_attempt, max_call, ..RemoteConfig::default() };
+        let (max_silence, max_call) = (Duration::from_millis(200), Duration::from_millis(700));
+        let config = RemoteConfig { max_silence, max_call, ..RemoteConfig::default() };
         let started = std::time::Instant::now();
         let error = RemoteSampler::connect(&address.to_string(), None, config).await.unwrap_err();
         assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());

@@ -103,7 +103,7 @@ fn whoever_does_not_come_is_done_without() {
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = nobody.local_addr().unwrap();
     let servers = [serve(&cluster, &[0, 1]), serve(&cluster, &[2, 3])];
-    let remote = RemoteConfig { max_attempt: Duration::from_secs(1), ..patience() };
+    let remote = RemoteConfig { max_silence: Duration::from_secs(1), ..patience() };
     let started = Instant::now();
     let shards = find(&[silent, servers[0].address(), servers[1].address()], 0, remote.clone()).unwrap();
     assert!(started.elapsed() < remote.max_call / 2, "{:?}", started.elapsed());

@@ -11,7 +11,7 @@ use std::{
 
 use graphs::{Edges, open};
 use kith_client::{
-    ClientError,
+    ClientError, FetchedRows,
     remote::{RemoteConfig, RemoteProblem, RemoteSampler, RemoteTls},
 };
 use kith_sampler::server::{Server, ServerConfig, TlsFiles};
@@ -59,8 +59,8 @@ fn serve(cluster: &Cluster, (certificate, key): (PathBuf, PathBuf), client_ca: O
 }
 
 fn connect(server: &Server, tls: Option<RemoteTls>) -> Result<RemoteSampler, ClientError> {
-    let (max_attempt, max_call) = (Duration::from_secs(1), Duration::from_secs(1));
-    let config = RemoteConfig { tls, max_attempt, max_call, ..RemoteConfig::default() };
+    let (max_silence, max_call) = (Duration::from_secs(1), Duration::from_secs(1));
+    let config = RemoteConfig { tls, max_silence, max_call, ..RemoteConfig::default() };
     run(RemoteSampler::connect(&server.address().to_string(), None, config))
 }
 
@@ -129,5 +129,50 @@ fn files_that_are_no_certificates_get_a_sentence() {
     let unreadable = RemoteTls { ca: absent.clone(), identity: None, server_name: None };
     let error = connect(&server, Some(unreadable)).unwrap_err();
     assert!(error.to_string().contains(&absent.display().to_string()), "{error}");
+    server.stop().unwrap();
+}
+
+/// A server comes back with certificates of another authority; the client's files are replaced, and it goes on.
+#[test]
+fn certificates_are_read_again_with_a_new_connection() {
+    let temp = tempfile::tempdir().unwrap();
+    let folder = temp.path();
+    let cluster = cut(folder, &open(folder, &Edges::ring(50)));
+    let (old, new) = (Ca::new(folder, "old"), Ca::new(folder, "new"));
+    let server = serve(&cluster, old.sign("server", LONG), Some(&old));
+    let listen = server.address();
+    // Files of the client's own, which change.
+    let [ca, certificate, key] = ["ca.pem", "client.pem", "client.key"].map(|name| folder.join(name));
+    let install = |from: &Ca| {
+        let signed = from.sign("signed", LONG);
+        for (from, to) in [(&from.path, &ca), (&signed.0, &certificate), (&signed.1, &key)] {
+            fs::copy(from, to).unwrap();
+        }
+    };
+    install(&old);
+    let identity = Some((certificate.clone(), key.clone()));
+    let tls = Some(RemoteTls { ca: ca.clone(), identity, server_name: None });
+    let (max_silence, max_call) = (Duration::from_secs(2), Duration::from_secs(6));
+    let config = RemoteConfig { tls, max_silence, max_call, ..RemoteConfig::default() };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let remote = runtime.block_on(RemoteSampler::connect(&listen.to_string(), None, config)).unwrap();
+    let fetch = || {
+        let mut rows = FetchedRows::default();
+        let shard = cluster.owners().of(8).unwrap();
+        runtime.block_on(remote.fetch_rows(shard, &[8], &mut rows)).map(|()| rows.values)
+    };
+    assert_eq!(fetch().unwrap(), [8.0, 8.5]);
+    server.stop().unwrap();
+    let (certificate, key) = new.sign("server", LONG);
+    let files = TlsFiles { certificate, key, client_ca: Some(new.path.clone()) };
+    let server = Server::start(&ServerConfig { listen, tls: Some(files), ..served::config(&cluster) }).unwrap();
+    // With the old ones neither trusts the other.
+    let error = fetch().unwrap_err();
+    assert!(
+        matches!(&error, ClientError::Remote(error) if matches!(error.problem, RemoteProblem::Untrusted(_))),
+        "{error}"
+    );
+    install(&new);
+    assert_eq!(fetch().unwrap(), [8.0, 8.5]);
     server.stop().unwrap();
 }

@@ -5,30 +5,68 @@ use std::sync::Mutex;
 
 use bytes::Bytes;
 use kith_client::{
-    FetchedRows,
+    FetchedRows, Info,
     remote::{
-        AnswerError, DenseAnswer, EdgesAnswer, HopAnswer, InfoAnswer, OwnIdsAnswer, Places, Read, RowsDtype,
-        SeedsAnswer, SparseAnswer,
+        AnswerError, Chunks, DenseAnswer, EdgesAnswer, Facts, HopAnswer, InfoAnswer, OwnIdsAnswer, OwnersAnswer,
+        Places, Question, Read, RowsDtype, SeedsAnswer, SparseAnswer,
     },
 };
-use kith_proto::IdWidth;
+use kith_proto::{Call, IdWidth};
 use kith_sampler::{Fanout, Hop, Replacement};
 use libfuzzer_sys::fuzz_target;
 
-/// Reads chunks, the second time in pieces: both must say the same.
-fn read(answer: &mut impl Read, chunks: &[&[u8]], n_bytes: usize) -> Result<(), AnswerError> {
-    let mut whole = |n_bytes: usize| {
-        answer.restart();
-        for chunk in chunks {
+/// Reads chunks, the second time in pieces: both must say the same. Then an attempt that ends behind the first chunk and
+/// another one: rows that are whole stay.
+fn read(answer: &mut impl Read, n_rows: usize, all: &[&[u8]], n_bytes: usize) -> Result<(), AnswerError> {
+    let mut whole = |all: &[&[u8]], n_bytes: usize, first: usize| {
+        answer.begin(first..n_rows);
+        let question = Question { call: Call::Info, request: Bytes::new(), rows: first..n_rows };
+        let mut chunks = Chunks::new(&question, answer);
+        let mut take = |chunk: &&[u8]| {
             let mut message = kith_proto::Message::default();
             chunk.chunks(n_bytes).for_each(|piece| message.push(Bytes::copy_from_slice(piece)));
-            answer.read(message)?;
-        }
-        answer.finish()
+            chunks.take(message, answer)
+        };
+        let taken = all.iter().try_for_each(&mut take);
+        let n_whole = answer.n_whole();
+        assert!(n_whole <= n_rows, "{n_whole} of {n_rows}");
+        (taken.and_then(|()| answer.finish()), n_whole)
     };
-    let first = whole(usize::MAX);
-    assert_eq!(whole(n_bytes), first);
+    let (first, _) = whole(all, usize::MAX, 0);
+    let (_, n_whole) = whole(&all[..1], usize::MAX, 0);
+    let (_, n_more) = whole(&all[1..], n_bytes, n_whole);
+    assert!(n_more >= n_whole);
+    assert_eq!(whole(all, n_bytes, 0).0, first);
     first
+}
+
+fn facts(width: IdWidth, is_multi_label: bool) -> Facts {
+    let (digest, source, splits) = (String::new(), String::new(), Vec::new());
+    let info = Info {
+        digest,
+        source,
+        n_nodes: 1 << 20,
+        n_edges: 1 << 24,
+        is_symmetric: false,
+        dim: 2,
+        rows: None,
+        n_classes: 70,
+        is_multi_label,
+        splits,
+        is_set: false,
+    };
+    Facts {
+        cluster: String::new(),
+        info,
+        ids: width,
+        rows_dtype: RowsDtype::F32,
+        n_shards: 300,
+        shards: vec![0],
+        owner_checksum: 0,
+        owner_bytes: 2,
+        max_frontier: 1,
+        resumes: true,
+    }
 }
 
 fuzz_target!(|bytes: &[u8]| {
@@ -38,17 +76,17 @@ fuzz_target!(|bytes: &[u8]| {
     let chunks = [first, second];
     let nodes = [3, 5, 8];
     let dtype = [RowsDtype::F32, RowsDtype::F16, RowsDtype::Bf16][usize::from(which >> 4) % 3];
-    match which % 7 {
+    let width = if which & 8 == 0 { IdWidth::Narrow } else { IdWidth::Wide };
+    match which % 8 {
         0 => {
-            let mut answer = InfoAnswer::new(which & 8 != 0);
-            if read(&mut answer, &chunks, n_bytes).is_ok() {
-                answer.into_parts().expect("it was finished");
+            let mut answer = InfoAnswer::new();
+            if read(&mut answer, usize::MAX, &chunks, n_bytes).is_ok() {
+                answer.into_facts().expect("it was finished");
             }
         }
         1 => {
-            let width = if which & 8 == 0 { IdWidth::Narrow } else { IdWidth::Wide };
-            let mut answer = SeedsAnswer::new(width, 1 << 20, 70, which & 16 != 0);
-            if read(&mut answer, &chunks, n_bytes).is_ok() {
+            let mut answer = SeedsAnswer::new(&facts(width, which & 16 != 0));
+            if read(&mut answer, usize::MAX, &chunks, n_bytes).is_ok() {
                 let _ = answer.into_seeds();
             }
         }
@@ -57,9 +95,9 @@ fuzz_target!(|bytes: &[u8]| {
             let hop = Hop { run_key: 0, step: 0, hop: 0, fanout, replacement: Replacement::Without };
             let (mut counts, mut ids, mut wide) = (vec![7], vec![7u32], vec![7u64]);
             let is_read = if which & 8 == 0 {
-                read(&mut HopAnswer::new(&hop, 3, &mut counts, &mut ids), &chunks, n_bytes).is_ok()
+                read(&mut HopAnswer::new(&hop, 9, &mut counts, &mut ids), 3, &chunks, n_bytes).is_ok()
             } else {
-                read(&mut HopAnswer::new(&hop, 3, &mut counts, &mut wide), &chunks, n_bytes).is_ok()
+                read(&mut HopAnswer::new(&hop, 9, &mut counts, &mut wide), 3, &chunks, n_bytes).is_ok()
             };
             if is_read {
                 let n: u32 = counts[1..].iter().sum();
@@ -71,13 +109,13 @@ fuzz_target!(|bytes: &[u8]| {
             let mut rows = FetchedRows { dim: 2, values: vec![0.0; 8], ..FetchedRows::default() };
             let places = if which & 8 == 0 { Places::From(1) } else { Places::At(&[3, 0, 1]) };
             let memory = Mutex::new(&mut rows);
-            if read(&mut DenseAnswer::new(&nodes, places, dtype, &memory), &chunks, n_bytes).is_ok() {
+            if read(&mut DenseAnswer::new(&nodes, places, dtype, &memory), 3, &chunks, n_bytes).is_ok() {
                 assert!(rows.values.iter().all(|value| value.is_finite()));
             }
         }
         4 => {
             let mut rows = FetchedRows { dim: 9, ..FetchedRows::default() };
-            if read(&mut SparseAnswer::new(&nodes, &mut rows), &chunks, n_bytes).is_ok() {
+            if read(&mut SparseAnswer::new(&nodes, &mut rows), 3, &chunks, n_bytes).is_ok() {
                 assert_eq!(rows.indptr.len(), 4);
                 assert_eq!(rows.indptr[3], rows.values.len());
                 assert_eq!(rows.columns.len(), rows.values.len());
@@ -85,14 +123,21 @@ fuzz_target!(|bytes: &[u8]| {
             }
         }
         5 => {
-            let mut answer = OwnIdsAnswer::new(3);
-            answer.read(kith_proto::Message::default()).expect("facts are not looked at");
-            if read(&mut answer, &chunks, n_bytes).is_ok()
+            // The first chunk stands for facts, which are not looked at.
+            let mut answer = OwnIdsAnswer::new(3, which & 16 != 0);
+            let chunks = [&[0][..], first, second];
+            if read(&mut answer, usize::MAX, &chunks, n_bytes).is_ok()
                 && let Ok(Some(ids)) = answer.into_ids()
             {
                 nodes.map(|node| ids.of(node % 3).into_owned());
             }
         }
-        _ => drop(read(&mut EdgesAnswer::new(&mut [false; 11]), &chunks, n_bytes)),
+        6 => {
+            let mut answer = OwnersAnswer::new(&facts(width, false));
+            if read(&mut answer, usize::MAX, &[&[0][..], first, second], n_bytes).is_ok() {
+                let _ = answer.into_owners();
+            }
+        }
+        _ => drop(read(&mut EdgesAnswer::new(&mut [false; 11]), 11, &chunks, n_bytes)),
     }
 });

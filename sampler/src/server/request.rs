@@ -36,6 +36,8 @@ pub struct InfoRequest {
     pub with_inclusion: bool,
     /// Whether what the user calls each node is wanted.
     pub with_own_ids: bool,
+    /// Bytes of the columns to leave out.
+    pub first: u64,
 }
 
 /// A request for `Seeds`.
@@ -47,6 +49,8 @@ pub struct SeedsRequest {
     pub split: Option<String>,
     /// The part.
     pub part: SplitPart,
+    /// Nodes to leave out.
+    pub first: u64,
 }
 
 /// A request for `SampleHop`.
@@ -87,18 +91,18 @@ pub struct HasEdgesRequest {
 impl InfoRequest {
     /// Reads a request.
     pub fn read(message: Message, expected: &Expected) -> Result<InfoRequest, Status> {
-        let v1::InfoRequest { cluster, with_owners, with_inclusion, with_own_ids } = decode(message, &[CLUSTER])?;
+        let v1::InfoRequest { cluster, with_owners, with_inclusion, with_own_ids, first } = decode(message, &[CLUSTER])?;
         if !cluster.is_empty() {
             expected.check_cluster(&cluster)?;
         }
-        Ok(InfoRequest { with_owners, with_inclusion, with_own_ids })
+        Ok(InfoRequest { with_owners, with_inclusion, with_own_ids, first })
     }
 }
 
 impl SeedsRequest {
     /// Reads a request.
     pub fn read(message: Message, expected: &Expected) -> Result<SeedsRequest, Status> {
-        let v1::SeedsRequest { cluster, shard, split, part } = decode(message, &[CLUSTER, SPLIT])?;
+        let v1::SeedsRequest { cluster, shard, split, part, first } = decode(message, &[CLUSTER, SPLIT])?;
         expected.check_cluster(&cluster)?;
         let part = match v1::SplitPart::try_from(part) {
             Ok(v1::SplitPart::None) => SplitPart::None,
@@ -107,7 +111,7 @@ impl SeedsRequest {
             Ok(v1::SplitPart::Test) => SplitPart::Test,
             Err(_) => return Err(Status::invalid_argument(format!("a split has no part {part}"))),
         };
-        Ok(SeedsRequest { shard, split: (!split.is_empty()).then_some(split), part })
+        Ok(SeedsRequest { shard, split: (!split.is_empty()).then_some(split), part, first })
     }
 }
 

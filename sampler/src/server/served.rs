@@ -97,6 +97,7 @@ fn facts(cluster: &Cluster, shards: &BTreeMap<u32, ShardSampler>, ids: IdWidth, 
         }),
         source: cluster.manifest().provenance.source.clone(),
         is_set: graphs.is_some(),
+        resumes: true,
     }
 }
 

@@ -1,11 +1,11 @@
 //! Which graph a command works on, and how it is reached.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{env, path::PathBuf, sync::Arc, time::Duration};
 
 use kith_bucket::Wanted;
 use kith_client::{
     TransportChoice, Whereabouts,
-    remote::{RemoteConfig, RemoteTls},
+    remote::{RemoteConfig, RemoteTls, TokenSource},
 };
 use kith_store::Cluster;
 use kith_trainer::opened::Opened;
@@ -22,7 +22,7 @@ pub(crate) struct GraphArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) shards: Option<PathBuf>,
     /// Sampling servers that have the shards (see `kith serve`), with commas between them. Where several have a shard, one is
-    /// asked, and the next when that one is lost.
+    /// asked, and the next when that one is lost or slow.
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',')]
     pub(crate) samplers: Vec<String>,
     /// auto: read shards that are in --shards here, ask servers for the others; grpc: ask servers for all; local: ask none.
@@ -31,9 +31,14 @@ pub(crate) struct GraphArgs {
     /// Keep rows that servers have in memory, up to this percentage of all nodes: those that batches need most.
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent, conflicts_with = "store")]
     pub(crate) cache: f64,
-    /// The longest that a sampling server may take to answer, retries included, before the command gives up.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    /// The longest that sampling servers may take without sending anything new, retries included, before the command gives
+    /// up. A slow line on which answers advance never ends it.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=MAX_SECONDS))]
     sampler_timeout: u64,
+    /// The token to show to sampling servers that ask for one: the first line of this file, or else the environment's
+    /// KITH_SAMPLER_TOKEN. It is read again when a server refuses it.
+    #[arg(long, value_name = "FILE", requires = "samplers")]
+    token_file: Option<PathBuf>,
     /// Who signs sampling servers, PEM: connections are encrypted.
     #[arg(long, value_name = "FILE", requires = "samplers")]
     pub(crate) tls_ca: Option<PathBuf>,
@@ -47,6 +52,12 @@ pub(crate) struct GraphArgs {
     #[arg(long, value_name = "NAME", requires = "tls_ca")]
     tls_name: Option<String>,
 }
+
+/// The longest time that an option can say: a year.
+const MAX_SECONDS: u64 = 365 * 24 * 3600;
+
+/// A token in the environment.
+const TOKEN: &str = "KITH_SAMPLER_TOKEN";
 
 impl GraphArgs {
     /// Opens it.
@@ -68,14 +79,14 @@ impl GraphArgs {
         }
         if !self.samplers.is_empty() {
             // Servers that are not there yet are waited for.
-            say(&format!("asking {}, at most {} s", self.samplers.join(", "), self.sampler_timeout));
+            say(&format!("asking {}, at most {} s without an answer", self.samplers.join(", "), self.sampler_timeout));
         }
         let whereabouts = Whereabouts {
             cluster,
             samplers: self.samplers.clone(),
             rank,
             transport: self.transport,
-            remote: self.remote(),
+            remote: self.remote()?,
             cached_percent: self.cache,
         };
         let opened = Opened::find(whereabouts)?;
@@ -85,19 +96,28 @@ impl GraphArgs {
         Ok(opened)
     }
 
-    fn remote(&self) -> RemoteConfig {
+    fn remote(&self) -> anyhow::Result<RemoteConfig> {
         let max_call = Duration::from_secs(self.sampler_timeout);
         let usual = RemoteConfig::default();
-        RemoteConfig {
+        let token = match (&self.token_file, env::var_os(TOKEN)) {
+            (Some(path), _) => Some(TokenSource::File(path.clone())),
+            (None, None) => None,
+            (None, Some(token)) => {
+                let token = token.into_string().map_err(|_| anyhow::anyhow!("{TOKEN}: expected text"))?;
+                Some(TokenSource::Text { origin: TOKEN, token: token.into() })
+            }
+        };
+        Ok(RemoteConfig {
             max_call,
-            max_attempt: usual.max_attempt.min(max_call / 3),
+            max_silence: usual.max_silence.min(max_call / 3),
+            token,
             tls: self.tls_ca.clone().map(|ca| RemoteTls {
                 ca,
                 identity: self.tls_cert.clone().zip(self.tls_key.clone()),
                 server_name: self.tls_name.clone(),
             }),
             ..usual
-        }
+        })
     }
 }
 
@@ -112,5 +132,44 @@ fn transport(text: &str) -> Result<TransportChoice, String> {
         "grpc" => Ok(TransportChoice::Grpc),
         "local" => Ok(TransportChoice::Local),
         _ => Err("write auto, grpc or local".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Typed {
+        #[command(flatten)]
+        graph: GraphArgs,
+    }
+
+    fn parse(options: &[&str]) -> Result<GraphArgs, String> {
+        let typed = Typed::try_parse_from([&["kith", "--samplers", "here:7000"], options].concat());
+        typed.map(|typed| typed.graph).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn times_that_overflow_are_refused() {
+        for seconds in ["18446744073709551615", "18446744073709551616", "99999999999", "0", "1e9"] {
+            let error = parse(&["--sampler-timeout", seconds]).unwrap_err();
+            assert!(error.contains("--sampler-timeout") && error.contains(seconds), "{error}");
+        }
+        let longest = parse(&["--sampler-timeout", &MAX_SECONDS.to_string()]).unwrap().remote().unwrap();
+        assert_eq!(longest.max_call, Duration::from_secs(MAX_SECONDS));
+        assert_eq!(longest.max_silence, Duration::from_secs(20));
+        let short = parse(&["--sampler-timeout", "3"]).unwrap().remote().unwrap();
+        assert_eq!(short.max_silence, Duration::from_secs(1));
+    }
+
+    #[test]
+    fn a_token_is_read_from_a_file() {
+        let remote = parse(&["--token-file", "token"]).unwrap().remote().unwrap();
+        assert!(matches!(remote.token, Some(TokenSource::File(path)) if path == PathBuf::from("token")));
+        let without_servers = Typed::try_parse_from(["kith", "--store", "x", "--token-file", "token"]);
+        assert!(without_servers.is_err());
     }
 }

@@ -1,6 +1,9 @@
 //! Answers, read chunk by chunk into the memory where they are wanted. Reading is total: any bytes give an answer or a
 //! sentence.
 
+use std::ops::Range;
+
+use bytes::Buf;
 use kith_proto::{FieldError, Fields, Message, PackedError, unpack, unpack_bits};
 use kith_sampler::{Drawn, Fanout, Hop, Id};
 
@@ -23,6 +26,12 @@ pub enum AnswerError {
         /// How many there should be.
         expected: u64,
     },
+    /// More bytes than any answer to the question has.
+    #[error("it is longer than {max_bytes} bytes, the most that was asked for")]
+    TooLong {
+        /// The most bytes of an answer.
+        max_bytes: u64,
+    },
     /// Something else.
     #[error("{0}")]
     Other(&'static str),
@@ -34,15 +43,22 @@ pub enum AnswerError {
     },
 }
 
-/// An answer being read. It may come several times, in pieces: every attempt starts from the beginning.
+/// An answer being read. It may take several attempts: each begins behind the rows that are there.
 pub trait Read {
-    /// Forgets what was read.
-    fn restart(&mut self);
+    /// Begins an attempt for some rows of all that are wanted. Rows before them are there and stay; all behind is
+    /// forgotten.
+    fn begin(&mut self, rows: Range<usize>);
 
-    /// Reads the next chunk.
-    fn read(&mut self, message: Message) -> Result<(), AnswerError>;
+    /// Rows from the first on that are here, whole and checked.
+    fn n_whole(&self) -> usize;
 
-    /// Checks that all of it has come.
+    /// The most bytes of payload that the rows of this attempt can have.
+    fn max_bytes(&self) -> u64;
+
+    /// Reads the next chunk; gives the bytes of payload in it.
+    fn read(&mut self, message: Message) -> Result<usize, AnswerError>;
+
+    /// Checks that all rows of this attempt have come.
     fn finish(&mut self) -> Result<(), AnswerError>;
 }
 
@@ -51,59 +67,91 @@ pub(crate) fn expect_count(what: &'static str, found: usize, expected: usize) ->
     if found == expected { Ok(()) } else { Err(AnswerError::Count { what, found, expected }) }
 }
 
-/// The neighbors drawn for a frontier, appended to what other shards or requests gave.
+pub(crate) fn expect_at_most(what: &'static str, found: usize, expected: usize) -> Result<(), AnswerError> {
+    if found <= expected { Ok(()) } else { expect_count(what, found, expected) }
+}
+
+/// The neighbors drawn for a frontier, appended to what is there.
 #[derive(Debug)]
 pub struct HopAnswer<'a, I: Id> {
-    n_nodes: usize,
+    rows: Range<usize>,
     /// The most neighbors that a node can have.
     max_count: u32,
     counts: &'a mut Vec<u32>,
     neighbors: &'a mut Vec<I>,
     first_count: usize,
+    /// The first neighbor of the first row of this attempt.
     first_neighbor: usize,
+    /// Neighbors that the counts of this attempt add up to.
+    n_counted: u64,
 }
 
 impl<'a, I: Id> HopAnswer<'a, I> {
-    /// Appends to `drawn` the neighbors of `n_nodes` nodes.
-    pub fn new(hop: &Hop, n_nodes: usize, counts: &'a mut Vec<u32>, neighbors: &'a mut Vec<I>) -> HopAnswer<'a, I> {
+    /// Appends to `counts` and `neighbors` what a hop draws; no node has more than `max_degree` neighbors.
+    pub fn new(hop: &Hop, max_degree: u64, counts: &'a mut Vec<u32>, neighbors: &'a mut Vec<I>) -> HopAnswer<'a, I> {
         let max_count = match hop.fanout {
             Fanout::AtMost(fanout) => fanout.get(),
-            Fanout::All => u32::MAX,
+            Fanout::All => u32::try_from(max_degree).unwrap_or(u32::MAX),
         };
         let (first_count, first_neighbor) = (counts.len(), neighbors.len());
-        HopAnswer { n_nodes, max_count, counts, neighbors, first_count, first_neighbor }
+        HopAnswer { rows: 0..0, max_count, counts, neighbors, first_count, first_neighbor, n_counted: 0 }
+    }
+
+    fn n_neighbors(&self) -> u64 {
+        (self.neighbors.len() - self.first_neighbor) as u64
     }
 }
 
 impl<I: Id + Packed> Read for HopAnswer<'_, I> {
-    fn restart(&mut self) {
-        self.counts.truncate(self.first_count);
+    fn begin(&mut self, rows: Range<usize>) {
+        let whole = &self.counts[self.first_count + self.rows.start..self.first_count + rows.start];
+        self.first_neighbor += whole.iter().map(|count| *count as usize).sum::<usize>();
+        self.counts.truncate(self.first_count + rows.start);
         self.neighbors.truncate(self.first_neighbor);
+        (self.rows, self.n_counted) = (rows, 0);
     }
 
-    fn read(&mut self, message: Message) -> Result<(), AnswerError> {
+    fn n_whole(&self) -> usize {
+        let counts = &self.counts[self.first_count + self.rows.start..];
+        let mut missing = self.n_neighbors();
+        let is_whole = |count: &&u32| {
+            let left = missing.checked_sub(u64::from(**count));
+            missing = left.unwrap_or(0);
+            left.is_some()
+        };
+        self.rows.start + counts.iter().take_while(is_whole).count()
+    }
+
+    fn max_bytes(&self) -> u64 {
+        let of_row = size_of::<u32>() as u64 + u64::from(self.max_count) * size_of::<I>() as u64;
+        of_row.saturating_mul(self.rows.len() as u64)
+    }
+
+    fn read(&mut self, message: Message) -> Result<usize, AnswerError> {
+        let (n_counts, mut n_bytes) = (self.counts.len(), 0);
         for field in Fields::new(message) {
-            match field? {
-                (1, counts) => unpack(&counts, u32::from_le_bytes, self.counts)?,
-                (2, neighbors) => I::unpack(&neighbors, self.neighbors)?,
-                _ => {}
+            let (number, packed) = field?;
+            match number {
+                1 => unpack(&packed, u32::from_le_bytes, self.counts)?,
+                2 => I::unpack(&packed, self.neighbors)?,
+                _ => continue,
             }
+            n_bytes += packed.remaining();
         }
-        let n_counts = self.counts.len() - self.first_count;
-        if n_counts > self.n_nodes {
-            return expect_count("counts", n_counts, self.n_nodes);
+        expect_at_most("counts", self.counts.len() - self.first_count, self.rows.end)?;
+        let new = &self.counts[n_counts..];
+        if new.iter().any(|count| *count > self.max_count) {
+            return Err(AnswerError::Other("a node has more neighbors than were asked for"));
         }
-        Ok(())
+        self.n_counted += new.iter().map(|count| u64::from(*count)).sum::<u64>();
+        // Counts come before their neighbors, or with them.
+        expect_at_most("neighbors", self.n_neighbors() as usize, self.n_counted as usize)?;
+        Ok(n_bytes)
     }
 
     fn finish(&mut self) -> Result<(), AnswerError> {
-        let counts = &self.counts[self.first_count..];
-        expect_count("counts", counts.len(), self.n_nodes)?;
-        if counts.iter().any(|count| *count > self.max_count) {
-            return Err(AnswerError::Other("a node has more neighbors than were asked for"));
-        }
-        let n_neighbors: usize = counts.iter().map(|count| *count as usize).sum();
-        expect_count("neighbors", self.neighbors.len() - self.first_neighbor, n_neighbors)
+        expect_count("counts", self.counts.len() - self.first_count, self.rows.end)?;
+        expect_count("neighbors", self.n_neighbors() as usize, self.n_counted as usize)
     }
 }
 
@@ -132,26 +180,35 @@ pub(crate) fn begin_drawn<I: Id>(drawn: &mut Drawn) -> (&mut Vec<u32>, &mut Vec<
     (counts, I::ids_of(neighbors))
 }
 
-/// Whether candidates are edges.
+/// Whether candidates are edges. Answers to some of them come at once.
 #[derive(Debug)]
 pub struct EdgesAnswer<'a> {
     found: &'a mut [bool],
+    rows: Range<usize>,
     has_come: bool,
 }
 
 impl<'a> EdgesAnswer<'a> {
     /// One answer per candidate.
     pub fn new(found: &'a mut [bool]) -> EdgesAnswer<'a> {
-        EdgesAnswer { found, has_come: false }
+        EdgesAnswer { found, rows: 0..0, has_come: false }
     }
 }
 
 impl Read for EdgesAnswer<'_> {
-    fn restart(&mut self) {
-        self.has_come = false;
+    fn begin(&mut self, rows: Range<usize>) {
+        (self.rows, self.has_come) = (rows, false);
     }
 
-    fn read(&mut self, message: Message) -> Result<(), AnswerError> {
+    fn n_whole(&self) -> usize {
+        if self.has_come { self.rows.end } else { self.rows.start }
+    }
+
+    fn max_bytes(&self) -> u64 {
+        self.rows.len().div_ceil(8) as u64
+    }
+
+    fn read(&mut self, message: Message) -> Result<usize, AnswerError> {
         // Without candidates the field is left out.
         let mut bits = Message::default();
         for field in Fields::new(message) {
@@ -159,9 +216,9 @@ impl Read for EdgesAnswer<'_> {
                 bits = found;
             }
         }
-        unpack_bits(&bits, self.found)?;
+        unpack_bits(&bits, &mut self.found[self.rows.clone()])?;
         self.has_come = true;
-        Ok(())
+        Ok(bits.remaining())
     }
 
     fn finish(&mut self) -> Result<(), AnswerError> {

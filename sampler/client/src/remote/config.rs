@@ -2,22 +2,28 @@
 
 use std::{path::PathBuf, time::Duration};
 
-/// How long to wait for a server, and how to trust it.
+use crate::remote::token::TokenSource;
+
+/// How long to wait for a server, how to trust it, and how to be trusted.
 #[derive(Clone, Debug)]
 pub struct RemoteConfig {
-    /// The longest that one attempt of a call may take.
-    pub max_attempt: Duration,
-    /// The longest that a call may take with all its attempts.
+    /// The longest that an attempt of a call may last without progress: without a KiB that is sent or received.
+    pub max_silence: Duration,
+    /// The longest that a call may last, with all its attempts, without a row that is new.
     pub max_call: Duration,
-    /// The wait before the second attempt; it doubles from one to the next.
+    /// The wait before the second attempt; it doubles from one to the next, and each is cut by up to a half at random.
     pub first_wait: Duration,
     /// The longest wait between attempts.
     pub max_wait: Duration,
+    /// Names the random parts of waits; another for each client if there is none. No draw and no answer depends on it.
+    pub jitter: Option<u64>,
     /// Certificates; without them connections are not encrypted.
     pub tls: Option<RemoteTls>,
+    /// The token of the client, for servers that ask for one.
+    pub token: Option<TokenSource>,
 }
 
-/// PEM files of a client.
+/// PEM files of a client. They are read again when a connection was lost.
 #[derive(Clone, Debug)]
 pub struct RemoteTls {
     /// Who signs servers.
@@ -31,11 +37,13 @@ pub struct RemoteTls {
 impl Default for RemoteConfig {
     fn default() -> RemoteConfig {
         RemoteConfig {
-            max_attempt: Duration::from_secs(20),
+            max_silence: Duration::from_secs(20),
             max_call: Duration::from_secs(60),
             first_wait: Duration::from_millis(20),
             max_wait: Duration::from_secs(1),
+            jitter: None,
             tls: None,
+            token: None,
         }
     }
 }

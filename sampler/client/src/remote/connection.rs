@@ -1,11 +1,13 @@
-//! One attempt of a call: a request goes, an answer is read as it comes.
+//! One attempt of a call over gRPC: a request goes, an answer is read as it comes.
 
 use std::{
     error::Error,
     fs,
     future::poll_fn,
     io,
+    net::IpAddr,
     pin::Pin,
+    sync::{Mutex, PoisonError},
     task::{Context, Poll},
     time::Duration,
 };
@@ -13,8 +15,7 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, header};
 use http_body::{Frame, SizeHint};
-use kith_proto::{Call, MessageError, Messages, PROTOCOL, PROTOCOL_HEADER, sentence};
-use tokio::time::Instant;
+use kith_proto::{MessageError, Messages, PROTOCOL, PROTOCOL_HEADER, sentence};
 use tonic::{
     Code, Status, TimeoutExpired,
     body::Body,
@@ -23,127 +24,202 @@ use tonic::{
 use tower_service::Service;
 
 use crate::remote::{
-    answers::Read,
+    answers::{AnswerError, Read},
+    chunks::Chunks,
     config::{RemoteConfig, RemoteTls},
     error::RemoteProblem,
-    transport::{Asked, Transport},
+    progress::Progress,
+    token::Token,
+    transport::{Asked, Question, Transport},
 };
 
 /// HTTP/2: how much a server may send ahead of what is read. Enough for several answers at a time at the speed of a
 /// local network.
 const STREAM_WINDOW_BYTES: u32 = 8 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
-const MAX_FRAME_BYTES: u32 = 1 << 20;
 
-/// The longest message of an answer: chunks are far shorter, but a sparse row or a list may be long.
-const MAX_MESSAGE_BYTES: usize = 1 << 30;
+/// Bytes that come at once: a frame is seen when all of it is here, and a slow line brings several calls' in turn.
+const MAX_FRAME_BYTES: u32 = 64 << 10;
 
-/// A server that does not answer pings is gone.
+/// The most bytes of headers and trailers, the text of a status among them.
+const MAX_HEADER_BYTES: u32 = 16 << 10;
+
+/// Cancelled calls of a connection that are remembered: servers may have sent chunks of them that are on their way.
+const MAX_CANCELLED: usize = 256;
+
+/// A server that does not answer pings is gone. A ping is sent when nothing else came; its answer may stand behind
+/// megabytes of a slow line.
 const PING_EVERY: Duration = Duration::from_secs(5);
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Bytes of a request that go at once: each piece that goes is progress.
+const PIECE_BYTES: usize = 64 << 10;
 
 /// A connection that is made when it is needed, and made again when it was lost.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Connection {
+    endpoint: Endpoint,
+    tls: Option<RemoteTls>,
+    token: Option<Token>,
+    line: Mutex<Line>,
+}
+
+/// A channel, and the files with which its connections are made.
+#[derive(Debug)]
+struct Line {
     channel: Channel,
-    is_encrypted: bool,
+    files: Option<TlsFiles>,
 }
 
 impl Connection {
     /// To be used within a tokio runtime.
     pub(crate) fn new(address: &str, config: &RemoteConfig) -> Result<Connection, RemoteProblem> {
         // Without a port it would be another service's, and nobody would say so.
-        if address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok()).is_none() {
-            return Err(RemoteProblem::Address("there is no port behind a colon".to_owned()));
+        let host = match address.rsplit_once(':') {
+            Some((host, port)) if port.parse::<u16>().is_ok() => host,
+            _ => return Err(RemoteProblem::Address("there is no port behind a colon".to_owned())),
+        };
+        if config.token.is_some() && config.tls.is_none() && !is_loopback(host) {
+            return Err(RemoteProblem::TokenUnencrypted);
         }
         let scheme = if config.tls.is_some() { "https" } else { "http" };
         let bad_address = |error: tonic::transport::Error| RemoteProblem::Address(sentence(&error));
-        let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))
+        let endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))
             .map_err(bad_address)?
-            .connect_timeout(config.max_attempt)
+            .connect_timeout(config.max_silence)
             .tcp_nodelay(true)
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .max_frame_size(MAX_FRAME_BYTES)
+            .http2_max_header_list_size(MAX_HEADER_BYTES)
+            .http2_max_concurrent_reset_streams(MAX_CANCELLED)
             .http2_keep_alive_interval(PING_EVERY)
-            .keep_alive_timeout(PING_EVERY)
+            .keep_alive_timeout(PING_TIMEOUT)
             .keep_alive_while_idle(true);
-        if let Some(tls) = &config.tls {
-            let bad_tls = |error: tonic::transport::Error| RemoteProblem::Untrusted(sentence(&error));
-            endpoint = endpoint.tls_config(tls_config(tls)?).map_err(bad_tls)?;
-        }
-        Ok(Connection { channel: endpoint.connect_lazy(), is_encrypted: config.tls.is_some() })
+        let token = config.token.as_ref().map(Token::read).transpose()?;
+        let files = config.tls.as_ref().map(TlsFiles::read).transpose()?;
+        let line = Mutex::new(Line::new(&endpoint, config.tls.as_ref(), files)?);
+        Ok(Connection { endpoint, tls: config.tls.clone(), token, line })
     }
 
     async fn exchange(
         &self,
-        call: Call,
-        request: Bytes,
+        question: &Question,
         answer: &mut (dyn Read + Send),
-        deadline: Instant,
+        progress: &Progress,
+        token: Option<&HeaderValue>,
     ) -> Result<(), RemoteProblem> {
         let lost = |error: tonic::transport::Error| lost(&error);
-        let mut channel = self.channel.clone();
+        let mut channel = self.line.lock().unwrap_or_else(PoisonError::into_inner).channel.clone();
         poll_fn(|context| channel.poll_ready(context)).await.map_err(lost)?;
-        let response = channel.call(http_request(call, request, deadline)).await.map_err(lost)?;
+        let mut request = http_request(question, progress);
+        if let Some(token) = token {
+            request.headers_mut().insert(header::AUTHORIZATION, token.clone());
+        }
+        let response = channel.call(request).await.map_err(lost)?;
         if let Some(status) = Status::from_header_map(response.headers()) {
-            return if status.code() == Code::Ok { Ok(answer.finish()?) } else { Err(RemoteProblem::Refused(status)) };
+            return if status.code() == Code::Ok {
+                Ok(answer.finish()?)
+            } else {
+                Err(RemoteProblem::of_status(&status))
+            };
         }
         if response.status() != http::StatusCode::OK {
             return Err(RemoteProblem::Lost(format!("HTTP status {}: not a sampling server", response.status())));
         }
-        let mut messages = Messages::new(response.into_body(), MAX_MESSAGE_BYTES);
-        while let Some(message) = messages.next().await.map_err(of_message)? {
-            answer.read(message)?;
+        let mut chunks = Chunks::new(question, answer);
+        let body = Watched { body: response.into_body(), progress };
+        let mut messages = Messages::new(body, chunks.max_chunk_bytes());
+        while let Some(chunk) = messages.next().await.map_err(of_message)? {
+            chunks.take(chunk, answer)?;
         }
         match messages.trailers().and_then(Status::from_header_map) {
             Some(status) if status.code() == Code::Ok => Ok(answer.finish()?),
-            Some(status) => Err(RemoteProblem::Refused(status)),
+            Some(status) => Err(RemoteProblem::of_status(&status)),
             None => Err(RemoteProblem::Lost("the answer ended too early".to_owned())),
         }
+    }
+
+    /// Reads certificates again, for connections that are made from now on; whether they are others than those of the
+    /// connection that failed. Files that cannot be read now leave those that were.
+    fn has_new_files(&self) -> bool {
+        let Some(tls) = &self.tls else { return false };
+        let Ok(files) = TlsFiles::read(tls) else { return false };
+        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        if line.files.as_ref() == Some(&files) {
+            return false;
+        }
+        let Ok(renewed) = Line::new(&self.endpoint, self.tls.as_ref(), Some(files)) else { return false };
+        *line = renewed;
+        true
+    }
+}
+
+impl Line {
+    fn new(endpoint: &Endpoint, tls: Option<&RemoteTls>, files: Option<TlsFiles>) -> Result<Line, RemoteProblem> {
+        let mut endpoint = endpoint.clone();
+        if let Some((tls, files)) = tls.zip(files.as_ref()) {
+            let bad_tls = |error: tonic::transport::Error| RemoteProblem::Untrusted(sentence(&error));
+            endpoint = endpoint.tls_config(files.config(tls)).map_err(bad_tls)?;
+        }
+        Ok(Line { channel: endpoint.connect_lazy(), files })
     }
 }
 
 impl Transport for Connection {
     fn ask<'a>(
         &'a self,
-        call: Call,
-        request: Bytes,
+        question: &'a Question,
         answer: &'a mut (dyn Read + Send),
-        deadline: Instant,
+        progress: &'a Progress,
     ) -> Asked<'a> {
         Box::pin(async move {
-            match self.exchange(call, request, answer, deadline).await {
+            let token = self.token.as_ref().map(Token::header);
+            let Err(problem) = self.exchange(question, answer, progress, token.as_ref()).await else { return Ok(()) };
+            let again = |why: &str| Err(RemoteProblem::Lost(why.to_owned()));
+            match problem {
+                RemoteProblem::Unauthenticated(_)
+                    if self.token.as_ref().zip(token.as_ref()).is_some_and(|(token, sent)| token.is_renewed(sent)) =>
+                {
+                    again("the token has changed meanwhile")
+                }
+                RemoteProblem::Untrusted(_) if self.has_new_files() => again("certificates have changed meanwhile"),
                 // A server that wants another certificate closes the connection, and says why where nobody hears it.
-                Err(RemoteProblem::Lost(why)) if self.is_encrypted => Err(RemoteProblem::Lost(format!(
-                    "{why}; the server may ask for a certificate that it trusts, or have nothing to do with TLS"
-                ))),
-                asked => asked,
+                RemoteProblem::Lost(why) if self.tls.is_some() => {
+                    self.has_new_files();
+                    again(&format!(
+                        "{why}; the server may ask for a certificate that it trusts, or have nothing to do with TLS"
+                    ))
+                }
+                problem => Err(problem),
             }
         })
     }
 }
 
-fn http_request(call: Call, request: Bytes, deadline: Instant) -> Request<Body> {
-    let mut http = Request::new(Body::new(OneFrame(Some(request))));
+/// Whether what is sent to a host stays on this one.
+fn is_loopback(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    address.map_or(host.eq_ignore_ascii_case("localhost"), |address| address.to_canonical().is_loopback())
+}
+
+fn http_request(question: &Question, progress: &Progress) -> Request<Body> {
+    let pieces = Pieces { rest: question.request.clone(), progress: progress.clone() };
+    let mut http = Request::new(Body::new(pieces));
     *http.method_mut() = Method::POST;
-    *http.uri_mut() = http::Uri::from_static(call.path());
+    *http.uri_mut() = http::Uri::from_static(question.call.path());
     let headers = http.headers_mut();
     headers.insert(header::TE, HeaderValue::from_static("trailers"));
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     headers.insert(PROTOCOL_HEADER, HeaderValue::from(PROTOCOL));
-    // At most eight digits.
-    let millis = deadline.saturating_duration_since(Instant::now()).as_millis().clamp(1, 99_999_999);
-    let timeout = HeaderValue::from_str(&format!("{millis}m")).expect("digits and a letter");
-    headers.insert("grpc-timeout", timeout);
     http
 }
 
 fn of_message(error: MessageError) -> RemoteProblem {
     match error {
         MessageError::Body(status) => lost(&status),
-        MessageError::Compressed | MessageError::TooLarge { .. } | MessageError::CutShort => {
-            RemoteProblem::Lost(error.to_string())
-        }
+        MessageError::TooLarge { max_bytes, .. } => AnswerError::TooLong { max_bytes: max_bytes as u64 }.into(),
+        MessageError::Compressed | MessageError::CutShort => RemoteProblem::Lost(error.to_string()),
     }
 }
 
@@ -163,36 +239,109 @@ fn lost(error: &(dyn Error + 'static)) -> RemoteProblem {
     RemoteProblem::Lost(sentence(error))
 }
 
-fn tls_config(files: &RemoteTls) -> Result<ClientTlsConfig, RemoteProblem> {
-    let read = |path: &std::path::Path| {
-        fs::read(path).map_err(|error| RemoteProblem::File { path: path.to_owned(), problem: error.to_string() })
-    };
-    let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(&files.ca)?));
-    if let Some((certificate, key)) = &files.identity {
-        config = config.identity(Identity::from_pem(read(certificate)?, read(key)?));
-    }
-    if let Some(name) = &files.server_name {
-        config = config.domain_name(name);
-    }
-    Ok(config)
+/// The contents of PEM files.
+#[derive(PartialEq, Eq)]
+struct TlsFiles {
+    ca: Vec<u8>,
+    identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// A request that is one frame.
-struct OneFrame(Option<Bytes>);
+impl std::fmt::Debug for TlsFiles {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TlsFiles").finish_non_exhaustive() // A private key is among them.
+    }
+}
 
-impl http_body::Body for OneFrame {
+impl TlsFiles {
+    fn read(files: &RemoteTls) -> Result<TlsFiles, RemoteProblem> {
+        let read = |path: &std::path::Path| {
+            fs::read(path).map_err(|error| RemoteProblem::File { path: path.to_owned(), problem: error.to_string() })
+        };
+        let identity = match &files.identity {
+            Some((certificate, key)) => Some((read(certificate)?, read(key)?)),
+            None => None,
+        };
+        Ok(TlsFiles { ca: read(&files.ca)?, identity })
+    }
+
+    fn config(&self, tls: &RemoteTls) -> ClientTlsConfig {
+        let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&self.ca));
+        if let Some((certificate, key)) = &self.identity {
+            config = config.identity(Identity::from_pem(certificate, key));
+        }
+        match &tls.server_name {
+            Some(name) => config.domain_name(name),
+            None => config,
+        }
+    }
+}
+
+/// A body whose bytes are told to the attempt as they come.
+struct Watched<'a> {
+    body: Body,
+    progress: &'a Progress,
+}
+
+impl http_body::Body for Watched<'_> {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        if let Poll::Ready(Some(Ok(frame))) = &polled
+            && let Some(data) = frame.data_ref()
+        {
+            self.progress.received(data.len());
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A request of one frame, in pieces.
+struct Pieces {
+    rest: Bytes,
+    progress: Progress,
+}
+
+impl http_body::Body for Pieces {
     type Data = Bytes;
     type Error = Status;
 
     fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        Poll::Ready(self.0.take().map(|frame| Ok(Frame::data(frame))))
+        let n_bytes = self.rest.len().min(PIECE_BYTES);
+        self.progress.sent(n_bytes);
+        let piece = (n_bytes > 0).then(|| self.rest.split_to(n_bytes));
+        Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.is_none()
+        self.rest.is_empty()
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.0.as_ref().map_or(0, |frame| frame.len() as u64))
+        SizeHint::with_exact(self.rest.len() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_this_host_alone() {
+        for host in ["127.0.0.1", "127.9.9.9", "[::1]", "localhost", "LOCALHOST", "[::ffff:127.0.0.1]"] {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in ["10.0.0.1", "0.0.0.0", "[::]", "sampler", "localhost.example.com", "127.0.0.1.example.com", ""] {
+            assert!(!is_loopback(host), "{host}");
+        }
     }
 }

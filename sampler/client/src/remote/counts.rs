@@ -36,8 +36,8 @@ impl Counters {
         of.sent_bytes.fetch_add(n_bytes as u64, Ordering::Relaxed);
     }
 
-    pub(crate) fn received(&self, call: Call, n_bytes: usize) {
-        self.0[call as usize].received_bytes.fetch_add(n_bytes as u64, Ordering::Relaxed);
+    pub(crate) fn received(&self, call: Call, n_bytes: u64) {
+        self.0[call as usize].received_bytes.fetch_add(n_bytes, Ordering::Relaxed);
     }
 
     pub(crate) fn failed(&self, call: Call) {

@@ -1,6 +1,6 @@
 //! Dense rows: from the wire straight into their places.
 
-use std::sync::Mutex;
+use std::{ops::Range, sync::Mutex};
 
 use bytes::Buf;
 use half::{bf16, f16, slice::HalfFloatSliceExt};
@@ -9,7 +9,7 @@ use kith_proto::{Fields, Message, unpack};
 
 use crate::{
     remote::{
-        answers::{AnswerError, Read, expect_count},
+        answers::{AnswerError, Read, expect_at_most, expect_count},
         facts::RowsDtype,
     },
     rows::{FetchedRows, IsFinite},
@@ -33,7 +33,9 @@ pub struct DenseAnswer<'a, 'r> {
     dtype: RowsDtype,
     rows: &'a Mutex<&'r mut FetchedRows>,
     dim: usize,
-    /// Bytes that have come.
+    /// The rows of this attempt.
+    asked: Range<usize>,
+    /// Bytes that have come, from the first row on.
     n_bytes: usize,
     halves: Vec<u16>,
 }
@@ -47,7 +49,7 @@ impl<'a, 'r> DenseAnswer<'a, 'r> {
         rows: &'a Mutex<&'r mut FetchedRows>,
     ) -> DenseAnswer<'a, 'r> {
         let dim = rows.lock().expect("nobody panics while copying").dim;
-        DenseAnswer { nodes, places, dtype, rows, dim, n_bytes: 0, halves: Vec::new() }
+        DenseAnswer { nodes, places, dtype, rows, dim, asked: 0..0, n_bytes: 0, halves: Vec::new() }
     }
 
     fn row_bytes(&self) -> usize {
@@ -57,10 +59,7 @@ impl<'a, 'r> DenseAnswer<'a, 'r> {
     /// Writes the values that come next.
     fn read_values(&mut self, packed: &Message) -> Result<(), AnswerError> {
         let (start, end) = (self.n_bytes, self.n_bytes + packed.remaining());
-        let all = self.nodes.len() * self.row_bytes();
-        if end > all {
-            return expect_count("bytes of rows", end, all);
-        }
+        expect_at_most("bytes of rows", end, self.asked.end * self.row_bytes())?;
         if !packed.remaining().is_multiple_of(self.dtype.bytes()) {
             return Err(AnswerError::Other("a chunk of rows ends inside a value"));
         }
@@ -133,20 +132,30 @@ impl<'a, 'r> DenseAnswer<'a, 'r> {
 }
 
 impl Read for DenseAnswer<'_, '_> {
-    fn restart(&mut self) {
-        self.n_bytes = 0;
+    fn begin(&mut self, rows: Range<usize>) {
+        self.n_bytes = rows.start * self.row_bytes();
+        self.asked = rows;
     }
 
-    fn read(&mut self, message: Message) -> Result<(), AnswerError> {
+    fn n_whole(&self) -> usize {
+        self.n_bytes.checked_div(self.row_bytes()).unwrap_or(self.asked.start)
+    }
+
+    fn max_bytes(&self) -> u64 {
+        self.asked.len() as u64 * self.row_bytes() as u64
+    }
+
+    fn read(&mut self, message: Message) -> Result<usize, AnswerError> {
+        let before = self.n_bytes;
         for field in Fields::new(message) {
             if let (1, values) = field? {
                 self.read_values(&values)?;
             }
         }
-        Ok(())
+        Ok(self.n_bytes - before)
     }
 
     fn finish(&mut self) -> Result<(), AnswerError> {
-        expect_count("bytes of rows", self.n_bytes, self.nodes.len() * self.row_bytes())
+        expect_count("bytes of rows", self.n_bytes, self.asked.end * self.row_bytes())
     }
 }

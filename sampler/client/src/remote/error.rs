@@ -30,10 +30,19 @@ pub enum RemoteProblem {
     /// The server said no.
     #[error("refused: {}", .0.message())]
     Refused(Status),
+    /// The server wants a token, or another one.
+    #[error("token refused: give a token of the server, with --token-file FILE or KITH_SAMPLER_TOKEN: {0}")]
+    Unauthenticated(String),
+    /// The server knows the client and does not admit it.
+    #[error("not admitted: the server must be told to admit this certificate or token: {0}")]
+    Forbidden(String),
+    /// A token on a line that others can read.
+    #[error("a token needs an encrypted connection: give --tls-ca FILE, or a server on a loopback address")]
+    TokenUnencrypted,
     /// There was no server, or it went away.
     #[error("no answer: {0}")]
     Lost(String),
-    /// It took too long.
+    /// Nothing came for too long.
     #[error("no answer in time")]
     Late,
     /// One end does not trust the other.
@@ -67,13 +76,48 @@ impl RemoteProblem {
                 )
             }
             RemoteProblem::Lost(_) | RemoteProblem::Late => true,
-            RemoteProblem::Untrusted(_)
+            RemoteProblem::Unauthenticated(_)
+            | RemoteProblem::Forbidden(_)
+            | RemoteProblem::TokenUnencrypted
+            | RemoteProblem::Untrusted(_)
             | RemoteProblem::Nonsense(_)
             | RemoteProblem::Address(_)
             | RemoteProblem::File { .. } => false,
         }
     }
+
+    /// Whether less at once may do better.
+    pub(crate) fn is_late(&self) -> bool {
+        match self {
+            RemoteProblem::Refused(status) => {
+                matches!(status.code(), tonic::Code::DeadlineExceeded | tonic::Code::Cancelled)
+            }
+            problem => matches!(problem, RemoteProblem::Late),
+        }
+    }
+
+    /// Whether the server's files are damaged, so that another server of the shard may have the answer.
+    pub(crate) fn is_damage(&self) -> bool {
+        match self {
+            RemoteProblem::Refused(status) => status.code() == tonic::Code::DataLoss,
+            problem => matches!(problem, RemoteProblem::Nonsense(AnswerError::Damaged { .. })),
+        }
+    }
+
+    /// A status other than OK. Its text is a stranger's: it is shortened, and holds nothing that a terminal heeds.
+    pub(crate) fn of_status(status: &Status) -> RemoteProblem {
+        let text = status.message().chars().take(MAX_STATUS_CHARS);
+        let text: String = text.map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect();
+        match status.code() {
+            tonic::Code::Unauthenticated => RemoteProblem::Unauthenticated(text),
+            tonic::Code::PermissionDenied => RemoteProblem::Forbidden(text),
+            code => RemoteProblem::Refused(Status::new(code, text)),
+        }
+    }
 }
+
+/// The longest text of a status.
+const MAX_STATUS_CHARS: usize = 1024;
 
 impl fmt::Display for RemoteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,12 +1,14 @@
 //! What a server says of its cluster.
 
+use std::{collections::BTreeSet, ops::Range};
+
 use bytes::Buf;
-use kith_proto::{Fields, IdWidth, Message, PROTOCOL, unpack, v1};
-use kith_store::{Owners, RowsForm};
+use kith_proto::{IdWidth, Message, PROTOCOL, v1};
+use kith_store::RowsForm;
 use prost::Message as _;
 
 use crate::{
-    remote::answers::{AnswerError, Read, expect_count},
+    remote::answers::{AnswerError, Read},
     shards::Info,
 };
 
@@ -31,6 +33,8 @@ pub struct Facts {
     pub owner_bytes: usize,
     /// The most nodes of a request.
     pub max_frontier: usize,
+    /// Whether `Info` and `Seeds` go on behind what is there.
+    pub resumes: bool,
 }
 
 /// Values of rows as they travel.
@@ -54,132 +58,51 @@ impl RowsDtype {
     }
 }
 
-/// The owner of every node, as a server sent them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RemoteOwners {
-    /// Up to 256 shards.
-    Narrow(Vec<u8>),
-    /// More of them.
-    Wide(Vec<u16>),
-}
-
-impl RemoteOwners {
-    /// As a cluster's own.
-    pub fn owners(&self) -> Owners<'_> {
-        match self {
-            RemoteOwners::Narrow(owners) => Owners::Narrow(owners),
-            RemoteOwners::Wide(owners) => Owners::Wide(owners),
-        }
-    }
-}
-
-/// Facts, and owners if they were asked for.
+/// Facts alone.
 #[derive(Debug, Default)]
 pub struct InfoAnswer {
-    with_owners: bool,
     facts: Option<Facts>,
-    owners: Vec<u8>,
 }
 
 impl InfoAnswer {
-    /// With or without owners.
-    pub fn new(with_owners: bool) -> InfoAnswer {
-        InfoAnswer { with_owners, ..InfoAnswer::default() }
+    /// Facts that are not known yet.
+    pub fn new() -> InfoAnswer {
+        InfoAnswer::default()
     }
 
     /// What was read, once it is finished.
-    pub fn into_parts(self) -> Result<(Facts, Option<RemoteOwners>), AnswerError> {
-        let facts = self.facts.ok_or(AnswerError::Other("there are no facts"))?;
-        let owners = self.with_owners.then_some(match facts.owner_bytes {
-            1 => RemoteOwners::Narrow(self.owners),
-            _ => RemoteOwners::Wide(self.owners.as_chunks().0.iter().map(|owner| u16::from_le_bytes(*owner)).collect()),
-        });
-        Ok((facts, owners))
+    pub fn into_facts(self) -> Result<Facts, AnswerError> {
+        self.facts.ok_or(NO_FACTS)
     }
 }
+
+const NO_FACTS: AnswerError = AnswerError::Other("there are no facts");
 
 impl Read for InfoAnswer {
-    fn restart(&mut self) {
+    fn begin(&mut self, _: Range<usize>) {
         self.facts = None;
-        self.owners.clear();
     }
 
-    fn read(&mut self, message: Message) -> Result<(), AnswerError> {
-        if self.facts.is_none() {
-            let reply = v1::InfoReply::decode(message).map_err(|_| AnswerError::Other("facts cannot be read"))?;
-            let facts = reply.facts.ok_or(AnswerError::Other("there are no facts"))?;
-            self.facts = Some(Facts::new(facts)?);
-            return Ok(());
+    fn n_whole(&self) -> usize {
+        0
+    }
+
+    fn max_bytes(&self) -> u64 {
+        MAX_FACTS_BYTES
+    }
+
+    fn read(&mut self, message: Message) -> Result<usize, AnswerError> {
+        if self.facts.is_some() {
+            return Ok(0);
         }
-        for field in Fields::new(message) {
-            if let (2, owners) = field? {
-                let all = self.facts.as_ref().map_or(0, |facts| facts.owner_bytes as u64 * facts.info.n_nodes);
-                let n_bytes = self.owners.len() + owners.remaining();
-                if n_bytes as u64 > all {
-                    return expect_count("bytes of owners", n_bytes, all as usize);
-                }
-                owners.pieces().for_each(|piece| self.owners.extend_from_slice(piece));
-            }
-        }
-        Ok(())
+        let n_bytes = message.remaining();
+        let reply = v1::InfoReply::decode(message).map_err(|_| AnswerError::Other("facts cannot be read"))?;
+        self.facts = Some(Facts::new(reply.facts.ok_or(NO_FACTS)?)?);
+        Ok(n_bytes)
     }
 
     fn finish(&mut self) -> Result<(), AnswerError> {
-        let facts = self.facts.as_ref().ok_or(AnswerError::Other("there are no facts"))?;
-        if !self.with_owners {
-            return Ok(());
-        }
-        let n_bytes = facts.owner_bytes as u64 * facts.info.n_nodes;
-        expect_count("bytes of owners", self.owners.len(), n_bytes as usize)?;
-        if crc32fast::hash(&self.owners) != facts.owner_checksum {
-            return Err(AnswerError::Other("owners do not have their checksum"));
-        }
-        Ok(())
-    }
-}
-
-/// How probably each node is in a batch, if the cluster knows.
-#[derive(Debug)]
-pub(crate) struct InclusionAnswer {
-    n_nodes: usize,
-    has_facts: bool,
-    pub(crate) inclusion: Vec<f32>,
-}
-
-impl InclusionAnswer {
-    pub(crate) fn new(n_nodes: u64) -> InclusionAnswer {
-        InclusionAnswer { n_nodes: n_nodes as usize, has_facts: false, inclusion: Vec::new() }
-    }
-}
-
-impl Read for InclusionAnswer {
-    fn restart(&mut self) {
-        self.has_facts = false;
-        self.inclusion.clear();
-    }
-
-    fn read(&mut self, message: Message) -> Result<(), AnswerError> {
-        if !std::mem::replace(&mut self.has_facts, true) {
-            return Ok(()); // They are known.
-        }
-        for field in Fields::new(message) {
-            if let (3, inclusion) = field? {
-                unpack(&inclusion, f32::from_le_bytes, &mut self.inclusion)?;
-            }
-        }
-        let n = self.inclusion.len();
-        if n > self.n_nodes { expect_count("probabilities", n, self.n_nodes) } else { Ok(()) }
-    }
-
-    fn finish(&mut self) -> Result<(), AnswerError> {
-        if self.inclusion.is_empty() {
-            return Ok(());
-        }
-        expect_count("probabilities", self.inclusion.len(), self.n_nodes)?;
-        match self.inclusion.iter().all(|value| (0.0..=1.0).contains(value)) {
-            true => Ok(()),
-            false => Err(AnswerError::Other("a probability is none")),
-        }
+        if self.facts.is_some() { Ok(()) } else { Err(NO_FACTS) }
     }
 }
 
@@ -190,10 +113,9 @@ impl Facts {
             let (found, expected) = (facts.protocol.into(), PROTOCOL.into());
             return Err(AnswerError::Count { what: "as the version of the protocol", found, expected });
         }
-        let owner_bytes = match facts.owner_bytes {
-            1 | 2 => facts.owner_bytes as usize,
-            _ => return Err(AnswerError::Other("owners have neither 1 byte nor 2")),
-        };
+        check_texts(&facts)?;
+        check_shards(&facts)?;
+        let owner_bytes = facts.owner_bytes as usize;
         let no_form = AnswerError::Other("rows have a form or values that are not known here");
         let rows = facts.rows.as_ref().map(|rows| {
             let form = match rows.form() {
@@ -208,15 +130,16 @@ impl Facts {
                 v1::RowsDtype::Unspecified => return None,
             };
             // Room for a row is made before it comes.
-            let dim = usize::try_from(rows.dim).ok().filter(|dim| *dim <= MAX_DIM)?;
+            let max_dim = if form == RowsForm::Dense { MAX_DENSE_DIM } else { MAX_DIM };
+            let dim = usize::try_from(rows.dim).ok().filter(|dim| *dim <= max_dim)?;
             Some((form, dtype, dim))
         });
         let rows = rows.map(|rows| rows.ok_or(no_form)).transpose()?;
         let labels = facts.labels.unwrap_or_default();
         let n_classes = usize::try_from(labels.n_classes).ok().filter(|n_classes| *n_classes <= MAX_DIM);
-        let shards: Vec<u32> = facts.shards.iter().map(|shard| shard.shard).collect();
-        if shards.iter().any(|shard| *shard >= facts.n_shards) {
-            return Err(AnswerError::Other("a shard is served that the cluster does not have"));
+        let ids = IdWidth::of_bytes(facts.id_bytes).ok_or(AnswerError::Other("ids have neither 4 bytes nor 8"))?;
+        if facts.n_nodes > if ids == IdWidth::Narrow { 1 << 32 } else { MAX_NODES } {
+            return Err(AnswerError::Other("there are more nodes than ids"));
         }
         // A request must fit into a message, too.
         let max_frontier = facts.limits.map_or(0, |limits| {
@@ -236,26 +159,66 @@ impl Facts {
             splits: facts.splits,
             is_set: facts.is_set,
         };
-        if info.n_nodes.checked_mul(owner_bytes as u64).is_none() {
-            return Err(AnswerError::Other("there are too many nodes"));
-        }
         Ok(Facts {
             cluster: facts.cluster,
             info,
-            ids: IdWidth::of_bytes(facts.id_bytes).ok_or(AnswerError::Other("ids have neither 4 bytes nor 8"))?,
+            ids,
             rows_dtype: rows.map_or(RowsDtype::F32, |(_, dtype, _)| dtype),
             n_shards: facts.n_shards,
-            shards,
+            shards: facts.shards.iter().map(|shard| shard.shard).collect(),
             owner_checksum: facts.owner_checksum,
             owner_bytes,
             max_frontier: usize::try_from(max_frontier).unwrap_or(usize::MAX).max(1),
+            resumes: facts.resumes,
         })
     }
 }
+
+/// Refuses texts that are longer than any server has.
+fn check_texts(facts: &v1::Facts) -> Result<(), AnswerError> {
+    let v1::Facts { version, cluster, store, source, splits, .. } = facts;
+    let is_short = [version, cluster, store].iter().all(|text| text.len() <= MAX_DIGEST_BYTES);
+    let has_names = splits.len() <= MAX_SPLITS && splits.iter().all(|name| name.len() <= MAX_NAME_BYTES);
+    if is_short && has_names && source.len() <= MAX_SOURCE_BYTES {
+        return Ok(());
+    }
+    Err(AnswerError::Other("facts have texts that are too long"))
+}
+
+/// Refuses shards that cannot be shards of one graph.
+fn check_shards(facts: &v1::Facts) -> Result<(), AnswerError> {
+    let v1::Facts { n_shards, ref shards, .. } = *facts;
+    if !(1..=MAX_SHARDS).contains(&n_shards) || facts.owner_bytes != if n_shards <= 256 { 1 } else { 2 } {
+        return Err(AnswerError::Other("there are more shards than owners can name, or none"));
+    }
+    let different: BTreeSet<u32> = shards.iter().map(|shard| shard.shard).collect();
+    if different.len() != shards.len() || different.last().is_some_and(|last| *last >= n_shards) {
+        return Err(AnswerError::Other("a shard is served that the cluster does not have, or served twice"));
+    }
+    let sum = |of: fn(&v1::ShardFacts) -> u64| shards.iter().try_fold(0u64, |sum, shard| sum.checked_add(of(shard)));
+    let is_within = |sum: Option<u64>, all: u64| sum.is_some_and(|sum| sum <= all);
+    if !is_within(sum(|shard| shard.n_nodes), facts.n_nodes) || !is_within(sum(|shard| shard.n_edges), facts.n_edges) {
+        return Err(AnswerError::Other("shards have more nodes or edges than the graph"));
+    }
+    Ok(())
+}
+
+/// The most bytes of facts: names of splits, and a few bytes for each shard.
+pub(crate) const MAX_FACTS_BYTES: u64 = 4 << 20;
+
+const MAX_DIGEST_BYTES: usize = 128;
+const MAX_NAME_BYTES: usize = 1024;
+const MAX_SPLITS: usize = 1024;
+const MAX_SOURCE_BYTES: usize = 64 << 10;
+const MAX_SHARDS: u32 = 1 << 16;
+const MAX_NODES: u64 = 1 << 48;
 
 /// What a request has beside its nodes, at most; and what a node takes in it: two ids and a count.
 const MAX_HEAD_BYTES: u64 = 4096;
 const MAX_NODE_BYTES: u64 = 2 * 8 + 4;
 
-/// The longest row, and the most classes, that anybody has.
+/// The longest sparse row, and the most classes, of any graph.
 const MAX_DIM: usize = 1 << 28;
+
+/// The longest dense row of any graph: a batch has room for all of its rows before they come.
+const MAX_DENSE_DIM: usize = 1 << 20;

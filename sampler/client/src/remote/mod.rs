@@ -2,29 +2,43 @@
 //! what is decided above.
 
 mod answers;
+mod asker;
+mod chunks;
+mod columns;
 mod config;
 mod connection;
 mod counts;
 mod dense;
 mod error;
 mod facts;
+mod hedge;
+mod jitter;
 mod own_ids;
+mod pace;
+mod progress;
 mod replicas;
 mod sampler;
 mod seeds;
 mod sparse;
+mod token;
 mod transport;
+mod usual;
 
 pub use crate::remote::{
     answers::{AnswerError, EdgesAnswer, HopAnswer, Read},
+    chunks::Chunks,
+    columns::{OwnersAnswer, RemoteOwners},
     config::{RemoteConfig, RemoteTls},
     counts::RemoteCounts,
     dense::{DenseAnswer, Places},
     error::{RemoteError, RemoteProblem},
-    facts::{Facts, InfoAnswer, RemoteOwners, RowsDtype},
+    facts::{Facts, InfoAnswer, RowsDtype},
+    hedge::HedgeCounts,
     own_ids::{OwnIds, OwnIdsAnswer},
+    progress::Progress,
     sampler::RemoteSampler,
     seeds::SeedsAnswer,
     sparse::SparseAnswer,
-    transport::{Asked, Transport},
+    token::TokenSource,
+    transport::{Asked, Question, Transport},
 };

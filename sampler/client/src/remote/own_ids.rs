@@ -1,11 +1,14 @@
 //! What the user calls each node, as a server sends it.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, ops::Range};
 
 use bytes::Buf;
 use kith_proto::{Fields, Message, unpack};
 
-use crate::remote::answers::{AnswerError, Read, expect_count};
+use crate::remote::{
+    answers::{AnswerError, Read, expect_at_most, expect_count},
+    facts::MAX_FACTS_BYTES,
+};
 
 /// The user's own ids of all nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +40,7 @@ impl OwnIds {
 #[derive(Debug)]
 pub struct OwnIdsAnswer {
     n_nodes: usize,
+    resumes: bool,
     has_facts: bool,
     numbers: Vec<u64>,
     bounds: Vec<u64>,
@@ -44,10 +48,21 @@ pub struct OwnIdsAnswer {
 }
 
 impl OwnIdsAnswer {
-    /// Of a graph of so many nodes.
-    pub fn new(n_nodes: u64) -> OwnIdsAnswer {
+    /// Ids of the nodes of a graph; `resumes` if a retry goes on behind what is there.
+    pub fn new(n_nodes: u64, resumes: bool) -> OwnIdsAnswer {
         let (numbers, bounds, bytes) = (Vec::new(), Vec::new(), Vec::new());
-        OwnIdsAnswer { n_nodes: n_nodes as usize, has_facts: false, numbers, bounds, bytes }
+        OwnIdsAnswer { n_nodes: n_nodes as usize, resumes, has_facts: false, numbers, bounds, bytes }
+    }
+
+    /// Bytes that are here.
+    fn n_bytes(&self) -> usize {
+        size_of::<u64>() * (self.numbers.len() + self.bounds.len()) + self.bytes.len()
+    }
+
+    /// Bytes of all texts, once their bounds are here.
+    fn n_text_bytes(&self) -> u64 {
+        let has_bounds = self.bounds.len() == self.n_nodes + 1;
+        self.bounds.last().copied().filter(|_| has_bounds).unwrap_or(0)
     }
 
     /// What was read, once it is finished; `None` where nodes are called by their numbers.
@@ -67,14 +82,28 @@ impl OwnIdsAnswer {
 }
 
 impl Read for OwnIdsAnswer {
-    fn restart(&mut self) {
-        *self = OwnIdsAnswer::new(self.n_nodes as u64);
+    fn begin(&mut self, rows: Range<usize>) {
+        self.has_facts = false;
+        self.numbers.truncate(rows.start / size_of::<u64>());
+        self.bounds.truncate(rows.start / size_of::<u64>());
+        self.bytes.truncate(rows.start.saturating_sub(size_of::<u64>() * self.bounds.len()));
     }
 
-    fn read(&mut self, message: Message) -> Result<(), AnswerError> {
+    fn n_whole(&self) -> usize {
+        if self.resumes { self.n_bytes() } else { 0 }
+    }
+
+    fn max_bytes(&self) -> u64 {
+        // Bounds say how long the texts are; they are checked when they come.
+        let of_texts = if self.bounds.is_empty() { MAX_TEXT_BYTES } else { 0 };
+        MAX_FACTS_BYTES + (self.n_nodes as u64 + 1) * (size_of::<u64>() as u64 + of_texts) + self.n_text_bytes()
+    }
+
+    fn read(&mut self, message: Message) -> Result<usize, AnswerError> {
         if !std::mem::replace(&mut self.has_facts, true) {
-            return Ok(()); // They are known.
+            return Ok(message.remaining()); // They are known.
         }
+        let before = self.n_bytes();
         for field in Fields::new(message) {
             match field? {
                 (4, numbers) => unpack(&numbers, u64::from_le_bytes, &mut self.numbers)?,
@@ -91,13 +120,12 @@ impl Read for OwnIdsAnswer {
                 _ => {}
             }
         }
-        if self.numbers.len() > self.n_nodes {
-            return expect_count("numbers of nodes", self.numbers.len(), self.n_nodes);
+        expect_at_most("numbers of nodes", self.numbers.len(), self.n_nodes)?;
+        expect_at_most("bounds of the users' ids", self.bounds.len(), self.n_nodes + 1)?;
+        if self.n_text_bytes() > MAX_TEXT_BYTES.saturating_mul(self.n_nodes as u64) {
+            return Err(AnswerError::Other("the users' ids are longer than ids are"));
         }
-        if self.bounds.len() > self.n_nodes + 1 {
-            return expect_count("bounds of the users' ids", self.bounds.len(), self.n_nodes + 1);
-        }
-        Ok(())
+        Ok(self.n_bytes() - before)
     }
 
     fn finish(&mut self) -> Result<(), AnswerError> {
@@ -110,6 +138,9 @@ impl Read for OwnIdsAnswer {
     }
 }
 
+/// The longest id of a user, on average.
+const MAX_TEXT_BYTES: u64 = 64 << 10;
+
 #[cfg(test)]
 mod tests {
     use kith_proto::frame_fields;
@@ -121,7 +152,8 @@ mod tests {
 
     /// What is made of replies behind the facts.
     fn read(n_nodes: u64, replies: &Replies) -> Result<Option<OwnIds>, AnswerError> {
-        let mut answer = OwnIdsAnswer::new(n_nodes);
+        let mut answer = OwnIdsAnswer::new(n_nodes, true);
+        answer.begin(0..usize::MAX);
         answer.read(Message::default())?;
         for (field, bytes) in replies {
             let mut message = Message::default();

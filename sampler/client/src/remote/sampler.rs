@@ -1,26 +1,28 @@
 //! A sampling server as a trainer sees it.
 
 use std::{
+    ops::Range,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
-use bytes::{Buf, Bytes};
-use kith_proto::{Call, FRAME_HEAD_BYTES, IdWidth, Message, frame_message, pack_ids, v1};
+use bytes::Bytes;
+use kith_proto::{Call, IdWidth, frame_message, pack_ids, v1};
 use kith_sampler::{Direction, Drawn, Fanout, Hop, Id, Replacement, Seeds};
 use kith_store::{RowsForm, SplitPart};
-use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::{
     error::{ClientError, Result},
     remote::{
         answers::{AnswerError, EdgesAnswer, HopAnswer, Packed, Read, begin_drawn},
+        asker::{Asker, Memory, Wanted, error_of},
+        columns::{InclusionAnswer, OwnersAnswer, RemoteOwners},
         config::RemoteConfig,
         connection::Connection,
-        counts::{Counters, RemoteCounts},
+        counts::RemoteCounts,
         dense::{DenseAnswer, Places},
-        error::{RemoteError, RemoteProblem},
-        facts::{Facts, InclusionAnswer, InfoAnswer, RemoteOwners},
+        facts::{Facts, InfoAnswer},
+        hedge::HedgeCounts,
         own_ids::{OwnIds, OwnIdsAnswer},
         replicas::Replicas,
         seeds::SeedsAnswer,
@@ -28,6 +30,7 @@ use crate::{
         transport::Transport,
     },
     rows::FetchedRows,
+    shards::Info,
 };
 
 /// A server, or several that stand in for each other, and the shards served there. Methods may be called side by side: all
@@ -38,10 +41,12 @@ pub struct RemoteSampler {
     config: RemoteConfig,
     transport: Arc<dyn Transport>,
     facts: Facts,
-    counters: Counters,
+    memory: Memory,
+    /// The servers, if there are several.
+    replicas: Option<Arc<Replicas>>,
 }
 
-/// Bytes of rows that are asked for at once: what is lost with a connection is asked for again.
+/// Bytes of rows that are asked for at once.
 const MAX_ROWS_BYTES: usize = 256 << 20;
 
 impl RemoteSampler {
@@ -60,14 +65,16 @@ impl RemoteSampler {
         cluster: Option<&str>,
         config: RemoteConfig,
     ) -> Result<RemoteSampler> {
-        let counters = Counters::default();
+        let memory = Memory::new(&config);
         let request = v1::InfoRequest { cluster: cluster.unwrap_or_default().to_owned(), ..v1::InfoRequest::default() };
-        let mut answer = InfoAnswer::new(false);
-        let asker = Asker { address, config: &config, transport: &*transport, counters: &counters };
-        asker.ask(Call::Info, None, frame_message(&request), &mut answer).await?;
+        let request = frame_message(&request);
+        let mut answer = InfoAnswer::new();
+        let asker = Asker { address, config: &config, transport: &*transport, memory: &memory };
+        let wanted = Wanted { n_rows: usize::MAX, at_once: usize::MAX, request: &|_| Ok(request.clone()) };
+        asker.ask(Call::Info, None, wanted, &mut answer).await?;
         let failed = |error: AnswerError| error_of(address, None, Call::Info, (1, Duration::ZERO), error.into());
-        let (facts, _) = answer.into_parts().map_err(failed)?;
-        Ok(RemoteSampler { address: address.to_owned(), config, transport, facts, counters })
+        let facts = answer.into_facts().map_err(failed)?;
+        Ok(RemoteSampler { address: address.to_owned(), config, transport, facts, memory, replicas: None })
     }
 
     /// Servers of the same shards as if they were one: while one is away, another is asked; the first is the one with this
@@ -75,44 +82,47 @@ impl RemoteSampler {
     pub(crate) fn stand_in(servers: &[&RemoteSampler], first: usize) -> RemoteSampler {
         let addresses: Vec<&str> = servers.iter().map(|server| server.address()).collect();
         let max_frontier = servers.iter().map(|server| server.facts.max_frontier).min().unwrap_or(1);
+        let resumes = servers.iter().all(|server| server.facts.resumes);
         let ways = servers.iter().map(|server| Arc::clone(&server.transport)).collect();
+        let (replicas, config) = (Arc::new(Replicas::new(ways, first)), servers[0].config.clone());
         RemoteSampler {
             address: addresses.join(" or "),
-            config: servers[0].config.clone(),
-            transport: Arc::new(Replicas::new(ways, first)),
-            facts: Facts { max_frontier, ..servers[0].facts.clone() },
-            counters: Counters::default(),
+            memory: Memory::new(&config),
+            config,
+            transport: Arc::clone(&replicas) as Arc<dyn Transport>,
+            facts: Facts { max_frontier, resumes, ..servers[0].facts.clone() },
+            replicas: Some(replicas),
         }
     }
 
     /// The owner of every node: for a trainer that has no file of the cluster.
     pub async fn owners(&self) -> Result<RemoteOwners> {
-        let mut answer = InfoAnswer::new(true);
+        let mut answer = OwnersAnswer::new(&self.facts);
         self.ask_info(v1::InfoRequest { with_owners: true, ..v1::InfoRequest::default() }, &mut answer).await?;
-        let failed = |error: AnswerError| error_of(&self.address, None, Call::Info, (1, Duration::ZERO), error.into());
-        Ok(answer.into_parts().map_err(failed)?.1.expect("they were asked for"))
+        answer.into_owners().map_err(|error| self.nonsense(Call::Info, None, error))
     }
 
     /// How probably each node is in a batch, if the cluster knows.
     pub async fn inclusion(&self) -> Result<Option<Vec<f32>>> {
-        let mut answer = InclusionAnswer::new(self.facts.info.n_nodes);
+        let mut answer = InclusionAnswer::new(&self.facts);
         self.ask_info(v1::InfoRequest { with_inclusion: true, ..v1::InfoRequest::default() }, &mut answer).await?;
         Ok(Some(answer.inclusion).filter(|inclusion| !inclusion.is_empty()))
     }
 
     /// What the user calls each node, unless that is its number.
     pub async fn own_ids(&self) -> Result<Option<OwnIds>> {
-        let mut answer = OwnIdsAnswer::new(self.facts.info.n_nodes);
+        let mut answer = OwnIdsAnswer::new(self.facts.info.n_nodes, self.facts.resumes);
         self.ask_info(v1::InfoRequest { with_own_ids: true, ..v1::InfoRequest::default() }, &mut answer).await?;
-        let failed = |error: AnswerError| error_of(&self.address, None, Call::Info, (1, Duration::ZERO), error.into());
-        answer.into_ids().map_err(failed)
+        answer.into_ids().map_err(|error| self.nonsense(Call::Info, None, error))
     }
 
+    /// Asks for columns of all nodes; a retry leaves out the bytes that are here.
     async fn ask_info(&self, request: v1::InfoRequest, answer: &mut (dyn Read + Send)) -> Result<()> {
         let request = v1::InfoRequest { cluster: self.cluster(), ..request };
-        let RemoteSampler { address, config, transport, counters, .. } = self;
-        let asker = Asker { address, config, transport: &**transport, counters };
-        asker.ask(Call::Info, None, frame_message(&request), answer).await
+        let behind =
+            |rows: Range<usize>| Ok(frame_message(&v1::InfoRequest { first: rows.start as u64, ..request.clone() }));
+        let wanted = Wanted { n_rows: usize::MAX, at_once: usize::MAX, request: &behind };
+        self.asker().ask(Call::Info, None, wanted, answer).await
     }
 
     /// Where it is.
@@ -125,14 +135,27 @@ impl RemoteSampler {
         &self.facts
     }
 
+    /// Refuses a server that says something else of the graph than the graph's folder or other servers do.
+    pub(crate) fn expect_info(&self, info: &Info) -> Result<()> {
+        if self.facts.info == *info {
+            return Ok(());
+        }
+        let differs = AnswerError::Other("its facts are not those of the graph's folder or of other servers");
+        Err(self.nonsense(Call::Info, None, differs))
+    }
+
     /// What was asked so far.
     pub fn counts(&self, call: Call) -> RemoteCounts {
-        self.counters.of(call)
+        self.memory.counters.of(call)
+    }
+
+    /// What was asked twice so far; nothing where there is one server.
+    pub fn hedge_counts(&self) -> HedgeCounts {
+        self.replicas.as_ref().map(|replicas| replicas.counts()).unwrap_or_default()
     }
 
     /// The labeled nodes of a shard in one part of a split, the store's first split if none is named.
     pub async fn seeds(&self, shard: u32, split: Option<&str>, part: SplitPart) -> Result<Seeds> {
-        let info = &self.facts.info;
         let request = v1::SeedsRequest {
             cluster: self.cluster(),
             shard,
@@ -143,10 +166,14 @@ impl RemoteSampler {
                 SplitPart::Valid => v1::SplitPart::Valid.into(),
                 SplitPart::Test => v1::SplitPart::Test.into(),
             },
+            first: 0,
         };
-        let mut answer = SeedsAnswer::new(self.facts.ids, info.n_nodes, info.n_classes, info.is_multi_label);
-        self.ask(Call::Seeds, shard, frame_message(&request), &mut answer).await?;
-        answer.into_seeds().map_err(|error| self.nonsense(Call::Seeds, shard, error))
+        let behind =
+            |rows: Range<usize>| Ok(frame_message(&v1::SeedsRequest { first: rows.start as u64, ..request.clone() }));
+        let wanted = Wanted { n_rows: usize::MAX, at_once: usize::MAX, request: &behind };
+        let mut answer = SeedsAnswer::new(&self.facts);
+        self.asker().ask(Call::Seeds, Some(shard), wanted, &mut answer).await?;
+        answer.into_seeds().map_err(|error| self.nonsense(Call::Seeds, Some(shard), error))
     }
 
     /// The neighbors that a frontier of a shard's nodes draws, in its order; what was in `drawn` goes.
@@ -166,25 +193,25 @@ impl RemoteSampler {
     ) -> Result<()> {
         let (counts, neighbors) = begin_drawn::<I>(drawn);
         counts.reserve(frontier.len());
-        for frontier in frontier.chunks(self.facts.max_frontier) {
-            let Hop { run_key, step, hop: number, fanout, replacement } = *hop;
-            let request = v1::SampleHopRequest {
+        let Hop { run_key, step, hop: number, fanout, replacement } = *hop;
+        let request = |rows: Range<usize>| {
+            Ok(frame_message(&v1::SampleHopRequest {
                 cluster: self.cluster(),
                 shard,
                 run_key,
                 step,
                 hop: number,
                 with_replacement: replacement == Replacement::With,
-                frontier: self.pack(Call::SampleHop, shard, frontier)?,
+                frontier: self.pack(Call::SampleHop, shard, &frontier[rows])?,
                 most: Some(match fanout {
                     Fanout::AtMost(fanout) => v1::sample_hop_request::Most::Fanout(fanout.get()),
                     Fanout::All => v1::sample_hop_request::Most::All(true),
                 }),
-            };
-            let mut answer = HopAnswer::new(hop, frontier.len(), counts, neighbors);
-            self.ask(Call::SampleHop, shard, frame_message(&request), &mut answer).await?;
-        }
-        Ok(())
+            }))
+        };
+        let wanted = Wanted { n_rows: frontier.len(), at_once: self.facts.max_frontier, request: &request };
+        let mut answer = HopAnswer::new(hop, self.facts.info.n_edges, counts, neighbors);
+        self.asker().ask(Call::SampleHop, Some(shard), wanted, &mut answer).await
     }
 
     /// The feature rows of a shard's nodes, in their order; what was in `rows` goes.
@@ -209,25 +236,23 @@ impl RemoteSampler {
         rows: &Mutex<&mut FetchedRows>,
     ) -> Result<()> {
         let (dim, dtype) = (self.facts.info.dim, self.facts.rows_dtype);
-        let most = self.max_rows(dim * dtype.bytes());
-        for (piece, nodes) in nodes.chunks(most).enumerate() {
-            let places = match places {
-                Places::From(first) => Places::From(first + piece * most),
-                Places::At(places) => Places::At(&places[piece * most..][..nodes.len()]),
-            };
-            let mut answer = DenseAnswer::new(nodes, places, dtype, rows);
-            self.ask(Call::FetchRows, shard, self.rows_request(shard, nodes)?, &mut answer).await?;
-        }
-        Ok(())
+        let at_once = (MAX_ROWS_BYTES / (dim * dtype.bytes()).max(1)).clamp(1, self.facts.max_frontier);
+        let mut answer = DenseAnswer::new(nodes, places, dtype, rows);
+        self.ask_rows(shard, nodes, at_once, &mut answer).await
     }
 
     async fn fetch_sparse(&self, shard: u32, nodes: &[u64], rows: &mut FetchedRows) -> Result<()> {
         rows.begin_sparse(self.facts.info.dim, std::iter::empty());
-        for nodes in nodes.chunks(self.facts.max_frontier) {
-            let request = self.rows_request(shard, nodes)?;
-            self.ask(Call::FetchRows, shard, request, &mut SparseAnswer::new(nodes, rows)).await?;
-        }
-        Ok(())
+        self.ask_rows(shard, nodes, self.facts.max_frontier, &mut SparseAnswer::new(nodes, rows)).await
+    }
+
+    async fn ask_rows(&self, shard: u32, nodes: &[u64], at_once: usize, answer: &mut (dyn Read + Send)) -> Result<()> {
+        let request = |rows: Range<usize>| {
+            let nodes = self.pack(Call::FetchRows, shard, &nodes[rows])?;
+            Ok(frame_message(&v1::FetchRowsRequest { cluster: self.cluster(), shard, nodes }))
+        };
+        let wanted = Wanted { n_rows: nodes.len(), at_once, request: &request };
+        self.asker().ask(Call::FetchRows, Some(shard), wanted, answer).await
     }
 
     /// For each (source, destination) with a destination that the shard owns, whether the whole graph has the edge.
@@ -239,14 +264,14 @@ impl RemoteSampler {
         found: &mut [bool],
     ) -> Result<()> {
         assert_eq!(pairs.len(), found.len(), "one answer per pair");
-        let most = self.facts.max_frontier;
-        for (pairs, found) in pairs.chunks(most).zip(found.chunks_mut(most)) {
+        let request = |rows: Range<usize>| {
             // Candidates of one destination stand together.
+            let pairs = &pairs[rows];
             let by_destination = || pairs.chunk_by(|one, other| one.1 == other.1);
             let destinations: Vec<u64> = by_destination().map(|pairs| pairs[0].1).collect();
             let counts: Vec<u32> = by_destination().map(|pairs| pairs.len() as u32).collect();
             let sources: Vec<u64> = pairs.iter().map(|(source, _)| *source).collect();
-            let request = v1::HasEdgesRequest {
+            Ok(frame_message(&v1::HasEdgesRequest {
                 cluster: self.cluster(),
                 shard,
                 direction: match direction {
@@ -256,20 +281,10 @@ impl RemoteSampler {
                 destinations: self.pack(Call::HasEdges, shard, &destinations)?,
                 counts: counts.iter().flat_map(|count| count.to_le_bytes()).collect::<Vec<u8>>().into(),
                 sources: self.pack(Call::HasEdges, shard, &sources)?,
-            };
-            self.ask(Call::HasEdges, shard, frame_message(&request), &mut EdgesAnswer::new(found)).await?;
-        }
-        Ok(())
-    }
-
-    fn rows_request(&self, shard: u32, nodes: &[u64]) -> Result<Bytes> {
-        let nodes = self.pack(Call::FetchRows, shard, nodes)?;
-        Ok(frame_message(&v1::FetchRowsRequest { cluster: self.cluster(), shard, nodes }))
-    }
-
-    /// Rows of so many bytes that are asked for at once.
-    fn max_rows(&self, row_bytes: usize) -> usize {
-        (MAX_ROWS_BYTES / row_bytes.max(1)).clamp(1, self.facts.max_frontier)
+            }))
+        };
+        let wanted = Wanted { n_rows: pairs.len(), at_once: self.facts.max_frontier, request: &request };
+        self.asker().ask(Call::HasEdges, Some(shard), wanted, &mut EdgesAnswer::new(found)).await
     }
 
     fn cluster(&self) -> String {
@@ -277,83 +292,15 @@ impl RemoteSampler {
     }
 
     fn pack(&self, call: Call, shard: u32, ids: &[u64]) -> Result<Bytes> {
-        pack_ids(ids.iter().copied(), self.facts.ids).map_err(|error| self.nonsense(call, shard, error.into()))
+        pack_ids(ids.iter().copied(), self.facts.ids).map_err(|error| self.nonsense(call, Some(shard), error.into()))
     }
 
-    fn nonsense(&self, call: Call, shard: u32, error: AnswerError) -> ClientError {
-        error_of(&self.address, Some(shard), call, (1, Duration::ZERO), error.into())
+    fn nonsense(&self, call: Call, shard: Option<u32>, error: AnswerError) -> ClientError {
+        error_of(&self.address, shard, call, (1, Duration::ZERO), error.into())
     }
 
-    async fn ask(&self, call: Call, shard: u32, request: Bytes, answer: &mut (dyn Read + Send)) -> Result<()> {
-        let RemoteSampler { address, config, transport, counters, .. } = self;
-        Asker { address, config, transport: &**transport, counters }.ask(call, Some(shard), request, answer).await
+    fn asker(&self) -> Asker<'_> {
+        let RemoteSampler { address, config, transport, memory, .. } = self;
+        Asker { address, config, transport: &**transport, memory }
     }
-}
-
-/// Asks until there is an answer, a refusal, or no time left. Calls have no state, so asking twice does no harm.
-struct Asker<'a> {
-    address: &'a str,
-    config: &'a RemoteConfig,
-    transport: &'a dyn Transport,
-    counters: &'a Counters,
-}
-
-impl Asker<'_> {
-    async fn ask(&self, call: Call, shard: Option<u32>, request: Bytes, answer: &mut (dyn Read + Send)) -> Result<()> {
-        let RemoteConfig { max_attempt, max_call, first_wait, max_wait, .. } = *self.config;
-        let started = Instant::now();
-        let end = started + max_call;
-        let mut wait = first_wait;
-        for n_attempts in 1.. {
-            answer.restart();
-            let deadline = end.min(Instant::now() + max_attempt);
-            self.counters.sent(call, request.len());
-            let mut counted = Counted { answer, call, counters: self.counters };
-            let asked = timeout_at(deadline, self.transport.ask(call, request.clone(), &mut counted, deadline)).await;
-            let asked = asked.unwrap_or(Err(RemoteProblem::Late));
-            if asked.is_err() {
-                self.counters.failed(call);
-            }
-            let Err(problem) = asked else { return Ok(()) };
-            if !problem.may_pass() || Instant::now() + wait >= end {
-                return Err(error_of(self.address, shard, call, (n_attempts, started.elapsed()), problem));
-            }
-            sleep(wait).await;
-            wait = (wait * 2).min(max_wait);
-        }
-        unreachable!("attempts end when time does")
-    }
-}
-
-/// An answer whose bytes are counted as they come.
-struct Counted<'a> {
-    answer: &'a mut (dyn Read + Send),
-    call: Call,
-    counters: &'a Counters,
-}
-
-impl Read for Counted<'_> {
-    fn restart(&mut self) {
-        self.answer.restart();
-    }
-
-    fn read(&mut self, message: Message) -> Result<(), AnswerError> {
-        self.counters.received(self.call, FRAME_HEAD_BYTES + message.remaining());
-        self.answer.read(message)
-    }
-
-    fn finish(&mut self) -> Result<(), AnswerError> {
-        self.answer.finish()
-    }
-}
-
-fn error_of(
-    address: &str,
-    shard: Option<u32>,
-    call: Call,
-    (n_attempts, tried): (u32, Duration),
-    problem: RemoteProblem,
-) -> ClientError {
-    let address = address.to_owned();
-    ClientError::Remote(Box::new(RemoteError { address, shard, call, n_attempts, tried, problem }))
 }

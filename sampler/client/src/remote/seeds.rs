@@ -1,9 +1,18 @@
 //! Labeled nodes.
 
+use std::ops::Range;
+
+use bytes::Buf;
 use kith_proto::{Fields, IdWidth, Message, unpack, unpack_ids};
 use kith_sampler::{Labels, Seeds};
 
-use crate::remote::answers::{AnswerError, Read, expect_count};
+use crate::{
+    remote::{
+        answers::{AnswerError, Read, expect_at_most, expect_count},
+        facts::Facts,
+    },
+    shards::Info,
+};
 
 /// The seeds of one shard.
 #[derive(Debug)]
@@ -12,16 +21,24 @@ pub struct SeedsAnswer {
     n_nodes: u64,
     n_classes: usize,
     is_multi_label: bool,
+    resumes: bool,
     ids: Vec<u64>,
     classes: Vec<i64>,
     words: Vec<u64>,
 }
 
 impl SeedsAnswer {
-    /// Seeds of a graph with so many nodes and classes.
-    pub fn new(width: IdWidth, n_nodes: u64, n_classes: usize, is_multi_label: bool) -> SeedsAnswer {
+    /// Seeds of a shard, whose graph is as `facts` say.
+    pub fn new(facts: &Facts) -> SeedsAnswer {
+        let (Info { n_nodes, n_classes, is_multi_label, .. }, resumes) = (&facts.info, facts.resumes);
+        let (n_nodes, n_classes, is_multi_label) = (*n_nodes, *n_classes, *is_multi_label);
         let (ids, classes, words) = (Vec::new(), Vec::new(), Vec::new());
-        SeedsAnswer { width, n_nodes, n_classes, is_multi_label, ids, classes, words }
+        SeedsAnswer { width: facts.ids, n_nodes, n_classes, is_multi_label, resumes, ids, classes, words }
+    }
+
+    /// Words of labels of a node.
+    fn n_words(&self) -> usize {
+        self.n_classes.div_ceil(64)
     }
 
     /// What was read, once it is finished.
@@ -40,22 +57,43 @@ impl SeedsAnswer {
 }
 
 impl Read for SeedsAnswer {
-    fn restart(&mut self) {
-        self.ids.clear();
-        self.classes.clear();
-        self.words.clear();
+    fn begin(&mut self, rows: Range<usize>) {
+        self.ids.truncate(rows.start);
+        self.classes.truncate(rows.start);
+        self.words.truncate(rows.start.saturating_mul(self.n_words()));
     }
 
-    fn read(&mut self, message: Message) -> Result<(), AnswerError> {
+    fn n_whole(&self) -> usize {
+        let n_labels = match self.is_multi_label {
+            true => self.words.len().checked_div(self.n_words()).unwrap_or(self.ids.len()),
+            false => self.classes.len(),
+        };
+        if self.resumes { self.ids.len().min(n_labels) } else { 0 }
+    }
+
+    fn max_bytes(&self) -> u64 {
+        let n_words = if self.is_multi_label { self.n_words() } else { 1 };
+        let of_node = (self.width.bytes() + size_of::<u64>() * n_words) as u64;
+        of_node.saturating_mul(self.n_nodes)
+    }
+
+    fn read(&mut self, message: Message) -> Result<usize, AnswerError> {
+        let mut n_bytes = 0;
         for field in Fields::new(message) {
-            match field? {
-                (1, ids) => unpack_ids(&ids, self.width, &mut self.ids)?,
-                (2, classes) => unpack(&classes, i64::from_le_bytes, &mut self.classes)?,
-                (3, words) => unpack(&words, u64::from_le_bytes, &mut self.words)?,
-                _ => {}
+            let (number, packed) = field?;
+            match number {
+                1 => unpack_ids(&packed, self.width, &mut self.ids)?,
+                2 => unpack(&packed, i64::from_le_bytes, &mut self.classes)?,
+                3 => unpack(&packed, u64::from_le_bytes, &mut self.words)?,
+                _ => continue,
             }
+            n_bytes += packed.remaining();
         }
-        Ok(())
+        let n_nodes = usize::try_from(self.n_nodes).unwrap_or(usize::MAX);
+        expect_at_most("seeds", self.ids.len(), n_nodes)?;
+        expect_at_most("labels", self.classes.len(), n_nodes)?;
+        expect_at_most("words of labels", self.words.len(), n_nodes.saturating_mul(self.n_words()))?;
+        Ok(n_bytes)
     }
 
     fn finish(&mut self) -> Result<(), AnswerError> {

@@ -1,19 +1,34 @@
-//! What carries a question to a server and its answer back.
+//! The seam of one attempt: a question goes to a server, and its answer comes back.
 
-use std::{fmt, future::Future, pin::Pin};
+use std::{fmt, future::Future, ops::Range, pin::Pin};
 
 use bytes::Bytes;
 use kith_proto::Call;
-use tokio::time::Instant;
 
-use crate::remote::{answers::Read, error::RemoteProblem};
+use crate::remote::{answers::Read, error::RemoteProblem, progress::Progress};
 
 /// One attempt of a call.
 pub type Asked<'a> = Pin<Box<dyn Future<Output = Result<(), RemoteProblem>> + Send + 'a>>;
 
-/// A way to one server. Whoever uses it sees to deadlines and asks again where that may help.
+/// A request of one attempt.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// The call.
+    pub call: Call,
+    /// A whole frame.
+    pub request: Bytes,
+    /// The rows that it asks for, counted from the beginning of all that is wanted.
+    pub rows: Range<usize>,
+}
+
+/// A way to one server, or to several that answer alike. Its user sees to deadlines and retries.
 pub trait Transport: fmt::Debug + Send + Sync {
-    /// Asks, and reads the answer as it comes. `request` is a whole frame; after `deadline` nobody waits any more.
-    fn ask<'a>(&'a self, call: Call, request: Bytes, answer: &'a mut (dyn Read + Send), deadline: Instant)
-    -> Asked<'a>;
+    /// Asks, and reads the answer as it comes: `answer` has begun with the rows of the question. Bytes that move are told
+    /// to `progress`. Dropping the attempt cancels it.
+    fn ask<'a>(
+        &'a self,
+        question: &'a Question,
+        answer: &'a mut (dyn Read + Send),
+        progress: &'a Progress,
+    ) -> Asked<'a>;
 }

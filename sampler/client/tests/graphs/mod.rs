@@ -1,7 +1,10 @@
 //! Small stores for tests.
 #![allow(dead_code)] // Every test uses another part.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+};
 
 use half::{bf16, f16};
 use kith_draw::{Name, Purpose};
@@ -116,7 +119,8 @@ pub(crate) fn open(folder: &Path, edges: &Edges) -> Graph {
         StoredRows::Bf16 => writer.write("rows", &rows.iter().map(|v| bf16::from_f32(*v)).collect::<Vec<_>>()).unwrap(),
         StoredRows::Sparse => {
             let n_stored = |node: u64| if node.is_multiple_of(3) { 1 } else { 2 };
-            let indptr: Vec<u64> = (0..=n_nodes).map(|node| (0..node).map(n_stored).sum()).collect();
+            let mut indptr = vec![0u64];
+            (0..n_nodes).for_each(|node| indptr.push(indptr[node as usize] + n_stored(node)));
             writer.write("row_indptr", &indptr).unwrap();
             let columns: Vec<u32> = (0..n_nodes).flat_map(|node| 0..n_stored(node) as u32).collect();
             writer.write("row_indices", &columns).unwrap();
@@ -138,7 +142,8 @@ pub(crate) fn open(folder: &Path, edges: &Edges) -> Graph {
         writer.write("labels", &(0..n_nodes).map(|node| (node % 3) as u32).collect::<Vec<_>>()).unwrap();
         3
     };
-    let part = |node: u64| u8::from(edges.train.contains(&node));
+    let train: HashSet<u64> = edges.train.iter().copied().collect();
+    let part = |node: u64| u8::from(train.contains(&node));
     writer.write("split.main", &(0..n_nodes).map(part).collect::<Vec<u8>>()).unwrap();
     let contents = Contents {
         n_nodes,

@@ -39,7 +39,7 @@ pub(crate) fn config(cluster: &Cluster) -> ServerConfig {
 
 /// Short waits: tests do not wait for what will not come.
 pub(crate) fn patience() -> RemoteConfig {
-    RemoteConfig { max_attempt: Duration::from_secs(5), max_call: Duration::from_secs(10), ..RemoteConfig::default() }
+    RemoteConfig { max_silence: Duration::from_secs(5), max_call: Duration::from_secs(10), ..RemoteConfig::default() }
 }
 
 pub(crate) async fn connect(server: &Server) -> RemoteSampler {

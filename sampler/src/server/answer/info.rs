@@ -31,6 +31,19 @@ impl Facts {
         Facts { request, has_facts: false, n_columns: 0, n_bytes: 0 }
     }
 
+    /// Leaves out what an earlier attempt brought.
+    fn skip(&mut self, served: &Served) {
+        let mut left = usize::try_from(self.request.first).unwrap_or(usize::MAX);
+        for (_, bytes) in self.columns(served) {
+            if left < bytes.len() {
+                self.n_bytes = left;
+                return;
+            }
+            left -= bytes.len();
+            self.n_columns += 1;
+        }
+    }
+
     /// What was asked for and is there.
     fn columns<'a>(&self, served: &'a Served) -> impl Iterator<Item = (u32, &'a [u8])> + use<'a> {
         let owners = self.request.with_owners.then(|| (OWNERS, owner_bytes(&served.cluster)));
@@ -52,6 +65,7 @@ impl Answer for Facts {
         let mut pieces = Vec::new();
         if !self.has_facts {
             self.has_facts = true;
+            self.skip(served);
             let facts = v1::InfoReply { facts: Some(served.facts.clone()), ..v1::InfoReply::default() };
             pieces.push(frame_message(&facts));
         } else if let Some((field, bytes)) = self.columns(served).nth(self.n_columns) {

@@ -17,6 +17,8 @@ use crate::{
 pub(crate) struct LabeledNodes {
     request: SeedsRequest,
     from: u64,
+    /// Seed nodes that the client has and that are still to be passed over.
+    n_skipped: usize,
 }
 
 const IDS: u32 = 1;
@@ -28,27 +30,31 @@ const N_NODES: usize = 32 << 10;
 
 impl LabeledNodes {
     pub(crate) fn new(request: SeedsRequest) -> LabeledNodes {
-        LabeledNodes { request, from: 0 }
+        let n_skipped = usize::try_from(request.first).unwrap_or(usize::MAX);
+        LabeledNodes { request, from: 0, n_skipped }
     }
 }
 
 impl Answer for LabeledNodes {
     fn next(&mut self, served: &Served) -> Result<Chunk, Status> {
-        let SeedsRequest { shard, split, part } = &self.request;
+        let SeedsRequest { shard, split, part, .. } = &self.request;
         let sampler = served.shard(*shard)?;
         let n_classes = sampler.shard().labels().map_or(1, |labels| labels.n_classes() as usize);
         let n_nodes = (64 * N_NODES / n_classes.max(1)).clamp(64, N_NODES);
         let seeds = sampler.seeds_from((split.as_deref(), *part), self.from, n_nodes);
         let (seeds, next) = seeds.map_err(IntoStatus::into_status)?;
         self.from = next.unwrap_or(0);
-        let ids = pack_ids(seeds.ids().iter().copied(), served.expected.ids).map_err(IntoStatus::into_status)?;
+        let skipped = self.n_skipped.min(seeds.len());
+        self.n_skipped -= skipped;
         let is_last = next.is_none();
-        if seeds.is_empty() && !is_last {
+        if skipped == seeds.len() && !is_last {
             return Ok(Chunk::default());
         }
+        let ids = seeds.ids()[skipped..].iter().copied();
+        let ids = pack_ids(ids, served.expected.ids).map_err(IntoStatus::into_status)?;
         let labels = match seeds.labels() {
-            Labels::Classes(classes) => (CLASSES, as_bytes(classes.clone())),
-            Labels::Bits { n_classes, bits } => (CLASS_WORDS, as_bytes(words(bits, *n_classes))),
+            Labels::Classes(classes) => (CLASSES, as_bytes(classes[skipped..].to_vec())),
+            Labels::Bits { n_classes, bits } => (CLASS_WORDS, as_bytes(words(&bits[skipped * n_classes..], *n_classes))),
         };
         Ok(Chunk { pieces: frame_fields([(IDS, ids), labels]), is_last, ..Chunk::default() })
     }

@@ -1,0 +1,319 @@
+//! Attempts of a call, until all rows are there, there is a refusal, or nothing new comes for too long.
+
+use std::{future::Future, ops::Range, pin::pin, time::Duration};
+
+use bytes::Bytes;
+use kith_proto::Call;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::{
+    error::{ClientError, Result},
+    remote::{
+        answers::Read,
+        config::RemoteConfig,
+        counts::Counters,
+        error::{RemoteError, RemoteProblem},
+        jitter::Jitter,
+        pace::Pace,
+        progress::Progress,
+        transport::{Question, Transport},
+    },
+};
+
+/// A way to a server, and what is known of it. Calls have no state, so asking twice does no harm.
+#[derive(Debug)]
+pub(crate) struct Asker<'a> {
+    pub(crate) address: &'a str,
+    pub(crate) config: &'a RemoteConfig,
+    pub(crate) transport: &'a dyn Transport,
+    pub(crate) memory: &'a Memory,
+}
+
+/// What stays of a call for the next ones.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub(crate) counters: Counters,
+    pace: Pace,
+    jitter: Jitter,
+}
+
+impl Memory {
+    pub(crate) fn new(config: &RemoteConfig) -> Memory {
+        Memory { counters: Counters::default(), pace: Pace::new(), jitter: Jitter::new(config.jitter) }
+    }
+}
+
+/// Rows that are wanted.
+pub(crate) struct Wanted<'a> {
+    /// All of them; `usize::MAX` if their number is not known before they come.
+    pub(crate) n_rows: usize,
+    /// The most rows of a request.
+    pub(crate) at_once: usize,
+    /// Makes the request for some of them.
+    pub(crate) request: &'a (dyn Fn(Range<usize>) -> Result<Bytes> + Sync),
+}
+
+impl Wanted<'_> {
+    fn is_counted(&self) -> bool {
+        self.n_rows < usize::MAX
+    }
+}
+
+impl Asker<'_> {
+    /// Asks for rows, and asks again for those that did not come.
+    pub(crate) async fn ask(
+        &self,
+        call: Call,
+        shard: Option<u32>,
+        wanted: Wanted<'_>,
+        answer: &mut (dyn Read + Send),
+    ) -> Result<()> {
+        let RemoteConfig { max_call, first_wait, max_wait, .. } = *self.config;
+        let Memory { counters, pace, jitter } = self.memory;
+        let (mut n_whole, mut n_attempts, mut wait) = (0, 0, first_wait);
+        let mut last_row = Instant::now();
+        while n_whole < wanted.n_rows {
+            let at_once = if wanted.is_counted() { wanted.at_once.min(pace.max_rows(call)) } else { usize::MAX };
+            let rows = n_whole..n_whole.saturating_add(at_once).min(wanted.n_rows);
+            let question = Question { call, request: (wanted.request)(rows.clone())?, rows: rows.clone() };
+            answer.begin(rows.clone());
+            n_attempts += 1;
+            counters.sent(call, question.request.len());
+            let progress = Progress::new();
+            let attempt = self.transport.ask(&question, answer, &progress);
+            let asked = self.attend(attempt, &progress, after(last_row, max_call)).await;
+            counters.received(call, progress.n_received());
+            let Err(problem) = asked else {
+                pace.was_answered(call, rows.len());
+                (n_whole, n_attempts, wait, last_row) = (rows.end, 0, first_wait, Instant::now());
+                continue;
+            };
+            counters.failed(call);
+            if wanted.is_counted() && problem.is_late() {
+                pace.was_late(call, rows.len());
+            }
+            let n_new = answer.n_whole().saturating_sub(n_whole);
+            n_whole += n_new;
+            if n_new > 0 {
+                (wait, last_row) = (first_wait, Instant::now());
+            }
+            if !problem.may_pass() || Instant::now() + wait >= after(last_row, max_call) {
+                return Err(error_of(self.address, shard, call, (n_attempts, last_row.elapsed()), problem));
+            }
+            if n_new > 0 {
+                n_attempts = 0;
+            }
+            sleep(jitter.cut(wait)).await;
+            wait = (wait * 2).min(max_wait);
+        }
+        Ok(())
+    }
+
+    /// Waits for an attempt as long as it makes progress; without any, at most until `end`.
+    async fn attend(
+        &self,
+        attempt: impl Future<Output = Result<(), RemoteProblem>>,
+        progress: &Progress,
+        end: Instant,
+    ) -> Result<(), RemoteProblem> {
+        let max_silence = self.config.max_silence;
+        let mut attempt = pin!(attempt);
+        let mut deadline = after(Instant::now(), max_silence).min(end);
+        loop {
+            if let Ok(asked) = timeout_at(deadline, &mut attempt).await {
+                return asked;
+            }
+            deadline = match progress.last().map(|last| after(last, max_silence)) {
+                Some(deadline) if deadline > Instant::now() => deadline,
+                _ => return Err(RemoteProblem::Late),
+            };
+        }
+    }
+}
+
+/// A moment, or one in the far future if there is none.
+pub(crate) fn after(moment: Instant, wait: Duration) -> Instant {
+    const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
+    moment.checked_add(wait.min(FAR)).unwrap_or(moment)
+}
+
+pub(crate) fn error_of(
+    address: &str,
+    shard: Option<u32>,
+    call: Call,
+    (n_attempts, tried): (u32, Duration),
+    problem: RemoteProblem,
+) -> ClientError {
+    let address = address.to_owned();
+    ClientError::Remote(Box::new(RemoteError { address, shard, call, n_attempts, tried, problem }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use bytes::{BufMut, BytesMut};
+    use kith_proto::Message;
+
+    use super::*;
+    use crate::remote::{answers::AnswerError, transport::Asked};
+
+    /// A server of rows of four bytes, which can be slow and stop.
+    #[derive(Debug)]
+    struct Slow {
+        /// Rows per second.
+        rate: usize,
+        /// Rows after which a connection breaks, the first time and later.
+        breaks_after: Vec<usize>,
+        /// Rows after which nothing more comes.
+        stalls_after: Vec<usize>,
+        asked: Mutex<Vec<Range<usize>>>,
+    }
+
+    const ROW_BYTES: usize = 4;
+
+    impl Slow {
+        fn new(rate: usize) -> Slow {
+            Slow { rate, breaks_after: Vec::new(), stalls_after: Vec::new(), asked: Mutex::default() }
+        }
+    }
+
+    impl Transport for Slow {
+        fn ask<'a>(
+            &'a self,
+            question: &'a Question,
+            answer: &'a mut (dyn Read + Send),
+            progress: &'a Progress,
+        ) -> Asked<'a> {
+            Box::pin(async move {
+                let number = {
+                    let mut asked = self.asked.lock().unwrap();
+                    asked.push(question.rows.clone());
+                    asked.len() - 1
+                };
+                for (n_sent, row) in question.rows.clone().enumerate() {
+                    if self.breaks_after.get(number) == Some(&n_sent) {
+                        return Err(RemoteProblem::Lost("reset".to_owned()));
+                    }
+                    if self.stalls_after.get(number) == Some(&n_sent) {
+                        std::future::pending::<()>().await;
+                    }
+                    if n_sent.is_multiple_of(self.rate / 10) {
+                        sleep(Duration::from_millis(100)).await;
+                    }
+                    let mut message = BytesMut::new();
+                    message.put_u32_le(row as u32);
+                    progress.received(ROW_BYTES);
+                    answer.read(Message::from(message.freeze()))?;
+                }
+                Ok(answer.finish()?)
+            })
+        }
+    }
+
+    #[derive(Debug, Default)]
+    struct Numbers {
+        read: Vec<u32>,
+        asked: Range<usize>,
+    }
+
+    impl Read for Numbers {
+        fn begin(&mut self, rows: Range<usize>) {
+            self.read.truncate(rows.start);
+            self.asked = rows;
+        }
+
+        fn n_whole(&self) -> usize {
+            self.read.len()
+        }
+
+        fn max_bytes(&self) -> u64 {
+            (ROW_BYTES * self.asked.len()) as u64
+        }
+
+        fn read(&mut self, message: Message) -> Result<usize, AnswerError> {
+            kith_proto::unpack(&message, u32::from_le_bytes, &mut self.read)?;
+            Ok(ROW_BYTES)
+        }
+
+        fn finish(&mut self) -> Result<(), AnswerError> {
+            if self.read.len() == self.asked.end { Ok(()) } else { Err(AnswerError::Other("short")) }
+        }
+    }
+
+    async fn ask(transport: &Slow, n_rows: usize, config: &RemoteConfig) -> Result<Vec<u32>> {
+        let memory = Memory::new(config);
+        let asker = Asker { address: "here", config, transport, memory: &memory };
+        let mut answer = Numbers::default();
+        let wanted = Wanted { n_rows, at_once: usize::MAX, request: &|_| Ok(Bytes::new()) };
+        asker.ask(Call::FetchRows, Some(0), wanted, &mut answer).await?;
+        Ok(answer.read)
+    }
+
+    fn config() -> RemoteConfig {
+        let (max_silence, max_call) = (Duration::from_secs(20), Duration::from_secs(60));
+        RemoteConfig { max_silence, max_call, jitter: Some(1), ..RemoteConfig::default() }
+    }
+
+    fn asked(transport: &Slow) -> Vec<Range<usize>> {
+        transport.asked.lock().unwrap().clone()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_advances_may_take_any_time() {
+        let (transport, started) = (Slow::new(100), Instant::now());
+        let read = ask(&transport, 40_000, &config()).await.unwrap();
+        assert!(read.into_iter().eq(0..40_000));
+        assert_eq!(asked(&transport), [0..40_000], "nothing is asked twice");
+        assert!(started.elapsed() > Duration::from_secs(390), "{:?}", started.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_trickle_is_asked_for_less() {
+        // 40 bytes per second: less than 1 KiB in 20 s.
+        let transport = Slow::new(10);
+        let read = ask(&transport, 1000, &config()).await.unwrap();
+        assert!(read.into_iter().eq(0..1000));
+        let asked = asked(&transport);
+        assert_eq!(asked[..4], [0..1000, 200..700, 400..650, 600..725], "ended after 20 s, and asked for half of it");
+        assert!(asked.len() < 12, "{asked:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_retry_goes_on_behind_the_last_row() {
+        let transport = Slow { breaks_after: vec![700, 0, 200], ..Slow::new(1000) };
+        let read = ask(&transport, 1000, &config()).await.unwrap();
+        assert!(read.into_iter().eq(0..1000));
+        assert_eq!(asked(&transport), [0..1000, 700..1000, 700..1000, 900..1000]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_get_smaller_after_a_timeout_and_grow_again() {
+        let transport = Slow { stalls_after: vec![500, 0], ..Slow::new(1000) };
+        let read = ask(&transport, 2000, &config()).await.unwrap();
+        assert!(read.into_iter().eq(0..2000));
+        assert_eq!(asked(&transport), [0..2000, 500..1500, 500..1000, 1000..2000]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_ends_a_call_in_its_time() {
+        let transport = Slow { stalls_after: vec![0; 100], ..Slow::new(1000) };
+        let started = Instant::now();
+        let error = ask(&transport, 10, &config()).await.unwrap_err();
+        assert!(error.to_string().contains("no answer in time (3 attempts in 60."), "{error}");
+        assert!(started.elapsed() <= Duration::from_secs(61), "{:?}", started.elapsed());
+        // Rows that come give it new time.
+        let transport = Slow { stalls_after: [vec![3], vec![0; 100]].concat(), ..Slow::new(1000) };
+        let started = Instant::now();
+        ask(&transport, 10, &config()).await.unwrap_err();
+        assert!(started.elapsed() > Duration::from_secs(75), "{:?}", started.elapsed());
+        assert!(started.elapsed() <= Duration::from_secs(82), "{:?}", started.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn times_without_end_are_far_away() {
+        let (max_silence, max_call) = (Duration::MAX, Duration::MAX);
+        let config = RemoteConfig { max_silence, max_call, ..config() };
+        assert_eq!(ask(&Slow::new(1000), 3, &config).await.unwrap(), [0, 1, 2]);
+    }
+}

@@ -1,0 +1,220 @@
+//! Hedges: a question that waits longer than usual goes to a second server, and the first answer counts.
+
+use std::{
+    ops::Range,
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+};
+
+use bytes::Buf;
+use kith_proto::Message;
+
+use crate::remote::{
+    answers::{AnswerError, Read},
+    chunks::Chunks,
+    transport::Question,
+};
+
+/// Calls that pay for one hedge: at most 5 % are added.
+const CALLS_PER_HEDGE: u32 = 20;
+
+/// Hedges that can be saved up: a line that gets slow for all is not asked twice for long.
+const MAX_SAVED: u32 = 16;
+
+/// Hedges that only clear outliers may take. Of calls on a line like any other, 5 % are slower than their p95: they alone
+/// would spend everything.
+const RESERVE: u32 = 4;
+
+/// Hedges at a time.
+const MAX_AT_ONCE: u32 = 4;
+
+/// Bytes of an answer that is read twice. A hedge that has so many and is ahead takes over; one that is behind ends.
+pub(crate) const MAX_BUFFER_BYTES: usize = 8 << 20;
+
+/// How often was hedged, and what came of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HedgeCounts {
+    /// Attempts of calls, hedges and probes aside.
+    pub calls: u64,
+    /// Attempts that were added: at most 5 % of calls.
+    pub hedges: u64,
+    /// Hedges whose answer counted.
+    pub won: u64,
+    /// Times that a server was left because it was slow.
+    pub left: u64,
+    /// Questions to slow servers, to see if they are fast again.
+    pub probes: u64,
+}
+
+impl HedgeCounts {
+    /// Both together.
+    pub(crate) fn plus(self, other: HedgeCounts) -> HedgeCounts {
+        HedgeCounts {
+            calls: self.calls + other.calls,
+            hedges: self.hedges + other.hedges,
+            won: self.won + other.won,
+            left: self.left + other.left,
+            probes: self.probes + other.probes,
+        }
+    }
+}
+
+/// What hedges may cost.
+#[derive(Debug, Default)]
+pub(crate) struct Budget {
+    /// Calls that no hedge has used up.
+    saved: AtomicU32,
+    n_running: AtomicU32,
+    pub(crate) n_calls: AtomicU64,
+    pub(crate) n_hedges: AtomicU64,
+    pub(crate) n_won: AtomicU64,
+}
+
+/// A hedge that runs.
+#[derive(Debug)]
+pub(crate) struct Permit<'a>(&'a Budget);
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        self.0.n_running.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Budget {
+    /// A call that is no hedge.
+    pub(crate) fn call(&self) {
+        self.n_calls.fetch_add(1, Ordering::Relaxed);
+        let more = |saved: u32| (saved < MAX_SAVED * CALLS_PER_HEDGE).then_some(saved + 1);
+        let _ = self.saved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+    }
+
+    /// Whether an ordinary slow call may be hedged; if not, a clear outlier still may.
+    pub(crate) fn has_plenty(&self) -> bool {
+        self.saved.load(Ordering::Relaxed) > RESERVE * CALLS_PER_HEDGE
+    }
+
+    /// Takes a hedge, if there is one.
+    pub(crate) fn take(&self) -> Option<Permit<'_>> {
+        if self.n_running.fetch_add(1, Ordering::Relaxed) >= MAX_AT_ONCE {
+            self.n_running.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        let permit = Permit(self);
+        let less = |saved: u32| saved.checked_sub(CALLS_PER_HEDGE);
+        self.saved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok()?;
+        self.n_hedges.fetch_add(1, Ordering::Relaxed);
+        Some(permit)
+    }
+}
+
+/// The answer to a hedge, kept until it is known which answer counts.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    rows: Range<usize>,
+    max_bytes: u64,
+    chunks: Vec<Message>,
+    pub(crate) n_bytes: usize,
+    /// Whether no more is kept.
+    pub(crate) is_full: bool,
+}
+
+impl Buffer {
+    /// For an answer to the same question as `answer`.
+    pub(crate) fn new(question: &Question, answer: &dyn Read) -> Buffer {
+        let (rows, max_bytes) = (question.rows.clone(), answer.max_bytes());
+        Buffer { rows, max_bytes, chunks: Vec::new(), n_bytes: 0, is_full: false }
+    }
+
+    /// Reads what is kept, instead of what has come another way.
+    pub(crate) fn read_into(self, question: &Question, answer: &mut dyn Read) -> Result<(), AnswerError> {
+        answer.begin(question.rows.clone());
+        let mut chunks = Chunks::new(question, answer);
+        self.chunks.into_iter().try_for_each(|chunk| chunks.take(chunk, answer))
+    }
+}
+
+impl Read for Buffer {
+    fn begin(&mut self, _: Range<usize>) {
+        self.chunks.clear();
+        self.n_bytes = 0;
+    }
+
+    fn n_whole(&self) -> usize {
+        self.rows.start
+    }
+
+    fn max_bytes(&self) -> u64 {
+        self.max_bytes
+    }
+
+    fn read(&mut self, message: Message) -> Result<usize, AnswerError> {
+        let n_bytes = message.remaining();
+        if self.n_bytes + n_bytes > MAX_BUFFER_BYTES {
+            self.is_full = true;
+            return Err(AnswerError::Other("there is no room for more of it"));
+        }
+        self.n_bytes += n_bytes;
+        self.chunks.push(message);
+        Ok(n_bytes)
+    }
+
+    fn finish(&mut self) -> Result<(), AnswerError> {
+        Ok(()) // It is checked where it counts.
+    }
+}
+
+/// An answer that nobody needs.
+#[derive(Debug)]
+pub(crate) struct Discarded(pub(crate) u64);
+
+impl Read for Discarded {
+    fn begin(&mut self, _: Range<usize>) {}
+
+    fn n_whole(&self) -> usize {
+        0
+    }
+
+    fn max_bytes(&self) -> u64 {
+        self.0
+    }
+
+    fn read(&mut self, message: Message) -> Result<usize, AnswerError> {
+        Ok(message.remaining())
+    }
+
+    fn finish(&mut self) -> Result<(), AnswerError> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hedges_are_at_most_one_in_twenty() {
+        let budget = Budget::default();
+        assert!(budget.take().is_none(), "nothing is saved");
+        let mut n_taken = 0;
+        for call in 1..=10_000u64 {
+            budget.call();
+            n_taken += u64::from(budget.take().is_some());
+            assert!(n_taken * 20 <= call, "{n_taken} of {call}");
+        }
+        assert_eq!(n_taken, 500);
+        (0..10_000).for_each(|_| budget.call());
+        assert!(budget.has_plenty());
+        let n_saved = (0..1000).filter(|_| budget.take().is_some()).count();
+        assert_eq!(n_saved, MAX_SAVED as usize, "not all of it at once");
+        assert_eq!(budget.n_hedges.load(Ordering::Relaxed), 500 + u64::from(MAX_SAVED));
+    }
+
+    #[test]
+    fn few_run_at_a_time() {
+        let budget = Budget::default();
+        (0..1000).for_each(|_| budget.call());
+        let running: Vec<_> = (0..9).map_while(|_| budget.take()).collect();
+        assert_eq!(running.len(), MAX_AT_ONCE as usize);
+        drop(running);
+        assert!(budget.take().is_some());
+    }
+}
