@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build test slow lint demo bench images help setup setup-tests
+.PHONY: build test slow lint demo bench images help setup setup-tests setup-lint
 
 # Set but empty means unset; cargo and torch-sys would take it for a folder.
 ifeq ($(LIBTORCH),)
@@ -36,9 +36,10 @@ test: setup-tests ## all checks: format, clippy, tests, doc tests
 slow: setup-tests ## the slow tests, which `make test` leaves out
 	$(call stage,slow tests,cargo build --release --locked && KITH_PROGRAM=$(program) KITH_SLOW=1 cargo nextest run --release --workspace --locked --profile slow -E 'test(slow_)')
 
-lint: setup ## format and clippy, warnings denied
+lint: setup-lint ## format, clippy with warnings denied, and what we depend on
 	$(call stage,format,cargo fmt --all --check)
 	$(call stage,clippy,cargo clippy --release --workspace --all-targets --locked -- -D warnings)
+	$(call stage,dependencies,deploy/deny.sh)
 
 demo: build ## show the built program at work
 	@deploy/demo.sh
@@ -57,3 +58,6 @@ setup:
 
 setup-tests:
 	@deploy/setup.sh --tests
+
+setup-lint:
+	@deploy/setup.sh --lint

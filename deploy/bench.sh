@@ -7,6 +7,7 @@
 #   KITH_DATASETS    the folder with the raw files of the datasets (default: ../shared/datasets)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source deploy/pip.sh
 
 work=$(mktemp -d "${KITH_BENCH_DIR:-${TMPDIR:-/tmp}}/kith-bench.XXXXXX")
 trap 'rm -rf "$work"' EXIT
@@ -14,7 +15,7 @@ kith=$PWD/target/release/kith
 
 printf '== peers: numpy and scipy, in a throw-away venv\n'
 python3 -m venv "$work/venv"
-"$work/venv/bin/pip" --quiet install numpy==2.3.4 scipy==1.16.3
+checked_pip "$work/venv/bin/python" install bench --quiet
 
 printf '\n== lists from 100 M random directed edges, against scipy\n'
 "$work/venv/bin/python" deploy/bench/lists.py --kith "$kith" --work "$work"

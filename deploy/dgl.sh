@@ -26,6 +26,4 @@ fitting_python() {
     return 1
 }
 
-# The last DGL on PyPI, and what it was built against; it names torchdata, pandas and the others only by importing them.
-peer dgl-2.1.0-torch-2.2.1 fitting_python dgl \
-    dgl==2.1.0 torch==2.2.1 torchdata==0.7.1 'numpy<2' pandas==2.2.2 pydantic==2.7.4 PyYAML==6.0.1
+peer dgl fitting_python dgl

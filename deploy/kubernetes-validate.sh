@@ -12,4 +12,4 @@ any_python() {
     printf 'python3'
 }
 
-peer kubernetes-validate-1.37.0 any_python kubernetes_validate kubernetes-validate==1.37.0
+peer kubernetes-validate any_python kubernetes_validate

@@ -1,16 +1,17 @@
 # A Python with a peer's packages, outside the repository; sourced by the scripts of the peers.
 #
 #   XDG_CACHE_HOME   where it is kept, shared by clones (default: ~/.cache)
+source "$(dirname "${BASH_SOURCE[0]}")/pip.sh"
 
-# peer NAME CHOOSE MODULE PACKAGE...: prints the path of a Python that has the packages, made in a folder called NAME if it
-# is not there yet. CHOOSE prints the Python to make it with; MODULE must be importable in the end. Exit code 3: pip
-# cannot get the packages here, or no Python fits them.
+# peer NAME CHOOSE MODULE: prints the path of a Python that has the packages of deploy/wheels/NAME.txt, each with its hash, made
+# if it is not there yet. CHOOSE prints the Python to make it with; MODULE must be importable in the end. Exit code 3: pip
+# cannot get the packages here, or no Python fits them. 1, with a sentence: a wheel has another hash.
 peer() {
-    local name=$1 choose=$2 module=$3 cache folder python
-    shift 3
+    local name=$1 choose=$2 module=$3 cache folder python checksum code=0
     cache=${XDG_CACHE_HOME:-}
     [[ $cache == /* ]] || cache=${HOME:?set HOME or XDG_CACHE_HOME: peers are kept under it}/.cache
-    folder=$cache/kith/$name
+    checksum=$(sha256sum <"$wheels/$name.txt") # Other wheels, another folder.
+    folder=$cache/kith/$name-${checksum:0:12}
     mkdir -p "$cache/kith"
     exec 9>"$folder.lock"
     flock -w 3000 9 || {
@@ -20,12 +21,13 @@ peer() {
     if [[ ! -e $folder/ready ]]; then
         python=$("$choose") || exit 3
         rm -rf "$folder"
-        # No build from source: what has no wheel for this machine is not there.
-        if ! "$python" -m venv "$folder" >&2 ||
-            ! "$folder/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: "$@" >&2 ||
-            ! "$folder/bin/python" -c "import $module" >&2; then
+        { "$python" -m venv "$folder" >&2 &&
+            checked_pip "$folder/bin/python" install "$name" --quiet >&2 &&
+            "$folder/bin/python" -c "import $module" >&2; } || code=$?
+        if ((code)); then
             rm -rf "$folder"
-            printf 'pip cannot get %s\n' "$*" >&2
+            ((code != 4)) || exit 1
+            printf 'pip cannot get the packages of deploy/wheels/%s.txt\n' "$name" >&2
             exit 3
         fi
         touch "$folder/ready"

@@ -11,5 +11,4 @@ any_python() {
     printf 'python3'
 }
 
-peer pyg-2.8.1-torch-2.11.0 any_python torch_geometric \
-    torch==2.11.0 torch_geometric==2.8.1 safetensors==0.7.0 packaging==25.0 numpy==2.4.6
+peer pyg any_python torch_geometric

@@ -11,4 +11,4 @@ any_python() {
     printf 'python3'
 }
 
-peer pymetis-2025.2.2 any_python pymetis pymetis==2025.2.2 numpy==2.3.4
+peer pymetis any_python pymetis

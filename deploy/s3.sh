@@ -12,4 +12,4 @@ any_python() {
     printf 'python3'
 }
 
-peer moto-5.2.5 any_python moto.server "moto[s3,server]==5.2.5"
+peer moto any_python moto.server

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Gets this machine ready to build Kith: checks the tools, finds or fetches libtorch, links it as .libtorch.
 #
-#   deploy/setup.sh [--tests]     --tests: also what `make test` needs
+#   deploy/setup.sh [--tests] [--lint]     also what `make test` and `make lint` need
 #
 #   LIBTORCH         a folder with libtorch 2.11.0 to use as it is
 #   XDG_CACHE_HOME   where a fetched libtorch is kept, shared by clones (default: ~/.cache)
@@ -9,11 +9,12 @@
 set -euo pipefail
 
 version=2.11.0
-# What libtorch's CPU library was linked with; versions that torch 2.11.0 itself asks for.
-small_wheels=(nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
+nextest=0.9.143
+deny=0.20.2
 lock_seconds=3600
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 unpack=$repository/deploy/unpack.py
+source "$repository/deploy/pip.sh"
 
 say() { printf 'setup: %s\n' "$*"; }
 fail() {
@@ -22,11 +23,12 @@ fail() {
 }
 
 main() {
-    local tests=0 argument
+    local tests=0 lint=0 argument
     for argument in "$@"; do
         case $argument in
         --tests) tests=1 ;;
-        *) fail "unknown argument $argument; deploy/setup.sh takes only --tests" ;;
+        --lint) lint=1 ;;
+        *) fail "unknown argument $argument; deploy/setup.sh takes only --tests and --lint" ;;
         esac
     done
 
@@ -46,9 +48,10 @@ main() {
     fi
     link "$folder"
     if ((tests)); then
-        install_nextest
+        install_tool cargo-nextest "$nextest" "which runs the tests"
         make_storage
     fi
+    if ((lint)); then install_tool cargo-deny "$deny" "which checks dependencies"; fi
 }
 
 cache_home() {
@@ -90,6 +93,7 @@ check_tools() {
             missing+=("python3 (3.9 or newer) with pip (for example \`apt install python3-pip\`)")
         command -v flock >/dev/null || missing+=("flock (for example \`apt install util-linux\`)")
         [[ $(uname -sm) == "Linux x86_64" ]] || missing+=("libtorch $version for $(uname -sm) (set LIBTORCH to its folder)")
+        has_glibc || missing+=("glibc 2.28 or newer, for libtorch $version (set LIBTORCH to one that was built for this machine)")
     fi
     ((${#missing[@]} == 0)) || fail "Kith needs $(joined "${missing[@]}"); then run make again"
 }
@@ -110,6 +114,11 @@ has_cpp17() {
     "${compiler[@]}" -std=c++17 -x c++ -fsyntax-only - &>/dev/null <<<'
         #include <optional>
         int main() { if constexpr (std::optional<int> one = 1; true) return *one - 1; }'
+}
+
+has_glibc() {
+    local found
+    found=$(getconf GNU_LIBC_VERSION 2>/dev/null) && [[ $(printf '%s\n' "glibc 2.28" "$found" | sort -V | head -n 1) == "glibc 2.28" ]]
 }
 
 wants_cuda() {
@@ -173,35 +182,31 @@ fetch() {
 fetch_base() {
     check_space 2
     say "fetching libtorch $version with pip (about 550 MB), once for all clones"
-    pip_download "torch==$version" "${small_wheels[@]}"
+    pip_download libtorch
     say "unpacking"
     python3 "$unpack" base "$draft/base" "$draft"/wheels/*.whl || fail "libtorch could not be unpacked into $draft"
 }
 
 fetch_cuda() {
-    local requirements=()
     check_space 7
     say "fetching the CUDA libraries of libtorch $version with pip (about 2.5 GB), once for all clones"
-    pip_download "torch==$version"
-    python3 "$unpack" requirements "$draft"/wheels/torch-*.whl >"$draft/requirements"
-    mapfile -t requirements <"$draft/requirements"
-    ((${#requirements[@]})) || fail "the torch wheel for this machine comes without CUDA: set KITH_CUDA=0"
-    pip_download "${requirements[@]}"
+    pip_download libtorch-cuda
     say "unpacking"
     python3 "$unpack" cuda "$draft/cuda" "$draft"/wheels/*.whl || fail "the CUDA libraries could not be unpacked into $draft"
 }
 
+# pip_download NAME: the wheels of deploy/wheels/NAME.txt, for one fixed Python: only the libraries inside are used.
 pip_download() {
-    local options=(--disable-pip-version-check --no-cache-dir --only-binary=:all: --dest "$draft/wheels")
-    # torch has wheels for these; for any other python we name one, since only the libraries inside are used.
-    python3 -c '
-import sys, sysconfig
-usual = sys.implementation.name == "cpython" and not sysconfig.get_config_var("Py_GIL_DISABLED")
-sys.exit(not (usual and (3, 10) <= sys.version_info[:2] <= (3, 14)))' || options+=(--python-version 3.12 --implementation cp --abi cp312)
-    [[ $1 != torch==* ]] || options+=(--no-deps) # Most of what torch asks for is for Python.
+    local minor code=0 options=(--no-deps --dest "$draft/wheels" --python-version 3.12 --implementation cp --abi cp312)
+    for minor in {28..5}; do options+=(--platform "manylinux_2_${minor}_x86_64"); done
+    options+=(--platform manylinux2014_x86_64 --platform manylinux2010_x86_64 --platform manylinux1_x86_64)
     [[ -t 1 ]] || options+=(--quiet)
-    TMPDIR=$draft/tmp python3 -m pip download "${options[@]}" "$@" ||
-        fail "pip could not fetch $(joined "$@") (its own words are above): check the network, or set LIBTORCH to a folder with libtorch $version"
+    TMPDIR=$draft/tmp checked_pip python3 download "$1" --no-cache-dir "${options[@]}" || code=$?
+    case $code in
+    0) ;;
+    4) exit 1 ;;
+    *) fail "pip could not fetch the wheels of deploy/wheels/$1.txt (its own words are above): check the network, or set LIBTORCH to a folder with libtorch $version" ;;
+    esac
 }
 
 check_space() {
@@ -219,11 +224,18 @@ link() {
     say "libtorch $version is $folder"
 }
 
-install_nextest() {
-    cargo nextest --version &>/dev/null && return
-    say "installing cargo-nextest, which runs the tests (about ten minutes on two cores, once)"
-    cargo install cargo-nextest --locked --quiet ||
-        fail "cargo-nextest could not be installed: run \`cargo install cargo-nextest --locked\` and see why"
+# install_tool NAME VERSION JOB: exactly that version if there is none or an older one. A newer one stays, with a line that says so.
+install_tool() {
+    local name=$1 wanted=$2 found
+    found=$(cargo "${name#cargo-}" --version 2>/dev/null | sed -n "1s/^$name \([0-9.]*\).*/\1/p" || true)
+    [[ $found != "$wanted" ]] || return 0
+    if [[ -n $found && $(printf '%s\n' "$wanted" "$found" | sort -V | tail -n 1) == "$found" ]]; then
+        say "using $name $found, which is newer than $wanted, with which Kith is tested"
+        return
+    fi
+    say "installing $name $wanted, $3 (about ten minutes on two cores, once)"
+    cargo install "$name" --version "=$wanted" --locked --quiet ||
+        fail "$name could not be installed: run \`cargo install $name --version =$wanted --locked\` and see why"
 }
 
 # A server of S3; tests that need it say so where it cannot be had.

@@ -2,7 +2,6 @@
 
     unpack.py base OUT WHEEL...      headers and CPU libraries into OUT/include and OUT/lib
     unpack.py cuda OUT WHEEL...      the libraries opened at run time where there is an NVIDIA driver, into OUT
-    unpack.py requirements WHEEL     the CUDA packages a torch wheel asks for, one per line
 
 Every file is checked against the wheel's own list of checksums. A file `stamp` is written last, one line per library
 (size, SHA-256, path): a folder without it is not finished.
@@ -21,9 +20,6 @@ CUDA = {"libtorch_cuda.so", "libtorch_cuda_linalg.so", "libtorch_nvshmem.so", "l
 
 
 def main(what, *arguments):
-    if what == "requirements":
-        print("\n".join(cuda_requirements(arguments[0])))
-        return
     out = pathlib.Path(arguments[0])
     place = {"base": base_place, "cuda": cuda_place}[what]
     stamp = [line for wheel in arguments[1:] for line in unpack(wheel, place, out)]
@@ -97,14 +93,6 @@ def link_plain_names(out):
 def version(wheels):
     torch = next(wheel for wheel in map(pathlib.Path, wheels) if wheel.name.startswith("torch-"))
     return torch.name.split("-")[1]
-
-
-def cuda_requirements(wheel):
-    with zipfile.ZipFile(wheel) as archive:
-        name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        lines = archive.read(name).decode().splitlines()
-    asked = [line.removeprefix("Requires-Dist: ") for line in lines if line.startswith("Requires-Dist: ")]
-    return [line.split(";")[0].strip() for line in asked if line.startswith(("cuda-toolkit", "nvidia-"))]
 
 
 main(*sys.argv[1:])

@@ -9,14 +9,15 @@ use std::{
 
 use tempfile::TempDir;
 
-/// Makes wheels with the members that set-up looks for; `spoiled` gives one of them a checksum that is not its own.
+/// Makes wheels with the members that set-up looks for, and the files that name them with their hashes; `spoiled` gives one member a
+/// checksum that is not its own.
 const MAKE_WHEELS: &str = r#"
 import base64, hashlib, pathlib, sys, zipfile
 
-def wheel(name, version, members, requires=(), extras=()):
+def wheel(name, version, members, requires=()):
     info = f"{name}-{version}.dist-info"
     headers = [f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: {version}"]
-    headers += [f"Provides-Extra: {extra}" for extra in extras] + [f"Requires-Dist: {line}" for line in requires]
+    headers += [f"Requires-Dist: {line}" for line in requires]
     texts = {member: f"this is {member}" for member in members} | {
         f"{info}/METADATA": "\n".join(headers) + "\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: false\nTag: py3-none-any\n",
@@ -26,19 +27,20 @@ def wheel(name, version, members, requires=(), extras=()):
         lie = "!" if sys.argv[2] == member else ""
         checksum = base64.urlsafe_b64encode(hashlib.sha256((text + lie).encode()).digest()).rstrip(b"=").decode()
         record += f"{member},sha256={checksum},{len(text)}\n"
-    with zipfile.ZipFile(pathlib.Path(sys.argv[1], f"{name}-{version}-py3-none-any.whl"), "w") as archive:
+    path = pathlib.Path(sys.argv[1], f"{name}-{version}-py3-none-any.whl")
+    with zipfile.ZipFile(path, "w") as archive:
         for member, text in (texts | {f"{info}/RECORD": record + f"{info}/RECORD,,\n"}).items():
             archive.writestr(member, text)
+    return f"{name}=={version} --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n"
 
 torch = ["libtorch_cpu.so", "libc10.so", "libgomp.so.1", "libtorch.so", "libtorch_python.so", "libtorch_cuda.so",
          "libtorch_cuda_linalg.so", "libtorch_nvshmem.so", "libc10_cuda.so", "libcaffe2_nvrtc.so"]
-wheel("torch", "2.11.0", [f"torch/lib/{name}" for name in torch] + ["torch/include/torch/torch.h"],
-      ["nobody-has-this", 'cuda-toolkit[cudart,nccl]==13.0.2; platform_system == "Linux"'])
-wheel("cuda_toolkit", "13.0.2", [], ['nvidia-cuda-runtime==13.0.*; extra == "cudart"', 'nvidia-nccl; extra == "nccl"'],
-      ["cudart", "nccl"])
-wheel("nvidia_cuda_runtime", "13.0.96", ["nvidia/cu13/lib/libcudart.so.13", "nvidia/cu13/include/cuda.h"])
-wheel("nvidia_cuda_cupti", "13.0.85", ["nvidia/cu13/lib/libcupti.so.13"])
-wheel("nvidia_nccl", "2.28.9", ["nvidia/nccl/lib/libnccl.so.2"])
+base = wheel("torch", "2.11.0", [f"torch/lib/{name}" for name in torch] + ["torch/include/torch/torch.h"], ["nobody-has-this"])
+base += wheel("nvidia_cuda_runtime", "13.0.96", ["nvidia/cu13/lib/libcudart.so.13", "nvidia/cu13/include/cuda.h"])
+base += wheel("nvidia_cuda_cupti", "13.0.85", ["nvidia/cu13/lib/libcupti.so.13"])
+nccl = wheel("nvidia_nccl", "2.28.9", ["nvidia/nccl/lib/libnccl.so.2"])
+pathlib.Path(sys.argv[1], "libtorch.txt").write_text(base)
+pathlib.Path(sys.argv[1], "libtorch-cuda.txt").write_text(base + nccl)
 "#;
 
 /// A cache and wheels of its own, and as many clones as a test asks for.
@@ -57,6 +59,10 @@ impl Machine {
         fs::create_dir(&wheels).expect("a new folder");
         let made = Command::new("python3").args(["-c", MAKE_WHEELS]).arg(&wheels).arg(spoiled).status();
         assert!(made.is_ok_and(|status| status.success()));
+        fs::create_dir(machine.path("hashes")).expect("a new folder");
+        for file in ["libtorch.txt", "libtorch-cuda.txt"] {
+            fs::rename(wheels.join(file), machine.path("hashes").join(file)).expect("moved");
+        }
         Some(machine)
     }
 
@@ -67,9 +73,13 @@ impl Machine {
     fn start(&self, clone: &str, set: &[(&str, &str)]) -> Child {
         let clone = self.path(clone);
         let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        fs::create_dir_all(clone.join("deploy")).expect("a folder");
-        for file in ["Cargo.toml", "deploy/setup.sh", "deploy/unpack.py"] {
+        fs::create_dir_all(clone.join("deploy/wheels")).expect("a folder");
+        for file in ["Cargo.toml", "deploy/setup.sh", "deploy/pip.sh", "deploy/unpack.py"] {
             fs::copy(repository.join(file), clone.join(file)).expect("a file of the repository");
+        }
+        for file in ["libtorch.txt", "libtorch-cuda.txt"] {
+            let made = fs::read(self.path("hashes").join(file)).expect("made with the wheels");
+            fs::write(clone.join("deploy/wheels").join(file), made).expect("written");
         }
         let mut command = Command::new(clone.join("deploy/setup.sh"));
         command.env_remove("LIBTORCH").env("KITH_CUDA", "0").env("XDG_CACHE_HOME", self.path("cache"));
@@ -153,6 +163,49 @@ fn a_wheel_that_does_not_keep_its_checksums_is_refused() {
     assert!(!succeeded && said.contains("torch/lib/libc10.so does not have the checksum the wheel lists"), "{said}");
     assert_eq!(names(&machine.path("cache/kith")), ["libtorch-2.11.0.lock"]);
     assert!(!machine.path("a/.libtorch").is_symlink());
+}
+
+#[test]
+fn refuses_a_wheel_with_another_hash() {
+    let Some(machine) = Machine::new("") else { return };
+    let file = machine.path("wheels/nvidia_cuda_cupti-13.0.85-py3-none-any.whl");
+    let mut wheel = fs::read(&file).expect("a wheel");
+    // A comment of one byte: the wheel still unpacks, with every checksum that it lists.
+    let length_of_comment = wheel.len() - 2;
+    wheel[length_of_comment] = 1;
+    wheel.push(b' ');
+    fs::write(&file, wheel).expect("written");
+    let (succeeded, said) = machine.setup("a", &[]);
+    let sentence = "error: pip was offered a wheel with another SHA-256 than deploy/wheels/libtorch.txt says ";
+    assert!(!succeeded && said.lines().last().is_some_and(|line| line.starts_with(sentence)), "{said}");
+    assert_eq!(names(&machine.path("cache/kith")), ["libtorch-2.11.0.lock"]);
+    assert!(!machine.path("a/.libtorch").is_symlink());
+}
+
+/// The files of `deploy/wheels` as they stand in the repository.
+#[test]
+fn every_wheel_of_the_repository_has_a_version_and_a_hash() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/wheels");
+    let files: Vec<String> = names(&folder).into_iter().filter(|name| name.ends_with(".txt")).collect();
+    assert!(files.len() >= 8, "{files:?}");
+    for file in files {
+        let text = fs::read_to_string(folder.join(&file)).expect("text");
+        let lines = text.replace("\\\n", " ");
+        let (comments, wheels): (Vec<&str>, Vec<&str>) = lines.lines().partition(|line| line.starts_with('#'));
+        assert!(comments.len() <= 1 && !wheels.is_empty(), "{file}");
+        for wheel in wheels {
+            let (named, hashes) = wheel.split_once(" --hash=").unwrap_or_else(|| panic!("{file}: no hash in {wheel}"));
+            assert!(named.contains("=="), "{file}: no version in {wheel}");
+            let hashes: Vec<&str> = hashes.split("--hash=").map(str::trim).collect();
+            let is_sha256 = |hash: &&str| {
+                hash.strip_prefix("sha256:")
+                    .is_some_and(|hex| hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_hexdigit()))
+            };
+            assert!(hashes.iter().all(|hash| is_sha256(&hash)), "{file}: {wheel}");
+            // Libraries are taken out of wheels for one Python: one wheel each.
+            assert!(hashes.len() == 1 || !file.starts_with("libtorch"), "{file}: {wheel}");
+        }
+    }
 }
 
 #[test]
