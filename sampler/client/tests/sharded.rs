@@ -18,7 +18,7 @@ use kith_sampler::{
     Fanout, Replacement,
     server::{Limits, Server, ServerConfig, ShardChoice},
 };
-use kith_store::{Cluster, Cut, Graph, Provenance, SplitPart, write_cluster};
+use kith_store::{Cluster, Cut, Graph, Provenance, SplitPart, Verify, write_cluster};
 
 fn cut(folder: &Path, graph: &Graph, n_shards: u32, owner_of: impl Fn(u64) -> u32) -> Arc<Cluster> {
     write(folder, graph, n_shards, (0..graph.n_nodes()).map(|node| owner_of(node) as u16).collect())
@@ -79,6 +79,7 @@ fn serve(cluster: &Cluster, shards: &[u32]) -> Server {
         metrics: None,
         tls: None,
         limits: Limits::default(),
+        verify: Verify::default(),
         n_threads: 1,
     };
     Server::start(&config).unwrap()

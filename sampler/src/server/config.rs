@@ -2,6 +2,8 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
+use kith_store::Verify;
+
 /// How a server is to run.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
@@ -17,6 +19,8 @@ pub struct ServerConfig {
     pub tls: Option<TlsFiles>,
     /// How much may be asked.
     pub limits: Limits,
+    /// When blocks of shards are compared with their checksums.
+    pub verify: Verify,
     /// Threads that compute answers; as many as there are cores if 0.
     pub n_threads: usize,
 }

@@ -107,7 +107,7 @@ pub fn serve(config: &ServerConfig, on_ready: impl FnOnce(&Server)) -> Result<()
 impl Server {
     /// Opens the shards and listens.
     pub fn start(config: &ServerConfig) -> Result<Server, ServeError> {
-        let served = Served::open(&config.cluster, &config.shards, config.limits)?;
+        let served = Served::open(&config.cluster, &config.shards, config.limits, config.verify)?;
         let tls = config.tls.as_ref().map(tls_config).transpose()?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()

@@ -11,7 +11,7 @@ use std::{
 
 use kith_client::remote::{RemoteConfig, RemoteSampler};
 use kith_sampler::server::{Limits, Server, ServerConfig, ShardChoice};
-use kith_store::{Cluster, Cut, Graph, Provenance, write_cluster};
+use kith_store::{Cluster, Cut, Graph, Provenance, Verify, write_cluster};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -36,6 +36,7 @@ pub(crate) fn config(cluster: &Cluster) -> ServerConfig {
         metrics: Some(any_port),
         tls: None,
         limits: Limits { max_drain: Duration::from_secs(2), ..Limits::default() },
+        verify: Verify::default(),
         n_threads: 2,
     }
 }

@@ -2,7 +2,7 @@
 
 use bytes::BufMut;
 use kith_proto::{frame_fields, start_frame};
-use kith_store::{Result as StoreResult, Rows, StoreError};
+use kith_store::{Result as StoreResult, Rows, RowsForm, StoreError};
 use tonic::Status;
 
 use crate::{
@@ -33,15 +33,14 @@ impl FeatureRows {
         FeatureRows { request, n_sent: 0 }
     }
 
-    fn next_dense(&mut self, sampler: &ShardSampler, rows: &Rows, bytes: &[u8]) -> StoreResult<Chunk> {
+    fn next_dense(&mut self, sampler: &ShardSampler, rows: &Rows) -> StoreResult<Chunk> {
         let row_bytes = rows.row_bytes();
         let rest = &self.request.nodes[self.n_sent..];
         let n_rows = (CHUNK_BYTES / row_bytes.max(1)).clamp(1, MAX_ROWS).min(rest.len());
         let places = sampler.rows_of(&rest[..n_rows])?;
         let mut frame = start_frame(VALUES, n_rows * row_bytes);
         for row in &places {
-            let row_at = |row: u64| bytes.get(row as usize * row_bytes..)?.get(..row_bytes);
-            frame.put_slice(row_at(*row).ok_or_else(|| StoreError::damaged("owned", *row))?);
+            frame.put_slice(rows.dense_bytes(*row)?.ok_or_else(|| StoreError::damaged("rows", *row))?);
         }
         Ok(self.sent(n_rows, vec![frame.freeze()]))
     }
@@ -75,9 +74,9 @@ impl Answer for FeatureRows {
         let sampler = served.shard(self.request.shard)?;
         let rows = sampler.shard().rows();
         let rows = rows.ok_or_else(|| Status::failed_precondition("the store has no feature rows"))?;
-        match rows.dense_bytes() {
-            Some(bytes) => self.next_dense(sampler, rows, bytes),
-            None => self.next_sparse(sampler, rows),
+        match rows.form() {
+            RowsForm::Dense => self.next_dense(sampler, rows),
+            RowsForm::Sparse => self.next_sparse(sampler, rows),
         }
         .map_err(IntoStatus::into_status)
     }

@@ -11,7 +11,7 @@ use kith_sampler::{
     Direction, Drawn, Hop,
     server::{Limits, Server, ServerConfig, ShardChoice},
 };
-use kith_store::{Cluster, Cut, Provenance, SplitPart, write_cluster};
+use kith_store::{Cluster, Cut, Provenance, SplitPart, Verify, write_cluster};
 
 use super::{batches::write_store, *};
 use crate::{
@@ -121,8 +121,17 @@ fn graphs(dir: &Path) -> (Vec<(&'static str, Opened)>, Vec<Server>) {
         let listen = ([127, 0, 0, 1], 0).into();
         let (cluster, shards) = (cluster.clone(), ShardChoice::These(shards.to_vec()));
         let limits = Limits::default();
-        Server::start(&ServerConfig { cluster, shards, listen, metrics: None, tls: None, limits, n_threads: 1 })
-            .unwrap()
+        Server::start(&ServerConfig {
+            cluster,
+            shards,
+            listen,
+            metrics: None,
+            tls: None,
+            limits,
+            verify: Verify::default(),
+            n_threads: 1,
+        })
+        .unwrap()
     };
     let servers = vec![serve(&[0, 2]), serve(&[1])];
     let samplers = servers.iter().map(|server| server.address().to_string()).collect();
