@@ -6,6 +6,7 @@ mod batches;
 mod bench_scale;
 mod cluster;
 mod compose;
+mod damage;
 mod docs;
 mod foreign;
 mod hosts;

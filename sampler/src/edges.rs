@@ -42,10 +42,9 @@ fn look_up(
     found: &mut [bool],
     combine: impl Fn(bool, bool) -> bool,
 ) -> Result<()> {
-    let indptr = lists.indptr();
     for (place, ((source, destination), found)) in pairs.iter().zip(found).enumerate() {
         if let Some((_, ahead)) = pairs.get(place + 2 * AHEAD)
-            && let Some(bound) = indptr.get(*ahead as usize)
+            && let Some(bound) = lists.place_of(*ahead)
         {
             prefetch(bound);
         }

@@ -205,9 +205,8 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
     }
 
     fn ask_for_bounds(&self, rows: &[u64]) {
-        let indptr = self.lists.indptr();
         for row in rows {
-            indptr.get(*row as usize).inspect(|bound| prefetch(*bound));
+            self.lists.place_of(*row).inspect(|bound| prefetch(*bound));
             self.loops.ask_for(*row);
         }
     }
@@ -219,6 +218,7 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
         const SHORT: usize = 2 * LINE;
         for (row, bounds) in rows.iter().zip(bounds) {
             let (start, end) = self.lists.bounds(*row)?;
+            self.lists.touch(start, end)?;
             let list = self.ids.get(start..end).ok_or_else(|| StoreError::damaged("indptr", *row))?;
             let has_no_loop = self.loops.has_none(*row);
             *bounds = Bounds { row: *row, start, end, has_no_loop };

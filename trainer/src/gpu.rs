@@ -50,7 +50,7 @@ const MAX_FANOUT: u32 = 64;
 /// What samples batches on the GPU, where this process has the lists and they leave at least half of the GPU free.
 pub(crate) fn sampler(gpu: &Gpu, data: &Data, fanouts: &[Option<u32>]) -> Result<Option<GraphSampler>, TrainError> {
     let Data::Batches(BatchInput { shards, .. }) = data else { return Ok(None) };
-    let Some((indptr, sources)) = shards.lists() else { return Ok(None) };
+    let Some((indptr, sources)) = shards.lists()? else { return Ok(None) };
     let (n_nodes, n_edges) = (indptr.len() as u64 - 1, sources.len() as u64);
     let n_bytes = 4 * (2 * n_nodes + n_edges);
     let is_small = n_nodes < 1 << 31 && n_nodes + n_edges < u64::from(u32::MAX);

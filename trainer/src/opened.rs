@@ -7,7 +7,7 @@ use std::{
 };
 
 use kith_client::{Info, LocalStore, Sharded, Shards, Whereabouts, remote::OwnIds};
-use kith_store::{Cluster, Graph, Ids};
+use kith_store::{Cluster, Graph, Ids, Verify};
 
 use crate::{error::TrainError, run::Source};
 
@@ -29,9 +29,14 @@ impl Opened {
         Opened { shards, store: Some(store), cluster: None, sharded: None, sent_ids: Arc::default() }
     }
 
-    /// The folder of a store.
+    /// The folder of a store, whose blocks are compared with their checksums when they are first read.
     pub fn open_store(dir: &Path) -> Result<Opened, TrainError> {
-        Ok(Opened::store(Arc::new(Graph::open(dir)?)))
+        Opened::open_store_with(dir, Verify::default())
+    }
+
+    /// [`Opened::open_store`], with checksums compared when `verify` says.
+    pub fn open_store_with(dir: &Path, verify: Verify) -> Result<Opened, TrainError> {
+        Ok(Opened::store(Arc::new(Graph::open_with(dir, verify)?)))
     }
 
     /// A cluster, in its folder or behind servers.

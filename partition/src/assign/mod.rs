@@ -129,7 +129,7 @@ pub fn assign(graph: &Graph, options: &AssignOptions, progress: &dyn Progress) -
     let mut notes = Vec::new();
     let (owner, n_passes) = match method {
         Method::Hash => (simple::hash(graph.n_nodes(), n_shards, run_key), 0),
-        Method::Range => (simple::range(graph, n_shards), 0),
+        Method::Range => (simple::range(graph, n_shards)?, 0),
         Method::Stream => balanced_stream(graph, n_shards, balance, progress)?,
         Method::Metis => match balanced_metis(graph, n_shards, balance, run_key, progress)? {
             Some(owner) => (owner, 0),

@@ -1,7 +1,7 @@
 //! `hash` and `range`: owners that follow from ids, without a look at who knows whom.
 
 use kith_draw::{Name, Purpose};
-use kith_store::Graph;
+use kith_store::{Graph, Result};
 
 /// Every node draws its shard.
 pub(super) fn hash(n_nodes: u64, n_shards: u32, run_key: u64) -> Vec<u16> {
@@ -14,8 +14,8 @@ const PARTS: u128 = 1 << 12;
 
 /// Contiguous ids. The heaviest shard, by nodes or by edges, is as light as contiguity allows; within that, each shard
 /// takes its share of what is left.
-pub(super) fn range(graph: &Graph, n_shards: u32) -> Vec<u16> {
-    let line = Line { bounds: graph.lists().indptr(), n_shards: u128::from(n_shards) };
+pub(super) fn range(graph: &Graph, n_shards: u32) -> Result<Vec<u16>> {
+    let line = Line { bounds: graph.lists().indptr()?, n_shards: u128::from(n_shards) };
     let (mut low, mut high) = (0, PARTS * line.n_shards);
     while low < high {
         let middle = (low + high) / 2;
@@ -36,7 +36,7 @@ pub(super) fn range(graph: &Graph, n_shards: u32) -> Vec<u16> {
         owner[start..end].fill(shard as u16);
         start = end;
     }
-    owner
+    Ok(owner)
 }
 
 /// All nodes in order of id, with the bounds of their lists.

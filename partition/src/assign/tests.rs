@@ -152,7 +152,7 @@ fn ranges_are_contiguous_and_as_even_as_can_be() {
     // Out-edges only into a few nodes: node n has (n * n) % 23 neighbors.
     let edges: Vec<[u64; 2]> = (0..60).flat_map(|n| (0..(n * n) % 23).map(move |m| [m, n])).collect();
     let graph = store(&temp.path().join("store"), 60, &edges, false, 0);
-    let bounds = graph.lists().indptr();
+    let bounds = graph.lists().indptr().unwrap();
     for n_shards in [1u32, 2, 3, 4] {
         let owner = assign(&graph, &options(Method::Range, n_shards), &Quiet).unwrap().owner;
         assert!(owner.is_sorted());

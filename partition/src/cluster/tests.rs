@@ -43,7 +43,7 @@ fn a_cluster_is_whole_and_says_how_it_was_made() {
         assert_eq!(cluster.entry().n_cut_edges, made.report.n_cut, "two counts of the cut");
         assert_eq!(cluster.entry().method, method.to_string());
         assert_eq!(cluster.manifest().provenance.options["fanouts"], "3,all");
-        assert_eq!(cluster.inclusion().unwrap().len(), 500);
+        assert_eq!(cluster.inclusion().unwrap().unwrap().len(), 500);
         assert_eq!(findings(&out, None), Vec::<String>::new(), "without the store");
         let error = partition(&graph, &out, &options(method, n_shards), &Quiet).unwrap_err().to_string();
         assert!(error.contains("already exists"), "{error}");

@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         .collect();
 
     let graph = Graph::open(&store).expect("a store");
-    let indptr: Vec<u64> = graph.lists().indptr().to_vec();
+    let indptr: Vec<u64> = graph.lists().indptr().expect("the store is whole").to_vec();
     let Neighbors::Narrow(indices) = graph.lists().indices() else { panic!("this benchmark reads 32-bit ids") };
     let indices: Vec<u32> = indices.to_vec();
     let n_nodes = graph.n_nodes();

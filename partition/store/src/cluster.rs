@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use crate::{
+    blocks::Verify,
     column::Column,
     error::{Result, StoreError},
     item::{Dtype, Item},
-    lists::{length_error, require},
     manifest::{ClusterEntry, Contents, CutEntry, Manifest},
     node_columns::{Graphs, Ids},
+    opening::Opening,
     shard::Shard,
 };
 
@@ -18,6 +19,7 @@ pub struct Cluster {
     dir: PathBuf,
     manifest: Manifest,
     entry: ClusterEntry,
+    verify: Verify,
     owner: OwnerColumn,
     inclusion: Option<Column<f32>>,
     ids: Option<Ids>,
@@ -43,27 +45,40 @@ pub enum Owners<'a> {
 pub(crate) const MAX_NARROW: u32 = 1 << u8::BITS;
 
 impl Cluster {
-    /// Opens a cluster: manifest, version, digest, the length of every column.
+    /// Opens a cluster: manifest, version, digest, the length of every column. Blocks are compared with their checksums
+    /// when they are first read, those of the owners now.
     pub fn open(dir: &Path) -> Result<Cluster> {
+        Cluster::open_with(dir, Verify::default())
+    }
+
+    /// [`Cluster::open`], with checksums compared when `verify` says; shards are opened likewise.
+    pub fn open_with(dir: &Path, verify: Verify) -> Result<Cluster> {
         let manifest = Manifest::read(dir)?;
         let Some(CutEntry::Cluster(entry)) = manifest.contents.cut.clone() else {
             return Err(StoreError::NotACluster { path: dir.to_owned() });
         };
         let Contents { ids, ref graphs, .. } = manifest.contents;
-        let owner = match require(dir, &manifest, "owner")?.dtype {
-            Dtype::U16 => OwnerColumn::Wide(open_column(dir, &manifest, "owner")?),
-            _ => OwnerColumn::Narrow(open_column(dir, &manifest, "owner")?),
+        let opening = Opening::new(dir, &manifest, verify)?;
+        let owner = match opening.require("owner")?.dtype {
+            Dtype::U16 => OwnerColumn::Wide(open_column(&opening, "owner")?),
+            _ => OwnerColumn::Narrow(open_column(&opening, "owner")?),
         };
+        // Lookups read owners without checking.
+        match &owner {
+            OwnerColumn::Narrow(column) => drop(column.all()?),
+            OwnerColumn::Wide(column) => drop(column.all()?),
+        }
         let inclusion = match manifest.column("inclusion") {
-            Some(_) => Some(open_column(dir, &manifest, "inclusion")?),
+            Some(_) => Some(open_column(&opening, "inclusion")?),
             None => None,
         };
         Ok(Cluster {
             dir: dir.to_owned(),
+            verify,
             owner,
             inclusion,
-            ids: ids.map(|entry| Ids::open(dir, &manifest, entry)).transpose()?,
-            graphs: graphs.clone().map(|entry| Graphs::open(dir, &manifest, entry)).transpose()?,
+            ids: ids.map(|entry| Ids::open(&opening, entry)).transpose()?,
+            graphs: graphs.clone().map(|entry| Graphs::open(&opening, entry)).transpose()?,
             entry,
             manifest,
         })
@@ -113,8 +128,8 @@ impl Cluster {
     }
 
     /// How probably each node is in a batch, if that was worked out.
-    pub fn inclusion(&self) -> Option<&[f32]> {
-        self.inclusion.as_ref().map(Column::items)
+    pub fn inclusion(&self) -> Result<Option<&[f32]>> {
+        self.inclusion.as_ref().map(Column::all).transpose()
     }
 
     /// The user's own ids, where they differ from `0..n_nodes`.
@@ -137,7 +152,7 @@ impl Cluster {
         let n_shards = self.n_shards();
         let summary = self.entry.shards.get(shard as usize).ok_or(StoreError::NoShard { shard, n_shards })?;
         let path = self.shard_dir(shard);
-        let opened = Shard::open(&path)?;
+        let opened = Shard::open_with(&path, self.verify)?;
         if opened.manifest().digest != summary.digest {
             let problem = "its digest is another one".to_owned();
             return Err(StoreError::ForeignShard { path, shard, problem });
@@ -175,10 +190,10 @@ pub(crate) fn shard_name(shard: u32) -> String {
     format!("shard-{shard}")
 }
 
-fn open_column<T: Item>(dir: &Path, manifest: &Manifest, name: &str) -> Result<Column<T>> {
-    let entry = require(dir, manifest, name)?;
-    if entry.n_items != manifest.contents.n_nodes {
-        return Err(length_error(dir, name, entry.n_items, manifest.contents.n_nodes));
+fn open_column<T: Item>(opening: &Opening<'_>, name: &str) -> Result<Column<T>> {
+    let (entry, n_nodes) = (opening.require(name)?, opening.manifest.contents.n_nodes);
+    if entry.n_items != n_nodes {
+        return Err(opening.wrong_length(name, entry.n_items, n_nodes));
     }
-    Column::open(dir, entry)
+    Column::open(opening, entry)
 }

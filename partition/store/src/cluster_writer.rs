@@ -1,20 +1,24 @@
 //! Cutting a store: shards side by side, each reads its own nodes alone, all of it published at once.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use half::{bf16, f16};
 use rayon::prelude::*;
 
 use crate::{
+    blocks::Verify,
     cluster::{Cluster, MAX_NARROW, shard_name},
     column::{Column, ColumnWriter},
     error::{Result, StoreError},
     graph::Graph,
     item::{Dtype, Item},
     lists::{LISTS, Lists, Neighbors, OUT_LISTS},
-    manifest::{ClusterEntry, Contents, CutEntry, Manifest, Provenance, RowsForm, ShardEntry, ShardSummary},
+    manifest::{
+        ClusterEntry, ColumnEntry, Contents, CutEntry, Manifest, Provenance, RowsForm, ShardEntry, ShardSummary,
+    },
     node_columns::{SplitPart, split_column},
     nodes_by_shard::NodesByShard,
+    opening::Opening,
     owned::words_of,
     shard::Shard,
     writer::StoreWriter,
@@ -43,9 +47,13 @@ pub fn write_cluster(graph: &Graph, cut: &Cut<'_>, out: &Path, on_nodes: &(dyn F
     assert!(cut.owner.iter().all(|owner| u32::from(*owner) < cut.n_shards), "owners are shards");
     let mut writer = StoreWriter::create(out)?;
     let nodes = NodesByShard::new(cut.owner, cut.n_shards);
+    let columns = SourceColumns::open(graph)?;
     let shards: Vec<(ShardSummary, u64)> = (0..cut.n_shards)
         .into_par_iter()
-        .map(|shard| ShardCut { graph, cut, nodes: &nodes, shard, on_nodes }.write(&writer.inner(&shard_name(shard))))
+        .map(|shard| {
+            ShardCut { graph, cut, nodes: &nodes, columns: &columns, shard, on_nodes }
+                .write(&writer.inner(&shard_name(shard)))
+        })
         .collect::<Result<_>>()?;
     drop(nodes);
     if cut.n_shards <= MAX_NARROW {
@@ -61,7 +69,7 @@ pub fn write_cluster(graph: &Graph, cut: &Cut<'_>, out: &Path, on_nodes: &(dyn F
         writer.write("inclusion", inclusion)?;
     }
     for name in ["ids", "id_indptr", "id_bytes", "graph_of_node"] {
-        copy_column(graph, name, &mut writer)?;
+        columns.copy(name, &mut writer)?;
     }
     let entry = ClusterEntry {
         store: graph.manifest().digest.clone(),
@@ -76,14 +84,32 @@ pub fn write_cluster(graph: &Graph, cut: &Cut<'_>, out: &Path, on_nodes: &(dyn F
     writer.finish_as(contents, provenance, |dir| Cluster::open(dir).map(drop))
 }
 
-/// A column that a cluster holds as the store does.
-fn copy_column(graph: &Graph, name: &str, writer: &mut StoreWriter) -> Result<()> {
-    let Some(entry) = graph.manifest().column(name) else { return Ok(()) };
-    match entry.dtype {
-        Dtype::U8 => writer.write(name, Column::<u8>::open(graph.dir(), entry)?.items()),
-        Dtype::U32 => writer.write(name, Column::<u32>::open(graph.dir(), entry)?.items()),
-        Dtype::U64 => writer.write(name, Column::<u64>::open(graph.dir(), entry)?.items()),
-        Dtype::U16 | Dtype::F16 | Dtype::Bf16 | Dtype::F32 => Err(StoreError::damaged(name, 0)),
+/// The columns of the store as bytes. Opened once for all shards: each block is compared with its checksum once.
+struct SourceColumns(BTreeMap<String, Column<u8>>);
+
+impl SourceColumns {
+    fn open(graph: &Graph) -> Result<SourceColumns> {
+        let opening = Opening::new(graph.dir(), graph.manifest(), Verify::FirstTouch)?;
+        let open = |entry: &ColumnEntry| Ok((entry.name.clone(), Column::open_as(&opening, entry)?));
+        graph.manifest().columns.iter().map(open).collect::<Result<_>>().map(SourceColumns)
+    }
+
+    /// Copies a column that a cluster holds as the store does.
+    fn copy(&self, name: &str, writer: &mut StoreWriter) -> Result<()> {
+        let Some(column) = self.0.get(name) else { return Ok(()) };
+        match name {
+            "id_bytes" => writer.write::<u8>(name, column.all()?),
+            "graph_of_node" => writer.write::<u32>(name, bytemuck::cast_slice(column.all()?)),
+            _ => writer.write::<u64>(name, bytemuck::cast_slice(column.all()?)),
+        }
+    }
+
+    /// Some items of a column.
+    fn get<T: Item>(&self, name: &str, start: usize, n_items: usize, node: u64) -> Result<&[T]> {
+        let damaged = || StoreError::damaged(name, node);
+        let column = self.0.get(name).ok_or_else(damaged)?;
+        let (start, length) = (start * size_of::<T>(), n_items * size_of::<T>());
+        Ok(bytemuck::cast_slice(column.get(start, start + length)?.ok_or_else(damaged)?))
     }
 }
 
@@ -95,6 +121,7 @@ struct ShardCut<'a> {
     graph: &'a Graph,
     cut: &'a Cut<'a>,
     nodes: &'a NodesByShard,
+    columns: &'a SourceColumns,
     shard: u32,
     on_nodes: &'a (dyn Fn(u64) + Sync),
 }
@@ -190,6 +217,7 @@ impl ShardCut<'_> {
         indptr.push(&[0])?;
         for node in self.nodes() {
             let (start, end) = lists.bounds(node)?;
+            lists.touch(start, end)?;
             let list = ids.get(start..end).ok_or_else(|| StoreError::damaged(indptr_name, node))?;
             for id in list {
                 let owner = self.cut.owner.get(wide(id) as usize);
@@ -241,12 +269,9 @@ impl ShardCut<'_> {
 
     /// The items of this shard's nodes in a column with so many items per node.
     fn pick<T: Item>(&self, writer: &mut StoreWriter, name: &str, per_node: usize) -> Result<()> {
-        let entry = self.graph.manifest().column(name).ok_or_else(|| StoreError::damaged(name, 0))?;
-        let column = Column::<T>::open(self.graph.dir(), entry)?;
         let mut picked: ColumnWriter<T> = writer.column(name)?;
         for node in self.nodes() {
-            let items = column.items().get(node as usize * per_node..).and_then(|rest| rest.get(..per_node));
-            picked.push(items.ok_or_else(|| StoreError::damaged(name, node))?)?;
+            picked.push(self.columns.get::<T>(name, node as usize * per_node, per_node, node)?)?;
         }
         writer.add(picked.finish()?);
         Ok(())

@@ -9,10 +9,12 @@ use std::{
 };
 
 use crate::{
+    blocks::{Blocks, Verify},
     error::{Result, StoreError},
     item::{Dtype, Item},
     manifest::ColumnEntry,
     mapped::Mapped,
+    opening::Opening,
 };
 
 /// Bytes under one checksum.
@@ -22,23 +24,71 @@ pub const BLOCK_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub struct Column<T> {
     mapped: Mapped,
+    /// Checksums of a published column; scratch has none.
+    blocks: Option<Blocks>,
     _items: PhantomData<T>,
 }
 
 impl<T: Item> Column<T> {
-    pub(crate) fn open(dir: &Path, entry: &ColumnEntry) -> Result<Column<T>> {
-        let mapped = open_checked(dir, entry)?;
+    pub(crate) fn open(opening: &Opening<'_>, entry: &ColumnEntry) -> Result<Column<T>> {
         if entry.dtype != T::DTYPE {
-            let problem = format!("column {} holds {}, not {}", entry.name, entry.dtype.name(), T::DTYPE.name());
-            return Err(StoreError::Manifest { path: dir.join("manifest.json"), problem });
+            let (found, expected) = (entry.dtype.name(), T::DTYPE.name());
+            return Err(opening.wrong(format!("column {} holds {found}, not {expected}", entry.name)));
         }
-        Ok(Column { mapped, _items: PhantomData })
+        Column::open_as(opening, entry)
     }
 
-    /// All items.
+    /// All items, none of them checked: for their number and addresses, and for those under a range that was touched.
     #[inline]
     pub fn items(&self) -> &[T] {
         bytemuck::cast_slice(self.mapped.bytes())
+    }
+
+    /// Compares the blocks under these items with their checksums, unless that was done before. A range beyond the column
+    /// is no error here.
+    #[inline]
+    pub fn touch(&self, start: usize, end: usize) -> Result<()> {
+        match &self.blocks {
+            None => Ok(()),
+            Some(blocks) => {
+                let size = size_of::<T>();
+                blocks.touch(self.mapped.bytes(), start.saturating_mul(size), end.saturating_mul(size))
+            }
+        }
+    }
+
+    /// Some items, checked; `None` beyond the column.
+    #[inline]
+    pub fn get(&self, start: usize, end: usize) -> Result<Option<&[T]>> {
+        self.touch(start, end)?;
+        Ok(self.items().get(start..end))
+    }
+
+    /// One item, checked; `None` beyond the column.
+    #[inline]
+    pub fn item(&self, place: u64) -> Result<Option<&T>> {
+        let place = place as usize;
+        self.touch(place, place.saturating_add(1))?;
+        Ok(self.items().get(place))
+    }
+
+    /// All items, checked.
+    pub fn all(&self) -> Result<&[T]> {
+        if let Some(blocks) = &self.blocks {
+            blocks.check_all(self.mapped.bytes())?;
+        }
+        Ok(self.items())
+    }
+
+    /// A column whatever its type; with `T = u8`, its bytes.
+    pub(crate) fn open_as(opening: &Opening<'_>, entry: &ColumnEntry) -> Result<Column<T>> {
+        let mapped = open_checked(opening.dir, entry)?;
+        let mut column = Column { mapped, blocks: opening.blocks(entry)?, _items: PhantomData };
+        if opening.verify == Verify::Open {
+            column.all()?;
+            column.blocks = None;
+        }
+        Ok(column)
     }
 }
 
@@ -173,7 +223,7 @@ impl FinishedColumn {
     /// The items of a column made by [`ColumnWriter::scratch`]. Its file has no name any more: it goes with the map.
     pub fn into_scratch<T: Item>(self) -> Result<Column<T>> {
         assert_eq!(self.entry.dtype, T::DTYPE, "columns are read as they were written");
-        Ok(Column { mapped: Mapped::of(&self.file, &self.path)?, _items: PhantomData })
+        Ok(Column { mapped: Mapped::of(&self.file, &self.path)?, blocks: None, _items: PhantomData })
     }
 
     /// Removes a column that turned out not to be needed.

@@ -88,6 +88,22 @@ pub enum StoreError {
         /// Bytes on disk.
         found: u64,
     },
+    /// A block that differs from what was written.
+    #[error(
+        "{path}: block {block} of column {column} (bytes {start} to {end}) does not match its checksum: restore the file from a copy, or make the store again"
+    )]
+    Checksum {
+        /// The file.
+        path: PathBuf,
+        /// The column.
+        column: String,
+        /// The block of 1 MiB, counted from 0.
+        block: usize,
+        /// Its first byte.
+        start: usize,
+        /// The byte after its last.
+        end: usize,
+    },
     /// A value in a column is impossible.
     #[error("store damaged at {column}, row {row}: run `kith data verify`")]
     Damaged {

@@ -3,12 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use crate::{
+    blocks::Verify,
     column::Column,
     error::{Result, StoreError},
     item::Dtype,
-    lists::{LISTS, Lists, OUT_LISTS, length_error, require},
+    lists::{LISTS, Lists, OUT_LISTS},
     manifest::{Contents, Manifest},
     node_columns::{Graphs, Ids, Labels, Split},
+    opening::Opening,
     rows::Rows,
 };
 
@@ -39,22 +41,29 @@ enum EdgeColumn {
 }
 
 impl Graph {
-    /// Opens a store: manifest, version, digest, the length of every column, first and last of each `indptr`.
+    /// Opens a store: manifest, version, digest, the length of every column, first and last of each `indptr`. Blocks are
+    /// compared with their checksums when they are first read.
     pub fn open(dir: &Path) -> Result<Graph> {
+        Graph::open_with(dir, Verify::default())
+    }
+
+    /// [`Graph::open`], with checksums compared when `verify` says.
+    pub fn open_with(dir: &Path, verify: Verify) -> Result<Graph> {
         let manifest = Manifest::read(dir)?;
         let Contents { is_symmetric, rows, labels, ref splits, ids, ref graphs, ref cut, .. } = manifest.contents;
         if cut.is_some() {
             return Err(StoreError::Cut { path: dir.to_owned() });
         }
-        let transpose = if is_symmetric { None } else { Some(Transpose::open(dir, &manifest)?) };
+        let opening = Opening::new(dir, &manifest, verify)?;
+        let transpose = if is_symmetric { None } else { Some(Transpose::open(&opening)?) };
         Ok(Graph {
-            lists: Lists::open(dir, &manifest, LISTS, manifest.contents.n_edges)?,
+            lists: Lists::open(&opening, LISTS, manifest.contents.n_edges)?,
             transpose,
-            rows: rows.map(|entry| Rows::open(dir, &manifest, entry)).transpose()?,
-            labels: labels.map(|entry| Labels::open(dir, &manifest, entry)).transpose()?,
-            splits: splits.iter().map(|name| Split::open(dir, &manifest, name)).collect::<Result<_>>()?,
-            ids: ids.map(|entry| Ids::open(dir, &manifest, entry)).transpose()?,
-            graphs: graphs.clone().map(|entry| Graphs::open(dir, &manifest, entry)).transpose()?,
+            rows: rows.map(|entry| Rows::open(&opening, entry)).transpose()?,
+            labels: labels.map(|entry| Labels::open(&opening, entry)).transpose()?,
+            splits: splits.iter().map(|name| Split::open(&opening, name)).collect::<Result<_>>()?,
+            ids: ids.map(|entry| Ids::open(&opening, entry)).transpose()?,
+            graphs: graphs.clone().map(|entry| Graphs::open(&opening, entry)).transpose()?,
             dir: dir.to_owned(),
             manifest,
         })
@@ -103,8 +112,8 @@ impl Graph {
     pub fn edge_of_out_edge(&self, place: u64) -> Result<Option<u64>> {
         let Some(transpose) = &self.transpose else { return Ok(None) };
         let edge = match &transpose.edges {
-            EdgeColumn::Narrow(column) => column.items().get(place as usize).map(|edge| u64::from(*edge)),
-            EdgeColumn::Wide(column) => column.items().get(place as usize).copied(),
+            EdgeColumn::Narrow(column) => column.item(place)?.map(|edge| u64::from(*edge)),
+            EdgeColumn::Wide(column) => column.item(place)?.copied(),
         };
         match edge {
             Some(edge) if edge < self.n_edges() => Ok(Some(edge)),
@@ -139,15 +148,16 @@ impl Graph {
 }
 
 impl Transpose {
-    fn open(dir: &Path, manifest: &Manifest) -> Result<Transpose> {
-        let lists = Lists::open(dir, manifest, OUT_LISTS, manifest.contents.n_edges)?;
-        let entry = require(dir, manifest, "out_edges")?;
-        if entry.n_items != manifest.contents.n_edges {
-            return Err(length_error(dir, "out_edges", entry.n_items, manifest.contents.n_edges));
+    fn open(opening: &Opening<'_>) -> Result<Transpose> {
+        let n_edges = opening.manifest.contents.n_edges;
+        let lists = Lists::open(opening, OUT_LISTS, n_edges)?;
+        let entry = opening.require("out_edges")?;
+        if entry.n_items != n_edges {
+            return Err(opening.wrong_length("out_edges", entry.n_items, n_edges));
         }
         let edges = match entry.dtype {
-            Dtype::U64 => EdgeColumn::Wide(Column::open(dir, entry)?),
-            _ => EdgeColumn::Narrow(Column::open(dir, entry)?),
+            Dtype::U64 => EdgeColumn::Wide(Column::open(opening, entry)?),
+            _ => EdgeColumn::Narrow(Column::open(opening, entry)?),
         };
         Ok(Transpose { lists, edges })
     }

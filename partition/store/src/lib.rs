@@ -21,6 +21,7 @@
 //! | `owned` | 2 per 64 nodes | of a shard: 64 bits, whether it owns each; the nodes it owns before them |
 //! | `checksums` | blocks | CRC-32 of every MiB of every column above, in the manifest's order |
 
+mod blocks;
 mod cluster;
 mod cluster_writer;
 mod column;
@@ -32,6 +33,7 @@ mod manifest;
 mod mapped;
 mod node_columns;
 mod nodes_by_shard;
+mod opening;
 mod owned;
 mod rows;
 mod shard;
@@ -41,6 +43,7 @@ mod work_folder;
 mod writer;
 
 pub use crate::{
+    blocks::Verify,
     cluster::{Cluster, Owners},
     cluster_writer::{Cut, write_cluster},
     column::{BLOCK_BYTES, Column, ColumnWriter, FinishedColumn},

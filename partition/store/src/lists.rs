@@ -1,12 +1,10 @@
 //! Neighbor lists: CSR with row = destination (or source, for the transpose), each list sorted by id.
 
-use std::path::Path;
-
 use crate::{
     column::Column,
     error::{Result, StoreError},
     item::Dtype,
-    manifest::Manifest,
+    opening::Opening,
 };
 
 /// Ids of nodes in the lists: 32 bits, or 64 beyond 2^32 nodes.
@@ -17,29 +15,21 @@ pub(crate) enum IdColumn {
 }
 
 impl IdColumn {
-    pub(crate) fn open(dir: &Path, manifest: &Manifest, name: &str) -> Result<IdColumn> {
-        let entry = require(dir, manifest, name)?;
+    pub(crate) fn open(opening: &Opening<'_>, name: &str) -> Result<IdColumn> {
+        let entry = opening.require(name)?;
         match entry.dtype {
-            Dtype::U64 => Ok(IdColumn::Wide(Column::open(dir, entry)?)),
-            _ => Ok(IdColumn::Narrow(Column::open(dir, entry)?)),
+            Dtype::U64 => Ok(IdColumn::Wide(Column::open(opening, entry)?)),
+            _ => Ok(IdColumn::Narrow(Column::open(opening, entry)?)),
         }
     }
 
     #[inline]
-    pub(crate) fn slice(&self, start: usize, end: usize) -> Option<Neighbors<'_>> {
+    fn touch(&self, start: usize, end: usize) -> Result<()> {
         match self {
-            IdColumn::Narrow(column) => column.items().get(start..end).map(Neighbors::Narrow),
-            IdColumn::Wide(column) => column.items().get(start..end).map(Neighbors::Wide),
+            IdColumn::Narrow(column) => column.touch(start, end),
+            IdColumn::Wide(column) => column.touch(start, end),
         }
     }
-}
-
-/// The entry of a column that must be there.
-pub(crate) fn require<'a>(dir: &Path, manifest: &'a Manifest, name: &str) -> Result<&'a crate::manifest::ColumnEntry> {
-    manifest.column(name).ok_or_else(|| StoreError::Manifest {
-        path: dir.join(crate::manifest::FILE_NAME),
-        problem: format!("column {name} is missing"),
-    })
 }
 
 /// The lists of all nodes in one direction.
@@ -57,16 +47,15 @@ pub(crate) const OUT_LISTS: (&str, &str) = ("out_indptr", "out_indices");
 
 impl Lists {
     pub(crate) fn open(
-        dir: &Path,
-        manifest: &Manifest,
+        opening: &Opening<'_>,
         (indptr_name, indices_name): (&'static str, &str),
         n_edges: u64,
     ) -> Result<Lists> {
-        let indptr = open_indptr(dir, manifest, indptr_name, manifest.contents.n_nodes, n_edges)?;
-        let indices = IdColumn::open(dir, manifest, indices_name)?;
-        let n_indices = require(dir, manifest, indices_name)?.n_items;
+        let indptr = open_indptr(opening, indptr_name, opening.manifest.contents.n_nodes, n_edges)?;
+        let indices = IdColumn::open(opening, indices_name)?;
+        let n_indices = opening.require(indices_name)?.n_items;
         if n_indices != n_edges {
-            return Err(length_error(dir, indices_name, n_indices, n_edges));
+            return Err(opening.wrong_length(indices_name, n_indices, n_edges));
         }
         Ok(Lists { indptr, indices, indptr_name })
     }
@@ -75,13 +64,14 @@ impl Lists {
     #[inline]
     pub fn of(&self, node: u64) -> Result<Neighbors<'_>> {
         let (start, end) = self.bounds(node)?;
-        self.indices.slice(start, end).ok_or_else(|| StoreError::damaged(self.indptr_name, node))
+        self.touch(start, end)?;
+        self.indices().slice(start, end).ok_or_else(|| StoreError::damaged(self.indptr_name, node))
     }
 
     /// Where the list of a node begins and ends among all edges.
     #[inline]
     pub fn bounds(&self, node: u64) -> Result<(usize, usize)> {
-        bounds(self.indptr.items(), node, self.indptr_name)
+        bounds(&self.indptr, node, self.indptr_name)
     }
 
     /// The length of a node's list.
@@ -90,12 +80,33 @@ impl Lists {
         self.bounds(node).map(|(start, end)| (end - start) as u64)
     }
 
-    /// The bounds of all lists: `n_nodes + 1` numbers, the first 0, the last the number of edges.
-    pub fn indptr(&self) -> &[u64] {
-        self.indptr.items()
+    /// The bounds of all lists, checked: `n_nodes + 1` numbers, the first 0, the last the number of edges.
+    pub fn indptr(&self) -> Result<&[u64]> {
+        self.indptr.all()
     }
 
-    /// All lists behind one another.
+    /// A place in memory that [`Lists::bounds`] will read, to prefetch.
+    #[inline]
+    pub fn place_of(&self, node: u64) -> Option<&u64> {
+        self.indptr.items().get(node as usize)
+    }
+
+    /// Compares the blocks under a range of [`Lists::indices`] with their checksums, unless that was done before.
+    #[inline]
+    pub fn touch(&self, start: usize, end: usize) -> Result<()> {
+        self.indices.touch(start, end)
+    }
+
+    /// All lists behind one another, checked.
+    pub fn all(&self) -> Result<Neighbors<'_>> {
+        match &self.indices {
+            IdColumn::Narrow(column) => column.all().map(Neighbors::Narrow),
+            IdColumn::Wide(column) => column.all().map(Neighbors::Wide),
+        }
+    }
+
+    /// All lists behind one another, not checked: call [`Lists::touch`] before reading a range.
+    #[inline]
     pub fn indices(&self) -> Neighbors<'_> {
         match &self.indices {
             IdColumn::Narrow(column) => Neighbors::Narrow(column.items()),
@@ -105,42 +116,33 @@ impl Lists {
 }
 
 /// Opens an `indptr` of `n_rows + 1` bounds and checks what can be checked without reading it all.
-pub(crate) fn open_indptr(
-    dir: &Path,
-    manifest: &Manifest,
-    name: &'static str,
-    n_rows: u64,
-    n_items: u64,
-) -> Result<Column<u64>> {
-    let entry = require(dir, manifest, name)?;
-    let indptr: Column<u64> = Column::open(dir, entry)?;
+pub(crate) fn open_indptr(opening: &Opening<'_>, name: &'static str, n_rows: u64, n_items: u64) -> Result<Column<u64>> {
+    let entry = opening.require(name)?;
+    let indptr: Column<u64> = Column::open(opening, entry)?;
     if Some(entry.n_items) != n_rows.checked_add(1) {
-        return Err(length_error(dir, name, entry.n_items, n_rows.saturating_add(1)));
+        return Err(opening.wrong_length(name, entry.n_items, n_rows.saturating_add(1)));
     }
-    if indptr.items().first() != Some(&0) {
+    let last = indptr.items().len().saturating_sub(1);
+    if indptr.get(0, 1)? != Some(&[0]) {
         return Err(StoreError::damaged(name, 0));
     }
-    if indptr.items().last() != Some(&n_items) {
+    if indptr.get(last, last + 1)? != Some(&[n_items]) {
         return Err(StoreError::damaged(name, n_rows));
     }
     Ok(indptr)
 }
 
-pub(crate) fn length_error(dir: &Path, column: &str, found: u64, expected: u64) -> StoreError {
-    StoreError::Manifest {
-        path: dir.join(crate::manifest::FILE_NAME),
-        problem: format!("column {column} has {found} items, {expected} expected"),
-    }
-}
-
 /// The bounds of one row of an `indptr`, in order.
 #[inline]
-pub(crate) fn bounds(indptr: &[u64], row: u64, name: &str) -> Result<(usize, usize)> {
+pub(crate) fn bounds(indptr: &Column<u64>, row: u64, name: &str) -> Result<(usize, usize)> {
     let place = row as usize;
-    match indptr.get(place..).and_then(|rest| rest.get(..2)) {
+    match indptr.get(place, place.saturating_add(2))? {
         Some(&[start, end]) if start <= end => Ok((start as usize, end as usize)),
         Some(_) => Err(StoreError::damaged(name, row)),
-        None => Err(StoreError::NodeOutOfRange { node: row, n_nodes: (indptr.len() as u64).saturating_sub(1) }),
+        None => {
+            let n_nodes = (indptr.items().len() as u64).saturating_sub(1);
+            Err(StoreError::NodeOutOfRange { node: row, n_nodes })
+        }
     }
 }
 
@@ -166,6 +168,15 @@ impl<'a> Neighbors<'a> {
     /// Whether there are none.
     pub fn is_empty(self) -> bool {
         self.len() == 0
+    }
+
+    /// Those in a range of slots.
+    #[inline]
+    fn slice(self, start: usize, end: usize) -> Option<Neighbors<'a>> {
+        match self {
+            Neighbors::Narrow(ids) => ids.get(start..end).map(Neighbors::Narrow),
+            Neighbors::Wide(ids) => ids.get(start..end).map(Neighbors::Wide),
+        }
     }
 
     /// The id in a slot.

@@ -1,12 +1,13 @@
 //! Columns with one value per node: labels, splits, the user's own ids, the graph of a set.
 
-use std::{borrow::Cow, path::Path};
+use std::borrow::Cow;
 
 use crate::{
     column::Column,
     error::{Result, StoreError},
-    lists::{bounds, length_error, open_indptr, require},
-    manifest::{GraphsEntry, IdsEntry, LabelsEntry, Manifest},
+    lists::{bounds, open_indptr},
+    manifest::{GraphsEntry, IdsEntry, LabelsEntry},
+    opening::Opening,
 };
 
 /// A label column's value for a node without a class.
@@ -26,12 +27,12 @@ enum LabelValues {
 }
 
 impl Labels {
-    pub(crate) fn open(dir: &Path, manifest: &Manifest, entry: LabelsEntry) -> Result<Labels> {
-        let n_nodes = manifest.contents.n_nodes;
+    pub(crate) fn open(opening: &Opening<'_>, entry: LabelsEntry) -> Result<Labels> {
+        let n_nodes = opening.manifest.contents.n_nodes;
         let values = if entry.multi_label {
-            LabelValues::Bits(open_per_node(dir, manifest, "label_bits", n_nodes, entry.n_classes.div_ceil(64))?)
+            LabelValues::Bits(open_per_node(opening, "label_bits", n_nodes, entry.n_classes.div_ceil(64))?)
         } else {
-            LabelValues::Classes(open_per_node(dir, manifest, "labels", n_nodes, 1)?)
+            LabelValues::Classes(open_per_node(opening, "labels", n_nodes, 1)?)
         };
         Ok(Labels { entry, values })
     }
@@ -63,7 +64,9 @@ impl Labels {
         let n_words = self.entry.n_classes.div_ceil(64) as usize;
         let words = (node as usize)
             .checked_mul(n_words)
-            .and_then(|start| column.items().get(start..)?.get(..n_words))
+            .map(|start| column.get(start, start.saturating_add(n_words)))
+            .transpose()?
+            .flatten()
             .ok_or(StoreError::NodeOutOfRange { node, n_nodes: column.items().len() as u64 / n_words.max(1) as u64 })?;
         let n_spare = n_words as u64 * 64 - self.entry.n_classes;
         if words.last().is_some_and(|word| n_spare > 0 && word >> (64 - n_spare) != 0) {
@@ -96,9 +99,9 @@ pub struct Split {
 }
 
 impl Split {
-    pub(crate) fn open(dir: &Path, manifest: &Manifest, name: &str) -> Result<Split> {
+    pub(crate) fn open(opening: &Opening<'_>, name: &str) -> Result<Split> {
         let column = split_column(name);
-        let parts = open_per_node(dir, manifest, &column, manifest.contents.n_nodes, 1)?;
+        let parts = open_per_node(opening, &column, opening.manifest.contents.n_nodes, 1)?;
         Ok(Split { name: name.to_owned(), parts })
     }
 
@@ -140,14 +143,14 @@ pub enum Ids {
 }
 
 impl Ids {
-    pub(crate) fn open(dir: &Path, manifest: &Manifest, entry: IdsEntry) -> Result<Ids> {
-        let n_nodes = manifest.contents.n_nodes;
+    pub(crate) fn open(opening: &Opening<'_>, entry: IdsEntry) -> Result<Ids> {
+        let n_nodes = opening.manifest.contents.n_nodes;
         match entry {
-            IdsEntry::Numbers => Ok(Ids::Numbers(open_per_node(dir, manifest, "ids", n_nodes, 1)?)),
+            IdsEntry::Numbers => Ok(Ids::Numbers(open_per_node(opening, "ids", n_nodes, 1)?)),
             IdsEntry::Texts => {
-                let bytes = require(dir, manifest, "id_bytes")?;
-                let indptr = open_indptr(dir, manifest, "id_indptr", n_nodes, bytes.n_items)?;
-                Ok(Ids::Texts { indptr, bytes: Column::open(dir, bytes)? })
+                let bytes = opening.require("id_bytes")?;
+                let indptr = open_indptr(opening, "id_indptr", n_nodes, bytes.n_items)?;
+                Ok(Ids::Texts { indptr, bytes: Column::open(opening, bytes)? })
             }
         }
     }
@@ -157,8 +160,8 @@ impl Ids {
         match self {
             Ids::Numbers(column) => Ok(value_of(column, node)?.to_string().into()),
             Ids::Texts { indptr, bytes } => {
-                let (start, end) = bounds(indptr.items(), node, "id_indptr")?;
-                let text = bytes.items().get(start..end).ok_or_else(|| StoreError::damaged("id_indptr", node))?;
+                let (start, end) = bounds(indptr, node, "id_indptr")?;
+                let text = bytes.get(start, end)?.ok_or_else(|| StoreError::damaged("id_indptr", node))?;
                 std::str::from_utf8(text).map(Cow::Borrowed).map_err(|_| StoreError::damaged("id_bytes", node))
             }
         }
@@ -173,8 +176,8 @@ pub struct Graphs {
 }
 
 impl Graphs {
-    pub(crate) fn open(dir: &Path, manifest: &Manifest, entry: GraphsEntry) -> Result<Graphs> {
-        let of_node = open_per_node(dir, manifest, "graph_of_node", manifest.contents.n_nodes, 1)?;
+    pub(crate) fn open(opening: &Opening<'_>, entry: GraphsEntry) -> Result<Graphs> {
+        let of_node = open_per_node(opening, "graph_of_node", opening.manifest.contents.n_nodes, 1)?;
         Ok(Graphs { entry, of_node })
     }
 
@@ -191,22 +194,21 @@ impl Graphs {
 }
 
 fn open_per_node<T: crate::item::Item>(
-    dir: &Path,
-    manifest: &Manifest,
+    opening: &Opening<'_>,
     name: &str,
     n_nodes: u64,
     per_node: u64,
 ) -> Result<Column<T>> {
-    let entry = require(dir, manifest, name)?;
+    let entry = opening.require(name)?;
     let expected = n_nodes.checked_mul(per_node);
     if expected != Some(entry.n_items) {
-        return Err(length_error(dir, name, entry.n_items, expected.unwrap_or(u64::MAX)));
+        return Err(opening.wrong_length(name, entry.n_items, expected.unwrap_or(u64::MAX)));
     }
-    Column::open(dir, entry)
+    Column::open(opening, entry)
 }
 
 #[inline]
 fn value_of<T: crate::item::Item>(column: &Column<T>, node: u64) -> Result<&T> {
-    let items = column.items();
-    items.get(node as usize).ok_or(StoreError::NodeOutOfRange { node, n_nodes: items.len() as u64 })
+    let n_nodes = column.items().len() as u64;
+    column.item(node)?.ok_or(StoreError::NodeOutOfRange { node, n_nodes })
 }

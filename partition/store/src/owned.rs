@@ -1,6 +1,6 @@
 //! Some nodes of a graph, and the row of each among them: a bitmap with the count of all bits before.
 
-use crate::column::Column;
+use crate::{column::Column, error::Result};
 
 /// Nodes under one word.
 pub(crate) const NODES_PER_WORD: u64 = u64::BITS as u64;
@@ -26,8 +26,10 @@ fn row_of(words: &[u64], node: u64) -> Option<u64> {
 }
 
 impl Owned {
-    pub(crate) fn new(words: Column<u64>) -> Owned {
-        Owned { words }
+    /// Checks all of the column: lookups read it without checking.
+    pub(crate) fn new(words: Column<u64>) -> Result<Owned> {
+        words.all()?;
+        Ok(Owned { words })
     }
 
     /// The row of a node, if it is owned.

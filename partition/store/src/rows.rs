@@ -1,15 +1,14 @@
 //! Feature rows: dense in f32, f16 or bf16, or sparse.
 
-use std::path::Path;
-
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 
 use crate::{
     column::Column,
     error::{Result, StoreError},
-    item::Dtype,
-    lists::{bounds, length_error, open_indptr, require},
-    manifest::{Manifest, RowsEntry, RowsForm},
+    item::{Dtype, Item},
+    lists::{bounds, open_indptr},
+    manifest::{RowsEntry, RowsForm},
+    opening::Opening,
 };
 
 /// The feature rows of all nodes.
@@ -38,28 +37,32 @@ pub struct SparseRow<'a> {
 }
 
 impl Rows {
-    pub(crate) fn open(dir: &Path, manifest: &Manifest, entry: RowsEntry) -> Result<Rows> {
-        let n_nodes = manifest.contents.n_nodes;
+    pub(crate) fn open(opening: &Opening<'_>, entry: RowsEntry) -> Result<Rows> {
+        let n_nodes = opening.manifest.contents.n_nodes;
         let values = match entry.form {
             RowsForm::Sparse => {
-                let stored = require(dir, manifest, "row_indices")?;
-                let indptr = open_indptr(dir, manifest, "row_indptr", n_nodes, stored.n_items)?;
-                let values = require(dir, manifest, "row_values")?;
+                let stored = opening.require("row_indices")?;
+                let indptr = open_indptr(opening, "row_indptr", n_nodes, stored.n_items)?;
+                let values = opening.require("row_values")?;
                 if values.n_items != stored.n_items {
-                    return Err(length_error(dir, "row_values", values.n_items, stored.n_items));
+                    return Err(opening.wrong_length("row_values", values.n_items, stored.n_items));
                 }
-                Values::Sparse { indptr, indices: Column::open(dir, stored)?, values: Column::open(dir, values)? }
+                Values::Sparse {
+                    indptr,
+                    indices: Column::open(opening, stored)?,
+                    values: Column::open(opening, values)?,
+                }
             }
             RowsForm::Dense => {
-                let stored = require(dir, manifest, "rows")?;
+                let stored = opening.require("rows")?;
                 let expected = n_nodes.checked_mul(entry.dim);
                 if expected != Some(stored.n_items) {
-                    return Err(length_error(dir, "rows", stored.n_items, expected.unwrap_or(u64::MAX)));
+                    return Err(opening.wrong_length("rows", stored.n_items, expected.unwrap_or(u64::MAX)));
                 }
                 match entry.dtype {
-                    Dtype::F16 => Values::F16(Column::open(dir, stored)?),
-                    Dtype::Bf16 => Values::Bf16(Column::open(dir, stored)?),
-                    _ => Values::F32(Column::open(dir, stored)?),
+                    Dtype::F16 => Values::F16(Column::open(opening, stored)?),
+                    Dtype::Bf16 => Values::Bf16(Column::open(opening, stored)?),
+                    _ => Values::F32(Column::open(opening, stored)?),
                 }
             }
         };
@@ -88,9 +91,9 @@ impl Rows {
     pub fn read(&self, node: u64, out: &mut [f32]) -> Result<()> {
         assert_eq!(out.len(), self.dim(), "a row has its own length");
         match &self.values {
-            Values::F32(column) => out.copy_from_slice(self.dense(column.items(), node)?),
-            Values::F16(column) => self.dense(column.items(), node)?.convert_to_f32_slice(out),
-            Values::Bf16(column) => self.dense(column.items(), node)?.convert_to_f32_slice(out),
+            Values::F32(column) => out.copy_from_slice(self.dense(column, node)?),
+            Values::F16(column) => self.dense(column, node)?.convert_to_f32_slice(out),
+            Values::Bf16(column) => self.dense(column, node)?.convert_to_f32_slice(out),
             Values::Sparse { .. } => {
                 out.fill(0.0);
                 let row = self.sparse(node)?.expect("these rows are sparse");
@@ -103,12 +106,18 @@ impl Rows {
         if out.iter().all(|value| value.is_finite()) { Ok(()) } else { Err(StoreError::damaged("rows", node)) }
     }
 
-    /// All values of dense f32 rows, node by node, as stored: whether they are finite is for the reader to check.
-    pub fn dense_f32(&self) -> Option<&[f32]> {
+    /// The row of a node as stored, if rows are dense f32: whether values are finite is for the reader to check.
+    #[inline]
+    pub fn dense_f32(&self, node: u64) -> Result<Option<&[f32]>> {
         match &self.values {
-            Values::F32(column) => Some(column.items()),
-            _ => None,
+            Values::F32(column) => self.dense(column, node).map(Some),
+            _ => Ok(None),
         }
+    }
+
+    /// Whether rows are dense f32, so that [`Rows::dense_f32`] gives them.
+    pub fn is_dense_f32(&self) -> bool {
+        matches!(self.values, Values::F32(_))
     }
 
     /// Bytes of a dense row as stored.
@@ -119,21 +128,22 @@ impl Rows {
         }
     }
 
-    /// All dense rows as stored, node by node, [`Rows::row_bytes`] each: whether values are finite is for the reader to
-    /// check. `None` if rows are sparse.
-    pub fn dense_bytes(&self) -> Option<&[u8]> {
-        match &self.values {
-            Values::F32(column) => Some(bytemuck::cast_slice(column.items())),
-            Values::F16(column) => Some(bytemuck::cast_slice(column.items())),
-            Values::Bf16(column) => Some(bytemuck::cast_slice(column.items())),
-            Values::Sparse { .. } => None,
-        }
+    /// The row of a node as stored, [`Rows::row_bytes`] long: whether values are finite is for the reader to check. `None`
+    /// if rows are sparse.
+    #[inline]
+    pub fn dense_bytes(&self, node: u64) -> Result<Option<&[u8]>> {
+        Ok(Some(match &self.values {
+            Values::F32(column) => bytemuck::cast_slice(self.dense(column, node)?),
+            Values::F16(column) => bytemuck::cast_slice(self.dense(column, node)?),
+            Values::Bf16(column) => bytemuck::cast_slice(self.dense(column, node)?),
+            Values::Sparse { .. } => return Ok(None),
+        }))
     }
 
     /// Values that are stored of a node's row.
     pub fn n_stored_of(&self, node: u64) -> Result<usize> {
         match &self.values {
-            Values::Sparse { indptr, .. } => bounds(indptr.items(), node, "row_indptr").map(|(start, end)| end - start),
+            Values::Sparse { indptr, .. } => bounds(indptr, node, "row_indptr").map(|(start, end)| end - start),
             _ => Ok(self.dim()),
         }
     }
@@ -141,10 +151,10 @@ impl Rows {
     /// The row of a node as stored; `None` if rows are dense.
     pub fn sparse(&self, node: u64) -> Result<Option<SparseRow<'_>>> {
         let Values::Sparse { indptr, indices, values } = &self.values else { return Ok(None) };
-        let (start, end) = bounds(indptr.items(), node, "row_indptr")?;
+        let (start, end) = bounds(indptr, node, "row_indptr")?;
         let damaged = || StoreError::damaged("row_indptr", node);
-        let indices = indices.items().get(start..end).ok_or_else(damaged)?;
-        let values = values.items().get(start..end).ok_or_else(damaged)?;
+        let indices = indices.get(start, end)?.ok_or_else(damaged)?;
+        let values = values.get(start, end)?.ok_or_else(damaged)?;
         let ascends = indices.windows(2).all(|pair| pair[0] < pair[1]);
         if !ascends || indices.last().is_some_and(|last| u64::from(*last) >= self.entry.dim) {
             return Err(StoreError::damaged("row_indices", node));
@@ -155,11 +165,13 @@ impl Rows {
         Ok(Some(SparseRow { indices, values }))
     }
 
-    fn dense<'a, T>(&self, items: &'a [T], node: u64) -> Result<&'a [T]> {
+    #[inline]
+    fn dense<'a, T: Item>(&self, column: &'a Column<T>, node: u64) -> Result<&'a [T]> {
         if node >= self.n_nodes {
             return Err(StoreError::NodeOutOfRange { node, n_nodes: self.n_nodes });
         }
-        let dim = self.dim();
-        Ok(&items[node as usize * dim..][..dim])
+        let (dim, start) = (self.dim(), node as usize * self.dim());
+        column.touch(start, start + dim)?;
+        Ok(&column.items()[start..][..dim])
     }
 }

@@ -3,11 +3,13 @@
 use std::path::Path;
 
 use crate::{
+    blocks::Verify,
     column::Column,
     error::{Result, StoreError},
-    lists::{LISTS, Lists, OUT_LISTS, length_error, require},
+    lists::{LISTS, Lists, OUT_LISTS},
     manifest::{Contents, CutEntry, Manifest, ShardEntry},
     node_columns::{Labels, Split},
+    opening::Opening,
     owned::{self, Owned},
     rows::Rows,
 };
@@ -28,20 +30,25 @@ pub struct Shard {
 impl Shard {
     /// Opens the folder of one shard, with the checks that opening a store makes.
     pub fn open(dir: &Path) -> Result<Shard> {
+        Shard::open_with(dir, Verify::default())
+    }
+
+    /// [`Shard::open`], with checksums compared when `verify` says.
+    pub fn open_with(dir: &Path, verify: Verify) -> Result<Shard> {
         let manifest = Manifest::read(dir)?;
         let Contents { n_nodes, n_edges, is_symmetric, rows, labels, ref splits, ref cut, .. } = manifest.contents;
         let Some(CutEntry::Shard(entry)) = cut.clone() else {
             return Err(StoreError::NotACluster { path: dir.to_owned() });
         };
-        let out_lists =
-            if is_symmetric { None } else { Some(Lists::open(dir, &manifest, OUT_LISTS, entry.n_out_edges)?) };
+        let opening = Opening::new(dir, &manifest, verify)?;
+        let out_lists = if is_symmetric { None } else { Some(Lists::open(&opening, OUT_LISTS, entry.n_out_edges)?) };
         Ok(Shard {
-            owned: open_owned(dir, &manifest, entry.n_graph_nodes, n_nodes)?,
-            lists: Lists::open(dir, &manifest, LISTS, n_edges)?,
+            owned: open_owned(&opening, entry.n_graph_nodes, n_nodes)?,
+            lists: Lists::open(&opening, LISTS, n_edges)?,
             out_lists,
-            rows: rows.map(|entry| Rows::open(dir, &manifest, entry)).transpose()?,
-            labels: labels.map(|entry| Labels::open(dir, &manifest, entry)).transpose()?,
-            splits: splits.iter().map(|name| Split::open(dir, &manifest, name)).collect::<Result<_>>()?,
+            rows: rows.map(|entry| Rows::open(&opening, entry)).transpose()?,
+            labels: labels.map(|entry| Labels::open(&opening, entry)).transpose()?,
+            splits: splits.iter().map(|name| Split::open(&opening, name)).collect::<Result<_>>()?,
             manifest,
             entry,
         })
@@ -121,12 +128,12 @@ impl Shard {
     }
 }
 
-fn open_owned(dir: &Path, manifest: &Manifest, n_graph_nodes: u64, n_owned: u64) -> Result<Owned> {
-    let entry = require(dir, manifest, "owned")?;
+fn open_owned(opening: &Opening<'_>, n_graph_nodes: u64, n_owned: u64) -> Result<Owned> {
+    let entry = opening.require("owned")?;
     if entry.n_items != owned::n_items(n_graph_nodes) {
-        return Err(length_error(dir, "owned", entry.n_items, owned::n_items(n_graph_nodes)));
+        return Err(opening.wrong_length("owned", entry.n_items, owned::n_items(n_graph_nodes)));
     }
-    let owned = Owned::new(Column::open(dir, entry)?);
+    let owned = Owned::new(Column::open(opening, entry)?)?;
     if owned.n_owned() != n_owned {
         return Err(StoreError::damaged("owned", (entry.n_items / 2).saturating_sub(1)));
     }

@@ -78,7 +78,7 @@ fn shards_hold_what_the_store_holds() {
     let cluster = Cluster::open(&out).unwrap();
     assert_eq!(cluster.digest(), manifest.digest);
     assert_eq!(cluster.store_digest(), graph.manifest().digest);
-    assert_eq!(cluster.inclusion(), Some(&inclusion[..]));
+    assert_eq!(cluster.inclusion().unwrap(), Some(&inclusion[..]));
     assert_eq!(cluster.ids().unwrap().of(7).unwrap(), "1007");
     assert!(matches!(cluster.owners(), Owners::Narrow(_)));
     let shards: Vec<Shard> = (0..4).map(|shard| cluster.open_shard(shard).unwrap()).collect();

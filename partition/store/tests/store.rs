@@ -9,7 +9,7 @@ use std::{
 use half::{bf16, f16};
 use kith_store::{
     BLOCK_BYTES, Contents, Dtype, Graph, GraphsEntry, IdsEntry, LabelsEntry, Manifest, NO_CLASS, Neighbors, Provenance,
-    RowsEntry, RowsForm, SplitPart, StoreError, StoreWriter, verify,
+    RowsEntry, RowsForm, SplitPart, StoreError, StoreWriter, Verify, verify,
 };
 use proptest::prelude::*;
 
@@ -141,6 +141,83 @@ fn read_everything(graph: &Graph) -> Result<(), StoreError> {
     result
 }
 
+/// Reads every node and edge and stops at the first error.
+fn read_all_columns(graph: &Graph) -> Result<(), StoreError> {
+    for node in 0..graph.n_nodes() {
+        for lists in [graph.lists(), graph.out_lists()] {
+            lists.of(node)?;
+        }
+        if let Some(rows) = graph.rows() {
+            rows.read(node, &mut vec![0.0; rows.dim()])?;
+        }
+        if let Some(labels) = graph.labels() {
+            labels.class(node)?;
+            labels.bits(node)?;
+        }
+        graph.splits().iter().try_for_each(|split| split.part(node).map(drop))?;
+        graph.ids().map_or(Ok(()), |ids| ids.of(node).map(drop))?;
+        graph.graphs().map_or(Ok(()), |graphs| graphs.of(node).map(drop))?;
+    }
+    (0..graph.n_edges()).try_for_each(|place| graph.edge_of_out_edge(place).map(drop))
+}
+
+#[test]
+fn a_damaged_block_is_named_when_it_is_first_read() {
+    let temp = tempfile::tempdir().unwrap();
+    let (store, dim) = (temp.path().join("store"), 256);
+    let n_nodes = 4 * BLOCK_BYTES as u64 / (4 * dim);
+    let mut writer = StoreWriter::create(&store).unwrap();
+    writer.write("indptr", &vec![0u64; n_nodes as usize + 1]).unwrap();
+    writer.write::<u32>("indices", &[]).unwrap();
+    writer.write("rows", &vec![1.5f32; (n_nodes * dim) as usize]).unwrap();
+    let rows = Some(RowsEntry { dim, form: RowsForm::Dense, dtype: Dtype::F32 });
+    let contents = Contents { n_nodes, rows, is_symmetric: true, ..Contents::default() };
+    writer.finish(contents, Provenance::default()).unwrap();
+    let path = store.join("rows.f32");
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[2 * BLOCK_BYTES + 7] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+
+    let graph = Graph::open(&store).unwrap();
+    let rows = graph.rows().unwrap();
+    let per_block = n_nodes / 4;
+    for node in (0..n_nodes).filter(|node| node / per_block != 2) {
+        assert!(rows.dense_f32(node).unwrap().is_some());
+    }
+    // The node whose bit was flipped, and one whose block is damaged elsewhere.
+    for node in [2 * per_block, 3 * per_block - 1] {
+        let sentence = rows.dense_f32(node).unwrap_err().to_string();
+        assert!(sentence.ends_with("make the store again"), "{sentence}");
+        let named = format!("{}: block 2 of column rows (bytes 2097152 to 3145728) does not match", path.display());
+        assert!(sentence.starts_with(&named), "{sentence}");
+        assert_eq!(rows.dense_bytes(node).unwrap_err().to_string(), sentence);
+    }
+    let off = Graph::open_with(&store, Verify::Off).unwrap();
+    assert!(off.rows().unwrap().dense_f32(2 * per_block).is_ok());
+}
+
+/// A file that shrinks under its map: the process ends with a sentence instead of a bare SIGBUS. The test starts itself
+/// again as the process that ends.
+#[test]
+fn a_truncated_file_is_named() {
+    const STORE: &str = "KITH_TEST_TRUNCATED_STORE";
+    if let Some(store) = std::env::var_os(STORE) {
+        let store = PathBuf::from(store);
+        let graph = Graph::open(&store).unwrap();
+        fs::File::options().write(true).open(store.join("rows.f16")).unwrap().set_len(0).unwrap();
+        let _ = graph.rows().unwrap().read(0, &mut [0.0; 2]);
+        unreachable!("the file is gone");
+    }
+    let (_temp, store) = in_temp(write_dense);
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let output =
+        command.args(["--exact", "a_truncated_file_is_named", "--nocapture"]).env(STORE, &store).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let expected = format!("error: {}: cannot be read any more: it was truncated", store.join("rows.f16").display());
+    assert!(said.contains(&expected), "{said}");
+}
+
 fn in_temp(write: impl Fn(&Path)) -> (tempfile::TempDir, PathBuf) {
     let temp = tempfile::tempdir().unwrap();
     let store = temp.path().join("store");
@@ -205,9 +282,18 @@ fn flipped_bytes_are_found() {
                 let mut bytes = whole.clone();
                 bytes[(place >> 33) as usize % whole.len()] ^= 1 << (place >> 20 & 7);
                 fs::write(&path, bytes).unwrap();
-                match Graph::open(&store) {
+                // Without checksums readers answer, or say where a value is impossible.
+                match Graph::open_with(&store, Verify::Off) {
                     Ok(graph) => drop(read_everything(&graph)),
                     Err(error) => assert!(error.to_string().starts_with("store damaged at "), "{error}"),
+                }
+                // With them, no reader answers from a damaged block, be it checked at first touch or at the start.
+                let first = Graph::open(&store).and_then(|graph| read_all_columns(&graph)).unwrap_err();
+                let start = Graph::open_with(&store, Verify::Open).unwrap_err();
+                for error in [first, start] {
+                    let is_named = matches!(&error, StoreError::Checksum { path: file, column: name, block: 0, .. }
+                        if *file == path && *name == column.name);
+                    assert!(is_named, "{}: {error}", column.name);
                 }
                 let findings = verify(&store, &|_| ()).unwrap().findings;
                 assert!(
@@ -351,7 +437,7 @@ fn many_processes_share_one_copy() {
     const N_READERS: u64 = 4;
     if let Some(dir) = std::env::var_os("KITH_TEST_READ_STORE") {
         let graph = Graph::open(Path::new(&dir)).unwrap();
-        let total: u64 = graph.lists().indptr().iter().step_by(512).sum();
+        let total: u64 = graph.lists().indptr().unwrap().iter().step_by(512).sum();
         assert_eq!(total, 0);
         // Wait until everybody has read, then tell the proportional size of the map.
         let ready = Path::new(&dir).with_extension("ready");

@@ -42,11 +42,13 @@ impl Shards for LocalStore {
         &self.info
     }
 
-    fn lists(&self) -> Option<(&[u64], &[u32])> {
-        match self.graph.lists().indices() {
-            Neighbors::Narrow(sources) => Some((self.graph.lists().indptr(), sources)),
-            Neighbors::Wide(_) => None,
-        }
+    fn lists(&self) -> Result<Option<(&[u64], &[u32])>> {
+        let lists = self.graph.lists();
+        // Ids of 64 bits are not read at all.
+        let Neighbors::Narrow(_) = lists.indices() else { return Ok(None) };
+        let indptr = lists.indptr()?;
+        let Neighbors::Narrow(sources) = lists.all()? else { return Ok(None) };
+        Ok(Some((indptr, sources)))
     }
 
     fn seeds(&self, split: Option<&str>, part: SplitPart) -> Result<Seeds> {

@@ -67,8 +67,8 @@ impl FetchedRows {
             }
             RowsForm::Dense => {
                 self.begin_dense(rows.len(), stored.dim());
-                if let Some(items) = stored.dense_f32().filter(|_| self.dim > 0) {
-                    return self.gather_in_order(items, rows);
+                if stored.is_dense_f32() && self.dim > 0 {
+                    return self.gather_in_order(stored, rows);
                 }
             }
         }
@@ -82,7 +82,7 @@ impl FetchedRows {
         rows: &[u64],
         places: impl Iterator<Item = usize> + Clone,
     ) -> Result<()> {
-        match (stored.form(), stored.dense_f32()) {
+        match (stored.form(), stored.is_dense_f32()) {
             (RowsForm::Sparse, _) => {
                 for (row, place) in rows.iter().zip(places) {
                     let sparse = stored.sparse(*row)?.expect("these rows are sparse");
@@ -91,8 +91,8 @@ impl FetchedRows {
                 Ok(())
             }
             (RowsForm::Dense, _) if self.dim == 0 => Ok(()),
-            (RowsForm::Dense, Some(items)) => self.gather_f32(items, rows, places),
-            (RowsForm::Dense, None) => {
+            (RowsForm::Dense, true) => self.gather_f32(stored, rows, places),
+            (RowsForm::Dense, false) => {
                 let dim = self.dim;
                 rows.iter().zip(places).try_for_each(|(row, place)| {
                     stored.read(*row, &mut self.values[place * dim..][..dim])?;
@@ -102,11 +102,11 @@ impl FetchedRows {
         }
     }
 
-    fn gather_in_order(&mut self, items: &[f32], rows: &[u64]) -> Result<()> {
+    fn gather_in_order(&mut self, stored: &Rows, rows: &[u64]) -> Result<()> {
         let dim = self.dim;
         for (piece, out) in rows.chunks(PIECE).zip(self.values.chunks_mut(PIECE * dim)) {
             for (row, out) in piece.iter().zip(out.chunks_exact_mut(dim)) {
-                out.copy_from_slice(row_of(items, dim, *row)?);
+                out.copy_from_slice(row_of(stored, *row)?);
             }
             if !vectorized(IsFinite(out)) {
                 let damaged = out.chunks(dim).position(|row| !IsFinite(row).run()).expect("one of them is");
@@ -118,7 +118,7 @@ impl FetchedRows {
 
     fn gather_f32(
         &mut self,
-        items: &[f32],
+        stored: &Rows,
         rows: &[u64],
         mut places: impl Iterator<Item = usize> + Clone,
     ) -> Result<()> {
@@ -126,7 +126,7 @@ impl FetchedRows {
         for piece in rows.chunks(PIECE) {
             let copied = places.clone();
             for (row, place) in piece.iter().zip(&mut places) {
-                self.values[place * dim..][..dim].copy_from_slice(row_of(items, dim, *row)?);
+                self.values[place * dim..][..dim].copy_from_slice(row_of(stored, *row)?);
             }
             for (row, place) in piece.iter().zip(copied) {
                 if !vectorized(IsFinite(&self.values[place * dim..][..dim])) {
@@ -139,9 +139,8 @@ impl FetchedRows {
 }
 
 #[inline]
-fn row_of(items: &[f32], dim: usize, row: u64) -> Result<&[f32]> {
-    let stored = (row as usize).checked_mul(dim).and_then(|start| items.get(start..)?.get(..dim));
-    Ok(stored.ok_or(StoreError::NodeOutOfRange { node: row, n_nodes: (items.len() / dim) as u64 })?)
+fn row_of(stored: &Rows, row: u64) -> Result<&[f32]> {
+    Ok(stored.dense_f32(row)?.ok_or_else(|| StoreError::damaged("rows", row))?)
 }
 
 /// Whether all values are finite. Import admits no others, so anything else is damage: it has all bits of the exponent.

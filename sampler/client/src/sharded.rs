@@ -80,7 +80,7 @@ impl Sharded {
         let Some((runtime, server)) = self.any_server().filter(|_| percent > 0.0) else { return Ok(()) };
         let sent;
         let inclusion = match &self.owners {
-            HeldOwners::Mapped(cluster) => cluster.inclusion(),
+            HeldOwners::Mapped(cluster) => cluster.inclusion()?,
             HeldOwners::Sent(_) => {
                 sent = runtime.block_on(server.inclusion())?;
                 sent.as_deref()

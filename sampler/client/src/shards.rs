@@ -84,9 +84,10 @@ pub trait Shards: Send + Sync {
         false
     }
 
-    /// All lists by destination, where this process has them: bounds, and sources in 32 bits.
-    fn lists(&self) -> Option<(&[u64], &[u32])> {
-        None
+    /// All lists by destination, where this process has them: bounds, and sources in 32 bits. All of it is compared with its
+    /// checksums, for a copy elsewhere.
+    fn lists(&self) -> Result<Option<(&[u64], &[u32])>> {
+        Ok(None)
     }
 
     /// The labeled nodes of one part of a split, the store's first split if none is named. A node of a part that is

@@ -51,7 +51,7 @@ fn a_few_batches_tell_what_an_epoch_fetches() {
 
     // The best fifth of all nodes, for every rank the same ones.
     let mut order: Vec<usize> = (0..20_000).collect();
-    let inclusion = cluster.inclusion().unwrap();
+    let inclusion = cluster.inclusion().unwrap().unwrap();
     order.sort_by(|a, b| inclusion[*b].total_cmp(&inclusion[*a]));
     let mut is_cached = vec![false; 20_000];
     order[..4000].iter().for_each(|node| is_cached[*node] = true);

@@ -7,6 +7,7 @@ use std::{
 };
 
 use clap::{Args, builder::RangedU64ValueParser};
+use kith_store::Verify;
 
 use crate::server::config::{AccessConfig, Limits, ServerConfig, ShardChoice, TlsFiles};
 
@@ -84,6 +85,10 @@ pub struct ServeArgs {
     /// The longest that calls in flight may take after SIGTERM
     #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().max_drain.as_secs(), value_parser = seconds(0))]
     max_drain: u64,
+    /// When blocks of shards are compared with their checksums: when they are first read, all of them at the start, or never.
+    /// A call that needs a block that does not match is answered with DATA_LOSS
+    #[arg(long, default_value_t, value_name = "first-touch|open|off")]
+    verify: Verify,
     /// Threads that compute answers; as many as there are cores if 0
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = parse_threads)]
     threads: usize,
@@ -121,6 +126,7 @@ impl ServeArgs {
                 max_handshake: Duration::from_secs(self.max_handshake),
                 max_idle: Duration::from_secs(self.max_idle),
             },
+            verify: self.verify,
             n_threads: self.threads,
         }
     }

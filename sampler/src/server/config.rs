@@ -2,6 +2,8 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
+use kith_store::Verify;
+
 /// How a server is to run.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
@@ -19,6 +21,8 @@ pub struct ServerConfig {
     pub access: AccessConfig,
     /// How much may be asked.
     pub limits: Limits,
+    /// When blocks of shards are compared with their checksums.
+    pub verify: Verify,
     /// Threads that compute answers; as many as there are cores if 0.
     pub n_threads: usize,
 }
@@ -78,6 +82,7 @@ impl ServerConfig {
             tls: None,
             access: AccessConfig::default(),
             limits: Limits::default(),
+            verify: Verify::default(),
             n_threads: 0,
         }
     }

@@ -86,7 +86,9 @@ impl IntoStatus for StoreError {
         match self {
             StoreError::NodeOutOfRange { .. } | StoreError::NotOwned { .. } => Status::invalid_argument(message),
             StoreError::NoShard { .. } => Status::not_found(message),
-            StoreError::Damaged { .. } | StoreError::Length { .. } => Status::data_loss(message),
+            StoreError::Damaged { .. } | StoreError::Length { .. } | StoreError::Checksum { .. } => {
+                Status::data_loss(message)
+            }
             StoreError::Io { .. }
             | StoreError::NotAStore { .. }
             | StoreError::Cut { .. }

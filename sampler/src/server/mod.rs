@@ -123,7 +123,7 @@ impl Server {
             let (max_message, request_memory) = (limits.max_message_bytes, limits.request_memory);
             return Err(ServeError::Memory { max_message, request_memory });
         }
-        let served = Served::open(&config.cluster, &config.shards, limits)?;
+        let served = Served::open(&config.cluster, &config.shards, limits, config.verify)?;
         let tls = config.tls.as_ref().map(Tls::read).transpose()?.map(Arc::new);
         let tokens = tokens(config)?;
         let has_client_ca = config.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());

@@ -91,7 +91,8 @@ pub struct HasEdgesRequest {
 impl InfoRequest {
     /// Reads a request.
     pub fn read(message: Message, expected: &Expected) -> Result<InfoRequest, Status> {
-        let v1::InfoRequest { cluster, with_owners, with_inclusion, with_own_ids, first } = decode(message, &[CLUSTER])?;
+        let v1::InfoRequest { cluster, with_owners, with_inclusion, with_own_ids, first } =
+            decode(message, &[CLUSTER])?;
         if !cluster.is_empty() {
             expected.check_cluster(&cluster)?;
         }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::Path};
 
 use kith_proto::{IdWidth, PROTOCOL, v1};
-use kith_store::{Cluster, Contents, Dtype, Neighbors, Owners, Result, RowsForm};
+use kith_store::{Cluster, Contents, Dtype, Neighbors, Owners, Result, RowsForm, Verify};
 use tonic::Status;
 
 use crate::{
@@ -25,8 +25,8 @@ pub(crate) struct Served {
 
 impl Served {
     /// Opens a cluster and some of its shards.
-    pub(crate) fn open(dir: &Path, shards: &ShardChoice, limits: Limits) -> Result<Served> {
-        let cluster = Cluster::open(dir)?;
+    pub(crate) fn open(dir: &Path, shards: &ShardChoice, limits: Limits, verify: Verify) -> Result<Served> {
+        let cluster = Cluster::open_with(dir, verify)?;
         let shards: BTreeMap<u32, ShardSampler> = shards
             .of(cluster.n_shards())
             .into_iter()

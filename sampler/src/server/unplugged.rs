@@ -4,7 +4,7 @@ use std::path::Path;
 
 use bytes::{Buf, Bytes};
 use kith_proto::{Call, FRAME_HEAD_BYTES, Message};
-use kith_store::Result;
+use kith_store::{Result, Verify};
 use tonic::Status;
 
 use crate::server::{
@@ -21,7 +21,7 @@ impl Unplugged {
     /// Opens some shards of a cluster; all of them if none is named.
     pub fn open(cluster: &Path, shards: &[u32]) -> Result<Unplugged> {
         let shards = if shards.is_empty() { ShardChoice::All } else { ShardChoice::These(shards.to_vec()) };
-        Ok(Unplugged(Served::open(cluster, &shards, Limits::default())?))
+        Ok(Unplugged(Served::open(cluster, &shards, Limits::default(), Verify::default())?))
     }
 
     /// The messages of an answer to a request, which is a whole frame.

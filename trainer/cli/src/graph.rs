@@ -7,7 +7,7 @@ use kith_client::{
     TransportChoice, Whereabouts,
     remote::{RemoteConfig, RemoteTls, TokenSource},
 };
-use kith_store::Cluster;
+use kith_store::{Cluster, Verify};
 use kith_trainer::opened::Opened;
 
 use crate::{progress::say, pulled::local};
@@ -28,6 +28,10 @@ pub(crate) struct GraphArgs {
     /// auto: read shards that are in --shards here, ask servers for the others; grpc: ask servers for all; local: ask none.
     #[arg(long, default_value = "auto", value_name = "auto|grpc|local", value_parser = transport, conflicts_with = "store")]
     transport: TransportChoice,
+    /// When blocks of the store or the shards are compared with their checksums: when they are first read, all of them at the
+    /// start, or never. A block that does not match ends the command.
+    #[arg(long, default_value_t, value_name = "first-touch|open|off")]
+    pub(crate) verify: Verify,
     /// Keep rows that servers have in memory, up to this percentage of all nodes: those that batches need most.
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent, conflicts_with = "store")]
     pub(crate) cache: f64,
@@ -68,10 +72,10 @@ impl GraphArgs {
     /// Opens it for a rank: of several servers of a shard, each begins with another.
     pub(crate) fn open_as(&self, rank: usize) -> anyhow::Result<Opened> {
         if let Some(store) = &self.store {
-            return Ok(Opened::open_store(&local(store, &Wanted::All)?)?);
+            return Ok(Opened::open_store_with(&local(store, &Wanted::All)?, self.verify)?);
         }
         let cluster = match &self.shards {
-            Some(dir) => Some(Arc::new(Cluster::open(&local(dir, &Wanted::All)?)?)),
+            Some(dir) => Some(Arc::new(Cluster::open_with(&local(dir, &Wanted::All)?, self.verify)?)),
             None => None,
         };
         if cluster.is_none() && self.samplers.is_empty() {

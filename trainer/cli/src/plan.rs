@@ -176,7 +176,7 @@ pub(crate) fn of_cluster(dir: &Path, n_shards: Option<u32>) -> anyhow::Result<Pl
         sizes: (0..).zip(&cluster.entry().shards).map(size).collect::<anyhow::Result<_>>()?,
         method: cluster.entry().method.clone(),
         n_cut: cluster.entry().n_cut_edges,
-        inclusion: cluster.inclusion().map(<[f32]>::to_vec),
+        inclusion: cluster.inclusion()?.map(<[f32]>::to_vec),
         stored_per_row: stored_per_row(&cluster)?,
         shards: Arc::new(Sharded::local(cluster)?),
     })

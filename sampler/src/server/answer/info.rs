@@ -2,11 +2,12 @@
 
 use bytes::Bytes;
 use kith_proto::{frame_fields, frame_message, v1};
-use kith_store::Ids;
+use kith_store::{Ids, Result as StoreResult};
 use tonic::Status;
 
 use crate::server::{
     answer::{Answer, CHUNK_BYTES, Chunk},
+    error::IntoStatus,
     request::InfoRequest,
     served::{Served, owner_bytes},
 };
@@ -32,31 +33,33 @@ impl Facts {
     }
 
     /// Leaves out what an earlier attempt brought.
-    fn skip(&mut self, served: &Served) {
+    fn skip(&mut self, served: &Served) -> StoreResult<()> {
         let mut left = usize::try_from(self.request.first).unwrap_or(usize::MAX);
-        for (_, bytes) in self.columns(served) {
+        for (_, bytes) in self.columns(served)? {
             if left < bytes.len() {
                 self.n_bytes = left;
-                return;
+                return Ok(());
             }
             left -= bytes.len();
             self.n_columns += 1;
         }
+        Ok(())
     }
 
     /// What was asked for and is there.
-    fn columns<'a>(&self, served: &'a Served) -> impl Iterator<Item = (u32, &'a [u8])> + use<'a> {
+    fn columns<'a>(&self, served: &'a Served) -> StoreResult<impl Iterator<Item = (u32, &'a [u8])> + use<'a>> {
         let owners = self.request.with_owners.then(|| (OWNERS, owner_bytes(&served.cluster)));
-        let inclusion = served.cluster.inclusion().filter(|_| self.request.with_inclusion);
+        let inclusion = if self.request.with_inclusion { served.cluster.inclusion()? } else { None };
         let inclusion = inclusion.map(|inclusion| (INCLUSION, bytemuck::cast_slice(inclusion)));
         let own_ids = match served.cluster.ids().filter(|_| self.request.with_own_ids) {
             None => [None, None],
-            Some(Ids::Numbers(numbers)) => [Some((OWN_IDS, bytemuck::cast_slice(numbers.items()))), None],
+            Some(Ids::Numbers(numbers)) => [Some((OWN_IDS, bytemuck::cast_slice(numbers.all()?))), None],
             Some(Ids::Texts { indptr, bytes }) => {
-                [Some((OWN_ID_BOUNDS, bytemuck::cast_slice(indptr.items()))), Some((OWN_ID_TEXTS, bytes.items()))]
+                [Some((OWN_ID_BOUNDS, bytemuck::cast_slice(indptr.all()?))), Some((OWN_ID_TEXTS, bytes.all()?))]
             }
         };
-        owners.into_iter().chain(inclusion).chain(own_ids.into_iter().flatten()).filter(|(_, bytes)| !bytes.is_empty())
+        let columns = owners.into_iter().chain(inclusion).chain(own_ids.into_iter().flatten());
+        Ok(columns.filter(|(_, bytes)| !bytes.is_empty()))
     }
 }
 
@@ -65,10 +68,11 @@ impl Answer for Facts {
         let mut pieces = Vec::new();
         if !self.has_facts {
             self.has_facts = true;
-            self.skip(served);
+            self.skip(served).map_err(IntoStatus::into_status)?;
             let facts = v1::InfoReply { facts: Some(served.facts.clone()), ..v1::InfoReply::default() };
             pieces.push(frame_message(&facts));
-        } else if let Some((field, bytes)) = self.columns(served).nth(self.n_columns) {
+        } else if let Some((field, bytes)) = self.columns(served).map_err(IntoStatus::into_status)?.nth(self.n_columns)
+        {
             let rest = &bytes[self.n_bytes..];
             let some = &rest[..rest.len().min(CHUNK_BYTES)];
             self.n_bytes += some.len();
@@ -77,7 +81,7 @@ impl Answer for Facts {
             }
             pieces = frame_fields([(field, Bytes::copy_from_slice(some))]);
         }
-        let is_last = self.columns(served).nth(self.n_columns).is_none();
+        let is_last = self.columns(served).map_err(IntoStatus::into_status)?.nth(self.n_columns).is_none();
         Ok(Chunk { pieces, is_last, ..Chunk::default() })
     }
 }

@@ -2,7 +2,7 @@
 
 use bytes::{BufMut, Bytes};
 use kith_proto::{frame_fields, start_frame};
-use kith_store::{Result as StoreResult, Rows, StoreError};
+use kith_store::{Result as StoreResult, Rows, RowsForm, StoreError};
 use tonic::Status;
 
 use crate::{
@@ -31,14 +31,13 @@ impl FeatureRows {
     }
 }
 
-fn next_dense(nodes: &[u64], sampler: &ShardSampler, rows: &Rows, bytes: &[u8]) -> StoreResult<(usize, Vec<Bytes>)> {
+fn next_dense(nodes: &[u64], sampler: &ShardSampler, rows: &Rows) -> StoreResult<(usize, Vec<Bytes>)> {
     let row_bytes = rows.row_bytes();
     let n_rows = (CHUNK_BYTES / row_bytes.max(1)).max(1).min(nodes.len());
     let places = sampler.rows_of(&nodes[..n_rows])?;
     let mut frame = start_frame(VALUES, n_rows * row_bytes);
     for row in &places {
-        let row_at = |row: u64| bytes.get(row as usize * row_bytes..)?.get(..row_bytes);
-        frame.put_slice(row_at(*row).ok_or_else(|| StoreError::damaged("owned", *row))?);
+        frame.put_slice(rows.dense_bytes(*row)?.ok_or_else(|| StoreError::damaged("rows", *row))?);
     }
     Ok((n_rows, vec![frame.freeze()]))
 }
@@ -67,9 +66,9 @@ impl Answer for FeatureRows {
         let rows = sampler.shard().rows();
         let rows = rows.ok_or_else(|| Status::failed_precondition("the store has no feature rows"))?;
         let next = nodes.peek().map_err(IntoStatus::into_status)?;
-        let (n_rows, pieces) = match rows.dense_bytes() {
-            Some(bytes) => next_dense(next, sampler, rows, bytes),
-            None => next_sparse(next, sampler, rows),
+        let (n_rows, pieces) = match rows.form() {
+            RowsForm::Dense => next_dense(next, sampler, rows),
+            RowsForm::Sparse => next_sparse(next, sampler, rows),
         }
         .map_err(IntoStatus::into_status)?;
         nodes.advance(n_rows);

@@ -54,7 +54,9 @@ impl Answer for LabeledNodes {
         let ids = pack_ids(ids, served.expected.ids).map_err(IntoStatus::into_status)?;
         let labels = match seeds.labels() {
             Labels::Classes(classes) => (CLASSES, as_bytes(classes[skipped..].to_vec())),
-            Labels::Bits { n_classes, bits } => (CLASS_WORDS, as_bytes(words(&bits[skipped * n_classes..], *n_classes))),
+            Labels::Bits { n_classes, bits } => {
+                (CLASS_WORDS, as_bytes(words(&bits[skipped * n_classes..], *n_classes)))
+            }
         };
         Ok(Chunk { pieces: frame_fields([(IDS, ids), labels]), is_last, ..Chunk::default() })
     }
