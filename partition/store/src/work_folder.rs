@@ -24,7 +24,8 @@ const MAX_ATTEMPTS: u32 = 100;
 #[derive(Debug)]
 pub struct WorkFolder {
     dir: PathBuf,
-    marker: File,
+    /// Locked for as long as it is open.
+    _marker: File,
     remove_on_drop: bool,
     /// Removed by a signal.
     _unfinished: Unfinished,
@@ -59,7 +60,7 @@ impl WorkFolder {
         }
         check_marker(dir, &mut marker)?;
         let folder =
-            WorkFolder { dir: dir.to_owned(), marker, remove_on_drop: true, _unfinished: Unfinished::new(dir) };
+            WorkFolder { dir: dir.to_owned(), _marker: marker, remove_on_drop: true, _unfinished: Unfinished::new(dir) };
         folder.clear()?;
         Ok(Some(folder))
     }
@@ -218,7 +219,7 @@ mod tests {
         fs::write(outside.join("mine"), "mine").unwrap();
         std::os::unix::fs::symlink(&outside, dir.join("link")).unwrap();
         assert!(matches!(WorkFolder::claim(&dir), Err(StoreError::Busy { .. })));
-        killed.marker.unlock().unwrap();
+        killed._marker.unlock().unwrap();
         std::mem::forget(killed);
         let folder = WorkFolder::claim(&dir).unwrap();
         assert_eq!(names(&dir), [MARKER]);

@@ -399,7 +399,7 @@ fn users_are_told_what_is_not_encrypted_between_hosts() {
         ..Member::alone()
     };
     let notes = |members: Vec<Member>, tls: RankTls| {
-        World { bond: None, rank: 0, members, collective: Box::new(Alone) }.notes(tls)
+        World { bond: None, rank: 0, members, collective: Box::new(Alone), stop: Stop::default() }.notes(tls)
     };
     let gpus = |machines: [&str; 2]| vec![member(0, machines[0], Some("GPU-0")), member(1, machines[1], Some("GPU-1"))];
     let cpus = |machines: [&str; 2]| vec![member(0, machines[0], None), member(1, machines[1], None)];
