@@ -51,8 +51,9 @@ pub(crate) async fn serve(
     let limits = shared.served.expected.limits;
     let _ = stream.set_nodelay(true); // It is slower without.
     // Nothing is said to who says nothing.
+    let mut first = [0];
     let n_bytes = tokio::select! {
-        peeked = timeout(limits.max_handshake, stream.peek(&mut [0])) => peeked.map_err(|_| io::ErrorKind::TimedOut)??,
+        peeked = timeout(limits.max_handshake, stream.peek(&mut first)) => peeked.map_err(|_| io::ErrorKind::TimedOut)??,
         () = connection.signaled() => return Ok(()),
     };
     if n_bytes == 0 {
