@@ -20,7 +20,7 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tokio::{net::TcpStream, time::timeout};
 use tonic::{Code, Status};
 
-use crate::process::{N_NODES, Process, cluster, frame, hop, lookup, program, run};
+use crate::process::{Process, cluster, frame, hop, lookup, program, run};
 
 mod lists;
 #[allow(dead_code)] // Each test uses some of it.
@@ -194,11 +194,13 @@ fn silent_connections_make_room_and_go() {
     run(small_call(server.address(), &cluster));
     assert!(server.n_descriptors() < 128, "{}", server.n_descriptors());
     assert_eq!(server.page("/health").0, "HTTP/1.1 200 OK");
-    for stream in &mut silent {
+    for (number, stream) in silent.iter_mut().enumerate() {
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let mut said = [0; 4096];
-        // Until it is closed: the server may have said something before.
-        while let Ok(1..) = stream.read(&mut said) {}
+        // Until it is closed: the server may have said something before, unless the client said nothing.
+        while let Ok(1..) = stream.read(&mut said) {
+            assert_ne!(number % 3, 0, "a server says nothing to who says nothing");
+        }
         assert!(started.elapsed() < Duration::from_secs(20), "a silent connection stays open");
     }
     let (used, took) = (server.cpu_seconds() - cpu, started.elapsed().as_secs_f64());
@@ -456,5 +458,5 @@ fn floods_of_frames_cost_little() {
         let grown = server.own_mib().saturating_sub(before);
         assert!(grown < 64, "{kind}: {grown} MiB");
     }
-    assert!(N_NODES > 0 && server.n_descriptors() < 64);
+    assert!(server.n_descriptors() < 64);
 }

@@ -50,9 +50,14 @@ pub(crate) async fn serve(
 ) -> io::Result<()> {
     let limits = shared.served.expected.limits;
     let _ = stream.set_nodelay(true); // It is slower without.
-    tokio::select! {
-        readable = timeout(limits.max_handshake, stream.readable()) => readable.map_err(|_| io::ErrorKind::TimedOut)??,
+    // Nothing is said to who says nothing.
+    let mut first = [0];
+    let n_bytes = tokio::select! {
+        peeked = timeout(limits.max_handshake, stream.peek(&mut first)) => peeked.map_err(|_| io::ErrorKind::TimedOut)??,
         () = connection.signaled() => return Ok(()),
+    };
+    if n_bytes == 0 {
+        return Ok(());
     }
     let socket = PatientSocket::new(stream);
     let Some(tls) = tls else {
