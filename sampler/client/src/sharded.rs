@@ -112,7 +112,7 @@ impl Sharded {
         &self.silent
     }
 
-    /// What servers were asked twice so far, because another one was slow.
+    /// Counts of hedged calls to all servers.
     pub fn hedge_counts(&self) -> HedgeCounts {
         let mut servers: Vec<&Arc<RemoteSampler>> = Vec::new();
         for place in &self.shards {

@@ -172,8 +172,7 @@ mod tests {
     #[test]
     fn a_token_is_read_from_a_file() {
         let remote = parse(&["--token-file", "token"]).unwrap().remote().unwrap();
-        assert!(matches!(remote.token, Some(TokenSource::File(path)) if path == PathBuf::from("token")));
-        let without_servers = Typed::try_parse_from(["kith", "--store", "x", "--token-file", "token"]);
-        assert!(without_servers.is_err());
+        let Some(TokenSource::File(path)) = remote.token else { panic!("{:?}", remote.token) };
+        assert_eq!(path.to_str(), Some("token"));
     }
 }

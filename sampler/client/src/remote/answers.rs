@@ -180,7 +180,7 @@ pub(crate) fn begin_drawn<I: Id>(drawn: &mut Drawn) -> (&mut Vec<u32>, &mut Vec<
     (counts, I::ids_of(neighbors))
 }
 
-/// Whether candidates are edges. Answers to some of them come at once.
+/// Answers to candidates of edges, which come at once for a request.
 #[derive(Debug)]
 pub struct EdgesAnswer<'a> {
     found: &'a mut [bool],

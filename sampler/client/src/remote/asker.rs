@@ -29,7 +29,7 @@ pub(crate) struct Asker<'a> {
     pub(crate) memory: &'a Memory,
 }
 
-/// What stays of a call for the next ones.
+/// Knowledge of earlier calls that later ones use.
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub(crate) counters: Counters,

@@ -52,7 +52,7 @@ impl OwnersAnswer {
         OwnersAnswer { n_bytes, owner_bytes, n_shards, checksum, resumes, has_facts: false, owners: Vec::new() }
     }
 
-    /// What was read, once it is finished.
+    /// The owners, once they are finished.
     pub fn into_owners(self) -> Result<RemoteOwners, AnswerError> {
         let owners = match self.owner_bytes {
             1 => RemoteOwners::Narrow(self.owners),
@@ -106,7 +106,7 @@ impl Read for OwnersAnswer {
     }
 }
 
-/// How probably each node is in a batch, if the cluster knows.
+/// The probability of each node to be in a batch, if the cluster knows it.
 #[derive(Debug)]
 pub(crate) struct InclusionAnswer {
     n_nodes: usize,

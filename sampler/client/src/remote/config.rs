@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use crate::remote::token::TokenSource;
 
-/// How long to wait for a server, how to trust it, and how to be trusted.
+/// Limits, retries and credentials of a client.
 #[derive(Clone, Debug)]
 pub struct RemoteConfig {
     /// The longest that an attempt of a call may last without progress: without a KiB that is sent or received.

@@ -197,7 +197,7 @@ impl Transport for Connection {
     }
 }
 
-/// Whether what is sent to a host stays on this one.
+/// Tells if bytes sent to a host stay on this one.
 fn is_loopback(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     address.map_or(host.eq_ignore_ascii_case("localhost"), |address| address.to_canonical().is_loopback())

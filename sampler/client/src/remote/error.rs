@@ -86,7 +86,7 @@ impl RemoteProblem {
         }
     }
 
-    /// Whether less at once may do better.
+    /// Tells if a smaller request may do better.
     pub(crate) fn is_late(&self) -> bool {
         match self {
             RemoteProblem::Refused(status) => {
@@ -96,7 +96,7 @@ impl RemoteProblem {
         }
     }
 
-    /// Whether the server's files are damaged, so that another server of the shard may have the answer.
+    /// Tells if the server's files are damaged, so that another server of the shard may have the answer.
     pub(crate) fn is_damage(&self) -> bool {
         match self {
             RemoteProblem::Refused(status) => status.code() == tonic::Code::DataLoss,

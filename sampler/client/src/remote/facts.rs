@@ -33,7 +33,7 @@ pub struct Facts {
     pub owner_bytes: usize,
     /// The most nodes of a request.
     pub max_frontier: usize,
-    /// Whether `Info` and `Seeds` go on behind what is there.
+    /// True if `Info` and `Seeds` can leave out rows that an earlier attempt brought.
     pub resumes: bool,
 }
 

@@ -27,10 +27,10 @@ const RESERVE: u32 = 4;
 /// Hedges at a time.
 const MAX_AT_ONCE: u32 = 4;
 
-/// Bytes of an answer that is read twice. A hedge that has so many and is ahead takes over; one that is behind ends.
+/// The most bytes of a hedge's answer. A hedge that has received them and is ahead takes over; one that is behind ends.
 pub(crate) const MAX_BUFFER_BYTES: usize = 8 << 20;
 
-/// How often was hedged, and what came of it.
+/// Counts of hedged calls and their outcomes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HedgeCounts {
     /// Attempts of calls, hedges and probes aside.
@@ -58,7 +58,7 @@ impl HedgeCounts {
     }
 }
 
-/// What hedges may cost.
+/// The share of calls that may be hedged.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     /// Calls that no hedge has used up.
@@ -87,7 +87,7 @@ impl Budget {
         let _ = self.saved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
     }
 
-    /// Whether an ordinary slow call may be hedged; if not, a clear outlier still may.
+    /// True if an ordinary slow call may be hedged; if not, a clear outlier still may.
     pub(crate) fn has_plenty(&self) -> bool {
         self.saved.load(Ordering::Relaxed) > RESERVE * CALLS_PER_HEDGE
     }
@@ -113,7 +113,7 @@ pub(crate) struct Buffer {
     max_bytes: u64,
     chunks: Vec<Message>,
     pub(crate) n_bytes: usize,
-    /// Whether no more is kept.
+    /// True once the buffer takes no more.
     pub(crate) is_full: bool,
 }
 

@@ -1,4 +1,4 @@
-//! How much is asked for at once: less after a timeout, and more again when answers come.
+//! Sizes of requests: smaller after a timeout, and larger again when answers come.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,12 +18,12 @@ impl Pace {
         self.0[call as usize].load(Ordering::Relaxed)
     }
 
-    /// A request for so many rows took too long.
+    /// Records a timeout of a request for `n_rows` rows.
     pub(crate) fn was_late(&self, call: Call, n_rows: usize) {
         self.0[call as usize].fetch_min((n_rows / 2).max(1), Ordering::Relaxed);
     }
 
-    /// A request for so many rows was answered.
+    /// Records an answer to a request for `n_rows` rows.
     pub(crate) fn was_answered(&self, call: Call, n_rows: usize) {
         let rows = &self.0[call as usize];
         let max_rows = rows.load(Ordering::Relaxed);

@@ -149,7 +149,7 @@ impl RemoteSampler {
         self.memory.counters.of(call)
     }
 
-    /// What was asked twice so far; nothing where there is one server.
+    /// Counts of hedged calls; zero with a single server.
     pub fn hedge_counts(&self) -> HedgeCounts {
         self.replicas.as_ref().map(|replicas| replicas.counts()).unwrap_or_default()
     }

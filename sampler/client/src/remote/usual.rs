@@ -1,4 +1,4 @@
-//! How long calls usually take: the 95th percentile of the last ones of their kind.
+//! Usual times of calls: the 95th percentile of the last ones of each kind.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -47,7 +47,7 @@ impl Usual {
         (times.n_calls >= MIN_CALLS).then(|| Duration::from_micros(times.p95.into()))
     }
 
-    /// A call took so long. A single slow server does not make slowness usual: at most twice the percentile counts.
+    /// Records the time of a call. A single slow server does not make slowness usual: at most twice the percentile counts.
     pub(crate) fn took(&self, question: &Question, time: Duration) {
         let mut times = self.of(question).lock().unwrap_or_else(PoisonError::into_inner);
         let mut micros = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);

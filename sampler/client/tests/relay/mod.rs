@@ -17,15 +17,15 @@ pub(crate) enum Line {
     Slow {
         bytes_per_second: u64,
     },
-    /// Connections break after so many bytes, those that are there and new ones.
+    /// Connections break after `n_bytes`, open ones and new ones.
     CutAfter {
         n_bytes: u64,
     },
-    /// Nothing passes after so many bytes.
+    /// Nothing passes after `n_bytes`.
     StallAfter {
         n_bytes: u64,
     },
-    /// Every read of the server's bytes is held up for so long.
+    /// Every read of the server's bytes is delayed.
     Late(Duration),
 }
 
