@@ -30,7 +30,7 @@ fn state(run: &Path) -> Value {
     serde_json::from_str(header["__metadata__"]["kith"].as_str().unwrap()).unwrap()
 }
 
-/// Whether the newest checkpoint is of the last step that was made; and whether its evaluation is due.
+/// Checks that the newest checkpoint is of the last step that was made; true where its evaluation is due.
 #[track_caller]
 fn assert_nothing_is_lost(run: &Path) -> bool {
     let state = state(run);
@@ -411,4 +411,34 @@ fn a_changed_loop_state_is_refused() {
     }
     fs::write(&path, whole).unwrap();
     assert_eq!(finish(&mut train(&store, out.to_str().unwrap(), 2)).code, Some(0));
+}
+
+/// A crash of the host after a checkpoint was reported must not lose the folder that holds it: `strace` shows the order.
+#[test]
+#[allow(clippy::print_stderr)]
+fn a_runs_folder_is_synced_after_checkpoints_is_made() {
+    if Command::new("strace").arg("--version").stdout(Stdio::null()).status().is_err() {
+        eprintln!("skipped: there is no strace");
+        return;
+    }
+    let temp = tempfile::tempdir().unwrap();
+    let (store, out, log) = (store(temp.path()), temp.path().join("run"), temp.path().join("log"));
+    let train = train(&store, out.to_str().unwrap(), 1);
+    let mut traced = Command::new("strace");
+    traced.args(["-f", "-y", "-e", "trace=mkdir,mkdirat,fsync,rename,renameat,renameat2", "-o"]).arg(&log);
+    traced.arg(train.get_program()).args(train.get_args()).env("RAYON_NUM_THREADS", "1");
+    let finished = finish_within(&mut traced, LIMIT);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let log = fs::read_to_string(&log).unwrap();
+    let place = |of: &dyn Fn(&str) -> bool, from: usize| log.lines().skip(from).position(of).map(|place| place + from);
+    let (run, made) = (out.display().to_string(), out.join("checkpoints").display().to_string());
+    let made = place(&|line| line.contains("mkdir") && line.contains(&format!("{made}\"")), 0).expect("it is made");
+    let synced =
+        place(&|line| line.contains("fsync(") && line.contains(&format!("<{run}>")), made).expect("it is synced");
+    let published =
+        place(&|line| line.contains("rename") && line.contains(".safetensors"), made).expect("a checkpoint");
+    assert!(synced < published, "{log}");
+    let parent = format!("<{}>", temp.path().display());
+    let of_run = place(&|line| line.contains("mkdir") && line.contains(&format!("{run}\"")), 0).expect("it is made");
+    assert!(place(&|line| line.contains("fsync(") && line.contains(&parent), of_run).is_some(), "{log}");
 }

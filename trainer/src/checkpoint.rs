@@ -47,7 +47,7 @@ pub struct Checkpoint {
     /// The state of the loop.
     pub state: SavedState,
     path: PathBuf,
-    /// Whether the file has a checksum of all its bytes.
+    /// True for a file with a checksum of all its bytes.
     is_sealed: bool,
     /// Every tensor of the file: its shape and its values.
     tensors: HashMap<String, (Vec<usize>, Vec<f32>)>,

@@ -153,8 +153,7 @@ fn multiply_stored(model: &Model, shards: &dyn Shards, room: &Room, world: &mut 
 /// Bytes of the rows that are multiplied together, and of their products.
 const N_BYTES_OF_ROWS: u64 = 64 << 20;
 
-/// What every rank made, by rank. Behind its numbers every rank tells whether it was asked to stop: then all abandon the walk
-/// here.
+/// The numbers of every rank, by rank. A request to stop travels behind them: with one from any rank, all abandon the walk here.
 fn share(world: &mut World, mut made: Vec<f32>) -> Result<Vec<Vec<f32>>, TrainError> {
     let own = world.stop_request().request();
     if world.n_ranks() == 1 {

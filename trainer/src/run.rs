@@ -58,7 +58,7 @@ pub struct Run<'a> {
     /// Only rank 0 keeps anything.
     folder: Option<RunFolder>,
     saver: Saver,
-    /// When a checkpoint was last handed over, and after which step.
+    /// Time of the last checkpoint that was handed over, and its step.
     saved: (Instant, Option<u64>),
     /// Asked of any rank in the last exchange.
     asked: Option<Request>,

@@ -41,8 +41,8 @@ impl Drop for Unfinished {
     }
 }
 
-/// Removes all unfinished files and folders, for a process that is about to end: whoever wants to make or finish one from now on
-/// waits for ever.
+/// Removes all unfinished files and folders, for a process that is about to end: threads that make or finish one from now on wait
+/// for ever.
 pub fn remove_unfinished() {
     let paths = paths();
     paths.iter().for_each(|path| remove(path));

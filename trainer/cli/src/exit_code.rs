@@ -13,7 +13,7 @@ use kith_trainer::{
 /// A bug of ours.
 pub(crate) const BUG: u8 = retry::BUG;
 
-/// Whether a run ended because a signal asked for it: all ranks know, and it is no failure.
+/// True for a run that ended because a signal asked for it: all ranks know, and it is no failure.
 pub(crate) fn is_asked(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref::<TrainError>(), Some(TrainError::Asked { .. }))
 }

@@ -16,7 +16,7 @@ pub(super) fn seal(bytes: &mut [u8]) {
     bytes[place].copy_from_slice(sum.as_bytes());
 }
 
-/// Whether a file that names a checksum has it.
+/// Compares a file with the checksum that it names.
 pub(super) fn is_right(bytes: &[u8]) -> bool {
     place(bytes).is_some_and(|place| of(bytes, &place).as_bytes() == &bytes[place])
 }

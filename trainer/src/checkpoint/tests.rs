@@ -144,8 +144,13 @@ fn edits(value: &Value) -> Vec<Value> {
 #[test]
 fn every_edited_field_is_refused() {
     for due in [None, Some(due())] {
-        let bytes = file(due);
+        let written = file(due);
+        let (first, tensors) = header(&written);
+        let mut bytes = with_header(&first, tensors);
+        checksum::seal(&mut bytes);
+        assert!(read(&bytes).is_ok(), "the header written once more, with its checksum");
         let (header, tensors) = header(&bytes);
+        assert_eq!(with_header(&header, tensors), bytes, "without an edit it is the same file");
         let state = state_of(&header);
         let edited = edits(&state);
         assert!(edited.len() > 40, "{}", edited.len());

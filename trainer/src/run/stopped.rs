@@ -15,7 +15,7 @@ impl Run<'_> {
         }
     }
 
-    /// Whether the evaluation after the last step is due.
+    /// True where the evaluation after the last step is due.
     pub fn is_due(&self) -> bool {
         self.state.due.is_some()
     }

@@ -23,7 +23,7 @@ impl Ended {
         self == Ended::Code(0)
     }
 
-    /// Whether another try may go well.
+    /// True where another try may go well.
     pub(super) fn is_retry(self) -> bool {
         self.code() == RETRY
     }

@@ -57,7 +57,7 @@ pub(crate) struct Args {
 /// What `--samplers` means here.
 const SAMPLERS: &str = "Start so many sampling servers of --shards, or ask those that run at these addresses";
 
-/// Restarts in a row without a newer checkpoint, unless typed.
+/// Default of `--restarts`.
 const RESTARTS: u32 = 3;
 
 /// The option of `kith train` that lets ranks share a device.

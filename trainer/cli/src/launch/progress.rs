@@ -66,7 +66,7 @@ fn count<'a>(names: impl Iterator<Item = &'a String>) -> u64 {
 /// Restarts since the last progress.
 #[derive(Debug)]
 pub(super) struct Restarts {
-    /// At most so many without progress.
+    /// Restarts without progress, at most.
     most: u32,
     n_in_vain: u32,
     reached: u64,

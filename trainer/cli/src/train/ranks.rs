@@ -43,7 +43,7 @@ fn lookup(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Whether this process is rank 0, or alone.
+/// True for rank 0, and for a process that is alone.
 pub(super) fn is_first() -> anyhow::Result<bool> {
     Ok(Seat::from_environment(lookup)?.is_none_or(|seat| seat.rank == 0))
 }

@@ -111,7 +111,7 @@ fn the_last_step_ends_a_run_as_usual() {
     assert!(run.is_done());
 }
 
-/// A signal in the middle of an evaluation: all ranks abandon it, whoever was asked, and do it first when they go on.
+/// A signal to any rank in the middle of an evaluation: all ranks abandon it, and do it first when they go on.
 #[test]
 fn an_evaluation_is_abandoned_and_done_first_later() {
     crate::device::start();
