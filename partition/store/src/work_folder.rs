@@ -59,8 +59,12 @@ impl WorkFolder {
             return Ok(None); // The folder was published or removed before the lock was ours.
         }
         check_marker(dir, &mut marker)?;
-        let folder =
-            WorkFolder { dir: dir.to_owned(), _marker: marker, remove_on_drop: true, _unfinished: Unfinished::new(dir) };
+        let folder = WorkFolder {
+            dir: dir.to_owned(),
+            _marker: marker,
+            remove_on_drop: true,
+            _unfinished: Unfinished::new(dir),
+        };
         folder.clear()?;
         Ok(Some(folder))
     }

@@ -11,13 +11,13 @@ use std::{
 use tch::Tensor;
 
 use super::*;
-use crate::collective::Alone;
 use crate::world::{
     Line, Member, RankTls, Token,
     hello::{Answer, Hello, Opening},
     trust::Trust,
     wire,
 };
+use crate::{collective::Alone, stop::Stop};
 
 const TOKEN: &str = "a secret of sixteen bytes or more";
 
