@@ -15,7 +15,7 @@
 #   KITH_REQUEUES         how often in a row the job may go back into the queue without a newer checkpoint (default: 5)
 #   KITH_PORT             where ranks meet; servers take the ports behind it (default: by the number of the job)
 #   KITH_TOKEN            the secret that ranks share (default: drawn anew at every start)
-#   KITH_SERVE            further options of kith-sampler, as for TLS; split at blanks. Without --tls-cert, whoever is on the
+#   KITH_SERVE            further options of kith-sampler, as for TLS; split at blanks. Without --tls-cert, everybody on the
 #                         network of the cluster can ask the servers for the graph: fine if all of its users may
 #
 #SBATCH --job-name=kith

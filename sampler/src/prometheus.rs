@@ -44,7 +44,7 @@ const MAX_BYTES: usize = 8 << 10;
 /// Connections that are answered at a time; others wait.
 const MAX_CONNECTIONS: usize = 64;
 
-/// What is shown at a path.
+/// Status and body of a page.
 #[derive(Clone, Debug)]
 pub struct Shown {
     status: &'static str,

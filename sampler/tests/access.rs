@@ -1,4 +1,4 @@
-//! Who may ask a server: tokens, certificates and their names, and what is read again without a restart.
+//! Access to a server: tokens, certificates and their names, and what is read again without a restart.
 
 use std::{
     fs,
@@ -159,7 +159,7 @@ fn certificates_are_limited_to_names_and_replaced_without_a_restart() {
     let server = Process::start(&cluster, &[&tls[..], &names[..]].concat());
     let address = server.address();
     run(async {
-        ask_encrypted(address, &old, Some(&old.sign(&["trainer.example"], "whoever"))).await.unwrap();
+        ask_encrypted(address, &old, Some(&old.sign(&["trainer.example"], "somebody"))).await.unwrap();
         ask_encrypted(address, &old, Some(&old.sign(&["other.example"], "a trainer"))).await.unwrap();
         let other = ask_encrypted(address, &old, Some(&old.sign(&["other.example"], "trainer.example.org"))).await;
         let status = other.unwrap_err();

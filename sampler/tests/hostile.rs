@@ -44,7 +44,7 @@ impl Client {
         Client::with_window(address, 1 << 20).await
     }
 
-    /// A client whose streams may be sent so many bytes ahead of what it reads.
+    /// A client with a window of `window` bytes per stream.
     async fn with_window(address: SocketAddr, window: u32) -> Client {
         let stream = TcpStream::connect(address).await.unwrap();
         stream.set_nodelay(true).unwrap();
@@ -117,7 +117,7 @@ async fn send_some(body: &mut SendStream<Bytes>, mut bytes: Bytes, is_end: bool)
     bytes.len()
 }
 
-/// How long a small call of a well-behaved client takes, with its connection.
+/// Duration of a small call of a well-behaved client, with its connection.
 async fn small_call(address: SocketAddr, cluster: &Cluster) -> Duration {
     let started = Instant::now();
     let client = Client::connect(address).await;
@@ -212,7 +212,7 @@ fn silent_connections_make_room_and_go() {
     }
 }
 
-/// Where no descriptor is left, accepting rests, and goes on when there is one again.
+/// Accepting rests while no descriptor is left, and goes on when there is one again.
 #[test]
 fn accepting_rests_without_descriptors() {
     let temp = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Who may ask: tokens that callers send, names that their certificates have.
+//! Access: tokens that callers send, names that their certificates have.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use crate::server::error::ServeError;
 /// The shortest token.
 pub(crate) const MIN_TOKEN_BYTES: usize = 16;
 
-/// What a server asks of its callers, beside a certificate that a trusted authority signed.
+/// Requirements on callers, beside a certificate that a trusted authority signed.
 #[derive(Debug)]
 pub(crate) struct Access {
     tokens: Option<RwLock<Arc<Tokens>>>,
@@ -110,7 +110,7 @@ impl Tokens {
         if tokens.is_empty() { Err("expected a token, found none".to_owned()) } else { Ok(Tokens(tokens)) }
     }
 
-    /// Whether a token is among them. Takes the same time for all tokens of one length.
+    /// Membership of a token. Takes the same time for all tokens of one length.
     fn contains(&self, given: &[u8]) -> bool {
         self.0.iter().fold(Choice::from(0), |found, token| found | token.as_slice().ct_eq(given)).into()
     }
@@ -123,7 +123,7 @@ pub(crate) struct Watched {
     stamp: Option<Stamp>,
 }
 
-/// What tells two versions of a file apart.
+/// Identity of one version of a file: device, inode, time of change and length.
 type Stamp = (u64, u64, i64, i64, u64);
 
 impl Watched {
@@ -131,7 +131,7 @@ impl Watched {
         Watched { path: path.to_owned(), stamp: stamp(path) }
     }
 
-    /// Whether it changed since the last time.
+    /// True once after each change.
     pub(crate) fn has_changed(&mut self) -> bool {
         let now = stamp(&self.path);
         let has_changed = now.is_some() && now != self.stamp;

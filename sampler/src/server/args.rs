@@ -27,8 +27,8 @@ pub struct ServeArgs {
     /// Where to listen; port 0 takes one that is free
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
     listen: SocketAddr,
-    /// Where to show metrics for Prometheus, at /metrics, and whether the server serves, at /health. This port has a thread
-    /// of its own: it answers whatever happens on the other one
+    /// Address of the port for metrics of Prometheus, at /metrics, and for health, at /health. This port has a thread of its
+    /// own: floods of the other port do not reach it
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
     metrics: Option<SocketAddr>,
     /// The server's certificate chain, PEM: only encrypted connections are taken

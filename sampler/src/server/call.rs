@@ -102,7 +102,7 @@ struct Asking<'a> {
 /// An answer on its way.
 struct Answering {
     answer: Box<dyn Answer>,
-    /// What is still arriving of the request.
+    /// The part of the request that is still arriving.
     rest: Option<Input>,
     /// Memory of the request, and of chunks that are computed already.
     _request: Held,

@@ -17,7 +17,7 @@ pub struct ServerConfig {
     pub metrics: Option<SocketAddr>,
     /// Certificates of encrypted connections.
     pub tls: Option<TlsFiles>,
-    /// Who may ask.
+    /// Requirements on callers.
     pub access: AccessConfig,
     /// How much may be asked.
     pub limits: Limits,
@@ -60,14 +60,14 @@ pub struct TlsFiles {
     pub client_ca: Option<PathBuf>,
 }
 
-/// Who may ask. Without certificates of clients and without tokens, everybody who can connect.
+/// Requirements on callers. Without certificates of clients and without tokens, everybody who can connect may ask.
 #[derive(Clone, Debug, Default)]
 pub struct AccessConfig {
     /// A file with tokens, one per line, of which callers must send one. It is read again when it changes.
     pub token_file: Option<PathBuf>,
     /// Names of which a client's certificate must have one; any if there are none.
     pub client_names: Vec<String>,
-    /// Whether to serve everybody who can connect on an address that others can reach.
+    /// Serves everybody who can connect, on an address that others can reach.
     pub is_insecure: bool,
 }
 

@@ -32,7 +32,7 @@ const MAX_FRAME_BYTES: u32 = 64 << 10;
 /// Bytes of the headers of a request.
 const MAX_HEADER_BYTES: u32 = 16 << 10;
 
-/// How often a connection is looked after.
+/// Interval of checks of a connection.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// A connection that does not answer pings is given up: it has as long for an answer.

@@ -43,7 +43,7 @@ pub(crate) struct Connection {
     n_calls: AtomicUsize,
     /// Calls of services beside the sampler's, which need no token.
     n_tool_calls: AtomicUsize,
-    /// Whether one of its calls was let in.
+    /// Set when one of its calls was let in.
     is_known: AtomicBool,
     /// Milliseconds after the server's start: when it was accepted or its last call ended.
     idle_since: AtomicU64,
@@ -150,7 +150,7 @@ impl Connections {
         self.n_bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether there is memory to compute ahead of what clients read.
+    /// True if there is memory to compute ahead of what clients read.
     pub(crate) fn has_ample_memory(&self) -> bool {
         self.n_bytes() <= self.max_bytes / 2
     }

@@ -35,7 +35,7 @@ pub enum ServeError {
     Token {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// A token in the environment that cannot be used.
@@ -71,7 +71,7 @@ pub enum ServeError {
     Transport(String),
 }
 
-/// What to do about a server that everybody could ask.
+/// Ways to close a server that everybody could ask.
 const TO_DO: &str = "give --tls-cert and --tls-key with --tls-client-ca or --token-file, listen on 127.0.0.1, or give \
                      --insecure if the network is private";
 

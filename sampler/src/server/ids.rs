@@ -34,7 +34,7 @@ impl PackedIds {
         self.window.len() - self.n_used + (self.packed.remaining() + self.n_missing) / self.width.bytes()
     }
 
-    /// Whether all ids were used.
+    /// True when all ids were used.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

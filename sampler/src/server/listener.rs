@@ -63,7 +63,7 @@ impl Listener {
     }
 }
 
-/// Whether an error is of one connection that came and went, and says nothing of the next.
+/// True for an error of one connection that came and went: the next accept may succeed.
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)

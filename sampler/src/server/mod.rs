@@ -158,7 +158,7 @@ impl Server {
         self.address
     }
 
-    /// Where its metrics and its health are.
+    /// Address of its metrics and its health.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.side.address()
     }
@@ -200,7 +200,7 @@ fn tokens(config: &ServerConfig) -> Result<Option<Tokens>, ServeError> {
     }
 }
 
-/// How often a wait for something that nobody tells looks for it.
+/// Interval of waits without a signal.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Waits until no connection is open.

@@ -222,7 +222,7 @@ fn ids_field(call: Call) -> Option<u32> {
     }
 }
 
-/// Where the ids of a long message are.
+/// Place of the ids in a long message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IdsAt {
     /// Length of the fields before them.

@@ -102,7 +102,7 @@ pub(crate) async fn answer(
         );
     };
     if path.starts_with("/grpc.health.v1.Health/") {
-        // Whoever can connect may ask: probes have no token.
+        // Probes have no token.
         send_answer(&tools.health, request, respond).await;
     } else if path.starts_with("/grpc.reflection.v1.ServerReflection/") {
         match shared.access.check(&peer, request.headers()) {

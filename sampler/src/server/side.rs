@@ -34,7 +34,7 @@ pub(crate) struct Side {
     _end: oneshot::Sender<()>,
 }
 
-/// How often files are looked at.
+/// Interval of looks at files.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 impl Side {

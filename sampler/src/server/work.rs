@@ -117,7 +117,7 @@ fn compute(queues: &Mutex<Queues>) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{future::poll_fn, task::Poll, time::Duration};
 
     use super::*;
 
@@ -128,19 +128,20 @@ mod tests {
             let work = Work::new(1).unwrap();
             let order = Arc::new(Mutex::new(Vec::new()));
             let (hold, held) = std::sync::mpsc::channel::<()>();
-            let first = work.run(0, move || held.recv_timeout(Duration::from_secs(10)).unwrap());
-            let mut calls: Vec<std::pin::Pin<Box<dyn Future<Output = Result<(), Status>>>>> = vec![Box::pin(first)];
+            let mut first = Box::pin(work.run(0, move || held.recv_timeout(Duration::from_secs(10)).unwrap()));
             // A greedy connection asks for a hundred pieces before a modest one asks for two.
-            for connection in (0..100).map(|_| 1).chain([2, 2]) {
+            let ask = |connection| {
                 let order = Arc::clone(&order);
-                calls.push(Box::pin(work.run(connection, move || order.lock().unwrap().push(connection))));
-            }
-            let mut calls: Vec<_> = calls.into_iter().collect();
+                Box::pin(work.run(connection, move || order.lock().unwrap().push(connection)))
+            };
+            let asked = poll_fn(|context| Poll::Ready(first.as_mut().poll(context))).await;
+            assert!(asked.is_pending());
+            let mut calls: Vec<_> = (0..100).map(|_| 1).chain([2, 2]).map(ask).collect();
             for call in &mut calls {
-                let polled = std::future::poll_fn(|context| std::task::Poll::Ready(call.as_mut().poll(context))).await;
-                assert!(polled.is_pending());
+                assert!(poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await.is_pending());
             }
             hold.send(()).unwrap();
+            first.await.unwrap();
             for call in calls {
                 call.await.unwrap();
             }
