@@ -241,3 +241,100 @@ fn a_way_that_stalls_is_named() {
     let sentence = finished.sentence_with(75);
     assert!(sentence.contains("shard ") && sentence.contains(&proxy.address.to_string()), "{sentence}");
 }
+
+/// Features take longer than any silence or call without news may: they advance all the time.
+#[test]
+fn slow_a_slow_line_is_waited_for() {
+    if !is_slow_asked_for() {
+        return;
+    }
+    let temp = tempfile::tempdir().unwrap();
+    let path = |name: &str| temp.path().join(name).to_str().unwrap().to_owned();
+    let (store, cluster) = (path("store"), path("cluster"));
+    let options = ["--nodes", "12000", "--degree", "4", "--classes", "4", "--dim", "256", "--run-key", "7"];
+    kith([&["data", "generate", "power-law", "--out", &store], &options[..]].concat());
+    kith(["partition", &store, "--shards", "2", "--out", &cluster]);
+    let sampler = Sampler::start(Path::new(&cluster), "all");
+    let proxy = Proxy::start(sampler.address);
+    // 12 MB for the cache, and half a megabyte per second: 24 s, where silence may last 1 s and a call without news 3 s.
+    proxy.set(Way::Slow(512 << 10));
+    let address = proxy.address.to_string();
+    let train = |graph: &[&str], out: &str| {
+        let mut command = Command::new(program());
+        command.args(["train", "partition-graph/supergat-mx", "--out", out]).args(graph);
+        let set = ["train.mode=batches", "train.epochs=1", "train.seeds_per_step=600", "early_stop=off"];
+        command.args(set.iter().flat_map(|assignment| ["--set", assignment]));
+        finish_within(&mut command, Duration::from_secs(120))
+    };
+    let started = Instant::now();
+    let cached = ["--samplers", &address, "--cache", "100", "--sampler-timeout", "3"];
+    let finished = train(&cached, &path("slow"));
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    assert!(started.elapsed() > Duration::from_secs(20), "the line was not slow: {:?}", started.elapsed());
+    assert_eq!(train(&["--store", &store], &path("run")).code, Some(0));
+    assert_eq!(steps(Path::new(&path("slow"))), steps(Path::new(&path("run"))));
+}
+
+/// One of two servers of all shards gets slow in the middle of a run: the other is asked.
+#[test]
+fn a_slow_replica_is_not_waited_for() {
+    let made = Made::new();
+    let (one, other) = (Sampler::start(&made.cluster, "all"), Sampler::start(&made.cluster, "all"));
+    let proxy = Proxy::start(one.address);
+    let addresses = format!("{},{}", proxy.address, other.address);
+    let mut disturbed_at = None;
+    let disturbed = made.train_disturbed(&addresses, &[], || {
+        proxy.set(Way::Late(Duration::from_secs(2)));
+        disturbed_at = Some(Instant::now());
+    });
+    made.assert_same(&disturbed);
+    // More than a hundred steps are left, each with several calls one after the other.
+    let took = disturbed_at.unwrap().elapsed();
+    assert!(took < Duration::from_secs(30), "{took:?}");
+}
+
+/// Steps per second, as the median of many short times.
+fn steps_per_second(steps: &Path, time: Duration) -> f64 {
+    let n_steps = || fs::read_to_string(steps).map_or(0, |text| text.lines().count());
+    let started = Instant::now();
+    let mut rates = Vec::new();
+    while started.elapsed() < time {
+        let (n_before, since) = (n_steps(), Instant::now());
+        thread::sleep(Duration::from_secs(1));
+        rates.push((n_steps() - n_before) as f64 / since.elapsed().as_secs_f64());
+    }
+    rates.sort_by(f64::total_cmp);
+    rates[rates.len() / 2]
+}
+
+/// One of two servers answers 100 times slower for a minute: seed nodes per second lose less than 10 %.
+#[test]
+fn slow_a_slow_replica_costs_little() {
+    if !is_slow_asked_for() {
+        return;
+    }
+    let made = Made::new();
+    let (one, other) = (Sampler::start(&made.cluster, "all"), Sampler::start(&made.cluster, "all"));
+    let proxy = Proxy::start(one.address);
+    let stand_in = Proxy::start(other.address);
+    let out = made.path("long");
+    let addresses = format!("{},{}", proxy.address, stand_in.address);
+    let mut command = made.command(&["--samplers", &addresses], &out);
+    let mut child = command.args(["--set", "train.epochs=1000000"]).spawn().unwrap();
+    let steps = out.join("steps.jsonl");
+    let started = Instant::now();
+    while fs::read_to_string(&steps).map_or(0, |text| text.lines().count()) < 20 {
+        assert!(started.elapsed() < LIMIT, "no step was made");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let minute = Duration::from_secs(60);
+    let before = steps_per_second(&steps, minute / 3);
+    proxy.set(Way::Late(Duration::from_millis(200)));
+    let slow = steps_per_second(&steps, minute);
+    proxy.set(Way::Open);
+    let after = steps_per_second(&steps, minute / 3);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let usual = (before + after) / 2.0;
+    assert!(slow > 0.9 * usual, "{slow:.1} steps/s instead of {before:.1} before and {after:.1} after");
+}

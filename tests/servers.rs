@@ -96,6 +96,9 @@ struct State {
 
 const TICK: Duration = Duration::from_millis(5);
 
+/// Bytes that pass at once on a slow way.
+const PIECE_BYTES: usize = 4 << 10;
+
 impl Proxy {
     pub(crate) fn start(to: SocketAddr) -> Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port is free");
@@ -192,10 +195,15 @@ fn pump(mut from: TcpStream, mut to: TcpStream, state: Arc<Mutex<State>>, era: O
                 }
                 thread::sleep(TICK);
             }
-            if let Way::Slow(per_second) = state.lock().unwrap().way {
-                thread::sleep(Duration::from_micros(bytes.len() as u64 * 1_000_000 / per_second));
-            }
-            if is_closed(&state, era) || to.write_all(&bytes).is_err() {
+            let way = state.lock().unwrap().way;
+            let mut pieces = bytes.chunks(if matches!(way, Way::Slow(_)) { PIECE_BYTES } else { bytes.len() });
+            let has_failed = pieces.any(|piece| {
+                if let Way::Slow(per_second) = way {
+                    thread::sleep(Duration::from_micros(piece.len() as u64 * 1_000_000 / per_second));
+                }
+                is_closed(&state, era) || to.write_all(piece).is_err()
+            });
+            if has_failed {
                 break;
             }
         }
