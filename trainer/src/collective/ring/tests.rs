@@ -87,6 +87,25 @@ fn encrypted_rings_keep_the_contract() {
     }
 }
 
+/// A call ends when all its bytes are on their way, and not when the line has taken them: a rank may be idle for long after.
+#[test]
+fn a_call_on_an_encrypted_ring_sends_all_its_bytes() {
+    let n_bytes = 32 << 20;
+    let ranks: Vec<_> =
+        ring_of(2, Duration::from_secs(20), encrypted_lines).into_iter().map(|rank| Mutex::new(Some(rank))).collect();
+    let received = std::sync::Barrier::new(2);
+    let lengths = on_all_ranks(2, |rank| {
+        let mut ring = ranks[rank].lock().unwrap().take().unwrap();
+        // The kernel holds less than that for a rank that does not read yet.
+        thread::sleep(Duration::from_millis(if rank == 1 { 300 } else { 0 }));
+        let mut bytes = if rank == 0 { vec![7; n_bytes] } else { Vec::new() };
+        let outcome = ring.broadcast(&mut bytes);
+        received.wait();
+        outcome.map(|()| bytes.len()).map_err(|error| error.to_string())
+    });
+    assert_eq!(lengths, vec![Ok(n_bytes); 2]);
+}
+
 /// Ranks that do different things; the errors of all, by rank.
 fn errors(
     n_ranks: usize,
