@@ -119,7 +119,7 @@ fn stop_and_resume(made: &Made, name: &str, n_attempts: u64, mut draw: impl FnMu
         if !has_ended {
             ranks.signal(victim, signal);
             // Managers of jobs tell every process, and some of them twice.
-            for rank in 0..n_ranks * usize::from(draw(2) == 0) {
+            for rank in 0..n_ranks * usize::from(signal == "TERM" && draw(2) == 0) {
                 ranks.signal(rank, "TERM");
             }
         }

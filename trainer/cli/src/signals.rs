@@ -25,7 +25,9 @@ pub(crate) fn listen(mut hear: impl FnMut(Request) -> bool + Send + 'static) -> 
     };
     let listen = move || loop {
         let request = runtime.block_on(async {
+            // Of two that came together Ctrl-C counts as the first: the other way round it would end a loop at once.
             tokio::select! {
+                biased;
                 _ = interrupt.recv() => Request::Interrupt,
                 _ = terminate.recv() => Request::Terminate,
             }
