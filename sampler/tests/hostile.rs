@@ -428,7 +428,8 @@ fn floods_of_frames_cost_little() {
     let path = Call::Info.path();
     let fields = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "x"), ("te", "trailers")];
     let head: Vec<u8> = fields.iter().flat_map(|(name, value)| literal(name, value)).collect();
-    let kinds: Vec<(&str, Box<dyn Fn(u32) -> Vec<u8>>)> = vec![
+    type Frames<'a> = Box<dyn Fn(u32) -> Vec<u8> + 'a>;
+    let kinds: Vec<(&str, Frames<'_>)> = vec![
         ("resets", Box::new(|n| [raw(1, 4, 2 * n + 1, &head), raw(3, 0, 2 * n + 1, &8u32.to_be_bytes())].concat())),
         ("made resets", Box::new(|n| [raw(1, 5, 2 * n + 1, &head), raw(8, 0, 2 * n + 1, &[0; 4])].concat())),
         ("pings", Box::new(|_| raw(6, 0, 0, &[7; 8]))),

@@ -123,7 +123,7 @@ impl Listing {
         Some(&self.files[place])
     }
 
-    /// Whether no file is listed: a process that put none has announced itself.
+    /// True if no file is listed: a process that has put none yet has announced itself.
     pub(crate) fn is_empty(&self) -> bool {
         self.files.is_empty()
     }

@@ -43,9 +43,9 @@ struct State {
     seen: HashMap<String, (u64, SystemTime, FileEntry)>,
     /// Names that were given.
     n_names: u64,
-    /// Whether the listing names this writer.
+    /// Set once the listing names this writer.
     is_announced: bool,
-    /// Whether leftovers of earlier writers were looked for.
+    /// Set once leftovers of earlier writers were looked for.
     is_clean: bool,
 }
 

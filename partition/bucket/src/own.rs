@@ -104,7 +104,7 @@ fn folders_of(object: &str) -> impl Iterator<Item = &str> {
     object.match_indices('/').map(|(end, _)| &object[..end])
 }
 
-/// Whether a folder has a listing that is not itself one of `objects`.
+/// Tests if a folder has a listing that is not itself one of `objects`.
 async fn has_listing(place: &Place, folder: &str, objects: &[&str]) -> Result<bool> {
     for name in [LISTING, DRAFT] {
         let name = format!("{folder}/{name}");

@@ -269,7 +269,7 @@ impl Trouble {
     }
 }
 
-/// Whether a file is there. One that differs from the published file is somebody's own: a fetch publishes whole files only.
+/// Tests if a file is there. One that differs from the published file is somebody's own: a fetch publishes whole files only.
 fn is_whole(path: &Path, check: &Check) -> Result<bool, FetchError> {
     match difference(path, check) {
         Ok(None) => Ok(true),

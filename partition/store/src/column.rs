@@ -25,7 +25,7 @@ pub const BLOCK_BYTES: usize = 1 << 20;
 pub struct Column<T> {
     mapped: Mapped,
     /// Checksums of a published column; scratch has none.
-    blocks: Option<Blocks>,
+    blocks: Option<Box<Blocks>>,
     _items: PhantomData<T>,
 }
 
@@ -83,7 +83,7 @@ impl<T: Item> Column<T> {
     /// A column whatever its type; with `T = u8`, its bytes.
     pub(crate) fn open_as(opening: &Opening<'_>, entry: &ColumnEntry) -> Result<Column<T>> {
         let mapped = open_checked(opening.dir, entry)?;
-        let mut column = Column { mapped, blocks: opening.blocks(entry)?, _items: PhantomData };
+        let mut column = Column { mapped, blocks: opening.blocks(entry)?.map(Box::new), _items: PhantomData };
         if opening.verify == Verify::Open {
             column.all()?;
             column.blocks = None;

@@ -115,7 +115,7 @@ impl Rows {
         }
     }
 
-    /// Whether rows are dense f32, so that [`Rows::dense_f32`] gives them.
+    /// True if rows are dense f32, so that [`Rows::dense_f32`] gives them.
     pub fn is_dense_f32(&self) -> bool {
         matches!(self.values, Values::F32(_))
     }

@@ -168,7 +168,7 @@ fn open_marker(dir: &Path) -> Result<Option<File>> {
     }
 }
 
-/// Whether a path still names this open file.
+/// Tests if a path still names this open file.
 fn is_at(file: &File, path: &Path) -> Result<bool> {
     let own = file.metadata().map_err(StoreError::io(path))?;
     match fs::metadata(path) {

@@ -7,6 +7,7 @@ use kith_client::{
     TransportChoice, Whereabouts,
     remote::{RemoteConfig, RemoteTls, TokenSource},
 };
+use kith_sampler::server::TOKEN_VARIABLE;
 use kith_store::{Cluster, Verify};
 use kith_trainer::opened::Opened;
 
@@ -60,9 +61,6 @@ pub(crate) struct GraphArgs {
 /// The longest time that an option can say: a year.
 const MAX_SECONDS: u64 = 365 * 24 * 3600;
 
-/// A token in the environment.
-const TOKEN: &str = "KITH_SAMPLER_TOKEN";
-
 impl GraphArgs {
     /// Opens it.
     pub(crate) fn open(&self) -> anyhow::Result<Opened> {
@@ -103,12 +101,12 @@ impl GraphArgs {
     fn remote(&self) -> anyhow::Result<RemoteConfig> {
         let max_call = Duration::from_secs(self.sampler_timeout);
         let usual = RemoteConfig::default();
-        let token = match (&self.token_file, env::var_os(TOKEN)) {
+        let token = match (&self.token_file, env::var_os(TOKEN_VARIABLE)) {
             (Some(path), _) => Some(TokenSource::File(path.clone())),
             (None, None) => None,
             (None, Some(token)) => {
-                let token = token.into_string().map_err(|_| anyhow::anyhow!("{TOKEN}: expected text"))?;
-                Some(TokenSource::Text { origin: TOKEN, token: token.into() })
+                let token = token.into_string().map_err(|_| anyhow::anyhow!("{TOKEN_VARIABLE}: expected text"))?;
+                Some(TokenSource::Text { origin: TOKEN_VARIABLE, token: token.into() })
             }
         };
         Ok(RemoteConfig {

@@ -201,7 +201,7 @@ fn every_wheel_of_the_repository_has_a_version_and_a_hash() {
                 hash.strip_prefix("sha256:")
                     .is_some_and(|hex| hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_hexdigit()))
             };
-            assert!(hashes.iter().all(|hash| is_sha256(&hash)), "{file}: {wheel}");
+            assert!(hashes.iter().all(is_sha256), "{file}: {wheel}");
             // Libraries are taken out of wheels for one Python: one wheel each.
             assert!(hashes.len() == 1 || !file.starts_with("libtorch"), "{file}: {wheel}");
         }

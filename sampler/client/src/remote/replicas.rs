@@ -234,7 +234,8 @@ impl Ways {
         };
         drop(second);
         let n_first = (progress.n_received() - n_before).saturating_sub(buffer.n_bytes as u64);
-        if !won && !(buffer.is_full && n_first < buffer.n_bytes as u64) {
+        let is_ahead = buffer.is_full && n_first < buffer.n_bytes as u64;
+        if !won && !is_ahead {
             drop((permit, buffer));
             return first.await;
         }

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::bail;
 use kith_partition::assign::Method;
-use kith_store::{Graph, WorkFolder};
+use kith_store::{Graph, Verify, WorkFolder};
 use serde_json::json;
 
 use super::{
@@ -215,6 +215,8 @@ fn measure(
         is_resumed: false,
         grace: GRACE,
         token: draw_token()?,
+        sampler_token: draw_token()?,
+        verify: Verify::default(),
         threads: Threads { rank: asked.rank_threads, server: asked.server_threads },
     };
     let mut watcher = Watcher::new(asked, &run);

@@ -12,7 +12,8 @@ use std::{
 };
 
 use anyhow::Context;
-use kith_store::Cluster;
+use kith_sampler::server::TOKEN_VARIABLE;
+use kith_store::{Cluster, Verify};
 
 use super::Args;
 use crate::programs;
@@ -42,6 +43,10 @@ pub(crate) struct CommandLine {
     /// Time that ranks have to save a checkpoint when they are to stop.
     pub(crate) grace: Duration,
     pub(crate) token: OsString,
+    /// Shown by ranks to the servers that are started here, which let in nobody else.
+    pub(crate) sampler_token: OsString,
+    /// When servers compare blocks with their checksums.
+    pub(crate) verify: Verify,
     pub(crate) threads: Threads,
 }
 
@@ -104,6 +109,8 @@ impl CommandLine {
                 Some(token) => token,
                 None => draw_token()?,
             },
+            sampler_token: draw_token()?,
+            verify: train.graph.verify,
             threads,
         })
     }
@@ -115,7 +122,8 @@ impl CommandLine {
         let mut command = Command::new(&self.program);
         command.arg("serve").arg("--cluster").arg(dir).args(["--shards", &shards.join(",")]);
         command.args(["--listen", &format!("{HOST}:0")]);
-        command.args(["--threads", &self.threads.server.to_string()]);
+        command.args(["--threads", &self.threads.server.to_string(), "--verify", &self.verify.to_string()]);
+        command.env(TOKEN_VARIABLE, &self.sampler_token);
         if let Some(address) = self.server_metrics {
             command.args(["--metrics", &address.to_string()]);
         }
@@ -127,7 +135,7 @@ impl CommandLine {
         let mut command = Command::new(&self.program);
         command.arg("train").args(&self.passed);
         if !samplers.is_empty() {
-            command.args(["--samplers", &samplers.join(",")]);
+            command.args(["--samplers", &samplers.join(",")]).env(TOKEN_VARIABLE, &self.sampler_token);
         }
         if let Some(address) = self.metrics {
             command.args(["--metrics", &metrics_of(address, rank).to_string()]);
