@@ -310,7 +310,7 @@ fn a_terminated_rank_starts_again_by_default() {
     made.assert_nothing_is_left();
 }
 
-/// Where no checkpoint comes, restarts come to an end.
+/// Restarts end when no checkpoint comes.
 #[test]
 fn restarts_without_progress_end() {
     let made = Made::new();

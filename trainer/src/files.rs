@@ -75,7 +75,7 @@ pub(crate) fn remove_drafts(path: &Path) -> Result<(), TrainError> {
     Ok(())
 }
 
-/// Whether a name is one that [`create_draft`] gives.
+/// Tests if a name is one that [`create_draft`] gives.
 fn is_draft_of(name: &str, draft: &str) -> bool {
     let middle = draft.strip_prefix(name).and_then(|rest| rest.strip_prefix('.')?.strip_suffix(".draft"));
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

@@ -124,8 +124,8 @@ struct Connected {
     silent: Vec<String>,
 }
 
-/// Connects to all servers at once. As soon as all shards are found, the others have the time of one silence left: whoever
-/// is away then is done without.
+/// Connects to all servers at once. As soon as all shards are found, the others have the time of one silence left; servers that
+/// have not answered by then are skipped.
 async fn connect_all<'a>(
     samplers: &'a [String],
     digest: Option<&'a str>,

@@ -37,7 +37,7 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
     retry::WRONG
 }
 
-/// Whether this is storage or a network below it that does not answer.
+/// Tests if storage, or the network below it, did not answer.
 fn is_passing(error: &(dyn Error + 'static)) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(may_pass)
 }
