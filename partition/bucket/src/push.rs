@@ -159,7 +159,7 @@ async fn prepare(place: &Place, listing: Listing, replace: bool) -> Result<(List
     let mut mode = PutMode::Create;
     if let Some((draft, version)) = read_draft(place).await? {
         match draft {
-            Some(draft) if draft.digest() == listing.digest() => {
+            Some(draft) if draft.digest() == listing.digest() && has_own_objects(&draft, &replaced) => {
                 // Objects appear whole: one of the right length is that file.
                 let pairs = sizes(place, &draft).await?.into_iter().zip(draft.files());
                 let is_there = pairs.map(|(size, file)| size == Some(file.n_bytes)).collect();
@@ -177,15 +177,29 @@ async fn prepare(place: &Place, listing: Listing, replace: bool) -> Result<(List
     } else {
         let mut theirs = sizes(place, &listing).await?.into_iter().zip(listing.files());
         if let Some((_, file)) = theirs.find(|(size, _)| size.is_some()) {
-            return Err(BucketError::Foreign { url: place.url_of(&file.name) });
+            // It may be of a push that began a moment ago.
+            let is_contested = read_draft(place).await?.is_some() || place.read(LISTING).await?.is_some();
+            let foreign = BucketError::Foreign { url: place.url_of(&file.name) };
+            return Err(if is_contested { occupied() } else { foreign });
         }
         listing
     };
     match put_listing(place, DRAFT, &listing, mode).await {
-        Ok(_) => Ok((listing, Plan::Send { is_there, before, replaced })),
-        Err(BucketError::Contested { .. }) => Err(occupied()),
-        Err(error) => Err(error),
+        Ok(_) => (),
+        Err(BucketError::Contested { .. }) => return Err(occupied()),
+        Err(error) => return Err(error),
     }
+    // Another push may have ended between the first look and the announcement: its objects have the same names.
+    if place.read(LISTING).await?.map(|(_, version)| version) != before {
+        place.remove(DRAFT).await?;
+        return Err(occupied());
+    }
+    Ok((listing, Plan::Send { is_there, before, replaced }))
+}
+
+/// Whether no object of a push is one of the objects that it replaces.
+fn has_own_objects(draft: &Listing, replaced: &[String]) -> bool {
+    draft.files().iter().all(|file| replaced.iter().all(|object| object != file.object()))
 }
 
 /// The announcement of a push, and its version; a damaged one is `None`.

@@ -355,6 +355,59 @@ fn of_two_pushes_to_one_place_one_is_whole() {
     assert_eq!(files(&ground.path("twice")), files(&other));
 }
 
+/// Pushes of two folders begin at the same time, often: whoever looks at the place while the other is anywhere between its
+/// announcement and its listing, the folder of a push that ended well is whole.
+#[test]
+fn of_pushes_that_begin_together_one_is_whole() {
+    let temp = tempfile::tempdir().unwrap();
+    let dirs = ["a", "b"].map(|name| temp.path().join(name));
+    for (dir, value) in dirs.iter().zip([b"a", b"b"]) {
+        fs::create_dir(dir).unwrap();
+        for name in ["manifest.json", "rows.f32"] {
+            fs::write(dir.join(name), value).unwrap();
+        }
+    }
+    for round in 0..150 {
+        let place = Place::parse(&format!("file://{}", temp.path().join(format!("there-{round}")).display())).unwrap();
+        let ends = thread::scope(|scope| {
+            let pushes = [0, 1].map(|which| {
+                let (dir, place) = (&dirs[which], &place);
+                scope.spawn(move || push(dir, place, false))
+            });
+            pushes.map(|push| push.join().unwrap())
+        });
+        let losers = ends.iter().filter_map(|end| end.as_ref().err());
+        for error in losers {
+            assert!(matches!(error, BucketError::Occupied { .. } | BucketError::Contested { .. }), "{error}");
+        }
+        if let Some(winner) = ends.iter().position(Result::is_ok) {
+            let back = temp.path().join(format!("back-{round}"));
+            Pull::new(&place, &back, &Wanted::All).unwrap().run(&|_| ()).unwrap();
+            assert_eq!(files(&back), files(&dirs[winner]), "round {round}");
+        }
+    }
+}
+
+/// A push that looked at an empty place, and announced itself only after another had ended, left its announcement there when it
+/// was killed. Its objects would have the names of the other's.
+#[test]
+fn an_announcement_that_came_too_late_spoils_nothing() {
+    let ground = ground();
+    let (other, elsewhere) = (ground.path("other"), ground.place.inside("elsewhere").unwrap());
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("manifest.json"), b"another folder").unwrap();
+    let draft = "kith-files.draft.json";
+    drop(Push::new(&other, &elsewhere, false, &|_| ()).unwrap());
+    ground.push().unwrap();
+    fs::rename(ground.path("there/elsewhere").join(draft), ground.path("there").join(draft)).unwrap();
+    let late = Push::new(&other, &ground.place, true, &|_| ()).unwrap();
+    ground.pull("before", &Wanted::All).unwrap();
+    assert_eq!(files(&ground.path("before")), files(&ground.path("here")), "whole until it is replaced");
+    late.run(&|_| ()).unwrap();
+    ground.pull("after", &Wanted::All).unwrap();
+    assert_eq!(files(&ground.path("after")), files(&other));
+}
+
 #[test]
 fn a_push_overwrites_and_deletes_nothing_of_others() {
     let ground = ground();
