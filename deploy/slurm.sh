@@ -15,8 +15,10 @@
 #   KITH_REQUEUES         how often in a row the job may go back into the queue without a newer checkpoint (default: 5)
 #   KITH_PORT             where ranks meet; servers take the ports behind it (default: by the number of the job)
 #   KITH_TOKEN            the secret that ranks share (default: drawn anew at every start)
-#   KITH_SERVE            further options of kith-sampler, as for TLS; split at blanks. Without --tls-cert, everybody on the
-#                         network of the cluster can ask the servers for the graph: fine if all of its users may
+#   KITH_SECRETS          a folder that all hosts see, for the certificate and the token of the servers, made anew at every start
+#                         and removed at the end (default: where the job was submitted)
+#   KITH_SERVE            further options of kith-sampler; split at blanks. With --tls-cert or --insecure among them, nothing is
+#                         made: say the rest with --tls-ca and --token-file behind the script
 #
 #SBATCH --job-name=kith
 #SBATCH --nodes=3
@@ -29,6 +31,7 @@
 #SBATCH --signal=B:TERM@60
 set -euo pipefail
 
+secrets=
 lost=75 # A rank or a server was lost: the one exit code after which starting again helps.
 steps=()
 
@@ -44,7 +47,7 @@ main() {
     [[ -n ${KITH_CLUSTER:-} && -n ${KITH_OUT:-} ]] || fail "set KITH_CLUSTER to the cluster's folder and KITH_OUT to the run's"
     [[ -d $KITH_CLUSTER/shard-0 ]] || fail "KITH_CLUSTER=$KITH_CLUSTER has no shard-0: make it with kith partition"
 
-    local hosts serving training n_samplers n_shards number port addresses=() serve=()
+    local hosts serving training n_samplers n_shards number port addresses=() serve=() ask=()
     mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
     ((${#hosts[@]})) || fail "scontrol names no hosts for $SLURM_JOB_NODELIST"
     n_shards=$(find "$KITH_CLUSTER" -maxdepth 1 -name 'shard-*' | wc -l)
@@ -63,9 +66,15 @@ main() {
     # In the environment and on no command line, where all users of a host could read it.
     export KITH_TOKEN=${KITH_TOKEN:-$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')}
     read -ra serve <<<"${KITH_SERVE:-}"
-    [[ ${KITH_SERVE:-} == *--tls-cert* ]] || serve+=(--insecure)
 
     trap stop TERM INT
+    trap 'if [[ -n $secrets ]]; then rm -rf "$secrets"; fi' EXIT
+    if [[ ! ${KITH_SERVE:-} =~ --(tls-cert|insecure) ]]; then
+        secrets=$(mktemp --directory "${KITH_SECRETS:-${SLURM_SUBMIT_DIR:-$PWD}}/.kith-secrets-XXXXXXXX")
+        kith secrets "$secrets/made" --names "$(joined "${serving[@]}")" >/dev/null
+        serve+=(--tls-cert "$secrets/made/tls.crt" --tls-key "$secrets/made/tls.key" --token-file "$secrets/made/sampler-token")
+        ask+=(--tls-ca "$secrets/made/ca.crt" --token-file "$secrets/made/sampler-token")
+    fi
     for ((number = 0; number < n_samplers; number++)); do
         local host=${serving[number % ${#serving[@]}]} place=$((port + 1 + number))
         addresses+=("$host:$place")
@@ -76,7 +85,7 @@ main() {
     say "$n_samplers servers on $(joined "${serving[@]}"), $n_ranks ranks on $(joined "${training[@]}")"
     # Servers that are not there yet are waited for, and so are ranks.
     step ranks "$(joined "${training[@]}")" "$n_ranks" kith train "$@" \
-        --samplers "$(joined "${addresses[@]}")" --out "$KITH_OUT" --resume --max-starts $((${KITH_REQUEUES:-5} + 1))
+        --samplers "$(joined "${addresses[@]}")" "${ask[@]}" --out "$KITH_OUT" --resume --max-starts $((${KITH_REQUEUES:-5} + 1))
     ranks=${steps[-1]}
     wait "$ranks" || code=$?
 

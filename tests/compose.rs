@@ -179,6 +179,7 @@ fn servers_and_ranks_of_the_compose_file_find_each_other() {
         let (_, command) = line.split_once(" || ").expect("nothing is made twice");
         assert_known("prepare", &command.split(' ').map(String::from).collect::<Vec<_>>());
     }
+    let names = script.split("--names ").nth(1).unwrap().split([' ', '\n']).next().unwrap();
     let n_shards: usize = script.split("--shards ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
 
     let samplers: Vec<&Service> = services.iter().filter(|service| service.is_sampler()).collect();
@@ -190,6 +191,12 @@ fn servers_and_ranks_of_the_compose_file_find_each_other() {
     let addresses: Vec<String> = samplers.iter().map(|own| format!("{}:{}", own.name, port(own))).collect();
     for sampler in &samplers {
         assert!(script.contains(&format!("--out {}", sampler.option("--cluster"))), "{}", sampler.name);
+        assert!(names.split(',').any(|name| name == sampler.name), "the certificate is for others: {names}");
+        let made = Path::new(sampler.option("--token-file")).parent().unwrap().to_str().unwrap();
+        assert!(script.contains(&format!("kith secrets {made} ")), "nobody makes {made}");
+        assert_eq!(sampler.option("--tls-cert"), format!("{made}/tls.crt"));
+        assert_eq!(sampler.option("--tls-key"), format!("{made}/tls.key"));
+        assert!(!sampler.command.iter().any(|word| word == "--insecure"));
         let health = texts(&sampler.value["healthcheck"]["test"]);
         assert_eq!(health[0], "CMD");
         let metrics = sampler.option("--metrics").rsplit_once(':').unwrap().1;
@@ -212,11 +219,13 @@ fn servers_and_ranks_of_the_compose_file_find_each_other() {
         assert_eq!(rank.option("--samplers").split(',').collect::<Vec<_>>(), addresses);
         assert!(rank.command.contains(&format!("train.slices={}", ranks.len())));
         assert_eq!(rank.command, ranks[0].command);
+        assert_eq!(rank.option("--token-file"), samplers[0].option("--token-file"));
+        assert_eq!(rank.option("--tls-ca"), samplers[0].option("--tls-cert").replace("tls.crt", "ca.crt"));
         let written = Path::new(rank.option("--out"));
         assert!(rank.mounts().iter().any(|(_, folder, may_write)| *may_write && written.starts_with(folder)));
     }
     for (_, folder, may_write) in samplers.iter().flat_map(|own| own.mounts()) {
-        assert!(folder == "/graph" && !may_write, "servers change nothing");
+        assert!(["/graph", "/secrets"].contains(&folder.as_str()) && !may_write, "servers change nothing");
     }
 }
 
@@ -228,7 +237,10 @@ fn the_compose_file_trains() {
     let temp = tempfile::tempdir().unwrap();
     let here = temp.path().to_str().unwrap();
     let mut places: Vec<(String, String)> =
-        vec![("/graph/".into(), format!("{here}/")), ("/runs/".into(), format!("{here}/"))];
+        ["graph", "runs", "secrets"].map(|volume| (format!("/{volume}/"), format!("{here}/{volume}/"))).into();
+    for volume in ["graph", "runs", "secrets"] {
+        fs::create_dir(temp.path().join(volume)).unwrap();
+    }
     let mut ports = BTreeMap::new();
     for sampler in services.iter().filter(|service| service.is_sampler()) {
         let port = free_port();
@@ -239,7 +251,10 @@ fn the_compose_file_trains() {
     // Smaller, so that it takes a moment.
     let path = format!("{}:{}", program().parent().unwrap().display(), std::env::var("PATH").unwrap_or_default());
     let prepare = services.iter().find(|service| service.name == "prepare").unwrap();
+    // Hosts of this machine have addresses in place of names.
     let script = elsewhere(&prepare.command[0]).replace("--nodes 20000", "--nodes 2000");
+    let script = script.replace("--names sampler-0,sampler-1", "--names 127.0.0.1");
+    assert!(script.contains("--names 127.0.0.1"));
     assert!(script.contains("--nodes 2000 "));
     for _ in 0..2 {
         let entry = texts(&prepare.value["entrypoint"]);
@@ -291,11 +306,12 @@ fn the_compose_file_trains() {
     let rank = services.iter().find(|service| service.is_rank()).unwrap();
     let place = rank.command.iter().position(|word| word == "--samplers").unwrap();
     let mut alone: Vec<String> = rank.command.clone();
-    alone.splice(place..place + 2, ["--store".to_owned(), "/graph/store".to_owned()]);
+    // Without servers, neither their authority nor a token.
+    alone.splice(place..place + 6, ["--store".to_owned(), "/graph/store".to_owned()]);
     let alone: Vec<String> = alone.iter().map(|word| elsewhere(word).replace("/made", "/alone")).collect();
     let finished = run_kith(alone.iter().map(String::as_str).chain(few));
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
-    let (together, alone) = (temp.path().join("made"), temp.path().join("alone"));
+    let (together, alone) = (temp.path().join("runs/made"), temp.path().join("runs/alone"));
     assert_eq!(steps(&together), steps(&alone));
     assert_eq!(report(&together)["results"], report(&alone)["results"]);
 }

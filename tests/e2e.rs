@@ -4,6 +4,7 @@
 mod bad_input;
 mod batches;
 mod bench_scale;
+mod chaos;
 mod cluster;
 mod compose;
 mod damage;

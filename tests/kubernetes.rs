@@ -178,7 +178,11 @@ fn disagreements_are_found() {
         ("$(SAMPLERS)", "$(SAMPLER)", "nobody sets $(SAMPLER)"),
         ("run.toml: ''", "other.toml: ''", "no key run.toml"),
         ("path: /health", "path: /healthy", "asks elsewhere"),
-        ("- --insecure\n", "- --max-call=60\n", "neither certificates nor --insecure"),
+        ("- --tls-key=/tls/tls.key\n", "- --insecure\n", "is not encrypted"),
+        ("--tls-name=kith-samplers", "--tls-name=samplers", "differ about TLS"),
+        ("- --token-file=/token/sampler-token\n", "- --max-call=60\n", "everybody may ask"),
+        ("--token-file=/token/sampler-token", "--token-file=/token/token", "no key token in its Secret"),
+        ("path: sampler-token", "path: token", "no key sampler-token in its Secret"),
         ("- 75", "- 74", "what was lost uses up the budget"),
         ("--max-starts=7", "--max-memory=7", "starts again for ever without a newer checkpoint"),
         (
@@ -219,6 +223,18 @@ impl Made {
         fs::create_dir_all(temp.path().join("claims/kith-graph")).unwrap();
         fs::create_dir_all(temp.path().join("secrets/kith-token")).unwrap();
         fs::write(temp.path().join("secrets/kith-token/token"), "it's \"secret\" $(HOME)").unwrap();
+        // As docs/KUBERNETES.md has it; files of a Secret can be read by the pod's user.
+        kith(["secrets", &path("made-secrets"), "--names", "kith-samplers"]);
+        fs::create_dir_all(temp.path().join("secrets/kith-samplers-tls")).unwrap();
+        for (secret, key) in [
+            ("token", "sampler-token"),
+            ("samplers-tls", "tls.crt"),
+            ("samplers-tls", "tls.key"),
+            ("samplers-tls", "ca.crt"),
+        ] {
+            let text = fs::read(temp.path().join("made-secrets").join(key)).unwrap();
+            fs::write(temp.path().join(format!("secrets/kith-{secret}")).join(key), text).unwrap();
+        }
         let options = ["--nodes", "2000", "--degree", "8", "--classes", "4", "--dim", "16", "--run-key", "7"];
         kith([&["data", "generate", "power-law", "--out", &store], &options[..]].concat());
         kith(["partition", &store, "--shards", "2", "--method", "hash", "--out", &cluster]);
@@ -308,7 +324,9 @@ fn slow_an_encrypted_world_from_a_bucket_trains() {
     copy(&manifests().join("components"), &made.path("components"));
     fs::write(folder.join("run.yaml"), made.print(&["--ranks", "2", "--samplers", "4"])).unwrap();
     let urls = "[GRAPH_URL=file:///bucket/clusters/made, RUN_URL=file:///bucket/run, AWS_REGION=here]";
-    let components = ["bucket", "tls", "monitoring"].map(|component| format!("../components/{component}")).join(", ");
+    let components = ["bucket", "client-certificates", "monitoring"]
+        .map(|component| format!("../components/{component}"))
+        .join(", ");
     let kustomization = format!(
         "resources: [run.yaml]\ncomponents: [{components}]\n\
          configMapGenerator: [{{name: kith-bucket, literals: {urls}}}]\n"
@@ -373,7 +391,7 @@ fn what_cannot_be_in_pods_is_refused() {
     for (options, words) in [
         (&["--store", "x"][..], "kith partition"),
         (&[], "give the cluster with --shards"),
-        (&["--samplers", "2", "--tls-ca", "x"], "component tls"),
+        (&["--samplers", "2", "--tls-ca", "x"], "Secret kith-samplers-tls"),
         (&["--samplers", "2", "--out", "s3://bucket/x"], "component bucket"),
         (&["--samplers", "2", "--preset", "cora/gcn"], "train.mode=batches"),
     ] {

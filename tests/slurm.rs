@@ -81,7 +81,13 @@ impl Made {
         for name in ["kith", "kith-sampler"] {
             std::os::unix::fs::symlink(program().with_file_name(name), made.path("bin").join(name)).unwrap();
         }
+        fs::create_dir(made.path("submitted")).unwrap();
         made
+    }
+
+    /// Folders with certificates and tokens.
+    fn secrets(&self) -> Vec<PathBuf> {
+        fs::read_dir(self.path("submitted")).unwrap().map(|entry| entry.unwrap().path()).collect()
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -103,6 +109,7 @@ impl Made {
         command.env("KITH_PORT", three_free_ports().to_string());
         let job = [("ID", "4711"), ("NODELIST", "127.0.0.[1-4]"), ("NUM_NODES", "4")];
         command.envs(job.map(|(name, value)| (format!("SLURM_JOB_{name}"), value)));
+        command.env("SLURM_SUBMIT_DIR", self.path("submitted"));
         command.env("SLURM_NTASKS_PER_NODE", "1").env("KITH_REQUEUES", n_requeues.to_string());
         command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file).process_group(0);
         Job { child: command.spawn().expect("bash starts"), notes, said }
@@ -222,7 +229,13 @@ fn is_running(process: u32) -> bool {
 fn a_job_of_slurm_is_the_run_of_one_process() {
     let made = Made::new();
     let mut job = made.submit(&RUN, 5);
+    job.wait_for_steps(&made, 1);
+    // Others of the same cluster cannot ask its servers.
+    let secrets = made.secrets();
+    assert_eq!(secrets.len(), 1, "{}", job.said());
+    assert_eq!(fs::metadata(&secrets[0]).unwrap().permissions().mode() & 0o777, 0o700);
     assert_eq!(job.wait(), 0, "{}", job.said());
+    assert_eq!(made.secrets(), Vec::<PathBuf>::new(), "nothing is left behind");
     assert!(!job.was_requeued());
     made.assert_same();
     let names: Vec<String> =
@@ -238,6 +251,7 @@ fn a_job_of_slurm_is_the_run_of_one_process() {
     let mut job = made.submit(&["partition-graph/no-such-model"], 5);
     assert_eq!(job.wait(), 1, "{}", job.said());
     assert!(!job.was_requeued() && job.said().contains("no-such-model"), "{}", job.said());
+    assert_eq!(made.secrets(), Vec::<PathBuf>::new());
 }
 
 #[test]

@@ -72,6 +72,7 @@ mod tests {
             values: Bytes::from_static(b"values"),
             lengths: Bytes::from_static(b""),
             columns: Bytes::from_static(b"columns"),
+            checksum: 7,
         };
         assert_eq!(fields(reply.encode_to_vec()), [Ok((1, b"values".to_vec())), Ok((3, b"columns".to_vec()))]);
         let request = SampleHopRequest { step: 7, frontier: Bytes::from_static(b"ids"), ..Default::default() };

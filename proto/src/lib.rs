@@ -12,8 +12,8 @@ mod sentence;
 
 pub use crate::{
     fields::{FieldError, Fields},
-    head::{FRAME_HEAD_BYTES, frame_fields, frame_message, start_frame},
-    messages::{Message, MessageError, Messages},
+    head::{FRAME_HEAD_BYTES, end_frame, frame_chunk, frame_fields, frame_message, start_frame},
+    messages::{ChecksumError, Message, MessageError, Messages},
     packed::{IdWidth, PackedError, pack_bits, pack_ids, unpack, unpack_bits, unpack_ids},
     sentence::sentence,
 };
@@ -32,6 +32,9 @@ pub const PROTOCOL: u32 = 1;
 
 /// The header in which both ends state it.
 pub const PROTOCOL_HEADER: &str = "kith-protocol";
+
+/// The header in which a server states that every chunk of its answer has a checksum: `crc32`.
+pub const CHECKSUM_HEADER: &str = "kith-checksum";
 
 /// The service's name, as in paths and health checks.
 pub const SERVICE: &str = "kith.v1.Sampler";

@@ -7,7 +7,7 @@ use http::HeaderMap;
 use http_body::Body;
 use tonic::Status;
 
-use crate::head::FRAME_HEAD_BYTES;
+use crate::head::{CHECKSUM_BYTES, CHECKSUM_KEY, FRAME_HEAD_BYTES};
 
 /// Why a body holds no messages.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +30,11 @@ pub enum MessageError {
     #[error("the body ended inside a message")]
     CutShort,
 }
+
+/// A chunk that came otherwise than it was sent, or without its checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a chunk of it does not have the checksum it was sent with")]
+pub struct ChecksumError;
 
 /// The messages of a body, one after the other.
 #[derive(Debug)]
@@ -122,6 +127,17 @@ impl Message {
         }
         self.n_bytes -= n_bytes;
         first
+    }
+
+    /// Takes the checksum off a chunk, and holds it against what follows.
+    pub fn check(&mut self) -> Result<(), ChecksumError> {
+        if self.n_bytes < CHECKSUM_BYTES || self.get_u8() != CHECKSUM_KEY {
+            return Err(ChecksumError);
+        }
+        let expected = self.get_u32_le();
+        let mut checksum = crc32fast::Hasher::new();
+        self.pieces().for_each(|piece| checksum.update(piece));
+        if checksum.finalize() == expected { Ok(()) } else { Err(ChecksumError) }
     }
 
     /// The pieces, in order.

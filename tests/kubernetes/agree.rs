@@ -14,7 +14,7 @@ use super::{
 
 /// Secrets that users make, and their keys.
 const SECRETS: &[(&str, &[&str])] = &[
-    ("kith-token", &["token"]),
+    ("kith-token", &["token", "sampler-token"]),
     ("kith-bucket-credentials", &["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]),
     ("kith-samplers-tls", &["tls.crt", "tls.key", "ca.crt"]),
     ("kith-ranks-tls", &["tls.crt", "tls.key", "ca.crt"]),
@@ -161,7 +161,9 @@ fn volumes(objects: &[Value], pod: &Value, of: &str, problems: &mut Problems) {
                 problems.check(is_there, || format!("{of}: no key {key} in ConfigMap {}", name(map)));
             }
             if let Some(keys) = keys_of(text(&volume["secret"]["secretName"])) {
-                problems.check(keys.contains(&key), || format!("{of}: no key {key} in its Secret"));
+                let taken = items(&volume["secret"]["items"]);
+                let is_taken = taken.is_empty() || taken.iter().any(|item| item["key"] == key && item["path"] == key);
+                problems.check(keys.contains(&key) && is_taken, || format!("{of}: no key {key} in its Secret"));
             }
         }
     }
@@ -244,9 +246,10 @@ fn of_samplers(objects: &[Value], samplers: &Value, problems: &mut Problems) {
     let grace = spec["template"]["spec"]["terminationGracePeriodSeconds"].as_u64();
     problems
         .check(drain.is_some() && drain < grace, || format!("{of}: {drain:?} s to drain, killed after {grace:?} s"));
-    let is_encrypted = !option(sampler, "--tls-cert").is_empty();
+    let is_encrypted = !option(sampler, "--tls-cert").is_empty() && !option(sampler, "--tls-key").is_empty();
     let is_open = arguments(sampler).any(|argument| argument == "--insecure");
-    problems.check(is_encrypted != is_open, || format!("{of}: neither certificates nor --insecure, or both"));
+    problems.check(is_encrypted && !is_open, || format!("{of}: what is said is not encrypted"));
+    problems.check(!option(sampler, "--token-file").is_empty(), || format!("{of}: everybody may ask"));
     for probe in ["startupProbe", "readinessProbe", "livenessProbe"] {
         let page = &sampler[probe]["httpGet"];
         let is_met = page["path"] == "/health" && page["port"] == "metrics";
@@ -258,6 +261,14 @@ fn of_samplers(objects: &[Value], samplers: &Value, problems: &mut Problems) {
         problems.check(variable(sampler, "GRAPH") == to, || format!("{of} pulls to {to} and serves something else"));
         problems.check(option(pull, "--index") == "$(POD_INDEX)", || format!("{of} pulls other shards than it serves"));
     }
+}
+
+/// The Secret, and the key in it, that an option of a container names by its file.
+fn secret_of<'a>(container: &'a Value, pod: &'a Value, flag: &str) -> Option<(&'a str, &'a str)> {
+    let (folder, key) = option(container, flag).rsplit_once('/')?;
+    let mount = items(&container["volumeMounts"]).iter().find(|mount| mount["mountPath"] == folder)?;
+    let volume = items(&pod["volumes"]).iter().find(|volume| volume["name"] == mount["name"])?;
+    Some((text(&volume["secret"]["secretName"]), key))
 }
 
 fn of_ranks(objects: &[Value], ranks: &Value, samplers: &Value, problems: &mut Problems) {
@@ -297,8 +308,14 @@ fn of_ranks(objects: &[Value], ranks: &Value, samplers: &Value, problems: &mut P
     problems.check(is_let(objects, of_ranks, of_ranks, &any), || format!("{of} may not talk to each other"));
     problems.check(!is_let(objects, of_samplers, of_samplers, grpc), || format!("{set} may talk to each other"));
 
-    let is_encrypted = !option(sampler, "--tls-cert").is_empty();
-    problems.check(is_encrypted != option(rank, "--tls-ca").is_empty(), || format!("{of} and {set} differ about TLS"));
+    // Whatever the run is called, its servers have one certificate.
+    let is_met = option(rank, "--tls-name") == "kith-samplers" && !option(rank, "--tls-ca").is_empty();
+    problems.check(is_met, || format!("{of} and {set} differ about TLS"));
+    let is_met = secret_of(rank, pod, "--token-file")
+        == secret_of(sampler, &samplers["spec"]["template"]["spec"], "--token-file");
+    problems.check(is_met, || format!("{of} and {set} have different tokens"));
+    let is_met = option(sampler, "--tls-client-ca").is_empty() == option(rank, "--tls-cert").is_empty();
+    problems.check(is_met, || format!("{of} and {set} differ about certificates of ranks"));
     let is_cuda = variable(rank, "DEVICE") == "cuda";
     for amount in ["requests", "limits"] {
         let gpu = &rank["resources"][amount]["nvidia.com/gpu"];

@@ -178,7 +178,7 @@ impl Pod {
         let folder = if let Some(claim) = volume.get("persistentVolumeClaim") {
             outside.folder.join("claims").join(text(&claim["claimName"]))
         } else if let Some(secret) = volume.get("secret") {
-            outside.folder.join("secrets").join(text(&secret["secretName"]))
+            self.secret(secret, called, outside)
         } else if let Some(map) = volume.get("configMap") {
             let folder = outside.folder.join("maps").join(text(&map["name"]));
             fs::create_dir_all(&folder).unwrap();
@@ -191,6 +191,21 @@ impl Pod {
             outside.folder.join("scratch").join(&self.name).join(called)
         };
         fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    /// The folder of a secret, or one with those of its keys that are taken.
+    fn secret(&self, secret: &Value, called: &str, outside: &Outside<'_>) -> PathBuf {
+        let whole = outside.folder.join("secrets").join(text(&secret["secretName"]));
+        let taken = items(&secret["items"]);
+        if taken.is_empty() {
+            return whole;
+        }
+        let folder = outside.folder.join("taken").join(&self.name).join(called);
+        fs::create_dir_all(&folder).unwrap();
+        for item in taken {
+            fs::copy(whole.join(text(&item["key"])), folder.join(text(&item["path"]))).unwrap();
+        }
         folder
     }
 

@@ -2,7 +2,7 @@
 
 use std::{
     ops::Range,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         Mutex,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -50,12 +50,12 @@ pub(super) struct EdgeFiles {
 enum EdgeFile {
     Text { file: TextFile, columns: [usize; 2] },
     Npy(NpyEdges),
-    Parquet { file: ParquetFile, columns: [usize; 2] },
+    Parquet { file: ParquetFile, columns: [usize; 2], n_readers: usize },
 }
 
 impl EdgeFiles {
     /// Looks at all files: their columns, and whether ids are numbers or texts. The first file with an edge decides.
-    pub(super) fn open(paths: &[PathBuf], rule: IdRule) -> Result<EdgeFiles> {
+    pub(super) fn open(paths: &[PathBuf], rule: IdRule, memory_bytes: u64) -> Result<EdgeFiles> {
         let mut kind = match rule {
             IdRule::Auto | IdRule::Mapped => None,
             IdRule::Dense => Some(IdKind::Numbers),
@@ -65,7 +65,7 @@ impl EdgeFiles {
         let Some(first) = found.first() else {
             return Err(PartitionError::Option("no edges: --edges names the file or folder that holds them".into()));
         };
-        let files = found.iter().map(|file| EdgeFile::open(file, &mut kind)).collect::<Result<_>>()?;
+        let files = found.iter().map(|file| EdgeFile::open(file, &mut kind, memory_bytes)).collect::<Result<_>>()?;
         let no_edges = || PartitionError::input(&first.path, "end of file", "holds no edges");
         Ok(EdgeFiles { files, kind: kind.ok_or_else(no_edges)? })
     }
@@ -100,7 +100,7 @@ impl EdgeFiles {
                 }
             }
             (EdgeFile::Npy(file), Part::Bytes(edges)) => file.read(edges.clone(), sink),
-            (EdgeFile::Parquet { file, columns }, Part::Group(group)) => {
+            (EdgeFile::Parquet { file, columns, .. }, Part::Group(group)) => {
                 let (mut sources, mut destinations) = (Vec::new(), Vec::new());
                 file.read_group(*group, columns, BATCH_ROWS, &mut |_, arrays| {
                     sources.clear();
@@ -135,7 +135,7 @@ impl EdgeFiles {
                     _ => file.each_block(&|n| work.advance(n), &mut |lines| parse(lines, sink)),
                 }
             }
-            (EdgeFile::Parquet { file, columns }, Part::Group(group)) => {
+            (EdgeFile::Parquet { file, columns, .. }, Part::Group(group)) => {
                 file.read_group(*group, columns, BATCH_ROWS, &mut |_, arrays| {
                     let (sources, destinations) = (texts(&arrays[0])?, texts(&arrays[1])?);
                     let mut pairs = sources.iter().zip(&destinations).enumerate();
@@ -178,7 +178,8 @@ impl EdgeFiles {
                 }
             }
         };
-        let n_workers = rayon::current_num_threads().min(jobs.len()).max(1);
+        let n_readers = self.files.iter().map(EdgeFile::n_readers).min().unwrap_or(1);
+        let n_workers = rayon::current_num_threads().min(jobs.len()).min(n_readers).max(1);
         let sinks = (0..n_workers).into_par_iter().map(work_through).collect();
         match failure.into_inner().expect("nobody panics while holding it") {
             Some(error) => Err(error),
@@ -205,7 +206,7 @@ enum Part {
 }
 
 impl EdgeFile {
-    fn open(file: &TableFile, kind: &mut Option<IdKind>) -> Result<EdgeFile> {
+    fn open(file: &TableFile, kind: &mut Option<IdKind>, memory_bytes: u64) -> Result<EdgeFile> {
         let path = &file.path;
         match file.format {
             Format::Text { delimiter } => EdgeFile::open_text(TextFile::open(path, delimiter)?, kind),
@@ -214,7 +215,7 @@ impl EdgeFile {
                 agree(kind, IdKind::Numbers).map_err(|problem| PartitionError::input(path, "header", problem))?;
                 Ok(EdgeFile::Npy(edges))
             }
-            Format::Parquet => EdgeFile::open_parquet(path, kind),
+            Format::Parquet => EdgeFile::open_parquet(ParquetFile::open(path, memory_bytes)?, kind),
         }
     }
 
@@ -245,10 +246,9 @@ impl EdgeFile {
         Ok(EdgeFile::Text { file, columns })
     }
 
-    fn open_parquet(path: &Path, kind: &mut Option<IdKind>) -> Result<EdgeFile> {
-        let file = ParquetFile::open(path)?;
+    fn open_parquet(file: ParquetFile, kind: &mut Option<IdKind>) -> Result<EdgeFile> {
         let names = file.names();
-        let refuse = |problem: String| PartitionError::input(path, "columns", problem);
+        let refuse = |problem: String| PartitionError::input(&file.path, "columns", problem);
         if names.len() < 2 {
             return Err(refuse("edges need two columns, a source and a destination".into()));
         }
@@ -264,7 +264,8 @@ impl EdgeFile {
             }
         };
         agree(kind, found).map_err(refuse)?;
-        Ok(EdgeFile::Parquet { file, columns })
+        let n_readers = file.n_readers(file.bytes_to_read(&columns)?);
+        Ok(EdgeFile::Parquet { file, columns, n_readers })
     }
 
     fn n_bytes(&self) -> u64 {
@@ -273,6 +274,11 @@ impl EdgeFile {
             EdgeFile::Npy(file) => file.n_bytes(),
             EdgeFile::Parquet { file, .. } => file.n_bytes,
         }
+    }
+
+    /// Threads that may read the file at once.
+    fn n_readers(&self) -> usize {
+        if let EdgeFile::Parquet { n_readers, .. } = self { *n_readers } else { usize::MAX }
     }
 
     fn jobs(&self, at: usize) -> Vec<Job> {

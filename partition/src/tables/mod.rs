@@ -132,10 +132,10 @@ pub fn import(tables: &Tables, out: &Path, progress: &dyn Progress) -> Result<Ma
         }
         _ => {}
     }
-    let edges = EdgeFiles::open(&tables.edges, tables.ids)?;
+    let edges = EdgeFiles::open(&tables.edges, tables.ids, tables.memory_bytes)?;
     let kind = edges.kind();
     let parts = Parts {
-        rows: RowTables::open(&tables.rows, kind)?,
+        rows: RowTables::open(&tables.rows, kind, tables.memory_bytes)?,
         labels: LabelTables::open(&tables.labels, kind)?,
         split: tables.split.as_ref().map(|rule| SplitSource::open(rule, kind)).transpose()?,
         edges,

@@ -1,8 +1,16 @@
-//! Parquet files: their columns by name and type, read one row group at a time.
+//! Parquet files: their columns by name and type, read one row group at a time. Pages that would not fit in the memory there is are
+//! refused by their headers, before any of them is unpacked.
+
+mod measured;
+mod pages;
+
+#[cfg(test)]
+pub(super) use pages::page_sizes as sizes_of_pages;
 
 use std::{
     fmt::Display,
     path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
 };
 
 use arrow_array::{
@@ -27,7 +35,7 @@ use parquet::{
 use crate::{
     PartitionError, Result,
     raw::lines::open_file,
-    tables::{fields::Misplaced, files::Trouble, guard::guard},
+    tables::{fields::Misplaced, files::Trouble, guard::guard, parquet::measured::Measured},
 };
 
 /// A parquet file whose footer has been read and checked.
@@ -38,6 +46,10 @@ pub(super) struct ParquetFile {
     footer: ArrowReaderMetadata,
     /// The first row of each row group, and the end of the last.
     group_starts: Vec<u64>,
+    /// Bytes that all readers together may take for pages: half the memory.
+    reading_bytes: u64,
+    /// What the page headers of each column say, once they have been read.
+    measured: Arc<[OnceLock<Measured>]>,
 }
 
 /// What a column holds.
@@ -56,7 +68,7 @@ type TakeRows<'t> = dyn FnMut(u64, &[ArrayRef]) -> Result<(), Misplaced> + 't;
 
 impl ParquetFile {
     /// Reads the footer, and checks what it says against the length of the file.
-    pub(super) fn open(path: &Path) -> Result<ParquetFile> {
+    pub(super) fn open(path: &Path, memory_bytes: u64) -> Result<ParquetFile> {
         let file = open_file(path)?;
         let n_bytes = file.metadata().map_err(PartitionError::io(path))?.len();
         // Without the writer's own schema, types are those of the columns: no dictionaries, no fixed-size lists.
@@ -70,7 +82,15 @@ impl ParquetFile {
             let end = u64::try_from(group.num_rows()).ok().and_then(|n_rows| start.checked_add(n_rows));
             group_starts.push(end.ok_or_else(|| refuse(format!("cannot have {} rows", group.num_rows())))?);
         }
-        Ok(ParquetFile { path: path.to_owned(), n_bytes, footer, group_starts })
+        let measured = footer.schema().fields().iter().map(|_| OnceLock::new()).collect();
+        Ok(ParquetFile {
+            path: path.to_owned(),
+            n_bytes,
+            footer,
+            group_starts,
+            reading_bytes: memory_bytes / 2,
+            measured,
+        })
     }
 
     /// Rows of all row groups.
@@ -98,13 +118,6 @@ impl ParquetFile {
             _ if data_type.is_list() => ColumnType::List,
             _ => ColumnType::Other(data_type.to_string()),
         }
-    }
-
-    /// Bytes that one column of any row group takes at most once unpacked, as the footer says.
-    pub(super) fn unpacked_bytes(&self, column: usize) -> u64 {
-        let of_column = |group: &RowGroupMetaData| self.chunks(group, &[column]).map(|c| c.uncompressed_size()).sum();
-        let largest: Option<i64> = self.footer.metadata().row_groups().iter().map(of_column).max();
-        largest.map_or(0, |n_bytes| u64::try_from(n_bytes).unwrap_or(0))
     }
 
     /// Hands over some columns of one row group, in the order asked for, together with the number of their first row.
@@ -154,6 +167,8 @@ impl ParquetFile {
 
     fn reader(&self, group: usize, columns: &[usize], n_rows_at_once: usize) -> Result<ParquetRecordBatchReader> {
         self.check_compression(group, columns)?;
+        self.bytes_to_read(columns)?;
+        let n_rows_at_once = n_rows_at_once.min(self.rows_at_once(columns)?);
         let file = open_file(&self.path)?;
         decode(&self.path, &format!("row group {group}"), || {
             let chosen = ProjectionMask::roots(self.footer.parquet_schema(), columns.iter().copied());

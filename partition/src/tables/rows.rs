@@ -35,11 +35,11 @@ enum RowTable {
 
 impl RowTables {
     /// Looks at all files: which columns are values, and whether one of them is the id.
-    pub(super) fn open(paths: &[PathBuf], kind: IdKind) -> Result<Option<RowTables>> {
+    pub(super) fn open(paths: &[PathBuf], kind: IdKind, memory_bytes: u64) -> Result<Option<RowTables>> {
         let mut tables = Vec::new();
         let mut known = None;
         for file in find_all(paths)? {
-            let (table, dim) = RowTable::open(&file, kind)?;
+            let (table, dim) = RowTable::open(&file, kind, memory_bytes)?;
             let (expected, has_ids) = *known.get_or_insert((dim, table.has_ids()));
             let refuse = |problem: String| Err(PartitionError::input(&file.path, "columns", problem));
             if dim == 0 || dim != expected {
@@ -134,7 +134,7 @@ pub(super) struct Nodes {
 }
 
 impl RowTable {
-    fn open(file: &TableFile, kind: IdKind) -> Result<(RowTable, usize)> {
+    fn open(file: &TableFile, kind: IdKind, memory_bytes: u64) -> Result<(RowTable, usize)> {
         let path = &file.path;
         match file.format {
             Format::Npy => {
@@ -142,7 +142,7 @@ impl RowTable {
                 let dim = rows.width;
                 Ok((RowTable::Npy(rows), dim))
             }
-            Format::Parquet => RowTable::open_parquet(path, kind),
+            Format::Parquet => RowTable::open_parquet(ParquetFile::open(path, memory_bytes)?, kind),
             Format::Text { delimiter } => {
                 let mut file = TextFile::open(path, delimiter)?;
                 let are_numbers = |line: &Vec<String>| line.iter().all(|field| field.parse::<f64>().is_ok());
@@ -155,10 +155,9 @@ impl RowTable {
         }
     }
 
-    fn open_parquet(path: &Path, kind: IdKind) -> Result<(RowTable, usize)> {
-        let file = ParquetFile::open(path)?;
+    fn open_parquet(file: ParquetFile, kind: IdKind) -> Result<(RowTable, usize)> {
         let names = file.names();
-        let refuse = |problem: String| Err(PartitionError::input(path, "columns", problem));
+        let refuse = |problem: String| Err(PartitionError::input(&file.path, "columns", problem));
         let id = find_name(&names, ID_NAMES);
         if let Some(id) = id {
             match (file.column_type(id), kind) {

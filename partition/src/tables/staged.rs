@@ -21,8 +21,6 @@ use crate::{
 
 /// Bytes of rows that a thread reads at once.
 const BLOCK_BYTES: usize = 1 << 18;
-/// Bytes that a column of a parquet file takes while it is read: a page and a dictionary, as they are usually cut.
-const COLUMN_BYTES: u64 = 2 << 20;
 
 /// Where the values of a row stand in a parquet file.
 #[derive(Debug)]
@@ -73,8 +71,8 @@ impl Stager<'_> {
             Values::List(column) => vec![(vec![*column], self.dim)],
             Values::Columns(columns) => {
                 let most = self.memory_bytes / 8 / rayon::current_num_threads() as u64;
-                let cost = |column: usize| 2 * file.unpacked_bytes(column).min(COLUMN_BYTES) + (64 << 10);
-                let groups = cut_columns(columns, most, cost).into_iter();
+                let costs = columns.iter().map(|column| Ok((*column, file.bytes_to_read(&[*column])? + (64 << 10))));
+                let groups = cut_columns(costs.collect::<Result<_>>()?, most).into_iter();
                 groups.map(|columns| (columns.clone(), columns.len())).collect()
             }
         };
@@ -83,15 +81,18 @@ impl Stager<'_> {
         let jobs: Vec<(usize, usize)> =
             (0..file.n_groups()).flat_map(|group| (0..groups.len()).map(move |at| (group, at))).collect();
         let work = Piece::begin(self.progress, "reading rows", Some(jobs.len() as u64), Unit::Files);
-        let copy = |(group, at): &(usize, usize)| {
+        let copy = |(group, at): &(usize, usize)| -> Result<()> {
             copy_columns(file, *group, &groups[*at].0, values, &staged[*at])?;
             work.advance(1);
             Ok(())
         };
-        match jobs.par_iter().map(copy).find_first(Result::is_err) {
-            Some(Err(error)) => Err(error),
-            _ => Ok(StagedPart::Columns(staged)),
+        let costs = groups.iter().map(|(columns, _)| file.bytes_to_read(columns));
+        let n_readers = file.n_readers(costs.collect::<Result<Vec<u64>>>()?.into_iter().max().unwrap_or(0));
+        let at_once = if n_readers < rayon::current_num_threads() { n_readers } else { jobs.len().max(1) };
+        for jobs in jobs.chunks(at_once) {
+            jobs.par_iter().map(&copy).find_first(Result::is_err).unwrap_or(Ok(()))?;
         }
+        Ok(StagedPart::Columns(staged))
     }
 }
 
@@ -114,16 +115,15 @@ fn copy_columns(file: &ParquetFile, group: usize, columns: &[usize], values: &Va
     })
 }
 
-/// Cuts columns into groups that cost no more than `most` each, or have one column only.
-fn cut_columns(columns: &[usize], most: u64, cost: impl Fn(usize) -> u64) -> Vec<Vec<usize>> {
+/// Cuts columns, each with its cost, into groups that cost no more than `most` each, or have one column only.
+fn cut_columns(columns: Vec<(usize, u64)>, most: u64) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let mut left = 0;
-    for column in columns {
-        let cost = cost(*column);
+    for (column, cost) in columns {
         match groups.last_mut() {
-            Some(group) if cost <= left => group.push(*column),
+            Some(group) if cost <= left => group.push(column),
             _ => {
-                groups.push(vec![*column]);
+                groups.push(vec![column]);
                 left = most;
             }
         }

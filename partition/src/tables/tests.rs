@@ -2,6 +2,7 @@
 
 mod bad;
 mod nodes;
+mod pages;
 
 use std::{
     fs::{self, File},

@@ -7,6 +7,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::{
+    fs::{AtFlags, Mode, OFlags, openat, unlinkat},
+    io::Errno,
+};
+
 use crate::{
     error::{Result, StoreError},
     unfinished::Unfinished,
@@ -146,9 +151,15 @@ impl Drop for WorkFolder {
 /// Opens the marker, or creates it in an empty folder. `None` where another process changed the folder in between.
 fn open_marker(dir: &Path) -> Result<Option<File>> {
     let path = dir.join(MARKER);
-    match File::options().read(true).write(true).open(&path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        opened => return opened.map(Some).map_err(StoreError::io(&path)),
+    // All that follows happens in this folder, whatever its name is by then.
+    let folder = match File::open(dir) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        folder => folder.map_err(StoreError::io(dir))?,
+    };
+    let open = |flags| openat(&folder, MARKER, flags | OFlags::RDWR | OFlags::CLOEXEC, Mode::from_raw_mode(0o666));
+    match open(OFlags::empty()) {
+        Err(Errno::NOENT) => {}
+        opened => return opened.map(|file| Some(file.into())).map_err(|error| StoreError::io(&path)(error.into())),
     }
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -162,10 +173,18 @@ fn open_marker(dir: &Path) -> Result<Option<File>> {
     if !names.is_empty() {
         return Err(StoreError::Foreign { path: dir.to_owned() });
     }
-    match File::options().read(true).write(true).create_new(true).open(&path) {
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::AlreadyExists) => Ok(None),
-        created => created.map(Some).map_err(StoreError::io(&path)),
+    let created: File = match open(OFlags::CREATE | OFlags::EXCL) {
+        Err(Errno::NOENT | Errno::EXIST) => return Ok(None),
+        created => created.map_err(|error| StoreError::io(&path)(error.into()))?.into(),
+    };
+    if !is_at(&folder, dir)? {
+        // Another process published the folder meanwhile: what was just created must not stay in it.
+        return match unlinkat(&folder, MARKER, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(StoreError::io(&path)(error.into())),
+        };
     }
+    Ok(Some(created))
 }
 
 /// Tests if a path still names this open file.
@@ -232,18 +251,20 @@ mod tests {
         assert!(!dir.exists());
     }
 
+    const N_ROUNDS: usize = 300;
+
     #[test]
     fn one_process_at_a_time_holds_the_folder_until_it_is_published() {
         let temp = tempfile::tempdir().unwrap();
         let out = temp.path().join("x");
         let dir = temp.path().join("x.draft");
-        let barrier = std::sync::Barrier::new(4);
+        let (barrier, seen) = (std::sync::Barrier::new(4), std::sync::Mutex::new(Vec::new()));
         let published: usize = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4)
                 .map(|_| {
                     scope.spawn(|| {
                         let mut n_published = 0;
-                        for _ in 0..50 {
+                        for _ in 0..N_ROUNDS {
                             barrier.wait();
                             if let Ok(folder) = WorkFolder::claim(&dir) {
                                 fs::write(dir.join("manifest"), "whole").unwrap();
@@ -251,8 +272,7 @@ mod tests {
                             }
                             barrier.wait();
                             if barrier.wait().is_leader() {
-                                assert_eq!(names(&out), ["manifest"]);
-                                assert!(!dir.exists());
+                                seen.lock().unwrap().push((names(&out), dir.exists()));
                                 fs::remove_dir_all(&out).unwrap();
                             }
                         }
@@ -262,6 +282,9 @@ mod tests {
                 .collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).sum()
         });
-        assert_eq!(published, 50);
+        assert_eq!(published, N_ROUNDS);
+        for (round, seen) in seen.into_inner().unwrap().into_iter().enumerate() {
+            assert_eq!(seen, (vec!["manifest".to_owned()], false), "round {round}");
+        }
     }
 }

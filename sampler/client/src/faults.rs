@@ -51,6 +51,8 @@ pub enum Fault {
     Swapped,
     /// The server goes, and is back after so long.
     Restarted(Duration),
+    /// A bit of the answer is another one than was sent.
+    Flipped,
 }
 
 /// Servers that take their time, in virtual time.
@@ -117,7 +119,7 @@ impl SlowTransport {
         }
         sleep(time).await;
         let messages = self.server.answer(question.call, question.request.clone());
-        let mut chunks = Chunks::new(question, answer);
+        let mut chunks = Chunks::new(question, answer).checked();
         for message in messages.map_err(RemoteProblem::Refused)? {
             progress.received(message.remaining());
             chunks.take(message, answer)?;
@@ -170,6 +172,7 @@ impl FaultyTransport {
             7 => Fault::Restarted({ millis }(5_000)),
             8 => Fault::Stalled,
             9 | 10 => Fault::Trickled({ millis }(15_000)),
+            11 => Fault::Flipped,
             _ => Fault::None,
         }
     }
@@ -192,9 +195,10 @@ impl FaultyTransport {
         let fault = self.fault_of(number);
         let messages = self.server.answer(question.call, question.request.clone());
         let messages = messages.map_err(RemoteProblem::Refused)?;
-        let mut chunks = Chunks::new(question, answer);
+        let mut chunks = Chunks::new(question, answer).checked();
         let pieces = match fault {
             Fault::Broken | Fault::Stalled | Fault::Trickled(_) => self.recut(question.call, messages, number),
+            Fault::Flipped => self.flipped(messages, number),
             _ => messages,
         };
         let mut n_read = pieces.len();
@@ -211,7 +215,7 @@ impl FaultyTransport {
                 *self.back_at.lock().expect("nobody panics here") = Some(Instant::now() + after);
                 return Err(gone());
             }
-            Fault::Trickled(_) | Fault::None => {}
+            Fault::Trickled(_) | Fault::Flipped | Fault::None => {}
         }
         for piece in pieces.into_iter().take(n_read) {
             if let Fault::Trickled(pause) = fault {
@@ -254,6 +258,18 @@ impl FaultyTransport {
             }
         }
         pieces
+    }
+
+    /// Flips a bit of one of the messages.
+    fn flipped(&self, mut messages: Vec<Message>, number: u64) -> Vec<Message> {
+        let mut draws = self.draws(number, 1);
+        let place = draws.below(messages.len() as u64) as usize;
+        let message = &mut messages[place];
+        let mut bytes = message.copy_to_bytes(message.remaining()).to_vec();
+        let bit = draws.below(8 * bytes.len() as u64) as usize;
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        *message = Bytes::from(bytes).into();
+        messages
     }
 
     fn draws(&self, number: u64, attempt: u16) -> Draws {

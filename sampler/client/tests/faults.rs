@@ -85,6 +85,7 @@ fn every_fault_happens() {
         n(|fault| matches!(fault, Fault::Restarted(_))),
         n(|fault| matches!(fault, Fault::Stalled)),
         n(|fault| matches!(fault, Fault::Trickled(_))),
+        n(|fault| matches!(fault, Fault::Flipped)),
     ];
     assert!(counts.iter().all(|count| *count >= 10), "{counts:?}");
     let again = FaultyTransport::new(server, 7, 0);

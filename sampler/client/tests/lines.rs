@@ -166,3 +166,45 @@ fn a_line_that_stalls_is_left() {
     });
     server.stop().unwrap();
 }
+
+/// A bit that is flipped on the line, in any part of an answer, is found: what is read is what was sent, or the call fails.
+#[test]
+fn a_flipped_bit_on_the_line_is_found() {
+    let (_temp, cluster, server) = large();
+    let nodes: Vec<u64> = cluster.open_shard(2).unwrap().nodes().collect();
+    let relay = Relay::start(server.address());
+    let hop = Hop { run_key: 7, step: 3, hop: 1, fanout: Fanout::All, replacement: Replacement::Without };
+    run(async {
+        let remote = RemoteSampler::connect(&relay.address.to_string(), None, hasty()).await.unwrap();
+        let (mut rows, mut drawn) = (FetchedRows::default(), Drawn::default());
+        remote.fetch_rows(2, &nodes, &mut rows).await.unwrap();
+        remote.sample_hop(2, &hop, &nodes, &mut drawn).await.unwrap();
+        let seeds = remote.seeds(2, None, SplitPart::Train).await.unwrap();
+        let owners = remote.owners().await.unwrap();
+        // Some fall on the head of a frame: the connection makes no sense from there on, and that is all.
+        let is_flawless = |call| remote.counts(call).errors == 0;
+        for n_bytes in [200, 5_003, 70_001, 131_075, 250_002] {
+            let (mut rows_again, mut drawn_again) = (FetchedRows::default(), Drawn::default());
+            relay.set(Line::FlipAfter { n_bytes });
+            if remote.fetch_rows(2, &nodes, &mut rows_again).await.is_ok() {
+                assert!(rows_again == rows, "{n_bytes}");
+            }
+            relay.set(Line::FlipAfter { n_bytes });
+            if remote.sample_hop(2, &hop, &nodes, &mut drawn_again).await.is_ok() {
+                assert!(drawn_again == drawn, "{n_bytes}");
+            }
+            relay.set(Line::FlipAfter { n_bytes });
+            if let Ok(again) = remote.seeds(2, None, SplitPart::Train).await {
+                assert!(again == seeds, "{n_bytes}");
+            }
+            relay.set(Line::FlipAfter { n_bytes });
+            if let Ok(again) = remote.owners().await {
+                assert!(again == owners, "{n_bytes}");
+            }
+        }
+        for call in [Call::FetchRows, Call::SampleHop, Call::Seeds, Call::Info] {
+            assert!(!is_flawless(call), "{call:?}: {:?}", remote.counts(call));
+        }
+    });
+    server.stop().unwrap();
+}

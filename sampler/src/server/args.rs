@@ -138,8 +138,8 @@ pub(crate) const MAX_SECONDS: u64 = 365 * 24 * 3600;
 /// Streams of a connection, at most: HTTP/2's window has 31 bits.
 const MAX_IN_FLIGHT: i64 = 4095;
 
-/// Seconds, as typed.
-pub(crate) fn seconds(least: u64) -> RangedU64ValueParser {
+/// Parser of an option that is a time: whole seconds, a year at most, so that nothing overflows when it is added to now.
+pub fn seconds(least: u64) -> RangedU64ValueParser {
     clap::value_parser!(u64).range(least..=MAX_SECONDS)
 }
 

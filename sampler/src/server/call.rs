@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use h2::{Reason, RecvStream, SendStream, server::SendResponse};
 use http::{HeaderMap, HeaderValue, Request, Response, header::CONTENT_TYPE};
-use kith_proto::{Call, PROTOCOL, PROTOCOL_HEADER};
+use kith_proto::{CHECKSUM_HEADER, Call, PROTOCOL, PROTOCOL_HEADER};
 use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status};
 
@@ -182,6 +182,7 @@ impl Asking<'_> {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         headers.insert(PROTOCOL_HEADER, HeaderValue::from(PROTOCOL));
+        headers.insert(CHECKSUM_HEADER, HeaderValue::from_static("crc32"));
         let Ok(mut stream) = respond.send_response(response, false) else { return };
         let mut step = first;
         let status = loop {

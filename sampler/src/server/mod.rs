@@ -58,7 +58,7 @@ mod unplugged;
 mod work;
 
 pub use crate::server::{
-    args::ServeArgs,
+    args::{ServeArgs, seconds},
     call::parse_timeout,
     config::{AccessConfig, Limits, ServerConfig, ShardChoice, TlsFiles},
     error::ServeError,

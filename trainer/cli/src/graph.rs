@@ -7,7 +7,7 @@ use kith_client::{
     TransportChoice, Whereabouts,
     remote::{RemoteConfig, RemoteTls, TokenSource},
 };
-use kith_sampler::server::TOKEN_VARIABLE;
+use kith_sampler::server::{TOKEN_VARIABLE, seconds};
 use kith_store::{Cluster, Verify};
 use kith_trainer::opened::Opened;
 
@@ -38,7 +38,7 @@ pub(crate) struct GraphArgs {
     pub(crate) cache: f64,
     /// The longest that sampling servers may take without sending anything new, retries included, before the command gives
     /// up. A slow line on which answers advance never ends it.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=MAX_SECONDS))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = seconds(1))]
     sampler_timeout: u64,
     /// The token to show to sampling servers that ask for one: the first line of this file, or else the environment's
     /// KITH_SAMPLER_TOKEN. It is read again when a server refuses it.
@@ -57,9 +57,6 @@ pub(crate) struct GraphArgs {
     #[arg(long, value_name = "NAME", requires = "tls_ca")]
     tls_name: Option<String>,
 }
-
-/// The longest time that an option can say: a year.
-const MAX_SECONDS: u64 = 365 * 24 * 3600;
 
 impl GraphArgs {
     /// Opens it.
@@ -160,8 +157,8 @@ mod tests {
             let error = parse(&["--sampler-timeout", seconds]).unwrap_err();
             assert!(error.contains("--sampler-timeout") && error.contains(seconds), "{error}");
         }
-        let longest = parse(&["--sampler-timeout", &MAX_SECONDS.to_string()]).unwrap().remote().unwrap();
-        assert_eq!(longest.max_call, Duration::from_secs(MAX_SECONDS));
+        let longest = parse(&["--sampler-timeout", "31536000"]).unwrap().remote().unwrap();
+        assert_eq!(longest.max_call, Duration::from_secs(31_536_000));
         assert_eq!(longest.max_silence, Duration::from_secs(20));
         let short = parse(&["--sampler-timeout", "3"]).unwrap().remote().unwrap();
         assert_eq!(short.max_silence, Duration::from_secs(1));

@@ -10,6 +10,8 @@
 mod analyze;
 mod answer;
 mod bench;
+#[cfg(test)]
+mod bounded;
 mod completions;
 mod data;
 mod devices;
@@ -27,10 +29,12 @@ mod progress;
 mod pulled;
 mod replay;
 mod report;
+mod secrets;
 mod serve;
 mod signals;
 mod size;
 mod temporary;
+mod token;
 mod train;
 mod tune;
 
@@ -64,6 +68,7 @@ enum Command {
     Predict(predict::Args),
     Replay(replay::Args),
     Report(report::Args),
+    Secrets(secrets::Args),
     Serve(Box<serve::Args>),
     Train(Box<train::Args>),
     Tune(Box<tune::Args>),
@@ -82,6 +87,7 @@ pub fn kith() -> ExitCode {
         Command::Partition(args) => at_once(|| done(partition::run(*args))),
         Command::Plan(args) => at_once(|| done(plan::run(args))),
         Command::Report(args) => at_once(|| done(report::run(args))),
+        Command::Secrets(args) => done(secrets::run(&args)),
         Command::Serve(args) => done(serve::run(*args)),
         Command::Analyze(_)
         | Command::Devices(_)
@@ -108,6 +114,7 @@ pub fn kith_trainer() -> ExitCode {
         | Command::Partition(_)
         | Command::Plan(_)
         | Command::Report(_)
+        | Command::Secrets(_)
         | Command::Serve(_) => Err(programs::not_here()),
     }))
 }

@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::bail;
+use clap::builder::RangedU64ValueParser;
 use kith_client::{LocalStore, Sharded, Shards};
 use kith_partition::{
     assign::{AssignOptions, Assignment, Balance, Method, assign},
@@ -48,7 +49,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 0, value_name = "N")]
     edge_seeds: usize,
     /// Ranks. Each has the shards at hand whose number leaves its own when divided by the world.
-    #[arg(long, default_value_t = 1, value_name = "W")]
+    #[arg(long, default_value_t = 1, value_name = "W", value_parser = RangedU64ValueParser::<usize>::new().range(..=65_535))]
     world: usize,
     /// Shards to cut the store into; a cluster has its own.
     #[arg(long, value_name = "K")]

@@ -1,5 +1,8 @@
 //! Sizes as people type them: `2GiB`, `512MiB`, `1000000`.
 
+/// The largest size: 1 PiB. Nothing overflows when a few of them are added.
+const MOST: u64 = 1 << 50;
+
 /// Bytes of a size; a bare number counts bytes, GB and GiB differ as they should.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -15,8 +18,12 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
         "TiB" | "T" => 1 << 40,
         other => return Err(format!("unknown unit {other}: write 2GiB, 512MiB or a number of bytes")),
     };
-    let n: u64 = digits.trim().parse().map_err(|_| "write 2GiB, 512MiB or a number of bytes".to_owned())?;
-    n.checked_mul(unit).ok_or_else(|| "that is more than any machine has".to_owned())
+    let digits = digits.trim();
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err("write 2GiB, 512MiB or a number of bytes".to_owned());
+    }
+    let n_bytes = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit)).filter(|n_bytes| *n_bytes <= MOST);
+    n_bytes.ok_or_else(|| "that is more than any machine has: write at most 1024TiB".to_owned())
 }
 
 #[cfg(test)]
@@ -28,7 +35,10 @@ mod tests {
         assert_eq!(parse("2GiB"), Ok(2 << 30));
         assert_eq!(parse("1000000"), Ok(1_000_000));
         assert_eq!(parse("5MB"), Ok(5_000_000));
-        for wrong in ["", "GiB", "2Gib", "-1", "1.5GiB", "99999999999TiB"] {
+        assert_eq!(parse("1024TiB"), Ok(1 << 50));
+        for wrong in
+            ["", "GiB", "2Gib", "-1", "+1", "1.5GiB", "2é", "99999999999TiB", "1025TiB", "18446744073709551616"]
+        {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }

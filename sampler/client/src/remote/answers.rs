@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use bytes::Buf;
-use kith_proto::{FieldError, Fields, Message, PackedError, unpack, unpack_bits};
+use kith_proto::{ChecksumError, FieldError, Fields, Message, PackedError, unpack, unpack_bits};
 use kith_sampler::{Drawn, Fanout, Hop, Id};
 
 /// What is wrong with an answer.
@@ -32,6 +32,9 @@ pub enum AnswerError {
         /// The most bytes of an answer.
         max_bytes: u64,
     },
+    /// A chunk that was changed on its way.
+    #[error(transparent)]
+    Checksum(#[from] ChecksumError),
     /// Something else.
     #[error("{0}")]
     Other(&'static str),

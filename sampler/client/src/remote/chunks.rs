@@ -25,6 +25,7 @@ pub struct Chunks {
     max_bytes: u64,
     n_bytes: u64,
     n_empty: u32,
+    is_checked: bool,
 }
 
 impl Chunks {
@@ -36,7 +37,12 @@ impl Chunks {
         let n_chunks = if is_counted { payload.min(question.rows.len() as u64) } else { payload / 1024 };
         let heads = n_chunks.saturating_add(MAX_EMPTY.into()).saturating_mul(HEAD_BYTES);
         let heads = heads.saturating_add(payload / HEAD_BYTES);
-        Chunks { max_bytes: payload.saturating_add(heads), n_bytes: 0, n_empty: 0 }
+        Chunks { max_bytes: payload.saturating_add(heads), n_bytes: 0, n_empty: 0, is_checked: false }
+    }
+
+    /// The same; every chunk begins with its checksum.
+    pub fn checked(self) -> Chunks {
+        Chunks { is_checked: true, ..self }
     }
 
     /// The longest chunk that may come.
@@ -45,10 +51,13 @@ impl Chunks {
     }
 
     /// Hands the next chunk to its reader.
-    pub fn take(&mut self, chunk: Message, answer: &mut dyn Read) -> Result<(), AnswerError> {
+    pub fn take(&mut self, mut chunk: Message, answer: &mut dyn Read) -> Result<(), AnswerError> {
         self.n_bytes += (FRAME_HEAD_BYTES + chunk.remaining()) as u64;
         if self.n_bytes > self.max_bytes {
             return Err(AnswerError::TooLong { max_bytes: self.max_bytes });
+        }
+        if self.is_checked {
+            chunk.check()?;
         }
         if answer.read(chunk)? == 0 {
             self.n_empty += 1;

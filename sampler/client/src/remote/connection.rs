@@ -15,7 +15,7 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, header};
 use http_body::{Frame, SizeHint};
-use kith_proto::{MessageError, Messages, PROTOCOL, PROTOCOL_HEADER, sentence};
+use kith_proto::{CHECKSUM_HEADER, MessageError, Messages, PROTOCOL, PROTOCOL_HEADER, sentence};
 use tonic::{
     Code, Status, TimeoutExpired,
     body::Body,
@@ -128,6 +128,9 @@ impl Connection {
             return Err(RemoteProblem::Lost(format!("HTTP status {}: not a sampling server", response.status())));
         }
         let mut chunks = Chunks::new(question, answer);
+        if response.headers().get(CHECKSUM_HEADER).is_some_and(|kind| kind == "crc32") {
+            chunks = chunks.checked(); // Servers before 0.2 state none.
+        }
         let body = Watched { body: response.into_body(), progress };
         let mut messages = Messages::new(body, chunks.max_chunk_bytes());
         while let Some(chunk) = messages.next().await.map_err(of_message)? {

@@ -75,7 +75,7 @@ impl RemoteProblem {
                     tonic::Code::Unavailable | tonic::Code::DeadlineExceeded | tonic::Code::Cancelled
                 )
             }
-            RemoteProblem::Lost(_) | RemoteProblem::Late => true,
+            RemoteProblem::Lost(_) | RemoteProblem::Late | RemoteProblem::Nonsense(AnswerError::Checksum(_)) => true,
             RemoteProblem::Unauthenticated(_)
             | RemoteProblem::Forbidden(_)
             | RemoteProblem::TokenUnencrypted

@@ -127,6 +127,7 @@ impl Buffer {
     /// Reads what is kept, instead of what has come another way.
     pub(crate) fn read_into(self, question: &Question, answer: &mut dyn Read) -> Result<(), AnswerError> {
         answer.begin(question.rows.clone());
+        // They were checked when they came.
         let mut chunks = Chunks::new(question, answer);
         self.chunks.into_iter().try_for_each(|chunk| chunks.take(chunk, answer))
     }

@@ -27,6 +27,10 @@ pub(crate) enum Line {
     },
     /// Every read of the server's bytes is delayed.
     Late(Duration),
+    /// One bit is flipped after `n_bytes`.
+    FlipAfter {
+        n_bytes: u64,
+    },
 }
 
 pub(crate) struct Relay {
@@ -123,6 +127,9 @@ fn pump(mut from: TcpStream, mut to: TcpStream, state: &Mutex<State>, is_back: b
                     thread::sleep(Duration::from_secs_f64(n as f64 / bytes_per_second as f64));
                 }
                 Line::Late(by) if is_back => thread::sleep(by),
+                Line::FlipAfter { n_bytes } if is_back && (n_passed..n_passed + n as u64).contains(&n_bytes) => {
+                    buffer[(n_bytes - n_passed) as usize] ^= 1 << (n_bytes % 8);
+                }
                 _ => {}
             }
             break;

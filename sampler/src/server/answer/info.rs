@@ -1,7 +1,7 @@
 //! `Info`: facts, who owns which node, which nodes batches need, and what users call them.
 
 use bytes::Bytes;
-use kith_proto::{frame_fields, frame_message, v1};
+use kith_proto::{frame_chunk, frame_fields, v1};
 use kith_store::{Ids, Result as StoreResult};
 use tonic::Status;
 
@@ -70,7 +70,7 @@ impl Answer for Facts {
             self.has_facts = true;
             self.skip(served).map_err(IntoStatus::into_status)?;
             let facts = v1::InfoReply { facts: Some(served.facts.clone()), ..v1::InfoReply::default() };
-            pieces.push(frame_message(&facts));
+            pieces.push(frame_chunk(&facts));
         } else if let Some((field, bytes)) = self.columns(served).map_err(IntoStatus::into_status)?.nth(self.n_columns)
         {
             let rest = &bytes[self.n_bytes..];

@@ -26,7 +26,7 @@ use crate::{
     graph::percent,
     launch::{
         attempt::{Attempt, Outcome},
-        command_line::{CommandLine, HOST, Threads, draw_token},
+        command_line::{CommandLine, HOST, Threads},
         events,
         process::Event,
     },
@@ -34,6 +34,7 @@ use crate::{
     programs,
     progress::{grouped, say},
     signals,
+    token::draw_token,
 };
 
 /// What will my cluster do? Trains a few steps with every combination of shards, servers, ranks and fanouts, as processes
@@ -214,8 +215,8 @@ fn measure(
         out: None,
         is_resumed: false,
         grace: GRACE,
-        token: draw_token()?,
-        sampler_token: draw_token()?,
+        token: draw_token()?.into(),
+        sampler_token: draw_token()?.into(),
         verify: Verify::default(),
         threads: Threads { rank: asked.rank_threads, server: asked.server_threads },
     };

@@ -95,7 +95,7 @@ struct Common {
     #[arg(long, default_value_t = 42)]
     run_key: u64,
     /// The most memory to hold.
-    #[arg(long, default_value = "2GiB", value_parser = crate::size::parse)]
+    #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = crate::size::parse)]
     memory: u64,
     /// Print one JSON object.
     #[arg(long)]

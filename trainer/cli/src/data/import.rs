@@ -48,7 +48,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "f32", value_parser = dtype)]
     dtype: Dtype,
     /// The most memory to hold.
-    #[arg(long, default_value = "2GiB", value_parser = crate::size::parse)]
+    #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = crate::size::parse)]
     memory: u64,
     /// Names what is drawn: the start of a PCA, gaussian rows, a split by rule.
     #[arg(long, default_value_t = 42)]
@@ -78,7 +78,7 @@ struct TableArgs {
     #[arg(long, value_name = "N", requires = "edges")]
     nodes: Option<u64>,
     /// Classes, where some have no node.
-    #[arg(long, value_name = "N", requires = "labels")]
+    #[arg(long, value_name = "N", requires = "labels", value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)))]
     classes: Option<u64>,
     /// Ids as they are (dense), mapped to 0.. and kept (mapped, or texts where numbers are names), or what fits (auto).
     #[arg(long, default_value = "auto", value_parser = id_rule, requires = "edges")]

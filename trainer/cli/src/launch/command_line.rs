@@ -2,8 +2,6 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    fs::File,
-    io::Read,
     net::{Ipv4Addr, SocketAddr, TcpListener},
     path::PathBuf,
     process::Command,
@@ -16,7 +14,7 @@ use kith_sampler::server::TOKEN_VARIABLE;
 use kith_store::{Cluster, Verify};
 
 use super::Args;
-use crate::programs;
+use crate::{programs, token::draw_token};
 
 pub(crate) const HOST: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
@@ -107,9 +105,9 @@ impl CommandLine {
             grace: train.grace(),
             token: match std::env::var_os("KITH_TOKEN") {
                 Some(token) => token,
-                None => draw_token()?,
+                None => draw_token()?.into(),
             },
-            sampler_token: draw_token()?,
+            sampler_token: draw_token()?.into(),
             verify: train.graph.verify,
             threads,
         })
@@ -200,13 +198,6 @@ fn without(typed: &[OsString], options: &[&str]) -> Vec<OsString> {
         }
     }
     kept
-}
-
-/// A secret that only processes of this launch know.
-pub(crate) fn draw_token() -> anyhow::Result<OsString> {
-    let mut bytes = [0; 16];
-    File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)).context("no token can be drawn")?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into())
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use std::{
 
 use anyhow::bail;
 use kith_bucket::is_url;
+use kith_sampler::server::seconds;
 use kith_trainer::{
     config::{BY_RUN_KEY, Choice, Kernels, RunConfig},
     data::Data,
@@ -104,8 +105,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     /// Seconds after SIGTERM or Ctrl-C in which a run may end its step and save a checkpoint (default: 30).
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, hide_default_value = true,
-        value_parser = clap::value_parser!(u64).range(..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, hide_default_value = true, value_parser = seconds(0))]
     grace: u64,
     /// Refuse to start (exit code 1) after N starts in a row without a newer checkpoint in --out (default: no limit). For
     /// managers of jobs, which start a run again and see no checkpoint; rank 0 counts, in starts.json.

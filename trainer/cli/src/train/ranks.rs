@@ -2,6 +2,7 @@
 
 use std::{env, net::TcpListener, time::Duration};
 
+use kith_sampler::server::seconds;
 use kith_trainer::{
     device::{CudaReport, cuda_index, devices},
     world::{Facts, JoinConfig, RankTls, Seat, Token, World},
@@ -18,13 +19,13 @@ use crate::{
 #[command(next_help_heading = "Several ranks (WORLD_SIZE, RANK, MASTER_ADDR, MASTER_PORT, KITH_TOKEN)")]
 pub(super) struct RankArgs {
     /// Seconds within which all ranks must have come.
-    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = seconds(1))]
     join_timeout: u64,
     /// Seconds that one exchange between ranks may take.
-    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = seconds(1))]
     exchange_timeout: u64,
     /// Seconds of silence after which a rank is lost.
-    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = seconds(1))]
     heartbeat_timeout: u64,
     /// Encrypt lines between ranks (TLS 1.3). auto: those that leave loopback; on: all; off: none. The same on every rank.
     #[arg(long, value_name = "auto|on|off", default_value = "auto", value_parser = rank_tls)]
@@ -58,7 +59,7 @@ impl RankArgs {
         {
             *device = format!("cuda:{}", place % devices.len());
         }
-        let heartbeat = Duration::from_secs(self.heartbeat_timeout.max(1));
+        let heartbeat = Duration::from_secs(self.heartbeat_timeout);
         let config = JoinConfig {
             join_deadline: Duration::from_secs(self.join_timeout),
             collective_deadline: Duration::from_secs(self.exchange_timeout),

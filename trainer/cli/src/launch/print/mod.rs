@@ -127,7 +127,7 @@ fn refuse(args: &Args) -> anyhow::Result<()> {
         bail!("ranks in pods ask servers of shards: cut the store with `kith partition`, and give --shards");
     }
     if graph.tls_ca.is_some() {
-        bail!("certificates are in Secrets: leave --tls-ca out, and add the component tls (docs/KUBERNETES.md)");
+        bail!("certificates are in the Secret kith-samplers-tls: leave --tls-ca out (docs/KUBERNETES.md)");
     }
     if args.train.out.as_ref().is_some_and(|out| out.to_string_lossy().contains("://")) {
         bail!("a folder of the claim is meant by --out: for a bucket add the component bucket (docs/KUBERNETES.md)");
