@@ -17,8 +17,9 @@
 #   KITH_TOKEN            the secret that ranks share (default: drawn anew at every start)
 #   KITH_SECRETS          a folder that all hosts see, for the certificate and the token of the servers, made anew at every start
 #                         and removed at the end (default: where the job was submitted)
-#   KITH_SERVE            further options of kith-sampler; split at blanks. With --tls-cert or --insecure among them, nothing is
-#                         made: say the rest with --tls-ca and --token-file behind the script
+#   KITH_SERVE            further options of kith-sampler; split at blanks. With options for TLS, tokens or --insecure in it, or
+#                         after the script, nothing is made: pass --tls-cert, --tls-key and --token-file here, and --tls-ca and
+#                         --token-file after the script's name
 #
 #SBATCH --job-name=kith
 #SBATCH --nodes=3
@@ -68,9 +69,11 @@ main() {
     read -ra serve <<<"${KITH_SERVE:-}"
 
     trap stop TERM INT
-    trap 'if [[ -n $secrets ]]; then rm -rf "$secrets"; fi' EXIT
-    if [[ ! ${KITH_SERVE:-} =~ --(tls-cert|insecure) ]]; then
-        secrets=$(mktemp --directory "${KITH_SECRETS:-${SLURM_SUBMIT_DIR:-$PWD}}/.kith-secrets-XXXXXXXX")
+    trap forget EXIT
+    if [[ ! " ${KITH_SERVE:-} $* " =~ \ --(tls-|token-file|insecure) ]]; then
+        secrets=${KITH_SECRETS:-${SLURM_SUBMIT_DIR:-$PWD}}/.kith-secrets-$SLURM_JOB_ID
+        rm -rf "$secrets" # Of this job, when it was killed and went back into the queue.
+        mkdir -m 700 "$secrets"
         kith secrets "$secrets/made" --names "$(joined "${serving[@]}")" >/dev/null
         serve+=(--tls-cert "$secrets/made/tls.crt" --tls-key "$secrets/made/tls.key" --token-file "$secrets/made/sampler-token")
         ask+=(--tls-ca "$secrets/made/ca.crt" --token-file "$secrets/made/sampler-token")
@@ -113,6 +116,10 @@ joined() {
     printf '%s' "$*"
 }
 
+forget() {
+    if [[ -n $secrets ]]; then rm -rf "$secrets"; fi
+}
+
 ended_with() {
     local code=0
     wait "$1" || code=$?
@@ -140,6 +147,7 @@ stop() {
 
 finish() {
     local code=$1
+    forget # Before the next start of this job makes its own.
     # A signal that is not ours took a rank, as when memory ran out. TERM and INT are how people end jobs.
     if ((code > 128 && code != 130 && code != 143)); then code=$lost; fi
     # Ranks refuse to start, with code 1, where KITH_REQUEUES starts were in vain.

@@ -17,7 +17,7 @@ use crate::{
     whole_path::{report, steps},
 };
 
-/// For one start of a run, with all that happens to it.
+/// For a run to end after its last signal.
 const LIMIT: Duration = Duration::from_secs(120);
 /// For processes whose launcher was killed.
 const ALONE: Duration = Duration::from_secs(30);
@@ -76,7 +76,7 @@ impl Chaos {
     fn launch(&self, out: &str) -> Child {
         let cluster = self.path("cluster");
         let first = ["launch", "--ranks", "3", "--samplers", "2", "--shards", cluster.to_str().unwrap(), "--resume"];
-        // Pauses are longer than this.
+        // Pauses may be longer than this.
         let patience = ["--heartbeat-timeout", "2", "--join-timeout", "20", "--grace", "10"];
         let said = fs::File::options().create(true).append(true).open(self.path("said")).unwrap();
         let mut command = self.command(&[&first[..], &patience].concat(), out);
@@ -92,7 +92,7 @@ impl Chaos {
             _ => ("rank", of("train")),
         };
         if pids.is_empty() {
-            return;
+            return; // They are being started.
         }
         let pid = pids[self.draws.below(pids.len() as u64) as usize];
         let signal = ["KILL", "STOP", "TERM"][self.draws.below(3) as usize];
@@ -110,24 +110,29 @@ impl Chaos {
         for _ in 0..=MAX_SIGNALS + 1 {
             let mut launcher = self.launch(out);
             let started = Instant::now();
-            let mut next = Duration::from_millis(self.draws.below(3_000));
+            // A signal that comes before a process asked for it ends it without a word.
+            let mut next = Duration::from_millis(300 + self.draws.below(3_000));
+            let mut is_disturbed = started;
             let status = loop {
                 if let Some(status) = launcher.try_wait().unwrap() {
                     break status;
                 }
-                if started.elapsed() > LIMIT {
+                if is_disturbed.elapsed() > LIMIT {
                     let _ = launcher.kill();
                     panic!("{out} hangs:\n{}", self.said());
                 }
                 if n_signals < MAX_SIGNALS && started.elapsed() > next {
                     self.disturb(&launcher);
                     n_signals += 1;
+                    is_disturbed = Instant::now();
                     next = started.elapsed() + Duration::from_millis(self.draws.below(3_000));
                 }
                 thread::sleep(Duration::from_millis(5));
             };
             let end = status.code().or(status.signal().map(|signal| -signal)).expect("it has ended");
             assert!([0, 75, -9].contains(&end), "{out} ended with {end}:\n{}", self.said());
+            let said = self.said();
+            assert!(!said.contains("this is a bug") && !said.contains("panicked"), "{said}");
             *self.counts.entry(format!("ended with {end}")).or_default() += 1;
             let left = || ["launch", "train", "serve"].map(|command| processes(self.temp.path(), command)).concat();
             wait_until(ALONE, || left().is_empty());
@@ -178,7 +183,12 @@ fn slow_random_signals_leave_no_trace() {
         n_runs += 1;
     }
     assert_eq!(names(&chaos.path("tmp")), BTreeSet::new(), "temporary files are left");
-    assert_eq!(shared_memory(), before, "shared memory is left");
+    let left: Vec<String> = shared_memory().difference(&before).cloned().collect();
+    assert!(left.is_empty(), "shared memory is left: {left:?}");
+    for whom in ["rank", "server"] {
+        let n_signals: u32 = chaos.counts.iter().filter(|(what, _)| what.ends_with(whom)).map(|(_, n)| n).sum();
+        assert!(n_signals > 0, "no {whom} got a signal: {:?}", chaos.counts);
+    }
     eprintln!("{n_runs} runs in {} s, seed {seed}: {:?}", started.elapsed().as_secs(), chaos.counts);
 }
 

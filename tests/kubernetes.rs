@@ -392,6 +392,7 @@ fn what_cannot_be_in_pods_is_refused() {
         (&["--store", "x"][..], "kith partition"),
         (&[], "give the cluster with --shards"),
         (&["--samplers", "2", "--tls-ca", "x"], "Secret kith-samplers-tls"),
+        (&["--samplers", "2", "--token-file", "x"], "Secret kith-token"),
         (&["--samplers", "2", "--out", "s3://bucket/x"], "component bucket"),
         (&["--samplers", "2", "--preset", "cora/gcn"], "train.mode=batches"),
     ] {

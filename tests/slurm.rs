@@ -266,6 +266,7 @@ fn slow_a_job_of_slurm_that_lost_a_rank_or_its_time_goes_on_in_the_next() {
     signal("KILL", fs::read_to_string(job.notes.join("kith-4-1")).unwrap().trim());
     assert_eq!(job.wait(), 75, "{}", job.said());
     assert!(job.was_requeued(), "{}", job.said());
+    assert_eq!(made.secrets(), Vec::<PathBuf>::new());
     assert!(job.said().contains("rank 1"), "{}", job.said());
 
     let n_made = made.n_steps();
@@ -275,6 +276,7 @@ fn slow_a_job_of_slurm_that_lost_a_rank_or_its_time_goes_on_in_the_next() {
     signal("TERM", &job.child.id().to_string());
     assert_eq!(job.wait(), 75, "{}", job.said());
     assert!(job.said().contains("told to stop"), "{}", job.said());
+    assert_eq!(made.secrets(), Vec::<PathBuf>::new());
     assert!(!job.was_requeued(), "it may not go back: {}", job.said());
     assert!(job.said().contains("stopped by SIGTERM after "), "ranks save a checkpoint: {}", job.said());
 

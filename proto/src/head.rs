@@ -21,8 +21,7 @@ const CHUNK_HEAD_BYTES: usize = FRAME_HEAD_BYTES + CHECKSUM_BYTES;
 /// Fields up to this length are copied behind what stands before them: a piece of its own costs more.
 const COPIED_BYTES: usize = 8 << 10;
 
-/// A frame with the head of a chunk of one field of bytes, and room for `n_bytes` of it: write exactly so many, then
-/// [`end_frame`].
+/// A frame with the head of a chunk of one field of bytes, and room for `n_bytes` of it: write exactly so many.
 pub fn start_frame(field: u32, n_bytes: usize) -> BytesMut {
     let n_chunk = field_len(field, n_bytes);
     let mut frame = BytesMut::with_capacity(CHUNK_HEAD_BYTES + n_chunk);
@@ -31,41 +30,25 @@ pub fn start_frame(field: u32, n_bytes: usize) -> BytesMut {
     frame
 }
 
-/// Ends a frame that [`start_frame`] began.
-pub fn end_frame(mut frame: BytesMut) -> Bytes {
-    let checksum = crc32fast::hash(&frame[CHUNK_HEAD_BYTES..]);
-    put_checksum(&mut frame, checksum);
-    frame.freeze()
-}
-
 /// A frame with a chunk of fields of bytes, in pieces to send one after the other.
 pub fn frame_fields(fields: impl IntoIterator<Item = (u32, Bytes), IntoIter: Clone>) -> Vec<Bytes> {
     let fields = fields.into_iter();
     let n_chunk = fields.clone().map(|(field, bytes)| field_len(field, bytes.len())).sum();
-    // The first piece ends where the first large field begins, and gets the checksum at the end.
-    let (mut first, mut pieces, mut small) = (None, Vec::new(), BytesMut::new());
+    let mut pieces = Vec::new();
+    let mut small = BytesMut::new();
     put_chunk_head(&mut small, n_chunk);
     for (field, bytes) in fields.filter(|(_, bytes)| !bytes.is_empty()) {
         put_field_head(&mut small, field, bytes.len());
         if bytes.len() <= COPIED_BYTES {
             small.put_slice(&bytes);
         } else {
-            match first {
-                None => first = Some(small.split()),
-                Some(_) => pieces.push(small.split().freeze()),
-            }
+            pieces.push(small.split().freeze());
             pieces.push(bytes);
         }
     }
-    let mut first = first.unwrap_or_else(|| small.split());
     if !small.is_empty() {
         pieces.push(small.freeze());
     }
-    let mut checksum = crc32fast::Hasher::new();
-    checksum.update(&first[CHUNK_HEAD_BYTES..]);
-    pieces.iter().for_each(|piece| checksum.update(piece));
-    put_checksum(&mut first, checksum.finalize());
-    pieces.insert(0, first.freeze());
     pieces
 }
 
@@ -75,7 +58,7 @@ pub fn frame_chunk(chunk: &impl prost::Message) -> Bytes {
     let mut frame = BytesMut::with_capacity(CHUNK_HEAD_BYTES + n_chunk);
     put_chunk_head(&mut frame, n_chunk);
     chunk.encode(&mut frame).expect("there is room for it");
-    end_frame(frame)
+    frame.freeze()
 }
 
 /// A frame with a small message that has no checksum: a request.
@@ -92,15 +75,23 @@ fn field_len(field: u32, n_bytes: usize) -> usize {
     if n_bytes == 0 { 0 } else { key_len(field) + encoded_len_varint(n_bytes as u64) + n_bytes }
 }
 
-/// The head of a frame with a chunk; its checksum is put in once all of the chunk is there.
+/// Puts the checksum of a chunk into its frame, which is in pieces. Without, it is 0, and nobody may look at it.
+pub fn put_checksum(frame: &mut [Bytes]) {
+    let Some((first, others)) = frame.split_first_mut() else { return };
+    let mut checksum = crc32fast::Hasher::new();
+    checksum.update(&first[CHUNK_HEAD_BYTES..]);
+    others.iter().for_each(|piece| checksum.update(piece));
+    // Nobody else has it yet, so that nothing is copied.
+    let mut patched = std::mem::take(first).try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+    patched[CHUNK_HEAD_BYTES - 4..CHUNK_HEAD_BYTES].copy_from_slice(&checksum.finalize().to_le_bytes());
+    *first = patched.freeze();
+}
+
+/// The head of a frame with a chunk, without its checksum.
 fn put_chunk_head(out: &mut BytesMut, n_chunk: usize) {
     put_frame_head(out, CHECKSUM_BYTES + n_chunk);
     out.put_u8(CHECKSUM_KEY);
     out.put_u32_le(0);
-}
-
-fn put_checksum(frame: &mut [u8], checksum: u32) {
-    frame[CHUNK_HEAD_BYTES - 4..CHUNK_HEAD_BYTES].copy_from_slice(&checksum.to_le_bytes());
 }
 
 fn put_frame_head(out: &mut BytesMut, n_message: usize) {
@@ -141,8 +132,11 @@ mod tests {
         for (n_counts, n_neighbors) in [(0, 0), (3, 0), (0, 4), (5, 40_000), (40_000, 7), (9000, 9000)] {
             let (counts, neighbors) = (vec![1; n_counts].into(), vec![2; n_neighbors].into());
             let reply = SampleHopReply { counts, neighbors, ..Default::default() };
-            let pieces = frame_fields([(1, reply.counts.clone()), (2, reply.neighbors.clone())]);
+            let mut pieces = frame_fields([(1, reply.counts.clone()), (2, reply.neighbors.clone())]);
             assert_eq!(pieces.concat(), frame_chunk(&reply), "{n_counts} {n_neighbors}");
+            let unchecked = SampleHopReply::decode(&pieces.concat()[FRAME_HEAD_BYTES..]).unwrap();
+            assert_eq!(unchecked, reply, "as if there were no checksum");
+            put_checksum(&mut pieces);
             assert_eq!(frame_chunk(&reply)[CHUNK_HEAD_BYTES..], reply.encode_to_vec());
             let checksum = crc32fast::hash(&reply.encode_to_vec());
             let others = SampleHopReply::decode(&pieces.concat()[FRAME_HEAD_BYTES..]).unwrap();
@@ -156,14 +150,16 @@ mod tests {
             let room = frame.capacity();
             frame.put_slice(&reply.values);
             assert_eq!(frame.capacity(), room, "nothing moves");
-            assert_eq!(end_frame(frame), frame_chunk(&reply));
+            assert_eq!(frame, frame_chunk(&reply));
             assert_eq!(frame_message(&reply)[FRAME_HEAD_BYTES..], reply.encode_to_vec());
         }
     }
 
     #[test]
     fn a_flipped_bit_is_found_wherever_it_is() {
-        let chunk = frame_fields([(1, Bytes::from(vec![7; 9000])), (2, Bytes::from_static(b"neighbors"))]).concat();
+        let mut chunk = frame_fields([(1, Bytes::from(vec![7; 9000])), (2, Bytes::from_static(b"neighbors"))]);
+        put_checksum(&mut chunk);
+        let chunk = chunk.concat();
         let message = &chunk[FRAME_HEAD_BYTES..];
         for bit in 0..8 * message.len() {
             let mut flipped = message.to_vec();

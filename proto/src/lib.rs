@@ -12,7 +12,7 @@ mod sentence;
 
 pub use crate::{
     fields::{FieldError, Fields},
-    head::{FRAME_HEAD_BYTES, end_frame, frame_chunk, frame_fields, frame_message, start_frame},
+    head::{FRAME_HEAD_BYTES, frame_chunk, frame_fields, frame_message, put_checksum, start_frame},
     messages::{ChecksumError, Message, MessageError, Messages},
     packed::{IdWidth, PackedError, pack_bits, pack_ids, unpack, unpack_bits, unpack_ids},
     sentence::sentence,

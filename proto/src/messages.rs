@@ -33,7 +33,7 @@ pub enum MessageError {
 
 /// A chunk that came otherwise than it was sent, or without its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a chunk of it does not have the checksum it was sent with")]
+#[error("a chunk was damaged in transit: it does not have its checksum")]
 pub struct ChecksumError;
 
 /// The messages of a body, one after the other.

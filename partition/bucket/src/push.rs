@@ -140,15 +140,31 @@ impl Push {
     }
 }
 
+/// Looks at a place that changes while one looks, before it is taken for occupied.
+const MAX_LOOKS: u32 = 10;
+
 /// Looks at a place and announces the push there: from then on pushes of other folders are refused.
 async fn prepare(place: &Place, listing: Listing, replace: bool) -> Result<(Listing, Plan)> {
+    for _ in 0..MAX_LOOKS {
+        if let Some(prepared) = look(place, listing.clone(), replace).await? {
+            return Ok(prepared);
+        }
+    }
+    Err(BucketError::Occupied { url: place.to_string() })
+}
+
+/// `None` where another push ended meanwhile: its objects may have the same names.
+async fn look(place: &Place, listing: Listing, replace: bool) -> Result<Option<(Listing, Plan)>> {
     let occupied = || BucketError::Occupied { url: place.to_string() };
+    let has_changed = async |before: &Option<UpdateVersion>| {
+        place.read(LISTING).await.map(|now| now.map(|(_, version)| version) != *before)
+    };
     let mut replaced = Vec::new();
     let mut before = None;
     if let Some((bytes, version)) = place.read(LISTING).await? {
         let there = Listing::from_bytes(&bytes).ok();
         if !replace && there.as_ref().is_some_and(|there| there.digest() == listing.digest()) {
-            return Ok((listing, Plan::Done));
+            return Ok(Some((listing, Plan::Done)));
         }
         if !replace {
             return Err(occupied());
@@ -160,10 +176,13 @@ async fn prepare(place: &Place, listing: Listing, replace: bool) -> Result<(List
     if let Some((draft, version)) = read_draft(place).await? {
         match draft {
             Some(draft) if draft.digest() == listing.digest() && has_own_objects(&draft, &replaced) => {
+                if has_changed(&before).await? {
+                    return Ok(None);
+                }
                 // Objects appear whole: one of the right length is that file.
                 let pairs = sizes(place, &draft).await?.into_iter().zip(draft.files());
                 let is_there = pairs.map(|(size, file)| size == Some(file.n_bytes)).collect();
-                return Ok((draft, Plan::Send { is_there, before, replaced }));
+                return Ok(Some((draft, Plan::Send { is_there, before, replaced })));
             }
             _ if !replace => return Err(occupied()),
             draft => replaced.extend(draft.iter().flat_map(Listing::files).map(|file| file.object().to_owned())),
@@ -171,7 +190,8 @@ async fn prepare(place: &Place, listing: Listing, replace: bool) -> Result<(List
         mode = PutMode::Update(version);
     }
     let is_there = vec![false; listing.files().len()];
-    let listing = if before.is_some() || matches!(mode, PutMode::Update(_)) {
+    let has_own_names = before.is_some() || matches!(mode, PutMode::Update(_));
+    let listing = if has_own_names {
         // Names of their own: what is there stays whole until the new listing is there.
         listing.with_tag(&draw_tag(place)?)
     } else {
@@ -189,17 +209,19 @@ async fn prepare(place: &Place, listing: Listing, replace: bool) -> Result<(List
         Err(BucketError::Contested { .. }) => return Err(occupied()),
         Err(error) => return Err(error),
     }
-    // Another push may have ended between the first look and the announcement: its objects have the same names.
-    if place.read(LISTING).await?.map(|(_, version)| version) != before {
-        place.remove(DRAFT).await?;
-        return Err(occupied());
+    if !has_own_names && has_changed(&before).await? {
+        if place.read(DRAFT).await?.is_some_and(|(bytes, _)| *bytes == *listing.to_bytes()) {
+            place.remove(DRAFT).await?;
+        }
+        return Ok(None);
     }
-    Ok((listing, Plan::Send { is_there, before, replaced }))
+    Ok(Some((listing, Plan::Send { is_there, before, replaced })))
 }
 
 /// Whether no object of a push is one of the objects that it replaces.
 fn has_own_objects(draft: &Listing, replaced: &[String]) -> bool {
-    draft.files().iter().all(|file| replaced.iter().all(|object| object != file.object()))
+    let replaced: BTreeSet<&str> = replaced.iter().map(String::as_str).collect();
+    draft.files().iter().all(|file| !replaced.contains(file.object()))
 }
 
 /// The announcement of a push, and its version; a damaged one is `None`.

@@ -380,11 +380,12 @@ fn of_pushes_that_begin_together_one_is_whole() {
         for error in losers {
             assert!(matches!(error, BucketError::Occupied { .. } | BucketError::Contested { .. }), "{error}");
         }
-        if let Some(winner) = ends.iter().position(Result::is_ok) {
-            let back = temp.path().join(format!("back-{round}"));
-            Pull::new(&place, &back, &Wanted::All).unwrap().run(&|_| ()).unwrap();
-            assert_eq!(files(&back), files(&dirs[winner]), "round {round}");
-        }
+        let winners: Vec<usize> = (0..2).filter(|which| ends[*which].is_ok()).collect();
+        assert_eq!(winners.len(), 1, "round {round}: {ends:?}");
+        let back = temp.path().join(format!("back-{round}"));
+        Pull::new(&place, &back, &Wanted::All).unwrap().run(&|_| ()).unwrap();
+        assert_eq!(files(&back), files(&dirs[winners[0]]), "round {round}");
+        assert_eq!(files(&temp.path().join(format!("there-{round}"))).len(), 2, "nothing else is left there");
     }
 }
 

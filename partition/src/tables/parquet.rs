@@ -46,7 +46,7 @@ pub(super) struct ParquetFile {
     footer: ArrowReaderMetadata,
     /// The first row of each row group, and the end of the last.
     group_starts: Vec<u64>,
-    /// Bytes that all readers together may take for pages: half the memory.
+    /// Bytes that all readers together may take for pages: the quarter of the memory that is left to readers.
     reading_bytes: u64,
     /// What the page headers of each column say, once they have been read.
     measured: Arc<[OnceLock<Measured>]>,
@@ -88,7 +88,7 @@ impl ParquetFile {
             n_bytes,
             footer,
             group_starts,
-            reading_bytes: memory_bytes / 2,
+            reading_bytes: memory_bytes / 4,
             measured,
         })
     }

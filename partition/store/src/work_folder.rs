@@ -174,13 +174,14 @@ fn open_marker(dir: &Path) -> Result<Option<File>> {
         return Err(StoreError::Foreign { path: dir.to_owned() });
     }
     let created: File = match open(OFlags::CREATE | OFlags::EXCL) {
-        Err(Errno::NOENT | Errno::EXIST) => return Ok(None),
+        Err(Errno::NOENT | Errno::EXIST | Errno::STALE) => return Ok(None),
         created => created.map_err(|error| StoreError::io(&path)(error.into()))?.into(),
     };
     if !is_at(&folder, dir)? {
-        // Another process published the folder meanwhile: what was just created must not stay in it.
+        // Another process published the folder meanwhile: what was just created must not stay in it. (A kill at this very
+        // moment leaves an empty file that no reader looks at.)
         return match unlinkat(&folder, MARKER, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => Ok(None),
+            Ok(()) | Err(Errno::NOENT | Errno::STALE) => Ok(None),
             Err(error) => Err(StoreError::io(&path)(error.into())),
         };
     }

@@ -16,7 +16,7 @@ use std::{
 
 use bytes::{Buf, Bytes};
 use kith_draw::{Draws, Name, Purpose};
-use kith_proto::{Call, FRAME_HEAD_BYTES, Fields, Message, frame_fields};
+use kith_proto::{Call, FRAME_HEAD_BYTES, Fields, Message, frame_fields, put_checksum};
 use kith_sampler::server::Unplugged;
 use kith_store::Cluster;
 use tokio::{
@@ -281,7 +281,9 @@ impl FaultyTransport {
 /// A message of one field.
 fn unframed(field: u32, bytes: Bytes) -> Message {
     let mut message = Message::default();
-    frame_fields([(field, bytes)]).into_iter().for_each(|piece| message.push(piece));
+    let mut frame = frame_fields([(field, bytes)]);
+    put_checksum(&mut frame);
+    frame.into_iter().for_each(|piece| message.push(piece));
     message.advance(FRAME_HEAD_BYTES);
     message
 }

@@ -9,7 +9,7 @@ use std::{
 use clap::{Args, builder::RangedU64ValueParser};
 use kith_store::Verify;
 
-use crate::server::config::{AccessConfig, Limits, ServerConfig, ShardChoice, TlsFiles};
+use crate::server::config::{AccessConfig, Checksums, Limits, ServerConfig, ShardChoice, TlsFiles};
 
 /// What is typed to start a server.
 #[derive(Clone, Debug, Args)]
@@ -89,6 +89,10 @@ pub struct ServeArgs {
     /// A call that needs a block that does not match is answered with DATA_LOSS
     #[arg(long, default_value_t, value_name = "first-touch|open|off")]
     verify: Verify,
+    /// Connections on which every chunk of an answer has a checksum. auto: those that leave the host and are not encrypted
+    /// (TLS has a checksum of its own)
+    #[arg(long, value_name = "auto|on|off", default_value = "auto", value_parser = parse_checksums)]
+    checksums: Checksums,
     /// Threads that compute answers; as many as there are cores if 0
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = parse_threads)]
     threads: usize,
@@ -127,6 +131,7 @@ impl ServeArgs {
                 max_idle: Duration::from_secs(self.max_idle),
             },
             verify: self.verify,
+            checksums: self.checksums,
             n_threads: self.threads,
         }
     }
@@ -151,6 +156,10 @@ fn parse_size(text: &str) -> Result<usize, String> {
 /// A number of connections, as typed.
 fn parse_count(text: &str) -> Result<usize, String> {
     in_range(text, 1 << 20)
+}
+
+fn parse_checksums(text: &str) -> Result<Checksums, String> {
+    Checksums::from_name(text).ok_or_else(|| "write auto, on or off".to_owned())
 }
 
 /// A number of threads, as typed.

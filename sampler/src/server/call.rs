@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use h2::{Reason, RecvStream, SendStream, server::SendResponse};
 use http::{HeaderMap, HeaderValue, Request, Response, header::CONTENT_TYPE};
-use kith_proto::{CHECKSUM_HEADER, Call, PROTOCOL, PROTOCOL_HEADER};
+use kith_proto::{CHECKSUM_HEADER, Call, PROTOCOL, PROTOCOL_HEADER, put_checksum};
 use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status};
 
@@ -118,6 +118,15 @@ impl Answer for Nothing {
     }
 }
 
+/// Computes the next chunk of an answer, with its checksum where chunks have one.
+fn next_chunk(answer: &mut dyn Answer, served: &Served, is_checked: bool) -> Result<Chunk, Status> {
+    let mut chunk = answer.next(served)?;
+    if is_checked {
+        put_checksum(&mut chunk.pieces);
+    }
+    Ok(chunk)
+}
+
 /// A chunk in memory that was taken for it, and what computes the next one.
 type Step = (Chunk, Option<Held>, Answering);
 
@@ -128,12 +137,12 @@ impl Asking<'_> {
         let asked = Input::new(body).read(self.call, self.connection, max_bytes).await?;
         let Asked { message, n_streamed, n_bytes, mut rest, held } = asked;
         self.shared.metrics.received(self.call, n_bytes);
-        let (call, served) = (self.call, Arc::clone(&self.shared.served));
+        let (call, served, is_checked) = (self.call, Arc::clone(&self.shared.served), self.is_checked());
         let Some(input) = &mut rest else {
             // Most requests are here as a whole: one piece of work.
             let start = move || {
                 let mut answer = answer::start(call, message, 0, &served)?;
-                answer.next(&served).map(|chunk| (chunk, answer))
+                next_chunk(&mut *answer, &served, is_checked).map(|chunk| (chunk, answer))
             };
             let (chunk, answer) = self.shared.work.run(self.connection.id, start).await??;
             return self.held_step(chunk, Answering { answer, rest, _request: held, _waiting: None }).await;
@@ -158,10 +167,16 @@ impl Asking<'_> {
     async fn compute(&self, answering: &mut Answering) -> Result<Chunk, Status> {
         let mut answer = std::mem::replace(&mut answering.answer, Box::new(Nothing));
         let served = Arc::clone(&self.shared.served);
-        let next = move || answer.next(&served).map(|chunk| (chunk, answer));
+        let is_checked = self.is_checked();
+        let next = move || next_chunk(&mut *answer, &served, is_checked).map(|chunk| (chunk, answer));
         let (chunk, answer) = self.shared.work.run(self.connection.id, next).await??;
         answering.answer = answer;
         Ok(chunk)
+    }
+
+    /// True if chunks have checksums on this connection.
+    fn is_checked(&self) -> bool {
+        self.shared.checksums.are_on(self.connection.address())
     }
 
     /// Takes memory for what was computed. Where that is nothing to send, computes on until there is something.
@@ -182,7 +197,9 @@ impl Asking<'_> {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         headers.insert(PROTOCOL_HEADER, HeaderValue::from(PROTOCOL));
-        headers.insert(CHECKSUM_HEADER, HeaderValue::from_static("crc32"));
+        if self.is_checked() {
+            headers.insert(CHECKSUM_HEADER, HeaderValue::from_static("crc32"));
+        }
         let Ok(mut stream) = respond.send_response(response, false) else { return };
         let mut step = first;
         let status = loop {

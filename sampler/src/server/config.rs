@@ -1,6 +1,10 @@
 //! What a server serves, where, and how much of it at once.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
 
 use kith_store::Verify;
 
@@ -23,8 +27,43 @@ pub struct ServerConfig {
     pub limits: Limits,
     /// When blocks of shards are compared with their checksums.
     pub verify: Verify,
+    /// Connections on which chunks of answers have checksums.
+    pub checksums: Checksums,
     /// Threads that compute answers; as many as there are cores if 0.
     pub n_threads: usize,
+}
+
+/// The connections on which every chunk of an answer has a checksum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Checksums {
+    /// Those that leave the host and are not encrypted: TLS has a checksum of its own.
+    #[default]
+    Auto,
+    /// All.
+    On,
+    /// None.
+    Off,
+}
+
+impl Checksums {
+    /// The one that is called so.
+    pub fn from_name(name: &str) -> Option<Checksums> {
+        match name {
+            "auto" => Some(Checksums::Auto),
+            "on" => Some(Checksums::On),
+            "off" => Some(Checksums::Off),
+            _ => None,
+        }
+    }
+
+    /// True on connections that are not encrypted, to a client with this address.
+    pub(crate) fn are_on(self, client: IpAddr) -> bool {
+        match self {
+            Checksums::Auto => !client.to_canonical().is_loopback(),
+            Checksums::On => true,
+            Checksums::Off => false,
+        }
+    }
 }
 
 /// Which shards of a cluster to serve.
@@ -83,6 +122,7 @@ impl ServerConfig {
             access: AccessConfig::default(),
             limits: Limits::default(),
             verify: Verify::default(),
+            checksums: Checksums::default(),
             n_threads: 0,
         }
     }

@@ -212,6 +212,11 @@ impl Connection {
         Ok(held)
     }
 
+    /// The address of its client.
+    pub(crate) fn address(&self) -> IpAddr {
+        self.address
+    }
+
     /// Ends it: its task sees that, and its calls with it.
     pub(crate) fn end(&self) {
         self.is_ending.store(true, Ordering::Relaxed);

@@ -60,7 +60,7 @@ mod work;
 pub use crate::server::{
     args::{ServeArgs, seconds},
     call::parse_timeout,
-    config::{AccessConfig, Limits, ServerConfig, ShardChoice, TlsFiles},
+    config::{AccessConfig, Checksums, Limits, ServerConfig, ShardChoice, TlsFiles},
     error::ServeError,
     health::{HealthArgs, ask_health},
     ids::PackedIds,
@@ -142,6 +142,11 @@ impl Server {
             access: Access::new(tokens, config.access.client_names.clone()),
             tools: runtime.block_on(Tools::new())?,
             is_draining: false.into(),
+            checksums: match config.checksums {
+                // Every record of TLS has a tag that covers it.
+                Checksums::Auto if tls.is_some() => Checksums::Off,
+                checksums => checksums,
+            },
         });
         let n_connections = max_connections(limits.max_connections);
         let connections = Arc::new(Connections::new(n_connections, limits.max_per_address, limits.request_memory));

@@ -23,6 +23,7 @@ use tower_service::Service;
 use crate::server::{
     access::{Access, Peer},
     call::{answer_call, send_status},
+    config::Checksums,
     connections::Connection,
     error::ServeError,
     metrics::Metrics,
@@ -39,6 +40,7 @@ pub(crate) struct Shared {
     pub(crate) access: Access,
     pub(crate) tools: Tools,
     pub(crate) is_draining: AtomicBool,
+    pub(crate) checksums: Checksums,
 }
 
 type Answered = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;

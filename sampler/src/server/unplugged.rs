@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use bytes::{Buf, Bytes};
-use kith_proto::{Call, FRAME_HEAD_BYTES, Message};
+use kith_proto::{Call, FRAME_HEAD_BYTES, Message, put_checksum};
 use kith_store::{Result, Verify};
 use tonic::Status;
 
@@ -29,7 +29,8 @@ impl Unplugged {
         let mut answer = answer::start(call, unframed([request]), 0, &self.0)?;
         let mut messages = Vec::new();
         loop {
-            let chunk = answer.next(&self.0)?;
+            let mut chunk = answer.next(&self.0)?;
+            put_checksum(&mut chunk.pieces);
             if !chunk.pieces.is_empty() {
                 messages.push(unframed(chunk.pieces));
             }

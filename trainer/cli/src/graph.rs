@@ -43,7 +43,7 @@ pub(crate) struct GraphArgs {
     /// The token to show to sampling servers that ask for one: the first line of this file, or else the environment's
     /// KITH_SAMPLER_TOKEN. It is read again when a server refuses it.
     #[arg(long, value_name = "FILE", requires = "samplers")]
-    token_file: Option<PathBuf>,
+    pub(crate) token_file: Option<PathBuf>,
     /// Who signs sampling servers, PEM: connections are encrypted.
     #[arg(long, value_name = "FILE", requires = "samplers")]
     pub(crate) tls_ca: Option<PathBuf>,

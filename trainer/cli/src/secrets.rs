@@ -1,14 +1,17 @@
 //! `kith secrets`: certificates and tokens for servers, without an authority at hand.
 
 use std::{
-    fs::{DirBuilder, OpenOptions},
+    ffi::OsString,
+    fs::{self, OpenOptions, Permissions},
     io::Write,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    net::IpAddr,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
+use kith_store::WorkFolder;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose, date_time_ymd,
@@ -28,19 +31,40 @@ pub(crate) struct Args {
     /// The folder to make.
     #[arg(value_name = "OUT")]
     out: PathBuf,
-    /// Names and addresses of servers as trainers write them in --samplers (without ports) or --tls-name, with commas between them.
-    #[arg(long, value_name = "HOST,…", value_delimiter = ',', required = true)]
+    /// Host names and addresses of the servers, without ports, with commas between them: those in --samplers of trainers, or
+    /// their --tls-name.
+    #[arg(long, value_name = "HOST,…", value_delimiter = ',', required = true, value_parser = host)]
     names: Vec<String>,
-    /// Days for which the certificate is valid, from a day ago on.
-    #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u64).range(1..=36_500))]
+    /// Validity of the certificate in days. It starts one day in the past, because clocks differ.
+    #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(u64).range(1..=36_500))]
     days: u64,
+}
+
+/// A host name or an address, as typed.
+fn host(text: &str) -> Result<String, String> {
+    let is_label = |label: &str| {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        !label.is_empty() && label.len() <= 63 && label.bytes().all(is_plain)
+    };
+    match text.parse::<IpAddr>().is_ok() || text.len() <= 253 && text.split('.').all(is_label) {
+        true => Ok(text.to_owned()),
+        false => Err("expected a host name or an address, without a port".to_owned()),
+    }
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let Args { out, names, days } = args;
+    if out.exists() {
+        bail!("{} exists: choose another folder", out.display());
+    }
     let Signed { authority, certificate, key } = sign(names, *days)?;
-    let made = DirBuilder::new().mode(0o700).create(out);
-    made.map_err(|error| anyhow!("{} cannot be made: {error}", out.display()))?;
+    // The folder appears whole, so that whoever looks for it finds every file.
+    let mut draft = OsString::from(out);
+    draft.push(".draft");
+    let folder = WorkFolder::claim(Path::new(&draft))?;
+    let dir = folder.path();
+    let made = fs::set_permissions(dir, Permissions::from_mode(0o700));
+    made.map_err(|error| anyhow!("{}: {error}", dir.display()))?;
     for (name, text) in [
         ("ca.crt", authority),
         ("tls.crt", certificate),
@@ -48,8 +72,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         ("sampler-token", draw_token()? + "\n"),
         ("token", draw_token()?), // Ranks take it as it is.
     ] {
-        write(&out.join(name), &text)?;
+        write(&dir.join(name), &text)?;
     }
+    folder.publish(out)?;
     print_fields(&[
         ("secrets", out.display().to_string()),
         ("certificate", format!("for {}, {days} days", names.join(", "))),
@@ -68,10 +93,8 @@ fn sign(names: &[String], days: u64) -> anyhow::Result<Signed> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
     let now = date_time_ymd(1970, 1, 1) + now;
     let params = |names: &[String], called: &str| -> anyhow::Result<CertificateParams> {
-        let mut params = CertificateParams::new(names)
-            .map_err(|error| anyhow!("no certificate can have the names {}: {error}", names.join(", ")))?;
+        let mut params = CertificateParams::new(names)?;
         params.distinguished_name.push(DnType::CommonName, called);
-        // Clocks of hosts differ.
         (params.not_before, params.not_after) = (now - DAY, now + DAY * u32::try_from(days)?);
         Ok(params)
     };
@@ -88,6 +111,45 @@ fn sign(names: &[String], days: u64) -> anyhow::Result<Signed> {
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
-    written.map_err(|error| anyhow!("{} cannot be written: {error}", path.display()))
+    let written = file.and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()));
+    written.map_err(|error| anyhow!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_for_their_owner_and_never_overwritten() {
+        let temp = tempfile::tempdir().unwrap();
+        let args =
+            Args { out: temp.path().join("made"), names: vec!["one".to_owned(), "10.0.0.1".to_owned()], days: 1 };
+        run(&args).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&args.out), 0o700);
+        let mut names: Vec<String> = fs::read_dir(&args.out)
+            .unwrap()
+            .map(|entry| entry.unwrap())
+            .inspect(|entry| assert_eq!(mode(&entry.path()), 0o600, "{entry:?}"))
+            .map(|entry| entry.file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        assert_eq!(names, ["ca.crt", "sampler-token", "tls.crt", "tls.key", "token"]);
+        let tokens = ["sampler-token", "token"].map(|name| fs::read_to_string(args.out.join(name)).unwrap());
+        assert_ne!(tokens[0].trim(), tokens[1].trim());
+        let error = run(&args).unwrap_err().to_string();
+        assert!(error.contains("exists"), "{error}");
+        assert_eq!(fs::read_to_string(args.out.join("token")).unwrap(), tokens[1]);
+        assert_eq!(fs::read_dir(temp.path()).unwrap().count(), 1, "no draft is left");
+    }
+
+    #[test]
+    fn names_that_no_server_has_are_refused() {
+        for right in ["localhost", "sampler-0", "a.b.example", "10.0.0.1", "::1", "kith_samplers"] {
+            assert_eq!(host(right), Ok(right.to_owned()));
+        }
+        for wrong in ["", "one:7000", "https://one", "a..b", "a b", "é", "*.example", &"x".repeat(64)] {
+            assert!(host(wrong).is_err(), "{wrong}");
+        }
+    }
 }

@@ -46,7 +46,7 @@ impl ParquetFile {
         usize::try_from(self.reading_bytes / n_bytes.max(1)).unwrap_or(usize::MAX).max(1)
     }
 
-    /// Rows of these columns that every thread can hold, in a quarter of the memory for all.
+    /// Rows of these columns that every thread can hold, in half of what readers may take.
     pub(in crate::tables) fn rows_at_once(&self, columns: &[usize]) -> Result<usize> {
         let mut n_row_bytes = 1u64;
         for column in columns {

@@ -12,6 +12,10 @@ use std::{
 /// Structs within structs of a header; the format has three.
 const MAX_DEPTH: u32 = 8;
 
+/// Encodings whose decoder makes room for as many texts as the page itself says, which no header does.
+const DELTA_LENGTH_BYTE_ARRAY: i32 = 6;
+const DELTA_BYTE_ARRAY: i32 = 7;
+
 /// Sizes of the pages of a column chunk, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::tables) struct PageSizes {
@@ -45,14 +49,18 @@ pub(in crate::tables) fn page_sizes(file: &File, chunk: Range<u64>) -> io::Resul
     while headers.n_left > 0 {
         let page = headers.page()?;
         headers.skip(page.packed)?;
+        // The decoder takes a page that is not compressed as it lies there, whatever its header says.
+        let unpacked = page.unpacked.max(page.packed);
         sizes.packed = sizes.packed.max(page.packed);
-        sizes.largest = sizes.largest.max(page.unpacked);
+        sizes.largest = sizes.largest.max(unpacked);
         match page.is_dictionary {
-            true => sizes.dictionary = sizes.dictionary.max(page.unpacked),
+            // The decoder makes room for all values first.
+            true if page.n_values > unpacked => return Err(damaged("a dictionary of more values than bytes")),
+            true => sizes.dictionary = sizes.dictionary.max(unpacked),
             false => {
-                sizes.two_pages = sizes.two_pages.max(before + page.unpacked);
+                sizes.two_pages = sizes.two_pages.max(before + unpacked);
                 sizes.n_values += page.n_values;
-                before = page.unpacked;
+                before = unpacked;
             }
         }
     }
@@ -96,13 +104,16 @@ struct Headers<R> {
 impl<R: Read + Seek> Headers<R> {
     /// Reads one header; its page follows.
     fn page(&mut self) -> io::Result<Page> {
-        let (mut kind, mut unpacked, mut packed, mut n_values) = (None, None, None, 0);
+        let (mut kind, mut unpacked, mut packed) = (None, None, None);
+        let (mut parts, mut n_values, mut encoding) = (Vec::new(), 0, 0);
         self.structure(0, MAX_DEPTH, &mut |parent, field, number| {
             match (parent, field) {
                 (0, 1) => kind = Some(number),
                 (0, 2) => unpacked = Some(number),
                 (0, 3) => packed = Some(number),
-                (5 | 8, 1) => n_values = number,
+                (0, 5..=8) => parts.push(field),
+                (5 | 7 | 8, 1) => n_values = number,
+                (5, 2) | (8, 4) => encoding = number,
                 _ => {}
             };
         })?;
@@ -110,12 +121,27 @@ impl<R: Read + Seek> Headers<R> {
             return Err(damaged("a page header without type and sizes"));
         };
         let size = |number: i32| u64::try_from(number).map_err(|_| damaged("a page with a negative size"));
-        Ok(Page {
+        let page = Page {
             is_dictionary: kind == 2,
             packed: size(packed)?,
             unpacked: size(unpacked)?,
             n_values: size(n_values)?,
-        })
+        };
+        let part = match kind {
+            0 => 5,
+            2 => 7,
+            3 => 8,
+            _ => return Err(damaged("a page that holds neither values nor a dictionary")),
+        };
+        if parts != [part] {
+            return Err(damaged("a page header with parts of another type"));
+        }
+        if (DELTA_LENGTH_BYTE_ARRAY..=DELTA_BYTE_ARRAY).contains(&encoding) {
+            return Err(damaged(
+                "texts encoded as differences, of which a few bytes can unpack to gigabytes: save them with a dictionary or plain",
+            ));
+        }
+        Ok(page)
     }
 
     fn structure(&mut self, parent: i16, depth: u32, take: &mut dyn FnMut(i16, i16, i32)) -> io::Result<()> {
@@ -134,7 +160,10 @@ impl<R: Read + Seek> Headers<R> {
             match (meaning(parent, field), kind) {
                 (Meaning::Number, 5) => take(parent, field, self.number()?),
                 (Meaning::Flag, 1 | 2) | (Meaning::Nothing, 1 | 2) => {}
-                (Meaning::Struct, 12) => self.structure(field, depth - 1, take)?,
+                (Meaning::Struct, 12) => {
+                    take(parent, field, 0);
+                    self.structure(field, depth - 1, take)?;
+                }
                 (Meaning::Nothing, 12) => self.structure(-1, depth - 1, &mut |_, _, _| {})?,
                 (Meaning::Nothing, 3) => self.skip(1)?,
                 (Meaning::Nothing, 4..=6) => drop(self.varint()?),

@@ -125,11 +125,11 @@ fn a_small_file_of_large_pages_is_refused_by_its_headers() {
     assert!(bomb.len() < 5000);
     let said = refusal(&folder, &bomb);
     let sentence = "edges.parquet: page headers: pages need 97 MiB to be read by the sizes in their headers (column dst: 49 MiB), \
-                    and --memory leaves 32 MiB: give more, or save the table with smaller pages";
+                    and --memory leaves 16 MiB: give more, or save the table with smaller pages";
     assert!(said.ends_with(sentence), "{said}");
     // With more memory it is read.
     let path = folder.write("edges.parquet", &bomb);
-    folder.import(&Tables { memory_bytes: 256 << 20, ..tables(&[path]) }).unwrap();
+    folder.import(&Tables { memory_bytes: 512 << 20, ..tables(&[path]) }).unwrap();
 }
 
 #[test]
@@ -137,7 +137,8 @@ fn headers_that_can_be_read_in_two_ways_are_refused() {
     let folder = Folder::new();
     let packed = packed_zeros(8);
     let data = Struct::default().number(1, 1 << 17).number(2, 0).number(3, 3).number(4, 3).end();
-    let start = || Struct::default().number(1, 0).number(2, 1 << 20).number(3, packed.len() as u64);
+    let of_kind = |kind| Struct::default().number(1, kind).number(2, 1 << 20).number(3, packed.len() as u64);
+    let start = || of_kind(0);
     let cases = [
         // The decoder takes field 5 for a struct, whatever its type is.
         (start().field(5, 8, &[varint(data.len() as u64), data.clone()].concat()).end(), "field 5 has type 8"),
@@ -147,7 +148,18 @@ fn headers_that_can_be_read_in_two_ways_are_refused() {
         (Struct::default().number(1, 0).end(), "without type and sizes"),
         (start().field(9, 12, &[0x1c; 40]).end(), "too many structs"),
         (start().field(9, 9, &[0x21, 1, 1]).end(), "field 9 has type 9"),
-        (Struct::default().number(1, 0).number(2, 9).number(3, 1 << 20).end(), "ends behind its column"),
+        // The decoder takes the values of one, we would count those of the other.
+        (start().field(5, 12, &data).field(8, 12, &data).end(), "parts of another type"),
+        (start().field(7, 12, &Struct::default().number(1, 9).end()).end(), "parts of another type"),
+        (of_kind(1).field(6, 12, &[0]).end(), "neither values nor a dictionary"),
+        // The decoder makes room for all values of a dictionary before it looks at them.
+        (of_kind(2).put(7, Struct::default().number(1, i32::MAX as u64)).end(), "more values than bytes"),
+        (start().put(5, Struct::default().number(1, 9).number(2, 6)).end(), "encoded as differences"),
+        (of_kind(3).put(8, Struct::default().number(1, 9).number(4, 7)).end(), "encoded as differences"),
+        (
+            Struct::default().number(1, 0).number(2, 9).number(3, 1 << 20).field(5, 12, &data).end(),
+            "ends behind its column",
+        ),
         (vec![0x15, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 1], "beyond 63 bits"),
     ];
     for (header, words) in cases {
@@ -162,6 +174,17 @@ fn pages_larger_than_their_headers_are_refused() {
     let folder = Folder::new();
     let said = refusal(&folder, &file_of_pages(&page(8 << 10, &packed_zeros(384)), 1 << 10));
     assert!(said.contains("cannot be read as parquet"), "{said}");
+}
+
+/// The decoder takes a page that is not compressed as long as it is in the file.
+#[test]
+fn pages_that_are_not_compressed_are_as_long_as_they_are() {
+    let folder = Folder::new();
+    let dictionary = Struct::default().number(1, 2).number(2, 0).number(3, 1000).put(7, Struct::default().number(1, 9));
+    let path = folder.write("page", [dictionary.end(), vec![0; 1000]].concat());
+    let n_bytes = fs::metadata(&path).unwrap().len();
+    let sizes = sizes_of_pages(&File::open(&path).unwrap(), 0..n_bytes).unwrap();
+    assert_eq!((sizes.largest, sizes.bytes_to_read()), (1000, 3000));
 }
 
 #[test]
@@ -182,7 +205,12 @@ fn sizes_are_those_of_the_pages_that_the_decoder_makes() {
                     let group = reader.get_row_group(group).unwrap();
                     for column in 0..2 {
                         let (start, n_bytes) = group.metadata().column(column).byte_range();
-                        let sizes = sizes_of_pages(&File::open(&path).unwrap(), start..start + n_bytes).unwrap();
+                        let sizes = sizes_of_pages(&File::open(&path).unwrap(), start..start + n_bytes);
+                        if column == 1 && !has_dictionary && version == WriterVersion::PARQUET_2_0 {
+                            assert!(sizes.unwrap_err().to_string().contains("encoded as differences"));
+                            continue;
+                        }
+                        let sizes = sizes.unwrap();
                         let pages: Vec<Page> =
                             group.get_column_page_reader(column).unwrap().map(Result::unwrap).collect();
                         let (dictionaries, data): (Vec<&Page>, Vec<&Page>) =
@@ -211,7 +239,7 @@ fn long_texts_are_read_in_few_rows_at_a_time() {
     assert!(fs::metadata(&path).unwrap().len() < 1 << 20);
     let file = ParquetFile::open(&path, MIN_MEMORY_BYTES).unwrap();
     let n_rows = file.rows_at_once(&[0, 1]).unwrap();
-    assert!((1..=82).contains(&n_rows), "{n_rows}");
+    assert!((1..=41).contains(&n_rows), "{n_rows}");
     folder.import_and(&tables(std::slice::from_ref(&path)), |graph| assert_eq!(graph.n_nodes(), 1)).unwrap();
     assert_eq!(ParquetFile::open(&path, 1 << 50).unwrap().rows_at_once(&[0, 1]).unwrap().min(8192), 8192);
 }

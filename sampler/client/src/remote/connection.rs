@@ -38,8 +38,9 @@ use crate::remote::{
 const STREAM_WINDOW_BYTES: u32 = 8 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
 
-/// Bytes that come at once: a frame is seen when all of it is here, and a slow line brings several calls' in turn.
-const MAX_FRAME_BYTES: u32 = 64 << 10;
+/// Bytes that come at once: a frame is seen when all of it is here. Chunks of 256 KiB fit: cutting them costs servers a tenth
+/// of their CPU time. On a line so slow that a frame takes longer than silence may last, requests get smaller.
+const MAX_FRAME_BYTES: u32 = 288 << 10;
 
 /// The most bytes of headers and trailers, the text of a status among them.
 const MAX_HEADER_BYTES: u32 = 16 << 10;
@@ -128,8 +129,10 @@ impl Connection {
             return Err(RemoteProblem::Lost(format!("HTTP status {}: not a sampling server", response.status())));
         }
         let mut chunks = Chunks::new(question, answer);
-        if response.headers().get(CHECKSUM_HEADER).is_some_and(|kind| kind == "crc32") {
-            chunks = chunks.checked(); // Servers before 0.2 state none.
+        match response.headers().get(CHECKSUM_HEADER) {
+            None => {} // A server of 0.1.0.
+            Some(kind) if kind == "crc32" => chunks = chunks.checked(),
+            Some(_) => return Err(RemoteProblem::Lost(format!("{CHECKSUM_HEADER} is not crc32"))),
         }
         let body = Watched { body: response.into_body(), progress };
         let mut messages = Messages::new(body, chunks.max_chunk_bytes());

@@ -10,7 +10,7 @@ use std::{
 };
 
 use kith_client::remote::{RemoteConfig, RemoteSampler};
-use kith_sampler::server::{Limits, Server, ServerConfig};
+use kith_sampler::server::{Checksums, Limits, Server, ServerConfig};
 use kith_store::{Cluster, Cut, Graph, Provenance, write_cluster};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -33,6 +33,8 @@ pub(crate) fn config(cluster: &Cluster) -> ServerConfig {
         metrics: Some(any_port),
         limits: Limits { max_drain: Duration::from_secs(2), ..Limits::default() },
         n_threads: 2,
+        // Connections of tests stay on the host.
+        checksums: Checksums::On,
         ..ServerConfig::new(cluster.dir().to_owned(), any_port)
     }
 }

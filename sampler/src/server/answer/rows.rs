@@ -1,7 +1,7 @@
 //! `FetchRows`: feature rows, gathered straight into the frame that is sent.
 
 use bytes::{BufMut, Bytes};
-use kith_proto::{end_frame, frame_fields, start_frame};
+use kith_proto::{frame_fields, start_frame};
 use kith_store::{Result as StoreResult, Rows, RowsForm, StoreError};
 use tonic::Status;
 
@@ -39,7 +39,7 @@ fn next_dense(nodes: &[u64], sampler: &ShardSampler, rows: &Rows) -> StoreResult
     for row in &places {
         frame.put_slice(rows.dense_bytes(*row)?.ok_or_else(|| StoreError::damaged("rows", *row))?);
     }
-    Ok((n_rows, vec![end_frame(frame)]))
+    Ok((n_rows, vec![frame.freeze()]))
 }
 
 fn next_sparse(nodes: &[u64], sampler: &ShardSampler, rows: &Rows) -> StoreResult<(usize, Vec<Bytes>)> {

@@ -129,6 +129,9 @@ fn refuse(args: &Args) -> anyhow::Result<()> {
     if graph.tls_ca.is_some() {
         bail!("certificates are in the Secret kith-samplers-tls: leave --tls-ca out (docs/KUBERNETES.md)");
     }
+    if graph.token_file.is_some() {
+        bail!("the token of servers is in the Secret kith-token: leave --token-file out (docs/KUBERNETES.md)");
+    }
     if args.train.out.as_ref().is_some_and(|out| out.to_string_lossy().contains("://")) {
         bail!("a folder of the claim is meant by --out: for a bucket add the component bucket (docs/KUBERNETES.md)");
     }
