@@ -38,7 +38,9 @@ fn a_slow_line_is_no_silence() {
     let nodes: Vec<u64> = cluster.open_shard(2).unwrap().nodes().collect();
     let relay = Relay::start(server.address());
     run(async {
-        let remote = RemoteSampler::connect(&relay.address.to_string(), None, hasty()).await.unwrap();
+        // A frame of a chunk takes a second here, and is progress when all of it is there.
+        let config = RemoteConfig { max_silence: Duration::from_secs(2), ..hasty() };
+        let remote = RemoteSampler::connect(&relay.address.to_string(), None, config).await.unwrap();
         let mut expected = FetchedRows::default();
         remote.fetch_rows(2, &nodes, &mut expected).await.unwrap();
         let n_bytes = 4 * expected.values.len() as u64;
