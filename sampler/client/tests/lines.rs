@@ -35,12 +35,12 @@ fn hasty() -> RemoteConfig {
 #[test]
 fn a_slow_line_is_no_silence() {
     let (_temp, cluster, server) = large();
+    // Enough bytes that a frame, which is progress when all of it is there, takes a quarter of a second.
     let nodes: Vec<u64> = cluster.open_shard(2).unwrap().nodes().collect();
+    let nodes = nodes.repeat(4);
     let relay = Relay::start(server.address());
     run(async {
-        // A frame of a chunk takes a second here, and is progress when all of it is there.
-        let config = RemoteConfig { max_silence: Duration::from_secs(2), ..hasty() };
-        let remote = RemoteSampler::connect(&relay.address.to_string(), None, config).await.unwrap();
+        let remote = RemoteSampler::connect(&relay.address.to_string(), None, hasty()).await.unwrap();
         let mut expected = FetchedRows::default();
         remote.fetch_rows(2, &nodes, &mut expected).await.unwrap();
         let n_bytes = 4 * expected.values.len() as u64;
