@@ -21,7 +21,7 @@ const CHUNK_HEAD_BYTES: usize = FRAME_HEAD_BYTES + CHECKSUM_BYTES;
 /// Fields up to this length are copied behind what stands before them: a piece of its own costs more.
 const COPIED_BYTES: usize = 8 << 10;
 
-/// A frame with the head of a chunk of one field of bytes, and room for `n_bytes` of it: write exactly so many.
+/// A frame with the head of a chunk of one field of bytes, and room for `n_bytes` of it, all of which must be written.
 pub fn start_frame(field: u32, n_bytes: usize) -> BytesMut {
     let n_chunk = field_len(field, n_bytes);
     let mut frame = BytesMut::with_capacity(CHUNK_HEAD_BYTES + n_chunk);

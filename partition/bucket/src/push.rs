@@ -218,7 +218,7 @@ async fn look(place: &Place, listing: Listing, replace: bool) -> Result<Option<(
     Ok(Some((listing, Plan::Send { is_there, before, replaced })))
 }
 
-/// Whether no object of a push is one of the objects that it replaces.
+/// True if no object of a push is one of the objects that it replaces.
 fn has_own_objects(draft: &Listing, replaced: &[String]) -> bool {
     let replaced: BTreeSet<&str> = replaced.iter().map(String::as_str).collect();
     draft.files().iter().all(|file| !replaced.contains(file.object()))

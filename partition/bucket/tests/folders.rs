@@ -355,8 +355,8 @@ fn of_two_pushes_to_one_place_one_is_whole() {
     assert_eq!(files(&ground.path("twice")), files(&other));
 }
 
-/// Pushes of two folders begin at the same time, often: whoever looks at the place while the other is anywhere between its
-/// announcement and its listing, the folder of a push that ended well is whole.
+/// Two folders are pushed to one place at the same time, 150 times. Exactly one push succeeds each time, and its folder is
+/// complete.
 #[test]
 fn of_pushes_that_begin_together_one_is_whole() {
     let temp = tempfile::tempdir().unwrap();

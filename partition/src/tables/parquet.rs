@@ -48,7 +48,7 @@ pub(super) struct ParquetFile {
     group_starts: Vec<u64>,
     /// Bytes that all readers together may take for pages: the quarter of the memory that is left to readers.
     reading_bytes: u64,
-    /// What the page headers of each column say, once they have been read.
+    /// Sizes from the page headers of each column, once they have been read.
     measured: Arc<[OnceLock<Measured>]>,
 }
 

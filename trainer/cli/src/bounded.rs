@@ -27,7 +27,7 @@ fn options_of(value_name: &str) -> Vec<(Vec<String>, String)> {
     named.map(|(words, option)| (words, format!("--{}", option.get_long().expect("it has one")))).collect()
 }
 
-/// Whether the value itself is refused, and in which words.
+/// The error message if the value itself is refused.
 fn refusal(words: &[String], option: &str, value: &str) -> Option<String> {
     let error = Args::try_parse_from(words.iter().cloned().chain([option.to_owned(), value.to_owned()])).err()?;
     matches!(error.kind(), ErrorKind::ValueValidation | ErrorKind::InvalidValue).then(|| error.to_string())

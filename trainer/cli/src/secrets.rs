@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         bail!("{} exists: choose another folder", out.display());
     }
     let Signed { authority, certificate, key } = sign(names, *days)?;
-    // The folder appears whole, so that whoever looks for it finds every file.
+    // The folder appears with all of its files, or not at all.
     let mut draft = OsString::from(out);
     draft.push(".draft");
     let folder = WorkFolder::claim(Path::new(&draft))?;

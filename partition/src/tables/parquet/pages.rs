@@ -75,7 +75,7 @@ struct Page {
     n_values: u64,
 }
 
-/// What the decoder takes a field for, whatever type the header says it has.
+/// The decoder's reading of a field. It ignores the type that the header gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
     Number,
