@@ -10,6 +10,7 @@ mod compose;
 mod damage;
 mod docs;
 mod foreign;
+mod golden;
 mod hosts;
 mod images;
 mod kith;

@@ -39,8 +39,7 @@ const UNSAFE_HOMES: &[&str] = &[
 const STRAYS: &[(&str, &str)] = &[
     ("vertex", "node"),
     ("vertices", "nodes"),
-    ("minibatch", "batch"),
-    ("mini_batch", "batch"),
+    ("minibatch", "mini-batch"),
     ("rowptr", "indptr"),
     ("xadj", "indptr"),
     ("adjncy", "indices"),
