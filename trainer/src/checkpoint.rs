@@ -24,7 +24,7 @@ use std::{
 
 pub(crate) use self::saver::{Saver, Snapshot};
 pub use self::{
-    folder::Checkpoints,
+    folder::{CHECKPOINTS, Checkpoints},
     saved_state::{Exact, SavedState},
 };
 

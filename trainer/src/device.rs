@@ -6,6 +6,7 @@ use kith_draw::instruction_set;
 use serde::Serialize;
 pub use tch::Device;
 
+pub use crate::cuda_library::{CudaDevice, NoCuda};
 use crate::{
     collective::nccl_version,
     cuda_library::{DriverReport, ask_driver, open_libtorch_cuda},
@@ -65,43 +66,6 @@ pub enum CudaReport {
     Devices(Vec<CudaDevice>),
     /// None can be used.
     Missing(String),
-}
-
-/// One CUDA device.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct CudaDevice {
-    /// The maker's name for it.
-    pub name: String,
-    /// All of its memory, in use or not.
-    pub memory_bytes: u64,
-}
-
-/// Why no CUDA device can be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoCuda {
-    /// The machine has no NVIDIA driver.
-    #[error("no NVIDIA driver: libcuda.so.1 not found")]
-    DriverMissing,
-    /// There is a driver, and it does not work.
-    #[error("the NVIDIA driver does not start: {0}")]
-    DriverRefused(String),
-    /// There is a driver, and it shows no device.
-    #[error("the NVIDIA driver shows no device: check CUDA_VISIBLE_DEVICES")]
-    NoDevice,
-    /// Set-up ran where there was no driver, so libtorch's CUDA part was left out.
-    #[error("libtorch_cuda.so not found: run `make` again on this machine")]
-    LibraryMissing,
-    /// libtorch's CUDA part is there, and does not load.
-    #[error("libtorch_cuda.so does not load: {0}")]
-    LibraryRefused(String),
-    /// libtorch's CUDA part loaded, and disagrees with the driver.
-    #[error("the NVIDIA driver shows {n_driver} devices, libtorch sees {n_libtorch}")]
-    NotSeen {
-        /// Devices the driver shows.
-        n_driver: usize,
-        /// Devices libtorch sees.
-        n_libtorch: i64,
-    },
 }
 
 /// The device of this name: `cpu`, `cuda` (the first) or `cuda:1`.

@@ -4,43 +4,20 @@ use std::ops::Range;
 
 use kith_draw::{exp, ln, ln_1p};
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
-use tch::{Kind, Tensor};
 
 use crate::{
     data::{BatchInput, Data},
     error::TrainError,
     input::{Input, Labels},
     layerwise::{self, Looked, Room},
+    matrix::{Matrix, rows_of},
+    measured::{Measured, Metric},
     model::{Model, Pass},
     world::World,
 };
 
 /// Nodes per piece of a sum: cut by place, added in order, so the same bits come out of any number of threads.
 const PIECE_LEN: usize = 4096;
-
-/// What an epoch is measured by.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Measured {
-    /// Mean loss of the valid nodes, edge losses left out.
-    pub valid_loss: f64,
-    /// Metric of the valid nodes.
-    pub valid: f64,
-    /// Metric of the test nodes.
-    pub test: f64,
-}
-
-/// What a metric counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Metric {
-    /// The share of nodes whose largest logit is that of their class.
-    Accuracy,
-    /// The harmonic mean of precision and recall over all (node, class); a logit above 0 says yes.
-    MicroF1,
-    /// How often a held-out edge scores higher than a pair that is none.
-    Auc,
-}
 
 impl Metric {
     /// What runs on some data are measured by.
@@ -106,27 +83,6 @@ fn evaluate_store(model: &Model, input: &BatchInput, room: &Room, world: &mut Wo
     };
     let (valid, test) = (tally(&input.valid), tally(&input.test));
     Ok(Measured { valid_loss: valid.loss(), valid: valid.metric(), test: test.metric() })
-}
-
-/// A matrix as plain numbers.
-pub(crate) struct Matrix {
-    pub(crate) values: Vec<f32>,
-    pub(crate) width: usize,
-}
-
-impl Matrix {
-    pub(crate) fn row(&self, place: usize) -> &[f32] {
-        &self.values[place * self.width..][..self.width]
-    }
-}
-
-/// The values of a tensor of rows.
-pub(crate) fn rows_of(tensor: &Tensor) -> Result<Matrix, TrainError> {
-    let (n_rows, width) = tensor.size2()?;
-    let mut values = vec![0.0; (n_rows * width) as usize];
-    let n_values = values.len();
-    tensor.f_to_kind(Kind::Float)?.f_contiguous()?.f_copy_data(&mut values, n_values)?;
-    Ok(Matrix { values, width: width as usize })
 }
 
 /// Sums over nodes.

@@ -11,8 +11,8 @@ use crate::{
     config::{BatchesConfig, Mode, RunConfig},
     data::{BatchInput, Data},
     error::TrainError,
-    input::{GraphInput, Input, Labels},
-    model::{Compared, Model, Pass, Sample},
+    input::{GraphInput, Input, Labels, Sample},
+    model::{Compared, Model, Pass},
     slices::slices_of,
     world::World,
 };

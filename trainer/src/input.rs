@@ -7,7 +7,16 @@ pub use kith_client::Labels;
 use kith_kernels::InputRows;
 use kith_store::{Graph, Rows, Split, SplitPart};
 
-use crate::{config::Supervision, error::TrainError, links::Links, model::Sample};
+use crate::{config::Supervision, error::TrainError, link_pairs::Links};
+
+/// What a pass reads: the block of every layer, from the input on, and the rows of the first one's sources.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// The destinations of each are the sources of the next.
+    pub blocks: Vec<Arc<Block>>,
+    /// Rows of the store.
+    pub rows: Arc<InputRows>,
+}
 
 /// Rows with a smaller share of values that are not zero are held sparse.
 const SPARSE_BELOW: f64 = 0.25;

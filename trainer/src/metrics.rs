@@ -8,7 +8,7 @@ use std::{
 use kith_client::RowCounts;
 use kith_sampler::prometheus::{self, Page};
 
-use crate::{clock::Phases, error::TrainError, evaluate::Measured, world::Phase};
+use crate::{clock::Phases, error::TrainError, measured::Measured, world::Phase};
 
 /// What a rank counts.
 #[derive(Debug, Default)]

@@ -9,7 +9,7 @@ use std::{
 use kith_client::{Info, LocalStore, Sharded, Shards, Whereabouts, remote::OwnIds};
 use kith_store::{Cluster, Graph, Ids, Verify};
 
-use crate::{error::TrainError, run::Source};
+use crate::error::TrainError;
 
 /// An open graph.
 #[derive(Clone)]
@@ -101,5 +101,27 @@ impl Opened {
 impl std::fmt::Debug for Opened {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Opened").field("info", self.info()).finish_non_exhaustive()
+    }
+}
+
+/// Where the graphs of a run came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// The dataset or generator that the store was made from.
+    pub dataset: String,
+    /// Identity of the store.
+    pub digest: String,
+}
+
+impl Source {
+    /// What an open graph says of itself.
+    pub fn of(info: &Info) -> Source {
+        let dataset = match info.source.split_once(" (").map_or(info.source.as_str(), |(name, _)| name) {
+            // Graphs that are made are called what the command that makes them calls them.
+            "random partition graph" => "partition-graph",
+            "power-law graph" => "power-law",
+            name => name,
+        };
+        Source { dataset: dataset.to_owned(), digest: info.digest.clone() }
     }
 }

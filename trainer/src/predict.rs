@@ -1,42 +1,29 @@
 //! What a trained model says of a graph's nodes and edges, by the user's own ids.
 
-mod asked;
+mod edges;
 mod in_chunks;
+mod output;
 mod table;
 
 use std::path::Path;
 
-use kith_block::Block;
 use tch::Device;
 
-use self::asked::Asked;
-pub use self::table::Table;
+use self::{
+    edges::{push_edges, table_of_edges},
+    output::Output,
+};
+pub use self::{output::What, table::Table};
 use crate::{
     checkpoint::{Checkpoint, Checkpoints},
     config::{Choice, Kernels, Mode},
     error::TrainError,
-    evaluate::{Matrix, rows_of},
     input::{GraphInput, load_unlabeled},
     layerwise::Room,
+    matrix::{Matrix, rows_of},
     model::{Model, Part, Pass, ReadRows},
     opened::Opened,
 };
-
-/// What to write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    /// For each node the probability of each class.
-    Probabilities,
-    /// For each node the row that the last layer reads.
-    Embeddings,
-    /// For each edge its weight in each head of a layer.
-    Attention,
-}
-
-impl Choice for What {
-    const ALL: &'static [(&'static str, Self)] =
-        &[("probabilities", Self::Probabilities), ("embeddings", Self::Embeddings), ("attention", Self::Attention)];
-}
 
 /// Which of a checkpoint's weights to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,13 +47,13 @@ pub struct Question<'a> {
     pub opened: &'a Opened,
     /// What to write.
     pub what: What,
-    /// The layer whose attention is asked for; `None`: the last.
+    /// The layer whose attention is written; `None`: the last.
     pub layer: Option<usize>,
     /// Which weights to use.
     pub moment: Moment,
     /// Where to compute.
     pub device: Device,
-    /// How much may be held. Runs in batches are asked chunk by chunk, and others too where memory is limited.
+    /// How much may be held. Runs in batches are computed chunk by chunk, and others too where memory is limited.
     pub room: Room,
 }
 
@@ -89,25 +76,25 @@ pub fn predict(question: &Question<'_>) -> Result<Table, TrainError> {
         Moment::Best => &restored.best,
         Moment::Last => &restored.weights,
     });
-    let asked = Asked::new(&model, what, layer, state.is_multi_label)?;
+    let output = Output::new(&model, what, layer, state.is_multi_label)?;
     if matches!(config.train.mode, Mode::Batches(_)) || room.memory.is_some() || opened.whole().is_err() {
-        return in_chunks::predict(&model, opened, asked, room);
+        return in_chunks::predict(&model, opened, output, room);
     }
     let graphs = load_unlabeled(opened.whole()?)?.graphs;
-    match asked {
-        Asked::Probabilities { .. } => of_nodes(opened, &graphs, asked.column(), |graph| {
-            asked.finish(&model, &model.forward(graph, Pass::Evaluate)?.logits)
+    match output {
+        Output::Probabilities { .. } => of_nodes(opened, &graphs, output.column(), |graph| {
+            output.finish(&model, &model.forward(graph, Pass::Evaluate)?.logits)
         }),
-        Asked::Embeddings { layer } => of_nodes(opened, &graphs, asked.column(), |graph| {
+        Output::Embeddings { layer } => of_nodes(opened, &graphs, output.column(), |graph| {
             let mut rows = ReadRows::Stored(&graph.rows);
             for before in 0..layer {
                 let part = Part { block: &graph.block, out_degrees: None, rows };
                 rows = ReadRows::Made(model.evaluate_layer(before, part)?);
             }
             let part = Part { block: &graph.block, out_degrees: None, rows };
-            asked.finish(&model, &model.evaluate_layer(layer, part)?)
+            output.finish(&model, &model.evaluate_layer(layer, part)?)
         }),
-        Asked::Attention { layer } => of_edges(opened, &graphs, &model, layer),
+        Output::Attention { layer } => of_edges(opened, &graphs, &model, layer),
     }
 }
 
@@ -141,22 +128,6 @@ fn of_edges(opened: &Opened, graphs: &[GraphInput], model: &Model, layer: usize)
         push_edges(&mut table, opened, &graph.block, &rows_of(&attention)?)?;
     }
     Ok(table)
-}
-
-fn table_of_edges() -> Table {
-    Table::new(&["source", "destination"], "head")
-}
-
-/// A row for each edge of a block.
-fn push_edges(table: &mut Table, opened: &Opened, block: &Block, attention: &Matrix) -> Result<(), TrainError> {
-    for destination in 0..block.n_destinations() {
-        let own = opened.id_of(block.id(destination))?;
-        for edge in block.edges_into(destination) {
-            let source = opened.id_of(block.id(block.sources()[edge] as usize))?;
-            table.push(&[&source, &own], attention.row(edge));
-        }
-    }
-    Ok(())
 }
 
 /// The checkpoint of a run: the file itself, or that of a run's folder.

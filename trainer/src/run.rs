@@ -21,15 +21,18 @@ use crate::{
     data::Data,
     device::devices,
     error::TrainError,
-    evaluate::{Measured, Metric, evaluate},
+    evaluate::evaluate,
     exchange::{Exchange, SliceRecord},
     feed::{At, Feed},
     keeper::Keeper,
     layerwise::Room,
+    measured::{Measured, Metric},
     metrics::Metrics,
     model::Model,
+    opened::Source,
     optimizer::Adam,
-    report::{Report, Results, RowsReport, RunFolder, StepRecord},
+    report::{Report, Results, RowsReport, StepRecord},
+    run_folder::RunFolder,
     slices,
     stop::Request,
     world::{Phase, World},
@@ -93,28 +96,6 @@ pub struct Plan<'a> {
     pub room: Room,
     /// What hears of every step.
     pub metrics: Arc<Metrics>,
-}
-
-/// Where the graphs of a run came from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Source {
-    /// The dataset or generator that the store was made from.
-    pub dataset: String,
-    /// Identity of the store.
-    pub digest: String,
-}
-
-impl Source {
-    /// What an open graph says of itself.
-    pub fn of(info: &kith_client::Info) -> Source {
-        let dataset = match info.source.split_once(" (").map_or(info.source.as_str(), |(name, _)| name) {
-            // Graphs that are made are called what the command that makes them calls them.
-            "random partition graph" => "partition-graph",
-            "power-law graph" => "power-law",
-            name => name,
-        };
-        Source { dataset: dataset.to_owned(), digest: info.digest.clone() }
-    }
 }
 
 impl<'a> Run<'a> {

@@ -3,12 +3,14 @@
 mod agreement;
 mod board;
 mod contest;
+mod deadline;
 mod door;
 mod encryption;
 mod environment;
 mod error;
 mod gpus;
 mod hello;
+mod join_config;
 mod line;
 mod message;
 mod phase;
@@ -19,9 +21,10 @@ mod spoke;
 mod tests;
 mod token;
 mod trust;
+mod waking;
 mod wire;
 
-use std::{net::TcpListener, sync::Arc, time::Duration};
+use std::{net::TcpListener, sync::Arc};
 
 use self::{
     agreement::{Agreed, disagreement},
@@ -33,14 +36,15 @@ use self::{
 pub(crate) use self::{board::Entry, tests::on_worlds, trust::tests::encrypted_lines};
 pub(crate) use self::{
     board::{Board, Order, Verdict},
+    deadline::timespec,
     line::Line,
-    wire::timespec,
 };
 pub use self::{
     encryption::RankTls,
     environment::Seat,
     error::WorldError,
     hello::{Facts, Member},
+    join_config::JoinConfig,
     phase::Phase,
     token::Token,
 };
@@ -65,42 +69,6 @@ pub struct World {
 struct Bond {
     board: Arc<Board>,
     pulse: Pulse,
-}
-
-/// How long ranks wait for each other, and how they know each other.
-#[derive(Clone, Debug)]
-pub struct JoinConfig {
-    /// For all ranks to come.
-    pub join_deadline: Duration,
-    /// For a collective to end.
-    pub collective_deadline: Duration,
-    /// Between heartbeats.
-    pub heartbeat_every: Duration,
-    /// Silence that means that a rank is lost.
-    pub heartbeat_deadline: Duration,
-    /// What all ranks know and nobody else. Without it, ranks meet on a loopback address alone.
-    pub token: Option<Token>,
-    /// Which lines between ranks are encrypted.
-    pub tls: RankTls,
-    /// The CUDA device whose tensors are exchanged; `None`: those of the CPU.
-    pub cuda: Option<usize>,
-    /// Whether other ranks may have the same device.
-    pub shares_device: bool,
-}
-
-impl Default for JoinConfig {
-    fn default() -> JoinConfig {
-        JoinConfig {
-            join_deadline: Duration::from_secs(300),
-            collective_deadline: Duration::from_secs(300),
-            heartbeat_every: Duration::from_secs(1),
-            heartbeat_deadline: Duration::from_secs(10),
-            token: None,
-            tls: RankTls::Auto,
-            cuda: None,
-            shares_device: false,
-        }
-    }
 }
 
 impl World {

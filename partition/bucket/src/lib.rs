@@ -14,6 +14,7 @@ mod place;
 mod pull;
 mod push;
 mod runtime;
+mod tag;
 mod upload;
 
 pub use crate::{

@@ -12,8 +12,8 @@ use sha2::{Digest, Sha256};
 use crate::{
     checksums::{PIECE_BYTES, checksums_of, pieces},
     error::{BucketError, Result},
-    own::{is_tag, tagged},
     place::Place,
+    tag::{is_tag, tagged},
 };
 
 /// The name of the listing's object.

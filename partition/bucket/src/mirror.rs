@@ -13,11 +13,12 @@ use object_store::{PutMode, UpdateVersion};
 use crate::{
     error::{BucketError, Result},
     listing::{FileEntry, LISTING, Listing, names_in},
-    own::{draw_tag, remove_listed, remove_unlisted, tagged},
+    own::{remove_listed, remove_unlisted},
     place::Place,
     pull::{Pull, Wanted},
     push::put_listing,
     runtime::wait,
+    tag::{draw_tag, tagged},
     upload::upload,
 };
 

@@ -11,9 +11,10 @@ use object_store::{Error, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
 use crate::{
     error::{BucketError, Result},
     listing::{DRAFT, FileEntry, LISTING, Listing, names_in},
-    own::{draw_tag, remove_listed},
+    own::remove_listed,
     place::Place,
     runtime::wait,
+    tag::draw_tag,
     upload::{FILES_AT_ONCE, upload},
 };
 

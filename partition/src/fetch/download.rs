@@ -19,7 +19,10 @@ use ureq::{
     },
 };
 
-use super::{FetchError, FetchOptions, Trouble, here};
+use super::{
+    error::{FetchError, Trouble, here},
+    options::FetchOptions,
+};
 use crate::{
     dataset::catalog::Check,
     progress::{Piece, Progress, Unit},

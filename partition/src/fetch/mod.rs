@@ -6,58 +6,29 @@
 
 mod check;
 mod download;
+mod error;
+mod options;
 mod unpack;
 
 use std::{
     fs::{self, File, TryLockError},
     io,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use kith_store::WorkFolder;
 use ureq::Agent;
 
-pub use self::check::difference;
-use self::download::Received;
+pub use self::{check::difference, error::FetchError, options::FetchOptions};
+use self::{
+    download::Received,
+    error::{Trouble, here},
+};
 use crate::{
     PartitionError,
     dataset::catalog::{Check, Dataset, Download, Member, Unpack},
     progress::Progress,
 };
-
-/// How to fetch.
-#[derive(Clone, Debug)]
-pub struct FetchOptions {
-    /// An address under which every file is found by its name, instead of the addresses in the catalog.
-    pub mirror: Option<String>,
-    /// Whether to go through the proxy that the environment names.
-    pub use_proxy: bool,
-    /// How long to wait for a connection.
-    pub connect: Duration,
-    /// How long to wait when nothing, or next to nothing, arrives.
-    pub stall: Duration,
-    /// How often to try again, after the first time, when the network fails or the server is in trouble.
-    pub n_retries: u32,
-    /// How long to wait before trying again; doubles each time, up to half a minute.
-    pub backoff: Duration,
-    /// The most to download for a file whose length the catalog does not know.
-    pub most_bytes: u64,
-}
-
-impl Default for FetchOptions {
-    fn default() -> FetchOptions {
-        FetchOptions {
-            mirror: None,
-            use_proxy: true,
-            connect: Duration::from_secs(15),
-            stall: Duration::from_secs(60),
-            n_retries: 4,
-            backoff: Duration::from_secs(1),
-            most_bytes: 2 << 30,
-        }
-    }
-}
 
 /// What a fetch did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,44 +39,6 @@ pub struct Fetched {
     pub kept: Vec<&'static str>,
     /// Bytes that came over the network.
     pub n_bytes: u64,
-}
-
-/// Why a dataset could not be fetched, and what to do.
-#[derive(Debug, thiserror::Error)]
-pub enum FetchError {
-    /// An address cannot be reached, or what it gave is not the file.
-    #[error("{origin}: {problem}; {remedy}")]
-    Refused {
-        /// The address, or the path of an archive that was in the folder.
-        origin: String,
-        /// What is wrong with it.
-        problem: String,
-        /// What to do.
-        remedy: String,
-    },
-    /// The disk is full.
-    #[error("{path}: the disk is full; make room and fetch again: what has arrived is kept")]
-    Full {
-        /// The file that could not be written.
-        path: PathBuf,
-    },
-    /// Another process fetches into the same folder.
-    #[error("{path}: another fetch is at work in this folder; wait for it, or choose another folder")]
-    Busy {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// A file in the folder that no fetch wrote.
-    #[error("{path}: {problem}, and kith data fetch did not write it: move it, then fetch again")]
-    Foreign {
-        /// The file.
-        path: PathBuf,
-        /// The difference from the file that belongs there.
-        problem: String,
-    },
-    /// A file of this machine, or an option.
-    #[error(transparent)]
-    Here(#[from] PartitionError),
 }
 
 /// Downloads into `out_dir` what is missing there of a dataset's files.
@@ -247,28 +180,6 @@ impl Job<'_> {
     }
 }
 
-/// Why one step failed.
-#[derive(Debug)]
-enum Trouble {
-    /// Another try may help.
-    Passing(String),
-    /// Another try will not help.
-    Lasting(String),
-    /// It is not the network's fault.
-    Here(FetchError),
-}
-
-impl Trouble {
-    fn refuse(self, origin: impl ToString, remedy: String) -> FetchError {
-        match self {
-            Trouble::Passing(problem) | Trouble::Lasting(problem) => {
-                FetchError::Refused { origin: origin.to_string(), problem, remedy }
-            }
-            Trouble::Here(error) => error,
-        }
-    }
-}
-
 /// Tests if a file is there. One that differs from the published file is somebody's own: a fetch publishes whole files only.
 fn is_whole(path: &Path, check: &Check) -> Result<bool, FetchError> {
     match difference(path, check) {
@@ -276,14 +187,6 @@ fn is_whole(path: &Path, check: &Check) -> Result<bool, FetchError> {
         Ok(Some(problem)) => Err(FetchError::Foreign { path: path.to_owned(), problem }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(here(path)(error)),
-    }
-}
-
-/// An error of the system about a file of this machine.
-fn here(path: &Path) -> impl FnOnce(io::Error) -> FetchError + '_ {
-    move |error| match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => FetchError::Full { path: path.to_owned() },
-        _ => PartitionError::io(path)(error).into(),
     }
 }
 

@@ -2,7 +2,10 @@
 
 mod server;
 
-use std::{sync::Mutex, time::Instant};
+use std::{
+    sync::Mutex,
+    time::{Duration, Instant},
+};
 
 use sha2::Digest as _;
 

@@ -13,7 +13,10 @@ use std::{
 use flate2::read::MultiGzDecoder;
 use zip::{ZipArchive, result::ZipError};
 
-use super::{Trouble, difference, here};
+use super::{
+    check::difference,
+    error::{Trouble, here},
+};
 use crate::{
     dataset::catalog::{Archive, Member, Unpack},
     progress::{Piece, Progress, Unit},

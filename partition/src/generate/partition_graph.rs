@@ -9,9 +9,12 @@ use kith_draw::{Stream, ln, ln_1p, sin_cos};
 use kith_store::{Dtype, Manifest};
 use rayon::prelude::*;
 
-use super::{Drawn, MAX_NODES, check_share, feed, record, refuse, split::PerClassSplit};
+use super::{
+    drawing::{Drawn, check_share, feed, record, refuse},
+    split::PerClassSplit,
+};
 use crate::{
-    build::{EdgeOptions, StoreBuilder},
+    build::{EdgeOptions, MAX_NODES, StoreBuilder},
     error::Result,
     progress::{Piece, Progress, Unit},
     split::PerClass,

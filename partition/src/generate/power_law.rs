@@ -10,11 +10,11 @@ use kith_draw::{Permutation, Stream};
 use kith_store::{Dtype, Manifest};
 
 use super::{
-    Drawn, MAX_NODES, check_share, feed, record, refuse,
+    drawing::{Drawn, check_share, feed, record, refuse},
     weights::{Bits, Groups},
 };
 use crate::{
-    build::{EdgeOptions, ListsSummary, StoreBuilder},
+    build::{EdgeOptions, ListsSummary, MAX_NODES, StoreBuilder},
     error::Result,
     progress::{Piece, Progress, Unit},
     rows::GaussianRows,

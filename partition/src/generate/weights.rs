@@ -101,7 +101,7 @@ impl Bits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::generate::Drawn;
+    use crate::generate::drawing::Drawn;
 
     #[test]
     fn members_come_by_their_weights() {

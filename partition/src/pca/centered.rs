@@ -8,7 +8,6 @@ use std::borrow::Cow;
 use nalgebra::{DMatrix, DMatrixView, DMatrixViewMut};
 use rayon::prelude::*;
 
-use super::Leading;
 use crate::raw::RawRows;
 
 /// Columns of a block that are multiplied together.
@@ -22,6 +21,14 @@ const BLOCK_ROWS: usize = 256;
 
 /// Dense rows with a smaller share of values that are not zero are multiplied as sparse ones: it is faster.
 const SPARSE_LIMIT: f64 = 0.1;
+
+/// The leading eigenvectors of the centered rows' products, largest eigenvalue first.
+pub(super) struct Leading {
+    /// One column per eigenvector, of unit length: over columns of the rows if these are the fewer, else over rows.
+    pub(super) vectors: DMatrix<f64>,
+    /// Sums of squares, none negative.
+    pub(super) eigenvalues: Vec<f64>,
+}
 
 type Lane = [f64; STRIP];
 

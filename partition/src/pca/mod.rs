@@ -7,7 +7,6 @@ mod block;
 mod centered;
 mod subspace;
 
-use nalgebra::DMatrix;
 use rayon::prelude::*;
 
 use self::centered::{Centered, PIECE};
@@ -49,14 +48,6 @@ pub fn pca(rows: &RawRows, n_components: u32, run_key: u64) -> Result<Pca> {
     })
 }
 
-/// The leading eigenvectors of the centered rows' products, largest eigenvalue first.
-struct Leading {
-    /// One column per eigenvector, of unit length: over columns of the rows if these are the fewer, else over rows.
-    vectors: DMatrix<f64>,
-    /// Sums of squares, none negative.
-    eigenvalues: Vec<f64>,
-}
-
 fn check(rows: &RawRows, n_components: u32) -> Result<()> {
     let (n_rows, dim) = (rows.n_rows(), rows.dim());
     let most = n_rows.min(dim as usize);
@@ -95,6 +86,8 @@ fn join_strips(strips: &[Vec<f32>], n_rows: usize, dim: usize) -> Vec<f32> {
 mod tests {
     use nalgebra::SymmetricEigen;
     use proptest::prelude::*;
+
+    use nalgebra::DMatrix;
 
     use super::*;
 

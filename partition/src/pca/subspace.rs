@@ -9,9 +9,8 @@ use nalgebra::{DMatrix, SymmetricEigen};
 use rayon::prelude::*;
 
 use super::{
-    Leading,
     block::{Factor, lower_product, orthonormalize, product},
-    centered::{Centered, STRIP},
+    centered::{Centered, Leading, STRIP},
 };
 use crate::{PartitionError, Result};
 

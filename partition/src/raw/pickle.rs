@@ -3,15 +3,18 @@
 //! lists come out.
 
 mod machine;
+mod node;
 
 use std::{
     fs::File,
     io::Read,
-    ops::Range,
     path::{Path, PathBuf},
 };
 
-use self::machine::Machine;
+use self::{
+    machine::Machine,
+    node::{Class, Node, NodeId},
+};
 use crate::{
     PartitionError, Result,
     raw::{
@@ -29,42 +32,6 @@ pub struct Pickle {
     root: NodeId,
     left_bytes: u64,
 }
-
-/// A value's place among all values of a pickle.
-type NodeId = u32;
-
-#[derive(Debug)]
-enum Node {
-    None,
-    Bool(bool),
-    Int(i64),
-    Bytes(Range<usize>),
-    Class(Class),
-    List(Vec<NodeId>),
-    Tuple(Vec<NodeId>),
-    Dict(Vec<[NodeId; 2]>),
-    Object { class: Class, args: NodeId, state: Option<NodeId>, items: Vec<[NodeId; 2]> },
-}
-
-/// All that a pickle may name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Class {
-    Array,
-    ArrayMaker,
-    Dtype,
-    Csr,
-    DefaultDict,
-    List,
-}
-
-const CLASSES: [(&[u8], &[u8], Class); 6] = [
-    (b"numpy", b"ndarray", Class::Array),
-    (b"numpy.core.multiarray", b"_reconstruct", Class::ArrayMaker),
-    (b"numpy", b"dtype", Class::Dtype),
-    (b"scipy.sparse.csr", b"csr_matrix", Class::Csr),
-    (b"collections", b"defaultdict", Class::DefaultDict),
-    (b"__builtin__", b"list", Class::List),
-];
 
 impl Pickle {
     /// Reads a file; the bytes and all that is built from them may take `limit_bytes`.

@@ -15,29 +15,19 @@ use crate::{
     PartitionError, Result,
     progress::{Piece, Progress, Unit},
     tables::{
-        IdRule,
         fields::{each_line, each_pair_of_numbers, number_id, pick, utf8},
-        files::{Format, TableFile, Trouble, find_all},
-        ids::IdKind,
+        files::{Format, TableFile, find_all},
         names::{DESTINATION_NAMES, SOURCE_NAMES, find_name},
         npy::NpyEdges,
         parquet::{ColumnType, ParquetFile, texts, whole_numbers},
+        rules::{IdKind, IdRule},
+        sinks::{NumberSink, TextSink},
         text::TextFile,
     },
 };
 
 /// Rows of a parquet file that are held at once.
 const BATCH_ROWS: usize = 1 << 13;
-
-/// Takes edges whose ends are numbers.
-pub(super) trait NumberSink: Send {
-    fn edge(&mut self, source: u64, destination: u64) -> Result<(), Trouble>;
-}
-
-/// Takes edges whose ends are texts.
-pub(super) trait TextSink: Send {
-    fn edge(&mut self, source: &str, destination: &str) -> Result<(), Trouble>;
-}
 
 /// All edge tables.
 #[derive(Debug)]

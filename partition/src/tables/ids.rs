@@ -8,23 +8,18 @@ use crate::{
     progress::Progress,
     raw::lines::shown,
     tables::{
-        edges::{EdgeFiles, NumberSink, TextSink},
+        edges::EdgeFiles,
         fields::{number_id, utf8},
         files::{Trouble, counted},
         numbers::{NumberIds, Walk},
+        rules::IdKind,
+        sinks::{NumberSink, TextSink},
         texts::TextIds,
     },
 };
 
 /// Where the id begins in a key that carries a value below it.
 const VALUE_BITS: u32 = 64;
-
-/// Whether ids are numbers or texts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum IdKind {
-    Numbers,
-    Texts,
-}
 
 /// One id as a table has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,9 +13,10 @@ use crate::{
     tables::{
         fields::{pick, shown_bytes, utf8},
         files::{Format, TableFile, Trouble, find_all},
-        ids::{Id, IdKind, NodeIds, check_n_rows, stray_error},
+        ids::{Id, NodeIds, check_n_rows, stray_error},
         names::{ID_NAMES, LABEL_NAMES, find_name},
         npy::{Class, NpyRows},
+        rules::IdKind,
         scratch::{Scratch, ScratchWriter},
         text::TextFile,
     },

@@ -23,7 +23,9 @@ mod npy;
 mod numbers;
 mod parquet;
 mod rows;
+mod rules;
 mod scratch;
+mod sinks;
 mod splits;
 mod staged;
 mod text;
@@ -36,6 +38,7 @@ use std::path::{Path, PathBuf};
 
 use kith_store::{Dtype, Manifest, StoreError};
 
+pub use self::rules::{IdRule, SplitRule};
 use crate::{
     PartitionError, Result,
     build::{EdgeOptions, MAX_NODES, MIN_MEMORY_BYTES, StoreBuilder, check_memory},
@@ -45,10 +48,11 @@ use crate::{
         drawn::parts_per_class,
         edges::EdgeFiles,
         files::{Trouble, counted},
-        ids::{Id, IdKind, NodeIds},
+        ids::{Id, NodeIds},
         labels::{LabelTables, StagedLabels},
         numbers::{EndFeed, NumberIds, Span},
         rows::{Nodes, RowTables},
+        rules::IdKind,
         splits::{SplitSource, write_given},
         texts::TextCollector,
     },
@@ -81,42 +85,6 @@ pub struct Tables {
     pub run_key: u64,
     /// What the manifest says of where this graph came from.
     pub source: String,
-}
-
-/// What is done with the ids of nodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum IdRule {
-    /// Numbers are taken as they are if `n_nodes` is given or the largest is below 4 times the number of edges plus
-    /// 1000; other numbers, and texts, are mapped.
-    #[default]
-    Auto,
-    /// Ids are the numbers `0..n_nodes`.
-    Dense,
-    /// Ids are mapped to `0..` in ascending order, and kept.
-    Mapped,
-    /// Ids are texts even where they look like numbers; they are mapped.
-    Texts,
-}
-
-/// How nodes are split.
-#[derive(Clone, Debug, PartialEq)]
-pub enum SplitRule {
-    /// A table of ids and parts (or one part per line, in the order of the nodes), or a folder of three files of ids
-    /// called train, valid and test.
-    Path(PathBuf),
-    /// The ids of each part: npy, or one per line.
-    Parts {
-        /// Ids to train on.
-        train: PathBuf,
-        /// Ids that choose settings.
-        valid: PathBuf,
-        /// Ids to measure on.
-        test: PathBuf,
-    },
-    /// Drawn, by shares of all nodes.
-    Fractions(Fractions),
-    /// Drawn, by numbers of nodes of each class.
-    PerClass(PerClass),
 }
 
 /// Makes a store of tables.

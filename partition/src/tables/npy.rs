@@ -12,7 +12,7 @@ use crate::{
         npy::{NpyHeader, NpyStream},
         number::{Item, Number},
     },
-    tables::{edges::NumberSink, files::Trouble},
+    tables::{files::Trouble, sinks::NumberSink},
 };
 
 /// Items read at a time.

@@ -8,9 +8,10 @@ use crate::{
     build::{Budget, Digits, Feeder, ListsBuilder, Sorter},
     progress::Progress,
     tables::{
-        edges::{EdgeFiles, NumberSink},
+        edges::EdgeFiles,
         files::Trouble,
         scratch::{Cursor, Scratch, ScratchWriter},
+        sinks::NumberSink,
     },
 };
 

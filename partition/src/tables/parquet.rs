@@ -35,7 +35,7 @@ use parquet::{
 use crate::{
     PartitionError, Result,
     raw::lines::open_file,
-    tables::{fields::Misplaced, files::Trouble, guard::guard, parquet::measured::Measured},
+    tables::{fields::Misplaced, files::Trouble, guard::guard, parquet::pages::Measured},
 };
 
 /// A parquet file whose footer has been read and checked.

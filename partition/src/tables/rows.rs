@@ -8,10 +8,11 @@ use crate::{
     tables::{
         fields::pick,
         files::{Format, TableFile, Trouble, find_all},
-        ids::{Id, IdKind, NodeIds, check_n_rows, stray_error},
+        ids::{Id, NodeIds, check_n_rows, stray_error},
         names::{ID_NAMES, find_name},
         npy::NpyRows,
         parquet::{ColumnType, ParquetFile, texts, whole_numbers},
+        rules::IdKind,
         scratch::{Scratch, ScratchWriter},
         staged::{StagedPart, StagedRows, Stager, Values},
         text::TextFile,

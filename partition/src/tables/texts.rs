@@ -12,7 +12,7 @@ use rayon::prelude::*;
 
 use crate::{
     PartitionError,
-    tables::{edges::TextSink, files::Trouble},
+    tables::{files::Trouble, sinks::TextSink},
 };
 
 /// Tables that threads fill side by side.

@@ -8,10 +8,15 @@ use std::{
 
 use rayon::prelude::*;
 
-use crate::{
-    column::BLOCK_BYTES,
-    error::{Result, StoreError},
-};
+use crate::error::{Result, StoreError};
+
+/// Bytes under one checksum.
+pub const BLOCK_BYTES: usize = 1 << 20;
+
+/// The checksum that stands in the manifest.
+pub(crate) fn checksum_of_sums(block_sums: &[u32]) -> String {
+    format!("{:08x}", crc32fast::hash(bytemuck::cast_slice(block_sums)))
+}
 
 /// When the bytes of a store are compared with their checksums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,16 +9,13 @@ use std::{
 };
 
 use crate::{
-    blocks::{Blocks, Verify},
+    blocks::{BLOCK_BYTES, Blocks, Verify, checksum_of_sums},
     error::{Result, StoreError},
-    item::{Dtype, Item},
-    manifest::ColumnEntry,
+    item::Item,
+    manifest::{ColumnEntry, file_name},
     mapped::Mapped,
-    opening::Opening,
+    opening::{Opening, open_checked},
 };
-
-/// Bytes under one checksum.
-pub const BLOCK_BYTES: usize = 1 << 20;
 
 /// A column of an open store.
 #[derive(Debug)]
@@ -90,16 +87,6 @@ impl<T: Item> Column<T> {
         }
         Ok(column)
     }
-}
-
-/// Maps the file of a column after comparing its length with the manifest's.
-pub(crate) fn open_checked(dir: &Path, entry: &ColumnEntry) -> Result<Mapped> {
-    let mapped = Mapped::open(&dir.join(entry.file_name()))?;
-    let (found, expected) = (mapped.bytes().len() as u64, entry.n_bytes());
-    if expected != Some(found) {
-        return Err(StoreError::Length { column: entry.name.clone(), expected: expected.unwrap_or(u64::MAX), found });
-    }
-    Ok(mapped)
 }
 
 /// Writes one column. Dropped without `finish`, it leaves a file that no manifest names.
@@ -230,14 +217,4 @@ impl FinishedColumn {
     pub fn discard(self) -> Result<()> {
         std::fs::remove_file(&self.path).map_err(StoreError::io(&self.path))
     }
-}
-
-/// The name of a column's file.
-pub(crate) fn file_name(column: &str, dtype: Dtype) -> String {
-    format!("{column}.{}", dtype.name())
-}
-
-/// The checksum that stands in the manifest.
-pub(crate) fn checksum_of_sums(block_sums: &[u32]) -> String {
-    format!("{:08x}", crc32fast::hash(bytemuck::cast_slice(block_sums)))
 }

@@ -31,6 +31,7 @@ mod item;
 mod lists;
 mod manifest;
 mod mapped;
+mod marker;
 mod node_columns;
 mod nodes_by_shard;
 mod opening;
@@ -43,10 +44,10 @@ mod work_folder;
 mod writer;
 
 pub use crate::{
-    blocks::Verify,
+    blocks::{BLOCK_BYTES, Verify},
     cluster::{Cluster, Owners},
     cluster_writer::{Cut, write_cluster},
-    column::{BLOCK_BYTES, Column, ColumnWriter, FinishedColumn},
+    column::{Column, ColumnWriter, FinishedColumn},
     error::{Result, StoreError},
     graph::Graph,
     item::{Dtype, Item},

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    column::file_name,
     error::{Result, StoreError},
     item::Dtype,
 };
@@ -17,6 +16,9 @@ pub const FORMAT_VERSION: u32 = 1;
 
 /// The name of the manifest's file.
 pub(crate) const FILE_NAME: &str = "manifest.json";
+
+/// The column that holds the checksums of all other columns' blocks, in the manifest's order.
+pub(crate) const CHECKSUMS: &str = "checksums";
 
 /// A manifest is a few kilobytes; anything larger than this is not one.
 const MAX_BYTES: u64 = 64 << 20;
@@ -196,6 +198,11 @@ pub struct ColumnEntry {
     pub n_items: u64,
     /// CRC-32 of the CRC-32s of its blocks.
     pub checksum: String,
+}
+
+/// The name of a column's file.
+pub(crate) fn file_name(column: &str, dtype: Dtype) -> String {
+    format!("{column}.{}", dtype.name())
 }
 
 impl ColumnEntry {

@@ -3,11 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use crate::{
-    blocks::{Blocks, Verify},
-    column::{BLOCK_BYTES, checksum_of_sums, open_checked},
+    blocks::{BLOCK_BYTES, Blocks, Verify, checksum_of_sums},
     error::{Result, StoreError},
-    manifest::{ColumnEntry, Manifest},
-    writer::CHECKSUMS,
+    manifest::{CHECKSUMS, ColumnEntry, Manifest},
+    mapped::Mapped,
 };
 
 /// The folder, its manifest, and the checksums of all blocks.
@@ -70,4 +69,14 @@ impl<'a> Opening<'a> {
     fn path(&self) -> PathBuf {
         self.dir.join(crate::manifest::FILE_NAME)
     }
+}
+
+/// Maps the file of a column after comparing its length with the manifest's.
+pub(crate) fn open_checked(dir: &Path, entry: &ColumnEntry) -> Result<Mapped> {
+    let mapped = Mapped::open(&dir.join(entry.file_name()))?;
+    let (found, expected) = (mapped.bytes().len() as u64, entry.n_bytes());
+    if expected != Some(found) {
+        return Err(StoreError::Length { column: entry.name.clone(), expected: expected.unwrap_or(u64::MAX), found });
+    }
+    Ok(mapped)
 }

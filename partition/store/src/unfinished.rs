@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use crate::work_folder::clear;
+use crate::marker::clear;
 
 /// All that exist.
 static PATHS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());

@@ -5,18 +5,17 @@ use std::path::Path;
 use rayon::prelude::*;
 
 use crate::{
-    blocks::Verify,
+    blocks::{BLOCK_BYTES, Verify, checksum_of_sums},
     cluster::Cluster,
-    column::{BLOCK_BYTES, checksum_of_sums, open_checked},
     error::{Result, StoreError},
     graph::Graph,
     lists::Lists,
-    manifest::{CutEntry, Manifest},
+    manifest::{CHECKSUMS, CutEntry, Manifest},
     mapped::Mapped,
     node_columns::{Labels, Split},
+    opening::open_checked,
     rows::Rows,
     shard::Shard,
-    writer::CHECKSUMS,
 };
 
 /// What reading a whole store found.

@@ -14,12 +14,9 @@ use rustix::{
 
 use crate::{
     error::{Result, StoreError},
+    marker::{MARKER, clear},
     unfinished::Unfinished,
 };
-
-/// The file that marks a folder as Kith's own. It holds the folder's name, so that a copied or published folder is not
-/// taken for a draft. Names that end in `.draft` are never pushed to object storage.
-const MARKER: &str = "kith.draft";
 
 /// Attempts to claim a folder that other processes create and remove at the same moment.
 const MAX_ATTEMPTS: u32 = 100;
@@ -99,22 +96,6 @@ impl WorkFolder {
     fn clear(&self) -> Result<()> {
         clear(&self.dir).map_err(StoreError::io(&self.dir))
     }
-}
-
-/// Removes everything in a folder but its marker, which goes last: a folder that is half empty still has it.
-pub(crate) fn clear(dir: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        if entry.file_name() == MARKER {
-            continue;
-        }
-        if entry.file_type()?.is_dir() {
-            fs::remove_dir_all(entry.path())?;
-        } else {
-            fs::remove_file(entry.path())?;
-        }
-    }
-    Ok(())
 }
 
 /// Writes the marker's text, or finds it there. A marker that names another folder is no proof.

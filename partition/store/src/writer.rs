@@ -13,12 +13,9 @@ use crate::{
     error::{Result, StoreError},
     graph::Graph,
     item::Item,
-    manifest::{self, Contents, Manifest, Provenance},
+    manifest::{self, CHECKSUMS, Contents, Manifest, Provenance},
     work_folder::WorkFolder,
 };
-
-/// The column that holds the checksums of all other columns' blocks, in the manifest's order.
-pub(crate) const CHECKSUMS: &str = "checksums";
 
 /// The folder for temporary files in a draft.
 const SCRATCH: &str = "scratch";

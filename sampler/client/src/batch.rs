@@ -58,6 +58,15 @@ pub struct Batch {
     pub digest: u64,
 }
 
+impl Stock {
+    /// Takes the memory of a batch, as far as nobody else still holds it.
+    pub fn give_back(&self, batch: Batch) {
+        let Batch { rows, blocks, nodes, .. } = batch;
+        self.take_rows(rows);
+        self.take_blocks(blocks, nodes);
+    }
+}
+
 /// Makes batches, one after the other, in memory that is used again. One per thread.
 pub struct BatchMaker<S: ?Sized> {
     config: BatchConfig,

@@ -25,6 +25,13 @@ pub struct SampledBlocks {
     pub nodes: Arc<Vec<u64>>,
 }
 
+impl Stock {
+    /// Takes the memory of blocks, as far as nobody else still holds it.
+    pub fn give_back_blocks(&self, SampledBlocks { blocks, nodes }: SampledBlocks) {
+        self.take_blocks(blocks, nodes);
+    }
+}
+
 /// Makes blocks, one batch after the other, in memory that is used again. One per thread.
 #[derive(Debug)]
 pub struct BlockMaker {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use kith_block::{Block, BlockMemory};
 
-use crate::{batch::Batch, blocks::SampledBlocks, rows::FetchedRows};
+use crate::rows::FetchedRows;
 
 /// A bounded store of used memory, shared by the threads that make batches and the one that uses them.
 #[derive(Clone, Debug)]
@@ -30,17 +30,15 @@ impl Stock {
         Stock { kept: Arc::default(), most }
     }
 
-    /// Takes the memory of a batch, as far as nobody else still holds it.
-    pub fn give_back(&self, batch: Batch) {
-        let Batch { rows, blocks, nodes, .. } = batch;
+    /// Takes the memory of rows.
+    pub(crate) fn take_rows(&self, rows: FetchedRows) {
         if rows.values.capacity() > 0 {
             self.keep(|kept| keep(&mut kept.rows, rows, self.most));
         }
-        self.give_back_blocks(SampledBlocks { blocks, nodes });
     }
 
-    /// The same for blocks alone.
-    pub fn give_back_blocks(&self, SampledBlocks { blocks, nodes }: SampledBlocks) {
+    /// Takes the memory of blocks and lists of ids that nobody else still holds.
+    pub(crate) fn take_blocks(&self, blocks: Vec<Arc<Block>>, nodes: Arc<Vec<u64>>) {
         // The output layer's is the last in and the first out: the next batch asks for it first, too.
         let memory: Vec<BlockMemory> = blocks.into_iter().filter_map(Arc::into_inner).map(Block::into_memory).collect();
         self.keep(|kept| {

@@ -13,12 +13,15 @@ pub struct Draws {
     words: [u32; 4],
 }
 
-impl Draws {
+impl Stream {
+    /// The draws named (a, b, attempt): a sequence of up to 2^18 words.
     #[inline]
-    pub(crate) fn new(stream: Stream, a: u64, b: u64, attempt: u16) -> Draws {
-        Draws { stream, a, b, attempt, n_words: 0, words: [0; 4] }
+    pub fn draws(self, a: u64, b: u64, attempt: u16) -> Draws {
+        Draws { stream: self, a, b, attempt, n_words: 0, words: [0; 4] }
     }
+}
 
+impl Draws {
     /// The next 32 random bits.
     #[inline]
     pub fn word(&mut self) -> u32 {

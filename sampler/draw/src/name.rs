@@ -1,9 +1,6 @@
 //! Names of draws, and the stream of words that belongs to all names with one run key, purpose, step and layer.
 
-use crate::{
-    draws::Draws,
-    philox::{philox4x32, philox4x32_lanes},
-};
+use crate::philox::{philox4x32, philox4x32_lanes};
 
 /// What a draw is for. Closed, and the numbers are part of every result: none is ever reused or changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -74,12 +71,6 @@ pub struct Stream {
 const PART_LIMIT: u64 = 1 << 48;
 
 impl Stream {
-    /// The draws named (a, b, attempt): a sequence as long as anybody asks, up to 2^18 words.
-    #[inline]
-    pub fn draws(self, a: u64, b: u64, attempt: u16) -> Draws {
-        Draws::new(self, a, b, attempt)
-    }
-
     /// Four words of the sequence named (a, b, attempt).
     #[inline]
     pub fn words(self, a: u64, b: u64, attempt: u16, block: u16) -> [u32; 4] {

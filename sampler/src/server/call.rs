@@ -20,7 +20,7 @@ use crate::server::{
     input::{Asked, Input},
     metrics::Record,
     served::Served,
-    service::Shared,
+    shared::Shared,
 };
 
 /// A status goes out in headers: this much of its message, and no more.

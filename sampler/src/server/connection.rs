@@ -17,13 +17,8 @@ use tokio::{
 };
 
 use crate::server::{
-    access::Peer,
-    connections::Connection,
-    input::STREAM_WINDOW_BYTES,
-    names::names_of,
-    service::{self, Shared},
-    socket::PatientSocket,
-    tls::Tls,
+    access::Peer, connections::Connection, input::STREAM_WINDOW_BYTES, names::names_of, service, shared::Shared,
+    socket::PatientSocket, tls::Tls,
 };
 
 /// HTTP/2: the largest frame of a client. A frame is buffered as a whole.

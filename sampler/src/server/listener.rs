@@ -8,7 +8,7 @@ use tokio::{net::TcpListener, sync::watch, time::sleep};
 use crate::server::{
     connection,
     connections::{Connections, Entered},
-    service::Shared,
+    shared::Shared,
     tls::Tls,
 };
 

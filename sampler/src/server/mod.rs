@@ -12,7 +12,6 @@ use std::{
 
 use kith_proto::SERVICE;
 use tokio::{
-    net::TcpListener,
     runtime::Runtime,
     signal::unix::{SignalKind, signal},
     sync::watch,
@@ -25,12 +24,14 @@ use crate::server::{
     access::{Access, Tokens},
     connections::Connections,
     input::MAX_EXTRA_BYTES,
+    listen::listen,
     listener::{Listener, max_connections},
     metrics::Metrics,
     served::Served,
-    service::Tools,
+    shared::Shared,
     side::Side,
     tls::Tls,
+    tools::Tools,
     work::Work,
 };
 
@@ -45,15 +46,18 @@ mod error;
 mod health;
 mod ids;
 mod input;
+mod listen;
 mod listener;
 mod metrics;
 mod names;
 mod request;
 mod served;
 mod service;
+mod shared;
 mod side;
 mod socket;
 mod tls;
+mod tools;
 mod unplugged;
 mod work;
 
@@ -83,7 +87,7 @@ pub struct Server {
     address: SocketAddr,
     shards: Vec<u32>,
     n_shards: u32,
-    shared: Arc<service::Shared>,
+    shared: Arc<Shared>,
     connections: Arc<Connections>,
     side: Side,
     stop: watch::Sender<bool>,
@@ -135,7 +139,7 @@ impl Server {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("network").build();
         let runtime = runtime.map_err(system)?;
         let (shards, n_shards) = (served.shards.keys().copied().collect(), served.cluster.n_shards());
-        let shared = Arc::new(service::Shared {
+        let shared = Arc::new(Shared {
             served: Arc::new(served),
             work: Work::new(config.n_threads)?,
             metrics: Arc::new(Metrics::default()),
@@ -233,14 +237,4 @@ impl fmt::Display for Server {
             None => Ok(()),
         }
     }
-}
-
-fn listen(runtime: &Runtime, address: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeError> {
-    let _context = runtime.enter();
-    let failed = |source| ServeError::Listen { address, source };
-    let listener = std::net::TcpListener::bind(address).map_err(failed)?;
-    listener.set_nonblocking(true).map_err(failed)?;
-    let listener = TcpListener::from_std(listener).map_err(failed)?;
-    let bound = listener.local_addr().map_err(failed)?;
-    Ok((listener, bound))
 }

@@ -21,8 +21,8 @@ use crate::{
         config::ServerConfig,
         connections::Connections,
         error::ServeError,
-        listen,
-        service::Shared,
+        listen::listen,
+        shared::Shared,
         tls::Tls,
     },
 };

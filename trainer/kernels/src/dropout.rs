@@ -1,5 +1,6 @@
 //! Dropout as named draws: 16 bits decide about one number, 8 numbers share a Philox block.
 
+use kith_block::Block;
 use kith_draw::Stream;
 
 /// Numbers that share one block of draws.
@@ -68,6 +69,15 @@ impl Dropout {
             out.copy_from_slice(&factors[..out.len()]);
         }
     }
+}
+
+/// Dropout of the rows of a block.
+#[derive(Clone, Copy)]
+pub(crate) struct Drop<'a> {
+    pub(crate) dropout: Dropout,
+    pub(crate) stream: Stream,
+    /// Names the rows.
+    pub(crate) block: &'a Block,
 }
 
 #[cfg(test)]

@@ -3,15 +3,14 @@
 //! Sparse rows stay sparse (see [`crate::sparse_product`]). Dense rows go through libtorch's product, some hundred at a
 //! time. A gradient of the weights is a sum over rows: it is made per piece of 4,096 rows, and pieces are added in order.
 
-use kith_block::Block;
-use kith_draw::{Stream, Vectorized, vectorized};
+use kith_draw::{Vectorized, vectorized};
 use rayon::prelude::*;
 
 use crate::{
     bridge::{Matrix, multiply},
     buffer::Buffer,
     cut::pieces,
-    dropout::{Dropout, N_SHARED},
+    dropout::{Drop, N_SHARED},
     rows::InputRows,
     simd::{Lanes, N_LANES, exp},
     sparse_product::{KeptRows, multiply_sparse},
@@ -34,15 +33,6 @@ pub(crate) struct Product<'a> {
     /// `dim × width` lanes.
     pub(crate) weights: &'a [Lanes],
     pub(crate) width: usize,
-}
-
-/// What is dropped of rows.
-#[derive(Clone, Copy)]
-pub(crate) struct Drop<'a> {
-    pub(crate) dropout: Dropout,
-    pub(crate) stream: Stream,
-    /// Names the rows.
-    pub(crate) block: &'a Block,
 }
 
 /// What is kept of the rows that were multiplied, for the way back.

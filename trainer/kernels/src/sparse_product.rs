@@ -6,8 +6,7 @@ use rayon::prelude::*;
 
 use crate::{
     cut::PIECE_ROWS,
-    dropout::{Dropout, N_SHARED},
-    product::Drop,
+    dropout::{Drop, Dropout, N_SHARED},
     rows::SparseRows,
     simd::{Lanes, N_LANES},
     weighted_rows::{GroupRows, add_weighted},

@@ -8,7 +8,7 @@ use std::{ops::Range, path::Path};
 use kith_page::Axis;
 use kith_partition::progress::Progress;
 use kith_trainer::{
-    config::RunConfig, data::Data, error::TrainError, evaluate::evaluate_nodes, input::Input, links::Links,
+    config::RunConfig, data::Data, error::TrainError, evaluate::evaluate_nodes, input::Input, link_pairs::Links,
     opened::Opened, run::Run,
 };
 use serde_json::{Value, json};

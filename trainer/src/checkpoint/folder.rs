@@ -6,7 +6,10 @@ use std::{
 };
 
 use super::Checkpoint;
-use crate::{error::TrainError, files::make_folder, report::CHECKPOINTS};
+use crate::{error::TrainError, files::make_folder};
+
+/// The folder of checkpoints: all that resuming needs.
+pub const CHECKPOINTS: &str = "checkpoints";
 
 /// The folder of a run's checkpoints.
 #[derive(Clone, Debug)]

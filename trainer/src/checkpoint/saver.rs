@@ -13,7 +13,7 @@ use super::{
 use crate::{
     error::TrainError,
     files::publish_bytes,
-    report::RunFolder,
+    run_folder::RunFolder,
     weights::{Entry, Weights},
 };
 

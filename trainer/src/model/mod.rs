@@ -17,7 +17,6 @@ mod supergat;
 use std::sync::Arc;
 
 use kith_block::{Block, Pairs};
-use kith_kernels::InputRows;
 use tch::{Device, Kind, Tensor};
 
 pub use crate::model::{
@@ -28,7 +27,7 @@ pub use crate::model::{
 use crate::{
     config::{CgatConfig, EdgeLossConfig, Kernels, ModelConfig, ModelKind, RunConfig},
     error::TrainError,
-    input::GraphInput,
+    input::{GraphInput, Sample},
     model::{
         call::{Call, LayerOutput, LayerRows},
         reference::Edges,
@@ -48,15 +47,6 @@ pub enum Pass {
     },
     /// Everything as it is, nothing to differentiate.
     Evaluate,
-}
-
-/// What a pass reads: the block of every layer, from the input on, and the rows of the first one's sources.
-#[derive(Clone, Debug)]
-pub struct Sample {
-    /// The destinations of each are the sources of the next.
-    pub blocks: Vec<Arc<Block>>,
-    /// Rows of the store.
-    pub rows: Arc<InputRows>,
 }
 
 /// What a forward pass gives.

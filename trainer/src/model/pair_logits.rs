@@ -5,8 +5,8 @@ use tch::Tensor;
 use super::{LayerShape, Model, Part, ReadRows, reference};
 use crate::{
     error::TrainError,
-    evaluate::{Matrix, rows_of},
     input::GraphInput,
+    matrix::{Matrix, rows_of},
 };
 
 impl Model {

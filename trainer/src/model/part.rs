@@ -9,7 +9,7 @@ use tch::Tensor;
 use crate::{
     config::{Kernels, ModelKind},
     error::TrainError,
-    evaluate::rows_of,
+    matrix::rows_of,
     model::{Call, LayerRows, LayerShape, Model, Pass, gat, gcn, mlp, reference, sage},
 };
 

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use kith_block::{Block, BlockError, Subset};
 use kith_draw::{Name, Purpose};
-use kith_kernels::Form;
+use kith_kernels::{Form, InputRows};
 
 use super::*;
 use crate::{

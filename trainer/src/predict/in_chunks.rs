@@ -2,11 +2,15 @@
 
 use std::{ops::Range, sync::Arc};
 
-use super::{Asked, Table, push_edges, table_of_edges};
+use super::{
+    edges::{push_edges, table_of_edges},
+    output::Output,
+    table::Table,
+};
 use crate::{
     error::TrainError,
-    evaluate::rows_of,
     layerwise::{self, Looked, Room},
+    matrix::rows_of,
     model::Model,
     opened::Opened,
     world::World,
@@ -15,15 +19,15 @@ use crate::{
 /// Nodes whose attention is looked at together: edges × heads × features are held.
 const N_ATTENDED: u64 = 1 << 13;
 
-pub(super) fn predict(model: &Model, opened: &Opened, asked: Asked, room: &Room) -> Result<Table, TrainError> {
-    let layer = match asked {
-        Asked::Probabilities { .. } => model.layers().len() - 1,
-        Asked::Embeddings { layer } => layer,
-        Asked::Attention { layer } => return attention(model, opened, layer, room),
+pub(super) fn predict(model: &Model, opened: &Opened, output: Output, room: &Room) -> Result<Table, TrainError> {
+    let layer = match output {
+        Output::Probabilities { .. } => model.layers().len() - 1,
+        Output::Embeddings { layer } => layer,
+        Output::Attention { layer } => return attention(model, opened, layer, room),
     };
-    let mut table = Table::new(&["id"], asked.column());
+    let mut table = Table::new(&["id"], output.column());
     walk(model, opened, room, layer, |nodes, looked| {
-        let rows = asked.finish(model, &looked.output(model, layer)?)?;
+        let rows = output.finish(model, &looked.output(model, layer)?)?;
         for (place, node) in nodes.enumerate() {
             table.push(&[&opened.id_of(node)?], rows.row(place));
         }
@@ -39,7 +43,7 @@ fn attention(model: &Model, opened: &Opened, layer: usize, room: &Room) -> Resul
     walk(model, opened, &room, layer, |_, looked| {
         let Looked::Part(part) = looked else { unreachable!("no list is too long to be whole") };
         let block = Arc::clone(part.block);
-        let attention = model.attention_of_layer(layer, part)?.expect("only asked of attention");
+        let attention = model.attention_of_layer(layer, part)?.expect("only attention has weights");
         push_edges(&mut table, opened, &block, &rows_of(&attention)?)
     })?;
     Ok(table)

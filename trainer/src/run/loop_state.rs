@@ -8,8 +8,8 @@ use crate::{
     clock::Phases,
     config::RunConfig,
     early_stop::{Best, EarlyStop},
-    evaluate::Measured,
     exchange::SliceRecord,
+    measured::Measured,
     report::StepRecord,
     weights::Weights,
 };

@@ -3,11 +3,7 @@
 use tch::Tensor;
 
 use super::Run;
-use crate::{
-    data::Data,
-    error::TrainError,
-    model::{Forward, Sample},
-};
+use crate::{data::Data, error::TrainError, input::Sample, model::Forward};
 
 impl Run<'_> {
     /// Stops a run whose loss is not finite since a step, naming the first layer with a part that is not. `forward` is the

@@ -22,8 +22,9 @@ use crate::{
     input::{GraphInput, Input, Labels},
     keeper::Keeper,
     layerwise::Room,
+    opened::Source,
     report::{REPORT, STEPS},
-    run::{Plan, Source},
+    run::Plan,
     run_file::RunFile,
     world::World,
 };

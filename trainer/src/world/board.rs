@@ -16,7 +16,7 @@ use std::{
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::{Deserialize, Serialize};
 
-use super::{Member, Phase, WorldError, door::Door, wire::timespec};
+use super::{Member, Phase, WorldError, deadline::timespec, door::Door};
 
 /// How far a rank is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,7 +11,7 @@ use std::{
 
 use rustls::Connection;
 
-use super::wire::left;
+use super::deadline::left;
 
 /// Bytes of TLS that are taken from the kernel at once: two records.
 const WIRE_BYTES: usize = 32 << 10;

@@ -19,12 +19,13 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::{
     board::{Board, Entry, Order, Verdict},
     contest::Contests,
+    deadline::timespec,
     door::{Arrival, Door},
     hello::Opening,
     message::Message,
     rendezvous::{Holder, turn_away},
     spoke::Spoke,
-    wire::timespec,
+    waking::Waking,
 };
 
 /// How long the process may take to notice a verdict by itself.
@@ -39,27 +40,6 @@ pub(super) struct Rhythm {
     pub(super) every: Duration,
     /// Silence that means loss.
     pub(super) deadline: Duration,
-}
-
-/// Notices that this process was the one that paused: stopped by a signal, or with its whole machine.
-#[derive(Debug)]
-pub(super) struct Waking {
-    /// Silence that means loss.
-    deadline: Duration,
-    /// When this thread last looked.
-    looked: Instant,
-}
-
-impl Waking {
-    pub(super) fn new(deadline: Duration) -> Waking {
-        Waking { deadline, looked: Instant::now() }
-    }
-
-    /// Whether so much time has passed since the last look that the silence of others says nothing.
-    pub(super) fn was_paused(&mut self) -> bool {
-        let now = Instant::now();
-        now.duration_since(std::mem::replace(&mut self.looked, now)) > self.deadline / 2
-    }
 }
 
 /// The thread that keeps the board up to date, as long as its world lasts.

@@ -7,11 +7,11 @@ use std::{
 };
 
 use super::{
-    JoinConfig,
+    deadline::left,
     encryption::{Keys, RankTls},
+    join_config::JoinConfig,
     line::Line,
     token::{self, GreetError, Token},
-    wire::left,
 };
 
 /// The first byte of a TLS connection; a plain line begins with a letter.

@@ -2,10 +2,9 @@
 
 use std::{
     io::{self, ErrorKind, Read},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use rustix::event::Timespec;
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::line::Line;
@@ -83,15 +82,4 @@ impl Inbox {
 fn checked_length(n_bytes: [u8; 4]) -> io::Result<usize> {
     let n_bytes = u32::from_le_bytes(n_bytes) as usize;
     if n_bytes > MAX_BYTES { Err(io::Error::other("a message is too long")) } else { Ok(n_bytes) }
-}
-
-/// What is left until a deadline, which has not passed.
-pub(super) fn left(deadline: Instant) -> io::Result<Duration> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
-}
-
-/// A span of time as the kernel takes it.
-pub(crate) fn timespec(left: Duration) -> Timespec {
-    Timespec { tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() }
 }

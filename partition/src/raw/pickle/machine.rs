@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{CLASSES, Class, Node, NodeId};
+use super::node::{CLASSES, Class, Node, NodeId};
 
 const NONE: NodeId = 0;
 const FALSE: NodeId = 1;

@@ -8,18 +8,10 @@ use crate::{
     raw::lines::open_file,
     tables::parquet::{
         ColumnType, ParquetFile,
-        pages::{PageSizes, page_sizes},
+        pages::{Measured, PageSizes, page_sizes},
         unreadable,
     },
 };
-
-/// Bytes that it takes to read a column.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Measured {
-    /// Pages, and one row.
-    n_bytes: u64,
-    n_row_bytes: u64,
-}
 
 impl ParquetFile {
     /// Bytes that one reader of these columns takes at most, in any row group; refused if they are too many.

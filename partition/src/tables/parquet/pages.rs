@@ -215,3 +215,11 @@ fn too_short() -> io::Error {
 fn damaged(problem: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, problem)
 }
+
+/// Bytes that it takes to read a column.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Measured {
+    /// Pages, and one row.
+    pub(super) n_bytes: u64,
+    pub(super) n_row_bytes: u64,
+}

@@ -4,7 +4,7 @@ use kith_proto::{frame_fields, pack_bits};
 use tonic::Status;
 
 use crate::server::{
-    answer::{Answer, Chunk},
+    answer::chunk::{Answer, Chunk},
     error::IntoStatus,
     request::HasEdgesRequest,
     served::Served,

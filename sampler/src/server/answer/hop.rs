@@ -9,7 +9,7 @@ use crate::{
     drawn::{Drawn, DrawnIds},
     fanout::Fanout,
     server::{
-        answer::{Answer, CHUNK_BYTES, Chunk, as_bytes},
+        answer::chunk::{Answer, CHUNK_BYTES, Chunk, as_bytes},
         error::IntoStatus,
         ids::PackedIds,
         request::SampleHopRequest,

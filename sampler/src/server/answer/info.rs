@@ -6,7 +6,7 @@ use kith_store::{Ids, Result as StoreResult};
 use tonic::Status;
 
 use crate::server::{
-    answer::{Answer, CHUNK_BYTES, Chunk},
+    answer::chunk::{Answer, CHUNK_BYTES, Chunk},
     error::IntoStatus,
     request::InfoRequest,
     served::{Served, owner_bytes},

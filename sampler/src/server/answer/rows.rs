@@ -7,7 +7,7 @@ use tonic::Status;
 
 use crate::{
     server::{
-        answer::{Answer, CHUNK_BYTES, Chunk, as_bytes},
+        answer::chunk::{Answer, CHUNK_BYTES, Chunk, as_bytes},
         error::IntoStatus,
         ids::PackedIds,
         request::FetchRowsRequest,

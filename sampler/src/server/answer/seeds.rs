@@ -6,7 +6,7 @@ use tonic::Status;
 use crate::{
     seeds::Labels,
     server::{
-        answer::{Answer, Chunk, as_bytes},
+        answer::chunk::{Answer, Chunk, as_bytes},
         error::IntoStatus,
         request::SeedsRequest,
         served::Served,

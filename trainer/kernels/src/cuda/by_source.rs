@@ -3,8 +3,7 @@
 use super::{
     args::args,
     error::GpuError,
-    machine::Gpu,
-    memory::{Address, Array},
+    memory::Address,
     sampled::SampledOnDevice,
     sampler::{GraphSampler, SCAN_TILE},
 };
@@ -13,25 +12,6 @@ use super::{
 const N_DIGITS: usize = 256;
 const DIGIT_BITS: u32 = 8;
 const SORT_TILE: usize = 4096;
-
-const WHAT: &str = "sorting a sampled batch";
-
-/// Memory of a sort, used again by the next: keys and edges before a pass and after it.
-#[derive(Debug)]
-pub(super) struct Sort {
-    keys: [Array<u32>; 2],
-    edges: [Array<u32>; 2],
-    /// Of digits, by digit and then by block.
-    counts: Array<u32>,
-    totals: Array<u32>,
-}
-
-impl Sort {
-    pub(super) fn new(gpu: &Gpu) -> Result<Sort, GpuError> {
-        let none = || Array::zeros(gpu, 0, WHAT);
-        Ok(Sort { keys: [none()?, none()?], edges: [none()?, none()?], counts: none()?, totals: none()? })
-    }
-}
 
 impl GraphSampler {
     /// Makes the lists by source of all hops: what backward passes read. Edges of a source stand in the order they have

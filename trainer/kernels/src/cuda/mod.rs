@@ -20,6 +20,7 @@ mod program;
 mod rows;
 mod sampled;
 mod sampler;
+mod sort;
 
 pub use self::{
     batch::{BatchParts, DeviceBatch, SampledParts},

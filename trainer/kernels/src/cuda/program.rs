@@ -4,6 +4,7 @@ mod arrays;
 mod backward;
 mod batches;
 mod forward;
+mod plan;
 mod raw;
 mod sums;
 mod tiles;
@@ -11,8 +12,7 @@ mod work;
 
 use std::ops::Range;
 
-use kith_block::PairConfig;
-
+pub use self::plan::{Plan, Settings, Targets};
 pub(super) use self::raw::Labels;
 use self::{
     arrays::{DeviceTargets, LayerState, Shared},
@@ -22,58 +22,12 @@ use self::{
 use super::{
     args::{Args, args},
     error::GpuError,
-    graph::DeviceGraph,
-    layer::LayerPlan,
+    graph::{DeviceGraph, PlacedGraph},
     machine::{Gpu, ModuleId, RecordingId},
     memory::Array,
     pairs::DrawnPairs,
     rows::DeviceRows,
 };
-
-/// Numbers by which runs of one program differ.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Settings {
-    /// Names everything that is drawn.
-    pub run_key: u64,
-    /// Of Adam.
-    pub learning_rate: f64,
-    /// λ_2.
-    pub weight_decay: f64,
-    /// λ_E.
-    pub edge_weight: f64,
-    /// Probability of dropout.
-    pub dropout: f64,
-}
-
-/// What is computed: layers, pairs, and runs.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// The layers, from the input on; only the last one averages heads.
-    pub layers: Vec<LayerPlan>,
-    /// Numbers of one run's weights.
-    pub n_weights: usize,
-    /// How the pairs of the edge loss are drawn; `None` without one.
-    pub pairs: Option<PairConfig>,
-    /// What each run is computed with.
-    pub runs: Vec<Settings>,
-}
-
-/// What nodes are, by position.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Targets {
-    /// Classes of nodes; with `bits`, anything.
-    pub classes: Vec<i32>,
-    /// Where nodes have several classes: one byte for each node and class.
-    pub bits: Option<Vec<u8>>,
-    /// Number of classes.
-    pub n_classes: usize,
-    /// Nodes that are learned from, measured for choosing, and measured at the end.
-    pub train: Vec<u32>,
-    /// See `train`.
-    pub valid: Vec<u32>,
-    /// See `train`.
-    pub test: Vec<u32>,
-}
 
 /// The losses of one step of one run.
 #[derive(Clone, Debug, PartialEq)]
@@ -177,7 +131,8 @@ impl Program {
             let pairs = work.pairs(layer, state);
             state.fit(work.graph(layer), pairs, plan.runs.len())?;
         }
-        shared.fit(work, layers, plan.runs.len())
+        let graphs: Vec<&PlacedGraph> = (0..layers.len()).map(|layer| work.graph(layer)).collect();
+        shared.fit(&graphs, layers, plan.runs.len())
     }
 
     /// Sets the state of all runs: weights and both moments, one run after the other, and steps so far.

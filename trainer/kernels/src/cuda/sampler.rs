@@ -7,12 +7,12 @@ use rayon::prelude::*;
 
 use super::{
     args::{Args, args},
-    by_source::Sort,
     compile::Constants,
     error::GpuError,
     machine::{Gpu, ModuleId},
     memory::{Address, Array},
     sampled::{Sampled, SampledOnDevice},
+    sort::Sort,
 };
 
 /// Threads of a block, and numbers that one block of a scan adds up; SAMPLE_THREADS and SCAN_TILE in sample.cu.

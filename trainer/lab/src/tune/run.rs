@@ -22,7 +22,8 @@ use kith_trainer::{
     keeper::Keeper,
     layerwise::Room,
     metrics::Metrics,
-    run::{Plan, Run, Source},
+    opened::Source,
+    run::{Plan, Run},
     train::train,
     world::World,
 };

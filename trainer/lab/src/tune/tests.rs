@@ -10,7 +10,7 @@ use kith_trainer::{
     data::Data,
     device::{self, Device},
     input::{GraphInput, Input, Labels},
-    run::Source,
+    opened::Source,
 };
 
 use super::{trials::bar, *};

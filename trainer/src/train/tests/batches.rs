@@ -9,9 +9,12 @@ use kith_store::{
 use super::*;
 use crate::{
     data::BatchInput,
-    evaluate::{Measured, evaluate, rows_of},
+    evaluate::evaluate,
     feed::{batches_of, rows_of_batch},
-    model::{Model, Sample, oracle::error},
+    input::Sample,
+    matrix::rows_of,
+    measured::Measured,
+    model::{Model, oracle::error},
     opened::Opened,
 };
 

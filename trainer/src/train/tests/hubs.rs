@@ -15,8 +15,8 @@ use kith_store::{Cluster, Cut, Provenance, SplitPart, write_cluster};
 
 use super::{batches::write_store, *};
 use crate::{
-    evaluate::rows_of,
     layerwise::{Looked, walk},
+    matrix::rows_of,
     model::Model,
     opened::Opened,
     predict::{Moment, Question, What, predict},

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::PAUSE;
-use crate::world::{JoinConfig, Seat, WorldError, wire};
+use crate::world::{JoinConfig, Seat, WorldError, deadline};
 
 /// How long rank 0 waits for its own name to be known; a cluster that has just started it may need longer.
 const RESOLVE_LIMIT: Duration = Duration::from_secs(60);
@@ -22,7 +22,9 @@ pub(super) fn listen(seat: &Seat, config: &JoinConfig, deadline: Instant) -> Res
     let addresses = loop {
         match resolve(seat) {
             Ok(addresses) => break addresses,
-            Err(error) if wire::left(known_by).is_err() => return Err(WorldError::NeverCame(unresolved(seat, &error))),
+            Err(error) if deadline::left(known_by).is_err() => {
+                return Err(WorldError::NeverCame(unresolved(seat, &error)));
+            }
             Err(_) => thread::sleep(PAUSE),
         }
     };
@@ -43,7 +45,7 @@ pub(super) fn listen(seat: &Seat, config: &JoinConfig, deadline: Instant) -> Res
         };
         match error.kind() {
             // An earlier rank 0 that has not ended yet holds it.
-            ErrorKind::AddrInUse if wire::left(freed_by).is_ok() => thread::sleep(PAUSE),
+            ErrorKind::AddrInUse if deadline::left(freed_by).is_ok() => thread::sleep(PAUSE),
             ErrorKind::AddrInUse => {
                 return Err(WorldError::NeverCame(format!(
                     "MASTER_PORT {} on {} is in use: choose another, or end what listens there",
@@ -110,7 +112,7 @@ fn is_loopback(addresses: &[SocketAddr]) -> bool {
 pub(super) fn connect(addresses: &[SocketAddr], deadline: Instant) -> io::Result<TcpStream> {
     let mut last = io::Error::from(ErrorKind::TimedOut);
     for address in addresses {
-        match TcpStream::connect_timeout(address, wire::left(deadline)?) {
+        match TcpStream::connect_timeout(address, deadline::left(deadline)?) {
             // Where nobody listens yet, a connection may by chance be made with itself.
             Ok(stream) if stream.local_addr()? == stream.peer_addr()? => last = ErrorKind::ConnectionRefused.into(),
             Ok(stream) => {

@@ -10,14 +10,14 @@ use super::{ATTEMPT, Holder, Meeting, PAUSE, address::listen, parsed, refusal, s
 use crate::world::{
     Facts, JoinConfig, Seat, WorldError,
     contest::Contests,
+    deadline,
     door::{Arrival, Door},
     hello::{Answer, Hello, Opening},
     line::Line,
     message::Message,
-    pulse::Waking,
     spoke::Spoke,
     trust::Trust,
-    wire,
+    waking::Waking,
 };
 
 /// How long rank 0 stays to tell those who come late that the world was refused.
@@ -66,7 +66,7 @@ pub(in crate::world) fn host(
         next_beat: Instant::now(),
     };
     while host.guests[1..].iter().any(Option::is_none) {
-        let Ok(left) = wire::left(deadline) else {
+        let Ok(left) = deadline::left(deadline) else {
             let sentence = host.never_came();
             host.tell_all(&Answer::NeverCame(sentence.clone()));
             return Err(WorldError::NeverCame(sentence));
@@ -183,7 +183,7 @@ impl Host<'_> {
 /// Those who come a little later must hear it too, or they would wait for somebody who has gone.
 fn refuse_rest(door: &Door, mut is_told: Vec<bool>, answer: &Answer, deadline: Instant) {
     while is_told.contains(&false)
-        && let Ok(left) = wire::left(deadline)
+        && let Ok(left) = deadline::left(deadline)
     {
         let Some(Arrival { mut line, opening: Opening::Join(hello) }) = door.next(left) else { continue };
         tell_one(&mut line, answer);

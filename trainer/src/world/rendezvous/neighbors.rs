@@ -4,7 +4,7 @@ use std::{io, thread, time::Instant};
 
 use super::{ATTEMPT, Holder, Meeting, PAUSE, address::connect, turn_away, unwelcome};
 use crate::world::{
-    Board, JoinConfig, Seat, door::Arrival, hello::Opening, line::Line, token::GreetError, trust::Trust, wire,
+    Board, JoinConfig, Seat, deadline, door::Arrival, hello::Opening, line::Line, token::GreetError, trust::Trust, wire,
 };
 
 /// Makes the lines of the ring: from the rank before, and to the next one. What keeps it from that, in a sentence.
@@ -16,7 +16,7 @@ pub(in crate::world) fn form_ring(
     board: &Board,
 ) -> Result<(Line, Line), String> {
     let deadline = Instant::now() + config.join_deadline.min(6 * ATTEMPT);
-    let is_over = || board.verdict().is_some() || wire::left(deadline).is_err();
+    let is_over = || board.verdict().is_some() || deadline::left(deadline).is_err();
     let (next_rank, before) = ((seat.rank + 1) % seat.n_ranks, (seat.rank + seat.n_ranks - 1) % seat.n_ranks);
     let next = loop {
         match knock(seat, trust, meeting, deadline) {

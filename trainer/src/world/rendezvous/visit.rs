@@ -17,14 +17,15 @@ use super::{
 use crate::world::{
     Facts, JoinConfig, Member, Seat, WorldError,
     board::Entry,
+    deadline,
     door::Door,
     hello::{Answer, Hello, Opening},
     message::Message,
-    pulse::Waking,
     spoke::Spoke,
     timespec,
     token::GreetError,
     trust::Trust,
+    waking::Waking,
     wire,
 };
 
@@ -58,7 +59,7 @@ pub(in crate::world) fn visit(
     // The refusal of the last attempts, and when they began to be refused.
     let mut refused: Option<(WorldError, Instant)> = None;
     let mut visitor = Visitor { seat, config, facts, trust, had_seat: false };
-    while let Ok(left) = wire::left(deadline) {
+    while let Ok(left) = deadline::left(deadline) {
         match visitor.attempt(Instant::now() + left.min(ATTEMPT)) {
             Ok(meeting) => return Ok(meeting),
             Err(Missed::Finally(error)) => return Err(error),
@@ -144,7 +145,7 @@ impl Visitor<'_> {
         let deadline = Instant::now() + config.join_deadline + ATTEMPT;
         let mut waking = Waking::new(config.heartbeat_deadline);
         let mut next_beat = Instant::now();
-        while wire::left(deadline).is_ok() {
+        while deadline::left(deadline).is_ok() {
             if Instant::now() >= next_beat {
                 next_beat = Instant::now() + config.heartbeat_every;
                 if !spoke.has_unsent() {

@@ -1,11 +1,9 @@
 //! The arrays of a program, each with all runs.
 
 use super::{
-    Plan, Targets,
+    plan::{Plan, Targets},
     raw::Labels,
-    sums::{N_PARTS, pieces_of},
-    tiles::{sparse_pieces, weight_tiles},
-    work::Work,
+    tiles::{N_PARTS, pieces_of, sparse_pieces, weight_tiles},
 };
 use crate::{
     cuda::{
@@ -131,9 +129,14 @@ impl Shared {
     }
 
     /// Makes room for the graphs of all layers.
-    pub(super) fn fit(&mut self, work: &Work, layers: &[LayerState], n_runs: usize) -> Result<(), GpuError> {
+    pub(super) fn fit(
+        &mut self,
+        graphs: &[&PlacedGraph],
+        layers: &[LayerState],
+        n_runs: usize,
+    ) -> Result<(), GpuError> {
         let most = |of: &dyn Fn(&LayerState, &PlacedGraph) -> usize| {
-            let each = layers.iter().enumerate().map(|(layer, state)| of(state, work.graph(layer)));
+            let each = layers.iter().zip(graphs).map(|(state, graph)| of(state, graph));
             each.max().unwrap_or(0) * n_runs
         };
         let n_slots = |graph: &PlacedGraph| graph.by_destination.n_slots.max(graph.by_source.n_slots);
@@ -155,7 +158,7 @@ impl Shared {
         self.slot_sums.fit(most(&|state, graph| n_slots(graph) * stride(state)))?;
         self.slot_totals.fit(most(&|state, graph| 2 * n_slots(graph) * state.plan.heads))?;
         self.pieces.fit(most(&pieces))?;
-        self.node_losses.fit(n_runs * work.graph(layers.len() - 1).n_destinations)?;
+        self.node_losses.fit(n_runs * graphs[layers.len() - 1].n_destinations)?;
         Ok(())
     }
 }

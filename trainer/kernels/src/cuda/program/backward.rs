@@ -3,8 +3,8 @@
 use super::{
     N_THREADS, Program, WARPS,
     arrays::{LayerState, Shared},
-    sums::{SUM_THREADS, parts_of, pieces_of},
-    tiles::{TILE_COLUMNS, TILE_ROWS, TILE_THREADS, sparse_pieces, weight_tiles},
+    sums::SUM_THREADS,
+    tiles::{TILE_COLUMNS, TILE_ROWS, TILE_THREADS, parts_of, pieces_of, sparse_pieces, weight_tiles},
 };
 use crate::cuda::{
     args::args,

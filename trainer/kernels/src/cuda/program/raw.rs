@@ -2,7 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::Settings;
+use super::plan::Settings;
 use crate::{cuda::memory::Address, dropout::Dropout};
 
 /// As `struct Settings` in layer.cuh.

@@ -1,6 +1,6 @@
 //! Sums over nodes, pieces and runs.
 
-use super::Program;
+use super::{Program, tiles::parts_of};
 use crate::cuda::{
     args::args,
     error::GpuError,
@@ -11,13 +11,6 @@ use crate::cuda::{
 pub(super) const SUM_THREADS: u32 = 256;
 /// Numbers that a block adds up the pieces of; SUM_COLUMNS in sums.cu.
 const SUM_COLUMNS: u32 = 8;
-/// Pieces of a sum over nodes at most, and nodes of one at least.
-const N_PIECES: u32 = 512;
-const PIECE_NODES: u32 = 32;
-/// Parts that a long sum of losses is made of at most, and numbers of one at least.
-pub(super) const N_PARTS: usize = 1024;
-const N_PART: usize = 2048;
-
 impl Program {
     /// Adds up `n` numbers of each run.
     pub(super) fn sum(&self, numbers: &Array<f64>, n: usize, out: Address, out_stride: usize) -> Result<(), GpuError> {
@@ -44,15 +37,4 @@ impl Program {
         let mut args = args![self.shared.pieces.at(), n_pieces, n as u32, out, self.plan.n_weights as u32];
         self.launch(self.layers[0].module, "kith_sum_pieces", (n as u32).div_ceil(SUM_COLUMNS), SUM_THREADS, &mut args)
     }
-}
-
-/// Parts that a sum of so many losses is made of.
-pub(super) fn parts_of(n: usize) -> u32 {
-    n.div_ceil(N_PART).clamp(1, N_PARTS) as u32
-}
-
-/// Pieces of a sum over nodes, and nodes of each.
-pub(super) fn pieces_of(n_nodes: u32) -> (u32, u32) {
-    let piece_nodes = n_nodes.div_ceil(N_PIECES).max(PIECE_NODES);
-    (n_nodes.div_ceil(piece_nodes), piece_nodes)
 }

@@ -1,4 +1,4 @@
-//! Tiles of products.
+//! Tiles of products, and pieces of sums.
 
 use crate::cuda::layer::Layer;
 
@@ -25,4 +25,22 @@ const N_SPARSE_WARPS: u32 = 8192;
 /// Pieces of every column's entries.
 pub(super) fn sparse_pieces(dim: u32) -> u32 {
     (N_SPARSE_WARPS / dim.max(1)).clamp(1, 64)
+}
+
+/// Pieces of a sum over nodes at most, and nodes of one at least.
+const N_PIECES: u32 = 512;
+const PIECE_NODES: u32 = 32;
+/// Parts that a long sum of losses is made of at most, and numbers of one at least.
+pub(super) const N_PARTS: usize = 1024;
+const N_PART: usize = 2048;
+
+/// Parts that a sum of so many losses is made of.
+pub(super) fn parts_of(n: usize) -> u32 {
+    n.div_ceil(N_PART).clamp(1, N_PARTS) as u32
+}
+
+/// Pieces of a sum over nodes, and nodes of each.
+pub(super) fn pieces_of(n_nodes: u32) -> (u32, u32) {
+    let piece_nodes = n_nodes.div_ceil(N_PIECES).max(PIECE_NODES);
+    (n_nodes.div_ceil(piece_nodes), piece_nodes)
 }

@@ -1,18 +1,34 @@
-//! What can be asked of a model, and how a layer's output becomes the answer.
+//! Outputs of a trained model, and how each is made from what a layer computes.
 
 use kith_draw::exp;
 use tch::Tensor;
 
-use super::What;
 use crate::{
+    config::Choice,
     error::TrainError,
-    evaluate::{Matrix, rows_of},
+    matrix::{Matrix, rows_of},
     model::Model,
 };
 
-/// What is asked for, of a model that has it.
+/// The kind of output to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// For each node the probability of each class.
+    Probabilities,
+    /// For each node the row that the last layer reads.
+    Embeddings,
+    /// For each edge its weight in each head of a layer.
+    Attention,
+}
+
+impl Choice for What {
+    const ALL: &'static [(&'static str, Self)] =
+        &[("probabilities", Self::Probabilities), ("embeddings", Self::Embeddings), ("attention", Self::Attention)];
+}
+
+/// An output that the model has.
 #[derive(Clone, Copy)]
-pub(super) enum Asked {
+pub(super) enum Output {
     Probabilities {
         is_multi_label: bool,
     },
@@ -25,27 +41,27 @@ pub(super) enum Asked {
     },
 }
 
-impl Asked {
+impl Output {
     pub(super) fn new(
         model: &Model,
         what: What,
         layer: Option<usize>,
         is_multi_label: bool,
-    ) -> Result<Asked, TrainError> {
+    ) -> Result<Output, TrainError> {
         let refuse = |sentence: String| Err(TrainError::Predict(sentence));
         let last = model.layers().len() - 1;
         match what {
-            What::Probabilities => Ok(Asked::Probabilities { is_multi_label }),
+            What::Probabilities => Ok(Output::Probabilities { is_multi_label }),
             What::Embeddings if last == 0 => refuse(
                 "a model of one layer has no embeddings: what its last layer reads are the store's own rows".to_owned(),
             ),
-            What::Embeddings => Ok(Asked::Embeddings { layer: last - 1 }),
+            What::Embeddings => Ok(Output::Embeddings { layer: last - 1 }),
             What::Attention if !model.config().kind.has_attention() => {
                 refuse("a model without attention has no attention weights".to_owned())
             }
             What::Attention => match layer.unwrap_or(last) {
                 layer if layer > last => refuse(format!("there is no layer {layer}: the model has layers 0 to {last}")),
-                layer => Ok(Asked::Attention { layer }),
+                layer => Ok(Output::Attention { layer }),
             },
         }
     }
@@ -53,9 +69,9 @@ impl Asked {
     /// What the numbers of a row are called.
     pub(super) fn column(self) -> &'static str {
         match self {
-            Asked::Probabilities { .. } => "class",
-            Asked::Embeddings { .. } => "feature",
-            Asked::Attention { .. } => "head",
+            Output::Probabilities { .. } => "class",
+            Output::Embeddings { .. } => "feature",
+            Output::Attention { .. } => "head",
         }
     }
 
@@ -64,16 +80,16 @@ impl Asked {
     pub(super) fn finish(self, model: &Model, rows: &Tensor) -> Result<Matrix, TrainError> {
         let mut rows = rows_of(rows)?;
         match self {
-            Asked::Probabilities { is_multi_label: true } => {
+            Output::Probabilities { is_multi_label: true } => {
                 rows.values.iter_mut().for_each(|value| *value = sigmoid(f64::from(*value)) as f32);
             }
-            Asked::Probabilities { is_multi_label: false } => {
+            Output::Probabilities { is_multi_label: false } => {
                 rows.values.chunks_exact_mut(rows.width.max(1)).for_each(softmax);
             }
-            Asked::Embeddings { .. } if model.gives_rows_before_elu() => {
+            Output::Embeddings { .. } if model.gives_rows_before_elu() => {
                 rows.values.iter_mut().filter(|value| **value < 0.0).for_each(|value| *value = elu(*value));
             }
-            Asked::Embeddings { .. } | Asked::Attention { .. } => {}
+            Output::Embeddings { .. } | Output::Attention { .. } => {}
         }
         Ok(rows)
     }

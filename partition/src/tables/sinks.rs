@@ -1,0 +1,13 @@
+//! Receivers of edges.
+
+use crate::{Result, tables::files::Trouble};
+
+/// Takes edges whose ends are numbers.
+pub(super) trait NumberSink: Send {
+    fn edge(&mut self, source: u64, destination: u64) -> Result<(), Trouble>;
+}
+
+/// Takes edges whose ends are texts.
+pub(super) trait TextSink: Send {
+    fn edge(&mut self, source: &str, destination: &str) -> Result<(), Trouble>;
+}

@@ -1,0 +1,41 @@
+//! How ranks join.
+
+use std::time::Duration;
+
+use super::{encryption::RankTls, token::Token};
+
+/// How long ranks wait for each other, and how they know each other.
+#[derive(Clone, Debug)]
+pub struct JoinConfig {
+    /// For all ranks to come.
+    pub join_deadline: Duration,
+    /// For a collective to end.
+    pub collective_deadline: Duration,
+    /// Between heartbeats.
+    pub heartbeat_every: Duration,
+    /// Silence that means that a rank is lost.
+    pub heartbeat_deadline: Duration,
+    /// What all ranks know and nobody else. Without it, ranks meet on a loopback address alone.
+    pub token: Option<Token>,
+    /// Which lines between ranks are encrypted.
+    pub tls: RankTls,
+    /// The CUDA device whose tensors are exchanged; `None`: those of the CPU.
+    pub cuda: Option<usize>,
+    /// Whether other ranks may have the same device.
+    pub shares_device: bool,
+}
+
+impl Default for JoinConfig {
+    fn default() -> JoinConfig {
+        JoinConfig {
+            join_deadline: Duration::from_secs(300),
+            collective_deadline: Duration::from_secs(300),
+            heartbeat_every: Duration::from_secs(1),
+            heartbeat_deadline: Duration::from_secs(10),
+            token: None,
+            tls: RankTls::Auto,
+            cuda: None,
+            shares_device: false,
+        }
+    }
+}

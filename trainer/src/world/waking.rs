@@ -1,0 +1,24 @@
+//! Pauses of this process.
+
+use std::time::{Duration, Instant};
+
+/// Notices that this process was the one that paused: stopped by a signal, or with its whole machine.
+#[derive(Debug)]
+pub(super) struct Waking {
+    /// Silence that means loss.
+    deadline: Duration,
+    /// When this thread last looked.
+    pub(super) looked: Instant,
+}
+
+impl Waking {
+    pub(super) fn new(deadline: Duration) -> Waking {
+        Waking { deadline, looked: Instant::now() }
+    }
+
+    /// Whether so much time has passed since the last look that the silence of others says nothing.
+    pub(super) fn was_paused(&mut self) -> bool {
+        let now = Instant::now();
+        now.duration_since(std::mem::replace(&mut self.looked, now)) > self.deadline / 2
+    }
+}
