@@ -11,7 +11,7 @@ use crate::{
     input::{Input, Labels},
     layerwise::{self, Looked, Room},
     matrix::{Matrix, rows_of},
-    measured::{Measured, Metric},
+    measured::{Measured, Metric, Tally},
     model::{Model, Pass},
     world::World,
 };
@@ -48,7 +48,7 @@ fn evaluate_graphs(model: &Model, input: &Input) -> Result<Measured, TrainError>
         valid.add(tally(&logits, labels, &graph.valid));
         test.add(tally(&logits, labels, &graph.test));
     }
-    let mut measured = Measured { valid_loss: valid.loss(), valid: valid.metric(), test: test.metric() };
+    let mut measured = Measured::of(valid, test);
     if let (Some(links), [graph]) = (&input.links, &input.graphs[..]) {
         (measured.valid, measured.test) = links.measure(model, graph)?;
     }
@@ -81,39 +81,7 @@ fn evaluate_store(model: &Model, input: &BatchInput, room: &Room, world: &mut Wo
         let all: Vec<u32> = (0..seeds.len() as u32).collect();
         tally(&Matrix { values, width: logits.width }, seeds.labels(), &all)
     };
-    let (valid, test) = (tally(&input.valid), tally(&input.test));
-    Ok(Measured { valid_loss: valid.loss(), valid: valid.metric(), test: test.metric() })
-}
-
-/// Sums over nodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Tally {
-    loss: f64,
-    n_terms: u64,
-    /// Nodes, or (node, class) pairs, that were rightly said to be so.
-    n_right: u64,
-    /// All that were said, and all that are so; for one class per node both are the number of nodes.
-    n_said: u64,
-    n_true: u64,
-}
-
-impl Tally {
-    fn add(&mut self, other: Tally) {
-        self.loss += other.loss;
-        self.n_terms += other.n_terms;
-        self.n_right += other.n_right;
-        self.n_said += other.n_said;
-        self.n_true += other.n_true;
-    }
-
-    fn loss(&self) -> f64 {
-        self.loss / self.n_terms as f64
-    }
-
-    /// Accuracy where every node has one class: then F1 is that.
-    fn metric(&self) -> f64 {
-        if self.n_said == 0 { 0.0 } else { (2 * self.n_right) as f64 / (self.n_said + self.n_true) as f64 }
-    }
+    Ok(Measured::of(tally(&input.valid), tally(&input.test)))
 }
 
 fn tally(logits: &Matrix, labels: &Labels, positions: &[u32]) -> Tally {

@@ -9,6 +9,7 @@ mod cuda_library;
 pub mod data;
 pub mod device;
 pub mod early_stop;
+mod engine;
 pub mod error;
 pub mod evaluate;
 mod exchange;

@@ -53,3 +53,8 @@ pub fn pair_loss(edges: &Tensor, others: &Tensor) -> Tensor {
     let losses = -Tensor::cat(&[edges.log_sigmoid(), (-others).log_sigmoid()], 0);
     sum_in_pieces(&losses) / n_pairs as f64
 }
+
+/// The loss of a slice by its numbers: that of its nodes, and the weighted losses of all layers' edges.
+pub(crate) fn slice_loss(node_loss: f64, edge_losses: &[f64], edge_weight: f64) -> f64 {
+    node_loss + edge_weight * edge_losses.iter().sum::<f64>()
+}

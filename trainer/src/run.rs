@@ -1,10 +1,8 @@
 //! One run: everything the loop needs, made new or from a checkpoint.
 
 mod loop_state;
-mod not_finite;
-mod on_gpu;
+mod newest;
 mod saved;
-mod slices_on_gpu;
 mod stopped;
 
 use std::{ops::Range, path::Path, sync::Arc, time::Instant};
@@ -13,17 +11,17 @@ use kith_client::RowCounts;
 use kith_kernels::cuda::Gpu;
 use tch::Device;
 
-use self::{loop_state::LoopState, on_gpu::OnGpu, saved::newest};
+use self::{loop_state::LoopState, newest::newest};
 use crate::{
     checkpoint::Saver,
     clock::Clock,
     config::{Kernels, RunConfig},
     data::Data,
     device::devices,
+    engine::{self, Engine, Host, TensorEngine},
     error::TrainError,
-    evaluate::evaluate,
-    exchange::{Exchange, SliceRecord},
-    feed::{At, Feed},
+    exchange::Exchange,
+    feed::Feed,
     keeper::Keeper,
     layerwise::Room,
     measured::{Measured, Metric},
@@ -41,18 +39,12 @@ use crate::{
 /// A run that can start or go on.
 #[derive(Debug)]
 pub struct Run<'a> {
-    pub(crate) config: RunConfig,
-    pub(crate) run_key: u64,
-    pub(crate) feed: Feed<'a>,
-    pub(crate) model: Model,
-    pub(crate) optimizer: Adam,
+    pub(crate) host: Host<'a>,
+    engine: Box<dyn Engine<'a> + 'a>,
     pub(crate) state: LoopState,
-    /// What computes instead of the model.
-    on_gpu: Option<OnGpu<'a>>,
     world: &'a mut World,
     exchange: Exchange,
     clock: Clock,
-    data: &'a Data,
     room: Room,
     source: Source,
     device: Device,
@@ -141,18 +133,14 @@ impl<'a> Run<'a> {
         let is_deterministic = config.train.deterministic.unwrap_or(device == Device::Cpu && gpu.is_none());
         let exchange = Exchange::new(n_slices, is_deterministic, world);
         let saver = Saver::default();
+        let own_slices = slices::slices_of(world.rank(), world.n_ranks(), n_slices);
         let mut run = Run {
-            config,
-            run_key,
-            feed,
-            model,
-            optimizer,
+            host: Host { config, run_key, data, model, optimizer, feed, own_slices },
+            engine: Box::new(TensorEngine),
             state,
-            on_gpu: None,
             world,
             exchange,
             clock,
-            data,
             room,
             source,
             device,
@@ -166,29 +154,46 @@ impl<'a> Run<'a> {
             notes,
         };
         if let Some(gpu) = gpu {
-            Run::board(&gpu, std::slice::from_mut(&mut run))?;
+            Run::put_on_gpu(&gpu, std::slice::from_mut(&mut run))?;
         }
         Ok(run)
     }
 
+    /// Lets a GPU compute runs from here on. Several are computed together, which takes one graph.
+    pub(crate) fn put_on_gpu(gpu: &Gpu, runs: &mut [Run<'a>]) -> Result<(), TrainError> {
+        let gpu_rows = runs[0].gpu_rows;
+        let mut hosts: Vec<&mut Host<'a>> = runs.iter_mut().map(|run| &mut run.host).collect();
+        let engines = engine::on_gpu(gpu, &mut hosts, gpu_rows)?;
+        for (run, engine) in runs.iter_mut().zip(engines) {
+            run.engine = engine;
+            run.gpu = Some(gpu.clone());
+        }
+        Ok(())
+    }
+
+    /// Frees the GPU's memory, once all runs on it have done so. A run that has ended has its weights here.
+    pub(crate) fn free_gpu(&mut self) {
+        self.engine = Box::new(TensorEngine);
+    }
+
     /// What names all its randomness.
     pub fn run_key(&self) -> u64 {
-        self.run_key
+        self.host.run_key
     }
 
     /// What is trained, and how.
     pub fn config(&self) -> &RunConfig {
-        &self.config
+        &self.host.config
     }
 
     /// Its dataset and model.
     pub fn name(&self) -> String {
-        format!("{} {}", self.source.dataset, self.config.name())
+        format!("{} {}", self.source.dataset, self.host.config.name())
     }
 
     /// Epochs that it has at most.
     pub fn epochs(&self) -> u64 {
-        self.config.train.epochs
+        self.host.config.train.epochs
     }
 
     /// Weight updates so far.
@@ -198,7 +203,7 @@ impl<'a> Run<'a> {
 
     /// Whether there is nothing left to train.
     pub fn is_done(&self) -> bool {
-        self.state.stopped_early || self.state.epoch >= self.config.train.epochs
+        self.state.stopped_early || self.state.epoch >= self.host.config.train.epochs
     }
 
     /// Whole epochs so far.
@@ -208,7 +213,7 @@ impl<'a> Run<'a> {
 
     /// The model as it is now.
     pub fn model(&self) -> &Model {
-        &self.model
+        &self.host.model
     }
 
     /// What its user should know of how it was made ready.
@@ -225,8 +230,8 @@ impl<'a> Run<'a> {
         let measuring = self.state.phases.first().map_or(0, |phases| phases.of(Phase::Measure));
         Some(Report {
             dataset: self.source.dataset.clone(),
-            model: self.config.name(),
-            run_key: self.run_key,
+            model: self.host.config.name(),
+            run_key: self.host.run_key,
             results: Results {
                 epochs: self.state.epoch,
                 steps: self.state.step,
@@ -240,10 +245,10 @@ impl<'a> Run<'a> {
                 seconds: self.state.micros as f64 / 1e6,
                 seconds_measuring: measuring as f64 / 1e6,
             },
-            metric: Metric::of(self.data),
-            n_weights: self.model.weights().n_elements(),
+            metric: Metric::of(self.host.data),
+            n_weights: self.host.model.weights().n_elements(),
             n_negatives_left_out: self.state.n_negatives_left_out,
-            rows: matches!(self.data, Data::Batches(_)).then_some(RowsReport { local, cached, remote }),
+            rows: matches!(self.host.data, Data::Batches(_)).then_some(RowsReport { local, cached, remote }),
             n_ranks: self.world.n_ranks(),
             phases: self.state.phases.clone(),
             store_digest: self.source.digest.clone(),
@@ -255,7 +260,7 @@ impl<'a> Run<'a> {
             },
             kith: env!("CARGO_PKG_VERSION"),
             libtorch: machine.libtorch,
-            run_file: self.config.to_toml(),
+            run_file: self.host.config.to_toml(),
         })
     }
 
@@ -267,36 +272,30 @@ impl<'a> Run<'a> {
 
     /// The slices of a step that this rank computes.
     pub(crate) fn own_slices(&self) -> Range<usize> {
-        slices::slices_of(self.world.rank(), self.world.n_ranks(), self.feed.n_slices())
+        self.host.own_slices.clone()
     }
 
-    /// Where a slice of the next step stands.
-    pub(crate) fn at(&self, slice: usize) -> At {
-        self.at_step(self.state.step, slice)
+    /// Forward and backward of a slice of the next step.
+    pub(crate) fn compute(&mut self, slice: usize) -> Result<(), TrainError> {
+        let Run { host, engine, state, world, clock, exchange, .. } = self;
+        let mut enter = |phase| {
+            clock.enter(phase);
+            world.enter(state.step, phase);
+        };
+        let at = host.at(state.step, slice);
+        let record = engine.compute(host, at, &mut enter)?;
+        exchange.push(engine.take_gradient(host), record);
+        Ok(())
     }
 
-    /// Where a slice of any step stands.
-    fn at_step(&self, step: u64, slice: usize) -> At {
-        let n_steps = self.feed.steps_per_epoch() as u64;
-        At { run_key: self.run_key, epoch: step / n_steps, step, place: (step % n_steps) as usize, slice }
-    }
-
-    /// Takes the gradient that a slice left, and what it came to.
-    pub(crate) fn hand_in(&mut self, record: SliceRecord) {
-        let gradient = self.last_gradient();
-        self.exchange.push(gradient, record);
-    }
-
-    /// Adds up what all slices came to, on whatever rank, and changes the weights.
+    /// Adds up the gradients of all slices, of all ranks, and changes the weights.
     pub(crate) fn update(&mut self) -> Result<StepRecord, TrainError> {
         let mut record = StepRecord::new(self.state.step, self.state.epoch);
         self.enter(Phase::Exchange);
         let phases = self.clock.take();
-        let exchanged = self.exchange.exchange(self.world, self.model.weights(), record.step, phases)?;
+        let exchanged = self.exchange.exchange(self.world, self.host.model.weights(), record.step, phases)?;
         self.enter(Phase::Update);
-        if !self.is_updated_on_gpu() {
-            self.optimizer.update(&mut self.model.weights().flat().shallow_clone(), &exchanged.gradient)?;
-        }
+        self.engine.update(&mut self.host, &exchanged.gradient)?;
         self.state.step += 1;
         self.state.hear_slices(&exchanged.slices);
         self.state.hear_phases(&exchanged.phases);
@@ -316,22 +315,23 @@ impl<'a> Run<'a> {
     /// is asked to stop leaves that for later.
     pub(crate) fn end_epoch(&mut self, record: &StepRecord, begun: Instant) -> Result<Option<Measured>, TrainError> {
         let n_epochs = self.state.epoch + 1;
-        if self.state.step < n_epochs * self.feed.steps_per_epoch() as u64 {
+        if self.state.step < n_epochs * self.host.feed.steps_per_epoch() as u64 {
             return Ok(None);
         }
-        let is_last = n_epochs >= self.config.train.epochs;
+        let is_last = n_epochs >= self.host.config.train.epochs;
         let mut measured = None;
-        if is_last || n_epochs.is_multiple_of(self.config.train.evaluate_every) {
+        if is_last || n_epochs.is_multiple_of(self.host.config.train.evaluate_every) {
             self.enter(Phase::Measure);
             let found = match self.evaluate() {
                 Err(TrainError::Abandoned(request)) => return Err(self.leave_due(record, begun, request)?),
                 found => found?,
             };
             if !found.valid_loss.is_finite() || self.state.is_best(&found) {
-                self.fetch()?;
+                self.engine.fetch_weights(&mut self.host)?;
             }
-            self.check_finite(found.valid_loss, self.state.step.saturating_sub(1), None)?;
-            self.state.hear_measured(found, self.model.weights());
+            let last_step = self.state.step.saturating_sub(1);
+            self.host.check_finite(found.valid_loss, last_step, self.state.epoch, None, &[])?;
+            self.state.hear_measured(found, self.host.model.weights());
             self.metrics.hear_measured(found);
             measured = Some(found);
         }
@@ -343,10 +343,7 @@ impl<'a> Run<'a> {
         if let Some(request) = self.asked {
             return Err(TrainError::Abandoned(request));
         }
-        match self.measure_on_gpu()? {
-            Some(found) => Ok(found),
-            None => evaluate(&self.model, self.data, &self.room, self.world),
-        }
+        self.engine.evaluate(&mut self.host, &self.room, self.world)
     }
 
     /// Keeps the record of a step that took so long.

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use kith_kernels::cuda::Gpu;
 
-use crate::{error::TrainError, report::StepRecord, run::Run, train::train_together};
+use crate::{error::TrainError, report::StepRecord, run::Run, train::train_runs};
 
 /// Hears how runs go.
 pub trait Watch {
@@ -29,7 +29,7 @@ pub fn train_all(runs: &mut [Run<'_>], gpu: &Gpu, watch: &mut dyn Watch) -> Resu
 
 /// Trains runs that stand at one step: all at once, or where that is too much for the GPU, one half after the other.
 fn train_group(runs: &mut [Run<'_>], gpu: &Gpu, watch: &mut dyn Watch) -> Result<(), TrainError> {
-    match Run::board(gpu, runs) {
+    match Run::put_on_gpu(gpu, runs) {
         Err(TrainError::GpuMemory { .. }) if runs.len() > 1 => {
             let (first, rest) = runs.split_at_mut(runs.len() / 2);
             train_group(first, gpu, watch)?;
@@ -43,7 +43,7 @@ fn train_group(runs: &mut [Run<'_>], gpu: &Gpu, watch: &mut dyn Watch) -> Result
         heard.borrow_mut().step(record);
         ControlFlow::Continue(())
     };
-    train_together(runs, step, |run| heard.borrow_mut().end(run))?;
-    runs.iter_mut().for_each(Run::leave_gpu);
+    train_runs(runs, step, |run| heard.borrow_mut().end(run))?;
+    runs.iter_mut().for_each(Run::free_gpu);
     Ok(())
 }

@@ -1,20 +1,20 @@
-//! Checkpoints of a run: when they are saved, what they hold, and which one a run goes on from.
+//! Checkpoints of a run: when they are saved, and what they hold.
 
-use std::{path::Path, time::Instant};
+use std::time::Instant;
 
 use super::Run;
 use crate::{
-    checkpoint::{Checkpoint, Checkpoints, Exact, FORMAT_VERSION, SavedState, Snapshot},
+    checkpoint::{Exact, FORMAT_VERSION, SavedState, Snapshot},
     early_stop::EarlyStop,
     error::TrainError,
-    world::{Phase, World},
+    world::Phase,
 };
 
 impl Run<'_> {
     /// Saves a checkpoint where the run file says so, by epochs, steps or minutes, and after the last step.
     pub(crate) fn save_now_and_then(&mut self) -> Result<(), TrainError> {
-        let (step, epoch, train) = (self.state.step, self.state.epoch, &self.config.train);
-        let ends_epoch = step == epoch * self.feed.steps_per_epoch() as u64;
+        let (step, epoch, train) = (self.state.step, self.state.epoch, &self.host.config.train);
+        let ends_epoch = step == epoch * self.host.feed.steps_per_epoch() as u64;
         let is_time = (ends_epoch && epoch.is_multiple_of(train.checkpoint_every))
             || train.checkpoint_every_steps.is_some_and(|n_steps| step.is_multiple_of(n_steps))
             || (train.checkpoint_minutes > 0.0
@@ -28,8 +28,8 @@ impl Run<'_> {
             return Ok(());
         }
         self.enter(Phase::Save);
-        self.fetch_all()?;
-        let kept = self.config.train.checkpoints_kept as usize;
+        self.engine.fetch(&mut self.host, self.state.step)?;
+        let kept = self.host.config.train.checkpoints_kept as usize;
         let snapshot = self.snapshot()?;
         let folder = self.folder.as_ref().expect("looked at above");
         self.saver.save(folder, snapshot, kept)?;
@@ -40,7 +40,7 @@ impl Run<'_> {
     /// Ends the run on all ranks: the last checkpoint is whole, and the report is written.
     pub(crate) fn finish(&mut self) -> Result<(), TrainError> {
         self.enter(Phase::Save);
-        self.fetch_all()?;
+        self.engine.fetch(&mut self.host, self.state.step)?;
         self.saver.wait()?;
         let phases = self.exchange.finish(self.world, self.clock.take())?;
         self.state.hear_phases(&phases);
@@ -52,8 +52,8 @@ impl Run<'_> {
 
     /// Everything as it is now.
     pub(super) fn snapshot(&self) -> Result<Snapshot, TrainError> {
-        let (first, second) = self.optimizer.moments();
-        let weights = self.model.weights();
+        let (first, second) = self.host.optimizer.moments();
+        let weights = self.host.model.weights();
         let best = self.state.best.as_ref().map_or(weights.flat(), |(_, best)| best);
         Snapshot::new(self.saved_state(), weights, [first, second, best])
     }
@@ -62,11 +62,11 @@ impl Run<'_> {
         let state = &self.state;
         let (losses, metrics) = state.early_stop.as_ref().map(EarlyStop::remembered).unwrap_or_default();
         let exact = |values: Vec<f64>| values.into_iter().map(Exact).collect();
-        let shape = self.data.shape();
+        let shape = self.host.data.shape();
         SavedState {
             format_version: FORMAT_VERSION,
-            run_file: self.config.to_toml(),
-            run_key: self.run_key,
+            run_file: self.host.config.to_toml(),
+            run_key: self.host.run_key,
             store_digest: self.source.digest.clone(),
             dim: shape.dim,
             n_classes: shape.n_classes,
@@ -85,17 +85,4 @@ impl Run<'_> {
             due: state.due.clone(),
         }
     }
-}
-
-/// The newest whole checkpoint of rank 0's folder, on every rank.
-pub(super) fn newest(
-    dir: Option<&Path>,
-    world: &mut World,
-    notes: &mut Vec<String>,
-) -> Result<Option<Checkpoint>, TrainError> {
-    let found = dir.map(|dir| Checkpoints::of(dir).newest(notes)).transpose()?.flatten();
-    // Other ranks know no path: whatever is wrong with the checkpoint, they say whose it is.
-    let (mut bytes, path) = found.unwrap_or_else(|| (Vec::new(), "the checkpoint of rank 0".into()));
-    world.collective().broadcast(&mut bytes)?;
-    if bytes.is_empty() { Ok(None) } else { Checkpoint::read(&bytes, &path).map(Some) }
 }

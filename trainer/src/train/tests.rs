@@ -11,7 +11,7 @@ use std::{fs, path::Path, sync::Arc};
 use kith_block::{Block, BlockError};
 use kith_draw::{Name, Purpose};
 use kith_kernels::InputRows;
-use tch::Device;
+use tch::{Device, Tensor};
 
 use super::*;
 use crate::{
@@ -401,7 +401,7 @@ fn a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint() 
     let before = fs::read(newest(temp.path())).unwrap();
 
     let mut run = Run::new(plan(&input, config(&["train.epochs=20"]), Some(temp.path()), true), alone()).unwrap();
-    let view = run.model.weights().get("layers.1.weight").unwrap();
+    let view = run.host.model.weights().get("layers.1.weight").unwrap();
     let _ = tch::no_grad(|| view.shallow_clone().fill_(f64::NAN));
     let error = train(&mut run, |_| ControlFlow::Continue(())).unwrap_err().to_string();
     assert_eq!(

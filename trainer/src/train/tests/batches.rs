@@ -9,12 +9,13 @@ use kith_store::{
 use super::*;
 use crate::{
     data::BatchInput,
+    engine::{Engine, TensorEngine},
     evaluate::evaluate,
     feed::{batches_of, rows_of_batch},
     input::Sample,
     matrix::rows_of,
     measured::Measured,
-    model::{Model, oracle::error},
+    model::{Model, Pass, oracle::error},
     opened::Opened,
 };
 
@@ -115,12 +116,13 @@ fn first_step(config: RunConfig) -> (StepRecord, Vec<(String, Tensor)>) {
     let data = load(&config);
     let mut run = Run::new(plan(&data, config, None, false), alone()).unwrap();
     let mut records = Vec::new();
-    for slice in 0..run.feed.n_slices() {
-        records.push(learn(&mut run, slice).unwrap());
+    for slice in 0..run.host.feed.n_slices() {
+        let at = run.host.at(0, slice);
+        records.push(TensorEngine.compute(&mut run.host, at, &mut |_| ()).unwrap());
     }
     let mut record = StepRecord::new(0, 0);
     record.add(records);
-    let weights = run.model.weights();
+    let weights = run.host.model.weights();
     let sizes: Vec<i64> = weights.entries().iter().map(|entry| entry.shape.iter().product()).collect();
     let parts = weights.gradient().split_with_sizes(&sizes[..], 0);
     (record, weights.entries().iter().map(|entry| entry.name.clone()).zip(parts).collect())

@@ -201,14 +201,14 @@ fn runs_together_are_each_as_if_alone() {
         }
         let made = dirs.iter().enumerate().map(|(place, out)| Run::new(plan(place, out, None), alone()).unwrap());
         let mut runs: Vec<Run<'_>> = made.collect();
-        Run::board(&gpu, &mut runs).unwrap();
+        Run::put_on_gpu(&gpu, &mut runs).unwrap();
         let mut n_steps = [0u64; 4];
         let count = |place: usize, _: &_| {
             n_steps[place] += 1;
             ControlFlow::Continue(())
         };
         let mut ended = Vec::new();
-        train_together(&mut runs, count, |run| ended.push((run.run_key(), run.n_steps()))).unwrap();
+        train_runs(&mut runs, count, |run| ended.push((run.run_key(), run.n_steps()))).unwrap();
         assert_eq!(ended.len(), 4, "each is seen at its end");
         assert_eq!(ended[0].1, n_steps[3], "the one that stopped early comes first");
         assert!(n_steps[3] < 12, "it stopped after {}", n_steps[3]);

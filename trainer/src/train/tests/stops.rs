@@ -129,7 +129,7 @@ fn an_evaluation_is_abandoned_and_done_first_later() {
             world.heed(stop.clone());
             let (data, is_asked) = (load(), world.rank() == asked);
             let mut run = Run::new(plan(&data, config(&assignments), Some(&dir), false), world).unwrap();
-            let n_steps = run.feed.steps_per_epoch();
+            let n_steps = run.host.feed.steps_per_epoch();
             for step in 1..=n_steps {
                 let begun = Instant::now();
                 let record = update(&mut run).unwrap();
@@ -173,15 +173,15 @@ fn runs_that_are_computed_together_stop_together() {
             .map(|(run_key, dir)| Plan { run_key: *run_key, ..plan(&input, config(&assignments), Some(dir), resume) });
         let mut runs: Vec<Run<'_>> = plans.map(|plan| Run::new(plan, heeding(stop)).unwrap()).collect();
         let n_due = runs.iter().filter(|run| run.is_due()).count();
-        Run::board(&gpu, &mut runs).unwrap();
+        Run::put_on_gpu(&gpu, &mut runs).unwrap();
         let watch = |_, _: &StepRecord| {
             if n_turns.fetch_add(1, SeqCst) + 1 == ask_at {
                 stop.ask(Request::Terminate);
             }
             ControlFlow::Continue(())
         };
-        let outcome = train_together(&mut runs, watch, |_| {}).map_err(|error| error.code());
-        runs.iter_mut().for_each(Run::leave_gpu);
+        let outcome = train_runs(&mut runs, watch, |_| {}).map_err(|error| error.code());
+        runs.iter_mut().for_each(Run::free_gpu);
         (outcome, n_due)
     };
     assert_eq!(train_all("whole", false, &Stop::default(), 0), (Ok(()), 0));

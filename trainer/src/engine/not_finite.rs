@@ -2,30 +2,37 @@
 
 use tch::Tensor;
 
-use super::Run;
-use crate::{data::Data, error::TrainError, input::Sample, model::Forward};
+use super::host::Host;
+use crate::{data::Data, error::TrainError, exchange::SliceRecord, feed::At, input::Sample};
 
-impl Run<'_> {
-    /// Stops a run whose loss is not finite since a step, naming the first layer with a part that is not. `forward` is the
-    /// pass that gave the loss, and what it read, where it is known.
+impl Host<'_> {
+    /// Refuses a slice whose loss is not finite; `sample` is what it was computed from, where the host has it.
+    pub(super) fn check_slice(&self, at: At, record: &SliceRecord, sample: Option<&Sample>) -> Result<(), TrainError> {
+        let edge_losses: Vec<f64> = record.edge_losses.iter().map(|loss| loss.0).collect();
+        self.check_finite(record.loss.0, at.step, at.epoch, sample, &edge_losses)
+    }
+
+    /// Refuses a loss that is not finite after a step, naming the first layer with a part that is not. `edge_losses` holds a
+    /// loss for each layer, or several such groups.
     pub(crate) fn check_finite(
         &self,
         loss: f64,
         step: u64,
-        forward: Option<(&Sample, &Forward)>,
+        epoch: u64,
+        sample: Option<&Sample>,
+        edge_losses: &[f64],
     ) -> Result<(), TrainError> {
         if loss.is_finite() {
             return Ok(());
         }
         let is_finite = |tensor: &Tensor| tensor.isfinite().all().int64_value(&[]) == 1;
-        let traced = match (forward, self.data) {
-            (Some((sample, _)), _) => Some(self.model.trace(sample)?),
-            (None, Data::Full(input)) => Some(self.model.trace(&input.graphs[0].sample(self.model.layers().len()))?),
-            // What does not fit into memory is not traced: the weights tell.
+        let n_layers = self.model.layers().len();
+        let traced = match (sample, self.data) {
+            (Some(sample), _) => Some(self.model.trace(sample)?),
+            (None, Data::Full(input)) => Some(self.model.trace(&input.graphs[0].sample(n_layers))?),
+            // A graph that does not fit into memory is not traced: the weights tell.
             (None, Data::Batches(_)) => None,
         };
-        let edge_losses = forward.map_or(&[][..], |(_, forward)| &forward.edge_losses);
-        let of_edges = |layer: usize| edge_losses.iter().filter_map(move |loss| loss.layers.get(layer));
         let of_layer = |layer: usize| {
             let own = format!("layers.{layer}.");
             let entries = self.model.weights().entries().iter().filter(|entry| entry.name.starts_with(&own));
@@ -36,14 +43,13 @@ impl Run<'_> {
             if traced.as_ref().is_some_and(|traced| !is_finite(&traced.rows[layer])) {
                 return Some(format!("the output of layer {layer} is the first that is not"));
             }
-            of_edges(layer)
-                .any(|loss| !is_finite(loss))
+            let mut own = edge_losses.iter().skip(layer).step_by(n_layers);
+            own.any(|loss| !loss.is_finite())
                 .then(|| format!("the edge loss of layer {layer} is the first that is not"))
         };
-        let n_layers = self.model.layers().len();
         let place = (0..n_layers).find_map(of_layer);
         // What dropout made too large may be finite without it.
         let place = place.unwrap_or_else(|| format!("the output of layer {} is the first that is not", n_layers - 1));
-        Err(TrainError::NotFinite { step, epoch: self.state.epoch, place })
+        Err(TrainError::NotFinite { step, epoch, place })
     }
 }

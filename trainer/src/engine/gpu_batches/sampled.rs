@@ -1,61 +1,16 @@
 //! Slices that the GPU samples itself: the same blocks and pairs that are drawn here, bit for bit.
 
-use std::sync::Arc;
-
-use kith_client::{BatchConfig, BatchDigest, Plan, Roots};
+use kith_client::Roots;
 use kith_kernels::cuda::{HostBlocks, HostPairs, SampledParts};
-use kith_sampler::Fanout;
 
-use super::{Drawn, Learned, Ready, Slices};
+use super::{
+    BatchEngine,
+    ready::{Drawn, Ready, Sampled, Targets},
+    recipe::Recipe,
+};
 use crate::{error::TrainError, exchange::SliceRecord, feed::At};
 
-/// What a GPU samples by.
-#[derive(Debug)]
-pub(super) struct Recipe {
-    plan: Arc<Plan>,
-    /// From the roots outwards; `None`: all neighbors.
-    pub(super) fanouts: Vec<Option<u32>>,
-    /// Layers with pairs.
-    n_pair_layers: usize,
-}
-
-impl Recipe {
-    pub(super) fn of((plan, config): (&Arc<Plan>, &BatchConfig)) -> Recipe {
-        let fanout = |fanout: &Fanout| match fanout {
-            Fanout::AtMost(n) => Some(n.get()),
-            Fanout::All => None,
-        };
-        Recipe {
-            plan: Arc::clone(plan),
-            fanouts: config.fanouts.iter().map(fanout).collect(),
-            n_pair_layers: if config.pairs.is_some() { config.fanouts.len() } else { 0 },
-        }
-    }
-}
-
-/// What a digest is made of beside what was drawn.
-#[derive(Debug)]
-pub(super) struct Sampled {
-    /// Step and slice.
-    name: (u64, u64),
-    roots: Roots,
-}
-
-impl Sampled {
-    fn digest(&self, drawn: &(HostBlocks, Vec<HostPairs>)) -> String {
-        let (HostBlocks { nodes, blocks }, pairs) = drawn;
-        let mut digest = BatchDigest::new(self.name, &self.roots.ids, &self.roots.seeds, nodes);
-        for (indptr, sources, n_sources) in blocks {
-            digest.add_block(indptr.windows(2).map(|bounds| bounds[1] - bounds[0]), *n_sources, sources);
-        }
-        for HostPairs { sources, destinations, kept, n_pairs, n_left_out } in pairs {
-            digest.add_pairs((sources, destinations), kept, *n_pairs, *n_left_out);
-        }
-        digest.text()
-    }
-}
-
-impl<'a> Slices<'a> {
+impl<'a> BatchEngine<'a> {
     /// The slice at a place of the run, sampled on the GPU.
     pub(super) fn sample(&mut self, at: At) -> Result<Ready<'a>, TrainError> {
         let recipe = self.recipe.as_ref().expect("the GPU samples");
@@ -66,7 +21,7 @@ impl<'a> Slices<'a> {
             return Ok(nothing(Sampled { name: (at.step, at.slice as u64), roots }, recipe));
         }
         let sampled = self.program.sample(name, &recipe.fanouts, &roots.ids)?;
-        let learned = Learned::of(&roots.labels, &roots.seeds, roots.ids.len());
+        let targets = Targets::of(&roots.labels, &roots.seeds, roots.ids.len());
         let record = SliceRecord {
             row_counts: (0, sampled.n_nodes() as u64, 0),
             n_seeds: roots.seeds.len() as u64,
@@ -79,10 +34,10 @@ impl<'a> Slices<'a> {
             step: at.step,
             slice: at.slice as u32,
             sampled,
-            classes: &learned.classes,
-            bits: learned.bits.as_deref(),
+            classes: &targets.classes,
+            bits: targets.bits.as_deref(),
             n_classes,
-            n_terms: learned.n_terms(step.n_seeds(), n_classes),
+            n_terms: targets.n_terms(step.n_seeds(), n_classes),
         })?;
         let drawn = Sampled { name: (at.step, at.slice as u64), roots };
         Ok(Ready { batch: Some(batch), record, drawn: Drawn::OnGpu(drawn) })

@@ -1,0 +1,26 @@
+//! The engine of a run.
+
+use kith_kernels::cuda::Gpu;
+
+use super::{Engine, gpu_batches::BatchEngine, gpu_graph::GraphEngine, host::Host};
+use crate::{error::TrainError, gpu};
+
+/// Engines for runs on a GPU, with the weights and moments that the hosts have. Several runs are computed together, which
+/// takes one graph.
+pub(crate) fn on_gpu<'a>(
+    device: &Gpu,
+    hosts: &mut [&mut Host<'a>],
+    gpu_rows: Option<u64>,
+) -> Result<Vec<Box<dyn Engine<'a> + 'a>>, TrainError> {
+    if let Some(sentence) = hosts.iter().find_map(|host| gpu::refusal(&host.config.model)) {
+        return Err(TrainError::NotOnGpu(sentence));
+    }
+    match (gpu::whole_graph(hosts[0].data), hosts) {
+        (Some(graph), hosts) => {
+            let engines = GraphEngine::new(device, graph, hosts)?;
+            Ok(engines.into_iter().map(|engine| Box::new(engine) as Box<dyn Engine<'a> + 'a>).collect())
+        }
+        (None, [host]) => Ok(vec![Box::new(BatchEngine::new(device, host, gpu_rows)?)]),
+        (None, _) => unreachable!("runs that are computed together share one graph"),
+    }
+}

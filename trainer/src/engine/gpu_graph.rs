@@ -1,0 +1,167 @@
+//! Full-batch training of one graph on a GPU: whole steps, with weights and moments on the GPU.
+//!
+//! Runs that differ in nothing but numbers are computed together. Each has an engine of its own, all at the same step: the first
+//! that asks for a step computes it for all, and the others find it done.
+
+use std::{cell::RefCell, rc::Rc};
+
+use kith_kernels::cuda::{Gpu, Losses, Measured as Counted, Program};
+use tch::Tensor;
+
+use super::{Engine, gpu_losses::with_losses, host::Host};
+use crate::{
+    config::RunConfig,
+    error::TrainError,
+    evaluate::evaluate,
+    exchange::SliceRecord,
+    feed::At,
+    gpu,
+    input::GraphInput,
+    layerwise::Room,
+    measured::{Measured, Metric, Tally},
+    world::{Phase, World},
+};
+
+/// Where a whole graph is too large for a GPU.
+const ADVICE: &str = "train.mode = \"batches\" needs less, and --device cpu none";
+
+/// One of the runs whose steps a GPU computes.
+#[derive(Debug)]
+pub(super) struct GraphEngine {
+    together: Rc<RefCell<Together>>,
+    /// Its number among the runs.
+    place: usize,
+}
+
+/// Runs that are computed together.
+#[derive(Debug)]
+struct Together {
+    program: Program,
+    /// Steps so far, and the losses of the last.
+    step: u64,
+    losses: Vec<Losses>,
+    /// The last evaluation, and its step.
+    measured: Option<(u64, Vec<[Counted; 2]>)>,
+    n_seeds: u64,
+    n_edges: u64,
+    /// Losses that the mean over the valid nodes is taken of.
+    n_valid_terms: u64,
+}
+
+impl GraphEngine {
+    /// Puts runs on a GPU, with the weights and moments they have. All have done as many steps.
+    pub(super) fn new(
+        device: &Gpu,
+        graph: &GraphInput,
+        hosts: &[&mut Host<'_>],
+    ) -> Result<Vec<GraphEngine>, TrainError> {
+        GraphEngine::make(device, graph, hosts).map_err(|error| error.advised(ADVICE))
+    }
+
+    fn make(device: &Gpu, graph: &GraphInput, hosts: &[&mut Host<'_>]) -> Result<Vec<GraphEngine>, TrainError> {
+        let Host { model, optimizer, data, .. } = &*hosts[0];
+        let shape = data.shape();
+        let settings: Vec<(RunConfig, u64)> = hosts.iter().map(|host| (host.config.clone(), host.run_key)).collect();
+        let program = gpu::program(device, model, graph, &settings, shape.n_classes)?;
+        let all = |of: &dyn Fn(&Host<'_>) -> Tensor| -> Result<Vec<f32>, TrainError> {
+            let each = hosts.iter().map(|host| Vec::<f32>::try_from(of(host)));
+            Ok(each.collect::<Result<Vec<_>, _>>()?.concat())
+        };
+        let weights = all(&|host| host.model.weights().flat().shallow_clone())?;
+        let first = all(&|host| host.optimizer.moments().0.shallow_clone())?;
+        let second = all(&|host| host.optimizer.moments().1.shallow_clone())?;
+        assert!(hosts.iter().all(|host| host.optimizer.step() == optimizer.step()), "runs go on from one step");
+        program.set_state(optimizer.step(), &weights, &first, &second)?;
+        let together = Rc::new(RefCell::new(Together {
+            program,
+            step: optimizer.step(),
+            losses: Vec::new(),
+            measured: None,
+            n_seeds: graph.train.len() as u64,
+            n_edges: (model.layers().len() * (graph.block.n_edges() - graph.block.n_destinations())) as u64,
+            n_valid_terms: (graph.valid.len() * if shape.is_multi_label { shape.n_classes } else { 1 }) as u64,
+        }));
+        Ok((0..hosts.len()).map(|place| GraphEngine { together: Rc::clone(&together), place }).collect())
+    }
+}
+
+impl Together {
+    /// Losses of the step after `step` updates, all runs.
+    fn compute(&mut self, step: u64) -> Result<&[Losses], TrainError> {
+        if self.step == step {
+            self.program.step()?;
+            self.step += 1;
+            self.losses = self.program.losses()?;
+        }
+        assert_eq!(self.step, step + 1, "runs on a GPU keep step");
+        Ok(&self.losses)
+    }
+
+    /// Sums over the valid and test nodes, all runs.
+    fn evaluate(&mut self) -> Result<&[[Counted; 2]], TrainError> {
+        if self.measured.as_ref().is_none_or(|(step, _)| *step != self.step) {
+            self.measured = Some((self.step, self.program.measure()?));
+        }
+        Ok(self.measured.as_ref().map_or(&[], |(_, measured)| measured))
+    }
+}
+
+impl<'a> Engine<'a> for GraphEngine {
+    fn compute(
+        &mut self,
+        host: &mut Host<'a>,
+        at: At,
+        enter: &mut dyn FnMut(Phase),
+    ) -> Result<SliceRecord, TrainError> {
+        enter(Phase::Compute);
+        let mut record = {
+            let mut together = self.together.borrow_mut();
+            let losses = together.compute(at.step)?[self.place].clone();
+            let counts = SliceRecord { n_seeds: together.n_seeds, n_edges: together.n_edges, ..SliceRecord::default() };
+            with_losses(counts, losses, host.edge_weight())
+        };
+        if !record.loss.0.is_finite() {
+            self.fetch(host, at.step)?;
+            record.edge_losses.clear();
+            host.check_slice(at, &record, None)?;
+        }
+        Ok(record)
+    }
+
+    fn take_gradient(&mut self, _host: &Host<'a>) -> Tensor {
+        Tensor::from_slice::<f32>(&[])
+    }
+
+    /// The step changed the weights.
+    fn update(&mut self, _host: &mut Host<'a>, _gradient: &Tensor) -> Result<(), TrainError> {
+        Ok(())
+    }
+
+    fn evaluate(&mut self, host: &mut Host<'a>, room: &Room, world: &mut World) -> Result<Measured, TrainError> {
+        if Metric::of(host.data) == Metric::Auc {
+            self.fetch_weights(host)?; // Pairs are evaluated on the host.
+            return evaluate(&host.model, host.data, room, world);
+        }
+        let mut together = self.together.borrow_mut();
+        let n_valid_terms = together.n_valid_terms;
+        let tally = |counted: Counted, n_terms| {
+            let Counted { loss, n_right, n_said, n_true } = counted;
+            Tally { loss, n_terms, n_right, n_said, n_true }
+        };
+        let [valid, test] = together.evaluate()?[self.place];
+        Ok(Measured::of(tally(valid, n_valid_terms), tally(test, 0)))
+    }
+
+    fn fetch_weights(&self, host: &mut Host<'a>) -> Result<(), TrainError> {
+        let weights = self.together.borrow().program.weights_of(self.place)?;
+        host.model.weights().set(&Tensor::from_slice(&weights));
+        Ok(())
+    }
+
+    fn fetch(&self, host: &mut Host<'a>, step: u64) -> Result<(), TrainError> {
+        self.fetch_weights(host)?;
+        let (first, second) = self.together.borrow().program.moments_of(self.place)?;
+        host.optimizer.set(step, &Tensor::from_slice(&first), &Tensor::from_slice(&second));
+        Ok(())
+    }
+}

@@ -1,0 +1,46 @@
+//! The host's side of a run: its settings and data, the model, and the optimizer's moments.
+
+use std::ops::Range;
+
+use crate::{
+    config::RunConfig,
+    data::Data,
+    feed::{At, Feed},
+    model::Model,
+    optimizer::Adam,
+};
+
+/// All that engines compute with.
+#[derive(Debug)]
+pub(crate) struct Host<'a> {
+    pub(crate) config: RunConfig,
+    pub(crate) run_key: u64,
+    pub(crate) data: &'a Data,
+    pub(crate) model: Model,
+    pub(crate) optimizer: Adam,
+    pub(crate) feed: Feed<'a>,
+    /// Slices of every step that this rank computes.
+    pub(crate) own_slices: Range<usize>,
+}
+
+impl Host<'_> {
+    /// A slice of a step.
+    pub(crate) fn at(&self, step: u64, slice: usize) -> At {
+        let n_steps = self.feed.steps_per_epoch() as u64;
+        At { run_key: self.run_key, epoch: step / n_steps, step, place: (step % n_steps) as usize, slice }
+    }
+
+    /// This rank's slice after another; `None` after the last.
+    pub(super) fn after(&self, at: At) -> Option<At> {
+        let n_steps = self.config.train.epochs * self.feed.steps_per_epoch() as u64;
+        match at.slice + 1 {
+            slice if slice < self.own_slices.end => Some(self.at(at.step, slice)),
+            _ => (at.step + 1 < n_steps).then(|| self.at(at.step + 1, self.own_slices.start)),
+        }
+    }
+
+    /// Weight of the edge loss.
+    pub(super) fn edge_weight(&self) -> f64 {
+        self.config.edge_loss.as_ref().map_or(0.0, |edge_loss| edge_loss.weight)
+    }
+}
