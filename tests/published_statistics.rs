@@ -263,26 +263,6 @@ fn flickr() {
     );
 }
 
-/// Only the edges of cora-full are here: no rows, no labels, and a note that says so.
-#[test]
-fn cora_full_edges() {
-    check(
-        Expected {
-            name: "cora-full",
-            n_nodes: 19793,
-            n_edges: 126842,
-            n_undirected_edges: 63421,
-            n_self_loops: 0,
-            dim: 0,
-            n_classes: 0,
-            split: None,
-            degree: ("6.41", "8.79"),
-            homophily: None,
-        },
-        &[],
-    );
-}
-
 /// "Where the features are missing … the manifest says so loudly."
 #[test]
 fn made_up_features_are_announced() {

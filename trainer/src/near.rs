@@ -7,24 +7,11 @@ pub(crate) fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>)
         return None;
     }
     let typed = typed.to_ascii_lowercase();
-    let cost = |name: &str| if name.contains(&typed) { name.len() - typed.len() } else { 2 * edits(name, &typed) };
+    let cost = |name: &str| {
+        if name.contains(&typed) { name.len() - typed.len() } else { 2 * strsim::levenshtein(name, &typed) }
+    };
     let (cost, near) = known.into_iter().map(|name| (cost(name), name)).min()?;
     (cost <= 2 + typed.len() / 2).then_some(near)
-}
-
-/// How many letters must be put in, taken out or changed to make one word of the other.
-fn edits(from: &str, to: &str) -> usize {
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, a) in from.bytes().enumerate() {
-        let mut diagonal = i;
-        row[0] = i + 1;
-        for (j, b) in to.bytes().enumerate() {
-            let change = diagonal + usize::from(a != b);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[to.len()]
 }
 
 #[cfg(test)]

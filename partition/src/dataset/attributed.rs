@@ -31,11 +31,6 @@ pub fn read(dir: &Path, name: &str) -> Result<RawGraph> {
     read_file(&find_file(dir, name)?)
 }
 
-/// Whether the folder has the file of a dataset.
-pub fn is_there(dir: &Path, name: &str) -> bool {
-    find_file(dir, name).is_ok()
-}
-
 fn find_file(dir: &Path, name: &str) -> Result<PathBuf> {
     let Some((_, files)) = FILES.iter().find(|(known, _)| *known == name) else {
         let names = FILES.map(|(known, _)| known).join(", ");

@@ -7,9 +7,8 @@ use kith_store::{Dtype, Manifest, NO_CLASS};
 use crate::{
     build::{EdgeOptions, StoreBuilder},
     dataset::{
-        attributed, catalog, cora_full, four_univ, musae, ogb, planetoid, ppi, saint,
-        treatment::{SplitSource, Treatment, treatment},
-        wiki_cs,
+        catalog,
+        treatment::{SplitSource, Treatment},
     },
     error::{PartitionError, Result},
     pca::pca,
@@ -56,57 +55,25 @@ pub enum Features {
 /// Reads a named dataset and publishes it as a store.
 pub fn import(import: &DatasetImport, out: &Path, progress: &dyn Progress) -> Result<Manifest> {
     let DatasetImport { name, from, memory_bytes, .. } = import;
-    catalog::get(name)?;
+    let dataset = catalog::get(name)?;
     if !from.is_dir() {
         return Err(PartitionError::Option(format!(
             "{}: not a folder: `kith data fetch {name} --out {0}` fills it, or name the folder with its files",
             from.display()
         )));
     }
-    let treatment = treatment(name);
+    let treatment = dataset.treatment;
     // The place is taken first: nobody wants to learn after a long import that it exists.
     let mut builder = StoreBuilder::create(out, *memory_bytes, progress)?;
-    let mut graph = read(name, from, *memory_bytes, progress)?;
+    let mut graph = {
+        let _work = Piece::begin(progress, &format!("reading {name}"), None, Unit::Files);
+        (dataset.read)(from, *memory_bytes)?
+    };
     make_rows(&mut graph, import, treatment, progress)?;
     make_split(&mut graph, treatment);
     describe(&mut builder, &graph, import, treatment);
     write(&mut builder, &graph, import, treatment)?;
     builder.finish()
-}
-
-fn read(name: &str, from: &Path, limit_bytes: u64, progress: &dyn Progress) -> Result<RawGraph> {
-    let _work = Piece::begin(progress, &format!("reading {name}"), None, Unit::Files);
-    match name {
-        "cora" | "citeseer" | "pubmed" => planetoid::read(from, name),
-        // The edges alone, where the whole file is not at hand.
-        "cora-full" if cora_full::is_there(from) && !attributed::is_there(from, name) => {
-            cora_full::read(from, limit_bytes)
-        }
-        "cora-ml" | "cora-full" | "dblp" | "cs" | "physics" | "photo" | "computers" => attributed::read(from, name),
-        "chameleon" => musae::read(from, musae::Topic::Chameleon, limit_bytes),
-        "crocodile" => musae::read(from, musae::Topic::Crocodile, limit_bytes),
-        "wiki-cs" => wiki_cs::read(from, limit_bytes),
-        "four-univ" => four_univ::read(from, limit_bytes),
-        "flickr" => saint::read(from),
-        "ppi" => ppi::read(from),
-        "ogbn-arxiv" => read_arxiv(from, limit_bytes),
-        _ => Err(PartitionError::Option(format!("{name}: this dataset has no reader"))),
-    }
-}
-
-/// ogbn-arxiv comes as OGB packs it, or with the edges in GraphSAINT's form.
-fn read_arxiv(from: &Path, limit_bytes: u64) -> Result<RawGraph> {
-    let is_there = |file: &str| from.join(file).is_file() || from.join(file).with_extension("").is_file();
-    if is_there("raw/edge.csv.gz") {
-        return ogb::read(from, limit_bytes);
-    }
-    let mut graph = saint::read(from)?;
-    if is_there("raw/node-label.csv.gz") {
-        let edges = std::mem::take(&mut graph.edges);
-        graph = RawGraph { edges, ..ogb::read_without_edges(from, limit_bytes)? };
-        ogb::check_n_edges(from, limit_bytes, graph.edges.len())?;
-    }
-    Ok(graph)
 }
 
 fn make_rows(

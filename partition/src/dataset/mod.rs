@@ -2,7 +2,6 @@
 
 pub mod attributed;
 pub mod catalog;
-pub mod cora_full;
 pub mod four_univ;
 pub mod import;
 pub mod musae;
@@ -11,7 +10,7 @@ pub mod ogb;
 pub mod planetoid;
 pub mod ppi;
 pub mod saint;
-mod treatment;
+pub(crate) mod treatment;
 pub mod wiki_cs;
 
 /// The real files of a dataset, where this machine has them: under `KITH_DATASETS`, or in `shared/datasets` beside the

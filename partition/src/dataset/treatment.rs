@@ -29,28 +29,27 @@ pub(crate) enum SplitSource {
     FixedDraw,
 }
 
-const AS_STORED: EdgeOptions = EdgeOptions { symmetrize: false, drop_loops: false, merge_duplicates: false };
 const UNDIRECTED: EdgeOptions = EdgeOptions { symmetrize: true, drop_loops: true, merge_duplicates: true };
 
-const FROM_FILES: Treatment = Treatment {
-    edges: AS_STORED,
-    is_binarized: false,
-    n_components: None,
-    split: SplitSource::Files,
-    counts_isolated: false,
-};
-const BINARIZED: Treatment =
-    Treatment { edges: UNDIRECTED, is_binarized: true, split: SplitSource::FixedDraw, ..FROM_FILES };
-
-/// The paper's treatment of a dataset.
-pub(crate) fn treatment(name: &str) -> Treatment {
-    match name {
-        "cora" | "citeseer" | "pubmed" | "ppi" => Treatment { edges: UNDIRECTED, ..FROM_FILES },
-        "cora-ml" | "dblp" => BINARIZED,
-        "photo" | "computers" => Treatment { counts_isolated: true, ..BINARIZED },
-        "cora-full" | "cs" | "physics" => Treatment { n_components: Some(500), ..BINARIZED },
-        "chameleon" | "crocodile" => Treatment { n_components: Some(500), split: SplitSource::FixedDraw, ..FROM_FILES },
-        // flickr's adjacency holds both directions; wiki-cs, ogbn-arxiv and four-univ are directed.
-        _ => FROM_FILES,
-    }
+impl Treatment {
+    /// Edges, features and split as the files have them.
+    pub(crate) const FROM_FILES: Treatment = Treatment {
+        edges: EdgeOptions { symmetrize: false, drop_loops: false, merge_duplicates: false },
+        is_binarized: false,
+        n_components: None,
+        split: SplitSource::Files,
+        counts_isolated: false,
+    };
+    /// The same with both directions of every edge.
+    pub(crate) const UNDIRECTED: Treatment = Treatment { edges: UNDIRECTED, ..Treatment::FROM_FILES };
+    /// Both directions, features of 0 and 1, a split of our own.
+    pub(crate) const BINARIZED: Treatment =
+        Treatment { is_binarized: true, split: SplitSource::FixedDraw, ..Treatment::UNDIRECTED };
+    /// The same, with isolated nodes counted in the average degree.
+    pub(crate) const WITH_ISOLATED: Treatment = Treatment { counts_isolated: true, ..Treatment::BINARIZED };
+    /// Binarized features, shortened to 500 components.
+    pub(crate) const SHORTENED: Treatment = Treatment { n_components: Some(500), ..Treatment::BINARIZED };
+    /// Edges as they are, features shortened to 500 components, a split of our own.
+    pub(crate) const WORDS: Treatment =
+        Treatment { n_components: Some(500), split: SplitSource::FixedDraw, ..Treatment::FROM_FILES };
 }

@@ -12,8 +12,12 @@ use sha2::Digest as _;
 use self::server::{After, Reply, Request, Server};
 use super::*;
 use crate::{
-    dataset::catalog::{Archive, Published},
+    dataset::{
+        catalog::{Archive, Published},
+        treatment::Treatment,
+    },
     progress::{Quiet, Unit},
+    raw::RawGraph,
 };
 
 const FILE: &str = "graph.bin";
@@ -30,6 +34,8 @@ fn sha256(body: &[u8]) -> Check {
 fn dataset(check: Check, unpack: Option<Unpack>) -> Dataset {
     let file = if unpack.is_some() { "data.zip" } else { FILE };
     Dataset {
+        read: |_, _| Ok(RawGraph::default()),
+        treatment: Treatment::FROM_FILES,
         name: "toy",
         title: "Toy",
         about: "for tests",

@@ -4,7 +4,6 @@ pub mod array;
 mod graph;
 pub mod html;
 pub mod lines;
-pub mod mat;
 pub mod npy;
 pub mod npz;
 pub mod number;

@@ -2,6 +2,7 @@
 
 pub(crate) mod forecast;
 pub(crate) mod placement;
+mod planned;
 
 use std::{
     path::{Path, PathBuf},
@@ -10,18 +11,19 @@ use std::{
 
 use anyhow::bail;
 use clap::builder::RangedU64ValueParser;
-use kith_client::{LocalStore, Sharded, Shards};
+use kith_client::{LocalStore, Sharded};
 use kith_partition::{
     assign::{AssignOptions, Assignment, Balance, Method, assign},
     inclusion::{InclusionOptions, inclusion},
     memory::available_bytes,
     sizes::{ShardSize, shard_sizes},
 };
-use kith_store::{Cluster, Contents, CutEntry, Graph, Manifest};
+use kith_store::{Cluster, CutEntry, Graph, Manifest};
 use serde_json::json;
 
+pub(crate) use self::planned::Planned;
 use self::{
-    forecast::{Asked, Fetched, fetched},
+    forecast::{Fetched, ForecastOptions, fetched},
     placement::Placement,
 };
 use crate::{
@@ -74,26 +76,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What is cut, and how.
-pub(crate) struct Planned {
-    pub(crate) contents: Contents,
-    pub(crate) shards: Arc<dyn Shards>,
-    pub(crate) owner: Vec<u16>,
-    pub(crate) sizes: Vec<ShardSize>,
-    method: String,
-    n_cut: u64,
-    inclusion: Option<Vec<f32>>,
-    /// Values of an average row, where rows are sparse.
-    stored_per_row: f64,
-}
-
-impl Planned {
-    /// Bytes of the column that says who owns which node.
-    pub(crate) fn owner_bytes(&self) -> u64 {
-        self.owner.len() as u64 * if self.sizes.len() > 256 { 2 } else { 1 }
-    }
-}
-
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if args.world == 0 || args.steps == 0 || !(0.0..=100.0).contains(&args.cache) {
         bail!("--world and --steps are 1 or more, and --cache is 0 to 100 percent");
@@ -104,7 +86,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     };
     let most_cached = (planned.owner.len() as f64 * args.cache / 100.0) as usize;
     let placement = Placement::new(&planned.owner, args.world, planned.inclusion.as_deref(), most_cached);
-    let asked = Asked {
+    let asked = ForecastOptions {
         fanouts: &args.fanouts,
         seeds_per_step: args.seeds_per_step,
         edge_seeds: args.edge_seeds,

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use kith_lab::tune::{self, BEST, Ground, Kept, Method, Outcome, Progress, Space, State, Trial, Tuning, tune};
+use kith_lab::tune::{self, BEST, Ground, Method, Outcome, Progress, Space, State, Trial, TrialLog, Tuning, tune};
 use kith_trainer::{
     config::{BY_RUN_KEY, Choice, RunConfig},
     data::Data,
@@ -87,8 +87,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let source = opened.source();
     let mut config = tuning.run_file.resolve()?;
     let mut kept = match &args.out {
-        None => Kept::nowhere(),
-        Some(out) => Kept::open(out, &tuning, &source.digest)?,
+        None => TrialLog::nowhere(),
+        Some(out) => TrialLog::open(out, &tuning, &source.digest)?,
     };
     let data = load(&opened, &config, &tuning.run_keys)?;
     let (device, gpu) = gpu::choose(&args.device, None, &mut config).map_err(anyhow::Error::msg)?;

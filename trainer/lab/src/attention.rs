@@ -37,7 +37,7 @@ use crate::{
 
 /// What to train.
 #[derive(Clone, Debug)]
-pub struct Asked<'a> {
+pub struct AttentionOptions<'a> {
     /// Datasets, by name.
     pub datasets: Vec<&'a str>,
     /// Models, as presets call them.
@@ -106,7 +106,12 @@ const COLUMNS: [&str; 11] = [
 ];
 
 /// Trains all cells and reads their attention.
-pub fn attention(asked: &Asked<'_>, data: &Path, place: &Place, progress: &dyn Progress) -> Result<Findings, LabError> {
+pub fn attention(
+    asked: &AttentionOptions<'_>,
+    data: &Path,
+    place: &Place,
+    progress: &dyn Progress,
+) -> Result<Findings, LabError> {
     let found = find_datasets(&asked.datasets, data, &place.dir.join("stores"), progress)?;
     let mut notes = found.notes();
     let mut cells = Vec::new();

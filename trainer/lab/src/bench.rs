@@ -3,6 +3,7 @@
 mod cpu;
 mod gpu;
 mod job;
+mod shared;
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -10,37 +11,18 @@ use std::{
 };
 
 use kith_partition::progress::{Piece, Progress, Unit};
-use kith_trainer::{
-    device::{self, devices},
-    error::TrainError,
-    report::Report,
-};
-use serde_json::Value;
+use kith_trainer::device::{self, devices};
 
+use self::{
+    job::{Jobs, Wanted},
+    shared::Shared,
+};
 use crate::{
-    bench::job::{Job, Jobs},
     error::LabError,
     experiment::{Cell, Done, Experiment, Manner, Place},
     findings::Machine,
-    kept::{Kept, KeptRun},
+    kept::FinishedRuns,
 };
-
-/// All that workers share.
-struct Shared<'a> {
-    cells: &'a [Cell],
-    experiment: &'a dyn Experiment,
-    kept: Mutex<Kept>,
-    shown: Piece<'a>,
-    /// What stopped one of them stops all.
-    failed: Mutex<Option<LabError>>,
-}
-
-/// One run of an experiment: a cell and one of its keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Wanted {
-    cell: usize,
-    run_key: u64,
-}
 
 /// Trains what is not finished yet, and gives the runs of every cell.
 pub fn run(
@@ -64,12 +46,12 @@ fn train_missing(
     experiment: &dyn Experiment,
     place: &Place,
     progress: &dyn Progress,
-) -> Result<Kept, LabError> {
+) -> Result<FinishedRuns, LabError> {
     let n_workers = match experiment.manner() {
         Manner::Alone => 1,
         _ => place.n_workers.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from)),
     };
-    let kept = Kept::open(&place.dir)?;
+    let kept = FinishedRuns::open(&place.dir)?;
     let all: Vec<Wanted> = (0..cells.len())
         .flat_map(|cell| cells[cell].run_keys.clone().map(move |run_key| Wanted { cell, run_key }))
         .collect();
@@ -98,53 +80,6 @@ fn train_missing(
     let failed = shared.failed.into_inner().unwrap_or_else(PoisonError::into_inner);
     let kept = shared.kept.into_inner().unwrap_or_else(PoisonError::into_inner);
     failed.map_or(Ok(kept), Err)
-}
-
-impl Shared<'_> {
-    fn cell(&self, wanted: Wanted) -> &Cell {
-        &self.cells[wanted.cell]
-    }
-
-    fn is_over(&self) -> bool {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner).is_some()
-    }
-
-    /// Does some work; what goes wrong with it stops everything.
-    fn guard(&self, work: impl FnOnce() -> Result<(), LabError>) {
-        if let Err(error) = work() {
-            self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-        }
-    }
-
-    /// Keeps what came of a run; a run that was broken off came to nothing.
-    fn keep(&self, wanted: Wanted, outcome: Result<Option<(Report, Value)>, TrainError>) -> Result<(), LabError> {
-        let cell = self.cell(wanted);
-        let mut run = KeptRun {
-            id: cell.id(self.experiment, wanted.run_key),
-            graph: cell.subject.name.clone(),
-            model: cell.model.clone(),
-            run_key: wanted.run_key,
-            device: String::new(),
-            results: None,
-            failed: None,
-            phases: Default::default(),
-            seen: Value::Null,
-        };
-        match outcome {
-            Ok(None) => return Ok(()),
-            Ok(Some((report, seen))) => {
-                run.device = report.device;
-                run.phases = report.phases.first().copied().unwrap_or_default();
-                (run.results, run.seen) = (Some(report.results), seen);
-            }
-            // The run itself went wrong, and would do so again.
-            Err(error @ TrainError::NotFinite { .. }) => run.failed = Some(error.to_string()),
-            Err(error) => return Err(error.into()),
-        }
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).keep(run)?;
-        self.shown.advance(1);
-        Ok(())
-    }
 }
 
 /// What computed an experiment.

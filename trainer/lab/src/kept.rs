@@ -38,16 +38,16 @@ pub struct KeptRun {
 
 /// The finished runs of an experiment's folder, held by one process.
 #[derive(Debug)]
-pub struct Kept {
+pub struct FinishedRuns {
     lines: Lines,
     runs: HashMap<String, KeptRun>,
 }
 
-impl Kept {
+impl FinishedRuns {
     /// Opens the folder of an experiment, made if it is not there.
-    pub fn open(dir: &Path) -> Result<Kept, LabError> {
+    pub fn open(dir: &Path) -> Result<FinishedRuns, LabError> {
         let (lines, runs) = Lines::open::<KeptRun>(&dir.join(RUNS))?;
-        Ok(Kept { lines, runs: runs.into_iter().map(|run| (run.id.clone(), run)).collect() })
+        Ok(FinishedRuns { lines, runs: runs.into_iter().map(|run| (run.id.clone(), run)).collect() })
     }
 
     /// The run of an id, if it is finished.
@@ -94,10 +94,10 @@ mod tests {
             phases: Phases::default(),
             seen: Value::Null,
         };
-        let mut kept = Kept::open(temp.path()).unwrap();
+        let mut kept = FinishedRuns::open(temp.path()).unwrap();
         kept.keep(run.clone()).unwrap();
         drop(kept);
-        let kept = Kept::open(temp.path()).unwrap();
+        let kept = FinishedRuns::open(temp.path()).unwrap();
         assert_eq!(kept.get("a"), Some(&run), "to the last bit");
         assert!(kept.get("b").is_none());
     }

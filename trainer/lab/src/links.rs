@@ -26,7 +26,7 @@ use crate::{
 
 /// What to train.
 #[derive(Clone, Debug)]
-pub struct Asked<'a> {
+pub struct LinkOptions<'a> {
     /// Datasets, by name.
     pub datasets: Vec<&'a str>,
     /// Models, as presets call them.
@@ -72,7 +72,12 @@ impl Experiment for LinkPrediction {
 }
 
 /// Trains all cells and reads them.
-pub fn links(asked: &Asked<'_>, data: &Path, place: &Place, progress: &dyn Progress) -> Result<Findings, LabError> {
+pub fn links(
+    asked: &LinkOptions<'_>,
+    data: &Path,
+    place: &Place,
+    progress: &dyn Progress,
+) -> Result<Findings, LabError> {
     let found = find_datasets(&asked.datasets, data, &place.dir.join("stores"), progress)?;
     let mut notes = found.notes();
     let (mut cells, mut weights) = (Vec::new(), Vec::new());

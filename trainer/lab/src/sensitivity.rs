@@ -25,7 +25,7 @@ pub const SWEEPS: [(&str, &str, &[f64]); 3] = [
 
 /// What to train.
 #[derive(Clone, Debug)]
-pub struct Asked<'a> {
+pub struct SensitivityOptions<'a> {
     /// Datasets, by name.
     pub datasets: Vec<&'a str>,
     /// The model of each, as presets call it.
@@ -38,7 +38,7 @@ pub struct Asked<'a> {
 
 /// Trains every value of every key and reads the runs.
 pub fn sensitivity(
-    asked: &Asked<'_>,
+    asked: &SensitivityOptions<'_>,
     data: &Path,
     place: &Place,
     progress: &dyn Progress,

@@ -3,121 +3,26 @@
 
 mod choose;
 mod figures;
+mod options;
+mod results;
 mod tables;
 
-use std::ops::Range;
-
 use kith_partition::progress::Progress;
-use kith_trainer::{
-    preset::Preset,
-    recipe::{Advice, DEGREES},
-};
+use kith_trainer::preset::Preset;
 
-use self::choose::Chosen;
+pub use self::options::SyntheticOptions;
+use self::results::Setting;
 use crate::{
     bench::{machine, run},
     error::LabError,
     experiment::{Cell, Done, Place, Training},
     findings::Findings,
-    paper::SYNTHETIC_MODELS,
     presets::{Changes, cell_of},
-    statistics::{Spread, pooled_t_test},
     subject::{Subject, synthetic},
 };
 
-/// Which graphs and settings.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Asked<'a> {
-    /// Average degrees.
-    pub degrees: Vec<f64>,
-    /// Homophilies.
-    pub homophilies: Vec<f64>,
-    /// Models, as presets call them.
-    pub models: Vec<&'a str>,
-    /// λ_2: all models try each.
-    pub weight_decays: Vec<f64>,
-    /// λ_E: SuperGATs try each with every λ_2.
-    pub edge_weights: Vec<f64>,
-    /// Run keys of every setting.
-    pub run_keys: Range<u64>,
-    /// Each names a draw of every graph.
-    pub graph_keys: Range<u64>,
-    /// Changes to every run file, as `kith train --set` takes them.
-    pub assignments: &'a [String],
-}
-
-impl Asked<'_> {
-    /// The paper's 144 graphs, models, settings and run keys.
-    pub fn paper() -> Asked<'static> {
-        Asked {
-            degrees: DEGREES.to_vec(),
-            homophilies: (1..=9).map(|tenths| f64::from(tenths) / 10.0).collect(),
-            models: SYNTHETIC_MODELS.to_vec(),
-            weight_decays: vec![1e-7, 1e-5, 1e-3],
-            edge_weights: vec![1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0],
-            run_keys: 42..47,
-            graph_keys: 42..43,
-            assignments: &[],
-        }
-    }
-}
-
-/// Where a cell stands in the grid.
-#[derive(Clone, Debug, PartialEq)]
-struct Setting {
-    graph_key: u64,
-    degree: f64,
-    homophily: f64,
-    model: String,
-    weight_decay: f64,
-    edge_weight: Option<f64>,
-}
-
-/// What was found on one draw of a graph.
-struct OnGraph {
-    graph_key: u64,
-    degree: f64,
-    homophily: f64,
-    /// By model, with its best setting.
-    models: Vec<Chosen>,
-}
-
-/// Which choice of settings is meant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rule {
-    /// The highest mean validation accuracy: what a person could have chosen.
-    Validation,
-    /// The highest mean test accuracy: what the paper did.
-    Test,
-}
-
-impl OnGraph {
-    fn of(&self, model: &str, rule: Rule) -> Option<Spread> {
-        self.models.iter().find(|chosen| chosen.model == model).map(|chosen| chosen.accuracy(rule))
-    }
-
-    /// What the recipe would say of this graph, by the paper's rule.
-    fn advice(&self, rule: Rule) -> Option<Advice> {
-        let of = |model| self.of(model, rule);
-        let (sd, mx, gat) = (of("supergat-sd")?, of("supergat-mx")?, of("gat")?);
-        Some(advice(sd, mx, gat))
-    }
-}
-
-/// Which model wins: a SuperGAT where it differs from GAT at all, and which one where the two differ.
-fn advice(sd: Spread, mx: Spread, gat: Spread) -> Advice {
-    const LEVEL: f64 = 0.05;
-    let (first, own) = if mx.mean > sd.mean { (mx, Advice::Mx) } else { (sd, Advice::Sd) };
-    let or_one = |p: f64| if p.is_nan() { 1.0 } else { p };
-    match () {
-        _ if or_one(pooled_t_test(first, gat)) >= LEVEL => Advice::GatAny,
-        _ if or_one(pooled_t_test(sd, mx)) >= LEVEL => Advice::SupergatAny,
-        _ => own,
-    }
-}
-
 /// Trains the grid and reads it.
-pub fn run_grid(asked: &Asked<'_>, place: &Place, progress: &dyn Progress) -> Result<Findings, LabError> {
+pub fn run_grid(asked: &SyntheticOptions<'_>, place: &Place, progress: &dyn Progress) -> Result<Findings, LabError> {
     let stores = place.dir.join("stores");
     let (mut cells, mut settings) = (Vec::new(), Vec::new());
     for homophily in &asked.homophilies {
@@ -146,7 +51,7 @@ pub fn run_grid(asked: &Asked<'_>, place: &Place, progress: &dyn Progress) -> Re
 
 /// Adds the cells of all models and settings on one graph; `graph` says which it is.
 fn add_graph(
-    asked: &Asked<'_>,
+    asked: &SyntheticOptions<'_>,
     subject: &Subject,
     graph: &Setting,
     (cells, settings): (&mut Vec<Cell>, &mut Vec<Setting>),
@@ -170,31 +75,4 @@ fn add_graph(
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn spread(mean: f64, std: f64) -> Spread {
-        Spread { mean, std, n: 5 }
-    }
-
-    #[test]
-    fn the_recipe_follows_two_tests() {
-        let gat = spread(50.0, 0.5);
-        assert_eq!(advice(spread(55.0, 0.5), spread(52.0, 0.5), gat), Advice::Sd);
-        assert_eq!(advice(spread(52.0, 0.5), spread(55.0, 0.5), gat), Advice::Mx);
-        assert_eq!(advice(spread(55.0, 0.5), spread(55.1, 0.5), gat), Advice::SupergatAny);
-        assert_eq!(advice(spread(50.1, 0.5), spread(45.0, 0.5), gat), Advice::GatAny);
-        assert_eq!(advice(spread(50.0, 0.0), spread(50.0, 0.0), spread(50.0, 0.0)), Advice::GatAny, "nothing differs");
-    }
-
-    #[test]
-    fn the_whole_grid_is_that_of_the_paper() {
-        let asked = Asked::paper();
-        assert_eq!(asked.degrees.len() * asked.homophilies.len(), 144);
-        assert_eq!(asked.weight_decays.len() * asked.edge_weights.len(), 24);
-        assert_eq!(asked.run_keys.count(), 5);
-    }
 }

@@ -17,7 +17,7 @@ use crate::{
 
 /// What to put into the table.
 #[derive(Clone, Debug)]
-pub struct Asked<'a> {
+pub struct TableOptions<'a> {
     /// Which of the paper's tables: `main` or `supervised`.
     pub table: &'static str,
     /// Datasets, by name.
@@ -31,7 +31,12 @@ pub struct Asked<'a> {
 }
 
 /// Trains all cells and makes the tables.
-pub fn table(asked: &Asked<'_>, data: &Path, place: &Place, progress: &dyn Progress) -> Result<Findings, LabError> {
+pub fn table(
+    asked: &TableOptions<'_>,
+    data: &Path,
+    place: &Place,
+    progress: &dyn Progress,
+) -> Result<Findings, LabError> {
     let found = find_datasets(&asked.datasets, data, &place.dir.join("stores"), progress)?;
     let mut notes = found.notes();
     let mut cells = Vec::new();

@@ -21,7 +21,7 @@ pub use self::{
     run::{Ground, Progress, tune},
     search::{Method, Seen, propose},
     space::{Dimension, Space, Values},
-    trials::{BEST, Kept, State, Trial, TrialRun, report},
+    trials::{BEST, State, Trial, TrialLog, TrialRun, report},
 };
 
 /// A search.

@@ -19,7 +19,7 @@ use crate::{
 
 /// What to train.
 #[derive(Clone, Debug)]
-pub struct Asked<'a> {
+pub struct WallclockOptions<'a> {
     /// Datasets, by name.
     pub datasets: Vec<&'a str>,
     /// Models, as presets call them.
@@ -43,7 +43,12 @@ impl Experiment for Timed {
 }
 
 /// Trains all cells and reads their times.
-pub fn wallclock(asked: &Asked<'_>, data: &Path, place: &Place, progress: &dyn Progress) -> Result<Findings, LabError> {
+pub fn wallclock(
+    asked: &WallclockOptions<'_>,
+    data: &Path,
+    place: &Place,
+    progress: &dyn Progress,
+) -> Result<Findings, LabError> {
     let found = find_datasets(&asked.datasets, data, &place.dir.join("stores"), progress)?;
     let mut notes = found.notes();
     let mut cells = Vec::new();

@@ -1,101 +1,14 @@
 //! The 17 datasets of the paper: what each is, the counts its authors published, and where its files are.
 
+mod entry;
 mod table;
 
-pub use table::CATALOG;
+pub use self::{
+    entry::{Archive, Check, Dataset, Download, Member, Published, Unpack},
+    table::CATALOG,
+};
 
 use crate::{PartitionError, Result};
-
-/// One named dataset.
-#[derive(Debug)]
-pub struct Dataset {
-    /// What a command calls it.
-    pub name: &'static str,
-    /// What people call it.
-    pub title: &'static str,
-    /// What its nodes, edges and labels are, in a few words.
-    pub about: &'static str,
-    /// The counts of the paper.
-    pub published: Published,
-    /// Length of a row in the files, where the paper shortened it to `published.dim`.
-    pub raw_dim: u32,
-    /// The files its reader reads, where they are and how to know them.
-    pub downloads: &'static [Download],
-}
-
-/// The counts that the paper prints for a dataset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Published {
-    /// Nodes.
-    pub n_nodes: u64,
-    /// Edges, counted as the paper counted them: each pair of directions once, except in directed graphs.
-    pub n_edges: u64,
-    /// Length of a row, after the paper shortened long ones to 500.
-    pub dim: u32,
-    /// Classes.
-    pub n_classes: u32,
-    /// Nodes trained on.
-    pub n_train: u64,
-    /// Nodes that choose settings.
-    pub n_valid: u64,
-    /// Nodes only measured.
-    pub n_test: u64,
-}
-
-/// One file to download.
-#[derive(Clone, Copy, Debug)]
-pub struct Download {
-    /// Its public address.
-    pub url: &'static str,
-    /// Its name in the folder of the dataset.
-    pub file: &'static str,
-    /// What is known of its content.
-    pub check: Check,
-    /// What to take out of it, if it is an archive that the reader does not read itself.
-    pub unpack: Option<Unpack>,
-}
-
-/// What is known of a file's content. Holds only what was published for exactly this file.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Check {
-    /// Its length.
-    pub n_bytes: Option<u64>,
-    /// Its SHA-256, in hexadecimal.
-    pub sha256: Option<&'static str>,
-    /// Its id in git, in hexadecimal.
-    pub git_blob: Option<&'static str>,
-}
-
-/// How to unpack an archive.
-#[derive(Clone, Copy, Debug)]
-pub struct Unpack {
-    /// Its format.
-    pub archive: Archive,
-    /// Well above what its members take when unpacked; more than this is refused.
-    pub most_bytes: u64,
-    /// The members to take; others stay in the archive.
-    pub members: &'static [Member],
-}
-
-/// Format of an archive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Archive {
-    /// A zip.
-    Zip,
-    /// A tar inside a gzip.
-    TarGz,
-}
-
-/// One member to take out of an archive.
-#[derive(Clone, Copy, Debug)]
-pub struct Member {
-    /// Its path in the archive.
-    pub inside: &'static str,
-    /// Its path in the folder of the dataset.
-    pub file: &'static str,
-    /// What is known of its content.
-    pub check: Check,
-}
 
 /// The dataset of this name.
 pub fn find(name: &str) -> Option<&'static Dataset> {
@@ -123,25 +36,10 @@ pub fn suggest(name: &str) -> Option<&'static str> {
     }
     let distance = |dataset: &Dataset| {
         let known = plain(dataset.name);
-        if known.contains(&meant) { known.len() - meant.len() } else { 2 * edits(&known, &meant) }
+        if known.contains(&meant) { known.len() - meant.len() } else { 2 * strsim::levenshtein(&known, &meant) }
     };
     let (cost, near) = CATALOG.iter().map(|dataset| (distance(dataset), dataset.name)).min()?;
     (cost <= 2 + meant.len() / 2).then_some(near)
-}
-
-/// How many letters must be put in, taken out or changed to make one word of the other.
-fn edits(from: &str, to: &str) -> usize {
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, a) in from.bytes().enumerate() {
-        let mut diagonal = i;
-        row[0] = i + 1;
-        for (j, b) in to.bytes().enumerate() {
-            let change = diagonal + usize::from(a != b);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[to.len()]
 }
 
 #[cfg(test)]

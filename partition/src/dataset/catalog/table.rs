@@ -1,6 +1,13 @@
 //! The table itself. Sizes and hashes are only those published for exactly the file at the address.
 
-use super::{Archive, Check, Dataset, Download, Member, Published, Unpack};
+use super::entry::{Archive, Check, Dataset, Download, Member, Published, Unpack};
+use crate::dataset::{
+    attributed, four_univ,
+    musae::{self, Topic},
+    ogb, planetoid, ppi, saint,
+    treatment::Treatment,
+    wiki_cs,
+};
 
 macro_rules! planetoid {
     ($name:literal: $($part:literal $n_bytes:literal $sha256:literal),+ $(,)?) => {
@@ -27,6 +34,8 @@ pub static CATALOG: &[Dataset] = &[
         about: "papers and their citations; words; 7 topics",
         published: counts([2708, 5429], [1433, 7], [140, 500, 1000]),
         raw_dim: 1433,
+        read: |dir, _| planetoid::read(dir, "cora"),
+        treatment: Treatment::UNDIRECTED,
         downloads: planetoid!["cora":
             "x" 22119 "23cfa55d91c6f624233f5eb7b6e3f141f1bd2b2ae39608a63cf5d084bb27baab",
             "tx" 148025 "b9afbaa4a400df991f6f02ef677e1e44da55ffc04801fd02f9e673987829226a",
@@ -44,6 +53,8 @@ pub static CATALOG: &[Dataset] = &[
         about: "papers and their citations; words; 6 topics",
         published: counts([3327, 4732], [3703, 6], [120, 500, 1000]),
         raw_dim: 3703,
+        read: |dir, _| planetoid::read(dir, "citeseer"),
+        treatment: Treatment::UNDIRECTED,
         downloads: planetoid!["citeseer":
             "x" 31087 "d20de19150741e555de0ed037195630fc194114ebc7fd72ced62810148aa22f6",
             "tx" 260321 "539a8906a2da97628d212f2fdd668c109a8b3f0d36574b59e5d3fd5b5303da21",
@@ -61,6 +72,8 @@ pub static CATALOG: &[Dataset] = &[
         about: "papers on diabetes and their citations; words; 3 kinds",
         published: counts([19717, 44338], [500, 3], [60, 500, 1000]),
         raw_dim: 500,
+        read: |dir, _| planetoid::read(dir, "pubmed"),
+        treatment: Treatment::UNDIRECTED,
         downloads: planetoid!["pubmed":
             "x" 23172 "fbe9cb5c47200d1b7769a26e579be3b7130b556831f9d850e77c4c74f2599b33",
             "tx" 405505 "4eb5f5d0f30f26497eb0ac6ac9719d09c67e284f1ed0385c93f3ef27a671da3d",
@@ -78,6 +91,8 @@ pub static CATALOG: &[Dataset] = &[
         about: "papers on machine learning and their citations; words; 7 topics",
         published: counts([2995, 8158], [2879, 7], [140, 210, 2645]),
         raw_dim: 2879,
+        read: |dir, _| attributed::read(dir, "cora-ml"),
+        treatment: Treatment::BINARIZED,
         downloads: &[Download::at(
             "https://github.com/abojchevski/graph2gauss/raw/master/data/cora_ml.npz",
             "cora_ml.npz",
@@ -89,6 +104,8 @@ pub static CATALOG: &[Dataset] = &[
         about: "papers and their citations; words; 70 topics",
         published: counts([19793, 63421], [500, 70], [1395, 2049, 16349]),
         raw_dim: 8710,
+        read: |dir, _| attributed::read(dir, "cora-full"),
+        treatment: Treatment::SHORTENED,
         downloads: &[Download::at(
             "https://github.com/shchur/gnn-benchmark/raw/master/data/npz/cora_full.npz",
             "cora_full.npz",
@@ -102,6 +119,8 @@ pub static CATALOG: &[Dataset] = &[
         about: "papers and their citations; words; 4 topics",
         published: counts([17716, 52867], [1639, 4], [80, 120, 17516]),
         raw_dim: 1639,
+        read: |dir, _| attributed::read(dir, "dblp"),
+        treatment: Treatment::BINARIZED,
         downloads: &[Download::at("https://github.com/abojchevski/graph2gauss/raw/master/data/dblp.npz", "dblp.npz")
             .git_blob("3e179a9ebf2968d9ad67544c8978bf4759e489d8")],
     },
@@ -111,6 +130,8 @@ pub static CATALOG: &[Dataset] = &[
         about: "authors in computer science who wrote together; words; 15 fields",
         published: counts([18333, 81894], [500, 15], [300, 450, 17583]),
         raw_dim: 6805,
+        read: |dir, _| attributed::read(dir, "cs"),
+        treatment: Treatment::SHORTENED,
         downloads: &[Download::at(
             "https://github.com/shchur/gnn-benchmark/raw/master/data/npz/ms_academic_cs.npz",
             "ms_academic_cs.npz",
@@ -124,6 +145,8 @@ pub static CATALOG: &[Dataset] = &[
         about: "authors in physics who wrote together; words; 5 fields",
         published: counts([34493, 247_962], [500, 5], [100, 150, 34243]),
         raw_dim: 8415,
+        read: |dir, _| attributed::read(dir, "physics"),
+        treatment: Treatment::SHORTENED,
         downloads: &[Download::at(
             "https://github.com/shchur/gnn-benchmark/raw/master/data/npz/ms_academic_phy.npz",
             "ms_academic_phy.npz",
@@ -137,6 +160,8 @@ pub static CATALOG: &[Dataset] = &[
         about: "photo goods bought together; words of reviews; 8 kinds",
         published: counts([7650, 119_081], [745, 8], [160, 240, 7250]),
         raw_dim: 745,
+        read: |dir, _| attributed::read(dir, "photo"),
+        treatment: Treatment::WITH_ISOLATED,
         downloads: &[Download::at(
             "https://github.com/shchur/gnn-benchmark/raw/master/data/npz/amazon_electronics_photo.npz",
             "amazon_electronics_photo.npz",
@@ -150,6 +175,8 @@ pub static CATALOG: &[Dataset] = &[
         about: "computer goods bought together; words of reviews; 10 kinds",
         published: counts([13752, 245_861], [767, 10], [200, 300, 13252]),
         raw_dim: 767,
+        read: |dir, _| attributed::read(dir, "computers"),
+        treatment: Treatment::WITH_ISOLATED,
         downloads: &[Download::at(
             "https://github.com/shchur/gnn-benchmark/raw/master/data/npz/amazon_electronics_computers.npz",
             "amazon_electronics_computers.npz",
@@ -163,6 +190,8 @@ pub static CATALOG: &[Dataset] = &[
         about: "articles on computer science and their links; averaged word vectors; 10 branches",
         published: counts([11701, 297_110], [300, 10], [580, 1769, 5847]),
         raw_dim: 300,
+        read: wiki_cs::read,
+        treatment: Treatment::FROM_FILES,
         downloads: &[Download::at(
             "https://github.com/pmernyei/wiki-cs-dataset/raw/master/dataset/data.json",
             "data.json",
@@ -175,6 +204,8 @@ pub static CATALOG: &[Dataset] = &[
         about: "articles on chameleons and their links; nouns; 6 ranges of traffic",
         published: counts([2277, 36101], [500, 6], [120, 180, 1977]),
         raw_dim: 13183,
+        read: |dir, limit_bytes| musae::read(dir, Topic::Chameleon, limit_bytes),
+        treatment: Treatment::WORDS,
         downloads: &[
             Download::at("https://snap.stanford.edu/data/wikipedia.zip", "wikipedia.zip").unzip(64 << 20, CHAMELEON)
         ],
@@ -185,6 +216,8 @@ pub static CATALOG: &[Dataset] = &[
         about: "articles on crocodiles and their links; nouns; 6 ranges of traffic",
         published: counts([11631, 180_020], [500, 6], [120, 180, 11331]),
         raw_dim: 13183,
+        read: |dir, limit_bytes| musae::read(dir, Topic::Crocodile, limit_bytes),
+        treatment: Treatment::WORDS,
         downloads: &[
             Download::at("https://snap.stanford.edu/data/wikipedia.zip", "wikipedia.zip").unzip(64 << 20, CROCODILE)
         ],
@@ -195,6 +228,8 @@ pub static CATALOG: &[Dataset] = &[
         about: "web pages of universities and their links, 5 graphs; words; 6 kinds",
         published: counts([4518, 3426], [2000, 6], [4014, 248, 256]),
         raw_dim: 2000,
+        read: four_univ::read,
+        treatment: Treatment::FROM_FILES,
         downloads: &[Download::at(
             "http://www.cs.cmu.edu/afs/cs.cmu.edu/project/theo-20/www/data/webkb-data.gtar.gz",
             "webkb-data.gtar.gz",
@@ -206,6 +241,8 @@ pub static CATALOG: &[Dataset] = &[
         about: "pictures that share a place, a gallery or comments; words of tags; 7 kinds",
         published: counts([89250, 449_878], [500, 7], [44625, 22312, 22313]),
         raw_dim: 500,
+        read: |dir, _| saint::read(dir),
+        treatment: Treatment::FROM_FILES,
         downloads: &[
             drive!("1crmsTbd1-2sEXsGwa2IKnIB7Zd3TmUsy", "adj_full.npz"),
             drive!("1join-XdvX3anJU_MLVtick7MgeAQiWIZ", "feats.npy"),
@@ -219,6 +256,8 @@ pub static CATALOG: &[Dataset] = &[
         about: "proteins that act together, 24 tissues as 24 graphs; gene sets; any of 121 roles",
         published: counts([56944, 818_716], [50, 121], [44906, 6514, 5524]),
         raw_dim: 50,
+        read: |dir, _| ppi::read(dir),
+        treatment: Treatment::UNDIRECTED,
         downloads: &[Download::at("https://data.dgl.ai/dataset/ppi.zip", "ppi.zip").unzip(1 << 30, PPI)],
     },
     Dataset {
@@ -227,6 +266,8 @@ pub static CATALOG: &[Dataset] = &[
         about: "papers and their citations; averaged word vectors; 40 subjects, split by year",
         published: counts([169_343, 1_166_243], [128, 40], [90941, 29799, 48603]),
         raw_dim: 128,
+        read: ogb::read_any,
+        treatment: Treatment::FROM_FILES,
         downloads: &[Download::at("http://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip", "arxiv.zip")
             .unzip(512 << 20, ARXIV)],
     },

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use kith_lab::attention::of_run;
 use kith_trainer::{device, predict::Moment};
 
-use super::FoundArgs;
+use super::output::FoundArgs;
 use crate::graph::GraphArgs;
 
 /// How far the attention of a trained model is from label agreement, layer by layer.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use kith_lab::graph::analyze;
 use kith_trainer::opened::Opened;
 
-use super::FoundArgs;
+use super::output::FoundArgs;
 use crate::progress::Shown;
 
 /// How degrees and homophilies of a graph are distributed, where it lies in the plane of the recipe, and what that advises.

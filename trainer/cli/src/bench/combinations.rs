@@ -11,7 +11,7 @@ use kith_trainer::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::scale::Args;
+use super::scale_args::Args;
 use crate::{launch::command_line::Threads, partition::fanouts::Fanouts};
 
 /// The presets of a model that is named without a dataset.
@@ -22,7 +22,7 @@ const FOREVER: u64 = 1_000_000_000;
 
 /// One combination, and all that its numbers depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct Combination {
     /// Identity of the store.
     pub(super) store: String,
     /// Version of this program.
@@ -56,9 +56,9 @@ pub(super) struct Skipped {
 }
 
 /// `2 shards, 1 server, 2 ranks, fanouts 10,10`
-impl std::fmt::Display for Asked {
+impl std::fmt::Display for Combination {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Asked { fanouts, shards, servers, ranks, .. } = self;
+        let Combination { fanouts, shards, servers, ranks, .. } = self;
         let shards = several(*shards as usize, "shard");
         write!(f, "{shards}, {}, {}, fanouts {fanouts}", several(*servers, "server"), several(*ranks, "rank"))
     }
@@ -70,7 +70,7 @@ fn several(n: usize, what: &str) -> String {
 }
 
 /// All combinations of a store, in the order in which they are measured; and those that are left out.
-pub(super) fn combinations(args: &Args, store: &str) -> anyhow::Result<(Vec<Asked>, Vec<Skipped>)> {
+pub(super) fn combinations(args: &Args, store: &str) -> anyhow::Result<(Vec<Combination>, Vec<Skipped>)> {
     let named = named(&args.model)?;
     let (mut asked, mut skipped) = (Vec::new(), Vec::new());
     let servers_of = |shards: u32| args.servers.iter().filter(move |servers| **servers > shards as usize);
@@ -90,7 +90,7 @@ pub(super) fn combinations(args: &Args, store: &str) -> anyhow::Result<(Vec<Aske
             for &servers in args.servers.iter().filter(|servers| **servers <= shards as usize) {
                 for ranks in args.ranks.iter().map(|ranks| usize::from(*ranks)) {
                     let shared = Threads::shared(ranks, servers);
-                    let one = Asked {
+                    let one = Combination {
                         store: store.to_owned(),
                         kith: env!("CARGO_PKG_VERSION").to_owned(),
                         fanouts: fanouts.to_string(),

@@ -9,6 +9,7 @@ pub(crate) mod paper;
 mod processes;
 mod results;
 pub(crate) mod scale;
+mod scale_args;
 mod served;
 mod steps;
 mod table;

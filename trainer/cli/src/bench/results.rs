@@ -9,7 +9,7 @@ use std::{
 use anyhow::bail;
 use serde::{Deserialize, Serialize};
 
-use super::{combinations::Asked, measured::Measured};
+use super::{combinations::Combination, measured::Measured};
 
 /// The file's name in the bench's folder.
 pub(super) const RESULTS: &str = "scale.jsonl";
@@ -17,7 +17,7 @@ pub(super) const RESULTS: &str = "scale.jsonl";
 /// One line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Line {
-    pub(super) asked: Asked,
+    pub(super) asked: Combination,
     #[serde(flatten)]
     pub(super) result: CombinationResult,
 }
@@ -68,12 +68,12 @@ impl Results {
     }
 
     /// What is known of a combination: the last line that was written of it.
-    pub(super) fn of(&self, asked: &Asked) -> Option<&Line> {
+    pub(super) fn of(&self, asked: &Combination) -> Option<&Line> {
         self.lines.iter().rfind(|line| line.asked == *asked)
     }
 
     /// Whether a combination need not be measured again. One that failed is tried again.
-    pub(super) fn has(&self, asked: &Asked) -> bool {
+    pub(super) fn has(&self, asked: &Combination) -> bool {
         self.of(asked).is_some_and(|line| matches!(line.result, CombinationResult::Measured(_)))
     }
 
@@ -94,8 +94,8 @@ mod tests {
 
     use super::*;
 
-    fn asked(ranks: usize) -> Asked {
-        Asked {
+    fn asked(ranks: usize) -> Combination {
+        Combination {
             store: "digest".to_owned(),
             kith: "1".to_owned(),
             fanouts: "10,all".to_owned(),

@@ -2,7 +2,7 @@
 
 use kith_trainer::{clock::Phases, world::Phase};
 
-use super::{combinations::Asked, measured::Measured, processes::Memory};
+use super::{combinations::Combination, measured::Measured, processes::Memory};
 use crate::{
     answer::{print, print_table},
     progress::{bytes, grouped},
@@ -12,7 +12,7 @@ use crate::{
 const SHOWN: [Phase; 4] = [Phase::Sample, Phase::Compute, Phase::Exchange, Phase::Update];
 
 /// Prints both tables.
-pub(super) fn print_tables(rows: &[(&Asked, &Measured)]) -> anyhow::Result<()> {
+pub(super) fn print_tables(rows: &[(&Combination, &Measured)]) -> anyhow::Result<()> {
     let names = ["fanouts", "shards", "servers", "ranks"];
     let speed = ["seeds/s", "edges/s", "step", "to servers", "from servers", "between ranks"];
     let phases = SHOWN.map(Phase::name);
@@ -32,8 +32,8 @@ fn heading<'a>(names: impl Iterator<Item = &'a &'static str>) -> Vec<String> {
     names.map(|name| (*name).to_owned()).collect()
 }
 
-fn combination(asked: &Asked) -> Vec<String> {
-    let Asked { fanouts, shards, servers, ranks, .. } = asked;
+fn combination(asked: &Combination) -> Vec<String> {
+    let Combination { fanouts, shards, servers, ranks, .. } = asked;
     vec![fanouts.clone(), shards.to_string(), servers.to_string(), ranks.to_string()]
 }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    combinations::Asked,
+    combinations::Combination,
     measured::{Counted, Measured},
     processes::{cpu_seconds, memory},
     served::{Served, metrics_address, served},
@@ -43,7 +43,7 @@ pub(super) struct Watcher {
 
 impl Watcher {
     /// For a combination whose run is kept in a folder.
-    pub(super) fn new(asked: &Asked, run: &Path) -> Watcher {
+    pub(super) fn new(asked: &Combination, run: &Path) -> Watcher {
         Watcher {
             warm_up: asked.warm_up as usize,
             n_steps: asked.steps as usize,

@@ -8,7 +8,11 @@ use kith_partition::{
 };
 use kith_store::Dtype;
 
-use super::{dtype, memory, published::announce, shares};
+use super::{
+    memory,
+    parsers::{dtype, shares},
+    published::announce,
+};
 use crate::progress::Shown;
 
 /// Make a graph: the paper's random partition graphs, or power-law graphs of any size.

@@ -11,7 +11,7 @@ use kith_partition::{
 };
 use kith_store::Dtype;
 
-use super::{dtype, memory, published::announce};
+use super::{memory, parsers::dtype, published::announce};
 use crate::progress::Shown;
 
 /// Turn raw files into a store: a dataset by name, or your own tables.

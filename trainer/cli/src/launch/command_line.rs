@@ -13,7 +13,7 @@ use anyhow::Context;
 use kith_sampler::server::TOKEN_VARIABLE;
 use kith_store::{Cluster, Verify};
 
-use super::Args;
+use super::args::Args;
 use crate::{programs, token::draw_token};
 
 pub(crate) const HOST: Ipv4Addr = Ipv4Addr::LOCALHOST;

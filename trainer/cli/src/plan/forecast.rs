@@ -7,11 +7,14 @@ use kith_sampler::{Fanout, Replacement};
 use kith_store::{RowsForm, SplitPart};
 use serde::Serialize;
 
-use super::{Fanouts, Planned, placement::Placement};
-use crate::progress::{bytes, grouped};
+use super::{placement::Placement, planned::Planned};
+use crate::{
+    partition::fanouts::Fanouts,
+    progress::{bytes, grouped},
+};
 
 /// The steps that are meant.
-pub(crate) struct Asked<'a> {
+pub(crate) struct ForecastOptions<'a> {
     pub(crate) fanouts: &'a Fanouts,
     pub(crate) seeds_per_step: usize,
     pub(crate) edge_seeds: usize,
@@ -46,7 +49,11 @@ pub(crate) struct Fetched {
 
 const COUNT_BYTES: f64 = 4.0;
 
-pub(crate) fn fetched(planned: &Planned, placement: &Placement<'_>, asked: &Asked<'_>) -> anyhow::Result<Fetched> {
+pub(crate) fn fetched(
+    planned: &Planned,
+    placement: &Placement<'_>,
+    asked: &ForecastOptions<'_>,
+) -> anyhow::Result<Fetched> {
     let seeds = Arc::new(planned.shards.seeds(None, SplitPart::Train)?);
     let config = PlanConfig {
         run_key: asked.run_key,

@@ -14,7 +14,7 @@ use kith_trainer::{
     run_file::RunFile,
 };
 
-use super::Args;
+use super::args::Args;
 use crate::progress::{Shown, say};
 
 /// The presets that anything without its own is trained with.

@@ -5,22 +5,22 @@ use std::{path::Path, sync::Arc};
 use kith_bucket::{BucketError, Mirror, Place, Pull, Wanted, is_url};
 use kith_trainer::{error::TrainError, keeper::Keeper, report::RUN_FILE};
 
-use super::Args;
+use super::args::Args;
 use crate::temporary::Temporary;
 
 /// What must live as long as the run.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct RunMirror {
     mirrored: Option<(Arc<Mirror>, Arc<Temporary>)>,
     /// What other ranks read of the run; they keep nothing.
     _read: Option<Temporary>,
 }
 
-impl Kept {
+impl RunMirror {
     /// Makes `--out` a folder of this machine, whatever was typed: what a bucket holds of the run is in it.
-    pub(super) fn open(args: &mut Args, rank: usize) -> anyhow::Result<Kept> {
+    pub(super) fn open(args: &mut Args, rank: usize) -> anyhow::Result<RunMirror> {
         let Some(url) = args.out.as_deref().and_then(Path::to_str).filter(|text| is_url(text)) else {
-            return Ok(Kept::default());
+            return Ok(RunMirror::default());
         };
         let place = Place::parse(url)?;
         let folder = Temporary::new("kith-run-")?;
@@ -31,7 +31,7 @@ impl Kept {
             if args.resume {
                 read_run_file(&place, &dir)?;
             }
-            return Ok(Kept { _read: Some(folder), ..Kept::default() });
+            return Ok(RunMirror { _read: Some(folder), ..RunMirror::default() });
         }
         std::fs::create_dir(&dir)?;
         let mirror = if args.resume { Mirror::resume(&place, &dir, &|_| {}) } else { Mirror::create(&place) };
@@ -41,7 +41,7 @@ impl Kept {
             }
             error => error.into(),
         })?;
-        Ok(Kept { mirrored: Some((Arc::new(mirror), Arc::new(folder))), ..Kept::default() })
+        Ok(RunMirror { mirrored: Some((Arc::new(mirror), Arc::new(folder))), ..RunMirror::default() })
     }
 
     /// What hears of news in the run's folder, or in those of its run keys.

@@ -10,7 +10,7 @@ use kith_trainer::{
     world::World,
 };
 
-use super::how_it_goes;
+use super::status::how_it_goes;
 use crate::progress::{Epochs, say};
 
 /// Trains all runs, as many together as fit on the GPU.

@@ -15,7 +15,10 @@ use kith_trainer::{
 use rayon::ThreadPoolBuilder;
 use serde_json::Value;
 
-use super::{Job, Shared, Wanted};
+use super::{
+    job::{Job, Wanted},
+    shared::Shared,
+};
 use crate::{error::LabError, experiment::Cell};
 
 /// Of the free memory, what runs may take together.

@@ -14,8 +14,9 @@ use kith_trainer::{
 use rayon::ThreadPoolBuilder;
 
 use super::{
-    Job, Shared, Wanted,
     cpu::{plan, report, train_one},
+    job::{Job, Wanted},
+    shared::Shared,
 };
 use crate::error::LabError;
 

@@ -6,7 +6,6 @@ use kith_trainer::{
     gpu::refusal,
 };
 
-use super::Wanted;
 use crate::{
     error::LabError,
     experiment::{Cell, Experiment, Manner, Place},
@@ -14,6 +13,13 @@ use crate::{
 
 /// Edges times hidden width from which on a run that a GPU cannot compute together with others is worth having there.
 const WORTH_A_GPU: u64 = 1 << 24;
+
+/// One run of an experiment: a cell and one of its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Wanted {
+    pub(super) cell: usize,
+    pub(super) run_key: u64,
+}
 
 /// Runs that are computed together.
 #[derive(Clone, Debug, PartialEq)]

@@ -12,13 +12,14 @@ use kith_partition::{
 use kith_trainer::{
     config::{RunConfig, Supervision},
     data::Data,
+    error::TrainError,
     opened::Opened,
     report::Results,
     run_file::RunFile,
 };
 
 use super::*;
-use crate::{experiment::Training, subject::Subject};
+use crate::{experiment::Training, kept::KeptRun, subject::Subject};
 
 fn subject(dir: &Path) -> Subject {
     let graph = PartitionGraph { n_classes: 3, nodes_per_class: 180, average_degree: 4.0, homophily: 0.7, run_key: 1 };
@@ -127,7 +128,7 @@ fn what_stops_a_bench_stops_runs_that_are_at_work_and_they_are_not_kept() {
         || vec![cell(&subject, "gat", &["train.epochs=100000000"]), cell(&subject, "gcn", &["train.supervision=full"])];
     let error = run(cells(), &Unreadable, &place(&dir, 3), &Quiet).unwrap_err().to_string();
     assert_eq!(error, "the store has no feature rows: import it with rows");
-    let kept = Kept::open(&dir).unwrap();
+    let kept = FinishedRuns::open(&dir).unwrap();
     assert!(cells().iter().all(|cell| kept.get(&cell.id(&Unreadable, 42)).is_none()));
 }
 
@@ -165,7 +166,7 @@ fn runs_together_are_kept_each_and_one_that_goes_wrong_stops_only_itself() {
         cell(&subject, "gat", &["train.epochs=2"]),
     ];
     let runs: Vec<Wanted> = (0..3).map(|cell| Wanted { cell, run_key: 42 }).collect();
-    let kept = Kept::open(&temp.path().join("bench")).unwrap();
+    let kept = FinishedRuns::open(&temp.path().join("bench")).unwrap();
     let shown = Piece::begin(&Quiet, "", None, Unit::Runs);
     let shared =
         Shared { cells: &cells, experiment: &Training, kept: Mutex::new(kept), shown, failed: Mutex::new(None) };

@@ -6,6 +6,7 @@ mod error;
 mod events;
 mod folder;
 mod json;
+mod published;
 mod recipe;
 mod results;
 mod runs_page;
@@ -18,7 +19,7 @@ use kith_partition::progress::Progress;
 use kith_trainer::files::publish_bytes;
 use serde::Serialize;
 
-pub use error::ReportError;
+pub use self::{error::ReportError, published::Paper};
 
 use self::folder::Folder;
 
@@ -26,9 +27,6 @@ use self::folder::Folder;
 pub const PAGE: &str = "report.html";
 /// The folder of event files, unless said otherwise.
 pub const EVENTS: &str = "events";
-
-/// What the paper says of a dataset and a model: mean and standard deviation over runs, in percent.
-pub type Paper<'a> = &'a dyn Fn(&str, &str) -> Option<(f64, f64)>;
 
 /// What to report on, and how.
 pub struct Question<'a> {

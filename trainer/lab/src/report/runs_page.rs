@@ -5,9 +5,10 @@ use std::path::Path;
 use kith_page::page::{Cell, Page};
 
 use super::{
-    Paper, curves,
+    curves,
     folder::{Run, Runs},
     json::{Part, count},
+    published::Paper,
     recipe::Place,
     results, time,
 };

@@ -1,36 +1,7 @@
 //! The best setting of a model on a graph: by validation, which is honest, and by test, as the paper did.
 
-use super::{OnGraph, Rule, Setting};
-use crate::{experiment::Done, statistics::Spread};
-
-/// A model on a graph, with its best settings.
-pub(super) struct Chosen {
-    pub(super) model: String,
-    pub(super) by_validation: Best,
-    pub(super) by_test: Best,
-}
-
-/// One setting, and what it came to.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Best {
-    pub(super) setting: Setting,
-    pub(super) valid: Spread,
-    /// At the best validation epoch of each run.
-    pub(super) test: Spread,
-}
-
-impl Chosen {
-    pub(super) fn best(&self, rule: Rule) -> &Best {
-        match rule {
-            Rule::Validation => &self.by_validation,
-            Rule::Test => &self.by_test,
-        }
-    }
-
-    pub(super) fn accuracy(&self, rule: Rule) -> Spread {
-        self.best(rule).test
-    }
-}
+use super::results::{Best, Chosen, OnGraph, Setting};
+use crate::experiment::Done;
 
 /// What was found on each graph, in the order of the cells.
 pub(super) fn by_graph(done: &[Done], settings: &[Setting]) -> Vec<OnGraph> {
@@ -75,6 +46,7 @@ fn choose(tried: &[Best]) -> Option<Chosen> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{statistics::Spread, synthetic::results::Rule};
 
     fn tried(weight_decay: f64, valid: f64, test: f64) -> Best {
         let spread = |mean| Spread { mean, std: 0.5, n: 5 };

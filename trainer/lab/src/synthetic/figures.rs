@@ -8,7 +8,10 @@ use kith_page::{
     },
 };
 
-use super::{Asked, OnGraph, Rule, tables::over_draws};
+use super::{
+    options::SyntheticOptions,
+    results::{OnGraph, Rule, over_draws},
+};
 use crate::{
     findings::Figure,
     paper,
@@ -18,7 +21,7 @@ use crate::{
 /// Models that are compared with GAT.
 const COMPARED: [&str; 3] = ["gcn", "supergat-sd", "supergat-mx"];
 
-pub(super) fn figures(asked: &Asked<'_>, graphs: &[OnGraph]) -> Vec<Figure> {
+pub(super) fn figures(asked: &SyntheticOptions<'_>, graphs: &[OnGraph]) -> Vec<Figure> {
     let mut all: Vec<Figure> = [("by validation", Rule::Validation), ("by test, as the paper did", Rule::Test)]
         .map(|(how, rule)| recipe(&format!("The recipe found here, settings chosen {how}"), asked, graphs, rule))
         .to_vec();
@@ -27,7 +30,7 @@ pub(super) fn figures(asked: &Asked<'_>, graphs: &[OnGraph]) -> Vec<Figure> {
 }
 
 /// The plane of the first draw of every graph; dots are as large as what SuperGAT gains.
-fn recipe(title: &str, asked: &Asked<'_>, graphs: &[OnGraph], rule: Rule) -> Figure {
+fn recipe(title: &str, asked: &SyntheticOptions<'_>, graphs: &[OnGraph], rule: Rule) -> Figure {
     let on = |degree: f64, homophily: f64| {
         let graph = graphs.iter().find(|graph| (graph.degree, graph.homophily) == (degree, homophily))?;
         let best = f64::max(graph.of("supergat-sd", rule)?.mean, graph.of("supergat-mx", rule)?.mean);
@@ -40,7 +43,7 @@ fn recipe(title: &str, asked: &Asked<'_>, graphs: &[OnGraph], rule: Rule) -> Fig
 }
 
 /// Gains by degree at one homophily, those of the paper dashed.
-fn gains(homophily: f64, asked: &Asked<'_>, graphs: &[OnGraph]) -> Figure {
+fn gains(homophily: f64, asked: &SyntheticOptions<'_>, graphs: &[OnGraph]) -> Figure {
     let mut series = Vec::new();
     let own = asked.models.iter().filter(|model| COMPARED.contains(model)).enumerate();
     for (color, model) in own {

@@ -2,7 +2,11 @@
 
 use kith_trainer::recipe::{Advice, Cell as Square};
 
-use super::{Asked, OnGraph, Rule, Setting, figures::figures};
+use super::{
+    figures::figures,
+    options::SyntheticOptions,
+    results::{OnGraph, Rule, Setting, over_draws},
+};
 use crate::{
     findings::{Cell, Findings, Table},
     paper,
@@ -18,7 +22,7 @@ const NOTES: [&str; 3] = [
      other (two-sided t-tests, p < .05), else the better one",
 ];
 
-pub(super) fn findings(asked: &Asked<'_>, graphs: &[OnGraph]) -> Findings {
+pub(super) fn findings(asked: &SyntheticOptions<'_>, graphs: &[OnGraph]) -> Findings {
     let (accuracies, near) = accuracies(graphs);
     let (recipe, agreed) = recipe(graphs);
     let mut notes: Vec<String> = NOTES.map(str::to_owned).to_vec();
@@ -38,13 +42,6 @@ fn shown(spread: Spread) -> Cell {
 /// The draws of one graph, one after the other.
 fn by_graph(graphs: &[OnGraph]) -> impl Iterator<Item = &[OnGraph]> {
     graphs.chunk_by(|a, b| (a.homophily, a.degree) == (b.homophily, b.degree))
-}
-
-/// A model on all draws of a graph: the mean of the draws' means, and the mean of their standard deviations.
-pub(super) fn over_draws(draws: &[OnGraph], model: &str, rule: Rule) -> Spread {
-    let found: Vec<Spread> = draws.iter().filter_map(|draw| draw.of(model, rule)).collect();
-    let mean = |of: fn(&Spread) -> f64| found.iter().map(of).sum::<f64>() / found.len() as f64;
-    Spread { mean: mean(|spread| spread.mean), std: mean(|spread| spread.std), n: found.iter().map(|own| own.n).sum() }
 }
 
 fn accuracies(graphs: &[OnGraph]) -> (Table, Option<String>) {

@@ -29,7 +29,7 @@ use kith_trainer::{
 };
 
 use crate::tune::{
-    Kept, State, Trial, TrialRun, TuneError, Tuning,
+    State, Trial, TrialLog, TrialRun, TuneError, Tuning,
     search::propose,
     trials::{bar, best, seen},
 };
@@ -68,7 +68,7 @@ pub struct Progress<'a> {
 pub fn tune(
     tuning: &Tuning,
     ground: &Ground<'_>,
-    kept: &mut Kept,
+    kept: &mut TrialLog,
     mut hear: impl FnMut(&Progress<'_>),
 ) -> Result<(), TuneError> {
     let (started, n_before) = (Instant::now(), kept.trials().len());

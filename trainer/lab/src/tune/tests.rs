@@ -70,7 +70,7 @@ fn tuning(n_trials: usize, n_together: usize) -> Tuning {
     }
 }
 
-fn search(tuning: &Tuning, data: &[Data], kept: &mut Kept) -> (Vec<Trial>, String) {
+fn search(tuning: &Tuning, data: &[Data], kept: &mut TrialLog) -> (Vec<Trial>, String) {
     let source = Source { dataset: "test".to_owned(), digest: "0123".to_owned() };
     let ground = Ground { data, source, device: Device::Cpu, gpu: None, kernels: Kernels::Fused };
     let mut n_heard = 0;
@@ -88,7 +88,7 @@ fn search(tuning: &Tuning, data: &[Data], kept: &mut Kept) -> (Vec<Trial>, Strin
 }
 
 fn in_memory(tuning: &Tuning, data: &[Data]) -> (Vec<Trial>, String) {
-    search(tuning, data, &mut Kept::nowhere())
+    search(tuning, data, &mut TrialLog::nowhere())
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn left(dir: &Path) -> (Vec<String>, String) {
 }
 
 fn search_in(dir: &Path, tuning: &Tuning, data: &[Data]) {
-    search(tuning, data, &mut Kept::open(dir, tuning, "0123").unwrap());
+    search(tuning, data, &mut TrialLog::open(dir, tuning, "0123").unwrap());
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn a_search_goes_on_as_if_it_had_not_stopped() {
 fn another_search_in_the_folder_is_a_sentence() {
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path();
-    let open = |tuning: Tuning, digest| Kept::open(dir, &tuning, digest).map_err(|error| error.to_string());
+    let open = |tuning: Tuning, digest| TrialLog::open(dir, &tuning, digest).map_err(|error| error.to_string());
     let usual = || tuning(3, 1);
     open(usual(), "0123").unwrap();
     open(Tuning { n_trials: 99, ..usual() }, "0123").unwrap();

@@ -106,19 +106,19 @@ pub(super) fn best(trials: &[Trial]) -> Option<&Trial> {
 
 /// Trials so far, in a folder if they are kept.
 #[derive(Debug)]
-pub struct Kept {
+pub struct TrialLog {
     folder: Option<(PathBuf, Lines)>,
     trials: Vec<Trial>,
 }
 
-impl Kept {
+impl TrialLog {
     /// Trials that nobody keeps.
-    pub fn nowhere() -> Kept {
-        Kept { folder: None, trials: Vec::new() }
+    pub fn nowhere() -> TrialLog {
+        TrialLog { folder: None, trials: Vec::new() }
     }
 
     /// Those of a folder, which must be empty or hold trials of the same search over the same store.
-    pub fn open(dir: &Path, tuning: &Tuning, store_digest: &str) -> Result<Kept, TuneError> {
+    pub fn open(dir: &Path, tuning: &Tuning, store_digest: &str) -> Result<TrialLog, TuneError> {
         fs::create_dir_all(dir).map_err(io(dir))?;
         let own = identity(tuning, store_digest)?;
         let path = dir.join(TUNING);
@@ -134,7 +134,7 @@ impl Kept {
             let problem = format!("line {} is not trial {place}: the file was changed", place + 1);
             return Err(TuneError::Kept { dir: path.display().to_string(), problem });
         }
-        Ok(Kept { folder: Some((dir.to_owned(), lines)), trials })
+        Ok(TrialLog { folder: Some((dir.to_owned(), lines)), trials })
     }
 
     /// Trials so far.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use kith_lab::attention::{Asked, attention};
+use kith_lab::attention::{AttentionOptions, attention};
 
 use super::{DataArgs, PlaceArgs, run_keys};
 use crate::progress::Shown;
@@ -28,7 +28,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let asked = Asked {
+    let asked = AttentionOptions {
         datasets: args.data.names(&["cora", "citeseer", "pubmed"]),
         models: args.models.iter().map(String::as_str).collect(),
         run_keys: args.run_keys.clone(),

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use kith_lab::links::{Asked, links};
+use kith_lab::links::{LinkOptions, links};
 
 use super::{DataArgs, PlaceArgs, run_keys};
 use crate::progress::Shown;
@@ -26,7 +26,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let asked = Asked {
+    let asked = LinkOptions {
         datasets: args.data.names(&["cora", "citeseer", "pubmed"]),
         models: args.models.iter().map(String::as_str).collect(),
         edge_weights: args.edge_weights.clone(),

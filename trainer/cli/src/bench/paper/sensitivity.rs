@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use kith_lab::sensitivity::{Asked, sensitivity};
+use kith_lab::sensitivity::{SensitivityOptions, sensitivity};
 
 use super::{DataArgs, PlaceArgs, run_keys};
 use crate::progress::Shown;
@@ -23,7 +23,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let asked = Asked {
+    let asked = SensitivityOptions {
         datasets: args.data.names(&["cora", "citeseer", "pubmed"]),
         model: &args.model,
         run_keys: args.run_keys.clone(),

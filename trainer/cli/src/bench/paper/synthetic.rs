@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use kith_lab::synthetic::{Asked, run_grid};
+use kith_lab::synthetic::{SyntheticOptions, run_grid};
 
 use super::{PlaceArgs, run_keys};
 use crate::progress::Shown;
@@ -39,7 +39,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let mut asked = Asked { assignments: &args.place.assignments, ..Asked::paper() };
+    let mut asked = SyntheticOptions { assignments: &args.place.assignments, ..SyntheticOptions::paper() };
     let replace = |usual: &mut Vec<f64>, said: &[f64]| {
         if !said.is_empty() {
             *usual = said.to_vec();

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use kith_lab::table::{Asked, table};
+use kith_lab::table::{TableOptions, table};
 use kith_partition::dataset::catalog::CATALOG;
 
 use super::{DataArgs, PlaceArgs, run_keys};
@@ -63,7 +63,7 @@ fn make(
     run_keys: &Range<u64>,
     place: &PlaceArgs,
 ) -> anyhow::Result<()> {
-    let asked = Asked {
+    let asked = TableOptions {
         table: which,
         datasets: data.names(usual),
         models: models.iter().map(String::as_str).collect(),

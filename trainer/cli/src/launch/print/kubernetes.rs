@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_yaml_ng::{Deserializer, Value};
 
-use super::Sizes;
+use super::sizes::Sizes;
 
 /// The same files that overlays build on.
 const BASE: [&str; 3] = [

@@ -1,6 +1,8 @@
 //! `kith launch --print`: starts nothing, and prints what another launcher needs to run the same world.
 
+mod args;
 mod kubernetes;
+mod name;
 mod passed;
 mod sizes;
 
@@ -9,51 +11,20 @@ use std::{ffi::OsString, path::Path};
 use anyhow::bail;
 use kith_trainer::config::Mode;
 
+pub(super) use self::args::PrintArgs;
 use self::{
     kubernetes::{World, manifests},
+    name::name_of,
     passed::passed,
     sizes::{Sizes, Wanted, sizes},
 };
-use super::{Args, command_line::servers_to_start};
+use super::{args::Args, command_line::servers_to_start};
 use crate::{
     answer::print,
     plan::of_cluster,
     progress::say,
     train::{self, Typed},
 };
-
-/// For other launchers.
-#[derive(clap::Args)]
-#[command(next_help_heading = "Elsewhere")]
-pub(super) struct PrintArgs {
-    /// Start nothing; print the whole world for another launcher: manifests for `kubectl apply -f -`.
-    #[arg(long)]
-    print: Option<Launcher>,
-    /// What all objects of the run are called; the name of the run file or preset unless said.
-    #[arg(long, requires = "print", value_parser = name)]
-    name: Option<String>,
-    /// What stands before the names of images, as in registry.example/team.
-    #[arg(long, value_name = "PREFIX", requires = "print")]
-    images: Option<String>,
-    /// CPUs of a rank.
-    #[arg(long, value_name = "N", requires = "print", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
-    rank_cpus: u32,
-    /// CPUs of a sampling server.
-    #[arg(long, value_name = "N", requires = "print", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
-    sampler_cpus: u32,
-}
-
-/// Who starts processes instead of us.
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum Launcher {
-    Kubernetes,
-}
-
-impl PrintArgs {
-    pub(super) fn is_asked_for(&self) -> bool {
-        self.print.is_some()
-    }
-}
 
 /// Options that pods are told in another way, or not at all.
 const OWN: [&str; 14] = [
@@ -72,9 +43,6 @@ const OWN: [&str; 14] = [
     "--shards",
     "--transport",
 ];
-
-/// The longest name: that of a pod has the number of a rank behind it, and is a name of a host.
-const MAX_NAME: usize = 40;
 
 pub(super) fn run(args: &Args, typed: &[OsString]) -> anyhow::Result<()> {
     let (graph, print_args) = (&args.train.graph, &args.print);
@@ -167,43 +135,4 @@ fn world(
         sizes,
         name,
     })
-}
-
-/// A name that objects can have.
-fn name(text: &str) -> Result<String, String> {
-    let is_name = text.len() <= MAX_NAME
-        && text.starts_with(|c: char| c.is_ascii_lowercase())
-        && text.ends_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
-        && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
-    if is_name {
-        return Ok(text.to_owned());
-    }
-    Err(format!("write small letters, digits and dashes, a letter first, at most {MAX_NAME}"))
-}
-
-/// The nearest to what a run is called.
-fn name_of(run: &str) -> String {
-    let plain: String = run.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-    let plain = plain.trim_start_matches(|c: char| !c.is_ascii_lowercase());
-    let plain = plain[..plain.len().min(MAX_NAME)].trim_end_matches('-');
-    if plain.is_empty() { "kith".to_owned() } else { plain.to_owned() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_those_of_hosts() {
-        for (run, expected) in
-            [("cora/supergat-mx", "cora-supergat-mx"), ("My run_2", "my-run-2"), ("42", "kith"), ("2nd-é", "nd")]
-        {
-            assert_eq!(name_of(run), expected);
-            assert_eq!(name(expected).as_deref(), Ok(expected));
-        }
-        assert_eq!(name_of(&"x".repeat(99)).len(), MAX_NAME);
-        for wrong in ["", "A", "a-", "-a", "1a", "a.b", "ä", &"x".repeat(41)] {
-            assert!(name(wrong).is_err(), "{wrong}");
-        }
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use super::Args;
+use crate::launch::args::Args;
 
 /// All options that were typed, but those that pods are told in another way; the run file stands elsewhere.
 pub(super) fn passed(typed: &[OsString], own: &[&str]) -> anyhow::Result<Vec<String>> {

@@ -8,7 +8,7 @@ use crate::{
     partition::fanouts::Fanouts,
     plan::{
         Planned,
-        forecast::{Asked, fetched},
+        forecast::{ForecastOptions, fetched},
         placement::Placement,
     },
 };
@@ -55,7 +55,7 @@ pub(super) fn sizes(
     };
     let (first, last) = (batches.fanouts.iter(), batches.fanouts.last());
     let fanouts = first.chain(std::iter::repeat_with(|| last.expect("a run has fanouts"))).map(as_typed);
-    let asked = Asked {
+    let asked = ForecastOptions {
         fanouts: &Fanouts(fanouts.take(config.model.n_layers).collect()),
         seeds_per_step: batches.seeds_per_step.unwrap_or(1),
         edge_seeds: batches.edge_seeds.unwrap_or(0),

@@ -1,0 +1,100 @@
+//! Entries of the catalog.
+
+use std::path::Path;
+
+use crate::{Result, dataset::treatment::Treatment, raw::RawGraph};
+
+/// One named dataset.
+#[derive(Debug)]
+pub struct Dataset {
+    /// What a command calls it.
+    pub name: &'static str,
+    /// What people call it.
+    pub title: &'static str,
+    /// What its nodes, edges and labels are, in a few words.
+    pub about: &'static str,
+    /// The counts of the paper.
+    pub published: Published,
+    /// Length of a row in the files, where the paper shortened it to `published.dim`.
+    pub raw_dim: u32,
+    /// Reads its files in a folder, refusing those that unpack to more bytes than the limit.
+    pub(crate) read: fn(&Path, u64) -> Result<RawGraph>,
+    /// What the paper did with it.
+    pub(crate) treatment: Treatment,
+    /// The files its reader reads, where they are and how to know them.
+    pub downloads: &'static [Download],
+}
+
+/// The counts that the paper prints for a dataset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// Nodes.
+    pub n_nodes: u64,
+    /// Edges, counted as the paper counted them: each pair of directions once, except in directed graphs.
+    pub n_edges: u64,
+    /// Length of a row, after the paper shortened long ones to 500.
+    pub dim: u32,
+    /// Classes.
+    pub n_classes: u32,
+    /// Nodes trained on.
+    pub n_train: u64,
+    /// Nodes that choose settings.
+    pub n_valid: u64,
+    /// Nodes only measured.
+    pub n_test: u64,
+}
+
+/// One file to download.
+#[derive(Clone, Copy, Debug)]
+pub struct Download {
+    /// Its public address.
+    pub url: &'static str,
+    /// Its name in the folder of the dataset.
+    pub file: &'static str,
+    /// What is known of its content.
+    pub check: Check,
+    /// What to take out of it, if it is an archive that the reader does not read itself.
+    pub unpack: Option<Unpack>,
+}
+
+/// What is known of a file's content. Holds only what was published for exactly this file.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Check {
+    /// Its length.
+    pub n_bytes: Option<u64>,
+    /// Its SHA-256, in hexadecimal.
+    pub sha256: Option<&'static str>,
+    /// Its id in git, in hexadecimal.
+    pub git_blob: Option<&'static str>,
+}
+
+/// How to unpack an archive.
+#[derive(Clone, Copy, Debug)]
+pub struct Unpack {
+    /// Its format.
+    pub archive: Archive,
+    /// Well above what its members take when unpacked; more than this is refused.
+    pub most_bytes: u64,
+    /// The members to take; others stay in the archive.
+    pub members: &'static [Member],
+}
+
+/// Format of an archive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Archive {
+    /// A zip.
+    Zip,
+    /// A tar inside a gzip.
+    TarGz,
+}
+
+/// One member to take out of an archive.
+#[derive(Clone, Copy, Debug)]
+pub struct Member {
+    /// Its path in the archive.
+    pub inside: &'static str,
+    /// Its path in the folder of the dataset.
+    pub file: &'static str,
+    /// What is known of its content.
+    pub check: Check,
+}

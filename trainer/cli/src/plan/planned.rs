@@ -1,0 +1,27 @@
+//! The cut that a plan is about.
+
+use std::sync::Arc;
+
+use kith_client::Shards;
+use kith_partition::sizes::ShardSize;
+use kith_store::Contents;
+
+/// What is cut, and how.
+pub(crate) struct Planned {
+    pub(crate) contents: Contents,
+    pub(crate) shards: Arc<dyn Shards>,
+    pub(crate) owner: Vec<u16>,
+    pub(crate) sizes: Vec<ShardSize>,
+    pub(super) method: String,
+    pub(super) n_cut: u64,
+    pub(super) inclusion: Option<Vec<f32>>,
+    /// Values of an average row, where rows are sparse.
+    pub(super) stored_per_row: f64,
+}
+
+impl Planned {
+    /// Bytes of the column that says who owns which node.
+    pub(crate) fn owner_bytes(&self) -> u64 {
+        self.owner.len() as u64 * if self.sizes.len() > 256 { 2 } else { 1 }
+    }
+}
