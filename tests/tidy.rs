@@ -1,5 +1,7 @@
 //! Rules the tree must obey, checked by a machine: arrows, homes of `unsafe`, words, sizes.
 
+mod imports;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -86,6 +88,42 @@ fn tree(package: &str) -> Vec<String> {
     names.sort();
     names.dedup();
     names
+}
+
+/// No file imports from a file that imports from it, directly or through others.
+#[test]
+fn files_import_one_way() {
+    let files = files(&["rs"]);
+    for (manifest, _) in self::files(&["toml"]).iter().filter(|(path, _)| path.ends_with("Cargo.toml")) {
+        let folder = manifest.replace("Cargo.toml", "src/");
+        let circle = imports::circle(&imports::arrows(&folder, &files));
+        assert_eq!(circle, None, "these files import from each other");
+    }
+}
+
+#[test]
+fn a_circle_of_imports_is_found() {
+    let files = |b: &str| {
+        let file = |name: &str, text: &str| (format!("p/src/{name}.rs"), text.to_owned());
+        vec![
+            file("lib", "mod a;\nmod b;\nmod c;\npub use crate::a::A;\n"),
+            file("a", "use crate::{\n    b::{B, C as Other},\n    c,\n};\npub struct A;\n"),
+            file("b", b),
+            file(
+                "c",
+                "// use crate::a::A;\nconst T: &str = \"\\\nuse crate::a::A; // \\\" \";\n#[cfg(test)]\nmod tests {\n    use crate::a::A;\n}\n",
+            ),
+        ]
+    };
+    let open = imports::arrows("p/src/", &files("pub struct B;\n"));
+    assert_eq!(open["p/src/a.rs"].iter().collect::<Vec<_>>(), ["p/src/b.rs", "p/src/c.rs"]);
+    assert_eq!(imports::circle(&open), None);
+    for closing in
+        ["use crate::A;", "use super::a::A;", "fn f(a: crate::a::A) {}", "pub(crate) fn f() -> super::A { todo() }"]
+    {
+        let circle = imports::circle(&imports::arrows("p/src/", &files(closing)));
+        assert_eq!(circle.unwrap_or_default().len(), 2, "{closing}");
+    }
 }
 
 #[test]

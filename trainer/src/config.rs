@@ -206,6 +206,14 @@ pub struct CgatConfig {
     pub negatives: usize,
 }
 
+impl CgatConfig {
+    /// Weights of a layer's losses, in their order.
+    pub(crate) fn loss_weights(&self) -> Vec<f64> {
+        let graph = (self.graph_weight != 0.0).then_some(self.graph_weight);
+        graph.into_iter().chain(self.boundary.as_ref().map(|boundary| boundary.weight)).collect()
+    }
+}
+
 /// What a cgat learns from the classes at the ends of edges.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BoundaryConfig {

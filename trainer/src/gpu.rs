@@ -7,12 +7,12 @@ use kith_store::RowsForm;
 use tch::Device;
 
 use crate::{
-    config::{Choice, Kernels, ModelConfig, ModelKind, RunConfig},
+    config::{Kernels, ModelConfig, RunConfig},
     data::{BatchInput, Data},
     device,
     error::TrainError,
     input::{GraphInput, Labels},
-    model::Model,
+    model::{Model, spec_of},
 };
 
 /// The graph that all steps of a run look at, if it is one: a GPU computes whole steps of it, and several runs at once.
@@ -85,15 +85,7 @@ pub fn choose(name: &str, kernels: Option<Kernels>, config: &mut RunConfig) -> R
 
 /// Why a GPU's kernels cannot compute a model, if so.
 pub fn refusal(config: &ModelConfig) -> Option<String> {
-    match config.kind {
-        ModelKind::Gcn | ModelKind::Sage | ModelKind::Mlp | ModelKind::Cgat => {
-            Some(format!("{} has no kernels for GPUs", config.kind.name()))
-        }
-        ModelKind::Gat | ModelKind::Supergat if config.heads.max(config.out_heads) > LayerPlan::MAX_HEADS => {
-            Some(format!("the kernels for GPUs take up to {} heads", LayerPlan::MAX_HEADS))
-        }
-        ModelKind::Gat | ModelKind::Supergat => None,
-    }
+    spec_of(config.kind).gpu_refusal(config)
 }
 
 /// Several runs of one model over a whole graph: those of `configs`, which differ in nothing but [`Settings`], each with its

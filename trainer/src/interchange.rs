@@ -17,7 +17,6 @@ use safetensors::{
 use tch::{Device, Kind, Tensor};
 
 use crate::{
-    config::ModelKind,
     error::TrainError,
     files::publish_bytes,
     model::{LayerShape, Model},
@@ -102,11 +101,10 @@ pub fn load(model: &Model, path: &Path) -> Result<(), TrainError> {
 
 /// What PyG calls the halves of a layer's attention weights, the destination's first; the form decides the layer.
 fn names_of_halves(model: &Model, path: &Path) -> Result<Option<[&'static str; 2]>, TrainError> {
+    if let Some(sentence) = model.spec().pyg_refusal() {
+        return Err(TrainError::weights(path, sentence));
+    }
     match model.config().form {
-        _ if !model.config().kind.has_attention() => {
-            Err(TrainError::weights(path, "only models with attention have a counterpart in PyG"))
-        }
-        _ if model.config().kind == ModelKind::Cgat => Err(TrainError::weights(path, "PyG has no layer like a cgat's")),
         Form::Go => Ok(Some(["att_dst", "att_src"])),
         Form::Mx => Ok(Some(["att_r", "att_l"])),
         Form::Sd => Ok(None),

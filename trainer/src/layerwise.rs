@@ -11,7 +11,6 @@ use kith_store::{Column, ColumnWriter};
 use tch::Tensor;
 
 use crate::{
-    config::ModelKind,
     error::TrainError,
     feed::rows_of_batch,
     layerwise::{
@@ -77,9 +76,9 @@ pub(crate) fn walk(
     if room.memory.is_some() {
         kith_kernels::trim(); // What training keeps for its next step would come on top.
     }
-    let degrees = match model.config().kind {
-        ModelKind::Gcn => Some(count_out_degrees(shards, room, world)?),
-        _ => None,
+    let degrees = match model.spec().needs_out_degrees() {
+        true => Some(count_out_degrees(shards, room, world)?),
+        false => None,
     };
     let out_degrees = degrees.as_ref();
     let most = if model.takes_pieces() { piece_len(room.n_neighbors) } else { usize::MAX };

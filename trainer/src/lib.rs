@@ -40,7 +40,6 @@ pub mod run;
 pub mod run_file;
 pub mod run_folder;
 mod slices;
-pub mod speed;
 pub mod stop;
 pub mod together;
 pub mod train;

@@ -9,6 +9,7 @@ mod checksums;
 mod error;
 mod listing;
 mod mirror;
+mod names;
 mod own;
 mod place;
 mod pull;
@@ -19,8 +20,9 @@ mod upload;
 
 pub use crate::{
     error::{BucketError, Result},
-    listing::{FileEntry, LISTING, Listing},
+    listing::{FileEntry, Listing},
     mirror::Mirror,
+    names::LISTING,
     place::{Place, is_url},
     pull::{Pull, Pulled, Wanted},
     push::{Push, Pushed},

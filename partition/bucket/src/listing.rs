@@ -12,15 +12,10 @@ use sha2::{Digest, Sha256};
 use crate::{
     checksums::{PIECE_BYTES, checksums_of, pieces},
     error::{BucketError, Result},
+    names::LISTING,
     place::Place,
     tag::{is_tag, tagged},
 };
-
-/// The name of the listing's object.
-pub const LISTING: &str = "kith-files.json";
-
-/// The listing of a push that has not ended.
-pub(crate) const DRAFT: &str = "kith-files.draft.json";
 
 /// What this build writes and reads.
 const FORMAT: u32 = 1;

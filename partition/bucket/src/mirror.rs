@@ -12,7 +12,8 @@ use object_store::{PutMode, UpdateVersion};
 
 use crate::{
     error::{BucketError, Result},
-    listing::{FileEntry, LISTING, Listing, names_in},
+    listing::{FileEntry, Listing, names_in},
+    names::LISTING,
     own::{remove_listed, remove_unlisted},
     place::Place,
     pull::{Pull, Wanted},

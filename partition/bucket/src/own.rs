@@ -11,7 +11,7 @@ use object_store::{Error, ObjectStoreExt};
 
 use crate::{
     error::Result,
-    listing::{DRAFT, LISTING},
+    names::{DRAFT, LISTING},
     place::Place,
     tag::tag_of,
     upload::FILES_AT_ONCE,

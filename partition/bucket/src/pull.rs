@@ -15,7 +15,8 @@ use tokio::task::block_in_place;
 use crate::{
     checksums::read_piece,
     error::{BucketError, Result},
-    listing::{FileEntry, LISTING, Listing, PART, checked_pieces, shard_of},
+    listing::{FileEntry, Listing, PART, checked_pieces, shard_of},
+    names::LISTING,
     place::Place,
     runtime::wait,
     upload::{FILES_AT_ONCE, PIECES_AT_ONCE},

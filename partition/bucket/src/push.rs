@@ -10,7 +10,8 @@ use object_store::{Error, ObjectStoreExt, PutMode, PutPayload, UpdateVersion};
 
 use crate::{
     error::{BucketError, Result},
-    listing::{DRAFT, FileEntry, LISTING, Listing, names_in},
+    listing::{FileEntry, Listing, names_in},
+    names::{DRAFT, LISTING},
     own::remove_listed,
     place::Place,
     runtime::wait,

@@ -17,6 +17,7 @@ pub mod presets;
 mod recipe_plane;
 pub mod report;
 pub mod sensitivity;
+pub mod speed;
 pub mod statistics;
 pub mod subject;
 pub mod synthetic;

@@ -1,20 +1,32 @@
-//! One call of a layer: what it is asked for, what it reads, what it gives.
+//! One call of a layer: its settings and weights, what it reads, what it gives.
 
 use std::sync::Arc;
 
-use kith_block::Block;
+use kith_block::{Block, Pairs};
 use kith_kernels::{Dropout, InputRows, LayerDraws, LayerInput, plain_products, product_len};
 use tch::Tensor;
 
-use crate::model::{
-    LayerShape, Model, OutDegrees, Pass, draws, oracle,
-    reference::{self, Edges},
-    weight_name,
+use crate::{
+    config::{CgatConfig, Kernels, ModelConfig},
+    model::{
+        contrast::Contrast,
+        layer_shape::{LayerShape, weight_name},
+        oracle,
+        out_degrees::OutDegrees,
+        pass::Pass,
+        reference::Edges,
+    },
+    weights::Weights,
 };
 
-/// What a layer is asked for.
-pub(super) struct Call<'a> {
-    pub(super) model: &'a Model,
+/// A call of one layer.
+#[derive(Clone, Copy)]
+pub(crate) struct Call<'a> {
+    pub(super) config: &'a ModelConfig,
+    pub(super) cgat: Option<&'a CgatConfig>,
+    pub(super) kernels: Kernels,
+    pub(super) weights: &'a Weights,
+    pub(super) shape: LayerShape,
     pub(super) layer: usize,
     pub(super) block: &'a Arc<Block>,
     /// Only for layers of tensor operations.
@@ -25,7 +37,7 @@ pub(super) struct Call<'a> {
 }
 
 /// What a layer reads: the graph's own rows, what the layer before it made, or either times its weights.
-pub(super) enum LayerRows<'a> {
+pub(crate) enum LayerRows<'a> {
     Input(&'a Arc<InputRows>),
     Hidden(Tensor),
     /// Of all nodes, by id.
@@ -37,7 +49,7 @@ pub(super) enum LayerRows<'a> {
 }
 
 /// What a layer gives.
-pub(super) struct LayerOutput {
+pub(crate) struct LayerOutput {
     pub(super) rows: Tensor,
     pub(super) attention: Option<Tensor>,
     /// One for each of the model's weights of such losses; none when evaluating.
@@ -52,23 +64,19 @@ impl LayerOutput {
 }
 
 impl Call<'_> {
-    pub(super) fn shape(&self) -> LayerShape {
-        self.model.layers[self.layer]
-    }
-
     /// A weight of this layer.
     pub(super) fn weight(&self, name: &str) -> &Tensor {
-        self.model.weight(self.layer, name)
+        self.find_weight(name).unwrap_or_else(|| panic!("layer {} has no {name}", self.layer))
     }
 
     pub(super) fn find_weight(&self, name: &str) -> Option<&Tensor> {
-        self.model.weights.get(&weight_name(self.layer, name))
+        self.weights.get(&weight_name(self.layer, name))
     }
 
     /// What is dropped in this pass: run key, step, and how.
     pub(super) fn dropout(&self) -> Option<(u64, u64, Dropout)> {
         let Pass::Train { run_key, step } = self.pass else { return None };
-        let dropout = Dropout::new(self.model.config.dropout);
+        let dropout = Dropout::new(self.config.dropout);
         (!dropout.is_none()).then_some((run_key, step, dropout))
     }
 
@@ -79,31 +87,19 @@ impl Call<'_> {
     /// What a fused layer draws; nothing when evaluating.
     pub(super) fn layer_draws(&self) -> Option<LayerDraws> {
         let Pass::Train { run_key, step } = self.pass else { return None };
-        Some(LayerDraws { run_key, step, layer: self.layer as u32, dropout: self.model.config.dropout })
+        Some(LayerDraws { run_key, step, layer: self.layer as u32, dropout: self.config.dropout })
     }
 
-    /// The rows of the block's sources, after dropout, times the weights; for tensor operations.
-    pub(super) fn products(&self, rows: &LayerRows<'_>) -> Tensor {
-        if let LayerRows::Products { values, is_packed } = rows {
-            return self.pick_products(values, *is_packed);
-        }
-        let rows = self.model.tensor_of(rows);
-        let rows = match draws::row_factors(self) {
-            None => rows,
-            Some(factors) => rows * factors,
-        };
-        reference::product(&rows, self.weight("weight"))
-    }
-
-    fn pick_products(&self, values: &[f32], is_packed: bool) -> Tensor {
-        let LayerShape { heads, features, .. } = self.shape();
+    /// Products of the block's sources, picked from those of all nodes.
+    pub(super) fn pick_products(&self, values: &[f32], is_packed: bool) -> Tensor {
+        let LayerShape { heads, features, .. } = self.shape;
         let len = if is_packed { product_len(heads, features) } else { heads * features };
         let ids = (0..self.block.n_sources()).map(|source| self.block.id(source) as usize);
         let mut picked: Vec<f32> = ids.flat_map(|id| &values[id * len..][..len]).copied().collect();
         if is_packed {
             picked = plain_products(&picked, (heads, features));
         }
-        let like = self.model.weights.flat();
+        let like = self.weights.flat();
         let shape = [self.block.n_sources() as i64, (heads * features) as i64];
         Tensor::from_slice(&picked).view(shape).to_device(like.device()).to_kind(like.kind())
     }
@@ -119,14 +115,21 @@ impl LayerRows<'_> {
     }
 }
 
-impl Model {
+impl LayerRows<'_> {
     /// Rows that are not products, as a tensor like the weights.
-    pub(super) fn tensor_of(&self, rows: &LayerRows<'_>) -> Tensor {
-        let like = self.weights.flat();
-        match rows {
+    pub(super) fn to_tensor(&self, weights: &Weights) -> Tensor {
+        let like = weights.flat();
+        match self {
             LayerRows::Hidden(rows) => rows.shallow_clone(),
             LayerRows::Input(input) => oracle::dense(input).to_device(like.device()).to_kind(like.kind()),
             LayerRows::Products { .. } => unreachable!("products are not multiplied again"),
         }
     }
+}
+
+/// Pairs and nodes that a layer's own losses compare; none when evaluating.
+#[derive(Default)]
+pub(crate) struct Compare {
+    pub(super) pairs: Option<Pairs>,
+    pub(super) contrast: Option<Contrast>,
 }

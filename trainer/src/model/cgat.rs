@@ -10,29 +10,60 @@
 //! its target: so were the published numbers made. A training step listens to the largest scores alone where `top_k` is
 //! said, and then drops no attention; evaluation listens to all. Shapes are those of [`reference`].
 
-use kith_kernels::Form;
-use tch::{Kind, Tensor};
+use kith_kernels::{Form, OpenList};
+use tch::{Kind, TchError, Tensor};
 
 use crate::{
-    config::CgatConfig,
+    config::{Choice, ModelConfig, ModelKind},
     loss::sum_in_pieces,
     model::{
-        Call, Contrast, LayerOutput, LayerRows, LayerShape, Pass, draws,
+        call::{Call, Compare, LayerOutput, LayerRows},
+        contrast::Contrast,
+        draws,
+        gat::entries,
+        layer_shape::LayerShape,
+        pass::Pass,
         reference::{self, Edges, Scorer, leaky_relu, pick, positions},
+        spec::ModelSpec,
     },
+    weights::Entry,
 };
 
-/// What each of a layer's losses weighs.
-pub(super) fn loss_weights(config: &CgatConfig) -> Vec<f64> {
-    let graph = (config.graph_weight != 0.0).then_some(config.graph_weight);
-    graph.into_iter().chain(config.boundary.as_ref().map(|boundary| boundary.weight)).collect()
+/// CGAT.
+#[derive(Debug)]
+pub(super) struct Cgat;
+
+impl ModelSpec for Cgat {
+    fn kind(&self) -> ModelKind {
+        ModelKind::Cgat
+    }
+
+    fn weights(&self, layer: usize, shape: LayerShape, config: &ModelConfig) -> Vec<Entry> {
+        entries(layer, shape, config.form)
+    }
+
+    fn forward(&self, call: &Call<'_>, rows: &LayerRows<'_>, compare: Compare) -> Result<LayerOutput, TchError> {
+        Ok(forward(call, rows, compare.contrast))
+    }
+
+    fn forward_piece(&self, _: &Call<'_>, _: &LayerRows<'_>, _: &mut OpenList, _: bool) -> Option<Tensor> {
+        unreachable!("a cgat has no fused kernels")
+    }
+
+    fn gpu_refusal(&self, config: &ModelConfig) -> Option<String> {
+        Some(format!("{} has no kernels for GPUs", config.kind.name()))
+    }
+
+    fn pyg_refusal(&self) -> Option<&'static str> {
+        Some("PyG has no layer like a cgat's")
+    }
 }
 
-pub(super) fn forward(call: &Call<'_>, rows: &LayerRows<'_>, contrast: Option<Contrast>) -> LayerOutput {
-    let config = call.model.cgat.as_ref().expect("a cgat has its config");
-    let (edges, shape) = (call.edges(), call.shape());
+fn forward(call: &Call<'_>, rows: &LayerRows<'_>, contrast: Option<Contrast>) -> LayerOutput {
+    let config = call.cgat.expect("a cgat has its config");
+    let (edges, shape) = (call.edges(), call.shape);
     let LayerShape { heads, features, .. } = shape;
-    let hidden = call.products(rows).view([-1, heads as i64, features as i64]);
+    let hidden = draws::products(call, rows).view([-1, heads as i64, features as i64]);
     let scorer = Scorer::new(&hidden, Some(call.weight("attention")), Form::Go);
     let phi = |sources: &Tensor, destinations: &Tensor| leaky_relu(&scorer.score(sources, destinations).scores);
     let scores = leaky_relu(&phi(&edges.sources, &edges.destinations));

@@ -14,7 +14,7 @@ use rayon::prelude::*;
 use crate::{
     config::CgatConfig,
     input::{GraphInput, Labels},
-    model::draws::destination_of_edges,
+    model::block_edges::destination_of_edges,
 };
 
 /// Draws for one negative before it is left out.

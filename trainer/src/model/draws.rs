@@ -1,12 +1,20 @@
 //! What a layer draws in a step: dropout, negatives, and the pairs its edge loss looks at. Whatever computes the layer,
 //! the draws are these.
 
-use kith_block::{Block, Pairs};
+use kith_block::Pairs;
 use kith_draw::{Name, Purpose};
 use rayon::prelude::*;
 use tch::Tensor;
 
-use crate::{config::EdgeLossConfig, input::GraphInput, model::Call};
+use crate::{
+    config::EdgeLossConfig,
+    input::GraphInput,
+    model::{
+        block_edges::destination_of_edges,
+        call::{Call, LayerRows},
+        reference,
+    },
+};
 
 /// The pairs that a layer's edge loss looks at in a step.
 pub fn draw_pairs(config: &EdgeLossConfig, graph: &GraphInput, run_key: u64, step: u64, layer: usize) -> Pairs {
@@ -21,7 +29,7 @@ pub(super) fn row_factors(call: &Call<'_>) -> Option<Tensor> {
     let (run_key, step, dropout) = call.dropout()?;
     let purpose = if call.layer == 0 { Purpose::InputDropout } else { Purpose::HiddenDropout };
     let stream = Name { run_key, purpose, step, layer: call.layer as u32 }.stream();
-    let (block, width) = (&**call.block, call.shape().dim);
+    let (block, width) = (&**call.block, call.shape.dim);
     let mut factors = vec![0.0; block.n_sources() * width];
     factors.par_chunks_mut(width).enumerate().for_each(|(position, out)| {
         dropout.row_factors(stream, block.id(position), out);
@@ -33,7 +41,7 @@ pub(super) fn row_factors(call: &Call<'_>) -> Option<Tensor> {
 pub(super) fn attention_factors(call: &Call<'_>) -> Option<Tensor> {
     let (run_key, step, dropout) = call.dropout()?;
     let stream = Name { run_key, purpose: Purpose::AttentionDropout, step, layer: call.layer as u32 }.stream();
-    let (block, heads) = (&**call.block, call.shape().heads);
+    let (block, heads) = (&**call.block, call.shape.heads);
     let destinations = destination_of_edges(block);
     let mut factors = vec![0.0; block.n_edges() * heads];
     factors.par_chunks_mut(heads).zip(destinations.par_iter().zip(block.sources())).for_each(
@@ -45,15 +53,19 @@ pub(super) fn attention_factors(call: &Call<'_>) -> Option<Tensor> {
 }
 
 fn on_device(call: &Call<'_>, values: &[f32], width: usize) -> Tensor {
-    let like = call.model.weights.flat();
+    let like = call.weights.flat();
     Tensor::from_slice(values).view([-1, width as i64]).to_device(like.device()).to_kind(like.kind())
 }
 
-/// The destination of each edge of a block, by destination.
-pub(super) fn destination_of_edges(block: &Block) -> Vec<u32> {
-    let mut destinations = Vec::with_capacity(block.n_edges());
-    for destination in 0..block.n_destinations() {
-        destinations.resize(block.indptr()[destination + 1], destination as u32);
+/// The rows of the block's sources, after dropout, times the weights; for tensor operations.
+pub(super) fn products(call: &Call<'_>, rows: &LayerRows<'_>) -> Tensor {
+    if let LayerRows::Products { values, is_packed } = rows {
+        return call.pick_products(values, *is_packed);
     }
-    destinations
+    let rows = rows.to_tensor(call.weights);
+    let rows = match row_factors(call) {
+        None => rows,
+        Some(factors) => rows * factors,
+    };
+    reference::product(&rows, call.weight("weight"))
 }

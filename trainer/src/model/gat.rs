@@ -2,14 +2,62 @@
 //! forms of e are in [`Form`].
 
 use kith_block::Pairs;
-use kith_kernels::{AttentionLayer, AttentionWeights, Form, OpenList};
+use kith_kernels::{AttentionLayer, AttentionWeights, Form, OpenList, cuda::LayerPlan};
 use tch::{TchError, Tensor};
 
 use crate::{
-    config::Kernels,
-    model::{Call, LayerOutput, LayerRows, LayerShape, draws, reference, weight_name},
+    config::{Kernels, ModelConfig, ModelKind},
+    model::{
+        call::{Call, Compare, LayerOutput, LayerRows},
+        draws,
+        layer_shape::{LayerShape, weight_name},
+        reference,
+        spec::ModelSpec,
+    },
     weights::{Entry, Initial},
 };
+
+/// GAT.
+#[derive(Debug)]
+pub(super) struct Gat;
+
+impl ModelSpec for Gat {
+    fn kind(&self) -> ModelKind {
+        ModelKind::Gat
+    }
+
+    fn weights(&self, layer: usize, shape: LayerShape, config: &ModelConfig) -> Vec<Entry> {
+        entries(layer, shape, config.form)
+    }
+
+    fn forward(&self, call: &Call<'_>, rows: &LayerRows<'_>, _compare: Compare) -> Result<LayerOutput, TchError> {
+        attend(call, rows, None)
+    }
+
+    fn forward_piece(
+        &self,
+        call: &Call<'_>,
+        rows: &LayerRows<'_>,
+        open: &mut OpenList,
+        is_last: bool,
+    ) -> Option<Tensor> {
+        attend_piece(call, rows, open, is_last)
+    }
+
+    fn gpu_refusal(&self, config: &ModelConfig) -> Option<String> {
+        too_many_heads(config)
+    }
+
+    fn pyg_refusal(&self) -> Option<&'static str> {
+        None
+    }
+}
+
+/// Why a GPU's kernels cannot compute a model with attention, if so.
+pub(super) fn too_many_heads(config: &ModelConfig) -> Option<String> {
+    let is_over = config.heads.max(config.out_heads) > LayerPlan::MAX_HEADS;
+    is_over.then(|| format!("the kernels for GPUs take up to {} heads", LayerPlan::MAX_HEADS))
+}
 
 /// The weights of a layer. Glorot's bounds look at whole tensors: a head is not a tensor of its own.
 pub(super) fn entries(layer: usize, shape: LayerShape, form: Form) -> Vec<Entry> {
@@ -25,16 +73,12 @@ pub(super) fn entries(layer: usize, shape: LayerShape, form: Form) -> Vec<Entry>
     if form.has_weights() { vec![weight, attention, bias] } else { vec![weight, bias] }
 }
 
-pub(super) fn forward(call: &Call<'_>, rows: &LayerRows<'_>) -> Result<LayerOutput, TchError> {
-    attend(call, rows, None)
-}
-
 /// An attention layer, with an edge loss where there are pairs.
 pub(super) fn attend(call: &Call<'_>, rows: &LayerRows<'_>, pairs: Option<Pairs>) -> Result<LayerOutput, TchError> {
     let n_negatives_left_out = pairs.as_ref().map_or(0, |pairs| pairs.negatives().n_left_out);
     let weights = weights_of(call);
-    let (shape, form) = (call.shape(), call.model.config.form);
-    match call.model.kernels {
+    let (shape, form) = (call.shape, call.config.form);
+    match call.kernels {
         Kernels::Fused => {
             let input = rows.as_input();
             let (rows, edge_loss) = fused(call).forward(input, weights, call.block, call.layer_draws(), pairs)?;
@@ -43,7 +87,7 @@ pub(super) fn attend(call: &Call<'_>, rows: &LayerRows<'_>, pairs: Option<Pairs>
         Kernels::Reference => {
             let factors = draws::attention_factors(call);
             let attended = reference::attend(
-                &call.products(rows),
+                &draws::products(call, rows),
                 call.edges(),
                 weights,
                 (shape, form),
@@ -67,8 +111,8 @@ pub(super) fn attend_piece(
 }
 
 fn fused(call: &Call<'_>) -> AttentionLayer {
-    let LayerShape { heads, features, concat, .. } = call.shape();
-    AttentionLayer { form: call.model.config.form, heads, features, is_mean: !concat }
+    let LayerShape { heads, features, concat, .. } = call.shape;
+    AttentionLayer { form: call.config.form, heads, features, is_mean: !concat }
 }
 
 fn weights_of<'a>(call: &'a Call<'_>) -> AttentionWeights<'a> {

@@ -1,20 +1,58 @@
-//! MLP: out_i = x_i · W. A GraphSAGE in which nobody has neighbors.
+//! MLP: out_i = x_i · W. A GraphSAGE in which no node has neighbors.
 
 use std::sync::Arc;
 
 use kith_kernels::OpenList;
 use tch::{TchError, Tensor};
 
-use crate::model::{Call, LayerOutput, LayerRows, reference::Edges, sage};
+use crate::{
+    config::{Choice, ModelConfig, ModelKind},
+    model::{
+        call::{Call, Compare, LayerOutput, LayerRows},
+        layer_shape::LayerShape,
+        reference::Edges,
+        sage::Sage,
+        spec::ModelSpec,
+    },
+    weights::Entry,
+};
 
-pub(super) fn forward(call: &Call<'_>, rows: &LayerRows<'_>) -> Result<LayerOutput, TchError> {
-    let loops = Arc::new(call.block.loops());
-    let edges = call.edges.map(|edges| Edges::new(&loops, edges.sources.device()));
-    sage::forward(&Call { block: &loops, edges: edges.as_ref(), ..*call }, rows)
-}
+/// MLP.
+#[derive(Debug)]
+pub(super) struct Mlp;
 
-/// Of one destination whose list comes in pieces: the loop, all that counts, comes with the last one.
-pub(super) fn forward_piece(call: &Call<'_>, rows: &LayerRows<'_>, is_last: bool) -> Option<Tensor> {
-    let loops = is_last.then(|| Arc::new(call.block.loops()))?;
-    sage::forward_piece(&Call { block: &loops, ..*call }, rows, &mut OpenList::default(), true)
+impl ModelSpec for Mlp {
+    fn kind(&self) -> ModelKind {
+        ModelKind::Mlp
+    }
+
+    fn weights(&self, layer: usize, shape: LayerShape, config: &ModelConfig) -> Vec<Entry> {
+        Sage.weights(layer, shape, config)
+    }
+
+    fn forward(&self, call: &Call<'_>, rows: &LayerRows<'_>, compare: Compare) -> Result<LayerOutput, TchError> {
+        let loops = Arc::new(call.block.loops());
+        let edges = call.edges.map(|edges| Edges::new(&loops, edges.sources.device()));
+        Sage.forward(&Call { block: &loops, edges: edges.as_ref(), ..*call }, rows, compare)
+    }
+
+    /// The self-loop, all that counts, comes with the last piece.
+    fn forward_piece(
+        &self,
+        call: &Call<'_>,
+        rows: &LayerRows<'_>,
+        _open: &mut OpenList,
+        is_last: bool,
+    ) -> Option<Tensor> {
+        let loops = is_last.then(|| Arc::new(call.block.loops()))?;
+        Sage.forward_piece(&Call { block: &loops, ..*call }, rows, &mut OpenList::default(), true)
+    }
+
+    fn gpu_refusal(&self, config: &ModelConfig) -> Option<String> {
+        Some(format!("{} has no kernels for GPUs", config.kind.name()))
+    }
+
+    fn pyg_refusal(&self) -> Option<&'static str> {
+        Some("only models with attention have a counterpart in PyG")
+    }
 }

@@ -1,17 +1,24 @@
-//! Models: layers with dropout before and ELU between them, one file per kind of layer.
+//! Models: layers with dropout before and ELU between them. What is particular to a model is in its file: see [`ModelSpec`].
 
+mod aggregate;
+mod block_edges;
 mod call;
 mod cgat;
 mod contrast;
 mod draws;
 mod gat;
 mod gcn;
+mod layer_shape;
 mod mlp;
 pub mod oracle;
+mod out_degrees;
 mod pair_logits;
 mod part;
+mod pass;
 pub mod reference;
+mod registry;
 mod sage;
+mod spec;
 mod supergat;
 
 use std::sync::Arc;
@@ -22,32 +29,23 @@ use tch::{Device, Kind, Tensor};
 pub use crate::model::{
     contrast::{Compared, Contrast},
     draws::draw_pairs,
-    part::{OutDegrees, Part, ReadRows},
+    layer_shape::LayerShape,
+    out_degrees::OutDegrees,
+    part::{Part, ReadRows},
+    pass::Pass,
 };
+pub(crate) use crate::model::{registry::spec_of, spec::ModelSpec};
 use crate::{
-    config::{CgatConfig, EdgeLossConfig, Kernels, ModelConfig, ModelKind, RunConfig},
+    config::{CgatConfig, EdgeLossConfig, Kernels, ModelConfig, RunConfig},
     error::TrainError,
     input::{GraphInput, Sample},
     model::{
-        call::{Call, LayerOutput, LayerRows},
+        call::{Call, Compare, LayerOutput, LayerRows},
+        layer_shape::{layer_shapes, weight_name},
         reference::Edges,
     },
     weights::Weights,
 };
-
-/// What a forward pass is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pass {
-    /// Learning: dropout, edge losses and gradients, with the draws of a step.
-    Train {
-        /// Names all randomness of the run.
-        run_key: u64,
-        /// Weight updates so far.
-        step: u64,
-    },
-    /// Everything as it is, nothing to differentiate.
-    Evaluate,
-}
 
 /// What a forward pass gives.
 #[derive(Debug)]
@@ -95,32 +93,13 @@ pub struct Traced {
     pub attention: Vec<Tensor>,
 }
 
-/// The shape of one layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LayerShape {
-    /// Width of what it reads.
-    pub dim: usize,
-    /// Heads; one for kinds without attention.
-    pub heads: usize,
-    /// Features per head.
-    pub features: usize,
-    /// Whether heads stand side by side in the output, or it is their mean.
-    pub concat: bool,
-}
-
-impl LayerShape {
-    /// Width of the output.
-    pub fn width(self) -> usize {
-        if self.concat { self.heads * self.features } else { self.features }
-    }
-}
-
 /// A model with its weights.
 #[derive(Debug)]
 pub struct Model {
     config: ModelConfig,
     edge_loss: Option<EdgeLossConfig>,
     cgat: Option<CgatConfig>,
+    spec: &'static dyn ModelSpec,
     kernels: Kernels,
     layers: Vec<LayerShape>,
     weights: Weights,
@@ -136,13 +115,11 @@ impl Model {
         device: Device,
     ) -> Result<Model, TrainError> {
         let layers = layer_shapes(&config.model, dim, n_classes);
-        let entries = layers.iter().enumerate().flat_map(|(layer, shape)| match config.model.kind {
-            ModelKind::Supergat | ModelKind::Gat | ModelKind::Cgat => gat::entries(layer, *shape, config.model.form),
-            ModelKind::Gcn => gcn::entries(layer, *shape),
-            ModelKind::Sage | ModelKind::Mlp => sage::entries(layer, *shape),
-        });
+        let spec = spec_of(config.model.kind);
+        let entries = layers.iter().enumerate().flat_map(|(layer, shape)| spec.weights(layer, *shape, &config.model));
         Ok(Model {
             weights: Weights::new(entries.collect(), run_key, device),
+            spec,
             layers,
             config: config.model.clone(),
             // A weight of zero switches the loss off: nothing is drawn for it.
@@ -159,6 +136,7 @@ impl Model {
             config: self.config.clone(),
             edge_loss: self.edge_loss.clone(),
             cgat: self.cgat.clone(),
+            spec: self.spec,
             kernels: Kernels::Reference,
             layers: self.layers.clone(),
             weights: self.weights.to_kind(kind),
@@ -222,7 +200,7 @@ impl Model {
     fn loss_weights(&self) -> Vec<f64> {
         match (&self.edge_loss, &self.cgat) {
             (Some(config), _) => vec![config.weight],
-            (None, Some(config)) => cgat::loss_weights(config),
+            (None, Some(config)) => config.loss_weights(),
             (None, None) => Vec::new(),
         }
     }
@@ -279,15 +257,8 @@ impl Model {
                 Some(degrees) => edges.with_out_degrees(|node| degrees.of(block.id(node))),
             }
         });
-        let call = Call { model: self, layer, block, edges: edges.as_ref(), out_degrees, pass };
-        let mut output = match self.config.kind {
-            ModelKind::Supergat => supergat::forward(&call, rows, pairs)?,
-            ModelKind::Gat => gat::forward(&call, rows)?,
-            ModelKind::Gcn => gcn::forward(&call, rows)?,
-            ModelKind::Sage => sage::forward(&call, rows)?,
-            ModelKind::Mlp => mlp::forward(&call, rows)?,
-            ModelKind::Cgat => cgat::forward(&call, rows, contrast),
-        };
+        let call = self.call((layer, block, out_degrees), edges.as_ref(), pass);
+        let mut output = self.spec.forward(&call, rows, Compare { pairs, contrast })?;
         if layer + 1 < self.layers.len() && is_reference {
             output.rows = output.rows.elu();
         }
@@ -296,30 +267,35 @@ impl Model {
 }
 
 impl Model {
+    /// A call of one layer.
+    fn call<'a>(
+        &'a self,
+        (layer, block, out_degrees): (usize, &'a Arc<Block>, Option<&'a OutDegrees>),
+        edges: Option<&'a Edges>,
+        pass: Pass,
+    ) -> Call<'a> {
+        Call {
+            config: &self.config,
+            cgat: self.cgat.as_ref(),
+            kernels: self.kernels,
+            weights: &self.weights,
+            shape: self.layers[layer],
+            layer,
+            block,
+            edges,
+            out_degrees,
+            pass,
+        }
+    }
+
+    /// The model as a spec: what is particular to it.
+    pub(crate) fn spec(&self) -> &'static dyn ModelSpec {
+        self.spec
+    }
+
     fn weight(&self, layer: usize, name: &str) -> &Tensor {
         self.weights.get(&weight_name(layer, name)).unwrap_or_else(|| panic!("layer {layer} has no {name}"))
     }
-}
-
-fn weight_name(layer: usize, name: &str) -> String {
-    format!("layers.{layer}.{name}")
-}
-
-fn layer_shapes(config: &ModelConfig, dim: usize, n_classes: usize) -> Vec<LayerShape> {
-    assert!(config.n_layers > 0, "a model has a layer");
-    let (heads, out_heads) = if config.kind.has_attention() { (config.heads, config.out_heads) } else { (1, 1) };
-    let mut dim = dim;
-    (1..=config.n_layers)
-        .map(|layer| {
-            let shape = if layer < config.n_layers {
-                LayerShape { dim, heads, features: config.features, concat: true }
-            } else {
-                LayerShape { dim, heads: out_heads, features: n_classes, concat: false }
-            };
-            dim = shape.width();
-            shape
-        })
-        .collect()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use kith_kernels::{AttentionWeights, Form, InputRows};
 use tch::{Kind, Tensor};
 
 use crate::model::{
-    LayerShape,
+    layer_shape::LayerShape,
     reference::{Edges, attend, product},
 };
 

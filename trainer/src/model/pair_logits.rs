@@ -29,7 +29,8 @@ impl Model {
         };
         let LayerShape { heads, features, .. } = self.layers[last];
         let logits = tch::no_grad(|| {
-            let products = reference::product(&self.tensor_of(&self.layer_rows(rows)), self.weight(last, "weight"));
+            let products =
+                reference::product(&self.layer_rows(rows).to_tensor(&self.weights), self.weight(last, "weight"));
             let hidden = products.view([-1, heads as i64, features as i64]);
             let attention = self.weights.get(&super::weight_name(last, "attention"));
             let device = hidden.device();

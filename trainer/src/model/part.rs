@@ -7,10 +7,10 @@ use kith_kernels::{InputRows, OpenList, multiply, product_len};
 use tch::Tensor;
 
 use crate::{
-    config::{Kernels, ModelKind},
+    config::Kernels,
     error::TrainError,
     matrix::rows_of,
-    model::{Call, LayerRows, LayerShape, Model, Pass, gat, gcn, mlp, reference, sage},
+    model::{Model, call::LayerRows, layer_shape::LayerShape, out_degrees::OutDegrees, pass::Pass, reference},
 };
 
 impl Model {
@@ -33,14 +33,8 @@ impl Model {
         assert!(self.takes_pieces(), "tensor operations look at whole lists");
         let Part { block, out_degrees, rows } = part;
         let rows = self.layer_rows(rows);
-        let call = Call { model: self, layer, block, edges: None, out_degrees, pass: Pass::Evaluate };
-        tch::no_grad(|| match self.config.kind {
-            ModelKind::Supergat | ModelKind::Gat => gat::attend_piece(&call, &rows, open, is_last),
-            ModelKind::Gcn => gcn::forward_piece(&call, &rows, open, is_last),
-            ModelKind::Sage => sage::forward_piece(&call, &rows, open, is_last),
-            ModelKind::Mlp => mlp::forward_piece(&call, &rows, is_last),
-            ModelKind::Cgat => unreachable!("a cgat has no fused kernels"),
-        })
+        let call = self.call((layer, block, out_degrees), None, Pass::Evaluate);
+        tch::no_grad(|| self.spec.forward_piece(&call, &rows, open, is_last))
     }
 
     /// The attention weights of one layer over a part of a graph, edges × heads in the block's order; `None` for kinds
@@ -64,7 +58,7 @@ impl Model {
         let rows = self.layer_rows(rows);
         tch::no_grad(|| match self.kernels {
             Kernels::Fused => Ok(multiply(rows.as_input(), weight, (shape.heads, shape.features))),
-            Kernels::Reference => Ok(rows_of(&reference::product(&self.tensor_of(&rows), weight))?.values),
+            Kernels::Reference => Ok(rows_of(&reference::product(&rows.to_tensor(&self.weights), weight))?.values),
         })
     }
 
@@ -111,36 +105,4 @@ pub enum ReadRows<'a> {
     Made(Tensor),
     /// What [`Model::multiply`] made of every node's row, by id.
     Products(&'a [f32]),
-}
-
-/// How often each node of a graph is a source, loops included, by id.
-#[derive(Clone, Debug)]
-pub struct OutDegrees(Vec<u32>);
-
-impl OutDegrees {
-    /// No edge yet, not even loops.
-    pub fn new(n_nodes: u64) -> OutDegrees {
-        OutDegrees(vec![0; n_nodes as usize])
-    }
-
-    /// Counts edges by their sources; loops are edges.
-    pub fn add(&mut self, sources: impl Iterator<Item = u64>) {
-        sources.for_each(|source| self.0[source as usize] += 1);
-    }
-
-    /// The counts as bytes, for other ranks.
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        bytemuck::cast_slice(&self.0).to_vec()
-    }
-
-    /// Adds the counts of another rank.
-    pub(crate) fn add_bytes(&mut self, bytes: &[u8]) {
-        let (counts, _) = bytes.as_chunks::<4>();
-        self.0.iter_mut().zip(counts).for_each(|(sum, count)| *sum += u32::from_le_bytes(*count));
-    }
-
-    /// That of a node.
-    pub fn of(&self, node: u64) -> u32 {
-        self.0[node as usize]
-    }
 }

@@ -11,7 +11,7 @@ use tch::{Device, Tensor};
 
 use crate::{
     loss::pair_loss,
-    model::{LayerShape, draws::destination_of_edges},
+    model::{block_edges::destination_of_edges, layer_shape::LayerShape},
 };
 
 /// What scores below zero are multiplied with.

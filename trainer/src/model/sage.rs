@@ -4,34 +4,55 @@ use kith_kernels::{AggregateLayer, OpenList};
 use tch::{TchError, Tensor};
 
 use crate::{
+    config::{Choice, ModelConfig, ModelKind},
     model::{
-        Call, LayerOutput, LayerRows, LayerShape,
-        gcn::{aggregate, aggregate_piece},
-        reference, weight_name,
+        aggregate::{aggregate, aggregate_piece},
+        call::{Call, Compare, LayerOutput, LayerRows},
+        layer_shape::{LayerShape, weight_name},
+        reference,
+        spec::ModelSpec,
     },
     weights::{Entry, Initial},
 };
 
-pub(super) fn entries(layer: usize, shape: LayerShape) -> Vec<Entry> {
-    let (dim, width) = (shape.dim, shape.width());
-    let initial = Initial::Uniform { bound: 1.0 / (dim as f64).sqrt() };
-    vec![
-        Entry { name: weight_name(layer, "weight"), shape: vec![dim as i64, width as i64], initial },
-        Entry { name: weight_name(layer, "bias"), shape: vec![width as i64], initial },
-    ]
-}
+/// GraphSAGE.
+#[derive(Debug)]
+pub(super) struct Sage;
 
-pub(super) fn forward(call: &Call<'_>, rows: &LayerRows<'_>) -> Result<LayerOutput, TchError> {
-    aggregate(call, rows, AggregateLayer::mean, reference::average)
-}
+impl ModelSpec for Sage {
+    fn kind(&self) -> ModelKind {
+        ModelKind::Sage
+    }
 
-/// Of one destination whose list comes in pieces, once it was the last one.
-pub(super) fn forward_piece(
-    call: &Call<'_>,
-    rows: &LayerRows<'_>,
-    open: &mut OpenList,
-    is_last: bool,
-) -> Option<Tensor> {
-    let n_edges = open.n_edges() + call.block.n_edges();
-    aggregate_piece(call, rows, AggregateLayer::mean_by(call.block, |_| n_edges), (open, is_last))
+    fn weights(&self, layer: usize, shape: LayerShape, _config: &ModelConfig) -> Vec<Entry> {
+        let (dim, width) = (shape.dim, shape.width());
+        let initial = Initial::Uniform { bound: 1.0 / (dim as f64).sqrt() };
+        vec![
+            Entry { name: weight_name(layer, "weight"), shape: vec![dim as i64, width as i64], initial },
+            Entry { name: weight_name(layer, "bias"), shape: vec![width as i64], initial },
+        ]
+    }
+
+    fn forward(&self, call: &Call<'_>, rows: &LayerRows<'_>, _compare: Compare) -> Result<LayerOutput, TchError> {
+        aggregate(call, rows, AggregateLayer::mean, reference::average)
+    }
+
+    fn forward_piece(
+        &self,
+        call: &Call<'_>,
+        rows: &LayerRows<'_>,
+        open: &mut OpenList,
+        is_last: bool,
+    ) -> Option<Tensor> {
+        let n_edges = open.n_edges() + call.block.n_edges();
+        aggregate_piece(call, rows, AggregateLayer::mean_by(call.block, |_| n_edges), (open, is_last))
+    }
+
+    fn gpu_refusal(&self, config: &ModelConfig) -> Option<String> {
+        Some(format!("{} has no kernels for GPUs", config.kind.name()))
+    }
+
+    fn pyg_refusal(&self) -> Option<&'static str> {
+        Some("only models with attention have a counterpart in PyG")
+    }
 }

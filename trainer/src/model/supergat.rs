@@ -1,11 +1,52 @@
 //! SuperGAT: GAT whose attention also learns to tell edges from pairs without one. The logit of a pair is the mean of its
 //! logits over the heads; the loss of a layer is the mean binary cross-entropy of the pairs it looks at.
 
-use kith_block::Pairs;
-use tch::TchError;
+use kith_kernels::OpenList;
+use tch::{TchError, Tensor};
 
-use crate::model::{Call, LayerOutput, LayerRows, gat};
+use crate::{
+    config::{ModelConfig, ModelKind},
+    model::{
+        call::{Call, Compare, LayerOutput, LayerRows},
+        gat::{attend, attend_piece, entries, too_many_heads},
+        layer_shape::LayerShape,
+        spec::ModelSpec,
+    },
+    weights::Entry,
+};
 
-pub(super) fn forward(call: &Call<'_>, rows: &LayerRows<'_>, pairs: Option<Pairs>) -> Result<LayerOutput, TchError> {
-    gat::attend(call, rows, pairs)
+/// SuperGAT.
+#[derive(Debug)]
+pub(super) struct Supergat;
+
+impl ModelSpec for Supergat {
+    fn kind(&self) -> ModelKind {
+        ModelKind::Supergat
+    }
+
+    fn weights(&self, layer: usize, shape: LayerShape, config: &ModelConfig) -> Vec<Entry> {
+        entries(layer, shape, config.form)
+    }
+
+    fn forward(&self, call: &Call<'_>, rows: &LayerRows<'_>, compare: Compare) -> Result<LayerOutput, TchError> {
+        attend(call, rows, compare.pairs)
+    }
+
+    fn forward_piece(
+        &self,
+        call: &Call<'_>,
+        rows: &LayerRows<'_>,
+        open: &mut OpenList,
+        is_last: bool,
+    ) -> Option<Tensor> {
+        attend_piece(call, rows, open, is_last)
+    }
+
+    fn gpu_refusal(&self, config: &ModelConfig) -> Option<String> {
+        too_many_heads(config)
+    }
+
+    fn pyg_refusal(&self) -> Option<&'static str> {
+        None
+    }
 }

@@ -10,7 +10,7 @@ use kith_kernels::{Form, InputRows};
 
 use super::*;
 use crate::{
-    config::{Exclude, Mode, Supervision, TrainConfig},
+    config::{Exclude, Mode, ModelKind, Supervision, TrainConfig},
     input::Labels,
     loss::node_loss,
     weights::Initial,
@@ -301,10 +301,7 @@ fn dropout_falls_on_inputs_hidden_rows_and_attention() {
     let graph = random_graph(60, 400, 9, 4);
     let model = model(&small(ModelKind::Gat, Form::Go, 2), 9, 4, 1);
     let edges = Edges::new(&graph.block, Device::Cpu);
-    let call = |layer, pass| {
-        let (block, edges) = (&graph.block, Some(&edges));
-        Call { model: &model, layer, block, edges, out_degrees: None, pass }
-    };
+    let call = |layer, pass| model.call((layer, &graph.block, None), Some(&edges), pass);
     let pass = Pass::Train { run_key: 1, step: 0 };
     for layer in [0, 1] {
         let rows = draws::row_factors(&call(layer, pass)).unwrap();

@@ -3,11 +3,8 @@
 use std::{fs, path::Path, process::Command};
 
 use anyhow::{anyhow, bail};
-use kith_trainer::{
-    device,
-    gpu::open,
-    speed::{Arrays, Asked, CASES, Case, Found, Size, measure},
-};
+use kith_lab::speed::{Arrays, CASES, Case, Size, Timed, Timing, measure};
+use kith_trainer::{device, gpu::open};
 use serde_json::{Value, json};
 
 use crate::{progress::say, temporary::Temporary};
@@ -41,7 +38,7 @@ pub(crate) struct Args {
 /// A case, what we need for it, and what PyG does.
 struct Line {
     case: Case,
-    found: Found,
+    found: Timing,
     peer: Option<Value>,
 }
 
@@ -63,12 +60,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<u8> {
         let arrays = match made.take().filter(|arrays| arrays.size == case.size) {
             Some(arrays) => arrays,
             // Only lists are drawn from, which are made in place.
-            None if case.asked == Asked::Sampling => Arrays::empty(case.size),
+            None if case.asked == Timed::Sampling => Arrays::empty(case.size),
             None => Arrays::new(case.size),
         };
         let found = measure(&gpu, case, &arrays, args.steps as usize, folder.path())?;
         let peer = match &args.peers {
-            Some(python) if case.asked == Asked::Step => Some(time_peer(python, case, &arrays)?),
+            Some(python) if case.asked == Timed::Step => Some(time_peer(python, case, &arrays)?),
             _ => None,
         };
         lines.push(Line { case: *case, found, peer });

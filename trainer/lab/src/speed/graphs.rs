@@ -7,7 +7,7 @@ use kith_draw::{Name, Purpose, Stream};
 use kith_kernels::InputRows;
 use kith_store::{Contents, Dtype, LabelsEntry, Provenance, RowsEntry, RowsForm, StoreWriter};
 
-use crate::{
+use kith_trainer::{
     error::TrainError,
     input::{GraphInput, Labels},
 };

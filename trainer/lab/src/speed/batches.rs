@@ -2,12 +2,10 @@
 
 use std::{ops::ControlFlow, path::Path, sync::Arc, time::Instant};
 
-use tch::Device;
-
-use super::{Arrays, Found};
-use crate::{
+use kith_trainer::{
     config::RunConfig,
     data::Data,
+    device::Device,
     error::TrainError,
     gpu::Gpu,
     keeper::Keeper,
@@ -19,6 +17,8 @@ use crate::{
     world::World,
 };
 
+use super::{graphs::Arrays, timing::Timing};
+
 /// Epochs, of which the first warms up.
 pub(super) const N_EPOCHS: u64 = 6;
 
@@ -28,7 +28,7 @@ pub(super) fn measure(
     arrays: &Arrays,
     rows_on_gpu: bool,
     folder: &Path,
-) -> Result<Found, TrainError> {
+) -> Result<Timing, TrainError> {
     let before = device.used_bytes();
     let dir = folder.join("store");
     if !dir.exists() {
@@ -64,5 +64,5 @@ pub(super) fn measure(
     })?;
     times.remove(0);
     times.sort_by(f64::total_cmp);
-    Ok(Found { milliseconds: times[times.len() / 2], measure_milliseconds: 0.0, memory_bytes })
+    Ok(Timing { milliseconds: times[times.len() / 2], measure_milliseconds: 0.0, memory_bytes })
 }

@@ -3,18 +3,22 @@
 mod batches;
 mod graphs;
 mod sampling;
+mod timing;
 
 use std::{path::Path, time::Instant};
 
-use tch::Device;
-
-pub use self::graphs::{Arrays, Size};
-use crate::{
+use kith_trainer::{
     config::RunConfig,
+    device::Device,
     error::TrainError,
     gpu::{self, Gpu},
     model::Model,
     run_file::RunFile,
+};
+
+pub use self::{
+    graphs::{Arrays, Size},
+    timing::Timing,
 };
 
 /// What is measured: a model on a graph, several runs at once.
@@ -33,14 +37,14 @@ pub struct Case {
     /// Runs that are computed together.
     pub n_runs: usize,
     /// What is asked.
-    pub asked: Asked,
+    pub asked: Timed,
     /// What was promised and what is aimed for, in milliseconds.
     pub promised: (f64, f64),
 }
 
 /// What is asked of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum Timed {
     /// The median time of one step over the whole graph.
     Step,
     /// The time of so many of them, each followed by a measurement.
@@ -64,24 +68,24 @@ pub const CASES: [Case; 10] = [
     case("cora MX", Size::CORA, true, (8, 8, 8), 0.6, (0.5, 0.15)),
     Case {
         n_runs: 100,
-        asked: Asked::Epochs(490),
+        asked: Timed::Epochs(490),
         ..case("100 runs of cora MX, 490 epochs", Size::CORA, true, (8, 8, 8), 0.6, (30_000.0, 6_000.0))
     },
     Case {
         n_runs: 120,
-        asked: Asked::Epochs(300),
+        asked: Timed::Epochs(300),
         ..case("120 runs of a grid's cell, 300 epochs", Size::GRID, true, (8, 8, 8), 0.6, (10_000.0, 3_000.0))
     },
     Case {
-        asked: Asked::Batches { rows_on_gpu: true },
+        asked: Timed::Batches { rows_on_gpu: true },
         ..case("arxiv MX, an epoch in batches", Size::ARXIV, true, (8, 16, 1), 0.2, (400.0, 120.0))
     },
     Case {
-        asked: Asked::Batches { rows_on_gpu: false },
+        asked: Timed::Batches { rows_on_gpu: false },
         ..case("the same, rows on the host", Size::ARXIV, true, (8, 16, 1), 0.2, (600.0, 250.0))
     },
     Case {
-        asked: Asked::Sampling,
+        asked: Timed::Sampling,
         ..case("1 M edges drawn, of products", Size::PRODUCTS, false, (1, 1, 1), 0.0, (5.0, 1.0))
     },
 ];
@@ -94,29 +98,24 @@ const fn case(
     dropout: f64,
     promised: (f64, f64),
 ) -> Case {
-    Case { name, size, is_taught, shape, dropout, n_runs: 1, asked: Asked::Step, promised }
-}
-
-/// What was found.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Found {
-    /// Of a step, or of all epochs.
-    pub milliseconds: f64,
-    /// Of a measurement of all runs; zero where it is in the time of the epochs.
-    pub measure_milliseconds: f64,
-    /// Bytes on the GPU.
-    pub memory_bytes: u64,
+    Case { name, size, is_taught, shape, dropout, n_runs: 1, asked: Timed::Step, promised }
 }
 
 /// Steps before the first that is timed.
 const N_WARM: usize = 5;
 
 /// Measures a case, by `n_steps` steps where one is asked for. A store is made in `folder` where one is needed.
-pub fn measure(device: &Gpu, case: &Case, arrays: &Arrays, n_steps: usize, folder: &Path) -> Result<Found, TrainError> {
+pub fn measure(
+    device: &Gpu,
+    case: &Case,
+    arrays: &Arrays,
+    n_steps: usize,
+    folder: &Path,
+) -> Result<Timing, TrainError> {
     match case.asked {
-        Asked::Batches { rows_on_gpu } => return batches::measure(device, config(case), arrays, rows_on_gpu, folder),
-        Asked::Sampling => return sampling::measure(device, case.size, n_steps),
-        Asked::Step | Asked::Epochs(_) => {}
+        Timed::Batches { rows_on_gpu } => return batches::measure(device, config(case), arrays, rows_on_gpu, folder),
+        Timed::Sampling => return sampling::measure(device, case.size, n_steps),
+        Timed::Step | Timed::Epochs(_) => {}
     }
     let before = device.used_bytes();
     let graph = arrays.graph();
@@ -138,14 +137,14 @@ pub fn measure(device: &Gpu, case: &Case, arrays: &Arrays, n_steps: usize, folde
     program.measure()?;
     let since = |started: Instant| started.elapsed().as_secs_f64() * 1e3;
     let memory_bytes = device.used_bytes() - before;
-    if let Asked::Epochs(n_epochs) = case.asked {
+    if let Timed::Epochs(n_epochs) = case.asked {
         let started = Instant::now();
         for _ in 0..n_epochs {
             program.step()?;
             program.losses()?;
             program.measure()?;
         }
-        return Ok(Found { milliseconds: since(started), measure_milliseconds: 0.0, memory_bytes });
+        return Ok(Timing { milliseconds: since(started), measure_milliseconds: 0.0, memory_bytes });
     }
     let mut times = Vec::with_capacity(n_steps);
     for _ in 0..n_steps {
@@ -157,7 +156,7 @@ pub fn measure(device: &Gpu, case: &Case, arrays: &Arrays, n_steps: usize, folde
     times.sort_by(f64::total_cmp);
     let started = Instant::now();
     program.measure()?;
-    Ok(Found { milliseconds: times[n_steps / 2], measure_milliseconds: since(started), memory_bytes })
+    Ok(Timing { milliseconds: times[n_steps / 2], measure_milliseconds: since(started), memory_bytes })
 }
 
 fn config(case: &Case) -> RunConfig {
@@ -168,7 +167,7 @@ fn config(case: &Case) -> RunConfig {
         case.dropout,
     );
     text.push_str("[train]\nlearning_rate = 0.005\nweight_decay = 5e-4\nepochs = 1\n");
-    if matches!(case.asked, Asked::Batches { .. }) {
+    if matches!(case.asked, Timed::Batches { .. }) {
         // One epoch more than is timed: the last is measured.
         text.push_str("mode = \"batches\"\nfanouts = [10, 10]\nevaluate_every = 100\n");
         text = text.replace("epochs = 1\n", &format!("epochs = {}\n", batches::N_EPOCHS + 1));
@@ -185,10 +184,10 @@ mod tests {
 
     #[test]
     fn a_case_is_measured() {
-        crate::device::start();
+        kith_trainer::device::start();
         let size = Size { n_nodes: 100, n_edges: 300, dim: 20, density: 0.2, n_classes: 3 };
         for case in
-            [CASES[1], CASES[4], Case { n_runs: 3, asked: Asked::Epochs(2), ..CASES[5] }, CASES[7], CASES[8], CASES[9]]
+            [CASES[1], CASES[4], Case { n_runs: 3, asked: Timed::Epochs(2), ..CASES[5] }, CASES[7], CASES[8], CASES[9]]
         {
             let case = Case { size, ..case };
             let folder = tempfile::tempdir().unwrap();

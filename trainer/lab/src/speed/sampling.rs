@@ -6,8 +6,9 @@ use kith_draw::{Name, Permutation, Purpose, Stream};
 use kith_kernels::cuda::{Gpu, GraphSampler};
 use rayon::prelude::*;
 
-use super::{Found, Size};
-use crate::error::TrainError;
+use kith_trainer::error::TrainError;
+
+use super::{graphs::Size, timing::Timing};
 
 /// Batches before the first that is timed: they make room for the others.
 const N_WARM: u64 = 3;
@@ -18,7 +19,7 @@ const FANOUTS: [Option<u32>; 3] = [Some(15), Some(10), Some(5)];
 
 /// Draws batches around random roots of a random graph of about that size. Loops are not counted, and making lists by source
 /// is not in the time.
-pub(super) fn measure(gpu: &Gpu, size: Size, n_batches: usize) -> Result<Found, TrainError> {
+pub(super) fn measure(gpu: &Gpu, size: Size, n_batches: usize) -> Result<Timing, TrainError> {
     let before = gpu.used_bytes();
     let n_nodes = size.n_nodes as u64;
     let (indptr, indices) = random_lists(size.n_nodes, size.n_edges);
@@ -37,7 +38,7 @@ pub(super) fn measure(gpu: &Gpu, size: Size, n_batches: usize) -> Result<Found, 
     }
     times.sort_by(f64::total_cmp);
     let memory_bytes = gpu.used_bytes() - before;
-    Ok(Found { milliseconds: times[n_batches / 2], measure_milliseconds: 0.0, memory_bytes })
+    Ok(Timing { milliseconds: times[n_batches / 2], measure_milliseconds: 0.0, memory_bytes })
 }
 
 fn stream(layer: u32) -> Stream {

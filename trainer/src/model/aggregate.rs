@@ -1,0 +1,43 @@
+//! Layers that add up neighbors with fixed factors.
+
+use kith_block::Block;
+use kith_kernels::{AggregateLayer, AggregateWeights, OpenList};
+use tch::{TchError, Tensor};
+
+use crate::{
+    config::Kernels,
+    model::{
+        call::{Call, LayerOutput, LayerRows},
+        draws,
+        reference::Edges,
+    },
+};
+
+/// A layer that adds up neighbors with fixed factors, fused or in tensor operations.
+pub(super) fn aggregate(
+    call: &Call<'_>,
+    rows: &LayerRows<'_>,
+    fused: impl FnOnce(&Block) -> AggregateLayer,
+    reference: fn(&Tensor, &Edges, &Tensor) -> Tensor,
+) -> Result<LayerOutput, TchError> {
+    let bias = call.weight("bias");
+    let rows = match call.kernels {
+        Kernels::Fused => {
+            let weights = AggregateWeights { weight: call.weight("weight"), bias };
+            fused(call.block).forward(rows.as_input(), weights, call.block, call.layer_draws())?
+        }
+        Kernels::Reference => reference(&draws::products(call, rows), call.edges(), bias),
+    };
+    Ok(LayerOutput::of_rows(rows))
+}
+
+/// A fused layer of one destination whose list comes in pieces.
+pub(super) fn aggregate_piece(
+    call: &Call<'_>,
+    rows: &LayerRows<'_>,
+    layer: AggregateLayer,
+    (open, is_last): (&mut OpenList, bool),
+) -> Option<Tensor> {
+    let weights = AggregateWeights { weight: call.weight("weight"), bias: call.weight("bias") };
+    layer.forward_piece(rows.as_input(), weights, (call.block, is_last), open)
+}

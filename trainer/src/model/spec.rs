@@ -1,0 +1,47 @@
+//! What is particular to a model.
+
+use std::fmt::Debug;
+
+use kith_kernels::OpenList;
+use tch::{TchError, Tensor};
+
+use crate::{
+    config::{ModelConfig, ModelKind},
+    model::{
+        call::{Call, Compare, LayerOutput, LayerRows},
+        layer_shape::LayerShape,
+    },
+    weights::Entry,
+};
+
+/// A kind of model. Everything else is the same for all: dropout before each layer, ELU between layers, the node loss.
+pub(crate) trait ModelSpec: Debug + Sync {
+    /// The kind.
+    fn kind(&self) -> ModelKind;
+
+    /// The weights of a layer, in their order.
+    fn weights(&self, layer: usize, shape: LayerShape, config: &ModelConfig) -> Vec<Entry>;
+
+    /// One layer, with its own losses where there is something to compare; fused or by tensor operations.
+    fn forward(&self, call: &Call<'_>, rows: &LayerRows<'_>, compare: Compare) -> Result<LayerOutput, TchError>;
+
+    /// The fused layer of one destination whose neighbor list comes in pieces; the output comes with the last.
+    fn forward_piece(
+        &self,
+        call: &Call<'_>,
+        rows: &LayerRows<'_>,
+        open: &mut OpenList,
+        is_last: bool,
+    ) -> Option<Tensor>;
+
+    /// Whether a layer needs the out-degrees of all nodes where it sees a part of the graph.
+    fn needs_out_degrees(&self) -> bool {
+        false
+    }
+
+    /// Why a GPU's own kernels cannot compute it; `None` where they can.
+    fn gpu_refusal(&self, config: &ModelConfig) -> Option<String>;
+
+    /// Why its weights cannot be exchanged with PyG; `None` where they can.
+    fn pyg_refusal(&self) -> Option<&'static str>;
+}
