@@ -39,7 +39,7 @@ const STREAM_WINDOW_BYTES: u32 = 8 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
 
 /// Bytes that come at once: a frame is seen when all of it is here. Chunks of 256 KiB fit: cutting them costs servers a tenth
-/// of their CPU time. On a line so slow that a frame takes longer than silence may last, requests get much smaller.
+/// of their CPU time. On a line so slow that a frame takes longer than silence may last, requests get smaller.
 const MAX_FRAME_BYTES: u32 = 288 << 10;
 
 /// The most bytes of headers and trailers, the text of a status among them.

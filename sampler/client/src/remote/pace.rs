@@ -18,11 +18,9 @@ impl Pace {
         self.0[call as usize].load(Ordering::Relaxed)
     }
 
-    /// Records a timeout of a request for `n_rows` rows. Where nothing came, the line may be too slow for one whole frame within
-    /// the longest silence: the next answer is to be a small part of one.
-    pub(crate) fn was_late(&self, call: Call, n_rows: usize, has_come: bool) {
-        let divisor = if has_come { 2 } else { 64 };
-        self.0[call as usize].fetch_min((n_rows / divisor).max(1), Ordering::Relaxed);
+    /// Records a timeout of a request for `n_rows` rows.
+    pub(crate) fn was_late(&self, call: Call, n_rows: usize) {
+        self.0[call as usize].fetch_min((n_rows / 2).max(1), Ordering::Relaxed);
     }
 
     /// Records an answer to a request for `n_rows` rows.
@@ -46,17 +44,15 @@ mod tests {
         let pace = Pace::new();
         pace.was_answered(Call::FetchRows, 100);
         assert_eq!(pace.max_rows(Call::FetchRows), usize::MAX);
-        pace.was_late(Call::FetchRows, 100, true);
-        pace.was_late(Call::FetchRows, 50, true);
+        pace.was_late(Call::FetchRows, 100);
+        pace.was_late(Call::FetchRows, 50);
         assert_eq!(pace.max_rows(Call::FetchRows), 25);
         assert_eq!(pace.max_rows(Call::SampleHop), usize::MAX, "each call has its own");
         pace.was_answered(Call::FetchRows, 3);
         assert_eq!(pace.max_rows(Call::FetchRows), 25, "fewer say nothing");
         pace.was_answered(Call::FetchRows, 25);
         assert_eq!(pace.max_rows(Call::FetchRows), 50);
-        (0..9).for_each(|_| pace.was_late(Call::FetchRows, 1, true));
+        (0..9).for_each(|_| pace.was_late(Call::FetchRows, 1));
         assert_eq!(pace.max_rows(Call::FetchRows), 1, "never nothing");
-        pace.was_late(Call::SampleHop, 6400, false);
-        assert_eq!(pace.max_rows(Call::SampleHop), 100, "a small part of a frame");
     }
 }
