@@ -1,4 +1,4 @@
-//! THE loop.
+//! The training loop.
 
 use std::{ops::ControlFlow, time::Instant};
 
