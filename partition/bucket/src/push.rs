@@ -161,6 +161,8 @@ async fn look(place: &Place, listing: Listing, replace: bool) -> Result<Option<(
     let has_changed = async |before: &Option<UpdateVersion>| {
         place.read(LISTING).await.map(|now| now.map(|(_, version)| version) != *before)
     };
+    // The announcement first: a push that ended before it was there has left a listing.
+    let announced = read_draft(place).await?;
     let mut replaced = Vec::new();
     let mut before = None;
     if let Some((bytes, version)) = place.read(LISTING).await? {
@@ -175,12 +177,9 @@ async fn look(place: &Place, listing: Listing, replace: bool) -> Result<Option<(
         before = Some(version);
     }
     let mut mode = PutMode::Create;
-    if let Some((draft, version)) = read_draft(place).await? {
+    if let Some((draft, version)) = announced {
         match draft {
             Some(draft) if draft.digest() == listing.digest() && has_own_objects(&draft, &replaced) => {
-                if has_changed(&before).await? {
-                    return Ok(None);
-                }
                 // Objects appear whole: one of the right length is that file.
                 let pairs = sizes(place, &draft).await?.into_iter().zip(draft.files());
                 let is_there = pairs.map(|(size, file)| size == Some(file.n_bytes)).collect();

@@ -202,6 +202,7 @@ mod tests {
         fs::write(dir.join("thesis.tex"), "mine").unwrap();
         let error = WorkFolder::claim(&dir).unwrap_err();
         assert!(matches!(&error, StoreError::Foreign { path } if *path == dir), "{error}");
+        assert_eq!(names(&dir), ["thesis.tex"], "nothing is written into it");
         // The marker of another folder proves nothing about this one.
         fs::write(dir.join(MARKER), "y.draft").unwrap();
         assert!(matches!(WorkFolder::claim(&dir), Err(StoreError::Foreign { .. })));
@@ -248,7 +249,9 @@ mod tests {
                         let mut n_published = 0;
                         for _ in 0..N_ROUNDS {
                             barrier.wait();
-                            if let Ok(folder) = WorkFolder::claim(&dir) {
+                            // Those that come second try on, up to the moment of the rename.
+                            while !out.exists() {
+                                let Ok(folder) = WorkFolder::claim(&dir) else { continue };
                                 fs::write(dir.join("manifest"), "whole").unwrap();
                                 n_published += usize::from(folder.publish(&out).is_ok());
                             }

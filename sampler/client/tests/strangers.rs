@@ -272,7 +272,16 @@ fn answers_are_bounded_by_the_question() {
         }
         frame.freeze()
     };
-    let cases: [(Vec<Bytes>, &str); 5] = [
+    // A part of a row, and half a KiB of a field that nobody knows.
+    let padded = {
+        let mut frame = BytesMut::from(&field(1, 4)[..]);
+        frame.unsplit(BytesMut::from(&field(7, 512)[5..]));
+        let n_bytes = frame.len() as u32 - 5;
+        frame[1..5].copy_from_slice(&n_bytes.to_be_bytes());
+        frame.freeze()
+    };
+    let cases: [(Vec<Bytes>, &str); 6] = [
+        (vec![padded; 4], "the most that was asked for"),
         (vec![field(1, 8); 100], "bytes of rows instead of 16"),
         (vec![field(1, 0); 10_000], "the answer makes no sense"),
         (vec![field(7, 1 << 20)], "the most that was asked for"),

@@ -72,6 +72,8 @@ impl Asker<'_> {
         let Memory { counters, pace, jitter } = self.memory;
         let (mut n_whole, mut n_attempts, mut wait) = (0, 0, first_wait);
         let mut last_row = Instant::now();
+        // Rows, and what the connection brings for other calls before them.
+        let mut last_news = last_row;
         while n_whole < wanted.n_rows {
             let at_once = if wanted.is_counted() { wanted.at_once.min(pace.max_rows(call)) } else { usize::MAX };
             let rows = n_whole..n_whole.saturating_add(at_once).min(wanted.n_rows);
@@ -81,11 +83,12 @@ impl Asker<'_> {
             counters.sent(call, question.request.len());
             let progress = Progress::new();
             let attempt = self.transport.ask(&question, answer, &progress);
-            let asked = self.attend(attempt, &progress, after(last_row, max_call)).await;
+            let asked = self.attend(attempt, &progress, after(last_news, max_call)).await;
             counters.received(call, progress.n_received());
             let Err(problem) = asked else {
                 pace.was_answered(call, rows.len());
                 (n_whole, n_attempts, wait, last_row) = (rows.end, 0, first_wait, Instant::now());
+                last_news = last_row;
                 continue;
             };
             counters.failed(call);
@@ -97,7 +100,8 @@ impl Asker<'_> {
             if n_new > 0 {
                 (wait, last_row) = (first_wait, Instant::now());
             }
-            if !problem.may_pass() || Instant::now() + wait >= after(last_row, max_call) {
+            last_news = progress.last_of_connection().unwrap_or(last_news).max(last_row);
+            if !problem.may_pass() || Instant::now() + wait >= after(last_news, max_call) {
                 return Err(error_of(self.address, shard, call, (n_attempts, last_row.elapsed()), problem));
             }
             if n_new > 0 {
@@ -109,7 +113,8 @@ impl Asker<'_> {
         Ok(())
     }
 
-    /// Waits for an attempt as long as it makes progress; without any, at most until `end`.
+    /// Waits for an attempt as long as it or its connection makes progress: its answer can stand behind others. Without any,
+    /// at most until `end`.
     async fn attend(
         &self,
         attempt: impl Future<Output = Result<(), RemoteProblem>>,
@@ -118,15 +123,18 @@ impl Asker<'_> {
     ) -> Result<(), RemoteProblem> {
         let max_silence = self.config.max_silence;
         let mut attempt = pin!(attempt);
-        let mut deadline = after(Instant::now(), max_silence).min(end);
         loop {
+            let others = progress.last_of_connection().filter(|_| !progress.is_passed_over());
+            let deadline = match progress.last().max(others) {
+                Some(last) => after(last, max_silence),
+                None => after(progress.started(), max_silence).min(end),
+            };
+            if deadline <= Instant::now() {
+                return Err(RemoteProblem::Late);
+            }
             if let Ok(asked) = timeout_at(deadline, &mut attempt).await {
                 return asked;
             }
-            deadline = match progress.last().map(|last| after(last, max_silence)) {
-                Some(deadline) if deadline > Instant::now() => deadline,
-                _ => return Err(RemoteProblem::Late),
-            };
         }
     }
 }
@@ -167,6 +175,8 @@ mod tests {
         breaks_after: Vec<usize>,
         /// Rows after which nothing more comes.
         stalls_after: Vec<usize>,
+        /// What its connection receives.
+        connection: Option<Progress>,
         asked: Mutex<Vec<Range<usize>>>,
     }
 
@@ -174,7 +184,7 @@ mod tests {
 
     impl Slow {
         fn new(rate: usize) -> Slow {
-            Slow { rate, breaks_after: Vec::new(), stalls_after: Vec::new(), asked: Mutex::default() }
+            Slow { rate, breaks_after: Vec::new(), stalls_after: Vec::new(), connection: None, asked: Mutex::default() }
         }
     }
 
@@ -186,6 +196,9 @@ mod tests {
             progress: &'a Progress,
         ) -> Asked<'a> {
             Box::pin(async move {
+                if let Some(connection) = &self.connection {
+                    progress.goes_over(connection);
+                }
                 let number = {
                     let mut asked = self.asked.lock().unwrap();
                     asked.push(question.rows.clone());
@@ -293,6 +306,37 @@ mod tests {
         let read = ask(&transport, 2000, &config()).await.unwrap();
         assert!(read.into_iter().eq(0..2000));
         assert_eq!(asked(&transport), [0..2000, 500..1500, 500..1000, 1000..2000]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_behind_others_is_waited_for() {
+        // Answers of other calls come, one per second, and then no more. The call itself is never answered.
+        let silent_call = async |n_others: usize, n_bytes: usize| {
+            let (connection, started) = (Progress::new(), Instant::now());
+            let transport =
+                Slow { stalls_after: vec![0; 100], connection: Some(connection.clone()), ..Slow::new(1000) };
+            let others = async {
+                for _ in 0..n_others {
+                    sleep(Duration::from_secs(1)).await;
+                    connection.received(n_bytes);
+                }
+                std::future::pending::<()>().await;
+            };
+            let config = config();
+            tokio::select! {
+                asked = ask(&transport, 1000, &config) => { asked.unwrap_err(); }
+                () = others => {}
+            }
+            (asked(&transport), started.elapsed().as_secs())
+        };
+        let three = [0..1000, 0..500, 0..250].to_vec();
+        assert_eq!(silent_call(0, 0).await, (three.clone(), 60));
+        let (asked, seconds) = silent_call(300, 4096).await;
+        assert_eq!(asked, three, "the first attempt waits for all the others");
+        assert!((360..=361).contains(&seconds), "{seconds} s");
+        // After more than a server may send ahead, the answer is not on its way: it is asked for again.
+        let (asked, _) = silent_call(300, 1 << 20).await;
+        assert!(asked.len() > 4, "{asked:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -7,7 +7,8 @@ use crate::remote::token::TokenSource;
 /// Limits, retries and credentials of a client.
 #[derive(Clone, Debug)]
 pub struct RemoteConfig {
-    /// The longest that an attempt of a call may last without progress: without a KiB that is sent or received.
+    /// The longest that an attempt of a call may last without progress: without a KiB that is sent, or received on its
+    /// connection.
     pub max_silence: Duration,
     /// The longest that a call may last, with all its attempts, without a row that is new.
     pub max_call: Duration,

@@ -27,6 +27,7 @@ use crate::remote::{
     answers::{AnswerError, Read},
     chunks::Chunks,
     config::{RemoteConfig, RemoteTls},
+    counted::CountedConnector,
     error::RemoteProblem,
     progress::Progress,
     token::Token,
@@ -38,8 +39,8 @@ use crate::remote::{
 const STREAM_WINDOW_BYTES: u32 = 8 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
 
-/// Bytes that come at once: a frame is seen when all of it is here. Chunks of 256 KiB fit: cutting them costs servers a tenth
-/// of their CPU time. On a line so slow that a frame takes longer than silence may last, requests get smaller.
+/// Bytes that come at once: a call sees a frame when all of it is here. Chunks of 256 KiB fit: cutting them costs servers a
+/// tenth of their CPU time.
 const MAX_FRAME_BYTES: u32 = 288 << 10;
 
 /// The most bytes of headers and trailers, the text of a status among them.
@@ -60,6 +61,9 @@ const PIECE_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct Connection {
     endpoint: Endpoint,
+    connector: CountedConnector,
+    /// Bytes received for all calls.
+    received: Progress,
     tls: Option<RemoteTls>,
     token: Option<Token>,
     line: Mutex<Line>,
@@ -87,8 +91,6 @@ impl Connection {
         let bad_address = |error: tonic::transport::Error| RemoteProblem::Address(sentence(&error));
         let endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))
             .map_err(bad_address)?
-            .connect_timeout(config.max_silence)
-            .tcp_nodelay(true)
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .max_frame_size(MAX_FRAME_BYTES)
@@ -99,8 +101,10 @@ impl Connection {
             .keep_alive_while_idle(true);
         let token = config.token.as_ref().map(Token::read).transpose()?;
         let files = config.tls.as_ref().map(TlsFiles::read).transpose()?;
-        let line = Mutex::new(Line::new(&endpoint, config.tls.as_ref(), files)?);
-        Ok(Connection { endpoint, tls: config.tls.clone(), token, line })
+        let received = Progress::new();
+        let connector = CountedConnector::new(config.max_silence, &received);
+        let line = Mutex::new(Line::new(&endpoint, &connector, config.tls.as_ref(), files)?);
+        Ok(Connection { endpoint, connector, received, tls: config.tls.clone(), token, line })
     }
 
     async fn exchange(
@@ -111,6 +115,7 @@ impl Connection {
         token: Option<&HeaderValue>,
     ) -> Result<(), RemoteProblem> {
         let lost = |error: tonic::transport::Error| lost(&error);
+        progress.goes_over(&self.received);
         let mut channel = self.line.lock().unwrap_or_else(PoisonError::into_inner).channel.clone();
         poll_fn(|context| channel.poll_ready(context)).await.map_err(lost)?;
         let mut request = http_request(question, progress);
@@ -155,20 +160,26 @@ impl Connection {
         if line.files.as_ref() == Some(&files) {
             return false;
         }
-        let Ok(renewed) = Line::new(&self.endpoint, self.tls.as_ref(), Some(files)) else { return false };
+        let renewed = Line::new(&self.endpoint, &self.connector, self.tls.as_ref(), Some(files));
+        let Ok(renewed) = renewed else { return false };
         *line = renewed;
         true
     }
 }
 
 impl Line {
-    fn new(endpoint: &Endpoint, tls: Option<&RemoteTls>, files: Option<TlsFiles>) -> Result<Line, RemoteProblem> {
+    fn new(
+        endpoint: &Endpoint,
+        connector: &CountedConnector,
+        tls: Option<&RemoteTls>,
+        files: Option<TlsFiles>,
+    ) -> Result<Line, RemoteProblem> {
         let mut endpoint = endpoint.clone();
         if let Some((tls, files)) = tls.zip(files.as_ref()) {
             let bad_tls = |error: tonic::transport::Error| RemoteProblem::Untrusted(sentence(&error));
             endpoint = endpoint.tls_config(files.config(tls)).map_err(bad_tls)?;
         }
-        Ok(Line { channel: endpoint.connect_lazy(), files })
+        Ok(Line { channel: endpoint.connect_with_connector_lazy(connector.clone()), files })
     }
 }
 

@@ -7,6 +7,7 @@ mod chunks;
 mod columns;
 mod config;
 mod connection;
+mod counted;
 mod counts;
 mod dense;
 mod error;
