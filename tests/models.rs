@@ -4,12 +4,9 @@ use std::{process::Command, time::Duration};
 
 use kith_block::Subset;
 use kith_kernels::InputRows;
+use kith_run::config::{EdgeLossConfig, Exclude};
 use kith_store::Graph;
-use kith_trainer::{
-    config::{EdgeLossConfig, Exclude},
-    input,
-    model::draw_pairs,
-};
+use kith_trainer::{data::input, model::draw_pairs};
 
 use crate::kith::{finish_within, is_slow_asked_for, kith, program, real_files};
 

@@ -9,17 +9,18 @@ use std::{
     time::Duration,
 };
 
+use kith_block::Form;
 use kith_block::{Block, BlockError, Subset};
 use kith_draw::{Name, Purpose};
-use kith_kernels::{Form, InputRows};
+use kith_kernels::InputRows;
+use kith_run::config::{
+    Choice, EdgeLossConfig, Exclude, Kernels, Mode, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig,
+};
 use kith_trainer::{
-    config::{
-        Choice, EdgeLossConfig, Exclude, Kernels, Mode, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig,
-    },
-    device,
-    input::{self, GraphInput},
-    interchange,
+    data::input::{self, GraphInput},
+    engine::device,
     model::{Model, Pass, draw_pairs, oracle},
+    output::interchange,
 };
 use serde_json::json;
 use tch::{Device, Kind, Tensor};

@@ -20,21 +20,22 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("kith-sampler", &["kith-block", "kith-client", "kith-partition", "kith-trainer", "tch"]),
     ("kith-client", &["kith-kernels", "kith-partition", "kith-trainer", "tch"]),
     ("kith-kernels", &["kith-store", "kith-partition", "kith-trainer", "tokio", "tonic"]),
-    ("kith-page", &["kith-lab", "kith-partition", "kith-store", "kith-trainer", "tch", "tokio", "tonic"]),
-    ("kith-trainer", &["kith-lab", "kith-page", "kith-partition", "kith"]),
+    ("kith-run", &["kith-client", "kith-kernels", "kith-partition", "kith-trainer", "tch"]),
+    ("kith-report", &["kith-client", "kith-kernels", "kith-lab", "kith-trainer", "tch"]),
+    ("kith-trainer", &["kith-lab", "kith-partition", "kith-report", "kith"]),
 ];
 
 const UNSAFE_HOMES: &[&str] = &[
     "partition/store/src/mapped.rs",
-    "sampler/draw/src/vectorized.rs",
-    "trainer/kernels/emulated/src/lib.rs",
+    "proto/draw/src/vectorized.rs",
+    "trainer/cuda-emulator/src/lib.rs",
     "trainer/kernels/src/bridge.rs",
     "trainer/kernels/src/cuda/driver.rs",
     "trainer/kernels/src/cuda/machine.rs",
     "trainer/kernels/src/cuda/nvrtc.rs",
-    "trainer/kernels/src/simd/mod.rs",
-    "trainer/src/collective/nccl.rs",
-    "trainer/src/cuda_library.rs",
+    "trainer/kernels/src/simd.rs",
+    "trainer/src/distributed/collective/nccl.rs",
+    "trainer/src/engine/cuda_library.rs",
 ];
 
 /// Words we do not use, and the one we use instead. Names fixed by others stand in backticks or quotes: see `is_ours`.
@@ -229,7 +230,7 @@ const MESSAGES: [&str; 8] = [
     "sampler/src/seeds.rs",
     "sampler/src/server/error.rs",
     "trainer/src/error.rs",
-    "trainer/src/world/error.rs",
+    "trainer/src/distributed/world/error.rs",
 ];
 
 #[test]

@@ -1,13 +1,10 @@
 //! Hands on where libtorch is at run time: programs get the folders as `DEP_KITH_TRAINER_LIBRARY_FOLDERS` in their own
-//! build scripts. Lists the presets.
+//! build scripts.
 
-use std::{
-    env, fs,
-    path::{Path, PathBuf},
-};
+use std::env;
 
 fn main() {
-    list_presets();
+    println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=DEP_KITH_KERNELS_LIBRARY_FOLDERS");
     let folders = env::var("DEP_KITH_KERNELS_LIBRARY_FOLDERS").expect("kith-kernels tells where libtorch is");
     let version = env::var("DEP_KITH_KERNELS_LIBTORCH_VERSION").expect("kith-kernels knows the version");
@@ -17,31 +14,4 @@ fn main() {
         println!("cargo::rustc-link-arg=-Xlinker\ncargo::rustc-link-arg={}", folder.display());
     }
     println!("cargo::metadata=LIBRARY_FOLDERS={folders}");
-}
-
-/// Writes `presets.rs`: every `src/presets/DATASET/MODEL.toml` by its name, in order. A new preset is a new file.
-fn list_presets() {
-    println!("cargo::rerun-if-changed=build.rs\ncargo::rerun-if-changed=src/presets");
-    let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("src/presets");
-    let mut entries = Vec::new();
-    for dataset in files_in(&root) {
-        for file in files_in(&dataset) {
-            let name = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            let preset = format!("{}/{}", name(&dataset), name(&file));
-            entries.push(format!(
-                "    Preset {{ name: {preset:?}, text: include_str!({:?}) }},\n",
-                file.display().to_string()
-            ));
-        }
-    }
-    let text = format!("/// All presets, by name.\npub const PRESETS: &[Preset] = &[\n{}];\n", entries.concat());
-    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it")).join("presets.rs");
-    fs::write(&out, text).expect("cargo's own folder can be written");
-}
-
-fn files_in(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).expect("the presets are part of the source");
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("a folder can be read").path()).collect();
-    paths.sort();
-    paths
 }

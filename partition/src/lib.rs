@@ -1,8 +1,8 @@
 //! Raw formats and generators to store; statistics of a store; downloads; who owns which node.
 
 pub mod assign;
-pub mod build;
 pub mod cluster;
+pub mod csr;
 pub mod dataset;
 mod error;
 pub mod fetch;

@@ -275,7 +275,7 @@ fn split_stats(graph: &Graph) -> Result<BTreeMap<String, SplitStats>> {
 mod tests {
     use super::*;
     use crate::{
-        build::{EdgeOptions, MIN_MEMORY_BYTES, StoreBuilder},
+        csr::{EdgeOptions, MIN_MEMORY_BYTES, StoreBuilder},
         progress::Quiet,
     };
 

@@ -12,7 +12,7 @@ use std::{
 
 use kith_partition::{
     assign::{AssignOptions, Balance, Method, assign, needed_bytes},
-    build::MIN_MEMORY_BYTES,
+    csr::MIN_MEMORY_BYTES,
     generate::{EdgeAmount, PowerLaw, power_law},
     progress::Quiet,
     split::Fractions,

@@ -12,8 +12,8 @@ use std::{
 };
 
 use kith_trainer::{
-    device,
-    world::{Facts, JoinConfig, RankTls, Seat, World},
+    distributed::world::{Facts, JoinConfig, RankTls, Seat, World},
+    engine::device,
 };
 use tch::Tensor;
 

@@ -5,12 +5,15 @@
 
 use std::{path::Path, time::Instant};
 
+use kith_block::Form;
 use kith_block::Subset;
-use kith_kernels::Form;
+use kith_run::config::{
+    EdgeLossConfig, Exclude, Kernels, Mode, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig,
+};
 use kith_store::Graph;
 use kith_trainer::{
-    config::{EdgeLossConfig, Exclude, Kernels, Mode, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig},
-    device, input,
+    data::input,
+    engine::device,
     loss::node_loss,
     model::{Model, Pass},
     optimizer::Adam,

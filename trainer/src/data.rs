@@ -1,16 +1,26 @@
 //! What a run learns from, opened as its config says: graphs in memory, or a store that batches are sampled from.
 
+pub(crate) mod feed;
+pub mod input;
+pub mod link_pairs;
+pub mod links;
+pub(crate) mod matrix;
+pub mod opened;
+pub(crate) mod slices;
+
 use std::sync::Arc;
 
 use kith_client::{ClientError, Info, Labels, Seeds, Shards};
+use kith_run::config::{BY_RUN_KEY, Mode, RunConfig, Supervision};
 use kith_sampler::SeedsError;
 use kith_store::SplitPart;
 
 use crate::{
-    config::{BY_RUN_KEY, Mode, RunConfig, Supervision},
+    data::{
+        input::{Input, check_classes},
+        opened::Opened,
+    },
     error::TrainError,
-    input::{self, Input, check_classes},
-    opened::Opened,
 };
 
 /// What a run learns from.

@@ -5,6 +5,9 @@
 //! compute several runs at once, and one for slices of mini-batches.
 
 mod choose;
+mod cuda_library;
+pub mod device;
+pub mod gpu;
 mod gpu_batches;
 mod gpu_graph;
 mod gpu_losses;
@@ -14,16 +17,15 @@ mod tensors;
 
 use std::fmt::Debug;
 
+use kith_run::{measured::Measured, phase::Phase};
 use tch::Tensor;
 
 pub(crate) use self::{choose::on_gpu, host::Host, tensors::TensorEngine};
 use crate::{
+    data::feed::At,
+    distributed::{exchange::SliceRecord, world::World},
     error::TrainError,
-    exchange::SliceRecord,
-    feed::At,
-    layerwise::Room,
-    measured::Measured,
-    world::{Phase, World},
+    inference::layerwise::Room,
 };
 
 /// Computes the steps of a run. Weights and moments of the host are up to date after [`Engine::fetch`].

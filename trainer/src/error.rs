@@ -1,5 +1,7 @@
 //! Why a run cannot start or go on.
 
+pub(crate) mod device_code;
+
 use std::{
     io,
     path::{Path, PathBuf},
@@ -7,11 +9,16 @@ use std::{
 
 use kith_block::BlockError;
 use kith_client::ClientError;
+use kith_run::{
+    exit_code::{RETRY, WRONG, is_caused_by_passing},
+    file_error::FileError,
+    run_file::RunFileError,
+    stop::Request,
+};
 use kith_store::StoreError;
 use tch::TchError;
 
-pub use crate::retry::RETRY;
-use crate::{retry, run_file::RunFileError, stop::Request, world::WorldError};
+use crate::distributed::world::WorldError;
 
 /// Why a run cannot start or go on: one sentence each.
 #[derive(Debug, thiserror::Error)]
@@ -187,10 +194,10 @@ impl TrainError {
             // An earlier process of the run may not have ended yet.
             TrainError::NotKept { is_passing: true, .. } | TrainError::Busy { .. } => RETRY,
             TrainError::Asked { request, .. } | TrainError::Abandoned(request) => request.code(),
-            TrainError::Gpu(kith_kernels::cuda::GpuError::Driver { error, .. }) => retry::of_driver(error),
-            TrainError::Torch(error) => retry::of_torch(error).unwrap_or(retry::WRONG),
-            other if retry::is_caused_by_passing(other) => RETRY,
-            _ => retry::WRONG,
+            TrainError::Gpu(kith_kernels::cuda::GpuError::Driver { error, .. }) => device_code::of_driver(error),
+            TrainError::Torch(error) => device_code::of_torch(error).unwrap_or(WRONG),
+            other if is_caused_by_passing(other) => RETRY,
+            _ => WRONG,
         }
     }
 
@@ -215,6 +222,12 @@ fn first_line(error: &TchError) -> String {
         other => other.to_string(),
     };
     text.lines().next().unwrap_or_default().to_owned()
+}
+
+impl From<FileError> for TrainError {
+    fn from(FileError { path, source }: FileError) -> TrainError {
+        TrainError::Io { path, source }
+    }
 }
 
 impl From<kith_kernels::cuda::GpuError> for TrainError {

@@ -1,47 +1,15 @@
-//! What computes: models, their weights and losses, libtorch, and CUDA where there is some, found at run time; what a run
-//! is, and how it goes.
+//! What computes: models, their weights and losses, libtorch, and CUDA where there is some, found at run time; and how a run
+//! goes. What a run *is* stands in `kith-run`, which knows no tensors.
 
-pub mod checkpoint;
-pub mod clock;
-pub mod collective;
-pub mod config;
-mod cuda_library;
 pub mod data;
-pub mod device;
-pub mod early_stop;
-mod engine;
+pub mod distributed;
+pub mod engine;
 pub mod error;
-pub mod evaluate;
-mod exchange;
-mod feed;
-pub mod files;
-pub mod gpu;
-pub mod input;
-pub mod interchange;
-pub mod keeper;
-pub mod layerwise;
-pub mod link_pairs;
-pub mod links;
+pub mod inference;
 pub mod loss;
-mod matrix;
-pub mod measured;
-pub mod metrics;
 pub mod model;
-mod near;
-pub mod opened;
 pub mod optimizer;
-pub mod predict;
-pub mod preset;
-pub mod recipe;
-pub mod replay;
-pub mod report;
-pub mod retry;
+pub mod output;
 pub mod run;
-pub mod run_file;
-pub mod run_folder;
-mod slices;
-pub mod stop;
-pub mod together;
 pub mod train;
 pub mod weights;
-pub mod world;

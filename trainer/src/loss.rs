@@ -3,7 +3,7 @@
 use kith_kernels::class_loss;
 use tch::Tensor;
 
-use crate::input::Labels;
+use crate::data::input::Labels;
 
 /// Rows that are summed before the next piece starts.
 const PIECE_ROWS: i64 = 4096;

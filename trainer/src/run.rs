@@ -1,5 +1,6 @@
 //! One run: everything the loop needs, made new or from a checkpoint.
 
+pub(crate) mod early_stop;
 mod loop_state;
 mod newest;
 mod saved;
@@ -9,31 +10,29 @@ use std::{ops::Range, path::Path, sync::Arc, time::Instant};
 
 use kith_client::RowCounts;
 use kith_kernels::cuda::Gpu;
+use kith_run::{
+    clock::Clock,
+    config::{Kernels, RunConfig},
+    measured::Measured,
+    phase::Phase,
+    report::{Report, Results, RowsReport, StepRecord},
+    stop::Request,
+};
 use tch::Device;
 
 use self::{loop_state::LoopState, newest::newest};
 use crate::{
-    checkpoint::Saver,
-    clock::Clock,
-    config::{Kernels, RunConfig},
-    data::Data,
-    device::devices,
-    engine::{self, Engine, Host, TensorEngine},
+    data::{Data, feed::Feed, opened::Source, slices},
+    distributed::{
+        exchange::{Exchange, add_slices},
+        world::World,
+    },
+    engine::{self, Engine, Host, TensorEngine, device::devices},
     error::TrainError,
-    exchange::Exchange,
-    feed::Feed,
-    keeper::Keeper,
-    layerwise::Room,
-    measured::{Measured, Metric},
-    metrics::Metrics,
+    inference::{evaluate::metric_of, layerwise::Room},
     model::Model,
-    opened::Source,
     optimizer::Adam,
-    report::{Report, Results, RowsReport, StepRecord},
-    run_folder::RunFolder,
-    slices,
-    stop::Request,
-    world::{Phase, World},
+    output::{checkpoint::Saver, keeper::Keeper, metrics::Metrics, run_folder::RunFolder},
 };
 
 /// A run that can start or go on.
@@ -245,7 +244,7 @@ impl<'a> Run<'a> {
                 seconds: self.state.micros as f64 / 1e6,
                 seconds_measuring: measuring as f64 / 1e6,
             },
-            metric: Metric::of(self.host.data),
+            metric: metric_of(self.host.data),
             n_weights: self.host.model.weights().n_elements(),
             n_negatives_left_out: self.state.n_negatives_left_out,
             rows: matches!(self.host.data, Data::Batches(_)).then_some(RowsReport { local, cached, remote }),
@@ -302,7 +301,7 @@ impl<'a> Run<'a> {
         let own = exchanged.slices[self.own_slices()].iter();
         let mut rows = RowCounts::default();
         own.for_each(|slice| rows += slice.rows());
-        record.add(exchanged.slices);
+        add_slices(&mut record, exchanged.slices);
         let at = (self.state.step, self.state.epoch);
         self.metrics.hear(self.world.rank(), at, record.loss, rows, exchanged.phases[self.world.rank()]);
         record.phases = exchanged.phases;

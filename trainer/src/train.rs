@@ -1,8 +1,11 @@
 //! The training loop.
 
+pub mod together;
+
+use kith_run::report::StepRecord;
 use std::{ops::ControlFlow, time::Instant};
 
-use crate::{error::TrainError, report::StepRecord, run::Run};
+use crate::{error::TrainError, run::Run};
 
 /// Trains a run to its end. Fresh or resumed, on any number of ranks, it computes the same. `watch` hears every step and may
 /// break off, as a killed process would: what was not saved yet is lost. A run that is asked to stop saves a checkpoint and ends

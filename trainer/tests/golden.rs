@@ -4,16 +4,14 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, ops::ControlFlow, path::Path, sync::Arc};
 
+use kith_run::{config::RunConfig, run_file::RunFile};
 use kith_trainer::{
-    config::RunConfig,
-    data::Data,
-    keeper::Keeper,
-    layerwise::Room,
-    opened::Opened,
+    data::{Data, opened::Opened},
+    distributed::world::World,
+    inference::layerwise::Room,
+    output::keeper::Keeper,
     run::{Plan, Run},
-    run_file::RunFile,
     train::train,
-    world::World,
 };
 use tch::Device;
 
@@ -66,7 +64,7 @@ fn bits(config: RunConfig, store: &Path, gpu_rows: Option<u64>) -> String {
         data: &data,
         source: opened.source(),
         device: Device::Cpu,
-        gpu: Some(kith_emulated::gpu()),
+        gpu: Some(kith_cuda_emulator::gpu()),
         gpu_rows,
         out: None,
         resume: false,
@@ -109,7 +107,7 @@ fn slow_the_emulated_gpu_keeps_the_bits_of_all_models() {
 
 /// Compares the runs of some models. With `KITH_GOLDEN_OUT` the file is written there instead.
 fn check(is_meant: impl Fn(&str) -> bool) {
-    kith_trainer::device::start();
+    kith_trainer::engine::device::start();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = BTreeMap::new();
     for (model, own) in MODELS.into_iter().filter(|(model, _)| is_meant(model)) {

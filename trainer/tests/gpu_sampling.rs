@@ -20,7 +20,7 @@ fn devices() -> Vec<Gpu> {
         }
         Err(error) => panic!("{error}"),
     };
-    std::iter::once(kith_emulated::gpu()).chain(real).collect()
+    std::iter::once(kith_cuda_emulator::gpu()).chain(real).collect()
 }
 
 fn stream(layer: u32) -> Stream {
@@ -224,7 +224,7 @@ fn skipped_words_are_skipped() {
 
 #[test]
 fn bad_input_gets_a_sentence() {
-    let gpu = kith_emulated::gpu();
+    let gpu = kith_cuda_emulator::gpu();
     let mut sampler = GraphSampler::new(&gpu, &[0, 1, 2], &[1, 0]).unwrap();
     for (roots, part) in
         [(&[0, 2][..], "node 2 is outside the graph: it has 2 nodes"), (&[1, 0, 1], "node 1 is a root twice")]

@@ -4,16 +4,19 @@
 
 use std::{process::Command, sync::Arc};
 
+use kith_block::Form;
 use kith_block::{Block, BlockError, Subset};
 use kith_draw::{Name, Purpose, Stream};
 use kith_kernels::{
-    Form, InputRows,
+    InputRows,
     cuda::{self, Gpu, GpuError, Program},
 };
+use kith_run::config::{
+    EdgeLossConfig, Exclude, Kernels, Mode, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig,
+};
 use kith_trainer::{
-    config::{EdgeLossConfig, Exclude, Kernels, Mode, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig},
-    gpu,
-    input::{GraphInput, Labels},
+    data::input::{GraphInput, Labels},
+    engine::gpu,
     loss::node_loss,
     model::{Model, Pass, oracle::error},
 };
@@ -142,7 +145,7 @@ fn check(graph: &GraphInput, config: &RunConfig) {
 /// The GPU of this machine, if there is one, and for small graphs one that is emulated.
 #[allow(clippy::print_stderr)]
 fn devices(graph: &GraphInput) -> Vec<Gpu> {
-    let emulated = (graph.block.n_edges() < 3000).then(kith_emulated::gpu);
+    let emulated = (graph.block.n_edges() < 3000).then(kith_cuda_emulator::gpu);
     let real = match cuda::open(0) {
         Ok(gpu) => Some(gpu),
         Err(GpuError::Missing(why)) => {

@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
+use kith_block::Form;
 use kith_block::{Block, BlockError, PairConfig, Pairs, Subset};
 use kith_draw::{Name, Purpose, Stream};
-use kith_kernels::{AttentionLayer, AttentionWeights, Dropout, Form, LayerDraws, LayerInput};
+use kith_kernels::{AttentionLayer, AttentionWeights, Dropout, LayerDraws, LayerInput};
 use kith_trainer::model::{
     LayerShape,
     oracle::{Answer, AttentionCase, differentiate, error},
@@ -197,7 +198,7 @@ impl Layer {
 
 #[test]
 fn every_form_with_and_without_dropout() {
-    kith_trainer::device::start();
+    kith_trainer::engine::device::start();
     let block = block(200, 50);
     for form in FORMS {
         for dropout in [0.0, 0.6] {
@@ -210,7 +211,7 @@ fn every_form_with_and_without_dropout() {
 
 #[test]
 fn every_width_and_number_of_heads() {
-    kith_trainer::device::start();
+    kith_trainer::engine::device::start();
     let block = block(90, 30);
     for (heads, features, dim) in [
         (1, 1, 1),
@@ -239,7 +240,7 @@ fn every_width_and_number_of_heads() {
 /// Rows of more than one piece: a hub of 5,000, and more nodes than one piece of 4,096.
 #[test]
 fn long_rows() {
-    kith_trainer::device::start();
+    kith_trainer::engine::device::start();
     let block = block(6000, 5000);
     for form in FORMS {
         Layer::new(&block, form, LayerShape { dim: 6, heads: 3, features: 4, concat: true }, 0.2).check();
@@ -249,7 +250,7 @@ fn long_rows() {
 /// [`AttentionCase`] says the same as the closure above, for whoever has no more than a layer's parts.
 #[test]
 fn a_case_is_a_layer() {
-    kith_trainer::device::start();
+    kith_trainer::engine::device::start();
     let layer = Layer::new(&block(50, 20), Form::Mx, LayerShape { dim: 6, heads: 3, features: 4, concat: true }, 0.2);
     let (row_factors, attention_factors, pairs) = (layer.row_factors(), layer.attention_factors(), layer.pairs());
     let case = AttentionCase {

@@ -4,7 +4,7 @@ use kith_store::{Contents, SplitPart};
 
 use super::*;
 use crate::{
-    build::{EdgeOptions, MIN_MEMORY_BYTES, StoreBuilder},
+    csr::{EdgeOptions, MIN_MEMORY_BYTES, StoreBuilder},
     generate::{
         Communities, EdgeAmount, PowerLaw,
         testing::{PLAIN, open},

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use kith_store::{Dtype, Manifest, NO_CLASS};
 
 use crate::{
-    build::{EdgeOptions, StoreBuilder},
+    csr::{EdgeOptions, StoreBuilder},
     dataset::{
         catalog,
         treatment::{SplitSource, Treatment},

@@ -3,7 +3,7 @@
 //! A user may ask for the raw rows
 //! instead, and for more edge options, never for fewer: a store that bears a dataset's name holds its graph.
 
-use crate::build::EdgeOptions;
+use crate::csr::EdgeOptions;
 
 /// How the paper treats one dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use kith_store::Provenance;
 use rayon::prelude::*;
 
 use crate::{
-    build::{EdgeFeeder, ListsBuilder},
+    csr::{EdgeFeeder, ListsBuilder},
     error::{PartitionError, Result},
     progress::Piece,
 };

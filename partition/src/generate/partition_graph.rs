@@ -14,7 +14,7 @@ use super::{
     split::PerClassSplit,
 };
 use crate::{
-    build::{EdgeOptions, MAX_NODES, StoreBuilder},
+    csr::{EdgeOptions, MAX_NODES, StoreBuilder},
     error::Result,
     progress::{Piece, Progress, Unit},
     split::PerClass,

@@ -14,7 +14,7 @@ use super::{
     weights::{Bits, Groups},
 };
 use crate::{
-    build::{EdgeOptions, ListsSummary, MAX_NODES, StoreBuilder},
+    csr::{EdgeOptions, ListsSummary, MAX_NODES, StoreBuilder},
     error::Result,
     progress::{Piece, Progress, Unit},
     rows::GaussianRows,

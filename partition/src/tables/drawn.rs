@@ -4,7 +4,7 @@ use kith_store::{NO_CLASS, SplitPart};
 
 use crate::{
     PartitionError, Result,
-    build::{Budget, Digits, Sorter},
+    csr::{Budget, Digits, Sorter},
     split::{PerClass, per_class_stream},
     tables::{
         labels::StagedLabels,

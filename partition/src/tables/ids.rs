@@ -4,7 +4,7 @@ use std::{fmt::Display, path::Path};
 
 use crate::{
     PartitionError, Result,
-    build::{Budget, Digits, EdgeFeeder, ListsBuilder, Sorter},
+    csr::{Budget, Digits, EdgeFeeder, ListsBuilder, Sorter},
     progress::Progress,
     raw::lines::shown,
     tables::{

@@ -9,7 +9,7 @@ use kith_store::NO_CLASS;
 
 use crate::{
     PartitionError, Result,
-    build::{Budget, StoreBuilder},
+    csr::{Budget, StoreBuilder},
     tables::{
         fields::{pick, shown_bytes, utf8},
         files::{Format, TableFile, Trouble, find_all},

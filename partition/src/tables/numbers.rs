@@ -5,7 +5,7 @@
 
 use crate::{
     PartitionError, Result,
-    build::{Budget, Digits, Feeder, ListsBuilder, Sorter},
+    csr::{Budget, Digits, Feeder, ListsBuilder, Sorter},
     progress::Progress,
     tables::{
         edges::EdgeFiles,

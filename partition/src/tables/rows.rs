@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::{
     PartitionError, Result,
-    build::{Budget, StoreBuilder},
+    csr::{Budget, StoreBuilder},
     tables::{
         fields::pick,
         files::{Format, TableFile, Trouble, find_all},

@@ -11,7 +11,7 @@ use std::{
 
 use bytemuck::Pod;
 
-use crate::{PartitionError, Result, build::Budget};
+use crate::{PartitionError, Result, csr::Budget};
 
 /// Items held at a time: 512 KiB of the widest.
 const BUFFER_ITEMS: usize = 1 << 16;

@@ -6,7 +6,7 @@ use kith_store::SplitPart;
 
 use crate::{
     PartitionError, Result,
-    build::{Budget, StoreBuilder},
+    csr::{Budget, StoreBuilder},
     tables::{
         fields::{number_id, pick, shown_bytes},
         files::{Format, TableFile, Trouble, find_all, find_in},

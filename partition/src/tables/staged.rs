@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use crate::{
     PartitionError, Result,
-    build::{Budget, StoreBuilder},
+    csr::{Budget, StoreBuilder},
     progress::{Piece, Progress, Unit},
     tables::{
         fields::{Fields, finite, shown_bytes},

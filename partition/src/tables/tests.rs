@@ -24,7 +24,7 @@ use tempfile::TempDir;
 use super::{IdRule, Tables, import};
 use crate::{
     Result,
-    build::{EdgeOptions, MIN_MEMORY_BYTES},
+    csr::{EdgeOptions, MIN_MEMORY_BYTES},
     progress::Quiet,
     raw::{
         lines::mutation::scratch,

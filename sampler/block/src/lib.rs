@@ -4,9 +4,11 @@
 
 mod block;
 mod edge_loss;
+mod form;
 mod pair_subset;
 
 pub use crate::{
     block::{Block, BlockError, BlockMemory},
     edge_loss::{Negatives, PairConfig, PairCounts, Pairs, PairsName, Subset},
+    form::Form,
 };

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use kith_client::{BatchConfig, BatchMaker, Found, LocalStore, Plan, PlanConfig, Sharded, Shards, Stock, forecast};
 use kith_partition::{
     assign::{AssignOptions, Balance, Method},
-    build::MIN_MEMORY_BYTES,
     cluster::{PartitionOptions, partition},
+    csr::MIN_MEMORY_BYTES,
     generate::{EdgeAmount, PowerLaw, power_law},
     inclusion::InclusionOptions,
     progress::Quiet,

@@ -1,6 +1,6 @@
 //! `kith devices`: what this machine computes with.
 
-use kith_trainer::device::{CudaLibraries, CudaReport, DeviceReport, Library, devices};
+use kith_trainer::engine::device::{CudaLibraries, CudaReport, DeviceReport, Library, devices};
 
 use crate::answer::{print, print_json};
 
@@ -49,7 +49,7 @@ fn readable(report: &DeviceReport) -> String {
 
 #[cfg(test)]
 mod tests {
-    use kith_trainer::device::CudaDevice;
+    use kith_trainer::engine::device::CudaDevice;
 
     use super::*;
 

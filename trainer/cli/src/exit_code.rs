@@ -4,14 +4,9 @@ use std::error::Error;
 
 use kith_bucket::BucketError;
 use kith_lab::error::LabError;
-use kith_trainer::{
-    error::{RETRY, TrainError},
-    retry::{self, may_pass},
-    world::WorldError,
-};
-
-/// A bug of ours.
-pub(crate) const BUG: u8 = retry::BUG;
+pub(crate) use kith_run::exit_code::BUG;
+use kith_run::exit_code::{RETRY, WRONG, may_pass};
+use kith_trainer::{distributed::world::WorldError, error::TrainError};
 
 /// True for a run that ended because a signal asked for it: all ranks know, and it is no failure.
 pub(crate) fn is_asked(error: &anyhow::Error) -> bool {
@@ -34,7 +29,7 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
     if error.downcast_ref::<BucketError>().is_some_and(BucketError::is_passing) || error.chain().any(is_passing) {
         return RETRY;
     }
-    retry::WRONG
+    WRONG
 }
 
 /// Tests if storage, or the network below it, did not answer.

@@ -9,7 +9,7 @@ use kith_client::{
 };
 use kith_sampler::server::{TOKEN_VARIABLE, seconds};
 use kith_store::{Cluster, Verify};
-use kith_trainer::opened::Opened;
+use kith_trainer::data::opened::Opened;
 
 use crate::{progress::say, pulled::local};
 

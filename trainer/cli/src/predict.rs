@@ -3,11 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use kith_bucket::Wanted;
+use kith_run::config::Choice;
 use kith_trainer::{
-    config::Choice,
-    device,
-    layerwise::Room,
-    predict::{Moment, Question, What, find_checkpoint, predict},
+    engine::device,
+    inference::{
+        layerwise::Room,
+        predict::{Moment, Question, What, find_checkpoint, predict},
+    },
 };
 use serde_json::json;
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use kith_bucket::Wanted;
-use kith_trainer::replay::{Question, Replayed, ReplayedSlice, replay};
+use kith_trainer::inference::replay::{Question, Replayed, ReplayedSlice, replay};
 
 use crate::{
     answer::{print, print_json, print_table},

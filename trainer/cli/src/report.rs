@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use kith_bucket::Wanted;
-use kith_lab::{
+use kith_report::{
+    folder_page::{EventsPlace, Question, report},
     paper::printed,
-    report::{EventsPlace, Question, report},
 };
 
 use crate::{

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kith_trainer::stop::{Request, Stop};
+use kith_run::stop::{Request, Stop};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{progress::say, temporary};

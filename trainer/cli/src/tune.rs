@@ -7,11 +7,10 @@ use std::{
 };
 
 use kith_lab::tune::{self, BEST, Ground, Method, Outcome, Progress, Space, State, Trial, TrialLog, Tuning, tune};
+use kith_run::config::{BY_RUN_KEY, Choice, RunConfig};
 use kith_trainer::{
-    config::{BY_RUN_KEY, Choice, RunConfig},
-    data::Data,
-    device, gpu,
-    opened::Opened,
+    data::{Data, opened::Opened},
+    engine::{device, gpu},
 };
 
 use crate::{

@@ -13,7 +13,6 @@ use crate::{
     bridge::{attach, filled, numbers},
     buffer::Buffer,
     dropout::{Drop, Dropout},
-    form::Form,
     layer::{KeptInput, LayerDraws, LayerInput},
     layout::Layout,
     node_sums::{Nodes, column_sums, head_sums, spread, weighted_row_sum, write_outputs},
@@ -22,6 +21,7 @@ use crate::{
     products::pick,
     simd::Lanes,
 };
+use kith_block::Form;
 
 /// The shape of an attention layer.
 #[derive(Clone, Copy, Debug)]

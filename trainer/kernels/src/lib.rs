@@ -12,7 +12,6 @@ mod buffer;
 pub mod cuda;
 mod cut;
 mod dropout;
-mod form;
 mod layer;
 mod layout;
 mod node_loss;
@@ -31,7 +30,6 @@ pub use crate::{
     attention_layer::{AttentionLayer, AttentionWeights},
     bridge::{filled, is_plain, numbers, numbers_mut, prepare, trim},
     dropout::Dropout,
-    form::Form,
     layer::{LayerDraws, LayerInput},
     node_loss::class_loss,
     open_list::{LIST_PIECE, OpenList},

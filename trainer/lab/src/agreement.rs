@@ -1,7 +1,11 @@
 //! RQ1: how far the attention of a node is from its label agreement: all weight, evenly, on neighbors of its own class.
 
 use kith_block::Block;
-use kith_trainer::{error::TrainError, input::GraphInput, input::Labels, model::Model};
+use kith_trainer::{
+    data::input::{GraphInput, Labels},
+    error::TrainError,
+    model::Model,
+};
 use serde::{Deserialize, Serialize};
 
 /// What stands for no agreement, so that a divergence from it is finite.

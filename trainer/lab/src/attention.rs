@@ -3,23 +3,21 @@
 
 use std::{ops::Range, path::Path};
 
-use kith_page::{
+use kith_partition::progress::Progress;
+use kith_report::{
     Axis,
     plot::{
         Size,
         boxes::{Boxes, FiveNumbers, Group},
     },
 };
-use kith_partition::progress::Progress;
+use kith_run::config::{Choice, ModelConfig};
 use kith_trainer::{
-    config::{Choice, ModelConfig},
-    data::Data,
-    device::Device,
+    data::{Data, input::Input, opened::Opened},
+    engine::device::Device,
     error::TrainError,
-    input::Input,
+    inference::predict::{Moment, find_checkpoint},
     model::Model,
-    opened::Opened,
-    predict::{Moment, find_checkpoint},
     run::Run,
 };
 use serde::{Deserialize, Serialize};
@@ -216,7 +214,7 @@ pub fn of_run(dir: &Path, opened: &Opened, moment: Moment) -> Result<Findings, L
     let checkpoint = find_checkpoint(dir)?;
     checkpoint.check_store(&opened.info().digest)?;
     let (config, state) = (checkpoint.config()?, &checkpoint.state);
-    let input = kith_trainer::input::load(opened.whole()?, config.train.split.as_deref())?;
+    let input = kith_trainer::data::input::load(opened.whole()?, config.train.split.as_deref())?;
     let model = Model::new(&config, state.dim, state.n_classes, state.run_key, Device::Cpu)?;
     let restored = checkpoint.restore(model.weights().entries())?;
     model.weights().set(match moment {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use kith_partition::progress::{Piece, Progress, Unit};
-use kith_trainer::device::{self, devices};
+use kith_trainer::engine::device::{self, devices};
 
 use self::{
     job::{Jobs, Wanted},

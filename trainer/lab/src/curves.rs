@@ -1,6 +1,7 @@
 //! Lines of means with their spreads, as several experiments draw them.
 
-use kith_page::{
+use kith_report::statistics::Spread;
+use kith_report::{
     Axis,
     plot::{
         Size,
@@ -8,7 +9,7 @@ use kith_page::{
     },
 };
 
-use crate::{findings::Figure, statistics::Spread};
+use crate::findings::Figure;
 
 /// One line: what it is called, and what was found at each value.
 pub(crate) struct Curve {

@@ -6,7 +6,8 @@ use std::{
 };
 
 use kith_partition::PartitionError;
-use kith_trainer::{error::TrainError, run_file::RunFileError};
+use kith_run::{file_error::FileError, run_file::RunFileError};
+use kith_trainer::error::TrainError;
 
 /// Why an experiment cannot start or go on: one sentence each.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +46,12 @@ pub enum LabError {
     /// What was asked for makes no sense.
     #[error("{0}")]
     Wrong(String),
+}
+
+impl From<FileError> for LabError {
+    fn from(FileError { path, source }: FileError) -> LabError {
+        LabError::Io { path, source }
+    }
 }
 
 impl LabError {

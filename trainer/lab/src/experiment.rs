@@ -2,17 +2,17 @@
 
 use std::{ops::Range, path::PathBuf};
 
+use kith_report::statistics::Spread;
+use kith_run::config::{BY_RUN_KEY, RunConfig};
 use kith_trainer::{
-    config::{BY_RUN_KEY, RunConfig},
-    data::Data,
+    data::{Data, opened::Opened},
     error::TrainError,
-    opened::Opened,
     run::Run,
 };
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::{kept::KeptRun, statistics::Spread, subject::Subject};
+use crate::{kept::KeptRun, subject::Subject};
 
 /// Runs that differ in their keys alone.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@ use std::{fmt::Write, path::Path};
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
-use kith_trainer::files::publish_bytes;
+use kith_run::files::publish_bytes;
 
 use crate::error::LabError;
 

@@ -1,7 +1,12 @@
 //! What a graph is like: how its degrees and homophilies are distributed, where it lies in the recipe's plane, and what that
 //! advises.
 
-use kith_page::{
+use kith_partition::{
+    progress::Progress,
+    stats::{Distribution, Stats, distribution, stats},
+};
+use kith_report::recipe_plane::{in_words, published};
+use kith_report::{
     Axis,
     density::Density,
     plot::{
@@ -9,18 +14,13 @@ use kith_page::{
         contours::{Contours, Set},
     },
 };
-use kith_partition::{
-    progress::Progress,
-    stats::{Distribution, Stats, distribution, stats},
-};
+use kith_run::recipe::Cell as Square;
 use kith_store::Graph;
-use kith_trainer::recipe::Cell as Square;
 
 use crate::{
     bench::machine,
     error::LabError,
     findings::{Cell, Figure, Findings, Table},
-    recipe_plane::{in_words, published},
 };
 
 /// Reads a store and says what it is like.

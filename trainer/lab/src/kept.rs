@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, path::Path};
 
-use kith_trainer::{clock::Phases, report::Results};
+use kith_run::{clock::Phases, report::Results};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

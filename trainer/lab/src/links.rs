@@ -5,11 +5,15 @@
 
 use std::{ops::Range, path::Path};
 
-use kith_page::Axis;
 use kith_partition::progress::Progress;
+use kith_report::Axis;
+use kith_report::statistics::Spread;
+use kith_run::config::RunConfig;
 use kith_trainer::{
-    config::RunConfig, data::Data, error::TrainError, evaluate::evaluate_nodes, input::Input, link_pairs::Links,
-    opened::Opened, run::Run,
+    data::{Data, input::Input, link_pairs::Links, opened::Opened},
+    error::TrainError,
+    inference::evaluate::evaluate_nodes,
+    run::Run,
 };
 use serde_json::{Value, json};
 
@@ -20,7 +24,6 @@ use crate::{
     experiment::{Done, Experiment, Manner, Place},
     findings::{Cell as Shown, Figure, Findings, Table},
     presets::{Changes, cell},
-    statistics::Spread,
     subject::find_datasets,
 };
 

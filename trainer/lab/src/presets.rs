@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use kith_trainer::{preset::Preset, run_file::RunFile};
+use kith_run::{preset::Preset, run_file::RunFile};
 
 use crate::{error::LabError, experiment::Cell, subject::Subject};
 

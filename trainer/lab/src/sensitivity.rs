@@ -2,8 +2,9 @@
 
 use std::{ops::Range, path::Path};
 
-use kith_page::Axis;
 use kith_partition::progress::Progress;
+use kith_report::Axis;
+use kith_report::statistics::Spread;
 
 use crate::{
     bench::{machine, run},
@@ -12,7 +13,6 @@ use crate::{
     experiment::{Done, Place, Training},
     findings::{Cell as Shown, Figure, Findings, Table},
     presets::{Changes, cell},
-    statistics::Spread,
     subject::find_datasets,
 };
 

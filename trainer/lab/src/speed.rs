@@ -7,13 +7,14 @@ mod timing;
 
 use std::{path::Path, time::Instant};
 
+use kith_run::{config::RunConfig, run_file::RunFile};
 use kith_trainer::{
-    config::RunConfig,
-    device::Device,
+    engine::{
+        device::Device,
+        gpu::{self, Gpu},
+    },
     error::TrainError,
-    gpu::{self, Gpu},
     model::Model,
-    run_file::RunFile,
 };
 
 pub use self::{
@@ -184,14 +185,14 @@ mod tests {
 
     #[test]
     fn a_case_is_measured() {
-        kith_trainer::device::start();
+        kith_trainer::engine::device::start();
         let size = Size { n_nodes: 100, n_edges: 300, dim: 20, density: 0.2, n_classes: 3 };
         for case in
             [CASES[1], CASES[4], Case { n_runs: 3, asked: Timed::Epochs(2), ..CASES[5] }, CASES[7], CASES[8], CASES[9]]
         {
             let case = Case { size, ..case };
             let folder = tempfile::tempdir().unwrap();
-            let found = measure(&kith_emulated::gpu(), &case, &Arrays::new(size), 3, folder.path()).unwrap();
+            let found = measure(&kith_cuda_emulator::gpu(), &case, &Arrays::new(size), 3, folder.path()).unwrap();
             assert!(found.milliseconds > 0.0 && found.memory_bytes > 100 * 20, "{found:?}");
         }
     }

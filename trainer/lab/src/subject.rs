@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use kith_partition::{
-    build::EdgeOptions,
+    csr::EdgeOptions,
     dataset::import::{DatasetImport, Features, import},
     generate::{PartitionGraph, partition_graph},
     progress::Progress,
 };
 use kith_store::Dtype;
-use kith_trainer::opened::Opened;
+use kith_trainer::data::opened::Opened;
 
 use crate::error::LabError;
 

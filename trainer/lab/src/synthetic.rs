@@ -8,7 +8,7 @@ mod results;
 mod tables;
 
 use kith_partition::progress::Progress;
-use kith_trainer::preset::Preset;
+use kith_run::preset::Preset;
 
 pub use self::options::SyntheticOptions;
 use self::results::Setting;

@@ -3,15 +3,17 @@
 use std::{ops::Range, path::Path};
 
 use kith_partition::progress::Progress;
+use kith_report::{
+    paper::{Mark, Printed, printed},
+    statistics::{Spread, pooled_t_test, welch_t_test},
+};
 
 use crate::{
     bench::{machine, run},
     error::LabError,
     experiment::{Done, Place, Training},
     findings::{Cell as Shown, Findings, Table},
-    paper::{Mark, Printed, printed},
     presets::{Changes, cell},
-    statistics::{Spread, pooled_t_test, welch_t_test},
     subject::find_datasets,
 };
 
@@ -90,9 +92,8 @@ impl Row {
         let test_last = done.test_last();
         let beside = gat.map(Done::test_last);
         let p = beside.map(|gat| (pooled_t_test(test_last, gat), welch_t_test(test_last, gat)));
-        let of = |of: fn(&kith_trainer::report::Results) -> f64| {
-            Spread::of(&done.values(|run| run.results.as_ref().map(of)))
-        };
+        let of =
+            |of: fn(&kith_run::report::Results) -> f64| Spread::of(&done.values(|run| run.results.as_ref().map(of)));
         Row {
             dataset: done.cell.subject.name.clone(),
             model: done.cell.model.clone(),

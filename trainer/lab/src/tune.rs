@@ -9,11 +9,12 @@ mod search;
 mod space;
 mod trials;
 
-use kith_trainer::{
+use kith_run::{
     config::RunConfig,
-    error::TrainError,
+    file_error::FileError,
     run_file::{RunFile, RunFileError},
 };
+use kith_trainer::error::TrainError;
 
 use crate::error::LabError;
 
@@ -78,13 +79,8 @@ pub enum TuneError {
     #[error(transparent)]
     Lab(#[from] LabError),
     /// A file cannot be read or written.
-    #[error("{path}: {error}")]
-    Io {
-        /// The file.
-        path: String,
-        /// Why.
-        error: std::io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     /// No trial came to its end.
     #[error("none of {0} trials came to its end: look at why in trials.jsonl, or search elsewhere with --tune")]
     NoneFinished(usize),

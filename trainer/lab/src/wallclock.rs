@@ -3,7 +3,8 @@
 use std::{ops::Range, path::Path};
 
 use kith_partition::progress::Progress;
-use kith_trainer::{report::Results, world::Phase};
+use kith_report::{paper::printed, statistics::Spread};
+use kith_run::{phase::Phase, report::Results};
 
 use crate::{
     bench::{machine, run},
@@ -11,9 +12,7 @@ use crate::{
     experiment::{Done, Experiment, Manner, Place},
     findings::{Cell as Shown, Findings, Table},
     kept::KeptRun,
-    paper::printed,
     presets::{Changes, cell},
-    statistics::Spread,
     subject::find_datasets,
 };
 

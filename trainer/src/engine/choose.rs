@@ -3,7 +3,7 @@
 use kith_kernels::cuda::Gpu;
 
 use super::{Engine, gpu_batches::BatchEngine, gpu_graph::GraphEngine, host::Host};
-use crate::{error::TrainError, gpu};
+use crate::{engine::gpu, error::TrainError};
 
 /// Engines for runs on a GPU, with the weights and moments that the hosts have. Several runs are computed together, which
 /// takes one graph.

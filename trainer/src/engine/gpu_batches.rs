@@ -8,6 +8,7 @@ mod sampled;
 
 use kith_client::RowCounts;
 use kith_kernels::cuda::{BatchParts, DeviceBatch, Gpu, Plan, Program};
+use kith_run::{measured::Measured, phase::Phase};
 use tch::Tensor;
 
 use self::{
@@ -16,14 +17,11 @@ use self::{
 };
 use super::{Engine, gpu_losses::with_losses, host::Host};
 use crate::{
+    data::feed::{At, Slice},
+    distributed::{exchange::SliceRecord, world::World},
+    engine::gpu,
     error::TrainError,
-    evaluate::evaluate,
-    exchange::SliceRecord,
-    feed::{At, Slice},
-    gpu,
-    layerwise::Room,
-    measured::Measured,
-    world::{Phase, World},
+    inference::{evaluate::evaluate, layerwise::Room},
 };
 
 /// Where slices are too large for a GPU.

@@ -6,20 +6,24 @@
 use std::{cell::RefCell, rc::Rc};
 
 use kith_kernels::cuda::{Gpu, Losses, Measured as Counted, Program};
+use kith_run::{
+    config::RunConfig,
+    measured::{Measured, Metric},
+    phase::Phase,
+};
 use tch::Tensor;
 
 use super::{Engine, gpu_losses::with_losses, host::Host};
 use crate::{
-    config::RunConfig,
+    data::{feed::At, input::GraphInput},
+    distributed::{exchange::SliceRecord, world::World},
+    engine::gpu,
     error::TrainError,
-    evaluate::evaluate,
-    exchange::SliceRecord,
-    feed::At,
-    gpu,
-    input::GraphInput,
-    layerwise::Room,
-    measured::{Measured, Metric, Tally},
-    world::{Phase, World},
+    inference::{
+        evaluate::{evaluate, metric_of},
+        layerwise::Room,
+        tally::Tally,
+    },
 };
 
 /// Where a whole graph is too large for a GPU.
@@ -138,7 +142,7 @@ impl<'a> Engine<'a> for GraphEngine {
     }
 
     fn evaluate(&mut self, host: &mut Host<'a>, room: &Room, world: &mut World) -> Result<Measured, TrainError> {
-        if Metric::of(host.data) == Metric::Auc {
+        if metric_of(host.data) == Metric::Auc {
             self.fetch_weights(host)?; // Pairs are evaluated on the host.
             return evaluate(&host.model, host.data, room, world);
         }
@@ -149,7 +153,7 @@ impl<'a> Engine<'a> for GraphEngine {
             Tally { loss, n_terms, n_right, n_said, n_true }
         };
         let [valid, test] = together.evaluate()?[self.place];
-        Ok(Measured::of(tally(valid, n_valid_terms), tally(test, 0)))
+        Ok(Tally::measured(tally(valid, n_valid_terms), tally(test, 0)))
     }
 
     fn fetch_weights(&self, host: &mut Host<'a>) -> Result<(), TrainError> {

@@ -2,7 +2,7 @@
 
 use kith_kernels::cuda::Losses;
 
-use crate::{checkpoint::Exact, exchange::SliceRecord, loss::slice_loss};
+use crate::{distributed::exchange::SliceRecord, loss::slice_loss, output::checkpoint::Exact};
 
 /// Fills in the losses of a slice; `edge_weight` is that of a slice's edge loss.
 pub(super) fn with_losses(record: SliceRecord, losses: Losses, edge_weight: f64) -> SliceRecord {

@@ -1,11 +1,13 @@
 //! The host's side of a run: its settings and data, the model, and the optimizer's moments.
 
+use kith_run::config::RunConfig;
 use std::ops::Range;
 
 use crate::{
-    config::RunConfig,
-    data::Data,
-    feed::{At, Feed},
+    data::{
+        Data,
+        feed::{At, Feed},
+    },
     model::Model,
     optimizer::Adam,
 };

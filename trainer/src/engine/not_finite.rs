@@ -3,7 +3,11 @@
 use tch::Tensor;
 
 use super::host::Host;
-use crate::{data::Data, error::TrainError, exchange::SliceRecord, feed::At, input::Sample};
+use crate::{
+    data::{Data, feed::At, input::Sample},
+    distributed::exchange::SliceRecord,
+    error::TrainError,
+};
 
 impl Host<'_> {
     /// Refuses a slice whose loss is not finite; `sample` is what it was computed from, where the host has it.

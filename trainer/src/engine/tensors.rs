@@ -1,20 +1,18 @@
 //! Tensor operations, on any device: the model's own forward, and libtorch's backward through it.
 
 use kith_client::RowCounts;
+use kith_run::{measured::Measured, phase::Phase};
 use tch::Tensor;
 
 use super::{Engine, host::Host};
 use crate::{
-    checkpoint::Exact,
+    data::feed::{At, Slice},
+    distributed::{exchange::SliceRecord, world::World},
     error::TrainError,
-    evaluate::evaluate,
-    exchange::SliceRecord,
-    feed::{At, Slice},
-    layerwise::Room,
+    inference::{evaluate::evaluate, layerwise::Room},
     loss::node_loss,
-    measured::Measured,
     model::Pass,
-    world::{Phase, World},
+    output::checkpoint::Exact,
 };
 
 /// Computes with the host's model, fused kernels or plain operations alike.

@@ -2,15 +2,13 @@
 
 use kith_block::Block;
 use kith_kernels::{AggregateLayer, AggregateWeights, OpenList};
+use kith_run::config::Kernels;
 use tch::{TchError, Tensor};
 
-use crate::{
-    config::Kernels,
-    model::{
-        call::{Call, LayerOutput, LayerRows},
-        draws,
-        reference::Edges,
-    },
+use crate::model::{
+    call::{Call, LayerOutput, LayerRows},
+    draws,
+    reference::Edges,
 };
 
 /// A layer that adds up neighbors with fixed factors, fused or in tensor operations.

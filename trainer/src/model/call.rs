@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use kith_block::{Block, Pairs};
 use kith_kernels::{Dropout, InputRows, LayerDraws, LayerInput, plain_products, product_len};
+use kith_run::config::{CgatConfig, Kernels, ModelConfig};
 use tch::Tensor;
 
 use crate::{
-    config::{CgatConfig, Kernels, ModelConfig},
     model::{
         contrast::Contrast,
         layer_shape::{LayerShape, weight_name},

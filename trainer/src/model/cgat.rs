@@ -10,11 +10,12 @@
 //! its target: so were the published numbers made. A training step listens to the largest scores alone where `top_k` is
 //! said, and then drops no attention; evaluation listens to all. Shapes are those of [`reference`].
 
-use kith_kernels::{Form, OpenList};
+use kith_block::Form;
+use kith_kernels::OpenList;
+use kith_run::config::{Choice, ModelConfig, ModelKind};
 use tch::{Kind, TchError, Tensor};
 
 use crate::{
-    config::{Choice, ModelConfig, ModelKind},
     loss::sum_in_pieces,
     model::{
         call::{Call, Compare, LayerOutput, LayerRows},

@@ -9,11 +9,11 @@
 
 use kith_block::{Block, Pairs};
 use kith_draw::{Name, Purpose};
+use kith_run::config::CgatConfig;
 use rayon::prelude::*;
 
 use crate::{
-    config::CgatConfig,
-    input::{GraphInput, Labels},
+    data::input::{GraphInput, Labels},
     model::block_edges::destination_of_edges,
 };
 

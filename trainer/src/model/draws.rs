@@ -3,12 +3,12 @@
 
 use kith_block::Pairs;
 use kith_draw::{Name, Purpose};
+use kith_run::config::EdgeLossConfig;
 use rayon::prelude::*;
 use tch::Tensor;
 
 use crate::{
-    config::EdgeLossConfig,
-    input::GraphInput,
+    data::input::GraphInput,
     model::{
         block_edges::destination_of_edges,
         call::{Call, LayerRows},

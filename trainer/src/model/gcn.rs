@@ -2,10 +2,10 @@
 //! included.
 
 use kith_kernels::{AggregateLayer, OpenList};
+use kith_run::config::{Choice, ModelConfig, ModelKind};
 use tch::{TchError, Tensor};
 
 use crate::{
-    config::{Choice, ModelConfig, ModelKind},
     model::{
         aggregate::{aggregate, aggregate_piece},
         call::{Call, Compare, LayerOutput, LayerRows},

@@ -1,6 +1,6 @@
 //! Shapes and names of the weights of layers.
 
-use crate::config::ModelConfig;
+use kith_run::config::ModelConfig;
 
 /// The shape of one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use kith_kernels::OpenList;
+use kith_run::config::{Choice, ModelConfig, ModelKind};
 use tch::{TchError, Tensor};
 
 use crate::{
-    config::{Choice, ModelConfig, ModelKind},
     model::{
         call::{Call, Compare, LayerOutput, LayerRows},
         layer_shape::LayerShape,

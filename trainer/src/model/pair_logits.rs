@@ -4,9 +4,11 @@ use tch::Tensor;
 
 use super::{LayerShape, Model, Part, ReadRows, reference};
 use crate::{
+    data::{
+        input::GraphInput,
+        matrix::{Matrix, rows_of},
+    },
     error::TrainError,
-    input::GraphInput,
-    matrix::{Matrix, rows_of},
 };
 
 impl Model {

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use kith_block::Block;
 use kith_kernels::{InputRows, OpenList, multiply, product_len};
+use kith_run::config::Kernels;
 use tch::Tensor;
 
 use crate::{
-    config::Kernels,
+    data::matrix::rows_of,
     error::TrainError,
-    matrix::rows_of,
     model::{Model, call::LayerRows, layer_shape::LayerShape, out_degrees::OutDegrees, pass::Pass, reference},
 };
 

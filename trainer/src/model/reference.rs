@@ -5,8 +5,9 @@
 //! Rows are picked with `index` and added with `index_put`: unlike `index_select` and `index_add` their sums have one
 //! order on every device.
 
+use kith_block::Form;
 use kith_block::{Block, Pairs};
-use kith_kernels::{AttentionWeights, Form};
+use kith_kernels::AttentionWeights;
 use tch::{Device, Tensor};
 
 use crate::{

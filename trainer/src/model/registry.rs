@@ -1,9 +1,8 @@
 //! All models.
 
-use crate::{
-    config::ModelKind,
-    model::{cgat::Cgat, gat::Gat, gcn::Gcn, mlp::Mlp, sage::Sage, spec::ModelSpec, supergat::Supergat},
-};
+use kith_run::config::ModelKind;
+
+use crate::model::{cgat::Cgat, gat::Gat, gcn::Gcn, mlp::Mlp, sage::Sage, spec::ModelSpec, supergat::Supergat};
 
 /// Every model, each once.
 static MODELS: [&dyn ModelSpec; 6] = [&Supergat, &Gat, &Gcn, &Sage, &Mlp, &Cgat];
@@ -15,8 +14,9 @@ pub(crate) fn spec_of(kind: ModelKind) -> &'static dyn ModelSpec {
 
 #[cfg(test)]
 mod tests {
+    use kith_run::config::Choice;
+
     use super::*;
-    use crate::config::Choice;
 
     #[test]
     fn every_kind_is_registered_once() {

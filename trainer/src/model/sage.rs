@@ -1,10 +1,10 @@
 //! GraphSAGE: out_i = mean_j x_j · W over the neighbors j of i and i itself; one weight for both.
 
 use kith_kernels::{AggregateLayer, OpenList};
+use kith_run::config::{Choice, ModelConfig, ModelKind};
 use tch::{TchError, Tensor};
 
 use crate::{
-    config::{Choice, ModelConfig, ModelKind},
     model::{
         aggregate::{aggregate, aggregate_piece},
         call::{Call, Compare, LayerOutput, LayerRows},

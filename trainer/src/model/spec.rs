@@ -3,10 +3,10 @@
 use std::fmt::Debug;
 
 use kith_kernels::OpenList;
+use kith_run::config::{ModelConfig, ModelKind};
 use tch::{TchError, Tensor};
 
 use crate::{
-    config::{ModelConfig, ModelKind},
     model::{
         call::{Call, Compare, LayerOutput, LayerRows},
         layer_shape::LayerShape,

@@ -2,10 +2,10 @@
 //! logits over the heads; the loss of a layer is the mean binary cross-entropy of the pairs it looks at.
 
 use kith_kernels::OpenList;
+use kith_run::config::{ModelConfig, ModelKind};
 use tch::{TchError, Tensor};
 
 use crate::{
-    config::{ModelConfig, ModelKind},
     model::{
         call::{Call, Compare, LayerOutput, LayerRows},
         gat::{attend, attend_piece, entries, too_many_heads},

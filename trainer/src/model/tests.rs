@@ -4,17 +4,14 @@ mod cgat;
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use kith_block::Form;
 use kith_block::{Block, BlockError, Subset};
 use kith_draw::{Name, Purpose};
-use kith_kernels::{Form, InputRows};
+use kith_kernels::InputRows;
+use kith_run::config::{Exclude, Mode, ModelKind, Supervision, TrainConfig};
 
 use super::*;
-use crate::{
-    config::{Exclude, Mode, ModelKind, Supervision, TrainConfig},
-    input::Labels,
-    loss::node_loss,
-    weights::Initial,
-};
+use crate::{data::input::Labels, loss::node_loss, weights::Initial};
 
 const FORMS: [Form; 4] = [Form::Go, Form::Dp, Form::Sd, Form::Mx];
 const KINDS: [ModelKind; 5] = [ModelKind::Supergat, ModelKind::Gat, ModelKind::Gcn, ModelKind::Sage, ModelKind::Mlp];
@@ -55,7 +52,7 @@ fn small(kind: ModelKind, form: Form, n_layers: usize) -> RunConfig {
 }
 
 fn model(config: &RunConfig, dim: usize, n_classes: usize, run_key: u64) -> Model {
-    crate::device::start();
+    crate::engine::device::start();
     Model::new(config, dim, n_classes, run_key, Device::Cpu).unwrap()
 }
 

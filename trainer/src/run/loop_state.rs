@@ -1,16 +1,13 @@
 //! What changes while a run goes on, beside weights and moments; the same on every rank, times aside.
 
 use kith_client::RowCounts;
+use kith_run::{clock::Phases, config::RunConfig, measured::Measured, report::StepRecord};
 use tch::Tensor;
 
 use crate::{
-    checkpoint::{Exact, SavedState},
-    clock::Phases,
-    config::RunConfig,
-    early_stop::{Best, EarlyStop},
-    exchange::SliceRecord,
-    measured::Measured,
-    report::StepRecord,
+    distributed::exchange::SliceRecord,
+    output::checkpoint::{Exact, SavedState},
+    run::early_stop::{Best, EarlyStop},
     weights::Weights,
 };
 

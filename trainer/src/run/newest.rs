@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use crate::{
-    checkpoint::{Checkpoint, Checkpoints},
+    distributed::world::World,
     error::TrainError,
-    world::World,
+    output::checkpoint::{Checkpoint, Checkpoints},
 };
 
 /// The newest whole checkpoint of rank 0's folder, on every rank.

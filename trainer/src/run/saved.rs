@@ -1,13 +1,13 @@
 //! Checkpoints of a run: when they are saved, and what they hold.
 
+use kith_run::phase::Phase;
 use std::time::Instant;
 
 use super::Run;
 use crate::{
-    checkpoint::{Exact, FORMAT_VERSION, SavedState, Snapshot},
-    early_stop::EarlyStop,
     error::TrainError,
-    world::Phase,
+    output::checkpoint::{Exact, FORMAT_VERSION, SavedState, Snapshot},
+    run::early_stop::EarlyStop,
 };
 
 impl Run<'_> {

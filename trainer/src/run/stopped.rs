@@ -1,9 +1,10 @@
 //! The end of a run that was asked to stop: the same step on all ranks, and a checkpoint of it.
 
+use kith_run::{report::StepRecord, stop::Request};
 use std::time::Instant;
 
 use super::Run;
-use crate::{error::TrainError, report::StepRecord, stop::Request};
+use crate::error::TrainError;
 
 impl Run<'_> {
     /// Ends the run with an error if any rank was asked to stop, after a checkpoint of this step. A run whose last step this

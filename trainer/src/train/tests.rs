@@ -11,22 +11,25 @@ use std::{fs, path::Path, sync::Arc};
 use kith_block::{Block, BlockError};
 use kith_draw::{Name, Purpose};
 use kith_kernels::InputRows;
+use kith_run::{
+    config::RunConfig,
+    report::{REPORT, STEPS},
+    run_file::RunFile,
+};
 use tch::{Device, Tensor};
 
 use super::*;
 use crate::{
-    checkpoint::Checkpoints,
-    config::RunConfig,
-    data::Data,
-    feed::{At, order_of_graphs},
-    input::{GraphInput, Input, Labels},
-    keeper::Keeper,
-    layerwise::Room,
-    opened::Source,
-    report::{REPORT, STEPS},
+    data::{
+        Data,
+        feed::{At, order_of_graphs},
+        input::{GraphInput, Input, Labels},
+        opened::Source,
+    },
+    distributed::world::World,
+    inference::layerwise::Room,
+    output::{checkpoint::Checkpoints, keeper::Keeper},
     run::Plan,
-    run_file::RunFile,
-    world::World,
 };
 
 const N_CLASSES: usize = 3;
@@ -69,7 +72,7 @@ fn graph(n_nodes: usize, first: u64, run_key: u64) -> GraphInput {
 }
 
 fn input(graphs: Vec<GraphInput>) -> Data {
-    crate::device::start();
+    crate::engine::device::start();
     Data::Full(Input { graphs, dim: 5, n_classes: N_CLASSES, is_multi_label: false, links: None })
 }
 

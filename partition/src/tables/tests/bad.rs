@@ -11,7 +11,7 @@ use parquet::file::properties::{WriterProperties, WriterVersion};
 
 use super::{Folder, edges, gzip, lines, tables};
 use crate::{
-    build::MIN_MEMORY_BYTES,
+    csr::MIN_MEMORY_BYTES,
     raw::{
         lines::mutation::each_mutation,
         samples::{npy, npy_of, npy_with},

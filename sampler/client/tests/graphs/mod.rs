@@ -9,7 +9,7 @@ use std::{
 use half::{bf16, f16};
 use kith_draw::{Name, Purpose};
 use kith_partition::{
-    build::EdgeOptions,
+    csr::EdgeOptions,
     dataset::import::{DatasetImport, Features},
     progress::Quiet,
 };

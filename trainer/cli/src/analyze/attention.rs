@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use kith_lab::attention::of_run;
-use kith_trainer::{device, predict::Moment};
+use kith_trainer::{engine::device, inference::predict::Moment};
 
 use super::output::FoundArgs;
 use crate::graph::GraphArgs;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use kith_lab::graph::analyze;
-use kith_trainer::opened::Opened;
+use kith_trainer::data::opened::Opened;
 
 use super::output::FoundArgs;
 use crate::progress::Shown;

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use anyhow::bail;
-use kith_sampler::Fanout;
-use kith_trainer::{
+use kith_run::{
     config::{BatchesConfig, Mode},
     preset::{PRESETS, Preset},
     run_file::RunFile,
 };
+use kith_sampler::Fanout;
 use serde::{Deserialize, Serialize};
 
 use super::scale_args::Args;

@@ -4,7 +4,7 @@ use std::{fs, path::Path, process::Command};
 
 use anyhow::{anyhow, bail};
 use kith_lab::speed::{Arrays, CASES, Case, Size, Timed, Timing, measure};
-use kith_trainer::{device, gpu::open};
+use kith_trainer::engine::{device, gpu::open};
 use serde_json::{Value, json};
 
 use crate::{progress::say, temporary::Temporary};

@@ -1,6 +1,6 @@
 //! What a combination does, in numbers.
 
-use kith_trainer::clock::Phases;
+use kith_run::clock::Phases;
 use serde::{Deserialize, Serialize};
 
 use super::{processes::Memory, served::Served, steps::Step};

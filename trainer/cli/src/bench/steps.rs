@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kith_trainer::{clock::Phases, report::STEPS};
+use kith_run::{clock::Phases, report::STEPS};
 use serde::Deserialize;
 
 /// What is wanted of a record.

@@ -1,6 +1,6 @@
 //! What was measured, for people: how fast, and what it takes.
 
-use kith_trainer::{clock::Phases, world::Phase};
+use kith_run::{clock::Phases, phase::Phase};
 
 use super::{combinations::Combination, measured::Measured, processes::Memory};
 use crate::{

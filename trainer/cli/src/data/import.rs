@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Instant};
 
 use anyhow::bail;
 use kith_partition::{
-    build::EdgeOptions,
+    csr::EdgeOptions,
     dataset::import::{DatasetImport, Features, import as import_dataset},
     split::{Fractions, PerClass},
     tables::{self, IdRule, SplitRule, Tables},

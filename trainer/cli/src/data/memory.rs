@@ -1,7 +1,7 @@
 //! `--memory`: what the data may use of it, once the program itself is counted.
 
 use anyhow::bail;
-use kith_partition::build::MIN_MEMORY_BYTES;
+use kith_partition::csr::MIN_MEMORY_BYTES;
 
 use crate::progress::bytes;
 

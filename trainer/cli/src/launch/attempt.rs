@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kith_trainer::{error::RETRY, stop::Request};
+use kith_run::{exit_code::RETRY, stop::Request};
 use rustix::process::Signal;
 
 use super::{

@@ -2,7 +2,7 @@
 
 use std::{os::unix::process::ExitStatusExt, process::ExitStatus};
 
-use kith_trainer::error::RETRY;
+use kith_run::exit_code::RETRY;
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

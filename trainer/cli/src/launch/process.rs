@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use kith_trainer::stop::Request;
+use kith_run::stop::Request;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::ended::Ended;

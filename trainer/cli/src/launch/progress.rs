@@ -7,7 +7,8 @@ use std::{
 };
 
 use kith_bucket::{Place, Pull, is_url};
-use kith_trainer::{checkpoint::CHECKPOINTS, report::REPORT};
+use kith_run::report::REPORT;
+use kith_trainer::output::checkpoint::CHECKPOINTS;
 
 /// Steps of the newest checkpoint of every run that is kept in a folder, or at a URL, and one more for every report. It grows
 /// with every newer checkpoint. 0 where nothing can be read.

@@ -3,8 +3,8 @@
 use std::{net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use kith_bucket::is_url;
+use kith_run::config::{Choice, Kernels};
 use kith_sampler::server::seconds;
-use kith_trainer::config::{Choice, Kernels};
 
 use super::{
     ranks::{self, RankArgs},

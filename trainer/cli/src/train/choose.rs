@@ -4,15 +4,14 @@ use std::path::Path;
 
 use anyhow::bail;
 use kith_partition::stats::stats;
-use kith_trainer::{
+use kith_run::{
     config::{Choice, ModelKind, RunConfig},
-    error::TrainError,
-    opened::Opened,
     preset::{PRESETS, Preset},
     recipe::Cell,
     report::RUN_FILE,
     run_file::RunFile,
 };
+use kith_trainer::{data::opened::Opened, error::TrainError};
 
 use super::args::Args;
 use crate::progress::{Shown, say};

@@ -3,7 +3,8 @@
 use std::{path::Path, sync::Arc};
 
 use kith_bucket::{BucketError, Mirror, Place, Pull, Wanted, is_url};
-use kith_trainer::{error::TrainError, keeper::Keeper, report::RUN_FILE};
+use kith_run::report::RUN_FILE;
+use kith_trainer::{error::TrainError, output::keeper::Keeper};
 
 use super::args::Args;
 use crate::temporary::Temporary;

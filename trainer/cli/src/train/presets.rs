@@ -1,6 +1,6 @@
 //! `kith train --list-presets`.
 
-use kith_trainer::preset::PRESETS;
+use kith_run::preset::PRESETS;
 use serde_json::json;
 
 use crate::answer::{print_json, print_table};

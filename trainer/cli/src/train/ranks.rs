@@ -4,8 +4,8 @@ use std::{env, net::TcpListener, time::Duration};
 
 use kith_sampler::server::seconds;
 use kith_trainer::{
-    device::{CudaReport, cuda_index, devices},
-    world::{Facts, JoinConfig, RankTls, Seat, Token, World},
+    distributed::world::{Facts, JoinConfig, RankTls, Seat, Token, World},
+    engine::device::{CudaReport, cuda_index, devices},
 };
 
 use crate::{

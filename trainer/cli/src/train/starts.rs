@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use anyhow::bail;
-use kith_trainer::files::publish_bytes;
+use kith_run::files::publish_bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::launch::progress::reached;

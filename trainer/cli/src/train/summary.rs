@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use kith_trainer::{
+use kith_run::{
     clock::Phases,
-    error::TrainError,
+    phase::Phase,
     report::{REPORT, Report, Results},
-    world::Phase,
 };
+use kith_trainer::error::TrainError;
 use serde::Serialize;
 use serde_json::{Value, json};
 

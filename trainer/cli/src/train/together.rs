@@ -1,13 +1,15 @@
 //! Several runs on one GPU, computed together.
 
-use kith_trainer::{
-    error::TrainError,
-    gpu::Gpu,
+use kith_run::{
     report::{Report, StepRecord},
-    run::{Plan, Run},
     stop::Stop,
-    together::{self, Watch},
-    world::World,
+};
+use kith_trainer::{
+    distributed::world::World,
+    engine::gpu::Gpu,
+    error::TrainError,
+    run::{Plan, Run},
+    train::together::{self, Watch},
 };
 
 use super::status::how_it_goes;

@@ -2,7 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::form::Form;
+use kith_block::Form;
 
 /// A layer with attention, and where its weights stand among all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,9 +8,16 @@ use std::{
 };
 
 use kith_partition::memory::available_bytes;
+use kith_run::{config::RunConfig, report::Report};
 use kith_trainer::{
-    config::RunConfig, data::Data, device::Device, error::TrainError, keeper::Keeper, layerwise::Room,
-    metrics::Metrics, report::Report, run::Plan, run::Run, train::train, world::World,
+    data::Data,
+    distributed::world::World,
+    engine::device::Device,
+    error::TrainError,
+    inference::layerwise::Room,
+    output::{keeper::Keeper, metrics::Metrics},
+    run::{Plan, Run},
+    train::train,
 };
 use rayon::ThreadPoolBuilder;
 use serde_json::Value;

@@ -1,15 +1,16 @@
 //! Runs on a GPU: those of one graph and shape together, the others one by one.
 
+use kith_run::{config::Kernels, report::StepRecord};
 use kith_trainer::{
-    config::Kernels,
     data::Data,
-    device,
+    distributed::world::World,
+    engine::{
+        device,
+        gpu::{Gpu, open, refusal},
+    },
     error::TrainError,
-    gpu::{Gpu, open, refusal},
-    report::StepRecord,
     run::Run,
-    together::{self, Watch},
-    world::World,
+    train::together::{self, Watch},
 };
 use rayon::ThreadPoolBuilder;
 

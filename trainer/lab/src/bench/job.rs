@@ -1,10 +1,7 @@
 //! Which runs are computed where, and which together.
 
-use kith_trainer::{
-    config::{Kernels, Mode, RunConfig},
-    device,
-    gpu::refusal,
-};
+use kith_run::config::{Kernels, Mode, RunConfig};
+use kith_trainer::engine::{device, gpu::refusal};
 
 use crate::{
     error::LabError,

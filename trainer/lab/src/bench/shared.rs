@@ -3,7 +3,8 @@
 use std::sync::{Mutex, PoisonError};
 
 use kith_partition::progress::Piece;
-use kith_trainer::{error::TrainError, report::Report};
+use kith_run::report::Report;
+use kith_trainer::error::TrainError;
 use serde_json::Value;
 
 use super::job::Wanted;

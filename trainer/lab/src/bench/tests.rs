@@ -9,13 +9,14 @@ use kith_partition::{
     generate::{PartitionGraph, partition_graph},
     progress::Quiet,
 };
-use kith_trainer::{
+use kith_run::{
     config::{RunConfig, Supervision},
-    data::Data,
-    error::TrainError,
-    opened::Opened,
     report::Results,
     run_file::RunFile,
+};
+use kith_trainer::{
+    data::{Data, opened::Opened},
+    error::TrainError,
 };
 
 use super::*;
@@ -31,7 +32,7 @@ fn subject(dir: &Path) -> Subject {
 }
 
 fn cell(subject: &Subject, model: &str, changes: &[&str]) -> Cell {
-    let file = kith_trainer::preset::Preset::get(&format!("partition-graph/{model}")).unwrap().run_file().unwrap();
+    let file = kith_run::preset::Preset::get(&format!("partition-graph/{model}")).unwrap().run_file().unwrap();
     let mut file: RunFile = file;
     ["train.epochs=6", "early_stop=off"].iter().chain(changes).for_each(|change| file.set(change).unwrap());
     let config = file.resolve().unwrap();
@@ -170,7 +171,7 @@ fn runs_together_are_kept_each_and_one_that_goes_wrong_stops_only_itself() {
     let shown = Piece::begin(&Quiet, "", None, Unit::Runs);
     let shared =
         Shared { cells: &cells, experiment: &Training, kept: Mutex::new(kept), shown, failed: Mutex::new(None) };
-    gpu::do_runs(&shared, &runs, &kith_emulated::gpu(), "cuda").unwrap();
+    gpu::do_runs(&shared, &runs, &kith_cuda_emulator::gpu(), "cuda").unwrap();
     let kept = shared.kept.into_inner().unwrap();
     let of = |place: usize| kept.get(&cells[place].id(&Training, 42)).unwrap().clone();
     assert_eq!(of(0).results.unwrap().epochs, 3);

@@ -2,19 +2,16 @@
 
 use std::{ops::ControlFlow, path::Path, sync::Arc, time::Instant};
 
+use kith_run::config::RunConfig;
 use kith_trainer::{
-    config::RunConfig,
-    data::Data,
-    device::Device,
+    data::{Data, opened::Opened},
+    distributed::world::World,
+    engine::{device::Device, gpu::Gpu},
     error::TrainError,
-    gpu::Gpu,
-    keeper::Keeper,
-    layerwise::Room,
-    metrics::Metrics,
-    opened::Opened,
+    inference::layerwise::Room,
+    output::{keeper::Keeper, metrics::Metrics},
     run::{Plan, Run},
     train::train,
-    world::World,
 };
 
 use super::{graphs::Arrays, timing::Timing};

@@ -8,8 +8,8 @@ use kith_kernels::InputRows;
 use kith_store::{Contents, Dtype, LabelsEntry, Provenance, RowsEntry, RowsForm, StoreWriter};
 
 use kith_trainer::{
+    data::input::{GraphInput, Labels},
     error::TrainError,
-    input::{GraphInput, Labels},
 };
 
 /// How large a graph is.

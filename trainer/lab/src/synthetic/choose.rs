@@ -45,8 +45,10 @@ fn choose(tried: &[Best]) -> Option<Chosen> {
 
 #[cfg(test)]
 mod tests {
+    use kith_report::statistics::Spread;
+
     use super::*;
-    use crate::{statistics::Spread, synthetic::results::Rule};
+    use crate::synthetic::results::Rule;
 
     fn tried(weight_decay: f64, valid: f64, test: f64) -> Best {
         let spread = |mean| Spread { mean, std: 0.5, n: 5 };

@@ -1,22 +1,22 @@
 //! The grid as figures: the recipe found on it, and gains over GAT by degree.
 
-use kith_page::{
+use kith_report::{
     Axis,
     plot::{
         Size,
         lines::{Lines, Series},
     },
 };
+use kith_report::{
+    paper,
+    recipe_plane::{plane, square},
+};
 
 use super::{
     options::SyntheticOptions,
     results::{OnGraph, Rule, over_draws},
 };
-use crate::{
-    findings::Figure,
-    paper,
-    recipe_plane::{plane, square},
-};
+use crate::findings::Figure;
 
 /// Models that are compared with GAT.
 const COMPARED: [&str; 3] = ["gcn", "supergat-sd", "supergat-mx"];

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use kith_trainer::recipe::DEGREES;
+use kith_run::recipe::DEGREES;
 
-use crate::paper::SYNTHETIC_MODELS;
+use kith_report::paper::SYNTHETIC_MODELS;
 
 /// Which graphs and settings.
 #[derive(Clone, Debug, PartialEq)]

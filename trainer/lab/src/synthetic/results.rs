@@ -1,8 +1,8 @@
 //! Best settings and accuracies of models on a graph of the grid.
 
-use kith_trainer::recipe::Advice;
+use kith_run::recipe::Advice;
 
-use crate::statistics::{Spread, pooled_t_test};
+use kith_report::statistics::{Spread, pooled_t_test};
 
 /// Where a cell stands in the grid.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,17 +1,14 @@
 //! The grid as tables: accuracies, gains over GAT, and the recipe.
 
-use kith_trainer::recipe::{Advice, Cell as Square};
+use kith_report::{paper, statistics::Spread};
+use kith_run::recipe::{Advice, Cell as Square};
 
 use super::{
     figures::figures,
     options::SyntheticOptions,
     results::{OnGraph, Rule, Setting, over_draws},
 };
-use crate::{
-    findings::{Cell, Findings, Table},
-    paper,
-    statistics::Spread,
-};
+use crate::findings::{Cell, Findings, Table};
 
 const NOTES: [&str; 3] = [
     "accuracies in percent at the best validation epoch, mean ± population standard deviation over run keys; of several draws \

@@ -13,19 +13,16 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kith_run::config::Kernels;
 use kith_trainer::{
-    config::Kernels,
-    data::Data,
-    device::Device,
+    data::{Data, opened::Source},
+    distributed::world::World,
+    engine::{device::Device, gpu::Gpu},
     error::TrainError,
-    gpu::Gpu,
-    keeper::Keeper,
-    layerwise::Room,
-    metrics::Metrics,
-    opened::Source,
+    inference::layerwise::Room,
+    output::{keeper::Keeper, metrics::Metrics},
     run::{Plan, Run},
     train::train,
-    world::World,
 };
 
 use crate::tune::{

@@ -8,7 +8,7 @@
 use std::convert::Infallible;
 
 use kith_draw::{Draws, Name, Purpose, Stream, exp};
-use kith_trainer::config::Choice;
+use kith_run::config::Choice;
 use rand::TryRng;
 use serde::{Deserialize, Serialize};
 use tpe::{TpeOptimizer, parzen_estimator};

@@ -1,7 +1,7 @@
 //! What is searched: keys of a run file, each with the values it may take.
 
 use kith_draw::{exp, ln};
-use kith_trainer::{
+use kith_run::{
     config::RunConfig,
     run_file::{KEYS, RunFile, Takes},
 };
@@ -215,7 +215,7 @@ fn parse(text: &str) -> Result<(String, Option<Values>), TuneError> {
 
 #[cfg(test)]
 mod tests {
-    use kith_trainer::preset::Preset;
+    use kith_run::preset::Preset;
 
     use super::*;
 

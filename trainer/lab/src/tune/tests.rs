@@ -5,12 +5,14 @@ use std::{fs, path::Path, sync::Arc};
 use kith_block::{Block, BlockError};
 use kith_draw::{Name, Purpose};
 use kith_kernels::InputRows;
+use kith_run::config::Kernels;
 use kith_trainer::{
-    config::Kernels,
-    data::Data,
-    device::{self, Device},
-    input::{GraphInput, Input, Labels},
-    opened::Source,
+    data::{
+        Data,
+        input::{GraphInput, Input, Labels},
+        opened::Source,
+    },
+    engine::device::{self, Device},
 };
 
 use super::{trials::bar, *};

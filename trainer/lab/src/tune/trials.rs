@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kith_trainer::{config::Choice, files::publish_bytes};
+use kith_run::{config::Choice, file_error::FileError, files::publish_bytes};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -119,11 +119,11 @@ impl TrialLog {
 
     /// Those of a folder, which must be empty or hold trials of the same search over the same store.
     pub fn open(dir: &Path, tuning: &Tuning, store_digest: &str) -> Result<TrialLog, TuneError> {
-        fs::create_dir_all(dir).map_err(io(dir))?;
+        fs::create_dir_all(dir).map_err(FileError::io(dir))?;
         let own = identity(tuning, store_digest)?;
         let path = dir.join(TUNING);
         if path.exists() {
-            let text = fs::read_to_string(&path).map_err(io(&path))?;
+            let text = fs::read_to_string(&path).map_err(FileError::io(&path))?;
             check_same(&text, &own).map_err(|problem| TuneError::Kept { dir: dir.display().to_string(), problem })?;
         } else {
             publish_bytes(&path, pretty(&own).as_bytes())?;
@@ -209,9 +209,4 @@ fn check_same(text: &str, own: &Value) -> Result<(), String> {
 
 fn pretty(value: &Value) -> String {
     format!("{value:#}\n")
-}
-
-fn io(path: &Path) -> impl FnOnce(std::io::Error) -> TuneError {
-    let path = path.display().to_string();
-    move |error| TuneError::Io { path, error }
 }

@@ -3,7 +3,10 @@
 use kith_client::{BatchDigest, Roots};
 use kith_kernels::cuda::{DeviceBatch, HostBlocks, HostPairs};
 
-use crate::{exchange::SliceRecord, feed::Slice, input::Labels};
+use crate::{
+    data::{feed::Slice, input::Labels},
+    distributed::exchange::SliceRecord,
+};
 
 /// A slice that is on its way to the GPU; one without roots never goes there.
 #[derive(Debug)]

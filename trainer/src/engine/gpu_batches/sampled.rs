@@ -8,7 +8,7 @@ use super::{
     ready::{Drawn, Ready, Sampled, Targets},
     recipe::Recipe,
 };
-use crate::{error::TrainError, exchange::SliceRecord, feed::At};
+use crate::{data::feed::At, distributed::exchange::SliceRecord, error::TrainError};
 
 impl<'a> BatchEngine<'a> {
     /// The slice at a place of the run, sampled on the GPU.

@@ -1,10 +1,9 @@
 //! CGAT: a golden example, gradients, what is compared, what is listened to.
 
+use kith_run::config::{BoundaryConfig, CgatConfig};
+
 use super::*;
-use crate::{
-    config::{BoundaryConfig, CgatConfig},
-    model::cgat::largest,
-};
+use crate::model::cgat::largest;
 
 fn small_cgat(cgat: CgatConfig) -> RunConfig {
     RunConfig { cgat: Some(cgat), edge_loss: None, ..small(ModelKind::Cgat, Form::Go, 2) }

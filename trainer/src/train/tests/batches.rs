@@ -1,22 +1,25 @@
 //! Training in batches, against full batches on the same graph and against sums made by hand.
 
 use kith_client::{BatchMaker, Stock, Whereabouts};
+use kith_run::measured::Measured;
 use kith_store::{
     Cluster, Contents, Cut, Dtype, Graph, IdsEntry, LabelsEntry, Provenance, RowsEntry, RowsForm, StoreWriter,
     write_cluster,
 };
 
 use super::*;
+use crate::distributed::exchange::add_slices;
 use crate::{
-    data::BatchInput,
+    data::{
+        BatchInput,
+        feed::{batches_of, rows_of_batch},
+        input::Sample,
+        matrix::rows_of,
+        opened::Opened,
+    },
     engine::{Engine, TensorEngine},
-    evaluate::evaluate,
-    feed::{batches_of, rows_of_batch},
-    input::Sample,
-    matrix::rows_of,
-    measured::Measured,
+    inference::evaluate::evaluate,
     model::{Model, Pass, oracle::error},
-    opened::Opened,
 };
 
 const N_NODES: usize = 150;
@@ -102,7 +105,7 @@ pub(super) fn write_store_as(graph: &GraphInput, form: RowsForm, dir: &Path) -> 
 }
 
 fn load(config: &RunConfig) -> Data {
-    crate::device::start();
+    crate::engine::device::start();
     Data::load(&Opened::store(store()), config, 7).unwrap()
 }
 
@@ -121,7 +124,7 @@ fn first_step(config: RunConfig) -> (StepRecord, Vec<(String, Tensor)>) {
         records.push(TensorEngine.compute(&mut run.host, at, &mut |_| ()).unwrap());
     }
     let mut record = StepRecord::new(0, 0);
-    record.add(records);
+    add_slices(&mut record, records);
     let weights = run.host.model.weights();
     let sizes: Vec<i64> = weights.entries().iter().map(|entry| entry.shape.iter().product()).collect();
     let parts = weights.gradient().split_with_sizes(&sizes[..], 0);
@@ -291,7 +294,7 @@ fn what_a_plan_cannot_mean_is_one_sentence() {
 /// What a graph is cut into changes no bit: not the steps, not what is measured, not what is predicted.
 #[test]
 fn a_cut_graph_trains_the_same() {
-    use crate::predict::{Moment, Question, What, predict};
+    use crate::inference::predict::{Moment, Question, What, predict};
     let temp = tempfile::tempdir().unwrap();
     let store = store_in(temp.path());
     let owner: Vec<u16> = (0..N_NODES).map(|node| (node * node % 7 % 3) as u16).collect();
@@ -331,7 +334,7 @@ fn a_cut_graph_trains_the_same() {
 /// One checkpoint, asked both ways: the same bits, and attention, which is computed in another way, up to rounding.
 #[test]
 fn predictions_in_chunks_are_those_of_the_whole() {
-    use crate::predict::{Moment, Question, What, predict};
+    use crate::inference::predict::{Moment, Question, What, predict};
     let temp = tempfile::tempdir().unwrap();
     let opened = Opened::store(store());
     for model in MODELS {

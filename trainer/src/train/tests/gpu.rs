@@ -5,12 +5,12 @@ use kith_kernels::cuda::{self, Gpu};
 use kith_store::RowsForm;
 
 use super::*;
-use crate::opened::Opened;
+use crate::data::opened::Opened;
 
 #[allow(clippy::print_stderr)]
 fn devices() -> Vec<Gpu> {
     let real = cuda::open(0).inspect_err(|error| eprintln!("no GPU here, only an emulated one: {error}")).ok();
-    std::iter::once(kith_emulated::gpu()).chain(real).collect()
+    std::iter::once(kith_cuda_emulator::gpu()).chain(real).collect()
 }
 
 /// The same draws, and nearly the same numbers: losses of every step, and what is measured.
@@ -61,7 +61,7 @@ fn a_gpu_follows_the_cpu_in_slices() {
         let store = batches::write_store_as(&graph(60, 0, 1), form, temp.path());
         Data::load(&Opened::store(store), &config(&["train.mode=batches"]), 7).unwrap()
     };
-    crate::device::start();
+    crate::engine::device::start();
     let (dense, sparse) = (load(RowsForm::Dense), load(RowsForm::Sparse));
     let in_batches =
         ["train.mode=batches", "train.fanouts=3", "train.seeds_per_step=19", "train.slices=2", "train.epochs=2"];
@@ -83,7 +83,7 @@ fn a_gpu_follows_the_cpu_in_slices() {
 /// Whoever samples, and wherever rows are: the same bits.
 #[test]
 fn it_makes_no_difference_who_samples() {
-    crate::device::start();
+    crate::engine::device::start();
     let temp = tempfile::tempdir().unwrap();
     let store = batches::write_store_as(&graph(90, 0, 1), RowsForm::Dense, temp.path());
     let assignments = ["train.mode=batches", "train.fanouts=all", "train.seeds_per_step=20", "train.epochs=1"];
@@ -101,7 +101,7 @@ fn it_makes_no_difference_who_samples() {
 
 #[test]
 fn resuming_batches_on_a_gpu_is_invisible() {
-    crate::device::start();
+    crate::engine::device::start();
     let temp = tempfile::tempdir().unwrap();
     let store = batches::write_store_as(&graph(60, 0, 1), RowsForm::Dense, temp.path());
     let assignments =
@@ -138,7 +138,7 @@ fn resuming_on_a_gpu_is_invisible() {
 #[test]
 fn what_a_gpu_does_not_take_is_said() {
     let plan = |data, assignments: &[&str]| Plan {
-        gpu: Some(kith_emulated::gpu()),
+        gpu: Some(kith_cuda_emulator::gpu()),
         ..plan(data, config(assignments), None, false)
     };
     let refused = |plan: Plan<'_>| Run::new(plan, alone()).unwrap_err().to_string();
@@ -153,7 +153,7 @@ fn what_a_gpu_does_not_take_is_said() {
 /// The sentence names what needs how much, and what would need less.
 #[test]
 fn too_little_memory_is_said_with_what_would_fit() {
-    crate::device::start();
+    crate::engine::device::start();
     let one = input(vec![graph(60, 0, 1)]);
     let temp = tempfile::tempdir().unwrap();
     let store = batches::write_store_as(&graph(60, 0, 1), RowsForm::Dense, temp.path());
@@ -162,7 +162,7 @@ fn too_little_memory_is_said_with_what_would_fit() {
         (&one, &[][..], "train.mode = \"batches\" needs less"),
         (&batches, &["train.mode=batches", "train.fanouts=3"], "smaller train.seeds_per_step"),
     ] {
-        let gpu = kith_emulated::gpu_with(20_000);
+        let gpu = kith_cuda_emulator::gpu_with(20_000);
         let plan = Plan { gpu: Some(gpu), ..plan(data, config(assignments), None, false) };
         let outcome = Run::new(plan, alone()).and_then(|mut run| train(&mut run, |_| ControlFlow::Continue(())));
         let sentence = outcome.unwrap_err().to_string();

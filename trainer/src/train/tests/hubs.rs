@@ -15,11 +15,12 @@ use kith_store::{Cluster, Cut, Provenance, SplitPart, write_cluster};
 
 use super::{batches::write_store, *};
 use crate::{
-    layerwise::{Looked, walk},
-    matrix::rows_of,
+    data::{matrix::rows_of, opened::Opened},
+    inference::{
+        layerwise::{Looked, walk},
+        predict::{Moment, Question, What, predict},
+    },
     model::Model,
-    opened::Opened,
-    predict::{Moment, Question, What, predict},
 };
 
 /// Neighbors of the hubs: some pieces; a list that ends at a cut; one whose loop is a piece of its own; and one that is
@@ -132,7 +133,7 @@ fn graphs(dir: &Path) -> (Vec<(&'static str, Opened)>, Vec<Server>) {
 
 #[test]
 fn a_hub_in_pieces_has_the_bits_of_the_whole() {
-    crate::device::start();
+    crate::engine::device::start();
     let temp = tempfile::tempdir().unwrap();
     let (graphs, _servers) = graphs(temp.path());
     let n_nodes = N_RING + HUBS.len();
@@ -158,7 +159,7 @@ fn a_hub_in_pieces_has_the_bits_of_the_whole() {
 
 #[test]
 fn what_is_predicted_and_measured_of_a_hub_in_pieces_is_the_same() {
-    crate::device::start();
+    crate::engine::device::start();
     let temp = tempfile::tempdir().unwrap();
     let (graphs, _servers) = graphs(temp.path());
     assert!(graphs.iter().all(|(_, opened)| opened.id_of(3).unwrap() == "26"), "users' ids come from servers too");

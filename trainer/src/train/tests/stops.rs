@@ -1,13 +1,10 @@
 //! Runs that are asked to stop: a checkpoint of the last finished step, and no trace after they went on.
 
+use kith_run::stop::{Request, Stop};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use super::*;
-use crate::{
-    opened::Opened,
-    stop::{Request, Stop},
-    world::on_worlds,
-};
+use crate::{data::opened::Opened, distributed::world::on_worlds};
 
 fn heeding(stop: &Stop) -> &'static mut World {
     let world = alone();
@@ -48,7 +45,7 @@ fn cases() -> Vec<(&'static str, Data, u64, Vec<&'static str>)> {
 
 #[test]
 fn a_run_that_was_asked_to_stop_goes_on_without_a_trace() {
-    crate::device::start();
+    crate::engine::device::start();
     let temp = tempfile::tempdir().unwrap();
     let mut n_due = 0;
     for (name, data, steps_per_epoch, assignments) in cases() {
@@ -114,7 +111,7 @@ fn the_last_step_ends_a_run_as_usual() {
 /// A signal to any rank in the middle of an evaluation: all ranks abandon it, and do it first when they go on.
 #[test]
 fn an_evaluation_is_abandoned_and_done_first_later() {
-    crate::device::start();
+    crate::engine::device::start();
     let temp = tempfile::tempdir().unwrap();
     let store = batches::write_store(&graph(60, 0, 1), temp.path());
     let assignments =
@@ -162,7 +159,7 @@ fn an_evaluation_is_abandoned_and_done_first_later() {
 fn runs_that_are_computed_together_stop_together() {
     let input = input(vec![graph(60, 0, 1)]);
     let temp = tempfile::tempdir().unwrap();
-    let gpu = kith_emulated::gpu();
+    let gpu = kith_cuda_emulator::gpu();
     let assignments = ["train.evaluate_every=3", "train.checkpoint_every=100", "early_stop=off"];
     let dir = |name: &str, run_key: u64| temp.path().join(format!("{name}-{run_key}"));
     let train_all = |name: &str, resume: bool, stop: &Stop, ask_at: usize| {

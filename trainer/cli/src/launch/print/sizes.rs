@@ -1,8 +1,8 @@
 //! How much memory pods need, by the forecast of `kith plan`.
 
+use kith_run::config::{BatchesConfig, RunConfig};
 use kith_sampler::Fanout;
 use kith_store::RowsForm;
-use kith_trainer::config::{BatchesConfig, RunConfig};
 
 use crate::{
     partition::fanouts::Fanouts,

@@ -5,18 +5,16 @@ use super::{
     raw::Labels,
     tiles::{N_PARTS, pieces_of, sparse_pieces, weight_tiles},
 };
-use crate::{
-    cuda::{
-        compile::Constants,
-        error::GpuError,
-        graph::PlacedGraph,
-        layer::{Layer, LayerPlan},
-        machine::{Gpu, ModuleId},
-        memory::{Address, Array},
-        pairs::{DrawnPairs, PairRoom, PlacedPairs},
-    },
-    form::Form,
+use crate::cuda::{
+    compile::Constants,
+    error::GpuError,
+    graph::PlacedGraph,
+    layer::{Layer, LayerPlan},
+    machine::{Gpu, ModuleId},
+    memory::{Address, Array},
+    pairs::{DrawnPairs, PairRoom, PlacedPairs},
 };
+use kith_block::Form;
 
 /// Arrays of one layer, each with all runs.
 #[derive(Debug)]

@@ -1,0 +1,475 @@
+//! Edges in any order → the neighbor lists of a store.
+//!
+//! An edge is one key: destination in the high bits, source in the low ones. Sorted keys are the lists by destination,
+//! written as they come; each edge with its place goes on to a second sort by source, which gives the transpose.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use kith_store::{ColumnWriter, FinishedColumn, StoreWriter};
+
+use crate::{
+    csr::{
+        keys::{EdgeKey, IdItem, MAX_NODES, OutEdge},
+        sort::{Budget, Digits, Feeder, Sorter},
+    },
+    error::{PartitionError, Result},
+    progress::{Piece, Progress, Unit},
+};
+
+/// What is done to the edges on their way in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EdgeOptions {
+    /// Add the reverse of every edge.
+    pub symmetrize: bool,
+    /// Leave out edges from a node to itself.
+    pub drop_loops: bool,
+    /// Keep one of several equal edges.
+    pub merge_duplicates: bool,
+}
+
+/// What became of the edges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListsSummary {
+    /// Edges in the lists.
+    pub n_edges: u64,
+    /// Whether every edge has its reverse.
+    pub is_symmetric: bool,
+    /// Edges that came in.
+    pub n_read: u64,
+    /// Loops left out.
+    pub n_loops_dropped: u64,
+    /// Edges added as the reverse of another.
+    pub n_reversed: u64,
+    /// Duplicates left out.
+    pub n_merged: u64,
+}
+
+const BUFFER_LEN: u64 = 1 << 16;
+
+/// Collects edges from any number of threads, then writes the lists.
+pub struct ListsBuilder<'a> {
+    shape: Shape,
+    options: EdgeOptions,
+    budget: &'a Budget,
+    keys: Keys<'a>,
+    n_read: AtomicU64,
+    n_loops_dropped: AtomicU64,
+    n_reversed: AtomicU64,
+}
+
+#[derive(Clone, Copy)]
+struct Shape {
+    n_nodes: u64,
+    id_bits: u32,
+}
+
+enum Keys<'a> {
+    Narrow(Sorter<'a, u64>),
+    Wide(Sorter<'a, u128>),
+}
+
+impl<'a> ListsBuilder<'a> {
+    /// Starts lists of nodes `0..n_nodes`; ids take 64 bits beyond 2^32 nodes, 32 otherwise.
+    pub(crate) fn new(n_nodes: u64, options: EdgeOptions, budget: &'a Budget) -> Result<ListsBuilder<'a>> {
+        Self::with_width(n_nodes, options, budget, n_nodes > 1 << 32)
+    }
+
+    fn with_width(n_nodes: u64, options: EdgeOptions, budget: &'a Budget, is_wide: bool) -> Result<ListsBuilder<'a>> {
+        if n_nodes > MAX_NODES {
+            return Err(PartitionError::Option(format!("{n_nodes} nodes: a graph has at most 2^40")));
+        }
+        let id_bits = u64::BITS - n_nodes.saturating_sub(1).leading_zeros();
+        let digits = Digits { start: 0, end: 2 * id_bits, is_merged: options.merge_duplicates };
+        let keys =
+            if is_wide { Keys::Wide(Sorter::new(budget, digits)) } else { Keys::Narrow(Sorter::new(budget, digits)) };
+        Ok(ListsBuilder {
+            shape: Shape { n_nodes, id_bits },
+            options,
+            budget,
+            keys,
+            n_read: AtomicU64::new(0),
+            n_loops_dropped: AtomicU64::new(0),
+            n_reversed: AtomicU64::new(0),
+        })
+    }
+
+    /// The memory and the scratch folder that whoever feeds edges may sort in as well.
+    pub(crate) fn budget(&self) -> &'a Budget {
+        self.budget
+    }
+
+    /// A way in for one thread.
+    pub fn feeder(&self) -> EdgeFeeder<'_, 'a> {
+        let keys = match &self.keys {
+            Keys::Narrow(sorter) => KeyFeeder::Narrow(sorter.feeder()),
+            Keys::Wide(sorter) => KeyFeeder::Wide(sorter.feeder()),
+        };
+        EdgeFeeder { builder: self, keys, n_read: 0, n_loops_dropped: 0, n_reversed: 0 }
+    }
+
+    /// Writes the columns of both directions (one, if the graph is symmetric).
+    pub fn finish(self, writer: &mut StoreWriter, progress: &dyn Progress) -> Result<ListsSummary> {
+        let (n_read, n_reversed) = (self.n_read.into_inner(), self.n_reversed.into_inner());
+        let n_loops_dropped = self.n_loops_dropped.into_inner();
+        let job = Job {
+            shape: self.shape,
+            n_fed: n_read - n_loops_dropped + n_reversed,
+            options: self.options,
+            budget: self.budget,
+            progress,
+        };
+        let (n_edges, is_symmetric) = match self.keys {
+            Keys::Narrow(sorter) => job.write::<u64, u32>(sorter, writer)?,
+            Keys::Wide(sorter) => job.write::<u128, u64>(sorter, writer)?,
+        };
+        let n_merged = job.n_fed - n_edges;
+        Ok(ListsSummary { n_edges, is_symmetric, n_read, n_loops_dropped, n_reversed, n_merged })
+    }
+}
+
+/// One thread's way into a [`ListsBuilder`]; `finish` hands over what it still holds back.
+pub struct EdgeFeeder<'s, 'a> {
+    builder: &'s ListsBuilder<'a>,
+    keys: KeyFeeder<'s, 'a>,
+    n_read: u64,
+    n_loops_dropped: u64,
+    n_reversed: u64,
+}
+
+enum KeyFeeder<'s, 'a> {
+    Narrow(Feeder<'s, 'a, u64>),
+    Wide(Feeder<'s, 'a, u128>),
+}
+
+impl EdgeFeeder<'_, '_> {
+    /// Takes one edge in. Both ends must be nodes: whoever read them has checked that, and can say where they stood.
+    #[inline]
+    pub fn push(&mut self, source: u64, destination: u64) -> Result<()> {
+        let Shape { n_nodes, .. } = self.builder.shape;
+        assert!(source < n_nodes && destination < n_nodes, "an edge outside the graph");
+        self.n_read += 1;
+        if source == destination && self.builder.options.drop_loops {
+            self.n_loops_dropped += 1;
+            return Ok(());
+        }
+        self.push_key(source, destination)?;
+        if self.builder.options.symmetrize && source != destination {
+            self.n_reversed += 1;
+            self.push_key(destination, source)?;
+        }
+        Ok(())
+    }
+
+    /// Hands over what is held back.
+    pub fn finish(self) -> Result<()> {
+        self.builder.n_read.fetch_add(self.n_read, Relaxed);
+        self.builder.n_loops_dropped.fetch_add(self.n_loops_dropped, Relaxed);
+        self.builder.n_reversed.fetch_add(self.n_reversed, Relaxed);
+        match self.keys {
+            KeyFeeder::Narrow(keys) => keys.finish(),
+            KeyFeeder::Wide(keys) => keys.finish(),
+        }
+    }
+
+    #[inline]
+    fn push_key(&mut self, source: u64, destination: u64) -> Result<()> {
+        let id_bits = self.builder.shape.id_bits;
+        match &mut self.keys {
+            KeyFeeder::Narrow(keys) => keys.push(destination << id_bits | source),
+            KeyFeeder::Wide(keys) => keys.push(u128::from(destination) << id_bits | u128::from(source)),
+        }
+    }
+}
+
+struct Job<'a> {
+    shape: Shape,
+    n_fed: u64,
+    options: EdgeOptions,
+    budget: &'a Budget,
+    progress: &'a dyn Progress,
+}
+
+impl Job<'_> {
+    fn write<K: EdgeKey, I: IdItem>(&self, sorter: Sorter<'_, K>, writer: &mut StoreWriter) -> Result<(u64, bool)> {
+        // Every reverse was added: the lists by source are the lists by destination.
+        if self.options.symmetrize {
+            let lists = self.write_lists::<K, I>(sorter, writer, |_| Ok(()))?;
+            return Ok((lists.publish(writer)?, true));
+        }
+        if self.shape.n_nodes <= 1 << 32 && self.n_fed <= 1 << 32 {
+            self.write_both::<K, I, [u32; 3], u32>(sorter, writer)
+        } else {
+            self.write_both::<K, I, u128, u64>(sorter, writer)
+        }
+    }
+
+    fn write_both<K: EdgeKey, I: IdItem, O: OutEdge, P: IdItem>(
+        &self,
+        sorter: Sorter<'_, K>,
+        writer: &mut StoreWriter,
+    ) -> Result<(u64, bool)> {
+        let id_bits = self.shape.id_bits;
+        let digits = Digits::new(O::SOURCE_START, O::SOURCE_START + id_bits);
+        let transpose: Sorter<'_, O> = Sorter::new(self.budget, digits);
+        let mut feeder = transpose.feeder();
+        let mut place = 0;
+        let lists = self.write_lists::<K, I>(sorter, writer, |keys: &[K]| {
+            for key in keys {
+                feeder.push(O::new(key.source(id_bits), key.destination(id_bits), place))?;
+                place += 1;
+            }
+            Ok(())
+        })?;
+        feeder.finish()?;
+        let (out_lists, out_edges) = self.write_transpose::<O, I, P>(transpose, place, writer)?;
+        if lists.indptr.same_items(&out_lists.indptr)? && lists.indices.same_items(&out_lists.indices)? {
+            [out_lists.indptr, out_lists.indices, out_edges].into_iter().try_for_each(FinishedColumn::discard)?;
+            return Ok((lists.publish(writer)?, true));
+        }
+        out_lists.publish(writer)?;
+        writer.add(out_edges);
+        Ok((lists.publish(writer)?, false))
+    }
+
+    /// Writes the lists by destination; `also` gets the same keys, in order.
+    fn write_lists<K: EdgeKey, I: IdItem>(
+        &self,
+        sorter: Sorter<'_, K>,
+        writer: &StoreWriter,
+        mut also: impl FnMut(&[K]) -> Result<()> + Send,
+    ) -> Result<FinishedLists> {
+        let Shape { n_nodes, id_bits } = self.shape;
+        let mut lists = ListColumns::<I>::create(writer, "indptr", "indices", n_nodes)?;
+        let piece = Piece::begin(self.progress, "sorting edges by destination", Some(self.n_fed), Unit::Edges);
+        sorter.finish(&mut |keys: &[K]| {
+            lists.append(keys, |key| key.destination(id_bits), |key| key.source(id_bits))?;
+            also(keys)?;
+            piece.advance(keys.len() as u64);
+            Ok(())
+        })?;
+        lists.finish()
+    }
+
+    fn write_transpose<O: OutEdge, I: IdItem, P: IdItem>(
+        &self,
+        sorter: Sorter<'_, O>,
+        n_edges: u64,
+        writer: &StoreWriter,
+    ) -> Result<(FinishedLists, FinishedColumn)> {
+        let mut lists = ListColumns::<I>::create(writer, "out_indptr", "out_indices", self.shape.n_nodes)?;
+        let mut edges = writer.column::<P>("out_edges")?;
+        let mut places = Vec::new();
+        let piece = Piece::begin(self.progress, "sorting edges by source", Some(n_edges), Unit::Edges);
+        sorter.finish(&mut |keys: &[O]| {
+            lists.append(keys, OutEdge::source, OutEdge::destination)?;
+            places.clear();
+            places.extend(keys.iter().map(|key| P::from_id(key.place())));
+            edges.push(&places)?;
+            piece.advance(keys.len() as u64);
+            Ok(())
+        })?;
+        Ok((lists.finish()?, edges.finish()?))
+    }
+}
+
+/// An `indptr` and an `indices` that are written together, row after row.
+struct ListColumns<I> {
+    indptr: ColumnWriter<u64>,
+    indices: ColumnWriter<I>,
+    n_rows: u64,
+    n_bounds: u64,
+    ids: Vec<I>,
+    bounds: Vec<u64>,
+}
+
+struct FinishedLists {
+    indptr: FinishedColumn,
+    indices: FinishedColumn,
+    n_edges: u64,
+}
+
+impl FinishedLists {
+    fn publish(self, writer: &mut StoreWriter) -> Result<u64> {
+        writer.add(self.indptr);
+        writer.add(self.indices);
+        Ok(self.n_edges)
+    }
+}
+
+impl<I: IdItem> ListColumns<I> {
+    fn create(writer: &StoreWriter, indptr: &str, indices: &str, n_rows: u64) -> Result<ListColumns<I>> {
+        let (indptr, indices) = (writer.column(indptr)?, writer.column(indices)?);
+        Ok(ListColumns { indptr, indices, n_rows, n_bounds: 0, ids: Vec::new(), bounds: Vec::new() })
+    }
+
+    /// Appends edges in the order of their rows, none before the last.
+    fn append<K: Copy>(&mut self, keys: &[K], row: impl Fn(K) -> u64, neighbor: impl Fn(K) -> u64) -> Result<()> {
+        let n_before = self.indices.n_items();
+        self.ids.clear();
+        self.ids.extend(keys.iter().map(|key| I::from_id(neighbor(*key))));
+        self.indices.push(&self.ids)?;
+        for (key, place) in keys.iter().zip(n_before..) {
+            let row = row(*key);
+            if row >= self.n_bounds {
+                self.start_rows(row + 1, place)?;
+            }
+        }
+        self.indptr.push(&self.bounds)?;
+        self.bounds.clear();
+        Ok(())
+    }
+
+    /// All rows before `end` that have not started yet start at `place`: all but the last of them are empty.
+    fn start_rows(&mut self, end: u64, place: u64) -> Result<()> {
+        while self.n_bounds < end {
+            let n = (end - self.n_bounds).min(BUFFER_LEN);
+            self.bounds.extend(std::iter::repeat_n(place, n as usize));
+            self.n_bounds += n;
+            if self.bounds.len() as u64 >= BUFFER_LEN {
+                self.indptr.push(&self.bounds)?;
+                self.bounds.clear();
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<FinishedLists> {
+        let n_edges = self.indices.n_items();
+        self.start_rows(self.n_rows + 1, n_edges)?;
+        self.indptr.push(&self.bounds)?;
+        Ok(FinishedLists { indptr: self.indptr.finish()?, indices: self.indices.finish()?, n_edges })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kith_draw::{Name, Purpose};
+    use kith_store::{Contents, Graph, Provenance, verify};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::progress::Quiet;
+
+    /// Builds a store of the edges with two feeders and very little memory, and reads it back as (source, destination).
+    fn build(
+        edges: &[[u64; 2]],
+        n_nodes: u64,
+        options: EdgeOptions,
+        limit_bytes: u64,
+        is_wide: bool,
+    ) -> (ListsSummary, Vec<[u64; 2]>) {
+        let temp = tempfile::tempdir().unwrap();
+        let out = temp.path().join("store");
+        let mut writer = StoreWriter::create(&out).unwrap();
+        let budget = Budget::new(limit_bytes, &writer.scratch());
+        let builder = ListsBuilder::with_width(n_nodes, options, &budget, is_wide).unwrap();
+        std::thread::scope(|scope| {
+            for half in edges.chunks(edges.len().div_ceil(2).max(1)) {
+                scope.spawn(|| {
+                    let mut feeder = builder.feeder();
+                    half.iter().for_each(|[source, destination]| feeder.push(*source, *destination).unwrap());
+                    feeder.finish().unwrap();
+                });
+            }
+        });
+        let summary = builder.finish(&mut writer, &Quiet).unwrap();
+        assert_eq!(budget.held(), 0, "every byte that was held was let go");
+        let ListsSummary { n_edges, is_symmetric, .. } = summary;
+        let contents = Contents { n_nodes, n_edges, is_symmetric, ..Contents::default() };
+        writer.finish(contents, Provenance::default()).unwrap();
+        assert_eq!(verify(&out, &|_| ()).unwrap().findings, []);
+        let graph = Graph::open(&out).unwrap();
+        let mut found = Vec::new();
+        for destination in 0..n_nodes {
+            found.extend(graph.lists().of(destination).unwrap().iter().map(|source| [source, destination]));
+        }
+        (summary, found)
+    }
+
+    fn expected(edges: &[[u64; 2]], options: EdgeOptions) -> Vec<[u64; 2]> {
+        let mut expected = Vec::new();
+        for &[source, destination] in edges {
+            if source == destination && options.drop_loops {
+                continue;
+            }
+            expected.push([source, destination]);
+            if options.symmetrize && source != destination {
+                expected.push([destination, source]);
+            }
+        }
+        expected.sort_by_key(|[source, destination]| (*destination, *source));
+        if options.merge_duplicates {
+            expected.dedup();
+        }
+        expected
+    }
+
+    fn is_symmetric(edges: &[[u64; 2]]) -> bool {
+        let mut reversed: Vec<[u64; 2]> = edges.iter().map(|[source, destination]| [*destination, *source]).collect();
+        reversed.sort_by_key(|[source, destination]| (*destination, *source));
+        reversed == edges
+    }
+
+    fn options() -> impl Strategy<Value = EdgeOptions> {
+        any::<[bool; 3]>().prop_map(|[symmetrize, drop_loops, merge_duplicates]| EdgeOptions {
+            symmetrize,
+            drop_loops,
+            merge_duplicates,
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn lists_are_the_edges_sorted(
+            edges in prop::collection::vec([0u64..40, 0u64..40], 0..400),
+            options in options(),
+            is_wide: bool,
+        ) {
+            let (summary, found) = build(&edges, 40, options, 1 << 20, is_wide);
+            let expected = expected(&edges, options);
+            prop_assert_eq!(summary.n_edges, expected.len() as u64);
+            prop_assert_eq!(summary.is_symmetric, is_symmetric(&expected));
+            prop_assert_eq!(summary.n_read, edges.len() as u64);
+            prop_assert_eq!(found, expected);
+        }
+    }
+
+    /// 40,000 edges, a third of them between the same two nodes and a third into one hub, in 64 KiB: buckets spill, and
+    /// the large ones are cut again until nothing is left to cut by.
+    #[test]
+    fn hubs_and_duplicates_fit_in_little_memory() {
+        let stream = Name { run_key: 1, purpose: Purpose::Generator, step: 0, layer: 0 }.stream();
+        let edges: Vec<[u64; 2]> = (0..40_000)
+            .map(|k| {
+                let mut draws = stream.draws(k, 0, 0);
+                match k % 3 {
+                    0 => [77_777, 5],
+                    1 => [draws.below(100_000), 99_999],
+                    _ => [draws.below(100_000), draws.below(100_000)],
+                }
+            })
+            .collect();
+        for is_wide in [false, true] {
+            let options = EdgeOptions::default();
+            let (summary, found) = build(&edges, 100_000, options, 64 << 10, is_wide);
+            assert!(!summary.is_symmetric);
+            assert_eq!(found, expected(&edges, options));
+        }
+    }
+
+    #[test]
+    fn a_graph_without_nodes_or_edges_is_a_graph() {
+        assert_eq!(build(&[], 0, EdgeOptions::default(), 1 << 20, false).0.n_edges, 0);
+        assert_eq!(build(&[], 3, EdgeOptions::default(), 1 << 20, false).0.n_edges, 0);
+        assert_eq!(build(&[[0, 0]], 1, EdgeOptions::default(), 1 << 20, false).1, [[0, 0]]);
+    }
+
+    #[test]
+    fn too_many_nodes_are_refused() {
+        let temp = tempfile::tempdir().unwrap();
+        let budget = Budget::new(1 << 20, temp.path());
+        assert!(ListsBuilder::new((1 << 40) + 1, EdgeOptions::default(), &budget).is_err());
+    }
+}

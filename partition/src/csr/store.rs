@@ -1,0 +1,264 @@
+//! One way to build a store, for importers and generators alike: lists, then whatever else the nodes have, then
+//! publication. Every part streams, so the memory limit holds whatever the size.
+
+use std::path::Path;
+
+use half::{bf16, f16};
+use kith_store::{
+    Contents, Dtype, GraphsEntry, IdsEntry, Item, LabelsEntry, Manifest, Provenance, RowsEntry, RowsForm, SplitPart,
+    StoreWriter, split_column,
+};
+use rayon::prelude::*;
+
+use crate::{
+    csr::{Budget, EdgeOptions, ListsBuilder, ListsSummary},
+    error::{PartitionError, Result},
+    progress::{Piece, Progress, Unit},
+};
+
+/// The smallest memory limit: below it, buffers alone would not fit.
+pub const MIN_MEMORY_BYTES: u64 = 64 << 20;
+
+/// Refuses a memory limit that no build can keep.
+pub fn check_memory(memory_bytes: u64) -> Result<()> {
+    match memory_bytes < MIN_MEMORY_BYTES {
+        true => Err(PartitionError::Option(format!(
+            "--memory {memory_bytes}: at least {} MiB are needed",
+            MIN_MEMORY_BYTES >> 20
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// Bytes of one piece of a column that is made in parallel.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// A store that is being built.
+pub struct StoreBuilder<'a> {
+    writer: StoreWriter,
+    budget: Budget,
+    contents: Contents,
+    provenance: Provenance,
+    progress: &'a dyn Progress,
+}
+
+impl<'a> StoreBuilder<'a> {
+    /// Starts a store that will appear at `out`, holding at most `memory_bytes` of memory on the way.
+    pub fn create(out: &Path, memory_bytes: u64, progress: &'a dyn Progress) -> Result<StoreBuilder<'a>> {
+        check_memory(memory_bytes)?;
+        let writer = StoreWriter::create(out)?;
+        // A quarter is left to readers, buffers of columns and stacks.
+        let budget = Budget::new(memory_bytes / 4 * 3, &writer.scratch());
+        Ok(StoreBuilder { writer, budget, contents: Contents::default(), provenance: Provenance::default(), progress })
+    }
+
+    /// What the store was made from; options, counts and notes are added to it.
+    pub fn provenance(&mut self) -> &mut Provenance {
+        &mut self.provenance
+    }
+
+    /// Who hears how far the work is.
+    pub fn progress(&self) -> &'a dyn Progress {
+        self.progress
+    }
+
+    /// The memory and the scratch folder that sorts may use.
+    pub(crate) fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// Builds the neighbor lists from whatever `feed` pushes into them.
+    pub fn lists(
+        &mut self,
+        n_nodes: u64,
+        options: EdgeOptions,
+        feed: impl FnOnce(&ListsBuilder<'_>) -> Result<()>,
+    ) -> Result<ListsSummary> {
+        let builder = ListsBuilder::new(n_nodes, options, &self.budget)?;
+        feed(&builder)?;
+        let summary = builder.finish(&mut self.writer, self.progress)?;
+        self.contents.n_nodes = n_nodes;
+        self.contents.n_edges = summary.n_edges;
+        self.contents.is_symmetric = summary.is_symmetric;
+        for (option, is_on, counted, n) in [
+            ("symmetrize", options.symmetrize, "edges_added", summary.n_reversed),
+            ("drop_loops", options.drop_loops, "loops_dropped", summary.n_loops_dropped),
+            ("merge_duplicates", options.merge_duplicates, "duplicates_merged", summary.n_merged),
+        ] {
+            self.provenance.options.insert(option.into(), is_on.to_string());
+            self.provenance.counted.insert(counted.into(), n);
+        }
+        self.provenance.counted.insert("edges_read".into(), summary.n_read);
+        Ok(summary)
+    }
+
+    /// Writes dense rows. `fill` gets a node and the place for its row; it is called from many threads, once per node.
+    pub fn dense_rows(
+        &mut self,
+        dim: u64,
+        dtype: Dtype,
+        fill: impl Fn(u64, &mut [f32]) -> Result<()> + Sync,
+    ) -> Result<()> {
+        match dtype {
+            Dtype::F32 => self.typed_rows(dim, |value| value, fill),
+            Dtype::F16 => self.typed_rows(dim, f16::from_f32, fill),
+            Dtype::Bf16 => self.typed_rows(dim, bf16::from_f32, fill),
+            other => Err(PartitionError::Option(format!("rows are f32, f16 or bf16, not {}", other.name()))),
+        }?;
+        self.contents.rows = Some(RowsEntry { dim, form: RowsForm::Dense, dtype });
+        Ok(())
+    }
+
+    fn typed_rows<T: Item + Default>(
+        &mut self,
+        dim: u64,
+        store: impl Fn(f32) -> T + Sync,
+        fill: impl Fn(u64, &mut [f32]) -> Result<()> + Sync,
+    ) -> Result<()> {
+        let width = dim as usize;
+        let fill_piece = |first: u64, items: &mut [T]| {
+            let mut row = vec![0.0; width];
+            for (node, stored) in (first..).zip(items.chunks_exact_mut(width.max(1))) {
+                fill(node, &mut row)?;
+                for (value, stored) in row.iter().zip(stored) {
+                    *stored = store(*value);
+                }
+            }
+            Ok(())
+        };
+        self.per_node("rows", width, Unit::Rows, fill_piece)
+    }
+
+    /// Writes sparse rows. `rows` yields for each node its columns, ascending, and their values.
+    pub fn sparse_rows<'r>(
+        &mut self,
+        dim: u64,
+        rows: impl Iterator<Item = Result<(&'r [u32], &'r [f32])>>,
+    ) -> Result<()> {
+        let mut indptr = self.writer.column::<u64>("row_indptr")?;
+        let mut indices = self.writer.column::<u32>("row_indices")?;
+        let mut values = self.writer.column::<f32>("row_values")?;
+        let piece = Piece::begin(self.progress, "writing rows", Some(self.contents.n_nodes), Unit::Rows);
+        indptr.push(&[0])?;
+        for row in rows {
+            let (columns, row_values) = row?;
+            indices.push(columns)?;
+            values.push(row_values)?;
+            indptr.push(&[indices.n_items()])?;
+            piece.advance(1);
+        }
+        for column in [indptr.finish()?, indices.finish()?, values.finish()?] {
+            self.writer.add(column);
+        }
+        self.contents.rows = Some(RowsEntry { dim, form: RowsForm::Sparse, dtype: Dtype::F32 });
+        Ok(())
+    }
+
+    /// Writes one class per node (`NO_CLASS` for none); `fill` writes the classes of the nodes from `first` on.
+    pub fn classes(&mut self, n_classes: u64, fill: impl Fn(u64, &mut [u32]) -> Result<()> + Sync) -> Result<()> {
+        self.per_node("labels", 1, Unit::Nodes, fill)?;
+        self.contents.labels = Some(LabelsEntry { n_classes, multi_label: false });
+        Ok(())
+    }
+
+    /// Writes any number of classes per node, as bits.
+    pub fn label_bits(&mut self, n_classes: u64, words: &[u64]) -> Result<()> {
+        self.writer.write("label_bits", words)?;
+        self.contents.labels = Some(LabelsEntry { n_classes, multi_label: true });
+        Ok(())
+    }
+
+    /// Writes any number of classes per node, as bits; `fill` writes the words of the nodes from `first` on.
+    pub fn label_bits_by(&mut self, n_classes: u64, fill: impl Fn(u64, &mut [u64]) -> Result<()> + Sync) -> Result<()> {
+        self.per_node("label_bits", n_classes.div_ceil(64) as usize, Unit::Nodes, fill)?;
+        self.contents.labels = Some(LabelsEntry { n_classes, multi_label: true });
+        Ok(())
+    }
+
+    /// Writes a named split; `part` is called once per node, from many threads.
+    pub fn split(&mut self, name: &str, part: impl Fn(u64) -> Result<SplitPart> + Sync) -> Result<()> {
+        let fill = |first: u64, parts: &mut [u8]| {
+            (first..).zip(parts).try_for_each(|(node, place)| part(node).map(|part| *place = part as u8))
+        };
+        self.per_node(&split_column(name), 1, Unit::Nodes, fill)?;
+        self.contents.splits.push(name.to_owned());
+        Ok(())
+    }
+
+    /// Writes the user's own ids as texts.
+    pub fn text_ids<'t>(&mut self, ids: impl Iterator<Item = &'t str>) -> Result<()> {
+        let mut indptr = self.writer.column::<u64>("id_indptr")?;
+        let mut bytes = self.writer.column::<u8>("id_bytes")?;
+        indptr.push(&[0])?;
+        for id in ids {
+            bytes.push(id.as_bytes())?;
+            indptr.push(&[bytes.n_items()])?;
+        }
+        self.writer.add(indptr.finish()?);
+        self.writer.add(bytes.finish()?);
+        self.contents.ids = Some(IdsEntry::Texts);
+        Ok(())
+    }
+
+    /// Writes the user's own ids as numbers.
+    pub fn number_ids(&mut self, ids: &[u64]) -> Result<()> {
+        self.writer.write("ids", ids)?;
+        self.contents.ids = Some(IdsEntry::Numbers);
+        Ok(())
+    }
+
+    /// Writes the user's own ids as numbers; `fill` writes those of the nodes from `first` on.
+    pub fn number_ids_by(&mut self, fill: impl Fn(u64, &mut [u64]) -> Result<()> + Sync) -> Result<()> {
+        self.per_node("ids", 1, Unit::Nodes, fill)?;
+        self.contents.ids = Some(IdsEntry::Numbers);
+        Ok(())
+    }
+
+    /// Writes the graph of each node, in a set of several.
+    pub fn graphs(&mut self, names: &[String], n_graphs: u64, of_node: &[u32]) -> Result<()> {
+        self.writer.write("graph_of_node", of_node)?;
+        self.contents.graphs = Some(GraphsEntry { n_graphs, names: names.to_vec() });
+        Ok(())
+    }
+
+    /// Publishes the store.
+    pub fn finish(self) -> Result<Manifest> {
+        let piece = Piece::begin(self.progress, "publishing", None, Unit::Files);
+        let manifest = self.writer.finish(self.contents, self.provenance)?;
+        drop(piece);
+        Ok(manifest)
+    }
+
+    /// Writes a column of `width` items per node, made piece by piece in parallel and written in order.
+    fn per_node<T: Item + Default>(
+        &mut self,
+        name: &str,
+        width: usize,
+        unit: Unit,
+        fill: impl Fn(u64, &mut [T]) -> Result<()> + Sync,
+    ) -> Result<()> {
+        let n_nodes = self.contents.n_nodes;
+        let nodes_per_piece = (PIECE_BYTES / (size_of::<T>() * width.max(1))).max(1) as u64;
+        let n_at_once = rayon::current_num_threads() as u64 * 2;
+        let mut column = self.writer.column::<T>(name)?;
+        let work = Piece::begin(self.progress, &format!("writing {name}"), Some(n_nodes), unit);
+        let mut first = 0;
+        while first < n_nodes {
+            let starts: Vec<u64> =
+                (0..n_at_once).map(|k| first + k * nodes_per_piece).filter(|s| *s < n_nodes).collect();
+            let make = |start: u64| {
+                let n = nodes_per_piece.min(n_nodes - start);
+                let mut items = vec![T::default(); n as usize * width];
+                fill(start, &mut items).map(|()| items)
+            };
+            let pieces: Vec<Vec<T>> = starts.par_iter().map(|start| make(*start)).collect::<Result<_>>()?;
+            for piece in &pieces {
+                column.push(piece)?;
+                work.advance((piece.len() / width.max(1)) as u64);
+            }
+            first += n_at_once * nodes_per_piece;
+        }
+        self.writer.add(column.finish()?);
+        Ok(())
+    }
+}

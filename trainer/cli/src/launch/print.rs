@@ -1,0 +1,138 @@
+//! `kith launch --print`: starts nothing, and prints what another launcher needs to run the same world.
+
+mod args;
+mod kubernetes;
+mod name;
+mod passed;
+mod sizes;
+
+use std::{ffi::OsString, path::Path};
+
+use anyhow::bail;
+use kith_run::config::Mode;
+
+pub(super) use self::args::PrintArgs;
+use self::{
+    kubernetes::{World, manifests},
+    name::name_of,
+    passed::passed,
+    sizes::{Sizes, Wanted, sizes},
+};
+use super::{args::Args, command_line::servers_to_start};
+use crate::{
+    answer::print,
+    plan::of_cluster,
+    progress::say,
+    train::{self, Typed},
+};
+
+/// Options that pods are told in another way, or not at all.
+const OWN: [&str; 14] = [
+    "--device",
+    "--images",
+    "--name",
+    "--out",
+    "--preset",
+    "--print",
+    "--rank-cpus",
+    "--ranks",
+    "--restarts",
+    "--resume",
+    "--sampler-cpus",
+    "--samplers",
+    "--shards",
+    "--transport",
+];
+
+pub(super) fn run(args: &Args, typed: &[OsString]) -> anyhow::Result<()> {
+    let (graph, print_args) = (&args.train.graph, &args.print);
+    refuse(args)?;
+    let run = train::typed(&args.train)?;
+    let Mode::Batches(batches) = &run.config.train.mode else {
+        bail!("servers of shards are asked for batches: set train.mode=batches");
+    };
+    let planned = graph.shards.as_deref().map(|dir| of_cluster(dir, None)).transpose()?;
+    let asked = servers_to_start(&graph.samplers)?;
+    let n_shards = match (&planned, asked) {
+        (Some(planned), _) => planned.sizes.len(),
+        (None, Some(n_servers)) => n_servers,
+        (None, None) if graph.samplers.is_empty() => {
+            bail!("give the cluster with --shards, or with --samplers how many shards it has")
+        }
+        (None, None) => {
+            bail!("servers that run already need no manifest: give their number with --samplers, or leave it out")
+        }
+    };
+    let n_samplers = asked.unwrap_or(n_shards);
+    if n_samplers == 0 {
+        bail!("ranks need servers: ask for 1 or more with --samplers");
+    }
+    if !n_samplers.is_multiple_of(n_shards) {
+        bail!("{n_samplers} servers for {n_shards} shards: each has one shard, so ask for a multiple of {n_shards}");
+    }
+    let wanted = Wanted {
+        cache_percent: graph.cache,
+        run_key: args.train.run_key,
+        memory: args.train.memory,
+        n_threads: print_args.rank_cpus.into(),
+    };
+    let sizes = planned.map(|planned| sizes(&planned, &run.config, batches, &wanted)).transpose()?;
+    print(&manifests(&world(args, &run, typed, (n_shards, n_samplers), sizes)?))?;
+    if sizes.is_none() {
+        say("note: memory is guessed: give the cluster with --shards, and it is forecast");
+    }
+    let (n_slices, n_ranks) = (batches.slices, args.ranks);
+    if n_slices < usize::from(n_ranks) {
+        say(&format!("note: {n_slices} slices give {n_slices} ranks something to do: set train.slices={n_ranks}"));
+    }
+    Ok(())
+}
+
+/// What makes no sense in pods.
+fn refuse(args: &Args) -> anyhow::Result<()> {
+    let graph = &args.train.graph;
+    if graph.store.is_some() {
+        bail!("ranks in pods ask servers of shards: cut the store with `kith partition`, and give --shards");
+    }
+    if graph.tls_ca.is_some() {
+        bail!("certificates are in the Secret kith-samplers-tls: leave --tls-ca out (docs/KUBERNETES.md)");
+    }
+    if graph.token_file.is_some() {
+        bail!("the token of servers is in the Secret kith-token: leave --token-file out (docs/KUBERNETES.md)");
+    }
+    if args.train.out.as_ref().is_some_and(|out| out.to_string_lossy().contains("://")) {
+        bail!("a folder of the claim is meant by --out: for a bucket add the component bucket (docs/KUBERNETES.md)");
+    }
+    if args.train.metrics.is_some() {
+        bail!("every pod shows its metrics on port 9100: leave --metrics out");
+    }
+    Ok(())
+}
+
+fn world(
+    args: &Args,
+    run: &Typed,
+    typed: &[OsString],
+    (n_shards, n_samplers): (usize, usize),
+    sizes: Option<Sizes>,
+) -> anyhow::Result<World> {
+    let name = args.print.name.clone().unwrap_or_else(|| name_of(&run.name));
+    let folder = |path: Option<&Path>| Some(path?.file_name()?.to_str()?.to_owned());
+    Ok(World {
+        n_ranks: args.ranks.into(),
+        n_shards,
+        n_samplers,
+        restarts: args.restarts,
+        grace: args.train.grace().as_secs(),
+        graph: folder(args.train.graph.shards.as_deref()).unwrap_or_else(|| "cluster".to_owned()),
+        out: folder(args.train.out.as_deref()).unwrap_or_else(|| name.clone()),
+        is_cuda: args.train.device.starts_with("cuda"),
+        run_file: run.text.clone(),
+        passed: passed(typed, &OWN)?,
+        images: args.print.images.clone(),
+        rank_cpus: args.print.rank_cpus,
+        sampler_cpus: args.print.sampler_cpus,
+        sizes,
+        name,
+    })
+}

@@ -1,0 +1,152 @@
+//! One attention layer over the edges of a block, forward and backward.
+//!
+//! With h_i the rows after the product, in each head (see [`Form`] for e and s):
+//!
+//! ```text
+//! z_ij = leaky_relu(e_ij)                 α_ij = exp(z_ij − max_i) / (Σ_j exp(z_ij − max_i) + 1e-16)
+//! o_i  = Σ_j α_ij d_ij h_j                d_ij: attention dropout, 0 or 1 / (1 − p)
+//! loss = mean over pairs of bce(t_ij, is edge)          t_ij = mean over heads of s_ij
+//! ```
+//!
+//! Forward is one pass by destination. Backward is one pass by source, which finds the gradient of every score and what
+//! it means for the source's row, and one pass by destination for the rest. With g the gradient of o:
+//!
+//! ```text
+//! ∂z_ij = α_ij (d_ij g_i·h_j − g_i·o_i)
+//! ```
+//!
+//! Nothing of edges × heads × features is ever stored; sums over the edges of a row are cut into
+//! pieces of 64, the edges of a window (see `window.rs`).
+
+mod by_destination;
+mod by_source;
+mod forward;
+mod grouped;
+mod mask;
+mod negatives;
+mod score;
+mod window;
+
+use kith_block::{Block, Pairs};
+
+use crate::{buffer::Buffer, layout::Layout, simd::Lanes, weighted_rows::GroupRows};
+use kith_block::Form;
+
+pub(crate) use self::{
+    by_destination::pull_to_destinations,
+    by_source::push_to_sources,
+    forward::{Carried, Piece, forward, forward_piece},
+    grouped::Grouped,
+    mask::Mask,
+};
+
+/// Slope of the leaky ReLU below zero.
+const SLOPE: f32 = 0.2;
+/// Keeps a softmax over nothing from dividing by zero.
+const EPSILON: f32 = 1e-16;
+
+/// What the passes of one layer share.
+#[derive(Clone, Copy)]
+pub(crate) struct Attention<'a> {
+    pub(crate) block: &'a Block,
+    pub(crate) layout: Layout,
+    pub(crate) form: Form,
+    /// Rows after the product, by source.
+    pub(crate) rows: &'a [Lanes],
+    /// a₁ and a₂ in the layout of a row; empty unless the form has them.
+    pub(crate) weights: [&'a [Lanes]; 2],
+    /// a₁·h by destination and a₂·h by source, one number per padded head; empty unless the form has them.
+    pub(crate) left: &'a [f32],
+    pub(crate) right: &'a [f32],
+    pub(crate) mask: Option<&'a Mask>,
+    pub(crate) pairs: Option<GroupedPairs<'a>>,
+}
+
+/// The pairs of the edge loss; negatives by destination and by source.
+#[derive(Clone, Copy)]
+pub(crate) struct GroupedPairs<'a> {
+    pub(crate) pairs: &'a Pairs,
+    pub(crate) negatives: &'a Grouped,
+}
+
+/// What forward leaves for backward.
+pub(crate) struct Saved {
+    /// Σ α d h by destination, before bias.
+    pub(crate) outputs: Buffer,
+    /// By destination: left, max, 1 / denominator, and room for g·o; each one number per padded head.
+    pub(crate) records: Buffer,
+    /// Slope of the loss at each edge's logit; zero where not kept.
+    pub(crate) edge_slopes: Buffer,
+    /// By destination, the sum over its negatives of slope × row (forms with products), or of the slopes alone.
+    pub(crate) pulls: Buffer,
+    pub(crate) slope_sums: Vec<f32>,
+    /// The sum of the losses of all pairs.
+    pub(crate) loss: f64,
+}
+
+/// Numbers per padded head in a record.
+pub(crate) const N_RECORD: usize = 4;
+
+impl<'a> Attention<'a> {
+    /// Rows as the heads of one group see them.
+    #[inline(always)]
+    fn group(&self, rows: &'a [Lanes], group: usize) -> GroupRows<'a> {
+        let Layout { group_width, .. } = self.layout;
+        GroupRows { rows, width: self.layout.width(), offset: group * group_width, group_width }
+    }
+
+    /// Rows with all heads, for sums that do not tell them apart.
+    #[inline(always)]
+    fn all_groups(&self, rows: &'a [Lanes]) -> GroupRows<'a> {
+        GroupRows::whole(rows, self.layout.width())
+    }
+
+    /// What a dot product is multiplied with.
+    fn product_scale(&self) -> f32 {
+        match self.form {
+            Form::Sd => (1.0 / (self.layout.features as f64).sqrt()) as f32,
+            _ => 1.0,
+        }
+    }
+
+    /// Numbers per padded head that backward keeps of an edge.
+    fn n_edge_gradients(&self) -> usize {
+        if self.form == Form::Mx { 2 } else { 1 }
+    }
+}
+
+/// Runs a loop that knows the padded heads of a layout as a constant.
+macro_rules! vectorized_by_heads {
+    ($layout:expr, $work:ident($($part:expr),* $(,)?)) => {
+        match $layout.lane_heads {
+            1 => ::kith_draw::vectorized($work::<1>($($part),*)),
+            2 => ::kith_draw::vectorized($work::<2>($($part),*)),
+            4 => ::kith_draw::vectorized($work::<4>($($part),*)),
+            8 => ::kith_draw::vectorized($work::<8>($($part),*)),
+            _ => ::kith_draw::vectorized($work::<16>($($part),*)),
+        }
+    };
+}
+pub(crate) use vectorized_by_heads;
+
+/// Runs a loop that knows, as constants, the padded heads of a layout, and what scores are made of: products of rows,
+/// weights, or both.
+macro_rules! vectorized_by_form {
+    ($attention:expr, $work:ident($part:expr)) => {
+        match ($attention.form.has_products(), $attention.form.has_weights()) {
+            (true, true) => vectorized_by_form!($attention, $work($part), true, true),
+            (true, false) => vectorized_by_form!($attention, $work($part), true, false),
+            (false, _) => vectorized_by_form!($attention, $work($part), false, true),
+        }
+    };
+    ($attention:expr, $work:ident($part:expr), $products:literal, $weights:literal) => {
+        match $attention.layout.lane_heads {
+            1 => ::kith_draw::vectorized($work::<1, $products, $weights>($part)),
+            2 => ::kith_draw::vectorized($work::<2, $products, $weights>($part)),
+            4 => ::kith_draw::vectorized($work::<4, $products, $weights>($part)),
+            8 => ::kith_draw::vectorized($work::<8, $products, $weights>($part)),
+            _ => ::kith_draw::vectorized($work::<16, $products, $weights>($part)),
+        }
+    };
+}
+use vectorized_by_form;

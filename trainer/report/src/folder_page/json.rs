@@ -1,0 +1,129 @@
+//! Numbers of a JSON file on a page: each says where it stands.
+
+use std::{fs, io::ErrorKind, path::Path};
+
+use crate::page::Cell;
+use serde_json::Value;
+
+use super::error::ReportError;
+
+/// A part of a JSON file.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    value: Value,
+    /// `FILE#POINTER`: where it stands.
+    source: String,
+}
+
+impl Part {
+    /// A whole file, by its name in the folder; `None` where there is none.
+    pub(super) fn read(dir: &Path, name: &str) -> Result<Option<Part>, ReportError> {
+        let path = dir.join(name);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(ReportError::io(&path)(error)),
+        };
+        let value =
+            serde_json::from_str(&text).map_err(|error| ReportError::file(&path, format!("no JSON: {error}")))?;
+        Ok(Some(Part { value, source: format!("{name}#") }))
+    }
+
+    /// The part at a pointer, as in RFC 6901.
+    pub(super) fn at(&self, pointer: &str) -> Option<Part> {
+        let value = self.value.pointer(pointer)?.clone();
+        Some(Part { value, source: format!("{}{pointer}", self.source) })
+    }
+
+    /// The parts of a list; none where it is no list.
+    pub(super) fn items(&self) -> Vec<Part> {
+        let list = self.value.as_array().map_or(&[][..], Vec::as_slice);
+        (0..list.len()).filter_map(|place| self.at(&format!("/{place}"))).collect()
+    }
+
+    /// The parts of an object, by their names.
+    pub(super) fn fields(&self) -> Vec<(String, Part)> {
+        let Some(object) = self.value.as_object() else { return Vec::new() };
+        let escaped = |name: &str| name.replace('~', "~0").replace('/', "~1");
+        let part = |name: &String| Some((name.clone(), self.at(&format!("/{}", escaped(name)))?));
+        object.keys().filter_map(part).collect()
+    }
+
+    pub(super) fn value(&self) -> &Value {
+        &self.value
+    }
+
+    /// The number at a pointer.
+    pub(super) fn number(&self, pointer: &str) -> Option<f64> {
+        self.value.pointer(pointer)?.as_f64()
+    }
+
+    /// The text at a pointer.
+    pub(super) fn text(&self, pointer: &str) -> Option<&str> {
+        self.value.pointer(pointer)?.as_str()
+    }
+
+    /// The number at a pointer as it is shown; not known where there is none.
+    pub(super) fn cell(&self, pointer: &str, shown: impl Fn(f64) -> String) -> Cell {
+        match self.value.pointer(pointer) {
+            Some(Value::Number(number)) => Cell::new(shown(number.as_f64().unwrap_or(f64::NAN)))
+                .with_value(number)
+                .with_source(format!("{}{pointer}", self.source)),
+            _ => Cell::unknown(),
+        }
+    }
+
+    /// This very number as it is written.
+    pub(super) fn as_written(&self) -> Cell {
+        match &self.value {
+            Value::Number(number) => Cell::new(number.to_string()).with_value(number).with_source(&self.source),
+            Value::String(text) => Cell::new(text),
+            Value::Null => Cell::unknown(),
+            other => Cell::new(other.to_string()),
+        }
+    }
+}
+
+/// A share in percent.
+pub(super) fn percent(share: f64) -> String {
+    format!("{:.2}", 100.0 * share)
+}
+
+/// A count.
+pub(super) fn count(n: f64) -> String {
+    crate::grouped(n as u64)
+}
+
+/// Seconds.
+pub(super) fn seconds(seconds: f64) -> String {
+    let decimals = match seconds.abs() {
+        size if size < 1.0 => 3,
+        size if size < 10.0 => 2,
+        _ => 1,
+    };
+    format!("{seconds:.decimals$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_keep_their_bits_and_say_where_they_are() {
+        let temp = tempfile::tempdir().unwrap();
+        fs::write(temp.path().join("a.json"), r#"{"b/c": [{"x": 0.70179999999999998}, 18446744073709551615]}"#)
+            .unwrap();
+        let whole = Part::read(temp.path(), "a.json").unwrap().unwrap();
+        let (name, list) = whole.fields().remove(0);
+        assert_eq!((name.as_str(), list.items().len()), ("b/c", 2));
+        let expected = Cell::new("70.18").with_value("0.7018").with_source("a.json#/b~1c/0/x");
+        assert_eq!(list.items()[0].cell("/x", percent), expected);
+        let large = Cell::new("18446744073709551615").with_value(u64::MAX).with_source("a.json#/b~1c/1");
+        assert_eq!(list.items()[1].as_written(), large);
+        assert_eq!(whole.cell("/none", percent), Cell::unknown());
+        assert!(Part::read(temp.path(), "none.json").unwrap().is_none());
+        fs::write(temp.path().join("a.json"), "{").unwrap();
+        let error = Part::read(temp.path(), "a.json").unwrap_err().to_string();
+        assert!(error.contains("a.json: no JSON: "), "{error}");
+    }
+}

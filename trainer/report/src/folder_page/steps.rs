@@ -1,0 +1,141 @@
+//! What `steps.jsonl` tells of how a run went.
+
+use std::{
+    fs::File,
+    io::{BufRead, BufReader, ErrorKind},
+    path::Path,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use kith_run::{clock::Phases, report::STEPS};
+use serde::{Deserialize, Deserializer};
+
+use super::error::ReportError;
+
+/// What a page shows of a step.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(super) struct Step {
+    pub(super) step: u64,
+    pub(super) epoch: u64,
+    #[serde(deserialize_with = "number")]
+    pub(super) loss: f64,
+    #[serde(deserialize_with = "number")]
+    pub(super) node_loss: f64,
+    #[serde(default)]
+    pub(super) edge_losses: Vec<Option<f64>>,
+    #[serde(default)]
+    pub(super) n_seeds: u64,
+    #[serde(default)]
+    pub(super) valid_loss: Option<f64>,
+    #[serde(default)]
+    pub(super) valid: Option<f64>,
+    #[serde(default)]
+    pub(super) test: Option<f64>,
+    pub(super) micros: u64,
+    #[serde(default)]
+    phases: Vec<Phases>,
+}
+
+/// JSON has no word for what is not finite.
+fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
+}
+
+/// The steps of a run so far.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Steps {
+    pub(super) all: Vec<Step>,
+    /// Where the time of each rank went.
+    pub(super) phases: Vec<Phases>,
+    /// When the last one was written, in seconds since 1970.
+    ended: f64,
+}
+
+impl Steps {
+    /// Reads the file of a run's folder; without one, nothing has happened yet. The line that a killed run was writing is
+    /// no record.
+    pub(super) fn read(dir: &Path) -> Result<Steps, ReportError> {
+        let path = dir.join(STEPS);
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Steps::default()),
+            Err(error) => return Err(ReportError::io(&path)(error)),
+        };
+        let modified = file.metadata().and_then(|metadata| metadata.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+        let ended = modified.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs_f64();
+        let mut steps = Steps { ended, ..Steps::default() };
+        let mut reader = BufReader::new(file);
+        let mut line = Vec::new();
+        for number in 1.. {
+            line.clear();
+            if reader.read_until(b'\n', &mut line).map_err(ReportError::io(&path))? == 0 || line.last() != Some(&b'\n')
+            {
+                break;
+            }
+            let step: Step = serde_json::from_slice(&line)
+                .map_err(|error| ReportError::file(&path, format!("line {number} is no record: {error}")))?;
+            steps.add(step);
+        }
+        Ok(steps)
+    }
+
+    fn add(&mut self, mut step: Step) {
+        let phases = std::mem::take(&mut step.phases);
+        self.phases.resize(self.phases.len().max(phases.len()), Phases::default());
+        self.phases.iter_mut().zip(phases).for_each(|(sum, phases)| *sum += phases);
+        self.all.push(step);
+    }
+
+    /// Seconds that steps and measuring took.
+    pub(super) fn seconds(&self) -> f64 {
+        self.all.iter().map(|step| step.micros).sum::<u64>() as f64 / 1e6
+    }
+
+    /// When the first step began, in seconds since 1970: steps follow each other, and the last one ended when the file was
+    /// written.
+    pub(super) fn began(&self) -> f64 {
+        (self.ended - self.seconds()).max(0.0)
+    }
+
+    /// Epochs that were begun.
+    pub(super) fn n_epochs(&self) -> u64 {
+        self.all.last().map_or(0, |step| step.epoch + 1)
+    }
+
+    /// Layers with an edge loss.
+    pub(super) fn n_edge_losses(&self) -> usize {
+        self.all.first().map_or(0, |step| step.edge_losses.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const LINE: &str = r#"{"step":0,"epoch":0,"loss":1.5,"node_loss":1.0,"edge_losses":[0.25],"n_seeds":5,"n_edges":60,
+        "valid":0.75,"valid_loss":0.5,"test":0.25,"micros":2000000,"phases":[{"sample":1,"compute":2,"exchange":3,
+        "update":4}]}"#;
+
+    #[test]
+    fn the_line_of_a_killed_run_is_left_out() {
+        let temp = tempfile::tempdir().unwrap();
+        let line = LINE.replace(['\n', ' '], "");
+        let path = temp.path().join(STEPS);
+        fs::write(&path, format!("{line}\n{line}\n{}", &line[..40])).unwrap();
+        let steps = Steps::read(temp.path()).unwrap();
+        assert_eq!((steps.all.len(), steps.seconds(), steps.n_epochs()), (2, 4.0, 1));
+        assert_eq!(steps.all[1].test, Some(0.25));
+        assert_eq!((steps.phases[0].compute, steps.phases[0].update), (4, 8));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+        assert!((now - 4.0 - steps.began()).abs() < 60.0);
+
+        fs::write(&path, format!("{line}\n{}\n{line}\n", &line[..40])).unwrap();
+        let error = Steps::read(temp.path()).unwrap_err().to_string();
+        assert!(error.contains("steps.jsonl: line 2 is no record: "), "{error}");
+        fs::write(&path, line.replace("1.5", "null") + "\n").unwrap();
+        assert!(Steps::read(temp.path()).unwrap().all[0].loss.is_nan());
+        assert!(Steps::read(&temp.path().join("none")).unwrap().all.is_empty());
+    }
+}

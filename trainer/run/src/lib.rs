@@ -1,0 +1,16 @@
+//! What a run is, without tensors: its run file, presets and config, the recipe that chooses a model, and what is written of
+//! a run while it goes and at its end. `kith` needs no more than this to start, watch and report runs.
+
+pub mod clock;
+pub mod config;
+pub mod exit_code;
+pub mod file_error;
+pub mod files;
+pub mod measured;
+mod near;
+pub mod phase;
+pub mod preset;
+pub mod recipe;
+pub mod report;
+pub mod run_file;
+pub mod stop;

@@ -1,0 +1,169 @@
+use std::{
+    collections::{HashMap, HashSet},
+    path::PathBuf,
+};
+
+use kith_block::Form;
+
+use super::*;
+use crate::config::{Choice, Exclude, ModelConfig, ModelKind, RunConfig, Supervision};
+
+fn config(name: &str) -> RunConfig {
+    Preset::get(name)
+        .and_then(Preset::run_file)
+        .and_then(|file| file.resolve())
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn every_preset_can_run_and_is_called_what_it_is() {
+    assert_eq!(PRESETS.len(), 153);
+    for preset in PRESETS {
+        let config = config(preset.name);
+        assert_eq!(preset.name, format!("{}/{}", preset.dataset(), config.name()));
+        assert!(preset.about().ends_with('.') || preset.about().ends_with("other"), "{}", preset.about());
+        let again = RunFile::parse(&config.to_toml(), preset.name).unwrap().resolve().unwrap();
+        assert_eq!(again, config, "{}", preset.name);
+    }
+}
+
+#[test]
+fn a_preset_that_does_not_exist_is_a_sentence() {
+    let error = Preset::get("cora/supergat-max").unwrap_err().to_string();
+    assert!(
+        error.starts_with("preset \"cora/supergat-max\": no preset is called so: did you mean cora/supergat-mx"),
+        "{error}"
+    );
+    assert!(Preset::get("reddit").unwrap_err().to_string().contains("called so (`kith train --list-presets`"));
+}
+
+/// The published settings beside this repository; says so where they are absent.
+#[allow(clippy::print_stderr)]
+fn published() -> Option<String> {
+    let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/paper/hyperparameters.csv"));
+    let text = std::fs::read_to_string(&path).ok();
+    if text.is_none() {
+        eprintln!("skipped: no {}", path.display());
+    }
+    text
+}
+
+/// The fields of a line of csv.
+fn fields(line: &str) -> Vec<String> {
+    let mut fields = vec![String::new()];
+    let mut is_quoted = false;
+    for letter in line.chars() {
+        match letter {
+            '"' => is_quoted = !is_quoted,
+            ',' if !is_quoted => fields.push(String::new()),
+            _ => fields.last_mut().unwrap().push(letter),
+        }
+    }
+    fields
+}
+
+#[test]
+fn every_published_row_is_a_preset() {
+    let Some(text) = published() else { return };
+    let mut lines = text.lines();
+    let names = fields(lines.next().unwrap());
+    let mut n_compared = 0;
+    for line in lines {
+        let row: HashMap<&str, String> = names.iter().map(String::as_str).zip(fields(line)).collect();
+        let is_usable = !row["experiment"].contains("without top-k") && !row["model"].ends_with("broken");
+        if is_usable && row["lambda_2_adam_weight_decay"] != "grid" {
+            compare(&row);
+            n_compared += 1;
+        }
+    }
+    assert_eq!(n_compared, 125);
+}
+
+fn compare(row: &HashMap<&str, String>) {
+    let (kind, n_layers) = match row["model"].as_str() {
+        "GAT" => (ModelKind::Gat, 2),
+        "GAT (4 layers)" => (ModelKind::Gat, 4),
+        "SuperGAT" => (ModelKind::Supergat, 2),
+        "GCN" => (ModelKind::Gcn, 2),
+        "GraphSAGE" => (ModelKind::Sage, 2),
+        "CGAT" => (ModelKind::Cgat, 2),
+        other => panic!("{other}"),
+    };
+    let form = row["attention_form"].to_lowercase();
+    let is_full = row["experiment"].starts_with("full-supervised");
+    let mut name = format!("{}/{}", row["dataset"].to_lowercase(), kind.name());
+    if kind == ModelKind::Supergat || (kind == ModelKind::Gat && form == "dp") {
+        name += &format!("-{form}");
+    }
+    name += if n_layers == 4 { "-4-layers" } else { "" };
+    name += if is_full { "-full" } else { "" };
+
+    let config = config(&name);
+    let number = |column: &str| row[column].parse::<f64>().unwrap_or_else(|_| panic!("{name}: {column}"));
+    let count = |column: &str| row[column].parse::<u64>().unwrap_or_else(|_| panic!("{name}: {column}"));
+    assert_eq!(config.model.kind, kind, "{name}");
+    assert_eq!(config.model.n_layers as u64, count("num_layers"), "{name}");
+    assert_eq!(config.model.features as u64, count("features_per_head_hidden"), "{name}");
+    assert_eq!(config.model.dropout, number("dropout"), "{name}");
+    if kind.has_attention() {
+        assert_eq!(Some(config.model.form), Form::from_name(&form), "{name}");
+        assert_eq!(config.model.heads as u64, count("heads_hidden"), "{name}");
+        assert_eq!(config.model.out_heads as u64, count("out_heads"), "{name}");
+    }
+    assert_eq!(config.train.learning_rate, number("lr"), "{name}");
+    assert_eq!(config.train.weight_decay, number("lambda_2_adam_weight_decay"), "{name}");
+    assert_eq!(config.train.epochs, count("max_epochs"), "{name}");
+    assert_eq!(config.train.supervision == Supervision::Full, is_full, "{name}");
+    assert_eq!(config.edge_loss.is_some(), row["edge_supervised"] == "yes", "{name}");
+    if let Some(edge_loss) = &config.edge_loss {
+        assert_eq!(edge_loss.weight, number("lambda_E"), "{name}");
+        assert_eq!(edge_loss.negatives, number("p_n"), "{name}");
+        assert_eq!(edge_loss.kept, number("p_e"), "{name}");
+        // Sets of several graphs went through a sampler that ignored the wish.
+        let is_symmetric = row["symmetrise_graph_for_negative_sampling"] == "yes" && row["dataset"] != "Four-Univ";
+        assert_eq!(edge_loss.exclude == Exclude::Symmetric, is_symmetric, "{name}");
+    }
+    assert_eq!(config.cgat.is_some(), kind == ModelKind::Cgat, "{name}");
+    if let Some(cgat) = &config.cgat {
+        assert_eq!(cgat.graph_weight, number("cgat_graph_lambda"), "{name}");
+        assert_eq!(cgat.graph_margin, number("cgat_graph_margin"), "{name}");
+        assert_eq!(cgat.negatives as u64, count("cgat_negatives_per_edge"), "{name}");
+        assert_eq!(cgat.top_k.map(|k| k as u64), Some(count("cgat_k")), "{name}");
+        assert_eq!(cgat.boundary.is_some(), is_full, "{name}");
+        if let Some(boundary) = &cgat.boundary {
+            assert_eq!(boundary.weight, number("cgat_boundary_lambda"), "{name}");
+            assert_eq!(boundary.margin, number("cgat_boundary_margin"), "{name}");
+        }
+    }
+    assert_eq!(config.early_stop.is_some(), row["early_stop"] == "yes", "{name}");
+    if let Some(early_stop) = &config.early_stop {
+        assert_eq!(early_stop.burn_in, count("es_patience_burn_in"), "{name}");
+        assert_eq!(early_stop.window as u64, count("es_window"), "{name}");
+        assert_eq!(early_stop.loss_threshold, number("es_rel_threshold_loss"), "{name}");
+        assert_eq!(early_stop.metric_threshold, number("es_rel_threshold_metric"), "{name}");
+    }
+}
+
+#[test]
+fn presets_without_published_settings_follow_those_that_have_them() {
+    for dataset in ["cora", "citeseer", "pubmed"] {
+        let gat = config(&format!("{dataset}/gat"));
+        for model in ["gcn", "sage"] {
+            let own = config(&format!("{dataset}/{model}"));
+            assert_eq!((own.model.features, own.model.dropout, own.train.learning_rate), (64, 0.6, 0.01));
+            assert_eq!((own.train.epochs, &own.early_stop), (gat.train.epochs, &gat.early_stop));
+            assert!([5e-4, 1e-3, 5e-3, 1e-2].contains(&own.train.weight_decay));
+        }
+    }
+    let datasets: HashSet<&str> = PRESETS.iter().map(Preset::dataset).collect();
+    for dataset in datasets {
+        let (mlp, gcn) = (config(&format!("{dataset}/mlp")), config(&format!("{dataset}/gcn")));
+        assert_eq!(mlp, RunConfig { model: mlp.model.clone(), ..gcn.clone() }, "{dataset}");
+        assert_eq!(mlp.model, ModelConfig { kind: ModelKind::Mlp, ..gcn.model }, "{dataset}");
+    }
+    for model in ["gcn", "gat", "supergat-sd", "supergat-mx"] {
+        let made = config(&format!("partition-graph/{model}"));
+        assert_eq!((made.train.weight_decay, made.model.dropout, made.train.epochs), (1e-5, 0.2, 500));
+        assert!(made.edge_loss.is_none_or(|loss| loss.weight == 0.1));
+    }
+}

@@ -1,0 +1,174 @@
+//! What is written of a run: a record of each step, and the report at its end.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    clock::Phases,
+    measured::{Measured, Metric},
+};
+
+/// The run file as it was followed, all defaults said.
+pub const RUN_FILE: &str = "run.toml";
+/// One line per step.
+pub const STEPS: &str = "steps.jsonl";
+/// What came of it.
+pub const REPORT: &str = "report.json";
+
+/// One line of `steps.jsonl`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepRecord {
+    /// Weight updates before this one, over the whole run.
+    pub step: u64,
+    /// Epochs before this one.
+    pub epoch: u64,
+    /// What was made smaller: node loss and weighted edge losses.
+    pub loss: f64,
+    /// Mean loss of the nodes trained on.
+    pub node_loss: f64,
+    /// Mean loss of each layer's pairs, before they are weighted.
+    pub edge_losses: Vec<f64>,
+    /// Nodes whose loss counted.
+    pub n_seeds: u64,
+    /// Edges that layers looked at, all layers together; each node's edge to itself is not counted.
+    pub n_edges: u64,
+    /// What was drawn for each slice of the step, in one number of 16 hexadecimal digits; only batches have them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub digests: Vec<String>,
+    /// Measured after the last step of an epoch, where it is time to.
+    #[serde(flatten)]
+    pub measured: Option<Measured>,
+    /// How long it took, measuring included.
+    pub micros: u64,
+    /// Where the time of each rank went between this exchange of gradients and the one before.
+    pub phases: Vec<Phases>,
+    /// Bytes that each rank sent to others in that time; only several ranks do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sent_bytes: Vec<u64>,
+}
+
+impl StepRecord {
+    /// A step that has learned nothing yet.
+    pub fn new(step: u64, epoch: u64) -> StepRecord {
+        StepRecord {
+            step,
+            epoch,
+            loss: 0.0,
+            node_loss: 0.0,
+            edge_losses: Vec::new(),
+            n_seeds: 0,
+            n_edges: 0,
+            digests: Vec::new(),
+            measured: None,
+            micros: 0,
+            phases: Vec::new(),
+            sent_bytes: Vec::new(),
+        }
+    }
+}
+
+/// `report.json`: what a run was and what came of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// The dataset or generator the store was made from.
+    pub dataset: String,
+    /// The model, as presets call it.
+    pub model: String,
+    /// Names all randomness of the run.
+    pub run_key: u64,
+    /// What came of it.
+    pub results: Results,
+    /// What `valid` and `test` count.
+    pub metric: Metric,
+    /// Numbers that were learned.
+    pub n_weights: usize,
+    /// Negatives that could not be drawn, over the whole run.
+    pub n_negatives_left_out: u64,
+    /// Where the feature rows of steps came from; only batches fetch them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rows: Option<RowsReport>,
+    /// Ranks that trained it.
+    pub n_ranks: usize,
+    /// Where the time of each rank went, in microseconds.
+    pub phases: Vec<Phases>,
+    /// Identity of the store.
+    pub store_digest: String,
+    /// What computed it: same set, same bits.
+    pub instruction_set: &'static str,
+    /// `cpu`, or the CUDA device.
+    pub device: String,
+    /// Version of this program.
+    pub kith: &'static str,
+    /// Version of libtorch.
+    pub libtorch: &'static str,
+    /// The run file as it was followed.
+    pub run_file: String,
+}
+
+/// Where feature rows came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct RowsReport {
+    /// From files of this machine.
+    pub local: u64,
+    /// From the cache.
+    pub cached: u64,
+    /// From sampling servers.
+    pub remote: u64,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Results {
+    /// Epochs that ran.
+    pub epochs: u64,
+    /// Weight updates.
+    pub steps: u64,
+    /// Whether the early stop ended it.
+    pub stopped_early: bool,
+    /// The epoch with the best validation metric, counted from 0; of several, the last.
+    pub best_epoch: u64,
+    /// Validation metric of that epoch.
+    pub valid: f64,
+    /// Test metric of that epoch.
+    pub test: f64,
+    /// Validation metric of the last epoch.
+    pub valid_last: f64,
+    /// Test metric of the last epoch: what the paper's tables show.
+    pub test_last: f64,
+    /// Validation loss of the last epoch.
+    pub valid_loss_last: f64,
+    /// Time spent in steps and measuring.
+    pub seconds: f64,
+    /// Of it, time spent measuring.
+    pub seconds_measuring: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(step: u64, measured: Option<Measured>) -> StepRecord {
+        StepRecord {
+            loss: 1.5,
+            node_loss: 1.0,
+            edge_losses: vec![0.25, 0.25],
+            n_seeds: 5,
+            n_edges: 60,
+            measured,
+            micros: 7,
+            phases: vec![Phases { sample: 1, compute: 2, exchange: 3, update: 4, ..Phases::default() }],
+            ..StepRecord::new(step, step)
+        }
+    }
+
+    #[test]
+    fn records_are_lines_that_hold_what_was_measured() {
+        let measured = Measured { valid_loss: 0.5, valid: 0.75, test: 0.25 };
+        assert_eq!(
+            serde_json::to_string(&record(3, Some(measured))).unwrap(),
+            "{\"step\":3,\"epoch\":3,\"loss\":1.5,\"node_loss\":1.0,\"edge_losses\":[0.25,0.25],\
+             \"n_seeds\":5,\"n_edges\":60,\"valid_loss\":0.5,\"valid\":0.75,\"test\":0.25,\"micros\":7,\
+             \"phases\":[{\"sample\":1,\"compute\":2,\"exchange\":3,\"update\":4}]}"
+        );
+        assert!(!serde_json::to_string(&record(3, None)).unwrap().contains("valid"));
+    }
+}

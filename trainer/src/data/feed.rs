@@ -1,0 +1,275 @@
+//! What the steps of a run look at, one after the other: whole graphs, or batches that are sampled ahead.
+
+use std::{borrow::Cow, num::NonZeroUsize, ops::Range, sync::Arc};
+
+use kith_client::{Batch, BatchConfig, FetchedRows, Job, Plan, PlanConfig, Prefetch, PrefetchConfig, RowCounts};
+use kith_draw::{Name, Purpose};
+use kith_kernels::InputRows;
+use kith_run::config::{BatchesConfig, Mode, RunConfig};
+use kith_sampler::{Replacement, fanouts_of_layers};
+
+use crate::{
+    data::{
+        BatchInput, Data,
+        input::{GraphInput, Input, Labels, Sample},
+        slices::slices_of,
+    },
+    distributed::world::World,
+    error::TrainError,
+    model::{Compared, Model, Pass},
+};
+
+/// The steps of a run.
+#[derive(Debug)]
+pub(crate) enum Feed<'a> {
+    Graphs(&'a Input),
+    Batches(Box<Batches>),
+}
+
+/// Batches in the order of the steps.
+#[derive(Debug)]
+pub(crate) struct Batches {
+    input: BatchInput,
+    plan: Arc<Plan>,
+    config: BatchConfig,
+    n_epochs: u64,
+    /// The slices of every step that are made here.
+    own: Range<usize>,
+    /// Whether a GPU computes, and the cores are free to sample.
+    serves_gpu: bool,
+    /// Started by the first batch that is asked for, from its step on.
+    queue: Option<Prefetch>,
+}
+
+/// A slice of a step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At {
+    pub(crate) run_key: u64,
+    pub(crate) epoch: u64,
+    pub(crate) step: u64,
+    /// Steps of the epoch before this one.
+    pub(crate) place: usize,
+    pub(crate) slice: usize,
+}
+
+/// What one slice of a step learns from.
+#[derive(Debug)]
+pub(crate) struct Slice<'a> {
+    pub(crate) sample: Sample,
+    /// What the layers' own losses look at.
+    pub(crate) compared: Compared,
+    pub(crate) labels: Cow<'a, Labels>,
+    /// Positions whose node loss counts.
+    pub(crate) seeds: Cow<'a, [u32]>,
+    /// Seeds of the whole step.
+    pub(crate) n_step_seeds: usize,
+    /// Of everything drawn, as reports show it; only batches have one.
+    pub(crate) digest: Option<String>,
+    /// Where its rows came from.
+    pub(crate) row_counts: RowCounts,
+    /// What is left of a batch, to be used again.
+    rest: Option<Batch>,
+}
+
+impl Slice<'_> {
+    /// Whether there is nothing to learn from: the last step of an epoch may have fewer seeds than slices.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sample.blocks.last().is_none_or(|block| block.n_destinations() == 0)
+    }
+
+    /// Edges of all blocks but the loops, of which every destination has one.
+    pub(crate) fn n_edges(&self) -> u64 {
+        self.sample.blocks.iter().map(|block| (block.n_edges() - block.n_destinations()) as u64).sum()
+    }
+}
+
+impl<'a> Feed<'a> {
+    /// The steps that a config, all counts said, makes of its data.
+    pub(crate) fn new(data: &'a Data, config: &RunConfig, run_key: u64, world: &World) -> Result<Feed<'a>, TrainError> {
+        match (data, &config.train.mode) {
+            (Data::Batches(input), Mode::Batches(_)) => {
+                Ok(Feed::Batches(Box::new(Batches::new(input, config, run_key, world)?)))
+            }
+            (Data::Full(input), _) => Ok(Feed::Graphs(input)),
+            (Data::Batches(_), Mode::Full) => unreachable!("data is loaded as the config says"),
+        }
+    }
+
+    /// Steps of every epoch.
+    pub(crate) fn steps_per_epoch(&self) -> usize {
+        match self {
+            Feed::Graphs(input) => trained(input).count(),
+            Feed::Batches(batches) => batches.plan.steps_per_epoch() as usize,
+        }
+    }
+
+    /// Slices of every step.
+    pub(crate) fn n_slices(&self) -> usize {
+        match self {
+            Feed::Graphs(_) => 1,
+            Feed::Batches(batches) => batches.plan.config().slices,
+        }
+    }
+
+    /// Everything is computed by a GPU; `has_rows`: which does not have the rows of all nodes.
+    pub(crate) fn serve_gpu(&mut self, has_rows: bool) {
+        if let Feed::Batches(batches) = self {
+            batches.serves_gpu = true;
+            batches.config.has_rows = has_rows;
+        }
+    }
+
+    /// What a GPU samples by; `None` where there are no batches.
+    pub(crate) fn recipe(&self) -> Option<(&Arc<Plan>, &BatchConfig)> {
+        match self {
+            Feed::Graphs(_) => None,
+            Feed::Batches(batches) => Some((&batches.plan, &batches.config)),
+        }
+    }
+
+    /// The next slice, which must be the one at this place.
+    pub(crate) fn next(&mut self, model: &Model, at: At) -> Result<Slice<'a>, TrainError> {
+        match self {
+            Feed::Graphs(input) => {
+                let graph = order_of_graphs(input, at)[at.place];
+                let pass = Pass::Train { run_key: at.run_key, step: at.step };
+                Ok(Slice {
+                    sample: graph.sample(model.layers().len()),
+                    compared: model.compare(graph, pass),
+                    labels: Cow::Borrowed(graph.labels.as_ref().expect("graphs that are trained on have labels")),
+                    seeds: Cow::Borrowed(&graph.train),
+                    n_step_seeds: graph.train.len(),
+                    digest: None,
+                    row_counts: RowCounts::default(),
+                    rest: None,
+                })
+            }
+            Feed::Batches(batches) => batches.next(at),
+        }
+    }
+
+    /// Gives back what a slice was made of.
+    pub(crate) fn give_back(&self, slice: Slice<'_>) {
+        let (Feed::Batches(batches), Some(mut batch)) = (self, slice.rest) else { return };
+        let Sample { blocks, rows } = slice.sample;
+        drop(blocks);
+        if let Some(rows) = Arc::into_inner(rows) {
+            batch.rows = rows_to_fetch_into(rows);
+        }
+        if let Some(queue) = &batches.queue {
+            queue.give_back(batch);
+        }
+    }
+}
+
+fn trained(input: &Input) -> impl Iterator<Item = &GraphInput> {
+    input.graphs.iter().filter(|graph| !graph.train.is_empty())
+}
+
+/// The graphs that are trained on, one per step, in the order that the epoch draws: by (draw, first node).
+pub(crate) fn order_of_graphs(input: &Input, at: At) -> Vec<&GraphInput> {
+    let stream = Name { run_key: at.run_key, purpose: Purpose::SeedOrder, step: 0, layer: 0 }.stream();
+    let mut graphs: Vec<&GraphInput> = trained(input).collect();
+    graphs.sort_by_key(|graph| {
+        let first = graph.block.id(0);
+        (stream.draws(at.epoch, first, 0).double_word(), first)
+    });
+    graphs
+}
+
+/// Which batches a run has, and what they are made of: all counts of the config must be said.
+pub(crate) fn batches_of(
+    input: &BatchInput,
+    config: &RunConfig,
+    run_key: u64,
+) -> Result<(Arc<Plan>, BatchConfig), TrainError> {
+    let Mode::Batches(batches) = &config.train.mode else { unreachable!("data is loaded as the config says") };
+    let BatchesConfig { fanouts, seeds_per_step, edge_seeds, slices } = batches;
+    let plan = PlanConfig {
+        run_key,
+        seeds_per_step: seeds_per_step.expect("all counts are said"),
+        edge_seeds: edge_seeds.expect("all counts are said"),
+        slices: *slices,
+    };
+    let info = input.shards.info();
+    let edge_loss = config.edge_loss.as_ref().filter(|edge_loss| edge_loss.weight != 0.0);
+    let pairs = edge_loss.map(|edge_loss| edge_loss.pairs(info.is_symmetric, input.is_set));
+    let plan = Arc::new(Plan::new(plan, info.n_nodes, Arc::clone(&input.train))?);
+    let fanouts = fanouts_of_layers(fanouts, config.model.n_layers).map_err(kith_client::ClientError::from)?;
+    Ok((plan, BatchConfig { fanouts, replacement: Replacement::Without, pairs, has_rows: true }))
+}
+
+impl Batches {
+    fn new(input: &BatchInput, config: &RunConfig, run_key: u64, world: &World) -> Result<Batches, TrainError> {
+        let (plan, batch_config) = batches_of(input, config, run_key)?;
+        let own = slices_of(world.rank(), world.n_ranks(), plan.config().slices);
+        let n_epochs = config.train.epochs;
+        Ok(Batches { plan, config: batch_config, n_epochs, own, input: input.clone(), serves_gpu: false, queue: None })
+    }
+
+    fn next(&mut self, at: At) -> Result<Slice<'static>, TrainError> {
+        let queue = match &mut self.queue {
+            Some(queue) => queue,
+            queue => {
+                let (own, n_steps) = (self.own.clone(), self.n_epochs * self.plan.steps_per_epoch());
+                let jobs = (at.step..n_steps).flat_map(move |step| own.clone().map(move |slice| Job { step, slice }));
+                let n_threads = n_sample_threads(self.input.shards.waits(), self.serves_gpu);
+                // Of a few threads each is one batch ahead; a thread alone is two.
+                let depth = if n_threads == 1 { 2 } else { 1 };
+                let started = Prefetch::start(
+                    Arc::clone(&self.input.shards),
+                    Arc::clone(&self.plan),
+                    self.config.clone(),
+                    PrefetchConfig { n_threads, depth },
+                    jobs,
+                )?;
+                queue.insert(started)
+            }
+        };
+        let mut batch = queue.next().expect("there is a batch for every step of the run")?;
+        assert_eq!((batch.step, batch.slice), (at.step, at.slice as u64), "batches come in the order of the steps");
+        Ok(Slice {
+            sample: Sample {
+                blocks: batch.blocks.clone(),
+                rows: Arc::new(rows_of_batch(std::mem::take(&mut batch.rows))),
+            },
+            compared: std::mem::take(&mut batch.pairs).into(),
+            labels: Cow::Owned(batch.labels.clone()),
+            seeds: Cow::Owned(std::mem::take(&mut batch.seeds)),
+            n_step_seeds: batch.n_step_seeds,
+            digest: Some(batch.digest_text()),
+            row_counts: batch.row_counts,
+            rest: Some(batch),
+        })
+    }
+}
+
+/// Threads of batches that wait for servers most of the time.
+const N_WAITING: usize = 4;
+
+/// One thread in four samples: a step costs several times what its batch does. Where a GPU computes, all sample but the one
+/// that feeds it.
+fn n_sample_threads(waits: bool, serves_gpu: bool) -> usize {
+    let n_cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let n_threads = if serves_gpu { (n_cores - 1).max(1) } else { n_cores.div_ceil(4) };
+    if waits { n_threads.max(N_WAITING) } else { n_threads }
+}
+
+pub(crate) fn rows_of_batch(rows: FetchedRows) -> InputRows {
+    let FetchedRows { dim, indptr, columns, values } = rows;
+    match indptr.is_empty() {
+        true => InputRows::Dense { dim, values },
+        false => InputRows::sparse(dim, indptr, columns, values),
+    }
+}
+
+/// The memory of rows that nobody needs any more.
+fn rows_to_fetch_into(rows: InputRows) -> FetchedRows {
+    match rows {
+        InputRows::Dense { dim, values } => FetchedRows { dim, values, ..FetchedRows::default() },
+        InputRows::Sparse(rows) => {
+            let (dim, indptr, columns, values) = rows.into_parts();
+            FetchedRows { dim, indptr, columns, values }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Link prediction: edges that are held out of a graph and pairs that are none, told apart by a model's last layer.
+
+use std::{collections::HashSet, sync::Arc};
+
+use kith_block::{Block, BlockError};
+use kith_draw::{Name, Purpose, Stream};
+
+use crate::{
+    data::{
+        input::GraphInput,
+        link_pairs::{LinkPairs, Links},
+    },
+    error::TrainError,
+    model::Model,
+};
+
+/// Shares of a graph's pairs that are held out.
+const VALID_SHARE: f64 = 0.05;
+const TEST_SHARE: f64 = 0.10;
+
+impl Links {
+    /// Holds out edges of a graph: gives the graph without them, and what is asked. Draws are named by the run key, so every run
+    /// has links of its own.
+    pub fn hold_out(graph: &GraphInput, run_key: u64) -> Result<(GraphInput, Links), TrainError> {
+        let stream = |layer| Name { run_key, purpose: Purpose::Split, step: 0, layer }.stream();
+        let block = &graph.block;
+        let mut pairs = undirected(block);
+        let order = stream(EDGES);
+        pairs.sort_by_cached_key(|(a, b)| (order.draws((*a).into(), (*b).into(), 0).double_word(), *a, *b));
+        let share = |share: f64| (pairs.len() as f64 * share) as usize;
+        let (n_valid, n_test) = (share(VALID_SHARE), share(TEST_SHARE));
+        let (valid, rest) = pairs.split_at(n_valid);
+        let test = &rest[..n_test];
+        let others = strangers(block, stream(STRANGERS), n_valid + n_test);
+        let (valid_others, test_others) = others.split_at(n_valid.min(others.len()));
+        let links = Links { valid: LinkPairs::new(valid, valid_others), test: LinkPairs::new(test, test_others) };
+        let held_out: HashSet<(u32, u32)> = pairs[..n_valid + n_test].iter().copied().collect();
+        let without = GraphInput { block: Arc::new(without(block, &held_out)?), ..graph.clone() };
+        Ok((without, links))
+    }
+
+    /// How well a model tells the pairs apart, valid and test.
+    pub(crate) fn measure(&self, model: &Model, graph: &GraphInput) -> Result<(f64, f64), TrainError> {
+        let both = |of: fn(&LinkPairs) -> &Vec<u32>| [of(&self.valid).as_slice(), of(&self.test)].concat();
+        let scores = model.pair_logits(graph, &both(|pairs| &pairs.sources), &both(|pairs| &pairs.destinations))?;
+        let (valid, test) = scores.split_at(self.valid.sources.len());
+        Ok((self.valid.measure(valid), self.test.measure(test)))
+    }
+}
+
+/// Layers of the names of draws; nodes are split by layer 0.
+const EDGES: u32 = 1;
+const STRANGERS: u32 = 2;
+
+/// Pairs of different nodes with an edge in at least one direction, the smaller position first.
+fn undirected(block: &Block) -> Vec<(u32, u32)> {
+    let mut pairs = Vec::with_capacity(block.n_edges() / 2);
+    for destination in 0..block.n_destinations() {
+        let own = destination as u32;
+        let sources = block.edges_into(destination).map(|edge| block.sources()[edge]);
+        pairs.extend(sources.filter(|source| *source != own).map(|source| (source.min(own), source.max(own))));
+    }
+    pairs.sort_unstable();
+    pairs.dedup();
+    pairs
+}
+
+/// Pairs without an edge in either direction, all different; fewer where the graph hardly has any.
+fn strangers(block: &Block, stream: Stream, n: usize) -> Vec<(u32, u32)> {
+    const N_ATTEMPTS: u16 = 1000;
+    let n_nodes = block.n_destinations() as u64;
+    let mut seen = HashSet::with_capacity(n);
+    let mut draw = |index: u64| {
+        (0..N_ATTEMPTS).find_map(|attempt| {
+            let mut draws = stream.draws(index, 0, attempt);
+            let (a, b) = (draws.below(n_nodes) as u32, draws.below(n_nodes) as u32);
+            let pair = (a.min(b), a.max(b));
+            let is_free = a != b && !block.has_edge(a, b) && !block.has_edge(b, a) && seen.insert(pair);
+            is_free.then_some(pair)
+        })
+    };
+    (0..n as u64).map_while(&mut draw).collect()
+}
+
+/// The block without some pairs, in both directions.
+fn without(block: &Block, held_out: &HashSet<(u32, u32)>) -> Result<Block, BlockError> {
+    let n_nodes = block.n_destinations() as u64;
+    let made = Block::full(n_nodes, block.n_edges() as u64, |node| {
+        let own = node as u32;
+        let mut sources: Vec<u64> = block
+            .edges_into(node as usize)
+            .map(|edge| block.sources()[edge])
+            .filter(|source| *source != own && !held_out.contains(&((*source).min(own), (*source).max(own))))
+            .map(u64::from)
+            .collect();
+        sources.sort_unstable();
+        Ok::<_, BlockError>(sources.into_iter())
+    })?;
+    Ok(match block.ids() {
+        Some(ids) => made.with_ids(ids.to_vec()),
+        None => made,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A ring of 40 nodes with chords.
+    fn graph() -> GraphInput {
+        let neighbors = |node: u64| [(node + 39) % 40, (node + 1) % 40, (node + 20) % 40];
+        let block = Block::full(40, 120, |node| {
+            let mut sources = neighbors(node).to_vec();
+            sources.sort_unstable();
+            Ok::<_, BlockError>(sources.into_iter())
+        });
+        let rows = kith_kernels::InputRows::Dense { dim: 1, values: vec![1.0; 40] };
+        GraphInput {
+            block: Arc::new(block.unwrap()),
+            rows: Arc::new(rows),
+            labels: None,
+            train: Vec::new(),
+            valid: Vec::new(),
+            test: Vec::new(),
+            is_symmetric: true,
+            is_one_of_many: false,
+        }
+    }
+
+    #[test]
+    fn what_is_held_out_is_gone_in_both_directions() {
+        let whole = graph();
+        assert_eq!(undirected(&whole.block).len(), 60);
+        let (train, links) = Links::hold_out(&whole, 7).unwrap();
+        assert_eq!((links.valid.n_edges, links.test.n_edges), (6, 12), "5 and 10 percent, each twice");
+        assert_eq!((links.valid.sources.len(), links.test.sources.len()), (12, 24), "as many strangers");
+        assert_eq!(undirected(&train.block).len(), 60 - 9);
+        let mut seen = HashSet::new();
+        for pairs in [&links.valid, &links.test] {
+            for (place, (source, destination)) in pairs.sources.iter().zip(&pairs.destinations).enumerate() {
+                assert!(seen.insert((*source, *destination)), "no pair comes twice");
+                assert_eq!(whole.block.has_edge(*source, *destination), place < pairs.n_edges);
+                assert!(!train.block.has_edge(*source, *destination));
+            }
+        }
+        assert!((0..40).all(|node| train.block.has_edge(node, node)), "loops stay");
+        assert_eq!(Links::hold_out(&whole, 7).unwrap().1, links, "named by the run key");
+        assert_ne!(Links::hold_out(&whole, 8).unwrap().1, links);
+    }
+}

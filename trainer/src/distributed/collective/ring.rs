@@ -1,0 +1,306 @@
+//! Ranks in a ring of TCP connections: each sends to the next and receives from the one before. For tensors on the CPU;
+//! others are copied there and back.
+
+mod exchange;
+mod frame;
+mod plan;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use kith_kernels::{filled, is_plain, numbers, numbers_mut};
+use tch::{Device, Tensor};
+
+use self::{
+    exchange::{Failure, Links},
+    frame::{Call, Kind},
+    plan::Plan,
+};
+use super::Collective;
+use crate::distributed::world::{Board, Line, Order, Verdict, WorldError};
+
+/// Up to so many bytes it is faster to give everything to everybody than to go around twice.
+const SMALL_BYTES: usize = 16 << 10;
+
+/// A broken connection is most often the end of a process, and the pulse knows of which: this long it is waited for.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// One rank's place in a ring.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    n_ranks: usize,
+    links: Links,
+    board: Arc<Board>,
+    /// How long a call may take.
+    limit: Duration,
+    patience: Duration,
+    /// The numbers of all ranks in a small all-reduce.
+    rows: Vec<f32>,
+    failed: Option<Verdict>,
+}
+
+impl Ring {
+    /// A rank between two others.
+    pub(crate) fn new(previous: Line, next: Line, board: Arc<Board>, limit: Duration) -> io::Result<Ring> {
+        let n_ranks = board.members().len();
+        let links = Links::new(previous, next)?;
+        Ok(Ring { n_ranks, links, board, limit, patience: PATIENCE, rows: Vec::new(), failed: None })
+    }
+
+    pub(super) fn rank(&self) -> usize {
+        self.board.rank()
+    }
+
+    pub(super) fn n_ranks(&self) -> usize {
+        self.n_ranks
+    }
+
+    pub(super) fn board(&self) -> &Board {
+        &self.board
+    }
+
+    /// How long a call may take.
+    pub(super) fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    /// Why all must stop, if that is known by now.
+    pub(super) fn why_stop(&self) -> Option<WorldError> {
+        self.board.verdict().map(|verdict| self.board.error(verdict))
+    }
+
+    /// What it means that a call which does not go through the ring has not ended in time.
+    pub(super) fn too_late_in(&mut self, what: &str) -> WorldError {
+        let verdict = self.too_late(what);
+        self.settle(Some(verdict))
+    }
+
+    /// What it means that such a call failed: most often the end of a process, and the pulse knows of which.
+    pub(super) fn failed_in(&mut self, what: &str, why: &str) -> WorldError {
+        let verdict = match self.board.await_verdict(PATIENCE) {
+            Some(verdict) => verdict.clone(),
+            None => self.lost(self.rank(), format!("{what} failed: {why}")),
+        };
+        self.settle(Some(verdict))
+    }
+
+    fn previous(&self) -> usize {
+        (self.rank() + self.n_ranks - 1) % self.n_ranks
+    }
+
+    /// Begins a collective: its number, and when it must have ended.
+    fn begin(&self) -> (u64, Instant) {
+        (self.board.enter_collective(), Instant::now() + self.limit)
+    }
+
+    /// One exchange of a collective that has begun.
+    fn exchange(
+        &mut self,
+        (number, deadline): (u64, Instant),
+        (kind, n_bytes): (Kind, usize),
+        plan: &Plan,
+        buffer: &mut [u8],
+    ) -> Result<(), WorldError> {
+        if let Some(verdict) = &self.failed {
+            return Err(self.board.error(verdict));
+        }
+        let call = Call { number, kind, n_bytes: n_bytes as u64 };
+        let outcome = self.links.exchange(call, plan, buffer, &self.board, deadline);
+        outcome.map_err(|failure| self.failure(call, failure))
+    }
+
+    /// Sums in place.
+    fn sum(&mut self, values: &mut [f32]) -> Result<(), WorldError> {
+        let (begun, rank, n_ranks, n_bytes) = (self.begin(), self.rank(), self.n_ranks, size_of_val(values));
+        if n_bytes > SMALL_BYTES {
+            let plan = Plan::reduce(rank, n_ranks, values.len());
+            return self.exchange(begun, (Kind::AllReduce, n_bytes), &plan, bytemuck::cast_slice_mut(values));
+        }
+        let mut rows = std::mem::take(&mut self.rows);
+        rows.resize(n_ranks * values.len(), 0.0);
+        rows[rank * values.len()..][..values.len()].copy_from_slice(values);
+        let plan = Plan::gather(rank, &vec![n_bytes; n_ranks]);
+        let outcome = self.exchange(begun, (Kind::AllReduce, n_bytes), &plan, bytemuck::cast_slice_mut(&mut rows));
+        if outcome.is_ok() {
+            // By rank, so that everybody gets the same bits.
+            let (first, others) = rows.split_at(values.len());
+            values.copy_from_slice(first);
+            for row in others.chunks_exact(values.len().max(1)) {
+                values.iter_mut().zip(row).for_each(|(value, summand)| *value += summand);
+            }
+        }
+        self.rows = rows;
+        outcome
+    }
+
+    /// What a failed exchange means. Everybody is told what this rank was the first to see.
+    fn failure(&mut self, call: Call, failure: Failure) -> WorldError {
+        let (rank, previous) = (self.rank(), self.previous());
+        let next = (rank + 1) % self.n_ranks;
+        let verdict = match failure {
+            Failure::Verdict => None,
+            Failure::Previous(error) => Some(self.broken(previous, &error)),
+            Failure::Next(error) => Some(self.broken(next, &error)),
+            Failure::Garbled(why) => {
+                Some(self.lost(previous, format!("what it sent in {} arrived garbled: {why}", call.describe())))
+            }
+            Failure::OutOfStep(theirs) => Some(Verdict::OutOfStep {
+                sentence: format!(
+                    "{} is in {} and {} in {}, but all ranks must make the same calls in the same order",
+                    self.board.name(previous),
+                    theirs.describe(),
+                    self.board.name(rank),
+                    call.describe()
+                ),
+            }),
+            Failure::Deadline => Some(self.too_late(&call.describe())),
+        };
+        self.settle(verdict)
+    }
+
+    /// The end of all calls, for a reason of this rank's own if it has one.
+    fn settle(&mut self, verdict: Option<Verdict>) -> WorldError {
+        let previous = self.previous();
+        // What the pulse said first, stands.
+        let verdict = match (self.board.verdict(), verdict) {
+            (Some(decided), _) => decided.clone(),
+            (None, Some(own)) => {
+                self.board.order(Order::tell(own.clone()));
+                own
+            }
+            (None, None) => self.lost(previous, "nobody knows why".to_owned()),
+        };
+        let error = self.board.error(&verdict);
+        self.failed = Some(verdict);
+        error
+    }
+
+    /// The verdict where a connection broke. Most often a process ended, and the pulse is about to say which and why.
+    ///
+    /// A rank that left well is no evidence of a bug: the last bytes it sent can be lost with its line. It is one where it
+    /// left without entering the collective that this rank is in, because all ranks make the same calls.
+    fn broken(&self, rank: usize, error: &io::Error) -> Verdict {
+        if let Some(verdict) = self.board.await_verdict(self.patience) {
+            return verdict.clone();
+        }
+        let (left, own) = (self.board.entry(rank), self.board.n_collectives());
+        if left.has_left && left.n_collectives < own {
+            let (rank, own_name) = (self.board.name(rank), self.board.name(self.rank()));
+            let n = left.n_collectives;
+            return Verdict::OutOfStep {
+                sentence: format!("{rank} left after collective {n} while {own_name} was in collective {own}"),
+            };
+        }
+        self.lost(rank, format!("its connection to rank {} broke in collective {own} ({error})", self.rank()))
+    }
+
+    fn lost(&self, rank: usize, why: String) -> Verdict {
+        Verdict::Lost { rank, at: self.board.entry(rank), why }
+    }
+
+    /// All hearts beat and still nothing moves: whoever is furthest behind is stuck.
+    fn too_late(&self, what: &str) -> Verdict {
+        let (rank, at) = self.board.furthest_behind(self.previous());
+        let limit = self.limit.as_secs_f64();
+        let own = self.board.name(self.rank());
+        let why = format!(
+            "its heart beats, but it is at collective {} and {own} has waited {limit} s in {what}",
+            at.n_collectives
+        );
+        Verdict::Lost { rank, at, why }
+    }
+}
+
+impl Collective for Ring {
+    fn all_reduce(&mut self, values: &mut Tensor) -> Result<(), WorldError> {
+        if is_plain(values) {
+            return self.sum(numbers_mut(values));
+        }
+        let mut here = on_cpu(values)?;
+        self.sum(numbers_mut(&mut here))?;
+        Ok(values.f_copy_(&here)?)
+    }
+
+    fn all_gather(&mut self, own: &Tensor) -> Result<Tensor, WorldError> {
+        let begun = self.begin();
+        let here = on_cpu(own)?;
+        let (n_ranks, n, rank) = (self.n_ranks, here.numel(), self.rank());
+        let plan = Plan::gather(rank, &vec![4 * n; n_ranks]);
+        let mut outcome = Ok(());
+        let rows = filled(&[n_ranks as i64, n as i64], |rows| {
+            rows[rank * n..][..n].copy_from_slice(numbers(&here));
+            outcome = self.exchange(begun, (Kind::AllGather, 4 * n), &plan, bytemuck::cast_slice_mut(rows));
+        });
+        if n == 0 {
+            outcome = self.exchange(begun, (Kind::AllGather, 0), &plan, &mut []);
+        }
+        outcome?;
+        Ok(rows.f_to_device(own.device())?)
+    }
+
+    fn share(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, WorldError> {
+        let (begun, rank, n_ranks) = (self.begin(), self.rank(), self.n_ranks);
+        let mut lengths = vec![0u64; n_ranks];
+        lengths[rank] = own.len() as u64;
+        let plan = Plan::gather(rank, &vec![8; n_ranks]);
+        self.exchange(begun, (Kind::ShareLengths, 8), &plan, bytemuck::cast_slice_mut(&mut lengths))?;
+        let lengths: Vec<usize> = lengths.into_iter().map(|n| usize::try_from(n).unwrap_or(usize::MAX)).collect();
+        let mut bytes = zeros(lengths.iter().fold(0, |all: usize, n| all.saturating_add(*n)))?;
+        let start: usize = lengths[..rank].iter().sum();
+        bytes[start..][..own.len()].copy_from_slice(own);
+        let plan = Plan::gather(rank, &lengths);
+        self.exchange(begun, (Kind::Share, bytes.len()), &plan, &mut bytes)?;
+        let mut rest = bytes.as_slice();
+        let mut shared = Vec::with_capacity(n_ranks);
+        for n in lengths {
+            let (row, after) = rest.split_at(n);
+            shared.push(row.to_vec());
+            rest = after;
+        }
+        Ok(shared)
+    }
+
+    fn broadcast(&mut self, bytes: &mut Vec<u8>) -> Result<(), WorldError> {
+        let (begun, rank, n_ranks) = (self.begin(), self.rank(), self.n_ranks);
+        let mut length = (bytes.len() as u64).to_le_bytes();
+        let plan = Plan::broadcast(rank, n_ranks, length.len());
+        self.exchange(begun, (Kind::BroadcastLength, length.len()), &plan, &mut length)?;
+        let n_bytes = usize::try_from(u64::from_le_bytes(length)).unwrap_or(usize::MAX);
+        if rank != 0 {
+            *bytes = zeros(n_bytes)?;
+        }
+        let plan = Plan::broadcast(rank, n_ranks, n_bytes);
+        self.exchange(begun, (Kind::Broadcast, n_bytes), &plan, bytes)
+    }
+
+    fn barrier(&mut self) -> Result<(), WorldError> {
+        let plan = Plan::gather(self.rank(), &vec![0; self.n_ranks]);
+        self.exchange(self.begin(), (Kind::Barrier, 0), &plan, &mut [])
+    }
+
+    /// With the heads of all pieces.
+    fn sent_bytes(&self) -> u64 {
+        self.links.sent_bytes
+    }
+}
+
+/// Values where slices of them can be had.
+fn on_cpu(values: &Tensor) -> Result<Tensor, WorldError> {
+    Ok(values.f_to_device(Device::Cpu)?.f_contiguous()?)
+}
+
+/// That many bytes, if there is memory for them: their number came from somebody else.
+fn zeros(n_bytes: usize) -> Result<Vec<u8>, WorldError> {
+    let mut bytes = Vec::new();
+    if bytes.try_reserve_exact(n_bytes).is_err() {
+        let problem = format!("there is no memory for the {n_bytes} bytes that ranks exchange");
+        return Err(WorldError::Io(io::Error::other(problem)));
+    }
+    bytes.resize(n_bytes, 0);
+    Ok(bytes)
+}

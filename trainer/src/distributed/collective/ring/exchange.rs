@@ -1,0 +1,246 @@
+//! One call on the ring: sending and receiving at the same time, on one thread, until both are done.
+
+use std::{
+    io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write},
+    time::Instant,
+};
+
+use kith_draw::{Vectorized, vectorized};
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::{
+    frame::{Call, HEAD_BYTES, Head, checksum},
+    plan::{PIECE_BYTES, Plan, Receive, Send},
+};
+use crate::distributed::world::{Board, Line, timespec};
+
+/// Why a call did not end.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Somebody was lost or stopped.
+    Verdict,
+    /// The connection from the rank before broke.
+    Previous(io::Error),
+    /// The connection to the next rank broke.
+    Next(io::Error),
+    /// What the rank before sent is not what it meant.
+    Garbled(&'static str),
+    /// The rank before is in another call.
+    OutOfStep(Call),
+    /// It takes too long.
+    Deadline,
+}
+
+/// The two connections of a rank, and room for one piece.
+#[derive(Debug)]
+pub(super) struct Links {
+    pub(super) previous: Line,
+    pub(super) next: Line,
+    /// To the next rank, so far.
+    pub(super) sent_bytes: u64,
+    scratch: Vec<f32>,
+}
+
+/// How far one direction is.
+struct Progress {
+    /// Pieces done.
+    n_pieces: usize,
+    /// Bytes of the frame at hand, its head included.
+    n_bytes: usize,
+    head: [u8; HEAD_BYTES],
+}
+
+impl Progress {
+    fn new() -> Progress {
+        Progress { n_pieces: 0, n_bytes: 0, head: [0; HEAD_BYTES] }
+    }
+
+    /// Counts bytes of a frame of so many; whether it is whole now.
+    fn advance(&mut self, n: usize, piece_bytes: usize) -> bool {
+        self.n_bytes += n;
+        let is_whole = self.n_bytes == HEAD_BYTES + piece_bytes;
+        if is_whole {
+            self.n_pieces += 1;
+            self.n_bytes = 0;
+        }
+        is_whole
+    }
+}
+
+impl Links {
+    pub(super) fn new(previous: Line, next: Line) -> io::Result<Links> {
+        for line in [&previous, &next] {
+            line.socket().set_nodelay(true)?;
+            line.socket().set_nonblocking(true)?;
+        }
+        Ok(Links { previous, next, sent_bytes: 0, scratch: vec![0.0; PIECE_BYTES / 4] })
+    }
+
+    /// Does what the plan says, before the deadline.
+    pub(super) fn exchange(
+        &mut self,
+        call: Call,
+        plan: &Plan,
+        buffer: &mut [u8],
+        board: &Board,
+        deadline: Instant,
+    ) -> Result<(), Failure> {
+        let (mut sent, mut received) = (Progress::new(), Progress::new());
+        // Checksums of what arrived, for what is passed on.
+        let mut checksums = Vec::with_capacity(plan.receives.len());
+        loop {
+            let mut is_moving = false;
+            if let Some(send) = plan.sends.get(sent.n_pieces).filter(|send| send.waits_for <= received.n_pieces) {
+                if sent.n_bytes == 0 {
+                    let known = send.is_passed_on.then(|| checksums[send.waits_for - 1]);
+                    sent.head = head(call, &buffer[send.range.clone()], known);
+                }
+                is_moving |= self.send(send, &mut sent, buffer)?;
+            }
+            if let Some(receive) = plan.receives.get(received.n_pieces) {
+                is_moving |= self.receive(call, receive, &mut received, buffer, &mut checksums)?;
+            }
+            if is_moving {
+                continue;
+            }
+            let may_send = plan.sends.get(sent.n_pieces).map(|send| send.waits_for <= received.n_pieces);
+            let may_receive = received.n_pieces < plan.receives.len();
+            let is_flushed = self.flush()?;
+            if may_send.is_none() && !may_receive && is_flushed {
+                return Ok(());
+            }
+            self.wait(may_receive, may_send == Some(true) || !is_flushed, board, deadline)?;
+        }
+    }
+
+    /// Sends what the kernel takes; whether it took something.
+    fn send(&mut self, send: &Send, sent: &mut Progress, buffer: &[u8]) -> Result<bool, Failure> {
+        let piece = &buffer[send.range.clone()];
+        let n = match sent.n_bytes.checked_sub(HEAD_BYTES) {
+            None => self.next.write_vectored(&[IoSlice::new(&sent.head[sent.n_bytes..]), IoSlice::new(piece)]),
+            Some(n_bytes) => self.next.write(&piece[n_bytes..]),
+        };
+        match n {
+            Ok(n) => {
+                self.sent_bytes += n as u64;
+                sent.advance(n, piece.len());
+                Ok(n > 0)
+            }
+            Err(error) if is_no_failure(&error) => Ok(false),
+            Err(error) => Err(Failure::Next(error)),
+        }
+    }
+
+    /// Sends what an encrypted line has taken and not sent; whether nothing is left of it.
+    fn flush(&mut self) -> Result<bool, Failure> {
+        match self.next.flush() {
+            Ok(()) => Ok(true),
+            Err(error) if is_no_failure(&error) => Ok(false),
+            Err(error) => Err(Failure::Next(error)),
+        }
+    }
+
+    /// Takes what there is; whether there was something. A whole piece is checked, and added where it must be.
+    fn receive(
+        &mut self,
+        call: Call,
+        receive: &Receive,
+        received: &mut Progress,
+        buffer: &mut [u8],
+        checksums: &mut Vec<u32>,
+    ) -> Result<bool, Failure> {
+        let into = &mut buffer[receive.range.clone()];
+        let n_bytes = into.len();
+        let scratch: &mut [u8] = bytemuck::cast_slice_mut(&mut self.scratch);
+        let place = if receive.is_added { &mut scratch[..n_bytes] } else { &mut *into };
+        let n = match received.n_bytes.checked_sub(HEAD_BYTES) {
+            None => {
+                let head = IoSliceMut::new(&mut received.head[received.n_bytes..]);
+                self.previous.read_vectored(&mut [head, IoSliceMut::new(place)])
+            }
+            Some(n_bytes) => self.previous.read(&mut place[n_bytes..]),
+        };
+        match n {
+            Ok(0) => return Err(Failure::Previous(ErrorKind::UnexpectedEof.into())),
+            Ok(n) => {
+                // Known as soon as the head is there: one that is out of step may send less than is waited for.
+                let had_head = received.n_bytes >= HEAD_BYTES;
+                let is_whole = received.advance(n, n_bytes);
+                if !had_head && (is_whole || received.n_bytes >= HEAD_BYTES) {
+                    check_head(call, n_bytes, &received.head)?;
+                }
+                if !is_whole {
+                    return Ok(true);
+                }
+            }
+            Err(error) if is_no_failure(&error) => return Ok(false),
+            Err(error) => return Err(Failure::Previous(error)),
+        }
+        let sum = checksum(place);
+        if Head::from_bytes(&received.head).is_none_or(|head| head.checksum != sum) {
+            return Err(Failure::Garbled("its checksum is wrong"));
+        }
+        checksums.push(sum);
+        if receive.is_added {
+            vectorized(Add { into: bytemuck::cast_slice_mut(into), from: &self.scratch[..n_bytes / 4] });
+        }
+        Ok(true)
+    }
+
+    /// Sleeps until something can be done, somebody is lost, or the deadline has passed.
+    fn wait(&self, may_receive: bool, may_send: bool, board: &Board, deadline: Instant) -> Result<(), Failure> {
+        let mut fds = Vec::with_capacity(3);
+        fds.push(PollFd::new(board.alarm(), PollFlags::IN));
+        if may_receive {
+            fds.push(PollFd::new(self.previous.socket(), PollFlags::IN));
+        }
+        if may_send {
+            fds.push(PollFd::new(self.next.socket(), PollFlags::OUT));
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Failure::Deadline);
+        }
+        match poll(&mut fds, Some(&timespec(left))) {
+            // A verdict ends only what cannot go on: a call whose last bytes are here already is whole.
+            Ok(_) if fds[0].revents().is_empty() || fds[1..].iter().any(|fd| !fd.revents().is_empty()) => Ok(()),
+            Ok(_) => Err(Failure::Verdict),
+            Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(Failure::Previous(error.into())),
+        }
+    }
+}
+
+fn is_no_failure(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+fn head(call: Call, piece: &[u8], known: Option<u32>) -> [u8; HEAD_BYTES] {
+    let checksum = known.unwrap_or_else(|| checksum(piece));
+    Head { call, piece_bytes: piece.len() as u32, checksum }.to_bytes()
+}
+
+fn check_head(call: Call, piece_bytes: usize, head: &[u8; HEAD_BYTES]) -> Result<(), Failure> {
+    match Head::from_bytes(head) {
+        None => Err(Failure::Garbled("it does not begin as a frame does")),
+        Some(head) if head.call != call => Err(Failure::OutOfStep(head.call)),
+        Some(head) if head.piece_bytes as usize != piece_bytes => Err(Failure::Garbled("its length is wrong")),
+        Some(_) => Ok(()),
+    }
+}
+
+struct Add<'a> {
+    into: &'a mut [f32],
+    from: &'a [f32],
+}
+
+impl Vectorized for Add<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        for (into, from) in self.into.iter_mut().zip(self.from) {
+            *into += from;
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! The ranks of a run: how many, which one this is, and what they do together.
+
+mod agreement;
+mod board;
+mod contest;
+mod deadline;
+mod door;
+mod encryption;
+mod environment;
+mod error;
+mod gpus;
+mod hello;
+mod join_config;
+mod line;
+mod message;
+mod pulse;
+mod rendezvous;
+mod spoke;
+#[cfg(test)]
+mod tests;
+mod token;
+mod trust;
+mod waking;
+mod wire;
+
+use kith_run::{phase::Phase, stop::Stop};
+use std::{net::TcpListener, sync::Arc};
+
+use self::{
+    agreement::{Agreed, disagreement},
+    pulse::{Pulse, Rhythm},
+    rendezvous::Meeting,
+    trust::Trust,
+};
+#[cfg(test)]
+pub(crate) use self::{board::Entry, tests::on_worlds, trust::tests::encrypted_lines};
+pub(crate) use self::{
+    board::{Board, Order, Verdict},
+    deadline::timespec,
+    line::Line,
+};
+pub use self::{
+    encryption::RankTls,
+    environment::Seat,
+    error::WorldError,
+    hello::{Facts, Member},
+    join_config::JoinConfig,
+    token::Token,
+};
+use crate::distributed::collective::{Alone, Collective, Nccl, Ring, gpu_identity};
+
+/// All ranks of a run, as one of them sees them. Dropping it says goodbye to the others.
+#[derive(Debug)]
+pub struct World {
+    /// None in a world of one. Dropped first: others hear the goodbye before the collective is gone.
+    bond: Option<Bond>,
+    rank: usize,
+    members: Vec<Member>,
+    collective: Box<dyn Collective>,
+    stop: Stop,
+}
+
+/// What ties a rank to others, beside the collective.
+#[derive(Debug)]
+struct Bond {
+    board: Arc<Board>,
+    pulse: Pulse,
+}
+
+impl World {
+    /// A world of one rank.
+    pub fn alone() -> World {
+        World::of_one(Member::alone())
+    }
+
+    fn of_one(member: Member) -> World {
+        World { bond: None, rank: 0, members: vec![member], collective: Box::new(Alone), stop: Stop::default() }
+    }
+
+    /// Meets all other ranks and checks that they are here for the same run.
+    pub fn join(seat: &Seat, config: &JoinConfig, facts: Facts) -> Result<World, WorldError> {
+        World::join_at(seat, config, &facts, None)
+    }
+
+    /// As above; rank 0 listens where it is told.
+    pub fn join_at(
+        seat: &Seat,
+        config: &JoinConfig,
+        facts: &Facts,
+        listener: Option<TcpListener>,
+    ) -> Result<World, WorldError> {
+        if seat.n_ranks == 1 {
+            return Ok(World::of_one(Member::own(0, String::new(), facts)));
+        }
+        let facts = match config.cuda {
+            Some(device) => facts.clone().on_gpu(gpu_identity(device), config.shares_device),
+            None => facts.clone(),
+        };
+        let trust = Trust::new(config)?;
+        let mut meeting = match seat.rank {
+            0 => rendezvous::host(seat, config, &facts, &trust, listener)?,
+            _ => rendezvous::visit(seat, config, &facts, &trust)?,
+        };
+        let board = Arc::new(Board::new(seat.rank, meeting.members.clone())?);
+        let rhythm = Rhythm { every: config.heartbeat_every, deadline: config.heartbeat_deadline };
+        let pulse = Pulse::start(board.clone(), std::mem::take(&mut meeting.spokes), rhythm)?;
+        let formed = form_ring(seat, config, &trust, &meeting, &board, &pulse);
+        let collective = match formed.and_then(|ring| make_collective(ring, &meeting.members, config)) {
+            Ok(collective) => collective,
+            Err(error) => {
+                // Without a word from this rank the others would not know why it left.
+                pulse.stop(error.code(), &error.to_string());
+                return Err(error);
+            }
+        };
+        let Meeting { members, door, .. } = meeting;
+        if seat.rank == 0 {
+            board.order(Order::Keep(door));
+        }
+        let stop = Stop::default();
+        Ok(World { rank: seat.rank, members, collective, bond: Some(Bond { board, pulse }), stop })
+    }
+
+    /// This rank's number.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Ranks.
+    pub fn n_ranks(&self) -> usize {
+        self.members.len()
+    }
+
+    /// All ranks, by their numbers.
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// Who joined from where: a line of names, and a line for each rank.
+    pub fn table(&self) -> Vec<String> {
+        let names = ["rank", "host", "address", "process", "device", "instructions"].map(String::from);
+        let rows = self.members.iter().map(|member| {
+            let Member { rank, host, address, pid, device, instruction_set, .. } = member.clone();
+            [rank.to_string(), host, address, pid.to_string(), device, instruction_set]
+        });
+        let rows: Vec<[String; 6]> = [names].into_iter().chain(rows).collect();
+        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let line = |row: &[String; 6]| {
+            let cells = row.iter().enumerate().map(|(column, cell)| format!("{cell:<0$}", width(column)));
+            cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        };
+        rows.iter().map(line).collect()
+    }
+
+    /// What users should know of how these ranks are placed and connected.
+    pub fn notes(&self, tls: RankTls) -> Vec<String> {
+        let mut notes = gpus::notes(&self.members);
+        let is_on_several = self.members.iter().any(|member| member.machine != self.members[0].machine);
+        if is_on_several && self.members.iter().any(|member| member.gpu.is_some()) {
+            notes.push(
+                "NCCL does not encrypt what ranks on GPUs exchange between hosts: keep it on a network of your own"
+                    .to_owned(),
+            );
+        }
+        if is_on_several && tls == RankTls::Off {
+            notes.push("lines between ranks on several hosts are not encrypted (--rank-tls off)".to_owned());
+        }
+        notes
+    }
+
+    /// Refuses ranks that do not agree on everything in a list of (what, value): all ranks hear who differs.
+    pub fn agree(&mut self, on: &[(&str, String)]) -> Result<(), WorldError> {
+        agree(&mut *self.collective, &self.members, on)
+    }
+
+    /// What ranks do together.
+    pub fn collective(&mut self) -> &mut dyn Collective {
+        &mut *self.collective
+    }
+
+    /// Says what this rank does from now on.
+    pub fn enter(&self, step: u64, phase: Phase) {
+        if let Some(bond) = &self.bond {
+            bond.board.enter(step, phase);
+        }
+    }
+
+    /// Heeds requests to stop that this rank gets: loops tell the other ranks.
+    pub fn heed(&mut self, stop: Stop) {
+        self.stop = stop;
+    }
+
+    /// Requests to stop that this rank got.
+    pub(crate) fn stop_request(&self) -> &Stop {
+        &self.stop
+    }
+
+    /// What to do when a rank was lost or stopped, and this process has not noticed within two seconds because it is busy
+    /// elsewhere. Called on another thread: print the sentence and exit.
+    pub fn on_lost(&self, call: Box<dyn Fn(&WorldError) + Send>) {
+        if let Some(bond) = &self.bond {
+            bond.board.on_lost(call);
+        }
+    }
+
+    /// Why all must stop, if that is known by now.
+    pub fn check(&self) -> Result<(), WorldError> {
+        match self.bond.as_ref().and_then(|bond| Some((&bond.board, bond.board.verdict()?))) {
+            Some((board, verdict)) => Err(board.error(verdict)),
+            None => Ok(()),
+        }
+    }
+
+    /// Tells all others that this rank ends with an error, and its exit code, which becomes theirs.
+    pub fn stop(&self, code: u8, sentence: &str) {
+        if let Some(bond) = &self.bond {
+            bond.pulse.stop(code, sentence);
+        }
+    }
+
+    /// Says goodbye: this rank has ended well.
+    pub fn leave(self) {
+        drop(self);
+    }
+}
+
+/// The collective of ranks in a ring: the ring itself, or NCCL beside it.
+fn make_collective(mut ring: Ring, members: &[Member], config: &JoinConfig) -> Result<Box<dyn Collective>, WorldError> {
+    agree_on_device(&mut ring, members, config)?;
+    if let Some(sentence) = gpus::refused(members) {
+        return Err(WorldError::Refused(sentence));
+    }
+    Ok(match config.cuda {
+        Some(device) => Box::new(Nccl::new(ring, device, config.shares_device)?),
+        None => Box::new(ring),
+    })
+}
+
+/// The first thing that ranks do together: nobody begins before all are there, for tensors of the same kind.
+fn agree_on_device(ring: &mut Ring, members: &[Member], config: &JoinConfig) -> Result<(), WorldError> {
+    let kind = if config.cuda.is_some() { "cuda" } else { "cpu" };
+    agree(ring, members, &[("kind of device", kind.to_owned())])
+}
+
+/// Refuses ranks that do not agree.
+fn agree(collective: &mut dyn Collective, members: &[Member], on: &[(&str, String)]) -> Result<(), WorldError> {
+    let own: Agreed = on.iter().map(|(what, value)| ((*what).to_owned(), value.clone())).collect();
+    let heard = collective.share(&serde_json::to_vec(&own).expect("texts"))?;
+    let of = |rank: usize| -> Agreed { serde_json::from_slice(&heard[rank]).unwrap_or_default() };
+    let name = |rank: usize| format!("rank {rank} on {}", members[rank].host);
+    let first = (name(0), of(0));
+    match (1..heard.len()).find_map(|rank| disagreement((&name(rank), &of(rank)), (&first.0, &first.1))) {
+        Some(sentence) => Err(WorldError::Refused(sentence)),
+        None => Ok(()),
+    }
+}
+
+/// The ring of those who have met; what goes wrong is told to all.
+fn form_ring(
+    seat: &Seat,
+    config: &JoinConfig,
+    trust: &Trust,
+    meeting: &Meeting,
+    board: &Arc<Board>,
+    pulse: &Pulse,
+) -> Result<Ring, WorldError> {
+    let formed = rendezvous::form_ring(seat, config, trust, meeting, board).and_then(|(previous, next)| {
+        Ring::new(previous, next, board.clone(), config.collective_deadline).map_err(|error| error.to_string())
+    });
+    formed.map_err(|sentence| {
+        pulse.stop(75, &sentence);
+        let own = Verdict::Stopped { rank: seat.rank, code: 75, sentence };
+        board.error(board.verdict().unwrap_or(&own))
+    })
+}

@@ -1,0 +1,267 @@
+//! What a rank knows of all ranks while they run: how far each is, and why they must stop, once they must. Its own thread
+//! (the pulse) keeps it up to date; collectives look at it while they wait.
+
+use std::{
+    fmt,
+    io::{self, Write},
+    os::unix::net::UnixStream,
+    sync::{
+        Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed},
+        mpsc::Sender,
+    },
+    time::{Duration, Instant},
+};
+
+use kith_run::phase::Phase;
+use rustix::event::{PollFd, PollFlags, poll};
+use serde::{Deserialize, Serialize};
+
+use super::{Member, WorldError, deadline::timespec, door::Door};
+
+/// How far a rank is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Entry {
+    pub(crate) step: u64,
+    /// A number of [`Phase::ALL`].
+    pub(crate) phase: u8,
+    /// Collectives it has entered.
+    pub(crate) n_collectives: u64,
+    /// Whether it has ended well. A rank that ends because of a verdict does not leave.
+    pub(crate) has_left: bool,
+}
+
+/// Why all ranks must stop.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Verdict {
+    Lost { rank: usize, at: Entry, why: String },
+    Stopped { rank: usize, code: u8, sentence: String },
+    OutOfStep { sentence: String },
+}
+
+/// What the pulse is asked to do.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// Tell all ranks, and then whoever asked for it.
+    Tell { verdict: Verdict, told: Option<Sender<()>> },
+    /// Keep rank 0's door, for those who come too late.
+    Keep(Door),
+    /// Say goodbye and end.
+    Leave,
+    /// End without a word, as a process does that is killed.
+    #[cfg(test)]
+    Vanish,
+}
+
+impl Order {
+    pub(crate) fn tell(verdict: Verdict) -> Order {
+        Order::Tell { verdict, told: None }
+    }
+}
+
+/// Called when ranks must stop and nobody in this process notices.
+pub(super) type OnLost = Box<dyn Fn(&WorldError) + Send>;
+
+/// What a rank knows of all ranks.
+pub(crate) struct Board {
+    rank: usize,
+    members: Vec<Member>,
+    step: AtomicU64,
+    phase: AtomicU8,
+    n_collectives: AtomicU64,
+    entries: Mutex<Vec<Entry>>,
+    verdict: OnceLock<Verdict>,
+    is_noticed: AtomicBool,
+    /// Readable from the verdict on.
+    alarm: UnixStream,
+    raised: UnixStream,
+    /// What the pulse has to do; a byte through `knocked` wakes it.
+    orders: Mutex<Vec<Order>>,
+    knocked: UnixStream,
+    knock: UnixStream,
+    on_lost: Mutex<Option<OnLost>>,
+}
+
+impl fmt::Debug for Board {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Board").field("rank", &self.rank).field("verdict", &self.verdict).finish_non_exhaustive()
+    }
+}
+
+impl Board {
+    pub(crate) fn new(rank: usize, members: Vec<Member>) -> io::Result<Board> {
+        let (alarm, raised) = UnixStream::pair()?;
+        let (knocked, knock) = UnixStream::pair()?;
+        for end in [&alarm, &raised, &knocked, &knock] {
+            end.set_nonblocking(true)?;
+        }
+        Ok(Board {
+            rank,
+            step: AtomicU64::new(0),
+            phase: AtomicU8::new(0),
+            n_collectives: AtomicU64::new(0),
+            entries: Mutex::new(vec![Entry::default(); members.len()]),
+            members,
+            verdict: OnceLock::new(),
+            is_noticed: AtomicBool::new(false),
+            alarm,
+            raised,
+            orders: Mutex::new(Vec::new()),
+            knocked,
+            knock,
+            on_lost: Mutex::new(None),
+        })
+    }
+
+    pub(crate) fn rank(&self) -> usize {
+        self.rank
+    }
+
+    pub(crate) fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// As in: rank 1 on host-b.
+    pub(crate) fn name(&self, rank: usize) -> String {
+        format!("rank {rank} on {}", self.members[rank].host)
+    }
+
+    pub(crate) fn enter(&self, step: u64, phase: Phase) {
+        self.step.store(step, Relaxed);
+        self.phase.store(phase as u8, Relaxed);
+    }
+
+    /// Counts a collective that this rank enters; its number.
+    pub(crate) fn enter_collective(&self) -> u64 {
+        self.n_collectives.fetch_add(1, Relaxed) + 1
+    }
+
+    /// Collectives that this rank has entered.
+    pub(crate) fn n_collectives(&self) -> u64 {
+        self.n_collectives.load(Relaxed)
+    }
+
+    /// How far this rank is.
+    pub(super) fn own(&self) -> Entry {
+        let (step, phase) = (self.step.load(Relaxed), self.phase.load(Relaxed));
+        Entry { step, phase, n_collectives: self.n_collectives.load(Relaxed), has_left: false }
+    }
+
+    /// How far all ranks are, as far as this one has heard.
+    pub(super) fn entries(&self) -> Vec<Entry> {
+        let mut entries = locked(&self.entries);
+        entries[self.rank] = self.own();
+        entries.clone()
+    }
+
+    pub(crate) fn entry(&self, rank: usize) -> Entry {
+        self.entries()[rank]
+    }
+
+    pub(crate) fn update(&self, rank: usize, entry: Entry) {
+        locked(&self.entries)[rank] = entry;
+    }
+
+    pub(super) fn update_all(&self, entries: Vec<Entry>) {
+        let mut own = locked(&self.entries);
+        if entries.len() == own.len() {
+            *own = entries;
+        }
+    }
+
+    pub(crate) fn has_left(&self, rank: usize) -> bool {
+        self.entry(rank).has_left
+    }
+
+    /// The rank that others most probably wait for, and how far it is; where all are as far, the suspect.
+    pub(crate) fn furthest_behind(&self, suspect: usize) -> (usize, Entry) {
+        let entries = self.entries();
+        let others = entries.into_iter().enumerate().filter(|(rank, entry)| *rank != self.rank && !entry.has_left);
+        others
+            .min_by_key(|(rank, entry)| (entry.n_collectives, entry.step, *rank != suspect))
+            .unwrap_or_else(|| (self.rank, self.own()))
+    }
+
+    /// Why all must stop, if they must.
+    pub(crate) fn verdict(&self) -> Option<&Verdict> {
+        self.verdict.get()
+    }
+
+    /// Sets the verdict and raises the alarm. The first verdict stands; whether this was it.
+    pub(crate) fn decide(&self, verdict: Verdict) -> bool {
+        let is_first = self.verdict.set(verdict).is_ok();
+        if is_first {
+            let _ = (&self.raised).write(&[1]);
+        }
+        is_first
+    }
+
+    /// Readable from the verdict on.
+    pub(crate) fn alarm(&self) -> &UnixStream {
+        &self.alarm
+    }
+
+    /// Waits a little for a verdict that may be on its way.
+    pub(crate) fn await_verdict(&self, patience: Duration) -> Option<&Verdict> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if self.verdict.get().is_some() || left.is_zero() {
+                return self.verdict.get();
+            }
+            let _ = poll(&mut [PollFd::new(&self.alarm, PollFlags::IN)], Some(&timespec(left)));
+        }
+    }
+
+    /// From now on nobody needs to call this process.
+    pub(super) fn notice(&self) {
+        self.is_noticed.store(true, Relaxed);
+    }
+
+    /// The error that a verdict means here; from now on this process has noticed.
+    pub(crate) fn error(&self, verdict: &Verdict) -> WorldError {
+        self.notice();
+        let host = |rank: usize| self.members.get(rank).map_or_else(String::new, |member| member.host.clone());
+        match verdict.clone() {
+            Verdict::Lost { rank, at, why } => {
+                WorldError::Lost { rank, host: host(rank), step: at.step, phase: Phase::name_of(at.phase), why }
+            }
+            Verdict::Stopped { rank, code, sentence } => WorldError::Stopped { rank, host: host(rank), sentence, code },
+            Verdict::OutOfStep { sentence } => WorldError::OutOfStep(sentence),
+        }
+    }
+
+    /// Gives the pulse something to do.
+    pub(crate) fn order(&self, order: Order) {
+        locked(&self.orders).push(order);
+        let _ = (&self.knock).write(&[1]);
+    }
+
+    pub(super) fn take_orders(&self) -> Vec<Order> {
+        std::mem::take(&mut locked(&self.orders))
+    }
+
+    /// Readable when there are orders.
+    pub(super) fn knocked(&self) -> &UnixStream {
+        &self.knocked
+    }
+
+    pub(super) fn on_lost(&self, call: OnLost) {
+        *locked(&self.on_lost) = Some(call);
+    }
+
+    /// Calls whoever wants to know, unless this process has noticed already.
+    pub(super) fn call_if_unnoticed(&self) {
+        if let Some(verdict) = self.verdict()
+            && !self.is_noticed.load(Relaxed)
+            && let Some(call) = &*locked(&self.on_lost)
+        {
+            call(&self.error(verdict));
+        }
+    }
+}
+
+/// What is behind these locks is whole at every moment, whoever panicked.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

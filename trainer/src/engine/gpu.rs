@@ -1,0 +1,170 @@
+//! What a GPU program is told of a model and its graph.
+
+use kith_client::{FetchedRows, Info};
+use kith_kernels::cuda::{self, DeviceGraph, DeviceRows, GraphSampler, LayerPlan, Plan, Program, Settings, Targets};
+pub use kith_kernels::cuda::{Gpu, GpuError, open};
+use kith_run::config::{Kernels, ModelConfig, RunConfig};
+use kith_store::RowsForm;
+use tch::Device;
+
+use crate::{
+    data::{
+        BatchInput, Data,
+        input::{GraphInput, Labels},
+    },
+    engine::device,
+    error::TrainError,
+    model::{Model, spec_of},
+};
+
+/// The graph that all steps of a run look at, if it is one: a GPU computes whole steps of it, and several runs at once.
+pub fn whole_graph(data: &Data) -> Option<&GraphInput> {
+    match data {
+        Data::Full(input) if input.graphs.len() == 1 => Some(&input.graphs[0]),
+        _ => None,
+    }
+}
+
+/// The rows of all nodes, where batches are sampled here and the rows are dense and take no more than `most` bytes, or half of
+/// what is free.
+pub(crate) fn all_rows(gpu: &Gpu, data: &Data, most: Option<u64>) -> Result<Option<DeviceRows>, TrainError> {
+    /// Rows that are read at a time.
+    const N_ROWS: u64 = 1 << 16;
+    let Data::Batches(BatchInput { shards, .. }) = data else { return Ok(None) };
+    let Info { n_nodes, dim, rows, .. } = *shards.info();
+    let n_bytes = 4 * n_nodes * dim as u64;
+    if shards.waits() || rows != Some(RowsForm::Dense) || n_bytes > most.unwrap_or(gpu.free_bytes() / 2) {
+        return Ok(None);
+    }
+    let all = DeviceRows::room(gpu, n_nodes as usize, dim)?;
+    let mut fetched = FetchedRows::default();
+    for first in (0..n_nodes).step_by(N_ROWS as usize) {
+        let nodes: Vec<u64> = (first..n_nodes.min(first + N_ROWS)).collect();
+        shards.fetch_rows(&nodes, &mut fetched).map_err(TrainError::from)?;
+        all.write(first as usize, &fetched.values)?;
+    }
+    Ok(Some(all))
+}
+
+/// Fanouts up to which a GPU draws as fast as it should.
+const MAX_FANOUT: u32 = 64;
+
+/// What samples batches on the GPU, where this process has the lists and they leave at least half of the GPU free.
+pub(crate) fn sampler(gpu: &Gpu, data: &Data, fanouts: &[Option<u32>]) -> Result<Option<GraphSampler>, TrainError> {
+    let Data::Batches(BatchInput { shards, .. }) = data else { return Ok(None) };
+    let Some((indptr, sources)) = shards.lists()? else { return Ok(None) };
+    let (n_nodes, n_edges) = (indptr.len() as u64 - 1, sources.len() as u64);
+    let n_bytes = 4 * (2 * n_nodes + n_edges);
+    let is_small = n_nodes < 1 << 31 && n_nodes + n_edges < u64::from(u32::MAX);
+    if !is_small || n_bytes > gpu.free_bytes() / 2 || fanouts.iter().flatten().any(|fanout| *fanout > MAX_FANOUT) {
+        return Ok(None);
+    }
+    Ok(Some(GraphSampler::new(gpu, indptr, sources)?))
+}
+
+/// Where to compute: where libtorch does, and the GPU that computes whole steps, if one does. A GPU's own kernels are chosen
+/// where they can compute the run, unless `kernels` asks for others.
+pub fn choose(name: &str, kernels: Option<Kernels>, config: &mut RunConfig) -> Result<(Device, Option<Gpu>), String> {
+    let number = device::number_of(name)?;
+    let in_file = Some(config.train.kernels).filter(|kernels| *kernels == Kernels::Reference);
+    let kernels = kernels.or(in_file);
+    if let Some(number) = number.filter(|_| kernels != Some(Kernels::Reference)) {
+        match refusal(&config.model) {
+            None => {
+                config.train.kernels = Kernels::Fused;
+                device::check(name)?;
+                let gpu = cuda::open(number).map_err(|error| format!("device {name}: {error}"))?;
+                return Ok((Device::Cpu, Some(gpu)));
+            }
+            Some(sentence) if kernels == Some(Kernels::Fused) => {
+                return Err(format!("{sentence}: train on the CPU, or with --kernels reference"));
+            }
+            Some(_) => config.train.kernels = Kernels::Reference,
+        }
+    }
+    Ok((device::find(name)?, None))
+}
+
+/// Why a GPU's kernels cannot compute a model, if so.
+pub fn refusal(config: &ModelConfig) -> Option<String> {
+    spec_of(config.kind).gpu_refusal(config)
+}
+
+/// Several runs of one model over a whole graph: those of `configs`, which differ in nothing but [`Settings`], each with its
+/// run key. Weights are zero until they are set.
+pub fn program(
+    gpu: &Gpu,
+    model: &Model,
+    graph: &GraphInput,
+    runs: &[(RunConfig, u64)],
+    n_classes: usize,
+) -> Result<Program, GpuError> {
+    let runs_of = runs.iter().map(|(config, run_key)| settings(config, *run_key)).collect();
+    let plan = plan(model, &runs[0].0, (graph.is_symmetric, graph.is_one_of_many), runs_of);
+    let on_device = (DeviceGraph::new(gpu, &graph.block)?, DeviceRows::new(gpu, &graph.rows)?);
+    Program::new(gpu, on_device.0, on_device.1, plan, &targets(graph, n_classes))
+}
+
+/// One run whose slices are computed one by one, `n_slices` for each step.
+pub(crate) fn plan_of_slices(model: &Model, data: &Data, config: &RunConfig, run_key: u64, n_slices: usize) -> Plan {
+    let traits = match data {
+        Data::Full(input) => input.graphs.first().map_or((false, false), |graph| (graph.is_symmetric, true)),
+        Data::Batches(input) => (input.shards.info().is_symmetric, input.is_set),
+    };
+    let mut own = settings(config, run_key);
+    own.edge_weight /= n_slices as f64;
+    plan(model, config, traits, vec![own])
+}
+
+fn plan(model: &Model, config: &RunConfig, (is_symmetric, is_one_of_many): (bool, bool), runs: Vec<Settings>) -> Plan {
+    let edge_loss = config.edge_loss.as_ref().filter(|edge_loss| edge_loss.weight != 0.0);
+    Plan {
+        layers: layers(model),
+        n_weights: model.weights().flat().numel(),
+        pairs: edge_loss.map(|edge_loss| edge_loss.pairs(is_symmetric, is_one_of_many)),
+        runs,
+    }
+}
+
+fn settings(config: &RunConfig, run_key: u64) -> Settings {
+    assert_eq!(config.train.kernels, Kernels::Fused, "tensor operations need no program");
+    Settings {
+        run_key,
+        learning_rate: config.train.learning_rate,
+        weight_decay: config.train.weight_decay,
+        edge_weight: config.edge_loss.as_ref().map_or(0.0, |edge_loss| edge_loss.weight),
+        dropout: config.model.dropout,
+    }
+}
+
+fn layers(model: &Model) -> Vec<LayerPlan> {
+    let mut starts = std::collections::HashMap::new();
+    let mut start = 0;
+    for entry in model.weights().entries() {
+        starts.insert(entry.name.as_str(), start);
+        start += entry.shape.iter().product::<i64>() as usize;
+    }
+    let place = |layer: usize, name: &str| starts.get(format!("layers.{layer}.{name}").as_str()).copied();
+    let plan = |(layer, shape): (usize, &crate::model::LayerShape)| LayerPlan {
+        dim: shape.dim,
+        heads: shape.heads,
+        features: shape.features,
+        form: model.config().form,
+        is_mean: !shape.concat,
+        weight: place(layer, "weight").expect("every layer has weights"),
+        attention: place(layer, "attention").unwrap_or(0),
+        bias: place(layer, "bias").expect("every layer has a bias"),
+    };
+    model.layers().iter().enumerate().map(plan).collect()
+}
+
+fn targets(graph: &GraphInput, n_classes: usize) -> Targets {
+    let n_nodes = graph.n_nodes();
+    let (classes, bits) = match &graph.labels {
+        Some(Labels::Classes(classes)) => (classes.iter().map(|class| *class as i32).collect(), None),
+        Some(Labels::Bits { bits, .. }) => (vec![0; n_nodes], Some(bits.iter().map(|bit| u8::from(*bit)).collect())),
+        None => (vec![-1; n_nodes], None),
+    };
+    let (train, valid, test) = (graph.train.clone(), graph.valid.clone(), graph.test.clone());
+    Targets { classes, bits, n_classes, train, valid, test }
+}

@@ -1,0 +1,192 @@
+//! How good a model is: losses and metrics over the valid and test nodes, nothing dropped, nothing learned.
+
+use std::ops::Range;
+
+use kith_draw::{exp, ln, ln_1p};
+use kith_run::measured::{Measured, Metric};
+use rayon::prelude::*;
+
+use crate::{
+    data::{
+        BatchInput, Data,
+        input::{Input, Labels},
+        matrix::{Matrix, rows_of},
+    },
+    distributed::world::World,
+    error::TrainError,
+    inference::{
+        layerwise::{self, Looked, Room},
+        tally::Tally,
+    },
+    model::{Model, Pass},
+};
+
+/// Nodes per piece of a sum: cut by place, added in order, so the same bits come out of any number of threads.
+const PIECE_LEN: usize = 4096;
+
+/// What runs on some data are measured by.
+pub fn metric_of(data: &Data) -> Metric {
+    match data {
+        Data::Full(Input { links: Some(_), .. }) => Metric::Auc,
+        _ if data.shape().is_multi_label => Metric::MicroF1,
+        _ => Metric::Accuracy,
+    }
+}
+
+/// Measures a model over its valid and test nodes, each as one set. The ranks of a world share the work; each hears all.
+pub fn evaluate(model: &Model, data: &Data, room: &Room, world: &mut World) -> Result<Measured, TrainError> {
+    match data {
+        Data::Full(input) => evaluate_graphs(model, input),
+        Data::Batches(input) => evaluate_store(model, input, room, world),
+    }
+}
+
+fn evaluate_graphs(model: &Model, input: &Input) -> Result<Measured, TrainError> {
+    let (mut valid, mut test) = (Tally::default(), Tally::default());
+    for graph in &input.graphs {
+        let Some(labels) = graph.labels.as_ref().filter(|_| !graph.valid.is_empty() || !graph.test.is_empty()) else {
+            continue;
+        };
+        let logits = rows_of(&model.forward(graph, Pass::Evaluate)?.logits)?;
+        valid.add(tally(&logits, labels, &graph.valid));
+        test.add(tally(&logits, labels, &graph.test));
+    }
+    let mut measured = Tally::measured(valid, test);
+    if let (Some(links), [graph]) = (&input.links, &input.graphs[..]) {
+        (measured.valid, measured.test) = links.measure(model, graph)?;
+    }
+    Ok(measured)
+}
+
+/// Measures a model by its nodes, whatever its run is measured by.
+pub fn evaluate_nodes(model: &Model, input: &Input) -> Result<Measured, TrainError> {
+    evaluate_graphs(model, &Input { links: None, ..input.clone() })
+}
+
+fn evaluate_store(model: &Model, input: &BatchInput, room: &Room, world: &mut World) -> Result<Measured, TrainError> {
+    let last = model.layers().len() - 1;
+    let mut wanted = [input.valid.ids(), input.test.ids()].concat();
+    wanted.sort_unstable();
+    let place = |node: u64| wanted.partition_point(|id| *id < node);
+    // Every chunk tells the logits of the nodes that are wanted; chunks come in the order of nodes.
+    let mut logits = Matrix { values: Vec::new(), width: input.shards.info().n_classes };
+    let see = |nodes: Range<u64>, looked: Looked<'_>| {
+        let rows = rows_of(&looked.output(model, last)?)?;
+        let own = &wanted[place(nodes.start)..place(nodes.end)];
+        Ok(own.iter().flat_map(|id| rows.row((id - nodes.start) as usize)).copied().collect())
+    };
+    layerwise::walk(model, &*input.shards, room, world, last, see, |told| {
+        logits.values.extend(told);
+        Ok(())
+    })?;
+    let tally = |seeds: &kith_client::Seeds| {
+        let values = seeds.ids().iter().flat_map(|id| logits.row(place(*id))).copied().collect();
+        let all: Vec<u32> = (0..seeds.len() as u32).collect();
+        tally(&Matrix { values, width: logits.width }, seeds.labels(), &all)
+    };
+    Ok(Tally::measured(tally(&input.valid), tally(&input.test)))
+}
+
+fn tally(logits: &Matrix, labels: &Labels, positions: &[u32]) -> Tally {
+    let of_node = |position: &u32| {
+        let position = *position as usize;
+        match labels {
+            Labels::Classes(classes) => of_class(logits.row(position), classes[position] as usize),
+            Labels::Bits { n_classes, bits } => of_bits(logits.row(position), &bits[position * n_classes..]),
+        }
+    };
+    let of_piece = |piece: &[u32]| {
+        let mut sum = Tally::default();
+        piece.iter().for_each(|position| sum.add(of_node(position)));
+        sum
+    };
+    let pieces: Vec<Tally> = positions.par_chunks(PIECE_LEN).map(of_piece).collect();
+    pieces.into_iter().fold(Tally::default(), |mut sum, piece| {
+        sum.add(piece);
+        sum
+    })
+}
+
+/// Softmax cross-entropy, and whether the largest logit (of several, the first) is that of the class.
+fn of_class(logits: &[f32], class: usize) -> Tally {
+    let mut largest = 0;
+    for (place, logit) in logits.iter().enumerate() {
+        if *logit > logits[largest] {
+            largest = place;
+        }
+    }
+    let top = f64::from(logits[largest]);
+    // Below e^-700 there is nothing to add.
+    let sum: f64 = logits.iter().map(|logit| exp((f64::from(*logit) - top).max(-700.0))).sum();
+    let is_finite = logits.iter().all(|logit| logit.is_finite());
+    let loss = if is_finite { top + ln(sum) - f64::from(logits[class]) } else { f64::NAN };
+    Tally { loss, n_terms: 1, n_right: u64::from(largest == class), n_said: 1, n_true: 1 }
+}
+
+/// Binary cross-entropy of every class.
+fn of_bits(logits: &[f32], bits: &[bool]) -> Tally {
+    let mut sum = Tally::default();
+    for (logit, is_true) in logits.iter().zip(bits) {
+        let x = f64::from(*logit);
+        let loss = x.max(0.0) - if *is_true { x } else { 0.0 } + ln_1p(exp(-x.abs().min(700.0)));
+        let says_so = x > 0.0;
+        sum.add(Tally {
+            loss: if x.is_finite() { loss } else { f64::NAN },
+            n_terms: 1,
+            n_right: u64::from(says_so && *is_true),
+            n_said: u64::from(says_so),
+            n_true: u64::from(*is_true),
+        });
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_measured_by_accuracy() {
+        let right = of_class(&[1.0, 3.0, 2.0], 1);
+        let wrong = of_class(&[1.0, 3.0, 2.0], 0);
+        let loss = |class: f64| (1f64.exp() + 3f64.exp() + 2f64.exp()).ln() - class;
+        assert!((right.loss() - loss(3.0)).abs() < 1e-14, "{}", right.loss());
+        assert!((wrong.loss() - loss(1.0)).abs() < 1e-14, "{}", wrong.loss());
+        let mut both = right;
+        both.add(wrong);
+        assert_eq!((right.metric(), wrong.metric(), both.metric()), (1.0, 0.0, 0.5));
+        assert_eq!(of_class(&[2.0, 2.0], 0).metric(), 1.0, "of several the first");
+        assert!((of_class(&[0.0, 5000.0], 0).loss() - 5000.0).abs() < 1e-9, "far apart");
+        assert!(of_class(&[f32::NAN, 1.0], 1).loss().is_nan());
+        assert!(of_class(&[f32::INFINITY, 1.0], 1).loss().is_nan());
+    }
+
+    #[test]
+    fn several_classes_are_measured_by_micro_f1() {
+        // Said 0 and 1, true are 0 and 2: one right of two said and two true.
+        let found = of_bits(&[1.0, 0.5, -2.0], &[true, false, true]);
+        assert_eq!(found.metric(), 0.5);
+        let bce = |x: f64, y: f64| -(y * (1.0 / (1.0 + (-x).exp())).ln() + (1.0 - y) * (1.0 / (1.0 + x.exp())).ln());
+        let expected = (bce(1.0, 1.0) + bce(0.5, 0.0) + bce(-2.0, 1.0)) / 3.0;
+        assert!((found.loss() - expected).abs() < 1e-14);
+        assert_eq!(of_bits(&[-1.0, -1.0], &[true, true]).metric(), 0.0, "nothing said");
+        assert_eq!(of_bits(&[0.0], &[false]).n_said, 0, "a logit of zero says no");
+        assert!(of_bits(&[f32::NEG_INFINITY], &[false]).loss().is_nan());
+    }
+
+    #[test]
+    fn sums_do_not_depend_on_threads() {
+        let n = 10_000;
+        let values: Vec<f32> = (0..3 * n).map(|i| ((i * 7919) % 1000) as f32 / 137.0).collect();
+        let logits = Matrix { values, width: 3 };
+        let positions: Vec<u32> = (0..n as u32).collect();
+        let labels = Labels::Classes((0..n as i64).map(|i| i % 3).collect());
+        let with_threads = |n_threads| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(n_threads).build().unwrap();
+            pool.install(|| tally(&logits, &labels, &positions))
+        };
+        let one = with_threads(1);
+        assert_eq!(one.loss.to_bits(), with_threads(4).loss.to_bits());
+        assert_eq!(one.n_terms, n as u64);
+    }
+}

@@ -1,0 +1,302 @@
+//! A model over a whole graph that need not fit into memory: layer by layer, every node with all its neighbors, some
+//! nodes at a time. Exact: nothing is sampled, and how many nodes are taken at a time changes no bit.
+
+mod block_size;
+mod lists;
+
+use std::{ops::Range, path::PathBuf, sync::Arc};
+
+use kith_client::{BlockMaker, FetchedRows, Shards, Stock};
+use kith_run::stop::Request;
+use kith_store::{Column, ColumnWriter};
+use tch::Tensor;
+
+use crate::{
+    data::feed::rows_of_batch,
+    distributed::world::{World, WorldError},
+    error::TrainError,
+    inference::layerwise::{
+        block_size::{BlockSize, N_EDGES},
+        lists::{Lists, piece_len},
+    },
+    model::{Model, OutDegrees, Part, ReadRows},
+};
+
+/// How much may be held.
+#[derive(Clone, Debug)]
+pub struct Room {
+    /// Bytes of one layer's products that stay in memory; more go to a file. `None`: all stay.
+    pub memory: Option<u64>,
+    /// Where such files are made; `None`: where the system keeps its temporary files.
+    pub scratch: Option<PathBuf>,
+    /// Nodes that are taken at a time.
+    pub n_together: u64,
+    /// Neighbors of one node that are taken at a time; a longer list comes in pieces of about so many.
+    pub n_neighbors: u64,
+}
+
+impl Default for Room {
+    fn default() -> Room {
+        Room { memory: None, scratch: None, n_together: 1 << 17, n_neighbors: 1 << 20 }
+    }
+}
+
+/// What a layer looks at, or what it made of that.
+pub(crate) enum Looked<'a> {
+    /// Nodes with their whole lists.
+    Part(Part<'a>),
+    /// The layer's output for a node whose list came in pieces.
+    Output(Tensor),
+}
+
+impl Looked<'_> {
+    /// The layer's output.
+    pub(crate) fn output(self, model: &Model, layer: usize) -> Result<Tensor, TrainError> {
+        match self {
+            Looked::Part(part) => model.evaluate_layer(layer, part),
+            Looked::Output(output) => Ok(output),
+        }
+    }
+}
+
+/// Runs the layers before `last` over all nodes, and hands all that layer `last` reads to `see`, some nodes by id at a
+/// time, the destinations: their part of the graph, or the output where that is too large. The nodes are divided over the
+/// ranks of a world, chunk by chunk: `see` has those of this rank, and says what `hear` is told of every chunk, in the
+/// order of nodes, on every rank.
+pub(crate) fn walk(
+    model: &Model,
+    shards: &dyn Shards,
+    room: &Room,
+    world: &mut World,
+    last: usize,
+    mut see: impl FnMut(Range<u64>, Looked<'_>) -> Result<Vec<f32>, TrainError>,
+    mut hear: impl FnMut(Vec<f32>) -> Result<(), TrainError>,
+) -> Result<(), TrainError> {
+    let n_nodes = shards.info().n_nodes;
+    if room.memory.is_some() {
+        kith_kernels::trim(); // What training keeps for its next step would come on top.
+    }
+    let degrees = match model.spec().needs_out_degrees() {
+        true => Some(count_out_degrees(shards, room, world)?),
+        false => None,
+    };
+    let out_degrees = degrees.as_ref();
+    let most = if model.takes_pieces() { piece_len(room.n_neighbors) } else { usize::MAX };
+    let stock = Stock::new(1);
+    let mut maker = BlockMaker::new(n_nodes, stock.clone());
+    let mut products = multiply_stored(model, shards, room, world)?;
+    for layer in 0..=last {
+        let mut size = BlockSize::new(n_nodes, model.product_len(layer));
+        let mut next = if layer < last { Some(ProductsWriter::new(model, layer + 1, n_nodes, room)?) } else { None };
+        // Of what a layer gives, nothing is kept but what the next one makes of each row alone.
+        let mut tell = |nodes, looked: Looked<'_>| match layer < last {
+            true => model.multiply(layer + 1, ReadRows::Made(looked.output(model, layer)?)),
+            false => see(nodes, looked),
+        };
+        let mut chunks = Chunks::new(room, world);
+        while let Some(lists) = chunks.next(shards)? {
+            let mut told = Vec::new();
+            for run in lists.runs(most, size.n_edges()) {
+                let nodes = lists.nodes(&run);
+                if run.is_hub {
+                    let output = lists.evaluate_hub(&run, most, (model, layer, out_degrees), products.values());
+                    told.extend(tell(nodes, Looked::Output(output))?);
+                    continue;
+                }
+                let sampled = lists.block(&run, &mut maker)?;
+                size.hear(sampled.nodes.len(), sampled.blocks[0].n_edges());
+                let rows = ReadRows::Products(products.values());
+                told.extend(tell(nodes, Looked::Part(Part { block: &sampled.blocks[0], out_degrees, rows }))?);
+                stock.give_back_blocks(sampled);
+            }
+            for values in chunks.share(world, told)? {
+                match &mut next {
+                    Some(next) => next.push(&values)?,
+                    None => hear(values)?,
+                }
+            }
+        }
+        if let Some(next) = next {
+            products = next.finish()?;
+        }
+    }
+    if room.memory.is_some() {
+        kith_kernels::trim();
+    }
+    Ok(())
+}
+
+/// What the first layer makes of every node's row alone: each row is fetched once, by one rank.
+fn multiply_stored(model: &Model, shards: &dyn Shards, room: &Room, world: &mut World) -> Result<Products, TrainError> {
+    let n_nodes = shards.info().n_nodes;
+    let mut products = ProductsWriter::new(model, 0, n_nodes, room)?;
+    let n_numbers = shards.info().dim + model.product_len(0);
+    let n_rows = (N_BYTES_OF_ROWS / (4 * n_numbers as u64)).clamp(1, room.n_together);
+    let (rank, n_ranks) = (world.rank() as u64, world.n_ranks() as u64);
+    let mut first = 0;
+    while first < n_nodes {
+        let bound = |rank: u64| rank.saturating_mul(n_rows).saturating_add(first).min(n_nodes);
+        let nodes: Vec<u64> = (bound(rank)..bound(rank + 1)).collect();
+        let mut rows = FetchedRows::default();
+        shards.fetch_rows(&nodes, &mut rows)?;
+        let own = match nodes.is_empty() {
+            true => Vec::new(),
+            false => model.multiply(0, ReadRows::Stored(&Arc::new(rows_of_batch(rows))))?,
+        };
+        share(world, own)?.iter().try_for_each(|values| products.push(values))?;
+        first = bound(n_ranks);
+    }
+    products.finish()
+}
+
+/// Bytes of the rows that are multiplied together, and of their products.
+const N_BYTES_OF_ROWS: u64 = 64 << 20;
+
+/// The numbers of every rank, by rank. A request to stop travels behind them: with one from any rank, all abandon the walk here.
+fn share(world: &mut World, mut made: Vec<f32>) -> Result<Vec<Vec<f32>>, TrainError> {
+    let own = world.stop_request().request();
+    if world.n_ranks() == 1 {
+        return own.map_or(Ok(vec![made]), |request| Err(TrainError::Abandoned(request)));
+    }
+    made.push(Request::to_number(own).into());
+    let heard = world.collective().share(bytemuck::cast_slice(&made))?;
+    drop(made);
+    let numbers = |told: Vec<u8>| match told.as_chunks() {
+        ([numbers @ .., asked], []) => {
+            let numbers = numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+            Ok((numbers, Request::of_number(f32::from_le_bytes(*asked) as u8)))
+        }
+        _ => Err(WorldError::OutOfStep("a rank told no chunk of a layer".to_owned())),
+    };
+    let (all, asked): (Vec<_>, Vec<_>) =
+        heard.into_iter().map(numbers).collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
+    asked.into_iter().flatten().max().map_or(Ok(all), |request| Err(TrainError::Abandoned(request)))
+}
+
+/// One pass over all edges before the first layer: no chunk has all edges of its sources.
+fn count_out_degrees(shards: &dyn Shards, room: &Room, world: &mut World) -> Result<OutDegrees, TrainError> {
+    let mut degrees = OutDegrees::new(shards.info().n_nodes);
+    let mut chunks = Chunks::new(room, world);
+    while let Some(lists) = chunks.next(shards)? {
+        degrees.add(lists.sources());
+        chunks.share(world, Vec::new())?;
+    }
+    if world.n_ranks() == 1 {
+        return Ok(degrees);
+    }
+    let heard = world.collective().share(&degrees.to_bytes())?;
+    Ok(heard.iter().fold(OutDegrees::new(shards.info().n_nodes), |mut sum, own| {
+        sum.add_bytes(own);
+        sum
+    }))
+}
+
+/// All nodes with all their neighbors, in rounds: in each, every rank has a chunk, those of later ranks
+/// behind those of earlier ones. How many neighbors nodes have is only known when they come: a chunk has so many nodes as
+/// would have had few enough edges in the round before, on the rank with most.
+struct Chunks {
+    /// Of this rank's chunk.
+    lists: Lists,
+    rank: u64,
+    n_ranks: u64,
+    /// The first node of the next round.
+    next: u64,
+    /// Nodes of each chunk of the next round.
+    n_next: u64,
+    n_together: u64,
+}
+
+/// Nodes of the first chunk at most. Later ones have about as many edges as the largest block.
+const N_FIRST: u64 = 1 << 13;
+
+impl Chunks {
+    fn new(room: &Room, world: &World) -> Chunks {
+        let n_together = room.n_together;
+        Chunks {
+            lists: Lists::default(),
+            rank: world.rank() as u64,
+            n_ranks: world.n_ranks() as u64,
+            next: 0,
+            n_next: n_together.min(N_FIRST),
+            n_together,
+        }
+    }
+
+    /// This rank's chunk of the next round, which near the end may have no node; `None` after the last round. What ranks
+    /// make of a round they [`share`](Chunks::share) before the next.
+    fn next(&mut self, shards: &dyn Shards) -> Result<Option<&Lists>, TrainError> {
+        let n_nodes = shards.info().n_nodes;
+        if self.next >= n_nodes {
+            return Ok(None);
+        }
+        let bound = |rank: u64| rank.saturating_mul(self.n_next).saturating_add(self.next).min(n_nodes);
+        let nodes = bound(self.rank)..bound(self.rank + 1);
+        self.next = bound(self.n_ranks);
+        self.lists.ask(shards, nodes)?;
+        Ok(Some(&self.lists))
+    }
+
+    /// What all ranks made of their chunks of a round, by rank, and so in the order of nodes.
+    fn share(&mut self, world: &mut World, made: Vec<f32>) -> Result<Vec<Vec<f32>>, TrainError> {
+        let mut n_edges = self.lists.n_edges();
+        if self.n_ranks > 1 {
+            for told in world.collective().share(&n_edges.to_le_bytes())? {
+                let count = told.try_into().map_err(|_| WorldError::OutOfStep("a rank told no count".to_owned()))?;
+                n_edges = n_edges.max(u64::from_le_bytes(count));
+            }
+        }
+        self.n_next = self.n_next.saturating_mul(N_EDGES) / n_edges.max(1);
+        self.n_next = self.n_next.clamp(1, self.n_together);
+        share(world, made)
+    }
+}
+
+/// The rows of all nodes times the weights of a layer, by id.
+enum Products {
+    Memory(Vec<f32>),
+    File(Column<f32>),
+}
+
+impl Products {
+    fn values(&self) -> &[f32] {
+        match self {
+            Products::Memory(values) => values,
+            Products::File(column) => column.items(),
+        }
+    }
+}
+
+/// Takes products in the order of nodes.
+enum ProductsWriter {
+    Memory(Vec<f32>),
+    File(ColumnWriter<f32>),
+}
+
+impl ProductsWriter {
+    fn new(model: &Model, layer: usize, n_nodes: u64, room: &Room) -> Result<ProductsWriter, TrainError> {
+        let n_values = n_nodes as usize * model.product_len(layer);
+        Ok(match room.memory {
+            Some(memory) if 4 * n_values as u64 > memory => {
+                let dir = room.scratch.clone().unwrap_or_else(std::env::temp_dir);
+                let name = format!(".kith-{}-layer-{layer}", std::process::id());
+                ProductsWriter::File(ColumnWriter::scratch(&dir, &name)?)
+            }
+            _ => ProductsWriter::Memory(Vec::with_capacity(n_values)),
+        })
+    }
+
+    fn push(&mut self, products: &[f32]) -> Result<(), TrainError> {
+        match self {
+            ProductsWriter::Memory(values) => values.extend_from_slice(products),
+            ProductsWriter::File(column) => column.push(products)?,
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Products, TrainError> {
+        Ok(match self {
+            ProductsWriter::Memory(values) => Products::Memory(values),
+            ProductsWriter::File(column) => Products::File(column.finish()?.into_scratch()?),
+        })
+    }
+}

@@ -1,0 +1,138 @@
+//! What a trained model says of a graph's nodes and edges, by the user's own ids.
+
+mod edges;
+mod in_chunks;
+mod output;
+mod table;
+
+use std::path::Path;
+
+use kith_run::config::{Choice, Kernels, Mode};
+use tch::Device;
+
+use self::{
+    edges::{push_edges, table_of_edges},
+    output::Output,
+};
+pub use self::{output::What, table::Table};
+use crate::{
+    data::{
+        input::{GraphInput, load_unlabeled},
+        matrix::{Matrix, rows_of},
+        opened::Opened,
+    },
+    error::TrainError,
+    inference::layerwise::Room,
+    model::{Model, Part, Pass, ReadRows},
+    output::checkpoint::{Checkpoint, Checkpoints},
+};
+
+/// Which of a checkpoint's weights to use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// Those of the epoch with the best validation metric.
+    Best,
+    /// Those of the last epoch.
+    Last,
+}
+
+impl Choice for Moment {
+    const ALL: &'static [(&'static str, Self)] = &[("best", Self::Best), ("last", Self::Last)];
+}
+
+/// A question to a trained model.
+#[derive(Clone, Debug)]
+pub struct Question<'a> {
+    /// The checkpoint.
+    pub checkpoint: &'a Checkpoint,
+    /// The graph.
+    pub opened: &'a Opened,
+    /// What to write.
+    pub what: What,
+    /// The layer whose attention is written; `None`: the last.
+    pub layer: Option<usize>,
+    /// Which weights to use.
+    pub moment: Moment,
+    /// Where to compute.
+    pub device: Device,
+    /// How much may be held. Runs in batches are computed chunk by chunk, and others too where memory is limited.
+    pub room: Room,
+}
+
+/// Asks a trained model.
+pub fn predict(question: &Question<'_>) -> Result<Table, TrainError> {
+    let Question { checkpoint, opened, what, layer, moment, device, ref room } = *question;
+    let state = &checkpoint.state;
+    let mut config = checkpoint.config()?;
+    if device != Device::Cpu {
+        config.train.kernels = Kernels::Reference; // The fused kernels run on the CPU.
+    }
+    let dim = opened.info().rows.map(|_| opened.info().dim).ok_or(TrainError::NoRows)?;
+    if dim != state.dim {
+        let sentence = format!("the store's rows are {dim} wide, the model was trained on {}", state.dim);
+        return Err(TrainError::Predict(sentence));
+    }
+    let model = Model::new(&config, state.dim, state.n_classes, state.run_key, device)?;
+    let restored = checkpoint.restore(model.weights().entries())?;
+    model.weights().set(match moment {
+        Moment::Best => &restored.best,
+        Moment::Last => &restored.weights,
+    });
+    let output = Output::new(&model, what, layer, state.is_multi_label)?;
+    if matches!(config.train.mode, Mode::Batches(_)) || room.memory.is_some() || opened.whole().is_err() {
+        return in_chunks::predict(&model, opened, output, room);
+    }
+    let graphs = load_unlabeled(opened.whole()?)?.graphs;
+    match output {
+        Output::Probabilities { .. } => of_nodes(opened, &graphs, output.column(), |graph| {
+            output.finish(&model, &model.forward(graph, Pass::Evaluate)?.logits)
+        }),
+        Output::Embeddings { layer } => of_nodes(opened, &graphs, output.column(), |graph| {
+            let mut rows = ReadRows::Stored(&graph.rows);
+            for before in 0..layer {
+                let part = Part { block: &graph.block, out_degrees: None, rows };
+                rows = ReadRows::Made(model.evaluate_layer(before, part)?);
+            }
+            let part = Part { block: &graph.block, out_degrees: None, rows };
+            output.finish(&model, &model.evaluate_layer(layer, part)?)
+        }),
+        Output::Attention { layer } => of_edges(opened, &graphs, &model, layer),
+    }
+}
+
+/// A table with a row for each node, in the order of the store.
+fn of_nodes(
+    opened: &Opened,
+    graphs: &[GraphInput],
+    column: &str,
+    rows_of_graph: impl Fn(&GraphInput) -> Result<Matrix, TrainError>,
+) -> Result<Table, TrainError> {
+    let mut table = Table::new(&["id"], column);
+    let mut places = vec![(0, 0); opened.info().n_nodes as usize];
+    let mut matrices = Vec::new();
+    for (number, graph) in graphs.iter().enumerate() {
+        matrices.push(rows_of_graph(graph)?);
+        for position in 0..graph.n_nodes() {
+            places[graph.block.id(position) as usize] = (number, position);
+        }
+    }
+    for (node, (graph, position)) in places.into_iter().enumerate() {
+        table.push(&[&opened.id_of(node as u64)?], matrices[graph].row(position));
+    }
+    Ok(table)
+}
+
+/// A table with a row for each edge, by destination, each destination's own loop last.
+fn of_edges(opened: &Opened, graphs: &[GraphInput], model: &Model, layer: usize) -> Result<Table, TrainError> {
+    let mut table = table_of_edges();
+    for graph in graphs {
+        let attention = model.trace(&graph.sample(model.layers().len()))?.attention.swap_remove(layer);
+        push_edges(&mut table, opened, &graph.block, &rows_of(&attention)?)?;
+    }
+    Ok(table)
+}
+
+/// The checkpoint of a run: the file itself, or that of a run's folder.
+pub fn find_checkpoint(path: &Path) -> Result<Checkpoint, TrainError> {
+    if path.is_dir() { Checkpoints::of(path).last() } else { Checkpoint::load(path) }
+}

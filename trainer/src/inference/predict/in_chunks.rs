@@ -1,0 +1,61 @@
+//! The same answers without the whole graph in memory: layer by layer, some nodes at a time.
+
+use std::{ops::Range, sync::Arc};
+
+use super::{
+    edges::{push_edges, table_of_edges},
+    output::Output,
+    table::Table,
+};
+use crate::{
+    data::{matrix::rows_of, opened::Opened},
+    distributed::world::World,
+    error::TrainError,
+    inference::layerwise::{self, Looked, Room},
+    model::Model,
+};
+
+/// Nodes whose attention is looked at together: edges × heads × features are held.
+const N_ATTENDED: u64 = 1 << 13;
+
+pub(super) fn predict(model: &Model, opened: &Opened, output: Output, room: &Room) -> Result<Table, TrainError> {
+    let layer = match output {
+        Output::Probabilities { .. } => model.layers().len() - 1,
+        Output::Embeddings { layer } => layer,
+        Output::Attention { layer } => return attention(model, opened, layer, room),
+    };
+    let mut table = Table::new(&["id"], output.column());
+    walk(model, opened, room, layer, |nodes, looked| {
+        let rows = output.finish(model, &looked.output(model, layer)?)?;
+        for (place, node) in nodes.enumerate() {
+            table.push(&[&opened.id_of(node)?], rows.row(place));
+        }
+        Ok(())
+    })?;
+    Ok(table)
+}
+
+fn attention(model: &Model, opened: &Opened, layer: usize, room: &Room) -> Result<Table, TrainError> {
+    // Weights of a list are known when its whole softmax is: its edges are held together.
+    let room = Room { n_together: room.n_together.min(N_ATTENDED), n_neighbors: u64::MAX, ..room.clone() };
+    let mut table = table_of_edges();
+    walk(model, opened, &room, layer, |_, looked| {
+        let Looked::Part(part) = looked else { unreachable!("no list is too long to be whole") };
+        let block = Arc::clone(part.block);
+        let attention = model.attention_of_layer(layer, part)?.expect("only attention has weights");
+        push_edges(&mut table, opened, &block, &rows_of(&attention)?)
+    })?;
+    Ok(table)
+}
+
+/// Every chunk of a layer, here: a question has one rank.
+fn walk(
+    model: &Model,
+    opened: &Opened,
+    room: &Room,
+    layer: usize,
+    mut see: impl FnMut(Range<u64>, Looked<'_>) -> Result<(), TrainError>,
+) -> Result<(), TrainError> {
+    let see = |nodes: Range<u64>, looked: Looked<'_>| see(nodes, looked).map(|()| Vec::new());
+    layerwise::walk(model, &**opened.shards(), room, &mut World::alone(), layer, see, |_| Ok(()))
+}

@@ -1,0 +1,147 @@
+//! Outputs of a trained model, and how each is made from what a layer computes.
+
+use kith_draw::exp;
+use kith_run::config::Choice;
+use tch::Tensor;
+
+use crate::{
+    data::matrix::{Matrix, rows_of},
+    error::TrainError,
+    model::Model,
+};
+
+/// The kind of output to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// For each node the probability of each class.
+    Probabilities,
+    /// For each node the row that the last layer reads.
+    Embeddings,
+    /// For each edge its weight in each head of a layer.
+    Attention,
+}
+
+impl Choice for What {
+    const ALL: &'static [(&'static str, Self)] =
+        &[("probabilities", Self::Probabilities), ("embeddings", Self::Embeddings), ("attention", Self::Attention)];
+}
+
+/// An output that the model has.
+#[derive(Clone, Copy)]
+pub(super) enum Output {
+    Probabilities {
+        is_multi_label: bool,
+    },
+    /// What this layer gives.
+    Embeddings {
+        layer: usize,
+    },
+    Attention {
+        layer: usize,
+    },
+}
+
+impl Output {
+    pub(super) fn new(
+        model: &Model,
+        what: What,
+        layer: Option<usize>,
+        is_multi_label: bool,
+    ) -> Result<Output, TrainError> {
+        let refuse = |sentence: String| Err(TrainError::Predict(sentence));
+        let last = model.layers().len() - 1;
+        match what {
+            What::Probabilities => Ok(Output::Probabilities { is_multi_label }),
+            What::Embeddings if last == 0 => refuse(
+                "a model of one layer has no embeddings: what its last layer reads are the store's own rows".to_owned(),
+            ),
+            What::Embeddings => Ok(Output::Embeddings { layer: last - 1 }),
+            What::Attention if !model.config().kind.has_attention() => {
+                refuse("a model without attention has no attention weights".to_owned())
+            }
+            What::Attention => match layer.unwrap_or(last) {
+                layer if layer > last => refuse(format!("there is no layer {layer}: the model has layers 0 to {last}")),
+                layer => Ok(Output::Attention { layer }),
+            },
+        }
+    }
+
+    /// What the numbers of a row are called.
+    pub(super) fn column(self) -> &'static str {
+        match self {
+            Output::Probabilities { .. } => "class",
+            Output::Embeddings { .. } => "feature",
+            Output::Attention { .. } => "head",
+        }
+    }
+
+    /// A layer's output as it is written. Numbers are looked at one by one: libtorch's own functions give the last of a
+    /// tensor other bits than the first, and a chunk's last row is not the graph's.
+    pub(super) fn finish(self, model: &Model, rows: &Tensor) -> Result<Matrix, TrainError> {
+        let mut rows = rows_of(rows)?;
+        match self {
+            Output::Probabilities { is_multi_label: true } => {
+                rows.values.iter_mut().for_each(|value| *value = sigmoid(f64::from(*value)) as f32);
+            }
+            Output::Probabilities { is_multi_label: false } => {
+                rows.values.chunks_exact_mut(rows.width.max(1)).for_each(softmax);
+            }
+            Output::Embeddings { .. } if model.gives_rows_before_elu() => {
+                rows.values.iter_mut().filter(|value| **value < 0.0).for_each(|value| *value = elu(*value));
+            }
+            Output::Embeddings { .. } | Output::Attention { .. } => {}
+        }
+        Ok(rows)
+    }
+}
+
+/// Below e^-700 there is nothing left.
+fn small_exp(x: f64) -> f64 {
+    exp(x.max(-700.0))
+}
+
+fn sigmoid(x: f64) -> f64 {
+    let small = small_exp(-x.abs());
+    if x < 0.0 { small / (1.0 + small) } else { 1.0 / (1.0 + small) }
+}
+
+fn softmax(row: &mut [f32]) {
+    let top = row.iter().fold(f32::NEG_INFINITY, |top, value| top.max(*value));
+    let of = |value: f32| small_exp(f64::from(value) - f64::from(top));
+    let sum: f64 = row.iter().map(|value| of(*value)).sum();
+    row.iter_mut().for_each(|value| *value = (of(*value) / sum) as f32);
+}
+
+/// That of a number below zero.
+fn elu(value: f32) -> f32 {
+    (small_exp(f64::from(value)) - 1.0) as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probabilities_are_what_they_are_called() {
+        let mut row = [1.0, 3.0, -2.0];
+        softmax(&mut row);
+        let sum = 1f64.exp() + 3f64.exp() + (-2f64).exp();
+        for (found, logit) in row.iter().zip([1f64, 3.0, -2.0]) {
+            assert!((f64::from(*found) - logit.exp() / sum).abs() < 1e-7, "{row:?}");
+        }
+        let mut far = [5000.0, -5000.0];
+        softmax(&mut far);
+        assert_eq!(far, [1.0, 0.0]);
+        assert!((sigmoid(0.5) - 1.0 / (1.0 + (-0.5f64).exp())).abs() < 1e-15);
+        assert!((sigmoid(-0.5) + sigmoid(0.5) - 1.0).abs() < 1e-15);
+        assert!(sigmoid(5000.0) == 1.0 && sigmoid(-5000.0) < 1e-300);
+    }
+
+    #[test]
+    fn numbers_below_zero_are_bent() {
+        for value in [-1e-6f32, -0.3, -2.0, -5000.0] {
+            let expected = f64::from(value).exp_m1();
+            assert!((f64::from(elu(value)) - expected).abs() < 1e-7 * expected.abs(), "{value}");
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Models: layers with dropout before and ELU between them. What is particular to a model is in its file: see [`ModelSpec`].
+
+mod aggregate;
+mod block_edges;
+mod call;
+mod cgat;
+mod contrast;
+mod draws;
+mod gat;
+mod gcn;
+mod layer_shape;
+mod mlp;
+pub mod oracle;
+mod out_degrees;
+mod pair_logits;
+mod part;
+mod pass;
+pub mod reference;
+mod registry;
+mod sage;
+mod spec;
+mod supergat;
+
+use std::sync::Arc;
+
+use kith_block::{Block, Pairs};
+use kith_run::config::{CgatConfig, EdgeLossConfig, Kernels, ModelConfig, RunConfig};
+use tch::{Device, Kind, Tensor};
+
+pub use crate::model::{
+    contrast::{Compared, Contrast},
+    draws::draw_pairs,
+    layer_shape::LayerShape,
+    out_degrees::OutDegrees,
+    part::{Part, ReadRows},
+    pass::Pass,
+};
+pub(crate) use crate::model::{registry::spec_of, spec::ModelSpec};
+use crate::{
+    data::input::{GraphInput, Sample},
+    error::TrainError,
+    model::{
+        call::{Call, Compare, LayerOutput, LayerRows},
+        layer_shape::{layer_shapes, weight_name},
+        reference::Edges,
+    },
+    weights::Weights,
+};
+
+/// What a forward pass gives.
+#[derive(Debug)]
+pub struct Forward {
+    /// Nodes × classes.
+    pub logits: Tensor,
+    /// What else is learned than the classes of nodes; empty when evaluating, and for models that learn nothing else.
+    pub edge_losses: Vec<EdgeLoss>,
+    /// Negatives that could not be drawn, in all layers.
+    pub n_negatives_left_out: usize,
+}
+
+/// A loss that layers have of their own, and what it weighs beside the node loss.
+#[derive(Debug)]
+pub struct EdgeLoss {
+    /// The weight of each layer's.
+    pub weight: f64,
+    /// Layer by layer, before it is weighted.
+    pub layers: Vec<Tensor>,
+}
+
+impl Forward {
+    /// All losses of layers, before they are weighted.
+    pub fn losses_of_layers(&self) -> impl Iterator<Item = &Tensor> {
+        self.edge_losses.iter().flat_map(|loss| &loss.layers)
+    }
+
+    /// What a slice, one of so many in its step, learns beside its node loss; `None` if nothing.
+    pub fn edge_loss(&self, n_slices: usize) -> Option<Tensor> {
+        let weighted = |loss: &EdgeLoss| {
+            let (first, others) = loss.layers.split_first()?;
+            let sum = others.iter().fold(first.shallow_clone(), |sum, loss| sum + loss);
+            Some(sum * (loss.weight / n_slices as f64))
+        };
+        self.edge_losses.iter().filter_map(weighted).reduce(|sum, loss| sum + loss)
+    }
+}
+
+/// What each layer makes of a graph when nothing is dropped.
+#[derive(Debug)]
+pub struct Traced {
+    /// Each layer's output, after its ELU; the last one's are the logits.
+    pub rows: Vec<Tensor>,
+    /// Each layer's attention weights, edges × heads in the block's order; empty for kinds without attention.
+    pub attention: Vec<Tensor>,
+}
+
+/// A model with its weights.
+#[derive(Debug)]
+pub struct Model {
+    config: ModelConfig,
+    edge_loss: Option<EdgeLossConfig>,
+    cgat: Option<CgatConfig>,
+    spec: &'static dyn ModelSpec,
+    kernels: Kernels,
+    layers: Vec<LayerShape>,
+    weights: Weights,
+}
+
+impl Model {
+    /// A model with the initial weights of a run key.
+    pub fn new(
+        config: &RunConfig,
+        dim: usize,
+        n_classes: usize,
+        run_key: u64,
+        device: Device,
+    ) -> Result<Model, TrainError> {
+        let layers = layer_shapes(&config.model, dim, n_classes);
+        let spec = spec_of(config.model.kind);
+        let entries = layers.iter().enumerate().flat_map(|(layer, shape)| spec.weights(layer, *shape, &config.model));
+        Ok(Model {
+            weights: Weights::new(entries.collect(), run_key, device),
+            spec,
+            layers,
+            config: config.model.clone(),
+            // A weight of zero switches the loss off: nothing is drawn for it.
+            edge_loss: config.edge_loss.clone().filter(|edge_loss| edge_loss.weight != 0.0),
+            cgat: config.cgat.clone(),
+            kernels: config.train.kernels,
+        })
+    }
+
+    /// The same model computing with numbers of another kind; always by tensor operations. With doubles it is what
+    /// every other way to compute is compared with.
+    pub fn to_kind(&self, kind: Kind) -> Model {
+        Model {
+            config: self.config.clone(),
+            edge_loss: self.edge_loss.clone(),
+            cgat: self.cgat.clone(),
+            spec: self.spec,
+            kernels: Kernels::Reference,
+            layers: self.layers.clone(),
+            weights: self.weights.to_kind(kind),
+        }
+    }
+
+    /// Its config.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// Its weights.
+    pub fn weights(&self) -> &Weights {
+        &self.weights
+    }
+
+    /// The shapes of its layers.
+    pub fn layers(&self) -> &[LayerShape] {
+        &self.layers
+    }
+
+    /// One pass over a whole graph.
+    pub fn forward(&self, graph: &GraphInput, pass: Pass) -> Result<Forward, TrainError> {
+        self.forward_sample(&graph.sample(self.layers.len()), pass, self.compare(graph, pass))
+    }
+
+    /// What the layers' own losses look at in a pass over a whole graph.
+    pub fn compare(&self, graph: &GraphInput, pass: Pass) -> Compared {
+        let Pass::Train { run_key, step } = pass else { return Compared::default() };
+        let layers = 0..self.layers.len();
+        let pairs = |config| layers.clone().map(|layer| draw_pairs(config, graph, run_key, step, layer)).collect();
+        let contrasts =
+            |config| layers.clone().map(|layer| Contrast::draw(config, graph, run_key, step, layer)).collect();
+        Compared {
+            pairs: self.edge_loss.as_ref().map_or(Vec::new(), pairs),
+            contrasts: self.cgat.as_ref().map_or(Vec::new(), contrasts),
+        }
+    }
+
+    /// One pass over a sample, and what its layers' own losses look at.
+    pub fn forward_sample(&self, sample: &Sample, pass: Pass, compared: Compared) -> Result<Forward, TrainError> {
+        let weights = self.loss_weights();
+        let mut edge_losses: Vec<EdgeLoss> =
+            weights.into_iter().map(|weight| EdgeLoss { weight, layers: Vec::new() }).collect();
+        let mut n_negatives_left_out = 0;
+        let walk = || {
+            self.walk(sample, pass, compared, |output| {
+                edge_losses.iter_mut().zip(output.edge_losses).for_each(|(all, own)| all.layers.push(own));
+                n_negatives_left_out += output.n_negatives_left_out;
+            })
+        };
+        let logits = match pass {
+            Pass::Train { .. } => walk(),
+            Pass::Evaluate => tch::no_grad(walk),
+        }?;
+        edge_losses.retain(|loss| !loss.layers.is_empty());
+        Ok(Forward { logits, edge_losses, n_negatives_left_out })
+    }
+
+    /// What each loss weighs that a layer gives, in its order.
+    fn loss_weights(&self) -> Vec<f64> {
+        match (&self.edge_loss, &self.cgat) {
+            (Some(config), _) => vec![config.weight],
+            (None, Some(config)) => config.loss_weights(),
+            (None, None) => Vec::new(),
+        }
+    }
+
+    /// What every layer makes of a sample.
+    pub fn trace(&self, sample: &Sample) -> Result<Traced, TrainError> {
+        // Fused layers keep nothing of what passes between them.
+        let reference = self.to_kind(self.weights.flat().kind());
+        let mut traced = Traced { rows: Vec::new(), attention: Vec::new() };
+        let _logits = tch::no_grad(|| {
+            reference.walk(sample, Pass::Evaluate, Compared::default(), |output| {
+                traced.rows.push(output.rows);
+                traced.attention.extend(output.attention);
+            })
+        })?;
+        Ok(traced)
+    }
+
+    /// Dropout → layer → ELU → … → layer; `see` gets what each layer gives, its rows after the ELU.
+    fn walk(
+        &self,
+        sample: &Sample,
+        pass: Pass,
+        compared: Compared,
+        mut see: impl FnMut(LayerOutput),
+    ) -> Result<Tensor, TrainError> {
+        let (mut pairs, mut contrasts) = (compared.pairs.into_iter(), compared.contrasts.into_iter());
+        let mut rows = LayerRows::Input(&sample.rows);
+        for (layer, block) in sample.blocks.iter().enumerate() {
+            let output = self.one_layer((layer, block, None), &rows, pass, (pairs.next(), contrasts.next()))?;
+            rows = LayerRows::Hidden(output.rows.shallow_clone());
+            see(output);
+        }
+        match rows {
+            LayerRows::Hidden(logits) => Ok(logits),
+            _ => unreachable!("a model has a layer"),
+        }
+    }
+
+    /// What one layer makes of the rows of a block's sources. Rows between layers are after the ELU where layers are
+    /// tensor operations, and before it where they are fused: those begin with the ELU of what they read.
+    fn one_layer(
+        &self,
+        (layer, block, out_degrees): (usize, &Arc<Block>, Option<&OutDegrees>),
+        rows: &LayerRows<'_>,
+        pass: Pass,
+        (pairs, contrast): (Option<Pairs>, Option<Contrast>),
+    ) -> Result<LayerOutput, TrainError> {
+        let is_reference = self.kernels == Kernels::Reference;
+        let edges = is_reference.then(|| {
+            let edges = Edges::new(block, self.weights.flat().device());
+            match out_degrees {
+                None => edges,
+                Some(degrees) => edges.with_out_degrees(|node| degrees.of(block.id(node))),
+            }
+        });
+        let call = self.call((layer, block, out_degrees), edges.as_ref(), pass);
+        let mut output = self.spec.forward(&call, rows, Compare { pairs, contrast })?;
+        if layer + 1 < self.layers.len() && is_reference {
+            output.rows = output.rows.elu();
+        }
+        Ok(output)
+    }
+}
+
+impl Model {
+    /// A call of one layer.
+    fn call<'a>(
+        &'a self,
+        (layer, block, out_degrees): (usize, &'a Arc<Block>, Option<&'a OutDegrees>),
+        edges: Option<&'a Edges>,
+        pass: Pass,
+    ) -> Call<'a> {
+        Call {
+            config: &self.config,
+            cgat: self.cgat.as_ref(),
+            kernels: self.kernels,
+            weights: &self.weights,
+            shape: self.layers[layer],
+            layer,
+            block,
+            edges,
+            out_degrees,
+            pass,
+        }
+    }
+
+    /// The model as a spec: what is particular to it.
+    pub(crate) fn spec(&self) -> &'static dyn ModelSpec {
+        self.spec
+    }
+
+    fn weight(&self, layer: usize, name: &str) -> &Tensor {
+        self.weights.get(&weight_name(layer, name)).unwrap_or_else(|| panic!("layer {layer} has no {name}"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

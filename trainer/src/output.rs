@@ -1,0 +1,7 @@
+//! What a run leaves: checkpoints, weights for other programs, metrics, and the folder that holds them.
+
+pub mod checkpoint;
+pub mod interchange;
+pub mod keeper;
+pub mod metrics;
+pub mod run_folder;

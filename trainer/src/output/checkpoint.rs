@@ -1,0 +1,221 @@
+//! Checkpoints: weights, Adam's moments and the state of the loop, in one safetensors file that any tool can read.
+//!
+//! | tensor | holds |
+//! |---|---|
+//! | `layers.0.weight`, … | the weights, by name |
+//! | `adam.first`, `adam.second` | Adam's moments, one number per weight, in the order of the weights |
+//! | `best` | the weights of the epoch with the best validation metric, in the same order |
+//!
+//! The loop's state is the text `kith` of the file's metadata, as JSON; `kith.crc32` is the checksum of all tensors, and
+//! `kith.file_crc32` that of the whole file (see `checkpoint/checksum.rs`). Version 0.1.0 wrote no checksum of the file.
+
+mod checksum;
+mod folder;
+mod saved_state;
+mod saver;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::HashMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+pub(crate) use self::saver::{Saver, Snapshot};
+pub use self::{
+    folder::{CHECKPOINTS, Checkpoints},
+    saved_state::{Exact, SavedState},
+};
+
+use kith_run::{config::RunConfig, run_file::RunFile};
+use safetensors::{SafeTensors, tensor::Dtype};
+use tch::Tensor;
+
+use self::checksum::WHOLE;
+use crate::{data::Shape, error::TrainError, weights::Entry};
+
+/// The format this build writes and reads.
+pub const FORMAT_VERSION: u32 = 2;
+
+/// The names of our texts in the metadata.
+const METADATA: &str = "kith";
+const CHECKSUM: &str = "kith.crc32";
+
+/// Everything a run needs to go on, as read from a file.
+#[derive(Debug)]
+pub struct Checkpoint {
+    /// The state of the loop.
+    pub state: SavedState,
+    path: PathBuf,
+    /// True for a file with a checksum of all its bytes.
+    is_sealed: bool,
+    /// Every tensor of the file: its shape and its values.
+    tensors: HashMap<String, (Vec<usize>, Vec<f32>)>,
+}
+
+/// What a checkpoint holds for a model, flat, in the order of the model's weights.
+#[derive(Debug)]
+pub struct Restored {
+    /// The weights.
+    pub weights: Tensor,
+    /// The weights of the best epoch.
+    pub best: Tensor,
+    /// Adam's first moments.
+    pub first: Tensor,
+    /// Adam's second moments.
+    pub second: Tensor,
+}
+
+fn shape_of(entry: &Entry) -> Vec<usize> {
+    entry.shape.iter().map(|size| *size as usize).collect()
+}
+
+impl Checkpoint {
+    /// Reads a checkpoint.
+    pub fn load(path: &Path) -> Result<Checkpoint, TrainError> {
+        Checkpoint::read(&fs::read(path).map_err(TrainError::io(path))?, path)
+    }
+
+    /// A checkpoint that was read from a file, here or by another rank.
+    pub(crate) fn read(bytes: &[u8], path: &Path) -> Result<Checkpoint, TrainError> {
+        let wrong = |problem: String| TrainError::checkpoint(path, problem);
+        let damaged = |error| wrong(format!("not a whole safetensors file ({error})"));
+        let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(damaged)?;
+        let texts = metadata.metadata().clone().unwrap_or_default();
+        let text = texts.get(METADATA);
+        let text = text.ok_or_else(|| wrong("not a checkpoint of kith: it holds no state of a run".to_owned()))?;
+        let is_sealed = texts.contains_key(WHOLE);
+        if is_sealed && !checksum::is_right(bytes) {
+            return Err(wrong("damaged: the file does not have its checksum".to_owned()));
+        }
+        // A damaged name of the checksum must not pass for a file without one.
+        if let Some(name) = texts.keys().find(|name| ![METADATA, CHECKSUM, WHOLE].contains(&name.as_str())) {
+            return Err(wrong(format!("damaged: its metadata has an unknown text {name:?}")));
+        }
+        let state = SavedState::parse(text).map_err(wrong)?;
+        let file = SafeTensors::deserialize(bytes).map_err(damaged)?;
+        let mut views = file.tensors();
+        views.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let checksum = checksum_of(views.iter().map(|(name, view)| (name.as_str(), view.data())));
+        if texts.get(CHECKSUM) != Some(&checksum) {
+            return Err(wrong("damaged: its tensors do not have its checksum".to_owned()));
+        }
+        let mut tensors = HashMap::new();
+        for (name, view) in views {
+            if view.dtype() != Dtype::F32 {
+                return Err(wrong(format!("{name} does not hold 32-bit floats")));
+            }
+            let (words, _) = view.data().as_chunks::<4>();
+            let values = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
+            tensors.insert(name, (view.shape().to_vec(), values));
+        }
+        Ok(Checkpoint { state, path: path.to_owned(), is_sealed, tensors })
+    }
+
+    /// A sentence for its reader, where only a part of the file has a checksum.
+    pub fn warning(&self) -> Option<String> {
+        let sentence = "an older kith wrote it: its tensors have a checksum, its loop state and names have none";
+        (!self.is_sealed).then(|| format!("{}: {sentence}", self.path.display()))
+    }
+
+    /// Refuses a loop state that no run leaves behind.
+    pub(crate) fn check_state(&self, config: &RunConfig, shape: Shape, n_steps: u64) -> Result<(), TrainError> {
+        self.state.check(config, shape, n_steps).map_err(|problem| TrainError::checkpoint(&self.path, problem))
+    }
+
+    /// What it holds for a model with these weights; refuses the checkpoint of another model.
+    pub fn restore(&self, entries: &[Entry]) -> Result<Restored, TrainError> {
+        let mut weights = Vec::new();
+        for entry in entries {
+            weights.extend_from_slice(self.tensor(&entry.name, &shape_of(entry))?);
+        }
+        if let Some(other) = self
+            .tensors
+            .keys()
+            .filter(|name| name.starts_with("layers."))
+            .find(|name| !entries.iter().any(|entry| entry.name == **name))
+        {
+            return Err(self.other_model(&format!("it holds {other}, which this model has not")));
+        }
+        let flat = |name| Ok::<_, TrainError>(Tensor::from_slice(self.tensor(name, &[weights.len()])?));
+        Ok(Restored {
+            best: flat("best")?,
+            first: flat("adam.first")?,
+            second: flat("adam.second")?,
+            weights: Tensor::from_slice(&weights),
+        })
+    }
+
+    fn tensor(&self, name: &str, expected: &[usize]) -> Result<&[f32], TrainError> {
+        match self.tensors.get(name) {
+            None => Err(self.other_model(&format!("it holds no {name}"))),
+            Some((shape, _)) if shape != expected => {
+                Err(self.other_model(&format!("its {name} has the shape {shape:?}, this model's has {expected:?}")))
+            }
+            Some((_, values)) => Ok(values),
+        }
+    }
+
+    fn other_model(&self, difference: &str) -> TrainError {
+        TrainError::checkpoint(&self.path, format!("a checkpoint of another model: {difference}"))
+    }
+
+    /// Refuses a store that it was not made with.
+    pub fn check_store(&self, digest: &str) -> Result<(), TrainError> {
+        if self.state.store_digest == digest {
+            return Ok(());
+        }
+        let short = |digest: &str| digest.get(..12).unwrap_or(digest).to_owned();
+        let problem = format!(
+            "a checkpoint of another store: made with the one of digest {}…, this one has {}…",
+            short(&self.state.store_digest),
+            short(digest)
+        );
+        Err(TrainError::checkpoint(&self.path, problem))
+    }
+
+    /// Refuses a run that would not have made it. The number of epochs may differ, and how often it is saved.
+    pub fn check_run(&self, config: &RunConfig, run_key: u64) -> Result<(), TrainError> {
+        let wrong = |problem: String| TrainError::checkpoint(&self.path, problem);
+        if self.state.run_key != run_key {
+            return Err(wrong(format!("a checkpoint of run key {}, not {run_key}", self.state.run_key)));
+        }
+        let mut saved = self.config()?;
+        saved.train.epochs = config.train.epochs;
+        saved.train.checkpoint_every = config.train.checkpoint_every;
+        saved.train.checkpoint_every_steps = config.train.checkpoint_every_steps;
+        saved.train.checkpoint_minutes = config.train.checkpoint_minutes;
+        saved.train.checkpoints_kept = config.train.checkpoints_kept;
+        if saved == *config {
+            return Ok(());
+        }
+        let difference = difference(&saved.to_toml(), &config.to_toml());
+        Err(wrong(format!("a checkpoint of another run: {difference}")))
+    }
+
+    /// The run that made it.
+    pub fn config(&self) -> Result<RunConfig, TrainError> {
+        Ok(RunFile::parse(&self.state.run_file, &self.path.display().to_string())?.resolve()?)
+    }
+}
+
+/// What one run file says that another does not, in words.
+fn difference(there: &str, here: &str) -> String {
+    let only = |text: &str, other: &str| {
+        let is_line = |line: &&str| !line.is_empty() && !other.lines().any(|own| own == *line);
+        let lines: Vec<String> = text.lines().filter(is_line).map(|line| format!("`{line}`")).collect();
+        if lines.is_empty() { "less".to_owned() } else { lines.join(", ") }
+    };
+    format!("it says {} where this one says {}", only(there, here), only(here, there))
+}
+
+/// Of all tensors, by name.
+fn checksum_of<'a>(tensors: impl Iterator<Item = (&'a str, &'a [u8])>) -> String {
+    let mut hasher = crc32fast::Hasher::new();
+    for (name, bytes) in tensors {
+        hasher.update(name.as_bytes());
+        hasher.update(bytes);
+    }
+    format!("{:08x}", hasher.finalize())
+}

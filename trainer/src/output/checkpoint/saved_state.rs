@@ -1,0 +1,133 @@
+//! The state of the loop as a checkpoint holds it.
+
+use kith_run::{clock::Phases, config::RunConfig, report::StepRecord};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+use super::FORMAT_VERSION;
+use crate::data::Shape;
+
+/// The state of the loop between two steps.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedState {
+    /// [`FORMAT_VERSION`] of the build that wrote it.
+    pub format_version: u32,
+    /// The run file as it was followed.
+    pub run_file: String,
+    /// Names all randomness of the run.
+    pub run_key: u64,
+    /// Identity of the store.
+    pub store_digest: String,
+    /// Length of an input row.
+    pub dim: usize,
+    /// Classes.
+    pub n_classes: usize,
+    /// Whether a node may have several.
+    pub is_multi_label: bool,
+    /// Weight updates so far.
+    pub step: u64,
+    /// Whole epochs so far.
+    pub epoch: u64,
+    /// Whether the early stop has ended the run.
+    pub stopped_early: bool,
+    /// Validation losses that the early stop remembers, oldest first.
+    pub losses: Vec<Exact>,
+    /// Metrics that it remembers.
+    pub metrics: Vec<Exact>,
+    /// Epoch, validation metric and test metric of the best epoch; none before one is measured.
+    pub best: Option<(u64, Exact, Exact)>,
+    /// Validation loss, validation metric and test metric of the last epoch that was measured.
+    pub last: Option<(Exact, Exact, Exact)>,
+    /// Negatives that could not be drawn so far.
+    pub n_negatives_left_out: u64,
+    /// Feature rows of steps so far: from files here, from the cache, from servers.
+    pub row_counts: (u64, u64, u64),
+    /// Time spent so far.
+    pub micros: u64,
+    /// Where the time of each rank went.
+    pub phases: Vec<Phases>,
+    /// Record of the last step, where the evaluation after it is due: the run was asked to stop before it was done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due: Option<StepRecord>,
+}
+
+/// A number that comes back with the same bits: JSON's own numbers may not.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Exact(pub f64);
+
+impl Serialize for Exact {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&format!("{:?}", self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Exact {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Exact, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map(Exact).map_err(|_| D::Error::custom(format!("{text:?} is no number")))
+    }
+}
+
+/// More than any run counts, and less than what overflows when it goes on counting.
+const MOST: u64 = 1 << 60;
+
+/// More ranks than any process group has.
+const MOST_RANKS: usize = 1 << 20;
+
+impl SavedState {
+    /// Reads the state of a checkpoint of this version.
+    pub(super) fn parse(text: &str) -> Result<SavedState, String> {
+        #[derive(Deserialize)]
+        struct Versioned {
+            format_version: u32,
+        }
+        // The version first: another version may have other fields.
+        let Versioned { format_version: found } = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        if found != FORMAT_VERSION {
+            return Err(format!("format version {found}, this build reads {FORMAT_VERSION}"));
+        }
+        serde_json::from_str(text).map_err(|error| error.to_string())
+    }
+
+    /// Refuses values that no run leaves behind.
+    pub(super) fn check(&self, config: &RunConfig, shape: Shape, steps_per_epoch: u64) -> Result<(), String> {
+        let found = (self.dim, self.n_classes, self.is_multi_label);
+        if found != (shape.dim, shape.n_classes, shape.is_multi_label) {
+            return Err(format!(
+                "it was made for {} features and {} classes, the graph has {} and {}",
+                self.dim, self.n_classes, shape.dim, shape.n_classes
+            ));
+        }
+        let impossible = |what: String| Err(format!("its loop state is impossible: {what}"));
+        let (step, epoch) = (self.step, self.epoch);
+        let place = || format!("step {step} in epoch {epoch} with {steps_per_epoch} steps per epoch");
+        let is_right = match &self.due {
+            None => step / steps_per_epoch == epoch,
+            Some(due) => {
+                let is_end = step % steps_per_epoch == 0 && step / steps_per_epoch == epoch.saturating_add(1);
+                is_end && due.step.checked_add(1) == Some(step) && due.epoch == epoch && due.measured.is_none()
+            }
+        };
+        if step > MOST || !is_right {
+            return impossible(place());
+        }
+        if self.best.is_some_and(|(best, ..)| best >= epoch) || self.best.is_some() != self.last.is_some() {
+            return impossible(format!("best epoch {:?} of {epoch}", self.best.map(|(best, ..)| best)));
+        }
+        let window = config.early_stop.as_ref().map_or(0, |rule| rule.window);
+        if self.losses.len() > window || self.metrics.len() != self.losses.len() {
+            let (n_losses, n_metrics) = (self.losses.len(), self.metrics.len());
+            return impossible(format!("{n_losses} losses and {n_metrics} metrics for an early stop over {window}"));
+        }
+        if self.stopped_early && config.early_stop.is_none() {
+            return impossible("stopped early without an early stop".to_owned());
+        }
+        let (local, cached, remote) = self.row_counts;
+        let times = self.phases.iter().flat_map(Phases::each);
+        let mut counts = [self.n_negatives_left_out, local, cached, remote, self.micros].into_iter().chain(times);
+        if counts.any(|count| count > MOST) || self.phases.len() > MOST_RANKS {
+            return impossible("a count above 2^60".to_owned());
+        }
+        Ok(())
+    }
+}

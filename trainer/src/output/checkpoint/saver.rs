@@ -1,0 +1,118 @@
+//! Writing checkpoints beside the loop: the loop only copies.
+
+use std::{collections::HashMap, thread::JoinHandle};
+
+use kith_run::files::publish_bytes;
+use safetensors::tensor::{Dtype, TensorView, serialize};
+use tch::{Device, Tensor};
+
+use super::{
+    CHECKSUM, METADATA, SavedState,
+    checksum::{BLANK, WHOLE, seal},
+    checksum_of, shape_of,
+};
+use crate::{
+    error::TrainError,
+    output::run_folder::RunFolder,
+    weights::{Entry, Weights},
+};
+
+/// A copy of all that a checkpoint holds.
+pub(crate) struct Snapshot {
+    state: SavedState,
+    entries: Vec<Entry>,
+    weights: Vec<f32>,
+    /// The moments and the best weights, in the order of [`OTHERS`].
+    others: [Vec<f32>; 3],
+}
+
+/// What a checkpoint holds beside the weights, one number per weight each.
+const OTHERS: [&str; 3] = ["adam.first", "adam.second", "best"];
+
+impl Snapshot {
+    /// Copies weights, and the moments and the best weights: flat, in the order of the weights.
+    pub(crate) fn new(state: SavedState, weights: &Weights, others: [&Tensor; 3]) -> Result<Snapshot, TrainError> {
+        let copy = |tensor: &Tensor| -> Result<Vec<f32>, TrainError> {
+            Ok(tensor.f_to_device(Device::Cpu)?.as_ref().try_into()?)
+        };
+        let [first, second, best] = others;
+        Ok(Snapshot {
+            state,
+            entries: weights.entries().to_vec(),
+            weights: copy(weights.flat())?,
+            others: [copy(first)?, copy(second)?, copy(best)?],
+        })
+    }
+
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let flat: &[u8] = bytemuck::cast_slice(&self.weights);
+        let mut parts: Vec<(&str, Vec<usize>, &[u8])> = Vec::new();
+        for (name, values) in OTHERS.iter().zip(&self.others) {
+            parts.push((name, vec![values.len()], bytemuck::cast_slice(values)));
+        }
+        let mut start = 0;
+        for entry in &self.entries {
+            let shape = shape_of(entry);
+            let n_bytes = 4 * shape.iter().product::<usize>();
+            parts.push((&entry.name, shape, &flat[start..][..n_bytes]));
+            start += n_bytes;
+        }
+        parts.sort_by_key(|(name, ..)| *name);
+        let checksum = checksum_of(parts.iter().map(|(name, _, bytes)| (*name, *bytes)));
+        let state = serde_json::to_string(&self.state).expect("a state has only numbers and texts");
+        let texts = [(METADATA, state), (CHECKSUM, checksum), (WHOLE, BLANK.to_owned())];
+        let metadata = HashMap::from(texts.map(|(name, text)| (name.to_owned(), text)));
+        let views = parts.into_iter().map(|(name, shape, bytes)| {
+            (name, TensorView::new(Dtype::F32, shape, bytes).expect("as many bytes as its shape says"))
+        });
+        let mut bytes = serialize(views, &Some(metadata)).expect("tensors with names of their own");
+        seal(&mut bytes);
+        bytes
+    }
+}
+
+/// Writes one checkpoint at a time on a thread of its own.
+#[derive(Debug, Default)]
+pub(crate) struct Saver {
+    writing: Option<JoinHandle<Result<(), TrainError>>>,
+}
+
+impl Saver {
+    /// Writes a checkpoint beside the others and removes the oldest, once the one before is written. What steps were recorded
+    /// survives a crash before the checkpoint that counts on it is there.
+    pub(crate) fn save(&mut self, folder: &RunFolder, snapshot: Snapshot, kept: usize) -> Result<(), TrainError> {
+        self.wait()?;
+        let (checkpoints, steps, keeper) = (folder.checkpoints(), folder.steps()?, folder.keeper());
+        let write = move || {
+            let step = snapshot.state.step;
+            let place = checkpoints.place(step)?;
+            steps.sync_data().map_err(TrainError::io(&place))?;
+            publish_bytes(&place, &snapshot.to_bytes())?;
+            checkpoints.thin_out(step, kept)?;
+            keeper.keep()
+        };
+        self.writing = Some(
+            std::thread::Builder::new()
+                .name("kith-save".to_owned())
+                .spawn(write)
+                .map_err(|source| TrainError::Io { path: "a thread that writes checkpoints".into(), source })?,
+        );
+        Ok(())
+    }
+
+    /// Waits until the last checkpoint is written.
+    pub(crate) fn wait(&mut self) -> Result<(), TrainError> {
+        match self.writing.take().map(JoinHandle::join) {
+            None => Ok(()),
+            Some(Ok(outcome)) => outcome,
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+        }
+    }
+}
+
+impl Drop for Saver {
+    /// A checkpoint in hand is worth finishing; whoever drops the run without an end has nobody to tell of errors.
+    fn drop(&mut self) {
+        let _ = self.wait();
+    }
+}

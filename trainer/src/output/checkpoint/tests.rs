@@ -1,0 +1,181 @@
+//! Damage to checkpoint files: none passes for the file that was written.
+
+use kith_run::{clock::Phases, report::StepRecord};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::weights::{Initial, Weights};
+
+fn state(due: Option<StepRecord>) -> SavedState {
+    SavedState {
+        format_version: FORMAT_VERSION,
+        run_file: "[model]\nkind = \"gat\"\n".to_owned(),
+        run_key: 42,
+        store_digest: "0123456789abcdef".to_owned(),
+        dim: 5,
+        n_classes: 3,
+        is_multi_label: false,
+        step: 6,
+        epoch: if due.is_some() { 5 } else { 6 },
+        stopped_early: false,
+        losses: vec![Exact(0.5), Exact(0.25)],
+        metrics: vec![Exact(0.75), Exact(1.0 / 3.0)],
+        best: Some((4, Exact(0.75), Exact(0.5))),
+        last: Some((Exact(0.25), Exact(0.75), Exact(0.5))),
+        n_negatives_left_out: 3,
+        row_counts: (1, 2, 3),
+        micros: 123_456,
+        phases: vec![Phases { sample: 1, compute: 2, exchange: 3, update: 4, ..Phases::default() }; 2],
+        due,
+    }
+}
+
+fn due() -> StepRecord {
+    StepRecord { loss: 1.0 / 3.0, node_loss: 0.1, edge_losses: vec![0.7], micros: 9, ..StepRecord::new(5, 5) }
+}
+
+fn file(due: Option<StepRecord>) -> Vec<u8> {
+    let entry = |name: &str, shape: &[i64]| Entry {
+        name: name.to_owned(),
+        shape: shape.to_vec(),
+        initial: Initial::Uniform { bound: 1.0 },
+    };
+    let entries = vec![entry("layers.0.weight", &[4, 5]), entry("layers.0.bias", &[5])];
+    let weights = Weights::new(entries, 7, tch::Device::Cpu);
+    let other = weights.flat() * 0.5;
+    Snapshot::new(state(due), &weights, [&other, &other, weights.flat()]).unwrap().to_bytes()
+}
+
+fn read(bytes: &[u8]) -> Result<Checkpoint, String> {
+    Checkpoint::read(bytes, Path::new("file")).map_err(|error| error.to_string())
+}
+
+fn header(bytes: &[u8]) -> (Value, &[u8]) {
+    let n_header = u64::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;
+    (serde_json::from_slice(&bytes[8..8 + n_header]).unwrap(), &bytes[8 + n_header..])
+}
+
+/// The same file with another header.
+fn with_header(header: &Value, tensors: &[u8]) -> Vec<u8> {
+    let mut text = serde_json::to_vec(header).unwrap();
+    text.resize(text.len().next_multiple_of(8), b' ');
+    [&(text.len() as u64).to_le_bytes()[..], &text, tensors].concat()
+}
+
+fn state_of(header: &Value) -> Value {
+    serde_json::from_str(header["__metadata__"][METADATA].as_str().unwrap()).unwrap()
+}
+
+fn set_state(header: &mut Value, state: &Value) {
+    header["__metadata__"][METADATA] = Value::String(state.to_string());
+}
+
+/// A file as version 0.1.0 wrote it.
+fn without_checksum(bytes: &[u8]) -> Vec<u8> {
+    let (mut header, tensors) = header(bytes);
+    header["__metadata__"].as_object_mut().unwrap().remove(WHOLE).unwrap();
+    with_header(&header, tensors)
+}
+
+#[test]
+fn a_file_comes_back_as_it_was_written() {
+    for due in [None, Some(due())] {
+        let checkpoint = read(&file(due.clone())).unwrap();
+        assert_eq!((&checkpoint.state, checkpoint.warning()), (&state(due), None));
+    }
+}
+
+#[test]
+fn every_flipped_byte_is_refused() {
+    let bytes = file(Some(due()));
+    let n_header = bytes.len() - header(&bytes).1.len();
+    let in_tensors = (n_header..bytes.len()).step_by(7).chain([bytes.len() - 1]);
+    for place in (0..n_header).chain(in_tensors) {
+        for flip in [0x01, 0x04, 0x20, 0x80, 0xff] {
+            let mut damaged = bytes.clone();
+            damaged[place] ^= flip;
+            let sentence = read(&damaged).expect_err(&format!("byte {place} of {n_header} and {}", bytes.len()));
+            assert!(sentence.starts_with("file: "), "{sentence}");
+        }
+    }
+    for n_bytes in (0..bytes.len()).step_by(13) {
+        assert!(read(&bytes[..n_bytes]).is_err(), "cut after {n_bytes}");
+    }
+    assert!(read(&[&bytes[..], &[0]].concat()).is_err(), "a byte too many");
+}
+
+/// Another value for each value inside.
+fn edits(value: &Value) -> Vec<Value> {
+    match value {
+        Value::Null => vec![json!(1)],
+        Value::Bool(flag) => vec![json!(!flag)],
+        Value::Number(number) if number.is_u64() => vec![json!(number.as_u64().unwrap() + 1), json!(0)],
+        Value::Number(number) => vec![json!(number.as_f64().unwrap() * 2.0)],
+        Value::String(text) => vec![json!(format!("{text}0"))],
+        Value::Array(items) => (0..items.len())
+            .flat_map(|place| edits(&items[place]).into_iter().map(move |edit| (place, edit)))
+            .map(|(place, edit)| {
+                let mut items = items.clone();
+                items[place] = edit;
+                Value::Array(items)
+            })
+            .chain([Value::Array(items.get(1..).unwrap_or_default().to_vec())])
+            .collect(),
+        Value::Object(fields) => {
+            let edited = fields.iter().flat_map(|(name, value)| edits(value).into_iter().map(move |edit| (name, edit)));
+            let edited = edited.map(|(name, edit)| {
+                let mut fields = fields.clone();
+                fields[name] = edit;
+                Value::Object(fields)
+            });
+            let removed = fields.keys().map(|name| {
+                let mut fields = fields.clone();
+                fields.remove(name);
+                Value::Object(fields)
+            });
+            edited.chain(removed).collect()
+        }
+    }
+}
+
+#[test]
+fn every_edited_field_is_refused() {
+    for due in [None, Some(due())] {
+        let written = file(due);
+        let (first, tensors) = header(&written);
+        let mut bytes = with_header(&first, tensors);
+        checksum::seal(&mut bytes);
+        assert!(read(&bytes).is_ok(), "the header written once more, with its checksum");
+        let (header, tensors) = header(&bytes);
+        assert_eq!(with_header(&header, tensors), bytes, "without an edit it is the same file");
+        let state = state_of(&header);
+        let edited = edits(&state);
+        assert!(edited.len() > 40, "{}", edited.len());
+        for edit in edited.into_iter().filter(|edit| *edit != state) {
+            let mut header = header.clone();
+            set_state(&mut header, &edit);
+            assert!(read(&with_header(&header, tensors)).is_err(), "{edit}");
+        }
+        // Names, types, shapes and places of tensors, and the checksums; without that of the file, it is an older file.
+        let is_older = |edit: &Value| edit["__metadata__"].get(WHOLE).is_none() && edit["__metadata__"].is_object();
+        for edit in edits(&header).into_iter().filter(|edit| *edit != header && !is_older(edit)) {
+            assert!(read(&with_header(&edit, tensors)).is_err(), "{edit}");
+        }
+        let mut renamed = header.clone();
+        let tensor = renamed.as_object_mut().unwrap().remove("adam.first").unwrap();
+        renamed["adam.firsts"] = tensor;
+        assert!(read(&with_header(&renamed, tensors)).is_err());
+    }
+}
+
+#[test]
+fn an_older_file_is_read_with_a_warning() {
+    let bytes = without_checksum(&file(None));
+    let checkpoint = read(&bytes).unwrap();
+    assert_eq!(checkpoint.state, state(None));
+    let warning = checkpoint.warning().unwrap();
+    assert!(warning.starts_with("file: an older kith wrote it"), "{warning}");
+    let mut damaged = bytes.clone();
+    *damaged.last_mut().unwrap() ^= 1;
+    assert_eq!(read(&damaged).unwrap_err(), "file: damaged: its tensors do not have its checksum");
+}

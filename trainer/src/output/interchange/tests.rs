@@ -1,0 +1,152 @@
+//! There and back, and files that do not fit.
+
+use kith_run::config::{Kernels, Mode, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig};
+use std::path::PathBuf;
+
+use super::*;
+use crate::model::oracle::error;
+
+fn model(kind: ModelKind, form: Form, n_layers: usize, run_key: u64) -> Model {
+    crate::engine::device::start();
+    let config = RunConfig {
+        model: ModelConfig { kind, form, n_layers, heads: 2, features: 3, out_heads: 4, dropout: 0.0 },
+        train: TrainConfig {
+            learning_rate: 0.01,
+            weight_decay: 0.0,
+            epochs: 1,
+            split: None,
+            supervision: Supervision::Split,
+            kernels: Kernels::Reference,
+            checkpoint_every: 1,
+            checkpoint_every_steps: None,
+            checkpoint_minutes: 0.0,
+            checkpoints_kept: 2,
+            deterministic: None,
+            evaluate_every: 1,
+            mode: Mode::Full,
+        },
+        edge_loss: None,
+        cgat: None,
+        early_stop: None,
+    };
+    let model = Model::new(&config, 5, 2, run_key, Device::Cpu).unwrap();
+    // Biases start at zero, where a mix-up would not be seen.
+    let bits = Tensor::arange(model.weights().n_elements() as i64, (Kind::Float, Device::Cpu)).sin() * run_key as f64;
+    model.weights().set(&(model.weights().flat() + bits));
+    model
+}
+
+/// The tensors of a file: shapes and values.
+fn tensors(path: &Path) -> BTreeMap<String, Tensor> {
+    let bytes = fs::read(path).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    file.tensors().iter().map(|(name, view)| (name.clone(), read(view).unwrap())).collect()
+}
+
+fn write(path: &Path, tensors: &BTreeMap<String, Tensor>) {
+    let tensors: Vec<(&String, &Tensor)> = tensors.iter().collect();
+    Tensor::write_safetensors(&tensors, path).unwrap();
+}
+
+fn temp() -> (tempfile::TempDir, PathBuf) {
+    let temp = tempfile::tempdir().unwrap();
+    let path = temp.path().join("weights.safetensors");
+    (temp, path)
+}
+
+#[test]
+fn there_and_back() {
+    let (_temp, path) = temp();
+    for (kind, form) in [
+        (ModelKind::Supergat, Form::Mx),
+        (ModelKind::Supergat, Form::Sd),
+        (ModelKind::Supergat, Form::Go),
+        (ModelKind::Gat, Form::Go),
+    ] {
+        let (from, to) = (model(kind, form, 3, 1), model(kind, form, 3, 2));
+        assert_ne!(from.weights().flat(), to.weights().flat());
+        save(&from, &path).unwrap();
+        load(&to, &path).unwrap();
+        assert_eq!(from.weights().flat(), to.weights().flat());
+    }
+}
+
+#[test]
+fn names_and_places() {
+    let (_temp, path) = temp();
+    for (form, source, destination) in [(Form::Mx, "att_l", "att_r"), (Form::Go, "att_src", "att_dst")] {
+        let model = model(ModelKind::Gat, form, 2, 1);
+        save(&model, &path).unwrap();
+        let file = tensors(&path);
+        let names: Vec<&str> = file.keys().map(String::as_str).collect();
+        let mut expected = Vec::new();
+        for layer in 0..2 {
+            expected.extend([source, destination, "bias", "lin.weight"].map(|name| format!("convs.{layer}.{name}")));
+        }
+        expected.sort();
+        assert_eq!(names, expected);
+
+        let ours = |name| model.weights().get(name).unwrap().detach();
+        assert_eq!(file["convs.0.lin.weight"], ours("layers.0.weight").tr());
+        let halves = ours("layers.1.attention").view([4, 2, 2]);
+        assert_eq!(file[&format!("convs.1.{destination}")], halves.select(1, 0).unsqueeze(0));
+        assert_eq!(file[&format!("convs.1.{source}")], halves.select(1, 1).unsqueeze(0));
+        assert_eq!(file["convs.1.bias"], ours("layers.1.bias"));
+    }
+    save(&model(ModelKind::Supergat, Form::Sd, 2, 1), &path).unwrap();
+    assert_eq!(tensors(&path).len(), 4);
+}
+
+/// Whatever a model calls its layers, the numbers order them.
+#[test]
+fn layers_are_found_by_number() {
+    let (_temp, path) = temp();
+    let (from, to) = (model(ModelKind::Gat, Form::Go, 12, 1), model(ModelKind::Gat, Form::Go, 12, 2));
+    save(&from, &path).unwrap();
+    let renamed = tensors(&path)
+        .into_iter()
+        .map(|(name, tensor)| {
+            let (layer, name) = name.strip_prefix("convs.").unwrap().split_once('.').unwrap();
+            (format!("gnn.conv{}.{name}", layer.parse::<u32>().unwrap() + 1), tensor)
+        })
+        .collect();
+    write(&path, &renamed);
+    load(&to, &path).unwrap();
+    assert!(error(to.weights().flat(), from.weights().flat()) == 0.0);
+}
+
+#[test]
+fn what_does_not_fit_is_named() {
+    let (_temp, path) = temp();
+    let mx = model(ModelKind::Supergat, Form::Mx, 2, 1);
+    let before = mx.weights().flat().copy();
+    let refusal = |model: &Model| load(model, &path).unwrap_err().to_string();
+    let problem = |model: &Model| refusal(model).rsplit_once("safetensors: ").unwrap().1.to_owned();
+
+    assert!(refusal(&mx).contains("No such file"), "{}", refusal(&mx));
+    fs::write(&path, b"no tensors").unwrap();
+    assert!(problem(&mx).starts_with("not a safetensors file"), "{}", problem(&mx));
+
+    save(&mx, &path).unwrap();
+    assert_eq!(problem(&model(ModelKind::Supergat, Form::Mx, 3, 1)), "2 layers, the model has 3");
+    assert_eq!(problem(&model(ModelKind::Gat, Form::Go, 2, 1)), "convs.0.att_dst is missing");
+    assert_eq!(problem(&model(ModelKind::Supergat, Form::Sd, 2, 1)), "convs.0.att_l is no weight of this model");
+    let whole = tensors(&path);
+    let change = |name: &str, tensor: Tensor| {
+        let mut changed: BTreeMap<String, Tensor> =
+            whole.iter().map(|(name, tensor)| (name.clone(), tensor.shallow_clone())).collect();
+        changed.insert(name.to_owned(), tensor);
+        write(&path, &changed);
+    };
+    change("convs.1.bias", Tensor::zeros([3], (Kind::Float, Device::Cpu)));
+    assert_eq!(problem(&mx), "convs.1.bias has the shape [3], [2] expected");
+    change("convs.1.bias", Tensor::zeros([2], (Kind::Double, Device::Cpu)));
+    assert_eq!(problem(&mx), "convs.1.bias is F64, F32 expected");
+
+    assert_eq!(mx.weights().flat(), &before, "a refused file changes nothing");
+    let dp = model(ModelKind::Supergat, Form::Dp, 2, 1);
+    assert_eq!(problem(&dp), "PyG has no layer with plain dot products: use GO, SD or MX");
+    let gcn = model(ModelKind::Gcn, Form::Go, 2, 1);
+    assert_eq!(problem(&gcn), "only models with attention have a counterpart in PyG");
+    assert!(save(&gcn, &path).is_err());
+}
