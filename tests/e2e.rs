@@ -8,6 +8,7 @@ mod chaos;
 mod cluster;
 mod compose;
 mod damage;
+mod devices;
 mod docs;
 mod foreign;
 mod golden;

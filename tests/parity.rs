@@ -9,8 +9,7 @@ use std::{
     time::Duration,
 };
 
-use kith_block::Form;
-use kith_block::{Block, BlockError, Subset};
+use kith_block::{Block, BlockError, Form, Subset};
 use kith_draw::{Name, Purpose};
 use kith_kernels::InputRows;
 use kith_run::config::{

@@ -22,6 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("kith-kernels", &["kith-store", "kith-partition", "kith-trainer", "tokio", "tonic"]),
     ("kith-run", &["kith-client", "kith-kernels", "kith-partition", "kith-trainer", "tch"]),
     ("kith-report", &["kith-client", "kith-kernels", "kith-lab", "kith-trainer", "tch"]),
+    ("kith", &["kith-kernels", "kith-lab", "kith-trainer", "tch"]),
     ("kith-trainer", &["kith-lab", "kith-partition", "kith-report", "kith"]),
 ];
 

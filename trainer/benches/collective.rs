@@ -11,8 +11,9 @@ use std::{
     time::Instant,
 };
 
+use kith_run::rank_tls::RankTls;
 use kith_trainer::{
-    distributed::world::{Facts, JoinConfig, RankTls, Seat, World},
+    distributed::world::{Facts, JoinConfig, Seat, World},
     engine::device,
 };
 use tch::Tensor;

@@ -5,8 +5,7 @@
 
 use std::{path::Path, time::Instant};
 
-use kith_block::Form;
-use kith_block::Subset;
+use kith_block::{Form, Subset};
 use kith_run::config::{
     EdgeLossConfig, Exclude, Kernels, Mode, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig,
 };

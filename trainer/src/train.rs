@@ -2,8 +2,9 @@
 
 pub mod together;
 
-use kith_run::report::StepRecord;
 use std::{ops::ControlFlow, time::Instant};
+
+use kith_run::report::StepRecord;
 
 use crate::{error::TrainError, run::Run};
 

@@ -4,8 +4,7 @@
 
 use std::{process::Command, sync::Arc};
 
-use kith_block::Form;
-use kith_block::{Block, BlockError, Subset};
+use kith_block::{Block, BlockError, Form, Subset};
 use kith_draw::{Name, Purpose, Stream};
 use kith_kernels::{
     InputRows,

@@ -3,8 +3,7 @@
 
 use std::sync::Arc;
 
-use kith_block::Form;
-use kith_block::{Block, BlockError, PairConfig, Pairs, Subset};
+use kith_block::{Block, BlockError, Form, PairConfig, Pairs, Subset};
 use kith_draw::{Name, Purpose, Stream};
 use kith_kernels::{AttentionLayer, AttentionWeights, Dropout, LayerDraws, LayerInput};
 use kith_trainer::model::{

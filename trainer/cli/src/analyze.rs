@@ -1,27 +1,21 @@
 //! `kith analyze`.
 
-mod attention;
-mod graph;
-mod output;
-
-pub(crate) use self::output::show;
+pub mod attention;
+pub mod graph;
+pub mod output;
 
 /// Look at what a model attends to, or at what a graph is like.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub struct Args {
+    /// Which.
     #[command(subcommand)]
-    command: Command,
+    pub command: Command,
 }
 
+/// What to look at.
+#[allow(missing_docs)] // The help of each stands at its arguments.
 #[derive(clap::Subcommand)]
-enum Command {
+pub enum Command {
     Attention(Box<attention::Args>),
     Graph(graph::Args),
-}
-
-pub(crate) fn run(args: Args) -> anyhow::Result<()> {
-    match args.command {
-        Command::Attention(args) => attention::run(&args),
-        Command::Graph(args) => graph::run(&args),
-    }
 }

@@ -5,24 +5,24 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 /// Prints text as it is.
-pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+pub fn print(text: &str) -> anyhow::Result<()> {
     Ok(io::stdout().write_all(text.as_bytes())?)
 }
 
 /// Prints one JSON object on one line.
-pub(crate) fn print_json(answer: &impl Serialize) -> anyhow::Result<()> {
+pub fn print_json(answer: &impl Serialize) -> anyhow::Result<()> {
     print(&(serde_json::to_string(answer)? + "\n"))
 }
 
 /// Prints `name  value` lines, the values under one another.
-pub(crate) fn print_fields(fields: &[(&str, String)]) -> anyhow::Result<()> {
+pub fn print_fields(fields: &[(&str, String)]) -> anyhow::Result<()> {
     let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let lines: String = fields.iter().map(|(name, value)| format!("{name:width$}  {value}\n")).collect();
     print(&lines)
 }
 
 /// Prints rows of cells under one another; the first row is the heading, and cells that are numbers stand right.
-pub(crate) fn print_table(rows: &[Vec<String>]) -> anyhow::Result<()> {
+pub fn print_table(rows: &[Vec<String>]) -> anyhow::Result<()> {
     let n_cells = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width_of = |cell: usize| rows.iter().filter_map(|row| row.get(cell)).map(|c| c.chars().count()).max();
     let widths: Vec<usize> = (0..n_cells).map(|cell| width_of(cell).unwrap_or(0)).collect();

@@ -2,10 +2,10 @@
 
 mod clusters;
 mod combinations;
-mod kernels;
+pub mod kernels;
 mod like;
 mod measured;
-pub(crate) mod paper;
+pub mod paper;
 mod processes;
 mod results;
 pub(crate) mod scale;
@@ -15,17 +15,18 @@ mod steps;
 mod table;
 mod watcher;
 
-use crate::programs;
-
 /// Measure how fast training is and what it takes, or run one of the paper's experiments.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub struct Args {
+    /// Which.
     #[command(subcommand)]
-    command: Command,
+    pub command: Command,
 }
 
+/// What to measure.
+#[allow(missing_docs)] // The help of each stands at its arguments.
 #[derive(clap::Subcommand)]
-enum Command {
+pub enum Command {
     Attention(Box<paper::attention::Args>),
     Kernels(kernels::Args),
     Links(Box<paper::links::Args>),
@@ -45,19 +46,4 @@ impl Args {
             _ => None,
         }
     }
-}
-
-pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
-    match args.command {
-        Command::Kernels(args) => return kernels::run(&args),
-        Command::Scale(_) => Err(programs::not_here()),
-        Command::Attention(args) => paper::attention::run(&args),
-        Command::Links(args) => paper::links::run(&args),
-        Command::Sensitivity(args) => paper::sensitivity::run(&args),
-        Command::Supervised(args) => paper::table::run_supervised(&args),
-        Command::Synthetic(args) => paper::synthetic::run(&args),
-        Command::Table(args) => paper::table::run(&args),
-        Command::Wallclock(args) => paper::wallclock::run(&args),
-    }?;
-    Ok(0)
 }

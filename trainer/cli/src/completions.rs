@@ -11,7 +11,7 @@ use crate::answer::print;
 bash:  source <(kith completions bash)
 zsh:   kith completions zsh > \"${fpath[1]}/_kith\"
 fish:  kith completions fish > ~/.config/fish/completions/kith.fish")]
-pub(crate) struct Args {
+pub struct Args {
     /// The shell.
     shell: Shell,
 }

@@ -14,7 +14,7 @@ mod verify;
 
 /// Bring data in: list, fetch, import, generate; look at it: stats, verify; to and from object storage: push, pull.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub struct Args {
     #[command(subcommand)]
     command: Command,
 }

@@ -25,23 +25,23 @@ use rustix::{
 use crate::progress::say;
 
 /// Says to a process that it was launched.
-pub(crate) const LAUNCHED: &str = "KITH_LAUNCHED";
+pub const LAUNCHED: &str = "KITH_LAUNCHED";
 
 /// Says to a launched process that a listener comes through its stdin.
-pub(crate) const LISTENER: &str = "KITH_LISTENER";
+pub const LISTENER: &str = "KITH_LISTENER";
 
 /// Time that servers stay for the last step of ranks whose launcher is gone.
-pub(crate) const LAST_STEP: Duration = Duration::from_secs(5);
+pub const LAST_STEP: Duration = Duration::from_secs(5);
 
 /// What a server may take to answer calls in flight.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+pub const PATIENCE: Duration = Duration::from_secs(5);
 
 fn is_set(name: &str) -> bool {
     env::var_os(name).is_some_and(|value| value == "1")
 }
 
 /// Sends a listener to a process that will have the other end as its stdin.
-pub(crate) fn send(listener: &TcpListener, to: &UnixStream) -> io::Result<()> {
+pub fn send(listener: &TcpListener, to: &UnixStream) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut message = SendAncillaryBuffer::new(&mut space);
     let sockets = [listener.as_fd()];
@@ -51,7 +51,7 @@ pub(crate) fn send(listener: &TcpListener, to: &UnixStream) -> io::Result<()> {
 }
 
 /// The listener that the launcher holds ready for this process, if it does. To be called before [`watch`].
-pub(crate) fn listener() -> io::Result<Option<TcpListener>> {
+pub fn listener() -> io::Result<Option<TcpListener>> {
     if !is_set(LAUNCHED) || !is_set(LISTENER) {
         return Ok(None);
     }
@@ -71,7 +71,7 @@ fn receive(from: impl AsFd) -> io::Result<Option<TcpListener>> {
 
 /// Watches stdin for its end on a thread of its own, if this process was launched. `delay` after that it gets a SIGTERM, and is
 /// killed where it has not ended `patience` later.
-pub(crate) fn watch(delay: Duration, patience: Duration) {
+pub fn watch(delay: Duration, patience: Duration) {
     if is_set(LAUNCHED) {
         thread::spawn(move || {
             // Nothing more is ever sent; an error is an end, too.

@@ -1,49 +1,48 @@
 //! The `kith` command: arguments to one call.
 //!
-//! Two programs are made of it. `kith` is what users start; it has no libtorch in it, which takes half a second to load,
-//! and hands commands that compute with tensors to `kith-trainer` beside it. A linker leaves out of a program what its
-//! `main` cannot reach, so neither of the two functions here may call what only the other one needs.
+//! `kith` is what users start. It has no libtorch in it, which takes half a second to load: commands that compute with
+//! tensors are done by `kith-trainer` beside it, which reads the same arguments.
 //!
 //! Exit codes: 0 done; 1 something is wrong with the input, and one sentence says what; 70 a bug of ours; 75 a rank or a
 //! server was lost, or SIGTERM came, and trying again may help; 130 Ctrl-C.
 
-mod analyze;
-mod answer;
-mod bench;
+pub mod analyze;
+pub mod answer;
+pub mod bench;
 #[cfg(test)]
 mod bounded;
 mod completions;
 mod data;
-mod devices;
+pub mod devices;
 #[cfg(test)]
 mod documented;
-mod exit_code;
-mod graph;
+pub mod exit_code;
+pub mod graph;
 mod launch;
-mod launched;
+pub mod launched;
 mod partition;
 mod plan;
-mod predict;
-mod programs;
-mod progress;
-mod pulled;
-mod replay;
+pub mod predict;
+pub mod programs;
+pub mod progress;
+pub mod pulled;
+pub mod replay;
 mod report;
 mod secrets;
 mod serve;
-mod signals;
+pub mod signals;
 mod size;
-mod temporary;
+pub mod temporary;
 mod token;
-mod train;
-mod tune;
+pub mod train;
+pub mod tune;
 
 use std::{ffi::OsString, io, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
 use crate::{
-    exit_code::{BUG, exit_code, is_asked},
+    exit_code::{BUG, exit_code},
     progress::say,
 };
 
@@ -55,8 +54,10 @@ struct Args {
     command: Command,
 }
 
+/// A command, as it was typed.
+#[allow(missing_docs)] // The help of each stands at its arguments.
 #[derive(Subcommand)]
-enum Command {
+pub enum Command {
     Analyze(analyze::Args),
     Bench(bench::Args),
     Completions(completions::Args),
@@ -76,7 +77,7 @@ enum Command {
 
 /// `kith`.
 pub fn kith() -> ExitCode {
-    ExitCode::from(run(|command, typed| match command {
+    Program { exit_code, is_asked: |_| false }.run(|command, typed| match command {
         Command::Bench(args) => match args.scale() {
             Some(args) => bench::scale::run(args),
             None => Err(programs::become_trainer()),
@@ -95,71 +96,60 @@ pub fn kith() -> ExitCode {
         | Command::Replay(_)
         | Command::Train(_)
         | Command::Tune(_) => Err(programs::become_trainer()),
-    }))
+    })
 }
 
-/// `kith-trainer`.
-pub fn kith_trainer() -> ExitCode {
-    ExitCode::from(run(|command, _| match command {
-        Command::Analyze(args) => at_once(|| done(in_pool(|| analyze::run(args)))),
-        Command::Bench(args) => at_once(|| bench::run(args)),
-        Command::Devices(args) => done(devices::run(args)),
-        Command::Predict(args) => at_once(|| done(in_pool(|| predict::run(args)))),
-        Command::Replay(args) => at_once(|| done(replay::run(args))),
-        Command::Train(args) => done(in_pool(|| train::run(*args))),
-        Command::Tune(args) => at_once(|| done(in_pool(|| tune::run(*args)))),
-        Command::Completions(_)
-        | Command::Data(_)
-        | Command::Launch(_)
-        | Command::Partition(_)
-        | Command::Plan(_)
-        | Command::Report(_)
-        | Command::Secrets(_)
-        | Command::Serve(_) => Err(programs::not_here()),
-    }))
+/// A program, by what it makes of errors.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    /// The exit code of an error.
+    pub exit_code: fn(&anyhow::Error) -> u8,
+    /// Whether an error is no failure: a signal asked for it.
+    pub is_asked: fn(&anyhow::Error) -> bool,
 }
 
-/// Reads what was typed, calls, and says how it ended; the exit code. `call` also gets what followed the name of the command.
-fn run(call: impl FnOnce(Command, &[OsString]) -> anyhow::Result<u8>) -> u8 {
-    exit_with_own_code_on_panic();
-    let typed: Vec<_> = std::env::args_os().skip(2).collect();
-    let args = match Args::try_parse() {
-        Ok(args) => args,
-        Err(error) => {
-            // `--help` and `--version` come here too, and are no errors.
-            let _ = error.print();
-            return if error.use_stderr() { 1 } else { 0 };
-        }
-    };
-    match call(args.command, &typed) {
-        Ok(code) => code,
-        Err(error) if is_broken_pipe(&error) => 0,
-        Err(error) if is_asked(&error) => {
-            say(&error.to_string());
-            exit_code(&error)
-        }
-        Err(error) => {
-            // Our errors spell out their causes; the chain would say them twice.
-            say(&format!("error: {error}"));
-            exit_code(&error)
+impl Program {
+    /// Reads what was typed, calls, and says how it ended. `call` also gets what followed the name of the command.
+    pub fn run(self, call: impl FnOnce(Command, &[OsString]) -> anyhow::Result<u8>) -> ExitCode {
+        ExitCode::from(self.code_of(call))
+    }
+
+    fn code_of(self, call: impl FnOnce(Command, &[OsString]) -> anyhow::Result<u8>) -> u8 {
+        exit_with_own_code_on_panic();
+        let typed: Vec<_> = std::env::args_os().skip(2).collect();
+        let args = match Args::try_parse() {
+            Ok(args) => args,
+            Err(error) => {
+                // `--help` and `--version` come here too, and are no errors.
+                let _ = error.print();
+                return if error.use_stderr() { 1 } else { 0 };
+            }
+        };
+        match call(args.command, &typed) {
+            Ok(code) => code,
+            Err(error) if is_broken_pipe(&error) => 0,
+            Err(error) if (self.is_asked)(&error) => {
+                say(&error.to_string());
+                (self.exit_code)(&error)
+            }
+            Err(error) => {
+                // Our errors spell out their causes; the chain would say them twice.
+                say(&format!("error: {error}"));
+                (self.exit_code)(&error)
+            }
         }
     }
 }
 
 /// Runs a command that a signal ends at once, without leaving anything unfinished behind.
-fn at_once(command: impl FnOnce() -> anyhow::Result<u8>) -> anyhow::Result<u8> {
+pub fn at_once(command: impl FnOnce() -> anyhow::Result<u8>) -> anyhow::Result<u8> {
     let _at_once = signals::end_at_once()?;
     command()
 }
 
-fn done(outcome: anyhow::Result<()>) -> anyhow::Result<u8> {
+/// The exit code of a command that succeeds or fails.
+pub fn done(outcome: anyhow::Result<()>) -> anyhow::Result<u8> {
     outcome.map(|()| 0)
-}
-
-/// Runs a command on a thread of the pool that its kernels use: handing small pieces of work from outside to the pool
-/// would cost more than the work.
-fn in_pool(command: impl FnOnce() -> anyhow::Result<()> + Send) -> anyhow::Result<()> {
-    rayon::scope(|_| command())
 }
 
 /// Whoever read our answer has seen enough: `kith data list | head` is no failure.

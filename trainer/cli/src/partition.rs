@@ -31,7 +31,7 @@ Cut a store:      kith partition stores/arxiv --shards 4 --out clusters/arxiv-4
 One that METIS cannot hold:  kith partition stores/huge --shards 64 --method stream --out clusters/huge-64
 Read it all again:  kith partition verify clusters/arxiv-4 --store stores/arxiv"
 )]
-pub(crate) struct Args {
+pub struct Args {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]

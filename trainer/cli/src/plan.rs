@@ -37,7 +37,7 @@ use crate::{
 #[command(after_help = "\
 A store, before it is cut:  kith plan stores/arxiv --shards 4 --world 4 --fanouts 10,10 --seeds-per-step 1024
 A cluster:                  kith plan clusters/arxiv-4 --world 4")]
-pub(crate) struct Args {
+pub struct Args {
     /// A store, or what `kith partition` made of it.
     #[arg(value_name = "STORE|CLUSTER")]
     graph: PathBuf,

@@ -8,12 +8,12 @@ const KITH: &str = "kith";
 const TRAINER: &str = "kith-trainer";
 
 /// The file of `kith`, which all processes that we start are.
-pub(crate) fn kith() -> anyhow::Result<PathBuf> {
+pub fn kith() -> anyhow::Result<PathBuf> {
     beside(KITH)
 }
 
 /// This process goes on as `kith-trainer`, with the same arguments: only an error comes back.
-pub(crate) fn become_trainer() -> anyhow::Error {
+pub fn become_trainer() -> anyhow::Error {
     let program = match beside(TRAINER) {
         Ok(program) => program,
         Err(error) => return error,
@@ -28,7 +28,7 @@ pub(crate) fn become_trainer() -> anyhow::Error {
 }
 
 /// What `kith` does, and never leaves to its trainer.
-pub(crate) fn not_here() -> anyhow::Error {
+pub fn not_here() -> anyhow::Error {
     anyhow!("{TRAINER} is a part of {KITH}: start that")
 }
 

@@ -19,7 +19,7 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 const WORTH_A_LINE: Duration = Duration::from_millis(500);
 
 /// Shows progress to whoever started the command.
-pub(crate) struct Shown {
+pub struct Shown {
     is_terminal: bool,
     work: Mutex<Option<Work>>,
     n_done: AtomicU64,
@@ -48,7 +48,8 @@ impl Work {
 }
 
 impl Shown {
-    pub(crate) fn new() -> Shown {
+    /// Shows nothing yet.
+    pub fn new() -> Shown {
         Shown { is_terminal: io::stderr().is_terminal(), work: Mutex::new(None), n_done: AtomicU64::new(0) }
     }
 
@@ -109,7 +110,7 @@ impl Progress for Shown {
 }
 
 /// Shows how far training is, and how it goes.
-pub(crate) struct Epochs {
+pub struct Epochs {
     what: String,
     n_epochs: u64,
     bar: Option<ProgressBar>,
@@ -118,7 +119,7 @@ pub(crate) struct Epochs {
 
 impl Epochs {
     /// Training starts, or goes on after some epochs.
-    pub(crate) fn begin(what: String, n_done: u64, n_epochs: u64) -> Epochs {
+    pub fn begin(what: String, n_done: u64, n_epochs: u64) -> Epochs {
         let bar = io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(n_epochs).with_position(n_done);
             if let Ok(style) = ProgressStyle::with_template("{msg} [{bar:32}] {human_pos}/{human_len} {eta}") {
@@ -131,7 +132,7 @@ impl Epochs {
     }
 
     /// So many epochs are done, and this is how it goes.
-    pub(crate) fn advance(&mut self, n_done: u64, how: impl FnOnce() -> String) {
+    pub fn advance(&mut self, n_done: u64, how: impl FnOnce() -> String) {
         match &self.bar {
             Some(bar) => {
                 bar.set_message(format!("{}: {}", self.what, how()));
@@ -185,7 +186,7 @@ fn in_units(n: u64, unit: Unit) -> String {
 }
 
 /// A number with commas between its thousands.
-pub(crate) fn grouped(n: u64) -> String {
+pub fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
     for (place, digit) in digits.chars().enumerate() {
@@ -198,7 +199,7 @@ pub(crate) fn grouped(n: u64) -> String {
 }
 
 /// A number of bytes for people.
-pub(crate) fn bytes(n: u64) -> String {
+pub fn bytes(n: u64) -> String {
     let (mut value, mut unit) = (n as f64, "B");
     for larger in ["KiB", "MiB", "GiB", "TiB"] {
         if value < 1024.0 {
@@ -210,7 +211,7 @@ pub(crate) fn bytes(n: u64) -> String {
 }
 
 /// One line on stderr. If nobody listens there, there is nobody left to tell.
-pub(crate) fn say(line: &str) {
+pub fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 

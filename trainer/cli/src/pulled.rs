@@ -9,12 +9,12 @@ use std::{
 use anyhow::Context;
 use kith_bucket::{Place, Pull, Wanted, is_url};
 use kith_partition::progress::{Piece, Unit};
-use kith_trainer::error::TrainError;
+use kith_run::file_error::FileError;
 
 use crate::progress::{Shown, say};
 
 /// Where a folder is on this machine: itself, or a copy of what is at a URL.
-pub(crate) fn local(dir: &Path, wanted: &Wanted) -> anyhow::Result<PathBuf> {
+pub fn local(dir: &Path, wanted: &Wanted) -> anyhow::Result<PathBuf> {
     let Some(url) = dir.to_str().filter(|text| is_url(text)) else { return Ok(dir.to_owned()) };
     let place = Place::parse(url)?;
     let copy = cache()?.join(&Pull::digest_of(&place)?[..16]);
@@ -24,7 +24,7 @@ pub(crate) fn local(dir: &Path, wanted: &Wanted) -> anyhow::Result<PathBuf> {
     // Ranks of one host may want the same: one pulls, the others find it.
     let lock = copy.with_extension("lock");
     let held = File::create(&lock).and_then(|file| file.lock().map(|()| file));
-    let _held = held.map_err(TrainError::io(&lock))?;
+    let _held = held.map_err(FileError::io(&lock))?;
     let pull = Pull::new(&place, &copy, wanted)?;
     if pull.n_bytes() > 0 {
         say(&format!("pulling {place} into {}", copy.display()));

@@ -2,64 +2,27 @@
 
 use std::path::PathBuf;
 
-use kith_bucket::Wanted;
-use kith_trainer::inference::replay::{Question, Replayed, ReplayedSlice, replay};
-
-use crate::{
-    answer::{print, print_json, print_table},
-    graph::GraphArgs,
-    progress::grouped,
-    pulled::local,
-};
+use crate::graph::GraphArgs;
 
 /// Make the batches of a past step again and compare them with what the run recorded.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub struct Args {
     /// The folder of a run in batches, or its URL.
     #[arg(value_name = "RUN_DIR")]
-    run: PathBuf,
+    pub run: PathBuf,
+    /// The graph.
     #[command(flatten)]
-    graph: GraphArgs,
+    pub graph: GraphArgs,
     /// The step, counted from 0 over the whole run.
     #[arg(long, value_name = "S")]
-    step: u64,
+    pub step: u64,
     /// The slice of the step, counted from 0; all of them unless said.
     #[arg(long, value_name = "K")]
-    slice: Option<usize>,
+    pub slice: Option<usize>,
     /// What named everything drawn; only needed before the run has its first checkpoint.
     #[arg(long, value_name = "K")]
-    run_key: Option<u64>,
+    pub run_key: Option<u64>,
     /// Print one JSON object.
     #[arg(long)]
-    json: bool,
-}
-
-pub(crate) fn run(args: Args) -> anyhow::Result<()> {
-    let opened = args.graph.open()?;
-    let Args { step, slice, run_key, .. } = &args;
-    let run = &local(&args.run, &Wanted::All)?;
-    let replayed = replay(&Question { run, opened: &opened, run_key: *run_key, step: *step, slice: *slice })?;
-    if args.json {
-        return print_json(&replayed);
-    }
-    let Replayed { step, epoch, run_key, slices } = &replayed;
-    print_table(&table(slices))?;
-    for ReplayedSlice { slice, digest, n_roots, n_seeds, .. } in slices {
-        let (n_roots, n_seeds) = (grouped(*n_roots as u64), grouped(*n_seeds as u64));
-        print(&format!("slice {slice}: {n_seeds} seeds among {n_roots} roots, digest {digest}, as recorded\n"))?;
-    }
-    print(&format!("step {step} (epoch {epoch}) of run key {run_key}: as recorded\n"))
-}
-
-fn table(slices: &[ReplayedSlice]) -> Vec<Vec<String>> {
-    let mut rows = vec![["slice", "layer", "sources", "destinations", "edges", "negatives"].map(String::from).to_vec()];
-    for slice in slices {
-        for (number, layer) in slice.layers.iter().enumerate() {
-            let counts = [layer.n_sources, layer.n_destinations, layer.n_edges, layer.n_negatives];
-            let mut row = vec![slice.slice.to_string(), number.to_string()];
-            row.extend(counts.map(|count| grouped(count as u64)));
-            rows.push(row);
-        }
-    }
-    rows
+    pub json: bool,
 }

@@ -20,7 +20,7 @@ use crate::{
 One run, or several:  kith report runs/cora-mx
 On the recipe's map:  kith report runs/cora-mx --store stores/cora
 In TensorBoard:       kith report runs/cora-mx && tensorboard --logdir runs/cora-mx/events")]
-pub(crate) struct Args {
+pub struct Args {
     /// The folder of a run, of several runs (`kith train --run-keys`), or of a bench; or its URL.
     #[arg(value_name = "DIR")]
     dir: PathBuf,

@@ -27,7 +27,7 @@ const DAY: Duration = Duration::from_hours(24);
 servers:  kith-sampler … --tls-cert OUT/tls.crt --tls-key OUT/tls.key --token-file OUT/sampler-token
 trainers: kith train … --tls-ca OUT/ca.crt --token-file OUT/sampler-token
 ranks:    KITH_TOKEN=$(cat OUT/token)")]
-pub(crate) struct Args {
+pub struct Args {
     /// The folder to make.
     #[arg(value_name = "OUT")]
     out: PathBuf,

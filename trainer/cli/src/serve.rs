@@ -6,7 +6,7 @@ use crate::{answer::print, launched};
 
 /// Serve shards of a cluster to trainers, over gRPC.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub struct Args {
     #[command(flatten)]
     serve: ServeArgs,
 }

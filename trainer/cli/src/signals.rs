@@ -17,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::{progress::say, temporary};
 
 /// Calls a function for every SIGTERM and SIGINT from now on, on a thread of its own, as long as it returns true.
-pub(crate) fn listen(mut hear: impl FnMut(Request) -> bool + Send + 'static) -> io::Result<()> {
+pub fn listen(mut hear: impl FnMut(Request) -> bool + Send + 'static) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (mut interrupt, mut terminate) = {
         let _context = runtime.enter();
@@ -41,7 +41,7 @@ pub(crate) fn listen(mut hear: impl FnMut(Request) -> bool + Send + 'static) -> 
 
 /// For commands that have nothing to save: a signal ends them at once, and temporary folders and drafts go away. As long as the
 /// guard lives.
-pub(crate) fn end_at_once() -> io::Result<AtOnce> {
+pub fn end_at_once() -> io::Result<AtOnce> {
     let is_meant = Arc::new(AtomicBool::new(true));
     let guard = AtOnce(Arc::clone(&is_meant));
     listen(move |request| {
@@ -56,7 +56,7 @@ pub(crate) fn end_at_once() -> io::Result<AtOnce> {
 
 /// Signals end the process.
 #[derive(Debug)]
-pub(crate) struct AtOnce(Arc<AtomicBool>);
+pub struct AtOnce(Arc<AtomicBool>);
 
 impl Drop for AtOnce {
     fn drop(&mut self) {
@@ -67,7 +67,7 @@ impl Drop for AtOnce {
 /// Requests to stop for a training loop. A process without a running loop ends at once; one with a loop ends when the loop has
 /// saved a checkpoint, and at the latest after `grace`, or at a Ctrl-C that follows. A second SIGTERM changes nothing: managers
 /// of jobs send it to every process, and a launcher passes it on.
-pub(crate) fn heed(grace: Duration) -> io::Result<Stop> {
+pub fn heed(grace: Duration) -> io::Result<Stop> {
     let stop = Stop::default();
     let asked = stop.clone();
     let (sender, requests) = channel();

@@ -11,19 +11,21 @@ use kith_store::{Unfinished, remove, remove_unfinished};
 
 /// A folder that only this user can read.
 #[derive(Debug)]
-pub(crate) struct Temporary {
+pub struct Temporary {
     path: PathBuf,
     _unfinished: Unfinished,
 }
 
 impl Temporary {
-    pub(crate) fn new(prefix: &str) -> io::Result<Temporary> {
+    /// Makes one, whose name begins so.
+    pub fn new(prefix: &str) -> io::Result<Temporary> {
         let private = fs::Permissions::from_mode(0o700);
         let path = tempfile::Builder::new().prefix(prefix).permissions(private).tempdir()?.keep();
         Ok(Temporary { _unfinished: Unfinished::new(&path), path })
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// The folder.
+    pub fn path(&self) -> &Path {
         &self.path
     }
 }
@@ -35,7 +37,7 @@ impl Drop for Temporary {
 }
 
 /// Ends the process without unwinding; temporary folders and drafts go away first.
-pub(crate) fn exit(code: u8) -> ! {
+pub fn exit(code: u8) -> ! {
     remove_unfinished();
     process::exit(code.into())
 }

@@ -4,9 +4,9 @@
 //! out_i = d_i Σ_j s_j h_j + bias          h = x·W, over the neighbors j of i and i itself
 //! ```
 
-use kith_block::Block;
 use std::{ops::Range, sync::Arc};
 
+use kith_block::Block;
 use kith_draw::{Stream, Vectorized, vectorized};
 use rayon::prelude::*;
 use tch::{Device, Kind, TchError, Tensor};

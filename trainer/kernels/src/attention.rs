@@ -27,10 +27,7 @@ mod negatives;
 mod score;
 mod window;
 
-use kith_block::{Block, Pairs};
-
-use crate::{buffer::Buffer, layout::Layout, simd::Lanes, weighted_rows::GroupRows};
-use kith_block::Form;
+use kith_block::{Block, Form, Pairs};
 
 pub(crate) use self::{
     by_destination::pull_to_destinations,
@@ -39,6 +36,7 @@ pub(crate) use self::{
     grouped::Grouped,
     mask::Mask,
 };
+use crate::{buffer::Buffer, layout::Layout, simd::Lanes, weighted_rows::GroupRows};
 
 /// Slope of the leaky ReLU below zero.
 const SLOPE: f32 = 0.2;

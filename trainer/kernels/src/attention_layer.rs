@@ -1,8 +1,8 @@
 //! An attention layer as one differentiable call: rows, weights, edges → output, edge loss.
 
-use kith_block::{Block, Pairs};
 use std::sync::Arc;
 
+use kith_block::{Block, Form, Pairs};
 use kith_draw::Stream;
 use tch::{TchError, Tensor};
 
@@ -21,7 +21,6 @@ use crate::{
     products::pick,
     simd::Lanes,
 };
-use kith_block::Form;
 
 /// The shape of an attention layer.
 #[derive(Clone, Copy, Debug)]

@@ -11,12 +11,15 @@ use kith_report::{
         boxes::{Boxes, FiveNumbers, Group},
     },
 };
-use kith_run::config::{Choice, ModelConfig};
+use kith_run::{
+    config::{Choice, ModelConfig},
+    prediction::Moment,
+};
 use kith_trainer::{
     data::{Data, input::Input, opened::Opened},
     engine::device::Device,
     error::TrainError,
-    inference::predict::{Moment, find_checkpoint},
+    inference::predict::find_checkpoint,
     model::Model,
     run::Run,
 };

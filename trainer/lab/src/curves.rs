@@ -1,12 +1,12 @@
 //! Lines of means with their spreads, as several experiments draw them.
 
-use kith_report::statistics::Spread;
 use kith_report::{
     Axis,
     plot::{
         Size,
         lines::{Lines, Reach, Series},
     },
+    statistics::Spread,
 };
 
 use crate::findings::Figure;

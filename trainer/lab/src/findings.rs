@@ -2,9 +2,8 @@
 
 use std::{fmt::Write, path::Path};
 
-use serde::{Serialize, Serializer, ser::SerializeMap};
-
 use kith_run::files::publish_bytes;
+use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use crate::error::LabError;
 

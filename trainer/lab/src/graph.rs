@@ -5,7 +5,6 @@ use kith_partition::{
     progress::Progress,
     stats::{Distribution, Stats, distribution, stats},
 };
-use kith_report::recipe_plane::{in_words, published};
 use kith_report::{
     Axis,
     density::Density,
@@ -13,6 +12,7 @@ use kith_report::{
         Size,
         contours::{Contours, Set},
     },
+    recipe_plane::{in_words, published},
 };
 use kith_run::recipe::Cell as Square;
 use kith_store::Graph;

@@ -6,8 +6,7 @@
 use std::{ops::Range, path::Path};
 
 use kith_partition::progress::Progress;
-use kith_report::Axis;
-use kith_report::statistics::Spread;
+use kith_report::{Axis, statistics::Spread};
 use kith_run::config::RunConfig;
 use kith_trainer::{
     data::{Data, input::Input, link_pairs::Links, opened::Opened},

@@ -3,8 +3,7 @@
 use std::{ops::Range, path::Path};
 
 use kith_partition::progress::Progress;
-use kith_report::Axis;
-use kith_report::statistics::Spread;
+use kith_report::{Axis, statistics::Spread};
 
 use crate::{
     bench::{machine, run},

@@ -13,17 +13,17 @@ use kith_run::{
     config::RunConfig,
     file_error::FileError,
     run_file::{RunFile, RunFileError},
+    search::Method,
 };
 use kith_trainer::error::TrainError;
 
-use crate::error::LabError;
-
 pub use self::{
     run::{Ground, Progress, tune},
-    search::{Method, Seen, propose},
+    search::{Seen, propose},
     space::{Dimension, Space, Values},
     trials::{BEST, State, Trial, TrialLog, TrialRun, report},
 };
+use crate::error::LabError;
 
 /// A search.
 #[derive(Clone, Debug)]

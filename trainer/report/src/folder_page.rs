@@ -19,9 +19,8 @@ use kith_partition::progress::Progress;
 use kith_run::files::publish_bytes;
 use serde::Serialize;
 
-pub use self::{error::ReportError, published::Paper};
-
 use self::folder::Folder;
+pub use self::{error::ReportError, published::Paper};
 
 /// The name of the page, unless said otherwise.
 pub const PAGE: &str = "report.html";

@@ -1,10 +1,11 @@
 //! The plane of degree and homophily, colored by which attention wins.
 
+use kith_run::recipe::{Advice, Cell, DEGREES, PLACES};
+
 use crate::plot::{
     Size,
     plane::{self, Kind, Plane, Point},
 };
-use kith_run::recipe::{Advice, Cell, DEGREES, PLACES};
 
 /// Advices, what a square says, its color.
 const KINDS: [(Advice, &str, usize); 4] =

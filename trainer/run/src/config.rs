@@ -1,7 +1,6 @@
 //! What a run is, as meant: everything here was checked when the run file was read (see [`crate::run_file`]).
 
-use kith_block::Form;
-use kith_block::{PairConfig, Subset};
+use kith_block::{Form, PairConfig, Subset};
 use kith_sampler::Fanout;
 
 /// One run: the model, how it learns, and when it stops.
@@ -223,7 +222,7 @@ pub struct BoundaryConfig {
     pub margin: f64,
 }
 
-/// When a run stops before its last epoch: see [`crate::early_stop`].
+/// When a run stops before its last epoch: see `trainer/src/run/early_stop.rs`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EarlyStopConfig {
     /// Epochs after the first during which nothing stops.

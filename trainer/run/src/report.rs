@@ -14,6 +14,9 @@ pub const STEPS: &str = "steps.jsonl";
 /// What came of it.
 pub const REPORT: &str = "report.json";
 
+/// The folder of checkpoints: all that resuming needs.
+pub const CHECKPOINTS: &str = "checkpoints";
+
 /// One line of `steps.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepRecord {

@@ -23,8 +23,9 @@ mod trust;
 mod waking;
 mod wire;
 
-use kith_run::{phase::Phase, stop::Stop};
 use std::{net::TcpListener, sync::Arc};
+
+use kith_run::{phase::Phase, rank_tls::RankTls, stop::Stop};
 
 use self::{
     agreement::{Agreed, disagreement},
@@ -40,7 +41,6 @@ pub(crate) use self::{
     line::Line,
 };
 pub use self::{
-    encryption::RankTls,
     environment::Seat,
     error::WorldError,
     hello::{Facts, Member},

@@ -1,7 +1,8 @@
 //! The host's side of a run: its settings and data, the model, and the optimizer's moments.
 
-use kith_run::config::RunConfig;
 use std::ops::Range;
+
+use kith_run::config::RunConfig;
 
 use crate::{
     data::{

@@ -7,14 +7,17 @@ mod table;
 
 use std::path::Path;
 
-use kith_run::config::{Choice, Kernels, Mode};
+use kith_run::{
+    config::{Kernels, Mode},
+    prediction::{Moment, What},
+};
 use tch::Device;
 
+pub use self::table::Table;
 use self::{
     edges::{push_edges, table_of_edges},
     output::Output,
 };
-pub use self::{output::What, table::Table};
 use crate::{
     data::{
         input::{GraphInput, load_unlabeled},
@@ -26,19 +29,6 @@ use crate::{
     model::{Model, Part, Pass, ReadRows},
     output::checkpoint::{Checkpoint, Checkpoints},
 };
-
-/// Which of a checkpoint's weights to use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
-    /// Those of the epoch with the best validation metric.
-    Best,
-    /// Those of the last epoch.
-    Last,
-}
-
-impl Choice for Moment {
-    const ALL: &'static [(&'static str, Self)] = &[("best", Self::Best), ("last", Self::Last)];
-}
 
 /// A question to a trained model.
 #[derive(Clone, Debug)]

@@ -1,8 +1,7 @@
 //! GAT: out_i = Σ_j α_ij · h_j with h = x·W, α_i = softmax of leakyReLU(e_ij) over the neighbors j of i and i itself. The
 //! forms of e are in [`Form`].
 
-use kith_block::Form;
-use kith_block::Pairs;
+use kith_block::{Form, Pairs};
 use kith_kernels::{AttentionLayer, AttentionWeights, OpenList, cuda::LayerPlan};
 use kith_run::config::{Kernels, ModelConfig, ModelKind};
 use tch::{TchError, Tensor};

@@ -1,7 +1,6 @@
 //! What kernels are compared with: a layer in doubles, by tensor operations, with all its gradients.
 
-use kith_block::Form;
-use kith_block::{Block, Pairs};
+use kith_block::{Block, Form, Pairs};
 use kith_kernels::{AttentionWeights, InputRows};
 use tch::{Kind, Tensor};
 

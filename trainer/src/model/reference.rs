@@ -5,8 +5,7 @@
 //! Rows are picked with `index` and added with `index_put`: unlike `index_select` and `index_add` their sums have one
 //! order on every device.
 
-use kith_block::Form;
-use kith_block::{Block, Pairs};
+use kith_block::{Block, Form, Pairs};
 use kith_kernels::AttentionWeights;
 use tch::{Device, Tensor};
 

@@ -4,8 +4,7 @@ mod cgat;
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use kith_block::Form;
-use kith_block::{Block, BlockError, Subset};
+use kith_block::{Block, BlockError, Form, Subset};
 use kith_draw::{Name, Purpose};
 use kith_kernels::InputRows;
 use kith_run::config::{Exclude, Mode, ModelKind, Supervision, TrainConfig};

@@ -22,17 +22,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-pub(crate) use self::saver::{Saver, Snapshot};
-pub use self::{
-    folder::{CHECKPOINTS, Checkpoints},
-    saved_state::{Exact, SavedState},
-};
-
 use kith_run::{config::RunConfig, run_file::RunFile};
 use safetensors::{SafeTensors, tensor::Dtype};
 use tch::Tensor;
 
 use self::checksum::WHOLE;
+pub(crate) use self::saver::{Saver, Snapshot};
+pub use self::{
+    folder::Checkpoints,
+    saved_state::{Exact, SavedState},
+};
 use crate::{data::Shape, error::TrainError, weights::Entry};
 
 /// The format this build writes and reads.

@@ -1,22 +1,20 @@
 //! The folder of a run: `run.toml`, `steps.jsonl`, `checkpoints`, `report.json`.
 
-use kith_run::{
-    config::RunConfig,
-    files::{make_folder, publish_bytes, remove_drafts},
-    report::{REPORT, RUN_FILE, Report, STEPS, StepRecord},
-};
 use std::{
     fs::{File, OpenOptions, TryLockError},
     io::{BufRead, BufReader, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
 };
 
+use kith_run::{
+    config::RunConfig,
+    files::{make_folder, publish_bytes, remove_drafts},
+    report::{CHECKPOINTS, REPORT, RUN_FILE, Report, STEPS, StepRecord},
+};
+
 use crate::{
     error::TrainError,
-    output::{
-        checkpoint::{CHECKPOINTS, Checkpoints},
-        keeper::Keeper,
-    },
+    output::{checkpoint::Checkpoints, keeper::Keeper},
 };
 
 /// The folder of a run, held by one process.

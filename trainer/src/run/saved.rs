@@ -1,7 +1,8 @@
 //! Checkpoints of a run: when they are saved, and what they hold.
 
-use kith_run::phase::Phase;
 use std::time::Instant;
+
+use kith_run::phase::Phase;
 
 use super::Run;
 use crate::{

@@ -1,7 +1,8 @@
 //! The end of a run that was asked to stop: the same step on all ranks, and a checkpoint of it.
 
-use kith_run::{report::StepRecord, stop::Request};
 use std::time::Instant;
+
+use kith_run::{report::StepRecord, stop::Request};
 
 use super::Run;
 use crate::error::TrainError;

@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use kith_lab::attention::of_run;
-use kith_trainer::{engine::device, inference::predict::Moment};
+use kith_run::prediction::Moment;
 
 use super::output::FoundArgs;
 use crate::graph::GraphArgs;
@@ -13,20 +12,17 @@ use crate::graph::GraphArgs;
 #[command(after_help = "\
 A run of yours:   kith analyze attention runs/cora-gat --store stores/cora --out analyses/cora-gat
 As in the paper:  kith bench attention --data data --out benches/attention")]
-pub(crate) struct Args {
+pub struct Args {
     /// The folder of a run, or a checkpoint.
     #[arg(value_name = "RUN_DIR")]
-    run: PathBuf,
+    pub run: PathBuf,
+    /// The graph.
     #[command(flatten)]
-    graph: GraphArgs,
+    pub graph: GraphArgs,
     /// Which weights: those of the last epoch, or those of the best.
     #[arg(long, default_value = "last", value_name = "best|last", value_parser = crate::predict::moment)]
-    weights: Moment,
+    pub weights: Moment,
+    /// What to do with findings.
     #[command(flatten)]
-    found: FoundArgs,
-}
-
-pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    device::start();
-    args.found.finish(&of_run(&args.run, &args.graph.open()?, args.weights)?)
+    pub found: FoundArgs,
 }

@@ -1,174 +1,24 @@
 //! `kith bench kernels`: a training step on this machine's GPU, beside PyG's where that is asked for.
 
-use std::{fs, path::Path, process::Command};
-
-use anyhow::{anyhow, bail};
-use kith_lab::speed::{Arrays, CASES, Case, Size, Timed, Timing, measure};
-use kith_trainer::engine::{device, gpu::open};
-use serde_json::{Value, json};
-
-use crate::{progress::say, temporary::Temporary};
-
-/// What runs PyG: it gets its arguments from us, and answers in JSON.
-const PEER: &str = include_str!("kernels.py");
-
 /// Time training steps on this machine's GPU: full batches on random graphs of the sizes of real ones.
 #[derive(clap::Args)]
 #[command(after_help = "\
 All cases:            kith bench kernels
 Beside PyG's layers:  kith bench kernels --peers python3")]
-pub(crate) struct Args {
+pub struct Args {
     /// Where to compute: cuda or cuda:N.
     #[arg(long, default_value = "cuda")]
-    device: String,
+    pub device: String,
     /// Only cases whose name has this in it, as in cora.
     #[arg(long, value_name = "TEXT")]
-    only: Option<String>,
+    pub only: Option<String>,
     /// Steps of which the median is taken.
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..))]
-    steps: u32,
+    pub steps: u32,
     /// Also time PyG's layers on the same graphs, with this Python, which has torch and torch_geometric.
     #[arg(long, value_name = "PYTHON")]
-    peers: Option<String>,
+    pub peers: Option<String>,
     /// Print JSON.
     #[arg(long)]
-    json: bool,
-}
-
-/// A case, what we need for it, and what PyG does.
-struct Line {
-    case: Case,
-    found: Timing,
-    peer: Option<Value>,
-}
-
-pub(super) fn run(args: &Args) -> anyhow::Result<u8> {
-    let number = device::number_of(&args.device).map_err(anyhow::Error::msg)?;
-    let Some(number) = number else { bail!("device cpu: kith bench kernels is for GPUs") };
-    let cases: Vec<&Case> = CASES.iter().filter(|case| is_meant(case, args.only.as_deref())).collect();
-    if cases.is_empty() {
-        bail!("--only {:?}: no case has that in its name", args.only.as_deref().unwrap_or_default());
-    }
-    device::check(&args.device).map_err(anyhow::Error::msg)?;
-    device::start();
-    let gpu = open(number).map_err(|error| anyhow!("device {}: {error}", args.device))?;
-    let folder = Temporary::new("kith-bench-")?;
-    let mut made: Option<Arrays> = None;
-    let mut lines = Vec::new();
-    for case in cases {
-        say(case.name);
-        let arrays = match made.take().filter(|arrays| arrays.size == case.size) {
-            Some(arrays) => arrays,
-            // Only lists are drawn from, which are made in place.
-            None if case.asked == Timed::Sampling => Arrays::empty(case.size),
-            None => Arrays::new(case.size),
-        };
-        let found = measure(&gpu, case, &arrays, args.steps as usize, folder.path())?;
-        let peer = match &args.peers {
-            Some(python) if case.asked == Timed::Step => Some(time_peer(python, case, &arrays)?),
-            _ => None,
-        };
-        lines.push(Line { case: *case, found, peer });
-        made = Some(arrays);
-    }
-    print(args.json, &gpu.name(), &lines)?;
-    Ok(0)
-}
-
-fn is_meant(case: &Case, only: Option<&str>) -> bool {
-    only.is_none_or(|text| case.name.to_lowercase().contains(&text.to_lowercase()))
-}
-
-/// PyG's step on the same graph.
-fn time_peer(python: &str, case: &Case, arrays: &Arrays) -> anyhow::Result<Value> {
-    let folder = Temporary::new("kith-bench-")?;
-    write(folder.path(), arrays)?;
-    let Size { n_nodes, dim, n_classes, .. } = case.size;
-    let (heads, features, out_heads) = case.shape;
-    // A step of SuperGAT takes PyG seconds on large graphs.
-    let n_steps = if case.is_taught && case.size.n_edges > 500_000 { 2 } else { 20 };
-    let numbers = [n_nodes, dim, n_classes].map(|number| number.to_string());
-    let output = Command::new(python)
-        .args(["-c", PEER])
-        .arg(folder.path())
-        .args(numbers)
-        .arg(if case.is_taught { "mx" } else { "gat" })
-        .args([heads, features, out_heads].map(|number| number.to_string()))
-        .args([case.dropout.to_string(), n_steps.to_string()])
-        .output()
-        .map_err(|error| anyhow!("--peers {python}: {error}"))?;
-    if !output.status.success() {
-        let text = String::from_utf8_lossy(&output.stderr);
-        bail!("--peers {python}: {}", text.lines().last().unwrap_or("it failed"));
-    }
-    serde_json::from_slice(&output.stdout).map_err(|error| anyhow!("--peers {python}: {error}"))
-}
-
-fn write(folder: &Path, arrays: &Arrays) -> anyhow::Result<()> {
-    let edges: Vec<u8> = arrays.edges.iter().flatten().flat_map(|end| end.to_le_bytes()).collect();
-    let rows: Vec<u8> = arrays.rows.iter().flat_map(|value| value.to_le_bytes()).collect();
-    let classes: Vec<u8> = arrays.classes.iter().flat_map(|class| class.to_le_bytes()).collect();
-    fs::write(folder.join("edges.u32"), edges)?;
-    fs::write(folder.join("rows.f32"), rows)?;
-    fs::write(folder.join("classes.i64"), classes)?;
-    Ok(())
-}
-
-#[allow(clippy::print_stdout)]
-fn print(is_json: bool, device: &str, lines: &[Line]) -> anyhow::Result<()> {
-    if is_json {
-        let case = |line: &Line| {
-            json!({
-                "case": line.case.name,
-                "milliseconds": line.found.milliseconds,
-                "measure_milliseconds": line.found.measure_milliseconds,
-                "memory_bytes": line.found.memory_bytes,
-                "promised_milliseconds": line.case.promised.0,
-                "peer": line.peer,
-            })
-        };
-        let cases: Vec<Value> = lines.iter().map(case).collect();
-        println!("{}", serde_json::to_string(&json!({ "device": device, "cases": cases }))?);
-        return Ok(());
-    }
-    println!("on {device}");
-    let heading = ["case", "Kith, ms", "promised", "aim", "memory, MiB", "PyG, ms", "memory, MiB"];
-    println!("{}", row(&heading.map(str::to_owned)));
-    for Line { case, found, peer } in lines {
-        let of_peer = |name: &str, scale: f64| {
-            let value = peer.as_ref().and_then(|peer| peer[name].as_f64());
-            value.map_or_else(|| "-".to_owned(), |value| format!("{:.1}", value * scale))
-        };
-        let mib = 1.0 / (1u64 << 20) as f64;
-        println!(
-            "{}",
-            row(&[
-                case.name.to_owned(),
-                format!("{:.3}", found.milliseconds),
-                format!("{}", case.promised.0),
-                format!("{}", case.promised.1),
-                format!("{:.0}", found.memory_bytes as f64 * mib),
-                of_peer("milliseconds", 1.0),
-                of_peer("memory_bytes", mib),
-            ])
-        );
-    }
-    Ok(())
-}
-
-fn row(cells: &[String; 7]) -> String {
-    let [name, rest @ ..] = cells;
-    let cells: String = rest.iter().map(|cell| format!("{cell:>13}")).collect();
-    format!("{name:<40}{cells}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cases_are_chosen_by_their_names() {
-        let n = |only| CASES.iter().filter(|case| is_meant(case, only)).count();
-        assert_eq!((n(None), n(Some("Arxiv")), n(Some("runs of")), n(Some("nothing"))), (10, 3, 2, 0));
-    }
+    pub json: bool,
 }

@@ -1,83 +1,62 @@
 //! The paper's experiments: where they compute, and what they found.
 
-pub(super) mod attention;
-pub(super) mod links;
-pub(super) mod sensitivity;
-pub(super) mod synthetic;
-pub(super) mod table;
-pub(super) mod wallclock;
+pub mod attention;
+pub mod links;
+pub mod sensitivity;
+pub mod synthetic;
+pub mod table;
+pub mod wallclock;
 
 use std::{ops::Range, path::PathBuf};
 
 use clap::builder::NonEmptyStringValueParser;
-use kith_lab::{experiment::Place, findings::Findings};
-
-use crate::analyze::show;
 
 /// Where an experiment computes, and where it keeps its runs.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Every experiment")]
-pub(crate) struct PlaceArgs {
+pub struct PlaceArgs {
     /// The folder to keep runs and findings in: what is finished there is not done again.
     #[arg(long, value_name = "DIR")]
-    out: PathBuf,
+    pub out: PathBuf,
     /// Where to compute: cpu, cuda or cuda:N. A GPU computes many runs together; small runs that it has no kernels for are
     /// computed on the CPU beside it.
     #[arg(long, default_value = "cpu")]
-    device: String,
+    pub device: String,
     /// Runs at a time on the CPU; one per core unless said, as memory allows.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    workers: Option<u64>,
+    pub workers: Option<u64>,
     /// Bytes that runs on the CPU may take together, as in 8GiB; most of what is free unless said.
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse)]
-    memory: Option<u64>,
+    pub memory: Option<u64>,
     /// Change a key of every run file; may be given several times.
     #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub(crate) assignments: Vec<String>,
+    pub assignments: Vec<String>,
     /// Print one JSON object.
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 }
 
 /// Named datasets, and where they are.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Datasets")]
-pub(crate) struct DataArgs {
+pub struct DataArgs {
     /// The folder of datasets: DIR/NAME is a store, or holds the raw files of one (see `kith data fetch`).
     #[arg(long, value_name = "DIR", default_value = "data")]
-    pub(crate) data: PathBuf,
+    pub data: PathBuf,
     /// Datasets, with commas between them.
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = NonEmptyStringValueParser::new())]
-    pub(crate) datasets: Vec<String>,
+    pub datasets: Vec<String>,
 }
 
 impl DataArgs {
     /// The datasets that were asked for, or these.
-    pub(crate) fn names<'a>(&'a self, usual: &[&'a str]) -> Vec<&'a str> {
+    pub fn names<'a>(&'a self, usual: &[&'a str]) -> Vec<&'a str> {
         if self.datasets.is_empty() { usual.to_vec() } else { self.datasets.iter().map(String::as_str).collect() }
     }
 }
 
-impl PlaceArgs {
-    /// Where it computes.
-    pub(crate) fn place(&self) -> Place {
-        Place {
-            dir: self.out.clone(),
-            device: self.device.clone(),
-            n_workers: self.workers.map(|n| n as usize),
-            memory: self.memory,
-        }
-    }
-
-    /// Writes and says what was found.
-    pub(crate) fn finish(&self, findings: &Findings) -> anyhow::Result<()> {
-        findings.write(&self.out)?;
-        show(findings, self.json, Some(&self.out))
-    }
-}
-
 /// Run keys as a person writes them.
-pub(crate) fn run_keys(text: &str) -> Result<Range<u64>, String> {
+pub fn run_keys(text: &str) -> Result<Range<u64>, String> {
     let range = crate::train::run_keys(text)?;
     Ok(*range.start()..range.end() + 1)
 }

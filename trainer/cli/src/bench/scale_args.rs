@@ -19,7 +19,7 @@ With a cache:           kith bench scale stores/mine --work bench/mine --servers
 
 Each combination that was measured is a line of scale.jsonl in --work. Started again after it was killed, or with more
 combinations, the bench measures only what is not there. docs/BENCHMARKS.md says how to read it.")]
-pub(crate) struct Args {
+pub struct Args {
     /// The store to train on.
     #[arg(value_name = "STORE", required_unless_present = "like", conflicts_with = "like")]
     pub(super) store: Option<PathBuf>,

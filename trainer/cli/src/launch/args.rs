@@ -16,7 +16,7 @@ On Kubernetes:           kith launch --print kubernetes --ranks 8 my.toml --shar
 Exit codes: that of the rank that ended worst; 75 if a process was lost and no restart is left, or after SIGTERM; 130 after
 Ctrl-C. Both signals give ranks --grace seconds for a checkpoint.",
     mut_arg("samplers", |samplers| samplers.value_name("N|HOST:PORT,…").help(SAMPLERS)))]
-pub(crate) struct Args {
+pub struct Args {
     /// Trainer processes.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) ranks: u16,

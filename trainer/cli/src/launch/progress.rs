@@ -7,8 +7,7 @@ use std::{
 };
 
 use kith_bucket::{Place, Pull, is_url};
-use kith_run::report::REPORT;
-use kith_trainer::output::checkpoint::CHECKPOINTS;
+use kith_run::report::{CHECKPOINTS, REPORT};
 
 /// Steps of the newest checkpoint of every run that is kept in a folder, or at a URL, and one more for every report. It grows
 /// with every newer checkpoint. 0 where nothing can be read.

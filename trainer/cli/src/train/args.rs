@@ -2,14 +2,10 @@
 
 use std::{net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
 
-use kith_bucket::is_url;
 use kith_run::config::{Choice, Kernels};
 use kith_sampler::server::seconds;
 
-use super::{
-    ranks::{self, RankArgs},
-    starts,
-};
+use super::ranks::RankArgs;
 use crate::graph::GraphArgs;
 
 /// Train a model on a store, on its shards, or from sampling servers.
@@ -21,86 +17,79 @@ Your own run file:  kith train my.toml --store stores/mine --set train.learning_
 By the recipe:      kith train --attention auto --store stores/mine
 From servers:       kith train my.toml --samplers host-a:7000,host-b:7000 --set train.mode=batches
 Go on:              kith train --resume --out runs/cora-mx --store stores/cora")]
-pub(crate) struct Args {
+pub struct Args {
     /// A preset (see --list-presets) or a run file.
     #[arg(value_name = "PRESET|FILE")]
-    pub(super) run: Option<String>,
+    pub run: Option<String>,
     /// A preset, by its name alone.
     #[arg(long, value_name = "NAME", conflicts_with = "run")]
-    pub(super) preset: Option<String>,
+    pub preset: Option<String>,
     /// List the presets.
     #[arg(long)]
-    pub(super) list_presets: bool,
+    pub list_presets: bool,
+    /// The graph.
     #[command(flatten)]
-    pub(crate) graph: GraphArgs,
+    pub graph: GraphArgs,
     /// The folder to keep the run in: run file, steps, checkpoints, report. Several runs get a folder each inside. A URL
     /// (s3://, file://) keeps it there, each checkpoint as soon as it is written.
     #[arg(long, value_name = "RUN_DIR")]
-    pub(crate) out: Option<PathBuf>,
+    pub out: Option<PathBuf>,
     /// Names everything that is drawn.
     #[arg(long, value_name = "K", default_value_t = 42)]
-    pub(crate) run_key: u64,
+    pub run_key: u64,
     /// One run for each key from A to B - 1.
     #[arg(long, value_name = "A..B", value_parser = run_keys, conflicts_with = "run_key")]
-    pub(super) run_keys: Option<RangeInclusive<u64>>,
+    pub run_keys: Option<RangeInclusive<u64>>,
     /// Change a key of the run file; may be given several times. SECTION=off leaves a section out.
     #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub(super) assignments: Vec<String>,
+    pub assignments: Vec<String>,
     /// Go on from the checkpoint in --out; without one, start.
     #[arg(long, requires = "out")]
-    pub(crate) resume: bool,
+    pub resume: bool,
     /// auto: let the paper's recipe choose the attention, by the graph's degree and homophily.
     #[arg(long, value_name = "auto", value_parser = ["auto"])]
-    pub(super) attention: Option<String>,
+    pub attention: Option<String>,
     /// What computes the layers: fused or reference.
     #[arg(long, value_parser = kernels)]
-    pub(super) kernels: Option<Kernels>,
+    pub kernels: Option<Kernels>,
     /// Where to compute: cpu, cuda or cuda:N.
     #[arg(long, default_value = "cpu")]
-    pub(crate) device: String,
+    pub device: String,
     /// Bytes that a layer's rows may take in memory while a run in batches measures itself, as in 4GiB; beyond that they
     /// go to a file in the run's folder.
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse)]
-    pub(crate) memory: Option<u64>,
+    pub memory: Option<u64>,
     /// Bytes on the GPU that the rows of all nodes may take where a run in batches has them there, as in 8GiB; 0 sends the
     /// rows of every batch instead. Half of what is free unless said.
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse)]
-    pub(super) gpu_rows: Option<u64>,
+    pub gpu_rows: Option<u64>,
     /// Where to show metrics for Prometheus, at /metrics: HOST:PORT; port 0 picks a free one.
     #[arg(long, value_name = "ADDRESS")]
-    pub(crate) metrics: Option<SocketAddr>,
+    pub metrics: Option<SocketAddr>,
     /// Print one JSON object per run.
     #[arg(long)]
-    pub(super) json: bool,
+    pub json: bool,
     /// Seconds after SIGTERM or Ctrl-C in which a run may end its step and save a checkpoint (default: 30).
     #[arg(long, value_name = "SECONDS", default_value_t = 30, hide_default_value = true, value_parser = seconds(0))]
-    grace: u64,
+    pub grace: u64,
     /// Refuse to start (exit code 1) after N starts in a row without a newer checkpoint in --out (default: no limit). For
     /// managers of jobs, which start a run again and see no checkpoint; rank 0 counts, in starts.json.
     #[arg(long, value_name = "N", requires = "resume", value_parser = clap::value_parser!(u64).range(1..))]
-    pub(super) max_starts: Option<u64>,
+    pub max_starts: Option<u64>,
+    /// Several ranks.
     #[command(flatten)]
-    pub(super) ranks: RankArgs,
+    pub ranks: RankArgs,
 }
 
 impl Args {
     /// Time for a checkpoint after a signal.
-    pub(crate) fn grace(&self) -> Duration {
+    pub fn grace(&self) -> Duration {
         Duration::from_secs(self.grace)
-    }
-
-    /// Counts this start where the run's folder is on this machine: also one that never meets the other ranks.
-    pub(super) fn count_start(&self) -> anyhow::Result<()> {
-        match (&self.out, self.max_starts) {
-            (Some(out), Some(most)) if !out.to_str().is_some_and(is_url) && ranks::is_first()? => {
-                starts::count(out, most)
-            }
-            _ => Ok(()),
-        }
     }
 }
 
-pub(crate) fn run_keys(text: &str) -> Result<RangeInclusive<u64>, String> {
+/// Run keys as a person writes them: A..B.
+pub fn run_keys(text: &str) -> Result<RangeInclusive<u64>, String> {
     let range = text.split_once("..").and_then(|(first, end)| {
         let (first, end) = (first.parse::<u64>().ok()?, end.parse::<u64>().ok()?);
         Some(first..=end.checked_sub(1)?)

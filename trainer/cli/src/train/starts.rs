@@ -20,7 +20,7 @@ struct Starts {
 }
 
 /// Counts a start of the run in a folder. Refuses one that follows `most` starts without a newer checkpoint.
-pub(super) fn count(out: &Path, most: u64) -> anyhow::Result<()> {
+pub fn count(out: &Path, most: u64) -> anyhow::Result<()> {
     let path = out.join(STARTS);
     let text = fs::read(&path).unwrap_or_default();
     let mut starts: Starts = serde_json::from_slice(&text).unwrap_or_default();

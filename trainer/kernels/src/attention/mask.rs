@@ -2,9 +2,9 @@
 //!
 //! The draws are named, so backward could make them again; a bit is cheaper to keep than to draw.
 
-use kith_block::Block;
 use std::ops::Range;
 
+use kith_block::Block;
 use kith_draw::{Stream, Vectorized, vectorized};
 use rayon::prelude::*;
 
@@ -100,10 +100,10 @@ fn kept(dropout: Dropout, words: &[[u32; N_TOGETHER]; 4]) -> [u32; N_TOGETHER] {
 
 #[cfg(test)]
 mod tests {
+    use kith_block::BlockError;
     use kith_draw::{Name, Purpose};
 
     use super::*;
-    use kith_block::BlockError;
 
     #[test]
     fn bits_are_the_factors_of_each_edge() {

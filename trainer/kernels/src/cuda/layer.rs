@@ -1,7 +1,6 @@
 //! The shape of a layer as kernels know it.
 
 use bytemuck::{Pod, Zeroable};
-
 use kith_block::Form;
 
 /// A layer with attention, and where its weights stand among all.

@@ -6,7 +6,6 @@ use kith_block::{Block, BlockError};
 use kith_draw::{Name, Purpose, Stream};
 use kith_kernels::InputRows;
 use kith_store::{Contents, Dtype, LabelsEntry, Provenance, RowsEntry, RowsForm, StoreWriter};
-
 use kith_trainer::{
     data::input::{GraphInput, Labels},
     error::TrainError,

@@ -1,14 +1,11 @@
 //! The grid as figures: the recipe found on it, and gains over GAT by degree.
 
 use kith_report::{
-    Axis,
+    Axis, paper,
     plot::{
         Size,
         lines::{Lines, Series},
     },
-};
-use kith_report::{
-    paper,
     recipe_plane::{plane, square},
 };
 

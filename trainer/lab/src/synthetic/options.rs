@@ -2,9 +2,8 @@
 
 use std::ops::Range;
 
-use kith_run::recipe::DEGREES;
-
 use kith_report::paper::SYNTHETIC_MODELS;
+use kith_run::recipe::DEGREES;
 
 /// Which graphs and settings.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,8 +1,7 @@
 //! Best settings and accuracies of models on a graph of the grid.
 
-use kith_run::recipe::Advice;
-
 use kith_report::statistics::{Spread, pooled_t_test};
+use kith_run::recipe::Advice;
 
 /// Where a cell stands in the grid.
 #[derive(Clone, Debug, PartialEq)]

@@ -8,28 +8,11 @@
 use std::convert::Infallible;
 
 use kith_draw::{Draws, Name, Purpose, Stream, exp};
-use kith_run::config::Choice;
+use kith_run::search::Method;
 use rand::TryRng;
-use serde::{Deserialize, Serialize};
 use tpe::{TpeOptimizer, parzen_estimator};
 
 use crate::tune::gaussian::Gaussian;
-
-/// How points are chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Method {
-    /// Expected improvement by a Gaussian process.
-    Gp,
-    /// Tree-structured Parzen estimators.
-    Tpe,
-    /// Blindly.
-    Random,
-}
-
-impl Choice for Method {
-    const ALL: &'static [(&'static str, Self)] = &[("gp", Self::Gp), ("tpe", Self::Tpe), ("random", Self::Random)];
-}
 
 /// Trials before anything is concluded from them.
 const N_BLIND: usize = 10;

@@ -6,7 +6,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::events::{EventWriter, file_name};
 use kith_run::files::publish;
 use sha2::{Digest, Sha256};
 
@@ -14,6 +13,7 @@ use super::{
     error::ReportError,
     folder::{Run, Runs},
 };
+use crate::events::{EventWriter, file_name};
 
 /// Writes one file for each run; several runs have a folder each.
 pub(super) fn write(runs: &Runs, dir: &Path) -> Result<Vec<PathBuf>, ReportError> {

@@ -2,13 +2,15 @@
 
 use std::path::Path;
 
-use crate::page::{Figure, Page};
 use kith_partition::{progress::Progress, stats::stats};
 use kith_run::recipe::Cell;
 use kith_store::Graph;
 
 use super::{error::ReportError, folder::Runs};
-use crate::recipe_plane::{in_words, published};
+use crate::{
+    page::{Figure, Page},
+    recipe_plane::{in_words, published},
+};
 
 /// What the recipe looks at.
 pub(super) struct Place {

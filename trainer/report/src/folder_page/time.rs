@@ -1,14 +1,14 @@
 //! Where the time went: by phase, for each rank of each run.
 
-use crate::{
-    page::{Cell, Column, Figure, Table},
-    plot::bars::{Bar, Bars},
-};
 use kith_run::{clock::Phases, phase::Phase};
 
 use super::{
     folder::Runs,
     json::{Part, seconds},
+};
+use crate::{
+    page::{Cell, Column, Figure, Table},
+    plot::bars::{Bar, Bars},
 };
 
 /// Bars that are still readable; of more, means are shown.

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use kith_block::Form;
-use kith_block::Subset;
+use kith_block::{Form, Subset};
 use kith_sampler::Fanout;
 use toml::Value;
 

@@ -3,7 +3,7 @@
 //! Certificates prove nothing here and nobody signs them: what proves an end is the token, over a value that only the two
 //! ends of one TLS connection share (see `token.rs`). One who relays between two connections has two such values.
 
-use std::{fmt, io, net::IpAddr, sync::Arc};
+use std::{fmt, io, sync::Arc};
 
 use rustls::{
     ClientConfig, ClientConnection, Connection, DigitallySignedStruct, Error, ServerConfig, ServerConnection,
@@ -16,39 +16,6 @@ use rustls::{
 
 /// The name in all certificates: nobody looks at it.
 const NAME: &str = "kith-rank";
-
-/// Which lines between ranks are encrypted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RankTls {
-    /// Those that leave loopback.
-    #[default]
-    Auto,
-    /// All.
-    On,
-    /// None.
-    Off,
-}
-
-impl RankTls {
-    /// The choice of this name.
-    pub fn from_name(name: &str) -> Option<RankTls> {
-        match name {
-            "auto" => Some(RankTls::Auto),
-            "on" => Some(RankTls::On),
-            "off" => Some(RankTls::Off),
-            _ => None,
-        }
-    }
-
-    /// Whether a line with this other end must be encrypted.
-    pub(super) fn requires(self, other: IpAddr) -> bool {
-        match self {
-            RankTls::Auto => !other.to_canonical().is_loopback(),
-            RankTls::On => true,
-            RankTls::Off => false,
-        }
-    }
-}
 
 /// Keys of this process, made for one process group.
 #[derive(Clone)]
@@ -138,29 +105,5 @@ impl ServerCertVerifier for AnyCertificate {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.0.signature_verification_algorithms.supported_schemes()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_that_leave_loopback_are_encrypted_by_default() {
-        let requires = |choice: RankTls, address: &str| choice.requires(address.parse().unwrap());
-        for (address, leaves) in [
-            ("127.0.0.1", false),
-            ("127.0.1.1", false),
-            ("::1", false),
-            ("::ffff:127.0.0.1", false),
-            ("10.0.0.7", true),
-            ("::ffff:10.0.0.7", true),
-            ("2001:db8::1", true),
-        ] {
-            assert_eq!(requires(RankTls::default(), address), leaves, "{address}");
-            assert!(requires(RankTls::On, address) && !requires(RankTls::Off, address));
-        }
-        assert_eq!(["auto", "on", "off"].map(RankTls::from_name), [RankTls::Auto, RankTls::On, RankTls::Off].map(Some));
-        assert_eq!(RankTls::from_name("yes"), None);
     }
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::{encryption::RankTls, token::Token};
+use kith_run::rank_tls::RankTls;
+
+use super::token::Token;
 
 /// How long ranks wait for each other, and how they know each other.
 #[derive(Clone, Debug)]

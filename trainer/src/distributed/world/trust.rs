@@ -6,9 +6,11 @@ use std::{
     time::Instant,
 };
 
+use kith_run::rank_tls::RankTls;
+
 use super::{
     deadline::left,
-    encryption::{Keys, RankTls},
+    encryption::Keys,
     join_config::JoinConfig,
     line::Line,
     token::{self, GreetError, Token},

@@ -1,7 +1,7 @@
 //! Outputs of a trained model, and how each is made from what a layer computes.
 
 use kith_draw::exp;
-use kith_run::config::Choice;
+use kith_run::prediction::What;
 use tch::Tensor;
 
 use crate::{
@@ -9,22 +9,6 @@ use crate::{
     error::TrainError,
     model::Model,
 };
-
-/// The kind of output to write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    /// For each node the probability of each class.
-    Probabilities,
-    /// For each node the row that the last layer reads.
-    Embeddings,
-    /// For each edge its weight in each head of a layer.
-    Attention,
-}
-
-impl Choice for What {
-    const ALL: &'static [(&'static str, Self)] =
-        &[("probabilities", Self::Probabilities), ("embeddings", Self::Embeddings), ("attention", Self::Attention)];
-}
 
 /// An output that the model has.
 #[derive(Clone, Copy)]

@@ -1,11 +1,12 @@
 //! A table of numbers whose rows have names, and how it becomes a file.
 
-use kith_run::files::publish;
 use std::{
     fs::File,
     io::{self, BufWriter, Write},
     path::{Path, PathBuf},
 };
+
+use kith_run::files::publish;
 
 use crate::error::TrainError;
 

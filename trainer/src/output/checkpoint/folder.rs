@@ -1,16 +1,14 @@
 //! The checkpoints of a run: one file each, named by its step; the newest few are kept.
 
-use kith_run::files::make_folder;
 use std::{
     fs, io,
     path::{Path, PathBuf},
 };
 
+use kith_run::{files::make_folder, report::CHECKPOINTS};
+
 use super::Checkpoint;
 use crate::error::TrainError;
-
-/// The folder of checkpoints: all that resuming needs.
-pub const CHECKPOINTS: &str = "checkpoints";
 
 /// The folder of a run's checkpoints.
 #[derive(Clone, Debug)]

@@ -1,7 +1,8 @@
 //! There and back, and files that do not fit.
 
-use kith_run::config::{Kernels, Mode, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig};
 use std::path::PathBuf;
+
+use kith_run::config::{Kernels, Mode, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig};
 
 use super::*;
 use crate::model::oracle::error;

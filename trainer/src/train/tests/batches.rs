@@ -8,7 +8,6 @@ use kith_store::{
 };
 
 use super::*;
-use crate::distributed::exchange::add_slices;
 use crate::{
     data::{
         BatchInput,
@@ -17,6 +16,7 @@ use crate::{
         matrix::rows_of,
         opened::Opened,
     },
+    distributed::exchange::add_slices,
     engine::{Engine, TensorEngine},
     inference::evaluate::evaluate,
     model::{Model, Pass, oracle::error},
@@ -294,7 +294,9 @@ fn what_a_plan_cannot_mean_is_one_sentence() {
 /// What a graph is cut into changes no bit: not the steps, not what is measured, not what is predicted.
 #[test]
 fn a_cut_graph_trains_the_same() {
-    use crate::inference::predict::{Moment, Question, What, predict};
+    use kith_run::prediction::{Moment, What};
+
+    use crate::inference::predict::{Question, predict};
     let temp = tempfile::tempdir().unwrap();
     let store = store_in(temp.path());
     let owner: Vec<u16> = (0..N_NODES).map(|node| (node * node % 7 % 3) as u16).collect();
@@ -334,7 +336,9 @@ fn a_cut_graph_trains_the_same() {
 /// One checkpoint, asked both ways: the same bits, and attention, which is computed in another way, up to rounding.
 #[test]
 fn predictions_in_chunks_are_those_of_the_whole() {
-    use crate::inference::predict::{Moment, Question, What, predict};
+    use kith_run::prediction::{Moment, What};
+
+    use crate::inference::predict::{Question, predict};
     let temp = tempfile::tempdir().unwrap();
     let opened = Opened::store(store());
     for model in MODELS {

@@ -7,6 +7,7 @@ use std::{
 
 use kith_client::{ClientError, FetchedRows, Info, RowCounts, Seeds, Shards, Whereabouts};
 use kith_kernels::LIST_PIECE;
+use kith_run::prediction::{Moment, What};
 use kith_sampler::{
     Direction, Drawn, Hop,
     server::{Server, ServerConfig, ShardChoice},
@@ -18,7 +19,7 @@ use crate::{
     data::{matrix::rows_of, opened::Opened},
     inference::{
         layerwise::{Looked, walk},
-        predict::{Moment, Question, What, predict},
+        predict::{Question, predict},
     },
     model::Model,
 };

@@ -1,7 +1,8 @@
 //! Runs that are asked to stop: a checkpoint of the last finished step, and no trace after they went on.
 
-use kith_run::stop::{Request, Stop};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use kith_run::stop::{Request, Stop};
 
 use super::*;
 use crate::{data::opened::Opened, distributed::world::on_worlds};

@@ -1,5 +1,7 @@
 //! The arrays of a program, each with all runs.
 
+use kith_block::Form;
+
 use super::{
     plan::{Plan, Targets},
     raw::Labels,
@@ -14,7 +16,6 @@ use crate::cuda::{
     memory::{Address, Array},
     pairs::{DrawnPairs, PairRoom, PlacedPairs},
 };
-use kith_block::Form;
 
 /// Arrays of one layer, each with all runs.
 #[derive(Debug)]

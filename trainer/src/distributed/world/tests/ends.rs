@@ -1,11 +1,12 @@
 //! How a world ends: well, by a rank that vanishes, falls silent or fails, and by one that is stuck.
 
-use kith_run::phase::Phase;
 use std::{
     sync::{Arc, mpsc::channel},
     thread,
     time::{Duration, Instant},
 };
+
+use kith_run::phase::Phase;
 
 use super::*;
 use crate::distributed::{

@@ -8,16 +8,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kith_run::stop::Stop;
+use kith_run::{rank_tls::RankTls, stop::Stop};
 use tch::Tensor;
 
 use super::*;
-use crate::distributed::collective::Alone;
-use crate::distributed::world::{
-    Line, Member, RankTls, Token,
-    hello::{Answer, Hello, Opening},
-    trust::Trust,
-    wire,
+use crate::distributed::{
+    collective::Alone,
+    world::{
+        Line, Member, Token,
+        hello::{Answer, Hello, Opening},
+        trust::Trust,
+        wire,
+    },
 };
 
 const TOKEN: &str = "a secret of sixteen bytes or more";

@@ -1,11 +1,9 @@
-//! Lets `kith-trainer` find libtorch without `LD_LIBRARY_PATH`, and keeps libtorch out of `kith`.
+//! Lets `kith-trainer` find libtorch without `LD_LIBRARY_PATH`.
 
 use std::env;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs"); // And whenever the folders change: cargo sees to that.
-    // Without this, whatever libtorch could call back counts as used.
-    println!("cargo::rustc-link-arg-bin=kith=-Wl,--exclude-libs=ALL");
     let folders = env::var_os("DEP_KITH_TRAINER_LIBRARY_FOLDERS").expect("kith-trainer's build script sets it");
     for folder in env::split_paths(&folders) {
         println!("cargo::rustc-link-arg=-Xlinker\ncargo::rustc-link-arg=-rpath");

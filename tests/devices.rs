@@ -1,9 +1,18 @@
 //! The built `kith` program, run as a user runs it.
 
-use std::process::{Command, Output};
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use crate::kith::program;
+
+fn trainer() -> PathBuf {
+    program().with_file_name("kith-trainer")
+}
 
 fn kith(args: &[&str], set: &[(&str, &str)]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kith"));
+    let mut command = Command::new(program());
     command.args(args).env_remove("LD_LIBRARY_PATH").envs(set.iter().copied());
     command.output().expect("the program starts")
 }
@@ -27,7 +36,7 @@ fn json_has_the_named_fields() {
 }
 
 /// The libraries that the loader would load for a program; it runs nothing.
-fn libraries(program: &str) -> String {
+fn libraries(program: &Path) -> String {
     let mut command = Command::new(program);
     let output = command.env_remove("LD_LIBRARY_PATH").env("LD_TRACE_LOADED_OBJECTS", "1").output();
     String::from_utf8(output.expect("the program is there").stdout).expect("text")
@@ -36,7 +45,7 @@ fn libraries(program: &str) -> String {
 /// Law 5: one build for machines with and without CUDA, so CUDA must not be linked, only opened.
 #[test]
 fn links_no_cuda_beyond_what_libtorch_itself_needs() {
-    let text = libraries(env!("CARGO_BIN_EXE_kith-trainer"));
+    let text = libraries(&trainer());
     assert!(text.contains("libtorch_cpu.so => "), "{text}");
     assert!(!text.contains("not found"), "{text}");
     for line in text.lines() {
@@ -51,7 +60,7 @@ fn links_no_cuda_beyond_what_libtorch_itself_needs() {
 /// What needs no tensors starts at once.
 #[test]
 fn kith_itself_has_no_libtorch_in_it() {
-    let text = libraries(env!("CARGO_BIN_EXE_kith"));
+    let text = libraries(program());
     assert!(text.contains("libc.so") && !text.contains("torch") && !text.contains("c10"), "{text}");
 }
 
@@ -59,7 +68,7 @@ fn kith_itself_has_no_libtorch_in_it() {
 fn kith_without_its_trainer_says_so() {
     let temp = tempfile::tempdir().expect("a folder");
     let alone = temp.path().join("kith");
-    std::fs::copy(env!("CARGO_BIN_EXE_kith"), &alone).expect("a copy");
+    std::fs::copy(program(), &alone).expect("a copy");
     let output = Command::new(&alone).arg("devices").output().expect("the program starts");
     let text = String::from_utf8(output.stderr).expect("text");
     assert_eq!(output.status.code(), Some(1));
@@ -70,7 +79,7 @@ fn kith_without_its_trainer_says_so() {
 
 #[test]
 fn the_trainer_alone_is_no_command() {
-    let output = Command::new(env!("CARGO_BIN_EXE_kith-trainer")).args(["data", "list"]).output().expect("it starts");
+    let output = Command::new(trainer()).args(["data", "list"]).output().expect("it starts");
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("start that"));
 }

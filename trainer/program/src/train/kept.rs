@@ -3,11 +3,9 @@
 use std::{path::Path, sync::Arc};
 
 use kith_bucket::{BucketError, Mirror, Place, Pull, Wanted, is_url};
+use kith_cli::{temporary::Temporary, train::Args};
 use kith_run::report::RUN_FILE;
 use kith_trainer::{error::TrainError, output::keeper::Keeper};
-
-use super::args::Args;
-use crate::temporary::Temporary;
 
 /// What must live as long as the run.
 #[derive(Default)]

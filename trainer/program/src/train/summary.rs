@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use kith_cli::answer::{print, print_fields, print_json, print_table};
 use kith_run::{
     clock::Phases,
     phase::Phase,
@@ -10,8 +11,6 @@ use kith_run::{
 use kith_trainer::error::TrainError;
 use serde::Serialize;
 use serde_json::{Value, json};
-
-use crate::answer::{print, print_fields, print_json, print_table};
 
 /// One run, for programs.
 #[derive(Serialize)]

@@ -1,9 +1,8 @@
 //! `kith train --list-presets`.
 
+use kith_cli::answer::{print_json, print_table};
 use kith_run::preset::PRESETS;
 use serde_json::json;
-
-use crate::answer::{print_json, print_table};
 
 pub(super) fn list(as_json: bool) -> anyhow::Result<()> {
     if as_json {

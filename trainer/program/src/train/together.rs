@@ -1,5 +1,6 @@
 //! Several runs on one GPU, computed together.
 
+use kith_cli::progress::{Epochs, say};
 use kith_run::{
     report::{Report, StepRecord},
     stop::Stop,
@@ -13,7 +14,6 @@ use kith_trainer::{
 };
 
 use super::status::how_it_goes;
-use crate::progress::{Epochs, say};
 
 /// Trains all runs, as many together as fit on the GPU.
 pub(super) fn train_all(plans: Vec<Plan<'_>>, gpu: &Gpu, stop: &Stop) -> anyhow::Result<Vec<Report>> {

@@ -1,0 +1,88 @@
+//! `kith devices`: what this machine computes with.
+
+use kith_cli::{
+    answer::{print, print_json},
+    devices::Args,
+};
+use kith_trainer::engine::device::{CudaLibraries, CudaReport, DeviceReport, Library, devices};
+
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    let report = devices();
+    if args.json { print_json(&report) } else { print(&readable(&report)) }
+}
+
+fn readable(report: &DeviceReport) -> String {
+    let mut text = format!(
+        "libtorch         {}\ninstruction set  {}\nthreads          {} ({} within a libtorch op)\n",
+        report.libtorch, report.instruction_set, report.n_threads, report.n_libtorch_threads,
+    );
+    match &report.cuda {
+        CudaReport::Missing(reason) => text += &format!("CUDA             none: {reason}\n"),
+        CudaReport::Devices(devices) => {
+            for (index, device) in devices.iter().enumerate() {
+                let gib = device.memory_bytes as f64 / (1u64 << 30) as f64;
+                text += &format!("CUDA device {index:<4} {}, {gib:.1} GiB\n", device.name);
+            }
+            // Without a device nobody needs the others.
+            let CudaLibraries { driver, nvrtc, nccl, libtorch_cuda } = &report.libraries;
+            for (name, library, why) in [
+                ("driver", driver, ""),
+                ("NVRTC", nvrtc, "; kernels for GPUs need it"),
+                ("NCCL", nccl, "; ranks on GPUs need it"),
+                ("libtorch_cuda", libtorch_cuda, "; gcn, sage, mlp and cgat on GPUs need it"),
+            ] {
+                text += &match library {
+                    Library::Version(version) => format!("{name:<16} {version}\n"),
+                    Library::Missing(reason) => format!("{name:<16} none: {reason}{why}\n"),
+                };
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use kith_trainer::engine::device::CudaDevice;
+
+    use super::*;
+
+    fn report(cuda: CudaReport) -> DeviceReport {
+        let instruction_set = "avx2";
+        let found = |version: &str| Library::Version(version.to_owned());
+        let libraries = CudaLibraries {
+            driver: found("13.0"),
+            nvrtc: found("13.0"),
+            nccl: Library::Missing("libnccl.so was not found".to_owned()),
+            libtorch_cuda: found("2.11.0"),
+        };
+        DeviceReport { libtorch: "2.11.0", instruction_set, n_threads: 8, n_libtorch_threads: 1, cuda, libraries }
+    }
+
+    #[test]
+    fn a_machine_without_a_driver_reads_well() {
+        let text = readable(&report(CudaReport::Missing("no NVIDIA driver: libcuda.so.1 not found".to_owned())));
+        let expected = "\
+libtorch         2.11.0
+instruction set  avx2
+threads          8 (1 within a libtorch op)
+CUDA             none: no NVIDIA driver: libcuda.so.1 not found
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn every_device_and_every_library_has_a_line() {
+        let device = CudaDevice { name: "NVIDIA H200".to_owned(), memory_bytes: 150_323_855_360 };
+        let text = readable(&report(CudaReport::Devices(vec![device.clone(), device])));
+        let expected = "\
+CUDA device 0    NVIDIA H200, 140.0 GiB
+CUDA device 1    NVIDIA H200, 140.0 GiB
+driver           13.0
+NVRTC            13.0
+NCCL             none: libnccl.so was not found; ranks on GPUs need it
+libtorch_cuda    2.11.0
+";
+        assert!(text.ends_with(expected), "{text}");
+    }
+}

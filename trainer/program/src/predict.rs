@@ -1,0 +1,58 @@
+//! `kith predict`.
+
+use std::path::{Path, PathBuf};
+
+use kith_bucket::Wanted;
+use kith_cli::{
+    answer::{print, print_json},
+    predict::Args,
+    progress::{grouped, say},
+    pulled::local,
+};
+use kith_run::config::Choice;
+use kith_trainer::{
+    engine::device,
+    inference::{
+        layerwise::Room,
+        predict::{Question, find_checkpoint, predict},
+    },
+};
+use serde_json::json;
+
+use crate::graph::open;
+
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    device::start();
+    let device = device::find(&args.device).map_err(anyhow::Error::msg)?;
+    let checkpoint = find_checkpoint(&local(&args.run, &Wanted::All)?)?;
+    checkpoint.warning().iter().for_each(|warning| say(&format!("warning: {warning}")));
+    let opened = open(&args.graph)?;
+    match checkpoint.check_store(&opened.info().digest) {
+        Ok(()) => {}
+        Err(other) if args.any_store => say(&format!("note: {other}")),
+        Err(other) => anyhow::bail!("{other}; --any-store takes it anyway"),
+    }
+    let question = Question {
+        checkpoint: &checkpoint,
+        opened: &opened,
+        what: args.what,
+        layer: args.layer,
+        moment: args.weights,
+        device,
+        room: Room { memory: args.memory, scratch: Some(folder_of(&args.out)), ..Room::default() },
+    };
+    let table = predict(&question)?;
+    let files = table.write(&args.out)?;
+    if args.json {
+        return print_json(&json!({ "files": files, "n_rows": table.n_rows(), "width": table.width() }));
+    }
+    let n_rows = grouped(table.n_rows() as u64);
+    print(&format!("{}: {n_rows} rows of {} numbers ({})\n", args.out.display(), table.width(), args.what.name()))
+}
+
+fn folder_of(file: &Path) -> PathBuf {
+    match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}

@@ -1,0 +1,198 @@
+//! `kith train`.
+
+mod choose;
+mod kept;
+mod presets;
+mod ranks;
+mod status;
+mod summary;
+mod together;
+
+use std::{
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::bail;
+use kith_bucket::is_url;
+use kith_cli::{
+    launched,
+    progress::{Epochs, say},
+    signals,
+    train::{Args, count_start},
+};
+use kith_run::{
+    config::{BY_RUN_KEY, RunConfig},
+    report::{RUN_FILE, Report},
+    stop::Stop,
+};
+use kith_trainer::{
+    data::{Data, opened::Source},
+    distributed::world::World,
+    engine::{
+        device::{self, Device},
+        gpu::{self, Gpu},
+    },
+    error::TrainError,
+    inference::layerwise::Room,
+    output::{keeper::Keeper, metrics::Metrics},
+    run::{Plan, Run},
+    train::train,
+};
+
+use self::{kept::RunMirror, status::how_it_goes};
+use crate::graph::open_as;
+
+pub(crate) fn run(mut args: Args) -> anyhow::Result<()> {
+    if args.list_presets {
+        return presets::list(args.json);
+    }
+    let stop = signals::heed(args.grace())?;
+    let listener = launched::listener()?;
+    launched::watch(Duration::ZERO, args.grace() + launched::PATIENCE);
+    count_local_start(&args)?;
+    device::start();
+    let mut world = ranks::join(&args.ranks, &mut args.device, listener)?;
+    world.heed(stop.clone());
+    let outcome = train_all(&mut args, &mut world, &stop);
+    ranks::part(world, &outcome);
+    outcome
+}
+
+/// Counts this start where the run's folder is on this machine: also one that never meets the other ranks.
+fn count_local_start(args: &Args) -> anyhow::Result<()> {
+    match (&args.out, args.max_starts) {
+        (Some(out), Some(most)) if !out.to_str().is_some_and(is_url) && ranks::is_first()? => count_start(out, most),
+        _ => Ok(()),
+    }
+}
+
+/// One run for each run key. Only rank 0 keeps and says anything.
+fn train_all(args: &mut Args, world: &mut World, stop: &Stop) -> anyhow::Result<()> {
+    device::number_of(&args.device).map_err(anyhow::Error::msg)?;
+    let is_at_url = args.out.as_deref().and_then(Path::to_str).is_some_and(is_url);
+    let bucket = RunMirror::open(args, world.rank())?;
+    let args = &*args;
+    if let (Some(out), Some(most), true) = (&args.out, args.max_starts, is_at_url && world.rank() == 0) {
+        count_start(out, most)?;
+        bucket.end()?;
+    }
+    let opened = open_as(&args.graph, world.rank())?;
+    let mut config = choose::config(args, &opened)?;
+    let run_keys = args.run_keys.clone().unwrap_or(args.run_key..=args.run_key);
+    let mut data = Data::load(&opened, &config, *run_keys.start())?;
+    let (device, gpu) = gpu::choose(&args.device, args.kernels, &mut config).map_err(anyhow::Error::msg)?;
+    let kept = args.out.as_deref().filter(|_| world.rank() == 0);
+    if let (Some(out), Some(_)) = (kept, &args.run_keys) {
+        keep_run_file(out, args.resume, &config)?;
+    }
+    let metrics = Arc::new(Metrics::default());
+    if let Some(address) = args.metrics {
+        say(&format!("metrics on {}", metrics.show(address)?));
+    }
+    let is_by_run_key = config.train.split.as_deref() == Some(BY_RUN_KEY);
+    let keys: Vec<u64> = run_keys.clone().collect();
+    let outs: Vec<Option<PathBuf>> = keys
+        .iter()
+        .map(|run_key| {
+            kept.map(|out| match &args.run_keys {
+                Some(_) => out.join(format!("run-{run_key}")),
+                None => out.to_owned(),
+            })
+        })
+        .collect();
+    let runs =
+        Runs { args, config: &config, source: opened.source(), device, keys, outs, keeper: bucket.keeper(), metrics };
+    let mut reports = Vec::new();
+    if let Some(gpu) =
+        gpu.as_ref().filter(|_| runs.keys.len() > 1 && !is_by_run_key && gpu::whole_graph(&data).is_some())
+    {
+        let plans = (0..runs.keys.len()).map(|place| runs.plan(place, &data, None));
+        reports = together::train_all(plans.collect(), gpu, stop)?;
+        if args.json {
+            reports.iter().try_for_each(summary::print_line)?;
+        }
+    } else {
+        for place in 0..runs.keys.len() {
+            if is_by_run_key && place > 0 {
+                data = Data::load(&opened, &config, runs.keys[place])?;
+            }
+            let report = train_one(runs.plan(place, &data, gpu.clone()), world, stop)?;
+            if args.json && world.rank() == 0 {
+                summary::print_line(&report)?;
+            }
+            reports.push(report);
+        }
+    }
+    if !args.json && world.rank() == 0 {
+        summary::print_results(&reports)?;
+    }
+    if let (Some(out), Some(_)) = (kept, &args.run_keys) {
+        summary::write(&reports, out)?;
+        bucket.end()?;
+    }
+    Ok(())
+}
+
+/// Runs that differ in their keys.
+struct Runs<'a> {
+    args: &'a Args,
+    config: &'a RunConfig,
+    source: Source,
+    device: Device,
+    keys: Vec<u64>,
+    /// The folder of each.
+    outs: Vec<Option<PathBuf>>,
+    keeper: Keeper,
+    metrics: Arc<Metrics>,
+}
+
+impl Runs<'_> {
+    fn plan<'b>(&'b self, place: usize, data: &'b Data, gpu: Option<Gpu>) -> Plan<'b> {
+        let out = &self.outs[place];
+        Plan {
+            config: self.config.clone(),
+            run_key: self.keys[place],
+            data,
+            source: self.source.clone(),
+            device: self.device,
+            gpu,
+            gpu_rows: self.args.gpu_rows,
+            out: out.as_deref(),
+            resume: self.args.resume,
+            keeper: self.keeper.clone(),
+            room: Room { memory: self.args.memory, scratch: out.clone(), ..Room::default() },
+            metrics: Arc::clone(&self.metrics),
+        }
+    }
+}
+
+fn train_one(plan: Plan<'_>, world: &mut World, stop: &Stop) -> anyhow::Result<Report> {
+    let what = format!("{} {}, run key {}", plan.source.dataset, plan.config.name(), plan.run_key);
+    let epochs = plan.config.train.epochs;
+    let is_first = world.rank() == 0;
+    let mut run = Run::new(plan, world)?;
+    run.notes().iter().for_each(|note| say(&format!("note: {note}")));
+    let mut shown = is_first.then(|| Epochs::begin(what, run.n_epochs(), epochs));
+    let _heeded = stop.heeded();
+    train(&mut run, |record| {
+        if let Some(shown) = &mut shown {
+            shown.advance(record.epoch + 1, || how_it_goes(record));
+        }
+        ControlFlow::Continue(())
+    })?;
+    drop(shown);
+    run.report().ok_or_else(|| anyhow::anyhow!("no epoch was trained"))
+}
+
+/// The folder of several runs says what they have in common, so that they can be resumed without saying it again.
+fn keep_run_file(out: &Path, resume: bool, config: &RunConfig) -> anyhow::Result<()> {
+    let path = out.join(RUN_FILE);
+    if path.exists() && !resume {
+        bail!("{}: holds runs already: resume them with --resume, or choose another place", out.display());
+    }
+    std::fs::create_dir_all(out).map_err(TrainError::io(out))?;
+    Ok(std::fs::write(&path, config.to_toml()).map_err(TrainError::io(&path))?)
+}

@@ -1,0 +1,32 @@
+//! What a trained model is asked for.
+
+use crate::config::Choice;
+
+/// The kind of output to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// For each node the probability of each class.
+    Probabilities,
+    /// For each node the row that the last layer reads.
+    Embeddings,
+    /// For each edge its weight in each head of a layer.
+    Attention,
+}
+
+impl Choice for What {
+    const ALL: &'static [(&'static str, Self)] =
+        &[("probabilities", Self::Probabilities), ("embeddings", Self::Embeddings), ("attention", Self::Attention)];
+}
+
+/// Which of a checkpoint's weights to use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// Those of the epoch with the best validation metric.
+    Best,
+    /// Those of the last epoch.
+    Last,
+}
+
+impl Choice for Moment {
+    const ALL: &'static [(&'static str, Self)] = &[("best", Self::Best), ("last", Self::Last)];
+}

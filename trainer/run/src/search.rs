@@ -1,0 +1,21 @@
+//! How settings are searched for.
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::Choice;
+
+/// How points are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Method {
+    /// Expected improvement by a Gaussian process.
+    Gp,
+    /// Tree-structured Parzen estimators.
+    Tpe,
+    /// Blindly.
+    Random,
+}
+
+impl Choice for Method {
+    const ALL: &'static [(&'static str, Self)] = &[("gp", Self::Gp), ("tpe", Self::Tpe), ("random", Self::Random)];
+}
