@@ -1,4 +1,8 @@
-//! Raw formats and generators to store; statistics of a store; downloads; who owns which node.
+//! Raw formats and generators to store; store to shards; statistics and downloads.
+//!
+//! [`raw`] reads foreign formats, [`dataset`] the named datasets, [`tables`] users' own tables; [`generate`] makes graphs. [`csr`]
+//! builds a store from edges. [`assign`] finds the owner of every node, [`cluster`] writes and verifies shards, [`inclusion`]
+//! computes which nodes a cache should keep.
 
 pub mod assign;
 pub mod cluster;

@@ -1,6 +1,7 @@
 //! One hop: a frontier → the neighbors that its nodes draw.
 //!
-//! A stored loop is no candidate: a node draws from its list without itself. Parallel edges are slots of their own.
+//! A stored loop is no candidate: a node draws from its list without itself. Parallel edges are slots of their own. Drawn
+//! neighbors keep the order of the draw; where all are taken, the order of the list.
 
 use kith_draw::{Name, Purpose, Stream, prefetch, vectorized};
 use kith_store::{Lists, Neighbors, Result, StoreError};

@@ -1,5 +1,5 @@
 //! The two libraries that CUDA comes in, opened by name at run time: the driver's and libtorch's.
-//! The only `unsafe` of this package.
+//! One of the homes of `unsafe`.
 #![allow(unsafe_code)]
 
 use std::{
