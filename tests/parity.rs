@@ -12,8 +12,10 @@ use std::{
 use kith_block::{Block, BlockError, Form, Subset};
 use kith_draw::{Name, Purpose};
 use kith_kernels::InputRows;
-use kith_run::config::{
-    Choice, EdgeLossConfig, Exclude, Kernels, Mode, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig,
+use kith_run::{
+    choice::Choice,
+    config::{EdgeLossConfig, Exclude, Kernels, Mode, ModelConfig, RunConfig, Supervision, TrainConfig},
+    model_kind::ModelKind,
 };
 use kith_trainer::{
     data::input::{self, GraphInput},

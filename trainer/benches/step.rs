@@ -6,8 +6,9 @@
 use std::{path::Path, time::Instant};
 
 use kith_block::{Form, Subset};
-use kith_run::config::{
-    EdgeLossConfig, Exclude, Kernels, Mode, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig,
+use kith_run::{
+    config::{EdgeLossConfig, Exclude, Kernels, Mode, ModelConfig, RunConfig, Supervision, TrainConfig},
+    model_kind::ModelKind,
 };
 use kith_store::Graph;
 use kith_trainer::{

@@ -3,23 +3,17 @@
 mod aggregate;
 mod block_edges;
 mod call;
-mod cgat;
 mod contrast;
 mod draws;
-mod gat;
-mod gcn;
+mod kinds;
 mod layer_shape;
-mod mlp;
 pub mod oracle;
 mod out_degrees;
 mod pair_logits;
 mod part;
 mod pass;
 pub mod reference;
-mod registry;
-mod sage;
 mod spec;
-mod supergat;
 
 use std::sync::Arc;
 
@@ -35,7 +29,7 @@ pub use crate::model::{
     part::{Part, ReadRows},
     pass::Pass,
 };
-pub(crate) use crate::model::{registry::spec_of, spec::ModelSpec};
+pub(crate) use crate::model::{kinds::spec_of, spec::ModelSpec};
 use crate::{
     data::input::{GraphInput, Sample},
     error::TrainError,

@@ -10,8 +10,9 @@ use kith_kernels::{
     InputRows,
     cuda::{self, Gpu, GpuError, Program},
 };
-use kith_run::config::{
-    EdgeLossConfig, Exclude, Kernels, Mode, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig,
+use kith_run::{
+    config::{EdgeLossConfig, Exclude, Kernels, Mode, ModelConfig, RunConfig, Supervision, TrainConfig},
+    model_kind::ModelKind,
 };
 use kith_trainer::{
     data::input::{GraphInput, Labels},

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use kith_run::{
-    config::Choice,
+    choice::Choice,
     prediction::{Moment, What},
 };
 

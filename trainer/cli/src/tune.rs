@@ -2,7 +2,7 @@
 
 use std::{ops::RangeInclusive, path::PathBuf};
 
-use kith_run::{config::Choice, search::Method};
+use kith_run::{choice::Choice, search::Method};
 
 use crate::{graph::GraphArgs, train::run_keys};
 

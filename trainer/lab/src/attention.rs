@@ -11,10 +11,7 @@ use kith_report::{
         boxes::{Boxes, FiveNumbers, Group},
     },
 };
-use kith_run::{
-    config::{Choice, ModelConfig},
-    prediction::Moment,
-};
+use kith_run::{choice::Choice, config::ModelConfig, prediction::Moment};
 use kith_trainer::{
     data::{Data, input::Input, opened::Opened},
     engine::device::Device,

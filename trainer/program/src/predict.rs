@@ -9,7 +9,7 @@ use kith_cli::{
     progress::{grouped, say},
     pulled::local,
 };
-use kith_run::config::Choice;
+use kith_run::choice::Choice;
 use kith_trainer::{
     engine::device,
     inference::{

@@ -3,6 +3,8 @@
 use kith_block::{Form, PairConfig, Subset};
 use kith_sampler::Fanout;
 
+use crate::{choice::Choice, model_kind::ModelKind};
+
 /// One run: the model, how it learns, and when it stops.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunConfig {
@@ -36,30 +38,6 @@ pub struct ModelConfig {
     pub out_heads: usize,
     /// The share of inputs, and of attention, that a training step leaves out.
     pub dropout: f64,
-}
-
-/// The kinds of models.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ModelKind {
-    /// Attention that also learns from edges.
-    Supergat,
-    /// Attention alone.
-    Gat,
-    /// Means weighted by degrees.
-    Gcn,
-    /// Plain means.
-    Sage,
-    /// Every node for itself.
-    Mlp,
-    /// Attention that is to score edges above other pairs, by a margin.
-    Cgat,
-}
-
-impl ModelKind {
-    /// Whether its layers weigh neighbors by attention.
-    pub fn has_attention(self) -> bool {
-        matches!(self, ModelKind::Supergat | ModelKind::Gat | ModelKind::Cgat)
-    }
 }
 
 /// How a model learns.
@@ -239,10 +217,7 @@ impl RunConfig {
     /// What is trained, in one word, as presets are called: `gat`, `gat-dp-4-layers`, `supergat-mx-full`.
     pub fn name(&self) -> String {
         let ModelConfig { kind, form, n_layers, .. } = self.model;
-        let mut name = kind.name().to_owned();
-        if kind == ModelKind::Supergat || (kind == ModelKind::Gat && form != Form::Go) {
-            name = name + "-" + form.name();
-        }
+        let mut name = kind.name_with(form);
         if n_layers != 2 {
             name += &format!("-{n_layers}-layers");
         }
@@ -251,33 +226,6 @@ impl RunConfig {
         }
         name
     }
-}
-
-/// One of a few things that have a name in run files.
-pub trait Choice: Copy + PartialEq + 'static {
-    /// All of them.
-    const ALL: &'static [(&'static str, Self)];
-
-    /// Its name.
-    fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, choice)| *choice == self).expect("every choice has a name").0
-    }
-
-    /// The one of this name.
-    fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, choice)| *choice)
-    }
-}
-
-impl Choice for ModelKind {
-    const ALL: &'static [(&'static str, Self)] = &[
-        ("supergat", Self::Supergat),
-        ("gat", Self::Gat),
-        ("gcn", Self::Gcn),
-        ("sage", Self::Sage),
-        ("mlp", Self::Mlp),
-        ("cgat", Self::Cgat),
-    ];
 }
 
 impl Choice for Form {

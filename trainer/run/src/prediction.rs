@@ -1,6 +1,6 @@
 //! What a trained model is asked for.
 
-use crate::config::Choice;
+use crate::choice::Choice;
 
 /// The kind of output to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::fmt;
 
 use kith_block::Form;
 
-use crate::config::ModelKind;
+use crate::model_kind::ModelKind;
 
 /// What the recipe says of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

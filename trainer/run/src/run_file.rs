@@ -13,10 +13,12 @@ use toml::{Table, Value};
 
 pub use self::keys::{KEYS, Key, Takes};
 use crate::{
+    choice::Choice,
     config::{
-        BatchesConfig, BoundaryConfig, CgatConfig, Choice, EarlyStopConfig, EdgeLossConfig, Kernels, Mode, ModelConfig,
-        ModelKind, RunConfig, TrainConfig,
+        BatchesConfig, BoundaryConfig, CgatConfig, EarlyStopConfig, EdgeLossConfig, Kernels, Mode, ModelConfig,
+        RunConfig, TrainConfig,
     },
+    model_kind::{Attention, ModelKind, Traits},
     near::nearest,
 };
 
@@ -95,27 +97,29 @@ impl RunFile {
     pub fn resolve(&self) -> Result<RunConfig, RunFileError> {
         let kind: ModelKind = self.choice("model.kind")?;
         let model = self.resolve_model(kind)?;
-        Ok(RunConfig {
-            train: TrainConfig {
-                learning_rate: self.number("train.learning_rate")?,
-                weight_decay: self.number("train.weight_decay")?,
-                epochs: self.count("train.epochs")?,
-                split: self.get("train.split").and_then(Value::as_str).map(str::to_owned),
-                supervision: self.choice("train.supervision")?,
-                kernels: self.resolve_kernels(kind)?,
-                checkpoint_every: self.count("train.checkpoint_every")?,
-                checkpoint_every_steps: match self.get("train.checkpoint_every_steps") {
-                    None => None,
-                    Some(_) => Some(self.count("train.checkpoint_every_steps")?),
-                },
-                checkpoint_minutes: self.number("train.checkpoint_minutes")?,
-                checkpoints_kept: self.count("train.checkpoints_kept")?,
-                deterministic: self.get("train.deterministic").and_then(Value::as_bool),
-                evaluate_every: self.count("train.evaluate_every")?,
-                mode: self.resolve_mode(kind, model.n_layers)?,
+        let train = TrainConfig {
+            learning_rate: self.number("train.learning_rate")?,
+            weight_decay: self.number("train.weight_decay")?,
+            epochs: self.count("train.epochs")?,
+            split: self.get("train.split").and_then(Value::as_str).map(str::to_owned),
+            supervision: self.choice("train.supervision")?,
+            kernels: self.resolve_kernels(kind)?,
+            checkpoint_every: self.count("train.checkpoint_every")?,
+            checkpoint_every_steps: match self.get("train.checkpoint_every_steps") {
+                None => None,
+                Some(_) => Some(self.count("train.checkpoint_every_steps")?),
             },
-            edge_loss: self.resolve_edge_loss(kind)?,
-            cgat: self.resolve_cgat(kind)?,
+            checkpoint_minutes: self.number("train.checkpoint_minutes")?,
+            checkpoints_kept: self.count("train.checkpoints_kept")?,
+            deterministic: self.get("train.deterministic").and_then(Value::as_bool),
+            evaluate_every: self.count("train.evaluate_every")?,
+            mode: self.resolve_mode(kind, model.n_layers)?,
+        };
+        self.check_sections(kind)?;
+        Ok(RunConfig {
+            train,
+            edge_loss: self.resolve_edge_loss()?,
+            cgat: self.resolve_cgat()?,
             model,
             early_stop: match self.table.contains_key("early_stop") {
                 false => None,
@@ -130,43 +134,44 @@ impl RunFile {
     }
 
     fn resolve_model(&self, kind: ModelKind) -> Result<ModelConfig, RunFileError> {
-        if !kind.has_attention() {
+        let Traits { attention, features, .. } = kind.traits();
+        if attention == Attention::None {
             for key in ["model.form", "model.heads", "model.out_heads"] {
                 if self.get(key).is_some() {
                     return Err(self.wrong(format!("`{key}` is for attention: a {} has none", kind.name())));
                 }
             }
         }
-        if kind == ModelKind::Cgat && self.get("model.form").is_some_and(|form| form.as_str() != Some("go")) {
-            return Err(self.wrong("`model.form`: a cgat scores by go alone".to_owned()));
+        let form = self.get("model.form");
+        if attention == Attention::Go && form.is_some_and(|form| form.as_str() != Some(Form::Go.name())) {
+            return Err(self.wrong(format!("`model.form`: a {} scores by go alone", kind.name())));
         }
-        let features = match self.get("model.features") {
-            None if !kind.has_attention() => 64,
-            _ => self.count("model.features")?,
-        };
         Ok(ModelConfig {
             kind,
-            form: match kind {
-                ModelKind::Supergat => self.choice("model.form")?,
-                _ if self.get("model.form").is_some() => self.choice("model.form")?,
-                _ => Form::Go,
+            form: match form.is_some() || attention == Attention::Said {
+                true => self.choice("model.form")?,
+                false => Form::Go,
             },
             n_layers: self.count("model.n_layers")? as usize,
             heads: self.count("model.heads")? as usize,
-            features: features as usize,
+            features: match self.get("model.features") {
+                None => features as usize,
+                Some(_) => self.count("model.features")? as usize,
+            },
             out_heads: self.count("model.out_heads")? as usize,
             dropout: self.number("model.dropout")?,
         })
     }
 
-    /// A cgat has no kernels of its own: it takes tensor operations, and nothing else may be asked for.
+    /// A kind without kernels of its own takes tensor operations, and nothing else may be asked for.
     fn resolve_kernels(&self, kind: ModelKind) -> Result<Kernels, RunFileError> {
-        match (kind, self.get("train.kernels")) {
-            (ModelKind::Cgat, None) => Ok(Kernels::Reference),
-            (ModelKind::Cgat, Some(kernels)) if kernels.as_str() == Some(Kernels::Fused.name()) => {
-                Err(self.wrong("`train.kernels`: a cgat has no fused kernels: say reference, or nothing".to_owned()))
+        match self.get("train.kernels") {
+            _ if kind.traits().has_fused_kernels => self.choice("train.kernels"),
+            Some(kernels) if kernels.as_str() == Some(Kernels::Fused.name()) => {
+                let name = kind.name();
+                Err(self.wrong(format!("`train.kernels`: a {name} has no fused kernels: say reference, or nothing")))
             }
-            _ => self.choice("train.kernels"),
+            _ => Ok(Kernels::Reference),
         }
     }
 
@@ -179,8 +184,8 @@ impl RunFile {
             }
             return Ok(Mode::Full);
         }
-        if kind == ModelKind::Cgat {
-            return Err(self.wrong("`train.mode`: a cgat trains on whole graphs: say full".to_owned()));
+        if !kind.traits().trains_in_batches {
+            return Err(self.wrong(format!("`train.mode`: a {} trains on whole graphs: say full", kind.name())));
         }
         let count = |key: &str| match self.get(key) {
             None => Ok(None),
@@ -201,18 +206,23 @@ impl RunFile {
         }))
     }
 
-    fn resolve_edge_loss(&self, kind: ModelKind) -> Result<Option<EdgeLossConfig>, RunFileError> {
-        match (kind, self.table.contains_key("edge_loss")) {
-            (ModelKind::Supergat, true) => {}
-            (ModelKind::Supergat, false) => {
-                let problem = "`edge_loss` is missing: a supergat learns from edges (a gat does not)";
-                return Err(self.wrong(problem.to_owned()));
-            }
-            (_, false) => return Ok(None),
-            (_, true) => {
-                let problem = format!("`edge_loss` is for a supergat: a {} learns without it", kind.name());
-                return Err(self.wrong(problem));
-            }
+    /// A section that belongs to one kind of model stands in its run files, and in no others.
+    fn check_sections(&self, kind: ModelKind) -> Result<(), RunFileError> {
+        for (section, owner) in ModelKind::sections() {
+            let (name, owner_name) = (kind.name(), owner.name());
+            let problem = match (kind == owner, self.table.contains_key(section)) {
+                (true, false) => format!("`{section}` is missing: a {name} learns from edges (a gat does not)"),
+                (false, true) => format!("`{section}` is for a {owner_name}: a {name} learns without it"),
+                _ => continue,
+            };
+            return Err(self.wrong(problem));
+        }
+        Ok(())
+    }
+
+    fn resolve_edge_loss(&self) -> Result<Option<EdgeLossConfig>, RunFileError> {
+        if !self.table.contains_key("edge_loss") {
+            return Ok(None);
         }
         let weight = self.number("edge_loss.weight")?;
         Ok((weight > 0.0).then_some(EdgeLossConfig {
@@ -224,15 +234,9 @@ impl RunFile {
         }))
     }
 
-    fn resolve_cgat(&self, kind: ModelKind) -> Result<Option<CgatConfig>, RunFileError> {
-        match (kind, self.table.contains_key("cgat")) {
-            (ModelKind::Cgat, true) => {}
-            (ModelKind::Cgat, false) => {
-                let problem = "`cgat` is missing: a cgat learns from edges (a gat does not)";
-                return Err(self.wrong(problem.to_owned()));
-            }
-            (_, false) => return Ok(None),
-            (_, true) => return Err(self.wrong(format!("`cgat` is for a cgat: a {} learns without it", kind.name()))),
+    fn resolve_cgat(&self) -> Result<Option<CgatConfig>, RunFileError> {
+        if !self.table.contains_key("cgat") {
+            return Ok(None);
         }
         let weight = self.number("cgat.boundary_weight")?;
         if weight == 0.0 && self.get("cgat.boundary_margin").is_some() {

@@ -64,7 +64,7 @@ impl Edges {
     }
 
     /// The sum of each destination's edges: E × … → M × ….
-    fn sum_by_destination(&self, values: &Tensor) -> Tensor {
+    pub(super) fn sum_by_destination(&self, values: &Tensor) -> Tensor {
         let mut shape = values.size();
         shape[0] = self.n_destinations();
         let zeros = Tensor::zeros(shape, (values.kind(), values.device()));

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use kith_kernels::OpenList;
-use kith_run::config::{ModelConfig, ModelKind};
+use kith_run::{config::ModelConfig, model_kind::ModelKind};
 use tch::{TchError, Tensor};
 
 use crate::{

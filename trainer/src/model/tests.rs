@@ -7,7 +7,10 @@ use std::{collections::BTreeSet, sync::Arc};
 use kith_block::{Block, BlockError, Form, Subset};
 use kith_draw::{Name, Purpose};
 use kith_kernels::InputRows;
-use kith_run::config::{Exclude, Mode, ModelKind, Supervision, TrainConfig};
+use kith_run::{
+    config::{Exclude, Mode, Supervision, TrainConfig},
+    model_kind::ModelKind,
+};
 
 use super::*;
 use crate::{data::input::Labels, loss::node_loss, weights::Initial};

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
 
-use kith_run::config::{Choice, Kernels};
+use kith_run::{choice::Choice, config::Kernels};
 use kith_sampler::server::seconds;
 
 use super::ranks::RankArgs;

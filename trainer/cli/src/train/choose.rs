@@ -4,11 +4,7 @@ use std::path::Path;
 
 use anyhow::bail;
 use kith_run::{
-    config::{Choice, RunConfig},
-    file_error::FileError,
-    preset::Preset,
-    report::RUN_FILE,
-    run_file::RunFile,
+    choice::Choice, config::RunConfig, file_error::FileError, preset::Preset, report::RUN_FILE, run_file::RunFile,
 };
 
 use super::args::Args;

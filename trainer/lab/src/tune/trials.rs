@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kith_run::{config::Choice, file_error::FileError, files::publish_bytes};
+use kith_run::{choice::Choice, file_error::FileError, files::publish_bytes};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

@@ -7,7 +7,9 @@ use kith_cli::{
 };
 use kith_partition::stats::stats;
 use kith_run::{
-    config::{Choice, ModelKind, RunConfig},
+    choice::Choice,
+    config::RunConfig,
+    model_kind::ModelKind,
     preset::{PRESETS, Preset},
     recipe::Cell,
     run_file::RunFile,
@@ -36,10 +38,7 @@ fn by_recipe(named: Option<Named>, opened: &Opened) -> anyhow::Result<RunFile> {
     let Some(homophily) = stats.homophily else { bail!("the recipe needs labels: the store has none") };
     let cell = Cell::nearest(stats.degree_mean, homophily);
     let (kind, form) = cell.advice().model();
-    let model = match kind {
-        ModelKind::Supergat => format!("supergat-{}", form.name()),
-        _ => kind.name().to_owned(),
-    };
+    let model = kind.name_with(form);
     say(&format!(
         "degree {:.2}, homophily {homophily:.2}: the recipe says {}, so {model}\n{}",
         stats.degree_mean,
@@ -51,10 +50,9 @@ fn by_recipe(named: Option<Named>, opened: &Opened) -> anyhow::Result<RunFile> {
             let mut file = file.clone();
             file.set(&format!("model.kind={}", kind.name()))?;
             file.set(&format!("model.form={}", form.name()))?;
-            if kind != ModelKind::Supergat {
-                file.set("edge_loss=off")?;
+            for (section, _) in ModelKind::sections().filter(|(_, owner)| *owner != kind) {
+                file.set(&format!("{section}=off"))?;
             }
-            file.set("cgat=off")?;
             return Ok(file);
         }
         Some(Named::Preset(preset)) => preset.dataset().to_owned(),

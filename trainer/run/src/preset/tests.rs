@@ -6,7 +6,11 @@ use std::{
 use kith_block::Form;
 
 use super::*;
-use crate::config::{Choice, Exclude, ModelConfig, ModelKind, RunConfig, Supervision};
+use crate::{
+    choice::Choice,
+    config::{Exclude, ModelConfig, RunConfig, Supervision},
+    model_kind::ModelKind,
+};
 
 fn config(name: &str) -> RunConfig {
     Preset::get(name)
@@ -166,4 +170,26 @@ fn presets_without_published_settings_follow_those_that_have_them() {
         assert_eq!((made.train.weight_decay, made.model.dropout, made.train.epochs), (1e-5, 0.2, 500));
         assert!(made.edge_loss.is_none_or(|loss| loss.weight == 0.1));
     }
+}
+
+/// Checksums of what presets meant in 0.1.0, as run files that say everything.
+const GOLDEN: &str = include_str!("golden-0.1.0.txt");
+
+/// A line of such a run file that 0.1.0 did not know.
+const ADDED: &str = "checkpoint_minutes = 10.0\n";
+
+#[test]
+fn every_preset_means_what_it_meant_in_0_1_0() {
+    let meant = |preset: &Preset| {
+        let text = preset.run_file().unwrap().resolve().unwrap().to_toml();
+        assert!(text.contains(ADDED), "{text}");
+        format!("{} {:08x}\n", preset.name, crc32fast::hash(text.replace(ADDED, "").as_bytes()))
+    };
+    let mut lines: Vec<String> = PRESETS.iter().map(meant).collect();
+    lines.sort();
+    assert_eq!(lines.len(), 153);
+    for (found, golden) in lines.iter().zip(GOLDEN.split_inclusive('\n')) {
+        assert_eq!(found, golden);
+    }
+    assert_eq!(GOLDEN.lines().count(), 153);
 }

@@ -6,7 +6,11 @@ use kith_block::{Form, Subset};
 use kith_sampler::Fanout;
 use toml::Value;
 
-use crate::config::{Choice, Exclude, Kernels, ModelKind, Supervision};
+use crate::{
+    choice::Choice,
+    config::{Exclude, Kernels, Supervision},
+    model_kind::ModelKind,
+};
 
 /// One key of a run file.
 #[derive(Debug)]

@@ -5,8 +5,9 @@ use std::fmt::Write;
 use kith_sampler::Fanout;
 use toml::Value;
 
-use crate::config::{
-    BatchesConfig, BoundaryConfig, CgatConfig, Choice, EarlyStopConfig, EdgeLossConfig, Mode, ModelKind, RunConfig,
+use crate::{
+    choice::Choice,
+    config::{BatchesConfig, BoundaryConfig, CgatConfig, EarlyStopConfig, EdgeLossConfig, Mode, RunConfig},
 };
 
 impl RunConfig {
@@ -65,7 +66,7 @@ impl RunConfig {
                 say(format!("\n[edge_loss]\nweight = {weight:?}\nnegatives = {negatives:?}\nkept = {kept:?}"));
                 say(format!("exclude = \"{}\"\nsubset = \"{}\"", exclude.name(), subset.name()));
             }
-            None if model.kind == ModelKind::Supergat => say("\n[edge_loss]\nweight = 0.0".to_owned()),
+            None if model.kind.traits().section == Some("edge_loss") => say("\n[edge_loss]\nweight = 0.0".to_owned()),
             None => {}
         }
         if let Some(CgatConfig { graph_weight, graph_margin, boundary, top_k, negatives }) = cgat {

@@ -3,7 +3,7 @@
 use kith_run::config::{BoundaryConfig, CgatConfig};
 
 use super::*;
-use crate::model::cgat::largest;
+use crate::model::kinds::largest;
 
 fn small_cgat(cgat: CgatConfig) -> RunConfig {
     RunConfig { cgat: Some(cgat), edge_loss: None, ..small(ModelKind::Cgat, Form::Go, 2) }

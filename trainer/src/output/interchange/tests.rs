@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use kith_run::config::{Kernels, Mode, ModelConfig, ModelKind, RunConfig, Supervision, TrainConfig};
+use kith_run::{
+    config::{Kernels, Mode, ModelConfig, RunConfig, Supervision, TrainConfig},
+    model_kind::ModelKind,
+};
 
 use super::*;
 use crate::model::oracle::error;

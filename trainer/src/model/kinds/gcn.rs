@@ -2,7 +2,7 @@
 //! included.
 
 use kith_kernels::{AggregateLayer, OpenList};
-use kith_run::config::{Choice, ModelConfig, ModelKind};
+use kith_run::{choice::Choice, config::ModelConfig, model_kind::ModelKind};
 use tch::{TchError, Tensor};
 
 use crate::{

@@ -1,8 +1,19 @@
-//! All models.
+//! All models: one file each, and one line in [`MODELS`]. What run files may say of a model stands in
+//! `trainer/run/src/model_kind.rs`.
 
-use kith_run::config::ModelKind;
+mod cgat;
+mod gat;
+mod gcn;
+mod mlp;
+mod sage;
+mod supergat;
 
-use crate::model::{cgat::Cgat, gat::Gat, gcn::Gcn, mlp::Mlp, sage::Sage, spec::ModelSpec, supergat::Supergat};
+use kith_run::model_kind::ModelKind;
+
+#[cfg(test)]
+pub(super) use self::cgat::largest;
+use self::{cgat::Cgat, gat::Gat, gcn::Gcn, mlp::Mlp, sage::Sage, supergat::Supergat};
+use crate::model::spec::ModelSpec;
 
 /// Every model, each once.
 static MODELS: [&dyn ModelSpec; 6] = [&Supergat, &Gat, &Gcn, &Sage, &Mlp, &Cgat];
@@ -14,7 +25,7 @@ pub(crate) fn spec_of(kind: ModelKind) -> &'static dyn ModelSpec {
 
 #[cfg(test)]
 mod tests {
-    use kith_run::config::Choice;
+    use kith_run::choice::Choice;
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! GraphSAGE: out_i = mean_j x_j · W over the neighbors j of i and i itself; one weight for both.
 
 use kith_kernels::{AggregateLayer, OpenList};
-use kith_run::config::{Choice, ModelConfig, ModelKind};
+use kith_run::{choice::Choice, config::ModelConfig, model_kind::ModelKind};
 use tch::{TchError, Tensor};
 
 use crate::{

@@ -3,7 +3,10 @@
 
 use kith_block::{Form, Pairs};
 use kith_kernels::{AttentionLayer, AttentionWeights, OpenList, cuda::LayerPlan};
-use kith_run::config::{Kernels, ModelConfig, ModelKind};
+use kith_run::{
+    config::{Kernels, ModelConfig},
+    model_kind::ModelKind,
+};
 use tch::{TchError, Tensor};
 
 use crate::{

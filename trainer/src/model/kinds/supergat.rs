@@ -2,13 +2,13 @@
 //! logits over the heads; the loss of a layer is the mean binary cross-entropy of the pairs it looks at.
 
 use kith_kernels::OpenList;
-use kith_run::config::{ModelConfig, ModelKind};
+use kith_run::{config::ModelConfig, model_kind::ModelKind};
 use tch::{TchError, Tensor};
 
 use crate::{
     model::{
         call::{Call, Compare, LayerOutput, LayerRows},
-        gat::{attend, attend_piece, entries, too_many_heads},
+        kinds::gat::{attend, attend_piece, entries, too_many_heads},
         layer_shape::LayerShape,
         spec::ModelSpec,
     },

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use kith_kernels::OpenList;
-use kith_run::config::{Choice, ModelConfig, ModelKind};
+use kith_run::{choice::Choice, config::ModelConfig, model_kind::ModelKind};
 use tch::{TchError, Tensor};
 
 use crate::{
     model::{
         call::{Call, Compare, LayerOutput, LayerRows},
+        kinds::sage::Sage,
         layer_shape::LayerShape,
         reference::Edges,
-        sage::Sage,
         spec::ModelSpec,
     },
     weights::Entry,

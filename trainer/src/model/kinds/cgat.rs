@@ -12,7 +12,7 @@
 
 use kith_block::Form;
 use kith_kernels::OpenList;
-use kith_run::config::{Choice, ModelConfig, ModelKind};
+use kith_run::{choice::Choice, config::ModelConfig, model_kind::ModelKind};
 use tch::{Kind, TchError, Tensor};
 
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
         call::{Call, Compare, LayerOutput, LayerRows},
         contrast::Contrast,
         draws,
-        gat::entries,
+        kinds::gat::entries,
         layer_shape::LayerShape,
         pass::Pass,
         reference::{self, Edges, Scorer, leaky_relu, pick, positions},
@@ -100,7 +100,7 @@ fn hinge(lower: &Tensor, upper: &Tensor, margin: f64) -> Tensor {
 
 /// Which of each destination's edges have one of its `k` largest scores, E × K: 1 or 0. Edges of equal scores are kept
 /// together and count as one.
-pub(super) fn largest(edges: &Edges, scores: &Tensor, k: usize) -> Tensor {
+pub(crate) fn largest(edges: &Edges, scores: &Tensor, k: usize) -> Tensor {
     let mut left = scores.detach().copy();
     let mut kept = left.zeros_like().to_kind(Kind::Bool);
     let most = edges.degrees.max().int64_value(&[]) as usize;
