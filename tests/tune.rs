@@ -73,7 +73,7 @@ fn a_killed_search_repeats_nothing_and_finds_the_same() {
     let best = killed.join("best.toml");
     kith([Path::new("train"), &best, Path::new("--store"), &store, Path::new("--set"), Path::new("train.epochs=2")]);
     let mut other = arguments.clone();
-    other.extend(["--method", "tpe"].map(Path::new));
+    other.extend(["--method", "random"].map(Path::new));
     let refused = run_kith(&other);
     assert!(refused.sentence().contains("holds a search with another method: "), "{}", refused.stderr);
 }

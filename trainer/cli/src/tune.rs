@@ -36,7 +36,7 @@ pub struct Args {
     /// Search a number of the run file: KEY=LOW..HIGH, KEY=LOW..HIGH:log, KEY=A,B,C; KEY=off leaves one of the usual out.
     #[arg(long = "tune", value_name = "KEY=VALUES")]
     pub asked: Vec<String>,
-    /// How settings are chosen: gp, tpe or random.
+    /// How settings are chosen: gp or random.
     #[arg(long, default_value = "gp", value_parser = method)]
     pub method: Method,
     /// Names all that the choice draws.
@@ -54,5 +54,6 @@ pub struct Args {
 }
 
 fn method(text: &str) -> Result<Method, String> {
-    Method::from_name(text).ok_or_else(|| "write gp, tpe or random".to_owned())
+    Method::from_name(text)
+        .ok_or_else(|| "write gp or random (tpe of 0.1.0 is gone: gp finds better settings)".to_owned())
 }

@@ -10,12 +10,10 @@ use crate::choice::Choice;
 pub enum Method {
     /// Expected improvement by a Gaussian process.
     Gp,
-    /// Tree-structured Parzen estimators.
-    Tpe,
     /// Blindly.
     Random,
 }
 
 impl Choice for Method {
-    const ALL: &'static [(&'static str, Self)] = &[("gp", Self::Gp), ("tpe", Self::Tpe), ("random", Self::Random)];
+    const ALL: &'static [(&'static str, Self)] = &[("gp", Self::Gp), ("random", Self::Random)];
 }

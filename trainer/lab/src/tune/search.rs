@@ -2,15 +2,10 @@
 //!
 //! `gp` expects the largest improvement on the best mean of a Gaussian process, in which values far below the middle count
 //! as one: runs that collapsed would hide all differences that matter. Every fourth point is drawn blindly, so that no
-//! valley is taken for all there is. `tpe` takes the point that is most like the best tenth of trials and least like the
-//! others, each key by itself. How they compare is in `docs/TUNING.md`.
-
-use std::convert::Infallible;
+//! valley is taken for all there is. How it compares is in `docs/TUNING.md`.
 
 use kith_draw::{Draws, Name, Purpose, Stream, exp};
 use kith_run::search::Method;
-use rand::TryRng;
-use tpe::{TpeOptimizer, parzen_estimator};
 
 use crate::tune::gaussian::Gaussian;
 
@@ -38,9 +33,6 @@ pub fn propose(method: Method, tuning_key: u64, dim: usize, seen: &[Seen], first
     let blind = |trial| draw_point(&mut stream(tuning_key, trial).draws(0, 0, 0), dim);
     match method {
         Method::Gp if seen.len() >= N_BLIND => improve(tuning_key, seen, first, n),
-        Method::Tpe if seen.len() >= N_BLIND => {
-            (first..first + n).map(|trial| estimate(tuning_key, seen, trial)).collect()
-        }
         _ => (first..first + n).map(blind).collect(),
     }
 }
@@ -135,49 +127,11 @@ fn below(z: f64) -> f64 {
     if z >= 0.0 { 1.0 - tail } else { tail }
 }
 
-/// The point of one trial by Parzen estimators, one for each key.
-fn estimate(tuning_key: u64, seen: &[Seen], trial: usize) -> Vec<f64> {
-    let stream = stream(tuning_key, trial);
-    let of_key = |place: usize| {
-        // Its ranges end before their upper bound; places may stand on it.
-        let range = tpe::range(0.0, 1.0 + f64::EPSILON).expect("a range");
-        let mut optimizer = TpeOptimizer::new(parzen_estimator(), range);
-        for Seen { point, value } in seen {
-            optimizer.tell(point[place], -value).expect("points are of the unit cube, values are numbers");
-        }
-        let Ok(found) = optimizer.ask(&mut Words(stream.draws(2, place as u64, 0)));
-        found.min(1.0)
-    };
-    (0..seen[0].point.len()).map(of_key).collect()
-}
-
-/// Named draws for a crate that wants a generator.
-struct Words(Draws);
-
-impl TryRng for Words {
-    type Error = Infallible;
-
-    fn try_next_u32(&mut self) -> Result<u32, Infallible> {
-        Ok(self.0.word())
-    }
-
-    fn try_next_u64(&mut self) -> Result<u64, Infallible> {
-        Ok(self.0.double_word())
-    }
-
-    fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), Infallible> {
-        for part in bytes.chunks_mut(4) {
-            part.copy_from_slice(&self.0.word().to_le_bytes()[..part.len()]);
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const METHODS: [Method; 3] = [Method::Gp, Method::Tpe, Method::Random];
+    const METHODS: [Method; 2] = [Method::Gp, Method::Random];
 
     /// Best in one corner of the square, and a collapse where the first coordinate is large.
     fn value(point: &[f64], noise: &mut Draws) -> f64 {
@@ -208,9 +162,9 @@ mod tests {
     fn what_is_known_helps() {
         let far = |method, together| (0..12).map(|key| best(&search(method, key, 32, together))).sum::<f64>();
         let blind = far(Method::Random, 1);
-        for (method, together) in [(Method::Gp, 1), (Method::Gp, 4), (Method::Tpe, 1)] {
-            let found = far(method, together);
-            assert!(found < 0.85 * blind, "{method:?} by {together}: {found} {blind}");
+        for together in [1, 4] {
+            let found = far(Method::Gp, together);
+            assert!(found < 0.85 * blind, "by {together}: {found} {blind}");
         }
     }
 

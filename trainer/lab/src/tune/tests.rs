@@ -169,7 +169,7 @@ fn another_search_in_the_folder_is_a_sentence() {
         )
     };
     for (tuning, digest, what) in [
-        (Tuning { method: Method::Tpe, ..usual() }, "0123", "method"),
+        (Tuning { method: Method::Random, ..usual() }, "0123", "method"),
         (Tuning { n_together: 2, run_keys: vec![1], ..usual() }, "0123", "parallel, another run_keys"),
         (usual(), "4567", "store"),
         (Tuning { space: Space::new(&usual().run_file, &[]).unwrap(), ..usual() }, "0123", "space"),
