@@ -131,19 +131,19 @@ fn digest_of(checkpoint: &Path) -> u64 {
 }
 
 /// A graph as a run opens it.
-enum Place<'a> {
+enum GraphPlace<'a> {
     Store(&'a Path),
     Shards(&'a Path),
     Servers(&'a [Sampler]),
 }
 
-impl Place<'_> {
+impl GraphPlace<'_> {
     fn arguments(&self) -> [String; 2] {
         let text = |path: &Path| path.to_str().expect("a path of letters").to_owned();
         match self {
-            Place::Store(store) => ["--store".to_owned(), text(store)],
-            Place::Shards(dir) => ["--shards".to_owned(), text(dir)],
-            Place::Servers(servers) => {
+            GraphPlace::Store(store) => ["--store".to_owned(), text(store)],
+            GraphPlace::Shards(dir) => ["--shards".to_owned(), text(dir)],
+            GraphPlace::Servers(servers) => {
                 let addresses: Vec<String> = servers.iter().map(|server| server.address.to_string()).collect();
                 ["--samplers".to_owned(), addresses.join(",")]
             }
@@ -163,7 +163,7 @@ impl Bench {
         Bench { temp: tempfile::tempdir().unwrap(), arguments: Vec::new(), instruction_set: None }
     }
 
-    fn train(&self, settings: &[&str], place: &Place<'_>, out: &Path) -> Command {
+    fn train(&self, settings: &[&str], place: &GraphPlace<'_>, out: &Path) -> Command {
         let run_file = self.temp.path().join("common.toml");
         if !run_file.exists() {
             fs::write(&run_file, COMMON).unwrap();
@@ -180,7 +180,7 @@ impl Bench {
 
     /// The bits of a run on some ranks.
     #[track_caller]
-    fn compute(&self, name: &str, settings: &[&str], place: &Place<'_>, n_ranks: usize) -> Bits {
+    fn compute(&self, name: &str, settings: &[&str], place: &GraphPlace<'_>, n_ranks: usize) -> Bits {
         let out = self.temp.path().join(name);
         if n_ranks == 1 {
             let finished = finish_within(&mut self.train(settings, place, &out), LIMIT);
@@ -269,7 +269,7 @@ fn one_rank(bench: &Bench, is_meant: impl Fn(&str) -> bool) {
     let (golden, how) = Golden::of_set(&set);
     let mut n = 0;
     for (name, settings, store) in all().filter(|(name, ..)| is_meant(name)) {
-        let found = bench.compute(&name, &settings, &Place::Store(&fixture(store)), 1);
+        let found = bench.compute(&name, &settings, &GraphPlace::Store(&fixture(store)), 1);
         golden.check(&name, &found, &set, how);
         n += 1;
     }
@@ -303,9 +303,9 @@ fn on_ranks(is_meant: impl Fn(&str) -> bool) {
     let (store, shards) = (fixture("graph"), fixture("graph-3-shards"));
     let servers: Vec<Sampler> = ["0,2", "1"].map(|own| Sampler::start(&shards, own)).into();
     let places = [
-        ("the store", Place::Store(&store)),
-        ("shards", Place::Shards(&shards)),
-        ("servers", Place::Servers(&servers)),
+        ("the store", GraphPlace::Store(&store)),
+        ("shards", GraphPlace::Shards(&shards)),
+        ("servers", GraphPlace::Servers(&servers)),
     ];
     for (name, settings, _) in all().filter(|(name, ..)| name.ends_with(" mini-batch") && is_meant(name)) {
         for (on, place) in &places {
@@ -416,7 +416,7 @@ fn gpu_runs_keep_their_bits() {
     };
     let bench = Bench { arguments: GPU.to_vec(), ..Bench::new() };
     for (run, settings, store) in all().filter(|(run, ..)| is_on_gpu(run)) {
-        let found = bench.compute(&run, &settings, &Place::Store(&fixture(store)), 1);
+        let found = bench.compute(&run, &settings, &GraphPlace::Store(&fixture(store)), 1);
         golden.check(&run, &found, &name, Match::Bits);
     }
 }
@@ -468,13 +468,13 @@ fn write(dir: &Path, bench: &Bench, name: &str, device: &str, is_meant: impl Fn(
     let mut runs: BTreeMap<String, Bits> = all()
         .filter(|(run, ..)| is_meant(run))
         .map(|(run, settings, store)| {
-            let bits = bench.compute(&run, &settings, &Place::Store(&fixture(store)), 1);
+            let bits = bench.compute(&run, &settings, &GraphPlace::Store(&fixture(store)), 1);
             (run, bits)
         })
         .collect();
     if device == "cpu" {
         fs::copy(killed_settings(), bench.temp.path().join("common.toml")).unwrap();
-        runs.insert("killed".to_owned(), bench.compute("killed", &[], &Place::Store(&fixture("graph")), 1));
+        runs.insert("killed".to_owned(), bench.compute("killed", &[], &GraphPlace::Store(&fixture("graph")), 1));
     }
     let program = kith(["--version"]).stdout.trim().to_owned();
     let golden = Golden { program, device: device.to_owned(), runs };

@@ -26,7 +26,7 @@ pub use crate::model::{
     draws::draw_pairs,
     layer_shape::LayerShape,
     out_degrees::OutDegrees,
-    part::{Part, ReadRows},
+    part::{LayerPart, ReadRows},
     pass::Pass,
 };
 pub(crate) use crate::model::{kinds::spec_of, spec::ModelSpec};

@@ -62,7 +62,7 @@ pub struct Run<'a> {
 
 /// What a run is made of.
 #[derive(Clone, Debug)]
-pub struct Plan<'a> {
+pub struct RunPlan<'a> {
     /// What is trained, and how.
     pub config: RunConfig,
     /// Names all randomness of the run.
@@ -91,9 +91,9 @@ pub struct Plan<'a> {
 
 impl<'a> Run<'a> {
     /// Makes a run ready on every rank, from the checkpoint that rank 0 has if it is to go on.
-    pub fn new(plan: Plan<'a>, world: &'a mut World) -> Result<Run<'a>, TrainError> {
+    pub fn new(plan: RunPlan<'a>, world: &'a mut World) -> Result<Run<'a>, TrainError> {
         let clock = Clock::start();
-        let Plan { mut config, run_key, data, source, device, gpu, gpu_rows, out, resume, keeper, room, metrics } =
+        let RunPlan { mut config, run_key, data, source, device, gpu, gpu_rows, out, resume, keeper, room, metrics } =
             plan;
         if device != Device::Cpu && config.train.kernels == Kernels::Fused {
             return Err(TrainError::KernelsOnCpu);

@@ -10,7 +10,7 @@ use kith_trainer::{
     distributed::world::World,
     inference::layerwise::Room,
     output::keeper::Keeper,
-    run::{Plan, Run},
+    run::{Run, RunPlan},
     train::train,
 };
 use tch::Device;
@@ -58,7 +58,7 @@ const MINI_BATCH: &[&str] = &[
 fn bits(config: RunConfig, store: &Path, gpu_rows: Option<u64>) -> String {
     let opened = Opened::open_store(store).unwrap();
     let data = Data::load(&opened, &config, 7).unwrap();
-    let plan = Plan {
+    let plan = RunPlan {
         config,
         run_key: 7,
         data: &data,

@@ -25,12 +25,12 @@ pub struct Push {
     dir: PathBuf,
     place: Place,
     listing: Listing,
-    plan: Plan,
+    plan: PushPlan,
 }
 
 /// The state of the place that a folder goes to.
 #[derive(Debug)]
-enum Plan {
+enum PushPlan {
     /// The same folder is there.
     Done,
     /// Files are to be sent, then the listing.
@@ -88,8 +88,8 @@ impl Push {
 
     fn missing(&self) -> impl Iterator<Item = &FileEntry> {
         let is_there = match &self.plan {
-            Plan::Done => None,
-            Plan::Send { is_there, .. } => Some(is_there),
+            PushPlan::Done => None,
+            PushPlan::Send { is_there, .. } => Some(is_there),
         };
         let pairs = is_there.into_iter().flat_map(|is_there| self.listing.files().iter().zip(is_there));
         pairs.filter(|(_, is_there)| !**is_there).map(|(file, _)| file)
@@ -99,7 +99,7 @@ impl Push {
     pub fn run(self, on_bytes: &(dyn Fn(u64) + Sync)) -> Result<Pushed> {
         let pushed =
             Pushed { n_files: self.listing.files().len(), n_bytes: self.listing.n_bytes(), sent_bytes: self.n_bytes() };
-        if let Plan::Send { before, replaced, .. } = &self.plan {
+        if let PushPlan::Send { before, replaced, .. } = &self.plan {
             wait(self.send(before.clone(), replaced, on_bytes))?;
         }
         Ok(pushed)
@@ -146,7 +146,7 @@ impl Push {
 const MAX_LOOKS: u32 = 10;
 
 /// Looks at a place and announces the push there: from then on pushes of other folders are refused.
-async fn prepare(place: &Place, listing: Listing, replace: bool) -> Result<(Listing, Plan)> {
+async fn prepare(place: &Place, listing: Listing, replace: bool) -> Result<(Listing, PushPlan)> {
     for _ in 0..MAX_LOOKS {
         if let Some(prepared) = look(place, listing.clone(), replace).await? {
             return Ok(prepared);
@@ -156,7 +156,7 @@ async fn prepare(place: &Place, listing: Listing, replace: bool) -> Result<(List
 }
 
 /// `None` where another push ended meanwhile: its objects may have the same names.
-async fn look(place: &Place, listing: Listing, replace: bool) -> Result<Option<(Listing, Plan)>> {
+async fn look(place: &Place, listing: Listing, replace: bool) -> Result<Option<(Listing, PushPlan)>> {
     let occupied = || BucketError::Occupied { url: place.to_string() };
     let has_changed = async |before: &Option<UpdateVersion>| {
         place.read(LISTING).await.map(|now| now.map(|(_, version)| version) != *before)
@@ -168,7 +168,7 @@ async fn look(place: &Place, listing: Listing, replace: bool) -> Result<Option<(
     if let Some((bytes, version)) = place.read(LISTING).await? {
         let there = Listing::from_bytes(&bytes).ok();
         if !replace && there.as_ref().is_some_and(|there| there.digest() == listing.digest()) {
-            return Ok(Some((listing, Plan::Done)));
+            return Ok(Some((listing, PushPlan::Done)));
         }
         if !replace {
             return Err(occupied());
@@ -183,7 +183,7 @@ async fn look(place: &Place, listing: Listing, replace: bool) -> Result<Option<(
                 // Objects appear whole: one of the right length is that file.
                 let pairs = sizes(place, &draft).await?.into_iter().zip(draft.files());
                 let is_there = pairs.map(|(size, file)| size == Some(file.n_bytes)).collect();
-                return Ok(Some((draft, Plan::Send { is_there, before, replaced })));
+                return Ok(Some((draft, PushPlan::Send { is_there, before, replaced })));
             }
             _ if !replace => return Err(occupied()),
             draft => replaced.extend(draft.iter().flat_map(Listing::files).map(|file| file.object().to_owned())),
@@ -216,7 +216,7 @@ async fn look(place: &Place, listing: Listing, replace: bool) -> Result<Option<(
         }
         return Ok(None);
     }
-    Ok(Some((listing, Plan::Send { is_there, before, replaced })))
+    Ok(Some((listing, PushPlan::Send { is_there, before, replaced })))
 }
 
 /// True if no object of a push is one of the objects that it replaces.

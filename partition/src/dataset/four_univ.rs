@@ -63,7 +63,7 @@ struct Files {
 }
 
 /// What the path of a member says.
-enum Place {
+enum MemberPlace {
     /// A page: university, class, file name.
     Page(usize, usize, String),
     /// A page of the class that is no node.
@@ -129,9 +129,9 @@ impl Files {
             return Err(archive.problem(name, format!("neither a file nor a folder (tar type {kind:?})")));
         }
         let key = match place_of(name).map_err(|problem| archive.problem(name, problem))? {
-            Place::Page(university, class, file) => (university, class, file),
-            Place::Other => return Ok(()),
-            Place::Elsewhere => {
+            MemberPlace::Page(university, class, file) => (university, class, file),
+            MemberPlace::Other => return Ok(()),
+            MemberPlace::Elsewhere => {
                 self.n_elsewhere += 1;
                 return Ok(());
             }
@@ -173,18 +173,18 @@ fn one_line(text: &str) -> String {
     if line.len() < text.len() { line + "…" } else { line }
 }
 
-fn place_of(name: &str) -> Result<Place, String> {
+fn place_of(name: &str) -> Result<MemberPlace, String> {
     if name.starts_with('/') || name.split('/').any(|part| part == "..") {
         return Err("a name like this has no place in the archive".to_owned());
     }
     let parts: Vec<&str> = name.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
-    let [FOLDER, class_name, university_name, file] = parts[..] else { return Ok(Place::Elsewhere) };
+    let [FOLDER, class_name, university_name, file] = parts[..] else { return Ok(MemberPlace::Elsewhere) };
     let university = UNIVERSITIES.iter().position(|known| *known == university_name);
     let class = CLASSES.iter().position(|known| *known == class_name);
     match (university, class) {
         (None, _) => Err(format!("{university_name:?} is none of {}", UNIVERSITIES.join(", "))),
-        (Some(university), Some(class)) => Ok(Place::Page(university, class, file.to_owned())),
-        (Some(_), None) if class_name == OTHER => Ok(Place::Other),
+        (Some(university), Some(class)) => Ok(MemberPlace::Page(university, class, file.to_owned())),
+        (Some(_), None) if class_name == OTHER => Ok(MemberPlace::Other),
         (Some(_), None) => Err(format!("{class_name:?} is none of {}, {OTHER}", CLASSES.join(", "))),
     }
 }

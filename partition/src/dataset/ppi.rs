@@ -35,7 +35,7 @@ fn read_parts(dir: &Path) -> Result<RawGraph> {
     let (mut values, mut words) = (Vec::new(), Vec::new());
     let mut sizes = None;
     for (name, part) in PARTS {
-        let one = Part::read(dir, name)?;
+        let one = PpiPart::read(dir, name)?;
         let first = all.n_nodes;
         all.n_nodes = first.checked_add(one.graph.n_nodes).ok_or_else(|| {
             PartitionError::input(dir, format!("{name}_graph.json"), "too many nodes in all parts together")
@@ -62,7 +62,7 @@ fn read_parts(dir: &Path) -> Result<RawGraph> {
 }
 
 /// The four files of one part.
-struct Part {
+struct PpiPart {
     graph: NodeLink,
     dim: u32,
     values: Vec<f32>,
@@ -72,8 +72,8 @@ struct Part {
     graph_names: Vec<String>,
 }
 
-impl Part {
-    fn read(dir: &Path, name: &str) -> Result<Part> {
+impl PpiPart {
+    fn read(dir: &Path, name: &str) -> Result<PpiPart> {
         let graph_path = dir.join(format!("{name}_graph.json"));
         let graph = read_node_link(&graph_path)?;
         let (dim, values) = read_rows(&dir.join(format!("{name}_feats.npy")), graph.n_nodes)?;
@@ -96,7 +96,7 @@ impl Part {
             }
         }
         let graph_names = distinct.iter().map(|id| format!("{name}-{id}")).collect();
-        Ok(Part { graph, dim, values, n_classes, words, graph_of_node, graph_names })
+        Ok(PpiPart { graph, dim, values, n_classes, words, graph_of_node, graph_names })
     }
 }
 

@@ -103,7 +103,7 @@ fn attempt(
     progress: &dyn Progress,
     received: &mut Received,
 ) -> Result<(), Trouble> {
-    let part = Part::load(target);
+    let part = PartFile::load(target);
     if part.n_bytes > 0 && target.check.n_bytes == Some(part.n_bytes) {
         received.is_resumed = true;
         return Ok(());
@@ -136,7 +136,7 @@ fn attempt(
 }
 
 /// Where the body of an answer belongs; `None` if the file is whole already.
-fn start_of(response: &Response<Body>, part: &Part, target: &Target) -> Result<Option<u64>, Trouble> {
+fn start_of(response: &Response<Body>, part: &PartFile, target: &Target) -> Result<Option<u64>, Trouble> {
     let status = response.status();
     let (first, total) = content_range(response.headers());
     let answered = || match status.canonical_reason() {
@@ -280,15 +280,15 @@ fn tag_path(part: &Path) -> PathBuf {
 
 /// What an earlier try left behind.
 #[derive(Default)]
-struct Part {
+struct PartFile {
     n_bytes: u64,
     tag: Option<HeaderValue>,
     total: Option<u64>,
 }
 
-impl Part {
+impl PartFile {
     /// What can be gone on with; nothing, if a mixture of two versions could go unnoticed.
-    fn load(target: &Target) -> Part {
+    fn load(target: &Target) -> PartFile {
         let note = fs::read_to_string(tag_path(target.part)).unwrap_or_default();
         let mut lines = note.lines();
         let is_same_address = lines.next() == Some(target.url);
@@ -299,9 +299,9 @@ impl Part {
         let n_bytes = fs::metadata(target.part).map_or(0, |metadata| metadata.len());
         let is_too_long = total.or(target.check.n_bytes).is_some_and(|total| n_bytes > total);
         if is_too_long || (tag.is_none() && !has_hash) {
-            return Part::default();
+            return PartFile::default();
         }
-        Part { n_bytes, tag, total }
+        PartFile { n_bytes, tag, total }
     }
 
     /// Whether an answer is about the same version of the file, as far as it says.

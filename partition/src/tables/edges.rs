@@ -85,12 +85,12 @@ impl EdgeFiles {
                     })
                 };
                 match part {
-                    Part::Bytes(piece) => file.read_piece(piece.clone(), buffer, |lines| parse(lines, sink)),
+                    FilePart::Bytes(piece) => file.read_piece(piece.clone(), buffer, |lines| parse(lines, sink)),
                     _ => file.each_block(&|n| work.advance(n), &mut |lines| parse(lines, sink)),
                 }
             }
-            (EdgeFile::Npy(file), Part::Bytes(edges)) => file.read(edges.clone(), sink),
-            (EdgeFile::Parquet { file, columns, .. }, Part::Group(group)) => {
+            (EdgeFile::Npy(file), FilePart::Bytes(edges)) => file.read(edges.clone(), sink),
+            (EdgeFile::Parquet { file, columns, .. }, FilePart::Group(group)) => {
                 let (mut sources, mut destinations) = (Vec::new(), Vec::new());
                 file.read_group(*group, columns, BATCH_ROWS, &mut |_, arrays| {
                     sources.clear();
@@ -121,11 +121,11 @@ impl EdgeFiles {
                     })
                 };
                 match part {
-                    Part::Bytes(piece) => file.read_piece(piece.clone(), buffer, |lines| parse(lines, sink)),
+                    FilePart::Bytes(piece) => file.read_piece(piece.clone(), buffer, |lines| parse(lines, sink)),
                     _ => file.each_block(&|n| work.advance(n), &mut |lines| parse(lines, sink)),
                 }
             }
-            (EdgeFile::Parquet { file, columns, .. }, Part::Group(group)) => {
+            (EdgeFile::Parquet { file, columns, .. }, FilePart::Group(group)) => {
                 file.read_group(*group, columns, BATCH_ROWS, &mut |_, arrays| {
                     let (sources, destinations) = (texts(&arrays[0])?, texts(&arrays[1])?);
                     let mut pairs = sources.iter().zip(&destinations).enumerate();
@@ -181,12 +181,12 @@ impl EdgeFiles {
 /// What one thread does at a time.
 struct Job {
     file: usize,
-    part: Part,
+    part: FilePart,
     /// Bytes to be counted when it is done.
     n_bytes: u64,
 }
 
-enum Part {
+enum FilePart {
     /// From the first byte to the last.
     Whole,
     /// Bytes of a plain text, or edges of an array.
@@ -275,13 +275,15 @@ impl EdgeFile {
         let job = |part, n_bytes| Job { file: at, part, n_bytes };
         match self {
             EdgeFile::Text { file, .. } => match file.pieces() {
-                Some(pieces) => pieces.map(|piece| job(Part::Bytes(piece.clone()), piece.end - piece.start)).collect(),
-                None => vec![job(Part::Whole, 0)], // A packed file counts its bytes as it goes.
+                Some(pieces) => {
+                    pieces.map(|piece| job(FilePart::Bytes(piece.clone()), piece.end - piece.start)).collect()
+                }
+                None => vec![job(FilePart::Whole, 0)], // A packed file counts its bytes as it goes.
             },
-            EdgeFile::Npy(file) => file.pieces().map(|(edges, n_bytes)| job(Part::Bytes(edges), n_bytes)).collect(),
+            EdgeFile::Npy(file) => file.pieces().map(|(edges, n_bytes)| job(FilePart::Bytes(edges), n_bytes)).collect(),
             EdgeFile::Parquet { file, .. } => {
                 let n_groups = file.n_groups();
-                (0..n_groups).map(|group| job(Part::Group(group), file.n_bytes / n_groups as u64)).collect()
+                (0..n_groups).map(|group| job(FilePart::Group(group), file.n_bytes / n_groups as u64)).collect()
             }
         }
     }

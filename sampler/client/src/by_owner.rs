@@ -17,7 +17,7 @@ pub(crate) struct ByOwner {
 
 /// What one shard is asked.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Part<'a> {
+pub(crate) struct ShardPart<'a> {
     pub(crate) shard: u32,
     pub(crate) nodes: &'a [u64],
     /// Where each node stands in the question.
@@ -61,8 +61,8 @@ impl ByOwner {
     }
 
     /// What every shard is asked, without those that are asked nothing.
-    pub(crate) fn parts(&self) -> impl Iterator<Item = Part<'_>> {
-        self.bounds.windows(2).zip(0..).filter(|(bounds, _)| bounds[0] < bounds[1]).map(|(bounds, shard)| Part {
+    pub(crate) fn parts(&self) -> impl Iterator<Item = ShardPart<'_>> {
+        self.bounds.windows(2).zip(0..).filter(|(bounds, _)| bounds[0] < bounds[1]).map(|(bounds, shard)| ShardPart {
             shard,
             nodes: &self.nodes[bounds[0]..bounds[1]],
             places: &self.places[bounds[0]..bounds[1]],
@@ -77,12 +77,12 @@ impl ByOwner {
 }
 
 /// Puts what the shards drew in the order of the question.
-pub(crate) fn merge_drawn<'a>(n_nodes: usize, answers: &[(Part<'a>, Drawn)], drawn: &mut Drawn) {
+pub(crate) fn merge_drawn<'a>(n_nodes: usize, answers: &[(ShardPart<'a>, Drawn)], drawn: &mut Drawn) {
     let is_wide = answers.iter().any(|(_, part)| matches!(part.neighbors, DrawnIds::Wide(_)));
     if is_wide { merge_ids::<u64>(n_nodes, answers, drawn) } else { merge_ids::<u32>(n_nodes, answers, drawn) }
 }
 
-fn merge_ids<I: Id>(n_nodes: usize, answers: &[(Part<'_>, Drawn)], drawn: &mut Drawn) {
+fn merge_ids<I: Id>(n_nodes: usize, answers: &[(ShardPart<'_>, Drawn)], drawn: &mut Drawn) {
     let Drawn { counts, neighbors } = drawn;
     counts.clear();
     counts.resize(n_nodes, 0);
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(parts, [(0, vec![1, 3]), (2, vec![4, 0])]);
         assert_eq!(by_owner.only_shard(), None);
         // Every node draws itself so many times as its id says.
-        let answer = |part: Part<'_>| Drawn {
+        let answer = |part: ShardPart<'_>| Drawn {
             counts: part.nodes.iter().map(|node| *node as u32).collect(),
             neighbors: DrawnIds::Narrow(
                 part.nodes.iter().flat_map(|node| vec![*node as u32; *node as usize]).collect(),

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::{
     error::{ClientError, Result},
     remote::{RemoteConfig, RemoteSampler},
-    sharded::{HeldOwners, Place, Sharded},
+    sharded::{HeldOwners, ShardPlace, Sharded},
     shards::Info,
 };
 
@@ -93,24 +93,24 @@ pub(crate) fn places_of(
     servers: &[Arc<RemoteSampler>],
     rank: usize,
     open: impl Fn(u32) -> Result<Option<ShardSampler>>,
-) -> Result<Vec<Place>> {
+) -> Result<Vec<ShardPlace>> {
     // By the servers' numbers: shards that are at the same servers share what is known of these.
     let mut stand_ins: BTreeMap<Vec<usize>, Arc<RemoteSampler>> = BTreeMap::new();
     let n_shards = servers.first().map_or(0, |server| server.facts().n_shards);
     let mut find = |shard: u32| {
         if let Some(here) = open(shard)? {
-            return Ok(Place::Here(Arc::new(here)));
+            return Ok(ShardPlace::Here(Arc::new(here)));
         }
         let has_it = |number: &usize| servers[*number].facts().shards.contains(&shard);
         let numbers: Vec<usize> = (0..servers.len()).filter(has_it).collect();
         match *numbers {
             [] => Err(ClientError::NobodyServes { shard, n_shards }),
-            [only] => Ok(Place::There(Arc::clone(&servers[only]))),
+            [only] => Ok(ShardPlace::There(Arc::clone(&servers[only]))),
             _ => {
                 let own: Vec<&RemoteSampler> = numbers.iter().map(|number| &*servers[*number]).collect();
                 let stand_in =
                     stand_ins.entry(numbers).or_insert_with(|| Arc::new(RemoteSampler::stand_in(&own, rank)));
-                Ok(Place::There(Arc::clone(stand_in)))
+                Ok(ShardPlace::There(Arc::clone(stand_in)))
             }
         }
     };

@@ -70,12 +70,12 @@ pub struct Slowness {
 
 /// Virtual time, and questions that were asked.
 #[derive(Debug, Default)]
-pub struct Asked {
+pub struct AskedLog {
     micros: AtomicU64,
     n_asked: Mutex<BTreeMap<u64, u64>>,
 }
 
-impl Asked {
+impl AskedLog {
     /// The time from the first question to the last answer.
     pub fn elapsed(&self) -> Duration {
         Duration::from_micros(self.micros.load(Ordering::Relaxed))
@@ -94,7 +94,7 @@ struct SlowTransport {
     number: u64,
     slowness: Slowness,
     started: Instant,
-    asked: Arc<Asked>,
+    asked: Arc<AskedLog>,
 }
 
 impl SlowTransport {
@@ -135,7 +135,7 @@ impl Transport for SlowTransport {
         question: &'a Question,
         answer: &'a mut (dyn Read + Send),
         progress: &'a Progress,
-    ) -> remote::Asked<'a> {
+    ) -> remote::Attempt<'a> {
         Box::pin(self.ask_slowly(question, answer, progress))
     }
 }
@@ -294,7 +294,7 @@ impl Transport for FaultyTransport {
         question: &'a Question,
         answer: &'a mut (dyn Read + Send),
         progress: &'a Progress,
-    ) -> remote::Asked<'a> {
+    ) -> remote::Attempt<'a> {
         Box::pin(self.ask_faultily(question, answer, progress))
     }
 }
@@ -318,8 +318,8 @@ pub fn slow_cluster(
     n_servers: usize,
     slowness: Slowness,
     config: &RemoteConfig,
-) -> Result<(Sharded, Arc<Asked>)> {
-    let asked = Arc::new(Asked::default());
+) -> Result<(Sharded, Arc<AskedLog>)> {
+    let asked = Arc::new(AskedLog::default());
     let all = vec![Vec::new(); n_servers];
     let sharded = cluster_behind(dir, &all, config, |server, number| {
         let (started, asked) = (Instant::now(), Arc::clone(&asked));

@@ -41,5 +41,5 @@ pub use crate::remote::{
     seeds::SeedsAnswer,
     sparse::SparseAnswer,
     token::TokenSource,
-    transport::{Asked, Question, Transport},
+    transport::{Attempt, Question, Transport},
 };

@@ -11,7 +11,7 @@ use kith_store::{Cluster, Owners, RowsForm, SplitPart};
 use tokio::runtime::Runtime;
 
 use crate::{
-    by_owner::{ByOwner, Part, merge_drawn},
+    by_owner::{ByOwner, ShardPart, merge_drawn},
     cache::{RowCache, most_probable},
     error::{ClientError, Result},
     remote::{HedgeCounts, OwnIds, Places, RemoteOwners, RemoteSampler},
@@ -25,7 +25,7 @@ pub struct Sharded {
     info: Info,
     owners: HeldOwners,
     /// By number.
-    shards: Vec<Place>,
+    shards: Vec<ShardPlace>,
     /// Where calls to servers are waited for; only there if there are any.
     runtime: Option<Runtime>,
     cache: Option<RowCache>,
@@ -35,14 +35,14 @@ pub struct Sharded {
 
 /// Where a shard is.
 #[derive(Clone, Debug)]
-pub(crate) enum Place {
+pub(crate) enum ShardPlace {
     Here(Arc<ShardSampler>),
     There(Arc<RemoteSampler>),
 }
 
-impl Place {
+impl ShardPlace {
     fn is_here(&self) -> bool {
-        matches!(self, Place::Here(_))
+        matches!(self, ShardPlace::Here(_))
     }
 }
 
@@ -65,13 +65,13 @@ impl HeldOwners {
 impl Sharded {
     /// All shards in this process.
     pub fn local(cluster: Arc<Cluster>) -> Result<Sharded> {
-        let open = |shard| Ok(Place::Here(Arc::new(ShardSampler::new(cluster.open_shard(shard)?))));
+        let open = |shard| Ok(ShardPlace::Here(Arc::new(ShardSampler::new(cluster.open_shard(shard)?))));
         let shards = (0..cluster.n_shards()).map(open).collect::<Result<_>>()?;
         let info = Info::new(cluster.store_digest(), cluster.manifest());
         Ok(Sharded::new(info, HeldOwners::Mapped(cluster), shards, None))
     }
 
-    pub(crate) fn new(info: Info, owners: HeldOwners, shards: Vec<Place>, runtime: Option<Runtime>) -> Sharded {
+    pub(crate) fn new(info: Info, owners: HeldOwners, shards: Vec<ShardPlace>, runtime: Option<Runtime>) -> Sharded {
         Sharded { info, owners, shards, runtime, cache: None, silent: Vec::new() }
     }
 
@@ -116,7 +116,7 @@ impl Sharded {
     pub fn hedge_counts(&self) -> HedgeCounts {
         let mut servers: Vec<&Arc<RemoteSampler>> = Vec::new();
         for place in &self.shards {
-            if let Place::There(server) = place
+            if let ShardPlace::There(server) = place
                 && !servers.iter().any(|other| Arc::ptr_eq(other, server))
             {
                 servers.push(server);
@@ -127,8 +127,8 @@ impl Sharded {
 
     fn any_server(&self) -> Option<(&Runtime, &RemoteSampler)> {
         let server = self.shards.iter().find_map(|place| match place {
-            Place::There(server) => Some(&**server),
-            Place::Here(_) => None,
+            ShardPlace::There(server) => Some(&**server),
+            ShardPlace::Here(_) => None,
         });
         self.runtime.as_ref().zip(server)
     }
@@ -137,44 +137,46 @@ impl Sharded {
         ByOwner::new(self.owners.owners(), self.shards.len() as u32, nodes)
     }
 
-    fn place(&self, shard: u32) -> &Place {
+    fn place(&self, shard: u32) -> &ShardPlace {
         &self.shards[shard as usize]
     }
 
-    /// Asks servers, and works on what is here while they answer.
-    fn wait_for<'a>(
-        &self,
-        there: Vec<impl Future<Output = Result<()>> + 'a>,
-        here: impl FnOnce() -> Result<()>,
+    /// Asks each shard its question, and works on what is here while servers answer.
+    fn ask_all<'s, Q, F: Future<Output = Result<()>>>(
+        &'s self,
+        questions: impl IntoIterator<Item = (u32, Q)>,
+        there: impl Fn(&'s RemoteSampler, Q) -> F,
+        here: impl Fn(&ShardSampler, Q) -> Result<()>,
     ) -> Result<()> {
-        match &self.runtime {
-            Some(runtime) if !there.is_empty() => {
-                // Futures are polled in this order: requests are on their way before the work here begins.
-                runtime.block_on(try_join(try_join_all(there), async { here() })).map(drop)
+        let (mut calls, mut own) = (Vec::new(), Vec::new());
+        for (shard, question) in questions {
+            match self.place(shard) {
+                ShardPlace::Here(shard) => own.push((shard, question)),
+                ShardPlace::There(server) => calls.push(there(server, question)),
             }
-            _ => here(),
+        }
+        let work = || own.into_iter().try_for_each(|(shard, question)| here(shard, question));
+        match &self.runtime {
+            // Futures are polled in this order: requests are on their way before the work here begins.
+            Some(runtime) if !calls.is_empty() => {
+                runtime.block_on(try_join(try_join_all(calls), async { work() })).map(drop)
+            }
+            _ => work(),
         }
     }
 
     fn fetch_dense(&self, by_owner: &ByOwner, rows: &mut FetchedRows) -> Result<()> {
-        let rows = Mutex::new(rows);
-        let (mut there, mut here) = (Vec::new(), Vec::new());
-        for part in by_owner.parts() {
-            match self.place(part.shard) {
-                Place::Here(shard) => here.push((part, shard)),
-                Place::There(server) => {
-                    there.push(server.fetch_dense(part.shard, part.nodes, Places::At(part.places), &rows));
-                }
-            }
-        }
-        self.wait_for(there, || {
-            here.into_iter().try_for_each(|(part, shard)| {
+        let rows = &Mutex::new(rows);
+        self.ask_all(
+            by_owner.parts().map(|part| (part.shard, part)),
+            |server, part| server.fetch_dense(part.shard, part.nodes, Places::At(part.places), rows),
+            |shard, part| {
                 let stored = shard.shard().rows().ok_or(ClientError::NoRows)?;
                 let own = shard.rows_of(part.nodes)?;
                 let places = part.places.iter().map(|place| *place as usize);
                 rows.lock().expect("nobody panics while copying").gather_at(stored, &own, places)
-            })
-        })
+            },
+        )
     }
 
     /// How long a row is must be known before any can be put in its place: parts come first, the whole after them.
@@ -185,21 +187,16 @@ impl Sharded {
         n_nodes: usize,
         rows: &mut FetchedRows,
     ) -> Result<()> {
-        let mut parts: Vec<(Part<'_>, FetchedRows)> =
+        let mut parts: Vec<(ShardPart<'_>, FetchedRows)> =
             by_owner.parts().map(|part| (part, FetchedRows::default())).collect();
-        let (mut there, mut here) = (Vec::new(), Vec::new());
-        for (part, rows) in &mut parts {
-            match self.place(part.shard) {
-                Place::Here(shard) => here.push((*part, shard, rows)),
-                Place::There(server) => there.push(server.fetch_rows(part.shard, part.nodes, rows)),
-            }
-        }
-        self.wait_for(there, || {
-            here.into_iter().try_for_each(|(part, shard, rows)| {
+        self.ask_all(
+            parts.iter_mut().map(|(part, rows)| (part.shard, (*part, rows))),
+            |server, (part, rows)| server.fetch_rows(part.shard, part.nodes, rows),
+            |shard, (part, rows)| {
                 let stored = shard.shard().rows().ok_or(ClientError::NoRows)?;
                 rows.gather(stored, &shard.rows_of(part.nodes)?)
-            })
-        })?;
+            },
+        )?;
         let mut lengths = vec![0; n_nodes];
         for (part, own) in &parts {
             for (place, bounds) in part.places.iter().zip(own.indptr.windows(2)) {
@@ -222,8 +219,8 @@ impl Sharded {
         let mut counts = RowCounts { cached: cached.found.len() as u64, ..RowCounts::default() };
         for part in by_owner.parts() {
             match self.place(part.shard) {
-                Place::Here(_) => counts.local += part.nodes.len() as u64,
-                Place::There(_) => counts.remote += part.nodes.len() as u64,
+                ShardPlace::Here(_) => counts.local += part.nodes.len() as u64,
+                ShardPlace::There(_) => counts.remote += part.nodes.len() as u64,
             }
         }
         counts
@@ -281,44 +278,35 @@ impl Shards for Sharded {
 
     fn seeds(&self, split: Option<&str>, part: SplitPart) -> Result<Seeds> {
         let mut found: Vec<Option<Seeds>> = vec![None; self.shards.len()];
-        let (mut there, mut here) = (Vec::new(), Vec::new());
-        for ((shard, place), found) in (0..).zip(&self.shards).zip(&mut found) {
-            match place {
-                Place::Here(sampler) => here.push((sampler, found)),
-                Place::There(server) => there.push(async move {
-                    *found = Some(server.seeds(shard, split, part).await?);
-                    Ok(())
-                }),
-            }
-        }
-        self.wait_for(there, || {
-            here.into_iter().try_for_each(|(sampler, found)| {
+        self.ask_all(
+            (0..).zip(&mut found).map(|(shard, found)| (shard, (shard, found))),
+            async |server, (shard, found)| {
+                *found = Some(server.seeds(shard, split, part).await?);
+                Ok(())
+            },
+            |sampler, (_, found)| {
                 *found = Some(sampler.seeds(split, part)?);
                 Ok(())
-            })
-        })?;
+            },
+        )?;
         found.into_iter().flatten().reduce(|all, own| all.union(&own)).ok_or(ClientError::NoSeeds)
     }
 
     fn sample_hop(&self, hop: &Hop, frontier: &[u64], drawn: &mut Drawn) -> Result<()> {
         let by_owner = self.by_owner(frontier)?;
         if let Some(shard) = by_owner.only_shard() {
-            return match self.place(shard) {
-                Place::Here(sampler) => Ok(sampler.sample_hop(hop, frontier, drawn)?),
-                Place::There(server) => self.wait_for(vec![server.sample_hop(shard, hop, frontier, drawn)], || Ok(())),
-            };
+            return self.ask_all(
+                [(shard, drawn)],
+                |server, drawn| server.sample_hop(shard, hop, frontier, drawn),
+                |sampler, drawn| Ok(sampler.sample_hop(hop, frontier, drawn)?),
+            );
         }
-        let mut answers: Vec<(Part<'_>, Drawn)> = by_owner.parts().map(|part| (part, Drawn::default())).collect();
-        let (mut there, mut here) = (Vec::new(), Vec::new());
-        for (part, drawn) in &mut answers {
-            match self.place(part.shard) {
-                Place::Here(sampler) => here.push((*part, sampler, drawn)),
-                Place::There(server) => there.push(server.sample_hop(part.shard, hop, part.nodes, drawn)),
-            }
-        }
-        self.wait_for(there, || {
-            here.into_iter().try_for_each(|(part, sampler, drawn)| Ok(sampler.sample_hop(hop, part.nodes, drawn)?))
-        })?;
+        let mut answers: Vec<(ShardPart<'_>, Drawn)> = by_owner.parts().map(|part| (part, Drawn::default())).collect();
+        self.ask_all(
+            answers.iter_mut().map(|(part, drawn)| (part.shard, (*part, drawn))),
+            |server, (part, drawn)| server.sample_hop(part.shard, hop, part.nodes, drawn),
+            |sampler, (part, drawn)| Ok(sampler.sample_hop(hop, part.nodes, drawn)?),
+        )?;
         merge_drawn(frontier.len(), &answers, drawn);
         Ok(())
     }
@@ -350,20 +338,15 @@ impl Shards for Sharded {
     fn has_edges(&self, pairs: &[(u64, u64)], direction: Direction, found: &mut [bool]) -> Result<()> {
         let destinations: Vec<u64> = pairs.iter().map(|(_, destination)| *destination).collect();
         let by_owner = self.by_owner(&destinations)?;
-        type Asked<'a> = (Part<'a>, Vec<(u64, u64)>, Vec<bool>);
-        let asked = |part: Part<'_>| part.places.iter().map(|place| pairs[*place as usize]).collect::<Vec<_>>();
-        let mut parts: Vec<Asked<'_>> =
+        type EdgesPart<'a> = (ShardPart<'a>, Vec<(u64, u64)>, Vec<bool>);
+        let asked = |part: ShardPart<'_>| part.places.iter().map(|place| pairs[*place as usize]).collect::<Vec<_>>();
+        let mut parts: Vec<EdgesPart<'_>> =
             by_owner.parts().map(|part| (part, asked(part), vec![false; part.nodes.len()])).collect();
-        let (mut there, mut here) = (Vec::new(), Vec::new());
-        for (part, pairs, found) in &mut parts {
-            match self.place(part.shard) {
-                Place::Here(sampler) => here.push((sampler, &*pairs, found)),
-                Place::There(server) => there.push(server.has_edges(part.shard, pairs, direction, found)),
-            }
-        }
-        self.wait_for(there, || {
-            here.into_iter().try_for_each(|(sampler, pairs, found)| Ok(sampler.has_edges(pairs, direction, found)?))
-        })?;
+        self.ask_all(
+            parts.iter_mut().map(|(part, pairs, found)| (part.shard, (part.shard, &*pairs, found))),
+            |server, (shard, pairs, found)| server.has_edges(shard, pairs, direction, found),
+            |sampler, (_, pairs, found)| Ok(sampler.has_edges(pairs, direction, found)?),
+        )?;
         for (part, _, answers) in parts {
             part.places.iter().zip(answers).for_each(|(place, answer)| found[*place as usize] = answer);
         }

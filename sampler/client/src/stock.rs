@@ -9,13 +9,13 @@ use crate::rows::FetchedRows;
 /// A bounded store of used memory, shared by the threads that make batches and the one that uses them.
 #[derive(Clone, Debug)]
 pub struct Stock {
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<KeptParts>>,
     /// Batches whose memory is kept at most.
     most: usize,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct KeptParts {
     rows: Vec<FetchedRows>,
     blocks: Vec<BlockMemory>,
     nodes: Vec<Vec<u64>>,
@@ -64,7 +64,7 @@ impl Stock {
         self.keep(|kept| kept.nodes.pop().unwrap_or_default())
     }
 
-    fn keep<T>(&self, act: impl FnOnce(&mut Kept) -> T) -> T {
+    fn keep<T>(&self, act: impl FnOnce(&mut KeptParts) -> T) -> T {
         act(&mut self.kept.lock().expect("nobody panics while holding it"))
     }
 }

@@ -8,7 +8,7 @@ use graphs::{Edges, open};
 use kith_block::{PairConfig, Subset};
 use kith_client::{
     BatchConfig, BatchMaker, LocalStore, Plan, PlanConfig, Sharded, Shards, Stock,
-    faults::{Asked, Fault, FaultyTransport, Slowness, faulty_cluster, slow_cluster},
+    faults::{AskedLog, Fault, FaultyTransport, Slowness, faulty_cluster, slow_cluster},
     remote::{HedgeCounts, RemoteConfig},
 };
 use kith_sampler::{Fanout, Replacement, server::Unplugged};
@@ -119,7 +119,7 @@ fn who_has_no_patience_gets_a_sentence() {
 const USUAL: Duration = Duration::from_millis(2);
 
 /// Two servers of all shards, of which the first answers 100 times slower during some time.
-fn slow_servers(folder: &Path, during: (Duration, Duration)) -> (Arc<Sharded>, Arc<Asked>) {
+fn slow_servers(folder: &Path, during: (Duration, Duration)) -> (Arc<Sharded>, Arc<AskedLog>) {
     let slowness = Slowness { usual: USUAL, server_number: 0, factor: 100, during };
     let config = RemoteConfig { jitter: Some(0), ..RemoteConfig::default() };
     let (shards, asked) = slow_cluster(&folder.join("cluster"), 2, slowness, &config).unwrap();
@@ -127,7 +127,7 @@ fn slow_servers(folder: &Path, during: (Duration, Duration)) -> (Arc<Sharded>, A
 }
 
 /// Seed nodes per second of batches that are made until a moment; all batches are as they should be.
-fn seeds_per_second(shards: &Arc<Sharded>, asked: &Asked, until: Duration, expected: &(Vec<u64>, Vec<u64>)) -> f64 {
+fn seeds_per_second(shards: &Arc<Sharded>, asked: &AskedLog, until: Duration, expected: &(Vec<u64>, Vec<u64>)) -> f64 {
     let (started, mut n_seeds) = (asked.elapsed(), 0);
     while asked.elapsed() < until {
         let found = epoch(Arc::clone(shards) as Arc<dyn Shards>).unwrap();

@@ -17,7 +17,7 @@ use crate::server::{
     access::Peer,
     answer::{self, Answer, Chunk},
     connections::{Connection, Held},
-    input::{Asked, Input},
+    input::{Arriving, Input},
     metrics::Record,
     served::Served,
     shared::Shared,
@@ -135,7 +135,7 @@ impl Asking<'_> {
     async fn first(&self, body: RecvStream) -> Result<Step, Status> {
         let max_bytes = self.shared.served.expected.limits.max_message_bytes;
         let asked = Input::new(body).read(self.call, self.connection, max_bytes).await?;
-        let Asked { message, n_streamed, n_bytes, mut rest, held } = asked;
+        let Arriving { message, n_streamed, n_bytes, mut rest, held } = asked;
         self.shared.metrics.received(self.call, n_bytes);
         let (call, served, is_checked) = (self.call, Arc::clone(&self.shared.served), self.is_checked());
         let Some(input) = &mut rest else {

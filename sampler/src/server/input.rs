@@ -31,7 +31,7 @@ pub(crate) const MAX_EXTRA_BYTES: usize = 1 << 20;
 const MAX_SMALL_BYTES: usize = 4 << 10;
 
 /// A request: its first message, or the beginning of it.
-pub(crate) struct Asked {
+pub(crate) struct Arriving {
     /// Everything up to the ids if those are still arriving, else the whole message.
     pub(crate) message: Message,
     /// Bytes of ids that follow the message.
@@ -63,7 +63,7 @@ impl Input {
         call: Call,
         connection: &std::sync::Arc<Connection>,
         max_bytes: usize,
-    ) -> Result<Asked, Status> {
+    ) -> Result<Arriving, Status> {
         let Some(n_bytes) = self.read_frame_head().await? else {
             return Err(Status::invalid_argument("there is no request"));
         };
@@ -84,13 +84,13 @@ impl Input {
             if let Some(ids) = ids_at(call, &head, n_bytes) {
                 let message = head.slice(..ids.n_fields).into();
                 self.arrived.advance(ids.start);
-                return Ok(Asked { message, n_streamed: ids.n_bytes, n_bytes: n_framed, rest: Some(self), held });
+                return Ok(Arriving { message, n_streamed: ids.n_bytes, n_bytes: n_framed, rest: Some(self), held });
             }
             drop(held); // Memory for all of it is taken instead.
         }
         let held = connection.take(n_bytes + MAX_UNPACKED_BYTES.min(2 * n_bytes))?;
         let message = self.read_whole(n_bytes).await?.into();
-        Ok(Asked { message, n_streamed: 0, n_bytes: n_framed, rest: None, held })
+        Ok(Arriving { message, n_streamed: 0, n_bytes: n_framed, rest: None, held })
     }
 
     /// Reads ids until the next window of them is there.

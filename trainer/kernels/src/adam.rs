@@ -38,13 +38,13 @@ impl AdamStep {
             .zip(numbers(gradient).par_chunks(PIECE_ROWS))
             .zip(numbers_mut(first).par_chunks_mut(PIECE_ROWS).zip(numbers_mut(second).par_chunks_mut(PIECE_ROWS)))
             .for_each(|((weights, gradient), (first, second))| {
-                vectorized(Part { step: self, weights, gradient, first, second });
+                vectorized(AdamPart { step: self, weights, gradient, first, second });
             });
         true
     }
 }
 
-struct Part<'a> {
+struct AdamPart<'a> {
     step: AdamStep,
     weights: &'a mut [f32],
     gradient: &'a [f32],
@@ -52,7 +52,7 @@ struct Part<'a> {
     second: &'a mut [f32],
 }
 
-impl Vectorized for Part<'_> {
+impl Vectorized for AdamPart<'_> {
     type Output = ();
 
     #[inline(always)]

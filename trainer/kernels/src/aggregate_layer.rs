@@ -20,7 +20,7 @@ use crate::{
     layout::Layout,
     node_sums::{Nodes, column_sums, write_outputs},
     open_list::OpenList,
-    product::{Kept, Product},
+    product::{KeptFactors, Product},
     products::pick,
     simd::{Lanes, prefetch},
 };
@@ -126,7 +126,7 @@ impl AggregateLayer {
             block: Arc::clone(block),
             dropout: draws.and_then(LayerDraws::input_dropout),
             weights: layout.pack(numbers(&weights.weight.contiguous())),
-            kept: Kept::Nothing,
+            kept: KeptFactors::Nothing,
         };
         let rows = match input {
             LayerInput::Products(products) => pick(products, block, layout),
@@ -150,7 +150,7 @@ struct State {
     dropout: Option<(Dropout, Stream)>,
     weights: Vec<Lanes>,
     /// What was kept of the rows.
-    kept: Kept,
+    kept: KeptFactors,
 }
 
 impl State {

@@ -17,7 +17,7 @@ use crate::{
     layout::Layout,
     node_sums::{Nodes, column_sums, head_sums, spread, weighted_row_sum, write_outputs},
     open_list::OpenList,
-    product::{Kept, Product},
+    product::{KeptFactors, Product},
     products::pick,
     simd::Lanes,
 };
@@ -121,7 +121,7 @@ impl AttentionLayer {
             attention: packed_attention.unwrap_or_default(),
             pairs: pairs.zip(negatives),
             rows: Buffer::default(),
-            kept: Kept::Nothing,
+            kept: KeptFactors::Nothing,
             left: Buffer::default(),
             right: Buffer::default(),
             saved: None,
@@ -172,7 +172,7 @@ struct State {
     pairs: Option<(Pairs, Grouped)>,
     /// Rows after the product; what was kept of those before it.
     rows: Buffer,
-    kept: Kept,
+    kept: KeptFactors,
     left: Buffer,
     right: Buffer,
     saved: Option<Saved>,

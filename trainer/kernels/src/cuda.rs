@@ -32,7 +32,7 @@ pub use self::{
     machine::{Gpu, Machine, ModuleId, RecordingId},
     nvrtc::compiler_version,
     pairs::HostPairs,
-    program::{Losses, Measured, Plan, Program, Settings, Targets},
+    program::{Losses, Measured, Program, ProgramPlan, Settings, Targets},
     rows::DeviceRows,
     sampled::{HostBlocks, SampledHop, SampledOnDevice},
     sampler::GraphSampler,

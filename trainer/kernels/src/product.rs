@@ -37,7 +37,7 @@ pub(crate) struct Product<'a> {
 
 /// What is kept of the rows that were multiplied, for the way back.
 #[derive(Default)]
-pub(crate) enum Kept {
+pub(crate) enum KeptFactors {
     /// Nothing: they are made ready again.
     #[default]
     Nothing,
@@ -56,12 +56,12 @@ const MAX_KEPT: usize = 16 << 20;
 
 impl Product<'_> {
     /// The products of all rows, and what was kept of these.
-    pub(crate) fn forward(&self) -> (Buffer, Kept) {
+    pub(crate) fn forward(&self) -> (Buffer, KeptFactors) {
         let mut out = Buffer::dirty(self.n_rows * self.width);
         match self.input {
             Input::Rows(InputRows::Sparse(rows)) => {
                 let kept = multiply_sparse(rows, self.dropout, self.weights, self.width, &mut out);
-                (out, Kept::Sparse(kept))
+                (out, KeptFactors::Sparse(kept))
             }
             // Only training drops, and only training goes back.
             _ if self.dropout.is_some() && self.n_rows * self.dim() <= MAX_KEPT => {
@@ -75,7 +75,7 @@ impl Product<'_> {
                         multiply(bytemuck::cast_slice_mut(out), plain(ready, self.dim()), self.weight_matrix());
                     },
                 );
-                (out, Kept::Dense(kept))
+                (out, KeptFactors::Dense(kept))
             }
             _ => {
                 out.par_chunks_mut(N_TOGETHER * self.width).enumerate().for_each(|(part, out)| {
@@ -85,14 +85,14 @@ impl Product<'_> {
                         multiply(bytemuck::cast_slice_mut(out), plain(ready, self.dim()), self.weight_matrix());
                     });
                 });
-                (out, Kept::Nothing)
+                (out, KeptFactors::Nothing)
             }
         }
     }
 
     /// The gradient of the weights, given that of the products.
-    pub(crate) fn weight_gradient(&self, kept: &Kept, gradient: &[Lanes]) -> Vec<Lanes> {
-        if let Kept::Sparse(kept) = kept {
+    pub(crate) fn weight_gradient(&self, kept: &KeptFactors, gradient: &[Lanes]) -> Vec<Lanes> {
+        if let KeptFactors::Sparse(kept) = kept {
             return kept.weight_gradient(self.dim(), self.width, gradient);
         }
         let mut out = vec![Lanes::ZERO; self.dim() * self.width];
@@ -109,7 +109,9 @@ impl Product<'_> {
                         multiply(&mut part, turned, plain(bytemuck::cast_slice(gradient), n_columns));
                     };
                     match kept {
-                        Kept::Dense(ready) => add(&ready.numbers()[piece.start * self.dim()..piece.end * self.dim()]),
+                        KeptFactors::Dense(ready) => {
+                            add(&ready.numbers()[piece.start * self.dim()..piece.end * self.dim()])
+                        }
                         _ => self.with_ready_rows(piece.start, piece.len(), add),
                     }
                     part

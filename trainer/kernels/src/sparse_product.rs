@@ -31,11 +31,11 @@ pub(crate) fn multiply_sparse(
     let parts = out
         .par_chunks_mut(N_TOGETHER * width)
         .enumerate()
-        .map(|(part, out)| vectorized(Part { rows, dropout, first: part * N_TOGETHER, weights, width, out }));
+        .map(|(part, out)| vectorized(ProductPart { rows, dropout, first: part * N_TOGETHER, weights, width, out }));
     KeptRows(parts.collect())
 }
 
-struct Part<'a> {
+struct ProductPart<'a> {
     rows: &'a SparseRows,
     dropout: Option<Drop<'a>>,
     first: usize,
@@ -44,12 +44,13 @@ struct Part<'a> {
     out: &'a mut [Lanes],
 }
 
-impl Vectorized for Part<'_> {
+impl Vectorized for ProductPart<'_> {
     type Output = SparseRows;
 
     #[inline(always)]
     fn run(self) -> SparseRows {
-        let Part { rows: SparseRows { dim, indptr, columns, values }, dropout, first, weights, width, out } = self;
+        let ProductPart { rows: SparseRows { dim, indptr, columns, values }, dropout, first, weights, width, out } =
+            self;
         let n_rows = out.len() / width;
         let most = indptr[first + n_rows] - indptr[first];
         // One more: what is not kept is written over by what comes next, if anything does.

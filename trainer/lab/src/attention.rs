@@ -27,7 +27,7 @@ use crate::{
     agreement::{Divergences, Summary},
     bench::{machine, run},
     error::LabError,
-    experiment::{Done, Experiment, Place},
+    experiment::{Done, Experiment, Workplace},
     findings::{Cell as Shown, Figure, Findings, Table},
     presets::{Changes, cell},
     subject::find_datasets,
@@ -107,7 +107,7 @@ const COLUMNS: [&str; 11] = [
 pub fn attention(
     asked: &AttentionOptions<'_>,
     data: &Path,
-    place: &Place,
+    place: &Workplace,
     progress: &dyn Progress,
 ) -> Result<Findings, LabError> {
     let found = find_datasets(&asked.datasets, data, &place.dir.join("stores"), progress)?;

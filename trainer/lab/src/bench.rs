@@ -19,7 +19,7 @@ use self::{
 };
 use crate::{
     error::LabError,
-    experiment::{Cell, Done, Experiment, Manner, Place},
+    experiment::{Cell, Done, Experiment, Manner, Workplace},
     findings::Machine,
     kept::FinishedRuns,
 };
@@ -28,7 +28,7 @@ use crate::{
 pub fn run(
     cells: Vec<Cell>,
     experiment: &dyn Experiment,
-    place: &Place,
+    place: &Workplace,
     progress: &dyn Progress,
 ) -> Result<Vec<Done>, LabError> {
     device::start();
@@ -44,7 +44,7 @@ pub fn run(
 fn train_missing(
     cells: &[Cell],
     experiment: &dyn Experiment,
-    place: &Place,
+    place: &Workplace,
     progress: &dyn Progress,
 ) -> Result<FinishedRuns, LabError> {
     let n_workers = match experiment.manner() {

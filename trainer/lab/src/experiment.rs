@@ -75,7 +75,7 @@ impl Experiment for Training {}
 
 /// Where an experiment computes and keeps its runs.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct Workplace {
     /// Its folder.
     pub dir: PathBuf,
     /// `cpu`, `cuda` or `cuda:N`.

@@ -20,7 +20,7 @@ use crate::{
     bench::{machine, run},
     curves::{self, Curve},
     error::LabError,
-    experiment::{Done, Experiment, Manner, Place},
+    experiment::{Done, Experiment, Manner, Workplace},
     findings::{Cell as Shown, Figure, Findings, Table},
     presets::{Changes, cell},
     subject::find_datasets,
@@ -77,7 +77,7 @@ impl Experiment for LinkPrediction {
 pub fn links(
     asked: &LinkOptions<'_>,
     data: &Path,
-    place: &Place,
+    place: &Workplace,
     progress: &dyn Progress,
 ) -> Result<Findings, LabError> {
     let found = find_datasets(&asked.datasets, data, &place.dir.join("stores"), progress)?;

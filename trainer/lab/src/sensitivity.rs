@@ -9,7 +9,7 @@ use crate::{
     bench::{machine, run},
     curves::{self, Curve},
     error::LabError,
-    experiment::{Done, Place, Training},
+    experiment::{Done, Training, Workplace},
     findings::{Cell as Shown, Figure, Findings, Table},
     presets::{Changes, cell},
     subject::find_datasets,
@@ -39,7 +39,7 @@ pub struct SensitivityOptions<'a> {
 pub fn sensitivity(
     asked: &SensitivityOptions<'_>,
     data: &Path,
-    place: &Place,
+    place: &Workplace,
     progress: &dyn Progress,
 ) -> Result<Findings, LabError> {
     let found = find_datasets(&asked.datasets, data, &place.dir.join("stores"), progress)?;

@@ -15,14 +15,18 @@ use self::results::Setting;
 use crate::{
     bench::{machine, run},
     error::LabError,
-    experiment::{Cell, Done, Place, Training},
+    experiment::{Cell, Done, Training, Workplace},
     findings::Findings,
     presets::{Changes, cell_of},
     subject::{Subject, synthetic},
 };
 
 /// Trains the grid and reads it.
-pub fn run_grid(asked: &SyntheticOptions<'_>, place: &Place, progress: &dyn Progress) -> Result<Findings, LabError> {
+pub fn run_grid(
+    asked: &SyntheticOptions<'_>,
+    place: &Workplace,
+    progress: &dyn Progress,
+) -> Result<Findings, LabError> {
     let stores = place.dir.join("stores");
     let (mut cells, mut settings) = (Vec::new(), Vec::new());
     for homophily in &asked.homophilies {

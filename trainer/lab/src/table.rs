@@ -11,7 +11,7 @@ use kith_report::{
 use crate::{
     bench::{machine, run},
     error::LabError,
-    experiment::{Done, Place, Training},
+    experiment::{Done, Training, Workplace},
     findings::{Cell as Shown, Findings, Table},
     presets::{Changes, cell},
     subject::find_datasets,
@@ -36,7 +36,7 @@ pub struct TableOptions<'a> {
 pub fn table(
     asked: &TableOptions<'_>,
     data: &Path,
-    place: &Place,
+    place: &Workplace,
     progress: &dyn Progress,
 ) -> Result<Findings, LabError> {
     let found = find_datasets(&asked.datasets, data, &place.dir.join("stores"), progress)?;

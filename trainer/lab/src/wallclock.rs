@@ -9,7 +9,7 @@ use kith_run::{phase::Phase, report::Results};
 use crate::{
     bench::{machine, run},
     error::LabError,
-    experiment::{Done, Experiment, Manner, Place},
+    experiment::{Done, Experiment, Manner, Workplace},
     findings::{Cell as Shown, Findings, Table},
     kept::KeptRun,
     presets::{Changes, cell},
@@ -45,7 +45,7 @@ impl Experiment for Timed {
 pub fn wallclock(
     asked: &WallclockOptions<'_>,
     data: &Path,
-    place: &Place,
+    place: &Workplace,
     progress: &dyn Progress,
 ) -> Result<Findings, LabError> {
     let found = find_datasets(&asked.datasets, data, &place.dir.join("stores"), progress)?;

@@ -38,7 +38,7 @@ use kith_trainer::{
     error::TrainError,
     inference::layerwise::Room,
     output::{keeper::Keeper, metrics::Metrics},
-    run::{Plan, Run},
+    run::{Run, RunPlan},
     train::train,
 };
 
@@ -150,9 +150,9 @@ struct Runs<'a> {
 }
 
 impl Runs<'_> {
-    fn plan<'b>(&'b self, place: usize, data: &'b Data, gpu: Option<Gpu>) -> Plan<'b> {
+    fn plan<'b>(&'b self, place: usize, data: &'b Data, gpu: Option<Gpu>) -> RunPlan<'b> {
         let out = &self.outs[place];
-        Plan {
+        RunPlan {
             config: self.config.clone(),
             run_key: self.keys[place],
             data,
@@ -169,7 +169,7 @@ impl Runs<'_> {
     }
 }
 
-fn train_one(plan: Plan<'_>, world: &mut World, stop: &Stop) -> anyhow::Result<Report> {
+fn train_one(plan: RunPlan<'_>, world: &mut World, stop: &Stop) -> anyhow::Result<Report> {
     let what = format!("{} {}, run key {}", plan.source.dataset, plan.config.name(), plan.run_key);
     let epochs = plan.config.train.epochs;
     let is_first = world.rank() == 0;

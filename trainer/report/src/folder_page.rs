@@ -74,7 +74,7 @@ pub fn report(question: &Question<'_>) -> Result<Written, ReportError> {
     let (html, written, n_runs, n_at_work) = match Folder::read(dir)? {
         Folder::Bench(bench) => (bench_page::page(dir, &bench)?.html(), Vec::new(), 0, 0),
         Folder::Runs(runs) => {
-            let place = store.map(|store| recipe::Place::of(store, *progress)).transpose()?;
+            let place = store.map(|store| recipe::RecipePoint::of(store, *progress)).transpose()?;
             let html = runs_page::page(dir, &runs, place.as_ref(), *paper).html();
             let written = match events {
                 EventsPlace::Beside => events::write(&runs, &dir.join(EVENTS))?,

@@ -104,8 +104,8 @@ pub fn load(store: &Graph, split: Option<&str>) -> Result<Input, TrainError> {
         }
     }
     check_classes(&occurs)?;
-    type Part = fn(&GraphInput) -> &Vec<u32>;
-    let parts: [(&'static str, Part); 3] =
+    type NodesOf = fn(&GraphInput) -> &Vec<u32>;
+    let parts: [(&'static str, NodesOf); 3] =
         [("train", |graph| &graph.train), ("valid", |graph| &graph.valid), ("test", |graph| &graph.test)];
     for (part, of) in parts {
         if input.graphs.iter().all(|graph| of(graph).is_empty()) {

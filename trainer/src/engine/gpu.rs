@@ -1,7 +1,9 @@
 //! What a GPU program is told of a model and its graph.
 
 use kith_client::{FetchedRows, Info};
-use kith_kernels::cuda::{self, DeviceGraph, DeviceRows, GraphSampler, LayerPlan, Plan, Program, Settings, Targets};
+use kith_kernels::cuda::{
+    self, DeviceGraph, DeviceRows, GraphSampler, LayerPlan, Program, ProgramPlan, Settings, Targets,
+};
 pub use kith_kernels::cuda::{Gpu, GpuError, open};
 use kith_run::config::{Kernels, ModelConfig, RunConfig};
 use kith_store::RowsForm;
@@ -106,7 +108,13 @@ pub fn program(
 }
 
 /// One run whose slices are computed one by one, `n_slices` for each step.
-pub(crate) fn plan_of_slices(model: &Model, data: &Data, config: &RunConfig, run_key: u64, n_slices: usize) -> Plan {
+pub(crate) fn plan_of_slices(
+    model: &Model,
+    data: &Data,
+    config: &RunConfig,
+    run_key: u64,
+    n_slices: usize,
+) -> ProgramPlan {
     let traits = match data {
         Data::Full(input) => input.graphs.first().map_or((false, false), |graph| (graph.is_symmetric, true)),
         Data::Batches(input) => (input.shards.info().is_symmetric, input.is_set),
@@ -116,9 +124,14 @@ pub(crate) fn plan_of_slices(model: &Model, data: &Data, config: &RunConfig, run
     plan(model, config, traits, vec![own])
 }
 
-fn plan(model: &Model, config: &RunConfig, (is_symmetric, is_one_of_many): (bool, bool), runs: Vec<Settings>) -> Plan {
+fn plan(
+    model: &Model,
+    config: &RunConfig,
+    (is_symmetric, is_one_of_many): (bool, bool),
+    runs: Vec<Settings>,
+) -> ProgramPlan {
     let edge_loss = config.edge_loss.as_ref().filter(|edge_loss| edge_loss.weight != 0.0);
-    Plan {
+    ProgramPlan {
         layers: layers(model),
         n_weights: model.weights().flat().numel(),
         pairs: edge_loss.map(|edge_loss| edge_loss.pairs(is_symmetric, is_one_of_many)),

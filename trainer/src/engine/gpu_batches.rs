@@ -7,7 +7,7 @@ mod recipe;
 mod sampled;
 
 use kith_client::RowCounts;
-use kith_kernels::cuda::{BatchParts, DeviceBatch, Gpu, Plan, Program};
+use kith_kernels::cuda::{BatchParts, DeviceBatch, Gpu, Program, ProgramPlan};
 use kith_run::{measured::Measured, phase::Phase};
 use tch::Tensor;
 
@@ -32,7 +32,7 @@ const ADVICE: &str =
 #[derive(Debug)]
 pub(super) struct BatchEngine<'a> {
     gpu: Gpu,
-    plan: Plan,
+    plan: ProgramPlan,
     program: Program,
     /// Whether the rows of all nodes are there.
     knows_rows: bool,

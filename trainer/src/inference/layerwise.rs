@@ -19,7 +19,7 @@ use crate::{
         block_size::{BlockSize, N_EDGES},
         lists::{Lists, piece_len},
     },
-    model::{Model, OutDegrees, Part, ReadRows},
+    model::{LayerPart, Model, OutDegrees, ReadRows},
 };
 
 /// How much may be held.
@@ -44,7 +44,7 @@ impl Default for Room {
 /// What a layer looks at, or what it made of that.
 pub(crate) enum Looked<'a> {
     /// Nodes with their whole lists.
-    Part(Part<'a>),
+    LayerPart(LayerPart<'a>),
     /// The layer's output for a node whose list came in pieces.
     Output(Tensor),
 }
@@ -53,7 +53,7 @@ impl Looked<'_> {
     /// The layer's output.
     pub(crate) fn output(self, model: &Model, layer: usize) -> Result<Tensor, TrainError> {
         match self {
-            Looked::Part(part) => model.evaluate_layer(layer, part),
+            Looked::LayerPart(part) => model.evaluate_layer(layer, part),
             Looked::Output(output) => Ok(output),
         }
     }
@@ -106,7 +106,10 @@ pub(crate) fn walk(
                 let sampled = lists.block(&run, &mut maker)?;
                 size.hear(sampled.nodes.len(), sampled.blocks[0].n_edges());
                 let rows = ReadRows::Products(products.values());
-                told.extend(tell(nodes, Looked::Part(Part { block: &sampled.blocks[0], out_degrees, rows }))?);
+                told.extend(tell(
+                    nodes,
+                    Looked::LayerPart(LayerPart { block: &sampled.blocks[0], out_degrees, rows }),
+                )?);
                 stock.give_back_blocks(sampled);
             }
             for values in chunks.share(world, told)? {

@@ -26,7 +26,7 @@ use crate::{
     },
     error::TrainError,
     inference::layerwise::Room,
-    model::{Model, Part, Pass, ReadRows},
+    model::{LayerPart, Model, Pass, ReadRows},
     output::checkpoint::{Checkpoint, Checkpoints},
 };
 
@@ -80,10 +80,10 @@ pub fn predict(question: &Question<'_>) -> Result<Table, TrainError> {
         Output::Embeddings { layer } => of_nodes(opened, &graphs, output.column(), |graph| {
             let mut rows = ReadRows::Stored(&graph.rows);
             for before in 0..layer {
-                let part = Part { block: &graph.block, out_degrees: None, rows };
+                let part = LayerPart { block: &graph.block, out_degrees: None, rows };
                 rows = ReadRows::Made(model.evaluate_layer(before, part)?);
             }
-            let part = Part { block: &graph.block, out_degrees: None, rows };
+            let part = LayerPart { block: &graph.block, out_degrees: None, rows };
             output.finish(&model, &model.evaluate_layer(layer, part)?)
         }),
         Output::Attention { layer } => of_edges(opened, &graphs, &model, layer),

@@ -2,7 +2,7 @@
 
 use tch::Tensor;
 
-use super::{LayerShape, Model, Part, ReadRows, reference};
+use super::{LayerPart, LayerShape, Model, ReadRows, reference};
 use crate::{
     data::{
         input::GraphInput,
@@ -22,7 +22,7 @@ impl Model {
         let last = self.layers.len() - 1;
         let mut rows = ReadRows::Stored(&graph.rows);
         for layer in 0..last {
-            let part = Part { block: &graph.block, out_degrees: None, rows };
+            let part = LayerPart { block: &graph.block, out_degrees: None, rows };
             rows = ReadRows::Made(self.evaluate_layer(layer, part)?);
         }
         let rows = match rows {

@@ -15,8 +15,8 @@ use crate::{
 
 impl Model {
     /// What one layer makes of a part of a graph when nothing is dropped.
-    pub fn evaluate_layer(&self, layer: usize, part: Part<'_>) -> Result<Tensor, TrainError> {
-        let Part { block, out_degrees, rows } = part;
+    pub fn evaluate_layer(&self, layer: usize, part: LayerPart<'_>) -> Result<Tensor, TrainError> {
+        let LayerPart { block, out_degrees, rows } = part;
         let rows = self.layer_rows(rows);
         tch::no_grad(|| Ok(self.one_layer((layer, block, out_degrees), &rows, Pass::Evaluate, (None, None))?.rows))
     }
@@ -29,9 +29,15 @@ impl Model {
 
     /// What one layer makes of a destination whose list comes in pieces: `part` has the next one, and the output comes
     /// with the last. The same bits as of the whole list.
-    pub fn evaluate_piece(&self, layer: usize, part: Part<'_>, open: &mut OpenList, is_last: bool) -> Option<Tensor> {
+    pub fn evaluate_piece(
+        &self,
+        layer: usize,
+        part: LayerPart<'_>,
+        open: &mut OpenList,
+        is_last: bool,
+    ) -> Option<Tensor> {
         assert!(self.takes_pieces(), "tensor operations look at whole lists");
-        let Part { block, out_degrees, rows } = part;
+        let LayerPart { block, out_degrees, rows } = part;
         let rows = self.layer_rows(rows);
         let call = self.call((layer, block, out_degrees), None, Pass::Evaluate);
         tch::no_grad(|| self.spec.forward_piece(&call, &rows, open, is_last))
@@ -39,7 +45,7 @@ impl Model {
 
     /// The attention weights of one layer over a part of a graph, edges × heads in the block's order; `None` for kinds
     /// without attention.
-    pub fn attention_of_layer(&self, layer: usize, part: Part<'_>) -> Result<Option<Tensor>, TrainError> {
+    pub fn attention_of_layer(&self, layer: usize, part: LayerPart<'_>) -> Result<Option<Tensor>, TrainError> {
         // Fused layers keep nothing of what passes between them.
         let reference = self.to_kind(self.weights.flat().kind());
         let rows = match part.rows {
@@ -87,7 +93,7 @@ impl Model {
 
 /// A part of a graph that one layer looks at: some destinations with all their edges.
 #[derive(Debug)]
-pub struct Part<'a> {
+pub struct LayerPart<'a> {
     /// Its edges.
     pub block: &'a Arc<Block>,
     /// Of the whole graph, for kinds whose factors count them; `None` where the block is the whole graph.

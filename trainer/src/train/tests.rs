@@ -29,7 +29,7 @@ use crate::{
     distributed::world::World,
     inference::layerwise::Room,
     output::{checkpoint::Checkpoints, keeper::Keeper},
-    run::Plan,
+    run::RunPlan,
 };
 
 const N_CLASSES: usize = 3;
@@ -114,9 +114,9 @@ metric_threshold = 1e-9
     file.resolve().unwrap()
 }
 
-fn plan<'a>(data: &'a Data, config: RunConfig, out: Option<&'a Path>, resume: bool) -> Plan<'a> {
+fn plan<'a>(data: &'a Data, config: RunConfig, out: Option<&'a Path>, resume: bool) -> RunPlan<'a> {
     let source = Source { dataset: "test".to_owned(), digest: "0123456789abcdef".to_owned() };
-    Plan {
+    RunPlan {
         gpu: None,
         gpu_rows: None,
         config,
@@ -137,7 +137,7 @@ fn alone() -> &'static mut World {
     Box::leak(Box::new(World::alone()))
 }
 
-fn to_the_end(plan: Plan<'_>) -> Vec<StepRecord> {
+fn to_the_end(plan: RunPlan<'_>) -> Vec<StepRecord> {
     let mut records = Vec::new();
     let mut run = Run::new(plan, alone()).unwrap();
     train(&mut run, |record| {
@@ -247,7 +247,7 @@ fn a_run_key_names_everything() {
         let once = to_the_end(plan(&input, config(&[kernels]), None, false));
         let plan = || plan(&input, config(&[kernels]), None, false);
         assert_eq!(pool.install(|| to_the_end(plan())), once, "{kernels} on three threads");
-        assert_ne!(to_the_end(Plan { run_key: 8, ..plan() }), once);
+        assert_ne!(to_the_end(RunPlan { run_key: 8, ..plan() }), once);
     }
 }
 
@@ -329,7 +329,7 @@ fn epochs_are_measured_as_often_as_said() {
 }
 
 /// Breaks a run off after so many steps.
-fn kill(plan: Plan<'_>, n_steps: u64) {
+fn kill(plan: RunPlan<'_>, n_steps: u64) {
     let mut run = Run::new(plan, alone()).unwrap();
     let is_last = |record: &StepRecord| record.step + 1 == n_steps;
     train(&mut run, |record| if is_last(record) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }).unwrap();
@@ -434,7 +434,7 @@ fn checkpoints_of_others_are_refused() {
     let temp = tempfile::tempdir().unwrap();
     let input = input(vec![graph(60, 0, 1)]);
     to_the_end(plan(&input, config(&["train.epochs=3"]), Some(temp.path()), false));
-    let refused = |plan: Plan<'_>| Run::new(plan, alone()).unwrap_err().to_string();
+    let refused = |plan: RunPlan<'_>| Run::new(plan, alone()).unwrap_err().to_string();
     let again = || plan(&input, config(&[]), Some(temp.path()), true);
     let path = newest(temp.path()).display().to_string();
 
@@ -443,19 +443,19 @@ fn checkpoints_of_others_are_refused() {
     let expected =
         "a checkpoint of another store: made with the one of digest 0123456789ab…, this one has fedcba987654…";
     assert_eq!(refused(other), format!("{path}: {expected}"));
-    assert_eq!(refused(Plan { run_key: 8, ..again() }), format!("{path}: a checkpoint of run key 7, not 8"));
+    assert_eq!(refused(RunPlan { run_key: 8, ..again() }), format!("{path}: a checkpoint of run key 7, not 8"));
     assert_eq!(
-        refused(Plan { config: config(&["model.form=sd"]), ..again() }),
+        refused(RunPlan { config: config(&["model.form=sd"]), ..again() }),
         format!("{path}: a checkpoint of another run: it says `form = \"mx\"` where this one says `form = \"sd\"`")
     );
     assert_eq!(
-        refused(Plan { resume: false, ..again() }),
+        refused(RunPlan { resume: false, ..again() }),
         format!("{}: holds a run already: resume it with --resume, or choose another place", temp.path().display())
     );
     let Data::Full(narrow) = &input else { panic!("made full") };
     let wider = Data::Full(Input { dim: 6, ..narrow.clone() });
     assert_eq!(
-        refused(Plan { data: &wider, ..again() }),
+        refused(RunPlan { data: &wider, ..again() }),
         format!(
             "{path}: a checkpoint of another model: its layers.0.weight has the shape [5, 8], this model's has [6, 8]"
         )

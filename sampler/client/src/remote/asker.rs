@@ -164,7 +164,7 @@ mod tests {
     use kith_proto::Message;
 
     use super::*;
-    use crate::remote::{answers::AnswerError, transport::Asked};
+    use crate::remote::{answers::AnswerError, transport::Attempt};
 
     /// A server of rows of four bytes, which can be slow and stop.
     #[derive(Debug)]
@@ -194,7 +194,7 @@ mod tests {
             question: &'a Question,
             answer: &'a mut (dyn Read + Send),
             progress: &'a Progress,
-        ) -> Asked<'a> {
+        ) -> Attempt<'a> {
             Box::pin(async move {
                 if let Some(connection) = &self.connection {
                     progress.goes_over(connection);

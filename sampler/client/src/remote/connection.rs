@@ -31,7 +31,7 @@ use crate::remote::{
     error::RemoteProblem,
     progress::Progress,
     token::Token,
-    transport::{Asked, Question, Transport},
+    transport::{Attempt, Question, Transport},
 };
 
 /// HTTP/2: how much a server may send ahead of what is read. Enough for several answers at a time at the speed of a
@@ -189,7 +189,7 @@ impl Transport for Connection {
         question: &'a Question,
         answer: &'a mut (dyn Read + Send),
         progress: &'a Progress,
-    ) -> Asked<'a> {
+    ) -> Attempt<'a> {
         Box::pin(async move {
             let token = self.token.as_ref().map(Token::header);
             let Err(problem) = self.exchange(question, answer, progress, token.as_ref()).await else { return Ok(()) };

@@ -16,7 +16,7 @@ use crate::remote::{
     error::RemoteProblem,
     hedge::{Budget, Buffer, Discarded, HedgeCounts, Permit},
     progress::Progress,
-    transport::{Asked, Question, Transport},
+    transport::{Attempt, Question, Transport},
     usual::Usual,
 };
 
@@ -258,7 +258,7 @@ impl Ways {
         turn: usize,
         question: &Question,
         started: Instant,
-        first: &mut Asked<'_>,
+        first: &mut Attempt<'_>,
     ) -> Option<Hedged<'a>> {
         let usual = self.usual.p95(question)?.max(MIN_PATIENCE);
         tokio::select! {
@@ -303,7 +303,7 @@ impl Transport for Replicas {
         question: &'a Question,
         answer: &'a mut (dyn Read + Send),
         progress: &'a Progress,
-    ) -> Asked<'a> {
+    ) -> Attempt<'a> {
         Box::pin(self.ask_one(question, answer, progress))
     }
 }

@@ -8,7 +8,7 @@ use kith_proto::Call;
 use crate::remote::{answers::Read, error::RemoteProblem, progress::Progress};
 
 /// One attempt of a call.
-pub type Asked<'a> = Pin<Box<dyn Future<Output = Result<(), RemoteProblem>> + Send + 'a>>;
+pub type Attempt<'a> = Pin<Box<dyn Future<Output = Result<(), RemoteProblem>> + Send + 'a>>;
 
 /// A request of one attempt.
 #[derive(Clone, Debug)]
@@ -30,5 +30,5 @@ pub trait Transport: fmt::Debug + Send + Sync {
         question: &'a Question,
         answer: &'a mut (dyn Read + Send),
         progress: &'a Progress,
-    ) -> Asked<'a>;
+    ) -> Attempt<'a>;
 }

@@ -10,7 +10,7 @@ use super::{
     negatives::{NegativeLoss, Negatives, bce},
     score::{N_AHEAD, Products, Score, factors, heads_of, product},
     vectorized_by_form,
-    window::{N_WINDOW, Part, PerEdge, Window, Windows, larger, minus, plus},
+    window::{N_WINDOW, PerEdge, RowPart, Window, Windows, larger, minus, plus},
 };
 use crate::{
     buffer::Buffer,
@@ -123,7 +123,7 @@ struct Unit<'a> {
 impl Unit<'_> {
     /// The edges of one of its rows in a window.
     #[inline(always)]
-    fn part(&self, window: &Window, destination: usize) -> Part {
+    fn part(&self, window: &Window, destination: usize) -> RowPart {
         let mut part = window.part(self.attention.block.indptr(), destination);
         if let Some((piece, _)) = &self.carried {
             part.n_before += piece.n_before;

@@ -26,10 +26,10 @@ impl Window {
 
     /// The edges of one of its rows, counted from the window's first.
     #[inline(always)]
-    pub(super) fn part(&self, indptr: &[usize], row: usize) -> Part {
+    pub(super) fn part(&self, indptr: &[usize], row: usize) -> RowPart {
         let start = indptr[row].max(self.edges.start);
         let end = indptr[row + 1].min(self.edges.end);
-        Part {
+        RowPart {
             places: start - self.edges.start..(end - self.edges.start).min(N_WINDOW),
             n_before: start - indptr[row],
             is_last: end == indptr[row + 1],
@@ -38,7 +38,7 @@ impl Window {
 }
 
 /// A row's edges in a window.
-pub(super) struct Part {
+pub(super) struct RowPart {
     /// Counted from the window's first.
     pub(super) places: Range<usize>,
     /// Edges of the row in windows before.
@@ -47,7 +47,7 @@ pub(super) struct Part {
     pub(super) is_last: bool,
 }
 
-impl Part {
+impl RowPart {
     #[inline(always)]
     pub(super) fn is_first(&self) -> bool {
         self.n_before == 0

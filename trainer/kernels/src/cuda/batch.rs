@@ -11,7 +11,7 @@ use super::{
     machine::Gpu,
     memory::{Address, Sink},
     pairs::PlacedPairs,
-    program::{Labels, Plan},
+    program::{Labels, ProgramPlan},
     rows::PlacedRows,
     sampled::SampledOnDevice,
 };
@@ -89,7 +89,7 @@ pub(super) struct PlacedBatch {
 
 impl DeviceBatch {
     /// Of a plan with one run; nothing is in it yet.
-    pub fn new(gpu: &Gpu, plan: &Plan) -> Result<DeviceBatch, GpuError> {
+    pub fn new(gpu: &Gpu, plan: &ProgramPlan) -> Result<DeviceBatch, GpuError> {
         assert_eq!(plan.runs.len(), 1, "every run has its own batches");
         Ok(DeviceBatch {
             arena: Arena::new(gpu, "a batch")?,

@@ -12,7 +12,7 @@ mod work;
 
 use std::ops::Range;
 
-pub use self::plan::{Plan, Settings, Targets};
+pub use self::plan::{ProgramPlan, Settings, Targets};
 pub(super) use self::raw::Labels;
 use self::{
     arrays::{DeviceTargets, LayerState, Shared},
@@ -62,7 +62,7 @@ const WARPS: u32 = N_THREADS / 32;
 pub struct Program {
     gpu: Gpu,
     work: Work,
-    plan: Plan,
+    plan: ProgramPlan,
     layers: Vec<LayerState>,
     shared: Shared,
     settings: Array<RawSettings>,
@@ -83,7 +83,7 @@ impl Program {
         gpu: &Gpu,
         graph: DeviceGraph,
         rows: DeviceRows,
-        plan: Plan,
+        plan: ProgramPlan,
         targets: &Targets,
     ) -> Result<Program, GpuError> {
         let (n_runs, placed) = (plan.runs.len(), graph.placed);
@@ -101,7 +101,7 @@ impl Program {
         Ok(program)
     }
 
-    fn of(gpu: &Gpu, work: Work, plan: Plan) -> Result<Program, GpuError> {
+    fn of(gpu: &Gpu, work: Work, plan: ProgramPlan) -> Result<Program, GpuError> {
         let (n_runs, n_layers) = (plan.runs.len(), plan.layers.len());
         assert!(n_runs > 0 && n_layers > 0, "a program has runs and layers");
         let settings: Vec<RawSettings> = plan.runs.iter().map(|run| (*run).into()).collect();

@@ -16,7 +16,7 @@ use kith_trainer::{
     error::TrainError,
     inference::layerwise::Room,
     output::{keeper::Keeper, metrics::Metrics},
-    run::{Plan, Run},
+    run::{Run, RunPlan},
     train::train,
 };
 use rayon::ThreadPoolBuilder;
@@ -135,8 +135,8 @@ fn load(shared: &Shared<'_>, wanted: Wanted, loaded: &Loaded) -> Result<Arc<Data
 }
 
 /// A run that keeps nothing of its own.
-pub(super) fn plan<'a>(cell: &Cell, config: RunConfig, run_key: u64, data: &'a Data) -> Plan<'a> {
-    Plan {
+pub(super) fn plan<'a>(cell: &Cell, config: RunConfig, run_key: u64, data: &'a Data) -> RunPlan<'a> {
+    RunPlan {
         config,
         run_key,
         data,
@@ -153,7 +153,7 @@ pub(super) fn plan<'a>(cell: &Cell, config: RunConfig, run_key: u64, data: &'a D
 }
 
 /// Trains one run to its end; `None` where everything stops before that.
-pub(super) fn train_one(shared: &Shared<'_>, plan: Plan<'_>) -> Result<Option<(Report, Value)>, TrainError> {
+pub(super) fn train_one(shared: &Shared<'_>, plan: RunPlan<'_>) -> Result<Option<(Report, Value)>, TrainError> {
     let (mut world, data) = (World::alone(), plan.data);
     let mut run = Run::new(plan, &mut world)?;
     let watch = |_: &_| if shared.is_over() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };

@@ -5,7 +5,7 @@ use kith_trainer::engine::{device, gpu::refusal};
 
 use crate::{
     error::LabError,
-    experiment::{Cell, Experiment, Manner, Place},
+    experiment::{Cell, Experiment, Manner, Workplace},
 };
 
 /// Edges times hidden width from which on a run that a GPU cannot compute together with others is worth having there.
@@ -42,7 +42,7 @@ impl Jobs {
         cells: &[Cell],
         missing: &[Wanted],
         experiment: &dyn Experiment,
-        place: &Place,
+        place: &Workplace,
     ) -> Result<Jobs, LabError> {
         let number = device::number_of(&place.device).map_err(LabError::Wrong)?;
         if number.is_some() && !missing.is_empty() {

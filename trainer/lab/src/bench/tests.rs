@@ -39,8 +39,8 @@ fn cell(subject: &Subject, model: &str, changes: &[&str]) -> Cell {
     Cell { subject: subject.clone(), model: model.to_owned(), config, run_keys: 42..44 }
 }
 
-fn place(dir: &Path, n_workers: usize) -> Place {
-    Place { dir: dir.to_owned(), device: "cpu".to_owned(), n_workers: Some(n_workers), memory: None }
+fn place(dir: &Path, n_workers: usize) -> Workplace {
+    Workplace { dir: dir.to_owned(), device: "cpu".to_owned(), n_workers: Some(n_workers), memory: None }
 }
 
 /// Counts what is said to be done.

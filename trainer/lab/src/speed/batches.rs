@@ -10,7 +10,7 @@ use kith_trainer::{
     error::TrainError,
     inference::layerwise::Room,
     output::{keeper::Keeper, metrics::Metrics},
-    run::{Plan, Run},
+    run::{Run, RunPlan},
     train::train,
 };
 
@@ -33,7 +33,7 @@ pub(super) fn measure(
     }
     let opened = Opened::open_store(&dir)?;
     let data = Data::load(&opened, &config, 42)?;
-    let plan = Plan {
+    let plan = RunPlan {
         config,
         run_key: 42,
         data: &data,

@@ -21,7 +21,7 @@ use kith_trainer::{
     error::TrainError,
     inference::layerwise::Room,
     output::{keeper::Keeper, metrics::Metrics},
-    run::{Plan, Run},
+    run::{Run, RunPlan},
     train::train,
 };
 
@@ -150,7 +150,7 @@ fn run_trial(job: &Job, tuning: &Tuning, ground: &Ground<'_>) -> Result<Trial, T
     config.train.kernels = ground.kernels;
     let (mut state, mut runs) = (State::Finished, Vec::new());
     for (place, run_key) in tuning.run_keys.iter().enumerate() {
-        let plan = Plan {
+        let plan = RunPlan {
             config: config.clone(),
             run_key: *run_key,
             data: ground.data.get(place).unwrap_or(&ground.data[0]),
@@ -190,7 +190,7 @@ fn run_trial(job: &Job, tuning: &Tuning, ground: &Ground<'_>) -> Result<Trial, T
     })
 }
 
-fn run_one(plan: Plan<'_>) -> Result<TrialRun, TrainError> {
+fn run_one(plan: RunPlan<'_>) -> Result<TrialRun, TrainError> {
     let mut world = World::alone();
     let mut run = Run::new(plan, &mut world)?;
     train(&mut run, |_| ControlFlow::Continue(()))?;

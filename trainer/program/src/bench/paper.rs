@@ -12,7 +12,7 @@ use kith_cli::{
 };
 use kith_lab::{
     attention::AttentionOptions,
-    experiment::Place,
+    experiment::Workplace,
     findings::Findings,
     links::LinkOptions,
     sensitivity::SensitivityOptions,
@@ -25,8 +25,8 @@ use kith_partition::dataset::catalog::CATALOG;
 use crate::analyze::show;
 
 /// Where an experiment computes.
-fn place(args: &PlaceArgs) -> Place {
-    Place {
+fn place(args: &PlaceArgs) -> Workplace {
+    Workplace {
         dir: args.out.clone(),
         device: args.device.clone(),
         n_workers: args.workers.map(|n| n as usize),

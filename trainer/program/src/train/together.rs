@@ -9,14 +9,14 @@ use kith_trainer::{
     distributed::world::World,
     engine::gpu::Gpu,
     error::TrainError,
-    run::{Plan, Run},
+    run::{Run, RunPlan},
     train::together::{self, Watch},
 };
 
 use super::status::how_it_goes;
 
 /// Trains all runs, as many together as fit on the GPU.
-pub(super) fn train_all(plans: Vec<Plan<'_>>, gpu: &Gpu, stop: &Stop) -> anyhow::Result<Vec<Report>> {
+pub(super) fn train_all(plans: Vec<RunPlan<'_>>, gpu: &Gpu, stop: &Stop) -> anyhow::Result<Vec<Report>> {
     let mut worlds: Vec<World> = plans.iter().map(|_| World::alone()).collect();
     worlds.iter_mut().for_each(|world| world.heed(stop.clone()));
     let made = plans.into_iter().zip(&mut worlds).map(|(plan, world)| Run::new(plan, world));

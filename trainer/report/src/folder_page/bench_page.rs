@@ -5,10 +5,10 @@ use std::path::Path;
 use crate::page::{Cell, Column, Figure, Page, Table};
 use serde_json::Value;
 
-use super::{error::ReportError, folder::BENCH, json::Part};
+use super::{error::ReportError, folder::BENCH, json::JsonPart};
 
 /// The page about what a bench left behind.
-pub(super) fn page(dir: &Path, bench: &Part) -> Result<Page, ReportError> {
+pub(super) fn page(dir: &Path, bench: &JsonPart) -> Result<Page, ReportError> {
     let wrong = |problem: String| ReportError::file(&dir.join(BENCH), problem);
     let kind = bench.text("/kind").ok_or_else(|| wrong("no kind: it is no bench of ours".to_owned()))?;
     let title = bench.text("/title").map_or_else(|| format!("Bench: {kind}"), str::to_owned);
@@ -33,7 +33,7 @@ pub(super) fn page(dir: &Path, bench: &Part) -> Result<Page, ReportError> {
         page.section("Figures");
         page.figures(&figures);
     }
-    let machine: Vec<(String, Part)> = bench.at("/machine").map(|machine| machine.fields()).unwrap_or_default();
+    let machine: Vec<(String, JsonPart)> = bench.at("/machine").map(|machine| machine.fields()).unwrap_or_default();
     if !machine.is_empty() {
         page.section("Machine");
         let facts: Vec<(&str, Cell)> = machine.iter().map(|(name, part)| (name.as_str(), part.as_written())).collect();
@@ -42,12 +42,12 @@ pub(super) fn page(dir: &Path, bench: &Part) -> Result<Page, ReportError> {
     Ok(page)
 }
 
-fn items(part: &Part, pointer: &str) -> Vec<Part> {
+fn items(part: &JsonPart, pointer: &str) -> Vec<JsonPart> {
     part.at(pointer).map(|list| list.items()).unwrap_or_default()
 }
 
-fn table(name: &str, part: &Part) -> Result<Table, String> {
-    let columns: Vec<Part> = items(part, "/columns");
+fn table(name: &str, part: &JsonPart) -> Result<Table, String> {
+    let columns: Vec<JsonPart> = items(part, "/columns");
     let names: Option<Vec<&str>> = columns.iter().map(|column| column.value().as_str()).collect();
     let names = names.filter(|names| !names.is_empty()).ok_or("columns are a list of names")?;
     let rows =
@@ -59,7 +59,7 @@ fn table(name: &str, part: &Part) -> Result<Table, String> {
 }
 
 /// A text, a number, or a text with the number behind it.
-fn cell(part: &Part) -> Cell {
+fn cell(part: &JsonPart) -> Cell {
     match (part.value(), part.text("/text")) {
         (Value::Object(_), Some(text)) => match part.at("/value").filter(|value| value.value().is_number()) {
             Some(_) => part.cell("/value", |_| text.to_owned()),

@@ -10,7 +10,7 @@ use kith_run::{
     run_file::RunFile,
 };
 
-use super::{error::ReportError, json::Part, steps::Steps};
+use super::{error::ReportError, json::JsonPart, steps::Steps};
 
 /// What a bench leaves behind.
 pub(super) const BENCH: &str = "bench.json";
@@ -20,14 +20,14 @@ pub(super) enum Folder {
     /// One run, or several with one run file.
     Runs(Runs),
     /// A bench.
-    Bench(Part),
+    Bench(JsonPart),
 }
 
 /// One run, or several with one run file.
 pub(super) struct Runs {
     pub(super) all: Vec<Run>,
     /// `report.json` of several, with their means; `None` for one, and while they run.
-    pub(super) means: Option<Part>,
+    pub(super) means: Option<JsonPart>,
     /// Whether the folder is made for several, however many there are so far.
     pub(super) are_several: bool,
     /// Their run file as it was followed.
@@ -41,7 +41,7 @@ pub(super) struct Run {
     /// Names everything that was drawn, and the run; known from its folder, or once it has a report.
     pub(super) key: Option<u64>,
     /// What came of it; `None` while it runs.
-    pub(super) report: Option<Part>,
+    pub(super) report: Option<JsonPart>,
     pub(super) steps: Steps,
 }
 
@@ -58,15 +58,15 @@ impl Folder {
         if let Err(error) = fs::read_dir(dir) {
             return Err(ReportError::io(dir)(error));
         }
-        if let Some(bench) = Part::read(dir, BENCH)? {
+        if let Some(bench) = JsonPart::read(dir, BENCH)? {
             return Ok(Folder::Bench(bench));
         }
-        let report = Part::read(dir, REPORT)?;
+        let report = JsonPart::read(dir, REPORT)?;
         let folders = run_folders(dir)?;
         let means = report.as_ref().filter(|report| report.at("/runs").is_some());
         let runs = match (means, report.as_ref()) {
             (Some(means), _) => {
-                let read = |report: Part| Run::of(dir, report);
+                let read = |report: JsonPart| Run::of(dir, report);
                 let all = means.at("/runs").map(|runs| runs.items()).unwrap_or_default();
                 all.into_iter().map(read).collect::<Result<Vec<Run>, _>>()?
             }
@@ -86,7 +86,7 @@ impl Folder {
 
 impl Run {
     /// A run whose report stands among others; its steps are in a folder of its own.
-    fn of(dir: &Path, report: Part) -> Result<Run, ReportError> {
+    fn of(dir: &Path, report: JsonPart) -> Result<Run, ReportError> {
         let key = key_of(&report);
         let steps = key.map(|key| Steps::read(&folder_of(dir, key))).transpose()?.unwrap_or_default();
         Ok(Run { key, report: Some(report), steps })
@@ -94,13 +94,13 @@ impl Run {
 
     /// A run with a folder, which may be at work.
     fn in_folder(dir: &Path, key: u64) -> Result<Run, ReportError> {
-        let report = Part::read(dir, &format!("run-{key}/{REPORT}"))?;
+        let report = JsonPart::read(dir, &format!("run-{key}/{REPORT}"))?;
         Ok(Run { key: Some(key), report, steps: Steps::read(&folder_of(dir, key))? })
     }
 }
 
 impl Runs {
-    fn new(dir: &Path, all: Vec<Run>, means: Option<Part>, are_several: bool) -> Result<Runs, ReportError> {
+    fn new(dir: &Path, all: Vec<Run>, means: Option<JsonPart>, are_several: bool) -> Result<Runs, ReportError> {
         let reported = all.iter().find_map(|run| run.report.as_ref());
         let path = dir.join(RUN_FILE);
         let run_file = match reported.and_then(|report| report.text("/run_file")) {
@@ -117,7 +117,7 @@ impl Runs {
     }
 
     /// Reports of the runs that have ended.
-    pub(super) fn reports(&self) -> impl Iterator<Item = &Part> {
+    pub(super) fn reports(&self) -> impl Iterator<Item = &JsonPart> {
         self.all.iter().filter_map(|run| run.report.as_ref())
     }
 
@@ -127,7 +127,7 @@ impl Runs {
     }
 }
 
-fn key_of(report: &Part) -> Option<u64> {
+fn key_of(report: &JsonPart) -> Option<u64> {
     report.value().pointer("/run_key")?.as_u64()
 }
 

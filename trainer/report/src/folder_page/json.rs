@@ -9,15 +9,15 @@ use super::error::ReportError;
 
 /// A part of a JSON file.
 #[derive(Clone, Debug)]
-pub(super) struct Part {
+pub(super) struct JsonPart {
     value: Value,
     /// `FILE#POINTER`: where it stands.
     source: String,
 }
 
-impl Part {
+impl JsonPart {
     /// A whole file, by its name in the folder; `None` where there is none.
-    pub(super) fn read(dir: &Path, name: &str) -> Result<Option<Part>, ReportError> {
+    pub(super) fn read(dir: &Path, name: &str) -> Result<Option<JsonPart>, ReportError> {
         let path = dir.join(name);
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
@@ -26,23 +26,23 @@ impl Part {
         };
         let value =
             serde_json::from_str(&text).map_err(|error| ReportError::file(&path, format!("no JSON: {error}")))?;
-        Ok(Some(Part { value, source: format!("{name}#") }))
+        Ok(Some(JsonPart { value, source: format!("{name}#") }))
     }
 
     /// The part at a pointer, as in RFC 6901.
-    pub(super) fn at(&self, pointer: &str) -> Option<Part> {
+    pub(super) fn at(&self, pointer: &str) -> Option<JsonPart> {
         let value = self.value.pointer(pointer)?.clone();
-        Some(Part { value, source: format!("{}{pointer}", self.source) })
+        Some(JsonPart { value, source: format!("{}{pointer}", self.source) })
     }
 
     /// The parts of a list; none where it is no list.
-    pub(super) fn items(&self) -> Vec<Part> {
+    pub(super) fn items(&self) -> Vec<JsonPart> {
         let list = self.value.as_array().map_or(&[][..], Vec::as_slice);
         (0..list.len()).filter_map(|place| self.at(&format!("/{place}"))).collect()
     }
 
     /// The parts of an object, by their names.
-    pub(super) fn fields(&self) -> Vec<(String, Part)> {
+    pub(super) fn fields(&self) -> Vec<(String, JsonPart)> {
         let Some(object) = self.value.as_object() else { return Vec::new() };
         let escaped = |name: &str| name.replace('~', "~0").replace('/', "~1");
         let part = |name: &String| Some((name.clone(), self.at(&format!("/{}", escaped(name)))?));
@@ -113,7 +113,7 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         fs::write(temp.path().join("a.json"), r#"{"b/c": [{"x": 0.70179999999999998}, 18446744073709551615]}"#)
             .unwrap();
-        let whole = Part::read(temp.path(), "a.json").unwrap().unwrap();
+        let whole = JsonPart::read(temp.path(), "a.json").unwrap().unwrap();
         let (name, list) = whole.fields().remove(0);
         assert_eq!((name.as_str(), list.items().len()), ("b/c", 2));
         let expected = Cell::new("70.18").with_value("0.7018").with_source("a.json#/b~1c/0/x");
@@ -121,9 +121,9 @@ mod tests {
         let large = Cell::new("18446744073709551615").with_value(u64::MAX).with_source("a.json#/b~1c/1");
         assert_eq!(list.items()[1].as_written(), large);
         assert_eq!(whole.cell("/none", percent), Cell::unknown());
-        assert!(Part::read(temp.path(), "none.json").unwrap().is_none());
+        assert!(JsonPart::read(temp.path(), "none.json").unwrap().is_none());
         fs::write(temp.path().join("a.json"), "{").unwrap();
-        let error = Part::read(temp.path(), "a.json").unwrap_err().to_string();
+        let error = JsonPart::read(temp.path(), "a.json").unwrap_err().to_string();
         assert!(error.contains("a.json: no JSON: "), "{error}");
     }
 }

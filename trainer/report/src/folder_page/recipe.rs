@@ -13,18 +13,18 @@ use crate::{
 };
 
 /// What the recipe looks at.
-pub(super) struct Place {
+pub(super) struct RecipePoint {
     degree: f64,
     /// `None` without labels.
     homophily: Option<f64>,
     digest: String,
 }
 
-impl Place {
+impl RecipePoint {
     /// Counts a store.
-    pub(super) fn of(store: &Path, progress: &dyn Progress) -> Result<Place, ReportError> {
+    pub(super) fn of(store: &Path, progress: &dyn Progress) -> Result<RecipePoint, ReportError> {
         let stats = stats(&Graph::open(store)?, progress)?;
-        Ok(Place { degree: stats.degree_mean, homophily: stats.homophily, digest: stats.digest })
+        Ok(RecipePoint { degree: stats.degree_mean, homophily: stats.homophily, digest: stats.digest })
     }
 
     /// The section about it.

@@ -4,7 +4,7 @@ use crate::page::{Cell, Column, Table};
 
 use super::{
     folder::{Run, Runs},
-    json::{Part, count, percent, seconds},
+    json::{JsonPart, count, percent, seconds},
 };
 use crate::statistics::Spread;
 
@@ -106,7 +106,7 @@ fn spread(runs: &Runs, name: &str) -> Cell {
         return Cell::joined(vec![of.cell("/mean", percent), of.cell("/std", percent)], " ± ");
     }
     let pointer = format!("/results/{name}");
-    let reports: Vec<&Part> = runs.reports().collect();
+    let reports: Vec<&JsonPart> = runs.reports().collect();
     if let ([report], false) = (&reports[..], runs.are_several) {
         return report.cell(&pointer, percent);
     }

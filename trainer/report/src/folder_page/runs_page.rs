@@ -7,14 +7,14 @@ use crate::page::{Cell, Page};
 use super::{
     curves,
     folder::{Run, Runs},
-    json::{Part, count},
+    json::{JsonPart, count},
     published::Paper,
-    recipe::Place,
+    recipe::RecipePoint,
     results, time,
 };
 
 /// The page about runs.
-pub(super) fn page(dir: &Path, runs: &Runs, place: Option<&Place>, paper: Paper<'_>) -> Page {
+pub(super) fn page(dir: &Path, runs: &Runs, place: Option<&RecipePoint>, paper: Paper<'_>) -> Page {
     let first = runs.reports().next();
     let dataset = first.and_then(|report| report.text("/dataset"));
     let paper = dataset.zip(runs.model.as_deref()).and_then(|(dataset, model)| paper(dataset, model));
@@ -137,10 +137,11 @@ fn named(runs: &Runs, pointer: &str) -> Option<Cell> {
 
 /// The count that reports have there; from the lowest to the highest where they differ.
 fn counted(runs: &Runs, pointer: &str) -> Option<Cell> {
-    let all: Vec<(&Part, f64)> = runs.reports().filter_map(|report| Some((report, report.number(pointer)?))).collect();
+    let all: Vec<(&JsonPart, f64)> =
+        runs.reports().filter_map(|report| Some((report, report.number(pointer)?))).collect();
     let (lowest, low) = all.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
     let (highest, high) = all.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
-    let cell = |report: &Part| report.cell(pointer, count);
+    let cell = |report: &JsonPart| report.cell(pointer, count);
     Some(if low == high { cell(lowest) } else { Cell::joined(vec![cell(lowest), cell(highest)], " to ") })
 }
 

@@ -4,7 +4,7 @@ use kith_run::{clock::Phases, phase::Phase};
 
 use super::{
     folder::Runs,
-    json::{Part, seconds},
+    json::{JsonPart, seconds},
 };
 use crate::{
     page::{Cell, Column, Figure, Table},
@@ -19,7 +19,7 @@ struct Rank {
     name: String,
     phases: Phases,
     /// Where they stand in the run's report.
-    reported: Option<Part>,
+    reported: Option<JsonPart>,
 }
 
 /// A plot and a table of all ranks; `None` where nothing was measured.
@@ -80,7 +80,7 @@ fn ranks(runs: &Runs) -> Vec<Rank> {
     let mut ranks = Vec::new();
     for run in &runs.all {
         let reported = run.report.as_ref().and_then(|report| report.at("/phases")).map(|phases| phases.items());
-        let parts: Vec<(Phases, Option<Part>)> = match reported {
+        let parts: Vec<(Phases, Option<JsonPart>)> = match reported {
             Some(parts) => parts.into_iter().map(|part| (phases_of(&part), Some(part))).collect(),
             None => run.steps.phases.iter().map(|phases| (*phases, None)).collect(),
         };
@@ -98,7 +98,7 @@ fn ranks(runs: &Runs) -> Vec<Rank> {
 }
 
 /// The phases that a report states; those of other versions that we do not know are left out.
-fn phases_of(part: &Part) -> Phases {
+fn phases_of(part: &JsonPart) -> Phases {
     let micros = |phase: Phase| part.number(&format!("/{}", phase.name())).unwrap_or(0.0) as u64;
     Phases {
         start: micros(Phase::Start),

@@ -19,7 +19,7 @@ use tch::{Device, Tensor};
 use self::{
     exchange::{Failure, Links},
     frame::{Call, Kind},
-    plan::Plan,
+    plan::RingPlan,
 };
 use super::Collective;
 use crate::distributed::world::{Board, Line, Order, Verdict, WorldError};
@@ -103,7 +103,7 @@ impl Ring {
         &mut self,
         (number, deadline): (u64, Instant),
         (kind, n_bytes): (Kind, usize),
-        plan: &Plan,
+        plan: &RingPlan,
         buffer: &mut [u8],
     ) -> Result<(), WorldError> {
         if let Some(verdict) = &self.failed {
@@ -118,13 +118,13 @@ impl Ring {
     fn sum(&mut self, values: &mut [f32]) -> Result<(), WorldError> {
         let (begun, rank, n_ranks, n_bytes) = (self.begin(), self.rank(), self.n_ranks, size_of_val(values));
         if n_bytes > SMALL_BYTES {
-            let plan = Plan::reduce(rank, n_ranks, values.len());
+            let plan = RingPlan::reduce(rank, n_ranks, values.len());
             return self.exchange(begun, (Kind::AllReduce, n_bytes), &plan, bytemuck::cast_slice_mut(values));
         }
         let mut rows = std::mem::take(&mut self.rows);
         rows.resize(n_ranks * values.len(), 0.0);
         rows[rank * values.len()..][..values.len()].copy_from_slice(values);
-        let plan = Plan::gather(rank, &vec![n_bytes; n_ranks]);
+        let plan = RingPlan::gather(rank, &vec![n_bytes; n_ranks]);
         let outcome = self.exchange(begun, (Kind::AllReduce, n_bytes), &plan, bytemuck::cast_slice_mut(&mut rows));
         if outcome.is_ok() {
             // By rank, so that everybody gets the same bits.
@@ -230,7 +230,7 @@ impl Collective for Ring {
         let begun = self.begin();
         let here = on_cpu(own)?;
         let (n_ranks, n, rank) = (self.n_ranks, here.numel(), self.rank());
-        let plan = Plan::gather(rank, &vec![4 * n; n_ranks]);
+        let plan = RingPlan::gather(rank, &vec![4 * n; n_ranks]);
         let mut outcome = Ok(());
         let rows = filled(&[n_ranks as i64, n as i64], |rows| {
             rows[rank * n..][..n].copy_from_slice(numbers(&here));
@@ -247,13 +247,13 @@ impl Collective for Ring {
         let (begun, rank, n_ranks) = (self.begin(), self.rank(), self.n_ranks);
         let mut lengths = vec![0u64; n_ranks];
         lengths[rank] = own.len() as u64;
-        let plan = Plan::gather(rank, &vec![8; n_ranks]);
+        let plan = RingPlan::gather(rank, &vec![8; n_ranks]);
         self.exchange(begun, (Kind::ShareLengths, 8), &plan, bytemuck::cast_slice_mut(&mut lengths))?;
         let lengths: Vec<usize> = lengths.into_iter().map(|n| usize::try_from(n).unwrap_or(usize::MAX)).collect();
         let mut bytes = zeros(lengths.iter().fold(0, |all: usize, n| all.saturating_add(*n)))?;
         let start: usize = lengths[..rank].iter().sum();
         bytes[start..][..own.len()].copy_from_slice(own);
-        let plan = Plan::gather(rank, &lengths);
+        let plan = RingPlan::gather(rank, &lengths);
         self.exchange(begun, (Kind::Share, bytes.len()), &plan, &mut bytes)?;
         let mut rest = bytes.as_slice();
         let mut shared = Vec::with_capacity(n_ranks);
@@ -268,18 +268,18 @@ impl Collective for Ring {
     fn broadcast(&mut self, bytes: &mut Vec<u8>) -> Result<(), WorldError> {
         let (begun, rank, n_ranks) = (self.begin(), self.rank(), self.n_ranks);
         let mut length = (bytes.len() as u64).to_le_bytes();
-        let plan = Plan::broadcast(rank, n_ranks, length.len());
+        let plan = RingPlan::broadcast(rank, n_ranks, length.len());
         self.exchange(begun, (Kind::BroadcastLength, length.len()), &plan, &mut length)?;
         let n_bytes = usize::try_from(u64::from_le_bytes(length)).unwrap_or(usize::MAX);
         if rank != 0 {
             *bytes = zeros(n_bytes)?;
         }
-        let plan = Plan::broadcast(rank, n_ranks, n_bytes);
+        let plan = RingPlan::broadcast(rank, n_ranks, n_bytes);
         self.exchange(begun, (Kind::Broadcast, n_bytes), &plan, bytes)
     }
 
     fn barrier(&mut self) -> Result<(), WorldError> {
-        let plan = Plan::gather(self.rank(), &vec![0; self.n_ranks]);
+        let plan = RingPlan::gather(self.rank(), &vec![0; self.n_ranks]);
         self.exchange(self.begin(), (Kind::Barrier, 0), &plan, &mut [])
     }
 

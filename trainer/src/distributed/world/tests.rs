@@ -13,7 +13,7 @@ use super::{Facts, JoinConfig, Seat, World, WorldError};
 use crate::distributed::collective::on_all_ranks;
 
 /// A place where ranks of a test meet.
-struct Place {
+struct MeetingPlace {
     listener: Mutex<Option<TcpListener>>,
     port: u16,
     n_ranks: usize,
@@ -21,11 +21,11 @@ struct Place {
     all_joined: Barrier,
 }
 
-impl Place {
-    fn new(n_ranks: usize) -> Place {
+impl MeetingPlace {
+    fn new(n_ranks: usize) -> MeetingPlace {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        Place { listener: Mutex::new(Some(listener)), port, n_ranks, all_joined: Barrier::new(n_ranks) }
+        MeetingPlace { listener: Mutex::new(Some(listener)), port, n_ranks, all_joined: Barrier::new(n_ranks) }
     }
 
     fn seat(&self, rank: usize) -> Seat {
@@ -58,7 +58,7 @@ pub(crate) fn on_worlds<T: Send>(n_ranks: usize, run: impl Fn(&mut World) -> T +
     if n_ranks == 1 {
         return vec![run(&mut World::alone())];
     }
-    let place = Place::new(n_ranks);
+    let place = MeetingPlace::new(n_ranks);
     on_all_ranks(n_ranks, |rank| {
         let mut world = place.join_together(rank, &config());
         let given = run(&mut world);

@@ -15,7 +15,7 @@ use tch::Tensor;
 
 use crate::{
     error::TrainError,
-    model::{Model, OutDegrees, Part, ReadRows},
+    model::{LayerPart, Model, OutDegrees, ReadRows},
 };
 
 /// All neighbors of some nodes, by id.
@@ -137,7 +137,7 @@ impl Lists {
         for (ids, is_last) in run.pieces(n_edges) {
             let nodes: Vec<u64> = std::iter::once(hub).chain(self.drawn.neighbors.iter_part(ids)).collect();
             let block = Arc::new(piece_of_list(&Arc::new(nodes), is_last));
-            let part = Part { block: &block, out_degrees, rows: ReadRows::Products(products) };
+            let part = LayerPart { block: &block, out_degrees, rows: ReadRows::Products(products) };
             output = model.evaluate_piece(layer, part, &mut open, is_last);
         }
         output.expect("the last piece gives an output")

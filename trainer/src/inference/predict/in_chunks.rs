@@ -40,7 +40,7 @@ fn attention(model: &Model, opened: &Opened, layer: usize, room: &Room) -> Resul
     let room = Room { n_together: room.n_together.min(N_ATTENDED), n_neighbors: u64::MAX, ..room.clone() };
     let mut table = table_of_edges();
     walk(model, opened, &room, layer, |_, looked| {
-        let Looked::Part(part) = looked else { unreachable!("no list is too long to be whole") };
+        let Looked::LayerPart(part) = looked else { unreachable!("no list is too long to be whole") };
         let block = Arc::clone(part.block);
         let attention = model.attention_of_layer(layer, part)?.expect("only attention has weights");
         push_edges(&mut table, opened, &block, &rows_of(&attention)?)

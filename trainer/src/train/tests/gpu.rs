@@ -35,7 +35,7 @@ fn a_gpu_follows_the_trajectory_of_the_cpu() {
 fn follows(data: &Data, assignments: &[&str], gpu: &Gpu) {
     let plan = || plan(data, config(assignments), None, false);
     let expected = to_the_end(plan());
-    let found = to_the_end(Plan { gpu: Some(gpu.clone()), ..plan() });
+    let found = to_the_end(RunPlan { gpu: Some(gpu.clone()), ..plan() });
     assert_eq!(found.len(), expected.len());
     for (a, b) in found.iter().zip(&expected) {
         let near = |a: f64, b: f64| (a - b).abs() <= 1e-4 * b.abs();
@@ -90,7 +90,7 @@ fn it_makes_no_difference_who_samples() {
     let data = Data::load(&Opened::store(store), &config(&assignments), 7).unwrap();
     for gpu in devices() {
         let weights = |gpu_rows| {
-            let plan = Plan { gpu: Some(gpu.clone()), gpu_rows, ..plan(&data, config(&assignments), None, false) };
+            let plan = RunPlan { gpu: Some(gpu.clone()), gpu_rows, ..plan(&data, config(&assignments), None, false) };
             let mut run = Run::new(plan, alone()).unwrap();
             train(&mut run, |_| ControlFlow::Continue(())).unwrap();
             Vec::<f32>::try_from(run.model().weights().flat()).unwrap()
@@ -111,7 +111,7 @@ fn resuming_batches_on_a_gpu_is_invisible() {
         let dir = |name: &str| temp.path().join(gpu.name()).join(name);
         let (whole, killed) = (dir("whole"), dir("killed"));
         let plan =
-            |dir, resume| Plan { gpu: Some(gpu.clone()), ..plan(&data, config(&assignments), Some(dir), resume) };
+            |dir, resume| RunPlan { gpu: Some(gpu.clone()), ..plan(&data, config(&assignments), Some(dir), resume) };
         to_the_end(plan(&whole, false));
         kill(plan(&killed, false), 5);
         assert_eq!(to_the_end(plan(&killed, true))[0].step, 4);
@@ -126,7 +126,7 @@ fn resuming_on_a_gpu_is_invisible() {
     for gpu in devices() {
         let dir = |name: &str| temp.path().join(gpu.name()).join(name);
         let (whole, killed) = (dir("whole"), dir("killed"));
-        let plan = |dir, resume| Plan { gpu: Some(gpu.clone()), ..plan(&input, config(&[]), Some(dir), resume) };
+        let plan = |dir, resume| RunPlan { gpu: Some(gpu.clone()), ..plan(&input, config(&[]), Some(dir), resume) };
         to_the_end(plan(&whole, false));
         kill(plan(&killed, false), 8);
         let resumed = to_the_end(plan(&killed, true));
@@ -137,11 +137,11 @@ fn resuming_on_a_gpu_is_invisible() {
 
 #[test]
 fn what_a_gpu_does_not_take_is_said() {
-    let plan = |data, assignments: &[&str]| Plan {
+    let plan = |data, assignments: &[&str]| RunPlan {
         gpu: Some(kith_cuda_emulator::gpu()),
         ..plan(data, config(assignments), None, false)
     };
-    let refused = |plan: Plan<'_>| Run::new(plan, alone()).unwrap_err().to_string();
+    let refused = |plan: RunPlan<'_>| Run::new(plan, alone()).unwrap_err().to_string();
     let one = input(vec![graph(60, 0, 1)]);
     let end = ": train on the CPU, or with --kernels reference";
     let expected = format!("gcn has no kernels for GPUs{end}");
@@ -163,7 +163,7 @@ fn too_little_memory_is_said_with_what_would_fit() {
         (&batches, &["train.mode=batches", "train.fanouts=3"], "smaller train.seeds_per_step"),
     ] {
         let gpu = kith_cuda_emulator::gpu_with(20_000);
-        let plan = Plan { gpu: Some(gpu), ..plan(data, config(assignments), None, false) };
+        let plan = RunPlan { gpu: Some(gpu), ..plan(data, config(assignments), None, false) };
         let outcome = Run::new(plan, alone()).and_then(|mut run| train(&mut run, |_| ControlFlow::Continue(())));
         let sentence = outcome.unwrap_err().to_string();
         assert!(sentence.starts_with("no room for ") && sentence.contains(" 1 MiB are needed, "), "{sentence}");
@@ -187,7 +187,7 @@ fn runs_together_are_each_as_if_alone() {
         let dir = |name: &str, place: usize| temp.path().join(gpu.name()).join(format!("{name}-{place}"));
         let alone_dirs: Vec<_> = (0..4).map(|place| dir("alone", place)).collect();
         let dirs: Vec<_> = (0..4).map(|place| dir("together", place)).collect();
-        let plan = |place: usize, out, gpu| Plan {
+        let plan = |place: usize, out, gpu| RunPlan {
             gpu,
             run_key: 7 + place as u64,
             ..plan(&input, config(settings[place]), Some(out), false)
@@ -226,7 +226,7 @@ fn a_loss_that_is_not_finite_is_named_with_its_step_on_a_gpu() {
     let input = input(vec![graph(60, 0, 1)]);
     let sentence = |gpu| {
         let config = config(&["train.learning_rate=1e30", "train.evaluate_every=100"]);
-        let mut run = Run::new(Plan { gpu, ..plan(&input, config, None, false) }, alone()).unwrap();
+        let mut run = Run::new(RunPlan { gpu, ..plan(&input, config, None, false) }, alone()).unwrap();
         train(&mut run, |_| ControlFlow::Continue(())).unwrap_err().to_string()
     };
     let expected = sentence(None);

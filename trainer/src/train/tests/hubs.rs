@@ -173,7 +173,8 @@ fn what_is_predicted_and_measured_of_a_hub_in_pieces_is_the_same() {
             let data = Data::load(opened, &config, 7).unwrap();
             for room in [Room::default(), pieces.clone()] {
                 let dir = temp.path().join(format!("{}-{name}-{}", config.name(), room.n_neighbors));
-                let records = to_the_end(Plan { room: room.clone(), ..plan(&data, config.clone(), Some(&dir), false) });
+                let records =
+                    to_the_end(RunPlan { room: room.clone(), ..plan(&data, config.clone(), Some(&dir), false) });
                 assert!(records.last().unwrap().measured.is_some());
                 let checkpoint = &Checkpoints::of(&dir).last().unwrap();
                 let ask = |what| {

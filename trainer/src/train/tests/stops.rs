@@ -14,7 +14,7 @@ fn heeding(stop: &Stop) -> &'static mut World {
 }
 
 /// Asks a run to stop after a number of steps: it ends after the next.
-fn ask_after(plan: Plan<'_>, n_steps: u64, request: Request) -> TrainError {
+fn ask_after(plan: RunPlan<'_>, n_steps: u64, request: Request) -> TrainError {
     let stop = Stop::default();
     let mut run = Run::new(plan, heeding(&stop)).unwrap();
     train(&mut run, |record| {
@@ -166,9 +166,10 @@ fn runs_that_are_computed_together_stop_together() {
     let train_all = |name: &str, resume: bool, stop: &Stop, ask_at: usize| {
         let dirs = [5, 6, 7].map(|run_key| (run_key, dir(name, run_key)));
         let n_turns = AtomicUsize::new(0);
-        let plans = dirs
-            .iter()
-            .map(|(run_key, dir)| Plan { run_key: *run_key, ..plan(&input, config(&assignments), Some(dir), resume) });
+        let plans = dirs.iter().map(|(run_key, dir)| RunPlan {
+            run_key: *run_key,
+            ..plan(&input, config(&assignments), Some(dir), resume)
+        });
         let mut runs: Vec<Run<'_>> = plans.map(|plan| Run::new(plan, heeding(stop)).unwrap()).collect();
         let n_due = runs.iter().filter(|run| run.is_due()).count();
         Run::put_on_gpu(&gpu, &mut runs).unwrap();

@@ -3,7 +3,7 @@
 use kith_block::Form;
 
 use super::{
-    plan::{Plan, Targets},
+    plan::{ProgramPlan, Targets},
     raw::Labels,
     tiles::{N_PARTS, pieces_of, sparse_pieces, weight_tiles},
 };
@@ -36,7 +36,7 @@ pub(super) struct LayerState {
 
 impl LayerState {
     /// Without room for anything yet.
-    pub(super) fn new(gpu: &Gpu, index: usize, plan: &Plan) -> Result<LayerState, GpuError> {
+    pub(super) fn new(gpu: &Gpu, index: usize, plan: &ProgramPlan) -> Result<LayerState, GpuError> {
         let own = plan.layers[index];
         let layer = own.layer(index, plan.n_weights);
         let has_dropout = plan.runs.iter().any(|run| run.dropout > 0.0);

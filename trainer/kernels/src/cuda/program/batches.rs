@@ -1,7 +1,7 @@
 //! Programs whose steps look at batches.
 
 use super::{
-    Losses, Plan, Program,
+    Losses, Program, ProgramPlan,
     work::{Batches, Work},
 };
 use crate::cuda::{
@@ -22,7 +22,7 @@ impl Program {
         gpu: &Gpu,
         rows: Option<DeviceRows>,
         sampler: Option<GraphSampler>,
-        plan: Plan,
+        plan: ProgramPlan,
     ) -> Result<Program, GpuError> {
         assert_eq!(plan.runs.len(), 1, "every run has its own batches");
         let spread = Array::zeros(gpu, 0, "rows of a batch")?;

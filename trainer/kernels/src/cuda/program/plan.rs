@@ -21,7 +21,7 @@ pub struct Settings {
 
 /// What is computed: layers, pairs, and runs.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct ProgramPlan {
     /// The layers, from the input on; only the last one averages heads.
     pub layers: Vec<LayerPlan>,
     /// Numbers of one run's weights.

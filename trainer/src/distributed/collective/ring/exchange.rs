@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
     frame::{Call, HEAD_BYTES, Head, checksum},
-    plan::{PIECE_BYTES, Plan, Receive, Send},
+    plan::{PIECE_BYTES, Receive, RingPlan, Send},
 };
 use crate::distributed::world::{Board, Line, timespec};
 
@@ -80,7 +80,7 @@ impl Links {
     pub(super) fn exchange(
         &mut self,
         call: Call,
-        plan: &Plan,
+        plan: &RingPlan,
         buffer: &mut [u8],
         board: &Board,
         deadline: Instant,

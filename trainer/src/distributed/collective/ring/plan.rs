@@ -26,25 +26,25 @@ pub(super) struct Receive {
 
 /// What one rank does in one call.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct RingPlan {
     pub(super) sends: Vec<Send>,
     pub(super) receives: Vec<Receive>,
 }
 
-impl Plan {
+impl RingPlan {
     /// Sums of `n_numbers` floats: each rank's part goes around the ring and is added to, then goes around as it is.
     /// One rank adds the last summand of each part, so that all get the same bits.
-    pub(super) fn reduce(rank: usize, n_ranks: usize, n_numbers: usize) -> Plan {
+    pub(super) fn reduce(rank: usize, n_ranks: usize, n_numbers: usize) -> RingPlan {
         let part = |k: usize| 4 * (n_numbers * k / n_ranks)..4 * (n_numbers * (k + 1) / n_ranks);
         let rounds = 2 * (n_ranks - 1);
         let around = |round: usize| (rank + 2 * n_ranks - round % n_ranks) % n_ranks;
         let sends = (0..rounds).map(|round| part(around(round)));
         let receives = (0..rounds).map(|round| (part(around(round + 1)), round < n_ranks - 1));
-        Plan::in_rounds(sends, receives)
+        RingPlan::in_rounds(sends, receives)
     }
 
     /// The rows of all ranks, which stand one after the other in the buffer, from those who have them to all.
-    pub(super) fn gather(rank: usize, row_bytes: &[usize]) -> Plan {
+    pub(super) fn gather(rank: usize, row_bytes: &[usize]) -> RingPlan {
         let n_ranks = row_bytes.len();
         let row = |k: usize| {
             let start: usize = row_bytes[..k].iter().sum();
@@ -52,12 +52,12 @@ impl Plan {
         };
         let sends = (0..n_ranks - 1).map(|round| row((rank + n_ranks - round) % n_ranks));
         let receives = (0..n_ranks - 1).map(|round| (row((rank + 2 * n_ranks - round - 1) % n_ranks), false));
-        Plan::in_rounds(sends, receives)
+        RingPlan::in_rounds(sends, receives)
     }
 
     /// The whole buffer, from rank 0 along the ring to the last rank.
-    pub(super) fn broadcast(rank: usize, n_ranks: usize, n_bytes: usize) -> Plan {
-        let mut plan = Plan::default();
+    pub(super) fn broadcast(rank: usize, n_ranks: usize, n_bytes: usize) -> RingPlan {
+        let mut plan = RingPlan::default();
         for (place, range) in pieces(0..n_bytes).enumerate() {
             if rank + 1 < n_ranks {
                 let waits_for = if rank == 0 { 0 } else { place + 1 };
@@ -74,8 +74,8 @@ impl Plan {
     fn in_rounds(
         sends: impl Iterator<Item = Range<usize>>,
         receives: impl Iterator<Item = (Range<usize>, bool)>,
-    ) -> Plan {
-        let mut plan = Plan::default();
+    ) -> RingPlan {
+        let mut plan = RingPlan::default();
         // Where the pieces of the round before begin, and whether they were added to something.
         let (mut arrived, mut were_added) = (0, true);
         for (round, (send, (receive, is_added))) in sends.zip(receives).enumerate() {
@@ -108,11 +108,11 @@ mod tests {
         for n_ranks in 2..7 {
             let long = 3 * PIECE_BYTES / 4 * n_ranks + 1;
             let rows: Vec<usize> = (0..n_ranks).map(|k| k * PIECE_BYTES * 2 / 3).collect();
-            let plans: [&dyn Fn(usize) -> Plan; 4] = [
-                &|rank| Plan::reduce(rank, n_ranks, long),
-                &|rank| Plan::reduce(rank, n_ranks, 1),
-                &|rank| Plan::gather(rank, &rows),
-                &|rank| Plan::broadcast(rank, n_ranks, long),
+            let plans: [&dyn Fn(usize) -> RingPlan; 4] = [
+                &|rank| RingPlan::reduce(rank, n_ranks, long),
+                &|rank| RingPlan::reduce(rank, n_ranks, 1),
+                &|rank| RingPlan::gather(rank, &rows),
+                &|rank| RingPlan::broadcast(rank, n_ranks, long),
             ];
             for plan in plans {
                 for rank in 0..n_ranks {
@@ -130,7 +130,7 @@ mod tests {
         for n_ranks in 2..7 {
             for rank in 0..n_ranks {
                 let n = PIECE_BYTES * n_ranks + 3;
-                let plan = Plan::reduce(rank, n_ranks, n);
+                let plan = RingPlan::reduce(rank, n_ranks, n);
                 let own = plan.sends.iter().filter(|send| send.waits_for == 0);
                 let part = 4 * (n * (rank + 1) / n_ranks - n * rank / n_ranks);
                 assert_eq!(own.map(|send| send.range.len()).sum::<usize>(), part);

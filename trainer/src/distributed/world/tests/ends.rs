@@ -20,7 +20,7 @@ struct Heartless {
     spokes: Vec<Spoke>,
 }
 
-fn heartless(place: &Place, rank: usize, config: &JoinConfig) -> Heartless {
+fn heartless(place: &MeetingPlace, rank: usize, config: &JoinConfig) -> Heartless {
     let (seat, facts, trust) = (place.seat(rank), facts(), Trust::new(config).unwrap());
     let mut meeting = match rank {
         0 => rendezvous::host(&seat, config, &facts, &trust, place.listener(0)).unwrap(),
@@ -37,7 +37,7 @@ fn heartless(place: &Place, rank: usize, config: &JoinConfig) -> Heartless {
 #[test]
 fn a_rank_that_vanishes_is_named_at_once() {
     for lost in 0..3 {
-        let place = Place::new(3);
+        let place = MeetingPlace::new(3);
         let told = on_all_ranks(3, |rank| {
             if rank == lost {
                 let Heartless { ring, spokes } = heartless(&place, rank, &config());
@@ -62,7 +62,7 @@ fn a_rank_that_vanishes_is_named_at_once() {
 #[test]
 fn a_rank_that_falls_silent_is_named_within_the_deadline() {
     for lost in 0..3 {
-        let place = Place::new(3);
+        let place = MeetingPlace::new(3);
         let config = JoinConfig { heartbeat_deadline: Duration::from_secs(1), ..config() };
         let done = std::sync::Barrier::new(3);
         let told = on_all_ranks(3, |rank| {
@@ -88,7 +88,7 @@ fn a_rank_that_falls_silent_is_named_within_the_deadline() {
 
 #[test]
 fn where_a_lost_rank_was_is_told() {
-    let place = Place::new(3);
+    let place = MeetingPlace::new(3);
     let told = on_all_ranks(3, |rank| {
         let mut world = place.join_together(rank, &config());
         world.enter(41 + rank as u64, Phase::Compute);
@@ -108,7 +108,7 @@ fn where_a_lost_rank_was_is_told() {
 #[test]
 fn a_rank_that_fails_takes_its_error_to_all() {
     for failing in 0..3 {
-        let place = Place::new(3);
+        let place = MeetingPlace::new(3);
         let told = on_all_ranks(3, |rank| {
             let mut world = place.join_together(rank, &config());
             if rank == failing {
@@ -126,7 +126,7 @@ fn a_rank_that_fails_takes_its_error_to_all() {
 
 #[test]
 fn a_rank_that_panics_says_so() {
-    let place = Place::new(2);
+    let place = MeetingPlace::new(2);
     let told = on_all_ranks(2, |rank| {
         let mut world = place.join_together(rank, &config());
         if rank == 1 {
@@ -149,7 +149,7 @@ fn a_rank_that_panics_says_so() {
 
 #[test]
 fn leaving_is_no_loss() {
-    let place = Place::new(3);
+    let place = MeetingPlace::new(3);
     on_all_ranks(3, |rank| {
         let config = JoinConfig { heartbeat_deadline: Duration::from_secs(1), ..config() };
         let mut world = place.join_together(rank, &config);
@@ -163,7 +163,7 @@ fn leaving_is_no_loss() {
 
 #[test]
 fn leaving_in_the_middle_is_a_mistake() {
-    let place = Place::new(2);
+    let place = MeetingPlace::new(2);
     let told = on_all_ranks(2, |rank| {
         let mut world = place.join_together(rank, &config());
         if rank == 1 {
@@ -178,7 +178,7 @@ fn leaving_in_the_middle_is_a_mistake() {
 #[test]
 fn who_is_stuck_is_named_by_all_others() {
     for stuck in 0..3 {
-        let place = Place::new(3);
+        let place = MeetingPlace::new(3);
         let told = on_all_ranks(3, |rank| {
             let config = JoinConfig { collective_deadline: Duration::from_millis(600), ..config() };
             let mut world = place.join_together(rank, &config);
@@ -206,7 +206,7 @@ fn who_is_stuck_is_named_by_all_others() {
 
 #[test]
 fn a_process_that_does_not_notice_is_called() {
-    let place = Place::new(3);
+    let place = MeetingPlace::new(3);
     on_all_ranks(3, |rank| {
         let mut world = place.join_together(rank, &config());
         if rank == 1 {

@@ -40,7 +40,7 @@ fn impatient_but(rank: usize) -> JoinConfig {
 
 #[test]
 fn ranks_come_in_any_order_and_late() {
-    let place = Place::new(3);
+    let place = MeetingPlace::new(3);
     let sums = on_all_ranks(3, |rank| {
         thread::sleep(Duration::from_millis([300, 600, 0][rank]));
         let mut world = place.join_with(rank, &with_token(TOKEN), &facts()).unwrap();
@@ -85,7 +85,7 @@ fn names_and_addresses_of_both_versions_are_understood() {
 
 #[test]
 fn a_rank_that_never_comes_is_named_to_all() {
-    let place = Place::new(4);
+    let place = MeetingPlace::new(4);
     let told = on_all_ranks(4, |rank| match rank {
         1 | 3 => String::new(),
         0 => told(place.join_with(0, &impatient(), &facts())),
@@ -97,7 +97,7 @@ fn a_rank_that_never_comes_is_named_to_all() {
 
 #[test]
 fn rank_0_that_never_comes_is_named() {
-    let place = Place::new(2);
+    let place = MeetingPlace::new(2);
     drop(place.listener(0));
     let told = told(place.join_with(1, &impatient(), &facts()));
     assert!(told.starts_with("75: rank 0 did not come: no answer from 127.0.0.1:"), "{told}");
@@ -106,7 +106,7 @@ fn rank_0_that_never_comes_is_named() {
 
 #[test]
 fn a_second_rank_of_the_same_number_is_refused() {
-    let place = Place::new(3);
+    let place = MeetingPlace::new(3);
     let n_refused = AtomicUsize::new(0);
     // Two of number 1: one comes in. A third comes when all are there.
     let told = on_all_ranks(4, |k| {
@@ -136,7 +136,7 @@ fn a_second_rank_of_the_same_number_is_refused() {
 
 #[test]
 fn a_rank_that_went_away_may_come_again() {
-    let place = Place::new(2);
+    let place = MeetingPlace::new(2);
     let told = on_all_ranks(2, |rank| {
         if rank == 1 {
             // Gives up before the world is complete, which needs it.
@@ -149,7 +149,7 @@ fn a_rank_that_went_away_may_come_again() {
 
 #[test]
 fn a_port_in_use_is_named() {
-    let place = Place::new(2);
+    let place = MeetingPlace::new(2);
     let told = told(World::join(&place.seat(0), &impatient(), facts()));
     let sentence = format!("75: MASTER_PORT {} on 127.0.0.1 is in use: ", place.port);
     assert!(told.starts_with(&sentence), "{told}");
@@ -157,7 +157,7 @@ fn a_port_in_use_is_named() {
 
 #[test]
 fn a_name_that_nobody_knows_is_named() {
-    let place = Place::new(2);
+    let place = MeetingPlace::new(2);
     let seat = |rank| Seat { host: "no-such-host.invalid".to_owned(), ..place.seat(rank) };
     for rank in 0..2 {
         let told = told(World::join(&seat(rank), &impatient(), facts()));
@@ -177,7 +177,7 @@ fn ranks_with_other_facts_stop_all() {
         (|_, seat| seat.n_ranks = 4, "was told that WORLD_SIZE is 4"),
     ];
     for (change, words) in changes {
-        let place = Place::new(3);
+        let place = MeetingPlace::new(3);
         let told = on_all_ranks(3, |rank| {
             let (mut facts, mut seat) = (facts(), place.seat(rank));
             match rank {
@@ -195,7 +195,7 @@ fn ranks_with_other_facts_stop_all() {
 
 #[test]
 fn another_token_is_refused() {
-    let place = Place::new(2);
+    let place = MeetingPlace::new(2);
     let told = on_all_ranks(2, |rank| {
         let config = JoinConfig { token: Token::new([TOKEN, &TOKEN[1..]][rank]).unwrap(), ..impatient_but(rank) };
         told(place.join_with(rank, &config, &facts()))
@@ -209,7 +209,7 @@ fn another_token_is_refused() {
 fn without_a_token_ranks_meet_on_one_host() {
     for host in ["192.0.2.1", "2001:db8::1"] {
         for rank in 0..2 {
-            let seat = Seat { host: host.to_owned(), ..Place::new(2).seat(rank) };
+            let seat = Seat { host: host.to_owned(), ..MeetingPlace::new(2).seat(rank) };
             let told = told(World::join(&seat, &impatient(), facts()));
             assert!(told.starts_with(&format!("1: ranks that meet at {host} ")), "{told}");
             assert!(told.ends_with("set KITH_TOKEN to the same secret text on every rank"), "{told}");
@@ -219,7 +219,7 @@ fn without_a_token_ranks_meet_on_one_host() {
 
 #[test]
 fn what_is_no_rank_is_named() {
-    let place = Place::new(2);
+    let place = MeetingPlace::new(2);
     let listener = place.listener(0).unwrap();
     listener.set_nonblocking(true).unwrap();
     let is_done = AtomicBool::new(false);
@@ -247,7 +247,7 @@ fn what_is_no_rank_is_named() {
 
 #[test]
 fn strangers_hold_up_nobody() {
-    let place = Place::new(2);
+    let place = MeetingPlace::new(2);
     let connect = || TcpStream::connect(("127.0.0.1", place.port)).unwrap();
     // Silent ones; nonsense, short and long; half a greeting; one that proves itself and then announces far too much.
     let silent: Vec<TcpStream> = (0..20).map(|_| connect()).collect();
@@ -277,7 +277,7 @@ fn strangers_hold_up_nobody() {
     drop((silent, garbage));
 }
 
-impl Place {
+impl MeetingPlace {
     /// Somebody at rank 0's door who has proven itself and said nothing more.
     fn knock(&self, config: &JoinConfig) -> Line {
         let socket = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
@@ -293,7 +293,7 @@ fn watchful() -> JoinConfig {
 /// The host of a rank that waits for others freezes, and another process is started in its place.
 #[test]
 fn a_rank_whose_line_is_half_open_is_replaced() {
-    let place = Place::new(3);
+    let place = MeetingPlace::new(3);
     let told = on_all_ranks(3, |rank| {
         let mut half_open = None;
         if rank == 1 {
@@ -315,7 +315,7 @@ fn a_rank_whose_line_is_half_open_is_replaced() {
 /// The host of rank 0 freezes while others wait for all to come, and rank 0 is started elsewhere.
 #[test]
 fn a_rank_0_that_is_silent_is_left() {
-    let place = Place::new(2);
+    let place = MeetingPlace::new(2);
     let listener = place.listener(0).unwrap();
     let told = on_all_ranks(2, |rank| {
         if rank == 1 {
@@ -334,7 +334,7 @@ fn a_rank_0_that_is_silent_is_left() {
 
 #[test]
 fn ranks_wait_for_a_late_one_for_longer_than_a_silence_that_means_loss() {
-    let place = Place::new(3);
+    let place = MeetingPlace::new(3);
     let config = JoinConfig { heartbeat_deadline: Duration::from_millis(1500), ..config() };
     let told = on_all_ranks(3, |rank| {
         thread::sleep(Duration::from_millis(if rank == 2 { 3500 } else { 0 }));
@@ -345,7 +345,7 @@ fn ranks_wait_for_a_late_one_for_longer_than_a_silence_that_means_loss() {
 
 #[test]
 fn ranks_meet_and_talk_on_encrypted_lines() {
-    let place = Place::new(3);
+    let place = MeetingPlace::new(3);
     let config = JoinConfig { tls: RankTls::On, ..with_token(TOKEN) };
     let sums = on_all_ranks(3, |rank| {
         let mut world = place.join_with(rank, &config, &facts()).unwrap();
@@ -363,7 +363,7 @@ fn ranks_that_do_not_agree_on_encryption_are_told_so() {
         ([RankTls::On, RankTls::Off], "wants an encrypted line: give --rank-tls on to every rank"),
         ([RankTls::Off, RankTls::On], "give the same --rank-tls to every rank"),
     ] {
-        let place = Place::new(2);
+        let place = MeetingPlace::new(2);
         let told = on_all_ranks(2, |rank| {
             told(place.join_with(rank, &JoinConfig { tls: choices[rank], ..impatient_but(rank) }, &facts()))
         });
@@ -377,7 +377,7 @@ fn ranks_that_do_not_agree_on_encryption_are_told_so() {
 #[test]
 fn a_rank_that_was_replaced_is_worth_another_try() {
     for (had_seat, expected) in [(true, "75: the seat is taken"), (false, "1: the seat is taken")] {
-        let place = Place::new(2);
+        let place = MeetingPlace::new(2);
         let listener = place.listener(0).unwrap();
         let told = on_all_ranks(2, |rank| {
             if rank == 1 {
