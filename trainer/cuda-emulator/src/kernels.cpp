@@ -66,7 +66,7 @@ const Kernel KERNELS[] = {
 } // namespace
 
 // Runs a kernel to its end; whether there is one of that name.
-extern "C" bool kith_emulated_launch(const char *name, unsigned const grid[3], unsigned n_threads, void **args) {
+extern "C" bool kith_cuda_emulator_launch(const char *name, unsigned const grid[3], unsigned n_threads, void **args) {
     for (const Kernel &kernel : KERNELS) {
         if (strcmp(kernel.name, name) == 0) {
             kernel.launch(grid, n_threads, args);

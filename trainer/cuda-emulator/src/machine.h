@@ -69,12 +69,12 @@ struct Context {
     void *stack;
 };
 
-extern "C" void kith_emulated_switch(Context *from, Context *to);
+extern "C" void kith_cuda_emulator_switch(Context *from, Context *to);
 asm(R"(
 .text
-.globl kith_emulated_switch
-.hidden kith_emulated_switch
-kith_emulated_switch:
+.globl kith_cuda_emulator_switch
+.hidden kith_cuda_emulator_switch
+kith_cuda_emulator_switch:
     pushq %rbp
     pushq %rbx
     pushq %r12
@@ -102,7 +102,7 @@ static inline void begin(Context &context, char *stack, size_t n_bytes, void (*e
     context.stack = place;
 }
 
-static inline void switch_to(Context &from, Context &to) { kith_emulated_switch(&from, &to); }
+static inline void switch_to(Context &from, Context &to) { kith_cuda_emulator_switch(&from, &to); }
 #else
 using Context = ucontext_t;
 
