@@ -47,6 +47,12 @@ impl Work {
     }
 }
 
+impl Default for Shown {
+    fn default() -> Shown {
+        Shown::new()
+    }
+}
+
 impl Shown {
     /// Shows nothing yet.
     pub fn new() -> Shown {
