@@ -315,3 +315,21 @@ fn the_compose_file_trains() {
     assert_eq!(steps(&together), steps(&alone));
     assert_eq!(report(&together)["results"], report(&alone)["results"]);
 }
+
+/// An image stage builds the packages of all programs that it installs.
+#[test]
+fn every_program_of_an_image_is_built_for_it() {
+    let packages = [("kith", "kith"), ("kith-trainer", "kith-trainer-program"), ("kith-sampler", "kith-sampler")];
+    let text = fs::read_to_string(root().join("deploy/images/Dockerfile")).unwrap();
+    let mut n_installed = 0;
+    for stage in text.split("\nFROM ").filter(|stage| stage.contains("cargo build")) {
+        let words: Vec<&str> = stage.split_whitespace().collect();
+        let built: Vec<&str> = words.windows(2).filter(|pair| pair[0] == "--package").map(|pair| pair[1]).collect();
+        for program in words.iter().filter_map(|word| word.strip_prefix("target/release/")) {
+            let package = packages.iter().find(|(name, _)| *name == program).expect("a program of ours").1;
+            assert!(built.contains(&package), "{program} is installed, and {package} is not built: {built:?}");
+            n_installed += 1;
+        }
+    }
+    assert_eq!(n_installed, packages.len());
+}

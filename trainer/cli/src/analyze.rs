@@ -7,12 +7,12 @@ pub mod output;
 /// Look at what a model attends to, or at what a graph is like.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Which.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to look at.
+/// Subcommands of `kith analyze`.
 #[allow(missing_docs)] // The help of each stands at its arguments.
 #[derive(clap::Subcommand)]
 pub enum Command {

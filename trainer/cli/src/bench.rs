@@ -18,12 +18,12 @@ mod watcher;
 /// Measure how fast training is and what it takes, or run one of the paper's experiments.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Which.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to measure.
+/// Subcommands of `kith bench`.
 #[allow(missing_docs)] // The help of each stands at its arguments.
 #[derive(clap::Subcommand)]
 pub enum Command {

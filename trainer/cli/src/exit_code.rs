@@ -1,4 +1,4 @@
-//! What a program exits with.
+//! Exit codes of errors.
 
 use std::error::Error;
 

@@ -55,7 +55,7 @@ pub struct GraphArgs {
 }
 
 impl GraphArgs {
-    /// How servers are talked to.
+    /// Limits, retries and credentials for sampling servers.
     pub fn remote(&self) -> anyhow::Result<RemoteConfig> {
         let max_call = Duration::from_secs(self.sampler_timeout);
         let usual = RemoteConfig::default();

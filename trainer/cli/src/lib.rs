@@ -104,7 +104,7 @@ pub fn kith() -> ExitCode {
 pub struct Program {
     /// The exit code of an error.
     pub exit_code: fn(&anyhow::Error) -> u8,
-    /// Whether an error is no failure: a signal asked for it.
+    /// True for an error that is no failure: a signal asked the run to stop.
     pub is_asked: fn(&anyhow::Error) -> bool,
 }
 

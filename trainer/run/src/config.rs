@@ -168,7 +168,7 @@ pub enum Exclude {
 }
 
 /// What a cgat learns from edges: each layer has the loss of the graph's structure, and where asked that of the boundary
-/// between classes. See `model/cgat.rs`.
+/// between classes. See `trainer/src/model/kinds/cgat.rs`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CgatConfig {
     /// How much each layer's loss of the graph's structure weighs beside the node loss.

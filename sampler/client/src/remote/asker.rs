@@ -175,7 +175,7 @@ mod tests {
         breaks_after: Vec<usize>,
         /// Rows after which nothing more comes.
         stalls_after: Vec<usize>,
-        /// What its connection receives.
+        /// Bytes that its connection receives.
         connection: Option<Progress>,
         asked: Mutex<Vec<Range<usize>>>,
     }

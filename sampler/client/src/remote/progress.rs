@@ -30,7 +30,7 @@ struct Moved {
     n_uncounted: AtomicU64,
     /// Microseconds from the start to the last progress; 0 if there was none.
     last_micros: AtomicU64,
-    /// What the connection of the attempt receives, for this attempt and others.
+    /// Bytes that the connection of the attempt receives, for this attempt and others.
     connection: OnceLock<Progress>,
     /// Bytes that the connection had received at the last progress.
     n_before: AtomicU64,
@@ -79,7 +79,7 @@ impl Progress {
         self.0.connection.get()?.last().filter(|last| *last > self.0.started)
     }
 
-    /// Whether so many other answers came that this one is not on its way.
+    /// True if more bytes of other answers came than a server may send ahead: this answer is not among them.
     pub(crate) fn is_passed_over(&self) -> bool {
         let n_received = self.0.connection.get().map_or(0, Progress::n_received);
         n_received.saturating_sub(self.0.n_before.load(Ordering::Relaxed)) > MAX_BYTES_BEFORE

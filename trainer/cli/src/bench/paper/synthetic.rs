@@ -31,7 +31,7 @@ pub struct Args {
     /// One draw of every graph for each key from A to B - 1.
     #[arg(long, value_name = "A..B", default_value = "42..43", value_parser = run_keys)]
     pub graph_keys: Range<u64>,
-    /// Where.
+    /// Device, workers, memory and output folder.
     #[command(flatten)]
     pub place: PlaceArgs,
 }

@@ -20,7 +20,7 @@ pub struct TableArgs {
     /// One run of every cell for each key from A to B - 1.
     #[arg(long, value_name = "A..B", default_value = "42..62", value_parser = run_keys)]
     pub run_keys: Range<u64>,
-    /// Where.
+    /// Device, workers, memory and output folder.
     #[command(flatten)]
     pub place: PlaceArgs,
 }
@@ -41,7 +41,7 @@ pub struct SupervisedArgs {
     /// One run of every cell for each key from A to B - 1.
     #[arg(long, value_name = "A..B", default_value = "42..52", value_parser = run_keys)]
     pub run_keys: Range<u64>,
-    /// Where.
+    /// Device, workers, memory and output folder.
     #[command(flatten)]
     pub place: PlaceArgs,
 }
