@@ -14,7 +14,7 @@ use kith_draw::{Name, Purpose};
 use kith_kernels::InputRows;
 use kith_run::{
     choice::Choice,
-    config::{EdgeLossConfig, Exclude, Kernels, Mode, ModelConfig, RunConfig, Supervision, TrainConfig},
+    config::{EdgeLossConfig, Exclude, Kernels, ModelConfig, RunConfig, TrainConfig},
     model_kind::ModelKind,
 };
 use kith_trainer::{
@@ -68,21 +68,7 @@ impl Case {
         let Sizes { n_layers, heads, features, out_heads } = sizes;
         let config = RunConfig {
             model: ModelConfig { kind, form, n_layers, heads, features, out_heads, dropout: 0.0 },
-            train: TrainConfig {
-                learning_rate: 0.005,
-                weight_decay: 0.0,
-                epochs: 1,
-                split: None,
-                supervision: Supervision::Split,
-                kernels: Kernels::Reference,
-                checkpoint_every: 1,
-                checkpoint_every_steps: None,
-                checkpoint_minutes: 0.0,
-                checkpoints_kept: 2,
-                deterministic: None,
-                evaluate_every: 1,
-                mode: Mode::Full,
-            },
+            train: TrainConfig { learning_rate: 0.005, kernels: Kernels::Reference, ..TrainConfig::one_epoch() },
             edge_loss: (form != Form::Go).then_some(EdgeLossConfig {
                 weight: 3.0,
                 negatives: 0.5,

@@ -12,9 +12,10 @@ use crate::kith::{finish, root};
 
 /// (package, packages it must not pull in, however far away)
 const ARROWS: &[(&str, &[&str])] = &[
-    ("kith-store", &["kith-draw", "kith-partition", "kith-trainer", "tch", "tokio", "tonic", "ureq"]),
+    ("kith-store", &["kith-draw", "kith-partition", "kith-trainer", "reqwest", "tch", "tokio", "tonic"]),
     ("kith-bucket", &["kith-partition", "kith-store", "kith-trainer", "tch", "tonic"]),
     ("kith-partition", &["kith-trainer", "tch", "tokio", "tonic"]),
+    ("kith-fetch", &["kith-bucket", "kith-trainer", "tch", "tonic"]),
     ("kith-proto", &["kith-draw", "kith-sampler", "kith-store", "tch"]),
     ("kith-block", &["kith-store", "kith-trainer", "tch", "tokio", "tonic"]),
     ("kith-sampler", &["kith-block", "kith-client", "kith-partition", "kith-trainer", "tch"]),

@@ -2,7 +2,7 @@
 //!
 //! | method | looks at | memory |
 //! |---|---|---|
-//! | `metis` | the whole graph, several times coarser | about 80 bytes per neighbor |
+//! | `metis` | the whole graph, several times coarser | about 76 bytes per neighbor |
 //! | `stream` | one node and its neighbors at a time, many times over | 2 bytes per node |
 //! | `range` | lengths of lists | 2 bytes per node |
 //! | `hash` | ids | 2 bytes per node |

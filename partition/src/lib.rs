@@ -1,4 +1,4 @@
-//! Raw formats and generators to store; store to shards; statistics and downloads.
+//! Raw formats and generators to store; store to shards; statistics.
 //!
 //! [`raw`] reads foreign formats, [`dataset`] the named datasets, [`tables`] users' own tables; [`generate`] makes graphs. [`csr`]
 //! builds a store from edges. [`assign`] finds the owner of every node, [`cluster`] writes and verifies shards, [`inclusion`]
@@ -9,7 +9,6 @@ pub mod cluster;
 pub mod csr;
 pub mod dataset;
 mod error;
-pub mod fetch;
 pub mod generate;
 pub mod inclusion;
 pub mod memory;

@@ -7,7 +7,7 @@ use std::{path::Path, time::Instant};
 
 use kith_block::{Form, Subset};
 use kith_run::{
-    config::{EdgeLossConfig, Exclude, Kernels, Mode, ModelConfig, RunConfig, Supervision, TrainConfig},
+    config::{EdgeLossConfig, Exclude, ModelConfig, RunConfig, TrainConfig},
     model_kind::ModelKind,
 };
 use kith_store::Graph;
@@ -52,21 +52,7 @@ fn run() {
             out_heads: number(out_heads),
             dropout: dropout.parse().expect("a number"),
         },
-        train: TrainConfig {
-            learning_rate: 0.01,
-            weight_decay: 0.0,
-            epochs: 1,
-            split: None,
-            supervision: Supervision::Split,
-            kernels: Kernels::Fused,
-            checkpoint_every: 1,
-            checkpoint_every_steps: None,
-            checkpoint_minutes: 0.0,
-            checkpoints_kept: 2,
-            deterministic: None,
-            evaluate_every: 1,
-            mode: Mode::Full,
-        },
+        train: TrainConfig::one_epoch(),
         edge_loss: (kind == ModelKind::Supergat).then_some(edge_loss),
         cgat: None,
         early_stop: None,

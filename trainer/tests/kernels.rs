@@ -11,7 +11,7 @@ use kith_kernels::{
     cuda::{self, Gpu, GpuError, Program},
 };
 use kith_run::{
-    config::{EdgeLossConfig, Exclude, Kernels, Mode, ModelConfig, RunConfig, Supervision, TrainConfig},
+    config::{EdgeLossConfig, Exclude, ModelConfig, RunConfig, TrainConfig},
     model_kind::ModelKind,
 };
 use kith_trainer::{
@@ -77,21 +77,7 @@ fn config(kind: ModelKind, form: Form, heads: usize, features: usize, dropout: f
     });
     RunConfig {
         model: ModelConfig { kind, form, n_layers: 2, heads, features, out_heads: heads, dropout },
-        train: TrainConfig {
-            learning_rate: 0.01,
-            weight_decay: 0.0,
-            epochs: 1,
-            split: None,
-            supervision: Supervision::Split,
-            checkpoint_every: 1,
-            checkpoint_every_steps: None,
-            checkpoint_minutes: 0.0,
-            checkpoints_kept: 2,
-            deterministic: None,
-            evaluate_every: 1,
-            mode: Mode::Full,
-            kernels: Kernels::Fused,
-        },
+        train: TrainConfig::one_epoch(),
         edge_loss,
         cgat: None,
         early_stop: None,

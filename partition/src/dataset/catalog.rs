@@ -1,9 +1,11 @@
 //! The 17 datasets of the paper: what each is, the counts its authors published, and where its files are.
 
+mod check;
 mod entry;
 mod table;
 
 pub use self::{
+    check::difference,
     entry::{Archive, Check, Dataset, Download, Member, Published, Unpack},
     table::CATALOG,
 };
@@ -95,7 +97,7 @@ mod tests {
         for name in ["cora", "citeseer", "pubmed"] {
             let Some(folder) = real_files(name) else { continue };
             for download in find(name).expect("it is in the catalog").downloads {
-                let difference = crate::fetch::difference(&folder.join(download.file), &download.check);
+                let difference = difference(&folder.join(download.file), &download.check);
                 assert_eq!(difference.expect("the file is there"), None, "{}", download.file);
             }
         }

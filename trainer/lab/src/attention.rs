@@ -1,7 +1,7 @@
 //! RQ1 as an experiment: GATs of both plain forms and two depths, and how far their attention is from label agreement; and the
 //! same of any run that was kept.
 
-use std::{ops::Range, path::Path};
+use std::path::Path;
 
 use kith_partition::progress::Progress;
 use kith_report::{
@@ -29,22 +29,8 @@ use crate::{
     error::LabError,
     experiment::{Done, Experiment, Workplace},
     findings::{Cell as Shown, Figure, Findings, Table},
-    presets::{Changes, cell},
-    subject::find_datasets,
+    grid::{Cells, Grid, Variant},
 };
-
-/// What to train.
-#[derive(Clone, Debug)]
-pub struct AttentionOptions<'a> {
-    /// Datasets, by name.
-    pub datasets: Vec<&'a str>,
-    /// Models, as presets call them.
-    pub models: Vec<&'a str>,
-    /// Run keys of every cell.
-    pub run_keys: Range<u64>,
-    /// Changes to every run file.
-    pub assignments: &'a [String],
-}
 
 /// How far attention is from label agreement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -104,24 +90,8 @@ const COLUMNS: [&str; 11] = [
 ];
 
 /// Trains all cells and reads their attention.
-pub fn attention(
-    asked: &AttentionOptions<'_>,
-    data: &Path,
-    place: &Workplace,
-    progress: &dyn Progress,
-) -> Result<Findings, LabError> {
-    let found = find_datasets(&asked.datasets, data, &place.dir.join("stores"), progress)?;
-    let mut notes = found.notes();
-    let mut cells = Vec::new();
-    for subject in &found.subjects {
-        for model in &asked.models {
-            let changes = Changes { own: &[], asked: asked.assignments };
-            match cell(subject, model, changes, asked.run_keys.clone())? {
-                Some(cell) => cells.push(cell),
-                None => notes.push(format!("{}/{model} is left out: it has no preset", subject.name)),
-            }
-        }
-    }
+pub fn attention(asked: &Grid<'_>, place: &Workplace, progress: &dyn Progress) -> Result<Findings, LabError> {
+    let Cells { cells, mut notes, .. } = asked.cells(&[Variant::PLAIN], place, progress)?;
     let done = run(cells, &Agreement, place, progress)?;
     notes.extend(done.iter().flat_map(Done::failures));
     notes.push(format!("{NOTE}; each number is the mean over run keys"));

@@ -9,6 +9,7 @@ pub mod error;
 pub mod experiment;
 pub mod findings;
 pub mod graph;
+pub mod grid;
 pub mod kept;
 mod lines;
 pub mod links;

@@ -3,8 +3,6 @@
 //! The clean protocol: 5 % of a graph's edges validate and 10 % test, both hidden from message passing and from the edge loss;
 //! training draws as many negatives as there are edges, each pair with its true label; the epoch is chosen by validation AUC.
 
-use std::{ops::Range, path::Path};
-
 use kith_partition::progress::Progress;
 use kith_report::{Axis, statistics::Spread};
 use kith_run::config::RunConfig;
@@ -22,24 +20,8 @@ use crate::{
     error::LabError,
     experiment::{Done, Experiment, Manner, Workplace},
     findings::{Cell as Shown, Figure, Findings, Table},
-    presets::{Changes, cell},
-    subject::find_datasets,
+    grid::{Cells, Grid, Variant},
 };
-
-/// What to train.
-#[derive(Clone, Debug)]
-pub struct LinkOptions<'a> {
-    /// Datasets, by name.
-    pub datasets: Vec<&'a str>,
-    /// Models, as presets call them.
-    pub models: Vec<&'a str>,
-    /// λ_E.
-    pub edge_weights: Vec<f64>,
-    /// Run keys of every cell; each has links of its own.
-    pub run_keys: Range<u64>,
-    /// Changes to every run file.
-    pub assignments: &'a [String],
-}
 
 /// Training on a graph without its held-out edges.
 struct LinkPrediction;
@@ -73,32 +55,18 @@ impl Experiment for LinkPrediction {
     }
 }
 
-/// Trains all cells and reads them.
+/// Trains all cells with each of these λ_E and reads them. Every run key has links of its own.
 pub fn links(
-    asked: &LinkOptions<'_>,
-    data: &Path,
+    asked: &Grid<'_>,
+    edge_weights: &[f64],
     place: &Workplace,
     progress: &dyn Progress,
 ) -> Result<Findings, LabError> {
-    let found = find_datasets(&asked.datasets, data, &place.dir.join("stores"), progress)?;
-    let mut notes = found.notes();
-    let (mut cells, mut weights) = (Vec::new(), Vec::new());
-    for subject in &found.subjects {
-        for model in &asked.models {
-            for weight in &asked.edge_weights {
-                let own = [format!("edge_loss.weight={weight:?}"), "edge_loss.negatives=1.0".to_owned()];
-                let changes = Changes { own: &own, asked: asked.assignments };
-                match cell(subject, model, changes, asked.run_keys.clone())? {
-                    Some(cell) => {
-                        cells.push(cell);
-                        weights.push(*weight);
-                    }
-                    None => notes.push(format!("{}/{model} is left out: it has no preset", subject.name)),
-                }
-            }
-        }
-    }
-    notes.dedup();
+    let variants = edge_weights.iter().map(|weight| Variant {
+        assignments: vec![format!("edge_loss.weight={weight:?}"), "edge_loss.negatives=1.0".to_owned()],
+        name: *weight,
+    });
+    let Cells { cells, variants: weights, mut notes } = asked.cells(&variants.collect::<Vec<_>>(), place, progress)?;
     let done = run(cells, &LinkPrediction, place, progress)?;
     notes.extend(done.iter().flat_map(Done::failures));
     notes.push(

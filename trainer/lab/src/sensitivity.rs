@@ -1,7 +1,5 @@
 //! How accuracy depends on λ_E, p_n and p_e, each changed alone.
 
-use std::{ops::Range, path::Path};
-
 use kith_partition::progress::Progress;
 use kith_report::{Axis, statistics::Spread};
 
@@ -11,8 +9,7 @@ use crate::{
     error::LabError,
     experiment::{Done, Training, Workplace},
     findings::{Cell as Shown, Figure, Findings, Table},
-    presets::{Changes, cell},
-    subject::find_datasets,
+    grid::{Cells, Grid, Variant},
 };
 
 /// The keys that are changed, what the paper calls them, and its values.
@@ -22,45 +19,13 @@ pub const SWEEPS: [(&str, &str, &[f64]); 3] = [
     ("edge_loss.kept", "p_e", &[0.1, 0.3, 0.5, 0.7, 0.9]),
 ];
 
-/// What to train.
-#[derive(Clone, Debug)]
-pub struct SensitivityOptions<'a> {
-    /// Datasets, by name.
-    pub datasets: Vec<&'a str>,
-    /// The model of each, as presets call it.
-    pub model: &'a str,
-    /// Run keys of every value.
-    pub run_keys: Range<u64>,
-    /// Changes to every run file.
-    pub assignments: &'a [String],
-}
-
 /// Trains every value of every key and reads the runs.
-pub fn sensitivity(
-    asked: &SensitivityOptions<'_>,
-    data: &Path,
-    place: &Workplace,
-    progress: &dyn Progress,
-) -> Result<Findings, LabError> {
-    let found = find_datasets(&asked.datasets, data, &place.dir.join("stores"), progress)?;
-    let mut notes = found.notes();
-    let (mut cells, mut values) = (Vec::new(), Vec::new());
-    for subject in &found.subjects {
-        for (key, symbol, tried) in SWEEPS {
-            for value in tried {
-                let own = [format!("{key}={value:?}")];
-                let changes = Changes { own: &own, asked: asked.assignments };
-                match cell(subject, asked.model, changes, asked.run_keys.clone())? {
-                    Some(cell) => {
-                        cells.push(cell);
-                        values.push((symbol, *value));
-                    }
-                    None => notes.push(format!("{}/{} is left out: it has no preset", subject.name, asked.model)),
-                }
-            }
-        }
-    }
-    notes.dedup();
+pub fn sensitivity(asked: &Grid<'_>, place: &Workplace, progress: &dyn Progress) -> Result<Findings, LabError> {
+    let variant =
+        |key, symbol, value: &f64| Variant { assignments: vec![format!("{key}={value:?}")], name: (symbol, *value) };
+    let variants =
+        SWEEPS.iter().flat_map(|(key, symbol, tried)| tried.iter().map(|value| variant(*key, *symbol, value)));
+    let Cells { cells, variants: values, mut notes } = asked.cells(&variants.collect::<Vec<_>>(), place, progress)?;
     let done = run(cells, &Training, place, progress)?;
     notes.extend(done.iter().flat_map(Done::failures));
     notes.push(

@@ -1,7 +1,5 @@
 //! The paper's table of accuracies: datasets × models × run keys, with what was printed beside it.
 
-use std::{ops::Range, path::Path};
-
 use kith_partition::progress::Progress;
 use kith_report::{
     paper::{Mark, Printed, printed},
@@ -13,49 +11,22 @@ use crate::{
     error::LabError,
     experiment::{Done, Training, Workplace},
     findings::{Cell as Shown, Findings, Table},
-    presets::{Changes, cell},
-    subject::find_datasets,
+    grid::{Cells, Grid, Variant},
 };
 
-/// What to put into the table.
-#[derive(Clone, Debug)]
-pub struct TableOptions<'a> {
-    /// Which of the paper's tables: `main` or `supervised`.
-    pub table: &'static str,
-    /// Datasets, by name.
-    pub datasets: Vec<&'a str>,
-    /// Models, as presets call them.
-    pub models: Vec<&'a str>,
-    /// Run keys of every cell.
-    pub run_keys: Range<u64>,
-    /// Changes to every run file, as `kith train --set` takes them.
-    pub assignments: &'a [String],
-}
-
-/// Trains all cells and makes the tables.
+/// Trains all cells and makes one of the paper's tables: `main` or `supervised`.
 pub fn table(
-    asked: &TableOptions<'_>,
-    data: &Path,
+    which: &'static str,
+    asked: &Grid<'_>,
     place: &Workplace,
     progress: &dyn Progress,
 ) -> Result<Findings, LabError> {
-    let found = find_datasets(&asked.datasets, data, &place.dir.join("stores"), progress)?;
-    let mut notes = found.notes();
-    let mut cells = Vec::new();
-    for subject in &found.subjects {
-        for model in &asked.models {
-            let changes = Changes { own: &[], asked: asked.assignments };
-            match cell(subject, model, changes, asked.run_keys.clone())? {
-                Some(cell) => cells.push(cell),
-                None => notes.push(format!("{}/{model} is left out: it has no preset", subject.name)),
-            }
-        }
-    }
+    let Cells { cells, mut notes, .. } = asked.cells(&[Variant::PLAIN], place, progress)?;
     let done = run(cells, &Training, place, progress)?;
     notes.extend(done.iter().flat_map(Done::failures));
     notes.push(NUMBERS.to_owned());
-    let rows: Vec<Row> = done.iter().map(|own| Row::of(own, asked.table, gat_beside(own, &done))).collect();
-    let kind = if asked.table == "main" { "table" } else { "supervised" };
+    let rows: Vec<Row> = done.iter().map(|own| Row::of(own, which, gat_beside(own, &done))).collect();
+    let kind = if which == "main" { "table" } else { "supervised" };
     let tables = vec![wide(&rows, &asked.models), long(&rows)];
     Ok(Findings { kind, tables, figures: Vec::new(), notes, machine: machine(&done) })
 }

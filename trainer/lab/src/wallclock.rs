@@ -1,7 +1,5 @@
 //! How long training takes: whole runs, one after the other, measuring included.
 
-use std::{ops::Range, path::Path};
-
 use kith_partition::progress::Progress;
 use kith_report::{paper::printed, statistics::Spread};
 use kith_run::{phase::Phase, report::Results};
@@ -11,23 +9,9 @@ use crate::{
     error::LabError,
     experiment::{Done, Experiment, Manner, Workplace},
     findings::{Cell as Shown, Findings, Table},
+    grid::{Cells, Grid, Variant},
     kept::KeptRun,
-    presets::{Changes, cell},
-    subject::find_datasets,
 };
-
-/// What to train.
-#[derive(Clone, Debug)]
-pub struct WallclockOptions<'a> {
-    /// Datasets, by name.
-    pub datasets: Vec<&'a str>,
-    /// Models, as presets call them.
-    pub models: Vec<&'a str>,
-    /// Run keys of every cell.
-    pub run_keys: Range<u64>,
-    /// Changes to every run file.
-    pub assignments: &'a [String],
-}
 
 struct Timed;
 
@@ -42,24 +26,8 @@ impl Experiment for Timed {
 }
 
 /// Trains all cells and reads their times.
-pub fn wallclock(
-    asked: &WallclockOptions<'_>,
-    data: &Path,
-    place: &Workplace,
-    progress: &dyn Progress,
-) -> Result<Findings, LabError> {
-    let found = find_datasets(&asked.datasets, data, &place.dir.join("stores"), progress)?;
-    let mut notes = found.notes();
-    let mut cells = Vec::new();
-    for subject in &found.subjects {
-        for model in &asked.models {
-            let changes = Changes { own: &[], asked: asked.assignments };
-            match cell(subject, model, changes, asked.run_keys.clone())? {
-                Some(cell) => cells.push(cell),
-                None => notes.push(format!("{}/{model} is left out: it has no preset", subject.name)),
-            }
-        }
-    }
+pub fn wallclock(asked: &Grid<'_>, place: &Workplace, progress: &dyn Progress) -> Result<Findings, LabError> {
+    let Cells { cells, mut notes, .. } = asked.cells(&[Variant::PLAIN], place, progress)?;
     let done = run(cells, &Timed, place, progress)?;
     notes.extend(done.iter().flat_map(Done::failures));
     notes.push(

@@ -71,6 +71,27 @@ pub struct TrainConfig {
     pub mode: Mode,
 }
 
+impl TrainConfig {
+    /// One epoch of full-batch training: what tests and benchmarks of models begin with.
+    pub fn one_epoch() -> TrainConfig {
+        TrainConfig {
+            learning_rate: 0.01,
+            weight_decay: 0.0,
+            epochs: 1,
+            split: None,
+            supervision: Supervision::Split,
+            kernels: Kernels::Fused,
+            checkpoint_every: 1,
+            checkpoint_every_steps: None,
+            checkpoint_minutes: 0.0,
+            checkpoints_kept: 2,
+            deterministic: None,
+            evaluate_every: 1,
+            mode: Mode::Full,
+        }
+    }
+}
+
 /// What a step looks at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mode {

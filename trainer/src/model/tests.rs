@@ -8,7 +8,7 @@ use kith_block::{Block, BlockError, Form, Subset};
 use kith_draw::{Name, Purpose};
 use kith_kernels::InputRows;
 use kith_run::{
-    config::{Exclude, Mode, Supervision, TrainConfig},
+    config::{Exclude, TrainConfig},
     model_kind::ModelKind,
 };
 
@@ -21,21 +21,7 @@ const KINDS: [ModelKind; 5] = [ModelKind::Supergat, ModelKind::Gat, ModelKind::G
 fn config(kind: ModelKind, form: Form) -> RunConfig {
     RunConfig {
         model: ModelConfig { kind, form, n_layers: 2, heads: 8, features: 8, out_heads: 8, dropout: 0.6 },
-        train: TrainConfig {
-            learning_rate: 0.01,
-            weight_decay: 0.0,
-            epochs: 1,
-            split: None,
-            supervision: Supervision::Split,
-            kernels: Kernels::Reference,
-            checkpoint_every: 1,
-            checkpoint_every_steps: None,
-            checkpoint_minutes: 0.0,
-            checkpoints_kept: 2,
-            deterministic: None,
-            evaluate_every: 1,
-            mode: Mode::Full,
-        },
+        train: TrainConfig { kernels: Kernels::Reference, ..TrainConfig::one_epoch() },
         edge_loss: Some(edge_loss()),
         cgat: None,
         early_stop: None,

@@ -2,10 +2,8 @@
 
 use std::path::PathBuf;
 
-use kith_partition::{
-    dataset::catalog,
-    fetch::{FetchOptions, fetch},
-};
+use kith_fetch::{FetchOptions, fetch};
+use kith_partition::dataset::catalog;
 use serde_json::json;
 
 use crate::{
@@ -33,7 +31,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let dataset = catalog::get(&args.name)?;
     let out = if args.out.as_os_str() == "data/NAME" { PathBuf::from("data").join(dataset.name) } else { args.out };
     let options = FetchOptions { mirror: args.mirror, ..FetchOptions::default() };
-    let fetched = fetch(dataset, &out, &options, &Shown::new())?;
+    let fetched = fetch(dataset.name, dataset.downloads, &out, &options, &Shown::new())?;
     if args.json {
         return print_json(&json!({ "dataset": dataset.name, "out": out, "new": fetched.new, "kept": fetched.kept }));
     }

@@ -1,6 +1,6 @@
 //! The paper's experiments: where they compute, and what they found.
 
-use std::ops::Range;
+use std::{ops::Range, slice};
 
 use kith_cli::{
     bench::paper::{
@@ -11,14 +11,10 @@ use kith_cli::{
     progress::Shown,
 };
 use kith_lab::{
-    attention::AttentionOptions,
     experiment::Workplace,
     findings::Findings,
-    links::LinkOptions,
-    sensitivity::SensitivityOptions,
+    grid::Grid,
     synthetic::{SyntheticOptions, run_grid},
-    table::{TableOptions, table},
-    wallclock::WallclockOptions,
 };
 use kith_partition::dataset::catalog::CATALOG;
 
@@ -40,38 +36,38 @@ fn finish(args: &PlaceArgs, findings: &Findings) -> anyhow::Result<()> {
     show(findings, args.json, Some(&args.out))
 }
 
+/// The datasets of experiments that do not take all of them.
+const PLANETOID: [&str; 3] = ["cora", "citeseer", "pubmed"];
+
+fn grid<'a>(
+    data: &'a DataArgs,
+    usual: &[&'a str],
+    models: &'a [String],
+    run_keys: &Range<u64>,
+    place: &'a PlaceArgs,
+) -> Grid<'a> {
+    Grid {
+        data: &data.data,
+        datasets: data.names(usual),
+        models: models.iter().map(String::as_str).collect(),
+        run_keys: run_keys.clone(),
+        assignments: &place.assignments,
+    }
+}
+
 pub(super) fn run_attention(args: &attention::Args) -> anyhow::Result<()> {
-    let asked = AttentionOptions {
-        datasets: args.data.names(&["cora", "citeseer", "pubmed"]),
-        models: args.models.iter().map(String::as_str).collect(),
-        run_keys: args.run_keys.clone(),
-        assignments: &args.place.assignments,
-    };
-    finish(&args.place, &kith_lab::attention::attention(&asked, &args.data.data, &place(&args.place), &Shown::new())?)
+    let asked = grid(&args.data, &PLANETOID, &args.models, &args.run_keys, &args.place);
+    finish(&args.place, &kith_lab::attention::attention(&asked, &place(&args.place), &Shown::new())?)
 }
 
 pub(super) fn run_links(args: &links::Args) -> anyhow::Result<()> {
-    let asked = LinkOptions {
-        datasets: args.data.names(&["cora", "citeseer", "pubmed"]),
-        models: args.models.iter().map(String::as_str).collect(),
-        edge_weights: args.edge_weights.clone(),
-        run_keys: args.run_keys.clone(),
-        assignments: &args.place.assignments,
-    };
-    finish(&args.place, &kith_lab::links::links(&asked, &args.data.data, &place(&args.place), &Shown::new())?)
+    let asked = grid(&args.data, &PLANETOID, &args.models, &args.run_keys, &args.place);
+    finish(&args.place, &kith_lab::links::links(&asked, &args.edge_weights, &place(&args.place), &Shown::new())?)
 }
 
 pub(super) fn run_sensitivity(args: &sensitivity::Args) -> anyhow::Result<()> {
-    let asked = SensitivityOptions {
-        datasets: args.data.names(&["cora", "citeseer", "pubmed"]),
-        model: &args.model,
-        run_keys: args.run_keys.clone(),
-        assignments: &args.place.assignments,
-    };
-    finish(
-        &args.place,
-        &kith_lab::sensitivity::sensitivity(&asked, &args.data.data, &place(&args.place), &Shown::new())?,
-    )
+    let asked = grid(&args.data, &PLANETOID, slice::from_ref(&args.model), &args.run_keys, &args.place);
+    finish(&args.place, &kith_lab::sensitivity::sensitivity(&asked, &place(&args.place), &Shown::new())?)
 }
 
 pub(super) fn run_synthetic(args: &synthetic::Args) -> anyhow::Result<()> {
@@ -93,38 +89,17 @@ pub(super) fn run_synthetic(args: &synthetic::Args) -> anyhow::Result<()> {
 }
 
 pub(super) fn run_wallclock(args: &wallclock::Args) -> anyhow::Result<()> {
-    let asked = WallclockOptions {
-        datasets: args.data.names(&["cora", "citeseer", "pubmed"]),
-        models: args.models.iter().map(String::as_str).collect(),
-        run_keys: args.run_keys.clone(),
-        assignments: &args.place.assignments,
-    };
-    finish(&args.place, &kith_lab::wallclock::wallclock(&asked, &args.data.data, &place(&args.place), &Shown::new())?)
+    let asked = grid(&args.data, &PLANETOID, &args.models, &args.run_keys, &args.place);
+    finish(&args.place, &kith_lab::wallclock::wallclock(&asked, &place(&args.place), &Shown::new())?)
 }
 
 pub(super) fn run_table(args: &TableArgs) -> anyhow::Result<()> {
     let all: Vec<&str> = CATALOG.iter().map(|dataset| dataset.name).collect();
-    make("main", &args.data, &all, &args.models, &args.run_keys, &args.place)
+    let asked = grid(&args.data, &all, &args.models, &args.run_keys, &args.place);
+    finish(&args.place, &kith_lab::table::table("main", &asked, &place(&args.place), &Shown::new())?)
 }
 
 pub(super) fn run_supervised(args: &SupervisedArgs) -> anyhow::Result<()> {
-    make("supervised", &args.data, &["cora", "citeseer", "pubmed"], &args.models, &args.run_keys, &args.place)
-}
-
-fn make(
-    which: &'static str,
-    data: &DataArgs,
-    usual: &[&str],
-    models: &[String],
-    run_keys: &Range<u64>,
-    args: &PlaceArgs,
-) -> anyhow::Result<()> {
-    let asked = TableOptions {
-        table: which,
-        datasets: data.names(usual),
-        models: models.iter().map(String::as_str).collect(),
-        run_keys: run_keys.clone(),
-        assignments: &args.assignments,
-    };
-    finish(args, &table(&asked, &data.data, &place(args), &Shown::new())?)
+    let asked = grid(&args.data, &PLANETOID, &args.models, &args.run_keys, &args.place);
+    finish(&args.place, &kith_lab::table::table("supervised", &asked, &place(&args.place), &Shown::new())?)
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use kith_run::{
-    config::{Kernels, Mode, ModelConfig, RunConfig, Supervision, TrainConfig},
+    config::{Kernels, ModelConfig, RunConfig, TrainConfig},
     model_kind::ModelKind,
 };
 
@@ -14,21 +14,7 @@ fn model(kind: ModelKind, form: Form, n_layers: usize, run_key: u64) -> Model {
     crate::engine::device::start();
     let config = RunConfig {
         model: ModelConfig { kind, form, n_layers, heads: 2, features: 3, out_heads: 4, dropout: 0.0 },
-        train: TrainConfig {
-            learning_rate: 0.01,
-            weight_decay: 0.0,
-            epochs: 1,
-            split: None,
-            supervision: Supervision::Split,
-            kernels: Kernels::Reference,
-            checkpoint_every: 1,
-            checkpoint_every_steps: None,
-            checkpoint_minutes: 0.0,
-            checkpoints_kept: 2,
-            deterministic: None,
-            evaluate_every: 1,
-            mode: Mode::Full,
-        },
+        train: TrainConfig { kernels: Kernels::Reference, ..TrainConfig::one_epoch() },
         edge_loss: None,
         cgat: None,
         early_stop: None,

@@ -7,18 +7,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kith_partition::{
+    dataset::catalog::Archive,
+    progress::{Quiet, Unit},
+};
 use sha2::Digest as _;
 
 use self::server::{After, Reply, Request, Server};
 use super::*;
-use crate::{
-    dataset::{
-        catalog::{Archive, Published},
-        treatment::Treatment,
-    },
-    progress::{Quiet, Unit},
-    raw::RawGraph,
-};
 
 const FILE: &str = "graph.bin";
 
@@ -31,18 +27,9 @@ fn sha256(body: &[u8]) -> Check {
     Check { sha256: Some(hash.leak()), ..Check::default() }
 }
 
-fn dataset(check: Check, unpack: Option<Unpack>) -> Dataset {
+fn downloads(check: Check, unpack: Option<Unpack>) -> Vec<Download> {
     let file = if unpack.is_some() { "data.zip" } else { FILE };
-    Dataset {
-        read: |_, _| Ok(RawGraph::default()),
-        treatment: Treatment::FROM_FILES,
-        name: "toy",
-        title: "Toy",
-        about: "for tests",
-        published: Published { n_nodes: 0, n_edges: 0, dim: 0, n_classes: 0, n_train: 0, n_valid: 0, n_test: 0 },
-        raw_dim: 0,
-        downloads: vec![Download { url: "http://127.0.0.1:9/", file, check, unpack }].leak(),
-    }
+    vec![Download { url: "http://127.0.0.1:9/", file, check, unpack }]
 }
 
 fn options(server: &Server) -> FetchOptions {
@@ -62,7 +49,7 @@ struct Case {
     server: Server,
     folder: tempfile::TempDir,
     options: FetchOptions,
-    dataset: Dataset,
+    downloads: Vec<Download>,
 }
 
 impl Case {
@@ -70,11 +57,11 @@ impl Case {
         let server = Server::start(handler);
         let options = options(&server);
         let folder = tempfile::tempdir().expect("a folder");
-        Case { server, folder, options, dataset: dataset(check, None) }
+        Case { server, folder, options, downloads: downloads(check, None) }
     }
 
     fn fetch(&self) -> Result<Fetched, FetchError> {
-        fetch(&self.dataset, self.folder.path(), &self.options, &Quiet)
+        fetch("toy", &self.downloads, self.folder.path(), &self.options, &Quiet)
     }
 
     fn error(&self) -> String {
@@ -169,7 +156,7 @@ fn progress_hears_every_byte_and_the_end() {
     }
     let case = Case::new(Check::default(), |_, request| Reply::file(request, &body(70_000), "\"v1\""));
     let heard = Heard::default();
-    fetch(&case.dataset, case.folder.path(), &case.options, &heard).expect("it is served");
+    fetch("toy", &case.downloads, case.folder.path(), &case.options, &heard).expect("it is served");
     let heard = heard.0.into_inner().expect("no panic");
     assert_eq!(heard[0], "toy: graph.bin Some(70000) Bytes");
     assert_eq!(heard[heard.len() - 1], "end");
@@ -569,7 +556,7 @@ mod archives {
     fn case(archive: Archive, content: Vec<u8>) -> Case {
         let mut case = Case::new(Check::default(), move |_, request| Reply::file(request, &content, "\"v1\""));
         let unpack = Unpack { archive, most_bytes: 1 << 20, members: MEMBERS };
-        case.dataset = dataset(Check::default(), Some(unpack));
+        case.downloads = downloads(Check::default(), Some(unpack));
         case
     }
 
@@ -720,7 +707,7 @@ mod archives {
         let labels = Member { check: sha256(b"other labels"), ..MEMBERS[1] };
         let members = vec![MEMBERS[0], labels].leak();
         let unpack = Unpack { archive: Archive::Zip, most_bytes: 1 << 20, members };
-        case.dataset = dataset(Check::default(), Some(unpack));
+        case.downloads = downloads(Check::default(), Some(unpack));
         let error = case.error();
         assert!(error.contains("member data/labels.csv: has the SHA-256 "), "{error}");
         assert_eq!(case.names(), [""; 0]);

@@ -4,7 +4,6 @@
 //! fetch goes on where this one stopped. A file that is there already and passes its check is left alone; one that does
 //! not is downloaded again and replaced. An archive that somebody put into the folder is unpacked without a network.
 
-mod check;
 mod download;
 mod error;
 mod options;
@@ -16,19 +15,19 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use kith_partition::{
+    PartitionError,
+    dataset::catalog::{Check, Download, Member, Unpack, difference},
+    progress::Progress,
+};
 use kith_store::WorkFolder;
-use ureq::Agent;
+use reqwest::blocking::Client;
 
-pub use self::{check::difference, error::FetchError, options::FetchOptions};
 use self::{
     download::Received,
     error::{Trouble, here},
 };
-use crate::{
-    PartitionError,
-    dataset::catalog::{Check, Dataset, Download, Member, Unpack},
-    progress::Progress,
-};
+pub use self::{error::FetchError, options::FetchOptions};
 
 /// What a fetch did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,9 +40,10 @@ pub struct Fetched {
     pub n_bytes: u64,
 }
 
-/// Downloads into `out_dir` what is missing there of a dataset's files.
+/// Downloads into `out_dir` what is missing there of the files of the dataset `name`.
 pub fn fetch(
-    dataset: &Dataset,
+    name: &str,
+    downloads: &[Download],
     out_dir: &Path,
     options: &FetchOptions,
     progress: &dyn Progress,
@@ -60,9 +60,9 @@ pub fn fetch(
     if let Err(TryLockError::WouldBlock) = folder.try_lock() {
         return Err(FetchError::Busy { path: out_dir.to_owned() });
     }
-    let agent = download::agent(options);
-    let mut job = Job { dataset, out_dir, options, progress, agent, done: Fetched::default() };
-    for download in dataset.downloads {
+    let client = download::client(options)?;
+    let mut job = Job { name, out_dir, options, progress, client, done: Fetched::default() };
+    for download in downloads {
         match &download.unpack {
             None => job.fetch_file(download)?,
             Some(unpack) => job.fetch_members(download, unpack)?,
@@ -73,11 +73,11 @@ pub fn fetch(
 }
 
 struct Job<'a> {
-    dataset: &'a Dataset,
+    name: &'a str,
     out_dir: &'a Path,
     options: &'a FetchOptions,
     progress: &'a dyn Progress,
-    agent: Agent,
+    client: Client,
     done: Fetched,
 }
 
@@ -144,11 +144,11 @@ impl Job<'_> {
         let url = self.url(download);
         let part = self.out_dir.join(format!("{}.part", download.file));
         download::check_origin(&part)?;
-        let what = format!("{}: {}", self.dataset.name, download.file);
+        let what = format!("{}: {}", self.name, download.file);
         let target = download::Target { url: &url, what: &what, part: &part, check: &download.check };
         let mut is_last = false;
         loop {
-            let received = download::download(&self.agent, &target, self.options, self.progress);
+            let received = download::download(&self.client, &target, self.options, self.progress);
             let Received { n_bytes, is_resumed } = received.map_err(|trouble| self.refused(download, trouble))?;
             self.done.n_bytes += n_bytes;
             let Some(difference) = difference(&part, &download.check).map_err(here(&part))? else { return Ok(part) };
@@ -170,7 +170,7 @@ impl Job<'_> {
     }
 
     fn refused(&self, download: &Download, trouble: Trouble) -> FetchError {
-        let (dir, name) = (self.out_dir.display(), self.dataset.name);
+        let (dir, name) = (self.out_dir.display(), self.name);
         let next = match download.unpack {
             None => format!("kith data import {name} --from {dir}"),
             Some(_) => format!("fetch {name} again, which unpacks it"),

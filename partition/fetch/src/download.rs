@@ -4,6 +4,7 @@
 //! ETag, or the time it was last changed), and its whole length.
 
 use std::{
+    error,
     fs::{self, File, OpenOptions},
     io::{self, Read, Write},
     path::{Path, PathBuf},
@@ -11,21 +12,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ureq::{
-    Agent, Body, Error, Timeout,
-    http::{
-        HeaderMap, HeaderValue, Response,
-        header::{CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_RANGE, LAST_MODIFIED, RANGE},
+use kith_partition::{
+    dataset::catalog::Check,
+    progress::{Piece, Progress, Unit},
+};
+use reqwest::{
+    Url,
+    blocking::{Client, Response},
+    header::{
+        ACCEPT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, IF_RANGE, LAST_MODIFIED, RANGE,
     },
+    redirect::{Action, Attempt, Policy},
 };
 
 use super::{
     error::{FetchError, Trouble, here},
     options::FetchOptions,
-};
-use crate::{
-    dataset::catalog::Check,
-    progress::{Piece, Progress, Unit},
 };
 
 /// Less than this within one stall time counts as nothing.
@@ -50,26 +52,33 @@ pub(super) struct Received {
 }
 
 /// The HTTP client. Every wait of it has a limit.
-pub(super) fn agent(options: &FetchOptions) -> Agent {
-    let mut config = Agent::config_builder()
-        .http_status_as_error(false)
+pub(super) fn client(options: &FetchOptions) -> Result<Client, FetchError> {
+    // The TLS provider of this process; where another was chosen before, that one is used.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut builder = Client::builder()
         .user_agent(concat!("kith/", env!("CARGO_PKG_VERSION")))
-        .accept_encoding("identity") // Lengths and ranges then count the bytes of the file itself.
-        .timeout_resolve(Some(options.connect))
-        .timeout_connect(Some(options.connect))
-        .timeout_send_request(Some(options.stall))
-        .timeout_recv_response(Some(options.stall))
-        .timeout_per_read(Some(options.stall))
-        .timeout_per_write(Some(options.stall));
+        .connect_timeout(options.connect)
+        .timeout(options.stall) // For an answer to begin, and for every read of it.
+        .redirect(Policy::custom(follow));
     if !options.use_proxy {
-        config = config.proxy(None);
+        builder = builder.no_proxy();
     }
-    config.build().into()
+    builder.build().map_err(|error| FetchError::Client { problem: cause(&error) })
+}
+
+/// What was asked for safely must not be answered from an address that is not safe.
+fn follow(attempt: Attempt) -> Action {
+    let is_safe = |url: &Url| url.scheme() == "https";
+    if attempt.previous().first().is_some_and(is_safe) && !is_safe(attempt.url()) {
+        let problem = format!("it leads to an address that is not safe: {}", attempt.url());
+        return attempt.error(problem);
+    }
+    Policy::default().redirect(attempt)
 }
 
 /// Downloads until the part file is whole, as far as the server says; the caller checks its content.
 pub(super) fn download(
-    agent: &Agent,
+    client: &Client,
     target: &Target,
     options: &FetchOptions,
     progress: &dyn Progress,
@@ -77,7 +86,7 @@ pub(super) fn download(
     let mut received = Received { n_bytes: 0, is_resumed: false };
     let (mut n_failed, mut furthest) = (0, 0);
     loop {
-        let problem = match attempt(agent, target, options, progress, &mut received) {
+        let problem = match attempt(client, target, options, progress, &mut received) {
             Ok(()) => return Ok(received),
             Err(Trouble::Passing(problem)) => problem,
             Err(trouble) => return Err(trouble),
@@ -97,7 +106,7 @@ pub(super) fn download(
 }
 
 fn attempt(
-    agent: &Agent,
+    client: &Client,
     target: &Target,
     options: &FetchOptions,
     progress: &dyn Progress,
@@ -108,15 +117,15 @@ fn attempt(
         received.is_resumed = true;
         return Ok(());
     }
-    // What was asked for safely must not be answered from an address that is not safe.
-    let mut request = agent.get(target.url).config().https_only(target.url.starts_with("https:")).build();
+    // Lengths and ranges then count the bytes of the file itself.
+    let mut request = client.get(target.url).header(ACCEPT_ENCODING, "identity");
     if part.n_bytes > 0 {
         request = request.header(RANGE, format!("bytes={}-", part.n_bytes));
         if let Some(tag) = &part.tag {
             request = request.header(IF_RANGE, tag);
         }
     }
-    let response = request.call().map_err(|error| trouble(error, options))?;
+    let response = request.send().map_err(|error| trouble(&error, options))?;
     let Some(start) = start_of(&response, &part, target)? else {
         received.is_resumed = true;
         return Ok(());
@@ -125,18 +134,18 @@ fn attempt(
     received.is_resumed = start > 0;
     let total = match content_range(response.headers()).1 {
         Some(total) if start > 0 => Some(total),
-        _ => response.body().content_length().map(|rest| rest.saturating_add(start)),
+        _ => response.content_length().map(|rest| rest.saturating_add(start)),
     };
     check_length(total, target, options)?;
     let file = open_part(target, start, response.headers(), total).map_err(local(target))?;
     let piece = Piece::begin(progress, target.what, total.or(target.check.n_bytes), Unit::Bytes);
     piece.advance(start);
-    let body = Incoming { reader: response.into_body().into_reader(), file, start, total };
+    let body = Incoming { reader: response, file, start, total };
     body.receive(target, options, &piece, &mut received.n_bytes)
 }
 
 /// Where the body of an answer belongs; `None` if the file is whole already.
-fn start_of(response: &Response<Body>, part: &PartFile, target: &Target) -> Result<Option<u64>, Trouble> {
+fn start_of(response: &Response, part: &PartFile, target: &Target) -> Result<Option<u64>, Trouble> {
     let status = response.status();
     let (first, total) = content_range(response.headers());
     let answered = || match status.canonical_reason() {
@@ -158,7 +167,7 @@ fn start_of(response: &Response<Body>, part: &PartFile, target: &Target) -> Resu
 }
 
 /// Refuses a page that was sent in place of the file.
-fn check_kind(response: &Response<Body>) -> Result<(), Trouble> {
+fn check_kind(response: &Response) -> Result<(), Trouble> {
     let kind = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     if kind.get(..9).is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/html")) {
         let problem = "the server sent a web page instead of the file (a notice, a login or a limit on downloads)";
@@ -207,7 +216,8 @@ impl<R: Read> Incoming<R> {
                 Ok(0) => break,
                 Ok(n) => n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(trouble(error.into(), options)),
+                Err(error) if is_timeout(&error) => return Err(silent(options)),
+                Err(_) => return Err(Trouble::Passing("the connection was cut".to_owned())),
             };
             let n_bytes = n as u64; // At most the buffer's length.
             length += n_bytes;
@@ -221,7 +231,7 @@ impl<R: Read> Incoming<R> {
             piece.advance(n_bytes);
             if window.elapsed() >= options.stall {
                 if length - at_window < TRICKLE {
-                    return Err(trouble(Error::Timeout(Timeout::PerRead), options));
+                    return Err(silent(options));
                 }
                 (window, at_window) = (Instant::now(), length);
             }
@@ -330,23 +340,38 @@ fn content_range(headers: &HeaderMap) -> (Option<u64>, Option<u64>) {
     (range.split_once('-').and_then(|(first, _)| first.trim().parse().ok()), total.trim().parse().ok())
 }
 
-fn trouble(error: Error, options: &FetchOptions) -> Trouble {
-    match error {
-        Error::Timeout(Timeout::Resolve | Timeout::Connect) => {
-            Trouble::Passing(format!("no connection within {:?}", options.connect))
-        }
-        Error::Timeout(_) => Trouble::Passing(format!("nothing arrived for {:?}", options.stall)),
-        Error::HostNotFound => Trouble::Passing("its host was not found: is there a network?".to_owned()),
-        Error::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            Trouble::Passing("the connection was cut".to_owned())
-        }
-        Error::Io(error) => Trouble::Passing(error.to_string()),
-        Error::ConnectionFailed | Error::ConnectProxyFailed(_) | Error::Protocol(_) | Error::BodyStalled => {
-            Trouble::Passing(error.to_string())
-        }
-        Error::RequireHttpsOnly(url) => Trouble::Lasting(format!("it leads to an address that is not safe: {url}")),
-        _ => Trouble::Lasting(error.to_string()),
+/// Why no answer came.
+fn trouble(error: &reqwest::Error, options: &FetchOptions) -> Trouble {
+    if error.is_timeout() && error.is_connect() {
+        Trouble::Passing(format!("no connection within {:?}", options.connect))
+    } else if error.is_timeout() {
+        silent(options)
+    } else if error.is_dns() {
+        Trouble::Passing("its host was not found: is there a network?".to_owned())
+    } else if error.is_redirect() || error.is_builder() {
+        Trouble::Lasting(cause(error))
+    } else {
+        Trouble::Passing(cause(error))
     }
+}
+
+/// Tests if a read took too long.
+fn is_timeout(error: &io::Error) -> bool {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<reqwest::Error>());
+    inner.is_some_and(reqwest::Error::is_timeout)
+}
+
+fn silent(options: &FetchOptions) -> Trouble {
+    Trouble::Passing(format!("nothing arrived for {:?}", options.stall))
+}
+
+/// What lies at the bottom of an error: the layers above it only say that there is one.
+fn cause(error: &reqwest::Error) -> String {
+    let mut deepest: &dyn error::Error = error;
+    while let Some(source) = deepest.source() {
+        deepest = source;
+    }
+    deepest.to_string()
 }
 
 fn local<'a>(target: &Target<'a>) -> impl Fn(io::Error) -> Trouble + 'a {

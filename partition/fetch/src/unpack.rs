@@ -11,16 +11,13 @@ use std::{
 };
 
 use flate2::read::MultiGzDecoder;
-use zip::{ZipArchive, result::ZipError};
-
-use super::{
-    check::difference,
-    error::{Trouble, here},
-};
-use crate::{
-    dataset::catalog::{Archive, Member, Unpack},
+use kith_partition::{
+    dataset::catalog::{Archive, Member, Unpack, difference},
     progress::{Piece, Progress, Unit},
 };
+use zip::{ZipArchive, result::ZipError};
+
+use super::error::{Trouble, here};
 
 /// Writes members of `archive` into the folder `into`, `ARCHIVE.unpack`, which is made for them, and checks each.
 pub(super) fn unpack(

@@ -9,7 +9,7 @@ use std::{
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
-use crate::dataset::catalog::Check;
+use super::entry::Check;
 
 /// In what a file differs from what is known of it: "is 7 bytes long instead of 8". `None` if in nothing.
 pub fn difference(path: &Path, check: &Check) -> io::Result<Option<String>> {

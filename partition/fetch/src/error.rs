@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::PartitionError;
+use kith_partition::PartitionError;
 
 /// Why a dataset could not be fetched, and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +19,12 @@ pub enum FetchError {
         problem: String,
         /// What to do.
         remedy: String,
+    },
+    /// No HTTP client can be made here.
+    #[error("no HTTP client can be made: {problem}")]
+    Client {
+        /// Why not.
+        problem: String,
     },
     /// The disk is full.
     #[error("{path}: the disk is full; make room and fetch again: what has arrived is kept")]
