@@ -1,6 +1,7 @@
 //! Means, spreads and tests of runs against runs.
 
 use serde::{Deserialize, Serialize};
+use statrs::function::beta::beta_reg;
 
 /// Mean and population standard deviation, as the paper's tables show them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,67 +52,7 @@ fn two_sided(t: f64, freedom: f64) -> f64 {
         // Two constants that differ are certain; two that do not, or too few values, say nothing.
         return if t.is_infinite() { 0.0 } else { f64::NAN };
     }
-    incomplete_beta(freedom / (freedom + t * t), freedom / 2.0, 0.5)
-}
-
-/// The regularized incomplete beta function I_x(a, b).
-fn incomplete_beta(x: f64, a: f64, b: f64) -> f64 {
-    if x <= 0.0 || x >= 1.0 {
-        return x.clamp(0.0, 1.0);
-    }
-    let front = (ln_gamma(a + b) - ln_gamma(a) - ln_gamma(b) + a * x.ln() + b * (1.0 - x).ln()).exp();
-    // The fraction converges fast on its own side of the mean only.
-    if x < (a + 1.0) / (a + b + 2.0) {
-        front * fraction(x, a, b) / a
-    } else {
-        1.0 - front * fraction(1.0 - x, b, a) / b
-    }
-}
-
-/// The continued fraction of the incomplete beta function, by Lentz's method.
-fn fraction(x: f64, a: f64, b: f64) -> f64 {
-    const TINY: f64 = 1e-300;
-    let apart = |value: f64| if value.abs() < TINY { TINY } else { value };
-    let mut c = 1.0;
-    let mut d = 1.0 / apart(1.0 - (a + b) * x / (a + 1.0));
-    let mut product = d;
-    for m in 1..500 {
-        let m = f64::from(m);
-        for numerator in [
-            m * (b - m) * x / ((a + 2.0 * m - 1.0) * (a + 2.0 * m)),
-            -(a + m) * (a + b + m) * x / ((a + 2.0 * m) * (a + 2.0 * m + 1.0)),
-        ] {
-            d = 1.0 / apart(1.0 + numerator * d);
-            c = apart(1.0 + numerator / c);
-            product *= c * d;
-        }
-        if (c * d - 1.0).abs() < 1e-15 {
-            break;
-        }
-    }
-    product
-}
-
-/// ln Γ(x) for x > 0, by Lanczos' series.
-fn ln_gamma(x: f64) -> f64 {
-    const SERIES: [f64; 9] = [
-        0.999_999_999_999_809_9,
-        676.520_368_121_885_1,
-        -1_259.139_216_722_402_8,
-        771.323_428_777_653_1,
-        -176.615_029_162_140_6,
-        12.507_343_278_686_905,
-        -0.138_571_095_265_720_12,
-        9.984_369_578_019_572e-6,
-        1.505_632_735_149_311_6e-7,
-    ];
-    if x < 0.5 {
-        return (std::f64::consts::PI / (std::f64::consts::PI * x).sin()).ln() - ln_gamma(1.0 - x);
-    }
-    let x = x - 1.0;
-    let t = x + 7.5;
-    let sum = SERIES.iter().enumerate().skip(1).fold(SERIES[0], |sum, (place, term)| sum + term / (x + place as f64));
-    0.5 * (2.0 * std::f64::consts::PI).ln() + (x + 0.5) * t.ln() - t + sum.ln()
+    beta_reg(freedom / 2.0, 0.5, freedom / (freedom + t * t))
 }
 
 #[cfg(test)]

@@ -49,6 +49,7 @@ pub(crate) enum Attention {
 /// What run files may say of a kind.
 #[derive(Debug)]
 pub(crate) struct Traits {
+    about: &'static str,
     pub(crate) attention: Attention,
     /// `model.features` unless said.
     pub(crate) features: u64,
@@ -60,6 +61,7 @@ pub(crate) struct Traits {
 
 /// A kind without attention.
 const PLAIN: Traits = Traits {
+    about: "",
     attention: Attention::None,
     features: 64,
     section: None,
@@ -73,10 +75,18 @@ const ATTENTIVE: Traits = Traits { attention: Attention::GoUnlessSaid, features:
 impl ModelKind {
     pub(crate) fn traits(self) -> Traits {
         match self {
-            ModelKind::Gcn | ModelKind::Sage | ModelKind::Mlp => PLAIN,
-            ModelKind::Gat => ATTENTIVE,
-            ModelKind::Supergat => Traits { attention: Attention::Said, section: Some("edge_loss"), ..ATTENTIVE },
+            ModelKind::Supergat => Traits {
+                about: "SuperGAT: graph attention that is also trained to predict edges",
+                attention: Attention::Said,
+                section: Some("edge_loss"),
+                ..ATTENTIVE
+            },
+            ModelKind::Gat => Traits { about: "GAT: graph attention", ..ATTENTIVE },
+            ModelKind::Gcn => Traits { about: "GCN: the sum over neighbors, normalized by degrees", ..PLAIN },
+            ModelKind::Sage => Traits { about: "GraphSAGE: the mean over neighbors", ..PLAIN },
+            ModelKind::Mlp => Traits { about: "a multilayer perceptron: no neighbors", ..PLAIN },
             ModelKind::Cgat => Traits {
+                about: "CGAT: graph attention that must score edges above other pairs, by a margin",
                 attention: Attention::Go,
                 section: Some("cgat"),
                 has_fused_kernels: false,
@@ -84,6 +94,11 @@ impl ModelKind {
                 ..ATTENTIVE
             },
         }
+    }
+
+    /// Its full name and what it computes.
+    pub fn about(self) -> &'static str {
+        self.traits().about
     }
 
     /// Whether its layers weigh neighbors by attention.

@@ -62,8 +62,7 @@ pub const KEYS: &[Key] = &[
         name: "model.kind",
         takes: OneOf(names::<ModelKind>),
         default: None,
-        about: "supergat: attention that also learns from edges; gat: attention alone; gcn, sage: means; mlp: no \
-                neighbors; cgat: attention that scores edges above other pairs",
+        about: "the model: see the table of models",
     },
     Key {
         name: "model.form",

@@ -268,6 +268,18 @@ fn every_default_is_a_value_its_key_takes() {
     }
 }
 
+/// The table of models in the guide, made from the kinds.
+#[test]
+fn the_guide_lists_every_model() {
+    let mut table = "| `model.kind` | model |\n|---|---|\n".to_owned();
+    for (name, kind) in ModelKind::ALL {
+        assert!(!kind.about().is_empty(), "{name}");
+        table += &format!("| `{name}` | {} |\n", kind.about());
+    }
+    let guide = include_str!("../../../../docs/RUN_FILE.md");
+    assert!(guide.contains(&format!("\n\n{table}\n")), "docs/RUN_FILE.md should hold this table:\n{table}");
+}
+
 /// The table of keys in the guide, made from the keys.
 #[test]
 fn the_guide_lists_every_key() {
