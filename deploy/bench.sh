@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# `make bench`: what Kith promises, measured. Peers come from PyPI into a throw-away venv; ratios are made in one run, in
-# interleaved rounds, because machines are noisy. What was reached stands in docs/BENCHMARKS.md.
+# `make bench`: measures Kith's performance goals. Peers come from PyPI into a throw-away venv; ratios come from
+# interleaved rounds of one run, because machines are noisy. Results are in docs/BENCHMARKS.md.
 #
-#   KITH_BENCH_DIR   where large files go (default: a temporary folder; about 25 GB)
+#   KITH_BENCH_DIR   folder for large files (default: a temporary folder; about 25 GB)
 #   KITH_BENCH_EDGES edges of the large store (default: 1,000,000,000)
-#   KITH_DATASETS    the folder with the raw files of the datasets (default: ../shared/datasets)
+#   KITH_DATASETS    folder with the raw files of the datasets (default: ../shared/datasets)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source deploy/pip.sh
@@ -21,7 +21,7 @@ printf '\n== lists from 100 M random directed edges, against scipy\n'
 "$work/venv/bin/python" deploy/bench/lists.py --kith "$kith" --work "$work"
 
 printf '\n== opening a large store, and reading random lists from it\n'
-# Each edge drawn is stored in both directions; a few are loops or duplicates.
+# Each drawn edge is stored in both directions; a few are self-loops or duplicates.
 half=$((${KITH_BENCH_EDGES:-1000000000} * 51 / 100))
 "$kith" data generate power-law --nodes 50000000 --edges "$half" --dim 0 --memory 2GiB --out "$work/large"
 cargo bench --quiet --locked -p kith-store --bench neighbors -- "$work/large"
@@ -32,7 +32,7 @@ step=$(cargo bench --quiet --locked -p kith-trainer --bench step --no-run --mess
     sed -n 's/.*"name":"step".*"executable":"\([^"]*\)".*/\1/p')
 if pyg=$(deploy/pyg.sh); then
     "$pyg" deploy/bench/step.py --kith "$kith" --step "$step" --work "$work"
-    printf '\n== a training step in batches, against PyG\n'
+    printf '\n== a mini-batch training step, against PyG\n'
     "$pyg" deploy/bench/batches.py --kith "$kith" --work "$work"
     printf '\n== all-reduce between two processes, against Gloo\n'
     collective=$(cargo bench --quiet --locked -p kith-trainer --bench collective --no-run --message-format=json |

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks what Kith depends on: licenses, banned crates and sources by deny.toml, and known vulnerabilities where the database of
-# advisories is on this machine (`cargo deny fetch db` gets it). Run by `make lint`; fetches nothing.
+# Checks Kith's dependencies: licenses, banned crates and sources by deny.toml, and known vulnerabilities if the
+# advisory database is on this machine (`cargo deny fetch db` gets it). Run by `make lint`; fetches nothing.
 #
 #   deploy/deny.sh
 set -euo pipefail

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Prints the path of a Python with DGL to compare sampling with, made outside the repository if it is not there yet.
+# Prints the path of a Python with DGL, for comparing sampling; installs it outside the repository if missing.
 #
 #   deploy/dgl.sh
 #
-# Exit code 3: pip cannot get the packages here, or no Python fits them. What else it looks at: deploy/peer.sh.
+# Exit code 3: pip cannot get the packages here, or no Python fits them. See deploy/peer.sh for its environment.
 set -euo pipefail
 source "$(dirname "$0")/peer.sh"
 

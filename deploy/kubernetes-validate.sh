@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Prints the path of a Python with kubernetes-validate, which knows the schemas of Kubernetes, made outside the repository if it
-# is not there yet.
+# Prints the path of a Python with kubernetes-validate, which has the schemas of Kubernetes; installs it outside the
+# repository if missing.
 #
 #   deploy/kubernetes-validate.sh
 #
-# Exit code 3: pip cannot get the packages here. What else it looks at: deploy/peer.sh.
+# Exit code 3: pip cannot get the packages here. See deploy/peer.sh for its environment.
 set -euo pipefail
 source "$(dirname "$0")/peer.sh"
 

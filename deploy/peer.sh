@@ -1,16 +1,16 @@
-# A Python with a peer's packages, outside the repository; sourced by the scripts of the peers.
+# Installs a Python with a peer's packages outside the repository; sourced by the peers' scripts.
 #
-#   XDG_CACHE_HOME   where it is kept, shared by clones (default: ~/.cache)
+#   XDG_CACHE_HOME   its parent folder, shared by clones (default: ~/.cache)
 source "$(dirname "${BASH_SOURCE[0]}")/pip.sh"
 
-# peer NAME CHOOSE MODULE: prints the path of a Python that has the packages of deploy/wheels/NAME.txt, each with its hash, made
-# if it is not there yet. CHOOSE prints the Python to make it with; MODULE must be importable in the end. Exit code 3: pip
-# cannot get the packages here, or no Python fits them. 1, with a sentence: a wheel has another hash.
+# peer NAME CHOOSE MODULE: prints the path of a Python with the packages of deploy/wheels/NAME.txt, each verified by its
+# hash; installs it if missing. CHOOSE prints the Python to install with; MODULE must be importable in the end. Exit
+# code 3: pip cannot get the packages here, or no Python fits them. 1, with a sentence: a wheel has another hash.
 peer() {
     local name=$1 choose=$2 module=$3 cache folder python checksum code=0
     cache=${XDG_CACHE_HOME:-}
     [[ $cache == /* ]] || cache=${HOME:?set HOME or XDG_CACHE_HOME: peers are kept under it}/.cache
-    checksum=$(sha256sum <"$wheels/$name.txt") # Other wheels, another folder.
+    checksum=$(sha256sum <"$wheels/$name.txt") # Other wheels have another folder.
     folder=$cache/kith/$name-${checksum:0:12}
     mkdir -p "$cache/kith"
     exec 9>"$folder.lock"

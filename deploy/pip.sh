@@ -1,9 +1,10 @@
-# pip, for wheels whose SHA-256 stands in deploy/wheels/; sourced by the scripts that fetch some.
+# pip for wheels with a SHA-256 in deploy/wheels/; sourced by the scripts that fetch them.
 
 wheels=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/wheels
 
-# checked_pip PYTHON COMMAND NAME OPTION...: `pip install` or `pip download` of deploy/wheels/NAME.txt. No build from source:
-# what has no wheel for this machine is not there. Exit code 4, with a sentence: a wheel is not the one with that hash.
+# checked_pip PYTHON COMMAND NAME OPTION...: `pip install` or `pip download` of deploy/wheels/NAME.txt. Builds nothing
+# from source: a package without a wheel for this machine is an error. Exit code 4, with a sentence: a wheel has another
+# hash.
 checked_pip() {
     local python=$1 command=$2 requirements=$wheels/$3.txt said code=0
     shift 3

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Prints the path of a Python with PyG to compare with, made outside the repository if it is not there yet.
+# Prints the path of a Python with PyG, for comparisons; installs it outside the repository if missing.
 #
 #   deploy/pyg.sh
 #
-# Exit code 3: pip cannot get the packages here. What else it looks at: deploy/peer.sh.
+# Exit code 3: pip cannot get the packages here. See deploy/peer.sh for its environment.
 set -euo pipefail
 source "$(dirname "$0")/peer.sh"
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Prints the path of a Python with a server of S3 to test object storage with (`python -m moto.server`), made outside the
-# repository if it is not there yet.
+# Prints the path of a Python with an S3 server, for testing object storage (`python -m moto.server`); installs it
+# outside the repository if missing.
 #
 #   deploy/s3.sh
 #
-# Exit code 3: pip cannot get the packages here, or no Python fits them. What else it looks at: deploy/peer.sh.
+# Exit code 3: pip cannot get the packages here, or no Python fits them. See deploy/peer.sh for its environment.
 set -euo pipefail
 source "$(dirname "$0")/peer.sh"
 

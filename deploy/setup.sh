@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Gets this machine ready to build Kith: checks the tools, finds or fetches libtorch, links it as .libtorch.
+# Prepares this machine for building Kith: checks the tools, finds or fetches libtorch, links it as .libtorch.
 #
 #   deploy/setup.sh [--tests] [--lint]     also what `make test` and `make lint` need
 #
-#   LIBTORCH         a folder with libtorch 2.11.0 to use as it is
-#   XDG_CACHE_HOME   where a fetched libtorch is kept, shared by clones (default: ~/.cache)
-#   KITH_CUDA        1: fetch the CUDA libraries too, 0: leave them out (default: 1 where there is an NVIDIA driver)
+#   LIBTORCH         folder of a libtorch 2.11.0 to use unchanged
+#   XDG_CACHE_HOME   parent folder of a fetched libtorch, shared by clones (default: ~/.cache)
+#   KITH_CUDA        1: fetch the CUDA libraries too, 0: skip them (default: 1 with an NVIDIA driver, else 0)
 set -euo pipefail
 
 version=2.11.0
@@ -55,7 +55,7 @@ main() {
 }
 
 cache_home() {
-    # A relative XDG_CACHE_HOME is to be ignored, says the standard that defines it.
+    # The XDG standard says to ignore a relative XDG_CACHE_HOME.
     if [[ ${XDG_CACHE_HOME:-} == /* ]]; then
         printf '%s' "$XDG_CACHE_HOME"
     else
@@ -74,7 +74,7 @@ check_given() {
         fail "LIBTORCH=$given is libtorch ${found:-of an unknown version}, Kith needs $version: unset LIBTORCH to fetch it"
 }
 
-# One sentence with all that is missing and how to get it.
+# Prints one sentence with everything that is missing and how to get it.
 check_tools() {
     local tests=$1 missing=() rust_wanted rust_found
     shift
@@ -88,7 +88,7 @@ check_tools() {
     fi
     has_cpp17 || missing+=("a C++17 compiler (install g++, for example with \`apt install g++\`, or set CXX to another)")
     command -v make >/dev/null || missing+=("make (for example \`apt install make\`)")
-    if (($#)); then # Something is to be fetched.
+    if (($#)); then # Something must be fetched.
         python3 -c 'import pip, sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null ||
             missing+=("python3 (3.9 or newer) with pip (for example \`apt install python3-pip\`)")
         command -v flock >/dev/null || missing+=("flock (for example \`apt install util-linux\`)")
@@ -132,7 +132,7 @@ wants_cuda() {
 
 has_driver_library() { [[ $(PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null) == *libcuda.so.1* ]]; }
 
-# Nothing if every library in the folder's stamp is there with its size; else what is wrong.
+# Prints nothing if every library of the folder's stamp exists with its size; else the problem.
 problem_with() {
     local folder=$1 size path found
     [[ -d $folder ]] || { printf 'absent' && return; }
@@ -143,7 +143,7 @@ problem_with() {
     done <"$folder/stamp"
 }
 
-# Fills what is missing under a lock: built beside, published by rename.
+# Fetches missing libraries under a lock: writes a draft, and publishes it by a rename.
 fetch() {
     local folder=$1 part goal problem
     shift
@@ -155,20 +155,20 @@ fetch() {
         flock --timeout $lock_seconds 9 ||
             fail "another set-up has held $folder.lock for $lock_seconds s: end it (fuser $folder.lock names it), then run make again"
     fi
-    draft=$folder.draft # Under the lock it is ours, and so is what a set-up that was killed left there.
+    draft=$folder.draft # The lock protects the draft; a killed set-up may have left one.
     trap 'rm -rf "$draft"' EXIT
     for part in "$@"; do
         goal=$folder
         [[ $part == base ]] || goal=$folder/cuda
         problem=$(problem_with "$goal")
-        [[ -n $problem ]] || continue # The other set-up made it.
+        [[ -n $problem ]] || continue # Another set-up has made it.
         rm -rf "$draft"
         mkdir -p "$draft/wheels" "$draft/tmp" "$draft/$part"
         "fetch_$part"
         if [[ $problem != absent ]]; then
             say "$goal is damaged ($problem): putting the new one in its place"
             mv "$goal" "$draft/damaged"
-            # Parts that are whole move over.
+            # Complete parts are moved over.
             [[ $part == cuda || ! -d $draft/damaged/cuda ]] || mv "$draft/damaged/cuda" "$draft/base/cuda"
         fi
         sync -f "$draft"
@@ -195,7 +195,7 @@ fetch_cuda() {
     python3 "$unpack" cuda "$draft/cuda" "$draft"/wheels/*.whl || fail "the CUDA libraries could not be unpacked into $draft"
 }
 
-# pip_download NAME: the wheels of deploy/wheels/NAME.txt, for one fixed Python: only the libraries inside are used.
+# pip_download NAME: downloads the wheels of deploy/wheels/NAME.txt for one fixed Python: only their libraries are used.
 pip_download() {
     local minor code=0 options=(--no-deps --dest "$draft/wheels" --python-version 3.12 --implementation cp --abi cp312)
     for minor in {28..5}; do options+=(--platform "manylinux_2_${minor}_x86_64"); done
@@ -220,11 +220,11 @@ link() {
     local folder=$1 name=$repository/.libtorch
     [[ $(readlink "$name" || true) != "$folder" ]] || return 0
     [[ -L $name || ! -e $name ]] || fail "$name is in the way: it should be a link that set-up makes; move it"
-    ln -s "$folder" "$name.$$" && mv -T "$name.$$" "$name" # In one step: another cargo may be reading it.
+    ln -s "$folder" "$name.$$" && mv -T "$name.$$" "$name" # Atomically: another cargo may be reading it.
     say "libtorch $version is $folder"
 }
 
-# install_tool NAME VERSION JOB: exactly that version if there is none or an older one. A newer one stays, with a line that says so.
+# install_tool NAME VERSION JOB: installs exactly this version, unless a newer one exists, which stays, with a note.
 install_tool() {
     local name=$1 wanted=$2 found
     found=$(cargo "${name#cargo-}" --version 2>/dev/null | sed -n "1s/^$name \([0-9.]*\).*/\1/p" || true)
@@ -238,7 +238,7 @@ install_tool() {
         fail "$name could not be installed: run \`cargo install $name --version =$wanted --locked\` and see why"
 }
 
-# A server of S3; tests that need it say so where it cannot be had.
+# An S3 server; tests that need it print a note without it.
 make_storage() {
     local code=0
     "$repository/deploy/s3.sh" >/dev/null || code=$?

@@ -3,23 +3,23 @@
 #
 #   kith partition stores/large --shards 4 --out clusters/large-4        # on a file system that all hosts see
 #   KITH_CLUSTER=$PWD/clusters/large-4 KITH_OUT=$PWD/runs/large sbatch --nodes 6 deploy/slurm.sh \
-#       partition-graph/supergat-mx --set train.mode=batches --set train.slices=4
+#       partition-graph/supergat-mx --set train.mode=mini-batch --set train.slices=4
 #
-# What follows the script goes to `kith train`. A host that trains has as many ranks as --ntasks-per-node says; with
-# --device cuda, say as many as it has GPUs. The environment says the rest:
+# Arguments after the script go to `kith train`. A training host runs --ntasks-per-node ranks; with --device cuda, set
+# it to the host's number of GPUs. Environment:
 #
-#   KITH_CLUSTER          the cluster's folder
-#   KITH_OUT              the run's folder; a job that went back into the queue goes on from the last checkpoint in it
-#   KITH_SAMPLERS         servers, one on each of the first hosts (default: on a third of them); where no host is left over,
-#                         ranks are on all
-#   KITH_REQUEUES         how often in a row the job may go back into the queue without a newer checkpoint (default: 5)
-#   KITH_PORT             where ranks meet; servers take the ports behind it (default: by the number of the job)
-#   KITH_TOKEN            the secret that ranks share (default: drawn anew at every start)
-#   KITH_SECRETS          a folder that all hosts see, for the certificate and the token of the servers, made anew at every start
-#                         and removed at the end (default: where the job was submitted)
-#   KITH_SERVE            further options of kith-sampler; split at blanks. With options for TLS, tokens or --insecure in it, or
-#                         after the script, nothing is made: pass --tls-cert, --tls-key and --token-file here, and --tls-ca and
-#                         --token-file after the script's name
+#   KITH_CLUSTER          folder of the partitioned graph
+#   KITH_OUT              folder of the run; a requeued job resumes from the last checkpoint in it
+#   KITH_SAMPLERS         number of servers, one on each of the first hosts (default: a third of the hosts); if no host
+#                         is left, ranks run on all hosts
+#   KITH_REQUEUES         maximum number of requeues in a row without a newer checkpoint (default: 5)
+#   KITH_PORT             port on which ranks meet; servers use the following ports (default: by the job's number)
+#   KITH_TOKEN            secret shared by all ranks (default: drawn at every start)
+#   KITH_SECRETS          shared folder for the servers' certificate and token, which are created at every start and
+#                         removed at the end (default: the folder where the job was submitted)
+#   KITH_SERVE            further options of kith-sampler, separated by blanks. With options for TLS or tokens,
+#                         or --insecure, here or after the script, no secrets are created: pass --tls-cert, --tls-key
+#                         and --token-file here, and --tls-ca and --token-file after the script's name
 #
 #SBATCH --job-name=kith
 #SBATCH --nodes=3
@@ -33,7 +33,7 @@
 set -euo pipefail
 
 secrets=
-lost=75 # A rank or a server was lost: the one exit code after which starting again helps.
+lost=75 # A rank or a server was lost: the only exit code after which a restart helps.
 steps=()
 
 say() { printf 'slurm: %s\n' "$*"; }
@@ -60,11 +60,11 @@ main() {
     training=("${hosts[@]:n_samplers}")
     ((${#training[@]})) || training=("${hosts[@]}")
 
-    # Two jobs on one host keep out of each other's way, below the ports that the system hands out.
+    # Different ports for two jobs on one host, below the system's ephemeral ports.
     port=${KITH_PORT:-$((20000 + SLURM_JOB_ID % 700 * 16))}
     export MASTER_PORT=$port
-    export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1} # Newer versions of srun do not take it from the job.
-    # In the environment and on no command line, where all users of a host could read it.
+    export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1} # Newer versions of srun do not inherit it from the job.
+    # In the environment: all users of a host can read command lines.
     export KITH_TOKEN=${KITH_TOKEN:-$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')}
     read -ra serve <<<"${KITH_SERVE:-}"
 
@@ -72,7 +72,7 @@ main() {
     trap forget EXIT
     if [[ ! " ${KITH_SERVE:-} $* " =~ \ --(tls-|token-file|insecure) ]]; then
         secrets=${KITH_SECRETS:-${SLURM_SUBMIT_DIR:-$PWD}}/.kith-secrets-$SLURM_JOB_ID
-        rm -rf "$secrets" # Of this job, when it was killed and went back into the queue.
+        rm -rf "$secrets" # Left by this job when it was killed and requeued.
         mkdir -m 700 "$secrets"
         kith secrets "$secrets/made" --names "$(joined "${serving[@]}")" >/dev/null
         serve+=(--tls-cert "$secrets/made/tls.crt" --tls-key "$secrets/made/tls.key" --token-file "$secrets/made/sampler-token")
@@ -81,18 +81,18 @@ main() {
     for ((number = 0; number < n_samplers; number++)); do
         local host=${serving[number % ${#serving[@]}]} place=$((port + 1 + number))
         addresses+=("$host:$place")
-        step "server-$number" "$host" 1 kith-sampler --cluster "$KITH_CLUSTER" --listen "0.0.0.0:$place" \
+        step "server-$number" "$host" 1 kith-sampler --graph "$KITH_CLUSTER" --listen "0.0.0.0:$place" \
             --shards "$(seq --separator , "$number" "$n_samplers" $((n_shards - 1)))" "${serve[@]}"
     done
     local servers=("${steps[@]}") n_ranks=$((${#training[@]} * ${SLURM_NTASKS_PER_NODE:-1})) ranks code=0
     say "$n_samplers servers on $(joined "${serving[@]}"), $n_ranks ranks on $(joined "${training[@]}")"
-    # Servers that are not there yet are waited for, and so are ranks.
+    # Ranks wait for servers and for each other to start.
     step ranks "$(joined "${training[@]}")" "$n_ranks" kith train "$@" \
-        --samplers "$(joined "${addresses[@]}")" "${ask[@]}" --out "$KITH_OUT" --resume --max-starts $((${KITH_REQUEUES:-5} + 1))
+        --graph "grpc://$(joined "${addresses[@]}")" "${ask[@]}" --out "$KITH_OUT" --resume --max-starts $((${KITH_REQUEUES:-5} + 1))
     ranks=${steps[-1]}
     wait "$ranks" || code=$?
 
-    # Ranks that wait in vain for a server take it for lost; one that was refused would be refused again.
+    # Ranks exit with 75 if a server is missing; one that exited with 1 would fail again.
     for number in "${servers[@]}"; do
         if ((code == lost)) && ! kill -0 "$number" 2>/dev/null && ended_with "$number" 1; then code=1; fi
     done
@@ -105,7 +105,7 @@ step() {
     local name=$1 list=$2 n_tasks=$3 n_commas
     shift 3
     n_commas=$(tr -cd , <<<"$list" | wc -c)
-    # All ranks end by themselves when one is lost, and each says why; who does not is ended after a minute.
+    # All ranks end by themselves when one is lost, and each prints the reason; after a minute, the others are killed.
     srun --job-name "$name" --label --overlap --nodelist "$list" --nodes $((n_commas + 1)) --ntasks "$n_tasks" \
         --kill-on-bad-exit=0 --wait 60 "$@" &
     steps+=($!)
@@ -132,7 +132,8 @@ stop_steps() {
     for step in "${steps[@]}"; do wait "$step" || true; done
 }
 
-# The time of the job is nearly over: go on in the next. Ranks save a checkpoint first, and need servers for their last step.
+# The job's time is nearly over: continue in the next. Ranks save a checkpoint first, and need servers for their last
+# step.
 stop() {
     trap '' TERM INT
     say "told to stop"
@@ -147,10 +148,10 @@ stop() {
 
 finish() {
     local code=$1
-    forget # Before the next start of this job makes its own.
-    # A signal that is not ours took a rank, as when memory ran out. TERM and INT are how people end jobs.
+    forget # Before the next start of this job creates its own.
+    # A foreign signal killed a rank, such as the OOM killer's. People end jobs with TERM and INT.
     if ((code > 128 && code != 130 && code != 143)); then code=$lost; fi
-    # Ranks refuse to start, with code 1, where KITH_REQUEUES starts were in vain.
+    # Ranks refuse to start, with exit code 1, after KITH_REQUEUES starts without progress.
     if ((code == lost && ${KITH_REQUEUES:-5} > 0)); then
         say "back into the queue, to go on from the last checkpoint in $KITH_OUT"
         scontrol requeue "$SLURM_JOB_ID" || say "it could not be put back: submit it again"

@@ -1,10 +1,10 @@
-"""Takes out of Python wheels the few files of libtorch that Kith links or opens. Called by setup.sh.
+"""Extracts the files of libtorch that Kith links or loads from Python wheels. Called by setup.sh.
 
     unpack.py base OUT WHEEL...      headers and CPU libraries into OUT/include and OUT/lib
-    unpack.py cuda OUT WHEEL...      the libraries opened at run time where there is an NVIDIA driver, into OUT
+    unpack.py cuda OUT WHEEL...      the libraries loaded at run time with an NVIDIA driver, into OUT
 
 Every file is checked against the wheel's own list of checksums. A file `stamp` is written last, one line per library
-(size, SHA-256, path): a folder without it is not finished.
+(size, SHA-256, path): a folder without it is incomplete.
 """
 
 import base64
@@ -28,7 +28,7 @@ def main(what, *arguments):
     if absent:
         sys.exit(f"these wheels have no {', '.join(sorted(absent))}")
     if what == "base":
-        # The wheel's own libtorch.so only asks for the CUDA libraries; linking it would make them needed everywhere.
+        # The wheel's own libtorch.so only loads the CUDA libraries; linking it would require them everywhere.
         (out / "lib/libtorch.so").symlink_to("libtorch_cpu.so")
         (out / "lib/libgomp.so").symlink_to("libgomp.so.1")
         (out / "build-version").write_text(version(arguments[1:]) + "\n")
@@ -40,7 +40,7 @@ def main(what, *arguments):
 
 
 def base_place(member):
-    """Where in the folder a wheel's member goes; None: it stays in the wheel."""
+    """Path of a wheel's member in the folder; None: it is not extracted."""
     path = pathlib.PurePosixPath(member)
     if path.name in BASE and path.parent.name == "lib":
         return f"lib/{path.name}"
@@ -54,7 +54,7 @@ def cuda_place(member):
 
 
 def unpack(wheel, place, out):
-    """Copies the members that have a place, checks each, and yields a stamp line for each library."""
+    """Copies the members that have a path, checks each, and yields a stamp line for each library."""
     with zipfile.ZipFile(wheel) as archive:
         record = next(name for name in archive.namelist() if name.endswith(".dist-info/RECORD"))
         rows = csv.reader(archive.read(record).decode().splitlines())
@@ -83,7 +83,7 @@ def copy(archive, member, path):
 
 
 def link_plain_names(out):
-    """libnccl.so -> libnccl.so.2 and so on: some open, and linkers look for, the name without a number."""
+    """Links libnccl.so -> libnccl.so.2 and so on: some programs and linkers use the name without a number."""
     for path in sorted(out.iterdir()):
         plain = out / re.sub(r"\.so\.[0-9.]+$", ".so", path.name)
         if not plain.exists():

@@ -1,4 +1,4 @@
-//! `sampler.proto` → messages, a stock client, and the description that reflection serves. No protoc is needed.
+//! Compiles `sampler.proto` into messages, a tonic client and the descriptors for gRPC reflection. Needs no protoc.
 
 use std::{env, error::Error, fs, path::PathBuf};
 

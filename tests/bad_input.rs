@@ -1,4 +1,4 @@
-//! Bad input through the real program: one sentence with the file and the place, exit code 1, and no half-made store.
+//! Bad input to the real program: one sentence with file and place, exit code 1, and no incomplete store.
 
 use std::{fs, path::Path, process::Command};
 
@@ -76,7 +76,7 @@ fn stores_that_are_none() {
     assert!(run_kith(["data", "stats", dir]).sentence().contains("format version 99"));
 }
 
-/// A store of twelve nodes in a ring, from tables that `change` may spoil.
+/// A store of twelve nodes in a ring, from tables; `split` gives each node's part.
 fn ring(dir: &Path, name: &str, options: &[&str], split: impl Fn(usize) -> &'static str) -> String {
     let path = |file: &str| dir.join(file).to_str().unwrap().to_owned();
     let table = |file: &str, lines: &mut dyn Iterator<Item = String>| {
@@ -92,7 +92,7 @@ fn ring(dir: &Path, name: &str, options: &[&str], split: impl Fn(usize) -> &'sta
     let out = path(name);
     let files = [path("edges.csv"), path("rows.csv"), path("labels.csv"), path("split.csv")];
     let mut args = vec!["data", "import", "--ids", "dense", "--symmetrize", "--out", &out];
-    for (option, file) in ["--edges", "--rows", "--labels", "--split"].into_iter().zip(&files) {
+    for (option, file) in ["--edges", "--features", "--labels", "--split"].into_iter().zip(&files) {
         if !options.contains(&option) {
             args.extend([option, file]);
         }
@@ -103,7 +103,7 @@ fn ring(dir: &Path, name: &str, options: &[&str], split: impl Fn(usize) -> &'sta
 }
 
 fn files_options() -> [&'static str; 4] {
-    ["--edges", "--rows", "--labels", "--split"]
+    ["--edges", "--features", "--labels", "--split"]
 }
 
 const THIRDS: fn(usize) -> &'static str = |node| ["train", "valid", "test"][node / 3 % 3];
@@ -112,17 +112,17 @@ const THIRDS: fn(usize) -> &'static str = |node| ["train", "valid", "test"][node
 fn stores_that_cannot_be_trained_on() {
     let temp = tempfile::tempdir().unwrap();
     let refused = |store: &str, more: &[&str]| {
-        let args = [&["train", "cora/gat", "--store", store, "--set", "train.epochs=2"], more].concat();
+        let args = [&["train", "cora/gat", "--graph", store, "--set", "train.epochs=2"], more].concat();
         run_kith(args).sentence().to_owned()
     };
     let good = ring(temp.path(), "good", &[], THIRDS);
-    kith(["train", "cora/gat", "--store", &good, "--set", "train.epochs=2"]);
+    kith(["train", "cora/gat", "--graph", &good, "--set", "train.epochs=2"]);
     assert_eq!(refused(&good, &["--set", "train.split=mine"]), "the store has no split \"mine\": it has given");
 
     let unlabeled = ring(temp.path(), "unlabeled", &["--labels"], THIRDS);
     assert_eq!(refused(&unlabeled, &[]), "the store has no labels: import it with labels");
-    let rowless = ring(temp.path(), "rowless", &["--rows"], THIRDS);
-    assert_eq!(refused(&rowless, &[]), "the store has no feature rows: import it with rows");
+    let rowless = ring(temp.path(), "rowless", &["--features"], THIRDS);
+    assert_eq!(refused(&rowless, &[]), "the store has no features: import it with --features");
     let splitless = ring(temp.path(), "splitless", &["--split"], THIRDS);
     assert_eq!(refused(&splitless, &[]), "the store has no split: import it with one");
     let testless = ring(temp.path(), "testless", &[], |node| ["train", "valid", ""][node / 3 % 3]);
@@ -145,16 +145,16 @@ fn stores_that_cannot_be_trained_on() {
 fn runs_that_cannot_be_meant() {
     let temp = tempfile::tempdir().unwrap();
     let store = ring(temp.path(), "store", &[], THIRDS);
-    let refused = |args: &[&str]| run_kith([&["train", "--store", &store], args].concat()).sentence().to_owned();
+    let refused = |args: &[&str]| run_kith([&["train", "--graph", &store], args].concat()).sentence().to_owned();
     assert!(refused(&["cora/supergat-max"]).contains("did you mean cora/supergat-mx?"));
-    assert!(refused(&[]).starts_with("nothing to train: name a preset"));
+    assert!(refused(&[]).starts_with("nothing to train: name a model"));
     assert!(refused(&["nowhere.toml"]).starts_with("nowhere.toml: No such file"));
-    assert!(refused(&["cora/gat", "--set", "train.lr=1"]).contains("a run file has no `train.lr`"));
+    assert!(refused(&["cora/gat", "--set", "train.rate=1"]).contains("a run file has no `train.rate`"));
     assert!(refused(&["cora/gat", "--set", "model.heads=0"]).contains("`model.heads` must be a whole number"));
-    let sentence = refused(&["cora/gat", "--set", "train.learning_rate=1e30"]);
+    let sentence = refused(&["cora/gat", "--set", "optimizer.learning_rate=1e30"]);
     assert!(sentence.starts_with("the loss is not finite at step "), "{sentence}");
     assert!(sentence.contains(" of layer "), "{sentence}");
-    assert!(refused(&["cora/gat", "--device", "gpu"]).contains("write cpu, cuda or cuda:N"));
+    assert!(refused(&["cora/gat", "--device", "gpu"]).contains("expected cpu, cuda or cuda:N"));
     let bench = |args: &[&str]| run_kith([&["bench", "kernels"], args].concat()).sentence().to_owned();
     assert_eq!(bench(&["--device", "cpu"]), "device cpu: kith bench kernels is for GPUs");
     assert_eq!(bench(&["--only", "nothing"]), "--only \"nothing\": no case has that in its name");
@@ -167,8 +167,8 @@ fn runs_that_cannot_be_meant() {
     let file = temp.path().join("my.toml");
     fs::write(&file, "[model]\nkind = gat\n").unwrap();
     assert!(refused(&[file.to_str().unwrap()]).contains("my.toml: line 2: "));
-    assert_eq!(run_kith(["train", "cora/gat", "--store", &store, "--run-keys", "5..5"]).code, Some(1));
-    assert_eq!(run_kith(["train", "cora/gat", "--store", &store, "--resume"]).code, Some(1));
+    assert_eq!(run_kith(["train", "cora/gat", "--graph", &store, "--seeds", "5..5"]).code, Some(1));
+    assert_eq!(run_kith(["train", "cora/gat", "--graph", &store, "--resume"]).code, Some(1));
     assert_eq!(run_kith(["train", "cora/gat"]).code, Some(1));
 }
 
@@ -179,21 +179,21 @@ fn checkpoints_of_another_model_or_store() {
     let other = ring(temp.path(), "other", &[], |node| ["valid", "train", "test"][node / 3 % 3]);
     let run = temp.path().join("run");
     let run = run.to_str().unwrap();
-    let train = ["train", "cora/gcn", "--out", run, "--set", "train.epochs=2", "--store"];
+    let train = ["train", "cora/gcn", "--out", run, "--set", "train.epochs=2", "--graph"];
     kith([&train[..], &[&store]].concat());
     let checkpoint = fs::read(newest_checkpoint(Path::new(run)).unwrap()).unwrap();
 
     assert!(run_kith([&train[..], &[&store]].concat()).sentence().contains("holds a run already"));
     let sentence = run_kith([&train[..], &[&other, "--resume"]].concat()).sentence().to_owned();
     assert!(sentence.contains("a checkpoint of another store"), "{sentence}");
-    let other_model = ["train", "cora/gat", "--resume", "--out", run, "--store", &store];
+    let other_model = ["train", "cora/gat", "--resume", "--out", run, "--graph", &store];
     let sentence = run_kith(other_model).sentence().to_owned();
     assert!(sentence.contains("a checkpoint of another run: it says `kind = \"gcn\"`"), "{sentence}");
     assert_eq!(fs::read(newest_checkpoint(Path::new(run)).unwrap()).unwrap(), checkpoint);
 
     let file = temp.path().join("out.csv");
     let predict = |store: &str, file: &str, more: &[&str]| {
-        run_kith([&["predict", run, "--store", store, "--out", file], more].concat())
+        run_kith([&["predict", run, "--graph", store, "--out", file], more].concat())
     };
     let out = file.to_str().unwrap();
     let sentence = predict(&other, out, &[]).sentence().to_owned();
@@ -204,15 +204,15 @@ fn checkpoints_of_another_model_or_store() {
     assert_eq!(sentence, "a model without attention has no attention weights");
     assert!(predict(&store, "out.txt", &[]).sentence().contains("written as .csv or .npy"));
     assert!(!file.exists(), "a prediction was left behind");
-    let missing = run_kith(["predict", "nowhere", "--store", &store, "--out", out]);
+    let missing = run_kith(["predict", "nowhere", "--graph", &store, "--out", out]);
     assert!(missing.sentence().starts_with("nowhere: No such file"), "{}", missing.sentence());
 }
 
-/// Launchers know what 1 means, of either program.
+/// Exit code 1 of both programs: launchers rely on its meaning.
 #[test]
 fn a_server_that_is_started_wrong_has_the_code_of_wrong_input() {
     let sampler = || Command::new(program().with_file_name("kith-sampler"));
-    for (arguments, code) in [(&["--cluster", "x"][..], 1), (&["--index", "0", "--shards", "1"], 1), (&["--help"], 0)] {
+    for (arguments, code) in [(&["--graph", "x"][..], 1), (&["--index", "0", "--shards", "1"], 1), (&["--help"], 0)] {
         assert_eq!(finish(sampler().args(arguments)).code, Some(code), "{arguments:?}");
     }
     let nobody = finish(sampler().args(["health", "127.0.0.1:1"]));

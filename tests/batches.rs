@@ -1,4 +1,5 @@
-//! Training in batches through the real program: killed, on other threads, out of disk, and asked for what cannot be.
+//! Mini-batch training through the real program: killed, on other numbers of threads, out of disk, and with invalid
+//! requests.
 
 use std::{
     fs,
@@ -17,19 +18,19 @@ use crate::{
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A store of 600 nodes, 60 of which are trained on.
+/// A store of 600 nodes, 60 of them for training.
 fn make_store(dir: &Path) -> String {
     let store = dir.join("graph").to_str().unwrap().to_owned();
-    let options = ["--nodes-per-class", "200", "--classes", "3", "--homophily", "0.8", "--run-key", "7"];
+    let options = ["--nodes-per-class", "200", "--classes", "3", "--homophily", "0.8", "--seed", "7"];
     kith([&["data", "generate", "partition-graph", "--out", &store], &options[..]].concat());
     store
 }
 
-/// `kith train` in small batches.
+/// `kith train` with small mini-batches.
 fn train(store: &str, out: &Path, epochs: u64, more: &[&str]) -> Command {
     let mut command = Command::new(program());
-    command.args(["train", "partition-graph/supergat-mx", "--store", store]).arg("--out").arg(out);
-    let set = ["train.mode=batches", "train.fanouts=[5, 4]", "train.seeds_per_step=25", "train.edge_seeds=40"];
+    command.args(["train", "partition-graph/supergat-mx", "--graph", store]).arg("--out").arg(out);
+    let set = ["train.mode=mini-batch", "train.fanouts=[5, 4]", "train.batch_size=25", "train.edge_seeds=40"];
     let set = set.into_iter().chain(["train.slices=2", "train.checkpoint_every=2", "early_stop=off"]);
     command.args(set.flat_map(|set| ["--set", set]));
     command.args(["--set", &format!("train.epochs={epochs}")]).args(more);
@@ -43,7 +44,7 @@ fn succeed(command: &mut Command) -> Finished {
     finished
 }
 
-/// Waits until something is so, for as long as a child lives and a limit allows.
+/// Waits for a condition while a child lives, up to a time limit.
 #[track_caller]
 fn wait_until(child: &mut Child, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
@@ -76,7 +77,7 @@ fn killed_batches_go_on_unseen_on_any_number_of_threads() {
     assert_eq!((steps(&killed), report(&killed)), (steps(&whole), report(&whole)));
 }
 
-/// Rows between layers in a file, and no room for the file.
+/// Activations between layers are kept in a file, and the disk is full.
 #[test]
 fn a_full_disk_stops_the_run_and_loses_nothing() {
     let temp = tempfile::tempdir().unwrap();
@@ -93,7 +94,7 @@ fn a_full_disk_stops_the_run_and_loses_nothing() {
     assert_eq!(left, ["checkpoints", "report.json", "run.toml", "steps.jsonl"]);
     assert_eq!(steps(&full), steps(&whole)[..12], "a file changes no bit");
 
-    // No file may be larger than 128 blocks (64 KiB or 128 KiB): 600 rows of 64 floats are.
+    // Files are limited to 128 blocks (64 KiB or 128 KiB): 600 nodes × 64 floats are larger.
     let checkpoint = fs::read(newest_checkpoint(&full).unwrap()).unwrap();
     assert!(checkpoint.len() < 60 << 10 && fs::metadata(full.join("steps.jsonl")).unwrap().len() < 30 << 10);
     let resume = train(&store, &full, 8, &["--memory", "1", "--resume"]);
@@ -115,19 +116,19 @@ fn batches_that_cannot_be_meant() {
     let stats = kith(["data", "stats", &store, "--json"]).json();
     let n_seeds = stats["splits"]["fixed"]["train"].as_u64().unwrap();
     let refused = |set: &str| {
-        let args = ["train", "partition-graph/supergat-mx", "--store", &store, "--set", "train.mode=batches"];
+        let args = ["train", "partition-graph/supergat-mx", "--graph", &store, "--set", "train.mode=mini-batch"];
         run_kith([&args[..], &["--set", set]].concat()).sentence().to_owned()
     };
     assert!(refused("train.fanouts=[0]").contains("`train.fanouts` must be"), "{}", refused("train.fanouts=[0]"));
     let sentence = refused("train.fanouts=[5, 5, 5]");
     assert!(sentence.contains("`train.fanouts`") && sentence.contains('3') && sentence.contains('2'), "{sentence}");
-    let sentence = refused(&format!("train.seeds_per_step={}", n_seeds + 1));
+    let sentence = refused(&format!("train.batch_size={}", n_seeds + 1));
     assert!(sentence.contains(&format!("more than the {n_seeds} seeds there are")), "{sentence}");
     let sentence = refused("train.edge_seeds=601");
     assert_eq!(sentence, "edge_seeds = 601 is more than the graph's 600 nodes");
     assert!(refused("train.slices=0").contains("`train.slices` must be"));
 
-    // The split column, spoiled: no such part, then nobody to learn from, then shorter than the graph.
+    // A damaged split column: with an unknown part, without training nodes, and shorter than the graph.
     let column = Path::new(&store).join("split.fixed.u8");
     let good = fs::read(&column).unwrap();
     let mut bytes = good.clone();
@@ -135,9 +136,9 @@ fn batches_that_cannot_be_meant() {
     fs::write(&column, &bytes).unwrap();
     let sentence = refused("train.slices=1");
     assert!(sentence.contains("split.fixed.u8: block 0 of column split.fixed (bytes 0 to 600)"), "{sentence}");
-    // Without checksums, impossible values are found where they are used.
+    // Without checksums, impossible values are found when they are used.
     let unchecked = || {
-        let args = ["train", "partition-graph/supergat-mx", "--store", &store, "--set", "train.mode=batches"];
+        let args = ["train", "partition-graph/supergat-mx", "--graph", &store, "--set", "train.mode=mini-batch"];
         run_kith([&args[..], &["--verify", "off"]].concat()).sentence().to_owned()
     };
     let sentence = unchecked();
@@ -155,21 +156,21 @@ fn replays_that_cannot_be() {
     let (run, full) = (temp.path().join("run"), temp.path().join("full"));
     succeed(&mut train(&store, &run, 2, &[]));
     let replay =
-        |run: &Path, more: &[&str]| run_kith([&["replay", run.to_str().unwrap(), "--store", &store], more].concat());
+        |run: &Path, more: &[&str]| run_kith([&["replay", run.to_str().unwrap(), "--graph", &store], more].concat());
     let sentence = |run: &Path, more: &[&str]| replay(run, more).sentence().to_owned();
     assert!(sentence(&run, &["--step", "6"]).ends_with("steps.jsonl: step 6 was not recorded, the last one is 5"));
     let expected = "there is no slice 2: steps of this run have slices 0 to 1";
     assert_eq!(sentence(&run, &["--step", "5", "--slice", "2"]), expected);
-    assert!(sentence(&run, &["--step", "5", "--run-key", "1"]).ends_with("a checkpoint of run key 42, not 1"));
+    assert!(sentence(&run, &["--step", "5", "--seed", "1"]).ends_with("a checkpoint of seed 42, not 1"));
 
-    // Without a checkpoint, the run file and whoever asks say what the run was.
+    // Without a checkpoint, the run file and the options describe the run.
     fs::remove_dir_all(run.join("checkpoints")).unwrap();
-    assert!(sentence(&run, &["--step", "5"]).ends_with("no checkpoint yet: give its --run-key"));
-    assert!(replay(&run, &["--step", "5", "--run-key", "42"]).stdout.ends_with("of run key 42: as recorded\n"));
-    let other = sentence(&run, &["--step", "5", "--run-key", "43"]);
+    assert!(sentence(&run, &["--step", "5"]).ends_with("no checkpoint yet: give its --seed"));
+    assert!(replay(&run, &["--step", "5", "--seed", "42"]).stdout.ends_with("of seed 42: as recorded\n"));
+    let other = sentence(&run, &["--step", "5", "--seed", "43"]);
     assert!(other.starts_with("step 5, slice 0 is not as recorded: its digest is "), "{other}");
 
-    let args = ["train", "partition-graph/gat", "--store", &store, "--out", full.to_str().unwrap()];
+    let args = ["train", "partition-graph/gat", "--graph", &store, "--out", full.to_str().unwrap()];
     kith([&args[..], &["--set", "train.epochs=1"]].concat());
     assert!(sentence(&full, &["--step", "0"]).ends_with("there is no batch to replay"));
     assert!(sentence(temp.path(), &["--step", "0"]).contains("run.toml: No such file"));
@@ -222,12 +223,12 @@ fn slow_memory_stays_flat_over_500_epochs_of_cora() {
     let Some(store) = import_cora(temp.path()) else { return };
     let out = temp.path().join("run");
     let mut command = Command::new(program());
-    command.args(["train", "cora/supergat-mx", "--set", "train.mode=batches", "--set", "train.epochs=500"]);
+    command.args(["train", "cora/supergat-mx", "--set", "train.mode=mini-batch", "--set", "train.epochs=500"]);
     command.args(["--set", "train.checkpoint_every=500", "--set", "early_stop=off"]);
-    stays_flat(command.arg("--store").arg(&store).arg("--out").arg(&out), &out, 1);
+    stays_flat(command.arg("--graph").arg(&store).arg("--out").arg(&out), &out, 1);
 }
 
-/// With all neighbors of all nodes, batches are full batches: dropout, negatives and all that follows from them.
+/// With all neighbors of all nodes, mini-batches equal the full batch, including dropout and negatives.
 #[test]
 fn full_fanout_is_full_batch_on_cora() {
     let temp = tempfile::tempdir().unwrap();
@@ -237,11 +238,11 @@ fn full_fanout_is_full_batch_on_cora() {
             let out = temp.path().join(format!("{model}-{name}"));
             let mut command = Command::new(program());
             command.args(["train", &format!("cora/{model}"), "--set", "train.epochs=3"]).args(more);
-            succeed(command.arg("--store").arg(&store).arg("--out").arg(&out));
+            succeed(command.arg("--graph").arg(&store).arg("--out").arg(&out));
             steps(&out).into_iter().map(|step| (step["loss"].clone(), step["valid_loss"].clone())).collect::<Vec<_>>()
         };
         let full = losses("full", &[]);
-        let set = ["train.mode=batches", "train.fanouts=all", "train.edge_seeds=2708"];
+        let set = ["train.mode=mini-batch", "train.fanouts=all", "train.edge_seeds=2708"];
         let batches = losses("batches", &set.map(|set| ["--set", set]).concat());
         assert_eq!((full.len(), batches.len()), (3, 3));
         let number = |value: &Value| value.as_f64().unwrap();

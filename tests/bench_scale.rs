@@ -1,4 +1,4 @@
-//! `kith bench scale` with real processes: every combination has its numbers, whatever happens in between.
+//! `kith bench scale` with real processes: every combination is measured once, also after interruptions.
 
 use std::{
     fs,
@@ -16,10 +16,10 @@ use crate::{
 };
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// For processes to end that have nobody left.
+/// For orphaned processes to end.
 const SECONDS: Duration = Duration::from_secs(10);
 
-/// Two shards or one, a server or none, a rank or two.
+/// One or two shards, zero or one server, two ranks.
 const GRID: [&str; 6] = ["--shards", "1,2", "--servers", "0,1", "--ranks", "2"];
 const N_COMBINATIONS: usize = 4;
 
@@ -32,7 +32,7 @@ impl Made {
     fn new() -> Made {
         let temp = tempfile::tempdir().unwrap();
         let store = temp.path().join("store").to_str().unwrap().to_owned();
-        let options = ["--nodes", "3000", "--degree", "8", "--classes", "4", "--dim", "16", "--run-key", "7"];
+        let options = ["--nodes", "3000", "--degree", "8", "--classes", "4", "--dim", "16", "--seed", "7"];
         kith([&["data", "generate", "power-law", "--out", &store], &options[..]].concat());
         Made { temp, store }
     }
@@ -41,12 +41,12 @@ impl Made {
         self.temp.path().join("work")
     }
 
-    /// A bench of a few steps, unless the options say otherwise.
+    /// A bench of a few steps by default.
     fn bench(&self, options: &[&str]) -> Command {
         let mut command = Command::new(program());
         command.args(["bench", "scale", &self.store, "--work"]).arg(self.work());
         command.args(["--fanouts", "5,5", "--method", "hash", "--threads", "1"]);
-        for (name, value) in [("--seeds-per-step", "200"), ("--steps", "25"), ("--warm-up", "2")] {
+        for (name, value) in [("--batch-size", "200"), ("--steps", "25"), ("--warm-up", "2")] {
             if !options.contains(&name) {
                 command.args([name, value]);
             }
@@ -60,7 +60,7 @@ impl Made {
         text.split_inclusive('\n').filter(|line| line.ends_with('\n')).map(str::to_owned).collect()
     }
 
-    /// Starts it, and stops it once there are so many lines and the next combination is at work.
+    /// Starts it, and stops it after `n_lines` lines, while the next combination runs.
     fn stop_after(&self, n_lines: usize, name: &str) -> Finished {
         let mut command = self.bench(&GRID);
         let running = thread::spawn(move || finish_within(&mut command, LIMIT));
@@ -85,7 +85,7 @@ fn number(value: &Value, name: &str) -> f64 {
     value[name].as_f64().unwrap_or_else(|| panic!("{name} is no number in {value}"))
 }
 
-/// What must be true of any measurement.
+/// Properties of every measurement.
 #[track_caller]
 fn assert_plausible(line: &Value) {
     let (asked, measured) = (&line["asked"], &line["measured"]);
@@ -95,13 +95,13 @@ fn assert_plausible(line: &Value) {
     }
     let (n_steps, seconds) = (number(measured, "n_steps"), number(measured, "seconds"));
     assert!(n_steps >= 25.0, "{line}");
-    // Steps have 200 seeds but for the last of an epoch; each has up to 5 neighbors, as each of those.
+    // Steps have 200 seed nodes, except the last of an epoch; fanouts are 5 and 5.
     let (n_seeds, n_edges) = (number(measured, "n_seeds"), number(measured, "n_edges"));
     assert!(n_seeds <= 200.0 * n_steps && n_seeds > 100.0 * n_steps, "{line}");
     assert!(n_edges > 2.0 * n_seeds && n_edges < 35.0 * n_seeds, "{line}");
     assert!((number(measured, "seeds_per_second") - n_seeds / seconds).abs() < 1.0, "{line}");
 
-    // Rows of 16 floats come from servers where there are some.
+    // With servers, features of 16 floats come from them.
     let (to, from) = (number(measured, "to_servers_bytes_per_step"), number(measured, "from_servers_bytes_per_step"));
     match count("servers") {
         0 => assert_eq!((to, from), (0.0, 0.0), "{line}"),
@@ -144,7 +144,7 @@ fn a_bench_that_is_stopped_goes_on() {
     made.assert_nothing_is_left();
     let second = made.lines();
     assert!((first.len() + 1..N_COMBINATIONS).contains(&second.len()), "{second:?}");
-    // As if it had been killed while it wrote.
+    // An incomplete line, as a killed process leaves it.
     let path = made.work().join("scale.jsonl");
     fs::write(&path, second.concat() + "{\"asked\":{\"sto").unwrap();
 
@@ -169,7 +169,7 @@ fn a_bench_that_is_stopped_goes_on() {
     let expected: Vec<[u64; 3]> = (0..4).map(|n| [1 + n / 2, n % 2, 2]).collect();
     assert_eq!(combinations, expected);
 
-    // Only what is new: three fanouts make a model of three layers.
+    // Only new combinations are measured: three fanouts make a model of three layers.
     let grown = ["--shards", "2", "--servers", "0,1,3", "--ranks", "2", "--fanouts", "3,3,3"];
     let finished = finish_within(&mut made.bench(&grown), LIMIT);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
@@ -187,7 +187,7 @@ fn a_bench_that_is_stopped_goes_on() {
 fn a_combination_that_fails_has_its_sentence_and_the_others_go_on() {
     let made = Made::new();
     let one = ["--shards", "1", "--servers", "0,1", "--ranks", "1", "--steps", "1", "--warm-up", "1"];
-    let finished = finish_within(&mut made.bench(&[&one[..], &["--seeds-per-step", "5000"]].concat()), LIMIT);
+    let finished = finish_within(&mut made.bench(&[&one[..], &["--batch-size", "5000"]].concat()), LIMIT);
     let expected = format!("2 of 2 combinations failed: see {}", made.work().join("scale.jsonl").display());
     assert_eq!(finished.sentence(), expected);
     let lines = made.lines();
@@ -197,8 +197,8 @@ fn a_combination_that_fails_has_its_sentence_and_the_others_go_on() {
         let sentence = line["failed"].as_str().unwrap();
         assert!(sentence.starts_with("rank 0: ") && sentence.contains("seeds_per_step"), "{sentence}");
     }
-    // A failure is no measurement.
-    let finished = finish_within(&mut made.bench(&[&one[..], &["--seeds-per-step", "5000"]].concat()), LIMIT);
+    // A failure does not count as a measurement.
+    let finished = finish_within(&mut made.bench(&[&one[..], &["--batch-size", "5000"]].concat()), LIMIT);
     assert!(!finished.stderr.contains("measured before"), "{}", finished.stderr);
     assert_eq!((finished.code, made.lines().len()), (Some(1), 4));
     made.assert_nothing_is_left();
@@ -212,15 +212,15 @@ fn wrong_arguments_are_one_sentence() {
         assert!(finished.sentence().contains(part), "{}", finished.stderr);
     };
     refused(&["--shards", "0"], "0");
-    refused(&["--fanouts", "ten"], "write fanouts of 1 or more");
+    refused(&["--fanouts", "ten"], "expected fanouts of 1 or more");
     refused(&["--ranks", "0"], "0");
     refused(&["--steps", "0"], "0");
     refused(&["--like", "arxiv"], "cannot be used with");
     refused(&["--shards", "1", "--servers", "2"], "nothing to measure: ask for fewer --servers or more --shards");
     refused(&["--model", "nothing"], "nothing");
     refused(&["--model", "nothing.toml"], "nothing.toml");
-    refused(&["--set", "train.epochs"], "write it as key=value");
-    refused(&["--set", "train.mode=full"], "leave train.mode out");
+    refused(&["--set", "train.epochs"], "expected KEY=VALUE");
+    refused(&["--set", "train.mode=full-batch"], "leave train.mode out");
     let bench = |options: &[&str]| finish_within(Command::new(program()).args(["bench", "scale"]).args(options), LIMIT);
     let work = made.work();
     let work = work.to_str().unwrap();
@@ -229,7 +229,7 @@ fn wrong_arguments_are_one_sentence() {
     assert!(bench(&["--work", work]).sentence().contains("required"));
     assert!(bench(&[&made.store]).sentence().contains("required"));
 
-    // A folder that was made for another store.
+    // A folder of another store.
     let other = made.temp.path().join("other");
     let other = other.to_str().unwrap();
     kith(["data", "generate", "power-law", "--out", other, "--nodes", "500", "--dim", "4"]);

@@ -1,5 +1,5 @@
-//! Random signals to ranks, servers and the launcher: every run ends with the losses of one that nothing happened to, and
-//! nothing is left behind.
+//! Random signals to ranks, servers and the launcher: every run ends with the losses of an undisturbed one, and no
+//! process or file is left.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,14 +17,14 @@ use crate::{
     whole_path::{report, steps},
 };
 
-/// For a run to end after its last signal.
+/// Time for a run to end after its last signal.
 const LIMIT: Duration = Duration::from_secs(120);
-/// For processes whose launcher was killed.
+/// Time for processes to end whose launcher was killed.
 const ALONE: Duration = Duration::from_secs(30);
-/// Signals that one run gets before it is left alone.
+/// Maximum number of signals to one run.
 const MAX_SIGNALS: u32 = 12;
 
-/// Numbers that look random, the same for one seed (SplitMix64).
+/// Pseudorandom numbers of a seed (SplitMix64).
 struct Draws(u64);
 
 impl Draws {
@@ -40,7 +40,7 @@ impl Draws {
 struct Chaos {
     temp: tempfile::TempDir,
     draws: Draws,
-    /// Signals sent, and how starts ended.
+    /// Numbers of sent signals and of exit codes.
     counts: BTreeMap<String, u32>,
 }
 
@@ -49,10 +49,10 @@ impl Chaos {
         let chaos = Chaos { temp: tempfile::tempdir().unwrap(), draws: Draws(seed), counts: BTreeMap::new() };
         fs::create_dir(chaos.path("tmp")).unwrap();
         let path = |name: &str| chaos.path(name).to_str().unwrap().to_owned();
-        let options = ["--nodes", "2000", "--degree", "8", "--classes", "4", "--dim", "16", "--run-key", "7"];
+        let options = ["--nodes", "2000", "--degree", "8", "--classes", "4", "--dim", "16", "--seed", "7"];
         kith([&["data", "generate", "power-law", "--out", &path("store")], &options[..]].concat());
         kith(["partition", &path("store"), "--shards", "3", "--method", "hash", "--out", &path("cluster")]);
-        let mut alone = chaos.command(&["train", "--store", &path("store")], "plain");
+        let mut alone = chaos.command(&["train", "--graph", &path("store")], "plain");
         assert!(alone.status().unwrap().success());
         chaos
     }
@@ -64,7 +64,7 @@ impl Chaos {
     fn command(&self, first: &[&str], out: &str) -> Command {
         let mut command = Command::new(program());
         command.args(first).args(["partition-graph/supergat-mx", "--json", "--out"]).arg(self.path(out));
-        let set = ["train.mode=batches", "train.fanouts=[5, 5]", "train.seeds_per_step=50", "train.edge_seeds=50"];
+        let set = ["train.mode=mini-batch", "train.fanouts=[5, 5]", "train.batch_size=50", "train.edge_seeds=50"];
         let more = ["train.epochs=8", "train.evaluate_every=2", "train.checkpoint_every=1", "early_stop=off"];
         command.args(set.iter().chain(&more).chain(&["train.slices=3"]).flat_map(|assignment| ["--set", assignment]));
         command.env("RAYON_NUM_THREADS", "1").env("TMPDIR", self.path("tmp"));
@@ -72,11 +72,11 @@ impl Chaos {
         command
     }
 
-    /// Starts a run, or goes on with it.
+    /// Starts or resumes a run.
     fn launch(&self, out: &str) -> Child {
         let cluster = self.path("cluster");
         let first = ["launch", "--ranks", "3", "--samplers", "2", "--shards", cluster.to_str().unwrap(), "--resume"];
-        // Pauses may be longer than this.
+        // Shorter than some pauses.
         let patience = ["--heartbeat-timeout", "2", "--join-timeout", "20", "--grace", "10"];
         let said = fs::File::options().create(true).append(true).open(self.path("said")).unwrap();
         let mut command = self.command(&[&first[..], &patience].concat(), out);
@@ -92,7 +92,7 @@ impl Chaos {
             _ => ("rank", of("train")),
         };
         if pids.is_empty() {
-            return; // They are being started.
+            return; // They are still being started.
         }
         let pid = pids[self.draws.below(pids.len() as u64) as usize];
         let signal = ["KILL", "STOP", "TERM"][self.draws.below(3) as usize];
@@ -104,13 +104,13 @@ impl Chaos {
         *self.counts.entry(format!("{signal} {who}")).or_default() += 1;
     }
 
-    /// One run from its start to its end, however often it has to be started.
+    /// One run from start to end, with any number of restarts.
     fn run(&mut self, out: &str) {
         let mut n_signals = 0;
         for _ in 0..=MAX_SIGNALS + 1 {
             let mut launcher = self.launch(out);
             let started = Instant::now();
-            // A signal that comes before a process asked for it ends it without a word.
+            // A signal before a process has installed its handlers ends it silently.
             let mut next = Duration::from_millis(300 + self.draws.below(3_000));
             let mut is_disturbed = started;
             let status = loop {
@@ -153,19 +153,19 @@ impl Chaos {
     }
 }
 
-/// It may have ended meanwhile.
+/// Sends a signal; ignores a process that has ended.
 fn send(name: &str, pid: u32) {
     let _ = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).stderr(Stdio::null()).status();
 }
 
-/// Memory that processes share, but for what other tests keep there.
+/// Shared memory, except that of other tests.
 fn shared_memory() -> BTreeSet<String> {
     let Ok(entries) = fs::read_dir("/dev/shm") else { return BTreeSet::new() };
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     names.filter(|name| !name.starts_with(".tmp")).collect()
 }
 
-/// For a minute, or `KITH_CHAOS_SECONDS`; `KITH_CHAOS_SEED` names what happens.
+/// For a minute, or `KITH_CHAOS_SECONDS`; `KITH_CHAOS_SEED` is the seed.
 #[test]
 #[allow(clippy::print_stderr)]
 fn slow_random_signals_leave_no_trace() {

@@ -1,5 +1,5 @@
-//! Training from shards and from sampling servers, with real processes: the same losses to the last bit, whatever happens
-//! to a server or on the way to it.
+//! Training from shards and from sampling servers, with real processes: bit-identical losses, also when servers or
+//! their network fail.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ use crate::{
 
 const LIMIT: Duration = Duration::from_secs(50);
 
-/// A store, a cluster of three shards made of it, and a run on the store.
+/// A store, a partitioned graph of three shards, and a run on the store.
 struct Made {
     temp: tempfile::TempDir,
     store: PathBuf,
@@ -31,12 +31,12 @@ impl Made {
         let temp = tempfile::tempdir().unwrap();
         let path = |name: &str| temp.path().join(name);
         let (store, cluster, run) = (path("store"), path("cluster"), path("run"));
-        let options = ["--nodes", "3000", "--degree", "8", "--classes", "4", "--dim", "16", "--run-key", "7"];
+        let options = ["--nodes", "3000", "--degree", "8", "--classes", "4", "--dim", "16", "--seed", "7"];
         kith([&["data", "generate", "power-law", "--out", store.to_str().unwrap()], &options[..]].concat());
         let options = ["--shards", "3", "--out", cluster.to_str().unwrap()];
         kith([&["partition", store.to_str().unwrap()], &options[..]].concat());
         let made = Made { temp, store, cluster, run };
-        let finished = made.train(&["--store", made.store.to_str().unwrap()], &made.run);
+        let finished = made.train(&["--graph", made.store.to_str().unwrap()], &made.run);
         assert_eq!(finished.code, Some(0), "{}", finished.stderr);
         made
     }
@@ -48,7 +48,7 @@ impl Made {
     fn command(&self, graph: &[&str], out: &Path) -> Command {
         let mut command = Command::new(program());
         command.args(["train", "partition-graph/supergat-mx", "--out", out.to_str().unwrap()]).args(graph);
-        let set = ["train.mode=batches", "train.fanouts=[5, 5]", "train.seeds_per_step=100", "train.edge_seeds=50"];
+        let set = ["train.mode=mini-batch", "train.fanouts=[5, 5]", "train.batch_size=100", "train.edge_seeds=50"];
         let few = ["train.epochs=12", "train.evaluate_every=6", "train.checkpoint_every=100", "early_stop=off"];
         command.args(set.iter().chain(&few).flat_map(|assignment| ["--set", assignment]));
         command.env("RAYON_NUM_THREADS", "1");
@@ -59,7 +59,7 @@ impl Made {
         finish_within(&mut self.command(graph, out), LIMIT)
     }
 
-    /// Trains on a thread of its own; `disturb` is called once some steps were made.
+    /// Trains on a thread; `disturb` is called after some steps.
     fn train_disturbed(&self, samplers: &str, more: &[&str], disturb: impl FnOnce()) -> (PathBuf, Finished) {
         let out = self.path("disturbed");
         let mut command = self.command(&[&["--samplers", samplers], more].concat(), &out);
@@ -115,7 +115,7 @@ fn are_one_graph(wanted: &[&str]) {
         kith([&["predict", run.to_str().unwrap(), "--out", out.to_str().unwrap()], graph].concat());
         fs::read(&out).unwrap()
     };
-    let expected = predict(&["--store", store], &made.run, "store.csv");
+    let expected = predict(&["--graph", store], &made.run, "store.csv");
     let ways = ways.into_iter().filter(|(name, _)| wanted.contains(name)).collect::<Vec<_>>();
     for &(name, graph) in &ways {
         let out = made.path(name);
@@ -124,7 +124,7 @@ fn are_one_graph(wanted: &[&str]) {
         let run = out.to_str().unwrap();
         let replayed = kith([&["replay", run, "--step", "3"], graph].concat());
         assert!(replayed.stdout.contains("as recorded"), "{}", replayed.stdout);
-        // A run can go on wherever its graph is.
+        // A run resumes from any place of its graph.
         let more = ["train", "--resume", "--out", run, "--set", "train.epochs=13"];
         kith([&more[..], graph].concat());
     }
@@ -147,7 +147,7 @@ fn a_killed_server_is_waited_for() {
     made.assert_same(&disturbed);
 }
 
-/// Of two servers of a shard one goes for good, and nobody waits for it; a third was never there.
+/// One of two servers of a shard is killed, and the run continues without a wait; a third never existed.
 #[test]
 fn a_killed_server_with_a_stand_in_is_not_missed() {
     let made = Made::new();
@@ -156,12 +156,12 @@ fn a_killed_server_with_a_stand_in_is_not_missed() {
     let never = nobody.local_addr().unwrap().to_string();
     let addresses = addresses(&[&one, &other]) + "," + &never;
     let mut one = Some(one);
-    // A third of the time is what an attempt may take.
+    // An attempt may take a third of the timeout.
     let disturbed = made.train_disturbed(&addresses, &["--sampler-timeout", "6"], || {
         one.take().unwrap().kill();
     });
     made.assert_same(&disturbed);
-    let note = format!("note: no answer from {never}: going on without it, because others have all shards");
+    let note = format!("warning: no answer from {never}: skipped, other servers have all shards");
     assert!(disturbed.1.stderr.lines().any(|line| line == note), "{}", disturbed.1.stderr);
 }
 
@@ -193,7 +193,7 @@ fn a_server_that_stays_away_is_named() {
     other.signal("CONT");
 }
 
-/// Trains while the way to the server is as said, one after the other.
+/// Trains under each of these network conditions, one after the other.
 fn changes_nothing(ways: &[Way]) {
     let made = Made::new();
     let sampler = Sampler::start(&made.cluster, "all");
@@ -242,7 +242,7 @@ fn a_way_that_stalls_is_named() {
     assert!(sentence.contains("shard ") && sentence.contains(&proxy.address.to_string()), "{sentence}");
 }
 
-/// Features take longer than any silence or call without news may: they advance all the time.
+/// Features take longer than the timeouts of silence and of calls without progress, but bytes keep arriving.
 #[test]
 fn slow_a_slow_line_is_waited_for() {
     if !is_slow_asked_for() {
@@ -251,18 +251,18 @@ fn slow_a_slow_line_is_waited_for() {
     let temp = tempfile::tempdir().unwrap();
     let path = |name: &str| temp.path().join(name).to_str().unwrap().to_owned();
     let (store, cluster) = (path("store"), path("cluster"));
-    let options = ["--nodes", "12000", "--degree", "4", "--classes", "4", "--dim", "256", "--run-key", "7"];
+    let options = ["--nodes", "12000", "--degree", "4", "--classes", "4", "--dim", "256", "--seed", "7"];
     kith([&["data", "generate", "power-law", "--out", &store], &options[..]].concat());
     kith(["partition", &store, "--shards", "2", "--out", &cluster]);
     let sampler = Sampler::start(Path::new(&cluster), "all");
     let proxy = Proxy::start(sampler.address);
-    // 12 MB for the cache, and half a megabyte per second: 24 s, where silence may last 1 s and a call without news 3 s.
+    // 12 MB for the cache at 0.5 MB per second: 24 s. Silence may last 1 s, a call without progress 3 s.
     proxy.set(Way::Slow(512 << 10));
     let address = proxy.address.to_string();
     let train = |graph: &[&str], out: &str| {
         let mut command = Command::new(program());
         command.args(["train", "partition-graph/supergat-mx", "--out", out]).args(graph);
-        let set = ["train.mode=batches", "train.epochs=1", "train.seeds_per_step=600", "early_stop=off"];
+        let set = ["train.mode=mini-batch", "train.epochs=1", "train.batch_size=600", "early_stop=off"];
         command.args(set.iter().flat_map(|assignment| ["--set", assignment]));
         finish_within(&mut command, Duration::from_secs(120))
     };
@@ -271,11 +271,11 @@ fn slow_a_slow_line_is_waited_for() {
     let finished = train(&cached, &path("slow"));
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     assert!(started.elapsed() > Duration::from_secs(20), "the line was not slow: {:?}", started.elapsed());
-    assert_eq!(train(&["--store", &store], &path("run")).code, Some(0));
+    assert_eq!(train(&["--graph", &store], &path("run")).code, Some(0));
     assert_eq!(steps(Path::new(&path("slow"))), steps(Path::new(&path("run"))));
 }
 
-/// One of two servers of all shards gets slow in the middle of a run: the other is asked.
+/// One of two servers of all shards becomes slow during a run: the other one is used.
 #[test]
 fn a_slow_replica_is_not_waited_for() {
     let made = Made::new();
@@ -288,12 +288,12 @@ fn a_slow_replica_is_not_waited_for() {
         disturbed_at = Some(Instant::now());
     });
     made.assert_same(&disturbed);
-    // More than a hundred steps are left, each with several calls one after the other.
+    // More than a hundred steps are left, each with several sequential calls.
     let took = disturbed_at.unwrap().elapsed();
     assert!(took < Duration::from_secs(30), "{took:?}");
 }
 
-/// Steps per second, as the median of many short times.
+/// Steps per second: the median over many short intervals.
 fn steps_per_second(steps: &Path, time: Duration) -> f64 {
     let n_steps = || fs::read_to_string(steps).map_or(0, |text| text.lines().count());
     let started = Instant::now();

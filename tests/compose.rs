@@ -1,4 +1,4 @@
-//! The compose file: it agrees with itself, with the images and with the programs, and what it starts trains.
+//! The compose file: consistent with itself, with the images and with the programs, and its services train.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,19 +18,19 @@ use crate::{
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A service of the file, as far as we look at it.
+/// A service of the file.
 struct Service {
     name: String,
-    /// The whole of it.
+    /// Its whole definition.
     value: Value,
-    /// The stage of the Dockerfile that it is.
+    /// Its stage of the Dockerfile.
     target: String,
     command: Vec<String>,
     environment: BTreeMap<String, String>,
 }
 
 impl Service {
-    /// What stands behind an option in its command.
+    /// Value of an option in its command.
     #[track_caller]
     fn option(&self, name: &str) -> &str {
         let place = self.command.iter().position(|word| word == name);
@@ -45,7 +45,7 @@ impl Service {
         self.environment.contains_key("RANK")
     }
 
-    /// Its mounts: volume, folder, whether it may be written.
+    /// Its mounts: volume, folder, and whether it is writable.
     fn mounts(&self) -> Vec<(String, String, bool)> {
         let mount = |text: String| {
             let mut parts = text.split(':').map(String::from);
@@ -64,7 +64,7 @@ fn texts(value: &Value) -> Vec<String> {
 fn compose() -> (Value, Vec<Service>) {
     let text = fs::read_to_string(root().join("deploy/compose.yaml")).unwrap();
     let mut file: Value = serde_yaml_ng::from_str(&text).unwrap();
-    // One call merges what stands in a merged mapping, and leaves what is merged there for the next.
+    // One call merges one level of nested merge keys.
     for _ in 0..3 {
         file.apply_merge().unwrap();
     }
@@ -83,7 +83,7 @@ fn dockerfile() -> String {
     fs::read_to_string(root().join("deploy/images/Dockerfile")).unwrap()
 }
 
-/// The lines of a stage, in which those that end with a backslash are one with the next.
+/// Lines of a stage, with continuation lines joined.
 fn stage(name: &str) -> Vec<String> {
     let text = dockerfile().replace("\\\n", " ");
     let end = format!(" AS {name}");
@@ -94,7 +94,7 @@ fn stage(name: &str) -> Vec<String> {
     own
 }
 
-/// What follows an instruction that a stage has once.
+/// Arguments of an instruction that a stage has once.
 #[track_caller]
 fn instruction(stage: &[String], name: &str) -> String {
     let found: Vec<&str> = stage.iter().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).collect();
@@ -107,7 +107,7 @@ fn version() -> String {
     said.trim().strip_prefix("kith ").unwrap().to_owned()
 }
 
-/// Checks that a program knows the options that it is given.
+/// Checks that a program accepts the options of its command.
 #[track_caller]
 fn assert_known(who: &str, command: &[String]) {
     let name = &command[0];
@@ -140,7 +140,7 @@ fn the_compose_file_agrees_with_itself_and_the_images() {
         assert_eq!(texts(&value["security_opt"]), ["no-new-privileges:true"], "{name}");
         for (volume, folder, _) in service.mounts() {
             assert!(file["volumes"].get(&volume).is_some(), "{name}: volume {volume} is not declared");
-            // A new volume takes its owner from the image.
+            // A new volume inherits its owner from the image.
             let owner = instruction(&own, "USER").replace(':', " --group=");
             let made =
                 instruction(&base, "RUN").rsplit_once(&format!("--owner={owner} ")).expect("folders").1.to_owned();
@@ -190,7 +190,7 @@ fn servers_and_ranks_of_the_compose_file_find_each_other() {
     let port = |own: &Service| own.option("--listen").rsplit_once(':').unwrap().1.to_owned();
     let addresses: Vec<String> = samplers.iter().map(|own| format!("{}:{}", own.name, port(own))).collect();
     for sampler in &samplers {
-        assert!(script.contains(&format!("--out {}", sampler.option("--cluster"))), "{}", sampler.name);
+        assert!(script.contains(&format!("--out {}", sampler.option("--graph"))), "{}", sampler.name);
         assert!(names.split(',').any(|name| name == sampler.name), "the certificate is for others: {names}");
         let made = Path::new(sampler.option("--token-file")).parent().unwrap().to_str().unwrap();
         assert!(script.contains(&format!("kith secrets {made} ")), "nobody makes {made}");
@@ -202,7 +202,7 @@ fn servers_and_ranks_of_the_compose_file_find_each_other() {
         let metrics = sampler.option("--metrics").rsplit_once(':').unwrap().1;
         assert_eq!(*health.last().unwrap(), format!("http://127.0.0.1:{metrics}"));
         assert_known(&sampler.name, &health[1..]);
-        // The image asks the port that every server has.
+        // The image's health check uses the servers' port.
         let asked = format!("[\"kith-sampler\", \"health\", \"127.0.0.1:{}\"]", port(sampler));
         assert!(stage("sampler").iter().any(|line| line.ends_with(&asked)));
     }
@@ -216,7 +216,7 @@ fn servers_and_ranks_of_the_compose_file_find_each_other() {
         assert_eq!(said("MASTER_ADDR"), ranks[0].name);
         assert!(instruction(&stage("trainer"), "EXPOSE").contains(said("MASTER_PORT")));
         assert!(said("KITH_TOKEN").starts_with("${KITH_TOKEN:?"), "there must be a token, and not in the file");
-        assert_eq!(rank.option("--samplers").split(',').collect::<Vec<_>>(), addresses);
+        assert_eq!(rank.option("--graph"), format!("grpc://{}", addresses.join(",")));
         assert!(rank.command.contains(&format!("train.slices={}", ranks.len())));
         assert_eq!(rank.command, ranks[0].command);
         assert_eq!(rank.option("--token-file"), samplers[0].option("--token-file"));
@@ -229,8 +229,8 @@ fn servers_and_ranks_of_the_compose_file_find_each_other() {
     }
 }
 
-/// Every command of the file with its environment, on this host: folders are elsewhere, and services have addresses in
-/// place of names.
+/// Runs every command of the file with its environment on this host; folders and service names are replaced by local
+/// paths and addresses.
 #[test]
 fn the_compose_file_trains() {
     let (_, services) = compose();
@@ -248,10 +248,10 @@ fn the_compose_file_trains() {
         ports.insert(sampler.name.clone(), (port, free_port()));
     }
     let elsewhere = |text: &str| places.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to));
-    // Smaller, so that it takes a moment.
+    // A smaller graph, to be fast.
     let path = format!("{}:{}", program().parent().unwrap().display(), std::env::var("PATH").unwrap_or_default());
     let prepare = services.iter().find(|service| service.name == "prepare").unwrap();
-    // Hosts of this machine have addresses in place of names.
+    // Services on this host have addresses instead of names.
     let script = elsewhere(&prepare.command[0]).replace("--nodes 20000", "--nodes 2000");
     let script = script.replace("--names sampler-0,sampler-1", "--names 127.0.0.1");
     assert!(script.contains("--names 127.0.0.1"));
@@ -267,7 +267,7 @@ fn the_compose_file_trains() {
     let mut samplers = Ranks::none();
     let mut ranks = Ranks::none();
     let master_port = free_port().to_string();
-    let few = ["--set", "train.epochs=3", "--set", "train.seeds_per_step=100"];
+    let few = ["--set", "train.epochs=3", "--set", "train.batch_size=100"];
     for service in &services {
         if service.is_sampler() {
             let mut command = Command::new(program().with_file_name("kith-sampler"));
@@ -284,7 +284,7 @@ fn the_compose_file_trains() {
             for (name, value) in &service.environment {
                 command.env(name, value);
             }
-            // The ones that only docker knows.
+            // Variables that only Docker sets.
             command
                 .env("MASTER_ADDR", "127.0.0.1")
                 .env("MASTER_PORT", &master_port)
@@ -302,12 +302,12 @@ fn the_compose_file_trains() {
         assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     }
 
-    // One process, the same options.
+    // One process with the same options.
     let rank = services.iter().find(|service| service.is_rank()).unwrap();
-    let place = rank.command.iter().position(|word| word == "--samplers").unwrap();
+    let place = rank.command.iter().position(|word| word == "--graph").unwrap();
     let mut alone: Vec<String> = rank.command.clone();
-    // Without servers, neither their authority nor a token.
-    alone.splice(place..place + 6, ["--store".to_owned(), "/graph/store".to_owned()]);
+    // Without servers, without their CA and token.
+    alone.splice(place..place + 6, ["--graph".to_owned(), "/graph/store".to_owned()]);
     let alone: Vec<String> = alone.iter().map(|word| elsewhere(word).replace("/made", "/alone")).collect();
     let finished = run_kith(alone.iter().map(String::as_str).chain(few));
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);

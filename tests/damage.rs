@@ -1,4 +1,4 @@
-//! Bytes that changed on disk end a run with their file, column and block; nothing is computed from them.
+//! Changed bytes on disk end a run with their file, column and block; nothing is computed from them.
 
 use std::{fs, path::Path};
 
@@ -19,12 +19,12 @@ fn flip(path: &Path) {
 fn flipped_bits_end_a_run_and_are_named() {
     let temp = tempfile::tempdir().unwrap();
     let path = |name: &str| temp.path().join(name).to_str().unwrap().to_owned();
-    let options = ["--nodes", "3001", "--degree", "6", "--classes", "4", "--dim", "16", "--run-key", "7"];
+    let options = ["--nodes", "3001", "--degree", "6", "--classes", "4", "--dim", "16", "--seed", "7"];
     kith([&["data", "generate", "power-law", "--out", &path("store")], &options[..]].concat());
     let sets = ["--set", "train.epochs=2", "--set", "early_stop=off"];
-    let batches = ["--set", "train.mode=batches", "--set", "train.fanouts=[5, 5]"];
+    let batches = ["--set", "train.mode=mini-batch", "--set", "train.fanouts=[5, 5]"];
     let train = |out: &str, more: &[&str]| {
-        let mut args = vec!["train", "partition-graph/supergat-mx", "--store", "", "--out", out];
+        let mut args = vec!["train", "partition-graph/supergat-mx", "--graph", "", "--out", out];
         let store = path("store");
         args[3] = &store;
         args.extend(sets.iter().chain(more));
@@ -43,7 +43,7 @@ fn flipped_bits_end_a_run_and_are_named() {
         let expected = format!("{}: block 0 of column {name} (bytes 0 to ", file.display());
         let out = path("damaged");
         let predict =
-            ["predict", &path("run"), "--store", &path("store"), "--out", &path("classes.csv")].map(String::from);
+            ["predict", &path("run"), "--graph", &path("store"), "--out", &path("classes.csv")].map(String::from);
         let again = ["partition", &path("store"), "--shards", "2", "--out", &path("again")].map(String::from);
         let mut ended = vec![train(&out, &batches), train(&path("full"), &[]), run_kith(&again)];
         if name != "labels" {
@@ -62,7 +62,7 @@ fn flipped_bits_end_a_run_and_are_named() {
     let whole = train(&path("damaged"), &batches);
     assert_eq!(whole.code, Some(0), "{}", whole.stderr);
 
-    // A server names the block, and the run that asked it ends.
+    // A server reports the block, and the run that requested it ends.
     let file = temp.path().join("shards/shard-1/rows.f32");
     flip(&file);
     let servers = [Sampler::start(Path::new(&path("shards")), "0"), Sampler::start(Path::new(&path("shards")), "1")];

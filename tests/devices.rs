@@ -1,4 +1,4 @@
-//! The built `kith` program, run as a user runs it.
+//! The `kith` program, run as a user runs it.
 
 use std::{
     path::{Path, PathBuf},
@@ -35,7 +35,7 @@ fn json_has_the_named_fields() {
     assert!(report["cuda"]["devices"].is_array() || report["cuda"]["missing"].is_string(), "{report}");
 }
 
-/// The libraries that the loader would load for a program; it runs nothing.
+/// Libraries that the loader would load for a program, which is not run.
 fn libraries(program: &Path) -> String {
     let mut command = Command::new(program);
     let output = command.env_remove("LD_LIBRARY_PATH").env("LD_TRACE_LOADED_OBJECTS", "1").output();
@@ -57,7 +57,7 @@ fn links_no_cuda_beyond_what_libtorch_itself_needs() {
     }
 }
 
-/// What needs no tensors starts at once.
+/// Commands without tensors start at once.
 #[test]
 fn kith_itself_has_no_libtorch_in_it() {
     let text = libraries(program());

@@ -1,18 +1,18 @@
-//! Every command of the documents is run as its reader would: the blocks of shell of each document, in order, in one folder, on
-//! a host of its own. What stands before a block, in a comment that readers do not see, says how:
+//! Runs every command of the documents as a reader would: the shell blocks of each document, in order, in one folder,
+//! on its own host. An HTML comment before a block changes that:
 //!
-//! - nothing, or `<!-- test: run -->`: it is run;
-//! - `<!-- test: slow -->`: it is run by `make slow`;
-//! - `<!-- test: parse; REASON -->`: it is not run, for it needs what a test has not. As for all blocks, bash looks at its
-//!   syntax, and `trainer/cli/src/documented.rs` sees to it that the options and subcommands exist.
+//! - none, or `<!-- test: run -->`: run;
+//! - `<!-- test: slow -->`: run by `make slow`;
+//! - `<!-- test: parse; REASON -->`: not run, because a test lacks something it needs. As for all blocks, bash checks its
+//!   syntax, and `trainer/cli/src/documented.rs` checks options and subcommands.
 //!
-//! After `run` and `slow` may stand, behind semicolons:
+//! After `run` and `slow`, separated by semicolons:
 //!
-//! - `s/WORDS/OTHERS/`, or with bars for slashes: other words in the place of some, which the block must have: smaller
-//!   numbers, ports of this host;
-//! - `needs DATASET`: it is run where the raw files of the dataset are.
+//! - `s/WORDS/OTHERS/`, or with bars instead of slashes: replaces words, which the block must contain, such as large
+//!   numbers and ports;
+//! - `needs DATASET`: run if the raw files of the dataset are present.
 //!
-//! What readers have at hand (a store, a run file, tables) is made by `docs/given.sh`. `make test` has runs of two epochs.
+//! `docs/given.sh` makes what readers already have (a store, a run file, tables). In `make test`, runs have two epochs.
 
 use std::{
     fs::{self, File},
@@ -35,7 +35,7 @@ const SLOW_LIMIT: Duration = Duration::from_secs(600);
 /// A block of shell in a document.
 #[derive(Debug, PartialEq)]
 struct Block {
-    /// Where it begins.
+    /// Its first line.
     line: usize,
     how: How,
     text: String,
@@ -48,7 +48,7 @@ enum How {
     Parse,
 }
 
-/// The blocks of a document, as they are to be run; what is wrong with a comment.
+/// The blocks of a document, with replacements; an error for an invalid comment.
 fn blocks(document: &str, has_dataset: impl Fn(&str) -> bool) -> Result<Vec<Block>, String> {
     let mut blocks = Vec::new();
     let mut comment: Option<(usize, String)> = None;
@@ -96,7 +96,7 @@ fn blocks(document: &str, has_dataset: impl Fn(&str) -> bool) -> Result<Vec<Bloc
     }
 }
 
-/// What a comment makes of a block.
+/// Applies a comment to a block.
 fn directed(said: String, mut text: String, has_dataset: impl Fn(&str) -> bool) -> Result<(How, String), String> {
     let mut parts = said.split("; ").map(str::trim);
     let how = match parts.next().unwrap_or_default() {
@@ -127,7 +127,7 @@ fn directed(said: String, mut text: String, has_dataset: impl Fn(&str) -> bool) 
     Ok((how_here, text))
 }
 
-/// The words and those in their place, of `s/WORDS/OTHERS/`, with a slash or a bar.
+/// Words and their replacement, of `s/WORDS/OTHERS/` or with bars.
 fn substitution(part: &str) -> Result<Option<(&str, &str)>, String> {
     let Some(mark) = part.strip_prefix('s').and_then(|rest| rest.chars().next()).filter(|mark| "/|".contains(*mark))
     else {
@@ -139,7 +139,7 @@ fn substitution(part: &str) -> Result<Option<(&str, &str)>, String> {
     }
 }
 
-/// All that is run of a document, as one script.
+/// All blocks of a document that are run, as one script.
 fn script(blocks: &[&Block]) -> String {
     let mut script = String::from(
         "set -euo pipefail\nblock=given\n\
@@ -152,7 +152,7 @@ fn script(blocks: &[&Block]) -> String {
     script
 }
 
-/// A folder with our programs, for the path. `make` only says what it would do.
+/// A folder with our programs, for PATH. Its `make` only prints commands.
 fn programs(folder: &Path, is_slow: bool) -> PathBuf {
     let bin = folder.join("bin");
     fs::create_dir_all(&bin).unwrap();
@@ -171,7 +171,7 @@ fn programs(folder: &Path, is_slow: bool) -> PathBuf {
     bin
 }
 
-/// Runs a document; what went wrong.
+/// Runs a document; an error if it fails.
 fn try_document(path: &Path, folder: &Path, datasets: &Path, is_slow: bool) -> Result<(), String> {
     let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
     let blocks = blocks(&text, |dataset| datasets.join(dataset).is_dir())?;
@@ -187,7 +187,7 @@ fn try_document(path: &Path, folder: &Path, datasets: &Path, is_slow: bool) -> R
     if blocks.is_empty() {
         return Ok(());
     }
-    // A host each: ports are free there, and what is left running ends with it.
+    // One host per document: its ports are free, and background processes end with it.
     let Some(hosts) = Hosts::new(&["here"]) else { return Ok(()) };
     fs::write(&file, script(&blocks)).unwrap();
     let path_with_ours =
@@ -195,7 +195,7 @@ fn try_document(path: &Path, folder: &Path, datasets: &Path, is_slow: bool) -> R
     let mut command = hosts.command("here", "bash");
     command.arg(&file).current_dir(folder).env("PATH", path_with_ours);
     command.env("DOCUMENT", path).env("DATASETS", datasets).env("GIVEN", root().join("tests/docs/given.sh"));
-    // To a file: what is left running in the background would hold a pipe open.
+    // Output goes to a file: background processes would hold a pipe open.
     let said = File::create(folder.join("said")).unwrap();
     command.stdin(Stdio::null()).stdout(said.try_clone().unwrap()).stderr(said);
     let mut child = command.spawn().map_err(|error| error.to_string())?;
@@ -206,7 +206,7 @@ fn try_document(path: &Path, folder: &Path, datasets: &Path, is_slow: bool) -> R
             ended => break ended,
         }
     };
-    drop(hosts); // With all processes on it.
+    drop(hosts); // With all its processes.
     let _ = child.wait();
     match status {
         Some(status) if status.success() => Ok(()),

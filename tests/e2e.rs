@@ -1,4 +1,4 @@
-//! End-to-end tests: the built programs as processes, and the rules the tree must obey. Nothing of libtorch is in it.
+//! End-to-end tests: the built programs as processes, and rules of the source tree. Does not link libtorch.
 #![allow(missing_docs)]
 
 mod bad_input;
@@ -7,6 +7,7 @@ mod bench_scale;
 mod chaos;
 mod cluster;
 mod compose;
+mod config;
 mod damage;
 mod devices;
 mod docs;

@@ -1,4 +1,4 @@
-//! Nothing that a process did not create is deleted, and two processes at one place cannot spoil it.
+//! A process deletes only files that it created, and two processes with the same output cannot damage it.
 
 use std::{
     collections::BTreeMap,
@@ -36,13 +36,13 @@ fn resuming_a_run_deletes_nothing_of_other_runs() {
     let bucket = temp.path().join("bucket");
     let train = |place: &str, epochs: &str, more: &[&str]| {
         let (out, epochs) = (format!("file://{}/{place}", bucket.display()), format!("train.epochs={epochs}"));
-        let sets = ["--set", "train.mode=batches", "--set", "train.checkpoint_every=1", "--set", &epochs];
-        let mut args = vec!["train", "partition-graph/supergat-mx", "--store", store, "--out", &out];
+        let sets = ["--set", "train.mode=mini-batch", "--set", "train.checkpoint_every=1", "--set", &epochs];
+        let mut args = vec!["train", "partition-graph/supergat-mx", "--graph", store, "--out", &out];
         args.extend(sets.iter().chain(more));
         kith(args);
     };
     train("exp", "2", &[]);
-    train("exp/variant", "2", &["--run-key", "7"]);
+    train("exp/variant", "2", &["--seed", "7"]);
     fs::write(bucket.join("exp/notes.txt~"), "mine").unwrap();
     let before = files(&bucket);
     train("exp", "3", &["--resume"]);
@@ -51,7 +51,7 @@ fn resuming_a_run_deletes_nothing_of_other_runs() {
         assert_eq!(after.get(name), Some(bytes), "{name} was changed or deleted");
     }
     assert!(before.keys().any(|name| !after.contains_key(name)), "the run's own old objects are removed");
-    train("exp/variant", "3", &["--resume", "--run-key", "7"]);
+    train("exp/variant", "3", &["--resume", "--seed", "7"]);
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn of_imports_into_one_place_one_is_whole() {
         let out = out.to_str().unwrap();
         let start = |key: &str| {
             let mut command = Command::new(program());
-            command.args(GENERATE).args(["--run-key", key, "--out", out]).stdin(Stdio::null());
+            command.args(GENERATE).args(["--seed", key, "--out", out]).stdin(Stdio::null());
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
         };
         let ended = ["1", "2", "3"].map(start).map(|child| child.wait_with_output().unwrap());
@@ -96,7 +96,7 @@ fn of_pushes_to_one_place_one_is_whole() {
     let temp = tempfile::tempdir().unwrap();
     let path = |name: &str| temp.path().join(name).to_str().unwrap().to_owned();
     for (name, key) in [("a", "1"), ("b", "2")] {
-        kith([&GENERATE[..], &["--run-key", key, "--out", &path(name)]].concat());
+        kith([&GENERATE[..], &["--seed", key, "--out", &path(name)]].concat());
     }
     for (round, more) in [(0, None), (1, Some("--replace"))] {
         let url = format!("file://{}", path(&format!("bucket-{round}")));
@@ -119,7 +119,7 @@ fn of_pushes_to_one_place_one_is_whole() {
         kith(["data", "verify", &pulled]);
         let digest = |dir: &str| fs::read(Path::new(dir).join("manifest.json")).unwrap();
         let whose = ["a", "b"].into_iter().position(|name| digest(&path(name)) == digest(&pulled));
-        // Of two that both succeed, one after the other, the later has replaced the earlier.
+        // If both succeed, one after the other, the later has replaced the earlier.
         assert!(whose.is_some_and(|place| ended[place].status.success()), "{whose:?}");
     }
     let again = finish(Command::new(program()).args(["data", "push", &path("a"), &format!("file://{}", path("a"))]));

@@ -1,7 +1,7 @@
 //! Golden runs: losses, evaluations and final weights that version 0.1.0 computed, bit for bit, and the files it wrote.
 //!
-//! `tests/golden/NAME.json` holds the runs of one instruction set, or of one GPU. To write such a file with another program or
-//! on another machine, see `golden_files_are_written_on_request`.
+//! `tests/golden/NAME.json` holds the runs of one instruction set, or of one GPU. To write such a file with another
+//! program or on another machine, see `golden_files_are_written_on_request`.
 
 use std::{
     collections::BTreeMap,
@@ -25,25 +25,27 @@ const LIMIT: Duration = Duration::from_secs(110);
 /// Settings shared by all runs. Each has about 20 steps.
 const COMMON: &str = "
 [model]
-features = 4
+hidden = 4
 dropout = 0.3
-[train]
+[optimizer]
 learning_rate = 0.02
 weight_decay = 1e-3
+
+[train]
 checkpoint_every = 100
 ";
 
-/// Each model, with the settings that are its own.
+/// Each model with its own settings.
 #[rustfmt::skip]
 const MODELS: [(&str, &[&str]); 12] = [
-    ("supergat-go", &["model.kind=supergat", HEADS, OUT_HEADS, "model.form=go", "edge_loss.weight=0.5"]),
-    ("supergat-dp", &["model.kind=supergat", HEADS, OUT_HEADS, "model.form=dp", "edge_loss.weight=0.5", "edge_loss.subset=each"]),
-    ("supergat-sd", &["model.kind=supergat", HEADS, OUT_HEADS, "model.form=sd", "edge_loss.weight=0.5", "edge_loss.negatives=2"]),
-    ("supergat-mx", &["model.kind=supergat", HEADS, OUT_HEADS, "model.form=mx", "edge_loss.weight=0.5"]),
-    ("supergat-mx-3-layers", &["model.kind=supergat", HEADS, OUT_HEADS, "model.form=mx", "edge_loss.weight=0.5", "model.n_layers=3"]),
-    ("supergat-mx-reference", &["model.kind=supergat", HEADS, OUT_HEADS, "model.form=mx", "edge_loss.weight=0.5", REFERENCE]),
+    ("supergat-go", &["model.kind=supergat", HEADS, OUT_HEADS, "model.attention=go", "edge_loss.weight=0.5"]),
+    ("supergat-dp", &["model.kind=supergat", HEADS, OUT_HEADS, "model.attention=dp", "edge_loss.weight=0.5", "edge_loss.subset=each"]),
+    ("supergat-sd", &["model.kind=supergat", HEADS, OUT_HEADS, "model.attention=sd", "edge_loss.weight=0.5", "edge_loss.neg_sample_ratio=2"]),
+    ("supergat-mx", &["model.kind=supergat", HEADS, OUT_HEADS, "model.attention=mx", "edge_loss.weight=0.5"]),
+    ("supergat-mx-3-layers", &["model.kind=supergat", HEADS, OUT_HEADS, "model.attention=mx", "edge_loss.weight=0.5", "model.n_layers=3"]),
+    ("supergat-mx-reference", &["model.kind=supergat", HEADS, OUT_HEADS, "model.attention=mx", "edge_loss.weight=0.5", REFERENCE]),
     ("gat", &["model.kind=gat", HEADS, OUT_HEADS]),
-    ("gat-dp", &["model.kind=gat", HEADS, OUT_HEADS, "model.form=dp"]),
+    ("gat-dp", &["model.kind=gat", HEADS, OUT_HEADS, "model.attention=dp"]),
     ("gcn", &["model.kind=gcn"]),
     ("sage", &["model.kind=sage"]),
     ("mlp", &["model.kind=mlp"]),
@@ -54,7 +56,7 @@ const HEADS: &str = "model.heads=3";
 const OUT_HEADS: &str = "model.out_heads=2";
 const REFERENCE: &str = "train.kernels=reference";
 
-/// Each way to train: its name, the store, and its settings.
+/// Each way to train: name, store, settings.
 const WAYS: [(&str, &str, &[&str]); 5] = [
     ("full-batch", "graph", &["train.epochs=20", "train.evaluate_every=5"]),
     ("full-batch-of-a-set", "set", &["train.epochs=7", "train.evaluate_every=3"]),
@@ -63,11 +65,11 @@ const WAYS: [(&str, &str, &[&str]); 5] = [
     ("mini-batch-of-a-set", "set", MINI_BATCH),
 ];
 
-/// Five steps per epoch of the graph: 126 seeds, 26 of them at a time.
+/// Five steps per epoch of the graph: 126 seed nodes, 26 at a time.
 const MINI_BATCH: &[&str] = &[
-    "train.mode=batches",
+    "train.mode=mini-batch",
     "train.fanouts=[4, 3]",
-    "train.seeds_per_step=26",
+    "train.batch_size=26",
     "train.edge_seeds=9",
     "train.slices=3",
     "train.epochs=4",
@@ -101,7 +103,7 @@ impl Bits {
 }
 
 impl Bits {
-    /// Whether losses, those of evaluations included, are within a relative difference of 1e-6.
+    /// True if all losses, also of evaluations, are within a relative difference of 1e-6.
     fn is_near(&self, other: &Bits) -> bool {
         let numbers = |text: &str| -> Vec<f64> {
             let bits = text.split(' ').map(|bits| u64::from_str_radix(bits, 16).expect("hexadecimal bits"));
@@ -130,7 +132,7 @@ fn digest_of(checkpoint: &Path) -> u64 {
     tensors.fold(0xcbf2_9ce4_8422_2325, |digest, byte| (digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// A graph as a run opens it.
+/// The graph of a run.
 enum GraphPlace<'a> {
     Store(&'a Path),
     Shards(&'a Path),
@@ -141,7 +143,7 @@ impl GraphPlace<'_> {
     fn arguments(&self) -> [String; 2] {
         let text = |path: &Path| path.to_str().expect("a path of letters").to_owned();
         match self {
-            GraphPlace::Store(store) => ["--store".to_owned(), text(store)],
+            GraphPlace::Store(store) => ["--graph".to_owned(), text(store)],
             GraphPlace::Shards(dir) => ["--shards".to_owned(), text(dir)],
             GraphPlace::Servers(servers) => {
                 let addresses: Vec<String> = servers.iter().map(|server| server.address.to_string()).collect();
@@ -151,7 +153,7 @@ impl GraphPlace<'_> {
     }
 }
 
-/// Computes golden runs in a folder of its own, with the same extra arguments and environment for each.
+/// Computes golden runs in its own folder, with the same extra arguments and environment for each.
 struct Bench {
     temp: tempfile::TempDir,
     arguments: Vec<&'static str>,
@@ -169,7 +171,7 @@ impl Bench {
             fs::write(&run_file, COMMON).unwrap();
         }
         let mut command = Command::new(program());
-        command.arg("train").arg(&run_file).args(place.arguments()).args(["--run-key", "7", "--out"]).arg(out);
+        command.arg("train").arg(&run_file).args(place.arguments()).args(["--seed", "7", "--out"]).arg(out);
         command.args(settings.iter().flat_map(|setting| ["--set", setting])).args(&self.arguments);
         command.env("RAYON_NUM_THREADS", "1");
         if let Some(set) = self.instruction_set {
@@ -224,7 +226,7 @@ impl Golden {
         Some(serde_json::from_str(&text).unwrap())
     }
 
-    /// The runs of an instruction set. One without a file has those of the plainest, which its own come near.
+    /// The runs of an instruction set. One without a file uses those of the default set, which are near.
     fn of_set(name: &str) -> (Golden, Match) {
         let own = Golden::of(name).map(|golden| (golden, Match::Bits));
         own.unwrap_or_else(|| (Golden::of("default").expect("a file"), Match::Near))
@@ -240,7 +242,7 @@ impl Golden {
     }
 }
 
-/// How runs are compared.
+/// Comparison of runs.
 #[derive(Clone, Copy)]
 enum Match {
     /// Bit for bit.
@@ -276,7 +278,7 @@ fn one_rank(bench: &Bench, is_meant: impl Fn(&str) -> bool) {
     assert!(n > 0, "no run was meant");
 }
 
-/// What a machine without a file of its own is held to holds between those that have one.
+/// The tolerance for a machine without its own file holds between all recorded instruction sets.
 #[test]
 fn instruction_sets_are_near_each_other() {
     let [plain, others @ ..] = ["default", "avx2", "avx512"].map(|name| Golden::of(name).expect("a file"));
@@ -296,7 +298,7 @@ fn other_models_keep_their_bits() {
     one_rank(&Bench::new(), |name| !name.starts_with("supergat"));
 }
 
-/// Mini-batch runs on one and three ranks, from the store, shards and servers. Full-batch runs have one rank and a store.
+/// Mini-batch runs on one and three ranks, from store, shards and servers. Full-batch runs use one rank and a store.
 fn on_ranks(is_meant: impl Fn(&str) -> bool) {
     let bench = Bench::new();
     let (golden, how) = Golden::of_set(&bench.instruction_set());
@@ -338,23 +340,23 @@ fn slow_models_keep_their_bits_on_every_instruction_set() {
     }
 }
 
-/// Stores, shards and runs of 0.1.0 are read as they were written.
+/// Stores, shards and runs of 0.1.0 can be read.
 #[test]
 fn files_of_0_1_0_are_whole() {
     for store in ["graph", "directed", "set", "named"] {
         kith(["data", "verify", fixture(store).to_str().unwrap()]);
     }
     let (store, shards) = (fixture("graph"), fixture("graph-3-shards"));
-    kith(["partition", "verify", shards.to_str().unwrap(), "--store", store.to_str().unwrap()]);
+    kith(["partition", "verify", shards.to_str().unwrap(), "--graph", store.to_str().unwrap()]);
 }
 
-/// A model that 0.1.0 trained predicts what it predicted then.
+/// A model trained by 0.1.0 has the same predictions.
 #[test]
 fn a_run_of_0_1_0_predicts_the_same() {
     let temp = tempfile::tempdir().unwrap();
     let (run, store, found) = (fixture("run"), fixture("graph"), temp.path().join("predictions.csv"));
     let paths = [&run, &store, &found].map(|path| path.to_str().unwrap().to_owned());
-    kith(["predict", &paths[0], "--store", &paths[1], "--out", &paths[2]]);
+    kith(["predict", &paths[0], "--graph", &paths[1], "--out", &paths[2]]);
     let [found, expected] = [found, fixture("predictions.csv")].map(|path| fs::read_to_string(path).unwrap());
     let report: Value = serde_json::from_slice(&fs::read(run.join("report.json")).unwrap()).unwrap();
     if report["instruction_set"] == Bench::new().instruction_set().as_str() {
@@ -371,12 +373,12 @@ fn a_run_of_0_1_0_predicts_the_same() {
     }
 }
 
-/// The settings of the run that was killed.
+/// The settings of the killed run.
 fn killed_settings() -> PathBuf {
     fixture("killed").join("run.toml")
 }
 
-/// A run that was killed under 0.1.0 goes on, and ends with the bits of one that 0.1.0 computed without a break.
+/// A run killed under 0.1.0 resumes, and ends with the bits of an uninterrupted run of 0.1.0.
 #[test]
 fn a_killed_run_of_0_1_0_goes_on() {
     let bench = Bench::new();
@@ -385,8 +387,8 @@ fn a_killed_run_of_0_1_0_goes_on() {
     copy(&fixture("killed"), &out);
     let n_before = fs::read_to_string(out.join("steps.jsonl")).unwrap().lines().count();
     let mut command = Command::new(program());
-    command.arg("train").arg(killed_settings()).arg("--store").arg(fixture("graph"));
-    command.args(["--run-key", "7", "--resume", "--out"]).arg(&out).env("RAYON_NUM_THREADS", "1");
+    command.arg("train").arg(killed_settings()).arg("--graph").arg(fixture("graph"));
+    command.args(["--seed", "7", "--resume", "--out"]).arg(&out).env("RAYON_NUM_THREADS", "1");
     let finished = finish_within(&mut command, LIMIT);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     let found = Bits::of(&out);
@@ -406,7 +408,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Runs that a GPU computes with its own kernels, where one of those that were recorded is present.
+/// Runs with CUDA kernels, if a recorded GPU is present.
 #[test]
 #[allow(clippy::print_stderr)]
 fn gpu_runs_keep_their_bits() {
@@ -427,7 +429,7 @@ fn is_on_gpu(name: &str) -> bool {
     (name.starts_with("supergat") || name.starts_with("gat")) && !name.contains("reference")
 }
 
-/// The name of the first GPU. Without one, says so.
+/// Name of the first GPU; prints a note if there is none.
 #[allow(clippy::print_stderr)]
 fn gpu() -> Option<String> {
     let devices = kith(["devices", "--json"]).json();
@@ -442,8 +444,8 @@ fn file_name(device: &str) -> String {
     device.to_lowercase().replace(' ', "-")
 }
 
-/// Writes golden files to the folder `KITH_GOLDEN_OUT`, with the program `KITH_PROGRAM`: one for each instruction set of this
-/// machine, and one for its GPU.
+/// Writes golden files to the folder `KITH_GOLDEN_OUT`, with the program `KITH_PROGRAM`: one for each instruction set
+/// of this machine, and one for its GPU.
 #[test]
 #[allow(clippy::print_stderr)]
 fn golden_files_are_written_on_request() {

@@ -1,7 +1,7 @@
-//! Hosts on one machine: network namespaces with addresses, names and hostnames of their own, on one bridge.
+//! Hosts on one machine: network namespaces with their own addresses, names and hostnames, on one bridge.
 //!
-//! Nothing of it is on the machine's own network, and nothing has a name there: a namespace lives as long as the process
-//! that holds it. That one ends with the test, however the test ends, and with it every process of its host.
+//! They do not touch the machine's own network or names. A namespace lives as long as the process that holds it, which
+//! ends with the test in any case, together with every process of its host.
 
 mod line;
 
@@ -17,10 +17,10 @@ use std::{
 
 use self::line::Line;
 
-/// The longest a command of the system may take.
+/// Time limit of a system command.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Gets a namespace ready, says so, holds it until standard input ends, and ends what is left in it.
+/// Sets up a namespace, announces it, holds it until stdin ends, and ends all processes left in it.
 const HOLD: &str = r#"
 exec 2>&1
 set -e
@@ -45,14 +45,14 @@ for attempt in 1 2 3; do
 done
 "#;
 
-/// Enters the namespaces of a process and becomes a program there, in the folder where it was started.
+/// Enters the namespaces of a process and executes a program there, in the folder where it was started.
 const ENTER: &str = r#"
 target=$1 users=$2
 shift 2
 exec nsenter --target "$target" $users --net --mount --uts -- sh -c 'cd "$0" && exec "$@"' "$PWD" "$@"
 "#;
 
-/// Hosts that reach each other and nobody else.
+/// Hosts that reach only each other.
 pub(crate) struct Hosts {
     hosts: Vec<Host>,
     line: Option<Line>,
@@ -67,13 +67,13 @@ struct Host {
 }
 
 impl Hosts {
-    /// Hosts with these names, which all of them resolve. A host may have several, with spaces between them: the first is
-    /// its hostname, and one that several hosts have resolves to all of their addresses.
+    /// Hosts with these names, which all of them resolve. A host may have several, separated by spaces: the first is
+    /// its hostname, and one that several hosts share resolves to all of their addresses.
     ///
-    /// `None`, with a message, where this machine does not permit it.
+    /// `None`, with a message, if this machine does not permit it.
     #[allow(clippy::print_stderr)]
     pub(crate) fn new(names: &[&str]) -> Option<Hosts> {
-        // Who is not root may be so in a user namespace.
+        // Without root, a user namespace may permit it.
         match Hosts::try_new(names, Users::These).or_else(|_| Hosts::try_new(names, Users::Own)) {
             Ok(hosts) => Some(hosts),
             Err(reason) => {
@@ -115,7 +115,7 @@ impl Hosts {
         Ok(Hosts { hosts, line: None, hub, _temp: temp })
     }
 
-    /// A program on a host. It is the process that is started, so that signals and exit codes are its own.
+    /// A program on a host. It is the started process itself, so that signals and exit codes are its own.
     pub(crate) fn command(&self, host: &str, program: impl AsRef<OsStr>) -> Command {
         let holder = &self.hosts[self.find(host)].holder;
         let mut command = Command::new("sh");
@@ -133,7 +133,7 @@ impl Hosts {
         self.on_port(host, "down");
     }
 
-    /// Takes it up again.
+    /// Takes a host's link up again.
     pub(crate) fn heal(&self, host: &str) {
         self.on_port(host, "up");
     }
@@ -143,7 +143,7 @@ impl Hosts {
         self.hub.run(&format!("ip link set {port} {state}")).expect("a link can be set");
     }
 
-    /// Puts lines between the hosts that can be disturbed. Not everywhere is that permitted: says why not.
+    /// Inserts lines between hosts that can be disturbed. An error says why this is not permitted.
     pub(crate) fn lengthen(&mut self) -> Result<(), String> {
         let line = Line::start(self.hub.enter(), self.hosts.len())?;
         for host in 0..self.hosts.len() {
@@ -153,12 +153,13 @@ impl Hosts {
         Ok(())
     }
 
-    /// What hosts send arrives so much later, on lines that were put there.
+    /// Delays all frames on inserted lines.
     pub(crate) fn delay(&mut self, by: Duration) {
         self.order(&format!("delay {}", by.as_millis()));
     }
 
-    /// So many of a hundred frames get lost: on lines that were put there, or by a rule of each host. Says why not.
+    /// Loses this percentage of frames, on inserted lines or by a firewall rule of each host. An error says why it
+    /// cannot.
     pub(crate) fn lose(&mut self, percent: u32) -> Result<(), String> {
         if let Some(line) = &mut self.line {
             return line.order(&format!("loss {percent}"));
@@ -172,7 +173,7 @@ impl Hosts {
         self.hosts.iter().try_for_each(|host| host.holder.run(&format!("nft '{rules}'")))
     }
 
-    /// Nothing arrives until they go on; then all that was sent does.
+    /// Holds all frames until [`Hosts::go_on`], which delivers them.
     pub(crate) fn stall(&mut self) {
         self.order("stall");
     }
@@ -194,27 +195,27 @@ impl Hosts {
     }
 }
 
-/// Nobody else is in these namespaces, so that any addresses will do.
+/// Any address will do: these namespaces are isolated.
 fn address(host: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 0, 0, u8::try_from(host + 1).expect("few hosts"))
 }
 
-/// A host's end at the bridge.
+/// Name of a host's port at the bridge.
 fn port(host: usize) -> String {
     format!("port{host}")
 }
 
-/// Who users are in the namespaces.
+/// Users in the namespaces.
 #[derive(Clone, Copy)]
 enum Users {
     /// Those of this machine.
     These,
-    /// Root alone, who is whoever runs the test.
+    /// Only root, mapped to the user who runs the test.
     Own,
 }
 
 impl Users {
-    /// How `nsenter` becomes one of them.
+    /// Options of `nsenter` to become one of them.
     fn entering(self) -> &'static [&'static str] {
         match self {
             Users::These => &[],
@@ -230,7 +231,7 @@ struct Holder {
 }
 
 impl Holder {
-    /// Starts it with a command that makes the namespaces and becomes another.
+    /// Starts it with a command that creates the namespaces and executes another.
     fn start(mut command: Command, users: Users, arguments: &[&str]) -> Result<Holder, String> {
         command.args(["sh", "-c", HOLD, "hold"]).args(arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -242,7 +243,7 @@ impl Holder {
         if line.trim() == "ready" {
             return Ok(holder);
         }
-        // What failed has said why, `unshare` or a command of the script, and has ended.
+        // `unshare` or a command of the script has failed and printed the reason.
         let mut stderr = holder.child.stderr.take().expect("piped");
         stderr.read_to_string(&mut line).map_err(|error| error.to_string())?;
         Err(line.trim().to_owned())
@@ -252,14 +253,14 @@ impl Holder {
         self.child.id().to_string()
     }
 
-    /// A command that enters its network and becomes another.
+    /// A command that enters its network and executes another.
     fn enter(&self) -> Command {
         let mut command = Command::new("nsenter");
         command.args(["--target", &self.id(), "--net"]).args(self.users.entering()).arg("--");
         command
     }
 
-    /// Runs commands of the system in its network.
+    /// Runs system commands in its network.
     fn run(&self, script: &str) -> Result<(), String> {
         let mut command = self.enter();
         command.args(["timeout", &LIMIT.as_secs().to_string(), "sh", "-c", script]);
@@ -296,13 +297,13 @@ mod tests {
         (finished.code, finished.stdout + &finished.stderr)
     }
 
-    /// Whether a connection is made to a port within some seconds.
+    /// True if a connection to a port succeeds within some seconds.
     fn reaches(hosts: &Hosts, to: &str, seconds: f64) -> bool {
         let connect = format!("timeout {seconds} bash -c ': </dev/tcp/{to}/9'");
         says(hosts.command("two", "sh").args(["-c", &connect])).0 == Some(0)
     }
 
-    /// Something that listens there until its host ends.
+    /// A listener that lives as long as its host.
     fn listen(hosts: &Hosts, script: &str) -> Child {
         let listen =
             format!("import socket, time; s = socket.create_server(('', 9)); print('up', flush=True)\n{script}");
@@ -356,7 +357,7 @@ print(time.monotonic() - t)";
             assert_eq!(code, Some(0), "{said}");
             said.trim().parse().unwrap()
         };
-        seconds(&mut hosts.command("two", "python3")); // They know each other's addresses from here on.
+        seconds(&mut hosts.command("two", "python3")); // From here on, both have resolved each other's addresses.
         hosts.delay(Duration::from_millis(50));
         let delayed = seconds(&mut hosts.command("two", "python3"));
         assert!(delayed >= 0.2, "twice there and back are four delays, not {delayed} s");

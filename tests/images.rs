@@ -1,4 +1,4 @@
-//! The container images: built without a registry, and trained in. Slow, and only where root has the tools for it.
+//! The container images: built without a registry, and used for training. Slow; needs root and the tools.
 
 use std::{process::Command, time::Duration};
 
@@ -10,8 +10,8 @@ fn slow_images_are_built_and_train() {
     if !is_slow_asked_for() {
         return;
     }
-    program(); // So that it is built.
-    // Asked to stop, the script removes all that it made.
+    program(); // Builds it.
+    // After SIGTERM, the script removes everything it made.
     let mut command = Command::new("timeout");
     command.args(["--foreground", "--signal", "TERM", "--kill-after", "150", "600"]);
     let finished = finish_within(command.arg(root().join("deploy/images/try.sh")), Duration::from_secs(800));

@@ -1,4 +1,4 @@
-//! The `kith` program as a process with a limit on its time.
+//! Runs the `kith` program as a process with a time limit.
 
 use std::{
     ffi::OsStr,
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// What a finished process left behind.
+/// Output of a finished process.
 pub(crate) struct Finished {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
@@ -53,17 +53,17 @@ pub(crate) fn kith<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Finish
     finished
 }
 
-/// Runs `kith` to its end, whatever that is.
+/// Runs `kith` to its end, successful or not.
 pub(crate) fn run_kith<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Finished {
     finish(Command::new(program()).args(args))
 }
 
-/// Runs a command to its end; kills it at the usual limit.
+/// Runs a command to its end; kills it at the default time limit.
 pub(crate) fn finish(command: &mut Command) -> Finished {
     finish_within(command, LIMIT)
 }
 
-/// Runs a command to its end; kills it at the limit.
+/// Runs a command to its end; kills it at the time limit.
 pub(crate) fn finish_within(command: &mut Command, limit: Duration) -> Finished {
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
@@ -89,9 +89,9 @@ pub(crate) fn finish_within(command: &mut Command, limit: Duration) -> Finished 
     Finished { code: status.code(), stdout: stdout.join().expect("read"), stderr: stderr.join().expect("read") }
 }
 
-/// The program of this build. Cargo does not build another package's programs for a test, so the test asks for it, and
-/// for the whole workspace, because a part of it may want other features of what they share. With nothing to do that
-/// takes a moment. `KITH_PROGRAM` names one that was built already, where there is no cargo.
+/// The program of this build. Cargo does not build other packages' programs for a test, so the test builds the whole
+/// workspace, with the same features; this takes a moment if nothing has changed. `KITH_PROGRAM` names a built program
+/// for machines without cargo.
 pub(crate) fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -104,7 +104,7 @@ pub(crate) fn program() -> &'static Path {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut build = Command::new(cargo);
         build.args(["build", "--quiet", "--locked", "--offline", "--profile", profile]).current_dir(root());
-        // A test inherits its own package's variables; build scripts that look at them would run again, every time.
+        // A test inherits its package's variables, and build scripts that depend on them would run every time.
         for (name, _) in std::env::vars_os() {
             if ["CARGO_PKG_", "CARGO_MANIFEST_", "OUT_DIR"].iter().any(|own| name.to_string_lossy().starts_with(own)) {
                 build.env_remove(name);
@@ -121,7 +121,7 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the root")
 }
 
-/// Whether slow tests were asked for; says so where they were not.
+/// True if slow tests are requested; prints a note otherwise.
 #[allow(clippy::print_stderr)]
 pub(crate) fn is_slow_asked_for() -> bool {
     let asked = std::env::var_os("KITH_SLOW").is_some_and(|value| value == "1");
@@ -140,7 +140,7 @@ pub(crate) fn newest_checkpoint(run: &Path) -> Option<PathBuf> {
     files.filter(|path| step_of(path).is_some()).max_by_key(step_of)
 }
 
-/// The folder with the real raw files; says so where it is absent.
+/// The folder with the real raw files; prints a note if it is absent.
 #[allow(clippy::print_stderr)]
 pub(crate) fn real_files(name: &str) -> Option<PathBuf> {
     let beside = root().join("../shared/datasets");

@@ -1,4 +1,4 @@
-//! Manifests: they build, agree with themselves and with the programs, and what they say trains.
+//! Kubernetes manifests: they build, are consistent with themselves and with the programs, and train.
 
 mod agree;
 mod closed;
@@ -32,7 +32,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 const OVERLAYS: [&str; 3] = ["laptop", "gpu", "gpu-multi-host"];
 
-/// All that can be applied, with what else must be there for it to make sense.
+/// All folders that can be applied.
 const FOLDERS: [&str; 10] = [
     "base",
     "storage",
@@ -50,7 +50,7 @@ fn problems(objects: &[Value]) -> Vec<String> {
     [agree::problems(objects), closed::problems(objects), restricted::problems(objects)].concat()
 }
 
-/// All folders are built once, because that takes most of the time.
+/// All folders are built once, which takes most of the time.
 #[test]
 fn manifests_agree_with_themselves_and_with_the_programs() {
     let mut built = BTreeMap::new();
@@ -85,7 +85,7 @@ fn every_folder_is_looked_at() {
     assert_eq!(found, expected);
 }
 
-/// What is cut before a run is what its servers serve.
+/// The partitioned graph made before a run is the one its servers serve.
 #[track_caller]
 fn overlay_cuts_what_it_serves(overlay: &str, run: &[Value], partition: &[Value]) {
     let samplers = of_kind(run, "StatefulSet")[0];
@@ -99,21 +99,21 @@ fn overlay_cuts_what_it_serves(overlay: &str, run: &[Value], partition: &[Value]
         maps.iter().find_map(|map| Some(text(map["data"].get("GRAPH_URL")?).to_owned()))
     };
     assert_eq!(url(run), url(partition), "{overlay}");
-    // One slice per rank at least, or some have nothing to do.
+    // At least one slice per rank; otherwise some ranks are idle.
     let ranks = find(run, "Job", "kith-ranks").unwrap()["spec"]["completions"].as_u64().unwrap();
     let map = of_kind(run, "ConfigMap").into_iter().find(|map| map["data"].get("run.toml").is_some()).unwrap();
     let slices = text(&map["data"]["run.toml"]).lines().find_map(|line| line.strip_prefix("slices = ")).unwrap();
     assert!(slices.parse::<u64>().unwrap() >= ranks, "{overlay}");
 }
 
-/// Every word that programs are called with is one of theirs.
+/// Programs accept all arguments of their containers.
 #[track_caller]
 fn programs_know_their_arguments(objects: &[Value]) {
     let mut helps: BTreeMap<Vec<String>, String> = BTreeMap::new();
     for container in objects.iter().filter_map(template).flat_map(containers) {
         let image = text(&container["image"]).split(':').next().unwrap_or_default();
         let own: Vec<String> = items(&container["args"]).iter().map(|word| text(word).to_owned()).collect();
-        // A pod that only sleeps runs a program of the system.
+        // A pod that only sleeps runs a system program.
         if container.get("command").is_none() {
             know(&mut helps, if image == "kith-sampler" { image } else { "kith" }, &own);
         }
@@ -149,7 +149,7 @@ fn know(helps: &mut BTreeMap<Vec<String>, String>, called: &str, words: &[String
     }
 }
 
-/// Each of these changes is one that somebody could make by mistake.
+/// Each of these changes is a possible mistake.
 #[test]
 fn disagreements_are_found() {
     let base: Vec<Value> = ["samplers", "ranks", "network-policy"]
@@ -208,7 +208,7 @@ fn disagreements_are_found() {
     }
 }
 
-/// A store, a cluster on a claim, a run file, and a run of it on the store.
+/// A store, a partitioned graph on a claim, a run file, and a run of it on the store.
 struct Made {
     temp: tempfile::TempDir,
     run_file: String,
@@ -223,7 +223,7 @@ impl Made {
         fs::create_dir_all(temp.path().join("claims/kith-graph")).unwrap();
         fs::create_dir_all(temp.path().join("secrets/kith-token")).unwrap();
         fs::write(temp.path().join("secrets/kith-token/token"), "it's \"secret\" $(HOME)").unwrap();
-        // As docs/KUBERNETES.md has it; files of a Secret can be read by the pod's user.
+        // As in docs/KUBERNETES.md; files of a Secret are readable by the pod's user.
         kith(["secrets", &path("made-secrets"), "--names", "kith-samplers"]);
         fs::create_dir_all(temp.path().join("secrets/kith-samplers-tls")).unwrap();
         for (secret, key) in [
@@ -235,11 +235,11 @@ impl Made {
             let text = fs::read(temp.path().join("made-secrets").join(key)).unwrap();
             fs::write(temp.path().join(format!("secrets/kith-{secret}")).join(key), text).unwrap();
         }
-        let options = ["--nodes", "2000", "--degree", "8", "--classes", "4", "--dim", "16", "--run-key", "7"];
+        let options = ["--nodes", "2000", "--degree", "8", "--classes", "4", "--dim", "16", "--seed", "7"];
         kith([&["data", "generate", "power-law", "--out", &store], &options[..]].concat());
         kith(["partition", &store, "--shards", "2", "--method", "hash", "--out", &cluster]);
         fs::write(&run_file, RUN_FILE).unwrap();
-        kith(["train", &run_file, "--store", &store, "--out", &path("plain"), "--set", "train.epochs=3"]);
+        kith(["train", &run_file, "--graph", &store, "--out", &path("plain"), "--set", "train.epochs=3"]);
         Made { temp, run_file, cluster }
     }
 
@@ -247,7 +247,7 @@ impl Made {
         self.temp.path().join(name)
     }
 
-    /// What is printed for it, with a CPU for each rank.
+    /// Printed manifests, with one CPU per rank.
     #[track_caller]
     fn print(&self, options: &[&str]) -> String {
         let first =
@@ -263,20 +263,20 @@ impl Made {
     }
 }
 
-/// With characters that YAML and Kubernetes have meanings for.
+/// Contains characters with a meaning in YAML and Kubernetes.
 const RUN_FILE: &str =
     "# a \"run\": of 'ours', $(HOME) | {} é 🦀\n# ---\n\n\t\n[model]\nkind = \"supergat\"\nform = \"mx\"\n
-[train]\nmode = \"batches\"\nfanouts = [5, 5]\nseeds_per_step = 50\nslices = 2\nlearning_rate = 0.01
+[train]\nmode = \"mini-batch\"\nfanouts = [5, 5]\nseeds_per_step = 50\nslices = 2\nlearning_rate = 0.01
 weight_decay = 1e-5\nepochs = 50\nevaluate_every = 3\ncheckpoint_every = 1\n\n[edge_loss]\nweight = 0.1\n";
 
-/// Starts all pods of a run at once, as Kubernetes does, and waits for its ranks; then servers are told to stop.
+/// Starts all pods of a run at once, as Kubernetes does, waits for its ranks, and then stops the servers.
 #[track_caller]
 fn run_pods(objects: &[Value], folder: &Path, meanwhile: impl FnOnce(&[Pod], &Hosts, &Outside<'_>)) -> bool {
     let pods = pods(objects);
     let Some(hosts) = hosts(&pods) else { return false };
     let outside = Outside { objects, folder };
     let (mut servers, mut ranks) = (Ranks::none(), Ranks::none());
-    // Those who are waited for come last.
+    // Ranks come last, because the test waits for them.
     let (of_ranks, of_samplers): (Vec<&Pod>, Vec<&Pod>) = pods.iter().partition(|pod| pod.of.ends_with("ranks"));
     for (pods, processes, said) in [(of_ranks, &mut ranks, "ranks"), (of_samplers, &mut servers, "samplers")] {
         for pod in pods {
@@ -311,8 +311,8 @@ fn a_printed_world_trains() {
     }
 }
 
-/// Components fit what is printed as they fit the base: shards are pulled out of a bucket, all is encrypted, the run goes to the
-/// bucket, and servers ask themselves whether they are well.
+/// Components apply to printed manifests as to the base: shards come from a bucket, all connections are encrypted, the
+/// run goes to the bucket, and servers check their own health.
 #[test]
 fn slow_an_encrypted_world_from_a_bucket_trains() {
     if !is_slow_asked_for() {
@@ -359,7 +359,7 @@ fn slow_an_encrypted_world_from_a_bucket_trains() {
     }
 }
 
-/// Secrets as cert-manager makes them: one authority, a certificate for servers and one for ranks.
+/// Secrets like cert-manager's: one CA, a certificate for servers and one for ranks.
 fn sign(secrets: &Path) {
     let mut params = CertificateParams::new([]).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -388,13 +388,17 @@ fn what_cannot_be_in_pods_is_refused() {
     let run_file = temp.path().join("run.toml");
     fs::write(&run_file, RUN_FILE).unwrap();
     let run_file = run_file.to_str().unwrap();
+    let store = temp.path().join("store");
+    let store = store.to_str().unwrap();
+    kith(["data", "generate", "partition-graph", "--degree", "3", "--homophily", "0.5", "--out", store]);
     for (options, words) in [
-        (&["--store", "x"][..], "kith partition"),
-        (&[], "give the cluster with --shards"),
+        (&["--graph", store][..], "kith partition"),
+        (&["--graph", "nowhere"], "no such folder"),
+        (&[], "give the partitioned graph with --graph"),
         (&["--samplers", "2", "--tls-ca", "x"], "Secret kith-samplers-tls"),
         (&["--samplers", "2", "--token-file", "x"], "Secret kith-token"),
         (&["--samplers", "2", "--out", "s3://bucket/x"], "component bucket"),
-        (&["--samplers", "2", "--preset", "cora/gcn"], "train.mode=batches"),
+        (&["--samplers", "2", "--preset", "cora/gcn"], "train.mode=mini-batch"),
     ] {
         let run = if options.contains(&"--preset") { &[][..] } else { &[run_file] };
         let finished = run_kith([&["launch", "--print", "kubernetes"], run, options].concat());
@@ -402,7 +406,7 @@ fn what_cannot_be_in_pods_is_refused() {
     }
 }
 
-/// By the schemas of Kubernetes: of the oldest version that has all we use, and of a new one.
+/// Validates with the Kubernetes schemas of the oldest version that has all we use, and of a new one.
 #[test]
 #[allow(clippy::print_stderr)]
 fn slow_manifests_follow_the_schemas() {

@@ -1,4 +1,4 @@
-//! The paper's experiments as commands: each makes tables and a page, and one that is killed goes on where it was.
+//! The paper's experiments as commands: each makes tables and a report, and a killed one resumes.
 
 use std::{
     fs,
@@ -12,12 +12,12 @@ use serde_json::Value;
 
 use crate::kith::{kith, program, run_kith};
 
-/// A folder of datasets: a small made-up graph that stands for Cora.
+/// A folder of datasets: a small generated graph in place of Cora.
 fn data(dir: &Path) -> PathBuf {
     let data = dir.join("data");
     let store = data.join("cora");
     fs::create_dir_all(&data).unwrap();
-    let size = ["--nodes-per-class", "180", "--classes", "3", "--homophily", "0.8", "--degree", "4", "--run-key", "7"];
+    let size = ["--nodes-per-class", "180", "--classes", "3", "--homophily", "0.8", "--degree", "4", "--seed", "7"];
     kith([&["data", "generate", "partition-graph", "--out", store.to_str().unwrap()], &size[..]].concat());
     data
 }
@@ -26,7 +26,7 @@ fn bench(dir: &Path) -> Value {
     serde_json::from_str(&fs::read_to_string(dir.join("bench.json")).unwrap()).unwrap()
 }
 
-/// All cells of a bench's tables, without columns that hold times.
+/// All cells of a bench's tables, without columns of times.
 fn cells(dir: &Path) -> Vec<Value> {
     let bench = bench(dir);
     let mut found = Vec::new();
@@ -51,7 +51,7 @@ fn a_killed_bench_repeats_no_finished_run_and_ends_with_the_same_table() {
     let data = data(temp.path());
     let args = |out: &Path| {
         let (data, out) = (data.to_str().unwrap().to_owned(), out.to_str().unwrap().to_owned());
-        let few = ["--datasets", "cora,pubmed", "--models", "gat,supergat-mx", "--run-keys", "42..46"];
+        let few = ["--datasets", "cora,pubmed", "--models", "gat,supergat-mx", "--seeds", "42..46"];
         let mut args = vec!["bench".to_owned(), "table".to_owned(), "--data".to_owned(), data, "--out".to_owned(), out];
         args.extend(
             few.iter().chain(&["--set", "train.epochs=80", "--set", "early_stop=off"]).map(|a| (*a).to_owned()),
@@ -62,7 +62,7 @@ fn a_killed_bench_repeats_no_finished_run_and_ends_with_the_same_table() {
     kith(args(&whole));
     assert_eq!(runs(&whole).len(), 8);
 
-    // Killed twice, each time once some more runs are kept.
+    // Killed twice, each time after some more runs are recorded.
     for n_runs in [2, 5] {
         let mut child = Command::new(program()).args(args(&cut)).stderr(Stdio::null()).spawn().unwrap();
         let begun = Instant::now();
@@ -75,7 +75,7 @@ fn a_killed_bench_repeats_no_finished_run_and_ends_with_the_same_table() {
         child.wait().unwrap();
     }
     let before = runs(&cut);
-    // What a kill in the middle of a line leaves behind.
+    // An incomplete line, as a killed process leaves it.
     let torn = fs::read_to_string(cut.join("runs.jsonl")).unwrap() + "{\"id\":\"12";
     fs::write(cut.join("runs.jsonl"), torn).unwrap();
     let finished = kith(args(&cut));
@@ -86,7 +86,7 @@ fn a_killed_bench_repeats_no_finished_run_and_ends_with_the_same_table() {
     assert_eq!(cells(&cut), cells(&whole));
     assert!(finished.stdout.contains("note: pubmed is left out: there is no folder"), "{}", finished.stdout);
 
-    // Once more: nothing is left to do.
+    // A further start has nothing left to do.
     kith(args(&cut));
     assert_eq!(runs(&cut), after);
 }
@@ -96,10 +96,10 @@ fn every_experiment_is_one_command_and_has_a_page() {
     let temp = tempfile::tempdir().unwrap();
     let data = data(temp.path());
     let data = data.to_str().unwrap();
-    let few = ["--set", "train.epochs=2", "--set", "early_stop=off", "--run-keys", "42..44"];
+    let few = ["--set", "train.epochs=2", "--set", "early_stop=off", "--seeds", "42..44"];
     let of_cora = ["--data", data, "--datasets", "cora"];
     let sub_grid = ["--degrees", "5", "--homophilies", "0.5", "--weight-decays", "1e-5", "--edge-weights", "0.1,10"];
-    // Name, its arguments, tables, rows of the first, figures.
+    // Name, arguments, number of tables, rows of the first table, number of figures.
     let experiments: [(&str, &[&str], usize, usize, usize); 7] = [
         ("table", &[&of_cora[..], &["--models", "gcn,gat,supergat-mx"]].concat(), 2, 2, 0),
         ("supervised", &[&of_cora[..], &["--models", "gat-full,supergat-mx-full"]].concat(), 2, 2, 0),
@@ -127,11 +127,11 @@ fn every_experiment_is_one_command_and_has_a_page() {
         assert!(fs::read_to_string(out.join("bench.md")).unwrap().starts_with("## "), "{name}");
     }
 
-    // A run of one's own, and a graph.
+    // A single run, and a graph.
     let run = temp.path().join("run");
     let (run, store) = (run.to_str().unwrap(), format!("{data}/cora"));
-    kith(["train", "cora/gat-dp", "--store", &store, "--out", run, "--set", "train.epochs=2"]);
-    let found = kith(["analyze", "attention", run, "--store", &store, "--json"]).json();
+    kith(["train", "cora/gat-dp", "--graph", &store, "--out", run, "--set", "train.epochs=2"]);
+    let found = kith(["analyze", "attention", run, "--graph", &store, "--json"]).json();
     assert_eq!(found["tables"][0]["rows"].as_array().unwrap().len(), 3, "uniform and two layers");
     let out = temp.path().join("graph");
     let readable = kith(["analyze", "graph", &store, "--out", out.to_str().unwrap()]).stdout;
@@ -152,9 +152,9 @@ fn what_cannot_be_asked_is_told_in_one_sentence() {
             vec!["bench", "synthetic", "--models", "gta", "--degrees", "1", "--homophilies", "0.5", "--out", out],
             "did you mean",
         ),
-        (vec!["bench", "table", "--run-keys", "5..5", "--out", out], "write A..B with A below B"),
+        (vec!["bench", "table", "--seeds", "5..5", "--out", out], "expected A..B with A below B"),
         (vec!["analyze", "graph", missing], "none"),
-        (vec!["analyze", "attention", missing, "--store", missing], "none"),
+        (vec!["analyze", "attention", missing, "--graph", missing], "none"),
     ] {
         let finished = run_kith(args);
         assert_eq!(finished.code, Some(1), "{}", finished.stderr);

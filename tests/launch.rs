@@ -1,4 +1,4 @@
-//! `kith launch` with real processes: the same run, whatever happens to them, and nothing left behind.
+//! `kith launch` with real processes: the same run also after failures, and no process left.
 
 use std::{
     fs,
@@ -16,10 +16,10 @@ use crate::{
 };
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// For processes to end that have nobody left: servers stay for the last step of ranks.
+/// Time for orphaned processes to end: servers stay for the last step of ranks.
 const SECONDS: Duration = Duration::from_secs(30);
 
-/// A store, a cluster of three shards made of it, and a run on the store.
+/// A store, a partitioned graph of three shards, and a run on the store.
 struct Made {
     temp: tempfile::TempDir,
     store: String,
@@ -32,12 +32,12 @@ impl Made {
         let temp = tempfile::tempdir().unwrap();
         let path = |name: &str| temp.path().join(name).to_str().unwrap().to_owned();
         let (store, cluster) = (path("store"), path("cluster"));
-        let options = ["--nodes", "2000", "--degree", "8", "--classes", "4", "--dim", "16", "--run-key", "7"];
+        let options = ["--nodes", "2000", "--degree", "8", "--classes", "4", "--dim", "16", "--seed", "7"];
         kith([&["data", "generate", "power-law", "--out", &store], &options[..]].concat());
         kith(["partition", &store, "--shards", "3", "--method", "hash", "--out", &cluster]);
         let mut made =
             Made { plain: Finished { code: None, stdout: String::new(), stderr: String::new() }, temp, store, cluster };
-        made.plain = finish_within(&mut made.command(&["train", "--store", &made.store], "plain"), LIMIT);
+        made.plain = finish_within(&mut made.command(&["train", "--graph", &made.store], "plain"), LIMIT);
         assert_eq!(made.plain.code, Some(0), "{}", made.plain.stderr);
         made
     }
@@ -50,7 +50,7 @@ impl Made {
     fn command(&self, first: &[&str], out: &str) -> Command {
         let mut command = Command::new(program());
         command.args(first).args(["partition-graph/supergat-mx", "--json", "--out"]).arg(self.path(out));
-        let set = ["train.mode=batches", "train.fanouts=[5, 5]", "train.seeds_per_step=50", "train.edge_seeds=50"];
+        let set = ["train.mode=mini-batch", "train.fanouts=[5, 5]", "train.batch_size=50", "train.edge_seeds=50"];
         let more = ["train.epochs=5", "train.evaluate_every=5", "train.checkpoint_every=1", "early_stop=off"];
         command.args(set.iter().chain(&more).chain(&["train.slices=3"]).flat_map(|assignment| ["--set", assignment]));
         command.env("RAYON_NUM_THREADS", "1");
@@ -61,7 +61,7 @@ impl Made {
         self.command(&[&["launch"], first].concat(), out)
     }
 
-    /// Starts a command on a thread of its own, and comes back when it has made some steps.
+    /// Starts a command on a thread, and returns after some steps.
     fn start(&self, mut command: Command, out: &str) -> JoinHandle<Finished> {
         let running = thread::spawn(move || finish_within(&mut command, LIMIT));
         let n_steps = || fs::read_to_string(self.path(out).join("steps.jsonl")).map_or(0, |text| text.lines().count());
@@ -108,8 +108,8 @@ impl Made {
     }
 }
 
-/// Processes that know a folder and were started so. A child has the arguments of its parent until it runs its own
-/// program: it is not meant.
+/// Processes whose arguments contain a folder and a command. Skips a child that still has its parent's arguments before
+/// exec.
 pub(crate) fn processes(folder: &Path, command: &str) -> Vec<u32> {
     let folder = folder.to_str().unwrap();
     let is_meant = |pid: &u32| {
@@ -139,7 +139,7 @@ pub(crate) fn signal(name: &str, pid: u32) {
     assert!(sent.expect("kill is there").success());
 }
 
-/// What a run printed, without the time.
+/// Output of a run, without the time.
 fn answer(finished: &Finished) -> Value {
     let mut answer = finished.json();
     assert!(answer["seconds"].as_f64() > Some(0.0));
@@ -150,7 +150,7 @@ fn answer(finished: &Finished) -> Value {
 #[test]
 fn a_launched_run_is_a_plain_run() {
     let made = Made::new();
-    let one = finish_within(&mut made.launch(&["--ranks", "1", "--store", &made.store], "one"), LIMIT);
+    let one = finish_within(&mut made.launch(&["--ranks", "1", "--graph", &made.store], "one"), LIMIT);
     assert_eq!(one.code, Some(0), "{}", one.stderr);
     made.assert_same("one");
     assert_eq!(answer(&one), answer(&made.plain), "rank 0's answer is ours");
@@ -168,7 +168,7 @@ fn a_launched_run_is_a_plain_run() {
     made.assert_nothing_is_left();
 }
 
-/// Ranks, and servers of their own, as processes that were not started by hand.
+/// Launched ranks and servers compute the same as one process.
 fn is_one_process(made: &Made, name: &str, first: &[&str]) {
     let finished = finish_within(&mut made.launch(first, name), LIMIT);
     assert_eq!(finished.code, Some(0), "{name}: {}", finished.stderr);
@@ -187,13 +187,13 @@ fn a_world_that_is_launched_is_one_process() {
 fn slow_worlds_that_are_launched_are_one_process() {
     if is_slow_asked_for() {
         let made = Made::new();
-        is_one_process(&made, "store", &["--ranks", "2", "--store", &made.store]);
+        is_one_process(&made, "store", &["--ranks", "2", "--graph", &made.store]);
         is_one_process(&made, "shards", &["--ranks=3", "--shards", &made.cluster]);
     }
 }
 
 fn is_killed_and_starts_again(made: &Made, out: &str, n_ranks: &str, rank: usize) {
-    let launch = made.launch(&["--ranks", n_ranks, "--restarts", "2", "--store", &made.store], out);
+    let launch = made.launch(&["--ranks", n_ranks, "--restarts", "2", "--graph", &made.store], out);
     let running = made.start(launch, out);
     signal("KILL", made.rank(rank));
     let finished = running.join().unwrap();
@@ -257,22 +257,22 @@ fn what_would_fail_again_is_not_tried_again() {
         assert!(!finished.stderr.contains("starting all again"), "{}", finished.stderr);
         finished
     };
-    let finished = launch(&["--store", &made.store, "--set", "train.epochs=none"]);
+    let finished = launch(&["--graph", &made.store, "--set", "train.epochs=none"]);
     assert_eq!(finished.sentence(), "rank 0 ended with code 1");
     assert!(finished.stderr.contains("rank 0 | error: "), "{}", finished.stderr);
     let cluster = &made.cluster;
     assert!(launch(&["--samplers", "4", "--shards", cluster]).sentence().contains("4 servers for 3 shards"));
     assert!(launch(&["--samplers", "0", "--shards", cluster]).sentence().contains("ask for 1 to 3"));
-    assert!(launch(&["--samplers", "2"]).sentence().contains("give its folder with --shards"));
+    assert!(launch(&["--samplers", "2"]).sentence().contains("give its folder with --graph"));
     assert_eq!(launch(&["--ranks", "0"]).code, Some(1));
-    let finished = launch(&["--ranks", "4", "--store", &made.store]);
+    let finished = launch(&["--ranks", "4", "--graph", &made.store]);
     assert!(finished.sentence().ends_with("ended with code 1"), "{}", finished.stderr);
     assert!(finished.stderr.contains("slices"), "ranks say what to set: {}", finished.stderr);
     made.assert_nothing_is_left();
 }
 
 #[test]
-fn whoever_stops_it_stops_everything() {
+fn a_signal_stops_everything() {
     let made = Made::new();
     for (name, code) in [("INT", 130), ("TERM", 75)] {
         let out = name.to_lowercase();
@@ -284,7 +284,7 @@ fn whoever_stops_it_stops_everything() {
         assert_eq!(finished.code, Some(code), "{}", finished.stderr);
         assert!(!finished.stderr.contains("starting all again"), "{}", finished.stderr);
         made.assert_nothing_is_left();
-        // Ranks had the time for a checkpoint, and their servers as long.
+        // Ranks had time for a checkpoint, and their servers kept running.
         let sentence = finished.stderr.lines().find_map(|line| line.strip_prefix("rank 0 | stopped by SIGTERM after "));
         let n_steps: usize = sentence.unwrap().split_whitespace().next().unwrap().parse().unwrap();
         let checkpoint = made.path(&out).join(format!("checkpoints/step-{n_steps}.safetensors"));
@@ -295,11 +295,11 @@ fn whoever_stops_it_stops_everything() {
     }
 }
 
-/// A rank that is told to stop, as by a host that is drained, stops all of them; all start again without being asked to.
+/// A terminated rank, as on a drained host, stops all ranks; all are restarted by default.
 #[test]
 fn a_terminated_rank_starts_again_by_default() {
     let made = Made::new();
-    let running = made.start(made.launch(&["--ranks", "2", "--store", &made.store], "drained"), "drained");
+    let running = made.start(made.launch(&["--ranks", "2", "--graph", &made.store], "drained"), "drained");
     signal("TERM", made.rank(1));
     let finished = running.join().unwrap();
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
@@ -310,11 +310,11 @@ fn a_terminated_rank_starts_again_by_default() {
     made.assert_nothing_is_left();
 }
 
-/// Restarts end when no checkpoint comes.
+/// Restarts end without a new checkpoint.
 #[test]
 fn restarts_without_progress_end() {
     let made = Made::new();
-    // Servers that are not there: a rank says 75 before it has made a step.
+    // Missing servers: a rank exits with 75 before its first step.
     let first = ["--restarts", "1", "--samplers", "127.0.0.1:1", "--sampler-timeout", "1"];
     let finished = finish_within(&mut made.launch(&first, "vain"), LIMIT);
     assert_eq!(finished.code, Some(75), "{}", finished.stderr);
@@ -322,11 +322,11 @@ fn restarts_without_progress_end() {
     made.assert_nothing_is_left();
 }
 
-/// A launcher that is told twice to stop by Ctrl-C does not wait for a rank that cannot end its step.
+/// After a second Ctrl-C, a launcher does not wait for a rank that cannot finish its step.
 #[test]
 fn a_second_ctrl_c_ends_a_launch_at_once() {
     let made = Made::new();
-    let first = ["--ranks", "2", "--grace", "500", "--heartbeat-timeout", "60", "--store", &made.store];
+    let first = ["--ranks", "2", "--grace", "500", "--heartbeat-timeout", "60", "--graph", &made.store];
     let running = made.start(made.launch(&first, "twice"), "twice");
     signal("STOP", made.rank(1));
     let launcher = made.only("launch");

@@ -1,4 +1,4 @@
-//! The memory limit, held by the system: a build that needs more than it says is refused memory and dies.
+//! The memory limit, enforced by the system: generating a store fails if it exceeds the limit.
 
 use std::{fs, process::Command};
 

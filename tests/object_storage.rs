@@ -1,4 +1,4 @@
-//! Folders and runs in object storage, against a server of S3 that is a process of its own.
+//! Folders and runs in object storage, with an S3 server as a separate process.
 
 use std::{
     fs,
@@ -17,19 +17,19 @@ use crate::{
     whole_path::{report, steps},
 };
 
-/// The exit code of `deploy/s3.sh` where pip cannot get the packages.
+/// Exit code of `deploy/s3.sh` if pip cannot get the packages.
 const NOT_HERE: i32 = 3;
 const LIMIT: Duration = Duration::from_secs(60);
 const BUCKET: &str = "kith";
 
-/// A server of S3 with one bucket, which ends with the test.
+/// An S3 server with one bucket, which ends with the test.
 struct Storage {
     child: Child,
     address: SocketAddr,
 }
 
 impl Storage {
-    /// `None` where there is no such server to be had, with a message.
+    /// `None`, with a message, if there is no such server.
     #[allow(clippy::print_stderr)]
     fn start() -> Option<Storage> {
         let made = finish_within(&mut Command::new(root().join("deploy/s3.sh")), LIMIT);
@@ -49,14 +49,14 @@ impl Storage {
         let address = lines.by_ref().map_while(Result::ok).find_map(|line| {
             line.split_once("Running on http://").and_then(|(_, address)| address.trim().parse().ok())
         });
-        // Whoever stopped reading would stop the server in the end.
+        // A reader that stops reading would block the server.
         thread::spawn(move || lines.for_each(drop));
         let storage = Storage { child, address: address.expect("it says where it listens") };
         assert!(storage.ask("PUT", BUCKET, b"").starts_with("HTTP/1.1 200"));
         Some(storage)
     }
 
-    /// A request of our own, past Kith; the whole answer.
+    /// Sends a request without Kith, and returns the whole response.
     fn ask(&self, method: &str, path: &str, body: &[u8]) -> String {
         let mut stream = TcpStream::connect(self.address).expect("it listens");
         stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -72,7 +72,7 @@ impl Storage {
         String::from_utf8_lossy(&answer).into_owned()
     }
 
-    /// A program that finds it, directly or at another address.
+    /// A program configured for this server, directly or at another address.
     fn command(&self, name: &str, at: SocketAddr, cache: &Path) -> Command {
         let mut command = Command::new(program().with_file_name(name));
         command.env("AWS_ENDPOINT_URL", format!("http://{at}")).env("AWS_REGION", "us-east-1");
@@ -97,7 +97,7 @@ impl Drop for Storage {
 
 fn generate(dir: &Path, nodes: &str, dim: &str) -> PathBuf {
     let store = dir.join("store");
-    let options = ["--nodes", nodes, "--degree", "6", "--classes", "4", "--dim", dim, "--run-key", "7"];
+    let options = ["--nodes", nodes, "--degree", "6", "--classes", "4", "--dim", dim, "--seed", "7"];
     kith([&["data", "generate", "power-law", "--out", store.to_str().unwrap()], &options[..]].concat());
     store
 }
@@ -107,7 +107,7 @@ fn a_cluster_goes_through_a_bucket() {
     let Some(storage) = Storage::start() else { return };
     let temp = tempfile::tempdir().unwrap();
     let path = |name: &str| temp.path().join(name).to_str().unwrap().to_owned();
-    // Rows of 36 MB: shards of several pieces each.
+    // Features of 36 MB: shards of several parts each.
     generate(temp.path(), "70001", "128");
     kith(["partition", &path("store"), "--shards", "2", "--method", "hash", "--out", &path("cluster")]);
     let url = "s3://kith/clusters/made";
@@ -116,7 +116,7 @@ fn a_cluster_goes_through_a_bucket() {
     assert_eq!(pushed["sent_bytes"].as_u64(), Some(n_bytes));
     assert_eq!(storage.kith(temp.path(), &["data", "push", &path("cluster"), url, "--json"]).json()["sent_bytes"], 0);
 
-    // A pull that is killed on the way goes on where it was.
+    // A killed pull resumes.
     let proxy = Proxy::start(storage.address);
     proxy.set(Way::Slow(40 << 20));
     let mut pull = storage.command("kith", proxy.address, temp.path());
@@ -138,19 +138,19 @@ fn a_cluster_goes_through_a_bucket() {
     assert!(pulled["bytes"] == n_bytes && received > 0 && received <= n_bytes - (8 << 20), "{pulled}");
     kith(["partition", "verify", &path("back")]);
 
-    // A server's own pull has its shard alone.
+    // A server pulls only its own shard.
     let mut pull = storage.command("kith-sampler", storage.address, temp.path());
     let finished = finish(pull.args(["pull", url, &path("one"), "--index", "3"]));
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     assert!(temp.path().join("one/shard-1").exists() && !temp.path().join("one/shard-0").exists());
 
-    // Storage that does not answer may do so later.
+    // If storage does not answer, a retry may help.
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap(); // Nobody listens there any more.
     let mut pull = storage.command("kith-sampler", nobody, temp.path());
     let finished = finish(pull.args(["pull", &format!("http://{nobody}/made"), &path("nowhere")]));
     assert_eq!(finished.code, Some(75), "{}", finished.stderr);
 
-    // A damaged object is caught.
+    // A damaged object is detected.
     let whole = fs::read(temp.path().join("cluster/shard-0/labels.u32")).unwrap();
     storage.ask("PUT", &format!("{BUCKET}/clusters/made/shard-0/labels.u32"), &vec![1; whole.len()]);
     let mut pull = storage.command("kith", storage.address, temp.path());
@@ -162,13 +162,13 @@ fn a_cluster_goes_through_a_bucket() {
     );
     assert!(!temp.path().join("damaged/manifest.json").exists());
 
-    // A bucket that is not there is named.
+    // A missing bucket is named.
     let mut pull = storage.command("kith", storage.address, temp.path());
     let nothing = finish(pull.args(["data", "pull", "s3://nobody/x", &path("nothing")]));
     assert!(nothing.sentence().starts_with("s3://nobody/x: there is no kith-files.json"), "{}", nothing.stderr);
 }
 
-/// Bytes of a file that were written; holes are none.
+/// Allocated bytes of a file, without holes.
 fn on_disk(file: &fs::Metadata) -> u64 {
     std::os::unix::fs::MetadataExt::blocks(file) * 512
 }
@@ -180,18 +180,18 @@ fn a_run_is_kept_in_a_bucket() {
     let path = |name: &str| temp.path().join(name).to_str().unwrap().to_owned();
     let store = generate(temp.path(), "1009", "16");
     storage.kith(temp.path(), &["data", "push", store.to_str().unwrap(), "s3://kith/stores/made"]);
-    let settings = ["train.mode=batches", "train.fanouts=[5, 5]", "train.seeds_per_step=101", "train.epochs=12"];
+    let settings = ["train.mode=mini-batch", "train.fanouts=[5, 5]", "train.batch_size=101", "train.epochs=12"];
     let more = ["train.checkpoint_every_steps=3", "train.evaluate_every=10", "early_stop=off"];
     let sets: Vec<&str> = settings.iter().chain(&more).flat_map(|key| ["--set", key]).collect();
     let train = |store: &str, out: &str| {
         let mut command = storage.command("kith", storage.address, temp.path());
-        command.args(["train", "partition-graph/supergat-mx", "--store", store, "--out", out]).args(&sets);
+        command.args(["train", "partition-graph/supergat-mx", "--graph", store, "--out", out]).args(&sets);
         command
     };
     let alone = finish(&mut train(store.to_str().unwrap(), &path("alone")));
     assert_eq!(alone.code, Some(0), "{}", alone.stderr);
 
-    // Killed as soon as the bucket has a checkpoint, and started again by somebody who has nothing else.
+    // Killed after the first checkpoint in the bucket, and resumed from the bucket alone.
     let out = "s3://kith/runs/made";
     let mut child = train("s3://kith/stores/made", out).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let started = Instant::now();
@@ -204,10 +204,10 @@ fn a_run_is_kept_in_a_bucket() {
     let refused = finish(&mut train("s3://kith/stores/made", out));
     assert!(refused.sentence().contains("holds a run already: resume it with --resume"), "{}", refused.stderr);
     let mut resume = storage.command("kith", storage.address, &temp.path().join("cache"));
-    let resumed = finish(resume.args(["train", "--resume", "--store", "s3://kith/stores/made", "--out", out]));
+    let resumed = finish(resume.args(["train", "--resume", "--graph", "s3://kith/stores/made", "--out", out]));
     assert_eq!(resumed.code, Some(0), "{}", resumed.stderr);
 
-    // What is in the bucket is what a folder would hold.
+    // The bucket holds the same files as a folder would.
     storage.kith(temp.path(), &["data", "pull", out, &path("kept")]);
     let (alone, kept) = (temp.path().join("alone"), temp.path().join("kept"));
     assert_eq!(steps(&kept), steps(&alone));
@@ -219,15 +219,15 @@ fn a_run_is_kept_in_a_bucket() {
         names
     };
     assert_eq!(names(&kept), names(&alone));
-    // Others use it by its URL.
-    storage.kith(temp.path(), &["predict", out, "--store", "s3://kith/stores/made", "--out", &path("classes.csv")]);
-    kith(["predict", &path("alone"), "--store", store.to_str().unwrap(), "--out", &path("alone.csv")]);
+    // Other commands use the run by its URL.
+    storage.kith(temp.path(), &["predict", out, "--graph", "s3://kith/stores/made", "--out", &path("classes.csv")]);
+    kith(["predict", &path("alone"), "--graph", store.to_str().unwrap(), "--out", &path("alone.csv")]);
     assert_eq!(fs::read_to_string(path("classes.csv")).unwrap(), fs::read_to_string(path("alone.csv")).unwrap());
     storage.kith(temp.path(), &["report", out, "--out", &path("page.html")]);
     assert!(fs::read_to_string(path("page.html")).unwrap().contains("<html"));
 }
 
-/// A rank 0 that was believed dead comes back, and another goes on with its run: it stops, and spoils nothing.
+/// Rank 0, believed dead, returns while another process continues its run: it stops and damages nothing.
 #[test]
 fn of_two_that_keep_a_run_one_stops() {
     let Some(storage) = Storage::start() else { return };
@@ -235,10 +235,10 @@ fn of_two_that_keep_a_run_one_stops() {
     let store = generate(temp.path(), "1009", "16");
     let store = store.to_str().unwrap();
     let out = "s3://kith/runs/contested";
-    let sets = ["train.mode=batches", "train.fanouts=[5, 5]", "train.seeds_per_step=101", "train.epochs=12"];
+    let sets = ["train.mode=mini-batch", "train.fanouts=[5, 5]", "train.batch_size=101", "train.epochs=12"];
     let more = ["train.checkpoint_every_steps=3", "train.evaluate_every=10", "early_stop=off"];
     let mut train = storage.command("kith", storage.address, temp.path());
-    train.args(["train", "partition-graph/supergat-mx", "--store", store, "--out", out]);
+    train.args(["train", "partition-graph/supergat-mx", "--graph", store, "--out", out]);
     train.args(sets.iter().chain(&more).flat_map(|key| ["--set", key]));
     let listing = || storage.ask("GET", &format!("{BUCKET}/runs/contested/kith-files.json"), b"");
     let mut first = train.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -249,12 +249,12 @@ fn of_two_that_keep_a_run_one_stops() {
     }
     signal("STOP", first.id());
     let mut resume = storage.command("kith", storage.address, &temp.path().join("cache"));
-    let resumed = finish(resume.args(["train", "--resume", "--store", store, "--out", out]));
+    let resumed = finish(resume.args(["train", "--resume", "--graph", store, "--out", out]));
     assert_eq!(resumed.code, Some(0), "{}", resumed.stderr);
     let kept = listing();
     signal("CONT", first.id());
     wait_until(LIMIT, || first.try_wait().unwrap().is_some());
-    first.kill().unwrap(); // If it still runs, the code below is another.
+    first.kill().unwrap(); // If it is still running, the exit code below differs.
     let stopped = first.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&stopped.stderr);
     assert_eq!(stopped.status.code(), Some(1), "{said}");

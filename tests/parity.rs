@@ -1,4 +1,4 @@
-//! PyG itself, on the same weights and graphs: outputs, edge losses and gradients agree.
+//! Parity with PyG on the same weights and graphs: outputs, edge losses and gradients agree.
 
 use std::{
     collections::BTreeMap,
@@ -28,16 +28,16 @@ use tch::{Device, Kind, Tensor};
 
 use crate::kith::{finish_within, is_slow_asked_for, kith, real_files, root};
 
-/// Fetching PyG takes a few minutes, and everything it needs is some gigabytes.
+/// Fetching PyG takes a few minutes; its packages are some gigabytes.
 const FETCH_LIMIT: Duration = Duration::from_secs(1000);
 const RUN_LIMIT: Duration = Duration::from_secs(240);
 
-/// The exit code of `deploy/pyg.sh` where pip cannot get the packages.
+/// Exit code of `deploy/pyg.sh` if pip cannot get the packages.
 const UNREACHABLE: i32 = 3;
 
 const PASS: Pass = Pass::Train { run_key: 3, step: 0 };
 
-/// A Python that has PyG; says so where there can be none.
+/// A Python with PyG; prints a note if there is none.
 #[allow(clippy::print_stderr)]
 fn python_with_pyg() -> Option<PathBuf> {
     let made = finish_within(&mut Command::new(root().join("deploy/pyg.sh")), FETCH_LIMIT);
@@ -56,28 +56,27 @@ struct Case {
     name: String,
     config: RunConfig,
     graph: Arc<GraphInput>,
-    /// Edges as a user has them, loops included: 2 × E.
+    /// Edges as in a user's data, including self-loops: 2 × E.
     edges: Tensor,
     n_classes: usize,
 }
 
 impl Case {
-    /// GO is compared with GAT, which has no edge loss; the other forms with SuperGAT.
+    /// GO is compared with GAT, which has no edge loss; the other attentions with SuperGAT.
     fn new(name: &str, form: Form, sizes: Sizes, graph: &Arc<GraphInput>, edges: &Tensor, n_classes: usize) -> Case {
         let kind = if form == Form::Go { ModelKind::Gat } else { ModelKind::Supergat };
         let Sizes { n_layers, heads, features, out_heads } = sizes;
         let config = RunConfig {
-            model: ModelConfig { kind, form, n_layers, heads, features, out_heads, dropout: 0.0 },
-            train: TrainConfig { learning_rate: 0.005, kernels: Kernels::Reference, ..TrainConfig::one_epoch() },
+            model: ModelConfig { kind, attention: form, n_layers, heads, hidden: features, out_heads, dropout: 0.0 },
+            train: TrainConfig { kernels: Kernels::Reference, ..TrainConfig::default() },
             edge_loss: (form != Form::Go).then_some(EdgeLossConfig {
                 weight: 3.0,
-                negatives: 0.5,
-                kept: 1.0,
+                neg_sample_ratio: 0.5,
+                edge_sampling_ratio: 1.0,
                 exclude: Exclude::Directed,
                 subset: Subset::Union,
             }),
-            cgat: None,
-            early_stop: None,
+            ..RunConfig::default()
         };
         let name = format!("{name}-{}", form.name());
         Case { name, config, graph: graph.clone(), edges: edges.shallow_clone(), n_classes }
@@ -87,14 +86,14 @@ impl Case {
         let mut config = self.config.clone();
         config.train.kernels = kernels;
         let model = Model::new(&config, self.graph.rows.dim(), self.n_classes, 1, Device::Cpu).unwrap();
-        // Biases start at zero, where a mix-up would not be seen.
+        // Biases start at zero, which would hide a mix-up.
         let n_elements = model.weights().n_elements() as i64;
         let bits = Tensor::arange(n_elements, (Kind::Double, Device::Cpu)).sin() * 0.05;
         model.weights().set(&(model.weights().flat() + bits.to_kind(Kind::Float)));
         model
     }
 
-    /// What the logits' gradient is, in place of a node loss.
+    /// Gradient of the logits, in place of a node loss.
     fn logits_gradient(&self) -> Tensor {
         let shape = [self.graph.n_nodes() as i64, self.n_classes as i64];
         let places = Tensor::arange(shape[0] * shape[1], (Kind::Double, Device::Cpu));
@@ -111,7 +110,7 @@ impl Case {
             .map(|shape| json!({ "dim": shape.dim, "heads": shape.heads, "features": shape.features, "concat": shape.concat }))
             .collect();
         let edge_loss_weight = self.config.edge_loss.as_ref().map_or(0.0, |edge_loss| edge_loss.weight);
-        let form = self.config.model.form.name();
+        let form = self.config.model.attention.name();
         let case = json!({ "form": form, "layers": layers, "edge_loss_weight": edge_loss_weight });
         fs::write(folder.join("case.json"), case.to_string()).unwrap();
 
@@ -126,7 +125,7 @@ impl Case {
         Tensor::write_safetensors(&tensors, folder.join("graph.safetensors")).unwrap();
     }
 
-    /// The negatives that the model draws for itself: 2 × n.
+    /// The model's own negatives: 2 × n.
     fn negatives(&self, layer: usize) -> Tensor {
         let Pass::Train { run_key, step } = PASS else { unreachable!("a training pass") };
         let negatives = match &self.config.edge_loss {
@@ -138,7 +137,7 @@ impl Case {
         Tensor::stack(&ends, 0)
     }
 
-    /// Compares with what PyG left in the folder.
+    /// Compares with PyG's results in the folder.
     #[allow(clippy::print_stderr)]
     fn compare(&self, folder: &Path, kernels: Kernels) {
         let model = self.model(kernels);
@@ -153,7 +152,7 @@ impl Case {
             answers.push((format!("edge_loss.{layer}"), loss.detach().view([1])));
         }
 
-        // The gradients in PyG's names: they are renamed as the weights are.
+        // Gradients by PyG's names, renamed in the same way as weights.
         let gradients = self.model(kernels);
         gradients.weights().set(&model.weights().gradient());
         let path = folder.join("our-gradients.safetensors");
@@ -187,14 +186,14 @@ fn tensors(path: &Path) -> BTreeMap<String, Tensor> {
     Tensor::read_safetensors(path).unwrap().into_iter().collect()
 }
 
-/// The largest error, and whose it is; both sides must have the same names.
+/// The largest error and its tensor; both sides must have the same names.
 fn worst(found: BTreeMap<String, Tensor>, expected: BTreeMap<String, Tensor>) -> (f64, String) {
     assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
     let errors = found.into_iter().map(|(name, tensor)| (oracle::error(&tensor, &expected[&name]), name));
     errors.max_by(|a, b| a.0.total_cmp(&b.0)).expect("something was computed")
 }
 
-/// Runs PyG on all cases, then compares every way to compute with it.
+/// Runs PyG on all cases, then compares all kernels with it.
 fn check(cases: &[Case]) {
     let Some(python) = python_with_pyg() else { return };
     device::start();
@@ -212,7 +211,7 @@ fn check(cases: &[Case]) {
 
 const FORMS: [Form; 3] = [Form::Mx, Form::Sd, Form::Go];
 
-/// A directed graph with loops, duplicate edges, zero rows and nodes without neighbors.
+/// A directed graph with self-loops, duplicate edges, all-zero features and nodes without neighbors.
 fn random_graph(key: u64, n_nodes: u64, n_edges: u64, dim: usize) -> (Arc<GraphInput>, Tensor) {
     let stream = Name { run_key: key, purpose: Purpose::Generator, step: 0, layer: 0 }.stream();
     let mut lists = vec![Vec::new(); n_nodes as usize];

@@ -32,14 +32,14 @@ fn a_store_is_cut_verified_and_planned() {
             }
         }
         cut.push(report["cut_percent"].as_f64().unwrap());
-        let whole = kith(["partition", "verify", &out, "--store", &store]).stdout;
+        let whole = kith(["partition", "verify", &out, "--graph", &store]).stdout;
         assert!(whole.contains(": whole, "), "{whole}");
     }
     assert!(cut[0] < cut[2] && cut[1] < cut[2], "metis, stream, hash: {cut:?}");
 
-    // The store and the cluster made of it are planned alike.
+    // The plans of a store and of its partitioned graph are the same.
     let cluster = temp.path().join("stream").to_str().unwrap().to_owned();
-    let asked = ["--world", "3", "--seeds-per-step", "128", "--fanouts", "5,5", "--json"];
+    let asked = ["--ranks", "3", "--batch-size", "128", "--fanouts", "5,5", "--json"];
     let of_cluster = kith([&["plan", &cluster], &asked[..]].concat()).json();
     let of_store = kith([&["plan", &store, "--shards", "3", "--method", "stream"], &asked[..]].concat()).json();
     assert_eq!(of_cluster["cut_percent"], of_store["cut_percent"]);
@@ -62,14 +62,14 @@ fn what_cannot_be_cut_gets_a_sentence() {
     let refused = |args: &[&str]| run_kith([&["partition", &store, "--out", &out], args].concat());
     let finished = refused(&["--shards", "2", "--method", "metis", "--memory", "1MiB"]);
     assert!(finished.sentence().ends_with("use --method stream"), "{}", finished.stderr);
-    // Nobody asked for METIS: what fits is taken, and the reason said.
+    // Without `--method`, a method that fits is chosen, with a reason.
     let finished = refused(&["--shards", "2", "--memory", "1MiB"]);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     assert!(finished.stderr.contains("method stream (metis needs about"), "{}", finished.stderr);
     assert!(refused(&["--shards", "2"]).sentence().contains("already exists"));
     fs::remove_dir_all(&out).unwrap();
     assert!(refused(&["--shards", "0"]).sentence().contains("ask for 1 to 65536"));
-    assert!(run_kith(["partition", "verify", &store]).sentence().contains("not a cluster"));
+    assert!(run_kith(["partition", "verify", &store]).sentence().contains("not a partitioned graph"));
     assert!(run_kith(["plan", &store]).sentence().contains("give --shards"));
     assert_eq!(fs::read_dir(temp.path()).unwrap().count(), 1, "nothing is left behind but the store");
 }

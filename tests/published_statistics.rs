@@ -1,4 +1,4 @@
-//! Importers against the real files: nodes, edges, classes, splits, degree and homophily, at the printed precision.
+//! Importers on the real files: nodes, edges, classes, splits, degree and homophily, at the published precision.
 
 use crate::kith::{is_slow_asked_for, kith, real_files, run_kith};
 
@@ -126,7 +126,7 @@ fn cora_ml() {
     );
 }
 
-/// Its principal components take a while.
+/// Slow, because of its PCA.
 #[test]
 fn slow_cs() {
     if !is_slow_asked_for() {
@@ -263,7 +263,7 @@ fn flickr() {
     );
 }
 
-/// "Where the features are missing … the manifest says so loudly."
+/// Missing features are generated, and the manifest says so.
 #[test]
 fn made_up_features_are_announced() {
     let Some(folder) = real_files("flickr") else { return };

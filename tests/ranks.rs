@@ -1,5 +1,5 @@
-//! Data-parallel training with real processes: the same losses to the last bit on any number of ranks, whatever is killed
-//! or paused, and one sentence where ranks cannot work together.
+//! Data-parallel training with real processes: bit-identical losses on any number of ranks, also after kills and
+//! pauses, and one sentence if ranks cannot work together.
 
 use std::{
     fs,
@@ -23,10 +23,10 @@ use crate::{
 /// Slices of every step.
 const N_SLICES: usize = 4;
 const LIMIT: Duration = Duration::from_secs(55);
-/// Ranks hear of each other's end within this.
+/// Time within which ranks notice the end of another.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// A store with a prime number of nodes and seeds, clusters of it, and a run by one process.
+/// A store with a prime number of nodes and seed nodes, partitioned graphs of it, and a run by one process.
 pub(crate) struct Made {
     temp: tempfile::TempDir,
     store: PathBuf,
@@ -42,10 +42,10 @@ impl Made {
     pub(crate) fn of_epochs(n_epochs: u64) -> Made {
         let temp = tempfile::tempdir().unwrap();
         let (store, whole) = (temp.path().join("store"), temp.path().join("whole"));
-        let options = ["--nodes", "1009", "--degree", "6", "--classes", "4", "--dim", "16", "--run-key", "7"];
+        let options = ["--nodes", "1009", "--degree", "6", "--classes", "4", "--dim", "16", "--seed", "7"];
         kith([&["data", "generate", "power-law", "--out", store.to_str().unwrap()], &options[..]].concat());
         let made = Made { temp, store, whole, n_epochs };
-        let mut command = made.train(&["--store", made.store.to_str().unwrap()], &made.whole);
+        let mut command = made.train(&["--graph", made.store.to_str().unwrap()], &made.whole);
         let finished = finish_within(&mut command, LIMIT);
         assert_eq!(finished.code, Some(0), "{}", finished.stderr);
         made
@@ -56,27 +56,27 @@ impl Made {
     }
 
     pub(crate) fn store(&self) -> [&str; 2] {
-        ["--store", self.store.to_str().unwrap()]
+        ["--graph", self.store.to_str().unwrap()]
     }
 
     fn train(&self, graph: &[&str], out: &Path) -> Command {
         self.train_waiting(graph, out, "8")
     }
 
-    /// The same, where ranks wait for each other for some seconds.
+    /// The same with a join timeout in seconds.
     fn train_waiting(&self, graph: &[&str], out: &Path, join_timeout: &str) -> Command {
         let mut command = self.train_patiently(graph, out);
         command.args(["--heartbeat-timeout", "4", "--join-timeout", join_timeout]);
         command
     }
 
-    /// The same with the usual patience between ranks.
+    /// The same with the default timeouts between ranks.
     pub(crate) fn train_patiently(&self, graph: &[&str], out: &Path) -> Command {
         let mut command = Command::new(program());
         command.args(["train", "partition-graph/supergat-mx", "--out", out.to_str().unwrap()]).args(graph);
-        // 101 seeds at a time of a split of some hundreds: the last step of an epoch has fewer than it has slices now and
-        // then, and never as many as the others.
-        let batches = ["train.mode=batches", "train.fanouts=[5, 5]", "train.seeds_per_step=101", "train.edge_seeds=53"];
+        // 101 seed nodes of a few hundred: the last step of an epoch has fewer, and sometimes fewer than there are
+        // slices.
+        let batches = ["train.mode=mini-batch", "train.fanouts=[5, 5]", "train.batch_size=101", "train.edge_seeds=53"];
         let few = ["train.evaluate_every=2", "train.checkpoint_every_steps=3", "early_stop=off"];
         let (slices, epochs) = (format!("train.slices={N_SLICES}"), format!("train.epochs={}", self.n_epochs));
         let counts = [slices.as_str(), epochs.as_str()];
@@ -85,7 +85,7 @@ impl Made {
         command
     }
 
-    /// A world that trains to its end.
+    /// Trains with several ranks to the end.
     #[track_caller]
     fn train_world(&self, n_ranks: usize, graph: &[&str], name: &str, more: &[&str]) -> PathBuf {
         let out = self.path(name);
@@ -108,7 +108,7 @@ impl Made {
         cluster
     }
 
-    /// Trains on shards, read from files or behind servers.
+    /// Trains on shards, from files or from servers.
     #[track_caller]
     fn train_cut(&self, n_ranks: usize, n_shards: usize, is_remote: bool) {
         let cluster = self.cut(n_shards);
@@ -129,7 +129,7 @@ impl Made {
     }
 }
 
-/// The results of a run, without how many ranks made them and where rows came from.
+/// Results of a run, without the number of ranks and the sources of features.
 pub(crate) fn results(run: &Path) -> Value {
     let mut report = report(run);
     (report["n_ranks"], report["rows"]) = (Value::Null, Value::Null);
@@ -190,7 +190,7 @@ fn slow_any_number_of_ranks_shards_and_servers() {
     }
 }
 
-/// Kills a rank at any moment and resumes with another number of ranks, some times over, until the run is done.
+/// Kills a rank at a random moment and resumes with another number of ranks, several times, until the run is done.
 fn kill_and_resume(made: &Made, name: &str, n_attempts: u64, mut draw: impl FnMut(u64) -> u64) -> u64 {
     let out = made.path(name);
     let mut n_killed = 0;
@@ -202,10 +202,10 @@ fn kill_and_resume(made: &Made, name: &str, n_attempts: u64, mut draw: impl FnMu
             command.arg("--resume");
             command
         });
-        // The last attempt is left alone, so that the run comes to an end.
+        // The last attempt is not disturbed, so that the run ends.
         let is_left_alone = attempt >= n_attempts;
         if !is_left_alone {
-            // A few steps on, or before the ranks have met, or in the middle of a checkpoint.
+            // After some steps, before the ranks have joined, or during a checkpoint.
             let (n_steps, moment) = (n_recorded(&out) + 5 + draw(45) as usize, Duration::from_millis(draw(600)));
             let (is_early, waits_for_draft) = (draw(4) == 0, draw(3) == 0);
             let started = Instant::now();
@@ -224,7 +224,7 @@ fn kill_and_resume(made: &Made, name: &str, n_attempts: u64, mut draw: impl FnMu
         assert!(!is_left_alone, "{codes:?}\n{}", ranks.all_said());
         n_killed += u64::from(codes[victim] == -1);
         for (rank, code) in codes.iter().enumerate() {
-            // Whoever had finished already has; all others are told to be retried.
+            // Ranks that had finished exit with 0; all others ask to be retried.
             let is_fine = matches!(code, 75 | 0) || (rank == victim && *code == -1);
             assert!(is_fine, "rank {rank} of {codes:?}, killed {victim}:\n{}", ranks.all_said());
         }
@@ -242,7 +242,7 @@ pub(crate) fn has_draft(run: &Path) -> bool {
     files.flatten().any(|file| file.file_name().to_string_lossy().ends_with(".draft"))
 }
 
-/// Draws that are the same every time.
+/// Deterministic draws of a seed.
 pub(crate) fn draws(key: u64) -> impl FnMut(u64) -> u64 {
     let mut state = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     move |below| {
@@ -275,7 +275,7 @@ fn slow_fifty_killed_ranks_leave_no_trace() {
     }
 }
 
-/// Waits until a run has made a step or two.
+/// Waits until a run has recorded `n_steps` steps.
 #[track_caller]
 pub(crate) fn wait_for_steps(ranks: &mut Ranks, out: &Path, n_steps: usize) {
     let started = Instant::now();
@@ -297,8 +297,8 @@ fn slow_any_paused_rank_ends_no_run_for_good() {
     }
 }
 
-/// Pauses a rank for longer than the others wait for it: they end with 75 and name it, and so does the paused one when it
-/// goes on. The run resumes.
+/// Pauses a rank for longer than the others' timeout: they exit with 75 and name it, and so does the paused one when it
+/// continues. The run resumes.
 fn goes_on_after_a_pause(ranks: &[usize]) {
     let made = Made::new();
     for &paused in ranks {
@@ -319,7 +319,7 @@ fn goes_on_after_a_pause(ranks: &[usize]) {
             assert!(started.elapsed() < DEADLINE, "{}", ranks.all_said());
             thread::sleep(Duration::from_millis(10));
         }
-        // The others have gone before it wakes.
+        // The others have ended before it continues.
         thread::sleep(Duration::from_secs(3));
         ranks.signal(paused, "CONT");
         assert_eq!(ranks.wait(DEADLINE), [75; 3], "{}", ranks.all_said());
@@ -334,14 +334,14 @@ fn goes_on_after_a_pause(ranks: &[usize]) {
     }
 }
 
-/// A rank that fails says why, and everybody stops with its sentence and its code.
+/// A failed rank reports its error, and all ranks stop with its message and exit code.
 #[test]
 fn an_error_of_one_rank_is_everybodys() {
     let made = Made::new();
     let out = made.path("wrong");
     let mut ranks = Ranks::start(&made.path("wrong-said"), 3, |rank| {
         let store = if rank == 1 { made.path("nowhere") } else { made.store.clone() };
-        made.train(&["--store", store.to_str().unwrap()], &out)
+        made.train(&["--graph", store.to_str().unwrap()], &out)
     });
     assert_eq!(ranks.wait(DEADLINE), [1, 1, 1], "{}", ranks.all_said());
     for rank in [0, 2] {
@@ -354,9 +354,9 @@ fn an_error_of_one_rank_is_everybodys() {
 fn ranks_that_do_not_fit_are_told_so() {
     let made = Made::new();
     let other = made.path("other");
-    let options = ["--nodes", "1009", "--degree", "6", "--classes", "4", "--dim", "16", "--run-key", "8"];
+    let options = ["--nodes", "1009", "--degree", "6", "--classes", "4", "--dim", "16", "--seed", "8"];
     kith([&["data", "generate", "power-law", "--out", other.to_str().unwrap()], &options[..]].concat());
-    // A program with a byte more at its end is another program, and runs.
+    // A program with an additional byte at its end runs, but counts as another program.
     let program_of_another = made.path("kith");
     fs::copy(program(), &program_of_another).unwrap();
     let trainer_of_another = made.path("kith-trainer");
@@ -372,7 +372,7 @@ fn ranks_that_do_not_fit_are_told_so() {
             "graphs",
             &|rank| {
                 made.train(
-                    &["--store", if rank == 1 { other.to_str() } else { made.store.to_str() }.unwrap()],
+                    &["--graph", if rank == 1 { other.to_str() } else { made.store.to_str() }.unwrap()],
                     &made.path("g"),
                 )
             },
@@ -382,7 +382,10 @@ fn ranks_that_do_not_fit_are_told_so() {
             "run-files",
             &|rank| {
                 let mut command = made.train(&made.store(), &made.path("r"));
-                command.args(["--set", if rank == 1 { "train.learning_rate=0.5" } else { "train.learning_rate=0.25" }]);
+                command.args([
+                    "--set",
+                    if rank == 1 { "optimizer.learning_rate=0.5" } else { "optimizer.learning_rate=0.25" },
+                ]);
                 command
             },
             "learning_rate = 0.5",
@@ -420,7 +423,7 @@ fn ranks_that_do_not_fit_are_told_so() {
     }
 }
 
-/// Where the program finds its libraries, for a copy of it elsewhere.
+/// Library path of the program, for a copy of it elsewhere.
 fn library_folders() -> String {
     let root = crate::kith::root();
     format!("{0}/.libtorch/lib:{0}/.libtorch/cuda", root.display())
@@ -436,7 +439,7 @@ fn ranks_that_come_late_twice_or_never() {
         if rank != 0 {
             return command;
         }
-        // The first comes last.
+        // Rank 0 starts last.
         let mut sleeping = Command::new("sh");
         sleeping.args(["-c", "sleep 3; exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
         sleeping
@@ -458,7 +461,7 @@ fn ranks_that_come_late_twice_or_never() {
     let codes = ranks.wait(LIMIT);
     let twice = ranks.said(2);
     assert!(codes[2] == 1 && twice.contains("rank 1"), "{}", ranks.all_said());
-    // And rank 2 never came.
+    // Rank 2 is never started.
     assert_eq!(codes[..2], [75, 75], "{}", ranks.all_said());
     for rank in [0, 1] {
         assert!(ranks.said(rank).lines().last().unwrap().contains("rank 2"), "{}", ranks.all_said());
@@ -470,7 +473,7 @@ fn a_port_in_use_and_half_an_environment_are_named() {
     let made = Made::new();
     let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = taken.local_addr().unwrap().port();
-    // An earlier rank 0 that has not ended yet may hold it.
+    // An earlier rank 0 that has not ended yet may hold the port.
     let mut command = made.train_waiting(&made.store(), &made.path("taken"), "1");
     seat(&mut command, 0, 2, port);
     let refused = finish_within(&mut command, LIMIT);
@@ -494,7 +497,7 @@ fn short_tokens_are_refused() {
     assert!(!refused.stderr.contains("changeme"), "{}", refused.stderr);
 }
 
-/// The host of a rank that waits for others freezes, and its launcher starts it again elsewhere: nobody is refused.
+/// A rank freezes while it waits for others, and its launcher starts it again elsewhere: no rank is refused.
 #[test]
 fn slow_a_rank_that_froze_while_it_waited_is_replaced() {
     if !is_slow_asked_for() {
@@ -511,7 +514,7 @@ fn slow_a_rank_that_froze_while_it_waited_is_replaced() {
     (0..2).for_each(|rank| ranks.add(&dir, command(rank)));
     thread::sleep(Duration::from_secs(2));
     ranks.signal(1, "STOP");
-    // Before its silence has lasted long enough to mean anything.
+    // Before the heartbeat timeout of the frozen one.
     ranks.add(&dir, command(1));
     thread::sleep(Duration::from_secs(7));
     ranks.add(&dir, command(2));
@@ -525,7 +528,7 @@ fn slow_a_rank_that_froze_while_it_waited_is_replaced() {
     assert_eq!(steps(&out), steps(&made.whole));
 }
 
-/// A checkpoint that does not read is passed over, with a note; a run goes on from the one before.
+/// An unreadable checkpoint is skipped with a note; the run resumes from the one before.
 #[test]
 fn a_damaged_checkpoint_is_passed_over() {
     let made = Made::new();
@@ -546,7 +549,7 @@ fn a_damaged_checkpoint_is_passed_over() {
     assert_ne!(fs::read(&newest).unwrap(), before, "it was written again, whole");
 }
 
-/// Ranks that share the GPU of this machine, if it has one: they train, and stop when one is killed.
+/// Ranks share the GPU of this machine, if there is one: they train, and stop when one is killed.
 #[test]
 #[allow(clippy::print_stderr)]
 fn ranks_on_one_gpu() {

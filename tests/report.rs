@@ -1,4 +1,4 @@
-//! `kith report`, from a made graph to a page in a browser.
+//! `kith report`, from a generated graph to a page in a browser.
 
 use std::{
     fs,
@@ -16,12 +16,12 @@ fn runs_become_a_page() {
     let temp = tempfile::tempdir().unwrap();
     let path = |name: &str| temp.path().join(name).to_str().unwrap().to_owned();
     let (store, runs) = (path("graph"), path("runs"));
-    let options = ["--nodes-per-class", "100", "--classes", "3", "--homophily", "0.8", "--run-key", "7"];
+    let options = ["--nodes-per-class", "100", "--classes", "3", "--homophily", "0.8", "--seed", "7"];
     kith([&["data", "generate", "partition-graph", "--out", &store], &options[..]].concat());
-    let train = ["train", "partition-graph/supergat-mx", "--store", &store, "--out", &runs, "--run-keys", "42..45"];
+    let train = ["train", "partition-graph/supergat-mx", "--graph", &store, "--out", &runs, "--seeds", "42..45"];
     kith([&train[..], &["--set", "train.epochs=8"]].concat());
 
-    let written = kith(["report", &runs, "--store", &store, "--json"]).json();
+    let written = kith(["report", &runs, "--graph", &store, "--json"]).json();
     let page = Path::new(written["page"].as_str().unwrap()).to_owned();
     assert_eq!(page, Path::new(&runs).join("report.html"));
     assert_eq!((&written["n_runs"], &written["n_at_work"]), (&Value::from(3), &Value::from(0)));
@@ -37,7 +37,7 @@ fn runs_become_a_page() {
     let n_compared = compare(&html, Path::new(&runs));
     assert!(n_compared > 3 * 15, "only {n_compared} numbers say where they are from");
 
-    // A folder of one run, elsewhere, and without events.
+    // A single run's folder, with another output file and without events.
     let one = path("one.html");
     let said = kith(["report", &format!("{runs}/run-43"), "--out", &one, "--no-events"]).stdout;
     assert_eq!(said.trim_end(), one);
@@ -49,7 +49,7 @@ fn runs_become_a_page() {
     assert!(nothing.sentence().starts_with(&format!("{store}: holds neither a run")), "{}", nothing.sentence());
 }
 
-/// Compares every number that says where it is from with that file.
+/// Compares every number that has a source with that file.
 #[track_caller]
 fn compare(html: &str, dir: &Path) -> usize {
     let mut n = 0;
@@ -60,7 +60,7 @@ fn compare(html: &str, dir: &Path) -> usize {
         let expected = json.pointer(pointer).unwrap_or_else(|| panic!("nothing stands there: {tag}"));
         let value = attribute("data-value");
         assert_eq!(&serde_json::from_str::<Value>(value).unwrap(), expected, "{tag}");
-        // What is shown is the number itself, its percent, or microseconds as seconds, rounded.
+        // Shown are the number itself, its percentage, or microseconds as seconds, rounded.
         let shown: f64 = tag.split('>').nth(1).unwrap().replace(',', "").parse().unwrap();
         let value: f64 = value.parse().unwrap();
         let is_near = |scaled: f64| (scaled - shown).abs() <= 0.050_001_f64.min(0.005_001_f64.max(scaled.abs() * 1e-3));
@@ -70,19 +70,19 @@ fn compare(html: &str, dir: &Path) -> usize {
     n
 }
 
-/// The page as a browser shows it, sorted as the address asks and as a click asks; `None` without a browser.
+/// The page in a browser, sorted by its address and by clicks; `None` without a browser.
 #[allow(clippy::print_stderr)]
 fn in_a_browser(page: &Path, temp: &Path) -> Option<String> {
     let Some(browser) = browser() else {
         eprintln!("no chromium here: the page is checked as a text");
         return None;
     };
-    // The best test result first.
+    // Descending test results.
     let html = shown(&browser, &format!("file://{}#sort=runs,test-last,descending", page.display()), temp);
     let results = column(&html, "descending", "test-last", "/results/test_last");
     assert!(results.len() == 3 && results.is_sorted_by(|a, b| a >= b), "{results:?}");
 
-    // Two clicks on the head of another column: up, then down, and the address says so.
+    // Two clicks on another column's head: ascending, then descending; the address follows.
     let button = "document.querySelector('#runs th[data-column=\"run-key\"] button')";
     let script = format!("<script>{button}.click(); {button}.click(); document.title = location.hash</script></body>");
     let clicked = temp.join("clicked.html");
@@ -93,7 +93,7 @@ fn in_a_browser(page: &Path, temp: &Path) -> Option<String> {
     Some(html)
 }
 
-/// What a browser makes of an address, without a complaint.
+/// HTML of an address in a browser, without console errors.
 fn shown(browser: &Path, address: &str, temp: &Path) -> String {
     let profile = format!("--user-data-dir={}", temp.join("profile").display());
     let options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=3000"];
@@ -106,7 +106,7 @@ fn shown(browser: &Path, address: &str, temp: &Path) -> String {
     shown.stdout
 }
 
-/// The numbers of a column of the table of runs, which says that it is sorted by it.
+/// Numbers of a column of the table of runs, which must be marked as sorted by it.
 #[track_caller]
 fn column(html: &str, direction: &str, name: &str, pointer: &str) -> Vec<f64> {
     let head = format!("data-column=\"{name}\" aria-sort=\"{direction}\"");

@@ -1,4 +1,4 @@
-//! Sampling servers as processes, and a way to them that can be disturbed.
+//! Sampling servers as processes, and a proxy that disturbs their connections.
 
 use std::{
     io::{BufRead, BufReader, ErrorKind, Read, Write},
@@ -22,7 +22,7 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    /// Serves some shards at any port that is free.
+    /// Serves some shards on a free port.
     pub(crate) fn start(cluster: &Path, shards: &str) -> Sampler {
         Sampler::start_at(cluster, shards, ([127, 0, 0, 1], 0).into())
     }
@@ -30,11 +30,11 @@ impl Sampler {
     /// Serves at an address.
     pub(crate) fn start_at(cluster: &Path, shards: &str, address: SocketAddr) -> Sampler {
         let mut command = Command::new(program().with_file_name("kith-sampler"));
-        command.arg("--cluster").arg(cluster).args(["--shards", shards, "--listen", &address.to_string()]);
+        command.arg("--graph").arg(cluster).args(["--shards", shards, "--listen", &address.to_string()]);
         Sampler::launch(command)
     }
 
-    /// Starts a server as a command says, wherever that is, and waits until it is ready.
+    /// Starts a server by a command, on any host, and waits until it is ready.
     pub(crate) fn launch(mut command: Command) -> Sampler {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the server starts");
         let mut line = String::new();
@@ -49,7 +49,7 @@ impl Sampler {
         assert!(sent.expect("kill is there").success());
     }
 
-    /// Ends it as a lost machine would.
+    /// Kills it, as if its machine were lost.
     pub(crate) fn kill(mut self) -> SocketAddr {
         self.child.kill().expect("a child can be killed");
         self.child.wait().expect("a child can be waited for");
@@ -64,24 +64,24 @@ impl Drop for Sampler {
     }
 }
 
-/// What happens on the way.
+/// State of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// Nothing.
+    /// Undisturbed.
     Open,
-    /// What servers send arrives so much later.
+    /// Responses arrive this much later.
     Late(Duration),
-    /// So many bytes per second.
+    /// Bandwidth in bytes per second.
     Slow(u64),
     /// Connections stay, and nothing arrives.
     Stalled,
-    /// Connections are closed at both ends, and new ones too.
+    /// All connections are closed at both ends, also new ones.
     Cut,
-    /// Servers cannot send any more on the connections there are; new ones are whole.
+    /// Servers can no longer send on existing connections; new ones are undisturbed.
     HalfClosed,
 }
 
-/// A TCP proxy whose way can be disturbed while it is used.
+/// A TCP proxy whose state can change during use.
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     state: Arc<Mutex<State>>,
@@ -89,14 +89,14 @@ pub(crate) struct Proxy {
 
 struct State {
     way: Way,
-    /// Counts the disturbances: connections from before a half-close know that they are.
+    /// Number of disturbances so far: identifies connections from before a half-close.
     era: u64,
     is_over: bool,
 }
 
 const TICK: Duration = Duration::from_millis(5);
 
-/// Bytes that pass at once on a slow way.
+/// Bytes per write on a slow connection.
 const PIECE_BYTES: usize = 4 << 10;
 
 impl Proxy {
@@ -117,7 +117,7 @@ impl Proxy {
         Proxy { address, state }
     }
 
-    /// Changes what happens from now on.
+    /// Changes the state from now on.
     pub(crate) fn set(&self, way: Way) {
         let mut state = self.state.lock().unwrap();
         state.way = way;
@@ -150,7 +150,7 @@ fn connect(client: TcpStream, to: SocketAddr, state: &Arc<Mutex<State>>) {
     pump(server, client, Arc::clone(state), Some(era));
 }
 
-/// Carries bytes one way; `era` is that of the connection where it is the way from the server.
+/// Forwards bytes in one direction; `era` is set for the direction from the server.
 fn pump(mut from: TcpStream, mut to: TcpStream, state: Arc<Mutex<State>>, era: Option<u64>) {
     let (sender, receiver) = sync_channel::<(Instant, Vec<u8>)>(1024);
     let reader = Arc::clone(&state);

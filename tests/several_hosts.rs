@@ -1,6 +1,5 @@
-//! Two hosts with sampling servers and two with ranks, each with a network of its own: they train to the losses of one
-//! process, to the last bit, however long the lines between them are and whatever happens to a link; and where one stays
-//! away, all others stop in time and name it.
+//! Two hosts with sampling servers and two with ranks, each with its own network. Losses are bit-identical to one
+//! process with any latency and after link failures; if a host stays away, all others stop in time and name it.
 
 use std::{
     fs,
@@ -22,12 +21,12 @@ use crate::{
 
 const SAMPLERS: [&str; 2] = ["sampler-a", "sampler-b"];
 const RANKS: [&str; 2] = ["rank-a", "rank-b"];
-/// Nobody else has ports on these hosts.
+/// Ports on these hosts are all free.
 const PORT: u16 = 7000;
 const LIMIT: Duration = Duration::from_secs(80);
-/// How long a link is cut for.
+/// Duration of a link failure.
 const CUT: Duration = Duration::from_secs(5);
-/// Longer than a cut and the wait of TCP after it, which doubles each time.
+/// Longer than a link failure and TCP's exponential backoff after it.
 const PATIENCE: [&str; 4] = ["--heartbeat-timeout", "30", "--sampler-timeout", "60"];
 
 /// A graph, and hosts that train on it.
@@ -38,12 +37,12 @@ struct Made {
 }
 
 impl Made {
-    /// Nothing, where there can be no hosts.
+    /// `None` if this machine permits no hosts.
     fn new(n_epochs: u64) -> Option<Made> {
         let hosts = Hosts::new(&[SAMPLERS, RANKS].concat())?;
         let made = Made { temp: tempfile::tempdir().unwrap(), n_epochs, hosts };
         let (store, cluster) = (made.path("store"), made.path("cluster"));
-        let options = ["--nodes", "1009", "--degree", "6", "--classes", "4", "--dim", "16", "--run-key", "7"];
+        let options = ["--nodes", "1009", "--degree", "6", "--classes", "4", "--dim", "16", "--seed", "7"];
         kith([&["data", "generate", "power-law", "--out", store.to_str().unwrap()], &options[..]].concat());
         kith(["partition", store.to_str().unwrap(), "--shards", "2", "--out", cluster.to_str().unwrap()]);
         Some(made)
@@ -53,10 +52,10 @@ impl Made {
         self.temp.path().join(name)
     }
 
-    /// What all have in common, however many they are.
+    /// Arguments common to any number of ranks.
     fn train(&self, command: &mut Command, out: &str) {
         command.args(["train", "partition-graph/supergat-mx", "--out"]).arg(self.path(out));
-        let batches = ["train.mode=batches", "train.fanouts=[5, 5]", "train.seeds_per_step=101", "train.edge_seeds=53"];
+        let batches = ["train.mode=mini-batch", "train.fanouts=[5, 5]", "train.batch_size=101", "train.edge_seeds=53"];
         let few = ["train.slices=2", "train.evaluate_every=1000", "early_stop=off"];
         let epochs = format!("train.epochs={}", self.n_epochs);
         let all = batches.iter().chain(&few).copied().chain([epochs.as_str()]);
@@ -67,10 +66,10 @@ impl Made {
     fn serve(&self, more: impl Fn(&str) -> Vec<PathBuf>) -> Vec<Sampler> {
         let start = |(shard, host): (usize, &&str)| {
             let mut command = self.hosts.command(host, program().with_file_name("kith-sampler"));
-            command.arg("--cluster").arg(self.path("cluster"));
+            command.arg("--graph").arg(self.path("cluster"));
             command.args(["--shards", &shard.to_string(), "--listen", &format!("0.0.0.0:{PORT}")]);
             let more = more(host);
-            // The hosts' network is theirs alone.
+            // The hosts' network is isolated.
             if more.is_empty() {
                 command.arg("--insecure");
             }
@@ -85,7 +84,7 @@ impl Made {
         self.start_each(out, |_| more.to_vec())
     }
 
-    /// A rank on each of its hosts, with options of its own.
+    /// A rank on each of its hosts, each with its own options.
     fn start_each<'a>(&self, out: &str, more: impl Fn(usize) -> Vec<&'a str>) -> Ranks {
         let samplers = SAMPLERS.map(|host| format!("{host}:{PORT}")).join(",");
         let mut ranks = Ranks::none();
@@ -100,7 +99,7 @@ impl Made {
         ranks
     }
 
-    /// Waits for the end of a run that must be as if one process had made it.
+    /// Waits for the end of a run and compares it with that of one process.
     #[track_caller]
     fn assert_same(&self, mut ranks: Ranks, out: &str) {
         let codes = ranks.wait(LIMIT);
@@ -108,13 +107,13 @@ impl Made {
         if !self.path("alone").exists() {
             let mut alone = Command::new(program());
             self.train(&mut alone, "alone");
-            let finished = finish_within(alone.arg("--store").arg(self.path("store")), LIMIT);
+            let finished = finish_within(alone.arg("--graph").arg(self.path("store")), LIMIT);
             assert_eq!(finished.code, Some(0), "{}", finished.stderr);
         }
         assert_eq!(steps(&self.path(out)), steps(&self.path("alone")));
     }
 
-    /// Waits until so many steps were made, and not all.
+    /// Waits until `n_steps` steps are made, but not all.
     #[track_caller]
     fn wait_for_steps(&self, ranks: &mut Ranks, out: &str, n_steps: usize) {
         let started = Instant::now();
@@ -130,7 +129,7 @@ impl Made {
     }
 }
 
-/// Certificates for the hosts with servers and one for those who ask, all signed by one, in PEM files.
+/// PEM certificates for the servers' hosts and one for clients, signed by one CA.
 fn certify(dir: &Path) {
     fs::create_dir_all(dir).unwrap();
     let mut params = CertificateParams::new([]).unwrap();
@@ -145,7 +144,7 @@ fn certify(dir: &Path) {
     }
 }
 
-/// What a program is told of its certificates.
+/// TLS options of a program.
 fn tls_options(dir: &Path, who: &str, ca: &str) -> Vec<PathBuf> {
     let file = |ending: &str| dir.join(format!("{who}.{ending}"));
     let options = [("--tls-cert", file("pem")), ("--tls-key", file("key")), (ca, dir.join("ca.pem"))];
@@ -174,7 +173,7 @@ fn long_lines_change_nothing() {
     made.assert_same(ranks, "hosts");
 }
 
-/// Cuts the links of some hosts for a while; the run stands still, goes on, and ends as if nothing had been.
+/// Cuts the links of some hosts for a while; the run pauses, continues, and ends with the same results.
 fn cut_and_heal(made: &Made, hosts: &[&str], out: &str, more: &[&str]) {
     let mut ranks = made.start(out, &[&PATIENCE, more].concat());
     made.wait_for_steps(&mut ranks, out, 5);
@@ -219,14 +218,14 @@ fn slow_any_link_that_is_cut_and_healed_changes_nothing() {
     }
 }
 
-/// Cuts the link of a host for good. Every rank stops with the code that says to start it again, and names what it cannot
-/// reach; `named` says what that may be, for each rank.
+/// Cuts the link of a host for good. Every rank exits with the code for a retry, and names an unreachable host; `named`
+/// lists the possible names for each rank.
 fn cut_for_good(made: &Made, host: &str, named: [&[&str]; 2]) {
     let out = format!("without-{host}");
     let mut ranks = made.start(&out, &["--heartbeat-timeout", "2", "--sampler-timeout", "3"]);
     made.wait_for_steps(&mut ranks, &out, 5);
     made.hosts.cut(host);
-    // A heart beats every second, and what was decided has seconds to be said.
+    // The heartbeat interval is 1 s; some more seconds are for passing on the decision.
     let codes = ranks.wait(Duration::from_secs(10));
     assert_eq!(codes, [75, 75], "{}", ranks.all_said());
     for (rank, names) in named.into_iter().enumerate() {
@@ -242,7 +241,7 @@ fn cut_for_good(made: &Made, host: &str, named: [&[&str]; 2]) {
 fn a_link_that_is_cut_for_good_stops_all() {
     let Some(made) = Made::new(1000) else { return };
     let _servers = made.serve(|_| Vec::new());
-    // To the rank that is cut off, everybody else is.
+    // For the isolated rank, all others are unreachable.
     let others = ["rank 0 on rank-a was lost", " at sampler-a:7000: ", " at sampler-b:7000: "];
     cut_for_good(&made, "rank-b", [&["rank 1 on rank-b was lost"], &others]);
     cut_for_good(&made, "sampler-b", [&[" at sampler-b:7000: "], &[" at sampler-b:7000: "]]);
@@ -260,7 +259,7 @@ fn slow_any_link_that_is_cut_for_good_stops_all() {
     cut_for_good(&made, "sampler-a", [&[" at sampler-a:7000: "], &[" at sampler-a:7000: "]]);
 }
 
-/// Nobody asked for encryption, and a rank that does without is told so.
+/// Encryption is on by default, and a rank without it is refused with a reason.
 #[test]
 fn slow_lines_between_hosts_are_encrypted() {
     if !is_slow_asked_for() {

@@ -1,5 +1,5 @@
-//! SIGTERM and Ctrl-C with real processes: a checkpoint of the last finished step, one exit code for all, and no trace after the
-//! run went on.
+//! SIGTERM and Ctrl-C with real processes: a checkpoint of the last finished step, one exit code for all ranks, and the
+//! same results after resuming.
 
 use std::{
     fs,
@@ -30,7 +30,7 @@ fn state(run: &Path) -> Value {
     serde_json::from_str(header["__metadata__"]["kith"].as_str().unwrap()).unwrap()
 }
 
-/// Checks that the newest checkpoint is of the last step that was made; true where its evaluation is due.
+/// Checks that the newest checkpoint is of the last finished step; true if its evaluation is due.
 #[track_caller]
 fn assert_nothing_is_lost(run: &Path) -> bool {
     let state = state(run);
@@ -39,7 +39,7 @@ fn assert_nothing_is_lost(run: &Path) -> bool {
     is_due
 }
 
-/// Ranks of a run that is resumed if it was begun.
+/// Ranks of a run, which is resumed if it exists.
 fn start(made: &Made, name: &str, attempt: u64, n_ranks: usize, more: &[&str]) -> Ranks {
     let out = made.path(name);
     Ranks::start(&made.path(&format!("{name}-said-{attempt}")), n_ranks, |_| {
@@ -49,7 +49,7 @@ fn start(made: &Made, name: &str, attempt: u64, n_ranks: usize, more: &[&str]) -
     })
 }
 
-/// Lets ranks train to the end and compares what is left behind with a run that nobody disturbed.
+/// Trains to the end and compares the files with those of an undisturbed run.
 #[track_caller]
 fn assert_goes_on(made: &Made, name: &str, n_ranks: usize) {
     let out = made.path(name);
@@ -96,7 +96,7 @@ fn slow_a_signal_to_any_rank_stops_all_with_a_checkpoint() {
     }
 }
 
-/// Signals at any moment, until the run is done; how many evaluations were due.
+/// Sends signals at random moments until the run is done; returns the number of due evaluations.
 fn stop_and_resume(made: &Made, name: &str, n_attempts: u64, mut draw: impl FnMut(u64) -> u64) -> u64 {
     let out = made.path(name);
     let mut n_due = 0;
@@ -114,11 +114,11 @@ fn stop_and_resume(made: &Made, name: &str, n_attempts: u64, mut draw: impl FnMu
             }
             thread::sleep(Duration::from_micros(200));
         }
-        thread::sleep(moment); // In a step, in an evaluation, or in a checkpoint.
+        thread::sleep(moment); // During a step, an evaluation or a checkpoint.
         let has_ended = ranks.have_ended();
         if !has_ended {
             ranks.signal(victim, signal);
-            // Managers of jobs tell every process, and some of them twice.
+            // Job managers signal every process, and sometimes twice.
             for rank in 0..n_ranks * usize::from(signal == "TERM" && draw(2) == 0) {
                 ranks.signal(rank, "TERM");
             }
@@ -149,7 +149,7 @@ fn slow_runs_that_are_stopped_often_go_on_without_a_trace() {
     assert!(n_due > 0, "no signal came before or in an evaluation");
 }
 
-/// A step that does not end within the grace, because a rank is frozen: 75, and the last checkpoint.
+/// A frozen rank keeps a step from ending within the grace period: exit code 75, and the last checkpoint.
 #[test]
 fn a_step_longer_than_the_grace_leaves_the_last_checkpoint() {
     let made = Made::of_epochs(40);
@@ -169,7 +169,7 @@ fn a_step_longer_than_the_grace_leaves_the_last_checkpoint() {
     assert_goes_on(&made, "long", 2);
 }
 
-/// Another SIGTERM changes nothing; another Ctrl-C ends a rank at once, however long the grace is.
+/// A second SIGTERM is ignored; a second Ctrl-C ends a rank at once, before the grace period ends.
 #[test]
 fn a_second_ctrl_c_ends_a_rank_at_once() {
     let made = Made::of_epochs(40);
@@ -205,19 +205,19 @@ fn before_the_first_step_a_signal_ends_a_rank_at_once() {
     assert!(ranks.said(0).ends_with("stopped by SIGTERM\n"), "{}", ranks.said(0));
 }
 
-/// A store for runs of one process, with the options of a run that takes seconds.
+/// A store for runs of one process that take seconds.
 fn store(dir: &Path) -> String {
     let store = dir.join("store").to_str().unwrap().to_owned();
-    let options = ["--nodes", "1009", "--degree", "6", "--classes", "4", "--dim", "16", "--run-key", "7"];
+    let options = ["--nodes", "1009", "--degree", "6", "--classes", "4", "--dim", "16", "--seed", "7"];
     kith([&["data", "generate", "power-law", "--out", &store], &options[..]].concat());
     store
 }
 
 fn train(store: &str, out: &str, n_epochs: u32) -> Command {
     let mut command = Command::new(program());
-    command.args(["train", "partition-graph/supergat-mx", "--store", store, "--out", out, "--resume"]);
+    command.args(["train", "partition-graph/supergat-mx", "--graph", store, "--out", out, "--resume"]);
     let epochs = format!("train.epochs={n_epochs}");
-    let set = ["train.mode=batches", "train.slices=2", "train.seeds_per_step=20", "early_stop=off", &epochs];
+    let set = ["train.mode=mini-batch", "train.slices=2", "train.batch_size=20", "early_stop=off", &epochs];
     command.args(set.iter().flat_map(|assignment| ["--set", assignment])).env("RAYON_NUM_THREADS", "1");
     command
 }
@@ -235,7 +235,7 @@ fn code_of(mut child: Child) -> Option<i32> {
     code
 }
 
-/// Presets save a checkpoint every 50 epochs: a signal saves what was made since.
+/// Presets save a checkpoint every 50 epochs: a signal saves the epochs since.
 #[test]
 fn a_run_with_a_presets_defaults_loses_nothing() {
     let temp = tempfile::tempdir().unwrap();
@@ -255,7 +255,7 @@ fn a_run_with_a_presets_defaults_loses_nothing() {
     assert_eq!((steps(&out), report(&out)), (steps(&path("whole")), report(&path("whole"))));
 }
 
-/// The runs of several keys: the one that is trained is saved, those before are done, those behind begin later.
+/// Runs of several seeds: the current one is saved, earlier ones are done, later ones start after resuming.
 #[test]
 fn runs_of_several_keys_go_on() {
     let temp = tempfile::tempdir().unwrap();
@@ -263,7 +263,7 @@ fn runs_of_several_keys_go_on() {
     let store = store(temp.path());
     let train = |out: &str| {
         let mut command = train(&store, path(out).to_str().unwrap(), 3);
-        command.args(["--run-keys", "42..45"]);
+        command.args(["--seeds", "42..45"]);
         command
     };
     assert_eq!(finish(&mut train("whole")).code, Some(0));
@@ -285,8 +285,7 @@ fn n_entries(dir: &Path) -> usize {
     fs::read_dir(dir).map_or(0, |entries| entries.count())
 }
 
-/// A run that is kept at a URL: its last checkpoint is there, and its temporary folder, which nobody else can read, is gone,
-/// however it ends.
+/// A run at a URL: its last checkpoint is there, and its private temporary folder is removed in any case.
 #[test]
 fn a_run_at_a_url_is_kept_and_leaves_no_folder() {
     let temp = tempfile::tempdir().unwrap();
@@ -318,7 +317,7 @@ fn a_run_at_a_url_is_kept_and_leaves_no_folder() {
 
     // An error, and two Ctrl-C.
     let mut wrong = train(&url("wrong"), 6);
-    wrong.args(["--set", "train.learning_rate=1e30"]);
+    wrong.args(["--set", "optimizer.learning_rate=1e30"]);
     let finished = finish(&mut wrong);
     assert!(finished.sentence().contains("the loss is not finite"), "{}", finished.stderr);
     assert_eq!(n_entries(&tmp), 0, "after an error");
@@ -331,7 +330,7 @@ fn a_run_at_a_url_is_kept_and_leaves_no_folder() {
     assert_eq!(n_entries(&tmp), 0, "after Ctrl-C without a grace");
 }
 
-/// Commands that make something leave no half of it behind.
+/// Stopped commands leave no incomplete output.
 #[test]
 fn stopped_commands_leave_nothing_behind() {
     let temp = tempfile::tempdir().unwrap();
@@ -369,9 +368,9 @@ fn stopped_commands_leave_nothing_behind() {
         assert_eq!(code_of(child), Some(code), "{name}");
         assert_eq!(names(), ["store"], "{name}");
     }
-    // A search for settings keeps its trials, and nothing half.
+    // A hyperparameter search keeps complete trials only.
     let mut tune = Command::new(program());
-    tune.args(["tune", "partition-graph/gcn", "--store", &store, "--out", &path("tuned"), "--trials", "1000"]);
+    tune.args(["tune", "partition-graph/gcn", "--graph", &store, "--out", &path("tuned"), "--trials", "1000"]);
     let child = spawn(tune);
     wait_until(LIMIT, || n_entries(&temp.path().join("tuned")) > 0);
     thread::sleep(Duration::from_millis(200));
@@ -384,7 +383,7 @@ fn stopped_commands_leave_nothing_behind() {
     assert_eq!(drafts.count(), 0);
 }
 
-/// A checkpoint whose loop state was changed is refused before anything is trained.
+/// A checkpoint with a changed loop state is refused before training.
 #[test]
 fn a_changed_loop_state_is_refused() {
     let temp = tempfile::tempdir().unwrap();
@@ -413,7 +412,7 @@ fn a_changed_loop_state_is_refused() {
     assert_eq!(finish(&mut train(&store, out.to_str().unwrap(), 2)).code, Some(0));
 }
 
-/// A crash of the host after a checkpoint was reported must not lose the folder that holds it: `strace` shows the order.
+/// A crash of the host after a reported checkpoint must not lose its folder: `strace` shows the order of syncs.
 #[test]
 #[allow(clippy::print_stderr)]
 fn a_runs_folder_is_synced_after_checkpoints_is_made() {

@@ -1,5 +1,5 @@
-//! The Slurm script, with an `srun` and a `scontrol` of ours that start its steps on this host: a real run of two servers and
-//! two ranks, what it does after a loss, and that nothing is left behind.
+//! The Slurm script, with a fake `srun` and `scontrol` that start its steps on this host: a real run of two servers and
+//! two ranks, its restart after a loss, and complete cleanup.
 
 use std::{
     fs::{self, File},
@@ -18,8 +18,8 @@ use crate::{
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Starts tasks here, with the environment that Slurm gives them; passes on SIGTERM; ends with the highest code. Options that
-/// it does not know are errors: whoever adds one to the script looks it up in srun's manual first.
+/// Fake `srun`: starts tasks here with Slurm's environment, passes on SIGTERM, and exits with the highest code. Unknown
+/// options are errors: a new one is looked up in srun's manual first.
 const SRUN: &str = r#"#!/usr/bin/env bash
 while [[ ${1:-} == -* ]]; do
     case $1 in
@@ -58,7 +58,7 @@ case $* in
 esac
 "#;
 
-/// A store, a cluster of three shards made of it, and a run on the store.
+/// A store, a partitioned graph of three shards, and a run on the store.
 struct Made {
     temp: tempfile::TempDir,
 }
@@ -67,10 +67,10 @@ impl Made {
     fn new() -> Made {
         let made = Made { temp: tempfile::tempdir().unwrap() };
         let path = |name: &str| made.path(name).to_str().unwrap().to_owned();
-        let options = ["--nodes", "2000", "--degree", "8", "--classes", "4", "--dim", "16", "--run-key", "7"];
+        let options = ["--nodes", "2000", "--degree", "8", "--classes", "4", "--dim", "16", "--seed", "7"];
         kith([&["data", "generate", "power-law", "--out", &path("store")], &options[..]].concat());
         kith(["partition", &path("store"), "--shards", "3", "--method", "hash", "--out", &path("cluster")]);
-        let alone = ["--store", &path("store"), "--out", &path("alone")].map(String::from);
+        let alone = ["--graph", &path("store"), "--out", &path("alone")].map(String::from);
         kith(["train"].into_iter().chain(RUN).map(String::from).chain(alone));
         for (name, text) in [("bin/srun", SRUN), ("bin/scontrol", SCONTROL)] {
             let file = made.path(name);
@@ -97,7 +97,7 @@ impl Made {
     /// Submits the job: four hosts, two of which serve.
     fn submit(&self, run: &[&str], n_requeues: u32) -> Job {
         let notes = self.path("steps");
-        let _ = fs::remove_dir_all(&notes); // Of the job before.
+        let _ = fs::remove_dir_all(&notes); // From the previous job.
         fs::create_dir(&notes).unwrap();
         let said = self.path("said");
         let file = File::create(&said).unwrap();
@@ -130,11 +130,11 @@ impl Made {
 const RUN: [&str; 17] = [
     "partition-graph/supergat-mx",
     "--set",
-    "train.mode=batches",
+    "train.mode=mini-batch",
     "--set",
     "train.fanouts=[5, 5]",
     "--set",
-    "train.seeds_per_step=100",
+    "train.batch_size=100",
     "--set",
     "train.epochs=6",
     "--set",
@@ -147,7 +147,7 @@ const RUN: [&str; 17] = [
     "early_stop=off",
 ];
 
-/// The first of three ports in a row that were free a moment ago.
+/// The first of three consecutive free ports.
 fn three_free_ports() -> u16 {
     let is_free = |port| std::net::TcpListener::bind(("0.0.0.0", port)).is_ok();
     for _ in 0..100 {
@@ -159,7 +159,7 @@ fn three_free_ports() -> u16 {
     panic!("no three ports in a row are free");
 }
 
-/// The script and all that it started, which end with the test.
+/// The script and all its processes, which end with the test.
 struct Job {
     child: Child,
     notes: PathBuf,
@@ -188,7 +188,7 @@ impl Job {
         status.code().unwrap_or(-1)
     }
 
-    /// Every task that was started: the file that notes it, and its process.
+    /// Every started task: its note file and its process.
     fn tasks(&self) -> Vec<(PathBuf, u32)> {
         let files = fs::read_dir(&self.notes).unwrap().map(|file| file.unwrap().path());
         files.filter_map(|file| Some((file.clone(), fs::read_to_string(file).ok()?.trim().parse().ok()?))).collect()
@@ -210,7 +210,7 @@ impl Job {
 
 impl Drop for Job {
     fn drop(&mut self) {
-        // The group is the script's own; with nobody in it any more there is nothing to end.
+        // The group is the script's own; an empty group cannot be signaled.
         signal("KILL", &format!("-{}", self.child.id()));
         let _ = self.child.wait();
     }
@@ -230,7 +230,7 @@ fn a_job_of_slurm_is_the_run_of_one_process() {
     let made = Made::new();
     let mut job = made.submit(&RUN, 5);
     job.wait_for_steps(&made, 1);
-    // Others of the same cluster cannot ask its servers.
+    // Other users of the cluster cannot use its servers.
     let secrets = made.secrets();
     assert_eq!(secrets.len(), 1, "{}", job.said());
     assert_eq!(fs::metadata(&secrets[0]).unwrap().permissions().mode() & 0o777, 0o700);
@@ -247,7 +247,7 @@ fn a_job_of_slurm_is_the_run_of_one_process() {
     assert!(said.contains("2 servers on 127.0.0.1,127.0.0.2, 2 ranks on 127.0.0.3,127.0.0.4"), "{said}");
     assert!(said.contains("serving shards 0,2 of 3") && said.contains("serving shards 1 of 3"), "{said}");
 
-    // What cannot succeed is not tried again.
+    // A run that cannot succeed is not retried.
     let mut job = made.submit(&["partition-graph/no-such-model"], 5);
     assert_eq!(job.wait(), 1, "{}", job.said());
     assert!(!job.was_requeued() && job.said().contains("no-such-model"), "{}", job.said());

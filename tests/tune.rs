@@ -1,4 +1,4 @@
-//! `kith tune` as a process: killed at any moment, it goes on as if it had not been.
+//! `kith tune` as a process: killed at any moment, it resumes as if never interrupted.
 
 use std::{
     fs,
@@ -18,13 +18,13 @@ fn store(temp: &Path) -> PathBuf {
 }
 
 fn arguments<'a>(store: &'a Path, out: &'a Path) -> Vec<&'a Path> {
-    let search = ["--trials", "8", "--run-keys", "1..3", "--set", "train.epochs=30", "--parallel", "2"];
-    let more = ["--tune", "model.dropout=0..0.8", "--tune", "edge_loss.kept=off"];
+    let search = ["--trials", "8", "--seeds", "1..3", "--set", "train.epochs=30", "--parallel", "2"];
+    let more = ["--tune", "model.dropout=0..0.8", "--tune", "edge_loss.edge_sampling_ratio=off"];
     let texts = ["tune", "partition-graph/supergat-mx"].into_iter().chain(search).chain(more).map(Path::new);
-    texts.chain([Path::new("--store"), store, Path::new("--out"), out]).collect()
+    texts.chain([Path::new("--graph"), store, Path::new("--out"), out]).collect()
 }
 
-/// Trials of a folder, without their times; what a killed process was writing is not one.
+/// Trials of a folder, without their times and without an incomplete last line.
 fn trials(out: &Path) -> Vec<String> {
     let text = fs::read_to_string(out.join("trials.jsonl")).unwrap_or_default();
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
@@ -49,7 +49,7 @@ fn a_killed_search_repeats_nothing_and_finds_the_same() {
     let store = store(temp.path());
     let (whole, killed) = (temp.path().join("whole"), temp.path().join("killed"));
     let found = kith(arguments(&store, &whole));
-    assert!(found.stdout.starts_with("trial  valid  train.weight_decay"), "{}", found.stdout);
+    assert!(found.stdout.starts_with("trial  valid  optimizer.weight_decay"), "{}", found.stdout);
     assert!(found.stderr.contains(" left\n") && found.stderr.contains("8 of 8 done\n"), "{}", found.stderr);
 
     let last = found.stdout.lines().last().unwrap();
@@ -69,9 +69,9 @@ fn a_killed_search_repeats_nothing_and_finds_the_same() {
     let best = |out: &Path| fs::read_to_string(out.join("best.toml")).unwrap();
     assert_eq!(best(&killed), best(&whole));
 
-    // A run file like any other.
+    // A usual run file.
     let best = killed.join("best.toml");
-    kith([Path::new("train"), &best, Path::new("--store"), &store, Path::new("--set"), Path::new("train.epochs=2")]);
+    kith([Path::new("train"), &best, Path::new("--graph"), &store, Path::new("--set"), Path::new("train.epochs=2")]);
     let mut other = arguments.clone();
     other.extend(["--method", "random"].map(Path::new));
     let refused = run_kith(&other);
@@ -83,12 +83,12 @@ fn mistakes_are_sentences() {
     let temp = tempfile::tempdir().unwrap();
     let store = store(temp.path());
     let refused = |more: &[&str]| {
-        let arguments = ["tune", "partition-graph/gcn", "--trials", "1", "--store", store.to_str().unwrap()];
+        let arguments = ["tune", "partition-graph/gcn", "--trials", "1", "--graph", store.to_str().unwrap()];
         run_kith(arguments.iter().chain(more)).sentence().to_owned()
     };
     assert_eq!(refused(&["--tune", "model.dropout=2..1"]), "--tune model.dropout=2..1: 2 is not below 1");
-    let sentence = refused(&["--tune", "edge_loss.kept=0.5,1"]);
-    assert!(sentence.ends_with("`edge_loss` is for a supergat: a gcn learns without it"), "{sentence}");
+    let sentence = refused(&["--tune", "edge_loss.edge_sampling_ratio=0.5,1"]);
+    assert!(sentence.ends_with("`edge_loss` is for a supergat: a gcn has no such loss"), "{sentence}");
     assert_eq!(refused(&["--set", "train.epochs=0"]).split(':').next(), Some("--set train.epochs=0"));
-    assert_eq!(refused(&["--tune", "train.weight_decay=off"]), "nothing is left to search");
+    assert_eq!(refused(&["--tune", "optimizer.weight_decay=off"]), "nothing is left to search");
 }

@@ -1,6 +1,6 @@
-//! The whole path, as far as it exists, with real processes: generate → verify → stats → train → resume → train on a GPU →
-//! predict → analyze → tune → page, replay → report, then partition → push → pull → serve → train from servers; and what was made by one
-//! number of threads is made by any.
+//! The whole path with real processes: generate → verify → stats → train → resume → train on a GPU → predict → analyze
+//! → tune → report, replay → report, then partition → push → pull → serve → train from servers. Results do not depend
+//! on the number of threads.
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ fn from_generate_to_stats() {
     let temp = tempfile::tempdir().unwrap();
     let store = temp.path().join("graph");
     let store = store.to_str().unwrap();
-    let options = ["--degree", "10", "--homophily", "0.7", "--run-key", "7", "--json"];
+    let options = ["--degree", "10", "--homophily", "0.7", "--seed", "7", "--json"];
     let made = kith([&["data", "generate", "partition-graph", "--out", store], &options[..]].concat()).json();
     assert_eq!(made["n_nodes"], 5000);
 
@@ -38,7 +38,7 @@ fn from_generate_to_stats() {
     let readable = kith(["data", "stats", store]).stdout;
     assert!(readable.contains("nodes") && readable.contains("5,000"), "{readable}");
 
-    // The same name again, on one thread: the same store to the last bit.
+    // The same seed on one thread: a bit-identical store.
     let again = temp.path().join("again");
     let again_args =
         [&["data", "generate", "partition-graph", "--out", again.to_str().unwrap()], &options[..]].concat();
@@ -46,7 +46,7 @@ fn from_generate_to_stats() {
     assert_eq!(finished.json()["digest"], made["digest"]);
 }
 
-/// The lines of a run's `steps.jsonl`, without the times.
+/// Lines of a run's `steps.jsonl`, without the times.
 pub(crate) fn steps(run: &Path) -> Vec<Value> {
     let text = fs::read_to_string(run.join("steps.jsonl")).unwrap();
     let mut steps: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -60,7 +60,7 @@ pub(crate) fn steps(run: &Path) -> Vec<Value> {
     steps
 }
 
-/// A run's report, without the time.
+/// Report of a run, without the time.
 pub(crate) fn report(run: &Path) -> Value {
     let mut report: Value = serde_json::from_str(&fs::read_to_string(run.join("report.json")).unwrap()).unwrap();
     assert!(report["results"]["seconds"].as_f64().unwrap() > 0.0);
@@ -70,14 +70,14 @@ pub(crate) fn report(run: &Path) -> Value {
     report
 }
 
-/// Batches on a GPU are those of the CPU, drawn there, and their losses nearly so. Without one, that is said at once, nothing is
-/// left behind, and `kith devices` says the same.
+/// Mini-batches sampled on a GPU equal those of the CPU, with nearly the same losses. Without a GPU, training fails at
+/// once without leftovers, and `kith devices` agrees.
 #[allow(clippy::print_stderr)]
 fn on_a_gpu(store: &str, dir: &Path) {
     let train = |name: &str, more: &[&str]| {
         let out = dir.join(name);
-        let batches = ["train.mode=batches", "train.fanouts=5", "train.seeds_per_step=16", "train.epochs=2"];
-        let mut args = vec!["train", "partition-graph/supergat-mx", "--store", store, "--out", out.to_str().unwrap()];
+        let batches = ["train.mode=mini-batch", "train.fanouts=5", "train.batch_size=16", "train.epochs=2"];
+        let mut args = vec!["train", "partition-graph/supergat-mx", "--graph", store, "--out", out.to_str().unwrap()];
         batches.iter().for_each(|assignment| args.extend(["--set", assignment]));
         (run_kith([&args[..], more].concat()), out)
     };
@@ -107,18 +107,18 @@ fn from_train_to_report() {
     let temp = tempfile::tempdir().unwrap();
     let path = |name: &str| temp.path().join(name).to_str().unwrap().to_owned();
     let store = path("graph");
-    let options = ["--nodes-per-class", "200", "--classes", "3", "--homophily", "0.8", "--run-key", "7"];
+    let options = ["--nodes-per-class", "200", "--classes", "3", "--homophily", "0.8", "--seed", "7"];
     kith([&["data", "generate", "partition-graph", "--out", &store], &options[..]].concat());
 
-    // Two runs, few epochs.
+    // Two runs of a few epochs.
     let runs = path("runs");
     let few = ["--set", "train.epochs=6", "--set", "train.checkpoint_every=4"];
     let train = |out: &str, more: &[&str]| {
         let args =
-            [&["train", "partition-graph/supergat-mx", "--store", &store, "--out", out], &few[..], more].concat();
+            [&["train", "partition-graph/supergat-mx", "--graph", &store, "--out", out], &few[..], more].concat();
         kith(args)
     };
-    let answer = train(&runs, &["--run-keys", "42..44", "--json"]);
+    let answer = train(&runs, &["--seeds", "42..44", "--json"]);
     let lines: Vec<Value> = answer.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines.len(), 2);
     for (line, run_key) in lines.iter().zip(42..) {
@@ -134,37 +134,37 @@ fn from_train_to_report() {
     let both: Value = serde_json::from_str(&fs::read_to_string(Path::new(&runs).join("report.json")).unwrap()).unwrap();
     let mean = (lines[0]["test"].as_f64().unwrap() + lines[1]["test"].as_f64().unwrap()) / 2.0;
     assert!((both["test"]["mean"].as_f64().unwrap() - mean).abs() < 1e-12, "{both}");
-    assert!(train(&path("table"), &["--run-keys", "42..44"]).stdout.contains(" ± "));
+    assert!(train(&path("table"), &["--seeds", "42..44"]).stdout.contains(" ± "));
 
-    // One run, left alone and cut in two: the same bits.
+    // One run, uninterrupted and resumed: the same bits.
     let (whole, cut) = (path("whole"), path("cut"));
-    let alone = train(&whole, &["--run-key", "42"]);
+    let alone = train(&whole, &["--seed", "42"]);
     assert!(alone.stdout.contains("best epoch"), "{}", alone.stdout);
     let (whole, cut_dir) = (Path::new(&whole), Path::new(&cut));
     assert_eq!(steps(whole), steps(&Path::new(&runs).join("run-42")), "a run does not know of others");
-    train(&cut, &["--run-key", "42", "--set", "train.epochs=3"]);
-    kith([&["train", "--resume", "--store", &store, "--out", &cut, "--run-key", "42"], &few[..]].concat());
+    train(&cut, &["--seed", "42", "--set", "train.epochs=3"]);
+    kith([&["train", "--resume", "--graph", &store, "--out", &cut, "--seed", "42"], &few[..]].concat());
     assert_eq!((steps(cut_dir), report(cut_dir)), (steps(whole), report(whole)));
     assert_eq!(steps(whole).len(), 6);
     assert!(steps(whole).iter().all(|step| step["loss"].is_f64() && step["valid"].is_f64()));
     assert_eq!(report(whole)["results"]["test_last"], steps(whole)[5]["test"]);
     let resolved = fs::read_to_string(whole.join("run.toml")).unwrap();
-    assert!(resolved.contains("epochs = 6") && resolved.contains("form = \"mx\""), "{resolved}");
+    assert!(resolved.contains("epochs = 6") && resolved.contains("attention = \"mx\""), "{resolved}");
 
-    // On one thread, again the same.
+    // On one thread: the same bits.
     let thin = path("thin");
-    let args = ["train", "partition-graph/supergat-mx", "--store", &store, "--out", &thin];
+    let args = ["train", "partition-graph/supergat-mx", "--graph", &store, "--out", &thin];
     let finished = finish(Command::new(program()).args(args).args(few).env("RAYON_NUM_THREADS", "1"));
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     assert_eq!(steps(Path::new(&thin)), steps(whole));
 
     on_a_gpu(&store, temp.path());
 
-    // What the model says.
+    // Predictions of the model.
     let predict = |what: &str, file: &str, more: &[&str]| {
         let file = path(file);
         let whole = whole.to_str().unwrap();
-        kith([&["predict", whole, "--store", &store, "--what", what, "--out", &file], more].concat());
+        kith([&["predict", whole, "--graph", &store, "--what", what, "--out", &file], more].concat());
         fs::read(file).unwrap()
     };
     let table = String::from_utf8(predict("probabilities", "classes.csv", &["--weights", "last"])).unwrap();
@@ -187,17 +187,17 @@ fn from_train_to_report() {
         .sum();
     assert!((first - 1.0).abs() < 1e-5, "the attention of a node sums to one, not {first}");
 
-    // What it attends to, what the graph is like, settings by validation, and a page of each.
+    // Attention, graph analysis, hyperparameter search, and a report of each.
     let out = path("attention");
-    kith(["analyze", "attention", whole.to_str().unwrap(), "--store", &store, "--out", &out]);
+    kith(["analyze", "attention", whole.to_str().unwrap(), "--graph", &store, "--out", &out]);
     let (graph, tuned) = (path("analysis"), path("tuned"));
     kith(["analyze", "graph", &store, "--out", &graph]);
-    let settings = ["--trials", "2", "--run-keys", "42..44", "--set", "train.epochs=3"];
-    let mut args = vec!["tune", "partition-graph/supergat-mx", "--store", &store, "--out", &tuned];
+    let settings = ["--trials", "2", "--seeds", "42..44", "--set", "train.epochs=3"];
+    let mut args = vec!["tune", "partition-graph/supergat-mx", "--graph", &store, "--out", &tuned];
     args.extend(settings);
     kith(args);
     let best = Path::new(&tuned).join("best.toml");
-    kith(["train", best.to_str().unwrap(), "--store", &store, "--out", &path("best")]);
+    kith(["train", best.to_str().unwrap(), "--graph", &store, "--out", &path("best")]);
     for folder in [&runs, &out, &graph, &path("best")] {
         let page = kith(["report", folder, "--json"]).json();
         let html = fs::read_to_string(page["page"].as_str().unwrap()).unwrap();
@@ -205,24 +205,24 @@ fn from_train_to_report() {
     }
 }
 
-/// Batches, from a made graph to the report: trained, made again, asked.
+/// Mini-batches, from a generated graph to the report: trained, replayed, predicted.
 #[test]
 fn from_batches_to_report() {
     let temp = tempfile::tempdir().unwrap();
     let path = |name: &str| temp.path().join(name).to_str().unwrap().to_owned();
     let (store, run) = (path("graph"), path("run"));
-    let options = ["--nodes-per-class", "300", "--classes", "3", "--homophily", "0.8", "--run-key", "7"];
+    let options = ["--nodes-per-class", "300", "--classes", "3", "--homophily", "0.8", "--seed", "7"];
     kith([&["data", "generate", "partition-graph", "--out", &store], &options[..]].concat());
-    let set = ["train.mode=batches", "train.epochs=10", "train.seeds_per_step=20", "train.slices=3"];
+    let set = ["train.mode=mini-batch", "train.epochs=10", "train.batch_size=20", "train.slices=3"];
     let set = set.map(|set| ["--set", set]).concat();
-    kith([&["train", "partition-graph/supergat-mx", "--store", &store, "--out", &run], &set[..]].concat());
+    kith([&["train", "partition-graph/supergat-mx", "--graph", &store, "--out", &run], &set[..]].concat());
     let steps = steps(Path::new(&run));
     let n_steps = steps.len();
     assert!(n_steps > 10 && n_steps.is_multiple_of(10), "several steps per epoch: {n_steps}");
     assert!(steps.iter().all(|step| step["digests"].as_array().unwrap().len() == 3));
 
-    // Every batch can be made again.
-    let replay = |more: &[&str]| kith([&["replay", &run, "--store", &store], more].concat());
+    // Every mini-batch can be replayed.
+    let replay = |more: &[&str]| kith([&["replay", &run, "--graph", &store], more].concat());
     for (step, recorded) in steps.iter().enumerate().step_by(7) {
         let again = replay(&["--step", &step.to_string(), "--json"]).json();
         assert_eq!((&again["step"], &again["epoch"]), (&recorded["step"], &recorded["epoch"]));
@@ -241,12 +241,12 @@ fn from_batches_to_report() {
     }
     let readable = replay(&["--step", "3", "--slice", "1"]).stdout;
     assert!(readable.contains("negatives") && readable.contains("slice 1: "), "{readable}");
-    assert!(readable.ends_with("step 3 (epoch 1) of run key 42: as recorded\n"), "{readable}");
+    assert!(readable.ends_with("step 3 (epoch 1) of seed 42: as recorded\n"), "{readable}");
 
-    // What the model says, however much memory it has.
+    // Predictions with any memory limit.
     let predict = |what: &str, file: &str, more: &[&str]| {
         let out = path(file);
-        kith([&["predict", &run, "--store", &store, "--what", what, "--out", &out], more].concat());
+        kith([&["predict", &run, "--graph", &store, "--what", what, "--out", &out], more].concat());
         fs::read_to_string(out).unwrap()
     };
     for (what, n_lines) in [("probabilities", 901), ("embeddings", 901)] {
@@ -265,10 +265,10 @@ fn from_batches_to_report() {
     assert_eq!((&report["results"]["epochs"], &report["results"]["steps"]), (&10.into(), &n_steps.into()));
     assert!(report["run_file"].as_str().unwrap().contains("slices = 3"), "{report}");
 
-    // The same from servers of the graph's shards: every step, what the model says, and the report.
+    // The same from servers of the graph's shards: steps, predictions and report.
     let cluster = path("cluster");
     kith(["partition", &store, "--shards", "3", "--out", &cluster]);
-    // Servers get their shards from where hosts have nothing else in common.
+    // Servers pull their shards from a bucket, as hosts without a shared file system do.
     let bucket = format!("file://{}", path("bucket"));
     kith(["data", "push", &cluster, &bucket]);
     let samplers = ["0,1", "2"].map(|shards| {
@@ -291,7 +291,7 @@ fn from_batches_to_report() {
     assert_eq!(number(&rows, "cached") + number(&rows, "remote"), number(&all, "local"));
     assert_eq!(from_servers, from_store);
 
-    // And from ranks that share its slices, asking servers of their own.
+    // And with several ranks that share its slices, with their own servers.
     let ranks = path("ranks");
     let launch = ["launch", "--ranks", "3", "--samplers", "2", "partition-graph/supergat-mx", "--shards", &cluster];
     kith([&launch[..], &["--out", &ranks, "--cache", "10"], &set[..]].concat());
@@ -301,10 +301,10 @@ fn from_batches_to_report() {
     assert_eq!(number(&from_ranks["rows"].take(), "remote"), number(&rows, "remote"), "caches keep the same rows");
     assert_eq!(from_ranks, from_servers);
 
-    // What the plan says of a run is what happens: rows of a step that servers send, with the cache and without.
-    let set = ["train.mode=batches", "train.epochs=4", "train.seeds_per_step=20", "train.edge_seeds=0"];
+    // The plan of a run matches its statistics: features per step from servers, with and without the cache.
+    let set = ["train.mode=mini-batch", "train.epochs=4", "train.batch_size=20", "train.edge_seeds=0"];
     let set = set.map(|set| ["--set", set]).concat();
-    let planned = ["--seeds-per-step", "20", "--steps", "12", "--cache", "10", "--json"];
+    let planned = ["--batch-size", "20", "--steps", "12", "--cache", "10", "--json"];
     let plan = kith([&["plan", &cluster], &planned[..]].concat()).json();
     for (cache, key) in [("0", "remote_rows"), ("10", "remote_rows_cached")] {
         let run = path(key);
@@ -317,18 +317,18 @@ fn from_batches_to_report() {
     }
 }
 
-/// Killed without warning and resumed, a run ends with the same bits as one left alone.
+/// Killed and resumed, a run ends with the same bits as an uninterrupted one.
 #[test]
 fn a_killed_run_goes_on_unseen() {
     let temp = tempfile::tempdir().unwrap();
     let path = |name: &str| temp.path().join(name);
     let store = path("graph");
-    let options = ["--nodes-per-class", "200", "--classes", "3", "--run-key", "7"];
+    let options = ["--nodes-per-class", "200", "--classes", "3", "--seed", "7"];
     kith([&["data", "generate", "partition-graph", "--out", store.to_str().unwrap()], &options[..]].concat());
     let set = ["train.epochs=150", "train.checkpoint_every=10", "early_stop=off"];
     let command = |out: &Path, more: &[&str]| {
         let mut command = Command::new(program());
-        command.args(["train", "partition-graph/supergat-sd"]).arg("--store").arg(&store).arg("--out").arg(out);
+        command.args(["train", "partition-graph/supergat-sd"]).arg("--graph").arg(&store).arg("--out").arg(out);
         command.args(set.iter().flat_map(|set| ["--set", set])).args(more);
         command
     };
@@ -357,7 +357,7 @@ fn the_recipe_chooses_by_degree_and_homophily() {
         let store = store.to_str().unwrap();
         let options = ["--nodes-per-class", "200", "--classes", "5", "--degree", degree, "--homophily", homophily];
         kith([&["data", "generate", "partition-graph", "--out", store], &options[..]].concat());
-        let trained = kith(["train", "--attention", "auto", "--store", store, "--set", "train.epochs=1", "--json"]);
+        let trained = kith(["train", "--attention", "auto", "--graph", store, "--set", "train.epochs=1", "--json"]);
         assert_eq!(trained.json()["model"], model, "{}", trained.stderr);
         assert!(trained.stderr.contains("homophily | degree"), "{}", trained.stderr);
     }

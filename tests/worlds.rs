@@ -1,4 +1,4 @@
-//! Several ranks of one run as processes that end with the test.
+//! Ranks of a run as processes that end with the test.
 
 use std::{
     fs::{self, File},
@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A world of ranks that was started.
+/// Started ranks of a process group.
 pub(crate) struct Ranks {
     children: Vec<Option<Child>>,
     said: Vec<PathBuf>,
@@ -21,7 +21,7 @@ pub(crate) fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).expect("a port is free").local_addr().expect("it is bound").port()
 }
 
-/// Gives a command its seat in a world.
+/// Sets a rank's environment in a process group.
 pub(crate) fn seat(command: &mut Command, rank: usize, n_ranks: usize, port: u16) {
     command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
     command.env("RANK", rank.to_string()).env("WORLD_SIZE", n_ranks.to_string()).env("LOCAL_RANK", rank.to_string());
@@ -29,7 +29,7 @@ pub(crate) fn seat(command: &mut Command, rank: usize, n_ranks: usize, port: u16
 }
 
 impl Ranks {
-    /// Starts one command per rank; what they say goes to files in `dir`.
+    /// Starts one command per rank; output goes to files in `dir`.
     pub(crate) fn start(dir: &Path, n_ranks: usize, command: impl Fn(usize) -> Command) -> Ranks {
         let port = free_port();
         let mut ranks = Ranks::none();
@@ -41,12 +41,12 @@ impl Ranks {
         ranks
     }
 
-    /// Nobody yet.
+    /// No ranks yet.
     pub(crate) fn none() -> Ranks {
         Ranks { children: Vec::new(), said: Vec::new(), codes: Vec::new() }
     }
 
-    /// Starts a process more, whatever seat it has.
+    /// Starts one more process, of any rank.
     pub(crate) fn add(&mut self, dir: &Path, mut command: Command) {
         fs::create_dir_all(dir).unwrap();
         let said = dir.join(format!("said-{}", self.children.len()));
@@ -57,7 +57,7 @@ impl Ranks {
         self.codes.push(None);
     }
 
-    /// Sends a signal to a rank, by its name.
+    /// Sends a signal to a rank, by the signal's name.
     pub(crate) fn signal(&self, rank: usize, name: &str) {
         if let Some(child) = &self.children[rank] {
             let sent = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();
@@ -65,14 +65,14 @@ impl Ranks {
         }
     }
 
-    /// Ends a rank as a lost machine would.
+    /// Kills a rank, as if its machine were lost.
     pub(crate) fn kill(&mut self, rank: usize) {
         if let Some(child) = &mut self.children[rank] {
             child.kill().expect("a child can be killed");
         }
     }
 
-    /// Whether all have ended.
+    /// True if all have ended.
     pub(crate) fn have_ended(&mut self) -> bool {
         for (child, code) in self.children.iter_mut().zip(&mut self.codes) {
             let ended = child.as_mut().and_then(|child| child.try_wait().expect("a child can be waited for"));
@@ -84,13 +84,13 @@ impl Ranks {
         self.children.iter().all(Option::is_none)
     }
 
-    /// How many have not ended.
+    /// Number of running ranks.
     pub(crate) fn n_running(&mut self) -> usize {
         self.have_ended();
         self.children.iter().flatten().count()
     }
 
-    /// Waits for all to end; their exit codes, -1 for one that was killed.
+    /// Waits for all to end; returns exit codes, -1 for a killed one.
     #[track_caller]
     pub(crate) fn wait(&mut self, limit: Duration) -> Vec<i32> {
         let started = Instant::now();
@@ -105,7 +105,7 @@ impl Ranks {
         self.codes.iter().map(|code| code.expect("all have ended")).collect()
     }
 
-    /// What a rank has said so far.
+    /// Output of a rank so far.
     pub(crate) fn said(&self, rank: usize) -> String {
         fs::read_to_string(&self.said[rank]).unwrap_or_default()
     }
@@ -118,7 +118,7 @@ impl Ranks {
 impl Drop for Ranks {
     fn drop(&mut self) {
         for child in self.children.iter_mut().flatten() {
-            let _ = child.kill(); // It may have ended already; a stopped one ends by this too.
+            let _ = child.kill(); // It may have ended already; SIGKILL also ends a stopped process.
             let _ = child.wait();
         }
     }

@@ -1,11 +1,11 @@
-"""A training step in batches, beside PyG's layers on a batch of the same kind, with the same number of threads, in
+"""A mini-batch training step, beside PyG's layers on a batch of the same kind, with the same number of threads, in
 interleaved rounds. Run by deploy/bench.sh with PyG's Python (deploy/pyg.sh).
 
     batches.py --kith target/release/kith --work DIR [--store STORE] [--models mx gat]
 
-PyG's own loader needs pyg-lib, which PyPI does not have. So its batches are drawn here as the loader would draw them (all
-nodes and edges of both hops as one graph), and only its training step is timed: rows picked, forward, loss, backward,
-Adam. Kith's time is that of whole steps of `kith train`, sampling included.
+PyG's own loader needs pyg-lib, which is not on PyPI. Therefore its mini-batches are sampled here as the loader would
+(all nodes and edges of both hops as one graph), and only its training step is timed: selection of features, forward,
+loss, backward, Adam. Kith's time is that of whole steps of `kith train`, including sampling.
 """
 import argparse
 import json
@@ -33,19 +33,21 @@ kind = "{kind}"
 features = 16
 out_heads = 1
 dropout = 0.2
-[train]
+[optimizer]
 learning_rate = 0.005
 weight_decay = 0.0005
+
+[train]
 epochs = 1
-mode = "batches"
+mode = "mini-batch"
 fanouts = [10, 10]
-seeds_per_step = 1024
+batch_size = 1024
 edge_seeds = 0
 """
 
 
 def draw_batch(indptr, indices, seeds, rng):
-    """All nodes and edges of the hops around some seeds, as one graph; seeds first."""
+    """All nodes and edges of the hops around some seed nodes, as one graph; seed nodes first."""
     position = {int(node): place for place, node in enumerate(seeds)}
     frontier, sources, destinations = list(position), [], []
     for fanout in FANOUTS:
@@ -96,7 +98,7 @@ def kith_steps(args, store, model):
     subprocess.run([args.kith, "train", run, "--store", store, "--out", out], check=True, stdout=subprocess.DEVNULL,
                    stderr=subprocess.DEVNULL, env=dict(os.environ, RAYON_NUM_THREADS=str(args.threads)))
     lines = [json.loads(line) for line in (out / "steps.jsonl").read_text().splitlines()]
-    # The first steps fill the queue; the last one also measures.
+    # The first steps fill the queue; the last one also evaluates.
     return statistics.median(line["micros"] / 1e3 for line in lines[5:-1])
 
 

@@ -3,7 +3,7 @@ rounds. Run by deploy/bench.sh with a Python that has torch (deploy/pyg.sh).
 
     collective.py --collective COLLECTIVE_BENCH [--rounds N]
 
-Both pairs of processes live through all rounds, and one rests while the other is measured. A round's figure is the
+Both pairs of processes run through all rounds; one is idle while the other is measured. A round's figure is the
 median call of rank 0; the last line has the medians of all rounds, in microseconds, and the ratio to Gloo's.
 """
 import argparse
@@ -15,12 +15,12 @@ import subprocess
 import sys
 import time
 
-# Bytes, and calls in one round.
+# Bytes, and calls per round.
 SIZES = {4 << 10: 1000, 64 << 10: 500, 1 << 20: 200, 16 << 20: 20}
 
 
 def gloo(rank, port):
-    """One of Gloo's two processes: does what it reads, until there is nothing more to read."""
+    """One of Gloo's two processes: executes commands from stdin until its end."""
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, GLOO_SOCKET_IFNAME="lo")
     import torch
     import torch.distributed as dist
@@ -41,7 +41,7 @@ def gloo(rank, port):
 
 
 class Pair:
-    """Processes that are given lines and answer with one, of rank 0."""
+    """Processes that read command lines; rank 0 answers each with a line."""
 
     def __init__(self, *commands):
         pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

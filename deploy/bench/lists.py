@@ -1,4 +1,4 @@
-"""Neighbor lists from 100 M random directed edges: `kith data import` from disk to disk under --memory 2GiB, against
+"""CSR from 100 M random directed edges: `kith data import` from disk to disk under --memory 2GiB, against
 scipy's coo_matrix(...).tocsr() of the same edges in memory. Interleaved rounds; prints a line per round and the ratio."""
 
 import argparse
@@ -16,7 +16,7 @@ from scipy.sparse import coo_matrix
 
 
 def time_scipy(edges, n_nodes):
-    """Seconds to CSR with sorted, merged lists; row = destination."""
+    """Seconds to CSR with sorted, merged neighbor lists; row = destination."""
     source, destination = edges[:, 0].copy(), edges[:, 1].copy()
     ones = np.ones(len(edges), np.int8)
     started = time.perf_counter()
@@ -26,7 +26,7 @@ def time_scipy(edges, n_nodes):
 
 
 def time_kith(kith, path, n_nodes, out, limit_bytes):
-    """Seconds of the whole process, its peak of private memory, and the edges stored. The limit is also the system's."""
+    """Seconds of the whole process, its peak private memory, and the stored edges. The system enforces the limit."""
     shutil.rmtree(out, ignore_errors=True)
     command = [kith, "data", "import", "--edges", path, "--ids", "dense", "--nodes", str(n_nodes), "--merge-duplicates",
                "--memory", str(limit_bytes), "--out", out, "--json"]

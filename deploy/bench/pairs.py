@@ -2,9 +2,10 @@
 
     pairs.py --old COMMAND --new COMMAND [--pairs 20] [--before COMMAND] [--input TEXT]
 
-Commands are lines for a shell; `--before` runs before each of them and is not counted, `--input` is what they read. CPU seconds are
-those of the command and of all processes that it waited for. Which of the two goes first alternates. The last line has medians, the
-median of the pairs' ratios (new / old), and the 95% interval of that median by order statistics, which assumes no distribution.
+Commands are shell lines; `--before` runs before each of them and is not counted, `--input` is their stdin. CPU seconds
+include all processes that a command waited for. The order within a pair alternates. The last line has medians, the
+median of the pairs' ratios (new / old), and the 95% interval of that median by order statistics, which assumes no
+distribution.
 """
 import argparse
 import json
@@ -28,7 +29,7 @@ def cpu_and_wall(command, text):
 
 
 def interval(ratios):
-    """The values between which the median lies with 95%: the narrowest pair of order statistics, as many from each end."""
+    """The 95% interval of the median: the narrowest pair of symmetric order statistics."""
     n, ratios = len(ratios), sorted(ratios)
     cut = 0
     while 2 * sum(math.comb(n, k) for k in range(cut + 1)) / 2**n <= 0.05:

@@ -3,8 +3,8 @@ Python (deploy/pymetis.sh).
 
     partition.py --kith target/release/kith --work DIR [--stores DIR DIR] [--rounds N] [--large]
 
-METIS on one constraint (nodes) is compared with pymetis on the same; what Kith does by default (nodes, edges and training
-seeds within 5%) and its streaming method stand beside it. Times are those of finding owners, from a mapped store or from
+METIS with one constraint (nodes) is compared with pymetis; Kith's default (nodes, edges and training nodes within 5%)
+and its streaming method are listed, too. Times are those of assigning nodes, from a mapped store or from
 arrays in memory; memory is the peak of a process that does nothing else. --large adds a graph of 120 million neighbors,
 where METIS takes minutes and 9 GB.
 """
@@ -27,7 +27,7 @@ SHARDS = {"arxiv-like": (2, 4, 8, 16), "products-like": (2, 8)}
 
 
 def peer(store, n_shards):
-    """Runs pymetis in this process and prints what it took."""
+    """Runs pymetis in this process and prints its time and memory."""
     import pymetis
 
     indptr = column(store, "indptr", "<u8").astype(np.int32)

@@ -1,9 +1,9 @@
-"""Two ranks beside one, and what checkpoints cost, on a graph of arxiv's size. Run by deploy/bench.sh.
+"""Two ranks against one, and the cost of checkpoints, on a graph of arxiv's size. Run by deploy/bench.sh.
 
     ranks.py --kith KITH --work DIR [--rounds N] [--store STORE]
 
-Every process has one thread for its kernels and one core. In each round: one rank alone; one rank on each core that know
-nothing of each other, which shows what the machine itself gives two processes; two ranks of one run; and one rank that
+Every process has one kernel thread and one core. In each round: one rank alone; two independent runs of one rank, one
+per core, which show how the machine itself scales to two processes; two ranks of one run; and one rank that
 saves a checkpoint every 50 steps. Figures are mean step times in milliseconds, after the first steps; the last line has
 the medians of all rounds and their ratios.
 """
@@ -18,23 +18,25 @@ from pathlib import Path
 RUN = """
 [model]
 kind = "supergat"
-form = "mx"
+attention = "mx"
 heads = 8
-features = 16
+hidden = 16
 out_heads = 8
 dropout = 0.2
-[train]
+[optimizer]
 learning_rate = 0.01
 weight_decay = 5e-4
+
+[train]
 epochs = 1
-mode = "batches"
+mode = "mini-batch"
 fanouts = [15, 10]
-seeds_per_step = 1024
+batch_size = 1024
 slices = 2
 [edge_loss]
 weight = 4.0
 """
-# Steps that are not counted: caches are cold, and the last one also measures.
+# Uncounted steps: caches are cold at first, and the last one also evaluates.
 FIRST = 5
 
 
@@ -97,7 +99,7 @@ class World:
         if any([rank.wait(600) for rank in self.ranks]):
             raise SystemExit(f"a rank of {self.out} failed")
         lines = [json.loads(line) for line in (self.out / "steps.jsonl").read_text().splitlines()]
-        # What a checkpoint costs comes after its step's own time, and is told with the next.
+        # The time of a checkpoint is recorded with the next step.
         return statistics.mean(line["micros"] + line["phases"][0].get("save", 0) for line in lines[FIRST:-1]) / 1e3
 
 

@@ -3,9 +3,9 @@ deploy/bench.sh with DGL's Python (deploy/dgl.sh).
 
     sampling.py --kith target/release/kith --sampling SAMPLING_BENCH --work DIR [--stores DIR DIR] [--rounds N]
 
-Both draw without replacement, expand every node so far again at each hop, and relabel into blocks; Kith's blocks also
-hold the transpose that training needs, and a digest. Edges are counted as drawn, without the loops that Kith adds.
-DGL has int64 ids: with int32 ids this version returns broken blocks on several threads.
+Both sample without replacement, expand all nodes so far at each hop, and relabel into blocks; Kith's blocks also
+hold the transpose for backward, and a digest. Sampled edges are counted, without the self-loops that Kith adds.
+DGL uses int64 ids: with int32 ids this version returns broken blocks on several threads.
 """
 import argparse
 import json
@@ -24,7 +24,7 @@ import torch
 
 from stores import column, make_store
 
-# Length of a row.
+# Number of features.
 DIMS = {"arxiv-like": 128, "products-like": 100}
 FANOUTS = ["10,10", "15,10,5", "25,10"]
 SEEDS = 1024
@@ -44,7 +44,7 @@ class Dgl:
         self.next = 0
 
     def rate(self, fanouts, n_batches, has_rows):
-        """Million drawn edges per second."""
+        """Million sampled edges per second."""
         sampler = dgl.dataloading.NeighborSampler([int(k) for k in fanouts.split(",")][::-1])
         n_edges, started = 0, time.perf_counter()
         for _ in range(n_batches):

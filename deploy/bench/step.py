@@ -3,8 +3,8 @@ rounds. Run by deploy/bench.sh with PyG's Python (deploy/pyg.sh).
 
     step.py --kith target/release/kith --step STEP_BENCH --work DIR [--sizes cora pubmed arxiv] [--models mx gat]
 
-A step is forward, loss, backward and Adam. Graphs have the sizes of the real ones: random with heavy tails, made here,
-imported by Kith, and read back from the store for PyG, so that both have the same edges and rows.
+A step is forward, loss, backward and Adam. Graphs have the sizes of real ones: random with heavy tails, generated here,
+imported by Kith, and read back from the store for PyG, so that both have the same edges and features.
 """
 import argparse
 import json
@@ -22,8 +22,8 @@ from torch_geometric.nn import GATConv, SuperGATConv
 
 from stores import column
 
-# nodes, directed edges, width, share of values that are not zero, classes, heads, features, heads of the last layer,
-# dropout, steps per round of PyG and of Kith
+# nodes, directed edges, features, share of nonzero features, classes, heads, features per head, heads of the last
+# layer, dropout, steps per round of PyG and of Kith
 SIZES = {
     "cora": (2708, 10556, 1433, 0.0127, 7, 8, 8, 8, 0.6, 8, 60),
     "pubmed": (19717, 88648, 500, 0.1, 3, 8, 8, 8, 0.6, 4, 16),
@@ -46,7 +46,7 @@ def make_store(kith, work, size):
     np.save(work / "rows.npy", rows)
     np.save(work / "labels.npy", rng.integers(0, n_classes, n))
     store = work / f"store-{size}"
-    subprocess.run([kith, "data", "import", "--edges", work / "edges.npy", "--rows", work / "rows.npy", "--labels",
+    subprocess.run([kith, "data", "import", "--edges", work / "edges.npy", "--features", work / "rows.npy", "--labels",
                     work / "labels.npy", "--split", "0.6/0.2/0.2", "--symmetrize", "--out", store],
                    check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return store, rows
@@ -106,7 +106,7 @@ def peak_mib():
 
 
 def compare(args, size, model):
-    """In a process of its own: the peak of memory is one configuration's."""
+    """Runs in its own process, so that the memory peak is of one configuration."""
     store, rows = Path(args.store), np.load(Path(args.work) / "rows.npy")
     *_, heads, features, out_heads, dropout, n_pyg, n_kith = SIZES[size]
     step = pyg_stepper(store, rows, size, model)

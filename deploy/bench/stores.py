@@ -1,11 +1,11 @@
-"""Stores of graphs that are made, and their columns, for the benchmarks beside peers."""
+"""Generated stores and their columns, for benchmarks against peers."""
 
 import subprocess
 from pathlib import Path
 
 import numpy as np
 
-# The graphs of the peers' measurements: arguments of `kith data generate power-law`.
+# Graphs of the comparisons with peers: arguments of `kith data generate power-law`.
 GRAPHS = {
     "arxiv-like": dict(nodes=169343, edges=1157799, classes=40, exponent=2.5, community=0),
     "products-like": dict(nodes=2449029, edges=61859140, classes=47, exponent=3.0, community=1000),
@@ -13,7 +13,7 @@ GRAPHS = {
 
 
 def make_store(kith, work, name, dim):
-    """Makes one of the graphs with rows so long; the path of its store."""
+    """Generates one of the graphs with `dim` features; returns the path of its store."""
     store = Path(work) / f"store-{name}"
     options = GRAPHS[name] | dict(dim=dim, out=store)
     options = [str(part) for key, value in options.items() for part in ("--" + key, value)]
@@ -23,6 +23,6 @@ def make_store(kith, work, name, dim):
 
 
 def column(store, name, dtype):
-    """A column of a store, whole."""
+    """A whole column of a store."""
     (path,) = [path for path in Path(store).iterdir() if path.name.startswith(name + ".") and path.suffix != ".json"]
     return np.fromfile(path, dtype)

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Lays out what `make build` made as target/images, for `--build-arg PROGRAMS=prebuilt`: programs without their symbols,
-# libtorch's CPU libraries, and CUDA's where set-up fetched them (KITH_CUDA=1 make build).
+# Lays out the result of `make build` as target/images, for `--build-arg PROGRAMS=prebuilt`: stripped programs,
+# libtorch's CPU libraries, and CUDA's if set-up fetched them (KITH_CUDA=1 make build).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 release=${CARGO_TARGET_DIR:-target}/release
 out=target/images
-glibc=2.36 # That of the base image, Debian 12.
+glibc=2.36 # Of the base image, Debian 12.
 
 fail() {
     printf 'error: %s\n' "$*" >&2
@@ -24,7 +24,7 @@ done
 rm -rf "$out"
 mkdir -p "$out/lib" "$out/cuda"
 for program in "${programs[@]}"; do strip -o "$out/$program" "$release/$program"; done
-copy() { cp --archive --link "$1/." "$2" 2>/dev/null || cp --archive "$1/." "$2"; } # Links cost nothing, on one file system.
+copy() { cp --archive --link "$1/." "$2" 2>/dev/null || cp --archive "$1/." "$2"; } # Hard links on the same file system.
 copy "$(readlink -f .libtorch)/lib" "$out/lib"
 if [[ -d .libtorch/cuda ]]; then copy "$(readlink -f .libtorch)/cuda" "$out/cuda"; fi
 du -sh "$out"/*

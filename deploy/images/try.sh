@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Builds the images without a registry, and trains in them: two servers and two ranks, each a container that is not root, has no
-# capabilities and can write /tmp and its volumes alone. The result must be that of one process.
+# Builds the images without a registry, and trains in them: two servers and two ranks, each in a container without root
+# and capabilities that can write only /tmp and its volumes. The result must equal that of one process.
 #
 #   deploy/images/try.sh [--from-source]     --from-source: also compile the sampler inside its image, with this host's Rust
 #
-#   KITH_DEBIAN_MIRROR   where Debian's packages are (default: where this host's apt finds them)
+#   KITH_DEBIAN_MIRROR   mirror of Debian's packages (default: that of this host's apt)
 #
-# Needs root, `make build`, and podman, buildah, runc, debootstrap, iproute2 and binutils as Debian 12 packages them; exits
-# with 77 and one sentence where something is missing. All it makes is in one folder of its own, which it removes.
+# Needs root, `make build`, and podman, buildah, runc, debootstrap, iproute2 and binutils as packaged by Debian 12;
+# exits with 77 and one sentence if something is missing. All its files are in one folder, which it removes.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 repository=$PWD
@@ -16,7 +16,7 @@ debian=$(sed -n 's/^ARG DEBIAN=//p' $file)
 rust=$(sed -n 's/^ARG RUST=//p' $file)
 revision=$(git rev-parse --short HEAD 2>/dev/null || printf 'unknown')
 name=kith-images-$$
-address=10.77.0.1 # In a network of our own that leads nowhere.
+address=10.77.0.1 # In an isolated network.
 
 say() { printf '\n== %s\n' "$*"; }
 fail() {
@@ -70,7 +70,7 @@ check() {
     [[ -x target/release/kith && -x target/release/kith-trainer && -x target/release/kith-sampler ]] || skip "nothing is built: run \`make build\` first"
 }
 
-# State, storage and settings of our own: nothing of this host's podman is read or changed.
+# Separate state, storage and settings: this host's podman is neither read nor changed.
 configure() {
     mkdir -p "$work"/{storage,run,tmp,volumes/graph,volumes/runs}
     chown 10001:10001 "$work"/volumes/*
@@ -80,7 +80,7 @@ configure() {
 	graphroot = "$work/storage"
 	runroot = "$work/run"
 	END
-    # Where systemd and cgroups are not the host's own, and limits cannot be raised.
+    # For hosts without their own systemd and cgroups, and where limits cannot be raised.
     cat >"$work/containers.conf" <<-END
 	[containers]
 	default_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]
@@ -114,7 +114,7 @@ logs() {
     done
 }
 
-# The base image under the very name that the Dockerfile has for it.
+# The base image under the Dockerfile's name for it.
 make_base() {
     local mirror=${KITH_DEBIAN_MIRROR:-} base=$work/base
     [[ -n $mirror ]] || mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Codename: bookworm' 2>/dev/null | head -n 1)
@@ -138,12 +138,12 @@ build() {
         >"$work/build.log" 2>&1 || { tail -n 30 "$work/build.log" && fail "$image was not built"; }
 }
 
-# How this host's cargo and pip reach their registries is needed inside, too.
+# The build needs this host's configuration of cargo's and pip's registries, too.
 add_secret() { [[ ! -e $2 ]] || options+=(--secret "id=$1,src=$2"); }
 
 # contain OPTIONS... IMAGE ARGUMENTS...
 contain() {
-    # Health checks by podman need systemd; `healthy` asks in their place.
+    # Podman's health checks need systemd; `healthy` replaces them.
     podman run --no-healthcheck --network "ns:/run/netns/$name" --read-only --cap-drop all --security-opt no-new-privileges \
         --volume "$work/volumes/graph:/graph" --volume "$work/volumes/runs:/runs" \
         --add-host sampler-0:$address --add-host sampler-1:$address --add-host rank-0:$address "$@"
@@ -182,24 +182,24 @@ look() {
 }
 
 train() {
-    local run=(partition-graph/supergat-mx --set train.mode=batches --set "train.fanouts=[5, 5]" --set train.slices=2
-        --set train.seeds_per_step=200 --set train.epochs=10 --set train.evaluate_every=5 --set early_stop=off)
+    local run=(partition-graph/supergat-mx --set train.mode=mini-batch --set "train.fanouts=[5, 5]" --set train.slices=2
+        --set train.batch_size=200 --set train.epochs=10 --set train.evaluate_every=5 --set early_stop=off)
     say "one process, in a container"
     contain --rm kith-trainer data generate power-law --nodes 5000 --degree 8 --classes 4 --dim 16 --out /graph/store >/dev/null
     contain --rm kith-trainer partition /graph/store --shards 2 --out /graph/cluster >/dev/null
-    contain --rm kith-trainer train "${run[@]}" --store /graph/store --out /runs/one
+    contain --rm kith-trainer train "${run[@]}" --graph /graph/store --out /runs/one
 
     say "two servers and two ranks, in four containers"
     local number code
     KITH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
-    export KITH_TOKEN # So that no command line has it.
+    export KITH_TOKEN # Not on a command line.
     for number in 0 1; do
         contain --detach --name sampler-$number kith-sampler \
-            --cluster /graph/cluster --shards $number --listen $address:700$number --insecure >/dev/null
+            --graph /graph/cluster --shards $number --listen $address:700$number --insecure >/dev/null
     done
     for number in 0 1; do
         contain --detach --name rank-$number --env "WORLD_SIZE=2" --env RANK=$number --env MASTER_ADDR=rank-0 --env KITH_TOKEN \
-            kith-trainer train "${run[@]}" --samplers sampler-0:7000,sampler-1:7001 --out /runs/two --resume >/dev/null
+            kith-trainer train "${run[@]}" --graph grpc://sampler-0:7000,sampler-1:7001 --out /runs/two --resume >/dev/null
     done
     for number in 0 1; do
         healthy sampler-$number $address:700$number
@@ -213,7 +213,7 @@ train() {
 
     say "servers end when they are told to, and so do ranks"
     contain --detach --name rank-alone --env "WORLD_SIZE=2" --env RANK=0 --env MASTER_ADDR=rank-0 --env KITH_TOKEN \
-        kith-trainer train "${run[@]}" --samplers sampler-0:7000,sampler-1:7001 >/dev/null
+        kith-trainer train "${run[@]}" --graph grpc://sampler-0:7000,sampler-1:7001 >/dev/null
     SECONDS=0
     podman stop --time 30 sampler-0 sampler-1 rank-alone >/dev/null
     expect "0 0 75" "$(podman inspect --format '{{.State.ExitCode}}' sampler-0 sampler-1 rank-alone | xargs)"
@@ -221,7 +221,7 @@ train() {
     ((SECONDS < 25)) || fail "they had to be killed"
 }
 
-# By the command of the image's health check, once it serves.
+# Runs the command of the image's health check until it succeeds.
 healthy() {
     local attempt
     for ((attempt = 0; attempt < 60; attempt++)); do
@@ -231,7 +231,7 @@ healthy() {
     fail "$1 did not become healthy"
 }
 
-# The same losses, digests and results, to the last bit; time alone differs.
+# The same losses, digests and results, bit for bit; only times differ.
 same() {
     local run
     for run in one two; do

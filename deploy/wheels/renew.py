@@ -1,10 +1,10 @@
-"""Writes the requirement files of this folder: every wheel that the scripts of `deploy/` fetch, with its SHA-256.
+"""Writes the requirement files of this folder: every wheel that scripts in `deploy/` fetch, with its SHA-256.
 
     python3 -m venv /tmp/renew && /tmp/renew/bin/pip install uv==0.13.7
     /tmp/renew/bin/python deploy/wheels/renew.py [NAME...]     (Python 3.11 or newer; default: all of them)
 
-Change a version below (and in the script that uses the file), run it, read the difference and commit it. Nothing is
-downloaded but metadata. Files name packages and hashes alone: pip finds wheels wherever it is configured to.
+Change a version below (and in the script that uses the file), run it, review the diff and commit it. Only metadata is
+downloaded. Files contain packages and hashes only: pip finds wheels at its configured index.
 """
 
 import pathlib
@@ -14,10 +14,11 @@ import tomllib
 
 HERE = pathlib.Path(__file__).parent
 
-# For a Python of the host, from this version on.
+# For the host's Python, from this version on.
 PEERS = {
     "bench": ("3.11", ["numpy==2.3.4", "scipy==1.16.3"]),
-    # The last DGL on PyPI, and what it was built against. It names torchdata, pandas and the others only by importing them.
+    # The last DGL on PyPI, and the versions it was built against. It imports torchdata, pandas and others without
+    # requiring them.
     "dgl": ("3.9", ["dgl==2.1.0", "torch==2.2.1", "torchdata==0.7.1", "numpy<2", "pandas==2.2.2", "pydantic==2.7.4", "PyYAML==6.0.1"]),
     "kubernetes-validate": ("3.10", ["kubernetes-validate==1.37.0"]),
     "moto": ("3.10", ["moto[s3,server]==5.2.5"]),
@@ -25,9 +26,9 @@ PEERS = {
     "pymetis": ("3.11", ["pymetis==2025.2.2", "numpy==2.3.4"]),
 }
 
-# Libraries taken out of wheels for one fixed Python, whatever the host has: `pip_download` in setup.sh asks for the same.
+# Libraries from wheels for one fixed Python, independent of the host's: the same as in `pip_download` of setup.sh.
 TORCH = "torch==2.11.0"
-# libtorch's CPU library is linked with these packages of NVIDIA; what all others hold is opened at run time.
+# NVIDIA packages that libtorch's CPU library links; all others are loaded at run time.
 CPU = ["nvidia-cuda-cupti", "nvidia-cuda-runtime"]
 
 

@@ -1,13 +1,14 @@
-//! Who owns which node: a shard for every node of a store.
+//! Assigns every node of a store to a shard, its owner.
 //!
 //! | method | looks at | memory |
 //! |---|---|---|
 //! | `metis` | the whole graph, several times coarser | about 76 bytes per neighbor |
 //! | `stream` | one node and its neighbors at a time, many times over | 2 bytes per node |
-//! | `range` | lengths of lists | 2 bytes per node |
+//! | `range` | lengths of neighbor lists | 2 bytes per node |
 //! | `hash` | ids | 2 bytes per node |
 //!
-//! All of them are pure functions of the store, the number of shards and the run key; no thread or clock has a part.
+//! All methods are pure functions of the store, the number of shards and the seed; threads and clocks have no
+//! influence.
 
 mod cheapest;
 mod connections;
@@ -44,7 +45,7 @@ use crate::{
 /// Owners are 16 bits.
 pub const MAX_SHARDS: u32 = 1 << 16;
 
-/// How owners are found.
+/// Partitioning method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Method {
@@ -74,11 +75,11 @@ impl FromStr for Method {
 
     fn from_str(text: &str) -> Result<Method, String> {
         let found = Method::ALL.iter().find(|(_, name)| *name == text);
-        found.map(|(method, _)| *method).ok_or_else(|| "write metis, stream, hash or range".to_owned())
+        found.map(|(method, _)| *method).ok_or_else(|| "expected metis, stream, hash or range".to_owned())
     }
 }
 
-/// What shards are balanced on.
+/// Quantities that shards are balanced on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
     /// Nodes alone.
@@ -97,20 +98,20 @@ impl Balance {
     }
 }
 
-/// What is asked for.
+/// Options of an assignment.
 #[derive(Clone, Copy, Debug)]
 pub struct AssignOptions {
     /// Shards, 1 to [`MAX_SHARDS`]. More than there are nodes leaves some empty.
     pub n_shards: u32,
-    /// How.
+    /// Partitioning method.
     pub method: Method,
-    /// On what. `hash` and `range` do not ask.
+    /// Quantities to balance. `hash` and `range` ignore it.
     pub balance: Balance,
     /// Names what is drawn.
     pub run_key: u64,
 }
 
-/// Who owns which node, and what that is worth.
+/// Owner of every node, and the quality of the partition.
 #[derive(Clone, Debug)]
 pub struct Assignment {
     /// The shard of every node.

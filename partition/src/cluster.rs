@@ -1,4 +1,4 @@
-//! A store → a cluster: owners, inclusion in batches, the cut itself, and the proof that it is whole.
+//! Partitions a store: assigns owners, computes inclusion probabilities, writes the shards and verifies them.
 
 mod verify;
 
@@ -14,10 +14,10 @@ use crate::{
     progress::{Piece, Progress, Unit},
 };
 
-/// How a store is to be cut.
+/// Options of a partition.
 #[derive(Clone, Debug)]
 pub struct PartitionOptions {
-    /// Who owns which node.
+    /// Assignment of nodes to shards.
     pub assign: AssignOptions,
     /// The batches that inclusion is worked out for; `None` leaves it out.
     pub inclusion: Option<InclusionOptions>,
@@ -30,7 +30,7 @@ pub struct Partitioned {
     pub manifest: Manifest,
     /// Cut, balance, time, memory.
     pub report: CutReport,
-    /// What reading it all again found.
+    /// Result of verifying every byte after writing.
     pub verified: ClusterVerified,
 }
 

@@ -1,4 +1,4 @@
-//! From edges in any order to sorted neighbor lists, within a memory limit.
+//! Builds sorted adjacency (CSR) from edges in any order, within a memory limit.
 
 mod keys;
 mod lists;

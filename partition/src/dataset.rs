@@ -1,4 +1,4 @@
-//! The named datasets of the paper, from the raw files a user downloads.
+//! Named datasets of the paper, read from the raw files that a user downloads.
 
 pub mod attributed;
 pub mod catalog;

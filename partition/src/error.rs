@@ -1,4 +1,4 @@
-//! What can go wrong on the way from raw files to a store.
+//! Errors on the way from raw files to a store.
 
 use std::{
     io,
@@ -15,7 +15,7 @@ pub enum PartitionError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// A raw file is not what it should be.
@@ -23,9 +23,9 @@ pub enum PartitionError {
     Input {
         /// The file.
         path: PathBuf,
-        /// Where in it: "line 7", "member labels.npy", "byte 120".
+        /// Place in the file: "line 7", "member labels.npy", "byte 120".
         place: String,
-        /// What is wrong there.
+        /// Problem at this place.
         problem: String,
     },
     /// The store could not be written or read.

@@ -1,5 +1,5 @@
-//! Graphs that are made, not read. Each is a function of its parameters and a run key, whatever the number of threads
-//! and the memory limit.
+//! Graph generators. Each graph is a function of its parameters and a seed; the number of threads and the memory limit
+//! change nothing.
 
 mod drawing;
 mod partition_graph;
@@ -34,7 +34,7 @@ pub fn power_law(graph: &PowerLaw, out: &Path, memory_bytes: u64, progress: &dyn
 
 #[cfg(test)]
 pub(crate) mod testing {
-    //! What the tests of generators, and of what is done with their graphs, share.
+    //! Shared by the tests of the generators and of the modules that use generated graphs.
 
     use kith_store::{Dtype, Graph};
 

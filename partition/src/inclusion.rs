@@ -1,15 +1,16 @@
-//! How probably each node is in a batch, worked out instead of counted: what a cache should keep (the analysis of
-//! SALIENT++, Kaler and others 2023, for batches whose hops expand every node so far).
+//! Probability that a node is in a mini-batch, computed instead of counted. It decides which nodes a cache keeps (the
+//! analysis of SALIENT++, Kaler and others 2023, for mini-batches whose hops expand every node so far).
 //!
-//! A training seed is in a batch with probability seeds per step / seeds. A node v of degree d that is expanded draws a
-//! given neighbor with probability s = min(1, fanout / d). So, from hop to hop, with p(v) that v is in the batch and r(v)
-//! that it is and has drawn the neighbor:
+//! A seed node is in a mini-batch with probability batch size / number of seed nodes. An expanded node v of degree d
+//! draws a given neighbor with probability s = min(1, fanout / d). So, from hop to hop, with p(v) the probability that
+//! v is in the mini-batch and r(v) the probability that v is in it and has drawn the neighbor:
 //!
 //! r(v) += s · (p(v) - r(v)), then p(u) = 1 - (1 - seed(u)) · Π (1 - r(v)) over all v that have u as a neighbor
 //!
-//! With one hop this is the paper's 1 - Π (1 - min(1, fanout / d) · p); with more, a node that is expanded again is not
-//! counted as another one. Nodes are taken as independent of each other, which overstates, more with every hop. Degrees
-//! leave out stored loops, as draws do. Edge seeds are not counted: they are any nodes at all, and would only add the same to each.
+//! With one hop this is the paper's 1 - Π (1 - min(1, fanout / d) · p). With more hops, a node that is expanded again
+//! does not count as another node. Nodes are treated as independent, which overestimates, more with every hop. Degrees
+//! exclude stored self-loops, as draws do. Edge seeds are ignored: they are uniform over all nodes and add the same to
+//! each.
 
 use std::num::NonZeroU32;
 
@@ -21,7 +22,7 @@ use crate::{
     progress::{Piece, Progress, Unit},
 };
 
-/// Which batches are meant.
+/// Mini-batches that the probabilities are computed for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InclusionOptions {
     /// The most neighbors drawn at each hop, from the seeds outwards; `None` takes all.
@@ -52,14 +53,14 @@ pub fn inclusion(graph: &Graph, options: &InclusionOptions, progress: &dyn Progr
         |node: u64| -> Result<f64> { Ok(if split.part(node)? == SplitPart::Train { 1.0 - of_seed } else { 1.0 }) };
     let mut included = vec![0f32; graph.n_nodes() as usize];
     let mut drawn = included.clone();
-    let work = Piece::begin(progress, "inclusion in batches", Some(graph.n_nodes()), Unit::Nodes);
+    let work = Piece::begin(progress, "inclusion in mini-batches", Some(graph.n_nodes()), Unit::Nodes);
     each_node(&mut included, &work, |node, included| {
         *included = (1.0 - not_a_seed(node)?) as f32;
         Ok(())
     })?;
     drop(work);
     for fanout in &options.fanouts {
-        let work = Piece::begin(progress, "inclusion in batches", Some(2 * graph.n_nodes()), Unit::Nodes);
+        let work = Piece::begin(progress, "inclusion in mini-batches", Some(2 * graph.n_nodes()), Unit::Nodes);
         each_node(&mut drawn, &work, |node, drawn| {
             *drawn += drawn_share(graph, node, *fanout)? * (included[node as usize] - *drawn);
             Ok(())
@@ -80,7 +81,7 @@ fn each_node(values: &mut [f32], work: &Piece<'_>, change: impl Fn(u64, &mut f32
     })
 }
 
-/// How probably a node that is in the frontier draws a given neighbor.
+/// Probability that a node of the frontier draws a given neighbor.
 fn drawn_share(graph: &Graph, node: u64, fanout: Option<NonZeroU32>) -> Result<f32> {
     let Some(fanout) = fanout else { return Ok(1.0) };
     let degree = graph.lists().degree(node)?;
@@ -92,7 +93,7 @@ fn drawn_share(graph: &Graph, node: u64, fanout: Option<NonZeroU32>) -> Result<f
     Ok((f64::from(fanout.get()) / (degree - n_loops as u64).max(1) as f64).min(1.0) as f32)
 }
 
-/// How probably nobody has drawn a node: one product, in the order of its list.
+/// Probability that no node has drawn `node`: one product, in the order of its neighbor list.
 fn not_drawn(graph: &Graph, node: u64, drawn: &[f32]) -> Result<f64> {
     let mut missing = 1.0;
     for destination in graph.out_lists().of(node)?.iter() {
@@ -128,7 +129,7 @@ mod tests {
         InclusionOptions { fanouts: fanouts.iter().map(|n| NonZeroU32::new(*n)).collect(), seeds_per_step }
     }
 
-    /// How often each node is in a batch, by making many.
+    /// Frequency of each node in `n_batches` sampled mini-batches.
     fn frequencies(graph: &Graph, options: &InclusionOptions, n_batches: u64) -> Vec<f64> {
         let split = &graph.splits()[0];
         let seeds: Vec<u64> =
@@ -181,7 +182,7 @@ mod tests {
             let all = total(&mut found.iter().map(|p| f64::from(*p)));
             let counted_all = total(&mut counted.iter().copied());
             assert!((all / counted_all - 1.0).abs() < 0.1, "{fanouts:?}: {all} nodes instead of {counted_all}");
-            // What a cache would keep: the best 100 nodes by both.
+            // A cache keeps the best 100 nodes; compares both rankings on them.
             let best = |values: &[f64]| {
                 let mut order: Vec<usize> = (0..values.len()).collect();
                 order.sort_by(|a, b| values[*b].total_cmp(&values[*a]));

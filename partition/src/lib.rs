@@ -1,8 +1,8 @@
-//! Raw formats and generators to store; store to shards; statistics.
+//! Turns raw formats and generated graphs into stores, stores into shards, and computes statistics.
 //!
-//! [`raw`] reads foreign formats, [`dataset`] the named datasets, [`tables`] users' own tables; [`generate`] makes graphs. [`csr`]
-//! builds a store from edges. [`assign`] finds the owner of every node, [`cluster`] writes and verifies shards, [`inclusion`]
-//! computes which nodes a cache should keep.
+//! [`raw`] reads foreign formats, [`dataset`] the named datasets, [`tables`] users' own tables; [`generate`] generates
+//! graphs. [`csr`] builds a store from edges. [`assign`] assigns every node to a shard, [`cluster`] writes and verifies
+//! shards, [`inclusion`] computes which nodes a cache should keep.
 
 pub mod assign;
 pub mod cluster;

@@ -1,4 +1,4 @@
-//! What this machine can give, and what this process took.
+//! Available memory of this machine, and peak memory of this process.
 
 use std::fs;
 

@@ -1,7 +1,7 @@
-//! Principal components of feature rows: mean-centered, not whitened, not scaled afterwards.
+//! Principal components of features: mean-centered, not whitened, not scaled afterwards.
 //!
-//! A component's sign is chosen so that its loading of largest magnitude is positive. Sparse rows stay sparse: the
-//! mean is subtracted from products, never from the rows.
+//! A component's sign is chosen so that its loading of largest magnitude is positive. Sparse features stay sparse: the
+//! mean is subtracted from products, never from the features.
 
 mod block;
 mod centered;

@@ -1,6 +1,6 @@
-//! How long work tells a person how far it is. Who shows it, and how, is decided elsewhere.
+//! Progress of long work. Displaying it is up to the implementor of [`Progress`].
 
-/// Hears how far a long piece of work is. Pieces do not overlap: `begin`, any number of `advance`, `end`.
+/// Receives the progress of long work. Pieces of work do not overlap: `begin`, any number of `advance`, `end`.
 pub trait Progress: Sync {
     /// A piece of work starts: `what` in a few words, and how many units it will take where that is known.
     fn begin(&self, what: &str, total: Option<u64>, unit: Unit);
@@ -34,7 +34,7 @@ impl Drop for Piece<'_> {
     }
 }
 
-/// What a piece of work counts.
+/// Unit in which a piece of work is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Bytes read, written or received.
@@ -43,7 +43,7 @@ pub enum Unit {
     Edges,
     /// Nodes.
     Nodes,
-    /// Feature rows.
+    /// Features.
     Rows,
     /// Whole files.
     Files,

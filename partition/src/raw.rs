@@ -1,4 +1,4 @@
-//! Raw formats: bytes somebody else wrote. Nothing here trusts a length, an index or a number it has read.
+//! Readers of raw file formats. The files are untrusted: every length, index and number in them is checked.
 
 pub mod array;
 mod graph;

@@ -1,4 +1,4 @@
-//! Feature rows: what is done to whole sets of them, and rows made from classes where a dataset has none.
+//! Feature matrices: operations on whole matrices, and features generated from classes for datasets that have none.
 
 use kith_draw::{Name, Purpose, Stream};
 use rayon::prelude::*;
@@ -16,7 +16,7 @@ impl RawRows {
         }
     }
 
-    /// How many rows there are; dense rows of no length count as none.
+    /// Number of feature vectors; 0 for dense features of length 0.
     pub fn n_rows(&self) -> usize {
         match self {
             RawRows::Dense { dim, values } => values.len().checked_div(*dim as usize).unwrap_or(0),
@@ -61,8 +61,8 @@ impl RawRows {
     }
 }
 
-/// How far a class's mean lies from the origin, in standard deviations of the noise: classes overlap. Knowing all
-/// means exactly, one tells 2 classes apart 92 times in 100, 7 classes about 73, 40 classes about 44.
+/// Distance of a class's mean from the origin, in standard deviations of the noise: classes overlap. A classifier that
+/// knows all means exactly is right in 92% of cases with 2 classes, about 73% with 7, about 44% with 40.
 pub const CLASS_DISTANCE: f64 = 2.0;
 
 /// The layers of the generator's names: other generated things use other layers.
@@ -72,9 +72,9 @@ const NOISE_LAYER: u32 = 17;
 /// One name has fewer than 2^18 words, a normal number takes two: longer rows use several names.
 const NAME_LEN: usize = 1 << 16;
 
-/// Rows for a graph without features: standard normal noise around a random mean of the node's class.
+/// Features for a graph without any: standard normal noise around a random mean of the node's class.
 ///
-/// Each row is a function of (run key, node, class) alone, whoever computes it and in whatever order.
+/// Each feature vector is a function of (seed, node, class) alone; order and thread do not matter.
 #[derive(Clone, Debug)]
 pub struct GaussianRows {
     dim: usize,

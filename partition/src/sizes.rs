@@ -1,4 +1,4 @@
-//! How large shards will be, known from their owners before anything is written.
+//! Sizes of shards, computed from the owners before anything is written.
 
 use kith_store::{Graph, Neighbors, Result as StoreResult, RowsForm, SplitPart};
 use serde::Serialize;
@@ -40,7 +40,7 @@ pub fn shard_sizes(graph: &Graph, owner: &[u16], n_shards: u32) -> Result<Vec<Sh
     Ok(sizes)
 }
 
-/// What columns take of a node.
+/// Bytes that the columns of a shard take per node.
 struct PerNode {
     n_lists: u64,
     id_bytes: u64,

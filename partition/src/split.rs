@@ -1,4 +1,4 @@
-//! Splits that are drawn: the paper's fixed one, and ones that a run key names.
+//! Random splits: the paper's fixed one, and splits drawn with a seed.
 
 use kith_draw::{Name, Purpose, Stream};
 use rayon::prelude::*;
@@ -27,7 +27,7 @@ pub fn fixed_split(classes: &[u32], n_classes: u32) -> RawSplit {
     RawSplit { name: "fixed".into(), parts }
 }
 
-/// How many nodes of every class go where. A class that has too few fills train first, then valid, then test.
+/// Nodes of every class in each part. A class with too few nodes fills train first, then valid, then test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PerClass {
     /// Nodes of each class to train on.
@@ -52,8 +52,8 @@ impl PerClass {
     }
 }
 
-/// What orders the nodes of a class in a drawn split: of each class the nodes with the smallest draws train, the next
-/// choose, the next test.
+/// Draws that order the nodes of a class in a random split: the smallest go to train, the next to valid, the next to
+/// test.
 pub(crate) fn per_class_stream(run_key: u64) -> Stream {
     stream(run_key, PER_CLASS_LAYER)
 }

@@ -1,7 +1,7 @@
-//! What a store holds, in numbers, by the paper's definitions.
+//! Statistics of a store, by the paper's definitions.
 //!
-//! Degree and homophily of a node count its out-edges; averages leave out nodes without any. (The paper's averages for
-//! photo and computers count all nodes; their stores say so in the manifest, and `degree_over` says which it was.)
+//! Degree and homophily of a node count its out-edges; averages skip nodes without any. (The paper's averages for photo
+//! and computers count all nodes; the manifests of their stores say so, and `degree_over` names the rule used.)
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ const PIECE_LEN: u64 = 4096;
 /// A store in numbers.
 #[derive(Clone, Debug, Serialize)]
 pub struct Stats {
-    /// Where the data came from.
+    /// Source of the data.
     pub source: String,
     /// The identity of the store.
     pub digest: String,
@@ -39,9 +39,9 @@ pub struct Stats {
     pub n_self_loops: u64,
     /// Nodes without an edge in either direction, other than to themselves.
     pub n_isolated: u64,
-    /// Whether every edge has its reverse.
+    /// True if every edge has its reverse.
     pub is_symmetric: bool,
-    /// Length of a feature row; 0 if there are none.
+    /// Number of features; 0 if there are none.
     pub dim: u64,
     /// `dense`, `sparse` or `none`.
     pub rows: &'static str,
@@ -49,7 +49,7 @@ pub struct Stats {
     pub row_density: f64,
     /// Classes; 0 if there are no labels.
     pub n_classes: u64,
-    /// Whether a node may have several classes.
+    /// True if a node may have several classes.
     pub multi_label: bool,
     /// Graphs in the store.
     pub n_graphs: u64,
@@ -59,14 +59,14 @@ pub struct Stats {
     pub degree_mean: f64,
     /// Its population standard deviation.
     pub degree_std: f64,
-    /// Which nodes these two average over.
+    /// Nodes that `degree_mean` and `degree_std` average over.
     pub degree_over: &'static str,
     /// The largest number of out-edges.
     pub degree_max: u64,
     /// Mean share of a node's out-edges that lead to its own label (for several labels: mean share of all classes that
     /// both ends have). `None` without labels.
     pub homophily: Option<f64>,
-    /// What a person should know before trusting a number made from this store.
+    /// Caveats for readers of numbers computed from this store.
     pub notes: Vec<String>,
 }
 
@@ -213,7 +213,7 @@ fn sums_of_node(graph: &Graph, node: u64) -> Result<Sums> {
     })
 }
 
-/// How many nodes with a larger id are in either list; each pair is counted at its smaller end.
+/// Number of nodes with a larger id in either list; each pair is counted at its smaller end.
 fn n_later(node: u64, left: Neighbors<'_>, right: Neighbors<'_>) -> u64 {
     let (mut left, mut right) = (left.iter().peekable(), right.iter().peekable());
     let (mut last, mut n) = (node, 0);

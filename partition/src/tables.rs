@@ -1,15 +1,15 @@
-//! Import of a user's own graph from tables: edges, and what the nodes have, as csv, npy or parquet.
+//! Import of a user's own graph from tables of edges, features, labels and splits, as csv, npy or parquet.
 //!
-//! **Nodes.** The nodes are all ids that edges, feature tables and label tables name; a split names no new ones. Where
-//! ids are numbers that fill `0..n` well enough, they are the nodes themselves, and `n_nodes` is the largest plus one or
-//! what was given. Otherwise they are mapped: node k is the k-th smallest id (texts by their bytes), whatever the order
-//! of the files, and the store keeps the ids.
+//! **Nodes.** The nodes are all ids in edge, feature and label tables; a split adds none. Numeric ids that fill `0..n`
+//! well enough are used directly, and `n_nodes` is the largest plus one or the given number. All other ids are mapped:
+//! node k is the k-th smallest id (texts by their bytes), independent of the order of the files, and the store keeps
+//! the ids.
 //!
-//! **Tables.** A table of rows, labels or parts goes by place (line k is node k) unless it has an id column; where ids
-//! are mapped it needs one. Features must be there for every node; a label or a part may be missing.
+//! **Tables.** A table of features, labels or parts goes by position (line k is node k) unless it has an id column,
+//! which mapped ids require. Every node needs features; its label or part may be missing.
 //!
-//! **Memory.** Everything streams: text in pieces, arrays by ranges, parquet by row groups, and whatever has to be put
-//! in another order is sorted on disk. Only ids that are texts are held in memory, within half the limit.
+//! **Memory.** Everything streams: text in pieces, arrays by ranges, parquet by row groups. Data that needs another
+//! order is sorted on disk. Only text ids are held in memory, within half the limit.
 
 mod drawn;
 mod edges;
@@ -63,19 +63,19 @@ use crate::{
 pub struct Tables {
     /// Files of edges, and folders of them: csv, tsv, txt (each also gzip), npy or parquet.
     pub edges: Vec<PathBuf>,
-    /// Files of feature rows, and folders of them: npy, parquet or csv. Empty if there are none.
+    /// Files of features, and folders of them: npy, parquet or csv. Empty if there are none.
     pub rows: Vec<PathBuf>,
     /// Files of labels, and folders of them: csv or npy. Empty if there are none.
     pub labels: Vec<PathBuf>,
     /// The split, if there is one.
     pub split: Option<SplitRule>,
-    /// How many nodes there are, where the edges do not say.
+    /// Number of nodes; derived from the edges if `None`.
     pub n_nodes: Option<u64>,
-    /// How many classes there are, where the labels do not say.
+    /// Number of classes; derived from the labels if `None`.
     pub n_classes: Option<u64>,
-    /// What is done with ids.
+    /// Treatment of ids.
     pub ids: IdRule,
-    /// What is done to edges.
+    /// Treatment of edges.
     pub edge_options: EdgeOptions,
     /// The type in which rows are stored.
     pub dtype: Dtype,
@@ -83,7 +83,7 @@ pub struct Tables {
     pub memory_bytes: u64,
     /// Names everything drawn.
     pub run_key: u64,
-    /// What the manifest says of where this graph came from.
+    /// Source of the graph, as recorded in the manifest.
     pub source: String,
 }
 
@@ -129,7 +129,7 @@ struct Parts {
     split: Option<SplitSource>,
 }
 
-/// What is known of ids before anything can be written.
+/// Knowledge about ids before anything is written.
 enum Found {
     Known(NodeIds),
     /// Numbers that have to be mapped.

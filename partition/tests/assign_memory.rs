@@ -1,5 +1,5 @@
-//! What finding owners takes in memory, held against what is promised before it starts. One test: memory is counted for
-//! the whole process.
+//! Compares the memory of an assignment with the estimate given before it starts. A single test, because memory is
+//! counted for the whole process.
 #![allow(missing_docs)]
 
 use std::{

@@ -1,4 +1,4 @@
-//! The fields of a message that hold bytes, without copying them. `prost` reads all other messages.
+//! Reads the byte fields of a message without copying them. `prost` reads all other messages.
 
 use bytes::Buf;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
@@ -9,7 +9,7 @@ use crate::messages::Message;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the message cannot be read: {problem}")]
 pub struct FieldError {
-    /// What is wrong with it.
+    /// Reason the message cannot be read.
     pub problem: String,
 }
 

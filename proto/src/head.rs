@@ -1,4 +1,4 @@
-//! Messages of large fields as the frames that gRPC puts around them: what is large is not copied.
+//! Writes messages with large fields as gRPC frames, without copying the large fields.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};

@@ -1,8 +1,8 @@
-//! The wire between sampling servers and their clients. `sampler.proto` is the contract: what each call means is written
-//! there. Here are its messages, and what both ends need to carry large answers without copies: gRPC frames and fields
-//! of bytes ([`start_frame`], [`Messages`], [`Fields`]) and packed numbers ([`pack_ids`], [`unpack`] and their kind).
+//! Wire protocol between sampling servers and their clients. `sampler.proto` is the contract and defines every call.
+//! This crate has its messages, and the tools to send large answers without copies: gRPC frames and byte fields
+//! ([`start_frame`], [`Messages`], [`Fields`]) and packed numbers ([`pack_ids`], [`unpack`] and similar functions).
 //!
-//! Knows neither graphs nor who talks.
+//! Depends neither on graphs nor on the server or client.
 
 mod fields;
 mod head;
@@ -42,15 +42,15 @@ pub const SERVICE: &str = "kith.v1.Sampler";
 /// The calls of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Call {
-    /// What the cluster is.
+    /// Facts about the partitioned graph.
     Info,
     /// Labeled nodes of a part of a split.
     Seeds,
     /// The neighbors that a frontier draws.
     SampleHop,
-    /// Feature rows.
+    /// Features.
     FetchRows,
-    /// Whether edges exist.
+    /// Existence of edges.
     HasEdges,
 }
 

@@ -1,4 +1,4 @@
-//! gRPC messages out of an HTTP body, without joining what came in pieces.
+//! Reads gRPC messages from an HTTP body without joining the pieces in which they arrive.
 
 use std::{collections::VecDeque, future::poll_fn, pin::Pin};
 

@@ -1,4 +1,4 @@
-//! Packed little-endian numbers. Reading is a total function: any bytes give numbers or a sentence.
+//! Packed little-endian numbers. Reading never panics: any bytes give numbers or an error.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -49,7 +49,7 @@ impl IdWidth {
         }
     }
 
-    /// The width of so many bytes.
+    /// Width of `n_bytes` bytes, if there is one.
     pub fn of_bytes(n_bytes: u32) -> Option<IdWidth> {
         match n_bytes {
             4 => Some(IdWidth::Narrow),
@@ -127,7 +127,7 @@ pub fn pack_bits(bits: &[bool]) -> Bytes {
     bits.chunks(8).map(byte).collect::<Vec<u8>>().into()
 }
 
-/// Unpacks as many bits as there is room for; there must be exactly so many, and spare ones must be 0.
+/// Unpacks `out.len()` bits. The input must have exactly the bytes for them, and its spare bits must be 0.
 pub fn unpack_bits(packed: &Message, out: &mut [bool]) -> Result<(), PackedError> {
     let (n_bytes, n_bits) = (bytes::Buf::remaining(packed), out.len());
     if n_bytes != n_bits.div_ceil(8) {
@@ -149,7 +149,7 @@ mod tests {
 
     use super::*;
 
-    /// The same bytes in pieces of so many.
+    /// The same bytes in pieces of `n_bytes`.
     fn in_pieces(bytes: &Bytes, n_bytes: usize) -> Message {
         let mut message = Message::default();
         bytes.chunks(n_bytes).for_each(|piece| message.push(Bytes::copy_from_slice(piece)));

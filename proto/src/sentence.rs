@@ -1,4 +1,4 @@
-//! What both ends say of errors.
+//! One-line text of an error and its causes.
 
 use std::error::Error;
 

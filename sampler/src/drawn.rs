@@ -1,11 +1,11 @@
-//! What a hop brings back.
+//! Result of one hop.
 
 use std::ops::Range;
 
 /// The neighbors drawn for a frontier, in its order. Meant to be used again: filling it drops what was there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drawn {
-    /// How many neighbors were drawn for each node of the frontier.
+    /// Number of neighbors drawn for each node of the frontier.
     pub counts: Vec<u32>,
     /// All of them behind one another.
     pub neighbors: DrawnIds,
@@ -104,7 +104,7 @@ impl Drawn {
 }
 
 impl DrawnIds {
-    /// How many there are.
+    /// Number of ids.
     pub fn len(&self) -> usize {
         match self {
             DrawnIds::Narrow(ids) => ids.len(),
@@ -112,7 +112,7 @@ impl DrawnIds {
         }
     }
 
-    /// Whether there are none.
+    /// True if there are no ids.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,4 +1,4 @@
-//! Whether edges exist in the whole graph.
+//! Looks up edges in the whole graph.
 
 use kith_draw::prefetch;
 use kith_store::{Lists, Neighbors, Result};
@@ -51,7 +51,7 @@ fn look_up(
         if let Some((_, ahead)) = pairs.get(place + AHEAD)
             && let Ok((start, end)) = lists.bounds(*ahead)
         {
-            // Where a search begins.
+            // First probe of a binary search.
             let middle = start + (end - start) / 2;
             match lists.indices() {
                 Neighbors::Narrow(ids) => ids.get(middle).inspect(|id| prefetch(*id)).is_some(),

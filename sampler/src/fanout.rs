@@ -1,17 +1,17 @@
-//! How many neighbors a node draws at a hop.
+//! Fanout: the number of neighbors a node draws at a hop.
 
 use std::{fmt, num::NonZeroU32};
 
 /// The most neighbors drawn per node at a hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fanout {
-    /// At most so many.
+    /// At most this number of neighbors.
     AtMost(NonZeroU32),
     /// Every neighbor.
     All,
 }
 
-/// Whether a neighbor can be drawn twice for one node at one hop.
+/// Sampling of the neighbors of one node at one hop, with or without replacement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Replacement {
     /// Each at most once; a node with no more neighbors than the fanout takes them all.

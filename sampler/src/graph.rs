@@ -1,4 +1,4 @@
-//! The lists to sample from: a whole store's or a shard's.
+//! Adjacency to sample from: a whole store's or a shard's.
 
 use kith_store::{Graph, Lists, Shard};
 

@@ -1,7 +1,7 @@
-//! One hop: a frontier → the neighbors that its nodes draw.
+//! One hop of neighbor sampling: draws the neighbors of a frontier.
 //!
-//! A stored loop is no candidate: a node draws from its list without itself. Parallel edges are slots of their own. Drawn
-//! neighbors keep the order of the draw; where all are taken, the order of the list.
+//! A stored self-loop is never drawn: a node draws from its neighbor list without itself. Parallel edges are separate
+//! slots. Drawn neighbors keep the order of the draw; if all are taken, the order of the list.
 
 use kith_draw::{Name, Purpose, Stream, prefetch, vectorized};
 use kith_store::{Lists, Neighbors, Result, StoreError};
@@ -27,7 +27,7 @@ pub struct Hop {
     pub hop: u32,
     /// The most neighbors per node.
     pub fanout: Fanout,
-    /// Whether a neighbor can be drawn twice.
+    /// Sampling with or without replacement.
     pub replacement: Replacement,
 }
 
@@ -64,12 +64,12 @@ impl<'a> Frontier<'a> {
         Frontier { nodes, rows }
     }
 
-    /// How many there are.
+    /// Number of nodes.
     pub fn len(self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether there are none.
+    /// True if there are no nodes.
     pub fn is_empty(self) -> bool {
         self.nodes.is_empty()
     }
@@ -127,13 +127,13 @@ pub fn sample_hop_with<W: WordSource>(
     }
 }
 
-/// Where a node's list begins and ends among all edges.
+/// Start and end of a node's neighbor list among all edges.
 #[derive(Clone, Copy, Default)]
 struct Bounds {
     row: u64,
     start: usize,
     end: usize,
-    /// Whether it is known to hold no loop.
+    /// True if the list is known to have no self-loop.
     has_no_loop: bool,
 }
 
@@ -148,7 +148,7 @@ struct Candidates {
 }
 
 impl Candidates {
-    /// Where a slot stands among all edges.
+    /// Position of a slot among all edges.
     #[inline(always)]
     fn place(self, slot: usize) -> usize {
         self.start + slot + if slot >= self.loop_at { self.n_loops } else { 0 }
@@ -177,7 +177,7 @@ struct Scratch {
     slots: Vec<u32>,
     doubtful: Vec<u32>,
     is_repeated: Vec<u32>,
-    /// Where the neighbors of `drawing` stand among all edges.
+    /// Positions of the neighbors of `drawing` among all edges.
     places: Vec<usize>,
     /// Slots of one node.
     plain: Vec<u64>,
@@ -311,7 +311,7 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
         out[before..own.n].copy_from_slice(&list[before + own.n_loops..][..own.n - before]);
     }
 
-    /// Where the neighbors that one node draws stand among all edges.
+    /// Positions, among all edges, of the neighbors that one node draws.
     fn places_of(&self, node: u64, own: Candidates, k: usize, slots: &mut Vec<u64>, places: &mut Vec<usize>) {
         slots.clear();
         draw_slots(self.hop.stream(), node, own.n as u64, k, self.hop.replacement, slots);

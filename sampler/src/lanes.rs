@@ -1,4 +1,4 @@
-//! The slots of many nodes at once: what `slots.rs` draws for each, side by side in wide registers.
+//! Vectorized version of `slots.rs`: draws the slots of many nodes at once.
 
 use kith_draw::{Stream, Vectorized};
 
@@ -10,7 +10,7 @@ pub const N_LANES: usize = 16;
 /// Larger fanouts are drawn node by node: scanning what was drawn before grows with the square.
 pub(crate) const MAX_FANOUT: usize = 64;
 
-/// Where the random words of neighbor draws come from: a [`Stream`], unless a benchmark asks what naming draws costs.
+/// Source of random words for neighbor draws: a [`Stream`], or a generator in a benchmark of the cost of names.
 pub trait WordSource {
     /// The words that belong to each node, four at a time.
     fn words(&mut self, nodes: [u64; N_LANES], block: u16) -> [[u32; N_LANES]; 4];
@@ -27,7 +27,7 @@ impl WordSource for Stream {
 /// along the rows, whose length the compiler does not know: that is what it turns into wide instructions.
 pub(crate) struct DrawRows<'a, W> {
     pub(crate) words: &'a mut W,
-    /// How many slots each draws; at most [`MAX_FANOUT`], and less than every `n` without replacement.
+    /// Number of slots each node draws; at most [`MAX_FANOUT`], and less than every `n` without replacement.
     pub(crate) k: usize,
     pub(crate) replacement: Replacement,
     /// The nodes: a multiple of [`N_LANES`].

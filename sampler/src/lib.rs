@@ -1,8 +1,8 @@
-//! What a sampler does with a store or a shard: draw the neighbors of a frontier, look up edges. Pure, and by name: two equal
-//! questions get equal answers, on any thread and any shard.
+//! Neighbor sampling from a store or a shard: draws the neighbors of a frontier, looks up edges. All functions are pure
+//! and draws are named: equal questions get equal answers, on any thread and any shard.
 //!
-//! [`server`] answers the same questions to trainers in other processes ([`program`] is how it is started), and [`prometheus`] shows what a process counts;
-//! nothing else here knows the network, and nothing knows tensors.
+//! [`server`] answers the same questions to trainers in other processes ([`program`] is its command line), and
+//! [`prometheus`] exports metrics; nothing else here uses the network, and nothing uses tensors.
 
 mod drawn;
 mod edges;

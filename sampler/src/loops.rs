@@ -1,11 +1,11 @@
-//! Which nodes have a stored loop, as far as anybody has looked.
+//! Cache of nodes known to have, or not to have, a stored self-loop.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use kith_draw::prefetch;
 
-/// What is known of every node's loops, by row, filled as nodes are sampled: looking for a node in its own list costs more than
-/// drawing from it, and nearly always finds nothing. Two bits per node; nothing is read from the store to make it.
+/// Known self-loops by row, filled as nodes are sampled: searching a node in its own list costs more than drawing from
+/// it, and nearly always finds nothing. Two bits per node; building it reads nothing from the store.
 #[derive(Debug)]
 pub struct KnownLoops {
     words: Vec<AtomicU64>,
@@ -28,7 +28,7 @@ impl KnownLoops {
         self.words.get((row / ROWS_PER_WORD) as usize).inspect(|word| prefetch(*word));
     }
 
-    /// Whether a node is known to have no loop.
+    /// True if a node is known to have no self-loop.
     #[inline]
     pub(crate) fn has_none(&self, row: u64) -> bool {
         let word = self.words.get((row / ROWS_PER_WORD) as usize).map_or(UNKNOWN, |word| word.load(Ordering::Relaxed));

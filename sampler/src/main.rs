@@ -1,4 +1,4 @@
-//! `kith-sampler`: serves shards of a cluster.
+//! `kith-sampler`: serves shards of a partitioned graph.
 
 use std::process::ExitCode;
 
@@ -9,7 +9,8 @@ fn main() -> ExitCode {
     match Args::try_parse() {
         Ok(args) => run(args),
         Err(error) => {
-            // `--help` and `--version` come here too, and are no errors. What is wrong with the input has the code of `kith`.
+            // `--help` and `--version` also come here and are no errors. Bad arguments exit with the same code as in
+            // `kith`.
             let _ = error.print();
             if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
         }

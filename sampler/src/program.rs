@@ -1,4 +1,4 @@
-//! What is typed to start `kith-sampler`, and what comes of it.
+//! Command line of `kith-sampler`.
 
 mod pull;
 
@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand};
 use self::pull::PullArgs;
 use crate::server::{HealthArgs, ServeArgs, ask_health, serve};
 
-/// Serve shards of a cluster to trainers, over gRPC.
+/// Serve shards of a partitioned graph to trainers over gRPC.
 #[derive(Debug, Parser)]
 #[command(name = "kith-sampler", version, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Args {
@@ -21,16 +21,16 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Ask a server whether it serves: exit code 0 if it does
+    /// Check the health of a server: exit code 0 if it serves.
     Health(HealthArgs),
     Pull(PullArgs),
 }
 
-/// What trying again may mend: object storage that does not answer.
+/// Exit code for failures that may pass on retry: object storage does not answer.
 const RETRY: u8 = 75;
 
 /// Does what was typed.
-#[allow(clippy::print_stdout, clippy::print_stderr)] // The line that whoever started us waits for, or why not.
+#[allow(clippy::print_stdout, clippy::print_stderr)] // Prints the address that the parent waits for, or an error.
 pub fn run(args: Args) -> ExitCode {
     let outcome = match (args.command, args.serve) {
         (Some(Command::Health(args)), _) => ask_health(&args).map_err(|error| (error.to_string(), 1)),
@@ -40,7 +40,7 @@ pub fn run(args: Args) -> ExitCode {
         (None, Some(args)) => {
             serve(&args.into_config(), |server| println!("{server}")).map_err(|error| (error.to_string(), 1))
         }
-        (None, None) => Err(("give --cluster and --listen".to_owned(), 1)),
+        (None, None) => Err(("give --graph and --listen".to_owned(), 1)),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,5 +1,4 @@
-//! Metrics as Prometheus reads them: the text of a page, and the port on which it is read (HTTP/1.1, a connection per
-//! question).
+//! Prometheus metrics: the text format, and the port that serves it (HTTP/1.1, one connection per request).
 
 use std::{fmt::Write, io, sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! The nodes that training learns from, with their labels.
+//! Seed nodes of a split, with their labels.
 
 use kith_store::{Graph, Shard, Split, SplitPart, StoreError};
 
@@ -142,12 +142,12 @@ impl Seeds {
         &self.labels
     }
 
-    /// How many there are.
+    /// Number of seed nodes.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Whether there are none.
+    /// True if there are no seed nodes.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }

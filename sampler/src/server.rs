@@ -1,7 +1,7 @@
-//! The sampling server: shards of one cluster, over gRPC.
+//! Sampling server: serves shards of one partitioned graph over gRPC.
 //!
-//! tokio talks, rayon computes. Every answer is made of chunks; a chunk is computed when the one before it was handed
-//! over, so that a client that does not read holds two chunks and no thread.
+//! tokio does the I/O, rayon computes. Every answer is a sequence of chunks. A chunk is computed when the previous one
+//! was handed over, so a client that does not read holds two chunks and no thread.
 
 use std::{
     fmt,
@@ -162,7 +162,7 @@ impl Server {
         Ok(Server { runtime, address, shards, n_shards, shared, connections, side, stop, running })
     }
 
-    /// Where it listens.
+    /// Listening address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -191,7 +191,7 @@ impl Server {
                     () = idle(&shared.metrics) => {}
                 }
             };
-            let _ = timeout(max_drain, drained).await; // What is left is cut: clients ask again.
+            let _ = timeout(max_drain, drained).await; // Remaining calls are cut; clients retry them.
         });
         runtime.shutdown_background();
         Ok(())

@@ -1,4 +1,4 @@
-//! A shard that answers: the same to a trainer in this process and to one behind the wire.
+//! Open shard that answers questions, for trainers in this process and for the server alike.
 
 use kith_draw::prefetch;
 use kith_store::{Result, Shard, SplitPart};

@@ -1,5 +1,5 @@
-//! Which slots of its list a node draws, written plainly: this is what the draws *are*. `lanes.rs` does the same for
-//! many nodes side by side and must agree to the last slot.
+//! Reference implementation of neighbor draws: the slots of its list that a node draws. `lanes.rs` does the same for
+//! many nodes at once and must agree in every slot.
 
 use kith_draw::Stream;
 
@@ -53,7 +53,7 @@ impl Seen {
         (k > SCANNED).then(|| Seen { places: vec![0; (2 * k).next_power_of_two()] })
     }
 
-    /// Whether the slot was not in yet.
+    /// Inserts a slot; returns true if it is new.
     fn insert(&mut self, slot: u64) -> bool {
         let mask = self.places.len() - 1;
         let mut place = (slot.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize & mask;

@@ -1,4 +1,4 @@
-//! Access to a server: tokens, certificates and their names, and what is read again without a restart.
+//! Access to a server: tokens, certificates and their names, and reloading without a restart.
 
 use std::{
     fs,
@@ -206,7 +206,7 @@ fn certificates_are_limited_to_names_and_replaced_without_a_restart() {
     });
 }
 
-/// A server that others can reach starts only if it knows who may ask, or is told that everybody may.
+/// A reachable server starts only with access control, or with an option that allows everyone.
 #[test]
 fn nobody_is_let_in_by_accident() {
     let temp = tempfile::tempdir().unwrap();
@@ -223,7 +223,7 @@ fn nobody_is_let_in_by_accident() {
     for more in refused {
         for listen in ["0.0.0.0:0", "[::]:0"] {
             let mut command = program();
-            command.arg("--cluster").arg(cluster.dir()).args(["--listen", listen]).args(more);
+            command.arg("--graph").arg(cluster.dir()).args(["--listen", listen]).args(more);
             let output = command.output().unwrap();
             let text = String::from_utf8(output.stderr).unwrap();
             assert_eq!(output.status.code(), Some(1), "{more:?}: {text}");
@@ -265,7 +265,7 @@ fn times_and_sizes_that_make_no_sense_are_refused() {
     cases.push((vec!["--tls-client-name", "x"], "--tls-client-ca"));
     for (more, says) in cases {
         let mut command = program();
-        command.arg("--cluster").arg(cluster.dir()).args(["--listen", "127.0.0.1:0"]).args(&more);
+        command.arg("--graph").arg(cluster.dir()).args(["--listen", "127.0.0.1:0"]).args(&more);
         let output = command.output().unwrap();
         let text = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{more:?}: {text}");
@@ -281,7 +281,7 @@ fn times_and_sizes_that_make_no_sense_are_refused() {
     run(async { ask(plain(server.address()), None).await.unwrap() });
 }
 
-/// The other port says that the server goes while its calls end, and is there whatever the first is told.
+/// The second port reports the shutdown while calls end, and answers even when the first port refuses connections.
 #[test]
 fn health_has_a_port_of_its_own() {
     let temp = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Hops on small graphs: what is drawn exists, counts are right, loops are no candidates, threads change nothing.
+//! Hops on small graphs: drawn neighbors exist, counts are right, self-loops are never drawn, threads change nothing.
 
 mod lists;
 
@@ -19,7 +19,7 @@ fn sample(graph: &Graph, hop: &Hop, frontier: &[u64]) -> Vec<Vec<u64>> {
     let loops = KnownLoops::new(graph.n_nodes());
     let graph = SampledGraph::of_store(graph, &loops);
     sample_hop(graph, hop, Frontier::of_store(frontier), &mut drawn).unwrap();
-    // What was learned about loops changes nothing.
+    // Known self-loops do not change the result.
     let first = drawn.clone();
     sample_hop(graph, hop, Frontier::of_store(frontier), &mut drawn).unwrap();
     assert_eq!(drawn, first);
@@ -30,7 +30,7 @@ fn sample(graph: &Graph, hop: &Hop, frontier: &[u64]) -> Vec<Vec<u64>> {
     found
 }
 
-/// What a node draws, by the words of the definition: the slots of its list without itself.
+/// Expected draws of a node, by definition: slots of its neighbor list without itself.
 fn expected(list: &[u64], node: u64, hop: &Hop) -> Vec<u64> {
     let candidates: Vec<u64> = list.iter().copied().filter(|id| *id != node).collect();
     let k = match (hop.fanout, hop.replacement) {

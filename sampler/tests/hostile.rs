@@ -1,4 +1,4 @@
-//! Clients that mean harm, or do it: a server keeps its memory, its descriptors and its time for the others.
+//! Malicious and broken clients: a server keeps its memory, descriptors and time for the others.
 
 use std::{
     future::poll_fn,
@@ -28,7 +28,7 @@ mod process;
 
 const MIB: usize = 1 << 20;
 
-/// A client that does nothing by itself: it sends what it is told, and reads what it is told.
+/// Passive client: sends and reads only on request.
 struct Client {
     send: SendRequest<Bytes>,
 }
@@ -350,7 +350,7 @@ fn long_texts_are_refused_in_few_words() {
     assert!(grown < 40, "{grown} MiB");
 }
 
-/// A frontier that is read as it is needed gives what one that is read at once gives, wherever its field stands.
+/// A frontier read on demand gives the same answer as one read at once, independent of the position of its field.
 #[test]
 fn long_frontiers_are_answered_as_short_ones() {
     let temp = tempfile::tempdir().unwrap();

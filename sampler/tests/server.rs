@@ -1,4 +1,4 @@
-//! The program `kith-sampler`, asked by a client that was generated from the contract.
+//! Tests the program `kith-sampler` with a client generated from `sampler.proto`.
 
 use std::{path::Path, time::Duration};
 
@@ -178,7 +178,7 @@ fn what_is_not_in_the_contract_is_refused_with_its_status() {
                 Call::FetchRows.path(),
                 frame(&v1::FetchRowsRequest { cluster: cluster.digest().into(), shard: 1, nodes: Bytes::new() }),
                 Code::FailedPrecondition,
-                "no feature rows",
+                "no features",
             ),
             (
                 Call::Seeds.path(),
@@ -255,9 +255,9 @@ fn calls_in_flight_end_before_the_server_does() {
     }
 }
 
-/// Watching is no call: it hears that the server goes, and does not keep it.
+/// A health watch receives the shutdown, and does not delay it.
 #[test]
-fn whoever_watches_hears_that_the_server_goes() {
+fn watchers_hear_that_the_server_goes() {
     let temp = tempfile::tempdir().unwrap();
     let cluster = cluster(temp.path());
     let mut server = Process::start(&cluster, &["--max-drain", "20"]);
@@ -297,11 +297,11 @@ fn what_cannot_be_served_gets_a_sentence() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     for (args, says) in [
-        (vec!["--cluster", "/no/such/place", "--listen", "127.0.0.1:0"], "/no/such/place"),
-        (vec!["--cluster", dir, "--listen", "127.0.0.1:0", "--shards", "7"], "7"),
-        (vec!["--cluster", dir, "--listen", &address], "cannot listen on"),
-        (vec!["--cluster", dir, "--listen", "nowhere"], "no HOST:PORT"),
-        (vec!["--cluster", dir, "--listen", "127.0.0.1:0", "--shards", "1,x"], "x is no number of a shard"),
+        (vec!["--graph", "/no/such/place", "--listen", "127.0.0.1:0"], "/no/such/place"),
+        (vec!["--graph", dir, "--listen", "127.0.0.1:0", "--shards", "7"], "7"),
+        (vec!["--graph", dir, "--listen", &address], "cannot listen on"),
+        (vec!["--graph", dir, "--listen", "nowhere"], "no HOST:PORT"),
+        (vec!["--graph", dir, "--listen", "127.0.0.1:0", "--shards", "1,x"], "x is no number of a shard"),
     ] {
         let output = program().args(&args).output().unwrap();
         let text = String::from_utf8(output.stderr).unwrap();

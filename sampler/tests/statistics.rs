@@ -1,7 +1,7 @@
-//! Every neighbor is as likely as any other, alone and together, whatever the name. One suite for every way to draw; it
-//! must find the slips that samplers have really had.
+//! All neighbors are equally likely, alone and jointly, for every name. One suite tests every implementation of draws;
+//! it must find bugs that samplers have really had.
 //!
-//! Names are fixed, so results are too: a check that passes will pass tomorrow. Limits are five standard deviations.
+//! Names are fixed, so results are too: a check that passes once always passes. Limits are five standard deviations.
 
 mod lists;
 
@@ -9,7 +9,7 @@ use kith_draw::{Name, Purpose};
 use kith_sampler::{Drawn, Fanout, Frontier, Hop, KnownLoops, Replacement, SampledGraph, draw_slots, sample_hop};
 use kith_store::Graph;
 
-/// What a draw is named by.
+/// Name of a draw.
 #[derive(Clone, Copy, Debug)]
 struct DrawName {
     run_key: u64,
@@ -24,8 +24,8 @@ const NAME: DrawName = DrawName { run_key: 0x1234_5678_9abc_def0, step: 1000, ho
 const DEGREES: [u64; 14] = [1, 2, 3, 4, 5, 6, 9, 10, 11, 26, 100, 1000, 17_481, 70_000];
 const FANOUTS: [usize; 5] = [1, 2, 5, 10, 25];
 
-/// What the suite finds wrong with a way to draw: `draw(name, degree, fanout)` gives slots of `0..degree`.
-/// `names_nodes`: whether the way can draw for any node.
+/// Faults that the suite finds in an implementation: `draw(name, degree, fanout)` returns slots of `0..degree`.
+/// `names_nodes`: true if the implementation can draw for any node.
 fn faults(names_nodes: bool, draw: impl Fn(DrawName, u64, usize) -> Vec<u64>) -> Vec<String> {
     let mut faults = Vec::new();
     let mut check = |is_good: bool, what: String| {
@@ -94,7 +94,7 @@ fn faults(names_nodes: bool, draw: impl Fn(DrawName, u64, usize) -> Vec<u64>) ->
     // Names that differ in one bit have nothing in common.
     type Flip = fn(DrawName, u32) -> DrawName;
     let flips: [(&str, u32, Flip); 4] = [
-        ("run key", 64, |name, bit| DrawName { run_key: name.run_key ^ 1 << bit, ..name }),
+        ("seed", 64, |name, bit| DrawName { run_key: name.run_key ^ 1 << bit, ..name }),
         ("step", 48, |name, bit| DrawName { step: name.step ^ 1 << bit, ..name }),
         ("hop", 8, |name, bit| DrawName { hop: name.hop ^ 1 << bit, ..name }),
         ("node", if names_nodes { 40 } else { 0 }, |name, bit| DrawName { node: name.node ^ 1 << bit, ..name }),
@@ -116,7 +116,7 @@ fn chi2(counts: &[u32], expected: &[f64]) -> f64 {
     counts.iter().zip(expected).map(|(count, expected)| (f64::from(*count) - expected).powi(2) / expected).sum()
 }
 
-/// Whether a χ² is one of those that chance gives: its square root is nearly normal, with deviation 1/√2.
+/// True if a χ² is plausible by chance: its square root is nearly normal, with deviation 1/√2.
 fn is_likely(chi2: f64, freedom: f64) -> bool {
     (2.0 * chi2).sqrt() - (2.0 * freedom - 1.0).max(0.0).sqrt() < 5.0
 }

@@ -6,7 +6,7 @@
 mentions() { grep -q -- "$1" "$DOCUMENT"; }
 
 # A graph as small as commands for large ones can be tried on.
-made() { kith data generate power-law --nodes 4000 --degree 6 --classes 4 --dim 16 --run-key 7 --out "$1" >/dev/null; }
+made() { kith data generate power-law --nodes 4000 --degree 6 --classes 4 --dim 16 --seed 7 --out "$1" >/dev/null; }
 
 for dataset in cora pubmed; do
     if mentions "data fetch $dataset" && [[ -d $DATASETS/$dataset ]]; then
@@ -27,13 +27,15 @@ if mentions my.toml; then
     cat >my.toml <<'END'
 [model]
 kind = "supergat"
-form = "mx"
+attention = "mx"
 
-[train]
+[optimizer]
 learning_rate = 0.01
 weight_decay = 1e-5
+
+[train]
 epochs = 3
-mode = "batches"
+mode = "mini-batch"
 slices = 2
 
 [edge_loss]

@@ -1,4 +1,4 @@
-//! Lines between hosts that can be disturbed: a process that carries their frames.
+//! Lines between hosts that can be disturbed: a process that forwards their frames.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -7,7 +7,7 @@ use std::{
 
 use crate::kith::root;
 
-/// The process that carries the frames.
+/// The process that forwards frames.
 pub(super) struct Line {
     child: Child,
     orders: ChildStdin,
@@ -44,7 +44,7 @@ impl Drop for Line {
     }
 }
 
-/// Puts the line of a host between its end at the bridge and the bridge.
+/// Inserts the line of a host between its port and the bridge.
 pub(super) fn insertion(host: usize, port: &str) -> String {
     let name = name(host);
     format!(

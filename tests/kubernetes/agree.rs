@@ -1,4 +1,4 @@
-//! Whether objects of one run agree with each other: names, ports, counts, mounts, references.
+//! Consistency of a run's objects: names, ports, counts, mounts, references.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::{
     restricted::quantity,
 };
 
-/// Secrets that users make, and their keys.
+/// Secrets that users create, and their keys.
 const SECRETS: &[(&str, &[&str])] = &[
     ("kith-token", &["token", "sampler-token"]),
     ("kith-bucket-credentials", &["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]),
@@ -32,7 +32,7 @@ impl Problems {
     }
 }
 
-/// All of them, a sentence each.
+/// All inconsistencies, one sentence each.
 pub(super) fn problems(objects: &[Value]) -> Vec<String> {
     let mut problems = Problems(Vec::new());
     for object in objects {
@@ -62,7 +62,7 @@ pub(super) fn problems(objects: &[Value]) -> Vec<String> {
     problems.0
 }
 
-/// Accounts, config maps, secrets and variables that pods speak of.
+/// References of pods: accounts, config maps, secrets and variables.
 fn references(objects: &[Value], object: &Value, pod: &Value, problems: &mut Problems) {
     let of = name(object);
     let account = text(&pod["spec"]["serviceAccountName"]);
@@ -123,7 +123,7 @@ fn keys_of(secret: &str) -> Option<&'static [&'static str]> {
     SECRETS.iter().find(|(name, _)| *name == secret).map(|(_, keys)| *keys)
 }
 
-/// Every mount has a volume, every volume is mounted and exists, and every path that is spoken of is below a mount.
+/// Every mount has a volume, every volume is mounted and exists, and every referenced path is below a mount.
 fn volumes(objects: &[Value], pod: &Value, of: &str, problems: &mut Problems) {
     let volumes = items(&pod["spec"]["volumes"]);
     let mounts: BTreeSet<&str> =
@@ -169,7 +169,7 @@ fn volumes(objects: &[Value], pod: &Value, of: &str, problems: &mut Problems) {
     }
 }
 
-/// Every pod has policies for what comes in and what goes out.
+/// Every pod has policies for ingress and egress.
 fn reached(objects: &[Value], pod: &Value, of: &str, problems: &mut Problems) {
     for direction in ["Ingress", "Egress"] {
         let is_met = of_kind(objects, "NetworkPolicy").iter().any(|policy| {
@@ -181,7 +181,7 @@ fn reached(objects: &[Value], pod: &Value, of: &str, problems: &mut Problems) {
     }
 }
 
-/// A service stands for one kind of pods, which listen where it says.
+/// A service selects one kind of pods, which listen on its ports.
 fn ports(objects: &[Value], service: &Value, problems: &mut Problems) {
     let of = name(service);
     let selected: Vec<&Value> = objects
@@ -206,7 +206,7 @@ fn port_of<'a>(container: &'a Value, called: &str) -> &'a Value {
         .map_or(&Value::Null, |port| &port["containerPort"])
 }
 
-/// A policy that lets pods with some labels talk to others, on a port.
+/// True if a policy allows pods with some labels to connect to others on a port.
 fn is_let(objects: &[Value], from: &Value, to: &Value, port: &Value) -> bool {
     let any = |of: &Value, direction: &str, peers: &str, other: &Value| {
         of_kind(objects, "NetworkPolicy").iter().any(|policy| {
@@ -263,7 +263,7 @@ fn of_samplers(objects: &[Value], samplers: &Value, problems: &mut Problems) {
     }
 }
 
-/// The Secret, and the key in it, that an option of a container names by its file.
+/// The Secret and key of a file option.
 fn secret_of<'a>(container: &'a Value, pod: &'a Value, flag: &str) -> Option<(&'a str, &'a str)> {
     let (folder, key) = option(container, flag).rsplit_once('/')?;
     let mount = items(&container["volumeMounts"]).iter().find(|mount| mount["mountPath"] == folder)?;
@@ -304,11 +304,11 @@ fn of_ranks(objects: &[Value], ranks: &Value, samplers: &Value, problems: &mut P
     let of_ranks = &spec["template"]["metadata"]["labels"];
     let of_samplers = &samplers["spec"]["template"]["metadata"]["labels"];
     problems.check(is_let(objects, of_ranks, of_samplers, grpc), || format!("{of} may not ask {set}"));
-    let any = Value::from("any"); // The ring takes ports that are free.
+    let any = Value::from("any"); // All-reduce uses any free port.
     problems.check(is_let(objects, of_ranks, of_ranks, &any), || format!("{of} may not talk to each other"));
     problems.check(!is_let(objects, of_samplers, of_samplers, grpc), || format!("{set} may talk to each other"));
 
-    // Whatever the run is called, its servers have one certificate.
+    // Servers have the same certificate for all names of runs.
     let is_met = option(rank, "--tls-name") == "kith-samplers" && !option(rank, "--tls-ca").is_empty();
     problems.check(is_met, || format!("{of} and {set} differ about TLS"));
     let is_met = secret_of(rank, pod, "--token-file")
@@ -326,7 +326,7 @@ fn of_ranks(objects: &[Value], ranks: &Value, samplers: &Value, problems: &mut P
     retries(spec, rank, of, problems);
 }
 
-/// What is tried again, and how long others wait for it.
+/// Retries, and how long other ranks wait for them.
 fn retries(spec: &Value, rank: &Value, of: &str, problems: &mut Problems) {
     let rules = items(&spec["podFailurePolicy"]["rules"]);
     let action = |code: u64| {
@@ -349,7 +349,7 @@ fn retries(spec: &Value, rank: &Value, of: &str, problems: &mut Problems) {
     }
     problems.check(spec["template"]["spec"]["restartPolicy"] == "Never", || format!("{of}: a policy needs Never"));
     problems.check(arguments(rank).any(|argument| argument == "--resume"), || format!("{of} begins anew"));
-    // Kubernetes waits 10 s before the first restart of an index, twice as long before each further, 10 minutes at most.
+    // Kubernetes waits 10 s before the first restart of an index, doubling each time, up to 10 minutes.
     let restarts = spec["backoffLimitPerIndex"].as_u64().unwrap_or(u64::MAX).min(7);
     let longest = if restarts == 0 { 0 } else { (10 << (restarts - 1)).min(600) };
     let patience = option(rank, "--join-timeout").parse::<u64>().unwrap_or(0);

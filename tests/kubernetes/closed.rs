@@ -1,4 +1,4 @@
-//! Values that only Kubernetes knows: kinds, and words from closed lists. Its schemas let wrong ones pass.
+//! Values from closed lists of Kubernetes, such as kinds. Its schemas accept wrong ones.
 
 use serde_yaml_ng::Value;
 
@@ -16,7 +16,7 @@ const KINDS: &[(&str, &str)] = &[
     ("v1", "ServiceAccount"),
 ];
 
-/// (the end of a field's path, what may stand there); numbers in paths are left out.
+/// Allowed values by the end of a field's path, without indices.
 const WORDS: &[(&str, &[&str])] = &[
     ("accessModes", &["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"]),
     ("capabilities.drop", &["ALL"]),
@@ -35,7 +35,7 @@ const WORDS: &[(&str, &[&str])] = &[
     ("protocol", &["TCP", "UDP"]),
     ("resourceFieldRef.resource", &["limits.cpu", "limits.memory", "requests.cpu", "requests.memory"]),
     ("fieldRef.fieldPath", &["metadata.labels['apps.kubernetes.io/pod-index']"]),
-    ("restartPolicy", &["Never"]), // Sets always start again, and do not say so.
+    ("restartPolicy", &["Never"]), // Sets always restart, and do not set this field.
     ("seccompProfile.type", &["RuntimeDefault"]),
     ("tolerations.effect", &["NoExecute", "NoSchedule", "PreferNoSchedule"]),
     ("tolerations.operator", &["Equal", "Exists"]),
@@ -44,7 +44,7 @@ const WORDS: &[(&str, &[&str])] = &[
     ("whenUnsatisfiable", &["DoNotSchedule", "ScheduleAnyway"]),
 ];
 
-/// The ends of fields that take one of few words. All of them must be above, so that a new one is not forgotten.
+/// Ends of fields with enumerated values. All of them must be in [`WORDS`], so that a new one is not forgotten.
 const ENUMS: &[&str] = &["action", "effect", "medium", "operator", "status", "type"];
 
 pub(super) fn problems(objects: &[Value]) -> Vec<String> {
@@ -62,7 +62,7 @@ pub(super) fn problems(objects: &[Value]) -> Vec<String> {
 fn look(value: &Value, of: &str, path: &str, problems: &mut Vec<String>) {
     match value {
         Value::Mapping(fields) => {
-            // Labels, annotations and data are words of our own.
+            // Labels, annotations and data are free text.
             let is_free = ["labels", "annotations", "matchLabels", "data", "selector"];
             for (key, value) in fields.iter().filter(|(key, _)| !is_free.contains(&text(key))) {
                 look(value, of, &format!("{path}.{}", text(key)), problems);

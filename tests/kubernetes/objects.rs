@@ -1,4 +1,4 @@
-//! Objects of Kubernetes, as they are built and as they are read.
+//! Builds and reads Kubernetes objects.
 
 use std::{path::Path, process::Command, sync::OnceLock};
 
@@ -7,7 +7,7 @@ use serde_yaml_ng::{Deserializer, Value};
 
 use crate::kith::{Finished, finish, root};
 
-/// What a folder is built to; `None`, with a message, where there is no `kubectl`.
+/// Builds a folder with kustomize; `None`, with a message, without `kubectl`.
 #[allow(clippy::print_stderr)]
 pub(super) fn try_build(folder: &Path) -> Option<Finished> {
     static IS_THERE: OnceLock<bool> = OnceLock::new();
@@ -15,7 +15,7 @@ pub(super) fn try_build(folder: &Path) -> Option<Finished> {
         eprintln!("skipped: there is no kubectl on this machine");
         return None;
     }
-    // Files of other folders are meant, and are ours.
+    // Folders refer to files of other folders, which are ours.
     let options = ["kustomize", "--load-restrictor=LoadRestrictionsNone"];
     Some(finish(Command::new("kubectl").args(options).arg(folder)))
 }
@@ -27,7 +27,7 @@ pub(super) fn build(folder: &Path) -> Option<Vec<Value>> {
     Some(read(&built.stdout))
 }
 
-/// Where manifests are.
+/// Folder of the manifests.
 pub(super) fn manifests() -> std::path::PathBuf {
     root().join("deploy/kubernetes")
 }
@@ -41,7 +41,7 @@ pub(super) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// The items of a list; none where there is none.
+/// The items of a list; empty if there is none.
 pub(super) fn items(value: &Value) -> &[Value] {
     value.as_sequence().map_or(&[], Vec::as_slice)
 }
@@ -54,12 +54,12 @@ pub(super) fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
     objects.iter().filter(|object| object["kind"] == kind).collect()
 }
 
-/// The one that is called so.
+/// The object of this kind and name.
 pub(super) fn find<'a>(objects: &'a [Value], kind: &str, called: &str) -> Option<&'a Value> {
     objects.iter().find(|object| object["kind"] == kind && name(object) == called)
 }
 
-/// What pods are made of, with their labels: of a set, a job, or a pod that stands alone.
+/// Pod template, with labels, of a set, a job or a single pod.
 pub(super) fn template(object: &Value) -> Option<&Value> {
     match text(&object["kind"]) {
         "StatefulSet" | "Job" => Some(&object["spec"]["template"]),
@@ -68,17 +68,17 @@ pub(super) fn template(object: &Value) -> Option<&Value> {
     }
 }
 
-/// All containers of a pod, those that come first included.
+/// All containers of a pod, including init containers.
 pub(super) fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
     items(&pod["spec"]["initContainers"]).iter().chain(items(&pod["spec"]["containers"]))
 }
 
-/// The one program of a job or set.
+/// A container of a job or set, by name.
 pub(super) fn container<'a>(workload: &'a Value, called: &str) -> Option<&'a Value> {
     containers(template(workload)?).find(|container| container["name"] == called)
 }
 
-/// A variable that is written down as it is.
+/// Literal value of a variable.
 pub(super) fn variable<'a>(container: &'a Value, called: &str) -> &'a str {
     let variables = items(&container["env"]);
     variables.iter().find(|variable| variable["name"] == called).map_or("", |variable| text(&variable["value"]))
@@ -88,12 +88,12 @@ pub(super) fn arguments(container: &Value) -> impl Iterator<Item = &str> {
     items(&container["command"]).iter().chain(items(&container["args"])).map(text)
 }
 
-/// The value of an option, as it is written.
+/// Literal value of an option.
 pub(super) fn option<'a>(container: &'a Value, called: &str) -> &'a str {
     arguments(container).find_map(|argument| argument.strip_prefix(called)?.strip_prefix('=')).unwrap_or_default()
 }
 
-/// Whether labels are all that a selector asks for, and it asks for something.
+/// True if a selector is not empty and matches the labels.
 pub(super) fn selects(selector: &Value, labels: &Value) -> bool {
     let wanted = selector.as_mapping();
     wanted.is_some_and(|wanted| !wanted.is_empty() && wanted.iter().all(|(key, value)| labels[key] == *value))
@@ -109,7 +109,7 @@ pub(super) fn variables_in(text: &str) -> Vec<String> {
     found
 }
 
-/// What Kubernetes makes of a text: `$(NAME)` becomes the value, if there is one, and `$$` a `$`.
+/// Expands variables as Kubernetes does: `$(NAME)` becomes the value, if there is one, and `$$` a `$`.
 pub(super) fn expand(text: &str, mut value: impl FnMut(&str) -> Option<String>) -> String {
     let mut made = String::new();
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! Pods as processes: what their manifests say is started, on hosts of their own, with their variables, files and users.
+//! Runs pods as processes: on their own hosts, with the variables, files and users of their manifests.
 
 use std::{
     collections::BTreeMap,
@@ -16,8 +16,8 @@ use super::{
 };
 use crate::{hosts::Hosts, kith::program};
 
-/// Becomes a program that sees an empty root, which it cannot write to, with the machine's programs and some folders in it:
-/// triples of where a folder is, where it is seen, and `ro` or `rw`. As the pods' user, where there are other users.
+/// Executes a program with a read-only root that holds the machine's programs and some folders: triples of source,
+/// destination, and `ro` or `rw`. Runs as the pods' user if other users exist.
 const CONTAINER: &str = r#"
 set -e
 root=$1
@@ -51,23 +51,23 @@ mount -o remount,ro "$root"
 exec chroot "$root" $user "$@"
 "#;
 
-/// Where programs of images are seen.
+/// Folder of the images' programs.
 const PROGRAMS: &str = "/programs";
 
 /// One pod of a run.
 pub(super) struct Pod {
-    /// Its name, which is its host's.
+    /// Its name, which is also its hostname.
     pub(super) name: String,
-    /// The name of its job or set, and its number there.
+    /// Name of its job or set, and its index.
     pub(super) of: String,
     pub(super) index: usize,
-    /// Its name in its service.
+    /// Its DNS name in its service.
     service: String,
     template: Value,
     is_indexed: bool,
 }
 
-/// What pods find outside of their manifests: claims, secrets and a bucket, as folders.
+/// Resources outside of manifests: claims, secrets and a bucket, as folders.
 pub(super) struct Outside<'a> {
     pub(super) objects: &'a [Value],
     pub(super) folder: &'a Path,
@@ -96,14 +96,14 @@ pub(super) fn pods(objects: &[Value]) -> Vec<Pod> {
     pods
 }
 
-/// A host for each; all of them know each other by the names of their services.
+/// One host per pod; they resolve each other by the names of their services.
 pub(super) fn hosts(pods: &[Pod]) -> Option<Hosts> {
     let names: Vec<String> = pods.iter().map(|pod| format!("{0} {0}.{1}", pod.name, pod.service)).collect();
     Hosts::new(&names.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 impl Pod {
-    /// Its containers, those that come first separately, as commands on its host.
+    /// Its init containers and containers, as commands on its host.
     pub(super) fn commands(&self, hosts: &Hosts, outside: &Outside<'_>) -> (Vec<Command>, Vec<Command>) {
         let spec = &self.template["spec"];
         let of = |containers: &Value| -> Vec<Command> {
@@ -112,7 +112,7 @@ impl Pod {
         (of(&spec["initContainers"]), of(&spec["containers"]))
     }
 
-    /// A command that asks for the page of a probe.
+    /// A command that requests the page of a probe.
     pub(super) fn probe(&self, probe: &str, hosts: &Hosts, outside: &Outside<'_>) -> Option<Command> {
         let container = &items(&self.template["spec"]["containers"])[0];
         let page = &container[probe]["httpGet"];
@@ -125,7 +125,7 @@ impl Pod {
     }
 
     fn command(&self, container: &Value, hosts: &Hosts, outside: &Outside<'_>) -> Command {
-        // What images are called with.
+        // Entry points of the images.
         let image = text(&container["image"]).rsplit('/').next().unwrap_or_default();
         let program = match image.split(':').next() {
             Some("kith-sampler") => "kith-sampler",
@@ -141,7 +141,7 @@ impl Pod {
         command
     }
 
-    /// A program of an image, with the files that a container sees and none of our variables.
+    /// A program of an image, with the container's files and none of our variables.
     fn enter(&self, container: &Value, hosts: &Hosts, outside: &Outside<'_>, program_name: &str) -> Command {
         let root = outside.folder.join("roots").join(format!("{}-{}", self.name, text(&container["name"])));
         fs::create_dir_all(&root).unwrap();
@@ -149,13 +149,13 @@ impl Pod {
         command.args(["--mount", "sh", "-c", CONTAINER, "container"]).arg(root);
         let programs = program().parent().expect("a folder").to_owned();
         command.arg(&programs).args([PROGRAMS, "ro"]);
-        // Where images have them: a volume may lie over the place where they are here.
+        // At the images' paths: a volume may cover their paths on this machine.
         let mut places = Vec::new();
         for (number, folder) in libraries().iter().enumerate() {
             places.push(format!("/opt/kith/{number}"));
             command.arg(folder).args([&places[number], "ro"]);
         }
-        // A bucket is not the pod's: it is there as the network is.
+        // The bucket stands for the network and is always visible.
         let bucket = outside.folder.join("bucket");
         if bucket.exists() {
             command.arg(bucket).args(["/bucket", "rw"]);
@@ -171,7 +171,7 @@ impl Pod {
         command
     }
 
-    /// A folder that stands for a volume.
+    /// Folder of a volume.
     fn volume(&self, called: &str, outside: &Outside<'_>) -> PathBuf {
         let volume = items(&self.template["spec"]["volumes"]).iter().find(|volume| volume["name"] == called);
         let volume = volume.unwrap_or_else(|| panic!("{} has no volume {called}", self.name));
@@ -194,7 +194,7 @@ impl Pod {
         folder
     }
 
-    /// The folder of a secret, or one with those of its keys that are taken.
+    /// Folder of a secret, or of its selected keys.
     fn secret(&self, secret: &Value, called: &str, outside: &Outside<'_>) -> PathBuf {
         let whole = outside.folder.join("secrets").join(text(&secret["secretName"]));
         let taken = items(&secret["items"]);
@@ -209,7 +209,7 @@ impl Pod {
         folder
     }
 
-    /// What a container's variables are, with what Kubernetes fills in.
+    /// Variables of a container, with Kubernetes' own.
     fn variables(&self, container: &Value, outside: &Outside<'_>) -> BTreeMap<String, String> {
         let mut variables = BTreeMap::new();
         if self.is_indexed {
@@ -245,7 +245,7 @@ impl Pod {
     }
 }
 
-/// Folders of libraries that our programs need and that a system does not have.
+/// Folders of our programs' libraries that are not part of the system.
 fn libraries() -> Vec<PathBuf> {
     let listed = Command::new("ldd").arg(program().with_file_name("kith-trainer")).output().expect("ldd is there");
     let mut folders: Vec<PathBuf> = String::from_utf8_lossy(&listed.stdout)
@@ -253,7 +253,7 @@ fn libraries() -> Vec<PathBuf> {
         .filter_map(|line| line.split_once("=> ")?.1.split_whitespace().next())
         .filter(|path| path.starts_with('/') && !["/lib", "/usr"].iter().any(|own| path.starts_with(own)))
         .flat_map(|path| {
-            // A library may be a link to where it really is.
+            // A library may be a symbolic link.
             let real = fs::canonicalize(path).expect("a library is a file");
             [Path::new(path), real.as_path()].map(|path| path.parent().expect("in a folder").to_owned())
         })

@@ -1,4 +1,4 @@
-//! What Kubernetes' restricted Pod Security asks for, and a little more.
+//! The requirements of Kubernetes' restricted Pod Security, and a few more.
 
 use serde_yaml_ng::Value;
 
@@ -51,7 +51,7 @@ pub(super) fn problems(objects: &[Value]) -> Vec<String> {
     problems
 }
 
-/// A quantity as Kubernetes writes it; 0 where it makes no sense.
+/// Parses a Kubernetes quantity; 0 if it is invalid.
 pub(super) fn quantity(value: &Value) -> f64 {
     let text = text(value);
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());

@@ -1,7 +1,7 @@
 //! Imports between the files of a package, read from their text.
 //!
-//! An arrow goes from a file to the file that defines what it names: a re-export (`pub use`) is followed, and is no arrow
-//! itself. Tests are left out.
+//! An arrow points from a file to the file that defines an item it names: re-exports (`pub use`) are followed, and are
+//! no arrows themselves. Tests are skipped.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,16 +14,16 @@ pub(super) type Arrows = BTreeMap<String, BTreeSet<String>>;
 /// One file of a package.
 struct Source {
     path: String,
-    /// Its text without comments, strings and tests.
+    /// Its code without comments, strings and tests.
     code: String,
     /// Paths that it names, from the root of the package.
     named: Vec<Module>,
-    /// What it re-exports: the last part of a path, or everything in a module.
+    /// Its re-exports: by the last part of a path, or whole modules.
     exports: BTreeMap<String, Module>,
     exported_modules: Vec<Module>,
 }
 
-/// The arrows of a package whose sources are in `folder`, given the paths and texts of all files.
+/// Arrows of a package with sources in `folder`, given the paths and texts of all files.
 pub(super) fn arrows(folder: &str, files: &[(String, String)]) -> Arrows {
     let mut sources: BTreeMap<Module, Source> = BTreeMap::new();
     for (path, text) in files {
@@ -67,7 +67,7 @@ pub(super) fn arrows(folder: &str, files: &[(String, String)]) -> Arrows {
     arrows
 }
 
-/// Fills in what a file names and re-exports.
+/// Collects the names and re-exports of a file.
 fn read(module: &Module, source: &mut Source, children: &[&str]) {
     let code = std::mem::take(&mut source.code);
     let mut others = String::new();
@@ -100,7 +100,7 @@ fn read(module: &Module, source: &mut Source, children: &[&str]) {
     source.code = code;
 }
 
-/// The place of the next `use` statement.
+/// Position of the next `use` statement.
 fn find_use(code: &str) -> Option<usize> {
     let starts = code.match_indices("use ").map(|(place, _)| place);
     starts.into_iter().find(|place| {
@@ -110,13 +110,13 @@ fn find_use(code: &str) -> Option<usize> {
     })
 }
 
-/// Whether what stands before a `use` makes it public.
+/// True if the text before a `use` ends with `pub`.
 fn is_public(before: &str) -> bool {
     let line = before.rsplit('\n').next().unwrap_or_default().trim();
     line == "pub" || line.starts_with("pub(") && line.ends_with(')')
 }
 
-/// `a::{b, c::{d, e as f}}` as `a::b`, `a::c::d`, `a::c::e`.
+/// Flattens `a::{b, c::{d, e as f}}` to `a::b`, `a::c::d`, `a::c::e`.
 fn branches(tree: &str) -> Vec<Module> {
     let tree = tree.trim();
     let Some((stem, inner)) = tree.split_once('{') else {
@@ -149,7 +149,7 @@ fn paths_in(code: &str) -> Vec<Module> {
     words.filter(|word| word.contains("::")).map(|word| word.split("::").map(str::to_owned).collect()).collect()
 }
 
-/// A path from the root of the package; `None` for one that leads to another package, or to something local.
+/// A path from the root of the package; `None` for one to another package, or to a local item.
 fn absolute(module: &Module, path: &[String], children: &[&str]) -> Option<Module> {
     let (first, rest) = path.split_first()?;
     match first.as_str() {
@@ -164,7 +164,7 @@ fn absolute(module: &Module, path: &[String], children: &[&str]) -> Option<Modul
     }
 }
 
-/// The module that defines what a path names.
+/// The module that defines the item of a path.
 fn home_of(sources: &BTreeMap<Module, Source>, path: &[String], depth: usize) -> Module {
     let n_parts = (0..=path.len()).rev().find(|n| sources.contains_key(&path[..*n])).unwrap_or(0);
     let (module, rest) = path.split_at(n_parts);
@@ -190,7 +190,7 @@ fn defines(code: &str, name: &str) -> bool {
     })
 }
 
-/// A file without comments, strings, places of visibility, and tests at its end.
+/// A file without comments, strings, paths in visibilities, and tests at its end.
 fn code_of(text: &str) -> String {
     let mut code = without_texts(text);
     while let Some(place) = code.find("pub(in ") {
@@ -205,7 +205,7 @@ fn code_of(text: &str) -> String {
     code
 }
 
-/// Code without comments, and with nothing in its strings.
+/// Code without comments, and with empty strings.
 fn without_texts(text: &str) -> String {
     let letters: Vec<char> = text.chars().collect();
     let at = |place: usize| letters.get(place).copied().unwrap_or('\0');
@@ -250,7 +250,7 @@ fn without_texts(text: &str) -> String {
     code
 }
 
-/// A circle of files, if there is one: each imports from the next, and the last from the first.
+/// A cycle of imports, if there is one: each file imports from the next, and the last from the first.
 pub(super) fn circle(arrows: &Arrows) -> Option<Vec<String>> {
     let mut done = BTreeSet::new();
     for start in arrows.keys() {

@@ -1,8 +1,9 @@
-//! All-reduce between two processes on loopback; `deploy/bench/collective.py` runs it beside Gloo. Reads lines
-//! `BYTES TIMES` and answers each with the microseconds of the median call, as JSON.
+//! All-reduce between two processes on loopback; `deploy/bench/collective.py` runs it beside Gloo. Reads lines `BYTES
+//! TIMES` and answers each with the time of the median call in microseconds, as JSON.
 //!
-//! `cargo bench -p kith-trainer --bench collective`, and lines on the standard input. With `RANK_TLS=on` in the environment
-//! the lines between the two are encrypted. CPU seconds are those of rank 0, per gigabyte of reduced numbers.
+//! `cargo bench -p kith-trainer --bench collective` reads the lines from standard input. With `RANK_TLS=on` in the
+//! environment the connection between the two processes is encrypted. CPU seconds are those of rank 0, per gigabyte of
+//! reduced numbers.
 
 use std::{
     io::{BufRead, stdin},
@@ -73,7 +74,7 @@ fn cpu_seconds() -> f64 {
     tasks.filter_map(nanos).sum::<f64>() / 1e9
 }
 
-/// What rank 0 has read, on both ranks.
+/// Broadcasts rank 0's input line; returns its `BYTES` and `TIMES` on both ranks.
 fn told(world: &mut World, line: String) -> Option<(usize, usize)> {
     let mut line = line.into_bytes();
     world.collective().broadcast(&mut line).expect("a broadcast");

@@ -1,5 +1,5 @@
 //! One full-batch training step (forward, loss, backward, Adam), timed phase by phase; `deploy/bench/step.py` runs it
-//! beside PyG. Prints the milliseconds of the median step, and the peak resident memory, as JSON.
+//! beside PyG. Prints the milliseconds of the median step and the peak resident memory, as JSON.
 //!
 //! `cargo bench -p kith-trainer --bench step -- STORE KIND[-FORM] HEADS FEATURES OUT_HEADS DROPOUT [STEPS]`
 
@@ -7,7 +7,7 @@ use std::{path::Path, time::Instant};
 
 use kith_block::{Form, Subset};
 use kith_run::{
-    config::{EdgeLossConfig, Exclude, ModelConfig, RunConfig, TrainConfig},
+    config::{EdgeLossConfig, Exclude, ModelConfig, RunConfig},
     model_kind::ModelKind,
 };
 use kith_store::Graph;
@@ -40,22 +40,25 @@ fn run() {
         _ => (ModelKind::Sage, Form::Go),
     };
     let number = |text: &String| text.parse::<usize>().expect("a number");
-    let edge_loss =
-        EdgeLossConfig { weight: 1.0, negatives: 0.5, kept: 0.8, exclude: Exclude::Directed, subset: Subset::Union };
+    let edge_loss = EdgeLossConfig {
+        weight: 1.0,
+        neg_sample_ratio: 0.5,
+        edge_sampling_ratio: 0.8,
+        exclude: Exclude::Directed,
+        subset: Subset::Union,
+    };
     let config = RunConfig {
         model: ModelConfig {
             kind,
-            form,
+            attention: form,
             n_layers: 2,
             heads: number(heads),
-            features: number(features),
+            hidden: number(features),
             out_heads: number(out_heads),
             dropout: dropout.parse().expect("a number"),
         },
-        train: TrainConfig::one_epoch(),
         edge_loss: (kind == ModelKind::Supergat).then_some(edge_loss),
-        cgat: None,
-        early_stop: None,
+        ..RunConfig::default()
     };
     let store = Graph::open(Path::new(store)).expect("a store");
     let input = input::load(&store, None).expect("a store to train on");

@@ -1,4 +1,4 @@
-//! Compiles the kernels for the CPU.
+//! Compiles the CUDA kernels for the CPU.
 
 use std::{env, fs, path::Path};
 

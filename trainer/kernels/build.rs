@@ -1,5 +1,5 @@
-//! Finds the libtorch that `make` linked as `.libtorch`, compiles the bridge to it, and tells programs where it is at
-//! run time: packages that depend on this one get the folders as `DEP_KITH_KERNELS_LIBRARY_FOLDERS` in their own build
+//! Finds the libtorch that `make` linked as `.libtorch`, compiles the bridge to it, and passes on its library folders
+//! for run time: packages that depend on this one get them as `DEP_KITH_KERNELS_LIBRARY_FOLDERS` in their own build
 //! scripts.
 
 use std::{

@@ -1,4 +1,4 @@
-//! What a run learns from, opened as its config says: graphs in memory, or a store that batches are sampled from.
+//! Data of a run, opened as its config says: graphs in memory, or a store to sample mini-batches from.
 
 pub(crate) mod feed;
 pub mod input;
@@ -11,7 +11,7 @@ pub(crate) mod slices;
 use std::sync::Arc;
 
 use kith_client::{ClientError, Info, Labels, Seeds, Shards};
-use kith_run::config::{BY_RUN_KEY, Mode, RunConfig, Supervision};
+use kith_run::config::{BY_SEED, Mode, RunConfig, Supervision};
 use kith_sampler::SeedsError;
 use kith_store::SplitPart;
 
@@ -23,7 +23,7 @@ use crate::{
     error::TrainError,
 };
 
-/// What a run learns from.
+/// Data of a run.
 #[derive(Debug)]
 pub enum Data {
     /// Whole graphs, in memory.
@@ -35,7 +35,7 @@ pub enum Data {
 /// A store that batches are sampled from, with the nodes that a run wants.
 #[derive(Clone)]
 pub struct BatchInput {
-    /// Who answers.
+    /// Source of neighbors, features and labels.
     pub shards: Arc<dyn Shards>,
     /// Nodes that are trained on.
     pub train: Arc<Seeds>,
@@ -43,18 +43,18 @@ pub struct BatchInput {
     pub valid: Arc<Seeds>,
     /// Nodes that are only measured.
     pub test: Arc<Seeds>,
-    /// Whether it is a set of several graphs, where negatives avoid only edges, not their reverses.
+    /// True for a set of several graphs, where negatives avoid only edges, not their reverses.
     pub is_set: bool,
 }
 
-/// What a model must fit.
+/// Shape of the data, which a model must fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Length of a row.
     pub dim: usize,
     /// Classes are `0..n_classes`.
     pub n_classes: usize,
-    /// Whether a node may have several classes.
+    /// True if a node may have several classes.
     pub is_multi_label: bool,
 }
 
@@ -63,7 +63,7 @@ impl Data {
     pub fn load(opened: &Opened, config: &RunConfig, run_key: u64) -> Result<Data, TrainError> {
         let splits = &opened.info().splits;
         let split = match config.train.split.as_deref() {
-            Some(BY_RUN_KEY) => {
+            Some(BY_SEED) => {
                 let place = run_key.checked_rem(splits.len() as u64).unwrap_or(0);
                 splits.get(place as usize).map(String::as_str)
             }
@@ -71,24 +71,23 @@ impl Data {
         };
         let supervision = config.train.supervision;
         match config.train.mode {
-            Mode::Full => {
+            Mode::FullBatch => {
                 let mut input = input::load(opened.whole()?, split)?;
                 input.supervise(supervision);
                 Ok(Data::Full(input))
             }
-            Mode::Batches(_) => Ok(Data::Batches(BatchInput::load(opened.shards(), split, supervision)?)),
+            Mode::MiniBatch => Ok(Data::Batches(BatchInput::load(opened.shards(), split, supervision)?)),
         }
     }
 
     /// Says all counts that a config left to the data.
     pub fn settle(&self, config: &mut RunConfig) {
-        if let (Mode::Batches(batches), Data::Batches(input)) = (&mut config.train.mode, self) {
-            let n_nodes = input.shards.info().n_nodes;
-            *batches = batches.settled(n_nodes, input.train.len(), config.edge_loss.is_some());
+        if let Data::Batches(input) = self {
+            config.train.settle(input.shards.info().n_nodes, input.train.len(), config.edge_loss.is_some());
         }
     }
 
-    /// What a model must fit.
+    /// Shape of the data, which a model must fit.
     pub fn shape(&self) -> Shape {
         match self {
             Data::Full(input) => {

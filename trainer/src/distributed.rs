@@ -1,4 +1,4 @@
-//! Ranks that train together: who is there, how gradients get from one to the other, what they agree on.
+//! Distributed training: the process group, its collectives, and the exchange of gradients.
 
 pub mod collective;
 pub(crate) mod exchange;

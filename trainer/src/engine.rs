@@ -1,8 +1,8 @@
-//! Engines: who computes the steps of a run.
+//! Engines, which compute the steps of a run.
 //!
-//! An engine samples and computes slices, updates weights and evaluates. Tensor operations on any device are one; on a GPU
-//! there are two more, with kernels of their own: one for a whole graph, which keeps weights and moments on the GPU and can
-//! compute several runs at once, and one for slices of mini-batches.
+//! An engine samples and computes slices, updates weights and evaluates. One uses tensor operations, on any device. Two
+//! use GPU kernels: one for a whole graph, which keeps weights and moments on the GPU and can compute several runs at
+//! once, and one for slices of mini-batches.
 
 mod choose;
 mod cuda_library;
@@ -30,7 +30,8 @@ use crate::{
 
 /// Computes the steps of a run. Weights and moments of the host are up to date after [`Engine::fetch`].
 pub(crate) trait Engine<'a>: Debug {
-    /// Forward and backward of a slice. Its gradient is kept until [`Engine::take_gradient`]; `enter` hears what is done.
+    /// Forward and backward of a slice. Its gradient is kept until [`Engine::take_gradient`]; `enter` receives each
+    /// phase.
     fn compute(&mut self, host: &mut Host<'a>, at: At, enter: &mut dyn FnMut(Phase))
     -> Result<SliceRecord, TrainError>;
 

@@ -1,4 +1,4 @@
-//! Why a run cannot start or go on.
+//! Errors of a run.
 
 pub(crate) mod device_code;
 
@@ -20,7 +20,7 @@ use tch::TchError;
 
 use crate::distributed::world::WorldError;
 
-/// Why a run cannot start or go on: one sentence each.
+/// Errors of a run, one sentence each.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
     /// The store cannot be read.
@@ -36,10 +36,12 @@ pub enum TrainError {
     #[error(transparent)]
     Client(#[from] ClientError),
     /// Something that only a whole store can give.
-    #[error("this needs the whole graph in one process: give --store, or train with train.mode = \"batches\"")]
+    #[error(
+        "this needs the whole graph in one process: give a store with --graph, or train with train.mode = \"mini-batch\""
+    )]
     NeedsStore,
     /// There is nothing to learn from.
-    #[error("the store has no feature rows: import it with rows")]
+    #[error("the store has no features: import it with --features")]
     NoRows,
     /// There is nothing to learn.
     #[error("the store has no labels: import it with labels")]
@@ -98,7 +100,7 @@ pub enum TrainError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The fused kernels cannot compute there.
@@ -113,9 +115,9 @@ pub enum TrainError {
     /// A GPU has too little memory for a run.
     #[error("{error}; {advice}")]
     GpuMemory {
-        /// What needs how much.
+        /// The error, with the memory that was needed.
         error: kith_kernels::cuda::GpuError,
-        /// What would need less.
+        /// Advice for needing less.
         advice: &'static str,
     },
     /// A loss is not a finite number any more: nothing good can follow.
@@ -125,15 +127,15 @@ pub enum TrainError {
         step: u64,
         /// The epoch, counted from 0.
         epoch: u64,
-        /// Which layer's part is the first that is not finite.
+        /// The first part that is not finite, in a sentence.
         place: String,
     },
     /// A run's folder cannot be kept where it should be.
     #[error("{problem}")]
     NotKept {
-        /// Where, and what is wrong.
+        /// The place and the problem.
         problem: String,
-        /// Whether it may go well another time.
+        /// True if a retry may succeed.
         is_passing: bool,
     },
     /// The folder holds a run, which is never overwritten.
@@ -153,7 +155,7 @@ pub enum TrainError {
     Checkpoint {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// A file of weights does not fit the model.
@@ -161,7 +163,7 @@ pub enum TrainError {
     Weights {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// A signal asked a rank to stop, and all ranks have stopped after the same step.
@@ -180,7 +182,7 @@ pub enum TrainError {
     /// A past step cannot be made again, or is not what it was.
     #[error("{0}")]
     Replay(String),
-    /// What is asked for, this model or store does not have.
+    /// The model or store does not have the requested output.
     #[error("{0}")]
     Predict(String),
 }

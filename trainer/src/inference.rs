@@ -1,4 +1,4 @@
-//! A model at rest: evaluated, asked for predictions, and past batches made again.
+//! Inference: evaluation, predictions, and replay of past batches.
 
 pub mod evaluate;
 pub mod layerwise;

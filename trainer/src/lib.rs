@@ -1,5 +1,5 @@
-//! What computes: models, their weights and losses, libtorch, and CUDA where there is some, found at run time; and how a run
-//! goes. What a run *is* stands in `kith-run`, which knows no tensors.
+//! Training and inference: models, their weights and losses, the training loop, and engines on libtorch and CUDA, which
+//! is found at run time. The definition of a run, without tensors, is in `kith-run`.
 
 pub mod data;
 pub mod distributed;

@@ -1,4 +1,4 @@
-//! Losses of nodes and pairs, summed in a fixed shape: pieces of rows, each in order, pieces in order.
+//! Losses of nodes and pairs, summed in a fixed order: within pieces of rows, then over the pieces.
 
 use kith_kernels::class_loss;
 use tch::Tensor;

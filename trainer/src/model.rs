@@ -1,4 +1,5 @@
-//! Models: layers with dropout before and ELU between them. What is particular to a model is in its file: see [`ModelSpec`].
+//! Models: layers with dropout before and ELU between them. The parts of one kind of model are in its file: see
+//! [`ModelSpec`].
 
 mod aggregate;
 mod block_edges;
@@ -41,12 +42,12 @@ use crate::{
     weights::Weights,
 };
 
-/// What a forward pass gives.
+/// Result of a forward pass.
 #[derive(Debug)]
 pub struct Forward {
     /// Nodes × classes.
     pub logits: Tensor,
-    /// What else is learned than the classes of nodes; empty when evaluating, and for models that learn nothing else.
+    /// Losses of the layers beside the node loss; empty in evaluation, and for models without such losses.
     pub edge_losses: Vec<EdgeLoss>,
     /// Negatives that could not be drawn, in all layers.
     pub n_negatives_left_out: usize,
@@ -67,7 +68,7 @@ impl Forward {
         self.edge_losses.iter().flat_map(|loss| &loss.layers)
     }
 
-    /// What a slice, one of so many in its step, learns beside its node loss; `None` if nothing.
+    /// Weighted edge loss of one of a step's `n_slices` slices; `None` without an edge loss.
     pub fn edge_loss(&self, n_slices: usize) -> Option<Tensor> {
         let weighted = |loss: &EdgeLoss| {
             let (first, others) = loss.layers.split_first()?;
@@ -78,7 +79,7 @@ impl Forward {
     }
 }
 
-/// What each layer makes of a graph when nothing is dropped.
+/// Outputs of each layer for a graph, without dropout.
 #[derive(Debug)]
 pub struct Traced {
     /// Each layer's output, after its ELU; the last one's are the logits.
@@ -100,7 +101,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// A model with the initial weights of a run key.
+    /// A model with the initial weights of a seed.
     pub fn new(
         config: &RunConfig,
         dim: usize,
@@ -157,7 +158,7 @@ impl Model {
         self.forward_sample(&graph.sample(self.layers.len()), pass, self.compare(graph, pass))
     }
 
-    /// What the layers' own losses look at in a pass over a whole graph.
+    /// Pairs and contrasts of the layers' own losses in a pass over a whole graph.
     pub fn compare(&self, graph: &GraphInput, pass: Pass) -> Compared {
         let Pass::Train { run_key, step } = pass else { return Compared::default() };
         let layers = 0..self.layers.len();
@@ -190,7 +191,7 @@ impl Model {
         Ok(Forward { logits, edge_losses, n_negatives_left_out })
     }
 
-    /// What each loss weighs that a layer gives, in its order.
+    /// Weight of each loss that a layer returns, in its order.
     fn loss_weights(&self) -> Vec<f64> {
         match (&self.edge_loss, &self.cgat) {
             (Some(config), _) => vec![config.weight],
@@ -199,7 +200,7 @@ impl Model {
         }
     }
 
-    /// What every layer makes of a sample.
+    /// Computes the output of every layer for a sample.
     pub fn trace(&self, sample: &Sample) -> Result<Traced, TrainError> {
         // Fused layers keep nothing of what passes between them.
         let reference = self.to_kind(self.weights.flat().kind());
@@ -234,8 +235,8 @@ impl Model {
         }
     }
 
-    /// What one layer makes of the rows of a block's sources. Rows between layers are after the ELU where layers are
-    /// tensor operations, and before it where they are fused: those begin with the ELU of what they read.
+    /// Output of one layer for the rows of a block's sources. Rows between layers are after the ELU with tensor
+    /// operations, and before it with fused layers, which begin with the ELU of their input.
     fn one_layer(
         &self,
         (layer, block, out_degrees): (usize, &Arc<Block>, Option<&OutDegrees>),

@@ -1,9 +1,9 @@
-//! Adam with coupled decay, over one flat tensor. Ours, because a checkpoint must hold its moments.
+//! Adam with coupled weight decay, over one flat tensor. Our own, because a checkpoint must hold its moments.
 
 use kith_kernels::AdamStep;
 use tch::{Device, Kind, TchError, Tensor, no_grad};
 
-/// How fast the moments forget.
+/// Decay rates of the moments.
 const BETAS: (f64, f64) = (0.9, 0.999);
 const EPSILON: f64 = 1e-8;
 
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn the_first_step_is_as_long_as_the_learning_rate() {
-        // Whatever the gradient g, the corrected moments are g and g²: the step is 0.01 · g / (|g| + 1e-8).
+        // For any gradient g, the corrected moments are g and g²: the step is 0.01 · g / (|g| + 1e-8).
         let mut weights = Tensor::from_slice(&[1f32, 2.0, 3.0]);
         let mut adam = Adam::new(0.01, 0.0, 3, Device::Cpu);
         adam.update(&mut weights, &Tensor::from_slice(&[5f32, -1e-3, 0.0])).unwrap();

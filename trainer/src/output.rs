@@ -1,4 +1,4 @@
-//! What a run leaves: checkpoints, weights for other programs, metrics, and the folder that holds them.
+//! Output of a run: checkpoints, weights for other programs, metrics, and the folder that holds them.
 
 pub mod checkpoint;
 pub mod interchange;

@@ -1,4 +1,4 @@
-//! One run: everything the loop needs, made new or from a checkpoint.
+//! One run: everything that the training loop needs, made new or from a checkpoint.
 
 pub(crate) mod early_stop;
 mod loop_state;
@@ -32,7 +32,7 @@ use crate::{
     inference::{evaluate::metric_of, layerwise::Room},
     model::Model,
     optimizer::Adam,
-    output::{checkpoint::Saver, keeper::Keeper, metrics::Metrics, run_folder::RunFolder},
+    output::{checkpoint::Saver, interchange, keeper::Keeper, metrics::Metrics, run_folder::RunFolder},
 };
 
 /// A run that can start or go on.
@@ -60,32 +60,34 @@ pub struct Run<'a> {
     notes: Vec<String>,
 }
 
-/// What a run is made of.
+/// Parts of a run.
 #[derive(Clone, Debug)]
 pub struct RunPlan<'a> {
-    /// What is trained, and how.
+    /// Its config.
     pub config: RunConfig,
-    /// Names all randomness of the run.
+    /// Its seed.
     pub run_key: u64,
-    /// What it learns from, loaded as the config says.
+    /// Its data, loaded as the config says.
     pub data: &'a Data,
-    /// Where that came from.
+    /// Origin of the data.
     pub source: Source,
-    /// Where tensor operations compute.
+    /// Device of tensor operations.
     pub device: Device,
-    /// What computes by kernels of its own, if anything does.
+    /// GPU with its own kernels, if any.
     pub gpu: Option<Gpu>,
-    /// Bytes on that GPU that the rows of all nodes may take, where a run is trained in batches; `None`: half of what is free.
+    /// GPU memory for caching all features in mini-batch training, in bytes; `None`: half of the free memory.
     pub gpu_rows: Option<u64>,
     /// The folder to keep it in; without one nothing is kept. Only rank 0 looks at it.
     pub out: Option<&'a Path>,
-    /// Whether to go on from the folder's newest checkpoint, if it has one.
+    /// File of initial weights, in Kith's names or PyG's; `None`: drawn. A checkpoint comes first.
+    pub init: Option<&'a Path>,
+    /// True to resume from the folder's newest checkpoint, if it has one.
     pub resume: bool,
-    /// Who hears when the folder holds something new.
+    /// Keeper that is notified of news in the folder.
     pub keeper: Keeper,
-    /// How much a measuring pass over batches' data may hold.
+    /// Memory limits of an evaluation over mini-batch data.
     pub room: Room,
-    /// What hears of every step.
+    /// Metrics that record every step.
     pub metrics: Arc<Metrics>,
 }
 
@@ -93,24 +95,40 @@ impl<'a> Run<'a> {
     /// Makes a run ready on every rank, from the checkpoint that rank 0 has if it is to go on.
     pub fn new(plan: RunPlan<'a>, world: &'a mut World) -> Result<Run<'a>, TrainError> {
         let clock = Clock::start();
-        let RunPlan { mut config, run_key, data, source, device, gpu, gpu_rows, out, resume, keeper, room, metrics } =
-            plan;
+        let RunPlan {
+            mut config,
+            run_key,
+            data,
+            source,
+            device,
+            gpu,
+            gpu_rows,
+            out,
+            init,
+            resume,
+            keeper,
+            room,
+            metrics,
+        } = plan;
         if device != Device::Cpu && config.train.kernels == Kernels::Fused {
             return Err(TrainError::KernelsOnCpu);
         }
         data.settle(&mut config);
         world.agree(&[
             ("graph", source.digest.clone()),
-            ("run key", run_key.to_string()),
+            ("seed", run_key.to_string()),
             ("run file", config.to_toml()),
         ])?;
         let shape = data.shape();
         let model = Model::new(&config, shape.dim, shape.n_classes, run_key, device)?;
+        if let Some(path) = init {
+            interchange::load(&model, path)?;
+        }
         let feed = Feed::new(data, &config, run_key, world)?;
         let n_slices = feed.n_slices();
         slices::check(world.n_ranks(), n_slices, matches!(data, Data::Full(_)))?;
         let n_weights = model.weights().n_elements() as i64;
-        let mut optimizer = Adam::new(config.train.learning_rate, config.train.weight_decay, n_weights, device);
+        let mut optimizer = Adam::new(config.optimizer.learning_rate, config.optimizer.weight_decay, n_weights, device);
         let mut state = LoopState::new(&config);
 
         let out = out.filter(|_| world.rank() == 0);
@@ -175,12 +193,12 @@ impl<'a> Run<'a> {
         self.engine = Box::new(TensorEngine);
     }
 
-    /// What names all its randomness.
+    /// Its seed.
     pub fn run_key(&self) -> u64 {
         self.host.run_key
     }
 
-    /// What is trained, and how.
+    /// Its config.
     pub fn config(&self) -> &RunConfig {
         &self.host.config
     }
@@ -200,7 +218,7 @@ impl<'a> Run<'a> {
         self.state.step
     }
 
-    /// Whether there is nothing left to train.
+    /// True if there is nothing left to train.
     pub fn is_done(&self) -> bool {
         self.state.stopped_early || self.state.epoch >= self.host.config.train.epochs
     }
@@ -210,17 +228,17 @@ impl<'a> Run<'a> {
         self.state.epoch
     }
 
-    /// The model as it is now.
+    /// The current model.
     pub fn model(&self) -> &Model {
         &self.host.model
     }
 
-    /// What its user should know of how it was made ready.
+    /// Notes for the user about its preparation.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// What came of the run so far; `None` before an epoch was measured.
+    /// Report of the run so far; `None` before the first evaluation.
     pub fn report(&self) -> Option<Report> {
         let (best, _) = self.state.best.as_ref()?;
         let last = self.state.last?;
@@ -263,7 +281,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Says what this rank does from now on.
+    /// Sets the phase of this rank.
     pub(crate) fn enter(&mut self, phase: Phase) {
         self.clock.enter(phase);
         self.world.enter(self.state.step, phase);
@@ -310,8 +328,8 @@ impl<'a> Run<'a> {
         Ok(record)
     }
 
-    /// Ends an epoch whose last step is done: measures the model as it is after every so many, and after the last. A run that
-    /// is asked to stop leaves that for later.
+    /// Ends an epoch whose last step is done: evaluates the model every `evaluate_every` epochs, and after the last. A
+    /// run that is asked to stop leaves that for later.
     pub(crate) fn end_epoch(&mut self, record: &StepRecord, begun: Instant) -> Result<Option<Measured>, TrainError> {
         let n_epochs = self.state.epoch + 1;
         if self.state.step < n_epochs * self.host.feed.steps_per_epoch() as u64 {
@@ -345,7 +363,7 @@ impl<'a> Run<'a> {
         self.engine.evaluate(&mut self.host, &self.room, self.world)
     }
 
-    /// Keeps the record of a step that took so long.
+    /// Keeps the record of a step, and adds its duration.
     pub(crate) fn record(&mut self, record: &StepRecord) -> Result<(), TrainError> {
         self.state.micros += record.micros;
         self.folder.as_mut().map_or(Ok(()), |folder| folder.record(record))

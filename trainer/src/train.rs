@@ -8,14 +8,15 @@ use kith_run::report::StepRecord;
 
 use crate::{error::TrainError, run::Run};
 
-/// Trains a run to its end. Fresh or resumed, on any number of ranks, it computes the same. `watch` hears every step and may
-/// break off, as a killed process would: what was not saved yet is lost. A run that is asked to stop saves a checkpoint and ends
-/// with [`TrainError::Asked`].
+/// Trains a run to its end. Fresh or resumed, on any number of ranks, it computes the same. `watch` gets every step and
+/// may break off, like a killed process: unsaved progress is lost. A run that is asked to stop saves a checkpoint and
+/// ends with [`TrainError::Asked`].
 pub fn train(run: &mut Run<'_>, mut watch: impl FnMut(&StepRecord) -> ControlFlow<()>) -> Result<(), TrainError> {
     train_runs(std::slice::from_mut(run), |_, record| watch(record), |_| ())
 }
 
-/// Trains runs, a step of each in turn. `watch` hears every step and the number of its run; `ended` sees every run at its end.
+/// Trains runs, a step of each in turn. `watch` gets every step and the number of its run; `ended` gets every run at
+/// its end.
 pub fn train_runs(
     runs: &mut [Run<'_>],
     mut watch: impl FnMut(usize, &StepRecord) -> ControlFlow<()>,

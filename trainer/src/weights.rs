@@ -10,11 +10,11 @@ pub struct Entry {
     pub name: String,
     /// Its shape.
     pub shape: Vec<i64>,
-    /// What it starts from.
+    /// Its initial value.
     pub initial: Initial,
 }
 
-/// What a weight starts from.
+/// Initial value of a weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Initial {
     /// Zeros.
@@ -81,7 +81,7 @@ impl Weights {
         Weights::from_flat(self.entries.clone(), self.flat.to_kind(kind).copy())
     }
 
-    /// All values, one weight after the other. Whoever changes them changes the weights.
+    /// All values, one weight after the other. Changes to them change the weights.
     pub fn flat(&self) -> &Tensor {
         &self.flat
     }

@@ -1,5 +1,5 @@
-//! Golden runs of the emulated GPU: what version 0.1.0 computed there, bit for bit. `tests/golden.rs` at the top has those of
-//! the CPU and of real GPUs.
+//! Golden runs of the emulated GPU: the results of version 0.1.0, bit for bit. `tests/golden.rs` at the top level has
+//! those of the CPU and of real GPUs.
 #![allow(missing_docs)]
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, ops::ControlFlow, path::Path, sync::Arc};
@@ -18,23 +18,28 @@ use tch::Device;
 const COMMON: &str = "
 [model]
 heads = 3
-features = 4
+hidden = 4
 out_heads = 2
 dropout = 0.3
-[train]
+[optimizer]
 learning_rate = 0.02
 weight_decay = 1e-3
+
+[train]
 epochs = 7
 evaluate_every = 3
 ";
 
 const MODELS: [(&str, &[&str]); 6] = [
-    ("supergat-go", &["model.kind=supergat", "model.form=go", "edge_loss.weight=0.5"]),
-    ("supergat-dp", &["model.kind=supergat", "model.form=dp", "edge_loss.weight=0.5", "edge_loss.subset=each"]),
-    ("supergat-sd", &["model.kind=supergat", "model.form=sd", "edge_loss.weight=0.5", "edge_loss.negatives=2"]),
-    ("supergat-mx", &["model.kind=supergat", "model.form=mx", "edge_loss.weight=0.5", "model.n_layers=3"]),
+    ("supergat-go", &["model.kind=supergat", "model.attention=go", "edge_loss.weight=0.5"]),
+    ("supergat-dp", &["model.kind=supergat", "model.attention=dp", "edge_loss.weight=0.5", "edge_loss.subset=each"]),
+    (
+        "supergat-sd",
+        &["model.kind=supergat", "model.attention=sd", "edge_loss.weight=0.5", "edge_loss.neg_sample_ratio=2"],
+    ),
+    ("supergat-mx", &["model.kind=supergat", "model.attention=mx", "edge_loss.weight=0.5", "model.n_layers=3"]),
     ("gat", &["model.kind=gat"]),
-    ("gat-dp", &["model.kind=gat", "model.form=dp"]),
+    ("gat-dp", &["model.kind=gat", "model.attention=dp"]),
 ];
 
 /// Each way to train: its name, the store, its settings, and the bytes of features that the GPU may hold.
@@ -46,9 +51,9 @@ const WAYS: [(&str, &str, &[&str], Option<u64>); 4] = [
 ];
 
 const MINI_BATCH: &[&str] = &[
-    "train.mode=batches",
+    "train.mode=mini-batch",
     "train.fanouts=[4, 3]",
-    "train.seeds_per_step=26",
+    "train.batch_size=26",
     "train.edge_seeds=9",
     "train.slices=3",
     "train.epochs=4",
@@ -67,6 +72,7 @@ fn bits(config: RunConfig, store: &Path, gpu_rows: Option<u64>) -> String {
         gpu: Some(kith_cuda_emulator::gpu()),
         gpu_rows,
         out: None,
+        init: None,
         resume: false,
         keeper: Keeper::default(),
         room: Room::default(),

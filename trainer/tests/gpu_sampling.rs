@@ -80,7 +80,7 @@ fn roots(n_nodes: u64, n_roots: u64, step: u64) -> Vec<u64> {
     (0..n_roots).map(|place| order.at(place)).collect()
 }
 
-/// Run keys and steps that use all of their bits.
+/// Seeds and steps that use all of their bits.
 fn name(step: usize) -> (u64, u64) {
     let step = step as u64;
     (42 | (step % 2) << 40, step | (step % 3) << 33)
@@ -191,7 +191,7 @@ fn few_nodes_and_no_edges_are_sampled() {
     }
 }
 
-/// Where a list has exactly as many candidates as the fanout, nothing is drawn; with one more, something is.
+/// A list with exactly as many candidates as the fanout is taken without draws; with one more, something is drawn.
 #[test]
 fn lists_as_long_as_their_fanouts_are_taken() {
     let lengths = [1, 2, 16, 17, 18, 64, 65, 70, 71];

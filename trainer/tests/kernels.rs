@@ -11,7 +11,7 @@ use kith_kernels::{
     cuda::{self, Gpu, GpuError, Program},
 };
 use kith_run::{
-    config::{EdgeLossConfig, Exclude, ModelConfig, RunConfig, TrainConfig},
+    config::{EdgeLossConfig, Exclude, ModelConfig, RunConfig},
     model_kind::ModelKind,
 };
 use kith_trainer::{
@@ -70,17 +70,15 @@ fn graph(n_nodes: u64, hub: u64, dim: usize, is_sparse: bool) -> GraphInput {
 fn config(kind: ModelKind, form: Form, heads: usize, features: usize, dropout: f64) -> RunConfig {
     let edge_loss = (kind == ModelKind::Supergat).then_some(EdgeLossConfig {
         weight: 2.0,
-        negatives: 0.5,
-        kept: 0.8,
+        neg_sample_ratio: 0.5,
+        edge_sampling_ratio: 0.8,
         exclude: Exclude::Symmetric,
         subset: Subset::Union,
     });
     RunConfig {
-        model: ModelConfig { kind, form, n_layers: 2, heads, features, out_heads: heads, dropout },
-        train: TrainConfig::one_epoch(),
+        model: ModelConfig { kind, attention: form, n_layers: 2, heads, hidden: features, out_heads: heads, dropout },
         edge_loss,
-        cgat: None,
-        early_stop: None,
+        ..RunConfig::default()
     }
 }
 
@@ -254,8 +252,8 @@ fn program(device: &Gpu, model: &Model, graph: &GraphInput, config: &RunConfig) 
     (program, weights)
 }
 
-/// What is dropped and which pairs are drawn has a name, so the loss of one step is a function of the weights alone: its slope
-/// along the gradient is the gradient's length.
+/// Dropout and pairs have named draws, so the loss of one step is a function of the weights alone: its slope along the
+/// gradient is the gradient's length.
 #[test]
 fn gradients_are_slopes() {
     let graph = graph(120, 80, 7, false);

@@ -1,5 +1,5 @@
-//! One attention layer on hidden rows, fused and in tensor operations, against the oracle in doubles: outputs, edge loss,
-//! and the gradients of rows and weights.
+//! One attention layer on hidden rows, fused and in tensor operations, against the oracle in doubles: outputs, edge
+//! loss, and the gradients of rows and weights.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ fn normal(tensor: u64, shape: &[i64], scale: f64) -> Tensor {
     Tensor::from_slice(&(0..n).map(value).collect::<Vec<f32>>()).view(shape)
 }
 
-/// Node 0 is a hub, the last tenth hear nobody, some edges are doubled, some are loops.
+/// Node 0 is a hub, the last tenth have no neighbors, some edges are doubled, some are self-loops.
 fn block(n_nodes: u64, hub: u64) -> Arc<Block> {
     let draw = |a, b, n| stream(Purpose::Neighbor).draws(a, b, 0).below(n);
     let lists: Vec<Vec<u64>> = (0..n_nodes)
@@ -108,7 +108,7 @@ impl Layer {
         Tensor::from_slice(&factors).view([-1, heads as i64])
     }
 
-    /// What must come out; the layer begins with the ELU of what it reads.
+    /// Expected result; the layer begins with the ELU of its input.
     fn expected(&self) -> Answer {
         let (row_factors, attention_factors, pairs) = (self.row_factors(), self.attention_factors(), self.pairs());
         let edges = Edges::new(&self.block, Device::Cpu);
@@ -136,7 +136,7 @@ impl Layer {
         }
     }
 
-    /// What the fused layer gives: it computes in floats, whatever the kind of what goes in and comes out.
+    /// Result of the fused layer: it computes in floats, for any type of input and output.
     fn fused(&self) -> Answer {
         let LayerShape { heads, features, concat, .. } = self.shape;
         let layer = AttentionLayer { form: self.form, heads, features, is_mean: !concat };
@@ -246,7 +246,7 @@ fn long_rows() {
     }
 }
 
-/// [`AttentionCase`] says the same as the closure above, for whoever has no more than a layer's parts.
+/// [`AttentionCase`] equals the closure above, for callers that have only a layer's parts.
 #[test]
 fn a_case_is_a_layer() {
     kith_trainer::engine::device::start();

@@ -9,7 +9,7 @@ use crate::error::{BucketError, Result};
 /// Bytes of a piece: what is asked for, checked and written at once.
 pub(crate) const PIECE_BYTES: u64 = 8 << 20;
 
-/// The pieces of so many bytes: where each begins, and its length.
+/// Pieces of a file of `n_bytes`: the offset and length of each.
 pub(crate) fn pieces(n_bytes: u64) -> impl ExactSizeIterator<Item = (u64, usize)> {
     let n_pieces = n_bytes.div_ceil(PIECE_BYTES) as usize;
     (0..n_pieces).map(move |piece| {
@@ -18,7 +18,7 @@ pub(crate) fn pieces(n_bytes: u64) -> impl ExactSizeIterator<Item = (u64, usize)
     })
 }
 
-/// CRC-32C of every piece of the first bytes of a file; `on_bytes` hears of every piece.
+/// CRC-32C of every piece of a file's first `n_bytes`; `on_bytes` receives the length of every piece.
 pub(crate) fn checksums_of(path: &Path, n_bytes: u64, on_bytes: &(dyn Fn(u64) + Sync)) -> Result<Vec<u32>> {
     let file = File::open(path).map_err(BucketError::io(path))?;
     pieces(n_bytes)

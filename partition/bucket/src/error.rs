@@ -1,4 +1,4 @@
-//! Why a folder cannot be pushed or pulled.
+//! Errors of pushing and pulling a folder.
 
 use std::{io, path::PathBuf};
 
@@ -9,11 +9,11 @@ pub type Result<T> = std::result::Result<T, BucketError>;
 #[derive(Debug, thiserror::Error)]
 pub enum BucketError {
     /// A URL that means nothing here.
-    #[error("{url}: {problem}; write s3://BUCKET/PATH, file:///PATH or https://HOST/PATH")]
+    #[error("{url}: {problem}; expected s3://BUCKET/PATH, file:///PATH or https://HOST/PATH")]
     Url {
-        /// What was given.
+        /// The text given as a URL.
         url: String,
-        /// What is wrong with it.
+        /// Reason it is not usable.
         problem: String,
     },
     /// Nothing was ever pushed there.
@@ -27,7 +27,7 @@ pub enum BucketError {
     BadListing {
         /// The place.
         url: String,
-        /// What is wrong with it.
+        /// Problem in the listing.
         problem: String,
     },
     /// Something else is there.
@@ -47,7 +47,7 @@ pub enum BucketError {
     Here {
         /// The folder or file.
         path: PathBuf,
-        /// What is there.
+        /// Conflict with the existing content.
         problem: String,
     },
     /// There is no such shard.
@@ -55,18 +55,18 @@ pub enum BucketError {
     NoShard {
         /// The place.
         url: String,
-        /// What was asked for.
+        /// Requested shard.
         shard: u32,
-        /// How many there are.
+        /// Number of shards.
         n_shards: u32,
     },
     /// Shards were asked for and there are none.
-    #[error("{url}: has no shards: it is no cluster that kith partition made")]
+    #[error("{url}: has no shards: it is not a partitioned graph")]
     NoShards {
         /// The place.
         url: String,
     },
-    /// What came is not what was pushed.
+    /// The received bytes differ from the pushed ones.
     #[error(
         "{url}: bytes {first} to {last} are not what was pushed, {attempts} times in a row: the object is damaged, push it again"
     )]
@@ -77,7 +77,7 @@ pub enum BucketError {
         first: u64,
         /// Its last byte.
         last: u64,
-        /// How often it was asked for.
+        /// Number of requests.
         attempts: u32,
     },
     /// A file became another one under our hands.
@@ -97,7 +97,7 @@ pub enum BucketError {
     Refused {
         /// The object.
         url: String,
-        /// What the server said.
+        /// Message of the server.
         problem: String,
     },
     /// The storage does not answer, or not as it should.
@@ -105,7 +105,7 @@ pub enum BucketError {
     Storage {
         /// The object.
         url: String,
-        /// What went wrong.
+        /// Description of the failure.
         problem: String,
     },
     /// The system refused to read or write a file.
@@ -113,13 +113,13 @@ pub enum BucketError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
 }
 
 impl BucketError {
-    /// Whether the same call may succeed later: something outside did not answer.
+    /// True if the same call may succeed later because an external service did not answer.
     pub fn is_passing(&self) -> bool {
         matches!(self, BucketError::Storage { .. })
     }

@@ -1,9 +1,10 @@
-//! Folders of files in object storage, by URL: stores, clusters, runs, reports.
+//! Folders in object storage, by URL: stores, partitioned graphs, runs, reports.
 //!
-//! A folder that was [`push`]ed is one object per file and, written last, a [`Listing`]: the name, length and checksums of
-//! every file. [`pull`] follows the listing, never the bucket's own, so that it works over plain HTTP, sees a folder whole or
-//! not at all, and knows every byte that it writes. A folder that still changes is kept by a [`Mirror`]: each time it puts
-//! what is new under names of their own, then the listing that names them; whoever reads it finds one moment of the folder.
+//! A folder that was [`push`]ed is one object per file and, written last, a [`Listing`] with the name, length and
+//! checksums of every file. [`pull`] follows this listing, never the bucket's own. So it works over plain HTTP, sees a
+//! folder either complete or not at all, and verifies every byte that it writes. A [`Mirror`] keeps a folder that still
+//! changes: each time it puts new files under unique names, then a listing that names them, so readers always see one
+//! consistent state.
 
 mod checksums;
 mod error;

@@ -1,4 +1,4 @@
-//! `kith-files.json`: what makes objects a folder. It names every file, its length and the checksums of its pieces.
+//! `kith-files.json`, the listing of a pushed folder: every file with its length and the checksums of its pieces.
 
 use std::{
     collections::BTreeSet,
@@ -17,7 +17,7 @@ use crate::{
     tag::{is_tag, tagged},
 };
 
-/// What this build writes and reads.
+/// Format version that this build writes and reads.
 const FORMAT: u32 = 1;
 
 /// A listing of a terabyte has a few megabytes.
@@ -61,12 +61,12 @@ impl FileEntry {
         self.object.as_deref().unwrap_or(&self.name)
     }
 
-    /// Whether both hold the same bytes.
+    /// True if both hold the same bytes.
     pub(crate) fn is_same(&self, other: &FileEntry) -> bool {
         self.n_bytes == other.n_bytes && self.checksums == other.checksums
     }
 
-    /// A file as it is now; of one that grows, what there was of it when this was called.
+    /// Entry of a file with its current content; a growing file counts up to its length at the time of the call.
     pub(crate) fn of(dir: &Path, name: &str, on_bytes: &(dyn Fn(u64) + Sync)) -> Result<FileEntry> {
         let path = dir.join(name);
         let n_bytes = fs::metadata(&path).map_err(BucketError::io(&path))?.len();
@@ -220,7 +220,7 @@ pub(crate) fn names_in(dir: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// What somebody is still writing: here, or where it was copied from.
+/// True if a file is still being written, here or at the place it was copied from.
 fn is_unfinished(name: &str) -> bool {
     [".draft", PART].iter().any(|ending| name.ends_with(ending))
 }

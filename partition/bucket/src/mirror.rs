@@ -1,4 +1,4 @@
-//! A folder that still changes, kept in object storage: one moment of it after the other.
+//! Mirrors a changing folder to object storage as a sequence of consistent snapshots.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -41,7 +41,7 @@ pub struct Mirror {
 struct State {
     /// The listing that is there, and its version.
     last: Option<(Listing, UpdateVersion)>,
-    /// How files looked when their checksums were counted.
+    /// Length and modification time of files when their checksums were computed.
     seen: HashMap<String, (u64, SystemTime, FileEntry)>,
     /// Names that were given.
     n_names: u64,
@@ -85,7 +85,7 @@ impl Mirror {
         &self.place
     }
 
-    /// Keeps the folder as it is now. Of a file that grows, what there is of it when this looks at it.
+    /// Uploads the current state of the folder. A growing file is uploaded up to its length at the time of the call.
     pub fn keep(&self, dir: &Path) -> Result<()> {
         let mut state = self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         for _ in 1..MAX_LOOKS {
@@ -149,7 +149,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// Removes what earlier writers had put and not listed, once.
+    /// Removes the unlisted objects of earlier writers, once.
     fn clean(&self, state: &mut State) {
         let Some((last, version)) = state.last.take() else { return };
         let listing = match last.writers() {
@@ -173,7 +173,7 @@ impl Mirror {
 }
 
 impl State {
-    /// A file as it is; what was counted before is not counted again while length and time are the same.
+    /// Entry of a file. Checksums are reused while length and modification time stay the same.
     fn entry(&mut self, dir: &Path, name: &str) -> Result<FileEntry> {
         let path = dir.join(name);
         let metadata = fs::metadata(&path).map_err(BucketError::io(&path))?;
@@ -189,7 +189,7 @@ impl State {
     }
 }
 
-/// How often a folder is looked at whose files go away meanwhile.
+/// Attempts to read a folder whose files disappear meanwhile.
 const MAX_LOOKS: u32 = 5;
 
 /// A file that was seen and removed before it was read: others thin out their folder while we look.

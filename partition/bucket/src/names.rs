@@ -1,4 +1,4 @@
-//! Names of the objects that say what is at a place.
+//! Names of the objects that describe a folder.
 
 /// The name of the listing's object.
 pub const LISTING: &str = "kith-files.json";

@@ -1,8 +1,8 @@
-//! Proof of origin: which objects at a place are ours to delete.
+//! Proof of origin: decides which objects Kith may delete.
 //!
-//! Every writer of a folder that changes draws a tag, and the listing names the tag before the writer's first upload. An
-//! object whose name ends in a tag of the listing's writers was put by one of them. All other objects belong to somebody
-//! else, and so does everything below a prefix that has a listing of its own.
+//! Every writer of a changing folder draws a tag, and the listing names the tag before the writer's first upload. An
+//! object whose name ends in a tag of the listing's writers was put by one of them. All other objects belong to others,
+//! and so does everything below a prefix with a listing of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,8 +36,8 @@ pub(crate) async fn remove_listed(place: &Place, objects: &[&str], writers: &[St
     stream::iter(own).map(|object| place.remove(object)).buffer_unordered(FILES_AT_ONCE).try_collect::<()>().await
 }
 
-/// Removes what writers that were killed had put and not listed: objects with one of their `tags`. A writer that still
-/// lives cannot list them any more.
+/// Removes objects that killed writers left unlisted: those with one of their `tags`. A writer that still runs can no
+/// longer list them.
 pub(crate) async fn remove_unlisted(
     place: &Place,
     listed: &BTreeSet<&str>,

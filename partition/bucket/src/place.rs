@@ -1,4 +1,4 @@
-//! Where a folder is in object storage.
+//! Location of a folder in object storage.
 
 use std::{
     fmt,
@@ -34,14 +34,14 @@ enum Kind {
     Http,
 }
 
-/// Whether a text is meant as a URL and not as a path.
+/// True if a text is a URL and not a path.
 pub fn is_url(text: &str) -> bool {
     let scheme = text.split_once("://").map(|(scheme, _)| scheme);
     scheme.is_some_and(|scheme| !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric()))
 }
 
 impl Place {
-    /// What a URL means. S3's settings come from the environment, as its other tools have it: `AWS_ACCESS_KEY_ID`,
+    /// Parses a URL. S3 settings come from the usual environment variables: `AWS_ACCESS_KEY_ID`,
     /// `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, and `AWS_ENDPOINT_URL` for storage that is not Amazon's.
     pub fn parse(text: &str) -> Result<Place> {
         let bad = |problem: &str| BucketError::Url { url: text.to_owned(), problem: problem.to_owned() };
@@ -61,7 +61,7 @@ impl Place {
                 if let Ok(region) = std::env::var("AWS_REGION") {
                     builder = builder.with_region(region);
                 }
-                // Whoever names a server without encryption means it.
+                // An explicit http:// endpoint allows connections without encryption.
                 let is_plain = |name| std::env::var(name).is_ok_and(|endpoint| endpoint.starts_with("http://"));
                 if ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"].into_iter().any(is_plain) {
                     builder = builder.with_allow_http(true);
@@ -82,7 +82,7 @@ impl Place {
         Ok(Place { url: text.trim_end_matches('/').to_owned(), store, prefix, kind, folder })
     }
 
-    /// Whether objects can be put there.
+    /// True if objects can be put there.
     pub fn is_writable(&self) -> bool {
         self.kind != Kind::Http
     }
@@ -98,7 +98,7 @@ impl Place {
         &*self.store
     }
 
-    /// What the paths of all its objects begin with.
+    /// Common prefix of the paths of all its objects.
     pub(crate) fn prefix(&self) -> &Path {
         &self.prefix
     }
@@ -113,7 +113,7 @@ impl Place {
         format!("{}/{name}", self.url)
     }
 
-    /// What an error of the storage means, said of an object.
+    /// Converts an error of the storage into one about an object.
     pub(crate) fn error(&self, name: &str, error: &Error) -> BucketError {
         let (url, problem) = (self.url_of(name), problem_of(error));
         match error {
@@ -251,11 +251,11 @@ mod tests {
     #[test]
     fn what_cannot_be_meant_is_refused_in_a_sentence() {
         let problem = |url| Place::parse(url).unwrap_err().to_string();
-        assert!(problem("gs://b/x").starts_with("gs://b/x: gs:// is nothing that Kith reads; write s3://"));
+        assert!(problem("gs://b/x").starts_with("gs://b/x: gs:// is nothing that Kith reads; expected s3://"));
         assert!(problem("file://host/x").contains("another host"));
         assert!(problem("https://host/x?y=1").contains("neither ? nor #"));
         assert!(problem("s3:///x").contains("no bucket"));
-        assert!(problem("nonsense").contains("write s3://"));
+        assert!(problem("nonsense").contains("expected s3://"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A folder comes out of object storage: each file appears whole and checked, what makes the folder a store last.
+//! Pulls a folder from object storage. Each file appears complete and verified, and manifests come last.
 
 use std::{
     collections::BTreeSet,
@@ -22,10 +22,10 @@ use crate::{
     upload::{FILES_AT_ONCE, PIECES_AT_ONCE},
 };
 
-/// How often a piece is asked for that comes with a wrong checksum.
+/// Requests for a piece that arrives with a wrong checksum.
 const MAX_ATTEMPTS: u32 = 3;
 
-/// What of a folder is wanted.
+/// Part of a folder to pull.
 #[derive(Clone, Debug)]
 pub enum Wanted {
     /// All of it.
@@ -61,7 +61,7 @@ pub struct Pull {
     here_bytes: u64,
 }
 
-/// What was pulled.
+/// Summary of a pull.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pulled {
     /// Files that were wanted.
@@ -116,7 +116,7 @@ impl Pull {
         self.files.iter().map(|file| file.n_bytes).sum()
     }
 
-    /// Receives what is missing; `on_bytes` hears of bytes that are here.
+    /// Downloads missing files; `on_bytes` receives the number of bytes that are present.
     pub fn run(self, on_bytes: &(dyn Fn(u64) + Sync)) -> Result<Pulled> {
         let received = AtomicU64::new(0);
         let count = |n: u64| {
@@ -145,7 +145,7 @@ fn listing_of(place: &Place) -> Result<Listing> {
     listing.ok_or_else(|| BucketError::NotPushed { url: place.to_string() })
 }
 
-/// Who hears of bytes: all that are here now, and those that came.
+/// Callbacks for bytes: those present, and those received.
 #[derive(Clone, Copy)]
 struct Heard<'a> {
     on_bytes: &'a (dyn Fn(u64) + Sync),

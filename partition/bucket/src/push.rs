@@ -1,4 +1,4 @@
-//! A folder goes into object storage: its files in any order, then the listing that makes them a folder.
+//! Pushes a folder to object storage: its files in any order, then the listing that completes it.
 
 use std::{
     collections::BTreeSet,
@@ -35,7 +35,7 @@ enum PushPlan {
     Done,
     /// Files are to be sent, then the listing.
     Send {
-        /// Which files are there, put by a push of the same folder that did not end.
+        /// Files already uploaded by an earlier, unfinished push of the same folder.
         is_there: Vec<bool>,
         /// The listing that is there now and will be replaced.
         before: Option<UpdateVersion>,
@@ -44,7 +44,7 @@ enum PushPlan {
     },
 }
 
-/// What was pushed.
+/// Summary of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pushed {
     /// Files of the folder.
@@ -65,8 +65,8 @@ impl Push {
         names_in(dir)?.into_iter().map(length).sum()
     }
 
-    /// Reads a folder and looks at its place; `on_bytes` hears of bytes that were read. Another folder that is there stops it,
-    /// unless it is to be replaced; it is then removed once the new one is complete.
+    /// Reads a folder and inspects its destination; `on_bytes` receives the number of bytes read. Another folder at the
+    /// destination is an error unless `replace` is set; it is then removed once the new one is complete.
     pub fn new(dir: &Path, place: &Place, replace: bool, on_bytes: &(dyn Fn(u64) + Sync)) -> Result<Push> {
         if !place.is_writable() {
             let problem = "nothing can be pushed over http".to_owned();
@@ -95,7 +95,7 @@ impl Push {
         pairs.filter(|(_, is_there)| !**is_there).map(|(file, _)| file)
     }
 
-    /// Sends what is missing; `on_bytes` hears of bytes that were sent.
+    /// Uploads missing files; `on_bytes` receives the number of bytes sent.
     pub fn run(self, on_bytes: &(dyn Fn(u64) + Sync)) -> Result<Pushed> {
         let pushed =
             Pushed { n_files: self.listing.files().len(), n_bytes: self.listing.n_bytes(), sent_bytes: self.n_bytes() };
@@ -119,7 +119,7 @@ impl Push {
         let mode = before.map_or(PutMode::Create, PutMode::Update);
         match put_listing(&self.place, LISTING, &self.listing, mode).await {
             Err(BucketError::Contested { url }) => {
-                // Another push ended first: of the same folder, or of another one that was told to replace.
+                // Another push ended first: of the same folder, or of another one with `replace`.
                 let there = Listing::read(&self.place).await?.map(|(there, _)| there);
                 if there.as_ref().is_none_or(|there| there.digest() != self.listing.digest()) {
                     let listed: BTreeSet<&str> = there.iter().flat_map(Listing::files).map(FileEntry::object).collect();

@@ -1,4 +1,4 @@
-//! Where requests run: callers wait for them on threads of their own.
+//! Shared tokio runtime for requests; callers block on it.
 
 use std::{future::Future, sync::OnceLock};
 

@@ -1,4 +1,4 @@
-//! Tags: the mark of one writer in the names of its objects.
+//! Tags: identify one writer in the names of its objects.
 
 use crate::{
     error::{BucketError, Result},

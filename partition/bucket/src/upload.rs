@@ -1,4 +1,4 @@
-//! Putting a file into object storage, piece by piece.
+//! Uploads a file to object storage, piece by piece.
 
 use std::{fs::File, path::Path};
 
@@ -21,7 +21,7 @@ const MAX_PARTS: usize = 10_000;
 pub(crate) const FILES_AT_ONCE: usize = 4;
 pub(crate) const PIECES_AT_ONCE: usize = 4;
 
-/// Puts a file under the object that its entry names. What is sent is what the entry says, or nothing is there.
+/// Uploads a file as the object that its entry names. The object matches the entry, or none appears.
 pub(crate) async fn upload(place: &Place, dir: &Path, file: &FileEntry, on_bytes: &(dyn Fn(u64) + Sync)) -> Result<()> {
     let path = dir.join(&file.name);
     let object = place.path(file.object())?;
@@ -61,7 +61,7 @@ pub(crate) async fn upload(place: &Place, dir: &Path, file: &FileEntry, on_bytes
     Ok(())
 }
 
-/// A piece that is what its checksum says.
+/// Reads a piece and verifies its checksum.
 fn checked(opened: &File, path: &Path, file: &FileEntry, piece: usize) -> Result<Vec<u8>> {
     let (first, length) = pieces(file.n_bytes).nth(piece).expect("a piece of the file");
     let bytes = read_piece(opened, path, first, length)?;

@@ -1,4 +1,4 @@
-//! Folders pushed, pulled and mirrored. Places are folders of this machine; `tests/object_storage.rs` has a server of S3.
+//! Pushes, pulls and mirrors folders. Places are local folders; `tests/object_storage.rs` uses an S3 server.
 #![allow(missing_docs)]
 
 use std::{
@@ -96,7 +96,7 @@ fn what_is_pushed_comes_back_and_only_once() {
     assert_eq!((pulled.n_bytes, pulled.received_bytes), (n_bytes, n_bytes));
     assert_eq!(files(&ground.path("back")), files(&ground.path("here")));
     assert_eq!(ground.pull("back", &Wanted::All).unwrap().received_bytes, 0);
-    // What was pulled can be pushed on, listing and all.
+    // A pulled folder can be pushed elsewhere, listing included.
     let on = ground.place.inside("../elsewhere").unwrap_err();
     assert!(matches!(on, BucketError::Url { .. }));
     let elsewhere = Place::parse(&format!("file://{}", ground.path("elsewhere").display())).unwrap();
@@ -339,7 +339,7 @@ fn of_two_pushes_to_one_place_one_is_whole() {
     }
     let first = Push::new(&ground.path("here"), &ground.place, false, &|_| ()).unwrap();
     assert!(matches!(push(&other, &ground.place, false).unwrap_err(), BucketError::Occupied { .. }));
-    // Told to replace it, the second wins, and the first notices.
+    // With `replace` the second push wins, and the first one notices.
     push(&other, &ground.place, true).unwrap();
     assert!(matches!(first.run(&|_| ()).unwrap_err(), BucketError::Contested { .. }));
     ground.pull("back", &Wanted::All).unwrap();

@@ -1,7 +1,7 @@
-//! One file over HTTP: tried again when the network fails, gone on with where it stopped, never glued from two versions.
+//! Downloads one file over HTTP: retries when the network fails, resumes where it stopped, never mixes two versions.
 //!
-//! Beside `FILE.part` lies `FILE.part.tag`: the address, what the server said names this version of the file (a strong
-//! ETag, or the time it was last changed), and its whole length.
+//! Beside `FILE.part` lies `FILE.part.tag`: the address, the version of the file according to the server (a strong
+//! ETag, or the time of its last change), and its total length.
 
 use std::{
     error,
@@ -35,7 +35,7 @@ const TRICKLE: u64 = 1 << 10;
 /// A try that gets this much further than any before it does not count as failed.
 const HEADWAY: u64 = 1 << 20;
 
-/// What to download, and where to.
+/// Source and destination of a download.
 pub(super) struct Target<'a> {
     pub(super) url: &'a str,
     pub(super) what: &'a str,
@@ -43,11 +43,11 @@ pub(super) struct Target<'a> {
     pub(super) check: &'a Check,
 }
 
-/// How a download went.
+/// Summary of a download.
 pub(super) struct Received {
     /// Bytes that came over the network.
     pub(super) n_bytes: u64,
-    /// Whether some bytes had been there before.
+    /// True if it continued an earlier download.
     pub(super) is_resumed: bool,
 }
 
@@ -66,7 +66,7 @@ pub(super) fn client(options: &FetchOptions) -> Result<Client, FetchError> {
     builder.build().map_err(|error| FetchError::Client { problem: cause(&error) })
 }
 
-/// What was asked for safely must not be answered from an address that is not safe.
+/// Refuses redirects from https to an address without encryption.
 fn follow(attempt: Attempt) -> Action {
     let is_safe = |url: &Url| url.scheme() == "https";
     if attempt.previous().first().is_some_and(is_safe) && !is_safe(attempt.url()) {
@@ -144,7 +144,7 @@ fn attempt(
     body.receive(target, options, &piece, &mut received.n_bytes)
 }
 
-/// Where the body of an answer belongs; `None` if the file is whole already.
+/// Offset of the body in the file; `None` if the file is already complete.
 fn start_of(response: &Response, part: &PartFile, target: &Target) -> Result<Option<u64>, Trouble> {
     let status = response.status();
     let (first, total) = content_range(response.headers());
@@ -288,7 +288,7 @@ fn tag_path(part: &Path) -> PathBuf {
     path.into()
 }
 
-/// What an earlier try left behind.
+/// Partial file of an earlier attempt.
 #[derive(Default)]
 struct PartFile {
     n_bytes: u64,
@@ -297,7 +297,7 @@ struct PartFile {
 }
 
 impl PartFile {
-    /// What can be gone on with; nothing, if a mixture of two versions could go unnoticed.
+    /// Partial file to resume; empty if a mixture of two versions could go unnoticed.
     fn load(target: &Target) -> PartFile {
         let note = fs::read_to_string(tag_path(target.part)).unwrap_or_default();
         let mut lines = note.lines();
@@ -314,7 +314,7 @@ impl PartFile {
         PartFile { n_bytes, tag, total }
     }
 
-    /// Whether an answer is about the same version of the file, as far as it says.
+    /// True if the headers of an answer do not contradict the version of the partial file.
     fn is_of(&self, headers: &HeaderMap, total: Option<u64>) -> bool {
         let same_total = self.total.zip(total).is_none_or(|(before, now)| before == now);
         let same_tag = self.tag.as_ref().is_none_or(|tag| {
@@ -325,7 +325,7 @@ impl PartFile {
     }
 }
 
-/// What names this version of a file byte for byte.
+/// Identifier of this version of a file, exact to the byte.
 fn version(headers: &HeaderMap) -> Option<&HeaderValue> {
     let strong = headers.get(ETAG).filter(|tag| tag.as_bytes().starts_with(b"\""));
     strong.or_else(|| headers.get(LAST_MODIFIED))
@@ -365,7 +365,7 @@ fn silent(options: &FetchOptions) -> Trouble {
     Trouble::Passing(format!("nothing arrived for {:?}", options.stall))
 }
 
-/// What lies at the bottom of an error: the layers above it only say that there is one.
+/// Innermost cause of an error: the layers above it add nothing.
 fn cause(error: &reqwest::Error) -> String {
     let mut deepest: &dyn error::Error = error;
     while let Some(source) = deepest.source() {

@@ -1,4 +1,4 @@
-//! Why a fetch failed.
+//! Errors of a fetch.
 
 use std::{
     io,
@@ -15,9 +15,9 @@ pub enum FetchError {
     Refused {
         /// The address, or the path of an archive that was in the folder.
         origin: String,
-        /// What is wrong with it.
+        /// Description of the problem.
         problem: String,
-        /// What to do.
+        /// Advice to the user.
         remedy: String,
     },
     /// No HTTP client can be made here.

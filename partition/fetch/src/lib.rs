@@ -1,8 +1,8 @@
-//! Downloads the files of a named dataset into one folder, so that it holds what the dataset's reader reads.
+//! Downloads the files of a named dataset into one folder, where the dataset's reader expects them.
 //!
-//! A file gets its name only when it is whole and is what the catalog says. Until then it is `FILE.part`, and a later
-//! fetch goes on where this one stopped. A file that is there already and passes its check is left alone; one that does
-//! not is downloaded again and replaced. An archive that somebody put into the folder is unpacked without a network.
+//! A file gets its name only when it is complete and matches the catalog. Until then it is `FILE.part`, and a later
+//! fetch resumes it. An existing file that passes its check is left alone; one that fails is downloaded again and
+//! replaced. An archive that the user put into the folder is unpacked without a network.
 
 mod download;
 mod error;
@@ -29,7 +29,7 @@ use self::{
 };
 pub use self::{error::FetchError, options::FetchOptions};
 
-/// What a fetch did.
+/// Summary of a fetch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fetched {
     /// Files that are new in the folder, by their names in it.
@@ -153,7 +153,7 @@ impl Job<'_> {
             self.done.n_bytes += n_bytes;
             let Some(difference) = difference(&part, &download.check).map_err(here(&part))? else { return Ok(part) };
             download::discard(&part).map_err(here(&part))?;
-            // What was there before may have been of another version: once more, from nothing.
+            // The resumed part may have been of another version: start over, once.
             if is_last || !is_resumed {
                 let problem = format!("the file there {difference}: it was changed, there or on the way");
                 return Err(self.refused(download, Trouble::Lasting(problem)));

@@ -1,21 +1,21 @@
-//! How to fetch.
+//! Options of a fetch.
 
 use std::time::Duration;
 
-/// How to fetch.
+/// Options of a fetch.
 #[derive(Clone, Debug)]
 pub struct FetchOptions {
     /// An address under which every file is found by its name, instead of the addresses in the catalog.
     pub mirror: Option<String>,
-    /// Whether to go through the proxy that the environment names.
+    /// Use the proxy from the environment.
     pub use_proxy: bool,
-    /// How long to wait for a connection.
+    /// Timeout of a connection attempt.
     pub connect: Duration,
-    /// How long to wait when nothing, or next to nothing, arrives.
+    /// Timeout of a transfer in which nothing, or next to nothing, arrives.
     pub stall: Duration,
-    /// How often to try again, after the first time, when the network fails or the server is in trouble.
+    /// Retries when the network or the server fails.
     pub n_retries: u32,
-    /// How long to wait before trying again; doubles each time, up to half a minute.
+    /// Wait before the first retry; doubles each time, up to half a minute.
     pub backoff: Duration,
     /// The most to download for a file whose length the catalog does not know.
     pub most_bytes: u64,

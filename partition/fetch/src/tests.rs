@@ -1,4 +1,4 @@
-//! Fetches from a small HTTP server in this process that can misbehave in every way a real one does.
+//! Fetches from a small HTTP server in this process that can fail in every way a real one does.
 
 mod server;
 
@@ -610,7 +610,7 @@ mod archives {
         assert_eq!(fs::read(case.path("raw/edges.csv")).expect("it is there"), EDGES);
     }
 
-    /// What is wrong with an archive is said, and nothing of it stays.
+    /// Asserts that a bad archive gives an error with `said` and leaves nothing behind.
     fn assert_refused(archive: Archive, content: Vec<u8>, said: &str) {
         let case = case(archive, content);
         let error = case.error();
@@ -692,7 +692,7 @@ mod archives {
         assert!(case.error().contains("labels.csv: is not a plain file"), "{}", case.error());
         assert_eq!(case.server.requests().len(), 0);
         fs::remove_dir(case.path("labels.csv")).expect("it is there");
-        // What is in the way only after the download does not cost another one.
+        // An obstacle that appears after the download does not cause another one.
         fs::create_dir(case.path("data.zip.unpack")).expect("a folder of the user's");
         fs::write(case.path("data.zip.unpack/mine"), "mine").expect("it can be written");
         assert!(case.error().contains("data.zip.unpack: holds files"), "{}", case.error());

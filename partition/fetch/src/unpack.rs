@@ -1,7 +1,7 @@
-//! Takes named members out of an archive that nobody vouches for.
+//! Extracts named members from an untrusted archive.
 //!
 //! Members are written only under the names the catalog gives them, so no name in an archive can choose a path. An
-//! archive that tries is refused all the same: it is not the one that was published.
+//! archive that tries is refused all the same: it is not the published one.
 
 use std::{
     cell::Cell,
@@ -104,7 +104,7 @@ fn spoiled(member: &Member, error: impl ToString) -> Trouble {
     Trouble::Lasting(format!("member {}: {}", member.inside, error.to_string()))
 }
 
-/// How much may still be unpacked.
+/// Remaining budget for unpacked bytes.
 struct Limit {
     left: Cell<u64>,
     most: u64,

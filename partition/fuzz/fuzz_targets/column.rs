@@ -1,4 +1,4 @@
-//! A column of any bytes in an otherwise whole store: every reader answers or says that the store is damaged, and
+//! A column of arbitrary bytes in an otherwise intact store: every reader answers or reports a damaged store, and
 //! `verify` finds every change.
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! A manifest of any bytes is understood or refused; what is understood is written back as it was read.
+//! A manifest of arbitrary bytes is parsed or refused; a parsed one survives a round trip.
 #![no_main]
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! An npy of any bytes is read or refused, whole and in chunks alike.
+//! An npy file of arbitrary bytes is read or refused, at once and in chunks.
 #![no_main]
 
 use std::path::Path;

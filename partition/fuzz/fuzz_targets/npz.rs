@@ -1,4 +1,4 @@
-//! An npz of any bytes is read or refused, within its limit.
+//! An npz file of arbitrary bytes is read or refused, within its memory limit.
 #![no_main]
 
 use kith_partition::raw::npz::Npz;

@@ -1,4 +1,4 @@
-//! A pickle of any bytes is read or refused; nothing in it runs.
+//! A pickle of arbitrary bytes is read or refused; nothing in it is executed.
 #![no_main]
 
 use kith_partition::raw::pickle::Pickle;

@@ -1,4 +1,4 @@
-//! The cheapest of many shards, found again after each change of a price.
+//! Tracks the cheapest of many shards while prices change.
 
 /// A tournament over prices: the winner of each pair plays on, so that one change is played again in `log2` games.
 pub(super) struct Cheapest {

@@ -1,4 +1,4 @@
-//! How many edges of one node lead to each shard.
+//! Counts the edges of one node to each shard.
 
 use kith_store::{Graph, Neighbors, Result, StoreError};
 
@@ -60,7 +60,7 @@ impl Connections {
         &self.shards
     }
 
-    /// How many edges lead to a shard.
+    /// Number of edges to a shard.
     #[inline]
     pub(super) fn to(&self, shard: u16) -> u32 {
         self.n_edges[usize::from(shard)]

@@ -1,10 +1,10 @@
-//! What a node weighs, and how much of it each shard carries: nodes, edges (entries of neighbor lists), training seeds.
+//! Weights of a node, and the load of each shard: nodes, edges (entries of neighbor lists), training seed nodes.
 
 use std::ops::{AddAssign, SubAssign};
 
 use kith_store::{Graph, Result, Split, SplitPart};
 
-/// What shards are balanced on.
+/// Number of weights that shards are balanced on.
 pub(super) const N_WEIGHTS: usize = 3;
 
 /// Allowed above the mean: one part in this many.
@@ -41,7 +41,7 @@ impl<'a> Weights<'a> {
         Weights { graph, split: graph.splits().first() }
     }
 
-    /// What one node weighs.
+    /// Weights of one node.
     #[inline]
     pub(super) fn of(&self, node: u64) -> Result<Load> {
         let is_seed = match self.split {
@@ -51,7 +51,7 @@ impl<'a> Weights<'a> {
         Ok(Load([1, self.graph.lists().degree(node)?, u64::from(is_seed)]))
     }
 
-    /// What all nodes weigh together.
+    /// Total weights of all nodes.
     pub(super) fn total(&self) -> Result<Load> {
         let mut total = Load([self.graph.n_nodes(), self.graph.n_edges(), 0]);
         if let Some(split) = self.split {
@@ -77,7 +77,7 @@ pub(super) fn limits(total: Load, n_shards: u32, n_balanced: usize) -> Load {
     Load(limits)
 }
 
-/// What every shard carries, and what it may.
+/// Load of every shard, and its limits.
 #[derive(Clone, Debug)]
 pub(super) struct Loads {
     pub(super) of_shard: Vec<Load>,
@@ -94,21 +94,21 @@ impl Loads {
         Ok(Loads { of_shard, limits })
     }
 
-    /// Whether a shard stays within its limits with so much more.
+    /// True if a shard stays within its limits after adding `more`.
     #[inline]
     pub(super) fn has_room(&self, shard: u16, more: Load) -> bool {
         let load = &self.of_shard[usize::from(shard)];
         (0..N_WEIGHTS).all(|weight| more.0[weight] == 0 || load.0[weight] + more.0[weight] <= self.limits.0[weight])
     }
 
-    /// Whether a shard carries too much of something that this node weighs.
+    /// True if a shard exceeds its limit in a weight that the node has.
     #[inline]
     pub(super) fn is_relieved_without(&self, shard: u16, less: Load) -> bool {
         let load = &self.of_shard[usize::from(shard)];
         (0..N_WEIGHTS).any(|weight| less.0[weight] > 0 && load.0[weight] > self.limits.0[weight])
     }
 
-    /// Whether every shard is within its limits.
+    /// True if every shard is within its limits.
     pub(super) fn are_within_limits(&self) -> bool {
         self.of_shard.iter().all(|load| load.0.iter().zip(self.limits.0).all(|(load, limit)| *load <= limit))
     }

@@ -1,4 +1,4 @@
-//! `metis`: METIS's k-way partitioner, and what is needed to keep its promises.
+//! `metis`: METIS's k-way partitioner, and the conversions and checks around it.
 
 use std::sync::{Mutex, PoisonError};
 

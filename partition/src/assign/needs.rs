@@ -1,4 +1,4 @@
-//! What an assignment will need, known before it starts.
+//! Memory that an assignment needs, known before it starts.
 
 use kith_store::Contents;
 
@@ -10,7 +10,7 @@ const METIS_BYTES_PER_NEIGHBOR: u64 = 76;
 const METIS_BYTES_PER_NODE: u64 = 64;
 /// Its owner; two numbers while inclusion is worked out, and then one of them and its id among those of its shard.
 const BYTES_PER_NODE: u64 = 2 + 8;
-/// Ids beyond 32 bits take so many more.
+/// Additional bytes per node for ids beyond 32 bits.
 const BYTES_PER_WIDE_NODE: u64 = 4;
 /// Loads, prices, counts of one node's edges.
 const BYTES_PER_SHARD: u64 = 128;

@@ -1,11 +1,11 @@
-//! What it costs a node to go to a shard that is heavier, or lighter, than it should be. Integers only.
+//! Prices of shards: the cost for a node of joining a shard that is above or below its mean load. Integers only.
 
 use super::{
     cheapest::Cheapest,
     load::{Load, N_WEIGHTS},
 };
 
-/// Loads are compared in parts of the mean: so many are one mean.
+/// Fixed-point unit of loads: the mean load is `MEAN`.
 pub(super) const MEAN: i64 = 1 << 10;
 
 /// Strengths count in quarters.
@@ -25,9 +25,9 @@ const CLOSED: i64 = i64::MAX;
 pub(super) struct Prices {
     /// Of what is balanced, the mean of all shards; 0 for what is not.
     means: [u64; N_WEIGHTS],
-    /// What a node pays for one unit of each weight: edges, in parts of [`UNIT`].
+    /// Price of one unit of each weight: edges, in parts of [`UNIT`].
     units: [i64; N_WEIGHTS],
-    /// How many shards stand behind each one: 0 for a shard that takes no node now.
+    /// Number of final shards that each shard stands for; 0 for a closed shard.
     n_shards: Vec<u32>,
     of_shard: Vec<[i64; N_WEIGHTS]>,
     /// By the highest of a shard's prices.
@@ -80,7 +80,7 @@ impl Prices {
         self.cheapest.set(shard, prices.into_iter().max().unwrap_or(0));
     }
 
-    /// What a node pays for each price, in parts of edges.
+    /// Amount that a node pays for each weight, in parts of edges.
     #[inline]
     pub(super) fn dues(&self, load: Load) -> [i64; N_WEIGHTS] {
         let mut dues = self.units;
@@ -90,7 +90,7 @@ impl Prices {
         dues
     }
 
-    /// What an open shard costs a node with these dues, in edges times [`MEAN`].
+    /// Cost of an open shard for a node with these dues, in edges times [`MEAN`].
     #[inline]
     pub(super) fn of(&self, shard: u16, dues: &[i64; N_WEIGHTS]) -> i64 {
         let prices = &self.of_shard[usize::from(shard)];

@@ -1,4 +1,4 @@
-//! What an assignment costs, and how even it is.
+//! Edge cut and balance of an assignment.
 
 use kith_store::{Graph, StoreError};
 use rayon::prelude::*;
@@ -13,10 +13,10 @@ use crate::error::Result;
 /// Nodes per piece of a count.
 const PIECE_LEN: usize = 4096;
 
-/// What is promised, and measured, of an assignment.
+/// Quality and cost of an assignment.
 #[derive(Clone, Debug, Serialize)]
 pub struct CutReport {
-    /// Who made it.
+    /// Partitioning method.
     pub method: Method,
     /// Shards, empty ones too.
     pub n_shards: u32,
@@ -28,15 +28,15 @@ pub struct CutReport {
     pub cut_percent: f64,
     /// The heaviest shard over the mean.
     pub balance: BalanceReport,
-    /// Whether all that was to be balanced is within 5% of the mean (or one node, where shards are that small).
+    /// True if every balanced quantity is within 5% of the mean (or one node, where shards are that small).
     pub is_balanced: bool,
-    /// How often all neighbor lists were read, where that is the method.
+    /// Passes over all neighbor lists; 0 for methods that make none.
     pub n_passes: u32,
-    /// How long it took.
+    /// Duration in seconds.
     pub seconds: f64,
     /// The most memory this process ever held, mapped columns included.
     pub peak_bytes: Option<u64>,
-    /// What a person should know about it.
+    /// Notes for users.
     pub notes: Vec<String>,
 }
 

@@ -1,8 +1,9 @@
-//! Passes over all nodes, each read with its neighbors in order of id: a node goes where most of its neighbors are,
+//! Passes over all nodes with their neighbors, in order of id: a node moves to the shard of most of its neighbors,
 //! unless that shard is getting heavy.
 //!
-//! The rule is LDG's and Fennel's (Stanton, Kliot 2012; Tsourakakis and others 2014), that nodes are read again Nishimura
-//! and Ugander's (2013), with a price for each of three loads. Beside the owners, memory is a few numbers per shard.
+//! The rule is that of LDG and Fennel (Stanton, Kliot 2012; Tsourakakis and others 2014), the repeated passes are those
+//! of Nishimura and Ugander (2013), with a price for each of three loads. Memory beside the owners is a few numbers per
+//! shard.
 
 use kith_store::Graph;
 
@@ -43,7 +44,7 @@ pub(super) struct Restream<'a> {
     connections: Connections,
 }
 
-/// How much a shard that is too heavy by a whole mean costs an average node, in quarters of its edges.
+/// Cost, for an average node, of a shard that is one mean too heavy, in quarters of the node's edges.
 pub(super) type Strength = i64;
 
 impl<'a> Restream<'a> {
@@ -137,7 +138,7 @@ impl<'a> Restream<'a> {
         best.1
     }
 
-    /// What a shard is worth to the node that was counted.
+    /// Value of a shard for the node in `connections`.
     #[inline]
     fn value(&self, shard: u16, dues: &[i64; N_WEIGHTS], strength: Strength) -> i64 {
         i64::from(self.connections.to(shard)) * MEAN - strength * self.prices.of(shard, dues)
@@ -182,7 +183,7 @@ impl<'a> Restream<'a> {
     }
 }
 
-/// What a node may lose when it is moved by a repair, sweep by sweep, in parts of its edges.
+/// Most edges that a node may lose when a repair moves it, per sweep, in parts of its edges.
 const REPAIR_PARTS: [i64; 6] = [0, 1, 2, 4, 8, 8];
 const N_REPAIR_PARTS: i64 = 8;
 

@@ -1,4 +1,4 @@
-//! `hash` and `range`: owners that follow from ids, without a look at who knows whom.
+//! `hash` and `range`: owners that follow from ids and do not look at neighbors.
 
 use kith_draw::{Name, Purpose};
 use kith_store::{Graph, Result};
@@ -29,7 +29,7 @@ pub(super) fn range(graph: &Graph, n_shards: u32) -> Result<Vec<u16>> {
     let earliest = line.starts_from_right(high);
     let mut start = 0;
     for shard in 0..n_shards {
-        // What comes before the next shard's earliest start cannot wait for it.
+        // Nodes before the earliest start of the next shard must go to this one.
         let must = earliest.get(shard as usize + 1).copied().unwrap_or(line.n_nodes());
         let fair = line.fair_end(start, line.n_shards - u128::from(shard));
         let end = fair.max(must).min(line.end_after(start, high)).max(start);
@@ -60,7 +60,7 @@ impl Line<'_> {
         (of(self.n_nodes() as u64) as usize, of(self.n_edges()))
     }
 
-    /// Where a shard that starts at `start` must end.
+    /// Largest end of a shard that starts at `start`.
     fn end_after(&self, start: usize, ratio: u128) -> usize {
         let (nodes, edges) = self.limits(ratio);
         let last = start.saturating_add(nodes).min(self.n_nodes());
@@ -68,7 +68,7 @@ impl Line<'_> {
         start + self.bounds[start + 1..=last].partition_point(|bound| *bound <= most)
     }
 
-    /// Where a shard that ends at `end` must start.
+    /// Smallest start of a shard that ends at `end`.
     fn start_before(&self, end: usize, ratio: u128) -> usize {
         let (nodes, edges) = self.limits(ratio);
         let first = end.saturating_sub(nodes);

@@ -1,7 +1,7 @@
-//! `stream`: an assignment in bounded memory, by reading the neighbor lists from first to last several times.
+//! `stream`: an assignment in bounded memory, by several sequential passes over the neighbor lists.
 //!
-//! All shards at once are hard to find from nothing. So shards stand together at first: two groups, read again a few
-//! times, then the halves of both, until each is alone.
+//! Finding all shards at once is hard. So nodes are first assigned to two groups of shards, refined by a few passes,
+//! and each group is halved again until every group is one shard.
 
 use kith_store::Graph;
 
@@ -14,7 +14,7 @@ use crate::{
     progress::{Piece, Progress, Unit},
 };
 
-/// What halves look at.
+/// Strength of the pass that halves the groups.
 const SPLIT_STRENGTH: Strength = 2;
 /// Passes after the first halves; they decide most.
 const FIRST_STRENGTHS: &[Strength] = &[2, 2, 4, 4, 8, 8];

@@ -106,10 +106,10 @@ fn shards_that_do_not_belong_together_are_found() {
     assert!(found.len() == 1 && found[0].starts_with("shard-1/"), "{found:?}");
     fs::rename(two.join("shard-1"), one.join("shard-1")).unwrap();
     let found = findings(&one, None);
-    assert!(found.len() == 1 && found[0].contains("not shard 1 of this cluster"), "{found:?}");
+    assert!(found.len() == 1 && found[0].contains("not shard 1 of this partitioned graph"), "{found:?}");
 }
 
-/// What checksums cannot find: a cluster that was written wrong.
+/// Checksums cannot detect a partitioned graph that was written wrong; a comparison with the store does.
 #[test]
 fn a_cluster_of_other_values_is_found_beside_the_store() {
     let temp = tempfile::tempdir().unwrap();

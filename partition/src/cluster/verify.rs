@@ -1,4 +1,4 @@
-//! Reading every byte of a cluster and its shards, and holding them against each other and against the store.
+//! Reads every byte of a partitioned graph and compares its shards with each other and with the store.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use crate::error::{PartitionError, Result};
 
-/// What reading a whole cluster found.
+/// Result of verifying a partitioned graph.
 #[derive(Clone, Debug)]
 pub struct ClusterVerified {
     /// Bytes that were read.
@@ -32,8 +32,9 @@ pub fn n_bytes(dir: &Path) -> Result<u64> {
     Ok(of(cluster.manifest()) + shards.map(|manifest| of(&manifest)).sum::<u64>())
 }
 
-/// Reads every byte of a cluster: checksums, then that every node is owned once, that counts, balance and cut are what
-/// the manifest says, and, where the store is at hand, that everything a shard holds is what the store holds.
+/// Reads every byte of a partitioned graph and checks checksums, that every node has one owner, and that counts,
+/// balance and edge cut match the manifest. With the store, it also compares the contents of every shard with the
+/// store's.
 pub fn verify_cluster(dir: &Path, store: Option<&Graph>, on_bytes: &(dyn Fn(u64) + Sync)) -> Result<ClusterVerified> {
     let cluster = Cluster::open_with(dir, Verify::Off)?;
     if let Some(store) = store.filter(|store| store.manifest().digest != cluster.store_digest()) {
@@ -143,7 +144,7 @@ fn compare_with_store(shard: &Shard, store: &Graph, findings: &mut Vec<Finding>)
     }
 }
 
-/// What of a node differs from the store.
+/// First difference of a node from the store.
 fn difference(shard: &Shard, store: &Graph, row: u64, node: u64) -> StoreResult<Option<(&'static str, u64)>> {
     let column = if shard.lists().of(row)? != store.lists().of(node)? {
         "indices"
@@ -193,7 +194,7 @@ fn are_same_parts(own: &[Split], stored: &[Split], row: u64, node: u64) -> Store
     Ok(own.len() == stored.len())
 }
 
-/// What users call nodes, and the graph of each, stand in the cluster as in the store.
+/// Compares users' ids and the graph of each node with the store.
 fn names_problem(cluster: &Cluster, store: &Graph) -> Option<Finding> {
     let differs = |node: u64| -> StoreResult<bool> {
         let ids = [cluster.ids(), store.ids()].map(|ids| ids.map(|ids| ids.of(node)).transpose());

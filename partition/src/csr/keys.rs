@@ -1,4 +1,4 @@
-//! An edge as a key: packed so that sorting keys sorts lists.
+//! Edges packed into keys, so that sorting keys sorts neighbor lists.
 
 use kith_store::Item;
 

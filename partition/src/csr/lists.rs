@@ -1,7 +1,7 @@
-//! Edges in any order → the neighbor lists of a store.
+//! Builds the adjacency of a store from edges in any order.
 //!
-//! An edge is one key: destination in the high bits, source in the low ones. Sorted keys are the lists by destination,
-//! written as they come; each edge with its place goes on to a second sort by source, which gives the transpose.
+//! An edge is one key: destination in the high bits, source in the low bits. Sorted keys are the neighbor lists by
+//! destination and are written in order; each edge with its position goes to a second sort by source, the transpose.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -16,7 +16,7 @@ use crate::{
     progress::{Piece, Progress, Unit},
 };
 
-/// What is done to the edges on their way in.
+/// Transformations of incoming edges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EdgeOptions {
     /// Add the reverse of every edge.
@@ -27,12 +27,12 @@ pub struct EdgeOptions {
     pub merge_duplicates: bool,
 }
 
-/// What became of the edges.
+/// Counts of edges read, dropped, added and stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListsSummary {
     /// Edges in the lists.
     pub n_edges: u64,
-    /// Whether every edge has its reverse.
+    /// True if every edge has its reverse.
     pub is_symmetric: bool,
     /// Edges that came in.
     pub n_read: u64,
@@ -93,7 +93,7 @@ impl<'a> ListsBuilder<'a> {
         })
     }
 
-    /// The memory and the scratch folder that whoever feeds edges may sort in as well.
+    /// Memory and scratch folder, which the source of the edges may also use for sorting.
     pub(crate) fn budget(&self) -> &'a Budget {
         self.budget
     }
@@ -142,7 +142,7 @@ enum KeyFeeder<'s, 'a> {
 }
 
 impl EdgeFeeder<'_, '_> {
-    /// Takes one edge in. Both ends must be nodes: whoever read them has checked that, and can say where they stood.
+    /// Adds one edge. Both ends must be nodes: the reader of the edge has checked that and can name its place.
     #[inline]
     pub fn push(&mut self, source: u64, destination: u64) -> Result<()> {
         let Shape { n_nodes, .. } = self.builder.shape;

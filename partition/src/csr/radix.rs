@@ -1,10 +1,10 @@
-//! Stable radix sort of keys by some of their bits.
+//! Stable radix sort of keys by a range of their bits.
 
 use std::cmp::Ordering;
 
 /// A record that can be sorted by the digits of its leading number.
 pub(crate) trait Key: bytemuck::Pod + Default + Ord + Send + Sync {
-    /// Some bits of the number, from `shift` on; whoever asks masks what it needs.
+    /// Bits of the number from `shift` on; the caller masks them.
     fn bits(self, shift: u32) -> usize;
 
     /// Compares the numbers without their lowest `start` bits.

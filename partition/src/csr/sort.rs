@@ -1,9 +1,9 @@
-//! Sorting any number of keys within a memory limit.
+//! External sort of keys within a memory limit.
 //!
-//! Keys are thrown into buckets by their highest bits as they come, from any number of threads; what does not fit in
-//! memory goes to one file, each bucket knowing its parts of it. Then bucket after bucket is sorted (radix, lowest digit first) and handed over,
-//! several at a time. A bucket that is itself too large goes through the same once more, by its next bits: so hubs and
-//! skewed ids cost time, never memory.
+//! Any number of threads feed keys into buckets by their highest bits. Keys that do not fit in memory spill to one
+//! file, and each bucket remembers its parts of that file. Then the buckets are sorted (radix, lowest digit first) and
+//! passed on in order, several at a time. A bucket that is itself too large goes through the same process by its next
+//! bits, so hubs and skewed ids cost time, never memory.
 
 use std::{
     fs::File,
@@ -22,13 +22,13 @@ use crate::{
     error::{PartitionError, Result},
 };
 
-/// So many buckets that one of them fits in the second cache for graphs of a few hundred million edges.
+/// Enough buckets that one of them fits in the L2 cache for graphs of a few hundred million edges.
 const BUCKET_BITS: u32 = 10;
 /// Keys a feeder holds back per bucket: enough that a lock is taken rarely, few enough to stay in cache.
 const N_FED: usize = 64;
 const READ_BYTES: usize = 1 << 20;
 
-/// How much memory all sorters of one build may hold together, and where the rest goes.
+/// Memory limit shared by all sorters of one build, and the scratch folder for the rest.
 #[derive(Debug)]
 pub(crate) struct Budget {
     limit_bytes: u64,
@@ -81,14 +81,14 @@ fn n_threads() -> usize {
     rayon::current_num_threads()
 }
 
-/// Which bits of the keys count.
+/// Range of key bits to sort by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Digits {
     /// No key has a bit at or above this one.
     pub(crate) end: u32,
     /// Bits below this one do not count: keys that differ only there keep the order in which one feeder fed them.
     pub(crate) start: u32,
-    /// Whether one of several equal keys is handed over, or all of them. Needs `start` to be 0.
+    /// True if only one of several equal keys is passed on. Needs `start` to be 0.
     pub(crate) is_merged: bool,
 }
 
@@ -110,7 +110,7 @@ pub(crate) struct Sorter<'a, K> {
 
 struct Bucket<K> {
     chunks: Vec<Vec<K>>,
-    /// Where its spilled keys lie in the file: (first byte, keys).
+    /// Extents of its spilled keys in the file: (first byte, number of keys).
     extents: Vec<(u64, u64)>,
 }
 
@@ -223,7 +223,7 @@ impl<K: Key> Feeder<'_, '_, K> {
     }
 }
 
-/// Where the keys of finished buckets come from.
+/// Source of the keys of finished buckets.
 #[derive(Clone, Copy)]
 struct Source<'a> {
     budget: &'a Budget,

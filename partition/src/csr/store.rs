@@ -1,5 +1,5 @@
-//! One way to build a store, for importers and generators alike: lists, then whatever else the nodes have, then
-//! publication. Every part streams, so the memory limit holds whatever the size.
+//! Builds a store, for importers and generators alike: adjacency, then the node columns, then publication. Every part
+//! streams, so the memory limit holds for any size.
 
 use std::path::Path;
 
@@ -52,12 +52,12 @@ impl<'a> StoreBuilder<'a> {
         Ok(StoreBuilder { writer, budget, contents: Contents::default(), provenance: Provenance::default(), progress })
     }
 
-    /// What the store was made from; options, counts and notes are added to it.
+    /// Provenance of the store; options, counts and notes are added to it.
     pub fn provenance(&mut self) -> &mut Provenance {
         &mut self.provenance
     }
 
-    /// Who hears how far the work is.
+    /// Receiver of progress.
     pub fn progress(&self) -> &'a dyn Progress {
         self.progress
     }

@@ -1,5 +1,5 @@
-//! cora-ml, cora-full, dblp, cs, physics, photo and computers: one npz each, with a sparse adjacency, sparse rows and
-//! labels.
+//! cora-ml, cora-full, dblp, cs, physics, photo and computers: one npz each, with a sparse adjacency, sparse features
+//! and labels.
 
 use std::path::{Path, PathBuf};
 
@@ -73,7 +73,7 @@ fn read_file(path: &Path) -> Result<RawGraph> {
     })
 }
 
-/// Edges have no weights here; whoever stored some should know that they are not used.
+/// Note for users whose files have edge weights: they are not used.
 pub(super) fn note_weights(adjacency: &Csr) -> Option<String> {
     let n_weights = adjacency.values.iter().filter(|&&value| value != 1.0).count();
     (n_weights > 0).then(|| format!("{n_weights} edges are stored with a value other than 1; it is not used"))

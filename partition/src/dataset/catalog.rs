@@ -1,4 +1,4 @@
-//! Named datasets, the 17 of the paper among them: what each is, the counts its authors published, and where its files are.
+//! Catalog of the named datasets, including the 17 of the paper: description, published counts and download addresses.
 
 mod check;
 mod entry;

@@ -1,6 +1,6 @@
 //! Four-Univ (WebKB): the pages of four universities and of some others, as five graphs of hyperlinks.
 //!
-//! Members are `webkb/CLASS/UNIVERSITY/FILE`, FILE being the URL of the page with `^` for `/`. Nodes are ordered by
+//! Members are `webkb/CLASS/UNIVERSITY/FILE`, where FILE is the URL of the page with `^` for `/`. Nodes are ordered by
 //! university, class and file name (bytes), in the orders below. A page that is not valid cp949 stays as a node with
 //! neither text nor links: the published graph was made that way.
 
@@ -62,7 +62,7 @@ struct Files {
     n_elsewhere: u64,
 }
 
-/// What the path of a member says.
+/// Meaning of a member's path.
 enum MemberPlace {
     /// A page: university, class, file name.
     Page(usize, usize, String),
@@ -111,7 +111,7 @@ fn read_archive(path: &Path, limit_bytes: u64) -> Result<Files> {
         files.add(&archive, &name, member)?;
         n_members += 1;
     }
-    // What follows the last member is read too: a checksum stands at the very end.
+    // Also reads the bytes after the last member: the checksum is at the very end.
     let after = io::copy(&mut members.into_inner(), &mut io::sink());
     after.map_err(|error| archive.broken(&n_members.to_string(), &error))?;
     Ok(files)

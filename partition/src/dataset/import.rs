@@ -1,4 +1,4 @@
-//! A named dataset → a store, as the paper used it.
+//! Imports a named dataset into a store, with the paper's preprocessing.
 
 use std::path::{Path, PathBuf};
 
@@ -19,14 +19,14 @@ use crate::{
     stats,
 };
 
-/// What to import, and how.
+/// Dataset to import, and options.
 #[derive(Clone, Debug)]
 pub struct DatasetImport {
     /// The dataset's name in the catalog.
     pub name: String,
     /// The folder with its raw files.
     pub from: PathBuf,
-    /// Which feature rows the store gets.
+    /// Features of the store.
     pub features: Features,
     /// Done to the edges besides what the paper does.
     pub edges: EdgeOptions,
@@ -38,7 +38,7 @@ pub struct DatasetImport {
     pub run_key: u64,
 }
 
-/// Which feature rows a store gets.
+/// Features of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Features {
     /// As the paper treated them: binarized, shortened by PCA, or as they are.
@@ -97,7 +97,7 @@ fn make_rows(
             ));
         }
         (_, None) => graph.notes.push(format!(
-            "no feature rows: the files of {} hold none; `--features gaussian:DIM` makes class-informed ones",
+            "no features: the files of {} hold none; `--features gaussian:DIM` makes class-informed ones",
             import.name
         )),
         (Features::AsPublished, Some(rows)) => {

@@ -16,7 +16,7 @@ use crate::{
 /// Word ids are `0..N_WORDS` in both datasets, though chameleon uses only some of them.
 pub const N_WORDS: u32 = 13_183;
 
-/// What the pages are about.
+/// Topic of the pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topic {
     /// 2277 pages.
@@ -34,7 +34,7 @@ impl Topic {
         }
     }
 
-    /// Where one class ends and the next begins, in log10 of the traffic.
+    /// Boundaries between classes, in log10 of the traffic.
     fn bins(self) -> [f32; 5] {
         match self {
             Topic::Chameleon => [2.5, 3.0, 3.5, 4.0, 4.5],

@@ -1,5 +1,5 @@
-//! JSON files about nodes, read as they stream by: maps from node to label, split parts, and graphs as networkx writes
-//! them.
+//! Streaming reader of JSON files about nodes: maps from node to label, split parts, and graphs in the format of
+//! networkx.
 
 use std::{
     fmt,
@@ -147,7 +147,7 @@ struct Link {
     target: u64,
 }
 
-/// Reads what a map says of each node; `None` where it says nothing.
+/// Reads the entry of each node from a map; `None` for nodes without an entry.
 fn read_node_map(path: &Path, n_nodes: u32) -> Result<Vec<Option<Label>>> {
     // `"0":0,` is the least that a map can say of a node; a smaller file must not make us hold a place for each.
     let n_bytes = fs::metadata(path).map_err(PartitionError::io(path))?.len();
@@ -173,7 +173,7 @@ where
     })
 }
 
-/// What a map says of one node.
+/// Entry of one node in a map.
 enum Label {
     Class(u32),
     Bits { n_classes: u32, words: Vec<u64> },

@@ -1,4 +1,4 @@
-//! ogbn-arxiv as OGB hands it out: csv files, gzip or plain, in `raw`, `split/time` and `mapping`.
+//! ogbn-arxiv as distributed by OGB: csv files, gzip or plain, in `raw`, `split/time` and `mapping`.
 
 use std::{
     collections::HashMap,

@@ -1,5 +1,5 @@
-//! ppi: 24 graphs of proteins, in the form that DGL hands out (four files for each part of the split) or in that of
-//! GraphSAGE (one graph, one map of labels, one array of rows).
+//! ppi: 24 graphs of proteins, in the format of DGL (four files for each part of the split) or of GraphSAGE (one graph,
+//! one map of labels, one array of features).
 
 use std::path::Path;
 

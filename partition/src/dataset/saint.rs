@@ -1,5 +1,5 @@
-//! flickr and ogbn-arxiv in the format of GraphSAINT: `adj_full.npz`, `class_map.json`, `role.json` and, where it is
-//! there, `feats.npy`.
+//! flickr and ogbn-arxiv in the format of GraphSAINT: `adj_full.npz`, `class_map.json`, `role.json` and optionally
+//! `feats.npy`.
 
 use std::path::Path;
 

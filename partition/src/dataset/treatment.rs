@@ -1,26 +1,26 @@
-//! What the paper did with each dataset between its raw files and training: direction, features, split.
+//! Preprocessing of each dataset in the paper, between raw files and training: direction, features, split.
 //!
-//! A user may ask for the raw rows
-//! instead, and for more edge options, never for fewer: a store that bears a dataset's name holds its graph.
+//! A user may ask for the raw features instead, and for more edge options but never for fewer: a store with a dataset's
+//! name holds its graph.
 
 use crate::csr::EdgeOptions;
 
-/// How the paper treats one dataset.
+/// Preprocessing of one dataset in the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Treatment {
-    /// What is done to its edges.
+    /// Transformations of its edges.
     pub(crate) edges: EdgeOptions,
-    /// Whether every positive feature becomes 1.
+    /// True if every positive feature becomes 1.
     pub(crate) is_binarized: bool,
     /// To how many components PCA shortens the rows, if at all.
     pub(crate) n_components: Option<u32>,
-    /// Where the split comes from.
+    /// Source of the split.
     pub(crate) split: SplitSource,
-    /// Whether the paper averages degrees over all nodes, isolated ones included.
+    /// True if the paper averages degrees over all nodes, isolated ones included.
     pub(crate) counts_isolated: bool,
 }
 
-/// Where a dataset's split comes from.
+/// Source of a dataset's split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SplitSource {
     /// Its own files.

@@ -22,7 +22,7 @@ pub fn read(dir: &Path, limit_bytes: u64) -> Result<RawGraph> {
     assemble(data).map_err(|(place, problem)| PartitionError::input(&path, place, problem))
 }
 
-/// The file as it is; its other members, `stopping_masks` among them, are left out.
+/// Members of the file that are read; others, such as `stopping_masks`, are ignored.
 #[derive(Deserialize)]
 struct Data {
     features: Lists<f32>,
@@ -33,7 +33,7 @@ struct Data {
     test_mask: Vec<bool>,
 }
 
-/// Where in the file something is wrong, and what.
+/// Place in the file, and the problem there.
 type Problem = (String, String);
 
 fn assemble(data: Data) -> Result<RawGraph, Problem> {
@@ -125,7 +125,7 @@ struct Lists<T> {
 }
 
 impl<T> Lists<T> {
-    /// How many lists there are.
+    /// Number of lists.
     fn len(&self) -> usize {
         self.ends.len()
     }

@@ -16,7 +16,7 @@ use crate::{
     progress::Piece,
 };
 
-/// What a generator draws, told apart by the layer of the name. Other makers of rows use 16 and above.
+/// Kinds of draws of a generator; the number is the layer of the name. Other generators of features use 16 and above.
 #[derive(Clone, Copy, Debug)]
 #[repr(u32)]
 pub(super) enum Drawn {

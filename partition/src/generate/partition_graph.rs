@@ -1,7 +1,7 @@
-//! The random partition graphs of the SuperGAT paper: classes of one size, each pair of nodes an edge or not by its own
-//! draw, rows in the plane, and a split of 20, 50 and 100 nodes of each class.
+//! Random partition graphs of the SuperGAT paper: classes of equal size, an independent draw for every pair of nodes,
+//! features in the plane, and a split of 20, 50 and 100 nodes of each class.
 //!
-//! Nodes stand class by class: node k of class c is `c * nodes_per_class + k`.
+//! Nodes are ordered by class: node k of class c is `c * nodes_per_class + k`.
 
 use std::{f64::consts::PI, ops::Range, path::Path};
 
@@ -153,8 +153,8 @@ pub(super) fn build(
     builder.finish()
 }
 
-/// Which of many pairs are edges, when each is one with the same probability: the numbers of pairs without an edge
-/// before the next edge are geometric, so only edges cost a draw.
+/// Edges among many pairs of equal probability: the number of pairs skipped before the next edge is geometric, so only
+/// edges cost a draw.
 #[derive(Clone, Copy, Debug)]
 struct Skips {
     stream: Stream,

@@ -1,8 +1,8 @@
 //! Graphs of any size with power-law degrees, classes, and optionally communities inside the classes.
 //!
 //! A keyed permutation gives every node a rank; class, community and weight of a node are functions of its rank. An
-//! edge draws what it stays inside of (a community, a class, or nothing), then where, then both ends by weight. Nothing
-//! is looked up in a table, so memory does not grow with the graph, and any edge can be drawn alone.
+//! edge draws its scope (a community, a class, or the whole graph), then the group, then both ends by weight. There are
+//! no tables, so memory does not grow with the graph, and any edge can be drawn alone.
 
 use std::path::Path;
 
@@ -27,7 +27,7 @@ use crate::{
 pub struct PowerLaw {
     /// Nodes.
     pub n_nodes: u64,
-    /// How many edges are drawn.
+    /// Number of edges to draw.
     pub edges: EdgeAmount,
     /// The share of nodes with degree d falls as d^-exponent; from 2.01 up, 2 to 3 in most large graphs.
     pub exponent: f64,
@@ -49,10 +49,10 @@ pub struct PowerLaw {
     pub run_key: u64,
 }
 
-/// How many edges are drawn.
+/// Number of edges to draw.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum EdgeAmount {
-    /// So many that a node has this many neighbors on average.
+    /// As many as give a node this number of neighbors on average.
     AverageDegree(f64),
     /// This many; unless the graph is directed, each of them is stored in both directions.
     Edges(u64),
@@ -222,7 +222,7 @@ fn note_on_loss(summary: ListsSummary, is_directed: bool) -> Option<String> {
     (n_lost * 20 > n_read).then(|| format!("{n_lost} of {n_read} edges drawn were loops or equal to others: left out"))
 }
 
-/// Where edges begin and end.
+/// Draws the ends of edges.
 #[derive(Clone, Debug)]
 struct Ends {
     stream: Stream,
@@ -386,8 +386,8 @@ mod tests {
         assert!((0.297..0.320).contains(&share), "{share}");
     }
 
-    /// A pair whose edge is drawn λ times on average is an edge with probability 1 - e^-λ: so many neighbors are
-    /// expected of the hubs, and of ever smaller nodes.
+    /// A pair whose edge is drawn λ times on average is an edge with probability 1 - e^-λ, which gives the expected
+    /// numbers of neighbors of the hubs and of ever smaller nodes.
     #[test]
     fn degrees_follow_the_exponent() {
         for exponent in [2.2, 2.5, 3.5] {

@@ -1,4 +1,4 @@
-//! The split of a generated graph by numbers of nodes of each class. It needs no memory, because classes are known.
+//! Split of a generated graph by numbers of nodes per class. Takes no memory, because classes are computed.
 
 use kith_draw::{Name, Permutation, Purpose, Stream};
 use kith_store::SplitPart;

@@ -1,4 +1,4 @@
-//! Drawing nodes by power-law weights without a table: one formula from a random fraction to a node.
+//! Draws nodes by power-law weights without a table: one formula maps a random fraction to a node.
 
 use kith_draw::{exp, ln};
 

@@ -1,4 +1,4 @@
-//! Blocks: tall matrices, a column per direction. Their products, and columns at right angles.
+//! Blocks: tall matrices with one column per direction. Their products and orthonormalization.
 
 use nalgebra::{Cholesky, DMatrix, DMatrixViewMut};
 use rayon::prelude::*;
@@ -56,7 +56,7 @@ pub(super) fn orthonormalize(mut block: DMatrix<f64>) -> DMatrix<f64> {
     block
 }
 
-/// What makes the columns of one block nearly orthonormal when multiplied from the right.
+/// Matrix that makes the columns of one block nearly orthonormal when multiplied from the right.
 pub(super) struct Factor {
     /// An upper triangle.
     pub(super) inverse: DMatrix<f64>,

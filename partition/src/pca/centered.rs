@@ -1,7 +1,8 @@
-//! Rows minus their mean, as something to multiply with. The rows themselves are never changed or made dense.
+//! Mean-centered feature matrix as a linear operator. The features themselves are never changed or made dense.
 //!
-//! Products are made in strips of 32 columns, one strip per task: a strip's numbers lie together, and no sum crosses
-//! tasks. X is the matrix of rows (n x dim), m the mean row, 1 a column of ones: centered rows are Z = X - 1 m'.
+//! Products are computed in strips of 32 columns, one strip per task: a strip is contiguous in memory, and no sum
+//! crosses tasks. X is the feature matrix (n x dim), m the mean, 1 a column of ones: the centered matrix is Z = X - 1
+//! m'.
 
 use std::borrow::Cow;
 

@@ -1,8 +1,8 @@
-//! Leading eigenvectors of a symmetric matrix that is only known by its products with blocks.
+//! Leading eigenvectors of a symmetric matrix that is only available through products with blocks.
 //!
-//! A random block is multiplied until its columns span the leading eigenvectors: subspace iteration, where each round
-//! applies a Chebyshev polynomial that is small below the block's smallest eigenvalue and grows fast above it. It
-//! needs no gap between the eigenvalues kept and those left out.
+//! Subspace iteration: a random block is multiplied until its columns span the leading eigenvectors. Each round applies
+//! a Chebyshev polynomial that is small below the block's smallest eigenvalue and grows fast above it. No gap is needed
+//! between the eigenvalues kept and those left out.
 
 use kith_draw::{Name, Purpose};
 use nalgebra::{DMatrix, SymmetricEigen};
@@ -23,7 +23,7 @@ const DEGREE: usize = 6;
 /// Rounds end when no eigenvalue is expected to be off by more than this part of itself.
 const TOLERANCE: f64 = 1e-3;
 
-/// Rounds end here at the latest: what has not settled by then is a cloud of nearly equal eigenvalues.
+/// Limit of rounds. Directions that have not converged by then belong to a cloud of nearly equal eigenvalues.
 const MAX_ROUNDS: usize = 12;
 
 /// All eigenvectors, of which the first `k` are kept.
@@ -35,7 +35,7 @@ pub(super) fn whole(centered: &Centered, k: usize) -> Result<Leading> {
     Ok(Leading { vectors: vectors.columns(0, k).into_owned(), eigenvalues })
 }
 
-/// The first `k` eigenvectors, from a block that the run key names.
+/// The first `k` eigenvectors, from a block that the seed names.
 pub(super) fn leading(centered: &Centered, k: usize, run_key: u64) -> Result<Leading> {
     let n_columns = (k + N_EXTRA).next_multiple_of(STRIP);
     if n_columns >= centered.side() {

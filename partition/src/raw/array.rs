@@ -1,4 +1,4 @@
-//! An array in memory, whatever file it came from, and its checked conversions.
+//! Array in memory, independent of its file format, and its checked conversions.
 
 use std::{
     fmt::Display,
@@ -24,7 +24,7 @@ pub struct Array {
     pub shape: Vec<usize>,
     /// As many items as the shape says.
     pub values: Values,
-    /// Where it was read, for the sentence that says what is wrong with it.
+    /// File and place that the array was read from, for error messages.
     pub origin: Origin,
 }
 

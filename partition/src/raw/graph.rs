@@ -1,5 +1,5 @@
-//! What the reader of a named dataset hands over: the whole graph as its files say, checked, before any option
-//! (symmetrize, drop loops, merge) is applied.
+//! Output of the dataset readers: the whole graph as in its files, checked, before any option (symmetrize, drop
+//! self-loops, merge) is applied.
 
 use kith_store::SplitPart;
 
@@ -22,11 +22,11 @@ pub struct RawGraph {
     pub graph_names: Vec<String>,
     /// The user's own ids where they differ from `0..n_nodes`. Empty if they do not.
     pub ids: Vec<String>,
-    /// What a person should know about this reading: rows filled in, pages that could not be decoded.
+    /// Notes for users: feature vectors filled in, pages that could not be decoded.
     pub notes: Vec<String>,
 }
 
-/// Feature rows in memory.
+/// Features in memory.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RawRows {
     /// Every value of every row.

@@ -1,15 +1,15 @@
-//! A scanner for the HTML of the 1990s: the text a reader sees, and where the anchors lead. It takes any string, and
-//! reads it as Python's `html.parser` under BeautifulSoup does, because the published numbers were made with that.
+//! Scanner for the HTML of the 1990s: the visible text of a page and the targets of its anchors. It accepts any string
+//! and reads it as Python's `html.parser` under BeautifulSoup does, because the published numbers were made with that.
 //!
-//! An element stays open until its own end tag, or one further out, comes. Text counts as visible by the innermost
-//! open element alone: not within `head`, `title`, `style` and `script`. Text outside every element counts, and so does
-//! the HTTP header that a stored page begins with: the published rows were made with both.
+//! An element stays open until its own end tag or that of an outer element. Text is visible if the innermost open
+//! element is not `head`, `title`, `style` or `script`. Text outside every element counts, and so does the HTTP header
+//! that a stored page begins with: the published features were made with both.
 
 mod reference;
 
 use std::collections::HashMap;
 
-/// What a reader gets from a page.
+/// Visible text and links of a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     /// The visible pieces of text, a blank between any two.
@@ -37,8 +37,8 @@ pub fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
 }
 
-/// How often a page may be searched to its end for something that never comes, before the rest of it counts as text.
-/// Without this bound a page of nothing but `<a b="` takes time by the square of its length.
+/// Limit of searches that reach the end of a page in vain; after it, the rest of the page counts as text. Without this
+/// limit, a page that repeats `<a b="` takes quadratic time.
 const SEARCHES_IN_VAIN: usize = 16;
 
 /// Elements without content: no end tag is needed, and one that comes closes nothing.
@@ -299,7 +299,7 @@ fn find_comment_end(rest: &str) -> Option<usize> {
     }
 }
 
-/// Where the end tag of this name starts.
+/// Start of the end tag with this name.
 fn find_end_tag(rest: &str, name: &str) -> Option<usize> {
     let mut at = 0;
     loop {

@@ -1,4 +1,4 @@
-//! Text files, plain or gzip: line by line, with the line named in every error, or as one JSON value.
+//! Text files, plain or gzip: line by line, with the line number in every error, or as one JSON value.
 
 use std::{
     fs::File,
@@ -158,7 +158,7 @@ impl<'a> Line<'a> {
     /// A field as a finite number.
     pub fn float(&self, field: &str) -> Result<f32> {
         let value: f64 = field.parse().map_err(|_| self.error(format!("{} is not a number", shown(field))))?;
-        let value = value as f32; // What is too large for 32 bits becomes infinite here.
+        let value = value as f32; // Values too large for 32 bits become infinite here.
         match value.is_finite() {
             true => Ok(value),
             false => Err(self.error(format!("{} is not a finite number of 32 bits", shown(field)))),
@@ -241,7 +241,7 @@ impl<R: Read> Read for Limited<R> {
     }
 }
 
-/// What a failed read means: bad input where the content is at fault, the system's own words otherwise.
+/// Error for a failed read: bad input if the content is at fault, the system's error otherwise.
 pub(crate) fn broken(path: &Path, place: String, error: io::Error) -> PartitionError {
     match error.kind() {
         ErrorKind::FileTooLarge => PartitionError::input(path, place, error.to_string()),
@@ -304,7 +304,7 @@ pub(crate) mod mutation {
         }
     }
 
-    /// What every reader promises of a graph it hands over.
+    /// Asserts the guarantees that every reader gives for its graph.
     pub(crate) fn assert_whole(graph: &RawGraph) {
         let n_nodes = graph.n_nodes as usize;
         assert!(graph.edges.iter().flatten().all(|node| *node < graph.n_nodes));
@@ -340,7 +340,7 @@ pub(crate) mod mutation {
             .sum()
     }
 
-    /// How many nodes of a split train, validate and test.
+    /// Numbers of train, validation and test nodes of a split.
     pub(crate) fn part_sizes(parts: &[SplitPart]) -> [usize; 3] {
         [SplitPart::Train, SplitPart::Valid, SplitPart::Test]
             .map(|part| parts.iter().filter(|other| **other == part).count())
@@ -387,7 +387,7 @@ mod tests {
         assert!(error.ends_with(expected), "{error}");
     }
 
-    /// Reads `text` as one line with `read` and gives what it says, from the place on.
+    /// Reads `text` as one line with `read`; errors become their messages.
     fn of_line<T: std::fmt::Debug>(text: &str, read: impl Fn(Line) -> Result<T>) -> Result<T, String> {
         let line = Line { text, number: 3, path: Path::new("a.csv") };
         read(line).map_err(|error| error.to_string())

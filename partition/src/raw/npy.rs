@@ -1,4 +1,4 @@
-//! Numpy's npy files: the header, arrays read whole, and files too large for that read in chunks.
+//! Numpy's npy files: the header, arrays read at once, and larger files read in chunks.
 
 use std::{
     fs::File,
@@ -16,7 +16,7 @@ use crate::{
 };
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
-/// Numpy itself refuses longer ones, unless told to trust the file.
+/// Numpy refuses longer headers too, except with `allow_pickle`.
 const MAX_HEADER_BYTES: usize = 10_000;
 const MAX_DIMENSIONS: usize = 32;
 /// Items converted at a time: read, check and convert while they are in the cache.
@@ -38,7 +38,7 @@ pub fn read_npy_from(reader: &mut dyn Read, n_bytes: u64, origin: Origin) -> Res
     if is_column_major { array.into_row_major() } else { Ok(array) }
 }
 
-/// What stands before the items of an npy file.
+/// Header of an npy file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NpyHeader {
     /// The type of the items.
@@ -47,7 +47,7 @@ pub struct NpyHeader {
     pub shape: Vec<usize>,
     /// The product of the shape.
     pub n_items: usize,
-    /// Whether columns lie one after another, not rows.
+    /// True if the array is in column-major (Fortran) order.
     pub is_column_major: bool,
     /// Bytes before the first item.
     pub n_header_bytes: usize,
@@ -128,7 +128,7 @@ impl NpyStream {
         &self.header
     }
 
-    /// How many items are still to be read.
+    /// Number of items still to be read.
     pub fn n_left(&self) -> usize {
         self.left.len()
     }
@@ -185,7 +185,7 @@ fn open_file(path: &Path) -> Result<(File, u64)> {
     Ok((file, n_bytes))
 }
 
-/// What a failed read of items means to a person.
+/// Message for a failed read of items.
 fn show_io(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => "the data end early".to_owned(),

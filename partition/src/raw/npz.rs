@@ -1,4 +1,4 @@
-//! Numpy's npz files, zips of npy arrays, and the sparse matrices that scipy keeps in them.
+//! Numpy's npz files (zips of npy arrays), and the sparse matrices that scipy stores in them.
 
 use std::{
     fs::File,
@@ -116,7 +116,7 @@ pub struct CsrArrays {
     pub n_rows: u64,
     /// Columns that the file declares.
     pub n_columns: u64,
-    /// Where each row starts, and the end.
+    /// Start of each row, followed by the end of the last.
     pub indptr: Array,
     /// The column of each entry.
     pub indices: Array,

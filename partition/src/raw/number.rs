@@ -1,4 +1,4 @@
-//! Stored numbers, and the types they are converted to in bulk: each number is checked, none is looked at twice.
+//! Stored numbers and their target types. Conversion is in bulk and checks every number in the same pass.
 
 use std::fmt::Display;
 
@@ -10,7 +10,7 @@ pub trait Item: Copy {
     /// The converted number, and whether it is the same number.
     fn from_number(number: impl Number) -> (Self, bool);
 
-    /// What is wrong with a number that is not.
+    /// Message for a number that does not convert exactly.
     const PROBLEM: &'static str;
 }
 

@@ -1,6 +1,6 @@
 //! Python 2 pickles of protocol 2, as numpy and scipy wrote them. Nothing is executed: a closed list of opcodes builds
-//! a small tree of values, a closed list of classes may stand in it, and only arrays, sparse matrices and dicts of
-//! lists come out.
+//! a small tree of values, a closed list of classes is allowed in it, and the only results are arrays, sparse matrices
+//! and dicts of lists.
 
 mod machine;
 mod node;

@@ -1,4 +1,4 @@
-//! Files for tests: made by hand, and garbled on purpose.
+//! Test files: built by hand, and corrupted on purpose.
 
 use std::io::{Cursor, Write};
 

@@ -1,9 +1,10 @@
-//! Rows from text: TF-IDF with the defaults of scikit-learn, English stop words, and a limit on the number of terms.
+//! Features from text: TF-IDF with the defaults of scikit-learn, English stop words, and a limit on the number of
+//! terms.
 //!
-//! A token is a run of two or more word characters of the lower-cased text. Terms are the tokens that occur most often
-//! over all documents; where the limit cuts between equally frequent ones, those first in code point order stay.
-//! (scikit-learn leaves that choice to an unstable sort.) Columns are the terms in code point order. A value is
-//! count * (ln((1 + documents) / (1 + documents with the term)) + 1), and each row is divided by its Euclidean norm.
+//! A token is a run of two or more word characters of the lower-cased text. Terms are the most frequent tokens over all
+//! documents; where the limit cuts between equally frequent tokens, the first in code point order stay. (scikit-learn
+//! leaves that choice to an unstable sort.) Columns are the terms in code point order. A value is count * (ln((1 +
+//! documents) / (1 + documents with the term)) + 1), and each feature vector is divided by its Euclidean norm.
 
 use std::collections::HashMap;
 

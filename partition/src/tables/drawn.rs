@@ -1,4 +1,4 @@
-//! A split by numbers of nodes of each class, for any number of nodes.
+//! Random split by numbers of nodes per class, for any number of nodes.
 
 use kith_store::{NO_CLASS, SplitPart};
 

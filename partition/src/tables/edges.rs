@@ -1,4 +1,4 @@
-//! The edge tables: what each file holds, and all edges handed to one sink per thread.
+//! Edge tables: detects the contents of each file and streams all edges to one sink per thread.
 
 use std::{
     ops::Range,
@@ -60,12 +60,12 @@ impl EdgeFiles {
         Ok(EdgeFiles { files, kind: kind.ok_or_else(no_edges)? })
     }
 
-    /// Whether ids are numbers or texts.
+    /// Kind of the ids.
     pub(super) fn kind(&self) -> IdKind {
         self.kind
     }
 
-    /// How many files there are.
+    /// Number of files.
     pub(super) fn n_files(&self) -> usize {
         self.files.len()
     }
@@ -178,7 +178,7 @@ impl EdgeFiles {
     }
 }
 
-/// What one thread does at a time.
+/// Unit of work of one thread.
 struct Job {
     file: usize,
     part: FilePart,

@@ -1,10 +1,10 @@
-//! The fields of a line, and numbers read from bytes in bulk.
+//! Splits lines into fields, and parses numbers from bytes in bulk.
 
 use std::{borrow::Cow, str};
 
 use crate::{raw::lines::shown, tables::files::Trouble};
 
-/// What stands between two fields of a line.
+/// Separator of the fields of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Delimiter {
     /// One byte.
@@ -17,7 +17,8 @@ pub(super) enum Delimiter {
 pub(super) type Misplaced = (usize, Trouble);
 
 impl Delimiter {
-    /// What the ending of the file says if the line has it, else the first of tab, comma, semicolon and blank it has.
+    /// Delimiter of the file extension if it occurs in the line, else the first of tab, comma, semicolon and blank that
+    /// does.
     pub(super) fn of_line(line: &[u8], by_ending: Option<u8>) -> Delimiter {
         let line = line.trim_ascii();
         let found = by_ending.into_iter().chain(*b"\t,;").find(|delimiter| line.contains(delimiter));

@@ -1,4 +1,4 @@
-//! The files of a table: which ones, what format each has by its ending, and what is said when one is not right.
+//! Files of a table: their names, the format of each by its extension, and errors in them.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ pub(super) struct TableFile {
     pub(super) format: Format,
 }
 
-/// What the ending of a file's name says.
+/// Format of a file, by its extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     /// Lines of fields; the ending may say what stands between them.
@@ -78,10 +78,10 @@ impl TableFile {
     }
 }
 
-/// What stops a reader: something wrong where it stands, or anything else.
+/// Error of a reader, with or without its place.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// Wrong right here; whoever knows the place adds it.
+    /// Problem at the current position; the caller adds the place.
     Here(String),
     /// Already a whole sentence.
     Elsewhere(PartitionError),

@@ -1,4 +1,4 @@
-//! A decoder written by others that panics on some damaged files: here that is an error like any other.
+//! Turns panics of a third-party decoder into errors: it panics on some damaged files.
 
 use std::{
     any::Any,
@@ -15,7 +15,7 @@ static HOOK: Once = Once::new();
 
 /// Does what a decoder does; if it panics, says in which words. Whatever it was working on must be dropped then.
 pub(super) fn guard<R>(decode: impl FnOnce() -> R) -> Result<R, String> {
-    // A panic that becomes an error is not printed; all others go to whoever printed them before.
+    // A panic that becomes an error is not printed; all others go to the previous hook.
     HOOK.call_once(|| {
         let print = take_hook();
         set_hook(Box::new(move |panic| {

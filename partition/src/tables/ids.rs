@@ -1,4 +1,4 @@
-//! What the user calls the nodes, and which node each id is.
+//! Ids of users' nodes, and their mapping to nodes.
 
 use std::{fmt::Display, path::Path};
 
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// Where the id begins in a key that carries a value below it.
+/// Bits of the value below the id in a sort key.
 const VALUE_BITS: u32 = 64;
 
 /// One id as a table has it.
@@ -48,7 +48,7 @@ impl Display for Id<'_> {
     }
 }
 
-/// Which node each id is.
+/// Mapping from ids to nodes.
 #[derive(Debug)]
 pub(super) enum NodeIds {
     /// Ids are the nodes `0..n_nodes`.
@@ -59,7 +59,7 @@ pub(super) enum NodeIds {
     Texts(TextIds),
 }
 
-/// What is wrong with the ids of a table, found once all of them are sorted.
+/// Error in the ids of a table, found once all of them are sorted.
 #[derive(Debug)]
 pub(super) enum Stray {
     /// An id that stands there more than once, by its node.
@@ -185,7 +185,7 @@ impl NodeIds {
     }
 }
 
-/// What is said of an id that no node has.
+/// Error for an id that belongs to no node.
 pub(super) fn unknown(id: Id<'_>) -> Trouble {
     Trouble::Here(format!("{id} is not the id of any node"))
 }

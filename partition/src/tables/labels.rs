@@ -1,4 +1,4 @@
-//! Label tables: one class per node, by place or by id, or any number of classes per node as an array of 0 and 1.
+//! Label tables: one class per node, by position or by id, or several classes per node as an array of 0 and 1.
 
 use std::{
     collections::HashMap,
@@ -126,7 +126,7 @@ impl LabelTables {
                 while by_node.n_items() < node {
                     by_node.push(NO_CLASS)?;
                 }
-                by_node.push(class as u32) // What went in was a class of 32 bits.
+                by_node.push(class as u32) // Lossless: it was widened from u32.
             })?;
             if let Some(stray) = stray {
                 return Err(stray_error(stray, ids, |find| self.each_id(find)));
@@ -350,7 +350,7 @@ impl StagedLabels {
         }
     }
 
-    /// How many classes and nodes there are; `None` where nodes have any number of classes.
+    /// Numbers of classes and nodes; `None` for multi-label.
     pub(super) fn n_classes(&self) -> Option<(u64, u64)> {
         match self {
             StagedLabels::Classes { n_classes, by_node, .. } => Some((*n_classes, by_node.n_items())),

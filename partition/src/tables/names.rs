@@ -1,9 +1,9 @@
-//! The names by which headers call the columns that count.
+//! Recognized names of columns in table headers.
 
-/// Where an edge comes from.
+/// Source of an edge.
 pub(super) const SOURCE_NAMES: &[&str] =
     &["source", "src", "from", "sourceid", "srcid", "fromid", "fromnode", "fromnodeid", "startid", "id1", "node1"];
-/// Where an edge goes to.
+/// Destination of an edge.
 pub(super) const DESTINATION_NAMES: &[&str] = &[
     "destination",
     "dst",
@@ -19,7 +19,7 @@ pub(super) const DESTINATION_NAMES: &[&str] = &[
     "id2",
     "node2",
 ];
-/// What a node is called.
+/// Id of a node.
 pub(super) const ID_NAMES: &[&str] = &["id", "node", "nodeid"];
 /// The class of a node.
 pub(super) const LABEL_NAMES: &[&str] = &["label", "class", "target", "y"];

@@ -1,4 +1,4 @@
-//! Numpy arrays as tables: pairs of ids, labels, and rows of numbers, read by ranges.
+//! Numpy arrays as tables of edges, labels and features, read by ranges.
 
 use std::{
     ops::Range,
@@ -26,7 +26,7 @@ pub(super) struct NpyEdges {
     path: PathBuf,
     n_edges: u64,
     n_item_bytes: u64,
-    /// Whether the two ends of an edge lie side by side in the file.
+    /// True if the two ends of an edge are adjacent in the file.
     is_by_edge: bool,
 }
 
@@ -119,7 +119,7 @@ impl NpyRows {
         Ok(NpyRows { path: path.to_owned(), n_rows: n_rows as u64, width, has_one_dimension })
     }
 
-    /// Whether items are whole numbers, which truth values are not.
+    /// Checks that items are integers; booleans are not.
     pub(super) fn check_whole(&self) -> Result<()> {
         check_whole(&self.path, NpyStream::open(&self.path)?.header())
     }
@@ -167,7 +167,7 @@ impl Item for Class {
     fn from_number(number: impl Number) -> (Class, bool) {
         let (index, is_index) = number.to_index();
         let class = Class(is_index.then_some(index));
-        // Where a number is no index, it is negative here: `check_whole` was asked before, and let no float pass.
+        // A number that is no index is negative: `check_whole` has already refused floats.
         (class, true)
     }
 }

@@ -1,7 +1,7 @@
-//! Ids that are numbers, mapped out of core.
+//! Out-of-core mapping of numeric ids.
 //!
-//! All ids are sorted once, which makes node k the k-th smallest. Then edges are sorted by the id of one end and walked
-//! along the sorted ids, which replaces that end by its node; and the same once more for the other end.
+//! All ids are sorted once, which makes node k the k-th smallest. Then edges are sorted by the id of one end and merged
+//! with the sorted ids, which replaces that end by its node. A second pass does the same for the other end.
 
 use crate::{
     PartitionError, Result,
@@ -44,17 +44,17 @@ impl Span {
         self.max = self.max.max(id);
     }
 
-    /// Whether there are so few ids without an edge, if any, that the numbers can be taken as they are.
+    /// True if the ids fill their range well enough to be used as nodes directly.
     pub(super) fn is_dense(&self) -> bool {
         self.max < self.n_edges.saturating_mul(4).saturating_add(1000)
     }
 
-    /// Whether an id is neither too small nor too large.
+    /// True if an id lies within the range of ids.
     pub(super) fn contains(&self, id: u64) -> bool {
         (self.min..=self.max).contains(&id)
     }
 
-    /// How far an id lies above the smallest.
+    /// Offset of an id from the smallest.
     fn above(&self, id: u64) -> Result<u64, Trouble> {
         match self.contains(id) {
             true => Ok(id - self.min),
@@ -107,7 +107,7 @@ impl NumberIds {
         Ok(NumberIds { span, sorted: sorted.finish()? })
     }
 
-    /// How many there are.
+    /// Number of ids.
     pub(super) fn n_ids(&self) -> u64 {
         self.sorted.n_items()
     }

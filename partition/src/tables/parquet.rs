@@ -1,5 +1,5 @@
-//! Parquet files: their columns by name and type, read one row group at a time. Pages that would not fit in the memory there is are
-//! refused by their headers, before any of them is unpacked.
+//! Parquet files: columns by name and type, read one row group at a time. Pages that would not fit in the available
+//! memory are refused by their headers, before any page is decompressed.
 
 mod measured;
 mod pages;
@@ -52,7 +52,7 @@ pub(super) struct ParquetFile {
     measured: Arc<[OnceLock<Measured>]>,
 }
 
-/// What a column holds.
+/// Type of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ColumnType {
     Whole,
@@ -67,7 +67,7 @@ pub(super) enum ColumnType {
 type TakeRows<'t> = dyn FnMut(u64, &[ArrayRef]) -> Result<(), Misplaced> + 't;
 
 impl ParquetFile {
-    /// Reads the footer, and checks what it says against the length of the file.
+    /// Reads the footer and checks it against the length of the file.
     pub(super) fn open(path: &Path, memory_bytes: u64) -> Result<ParquetFile> {
         let file = open_file(path)?;
         let n_bytes = file.metadata().map_err(PartitionError::io(path))?.len();
@@ -98,7 +98,7 @@ impl ParquetFile {
         self.group_starts[self.n_groups()]
     }
 
-    /// How many row groups there are.
+    /// Number of row groups.
     pub(super) fn n_groups(&self) -> usize {
         self.group_starts.len() - 1
     }
@@ -108,7 +108,7 @@ impl ParquetFile {
         self.footer.schema().fields().iter().map(|field| field.name().clone()).collect()
     }
 
-    /// What a column holds.
+    /// Type of a column.
     pub(super) fn column_type(&self, column: usize) -> ColumnType {
         let data_type = self.footer.schema().field(column).data_type();
         match data_type {
@@ -207,7 +207,7 @@ impl ParquetFile {
     }
 }
 
-/// What later reading relies on: everything the footer points to lies inside the file.
+/// Checks that everything the footer points to lies inside the file; later reads rely on it.
 fn check_group(group: &RowGroupMetaData, n_file_bytes: u64) -> Result<(), String> {
     for chunk in group.columns() {
         let start = u64::try_from(chunk.dictionary_page_offset().unwrap_or(chunk.data_page_offset()));

@@ -1,4 +1,4 @@
-//! Feature tables: rows by place or by id, brought to where any of them can be read at any time.
+//! Feature tables, by position or by id, staged for random access.
 
 use std::path::{Path, PathBuf};
 
@@ -54,7 +54,7 @@ impl RowTables {
         Ok(known.map(|(dim, _)| RowTables { tables, dim, kind }))
     }
 
-    /// Whether rows say which node they belong to.
+    /// True if the tables have an id column.
     pub(super) fn have_ids(&self) -> bool {
         self.tables.first().is_some_and(RowTable::has_ids)
     }
@@ -126,10 +126,10 @@ impl RowTables {
     }
 }
 
-/// What is known of the nodes besides their ids.
+/// Facts about the nodes besides their ids.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Nodes {
-    /// Whether their number was given.
+    /// True if the number of nodes was given.
     pub(super) are_given: bool,
     pub(super) memory_bytes: u64,
 }

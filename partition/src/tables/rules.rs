@@ -1,10 +1,10 @@
-//! Rules of an import: how ids and splits are taken.
+//! Import rules for ids and splits.
 
 use std::path::PathBuf;
 
 use crate::split::{Fractions, PerClass};
 
-/// What is done with the ids of nodes.
+/// Treatment of the ids of nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IdRule {
     /// Numbers are taken as they are if `n_nodes` is given or the largest is below 4 times the number of edges plus
@@ -19,7 +19,7 @@ pub enum IdRule {
     Texts,
 }
 
-/// How nodes are split.
+/// Source of the split.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SplitRule {
     /// A table of ids and parts (or one part per line, in the order of the nodes), or a folder of three files of ids
@@ -40,7 +40,7 @@ pub enum SplitRule {
     PerClass(PerClass),
 }
 
-/// Whether ids are numbers or texts.
+/// Kind of ids: numbers or texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IdKind {
     Numbers,

@@ -1,4 +1,4 @@
-//! Temporary columns on disk: written once in order, read anywhere by any thread, gone when closed.
+//! Temporary columns on disk: written once in order, read at any position by any thread, removed when closed.
 
 use std::{
     fs::File,

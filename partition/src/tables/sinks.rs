@@ -1,4 +1,4 @@
-//! Receivers of edges.
+//! Sinks for edges.
 
 use crate::{Result, tables::files::Trouble};
 

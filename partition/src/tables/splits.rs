@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// Where a split comes from.
+/// Source of a split.
 #[derive(Debug)]
 pub(super) enum SplitSource {
     /// Tables of ids and parts.
@@ -79,7 +79,7 @@ impl SplitSource {
             while parts.n_items() < node {
                 parts.push(SplitPart::None as u8)?;
             }
-            parts.push(part as u8) // What went in was a part.
+            parts.push(part as u8) // Lossless: it is a `SplitPart`.
         })?;
         if let Some(stray) = stray {
             let each_id = |find: &mut dyn FnMut(Id<'_>) -> Result<(), Trouble>| {

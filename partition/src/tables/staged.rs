@@ -1,4 +1,4 @@
-//! Feature rows brought to where any of them can be read at any time.
+//! Features staged for random access.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ use crate::{
 /// Bytes of rows that a thread reads at once.
 const BLOCK_BYTES: usize = 1 << 18;
 
-/// Where the values of a row stand in a parquet file.
+/// Location of a feature vector's values in a parquet file.
 #[derive(Debug)]
 pub(super) enum Values {
     /// One in each of these columns.
@@ -65,7 +65,7 @@ impl Stager<'_> {
         Ok((StagedPart::Columns(vec![Columns { scratch, width: dim }]), n_rows))
     }
 
-    /// Rows of a parquet file: so many columns together as can be held while they are read.
+    /// Features of a parquet file, read in groups of columns that fit in memory together.
     pub(super) fn parquet(&self, file: &ParquetFile, values: &Values) -> Result<StagedPart> {
         let groups = match values {
             Values::List(column) => vec![(vec![*column], self.dim)],

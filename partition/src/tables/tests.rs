@@ -1,4 +1,4 @@
-//! Whole imports of small graphs: every format, every rule for ids, any number of threads.
+//! End-to-end imports of small graphs: every format, every rule for ids, any number of threads.
 
 mod bad;
 mod nodes;
@@ -129,7 +129,7 @@ fn lines(edges: &[(u64, u64)], between: &str, end: &str) -> String {
     edges.iter().map(|(source, destination)| format!("{source}{between}{destination}{end}")).collect()
 }
 
-/// What a store holds, apart from where it came from.
+/// Contents of a store, without its source.
 fn held(manifest: &Manifest) -> String {
     format!("{:?} {:?}", manifest.contents, manifest.columns)
 }

@@ -1,4 +1,4 @@
-//! Text tables, plain or gzip: understood by their first lines, read in blocks of whole lines.
+//! Text tables, plain or gzip: format detected from the first lines, read in blocks of whole lines.
 
 use std::{
     fs::File,
@@ -32,15 +32,15 @@ pub(super) struct TextFile {
     /// Bytes on disk.
     pub(super) n_bytes: u64,
     is_packed: bool,
-    /// Where the first line that counts begins in the unpacked text, and the one after it.
+    /// Offsets of the first data line and of the one after it, in the decompressed text.
     start: u64,
     second: u64,
-    /// Where the last line that is not empty ends; of a packed file nobody knows yet.
+    /// End of the last line that is not empty; unknown for a compressed file.
     end: Option<u64>,
 }
 
 impl TextFile {
-    /// Looks at the first lines of a file. What the ending says of the delimiter counts if the first line has it.
+    /// Inspects the first lines of a file. The delimiter of the extension is used if it occurs in the first line.
     pub(super) fn open(path: &Path, by_ending: Option<u8>) -> Result<TextFile> {
         let mut file = open_file(path)?;
         let n_bytes = file.metadata().map_err(PartitionError::io(path))?.len();
@@ -129,7 +129,7 @@ impl TextFile {
         let first = match buffer.iter().position(|byte| *byte == b'\n') {
             _ if from == piece.start => 0,
             Some(newline) => newline + 1,
-            None => return Ok(()), // Inside one long line, which whoever reads its beginning refuses.
+            None => return Ok(()), // Inside one long line, refused by the reader of its start.
         };
         let end = self.end.unwrap_or(piece.end);
         let mut n_checked = buffer.len().saturating_sub(1);
@@ -147,7 +147,7 @@ impl TextFile {
         take(&buffer[first..]).map_err(|(at, trouble)| self.error(from + (first + at) as u64, trouble))
     }
 
-    /// Hands over all lines in order, in blocks; `advance` hears of the bytes read from disk.
+    /// Passes all lines in order, in blocks; `advance` receives the number of bytes read from disk.
     pub(super) fn each_block(
         &self,
         advance: &(dyn Fn(u64) + Sync),
@@ -217,7 +217,7 @@ impl TextFile {
         let Ok(text) = self.unpacked(&|_| ()) else { return 1 };
         let mut text = BufReader::with_capacity(1 << 16, text.take(offset));
         let mut n_lines = 1;
-        // Where the text cannot be read any further, what was counted so far is the best answer there is.
+        // If the text cannot be read any further, the count so far is the best available answer.
         while let Ok(bytes) = text.fill_buf()
             && !bytes.is_empty()
         {
@@ -243,7 +243,7 @@ impl Read for Counted<'_> {
     }
 }
 
-/// How many of these bytes are whole lines, without the empty ones behind the last that is not.
+/// Number of bytes in whole lines, without trailing empty lines.
 fn n_whole_lines(bytes: &[u8], is_last: bool) -> usize {
     let whole = match bytes.iter().rposition(|byte| *byte == b'\n') {
         _ if is_last => bytes,
@@ -257,7 +257,7 @@ fn n_whole_lines(bytes: &[u8], is_last: bool) -> usize {
     whole[n_used..].iter().position(|byte| *byte == b'\n').map_or(whole.len(), |n| n_used + n + 1)
 }
 
-/// Where the last line that is not empty ends.
+/// Offset of the end of the last line that is not empty.
 fn end_of_lines(mut file: &File, n_bytes: u64) -> io::Result<u64> {
     let mut block = vec![0; 1 << 14];
     let mut end = n_bytes;

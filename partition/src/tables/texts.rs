@@ -1,4 +1,4 @@
-//! Ids that are texts: one table in memory, filled by many threads, whose order is that of the bytes.
+//! Text ids: one table in memory, filled by many threads and ordered by bytes.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -17,7 +17,7 @@ use crate::{
 
 /// Tables that threads fill side by side.
 const N_SHARDS: usize = 64;
-/// What an id costs besides its bytes and its slots while ids are put in order, which is when it costs most.
+/// Memory per id besides its bytes and slots while ids are sorted, which is the peak.
 const ORDER_BYTES: u64 = 24;
 
 /// Collects different texts, from any number of threads, until they take more than the limit.
@@ -96,7 +96,7 @@ pub(super) struct TextIds {
 }
 
 impl TextIds {
-    /// How many there are.
+    /// Number of ids.
     pub(super) fn n_ids(&self) -> u64 {
         self.order.len() as u64
     }

@@ -1,5 +1,5 @@
-//! Opening a store, and reading the neighbor lists of random nodes from it, against the same loop over plain arrays in
-//! memory. Both warm, in interleaved rounds. Prints one JSON object.
+//! Benchmarks opening a store and reading the neighbor lists of random nodes, against the same loop over plain arrays
+//! in memory. Both are warm, in interleaved rounds. Prints one JSON object.
 //!
 //! `cargo bench -p kith-store --bench neighbors -- STORE`
 #![allow(clippy::print_stdout, clippy::print_stderr, missing_docs)]

@@ -1,4 +1,4 @@
-//! Checksums of a column's blocks, compared with the bytes when a block is first read.
+//! Checksums of a column's blocks, verified when a block is first read.
 
 use std::{
     path::PathBuf,

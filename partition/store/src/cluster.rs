@@ -1,4 +1,4 @@
-//! A store cut into shards: who owns which node.
+//! Partitioned graph: the owner of every node, and its shards.
 
 use std::path::{Path, PathBuf};
 
@@ -89,12 +89,12 @@ impl Cluster {
         &self.dir
     }
 
-    /// What the manifest says; counts of nodes and edges are the whole graph's.
+    /// The manifest; its counts of nodes and edges are those of the whole graph.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// What everybody who works with this cluster must agree on.
+    /// Digest that all processes working with this partitioned graph must agree on.
     pub fn digest(&self) -> &str {
         &self.manifest.digest
     }
@@ -104,12 +104,12 @@ impl Cluster {
         &self.entry.store
     }
 
-    /// What the store holds.
+    /// Contents of the store.
     pub fn contents(&self) -> &Contents {
         &self.manifest.contents
     }
 
-    /// How it was cut.
+    /// Partitioning method, edge cut and shards.
     pub fn entry(&self) -> &ClusterEntry {
         &self.entry
     }
@@ -127,7 +127,7 @@ impl Cluster {
         }
     }
 
-    /// How probably each node is in a batch, if that was worked out.
+    /// Probability that each node is in a mini-batch, if it was computed.
     pub fn inclusion(&self) -> Result<Option<&[f32]>> {
         self.inclusion.as_ref().map(Column::all).transpose()
     }
@@ -162,7 +162,7 @@ impl Cluster {
 }
 
 impl Owners<'_> {
-    /// How many nodes there are.
+    /// Number of nodes.
     pub fn len(self) -> usize {
         match self {
             Owners::Narrow(owners) => owners.len(),
@@ -170,7 +170,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Whether there are none.
+    /// True if there are no nodes.
     pub fn is_empty(self) -> bool {
         self.len() == 0
     }

@@ -1,4 +1,4 @@
-//! Cutting a store: shards side by side, each reads its own nodes alone, all of it published at once.
+//! Writes a partitioned graph: shards in parallel, each reading only its own nodes, all published at once.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -24,23 +24,23 @@ use crate::{
     writer::StoreWriter,
 };
 
-/// How a store is to be cut.
+/// Partition of a store.
 #[derive(Clone, Debug)]
 pub struct Cut<'a> {
     /// The shard of every node.
     pub owner: &'a [u16],
     /// Shards are `0..n_shards`; some may own nothing.
     pub n_shards: u32,
-    /// How probably each node is in a batch, if that is known.
+    /// Probability that each node is in a mini-batch, if known.
     pub inclusion: Option<&'a [f32]>,
-    /// How owners were found.
+    /// Partitioning method.
     pub method: String,
     /// Enough to do it again; the source is the store's.
     pub provenance: Provenance,
 }
 
-/// Cuts a store into a cluster that appears at `out`, which must not exist; `on_nodes` hears of every piece that is
-/// written.
+/// Writes a store as a partitioned graph to `out`, which must not exist; `on_nodes` receives the number of nodes of
+/// every piece written.
 pub fn write_cluster(graph: &Graph, cut: &Cut<'_>, out: &Path, on_nodes: &(dyn Fn(u64) + Sync)) -> Result<Manifest> {
     assert_eq!(cut.owner.len() as u64, graph.n_nodes(), "every node has an owner");
     assert!(cut.inclusion.is_none_or(|inclusion| inclusion.len() == cut.owner.len()), "one probability per node");
@@ -78,7 +78,7 @@ pub fn write_cluster(graph: &Graph, cut: &Cut<'_>, out: &Path, on_nodes: &(dyn F
         shards: shards.into_iter().map(|(summary, _)| summary).collect(),
     };
     let contents = Contents { cut: Some(CutEntry::Cluster(entry)), ..graph.manifest().contents.clone() };
-    // What the graph is does not change by cutting it.
+    // The source of the graph stays the same.
     let source = graph.manifest().provenance.source.clone();
     let provenance = Provenance { source, ..cut.provenance.clone() };
     writer.finish_as(contents, provenance, |dir| Cluster::open(dir).map(drop))
@@ -267,7 +267,7 @@ impl ShardCut<'_> {
         }
     }
 
-    /// The items of this shard's nodes in a column with so many items per node.
+    /// Copies the items of this shard's nodes from a column with `per_node` items per node.
     fn pick<T: Item>(&self, writer: &mut StoreWriter, name: &str, per_node: usize) -> Result<()> {
         let mut picked: ColumnWriter<T> = writer.column(name)?;
         for node in self.nodes() {

@@ -1,5 +1,5 @@
-//! One typed array in one file, and nothing else in it: `indices.u32` is what `numpy.fromfile(.., "<u4")` reads.
-//! Checksums of its blocks stand in the column `checksums`, and their checksum in the manifest.
+//! Column: one typed array in one file without a header. `indices.u32` is readable by `numpy.fromfile(.., "<u4")`.
+//! Checksums of its blocks are in the column `checksums`, and their checksum in the manifest.
 
 use std::{
     fs::File,
@@ -195,7 +195,7 @@ pub struct FinishedColumn {
 }
 
 impl FinishedColumn {
-    /// Whether another column holds the same items, byte for byte.
+    /// True if another column holds the same items, byte for byte.
     pub fn same_items(&self, other: &FinishedColumn) -> Result<bool> {
         // Different checksums settle it without reading.
         if self.entry.dtype != other.entry.dtype

@@ -1,4 +1,4 @@
-//! What can be wrong with a store.
+//! Errors of a store.
 
 use std::{
     io,
@@ -13,7 +13,7 @@ pub enum StoreError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// A folder without a manifest: not a store, or one that was never finished.
@@ -23,29 +23,29 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// A folder that holds a cut store, where a whole one is needed.
-    #[error("{path}: not a store but what `kith partition` made of one: give the store, or use it as shards")]
+    #[error("{path}: not a store but a partitioned graph: give the store it was made from")]
     Cut {
         /// The folder.
         path: PathBuf,
     },
     /// A folder that holds something else than what `kith partition` makes.
-    #[error("{path}: not a cluster: make one with `kith partition`")]
+    #[error("{path}: not a partitioned graph: make one with `kith partition`")]
     NotACluster {
         /// The folder.
         path: PathBuf,
     },
     /// A shard of another cluster, or none.
-    #[error("{path}: not shard {shard} of this cluster: {problem}")]
+    #[error("{path}: not shard {shard} of this partitioned graph: {problem}")]
     ForeignShard {
         /// The folder.
         path: PathBuf,
         /// The shard asked for.
         shard: u32,
-        /// How it is seen.
+        /// Mismatch that was found.
         problem: String,
     },
     /// A shard that the cluster does not have.
-    #[error("there is no shard {shard}: the cluster has {n_shards}")]
+    #[error("there is no shard {shard}: the partitioned graph has {n_shards} shards")]
     NoShard {
         /// The shard asked for.
         shard: u32,
@@ -65,7 +65,7 @@ pub enum StoreError {
     Manifest {
         /// The manifest.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Problem in the manifest.
         problem: String,
     },
     /// Written by another generation of Kith.
@@ -79,7 +79,7 @@ pub enum StoreError {
         expected: u32,
     },
     /// A column file does not have the length that the manifest states.
-    #[error("store damaged at {column}: {found} bytes instead of {expected}: run `kith data verify`")]
+    #[error("store damaged at {column}: expected {expected} bytes, found {found}: run `kith data verify`")]
     Length {
         /// The column.
         column: String,

@@ -1,4 +1,4 @@
-//! An open store. Opening maps the columns and checks lengths; values are checked where they are used.
+//! Open store. Opening maps the columns and checks their lengths; values are checked where they are used.
 
 use std::path::{Path, PathBuf};
 
@@ -74,7 +74,7 @@ impl Graph {
         &self.dir
     }
 
-    /// What the manifest says.
+    /// The manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
@@ -90,7 +90,7 @@ impl Graph {
         self.manifest.contents.n_edges
     }
 
-    /// Whether every edge has its reverse.
+    /// True if every edge has its reverse.
     pub fn is_symmetric(&self) -> bool {
         self.transpose.is_none()
     }
@@ -121,7 +121,7 @@ impl Graph {
         }
     }
 
-    /// Feature rows, if the store has them.
+    /// Features, if the store has them.
     pub fn rows(&self) -> Option<&Rows> {
         self.rows.as_ref()
     }

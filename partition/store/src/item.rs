@@ -1,4 +1,4 @@
-//! The types of items a column can hold.
+//! Item types of a column.
 
 use half::{bf16, f16};
 use serde::{Deserialize, Serialize};

@@ -1,24 +1,24 @@
-//! The graph store: one folder of immutable columns, described by `manifest.json`.
+//! Graph store: one folder of immutable columns, described by `manifest.json`.
 //!
-//! Write it with [`StoreWriter`], read it with [`Graph`], read every byte of it with [`verify`].
+//! [`StoreWriter`] writes it, [`Graph`] reads it, [`verify`] checks every byte of it.
 //!
-//! A store that was cut is a folder of the same kind: a [`Cluster`] with the owner of every node, and in it one folder
-//! per [`Shard`] with the columns of its nodes, row by row in ascending order of their ids.
+//! A partitioned graph is a folder of the same kind: a [`Cluster`] with the owner of every node, and in it one folder
+//! per [`Shard`] with the columns of its nodes, in ascending order of their ids.
 //!
 //! | column | items | holds |
 //! |---|---|---|
 //! | `indptr`, `indices` | `n_nodes + 1`, `n_edges` | for each destination its sources, ascending |
 //! | `out_indptr`, `out_indices` | the same | for each source its destinations, unless the store is symmetric |
-//! | `out_edges` | `n_edges` | where each edge of the second lists stands in the first |
-//! | `rows` | `n_nodes * dim` | dense feature rows |
-//! | `row_indptr`, `row_indices`, `row_values` | `n_nodes + 1`, values | sparse feature rows |
+//! | `out_edges` | `n_edges` | position of each edge of `out_indices` in `indices` |
+//! | `rows` | `n_nodes * dim` | dense features |
+//! | `row_indptr`, `row_indices`, `row_values` | `n_nodes + 1`, values | sparse features |
 //! | `labels` or `label_bits` | `n_nodes` | the class of each node, or 64 classes per word |
 //! | `split.NAME` | `n_nodes` | 0 none, 1 train, 2 valid, 3 test |
-//! | `ids` or `id_indptr`, `id_bytes` | `n_nodes` | what the user calls each node |
+//! | `ids` or `id_indptr`, `id_bytes` | `n_nodes` | the user's own id of each node |
 //! | `graph_of_node` | `n_nodes` | the graph of each node, in a set of several |
-//! | `owner` | `n_nodes` | of a cluster: the shard that owns each node |
-//! | `inclusion` | `n_nodes` | of a cluster: how probably each node is in a batch |
-//! | `owned` | 2 per 64 nodes | of a shard: 64 bits, whether it owns each; the nodes it owns before them |
+//! | `owner` | `n_nodes` | of a partitioned graph: the shard that owns each node |
+//! | `inclusion` | `n_nodes` | of a partitioned graph: probability that each node is in a mini-batch |
+//! | `owned` | 2 per 64 nodes | of a shard: 64 bits, 1 for each node it owns; number of nodes it owns before them |
 //! | `checksums` | blocks | CRC-32 of every MiB of every column above, in the manifest's order |
 
 mod blocks;

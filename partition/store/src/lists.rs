@@ -1,4 +1,4 @@
-//! Neighbor lists: CSR with row = destination (or source, for the transpose), each list sorted by id.
+//! Adjacency: CSR with row = destination (or source, for the transpose), each neighbor list sorted by id.
 
 use crate::{
     column::Column,
@@ -68,7 +68,7 @@ impl Lists {
         self.indices().slice(start, end).ok_or_else(|| StoreError::damaged(self.indptr_name, node))
     }
 
-    /// Where the list of a node begins and ends among all edges.
+    /// Start and end of a node's neighbor list among all edges.
     #[inline]
     pub fn bounds(&self, node: u64) -> Result<(usize, usize)> {
         bounds(&self.indptr, node, self.indptr_name)
@@ -156,7 +156,7 @@ pub enum Neighbors<'a> {
 }
 
 impl<'a> Neighbors<'a> {
-    /// How many there are.
+    /// Number of neighbors.
     #[inline]
     pub fn len(self) -> usize {
         match self {
@@ -165,7 +165,7 @@ impl<'a> Neighbors<'a> {
         }
     }
 
-    /// Whether there are none.
+    /// True if there are no neighbors.
     pub fn is_empty(self) -> bool {
         self.len() == 0
     }
@@ -197,7 +197,7 @@ impl<'a> Neighbors<'a> {
         narrow.iter().map(|id| u64::from(*id)).chain(wide.iter().copied())
     }
 
-    /// Whether a node is among them, by binary search.
+    /// True if a node is among the neighbors; binary search.
     #[inline]
     pub fn contains(self, node: u64) -> bool {
         match self {

@@ -1,5 +1,5 @@
-//! `manifest.json`: the file that makes a folder a store. It states what is in it, how long each column is, and where
-//! the data came from.
+//! `manifest.json`: the file that makes a folder a store. It describes the contents, the length of each column and the
+//! source of the data.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -31,15 +31,15 @@ pub struct Manifest {
     pub format_version: u32,
     /// SHA-256 of everything else in this file: the identity of the store.
     pub digest: String,
-    /// What the store holds.
+    /// Contents of the store.
     pub contents: Contents,
-    /// Where it came from.
+    /// Source of the store.
     pub provenance: Provenance,
     /// Its columns.
     pub columns: Vec<ColumnEntry>,
 }
 
-/// What a store holds.
+/// Contents of a store.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Contents {
@@ -47,9 +47,9 @@ pub struct Contents {
     pub n_nodes: u64,
     /// Directed edges, each in the list of its destination.
     pub n_edges: u64,
-    /// Whether u→v is an edge as often as v→u, for all u and v. If so there is no second set of lists.
+    /// True if u→v is an edge as often as v→u, for all u and v. If so, there is no transpose.
     pub is_symmetric: bool,
-    /// Feature rows, if any.
+    /// Features, if any.
     pub rows: Option<RowsEntry>,
     /// Labels, if any.
     pub labels: Option<LabelsEntry>,
@@ -59,16 +59,16 @@ pub struct Contents {
     pub ids: Option<IdsEntry>,
     /// The graphs of a set of several.
     pub graphs: Option<GraphsEntry>,
-    /// Where this is not a whole store: what was cut, and how.
+    /// Partition that this folder belongs to; `None` for a whole store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut: Option<CutEntry>,
 }
 
-/// What a folder holds of a store that was cut.
+/// Part of a partitioned graph that a folder holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CutEntry {
-    /// Who owns which node; the shards are folders of their own.
+    /// Owner of every node; the shards are folders of their own.
     Cluster(ClusterEntry),
     /// The nodes of one owner. Counts of nodes and edges in the contents are its own.
     Shard(ShardEntry),
@@ -80,7 +80,7 @@ pub enum CutEntry {
 pub struct ClusterEntry {
     /// The digest of the store: the identity of the graph, whatever it is cut into.
     pub store: String,
-    /// How owners were found.
+    /// Partitioning method.
     pub method: String,
     /// Edges between nodes of different owners.
     pub n_cut_edges: u64,
@@ -88,7 +88,7 @@ pub struct ClusterEntry {
     pub shards: Vec<ShardSummary>,
 }
 
-/// What a cluster knows of a shard without opening it.
+/// Facts about a shard that are known without opening it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShardSummary {
@@ -118,7 +118,7 @@ pub struct ShardEntry {
     pub n_out_edges: u64,
 }
 
-/// The form of the feature rows.
+/// The form of the features.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RowsEntry {
@@ -130,7 +130,7 @@ pub struct RowsEntry {
     pub dtype: Dtype,
 }
 
-/// How rows are stored.
+/// Storage layout of features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RowsForm {
@@ -146,7 +146,7 @@ pub enum RowsForm {
 pub struct LabelsEntry {
     /// Classes are `0..n_classes`.
     pub n_classes: u64,
-    /// Whether a node may have several.
+    /// True if a node may have several classes.
     pub multi_label: bool,
 }
 
@@ -170,19 +170,19 @@ pub struct GraphsEntry {
     pub names: Vec<String>,
 }
 
-/// Where a store came from: enough to make it again.
+/// Source of a store, with everything needed to make it again.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Provenance {
     /// The dataset or generator, and the program that read it.
     pub source: String,
-    /// The run key of everything drawn while making it.
+    /// The seed of everything drawn while making it.
     pub run_key: Option<u64>,
     /// Options as they were followed.
     pub options: BTreeMap<String, String>,
-    /// What the options did: loops removed, duplicates merged, edges added.
+    /// Effect of the options: self-loops removed, duplicates merged, edges added.
     pub counted: BTreeMap<String, u64>,
-    /// What a person should know before trusting a number made from this store.
+    /// Caveats for readers of numbers computed from this store.
     pub notes: Vec<String>,
 }
 

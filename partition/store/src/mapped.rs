@@ -1,4 +1,4 @@
-//! Published files as memory. The only `unsafe` of this package is here.
+//! Memory-mapped files of a store. The only `unsafe` of this package is here.
 #![allow(unsafe_code)]
 
 use std::{

@@ -1,4 +1,4 @@
-//! The file that marks a folder as Kith's own.
+//! Marker file: only folders with it belong to Kith.
 
 use std::{fs, io, path::Path};
 

@@ -1,4 +1,4 @@
-//! Columns with one value per node: labels, splits, the user's own ids, the graph of a set.
+//! Columns with one value per node: labels, splits, users' own ids, and the graph in a set of graphs.
 
 use std::borrow::Cow;
 
@@ -42,7 +42,7 @@ impl Labels {
         self.entry.n_classes
     }
 
-    /// Whether a node may have several classes.
+    /// True if a node may have several classes.
     pub fn is_multi_label(&self) -> bool {
         self.entry.multi_label
     }
@@ -155,7 +155,7 @@ impl Ids {
         }
     }
 
-    /// What the user calls a node.
+    /// The user's own id of a node.
     pub fn of(&self, node: u64) -> Result<Cow<'_, str>> {
         match self {
             Ids::Numbers(column) => Ok(value_of(column, node)?.to_string().into()),

@@ -1,4 +1,4 @@
-//! Nodes by the shard that owns them: one pass over the owners, however many shards there are.
+//! Groups nodes by owner in one pass over the owners, for any number of shards.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use std::ops::Range;
 #[derive(Debug)]
 pub(crate) struct NodesByShard {
     nodes: Ids,
-    /// Where each shard's nodes start, and the end.
+    /// Start of each shard's nodes, followed by the end of the last.
     starts: Vec<usize>,
 }
 
@@ -32,7 +32,7 @@ impl NodesByShard {
         NodesByShard { nodes, starts }
     }
 
-    /// How many nodes a shard has.
+    /// Number of nodes of a shard.
     pub(crate) fn n_nodes(&self, shard: u32) -> u64 {
         (self.starts[shard as usize + 1] - self.starts[shard as usize]) as u64
     }

@@ -1,4 +1,4 @@
-//! A folder whose columns are being opened.
+//! State of a folder while its columns are being opened.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Some nodes of a graph, and the row of each among them: a bitmap with the count of all bits before.
+//! Set of owned nodes with the row of each: a bitmap with prefix counts.
 
 use crate::{column::Column, error::Result};
 
@@ -11,7 +11,7 @@ pub(crate) struct Owned {
     words: Column<u64>,
 }
 
-/// Items of the column for a graph of so many nodes.
+/// Items of the column for a graph of `n_graph_nodes` nodes.
 pub(crate) fn n_items(n_graph_nodes: u64) -> u64 {
     2 * n_graph_nodes.div_ceil(NODES_PER_WORD)
 }
@@ -103,7 +103,7 @@ impl NodeRows {
         row_of(&self.words, node)
     }
 
-    /// How many there are.
+    /// Number of owned nodes.
     pub fn n_rows(&self) -> u64 {
         self.n_rows
     }

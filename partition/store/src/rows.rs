@@ -1,4 +1,4 @@
-//! Feature rows: dense in f32, f16 or bf16, or sparse.
+//! Features: dense in f32, f16 or bf16, or sparse.
 
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 
@@ -11,7 +11,7 @@ use crate::{
     opening::Opening,
 };
 
-/// The feature rows of all nodes.
+/// The features of all nodes.
 #[derive(Debug)]
 pub struct Rows {
     entry: RowsEntry,
@@ -74,7 +74,7 @@ impl Rows {
         self.entry.dim as usize
     }
 
-    /// How rows are stored.
+    /// Storage layout: dense or sparse.
     pub fn form(&self) -> RowsForm {
         self.entry.form
     }

@@ -1,4 +1,4 @@
-//! One shard of a cluster: the columns of the nodes it owns, by row. Neighbors keep their ids.
+//! One shard of a partitioned graph: the columns of the nodes it owns, by row. Neighbors keep their ids.
 
 use std::path::Path;
 
@@ -54,7 +54,7 @@ impl Shard {
         })
     }
 
-    /// What its manifest says; counts of nodes and edges are the shard's own.
+    /// The manifest; its counts of nodes and edges are the shard's own.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
@@ -74,7 +74,7 @@ impl Shard {
         self.manifest.contents.n_nodes
     }
 
-    /// Whether every edge of the whole graph has its reverse.
+    /// True if every edge of the whole graph has its reverse.
     pub fn is_symmetric(&self) -> bool {
         self.out_lists.is_none()
     }
@@ -112,7 +112,7 @@ impl Shard {
         self.out_lists.as_ref().unwrap_or(&self.lists)
     }
 
-    /// Feature rows by row, if the store has them.
+    /// Features by node, if the store has them.
     pub fn rows(&self) -> Option<&Rows> {
         self.rows.as_ref()
     }

@@ -1,5 +1,5 @@
-//! Files and folders of this process that nobody wants if it ends now: drafts, and temporary folders. A process that is ended
-//! by a signal removes them.
+//! Unfinished files and folders of this process: drafts and temporary folders. They are removed when a signal ends the
+//! process.
 
 use std::{
     fs, io,

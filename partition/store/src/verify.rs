@@ -1,4 +1,5 @@
-//! Reading every byte of a store: first the checksums of all blocks, then, if those hold, what the values must obey.
+//! Verifies every byte of a store: first the checksums of all blocks, then, if those hold, the invariants of the
+//! values.
 
 use std::path::Path;
 
@@ -18,7 +19,7 @@ use crate::{
     shard::Shard,
 };
 
-/// What reading a whole store found.
+/// Result of verifying a store.
 #[derive(Debug)]
 pub struct Verified {
     /// Bytes that were read.
@@ -32,9 +33,9 @@ pub struct Verified {
 pub struct Finding {
     /// The column.
     pub column: String,
-    /// Where in it: a block, or a row.
+    /// Place in the column: a block, or a row.
     pub place: String,
-    /// What is wrong there.
+    /// Problem at this place.
     pub problem: String,
 }
 
@@ -44,8 +45,8 @@ impl std::fmt::Display for Finding {
     }
 }
 
-/// Reads every byte of the store in `dir`; `on_bytes` hears of every piece that was read. Fails only where there is no
-/// manifest to hold the columns against.
+/// Reads every byte of the store in `dir`; `on_bytes` receives the length of every piece read. Fails only if there is
+/// no manifest to compare the columns with.
 pub fn verify(dir: &Path, on_bytes: &(dyn Fn(u64) + Sync)) -> Result<Verified> {
     let manifest = Manifest::read(dir)?;
     let mut findings = Vec::new();
@@ -139,7 +140,7 @@ fn check_values(dir: &Path) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// What holds within one shard: whether it is the right part of a store is for those who have the store.
+/// Checks the invariants within one shard. Comparing it with the store takes the store.
 fn check_shard(dir: &Path) -> Vec<Finding> {
     let shard = match Shard::open_with(dir, Verify::Off) {
         Ok(shard) => shard,
@@ -161,7 +162,7 @@ fn check_shard(dir: &Path) -> Vec<Finding> {
     findings
 }
 
-/// What holds in the folder of a cluster; its shards are verified on their own.
+/// Checks the owners of a partitioned graph; its shards are verified on their own.
 fn check_owners(dir: &Path) -> Vec<Finding> {
     let cluster = match Cluster::open_with(dir, Verify::Off) {
         Ok(cluster) => cluster,

@@ -1,4 +1,4 @@
-//! Folders that Kith may empty: drafts of stores, unpacked archives, scratch runs.
+//! Folders that Kith may empty: drafts of stores, unpacked archives, temporary runs.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -26,7 +26,7 @@ const MAX_ATTEMPTS: u32 = 100;
 #[derive(Debug)]
 pub struct WorkFolder {
     dir: PathBuf,
-    /// Locked for as long as it is open.
+    /// The lock lasts while this file is open.
     _marker: File,
     remove_on_drop: bool,
     /// Removed by a signal.

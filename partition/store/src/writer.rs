@@ -1,4 +1,4 @@
-//! Writing a store: columns into a draft folder, then checksums, then the manifest, then one rename.
+//! Writes a store: columns into a draft folder, then checksums, then the manifest, then one rename.
 
 use std::{
     fs::{self, File},
@@ -92,7 +92,7 @@ impl StoreWriter {
         let dir = self.draft.path();
         fs::remove_dir_all(dir.join(SCRATCH)).map_err(StoreError::io(dir))?;
         write_synced(&dir.join(manifest::FILE_NAME), manifest.to_json().as_bytes())?;
-        // What a reader would refuse is never published.
+        // A store that a reader would refuse is never published.
         open(dir)?;
         self.draft.publish(&self.out)?;
         Ok(manifest)

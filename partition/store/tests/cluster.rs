@@ -1,4 +1,4 @@
-//! Cutting a store, and reading what comes out.
+//! Partitions a store and reads the result.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! The same draws in CUDA C++. The numbers come from here, and tests hold the words equal.
+//! CUDA C++ source of the draws. Its constants are generated from the Rust ones, and tests compare the words of both.
 
 use crate::{
     name::Purpose,

@@ -1,4 +1,4 @@
-//! The sequence of numbers behind one name: words, bounded integers, normal numbers.
+//! Sequence of random numbers of one name: words, bounded integers, normal numbers.
 
 use crate::{name::Stream, normal::inverse_normal};
 

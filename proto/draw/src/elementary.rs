@@ -1,6 +1,6 @@
-//! Elementary functions with the same bits on every machine.
+//! Elementary functions that return the same bits on every machine.
 //!
-//! A system's math library may give other bits on another machine; the four operations and the square root are exact
+//! System math libraries differ in the last bits. The four arithmetic operations and the square root are exact
 //! everywhere, and these functions use nothing else.
 
 use std::f64::consts::{LN_2, LOG2_E, SQRT_2};

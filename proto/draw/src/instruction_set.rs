@@ -1,4 +1,4 @@
-//! Which CPU instructions the kernels use: found once, at the first question.
+//! CPU instruction set of the kernels, detected on first use.
 
 use std::sync::OnceLock;
 
@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 /// `ATEN_CPU_CAPABILITY` takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InstructionSet {
-    /// What every machine of this architecture has.
+    /// Baseline of the architecture.
     Default,
     /// 256-bit vectors with fused multiply-add.
     Avx2,
@@ -25,7 +25,7 @@ impl InstructionSet {
     }
 }
 
-/// The set in use: what `ATEN_CPU_CAPABILITY` asks for if the machine has it, else the widest it has.
+/// Instruction set in use: `ATEN_CPU_CAPABILITY` if this machine supports it, else the widest supported one.
 pub fn instruction_set() -> InstructionSet {
     static FOUND: OnceLock<InstructionSet> = OnceLock::new();
     *FOUND.get_or_init(|| chosen(std::env::var("ATEN_CPU_CAPABILITY").ok().as_deref(), widest()))

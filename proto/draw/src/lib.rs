@@ -1,13 +1,13 @@
 //! Named draws: everything random in Kith is a pure function of a name.
 //!
-//! A name is (run key; [`Purpose`]; step; layer or hop; a; b; attempt). No name holds a thread, a rank, a shard or
-//! a time, so the same draws come out of any number of them. Only integer arithmetic decides a draw.
+//! A name is (seed of the run; [`Purpose`]; step; layer or hop; a; b; attempt). It holds no thread, rank, shard or
+//! time, so the draws do not depend on how the work is distributed. Only integer arithmetic decides a draw.
 //!
 //! ```
 //! use kith_draw::{Name, Purpose};
 //!
 //! let stream = Name { run_key: 42, purpose: Purpose::Neighbor, step: 7, layer: 0 }.stream();
-//! let slot = stream.draws(1_000_003, 0, 0).below(17); // what node 1,000,003 draws from its 17 neighbors
+//! let slot = stream.draws(1_000_003, 0, 0).below(17); // the neighbor, of 17, that node 1,000,003 draws
 //! assert_eq!(slot, stream.draws(1_000_003, 0, 0).below(17));
 //! ```
 

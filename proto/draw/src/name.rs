@@ -1,8 +1,8 @@
-//! Names of draws, and the stream of words that belongs to all names with one run key, purpose, step and layer.
+//! Names of draws, and the stream of random words shared by all names with one seed, purpose, step and layer.
 
 use crate::philox::{philox4x32, philox4x32_lanes};
 
-/// What a draw is for. Closed, and the numbers are part of every result: none is ever reused or changed.
+/// Purpose of a draw. The list is closed: every result depends on the numbers, so none is ever reused or changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Purpose {
@@ -14,7 +14,7 @@ pub enum Purpose {
     Neighbor = 3,
     /// A pair of nodes without an edge (a = slice, b = index).
     Negative = 4,
-    /// Which pairs the edge loss keeps.
+    /// Subset of pairs that the edge loss keeps.
     PairSubset = 5,
     /// Dropout of input rows (a = node, b = column / 8).
     InputDropout = 6,
@@ -24,11 +24,11 @@ pub enum Purpose {
     AttentionDropout = 8,
     /// An initial weight (a = tensor, b = element).
     InitialWeight = 9,
-    /// Which nodes train, validate and test.
+    /// Train, validation and test nodes of a split.
     Split = 10,
     /// The random projection that starts a PCA.
     Projection = 11,
-    /// A generated graph: its edges, labels and rows, told apart by the layer.
+    /// A generated graph: edges, labels and features, each under its own layer.
     Generator = 12,
     /// An injected fault.
     Fault = 13,
@@ -43,7 +43,7 @@ pub enum Purpose {
 pub struct Name {
     /// Names all randomness of a run.
     pub run_key: u64,
-    /// What the draws are for.
+    /// Purpose of the draws.
     pub purpose: Purpose,
     /// Weight updates so far, over the whole run.
     pub step: u64,
@@ -61,7 +61,7 @@ impl Name {
     }
 }
 
-/// All draws of one run key, purpose, step and layer.
+/// All draws of one seed, purpose, step and layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {
     key: [u32; 2],
@@ -84,7 +84,7 @@ impl Stream {
         philox4x32(counter, self.key)
     }
 
-    /// What [`Stream::words`] gives for `N` names (a, b) of the same attempt and block at once, word by word.
+    /// Words of `N` names (a, b) with the same attempt and block, as [`Stream::words`] computes them, grouped by word.
     #[inline(always)]
     pub fn words_of<const N: usize>(self, a: [u64; N], b: [u64; N], attempt: u16, block: u16) -> [[u32; N]; 4] {
         let mut counters = [[0; N]; 4];

@@ -1,4 +1,4 @@
-//! The inverse of the normal distribution function: Wichura's AS 241 (PPND16), relative error about 1e-16.
+//! Inverse of the normal distribution function: Wichura's AS 241 (PPND16), relative error about 1e-16.
 
 use crate::elementary::ln;
 

@@ -1,4 +1,4 @@
-//! A random order of `0..n` that needs no memory: each place is computed on its own, forward and back.
+//! Random permutation of `0..n` in constant memory: each position and its inverse are computed on their own.
 
 use crate::name::Stream;
 
@@ -23,13 +23,13 @@ impl Permutation {
         Permutation { n, n_left, n_right: n.div_ceil(n_left), round_keys }
     }
 
-    /// Where `place` goes.
+    /// Image of `place`.
     #[inline]
     pub fn at(&self, place: u64) -> u64 {
         self.walk(place, |wide| self.encrypt(wide))
     }
 
-    /// Where `place` comes from.
+    /// Preimage of `place`.
     #[inline]
     pub fn inverse(&self, place: u64) -> u64 {
         self.walk(place, |wide| self.decrypt(wide))

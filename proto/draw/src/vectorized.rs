@@ -1,7 +1,7 @@
-//! Runs a loop with the widest instructions of this machine. One of the homes of `unsafe`.
+//! Runs a loop with the widest vector instructions of this machine. One of the files that may use `unsafe`.
 //!
-//! A loop is written once, on arrays of numbers, and compiled once per instruction set. Integers are exact, and so are
-//! fused multiply-adds: each set gives the same bits.
+//! A loop is written once, over arrays of numbers, and compiled once per instruction set. Integer arithmetic and fused
+//! multiply-adds are exact, so every instruction set gives the same bits.
 #![allow(unsafe_code)]
 
 use crate::instruction_set::{InstructionSet, instruction_set};
@@ -9,7 +9,7 @@ use crate::instruction_set::{InstructionSet, instruction_set};
 /// A loop over arrays. `run` must be `#[inline(always)]`, and so must everything it calls in its innermost loops: only
 /// what is inlined into the functions below is compiled with their instructions.
 pub trait Vectorized {
-    /// What the loop gives.
+    /// Result of the loop.
     type Output;
     /// The loop.
     fn run(self) -> Self::Output;
@@ -20,7 +20,7 @@ pub trait Vectorized {
 pub fn vectorized<V: Vectorized>(work: V) -> V::Output {
     match instruction_set() {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: `instruction_set` gives only what it has found on this machine.
+        // SAFETY: `instruction_set` returns only instruction sets detected on this machine.
         InstructionSet::Avx512 => unsafe { run_avx512(work) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.

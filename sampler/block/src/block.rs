@@ -1,4 +1,4 @@
-//! The edges of one layer, by destination and by source.
+//! Edges of one layer, grouped by destination and by source.
 
 use std::{ops::Range, sync::Arc};
 
@@ -49,9 +49,9 @@ impl Eq for SharedIds {}
 /// memory from the system costs more than filling it.
 #[derive(Clone, Debug, Default)]
 pub struct BlockMemory {
-    /// Where each destination's edges start, and the end; filled by whoever makes the block.
+    /// Start of each destination's edges, followed by the end of the last; filled by the caller.
     pub indptr: Vec<usize>,
-    /// The position of each edge's source; filled by whoever makes the block.
+    /// Position of each edge's source; filled by the caller.
     pub sources: Vec<u32>,
     out_indptr: Vec<usize>,
     destinations: Vec<u32>,
@@ -119,7 +119,7 @@ impl BlockMemory {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BlockError {
     /// Edges and nodes are counted in 32 bits here.
-    #[error("{n_edges} edges and {n_nodes} nodes are more than one step can hold (2^32); train with batches")]
+    #[error("{n_edges} edges and {n_nodes} nodes are more than one step can hold (2^32): train in mini-batches")]
     TooLarge {
         /// Edges, loops included.
         n_edges: u64,
@@ -191,7 +191,7 @@ impl Block {
         self.sources.len()
     }
 
-    /// Where each destination's edges start, and the end.
+    /// Start of each destination's edges, followed by the end of the last.
     pub fn indptr(&self) -> &[usize] {
         &self.indptr
     }
@@ -206,7 +206,7 @@ impl Block {
         self.indptr[destination]..self.indptr[destination + 1]
     }
 
-    /// Where each source's edges start in [`Block::destinations`], and the end.
+    /// Start of each source's edges in [`Block::destinations`], followed by the end of the last.
     pub fn out_indptr(&self) -> &[usize] {
         &self.out_indptr
     }
@@ -216,12 +216,12 @@ impl Block {
         &self.destinations
     }
 
-    /// Which edge each of [`Block::destinations`] is, by destination.
+    /// Index, in the order by destination, of each edge in [`Block::destinations`].
     pub fn out_edges(&self) -> &[u32] {
         &self.out_edges
     }
 
-    /// Where each edge stands by source: the inverse of [`Block::out_edges`].
+    /// Index of each edge in the order by source: the inverse of [`Block::out_edges`].
     pub fn out_places(&self) -> &[u32] {
         &self.out_places
     }
@@ -240,7 +240,7 @@ impl Block {
         self.ids.as_ref().map(SharedIds::own)
     }
 
-    /// Whether a full graph has the edge; both are positions. Sampled blocks cannot know.
+    /// True if a full graph has the edge; both arguments are positions. Invalid for sampled blocks, which lack edges.
     pub fn has_edge(&self, source: u32, destination: u32) -> bool {
         let list = &self.sources[self.edges_into(destination as usize)];
         let (own, ascending) = list.split_last().expect("every list ends with the destination itself");
@@ -283,6 +283,6 @@ mod tests {
     fn more_edges_than_can_be_counted_are_refused() {
         let none = |_| Ok::<_, BlockError>(std::iter::empty());
         let error = Block::full(10, 1 << 33, none).unwrap_err();
-        assert!(error.to_string().contains("train with batches"), "{error}");
+        assert!(error.to_string().contains("train in mini-batches"), "{error}");
     }
 }

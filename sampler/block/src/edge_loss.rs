@@ -1,12 +1,12 @@
-//! The pairs of nodes by which a layer learns which neighbors matter: edges, and pairs without an edge.
+//! Pairs of nodes for the edge loss of a layer: edges, and negative samples.
 //!
-//! Positives are all edges of the block, loops included; negatives are floor(p_n · positives) pairs. Pair q is edge q,
-//! or negative q − n_edges. The k-th negative is (source u, destination v) with u uniform over the block's sources and v
-//! uniform over its **destinations**, drawn again (attempts 1 to 15, then left out and counted) while u = v or u→v is an
-//! edge *of the whole graph*, never merely one that was not sampled; where asked, in either direction. Of all pairs,
-//! floor(p_e · pairs) are kept, and the loss of a layer is the mean over those.
+//! Positives are all edges of the block, self-loops included; negatives are floor(p_n · positives) pairs. Pair q is
+//! edge q, or negative q − n_edges. The k-th negative is (source u, destination v) with u uniform over the block's
+//! sources and v uniform over its **destinations**. It is drawn again (attempts 1 to 15, then left out and counted)
+//! while u = v or u→v is an edge *of the whole graph*, not just of the block; optionally also while v→u is. Of all
+//! pairs, floor(p_e · pairs) are kept, and the loss of a layer is the mean over those.
 //!
-//! Names: (run key, step, layer; a = slice, b = index, attempt). A full batch is slice 0.
+//! Names of the draws: (seed, step, layer; a = slice, b = index, attempt). A full batch is slice 0.
 
 use kith_draw::{Name, Purpose, Stream, Vectorized, vectorized};
 use rayon::prelude::*;
@@ -22,20 +22,20 @@ const N_PART: usize = 8192;
 /// Draws for one negative before it is left out.
 const MAX_ATTEMPTS: u16 = 16;
 
-/// How many pairs there are, and which are kept.
+/// Numbers of pairs, and rules for drawing and keeping them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PairConfig {
     /// Negatives per positive: p_n.
     pub negatives: f64,
     /// Share of the pairs that is kept: p_e.
     pub kept: f64,
-    /// What the share is taken of.
+    /// Pairs that the kept share is taken of.
     pub subset: Subset,
-    /// Whether the reverse of an edge is no negative either.
+    /// True if the reverse of an edge is not drawn as a negative either.
     pub excludes_reverse: bool,
 }
 
-/// What the share of kept pairs is taken of.
+/// Pairs that the kept share is taken of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Subset {
     /// The union of positives and negatives.
@@ -45,7 +45,7 @@ pub enum Subset {
     Each,
 }
 
-/// How many pairs a layer has.
+/// Numbers of pairs of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PairCounts {
     /// Negatives to draw; of a union only some of them are kept.
@@ -54,14 +54,14 @@ pub struct PairCounts {
     pub n_in_subset: usize,
     /// Pairs of those that are kept.
     pub n_kept: usize,
-    /// Whether negatives are among them.
+    /// True if the share is taken of negatives too.
     pub is_union: bool,
     /// Pairs of the loss, if none has to be left out.
     pub n_pairs: usize,
 }
 
 impl PairCounts {
-    /// Those of a block with so many edges, sources and destinations.
+    /// Numbers for a block with these edges, sources and destinations.
     pub fn of(config: PairConfig, n_edges: usize, n_sources: usize, n_destinations: usize) -> PairCounts {
         let n_candidates = n_sources as u64 * n_destinations as u64;
         let most = usize::try_from(n_candidates).unwrap_or(usize::MAX).saturating_sub(n_edges);
@@ -100,9 +100,9 @@ pub struct Pairs {
 /// Pairs without an edge, in positions; all of them are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Negatives {
-    /// Where an edge would come from.
+    /// Source of each pair.
     pub sources: Vec<u32>,
-    /// Where it would go.
+    /// Destination of each pair.
     pub destinations: Vec<u32>,
     /// Pairs that met an edge in every attempt.
     pub n_left_out: usize,
@@ -160,19 +160,19 @@ impl Pairs {
         Pairs { positives: None, n_pairs: block.n_edges() + negatives.len(), negatives }
     }
 
-    /// Whether an edge is kept.
+    /// True if an edge is kept.
     #[inline]
     pub fn keeps(&self, edge: usize) -> bool {
         self.positives.as_ref().is_none_or(|subset| subset.holds(edge))
     }
 
-    /// Which of 16 edges are kept, the first in the lowest bit; of no meaning beyond the last edge.
+    /// Kept edges among 16, the first in the lowest bit; bits beyond the last edge are undefined.
     #[inline]
     pub fn kept_of_16(&self, first_edge: usize) -> u32 {
         self.positives.as_ref().map_or(0xffff, |subset| subset.holds_of_16(first_edge))
     }
 
-    /// Which edges are kept, by one bit each; nothing where all are.
+    /// Bitmap of kept edges; empty if all are kept.
     pub fn kept_words(&self) -> impl Iterator<Item = u64> + '_ {
         self.positives.iter().flat_map(PairSubset::words)
     }
@@ -206,7 +206,7 @@ impl Negatives {
         });
         let mut waiting = parts.collect::<Vec<_>>().concat();
         let mut pairs = vec![(0, 0); waiting.len()];
-        // Where the pairs that are still waiting stand among all.
+        // Positions, among all pairs, of those still waiting.
         let mut places: Vec<usize> = (0..waiting.len()).collect();
         let (mut drawn, mut is_refused) = (Vec::new(), Vec::new());
         for attempt in 0..MAX_ATTEMPTS {
@@ -249,7 +249,7 @@ impl Negatives {
         self.sources.len()
     }
 
-    /// Whether there are none.
+    /// True if there are no negatives.
     pub fn is_empty(&self) -> bool {
         self.sources.is_empty()
     }

@@ -1,4 +1,4 @@
-//! How a layer scores a neighbor.
+//! Attention scores of a layer.
 
 /// The forms of attention: what the score e of an edge is made of, and which logit s the edge loss sees. With h_i the
 /// row of the destination and h_j of the source, in one head of F features:
@@ -22,12 +22,12 @@ pub enum Form {
 }
 
 impl Form {
-    /// Whether the form has attention weights `a`.
+    /// True if the attention has weights `a`.
     pub fn has_weights(self) -> bool {
         matches!(self, Form::Go | Form::Mx)
     }
 
-    /// Whether the form looks at dot products of rows.
+    /// True if the attention uses dot products of hidden features.
     pub fn has_products(self) -> bool {
         self != Form::Go
     }

@@ -1,6 +1,6 @@
-//! What one layer looks at in a step: the edges of its [`Block`], and the [`Pairs`] its edge loss learns from.
+//! Input of one layer in a step: the edges of its [`Block`], and the [`Pairs`] of its edge loss.
 //!
-//! Samplers make them, kernels read them. Knows neither files nor tensors.
+//! Samplers build them, kernels read them. Depends neither on files nor on tensors.
 
 mod block;
 mod edge_loss;

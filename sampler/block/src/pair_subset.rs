@@ -1,4 +1,4 @@
-//! Which pairs the edge loss keeps: an exact number of them, each as likely as any other.
+//! Random subset of pairs that the edge loss keeps: an exact number of them, all equally likely.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,13 +32,13 @@ impl PairSubset {
         self.bits.iter().map(|word| word.load(Ordering::Relaxed))
     }
 
-    /// Whether the pair is in.
+    /// True if the subset contains the pair.
     #[inline]
     pub(crate) fn holds(&self, pair: usize) -> bool {
         self.bits[pair / 64].load(Ordering::Relaxed) >> (pair % 64) & 1 == 1
     }
 
-    /// Which of 16 pairs are in, the first in the lowest bit.
+    /// Members of the subset among 16 pairs, the first in the lowest bit.
     #[inline]
     pub(crate) fn holds_of_16(&self, first: usize) -> u32 {
         let word = |place: usize| self.bits.get(place).map_or(0, |word| word.load(Ordering::Relaxed));

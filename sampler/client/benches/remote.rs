@@ -1,10 +1,10 @@
-//! What a sampling server costs, beside the same work in this process and beside a bare socket. Prints JSON.
+//! Benchmarks a sampling server against the same work in this process and against a bare socket. Prints JSON.
 //!
 //! `taskset -c 1 cargo bench -p kith-client --bench remote -- STORE KITH-SAMPLER [BATCHES [IN_FLIGHT]]`
 //!
-//! The store is cut into one shard; the server gets core 0, this process is where it was put. Rounds are interleaved:
-//! blocks of 1,024 seeds with fanouts [10, 10] (million drawn edges per second), the same with their rows, and bare rows
-//! against a socket that sends as many bytes (MB/s).
+//! The store is written as one shard; the server gets core 0, this process stays on its own. Rounds are interleaved:
+//! blocks of 1,024 seed nodes with fanouts [10, 10] (million drawn edges per second), the same with their features, and
+//! bare features against a socket that sends as many bytes (MB/s).
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::{
@@ -80,7 +80,7 @@ impl Drop for Server {
     }
 }
 
-/// Sends as many bytes as it is asked for, from memory that it has.
+/// Sends the requested number of bytes from a buffer in memory.
 fn serve_bytes() -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     println!("sending bytes on {}", listener.local_addr()?);
@@ -147,7 +147,7 @@ impl Bench {
         let out = folder.join("cluster");
         write_cluster(&graph, &cut, &out, &|_| ()).expect("a cluster");
         let out = out.to_str().expect("a plain path");
-        let server = Server::start(Path::new(program), &["--cluster", out, "--listen", "127.0.0.1:0"]);
+        let server = Server::start(Path::new(program), &["--graph", out, "--listen", "127.0.0.1:0"]);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("one");
         let sampler = runtime.block_on(RemoteSampler::connect(&server.address, None, RemoteConfig::default()));
         let remote = Remote { sampler: sampler.expect("a server"), runtime };
@@ -197,7 +197,8 @@ impl Bench {
         );
     }
 
-    /// Makes the blocks of some steps on so many threads, with or without rows; gives the edges drawn.
+    /// Builds the blocks of some steps on `n_threads` threads, with or without features; returns the number of edges
+    /// drawn.
     fn blocks(&self, shards: &dyn Shards, first: u64, n_threads: usize, has_rows: bool) -> u64 {
         let (next, n_edges) = (AtomicU64::new(first), AtomicU64::new(0));
         let end = first + self.n_batches as u64;

@@ -1,11 +1,11 @@
-//! Batches per second from a store in this process; `deploy/bench/sampling.py` runs it beside DGL. Prints JSON: drawn
-//! edges (without the loops that blocks add), and how many come out of each way per second.
+//! Benchmarks mini-batches per second from a store in this process; `deploy/bench/sampling.py` runs it beside DGL.
+//! Prints JSON: drawn edges (without the self-loops that blocks add), and edges per second of each way.
 //!
 //! `cargo bench -p kith-client --bench sampling -- STORE FANOUT,FANOUT,.. [BATCHES [SEEDS [WAYS]]]`
 //!
-//! WAYS, all in turns, are some of `blocks` (relabeled blocks), `batches` (with digest and labels), `rows` (with rows
-//! too), `pairs` (with the pairs of an edge loss instead), `two` (blocks on two threads), `generator` (blocks, but with
-//! words of a generator instead of names) and `named` (blocks again: what that is compared with).
+//! WAYS, run in turns, are some of `blocks` (relabeled blocks), `batches` (with digest and labels), `rows` (with
+//! features too), `pairs` (with the pairs of an edge loss instead), `two` (blocks on two threads), `generator` (blocks,
+//! but with words of a generator instead of names) and `named` (blocks again, as the baseline of `generator`).
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::{

@@ -1,10 +1,10 @@
-//! What more servers cost: the same batches from one server, from two and from four. Prints JSON.
+//! Benchmarks the cost of more servers: the same mini-batches from one server, from two and from four. Prints JSON.
 //!
 //! `cargo bench -p kith-client --bench servers -- KITH-SAMPLER CLUSTER...`
 //!
-//! Each cluster gets a server per shard. Rounds are interleaved: blocks of 1,024 seeds with fanouts [10, 10] and their
-//! rows, by two threads. Counted are the seconds that all server processes spent on a CPU, per 1,000 seeds, and seeds per
-//! second; the same without rows.
+//! Each partitioned graph gets a server per shard. Rounds are interleaved: blocks of 1,024 seed nodes with fanouts [10,
+//! 10] and their features, by two threads. Reports the CPU seconds of all server processes per 1,000 seed nodes, and
+//! seed nodes per second; the same without features.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::{
@@ -71,7 +71,7 @@ impl Served {
         let (mut children, mut samplers) = (Vec::new(), Vec::new());
         for shard in 0..n_shards {
             let mut command = Command::new(program);
-            command.args(["--cluster", cluster, "--shards", &shard.to_string(), "--listen", "127.0.0.1:0"]);
+            command.args(["--graph", cluster, "--shards", &shard.to_string(), "--listen", "127.0.0.1:0"]);
             let mut child = command.args(["--threads", "1"]).stdout(Stdio::piped()).spawn().expect("a server");
             let mut line = String::new();
             BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");

@@ -1,4 +1,4 @@
-//! A slice of a step → all that a rank needs for it.
+//! Builds the mini-batch of one slice of a step: everything a rank needs for it.
 
 use std::sync::Arc;
 
@@ -16,16 +16,16 @@ use crate::{
     stock::Stock,
 };
 
-/// What batches are made of.
+/// Configuration of mini-batches.
 #[derive(Clone, Debug)]
 pub struct BatchConfig {
     /// The fanout of every layer, from the roots outwards: see [`kith_sampler::fanouts_of_layers`].
     pub fanouts: Vec<Fanout>,
-    /// Whether a neighbor can be drawn twice.
+    /// Sampling with or without replacement.
     pub replacement: Replacement,
     /// The pairs of the edge loss, for models that have one.
     pub pairs: Option<PairConfig>,
-    /// Whether rows are fetched.
+    /// True if features are fetched.
     pub has_rows: bool,
 }
 
@@ -50,7 +50,7 @@ pub struct Batch {
     pub labels: Labels,
     /// The rows of `nodes`.
     pub rows: FetchedRows,
-    /// Where they came from.
+    /// Numbers of feature vectors by source.
     pub row_counts: RowCounts,
     /// The pairs of each layer's edge loss, as `blocks`; empty without one.
     pub pairs: Vec<Pairs>,

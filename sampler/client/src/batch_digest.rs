@@ -1,4 +1,4 @@
-//! The digest of everything that was drawn for a batch, whoever drew it.
+//! Digest of everything drawn for a mini-batch, the same for every source of the graph.
 
 use crate::digest::Digest;
 

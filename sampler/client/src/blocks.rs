@@ -1,4 +1,4 @@
-//! Roots → the blocks of all layers.
+//! Expands roots into the blocks of all layers.
 
 use std::sync::Arc;
 

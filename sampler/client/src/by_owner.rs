@@ -1,4 +1,4 @@
-//! Questions cut by owner, and answers put back in the order of the question.
+//! Splits questions by owner, and merges the answers in the order of the question.
 
 use kith_sampler::{Drawn, DrawnIds, Id};
 use kith_store::{Owners, StoreError};
@@ -9,18 +9,18 @@ use crate::error::Result;
 #[derive(Debug, Default)]
 pub(crate) struct ByOwner {
     nodes: Vec<u64>,
-    /// Where each stands in the question.
+    /// Position of each node in the question.
     places: Vec<u32>,
-    /// Where the nodes of each shard begin, and the end.
+    /// Start of each shard's nodes, followed by the end of the last.
     bounds: Vec<usize>,
 }
 
-/// What one shard is asked.
+/// Part of a question for one shard.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShardPart<'a> {
     pub(crate) shard: u32,
     pub(crate) nodes: &'a [u64],
-    /// Where each node stands in the question.
+    /// Position of each node in the question.
     pub(crate) places: &'a [u32],
 }
 
@@ -60,7 +60,7 @@ impl ByOwner {
         self.places.iter_mut().for_each(|place| *place = places[*place as usize]);
     }
 
-    /// What every shard is asked, without those that are asked nothing.
+    /// Parts for all shards, without empty ones.
     pub(crate) fn parts(&self) -> impl Iterator<Item = ShardPart<'_>> {
         self.bounds.windows(2).zip(0..).filter(|(bounds, _)| bounds[0] < bounds[1]).map(|(bounds, shard)| ShardPart {
             shard,
@@ -118,7 +118,7 @@ mod tests {
         let parts: Vec<_> = by_owner.parts().map(|part| (part.shard, part.nodes.to_vec())).collect();
         assert_eq!(parts, [(0, vec![1, 3]), (2, vec![4, 0])]);
         assert_eq!(by_owner.only_shard(), None);
-        // Every node draws itself so many times as its id says.
+        // Every node draws itself as often as its id.
         let answer = |part: ShardPart<'_>| Drawn {
             counts: part.nodes.iter().map(|node| *node as u32).collect(),
             neighbors: DrawnIds::Narrow(

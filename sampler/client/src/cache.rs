@@ -1,4 +1,4 @@
-//! Rows kept here of nodes that are elsewhere: those that batches need most probably. Chosen once, never changed.
+//! Cache of remote features: keeps the nodes that mini-batches need most probably. Chosen once, never changed.
 
 use kith_store::NodeRows;
 
@@ -20,7 +20,7 @@ impl RowCache {
         RowCache { nodes: kept, rows }
     }
 
-    /// Where the row of a node is kept.
+    /// Row of a node in the cache.
     #[inline]
     pub(crate) fn find(&self, node: u64) -> Option<usize> {
         self.nodes.row_of(node).map(|row| row as usize)
@@ -38,7 +38,7 @@ impl RowCache {
     }
 }
 
-/// The nodes that a cache of so many rows keeps: of those that are elsewhere, the most probable; ascending.
+/// The `n_rows` most probable remote nodes, ascending.
 pub(crate) fn most_probable(inclusion: &[f32], n_rows: usize, is_elsewhere: impl Fn(u64) -> bool) -> Vec<u64> {
     let mut nodes: Vec<u64> =
         (0..inclusion.len() as u64).filter(|node| inclusion[*node as usize] > 0.0 && is_elsewhere(*node)).collect();

@@ -1,4 +1,4 @@
-//! From addresses and folders to a graph that answers.
+//! Opens a graph from addresses of servers and folders.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +17,7 @@ use crate::{
     shards::Info,
 };
 
-/// How shards are reached.
+/// Access to shards: files, servers, or both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransportChoice {
     /// Files that are here are read here; the rest is asked of servers.
@@ -29,18 +29,18 @@ pub enum TransportChoice {
     Local,
 }
 
-/// Where a cluster is.
+/// Location of a partitioned graph, and options for reaching it.
 #[derive(Clone, Debug, Default)]
 pub struct Whereabouts {
     /// Its folder, if it is here; some of its shards may not be.
     pub cluster: Option<Arc<Cluster>>,
     /// Servers, as HOST:PORT. Several may have the same shard.
     pub samplers: Vec<String>,
-    /// Who asks: of the servers of a shard, each rank begins with another.
+    /// Rank of this process: each rank starts with a different server of a shard.
     pub rank: usize,
-    /// How shards are reached.
+    /// Access to shards.
     pub transport: TransportChoice,
-    /// How servers are talked to.
+    /// Options for connections to servers.
     pub remote: RemoteConfig,
     /// Rows of servers to keep here, in percent of all nodes.
     pub cached_percent: f64,
@@ -88,7 +88,7 @@ impl Sharded {
     }
 }
 
-/// Where each shard is: here, if it can be opened, or at the servers that have it.
+/// Place of each shard: local if it can be opened, else the servers that have it.
 pub(crate) fn places_of(
     servers: &[Arc<RemoteSampler>],
     rank: usize,

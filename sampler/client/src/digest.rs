@@ -1,7 +1,8 @@
-//! A stable 64-bit digest of numbers, fast enough to be made of every batch.
+//! Stable 64-bit digest of numbers, fast enough for every mini-batch.
 //!
-//! Not against malice: it tells two batches apart that should be equal, at a few bytes per cycle. Eight sums run side
-//! by side; each takes a word, a product of the word's halves under a key, and its neighbor's word, as in XXH3.
+//! Not cryptographic: it detects differences between two mini-batches that should be equal, at a few bytes per cycle.
+//! Eight sums run in parallel; each adds a word, a product of the word's halves under a key, and its neighbor's word,
+//! as in XXH3.
 
 use kith_draw::{Vectorized, vectorized};
 

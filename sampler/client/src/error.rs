@@ -1,4 +1,4 @@
-//! What can go wrong between a trainer and its graph.
+//! Errors between a trainer and its graph.
 
 use kith_block::BlockError;
 use kith_sampler::{FanoutError, SeedsError};
@@ -24,8 +24,8 @@ pub enum ClientError {
     /// A server gave no answer.
     #[error(transparent)]
     Remote(#[from] Box<RemoteError>),
-    /// The store has no feature rows.
-    #[error("the store has no feature rows: batches need them")]
+    /// The store has no features.
+    #[error("the store has no features: mini-batches need them")]
     NoRows,
     /// A seed that the graph does not have.
     #[error("seed {node} is outside the graph: it has {n_nodes} nodes")]
@@ -39,10 +39,10 @@ pub enum ClientError {
     #[error("no sampling server is named: name them, or read the shards here")]
     NoServers,
     /// Neither a folder nor a server.
-    #[error("there is no cluster to read: name its folder")]
+    #[error("no partitioned graph to read: give its folder")]
     NoCluster,
     /// Nobody knows what a cache should keep.
-    #[error("a cache needs to know which nodes batches need: cut the store again, with --fanouts")]
+    #[error("--cache needs access probabilities: partition the store again with --fanouts")]
     NoInclusion,
     /// A shard that nobody has.
     #[error("nobody serves shard {shard} of {n_shards}: start a sampling server for it, and name all of them")]
@@ -62,7 +62,7 @@ pub enum ClientError {
         key: &'static str,
         /// Its value.
         value: u64,
-        /// What is wrong with it.
+        /// Problem with it.
         problem: String,
     },
     /// A batch could not be made; whatever is below says why.
@@ -76,21 +76,21 @@ pub enum ClientError {
         source: Box<ClientError>,
     },
     /// The thread that makes batches panicked: a mistake of ours.
-    #[error("making the batch panicked: {message}")]
+    #[error("batch worker panicked: {message}")]
     Panicked {
-        /// What it said.
+        /// Message of the panic.
         message: String,
     },
     /// The system gave no thread.
     #[error("no thread for sampling: {message}")]
     NoThread {
-        /// What the system said.
+        /// Error of the operating system.
         message: String,
     },
 }
 
 impl ClientError {
-    /// Whether the same may go well later: a server that was not there, or was too slow.
+    /// True if a retry may succeed: a server was unreachable or too slow.
     pub fn may_be_tried_again(&self) -> bool {
         match self {
             ClientError::Batch { source, .. } => source.may_be_tried_again(),

@@ -1,8 +1,8 @@
-//! Faults by key: servers in this process, and a way to them on which answers get lost, come late, come twice, or come
-//! in another order, and servers restart. What happens to a call is named (law 1, purpose "fault"), so every failure can
-//! be had again. Time is virtual: a thousand runs with their waits take seconds.
+//! Reproducible fault injection: servers in this process, and a transport that loses, delays, repeats or reorders
+//! answers and restarts servers. The fault of a call is a named draw (purpose `Fault`), so every failure can be
+//! reproduced. Time is virtual: a thousand runs with their waits take seconds.
 //!
-//! For tests: training must not notice any of it.
+//! For tests: no fault may change the result of training.
 
 use std::{
     collections::BTreeMap,
@@ -32,7 +32,7 @@ use crate::{
     shards::Info,
 };
 
-/// What happens to a call.
+/// Fault of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Nothing.
@@ -159,7 +159,7 @@ impl FaultyTransport {
         FaultyTransport { server, run_key, server_number, n_calls, n_answered, back_at }
     }
 
-    /// What happens to the `number`-th call.
+    /// Fault of the `number`-th call.
     pub fn fault_of(&self, number: u64) -> Fault {
         let mut draws = self.draws(number, 0);
         let kind = draws.below(24);

@@ -1,4 +1,5 @@
-//! What a run will fetch, known from a few of its batches: names make them the very batches that it will train on.
+//! Forecasts the features that a run will fetch from a few of its mini-batches. Draws are named, so these are exactly
+//! the mini-batches it will train on.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::{
     stock::Stock,
 };
 
-/// Where a rank finds a row.
+/// Source of a feature vector for a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// In a shard beside it.

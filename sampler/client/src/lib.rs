@@ -1,8 +1,8 @@
-//! What a trainer sees of a graph: a [`Plan`] says which seeds a step has, a [`BatchMaker`] turns a slice of a step into
-//! a [`Batch`] (blocks, pairs, rows, labels), [`Prefetch`] makes batches ahead on other threads. Whoever answers,
-//! [`Shards`] is the seam: a store in this process, or servers.
+//! Trainer's view of a graph: a [`Plan`] gives the seed nodes of each step, a [`BatchMaker`] turns a slice of a step
+//! into a [`Batch`] (blocks, pairs, features, labels), [`Prefetch`] makes mini-batches ahead on other threads.
+//! [`Shards`] is the interface to the graph: a store in this process, or servers.
 //!
-//! Knows no tensors.
+//! Does not depend on tensors.
 
 mod batch;
 mod batch_digest;

@@ -1,4 +1,4 @@
-//! A store in this process.
+//! Store opened in this process.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Which seeds every step has: known before anything is sampled, the same for everybody.
+//! Seed nodes of every step: known before anything is sampled, the same on all ranks.
 
 use std::{
     collections::VecDeque,
@@ -12,7 +12,7 @@ use kith_sampler::Seeds;
 
 use crate::error::{ClientError, Result};
 
-/// How steps are cut. All counts are for the whole world.
+/// Division of epochs into steps and slices. All counts are for the whole process group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlanConfig {
     /// Names all randomness of the run.
@@ -52,7 +52,7 @@ pub struct Step {
     slices: usize,
 }
 
-/// What one slice of a step expands.
+/// Nodes that one slice of a step expands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SliceSeeds {
     /// Places of its seeds in [`Plan::seeds`], in the order of the epoch.
@@ -94,7 +94,7 @@ impl Plan {
         Ok(Plan { config, n_nodes, seeds, orders: Mutex::default() })
     }
 
-    /// How steps are cut.
+    /// Configuration of the plan.
     pub fn config(&self) -> &PlanConfig {
         &self.config
     }
@@ -164,7 +164,7 @@ impl Step {
         self.edge_seeds.len()
     }
 
-    /// What a slice expands: pieces in order, whose sizes differ by at most one, the larger ones first.
+    /// Nodes of a slice. Slices are contiguous, and their sizes differ by at most one, the larger ones first.
     pub fn slice(&self, slice: usize) -> SliceSeeds {
         assert!(slice < self.slices, "slice {slice} of {}", self.slices);
         SliceSeeds {

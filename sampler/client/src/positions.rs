@@ -1,8 +1,8 @@
-//! Relabeling: ids → positions, in the order in which they first appear.
+//! Relabeling: maps ids to positions, in order of first appearance.
 
 use kith_draw::prefetch;
 
-/// Up to so many nodes a table with a place for each is worth its memory (8 bytes per node and thread).
+/// Largest graph for which a table with an entry per node is worth its memory (8 bytes per node and thread).
 const MAX_TABLE: u64 = 1 << 28;
 
 /// A table that is used for one batch after the other: what an older batch wrote carries an older stamp.
@@ -31,7 +31,7 @@ impl Positions {
     }
 }
 
-/// What relabeling needs of a table.
+/// Operations of a table that relabeling needs.
 pub(crate) trait Relabel {
     /// Asks for the memory of an id that will be looked up soon.
     fn ask_for(&self, id: u64);

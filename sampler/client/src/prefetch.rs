@@ -1,4 +1,4 @@
-//! Batches made ahead on other threads, handed over in the order of the steps.
+//! Makes mini-batches ahead on other threads, and returns them in the order of the steps.
 
 use std::{
     any::Any,
@@ -27,7 +27,7 @@ pub struct Job {
     pub slice: usize,
 }
 
-/// How far ahead batches are made.
+/// Threads and depth of prefetching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrefetchConfig {
     /// Threads, each with a whole batch at a time.
@@ -50,7 +50,7 @@ pub struct Prefetch {
     queues: Vec<Receiver<Result<Batch>>>,
     threads: Vec<JoinHandle<()>>,
     stock: Stock,
-    /// Whose turn it is.
+    /// Index of the queue with the next batch.
     turn: usize,
     has_ended: bool,
 }
@@ -99,7 +99,7 @@ impl Prefetch {
         };
         for thread in 0..n_threads {
             let (sender, receiver) = sync_channel(depth.max(1));
-            // Jobs go round: the order of batches is the order of queues, whoever is faster.
+            // Jobs go round-robin: the order of queues is the order of batches, independent of the threads' speed.
             let own = jobs.clone().skip(thread).step_by(n_threads);
             let make = maker(thread);
             let name = format!("sample-{thread}");
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_come_in_order_whoever_is_faster() {
+    fn batches_come_in_order_at_any_speed() {
         for n_threads in [1, 2, 3, 8] {
             let prefetch = start(n_threads, 2, 20, |thread| {
                 move |job| {
@@ -292,7 +292,7 @@ mod tests {
             }
             let sentence = prefetch.next().unwrap().unwrap_err().to_string();
             assert!(sentence.starts_with("step 3, slice 1: "), "{sentence}");
-            assert!(sentence.contains(if panics { "a mistake" } else { "no feature rows" }), "{sentence}");
+            assert!(sentence.contains(if panics { "a mistake" } else { "no features" }), "{sentence}");
             assert!(prefetch.next().is_none() && prefetch.next().is_none());
         }
     }

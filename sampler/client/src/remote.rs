@@ -1,5 +1,5 @@
-//! Shards behind a sampling server. The calls of the wire for one server, with deadlines and retries; who is asked for
-//! what is decided above.
+//! Client of one sampling server: the calls of the wire protocol, with deadlines and retries. The caller chooses the
+//! server.
 
 mod answers;
 mod asker;

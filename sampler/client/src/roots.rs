@@ -1,15 +1,15 @@
-//! A slice of a step → the nodes that it expands.
+//! Roots of a slice of a step: the nodes that it expands.
 
 use kith_sampler::Labels;
 
 use crate::plan::{Plan, Step};
 
-/// What a slice starts from.
+/// Nodes that a slice starts from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Roots {
     /// Seeds and edge seeds, ascending, each once.
     pub ids: Vec<u64>,
-    /// Where the seeds are among them.
+    /// Positions of the seed nodes among `ids`.
     pub seeds: Vec<u32>,
     /// Labels of all, by position; edge seeds have none.
     pub labels: Labels,

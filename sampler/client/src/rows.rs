@@ -1,4 +1,4 @@
-//! Feature rows of some nodes, gathered into memory that is used again.
+//! Features of some nodes, gathered into reused memory.
 
 use kith_draw::{Vectorized, vectorized};
 use kith_store::{Rows, RowsForm, StoreError};
@@ -23,13 +23,13 @@ pub struct FetchedRows {
 const PIECE: usize = 32;
 
 impl FetchedRows {
-    /// Whether only what is not zero is here.
+    /// True if only nonzero values are stored.
     pub fn is_sparse(&self) -> bool {
         !self.indptr.is_empty()
     }
 
-    /// Makes room for so many dense rows. What they hold means nothing until it is written: memory that was used before
-    /// is not cleared.
+    /// Makes room for `n_rows` dense feature vectors. Their values are undefined until written: reused memory is not
+    /// cleared.
     pub(crate) fn begin_dense(&mut self, n_rows: usize, dim: usize) {
         self.dim = dim;
         self.indptr.clear();
@@ -143,7 +143,7 @@ fn row_of(stored: &Rows, row: u64) -> Result<&[f32]> {
     Ok(stored.dense_f32(row)?.ok_or_else(|| StoreError::damaged("rows", row))?)
 }
 
-/// Whether all values are finite. Import admits no others, so anything else is damage: it has all bits of the exponent.
+/// Tests that all values are finite. Import admits no others, so a value with all bits of the exponent set is damage.
 pub(crate) struct IsFinite<'a>(pub(crate) &'a [f32]);
 
 impl Vectorized for IsFinite<'_> {

@@ -1,4 +1,4 @@
-//! A graph that was cut: every question goes to the owners of its nodes, in this process or behind servers.
+//! Partitioned graph: every question goes to the owners of its nodes, in this process or on servers.
 
 use std::{
     future::Future,
@@ -26,14 +26,14 @@ pub struct Sharded {
     owners: HeldOwners,
     /// By number.
     shards: Vec<ShardPlace>,
-    /// Where calls to servers are waited for; only there if there are any.
+    /// Runtime for calls to servers; `None` without servers.
     runtime: Option<Runtime>,
     cache: Option<RowCache>,
     /// Servers that were named and are done without.
     pub(crate) silent: Vec<String>,
 }
 
-/// Where a shard is.
+/// Location of a shard: files of this process, or servers.
 #[derive(Clone, Debug)]
 pub(crate) enum ShardPlace {
     Here(Arc<ShardSampler>),
@@ -99,7 +99,7 @@ impl Sharded {
         Ok(())
     }
 
-    /// What the user calls each node, as a server knows it; `None` where that is its number, or where none is asked.
+    /// Users' own ids, from a server; `None` if ids are node numbers, or without servers.
     pub fn own_ids(&self) -> Result<Option<OwnIds>> {
         match self.any_server() {
             Some((runtime, server)) => runtime.block_on(server.own_ids()),
@@ -179,7 +179,7 @@ impl Sharded {
         )
     }
 
-    /// How long a row is must be known before any can be put in its place: parts come first, the whole after them.
+    /// Fetches sparse features: all parts first, because a feature vector's position depends on the lengths before it.
     fn fetch_sparse(
         &self,
         by_owner: &ByOwner,
@@ -227,16 +227,16 @@ impl Sharded {
     }
 }
 
-/// What a question finds in the cache.
+/// Nodes of a question that are in the cache.
 #[derive(Debug, Default)]
 struct Cached<'a> {
     cache: Option<&'a RowCache>,
-    /// Where each node stands in the question, and its row in the cache.
+    /// Position of each node in the question, and its row in the cache.
     found: Vec<(u32, usize)>,
 }
 
 impl<'a> Cached<'a> {
-    /// What is there, and what is not: nodes, and where they stand.
+    /// Splits nodes into cached ones, and the others with their positions.
     fn find(cache: &'a RowCache, nodes: &[u64]) -> (Cached<'a>, Vec<u64>, Vec<u32>) {
         let (mut found, mut rest, mut places) = (Vec::new(), Vec::new(), Vec::new());
         for (place, node) in (0..).zip(nodes) {

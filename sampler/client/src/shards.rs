@@ -1,14 +1,14 @@
-//! The seam between batches and whoever holds the graph.
+//! Interface between mini-batches and the source of the graph.
 //!
-//! One method per call of the wire (`Info`, `Seeds`, `SampleHop`, `FetchRows`, `HasEdges`), each for many nodes at once,
-//! each without state: two equal questions get equal answers.
+//! One method per call of the wire protocol (`Info`, `Seeds`, `SampleHop`, `FetchRows`, `HasEdges`), each for many
+//! nodes at once and without state: equal questions get equal answers.
 
 use kith_sampler::{Direction, Drawn, Hop, Seeds};
 use kith_store::{Contents, Manifest, RowsForm, SplitPart};
 
 use crate::{error::Result, rows::FetchedRows};
 
-/// What is known of a graph before anything is asked.
+/// Facts about a graph.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Info {
     /// The identity of the store, whatever it was cut into.
@@ -19,24 +19,24 @@ pub struct Info {
     pub n_nodes: u64,
     /// Directed edges.
     pub n_edges: u64,
-    /// Whether every edge has its reverse.
+    /// True if every edge has its reverse.
     pub is_symmetric: bool,
     /// Length of a row; 0 without rows.
     pub dim: usize,
-    /// How rows come; `None` without rows.
+    /// Storage layout of features; `None` without features.
     pub rows: Option<RowsForm>,
     /// Classes are `0..n_classes`; 0 without labels.
     pub n_classes: usize,
-    /// Whether a node may have several classes.
+    /// True if a node may have several classes.
     pub is_multi_label: bool,
     /// Names of the splits; the first is the default.
     pub splits: Vec<String>,
-    /// Whether it is a set of several graphs.
+    /// True if it is a set of several graphs.
     pub is_set: bool,
 }
 
 impl Info {
-    /// What the manifest of a store, or of a cluster, says.
+    /// Facts from the manifest of a store or of a partitioned graph.
     pub(crate) fn new(digest: &str, manifest: &Manifest) -> Info {
         let Contents { n_nodes, n_edges, is_symmetric, rows, labels, ref splits, ref graphs, .. } = manifest.contents;
         Info {
@@ -55,7 +55,7 @@ impl Info {
     }
 }
 
-/// Where rows came from.
+/// Numbers of feature vectors by source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RowCounts {
     /// From files of this process.
@@ -76,10 +76,10 @@ impl std::ops::AddAssign for RowCounts {
 
 /// A graph, wherever it is.
 pub trait Shards: Send + Sync {
-    /// What is known of it.
+    /// Facts about the graph.
     fn info(&self) -> &Info;
 
-    /// Whether whoever asks waits for others rather than works: then several should ask at a time.
+    /// True if calls block on the network: then several threads should call at once.
     fn waits(&self) -> bool {
         false
     }
@@ -97,7 +97,7 @@ pub trait Shards: Send + Sync {
     /// The neighbors that a frontier draws, in its order.
     fn sample_hop(&self, hop: &Hop, frontier: &[u64], drawn: &mut Drawn) -> Result<()>;
 
-    /// The feature rows of nodes, in their order; what was in `rows` goes. Says where they came from.
+    /// The features of nodes, in their order; what was in `rows` goes. Says where they came from.
     fn fetch_rows(&self, nodes: &[u64], rows: &mut FetchedRows) -> Result<RowCounts>;
 
     /// For each (source, destination), whether the whole graph has the edge. Asks the destinations' owners only.

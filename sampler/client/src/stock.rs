@@ -1,4 +1,4 @@
-//! Memory of batches that are no longer needed, for the next ones. What is not given back is simply made anew.
+//! Pool of memory from finished mini-batches, reused by the next ones. Memory that is not returned is allocated anew.
 
 use std::sync::{Arc, Mutex};
 
@@ -25,7 +25,7 @@ struct KeptParts {
 const MAX_LAYERS: usize = 16;
 
 impl Stock {
-    /// Keeps the memory of at most so many batches.
+    /// Keeps the memory of at most `most` mini-batches.
     pub fn new(most: usize) -> Stock {
         Stock { kept: Arc::default(), most }
     }

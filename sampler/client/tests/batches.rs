@@ -1,4 +1,4 @@
-//! Batches as a trainer sees them.
+//! Mini-batches through the interface of a trainer.
 
 mod graphs;
 
@@ -200,6 +200,6 @@ fn memory_is_flat() {
         }
     }
     let grown = resident_kib().saturating_sub(warm);
-    // How far ahead the threads are at the moment makes a difference of some batches, half a MiB each.
+    // The threads' lead at this moment accounts for a few batches, half a MiB each.
     assert!(grown < 16 << 10, "{grown} KiB more after 500 epochs than after 100");
 }

@@ -1,4 +1,4 @@
-//! A thousand ways in which servers and networks fail, by key: no batch changes, no seed is lost or seen twice.
+//! A thousand reproducible failures of servers and networks: no mini-batch changes, no seed node is lost or seen twice.
 
 mod graphs;
 
@@ -92,7 +92,7 @@ fn every_fault_happens() {
     assert!((0..500).all(|number| again.fault_of(number) == faults[number as usize]), "a name is a name");
 }
 
-/// Nothing hangs: whoever has no patience gets a sentence that names the shard and the server.
+/// Nothing hangs: a client with short timeouts gets an error that names the shard and the server.
 #[test]
 fn who_has_no_patience_gets_a_sentence() {
     let temp = tempfile::tempdir().unwrap();

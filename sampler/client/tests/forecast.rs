@@ -1,4 +1,4 @@
-//! What a few batches say of a run, held against the run.
+//! Compares the forecast from a few mini-batches with the run.
 #![allow(missing_docs)]
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What holds for every plan and every block, whatever the graph.
+//! Invariants of every plan and every block, for any graph.
 
 mod graphs;
 

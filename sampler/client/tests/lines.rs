@@ -1,4 +1,4 @@
-//! Bad lines to a server: slow, cut, and silent in the middle of an answer. What came is not sent again.
+//! Bad connections to a server: slow, cut, and stalled in the middle of an answer. Received rows are not sent again.
 
 mod graphs;
 mod relay;

@@ -1,4 +1,4 @@
-//! A server answers as the shard does that it serves.
+//! A server gives the same answers as the shard it serves.
 
 mod graphs;
 mod served;
@@ -182,7 +182,7 @@ fn wide_ids_travel_too() {
     server.stop().unwrap();
 }
 
-/// What users call nodes: nothing, numbers, or texts of many lengths that take several messages.
+/// Users' own ids: none, numbers, or texts of many lengths that take several messages.
 #[test]
 fn own_ids_travel() {
     let n_nodes = 40_000u64;

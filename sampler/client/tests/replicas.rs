@@ -1,4 +1,4 @@
-//! Servers of the same shards stand in for each other.
+//! Servers of the same shards replace each other.
 
 mod graphs;
 mod served;
@@ -28,7 +28,7 @@ fn find(samplers: &[SocketAddr], rank: usize, remote: RemoteConfig) -> kith_clie
     Sharded::find(Whereabouts { samplers, rank, remote, ..Whereabouts::default() })
 }
 
-/// What all nodes draw.
+/// Draws of all nodes.
 fn drawn(shards: &Sharded) -> kith_client::Result<Drawn> {
     let hop =
         Hop { run_key: 7, step: 3, hop: 0, fanout: Fanout::at_most(3).unwrap(), replacement: Replacement::Without };
@@ -41,7 +41,7 @@ fn cluster(folder: &tempfile::TempDir) -> Cluster {
     cut(folder.path(), &open(folder.path(), &Edges::random(N_NODES, 700, 5)))
 }
 
-/// How many hops a server was asked for.
+/// Number of hops that a server answered.
 fn n_hops(server: &Server) -> u64 {
     let page = run(scrape(server.metrics_address().unwrap()));
     page["kith_sampler_request_seconds_count{call=\"SampleHop\"}"] as u64
@@ -97,7 +97,7 @@ fn when_all_servers_of_a_shard_go_all_are_named() {
 
 /// A silent address: nobody accepts what connects to it.
 #[test]
-fn whoever_does_not_come_is_done_without() {
+fn absent_replicas_are_skipped() {
     let temp = tempfile::tempdir().unwrap();
     let cluster = cluster(&temp);
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,4 +1,4 @@
-//! A graph that was cut answers as the whole one does, to the last bit.
+//! A partitioned graph gives the same answers as the whole graph, bit for bit.
 
 mod graphs;
 
@@ -113,7 +113,7 @@ fn graph() -> Edges {
     edges.train(&(0..150).step_by(3).collect::<Vec<_>>())
 }
 
-/// Whatever a graph is cut into, and whoever answers.
+/// Compares mini-batches for several partitions, from files and from servers.
 fn any_cut_gives_the_same_batches(edges: &Edges, numbers_of_shards: &[u32]) {
     let temp = tempfile::tempdir().unwrap();
     let graph = Arc::new(open(temp.path(), edges));

@@ -1,4 +1,4 @@
-//! Servers that ask for a token, and servers that send what nobody asked for.
+//! Servers that require a token, and servers that send unrequested data.
 
 mod graphs;
 
@@ -181,7 +181,7 @@ fn tokens_are_shown_on_every_call_and_read_again() {
         let mut rows = FetchedRows::default();
         remote.fetch_rows(0, &[1, 2, 3], &mut rows).await.unwrap();
         assert_eq!(*seen.lock().unwrap(), [Call::Info, Call::FetchRows]);
-        // The server is told another one, then the client's file.
+        // The server changes to another token first, then the client's file.
         *expected.lock().unwrap() = "Bearer second-token-of-many";
         let refused = problem(remote.fetch_rows(0, &[1], &mut rows).await);
         assert!(matches!(refused, RemoteProblem::Unauthenticated(_)), "{refused}");
@@ -282,7 +282,7 @@ fn answers_are_bounded_by_the_question() {
     };
     let cases: [(Vec<Bytes>, &str); 6] = [
         (vec![padded; 4], "the most that was asked for"),
-        (vec![field(1, 8); 100], "bytes of rows instead of 16"),
+        (vec![field(1, 8); 100], "expected 16 bytes of rows, got"),
         (vec![field(1, 0); 10_000], "the answer makes no sense"),
         (vec![field(7, 1 << 20)], "the most that was asked for"),
         (vec![field(7, 100); 100_000], "the answer makes no sense"),

@@ -1,4 +1,4 @@
-//! Who may talk to whom.
+//! Trust between clients and servers over TLS.
 
 mod graphs;
 mod served;

@@ -1,4 +1,4 @@
-//! An answer of any bytes, in any chunks, is one that was asked for or a sentence. The first byte says which.
+//! An answer of arbitrary bytes, in arbitrary chunks, is valid or an error. The first byte selects the call.
 #![no_main]
 
 use std::sync::Mutex;

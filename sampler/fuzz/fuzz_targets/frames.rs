@@ -1,4 +1,4 @@
-//! A body of any bytes, in any pieces, is messages or a sentence; where it is cut does not matter.
+//! A body of arbitrary bytes is messages or an error, the same for any division into pieces.
 #![no_main]
 
 use std::{

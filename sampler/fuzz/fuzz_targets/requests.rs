@@ -1,4 +1,4 @@
-//! A request of any bytes is one that makes sense or a refusal. The first byte says which.
+//! A request of arbitrary bytes is valid or refused. The first byte selects the call.
 #![no_main]
 
 use bytes::Bytes;
@@ -13,7 +13,7 @@ fuzz_target!(|bytes: &[u8]| {
     let mut message = Message::default();
     bytes.chunks(usize::from(*n_bytes).max(1)).for_each(|piece| message.push(Bytes::copy_from_slice(piece)));
     let expected = Expected {
-        cluster: String::new(), // What a request without a digest says.
+        cluster: String::new(), // Matches a request without a digest.
         ids: if which & 8 == 0 { IdWidth::Narrow } else { IdWidth::Wide },
         limits: Limits { max_frontier: 64, max_fanout: 100, ..Limits::default() },
     };

@@ -1,4 +1,4 @@
-//! `kith-sampler pull`: the shards that a server is about to serve, out of object storage.
+//! `kith-sampler pull`: pulls the shards that a server will serve from object storage.
 
 use std::{
     path::PathBuf,
@@ -12,26 +12,26 @@ use std::{
 use clap::Args;
 use kith_bucket::{BucketError, Place, Pull, Wanted};
 
-/// Pull shards of a cluster out of object storage, going on where a pull was broken off
+/// Download shards of a partitioned graph from object storage. An interrupted pull resumes.
 #[derive(Debug, Args)]
 pub(crate) struct PullArgs {
-    /// Where `kith data push` put the cluster: s3://BUCKET/PATH, file:///PATH or https://HOST/PATH
+    /// URL that `kith data push` wrote to: s3://BUCKET/PATH, file:///PATH or https://HOST/PATH.
     url: String,
-    /// The folder to fill
+    /// The folder to write.
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Which shards: numbers with commas between them, or all
-    #[arg(long, default_value = "all", value_name = "LIST")]
+    /// Shards to download: comma-separated numbers, or all (default: all).
+    #[arg(long, default_value = "all", hide_default_value = true, value_name = "LIST")]
     shards: Wanted,
-    /// Instead of --shards, the number of the server that will serve them, as its own --index
+    /// Download the shard of the server with --index N, instead of --shards.
     #[arg(long, value_name = "N", conflicts_with = "shards")]
     index: Option<u32>,
 }
 
-/// How often a log hears of it.
+/// Interval between lines of progress in the log.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-#[allow(clippy::print_stdout, clippy::print_stderr)] // Lines for whoever reads the log of an init container.
+#[allow(clippy::print_stdout, clippy::print_stderr)] // Lines for the log of an init container.
 pub(crate) fn pull(args: &PullArgs) -> Result<(), BucketError> {
     let wanted = args.index.map_or_else(|| args.shards.clone(), Wanted::ShardByIndex);
     let pull = Pull::new(&Place::parse(&args.url)?, &args.dir, &wanted)?;

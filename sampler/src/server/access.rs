@@ -1,4 +1,4 @@
-//! Access: tokens that callers send, names that their certificates have.
+//! Access control: bearer tokens, and names in client certificates.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! Requests → answers, in chunks that are computed one at a time.
+//! Turns requests into answers, in chunks that are computed one at a time.
 
 use kith_proto::{Call, Message};
 use tonic::Status;

@@ -11,90 +11,98 @@ use kith_store::Verify;
 
 use crate::server::config::{AccessConfig, Checksums, Limits, ServerConfig, ShardChoice, TlsFiles};
 
-/// What is typed to start a server.
+/// Arguments of a sampling server.
 #[derive(Clone, Debug, Args)]
 pub struct ServeArgs {
-    /// The cluster's folder, as `kith partition` made it
-    #[arg(long, value_name = "DIR")]
+    /// Partitioned graph: the folder written by `kith partition`.
+    #[arg(long = "graph", alias = "cluster", value_name = "DIR")]
     cluster: PathBuf,
-    /// Which shards: numbers with commas between them, or all
-    #[arg(long, default_value = "all", value_parser = parse_shards)]
+    /// Shards to serve: comma-separated numbers, or all (default: all).
+    #[arg(long, default_value = "all", hide_default_value = true, value_parser = parse_shards)]
     shards: ShardChoice,
-    /// Instead of --shards, this server's number, from 0: it serves the shard with that number, counted on from 0 again
-    /// after the last shard; what a pod of a StatefulSet knows of itself
+    /// Serve shard N % shards only, instead of --shards. For pods of a StatefulSet, which know their own number N.
     #[arg(long, value_name = "N", conflicts_with = "shards")]
     index: Option<u32>,
-    /// Where to listen; port 0 takes one that is free
+    /// Address to listen on; port 0 picks a free port.
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
     listen: SocketAddr,
-    /// Address of the port for metrics of Prometheus, at /metrics, and for health, at /health. This port has a thread of its
-    /// own: floods of the other port do not reach it
+    /// Address of the Prometheus metrics, at /metrics, and of the health check, at /health (default: none). A separate thread
+    /// serves it, so that it answers even if the gRPC port is overloaded.
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
     metrics: Option<SocketAddr>,
-    /// The server's certificate chain, PEM: only encrypted connections are taken
+    /// Certificate chain of the server, PEM; turns TLS on. Unencrypted connections are then refused.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// Its private key, PEM
+    /// Private key of the certificate, PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Who signs clients, PEM: others are refused
+    /// CA certificates of clients, PEM; clients without a certificate that they signed are refused.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
-    /// A name that a client's certificate must have: a DNS name, a URI or a common name. Several may be given; one of them
-    /// is enough
+    /// Name that a client's certificate must have: a DNS name, a URI or a common name (default: any name). Can be repeated; one
+    /// match is enough.
     #[arg(long, value_name = "NAME", requires = "tls_client_ca")]
     tls_client_name: Vec<String>,
-    /// A file with tokens, one per line, of which clients must send one. It is read again when it changes (default: the token
-    /// in KITH_SAMPLER_TOKEN, if there is one)
+    /// File with the accepted bearer tokens, one per line (default: the environment's KITH_SAMPLER_TOKEN, if set). It is read
+    /// again when it changes.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Serve everybody who can connect, on an address that others can reach
+    /// Serve all clients without authentication on an address that is not loopback.
     #[arg(long)]
     insecure: bool,
-    /// The most bytes of a request
-    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().max_message_bytes, value_parser = parse_size)]
+    /// Maximum size of a request (default: 67108864, 64 MiB).
+    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().max_message_bytes, hide_default_value = true,
+        value_parser = parse_size)]
     max_message: usize,
-    /// The most nodes of a request
-    #[arg(long, value_name = "NODES", default_value_t = Limits::default().max_frontier, value_parser = parse_size)]
+    /// Maximum number of nodes in a request (default: 4194304).
+    #[arg(long, value_name = "NODES", default_value_t = Limits::default().max_frontier, hide_default_value = true,
+        value_parser = parse_size)]
     max_frontier: usize,
-    /// The most bytes that requests and answers of all connections may hold together
-    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().request_memory, value_parser = parse_size)]
+    /// Memory for requests and responses of all connections together (default: 268435456, 256 MiB).
+    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().request_memory, hide_default_value = true,
+        value_parser = parse_size)]
     request_memory: usize,
-    /// The most open connections; fewer if the process may have fewer files
-    #[arg(long, value_name = "N", default_value_t = Limits::default().max_connections, value_parser = parse_count)]
+    /// Maximum number of open connections (default: 1024); fewer if the process may open fewer files.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().max_connections, hide_default_value = true,
+        value_parser = parse_count)]
     max_connections: usize,
-    /// The most open connections of one address
-    #[arg(long, value_name = "N", default_value_t = Limits::default().max_per_address, value_parser = parse_count)]
+    /// Maximum number of open connections per client address (default: 256).
+    #[arg(long, value_name = "N", default_value_t = Limits::default().max_per_address, hide_default_value = true,
+        value_parser = parse_count)]
     max_per_address: usize,
-    /// The longest that a new connection may take for its TLS handshake, for its HTTP/2 preface, and until its first call
-    #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().max_handshake.as_secs(), value_parser = seconds(1))]
+    /// Longest TLS handshake, longest wait for the HTTP/2 preface, and longest wait for the first call (default: 10).
+    #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().max_handshake.as_secs(), hide_default_value = true,
+        value_parser = seconds(1))]
     max_handshake: u64,
-    /// The longest that a connection may be open without a call
-    #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().max_idle.as_secs(), value_parser = seconds(1))]
+    /// Longest time that a connection stays open without a call (default: 300).
+    #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().max_idle.as_secs(), hide_default_value = true,
+        value_parser = seconds(1))]
     max_idle: u64,
-    /// The largest fanout other than all
-    #[arg(long, value_name = "N", default_value_t = Limits::default().max_fanout)]
+    /// Maximum fanout, except all (default: 65536).
+    #[arg(long, value_name = "N", default_value_t = Limits::default().max_fanout, hide_default_value = true)]
     max_fanout: u32,
-    /// Requests of one connection that are answered at a time; more of them wait
-    #[arg(long, value_name = "N", default_value_t = Limits::default().max_in_flight,
+    /// Maximum number of requests per connection that are processed at the same time (default: 64); further requests wait.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().max_in_flight, hide_default_value = true,
         value_parser = clap::value_parser!(u32).range(1..=MAX_IN_FLIGHT))]
     max_in_flight: u32,
-    /// The longest a call may take
-    #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().max_call.as_secs(), value_parser = seconds(1))]
+    /// Longest duration of a call (default: 60).
+    #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().max_call.as_secs(), hide_default_value = true,
+        value_parser = seconds(1))]
     max_call: u64,
-    /// The longest that calls in flight may take after SIGTERM
-    #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().max_drain.as_secs(), value_parser = seconds(0))]
+    /// Time for calls in flight to finish after SIGTERM (default: 10).
+    #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().max_drain.as_secs(), hide_default_value = true,
+        value_parser = seconds(0))]
     max_drain: u64,
-    /// When blocks of shards are compared with their checksums: when they are first read, all of them at the start, or never.
-    /// A call that needs a block that does not match is answered with DATA_LOSS
-    #[arg(long, default_value_t, value_name = "first-touch|open|off")]
+    /// When to verify checksums: of each block at its first read, of all blocks at the start, or never (default: first-touch). A
+    /// call that needs a damaged block fails with DATA_LOSS.
+    #[arg(long, default_value_t, hide_default_value = true, value_name = "first-touch|open|off")]
     verify: Verify,
-    /// Connections on which every chunk of an answer has a checksum. auto: those that leave the host and are not encrypted
-    /// (TLS has a checksum of its own)
-    #[arg(long, value_name = "auto|on|off", default_value = "auto", value_parser = parse_checksums)]
+    /// Connections on which every chunk of a response has a checksum: auto (those that leave the host without TLS, which has its
+    /// own checksums), on (all) or off (none) (default: auto).
+    #[arg(long, value_name = "auto|on|off", default_value = "auto", hide_default_value = true, value_parser = parse_checksums)]
     checksums: Checksums,
-    /// Threads that compute answers; as many as there are cores if 0
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = parse_threads)]
+    /// Number of threads that compute responses; 0: one per core (default: 0).
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = parse_threads)]
     threads: usize,
 }
 
@@ -159,7 +167,7 @@ fn parse_count(text: &str) -> Result<usize, String> {
 }
 
 fn parse_checksums(text: &str) -> Result<Checksums, String> {
-    Checksums::from_name(text).ok_or_else(|| "write auto, on or off".to_owned())
+    Checksums::from_name(text).ok_or_else(|| "expected auto, on or off".to_owned())
 }
 
 /// A number of threads, as typed.

@@ -1,4 +1,4 @@
-//! One call: a request is read, its answer is computed in chunks and sent as its client reads.
+//! One call: reads the request, computes its answer in chunks and sends them as the client reads.
 
 use std::{
     future::poll_fn,

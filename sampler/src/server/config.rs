@@ -1,4 +1,4 @@
-//! What a server serves, where, and how much of it at once.
+//! Server configuration: shards, addresses and limits.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -8,22 +8,22 @@ use std::{
 
 use kith_store::Verify;
 
-/// How a server is to run.
+/// Configuration of a server.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
     /// The folder of the cluster.
     pub cluster: PathBuf,
     /// The shards to serve.
     pub shards: ShardChoice,
-    /// Where to listen; port 0 takes one that is free.
+    /// Listening address; port 0 selects a free port.
     pub listen: SocketAddr,
-    /// Where to show metrics, if anywhere.
+    /// Address for metrics and health, if any.
     pub metrics: Option<SocketAddr>,
     /// Certificates of encrypted connections.
     pub tls: Option<TlsFiles>,
     /// Requirements on callers.
     pub access: AccessConfig,
-    /// How much may be asked.
+    /// Limits on requests and connections.
     pub limits: Limits,
     /// When blocks of shards are compared with their checksums.
     pub verify: Verify,
@@ -66,7 +66,7 @@ impl Checksums {
     }
 }
 
-/// Which shards of a cluster to serve.
+/// Shards of a partitioned graph to serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShardChoice {
     /// All of them.
@@ -78,7 +78,7 @@ pub enum ShardChoice {
 }
 
 impl ShardChoice {
-    /// The shards that are meant, of so many.
+    /// Selected shards of `n_shards`.
     pub fn of(&self, n_shards: u32) -> Vec<u32> {
         match self {
             ShardChoice::All => (0..n_shards).collect(),
@@ -95,7 +95,7 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
-    /// Whoever signs clients; if set, clients without a certificate of theirs are refused.
+    /// Certificate authority of clients; if set, clients without a certificate signed by it are refused.
     pub client_ca: Option<PathBuf>,
 }
 
@@ -128,7 +128,7 @@ impl ServerConfig {
     }
 }
 
-/// How much may be asked.
+/// Limits on requests and connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of a request.
@@ -141,7 +141,7 @@ pub struct Limits {
     pub max_in_flight: u32,
     /// The longest time a call may take.
     pub max_call: Duration,
-    /// The longest time that calls in flight may take once the server is told to stop.
+    /// Time limit for calls in flight once the server stops.
     pub max_drain: Duration,
     /// Bytes that requests and answers of all connections may hold together.
     pub request_memory: usize,

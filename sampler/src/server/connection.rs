@@ -1,4 +1,4 @@
-//! One connection: its handshakes, its calls, and when it ends.
+//! One connection: its handshakes, its calls and its end.
 
 use std::{
     future::poll_fn,
@@ -33,7 +33,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A connection that does not answer pings is given up: it has as long for an answer.
 const PING_EVERY: Duration = Duration::from_secs(20);
 
-/// The longest that a connection which is told to go may take.
+/// Time limit for a connection to close after it was asked to.
 const MAX_GOING: Duration = Duration::from_millis(500);
 
 /// Serves a connection to its end.

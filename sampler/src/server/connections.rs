@@ -1,4 +1,5 @@
-//! Open connections: how many there may be, the memory that their calls hold, and who has to leave when there is no room.
+//! Open connections: their limits, the memory that their calls hold, and the choice of connections to close for new
+//! ones.
 
 use std::{
     collections::HashMap,
@@ -358,7 +359,7 @@ mod tests {
         let own = modest.0.take(200).unwrap();
         assert!(greedy.0.is_ending() && !modest.0.is_ending());
         let more = modest.0.take(300).unwrap();
-        assert!(!modest.0.is_ending(), "the greedy one's memory is on its way back");
+        assert!(!modest.0.is_ending(), "the greedy one's memory is being returned");
         drop((held, own, more));
         assert_eq!(all.n_bytes(), 0);
         assert_eq!(modest.0.take(1001).unwrap_err().code(), tonic::Code::ResourceExhausted);

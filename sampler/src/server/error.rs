@@ -1,4 +1,4 @@
-//! Why a server does not run, and what clients are told when a call fails.
+//! Errors of a server, and the statuses that clients receive when a call fails.
 
 use std::{io, net::SocketAddr, path::PathBuf};
 
@@ -19,7 +19,7 @@ pub enum ServeError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// A certificate or key that cannot be read.
@@ -27,7 +27,7 @@ pub enum ServeError {
     Tls {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Problem in the file.
         problem: String,
     },
     /// Tokens that cannot be used.
@@ -63,7 +63,7 @@ pub enum ServeError {
     Unhealthy {
         /// The server.
         address: String,
-        /// What it said, or why it did not.
+        /// Its answer, or the reason for none.
         problem: String,
     },
     /// The transport gave up.

@@ -1,4 +1,4 @@
-//! Asking a server how it is: what probes of containers run.
+//! Health check of a server, for container probes.
 
 use std::{fs, io, path::PathBuf, time::Duration};
 
@@ -13,25 +13,25 @@ use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus,
 
 use crate::server::{args::seconds, error::ServeError};
 
-/// What is typed to ask a server how it is.
+/// Arguments of `kith-sampler health`.
 #[derive(Clone, Debug, Args)]
 pub struct HealthArgs {
-    /// The server. With http:// before it, its port for metrics is asked, which answers whatever happens on the other one
+    /// Address of the server. With http://, the metrics port is asked, which answers even if the gRPC port is overloaded.
     #[arg(value_name = "[http://]HOST:PORT")]
     address: String,
-    /// The longest that the answer may take
-    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = seconds(1))]
+    /// Longest time until the response (default: 5).
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, hide_default_value = true, value_parser = seconds(1))]
     timeout: u64,
-    /// Who signs the server, PEM: the connection is encrypted
+    /// CA certificates of the server, PEM; turns TLS on.
     #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
-    /// The certificate to show to a server that asks for one, PEM
+    /// Client certificate, PEM.
     #[arg(long, value_name = "FILE", requires_all = ["tls_ca", "tls_key"])]
     tls_cert: Option<PathBuf>,
-    /// Its private key, PEM
+    /// Private key of the client certificate, PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// The name in the server's certificate, if it is not the host of the address
+    /// Name in the server's certificate (default: the host of the address).
     #[arg(long, value_name = "NAME", requires = "tls_ca")]
     tls_name: Option<String>,
 }

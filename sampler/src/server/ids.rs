@@ -1,4 +1,4 @@
-//! Ids of a request: held packed, as they came, and unpacked a chunk at a time.
+//! Ids of a request: kept packed as received, and unpacked a chunk at a time.
 
 use bytes::{Buf, Bytes};
 use kith_proto::{IdWidth, Message, PackedError, unpack_ids};

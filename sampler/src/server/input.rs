@@ -1,4 +1,5 @@
-//! A request as it arrives. Memory is taken before a request is read on; a client that sends more waits for its window.
+//! Reads requests as they arrive. Memory is reserved before more of a request is read; HTTP/2 flow control makes a
+//! client that sends more wait.
 
 use bytes::{Buf, Bytes, BytesMut};
 use h2::RecvStream;

@@ -1,4 +1,4 @@
-//! Ports that a server listens on.
+//! Opens the ports of a server.
 
 use std::net::SocketAddr;
 

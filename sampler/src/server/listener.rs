@@ -1,4 +1,4 @@
-//! The door: connections are accepted here, as many as there is room for.
+//! Accepts connections, up to the limits.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -28,7 +28,7 @@ const REST: Duration = Duration::from_millis(100);
 const OWN_DESCRIPTORS: usize = 64;
 
 impl Listener {
-    /// Accepts until it is told to stop. Then the port is closed.
+    /// Accepts connections until the server stops, then closes the port.
     pub(crate) async fn run(self, mut stopped: watch::Receiver<bool>) {
         tokio::select! {
             () = self.accept() => {}

@@ -1,4 +1,4 @@
-//! What a server counts, and the text in which Prometheus reads it.
+//! Counters of a server, and their Prometheus text.
 
 use std::{
     sync::{
@@ -13,15 +13,15 @@ use tonic::Code;
 
 use crate::{prometheus::Page, server::connections::Connections};
 
-/// gRPC has so many codes.
+/// Number of gRPC status codes.
 const N_CODES: usize = 17;
 
 /// Upper bounds of the latency histogram.
 const BUCKETS_MICROS: [u64; 12] =
     [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 100_000, 500_000, 2_500_000, 10_000_000];
 
-/// All counters of a server. A call is counted before its end is told to the client, so that whoever has an answer finds
-/// it counted.
+/// All counters of a server. A call is counted before its end is sent, so a client that has its answer finds the call
+/// counted.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     calls: [CallMetrics; Call::ALL.len()],
@@ -119,7 +119,7 @@ impl Metrics {
             ("kith_sampler_sampled_nodes_total", "counter", "Nodes whose neighbors were drawn.", |of| {
                 of.sampled_nodes.load(Ordering::Relaxed) as f64
             }),
-            ("kith_sampler_sent_rows_total", "counter", "Feature rows sent.", |of| {
+            ("kith_sampler_sent_rows_total", "counter", "Features sent.", |of| {
                 of.sent_rows.load(Ordering::Relaxed) as f64
             }),
             ("kith_sampler_requests_in_flight", "gauge", "Calls that have not ended.", |of| {

@@ -1,4 +1,4 @@
-//! The names in a certificate.
+//! Names in a certificate.
 
 use rustls::pki_types::CertificateDer;
 

@@ -1,4 +1,4 @@
-//! Requests as they are meant. Bytes become one of these or a status; nothing is left to check but who owns a node.
+//! Parsed and checked requests. Bytes become a request or a status; only the ownership of nodes is checked later.
 
 use bytes::{Buf, Bytes};
 use kith_proto::{Call, IdWidth, Message, v1};
@@ -16,25 +16,25 @@ use crate::{
 /// Bytes of a text in a request.
 pub const MAX_TEXT_BYTES: usize = 128;
 
-/// What a request is checked against.
+/// Values that a request is checked against.
 #[derive(Clone, Debug)]
 pub struct Expected {
     /// The digest of the cluster that is served.
     pub cluster: String,
-    /// How ids are packed.
+    /// Width of packed ids.
     pub ids: IdWidth,
-    /// How much may be asked.
+    /// Limits on requests.
     pub limits: Limits,
 }
 
 /// A request for `Info`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InfoRequest {
-    /// Whether the owner of every node is wanted.
+    /// Include the owner of every node.
     pub with_owners: bool,
-    /// Whether the probability of every node is wanted.
+    /// Include the inclusion probability of every node.
     pub with_inclusion: bool,
-    /// Whether what the user calls each node is wanted.
+    /// Include the user's own id of every node.
     pub with_own_ids: bool,
     /// Bytes of the columns to leave out.
     pub first: u64,
@@ -43,7 +43,7 @@ pub struct InfoRequest {
 /// A request for `Seeds`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeedsRequest {
-    /// Who is asked.
+    /// Shard to answer.
     pub shard: u32,
     /// The store's first split if none.
     pub split: Option<String>,
@@ -56,7 +56,7 @@ pub struct SeedsRequest {
 /// A request for `SampleHop`.
 #[derive(Clone, Debug)]
 pub struct SampleHopRequest {
-    /// Who is asked.
+    /// Shard to answer.
     pub shard: u32,
     /// Names the draws.
     pub hop: Hop,
@@ -67,7 +67,7 @@ pub struct SampleHopRequest {
 /// A request for `FetchRows`.
 #[derive(Clone, Debug)]
 pub struct FetchRowsRequest {
-    /// Who is asked.
+    /// Shard to answer.
     pub shard: u32,
     /// Ids.
     pub nodes: PackedIds,
@@ -76,9 +76,9 @@ pub struct FetchRowsRequest {
 /// A request for `HasEdges`.
 #[derive(Clone, Debug)]
 pub struct HasEdgesRequest {
-    /// Who is asked.
+    /// Shard to answer.
     pub shard: u32,
-    /// Whether the reverse counts.
+    /// Direction of the edges: one, or either.
     pub direction: Direction,
     /// Ids.
     pub destinations: PackedIds,

@@ -1,4 +1,4 @@
-//! The shards of one server, and what it tells about them.
+//! Shards of one server, and the facts it reports about them.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -14,7 +14,7 @@ use crate::{
     shard::ShardSampler,
 };
 
-/// What a server answers from.
+/// Data that a server answers from.
 #[derive(Debug)]
 pub(crate) struct Served {
     pub(crate) cluster: Cluster,

@@ -1,5 +1,4 @@
-//! Which call goes where. Answers of the sampler do not go through a codec: they are computed as frames, which are sent as
-//! they are.
+//! Routes calls. Answers of the sampler bypass the codec: they are computed as frames and sent unchanged.
 
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
-//! What all calls share.
+//! State shared by all calls.
 
 use std::sync::{Arc, atomic::AtomicBool};
 
 use crate::server::{access::Access, config::Checksums, metrics::Metrics, served::Served, tools::Tools, work::Work};
 
-/// What all calls share.
+/// State shared by all calls.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) served: Arc<Served>,

@@ -1,5 +1,5 @@
-//! A server's other port, with metrics and health, and the files that are read again. Both have a thread of their own, so
-//! that calls do not reach them.
+//! Second port of a server, for metrics and health, and reloading of changed files. Both run on a thread of their own,
+//! so that calls cannot delay them.
 
 use std::{
     net::SocketAddr,

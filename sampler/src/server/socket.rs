@@ -1,4 +1,4 @@
-//! A connection that lets its client read to the end.
+//! Socket that lets its client read to the end before it closes.
 
 use std::{
     future::Future,
@@ -14,8 +14,8 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-/// A socket that is closed only after its client has closed its end: a socket that is closed while something unread has
-/// come in (an update of a window is enough) throws away what it has yet to send.
+/// Socket that closes only after its client has closed its end. Closing a socket with unread input (a window update is
+/// enough) discards the data that is still to be sent.
 #[derive(Debug)]
 pub(crate) struct PatientSocket {
     stream: TcpStream,

@@ -1,4 +1,4 @@
-//! Certificates of a server, read again when their files change.
+//! Certificates of a server, reloaded when their files change.
 
 use std::{
     fs,

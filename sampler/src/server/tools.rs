@@ -1,4 +1,4 @@
-//! Services beside the sampler's: health and reflection.
+//! gRPC services besides the sampler: health and reflection.
 
 use std::{
     fmt,

@@ -1,4 +1,4 @@
-//! A server without a network, for those who test what lies between.
+//! Server without a network, for tests of clients.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Threads that compute answers, so that those that talk to clients never wait for memory or disk.
+//! Thread pool that computes answers, so that I/O threads never wait for memory or disk.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -55,7 +55,7 @@ fn locked(queues: &Mutex<Queues>) -> std::sync::MutexGuard<'_, Queues> {
 }
 
 impl Work {
-    /// With so many threads; as many as there are cores if 0.
+    /// Starts `n_threads` threads (0: one per core).
     pub(crate) fn new(n_threads: usize) -> Result<Work, ServeError> {
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(n_threads)

@@ -1,4 +1,4 @@
-//! Stores that hold nothing but lists.
+//! Stores with adjacency only.
 
 use std::path::Path;
 

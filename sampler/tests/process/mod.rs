@@ -1,4 +1,4 @@
-//! The program `kith-sampler` as a process, a graph for it, and what the system knows of it.
+//! Runs `kith-sampler` as a process, with a graph to serve, and measures its memory, CPU time and descriptors.
 
 use std::{
     fs,
@@ -55,7 +55,7 @@ impl Process {
 
     /// Starts a server by a command to which its options are added.
     pub(crate) fn start_with(command: &mut Command, cluster: &Cluster, more: &[&str]) -> Process {
-        command.arg("--cluster").arg(cluster.dir());
+        command.arg("--graph").arg(cluster.dir());
         if !more.contains(&"--listen") {
             command.args(["--listen", "127.0.0.1:0"]);
         }

@@ -4,7 +4,7 @@ pub mod attention;
 pub mod graph;
 pub mod output;
 
-/// Look at what a model attends to, or at what a graph is like.
+/// Analyze the attention of a trained model, or the degrees and homophily of a graph.
 #[derive(clap::Args)]
 pub struct Args {
     /// The subcommand.

@@ -1,10 +1,10 @@
-//! Answers on stdout: one JSON object for programs, aligned lines for people.
+//! Output on stdout: one JSON object for programs, aligned lines for people.
 
 use std::io::{self, Write};
 
 use serde::Serialize;
 
-/// Prints text as it is.
+/// Prints text unchanged.
 pub fn print(text: &str) -> anyhow::Result<()> {
     Ok(io::stdout().write_all(text.as_bytes())?)
 }
@@ -14,14 +14,14 @@ pub fn print_json(answer: &impl Serialize) -> anyhow::Result<()> {
     print(&(serde_json::to_string(answer)? + "\n"))
 }
 
-/// Prints `name  value` lines, the values under one another.
+/// Prints `name  value` lines with aligned values.
 pub fn print_fields(fields: &[(&str, String)]) -> anyhow::Result<()> {
     let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let lines: String = fields.iter().map(|(name, value)| format!("{name:width$}  {value}\n")).collect();
     print(&lines)
 }
 
-/// Prints rows of cells under one another; the first row is the heading, and cells that are numbers stand right.
+/// Prints an aligned table; the first row is the heading, and numbers are aligned right.
 pub fn print_table(rows: &[Vec<String>]) -> anyhow::Result<()> {
     let n_cells = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width_of = |cell: usize| rows.iter().filter_map(|row| row.get(cell)).map(|c| c.chars().count()).max();

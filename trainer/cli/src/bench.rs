@@ -1,4 +1,4 @@
-//! `kith bench`: what this machine does with a graph, and the paper's experiments.
+//! `kith bench`: performance of this machine, and the paper's experiments.
 
 mod clusters;
 mod combinations;
@@ -15,7 +15,7 @@ mod steps;
 mod table;
 mod watcher;
 
-/// Measure how fast training is and what it takes, or run one of the paper's experiments.
+/// Measure the speed and the resources of training, or run one of the paper's experiments.
 #[derive(clap::Args)]
 pub struct Args {
     /// The subcommand.
@@ -39,7 +39,7 @@ pub enum Command {
 }
 
 impl Args {
-    /// What measures other processes, and has no tensors itself.
+    /// Arguments of `kith bench scale`, which only measures other processes and needs no libtorch.
     pub(crate) fn scale(&self) -> Option<&scale::Args> {
         match &self.command {
             Command::Scale(args) => Some(args),

@@ -1,13 +1,13 @@
-//! Every option that takes a time or a size refuses one that no clock and no machine has, in all commands.
+//! Tests that every option for a time or a size rejects values out of range.
 
 use clap::{Arg, Command, CommandFactory, Parser, error::ErrorKind};
 
 use crate::Args;
 
-/// Options of a server belong to `kith-sampler`, whose tests look at them.
+/// Options of a server belong to `kith-sampler`, which has its own tests.
 const OTHERS: &[&str] = &["serve"];
 
-/// All options of a command and of those below it, with the words before them.
+/// All options of a command and its subcommands, with the words before them.
 fn options(command: &Command, words: &[String], found: &mut Vec<(Vec<String>, Arg)>) {
     for option in command.get_arguments().filter(|argument| argument.get_long().is_some()) {
         found.push((words.to_vec(), option.clone()));
@@ -17,7 +17,7 @@ fn options(command: &Command, words: &[String], found: &mut Vec<(Vec<String>, Ar
     }
 }
 
-/// Options whose values are called so.
+/// Options with this value name.
 fn options_of(value_name: &str) -> Vec<(Vec<String>, String)> {
     let mut found = Vec::new();
     options(&Args::command(), &["kith".to_owned()], &mut found);
@@ -44,7 +44,7 @@ fn times_and_sizes_beyond_all_bounds_are_refused() {
         let options = options_of(kind);
         assert!(options.len() >= 8, "{options:?}");
         for (words, option) in options {
-            // A run may be told to end without a checkpoint; every other time is at least a second.
+            // `--grace 0` means no checkpoint; every other time is at least a second.
             let none = if kind == "SECONDS" && option != "--grace" { &["0"][..] } else { &[] };
             for value in huge.iter().chain(wrong).chain(none) {
                 let said = refusal(&words, &option, value);
@@ -58,7 +58,7 @@ fn times_and_sizes_beyond_all_bounds_are_refused() {
     }
 }
 
-/// So that no option escapes the test above.
+/// Ensures that the test above finds every option.
 #[test]
 fn every_option_for_times_and_sizes_says_so() {
     let mut found = Vec::new();
@@ -68,7 +68,7 @@ fn every_option_for_times_and_sizes_says_so() {
         let names = option.get_value_names().unwrap_or_default();
         let expected = match long {
             _ if long.ends_with("timeout") || long == "grace" => "SECONDS",
-            "memory" | "gpu-rows" => "SIZE",
+            "memory" | "gpu-features" => "SIZE",
             _ => continue,
         };
         assert!(names.iter().any(|name| name == expected), "{} --{long} <{names:?}>", words.join(" "));

@@ -5,7 +5,7 @@ use clap_complete::{Shell, generate};
 
 use crate::answer::print;
 
-/// Print a script that completes commands and options in your shell.
+/// Print a shell script that completes commands and options.
 #[derive(clap::Args)]
 #[command(after_help = "\
 bash:  source <(kith completions bash)

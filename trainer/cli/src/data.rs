@@ -1,4 +1,4 @@
-//! `kith data`: raw files and generators to store, and what a store holds.
+//! `kith data`: imports, generates, inspects and copies stores.
 
 mod fetch;
 mod generate;
@@ -12,7 +12,7 @@ mod push;
 mod stats;
 mod verify;
 
-/// Bring data in: list, fetch, import, generate; look at it: stats, verify; to and from object storage: push, pull.
+/// Fetch, import, generate and inspect graphs, and copy them to and from object storage.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]

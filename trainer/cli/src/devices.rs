@@ -1,6 +1,6 @@
-//! `kith devices`: what this machine computes with.
+//! `kith devices`: hardware and libraries of this machine.
 
-/// Show what this machine computes with: libtorch, instruction set, threads, CUDA devices and libraries.
+/// Show libtorch, instruction set, threads, CUDA devices and CUDA libraries of this machine.
 #[derive(clap::Args)]
 pub struct Args {
     /// Print one JSON object.

@@ -1,5 +1,5 @@
-//! Every command in the documents has subcommands and options that exist: those in blocks of shell, and those within a text,
-//! in backticks. That they do what is said of them is for `tests/docs.rs`, which runs them.
+//! Tests that commands in documents have existing subcommands and options, in shell blocks and in backticks.
+//! `tests/docs.rs` runs them.
 
 use std::{fs, path::Path};
 
@@ -10,13 +10,13 @@ use clap::{
 
 use crate::Args;
 
-/// What may stand before a program and starts it.
+/// Words that may precede a program and start it.
 const STARTERS: &[&str] = &["do", "exec", "nohup", "srun", "sudo", "then", "time"];
 
-/// A command of a text, in words.
+/// Words of a command.
 type Words = Vec<String>;
 
-/// All commands of a Markdown text that are ours.
+/// All commands of a Markdown text that start our programs.
 fn commands(text: &str) -> Vec<Words> {
     let (mut shell, mut outside) = (String::new(), String::new());
     let mut block: Option<bool> = None;
@@ -34,7 +34,7 @@ fn commands(text: &str) -> Vec<Words> {
     all.filter_map(|words| ours(&words)).collect()
 }
 
-/// Commands of a shell, as far as documents use it.
+/// Splits shell text into commands, for the syntax that documents use.
 fn split(shell: &str) -> Vec<Words> {
     let mut commands = vec![Words::new()];
     let (mut word, mut quote) = (None::<String>, None);
@@ -46,7 +46,7 @@ fn split(shell: &str) -> Vec<Words> {
             ('"' | '\'', None) => (quote, word) = (Some(letter), Some(word.unwrap_or_default())),
             ('#', None) if word.is_none() => while letters.next_if(|letter| *letter != '\n').is_some() {},
             (' ' | '\n' | ';' | '&' | '|', None) => {
-                // Alternatives such as A|B are words; a pipe stands between spaces.
+                // Alternatives such as A|B are one word; a pipe has spaces around it.
                 if letter == '|' && word.is_some() {
                     word.get_or_insert_default().push(letter);
                     continue;
@@ -63,7 +63,7 @@ fn split(shell: &str) -> Vec<Words> {
     commands
 }
 
-/// The words of a command from the name of our program on, if it is one of ours.
+/// Words of a command from the name of our program on, if it starts one.
 fn ours(words: &[String]) -> Option<Words> {
     let is_name = |word: &String| word == "kith" || word == "kith-sampler";
     let is_assignment = |word: &&String| word.split_once('=').is_some_and(|(name, _)| is_to_be_filled_in(name));
@@ -75,19 +75,19 @@ fn ours(words: &[String]) -> Option<Words> {
     };
     let words = words.get(start..).filter(|words| words.first().is_some_and(is_name))?;
     let end = words.iter().position(|word| word.starts_with(['>', '<']) || word.starts_with("2>"));
-    // What is left out is not said, and of alternatives the first stands for all.
+    // Skips ellipses, and takes the first of alternatives.
     let said = words[..end.unwrap_or(words.len())].iter().filter(|word| *word != "…");
     Some(said.map(|word| word.trim_matches(['[', ']']).split('|').next().unwrap_or_default().to_owned()).collect())
 }
 
-/// Names in capitals, what the shell fills in, and dots.
+/// True for placeholders: names in capitals, shell variables, ellipses.
 fn is_to_be_filled_in(word: &str) -> bool {
     let is_name =
         word.chars().all(|letter| letter.is_ascii_uppercase() || letter.is_ascii_digit() || "_:".contains(letter));
     is_name || word.starts_with('$') || word.contains('…')
 }
 
-/// What is wrong with a command. Texts leave out what is beside the point: only what is said must make sense.
+/// Error of a command, if any. Missing arguments are allowed, because documents may leave them out.
 fn objection(words: &[String]) -> Option<String> {
     let error = match words[0].as_str() {
         "kith-sampler" => kith_sampler::program::Args::try_parse_from(words).err()?,
@@ -151,7 +151,7 @@ fn commands_that_do_not_exist_are_noticed() {
     let first = |command: &str| commands(&format!("`{command}`")).remove(0);
     for wrong in [
         "kith train --samples one:7000",
-        "kith serving --cluster DIR",
+        "kith serving --graph DIR",
         "kith data stat STORE",
         "kith-sampler --shard 1",
         "kith replay RUN_DIR --step seven",
@@ -163,7 +163,7 @@ fn commands_that_do_not_exist_are_noticed() {
         "kith data",
         "kith replay RUN_DIR --step S [--slice K]",
         "kith bench NAME --help",
-        "kith-sampler --cluster DIR --shards 0,1",
+        "kith-sampler --graph DIR --shards 0,1",
     ] {
         assert_eq!(objection(&first(right)), None);
     }

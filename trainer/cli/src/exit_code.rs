@@ -6,13 +6,13 @@ use kith_bucket::BucketError;
 pub(crate) use kith_run::exit_code::BUG;
 use kith_run::exit_code::{RETRY, WRONG, may_pass};
 
-/// 1: something is wrong with the input; 75: storage, or the network below it, did not answer, and may at the next try.
+/// 1: invalid input; 75: storage or network failed, and a retry may help.
 pub fn exit_code(error: &anyhow::Error) -> u8 {
     let is_passing = error.downcast_ref::<BucketError>().is_some_and(BucketError::is_passing);
     if is_passing || error.chain().any(is_of_system) { RETRY } else { WRONG }
 }
 
-/// Tests if the system refused, and may not at the next try.
+/// True for an I/O error after which a retry may help.
 fn is_of_system(error: &(dyn Error + 'static)) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(may_pass)
 }

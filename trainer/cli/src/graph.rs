@@ -1,60 +1,131 @@
-//! Which graph a command works on, and how it is reached.
+//! The graph of a command: its place, and the connection to sampling servers.
 
 use std::{env, path::PathBuf, time::Duration};
 
+use anyhow::bail;
+use kith_bucket::Wanted;
 use kith_client::{
     TransportChoice,
     remote::{RemoteConfig, RemoteTls, TokenSource},
 };
 use kith_sampler::server::{TOKEN_VARIABLE, seconds};
-use kith_store::Verify;
+use kith_store::{CutEntry, Manifest, Verify};
 
-/// The graph: a store, or what `kith partition` made of it.
+use crate::pulled::local;
+
+/// The graph.
 #[derive(clap::Args, Clone, Debug)]
 pub struct GraphArgs {
-    /// The store to work on: its folder, or the URL that it was pushed to.
-    #[arg(long, value_name = "STORE", conflicts_with_all = ["shards", "samplers"])]
-    pub store: Option<PathBuf>,
-    /// The folder that `kith partition` made of the store, or the URL that it was pushed to.
-    #[arg(long, value_name = "DIR")]
+    /// The graph: a store or a partitioned graph (a folder, or a URL such as s3://BUCKET/FOLDER), or sampling servers
+    /// (grpc://HOST:PORT,HOST:PORT; see `kith serve`).
+    #[arg(long, alias = "store", value_name = "PLACE", conflicts_with = "shards")]
+    pub graph: Option<PathBuf>,
+    /// Partitioned graph of which this process reads the shards it has, together with --samplers for the others.
+    #[arg(long, value_name = "DIR", hide = true)]
     pub shards: Option<PathBuf>,
-    /// Sampling servers that have the shards (see `kith serve`), with commas between them. Where several have a shard, one is
-    /// asked, and the next when that one is lost or slow.
-    #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',')]
+    /// Sampling servers, comma-separated. If several serve a shard, one is asked, and the next if it fails or is slow.
+    #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',', hide = true)]
     pub samplers: Vec<String>,
-    /// auto: read shards that are in --shards here, ask servers for the others; grpc: ask servers for all; local: ask none.
-    #[arg(long, default_value = "auto", value_name = "auto|grpc|local", value_parser = transport, conflicts_with = "store")]
+    /// Source of shards that are in a folder and on servers: the folder (auto, local) or the servers (grpc) (default: auto).
+    #[arg(long, default_value = "auto", hide_default_value = true, value_name = "auto|grpc|local", value_parser = transport)]
     pub transport: TransportChoice,
-    /// When blocks of the store or the shards are compared with their checksums: when they are first read, all of them at the
-    /// start, or never. A block that does not match ends the command.
-    #[arg(long, default_value_t, value_name = "first-touch|open|off")]
+    /// When to verify checksums: of each block at its first read, of all blocks at the start, or never (default: first-touch). A
+    /// mismatch ends the command.
+    #[arg(long, default_value_t, hide_default_value = true, value_name = "first-touch|open|off")]
     pub verify: Verify,
-    /// Keep rows that servers have in memory, up to this percentage of all nodes: those that batches need most.
-    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent, conflicts_with = "store")]
+    /// Cache of the features that sampling servers send, as a percentage of all nodes: those that mini-batches need most
+    /// (default: 0).
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, hide_default_value = true, value_parser = percent)]
     pub cache: f64,
-    /// The longest that sampling servers may take without sending anything new, retries included, before the command gives
-    /// up. A slow line on which answers advance never ends it.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = seconds(1))]
+    /// Longest silence of sampling servers, retries included (default: 60). A slow connection on which bytes arrive is not silent.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, hide_default_value = true, value_parser = seconds(1))]
     pub sampler_timeout: u64,
-    /// The token to show to sampling servers that ask for one: the first line of this file, or else the environment's
-    /// KITH_SAMPLER_TOKEN. It is read again when a server refuses it.
-    #[arg(long, value_name = "FILE", requires = "samplers")]
+    /// File whose first line is the bearer token for sampling servers (default: the environment's KITH_SAMPLER_TOKEN). It is read
+    /// again when a server rejects the token.
+    #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// Who signs sampling servers, PEM: connections are encrypted.
-    #[arg(long, value_name = "FILE", requires = "samplers")]
+    /// CA certificates of sampling servers, PEM; turns TLS on.
+    #[arg(long, value_name = "FILE")]
     pub tls_ca: Option<PathBuf>,
-    /// The certificate to show to sampling servers that ask for one, PEM.
+    /// Client certificate for sampling servers, PEM.
     #[arg(long, value_name = "FILE", requires_all = ["tls_ca", "tls_key"])]
     pub tls_cert: Option<PathBuf>,
-    /// Its private key, PEM.
+    /// Private key of the client certificate, PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
-    /// The name in the servers' certificates, if it is not the host of their address.
+    /// Name in the servers' certificates (default: the host of their address).
     #[arg(long, value_name = "NAME", requires = "tls_ca")]
     pub tls_name: Option<String>,
 }
 
+/// The resolved place of a graph.
+#[derive(Clone, Debug, Default)]
+pub struct GraphPlace {
+    /// A store on this machine.
+    pub store: Option<PathBuf>,
+    /// A partitioned graph on this machine.
+    pub shards: Option<PathBuf>,
+    /// Addresses of sampling servers.
+    pub samplers: Vec<String>,
+}
+
+/// Prefix of a place that consists of sampling servers.
+const SERVERS: &str = "grpc://";
+
 impl GraphArgs {
+    /// Resolves the place of the graph; pulls a URL.
+    pub fn place(&self) -> anyhow::Result<GraphPlace> {
+        let mut place = GraphPlace { samplers: self.samplers.clone(), ..GraphPlace::default() };
+        if let Some(dir) = &self.shards {
+            place.shards = Some(local(dir, &Wanted::All)?);
+        }
+        match self.graph.as_deref().map(|graph| (graph, graph.to_str().and_then(|text| text.strip_prefix(SERVERS)))) {
+            None => {}
+            Some((_, Some(servers))) => {
+                let names =
+                    servers.split(',').map(|name| name.trim().trim_start_matches(SERVERS).trim_end_matches('/'));
+                place.samplers.extend(names.filter(|name| !name.is_empty()).map(str::to_owned));
+            }
+            Some((graph, None)) => {
+                let dir = local(graph, &Wanted::All)?;
+                if !dir.is_dir() {
+                    bail!("{}: no such folder: --graph takes a store or a partitioned graph", dir.display());
+                }
+                match Manifest::read(&dir)?.contents.cut {
+                    Some(CutEntry::Cluster(_)) => place.shards = Some(dir),
+                    _ => place.store = Some(dir),
+                }
+            }
+        }
+        self.check(&place)?;
+        Ok(place)
+    }
+
+    fn check(&self, place: &GraphPlace) -> anyhow::Result<()> {
+        let for_servers = [
+            ("--cache", self.cache > 0.0 && place.store.is_some()),
+            ("--transport", self.transport != TransportChoice::Auto && place.store.is_some()),
+            ("--samplers", !place.samplers.is_empty() && place.store.is_some()),
+            ("--token-file", self.token_file.is_some() && place.samplers.is_empty()),
+            ("--tls-ca", self.tls_ca.is_some() && place.samplers.is_empty()),
+        ];
+        match for_servers.iter().find(|(_, is_wrong)| *is_wrong) {
+            Some((option @ ("--token-file" | "--tls-ca"), _)) => {
+                bail!("{option} is for sampling servers: give --graph grpc://HOST:PORT")
+            }
+            Some((option, _)) => {
+                bail!(
+                    "{option} is for partitioned graphs and sampling servers, and --graph is a store: see `kith partition`"
+                )
+            }
+            None => {}
+        }
+        if place.store.is_none() && place.shards.is_none() && place.samplers.is_empty() {
+            bail!("no graph: give --graph PLACE (a store, a partitioned graph, or grpc://HOST:PORT)");
+        }
+        Ok(())
+    }
+
     /// Limits, retries and credentials for sampling servers.
     pub fn remote(&self) -> anyhow::Result<RemoteConfig> {
         let max_call = Duration::from_secs(self.sampler_timeout);
@@ -83,7 +154,7 @@ impl GraphArgs {
 
 pub(crate) fn percent(text: &str) -> Result<f64, String> {
     let percent = text.parse().ok().filter(|percent| (0.0..=100.0).contains(percent));
-    percent.ok_or_else(|| "write a number from 0 to 100".to_owned())
+    percent.ok_or_else(|| "expected a number from 0 to 100".to_owned())
 }
 
 fn transport(text: &str) -> Result<TransportChoice, String> {
@@ -91,7 +162,7 @@ fn transport(text: &str) -> Result<TransportChoice, String> {
         "auto" => Ok(TransportChoice::Auto),
         "grpc" => Ok(TransportChoice::Grpc),
         "local" => Ok(TransportChoice::Local),
-        _ => Err("write auto, grpc or local".to_owned()),
+        _ => Err("expected auto, grpc or local".to_owned()),
     }
 }
 

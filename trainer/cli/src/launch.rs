@@ -1,4 +1,4 @@
-//! `kith launch`: a whole world on one host. Sampling servers and ranks are processes of this same program.
+//! `kith launch`: all processes of a run on one host. Sampling servers and ranks are processes of this program.
 
 mod args;
 pub(crate) mod attempt;
@@ -35,16 +35,16 @@ const RESTARTS: u32 = 3;
 /// The option of `kith train` that lets ranks share a device.
 const SHARE_DEVICE: &str = "--share-device";
 
-/// Events that wait to be looked at.
+/// Capacity of the event queue.
 const MAX_EVENTS: usize = 1024;
 
-/// `typed` is what followed `kith launch`.
+/// Runs `kith launch`; `typed` are the words after it.
 pub(crate) fn run(args: Args, typed: &[OsString]) -> anyhow::Result<u8> {
     if args.print.is_asked_for() {
         return print::run(&args, typed).map(|()| 0);
     }
     let command_line = CommandLine::new(&args, typed)?;
-    // What ranks say of a device that they share is left to them.
+    // Ranks that share a device check it themselves.
     if !typed.iter().any(|typed| typed == SHARE_DEVICE) {
         gpus::check(command_line.n_ranks, &args.train.device, gpus::count)?;
     }
@@ -78,7 +78,7 @@ pub(crate) fn run(args: Args, typed: &[OsString]) -> anyhow::Result<u8> {
     unreachable!("the last attempt returns")
 }
 
-/// What happens to processes, and the signals that this one gets from now on.
+/// Channel of process events, which also delivers all further signals to this process.
 pub(crate) fn events() -> io::Result<(SyncSender<Event>, Receiver<Event>)> {
     let (sender, events) = sync_channel(MAX_EVENTS);
     let told = sender.clone();
@@ -86,12 +86,12 @@ pub(crate) fn events() -> io::Result<(SyncSender<Event>, Receiver<Event>)> {
     Ok((sender, events))
 }
 
-/// 1 s, 2 s, 4 s … 32 s.
+/// Pause before a restart: 1 s, 2 s, 4 s … 32 s.
 fn pause_before(restart: u32) -> Duration {
     Duration::from_secs(1 << (restart - 1).min(5))
 }
 
-/// The exit code of a signal, if one comes in time.
+/// Exit code of a signal that arrives within `pause`.
 fn signal_within(events: &Receiver<Event>, pause: Duration) -> Option<u8> {
     let end = Instant::now() + pause;
     loop {

@@ -1,5 +1,6 @@
-//! The far end of `kith launch`. Stdin of a process that it starts is a socket that nobody else holds: its end means that the
-//! launcher is gone. To rank 0 the launcher sends the socket on which ranks meet, so that nobody else can take its port.
+//! Processes started by `kith launch`. Their stdin is a socket that only the launcher holds: its end means that the
+//! launcher is gone. Rank 0 receives the listening socket of the ranks through it, so that no other process can take
+//! its port.
 
 use std::{
     env, io,
@@ -24,23 +25,23 @@ use rustix::{
 
 use crate::progress::say;
 
-/// Says to a process that it was launched.
+/// Environment variable that marks a launched process.
 pub const LAUNCHED: &str = "KITH_LAUNCHED";
 
-/// Says to a launched process that a listener comes through its stdin.
+/// Environment variable that announces a listener on stdin.
 pub const LISTENER: &str = "KITH_LISTENER";
 
-/// Time that servers stay for the last step of ranks whose launcher is gone.
+/// Time that servers stay for the ranks' last step after the launcher is gone.
 pub const LAST_STEP: Duration = Duration::from_secs(5);
 
-/// What a server may take to answer calls in flight.
+/// Time for a server to answer calls in flight.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
 fn is_set(name: &str) -> bool {
     env::var_os(name).is_some_and(|value| value == "1")
 }
 
-/// Sends a listener to a process that will have the other end as its stdin.
+/// Sends a listener to a process that has the other end as its stdin.
 pub fn send(listener: &TcpListener, to: &UnixStream) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut message = SendAncillaryBuffer::new(&mut space);
@@ -50,7 +51,7 @@ pub fn send(listener: &TcpListener, to: &UnixStream) -> io::Result<()> {
     Ok(())
 }
 
-/// The listener that the launcher holds ready for this process, if it does. To be called before [`watch`].
+/// Receives the launcher's listener for this process, if any. Must be called before [`watch`].
 pub fn listener() -> io::Result<Option<TcpListener>> {
     if !is_set(LAUNCHED) || !is_set(LISTENER) {
         return Ok(None);
@@ -69,17 +70,17 @@ fn receive(from: impl AsFd) -> io::Result<Option<TcpListener>> {
     Ok(sockets.next().and_then(|sockets| sockets.into_iter().next()).map(TcpListener::from))
 }
 
-/// Watches stdin for its end on a thread of its own, if this process was launched. `delay` after that it gets a SIGTERM, and is
-/// killed where it has not ended `patience` later.
+/// Watches stdin on a thread, if this process was launched. `delay` after its end the process gets a SIGTERM, and a
+/// SIGKILL `patience` later.
 pub fn watch(delay: Duration, patience: Duration) {
     if is_set(LAUNCHED) {
         thread::spawn(move || {
-            // Nothing more is ever sent; an error is an end, too.
+            // No further data is sent; an error counts as the end.
             let _ = io::copy(&mut io::stdin(), &mut io::sink());
             say("kith launch is gone: stopping");
             thread::sleep(delay);
             for signal in [Signal::TERM, Signal::KILL] {
-                let _ = kill_process(getpid(), signal); // One's own process is there.
+                let _ = kill_process(getpid(), signal); // The own process always exists.
                 thread::sleep(patience);
             }
         });
@@ -95,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    /// The socket that arrives is the one that was sent, and its port is never free in between.
+    /// The received socket is the one sent, and its port is never free in between.
     #[test]
     fn a_listener_goes_from_one_process_to_another() {
         let (here, there) = UnixStream::pair().unwrap();

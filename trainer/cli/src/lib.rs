@@ -1,10 +1,10 @@
-//! The `kith` command: arguments to one call.
+//! The `kith` command.
 //!
-//! `kith` is what users start. It has no libtorch in it, which takes half a second to load: commands that compute with
-//! tensors are done by `kith-trainer` beside it, which reads the same arguments.
+//! `kith` does not link libtorch, which takes half a second to load: `kith-trainer`, in the same folder, runs the
+//! commands that compute with tensors. It parses the same arguments.
 //!
-//! Exit codes: 0 done; 1 something is wrong with the input, and one sentence says what; 70 a bug of ours; 75 a rank or a
-//! server was lost, or SIGTERM came, and trying again may help; 130 Ctrl-C.
+//! Exit codes: 0 success; 1 invalid input, with a one-sentence reason; 70 a bug in Kith; 75 a lost rank or server, or
+//! SIGTERM, and a retry may help; 130 Ctrl-C.
 
 pub mod analyze;
 pub mod answer;
@@ -12,11 +12,13 @@ pub mod bench;
 #[cfg(test)]
 mod bounded;
 mod completions;
+pub mod config;
 mod data;
 pub mod devices;
 #[cfg(test)]
 mod documented;
 pub mod exit_code;
+pub mod export;
 pub mod graph;
 mod launch;
 pub mod launched;
@@ -26,6 +28,7 @@ pub mod predict;
 pub mod programs;
 pub mod progress;
 pub mod pulled;
+mod renamed;
 pub mod replay;
 mod report;
 mod secrets;
@@ -46,7 +49,7 @@ use crate::{
     progress::say,
 };
 
-/// Trains graph attention networks that learn which neighbors to listen to.
+/// Train graph attention networks, on one machine or on a cluster.
 #[derive(Parser)]
 #[command(name = "kith", version)]
 struct Args {
@@ -54,15 +57,17 @@ struct Args {
     command: Command,
 }
 
-/// A command, as it was typed.
+/// A command with its arguments.
 #[allow(missing_docs)] // The help of each stands at its arguments.
 #[derive(Subcommand)]
 pub enum Command {
     Analyze(analyze::Args),
     Bench(bench::Args),
     Completions(completions::Args),
+    Config(config::Args),
     Data(data::Args),
     Devices(devices::Args),
+    Export(export::Args),
     Launch(Box<launch::Args>),
     Partition(Box<partition::Args>),
     Plan(plan::Args),
@@ -77,12 +82,13 @@ pub enum Command {
 
 /// `kith`.
 pub fn kith() -> ExitCode {
-    Program { exit_code, is_asked: |_| false }.run(|command, typed| match command {
+    Program { exit_code, is_asked: |_| false, notes_old_options: true }.run(|command, typed| match command {
         Command::Bench(args) => match args.scale() {
             Some(args) => bench::scale::run(args),
             None => Err(programs::become_trainer()),
         },
         Command::Completions(args) => done(completions::run(&args)),
+        Command::Config(args) => done(config::run(args)),
         Command::Data(args) => at_once(|| done(data::run(args))),
         Command::Launch(args) => launch::run(*args, typed),
         Command::Partition(args) => at_once(|| done(partition::run(*args))),
@@ -92,6 +98,7 @@ pub fn kith() -> ExitCode {
         Command::Serve(args) => done(serve::run(*args)),
         Command::Analyze(_)
         | Command::Devices(_)
+        | Command::Export(_)
         | Command::Predict(_)
         | Command::Replay(_)
         | Command::Train(_)
@@ -99,17 +106,19 @@ pub fn kith() -> ExitCode {
     })
 }
 
-/// A program, by what it makes of errors.
+/// A program with its handling of errors.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
     /// The exit code of an error.
     pub exit_code: fn(&anyhow::Error) -> u8,
-    /// True for an error that is no failure: a signal asked the run to stop.
+    /// True for an error that is a requested stop (a signal), not a failure.
     pub is_asked: fn(&anyhow::Error) -> bool,
+    /// True if it notes renamed options of 0.1.0: `kith` does, before it becomes `kith-trainer`.
+    pub notes_old_options: bool,
 }
 
 impl Program {
-    /// Reads what was typed, calls, and says how it ended. `call` also gets what followed the name of the command.
+    /// Parses the arguments, runs `call` and prints its error. `call` also gets the words after the command's name.
     pub fn run(self, call: impl FnOnce(Command, &[OsString]) -> anyhow::Result<u8>) -> ExitCode {
         ExitCode::from(self.code_of(call))
     }
@@ -120,11 +129,14 @@ impl Program {
         let args = match Args::try_parse() {
             Ok(args) => args,
             Err(error) => {
-                // `--help` and `--version` come here too, and are no errors.
+                // Includes `--help` and `--version`, which are no errors.
                 let _ = error.print();
                 return if error.use_stderr() { 1 } else { 0 };
             }
         };
+        if self.notes_old_options {
+            renamed::notes(&typed).iter().for_each(|note| say(&format!("note: {note}")));
+        }
         match call(args.command, &typed) {
             Ok(code) => code,
             Err(error) if is_broken_pipe(&error) => 0,
@@ -133,7 +145,7 @@ impl Program {
                 (self.exit_code)(&error)
             }
             Err(error) => {
-                // Our errors spell out their causes; the chain would say them twice.
+                // Our messages include their causes; the chain would repeat them.
                 say(&format!("error: {error}"));
                 (self.exit_code)(&error)
             }
@@ -141,23 +153,23 @@ impl Program {
     }
 }
 
-/// Runs a command that a signal ends at once, without leaving anything unfinished behind.
+/// Runs a command that a signal ends at once, without unfinished files.
 pub fn at_once(command: impl FnOnce() -> anyhow::Result<u8>) -> anyhow::Result<u8> {
     let _at_once = signals::end_at_once()?;
     command()
 }
 
-/// The exit code of a command that succeeds or fails.
+/// Exit code of a command without a code of its own.
 pub fn done(outcome: anyhow::Result<()>) -> anyhow::Result<u8> {
     outcome.map(|()| 0)
 }
 
-/// Whoever read our answer has seen enough: `kith data list | head` is no failure.
+/// True if the reader of stdout has closed it: `kith data list | head` is no failure.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// Launchers retry some exit codes and not others: a bug must not look like bad input, nor like a lost machine.
+/// Panics exit with 70: launchers must see neither invalid input nor a lost machine, and not retry.
 fn exit_with_own_code_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -1,4 +1,4 @@
-//! What users start.
+//! The program `kith`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `kith partition`: a store into shards.
+//! `kith partition`: partitions a store into shards.
 
 pub(crate) mod fanouts;
 mod verify;
@@ -21,15 +21,15 @@ use crate::{
     progress::{Shown, bytes, grouped, say},
 };
 
-/// Cut a store into shards that sampling servers serve, or verify such a cut.
+/// Partition a store into shards, for sampling servers and for ranks; or verify a partitioned graph.
 #[derive(clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     after_help = "\
-Cut a store:      kith partition stores/arxiv --shards 4 --out clusters/arxiv-4
-One that METIS cannot hold:  kith partition stores/huge --shards 64 --method stream --out clusters/huge-64
-Read it all again:  kith partition verify clusters/arxiv-4 --store stores/arxiv"
+Four shards:         kith partition stores/arxiv --shards 4 --out graphs/arxiv-4.shards
+In bounded memory:   kith partition stores/huge --shards 64 --method stream --out graphs/huge-64.shards
+Verify the result:   kith partition verify graphs/arxiv-4.shards --graph stores/arxiv"
 )]
 pub struct Args {
     #[command(subcommand)]
@@ -45,31 +45,32 @@ enum Command {
 
 #[derive(clap::Args)]
 struct CutArgs {
-    /// The store.
+    /// The store to partition.
     store: PathBuf,
-    /// Shards, 1 to 65,536; more than there are nodes leaves some empty.
+    /// Number of shards, 1 to 65,536. Some are empty if there are fewer nodes.
     #[arg(long, value_name = "K")]
     shards: u32,
-    /// Who owns which node: metis (fewest cut edges), stream (in bounded memory), hash or range. Default: metis if it
-    /// fits in memory, else stream.
+    /// Partitioning method: metis (smallest edge cut), stream (bounded memory), hash or range (default: metis if it fits in
+    /// memory, else stream).
     #[arg(long)]
     method: Option<Method>,
-    /// The cluster to make.
+    /// The partitioned graph to write.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// What is kept within 5%: nodes, or all of nodes, edges and training seeds.
-    #[arg(long, default_value = "all", value_parser = balance)]
+    /// Balance of the shards, to within 5%: nodes, or all (nodes, edges and training nodes) (default: all).
+    #[arg(long, default_value = "all", hide_default_value = true, value_parser = balance)]
     balance: Balance,
-    /// Names what is drawn.
-    #[arg(long, default_value_t = 42)]
+    /// Seed of all random draws (default: 42).
+    #[arg(long = "seed", alias = "run-key", value_name = "N", default_value_t = 42, hide_default_value = true)]
     run_key: u64,
-    /// Fanouts of the batches that caches are made for, from the seeds outwards.
-    #[arg(long, default_value = "10,10", value_name = "N,N|all")]
+    /// Fanouts of the mini-batches that feature caches are chosen for, from the seed nodes outwards (default: 10,10).
+    #[arg(long, default_value = "10,10", hide_default_value = true, value_name = "N,N|all")]
     fanouts: Fanouts,
-    /// Seeds of those batches.
-    #[arg(long, default_value_t = 1024, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    /// Seed nodes of these mini-batches, all ranks together (default: 1024).
+    #[arg(long = "batch-size", alias = "seeds-per-step", default_value_t = 1024, hide_default_value = true, value_name = "N",
+        value_parser = clap::value_parser!(u64).range(1..))]
     seeds_per_step: u64,
-    /// The most memory to take beside mapped files; default: what the machine has left.
+    /// Memory limit, memory-mapped files excluded, as in 4GiB (default: the available memory).
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse)]
     memory: Option<u64>,
     /// Print one JSON object.
@@ -111,7 +112,7 @@ fn cut(args: CutArgs) -> anyhow::Result<()> {
     if findings.is_empty() { Ok(()) } else { bail!("{}: {}", args.out.display(), findings.join("; ")) }
 }
 
-/// The method asked for, or the best that fits; what it needs is said before it starts, and refused if it is not there.
+/// The requested method, or the best that fits. Prints its memory need, and refuses it if memory is short.
 pub(crate) fn method_for(
     asked: Option<Method>,
     contents: &Contents,
@@ -141,7 +142,7 @@ fn readable(made: &Partitioned, started: Instant) -> Vec<(&'static str, String)>
     fields
 }
 
-/// What an assignment is worth, in lines.
+/// Edge cut and balance of an assignment, in lines.
 pub(crate) fn readable_report(report: &CutReport) -> Vec<(&'static str, String)> {
     let balance = report.balance;
     let mut fields = vec![
@@ -165,6 +166,6 @@ fn balance(text: &str) -> Result<Balance, String> {
     match text {
         "nodes" => Ok(Balance::Nodes),
         "all" => Ok(Balance::All),
-        _ => Err("write nodes or all".to_owned()),
+        _ => Err("expected nodes or all".to_owned()),
     }
 }

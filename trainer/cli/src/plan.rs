@@ -1,4 +1,4 @@
-//! `kith plan`: what a run on shards will take, before any of it is spent.
+//! `kith plan`: predicts the resources of a run on shards.
 
 pub(crate) mod forecast;
 pub(crate) mod placement;
@@ -32,44 +32,54 @@ use crate::{
     progress::{Shown, bytes, grouped},
 };
 
-/// Predict what training on shards takes: their sizes, the cut, rows and bytes fetched per step, and whether it fits.
+/// Predict the cost of training on shards: shard sizes, edge cut, features and bytes fetched per step, and whether it fits in
+/// memory.
 #[derive(clap::Args)]
 #[command(after_help = "\
-A store, before it is cut:  kith plan stores/arxiv --shards 4 --world 4 --fanouts 10,10 --seeds-per-step 1024
-A cluster:                  kith plan clusters/arxiv-4 --world 4")]
+A store:              kith plan stores/arxiv --shards 4 --ranks 4 --fanouts 10,10 --batch-size 1024
+A partitioned graph:  kith plan graphs/arxiv-4.shards --ranks 4")]
 pub struct Args {
-    /// A store, or what `kith partition` made of it.
+    /// A store, or a partitioned graph (see `kith partition`).
     #[arg(value_name = "STORE|CLUSTER")]
     graph: PathBuf,
-    /// The most neighbors drawn at each hop, from the seeds outwards.
-    #[arg(long, default_value = "10,10", value_name = "N,N|all")]
+    /// Fanouts: neighbors sampled per node at each hop, from the seed nodes outwards (default: 10,10).
+    #[arg(long, default_value = "10,10", hide_default_value = true, value_name = "N,N|all")]
     fanouts: Fanouts,
-    /// Seeds of a step, all ranks together.
-    #[arg(long, default_value_t = 1024, value_name = "N")]
+    /// Seed nodes per step, all ranks together (default: 1024).
+    #[arg(
+        long = "batch-size",
+        alias = "seeds-per-step",
+        default_value_t = 1024,
+        hide_default_value = true,
+        value_name = "N"
+    )]
     seeds_per_step: usize,
-    /// Further nodes of a step, for edge losses.
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    /// Additional nodes per step, for edge losses (default: 0).
+    #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "N")]
     edge_seeds: usize,
-    /// Ranks. Each has the shards at hand whose number leaves its own when divided by the world.
-    #[arg(long, default_value_t = 1, value_name = "W", value_parser = RangedU64ValueParser::<usize>::new().range(..=65_535))]
+    /// Number of ranks (default: 1). Of several, rank r holds the shards with shard % ranks == r; a single rank fetches from
+    /// servers.
+    #[arg(long = "ranks", alias = "world", default_value_t = 1, hide_default_value = true, value_name = "N",
+        value_parser = RangedU64ValueParser::<usize>::new().range(..=65_535))]
     world: usize,
-    /// Shards to cut the store into; a cluster has its own.
+    /// Number of shards, for a store; a partitioned graph has its own.
     #[arg(long, value_name = "K")]
     shards: Option<u32>,
-    /// Who owns which node, as for `kith partition`.
+    /// Partitioning method, as in `kith partition` (default: metis if it fits in memory, else stream).
     #[arg(long, requires = "shards")]
     method: Option<Method>,
-    /// Rows that each rank keeps of other shards, in percent of all nodes: those most probably in a batch.
-    #[arg(long, default_value_t = 20.0, value_name = "PERCENT")]
+    /// Cache of each rank for features of other shards, as a percentage of all nodes: those that mini-batches need most
+    /// (default: 20).
+    #[arg(long, default_value_t = 20.0, hide_default_value = true, value_name = "PERCENT")]
     cache: f64,
-    /// Memory of each host, to compare with; default: what this machine has left.
+    /// Memory of each host, as in 64GiB (default: the available memory of this machine).
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse)]
     memory: Option<u64>,
-    /// Steps to look at.
-    #[arg(long, default_value_t = 8, value_name = "N")]
+    /// Number of steps to sample (default: 8).
+    #[arg(long, default_value_t = 8, hide_default_value = true, value_name = "N")]
     steps: u64,
-    /// Names what is drawn: with the run's own key, the run's own batches are looked at.
-    #[arg(long, default_value_t = 42)]
+    /// Seed of all random draws (default: 42). With the seed of a run, the plan samples the run's own mini-batches.
+    #[arg(long = "seed", alias = "run-key", value_name = "N", default_value_t = 42, hide_default_value = true)]
     run_key: u64,
     /// Print one JSON object.
     #[arg(long)]
@@ -78,7 +88,7 @@ pub struct Args {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if args.world == 0 || args.steps == 0 || !(0.0..=100.0).contains(&args.cache) {
-        bail!("--world and --steps are 1 or more, and --cache is 0 to 100 percent");
+        bail!("--ranks and --steps are 1 or more, and --cache is 0 to 100 percent");
     }
     let planned = match Manifest::read(&args.graph)?.contents.cut {
         Some(CutEntry::Cluster(_)) => of_cluster(&args.graph, args.shards)?,
@@ -128,9 +138,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     print_fields(&fields)
 }
 
-/// The heaviest host with everything it maps in memory: its shards, the owners, its cache, two batches.
+/// Memory of the heaviest host, including mapped files: its shards, the owners, its cache, two mini-batches.
 fn host_bytes(args: &Args, planned: &Planned, fetched: &Fetched, most_cached: usize) -> u64 {
-    // Alone, a rank has no shards beside it: each is on a host of its own.
+    // A single rank holds no shards: each is on its own host.
     let n_hosts = if args.world == 1 { planned.sizes.len() } else { args.world };
     let of_host = |host| planned.sizes.iter().skip(host).step_by(n_hosts).map(|size| size.n_bytes).sum::<u64>();
     let shards = (0..n_hosts).map(of_host).max().unwrap_or(0);
@@ -140,7 +150,7 @@ fn host_bytes(args: &Args, planned: &Planned, fetched: &Fetched, most_cached: us
     shards + planned.owner_bytes() + (cached + batches) as u64
 }
 
-/// A store that was cut already; into so many shards, if that was said.
+/// A partitioned graph; of `n_shards` shards, if that is given.
 pub(crate) fn of_cluster(dir: &Path, n_shards: Option<u32>) -> anyhow::Result<Planned> {
     let cluster = Arc::new(Cluster::open(dir)?);
     if n_shards.is_some_and(|n_shards| n_shards != cluster.n_shards()) {

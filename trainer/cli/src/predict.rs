@@ -9,35 +9,35 @@ use kith_run::{
 
 use crate::graph::GraphArgs;
 
-/// Write what a trained model says: class probabilities, embeddings or attention weights, by your own ids.
+/// Write class probabilities, embeddings or attention weights of a trained model, by your own node ids.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The folder of a run, or its URL, or a checkpoint.
+    /// Folder or URL of a run, or a checkpoint.
     #[arg(value_name = "RUN_DIR|CHECKPOINT")]
     pub run: PathBuf,
     /// The graph.
     #[command(flatten)]
     pub graph: GraphArgs,
-    /// What to write: probabilities, embeddings or attention.
-    #[arg(long, default_value = "probabilities", value_parser = what)]
+    /// Output: probabilities, embeddings or attention (default: probabilities).
+    #[arg(long, default_value = "probabilities", hide_default_value = true, value_parser = what)]
     pub what: What,
-    /// The file to write: .csv with an id in front of each row, or .npy with the ids in a .ids.csv beside it.
+    /// The file to write: .csv with the ids in the first columns, or .npy with the ids in a .ids.csv file in the same folder.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// The layer whose attention to write, counted from 0; the last unless said.
+    /// Layer of the attention weights, counted from 0 (default: the last).
     #[arg(long)]
     pub layer: Option<usize>,
-    /// The weights of which epoch to use: the best by validation, or the last.
-    #[arg(long, default_value = "best", value_parser = moment, value_name = "best|last")]
+    /// Weights of the best epoch by validation, or of the last (default: best).
+    #[arg(long, default_value = "best", hide_default_value = true, value_parser = moment, value_name = "best|last")]
     pub weights: Moment,
-    /// Also take a store that the model was not trained on.
+    /// Accept a graph that the model was not trained on.
     #[arg(long)]
     pub any_store: bool,
-    /// Where to compute: cpu, cuda or cuda:N.
-    #[arg(long, default_value = "cpu")]
+    /// Device: cpu, cuda or cuda:N (default: cpu).
+    #[arg(long, default_value = "cpu", hide_default_value = true)]
     pub device: String,
-    /// Bytes that a layer's rows may take in memory, as in 4GiB; beyond that they go to a file in the folder of --out. A
-    /// run in batches is asked some nodes at a time anyway, any other run with this option.
+    /// Memory for one layer's activations, as in 4GiB (default: no limit); the rest goes to a file in the folder of --out. With
+    /// this option, full-batch models are computed in chunks of nodes too, as mini-batch models always are.
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse)]
     pub memory: Option<u64>,
     /// Print one JSON object.
@@ -46,9 +46,9 @@ pub struct Args {
 }
 
 fn what(text: &str) -> Result<What, String> {
-    What::from_name(text).ok_or_else(|| "write probabilities, embeddings or attention".to_owned())
+    What::from_name(text).ok_or_else(|| "expected probabilities, embeddings or attention".to_owned())
 }
 
 pub(crate) fn moment(text: &str) -> Result<Moment, String> {
-    Moment::from_name(text).ok_or_else(|| "write best or last".to_owned())
+    Moment::from_name(text).ok_or_else(|| "expected best or last".to_owned())
 }

@@ -1,4 +1,4 @@
-//! From one program to the other.
+//! Starting one program from another.
 
 use std::{io, os::unix::process::CommandExt, path::PathBuf, process::Command};
 
@@ -7,12 +7,12 @@ use anyhow::{Context, anyhow};
 const KITH: &str = "kith";
 const TRAINER: &str = "kith-trainer";
 
-/// The file of `kith`, which all processes that we start are.
+/// File of `kith`, the program of all processes started here.
 pub fn kith() -> anyhow::Result<PathBuf> {
     beside(KITH)
 }
 
-/// This process goes on as `kith-trainer`, with the same arguments: only an error comes back.
+/// Replaces this process by `kith-trainer` with the same arguments; returns only on an error.
 pub fn become_trainer() -> anyhow::Error {
     let program = match beside(TRAINER) {
         Ok(program) => program,
@@ -27,12 +27,12 @@ pub fn become_trainer() -> anyhow::Error {
     }
 }
 
-/// What `kith` does, and never leaves to its trainer.
+/// Error of `kith-trainer` for commands of `kith`.
 pub fn not_here() -> anyhow::Error {
     anyhow!("{TRAINER} is a part of {KITH}: start that")
 }
 
-/// Programs stand in one folder.
+/// File of a program in the same folder.
 fn beside(name: &str) -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe().context("the program does not know its own file")?;
     Ok(own.with_file_name(name))

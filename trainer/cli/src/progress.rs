@@ -1,4 +1,4 @@
-//! How far long work is: a bar on a terminal, plain lines in a log. Both go to stderr; stdout is for answers.
+//! Progress of long work: a bar on a terminal, plain lines in a log. Both go to stderr; stdout is for answers.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -12,13 +12,13 @@ use std::{
 use indicatif::{ProgressBar, ProgressStyle};
 use kith_partition::progress::{Progress, Unit};
 
-/// How often a log hears of work that goes on.
+/// Interval of progress lines in a log.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// Work that is over sooner than this is not worth a line.
+/// Minimum duration of work that is reported.
 const WORTH_A_LINE: Duration = Duration::from_millis(500);
 
-/// Shows progress to whoever started the command.
+/// Shows progress on stderr.
 pub struct Shown {
     is_terminal: bool,
     work: Mutex<Option<Work>>,
@@ -35,7 +35,7 @@ struct Work {
 }
 
 impl Work {
-    /// How long the rest takes if it goes on like this, where that is worth saying.
+    /// Estimated remaining time.
     fn time_left(&self, n_done: u64) -> Option<String> {
         let n_left = self.total?.checked_sub(n_done)?;
         let left = self.started.elapsed().mul_f64(n_left as f64 / n_done.max(1) as f64).as_secs();
@@ -54,7 +54,7 @@ impl Default for Shown {
 }
 
 impl Shown {
-    /// Shows nothing yet.
+    /// Creates it, with nothing shown yet.
     pub fn new() -> Shown {
         Shown { is_terminal: io::stderr().is_terminal(), work: Mutex::new(None), n_done: AtomicU64::new(0) }
     }
@@ -81,7 +81,7 @@ impl Progress for Shown {
 
     fn advance(&self, n: u64) {
         let n_done = self.n_done.fetch_add(n, Relaxed) + n;
-        // Whoever finds somebody else reporting goes on with the work: showing it is never worth a wait.
+        // Skips the update if another thread is reporting: progress never blocks work.
         let Ok(mut work) = self.work.try_lock() else { return };
         let Some(work) = work.as_mut() else { return };
         match &work.bar {
@@ -115,7 +115,7 @@ impl Progress for Shown {
     }
 }
 
-/// Shows how far training is, and how it goes.
+/// Shows the epochs and results of training.
 pub struct Epochs {
     what: String,
     n_epochs: u64,
@@ -124,7 +124,7 @@ pub struct Epochs {
 }
 
 impl Epochs {
-    /// Training starts, or goes on after some epochs.
+    /// Training starts, or resumes after `n_done` epochs.
     pub fn begin(what: String, n_done: u64, n_epochs: u64) -> Epochs {
         let bar = io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(n_epochs).with_position(n_done);
@@ -137,7 +137,7 @@ impl Epochs {
         Epochs { what, n_epochs, bar, last_line: Instant::now() }
     }
 
-    /// So many epochs are done, and this is how it goes.
+    /// Shows that `n_done` epochs are done, with the text of `how`.
     pub fn advance(&mut self, n_done: u64, how: impl FnOnce() -> String) {
         match &self.bar {
             Some(bar) => {
@@ -204,7 +204,7 @@ pub fn grouped(n: u64) -> String {
     text
 }
 
-/// A number of bytes for people.
+/// Formats a number of bytes.
 pub fn bytes(n: u64) -> String {
     let (mut value, mut unit) = (n as f64, "B");
     for larger in ["KiB", "MiB", "GiB", "TiB"] {
@@ -216,7 +216,7 @@ pub fn bytes(n: u64) -> String {
     if unit == "B" { format!("{n} B") } else { format!("{value:.1} {unit}") }
 }
 
-/// One line on stderr. If nobody listens there, there is nobody left to tell.
+/// Prints one line on stderr; ignores a closed stderr.
 pub fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }

@@ -1,4 +1,4 @@
-//! Folders that are given by URL: pulled once into the cache of this user, and opened there.
+//! Folders given by URL: pulled once into the user's cache.
 
 use std::{
     fs::{self, File},
@@ -13,15 +13,15 @@ use kith_run::file_error::FileError;
 
 use crate::progress::{Shown, say};
 
-/// Where a folder is on this machine: itself, or a copy of what is at a URL.
+/// Local path of a folder: itself, or a pulled copy of a URL.
 pub fn local(dir: &Path, wanted: &Wanted) -> anyhow::Result<PathBuf> {
     let Some(url) = dir.to_str().filter(|text| is_url(text)) else { return Ok(dir.to_owned()) };
     let place = Place::parse(url)?;
     let copy = cache()?.join(&Pull::digest_of(&place)?[..16]);
-    // Graphs may be secret: what is made here is this user's alone.
+    // Graphs may be confidential: only this user can read the copy.
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&copy);
     made.with_context(|| format!("{} cannot be made", copy.display()))?;
-    // Ranks of one host may want the same: one pulls, the others find it.
+    // Ranks of one host may pull the same folder: one pulls, the others wait for it.
     let lock = copy.with_extension("lock");
     let held = File::create(&lock).and_then(|file| file.lock().map(|()| file));
     let _held = held.map_err(FileError::io(&lock))?;

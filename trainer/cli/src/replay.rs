@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use crate::graph::GraphArgs;
 
-/// Make the batches of a past step again and compare them with what the run recorded.
+/// Recompute the mini-batches of a past step and compare them with the run's records.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The folder of a run in batches, or its URL.
+    /// Folder or URL of a mini-batch run.
     #[arg(value_name = "RUN_DIR")]
     pub run: PathBuf,
     /// The graph.
@@ -16,11 +16,11 @@ pub struct Args {
     /// The step, counted from 0 over the whole run.
     #[arg(long, value_name = "S")]
     pub step: u64,
-    /// The slice of the step, counted from 0; all of them unless said.
+    /// The slice of the step, counted from 0 (default: all slices).
     #[arg(long, value_name = "K")]
     pub slice: Option<usize>,
-    /// What named everything drawn; only needed before the run has its first checkpoint.
-    #[arg(long, value_name = "K")]
+    /// Seed of the run (default: that of its checkpoint); needed only before the first checkpoint.
+    #[arg(long = "seed", alias = "run-key", value_name = "K")]
     pub run_key: Option<u64>,
     /// Print one JSON object.
     #[arg(long)]

@@ -14,23 +14,23 @@ use crate::{
     pulled::local,
 };
 
-/// Make a page about a run, about several, or about a bench: one HTML file that needs nothing else.
+/// Write an HTML report of a run, of several runs, of a bench or of an analysis: one self-contained file.
 #[derive(clap::Args)]
 #[command(after_help = "\
-One run, or several:  kith report runs/cora-mx
-On the recipe's map:  kith report runs/cora-mx --store stores/cora
+One or more runs:     kith report runs/cora-mx
+On the recipe's map:  kith report runs/cora-mx --graph stores/cora
 In TensorBoard:       kith report runs/cora-mx && tensorboard --logdir runs/cora-mx/events")]
 pub struct Args {
-    /// The folder of a run, of several runs (`kith train --run-keys`), or of a bench; or its URL.
+    /// Folder or URL of a run, of several runs (`kith train --seeds`), of a bench or of an analysis.
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// The page to write; report.html in the folder unless said.
+    /// The report to write (default: report.html in the folder); required for a URL.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// The store that was trained on: the page shows where it lies on the map of the paper's recipe.
-    #[arg(long, value_name = "STORE")]
+    /// Store of the runs; the report then shows its place on the map of the paper's recipe.
+    #[arg(long = "graph", alias = "store", value_name = "STORE")]
     store: Option<PathBuf>,
-    /// The folder for event files, which TensorBoard reads; events in the folder unless said.
+    /// Folder for TensorBoard event files (default: events in the folder; none for a URL).
     #[arg(long, value_name = "DIR")]
     events: Option<PathBuf>,
     /// Write no event files.
@@ -41,7 +41,7 @@ pub struct Args {
     json: bool,
 }
 
-/// What the paper says of a dataset and a model, where it says how far runs were apart.
+/// Published mean and standard deviation of a model on a dataset, if both exist.
 fn in_paper(dataset: &str, model: &str) -> Option<(f64, f64)> {
     let table = if model.ends_with("-full") { "supervised" } else { "main" };
     let printed = printed(table, dataset, model)?;
@@ -56,7 +56,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     }
     let events = match &args.events {
         Some(dir) => EventsPlace::Folder(dir),
-        // What is pulled is nobody's place to look for them.
+        // Nobody would look for event files in the cache of pulled folders.
         None if args.no_events || is_elsewhere => EventsPlace::Nowhere,
         None => EventsPlace::Beside,
     };

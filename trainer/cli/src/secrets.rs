@@ -1,4 +1,4 @@
-//! `kith secrets`: certificates and tokens for servers, without an authority at hand.
+//! `kith secrets`: certificates and tokens for servers, without an external CA.
 
 use std::{
     ffi::OsString,
@@ -21,26 +21,27 @@ use crate::{answer::print_fields, token::draw_token};
 
 const DAY: Duration = Duration::from_hours(24);
 
-/// Make a certificate for servers, the authority that signed it, and tokens: a new folder that only you can read.
+/// Create a TLS certificate for sampling servers, its CA certificate, and tokens, in a new folder that only you can read.
 #[derive(clap::Args)]
 #[command(after_help = "\
-servers:  kith-sampler … --tls-cert OUT/tls.crt --tls-key OUT/tls.key --token-file OUT/sampler-token
-trainers: kith train … --tls-ca OUT/ca.crt --token-file OUT/sampler-token
-ranks:    KITH_TOKEN=$(cat OUT/token)")]
+Servers:   kith-sampler … --tls-cert OUT/tls.crt --tls-key OUT/tls.key --token-file OUT/sampler-token
+Trainers:  kith train … --tls-ca OUT/ca.crt --token-file OUT/sampler-token
+Ranks:     KITH_TOKEN=$(cat OUT/token)")]
 pub struct Args {
-    /// The folder to make.
+    /// The folder to create.
     #[arg(value_name = "OUT")]
     out: PathBuf,
-    /// Host names and addresses of the servers, without ports, with commas between them: those in --samplers of trainers, or
-    /// their --tls-name.
+    /// Host names and addresses of the servers, comma-separated, without ports: those in --graph grpc://… of trainers, or their
+    /// --tls-name.
     #[arg(long, value_name = "HOST,…", value_delimiter = ',', required = true, value_parser = host)]
     names: Vec<String>,
-    /// Validity of the certificate in days. It starts one day in the past, because clocks differ.
-    #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(u64).range(1..=36_500))]
+    /// Validity of the certificate in days (default: 365). It starts one day in the past, because clocks differ.
+    #[arg(long, value_name = "DAYS", default_value_t = 365, hide_default_value = true,
+        value_parser = clap::value_parser!(u64).range(1..=36_500))]
     days: u64,
 }
 
-/// A host name or an address, as typed.
+/// Parses a host name or an IP address.
 fn host(text: &str) -> Result<String, String> {
     let is_label = |label: &str| {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
@@ -70,7 +71,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         ("tls.crt", certificate),
         ("tls.key", key),
         ("sampler-token", draw_token()? + "\n"),
-        ("token", draw_token()?), // Ranks take it as it is.
+        ("token", draw_token()?), // Without a newline: ranks use all of its bytes.
     ] {
         write(&dir.join(name), &text)?;
     }
@@ -81,14 +82,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     ])
 }
 
-/// In PEM.
+/// Certificates and key, PEM.
 struct Signed {
     authority: String,
     certificate: String,
     key: String,
 }
 
-/// A certificate for servers of these names. The authority's own key is kept nowhere: it signs nothing else.
+/// Certificate for servers of these names. The CA's private key is discarded: it signs nothing else.
 fn sign(names: &[String], days: u64) -> anyhow::Result<Signed> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
     let now = date_time_ymd(1970, 1, 1) + now;

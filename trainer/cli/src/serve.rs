@@ -1,10 +1,10 @@
-//! `kith serve`: what `kith-sampler` does, for those who have `kith` at hand.
+//! `kith serve`: the same as the program `kith-sampler`.
 
 use kith_sampler::server::{ServeArgs, serve};
 
 use crate::{answer::print, launched};
 
-/// Serve shards of a cluster to trainers, over gRPC.
+/// Serve shards of a partitioned graph to trainers over gRPC.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]

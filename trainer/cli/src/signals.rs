@@ -1,4 +1,4 @@
-//! SIGTERM and Ctrl-C.
+//! Handling of SIGTERM and Ctrl-C.
 
 use std::{
     io,
@@ -16,7 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{progress::say, temporary};
 
-/// Calls a function for every SIGTERM and SIGINT from now on, on a thread of its own, as long as it returns true.
+/// Calls a function on its own thread for every SIGTERM and SIGINT from now on, until it returns false.
 pub fn listen(mut hear: impl FnMut(Request) -> bool + Send + 'static) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (mut interrupt, mut terminate) = {
@@ -25,7 +25,7 @@ pub fn listen(mut hear: impl FnMut(Request) -> bool + Send + 'static) -> io::Res
     };
     let listen = move || loop {
         let request = runtime.block_on(async {
-            // Of two that came together Ctrl-C counts as the first: the other way round it would end a loop at once.
+            // If both arrive together, Ctrl-C comes first: as the second signal it would end a training loop at once.
             tokio::select! {
                 biased;
                 _ = interrupt.recv() => Request::Interrupt,
@@ -39,8 +39,8 @@ pub fn listen(mut hear: impl FnMut(Request) -> bool + Send + 'static) -> io::Res
     thread::Builder::new().name("kith-signals".to_owned()).spawn(listen).map(drop)
 }
 
-/// For commands that have nothing to save: a signal ends them at once, and temporary folders and drafts go away. As long as the
-/// guard lives.
+/// For commands without a checkpoint: a signal ends the process at once and removes temporary folders and drafts, while
+/// the guard lives.
 pub fn end_at_once() -> io::Result<AtOnce> {
     let is_meant = Arc::new(AtomicBool::new(true));
     let guard = AtOnce(Arc::clone(&is_meant));
@@ -54,7 +54,7 @@ pub fn end_at_once() -> io::Result<AtOnce> {
     Ok(guard)
 }
 
-/// Signals end the process.
+/// Guard of [`end_at_once`].
 #[derive(Debug)]
 pub struct AtOnce(Arc<AtomicBool>);
 
@@ -64,9 +64,9 @@ impl Drop for AtOnce {
     }
 }
 
-/// Requests to stop for a training loop. A process without a running loop ends at once; one with a loop ends when the loop has
-/// saved a checkpoint, and at the latest after `grace`, or at a Ctrl-C that follows. A second SIGTERM changes nothing: managers
-/// of jobs send it to every process, and a launcher passes it on.
+/// Stop requests for a training loop. Without a running loop, a signal ends the process at once. With one, the process
+/// ends after the loop has saved a checkpoint, at the latest after `grace` or at a following Ctrl-C. A second SIGTERM
+/// is ignored: job managers send it to every process, and a launcher passes it on.
 pub fn heed(grace: Duration) -> io::Result<Stop> {
     let stop = Stop::default();
     let asked = stop.clone();

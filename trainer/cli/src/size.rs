@@ -1,9 +1,9 @@
-//! Sizes as people type them: `2GiB`, `512MiB`, `1000000`.
+//! Sizes on the command line: `2GiB`, `512MiB`, `1000000`.
 
-/// The largest size: 1 PiB. Nothing overflows when a few of them are added.
+/// Maximum size: 1 PiB, so that sums do not overflow.
 const MOST: u64 = 1 << 50;
 
-/// Bytes of a size; a bare number counts bytes, GB and GiB differ as they should.
+/// Parses a size in bytes; units are decimal (GB) or binary (GiB).
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
@@ -20,7 +20,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     };
     let digits = digits.trim();
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err("write 2GiB, 512MiB or a number of bytes".to_owned());
+        return Err("expected 2GiB, 512MiB or a number of bytes".to_owned());
     }
     let n_bytes = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit)).filter(|n_bytes| *n_bytes <= MOST);
     n_bytes.ok_or_else(|| "that is more than any machine has: write at most 1024TiB".to_owned())

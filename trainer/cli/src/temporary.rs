@@ -1,4 +1,4 @@
-//! Temporary folders that go away however the process ends, unless it is killed.
+//! Temporary folders that are removed at every exit except SIGKILL.
 
 use std::{
     fs, io,
@@ -17,7 +17,7 @@ pub struct Temporary {
 }
 
 impl Temporary {
-    /// Makes one, whose name begins so.
+    /// Creates a folder whose name begins with `prefix`.
     pub fn new(prefix: &str) -> io::Result<Temporary> {
         let private = fs::Permissions::from_mode(0o700);
         let path = tempfile::Builder::new().prefix(prefix).permissions(private).tempdir()?.keep();
@@ -36,7 +36,7 @@ impl Drop for Temporary {
     }
 }
 
-/// Ends the process without unwinding; temporary folders and drafts go away first.
+/// Ends the process without unwinding; removes temporary folders and drafts first.
 pub fn exit(code: u8) -> ! {
     remove_unfinished();
     process::exit(code.into())

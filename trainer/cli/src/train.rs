@@ -1,4 +1,4 @@
-//! `kith train`: what can be typed. `kith-trainer` does it.
+//! `kith train`: arguments. `kith-trainer` runs it.
 
 mod args;
 mod choose;
@@ -6,8 +6,8 @@ mod ranks;
 mod starts;
 
 pub use self::{
-    args::{Args, run_keys},
-    choose::{Named, Typed, named, resolve, run_file, typed},
+    args::{Args, SettingArgs, run_keys},
+    choose::{NOTHING, Named, Typed, apply, named, run_file, typed},
     ranks::RankArgs,
     starts::count as count_start,
 };

@@ -1,4 +1,4 @@
-// The kernels, compiled for the machine of machine.h, by name.
+// Table of the kernels by name, compiled for the emulator of machine.h.
 #include "machine.h"
 
 #include "kith_kernels.inc"
@@ -65,7 +65,7 @@ const Kernel KERNELS[] = {
 
 } // namespace
 
-// Runs a kernel to its end; whether there is one of that name.
+// Runs a kernel to its end; false if there is none of that name.
 extern "C" bool kith_cuda_emulator_launch(const char *name, unsigned const grid[3], unsigned n_threads, void **args) {
     for (const Kernel &kernel : KERNELS) {
         if (strcmp(kernel.name, name) == 0) {

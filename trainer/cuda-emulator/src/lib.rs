@@ -1,5 +1,5 @@
-//! A machine that runs the CUDA kernels on the CPU, thread by thread: their logic can be tested where there is no GPU.
-//! One of the homes of `unsafe`.
+//! Emulated GPU: runs the CUDA kernels on the CPU, thread by thread, to test their logic without a GPU. Contains
+//! `unsafe` code.
 #![allow(unsafe_code)]
 
 use std::{
@@ -15,12 +15,12 @@ unsafe extern "C" {
     -> bool;
 }
 
-/// A machine of its own.
+/// An emulated GPU with 1 GiB of memory.
 pub fn gpu() -> Gpu {
     gpu_with(1 << 30)
 }
 
-/// The same with so much memory.
+/// An emulated GPU with `n_bytes` of memory.
 pub fn gpu_with(n_bytes: u64) -> Gpu {
     Gpu::new(Emulated { memory: Mutex::default(), n_bytes })
 }
@@ -82,7 +82,7 @@ impl Machine for Emulated {
     }
 
     fn upload(&self, address: u64, bytes: &[u8]) -> Result<(), GpuError> {
-        // SAFETY: an array has so many bytes there, and kernels run in no other thread while this one copies.
+        // SAFETY: an array has `bytes.len()` bytes there, and kernels run in no other thread while this one copies.
         self.with(address, bytes.len(), |to| unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) });
         Ok(())
     }
@@ -113,7 +113,7 @@ impl Machine for Emulated {
     }
 
     unsafe fn send(&self, address: u64, bytes: *const u8, n_bytes: usize) -> Result<(), GpuError> {
-        // SAFETY: an array has so many bytes there; the caller's bytes are as many.
+        // SAFETY: an array has `n_bytes` bytes there; the caller's bytes are as many.
         self.with(address, n_bytes, |to| unsafe { std::ptr::copy_nonoverlapping(bytes, to, n_bytes) });
         Ok(())
     }

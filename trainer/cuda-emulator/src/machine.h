@@ -1,5 +1,5 @@
-// A machine that runs CUDA kernels on the CPU, slowly and one block after the other: what their tests use where there is no
-// GPU. Threads of a block are fibers; they take turns where a kernel waits for others, and nowhere else.
+// Emulator that runs CUDA kernels on the CPU, slowly and one block after the other, for tests without a GPU. Threads of
+// a block are fibers; they take turns where a kernel waits for others, and nowhere else.
 #pragma once
 #include <cfloat>
 #include <cmath>
@@ -44,7 +44,7 @@ namespace machine {
 constexpr unsigned WARP = 32;
 constexpr size_t STACK_BYTES = 256 << 10;
 
-// Those who wait for each other: a warp, or a block.
+// Barrier of a warp or a block.
 struct Meeting {
     unsigned n_expected = 0, n_here = 0, turn = 0;
     uint64_t values[2][WARP] = {};
@@ -63,8 +63,8 @@ struct Meeting {
 };
 
 #if defined(__x86_64__)
-// Where somebody stopped: what a function must keep is on its stack. Without the system calls of swapcontext: kernels wait
-// for each other all the time.
+// Saved state of a fiber: the registers that a function must keep are on its stack. Avoids the system calls of
+// swapcontext, since kernels wait for each other all the time.
 struct Context {
     void *stack;
 };
@@ -191,7 +191,7 @@ template <class T> T exchange(T value, unsigned from) {
     uint64_t bits = 0;
     memcpy(&bits, &value, sizeof(T));
     warp.values[parity][block.current % WARP] = bits;
-    // Who reads in the other turn finds the other half: nobody is two turns ahead.
+    // Reads of the other turn use the other half: no thread is two turns ahead.
     wait(warp);
     T other;
     memcpy(&other, &warp.values[parity][from % WARP], sizeof(T));

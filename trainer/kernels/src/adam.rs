@@ -9,15 +9,15 @@ use crate::{
     cut::PIECE_ROWS,
 };
 
-/// What one step of Adam multiplies with.
+/// Coefficients of one step of Adam.
 #[derive(Clone, Copy, Debug)]
 pub struct AdamStep {
     /// λ_2, added to the gradient times the weight.
     pub weight_decay: f32,
-    /// How much of the old second moment is kept.
+    /// Decay of the second moment (β₂).
     pub kept: f32,
-    /// How much of the gradient goes into the first moment, and of its square into the second. Not made of `kept`: the
-    /// difference of 1 and a float near it has few digits.
+    /// Weights of the gradient in the first moment (1 − β₁), and of its square in the second (1 − β₂). Not computed
+    /// from `kept`: the difference of 1 and a float near it has few digits.
     pub taken: (f32, f32),
     /// The learning rate over the first moment's correction.
     pub step_size: f32,

@@ -1,4 +1,4 @@
-//! A layer that adds up neighbors with fixed factors, as one differentiable call:
+//! A layer that sums neighbors with fixed factors, as one differentiable call:
 //!
 //! ```text
 //! out_i = d_i Σ_j s_j h_j + bias          h = x·W, over the neighbors j of i and i itself
@@ -144,12 +144,12 @@ impl AggregateLayer {
 struct State {
     layer: AggregateLayer,
     layout: Layout,
-    /// What was multiplied here.
+    /// The input, unless it came as products.
     input: Option<KeptInput>,
     block: Arc<Block>,
     dropout: Option<(Dropout, Stream)>,
     weights: Vec<Lanes>,
-    /// What was kept of the rows.
+    /// Input values saved for backward.
     kept: KeptFactors,
 }
 
@@ -234,7 +234,7 @@ impl Sums<'_> {
 struct Unit<'a> {
     sums: Sums<'a>,
     range: Range<usize>,
-    /// Whether no piece of its only list came before, and none comes after; both where lists are whole.
+    /// `is_first`: no piece of the list came before. `is_last`: none comes after. Both are true for whole lists.
     is_first: bool,
     is_last: bool,
     out: &'a mut [Lanes],

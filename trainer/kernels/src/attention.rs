@@ -1,6 +1,6 @@
 //! One attention layer over the edges of a block, forward and backward.
 //!
-//! With h_i the rows after the product, in each head (see [`Form`] for e and s):
+//! With h_i the transformed features x_i·W, in each head (see [`Form`] for e and s):
 //!
 //! ```text
 //! z_ij = leaky_relu(e_ij)                 α_ij = exp(z_ij − max_i) / (Σ_j exp(z_ij − max_i) + 1e-16)
@@ -8,15 +8,15 @@
 //! loss = mean over pairs of bce(t_ij, is edge)          t_ij = mean over heads of s_ij
 //! ```
 //!
-//! Forward is one pass by destination. Backward is one pass by source, which finds the gradient of every score and what
-//! it means for the source's row, and one pass by destination for the rest. With g the gradient of o:
+//! Forward is one pass by destination. Backward is one pass by source, for the gradients of every score and of the
+//! source features, and one by destination, for the destination features. With g the gradient of o:
 //!
 //! ```text
 //! ∂z_ij = α_ij (d_ij g_i·h_j − g_i·o_i)
 //! ```
 //!
-//! Nothing of edges × heads × features is ever stored; sums over the edges of a row are cut into
-//! pieces of 64, the edges of a window (see `window.rs`).
+//! Nothing of size edges × heads × features is stored. Sums over the edges of a node are split into chunks of 64, the
+//! edges of a window (see `window.rs`).
 
 mod by_destination;
 mod by_source;
@@ -43,7 +43,7 @@ const SLOPE: f32 = 0.2;
 /// Keeps a softmax over nothing from dividing by zero.
 const EPSILON: f32 = 1e-16;
 
-/// What the passes of one layer share.
+/// Inputs shared by all passes of one layer.
 #[derive(Clone, Copy)]
 pub(crate) struct Attention<'a> {
     pub(crate) block: &'a Block,
@@ -67,7 +67,7 @@ pub(crate) struct GroupedPairs<'a> {
     pub(crate) negatives: &'a Grouped,
 }
 
-/// What forward leaves for backward.
+/// Results of forward, saved for backward.
 pub(crate) struct Saved {
     /// Σ α d h by destination, before bias.
     pub(crate) outputs: Buffer,
@@ -99,7 +99,7 @@ impl<'a> Attention<'a> {
         GroupRows::whole(rows, self.layout.width())
     }
 
-    /// What a dot product is multiplied with.
+    /// Factor applied to dot products: 1/√features for SD, 1 otherwise.
     fn product_scale(&self) -> f32 {
         match self.form {
             Form::Sd => (1.0 / (self.layout.features as f64).sqrt()) as f32,

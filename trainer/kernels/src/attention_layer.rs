@@ -1,4 +1,4 @@
-//! An attention layer as one differentiable call: rows, weights, edges → output, edge loss.
+//! An attention layer as one differentiable call: features, weights and edges in, output and edge loss out.
 
 use std::sync::Arc;
 
@@ -25,13 +25,13 @@ use crate::{
 /// The shape of an attention layer.
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionLayer {
-    /// How neighbors are scored.
+    /// Attention: GO, DP, SD or MX.
     pub form: Form,
     /// Heads.
     pub heads: usize,
     /// Features per head.
     pub features: usize,
-    /// Whether heads are averaged rather than concatenated.
+    /// True to average heads, false to concatenate them.
     pub is_mean: bool,
 }
 
@@ -162,7 +162,7 @@ impl AttentionLayer {
 struct State {
     layer: AttentionLayer,
     layout: Layout,
-    /// What was multiplied here.
+    /// The input, unless it came as products.
     input: Option<KeptInput>,
     block: Arc<Block>,
     input_dropout: Option<(Dropout, Stream)>,
@@ -170,7 +170,7 @@ struct State {
     weights: Vec<Lanes>,
     attention: [Vec<Lanes>; 2],
     pairs: Option<(Pairs, Grouped)>,
-    /// Rows after the product; what was kept of those before it.
+    /// Features after the product; input values saved for backward.
     rows: Buffer,
     kept: KeptFactors,
     left: Buffer,

@@ -1,5 +1,5 @@
-// The few calls of libtorch that tch has no name for: a node of the autograd graph whose backward is Rust's, and
-// products of matrices that live in Rust's memory. Nothing is thrown across the border: errors are strings.
+// Calls of libtorch that tch does not wrap: an autograd node whose backward is in Rust, and products of matrices in
+// Rust's memory. Exceptions do not cross the border: errors are returned as strings.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -26,8 +26,8 @@ namespace {
 
 char *describe(const std::exception &error) { return strdup(error.what()); }
 
-// However a process ends, it ends as it is: taking apart what libtorch registered when it was loaded takes a tenth of a
-// second, and is not safe while other threads compute. What is asked for later is called earlier, and libtorch was there first.
+// Skips the destructors that libtorch registers when it is loaded, however the process ends: they take a tenth of a
+// second, and are not safe while other threads compute. Handlers run in reverse order, so this one runs first.
 void leave(int code, void *) {
   fflush(nullptr);
   _exit(code);
@@ -69,8 +69,8 @@ struct FusedNode : public torch::autograd::Node {
 
 extern "C" {
 
-// Keeps freed memory for the next step: arrays of libtorch are as large as ours, and as many. One arena for all threads:
-// what does not fit the arena of a thread would be mapped anew every time, whatever was said about maps.
+// Keeps freed memory for the next step: arrays of libtorch are as large as ours, and as many. One arena for all
+// threads: an array that does not fit a thread's arena would be mapped anew every time, despite M_MMAP_MAX.
 void kith_prepare() {
   mallopt(M_ARENA_MAX, 1);
   mallopt(M_MMAP_MAX, 0);

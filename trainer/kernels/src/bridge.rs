@@ -1,5 +1,5 @@
-//! Where Rust and libtorch meet: tensors as slices, products of slices, and nodes of the autograd graph whose backward
-//! is Rust's. One of the homes of `unsafe`; the other side of the border is `bridge.cpp`.
+//! Interface between Rust and libtorch: tensors as slices, products of slices, and autograd nodes whose backward is in
+//! Rust. Contains `unsafe` code; the C++ side is `bridge.cpp`.
 #![allow(unsafe_code)]
 
 use std::{
@@ -12,7 +12,7 @@ use tch::{Device, Kind, TchError, Tensor};
 
 use crate::buffer;
 
-/// What a step computes backward, given the gradients of its outputs: the gradients of its inputs, where there are any.
+/// Backward of a step: takes the gradients of its outputs, gives those of its inputs, `None` where there is none.
 pub(crate) type Backward = Box<dyn FnMut(&[Option<Tensor>]) -> Result<Vec<Option<Tensor>>, TchError>>;
 
 /// A tensor of libtorch, as C++ holds it.
@@ -47,7 +47,7 @@ pub fn prepare() {
     unsafe { kith_prepare() };
 }
 
-/// Gives memory back that is kept for the next step: for whoever does something else for a while, within limits.
+/// Returns memory kept for the next step to the system. For other work, within memory limits, between steps.
 pub fn trim() {
     buffer::trim();
     // SAFETY: gives back memory that nobody has, from any thread, at any time.
@@ -138,7 +138,7 @@ fn check(error: *mut c_char) -> Result<(), TchError> {
 pub(crate) struct Matrix<'a> {
     pub(crate) numbers: &'a [f32],
     pub(crate) n_columns: usize,
-    /// Whether its transpose is meant.
+    /// True to use the transpose.
     pub(crate) is_turned: bool,
 }
 
@@ -150,7 +150,7 @@ impl Matrix<'_> {
     }
 }
 
-/// libtorch adds up products in an order that depends on the number of rows, unless there are at least so many.
+/// Rows from which on libtorch adds up products in an order that does not depend on the number of rows.
 const FEW_ROWS: usize = 256;
 
 /// `out = a · b`, on this thread. The bits of a row do not depend on the other rows unless `a` is turned.
@@ -221,7 +221,7 @@ pub fn filled(shape: &[i64], fill: impl FnOnce(&mut [f32])) -> Tensor {
     tensor
 }
 
-/// Whether a tensor's memory is a plain array of floats.
+/// True if a tensor's memory is a plain array of floats: contiguous, on the CPU.
 pub fn is_plain(tensor: &Tensor) -> bool {
     tensor.kind() == Kind::Float && tensor.device() == Device::Cpu && tensor.is_contiguous()
 }
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(std::sync::Arc::strong_count(&kept), 1, "backward frees what was kept for it");
     }
 
-    /// How many nodes are looked at together must not change a bit of any.
+    /// The number of nodes that are computed together must not change a bit of any of them.
     #[test]
     fn a_row_of_a_product_does_not_depend_on_the_others() {
         let number = |place: usize| ((place * 7919) % 1009) as f32 / 511.0 - 1.0;

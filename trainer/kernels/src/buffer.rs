@@ -1,5 +1,5 @@
-//! Large arrays that are used again. A step needs the same ones as the step before; asking the system for fresh memory
-//! every time would cost a page fault for each 4 KiB of them.
+//! Large arrays that are reused. A step needs the same arrays as the step before; allocating fresh memory every time
+//! would cost a page fault for each 4 KiB of them.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -27,7 +27,7 @@ pub(crate) struct Buffer {
     len: usize,
 }
 
-/// Where lanes are.
+/// Memory of a buffer.
 #[derive(Debug)]
 enum Memory {
     Allocated(Vec<Lanes>),
@@ -52,7 +52,7 @@ impl Memory {
             return Memory::Allocated(vec![Lanes::ZERO; len]);
         }
         let n_bytes = n_bytes.next_multiple_of(HUGE_PAGE);
-        // Without room for a map there is none for a vector either, and that is what says so.
+        // If there is no room for a map, there is none for a vector either, and its allocation reports that.
         let Ok(map) = MmapMut::map_anon(n_bytes + HUGE_PAGE) else {
             return Memory::Allocated(vec![Lanes::ZERO; len]);
         };
@@ -85,7 +85,7 @@ impl Memory {
 }
 
 impl Buffer {
-    /// Lanes whose numbers are left from an earlier use: whoever takes them writes them first.
+    /// Lanes with numbers left from an earlier use: the caller writes them before reading them.
     pub(crate) fn dirty(len: usize) -> Buffer {
         // The smallest that will do; of equal ones the last used, which is still in the caches.
         let is_mapped = len * size_of::<Lanes>() >= MIN_MAPPED;
@@ -110,12 +110,12 @@ impl Buffer {
         buffer
     }
 
-    /// Room for so many numbers.
+    /// Room for `n` numbers, not zeroed.
     pub(crate) fn dirty_numbers(n: usize) -> Buffer {
         Buffer::dirty(n.div_ceil(N_LANES))
     }
 
-    /// Zeros for so many numbers.
+    /// Zeros for `n` numbers.
     pub(crate) fn zero_numbers(n: usize) -> Buffer {
         Buffer::zeros(n.div_ceil(N_LANES))
     }

@@ -1,7 +1,7 @@
-//! Models with attention on a GPU: kernels in CUDA C++, compiled for the device found, and the order they are started in.
+//! Models with attention on a GPU: kernels in CUDA C++, compiled for the device found, and the order of their launches.
 //!
-//! A [`Program`] holds several runs over one graph at once: runs that differ in nothing but numbers (see [`Settings`]) share
-//! every launch. Nothing here needs libtorch. All sums have a fixed order: the same device gives the same bits.
+//! A [`Program`] holds several runs over one graph: runs that differ only in numbers (see [`Settings`]) share every
+//! launch. Nothing here needs libtorch. All sums have a fixed order: the same device gives the same bits.
 
 mod arena;
 mod args;

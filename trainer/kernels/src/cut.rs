@@ -1,4 +1,4 @@
-//! Work cut into units that threads take one by one. The cuts depend on the graph alone, never on the threads.
+//! Splits work into units that threads take one by one. The split depends on the graph only, never on the threads.
 
 use std::ops::Range;
 

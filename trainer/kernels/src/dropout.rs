@@ -1,4 +1,4 @@
-//! Dropout as named draws: 16 bits decide about one number, 8 numbers share a Philox block.
+//! Dropout from named random draws: 16 bits decide about one number, 8 numbers share a Philox block.
 
 use kith_block::Block;
 use kith_draw::Stream;
@@ -21,29 +21,29 @@ impl Dropout {
         Dropout { threshold, scale: (65536.0 / f64::from(65536 - threshold)) as f32 }
     }
 
-    /// Whether nothing is ever dropped.
+    /// True if nothing is dropped.
     pub fn is_none(self) -> bool {
         self.threshold == 0
     }
 
-    /// What a number is multiplied with, given its 16 bits.
+    /// Factor of a number, given its 16 bits.
     #[inline(always)]
     pub fn factor(self, bits: u16) -> f32 {
         if self.keeps(u32::from(bits)) { self.scale } else { 0.0 }
     }
 
-    /// Whether a number is kept, given its 16 bits.
+    /// True if a number with these 16 bits is kept.
     #[inline(always)]
     pub(crate) fn keeps(self, bits: u32) -> bool {
         bits >= self.threshold
     }
 
-    /// What is dropped has 16 bits below this.
+    /// Numbers with 16 bits below this threshold are dropped.
     pub(crate) fn threshold(self) -> u32 {
         self.threshold
     }
 
-    /// What a number that is kept is multiplied with.
+    /// Factor of kept numbers.
     pub(crate) fn scale(self) -> f32 {
         self.scale
     }

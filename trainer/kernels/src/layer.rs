@@ -1,4 +1,4 @@
-//! What a fused layer takes and gives.
+//! Inputs of a fused layer: features, and the names of its random draws.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub enum LayerInput<'a> {
     Rows(&'a Arc<InputRows>),
     /// The output of the layer before, which goes through ELU first.
     Hidden(&'a Tensor),
-    /// What [`multiply`](crate::multiply) made of every node of a graph, by id. Only for evaluation.
+    /// Products of every node of a graph from [`multiply`](crate::multiply), by id. Only for evaluation.
     Products(&'a [f32]),
 }
 
@@ -34,7 +34,7 @@ pub struct LayerDraws {
     pub run_key: u64,
     /// Weight updates so far.
     pub step: u64,
-    /// Which layer of the model it is, from 0.
+    /// Index of the layer in the model, from 0.
     pub layer: u32,
     /// Probability of dropout, of rows and of attention alike.
     pub dropout: f64,
@@ -58,18 +58,18 @@ impl LayerDraws {
     }
 }
 
-/// A layer's input, kept for the way back.
+/// A layer's input, saved for backward.
 pub(crate) enum KeptInput {
     Rows(Arc<InputRows>),
     Hidden(Tensor),
 }
 
 impl KeptInput {
-    /// What is to be multiplied, unless it was.
+    /// The input that is still to be multiplied; `None` for products.
     pub(crate) fn new(input: &LayerInput) -> Option<KeptInput> {
         match input {
             LayerInput::Rows(rows) => Some(KeptInput::Rows(Arc::clone(rows))),
-            // Detached: what is kept for the way back must not keep the way itself.
+            // Detached, so that the saved input does not retain the autograd graph.
             LayerInput::Hidden(tensor) => Some(KeptInput::Hidden(tensor.detach().contiguous())),
             LayerInput::Products(_) => None,
         }

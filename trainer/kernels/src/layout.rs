@@ -1,4 +1,4 @@
-//! Where the numbers of a row stand: heads innermost, so that one register holds all heads of a feature.
+//! Memory layout of a row: heads innermost, so that one register holds all heads of a feature.
 
 use rayon::prelude::*;
 
@@ -38,7 +38,7 @@ impl Layout {
         self.n_groups * self.lane_heads
     }
 
-    /// Where number (head, feature) stands among the numbers of a row.
+    /// Position of number (head, feature) within a row.
     pub(crate) fn place(&self, head: usize, feature: usize) -> usize {
         let (group, head) = (head / N_LANES, head % N_LANES);
         group * self.group_width * N_LANES + feature * self.lane_heads + head

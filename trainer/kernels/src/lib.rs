@@ -1,7 +1,7 @@
-//! The layers of a model as fused passes over the edges, and what they draw.
+//! The layers of a model as fused passes over the edges, and their random draws.
 //!
-//! A `Block` holds the edges of one layer, [`InputRows`] what the first layer reads. Everything random is a named draw:
-//! [`Dropout`] here, the pairs of the edge loss beside the block. Knows no files and no network.
+//! A `Block` holds the edges of one layer, [`InputRows`] the features that the first layer reads. Everything random is
+//! a named draw: [`Dropout`] here, the pairs of the edge loss next to the block. Uses no files and no network.
 
 mod adam;
 mod aggregate_layer;

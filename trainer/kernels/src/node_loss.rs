@@ -1,5 +1,5 @@
-//! The loss of nodes with one class each, as one differentiable call: the sum over seeds, divided by a number, of
-//! ln Σ exp(logits) − logit of the class. Seeds are added up in pieces of 4,096.
+//! Softmax cross-entropy of nodes with one class each, as one differentiable call: the sum over seed nodes of
+//! ln Σ exp(logits) − logit of the class, divided by a number. Seed nodes are summed in chunks of 4,096.
 
 use kith_draw::{Vectorized, vectorized};
 use rayon::prelude::*;

@@ -1,4 +1,4 @@
-//! Sums over nodes and the ways between outputs and lanes. Every sum over nodes is cut into pieces of 4,096.
+//! Sums over nodes, and conversion between outputs and lanes. Every sum over nodes is split into chunks of 4,096.
 
 use kith_draw::{Vectorized, vectorized};
 use rayon::prelude::*;

@@ -1,7 +1,7 @@
-//! One destination whose edges come in pieces, so that neither they nor the rows of their sources are held all at once.
+//! One destination whose edges come in pieces, so that edges and source features are not all in memory at once.
 //!
-//! Only evaluation takes pieces. Sums over a list are cut into pieces anyway, by place; where blocks end at such cuts, what
-//! is carried from one to the next makes the same sums in the same order, and the output has the same bits.
+//! Only evaluation uses pieces. Sums over a neighbor list are split by position anyway. If blocks end at these splits,
+//! the sums carried from block to block are the same, in the same order, and the output has the same bits.
 
 use crate::{
     attention::{Carried, Piece},
@@ -9,10 +9,10 @@ use crate::{
     simd::Lanes,
 };
 
-/// Pieces of a list, but for the last, are multiples of so many edges.
+/// Edges of a piece of a neighbor list are a multiple of this, except in the last piece.
 pub const LIST_PIECE: usize = PIECE_EDGES;
 
-/// What a layer knows of a destination after some pieces of its list.
+/// Partial results of a destination after some pieces of its neighbor list.
 #[derive(Debug, Default)]
 pub struct OpenList {
     n_edges: usize,

@@ -1,7 +1,7 @@
-//! The first step of a layer: rows, activated and with dropout, times the weights; and the way back.
+//! The first step of a layer: features, after activation and dropout, times the weights; forward and backward.
 //!
-//! Sparse rows stay sparse (see [`crate::sparse_product`]). Dense rows go through libtorch's product, some hundred at a
-//! time. A gradient of the weights is a sum over rows: it is made per piece of 4,096 rows, and pieces are added in order.
+//! Sparse features stay sparse (see [`crate::sparse_product`]). Dense features go through libtorch's product, 256 rows
+//! at a time. The gradient of the weights is a sum over rows: it is computed in chunks of 4,096 rows, added in order.
 
 use kith_draw::{Vectorized, vectorized};
 use rayon::prelude::*;
@@ -16,7 +16,7 @@ use crate::{
     sparse_product::{KeptRows, multiply_sparse},
 };
 
-/// What a layer multiplies with its weights.
+/// Input of a layer's product.
 #[derive(Clone, Copy)]
 pub(crate) enum Input<'a> {
     /// The rows of the store.
@@ -25,7 +25,7 @@ pub(crate) enum Input<'a> {
     Hidden { numbers: &'a [f32], dim: usize },
 }
 
-/// A product, and what its way back needs.
+/// A product, and the inputs of its backward.
 pub(crate) struct Product<'a> {
     pub(crate) input: Input<'a>,
     pub(crate) n_rows: usize,
@@ -35,13 +35,13 @@ pub(crate) struct Product<'a> {
     pub(crate) width: usize,
 }
 
-/// What is kept of the rows that were multiplied, for the way back.
+/// Input values saved for backward.
 #[derive(Default)]
 pub(crate) enum KeptFactors {
-    /// Nothing: they are made ready again.
+    /// Nothing: backward computes them again.
     #[default]
     Nothing,
-    /// What dropout left of sparse rows.
+    /// Sparse rows after dropout.
     Sparse(KeptRows),
     /// Dense rows after activation and dropout.
     Dense(Buffer),
@@ -50,8 +50,8 @@ pub(crate) enum KeptFactors {
 /// Dense rows that are made ready together.
 const N_TOGETHER: usize = 256;
 
-/// Numbers of dense rows that are kept at most: drawing their dropout again costs more than reading so many, but a whole
-/// large graph is not held twice.
+/// Most numbers of dense rows that are saved: reading them is cheaper than drawing their dropout again, but a large
+/// graph is not held twice.
 const MAX_KEPT: usize = 16 << 20;
 
 impl Product<'_> {
@@ -63,7 +63,7 @@ impl Product<'_> {
                 let kept = multiply_sparse(rows, self.dropout, self.weights, self.width, &mut out);
                 (out, KeptFactors::Sparse(kept))
             }
-            // Only training drops, and only training goes back.
+            // Only training has dropout, and only training has a backward.
             _ if self.dropout.is_some() && self.n_rows * self.dim() <= MAX_KEPT => {
                 let n = self.n_rows * self.dim();
                 let mut kept = Buffer::dirty_numbers(n);

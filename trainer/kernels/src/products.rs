@@ -1,5 +1,5 @@
-//! Products of rows and weights apart from a layer: who measures a large graph multiplies the row of every node once, and
-//! layers pick products by id from then on.
+//! Products of features and weights outside a layer: evaluation of a large graph multiplies the features of every node
+//! once, and layers then pick products by id.
 
 use kith_block::Block;
 use rayon::prelude::*;

@@ -1,4 +1,4 @@
-//! The feature rows a model starts from: dense, or sparse where most values are zero.
+//! Input features of a model: dense, or sparse if most values are zero.
 
 /// Rows of numbers in memory, as the first layer reads them.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,6 +1,6 @@
-//! Sixteen numbers at a time. One of the homes of `unsafe`.
+//! SIMD arithmetic on sixteen numbers at a time. Contains `unsafe` code.
 //!
-//! Every product and sum is spelled out lane by lane, so that each instruction set gives the same bits.
+//! Every product and sum is written out lane by lane, so that all instruction sets give the same bits.
 #![allow(unsafe_code)]
 
 mod lanes;

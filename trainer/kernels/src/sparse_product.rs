@@ -1,5 +1,5 @@
-//! Sparse rows times weights, and the gradient of the weights. Only values that are not zero are drawn for, and only
-//! those that are kept are multiplied.
+//! Sparse features times weights, and the gradient of the weights. Dropout is drawn for nonzero values only, and only
+//! kept values are multiplied.
 
 use kith_draw::{Stream, Vectorized, vectorized};
 use rayon::prelude::*;
@@ -91,7 +91,7 @@ impl Vectorized for ProductPart<'_> {
     }
 }
 
-/// Whether each of up to 16 columns of a node's row is kept.
+/// 1 for each of up to 16 columns of a node's row that dropout keeps, 0 for the others.
 #[inline(always)]
 fn draw(dropout: Dropout, stream: Stream, id: u64, columns: &[u32]) -> [u32; N_LANES] {
     let mut all = [0; N_LANES];

@@ -1,4 +1,4 @@
-//! Sums of rows, each times its weight: what every layer does most of.
+//! Weighted sums of rows, the main work of every layer.
 
 use crate::simd::{Lanes, prefetch};
 
@@ -8,7 +8,7 @@ pub(crate) struct GroupRows<'a> {
     pub(crate) rows: &'a [Lanes],
     /// Lanes of a row.
     pub(crate) width: usize,
-    /// Where the group starts in a row, and its lanes.
+    /// First lane of the group in a row; `group_width` is the number of its lanes.
     pub(crate) offset: usize,
     pub(crate) group_width: usize,
 }

@@ -1,4 +1,5 @@
-//! RQ1: how far the attention of a node is from its label agreement: all weight, evenly, on neighbors of its own class.
+//! RQ1: divergence of a node's attention from its label agreement, which puts all weight, evenly, on neighbors of its
+//! own class.
 
 use kith_block::Block;
 use kith_trainer::{
@@ -8,20 +9,20 @@ use kith_trainer::{
 };
 use serde::{Deserialize, Serialize};
 
-/// What stands for no agreement, so that a divergence from it is finite.
+/// Agreement of two nodes of different classes: not zero, so that a divergence from it is finite.
 const NONE: f64 = 1e-11;
 
 /// The divergence of every node's attention from its label agreement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Divergences {
-    /// By layer, by node: the mean over heads.
+    /// Mean over heads, by layer and node.
     pub layers: Vec<Vec<f64>>,
-    /// By node, had it listened to all alike.
+    /// Divergence of uniform attention, by node.
     pub uniform: Vec<f64>,
 }
 
 impl Divergences {
-    /// Of a model with attention on a labeled graph; nodes without a class are left out.
+    /// Divergences of a model with attention on a labeled graph; nodes without a class are skipped.
     pub fn of(model: &Model, graph: &GraphInput) -> Result<Divergences, TrainError> {
         let traced = model.trace(&graph.sample(model.layers().len()))?;
         let block = &*graph.block;
@@ -55,7 +56,7 @@ fn divergence(own: impl Iterator<Item = f64>, other: &[f64]) -> f64 {
     own.zip(other).map(|(p, q)| if p > 0.0 { p * (p / q).ln() } else { 0.0 }).sum()
 }
 
-/// For each node what it should listen to, in the order of its edges; `None` for nodes without a class.
+/// Label agreement of each node over its incoming edges, in their order; `None` for nodes without a class.
 fn agreement(block: &Block, labels: Option<&Labels>) -> Vec<Option<Vec<f64>>> {
     let shared = |a: usize, b: usize| match labels {
         None => 0.0,
@@ -74,7 +75,7 @@ fn agreement(block: &Block, labels: Option<&Labels>) -> Vec<Option<Vec<f64>>> {
         let mut values: Vec<f64> =
             block.edges_into(node).map(|edge| shared(node, block.sources()[edge] as usize)).collect();
         if values.iter().all(|value| *value == 0.0) {
-            values.fill(1.0); // Nobody agrees, not even the node with itself: several labels, and it has none.
+            values.fill(1.0); // No shared label, not even by the self-loop: multi-label, and the node has none.
         }
         values.iter_mut().filter(|value| **value == 0.0).for_each(|value| *value = NONE);
         let sum: f64 = values.iter().sum();
@@ -84,38 +85,38 @@ fn agreement(block: &Block, labels: Option<&Labels>) -> Vec<Option<Vec<f64>>> {
     (0..block.n_destinations()).map(|node| has_class(node).then(|| of_node(node))).collect()
 }
 
-/// Values as a box plot shows them.
+/// Statistics of a box plot.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Values.
+    /// Number of values.
     pub n: usize,
-    /// Their mean.
+    /// Mean of the values.
     pub mean: f64,
-    /// A quarter is below.
+    /// First quartile.
     pub lower_quartile: f64,
-    /// Half is below.
+    /// Median.
     pub median: f64,
-    /// Three quarters are below.
+    /// Third quartile.
     pub upper_quartile: f64,
-    /// The smallest value that is at most 1.5 times the box away from it.
+    /// Lower whisker: the smallest value within 1.5 box heights of the box.
     pub low: f64,
-    /// The largest such value.
+    /// Upper whisker: the largest such value.
     pub high: f64,
-    /// Values beyond those two.
+    /// Number of values beyond the whiskers.
     pub n_outliers: usize,
-    /// Some of them, evenly by rank, the largest included.
+    /// Some of the outliers, evenly by rank, including the largest.
     pub outliers: Vec<f64>,
     /// The largest value.
     pub max: f64,
 }
 
 impl Summary {
-    /// Of these values; there must be some.
+    /// Summary of `values`, which must not be empty.
     pub fn of(mut values: Vec<f64>) -> Summary {
         const N_SHOWN: usize = 40;
         values.sort_by(f64::total_cmp);
         let n = values.len();
-        // Between neighbors in rank, as numpy and matplotlib do.
+        // Linear interpolation between ranks, as in numpy and matplotlib.
         let quantile = |share: f64| {
             let place = share * (n - 1) as f64;
             let (below, above) = (values[place as usize], values[(place.ceil()) as usize]);
@@ -151,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_node_should_listen_to_its_own_class() {
-        // Node 0 hears 1, 2 and itself; it and 1 are of one class.
+        // Node 0 has the sources 1, 2 and itself; nodes 0 and 1 are of one class.
         let lists = [vec![1u64, 2], vec![], vec![0]];
         let block = Block::full(3, 3, |node| Ok::<_, BlockError>(lists[node as usize].iter().copied())).unwrap();
         let labels = Labels::Classes(vec![4, 4, 5]);

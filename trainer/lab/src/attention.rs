@@ -1,5 +1,5 @@
-//! RQ1 as an experiment: GATs of both plain forms and two depths, and how far their attention is from label agreement; and the
-//! same of any run that was kept.
+//! RQ1 as an experiment: divergence of attention from label agreement, for GATs with GO and DP attention at two depths,
+//! or for any checkpoint.
 
 use std::path::Path;
 
@@ -32,17 +32,17 @@ use crate::{
     grid::{Cells, Grid, Variant},
 };
 
-/// How far attention is from label agreement.
+/// Divergence of attention from label agreement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
-    /// By layer, over all nodes.
+    /// Summary over all nodes, by layer.
     pub layers: Vec<Summary>,
-    /// Had every node listened to all alike.
+    /// Summary of uniform attention.
     pub uniform: Summary,
 }
 
 impl Seen {
-    /// Of a model on all graphs of an input.
+    /// Divergences of a model on all graphs of an input.
     pub fn of(model: &Model, input: &Input) -> Result<Seen, TrainError> {
         let mut all = Divergences { layers: vec![Vec::new(); model.layers().len()], uniform: Vec::new() };
         for graph in &input.graphs {
@@ -89,12 +89,12 @@ const COLUMNS: [&str; 11] = [
     "runs",
 ];
 
-/// Trains all cells and reads their attention.
+/// Trains all cells and summarizes their attention.
 pub fn attention(asked: &Grid<'_>, place: &Workplace, progress: &dyn Progress) -> Result<Findings, LabError> {
     let Cells { cells, mut notes, .. } = asked.cells(&[Variant::PLAIN], place, progress)?;
     let done = run(cells, &Agreement, place, progress)?;
     notes.extend(done.iter().flat_map(Done::failures));
-    notes.push(format!("{NOTE}; each number is the mean over run keys"));
+    notes.push(format!("{NOTE}; each number is the mean over seeds"));
     let mut table = Table::new("Divergence of attention from label agreement", &COLUMNS);
     let (mut before, mut boxes) = (None, Vec::<Boxes>::new());
     for done in &done {
@@ -132,9 +132,9 @@ fn plot(graph: &str, uniform: &Summary) -> Boxes {
     }
 }
 
-/// Adds the boxes of a model.
+/// Adds the boxes of a model's layers.
 fn add(boxes: &mut Boxes, model: &ModelConfig, seen: &Seen) {
-    let form = model.form.name().to_uppercase();
+    let form = model.attention.name().to_uppercase();
     let group = |(layer, summary): (usize, &Summary)| Group {
         name: format!("{form} {}/{}", layer + 1, model.n_layers),
         boxes: vec![Some(box_of(summary))],
@@ -179,7 +179,7 @@ fn row(graph: &str, model: &str, layer: &str, summaries: &[&Summary]) -> Vec<Sho
     ]
 }
 
-/// Reads the attention of a run that was kept.
+/// Summarizes the attention of a checkpointed run.
 pub fn of_run(dir: &Path, opened: &Opened, moment: Moment) -> Result<Findings, LabError> {
     let checkpoint = find_checkpoint(dir)?;
     checkpoint.check_store(&opened.info().digest)?;

@@ -1,4 +1,4 @@
-//! Runs all cells of an experiment: what is finished is taken as it is, everything else is trained, several runs at a time.
+//! Runs all cells of an experiment: reuses finished runs and trains the others, several at a time.
 
 mod cpu;
 mod gpu;
@@ -24,7 +24,7 @@ use crate::{
     kept::FinishedRuns,
 };
 
-/// Trains what is not finished yet, and gives the runs of every cell.
+/// Trains all unfinished runs and returns the runs of every cell.
 pub fn run(
     cells: Vec<Cell>,
     experiment: &dyn Experiment,
@@ -82,7 +82,7 @@ fn train_missing(
     failed.map_or(Ok(kept), Err)
 }
 
-/// What computed an experiment.
+/// Hardware and versions that computed an experiment.
 pub fn machine(done: &[Done]) -> Machine {
     let report = devices();
     let mut names: Vec<String> = done.iter().flat_map(|done| &done.runs).map(|run| run.device.clone()).collect();

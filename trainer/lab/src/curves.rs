@@ -1,4 +1,4 @@
-//! Lines of means with their spreads, as several experiments draw them.
+//! Curves of means with standard deviations, shared by several experiments.
 
 use kith_report::{
     Axis,
@@ -11,13 +11,13 @@ use kith_report::{
 
 use crate::findings::Figure;
 
-/// One line: what it is called, and what was found at each value.
+/// One curve: its name, and the spread at each value.
 pub(crate) struct Curve {
     pub(crate) name: String,
     pub(crate) points: Vec<(f64, Spread)>,
 }
 
-/// A figure of lines over a value, with a standard deviation to both sides.
+/// Figure of curves with a band of one standard deviation.
 pub(crate) fn figure(title: String, x: Axis, y: Axis, curves: &[Curve]) -> Figure {
     let series = curves.iter().map(|curve| Series {
         name: curve.name.clone(),

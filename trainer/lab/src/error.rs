@@ -1,4 +1,4 @@
-//! Why an experiment cannot start or go on.
+//! Errors of experiments.
 
 use std::{
     io,
@@ -9,16 +9,16 @@ use kith_partition::PartitionError;
 use kith_run::{file_error::FileError, run_file::RunFileError};
 use kith_trainer::error::TrainError;
 
-/// Why an experiment cannot start or go on: one sentence each.
+/// Reason why an experiment cannot start or continue, in one sentence.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// A run cannot start or go on.
+    /// A run cannot start or continue.
     #[error(transparent)]
     Train(#[from] TrainError),
-    /// A run file is wrong.
+    /// A run file is invalid.
     #[error(transparent)]
     RunFile(#[from] RunFileError),
-    /// A graph cannot be made.
+    /// A graph cannot be imported or generated.
     #[error(transparent)]
     Partition(#[from] PartitionError),
     /// A file cannot be read or written.
@@ -26,24 +26,24 @@ pub enum LabError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A file does not hold what it should.
+    /// A file has unexpected contents.
     #[error("{}: {problem}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// Another process works there.
+    /// Another process uses the folder.
     #[error("{}: another process is at work there", path.display())]
     Busy {
         /// The folder.
         path: PathBuf,
     },
-    /// What was asked for makes no sense.
+    /// The request is invalid.
     #[error("{0}")]
     Wrong(String),
 }

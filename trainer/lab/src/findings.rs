@@ -1,4 +1,4 @@
-//! What an experiment found: tables, figures and notes, for people and programs. `bench.json` holds them.
+//! Findings of an experiment: tables, figures and notes, written to `bench.json` and `bench.md`.
 
 use std::{fmt::Write, path::Path};
 
@@ -10,27 +10,27 @@ use crate::error::LabError;
 /// The file of an experiment's findings.
 pub const FINDINGS: &str = "bench.json";
 
-/// What an experiment found.
+/// Findings of an experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Findings {
-    /// Which experiment: `table`, `synthetic`, …
+    /// The experiment: `table`, `synthetic`, …
     pub kind: &'static str,
     /// Tables, the most important one first.
     pub tables: Vec<Table>,
     /// Figures.
     pub figures: Vec<Figure>,
-    /// What a reader should know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
-    /// What computed it.
+    /// Hardware and versions.
     pub machine: Machine,
 }
 
-/// What computed an experiment.
+/// Hardware and versions that computed an experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Machine {
     /// Devices of the runs.
     pub devices: Vec<String>,
-    /// The set of CPU instructions.
+    /// The CPU's instruction set.
     pub instruction_set: String,
     /// Threads of the process.
     pub n_threads: usize,
@@ -43,11 +43,11 @@ pub struct Machine {
 /// One table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Table {
-    /// What it shows.
+    /// The title.
     pub title: String,
     /// The heading of each column.
     pub columns: Vec<String>,
-    /// Its rows.
+    /// The rows.
     pub rows: Vec<Vec<Cell>>,
 }
 
@@ -56,11 +56,11 @@ pub struct Table {
 pub enum Cell {
     /// A text.
     Text(String),
-    /// A number, and how it is shown.
+    /// A number and its displayed text.
     Number {
-        /// As shown.
+        /// The displayed text.
         text: String,
-        /// What it is.
+        /// The number.
         value: f64,
     },
 }
@@ -68,7 +68,7 @@ pub enum Cell {
 /// One figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// What it shows.
+    /// The title.
     pub title: String,
     /// The drawing.
     pub svg: String,
@@ -80,17 +80,17 @@ impl Cell {
         Cell::Text(text.into())
     }
 
-    /// A number with so many decimals; nothing where it is no number.
+    /// A number with `decimals` decimals; empty if it is not finite.
     pub fn number(value: f64, decimals: usize) -> Cell {
         Cell::shown(value, format!("{value:.decimals$}"))
     }
 
-    /// A number that is shown in another way.
+    /// A number with the given text; empty if it is not finite.
     pub fn shown(value: f64, text: String) -> Cell {
         if value.is_finite() { Cell::Number { text, value } } else { Cell::Text(String::new()) }
     }
 
-    /// What is shown.
+    /// The displayed text.
     pub fn as_text(&self) -> &str {
         match self {
             Cell::Text(text) | Cell::Number { text, .. } => text,
@@ -119,13 +119,13 @@ impl Table {
         Table { title: title.into(), columns, rows: Vec::new() }
     }
 
-    /// Its cells as texts, the heading first.
+    /// All cells as text, heading first.
     pub fn texts(&self) -> Vec<Vec<String>> {
         let rows = self.rows.iter().map(|row| row.iter().map(|cell| cell.as_text().to_owned()).collect());
         std::iter::once(self.columns.clone()).chain(rows).collect()
     }
 
-    /// As Markdown.
+    /// Markdown of the table.
     pub fn to_markdown(&self) -> String {
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
         let mut rows = self.texts().into_iter();
@@ -137,7 +137,7 @@ impl Table {
 }
 
 impl Findings {
-    /// Writes them to a folder: `bench.json`, and `bench.md` for people.
+    /// Writes `bench.json` and `bench.md` to a folder.
     pub fn write(&self, dir: &Path) -> Result<(), LabError> {
         let mut json = serde_json::to_string_pretty(self).expect("findings have only numbers and texts");
         json.push('\n');

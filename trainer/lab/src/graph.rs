@@ -1,5 +1,5 @@
-//! What a graph is like: how its degrees and homophilies are distributed, where it lies in the recipe's plane, and what that
-//! advises.
+//! Analysis of a graph: distribution of degrees and homophily, its place in the recipe's plane, and the recipe's
+//! advice.
 
 use kith_partition::{
     progress::Progress,
@@ -23,7 +23,7 @@ use crate::{
     findings::{Cell, Figure, Findings, Table},
 };
 
-/// Reads a store and says what it is like.
+/// Analyzes a store.
 pub fn analyze(graph: &Graph, name: &str, progress: &dyn Progress) -> Result<Findings, LabError> {
     let stats = stats(graph, progress)?;
     let counts = distribution(graph, progress)?;
@@ -99,7 +99,7 @@ fn mean_homophily(counts: &[(u64, Option<u16>, u64)]) -> f64 {
     known().map(|(h, n)| h * n).sum::<f64>() / known().map(|(_, n)| n).sum::<f64>()
 }
 
-/// Nodes by tenths of homophily.
+/// Nodes by homophily, in tenths.
 fn homophilies(counts: &Distribution) -> Table {
     let mut table = Table::new("Homophily of nodes", &["homophily", "nodes", "share"]);
     let tenth = |h: u16| (h / 100).min(9);
@@ -118,14 +118,13 @@ fn homophilies(counts: &Distribution) -> Table {
     table
 }
 
-/// Points of a density at most, more or less.
+/// Approximate maximum number of points of a density.
 const N_POINTS: u64 = 1 << 22;
 
-/// The density of nodes over log10 of their degree and their homophily, as in the paper's appendix; `None` where nodes do not
-/// spread over both.
+/// Density of nodes over log10 degree and homophily, as in the paper's appendix; `None` without variance in both.
 fn density(name: &str, counts: &Distribution) -> Option<Figure> {
     let known = || counts.iter().filter_map(|((degree, h), n)| Some((*degree, (*h)?, *n)));
-    // Points and not weights: Scott's rule looks at how many there are. Of very many some are enough.
+    // Points instead of weights: Scott's rule depends on their number. A large graph is thinned out.
     let share = (N_POINTS as f64 / known().map(|(_, _, n)| n as f64).sum::<f64>()).min(1.0);
     let points: Vec<(f64, f64)> = known()
         .flat_map(|(degree, h, n)| {

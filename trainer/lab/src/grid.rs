@@ -1,4 +1,4 @@
-//! Datasets × models × run keys: what most experiments train.
+//! Datasets × models × seeds: the grid that most experiments train.
 
 use std::{ops::Range, path::Path};
 
@@ -11,29 +11,29 @@ use crate::{
     subject::find_datasets,
 };
 
-/// What to train.
+/// Datasets, models and seeds of an experiment.
 #[derive(Clone, Debug)]
 pub struct Grid<'a> {
     /// The folder of datasets.
     pub data: &'a Path,
     /// Datasets, by name.
     pub datasets: Vec<&'a str>,
-    /// Models, as presets call them.
+    /// Models, by the names of presets.
     pub models: Vec<&'a str>,
-    /// Run keys of every cell.
+    /// Seeds of every cell.
     pub run_keys: Range<u64>,
-    /// Changes to every run file, as `kith train --set` takes them.
+    /// Changes to every run file, as in `kith train --set`.
     pub assignments: &'a [String],
 }
 
-/// What an experiment changes in a preset, and what it calls that change.
+/// A change to a preset, and its name.
 pub(crate) struct Variant<T> {
     pub(crate) assignments: Vec<String>,
     pub(crate) name: T,
 }
 
 impl Variant<()> {
-    /// The preset as it is.
+    /// The unchanged preset.
     pub(crate) const PLAIN: Variant<()> = Variant { assignments: Vec::new(), name: () };
 }
 
@@ -42,12 +42,12 @@ pub(crate) struct Cells<T> {
     pub(crate) cells: Vec<Cell>,
     /// The variant of each cell.
     pub(crate) variants: Vec<T>,
-    /// What was left out, and why.
+    /// Notes on skipped datasets and models.
     pub(crate) notes: Vec<String>,
 }
 
 impl Grid<'_> {
-    /// A cell for each dataset, model and variant for which there is a preset.
+    /// One cell for each dataset, model and variant that has a preset.
     pub(crate) fn cells<T: Copy>(
         &self,
         variants: &[Variant<T>],

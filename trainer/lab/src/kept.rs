@@ -1,4 +1,4 @@
-//! Finished runs of an experiment: one line each in `runs.jsonl`, so that none is done twice.
+//! Finished runs of an experiment: one line each in `runs.jsonl`, so that no run is trained twice.
 
 use std::{collections::HashMap, path::Path};
 
@@ -14,29 +14,29 @@ pub const RUNS: &str = "runs.jsonl";
 /// One finished run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeptRun {
-    /// Of all that decides what comes out: graph, run file, run key, experiment.
+    /// Hash of graph, run file, seed and experiment.
     pub id: String,
-    /// What it learned from.
+    /// Name of the graph.
     pub graph: String,
-    /// What was trained.
+    /// Name of the model.
     pub model: String,
-    /// Names all its randomness.
+    /// The seed.
     pub run_key: u64,
-    /// What computed it.
+    /// The device.
     pub device: String,
-    /// What came of it; `None` where it failed.
+    /// Its results; `None` if it failed.
     pub results: Option<Results>,
-    /// Why it failed.
+    /// Reason of the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
-    /// Where its time went.
+    /// Time by phase.
     pub phases: Phases,
-    /// What the experiment wanted to know beside that.
+    /// The experiment's own result.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub seen: Value,
 }
 
-/// The finished runs of an experiment's folder, held by one process.
+/// The finished runs in an experiment's folder, locked by one process.
 #[derive(Debug)]
 pub struct FinishedRuns {
     lines: Lines,
@@ -44,18 +44,18 @@ pub struct FinishedRuns {
 }
 
 impl FinishedRuns {
-    /// Opens the folder of an experiment, made if it is not there.
+    /// Opens the folder of an experiment, and creates it if missing.
     pub fn open(dir: &Path) -> Result<FinishedRuns, LabError> {
         let (lines, runs) = Lines::open::<KeptRun>(&dir.join(RUNS))?;
         Ok(FinishedRuns { lines, runs: runs.into_iter().map(|run| (run.id.clone(), run)).collect() })
     }
 
-    /// The run of an id, if it is finished.
+    /// The run with this id, if finished.
     pub fn get(&self, id: &str) -> Option<&KeptRun> {
         self.runs.get(id)
     }
 
-    /// Keeps a run.
+    /// Records a run.
     pub fn keep(&mut self, run: KeptRun) -> Result<(), LabError> {
         self.lines.push(&run)?;
         self.runs.insert(run.id.clone(), run);

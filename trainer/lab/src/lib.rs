@@ -1,5 +1,5 @@
-//! The paper's experiments: each a set of cells (a graph, a run file, run keys) whose runs are trained once and kept, and what
-//! is read off them.
+//! The paper's experiments. Each trains its cells (a graph, a run file, seeds) once, records the runs, and derives
+//! tables and figures from them.
 
 pub mod agreement;
 pub mod attention;

@@ -1,4 +1,4 @@
-//! A file of JSON lines that only grows, held by one process: what was finished before a kill is there after it.
+//! Append-only file of JSON lines, locked by one process: complete lines survive a kill.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -18,7 +18,7 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Opens a file, made if it is not there, and gives what its lines hold.
+    /// Opens a file, creates it if missing, and returns its parsed lines.
     pub(crate) fn open<T: DeserializeOwned>(path: &Path) -> Result<(Lines, Vec<T>), LabError> {
         let io = || LabError::io(path);
         let dir = path.parent().unwrap_or(path);
@@ -29,7 +29,7 @@ impl Lines {
             TryLockError::Error(source) => LabError::Io { path: path.to_owned(), source },
         })?;
         let bytes = fs::read(path).map_err(io())?;
-        // A killed process leaves half a line behind at most, and it is the last.
+        // A killed process leaves at most one incomplete line, the last.
         let n_whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
         let text = String::from_utf8_lossy(&bytes[..n_whole]);
         let parse = |(place, line): (usize, &str)| {
@@ -37,7 +37,8 @@ impl Lines {
             serde_json::from_str(line).map_err(wrong)
         };
         let found = text.lines().enumerate().map(parse).collect::<Result<_, _>>()?;
-        // Only now is the file known to be ours. Without a whole line, the half one must at least begin like one.
+        // The file is truncated only if it is a file of JSON lines: all complete lines parse, or the only one begins
+        // with `{`.
         if n_whole == 0 && !bytes.is_empty() && bytes[0] != b'{' {
             return Err(LabError::damaged(path, "line 1 is not one of ours".to_owned()));
         }
@@ -45,7 +46,7 @@ impl Lines {
         Ok((Lines { path: path.to_owned(), file }, found))
     }
 
-    /// Appends a line that survives a crash.
+    /// Appends a line and syncs it to disk.
     pub(crate) fn push(&mut self, value: &impl Serialize) -> Result<(), LabError> {
         let mut line = serde_json::to_string(value).expect("lines have only numbers and texts");
         line.push('\n');
@@ -80,7 +81,7 @@ mod tests {
         fs::write(&path, "1\nx\n").unwrap();
         let wrong = Lines::open::<u64>(&path).unwrap_err().to_string();
         assert!(wrong.contains("lines: line 2 is not one of ours: expected value"), "{wrong}");
-        // A file of somebody else's is left as it is, even where its last line has no end.
+        // A file with other contents is not changed, even if its last line is incomplete.
         for text in ["1\nx\nmine", "notes without an end"] {
             fs::write(&path, text).unwrap();
             Lines::open::<u64>(&path).unwrap_err();

@@ -1,7 +1,8 @@
-//! RQ2: how well the attention of a SuperGAT predicts edges, against the weight of its edge loss.
+//! RQ2: link prediction by the attention of a SuperGAT, against the weight of its edge loss.
 //!
-//! The clean protocol: 5 % of a graph's edges validate and 10 % test, both hidden from message passing and from the edge loss;
-//! training draws as many negatives as there are edges, each pair with its true label; the epoch is chosen by validation AUC.
+//! The clean protocol: 5 % of a graph's edges for validation and 10 % for test, both hidden from message passing and
+//! from the edge loss; training draws one negative per edge, each pair with its true label; validation AUC selects the
+//! epoch.
 
 use kith_partition::progress::Progress;
 use kith_report::{Axis, statistics::Spread};
@@ -46,7 +47,7 @@ impl Experiment for LinkPrediction {
     }
 
     fn manner(&self) -> Manner {
-        Manner::OnCpu // Pairs are measured there, and every run has a graph of its own.
+        Manner::OnCpu // Links are evaluated on the CPU, and every run has its own graph.
     }
 
     fn see(&self, run: &Run<'_>, data: &Data) -> Result<Value, TrainError> {
@@ -55,7 +56,7 @@ impl Experiment for LinkPrediction {
     }
 }
 
-/// Trains all cells with each of these λ_E and reads them. Every run key has links of its own.
+/// Trains all cells with each λ_E in `weights`. Every seed holds out its own links.
 pub fn links(
     asked: &Grid<'_>,
     edge_weights: &[f64],
@@ -63,7 +64,7 @@ pub fn links(
     progress: &dyn Progress,
 ) -> Result<Findings, LabError> {
     let variants = edge_weights.iter().map(|weight| Variant {
-        assignments: vec![format!("edge_loss.weight={weight:?}"), "edge_loss.negatives=1.0".to_owned()],
+        assignments: vec![format!("edge_loss.weight={weight:?}"), "edge_loss.neg_sample_ratio=1.0".to_owned()],
         name: *weight,
     });
     let Cells { cells, variants: weights, mut notes } = asked.cells(&variants.collect::<Vec<_>>(), place, progress)?;
@@ -98,7 +99,7 @@ fn node_accuracy(done: &Done) -> Spread {
     Spread::of(&done.values(|run| run.seen["node_test"].as_f64().map(|share| 100.0 * share)))
 }
 
-/// AUC and accuracy against λ_E, two figures for each dataset.
+/// AUC and accuracy against λ_E: two figures per dataset.
 fn figures(done: &[Done], weights: &[f64]) -> Vec<Figure> {
     let with_weights: Vec<(&Done, f64)> = done.iter().zip(weights.iter().copied()).collect();
     let of_dataset = with_weights.chunk_by(|a, b| a.0.cell.subject.name == b.0.cell.subject.name);

@@ -1,4 +1,4 @@
-//! Cells made of presets.
+//! Cells from presets.
 
 use std::ops::Range;
 
@@ -6,16 +6,16 @@ use kith_run::{preset::Preset, run_file::RunFile};
 
 use crate::{error::LabError, experiment::Cell, subject::Subject};
 
-/// Changes to run files, as `kith train --set` takes them.
+/// Changes to run files, as in `kith train --set`.
 #[derive(Clone, Copy, Debug)]
 pub struct Changes<'a> {
-    /// Those of the experiment.
+    /// The experiment's changes.
     pub own: &'a [String],
-    /// Those of whoever asked, which win.
+    /// The user's changes, which take precedence.
     pub asked: &'a [String],
 }
 
-/// The cell of a graph and the preset of a model for it, with changes; `None` where there is no such preset.
+/// Cell of a graph and its preset for a model, with changes; `None` without such a preset.
 pub fn cell(
     subject: &Subject,
     model: &str,
@@ -26,7 +26,7 @@ pub fn cell(
     cell_of(subject, model, preset.run_file()?, changes, run_keys).map(Some)
 }
 
-/// The cell of a graph and a run file, with changes.
+/// Cell of a graph and a run file, with changes.
 pub fn cell_of(
     subject: &Subject,
     model: &str,

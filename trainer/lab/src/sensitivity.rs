@@ -1,4 +1,4 @@
-//! How accuracy depends on λ_E, p_n and p_e, each changed alone.
+//! Accuracy against λ_E, p_n and p_e, each varied alone.
 
 use kith_partition::progress::Progress;
 use kith_report::{Axis, statistics::Spread};
@@ -12,14 +12,14 @@ use crate::{
     grid::{Cells, Grid, Variant},
 };
 
-/// The keys that are changed, what the paper calls them, and its values.
+/// Varied keys, their names in the paper, and the paper's values.
 pub const SWEEPS: [(&str, &str, &[f64]); 3] = [
     ("edge_loss.weight", "λ_E", &[1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1000.0]),
-    ("edge_loss.negatives", "p_n", &[0.1, 0.5, 1.0, 2.5, 5.0]),
-    ("edge_loss.kept", "p_e", &[0.1, 0.3, 0.5, 0.7, 0.9]),
+    ("edge_loss.neg_sample_ratio", "p_n", &[0.1, 0.5, 1.0, 2.5, 5.0]),
+    ("edge_loss.edge_sampling_ratio", "p_e", &[0.1, 0.3, 0.5, 0.7, 0.9]),
 ];
 
-/// Trains every value of every key and reads the runs.
+/// Trains every value of every key.
 pub fn sensitivity(asked: &Grid<'_>, place: &Workplace, progress: &dyn Progress) -> Result<Findings, LabError> {
     let variant =
         |key, symbol, value: &f64| Variant { assignments: vec![format!("{key}={value:?}")], name: (symbol, *value) };
@@ -50,7 +50,7 @@ pub fn sensitivity(asked: &Grid<'_>, place: &Workplace, progress: &dyn Progress)
     Ok(Findings { kind: "sensitivity", tables: vec![table], figures, notes, machine: machine(&done) })
 }
 
-/// Accuracy against each setting, a figure for each dataset and setting.
+/// Accuracy against each key: one figure per dataset and key.
 fn figures(done: &[Done], values: &[(&str, f64)]) -> Vec<Figure> {
     let all: Vec<(&Done, &str, f64)> =
         done.iter().zip(values).map(|(done, (symbol, value))| (done, *symbol, *value)).collect();

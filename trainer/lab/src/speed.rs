@@ -1,4 +1,4 @@
-//! How fast a GPU's kernels are: steps of models on graphs of the sizes that everybody measures with.
+//! Benchmark of the GPU kernels: training steps on random graphs of the usual sizes.
 
 mod batches;
 mod graphs;
@@ -22,45 +22,44 @@ pub use self::{
     timing::Timing,
 };
 
-/// What is measured: a model on a graph, several runs at once.
+/// One benchmark: a model on a graph, several runs at once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Case {
-    /// What it is called.
+    /// The name.
     pub name: &'static str,
     /// The graph.
     pub size: Size,
-    /// GAT, or SuperGAT with MX attention.
+    /// SuperGAT with MX attention if true, else GAT.
     pub is_taught: bool,
-    /// Heads, features of each, and heads of the last layer.
+    /// Heads, features per head, and heads of the last layer.
     pub shape: (usize, usize, usize),
-    /// Probability of dropout.
+    /// Dropout probability.
     pub dropout: f64,
     /// Runs that are computed together.
     pub n_runs: usize,
-    /// What is asked.
+    /// The measured time.
     pub asked: Timed,
-    /// What was promised and what is aimed for, in milliseconds.
+    /// Upper limit and goal, in milliseconds.
     pub promised: (f64, f64),
 }
 
-/// What is asked of a case.
+/// The time that a benchmark measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timed {
-    /// The median time of one step over the whole graph.
+    /// Median time of one full-batch step.
     Step,
-    /// The time of so many of them, each followed by a measurement.
+    /// Time of this number of steps, each followed by an evaluation.
     Epochs(usize),
-    /// The median time of an epoch in batches of 1,024 seeds with fanouts 10 and 10: the graph in a store, and rows where they
-    /// are said to be.
+    /// Median time of an epoch in mini-batches of 1,024 seed nodes with fanouts 10 and 10, the graph in a store.
     Batches {
-        /// Whether the GPU has the rows of all nodes.
+        /// True if the features of all nodes are on the GPU.
         rows_on_gpu: bool,
     },
-    /// The median time in which the GPU draws a million edges, in batches of 1,024 roots with fanouts 15, 10 and 5.
+    /// Median time to sample a million edges on the GPU, in mini-batches of 1,024 seed nodes with fanouts 15, 10 and 5.
     Sampling,
 }
 
-/// The cases of the table in `docs/BENCHMARKS.md`.
+/// The rows of the table in `docs/BENCHMARKS.md`.
 pub const CASES: [Case; 10] = [
     case("arxiv MX", Size::ARXIV, true, (8, 16, 1), 0.2, (6.0, 2.5)),
     case("arxiv GAT", Size::ARXIV, false, (8, 16, 1), 0.2, (4.0, 1.5)),
@@ -79,7 +78,7 @@ pub const CASES: [Case; 10] = [
     },
     Case {
         asked: Timed::Batches { rows_on_gpu: true },
-        ..case("arxiv MX, an epoch in batches", Size::ARXIV, true, (8, 16, 1), 0.2, (400.0, 120.0))
+        ..case("arxiv MX, an epoch of mini-batches", Size::ARXIV, true, (8, 16, 1), 0.2, (400.0, 120.0))
     },
     Case {
         asked: Timed::Batches { rows_on_gpu: false },
@@ -102,10 +101,11 @@ const fn case(
     Case { name, size, is_taught, shape, dropout, n_runs: 1, asked: Timed::Step, promised }
 }
 
-/// Steps before the first that is timed.
+/// Warm-up steps.
 const N_WARM: usize = 5;
 
-/// Measures a case, by `n_steps` steps where one is asked for. A store is made in `folder` where one is needed.
+/// Runs a benchmark; [`Timed::Step`] and [`Timed::Sampling`] repeat it `n_steps` times. [`Timed::Batches`] makes a
+/// store in `folder`.
 pub fn measure(
     device: &Gpu,
     case: &Case,
@@ -169,8 +169,8 @@ fn config(case: &Case) -> RunConfig {
     );
     text.push_str("[train]\nlearning_rate = 0.005\nweight_decay = 5e-4\nepochs = 1\n");
     if matches!(case.asked, Timed::Batches { .. }) {
-        // One epoch more than is timed: the last is measured.
-        text.push_str("mode = \"batches\"\nfanouts = [10, 10]\nevaluate_every = 100\n");
+        // One epoch more than is timed: the last one includes an evaluation.
+        text.push_str("mode = \"mini-batch\"\nfanouts = [10, 10]\nevaluate_every = 100\n");
         text = text.replace("epochs = 1\n", &format!("epochs = {}\n", batches::N_EPOCHS + 1));
     }
     if case.is_taught {

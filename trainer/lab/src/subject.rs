@@ -1,4 +1,4 @@
-//! The graphs of an experiment: named datasets wherever they are found, and graphs that are made.
+//! Graphs of an experiment: named datasets from a folder, and generated graphs.
 
 use std::path::{Path, PathBuf};
 
@@ -13,35 +13,35 @@ use kith_trainer::data::opened::Opened;
 
 use crate::error::LabError;
 
-/// What is held while a graph is made.
+/// Memory for importing or generating a graph.
 const MEMORY_BYTES: u64 = 2 << 30;
 
 /// One graph of an experiment.
 #[derive(Clone, Debug)]
 pub struct Subject {
-    /// What tables call it.
+    /// Name in tables.
     pub name: String,
     /// The graph.
     pub opened: Opened,
 }
 
-/// Datasets that were found, and why the others were not.
+/// Datasets that were found, and reasons for the missing ones.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// Those that can be trained on, in the order they were asked for.
+    /// Datasets that can be trained on, in the requested order.
     pub subjects: Vec<Subject>,
-    /// The others, each with a reason.
+    /// Missing datasets, each with a reason.
     pub missing: Vec<(String, String)>,
 }
 
 impl Found {
-    /// A note for each that is missing.
+    /// One note per missing dataset.
     pub fn notes(&self) -> Vec<String> {
         self.missing.iter().map(|(name, reason)| format!("{name} is left out: {reason}")).collect()
     }
 }
 
-/// Finds datasets in the folder `data`: `data/NAME` is a store, or holds the raw files of one, which is then made in `stores`.
+/// Finds datasets in the folder `data`: `data/NAME` is a store, or raw files that are imported into `stores`.
 pub fn find_datasets(names: &[&str], data: &Path, stores: &Path, progress: &dyn Progress) -> Result<Found, LabError> {
     let mut found = Found::default();
     for name in names {
@@ -78,13 +78,13 @@ fn find_dataset(name: &str, data: &Path, stores: &Path, progress: &dyn Progress)
     };
     let opened = Opened::open_store(&store).map_err(|error| error.to_string())?;
     match opened.info() {
-        info if info.rows.is_none() => Err("it has no feature rows".to_owned()),
+        info if info.rows.is_none() => Err("it has no features".to_owned()),
         info if info.n_classes == 0 => Err("it has no labels".to_owned()),
         _ => Ok(Subject { name: name.to_owned(), opened }),
     }
 }
 
-/// The paper's random partition graph of a degree and homophily, made in `stores` unless it is there.
+/// The paper's random partition graph of a degree and homophily, generated in `stores` if missing.
 pub fn synthetic(
     degree: f64,
     homophily: f64,
@@ -104,7 +104,7 @@ fn is_store(dir: &Path) -> bool {
     dir.join("manifest.json").is_file()
 }
 
-/// A store that is made unless it is there: a store appears whole or not at all.
+/// Makes a store if it is missing. A store appears complete or not at all.
 fn made(
     store: &Path,
     make: impl FnOnce(&Path) -> Result<(), kith_partition::PartitionError>,
@@ -130,7 +130,7 @@ mod tests {
         let stores = temp.path().join("stores");
         let made = synthetic(5.0, 0.5, 1, &stores, &Quiet).unwrap();
         assert_eq!(made.name, "degree-5-homophily-0.5");
-        // What is there already is not made again: the same files.
+        // An existing store is not made again: the files are the same.
         let again = synthetic(5.0, 0.5, 1, &stores, &Quiet).unwrap();
         assert_eq!(made.opened.info().digest, again.opened.info().digest);
 

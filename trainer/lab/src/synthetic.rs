@@ -1,5 +1,5 @@
-//! The paper's random partition graphs: every model with every setting of its grid on graphs of many degrees and homophilies,
-//! and the recipe that comes of it.
+//! The paper's random partition graphs: every model with every setting of its grid on graphs of many degrees and
+//! homophilies, and the resulting recipe.
 
 mod choose;
 mod figures;
@@ -21,7 +21,7 @@ use crate::{
     subject::{Subject, synthetic},
 };
 
-/// Trains the grid and reads it.
+/// Trains the grid and derives its findings.
 pub fn run_grid(
     asked: &SyntheticOptions<'_>,
     place: &Workplace,
@@ -53,7 +53,7 @@ pub fn run_grid(
     Ok(findings)
 }
 
-/// Adds the cells of all models and settings on one graph; `graph` says which it is.
+/// Adds the cells of all models and settings on one graph, described by `graph`.
 fn add_graph(
     asked: &SyntheticOptions<'_>,
     subject: &Subject,
@@ -69,7 +69,7 @@ fn add_graph(
         };
         for weight_decay in &asked.weight_decays {
             for edge_weight in &edge_weights {
-                let mut own = vec![format!("train.weight_decay={weight_decay:?}")];
+                let mut own = vec![format!("optimizer.weight_decay={weight_decay:?}")];
                 own.extend(edge_weight.map(|edge_weight| format!("edge_loss.weight={edge_weight:?}")));
                 let changes = Changes { own: &own, asked: asked.assignments };
                 cells.push(cell_of(subject, model, file.clone(), changes, asked.run_keys.clone())?);

@@ -1,4 +1,4 @@
-//! The paper's table of accuracies: datasets × models × run keys, with what was printed beside it.
+//! The paper's table of accuracies: datasets × models × seeds, beside the published numbers.
 
 use kith_partition::progress::Progress;
 use kith_report::{
@@ -36,14 +36,14 @@ const NUMBERS: &str = "accuracies in percent, mean ± population standard deviat
     than GAT by an unpaired t-test of test_last, ↓ worse; the paper agrees where the difference of means is at most 1.0 or two \
     of its standard deviations";
 
-/// GAT on the same dataset.
+/// GAT on the same dataset, with the same supervision.
 fn gat_beside<'a>(own: &Done, all: &'a [Done]) -> Option<&'a Done> {
     let model = if own.cell.model.ends_with("-full") { "gat-full" } else { "gat" };
     let is_it = |done: &&Done| done.cell.model == model && done.cell.subject.name == own.cell.subject.name;
     all.iter().find(is_it).filter(|_| own.cell.model != model)
 }
 
-/// One cell of the experiment, with all there is to say of it.
+/// Results of one cell.
 struct Row {
     dataset: String,
     model: String,
@@ -52,7 +52,7 @@ struct Row {
     test: Spread,
     epochs: Spread,
     seconds: Spread,
-    /// Student's and Welch's test against GAT.
+    /// p-values of Student's and Welch's test against GAT.
     p: Option<(f64, f64)>,
     mark: Mark,
     printed: Option<&'static Printed>,
@@ -79,7 +79,7 @@ impl Row {
         }
     }
 
-    /// How far the mean of `spread` is from the printed one, and whether that is near.
+    /// Difference of `spread.mean` from the published mean, and whether it is within tolerance.
     fn nearness(&self, spread: Spread) -> Option<(f64, bool)> {
         let printed = self.printed?;
         let difference = spread.mean - printed.mean;
@@ -87,7 +87,7 @@ impl Row {
     }
 }
 
-/// Datasets × models, each with the printed numbers below.
+/// Datasets × models, each above the published numbers.
 fn wide(rows: &[Row], models: &[&str]) -> Table {
     let columns: Vec<&str> = [&["dataset", ""], models].concat();
     let mut table = Table::new("Test accuracy (test_last), and the paper's", &columns);
@@ -119,7 +119,7 @@ fn as_printed(printed: &Printed) -> String {
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// One line per cell, with tests.
+/// One line per cell, with p-values.
 fn long(rows: &[Row]) -> Table {
     let columns = [
         "dataset",

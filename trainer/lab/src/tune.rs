@@ -1,7 +1,8 @@
-//! Searching for settings: trials of a run file with some keys changed, each a few runs, judged by the valid nodes alone.
+//! Hyperparameter search: trials of a run file with some keys changed, a few runs each, compared by validation metric
+//! alone.
 //!
-//! Which settings a trial has is a pure function of the tuning key and of the trials before its batch, so that a search
-//! that was killed goes on as if it had not been. Test metrics are recorded and decide nothing.
+//! A trial's settings are a pure function of the tuning key and of all trials before its batch, so that a killed search
+//! continues as if never interrupted. Test metrics are recorded and never used.
 
 mod gaussian;
 mod run;
@@ -28,60 +29,60 @@ use crate::error::LabError;
 /// A search.
 #[derive(Clone, Debug)]
 pub struct Tuning {
-    /// What every trial begins with.
+    /// Base run file of every trial.
     pub run_file: RunFile,
-    /// What trials change of it.
+    /// Searched keys and their values.
     pub space: Space,
-    /// How they choose.
+    /// Search method.
     pub method: Method,
-    /// Names all that the choice draws.
+    /// Seed of the search.
     pub tuning_key: u64,
-    /// Trials in all.
+    /// Number of trials.
     pub n_trials: usize,
-    /// The runs of each trial.
+    /// Seeds of each trial's runs.
     pub run_keys: Vec<u64>,
-    /// Trials that are chosen together, before any of them is run.
+    /// Batch size: trials that are chosen before any of them is run.
     pub n_together: usize,
 }
 
-/// What came of a search.
+/// Outcome of a search.
 #[derive(Debug)]
 pub struct Outcome<'a> {
     /// All trials, in order.
     pub trials: &'a [Trial],
-    /// The one with the best mean over all run keys; of several, the first.
+    /// Trial with the best mean over all seeds; the first of equals.
     pub best: &'a Trial,
-    /// Its run.
+    /// Its run config.
     pub config: RunConfig,
 }
 
-/// Why a search cannot go on.
+/// Reason why a search cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum TuneError {
-    /// A run cannot.
+    /// A run failed.
     #[error(transparent)]
     Train(#[from] TrainError),
-    /// The run file, with a trial's settings, means nothing.
+    /// The run file is invalid with a trial's settings.
     #[error(transparent)]
     RunFile(#[from] RunFileError),
-    /// What was asked to be searched cannot be.
+    /// The search space is invalid.
     #[error("{0}")]
     Space(String),
-    /// The folder holds something else.
+    /// The folder holds another search.
     #[error("{dir}: {problem}")]
     Kept {
         /// The folder.
         dir: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// The trials cannot be kept.
+    /// The trials cannot be recorded.
     #[error(transparent)]
     Lab(#[from] LabError),
     /// A file cannot be read or written.
     #[error(transparent)]
     File(#[from] FileError),
-    /// No trial came to its end.
+    /// No trial finished.
     #[error("none of {0} trials came to its end: look at why in trials.jsonl, or search elsewhere with --tune")]
     NoneFinished(usize),
 }

@@ -1,4 +1,4 @@
-//! How long training takes: whole runs, one after the other, measuring included.
+//! Training time: whole runs, one after the other, including evaluation.
 
 use kith_partition::progress::Progress;
 use kith_report::{paper::printed, statistics::Spread};
@@ -25,7 +25,7 @@ impl Experiment for Timed {
     }
 }
 
-/// Trains all cells and reads their times.
+/// Trains all cells and tabulates their times.
 pub fn wallclock(asked: &Grid<'_>, place: &Workplace, progress: &dyn Progress) -> Result<Findings, LabError> {
     let Cells { cells, mut notes, .. } = asked.cells(&[Variant::PLAIN], place, progress)?;
     let done = run(cells, &Timed, place, progress)?;

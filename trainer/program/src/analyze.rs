@@ -1,4 +1,4 @@
-//! `kith analyze`.
+//! `kith analyze`: statistics of a run's attention, or of a graph.
 
 mod attention;
 mod graph;

@@ -1,4 +1,4 @@
-//! `kith bench`, but for what measures other processes.
+//! `kith bench`, except for `kith bench scale`, which measures other processes.
 
 mod kernels;
 mod paper;

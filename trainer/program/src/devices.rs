@@ -1,4 +1,4 @@
-//! `kith devices`: what this machine computes with.
+//! `kith devices`: libtorch, threads, GPUs and CUDA libraries of this machine.
 
 use kith_cli::{
     answer::{print, print_json},

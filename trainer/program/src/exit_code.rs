@@ -1,4 +1,4 @@
-//! What `kith-trainer` exits with.
+//! Exit codes of `kith-trainer`.
 
 use kith_lab::error::LabError;
 use kith_run::exit_code::RETRY;

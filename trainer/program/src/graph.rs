@@ -1,9 +1,11 @@
-//! The graph that a command works on.
+//! Opens the graph that a command reads.
 
 use std::sync::Arc;
 
-use kith_bucket::Wanted;
-use kith_cli::{graph::GraphArgs, progress::say, pulled::local};
+use kith_cli::{
+    graph::{GraphArgs, GraphPlace},
+    progress::say,
+};
 use kith_client::Whereabouts;
 use kith_store::Cluster;
 use kith_trainer::data::opened::Opened;
@@ -15,23 +17,21 @@ pub(crate) fn open(args: &GraphArgs) -> anyhow::Result<Opened> {
 
 /// Opens it for a rank: of several servers of a shard, each begins with another.
 pub(crate) fn open_as(args: &GraphArgs, rank: usize) -> anyhow::Result<Opened> {
-    if let Some(store) = &args.store {
-        return Ok(Opened::open_store_with(&local(store, &Wanted::All)?, args.verify)?);
+    let GraphPlace { store, shards, samplers } = args.place()?;
+    if let Some(store) = store {
+        return Ok(Opened::open_store_with(&store, args.verify)?);
     }
-    let cluster = match &args.shards {
-        Some(dir) => Some(Arc::new(Cluster::open_with(&local(dir, &Wanted::All)?, args.verify)?)),
+    let cluster = match shards {
+        Some(dir) => Some(Arc::new(Cluster::open_with(&dir, args.verify)?)),
         None => None,
     };
-    if cluster.is_none() && args.samplers.is_empty() {
-        anyhow::bail!("give --store, --shards or --samplers");
-    }
-    if !args.samplers.is_empty() {
-        // Servers that are not there yet are waited for.
-        say(&format!("asking {}, at most {} s without an answer", args.samplers.join(", "), args.sampler_timeout));
+    if !samplers.is_empty() {
+        // Servers may still be starting.
+        say(&format!("connecting to {}, at most {} s", samplers.join(", "), args.sampler_timeout));
     }
     let whereabouts = Whereabouts {
         cluster,
-        samplers: args.samplers.clone(),
+        samplers,
         rank,
         transport: args.transport,
         remote: args.remote()?,
@@ -39,7 +39,7 @@ pub(crate) fn open_as(args: &GraphArgs, rank: usize) -> anyhow::Result<Opened> {
     };
     let opened = Opened::find(whereabouts)?;
     for server in opened.silent_servers() {
-        say(&format!("note: no answer from {server}: going on without it, because others have all shards"));
+        say(&format!("warning: no answer from {server}: skipped, other servers have all shards"));
     }
     Ok(opened)
 }

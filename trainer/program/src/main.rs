@@ -1,9 +1,10 @@
-//! `kith-trainer`: what `kith` becomes where it computes with tensors.
+//! `kith-trainer`: runs the commands of `kith` that compute with tensors.
 
 mod analyze;
 mod bench;
 mod devices;
 mod exit_code;
+mod export;
 mod graph;
 mod predict;
 mod replay;
@@ -17,15 +18,17 @@ use kith_cli::{Command, Program, at_once, done, programs};
 use crate::exit_code::{exit_code, is_asked};
 
 fn main() -> ExitCode {
-    Program { exit_code, is_asked }.run(|command, _| match command {
+    Program { exit_code, is_asked, notes_old_options: false }.run(|command, _| match command {
         Command::Analyze(args) => at_once(|| done(in_pool(|| analyze::run(args)))),
         Command::Bench(args) => at_once(|| bench::run(args)),
         Command::Devices(args) => done(devices::run(args)),
+        Command::Export(args) => at_once(|| done(export::run(&args))),
         Command::Predict(args) => at_once(|| done(in_pool(|| predict::run(args)))),
         Command::Replay(args) => at_once(|| done(replay::run(args))),
         Command::Train(args) => done(in_pool(|| train::run(*args))),
         Command::Tune(args) => at_once(|| done(in_pool(|| tune::run(*args)))),
         Command::Completions(_)
+        | Command::Config(_)
         | Command::Data(_)
         | Command::Launch(_)
         | Command::Partition(_)

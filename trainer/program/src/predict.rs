@@ -1,4 +1,4 @@
-//! `kith predict`.
+//! `kith predict`: writes probabilities, embeddings or attention of a trained model.
 
 use std::path::{Path, PathBuf};
 

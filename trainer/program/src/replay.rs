@@ -1,4 +1,4 @@
-//! `kith replay`.
+//! `kith replay`: recomputes the mini-batches of a past step, and compares them with the run's records.
 
 use kith_bucket::Wanted;
 use kith_cli::{
@@ -25,7 +25,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         let (n_roots, n_seeds) = (grouped(*n_roots as u64), grouped(*n_seeds as u64));
         print(&format!("slice {slice}: {n_seeds} seeds among {n_roots} roots, digest {digest}, as recorded\n"))?;
     }
-    print(&format!("step {step} (epoch {epoch}) of run key {run_key}: as recorded\n"))
+    print(&format!("step {step} (epoch {epoch}) of seed {run_key}: as recorded\n"))
 }
 
 fn table(slices: &[ReplayedSlice]) -> Vec<Vec<String>> {

@@ -1,4 +1,4 @@
-//! `kith train`.
+//! `kith train`: trains a model, once per seed.
 
 mod choose;
 mod kept;
@@ -24,7 +24,7 @@ use kith_cli::{
     train::{Args, count_start},
 };
 use kith_run::{
-    config::{BY_RUN_KEY, RunConfig},
+    config::{BY_SEED, RunConfig},
     report::{RUN_FILE, Report},
     stop::Stop,
 };
@@ -42,6 +42,7 @@ use kith_trainer::{
     train::train,
 };
 
+pub(crate) use self::choose::choose_mode;
 use self::{kept::RunMirror, status::how_it_goes};
 use crate::graph::open_as;
 
@@ -69,7 +70,7 @@ fn count_local_start(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// One run for each run key. Only rank 0 keeps and says anything.
+/// One run for each seed. Only rank 0 keeps and says anything.
 fn train_all(args: &mut Args, world: &mut World, stop: &Stop) -> anyhow::Result<()> {
     device::number_of(&args.device).map_err(anyhow::Error::msg)?;
     let is_at_url = args.out.as_deref().and_then(Path::to_str).is_some_and(is_url);
@@ -79,8 +80,9 @@ fn train_all(args: &mut Args, world: &mut World, stop: &Stop) -> anyhow::Result<
         count_start(out, most)?;
         bucket.end()?;
     }
+    choose::check(args)?;
     let opened = open_as(&args.graph, world.rank())?;
-    let mut config = choose::config(args, &opened)?;
+    let mut config = choose::config(args, &opened, world.rank() == 0)?;
     let run_keys = args.run_keys.clone().unwrap_or(args.run_key..=args.run_key);
     let mut data = Data::load(&opened, &config, *run_keys.start())?;
     let (device, gpu) = gpu::choose(&args.device, args.kernels, &mut config).map_err(anyhow::Error::msg)?;
@@ -92,7 +94,7 @@ fn train_all(args: &mut Args, world: &mut World, stop: &Stop) -> anyhow::Result<
     if let Some(address) = args.metrics {
         say(&format!("metrics on {}", metrics.show(address)?));
     }
-    let is_by_run_key = config.train.split.as_deref() == Some(BY_RUN_KEY);
+    let is_by_run_key = config.train.split.as_deref() == Some(BY_SEED);
     let keys: Vec<u64> = run_keys.clone().collect();
     let outs: Vec<Option<PathBuf>> = keys
         .iter()
@@ -136,7 +138,7 @@ fn train_all(args: &mut Args, world: &mut World, stop: &Stop) -> anyhow::Result<
     Ok(())
 }
 
-/// Runs that differ in their keys.
+/// Runs that differ in their seeds.
 struct Runs<'a> {
     args: &'a Args,
     config: &'a RunConfig,
@@ -159,8 +161,9 @@ impl Runs<'_> {
             source: self.source.clone(),
             device: self.device,
             gpu,
-            gpu_rows: self.args.gpu_rows,
+            gpu_rows: self.args.gpu_features,
             out: out.as_deref(),
+            init: self.args.init.as_deref(),
             resume: self.args.resume,
             keeper: self.keeper.clone(),
             room: Room { memory: self.args.memory, scratch: out.clone(), ..Room::default() },
@@ -170,7 +173,7 @@ impl Runs<'_> {
 }
 
 fn train_one(plan: RunPlan<'_>, world: &mut World, stop: &Stop) -> anyhow::Result<Report> {
-    let what = format!("{} {}, run key {}", plan.source.dataset, plan.config.name(), plan.run_key);
+    let what = format!("{} {}, seed {}", plan.source.dataset, plan.config.name(), plan.run_key);
     let epochs = plan.config.train.epochs;
     let is_first = world.rank() == 0;
     let mut run = Run::new(plan, world)?;
@@ -187,7 +190,7 @@ fn train_one(plan: RunPlan<'_>, world: &mut World, stop: &Stop) -> anyhow::Resul
     run.report().ok_or_else(|| anyhow::anyhow!("no epoch was trained"))
 }
 
-/// The folder of several runs says what they have in common, so that they can be resumed without saying it again.
+/// Writes the settings that several runs share to their folder, so that `--resume` needs no run file.
 fn keep_run_file(out: &Path, resume: bool, config: &RunConfig) -> anyhow::Result<()> {
     let path = out.join(RUN_FILE);
     if path.exists() && !resume {

@@ -1,4 +1,4 @@
-//! `kith tune`.
+//! `kith tune`: hyperparameter search.
 
 use std::{path::Path, time::Duration};
 
@@ -9,13 +9,13 @@ use kith_cli::{
     tune::Args,
 };
 use kith_lab::tune::{self, BEST, Ground, Outcome, Progress, Space, State, Trial, TrialLog, Tuning, tune};
-use kith_run::config::{BY_RUN_KEY, RunConfig};
+use kith_run::config::{BY_SEED, RunConfig};
 use kith_trainer::{
     data::{Data, opened::Opened},
     engine::{device, gpu},
 };
 
-use crate::graph::open;
+use crate::{graph::open, train::choose_mode};
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     device::start();
@@ -24,6 +24,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     for assignment in &args.assignments {
         file.set(assignment)?;
     }
+    let opened = open(&args.graph)?;
+    choose_mode(&mut file, &opened)?.iter().for_each(|choice| say(choice));
     let tuning = Tuning {
         space: Space::new(&file, &args.asked)?,
         run_file: file,
@@ -33,7 +35,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         run_keys: args.run_keys.clone().collect(),
         n_together: args.parallel as usize,
     };
-    let opened = open(&args.graph)?;
     let source = opened.source();
     let mut config = tuning.run_file.resolve()?;
     let mut kept = match &args.out {
@@ -54,9 +55,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// What the runs of a trial learn from: the same for all of them, unless each key has a split of its own.
+/// Training data of a trial's runs: the same for all of them, unless each seed has a split of its own.
 fn load(opened: &Opened, config: &RunConfig, run_keys: &[u64]) -> anyhow::Result<Vec<Data>> {
-    let is_by_run_key = config.train.split.as_deref() == Some(BY_RUN_KEY);
+    let is_by_run_key = config.train.split.as_deref() == Some(BY_SEED);
     let own = if is_by_run_key { run_keys } else { &run_keys[..1] };
     Ok(own.iter().map(|run_key| Data::load(opened, config, *run_key)).collect::<Result<_, _>>()?)
 }

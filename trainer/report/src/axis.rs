@@ -1,45 +1,45 @@
-//! Axes: from values to places, with ticks at round numbers.
+//! Axes: map values to pixels, with ticks at round numbers.
 
 use crate::number::{short, without_zeros};
 
-/// How an axis counts.
+/// Scale of an axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scale {
-    /// By differences.
+    /// Linear.
     #[default]
     Linear,
-    /// By ratios; values that are not above 0 have no place.
+    /// Logarithmic; values at or below 0 are not shown.
     Log,
 }
 
-/// What an axis shows.
+/// An axis.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Axis {
-    /// What it counts, with its unit.
+    /// Label with unit.
     pub label: String,
-    /// How it counts.
+    /// The scale.
     pub scale: Scale,
-    /// From where to where; what the values need unless said.
+    /// Shown range; `None`: fits the values.
     pub range: Option<(f64, f64)>,
 }
 
 impl Axis {
-    /// An axis that counts by differences.
+    /// A linear axis.
     pub fn linear(label: impl Into<String>) -> Axis {
         Axis { label: label.into(), ..Axis::default() }
     }
 
-    /// An axis that counts by ratios.
+    /// A logarithmic axis.
     pub fn log(label: impl Into<String>) -> Axis {
         Axis { scale: Scale::Log, ..Axis::linear(label) }
     }
 
-    /// The same over a range.
+    /// The axis with a fixed range.
     pub fn within(self, low: f64, high: f64) -> Axis {
         Axis { range: Some((low, high)), ..self }
     }
 
-    /// The range for these values.
+    /// Range that shows these values.
     pub(crate) fn fit(&self, values: impl Iterator<Item = f64>, fit: Fit) -> Range {
         let is_shown = |value: &f64| value.is_finite() && (self.scale == Scale::Linear || *value > 0.0);
         let (mut low, mut high) = self.range.unwrap_or_else(|| {
@@ -58,12 +58,12 @@ impl Axis {
     }
 }
 
-/// How closely a range lies around its values.
+/// Distance of a range from its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fit {
-    /// From the smallest to the largest.
+    /// From the smallest to the largest value.
     Tight,
-    /// With a margin, and from 0 where that is not far.
+    /// With a margin; starts at 0 if the smallest value is at most a quarter of the largest.
     Loose,
 }
 
@@ -77,7 +77,7 @@ fn loosened(low: f64, high: f64, scale: Scale) -> (f64, f64) {
     (if from_zero { 0.0 } else { low - margin }, high + margin)
 }
 
-/// Values that an axis shows.
+/// Range of an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Range {
     low: f64,
@@ -86,12 +86,12 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// Where they are drawn.
+    /// Maps the range to the pixels `from..to`.
     pub(crate) fn drawn(self, from: f64, to: f64) -> Drawn {
         Drawn { range: self, from, to }
     }
 
-    /// Round values within it, about so many, with their names.
+    /// About `n` round values within the range, with labels.
     pub(crate) fn ticks(&self, n: usize) -> Vec<(f64, String)> {
         if self.scale == Scale::Log {
             let ticks = self.log_ticks(n);
@@ -124,7 +124,7 @@ impl Range {
     }
 }
 
-/// The largest of 1, 2, 5 times a power of ten below twice this and more.
+/// Smallest of 1, 2, 5 and 10 times a power of ten that is at least `rough`.
 fn nice_step(rough: f64) -> f64 {
     let power = 10f64.powf(rough.log10().floor());
     let factor = rough / power;
@@ -137,7 +137,7 @@ fn nice_step(rough: f64) -> f64 {
         }
 }
 
-/// The name of a tick: as many decimals as its neighbors need to differ.
+/// Label of a tick, with enough decimals to differ from its neighbors.
 fn named(value: f64, step: f64) -> String {
     if value.abs() < step * 1e-6 {
         return "0".to_owned();
@@ -159,7 +159,7 @@ fn decimals(step: f64) -> usize {
     (-(step * 1.000_001).log10().floor()).max(0.0) as usize
 }
 
-/// A range and where it is drawn.
+/// A range and its pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Drawn {
     range: Range,
@@ -168,7 +168,7 @@ pub(crate) struct Drawn {
 }
 
 impl Drawn {
-    /// Where a value is; not a number where it has no place.
+    /// Pixel of a value; NaN if the scale cannot show it.
     pub(crate) fn place(&self, value: f64) -> f64 {
         let Range { low, high, scale } = self.range;
         let share = match scale {
@@ -178,13 +178,13 @@ impl Drawn {
         self.from + share * (self.to - self.from)
     }
 
-    /// The same, no further out than its ends.
+    /// Pixel of a value, clamped to the ends of the axis.
     pub(crate) fn held(&self, value: f64) -> f64 {
         let (low, high) = (self.from.min(self.to), self.from.max(self.to));
         self.place(value).clamp(low, high)
     }
 
-    /// Ticks with their places.
+    /// Ticks as pixels and labels.
     pub(crate) fn ticks(&self, n: usize) -> Vec<(f64, String)> {
         self.range.ticks(n).into_iter().map(|(value, name)| (self.place(value), name)).collect()
     }

@@ -1,28 +1,28 @@
-//! How densely points lie in a plane: a sum of Gaussian kernels, as `scipy.stats.gaussian_kde` has it.
+//! Kernel density of points in a plane, as in `scipy.stats.gaussian_kde`.
 
 use std::f64::consts::TAU;
 
-/// Up to so many points each have a kernel of their own; more are first put on a grid.
+/// Maximum number of points with a kernel each; more points are binned to a grid.
 const MAX_KERNELS: usize = 4096;
-/// Places of that grid along each axis. A kernel of many points is some places wide, so nothing is lost that can be seen.
+/// Grid points along each axis. A kernel of many points spans several of them, so binning causes no visible error.
 const N_BINS: usize = 256;
-/// A kernel has no weight this many of its widths away: less than one part in 10^9.
+/// Cutoff of a kernel in standard deviations: less than 1e-9 of its height.
 const REACH: f64 = 6.5;
 
-/// The density of weighted points, with the covariance of the points scaled by Scott's factor as the kernel's.
+/// Density of weighted points. The kernel's covariance is that of the points, scaled by Scott's factor.
 #[derive(Clone, Debug)]
 pub struct Density {
     kernels: Kernels,
-    /// The inverse of the kernel's covariance: xx, xy, yy.
+    /// Inverse of the kernel's covariance: xx, xy, yy.
     inverse: [f64; 3],
     /// The kernel's standard deviation along each axis.
     widths: (f64, f64),
-    /// The height of a kernel of weight 1.
+    /// Height of a kernel of weight 1.
     height: f64,
     ends: [f64; 4],
 }
 
-/// Where kernels are, and their weights.
+/// Positions and weights of kernels.
 #[derive(Clone, Debug)]
 enum Kernels {
     Points(Vec<(f64, f64, f64)>),
@@ -30,7 +30,7 @@ enum Kernels {
 }
 
 impl Density {
-    /// Of points, each counted once or by its weight. `None` where points do not span a plane, or a number is not finite.
+    /// Density of points, each with weight 1 or its own. `None` if points are collinear or a number is not finite.
     pub fn of(points: &[(f64, f64)], weights: Option<&[f64]>) -> Option<Density> {
         let n = points.len();
         if weights.is_some_and(|weights| weights.len() != n || weights.iter().any(|weight| *weight < 0.0)) {
@@ -43,7 +43,7 @@ impl Density {
         };
         let squares = sum(&|place, _, _| weight(place).powi(2));
         let mean = (sum(&|place, x, _| weight(place) * x), sum(&|place, _, y| weight(place) * y));
-        // Scott's factor for two dimensions, of as many points as the weights amount to.
+        // Scott's factor for two dimensions, with the effective number of weighted points.
         let factor = (1.0 / squares).powf(-1.0 / 6.0);
         let scale = factor * factor / (1.0 - squares);
         let xx = scale * sum(&|place, x, _| weight(place) * (x - mean.0).powi(2));
@@ -70,7 +70,7 @@ impl Density {
         })
     }
 
-    /// The density at a place.
+    /// The density at a point.
     pub fn at(&self, x: f64, y: f64) -> f64 {
         let [xx, xy, yy] = self.inverse;
         let kernel = |dx: f64, dy: f64| (-0.5 * (xx * dx * dx + 2.0 * xy * dx * dy + yy * dy * dy)).exp();
@@ -94,7 +94,7 @@ impl Density {
         self.height * sum
     }
 
-    /// The part of the plane outside of which there is next to nothing: left, right, low, high.
+    /// Bounding box outside of which the density is negligible: left, right, low, high.
     pub fn extent(&self) -> [f64; 4] {
         let [left, right, low, high] = self.ends;
         let (x, y) = (3.0 * self.widths.0, 3.0 * self.widths.1);
@@ -102,7 +102,7 @@ impl Density {
     }
 }
 
-/// The weight of each point is shared by the four places of a grid around it, the nearest taking most.
+/// Bins points: distributes each weight bilinearly to the four grid points around it.
 fn binned(points: &[(f64, f64)], weight: impl Fn(usize) -> f64, [left, right, low, high]: [f64; 4]) -> Kernels {
     let last = (N_BINS - 1) as f64;
     let step = ((right - left) / last, (high - low) / last);
@@ -144,7 +144,7 @@ mod tests {
         PLACES.iter().zip(expected).for_each(|((x, y), expected)| near(weighted.at(*x, *y), expected, 1e-12));
     }
 
-    /// The same for 100,000 points, which are put on a grid.
+    /// The same for 100,000 points, which are binned.
     #[test]
     fn many_points_have_nearly_the_same_density() {
         let points: Vec<(f64, f64)> = (0..100_000)

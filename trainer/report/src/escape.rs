@@ -1,8 +1,8 @@
-//! Text as HTML and SVG take it, in elements and in attributes.
+//! Escaping of text in HTML and SVG elements and attributes.
 
 use std::fmt::{self, Display};
 
-/// Shows a text with all marks escaped that mean something to HTML.
+/// Displays a text with HTML's special characters escaped.
 pub(crate) struct Escaped<'a>(pub(crate) &'a str);
 
 impl Display for Escaped<'_> {

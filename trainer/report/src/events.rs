@@ -1,16 +1,16 @@
-//! Event files: scalars by step, as TensorBoard reads them.
+//! Event files: scalars by step, in TensorBoard's format.
 //!
-//! A file is a sequence of frames: the length of a message in 8 bytes, a checksum of these, the message, a checksum of it;
-//! all little-endian, checksums CRC-32C turned and shifted ("masked").
+//! A file is a sequence of frames: the length of a message in 8 bytes, its checksum, the message, its checksum. All are
+//! little-endian; checksums are masked CRC-32C.
 
 use std::io::{self, Write};
 
 use prost::{Message, Oneof};
 
-/// What TensorBoard calls the format, in the first message of every file.
+/// TensorBoard's name of the format, in the first message of every file.
 const VERSION: &str = "brain.Event:2";
 
-/// The name of an event file; TensorBoard looks for the word in its middle and orders files by the time.
+/// Name of an event file. TensorBoard looks for `tfevents` in it and orders files by time.
 pub fn file_name(started_secs: u64, host: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let host: String = host.chars().filter(|c| is_plain(*c)).collect();
@@ -24,14 +24,14 @@ pub struct EventWriter<W: Write> {
 }
 
 impl<W: Write> EventWriter<W> {
-    /// Begins a file; the time is in seconds since 1970.
+    /// Begins a file; `time` is in seconds since 1970.
     pub fn begin(mut file: W, time: f64) -> io::Result<EventWriter<W>> {
         let what = Some(What::FileVersion(VERSION.to_owned()));
         write_frame(&mut file, &Event { wall_time: time, step: 0, what }.encode_to_vec())?;
         Ok(EventWriter { file })
     }
 
-    /// Adds what was measured at a step. A slash in a name groups it.
+    /// Adds the scalars of a step. A slash in a name groups them.
     pub fn scalars(&mut self, time: f64, step: u64, scalars: &[(&str, f64)]) -> io::Result<()> {
         let value = |(tag, value): &(&str, f64)| Value { tag: (*tag).to_owned(), simple_value: Some(*value as f32) };
         let summary = Summary { value: scalars.iter().map(value).collect() };
@@ -86,7 +86,7 @@ fn write_frame(file: &mut impl Write, message: &[u8]) -> io::Result<()> {
     file.write_all(&masked(message).to_le_bytes())
 }
 
-/// The checksum of a checksum would say little: so it is turned by 15 bits and moved.
+/// Masked checksum: rotated by 15 bits and offset, because a checksum of a checksum says little.
 fn masked(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
@@ -101,7 +101,7 @@ mod tests {
         writer.finish().unwrap()
     }
 
-    /// The messages of a file, each frame checked.
+    /// The messages of a file, with checked frames.
     fn frames(mut bytes: &[u8]) -> Vec<Event> {
         let mut events = Vec::new();
         while !bytes.is_empty() {
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(found, [("loss", Some(0.25)), ("valid/accuracy", Some(0.5))]);
     }
 
-    /// TensorBoard 2.21 reads these very bytes as the scalars above.
+    /// TensorBoard 2.21 reads exactly these bytes as the scalars above.
     #[test]
     fn a_small_file_has_these_bytes() {
         let hex: String = small().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -140,7 +140,7 @@ mod tests {
                           31000000000000009d8383e909000000000000004010072a240a0b0a046c6f7373150000803e0a15\
                           0a0e76616c69642f6163637572616379150000003fa7075969";
 
-    /// From RFC 3720, appendix B.4.
+    /// Test vectors of RFC 3720, appendix B.4.
     #[test]
     fn checksums_are_castagnolis() {
         assert_eq!(crc32c::crc32c(&[0; 32]), 0x8a91_36aa);

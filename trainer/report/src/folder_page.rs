@@ -1,4 +1,4 @@
-//! A page about a folder: one run, several, or a bench; and event files for TensorBoard beside it.
+//! HTML report of a folder (one run, several, or a bench), and event files for TensorBoard.
 
 mod bench_page;
 mod curves;
@@ -22,52 +22,52 @@ use serde::Serialize;
 use self::folder::Folder;
 pub use self::{error::ReportError, published::Paper};
 
-/// The name of the page, unless said otherwise.
+/// Default file name of the report.
 pub const PAGE: &str = "report.html";
-/// The folder of event files, unless said otherwise.
+/// Default folder of event files.
 pub const EVENTS: &str = "events";
 
-/// What to report on, and how.
+/// Options of a report.
 pub struct Question<'a> {
     /// The folder.
     pub dir: &'a Path,
-    /// Where to write the page; `report.html` in the folder unless said.
+    /// Output file; `None`: `report.html` in the folder.
     pub out: Option<&'a Path>,
-    /// Where to write event files.
+    /// Destination of event files.
     pub events: EventsPlace<'a>,
-    /// The store that the runs were trained on: the page then shows where it lies on the recipe's map.
+    /// Store that the runs were trained on: shown on the recipe's map.
     pub store: Option<&'a Path>,
-    /// What the paper says.
+    /// The paper's results.
     pub paper: Paper<'a>,
-    /// Who hears how far counting the store is.
+    /// Progress of analyzing the store.
     pub progress: &'a dyn Progress,
 }
 
-/// Where event files go.
+/// Destination of event files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventsPlace<'a> {
-    /// Into the folder `events` beside the runs.
+    /// The folder `events` beside the runs.
     Beside,
-    /// Into this folder.
+    /// This folder.
     Folder(&'a Path),
-    /// Nowhere.
+    /// None are written.
     Nowhere,
 }
 
-/// What was written.
+/// Written files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Written {
-    /// The page.
+    /// The report.
     pub page: PathBuf,
-    /// The event files, one for each run.
+    /// The event files, one per run.
     pub events: Vec<PathBuf>,
-    /// Runs on the page.
+    /// Runs in the report.
     pub n_runs: usize,
-    /// Of them, those without a report: they are at work, or were killed.
+    /// Runs without `report.json`: still running, or killed.
     pub n_at_work: usize,
 }
 
-/// Writes the page of a folder, and event files.
+/// Writes the report of a folder, and event files.
 pub fn report(question: &Question<'_>) -> Result<Written, ReportError> {
     let Question { dir, out, events, store, paper, progress } = question;
     let page_path = out.map_or_else(|| dir.join(PAGE), Path::to_owned);

@@ -1,9 +1,8 @@
-//! Reports of runs: pages, plots and event files, and the paper's numbers beside them.
+//! HTML reports, plots and event files of runs, with the paper's numbers.
 //!
-//! [`folder_page`] makes the page of a folder of runs; the rest is made of plain numbers.
-//! A [`page::Page`] is one HTML file that needs nothing else. Plots are inline SVG whose colors are CSS classes, so that
-//! they follow the page into the dark and onto paper; [`standalone`] gives a plot a style of its own. [`events`] are the
-//! files that TensorBoard reads.
+//! [`folder_page`] reports on a folder of runs; everything else works on plain numbers. A [`page::Page`] is a
+//! self-contained HTML file. Plots are inline SVG with colors from CSS classes, so that they follow dark mode and
+//! print; [`standalone`] embeds the style into a plot. [`events`] writes files for TensorBoard.
 
 mod axis;
 pub mod density;

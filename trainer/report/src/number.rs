@@ -1,4 +1,4 @@
-//! Numbers as people read them.
+//! Formatting of numbers.
 
 /// A number in about three digits: `0.0125`, `1.5k`, `2.4M`, `3e-7`.
 pub fn short(value: f64) -> String {
@@ -18,7 +18,7 @@ pub fn short(value: f64) -> String {
     if size < 1e-3 { format!("{value:.1e}").replace(".0e", "e") } else { trimmed(value, 3) }
 }
 
-/// A whole number with commas between its thousands.
+/// An integer with commas between thousands.
 pub fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
@@ -31,13 +31,13 @@ pub fn grouped(n: u64) -> String {
     text
 }
 
-/// So many significant digits, without zeros at the end.
+/// Formats with `digits` significant digits, without trailing zeros.
 fn trimmed(value: f64, digits: i32) -> String {
     let decimals = (digits - 1 - value.abs().log10().floor() as i32).max(0) as usize;
     without_zeros(format!("{value:.decimals$}"))
 }
 
-/// Drops zeros that end a decimal fraction.
+/// Drops trailing zeros of a decimal fraction.
 pub(crate) fn without_zeros(text: String) -> String {
     if !text.contains('.') {
         return text;
@@ -45,7 +45,7 @@ pub(crate) fn without_zeros(text: String) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// A length in a drawing: to a tenth of a pixel.
+/// A length in an SVG, to a tenth of a pixel.
 pub(crate) fn px(value: f64) -> String {
     let text = without_zeros(format!("{value:.1}"));
     if text == "-0" { "0".to_owned() } else { text }

@@ -1,4 +1,4 @@
-//! One HTML page that needs nothing else: no network, no fonts, no other file.
+//! A self-contained HTML page: no network, no fonts, no other file.
 
 mod cell;
 mod table;
@@ -14,33 +14,33 @@ use crate::{
     style::{COLORS, PAGE, PLOTS},
 };
 
-/// Sorts tables, on a click or because the address ends with `#sort=TABLE,COLUMN,DIRECTION`.
+/// Sorts tables on a click, or by an address that ends with `#sort=TABLE,COLUMN,DIRECTION`.
 const SCRIPT: &str = include_str!("page/page.js");
 
-/// A page that grows from the top.
+/// A page that is written from top to bottom.
 #[derive(Debug)]
 pub struct Page {
     title: String,
     lead: String,
     footer: String,
-    /// The id and title of every section.
+    /// Id and title of every section.
     sections: Vec<(String, String)>,
-    /// Ids that are taken.
+    /// Ids in use.
     ids: Vec<String>,
     body: String,
 }
 
-/// A plot and what to see in it.
+/// A plot with a caption.
 #[derive(Clone, Debug, Default)]
 pub struct Figure {
-    /// The plot, an inline SVG that is taken as it is.
+    /// Inline SVG, inserted without escaping.
     pub svg: String,
-    /// What to see in it; none where its title is enough.
+    /// The caption; empty if the plot's title is enough.
     pub caption: String,
 }
 
 impl Page {
-    /// A page with a title, and what it is about in a sentence.
+    /// A page with a title and a one-sentence summary.
     pub fn new(title: impl Into<String>, lead: impl Into<String>) -> Page {
         Page {
             title: title.into(),
@@ -52,35 +52,35 @@ impl Page {
         }
     }
 
-    /// What stands at the end, in small letters.
+    /// Sets the footer.
     pub fn footer(&mut self, text: impl Into<String>) {
         self.footer = text.into();
     }
 
-    /// Begins a section, which the table of contents names.
+    /// Begins a section, which is listed in the table of contents.
     pub fn section(&mut self, title: &str) {
         let id = self.free_id(title);
         self.add(format_args!("<h2 id=\"{id}\">{}</h2>\n", Escaped(title)));
         self.sections.push((id, title.to_owned()));
     }
 
-    /// Begins a part of a section.
+    /// Begins a subsection.
     pub fn subsection(&mut self, title: &str) {
         let id = self.free_id(title);
         self.add(format_args!("<h3 id=\"{id}\">{}</h3>\n", Escaped(title)));
     }
 
-    /// A paragraph.
+    /// Adds a paragraph.
     pub fn paragraph(&mut self, text: &str) {
         self.add(format_args!("<p>{}</p>\n", Escaped(text)));
     }
 
-    /// A paragraph that must not be overlooked.
+    /// Adds a highlighted paragraph.
     pub fn note(&mut self, text: &str) {
         self.add(format_args!("<p class=\"note\">{}</p>\n", Escaped(text)));
     }
 
-    /// A few values that matter most, large.
+    /// Adds a few key values in large type.
     pub fn tiles(&mut self, values: &[(&str, Cell)]) {
         self.body.push_str("<dl class=\"tiles\">");
         for (name, cell) in values {
@@ -89,7 +89,7 @@ impl Page {
         self.body.push_str("</dl>\n");
     }
 
-    /// Names and their values.
+    /// Adds a list of names and values.
     pub fn facts(&mut self, values: &[(&str, Cell)]) {
         self.body.push_str("<dl class=\"facts\">");
         for (name, cell) in values {
@@ -98,13 +98,13 @@ impl Page {
         self.body.push_str("</dl>\n");
     }
 
-    /// A table that sorts itself. Its id is made from its name, and its columns' from theirs.
+    /// Adds a sortable table. The ids of the table and its columns derive from their names.
     pub fn table(&mut self, table: &Table) {
         let id = self.free_id(&table.name);
         self.body.push_str(&table.html(&id));
     }
 
-    /// Plots side by side, as far as there is room; wide ones have a row for themselves.
+    /// Adds plots side by side; a wide plot has its own row.
     pub fn figures(&mut self, figures: &[Figure]) {
         if figures.is_empty() {
             return;
@@ -121,13 +121,13 @@ impl Page {
         self.body.push_str("</div>\n");
     }
 
-    /// A long text, letter by letter, that opens on a click.
+    /// Adds preformatted text that opens on a click.
     pub fn details(&mut self, summary: &str, text: &str) {
         let (summary, text) = (Escaped(summary), Escaped(text));
         self.add(format_args!("<details><summary>{summary}</summary><pre tabindex=\"0\">{text}</pre></details>\n"));
     }
 
-    /// The whole page.
+    /// The whole page as HTML.
     pub fn html(&self) -> String {
         let title = Escaped(&self.title);
         let mut nav = String::new();
@@ -159,7 +159,7 @@ impl Page {
         self.body.write_fmt(element).expect("a string grows");
     }
 
-    /// An id that nothing on the page has yet.
+    /// An unused id.
     fn free_id(&mut self, name: &str) -> String {
         let plain = plain(name);
         let free = (1..)
@@ -171,14 +171,14 @@ impl Page {
     }
 }
 
-/// Whether a plot is too wide to have another beside it.
+/// True if a plot needs its own row.
 fn is_wide(svg: &str) -> bool {
     let inside = svg.split_once("viewBox=\"0 0 ").map(|(_, rest)| rest);
     let width = inside.and_then(|rest| rest.split(' ').next()?.parse::<f64>().ok());
     width.is_some_and(|width| width > 1.25 * Size::HALF.width)
 }
 
-/// A name as part of an address: small letters, digits and dashes.
+/// A name as an id: lowercase letters, digits and dashes.
 fn plain(name: &str) -> String {
     let words = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     let id = words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-");

@@ -1,32 +1,32 @@
-//! What the paper printed, to put beside what was found. Accuracies are in percent.
+//! The paper's published results. Accuracies are in percent.
 
 use std::sync::LazyLock;
 
-/// One printed result.
+/// One published result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Printed {
     /// `main` (all node classification tables), `supervised` or `wallclock`.
     pub table: &'static str,
-    /// The dataset, as `kith data list` calls it.
+    /// The dataset, as in `kith data list`.
     pub dataset: &'static str,
-    /// The model, as presets call it; models that Kith does not have are called as the paper calls them.
+    /// The model, as in presets; models that Kith lacks have the paper's names.
     pub model: &'static str,
-    /// The mean: percent, or seconds in `wallclock`.
+    /// Mean, in percent; in seconds in `wallclock`.
     pub mean: f64,
-    /// The population standard deviation, where one was printed.
+    /// Population standard deviation, if published.
     pub std: Option<f64>,
-    /// Runs, where they were counted.
+    /// Number of runs, if published.
     pub runs: Option<u64>,
-    /// Whether it was taken from another paper.
+    /// True if the paper took it from another paper.
     pub is_reprint: bool,
-    /// What was said of it beside GAT.
+    /// Significance mark against GAT.
     pub mark: Mark,
 }
 
-/// What a table says of a model beside GAT.
+/// Significance mark of a model against GAT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// Nothing.
+    /// No mark.
     None,
     /// Better, p < .0005.
     One,
@@ -37,7 +37,7 @@ pub enum Mark {
 }
 
 impl Mark {
-    /// The mark of a model by its difference from GAT and the probability that chance alone makes one as large.
+    /// Mark of a difference from GAT with p-value `p`.
     pub fn of(difference: f64, p: f64) -> Mark {
         match difference {
             _ if difference < 0.0 => Mark::Worse,
@@ -47,7 +47,7 @@ impl Mark {
         }
     }
 
-    /// As printed.
+    /// The published symbol.
     pub fn symbol(self) -> &'static str {
         match self {
             Mark::None => "",
@@ -85,20 +85,21 @@ static RESULTS: LazyLock<Vec<Printed>> = LazyLock::new(|| {
         .collect()
 });
 
-/// All printed results.
+/// All published results.
 pub fn results() -> &'static [Printed] {
     &RESULTS
 }
 
-/// What a table says of a model on a dataset.
+/// The published result of a model on a dataset.
 pub fn printed(table: &str, dataset: &str, model: &str) -> Option<&'static Printed> {
     RESULTS.iter().find(|printed| printed.table == table && printed.dataset == dataset && printed.model == model)
 }
 
-/// The models of the synthetic grids, as presets call them.
+/// Models of the synthetic grids, as in presets.
 pub const SYNTHETIC_MODELS: [&str; 4] = ["gcn", "gat", "supergat-sd", "supergat-mx"];
 
-/// Mean and standard deviation of a model on the random partition graph of a degree and homophily, if it is one of the 144.
+/// Published mean and standard deviation of a model on the random partition graph of a degree and homophily, if it is
+/// one of the 144.
 pub fn synthetic(model: &str, degree: f64, homophily: f64) -> Option<(f64, f64)> {
     let grid = match model {
         "gcn" => include_str!("paper/synthetic-gcn.csv"),

@@ -1,4 +1,4 @@
-//! The plane of degree and homophily, colored by which attention wins.
+//! The plane of degree and homophily, colored by the winning attention.
 
 use kith_run::recipe::{Advice, Cell, DEGREES, PLACES};
 
@@ -7,11 +7,11 @@ use crate::plot::{
     plane::{self, Kind, Plane, Point},
 };
 
-/// Advices, what a square says, its color.
+/// Advices with their labels and colors.
 const KINDS: [(Advice, &str, usize); 4] =
     [(Advice::Sd, "SD", 0), (Advice::Mx, "MX", 1), (Advice::SupergatAny, "any", 2), (Advice::GatAny, "GAT", 6)];
 
-/// An advice as a sentence ends.
+/// An advice as the end of a sentence.
 pub fn in_words(advice: Advice) -> &'static str {
     match advice {
         Advice::Sd => "SuperGAT with SD attention",
@@ -21,7 +21,7 @@ pub fn in_words(advice: Advice) -> &'static str {
     }
 }
 
-/// The square of an advice; `gain` is how much SuperGAT wins, in points.
+/// Cell of an advice; `gain` is SuperGAT's gain in percentage points.
 pub fn square(advice: Advice, gain: Option<f64>) -> plane::Cell {
     let kind = KINDS.iter().position(|kind| kind.0 == advice).expect("every advice has a kind");
     let gain_text = gain.map(|gain| format!(", {gain:+.1} points over GAT")).unwrap_or_default();
@@ -33,7 +33,7 @@ pub fn square(advice: Advice, gain: Option<f64>) -> plane::Cell {
     }
 }
 
-/// A plane of such squares, row by row of homophily.
+/// A plane of cells, by rows of homophily.
 pub fn plane(
     title: &str,
     (columns, rows): (Vec<f64>, Vec<f64>),

@@ -1,21 +1,21 @@
-//! Means, spreads and tests of runs against runs.
+//! Mean, standard deviation, and significance tests between runs.
 
 use serde::{Deserialize, Serialize};
 use statrs::function::beta::beta_reg;
 
-/// Mean and population standard deviation, as the paper's tables show them.
+/// Mean and population standard deviation, as in the paper's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// The mean.
     pub mean: f64,
     /// The population standard deviation.
     pub std: f64,
-    /// Values.
+    /// Number of values.
     pub n: usize,
 }
 
 impl Spread {
-    /// Of these values; not a number where there are none.
+    /// Spread of these values; NaN if empty.
     pub fn of(values: &[f64]) -> Spread {
         let n = values.len() as f64;
         let mean = values.iter().sum::<f64>() / n;
@@ -23,15 +23,14 @@ impl Spread {
         Spread { mean, std: variance.sqrt(), n: values.len() }
     }
 
-    /// The variance of what the values were drawn from, as far as they tell.
+    /// Unbiased sample variance.
     fn sample_variance(&self) -> f64 {
         let n = self.n as f64;
         self.std.powi(2) * n / (n - 1.0)
     }
 }
 
-/// The two-sided probability that two samples with one mean differ as much, where both were drawn with one variance:
-/// Student's test, unpaired. Not a number where neither sample has a spread.
+/// Two-sided p-value of Student's unpaired t-test, with equal variances. NaN if neither sample has variance.
 pub fn pooled_t_test(a: Spread, b: Spread) -> f64 {
     let (n_a, n_b) = (a.n as f64, b.n as f64);
     let freedom = n_a + n_b - 2.0;
@@ -39,17 +38,17 @@ pub fn pooled_t_test(a: Spread, b: Spread) -> f64 {
     two_sided((a.mean - b.mean) / (variance * (1.0 / n_a + 1.0 / n_b)).sqrt(), freedom)
 }
 
-/// The same where each has a variance of its own: Welch's test.
+/// Two-sided p-value of Welch's t-test, with unequal variances.
 pub fn welch_t_test(a: Spread, b: Spread) -> f64 {
     let (u, v) = (a.sample_variance() / a.n as f64, b.sample_variance() / b.n as f64);
     let freedom = (u + v).powi(2) / (u.powi(2) / (a.n as f64 - 1.0) + v.powi(2) / (b.n as f64 - 1.0));
     two_sided((a.mean - b.mean) / (u + v).sqrt(), freedom)
 }
 
-/// The probability that |t| is at least this large.
+/// Probability of |t| at least this large.
 fn two_sided(t: f64, freedom: f64) -> f64 {
     if !t.is_finite() || !freedom.is_finite() || freedom <= 0.0 {
-        // Two constants that differ are certain; two that do not, or too few values, say nothing.
+        // Two different constants are certain; two equal ones, or too few values, say nothing.
         return if t.is_infinite() { 0.0 } else { f64::NAN };
     }
     beta_reg(freedom / 2.0, 0.5, freedom / (freedom + t * t))

@@ -1,13 +1,13 @@
-//! Colors and shapes, as CSS: light, dark and printed.
+//! CSS of pages and plots: light, dark and print.
 
 /// Variables for colors and fonts.
 pub(crate) const COLORS: &str = include_str!("style/colors.css");
-/// What the classes of plots look like.
+/// Classes of plots.
 pub(crate) const PLOTS: &str = include_str!("style/plot.css");
 /// The rest of a page.
 pub(crate) const PAGE: &str = include_str!("style/page.css");
 
-/// Series beyond this many share colors.
+/// Number of colors; further series repeat them.
 pub(crate) const N_COLORS: usize = 8;
 
 /// The class that colors a series.
@@ -15,7 +15,7 @@ pub(crate) fn color(series: usize) -> String {
     format!("c{}", series % N_COLORS)
 }
 
-/// A plot that can be saved as a file: it brings its own style, on its own ground.
+/// A plot with embedded style, to be saved as a file.
 pub fn standalone(svg: &str) -> String {
     let Some(end) = svg.find('>').filter(|_| svg.starts_with("<svg")) else { return svg.to_owned() };
     let (head, body) = svg.split_at(end + 1);

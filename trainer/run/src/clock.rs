@@ -1,4 +1,4 @@
-//! Where the time of a rank goes, by phase.
+//! Time of a rank, by phase.
 
 use std::time::Instant;
 
@@ -90,7 +90,7 @@ impl Clock {
         (self.phase, self.since) = (phase, now);
     }
 
-    /// What was spent since this was last asked.
+    /// Time spent since the last call, by phase.
     pub fn take(&mut self) -> Phases {
         self.enter(self.phase);
         std::mem::take(&mut self.spent)

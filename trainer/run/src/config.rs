@@ -1,244 +1,361 @@
-//! What a run is, as meant: everything here was checked when the run file was read (see [`crate::run_file`]).
+//! A run: the model, its optimizer, how it is trained, when it stops. These structs are the run file: their fields are its keys,
+//! their defaults its defaults, and their comments its reference ([`crate::run_file`], `docs/RUN_FILE.md`).
+
+mod choices;
 
 use kith_block::{Form, PairConfig, Subset};
 use kith_sampler::Fanout;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::{choice::Choice, model_kind::ModelKind};
+pub use self::choices::{Exclude, Kernels, Mode, OptimizerName, Supervision};
+use crate::{
+    choice::{Choice, Named, named},
+    fanouts::{self, Fanouts},
+    model_kind::ModelKind,
+};
 
-/// One run: the model, how it learns, and when it stops.
-#[derive(Clone, Debug, PartialEq)]
+/// A run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct RunConfig {
-    /// What is trained.
+    /// The model.
     pub model: ModelConfig,
-    /// How it learns.
+    /// The optimizer.
+    pub optimizer: OptimizerConfig,
+    /// Training: epochs, mini-batches, evaluation, checkpoints.
     pub train: TrainConfig,
-    /// What it learns from edges; `None` for models that do not, and where the loss weighs nothing.
+    /// The edge loss of a supergat.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub edge_loss: Option<EdgeLossConfig>,
-    /// What a cgat learns from edges; `None` for all other kinds.
+    /// The losses of a cgat.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cgat: Option<CgatConfig>,
-    /// When it stops before the last epoch; `None`: never.
+    /// Early stopping: by `patience`, or by the paper's rule (all other keys). Without this section a run trains all epochs.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub early_stop: Option<EarlyStopConfig>,
 }
 
-/// What is trained. Hidden layers have `heads` heads of `features` each, side by side; the last layer has `out_heads`
-/// heads of one feature per class, averaged.
-#[derive(Clone, Debug, PartialEq)]
+/// The model. Hidden layers have `heads` heads of `hidden` features each, concatenated; the last layer has `out_heads` heads of one
+/// feature per class, averaged.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct ModelConfig {
-    /// The kind of layers.
+    /// the model: see the table of models
+    #[serde(with = "named")]
+    #[schemars(with = "Named<ModelKind>")]
     pub kind: ModelKind,
-    /// How attention scores a neighbor; of no meaning for kinds without attention.
-    pub form: Form,
-    /// Layers, the last included.
+    /// attention score of a neighbor (supergat, gat; a gat has go unless this key is set)
+    #[serde(with = "named")]
+    #[schemars(with = "Named<Form>")]
+    pub attention: Form,
+    /// number of layers, the last included
+    #[schemars(range(min = 1, max = 64))]
     pub n_layers: usize,
-    /// Heads of a hidden layer.
+    /// attention heads of a hidden layer
+    #[schemars(range(min = 1, max = 1024))]
     pub heads: usize,
-    /// Features of each head; for kinds without attention, the width of a hidden layer.
-    pub features: usize,
-    /// Heads of the last layer.
+    /// hidden features, per head with attention (default without attention: 128)
+    #[schemars(range(min = 1, max = 65_536))]
+    pub hidden: usize,
+    /// attention heads of the last layer
+    #[schemars(range(min = 1, max = 1024))]
     pub out_heads: usize,
-    /// The share of inputs, and of attention, that a training step leaves out.
+    /// dropout probability of each layer's input and of attention weights
+    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub dropout: f64,
 }
 
-/// How a model learns.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TrainConfig {
-    /// Adam's step size.
-    pub learning_rate: f64,
-    /// λ_2: the share of each weight that is added to its gradient.
-    pub weight_decay: f64,
-    /// Epochs, unless the run stops early.
-    pub epochs: u64,
-    /// The split to follow; `None`: the store's first; [`BY_RUN_KEY`]: its splits in turn.
-    pub split: Option<String>,
-    /// Which nodes are trained on.
-    pub supervision: Supervision,
-    /// What computes the layers.
-    pub kernels: Kernels,
-    /// Epochs from one checkpoint to the next.
-    pub checkpoint_every: u64,
-    /// Steps from one checkpoint to the next, beside those of epochs; `None`: only those.
-    pub checkpoint_every_steps: Option<u64>,
-    /// Minutes from one checkpoint to the next, beside those; 0: none by time.
-    pub checkpoint_minutes: f64,
-    /// Checkpoints that are kept, the newest.
-    pub checkpoints_kept: u64,
-    /// Whether gradients are added in the order of slices, whoever computed them; `None`: on the CPU.
-    pub deterministic: Option<bool>,
-    /// Epochs from one measuring pass over valid and test nodes to the next.
-    pub evaluate_every: u64,
-    /// What a step looks at.
-    pub mode: Mode,
+impl Default for ModelConfig {
+    fn default() -> ModelConfig {
+        ModelConfig {
+            kind: ModelKind::Supergat,
+            attention: Form::Mx,
+            n_layers: 2,
+            heads: 8,
+            hidden: 16,
+            out_heads: 8,
+            dropout: 0.5,
+        }
+    }
 }
 
-impl TrainConfig {
-    /// One epoch of full-batch training: what tests and benchmarks of models begin with.
-    pub fn one_epoch() -> TrainConfig {
+/// The optimizer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct OptimizerConfig {
+    /// the optimizer
+    #[serde(with = "named")]
+    #[schemars(with = "Named<OptimizerName>")]
+    pub name: OptimizerName,
+    /// constant learning rate (`lr` is understood too)
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
+    pub learning_rate: f64,
+    /// L2 penalty added to the gradient of every weight, biases included (λ_2)
+    #[schemars(range(min = 0.0))]
+    pub weight_decay: f64,
+}
+
+impl Default for OptimizerConfig {
+    fn default() -> OptimizerConfig {
+        OptimizerConfig { name: OptimizerName::Adam, learning_rate: 0.005, weight_decay: 0.0 }
+    }
+}
+
+/// Training.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct TrainConfig {
+    /// maximum number of epochs
+    #[schemars(range(min = 1, max = 1_000_000_000))]
+    pub epochs: u64,
+    /// full-batch: every step trains on the whole graph; mini-batch: on a batch of seed nodes and their sampled neighbors
+    /// (default: full-batch for a store whose full-batch activations take at most 1 GiB, otherwise mini-batch)
+    #[serde(with = "named")]
+    #[schemars(with = "Named<Mode>", extend("default" = null))]
+    pub mode: Mode,
+    /// neighbors sampled per node and layer, from the seed nodes outward; the last is repeated for deeper models (mini-batch)
+    #[serde(with = "fanouts")]
+    #[schemars(with = "Fanouts")]
+    pub fanouts: Vec<Fanout>,
+    /// seed nodes per step, all ranks together (default: 1024, or all seed nodes if there are fewer; mini-batch)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000_000))]
+    pub batch_size: Option<usize>,
+    /// additional nodes per step, used by the edge loss only (default: 1024 if there is an edge loss and less than a tenth of all
+    /// nodes are seed nodes, otherwise 0; mini-batch)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 1_000_000_000))]
+    pub edge_seeds: Option<usize>,
+    /// slices of a step, each sampled on its own: the largest number of ranks that can share the step (mini-batch)
+    #[schemars(range(min = 1, max = 65_536))]
+    pub slices: usize,
+    /// name of the split (default: the store's first); by-seed: split number `seed` modulo the number of splits
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub split: Option<String>,
+    /// training nodes. split: those of the split; full: all labeled nodes outside validation and test; full-and-valid: all labeled
+    /// nodes outside test, which makes validation scores optimistic
+    #[serde(with = "named")]
+    #[schemars(with = "Named<Supervision>")]
+    pub supervision: Supervision,
+    /// fused: Kith's own kernels; reference: plain tensor operations, slower, on any device (the only choice for a cgat)
+    #[serde(with = "named")]
+    #[schemars(with = "Named<Kernels>")]
+    pub kernels: Kernels,
+    /// epochs between evaluations of validation and test nodes; the last epoch is always evaluated
+    #[schemars(range(min = 1, max = 1_000_000_000))]
+    pub evaluate_every: u64,
+    /// epochs between checkpoints; the last epoch always has one
+    #[schemars(range(min = 1, max = 1_000_000_000))]
+    pub checkpoint_every: u64,
+    /// steps between checkpoints, in addition to `checkpoint_every` (default: none)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000_000_000_u64))]
+    pub checkpoint_every_steps: Option<u64>,
+    /// minutes between checkpoints, in addition to those of epochs and steps; 0: none by time
+    #[schemars(range(min = 0.0, max = 1e6))]
+    pub checkpoint_minutes: f64,
+    /// number of checkpoints kept, the newest
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub checkpoints_kept: u64,
+    /// true: gradients are summed in the order of slices, so that any number of ranks gives the same bits; false: by all-reduce
+    /// (default: true on CPUs, false on GPUs)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deterministic: Option<bool>,
+}
+
+impl Default for TrainConfig {
+    fn default() -> TrainConfig {
+        let ten = Fanout::at_most(10).expect("10 is a fanout");
         TrainConfig {
-            learning_rate: 0.01,
-            weight_decay: 0.0,
-            epochs: 1,
+            epochs: 100,
+            mode: Mode::FullBatch,
+            fanouts: vec![ten, ten],
+            batch_size: None,
+            edge_seeds: None,
+            slices: 1,
             split: None,
             supervision: Supervision::Split,
             kernels: Kernels::Fused,
-            checkpoint_every: 1,
+            evaluate_every: 1,
+            checkpoint_every: 50,
             checkpoint_every_steps: None,
-            checkpoint_minutes: 0.0,
+            checkpoint_minutes: 10.0,
             checkpoints_kept: 2,
             deterministic: None,
-            evaluate_every: 1,
-            mode: Mode::Full,
         }
     }
 }
 
-/// What a step looks at.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// The whole graph.
-    Full,
-    /// Some seeds, and a sample of what is around them.
-    Batches(BatchesConfig),
-}
+/// `batch_size`, and `edge_seeds`, where the run file has none.
+pub const DEFAULT_BATCH_SIZE: usize = 1024;
 
-/// How steps are cut and sampled. Counts are for the whole world.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BatchesConfig {
-    /// Neighbors drawn per node, from the seeds outwards; the last is repeated for deeper models.
-    pub fanouts: Vec<Fanout>,
-    /// Seeds of a step; `None`: [`DEFAULT_SEEDS`], or all seeds if they are fewer.
-    pub seeds_per_step: Option<usize>,
-    /// Further nodes of a step, which only the edge loss looks at; `None`: [`DEFAULT_SEEDS`] where an edge loss would see
-    /// next to nothing otherwise, because fewer than one node in ten is a seed.
-    pub edge_seeds: Option<usize>,
-    /// Pieces of a step, each sampled on its own.
-    pub slices: usize,
-}
+/// The split that depends on the seed of a run: its number is the seed modulo the number of splits.
+pub const BY_SEED: &str = "by-seed";
 
-/// Seeds of a step, and edge seeds, where nobody says how many.
-pub const DEFAULT_SEEDS: usize = 1024;
-
-impl BatchesConfig {
-    /// The same with all counts said, for a graph of so many nodes and seeds.
-    pub fn settled(&self, n_nodes: u64, n_seeds: usize, has_edge_loss: bool) -> BatchesConfig {
+impl TrainConfig {
+    /// Sets the counts of mini-batches that the run file leaves open, for a graph with `n_nodes` nodes and `n_seeds` seed nodes.
+    pub fn settle(&mut self, n_nodes: u64, n_seeds: usize, has_edge_loss: bool) {
         let are_rare = (n_seeds as u64) < n_nodes.div_ceil(10);
-        let edge_seeds = if has_edge_loss && are_rare { DEFAULT_SEEDS.min(n_nodes as usize) } else { 0 };
-        BatchesConfig {
-            seeds_per_step: Some(self.seeds_per_step.unwrap_or(DEFAULT_SEEDS.min(n_seeds))),
-            edge_seeds: Some(self.edge_seeds.unwrap_or(edge_seeds)),
-            ..self.clone()
-        }
+        let edge_seeds = if has_edge_loss && are_rare { DEFAULT_BATCH_SIZE.min(n_nodes as usize) } else { 0 };
+        self.batch_size.get_or_insert(DEFAULT_BATCH_SIZE.min(n_seeds));
+        self.edge_seeds.get_or_insert(edge_seeds);
     }
 }
 
-/// The split that says: the one whose number is the run key, modulo the number of splits.
-pub const BY_RUN_KEY: &str = "by-run-key";
-
-/// Which nodes are trained on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Supervision {
-    /// Those of the split's train part.
-    Split,
-    /// Every labeled node that neither validates nor tests.
-    Full,
-    /// Every labeled node that does not test, those that validate included: validation then says nothing of other nodes.
-    FullAndValid,
-}
-
-/// What computes the layers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kernels {
-    /// Fused passes over the edges.
-    Fused,
-    /// Plain tensor operations: slower, on any device.
-    Reference,
-}
-
-/// What a model learns from edges: to tell them from pairs of nodes without one.
-#[derive(Clone, Debug, PartialEq)]
+/// The edge loss: binary cross-entropy of edges against sampled pairs without an edge, in every layer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct EdgeLossConfig {
-    /// λ_E: how much each layer's edge loss weighs beside the node loss.
+    /// weight of each layer's edge loss (λ_E); 0 turns it off
+    #[schemars(range(min = 0.0))]
     pub weight: f64,
-    /// p_n: pairs without an edge, per edge.
-    pub negatives: f64,
-    /// p_e: the share of pairs that a step looks at.
-    pub kept: f64,
-    /// Which pairs are never drawn as negatives.
+    /// negative pairs per edge (p_n)
+    #[schemars(extend("exclusiveMinimum" = 0.0), range(max = 1000.0))]
+    pub neg_sample_ratio: f64,
+    /// fraction of all pairs that a step uses (p_e)
+    #[schemars(extend("exclusiveMinimum" = 0.0), range(max = 1.0))]
+    pub edge_sampling_ratio: f64,
+    /// pairs never sampled as negatives: edges (directed), or edges and their reverses (symmetric)
+    #[serde(with = "named")]
+    #[schemars(with = "Named<Exclude>")]
     pub exclude: Exclude,
-    /// What the share is taken of.
+    /// set that `edge_sampling_ratio` is applied to: edges and negatives together (union), or each of the two (each, fewer draws)
+    #[serde(with = "named")]
+    #[schemars(with = "Named<Subset>")]
     pub subset: Subset,
 }
 
-impl EdgeLossConfig {
-    /// The pairs it looks at in a graph. In sets of several graphs the published numbers were made without excluding
-    /// reverses, and a symmetric graph has none to exclude.
-    pub fn pairs(&self, is_symmetric: bool, is_set: bool) -> PairConfig {
-        let EdgeLossConfig { negatives, kept, exclude, subset, .. } = *self;
-        let excludes_reverse = exclude == Exclude::Symmetric && !is_symmetric && !is_set;
-        PairConfig { negatives, kept, subset, excludes_reverse }
+impl Default for EdgeLossConfig {
+    fn default() -> EdgeLossConfig {
+        EdgeLossConfig {
+            weight: 1.0,
+            neg_sample_ratio: 0.5,
+            edge_sampling_ratio: 0.8,
+            exclude: Exclude::Symmetric,
+            subset: Subset::Union,
+        }
     }
 }
 
-/// Which pairs are never drawn as negatives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Exclude {
-    /// Edges in their own direction.
-    Directed,
-    /// Edges in either direction.
-    Symmetric,
+impl EdgeLossConfig {
+    /// The pairs of a graph that are sampled. In sets of several graphs the published numbers were made without excluding
+    /// reverses, and a symmetric graph has none to exclude.
+    pub fn pairs(&self, is_symmetric: bool, is_set: bool) -> PairConfig {
+        let EdgeLossConfig { neg_sample_ratio, edge_sampling_ratio, exclude, subset, .. } = *self;
+        let excludes_reverse = exclude == Exclude::Symmetric && !is_symmetric && !is_set;
+        PairConfig { negatives: neg_sample_ratio, kept: edge_sampling_ratio, subset, excludes_reverse }
+    }
 }
 
-/// What a cgat learns from edges: each layer has the loss of the graph's structure, and where asked that of the boundary
-/// between classes. See `trainer/src/model/kinds/cgat.rs`.
-#[derive(Clone, Debug, PartialEq)]
+/// The losses of a cgat, in every layer: see `trainer/src/model/kinds/cgat.rs`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct CgatConfig {
-    /// How much each layer's loss of the graph's structure weighs beside the node loss.
+    /// weight of each layer's graph structure loss; 0 turns it off
+    #[schemars(range(min = 0.0))]
     pub graph_weight: f64,
-    /// By how much an edge is to be scored above pairs without one.
+    /// margin by which edges are to be scored above other pairs
+    #[schemars(range(min = 0.0))]
     pub graph_margin: f64,
-    /// What is learned from the classes at the ends of edges; `None`: nothing, and then all edges count for the structure.
-    pub boundary: Option<BoundaryConfig>,
-    /// How many of the largest scores each node listens to in a training step, per head; `None`: all, with dropout.
+    /// weight of each layer's class boundary loss; above 0, the graph structure loss uses only edges between training nodes of one
+    /// class
+    #[schemars(range(min = 0.0))]
+    pub boundary_weight: f64,
+    /// margin by which edges within a class are to be scored above the node's other edges
+    #[schemars(range(min = 0.0))]
+    pub boundary_margin: f64,
+    /// number of largest attention scores per node and head that a training step uses (default: all, with dropout)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000))]
     pub top_k: Option<usize>,
-    /// Pairs without an edge, for each edge.
+    /// negative pairs per edge
+    #[schemars(range(min = 1, max = 1000))]
     pub negatives: usize,
 }
 
-impl CgatConfig {
-    /// Weights of a layer's losses, in their order.
-    pub fn loss_weights(&self) -> Vec<f64> {
-        let graph = (self.graph_weight != 0.0).then_some(self.graph_weight);
-        graph.into_iter().chain(self.boundary.as_ref().map(|boundary| boundary.weight)).collect()
+impl Default for CgatConfig {
+    fn default() -> CgatConfig {
+        CgatConfig {
+            graph_weight: 1.0,
+            graph_margin: 0.1,
+            boundary_weight: 0.0,
+            boundary_margin: 0.1,
+            top_k: None,
+            negatives: 5,
+        }
     }
 }
 
-/// What a cgat learns from the classes at the ends of edges.
-#[derive(Clone, Debug, PartialEq)]
-pub struct BoundaryConfig {
-    /// How much each layer's loss weighs beside the node loss.
-    pub weight: f64,
-    /// By how much edges within a class are to be scored above others of the same node.
-    pub margin: f64,
+impl CgatConfig {
+    /// The weight and margin of the class boundary loss, if there is one.
+    pub fn boundary(&self) -> Option<(f64, f64)> {
+        (self.boundary_weight > 0.0).then_some((self.boundary_weight, self.boundary_margin))
+    }
+
+    /// Weights of a layer's losses, in their order.
+    pub fn loss_weights(&self) -> Vec<f64> {
+        let graph = (self.graph_weight != 0.0).then_some(self.graph_weight);
+        graph.into_iter().chain(self.boundary().map(|(weight, _)| weight)).collect()
+    }
 }
 
-/// When a run stops before its last epoch: see `trainer/src/run/early_stop.rs`.
-#[derive(Clone, Debug, PartialEq)]
+/// Early stopping: see `trainer/src/run/early_stop.rs`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct EarlyStopConfig {
-    /// Epochs after the first during which nothing stops.
+    /// stops after this number of epochs without a better validation score
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000_000))]
+    pub patience: Option<u64>,
+    /// the paper's rule: epochs before the first possible stop
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 1_000_000_000))]
+    pub burn_in: Option<u64>,
+    /// the paper's rule: epochs in the moving means of validation loss and score
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub window: Option<usize>,
+    /// the paper's rule: stops when the relative distance of the loss to its mean is below this
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0))]
+    pub loss_threshold: Option<f64>,
+    /// the paper's rule: stops when the relative distance of the score to its mean is below this
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0))]
+    pub metric_threshold: Option<f64>,
+}
+
+/// The paper's rule of early stopping: the loss or the score has come close to its moving mean.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ConvergenceRule {
+    /// Epochs before the first possible stop.
     pub burn_in: u64,
-    /// Epochs that the moving means look back on.
+    /// Epochs in the moving means.
     pub window: usize,
-    /// The run stops when the validation loss is nearer to its mean than this, relative to the mean.
+    /// Largest relative distance of the loss to its mean.
     pub loss_threshold: f64,
-    /// The same for the metric.
+    /// Largest relative distance of the score to its mean.
     pub metric_threshold: f64,
 }
 
+impl EarlyStopConfig {
+    /// The paper's rule, if its keys are set.
+    pub fn rule(&self) -> Option<ConvergenceRule> {
+        Some(ConvergenceRule {
+            burn_in: self.burn_in?,
+            window: self.window?,
+            loss_threshold: self.loss_threshold?,
+            metric_threshold: self.metric_threshold?,
+        })
+    }
+}
+
 impl RunConfig {
-    /// What is trained, in one word, as presets are called: `gat`, `gat-dp-4-layers`, `supergat-mx-full`.
+    /// The model's name, as presets are called: `gat`, `gat-dp-4-layers`, `supergat-mx-full`.
     pub fn name(&self) -> String {
-        let ModelConfig { kind, form, n_layers, .. } = self.model;
-        let mut name = kind.name_with(form);
+        let ModelConfig { kind, attention, n_layers, .. } = self.model;
+        let mut name = kind.name_with(attention);
         if n_layers != 2 {
             name += &format!("-{n_layers}-layers");
         }
@@ -247,26 +364,4 @@ impl RunConfig {
         }
         name
     }
-}
-
-impl Choice for Form {
-    const ALL: &'static [(&'static str, Self)] =
-        &[("go", Self::Go), ("dp", Self::Dp), ("sd", Self::Sd), ("mx", Self::Mx)];
-}
-
-impl Choice for Supervision {
-    const ALL: &'static [(&'static str, Self)] =
-        &[("split", Self::Split), ("full", Self::Full), ("full-and-valid", Self::FullAndValid)];
-}
-
-impl Choice for Kernels {
-    const ALL: &'static [(&'static str, Self)] = &[("fused", Self::Fused), ("reference", Self::Reference)];
-}
-
-impl Choice for Exclude {
-    const ALL: &'static [(&'static str, Self)] = &[("directed", Self::Directed), ("symmetric", Self::Symmetric)];
-}
-
-impl Choice for Subset {
-    const ALL: &'static [(&'static str, Self)] = &[("union", Self::Union), ("each", Self::Each)];
 }

@@ -1,7 +1,7 @@
-//! Exit codes, and which errors of the system are worth another try.
+//! Exit codes, and the system errors that are worth a retry.
 //!
-//! 75 is for all that can happen without bad input and without a bug: storage or a network that does not answer, a device
-//! that fails, a place that another process has not left yet.
+//! 75 is for everything that can happen without bad input and without a bug: storage or a network that does not answer,
+//! a device that fails, a folder or port that another process still holds.
 
 use std::{error::Error, io};
 
@@ -39,13 +39,13 @@ const PASSING: [Errno; 20] = [
     Errno::HOSTUNREACH,
 ];
 
-/// Whether an error of the system may be gone at the next try. A full disk, a missing file and missing rights are not: they
-/// wait for the user.
+/// True if a system error may be gone at the next try. A full disk, a missing file and missing rights are not: the user
+/// must act.
 pub fn may_pass(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|code| PASSING.iter().any(|passing| passing.raw_os_error() == code))
 }
 
-/// Whether an error, or one that caused it, is one of the system that may be gone at the next try.
+/// True if an error, or one of its causes, is a system error that may be gone at the next try.
 pub fn is_caused_by_passing(error: &(dyn Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {

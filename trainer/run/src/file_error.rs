@@ -1,4 +1,4 @@
-//! What the system said of a file.
+//! System errors of files, with their paths.
 
 use std::{
     io,
@@ -11,7 +11,7 @@ use std::{
 pub struct FileError {
     /// The file.
     pub path: PathBuf,
-    /// What the system said.
+    /// The system's error.
     pub source: io::Error,
 }
 

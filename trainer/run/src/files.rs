@@ -1,4 +1,4 @@
-//! Files that appear whole or not at all.
+//! Atomic file writes: a file appears whole or not at all.
 
 use std::{
     fs::{self, File},
@@ -16,7 +16,7 @@ pub fn publish(path: &Path, write: impl FnOnce(&mut File) -> std::io::Result<()>
     let _unfinished = Unfinished::new(&draft);
     let written = write(&mut file).and_then(|()| file.sync_all());
     if let Err(source) = written {
-        // What could not be written whole is of no use; what was there before stays.
+        // A partial draft is of no use; the previous file stays.
         let _ = fs::remove_file(&draft);
         return Err(FileError { path: path.to_owned(), source });
     }

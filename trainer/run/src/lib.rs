@@ -1,12 +1,14 @@
-//! What a run is, without tensors: its run file, presets and config, the recipe that chooses a model, and what is written of
-//! a run while it goes and at its end. `kith` needs no more than this to start, watch and report runs.
+//! Definition of a run, without tensors: run file, presets and config, the recipe that chooses a model, step records
+//! and the report. `kith` needs only this crate to start, watch and report runs.
 
 pub mod choice;
 pub mod clock;
 pub mod config;
 pub mod exit_code;
+mod fanouts;
 pub mod file_error;
 pub mod files;
+pub mod graph_size;
 pub mod measured;
 pub mod model_kind;
 mod near;

@@ -1,8 +1,8 @@
-//! How good a model was after an epoch.
+//! Evaluation results and metrics.
 
 use serde::{Deserialize, Serialize};
 
-/// What an epoch is measured by.
+/// Evaluation results of an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// Mean loss of the valid nodes, edge losses left out.
@@ -13,7 +13,7 @@ pub struct Measured {
     pub test: f64,
 }
 
-/// What a metric counts.
+/// Metric of an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
@@ -21,6 +21,6 @@ pub enum Metric {
     Accuracy,
     /// The harmonic mean of precision and recall over all (node, class); a logit above 0 says yes.
     MicroF1,
-    /// How often a held-out edge scores higher than a pair that is none.
+    /// Area under the ROC curve: the share of (held-out edge, pair without an edge) in which the edge scores higher.
     Auc,
 }

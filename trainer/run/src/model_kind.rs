@@ -1,4 +1,4 @@
-//! The kinds of models, and what run files may say of each. A new kind is a variant, a name and a row here; what it computes
+//! Kinds of models, and the run file settings of each. A new kind is a variant, a name and a row here; its computation
 //! is a file in `trainer/src/model/kinds/`.
 
 use kith_block::Form;
@@ -33,47 +33,44 @@ impl Choice for ModelKind {
     ];
 }
 
-/// How a kind scores neighbors.
+/// Attention of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attention {
-    /// Not at all: `model.form`, `model.heads` and `model.out_heads` mean nothing.
+    /// None: `model.attention`, `model.heads` and `model.out_heads` do not apply.
     None,
-    /// By GO alone.
+    /// GO only.
     Go,
-    /// By GO, unless the run file says another form.
+    /// GO, unless the run file sets another.
     GoUnlessSaid,
-    /// By the form that the run file says.
+    /// The run file's.
     Said,
 }
 
-/// What run files may say of a kind.
+/// Properties of a kind that decide what its run files may set.
 #[derive(Debug)]
-pub(crate) struct Traits {
+struct Traits {
     about: &'static str,
-    pub(crate) attention: Attention,
-    /// `model.features` unless said.
-    pub(crate) features: u64,
-    /// The section of the run file that this kind needs, and no other kind has.
-    pub(crate) section: Option<&'static str>,
-    pub(crate) has_fused_kernels: bool,
-    pub(crate) trains_in_batches: bool,
+    attention: Attention,
+    /// The section of the run file that belongs to this kind alone.
+    section: Option<&'static str>,
+    has_fused_kernels: bool,
+    trains_in_mini_batches: bool,
 }
 
 /// A kind without attention.
 const PLAIN: Traits = Traits {
     about: "",
     attention: Attention::None,
-    features: 64,
     section: None,
     has_fused_kernels: true,
-    trains_in_batches: true,
+    trains_in_mini_batches: true,
 };
 
 /// A kind with attention.
-const ATTENTIVE: Traits = Traits { attention: Attention::GoUnlessSaid, features: 8, ..PLAIN };
+const ATTENTIVE: Traits = Traits { attention: Attention::GoUnlessSaid, ..PLAIN };
 
 impl ModelKind {
-    pub(crate) fn traits(self) -> Traits {
+    fn traits(self) -> Traits {
         match self {
             ModelKind::Supergat => Traits {
                 about: "SuperGAT: graph attention that is also trained to predict edges",
@@ -90,8 +87,7 @@ impl ModelKind {
                 attention: Attention::Go,
                 section: Some("cgat"),
                 has_fused_kernels: false,
-                trains_in_batches: false,
-                ..ATTENTIVE
+                trains_in_mini_batches: false,
             },
         }
     }
@@ -101,7 +97,26 @@ impl ModelKind {
         self.traits().about
     }
 
-    /// Whether its layers weigh neighbors by attention.
+    pub(crate) fn attention(self) -> Attention {
+        self.traits().attention
+    }
+
+    /// The section of the run file that belongs to this kind alone.
+    pub(crate) fn section(self) -> Option<&'static str> {
+        self.traits().section
+    }
+
+    /// True if it has fused kernels.
+    pub(crate) fn has_fused_kernels(self) -> bool {
+        self.traits().has_fused_kernels
+    }
+
+    /// True if it can be trained in mini-batches.
+    pub(crate) fn trains_in_mini_batches(self) -> bool {
+        self.traits().trains_in_mini_batches
+    }
+
+    /// True if its layers weight neighbors by attention.
     pub fn has_attention(self) -> bool {
         self.traits().attention != Attention::None
     }

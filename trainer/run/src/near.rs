@@ -1,4 +1,4 @@
-//! The name that was perhaps meant.
+//! Suggestions for misspelled names.
 
 /// The known name nearest to what was typed, if any is near.
 pub(crate) fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -8,7 +8,7 @@ pub(crate) fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>)
     }
     let typed = typed.to_ascii_lowercase();
     let cost = |name: &str| {
-        if name.contains(&typed) { name.len() - typed.len() } else { 2 * strsim::levenshtein(name, &typed) }
+        if name.contains(&typed) { name.len() - typed.len() } else { 2 * strsim::osa_distance(name, &typed) }
     };
     let (cost, near) = known.into_iter().map(|name| (cost(name), name)).min()?;
     (cost <= 2 + typed.len() / 2).then_some(near)

@@ -1,6 +1,6 @@
-//! What a rank can be doing.
+//! Phases of a rank.
 
-/// What a rank is doing: told with every heartbeat, and named when the rank is lost.
+/// Phase of a rank: sent with every heartbeat, and named when the rank is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Opening its graph, joining, reading a checkpoint.
@@ -37,8 +37,16 @@ impl Phase {
         }
     }
 
+    /// Its name for people; records on disk keep [`Phase::name`].
+    pub fn shown(self) -> &'static str {
+        match self {
+            Phase::Measure => "evaluate",
+            other => other.name(),
+        }
+    }
+
     /// The name of a phase that came as a number.
     pub fn name_of(number: u8) -> &'static str {
-        Phase::ALL.get(usize::from(number)).map_or("unknown", |phase| phase.name())
+        Phase::ALL.get(usize::from(number)).map_or("unknown", |phase| phase.shown())
     }
 }

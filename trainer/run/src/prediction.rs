@@ -1,4 +1,4 @@
-//! What a trained model is asked for.
+//! Outputs of a trained model, and the weights to use.
 
 use crate::choice::Choice;
 
@@ -18,7 +18,7 @@ impl Choice for What {
         &[("probabilities", Self::Probabilities), ("embeddings", Self::Embeddings), ("attention", Self::Attention)];
 }
 
-/// Which of a checkpoint's weights to use.
+/// Weights of a checkpoint to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     /// Those of the epoch with the best validation metric.

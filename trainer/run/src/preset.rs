@@ -1,6 +1,8 @@
-//! Presets: run files that are part of the program, by name. They lie in `presets/`, one folder per dataset.
+//! Presets: run files that are part of the program, by name. They are in `presets/`, one folder per dataset.
 
 use crate::{
+    choice::Choice,
+    model_kind::ModelKind,
     near::nearest,
     run_file::{RunFile, RunFileError},
 };
@@ -20,14 +22,15 @@ impl Preset {
     /// The preset of this name, or a sentence that says which was perhaps meant.
     pub fn get(name: &str) -> Result<&'static Preset, RunFileError> {
         PRESETS.iter().find(|preset| preset.name == name).ok_or_else(|| {
-            let near = nearest(name, PRESETS.iter().map(|preset| preset.name));
+            let models = ModelKind::ALL.iter().map(|(name, _)| *name);
+            let near = nearest(name, models.chain(PRESETS.iter().map(|preset| preset.name)));
             let hint = near.map_or(String::new(), |near| format!(": did you mean {near}?"));
-            let problem = format!("no preset is called so{hint} (`kith train --list-presets` shows all)");
-            RunFileError { origin: format!("preset {name:?}"), problem }
+            let problem = format!("no such model or preset{hint} (`kith train --list-presets` lists the presets)");
+            RunFileError { origin: name.to_owned(), problem }
         })
     }
 
-    /// What it says.
+    /// Parses its run file.
     pub fn run_file(&self) -> Result<RunFile, RunFileError> {
         RunFile::parse(self.text, &format!("preset {}", self.name))
     }
@@ -37,7 +40,7 @@ impl Preset {
         self.name.split('/').next().unwrap_or(self.name)
     }
 
-    /// What it is, in one sentence.
+    /// Its description: the first line of the file.
     pub fn about(&self) -> &'static str {
         self.text.lines().next().unwrap_or_default().trim_start_matches(['#', ' '])
     }

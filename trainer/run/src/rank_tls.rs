@@ -1,8 +1,8 @@
-//! Which lines between ranks are encrypted.
+//! Encryption of connections between ranks.
 
 use std::net::IpAddr;
 
-/// Which lines between ranks are encrypted.
+/// Connections between ranks that are encrypted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RankTls {
     /// Those that leave loopback.
@@ -25,7 +25,7 @@ impl RankTls {
         }
     }
 
-    /// Whether a line with this other end must be encrypted.
+    /// True if a connection to this address must be encrypted.
     pub fn requires(self, other: IpAddr) -> bool {
         match self {
             RankTls::Auto => !other.to_canonical().is_loopback(),

@@ -1,8 +1,8 @@
-//! The paper's recipe: which attention to use, told by a graph's average degree and homophily.
+//! The paper's recipe: the attention to use, by a graph's average degree and homophily.
 //!
-//! The authors trained every form on 144 random partition graphs and kept, for each, which form won. A graph takes the
-//! answer of the nearest of them: its column is the one nearest to its average degree by ratio (the columns go from 1 to
-//! 100, so 9 is as far from 3 as from 27), its row the nearest homophily (halves go up).
+//! The authors trained every attention on 144 random partition graphs and recorded the winner for each. A graph takes
+//! the answer of the nearest of them: its column is nearest to its average degree by ratio (the columns go from 1 to
+//! 100, so 9 is as far from 3 as from 27), its row is nearest to its homophily (halves round up).
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use kith_block::Form;
 
 use crate::model_kind::ModelKind;
 
-/// What the recipe says of a graph.
+/// Advice of the recipe for a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
     /// SuperGAT with SD attention wins.
@@ -95,7 +95,7 @@ impl Cell {
         (self.row + 1) as f64 / 10.0
     }
 
-    /// What it says.
+    /// Its advice.
     pub fn advice(self) -> Advice {
         MAP[self.row][self.column]
     }
@@ -183,8 +183,8 @@ mod tests {
         assert_eq!([SD, MX, SA, GA].map(count), [44, 20, 52, 28]);
     }
 
-    /// For each of [`PLACES`]: the nearest square and what it says; what the paper says of the dataset, and how many squares
-    /// away the map says the same (`None`: not within two; the paper's two misfits).
+    /// For each of [`PLACES`]: the nearest square and its advice; the paper's advice for the dataset, and the distance
+    /// in squares to the same advice on the map (`None`: more than two; the paper's two misfits).
     #[allow(clippy::type_complexity)]
     const FOUND: [(&str, (f64, f64, Advice), Advice, Option<isize>); 17] = [
         ("four-univ", (1.5, 0.2, SD), SD, Some(0)),

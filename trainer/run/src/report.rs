@@ -1,4 +1,4 @@
-//! What is written of a run: a record of each step, and the report at its end.
+//! Output of a run: a record of each step, and the report at its end.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use crate::{
 pub const RUN_FILE: &str = "run.toml";
 /// One line per step.
 pub const STEPS: &str = "steps.jsonl";
-/// What came of it.
+/// Settings and results of the run.
 pub const REPORT: &str = "report.json";
 
 /// The folder of checkpoints: all that resuming needs.
@@ -24,7 +24,7 @@ pub struct StepRecord {
     pub step: u64,
     /// Epochs before this one.
     pub epoch: u64,
-    /// What was made smaller: node loss and weighted edge losses.
+    /// Total loss: node loss plus weighted edge losses.
     pub loss: f64,
     /// Mean loss of the nodes trained on.
     pub node_loss: f64,
@@ -34,15 +34,15 @@ pub struct StepRecord {
     pub n_seeds: u64,
     /// Edges that layers looked at, all layers together; each node's edge to itself is not counted.
     pub n_edges: u64,
-    /// What was drawn for each slice of the step, in one number of 16 hexadecimal digits; only batches have them.
+    /// Digest of the draws of each slice of the step, 16 hexadecimal digits; mini-batches only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub digests: Vec<String>,
     /// Measured after the last step of an epoch, where it is time to.
     #[serde(flatten)]
     pub measured: Option<Measured>,
-    /// How long it took, measuring included.
+    /// Duration of the step, evaluation included.
     pub micros: u64,
-    /// Where the time of each rank went between this exchange of gradients and the one before.
+    /// Time of each rank by phase, since the previous exchange of gradients.
     pub phases: Vec<Phases>,
     /// Bytes that each rank sent to others in that time; only several ranks do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -69,7 +69,7 @@ impl StepRecord {
     }
 }
 
-/// `report.json`: what a run was and what came of it.
+/// `report.json`: settings and results of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// The dataset or generator the store was made from.
@@ -78,24 +78,24 @@ pub struct Report {
     pub model: String,
     /// Names all randomness of the run.
     pub run_key: u64,
-    /// What came of it.
+    /// Its results.
     pub results: Results,
-    /// What `valid` and `test` count.
+    /// Metric of `valid` and `test`.
     pub metric: Metric,
     /// Numbers that were learned.
     pub n_weights: usize,
     /// Negatives that could not be drawn, over the whole run.
     pub n_negatives_left_out: u64,
-    /// Where the feature rows of steps came from; only batches fetch them.
+    /// Feature vectors of all steps, by source; mini-batches only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows: Option<RowsReport>,
     /// Ranks that trained it.
     pub n_ranks: usize,
-    /// Where the time of each rank went, in microseconds.
+    /// Time of each rank by phase, in microseconds.
     pub phases: Vec<Phases>,
     /// Identity of the store.
     pub store_digest: String,
-    /// What computed it: same set, same bits.
+    /// CPU instruction set; equal sets give equal bits.
     pub instruction_set: &'static str,
     /// `cpu`, or the CUDA device.
     pub device: String,
@@ -107,7 +107,7 @@ pub struct Report {
     pub run_file: String,
 }
 
-/// Where feature rows came from.
+/// Number of feature vectors, by source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RowsReport {
     /// From files of this machine.
@@ -118,14 +118,14 @@ pub struct RowsReport {
     pub remote: u64,
 }
 
-/// What came of a run.
+/// Results of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Results {
     /// Epochs that ran.
     pub epochs: u64,
     /// Weight updates.
     pub steps: u64,
-    /// Whether the early stop ended it.
+    /// True if early stopping ended it.
     pub stopped_early: bool,
     /// The epoch with the best validation metric, counted from 0; of several, the last.
     pub best_epoch: u64,

@@ -1,8 +1,9 @@
-//! The run file: a run as typed, in TOML, and its one way to become a [`RunConfig`].
+//! The run file: a run in TOML, and the only way to turn it into a [`RunConfig`].
 //!
-//! [`KEYS`] lists everything a run file may say. A mistake is one sentence that names the key.
+//! An error is one sentence: the key, its valid values, and the value that was found.
 
 mod keys;
+mod renamed;
 mod text;
 
 use std::path::Path;
@@ -11,56 +12,65 @@ use kith_block::Form;
 use kith_sampler::fanouts_of_layers;
 use toml::{Table, Value};
 
-pub use self::keys::{KEYS, Key, Takes};
+use self::text::{ATTENTION, MINI_BATCH, get};
+pub use self::{
+    keys::{Bound, Key, Takes, keys, schema, sections},
+    renamed::{RENAMED, RENAMED_VALUES},
+};
 use crate::{
     choice::Choice,
-    config::{
-        BatchesConfig, BoundaryConfig, CgatConfig, EarlyStopConfig, EdgeLossConfig, Kernels, Mode, ModelConfig,
-        RunConfig, TrainConfig,
-    },
-    model_kind::{Attention, ModelKind, Traits},
+    config::{EdgeLossConfig, Kernels, Mode, RunConfig},
+    graph_size::GraphSize,
+    model_kind::{Attention, ModelKind},
     near::nearest,
 };
 
-/// A run as typed: known keys, each with a value it can have. What belongs together is checked by
-/// [`RunFile::resolve`].
+/// A run as written: known keys, each with a valid value. [`RunFile::resolve`] checks them together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunFile {
     origin: String,
+    /// Sections by name; `false` for a section that was turned off.
     table: Table,
+    notes: Vec<String>,
 }
 
-/// What is wrong with a run file, in one sentence.
+/// A mistake in a run file, in one sentence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{origin}: {problem}")]
 pub struct RunFileError {
     /// The file, preset or option.
     pub origin: String,
-    /// What is wrong with it.
+    /// The mistake.
     pub problem: String,
 }
 
-/// A section's value on the command line that takes the section away.
+/// The value of a section in `--set` that removes it.
 const OFF: &str = "off";
 
 impl RunFile {
-    /// Understands the text of a run file; `origin` is for messages.
+    /// Parses the text of a run file. `origin` is for messages.
     pub fn parse(text: &str, origin: &str) -> Result<RunFile, RunFileError> {
         let wrong = |problem: String| RunFileError { origin: origin.to_owned(), problem };
-        let table: Table = text.parse().map_err(|error: toml::de::Error| {
+        let written: Table = text.parse().map_err(|error: toml::de::Error| {
             let line = error.span().map_or(1, |span| 1 + text[..span.start.min(text.len())].matches('\n').count());
             wrong(format!("line {line}: {}", error.message().replace('\n', ", ")))
         })?;
-        for (section, values) in &table {
-            let Value::Table(values) = values else { return Err(wrong(unknown(section))) };
-            if !sections().any(|known| known == section) {
-                return Err(wrong(unknown(section)));
-            }
+        let mut file = RunFile { origin: origin.to_owned(), table: Table::new(), notes: Vec::new() };
+        for (section, values) in written {
+            let values = match values {
+                Value::Table(values) if sections().contains(&&*section) => values,
+                _ => return Err(wrong(unknown(&section))),
+            };
+            file.table.entry(&section).or_insert_with(|| Value::Table(Table::new()));
             for (name, value) in values {
-                check(&format!("{section}.{name}"), value).map_err(wrong)?;
+                let name = format!("{section}.{name}");
+                let now = file.insert(&name, value, false).map_err(wrong)?;
+                if let Some(twice) = now {
+                    return Err(wrong(format!("`{name}` and `{twice}` are the same key: keep one of them")));
+                }
             }
         }
-        Ok(RunFile { origin: origin.to_owned(), table })
+        Ok(file)
     }
 
     /// Reads a run file.
@@ -71,148 +81,174 @@ impl RunFile {
         RunFile::parse(&text, &origin)
     }
 
-    /// Changes one key, as in `train.learning_rate=0.01`; `early_stop=off` takes a whole section away. A value that is
-    /// no TOML is a text, so that texts need no quotes.
+    /// Sets one key, as in `optimizer.learning_rate=0.01`; `early_stop=off` removes a section. A value that is not TOML is a string,
+    /// so that strings need no quotes.
     pub fn set(&mut self, assignment: &str) -> Result<(), RunFileError> {
         let wrong = |problem: String| RunFileError { origin: format!("--set {assignment}"), problem };
         let Some((key, typed)) = assignment.split_once('=') else {
-            return Err(wrong("write it as key=value, for example train.learning_rate=0.01".to_owned()));
+            return Err(wrong("expected KEY=VALUE, for example optimizer.learning_rate=0.01".to_owned()));
         };
         let (key, typed) = (key.trim(), typed.trim());
-        if sections().any(|section| section == key) && typed == OFF {
-            self.table.remove(key);
+        if sections().contains(&key) && typed == OFF {
+            self.table.insert(key.to_owned(), Value::Boolean(false));
             return Ok(());
         }
         let parsed: Option<Value> =
             format!("value = {typed}").parse::<Table>().ok().and_then(|mut t| t.remove("value"));
         let value = parsed.unwrap_or_else(|| Value::String(typed.to_owned()));
-        check(key, &value).map_err(wrong)?;
-        let (section, name) = key.split_once('.').expect("known keys have a section");
-        let values = self.table.entry(section).or_insert_with(|| Value::Table(Table::new()));
-        values.as_table_mut().expect("checked when parsed").insert(name.to_owned(), value);
+        self.insert(key, value, true).map(|_| ()).map_err(wrong)
+    }
+
+    /// The defaults of a model, by a name such as `gat`, `gat-dp` or `supergat-mx`; `None` if no model has this name.
+    pub fn of_model(name: &str) -> Option<RunFile> {
+        let named = |kind: ModelKind, attention: Option<Form>| {
+            let mut file = RunFile { origin: name.to_owned(), table: Table::new(), notes: Vec::new() };
+            file.put("model.kind", Value::String(kind.name().to_owned()));
+            if let Some(attention) = attention {
+                file.put("model.attention", Value::String(attention.name().to_owned()));
+            }
+            file
+        };
+        if let Some(kind) = ModelKind::from_name(name) {
+            return Some(named(kind, None));
+        }
+        let (kind, attention) = name.rsplit_once('-')?;
+        let (kind, attention) = (ModelKind::from_name(kind)?, Form::from_name(attention)?);
+        matches!(kind.attention(), Attention::Said | Attention::GoUnlessSaid).then(|| named(kind, Some(attention)))
+    }
+
+    /// Keys that were given in another spelling, one sentence for each.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// The model.
+    pub fn kind(&self) -> ModelKind {
+        let name = get(&self.table, "model.kind").and_then(Value::as_str);
+        name.and_then(ModelKind::from_name).unwrap_or(RunConfig::default().model.kind)
+    }
+
+    /// Sets `train.mode` if the file does not.
+    pub fn set_mode_if_open(&mut self, mode: Mode) {
+        if get(&self.table, "train.mode").is_none() {
+            self.put("train.mode", Value::String(mode.name().to_owned()));
+        }
+    }
+
+    /// Whether the file leaves `train.mode` to the graph.
+    pub fn is_mode_open(&self) -> bool {
+        get(&self.table, "train.mode").is_none()
+    }
+
+    /// Sets `train.mode` if the file does not: mini-batch if a key of mini-batches is set, otherwise full-batch.
+    pub fn set_mode_by_keys(&mut self) {
+        let is_mini_batch = self.mini_batch_key().is_some() && self.kind().trains_in_mini_batches();
+        self.set_mode_if_open(if is_mini_batch { Mode::MiniBatch } else { Mode::FullBatch });
+    }
+
+    /// Chooses full-batch or mini-batch training by the size of the graph, if the file does not; the choice in one sentence.
+    pub fn choose_mode(&mut self, graph: GraphSize) -> Result<Option<String>, RunFileError> {
+        if get(&self.table, "train.mode").is_some() {
+            return Ok(None);
+        }
+        if let Some(key) = self.mini_batch_key().filter(|_| self.kind().trains_in_mini_batches()) {
+            self.set_mode_if_open(Mode::MiniBatch);
+            return Ok(Some(format!("mini-batch training: `{key}` is set")));
+        }
+        let config = self.resolve()?;
+        let (mode, why) = graph.mode(&config.model);
+        self.set_mode_if_open(mode);
+        Ok(Some(format!("{} training: {why}", mode.name())))
+    }
+
+    /// A key that only mini-batches have, if one is set.
+    fn mini_batch_key(&self) -> Option<&'static str> {
+        MINI_BATCH.into_iter().find(|key| get(&self.table, key).is_some())
+    }
+
+    /// The run that the file describes.
+    pub fn resolve(&self) -> Result<RunConfig, RunFileError> {
+        let kind = self.kind();
+        self.check_model(kind)?;
+        self.check_mode(kind)?;
+        self.check_sections(kind)?;
+        let mut table = self.table.clone();
+        table.retain(|_, section| section.is_table());
+        let mut fill = |key: &str, value: Value| {
+            if get(&table, key).is_none() {
+                put(&mut table, key, value);
+            }
+        };
+        fill("model.kind", Value::String(kind.name().to_owned()));
+        match kind.attention() {
+            Attention::None => fill("model.hidden", Value::Integer(WIDTH_WITHOUT_ATTENTION)),
+            Attention::Go | Attention::GoUnlessSaid => {
+                fill("model.attention", Value::String(Form::Go.name().to_owned()))
+            }
+            Attention::Said => {}
+        }
+        if !kind.has_fused_kernels() {
+            fill("train.kernels", Value::String(Kernels::Reference.name().to_owned()));
+        }
+        if let Some(section) = kind.section() {
+            table.entry(section).or_insert_with(|| Value::Table(Table::new()));
+        }
+        let mut config: RunConfig = Value::Table(table).try_into().map_err(|error: toml::de::Error| {
+            self.wrong(error.message().replace('\n', ", ")) // Every value was checked: this names a value nobody thought of.
+        })?;
+        config.edge_loss = config.edge_loss.filter(|EdgeLossConfig { weight, .. }| *weight > 0.0);
+        self.check_early_stop(&config)?;
+        self.settle_fanouts(&mut config)?;
+        Ok(config)
+    }
+
+    fn check_model(&self, kind: ModelKind) -> Result<(), RunFileError> {
+        if kind.attention() == Attention::None
+            && let Some(key) = ATTENTION.iter().find(|key| get(&self.table, key).is_some())
+        {
+            return Err(self.wrong(format!("`{key}` is for models with attention: a {} has none", kind.name())));
+        }
+        let attention = get(&self.table, "model.attention");
+        if kind.attention() == Attention::Go && attention.is_some_and(|name| name.as_str() != Some(Form::Go.name())) {
+            return Err(self.wrong(format!("`model.attention`: a {} has go only", kind.name())));
+        }
+        let kernels = get(&self.table, "train.kernels");
+        if !kind.has_fused_kernels() && kernels.is_some_and(|name| name.as_str() == Some(Kernels::Fused.name())) {
+            let name = kind.name();
+            return Err(self.wrong(format!("`train.kernels`: a {name} has no fused kernels: use reference")));
+        }
+        let boundary_weight = get(&self.table, "cgat.boundary_weight").and_then(keys::as_number);
+        if get(&self.table, "cgat.boundary_margin").is_some() && boundary_weight.is_none_or(|weight| weight == 0.0) {
+            let problem = "`cgat.boundary_margin` needs a `cgat.boundary_weight` above 0 (default: 0)";
+            return Err(self.wrong(problem.to_owned()));
+        }
         Ok(())
     }
 
-    /// The run that is meant.
-    pub fn resolve(&self) -> Result<RunConfig, RunFileError> {
-        let kind: ModelKind = self.choice("model.kind")?;
-        let model = self.resolve_model(kind)?;
-        let train = TrainConfig {
-            learning_rate: self.number("train.learning_rate")?,
-            weight_decay: self.number("train.weight_decay")?,
-            epochs: self.count("train.epochs")?,
-            split: self.get("train.split").and_then(Value::as_str).map(str::to_owned),
-            supervision: self.choice("train.supervision")?,
-            kernels: self.resolve_kernels(kind)?,
-            checkpoint_every: self.count("train.checkpoint_every")?,
-            checkpoint_every_steps: match self.get("train.checkpoint_every_steps") {
-                None => None,
-                Some(_) => Some(self.count("train.checkpoint_every_steps")?),
-            },
-            checkpoint_minutes: self.number("train.checkpoint_minutes")?,
-            checkpoints_kept: self.count("train.checkpoints_kept")?,
-            deterministic: self.get("train.deterministic").and_then(Value::as_bool),
-            evaluate_every: self.count("train.evaluate_every")?,
-            mode: self.resolve_mode(kind, model.n_layers)?,
-        };
-        self.check_sections(kind)?;
-        Ok(RunConfig {
-            train,
-            edge_loss: self.resolve_edge_loss()?,
-            cgat: self.resolve_cgat()?,
-            model,
-            early_stop: match self.table.contains_key("early_stop") {
-                false => None,
-                true => Some(EarlyStopConfig {
-                    burn_in: self.count("early_stop.burn_in")?,
-                    window: self.count("early_stop.window")? as usize,
-                    loss_threshold: self.number("early_stop.loss_threshold")?,
-                    metric_threshold: self.number("early_stop.metric_threshold")?,
-                }),
-            },
-        })
-    }
-
-    fn resolve_model(&self, kind: ModelKind) -> Result<ModelConfig, RunFileError> {
-        let Traits { attention, features, .. } = kind.traits();
-        if attention == Attention::None {
-            for key in ["model.form", "model.heads", "model.out_heads"] {
-                if self.get(key).is_some() {
-                    return Err(self.wrong(format!("`{key}` is for attention: a {} has none", kind.name())));
-                }
-            }
+    fn check_mode(&self, kind: ModelKind) -> Result<(), RunFileError> {
+        let is_mini_batch = get(&self.table, "train.mode").and_then(Value::as_str) == Some(Mode::MiniBatch.name());
+        if is_mini_batch && !kind.trains_in_mini_batches() {
+            return Err(self.wrong(format!("`train.mode`: a {} supports full-batch only", kind.name())));
         }
-        let form = self.get("model.form");
-        if attention == Attention::Go && form.is_some_and(|form| form.as_str() != Some(Form::Go.name())) {
-            return Err(self.wrong(format!("`model.form`: a {} scores by go alone", kind.name())));
-        }
-        Ok(ModelConfig {
-            kind,
-            form: match form.is_some() || attention == Attention::Said {
-                true => self.choice("model.form")?,
-                false => Form::Go,
-            },
-            n_layers: self.count("model.n_layers")? as usize,
-            heads: self.count("model.heads")? as usize,
-            features: match self.get("model.features") {
-                None => features as usize,
-                Some(_) => self.count("model.features")? as usize,
-            },
-            out_heads: self.count("model.out_heads")? as usize,
-            dropout: self.number("model.dropout")?,
-        })
-    }
-
-    /// A kind without kernels of its own takes tensor operations, and nothing else may be asked for.
-    fn resolve_kernels(&self, kind: ModelKind) -> Result<Kernels, RunFileError> {
-        match self.get("train.kernels") {
-            _ if kind.traits().has_fused_kernels => self.choice("train.kernels"),
-            Some(kernels) if kernels.as_str() == Some(Kernels::Fused.name()) => {
-                let name = kind.name();
-                Err(self.wrong(format!("`train.kernels`: a {name} has no fused kernels: say reference, or nothing")))
-            }
-            _ => Ok(Kernels::Reference),
+        match self.mini_batch_key().filter(|_| !is_mini_batch) {
+            Some(key) => Err(self.wrong(format!("`{key}` is for mini-batches: set train.mode = \"mini-batch\""))),
+            None => Ok(()),
         }
     }
 
-    fn resolve_mode(&self, kind: ModelKind, n_layers: usize) -> Result<Mode, RunFileError> {
-        if self.value("train.mode")?.as_str() == Some("full") {
-            for key in ["train.fanouts", "train.seeds_per_step", "train.edge_seeds", "train.slices"] {
-                if self.get(key).is_some() {
-                    return Err(self.wrong(format!("`{key}` is for batches: say train.mode = \"batches\" too")));
-                }
-            }
-            return Ok(Mode::Full);
-        }
-        if !kind.traits().trains_in_batches {
-            return Err(self.wrong(format!("`train.mode`: a {} trains on whole graphs: say full", kind.name())));
-        }
-        let count = |key: &str| match self.get(key) {
-            None => Ok(None),
-            Some(_) => self.count(key).map(|count| Some(count as usize)),
-        };
-        let fanouts = keys::as_fanouts(&self.value("train.fanouts")?).expect("checked when parsed");
-        // Only what a person wrote can be too much: the default has as many as the smallest usual model.
-        let fanouts = match self.get("train.fanouts") {
-            None => fanouts[..fanouts.len().min(n_layers)].to_vec(),
-            Some(_) => fanouts,
-        };
-        fanouts_of_layers(&fanouts, n_layers).map_err(|error| self.wrong(format!("`train.fanouts`: {error}")))?;
-        Ok(Mode::Batches(BatchesConfig {
-            fanouts,
-            seeds_per_step: count("train.seeds_per_step")?,
-            edge_seeds: count("train.edge_seeds")?,
-            slices: self.count("train.slices")? as usize,
-        }))
-    }
-
-    /// A section that belongs to one kind of model stands in its run files, and in no others.
+    /// Checks that a section that belongs to one model is not given for another, and is not turned off for its own.
     fn check_sections(&self, kind: ModelKind) -> Result<(), RunFileError> {
         for (section, owner) in ModelKind::sections() {
             let (name, owner_name) = (kind.name(), owner.name());
-            let problem = match (kind == owner, self.table.contains_key(section)) {
-                (true, false) => format!("`{section}` is missing: a {name} learns from edges (a gat does not)"),
-                (false, true) => format!("`{section}` is for a {owner_name}: a {name} learns without it"),
+            let problem = match (kind == owner, self.table.get(section)) {
+                (true, Some(Value::Boolean(_))) if section == "edge_loss" => {
+                    "`edge_loss` is off: set edge_loss.weight = 0 to train a supergat without it, or train a gat"
+                        .to_owned()
+                }
+                (true, Some(Value::Boolean(_))) => format!("`{section}` is off: a {name} needs it"),
+                (false, Some(Value::Table(_))) => {
+                    format!("`{section}` is for a {owner_name}: a {name} has no such loss")
+                }
                 _ => continue,
             };
             return Err(self.wrong(problem));
@@ -220,75 +256,70 @@ impl RunFile {
         Ok(())
     }
 
-    fn resolve_edge_loss(&self) -> Result<Option<EdgeLossConfig>, RunFileError> {
-        if !self.table.contains_key("edge_loss") {
-            return Ok(None);
-        }
-        let weight = self.number("edge_loss.weight")?;
-        Ok((weight > 0.0).then_some(EdgeLossConfig {
-            weight,
-            negatives: self.number("edge_loss.negatives")?,
-            kept: self.number("edge_loss.kept")?,
-            exclude: self.choice("edge_loss.exclude")?,
-            subset: self.choice("edge_loss.subset")?,
-        }))
-    }
-
-    fn resolve_cgat(&self) -> Result<Option<CgatConfig>, RunFileError> {
-        if !self.table.contains_key("cgat") {
-            return Ok(None);
-        }
-        let weight = self.number("cgat.boundary_weight")?;
-        if weight == 0.0 && self.get("cgat.boundary_margin").is_some() {
-            let problem = "`cgat.boundary_margin` is for a boundary loss: say cgat.boundary_weight too";
-            return Err(self.wrong(problem.to_owned()));
-        }
-        Ok(Some(CgatConfig {
-            graph_weight: self.number("cgat.graph_weight")?,
-            graph_margin: self.number("cgat.graph_margin")?,
-            boundary: match weight > 0.0 {
-                true => Some(BoundaryConfig { weight, margin: self.number("cgat.boundary_margin")? }),
-                false => None,
-            },
-            top_k: match self.get("cgat.top_k") {
-                None => None,
-                Some(_) => Some(self.count("cgat.top_k")? as usize),
-            },
-            negatives: self.count("cgat.negatives")? as usize,
-        }))
-    }
-
-    fn get(&self, key: &str) -> Option<&Value> {
-        let (section, name) = key.split_once('.')?;
-        self.table.get(section)?.get(name)
-    }
-
-    /// The value of a key, or its default.
-    fn value(&self, key: &str) -> Result<Value, RunFileError> {
-        if let Some(value) = self.get(key) {
-            return Ok(value.clone());
-        }
-        match keys::find(key).and_then(|known| known.default) {
-            Some(default) => {
-                let mut table: Table = format!("value = {default}").parse().expect("defaults are TOML");
-                Ok(table.remove("value").expect("just written"))
+    /// Checks that the paper's rule is whole, or that there is a patience.
+    fn check_early_stop(&self, config: &RunConfig) -> Result<(), RunFileError> {
+        let Some(early_stop) = &config.early_stop else { return Ok(()) };
+        let rule = ["burn_in", "window", "loss_threshold", "metric_threshold"].map(|name| format!("early_stop.{name}"));
+        let missing = rule.iter().find(|key| get(&self.table, key).is_none());
+        let is_begun = rule.iter().any(|key| get(&self.table, key).is_some());
+        match missing {
+            Some(key) if is_begun => {
+                Err(self.wrong(format!("`{key}` is missing: the paper's rule needs all four keys")))
             }
-            None => Err(self.wrong(format!("`{key}` is missing"))),
+            Some(_) if early_stop.patience.is_none() => Err(self
+                .wrong("`early_stop.patience` is missing: the number of epochs to wait for a better score".to_owned())),
+            _ => Ok(()),
         }
     }
 
-    fn number(&self, key: &str) -> Result<f64, RunFileError> {
-        Ok(keys::as_number(&self.value(key)?).expect("checked when parsed"))
+    /// Cuts the default fanouts to the layers of the model, and checks given ones against them.
+    fn settle_fanouts(&self, config: &mut RunConfig) -> Result<(), RunFileError> {
+        if config.train.mode == Mode::FullBatch {
+            return Ok(());
+        }
+        let (fanouts, n_layers) = (&mut config.train.fanouts, config.model.n_layers);
+        if get(&self.table, "train.fanouts").is_none() {
+            fanouts.truncate(n_layers);
+        }
+        match fanouts_of_layers(fanouts, n_layers) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.wrong(format!("`train.fanouts`: {error}"))),
+        }
     }
 
-    fn count(&self, key: &str) -> Result<u64, RunFileError> {
-        let value = self.value(key)?.as_integer().expect("checked when parsed");
-        Ok(u64::try_from(value).expect("checked when parsed"))
+    /// Sets a key, under whatever name it was given; its present name if it had a value and may not be set twice.
+    fn insert(&mut self, given: &str, value: Value, replaces: bool) -> Result<Option<String>, String> {
+        let (name, is_renamed) = renamed::key(given);
+        let before = value.to_string();
+        let value = match renamed::value(name, &value) {
+            Some(now) => Value::String(now.to_owned()),
+            None => value,
+        };
+        let Some(known) = keys::find(name) else { return Err(unknown(given)) };
+        if !known.takes.accepts(&value) {
+            return Err(format!("`{given}` must be {}, not {value}", known.takes));
+        }
+        if is_renamed {
+            self.note(format!("`{given}` is now called `{name}`"));
+        }
+        if before != value.to_string() {
+            self.note(format!("`{name} = {before}` is now written {value}"));
+        }
+        if !replaces && get(&self.table, name).is_some() {
+            return Ok(Some(name.to_owned()));
+        }
+        self.put(name, value);
+        Ok(None)
     }
 
-    fn choice<T: Choice>(&self, key: &str) -> Result<T, RunFileError> {
-        let value = self.value(key)?;
-        Ok(value.as_str().and_then(T::from_name).expect("checked when parsed"))
+    fn note(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    fn put(&mut self, key: &str, value: Value) {
+        put(&mut self.table, key, value);
     }
 
     fn wrong(&self, problem: String) -> RunFileError {
@@ -296,27 +327,37 @@ impl RunFile {
     }
 }
 
-/// The sections of a run file, in order.
-fn sections() -> impl Iterator<Item = &'static str> {
-    ["model", "train", "edge_loss", "cgat", "early_stop"].into_iter()
+/// `model.hidden` of models without attention: as wide as the default heads together.
+const WIDTH_WITHOUT_ATTENTION: i64 = 128;
+
+/// Sets a key in a table of sections; a section that was off is on again.
+fn put(table: &mut Table, key: &str, value: Value) {
+    let (section, name) = key.split_once('.').expect("known keys have a section");
+    let values = table.entry(section).or_insert_with(|| Value::Table(Table::new()));
+    if !values.is_table() {
+        *values = Value::Table(Table::new());
+    }
+    if let Some(values) = values.as_table_mut() {
+        values.insert(name.to_owned(), value);
+    }
 }
 
-fn check(key: &str, value: &Value) -> Result<(), String> {
-    let Some(known) = keys::find(key) else { return Err(unknown(key)) };
-    if known.takes.accepts(value) {
-        return Ok(());
-    }
-    Err(format!("`{key}` must be {}, not {value}", known.takes))
+/// The key of this name, or of another spelling of it.
+pub fn find_key(name: &str) -> Option<&'static Key> {
+    keys::find(renamed::key(name).0)
 }
 
 fn unknown(key: &str) -> String {
-    let known = KEYS.iter().map(|key| key.name).chain(sections());
+    let names = || keys().iter().map(|key| &*key.name);
     // A key is most often right and its section forgotten, or the other way around.
-    let by_name =
-        KEYS.iter().map(|key| key.name).find(|name| name.split_once('.').is_some_and(|(_, name)| name == key));
-    match by_name.or_else(|| nearest(key, known)) {
+    let by_name = names().find(|name| name.split_once('.').is_some_and(|(_, name)| name == key));
+    match by_name.or_else(|| renamed::by_short_name(key)).or_else(|| nearest(key, names().chain(sections()))) {
         Some(near) => format!("a run file has no `{key}`: did you mean `{near}`?"),
-        None => format!("a run file has no `{key}`: its sections are model, train, edge_loss, cgat and early_stop"),
+        None => {
+            let sections = sections();
+            let (last, others) = sections.split_last().expect("there are sections");
+            format!("a run file has no `{key}`: its sections are {} and {last}", others.join(", "))
+        }
     }
 }
 

@@ -1,10 +1,10 @@
-//! How settings are searched for.
+//! Methods of hyperparameter search.
 
 use serde::{Deserialize, Serialize};
 
 use crate::choice::Choice;
 
-/// How points are chosen.
+/// Method that chooses the next point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Method {

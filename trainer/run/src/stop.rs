@@ -1,5 +1,5 @@
-//! A request to stop that comes from outside the loop: a signal. The loop looks at it once per step and once per chunk of an
-//! evaluation; ranks tell it to each other in exchanges that they make anyway.
+//! Requests to stop from outside the training loop: signals. The loop checks for one once per step and once per chunk
+//! of an evaluation; ranks pass it on in exchanges that they make anyway.
 
 use std::sync::{
     Arc, Mutex, PoisonError,

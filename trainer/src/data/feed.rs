@@ -1,11 +1,11 @@
-//! What the steps of a run look at, one after the other: whole graphs, or batches that are sampled ahead.
+//! Slices of a run's steps, in order: whole graphs, or mini-batches that are sampled ahead.
 
 use std::{borrow::Cow, num::NonZeroUsize, ops::Range, sync::Arc};
 
 use kith_client::{Batch, BatchConfig, FetchedRows, Job, Plan, PlanConfig, Prefetch, PrefetchConfig, RowCounts};
 use kith_draw::{Name, Purpose};
 use kith_kernels::InputRows;
-use kith_run::config::{BatchesConfig, Mode, RunConfig};
+use kith_run::config::{Mode, RunConfig, TrainConfig};
 use kith_sampler::{Replacement, fanouts_of_layers};
 
 use crate::{
@@ -35,7 +35,7 @@ pub(crate) struct Batches {
     n_epochs: u64,
     /// The slices of every step that are made here.
     own: Range<usize>,
-    /// Whether a GPU computes, and the cores are free to sample.
+    /// True if a GPU computes, which leaves the cores free to sample.
     serves_gpu: bool,
     /// Started by the first batch that is asked for, from its step on.
     queue: Option<Prefetch>,
@@ -52,11 +52,11 @@ pub(crate) struct At {
     pub(crate) slice: usize,
 }
 
-/// What one slice of a step learns from.
+/// Data of one slice of a step.
 #[derive(Debug)]
 pub(crate) struct Slice<'a> {
     pub(crate) sample: Sample,
-    /// What the layers' own losses look at.
+    /// Pairs and contrasts of the layers' own losses.
     pub(crate) compared: Compared,
     pub(crate) labels: Cow<'a, Labels>,
     /// Positions whose node loss counts.
@@ -65,14 +65,14 @@ pub(crate) struct Slice<'a> {
     pub(crate) n_step_seeds: usize,
     /// Of everything drawn, as reports show it; only batches have one.
     pub(crate) digest: Option<String>,
-    /// Where its rows came from.
+    /// Sources of its features.
     pub(crate) row_counts: RowCounts,
-    /// What is left of a batch, to be used again.
+    /// Memory of a batch, for reuse.
     rest: Option<Batch>,
 }
 
 impl Slice<'_> {
-    /// Whether there is nothing to learn from: the last step of an epoch may have fewer seeds than slices.
+    /// True if the slice has no roots: the last step of an epoch may have fewer seed nodes than slices.
     pub(crate) fn is_empty(&self) -> bool {
         self.sample.blocks.last().is_none_or(|block| block.n_destinations() == 0)
     }
@@ -86,12 +86,12 @@ impl Slice<'_> {
 impl<'a> Feed<'a> {
     /// The steps that a config, all counts said, makes of its data.
     pub(crate) fn new(data: &'a Data, config: &RunConfig, run_key: u64, world: &World) -> Result<Feed<'a>, TrainError> {
-        match (data, &config.train.mode) {
-            (Data::Batches(input), Mode::Batches(_)) => {
+        match (data, config.train.mode) {
+            (Data::Batches(input), Mode::MiniBatch) => {
                 Ok(Feed::Batches(Box::new(Batches::new(input, config, run_key, world)?)))
             }
             (Data::Full(input), _) => Ok(Feed::Graphs(input)),
-            (Data::Batches(_), Mode::Full) => unreachable!("data is loaded as the config says"),
+            (Data::Batches(_), Mode::FullBatch) => unreachable!("data is loaded as the config says"),
         }
     }
 
@@ -119,7 +119,7 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// What a GPU samples by; `None` where there are no batches.
+    /// Plan and settings of the batches, for sampling on a GPU; `None` without batches.
     pub(crate) fn recipe(&self) -> Option<(&Arc<Plan>, &BatchConfig)> {
         match self {
             Feed::Graphs(_) => None,
@@ -177,17 +177,16 @@ pub(crate) fn order_of_graphs(input: &Input, at: At) -> Vec<&GraphInput> {
     graphs
 }
 
-/// Which batches a run has, and what they are made of: all counts of the config must be said.
+/// Plan and settings of a run's batches; the config must have all its counts.
 pub(crate) fn batches_of(
     input: &BatchInput,
     config: &RunConfig,
     run_key: u64,
 ) -> Result<(Arc<Plan>, BatchConfig), TrainError> {
-    let Mode::Batches(batches) = &config.train.mode else { unreachable!("data is loaded as the config says") };
-    let BatchesConfig { fanouts, seeds_per_step, edge_seeds, slices } = batches;
+    let TrainConfig { fanouts, batch_size, edge_seeds, slices, .. } = &config.train;
     let plan = PlanConfig {
         run_key,
-        seeds_per_step: seeds_per_step.expect("all counts are said"),
+        seeds_per_step: batch_size.expect("all counts are said"),
         edge_seeds: edge_seeds.expect("all counts are said"),
         slices: *slices,
     };

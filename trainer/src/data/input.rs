@@ -1,4 +1,4 @@
-//! Store → what a model reads: edges, rows, labels and the split, one graph at a time.
+//! Input of a model from a store: edges, features, labels and the split, one graph at a time.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use kith_store::{Graph, Rows, Split, SplitPart};
 
 use crate::{data::link_pairs::Links, error::TrainError};
 
-/// What a pass reads: the block of every layer, from the input on, and the rows of the first one's sources.
+/// Input of a forward pass: the block of every layer, first layer first, and the features of the first block's sources.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// The destinations of each are the sources of the next.
@@ -31,7 +31,7 @@ pub struct Input {
     pub dim: usize,
     /// Classes are `0..n_classes`; none where labels were not asked for.
     pub n_classes: usize,
-    /// Whether a node may have several classes.
+    /// True if a node may have several classes.
     pub is_multi_label: bool,
     /// Pairs that models are measured by instead of nodes; only for one graph.
     pub links: Option<Links>,
@@ -42,7 +42,7 @@ pub struct Input {
 pub struct GraphInput {
     /// Its edges; positions are in the order of the nodes' ids.
     pub block: Arc<Block>,
-    /// Its feature rows.
+    /// Its features.
     pub rows: Arc<InputRows>,
     /// Its labels, by position; `None` where they were not asked for.
     pub labels: Option<Labels>,
@@ -52,9 +52,9 @@ pub struct GraphInput {
     pub valid: Vec<u32>,
     /// Positions that are only measured.
     pub test: Vec<u32>,
-    /// Whether every edge has its reverse.
+    /// True if every edge has its reverse.
     pub is_symmetric: bool,
-    /// Whether it comes from a set of several graphs, where negatives avoid only edges, not their reverses.
+    /// True if it is one of a set of several graphs, where negatives avoid only edges, not their reverses.
     pub is_one_of_many: bool,
 }
 
@@ -269,7 +269,7 @@ impl GraphInput {
         self.block.n_destinations()
     }
 
-    /// What a pass over the whole graph reads.
+    /// Input of a forward pass over the whole graph.
     pub fn sample(&self, n_layers: usize) -> Sample {
         Sample { blocks: vec![Arc::clone(&self.block); n_layers], rows: Arc::clone(&self.rows) }
     }

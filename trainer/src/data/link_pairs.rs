@@ -1,4 +1,4 @@
-//! Pairs of nodes that a model is measured by.
+//! Pairs of nodes that link prediction is evaluated on.
 
 /// Pairs that a model is measured by instead of nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct Links {
 pub struct LinkPairs {
     pub(crate) sources: Vec<u32>,
     pub(crate) destinations: Vec<u32>,
-    /// The first so many are edges.
+    /// The first `n_edges` pairs are edges.
     pub(crate) n_edges: usize,
 }
 
@@ -25,7 +25,7 @@ impl LinkPairs {
         LinkPairs { sources, destinations, n_edges: 2 * edges.len() }
     }
 
-    /// How often a held-out edge scores higher than a pair that is none.
+    /// Area under the ROC curve of held-out edges against pairs without an edge.
     pub(crate) fn measure(&self, scores: &[f32]) -> f64 {
         let (edges, others) = scores.split_at(self.n_edges);
         auc(edges, others)

@@ -1,4 +1,4 @@
-//! Link prediction: edges that are held out of a graph and pairs that are none, told apart by a model's last layer.
+//! Link prediction: a model's last layer separates held-out edges of a graph from pairs without an edge.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -19,8 +19,8 @@ const VALID_SHARE: f64 = 0.05;
 const TEST_SHARE: f64 = 0.10;
 
 impl Links {
-    /// Holds out edges of a graph: gives the graph without them, and what is asked. Draws are named by the run key, so every run
-    /// has links of its own.
+    /// Holds out edges of a graph: returns the graph without them, and the pairs to predict. Draws are named by the
+    /// seed, so every run has its own links.
     pub fn hold_out(graph: &GraphInput, run_key: u64) -> Result<(GraphInput, Links), TrainError> {
         let stream = |layer| Name { run_key, purpose: Purpose::Split, step: 0, layer }.stream();
         let block = &graph.block;
@@ -39,7 +39,7 @@ impl Links {
         Ok((without, links))
     }
 
-    /// How well a model tells the pairs apart, valid and test.
+    /// Area under the ROC curve of a model's pair scores: valid and test.
     pub(crate) fn measure(&self, model: &Model, graph: &GraphInput) -> Result<(f64, f64), TrainError> {
         let both = |of: fn(&LinkPairs) -> &Vec<u32>| [of(&self.valid).as_slice(), of(&self.test)].concat();
         let scores = model.pair_logits(graph, &both(|pairs| &pairs.sources), &both(|pairs| &pairs.destinations))?;
@@ -144,7 +144,7 @@ mod tests {
             }
         }
         assert!((0..40).all(|node| train.block.has_edge(node, node)), "loops stay");
-        assert_eq!(Links::hold_out(&whole, 7).unwrap().1, links, "named by the run key");
+        assert_eq!(Links::hold_out(&whole, 7).unwrap().1, links, "named by the seed");
         assert_ne!(Links::hold_out(&whole, 8).unwrap().1, links);
     }
 }

@@ -1,4 +1,4 @@
-//! Tensors of rows as plain numbers.
+//! Two-dimensional tensors as plain numbers.
 
 use tch::{Kind, Tensor};
 

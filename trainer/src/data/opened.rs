@@ -1,4 +1,4 @@
-//! A graph as a command opens it: a store, or what one was cut into. Only full batches need the store.
+//! A graph opened by a command: a store, or a partitioned graph. Only full-batch training needs the store.
 
 use std::{
     borrow::Cow,
@@ -17,7 +17,7 @@ pub struct Opened {
     shards: Arc<dyn Shards>,
     store: Option<Arc<Graph>>,
     cluster: Option<Arc<Cluster>>,
-    /// Asked for what users call nodes where no file says so; the answer, once somebody wants it.
+    /// Source of the users' node ids if no file has them; `sent_ids` caches the answer.
     sharded: Option<Arc<Sharded>>,
     sent_ids: Arc<OnceLock<Option<OwnIds>>>,
 }
@@ -52,17 +52,17 @@ impl Opened {
         self.sharded.as_ref().map_or(&[], |sharded| sharded.silent())
     }
 
-    /// Who answers.
+    /// Source of neighbors, features and labels.
     pub fn shards(&self) -> &Arc<dyn Shards> {
         &self.shards
     }
 
-    /// What is known of the graph.
+    /// Properties of the graph.
     pub fn info(&self) -> &Info {
         self.shards.info()
     }
 
-    /// Where the graph came from.
+    /// Origin of the graph.
     pub fn source(&self) -> Source {
         Source::of(self.info())
     }
@@ -72,7 +72,7 @@ impl Opened {
         self.store.as_ref().ok_or(TrainError::NeedsStore)
     }
 
-    /// What the user calls a node; its number, where it has no other name.
+    /// The user's id of a node; its number if it has no other id.
     pub fn id_of(&self, node: u64) -> Result<Cow<'_, str>, TrainError> {
         match (self.ids(), &self.sharded) {
             (Some(ids), _) => Ok(ids.of(node)?),
@@ -104,7 +104,7 @@ impl std::fmt::Debug for Opened {
     }
 }
 
-/// Where the graphs of a run came from.
+/// Origin of a run's graphs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     /// The dataset or generator that the store was made from.
@@ -114,7 +114,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// What an open graph says of itself.
+    /// Origin of an open graph.
     pub fn of(info: &Info) -> Source {
         let dataset = match info.source.split_once(" (").map_or(info.source.as_str(), |(name, _)| name) {
             // Graphs that are made are called what the command that makes them calls them.

@@ -1,4 +1,4 @@
-//! Which rank computes which slices of a step. What is computed does not depend on it.
+//! Assignment of a step's slices to ranks. It does not affect results.
 
 use std::ops::Range;
 
@@ -22,7 +22,7 @@ pub(crate) fn check(n_ranks: usize, n_slices: usize, is_full: bool) -> Result<()
     }
     let sentence = match is_full {
         true => format!(
-            "{n_ranks} ranks cannot share full batches: set train.mode = \"batches\" and train.slices = {n_ranks}"
+            "{n_ranks} ranks cannot share full batches: set train.mode = \"mini-batch\" and train.slices = {n_ranks}"
         ),
         false => format!(
             "{n_ranks} ranks cannot share steps with train.slices = {n_slices}: set it to {n_ranks}, or start fewer ranks"
@@ -55,6 +55,6 @@ mod tests {
         assert!(check(4, 4, false).is_ok() && check(1, 1, true).is_ok());
         let refused = |n_slices, is_full| check(3, n_slices, is_full).unwrap_err().to_string();
         assert!(refused(2, false).contains("train.slices = 2: set it to 3, or"));
-        assert!(refused(1, true).contains("train.mode = \"batches\""));
+        assert!(refused(1, true).contains("train.mode = \"mini-batch\""));
     }
 }

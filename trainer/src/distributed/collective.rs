@@ -1,5 +1,5 @@
-//! What ranks do together. Every rank makes the same calls in the same order; each ends on all ranks or fails on all,
-//! within a deadline.
+//! Collectives. Every rank makes the same calls in the same order; each call ends on all ranks or fails on all, within
+//! a deadline.
 
 mod alone;
 #[cfg(test)]
@@ -19,7 +19,7 @@ pub(crate) use ring::Ring;
 
 use crate::distributed::world::WorldError;
 
-/// The ways in which ranks exchange what they have.
+/// Collective operations of a rank.
 pub trait Collective: fmt::Debug {
     /// Adds up the values of all ranks, in an order of its own: 32-bit floats, flat, as many on every rank.
     fn all_reduce(&mut self, values: &mut Tensor) -> Result<(), WorldError>;

@@ -1,4 +1,4 @@
-//! What ranks tell each other in every step: the gradients of their slices, and what those slices lost.
+//! Exchange between ranks in every step: the gradients of their slices, and the slices' losses.
 
 use kith_client::RowCounts;
 use kith_run::{clock::Phases, report::StepRecord, stop::Request};
@@ -17,7 +17,7 @@ use crate::{
 /// Steps from one comparison of all ranks' weights to the next.
 const COMPARED_EVERY: u64 = 1000;
 
-/// What one slice of a step came to, beside its gradient.
+/// Results of one slice of a step, beside its gradient.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SliceRecord {
     pub(crate) loss: Exact,
@@ -32,19 +32,19 @@ pub(crate) struct SliceRecord {
 }
 
 impl SliceRecord {
-    /// Where its rows came from.
+    /// Sources of its features.
     pub(crate) fn rows(&self) -> RowCounts {
         let (local, cached, remote) = self.row_counts;
         RowCounts { local, cached, remote }
     }
 }
 
-/// What a rank tells in a step.
+/// Message of a rank in a step.
 #[derive(Debug, Serialize, Deserialize)]
 struct Told {
     slices: Vec<SliceRecord>,
     phases: Phases,
-    /// To other ranks since it last told something.
+    /// Bytes to other ranks since its previous message.
     sent_bytes: u64,
     /// Of the weights before the step, where it is time to compare them.
     weights: Option<String>,
@@ -57,15 +57,15 @@ struct Told {
 #[derive(Debug)]
 pub(crate) struct Exchange {
     n_slices: usize,
-    /// Whether slices are added in their order, whoever computed them.
+    /// True if gradients are added in the order of slices, whatever ranks computed them.
     is_deterministic: bool,
     gradients: Vec<Tensor>,
     records: Vec<SliceRecord>,
-    /// To other ranks, when this rank last told something.
+    /// Bytes to other ranks, at this rank's previous message.
     sent_bytes: u64,
 }
 
-/// What a step came to on all ranks.
+/// Results of a step on all ranks.
 #[derive(Debug)]
 pub(crate) struct Exchanged {
     pub(crate) gradient: Tensor,
@@ -92,7 +92,7 @@ impl Exchange {
         self.records.push(record);
     }
 
-    /// Tells what this rank has, and hears what all have.
+    /// Exchanges gradients and records with all ranks.
     pub(crate) fn exchange(
         &mut self,
         world: &mut World,
@@ -130,7 +130,7 @@ impl Exchange {
         Ok(Exchanged { gradient, slices, phases, sent_bytes, stop })
     }
 
-    /// Tells and hears where the time went since the last step was exchanged.
+    /// Exchanges the time by phase since the last step was exchanged.
     pub(crate) fn finish(&self, world: &mut World, phases: Phases) -> Result<Vec<Phases>, TrainError> {
         let heard = hear(world, &Told { slices: Vec::new(), phases, sent_bytes: 0, weights: None, stop: None })?;
         Ok(heard.into_iter().map(|told| told.phases).collect())
@@ -165,7 +165,7 @@ fn differ(world: &World, rank: usize, step: u64) -> WorldError {
     ))
 }
 
-/// What all ranks tell, by rank.
+/// Messages of all ranks, by rank.
 fn hear(world: &mut World, told: &Told) -> Result<Vec<Told>, TrainError> {
     let text = serde_json::to_vec(told).expect("numbers and texts");
     let heard = world.collective().share(&text)?;
@@ -174,7 +174,7 @@ fn hear(world: &mut World, told: &Told) -> Result<Vec<Told>, TrainError> {
         .enumerate()
         .map(|(rank, text)| {
             serde_json::from_slice(text).map_err(|error| {
-                TrainError::World(WorldError::OutOfStep(format!("rank {rank} told no step's end: {error}")))
+                TrainError::World(WorldError::OutOfStep(format!("rank {rank} sent a malformed step record: {error}")))
             })
         })
         .collect()

@@ -1,4 +1,4 @@
-//! The ranks of a run: how many, which one this is, and what they do together.
+//! The process group of a run: its size, this rank, and its collectives.
 
 mod agreement;
 mod board;
@@ -52,7 +52,7 @@ use crate::distributed::collective::{Alone, Collective, Nccl, Ring, gpu_identity
 /// All ranks of a run, as one of them sees them. Dropping it says goodbye to the others.
 #[derive(Debug)]
 pub struct World {
-    /// None in a world of one. Dropped first: others hear the goodbye before the collective is gone.
+    /// None for a single rank. Dropped first: others receive the goodbye before the collective is gone.
     bond: Option<Bond>,
     rank: usize,
     members: Vec<Member>,
@@ -60,7 +60,7 @@ pub struct World {
     stop: Stop,
 }
 
-/// What ties a rank to others, beside the collective.
+/// State and heartbeats that a rank shares with others, beside the collective.
 #[derive(Debug)]
 struct Bond {
     board: Arc<Board>,
@@ -82,7 +82,7 @@ impl World {
         World::join_at(seat, config, &facts, None)
     }
 
-    /// As above; rank 0 listens where it is told.
+    /// [`World::join`]; rank 0 listens on `listener`.
     pub fn join_at(
         seat: &Seat,
         config: &JoinConfig,
@@ -136,7 +136,7 @@ impl World {
         &self.members
     }
 
-    /// Who joined from where: a line of names, and a line for each rank.
+    /// Table of the ranks and their addresses: a line of names, and a line for each rank.
     pub fn table(&self) -> Vec<String> {
         let names = ["rank", "host", "address", "process", "device", "instructions"].map(String::from);
         let rows = self.members.iter().map(|member| {
@@ -152,7 +152,7 @@ impl World {
         rows.iter().map(line).collect()
     }
 
-    /// What users should know of how these ranks are placed and connected.
+    /// Notes for users about the placement and connection of these ranks.
     pub fn notes(&self, tls: RankTls) -> Vec<String> {
         let mut notes = gpus::notes(&self.members);
         let is_on_several = self.members.iter().any(|member| member.machine != self.members[0].machine);
@@ -168,17 +168,17 @@ impl World {
         notes
     }
 
-    /// Refuses ranks that do not agree on everything in a list of (what, value): all ranks hear who differs.
+    /// Refuses ranks that disagree on any (name, value) of a list; all ranks get the same error.
     pub fn agree(&mut self, on: &[(&str, String)]) -> Result<(), WorldError> {
         agree(&mut *self.collective, &self.members, on)
     }
 
-    /// What ranks do together.
+    /// Collectives of the process group.
     pub fn collective(&mut self) -> &mut dyn Collective {
         &mut *self.collective
     }
 
-    /// Says what this rank does from now on.
+    /// Sets the step and phase of this rank.
     pub fn enter(&self, step: u64, phase: Phase) {
         if let Some(bond) = &self.bond {
             bond.board.enter(step, phase);
@@ -195,15 +195,15 @@ impl World {
         &self.stop
     }
 
-    /// What to do when a rank was lost or stopped, and this process has not noticed within two seconds because it is busy
-    /// elsewhere. Called on another thread: print the sentence and exit.
+    /// Sets the callback for a rank that was lost or stopped, if this process has not noticed within two seconds
+    /// because it is busy. It runs on another thread: print the error and exit.
     pub fn on_lost(&self, call: Box<dyn Fn(&WorldError) + Send>) {
         if let Some(bond) = &self.bond {
             bond.board.on_lost(call);
         }
     }
 
-    /// Why all must stop, if that is known by now.
+    /// Fails if all ranks must stop and this is known by now.
     pub fn check(&self) -> Result<(), WorldError> {
         match self.bond.as_ref().and_then(|bond| Some((&bond.board, bond.board.verdict()?))) {
             Some((board, verdict)) => Err(board.error(verdict)),
@@ -255,7 +255,7 @@ fn agree(collective: &mut dyn Collective, members: &[Member], on: &[(&str, Strin
     }
 }
 
-/// The ring of those who have met; what goes wrong is told to all.
+/// The ring of all ranks; errors are sent to all.
 fn form_ring(
     seat: &Seat,
     config: &JoinConfig,

@@ -1,4 +1,4 @@
-//! The engine of a run.
+//! Choice of a run's engine.
 
 use kith_kernels::cuda::Gpu;
 

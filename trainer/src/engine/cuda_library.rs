@@ -1,5 +1,5 @@
-//! The two libraries that CUDA comes in, opened by name at run time: the driver's and libtorch's.
-//! One of the homes of `unsafe`.
+//! The two libraries of CUDA, opened by name at run time: the driver's and libtorch's.
+//! One of the modules with `unsafe`.
 #![allow(unsafe_code)]
 
 use std::{
@@ -21,7 +21,7 @@ pub struct CudaDevice {
     pub memory_bytes: u64,
 }
 
-/// Why no CUDA device can be used.
+/// Reason why no CUDA device can be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoCuda {
     /// The machine has no NVIDIA driver.
@@ -53,7 +53,7 @@ const DRIVER: &str = "libcuda.so.1";
 const LIBTORCH_CUDA: &str = "libtorch_cuda.so";
 const NO_DEVICE: c_int = 100; // The driver's answer also where CUDA_VISIBLE_DEVICES hides every device.
 
-/// What the driver shows.
+/// Version and devices of the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DriverReport {
     /// The newest CUDA that it runs, as in 13.0.

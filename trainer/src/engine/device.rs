@@ -1,4 +1,4 @@
-//! What this machine computes with: libtorch, the instruction set, threads, and CUDA devices found at run time.
+//! Compute resources of this machine: libtorch, the instruction set, threads, and CUDA devices found at run time.
 
 use std::{sync::OnceLock, thread};
 
@@ -25,7 +25,7 @@ pub struct DeviceReport {
     pub n_libtorch_threads: usize,
     /// CUDA devices, or why there are none.
     pub cuda: CudaReport,
-    /// What a GPU needs beside its driver.
+    /// Libraries that GPUs need.
     pub libraries: CudaLibraries,
 }
 
@@ -96,7 +96,7 @@ pub fn number_of(name: &str) -> Result<Option<usize>, String> {
         "cuda" => Ok(Some(0)),
         _ => match name.strip_prefix("cuda:").and_then(|number| number.parse().ok()) {
             Some(number) => Ok(Some(number)),
-            None => Err(format!("device {name:?}: write cpu, cuda or cuda:N")),
+            None => Err(format!("device {name:?}: expected cpu, cuda or cuda:N")),
         },
     }
 }
@@ -112,7 +112,7 @@ pub fn start() {
     found_devices();
 }
 
-/// What this machine computes with; starts libtorch if that was not done yet.
+/// Compute resources of this machine; starts libtorch if that was not done yet.
 pub fn devices() -> DeviceReport {
     let libtorch_cuda = found_devices().as_ref().map(|_| env!("KITH_LIBTORCH_VERSION").to_owned());
     let cuda = match driver() {

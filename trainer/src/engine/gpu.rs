@@ -1,4 +1,4 @@
-//! What a GPU program is told of a model and its graph.
+//! Inputs of GPU programs, from a model, its graph and its config.
 
 use kith_client::{FetchedRows, Info};
 use kith_kernels::cuda::{
@@ -51,7 +51,7 @@ pub(crate) fn all_rows(gpu: &Gpu, data: &Data, most: Option<u64>) -> Result<Opti
 /// Fanouts up to which a GPU draws as fast as it should.
 const MAX_FANOUT: u32 = 64;
 
-/// What samples batches on the GPU, where this process has the lists and they leave at least half of the GPU free.
+/// GPU sampler, if this process has the adjacency and it leaves at least half of the free GPU memory free.
 pub(crate) fn sampler(gpu: &Gpu, data: &Data, fanouts: &[Option<u32>]) -> Result<Option<GraphSampler>, TrainError> {
     let Data::Batches(BatchInput { shards, .. }) = data else { return Ok(None) };
     let Some((indptr, sources)) = shards.lists()? else { return Ok(None) };
@@ -64,8 +64,8 @@ pub(crate) fn sampler(gpu: &Gpu, data: &Data, fanouts: &[Option<u32>]) -> Result
     Ok(Some(GraphSampler::new(gpu, indptr, sources)?))
 }
 
-/// Where to compute: where libtorch does, and the GPU that computes whole steps, if one does. A GPU's own kernels are chosen
-/// where they can compute the run, unless `kernels` asks for others.
+/// Chooses the device of libtorch, and the GPU that computes whole steps, if any. A GPU's own kernels are chosen if
+/// they can compute the run, unless `kernels` asks for others.
 pub fn choose(name: &str, kernels: Option<Kernels>, config: &mut RunConfig) -> Result<(Device, Option<Gpu>), String> {
     let number = device::number_of(name)?;
     let in_file = Some(config.train.kernels).filter(|kernels| *kernels == Kernels::Reference);
@@ -87,13 +87,13 @@ pub fn choose(name: &str, kernels: Option<Kernels>, config: &mut RunConfig) -> R
     Ok((device::find(name)?, None))
 }
 
-/// Why a GPU's kernels cannot compute a model, if so.
+/// Reason why a GPU's kernels cannot compute a model, if any.
 pub fn refusal(config: &ModelConfig) -> Option<String> {
     spec_of(config.kind).gpu_refusal(config)
 }
 
-/// Several runs of one model over a whole graph: those of `configs`, which differ in nothing but [`Settings`], each with its
-/// run key. Weights are zero until they are set.
+/// Program of several runs of one model over a whole graph. `runs` differ only in [`Settings`], each with its seed.
+/// Weights are zero until they are set.
 pub fn program(
     gpu: &Gpu,
     model: &Model,
@@ -143,8 +143,8 @@ fn settings(config: &RunConfig, run_key: u64) -> Settings {
     assert_eq!(config.train.kernels, Kernels::Fused, "tensor operations need no program");
     Settings {
         run_key,
-        learning_rate: config.train.learning_rate,
-        weight_decay: config.train.weight_decay,
+        learning_rate: config.optimizer.learning_rate,
+        weight_decay: config.optimizer.weight_decay,
         edge_weight: config.edge_loss.as_ref().map_or(0.0, |edge_loss| edge_loss.weight),
         dropout: config.model.dropout,
     }
@@ -162,7 +162,7 @@ fn layers(model: &Model) -> Vec<LayerPlan> {
         dim: shape.dim,
         heads: shape.heads,
         features: shape.features,
-        form: model.config().form,
+        form: model.config().attention,
         is_mean: !shape.concat,
         weight: place(layer, "weight").expect("every layer has weights"),
         attention: place(layer, "attention").unwrap_or(0),

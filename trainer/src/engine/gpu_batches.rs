@@ -1,6 +1,6 @@
-//! Slices on a GPU: mini-batches, or one graph of a set after the other. Weights stay on the host, where all ranks change them
-//! alike; the GPU gets them with every slice, and gives its gradient. While it computes one slice, the next is sampled and sent,
-//! or waits to be sampled there.
+//! Slices on a GPU: mini-batches, or one graph of a set after the other. Weights stay on the host, where all ranks
+//! update them alike; the GPU receives them with every slice and returns its gradient. While it computes one slice, the
+//! next is sampled and sent, or waits to be sampled there.
 
 mod ready;
 mod recipe;
@@ -24,9 +24,9 @@ use crate::{
     inference::{evaluate::evaluate, layerwise::Room},
 };
 
-/// Where slices are too large for a GPU.
+/// Advice for slices that are too large for a GPU.
 const ADVICE: &str =
-    "a smaller train.seeds_per_step, smaller train.fanouts or more train.slices need less, and so does --gpu-rows 0";
+    "a smaller train.batch_size, smaller train.fanouts or more train.slices need less, and so does --gpu-features 0";
 
 /// Computes slices.
 #[derive(Debug)]
@@ -34,9 +34,9 @@ pub(super) struct BatchEngine<'a> {
     gpu: Gpu,
     plan: ProgramPlan,
     program: Program,
-    /// Whether the rows of all nodes are there.
+    /// True if the features of all nodes are on the GPU.
     knows_rows: bool,
-    /// What it samples by, where it does that, too.
+    /// Settings for sampling on the GPU, if it samples.
     recipe: Option<Recipe>,
     /// The slice after the one that is computed.
     ahead: Option<Ready<'a>>,

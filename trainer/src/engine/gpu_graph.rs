@@ -1,7 +1,7 @@
 //! Full-batch training of one graph on a GPU: whole steps, with weights and moments on the GPU.
 //!
-//! Runs that differ in nothing but numbers are computed together. Each has an engine of its own, all at the same step: the first
-//! that asks for a step computes it for all, and the others find it done.
+//! Runs that differ only in numbers are computed together. Each has its own engine, all at the same step: the first
+//! engine that is asked for a step computes it for all runs, and the others find it done.
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -26,8 +26,8 @@ use crate::{
     },
 };
 
-/// Where a whole graph is too large for a GPU.
-const ADVICE: &str = "train.mode = \"batches\" needs less, and --device cpu none";
+/// Advice for a graph that is too large for a GPU.
+const ADVICE: &str = "train.mode = \"mini-batch\" needs less, and --device cpu none";
 
 /// One of the runs whose steps a GPU computes.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Losses that a GPU computed, in the record of a slice.
+//! Losses from a GPU, in the record of a slice.
 
 use kith_kernels::cuda::Losses;
 

@@ -1,4 +1,4 @@
-//! Losses that are not finite, and where that began.
+//! Checks for losses that are not finite, and the first layer concerned.
 
 use tch::Tensor;
 
@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl Host<'_> {
-    /// Refuses a slice whose loss is not finite; `sample` is what it was computed from, where the host has it.
+    /// Refuses a slice whose loss is not finite; `sample` is its input, if it is on the host.
     pub(super) fn check_slice(&self, at: At, record: &SliceRecord, sample: Option<&Sample>) -> Result<(), TrainError> {
         let edge_losses: Vec<f64> = record.edge_losses.iter().map(|loss| loss.0).collect();
         self.check_finite(record.loss.0, at.step, at.epoch, sample, &edge_losses)
@@ -52,7 +52,7 @@ impl Host<'_> {
                 .then(|| format!("the edge loss of layer {layer} is the first that is not"))
         };
         let place = (0..n_layers).find_map(of_layer);
-        // What dropout made too large may be finite without it.
+        // Values that dropout made too large may be finite without it.
         let place = place.unwrap_or_else(|| format!("the output of layer {} is the first that is not", n_layers - 1));
         Err(TrainError::NotFinite { step, epoch, place })
     }

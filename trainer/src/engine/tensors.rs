@@ -1,4 +1,4 @@
-//! Tensor operations, on any device: the model's own forward, and libtorch's backward through it.
+//! Tensor operations, on any device: the model's forward, and libtorch's backward.
 
 use kith_client::RowCounts;
 use kith_run::{measured::Measured, phase::Phase};

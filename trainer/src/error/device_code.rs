@@ -1,4 +1,4 @@
-//! Exit codes of errors that come from the NVIDIA driver and from libtorch.
+//! Exit codes of errors of the NVIDIA driver and of libtorch.
 
 use kith_run::exit_code::{BUG, RETRY, WRONG, may_pass};
 use tch::TchError;

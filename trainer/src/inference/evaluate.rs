@@ -1,4 +1,4 @@
-//! How good a model is: losses and metrics over the valid and test nodes, nothing dropped, nothing learned.
+//! Evaluation: losses and metrics over the valid and test nodes, without dropout and gradients.
 
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ use crate::{
 /// Nodes per piece of a sum: cut by place, added in order, so the same bits come out of any number of threads.
 const PIECE_LEN: usize = 4096;
 
-/// What runs on some data are measured by.
+/// Metric of runs on some data.
 pub fn metric_of(data: &Data) -> Metric {
     match data {
         Data::Full(Input { links: Some(_), .. }) => Metric::Auc,
@@ -33,7 +33,7 @@ pub fn metric_of(data: &Data) -> Metric {
     }
 }
 
-/// Measures a model over its valid and test nodes, each as one set. The ranks of a world share the work; each hears all.
+/// Evaluates a model on its valid and test nodes, each as one set. The ranks share the work; each gets all results.
 pub fn evaluate(model: &Model, data: &Data, room: &Room, world: &mut World) -> Result<Measured, TrainError> {
     match data {
         Data::Full(input) => evaluate_graphs(model, input),

@@ -1,5 +1,5 @@
-//! A model over a whole graph that need not fit into memory: layer by layer, every node with all its neighbors, some
-//! nodes at a time. Exact: nothing is sampled, and how many nodes are taken at a time changes no bit.
+//! Layer-wise inference over a whole graph that need not fit into memory: layer by layer, every node with all its
+//! neighbors, in chunks of nodes. Exact: nothing is sampled, and the size of chunks changes no bit.
 
 mod block_size;
 mod lists;
@@ -22,16 +22,16 @@ use crate::{
     model::{LayerPart, Model, OutDegrees, ReadRows},
 };
 
-/// How much may be held.
+/// Memory limits.
 #[derive(Clone, Debug)]
 pub struct Room {
     /// Bytes of one layer's products that stay in memory; more go to a file. `None`: all stay.
     pub memory: Option<u64>,
-    /// Where such files are made; `None`: where the system keeps its temporary files.
+    /// Folder of such files; `None`: the system's temporary folder.
     pub scratch: Option<PathBuf>,
     /// Nodes that are taken at a time.
     pub n_together: u64,
-    /// Neighbors of one node that are taken at a time; a longer list comes in pieces of about so many.
+    /// Neighbors of one node that are taken at a time; a longer neighbor list comes in pieces of about this length.
     pub n_neighbors: u64,
 }
 
@@ -41,7 +41,7 @@ impl Default for Room {
     }
 }
 
-/// What a layer looks at, or what it made of that.
+/// Input of a layer, or its output.
 pub(crate) enum Looked<'a> {
     /// Nodes with their whole lists.
     LayerPart(LayerPart<'a>),
@@ -59,10 +59,9 @@ impl Looked<'_> {
     }
 }
 
-/// Runs the layers before `last` over all nodes, and hands all that layer `last` reads to `see`, some nodes by id at a
-/// time, the destinations: their part of the graph, or the output where that is too large. The nodes are divided over the
-/// ranks of a world, chunk by chunk: `see` has those of this rank, and says what `hear` is told of every chunk, in the
-/// order of nodes, on every rank.
+/// Runs the layers before `last` over all nodes, and gives the input of layer `last` to `see`, some destinations by id
+/// at a time: their part of the graph, or the output if that part is too large. The ranks divide the nodes in chunks:
+/// `see` gets those of this rank, and `hear` gets its results for every chunk, in the order of nodes, on every rank.
 pub(crate) fn walk(
     model: &Model,
     shards: &dyn Shards,
@@ -74,7 +73,7 @@ pub(crate) fn walk(
 ) -> Result<(), TrainError> {
     let n_nodes = shards.info().n_nodes;
     if room.memory.is_some() {
-        kith_kernels::trim(); // What training keeps for its next step would come on top.
+        kith_kernels::trim(); // Frees memory that training keeps for its next step.
     }
     let degrees = match model.spec().needs_out_degrees() {
         true => Some(count_out_degrees(shards, room, world)?),
@@ -129,7 +128,7 @@ pub(crate) fn walk(
     Ok(())
 }
 
-/// What the first layer makes of every node's row alone: each row is fetched once, by one rank.
+/// Products of all features with the first layer's weights; each feature vector is fetched once, by one rank.
 fn multiply_stored(model: &Model, shards: &dyn Shards, room: &Room, world: &mut World) -> Result<Products, TrainError> {
     let n_nodes = shards.info().n_nodes;
     let mut products = ProductsWriter::new(model, 0, n_nodes, room)?;
@@ -194,9 +193,9 @@ fn count_out_degrees(shards: &dyn Shards, room: &Room, world: &mut World) -> Res
     }))
 }
 
-/// All nodes with all their neighbors, in rounds: in each, every rank has a chunk, those of later ranks
-/// behind those of earlier ones. How many neighbors nodes have is only known when they come: a chunk has so many nodes as
-/// would have had few enough edges in the round before, on the rank with most.
+/// All nodes with all their neighbors, in rounds: in each, every rank has a chunk, in the order of ranks. Degrees are
+/// only known on arrival: the size of the next chunks is the one with which the rank with most edges would have met the
+/// limit in the round before.
 struct Chunks {
     /// Of this rank's chunk.
     lists: Lists,
@@ -239,7 +238,7 @@ impl Chunks {
         Ok(Some(&self.lists))
     }
 
-    /// What all ranks made of their chunks of a round, by rank, and so in the order of nodes.
+    /// Results of all ranks for their chunks of a round, by rank, and so in the order of nodes.
     fn share(&mut self, world: &mut World, made: Vec<f32>) -> Result<Vec<Vec<f32>>, TrainError> {
         let mut n_edges = self.lists.n_edges();
         if self.n_ranks > 1 {

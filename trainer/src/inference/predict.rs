@@ -1,4 +1,4 @@
-//! What a trained model says of a graph's nodes and edges, by the user's own ids.
+//! Predictions of a trained model for a graph's nodes and edges, by the user's ids.
 
 mod edges;
 mod in_chunks;
@@ -8,7 +8,7 @@ mod table;
 use std::path::Path;
 
 use kith_run::{
-    config::{Kernels, Mode},
+    config::{Kernels, Mode, RunConfig},
     prediction::{Moment, What},
 };
 use tch::Device;
@@ -37,15 +37,15 @@ pub struct Question<'a> {
     pub checkpoint: &'a Checkpoint,
     /// The graph.
     pub opened: &'a Opened,
-    /// What to write.
+    /// Output to write.
     pub what: What,
     /// The layer whose attention is written; `None`: the last.
     pub layer: Option<usize>,
-    /// Which weights to use.
+    /// Weights to use.
     pub moment: Moment,
-    /// Where to compute.
+    /// Device to compute on.
     pub device: Device,
-    /// How much may be held. Runs in batches are computed chunk by chunk, and others too where memory is limited.
+    /// Memory limits. Mini-batch runs are computed chunk by chunk, and others too if memory is limited.
     pub room: Room,
 }
 
@@ -53,23 +53,14 @@ pub struct Question<'a> {
 pub fn predict(question: &Question<'_>) -> Result<Table, TrainError> {
     let Question { checkpoint, opened, what, layer, moment, device, ref room } = *question;
     let state = &checkpoint.state;
-    let mut config = checkpoint.config()?;
-    if device != Device::Cpu {
-        config.train.kernels = Kernels::Reference; // The fused kernels run on the CPU.
-    }
     let dim = opened.info().rows.map(|_| opened.info().dim).ok_or(TrainError::NoRows)?;
     if dim != state.dim {
         let sentence = format!("the store's rows are {dim} wide, the model was trained on {}", state.dim);
         return Err(TrainError::Predict(sentence));
     }
-    let model = Model::new(&config, state.dim, state.n_classes, state.run_key, device)?;
-    let restored = checkpoint.restore(model.weights().entries())?;
-    model.weights().set(match moment {
-        Moment::Best => &restored.best,
-        Moment::Last => &restored.weights,
-    });
+    let (config, model) = model_of(checkpoint, moment, device)?;
     let output = Output::new(&model, what, layer, state.is_multi_label)?;
-    if matches!(config.train.mode, Mode::Batches(_)) || room.memory.is_some() || opened.whole().is_err() {
+    if config.train.mode == Mode::MiniBatch || room.memory.is_some() || opened.whole().is_err() {
         return in_chunks::predict(&model, opened, output, room);
     }
     let graphs = load_unlabeled(opened.whole()?)?.graphs;
@@ -88,6 +79,22 @@ pub fn predict(question: &Question<'_>) -> Result<Table, TrainError> {
         }),
         Output::Attention { layer } => of_edges(opened, &graphs, &model, layer),
     }
+}
+
+/// The model that a checkpoint holds, and its run.
+pub fn model_of(checkpoint: &Checkpoint, moment: Moment, device: Device) -> Result<(RunConfig, Model), TrainError> {
+    let state = &checkpoint.state;
+    let mut config = checkpoint.config()?;
+    if device != Device::Cpu {
+        config.train.kernels = Kernels::Reference; // The fused kernels run on the CPU.
+    }
+    let model = Model::new(&config, state.dim, state.n_classes, state.run_key, device)?;
+    let restored = checkpoint.restore(model.weights().entries())?;
+    model.weights().set(match moment {
+        Moment::Best => &restored.best,
+        Moment::Last => &restored.weights,
+    });
+    Ok((config, model))
 }
 
 /// A table with a row for each node, in the order of the store.

@@ -1,4 +1,4 @@
-//! What a run recorded of its batches.
+//! Records of a run's batches.
 
 use std::{
     fs::File,
@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::error::TrainError;
 
-/// What a line of `steps.jsonl` says of the batches of its step.
+/// Digests of a step's batches, from its line of `steps.jsonl`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct Recorded {
     step: u64,
@@ -27,7 +27,7 @@ impl Recorded {
         let mut last = None;
         for line in BufReader::new(file).lines() {
             let line = line.map_err(TrainError::io(&path))?;
-            // What is no record is the line that a killed run was writing.
+            // An invalid record is the line that a killed run was writing.
             let Ok(record) = serde_json::from_str::<Recorded>(&line) else { break };
             if record.step == step {
                 return Ok(record);
@@ -45,7 +45,7 @@ impl Recorded {
             return Ok(());
         }
         let what = format!("step {}, slice {slice} is not as recorded", self.step);
-        let why = "another store, run key or run file, or another version of kith, drew it";
+        let why = "another store, seed or run file, or another version of kith, drew it";
         Err(TrainError::Replay(format!("{what}: its digest is {digest}, the record says {recorded}; {why}")))
     }
 }

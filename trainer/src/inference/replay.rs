@@ -1,5 +1,5 @@
-//! A past step again: what was drawn is a function of the run file, the run key and the store, so any batch of a run can
-//! be made once more, anywhere, and compared with what the run recorded.
+//! Replay of a past step: its draws are a function of the run file, the seed and the store, so any batch of a run can
+//! be made again, anywhere, and compared with the run's record.
 
 use std::{path::Path, sync::Arc};
 
@@ -18,14 +18,14 @@ use crate::{
     output::checkpoint::Checkpoints,
 };
 
-/// Which batches to make again.
+/// Batches to make again.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
     /// The folder of the run.
     pub run: &'a Path,
     /// The graph it was trained on.
     pub opened: &'a Opened,
-    /// Its run key; a checkpoint knows it.
+    /// Its seed; not needed if there is a checkpoint.
     pub run_key: Option<u64>,
     /// The step, counted from 0 over the whole run.
     pub step: u64,
@@ -61,7 +61,7 @@ pub struct ReplayedSlice {
     pub layers: Vec<ReplayedLayer>,
 }
 
-/// What one layer looked at.
+/// Sizes of one layer's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ReplayedLayer {
     /// Nodes that were read.
@@ -78,7 +78,7 @@ pub struct ReplayedLayer {
 pub fn replay(question: &Question<'_>) -> Result<Replayed, TrainError> {
     let Question { run, opened, step, slice, .. } = *question;
     let (mut config, run_key) = find_run(question)?;
-    if config.train.mode == Mode::Full {
+    if config.train.mode == Mode::FullBatch {
         let problem = "every step of this run looked at the whole graph: there is no batch to replay";
         return Err(TrainError::Replay(format!("{}: {problem}", run.display())));
     }
@@ -107,7 +107,7 @@ pub fn replay(question: &Question<'_>) -> Result<Replayed, TrainError> {
     Ok(Replayed { step, epoch, run_key, slices: replayed.collect::<Result<_, TrainError>>()? })
 }
 
-/// The run file and the run key: from the checkpoint, or from the folder's run file and whoever asks.
+/// Run file and seed: from the checkpoint, or from the folder's run file and the caller.
 fn find_run(question: &Question<'_>) -> Result<(RunConfig, u64), TrainError> {
     let Question { run, opened, run_key, .. } = *question;
     let checkpoints = Checkpoints::of(run);
@@ -117,13 +117,13 @@ fn find_run(question: &Question<'_>) -> Result<(RunConfig, u64), TrainError> {
         return match run_key.filter(|run_key| *run_key != checkpoint.state.run_key) {
             None => Ok((checkpoint.config()?, checkpoint.state.run_key)),
             Some(other) => {
-                let problem = format!("a checkpoint of run key {}, not {other}", checkpoint.state.run_key);
+                let problem = format!("a checkpoint of seed {}, not {other}", checkpoint.state.run_key);
                 Err(TrainError::checkpoint(run, problem))
             }
         };
     }
     let config = RunFile::read(&run.join(RUN_FILE))?.resolve()?;
-    let missing = || TrainError::Replay(format!("{}: no checkpoint yet: give its --run-key", run.display()));
+    let missing = || TrainError::Replay(format!("{}: no checkpoint yet: give its --seed", run.display()));
     Ok((config, run_key.ok_or_else(missing)?))
 }
 

@@ -1,4 +1,4 @@
-//! Sums from which losses and metrics are made.
+//! Sums from which losses and metrics are computed.
 
 use kith_run::measured::Measured;
 

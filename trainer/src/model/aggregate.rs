@@ -1,4 +1,4 @@
-//! Layers that add up neighbors with fixed factors.
+//! Layers that sum neighbors with fixed factors.
 
 use kith_block::Block;
 use kith_kernels::{AggregateLayer, AggregateWeights, OpenList};

@@ -1,4 +1,4 @@
-//! One call of a layer: its settings and weights, what it reads, what it gives.
+//! One call of a layer: its settings, weights, input and output.
 
 use std::sync::Arc;
 
@@ -31,24 +31,24 @@ pub(crate) struct Call<'a> {
     pub(super) block: &'a Arc<Block>,
     /// Only for layers of tensor operations.
     pub(super) edges: Option<&'a Edges>,
-    /// Where the block does not have all edges of its sources.
+    /// Set if the block does not have all edges of its sources.
     pub(super) out_degrees: Option<&'a OutDegrees>,
     pub(super) pass: Pass,
 }
 
-/// What a layer reads: the graph's own rows, what the layer before it made, or either times its weights.
+/// Input of a layer: the graph's features, the output of the previous layer, or either times the weights.
 pub(crate) enum LayerRows<'a> {
     Input(&'a Arc<InputRows>),
     Hidden(Tensor),
     /// Of all nodes, by id.
     Products {
         values: &'a [f32],
-        /// Whether they are as the fused kernels keep them.
+        /// True if they are in the layout of the fused kernels.
         is_packed: bool,
     },
 }
 
-/// What a layer gives.
+/// Output of a layer.
 pub(crate) struct LayerOutput {
     pub(super) rows: Tensor,
     pub(super) attention: Option<Tensor>,
@@ -73,7 +73,7 @@ impl Call<'_> {
         self.weights.get(&weight_name(self.layer, name))
     }
 
-    /// What is dropped in this pass: run key, step, and how.
+    /// Seed, step and dropout of this pass; `None` without dropout.
     pub(super) fn dropout(&self) -> Option<(u64, u64, Dropout)> {
         let Pass::Train { run_key, step } = self.pass else { return None };
         let dropout = Dropout::new(self.config.dropout);
@@ -84,7 +84,7 @@ impl Call<'_> {
         self.edges.expect("layers of tensor operations get their edges")
     }
 
-    /// What a fused layer draws; nothing when evaluating.
+    /// Draws of a fused layer; `None` in evaluation.
     pub(super) fn layer_draws(&self) -> Option<LayerDraws> {
         let Pass::Train { run_key, step } = self.pass else { return None };
         Some(LayerDraws { run_key, step, layer: self.layer as u32, dropout: self.config.dropout })

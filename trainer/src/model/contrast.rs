@@ -1,11 +1,11 @@
-//! What the losses of a cgat compare in a step: edges with pairs without one, and edges of one node with each other.
+//! Comparisons in the losses of a cgat: edges with pairs without one, and edges of one node with each other.
 //!
-//! For every edge s → t, loops included, there are R nodes k, each uniform over the nodes without an edge s → k, drawn
-//! again (attempts 1 to 15, then left out and counted) while there is one. Where the boundary between classes is learned
-//! too, only edges that are known to be within a class have such nodes, and of every source all its edges to another class
-//! are compared with all its edges within its own. A class is known where a node is trained on.
+//! Every edge s → t, self-loops included, has R nodes k, each uniform over the nodes without an edge s → k, drawn again
+//! (attempts 1 to 15, then left out and counted) while there is one. With a boundary loss, only edges that are known to
+//! be within a class have such nodes, and of every source all its edges to another class are compared with all its
+//! edges within its own. A class is known if the node is trained on.
 //!
-//! Names: (run key, step, layer; a = 0, b = edge · R + place, attempt).
+//! Names of draws: (seed, step, layer; a = 0, b = edge · R + place, attempt).
 
 use kith_block::{Block, Pairs};
 use kith_draw::{Name, Purpose};
@@ -20,12 +20,12 @@ use crate::{
 /// Draws for one negative before it is left out.
 const MAX_ATTEMPTS: u16 = 16;
 
-/// What layers' own losses look at in a step, layer by layer; nothing for models without such losses.
+/// Pairs and comparisons of the layers' own losses in a step, layer by layer; empty for models without such losses.
 #[derive(Debug, Default)]
 pub struct Compared {
-    /// What a supergat tells apart.
+    /// Pairs that a supergat classifies as edge or no edge.
     pub pairs: Vec<Pairs>,
-    /// What a cgat compares.
+    /// Comparisons of a cgat.
     pub contrasts: Vec<Contrast>,
 }
 
@@ -35,7 +35,7 @@ impl From<Vec<Pairs>> for Compared {
     }
 }
 
-/// What one layer of a cgat compares in a step; edges are places in the block.
+/// Comparisons of one layer of a cgat in a step; edges are places in the block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contrast {
     /// Edges that are to be scored above pairs without one, each as often as there are such pairs.
@@ -50,7 +50,7 @@ pub struct Contrast {
     pub within: Vec<u32>,
 }
 
-/// What is known of the classes at the ends of an edge.
+/// Relation of the classes at the ends of an edge.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ends {
     Unknown,
@@ -62,7 +62,7 @@ impl Contrast {
     /// Draws what a layer compares in a step.
     pub fn draw(config: &CgatConfig, graph: &GraphInput, run_key: u64, step: u64, layer: usize) -> Contrast {
         let block = &*graph.block;
-        let ends = config.boundary.as_ref().map(|_| ends_of_edges(graph));
+        let ends = config.boundary().map(|_| ends_of_edges(graph));
         let mut contrast = ends.as_ref().map_or_else(Contrast::default, |ends| boundary(block, ends));
         if config.graph_weight == 0.0 {
             return contrast;

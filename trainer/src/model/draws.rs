@@ -1,5 +1,4 @@
-//! What a layer draws in a step: dropout, negatives, and the pairs its edge loss looks at. Whatever computes the layer,
-//! the draws are these.
+//! Draws of a layer in a step: dropout, negatives, and the pairs of its edge loss. They are the same for every engine.
 
 use kith_block::Pairs;
 use kith_draw::{Name, Purpose};
@@ -24,7 +23,7 @@ pub fn draw_pairs(config: &EdgeLossConfig, graph: &GraphInput, run_key: u64, ste
     Pairs::draw(run_key, step, layer as u32, block, config, is_edge)
 }
 
-/// What a call's rows are multiplied with, nodes × width; `None` where nothing is dropped.
+/// Dropout factors of a call's rows, nodes × width; `None` without dropout.
 pub(super) fn row_factors(call: &Call<'_>) -> Option<Tensor> {
     let (run_key, step, dropout) = call.dropout()?;
     let purpose = if call.layer == 0 { Purpose::InputDropout } else { Purpose::HiddenDropout };
@@ -37,7 +36,7 @@ pub(super) fn row_factors(call: &Call<'_>) -> Option<Tensor> {
     Some(on_device(call, &factors, width))
 }
 
-/// What a call's attention weights are multiplied with, edges × heads; `None` where nothing is dropped.
+/// Dropout factors of a call's attention weights, edges × heads; `None` without dropout.
 pub(super) fn attention_factors(call: &Call<'_>) -> Option<Tensor> {
     let (run_key, step, dropout) = call.dropout()?;
     let stream = Name { run_key, purpose: Purpose::AttentionDropout, step, layer: call.layer as u32 }.stream();

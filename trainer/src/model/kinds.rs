@@ -1,4 +1,4 @@
-//! All models: one file each, and one line in [`MODELS`]. What run files may say of a model stands in
+//! All models: one file each, and one line in [`MODELS`]. The run file settings of a model are in
 //! `trainer/run/src/model_kind.rs`.
 
 mod cgat;

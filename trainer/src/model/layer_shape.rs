@@ -11,7 +11,7 @@ pub struct LayerShape {
     pub heads: usize,
     /// Features per head.
     pub features: usize,
-    /// Whether heads stand side by side in the output, or it is their mean.
+    /// True if the heads are concatenated in the output, false if it is their mean.
     pub concat: bool,
 }
 
@@ -35,7 +35,7 @@ pub(super) fn layer_shapes(config: &ModelConfig, dim: usize, n_classes: usize) -
     (1..=config.n_layers)
         .map(|layer| {
             let shape = if layer < config.n_layers {
-                LayerShape { dim, heads, features: config.features, concat: true }
+                LayerShape { dim, heads, features: config.hidden, concat: true }
             } else {
                 LayerShape { dim, heads: out_heads, features: n_classes, concat: false }
             };

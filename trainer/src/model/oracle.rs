@@ -1,4 +1,4 @@
-//! What kernels are compared with: a layer in doubles, by tensor operations, with all its gradients.
+//! Oracle for the kernels: a layer in doubles, by tensor operations, with all its gradients.
 
 use kith_block::{Block, Form, Pairs};
 use kith_kernels::{AttentionWeights, InputRows};
@@ -15,17 +15,17 @@ use crate::model::{
 pub struct AttentionCase<'a> {
     /// The edges.
     pub block: &'a Block,
-    /// What the layer reads, before dropout: N × D.
+    /// Input of the layer, before dropout: N × D.
     pub rows: &'a Tensor,
-    /// What dropout multiplies the rows with: N × D.
+    /// Dropout factors of the input: N × D.
     pub row_factors: Option<&'a Tensor>,
     /// The weights.
     pub weights: AttentionWeights<'a>,
     /// The layer's shape.
     pub shape: LayerShape,
-    /// How it scores a neighbor.
+    /// Its attention.
     pub form: Form,
-    /// What dropout multiplies the attention weights with: E × K.
+    /// Dropout factors of the attention weights: E × K.
     pub attention_factors: Option<&'a Tensor>,
     /// The pairs of the edge loss.
     pub pairs: Option<&'a Pairs>,
@@ -103,7 +103,7 @@ pub fn dense(rows: &InputRows) -> Tensor {
     Tensor::from_slice(&rows.to_dense()).view([rows.n_rows() as i64, rows.dim() as i64])
 }
 
-/// How far a tensor is from what was expected: max |a − b| / max |b|; infinite where anything is not a number.
+/// Relative error of a tensor: max |a − b| / max |b|; infinite if anything is not a number.
 pub fn error(found: &Tensor, expected: &Tensor) -> f64 {
     assert_eq!(found.size(), expected.size(), "errors are between tensors of one shape");
     if expected.numel() == 0 {

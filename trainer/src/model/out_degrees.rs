@@ -1,6 +1,6 @@
 //! Out-degrees of all nodes.
 
-/// How often each node of a graph is a source, loops included, by id.
+/// Out-degree of each node of a graph, self-loops included, by id.
 #[derive(Clone, Debug)]
 pub struct OutDegrees(Vec<u32>);
 

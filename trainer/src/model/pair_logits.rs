@@ -1,4 +1,4 @@
-//! What the edge loss of the last layer sees of pairs of nodes.
+//! Logits of pairs of nodes, as in the edge loss of the last layer.
 
 use tch::Tensor;
 
@@ -42,7 +42,7 @@ impl Model {
             reference::pair_logits(
                 &hidden,
                 attention,
-                self.config.form,
+                self.config.attention,
                 (&positions(sources), &positions(destinations)),
             )
         });

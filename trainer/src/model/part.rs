@@ -14,21 +14,21 @@ use crate::{
 };
 
 impl Model {
-    /// What one layer makes of a part of a graph when nothing is dropped.
+    /// Output of one layer for a part of a graph, without dropout.
     pub fn evaluate_layer(&self, layer: usize, part: LayerPart<'_>) -> Result<Tensor, TrainError> {
         let LayerPart { block, out_degrees, rows } = part;
         let rows = self.layer_rows(rows);
         tch::no_grad(|| Ok(self.one_layer((layer, block, out_degrees), &rows, Pass::Evaluate, (None, None))?.rows))
     }
 
-    /// Whether the list of a destination may come in pieces. Tensor operations look at whole lists: their softmax takes
-    /// the largest score off first, and their sums over a list have no cuts that pieces could end at.
+    /// True if the neighbor list of a destination may come in pieces. Tensor operations need whole lists: their softmax
+    /// subtracts the largest score first, and their sums over a list have no cuts that pieces could end at.
     pub fn takes_pieces(&self) -> bool {
         self.kernels == Kernels::Fused
     }
 
-    /// What one layer makes of a destination whose list comes in pieces: `part` has the next one, and the output comes
-    /// with the last. The same bits as of the whole list.
+    /// Output of one layer for a destination whose neighbor list comes in pieces: `part` is the next one, and the last
+    /// one returns the output. The bits are those of the whole list.
     pub fn evaluate_piece(
         &self,
         layer: usize,
@@ -85,7 +85,7 @@ impl Model {
         }
     }
 
-    /// Whether a hidden layer's rows get their ELU from the layer that reads them.
+    /// True if a hidden layer's output gets its ELU in the layer that reads it.
     pub fn gives_rows_before_elu(&self) -> bool {
         self.kernels == Kernels::Fused
     }
@@ -98,7 +98,7 @@ pub struct LayerPart<'a> {
     pub block: &'a Arc<Block>,
     /// Of the whole graph, for kinds whose factors count them; `None` where the block is the whole graph.
     pub out_degrees: Option<&'a OutDegrees>,
-    /// What is read for the block's sources.
+    /// Input of the block's sources.
     pub rows: ReadRows<'a>,
 }
 
@@ -107,8 +107,8 @@ pub struct LayerPart<'a> {
 pub enum ReadRows<'a> {
     /// Rows of the store: what the first layer reads.
     Stored(&'a Arc<InputRows>),
-    /// What the layer before gave.
+    /// Output of the previous layer.
     Made(Tensor),
-    /// What [`Model::multiply`] made of every node's row, by id.
+    /// Result of [`Model::multiply`] for every node, by id.
     Products(&'a [f32]),
 }

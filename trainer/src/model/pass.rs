@@ -1,15 +1,15 @@
 //! Passes over a graph.
 
-/// What a forward pass is for.
+/// Purpose of a forward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
     /// Learning: dropout, edge losses and gradients, with the draws of a step.
     Train {
-        /// Names all randomness of the run.
+        /// Seed of the run.
         run_key: u64,
         /// Weight updates so far.
         step: u64,
     },
-    /// Everything as it is, nothing to differentiate.
+    /// No dropout, no edge losses, no gradients.
     Evaluate,
 }

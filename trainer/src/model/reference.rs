@@ -1,8 +1,8 @@
-//! Every layer in plain tensor operations, on any device and in any kind of float: what kernels are compared with.
+//! Every layer in plain tensor operations, on any device and with any float type: the reference for kernels.
 //!
 //! Shapes: N sources, M destinations, E edges, D width of the input, K heads, F features per head, P pairs.
 //!
-//! Rows are picked with `index` and added with `index_put`: unlike `index_select` and `index_add` their sums have one
+//! Rows are selected with `index` and added with `index_put`: unlike with `index_select` and `index_add`, sums have one
 //! order on every device.
 
 use kith_block::{Block, Form, Pairs};
@@ -14,7 +14,7 @@ use crate::{
     model::{block_edges::destination_of_edges, layer_shape::LayerShape},
 };
 
-/// What scores below zero are multiplied with.
+/// Negative slope of leakyReLU.
 pub const SLOPE: f64 = 0.2;
 
 /// Added to the sum that attention weights are divided by.
@@ -30,7 +30,7 @@ pub struct Edges {
     pub sources: Tensor,
     /// Positions of destinations, E, ascending.
     pub destinations: Tensor,
-    /// How often each node is a source, N.
+    /// Out-degree of each node, N.
     pub out_degrees: Tensor,
     /// Edges into each destination, M.
     pub degrees: Tensor,
@@ -100,7 +100,7 @@ pub fn product(rows: &Tensor, weight: &Tensor) -> Tensor {
     Tensor::cat(&pieces, 0)
 }
 
-/// What an attention layer gives.
+/// Output of an attention layer.
 #[derive(Debug)]
 pub struct Attended {
     /// M × width.
@@ -166,7 +166,7 @@ pub(super) struct Scorer<'a> {
     form: Form,
 }
 
-/// What the attention sees of some pairs, and what the edge loss sees: both P × K.
+/// Attention scores and edge loss logits of some pairs: both P × K.
 pub(super) struct Scores {
     pub(super) scores: Tensor,
     logits: Tensor,
@@ -205,7 +205,7 @@ impl Scorer<'_> {
         }
     }
 
-    /// What the edge loss sees of some pairs, P: GO's scores and dot products need no gate.
+    /// Edge loss logits of some pairs, P: GO's scores and dot products need no gate.
     fn logits(&self, sources: &Tensor, destinations: &Tensor) -> Tensor {
         let plain = Scorer {
             hidden: self.hidden,
@@ -216,7 +216,7 @@ impl Scorer<'_> {
     }
 }
 
-/// What the edge loss sees of pairs, P, on products N × K × F.
+/// Edge loss logits of pairs, P, from products N × K × F.
 pub fn pair_logits(
     hidden: &Tensor,
     attention: Option<&Tensor>,

@@ -1,4 +1,4 @@
-//! What is particular to a model.
+//! Interface of a kind of model.
 
 use std::fmt::Debug;
 
@@ -34,14 +34,14 @@ pub(crate) trait ModelSpec: Debug + Sync {
         is_last: bool,
     ) -> Option<Tensor>;
 
-    /// Whether a layer needs the out-degrees of all nodes where it sees a part of the graph.
+    /// True if a layer needs the out-degrees of all nodes when it sees a part of the graph.
     fn needs_out_degrees(&self) -> bool {
         false
     }
 
-    /// Why a GPU's own kernels cannot compute it; `None` where they can.
+    /// Reason why a GPU's own kernels cannot compute it; `None` if they can.
     fn gpu_refusal(&self, config: &ModelConfig) -> Option<String>;
 
-    /// Why its weights cannot be exchanged with PyG; `None` where they can.
+    /// Reason why its weights cannot be exchanged with PyG; `None` if they can.
     fn pyg_refusal(&self) -> Option<&'static str>;
 }

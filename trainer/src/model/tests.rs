@@ -20,22 +20,27 @@ const KINDS: [ModelKind; 5] = [ModelKind::Supergat, ModelKind::Gat, ModelKind::G
 
 fn config(kind: ModelKind, form: Form) -> RunConfig {
     RunConfig {
-        model: ModelConfig { kind, form, n_layers: 2, heads: 8, features: 8, out_heads: 8, dropout: 0.6 },
-        train: TrainConfig { kernels: Kernels::Reference, ..TrainConfig::one_epoch() },
+        model: ModelConfig { kind, attention: form, n_layers: 2, heads: 8, hidden: 8, out_heads: 8, dropout: 0.6 },
+        train: TrainConfig { kernels: Kernels::Reference, ..TrainConfig::default() },
         edge_loss: Some(edge_loss()),
-        cgat: None,
-        early_stop: None,
+        ..RunConfig::default()
     }
 }
 
 fn edge_loss() -> EdgeLossConfig {
-    EdgeLossConfig { weight: 2.0, negatives: 0.5, kept: 0.8, exclude: Exclude::Directed, subset: Subset::Union }
+    EdgeLossConfig {
+        weight: 2.0,
+        neg_sample_ratio: 0.5,
+        edge_sampling_ratio: 0.8,
+        exclude: Exclude::Directed,
+        subset: Subset::Union,
+    }
 }
 
 /// A small model whose gradients can be tried number by number.
 fn small(kind: ModelKind, form: Form, n_layers: usize) -> RunConfig {
     let mut config = config(kind, form);
-    config.model = ModelConfig { n_layers, heads: 2, features: 3, out_heads: 3, dropout: 0.3, ..config.model };
+    config.model = ModelConfig { n_layers, heads: 2, hidden: 3, out_heads: 3, dropout: 0.3, ..config.model };
     config
 }
 
@@ -206,7 +211,7 @@ fn check_gradient(config: &RunConfig, graph: &GraphInput) {
     let differences: Vec<f64> =
         (0..start.numel() as i64).map(|place| (loss_at(place, h) - loss_at(place, -h)) / (2.0 * h)).collect();
     let found = oracle::error(&gradient, &Tensor::from_slice(&differences));
-    assert!(found < 1e-7, "{:?} {:?}: {found}", config.model.kind, config.model.form);
+    assert!(found < 1e-7, "{:?} {:?}: {found}", config.model.kind, config.model.attention);
 }
 
 #[test]
@@ -376,7 +381,7 @@ mod pairs {
     #[test]
     fn negatives_are_no_edges() {
         let mut graph = random_graph(30, 200, 1, 2);
-        let config = |exclude| EdgeLossConfig { exclude, negatives: 5.0, ..edge_loss() };
+        let config = |exclude| EdgeLossConfig { exclude, neg_sample_ratio: 5.0, ..edge_loss() };
         let n_reverses = |graph: &GraphInput, exclude| {
             let pairs = draw_pairs(&config(exclude), graph, 1, 0, 0);
             let negatives = pairs.negatives();
@@ -415,14 +420,14 @@ mod pairs {
     }
 }
 
-/// What the edge loss of a one-layer model is made of, found again from the logits of its pairs.
+/// The edge loss of a one-layer model equals the one computed from the logits of its pairs.
 #[test]
 fn pair_logits_are_what_the_edge_loss_sees() {
     let graph = random_graph(20, 60, 5, 3);
     for form in FORMS {
         let mut config = small(ModelKind::Supergat, form, 1);
         config.model.dropout = 0.0;
-        config.edge_loss = Some(EdgeLossConfig { kept: 1.0, ..edge_loss() });
+        config.edge_loss = Some(EdgeLossConfig { edge_sampling_ratio: 1.0, ..edge_loss() });
         for kernels in [Kernels::Reference, Kernels::Fused] {
             config.train.kernels = kernels;
             let model = model(&config, 5, 3, 1);

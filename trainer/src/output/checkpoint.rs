@@ -53,7 +53,7 @@ pub struct Checkpoint {
     tensors: HashMap<String, (Vec<usize>, Vec<f32>)>,
 }
 
-/// What a checkpoint holds for a model, flat, in the order of the model's weights.
+/// Contents of a checkpoint for a model, flat, in the order of the model's weights.
 #[derive(Debug)]
 pub struct Restored {
     /// The weights.
@@ -123,7 +123,7 @@ impl Checkpoint {
         self.state.check(config, shape, n_steps).map_err(|problem| TrainError::checkpoint(&self.path, problem))
     }
 
-    /// What it holds for a model with these weights; refuses the checkpoint of another model.
+    /// Contents for a model with these weights; refuses the checkpoint of another model.
     pub fn restore(&self, entries: &[Entry]) -> Result<Restored, TrainError> {
         let mut weights = Vec::new();
         for entry in entries {
@@ -178,7 +178,7 @@ impl Checkpoint {
     pub fn check_run(&self, config: &RunConfig, run_key: u64) -> Result<(), TrainError> {
         let wrong = |problem: String| TrainError::checkpoint(&self.path, problem);
         if self.state.run_key != run_key {
-            return Err(wrong(format!("a checkpoint of run key {}, not {run_key}", self.state.run_key)));
+            return Err(wrong(format!("a checkpoint of seed {}, not {run_key}", self.state.run_key)));
         }
         let mut saved = self.config()?;
         saved.train.epochs = config.train.epochs;
@@ -199,7 +199,7 @@ impl Checkpoint {
     }
 }
 
-/// What one run file says that another does not, in words.
+/// Differences between two run files, in words.
 fn difference(there: &str, here: &str) -> String {
     let only = |text: &str, other: &str| {
         let is_line = |line: &&str| !line.is_empty() && !other.lines().any(|own| own == *line);

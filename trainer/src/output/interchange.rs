@@ -22,9 +22,16 @@ use crate::{
     model::{LayerShape, Model},
 };
 
-/// What PyG calls a layer's weights; each layer's names follow a prefix of its own.
+/// PyG's names of a layer's weights; each layer's names follow its own prefix.
 const WEIGHT: &str = "lin.weight";
 const BIAS: &str = "bias";
+
+/// Writes a model's weights in Kith's own names: `layers.0.weight`, `layers.0.bias`, and so on.
+pub fn save_named(model: &Model, path: &Path) -> Result<(), TrainError> {
+    let entries = model.weights().entries().iter();
+    let named = |name: &str| model.weights().get(name).expect("entries are the names of weights").detach();
+    write(entries.map(|entry| (entry.name.clone(), named(&entry.name))).collect(), path)
+}
 
 /// Writes a model's weights in PyG's names: layer 0 is `convs.0`, and so on.
 pub fn save(model: &Model, path: &Path) -> Result<(), TrainError> {
@@ -42,6 +49,10 @@ pub fn save(model: &Model, path: &Path) -> Result<(), TrainError> {
         }
         push(BIAS, own("bias").expect("every layer has one"));
     }
+    write(tensors, path)
+}
+
+fn write(tensors: Vec<(String, Tensor)>, path: &Path) -> Result<(), TrainError> {
     let tensors: Vec<(String, Vec<usize>, Vec<u8>)> = tensors
         .into_iter()
         .map(|(name, tensor)| {
@@ -58,28 +69,68 @@ pub fn save(model: &Model, path: &Path) -> Result<(), TrainError> {
     Ok(publish_bytes(path, &bytes)?)
 }
 
-/// Reads weights in PyG's names into a model of the same shape. Layers are told apart by what stands before
-/// `lin.weight` and taken in the order of the numbers there: `convs.0`, `convs.1`, … or `conv1`, `conv2`, ….
+/// Reads weights into a model of the same shape, in Kith's own names or in PyG's.
 pub fn load(model: &Model, path: &Path) -> Result<(), TrainError> {
-    let halves = names_of_halves(model, path)?;
-    let wrong = |problem: String| TrainError::weights(path, problem);
     let bytes = fs::read(path).map_err(TrainError::io(path))?;
-    let file = SafeTensors::deserialize(&bytes).map_err(|error| wrong(format!("not a safetensors file: {error}")))?;
-    let mut tensors: BTreeMap<String, TensorView<'_>> = file.tensors().into_iter().collect();
+    let file = SafeTensors::deserialize(&bytes)
+        .map_err(|error| TrainError::weights(path, format!("not a safetensors file: {error}")))?;
+    let tensors: BTreeMap<String, TensorView<'_>> = file.tensors().into_iter().collect();
+    match tensors.keys().any(|name| name.ends_with(WEIGHT)) {
+        true => load_pyg(model, path, tensors),
+        false => load_named(model, path, tensors),
+    }
+}
 
+fn load_named(model: &Model, path: &Path, mut tensors: BTreeMap<String, TensorView<'_>>) -> Result<(), TrainError> {
+    let mut flat = Vec::new();
+    for entry in model.weights().entries() {
+        let shape: Vec<usize> = entry.shape.iter().map(|size| *size as usize).collect();
+        flat.push(take(&mut tensors, path, &entry.name, &shape)?.reshape(-1));
+    }
+    finish(model, path, &tensors, &flat)
+}
+
+/// Removes a tensor of this name and shape.
+fn take(
+    tensors: &mut BTreeMap<String, TensorView<'_>>,
+    path: &Path,
+    name: &str,
+    shape: &[usize],
+) -> Result<Tensor, TrainError> {
+    let wrong = |problem: String| TrainError::weights(path, problem);
+    let view = tensors.remove(name).ok_or_else(|| wrong(format!("{name} is missing")))?;
+    if view.shape() != shape {
+        return Err(wrong(format!("{name}: expected the shape {shape:?}, found {:?}", view.shape())));
+    }
+    read(&view).ok_or_else(|| wrong(format!("{name}: expected F32, found {:?}", view.dtype())))
+}
+
+/// Sets the weights. A tensor that is left over would be missing in the model's output.
+fn finish(
+    model: &Model,
+    path: &Path,
+    left: &BTreeMap<String, TensorView<'_>>,
+    flat: &[Tensor],
+) -> Result<(), TrainError> {
+    if let Some(name) = left.keys().next() {
+        return Err(TrainError::weights(path, format!("{name} is not a weight of this model")));
+    }
+    model.weights().set(&Tensor::cat(flat, 0));
+    Ok(())
+}
+
+/// Reads weights in PyG's names. Layers are identified by the prefix of `lin.weight`, and ordered by the numbers in it:
+/// `convs.0`, `convs.1`, … or `conv1`, `conv2`, ….
+fn load_pyg(model: &Model, path: &Path, mut tensors: BTreeMap<String, TensorView<'_>>) -> Result<(), TrainError> {
+    let halves = names_of_halves(model, path)?;
     let mut prefixes: Vec<String> =
         tensors.keys().filter_map(|name| name.strip_suffix(WEIGHT)).map(str::to_owned).collect();
     prefixes.sort_by_cached_key(|prefix| numbers_apart(prefix));
     if prefixes.len() != model.layers().len() {
-        return Err(wrong(format!("{} layers, the model has {}", prefixes.len(), model.layers().len())));
+        let problem = format!("expected {} layers, found {}", model.layers().len(), prefixes.len());
+        return Err(TrainError::weights(path, problem));
     }
-    let mut take = |name: String, expected: &[usize]| {
-        let view = tensors.remove(&name).ok_or_else(|| wrong(format!("{name} is missing")))?;
-        if view.shape() != expected {
-            return Err(wrong(format!("{name} has the shape {:?}, {expected:?} expected", view.shape())));
-        }
-        read(&view).ok_or_else(|| wrong(format!("{name} is {:?}, F32 expected", view.dtype())))
-    };
+    let mut take = |name: String, shape: &[usize]| take(&mut tensors, path, &name, shape);
     let mut flat = Vec::new();
     for (prefix, shape) in prefixes.iter().zip(model.layers()) {
         let LayerShape { dim, heads, features, .. } = *shape;
@@ -91,20 +142,16 @@ pub fn load(model: &Model, path: &Path) -> Result<(), TrainError> {
         }
         flat.push(take(format!("{prefix}{BIAS}"), &[shape.width()])?);
     }
-    // A weight that is left over would be missing in what the model computes.
-    if let Some(name) = tensors.keys().next() {
-        return Err(wrong(format!("{name} is no weight of this model")));
-    }
-    model.weights().set(&Tensor::cat(&flat, 0));
-    Ok(())
+    finish(model, path, &tensors, &flat)
 }
 
-/// What PyG calls the halves of a layer's attention weights, the destination's first; the form decides the layer.
+/// PyG's names of the halves of a layer's attention weights, the destination's first; the attention decides PyG's
+/// layer.
 fn names_of_halves(model: &Model, path: &Path) -> Result<Option<[&'static str; 2]>, TrainError> {
     if let Some(sentence) = model.spec().pyg_refusal() {
         return Err(TrainError::weights(path, sentence));
     }
-    match model.config().form {
+    match model.config().attention {
         Form::Go => Ok(Some(["att_dst", "att_src"])),
         Form::Mx => Ok(Some(["att_r", "att_l"])),
         Form::Sd => Ok(None),

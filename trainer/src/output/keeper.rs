@@ -1,11 +1,11 @@
-//! A second place for a run's folder. The folder is complete in itself; whoever trains where disks come and go gives a keeper
-//! that copies it, and hears each time that there is something worth copying.
+//! A second place for a run's folder. The folder is complete in itself; where disks are temporary, a keeper copies it
+//! each time that there is something worth copying.
 
 use std::sync::Arc;
 
 use crate::error::TrainError;
 
-/// Hears when a run's folder holds something new: a checkpoint, or the report.
+/// Callback for news in a run's folder: a checkpoint, or the report.
 #[derive(Clone, Default)]
 pub struct Keeper(Option<Arc<Keep>>);
 

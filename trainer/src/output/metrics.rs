@@ -1,4 +1,4 @@
-//! What a rank counts while it trains, for Prometheus.
+//! Prometheus metrics of a rank that trains.
 
 use std::{
     net::{SocketAddr, TcpListener},
@@ -11,7 +11,7 @@ use kith_sampler::prometheus::{self, Page};
 
 use crate::error::TrainError;
 
-/// What a rank counts.
+/// Counters of a rank.
 #[derive(Debug, Default)]
 pub struct Metrics(Mutex<Counts>);
 
@@ -27,7 +27,7 @@ struct Counts {
 }
 
 impl Metrics {
-    /// Hears that a step of this rank ended, what rows it read, and where the time went since the one before.
+    /// Records the end of a step of this rank, the features it read, and its time by phase since the step before.
     pub(crate) fn hear(&self, rank: usize, (step, epoch): (u64, u64), loss: f64, rows: RowCounts, phases: Phases) {
         let mut counts = self.0.lock().expect("nobody panics while counting");
         (counts.rank, counts.step, counts.epoch, counts.loss) = (rank, step, epoch, loss);
@@ -35,7 +35,7 @@ impl Metrics {
         counts.phases += phases;
     }
 
-    /// Hears how good the model is.
+    /// Records an evaluation.
     pub(crate) fn hear_measured(&self, measured: Measured) {
         self.0.lock().expect("nobody panics while counting").measured = Some(measured);
     }
@@ -57,7 +57,7 @@ impl Metrics {
         for phase in Phase::ALL {
             page.sample("kith_seconds_total", &[own, ("phase", phase.name())], phases.of(phase) as f64 / 1e6);
         }
-        page.family("kith_rows_total", "counter", "Feature rows read by this process, by where they came from.");
+        page.family("kith_rows_total", "counter", "Features read by this process, by where they came from.");
         for (from, n) in [("local", rows.local), ("cached", rows.cached), ("remote", rows.remote)] {
             page.sample("kith_rows_total", &[own, ("from", from)], n as f64);
         }

@@ -62,12 +62,12 @@ impl RunFolder {
         Ok(RunFolder { dir: dir.to_owned(), steps, keeper: Keeper::default() })
     }
 
-    /// The same folder, whose news somebody hears.
+    /// The same folder, with a keeper that is notified of news.
     pub(crate) fn kept_by(self, keeper: Keeper) -> RunFolder {
         RunFolder { keeper, ..self }
     }
 
-    /// Who hears of news.
+    /// Keeper that is notified of news.
     pub(crate) fn keeper(&self) -> Keeper {
         self.keeper.clone()
     }

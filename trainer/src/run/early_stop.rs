@@ -1,40 +1,59 @@
-//! When a run stops before its last epoch, and which epoch was best.
+//! Early stopping, and the best epoch.
 //!
-//! The rule is the paper's code's, and is no patience counter: it keeps the last `window` validation losses and metrics,
-//! and stops, once the burn-in is over, when the loss *or* the metric has come close to its recent mean.
+//! There are two rules. *Patience* counts epochs without a better validation score. The paper's rule keeps the last
+//! `window` validation losses and scores and stops, after the burn-in, when the loss *or* the score is close to its
+//! recent mean.
 
 use std::collections::VecDeque;
 
-use kith_run::config::EarlyStopConfig;
+use kith_run::config::{ConvergenceRule, EarlyStopConfig};
 
-/// The rule and what it remembers.
+/// The rules of a run and their state.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct EarlyStop {
     config: EarlyStopConfig,
-    losses: VecDeque<f64>,
-    metrics: VecDeque<f64>,
+    state: EarlyStopState,
+}
+
+/// The state that a checkpoint holds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct EarlyStopState {
+    /// Validation losses in the window, oldest first.
+    pub(crate) losses: VecDeque<f64>,
+    /// Validation scores in the window.
+    pub(crate) metrics: VecDeque<f64>,
+    /// Epoch and score of the last improvement, with a patience.
+    pub(crate) improved: Option<(u64, f64)>,
 }
 
 impl EarlyStop {
     /// Before the first epoch.
     pub(crate) fn new(config: EarlyStopConfig) -> EarlyStop {
-        EarlyStop { config, losses: VecDeque::new(), metrics: VecDeque::new() }
+        EarlyStop::resume(config, EarlyStopState::default())
     }
 
-    /// In the middle of a run that remembered these, oldest first.
-    pub(crate) fn resume(config: EarlyStopConfig, losses: Vec<f64>, metrics: Vec<f64>) -> EarlyStop {
-        EarlyStop { config, losses: losses.into(), metrics: metrics.into() }
+    /// In the middle of a run.
+    pub(crate) fn resume(config: EarlyStopConfig, state: EarlyStopState) -> EarlyStop {
+        EarlyStop { config, state }
     }
 
-    /// The losses and metrics it remembers, oldest first.
-    pub(crate) fn remembered(&self) -> (Vec<f64>, Vec<f64>) {
-        (self.losses.iter().copied().collect(), self.metrics.iter().copied().collect())
+    /// Its state.
+    pub(crate) fn state(&self) -> &EarlyStopState {
+        &self.state
     }
 
-    /// Hears the validation loss and metric of an epoch, counted from 0; whether the run stops after it. The means are
-    /// those of the epochs before, and epochs up to the burn-in never stop.
+    /// Records the validation loss and score of an epoch, counted from 0; true if the run stops after it.
     pub(crate) fn hear(&mut self, epoch: u64, loss: f64, metric: f64) -> bool {
-        let EarlyStopConfig { burn_in, window, loss_threshold, metric_threshold } = self.config;
+        let has_converged = self.config.rule().is_some_and(|rule| self.state.converges(&rule, epoch, loss, metric));
+        let is_late = self.config.patience.is_some_and(|patience| self.state.waits(epoch, metric) >= patience);
+        has_converged || is_late
+    }
+}
+
+impl EarlyStopState {
+    /// The paper's rule. The means are those of the epochs before, and epochs up to the burn-in never stop.
+    fn converges(&mut self, rule: &ConvergenceRule, epoch: u64, loss: f64, metric: f64) -> bool {
+        let ConvergenceRule { burn_in, window, loss_threshold, metric_threshold } = *rule;
         let stops = epoch > burn_in
             && (distance(&self.losses, loss) < loss_threshold || distance(&self.metrics, metric) < metric_threshold);
         for (values, value) in [(&mut self.losses, loss), (&mut self.metrics, metric)] {
@@ -45,9 +64,18 @@ impl EarlyStop {
         }
         stops
     }
+
+    /// Epochs since the last improvement.
+    fn waits(&mut self, epoch: u64, metric: f64) -> u64 {
+        // A score that is not a number is no improvement.
+        if self.improved.is_none_or(|(_, best)| metric > best) {
+            self.improved = Some((epoch, metric));
+        }
+        self.improved.map_or(0, |(improved, _)| epoch.saturating_sub(improved))
+    }
 }
 
-/// How far a value is from the mean, relative to the mean. Not a number where there is no mean: nothing is below that.
+/// Distance of a value from the mean, relative to the mean. Not a number if there is no mean: nothing is below that.
 fn distance(values: &VecDeque<f64>, value: f64) -> f64 {
     let mean = values.iter().sum::<f64>() / values.len() as f64;
     (mean - value).abs() / mean
@@ -65,7 +93,7 @@ pub(crate) struct Best {
 }
 
 impl Best {
-    /// Whether an epoch with this validation metric is at least as good as the best so far.
+    /// True if an epoch with this validation metric is at least as good as the best so far.
     pub(crate) fn is_reached(best: Option<&Best>, valid: f64) -> bool {
         best.is_none_or(|best| valid >= best.valid)
     }
@@ -78,7 +106,13 @@ mod tests {
     const NEVER: f64 = 0.0;
 
     fn rule(burn_in: u64, window: usize, loss_threshold: f64, metric_threshold: f64) -> EarlyStop {
-        EarlyStop::new(EarlyStopConfig { burn_in, window, loss_threshold, metric_threshold })
+        EarlyStop::new(EarlyStopConfig {
+            patience: None,
+            burn_in: Some(burn_in),
+            window: Some(window),
+            loss_threshold: Some(loss_threshold),
+            metric_threshold: Some(metric_threshold),
+        })
     }
 
     /// The epoch at which a curve of (loss, metric) stops.
@@ -129,13 +163,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_enough_to_go_on() {
-        let mut whole = rule(2, 3, 0.01, NEVER);
+    fn patience_counts_epochs_without_a_better_score() {
+        let patience =
+            |patience| EarlyStop::new(EarlyStopConfig { patience: Some(patience), ..EarlyStopConfig::default() });
+        let scores = |scores: &[f64]| scores.iter().map(|score| (1.0, *score)).collect::<Vec<_>>();
+        assert_eq!(stop(patience(2), scores(&[0.5, 0.6, 0.6, 0.59, 0.7])), Some(3), "an equal score is no improvement");
+        assert_eq!(stop(patience(3), scores(&[0.5, 0.6, 0.6, 0.59, 0.7, 0.1])), None);
+        assert_eq!(stop(patience(1), scores(&[0.5, 0.5])), Some(1));
+        assert_eq!(stop(patience(2), scores(&[0.5, f64::NAN, f64::NAN])), Some(2));
+    }
+
+    #[test]
+    fn resumes_from_its_state() {
+        let config = EarlyStopConfig { patience: Some(3), ..rule(2, 3, 0.01, NEVER).config };
+        let mut whole = EarlyStop::new(config);
         let losses: Vec<f64> = (0..9).map(|t| 1.0 / f64::from(t + 1)).collect();
         for (epoch, loss) in losses.iter().enumerate() {
-            let (l, m) = whole.remembered();
-            let mut resumed = EarlyStop::resume(whole.config.clone(), l, m);
-            assert_eq!(resumed.hear(epoch as u64, *loss, 0.0), whole.hear(epoch as u64, *loss, 0.0));
+            let mut resumed = EarlyStop::resume(whole.config.clone(), whole.state.clone());
+            let metric = 0.5 - 0.01 * (epoch as f64 - 2.0).abs();
+            assert_eq!(resumed.hear(epoch as u64, *loss, metric), whole.hear(epoch as u64, *loss, metric));
             assert_eq!(resumed, whole);
         }
     }

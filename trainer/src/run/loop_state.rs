@@ -1,4 +1,4 @@
-//! What changes while a run goes on, beside weights and moments; the same on every rank, times aside.
+//! State of the training loop beside weights and moments; the same on every rank, except for times.
 
 use kith_client::RowCounts;
 use kith_run::{clock::Phases, config::RunConfig, measured::Measured, report::StepRecord};
@@ -7,7 +7,7 @@ use tch::Tensor;
 use crate::{
     distributed::exchange::SliceRecord,
     output::checkpoint::{Exact, SavedState},
-    run::early_stop::{Best, EarlyStop},
+    run::early_stop::{Best, EarlyStop, EarlyStopState},
     weights::Weights,
 };
 
@@ -22,7 +22,7 @@ pub(crate) struct LoopState {
     pub(super) row_counts: RowCounts,
     /// Time of this rank so far.
     pub(super) micros: u64,
-    /// Where the time of each rank went. Ranks may be more or fewer after a restart.
+    /// Time of each rank, by phase. The number of ranks may change at a restart.
     pub(super) phases: Vec<Phases>,
     pub(super) early_stop: Option<EarlyStop>,
     pub(super) stopped_early: bool,
@@ -53,6 +53,11 @@ impl LoopState {
     /// As it was when a checkpoint was made.
     pub(super) fn restore(saved: &SavedState, config: &RunConfig, best_weights: Tensor) -> LoopState {
         let numbers = |values: &[Exact]| values.iter().map(|value| value.0).collect();
+        let early_stop = EarlyStopState {
+            losses: numbers(&saved.losses),
+            metrics: numbers(&saved.metrics),
+            improved: saved.improved.map(|(epoch, metric)| (epoch, metric.0)),
+        };
         let (local, cached, remote) = saved.row_counts;
         let best = saved.best.map(|(epoch, valid, test)| Best { epoch, valid: valid.0, test: test.0 });
         let measured = |(valid_loss, valid, test): (Exact, Exact, Exact)| Measured {
@@ -67,10 +72,7 @@ impl LoopState {
             row_counts: RowCounts { local, cached, remote },
             micros: saved.micros,
             phases: saved.phases.clone(),
-            early_stop: config
-                .early_stop
-                .clone()
-                .map(|rule| EarlyStop::resume(rule, numbers(&saved.losses), numbers(&saved.metrics))),
+            early_stop: config.early_stop.clone().map(|config| EarlyStop::resume(config, early_stop)),
             stopped_early: saved.stopped_early,
             best: best.map(|best| (best, best_weights)),
             last: saved.last.map(measured),
@@ -83,7 +85,7 @@ impl LoopState {
         self.step - u64::from(self.due.is_some())
     }
 
-    /// Hears what the slices of a step came to.
+    /// Adds the counts of a step's slices.
     pub(super) fn hear_slices(&mut self, slices: &[SliceRecord]) {
         for slice in slices {
             self.row_counts += slice.rows();
@@ -91,19 +93,19 @@ impl LoopState {
         }
     }
 
-    /// Hears where the time of each rank went.
+    /// Adds the time of each rank, by phase.
     pub(super) fn hear_phases(&mut self, phases: &[Phases]) {
         let n_ranks = phases.len().max(self.phases.len());
         self.phases.resize(n_ranks, Phases::default());
         self.phases.iter_mut().zip(phases).for_each(|(sum, phases)| *sum += *phases);
     }
 
-    /// Whether weights as good as these would be the best so far.
+    /// True if weights with this evaluation would be the best so far.
     pub(super) fn is_best(&self, measured: &Measured) -> bool {
         Best::is_reached(self.best.as_ref().map(|(best, _)| best), measured.valid)
     }
 
-    /// Hears how good an epoch's weights are.
+    /// Records the evaluation of an epoch's weights.
     pub(super) fn hear_measured(&mut self, measured: Measured, weights: &Weights) {
         let Measured { valid_loss, valid, test } = measured;
         if self.is_best(&measured) {

@@ -1,4 +1,4 @@
-//! The checkpoint that a run goes on from.
+//! The checkpoint that a run resumes from.
 
 use std::path::Path;
 

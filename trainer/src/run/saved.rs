@@ -1,6 +1,6 @@
-//! Checkpoints of a run: when they are saved, and what they hold.
+//! Checkpoints of a run: when to save, and contents.
 
-use std::time::Instant;
+use std::{collections::VecDeque, time::Instant};
 
 use kith_run::phase::Phase;
 
@@ -8,7 +8,6 @@ use super::Run;
 use crate::{
     error::TrainError,
     output::checkpoint::{Exact, FORMAT_VERSION, SavedState, Snapshot},
-    run::early_stop::EarlyStop,
 };
 
 impl Run<'_> {
@@ -51,7 +50,7 @@ impl Run<'_> {
         }
     }
 
-    /// Everything as it is now.
+    /// Snapshot of the current state.
     pub(super) fn snapshot(&self) -> Result<Snapshot, TrainError> {
         let (first, second) = self.host.optimizer.moments();
         let weights = self.host.model.weights();
@@ -61,8 +60,8 @@ impl Run<'_> {
 
     fn saved_state(&self) -> SavedState {
         let state = &self.state;
-        let (losses, metrics) = state.early_stop.as_ref().map(EarlyStop::remembered).unwrap_or_default();
-        let exact = |values: Vec<f64>| values.into_iter().map(Exact).collect();
+        let early_stop = state.early_stop.as_ref().map(|early_stop| early_stop.state().clone()).unwrap_or_default();
+        let exact = |values: VecDeque<f64>| values.into_iter().map(Exact).collect();
         let shape = self.host.data.shape();
         SavedState {
             format_version: FORMAT_VERSION,
@@ -75,8 +74,9 @@ impl Run<'_> {
             step: state.step,
             epoch: state.epoch,
             stopped_early: state.stopped_early,
-            losses: exact(losses),
-            metrics: exact(metrics),
+            losses: exact(early_stop.losses),
+            metrics: exact(early_stop.metrics),
+            improved: early_stop.improved.map(|(epoch, metric)| (epoch, Exact(metric))),
             best: state.best.as_ref().map(|(best, _)| (best.epoch, Exact(best.valid), Exact(best.test))),
             last: state.last.map(|last| (Exact(last.valid_loss), Exact(last.valid), Exact(last.test))),
             n_negatives_left_out: state.n_negatives_left_out,

@@ -1,4 +1,4 @@
-//! The end of a run that was asked to stop: the same step on all ranks, and a checkpoint of it.
+//! End of a run that was asked to stop: the same step on all ranks, and a checkpoint of it.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! The loop on small graphs: it learns, it can be killed anywhere, and it stops where it should.
+//! The training loop on small graphs: it learns, it can be killed anywhere, and it stops where it should.
 
 mod batches;
 mod gpu;
@@ -91,14 +91,16 @@ fn config(assignments: &[&str]) -> RunConfig {
     let text = "
 [model]
 kind = \"supergat\"
-form = \"mx\"
+attention = \"mx\"
 heads = 2
-features = 4
+hidden = 4
 out_heads = 2
 dropout = 0.3
-[train]
+[optimizer]
 learning_rate = 0.05
 weight_decay = 1e-4
+
+[train]
 epochs = 12
 checkpoint_every = 3
 [edge_loss]
@@ -125,6 +127,7 @@ fn plan<'a>(data: &'a Data, config: RunConfig, out: Option<&'a Path>, resume: bo
         source,
         device: Device::Cpu,
         out,
+        init: None,
         resume,
         keeper: Keeper::default(),
         room: Room::default(),
@@ -194,7 +197,7 @@ fn it_learns() {
 
 const CGAT: [&str; 6] = [
     "model.kind=cgat",
-    "model.form=go",
+    "model.attention=go",
     "edge_loss=off",
     "cgat.graph_weight=0.5",
     "cgat.graph_margin=0.8",
@@ -225,13 +228,13 @@ fn every_kind_of_model_trains() {
     let input = input(vec![graph(60, 0, 1)]);
     for assignments in [
         &["model.kind=gat", "edge_loss=off"][..],
-        &["model.kind=gat", "model.form=dp", "edge_loss=off", "model.n_layers=3"],
+        &["model.kind=gat", "model.attention=dp", "edge_loss=off", "model.n_layers=3"],
         &["model=off", "model.kind=gcn", "edge_loss=off"],
         &["model=off", "model.kind=sage", "edge_loss=off"],
         &["model=off", "model.kind=mlp", "edge_loss=off"],
         &CGAT,
         &[&CGAT[..], &["cgat.boundary_weight=2", "cgat.boundary_margin=0.5"]].concat(),
-        &["model.form=sd", "edge_loss.subset=each"],
+        &["model.attention=sd", "edge_loss.subset=each"],
         &["edge_loss.weight=0"],
     ] {
         let records = to_the_end(plan(&input, config(assignments), None, false));
@@ -328,7 +331,7 @@ fn epochs_are_measured_as_often_as_said() {
     }
 }
 
-/// Breaks a run off after so many steps.
+/// Breaks a run off after `n_steps`.
 fn kill(plan: RunPlan<'_>, n_steps: u64) {
     let mut run = Run::new(plan, alone()).unwrap();
     let is_last = |record: &StepRecord| record.step + 1 == n_steps;
@@ -419,7 +422,7 @@ fn a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint() 
 fn a_learning_rate_beyond_reason_is_named_with_its_step_and_layer() {
     let input = input(vec![graph(60, 0, 1)]);
     for kernels in KERNELS {
-        let config = config(&["train.learning_rate=1e30", kernels]);
+        let config = config(&["optimizer.learning_rate=1e30", kernels]);
         let mut run = Run::new(plan(&input, config, None, false), alone()).unwrap();
         let error = train(&mut run, |_| ControlFlow::Continue(())).unwrap_err().to_string();
         assert!(
@@ -443,10 +446,12 @@ fn checkpoints_of_others_are_refused() {
     let expected =
         "a checkpoint of another store: made with the one of digest 0123456789ab…, this one has fedcba987654…";
     assert_eq!(refused(other), format!("{path}: {expected}"));
-    assert_eq!(refused(RunPlan { run_key: 8, ..again() }), format!("{path}: a checkpoint of run key 7, not 8"));
+    assert_eq!(refused(RunPlan { run_key: 8, ..again() }), format!("{path}: a checkpoint of seed 7, not 8"));
     assert_eq!(
-        refused(RunPlan { config: config(&["model.form=sd"]), ..again() }),
-        format!("{path}: a checkpoint of another run: it says `form = \"mx\"` where this one says `form = \"sd\"`")
+        refused(RunPlan { config: config(&["model.attention=sd"]), ..again() }),
+        format!(
+            "{path}: a checkpoint of another run: it says `attention = \"mx\"` where this one says `attention = \"sd\"`"
+        )
     );
     assert_eq!(
         refused(RunPlan { resume: false, ..again() }),

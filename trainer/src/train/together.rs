@@ -1,4 +1,4 @@
-//! Several runs on one GPU, computed together: small graphs leave most of it idle.
+//! Several runs computed together on one GPU: small graphs leave most of it idle.
 
 use std::ops::ControlFlow;
 
@@ -7,7 +7,7 @@ use kith_run::report::StepRecord;
 
 use crate::{error::TrainError, run::Run, train::train_runs};
 
-/// Hears how runs go.
+/// Observer of runs.
 pub trait Watch {
     /// These start, or go on, together.
     fn begin(&mut self, runs: &[Run<'_>]);
@@ -19,8 +19,8 @@ pub trait Watch {
     fn end(&mut self, run: &Run<'_>);
 }
 
-/// Trains runs of one graph that differ in nothing but numbers, as many together as fit on the GPU. Afterwards they have left
-/// it, in the order of their steps and run keys.
+/// Trains runs of one graph that differ only in numbers, as many together as fit on the GPU. Afterwards they have left
+/// it, in the order of their steps and seeds.
 pub fn train_all(runs: &mut [Run<'_>], gpu: &Gpu, watch: &mut dyn Watch) -> Result<(), TrainError> {
     // Runs that go on may stand at different steps; those of one step go on together.
     let place = |run: &Run<'_>| (run.n_steps(), run.is_due());

@@ -1,4 +1,4 @@
-//! The server: one request per connection, a thread each, and a limit on every wait.
+//! Test server: one request per connection, one thread each, and a limit on every wait.
 
 use std::{
     io::{self, BufRead, BufReader, Write},
@@ -39,7 +39,7 @@ impl Request {
     }
 }
 
-/// What the server does once it has sent what it sends.
+/// Behavior of the server after sending its reply.
 #[derive(Clone, Copy)]
 pub(super) enum After {
     Close,
@@ -84,7 +84,7 @@ impl Reply {
         if range.is_empty() { reply } else { reply.with(&format!("Content-Range: {range}")) }
     }
 
-    /// What a good server answers.
+    /// Reply of a correct server.
     pub(super) fn file(request: &Request, body: &[u8], tag: &str) -> Reply {
         let is_same = request.header("if-range").is_none_or(|asked| asked == tag);
         let range = request.header("range").filter(|_| is_same).and_then(|range| range.strip_prefix("bytes="));
@@ -104,7 +104,7 @@ impl Reply {
         self
     }
 
-    /// Sends only so many bytes of the body.
+    /// Sends only the first `at` bytes of the body.
     pub(super) fn cut(mut self, at: usize) -> Reply {
         self.cut = at;
         self
@@ -139,7 +139,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Answers the n-th request, from 0, with what `handler` says.
+    /// Answers the n-th request, from 0, with the reply of `handler`.
     pub(super) fn start(handler: impl Fn(usize, &Request) -> Reply + Send + Sync + 'static) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         listener.set_nonblocking(true).expect("it can be");

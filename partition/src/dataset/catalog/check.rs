@@ -1,4 +1,4 @@
-//! Whether a file is the one the catalog means: its length, its SHA-256, its id in git.
+//! Checks that a file is the one in the catalog, by length, SHA-256 and git blob id.
 
 use std::{
     fs::File,

@@ -7,11 +7,11 @@ use crate::{Result, dataset::treatment::Treatment, raw::RawGraph};
 /// One named dataset.
 #[derive(Debug)]
 pub struct Dataset {
-    /// What a command calls it.
+    /// Name in commands.
     pub name: &'static str,
-    /// What people call it.
+    /// Display name.
     pub title: &'static str,
-    /// What its nodes, edges and labels are, in a few words.
+    /// Nodes, edges and labels of the dataset, in a few words.
     pub about: &'static str,
     /// The counts of the paper.
     pub published: Published,
@@ -19,7 +19,7 @@ pub struct Dataset {
     pub raw_dim: u32,
     /// Reads its files in a folder, refusing those that unpack to more bytes than the limit.
     pub(crate) read: fn(&Path, u64) -> Result<RawGraph>,
-    /// What the paper did with it.
+    /// Preprocessing in the paper.
     pub(crate) treatment: Treatment,
     /// The files its reader reads, where they are and how to know them.
     pub downloads: &'static [Download],
@@ -51,13 +51,13 @@ pub struct Download {
     pub url: &'static str,
     /// Its name in the folder of the dataset.
     pub file: &'static str,
-    /// What is known of its content.
+    /// Expected length and hashes.
     pub check: Check,
-    /// What to take out of it, if it is an archive that the reader does not read itself.
+    /// Members to unpack, if it is an archive that the reader does not read itself.
     pub unpack: Option<Unpack>,
 }
 
-/// What is known of a file's content. Holds only what was published for exactly this file.
+/// Expected length and hashes of a file. Holds only values published for exactly this file.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Check {
     /// Its length.
@@ -68,7 +68,7 @@ pub struct Check {
     pub git_blob: Option<&'static str>,
 }
 
-/// How to unpack an archive.
+/// Instructions for unpacking an archive.
 #[derive(Clone, Copy, Debug)]
 pub struct Unpack {
     /// Its format.
@@ -95,6 +95,6 @@ pub struct Member {
     pub inside: &'static str,
     /// Its path in the folder of the dataset.
     pub file: &'static str,
-    /// What is known of its content.
+    /// Expected length and hashes.
     pub check: Check,
 }

@@ -1,4 +1,4 @@
-//! The table itself. Sizes and hashes are only those published for exactly the file at the address.
+//! Table of the datasets. Sizes and hashes are only those published for exactly the file at the address.
 
 use super::entry::{Archive, Check, Dataset, Download, Member, Published, Unpack};
 use crate::dataset::{

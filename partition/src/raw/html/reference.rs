@@ -6,7 +6,7 @@ pub(super) struct Reference {
     pub(super) decoded: Option<char>,
     /// Its length without the `;`.
     pub(super) length: usize,
-    /// Whether a `;` ends it, which is never part of the text.
+    /// True if a `;` ends the reference; it is never part of the text.
     pub(super) has_end: bool,
 }
 

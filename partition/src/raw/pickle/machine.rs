@@ -1,4 +1,4 @@
-//! The stack machine that a pickle is a program for, less everything that could run code.
+//! Stack machine that runs a pickle, without any opcode that could execute code.
 
 use std::collections::HashMap;
 

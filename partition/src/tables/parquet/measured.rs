@@ -1,5 +1,5 @@
-//! Memory that reading a parquet file takes, by the sizes in its page headers: what would take too much is refused before anything is
-//! unpacked.
+//! Memory needed to read a parquet file, by the sizes in its page headers. Pages that need too much are refused before
+//! anything is decompressed.
 
 use parquet::file::metadata::RowGroupMetaData;
 

@@ -1,7 +1,7 @@
-//! Headers of the pages of a parquet file: how large each page gets is known before any of them is unpacked.
+//! Page headers of a parquet file: they give the size of each page before any page is decompressed.
 //!
-//! A header is a struct in Thrift's compact protocol. The decoder looks at numbers of fields and not at their types; here both
-//! must be right, so that the two never read one header in two ways.
+//! A header is a struct in Thrift's compact protocol. The decoder checks field numbers but not field types; this reader
+//! checks both, so that the two never read one header in two ways.
 
 use std::{
     fs::File,

@@ -1,4 +1,4 @@
-//! Bad input of every kind: one sentence with file and place, and no store left behind.
+//! Bad input of every kind: an error with file and place, and no store left behind.
 
 use std::{path::PathBuf, sync::Arc};
 

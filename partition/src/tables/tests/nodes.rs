@@ -1,4 +1,4 @@
-//! What the nodes have: rows, labels and splits, by place and by id.
+//! Node data: features, labels and splits, by position and by id.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Pages of parquet files that would not fit in memory: refused by their headers.
+//! Parquet pages that would not fit in memory are refused by their headers.
 
 use arrow_array::{
     Float32Array,
@@ -16,7 +16,7 @@ use parquet::{
 use super::*;
 use crate::tables::parquet::{ParquetFile, sizes_of_pages};
 
-/// A struct of Thrift's compact protocol, as it is written.
+/// Encoded struct of Thrift's compact protocol.
 #[derive(Default)]
 struct Struct {
     bytes: Vec<u8>,
@@ -176,7 +176,7 @@ fn pages_larger_than_their_headers_are_refused() {
     assert!(said.contains("cannot be read as parquet"), "{said}");
 }
 
-/// The decoder takes a page that is not compressed as long as it is in the file.
+/// The decoder uses the size in the file for pages that are not compressed.
 #[test]
 fn pages_that_are_not_compressed_are_as_long_as_they_are() {
     let folder = Folder::new();

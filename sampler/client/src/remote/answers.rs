@@ -1,5 +1,4 @@
-//! Answers, read chunk by chunk into the memory where they are wanted. Reading is total: any bytes give an answer or a
-//! sentence.
+//! Reads answers chunk by chunk into their destination. Reading never panics: any bytes give an answer or an error.
 
 use std::ops::Range;
 
@@ -7,7 +6,7 @@ use bytes::Buf;
 use kith_proto::{ChecksumError, FieldError, Fields, Message, PackedError, unpack, unpack_bits};
 use kith_sampler::{Drawn, Fanout, Hop, Id};
 
-/// What is wrong with an answer.
+/// Error in an answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
     /// Not a message.
@@ -17,13 +16,13 @@ pub enum AnswerError {
     #[error(transparent)]
     Packed(#[from] PackedError),
     /// Not as many as were asked for.
-    #[error("{found} {what} instead of {expected}")]
+    #[error("expected {expected} {what}, got {found}")]
     Count {
-        /// What was counted.
+        /// Kind of the counted items.
         what: &'static str,
-        /// How many there are.
+        /// Number found.
         found: u64,
-        /// How many there should be.
+        /// Number expected.
         expected: u64,
     },
     /// More bytes than any answer to the question has.

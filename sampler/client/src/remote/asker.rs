@@ -1,4 +1,4 @@
-//! Attempts of a call, until all rows are there, there is a refusal, or nothing new comes for too long.
+//! Repeats attempts of a call until all rows are received, the server refuses, or nothing new arrives for too long.
 
 use std::{future::Future, ops::Range, pin::pin, time::Duration};
 

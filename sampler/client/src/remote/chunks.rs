@@ -1,4 +1,4 @@
-//! Chunks of an answer on their way to its reader, bounded by what was asked for.
+//! Passes chunks of an answer to its reader, and bounds their size by the question.
 
 use bytes::Buf;
 use kith_proto::{FRAME_HEAD_BYTES, Message};

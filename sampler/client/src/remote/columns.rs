@@ -1,5 +1,5 @@
-//! Columns of all nodes that `Info` sends behind its facts, which are known by then. Rows of these answers are bytes: a
-//! retry goes on behind the last chunk.
+//! Columns of all nodes that `Info` sends after its facts. Rows of these answers are bytes: a retry continues after the
+//! last chunk.
 
 use std::ops::Range;
 

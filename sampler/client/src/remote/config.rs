@@ -1,4 +1,4 @@
-//! How servers are talked to.
+//! Options for connections to servers.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -27,7 +27,7 @@ pub struct RemoteConfig {
 /// PEM files of a client. They are read again when a connection was lost.
 #[derive(Clone, Debug)]
 pub struct RemoteTls {
-    /// Who signs servers.
+    /// Certificate authority of servers.
     pub ca: PathBuf,
     /// The client's certificate chain and its private key, for servers that ask for them.
     pub identity: Option<(PathBuf, PathBuf)>,

@@ -1,4 +1,4 @@
-//! One attempt of a call over gRPC: a request goes, an answer is read as it comes.
+//! One attempt of a call over gRPC: sends a request and reads the answer as it arrives.
 
 use std::{
     error::Error,
@@ -201,7 +201,7 @@ impl Transport for Connection {
                     again("the token has changed meanwhile")
                 }
                 RemoteProblem::Untrusted(_) if self.has_new_files() => again("certificates have changed meanwhile"),
-                // A server that wants another certificate closes the connection, and says why where nobody hears it.
+                // A server that rejects the certificate closes the connection; its reason does not reach this call.
                 RemoteProblem::Lost(why) if self.tls.is_some() => {
                     self.has_new_files();
                     again(&format!(
@@ -244,7 +244,7 @@ fn of_message(error: MessageError) -> RemoteProblem {
 fn lost(error: &(dyn Error + 'static)) -> RemoteProblem {
     let mut cause = Some(error);
     while let Some(error) = cause {
-        // What TLS says of certificates comes as data that make no sense.
+        // TLS errors about certificates arrive as `InvalidData`.
         if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::InvalidData) {
             return RemoteProblem::Untrusted(error.to_string());
         }
@@ -293,7 +293,7 @@ impl TlsFiles {
     }
 }
 
-/// A body whose bytes are told to the attempt as they come.
+/// Body that reports its bytes to the progress of the attempt as they arrive.
 struct Watched<'a> {
     body: Body,
     progress: &'a Progress,

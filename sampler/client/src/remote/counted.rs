@@ -1,4 +1,4 @@
-//! Connections whose bytes are counted as they come: also those of frames that are not whole yet, and of other calls.
+//! Connections that count received bytes as they arrive, including those of incomplete frames and of other calls.
 
 use std::{
     future::Future,

@@ -1,10 +1,10 @@
-//! What went over the wire.
+//! Counts of requests and bytes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use kith_proto::Call;
 
-/// What a client asked one server so far.
+/// Requests of a client to one server so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemoteCounts {
     /// Attempts of calls.

@@ -1,4 +1,4 @@
-//! Dense rows: from the wire straight into their places.
+//! Reads dense features from the wire directly into their destination.
 
 use std::{ops::Range, sync::Mutex};
 
@@ -15,7 +15,7 @@ use crate::{
     rows::{FetchedRows, IsFinite},
 };
 
-/// Where rows go.
+/// Destination rows of the received features.
 #[derive(Clone, Copy, Debug)]
 pub enum Places<'a> {
     /// One behind the other, from this one on.
@@ -115,8 +115,8 @@ impl<'a, 'r> DenseAnswer<'a, 'r> {
         }
     }
 
-    /// A node whose row is not finite, among rows of which at least a part has come. Import admits only finite values;
-    /// what has not come is checked when it does.
+    /// A node with a value that is not finite, among feature vectors that have at least partly arrived. Import admits
+    /// only finite values; the missing parts are checked on arrival.
     fn damaged(&self, first: usize, last: usize, values: &[f32]) -> Option<u64> {
         let dim = self.dim;
         let is_finite = |place: usize, n: usize| vectorized(IsFinite(&values[place * dim..][..n * dim]));

@@ -1,4 +1,4 @@
-//! Why a server gave no answer.
+//! Errors of calls to a server.
 
 use std::{fmt, path::PathBuf, time::Duration};
 
@@ -18,7 +18,7 @@ pub struct RemoteError {
     pub call: Call,
     /// Attempts made.
     pub n_attempts: u32,
-    /// How long all of it took.
+    /// Duration of all attempts.
     pub tried: Duration,
     /// Why the last attempt failed.
     pub problem: RemoteProblem,
@@ -46,7 +46,7 @@ pub enum RemoteProblem {
     #[error("no answer in time")]
     Late,
     /// One end does not trust the other.
-    #[error("the certificates do not fit: {0}")]
+    #[error("TLS certificate rejected: {0}")]
     Untrusted(String),
     /// An answer that makes no sense.
     #[error("the answer makes no sense: {0}")]
@@ -59,13 +59,13 @@ pub enum RemoteProblem {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         problem: String,
     },
 }
 
 impl RemoteProblem {
-    /// Whether another attempt may do better.
+    /// True if another attempt may succeed.
     pub fn may_pass(&self) -> bool {
         match self {
             // The transport of a server that is cut off by a deadline says CANCELLED.

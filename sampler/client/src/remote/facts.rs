@@ -1,4 +1,4 @@
-//! What a server says of its cluster.
+//! Facts that a server reports about its partitioned graph.
 
 use std::{collections::BTreeSet, ops::Range};
 
@@ -15,13 +15,13 @@ use crate::{
 /// Facts about a cluster and the server that tells them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Facts {
-    /// What everybody who works with the cluster must agree on.
+    /// Digest that all processes working with the partitioned graph must agree on.
     pub cluster: String,
-    /// What a trainer wants to know.
+    /// Facts about the graph.
     pub info: Info,
-    /// How ids travel.
+    /// Width of ids on the wire.
     pub ids: IdWidth,
-    /// How values of rows travel.
+    /// Type of feature values on the wire.
     pub rows_dtype: RowsDtype,
     /// Shards are `0..n_shards`.
     pub n_shards: u32,
@@ -70,7 +70,7 @@ impl InfoAnswer {
         InfoAnswer::default()
     }
 
-    /// What was read, once it is finished.
+    /// The facts, once the answer is complete.
     pub fn into_facts(self) -> Result<Facts, AnswerError> {
         self.facts.ok_or(NO_FACTS)
     }
@@ -107,7 +107,7 @@ impl Read for InfoAnswer {
 }
 
 impl Facts {
-    /// Checks what a server says: what comes out cannot be wrong in itself.
+    /// Checks the facts of a server for consistency.
     fn new(facts: v1::Facts) -> Result<Facts, AnswerError> {
         if facts.protocol != PROTOCOL {
             let (found, expected) = (facts.protocol.into(), PROTOCOL.into());
@@ -213,7 +213,7 @@ const MAX_SOURCE_BYTES: usize = 64 << 10;
 const MAX_SHARDS: u32 = 1 << 16;
 const MAX_NODES: u64 = 1 << 48;
 
-/// What a request has beside its nodes, at most; and what a node takes in it: two ids and a count.
+/// Largest size of a request without its nodes, and of a node in it: two ids and a count.
 const MAX_HEAD_BYTES: u64 = 4096;
 const MAX_NODE_BYTES: u64 = 2 * 8 + 4;
 

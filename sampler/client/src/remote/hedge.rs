@@ -1,4 +1,4 @@
-//! Hedges: a question that waits longer than usual goes to a second server, and the first answer counts.
+//! Hedged calls: a question that waits longer than usual goes to a second server, and the first answer wins.
 
 use std::{
     ops::Range,
@@ -124,7 +124,7 @@ impl Buffer {
         Buffer { rows, max_bytes, chunks: Vec::new(), n_bytes: 0, is_full: false }
     }
 
-    /// Reads what is kept, instead of what has come another way.
+    /// Reads the buffered answer instead of the one received from the other server.
     pub(crate) fn read_into(self, question: &Question, answer: &mut dyn Read) -> Result<(), AnswerError> {
         answer.begin(question.rows.clone());
         // They were checked when they came.

@@ -1,4 +1,4 @@
-//! Waits of clients that failed together, spread so that they do not come back together.
+//! Random jitter of waits, so that clients that failed together do not retry together.
 
 use std::{
     hash::{BuildHasher, RandomState},

@@ -1,4 +1,4 @@
-//! What the user calls each node, as a server sends it.
+//! Users' own ids of all nodes, received from a server.
 
 use std::{borrow::Cow, ops::Range};
 
@@ -17,7 +17,7 @@ pub enum OwnIds {
     Numbers(Vec<u64>),
     /// One text per node.
     Texts {
-        /// Where each starts, and the end.
+        /// Start of each text, followed by the end of the last.
         bounds: Vec<u64>,
         /// All of them behind one another.
         texts: String,
@@ -25,7 +25,7 @@ pub enum OwnIds {
 }
 
 impl OwnIds {
-    /// What the user calls a node of the graph.
+    /// The user's own id of a node.
     pub fn of(&self, node: u64) -> Cow<'_, str> {
         match self {
             OwnIds::Numbers(numbers) => numbers[node as usize].to_string().into(),
@@ -65,7 +65,7 @@ impl OwnIdsAnswer {
         self.bounds.last().copied().filter(|_| has_bounds).unwrap_or(0)
     }
 
-    /// What was read, once it is finished; `None` where nodes are called by their numbers.
+    /// The ids, once the answer is complete; `None` if ids are node numbers.
     pub fn into_ids(self) -> Result<Option<OwnIds>, AnswerError> {
         if !self.numbers.is_empty() {
             return Ok(Some(OwnIds::Numbers(self.numbers)));
@@ -150,7 +150,7 @@ mod tests {
     /// Fields, and the bytes of each.
     type Replies<'a> = [(u32, &'a [u8])];
 
-    /// What is made of replies behind the facts.
+    /// Reads replies that follow the facts.
     fn read(n_nodes: u64, replies: &Replies) -> Result<Option<OwnIds>, AnswerError> {
         let mut answer = OwnIdsAnswer::new(n_nodes, true);
         answer.begin(0..usize::MAX);
@@ -186,13 +186,13 @@ mod tests {
     fn what_makes_no_sense_is_a_sentence() {
         let bounds = packed(&[0, 1, 2, 3]);
         let cases: [(&Replies, &str); 9] = [
-            (&[(4, &packed(&[1, 2]))], "2 numbers of nodes instead of 3"),
-            (&[(4, &packed(&[1, 2, 3, 4]))], "4 numbers of nodes instead of 3"),
-            (&[(5, &packed(&[0, 1, 2]))], "3 bounds of the users' ids instead of 4"),
+            (&[(4, &packed(&[1, 2]))], "expected 3 numbers of nodes, got 2"),
+            (&[(4, &packed(&[1, 2, 3, 4]))], "expected 3 numbers of nodes, got 4"),
+            (&[(5, &packed(&[0, 1, 2]))], "expected 4 bounds of the users' ids, got 3"),
             (&[(4, &packed(&[1, 2, 3])), (5, &bounds)], "numbers and texts at once"),
-            (&[(6, b"abc")], "3 bytes of the users' ids instead of 0"),
-            (&[(5, &bounds), (6, b"abcd")], "4 bytes of the users' ids instead of 3"),
-            (&[(5, &bounds), (6, b"ab")], "2 bytes of the users' ids instead of 3"),
+            (&[(6, b"abc")], "expected 0 bytes of the users' ids, got 3"),
+            (&[(5, &bounds), (6, b"abcd")], "expected 3 bytes of the users' ids, got 4"),
+            (&[(5, &bounds), (6, b"ab")], "expected 3 bytes of the users' ids, got 2"),
             (&[(5, &bounds), (6, "aé".as_bytes())], "bounds that make no sense"),
             (&[(5, &packed(&[0, 2, 1, 3])), (6, b"abc")], "bounds that make no sense"),
         ];

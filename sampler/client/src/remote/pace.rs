@@ -1,4 +1,4 @@
-//! Sizes of requests: smaller after a timeout, and larger again when answers come.
+//! Sizes of requests: smaller after a timeout, larger again when answers arrive.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

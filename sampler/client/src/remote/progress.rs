@@ -1,4 +1,4 @@
-//! Progress of one attempt: bytes that move, and the last moment at which enough of them did.
+//! Progress of one attempt: bytes moved, and the last time that enough of them moved.
 
 use std::{
     sync::{
@@ -18,7 +18,7 @@ const MIN_BYTES: u64 = 1024;
 /// they do not bring is not on its way.
 const MAX_BYTES_BEFORE: u64 = 64 << 20;
 
-/// Bytes of one attempt as they come and go, told by its transport. Clones are of the same attempt.
+/// Bytes of one attempt as they are received and sent, reported by its transport. Clones share the same attempt.
 #[derive(Clone, Debug)]
 pub struct Progress(Arc<Moved>);
 

@@ -1,4 +1,4 @@
-//! Servers of the same shards. All of them answer a question alike, so it does not matter which is asked.
+//! Replicas: servers of the same shards. All give equal answers, so any of them can be asked.
 
 use std::{
     mem,

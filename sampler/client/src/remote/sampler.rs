@@ -1,4 +1,4 @@
-//! A sampling server as a trainer sees it.
+//! Remote sampling server, as used by a trainer.
 
 use std::{
     ops::Range,
@@ -102,14 +102,14 @@ impl RemoteSampler {
         answer.into_owners().map_err(|error| self.nonsense(Call::Info, None, error))
     }
 
-    /// How probably each node is in a batch, if the cluster knows.
+    /// Probability that each node is in a mini-batch, if the partitioned graph has it.
     pub async fn inclusion(&self) -> Result<Option<Vec<f32>>> {
         let mut answer = InclusionAnswer::new(&self.facts);
         self.ask_info(v1::InfoRequest { with_inclusion: true, ..v1::InfoRequest::default() }, &mut answer).await?;
         Ok(Some(answer.inclusion).filter(|inclusion| !inclusion.is_empty()))
     }
 
-    /// What the user calls each node, unless that is its number.
+    /// Users' own ids of all nodes; `None` if ids are node numbers.
     pub async fn own_ids(&self) -> Result<Option<OwnIds>> {
         let mut answer = OwnIdsAnswer::new(self.facts.info.n_nodes, self.facts.resumes);
         self.ask_info(v1::InfoRequest { with_own_ids: true, ..v1::InfoRequest::default() }, &mut answer).await?;
@@ -125,12 +125,12 @@ impl RemoteSampler {
         self.asker().ask(Call::Info, None, wanted, answer).await
     }
 
-    /// Where it is.
+    /// Address of the server.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// What it says of the cluster and itself.
+    /// Facts that it reports about the partitioned graph and itself.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
@@ -144,7 +144,7 @@ impl RemoteSampler {
         Err(self.nonsense(Call::Info, None, differs))
     }
 
-    /// What was asked so far.
+    /// Requests so far.
     pub fn counts(&self, call: Call) -> RemoteCounts {
         self.memory.counters.of(call)
     }
@@ -214,7 +214,7 @@ impl RemoteSampler {
         self.asker().ask(Call::SampleHop, Some(shard), wanted, &mut answer).await
     }
 
-    /// The feature rows of a shard's nodes, in their order; what was in `rows` goes.
+    /// The features of a shard's nodes, in their order; what was in `rows` goes.
     pub async fn fetch_rows(&self, shard: u32, nodes: &[u64], rows: &mut FetchedRows) -> Result<()> {
         match self.facts.info.rows {
             None => Err(ClientError::NoRows),

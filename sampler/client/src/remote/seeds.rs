@@ -1,4 +1,4 @@
-//! Labeled nodes.
+//! Reads seed nodes with their labels.
 
 use std::ops::Range;
 
@@ -41,7 +41,7 @@ impl SeedsAnswer {
         self.n_classes.div_ceil(64)
     }
 
-    /// What was read, once it is finished.
+    /// The seed nodes, once the answer is complete.
     pub fn into_seeds(self) -> Result<Seeds, AnswerError> {
         let SeedsAnswer { ids, n_classes, is_multi_label, classes, words, .. } = self;
         let labels = if is_multi_label {

@@ -1,4 +1,4 @@
-//! Sparse rows, appended behind one another.
+//! Reads sparse features and appends them in order.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Bearer tokens: the client's proof to servers that ask for one. No token is ever shown.
+//! Bearer tokens for servers that require one. A token is never printed.
 
 use std::{
     fmt, fs, io,

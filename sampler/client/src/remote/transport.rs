@@ -1,4 +1,4 @@
-//! The seam of one attempt: a question goes to a server, and its answer comes back.
+//! Transport of one attempt: sends a question to a server and returns its answer.
 
 use std::{fmt, future::Future, ops::Range, pin::Pin};
 
@@ -23,7 +23,7 @@ pub struct Question {
 
 /// A way to one server, or to several that answer alike. Its user sees to deadlines and retries.
 pub trait Transport: fmt::Debug + Send + Sync {
-    /// Asks, and reads the answer as it comes: `answer` has begun with the rows of the question. Bytes that move are told
+    /// Asks, and reads the answer as it arrives: `answer` has begun with the rows of the question. Reports moved bytes
     /// to `progress`. Dropping the attempt cancels it.
     fn ask<'a>(
         &'a self,

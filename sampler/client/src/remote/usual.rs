@@ -1,4 +1,4 @@
-//! Usual times of calls: the 95th percentile of the last ones of each kind.
+//! Usual durations of calls: the 95th percentile of the last calls of each kind.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -67,7 +67,7 @@ impl Usual {
     }
 }
 
-/// The shortest time that is told from none.
+/// Shortest duration that is distinguished from zero.
 const MIN_MICROS: u32 = 1000;
 
 #[cfg(test)]

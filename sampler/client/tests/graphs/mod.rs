@@ -26,7 +26,7 @@ pub(crate) struct Edges {
     pub(crate) is_multi_label: bool,
 }
 
-/// How rows are stored.
+/// Storage layout of features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StoredRows {
     F32,

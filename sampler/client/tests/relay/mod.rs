@@ -1,4 +1,4 @@
-//! A relay before a server, on whose line things happen.
+//! Relay in front of a server that can disturb the connection.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -92,7 +92,7 @@ fn connect(client: TcpStream, to: SocketAddr, state: &Arc<Mutex<State>>) {
     thread::spawn(move || pump(server, client, &back, true));
 }
 
-/// Carries bytes one way; only the way back is disturbed.
+/// Copies bytes in one direction; only the direction to the client is disturbed.
 fn pump(mut from: TcpStream, mut to: TcpStream, state: &Mutex<State>, is_back: bool) {
     let mut buffer = vec![0; 16 << 10];
     let (mut own_era, mut n_passed) = (0, 0);

@@ -1,4 +1,4 @@
-//! A cluster and a server of it in this process, for tests.
+//! A partitioned graph and a server of it in this process, for tests.
 #![allow(dead_code)] // Every test uses another part.
 
 use std::{
@@ -55,7 +55,7 @@ pub(crate) fn run<T>(client: impl Future<Output = T>) -> T {
     runtime.block_on(limited)
 }
 
-/// What Prometheus reads: sample → value.
+/// Scrapes the metrics page: sample → value.
 pub(crate) async fn scrape(address: SocketAddr) -> BTreeMap<String, f64> {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: here\r\n\r\n").await.unwrap();

@@ -14,7 +14,7 @@ pub(crate) const CHUNK_BYTES: usize = 256 << 10;
 pub(crate) struct Chunk {
     /// The message in its frame, in pieces.
     pub(crate) pieces: Vec<Bytes>,
-    /// Whether no other follows.
+    /// True if no other chunk follows.
     pub(crate) is_last: bool,
     /// Nodes whose neighbors are counted here.
     pub(crate) n_sampled: u64,
@@ -24,7 +24,7 @@ pub(crate) struct Chunk {
     pub(crate) n_waiting: usize,
 }
 
-/// An answer on its way. Kept between chunks by whoever sends them.
+/// Answer in progress. The sender keeps it between chunks.
 pub(crate) trait Answer: Send {
     /// Computes the next chunk; not called again behind the last or an error.
     fn next(&mut self, served: &Served) -> Result<Chunk, Status>;

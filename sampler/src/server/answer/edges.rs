@@ -1,4 +1,4 @@
-//! `HasEdges`: which candidates are edges.
+//! `HasEdges`: tests which candidates are edges.
 
 use kith_proto::{frame_fields, pack_bits};
 use tonic::Status;

@@ -1,4 +1,4 @@
-//! `SampleHop`: the neighbors that a frontier draws.
+//! `SampleHop`: draws the neighbors of a frontier.
 
 use bytes::Bytes;
 use kith_proto::frame_fields;

@@ -1,4 +1,4 @@
-//! `Info`: facts, who owns which node, which nodes batches need, and what users call them.
+//! `Info`: facts about the graph, and columns of all nodes: owners, inclusion probabilities, users' own ids.
 
 use bytes::Bytes;
 use kith_proto::{frame_chunk, frame_fields, v1};
@@ -46,7 +46,7 @@ impl Facts {
         Ok(())
     }
 
-    /// What was asked for and is there.
+    /// Requested columns that exist.
     fn columns<'a>(&self, served: &'a Served) -> StoreResult<impl Iterator<Item = (u32, &'a [u8])> + use<'a>> {
         let owners = self.request.with_owners.then(|| (OWNERS, owner_bytes(&served.cluster)));
         let inclusion = if self.request.with_inclusion { served.cluster.inclusion()? } else { None };

@@ -1,4 +1,4 @@
-//! `FetchRows`: feature rows, gathered straight into the frame that is sent.
+//! `FetchRows`: features, gathered directly into the frame that is sent.
 
 use bytes::{BufMut, Bytes};
 use kith_proto::{frame_fields, start_frame};
@@ -64,7 +64,7 @@ impl Answer for FeatureRows {
         let FetchRowsRequest { shard, nodes } = &mut self.request;
         let sampler = served.shard(*shard)?;
         let rows = sampler.shard().rows();
-        let rows = rows.ok_or_else(|| Status::failed_precondition("the store has no feature rows"))?;
+        let rows = rows.ok_or_else(|| Status::failed_precondition("the store has no features"))?;
         let next = nodes.peek().map_err(IntoStatus::into_status)?;
         let (n_rows, pieces) = match rows.form() {
             RowsForm::Dense => next_dense(next, sampler, rows),

@@ -1,4 +1,4 @@
-//! `Seeds`: the labeled nodes of a part.
+//! `Seeds`: labeled nodes of a part of a split.
 
 use kith_proto::{frame_fields, pack_ids};
 use tonic::Status;

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use super::output::FoundArgs;
 
-/// How degrees and homophilies of a graph are distributed, where it lies in the plane of the recipe, and what that advises.
+/// Show the distributions of degree and homophily, the graph's place on the map of the paper's recipe, and the recipe's advice.
 #[derive(clap::Args)]
 pub struct Args {
     /// The store.
     #[arg(value_name = "STORE")]
     pub store: PathBuf,
-    /// What to do with findings.
+    /// Output.
     #[command(flatten)]
     pub found: FoundArgs,
 }

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-/// What to do with what is found.
+/// Output of an analysis.
 #[derive(clap::Args)]
 pub struct FoundArgs {
-    /// The folder to write tables and figures to; `kith report` makes a page of it.
+    /// Folder for tables and figures (default: they are not kept); `kith report` makes an HTML report of it.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Print one JSON object.

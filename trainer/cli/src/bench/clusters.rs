@@ -1,4 +1,4 @@
-//! The clusters that a bench serves: each cut once.
+//! Partitioned graphs of a bench, each partitioned once.
 
 use std::path::{Path, PathBuf};
 
@@ -15,23 +15,23 @@ use crate::{
     progress::{Shown, say},
 };
 
-/// Where a cluster is, and what was asked for when it was cut.
+/// Folder of partitioned graphs, and the options of partitioning.
 pub(super) struct Clusters<'a> {
     pub(super) work: &'a Path,
     pub(super) method: Option<Method>,
-    /// The batches that caches are made for.
+    /// Mini-batches that feature caches are chosen for.
     pub(super) fanouts: &'a Fanouts,
     pub(super) seeds_per_step: u64,
 }
 
 impl Clusters<'_> {
-    /// The folder of so many shards.
+    /// Folder of the partitioned graph with `n_shards` shards.
     pub(super) fn dir(&self, n_shards: u32) -> PathBuf {
         let method = self.method.map(|method| format!("-{method}")).unwrap_or_default();
         self.work.join(format!("shards-{n_shards}{method}"))
     }
 
-    /// Cuts a store, unless that was done.
+    /// Partitions a store, unless that is done.
     pub(super) fn cut(&self, graph: &Graph, n_shards: u32) -> anyhow::Result<()> {
         let dir = self.dir(n_shards);
         if dir.exists() {

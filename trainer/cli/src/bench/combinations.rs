@@ -1,10 +1,10 @@
-//! Which combinations are asked for.
+//! Combinations to measure.
 
 use std::path::Path;
 
 use anyhow::bail;
 use kith_run::{
-    config::{BatchesConfig, Mode},
+    config::Mode,
     preset::{PRESETS, Preset},
     run_file::RunFile,
 };
@@ -14,16 +14,16 @@ use serde::{Deserialize, Serialize};
 use super::scale_args::Args;
 use crate::{launch::command_line::Threads, partition::fanouts::Fanouts};
 
-/// The presets of a model that is named without a dataset.
+/// Dataset of the presets, for a model named without a dataset.
 const GENERAL: &str = "ogbn-arxiv";
 
-/// Longer than anybody waits.
+/// A number of epochs that no run reaches.
 const FOREVER: u64 = 1_000_000_000;
 
-/// One combination, and all that its numbers depend on.
+/// One combination, and everything that its measurements depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Combination {
-    /// Identity of the store.
+    /// Digest of the store.
     pub(super) store: String,
     /// Version of this program.
     pub(super) kith: String,
@@ -32,22 +32,22 @@ pub(super) struct Combination {
     pub(super) servers: usize,
     pub(super) ranks: usize,
     pub(super) seeds_per_step: u64,
-    /// Steps that are measured, and those before them.
+    /// Measured steps, and warm-up steps before them.
     pub(super) steps: u64,
     pub(super) warm_up: u64,
-    /// Of each rank, and of each server.
+    /// Threads of each rank, and of each server.
     pub(super) rank_threads: usize,
     pub(super) server_threads: usize,
     pub(super) device: String,
-    /// Percentage of rows that ranks keep of servers.
+    /// Cache of the servers' features, as a percentage of all nodes.
     pub(super) cache: String,
-    /// How the store was cut, where that was said.
+    /// Partitioning method, if given.
     pub(super) method: Option<String>,
-    /// What ranks train, all defaults said.
+    /// The ranks' resolved run file, with all defaults.
     pub(super) run_file: String,
 }
 
-/// A combination that makes no sense.
+/// A combination that is impossible, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Skipped {
     pub(super) shards: u32,
@@ -69,7 +69,7 @@ fn several(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-/// All combinations of a store, in the order in which they are measured; and those that are left out.
+/// All combinations of a store, in the order of measurement, and the skipped ones.
 pub(super) fn combinations(args: &Args, store: &str) -> anyhow::Result<(Vec<Combination>, Vec<Skipped>)> {
     let named = named(&args.model)?;
     let (mut asked, mut skipped) = (Vec::new(), Vec::new());
@@ -117,7 +117,7 @@ pub(super) fn combinations(args: &Args, store: &str) -> anyhow::Result<(Vec<Comb
     Ok((asked, skipped))
 }
 
-/// A run file, a preset, or a preset's name without a dataset.
+/// A run file, a preset, or a model of the [`GENERAL`] presets.
 fn named(model: &str) -> anyhow::Result<RunFile> {
     if Path::new(model).is_file() || model.ends_with(".toml") {
         return Ok(RunFile::read(Path::new(model))?);
@@ -127,21 +127,20 @@ fn named(model: &str) -> anyhow::Result<RunFile> {
     Ok(Preset::get(if is_general { &general } else { model })?.run_file()?)
 }
 
-/// What ranks train: without an end, and without stopping to measure or to save.
+/// Run file of the ranks: endless, without evaluation and checkpoints.
 fn run_file(mut file: RunFile, args: &Args, fanouts: &Fanouts, n_ranks: usize) -> anyhow::Result<String> {
-    file.set("train.mode=batches")?;
+    file.set("train.mode=mini-batch")?;
     for assignment in &args.assignments {
         file.set(assignment)?;
     }
     let mut config = file.resolve()?;
-    let Mode::Batches(said) = config.train.mode else { bail!("ranks can share batches only: leave train.mode out") };
+    if config.train.mode != Mode::MiniBatch {
+        bail!("ranks share mini-batches only: leave train.mode out");
+    }
     // A step has a slice for every rank, and a model a layer for every hop.
-    config.train.mode = Mode::Batches(BatchesConfig {
-        fanouts: fanouts.0.iter().map(|fanout| fanout.map_or(Fanout::All, Fanout::AtMost)).collect(),
-        seeds_per_step: Some(args.seeds_per_step as usize),
-        slices: said.slices.max(n_ranks),
-        ..said
-    });
+    config.train.fanouts = fanouts.0.iter().map(|fanout| fanout.map_or(Fanout::All, Fanout::AtMost)).collect();
+    config.train.batch_size = Some(args.seeds_per_step as usize);
+    config.train.slices = config.train.slices.max(n_ranks);
     config.model.n_layers = config.model.n_layers.max(fanouts.0.len());
     config.train.epochs = FOREVER;
     config.train.evaluate_every = FOREVER;

@@ -1,4 +1,4 @@
-//! Graphs of the sizes that everybody measures with.
+//! Generated graphs of the sizes of ogbn-arxiv, ogbn-products and ogbn-papers100M.
 
 use std::{path::Path, str::FromStr};
 
@@ -13,19 +13,19 @@ use crate::{
     progress::{Shown, say},
 };
 
-/// A graph to be like.
+/// The dataset whose size is imitated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Like {
     Arxiv,
     Products,
-    /// A share of ogbn-papers100M: of its nodes and of its edges.
+    /// A share of the nodes and edges of ogbn-papers100M.
     Papers(f64),
 }
 
-/// What generating may hold.
+/// Memory for generating a graph.
 const MEMORY_BYTES: u64 = 2 << 30;
 
-/// Published numbers of a graph. Each edge is stored in both directions.
+/// Published size of a dataset. Each edge is stored in both directions.
 struct Size {
     n_nodes: u64,
     n_edges: u64,
@@ -35,7 +35,7 @@ struct Size {
     exponent: f64,
     /// Nodes of a community; 0 for none.
     community: u64,
-    /// Nodes that train, validate and test.
+    /// Number of nodes for training, validation and test.
     split: [u64; 3],
 }
 
@@ -75,7 +75,7 @@ impl Like {
         }
     }
 
-    /// What its store is called.
+    /// Name of the store.
     pub(super) fn store_name(self) -> String {
         match self {
             Like::Arxiv => "store-arxiv".to_owned(),
@@ -84,13 +84,13 @@ impl Like {
         }
     }
 
-    /// How it is made.
+    /// Options of the generator.
     fn graph(self) -> PowerLaw {
         let size = self.size();
         let share = if let Like::Papers(share) = self { share } else { 1.0 };
         let of = |n: u64| (n as f64 * share).round() as u64;
         let n_nodes = of(size.n_nodes);
-        // Communities lie inside classes, which a small share makes small.
+        // Communities lie within classes, which are small in a small share.
         let community = size.community.min(n_nodes / u64::from(size.n_classes));
         let part = |place: usize| size.split[place] as f64 / size.n_nodes as f64;
         PowerLaw {
@@ -108,7 +108,7 @@ impl Like {
         }
     }
 
-    /// Its store, made unless it is there.
+    /// Opens the store, and generates it if missing.
     pub(super) fn open(self, store: &Path) -> anyhow::Result<Graph> {
         if !store.exists() {
             say(&format!("making {}", store.display()));
@@ -128,9 +128,7 @@ impl FromStr for Like {
             None if text == "arxiv" => Ok(Like::Arxiv),
             None if text == "products" => Ok(Like::Products),
             Some(("papers", text)) if share(text).is_some() => Ok(Like::Papers(share(text).expect("looked at"))),
-            _ => {
-                Err("write arxiv, products or papers:SHARE, the share from 0.00001 to 1, as in papers:0.01".to_owned())
-            }
+            _ => Err("expected arxiv, products or papers:SHARE, SHARE from 0.00001 to 1, as in papers:0.01".to_owned()),
         }
     }
 }

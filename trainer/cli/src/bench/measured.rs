@@ -1,4 +1,4 @@
-//! What a combination does, in numbers.
+//! Measurements of one combination.
 
 use kith_run::clock::Phases;
 use serde::{Deserialize, Serialize};
@@ -6,42 +6,42 @@ use serde::{Deserialize, Serialize};
 use super::{processes::Memory, served::Served, steps::Step};
 use crate::launch::process::Who;
 
-/// What a combination does.
+/// Measurements of one combination.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Measured {
-    /// Steps that were looked at, and how long they took: at least as many as were asked for.
+    /// Measured steps, at least the requested number, and their time.
     pub(super) n_steps: u64,
     pub(super) seconds: f64,
     pub(super) n_seeds: u64,
-    /// Edges of all batches, counted in the batches.
+    /// Edges of all mini-batches.
     pub(super) n_edges: u64,
     pub(super) seeds_per_second: f64,
     pub(super) edges_per_second: f64,
-    /// Median.
+    /// Median time of a step.
     pub(super) step_micros: u64,
-    /// Requests and answers of all servers.
+    /// Bytes of requests to all servers, and of their responses.
     pub(super) to_servers_bytes_per_step: u64,
     pub(super) from_servers_bytes_per_step: u64,
-    /// What all ranks sent to each other.
+    /// Bytes that all ranks sent to each other.
     pub(super) between_ranks_bytes_per_step: u64,
-    /// Of all ranks, and of all servers.
+    /// CPU time of all ranks, and of all servers.
     pub(super) rank_cpu_seconds_per_1000_seeds: f64,
     pub(super) server_cpu_seconds_per_1000_seeds: f64,
     pub(super) ranks: Vec<RankMeasured>,
     pub(super) servers: Vec<ServerMeasured>,
 }
 
-/// What a rank does.
+/// Measurements of a rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct RankMeasured {
-    /// Microseconds of a step, each the median over steps.
+    /// Microseconds of a step by phase, each the median over steps.
     pub(super) phases: Phases,
     pub(super) cpu_seconds: f64,
     #[serde(flatten)]
     pub(super) memory: Memory,
 }
 
-/// What a server does.
+/// Measurements of a server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct ServerMeasured {
     pub(super) cpu_seconds: f64,
@@ -49,17 +49,17 @@ pub(super) struct ServerMeasured {
     pub(super) memory: Memory,
 }
 
-/// What was counted when so many steps had been recorded.
+/// Counters after a number of recorded steps.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counted {
     pub(super) n_steps: usize,
-    /// By process, in the order in which they were started.
+    /// By process, in starting order.
     pub(super) cpu_seconds: Vec<f64>,
     pub(super) served: Served,
 }
 
 impl Measured {
-    /// What happened between two counts; memory is of the second.
+    /// Differences between two counts; memory is that of the second.
     pub(super) fn between(
         first: &Counted,
         last: &Counted,
@@ -72,7 +72,7 @@ impl Measured {
             return Err("the records of the run are not of all its ranks".to_owned());
         }
         let n_steps = steps.len() as u64;
-        // Phases follow each other without a gap, from one exchange of gradients to the next.
+        // Phases are contiguous, from one gradient exchange to the next.
         let times: Vec<u64> = steps.iter().map(|step| step.phases[0].total()).collect();
         let seconds = times.iter().sum::<u64>() as f64 / 1e6;
         let n_seeds: u64 = steps.iter().map(|step| step.n_seeds).sum();
@@ -124,7 +124,7 @@ fn median_phases(steps: &[Step], rank: usize) -> Phases {
     }
 }
 
-/// The middle one; of an even number, the later of the two.
+/// Median; the upper one of an even number.
 fn median(mut values: Vec<u64>) -> u64 {
     values.sort_unstable();
     values[values.len() / 2]

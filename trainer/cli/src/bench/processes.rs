@@ -1,31 +1,31 @@
-//! What the system counts of a process.
+//! CPU time and memory of a process, from `/proc`.
 
 use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-/// The system counts CPU time in hundredths of a second.
+/// Unit of CPU time in `/proc`: hundredths of a second.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Memory of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Memory {
-    /// All pages that are there, those of mapped files included.
+    /// Resident pages, including those of mapped files.
     pub(super) resident_bytes: u64,
-    /// Pages that nobody else has and that are in no file: what the process adds to the host.
+    /// Private pages without a file: the memory that the process adds to the host.
     pub(super) private_bytes: u64,
-    /// The most that was resident.
+    /// Peak of the resident memory.
     pub(super) peak_bytes: u64,
 }
 
-/// Seconds of CPU time that a process took so far, all its threads together.
+/// CPU seconds of a process so far, over all threads.
 pub(super) fn cpu_seconds(pid: u32) -> Result<f64, String> {
     let path = format!("/proc/{pid}/stat");
     let text = read(&path)?;
     cpu_ticks(&text).map(|ticks| ticks as f64 / TICKS_PER_SECOND).ok_or_else(|| format!("{path}: is not as expected"))
 }
 
-/// Memory that a process has.
+/// Memory of a process.
 pub(super) fn memory(pid: u32) -> Result<Memory, String> {
     let (rollup, status) = (format!("/proc/{pid}/smaps_rollup"), format!("/proc/{pid}/status"));
     let parts = read(&rollup)?;
@@ -41,7 +41,7 @@ fn read(path: &str) -> Result<String, String> {
     fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))
 }
 
-/// In user mode and in the kernel: fields 14 and 15. The second field is a name that can hold anything, in parentheses.
+/// Ticks in user and kernel mode: fields 14 and 15. The second field is an arbitrary name in parentheses.
 fn cpu_ticks(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let mut next = || fields.next()?.parse::<u64>().ok();
@@ -69,7 +69,7 @@ mod tests {
     fn a_process_knows_itself() {
         let memory = memory(std::process::id()).unwrap();
         assert!(0 < memory.private_bytes && memory.private_bytes <= memory.resident_bytes, "{memory:?}");
-        // The system adds up what is resident now and then.
+        // The kernel updates resident counters only now and then.
         assert!(memory.peak_bytes >= memory.private_bytes / 2, "{memory:?}");
         assert!(cpu_seconds(std::process::id()).unwrap() >= 0.0);
         assert!(super::memory(u32::MAX).unwrap_err().starts_with("/proc/4294967295/smaps_rollup: "));

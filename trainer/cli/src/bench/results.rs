@@ -1,4 +1,4 @@
-//! `scale.jsonl`: a line for each combination that was measured. Whoever is killed goes on behind the last of them.
+//! `scale.jsonl`: one line per measured combination. A killed benchmark resumes behind the last one.
 
 use std::{
     fs::{File, OpenOptions, TryLockError},
@@ -26,11 +26,11 @@ pub(super) struct Line {
 #[serde(rename_all = "lowercase")]
 pub(super) enum CombinationResult {
     Measured(Measured),
-    /// The sentence that says why not.
+    /// The reason of the failure.
     Failed(String),
 }
 
-/// The file, held by one process.
+/// The file, locked by one process.
 #[derive(Debug)]
 pub(super) struct Results {
     file: File,
@@ -38,7 +38,7 @@ pub(super) struct Results {
 }
 
 impl Results {
-    /// Opens it, or makes it. A line that was being written when somebody was killed is dropped.
+    /// Opens or creates the file. Drops an incomplete last line, as a killed process leaves it.
     pub(super) fn open(work: &Path) -> anyhow::Result<Results> {
         let path = work.join(RESULTS);
         let refused = |error: io::Error| anyhow::anyhow!("{}: {error}", path.display());
@@ -59,7 +59,7 @@ impl Results {
             })?;
             lines.push(line);
         }
-        // Only now is the file known to be ours. Without a whole line, the half one must at least begin like one.
+        // The file is truncated only if it is ours: all complete lines parse, or the only one begins with `{`.
         if n_whole == 0 && !bytes.is_empty() && bytes[0] != b'{' {
             bail!("{}, line 1: not a result of this bench; move the file away", path.display());
         }
@@ -67,17 +67,17 @@ impl Results {
         Ok(Results { file, lines })
     }
 
-    /// What is known of a combination: the last line that was written of it.
+    /// The last result of a combination.
     pub(super) fn of(&self, asked: &Combination) -> Option<&Line> {
         self.lines.iter().rfind(|line| line.asked == *asked)
     }
 
-    /// Whether a combination need not be measured again. One that failed is tried again.
+    /// True if a combination is measured. A failed one is tried again.
     pub(super) fn has(&self, asked: &Combination) -> bool {
         self.of(asked).is_some_and(|line| matches!(line.result, CombinationResult::Measured(_)))
     }
 
-    /// Keeps a line.
+    /// Appends a line.
     pub(super) fn push(&mut self, line: Line) -> anyhow::Result<()> {
         let mut text = serde_json::to_string(&line)?;
         text.push('\n');

@@ -1,4 +1,4 @@
-//! `kith bench scale`: what a cluster would do, measured with processes of this host.
+//! `kith bench scale`: performance of a cluster, measured with processes on this host.
 
 use std::{
     fs, io,
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     }
     drop(graph);
     let (sender, events) = events()?;
-    drop(at_once); // From now on processes have to be stopped first.
+    drop(at_once); // From here on, processes must be stopped before an exit.
     for (place, asked) in left.iter().enumerate() {
         say(&format!("{} of {}: {asked}", place + 1, left.len()));
         let result = match measure(asked, work, &clusters.dir(asked.shards), (&sender, &events))? {
@@ -106,17 +106,17 @@ fn answer(args: &Args, store: &Path, lines: &[&Line], skipped: &[Skipped]) -> an
     }
 }
 
-/// Time for ranks to end a step: nothing of them is kept.
+/// Time for ranks to finish a step; their results are discarded.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How one combination ended.
+/// End of one combination.
 enum Ended {
     With(CombinationResult),
-    /// Somebody wants us to stop; the exit code that stands for it.
+    /// Stopped by a signal, with its exit code.
     Stopped(u8),
 }
 
-/// Starts the processes of a combination, watches them for as long as it takes, and stops them.
+/// Starts the processes of a combination, watches them until it is measured, and stops them.
 fn measure(
     asked: &Combination,
     work: &Path,

@@ -1,4 +1,4 @@
-//! What a sampling server counts, read as Prometheus reads it.
+//! Counters of a sampling server, read from its Prometheus metrics.
 
 use std::{
     io::{self, Read, Write},
@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-/// How long a server may take to show what it counted.
+/// Time limit for reading a server's metrics.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Bytes of all calls so far.
@@ -23,7 +23,7 @@ impl std::ops::AddAssign for Served {
     }
 }
 
-/// What the server at a metrics address counted.
+/// Counters of the server with this metrics address.
 pub(super) fn served(address: SocketAddr) -> Result<Served, String> {
     let page = page(address).map_err(|error| format!("metrics of the server on {address}: {error}"))?;
     let of = |family: &str| sum(&page, family).ok_or_else(|| format!("the server on {address} shows no {family}"));
@@ -48,7 +48,7 @@ fn page(address: SocketAddr) -> io::Result<String> {
     Ok(page)
 }
 
-/// The samples of a family, whatever their labels, added up.
+/// Sum of a metric over all labels.
 fn sum(page: &str, family: &str) -> Option<u64> {
     let samples = page.lines().filter_map(|line| {
         let (labels, value) = line.strip_prefix(family)?.rsplit_once(' ')?;

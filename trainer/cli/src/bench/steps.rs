@@ -1,4 +1,4 @@
-//! The records of a run's steps, read while it writes them.
+//! Reads the step records of a run while it writes them.
 
 use std::{
     fs::File,
@@ -9,35 +9,35 @@ use std::{
 use kith_run::{clock::Phases, report::STEPS};
 use serde::Deserialize;
 
-/// What is wanted of a record.
+/// One step record.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Step {
     pub(super) n_seeds: u64,
     pub(super) n_edges: u64,
     /// By rank.
     pub(super) phases: Vec<Phases>,
-    /// By rank; none where there is only one.
+    /// By rank; empty with one rank.
     #[serde(default)]
     pub(super) sent_bytes: Vec<u64>,
 }
 
-/// A file that grows.
+/// A growing file.
 #[derive(Debug)]
 pub(super) struct Steps {
     path: PathBuf,
     file: Option<File>,
-    /// The beginning of a line whose end was not written yet.
+    /// Beginning of an incomplete line.
     rest: Vec<u8>,
     pub(super) records: Vec<Step>,
 }
 
 impl Steps {
-    /// Those of a run in a folder; the run need not have begun.
+    /// Steps of a run's folder; the run may not have started.
     pub(super) fn of(run: &Path) -> Steps {
         Steps { path: run.join(STEPS), file: None, rest: Vec::new(), records: Vec::new() }
     }
 
-    /// Reads what was written since.
+    /// Reads all new records.
     pub(super) fn read(&mut self) -> Result<(), String> {
         let failed = |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
         if self.file.is_none() {

@@ -1,4 +1,4 @@
-//! What was measured, for people: how fast, and what it takes.
+//! Table of results: speed and resources.
 
 use kith_run::{clock::Phases, phase::Phase};
 
@@ -8,7 +8,7 @@ use crate::{
     progress::{bytes, grouped},
 };
 
-/// The phases of a step; the others do not happen in a bench.
+/// Phases of a step that occur in a bench.
 const SHOWN: [Phase; 4] = [Phase::Sample, Phase::Compute, Phase::Exchange, Phase::Update];
 
 /// Prints both tables.

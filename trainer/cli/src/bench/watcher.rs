@@ -1,4 +1,4 @@
-//! Watches the processes of a combination: waits until it is warm, counts, waits for the steps that are measured, counts
+//! Watches the processes of a combination: waits for the warm-up, counts, waits for the measured steps, and counts
 //! again.
 
 use std::{
@@ -20,10 +20,10 @@ use crate::launch::{
     process::{Process, Who},
 };
 
-/// How often it is looked for new steps.
+/// Interval of checking for new steps.
 const TICK: Duration = Duration::from_millis(5);
 
-/// How long a step may take, and what comes before the first one. Ranks and servers give up on each other before.
+/// Time limit of a step, and of the start. Longer than the timeouts of ranks and servers.
 const MAX_STEP: Duration = Duration::from_secs(900);
 
 #[derive(Debug)]
@@ -31,18 +31,18 @@ pub(super) struct Watcher {
     warm_up: usize,
     n_steps: usize,
     steps: Steps,
-    /// When something was last seen to happen.
+    /// Time of the last new step.
     last_step: Instant,
-    /// Of servers, by number.
+    /// Metrics addresses of servers, by number.
     metrics: Vec<Option<SocketAddr>>,
     first: Option<Counted>,
     pub(super) measured: Option<Measured>,
-    /// The first sentence with which a process ended.
+    /// First error message of a process.
     pub(super) error: Option<String>,
 }
 
 impl Watcher {
-    /// For a combination whose run is kept in a folder.
+    /// Watcher of a combination whose run is in a folder.
     pub(super) fn new(asked: &Combination, run: &Path) -> Watcher {
         Watcher {
             warm_up: asked.warm_up as usize,

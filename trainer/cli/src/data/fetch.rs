@@ -11,15 +11,15 @@ use crate::{
     progress::Shown,
 };
 
-/// Download the raw files of a dataset from their public address, resuming what was cut off.
+/// Download the raw files of a dataset from their public addresses. An interrupted download resumes.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The dataset: see `kith data list`.
+    /// Name of a dataset (see `kith data list`).
     name: String,
-    /// The folder to fill.
-    #[arg(long, default_value = "data/NAME", value_name = "DIR")]
+    /// Folder for the files (default: data/NAME).
+    #[arg(long, default_value = "data/NAME", hide_default_value = true, value_name = "DIR")]
     out: PathBuf,
-    /// An address that holds every file under its own name, instead of the public ones.
+    /// URL of a mirror that has every file under its own name (default: the public addresses).
     #[arg(long, value_name = "URL")]
     mirror: Option<String>,
     /// Print one JSON object.

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::progress::Shown;
 
-/// Make a graph: the paper's random partition graphs, or power-law graphs of any size.
+/// Generate a graph: a random partition graph of the paper, or a power-law graph of any size.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -28,78 +28,81 @@ enum Kind {
     PowerLaw(PowerLawArgs),
 }
 
-/// The paper's random partition graph: classes of one size, two-dimensional rows, 20/50/100 nodes per class in the split.
+/// Generate the paper's random partition graph: classes of equal size, 2 features, a split of 20/50/100 nodes per class.
 #[derive(clap::Args)]
 struct PartitionGraphArgs {
     #[command(flatten)]
     common: Common,
-    /// Classes.
-    #[arg(long, default_value_t = 10)]
+    /// Number of classes (default: 10).
+    #[arg(long, default_value_t = 10, hide_default_value = true)]
     classes: u32,
-    /// Nodes of each class.
-    #[arg(long, default_value_t = 500)]
+    /// Nodes per class (default: 500).
+    #[arg(long, default_value_t = 500, hide_default_value = true)]
     nodes_per_class: u64,
-    /// Expected neighbors of a node.
-    #[arg(long, default_value_t = 10.0)]
+    /// Expected degree (default: 10).
+    #[arg(long, default_value_t = 10.0, hide_default_value = true)]
     degree: f64,
-    /// Expected share of neighbors of the same class.
-    #[arg(long, default_value_t = 0.5)]
+    /// Expected fraction of neighbors of the same class (default: 0.5).
+    #[arg(long, default_value_t = 0.5, hide_default_value = true)]
     homophily: f64,
 }
 
-/// A graph of any size with power-law degrees, classes and communities, gaussian rows that know their class.
+/// Generate a power-law graph of any size, with classes, communities and gaussian features that depend on the class.
 #[derive(clap::Args)]
 struct PowerLawArgs {
     #[command(flatten)]
     common: Common,
-    /// Nodes.
+    /// Number of nodes.
     #[arg(long)]
     nodes: u64,
-    /// Edges to draw, each stored in both directions unless --directed; loops and duplicates among them are dropped.
+    /// Number of edges to draw (default: by --degree). Each is stored in both directions, or in one with --directed. Self-loops
+    /// and duplicates are dropped.
     #[arg(long, conflicts_with = "degree")]
     edges: Option<u64>,
-    /// Neighbors of a node, on average.
-    #[arg(long, default_value_t = 14.0)]
+    /// Average degree (default: 14).
+    #[arg(long, default_value_t = 14.0, hide_default_value = true)]
     degree: f64,
-    /// The share of nodes with degree d falls as d^-exponent.
-    #[arg(long, default_value_t = 2.5)]
+    /// Exponent of the degree distribution: the fraction of nodes with degree d falls as d^-exponent (default: 2.5).
+    #[arg(long, default_value_t = 2.5, hide_default_value = true)]
     exponent: f64,
-    /// Classes.
-    #[arg(long, default_value_t = 10)]
+    /// Number of classes (default: 10).
+    #[arg(long, default_value_t = 10, hide_default_value = true)]
     classes: u32,
-    /// Expected share of edges inside a class.
-    #[arg(long, default_value_t = 0.6)]
+    /// Expected fraction of edges within a class (default: 0.6).
+    #[arg(long, default_value_t = 0.6, hide_default_value = true)]
     homophily: f64,
-    /// Nodes of a community inside a class; 0 for none.
-    #[arg(long, default_value_t = 0)]
+    /// Nodes per community within a class (default: 0); 0: no communities.
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
     community: u64,
-    /// Of the edges inside a class, the share that stays inside a community.
-    #[arg(long, default_value_t = 0.5, requires = "community")]
+    /// Fraction of the edges within a class that stay within a community (default: 0.5).
+    #[arg(long, default_value_t = 0.5, hide_default_value = true, requires = "community")]
     community_share: f64,
-    /// Leave edges as drawn instead of storing both directions.
+    /// Store each edge in the drawn direction only.
     #[arg(long)]
     directed: bool,
-    /// Length of a row; 0 for a graph without rows.
-    #[arg(long, default_value_t = 128)]
+    /// Number of features (default: 128); 0: a graph without features.
+    #[arg(long, default_value_t = 128, hide_default_value = true)]
     dim: u32,
-    /// Type of a row's values: f32, f16 or bf16.
-    #[arg(long, default_value = "f32", value_parser = dtype)]
+    /// Type of the features: f32, f16 or bf16 (default: f32).
+    #[arg(long, default_value = "f32", hide_default_value = true, value_parser = dtype)]
     dtype: Dtype,
-    /// Shares of nodes that train, validate and test.
-    #[arg(long, default_value = "0.6/0.2/0.2", value_parser = shares, value_name = "TRAIN/VALID/TEST")]
+    /// Fractions of nodes for training, validation and test (default: 0.6/0.2/0.2).
+    #[arg(long, default_value = "0.6/0.2/0.2", hide_default_value = true, value_parser = shares,
+        value_name = "TRAIN/VALID/TEST")]
     split: Fractions,
 }
 
 #[derive(clap::Args)]
 struct Common {
-    /// The store to make.
+    /// The store to write.
     #[arg(long, value_name = "STORE")]
     out: PathBuf,
-    /// Names everything that is drawn.
-    #[arg(long, default_value_t = 42)]
+    /// Seed of all random draws (default: 42).
+    #[arg(long = "seed", alias = "run-key", value_name = "N", default_value_t = 42, hide_default_value = true)]
     run_key: u64,
-    /// The most memory to hold.
-    #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = crate::size::parse)]
+    /// Memory limit (default: 2GiB).
+    #[arg(long, value_name = "SIZE", default_value = "2GiB", hide_default_value = true,
+        value_parser = crate::size::parse)]
     memory: u64,
     /// Print one JSON object.
     #[arg(long)]

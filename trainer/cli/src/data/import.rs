@@ -14,44 +14,46 @@ use kith_store::Dtype;
 use super::{memory, parsers::dtype, published::announce};
 use crate::progress::Shown;
 
-/// Turn raw files into a store: a dataset by name, or your own tables.
+/// Import raw files into a store: a dataset by name, or your own tables.
 #[derive(clap::Args)]
 #[command(after_help = "\
 A dataset by name:   kith data import cora --from data/cora --out stores/cora
-Your own tables:     kith data import --edges edges.csv --rows rows.npy --labels labels.csv \\
+Your own tables:     kith data import --edges edges.csv --features features.npy --labels labels.csv \\
                          --split 0.8/0.1/0.1 --symmetrize --merge-duplicates --out stores/mine")]
 pub(crate) struct Args {
-    /// The dataset: see `kith data list`.
+    /// Name of a dataset (see `kith data list`).
     #[arg(conflicts_with = "edges", requires = "from")]
     name: Option<String>,
-    /// The folder with the dataset's raw files.
+    /// Folder of the dataset's raw files.
     #[arg(long, value_name = "DIR", requires = "name")]
     from: Option<PathBuf>,
-    /// The store to make.
+    /// The store to write.
     #[arg(long, value_name = "STORE")]
     out: PathBuf,
-    /// Feature rows of a dataset: as-published, raw, or gaussian:DIM (made up, where the files hold none).
-    #[arg(long, default_value = "as-published", value_parser = features, requires = "name")]
-    features: Features,
+    /// Features. Of your own tables: npy, parquet or csv; files, or folders of them. Of a dataset: as-published (preprocessed as in
+    /// the paper), raw, or gaussian:DIM (synthetic, for datasets without features) (default: as-published).
+    #[arg(long, alias = "rows", value_name = "PATH|KIND", num_args = 1..)]
+    features: Vec<PathBuf>,
     #[command(flatten)]
     tables: TableArgs,
     /// Add the reverse of every edge.
     #[arg(long)]
     symmetrize: bool,
-    /// Leave out edges from a node to itself.
+    /// Drop self-loops.
     #[arg(long)]
     drop_loops: bool,
-    /// Keep one of several equal edges.
+    /// Merge duplicate edges into one.
     #[arg(long)]
     merge_duplicates: bool,
-    /// Type of dense rows: f32, f16 or bf16.
-    #[arg(long, default_value = "f32", value_parser = dtype)]
+    /// Type of dense features: f32, f16 or bf16 (default: f32).
+    #[arg(long, default_value = "f32", hide_default_value = true, value_parser = dtype)]
     dtype: Dtype,
-    /// The most memory to hold.
-    #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = crate::size::parse)]
+    /// Memory limit (default: 2GiB).
+    #[arg(long, value_name = "SIZE", default_value = "2GiB", hide_default_value = true,
+        value_parser = crate::size::parse)]
     memory: u64,
-    /// Names what is drawn: the start of a PCA, gaussian rows, a split by rule.
-    #[arg(long, default_value_t = 42)]
+    /// Seed of all random draws: start of a PCA, gaussian features, random splits (default: 42).
+    #[arg(long = "seed", alias = "run-key", value_name = "N", default_value_t = 42, hide_default_value = true)]
     run_key: u64,
     /// Print one JSON object.
     #[arg(long)]
@@ -61,27 +63,25 @@ pub(crate) struct Args {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Your own tables")]
 struct TableArgs {
-    /// Edges, source and destination: csv, tsv, txt (also .gz), npy or parquet; files, or folders of them.
+    /// Edges (source, destination): csv, tsv, txt (also .gz), npy or parquet; files, or folders of them.
     #[arg(long, value_name = "PATH", num_args = 1..)]
     edges: Vec<PathBuf>,
-    /// Feature rows: npy, parquet or csv; files, or folders of them.
-    #[arg(long, value_name = "PATH", num_args = 1.., requires = "edges")]
-    rows: Vec<PathBuf>,
     /// Labels: csv or npy.
     #[arg(long, value_name = "PATH", num_args = 1.., requires = "edges")]
     labels: Vec<PathBuf>,
-    /// The split: a csv of `id,part`, a folder with train, valid and test, shares as 0.8/0.1/0.1, or nodes per class as
-    /// 20/30/rest.
+    /// The split: a csv of `id,part`, a folder with train, valid and test, fractions (0.8/0.1/0.1), or nodes per class
+    /// (20/30/rest).
     #[arg(long, value_name = "PATH|RULE", value_parser = split_rule, requires = "edges")]
     split: Option<SplitRule>,
-    /// Nodes, where some have no edge.
+    /// Number of nodes, if some have no edges.
     #[arg(long, value_name = "N", requires = "edges")]
     nodes: Option<u64>,
-    /// Classes, where some have no node.
+    /// Number of classes, if some have no nodes.
     #[arg(long, value_name = "N", requires = "labels", value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)))]
     classes: Option<u64>,
-    /// Ids as they are (dense), mapped to 0.. and kept (mapped, or texts where numbers are names), or what fits (auto).
-    #[arg(long, default_value = "auto", value_parser = id_rule, requires = "edges")]
+    /// Node ids: dense (already 0 to N - 1), mapped (renumbered; the original ids are kept), texts (mapped, even if they look
+    /// like numbers), or auto (dense if possible, else mapped) (default: auto).
+    #[arg(long, default_value = "auto", hide_default_value = true, value_parser = id_rule, requires = "edges")]
     ids: IdRule,
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
             let import = DatasetImport {
                 name,
                 from,
-                features: args.features,
+                features: features_of_dataset(&args.features)?,
                 edges,
                 dtype: args.dtype,
                 memory_bytes,
@@ -111,7 +111,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         _ => {
             let tables = Tables {
                 edges: args.tables.edges,
-                rows: args.tables.rows,
+                rows: tables_of_features(args.features)?,
                 labels: args.tables.labels,
                 split: args.tables.split,
                 n_nodes: args.tables.nodes,
@@ -129,15 +129,31 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     announce(&manifest, &args.out, started, args.json)
 }
 
-fn features(text: &str) -> Result<Features, String> {
+fn tables_of_features(given: Vec<PathBuf>) -> anyhow::Result<Vec<PathBuf>> {
+    let is_kind = |path: &PathBuf| {
+        let text = path.to_string_lossy();
+        (text == "raw" || text == "as-published" || text.starts_with("gaussian:")) && !path.exists()
+    };
+    match given.iter().find(|path| is_kind(path)) {
+        Some(kind) => bail!("--features {} is for datasets: give the files of your own features", kind.display()),
+        None => Ok(given),
+    }
+}
+
+fn features_of_dataset(given: &[PathBuf]) -> anyhow::Result<Features> {
+    let text = match given {
+        [] => return Ok(Features::AsPublished),
+        [one] => one.to_str().unwrap_or_default(),
+        _ => "",
+    };
     match (text, text.strip_prefix("gaussian:")) {
         ("as-published", _) => Ok(Features::AsPublished),
         ("raw", _) => Ok(Features::Raw),
         (_, Some(dim)) => match dim.parse() {
             Ok(dim) if dim > 0 => Ok(Features::Gaussian { dim }),
-            _ => Err(format!("gaussian:{dim}: the length of a row is a positive number")),
+            _ => bail!("--features gaussian:{dim}: expected a positive number of features"),
         },
-        _ => Err("write as-published, raw or gaussian:DIM".to_owned()),
+        _ => bail!("--features of a dataset: expected as-published, raw or gaussian:DIM"),
     }
 }
 
@@ -147,11 +163,11 @@ fn id_rule(text: &str) -> Result<IdRule, String> {
         "dense" => Ok(IdRule::Dense),
         "mapped" => Ok(IdRule::Mapped),
         "texts" => Ok(IdRule::Texts),
-        _ => Err("write auto, dense, mapped or texts".to_owned()),
+        _ => Err("expected auto, dense, mapped or texts".to_owned()),
     }
 }
 
-/// `0.8/0.1/0.1` are shares, `20/30/rest` are nodes of each class, anything else is a path.
+/// Parses a split: `0.8/0.1/0.1` are fractions, `20/30/rest` are nodes per class, anything else is a path.
 fn split_rule(text: &str) -> Result<SplitRule, String> {
     let parts: Vec<&str> = text.split('/').collect();
     let [train, valid, test] = parts[..] else { return Ok(SplitRule::Path(text.into())) };

@@ -8,7 +8,7 @@ use crate::{
     progress::grouped,
 };
 
-/// List the datasets known by name.
+/// List the datasets that `kith data fetch` and `kith data import` know by name.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Print one JSON array.

@@ -1,11 +1,11 @@
-//! `--memory`: what the data may use of it, once the program itself is counted.
+//! `--memory`: memory left for data after the program's own.
 
 use anyhow::bail;
 use kith_partition::csr::MIN_MEMORY_BYTES;
 
 use crate::progress::bytes;
 
-/// What is left of a limit for the data. libtorch alone takes tens of MiB from the moment the program starts.
+/// Memory left of a limit for data. libtorch alone takes tens of MiB from the start of the program.
 pub(crate) fn for_data(limit_bytes: u64) -> anyhow::Result<u64> {
     let own_bytes = private_bytes().unwrap_or(0);
     match limit_bytes.checked_sub(own_bytes) {
@@ -19,7 +19,7 @@ pub(crate) fn for_data(limit_bytes: u64) -> anyhow::Result<u64> {
     }
 }
 
-/// Private writable memory of this process, as the system counts it; `None` where it does not tell.
+/// Private writable memory of this process; `None` if the system does not report it.
 fn private_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmData:"))?;

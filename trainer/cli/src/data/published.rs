@@ -1,4 +1,4 @@
-//! What a command says of a store it has just published.
+//! Summary of a store that was just published.
 
 use std::{path::Path, time::Instant};
 
@@ -10,7 +10,7 @@ use crate::{
     progress::{grouped, say},
 };
 
-/// Says what was made, where, and how long it took; notes loudly.
+/// Prints the store's contents, place and time, and its notes.
 pub(crate) fn announce(manifest: &Manifest, out: &Path, started: Instant, as_json: bool) -> anyhow::Result<()> {
     let contents = &manifest.contents;
     for note in &manifest.provenance.notes {

@@ -11,22 +11,23 @@ use crate::{
     progress::{Shown, bytes},
 };
 
-/// Get a folder out of object storage, going on where a pull was broken off; every byte is checked.
+/// Download a folder from object storage and verify every byte. An interrupted pull resumes.
 #[derive(clap::Args)]
 #[command(after_help = "\
-All of it:           kith data pull s3://bucket/stores/mine stores/mine
-Some of its shards:  kith data pull s3://bucket/clusters/mine clusters/mine --shards 0,2
+A store:             kith data pull s3://bucket/stores/mine stores/mine
+Two shards:          kith data pull s3://bucket/graphs/mine.shards graphs/mine.shards --shards 0,2
 From a web server:   kith data pull https://host/stores/mine stores/mine
 
-Credentials and the server come from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL.")]
+Credentials and endpoint are environment variables: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and
+AWS_ENDPOINT_URL.")]
 pub(crate) struct Args {
-    /// Where `kith data push` put it.
+    /// URL that `kith data push` wrote to: s3://BUCKET/PATH, file:///PATH or https://HOST/PATH.
     url: String,
-    /// The folder to fill.
+    /// The folder to write.
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Of a cluster, which shards: numbers with commas between them, or all.
-    #[arg(long, default_value = "all", value_name = "LIST")]
+    /// Shards of a partitioned graph: comma-separated numbers, or all (default: all).
+    #[arg(long, default_value = "all", hide_default_value = true, value_name = "LIST")]
     shards: Wanted,
     /// Print one JSON object.
     #[arg(long)]

@@ -11,20 +11,21 @@ use crate::{
     progress::{Shown, bytes},
 };
 
-/// Put a folder (a store, a cluster, a run) into object storage, going on where a push was broken off.
+/// Upload a folder (a store, a partitioned graph or a run) to object storage. An interrupted push resumes.
 #[derive(clap::Args)]
 #[command(after_help = "\
-To S3 or what speaks like it:  kith data push clusters/mine s3://bucket/clusters/mine
-To another folder:             kith data push clusters/mine file:///mnt/shared/clusters/mine
+To S3-compatible storage:  kith data push graphs/mine.shards s3://bucket/graphs/mine.shards
+To another folder:         kith data push graphs/mine.shards file:///mnt/shared/graphs/mine.shards
 
-Credentials and the server come from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL.")]
+Credentials and endpoint are environment variables: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and
+AWS_ENDPOINT_URL.")]
 pub(crate) struct Args {
-    /// The folder.
+    /// The folder to upload.
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Where to put it.
+    /// Destination: s3://BUCKET/PATH or file:///PATH.
     url: String,
-    /// Remove what was pushed there before, if it is something else.
+    /// Replace a different folder that was pushed to this URL before.
     #[arg(long)]
     replace: bool,
     /// Print one JSON object.

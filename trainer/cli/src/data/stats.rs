@@ -10,7 +10,7 @@ use crate::{
     progress::{Shown, grouped},
 };
 
-/// Count what a store holds, by the paper's definitions.
+/// Show statistics of a store, by the paper's definitions: nodes, edges, degree, homophily, features, classes and splits.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The store.

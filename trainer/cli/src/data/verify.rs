@@ -11,7 +11,7 @@ use crate::{
     progress::{Shown, bytes},
 };
 
-/// Read every byte of a store and say what is wrong, where.
+/// Verify a store: read every byte, and report every error with its place.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The store.

@@ -1,4 +1,4 @@
-//! One attempt to run the world: servers, then ranks, and the end of all of them.
+//! One attempt of a run: starts servers, then ranks, and stops them all.
 
 use std::{
     net::TcpListener,
@@ -16,44 +16,43 @@ use super::{
     process::{Event, Process, Who},
 };
 
-/// Who is there while the world runs.
+/// Observer of an attempt.
 pub(crate) trait Audience {
-    /// A process said a line: on stdout, if it is an answer, else on stderr.
+    /// Receives a line of a process: from stdout if `is_answer`, else from stderr.
     fn hear(&mut self, who: Who, is_answer: bool, line: &[u8]);
 
-    /// How often it wants to look at the processes once ranks were started; `None`: never.
+    /// Interval of [`Audience::look`] once ranks are started; `None`: never.
     fn looks_every(&self) -> Option<Duration> {
         None
     }
 
-    /// Looks at all processes. Has it seen enough, they are told to stop, as if they were done; an error is the sentence
-    /// with which the attempt fails.
+    /// Inspects all processes. `Break` stops them as if they were done; an error fails the attempt with this message.
     fn look(&mut self, _processes: &[Process]) -> Result<ControlFlow<()>, String> {
         Ok(ControlFlow::Continue(()))
     }
 }
 
-/// How an attempt ended.
+/// End of an attempt.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// All ranks ended well, or the audience has seen enough.
+    /// All ranks exited with 0, or the observer ended the attempt.
     Done,
-    /// A process did not: its code, and what happened.
+    /// A process failed: exit code and message.
     Failed { code: u8, sentence: String },
-    /// A signal told us to stop, and ranks did before they were done; the exit code that stands for it.
+    /// A signal stopped the ranks before they were done; its exit code.
     Stopped { code: u8 },
 }
 
-/// How long is waited for what.
+/// Time limits.
 #[derive(Clone, Copy, Debug)]
 struct Waits {
     /// For servers to open their shards.
     start: Duration,
-    /// For the others, once one ended badly: ranks that lose one stop by themselves, and say why.
+    /// For the other processes after a failure: ranks that lose one stop by themselves and print the reason.
     moment: Duration,
-    /// For processes to end that were told to.
+    /// For processes to end after a signal.
     patience: Duration,
-    /// For the other ranks, once one ended well.
+    /// For the other ranks after the first one exited with 0.
     end: Duration,
 }
 
@@ -64,17 +63,17 @@ const WAITS: Waits = Waits {
     end: Duration::from_secs(600),
 };
 
-/// How far processes are from being stopped.
+/// Stages of stopping the processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     Running,
-    /// One ended badly, the others have a moment.
+    /// One process failed; the others have a moment to end.
     Ending,
-    /// Ranks were asked to stop and save a checkpoint; servers go on for them.
+    /// Ranks have been asked to stop and save a checkpoint; servers keep running for them.
     Asked,
     Terminated,
     Killed,
-    /// Not even that helped: they are left to the system.
+    /// SIGKILL did not help: the processes are left to the system.
     GivenUp,
 }
 
@@ -84,17 +83,17 @@ pub(crate) struct Attempt<'a> {
     sender: &'a SyncSender<Event>,
     events: &'a Receiver<Event>,
     processes: Vec<Process>,
-    /// Of servers, by number, once they are ready.
+    /// Addresses of servers, by number, once they are ready.
     addresses: Vec<Option<String>>,
     stage: Stage,
-    /// When the next stage begins.
+    /// Start of the next stage.
     deadline: Option<Instant>,
-    /// When the audience looks again.
+    /// Time of the observer's next look.
     next_look: Option<Instant>,
-    /// How the first process ended that did so badly, or the one that says more; and a sentence of it.
+    /// First failed process and its message; one that a retry cannot fix takes precedence.
     failure: Option<(Ended, String)>,
     stopped: Option<Request>,
-    /// Ranks that ended well.
+    /// Number of ranks that exited with 0.
     n_done: usize,
 }
 
@@ -120,7 +119,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Runs it to its end; nothing is left behind.
+    /// Runs the attempt to its end; no process is left.
     pub(crate) fn run(mut self, is_restart: bool) -> anyhow::Result<Outcome> {
         for server in 0..self.command_line.n_servers {
             self.start(Who::Server(server), self.command_line.server(server), None)?;
@@ -141,7 +140,7 @@ impl<'a> Attempt<'a> {
             self.next_look = self.audience.looks_every().map(|every| Instant::now() + every);
         }
         while self.processes.iter().any(|process| !process.is_over) && self.stage < Stage::GivenUp {
-            // Only ranks need servers.
+            // Servers are not needed without ranks.
             if self.stage < Stage::Terminated && !self.has_ranks() {
                 self.go_to(Stage::Terminated);
             }
@@ -167,7 +166,7 @@ impl<'a> Attempt<'a> {
         self.processes.iter().any(|process| matches!(process.who, Who::Rank(_)) && !process.is_over)
     }
 
-    /// Waits for what happens next.
+    /// Waits for the next event or deadline, and handles it.
     fn step(&mut self) {
         let event = match [self.deadline, self.next_look].into_iter().flatten().min() {
             Some(moment) => self.events.recv_timeout(moment.saturating_duration_since(Instant::now())),
@@ -185,8 +184,8 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// The first signal gives ranks time for a checkpoint. A Ctrl-C after it ends everything at once, another SIGTERM changes
-    /// nothing.
+    /// The first signal gives ranks time for a checkpoint. A Ctrl-C after it kills all processes; another SIGTERM is
+    /// ignored.
     fn on_signal(&mut self, request: Request) {
         let stage = match (self.stopped, request) {
             (None, _) => Stage::Asked,
@@ -199,7 +198,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// The audience looks, as long as nobody was told to stop.
+    /// Calls the observer, unless processes are being stopped.
     fn look(&mut self) {
         let every = self.audience.looks_every().filter(|_| self.stage == Stage::Running);
         self.next_look = every.map(|every| Instant::now() + every);
@@ -288,7 +287,7 @@ impl<'a> Attempt<'a> {
         };
         self.deadline = Some(Instant::now() + wait);
         if let Some(signal) = signal {
-            // Ranks that are asked for a checkpoint may need servers for it.
+            // Ranks may need servers until their checkpoint is saved.
             let is_meant = |process: &&Process| stage > Stage::Asked || matches!(process.who, Who::Rank(_));
             self.processes.iter().filter(is_meant).for_each(|process| process.signal(signal));
         }

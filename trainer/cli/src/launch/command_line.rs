@@ -1,4 +1,4 @@
-//! How servers and ranks are called.
+//! Command lines of servers and ranks.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -18,32 +18,32 @@ use crate::{programs, token::draw_token};
 
 pub(crate) const HOST: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
-/// What other launchers told us would contradict what we tell ranks.
+/// Variables of other launchers, which would contradict ours.
 const FOREIGN: [&str; 4] = ["SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "JOB_COMPLETION_INDEX"];
 
-/// What all processes are called with.
+/// Parts of all command lines.
 #[derive(Debug)]
 pub(crate) struct CommandLine {
     pub(crate) program: PathBuf,
     pub(crate) n_ranks: usize,
     pub(crate) n_servers: usize,
-    /// What servers serve, and how many shards that is.
+    /// Folder of the partitioned graph, and its number of shards.
     pub(crate) cluster: Option<(PathBuf, usize)>,
     /// Options of `kith train`.
     pub(crate) passed: Vec<OsString>,
-    /// Where rank 0 shows its metrics; the others take the ports behind.
+    /// Metrics address of rank 0; the other ranks use the following ports.
     pub(crate) metrics: Option<SocketAddr>,
-    /// Where every server shows its metrics.
+    /// Metrics address of every server.
     pub(crate) server_metrics: Option<SocketAddr>,
-    /// Where checkpoints are; only from there can a run go on.
+    /// Folder of checkpoints, from which a run resumes.
     pub(crate) out: Option<PathBuf>,
     pub(crate) is_resumed: bool,
-    /// Time that ranks have to save a checkpoint when they are to stop.
+    /// Time for ranks to save a checkpoint after a signal.
     pub(crate) grace: Duration,
     pub(crate) token: OsString,
-    /// Shown by ranks to the servers that are started here, which let in nobody else.
+    /// Token for the servers started here, which reject other clients.
     pub(crate) sampler_token: OsString,
-    /// When servers compare blocks with their checksums.
+    /// Time of the servers' checksum verification.
     pub(crate) verify: Verify,
     pub(crate) threads: Threads,
 }
@@ -56,7 +56,7 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    /// The cores divided among ranks, and again among servers.
+    /// Divides the cores among ranks, and again among servers.
     pub(crate) fn shared(n_ranks: usize, n_servers: usize) -> Threads {
         let n_threads = thread::available_parallelism().map_or(1, usize::from);
         Threads { rank: share(n_threads, n_ranks), server: share(n_threads, n_servers) }
@@ -64,28 +64,30 @@ impl Threads {
 }
 
 impl CommandLine {
-    /// Those of `kith launch`; `typed` is what followed that.
+    /// Command lines of `kith launch`; `typed` are the words after it.
     pub(super) fn new(args: &Args, typed: &[OsString]) -> anyhow::Result<CommandLine> {
         let train = &args.train;
         let n_servers = servers_to_start(&train.graph.samplers)?;
         let mut own = vec!["--ranks", "--restarts", "--metrics"];
         let mut cluster = None;
         if let Some(n_servers) = n_servers {
-            let Some(dir) = &train.graph.shards else {
-                anyhow::bail!("--samplers {n_servers} starts servers of a cluster: give its folder with --shards");
+            let Some(dir) = train.graph.place()?.shards else {
+                anyhow::bail!(
+                    "--samplers {n_servers} starts servers of a partitioned graph: give its folder with --graph"
+                );
             };
             if train.graph.tls_ca.is_some() {
                 anyhow::bail!(
                     "servers that kith launch starts are asked on this host and do not encrypt: leave --tls-ca out"
                 );
             }
-            let n_shards = Cluster::open(dir)?.n_shards() as usize;
+            let n_shards = Cluster::open(&dir)?.n_shards() as usize;
             if n_servers == 0 || n_servers > n_shards {
                 anyhow::bail!("{n_servers} servers for {n_shards} shards: ask for 1 to {n_shards} with --samplers");
             }
-            // Ranks that saw the folder would read it themselves.
-            own.extend(["--samplers", "--shards"]);
-            cluster = Some((dir.clone(), n_shards));
+            // Ranks with access to the folder would read it themselves.
+            own.extend(["--samplers", "--shards", "--graph", "--store"]);
+            cluster = Some((dir, n_shards));
         }
         let (n_ranks, n_servers) = (args.ranks.into(), n_servers.unwrap_or(0));
         let mut threads = Threads::shared(n_ranks, n_servers);
@@ -113,12 +115,12 @@ impl CommandLine {
         })
     }
 
-    /// A server of every so many shards.
+    /// Server `number`: it serves every `n_servers`-th shard.
     pub(super) fn server(&self, number: usize) -> Command {
         let (dir, n_shards) = self.cluster.as_ref().expect("servers have a cluster");
         let shards: Vec<String> = (number..*n_shards).step_by(self.n_servers).map(|shard| shard.to_string()).collect();
         let mut command = Command::new(&self.program);
-        command.arg("serve").arg("--cluster").arg(dir).args(["--shards", &shards.join(",")]);
+        command.arg("serve").arg("--graph").arg(dir).args(["--shards", &shards.join(",")]);
         command.args(["--listen", &format!("{HOST}:0")]);
         command.args(["--threads", &self.threads.server.to_string(), "--verify", &self.verify.to_string()]);
         command.env(TOKEN_VARIABLE, &self.sampler_token);
@@ -128,7 +130,7 @@ impl CommandLine {
         command
     }
 
-    /// A rank that meets the others at a port.
+    /// A rank that joins the process group at `port`.
     pub(super) fn rank(&self, rank: usize, port: u16, samplers: &[String], is_restart: bool) -> Command {
         let mut command = Command::new(&self.program);
         command.arg("train").args(&self.passed);
@@ -152,7 +154,7 @@ impl CommandLine {
         command
     }
 
-    /// A socket for rank 0 to listen on, and its port: nobody else can take it.
+    /// A listening socket for rank 0 and its port, which no other process can take.
     pub(super) fn listen(&self) -> anyhow::Result<(TcpListener, u16)> {
         let listener = TcpListener::bind((HOST, 0)).with_context(|| format!("{HOST} has no free port"))?;
         let port = listener.local_addr()?.port();
@@ -160,7 +162,7 @@ impl CommandLine {
     }
 }
 
-/// Port 0 takes any that is free, for every rank.
+/// Metrics address of a rank; port 0 stays 0, for any free port.
 fn metrics_of(mut address: SocketAddr, rank: usize) -> SocketAddr {
     if address.port() != 0 {
         address.set_port(address.port().saturating_add(rank as u16));
@@ -173,7 +175,7 @@ fn share(n_threads: usize, n: usize) -> usize {
     (n_threads / n.max(1)).max(1)
 }
 
-/// `--samplers 2` starts two servers; anything else are addresses of servers that run.
+/// Number of servers to start: `--samplers 2`. `None` for addresses of running servers.
 pub(super) fn servers_to_start(samplers: &[String]) -> anyhow::Result<Option<usize>> {
     match samplers {
         [number] if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) => {
@@ -183,7 +185,7 @@ pub(super) fn servers_to_start(samplers: &[String]) -> anyhow::Result<Option<usi
     }
 }
 
-/// Options that take a value, and their values, left out.
+/// The words without these options and their values.
 fn without(typed: &[OsString], options: &[&str]) -> Vec<OsString> {
     let mut kept = Vec::new();
     let mut typed = typed.iter();

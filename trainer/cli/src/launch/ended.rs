@@ -1,10 +1,10 @@
-//! How a process ended, and what that means for the world.
+//! End of a process, and whether to retry.
 
 use std::{os::unix::process::ExitStatusExt, process::ExitStatus};
 
 use kith_run::exit_code::RETRY;
 
-/// How a process ended.
+/// End of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     Code(u8),
@@ -23,12 +23,12 @@ impl Ended {
         self == Ended::Code(0)
     }
 
-    /// True where another try may go well.
+    /// True if a retry may help.
     pub(super) fn is_retry(self) -> bool {
         self.code() == RETRY
     }
 
-    /// The exit code that it is worth: a process that was killed is like a lost machine.
+    /// Exit code; a process killed by a signal counts as a lost machine.
     pub(super) fn code(self) -> u8 {
         match self {
             Ended::Code(code) => code,
@@ -36,8 +36,8 @@ impl Ended {
         }
     }
 
-    /// Of two that ended badly, whether this one says more: what would happen again hides behind those who only lost
-    /// somebody.
+    /// True if this failure takes precedence over `other`: a permanent one over one that a retry may fix, which is
+    /// often its consequence.
     pub(super) fn is_worse_than(self, other: Ended) -> bool {
         other.code() == RETRY && self.code() != RETRY
     }

@@ -1,4 +1,4 @@
-//! Devices for the ranks of one host: each has one of its own.
+//! Checks that each rank of a host has its own GPU.
 
 use std::process::Command;
 
@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::programs;
 
-/// Refuses ranks that would share a CUDA device. `count` tells how many devices there are, and is asked only where it
-/// matters; `None`: nobody knows, and ranks will say what is wrong.
+/// Refuses ranks that would share a CUDA device. `count` returns the number of devices, and is called only if needed;
+/// with `None` (unknown), ranks check for themselves.
 pub(super) fn check(
     n_ranks: usize,
     device: &str,
@@ -28,7 +28,7 @@ pub(super) fn check(
     }
 }
 
-/// CUDA devices that processes of this host see; libtorch is not in this program, so that another one is asked.
+/// Number of CUDA devices, from `kith devices`: this program does not link libtorch.
 pub(super) fn count() -> anyhow::Result<Option<usize>> {
     let asked = Command::new(programs::kith()?).args(["devices", "--json"]).output();
     let answer = asked.context("kith devices cannot be started")?;

@@ -1,4 +1,4 @@
-//! `kith launch --print`: starts nothing, and prints what another launcher needs to run the same world.
+//! `kith launch --print`: prints the manifests of a run for another launcher, and starts nothing.
 
 mod args;
 mod kubernetes;
@@ -21,14 +21,16 @@ use self::{
 use super::{args::Args, command_line::servers_to_start};
 use crate::{
     answer::print,
+    graph::{GraphArgs, GraphPlace},
     plan::of_cluster,
     progress::say,
     train::{self, Typed},
 };
 
-/// Options that pods are told in another way, or not at all.
-const OWN: [&str; 14] = [
+/// Options that pods get in another way, or not at all.
+const OWN: [&str; 16] = [
     "--device",
+    "--graph",
     "--images",
     "--name",
     "--out",
@@ -41,23 +43,24 @@ const OWN: [&str; 14] = [
     "--sampler-cpus",
     "--samplers",
     "--shards",
+    "--store",
     "--transport",
 ];
 
 pub(super) fn run(args: &Args, typed: &[OsString]) -> anyhow::Result<()> {
-    let (graph, print_args) = (&args.train.graph, &args.print);
     refuse(args)?;
+    let (graph, print_args) = (place(&args.train.graph)?, &args.print);
     let run = train::typed(&args.train)?;
-    let Mode::Batches(batches) = &run.config.train.mode else {
-        bail!("servers of shards are asked for batches: set train.mode=batches");
-    };
+    if run.config.train.mode != Mode::MiniBatch {
+        bail!("sampling servers serve mini-batches: set train.mode=mini-batch");
+    }
     let planned = graph.shards.as_deref().map(|dir| of_cluster(dir, None)).transpose()?;
     let asked = servers_to_start(&graph.samplers)?;
     let n_shards = match (&planned, asked) {
         (Some(planned), _) => planned.sizes.len(),
         (None, Some(n_servers)) => n_servers,
         (None, None) if graph.samplers.is_empty() => {
-            bail!("give the cluster with --shards, or with --samplers how many shards it has")
+            bail!("give the partitioned graph with --graph, or its number of shards with --samplers")
         }
         (None, None) => {
             bail!("servers that run already need no manifest: give their number with --samplers, or leave it out")
@@ -71,28 +74,28 @@ pub(super) fn run(args: &Args, typed: &[OsString]) -> anyhow::Result<()> {
         bail!("{n_samplers} servers for {n_shards} shards: each has one shard, so ask for a multiple of {n_shards}");
     }
     let wanted = Wanted {
-        cache_percent: graph.cache,
+        cache_percent: args.train.graph.cache,
         run_key: args.train.run_key,
         memory: args.train.memory,
         n_threads: print_args.rank_cpus.into(),
     };
-    let sizes = planned.map(|planned| sizes(&planned, &run.config, batches, &wanted)).transpose()?;
-    print(&manifests(&world(args, &run, typed, (n_shards, n_samplers), sizes)?))?;
+    let sizes = planned.map(|planned| sizes(&planned, &run.config, &wanted)).transpose()?;
+    print(&manifests(&world(args, &run, &graph, typed, (n_shards, n_samplers), sizes)?))?;
     if sizes.is_none() {
-        say("note: memory is guessed: give the cluster with --shards, and it is forecast");
+        say("note: memory is guessed: give the partitioned graph with --graph, and it is forecast");
     }
-    let (n_slices, n_ranks) = (batches.slices, args.ranks);
+    let (n_slices, n_ranks) = (run.config.train.slices, args.ranks);
     if n_slices < usize::from(n_ranks) {
         say(&format!("note: {n_slices} slices give {n_slices} ranks something to do: set train.slices={n_ranks}"));
     }
     Ok(())
 }
 
-/// What makes no sense in pods.
+/// Refuses options that make no sense in pods.
 fn refuse(args: &Args) -> anyhow::Result<()> {
     let graph = &args.train.graph;
-    if graph.store.is_some() {
-        bail!("ranks in pods ask servers of shards: cut the store with `kith partition`, and give --shards");
+    if graph.graph.iter().chain(&graph.shards).any(|place| place.to_string_lossy().contains("://")) {
+        bail!("--graph must be a folder on this machine: its name and its sizes are written into the manifests");
     }
     if graph.tls_ca.is_some() {
         bail!("certificates are in the Secret kith-samplers-tls: leave --tls-ca out (docs/KUBERNETES.md)");
@@ -109,9 +112,25 @@ fn refuse(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Place of the graph; empty if only its number of shards is known.
+fn place(graph: &GraphArgs) -> anyhow::Result<GraphPlace> {
+    match graph.graph.is_some() || graph.shards.is_some() {
+        true => match graph.place()? {
+            GraphPlace { store: Some(_), .. } => {
+                bail!(
+                    "ranks in pods need sampling servers: partition the store with `kith partition`, then give the result with --graph"
+                )
+            }
+            place => Ok(place),
+        },
+        false => Ok(GraphPlace { samplers: graph.samplers.clone(), ..GraphPlace::default() }),
+    }
+}
+
 fn world(
     args: &Args,
     run: &Typed,
+    graph: &GraphPlace,
     typed: &[OsString],
     (n_shards, n_samplers): (usize, usize),
     sizes: Option<Sizes>,
@@ -124,7 +143,7 @@ fn world(
         n_samplers,
         restarts: args.restarts,
         grace: args.train.grace().as_secs(),
-        graph: folder(args.train.graph.shards.as_deref()).unwrap_or_else(|| "cluster".to_owned()),
+        graph: folder(graph.shards.as_deref()).unwrap_or_else(|| "cluster".to_owned()),
         out: folder(args.train.out.as_deref()).unwrap_or_else(|| name.clone()),
         is_cuda: args.train.device.starts_with("cuda"),
         run_file: run.text.clone(),

@@ -1,4 +1,4 @@
-//! A process of the world: started, read line by line, stopped.
+//! A rank or server as a process: starts it, reads its lines, stops it.
 
 use std::{
     fmt,
@@ -20,7 +20,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::ended::Ended;
 use crate::launched::{self, LAUNCHED, LISTENER};
 
-/// Who a process is.
+/// Rank or server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Who {
     Rank(usize),
@@ -37,32 +37,32 @@ impl fmt::Display for Who {
     }
 }
 
-/// What happens.
+/// Events of processes and signals.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// A process said something on stdout (an answer) or on stderr; a line with its end, if it has one.
+    /// A line of stdout (`is_answer`) or stderr, with its newline, if any.
     Line { who: Who, is_answer: bool, line: Vec<u8> },
-    /// A process ended, and all its lines have come.
+    /// A process ended; all its lines have been sent before.
     Ended { who: Who, ended: Ended },
-    /// Somebody wants us to stop.
+    /// A signal asks this process to stop.
     Signal { request: Request },
 }
 
-/// How often it is looked whether a process has ended.
+/// Interval of checking whether a process has ended.
 const TICK: Duration = Duration::from_millis(10);
 
-/// A process that runs, or ran. Dropping it kills it.
+/// A running or ended process. Dropping it kills it.
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) who: Who,
     child: Arc<Mutex<Child>>,
     pub(crate) is_over: bool,
-    /// Its end tells the process that we are gone.
+    /// Closed when this process ends, which tells the child that the launcher is gone.
     _stdin: UnixStream,
 }
 
 impl Process {
-    /// Starts it; what it says and how it ends goes to `events`. A listener becomes its own.
+    /// Starts a process; its lines and its end go to `events`. A listener is handed over to it.
     pub(crate) fn start(
         who: Who,
         mut command: Command,
@@ -75,11 +75,11 @@ impl Process {
             launched::send(&listener, &stdin)?;
             command.env(LISTENER, "1");
         }
-        // Ctrl-C is for us; we say to everybody else when to stop.
+        // Ctrl-C reaches only this process, which then stops the others.
         command.process_group(0);
         command.stdin(OwnedFd::from(its_stdin)).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
-        drop(command); // It holds the other end of the socket as well.
+        drop(command); // Closes the command's copy of the socket.
         let stdout = child.stdout.take().map(|pipe| read(who, true, pipe, events.clone()));
         let stderr = child.stderr.take().map(|pipe| read(who, false, pipe, events.clone()));
         let child = Arc::new(Mutex::new(child));
@@ -87,23 +87,23 @@ impl Process {
         thread::spawn(move || {
             let ended = wait(&waited);
             for reader in [stdout, stderr].into_iter().flatten() {
-                let _ = reader.join(); // It cannot say more than that it is over.
+                let _ = reader.join(); // The reader only signals that it has ended.
             }
-            let _ = events.send(Event::Ended { who, ended }); // Nobody listens any more: fine.
+            let _ = events.send(Event::Ended { who, ended }); // An error means that the receiver is gone.
         });
         Ok(Process { who, child, is_over: false, _stdin: stdin })
     }
 
-    /// Its number.
+    /// Process id.
     pub(crate) fn id(&self) -> u32 {
         lock(&self.child).id()
     }
 
-    /// Sends a signal, unless it has ended: then its number may be another process's.
+    /// Sends a signal, unless the process has ended: another process may have its id.
     pub(crate) fn signal(&self, signal: Signal) {
         let mut child = lock(&self.child);
         if let Ok(None) = child.try_wait() {
-            let _ = kill_process(Pid::from_child(&child), signal); // It may end this moment.
+            let _ = kill_process(Pid::from_child(&child), signal); // An error means that it has just ended.
         }
     }
 }
@@ -114,7 +114,7 @@ impl Drop for Process {
     }
 }
 
-/// Looks again and again, so that nobody holds the child while it runs.
+/// Polls, so that the lock of the child is free while it runs.
 fn wait(child: &Mutex<Child>) -> Ended {
     loop {
         match lock(child).try_wait() {

@@ -9,8 +9,8 @@ use std::{
 use kith_bucket::{Place, Pull, is_url};
 use kith_run::report::{CHECKPOINTS, REPORT};
 
-/// Steps of the newest checkpoint of every run that is kept in a folder, or at a URL, and one more for every report. It grows
-/// with every newer checkpoint. 0 where nothing can be read.
+/// Sum of the steps of every run's newest checkpoint in a folder or at a URL, plus one per report. Grows with every new
+/// checkpoint; 0 if nothing can be read.
 pub(crate) fn reached(out: Option<&Path>) -> u64 {
     let Some(out) = out else { return 0 };
     match out.to_str().filter(|text| is_url(text)) {
@@ -19,7 +19,7 @@ pub(crate) fn reached(out: Option<&Path>) -> u64 {
     }
 }
 
-/// Files of a run's folder that say how far it is; those of several runs are one folder deeper.
+/// Checkpoints and reports in a run's folder; those of several runs are one folder deeper.
 fn names_in(out: &Path) -> Vec<String> {
     let names = |dir: &Path| -> Vec<(String, PathBuf)> {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
@@ -66,7 +66,7 @@ fn count<'a>(names: impl Iterator<Item = &'a String>) -> u64 {
 /// Restarts since the last progress.
 #[derive(Debug)]
 pub(super) struct Restarts {
-    /// Restarts without progress, at most.
+    /// Maximum number of restarts without progress.
     most: u32,
     n_in_vain: u32,
     reached: u64,
@@ -77,7 +77,7 @@ impl Restarts {
         Restarts { most, n_in_vain: 0, reached }
     }
 
-    /// The number of the next restart, counted from the last progress; `None` where the attempt was the last.
+    /// Number of the next restart since the last progress; `None` if none is left.
     pub(super) fn next(&mut self, reached: u64) -> Option<u32> {
         if reached > self.reached {
             (self.reached, self.n_in_vain) = (reached, 0);

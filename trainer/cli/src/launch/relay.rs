@@ -1,10 +1,10 @@
-//! What processes say, told to whoever started us: rank 0's answers as they are, all else with a name in front.
+//! Relays the output of processes: rank 0's stdout unchanged, everything else with the process's name in front.
 
 use std::io::{self, Write};
 
 use super::{attempt::Audience, process::Who};
 
-/// Passes on all that is said.
+/// Relays all lines.
 #[derive(Debug)]
 pub(super) struct Relay;
 
@@ -14,9 +14,9 @@ impl Audience for Relay {
     }
 }
 
-/// Passes a line on.
+/// Relays a line.
 pub(super) fn relay(who: Who, is_answer: bool, line: &[u8]) {
-    // Whoever reads us has seen enough: the run goes on all the same.
+    // A closed stdout does not stop the run.
     let _ = if is_answer && who == Who::Rank(0) {
         let mut stdout = io::stdout().lock();
         stdout.write_all(line).and_then(|()| stdout.flush())

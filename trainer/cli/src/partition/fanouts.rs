@@ -2,7 +2,7 @@
 
 use std::{fmt, num::NonZeroU32, str::FromStr};
 
-/// The most neighbors drawn at each hop, from the seeds outwards; `None` takes all.
+/// Maximum number of neighbors sampled at each hop, from the seed nodes outwards; `None` takes all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fanouts(pub(crate) Vec<Option<NonZeroU32>>);
 
@@ -12,7 +12,7 @@ impl FromStr for Fanouts {
     fn from_str(text: &str) -> Result<Fanouts, String> {
         let fanout = |text: &str| match text.trim() {
             "all" => Ok(None),
-            n => n.parse().map(Some).map_err(|_| "write fanouts of 1 or more, as in 10,10 or 10,all".to_owned()),
+            n => n.parse().map(Some).map_err(|_| "expected fanouts of 1 or more, as in 10,10 or 10,all".to_owned()),
         };
         text.split(',').map(fanout).collect::<Result<_, _>>().map(Fanouts)
     }

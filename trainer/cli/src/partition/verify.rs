@@ -14,13 +14,13 @@ use crate::{
     progress::{Shown, bytes},
 };
 
-/// Read every byte of a cluster and its shards, and say what is wrong, where.
+/// Verify a partitioned graph and its shards: read every byte, and report every error with its place.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The cluster.
+    /// The partitioned graph.
     cluster: PathBuf,
-    /// The store it was cut from, to hold every list, row, label and split against.
-    #[arg(long)]
+    /// Original store: compare every edge, feature, label and split with it.
+    #[arg(long = "graph", alias = "store", value_name = "STORE")]
     store: Option<PathBuf>,
     /// Print one JSON object.
     #[arg(long)]

@@ -1,4 +1,4 @@
-//! What an average step fetches, by making some of them.
+//! Traffic of an average step, measured on some sampled steps.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{
     progress::{bytes, grouped},
 };
 
-/// The steps that are meant.
+/// The steps to sample.
 pub(crate) struct ForecastOptions<'a> {
     pub(crate) fanouts: &'a Fanouts,
     pub(crate) seeds_per_step: usize,
@@ -22,28 +22,28 @@ pub(crate) struct ForecastOptions<'a> {
     pub(crate) run_key: u64,
 }
 
-/// An average step, all ranks together.
+/// An average step, over all ranks.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Fetched {
-    /// Steps that were looked at.
+    /// Sampled steps.
     pub(crate) n_steps: u64,
-    /// Rows that batches need.
+    /// Feature vectors that mini-batches need.
     pub(crate) rows: f64,
-    /// Of these, rows beside the rank that needs them.
+    /// Of these, in local shards.
     pub(crate) local_rows: f64,
-    /// Rows from servers without a cache.
+    /// Of these, from servers without a cache.
     pub(crate) remote_rows: f64,
-    /// Rows from servers with the cache.
+    /// Of these, from servers with the cache.
     pub(crate) remote_rows_cached: f64,
-    /// Bytes of rows, with their ids, without a cache.
+    /// Bytes of feature vectors and ids from servers, without a cache.
     pub(crate) remote_row_bytes: f64,
     /// The same with the cache.
     pub(crate) remote_row_bytes_cached: f64,
-    /// Bytes of frontiers and of the neighbors drawn for them.
+    /// Bytes of frontiers and of their sampled neighbors.
     pub(crate) remote_hop_bytes: f64,
-    /// Bytes of an average row.
+    /// Bytes of an average feature vector.
     pub(crate) row_bytes: f64,
-    /// Rows of the largest batch of one rank.
+    /// Feature vectors of the largest mini-batch of one rank.
     pub(crate) largest_batch: u64,
 }
 
@@ -75,7 +75,7 @@ impl Fetched {
         let row_bytes = match planned.contents.rows {
             None => 0.0,
             Some(rows) if rows.form == RowsForm::Dense => (rows.dim * rows.dtype.n_bytes()) as f64,
-            // A length, and for each value its column.
+            // Sparse: a length, and a column with each value.
             Some(_) => COUNT_BYTES + planned.stored_per_row * 2.0 * COUNT_BYTES,
         };
         let remote_rows = step.remote_rows + step.cached_rows;

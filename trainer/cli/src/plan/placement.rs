@@ -1,8 +1,8 @@
-//! Which rows a rank has at hand.
+//! Placement of features: local, cached or remote.
 
 use kith_client::Found;
 
-/// Who owns which node, the shards beside each rank, and what each rank keeps of the others.
+/// Owner of each node, number of ranks, and each rank's cache.
 pub(crate) struct Placement<'a> {
     owner: &'a [u16],
     world: usize,
@@ -11,7 +11,8 @@ pub(crate) struct Placement<'a> {
 }
 
 impl<'a> Placement<'a> {
-    /// Each rank keeps at most `most_cached` rows of other ranks' shards: the most probable ones, of equals the first.
+    /// Each rank caches at most `most_cached` feature vectors of other ranks' shards, by descending probability and
+    /// ascending node.
     pub(crate) fn new(owner: &'a [u16], world: usize, inclusion: Option<&[f32]>, most_cached: usize) -> Placement<'a> {
         let mut placement = Placement { owner, world, cached: Vec::new() };
         if let Some(inclusion) = inclusion.filter(|_| most_cached > 0) {
@@ -41,7 +42,7 @@ impl<'a> Placement<'a> {
         self.world
     }
 
-    /// Where a rank finds a row. Alone, a rank has nothing at hand: shards are at servers elsewhere.
+    /// Place of a node's features for a rank. A single rank has no local shards: servers have them all.
     pub(crate) fn find(&self, rank: usize, node: u64) -> Found {
         if self.world > 1 && self.is_beside(rank, node) {
             Found::Local

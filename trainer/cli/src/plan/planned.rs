@@ -1,4 +1,4 @@
-//! The cut that a plan is about.
+//! The partition that a plan is about.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use kith_client::Shards;
 use kith_partition::sizes::ShardSize;
 use kith_store::Contents;
 
-/// What is cut, and how.
+/// A graph and its partition into shards.
 pub(crate) struct Planned {
     pub(crate) contents: Contents,
     pub(crate) shards: Arc<dyn Shards>,
@@ -15,12 +15,12 @@ pub(crate) struct Planned {
     pub(super) method: String,
     pub(super) n_cut: u64,
     pub(super) inclusion: Option<Vec<f32>>,
-    /// Values of an average row, where rows are sparse.
+    /// Mean number of stored values per node, if features are sparse.
     pub(super) stored_per_row: f64,
 }
 
 impl Planned {
-    /// Bytes of the column that says who owns which node.
+    /// Bytes of the column of owners.
     pub(crate) fn owner_bytes(&self) -> u64 {
         self.owner.len() as u64 * if self.sizes.len() > 256 { 2 } else { 1 }
     }

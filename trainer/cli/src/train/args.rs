@@ -8,21 +8,23 @@ use kith_sampler::server::seconds;
 use super::ranks::RankArgs;
 use crate::graph::GraphArgs;
 
-/// Train a model on a store, on its shards, or from sampling servers.
+/// Train a model.
 #[derive(clap::Args)]
 #[command(after_help = "\
-A preset:           kith train cora/supergat-mx --store stores/cora --out runs/cora-mx
-Ten runs:           kith train cora/supergat-mx --store stores/cora --run-keys 42..52
-Your own run file:  kith train my.toml --store stores/mine --set train.learning_rate=0.01
-By the recipe:      kith train --attention auto --store stores/mine
-From servers:       kith train my.toml --samplers host-a:7000,host-b:7000 --set train.mode=batches
-Go on:              kith train --resume --out runs/cora-mx --store stores/cora")]
+A model with defaults:  kith train gat --graph stores/mine --out runs/mine
+Some settings:          kith train gat --graph stores/mine --hidden 32 --lr 0.01 --epochs 50
+A preset:               kith train cora/supergat-mx --graph stores/cora --out runs/cora-mx
+Ten runs:               kith train cora/supergat-mx --graph stores/cora --seeds 42..52
+A run file:             kith train my.toml --graph stores/mine --set optimizer.learning_rate=0.01
+The paper's recipe:     kith train --attention auto --graph stores/mine
+From servers:           kith train my.toml --graph grpc://host-a:7000,host-b:7000
+Resume:                 kith train --resume --out runs/cora-mx --graph stores/cora")]
 pub struct Args {
-    /// A preset (see --list-presets) or a run file.
-    #[arg(value_name = "PRESET|FILE")]
+    /// A model (gat, supergat-mx, gcn, …), a preset (see --list-presets) or a run file.
+    #[arg(value_name = "MODEL|PRESET|FILE")]
     pub run: Option<String>,
-    /// A preset, by its name alone.
-    #[arg(long, value_name = "NAME", conflicts_with = "run")]
+    /// A preset, by name.
+    #[arg(long, value_name = "NAME", conflicts_with = "run", hide = true)]
     pub preset: Option<String>,
     /// List the presets.
     #[arg(long)]
@@ -30,46 +32,49 @@ pub struct Args {
     /// The graph.
     #[command(flatten)]
     pub graph: GraphArgs,
-    /// The folder to keep the run in: run file, steps, checkpoints, report. Several runs get a folder each inside. A URL
-    /// (s3://, file://) keeps it there, each checkpoint as soon as it is written.
+    /// Folder of the run: run file, steps, checkpoints, report (default: nothing is kept). Several runs get a folder each inside. A
+    /// URL (s3://, file://) keeps it there, each checkpoint as soon as it is written.
     #[arg(long, value_name = "RUN_DIR")]
     pub out: Option<PathBuf>,
-    /// Names everything that is drawn.
-    #[arg(long, value_name = "K", default_value_t = 42)]
+    /// Seed of all random draws (default: 42).
+    #[arg(long = "seed", alias = "run-key", value_name = "N", default_value_t = 42, hide_default_value = true)]
     pub run_key: u64,
-    /// One run for each key from A to B - 1.
-    #[arg(long, value_name = "A..B", value_parser = run_keys, conflicts_with = "run_key")]
+    /// One run for each seed from A to B - 1.
+    #[arg(long = "seeds", alias = "run-keys", value_name = "A..B", value_parser = run_keys, conflicts_with = "run_key")]
     pub run_keys: Option<RangeInclusive<u64>>,
-    /// Change a key of the run file; may be given several times. SECTION=off leaves a section out.
+    /// Settings that are options.
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// Set a key of the run file (docs/RUN_FILE.md); can be repeated. SECTION=off removes a section.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub assignments: Vec<String>,
-    /// Go on from the checkpoint in --out; without one, start.
+    /// Resume from the newest checkpoint in --out; start if there is none.
     #[arg(long, requires = "out")]
     pub resume: bool,
-    /// auto: let the paper's recipe choose the attention, by the graph's degree and homophily.
-    #[arg(long, value_name = "auto", value_parser = ["auto"])]
-    pub attention: Option<String>,
-    /// What computes the layers: fused or reference.
+    /// Initial weights, safetensors, in the names of Kith or of PyG's layers (see `kith export`).
+    #[arg(long, value_name = "FILE")]
+    pub init: Option<PathBuf>,
+    /// Implementation of the layers: fused or reference (default: fused).
     #[arg(long, value_parser = kernels)]
     pub kernels: Option<Kernels>,
-    /// Where to compute: cpu, cuda or cuda:N.
-    #[arg(long, default_value = "cpu")]
+    /// Device: cpu, cuda or cuda:N (default: cpu).
+    #[arg(long, default_value = "cpu", hide_default_value = true)]
     pub device: String,
-    /// Bytes that a layer's rows may take in memory while a run in batches measures itself, as in 4GiB; beyond that they
-    /// go to a file in the run's folder.
+    /// Memory for one layer's activations in the evaluation of mini-batch runs, as in 4GiB (default: no limit); the rest goes to a file
+    /// in --out.
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse)]
     pub memory: Option<u64>,
-    /// Bytes on the GPU that the rows of all nodes may take where a run in batches has them there, as in 8GiB; 0 sends the
-    /// rows of every batch instead. Half of what is free unless said.
-    #[arg(long, value_name = "SIZE", value_parser = crate::size::parse)]
-    pub gpu_rows: Option<u64>,
-    /// Where to show metrics for Prometheus, at /metrics: HOST:PORT; port 0 picks a free one.
-    #[arg(long, value_name = "ADDRESS")]
+    /// GPU memory for caching all features in mini-batch training, as in 8GiB (default: half of the free memory); 0 copies the
+    /// features of every mini-batch instead.
+    #[arg(long, alias = "gpu-rows", value_name = "SIZE", value_parser = crate::size::parse)]
+    pub gpu_features: Option<u64>,
+    /// Address of the Prometheus metrics, at /metrics (default: none); port 0 picks a free port.
+    #[arg(long, value_name = "HOST:PORT")]
     pub metrics: Option<SocketAddr>,
     /// Print one JSON object per run.
     #[arg(long)]
     pub json: bool,
-    /// Seconds after SIGTERM or Ctrl-C in which a run may end its step and save a checkpoint (default: 30).
+    /// Seconds to finish the step and save a checkpoint after SIGTERM or Ctrl-C (default: 30).
     #[arg(long, value_name = "SECONDS", default_value_t = 30, hide_default_value = true, value_parser = seconds(0))]
     pub grace: u64,
     /// Refuse to start (exit code 1) after N starts in a row without a newer checkpoint in --out (default: no limit). For
@@ -81,6 +86,53 @@ pub struct Args {
     pub ranks: RankArgs,
 }
 
+/// Settings of the run file that are options too.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct SettingArgs {
+    /// Maximum number of epochs (train.epochs).
+    #[arg(long, value_name = "N")]
+    pub epochs: Option<u64>,
+    /// Learning rate (optimizer.learning_rate).
+    #[arg(long, value_name = "RATE")]
+    pub lr: Option<f64>,
+    /// Hidden features, per head with attention (model.hidden).
+    #[arg(long, value_name = "N")]
+    pub hidden: Option<u64>,
+    /// Number of layers (model.n_layers).
+    #[arg(long, value_name = "N")]
+    pub layers: Option<u64>,
+    /// Seed nodes per step, all ranks together (train.batch_size); turns mini-batch training on.
+    #[arg(long, value_name = "N")]
+    pub batch_size: Option<u64>,
+    /// Attention: go, dp, sd or mx (model.attention); auto: by the paper's recipe, from the graph's degree and homophily.
+    #[arg(long, value_name = "auto|go|dp|sd|mx", value_parser = ["auto", "go", "dp", "sd", "mx"])]
+    pub attention: Option<String>,
+}
+
+impl SettingArgs {
+    /// True if the recipe chooses the model.
+    pub fn is_by_recipe(&self) -> bool {
+        self.attention.as_deref() == Some("auto")
+    }
+
+    /// Assignments of run-file keys by these options.
+    pub fn assignments(&self) -> Vec<String> {
+        let numbers = [
+            ("train.epochs", self.epochs),
+            ("model.hidden", self.hidden),
+            ("model.n_layers", self.layers),
+            ("train.batch_size", self.batch_size),
+        ];
+        let mut all: Vec<String> =
+            numbers.iter().filter_map(|(key, value)| value.map(|value| format!("{key}={value}"))).collect();
+        all.extend(self.batch_size.map(|_| "train.mode=mini-batch".to_owned()));
+        all.extend(self.lr.map(|lr| format!("optimizer.learning_rate={lr:?}")));
+        let attention = self.attention.as_deref().filter(|_| !self.is_by_recipe());
+        all.extend(attention.map(|name| format!("model.attention={name}")));
+        all
+    }
+}
+
 impl Args {
     /// Time for a checkpoint after a signal.
     pub fn grace(&self) -> Duration {
@@ -88,17 +140,17 @@ impl Args {
     }
 }
 
-/// Run keys as a person writes them: A..B.
+/// Parses seeds: A..B.
 pub fn run_keys(text: &str) -> Result<RangeInclusive<u64>, String> {
     let range = text.split_once("..").and_then(|(first, end)| {
         let (first, end) = (first.parse::<u64>().ok()?, end.parse::<u64>().ok()?);
         Some(first..=end.checked_sub(1)?)
     });
-    range.filter(|range| !range.is_empty()).ok_or_else(|| "write A..B with A below B, as in 42..52".to_owned())
+    range.filter(|range| !range.is_empty()).ok_or_else(|| "expected A..B with A below B, as in 42..52".to_owned())
 }
 
 fn kernels(text: &str) -> Result<Kernels, String> {
-    Kernels::from_name(text).ok_or_else(|| "write fused or reference".to_owned())
+    Kernels::from_name(text).ok_or_else(|| "expected fused or reference".to_owned())
 }
 
 #[cfg(test)]

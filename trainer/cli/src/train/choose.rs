@@ -1,64 +1,81 @@
-//! Which run is meant: a preset, a file, or what a folder holds; then what the options change.
+//! The run of a command: a model, a preset, a file, or the file in a run's folder, with the settings of the options.
 
 use std::path::Path;
 
 use anyhow::bail;
 use kith_run::{
-    choice::Choice, config::RunConfig, file_error::FileError, preset::Preset, report::RUN_FILE, run_file::RunFile,
+    choice::Choice,
+    config::{Mode, RunConfig},
+    file_error::FileError,
+    preset::Preset,
+    report::RUN_FILE,
+    run_file::RunFile,
 };
 
 use super::args::Args;
+use crate::progress::say;
 
-/// What the options change.
-pub fn resolve(file: &mut RunFile, args: &Args) -> anyhow::Result<RunConfig> {
-    for assignment in &args.assignments {
+/// Applies the settings of the options.
+pub fn apply(file: &mut RunFile, args: &Args, says_notes: bool) -> anyhow::Result<()> {
+    for assignment in args.settings.assignments().iter().chain(&args.assignments) {
         file.set(assignment)?;
     }
     if let Some(kernels) = args.kernels {
         file.set(&format!("train.kernels={}", kernels.name()))?;
     }
-    Ok(file.resolve()?)
+    file.notes().iter().filter(|_| says_notes).for_each(|note| say(&format!("note: {note}")));
+    Ok(())
 }
 
-/// A run as it was typed, before anybody looked at a graph.
+/// Error of a command without a run.
+pub const NOTHING: &str = "nothing to train: name a model (`kith train gat --graph PLACE`), a preset (`kith train --list-presets` \
+    lists them) or a run file (`kith config init PLACE` writes one)";
+
+/// A run as typed, independent of a graph.
 pub struct Typed {
-    /// Of the preset, or of the file without its ending.
+    /// Name of the preset, or of the file without its extension.
     pub name: String,
-    /// The run file's text, to the letter.
+    /// Text of the run file, unchanged.
     pub text: String,
-    /// What it means, with what the options change.
+    /// The resolved config, including the options.
     pub config: RunConfig,
 }
 
-/// The run that was typed.
+/// The run of the arguments.
 pub fn typed(args: &Args) -> anyhow::Result<Typed> {
-    if args.attention.is_some() {
-        bail!("--attention auto looks at the whole graph, which is not here: name a preset or a run file");
+    if args.settings.is_by_recipe() {
+        bail!(
+            "--attention auto needs the whole graph, which is not on this machine: name a model, a preset or a run file"
+        );
     }
     let Some(run) = args.preset.as_ref().or(args.run.as_ref()) else {
-        bail!("nothing to train: name a preset (`kith train --list-presets` shows them) or a run file");
+        bail!(NOTHING);
     };
     let (name, text, mut file) = match named(args)?.expect("one of them was named") {
         Named::Preset(preset) => (preset.name.to_owned(), preset.text.to_owned(), preset.run_file()?),
+        Named::File(file) if !is_file(run) => (run.clone(), String::new(), file),
         Named::File(file) => {
             let path = Path::new(run);
             let text = std::fs::read_to_string(path).map_err(FileError::io(path))?;
             (path.file_stem().unwrap_or_default().to_string_lossy().into_owned(), text, file)
         }
     };
-    let config = resolve(&mut file, args)?;
+    apply(&mut file, args, true)?;
+    file.set_mode_if_open(Mode::MiniBatch);
+    let config = file.resolve()?;
+    let text = if text.is_empty() { config.to_toml() } else { text };
     Ok(Typed { name, text, config })
 }
 
-/// A run that was named.
+/// A run by name.
 pub enum Named {
     /// A preset.
     Preset(&'static Preset),
-    /// A run file.
+    /// A run file, or a model with defaults.
     File(RunFile),
 }
 
-/// The run that was named, if one was.
+/// The named run, if any.
 pub fn named(args: &Args) -> anyhow::Result<Option<Named>> {
     if let Some(name) = &args.preset {
         return Ok(Some(Named::Preset(Preset::get(name)?)));
@@ -67,18 +84,27 @@ pub fn named(args: &Args) -> anyhow::Result<Option<Named>> {
         return Ok(Some(find(run)?));
     }
     let kept = args.out.as_ref().filter(|_| args.resume).map(|out| out.join(RUN_FILE)).filter(|path| path.exists());
-    Ok(kept.map(|path| RunFile::read(&path)).transpose()?.map(Named::File))
+    let mut kept = kept.map(|path| RunFile::read(&path)).transpose()?;
+    // A kept file is resolved. Those of 0.1.0 have a mode for mini-batches only.
+    kept.iter_mut().for_each(|file| file.set_mode_if_open(Mode::FullBatch));
+    Ok(kept.map(Named::File))
 }
 
 fn find(run: &str) -> anyhow::Result<Named> {
-    let is_file = Path::new(run).is_file() || run.ends_with(".toml");
-    Ok(match is_file {
-        true => Named::File(RunFile::read(Path::new(run))?),
-        false => Named::Preset(Preset::get(run)?),
-    })
+    if is_file(run) {
+        return Ok(Named::File(RunFile::read(Path::new(run))?));
+    }
+    match RunFile::of_model(run) {
+        Some(file) => Ok(Named::File(file)),
+        None => Ok(Named::Preset(Preset::get(run)?)),
+    }
 }
 
-/// A run file by its path, or that of a preset by its name.
+fn is_file(run: &str) -> bool {
+    Path::new(run).is_file() || run.ends_with(".toml")
+}
+
+/// The run file at a path, or of a model or preset.
 pub fn run_file(run: &str) -> anyhow::Result<RunFile> {
     match find(run)? {
         Named::Preset(preset) => Ok(preset.run_file()?),

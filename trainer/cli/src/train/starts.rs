@@ -1,4 +1,4 @@
-//! Starts of a run without progress, for managers of jobs that start it again and again and see no checkpoint.
+//! Counts starts of a run without progress, for job managers that restart it and see no checkpoint.
 
 use std::{fs, path::Path};
 
@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::launch::progress::reached;
 
-/// The file that counts them, in the run's folder.
+/// File of the count, in the run's folder.
 const STARTS: &str = "starts.json";
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Starts {
-    /// See [`reached`].
+    /// Progress at the last start: see [`reached`].
     reached: u64,
-    /// Starts since that was reached.
+    /// Starts since this progress.
     n: u64,
 }
 
@@ -58,7 +58,7 @@ mod tests {
         start().unwrap();
         let refused = start().unwrap_err();
         assert!(refused.contains("run: 2 starts without a newer checkpoint (--max-starts)"), "{refused}");
-        // Every checkpoint counts from the beginning.
+        // Every new checkpoint resets the count.
         for step in 0..5 {
             save(step);
             start().unwrap();
@@ -67,7 +67,7 @@ mod tests {
         }
         fs::remove_file(out.join(STARTS)).unwrap();
         start().unwrap();
-        // What is damaged counts nothing.
+        // A damaged file counts as none.
         fs::write(out.join(STARTS), "{").unwrap();
         start().unwrap();
     }

@@ -1,4 +1,4 @@
-//! The backward pass by destination: what the gradients of the scores mean for the rows as destinations.
+//! Backward pass by destination: propagates the score gradients to the destination features.
 
 use std::ops::Range;
 

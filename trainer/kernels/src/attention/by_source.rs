@@ -1,4 +1,4 @@
-//! The backward pass by source: the gradient of every score, and of the rows as sources.
+//! Backward pass by source: gradients of every score and of the source features.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ use crate::{
     weighted_rows::add_weighted,
 };
 
-/// What the pass by source leaves for the pass by destination, and for the gradient of a₂.
+/// Results of the pass by source, for the pass by destination and the gradient of a₂.
 pub(crate) struct Pushed {
     /// Gradients of the rows, as far as they are known.
     pub(crate) rows: Buffer,
@@ -96,7 +96,7 @@ impl<const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool> Vectorized f
     }
 }
 
-/// What the gradients of a window's edges are made of, and of the row that has windows of its own.
+/// Per-edge terms of a window's gradients, and weighted sums that carry over between the windows of a long row.
 struct Scratch<const HEADS: usize> {
     products: Products,
     toward_products: Products,
@@ -108,7 +108,7 @@ struct Scratch<const HEADS: usize> {
     inverse: PerEdge<HEADS>,
     /// g_i·o_i.
     along: PerEdge<HEADS>,
-    /// What the edge loss adds.
+    /// Gradient from the edge loss.
     taught: PerEdge<HEADS>,
     weights: PerEdge<HEADS>,
     kept: [u16; N_WINDOW],
@@ -228,7 +228,7 @@ fn differentiate<const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool>(
     }
 }
 
-/// What the gradients of a window's scores mean for the rows of their sources; keeps them for the pass by destination.
+/// Adds a window's score gradients to the rows of their sources, and stores them for the pass by destination.
 #[inline(always)]
 fn add_up<const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool>(
     unit: &mut Unit,
@@ -289,7 +289,7 @@ fn add_up<const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool>(
     }
 }
 
-/// What the pairs without an edge mean for the rows of the unit's nodes, as their sources and as their destinations.
+/// Adds the gradients of negative pairs to the rows of the unit's nodes, as sources and as destinations.
 #[inline(always)]
 fn negatives<const PRODUCTS: bool>(unit: &mut Unit) {
     let attention = unit.attention;

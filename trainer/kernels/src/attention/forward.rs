@@ -1,4 +1,4 @@
-//! The pass by destination that computes outputs and the edge loss.
+//! Forward pass by destination: computes the outputs and the edge loss.
 
 use std::ops::Range;
 
@@ -91,16 +91,16 @@ pub(crate) fn forward_piece(attention: &Attention, piece: Piece, carried: &mut C
     piece.is_last.then_some(outputs)
 }
 
-/// Which piece of a row's edges a block has.
+/// Position of a block's edges among all edges of a row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
     /// Edges in pieces before.
     pub(crate) n_before: usize,
-    /// Whether no piece comes after it.
+    /// True for the last piece.
     pub(crate) is_last: bool,
 }
 
-/// What is known of a row after some pieces of its edges.
+/// Partial results of a row after some pieces of its edges.
 #[derive(Debug, Default)]
 pub(crate) struct Carried {
     sums: Vec<Lanes>,
@@ -164,14 +164,14 @@ impl<const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool> Vectorized f
     }
 }
 
-/// What is known of a window's edges, and of the row that has windows of its own.
+/// Per-edge scores of a window, and weighted sums that carry over between the windows of a long row.
 struct Scratch<const HEADS: usize> {
     products: Products,
     linear: PerEdge<HEADS>,
     dots: PerEdge<HEADS>,
     scores: PerEdge<HEADS>,
     weights: PerEdge<HEADS>,
-    /// Σ over heads of what the edge loss looks at.
+    /// Σ over heads of the edge loss's logits.
     logits: PerEdge<1>,
     loss: [f64; N_LANES],
     /// Weighted sums of a row.
@@ -265,7 +265,7 @@ fn attend<const HEADS: usize>(unit: &mut Unit, scratch: &mut Scratch<HEADS>, win
         for place in part.places.clone() {
             scores.0[place] = minus(&scores.0[place], &max);
         }
-        // What was summed under a smaller maximum shrinks.
+        // Rescales sums that were taken under a smaller maximum.
         if !part.is_first() && max != before {
             let shrink = Lanes::repeat(&before).minus(Lanes::repeat(&max)).exp();
             for (total, shrink) in record[2 * padded_heads..][..HEADS].iter_mut().zip(&shrink.0) {

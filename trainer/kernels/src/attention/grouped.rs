@@ -1,4 +1,4 @@
-//! Negatives by destination, and again by source.
+//! Negatives, grouped by destination and by source.
 
 use kith_block::Negatives;
 
@@ -21,7 +21,7 @@ impl Grouped {
     }
 }
 
-/// Where the pairs of each node start, and the nodes at their other ends by node.
+/// Pairs grouped by node: the start of each node's pairs, and the nodes at their other ends.
 fn sorted(nodes: &[u32], others: &[u32], n_nodes: usize) -> (Vec<usize>, Vec<u32>) {
     let starts = starts(nodes, n_nodes);
     let mut next = starts.clone();
@@ -34,7 +34,7 @@ fn sorted(nodes: &[u32], others: &[u32], n_nodes: usize) -> (Vec<usize>, Vec<u32
     (starts, by_node)
 }
 
-/// Where the pairs of each node start, and the end.
+/// Start of each node's pairs, and the end of the last.
 fn starts(nodes: &[u32], n_nodes: usize) -> Vec<usize> {
     let mut starts = vec![0; n_nodes + 1];
     for node in nodes {

@@ -1,6 +1,6 @@
-//! Attention dropout of all edges, drawn once per step: one bit per edge and head.
+//! Attention dropout mask: one bit per edge and head, drawn once per step.
 //!
-//! The draws are named, so backward could make them again; a bit is cheaper to keep than to draw.
+//! Backward could repeat the draws, since they are named, but storing a bit is cheaper than drawing it again.
 
 use std::ops::Range;
 
@@ -18,11 +18,11 @@ use crate::{
 /// Edges whose bits are drawn together.
 const N_TOGETHER: usize = N_LANES;
 
-/// Which heads of which edges are kept.
+/// Kept heads of every edge.
 pub(crate) struct Mask {
     /// By edge, and within it by group of heads: bit h for head h of the group.
     pub(crate) bits: Vec<u16>,
-    /// What is kept is multiplied with this.
+    /// Factor of kept attention: 1 / (1 − p).
     pub(crate) scale: f32,
 }
 

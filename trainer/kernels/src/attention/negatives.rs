@@ -1,5 +1,5 @@
-//! Pairs without an edge: what the edge loss makes of them. Both passes that need them find out for themselves, which is
-//! cheaper than to look up what the other one found.
+//! Edge loss of negative pairs (pairs without an edge). Forward and the backward pass by source both compute it: that
+//! is cheaper than storing the results and looking them up.
 
 use super::{
     Attention,
@@ -15,10 +15,10 @@ use crate::{
 #[derive(Clone, Copy)]
 pub(super) struct Negatives<'a> {
     pub(super) attention: &'a Attention<'a>,
-    /// Where each node's pairs start, and the nodes at their other ends.
+    /// Start of each node's pairs; `others` holds the nodes at their other ends.
     pub(super) indptr: &'a [usize],
     pub(super) others: &'a [u32],
-    /// What a₁ and a₂ say of the node itself and of the other; empty unless the form has them.
+    /// a₁·h and a₂·h, first that of the node itself, then that of the other; empty if the attention has no weights.
     pub(super) terms: [&'a [f32]; 2],
 }
 

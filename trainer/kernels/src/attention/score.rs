@@ -1,4 +1,4 @@
-//! The score of an edge, and the sums over features behind it.
+//! Scores of edges, and the sums over features they are computed from.
 
 use super::{
     SLOPE,
@@ -88,7 +88,7 @@ pub(super) fn heads_of<const HEADS: usize>(numbers: &[f32], place: usize) -> [f3
     *numbers[place..].first_chunk().expect("every node has its numbers")
 }
 
-/// What the attention of a window's edges is multiplied with, given the bits of each edge's heads: lanes `place` of it.
+/// Dropout factors of a window's attention, given the kept heads of each edge as bits: lanes `place` of them.
 #[inline(always)]
 pub(super) fn factors<const HEADS: usize>(kept: &[u16; N_WINDOW], place: usize, scale: f32) -> Lanes {
     let per_lanes = N_LANES / HEADS;

@@ -1,7 +1,7 @@
-//! Edges that are looked at together, and what is kept of them meanwhile.
+//! Windows of edges that are processed together, and their per-edge buffers.
 //!
-//! Rows are short in most graphs. Looked at one by one, most of the time would go into filling registers and waiting for
-//! them; so the functions behind a score run over all edges of a window, whatever rows they belong to.
+//! Most nodes have few edges. Processed node by node, most of the time would go into filling registers and waiting for
+//! them, so the functions behind a score run over all edges of a window, of several nodes at once.
 
 use std::ops::Range;
 
@@ -43,7 +43,7 @@ pub(super) struct RowPart {
     pub(super) places: Range<usize>,
     /// Edges of the row in windows before.
     pub(super) n_before: usize,
-    /// Whether no window after this one has edges of the row.
+    /// True if no later window has edges of the row.
     pub(super) is_last: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Many arrays in one piece of memory, filled on the host and sent in one copy while the machine computes something else.
+//! Many arrays in one allocation, filled on the host and sent in one copy while the GPU computes something else.
 
 use bytemuck::Pod;
 
@@ -45,7 +45,7 @@ impl Arena {
         Ok(placed)
     }
 
-    /// Waits until what was filled has arrived.
+    /// Waits for the copy of the last fill.
     pub(super) fn wait(&self) -> Result<(), GpuError> {
         self.gpu.machine().wait_for_copies()
     }

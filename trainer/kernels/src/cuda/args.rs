@@ -1,4 +1,4 @@
-//! The arguments of a kernel, each in a place of its own.
+//! Arguments of a kernel, each in a slot of its own.
 
 use std::ffi::c_void;
 

@@ -1,6 +1,6 @@
-// Attention forward: one pass by destination, with the softmax made on the way.
+// Attention forward: one pass by destination, with an online softmax.
 
-// What is known of a list after some of its edges.
+// Softmax state of a neighbor list after some of its edges.
 struct Attended {
     float max, total;
     float4 sums[VEC_ROOM];
@@ -152,7 +152,7 @@ KERNEL void kith_attend_join(
     finish_attended(layer, place, state, outputs, records);
 }
 
-/// Which heads of which edges attention dropout keeps: a bit each, 8 heads to a byte.
+/// Draws the attention dropout mask: a bit per edge and head, 8 heads to a byte.
 KERNEL void kith_draw_mask(
     Layer layer, Graph graph, const u32 *edge_destinations, const Settings *settings, const Streams *streams,
     u32 n_layers, u8 *mask) {

@@ -2,10 +2,10 @@
 //
 //     ∂z_ij = α_ij (d_ij g_i·h_j − g_i·o_i)
 //
-// The pass by destination makes the scores again, and leaves what each edge means for its two rows; the pass by source only
-// adds up. Losses of pairs are made of their logits by a kernel of its own, where every thread has a pair.
+// The pass by destination recomputes the scores, and stores the gradients that each edge passes to its two rows; the
+// pass by source only sums them. Another kernel computes the losses of pairs from their logits, a pair per thread.
 
-// What one edge means for its two rows.
+// Gradients that one edge passes to its two rows.
 struct EdgeGradient {
     float linear, dot, weight;
 };
@@ -36,8 +36,8 @@ __device__ __forceinline__ EdgeGradient edge_gradient(
 #define LINEAR_PART 1
 #define DOT_PART (HAS_WEIGHTS ? 2 : 1)
 
-// What the edge loss looks at: bits of the edges that are kept, and the gradient of one logit; room for the logits of all
-// edges. Null without one.
+// Inputs of the edge loss: bits of the kept edges, and the gradient of one logit; room for the logits of all edges.
+// Null without an edge loss.
 struct EdgeLoss {
     const u32 *kept;
     const float *pair_gradients;
@@ -45,7 +45,7 @@ struct EdgeLoss {
     u32 n_words;
 };
 
-/// Gradients of the rows as destinations and of a₁·h; what each edge means for its source, and its logit.
+/// Gradients of the rows as destinations and of a₁·h; the gradients that each edge passes to its source, and its logit.
 KERNEL void kith_pull(
     Layer layer, Graph graph, const Item *items, u32 n_items, const float *weights, const float *rows, const u8 *mask,
     const Settings *settings, const float *outputs, const float *gradients, const float2 *records, EdgeLoss edge_loss,
@@ -254,8 +254,8 @@ KERNEL void kith_push(
     }
 }
 
-/// What pairs without an edge mean for the rows of their nodes, and their logits. `partners` has every pair twice: of the
-/// destination's node the source, and of the source's node the destination, marked.
+/// Gradients that negative pairs pass to the rows of their nodes, and their logits. `partners` has every pair twice:
+/// the source for the destination's node, and the destination for the source's node, marked.
 KERNEL void kith_negatives(
     Layer layer, u32 n_sources, u32 n_destinations, const u32 *starts, const u32 *partners, u32 n_room,
     const float *weights, const float *rows, const float *pair_gradients, float *row_gradients, float *left_gradients,

@@ -1,4 +1,4 @@
-//! A batch on a machine: filled on the host, and sent while the machine computes the one before.
+//! A mini-batch on a GPU: filled on the host, and copied while the GPU computes the one before.
 
 use std::sync::Arc;
 
@@ -17,15 +17,15 @@ use super::{
 };
 use crate::rows::InputRows;
 
-/// What one slice of a step looks at.
+/// Inputs of one slice of a step.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchParts<'a> {
     /// Weight updates so far.
     pub step: u64,
     /// From the input layer to the output layer.
     pub blocks: &'a [Arc<Block>],
-    /// Whether they were sampled. Then each list is added up as a whole, as where the machine samples: the bits do not depend on
-    /// who did.
+    /// True if the blocks were sampled. Then each neighbor list is summed as a whole, as in blocks that the GPU
+    /// samples: the bits are the same for both.
     pub are_sampled: bool,
     /// The pairs of each layer's edge loss; none without one.
     pub pairs: &'a [kith_block::Pairs],
@@ -33,15 +33,15 @@ pub struct BatchParts<'a> {
     pub rows: Option<&'a InputRows>,
     /// Classes of the last block's destinations, −1 for those without a loss; with `bits`, anything but that.
     pub classes: &'a [i32],
-    /// Where nodes have several classes: one byte for each destination and class.
+    /// If nodes have several classes: one byte for each destination and class.
     pub bits: Option<&'a [u8]>,
     /// Number of classes.
     pub n_classes: usize,
-    /// What the sum of the losses is divided by.
+    /// Divisor of the summed losses.
     pub n_terms: usize,
 }
 
-/// What one slice of a step looks at, where the machine samples it.
+/// Inputs of one slice of a step that the GPU samples.
 #[derive(Debug)]
 pub struct SampledParts<'a> {
     /// Weight updates so far.
@@ -56,7 +56,7 @@ pub struct SampledParts<'a> {
     pub bits: Option<&'a [u8]>,
     /// Number of classes.
     pub n_classes: usize,
-    /// What the sum of the losses is divided by.
+    /// Divisor of the summed losses.
     pub n_terms: usize,
 }
 
@@ -64,20 +64,20 @@ pub struct SampledParts<'a> {
 #[derive(Debug)]
 pub struct DeviceBatch {
     arena: Arena,
-    /// What the blocks are in, if they were sampled there.
+    /// Memory of the blocks, if the GPU sampled them.
     sampled: Option<SampledOnDevice>,
     heads: Vec<usize>,
     edge_weight: f64,
     placed: Option<PlacedBatch>,
 }
 
-/// Where the parts of a batch are.
+/// Addresses of the parts of a batch.
 #[derive(Debug)]
 pub(super) struct PlacedBatch {
     pub(super) step: Address,
     pub(super) graphs: Vec<PlacedGraph>,
     pub(super) pairs: Vec<PlacedPairs>,
-    /// Where pairs are drawn on the machine, the slice that names them.
+    /// Slice that names the draws of pairs, if pairs are drawn on the GPU.
     pub(super) drawn_slice: Option<u32>,
     pub(super) rows: PlacedRows,
     pub(super) labels: Labels,
@@ -129,7 +129,7 @@ impl DeviceBatch {
         Ok(())
     }
 
-    /// What was sampled, once nothing computes with it any more.
+    /// Takes out the sampled blocks, once nothing computes with them any more.
     pub fn take_sampled(&mut self) -> Option<SampledOnDevice> {
         self.sampled.take()
     }

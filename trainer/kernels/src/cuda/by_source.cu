@@ -1,11 +1,11 @@
-// The edges of a batch again, by source: sorted by digits of the source, the lowest first. Each pass keeps the order of
-// equal digits, so the edges of a source stand in the order they have by destination, however long its list is.
+// Sorts the edges of a batch by source: a radix sort, lowest digit first. Each pass keeps the order of equal digits, so
+// the edges of a source stay in the order they have by destination, for lists of any length.
 //
-// All hops are sorted at once: a key is the place of a source among those of all hops.
+// All hops are sorted at once: a key is the position of a source among the sources of all hops.
 
 #define SORT_THREADS 256
 #define SORT_WARPS (SORT_THREADS / 32)
-// A digit is one of so many, one for each thread.
+// Values of a digit, one for each thread.
 #define N_DIGITS SORT_THREADS
 #define DIGIT_BITS 8
 // Edges of a warp in one turn after the other, and of a block.
@@ -69,7 +69,7 @@ KERNEL void kith_scan_tiles(u32 n, u32 *values, const u32 *totals) {
 KERNEL void kith_sort_digits(
     u32 n, const u32 *keys, const u32 *edges, u32 shift, u32 n_tiles, const u32 *starts, u32 *sorted_keys,
     u32 *sorted_edges) {
-    // Where the next of each digit goes, by warp.
+    // Next position for each digit, by warp.
     __shared__ u32 next[SORT_WARPS][N_DIGITS];
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     u32 first = blockIdx.x * SORT_TILE + warp * 32 * SORT_TURNS + lane;

@@ -1,4 +1,4 @@
-//! The lists of a sampled batch by source.
+//! Neighbor lists of a sampled batch by source.
 
 use super::{
     args::args,
@@ -14,8 +14,8 @@ const DIGIT_BITS: u32 = 8;
 const SORT_TILE: usize = 4096;
 
 impl GraphSampler {
-    /// Makes the lists by source of all hops: what backward passes read. Edges of a source stand in the order they have
-    /// by destination.
+    /// Makes the neighbor lists by source of all hops, which backward passes read. Edges of a source stay in the order
+    /// they have by destination.
     pub fn transpose(&mut self, batch: &mut SampledOnDevice) -> Result<(), GpuError> {
         let (n_edges, n_hops) = (batch.n_edges(), batch.n_hops());
         batch.out_indptr.fit(batch.n_all_sources() + n_hops)?;

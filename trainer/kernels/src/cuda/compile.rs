@@ -1,4 +1,4 @@
-//! The source of all kernels, and what it is compiled with.
+//! Source code of all kernels, and the constants it is compiled with.
 
 use kith_draw::cuda_header;
 

@@ -1,4 +1,4 @@
-//! A GPU behind its driver. One of the homes of `unsafe`.
+//! A GPU behind the CUDA driver. Contains `unsafe` code.
 #![allow(unsafe_code)]
 
 use std::{
@@ -52,13 +52,13 @@ struct Driver {
     stream: Handle<sys::CUstream>,
     /// Copies that run beside it.
     copies: Handle<sys::CUstream>,
-    /// Where the last mark is.
+    /// Event of the last mark.
     mark: Handle<sys::CUevent>,
     device: sys::CUdevice,
     made: Mutex<Made>,
 }
 
-/// What the driver handed out, to be given back.
+/// Modules, recordings and arrays from the driver, to be given back.
 #[derive(Debug, Default)]
 struct Made {
     modules: Vec<Module>,
@@ -171,7 +171,7 @@ impl Machine for Driver {
 
     fn allocate(&self, n_bytes: usize, what: &'static str) -> Result<u64, GpuError> {
         self.enter()?;
-        // SAFETY: whoever asks fills the memory before it is read.
+        // SAFETY: the caller fills the memory before it is read.
         let address = unsafe { cuda::malloc_sync(n_bytes) }.map_err(|error| match error.0 {
             sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
                 let free = cuda::mem_get_info().map_or(0, |(free, _)| free as u64);

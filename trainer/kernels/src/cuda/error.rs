@@ -1,28 +1,28 @@
-//! What can go wrong on a device.
+//! Errors of a GPU.
 
 use std::fmt;
 
-/// Why a GPU did not do what it was asked.
+/// Error of a GPU, its driver or its compiler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GpuError {
     /// No room.
     NoMemory {
-        /// Bytes that were asked for, for what, and that were free.
+        /// Bytes that were asked for.
         asked: u64,
-        /// What they were for.
+        /// Purpose of the memory.
         what: &'static str,
         /// Bytes that were free.
         free: u64,
     },
     /// The driver or a library of CUDA is missing.
     Missing(String),
-    /// What it was given cannot be computed there: a sentence.
+    /// The GPU cannot compute this input: a sentence that says why.
     Refused(String),
     /// The kernels could not be compiled.
     Compile(String),
     /// The driver refused.
     Driver {
-        /// What it was asked.
+        /// Operation that failed.
         what: &'static str,
         /// Its own name for the error.
         error: String,

@@ -1,4 +1,4 @@
-//! A graph on a machine, and how its lists are cut for warps.
+//! A graph on a GPU, and the split of its neighbor lists among warps.
 
 use bytemuck::{Pod, Zeroable};
 use kith_block::Block;
@@ -9,8 +9,8 @@ use super::{
     memory::{Address, Arrays, Sink},
 };
 
-/// Edges of one list that a warp takes; longer lists come in pieces, and very long ones in longer pieces: whoever joins
-/// them looks at one after the other, too.
+/// Edges of one neighbor list that a warp takes. Longer lists come in pieces, and very long ones in longer pieces,
+/// since the join also reads the pieces one after the other.
 const N_EDGES: usize = 64;
 const N_PIECES: usize = 64;
 
@@ -141,7 +141,7 @@ fn place_starts(sink: &mut impl Sink, indptr: &[usize]) -> Result<Address, GpuEr
 }
 
 impl Items {
-    /// Each of so many lists as a whole.
+    /// `n_lists` neighbor lists, each as a whole.
     pub(super) fn whole(n_lists: u32) -> Items {
         Items { items: Address::NONE, n_items: n_lists, split: Address::NONE, n_split: 0, n_slots: 0 }
     }

@@ -1,7 +1,7 @@
-// What all kernels know: the shape of a layer, a graph, and the settings of each run.
+// Types of all kernels: the shape of a layer, a graph, and the settings of each run.
 //
-// Several runs are computed at once: blockIdx.y is the run, and every array of a run lies behind that of the run before.
-// Rows are `stride` numbers long: heads side by side, each padded with zeros to `padded` numbers, a multiple of four.
+// Several runs are computed at once: blockIdx.y is the run, and an array holds all runs one after the other. Rows are
+// `stride` numbers long: heads side by side, each padded with zeros to `padded` numbers, a multiple of four.
 typedef unsigned char u8;
 typedef unsigned short u16;
 
@@ -14,7 +14,7 @@ typedef unsigned short u16;
 #define FULL 0xffffffffu
 #define SLOPE 0.2f
 #define EPSILON 1e-16f
-// Below every score, and yet a number: what has no edge yet is multiplied with exp(LOWEST - LOWEST).
+// Below every score, and yet finite: a list without an edge so far is multiplied with exp(LOWEST - LOWEST).
 #define LOWEST -1e30f
 
 #define FORM_GO 0
@@ -27,14 +27,15 @@ struct Layer {
     u32 dim;
     u32 heads, features;
     u32 padded, stride;
-    // A head's numbers are spread over so many neighboring threads, `vec` times four for each.
+    // A head's numbers are spread over `lanes` neighboring threads, `vec` times four for each.
     u32 lanes, vec;
     u32 form, is_mean;
-    // Where its weights start among all of a run, and how many those are.
+    // Start of its weights, attention weights and bias among a run's weights, and the number of those.
     u32 weight, attention, bias, n_weights;
 };
 
-// NVRTC is told the numbers that loops and registers depend on; without it they are read, and arrays have room for any.
+// NVRTC gets the numbers that loops and registers depend on as constants; without it they are read at run time,
+// and arrays have room for any.
 #ifdef KITH_HEADS
 #define HEADS KITH_HEADS
 #define LANES KITH_LANES
@@ -59,7 +60,7 @@ struct Graph {
     const u32 *indptr, *sources;
     // By source: where lists start, the destinations in them, and which edge each is by destination.
     const u32 *out_indptr, *destinations, *out_edges;
-    // What nodes are called in draws; null where that is their position.
+    // Ids of nodes in draws; null if positions are their ids.
     const u64 *ids;
 };
 
@@ -67,8 +68,8 @@ __device__ __forceinline__ u64 id_of(const Graph &graph, u32 node) {
     return graph.ids ? graph.ids[node] : node;
 }
 
-// What one warp looks at: some edges of one list. Lists that come in several such pieces leave a part of their result in
-// `slot`; whole ones have none.
+// Edges of one neighbor list for one warp. A list in several items leaves a part of its result in the `slot` of each; a
+// whole list has no slot.
 struct Item {
     u32 node, first, end, slot;
 };
@@ -95,7 +96,7 @@ struct Settings {
     u64 run_key;
     double learning_rate, edge_weight;
     float weight_decay;
-    // What is dropped has 16 bits below this; what is kept is scaled.
+    // Numbers with 16 bits below `threshold` are dropped; kept numbers are multiplied with `scale`.
     u32 threshold;
     float scale;
     u32 unused;
@@ -112,7 +113,7 @@ __device__ __forceinline__ u32 next_power_of_two(u32 n) {
     return power;
 }
 
-// Where a thread stands: a team of threads looks at one edge, each thread at some numbers of one head.
+// Position of a thread: a team of threads processes one edge, each thread some numbers of one head.
 struct Place {
     u32 lane, team_len, n_teams, team, head, part;
     bool is_on;
@@ -246,12 +247,12 @@ __device__ __forceinline__ Score score_of(const Layer &layer, float linear, floa
     return score;
 }
 
-/// What dot products are multiplied with.
+/// Factor applied to dot products: 1/√features for SD, 1 otherwise.
 __device__ __forceinline__ float product_scale(const Layer &layer) {
     return FORM == FORM_SD ? (float)(1.0 / sqrt((double)layer.features)) : 1.f;
 }
 
-/// What attention of an edge is multiplied with, in this thread's head. Bits are drawn before: one byte for 8 heads.
+/// Dropout factor of an edge's attention in this thread's head. Bits are drawn before: one byte for 8 heads.
 __device__ __forceinline__ float kept_factor(const Layer &layer, const Place &place, const u8 *mask, u32 edge, float scale) {
     if (!mask) return 1.f;
     u32 n_bytes = (HEADS + 7) / 8;

@@ -1,4 +1,4 @@
-//! The shape of a layer as kernels know it.
+//! Shape of a layer, in the layout that kernels read.
 
 use bytemuck::{Pod, Zeroable};
 use kith_block::Form;
@@ -12,15 +12,15 @@ pub struct LayerPlan {
     pub heads: usize,
     /// Features per head.
     pub features: usize,
-    /// How neighbors are scored.
+    /// Attention: GO, DP, SD or MX.
     pub form: Form,
-    /// Whether heads are averaged rather than concatenated.
+    /// True to average heads, false to concatenate them.
     pub is_mean: bool,
-    /// Where the weights start: dim × (heads · features).
+    /// Start of the weights: dim × (heads · features).
     pub weight: usize,
-    /// Where the attention weights start, if the form has some: heads × 2 · features.
+    /// Start of the attention weights, if the attention has some: heads × 2 · features.
     pub attention: usize,
-    /// Where the bias starts.
+    /// Start of the bias.
     pub bias: usize,
 }
 

@@ -1,4 +1,4 @@
-// The losses of nodes, and how good a model is.
+// Losses of nodes, and evaluation of a model.
 
 /// The logits of a class: the mean of the heads, and the bias.
 __device__ __forceinline__ float logit_of(const Layer &layer, const float *weights, const float *output, u32 class_) {
@@ -22,7 +22,7 @@ __device__ __forceinline__ float max_over_warp(float value) {
     return value;
 }
 
-// What nodes are: the class of each by position, below zero where a node is not looked at; or a bit per class.
+// Labels of nodes by position: the class of each, below zero if skipped; or `bits`, a byte per node and class.
 struct Labels {
     const int *classes;
     const u8 *bits;

@@ -1,4 +1,4 @@
-//! Where kernels run: a GPU behind its driver, or whatever else can start them by name. One of the homes of `unsafe`.
+//! Devices that run kernels: a GPU behind its driver, or an emulator. Contains `unsafe` code.
 #![allow(unsafe_code)]
 
 use std::{ffi::c_void, fmt, sync::Arc};
@@ -13,12 +13,12 @@ pub struct ModuleId(pub usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordingId(pub usize);
 
-/// What can run kernels. Everything that is started runs in the order it was started in.
+/// A device that runs kernels. Everything that is started runs in the order it was started in.
 pub trait Machine: fmt::Debug + Send + Sync {
-    /// What it is called.
+    /// Name of the device.
     fn name(&self) -> String;
 
-    /// Memory of so many bytes, at an address of the machine's.
+    /// Allocates `n_bytes` bytes; gives their address on the device.
     fn allocate(&self, n_bytes: usize, what: &'static str) -> Result<u64, GpuError>;
 
     /// Bytes that were allocated and not given back.
@@ -94,7 +94,7 @@ pub trait Machine: fmt::Debug + Send + Sync {
     /// Starts everything that was recorded.
     fn play(&self, recording: RecordingId) -> Result<(), GpuError>;
 
-    /// Forgets what was recorded, once it has run.
+    /// Frees a recording, once it has run.
     fn forget(&self, recording: RecordingId);
 }
 
@@ -121,8 +121,8 @@ impl Pinned {
 
     /// All of it, once no copy runs from it any more.
     pub(super) fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: so many bytes are there, initialized by `pin`, and nobody else has them while this is borrowed; the copies of
-        // the last use are over, since whoever fills an arena again has waited for them.
+        // SAFETY: `n_bytes` bytes are there, initialized by `pin`, and nobody else has them while this is borrowed; the
+        // copies of the last use are over, since an arena waits for them before it is filled again.
         unsafe { std::slice::from_raw_parts_mut(self.memory, self.n_bytes) }
     }
 
@@ -156,7 +156,7 @@ impl Gpu {
         &*self.0
     }
 
-    /// What it is called.
+    /// Name of the device.
     pub fn name(&self) -> String {
         self.0.name()
     }

@@ -1,4 +1,4 @@
-//! Arrays on a machine.
+//! Arrays on a GPU.
 
 use std::{marker::PhantomData, ops::Range};
 
@@ -23,7 +23,7 @@ pub(super) struct Array<T> {
 impl<T: Pod> Array<T> {
     /// Zeros.
     pub(super) fn zeros(gpu: &Gpu, len: usize, what: &'static str) -> Result<Array<T>, GpuError> {
-        // Never empty: addresses are told apart from null.
+        // Never empty, so that no address is null.
         let n_bytes = (len * size_of::<T>()).max(16);
         let address = gpu.machine().allocate(n_bytes, what)?;
         let array = Array { gpu: gpu.clone(), address, len, capacity: len, what, kind: PhantomData };
@@ -38,8 +38,8 @@ impl<T: Pod> Array<T> {
         Ok(array)
     }
 
-    /// Makes room for so many. What was there stays if there was room; otherwise there are zeros, and more room than was asked
-    /// for: batches differ in size, and the next may be a little larger. Whether the memory is new.
+    /// Makes room for `len` values. If they fit, the contents stay; otherwise the memory is new, zero, and larger than
+    /// asked for, since batches differ in size and the next may be a little larger. True if the memory is new.
     pub(super) fn fit(&mut self, len: usize) -> Result<bool, GpuError> {
         let is_new = len > self.capacity;
         if is_new {
@@ -54,7 +54,7 @@ impl<T: Pod> Array<T> {
         Ok(is_new)
     }
 
-    /// Whether so many fit without new memory.
+    /// True if `len` values fit without new memory.
     pub(super) fn has_room(&self, len: usize) -> bool {
         len <= self.capacity
     }
@@ -126,7 +126,7 @@ impl<T> Drop for Array<T> {
     }
 }
 
-/// Where arrays are put, one after the other: numbers that are read in a step, and how they are made.
+/// Memory that takes arrays one after the other, filled or copied.
 pub(super) trait Sink {
     /// An array of `n`, which `fill` writes.
     fn place<T: Pod>(&mut self, n: usize, fill: impl FnOnce(&mut [T])) -> Result<Address, GpuError>;
@@ -162,7 +162,7 @@ impl Sink for Arrays {
     }
 }
 
-/// Where an array is, as kernels take it.
+/// Address of an array, as kernels take it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(transparent)]
 pub(super) struct Address(pub(super) u64);

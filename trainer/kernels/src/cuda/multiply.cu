@@ -1,4 +1,5 @@
-// Products of rows and weights, and the way back. Rows are activated and dropped as they are read; nothing of that is kept.
+// Products of features and weights, forward and backward. Activation and dropout are applied as features are read; the
+// results are not kept.
 
 // The rows that a layer multiplies with its weights.
 struct Input {
@@ -8,9 +9,9 @@ struct Input {
     // Or outputs of the layer before, before bias and ELU, in its own layout; where its bias starts among the weights.
     const float *hidden;
     u32 hidden_features, hidden_padded, hidden_stride, hidden_bias;
-    // What nodes are called in draws; null where that is their position.
+    // Ids of nodes in draws; null if positions are their ids.
     const u64 *ids;
-    // Whether rows of the store stand by that, not by position.
+    // True if features of the store are indexed by id, not by position.
     u32 is_by_id;
 };
 
@@ -106,7 +107,7 @@ __device__ __forceinline__ void add_tile(const Tiles &tiles, u32 thread_row, u32
     }
 }
 
-/// Where a number of a padded row stands in the weights; false in the padding.
+/// Column of the weights for a column of a padded row; false in the padding.
 __device__ __forceinline__ bool weight_column(const Layer &layer, u32 padded_column, u32 *column) {
     u32 head = padded_column / PADDED, feature = padded_column % PADDED;
     *column = head * layer.features + feature;

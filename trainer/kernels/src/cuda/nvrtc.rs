@@ -1,4 +1,4 @@
-//! CUDA's compiler, and what it compiled before. One of the homes of `unsafe`.
+//! NVRTC, CUDA's runtime compiler, and the cache of compiled kernels. Contains `unsafe` code.
 #![allow(unsafe_code)]
 
 use std::{
@@ -66,7 +66,7 @@ pub(super) fn compiled(architecture: &str, constants: &Constants) -> Result<Vec<
     Ok(image)
 }
 
-/// Where compiled kernels are kept: beside what other programs of this user keep.
+/// Folder of the kernel cache, within the user's cache folder.
 fn cache_folder() -> Option<PathBuf> {
     let folder = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|folder| folder.is_absolute());
     let folder = folder.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;

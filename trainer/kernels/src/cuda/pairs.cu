@@ -1,12 +1,12 @@
-// The pairs of the edge loss, drawn as the CPU draws them: which pairs are kept, and negatives, by node.
+// Pairs of the edge loss, drawn as on the CPU: the subset of kept pairs, and negatives, grouped by node.
 
 #define MAX_ATTEMPTS 16
 #define NO_PAIR 0xffffffffu
 
-// What is drawn for one layer: the subset is kept of `n_in_subset` pairs, edges first.
+// Draws of one layer: `n_kept` of `n_in_subset` pairs are kept. Edges have the lowest numbers.
 struct PairShape {
     u32 n_negatives, n_in_subset, n_kept;
-    // Whether negatives are in the subset, and whether the reverse of an edge is no negative either.
+    // `is_union`: negatives are in the subset. `excludes_reverse`: the reverse of an edge is no negative either.
     u32 is_union, excludes_reverse;
     // Pairs of the loss, those left out included.
     u32 n_pairs;
@@ -45,7 +45,7 @@ __device__ inline bool has_edge(const Graph &graph, u32 source, u32 destination)
     return false;
 }
 
-/// Whether a store has an edge; both are ids.
+/// True if a store has an edge; both nodes are ids.
 __device__ inline bool is_stored(const StoredLists &lists, u64 source, u64 destination) {
     u32 low = lists.indptr[destination], high = lists.indptr[destination + 1];
     while (low < high) {
@@ -58,7 +58,8 @@ __device__ inline bool is_stored(const StoredLists &lists, u64 source, u64 desti
     return false;
 }
 
-/// Whether a pair is no negative. A sampled block does not know: `whole` does, unless the block is the whole graph.
+/// True if a pair is no valid negative. A sampled block lacks edges: `whole` has them all, and is null if the block is
+/// the whole graph.
 __device__ inline bool is_refused(
     const Graph &graph, const StoredLists &whole, u32 excludes_reverse, u32 source, u32 destination) {
     if (!whole.indptr) {
@@ -108,7 +109,7 @@ KERNEL void kith_count_pairs(u32 n_negatives, const uint2 *pairs, u32 *counts) {
 // Nodes whose counts one block adds up.
 #define SCAN_NODES 1024
 
-/// Where the pairs of each node start within its block of nodes, and how many the block has.
+/// Start of each node's pairs within its block of nodes, and the total of the block.
 KERNEL void kith_scan_blocks(u32 n_nodes, const u32 *counts, u32 *starts, u32 *totals, u32 n_blocks) {
     __shared__ u32 sums[SCAN_NODES];
     u32 thread = threadIdx.x, run = blockIdx.y, node = blockIdx.x * SCAN_NODES + thread;
@@ -125,7 +126,7 @@ KERNEL void kith_scan_blocks(u32 n_nodes, const u32 *counts, u32 *starts, u32 *t
     if (thread == SCAN_NODES - 1) totals[(size_t)run * n_blocks + blockIdx.x] = sums[thread];
 }
 
-/// Adds what the blocks before have, and clears the counts for the next use.
+/// Adds the totals of the blocks before, and clears the counts for the next use.
 KERNEL void kith_scan_add(u32 n_nodes, u32 *counts, u32 *starts, const u32 *totals, u32 n_blocks) {
     __shared__ u32 before;
     u32 thread = threadIdx.x, run = blockIdx.y, node = blockIdx.x * SCAN_NODES + thread;

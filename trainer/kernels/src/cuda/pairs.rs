@@ -1,4 +1,4 @@
-//! The pairs of one layer's edge loss on a machine: drawn there, or with the batch.
+//! Pairs of one layer's edge loss on a GPU: drawn there, or copied with the batch.
 
 use bytemuck::{Pod, Zeroable};
 use kith_block::{PairConfig, PairCounts};
@@ -96,7 +96,7 @@ impl PlacedPairs {
         }
     }
 
-    /// What the losses of edges are made of.
+    /// Kernel arguments for the losses of edges.
     pub(super) fn edge_losses(&self, room: &PairRoom, n_edges: u32, parts: Address) -> Args {
         args![room.edge_logits.at(), n_edges, self.kept, self.n_words, parts]
     }
@@ -136,7 +136,7 @@ impl PlacedPairs {
     }
 }
 
-/// Where the pairs of one layer are grouped and looked at, in all runs.
+/// Buffers for grouping and scoring the pairs of one layer, in all runs.
 #[derive(Debug)]
 pub(super) struct PairRoom {
     counts: Array<u32>,
@@ -186,7 +186,7 @@ pub struct HostPairs {
     pub sources: Vec<u32>,
     /// Negatives: where it would go.
     pub destinations: Vec<u32>,
-    /// Which edges are kept, by one bit each; nothing where all are.
+    /// Bit mask of the kept edges; empty if all are kept.
     pub kept: Vec<u64>,
     /// Pairs that the loss is the mean of.
     pub n_pairs: u64,
@@ -247,7 +247,7 @@ impl DrawnPairs {
         Ok(())
     }
 
-    /// What was drawn for one run before the last mark, as [`kith_block::Pairs`] has it.
+    /// Pairs drawn for one run before the last mark, in the layout of [`kith_block::Pairs`].
     pub(super) fn fetch(&self, n_edges: usize) -> Result<HostPairs, GpuError> {
         let PairShape { n_negatives, n_in_subset, n_kept, is_union, .. } = self.shape;
         let drawn = self.negatives.fetch_part(0..self.negatives.len())?;

@@ -1,4 +1,4 @@
-//! The steps of several runs over one graph: which kernels, in which order, on which arrays.
+//! Steps of several runs over one graph: their kernels, in order, and the arrays.
 
 mod arrays;
 mod backward;
@@ -40,12 +40,12 @@ pub struct Losses {
     pub n_left_out: u64,
 }
 
-/// How good one run is on a set of nodes.
+/// Evaluation of one run on a set of nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Measured {
     /// The sum of the losses of all nodes.
     pub loss: f64,
-    /// (Node, class) pairs that were rightly said to be so, all that were said, and all that are.
+    /// Correctly predicted (node, class) pairs; `n_said`: all predicted pairs; `n_true`: all true pairs.
     pub n_right: u64,
     /// See `n_right`.
     pub n_said: u64,
@@ -148,7 +148,7 @@ impl Program {
         self.weights.read_part(self.numbers_of(run))
     }
 
-    /// What the last layer gave when it was last computed, of all runs: nodes × classes for each.
+    /// Last computed outputs of the last layer, of all runs: nodes × classes for each.
     pub fn logits(&self) -> Result<Vec<f32>, GpuError> {
         let LayerState { plan, layer, outputs, .. } = self.layers.last().expect("a program has layers");
         let (outputs, weights) = (outputs.read()?, self.weights.read()?);
@@ -172,7 +172,7 @@ impl Program {
         Ok((self.first.read_part(self.numbers_of(run))?, self.second.read_part(self.numbers_of(run))?))
     }
 
-    /// Where the weights of a run stand among all.
+    /// Range of a run's weights among those of all runs.
     fn numbers_of(&self, run: usize) -> Range<usize> {
         run * self.plan.n_weights..(run + 1) * self.plan.n_weights
     }
@@ -233,7 +233,7 @@ impl Program {
         Ok(losses.chunks_exact(1 + 2 * n_layers).enumerate().map(of_run).collect())
     }
 
-    /// How good every run is, on the valid and on the test nodes.
+    /// Evaluates every run on the validation and test nodes.
     pub fn measure(&self) -> Result<Vec<[Measured; 2]>, GpuError> {
         for layer in 0..self.layers.len() {
             self.forward(layer, false)?;
@@ -285,7 +285,7 @@ impl Program {
             self.draw(layer)?;
         }
         if let Work::Batches(_) = self.work {
-            // What was drawn can be read from here on.
+            // Draws can be read back from here on.
             self.gpu.machine().mark()?;
         }
         for layer in 0..self.layers.len() {

@@ -1,4 +1,4 @@
-//! The rows of a store on a machine.
+//! Features of a store on a GPU.
 
 use bytemuck::{Pod, Zeroable};
 use rayon::prelude::*;

@@ -1,22 +1,23 @@
-// The neighbors that nodes draw, hop by hop, and their positions: what sampler/src/slots.rs draws and what
-// sampler/client/src/blocks.rs makes of it, bit for bit. Nothing depends on which thread comes first.
+// Neighbor sampling, hop by hop, and the positions of sampled nodes: the same results as sampler/src/slots.rs and
+// sampler/client/src/blocks.rs, bit for bit. Nothing depends on the order of threads.
 //
-// Sizes are known here before the host knows them: grids are as large as a hop may be, and blocks beyond its end do nothing.
+// Sizes are known here before the host knows them: grids are as large as a hop may be;
+// blocks beyond its end do nothing.
 
 #define SAMPLE_THREADS 256
 // Edges, or other numbers, that one thread of a scan adds up, and one block.
 #define SCAN_EACH 4
 #define SCAN_TILE (SAMPLE_THREADS * SCAN_EACH)
-// Up to so many slots are drawn in registers, and up to so many in memory of the thread's own.
+// Most slots that are drawn in registers, and most that are drawn in the thread's own memory.
 #define IN_REGISTERS 16
 #define MAX_OWN 64
-// What the table says of a node: nothing, a position, or the first edge so far that drew it.
+// Table entry of a node: no position, a position, or (with IS_EDGE) the first edge so far that drew it.
 #define NO_POSITION 0xffffffffu
 #define IS_EDGE 0x80000000u
 
 struct HopSizes {
     u32 n_destinations, n_sources, n_edges;
-    // Where its edges, the bounds of its lists and its sources begin among those of all hops.
+    // Start of its edges, of the bounds of its lists and of its sources among those of all hops.
     u32 first_edge, first_bound, first_source;
 };
 
@@ -36,7 +37,7 @@ struct Sampled {
 
 __device__ __forceinline__ u32 n_tiles_of(u32 n, u32 tile) { return n > tile ? (n - 1) / tile + 1 : 1; }
 
-/// The sum of what the threads before this one have, and of what all have. All threads of a block ask.
+/// Sum over the threads before this one, and the total of the block. All threads of a block must call it.
 __device__ __forceinline__ u32 sum_before(u32 own, u32 *total) {
     __shared__ u32 sums[SAMPLE_THREADS / 32];
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, sum = own;
@@ -56,7 +57,7 @@ __device__ __forceinline__ u32 sum_before(u32 own, u32 *total) {
     return before + sum - own;
 }
 
-/// The sum of what the blocks before this one have.
+/// Sum over the blocks before this one.
 __device__ __forceinline__ u32 blocks_before(const u32 *totals) {
     u32 sum = 0, all;
     for (u32 block = threadIdx.x; block < blockIdx.x; block += SAMPLE_THREADS) sum += totals[block];
@@ -203,7 +204,7 @@ KERNEL void kith_take_neighbors(StoredLists lists, Sampled sampled, u32 hop, u32
     put_edge(sampled, own, low, edge, source);
 }
 
-/// Whether an edge is the first of the batch to draw its source.
+/// True if an edge is the first of the batch to draw its source.
 __device__ __forceinline__ bool is_first(const Sampled &sampled, const HopSizes &own, u32 edge) {
     return edge < own.n_edges && sampled.table[sampled.sources[own.first_edge + edge]] == (IS_EDGE | edge);
 }

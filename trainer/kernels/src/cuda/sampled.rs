@@ -1,4 +1,4 @@
-//! A sampled batch on a machine: the blocks of all hops.
+//! A sampled mini-batch on a GPU: the blocks of all hops.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -200,7 +200,7 @@ impl SampledHop<'_> {
         self.sizes.n_edges as usize
     }
 
-    /// Where each destination's edges start, and the end.
+    /// Start of each destination's edges, and the end of the last.
     pub fn indptr(&self) -> Result<Vec<u32>, GpuError> {
         part(&self.batch.indptr, self.sizes.first_bound as usize, self.n_destinations() + 1)
     }
@@ -215,7 +215,7 @@ impl SampledHop<'_> {
         self.of_edges(&self.batch.edge_destinations)
     }
 
-    /// Where each source's edges start in `destinations`, and the end.
+    /// Start of each source's edges in `destinations`, and the end of the last.
     pub fn out_indptr(&self) -> Result<Vec<u32>, GpuError> {
         self.check_transposed();
         // One bound more than sources in each hop before.
@@ -228,7 +228,7 @@ impl SampledHop<'_> {
         self.of_edges(&self.batch.destinations)
     }
 
-    /// Which edge each of `destinations` is, by destination.
+    /// Index by destination of each edge in `destinations`.
     pub fn out_edges(&self) -> Result<Vec<u32>, GpuError> {
         self.check_transposed();
         self.of_edges(&self.batch.out_edges)

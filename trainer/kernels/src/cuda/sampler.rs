@@ -1,4 +1,4 @@
-//! Neighbors drawn on a machine: the same blocks that the CPU makes, bit for bit.
+//! Neighbor sampling on a GPU: the same blocks as on the CPU, bit for bit.
 
 use std::borrow::Cow;
 
@@ -25,7 +25,7 @@ const MAX_OWN: u32 = 64;
 /// Edges of a batch are counted in 31 bits: the last one tells them from positions.
 const MAX_EDGES: u64 = 1 << 31;
 
-/// Without a look at a hop's true size, room is made for at most so many edges.
+/// Most edges of a hop that room is made for without reading back the hop's true size.
 const MOST_UNSEEN: u64 = 1 << 26;
 
 const WHAT: &str = "sampling";
@@ -59,7 +59,7 @@ pub struct GraphSampler {
     spare: Vec<SampledOnDevice>,
 }
 
-/// How much of everything a batch may have before a hop.
+/// Upper bounds of a batch's sizes before a hop.
 struct Bounds {
     frontier: u64,
     first_edge: u64,
@@ -98,7 +98,7 @@ impl GraphSampler {
         self.n_nodes
     }
 
-    /// Draws the blocks around some roots, which must differ. `name` is the run key and the step; fanouts are listed from
+    /// Draws the blocks around some roots, which must differ. `name` is the seed and the step; fanouts are listed from
     /// the roots outwards, and without a number all neighbors are taken. Waits for the end.
     pub fn sample(
         &mut self,
@@ -212,7 +212,7 @@ impl GraphSampler {
         Ok(())
     }
 
-    /// Makes an array at least so long; what it holds stays.
+    /// Makes an array at least `len` long; keeps its contents.
     fn grow<T: Pod>(&self, array: &mut Array<T>, len: u64) -> Result<(), GpuError> {
         let (old, len) = (array.len(), len as usize);
         if array.has_room(len) {
@@ -230,7 +230,7 @@ impl GraphSampler {
         batch.arg(self.table.at(), self.totals.at())
     }
 
-    /// Starts a kernel of so many numbers, of which each block takes so many.
+    /// Launches a kernel over `n` items, `together` per block.
     pub(super) fn launch(
         &self,
         kernel: &'static str,
@@ -243,7 +243,7 @@ impl GraphSampler {
     }
 }
 
-/// The lists as a machine holds them. What later reads rely on is checked here.
+/// Neighbor lists without self-loops, as the GPU holds them. Checks everything that later reads rely on.
 fn without_loops<'a>(indptr: &[u64], indices: &'a [u32]) -> Result<(Vec<u32>, Cow<'a, [u32]>), GpuError> {
     let refused = |sentence: String| Err(GpuError::Refused(sentence));
     let n_edges = indices.len() as u64;

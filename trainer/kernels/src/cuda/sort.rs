@@ -1,4 +1,4 @@
-//! Memory of a sort.
+//! Buffers of a radix sort.
 
 use super::{error::GpuError, machine::Gpu, memory::Array};
 

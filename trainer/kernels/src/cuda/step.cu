@@ -1,5 +1,5 @@
-// What begins and ends a step: the streams of its draws, and Adam. The number of the step is read from memory, so that one
-// recording of a step can be played for all of them.
+// Begin and end of a step: the streams of its draws, and Adam. The step number is read from memory, so that one
+// recording of a step can be played for all steps.
 
 struct AdamFactors {
     float step_size, inverse_root_scale;

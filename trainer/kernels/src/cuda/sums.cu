@@ -1,9 +1,9 @@
-// Sums in a fixed order: pieces by place, threads of a block in turn, then one after the other.
+// Sums in a fixed order: pieces by position, threads of a block in turn, then piece after piece.
 
 // Threads of a block that adds up a piece.
 #define SUM_THREADS 256
 
-/// Adds up what the threads of a block found for one number, `n_ways` of them, `n_columns` apart; the first has the sum.
+/// Sums one number over `n_ways` threads of a block, `n_columns` apart; the first thread has the sum.
 __device__ __forceinline__ float over_ways(float *shared, float own, u32 way, u32 n_ways, u32 n_columns) {
     shared[threadIdx.x] = own;
     __syncthreads();

@@ -1,4 +1,4 @@
-//! Sixteen numbers side by side, and the functions the kernels need of them.
+//! Sixteen numbers side by side, and the functions that the kernels apply to them.
 
 /// Numbers in one register, or in as many as the machine needs for them.
 pub(crate) const N_LANES: usize = 16;

@@ -28,17 +28,17 @@ use super::{
 };
 use crate::{error::LabError, experiment::Cell};
 
-/// Of the free memory, what runs may take together.
+/// Share of the free memory for all runs together.
 const SHARE_OF_MEMORY: f64 = 0.7;
 
-/// Jobs that wait, and the memory of those that do not.
+/// Waiting jobs, bytes in use, and number of running jobs.
 struct Queue {
     state: Mutex<(VecDeque<Job>, u64, usize)>,
     changed: Condvar,
     memory: u64,
 }
 
-/// Starts workers for jobs.
+/// Starts the workers.
 pub(super) fn work<'scope>(
     scope: &'scope thread::Scope<'scope, '_>,
     shared: &'scope Shared<'_>,
@@ -71,7 +71,7 @@ pub(super) fn work<'scope>(
 }
 
 impl Queue {
-    /// The first job that memory allows; one is always allowed.
+    /// Takes the first job that fits into memory, or any job if none is running. Blocks while no job fits.
     fn take(&self) -> Option<Job> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -97,10 +97,10 @@ impl Queue {
     }
 }
 
-/// What was loaded last, by what decides it.
+/// Loaded inputs, the latest last, by graph, split, supervision and mode.
 type Loaded = Mutex<VecDeque<(String, Arc<Data>)>>;
 
-/// How many graphs stay in memory.
+/// Inputs that stay in memory.
 const N_LOADED: usize = 3;
 
 fn do_job(shared: &Shared<'_>, job: &Job, loaded: &Loaded) -> Result<(), LabError> {
@@ -121,7 +121,7 @@ fn load(shared: &Shared<'_>, wanted: Wanted, loaded: &Loaded) -> Result<Arc<Data
     }
     let train = &config.train;
     let key = format!("{} {:?} {:?} {:?}", subject.opened.info().digest, train.split, train.supervision, train.mode);
-    // Under the lock: what one worker loads, the others wait for.
+    // Loads under the lock: other workers wait for the same input instead of loading it twice.
     let mut loaded = loaded.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, data)) = loaded.iter().find(|(own, _)| *own == key) {
         return Ok(Arc::clone(data));
@@ -134,7 +134,7 @@ fn load(shared: &Shared<'_>, wanted: Wanted, loaded: &Loaded) -> Result<Arc<Data
     Ok(data)
 }
 
-/// A run that keeps nothing of its own.
+/// Plan of a run that writes no files.
 pub(super) fn plan<'a>(cell: &Cell, config: RunConfig, run_key: u64, data: &'a Data) -> RunPlan<'a> {
     RunPlan {
         config,
@@ -145,6 +145,7 @@ pub(super) fn plan<'a>(cell: &Cell, config: RunConfig, run_key: u64, data: &'a D
         gpu: None,
         gpu_rows: None,
         out: None,
+        init: None,
         resume: false,
         keeper: Keeper::default(),
         room: Room::default(),
@@ -152,7 +153,7 @@ pub(super) fn plan<'a>(cell: &Cell, config: RunConfig, run_key: u64, data: &'a D
     }
 }
 
-/// Trains one run to its end; `None` where everything stops before that.
+/// Trains one run to its end; `None` if another worker's failure stops it.
 pub(super) fn train_one(shared: &Shared<'_>, plan: RunPlan<'_>) -> Result<Option<(Report, Value)>, TrainError> {
     let (mut world, data) = (World::alone(), plan.data);
     let mut run = Run::new(plan, &mut world)?;
@@ -161,7 +162,7 @@ pub(super) fn train_one(shared: &Shared<'_>, plan: RunPlan<'_>) -> Result<Option
     run.is_done().then(|| report(shared, &run, data)).transpose()
 }
 
-/// What came of a run, and what the experiment sees in it.
+/// Report of a finished run, and the experiment's own result.
 pub(super) fn report(shared: &Shared<'_>, run: &Run<'_>, data: &Data) -> Result<(Report, Value), TrainError> {
     let report = run.report().expect("a run that was trained was measured");
     Ok((report, shared.experiment.see(run, data)?))

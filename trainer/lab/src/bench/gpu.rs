@@ -1,4 +1,4 @@
-//! Runs on a GPU: those of one graph and shape together, the others one by one.
+//! Runs on a GPU: runs of one graph and shape together, all others one by one.
 
 use kith_run::{config::Kernels, report::StepRecord};
 use kith_trainer::{
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::error::LabError;
 
-/// Runs together at most: beyond that a GPU is busy anyway, and what a kill can lose grows.
+/// Maximum number of runs trained together: more do not speed up a GPU, and a kill would lose more.
 const N_TOGETHER: usize = 128;
 
 pub(super) fn work(shared: &Shared<'_>, jobs: Vec<Job>, device: &str) -> Result<(), LabError> {
@@ -62,7 +62,7 @@ pub(super) fn do_runs(shared: &Shared<'_>, runs: &[Wanted], gpu: &Gpu, device: &
     let Keeper { outcome, left, .. } = keeper;
     outcome?;
     match trained {
-        // One of them went wrong and stopped all: the others go on without it.
+        // A run with a loss that is not finite stops its group: the rest is split in two and trained again.
         Err(TrainError::NotFinite { .. }) => {
             drop(made);
             let half = left.len().div_ceil(2);
@@ -72,11 +72,11 @@ pub(super) fn do_runs(shared: &Shared<'_>, runs: &[Wanted], gpu: &Gpu, device: &
     }
 }
 
-/// Keeps every run at its end.
+/// Records every run when it ends.
 struct Keeper<'a> {
     shared: &'a Shared<'a>,
     data: &'a Data,
-    /// Runs that are not at their end.
+    /// Runs that have not ended.
     left: Vec<Wanted>,
     outcome: Result<(), LabError>,
 }

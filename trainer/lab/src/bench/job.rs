@@ -1,4 +1,4 @@
-//! Which runs are computed where, and which together.
+//! Jobs: assignment of runs to CPU and GPU, and groups of runs that a GPU trains together.
 
 use kith_run::config::{Kernels, Mode, RunConfig};
 use kith_trainer::engine::{device, gpu::refusal};
@@ -8,10 +8,10 @@ use crate::{
     experiment::{Cell, Experiment, Manner, Workplace},
 };
 
-/// Edges times hidden width from which on a run that a GPU cannot compute together with others is worth having there.
+/// Minimum edges × hidden width at which a single run (not trained together with others) is worth a GPU.
 const WORTH_A_GPU: u64 = 1 << 24;
 
-/// One run of an experiment: a cell and one of its keys.
+/// One run of an experiment: a cell and a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Wanted {
     pub(super) cell: usize,
@@ -22,9 +22,9 @@ pub(super) struct Wanted {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Job {
     pub(super) runs: Vec<Wanted>,
-    /// What it takes, to begin with the longest.
+    /// Estimated cost: the most expensive job starts first.
     pub(super) cost: f64,
-    /// Bytes that one of its runs holds, more or less.
+    /// Approximate bytes of one of its runs.
     pub(super) bytes: u64,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Job {
 pub(super) struct Jobs {
     pub(super) on_gpu: Vec<Job>,
     pub(super) on_cpu: Vec<Job>,
-    /// The GPU, if one was asked for.
+    /// The GPU, if one was requested.
     pub(super) device: Option<String>,
 }
 
@@ -51,7 +51,7 @@ impl Jobs {
         Ok(Jobs::group(cells, missing, experiment, number.map(|_| place.device.clone())))
     }
 
-    /// Which runs are computed together, if there is a GPU of this name.
+    /// Groups runs into jobs: for the CPU, and for the GPU `device` if there is one.
     pub(super) fn group(
         cells: &[Cell],
         missing: &[Wanted],
@@ -59,7 +59,7 @@ impl Jobs {
         device: Option<String>,
     ) -> Jobs {
         let mut jobs = Jobs { on_gpu: Vec::new(), on_cpu: Vec::new(), device };
-        // Of each job on the GPU, what its runs have in common.
+        // Graph and shared settings of each GPU job.
         let mut shared: Vec<(String, String)> = Vec::new();
         for wanted in missing {
             let cell = &cells[wanted.cell];
@@ -89,9 +89,9 @@ impl Jobs {
     }
 }
 
-/// Whether a GPU computes several runs of a cell at once: over one graph, by kernels of its own.
+/// True if a GPU trains several runs of a cell at once: full-batch, on one graph, with CUDA kernels.
 pub(super) fn are_together(cell: &Cell, experiment: &dyn Experiment) -> bool {
-    cell.config.train.mode == Mode::Full
+    cell.config.train.mode == Mode::FullBatch
         && !cell.subject.opened.info().is_set
         && refusal(&cell.config.model).is_none()
         && !experiment.is_by_run_key(&cell.config)
@@ -105,17 +105,17 @@ fn is_for_gpu(cell: &Cell, experiment: &dyn Experiment) -> bool {
         Manner::OnCpu => false,
         Manner::Alone => is_able,
         Manner::Together if are_together(cell, experiment) => true,
-        // What has no kernels anywhere gains most.
+        // Models without kernels on either device gain most.
         Manner::Together => {
             is_able && (cell.config.train.kernels == Kernels::Reference || work_of_an_epoch(cell) >= WORTH_A_GPU)
         }
     }
 }
 
-/// What runs that are computed together must share: everything but the numbers that each has its own of.
+/// Settings that runs of one group share: all but those that each run may set for itself.
 fn in_common(config: &RunConfig, run_key: u64, experiment: &dyn Experiment) -> String {
     let mut config = config.clone();
-    (config.train.learning_rate, config.train.weight_decay, config.model.dropout) = (1.0, 0.0, 0.0);
+    (config.optimizer.learning_rate, config.optimizer.weight_decay, config.model.dropout) = (1.0, 0.0, 0.0);
     config.train.epochs = 1;
     config.early_stop = None;
     if let Some(edge_loss) = config.edge_loss.as_mut().filter(|edge_loss| edge_loss.weight != 0.0) {
@@ -128,7 +128,7 @@ fn in_common(config: &RunConfig, run_key: u64, experiment: &dyn Experiment) -> S
 fn hidden_width(cell: &Cell) -> u64 {
     let model = &cell.config.model;
     let heads = if model.kind.has_attention() { model.heads } else { 1 };
-    (model.n_layers * heads * model.features) as u64
+    (model.n_layers * heads * model.hidden) as u64
 }
 
 fn work_of_an_epoch(cell: &Cell) -> u64 {
@@ -140,7 +140,7 @@ fn cost(cell: &Cell) -> f64 {
     cell.config.train.epochs as f64 * work_of_an_epoch(cell) as f64
 }
 
-/// Bytes that a run holds beside the graph: some matrices as wide as its layers for every node, and their gradients.
+/// Bytes of a run beside the graph: matrices as wide as its layers for every node, and their gradients.
 fn bytes(cell: &Cell) -> u64 {
     const N_MATRICES: u64 = 12;
     let info = cell.subject.opened.info();

@@ -14,13 +14,13 @@ use crate::{
     kept::{FinishedRuns, KeptRun},
 };
 
-/// All that workers share.
+/// State shared by all workers.
 pub(super) struct Shared<'a> {
     pub(super) cells: &'a [Cell],
     pub(super) experiment: &'a dyn Experiment,
     pub(super) kept: Mutex<FinishedRuns>,
     pub(super) shown: Piece<'a>,
-    /// What stopped one of them stops all.
+    /// First error: stops all workers.
     pub(super) failed: Mutex<Option<LabError>>,
 }
 
@@ -33,14 +33,14 @@ impl Shared<'_> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Does some work; what goes wrong with it stops everything.
+    /// Does some work; an error stops all workers.
     pub(super) fn guard(&self, work: impl FnOnce() -> Result<(), LabError>) {
         if let Err(error) = work() {
             self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         }
     }
 
-    /// Keeps what came of a run; a run that was broken off came to nothing.
+    /// Records the outcome of a run; an interrupted run (`None`) is not recorded.
     pub(super) fn keep(
         &self,
         wanted: Wanted,
@@ -65,7 +65,7 @@ impl Shared<'_> {
                 run.phases = report.phases.first().copied().unwrap_or_default();
                 (run.results, run.seen) = (Some(report.results), seen);
             }
-            // The run itself went wrong, and would do so again.
+            // The run is deterministic: it would fail again.
             Err(error @ TrainError::NotFinite { .. }) => run.failed = Some(error.to_string()),
             Err(error) => return Err(error.into()),
         }

@@ -1,4 +1,4 @@
-//! Runs are kept once, come out the same however they are computed, and fail alone.
+//! Every run is recorded once, has the same results on every device, and fails alone.
 
 use std::{
     path::Path,
@@ -43,7 +43,7 @@ fn place(dir: &Path, n_workers: usize) -> Workplace {
     Workplace { dir: dir.to_owned(), device: "cpu".to_owned(), n_workers: Some(n_workers), memory: None }
 }
 
-/// Counts what is said to be done.
+/// Counts reported progress.
 #[derive(Default)]
 struct Counted(AtomicU64);
 
@@ -57,7 +57,7 @@ impl Progress for Counted {
     fn end(&self) {}
 }
 
-/// What must not depend on how runs were computed.
+/// Results that must not depend on the device or on the grouping of runs.
 fn outcomes(done: &[Done]) -> Vec<(String, u64, Option<Results>)> {
     let of_run = |run: &KeptRun| {
         let results = run.results.clone();
@@ -78,7 +78,7 @@ fn finished_runs_are_not_done_again_and_come_out_the_same_on_any_number_of_worke
     assert_eq!(counted.0.load(Relaxed), 6);
     assert!(first.iter().all(|done| done.runs.len() == 2 && done.test().n == 2));
 
-    // A key more: only that is trained.
+    // With one more seed, only that run is trained.
     let mut more = cells();
     more[0].run_keys = 42..45;
     let counted = Counted::default();
@@ -89,9 +89,9 @@ fn finished_runs_are_not_done_again_and_come_out_the_same_on_any_number_of_worke
     let alone = run(cells(), &Training, &place(&one, 1), &Quiet).unwrap();
     assert_eq!(outcomes(&alone), outcomes(&first));
 
-    // Everything that decides what comes out is in the name of a run.
+    // The id of a run covers everything that decides its results.
     let id = |cell: &Cell, key| cell.id(&Training, key);
-    let [gat, other] = [cell(&subject, "gat", &[]), cell(&subject, "gat", &["train.weight_decay=0.5"])];
+    let [gat, other] = [cell(&subject, "gat", &[]), cell(&subject, "gat", &["optimizer.weight_decay=0.5"])];
     assert_ne!(id(&gat, 42), id(&gat, 43));
     assert_ne!(id(&gat, 42), id(&other, 42));
 }
@@ -100,15 +100,15 @@ fn finished_runs_are_not_done_again_and_come_out_the_same_on_any_number_of_worke
 fn a_run_that_goes_wrong_is_kept_as_such_and_alone() {
     let temp = tempfile::tempdir().unwrap();
     let subject = subject(temp.path());
-    let cells = vec![cell(&subject, "gat", &["train.learning_rate=1e30"]), cell(&subject, "gat", &[])];
+    let cells = vec![cell(&subject, "gat", &["optimizer.learning_rate=1e30"]), cell(&subject, "gat", &[])];
     let done = run(cells, &Training, &place(&temp.path().join("bench"), 2), &Quiet).unwrap();
     let failures: Vec<String> = done[0].failures().collect();
     assert_eq!(failures.len(), 2);
-    assert!(failures[0].starts_with("made gat, run key 42 failed: the loss is not finite at step"), "{failures:?}");
+    assert!(failures[0].starts_with("made gat, seed 42 failed: the loss is not finite at step"), "{failures:?}");
     assert!(done[0].test().mean.is_nan() && done[1].failures().next().is_none());
 }
 
-/// Nothing can be read for runs that train on all labels.
+/// An experiment whose input cannot be loaded with full supervision.
 struct Unreadable;
 
 impl Experiment for Unreadable {
@@ -128,7 +128,7 @@ fn what_stops_a_bench_stops_runs_that_are_at_work_and_they_are_not_kept() {
     let cells =
         || vec![cell(&subject, "gat", &["train.epochs=100000000"]), cell(&subject, "gcn", &["train.supervision=full"])];
     let error = run(cells(), &Unreadable, &place(&dir, 3), &Quiet).unwrap_err().to_string();
-    assert_eq!(error, "the store has no feature rows: import it with rows");
+    assert_eq!(error, "the store has no features: import it with --features");
     let kept = FinishedRuns::open(&dir).unwrap();
     assert!(cells().iter().all(|cell| kept.get(&cell.id(&Unreadable, 42)).is_none()));
 }
@@ -139,8 +139,8 @@ fn a_gpu_gets_runs_that_differ_in_numbers_alone_together() {
     let subject = subject(temp.path());
     let cells = [
         cell(&subject, "supergat-mx", &[]),
-        cell(&subject, "supergat-mx", &["edge_loss.weight=3.0", "train.weight_decay=0.1", "train.epochs=9"]),
-        cell(&subject, "supergat-mx", &["edge_loss.negatives=0.7"]),
+        cell(&subject, "supergat-mx", &["edge_loss.weight=3.0", "optimizer.weight_decay=0.1", "train.epochs=9"]),
+        cell(&subject, "supergat-mx", &["edge_loss.neg_sample_ratio=0.7"]),
         cell(&subject, "supergat-sd", &[]),
         cell(&subject, "gcn", &[]),
     ];
@@ -155,7 +155,7 @@ fn a_gpu_gets_runs_that_differ_in_numbers_alone_together() {
     assert_eq!((without.on_gpu.len(), without.on_cpu.len()), (0, 10));
 }
 
-/// On the emulated GPU: runs together, one of which goes wrong and must not take the others with it.
+/// On the emulated GPU: one of several runs trained together fails and must not stop the others.
 #[test]
 fn runs_together_are_kept_each_and_one_that_goes_wrong_stops_only_itself() {
     let temp = tempfile::tempdir().unwrap();
@@ -163,7 +163,7 @@ fn runs_together_are_kept_each_and_one_that_goes_wrong_stops_only_itself() {
     device::start();
     let cells = [
         cell(&subject, "gat", &["train.epochs=3"]),
-        cell(&subject, "gat", &["train.learning_rate=1e30"]),
+        cell(&subject, "gat", &["optimizer.learning_rate=1e30"]),
         cell(&subject, "gat", &["train.epochs=2"]),
     ];
     let runs: Vec<Wanted> = (0..3).map(|cell| Wanted { cell, run_key: 42 }).collect();

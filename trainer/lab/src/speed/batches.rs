@@ -1,4 +1,4 @@
-//! How long an epoch in batches takes, as a user would train it: sampled from a store, step by step.
+//! Time of an epoch in mini-batches: sampled from a store, step by step, as in a real run.
 
 use std::{ops::ControlFlow, path::Path, sync::Arc, time::Instant};
 
@@ -16,7 +16,7 @@ use kith_trainer::{
 
 use super::{graphs::Arrays, timing::Timing};
 
-/// Epochs, of which the first warms up.
+/// Timed epochs, including one for warm-up.
 pub(super) const N_EPOCHS: u64 = 6;
 
 pub(super) fn measure(
@@ -42,6 +42,7 @@ pub(super) fn measure(
         gpu: Some(device.clone()),
         gpu_rows: (!rows_on_gpu).then_some(0),
         out: None,
+        init: None,
         resume: false,
         keeper: Keeper::default(),
         room: Room::default(),

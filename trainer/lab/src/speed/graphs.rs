@@ -1,4 +1,4 @@
-//! Graphs to measure with: random, with heavy tails, of the sizes of real ones.
+//! Random graphs with heavy-tailed degrees, in the sizes of real datasets.
 
 use std::{path::Path, sync::Arc};
 
@@ -11,44 +11,44 @@ use kith_trainer::{
     error::TrainError,
 };
 
-/// How large a graph is.
+/// Size of a graph.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Size {
-    /// Nodes.
+    /// Number of nodes.
     pub n_nodes: usize,
     /// Directed edges, both directions counted.
     pub n_edges: usize,
-    /// Width of rows.
+    /// Width of the features.
     pub dim: usize,
-    /// Share of their values that are not zero; below a half, rows are sparse.
+    /// Share of nonzero features; below 0.5, features are sparse.
     pub density: f64,
-    /// Classes.
+    /// Number of classes.
     pub n_classes: usize,
 }
 
 impl Size {
-    /// That of Cora.
+    /// Size of Cora.
     pub const CORA: Size = Size { n_nodes: 2708, n_edges: 10_556, dim: 1433, density: 0.0127, n_classes: 7 };
-    /// That of Pubmed.
+    /// Size of Pubmed.
     pub const PUBMED: Size = Size { n_nodes: 19_717, n_edges: 88_648, dim: 500, density: 0.1, n_classes: 3 };
-    /// That of Flickr.
+    /// Size of Flickr.
     pub const FLICKR: Size = Size { n_nodes: 89_250, n_edges: 899_756, dim: 500, density: 1.0, n_classes: 7 };
-    /// That of ogbn-arxiv, made symmetric.
+    /// Size of ogbn-arxiv, symmetrized.
     pub const ARXIV: Size = Size { n_nodes: 169_343, n_edges: 2_315_598, dim: 128, density: 1.0, n_classes: 40 };
-    /// That of ogbn-products, without rows: only neighbors are drawn.
+    /// Size of ogbn-products, without features: for sampling only.
     pub const PRODUCTS: Size = Size { n_nodes: 2_449_029, n_edges: 123_718_280, dim: 0, density: 1.0, n_classes: 47 };
-    /// That of a synthetic graph of the paper's grid, of degree 10.
+    /// Size of a synthetic graph of the paper's grid, with degree 10.
     pub const GRID: Size = Size { n_nodes: 5000, n_edges: 50_000, dim: 500, density: 0.0127, n_classes: 10 };
 }
 
-/// A graph as plain arrays, for us and for others.
+/// A graph as plain arrays, which other frameworks read as well.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Arrays {
-    /// How large it is.
+    /// The size.
     pub size: Size,
     /// Edges (source, destination), by destination and then by source, both directions.
     pub edges: Vec<[u32; 2]>,
-    /// Dense rows.
+    /// Dense features.
     pub rows: Vec<f32>,
     /// The class of each node.
     pub classes: Vec<i64>,
@@ -59,7 +59,7 @@ fn stream(layer: u32) -> Stream {
 }
 
 impl Arrays {
-    /// The graph of a size: the ends of edges are drawn by popularity, which has a heavy tail.
+    /// Random graph of a size: both ends of an edge are drawn by a heavy-tailed popularity.
     pub fn new(size: Size) -> Arrays {
         let Size { n_nodes, n_edges, dim, density, n_classes } = size;
         let mut popularity = Vec::with_capacity(n_nodes);
@@ -104,12 +104,12 @@ impl Arrays {
         }
     }
 
-    /// Nothing of a graph but its size.
+    /// A graph with a size and no data.
     pub fn empty(size: Size) -> Arrays {
         Arrays { size, edges: Vec::new(), rows: Vec::new(), classes: Vec::new() }
     }
 
-    /// Writes it as a store, with dense rows. As many of its nodes are trained on as of ogbn-arxiv.
+    /// Writes a store with dense features. The share of training nodes is that of ogbn-arxiv.
     pub(super) fn write_store(&self, dir: &Path) -> Result<(), TrainError> {
         let Size { n_nodes, dim, n_classes, .. } = self.size;
         let mut indptr = vec![0u64; n_nodes + 1];

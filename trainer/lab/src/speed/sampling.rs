@@ -1,4 +1,4 @@
-//! How fast a GPU draws neighbors, on a random graph with hubs.
+//! Speed of neighbor sampling on a GPU, on a random graph with hubs.
 
 use std::time::Instant;
 
@@ -10,15 +10,15 @@ use kith_trainer::error::TrainError;
 
 use super::{graphs::Size, timing::Timing};
 
-/// Batches before the first that is timed: they make room for the others.
+/// Warm-up mini-batches, which also allocate memory.
 const N_WARM: u64 = 3;
 
 const RUN_KEY: u64 = 42;
 const N_ROOTS: u64 = 1024;
 const FANOUTS: [Option<u32>; 3] = [Some(15), Some(10), Some(5)];
 
-/// Draws batches around random roots of a random graph of about that size. Loops are not counted, and making lists by source
-/// is not in the time.
+/// Samples mini-batches around random seed nodes of a random graph of about `size`. Self-loops are not counted;
+/// building the adjacency by source is not timed.
 pub(super) fn measure(gpu: &Gpu, size: Size, n_batches: usize) -> Result<Timing, TrainError> {
     let before = gpu.used_bytes();
     let n_nodes = size.n_nodes as u64;
@@ -45,7 +45,7 @@ fn stream(layer: u32) -> Stream {
     Name { run_key: RUN_KEY, purpose: Purpose::Generator, step: 0, layer }.stream()
 }
 
-/// Lists by destination: their lengths fall off as a power law, their sources are uniform and ascend.
+/// CSR by destination: degrees follow a power law, sources are uniform and ascend.
 fn random_lists(n_nodes: usize, n_edges: usize) -> (Vec<u64>, Vec<u32>) {
     // u^(-1/2) has a mean of 2, and a density that falls with the cube.
     let each = n_edges as f64 / n_nodes.max(1) as f64 / 2.0;
@@ -62,7 +62,7 @@ fn random_lists(n_nodes: usize, n_edges: usize) -> (Vec<u64>, Vec<u32>) {
         let length = std::mem::replace(bound, end);
         end += length;
     }
-    // The last bound is the end of the last list; what was drawn behind it is nobody's.
+    // `indptr` has one entry more than nodes: the length drawn for the last entry is unused.
     let mut indices = vec![0; indptr.last().copied().unwrap_or(0) as usize];
     let mut lists = Vec::with_capacity(n_nodes);
     let mut rest = &mut indices[..];
@@ -73,7 +73,7 @@ fn random_lists(n_nodes: usize, n_edges: usize) -> (Vec<u64>, Vec<u32>) {
     }
     lists.into_par_iter().enumerate().with_min_len(1024).for_each(|(node, list)| {
         for (four, sources) in list.chunks_mut(4).enumerate() {
-            // Bounded by a product, not without bias: nothing depends on it here, and it is drawn a hundred million times.
+            // Slightly biased draw by multiplication: good enough here, and fast for a hundred million draws.
             let words = stream(1).words(node as u64, four as u64, 0, 0);
             for (source, word) in sources.iter_mut().zip(words) {
                 *source = ((u64::from(word) * n_nodes as u64) >> 32) as u32;

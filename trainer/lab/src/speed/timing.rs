@@ -1,12 +1,12 @@
-//! The speed of a case.
+//! Timing of a benchmark.
 
-/// Time and memory of a case.
+/// Time and memory of a benchmark.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Timing {
-    /// Of a step, or of all epochs.
+    /// Time of one step, or of all epochs.
     pub milliseconds: f64,
-    /// Of a measurement of all runs; zero where it is in the time of the epochs.
+    /// Time of one evaluation of all runs; zero if evaluation is part of the epochs.
     pub measure_milliseconds: f64,
-    /// Bytes on the GPU.
+    /// GPU memory, in bytes.
     pub memory_bytes: u64,
 }

@@ -1,9 +1,9 @@
-//! The best setting of a model on a graph: by validation, which is honest, and by test, as the paper did.
+//! Best setting of a model on a graph: by validation, which is honest, and by test, as in the paper.
 
 use super::results::{Best, Chosen, OnGraph, Setting};
 use crate::experiment::Done;
 
-/// What was found on each graph, in the order of the cells.
+/// Results of each graph, in the order of the cells.
 pub(super) fn by_graph(done: &[Done], settings: &[Setting]) -> Vec<OnGraph> {
     let tried: Vec<Best> = done
         .iter()
@@ -25,11 +25,11 @@ fn graph_of(setting: &Setting) -> (f64, f64, u64) {
     (setting.homophily, setting.degree, setting.graph_key)
 }
 
-/// The best of the settings that a model tried; those whose runs all failed are none.
+/// Best of the settings tried for a model; settings whose runs all failed are skipped.
 fn choose(tried: &[Best]) -> Option<Chosen> {
     let best = |of: fn(&Best) -> f64| {
         let able = tried.iter().filter(|best| of(best).is_finite());
-        // Of equals the first: smaller weights.
+        // The first of equals: smaller weights.
         able.fold(None, |best: Option<&Best>, next| match best {
             Some(best) if of(best) >= of(next) => Some(best),
             _ => Some(next),

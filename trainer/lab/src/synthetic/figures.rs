@@ -1,4 +1,4 @@
-//! The grid as figures: the recipe found on it, and gains over GAT by degree.
+//! Figures of the grid: the resulting recipe, and gains over GAT by degree.
 
 use kith_report::{
     Axis, paper,
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::findings::Figure;
 
-/// Models that are compared with GAT.
+/// Models compared with GAT.
 const COMPARED: [&str; 3] = ["gcn", "supergat-sd", "supergat-mx"];
 
 pub(super) fn figures(asked: &SyntheticOptions<'_>, graphs: &[OnGraph]) -> Vec<Figure> {
@@ -26,7 +26,7 @@ pub(super) fn figures(asked: &SyntheticOptions<'_>, graphs: &[OnGraph]) -> Vec<F
     all
 }
 
-/// The plane of the first draw of every graph; dots are as large as what SuperGAT gains.
+/// Plane of the first draw of every graph; the size of a dot shows SuperGAT's gain.
 fn recipe(title: &str, asked: &SyntheticOptions<'_>, graphs: &[OnGraph], rule: Rule) -> Figure {
     let on = |degree: f64, homophily: f64| {
         let graph = graphs.iter().find(|graph| (graph.degree, graph.homophily) == (degree, homophily))?;
@@ -39,7 +39,7 @@ fn recipe(title: &str, asked: &SyntheticOptions<'_>, graphs: &[OnGraph], rule: R
     Figure { title: title.to_owned(), svg: drawn.svg() }
 }
 
-/// Gains by degree at one homophily, those of the paper dashed.
+/// Gains by degree at one homophily; the paper's are dashed.
 fn gains(homophily: f64, asked: &SyntheticOptions<'_>, graphs: &[OnGraph]) -> Figure {
     let mut series = Vec::new();
     let own = asked.models.iter().filter(|model| COMPARED.contains(model)).enumerate();

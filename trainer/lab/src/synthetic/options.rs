@@ -5,29 +5,29 @@ use std::ops::Range;
 use kith_report::paper::SYNTHETIC_MODELS;
 use kith_run::recipe::DEGREES;
 
-/// Which graphs and settings.
+/// Graphs and settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SyntheticOptions<'a> {
     /// Average degrees.
     pub degrees: Vec<f64>,
     /// Homophilies.
     pub homophilies: Vec<f64>,
-    /// Models, as presets call them.
+    /// Models, by the names of presets.
     pub models: Vec<&'a str>,
-    /// λ_2: all models try each.
+    /// λ_2, tried with all models.
     pub weight_decays: Vec<f64>,
-    /// λ_E: SuperGATs try each with every λ_2.
+    /// λ_E, tried with SuperGATs and every λ_2.
     pub edge_weights: Vec<f64>,
-    /// Run keys of every setting.
+    /// Seeds of every setting.
     pub run_keys: Range<u64>,
-    /// Each names a draw of every graph.
+    /// Seeds of the graphs: one draw of every graph per seed.
     pub graph_keys: Range<u64>,
-    /// Changes to every run file, as `kith train --set` takes them.
+    /// Changes to every run file, as in `kith train --set`.
     pub assignments: &'a [String],
 }
 
 impl SyntheticOptions<'_> {
-    /// The paper's 144 graphs, models, settings and run keys.
+    /// The paper's 144 graphs, models, settings and seeds.
     pub fn paper() -> SyntheticOptions<'static> {
         SyntheticOptions {
             degrees: DEGREES.to_vec(),

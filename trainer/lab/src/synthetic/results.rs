@@ -3,7 +3,7 @@
 use kith_report::statistics::{Spread, pooled_t_test};
 use kith_run::recipe::Advice;
 
-/// Where a cell stands in the grid.
+/// Position of a cell in the grid.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Setting {
     pub(super) graph_key: u64,
@@ -14,12 +14,12 @@ pub(super) struct Setting {
     pub(super) edge_weight: Option<f64>,
 }
 
-/// Which choice of settings is meant.
+/// Rule for selecting settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
-    /// The highest mean validation accuracy: what a person could have chosen.
+    /// Highest mean validation accuracy: possible without test labels.
     Validation,
-    /// The highest mean test accuracy: what the paper did.
+    /// Highest mean test accuracy: the paper's rule.
     Test,
 }
 
@@ -30,12 +30,12 @@ pub(super) struct Chosen {
     pub(super) by_test: Best,
 }
 
-/// One setting, and what it came to.
+/// One setting and its accuracies.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Best {
     pub(super) setting: Setting,
     pub(super) valid: Spread,
-    /// At the best validation epoch of each run.
+    /// Test accuracy at the best validation epoch of each run.
     pub(super) test: Spread,
 }
 
@@ -52,12 +52,12 @@ impl Chosen {
     }
 }
 
-/// What was found on one draw of a graph.
+/// Results on one draw of a graph.
 pub(super) struct OnGraph {
     pub(super) graph_key: u64,
     pub(super) degree: f64,
     pub(super) homophily: f64,
-    /// By model, with its best setting.
+    /// Best setting of each model.
     pub(super) models: Vec<Chosen>,
 }
 
@@ -66,7 +66,7 @@ impl OnGraph {
         self.models.iter().find(|chosen| chosen.model == model).map(|chosen| chosen.accuracy(rule))
     }
 
-    /// What the recipe would say of this graph, by the paper's rule.
+    /// The recipe's advice for this graph, by the paper's significance test.
     pub(super) fn advice(&self, rule: Rule) -> Option<Advice> {
         let of = |model| self.of(model, rule);
         let (sd, mx, gat) = (of("supergat-sd")?, of("supergat-mx")?, of("gat")?);
@@ -74,7 +74,7 @@ impl OnGraph {
     }
 }
 
-/// Which model wins: a SuperGAT where it differs from GAT at all, and which one where the two differ.
+/// The winning model: a SuperGAT if it differs significantly from GAT; SD or MX if these two differ.
 fn advice(sd: Spread, mx: Spread, gat: Spread) -> Advice {
     const LEVEL: f64 = 0.05;
     let (first, own) = if mx.mean > sd.mean { (mx, Advice::Mx) } else { (sd, Advice::Sd) };
@@ -86,7 +86,7 @@ fn advice(sd: Spread, mx: Spread, gat: Spread) -> Advice {
     }
 }
 
-/// A model on all draws of a graph: the mean of the draws' means, and the mean of their standard deviations.
+/// Accuracy of a model on all draws of a graph: mean of the draws' means, and mean of their standard deviations.
 pub(super) fn over_draws(draws: &[OnGraph], model: &str, rule: Rule) -> Spread {
     let found: Vec<Spread> = draws.iter().filter_map(|draw| draw.of(model, rule)).collect();
     let mean = |of: fn(&Spread) -> f64| found.iter().map(of).sum::<f64>() / found.len() as f64;

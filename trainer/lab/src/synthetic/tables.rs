@@ -1,4 +1,4 @@
-//! The grid as tables: accuracies, gains over GAT, and the recipe.
+//! Tables of the grid: accuracies, gains over GAT, and the recipe.
 
 use kith_report::{paper, statistics::Spread};
 use kith_run::recipe::{Advice, Cell as Square};
@@ -11,7 +11,7 @@ use super::{
 use crate::findings::{Cell, Findings, Table};
 
 const NOTES: [&str; 3] = [
-    "accuracies in percent at the best validation epoch, mean ± population standard deviation over run keys; of several draws \
+    "accuracies in percent at the best validation epoch, mean ± population standard deviation over seeds; of several draws \
      of a graph, the mean of both",
     "by validation: the setting with the highest mean validation accuracy; by test: the one with the highest mean test \
      accuracy, which is what the paper shows and what flatters models with more settings",
@@ -36,7 +36,7 @@ fn shown(spread: Spread) -> Cell {
     Cell::shown(spread.mean, format!("{:.1} ± {:.1}", spread.mean, spread.std))
 }
 
-/// The draws of one graph, one after the other.
+/// Groups of draws of the same graph.
 fn by_graph(graphs: &[OnGraph]) -> impl Iterator<Item = &[OnGraph]> {
     graphs.chunk_by(|a, b| (a.homophily, a.degree) == (b.homophily, b.degree))
 }
@@ -158,7 +158,7 @@ fn recipe(graphs: &[OnGraph]) -> (Table, Option<String>) {
     (table, agreed)
 }
 
-/// Whether two advices are one, or can be followed at once.
+/// Agreement of two advices: `yes` if equal, `partly` if both can be followed, else `no`.
 fn agreement(own: Advice, printed: Advice) -> &'static str {
     let is_super = |advice| matches!(advice, Advice::Sd | Advice::Mx | Advice::SupergatAny);
     match (own, printed) {

@@ -1,39 +1,39 @@
-//! A Gaussian process: what has been seen of a function, with noise, and what that says of other points.
+//! Gaussian process regression with noise.
 //!
-//! Matérn 5/2 with a length for each dimension; lengths, signal and noise are the most probable ones, given what was seen
-//! and a wide guess of them. Points are of the unit cube, values around zero with a spread around one.
+//! Matérn 5/2 kernel with one length scale per dimension. Length scales, signal and noise variance are the most
+//! probable ones under a wide prior. Points lie in the unit cube; values are standardized.
 
 use kith_draw::{exp, ln};
 use nalgebra::{Cholesky, DMatrix, DVector, Dyn};
 
-/// What is guessed before anything is seen, each with the spread of its logarithm.
+/// Priors: median, and standard deviation of the logarithm.
 const LENGTH: (f64, f64) = (0.5, 0.8);
 const SIGNAL: (f64, f64) = (1.0, 0.8);
 const NOISE: (f64, f64) = (0.1, 1.5);
 
-/// Logarithms of parameters stay within these.
+/// Bounds of the logarithms of parameters.
 const LENGTH_BOUNDS: (f64, f64) = (-3.5, 2.1);
 const VARIANCE_BOUNDS: (f64, f64) = (-9.0, 3.0);
 
-/// Logarithms of the lengths, of the signal's variance and of the noise's.
+/// Logarithms of length scales, signal variance and noise variance.
 #[derive(Clone, Debug)]
 pub(super) struct Parameters(Vec<f64>);
 
-/// A function as far as it is known.
+/// A fitted process.
 #[derive(Debug)]
 pub(super) struct Gaussian {
     points: Vec<Vec<f64>>,
-    /// One over the length of each dimension.
+    /// Inverse length scale of each dimension.
     scales: Vec<f64>,
     signal: f64,
     factors: Cholesky<f64, Dyn>,
-    /// What each point's kernel counts.
+    /// Weight of each point's kernel.
     counts: DVector<f64>,
     log_posterior: f64,
 }
 
 impl Gaussian {
-    /// With the parameters that are most probable, found by steps along each of them.
+    /// Fits the most probable parameters by coordinate search.
     pub(super) fn fit(points: &[Vec<f64>], values: &[f64]) -> (Gaussian, Parameters) {
         let dim = points[0].len();
         let mut parameters = Parameters([vec![ln(LENGTH.0); dim], vec![ln(SIGNAL.0), ln(NOISE.0)]].concat());
@@ -60,7 +60,7 @@ impl Gaussian {
         (best, parameters)
     }
 
-    /// With given parameters; `None` where rounding leaves no positive matrix.
+    /// Process with given parameters; `None` if rounding makes the covariance not positive definite.
     pub(super) fn with(points: &[Vec<f64>], values: &[f64], parameters: &Parameters) -> Option<Gaussian> {
         let (lengths, variances) = parameters.0.split_at(points[0].len());
         let scales: Vec<f64> = lengths.iter().map(|length| exp(-length)).collect();
@@ -80,7 +80,7 @@ impl Gaussian {
         Some(Gaussian { points: points.to_vec(), scales, signal, factors, counts, log_posterior })
     }
 
-    /// The mean at a point, and its standard deviation, noise left out.
+    /// Mean and standard deviation at a point, without noise.
     pub(super) fn at(&self, point: &[f64]) -> (f64, f64) {
         let near = self.points.iter().map(|other| self.signal * kernel(point, other, &self.scales));
         let near = DVector::from_iterator(self.points.len(), near);
@@ -109,7 +109,7 @@ mod tests {
         assert!(gaussian.at(&[1.0, 0.5]).1 > 2.0 * std, "far away is less known");
     }
 
-    /// Two values at every point that differ by chance alone: nothing but noise explains them.
+    /// Two values at every point that differ by chance: only noise explains them.
     #[test]
     fn noise_is_told_from_signal() {
         let points: Vec<Vec<f64>> = (0..20).map(|place| vec![f64::from(place / 2) / 10.0]).collect();

@@ -1,4 +1,4 @@
-//! Running trials: batch by batch, some at once, kept in their order.
+//! Runs trials batch by batch, several at once, and records them in order.
 
 use std::{
     collections::BTreeMap,
@@ -31,37 +31,37 @@ use crate::tune::{
     trials::{bar, best, seen},
 };
 
-/// What trials run on.
+/// Input and devices of all trials.
 #[derive(Debug)]
 pub struct Ground<'a> {
-    /// What they learn from: the same for all run keys, or one for each.
+    /// Input: one for all seeds, or one per seed.
     pub data: &'a [Data],
-    /// Where that came from.
+    /// Source of the input.
     pub source: Source,
-    /// Where tensor operations compute.
+    /// Device of tensor operations.
     pub device: Device,
-    /// What computes by kernels of its own, if anything does.
+    /// GPU with CUDA kernels, if used.
     pub gpu: Option<Gpu>,
-    /// What computes the layers.
+    /// Kernels of the layers.
     pub kernels: Kernels,
 }
 
-/// How far a search is.
+/// Progress of a search.
 #[derive(Debug)]
 pub struct Progress<'a> {
     /// The trial that just ended.
     pub trial: &'a Trial,
-    /// The best so far.
+    /// Best trial so far.
     pub best: Option<&'a Trial>,
-    /// Trials so far.
+    /// Finished trials.
     pub n_done: usize,
-    /// Trials in all.
+    /// Number of trials.
     pub n_trials: usize,
-    /// Time until all are done, as far as the trials of this process tell.
+    /// Estimated remaining time, from the trials of this process.
     pub left: Duration,
 }
 
-/// Runs all trials that are not kept yet; `hear` is told of each. On a GPU they run one after the other.
+/// Runs all trials that are not recorded yet and calls `hear` after each. On a GPU, trials run one after the other.
 pub fn tune(
     tuning: &Tuning,
     ground: &Ground<'_>,
@@ -70,7 +70,7 @@ pub fn tune(
 ) -> Result<(), TuneError> {
     let (started, n_before) = (Instant::now(), kept.trials().len());
     while kept.trials().len() < tuning.n_trials {
-        // What a batch tries and when its trials stop is decided by the batches before it, whenever they ran.
+        // Points and stop bar of a batch depend only on the batches before it, whichever process ran them.
         let n_kept = kept.trials().len();
         let start = n_kept / tuning.n_together * tuning.n_together;
         let end = tuning.n_trials.min(start + tuning.n_together);
@@ -99,11 +99,11 @@ pub fn tune(
 struct Job {
     trial: usize,
     values: Vec<f64>,
-    /// Where it stops after its first run.
+    /// The validation metric below which it stops after its first run.
     bar: Option<f64>,
 }
 
-/// Runs jobs, and hands on what comes of them in their order.
+/// Runs jobs, and passes trials to `take` in the order of the jobs.
 fn run_all(
     jobs: &[Job],
     tuning: &Tuning,
@@ -135,7 +135,7 @@ fn run_all(
         for (place, trial) in receiver {
             waiting.insert(place, trial);
             while let Some(trial) = waiting.remove(&n_taken) {
-                // Leaving drops the receiver, and no thread begins another trial.
+                // An error drops the receiver, and no thread starts another trial.
                 take(trial?)?;
                 n_taken += 1;
             }
@@ -159,6 +159,7 @@ fn run_trial(job: &Job, tuning: &Tuning, ground: &Ground<'_>) -> Result<Trial, T
             gpu: ground.gpu.clone(),
             gpu_rows: None,
             out: None,
+            init: None,
             resume: false,
             keeper: Keeper::default(),
             room: Room::default(),

@@ -1,34 +1,34 @@
-//! Which point is tried next: a pure function of the tuning key, the trial's number and what came of earlier trials.
+//! Next points of a search: a pure function of the tuning key, the trial's number and the results of earlier trials.
 //!
-//! `gp` expects the largest improvement on the best mean of a Gaussian process, in which values far below the middle count
-//! as one: runs that collapsed would hide all differences that matter. Every fourth point is drawn blindly, so that no
-//! valley is taken for all there is. How it compares is in `docs/TUNING.md`.
+//! `gp` maximizes the expected improvement on the best mean of a Gaussian process. Values far below the median are
+//! clipped: collapsed runs would hide all differences that matter. Every fourth point is random, so that the search
+//! does not end in a local maximum. `docs/TUNING.md` compares the methods.
 
 use kith_draw::{Draws, Name, Purpose, Stream, exp};
 use kith_run::search::Method;
 
 use crate::tune::gaussian::Gaussian;
 
-/// Trials before anything is concluded from them.
+/// Random trials before the first guided one.
 const N_BLIND: usize = 10;
 
-/// Of these many trials one is blind, whatever is known.
+/// Period of random trials among guided ones.
 const BLIND_EVERY: usize = 4;
 
-/// Points that a Gaussian process is asked about: some anywhere, some near the best.
+/// Candidates for the largest expected improvement: anywhere, and near the best.
 const N_ANYWHERE: usize = 1000;
 const N_NEAR: usize = 500;
 
-/// What came of a trial.
+/// Result of a trial.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seen {
     /// Its point in the unit cube.
     pub point: Vec<f64>,
-    /// How good it was; larger is better.
+    /// Its value; larger is better.
     pub value: f64,
 }
 
-/// The points of the trials `first..first + n`, given what came of all trials that were known when `first` was chosen.
+/// Points of the trials `first..first + n`, given all results known when `first` was chosen.
 pub fn propose(method: Method, tuning_key: u64, dim: usize, seen: &[Seen], first: usize, n: usize) -> Vec<Vec<f64>> {
     let blind = |trial| draw_point(&mut stream(tuning_key, trial).draws(0, 0, 0), dim);
     match method {
@@ -45,7 +45,7 @@ fn draw_point(draws: &mut Draws, dim: usize) -> Vec<f64> {
     (0..dim).map(|_| draws.uniform()).collect()
 }
 
-/// Points of several trials before any of them is seen: each but the first takes those before it for what is expected there.
+/// Points of a batch of trials: each point but the first assumes the predicted means at those before it.
 fn improve(tuning_key: u64, seen: &[Seen], first: usize, n: usize) -> Vec<Vec<f64>> {
     let dim = seen[0].point.len();
     let mut points: Vec<Vec<f64>> = seen.iter().map(|seen| seen.point.clone()).collect();
@@ -66,7 +66,7 @@ fn improve(tuning_key: u64, seen: &[Seen], first: usize, n: usize) -> Vec<Vec<f6
     points.split_off(seen.len())
 }
 
-/// Around zero with a spread of one. What is farther below the middle than the best is above it is all alike.
+/// Standardized values, after clipping: the lowest is as far below the median as the best is above it.
 fn standardized(values: &[f64]) -> Vec<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -79,7 +79,7 @@ fn standardized(values: &[f64]) -> Vec<f64> {
     clipped.iter().map(|value| (value - mean) / std).collect()
 }
 
-/// The point with the largest expected improvement on the best mean, of some anywhere and some near the best.
+/// Candidate with the largest expected improvement on the best mean.
 fn most_promising(gaussian: &Gaussian, points: &[Vec<f64>], stream: Stream) -> Vec<f64> {
     let dim = points[0].len();
     let means = points.iter().map(|point| gaussian.at(point).0);
@@ -114,12 +114,12 @@ fn most_promising(gaussian: &Gaussian, points: &[Vec<f64>], stream: Stream) -> V
     found.1
 }
 
-/// The density of the normal distribution.
+/// Density of the standard normal distribution.
 fn density(z: f64) -> f64 {
     exp((-z * z / 2.0).max(-700.0)) / std::f64::consts::TAU.sqrt()
 }
 
-/// The probability that a normal number is below this (Abramowitz and Stegun 26.2.17, to 1e-7).
+/// Cumulative standard normal distribution (Abramowitz and Stegun 26.2.17, to 1e-7).
 fn below(z: f64) -> f64 {
     let t = 1.0 / (1.0 + 0.231_641_9 * z.abs());
     let factors = [1.330_274_429, -1.821_255_978, 1.781_477_937, -0.356_563_782, 0.319_381_530];
@@ -133,7 +133,7 @@ mod tests {
 
     const METHODS: [Method; 2] = [Method::Gp, Method::Random];
 
-    /// Best in one corner of the square, and a collapse where the first coordinate is large.
+    /// A maximum inside the square, and a collapse at large first coordinates.
     fn value(point: &[f64], noise: &mut Draws) -> f64 {
         let far = (point[0] - 0.6).powi(2) + (point[1] - 0.3).powi(2);
         let collapse = if point[0] > 0.85 { 0.4 } else { 0.0 };
@@ -175,7 +175,7 @@ mod tests {
             assert_eq!(seen, search(method, 1, 16, 4), "{method:?}");
             assert_ne!(seen, search(method, 2, 16, 4), "{method:?}");
             assert!(seen.iter().all(|seen| seen.point.iter().all(|place| (0.0..=1.0).contains(place))));
-            // Points of a batch do not depend on how many come after them.
+            // A point does not depend on the number of points after it in the batch.
             let [few, many] = [1, 4].map(|n| propose(method, 1, 2, &seen, 16, n));
             assert_eq!(few[0], many[0], "{method:?}");
             assert!(many.windows(2).all(|pair| pair[0] != pair[1]), "{method:?}");

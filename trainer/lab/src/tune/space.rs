@@ -1,15 +1,15 @@
-//! What is searched: keys of a run file, each with the values it may take.
+//! Search space: keys of a run file, each with a range or list of values.
 
 use kith_draw::{exp, ln};
 use kith_run::{
     config::RunConfig,
-    run_file::{KEYS, RunFile, Takes},
+    run_file::{RunFile, Takes, find_key},
 };
 use serde::{Deserialize, Serialize};
 
 use crate::tune::TuneError;
 
-/// The keys that are searched, in order.
+/// Searched keys, in order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Space(Vec<Dimension>);
 
@@ -18,7 +18,7 @@ pub struct Space(Vec<Dimension>);
 pub struct Dimension {
     /// Section and name, as in run files.
     pub key: String,
-    /// What it may be.
+    /// Its values.
     pub values: Values,
 }
 
@@ -26,27 +26,27 @@ pub struct Dimension {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Values {
-    /// All from one number to another.
+    /// All numbers in a range.
     Range {
         /// The smallest.
         low: f64,
         /// The largest.
         high: f64,
-        /// Whether factors count, and not differences.
+        /// True for a logarithmic scale.
         is_log: bool,
-        /// Whether they are whole numbers.
+        /// True for integers.
         is_whole: bool,
     },
-    /// A few, in ascending order.
+    /// A list, in ascending order.
     Among(Vec<f64>),
 }
 
-/// What a key's values on the command line say if it is not to be searched.
+/// Excludes a key from the search, on the command line.
 const OFF: &str = "off";
 
 impl Space {
-    /// What is searched for a run: the usual keys, changed by what was asked for, as in `train.learning_rate=1e-3..0.1:log`,
-    /// `model.features=4,8,16` or `edge_loss.kept=off`. Every value is one that the run file takes.
+    /// Search space of a run: the default keys, changed by `asked`, such as `optimizer.learning_rate=1e-3..0.1:log`,
+    /// `model.hidden=4,8,16` or `edge_loss.edge_sampling_ratio=off`. The run file must accept every value.
     pub fn new(file: &RunFile, asked: &[String]) -> Result<Space, TuneError> {
         let config = file.resolve()?;
         let mut space = Space::usual(&config);
@@ -72,7 +72,7 @@ impl Space {
         Ok(space)
     }
 
-    /// The keys that the paper searched.
+    /// The paper's keys.
     fn usual(config: &RunConfig) -> Space {
         let log = |key: &str, low, high| Dimension {
             key: key.to_owned(),
@@ -80,31 +80,31 @@ impl Space {
         };
         let among =
             |key: &str, values: &[f64]| Dimension { key: key.to_owned(), values: Values::Among(values.to_vec()) };
-        let mut dimensions = vec![log("train.weight_decay", 1e-8, 0.1)];
+        let mut dimensions = vec![log("optimizer.weight_decay", 1e-8, 0.1)];
         if config.edge_loss.is_some() {
             dimensions.push(log("edge_loss.weight", 1e-6, 100.0));
-            dimensions.push(among("edge_loss.negatives", &[0.3, 0.5, 0.7, 0.9]));
-            dimensions.push(among("edge_loss.kept", &[0.6, 0.8, 1.0]));
+            dimensions.push(among("edge_loss.neg_sample_ratio", &[0.3, 0.5, 0.7, 0.9]));
+            dimensions.push(among("edge_loss.edge_sampling_ratio", &[0.6, 0.8, 1.0]));
         }
         Space(dimensions)
     }
 
-    /// Its keys, in order.
+    /// Keys and values, in order.
     pub fn dimensions(&self) -> &[Dimension] {
         &self.0
     }
 
-    /// The values at a point of the unit cube.
+    /// Values at a point of the unit cube.
     pub fn at(&self, point: &[f64]) -> Vec<f64> {
         self.0.iter().zip(point).map(|(dimension, place)| dimension.values.at(*place)).collect()
     }
 
-    /// Where values stand in the unit cube; those between two that can be told apart stand in their middle.
+    /// Point of values in the unit cube; a discrete value lies in the middle of its interval.
     pub fn place(&self, values: &[f64]) -> Vec<f64> {
         self.0.iter().zip(values).map(|(dimension, value)| dimension.values.place(*value)).collect()
     }
 
-    /// The run file with values in place of its own.
+    /// The run file with `values` set.
     pub fn apply(&self, file: &RunFile, values: &[f64]) -> Result<RunFile, TuneError> {
         let mut file = file.clone();
         for (dimension, value) in self.0.iter().zip(values) {
@@ -123,7 +123,7 @@ impl Values {
             }
             Values::Range { low, high, is_log, is_whole } => {
                 let value = match is_log {
-                    // A logarithm and back may miss the ends.
+                    // exp(ln(x)) may miss the ends by rounding.
                     true if place <= 0.0 => *low,
                     true if place >= 1.0 => *high,
                     true => exp(ln(*low) + place * (ln(*high) - ln(*low))),
@@ -149,24 +149,23 @@ impl Values {
     fn text(&self, value: f64) -> String {
         match self {
             Values::Range { is_whole: true, .. } => format!("{value:.0}"),
-            // A list of whole numbers may be for a key that counts.
+            // A list of integers may belong to an integer key.
             Values::Among(values) if values.iter().all(|value| value.fract() == 0.0) => format!("{value:.0}"),
             _ => format!("{value:?}"),
         }
     }
 }
 
-/// A key, and its values if it is to be searched.
+/// Parses a key and its values; `None` if it is excluded.
 fn parse(text: &str) -> Result<(String, Option<Values>), TuneError> {
     let wrong = |problem: String| TuneError::Space(format!("--tune {text}: {problem}"));
     let how =
-        "write it as KEY=LOW..HIGH, KEY=LOW..HIGH:log or KEY=A,B,C, for example train.learning_rate=1e-3..0.1:log";
+        "expected KEY=LOW..HIGH, KEY=LOW..HIGH:log or KEY=A,B,C, for example optimizer.learning_rate=1e-3..0.1:log";
     let (key, typed) = text.split_once('=').ok_or_else(|| wrong(how.to_owned()))?;
     let (key, typed) = (key.trim(), typed.trim());
-    let known = KEYS
-        .iter()
-        .find(|known| known.name == key)
-        .ok_or_else(|| wrong(format!("a run file has no `{key}` (docs/RUN_FILE.md lists its keys)")))?;
+    let known =
+        find_key(key).ok_or_else(|| wrong(format!("a run file has no `{key}` (docs/RUN_FILE.md lists its keys)")))?;
+    let key = &*known.name;
     let is_whole = match known.takes {
         Takes::Number(..) => false,
         Takes::Count(..) => true,
@@ -231,19 +230,28 @@ mod tests {
 
     #[test]
     fn the_usual_keys_are_those_of_the_model() {
-        let usual = ["train.weight_decay", "edge_loss.weight", "edge_loss.negatives", "edge_loss.kept"];
+        let usual = [
+            "optimizer.weight_decay",
+            "edge_loss.weight",
+            "edge_loss.neg_sample_ratio",
+            "edge_loss.edge_sampling_ratio",
+        ];
         assert_eq!(keys(&space("cora/supergat-mx", &[]).unwrap()), usual);
-        assert_eq!(keys(&space("cora/gcn", &[]).unwrap()), ["train.weight_decay"]);
-        let asked = ["edge_loss.kept=off", "train.learning_rate=1e-3..0.1:log", "edge_loss.negatives=0.5..2"];
+        assert_eq!(keys(&space("cora/gcn", &[]).unwrap()), ["optimizer.weight_decay"]);
+        let asked = [
+            "edge_loss.edge_sampling_ratio=off",
+            "optimizer.learning_rate=1e-3..0.1:log",
+            "edge_loss.neg_sample_ratio=0.5..2",
+        ];
         let changed = space("cora/supergat-mx", &asked).unwrap();
-        assert_eq!(keys(&changed), [&usual[..3], &["train.learning_rate"]].concat());
+        assert_eq!(keys(&changed), [&usual[..3], &["optimizer.learning_rate"]].concat());
         let range = Values::Range { low: 0.5, high: 2.0, is_log: false, is_whole: false };
         assert_eq!(changed.dimensions()[2].values, range);
     }
 
     #[test]
     fn points_of_the_cube_are_values() {
-        let asked = ["train.epochs=10..20", "model.features=16,4,8", "model.dropout=0.1..0.9"];
+        let asked = ["train.epochs=10..20", "model.hidden=16,4,8", "model.dropout=0.1..0.9"];
         let space = space("cora/supergat-mx", &asked).unwrap();
         assert_eq!(space.at(&[0.0, 1.0, 0.0, 1.0, 0.5, 0.0, 0.5]), [1e-8, 100.0, 0.3, 1.0, 15.0, 4.0, 0.5]);
         assert_eq!(space.at(&[1.0, 0.0, 0.26, 0.5, 0.96, 0.7, 1.0]), [0.1, 1e-6, 0.5, 0.8, 20.0, 16.0, 0.9]);
@@ -256,36 +264,36 @@ mod tests {
         );
         let file = Preset::get("cora/supergat-mx").and_then(Preset::run_file).unwrap();
         let config = space.apply(&file, &middle).unwrap().resolve().unwrap();
-        assert_eq!((config.train.epochs, config.model.features, config.model.dropout), (15, 8, 0.5));
-        assert_eq!(config.train.weight_decay, middle[0], "texts keep every bit");
+        assert_eq!((config.train.epochs, config.model.hidden, config.model.dropout), (15, 8, 0.5));
+        assert_eq!(config.optimizer.weight_decay, middle[0], "texts keep every bit");
     }
 
     #[test]
     fn every_mistake_is_a_sentence() {
-        let how = "write it as KEY=LOW..HIGH, KEY=LOW..HIGH:log or KEY=A,B,C, for example \
-                   train.learning_rate=1e-3..0.1:log";
+        let how = "expected KEY=LOW..HIGH, KEY=LOW..HIGH:log or KEY=A,B,C, for example \
+                   optimizer.learning_rate=1e-3..0.1:log";
         for (asked, sentence) in [
-            ("train.weight_decay", format!("--tune train.weight_decay: {how}")),
+            ("optimizer.weight_decay", format!("--tune optimizer.weight_decay: {how}")),
             (
-                "train.lr=0..1",
-                "--tune train.lr=0..1: a run file has no `train.lr` (docs/RUN_FILE.md lists its keys)".into(),
+                "train.rate=0..1",
+                "--tune train.rate=0..1: a run file has no `train.rate` (docs/RUN_FILE.md lists its keys)".into(),
             ),
             ("model.kind=0..1", "--tune model.kind=0..1: `model.kind` is no number".into()),
             ("model.dropout=a..1", format!("--tune model.dropout=a..1: \"a\" is no number: {how}")),
             ("model.dropout=0.5..0.1", "--tune model.dropout=0.5..0.1: 0.5 is not below 0.1".into()),
             ("model.dropout=0..0.5:log", "--tune model.dropout=0..0.5:log: 0 has no logarithm: begin above 0".into()),
             ("model.dropout=0.1..0.5:ln", format!("--tune model.dropout=0.1..0.5:ln: {how}")),
-            (
-                "model.features=4..8.5",
-                "--tune model.features=4..8.5: `model.features` is a whole number, 8.5 is not".into(),
-            ),
+            ("model.hidden=4..8.5", "--tune model.hidden=4..8.5: `model.hidden` is a whole number, 8.5 is not".into()),
             ("model.dropout=0.5", "--tune model.dropout=0.5: one value leaves nothing to search: use --set".into()),
             (
                 "model.dropout=0.5..1",
                 "--set model.dropout=1.0: `model.dropout` must be a number from 0 below 1, not 1.0".into(),
             ),
-            ("edge_loss.kept=0.5..1", "preset cora/gcn: `edge_loss` is for a supergat: a gcn learns without it".into()),
-            ("train.weight_decay=off", "nothing is left to search".into()),
+            (
+                "edge_loss.edge_sampling_ratio=0.5..1",
+                "preset cora/gcn: `edge_loss` is for a supergat: a gcn has no such loss".into(),
+            ),
+            ("optimizer.weight_decay=off", "nothing is left to search".into()),
         ] {
             assert_eq!(space("cora/gcn", &[asked]).unwrap_err(), sentence, "{asked}");
         }

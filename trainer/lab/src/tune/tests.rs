@@ -1,4 +1,4 @@
-//! Whole searches on a small graph: the same twice, by validation alone, and as if never interrupted.
+//! Whole searches on a small graph: deterministic, guided by validation alone, and the same when interrupted.
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -20,15 +20,17 @@ use super::{trials::bar, *};
 const FILE: &str = "
 [model]
 kind = \"gcn\"
-features = 4
+hidden = 4
 dropout = 0.2
-[train]
+[optimizer]
 learning_rate = 0.05
 weight_decay = 1e-4
+
+[train]
 epochs = 8
 ";
 
-/// A ring of three classes whose rows say a little of the class; `turned`: the test nodes have other classes.
+/// A ring of three classes with weakly informative features; `turned` changes the classes of the test nodes.
 fn data(turned: bool) -> [Data; 1] {
     device::start();
     let (n, dim) = (60u32, 3);
@@ -60,7 +62,7 @@ fn data(turned: bool) -> [Data; 1] {
 
 fn tuning(n_trials: usize, n_together: usize) -> Tuning {
     let run_file = RunFile::parse(FILE, "test").unwrap();
-    let asked = ["train.learning_rate=1e-3..0.3:log", "model.dropout=0..0.8"].map(str::to_owned);
+    let asked = ["optimizer.learning_rate=1e-3..0.3:log", "model.dropout=0..0.8"].map(str::to_owned);
     Tuning {
         space: Space::new(&run_file, &asked).unwrap(),
         run_file,
@@ -103,7 +105,7 @@ fn the_same_search_twice_whatever_runs_first() {
     assert_ne!(trials, other);
 }
 
-/// What the test nodes are decides nothing: not which settings are tried, nor which of them are best.
+/// Test labels change neither the tried settings nor the best one.
 #[test]
 fn test_nodes_decide_nothing() {
     let blind = |(trials, best): (Vec<Trial>, String)| {
@@ -139,7 +141,7 @@ fn a_search_goes_on_as_if_it_had_not_stopped() {
         let dir = temp.path().join(n_first.to_string());
         search_in(&dir, &tuning(n_first, 3), &data);
         let before = fs::read(dir.join("trials.jsonl")).unwrap();
-        // What a killed writer leaves.
+        // An incomplete line, as a killed writer leaves it.
         let torn = [&before[..], b"{\"trial\":14,\"sta"].concat();
         fs::write(dir.join("trials.jsonl"), torn).unwrap();
         search_in(&dir, &tuning(14, 3), &data);
@@ -151,7 +153,7 @@ fn a_search_goes_on_as_if_it_had_not_stopped() {
     let report: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(whole.join("tune.json")).unwrap()).unwrap();
     assert_eq!(report["trials"].as_array().unwrap().len(), 14);
-    assert_eq!(report["best"]["values"]["train.weight_decay"].as_f64(), Some(best.train.weight_decay));
+    assert_eq!(report["best"]["values"]["optimizer.weight_decay"].as_f64(), Some(best.optimizer.weight_decay));
 }
 
 #[test]
@@ -206,7 +208,7 @@ fn a_first_run_clearly_below_the_median_ends_its_trial() {
     assert_eq!(bar(&[]), None);
 }
 
-/// Settings that learn nothing are met sooner or later; their trials have one run.
+/// Trials with settings that learn nothing stop after one run.
 #[test]
 fn bad_trials_are_stopped_after_one_run() {
     let (trials, _) = in_memory(&Tuning { method: Method::Random, ..tuning(40, 1) }, &data(false));
@@ -225,7 +227,7 @@ fn the_best_has_all_its_runs_and_failures_are_the_worst() {
     assert!(best(&trials[..1]).is_none());
     let with_values = |trial: &Trial| Trial { values: [("model.dropout".to_owned(), 0.4)].into(), ..trial.clone() };
     let file = RunFile::parse(FILE, "test").unwrap();
-    let asked = ["train.weight_decay=off", "model.dropout=0..0.8"].map(str::to_owned);
+    let asked = ["optimizer.weight_decay=off", "model.dropout=0..0.8"].map(str::to_owned);
     let seen = super::trials::seen(&trials.each_ref().map(with_values), &Space::new(&file, &asked).unwrap());
     let values: Vec<f64> = seen.iter().map(|seen| seen.value).collect();
     assert_eq!((values, &seen[0].point), (vec![0.99, 0.6, 0.6], &vec![0.5]));

@@ -1,4 +1,4 @@
-//! Trials, and the folder that keeps them: `trials.jsonl`, one line each, only ever appended to.
+//! Trials and their folder: `trials.jsonl` with one line per trial, append-only.
 
 use std::{
     collections::BTreeMap,
@@ -15,71 +15,71 @@ use crate::{
     tune::{Outcome, Seen, Space, TuneError, Tuning},
 };
 
-/// The trials of a folder.
+/// File of the trials.
 const TRIALS: &str = "trials.jsonl";
-/// What is searched, and how: whoever goes on must want the same.
+/// File of the search's settings: a search continues only with the same.
 const TUNING: &str = "tuning.json";
-/// The file of a folder that holds the run of the best trial.
+/// File of the best trial's run.
 pub const BEST: &str = "best.toml";
-/// Everything, at the end.
+/// Report, written at the end.
 const REPORT: &str = "tune.json";
 
 /// One trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
-    /// Its number, from 0 on.
+    /// Number of the trial, from 0.
     pub trial: usize,
-    /// How it ended.
+    /// Its end.
     pub state: State,
-    /// What was tried, by key.
+    /// Tried values, by key.
     pub values: BTreeMap<String, f64>,
-    /// The mean validation metric of its runs; nothing where none ended.
+    /// Mean validation metric of its runs; `None` if none finished.
     pub valid: Option<f64>,
-    /// Its runs, in the order of their keys.
+    /// Its runs, in the order of their seeds.
     pub runs: Vec<TrialRun>,
-    /// What it took.
+    /// Duration.
     pub seconds: f64,
 }
 
-/// How a trial ended.
+/// End of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// With all its runs.
+    /// All runs finished.
     Finished,
-    /// After its first run, which was clearly worse than those of other trials.
+    /// Stopped after its first run, which was clearly worse than those of other trials.
     Stopped,
-    /// With a loss that was not finite.
+    /// A loss was not finite.
     Failed,
 }
 
 /// One run of a trial, at its best epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrialRun {
-    /// Its run key.
+    /// Its seed.
     pub run_key: u64,
     /// Validation metric.
     pub valid: f64,
-    /// Test metric: recorded, never looked at.
+    /// Test metric: recorded, never used.
     pub test: f64,
-    /// Epochs it was trained for.
+    /// Trained epochs.
     pub epochs: u64,
 }
 
 impl Trial {
-    /// Its values in the order of a space.
+    /// Its values, in the order of `space`.
     pub fn values_of(&self, space: &Space) -> Vec<f64> {
         space.dimensions().iter().map(|dimension| self.values[&dimension.key]).collect()
     }
 }
 
-/// Finished trials before any is stopped by what they came to.
+/// Finished trials before the first may be stopped.
 const N_BEFORE_STOPS: usize = 5;
 
-/// How far below the median a first run must be to end its trial: runs of one setting differ by about as much.
+/// Distance below the median at which a first run ends its trial: about the spread between seeds.
 const CLEARLY: f64 = 0.01;
 
-/// The validation metric below which a first run ends its trial; `None` while too little is known.
+/// Validation metric below which a first run ends its trial; `None` with too few finished trials.
 pub(super) fn bar(trials: &[Trial]) -> Option<f64> {
     let finished = trials.iter().filter(|trial| trial.state == State::Finished);
     let mut first: Vec<f64> = finished.map(|trial| trial.runs[0].valid).collect();
@@ -88,7 +88,7 @@ pub(super) fn bar(trials: &[Trial]) -> Option<f64> {
     (first.len() >= N_BEFORE_STOPS).then_some(median - CLEARLY)
 }
 
-/// What a search knows by trials: those that failed are as bad as the worst.
+/// Results of trials for the search: failed ones count as the worst.
 pub(super) fn seen(trials: &[Trial], space: &Space) -> Vec<Seen> {
     let worst = trials.iter().filter_map(|trial| trial.valid).reduce(f64::min).unwrap_or(0.0);
     let of_trial = |trial: &Trial| Seen {
@@ -98,13 +98,13 @@ pub(super) fn seen(trials: &[Trial], space: &Space) -> Vec<Seen> {
     trials.iter().map(of_trial).collect()
 }
 
-/// The best trial with all its runs; of several, the first.
+/// Best finished trial; the first of equals.
 pub(super) fn best(trials: &[Trial]) -> Option<&Trial> {
     let finished = trials.iter().filter(|trial| trial.state == State::Finished);
     finished.reduce(|best, trial| if trial.valid > best.valid { trial } else { best })
 }
 
-/// Trials so far, in a folder if they are kept.
+/// Trials so far, in memory or in a folder.
 #[derive(Debug)]
 pub struct TrialLog {
     folder: Option<(PathBuf, Lines)>,
@@ -112,12 +112,12 @@ pub struct TrialLog {
 }
 
 impl TrialLog {
-    /// Trials that nobody keeps.
+    /// A log in memory only.
     pub fn nowhere() -> TrialLog {
         TrialLog { folder: None, trials: Vec::new() }
     }
 
-    /// Those of a folder, which must be empty or hold trials of the same search over the same store.
+    /// The log of a folder, which must be empty or hold the same search on the same store.
     pub fn open(dir: &Path, tuning: &Tuning, store_digest: &str) -> Result<TrialLog, TuneError> {
         fs::create_dir_all(dir).map_err(FileError::io(dir))?;
         let own = identity(tuning, store_digest)?;
@@ -142,7 +142,7 @@ impl TrialLog {
         &self.trials
     }
 
-    /// Keeps the next trial. What is known of it from now on is what its line says, as it will be for whoever goes on.
+    /// Appends a trial. Later decisions use the values as parsed from its line, as a resumed search does.
     pub(super) fn push(&mut self, trial: &Trial) -> Result<(), TuneError> {
         let line = serde_json::to_string(trial).expect("trials are plain");
         if let Some((_, lines)) = &mut self.folder {
@@ -152,7 +152,7 @@ impl TrialLog {
         Ok(())
     }
 
-    /// What came of a search whose trials are all here; left in the folder, too.
+    /// Outcome of a complete search; also written to the folder, if any.
     pub fn finish(&self, tuning: &Tuning) -> Result<Outcome<'_>, TuneError> {
         let trials = &self.trials[..tuning.n_trials];
         let best = best(trials).ok_or(TuneError::NoneFinished(trials.len()))?;
@@ -166,7 +166,7 @@ impl TrialLog {
     }
 }
 
-/// What came of a search.
+/// Report of a search as JSON.
 pub fn report(tuning: &Tuning, outcome: &Outcome<'_>) -> Value {
     json!({
         "best": outcome.best,
@@ -179,7 +179,7 @@ pub fn report(tuning: &Tuning, outcome: &Outcome<'_>) -> Value {
     })
 }
 
-/// All that the settings of trials, and what comes of them, depend on; not how many there are to be.
+/// Everything that the trials' settings and results depend on. Excludes the number of trials.
 fn identity(tuning: &Tuning, store_digest: &str) -> Result<Value, TuneError> {
     Ok(json!({
         "run_file": tuning.run_file.resolve()?.to_toml(),
@@ -193,7 +193,7 @@ fn identity(tuning: &Tuning, store_digest: &str) -> Result<Value, TuneError> {
 }
 
 fn check_same(text: &str, own: &Value) -> Result<(), String> {
-    // Numbers as they come out of a file, on both sides.
+    // Both sides are parsed from text, so that numbers compare equal.
     let again = |text: &str| serde_json::from_str::<Value>(text).map_err(|error| format!("{TUNING}: {error}"));
     let (kept, own) = (again(text)?, again(&own.to_string())?);
     let names = own.as_object().into_iter().flatten().map(|(name, _)| name.as_str());

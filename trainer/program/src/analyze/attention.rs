@@ -1,4 +1,4 @@
-//! `kith analyze attention`.
+//! `kith analyze attention`: attention of a trained run.
 
 use kith_cli::analyze::attention::Args;
 use kith_lab::attention::of_run;

@@ -1,4 +1,4 @@
-//! `kith analyze graph`.
+//! `kith analyze graph`: statistics of a stored graph.
 
 use kith_cli::{analyze::graph::Args, progress::Shown};
 use kith_lab::graph::analyze;

@@ -1,4 +1,4 @@
-//! Output of findings.
+//! Output of findings: tables, JSON and files.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use kith_cli::{
 };
 use kith_lab::findings::Findings;
 
-/// Writes findings where that was asked for, and says them.
+/// Writes findings if `--out` is given, and prints them.
 pub(super) fn finish(args: &FoundArgs, findings: &Findings) -> anyhow::Result<()> {
     if let Some(out) = &args.out {
         std::fs::create_dir_all(out).map_err(|error| anyhow::anyhow!("{}: {error}", out.display()))?;
@@ -18,7 +18,7 @@ pub(super) fn finish(args: &FoundArgs, findings: &Findings) -> anyhow::Result<()
     show(findings, args.json, args.out.as_deref())
 }
 
-/// Says what was found.
+/// Prints findings.
 pub(crate) fn show(findings: &Findings, as_json: bool, kept: Option<&Path>) -> anyhow::Result<()> {
     if as_json {
         return print_json(findings);

@@ -1,4 +1,4 @@
-//! `kith bench kernels`: a training step on this machine's GPU, beside PyG's where that is asked for.
+//! `kith bench kernels`: time of a training step on this machine's GPU, and of PyG's with `--peers`.
 
 use std::{fs, path::Path, process::Command};
 
@@ -8,10 +8,10 @@ use kith_lab::speed::{Arrays, CASES, Case, Size, Timed, Timing, measure};
 use kith_trainer::engine::{device, gpu::open};
 use serde_json::{Value, json};
 
-/// What runs PyG: it gets its arguments from us, and answers in JSON.
+/// Python script that runs PyG: takes its arguments from the command line, and answers in JSON.
 const PEER: &str = include_str!("kernels.py");
 
-/// A case, what we need for it, and what PyG does.
+/// A case, Kith's timing, and PyG's.
 struct Line {
     case: Case,
     found: Timing,

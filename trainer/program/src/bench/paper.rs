@@ -1,4 +1,4 @@
-//! The paper's experiments: where they compute, and what they found.
+//! Experiments of the paper: their folder and device, and the output of their findings.
 
 use std::{ops::Range, slice};
 
@@ -20,7 +20,7 @@ use kith_partition::dataset::catalog::CATALOG;
 
 use crate::analyze::show;
 
-/// Where an experiment computes.
+/// Folder, device, workers and memory of an experiment.
 fn place(args: &PlaceArgs) -> Workplace {
     Workplace {
         dir: args.out.clone(),
@@ -30,7 +30,7 @@ fn place(args: &PlaceArgs) -> Workplace {
     }
 }
 
-/// Writes and says what was found.
+/// Writes and prints findings.
 fn finish(args: &PlaceArgs, findings: &Findings) -> anyhow::Result<()> {
     findings.write(&args.out)?;
     show(findings, args.json, Some(&args.out))

@@ -1,4 +1,4 @@
-//! Where a run is kept: in a folder, or in a bucket that mirrors a folder of ours.
+//! Output of a run: a folder, or a bucket that mirrors a temporary folder.
 
 use std::{path::Path, sync::Arc};
 
@@ -7,11 +7,11 @@ use kith_cli::{temporary::Temporary, train::Args};
 use kith_run::report::RUN_FILE;
 use kith_trainer::{error::TrainError, output::keeper::Keeper};
 
-/// What must live as long as the run.
+/// Mirror and folders that must live as long as the run.
 #[derive(Default)]
 pub(super) struct RunMirror {
     mirrored: Option<(Arc<Mirror>, Arc<Temporary>)>,
-    /// What other ranks read of the run; they keep nothing.
+    /// Folder of the run file on the other ranks, which keep nothing.
     _read: Option<Temporary>,
 }
 
@@ -43,7 +43,7 @@ impl RunMirror {
         Ok(RunMirror { mirrored: Some((Arc::new(mirror), Arc::new(folder))), ..RunMirror::default() })
     }
 
-    /// What hears of news in the run's folder, or in those of its run keys.
+    /// Keeper that mirrors changes in the run's folder, or in those of its seeds.
     pub(super) fn keeper(&self) -> Keeper {
         let Some((mirror, folder)) = self.mirrored.clone() else { return Keeper::default() };
         Keeper::new(move || keep(&mirror, &folder))
@@ -61,7 +61,7 @@ fn keep(mirror: &Mirror, folder: &Temporary) -> Result<(), TrainError> {
         .map_err(|error| TrainError::NotKept { is_passing: error.is_passing(), problem: error.to_string() })
 }
 
-/// A rank that is told to go on, and nothing else, learns there what the run is.
+/// Fetches the run file: a rank that starts with `--resume` alone reads its settings there.
 fn read_run_file(place: &Place, dir: &Path) -> anyhow::Result<()> {
     match Pull::new(place, dir, &Wanted::Chosen(|name| name == RUN_FILE)) {
         Ok(pull) => pull.run(&|_| {}).map(drop).map_err(Into::into),

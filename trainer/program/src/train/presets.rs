@@ -1,4 +1,4 @@
-//! `kith train --list-presets`.
+//! `kith train --list-presets`: names and descriptions of the presets.
 
 use kith_cli::answer::{print_json, print_table};
 use kith_run::preset::PRESETS;

@@ -1,4 +1,4 @@
-//! The ranks of `kith train`: who they are is said by the environment that launchers set.
+//! Process group of `kith train`: launchers set each process's rank in its environment.
 
 use std::{env, net::TcpListener, time::Duration};
 
@@ -37,7 +37,7 @@ pub(super) fn join(args: &RankArgs, device: &mut String, listener: Option<TcpLis
         heartbeat_deadline: heartbeat,
         token: Token::from_environment(lookup)?,
         tls: args.rank_tls,
-        // A device that is not there is told of later, when the others can be told too.
+        // A missing device is reported later, when the other ranks can be notified too.
         cuda: cuda_index(device),
         shares_device: args.share_device,
     };
@@ -49,7 +49,7 @@ pub(super) fn join(args: &RankArgs, device: &mut String, listener: Option<TcpLis
         world.table().iter().for_each(|line| say(line));
         world.notes(args.rank_tls).iter().for_each(|note| say(&format!("note: {note}")));
     }
-    // A thread deep in a layer, or waiting for a server, does not hear that the others are gone.
+    // A thread deep in a layer, or waiting for a server, does not notice that the other ranks are gone.
     world.on_lost(Box::new(|error| {
         say(&format!("error: {error}"));
         temporary::exit(error.code());

@@ -1,4 +1,4 @@
-//! What came of one or several runs.
+//! Results of one or several runs.
 
 use std::path::Path;
 
@@ -42,7 +42,7 @@ pub(super) fn print_results(reports: &[Report]) -> anyhow::Result<()> {
         let mut fields = vec![
             ("dataset", report.dataset.clone()),
             ("model", format!("{}, {} weights", report.model, report.n_weights)),
-            ("run key", report.run_key.to_string()),
+            ("seed", report.run_key.to_string()),
             ("epochs", format!("{}{stopped}, {:.1} s", results.epochs, results.seconds)),
             (
                 "best epoch",
@@ -64,7 +64,7 @@ pub(super) fn print_results(reports: &[Report]) -> anyhow::Result<()> {
         return print_fields(&fields);
     }
     let mut rows =
-        vec![["run key", "epochs", "best epoch", "valid", "test", "test_last", "seconds"].map(String::from).to_vec()];
+        vec![["seed", "epochs", "best epoch", "valid", "test", "test_last", "seconds"].map(String::from).to_vec()];
     for Report { run_key, results, .. } in reports {
         rows.push(vec![
             run_key.to_string(),
@@ -92,11 +92,11 @@ pub(super) fn print_results(reports: &[Report]) -> anyhow::Result<()> {
     ))
 }
 
-/// Where the time of a rank went, the longest phase first.
+/// Time of a rank by phase, the longest first.
 fn where_it_went(phases: &Phases) -> String {
     let total = phases.total().max(1) as f64;
     let mut shares: Vec<(f64, &str)> =
-        Phase::ALL.iter().map(|phase| (phases.of(*phase) as f64 / total, phase.name())).collect();
+        Phase::ALL.iter().map(|phase| (phases.of(*phase) as f64 / total, phase.shown())).collect();
     shares.retain(|(share, _)| *share >= 0.0005);
     shares.sort_by(|(a, _), (b, _)| b.total_cmp(a));
     let shares: Vec<String> = shares.iter().map(|(share, name)| format!("{name} {:.1}%", 100.0 * share)).collect();

@@ -1,4 +1,4 @@
-//! Several runs on one GPU, computed together.
+//! Several runs, computed together on one GPU.
 
 use kith_cli::progress::{Epochs, say};
 use kith_run::{
@@ -36,8 +36,8 @@ struct Shown(Option<Epochs>);
 impl Watch for Shown {
     fn begin(&mut self, runs: &[Run<'_>]) {
         let what = match runs {
-            [run] => format!("{}, run key {}", run.name(), run.run_key()),
-            _ => format!("{}, {} run keys", runs[0].name(), runs.len()),
+            [run] => format!("{}, seed {}", run.name(), run.run_key()),
+            _ => format!("{}, {} seeds", runs[0].name(), runs.len()),
         };
         self.0 = Some(Epochs::begin(what, runs[0].n_epochs(), runs[0].epochs()));
     }

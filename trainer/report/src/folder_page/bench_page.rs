@@ -1,4 +1,4 @@
-//! The page about a bench: its tables, figures and notes as they are.
+//! Report of a bench: its tables, figures and notes, unchanged.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{error::ReportError, folder::BENCH, json::JsonPart};
 
-/// The page about what a bench left behind.
+/// Report of the `bench.json` of a bench.
 pub(super) fn page(dir: &Path, bench: &JsonPart) -> Result<Page, ReportError> {
     let wrong = |problem: String| ReportError::file(&dir.join(BENCH), problem);
     let kind = bench.text("/kind").ok_or_else(|| wrong("no kind: it is no bench of ours".to_owned()))?;
@@ -26,7 +26,7 @@ pub(super) fn page(dir: &Path, bench: &JsonPart) -> Result<Page, ReportError> {
     for (place, part) in items(bench, "/figures").iter().enumerate() {
         let svg = part.text("/svg").filter(|svg| is_plain(svg));
         let svg = svg.ok_or_else(|| wrong(format!("figure {place} is no plain SVG")))?;
-        let caption = part.text("/caption").unwrap_or_default(); // The drawing has its title in it.
+        let caption = part.text("/caption").unwrap_or_default(); // The title is part of the drawing.
         figures.push(Figure { svg: svg.to_owned(), caption: caption.to_owned() });
     }
     if !figures.is_empty() {
@@ -58,7 +58,7 @@ fn table(name: &str, part: &JsonPart) -> Result<Table, String> {
     Ok(Table { name: name.to_owned(), columns: Column::named(names), rows, ..Table::default() })
 }
 
-/// A text, a number, or a text with the number behind it.
+/// A text, a number, or a text with its number.
 fn cell(part: &JsonPart) -> Cell {
     match (part.value(), part.text("/text")) {
         (Value::Object(_), Some(text)) => match part.at("/value").filter(|value| value.value().is_number()) {
@@ -69,7 +69,7 @@ fn cell(part: &JsonPart) -> Cell {
     }
 }
 
-/// Whether a drawing can do nothing but be looked at.
+/// True if an SVG has no scripts or external references.
 fn is_plain(svg: &str) -> bool {
     let lower = svg.to_ascii_lowercase();
     let acts = ["<script", "<foreignobject", "<iframe", "<image", "<use", "href", "javascript:", "url(", "@import"];

@@ -1,4 +1,4 @@
-//! How runs went: losses and metrics over steps or epochs.
+//! Curves of runs: losses and metrics over steps or epochs.
 
 use std::collections::BTreeMap;
 
@@ -16,19 +16,19 @@ use super::{
     steps::Step,
 };
 
-/// Steps from which on several share a point, and the points that are then made of them.
+/// Number of steps from which several share a point, and the number of points then.
 const LONG: usize = 1000;
 const N_POINTS: usize = 250;
-/// Runs from which on their results are worth a box.
+/// Number of runs from which a box plot is shown.
 const MANY: usize = 5;
-/// The colors of what is shown; those of losses and of metrics agree.
+/// Colors of curves; losses and metrics use the same ones.
 const TOTAL: usize = 0;
 const NODES: usize = 5;
 const VALID: usize = 1;
 const TEST: usize = 2;
 const EDGES: [usize; 4] = [3, 6, 4, 7];
 
-/// Losses, and metrics where any were measured.
+/// Losses, and metrics if any were evaluated.
 pub(super) fn figures(runs: &Runs, paper: Option<(f64, f64)>, metric: &str) -> Vec<Figure> {
     if runs.all.iter().all(|run| run.steps.all.is_empty()) {
         return Vec::new();
@@ -40,7 +40,7 @@ pub(super) fn figures(runs: &Runs, paper: Option<(f64, f64)>, metric: &str) -> V
     figures
 }
 
-/// Where a step is drawn.
+/// The horizontal axis.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Over {
     Steps,
@@ -48,7 +48,7 @@ enum Over {
 }
 
 fn losses(runs: &Runs) -> Figure {
-    // Runs of different lengths have epochs in common; a single one shows every step.
+    // Runs of different lengths share epochs; a single run shows every step.
     let over = match &runs.all[..] {
         [run] if run.steps.all.len() as u64 > run.steps.n_epochs() => Over::Steps,
         _ => Over::Epochs,
@@ -111,7 +111,7 @@ fn how(runs: &Runs) -> &'static str {
     }
 }
 
-/// One line for a single run; for several their mean, within a band from the lowest to the highest.
+/// One line for a single run; for several, their mean within a band from the lowest to the highest.
 fn series(runs: &Runs, over: Over, name: &str, color: usize, value: &dyn Fn(&Step) -> Option<f64>) -> Option<Series> {
     let mut series = Series { name: name.to_owned(), color: Some(color), ..Series::default() };
     if over == Over::Steps {
@@ -144,13 +144,13 @@ fn series(runs: &Runs, over: Over, name: &str, color: usize, value: &dyn Fn(&Ste
     Some(series).filter(|series| !series.points.is_empty())
 }
 
-/// Steps that share a point of a curve.
+/// Steps per point of a curve.
 fn steps_per_point(run: &Run) -> usize {
     let n = run.steps.all.len();
     if n > LONG { n.div_ceil(N_POINTS) } else { 1 }
 }
 
-/// The lowest and the highest.
+/// Minimum and maximum.
 fn ends(values: &[f64]) -> (f64, f64) {
     values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(*value), high.max(*value)))
 }
@@ -159,7 +159,7 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// How the results of many runs lie; `None` of few.
+/// Box plot of the results of many runs; `None` for fewer than [`MANY`].
 pub(super) fn spread_of_results(runs: &Runs, metric: &str) -> Option<Figure> {
     if runs.reports().count() < MANY {
         return None;
@@ -181,7 +181,7 @@ pub(super) fn spread_of_results(runs: &Runs, metric: &str) -> Option<Figure> {
     Some(Figure { svg: boxes.svg(), caption: caption.to_owned() })
 }
 
-/// A name at the beginning of a title.
+/// A name with a capital first letter.
 fn capitalized(name: &str) -> String {
     let mut letters = name.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())

@@ -1,4 +1,4 @@
-//! What can go wrong between a folder and its page.
+//! Errors of reports.
 
 use std::{
     io,
@@ -9,35 +9,35 @@ use kith_partition::PartitionError;
 use kith_run::file_error::FileError;
 use kith_store::StoreError;
 
-/// One sentence for the person who asked for the page.
+/// Reason why no report was written, in one sentence.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// The system refused to read or write a file.
+    /// A file cannot be read or written.
     #[error("{path}: {source}")]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// A file is not what it should be.
+    /// A file has unexpected contents.
     #[error("{path}: {problem}")]
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// There is nothing to report on.
+    /// The folder holds no runs and no bench.
     #[error("{path}: holds neither a run, nor runs, nor a bench: there is no steps.jsonl, report.json or bench.json")]
     Nothing {
         /// The folder.
         path: PathBuf,
     },
-    /// The store could not be read.
+    /// The store cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The store could not be counted.
+    /// The store cannot be analyzed.
     #[error(transparent)]
     Partition(#[from] PartitionError),
 }
@@ -49,7 +49,7 @@ impl From<FileError> for ReportError {
 }
 
 impl ReportError {
-    /// An error of the system about one file.
+    /// An I/O error of one file.
     pub(super) fn io(path: &Path) -> impl FnOnce(io::Error) -> ReportError + '_ {
         move |source| ReportError::Io { path: path.to_owned(), source }
     }

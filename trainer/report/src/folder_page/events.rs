@@ -15,7 +15,7 @@ use super::{
 };
 use crate::events::{EventWriter, file_name};
 
-/// Writes one file for each run; several runs have a folder each.
+/// Writes one file per run; several runs have a folder each.
 pub(super) fn write(runs: &Runs, dir: &Path) -> Result<Vec<PathBuf>, ReportError> {
     let mut files = Vec::new();
     for run in runs.all.iter().filter(|run| !run.steps.all.is_empty()) {
@@ -48,14 +48,15 @@ fn write_run(run: &Run, began: f64, file: impl Write) -> io::Result<()> {
     writer.finish().map(drop)
 }
 
-/// Identity of a run, whatever was added to it since: its first step and the time that step took.
+/// Id of a run that stays the same while steps are added: its first step and that step's time.
 fn mark_of(run: &Run) -> String {
     let first = &run.steps.all[0];
     let hash = Sha256::digest(format!("{:016x} {}", first.loss.to_bits(), first.micros));
     hash[..6].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Removes event files of the same run: TensorBoard would show them beside the new one. Those of other runs stay.
+/// Removes older event files of the same run, which TensorBoard would show beside the new one. Keeps those of other
+/// runs.
 fn remove_others(folder: &Path, kept: &Path, mark: &str) -> Result<(), ReportError> {
     let ending = format!(".{mark}.kith");
     for entry in fs::read_dir(folder).map_err(ReportError::io(folder))? {
@@ -68,7 +69,7 @@ fn remove_others(folder: &Path, kept: &Path, mark: &str) -> Result<(), ReportErr
     Ok(())
 }
 
-/// What this machine is called, as far as the system tells.
+/// Hostname of this machine; empty if unknown.
 fn host() -> String {
     fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }

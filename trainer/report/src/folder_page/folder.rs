@@ -1,4 +1,4 @@
-//! What a folder holds: one run, several, or a bench.
+//! Contents of a folder: one run, several, or a bench.
 
 use std::{
     fs,
@@ -12,10 +12,10 @@ use kith_run::{
 
 use super::{error::ReportError, json::JsonPart, steps::Steps};
 
-/// What a bench leaves behind.
+/// File of a bench's findings.
 pub(super) const BENCH: &str = "bench.json";
 
-/// A folder that was looked into.
+/// Contents of a folder.
 pub(super) enum Folder {
     /// One run, or several with one run file.
     Runs(Runs),
@@ -26,34 +26,34 @@ pub(super) enum Folder {
 /// One run, or several with one run file.
 pub(super) struct Runs {
     pub(super) all: Vec<Run>,
-    /// `report.json` of several, with their means; `None` for one, and while they run.
+    /// `report.json` of several runs, with their means; `None` for one run, and before all have ended.
     pub(super) means: Option<JsonPart>,
-    /// Whether the folder is made for several, however many there are so far.
+    /// True if the folder is made for several runs, even if it holds one so far.
     pub(super) are_several: bool,
-    /// Their run file as it was followed.
+    /// The resolved run file.
     pub(super) run_file: Option<String>,
-    /// The model, as presets call it.
+    /// Name of the model, as in presets.
     pub(super) model: Option<String>,
 }
 
 /// One run.
 pub(super) struct Run {
-    /// Names everything that was drawn, and the run; known from its folder, or once it has a report.
+    /// The seed; known from the folder's name or from the report.
     pub(super) key: Option<u64>,
-    /// What came of it; `None` while it runs.
+    /// Its report; `None` while it runs.
     pub(super) report: Option<JsonPart>,
     pub(super) steps: Steps,
 }
 
 impl Run {
-    /// What it is called among others.
+    /// Display name.
     pub(super) fn name(&self) -> String {
         self.key.map_or_else(|| "run".to_owned(), |key| format!("run {key}"))
     }
 }
 
 impl Folder {
-    /// Looks into a folder.
+    /// Reads a folder.
     pub(super) fn read(dir: &Path) -> Result<Folder, ReportError> {
         if let Err(error) = fs::read_dir(dir) {
             return Err(ReportError::io(dir)(error));
@@ -85,14 +85,14 @@ impl Folder {
 }
 
 impl Run {
-    /// A run whose report stands among others; its steps are in a folder of its own.
+    /// A run whose report is part of a common one; its steps are in its own folder.
     fn of(dir: &Path, report: JsonPart) -> Result<Run, ReportError> {
         let key = key_of(&report);
         let steps = key.map(|key| Steps::read(&folder_of(dir, key))).transpose()?.unwrap_or_default();
         Ok(Run { key, report: Some(report), steps })
     }
 
-    /// A run with a folder, which may be at work.
+    /// A run with its own folder, possibly still running.
     fn in_folder(dir: &Path, key: u64) -> Result<Run, ReportError> {
         let report = JsonPart::read(dir, &format!("run-{key}/{REPORT}"))?;
         Ok(Run { key: Some(key), report, steps: Steps::read(&folder_of(dir, key))? })
@@ -110,18 +110,18 @@ impl Runs {
         };
         let model = match reported.and_then(|report| report.text("/model")) {
             Some(model) => Some(model.to_owned()),
-            // Whatever is wrong with the file, the page shows it.
+            // An invalid run file is no error here: the page shows it.
             None => RunFile::read(&path).and_then(|file| file.resolve()).ok().map(|config| config.name()),
         };
         Ok(Runs { all, means, are_several, run_file, model })
     }
 
-    /// Reports of the runs that have ended.
+    /// Reports of all ended runs.
     pub(super) fn reports(&self) -> impl Iterator<Item = &JsonPart> {
         self.all.iter().filter_map(|run| run.report.as_ref())
     }
 
-    /// Runs that have not ended, or were killed.
+    /// Number of runs that are still running or were killed.
     pub(super) fn n_at_work(&self) -> usize {
         self.all.len() - self.reports().count()
     }
@@ -135,7 +135,7 @@ fn folder_of(dir: &Path, key: u64) -> PathBuf {
     dir.join(format!("run-{key}"))
 }
 
-/// The keys of the runs that have folders, in their order.
+/// Seeds of all runs with a folder, ascending.
 fn run_folders(dir: &Path) -> Result<Vec<u64>, ReportError> {
     let mut keys = Vec::new();
     for entry in fs::read_dir(dir).map_err(ReportError::io(dir))? {

@@ -1,4 +1,4 @@
-//! Numbers of a JSON file on a page: each says where it stands.
+//! Values of a JSON file, each with its source: file and pointer.
 
 use std::{fs, io::ErrorKind, path::Path};
 
@@ -11,12 +11,12 @@ use super::error::ReportError;
 #[derive(Clone, Debug)]
 pub(super) struct JsonPart {
     value: Value,
-    /// `FILE#POINTER`: where it stands.
+    /// Source of the value: `FILE#POINTER`.
     source: String,
 }
 
 impl JsonPart {
-    /// A whole file, by its name in the folder; `None` where there is none.
+    /// A whole file of the folder; `None` if missing.
     pub(super) fn read(dir: &Path, name: &str) -> Result<Option<JsonPart>, ReportError> {
         let path = dir.join(name);
         let text = match fs::read_to_string(&path) {
@@ -29,19 +29,19 @@ impl JsonPart {
         Ok(Some(JsonPart { value, source: format!("{name}#") }))
     }
 
-    /// The part at a pointer, as in RFC 6901.
+    /// The part at a pointer (RFC 6901).
     pub(super) fn at(&self, pointer: &str) -> Option<JsonPart> {
         let value = self.value.pointer(pointer)?.clone();
         Some(JsonPart { value, source: format!("{}{pointer}", self.source) })
     }
 
-    /// The parts of a list; none where it is no list.
+    /// The items of a list; empty for other values.
     pub(super) fn items(&self) -> Vec<JsonPart> {
         let list = self.value.as_array().map_or(&[][..], Vec::as_slice);
         (0..list.len()).filter_map(|place| self.at(&format!("/{place}"))).collect()
     }
 
-    /// The parts of an object, by their names.
+    /// The fields of an object, by name.
     pub(super) fn fields(&self) -> Vec<(String, JsonPart)> {
         let Some(object) = self.value.as_object() else { return Vec::new() };
         let escaped = |name: &str| name.replace('~', "~0").replace('/', "~1");
@@ -63,7 +63,7 @@ impl JsonPart {
         self.value.pointer(pointer)?.as_str()
     }
 
-    /// The number at a pointer as it is shown; not known where there is none.
+    /// The number at a pointer as a cell; unknown if there is none.
     pub(super) fn cell(&self, pointer: &str, shown: impl Fn(f64) -> String) -> Cell {
         match self.value.pointer(pointer) {
             Some(Value::Number(number)) => Cell::new(shown(number.as_f64().unwrap_or(f64::NAN)))
@@ -73,7 +73,7 @@ impl JsonPart {
         }
     }
 
-    /// This very number as it is written.
+    /// This number with all its digits.
     pub(super) fn as_written(&self) -> Cell {
         match &self.value {
             Value::Number(number) => Cell::new(number.to_string()).with_value(number).with_source(&self.source),
@@ -84,17 +84,17 @@ impl JsonPart {
     }
 }
 
-/// A share in percent.
+/// Formats a share in percent.
 pub(super) fn percent(share: f64) -> String {
     format!("{:.2}", 100.0 * share)
 }
 
-/// A count.
+/// Formats a count.
 pub(super) fn count(n: f64) -> String {
     crate::grouped(n as u64)
 }
 
-/// Seconds.
+/// Formats seconds.
 pub(super) fn seconds(seconds: f64) -> String {
     let decimals = match seconds.abs() {
         size if size < 1.0 => 3,

@@ -1,4 +1,4 @@
-//! Where a graph lies on the map of the paper's recipe.
+//! Position of a graph on the map of the paper's recipe.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::{
     recipe_plane::{in_words, published},
 };
 
-/// What the recipe looks at.
+/// Degree and homophily of a graph.
 pub(super) struct RecipePoint {
     degree: f64,
     /// `None` without labels.
@@ -21,13 +21,13 @@ pub(super) struct RecipePoint {
 }
 
 impl RecipePoint {
-    /// Counts a store.
+    /// Analyzes a store.
     pub(super) fn of(store: &Path, progress: &dyn Progress) -> Result<RecipePoint, ReportError> {
         let stats = stats(&Graph::open(store)?, progress)?;
         Ok(RecipePoint { degree: stats.degree_mean, homophily: stats.homophily, digest: stats.digest })
     }
 
-    /// The section about it.
+    /// Adds the section about the recipe.
     pub(super) fn section(&self, page: &mut Page, runs: &Runs) {
         page.section("Recipe");
         let digests: Vec<&str> = runs.reports().filter_map(|report| report.text("/store_digest")).collect();

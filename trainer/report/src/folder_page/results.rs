@@ -1,4 +1,4 @@
-//! What came of runs: the few numbers that matter, and a table of all.
+//! Results of runs: key numbers, and a table of all runs.
 
 use crate::page::{Cell, Column, Table};
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::statistics::Spread;
 
-/// The few numbers that matter most.
+/// Key numbers.
 pub(super) fn tiles(runs: &Runs, paper: Option<(f64, f64)>) -> Vec<(&'static str, Cell)> {
     let mut tiles = Vec::new();
     if runs.reports().next().is_some() {
@@ -34,10 +34,10 @@ pub(super) fn tiles(runs: &Runs, paper: Option<(f64, f64)>) -> Vec<(&'static str
     tiles
 }
 
-/// A row for each run, their means below, and what the paper says.
+/// One row per run, their means below, and the paper's results.
 pub(super) fn table(runs: &Runs, paper: Option<(f64, f64)>, metric: &str) -> Table {
     let heads = [
-        ("run key", "names everything that was drawn".to_owned()),
+        ("seed", "names everything that was drawn".to_owned()),
         ("epochs", "epochs that ran".to_owned()),
         ("best epoch", "the epoch with the best validation, counted from 0; of several, the last".to_owned()),
         ("valid (%)", format!("validation {metric} of the best epoch")),
@@ -92,7 +92,7 @@ fn row(run: &Run) -> Vec<Cell> {
     ]
 }
 
-/// Epochs that ran, or how many were begun.
+/// Trained epochs, or started ones while the run lasts.
 fn epochs(run: &Run) -> Cell {
     match &run.report {
         Some(report) => report.cell("/results/epochs", count),
@@ -100,7 +100,7 @@ fn epochs(run: &Run) -> Cell {
     }
 }
 
-/// A result of one run, or its mean and spread over those that have ended.
+/// A result of one run, or mean and standard deviation over all ended runs.
 fn spread(runs: &Runs, name: &str) -> Cell {
     if let Some(of) = runs.means.as_ref().and_then(|means| means.at(&format!("/{name}"))) {
         return Cell::joined(vec![of.cell("/mean", percent), of.cell("/std", percent)], " ± ");

@@ -1,4 +1,4 @@
-//! The page about one run or several.
+//! Report of one run or several.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use super::{
     results, time,
 };
 
-/// The page about runs.
+/// Report of runs.
 pub(super) fn page(dir: &Path, runs: &Runs, place: Option<&RecipePoint>, paper: Paper<'_>) -> Page {
     let first = runs.reports().next();
     let dataset = first.and_then(|report| report.text("/dataset"));
@@ -66,15 +66,15 @@ fn lead(runs: &Runs, metric: &str) -> String {
     let keys: Vec<String> = runs.all.iter().filter_map(|run| run.key).map(|key| key.to_string()).collect();
     let keys = match &keys[..] {
         [] => String::new(),
-        [key] => format!(" with run key {key}"),
-        [first, .., last] => format!(" with run keys {first} to {last}"),
+        [key] => format!(" with seed {key}"),
+        [first, .., last] => format!(" with seeds {first} to {last}"),
     };
     let n = runs.all.len();
     let runs = if n == 1 { "One run".to_owned() } else { format!("{n} runs") };
     if metric == "metric" { format!("{runs}{keys}.") } else { format!("{runs}{keys}, measured by {metric}.") }
 }
 
-/// What is said of runs without a report.
+/// Note about runs without a report.
 fn at_work(runs: &Runs) -> Option<String> {
     let how_far = |run: &Run| {
         let epoch =
@@ -98,7 +98,7 @@ fn explained(runs: &Runs) -> Option<&'static str> {
     })
 }
 
-/// What the runs have in common, and where they differ, all that there is.
+/// Facts about the runs: common values, and ranges or lists where they differ.
 fn facts(runs: &Runs, dataset: Option<&str>) -> Vec<(&'static str, Cell)> {
     let mut facts: Vec<(&'static str, Cell)> = Vec::new();
     facts.extend(dataset.map(|dataset| ("dataset", Cell::new(dataset))));
@@ -124,7 +124,7 @@ fn facts(runs: &Runs, dataset: Option<&str>) -> Vec<(&'static str, Cell)> {
     facts
 }
 
-/// The texts that reports have there, each once.
+/// The distinct texts at a pointer of all reports.
 fn named(runs: &Runs, pointer: &str) -> Option<Cell> {
     let mut texts: Vec<&str> = Vec::new();
     for text in runs.reports().filter_map(|report| report.text(pointer)) {
@@ -135,7 +135,7 @@ fn named(runs: &Runs, pointer: &str) -> Option<Cell> {
     Some(Cell::new(texts.join(", "))).filter(|_| !texts.is_empty())
 }
 
-/// The count that reports have there; from the lowest to the highest where they differ.
+/// The count at a pointer of all reports; a range if they differ.
 fn counted(runs: &Runs, pointer: &str) -> Option<Cell> {
     let all: Vec<(&JsonPart, f64)> =
         runs.reports().filter_map(|report| Some((report, report.number(pointer)?))).collect();

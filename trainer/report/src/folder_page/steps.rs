@@ -1,4 +1,4 @@
-//! What `steps.jsonl` tells of how a run went.
+//! Steps of a run, read from `steps.jsonl`.
 
 use std::{
     fs::File,
@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::error::ReportError;
 
-/// What a page shows of a step.
+/// One step.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(super) struct Step {
     pub(super) step: u64,
@@ -36,7 +36,7 @@ pub(super) struct Step {
     phases: Vec<Phases>,
 }
 
-/// JSON has no word for what is not finite.
+/// Reads a number; `null` is NaN, because JSON has no NaN or infinity.
 fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
@@ -45,15 +45,15 @@ fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Steps {
     pub(super) all: Vec<Step>,
-    /// Where the time of each rank went.
+    /// Time by phase, for each rank.
     pub(super) phases: Vec<Phases>,
-    /// When the last one was written, in seconds since 1970.
+    /// Time of the last write, in seconds since 1970.
     ended: f64,
 }
 
 impl Steps {
-    /// Reads the file of a run's folder; without one, nothing has happened yet. The line that a killed run was writing is
-    /// no record.
+    /// Reads `steps.jsonl` of a run's folder; empty without such a file. Ignores an incomplete last line, as a killed
+    /// run leaves it.
     pub(super) fn read(dir: &Path) -> Result<Steps, ReportError> {
         let path = dir.join(STEPS);
         let file = match File::open(&path) {
@@ -86,23 +86,22 @@ impl Steps {
         self.all.push(step);
     }
 
-    /// Seconds that steps and measuring took.
+    /// Seconds of all steps, including evaluation.
     pub(super) fn seconds(&self) -> f64 {
         self.all.iter().map(|step| step.micros).sum::<u64>() as f64 / 1e6
     }
 
-    /// When the first step began, in seconds since 1970: steps follow each other, and the last one ended when the file was
-    /// written.
+    /// Start of the first step, in seconds since 1970: the last write minus the time of all steps.
     pub(super) fn began(&self) -> f64 {
         (self.ended - self.seconds()).max(0.0)
     }
 
-    /// Epochs that were begun.
+    /// Number of started epochs.
     pub(super) fn n_epochs(&self) -> u64 {
         self.all.last().map_or(0, |step| step.epoch + 1)
     }
 
-    /// Layers with an edge loss.
+    /// Number of layers with an edge loss.
     pub(super) fn n_edge_losses(&self) -> usize {
         self.all.first().map_or(0, |step| step.edge_losses.len())
     }

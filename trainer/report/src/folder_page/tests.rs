@@ -1,4 +1,4 @@
-//! Pages of made-up folders.
+//! Reports of generated folders.
 
 use std::{fs, path::Path};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A run's report; numbers that take all their digits.
+/// Report of a run, with numbers that need all their digits.
 fn made_report(key: u64) -> Value {
     let share = 0.1 + key as f64 / 97.0;
     json!({
@@ -51,7 +51,7 @@ fn ask(dir: &Path) -> Result<(String, Written), ReportError> {
     Ok((fs::read_to_string(&written.page).unwrap(), written))
 }
 
-/// Compares every number that says where it is from with the file, and counts them.
+/// Compares every number that has a source with its file, and counts them.
 #[track_caller]
 fn compared(html: &str, dir: &Path) -> usize {
     let mut n = 0;
@@ -84,7 +84,7 @@ fn one_run_has_a_page() {
     assert_eq!(events.windows(11).filter(|bytes| bytes == b"metric/test").count(), 3);
     assert_eq!(written.events[0].parent().unwrap(), temp.path().join("events"));
 
-    // Again: the same page, and no second file of events.
+    // A second report is the same and adds no event file.
     let (again, _) = ask(temp.path()).unwrap();
     assert_eq!(again, html);
     assert_eq!(fs::read_dir(temp.path().join("events")).unwrap().count(), 1);
@@ -101,7 +101,7 @@ fn several_runs_have_means() {
     let (html, written) = ask(temp.path()).unwrap();
     assert!(compared(&html, temp.path()) > 6 * 20);
     assert!(html.contains("data-from=\"report.json#/test_last/mean\">66.67</span> ± "), "{html}");
-    assert!(html.contains("6 runs with run keys 42 to 47") && html.contains("Results of all runs"));
+    assert!(html.contains("6 runs with seeds 42 to 47") && html.contains("Results of all runs"));
     assert_eq!((written.events.len(), written.n_runs, written.n_at_work), (6, 6, 0));
     assert!(written.events[1].starts_with(temp.path().join("events/run-43")));
 }
@@ -114,7 +114,7 @@ fn runs_that_are_at_work_have_a_page_that_says_so() {
     assert!(html.contains("This run is still at work, or was killed, at epoch 4"), "{html}");
     assert!(html.contains("5 so far") && html.contains("<h1>run</h1>") && written.n_at_work == 1);
 
-    // Of a long one, several steps share a point.
+    // In a long run, several steps share a point.
     let long = made_steps(3000).replace("\"epoch\":", "\"epoch\":1,\"was\":");
     write(&temp.path().join("run/steps.jsonl"), long);
     let (html, _) = ask(&temp.path().join("run")).unwrap();

@@ -1,4 +1,4 @@
-//! Where the time went: by phase, for each rank of each run.
+//! Time by phase, for each rank of each run.
 
 use kith_run::{clock::Phases, phase::Phase};
 
@@ -11,18 +11,18 @@ use crate::{
     plot::bars::{Bar, Bars},
 };
 
-/// Bars that are still readable; of more, means are shown.
+/// Maximum number of readable bars; means are shown for more.
 const MAX_BARS: usize = 24;
 
 /// The phases of one rank of one run.
 struct Rank {
     name: String,
     phases: Phases,
-    /// Where they stand in the run's report.
+    /// Source of the phases in the run's report.
     reported: Option<JsonPart>,
 }
 
-/// A plot and a table of all ranks; `None` where nothing was measured.
+/// A plot and a table of all ranks; `None` without timings.
 pub(super) fn spent(runs: &Runs) -> Option<(Figure, Table)> {
     let ranks = ranks(runs);
     if ranks.iter().all(|rank| rank.phases.total() == 0) {
@@ -44,7 +44,7 @@ pub(super) fn spent(runs: &Runs) -> Option<(Figure, Table)> {
         description: "Seconds that each rank spent in each phase.".to_owned(),
         x_label: "seconds".to_owned(),
         unit: "s".to_owned(),
-        parts: Phase::ALL.iter().map(|phase| phase.name().to_owned()).collect(),
+        parts: Phase::ALL.iter().map(|phase| phase.shown().to_owned()).collect(),
         bars,
         width: 880.0,
     };
@@ -54,7 +54,7 @@ pub(super) fn spent(runs: &Runs) -> Option<(Figure, Table)> {
 
 fn table(ranks: &[Rank]) -> Table {
     let mut columns = vec!["rank".to_owned()];
-    columns.extend(Phase::ALL.iter().map(|phase| format!("{} (s)", phase.name())));
+    columns.extend(Phase::ALL.iter().map(|phase| format!("{} (s)", phase.shown())));
     columns.push("all (s)".to_owned());
     let in_seconds = |micros: f64| seconds(micros / 1e6);
     let row = |rank: &Rank| {
@@ -97,7 +97,7 @@ fn ranks(runs: &Runs) -> Vec<Rank> {
     ranks
 }
 
-/// The phases that a report states; those of other versions that we do not know are left out.
+/// Phases of a report; unknown ones of other versions are skipped.
 fn phases_of(part: &JsonPart) -> Phases {
     let micros = |phase: Phase| part.number(&format!("/{}", phase.name())).unwrap_or(0.0) as u64;
     Phases {

@@ -1,63 +1,63 @@
-//! What is shown of a value, and the value itself.
+//! A displayed value and the number behind it.
 
 use std::fmt::{Display, Write};
 
 use crate::escape::Escaped;
 
-/// A shown value. Where it is a number of a file, it says which one, so that a program can compare the two.
+/// A displayed value. A number from a file names its source, so that a program can compare the two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cell {
     text: String,
     value: Option<String>,
     source: Option<String>,
     tip: Option<String>,
-    /// What it is made of, each part a value of its own, and what stands between them; `text` is then not shown.
+    /// Parts, each with its own value, and their separator; `text` is then not shown.
     parts: Vec<Cell>,
     between: &'static str,
 }
 
 impl Cell {
-    /// What is shown.
+    /// A displayed text.
     pub fn new(text: impl Into<String>) -> Cell {
         Cell { text: text.into(), ..Cell::default() }
     }
 
-    /// The number behind it, exactly: what tables sort by.
+    /// Adds the exact number, by which tables sort.
     pub fn with_value(self, value: impl Display) -> Cell {
         Cell { value: Some(value.to_string()), ..self }
     }
 
-    /// Where the number stands: `FILE#POINTER`, the pointer into the file's JSON as in RFC 6901.
+    /// Adds the source: `FILE#POINTER`, with a JSON pointer (RFC 6901).
     pub fn with_source(self, source: impl Into<String>) -> Cell {
         Cell { source: Some(source.into()), ..self }
     }
 
-    /// What is told to whoever points at it.
+    /// Adds a tooltip.
     pub fn with_tip(self, tip: impl Into<String>) -> Cell {
         Cell { tip: Some(tip.into()), ..self }
     }
 
-    /// Several values in one place, as in a mean and its spread; tables sort by the first.
+    /// Several values in one cell, such as mean and standard deviation; tables sort by the first.
     pub fn joined(parts: Vec<Cell>, between: &'static str) -> Cell {
         Cell { value: parts.first().and_then(|part| part.value.clone()), parts, between, ..Cell::default() }
     }
 
-    /// The same with a text after it, such as a unit.
+    /// Appends a text, such as a unit.
     pub fn followed_by(self, text: &str) -> Cell {
         Cell::joined(vec![self, Cell::new(text)], " ")
     }
 
-    /// What is not known.
+    /// An unknown value.
     pub fn unknown() -> Cell {
         Cell::new("—")
     }
 
-    /// Whether it is a number, or not known: such cells stand right.
+    /// True for numbers and unknown values, which are aligned right.
     pub(super) fn is_number(&self) -> bool {
         self.value.is_some() || self.text == "—"
     }
 
-    /// What is shown of it.
+    /// HTML of its contents.
     pub(super) fn html(&self) -> String {
         if self.parts.is_empty() {
             return Escaped(&self.text).to_string();
@@ -65,7 +65,7 @@ impl Cell {
         self.parts.iter().map(Cell::span).collect::<Vec<_>>().join(&Escaped(self.between).to_string())
     }
 
-    /// Its attributes, each after a space.
+    /// HTML attributes, each after a space.
     pub(super) fn attributes(&self) -> String {
         let mut text = String::new();
         for (name, value) in [("data-value", &self.value), ("data-from", &self.source), ("title", &self.tip)] {
@@ -76,7 +76,7 @@ impl Cell {
         text
     }
 
-    /// Within a line.
+    /// HTML of an inline element.
     pub(super) fn span(&self) -> String {
         match self.attributes() {
             none if none.is_empty() => self.html(),

@@ -1,4 +1,4 @@
-//! Tables that are sorted by a click on their heads.
+//! Tables that sort on a click on a column's head.
 
 use super::{Cell, plain};
 use crate::escape::Escaped;
@@ -6,13 +6,13 @@ use crate::escape::Escaped;
 /// A table.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
-    /// Names it in addresses.
+    /// Name, from which the id derives.
     pub name: String,
-    /// What stands above it; may be empty.
+    /// Caption above the table; may be empty.
     pub caption: String,
     /// Its columns.
     pub columns: Vec<Column>,
-    /// Its rows; sorting moves them.
+    /// Sortable rows.
     pub rows: Vec<Vec<Cell>>,
     /// Rows that stay at the end, such as means.
     pub foot: Vec<Vec<Cell>>,
@@ -23,17 +23,17 @@ pub struct Table {
 pub struct Column {
     /// Its head.
     pub name: String,
-    /// What is told to whoever points at the head; may be empty.
+    /// Tooltip of the head; may be empty.
     pub tip: String,
 }
 
 impl Column {
-    /// Columns with these heads.
+    /// Columns with these names.
     pub fn named<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Vec<Column> {
         names.into_iter().map(|name| Column { name: name.as_ref().to_owned(), tip: String::new() }).collect()
     }
 
-    /// The same with a longer word on it.
+    /// Adds a tooltip.
     pub fn with_tip(self, tip: impl Into<String>) -> Column {
         Column { tip: tip.into(), ..self }
     }
@@ -41,7 +41,7 @@ impl Column {
 
 impl Table {
     pub(super) fn html(&self, id: &str) -> String {
-        // A column of numbers stands right, head and all.
+        // A column of numbers is aligned right, including its head.
         let mut is_number = Vec::new();
         for column in 0..self.columns.len() {
             let mut cells = self.rows.iter().filter_map(|row| row.get(column)).peekable();

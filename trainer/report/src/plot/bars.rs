@@ -1,4 +1,4 @@
-//! Stacked bars from left to right: what a whole is made of.
+//! Horizontal stacked bars.
 
 use super::{
     Size,
@@ -11,37 +11,37 @@ use crate::{
     style::color,
 };
 
-/// Height of a bar and of what is free below it.
+/// Height of a bar, and of the gap below it.
 const BAR: f64 = 26.0;
 const FREE: f64 = 12.0;
-/// Bars beyond this many are drawn lower.
+/// Number of bars beyond which bars are lower.
 const MANY: usize = 12;
 
 /// Stacked bars.
 #[derive(Clone, Debug, Default)]
 pub struct Bars {
-    /// What is shown.
+    /// Title.
     pub title: String,
-    /// The same in a sentence, for those who do not see it.
+    /// Description in one sentence, for screen readers.
     pub description: String,
-    /// What the axis counts.
+    /// Label of the axis.
     pub x_label: String,
-    /// Comes after a number, as in `s`.
+    /// Unit after a number, such as `s`.
     pub unit: String,
-    /// What bars are made of, from the left.
+    /// Names of the parts, from the left.
     pub parts: Vec<String>,
     /// The bars, from the top.
     pub bars: Vec<Bar>,
-    /// From left to right, in pixels; the height follows from the bars.
+    /// Width in pixels; the height follows from the bars.
     pub width: f64,
 }
 
 /// One bar.
 #[derive(Clone, Debug, Default)]
 pub struct Bar {
-    /// What stands in front of it.
+    /// Label in front of the bar.
     pub name: String,
-    /// The length of each part.
+    /// Length of each part.
     pub lengths: Vec<f64>,
 }
 
@@ -52,7 +52,7 @@ impl Bar {
 }
 
 impl Bars {
-    /// Draws them.
+    /// Draws the bars.
     pub fn svg(&self) -> String {
         let is_shown =
             |part: usize| self.bars.iter().any(|bar| bar.lengths.get(part).is_some_and(|length| *length > 0.0));
@@ -66,7 +66,7 @@ impl Bars {
         let size = Size { width: self.width, height };
         let left = 16.0 + self.bars.iter().map(|bar| width_of(&bar.name)).fold(0.0, f64::max).max(20.0);
         let mut frame = Frame::new(size, &self.title, &legend, left, 44.0);
-        // The sum stands behind a bar.
+        // The sum is written behind a bar.
         frame.right -= 50.0;
         let most = self.bars.iter().map(Bar::total).fold(0.0, f64::max);
         let axis = Axis::linear(&self.x_label).within(0.0, if most > 0.0 { most } else { 1.0 });

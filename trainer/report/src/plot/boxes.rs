@@ -1,4 +1,4 @@
-//! Box plots: where the middle of many values lies, and what lies far out.
+//! Box plots: median, quartiles, whiskers and outliers.
 
 use super::{
     Size,
@@ -10,33 +10,33 @@ use crate::{
     style::color,
 };
 
-/// Outliers that one box keeps; the lowest and highest are always among them.
+/// Maximum number of outliers drawn per box, including the lowest and highest.
 const MAX_OUTLIERS: usize = 60;
 
-/// Many values in a few: median, quartiles, whiskers at the last values within 1.5 times the distance of the quartiles,
-/// and what lies beyond.
+/// Summary of values: median, quartiles, whiskers at the last values within 1.5 times the interquartile range, and
+/// outliers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FiveNumbers {
-    /// The lowest value that is no outlier.
+    /// Lower whisker.
     pub low: f64,
-    /// A quarter of the values lie below.
+    /// First quartile.
     pub q1: f64,
-    /// Half of the values lie below.
+    /// Median.
     pub median: f64,
-    /// Three quarters of the values lie below.
+    /// Third quartile.
     pub q3: f64,
-    /// The highest value that is no outlier.
+    /// Upper whisker.
     pub high: f64,
-    /// Values beyond, from low to high; a choice of them where there are many.
+    /// Outliers, ascending; a subset if there are many.
     pub outliers: Vec<f64>,
-    /// Outliers that are not among them.
+    /// Number of outliers not in `outliers`.
     pub n_left_out: usize,
-    /// Values.
+    /// Number of values.
     pub n: usize,
 }
 
 impl FiveNumbers {
-    /// Of these values; those that are not finite do not count. `None` where there are none.
+    /// Summary of all finite values; `None` if there are none.
     pub fn of(values: &[f64]) -> Option<FiveNumbers> {
         let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -59,14 +59,14 @@ impl FiveNumbers {
     }
 }
 
-/// The value below which this share of sorted values lies, between two of them in proportion.
+/// Quantile of sorted values, interpolated linearly.
 fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     let place = share * sorted.len().checked_sub(1)? as f64;
     let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
     Some(below + (above - below) * place.fract())
 }
 
-/// At most so many of them, evenly, both ends included.
+/// At most [`MAX_OUTLIERS`] of the values, evenly spaced, both ends included.
 fn spread_out(values: &[f64]) -> Vec<f64> {
     if values.len() <= MAX_OUTLIERS {
         return values.to_vec();
@@ -77,33 +77,33 @@ fn spread_out(values: &[f64]) -> Vec<f64> {
 /// Boxes side by side, in groups.
 #[derive(Clone, Debug, Default)]
 pub struct Boxes {
-    /// What is shown.
+    /// Title.
     pub title: String,
-    /// The same in a sentence, for those who do not see it.
+    /// Description in one sentence, for screen readers.
     pub description: String,
-    /// What the groups are.
+    /// Label of the groups.
     pub x_label: String,
-    /// The axis on the left.
+    /// The vertical axis.
     pub y: Axis,
-    /// What the boxes of a group are, in their order; none where there is one in each.
+    /// Names of a group's boxes, in order; empty with one box per group.
     pub series: Vec<String>,
     /// The groups.
     pub groups: Vec<Group>,
-    /// How large it is drawn.
+    /// Size of the plot.
     pub size: Size,
 }
 
-/// Boxes that stand together.
+/// A group of boxes.
 #[derive(Clone, Debug, Default)]
 pub struct Group {
-    /// What stands below them.
+    /// Label below the boxes.
     pub name: String,
-    /// One for each series; `None` leaves its place free.
+    /// One box per series; `None` leaves a gap.
     pub boxes: Vec<Option<FiveNumbers>>,
 }
 
 impl Boxes {
-    /// Draws them.
+    /// Draws the boxes.
     pub fn svg(&self) -> String {
         let all = self.groups.iter().flat_map(|group| group.boxes.iter().flatten());
         let heights = all.flat_map(|five| [five.low, five.high].into_iter().chain(five.outliers.iter().copied()));

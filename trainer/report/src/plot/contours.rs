@@ -1,4 +1,4 @@
-//! Contours: where points lie as densely as elsewhere, for several sets of points over one plane.
+//! Contour plots of densities, for several sets of points in one plane.
 
 use std::collections::HashMap;
 
@@ -13,25 +13,25 @@ use crate::{
     style::color,
 };
 
-/// Contours of each set, evenly from the ground to the top.
+/// Number of contours of each set, evenly spaced in height.
 const N_LEVELS: usize = 10;
-/// Places where the density is computed, along each axis.
+/// Grid points of the density along each axis.
 const N_PLACES: usize = 97;
 
 /// Contours over one plane.
 #[derive(Clone, Debug, Default)]
 pub struct Contours {
-    /// What is shown.
+    /// Title.
     pub title: String,
-    /// The same in a sentence, for those who do not see it.
+    /// Description in one sentence, for screen readers.
     pub description: String,
-    /// The axis at the bottom.
+    /// The horizontal axis.
     pub x: Axis,
-    /// The axis on the left.
+    /// The vertical axis.
     pub y: Axis,
     /// The sets of points.
     pub sets: Vec<Set>,
-    /// How large it is drawn.
+    /// Size of the plot.
     pub size: Size,
 }
 
@@ -40,12 +40,12 @@ pub struct Contours {
 pub struct Set {
     /// Its name.
     pub name: String,
-    /// How densely its points lie.
+    /// Density of its points.
     pub density: Density,
 }
 
 impl Contours {
-    /// Draws them.
+    /// Draws the contours.
     pub fn svg(&self) -> String {
         let extents: Vec<[f64; 4]> = self.sets.iter().map(|set| set.density.extent()).collect();
         let y_range = self.y.fit(extents.iter().flat_map(|extent| [extent[2], extent[3]]), Fit::Tight);
@@ -75,13 +75,13 @@ impl Contours {
     }
 }
 
-/// A density at the places of a grid. There is nothing on its border, so that every contour closes.
+/// A density at the points of a grid. It is zero on the border, so that every contour closes.
 struct Field {
     extent: [f64; 4],
     values: Vec<f64>,
 }
 
-/// The side of a square of the grid: that from a place to the right, or upward.
+/// An edge of the grid: from a grid point to the right, or upward.
 type Side = (usize, bool);
 
 impl Field {
@@ -102,9 +102,9 @@ impl Field {
         (left + (right - left) * column / last, low + (high - low) * row / last)
     }
 
-    /// The lines along which the density has this height: closed, by marching squares.
+    /// Closed contour lines at a height, by marching squares.
     fn contours(&self, level: f64) -> Vec<Vec<(f64, f64)>> {
-        // Each side that a contour crosses leads to two others, one in each of the squares beside it.
+        // Each crossed edge leads to two others, one in each of the adjacent squares.
         let mut next: HashMap<Side, Vec<Side>> = HashMap::new();
         let mut sides: Vec<Side> = Vec::new();
         for corner in (0..N_PLACES - 1).flat_map(|row| (0..N_PLACES - 1).map(move |column| row * N_PLACES + column)) {
@@ -122,7 +122,7 @@ impl Field {
         for start in sides {
             let mut ring = Vec::new();
             let mut side = start;
-            // Following takes each side away, so that a ring ends where it began.
+            // Visited edges are removed, so that a ring ends at its start.
             while let Some(around) = next.remove(&side) {
                 ring.push(self.crossing(side, level));
                 let Some(onward) = around.into_iter().find(|other| next.contains_key(other)) else { break };
@@ -135,7 +135,7 @@ impl Field {
         rings
     }
 
-    /// The pairs of sides that a contour joins within a square.
+    /// Pairs of edges that a contour connects within a square.
     fn crossings(&self, corner: usize, level: f64) -> [Option<(Side, Side)>; 2] {
         let corners = [corner, corner + 1, corner + N_PLACES + 1, corner + N_PLACES];
         let is_above = corners.map(|place| self.values[place] > level);
@@ -149,7 +149,7 @@ impl Field {
         match cut[..] {
             [a, b] => [Some((a, b)), None],
             [_, _, _, _] => {
-                // A saddle: its middle says which corners belong together.
+                // A saddle: the center's height decides which corners are connected.
                 let middle = corners.iter().map(|place| self.values[*place]).sum::<f64>() / 4.0;
                 if (middle > level) == is_above[0] {
                     [Some((bottom, right)), Some((top, left))]
@@ -161,7 +161,7 @@ impl Field {
         }
     }
 
-    /// Where a contour crosses a side.
+    /// Point at which a contour crosses an edge.
     fn crossing(&self, (from, is_upward): Side, level: f64) -> (f64, f64) {
         let to = if is_upward { from + N_PLACES } else { from + 1 };
         let share = (level - self.values[from]) / (self.values[to] - self.values[from]);
@@ -174,7 +174,7 @@ impl Field {
 mod tests {
     use super::*;
 
-    /// A field with this height at each place of the unit square.
+    /// A field with this height at each point of the unit square.
     fn field(height: impl Fn(f64, f64) -> f64) -> Field {
         let mut field = Field { extent: [0.0, 1.0, 0.0, 1.0], values: vec![0.0; N_PLACES * N_PLACES] };
         for place in 0..N_PLACES * N_PLACES {

@@ -1,19 +1,19 @@
-//! SVG, element by element.
+//! Writes SVG elements.
 
 use std::fmt::{Display, Write};
 
 use super::Size;
 use crate::{escape::Escaped, number::px};
 
-/// Width of a letter, on average, where the font is 12 pixels high.
+/// Average width of a letter at a font size of 12 pixels.
 const LETTER: f64 = 6.9;
 
-/// How wide a text will be, about.
+/// Approximate width of a text.
 pub(crate) fn width_of(text: &str) -> f64 {
     text.chars().count() as f64 * LETTER
 }
 
-/// A drawing that grows.
+/// An SVG under construction.
 pub(crate) struct Drawing {
     size: Size,
     body: String,
@@ -24,17 +24,17 @@ impl Drawing {
         Drawing { size, body: String::new() }
     }
 
-    /// Adds what is formatted.
+    /// Appends formatted text.
     fn add(&mut self, element: std::fmt::Arguments<'_>) {
         self.body.write_fmt(element).expect("a string grows");
     }
 
-    /// A text; the classes `mid` and `end` say which point of it stands there.
+    /// A text; the classes `mid` and `end` set its anchor.
     pub(crate) fn text(&mut self, class: &str, x: f64, y: f64, text: &str) {
         self.add(format_args!("<text class=\"{class}\" x=\"{}\" y=\"{}\">{}</text>", px(x), px(y), Escaped(text)));
     }
 
-    /// A text that is read from below.
+    /// A vertical text, read from bottom to top.
     pub(crate) fn upward(&mut self, class: &str, x: f64, y: f64, text: &str) {
         let (x, y) = (px(x), px(y));
         let turned = format!("translate({x} {y}) rotate(-90)");
@@ -47,7 +47,7 @@ impl Drawing {
         self.path(class, &path, None);
     }
 
-    /// A path, which may tell more to whoever points at it.
+    /// A path with an optional tooltip.
     pub(crate) fn path(&mut self, class: &str, path: &str, tip: Option<&str>) {
         self.element(format_args!("path class=\"{class}\" d=\"{path}\""), "path", tip);
     }
@@ -72,17 +72,17 @@ impl Drawing {
         }
     }
 
-    /// All that is drawn until [`Drawing::leave`] has this class.
+    /// Opens a group with a class, closed by [`Drawing::leave`].
     pub(crate) fn enter(&mut self, class: &str) {
         self.add(format_args!("<g class=\"{class}\">"));
     }
 
-    /// Ends what [`Drawing::enter`] began.
+    /// Closes the group of [`Drawing::enter`].
     pub(crate) fn leave(&mut self) {
         self.body.push_str("</g>");
     }
 
-    /// The whole, with what it shows in words.
+    /// The whole SVG, with title and description for screen readers.
     pub(crate) fn finish(self, title: &str, description: &str) -> String {
         let Size { width, height } = self.size;
         let title = Escaped(title);
@@ -99,7 +99,7 @@ impl Drawing {
     }
 }
 
-/// A path through points; places that are not finite cut it.
+/// A path through points; points that are not finite interrupt it.
 pub(crate) fn path_through(points: impl IntoIterator<Item = (f64, f64)>) -> String {
     let mut path = String::new();
     let mut is_drawing = false;

@@ -1,4 +1,4 @@
-//! What all plots have around their data: title, legend, axes, grid.
+//! Frame of all plots: title, legend, axes, grid.
 
 use super::{
     Size,
@@ -9,15 +9,15 @@ use crate::{
     style::color,
 };
 
-/// Pixels from the top to the middle of the title's line.
+/// Pixels from the top to the middle of the title.
 const TITLE: f64 = 20.0;
 /// Height of a row of the legend.
 const LEGEND_ROW: f64 = 20.0;
-/// Length of a sample in the legend, and what is left free around it.
+/// Length of a sample in the legend, and the gap around it.
 const SAMPLE: f64 = 18.0;
 const GAP: f64 = 6.0;
 
-/// What a legend shows in front of a name.
+/// Sample in front of a legend's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sample {
     Line,
@@ -33,7 +33,7 @@ pub(super) struct Entry<'a> {
     pub(super) name: &'a str,
 }
 
-/// A drawing with a place for the data.
+/// A drawing with an area for data.
 pub(super) struct Frame {
     pub(super) drawing: Drawing,
     pub(super) left: f64,
@@ -43,7 +43,7 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// Draws title and legend, and leaves so much free on the left and at the bottom.
+    /// Draws title and legend, and reserves the pixels `left` and `bottom` for axes.
     pub(super) fn new(size: Size, title: &str, legend: &[Entry<'_>], left: f64, bottom: f64) -> Frame {
         let mut drawing = Drawing::new(size);
         drawing.text("title", 8.0, TITLE, title);
@@ -78,7 +78,7 @@ impl Frame {
         self.top = y + 18.0;
     }
 
-    /// Draws the axis at the bottom and says where its values are.
+    /// Draws the horizontal axis and returns its mapping to pixels.
     pub(super) fn x_axis(&mut self, axis: &Axis, range: Range, has_grid: bool) -> Drawn {
         let drawn = range.drawn(self.left, self.right);
         let n = ((self.right - self.left) / 80.0) as usize;
@@ -93,13 +93,13 @@ impl Frame {
         drawn
     }
 
-    /// Draws the line at the bottom and what it counts.
+    /// Draws the horizontal line and its label.
     pub(super) fn x_label(&mut self, label: &str) {
         self.drawing.line("axis", (self.left, self.bottom), (self.right, self.bottom));
         self.drawing.text("label mid", (self.left + self.right) / 2.0, self.bottom + 35.0, label);
     }
 
-    /// Draws the axis on the left and says where its values are.
+    /// Draws the vertical axis and returns its mapping to pixels.
     pub(super) fn y_axis(&mut self, axis: &Axis, range: Range) -> Drawn {
         let drawn = range.drawn(self.bottom, self.top);
         for (y, name) in drawn.ticks(n_ticks_up(self.bottom - self.top)) {
@@ -110,13 +110,13 @@ impl Frame {
         drawn
     }
 
-    /// What the axis on the left counts.
+    /// Draws the label of the vertical axis.
     pub(super) fn y_label(&mut self, label: &str) {
         self.drawing.upward("label mid", 15.0, (self.top + self.bottom) / 2.0, label);
     }
 }
 
-/// What an axis on the left needs: its label, its widest tick.
+/// Width of a vertical axis: its label and its widest tick.
 pub(super) fn left_of(range: &Range, height: f64) -> f64 {
     let ticks = range.ticks(n_ticks_up(height));
     30.0 + ticks.iter().map(|(_, name)| width_of(name)).fold(0.0, f64::max).max(14.0)

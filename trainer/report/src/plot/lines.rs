@@ -1,4 +1,4 @@
-//! Curves: series of points over one axis, with their spread, beside reference lines.
+//! Line plots: series of points with error bands or bars, and reference lines.
 
 use super::{
     Size,
@@ -11,72 +11,72 @@ use crate::{
     style::color,
 };
 
-/// Series with so many points show each of them.
+/// Maximum number of points of a series that draws a marker at each.
 const MAX_MARKS: usize = 40;
-/// Places of a longer series that answer whoever points at them.
+/// Maximum number of points with a tooltip in a longer series.
 const MAX_HITS: usize = 80;
 
-/// Curves over one axis.
+/// Line plot.
 #[derive(Clone, Debug, Default)]
 pub struct Lines {
-    /// What is shown.
+    /// Title.
     pub title: String,
-    /// The same in a sentence, for those who do not see it.
+    /// Description in one sentence, for screen readers.
     pub description: String,
-    /// The axis at the bottom.
+    /// The horizontal axis.
     pub x: Axis,
-    /// The axis on the left.
+    /// The vertical axis.
     pub y: Axis,
     /// The curves.
     pub series: Vec<Series>,
-    /// Heights to compare them with.
+    /// Reference lines.
     pub references: Vec<Reference>,
-    /// How large it is drawn.
+    /// Size of the plot.
     pub size: Size,
 }
 
 /// One curve.
 #[derive(Clone, Debug, Default)]
 pub struct Series {
-    /// Its name; curves of one name are told of once.
+    /// Name; curves with the same name share a legend entry.
     pub name: String,
-    /// Its points, from left to right; one that is not finite is a gap.
+    /// Points, from left to right; one that is not finite is a gap.
     pub points: Vec<(f64, f64)>,
-    /// How far each point reaches down and up; none, or one for each point.
+    /// Lower and upper error of each point; empty for none.
     pub reach: Vec<(f64, f64)>,
-    /// How that is shown.
+    /// Style of the errors.
     pub shown: Reach,
-    /// Its color; its place among the series unless said.
+    /// Color; `None`: by position among the series.
     pub color: Option<usize>,
-    /// Whether it is dashed: something to compare with.
+    /// True if dashed, as curves to compare with are.
     pub is_dashed: bool,
-    /// Whether it is one of many and drawn thin.
+    /// True if drawn thin, as one of many.
     pub is_thin: bool,
 }
 
-/// How the spread of points is shown.
+/// Style of errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reach {
-    /// As an area around the curve.
+    /// An area around the curve.
     #[default]
     Band,
-    /// As a bar at each point.
+    /// A bar at each point.
     Bars,
 }
 
-/// A dashed line from left to right.
+/// A dashed horizontal line.
 #[derive(Clone, Debug, Default)]
 pub struct Reference {
     /// Its name.
     pub name: String,
-    /// Where it is.
+    /// Its height.
     pub y: f64,
     /// Its color.
     pub color: usize,
 }
 
 impl Lines {
-    /// Draws them.
+    /// Draws the plot.
     pub fn svg(&self) -> String {
         let points = || self.series.iter().flat_map(|series| series.points.iter().copied());
         let reach = self.series.iter().flat_map(|series| series.reach.iter().flat_map(|(low, high)| [*low, *high]));
@@ -172,7 +172,7 @@ impl Series {
     }
 }
 
-/// What pixels can show of a long path: of each column of pixels the first, lowest, highest and last place.
+/// Points of a long path that pixels can show: the first, lowest, highest and last of each column of pixels.
 fn thinned(placed: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let column = |point: &(f64, f64)| if point.0.is_finite() { point.0.floor() as i64 } else { i64::MIN };
     let mut kept = Vec::new();

@@ -1,4 +1,4 @@
-//! A plane of cells, by ratio from left to right and by difference upward, with points on top.
+//! A plane of cells with a logarithmic horizontal and a linear vertical axis, and points on top.
 
 use super::{
     Size,
@@ -14,32 +14,32 @@ use crate::{
 /// A plane of cells.
 #[derive(Clone, Debug, Default)]
 pub struct Plane {
-    /// What is shown.
+    /// Title.
     pub title: String,
-    /// The same in a sentence, for those who do not see it.
+    /// Description in one sentence, for screen readers.
     pub description: String,
-    /// What columns are, from left to right.
+    /// Label of the columns.
     pub x_label: String,
-    /// What rows are, from the bottom.
+    /// Label of the rows.
     pub y_label: String,
-    /// The middle of each column, above 0 and rising.
+    /// Center of each column, positive and ascending.
     pub columns: Vec<f64>,
-    /// The middle of each row, rising.
+    /// Center of each row, ascending.
     pub rows: Vec<f64>,
     /// The kinds of cells.
     pub kinds: Vec<Kind>,
-    /// The cells, row by row from the bottom; `None` is left free.
+    /// The cells, row by row from the bottom; `None` is left blank.
     pub cells: Vec<Vec<Option<Cell>>>,
     /// Points on top.
     pub points: Vec<Point>,
-    /// How large it is drawn.
+    /// Size of the plot.
     pub size: Size,
 }
 
 /// A kind of cells.
 #[derive(Clone, Debug, Default)]
 pub struct Kind {
-    /// What the legend calls it.
+    /// Name in the legend.
     pub name: String,
     /// Its color.
     pub color: usize,
@@ -48,31 +48,31 @@ pub struct Kind {
 /// One cell.
 #[derive(Clone, Debug, Default)]
 pub struct Cell {
-    /// A word that fits into it.
+    /// A short label.
     pub label: String,
-    /// Which of the kinds.
+    /// Index into [`Plane::kinds`].
     pub kind: usize,
     /// The size of a dot in it, from 0 to 1.
     pub dot: Option<f64>,
-    /// What is told to whoever points at it, after its place.
+    /// Tooltip, after its position.
     pub tip: String,
 }
 
 /// A point on top of the cells.
 #[derive(Clone, Debug, Default)]
 pub struct Point {
-    /// What stands beside it.
+    /// Label beside the point.
     pub name: String,
-    /// Its place from left to right.
+    /// Horizontal position.
     pub x: f64,
-    /// Its place upward.
+    /// Vertical position.
     pub y: f64,
-    /// Whether it is what the reader looks for.
+    /// True if highlighted.
     pub is_own: bool,
 }
 
 impl Plane {
-    /// Draws it.
+    /// Draws the plane.
     pub fn svg(&self) -> String {
         let kinds = self.kinds.iter();
         let legend: Vec<Entry<'_>> =
@@ -124,7 +124,7 @@ impl Plane {
         (x, y)
     }
 
-    /// A cell, and its label unless something stands there.
+    /// Draws a cell, and its label unless the space is taken.
     fn draw_cell(&self, frame: &mut Frame, cell: &Cell, middle: (f64, f64), area: Area, taken: &[Area]) {
         let kind = self.kinds.get(cell.kind);
         let place = format!("{} {}, {} {}", self.x_label, short(middle.0), self.y_label, short(middle.1));
@@ -159,12 +159,12 @@ impl Plane {
         }
     }
 
-    /// Names beside their points, where they cover neither a point nor another name.
+    /// Labels beside their points that cover neither a point nor another label.
     fn name_points(&self, frame: &Frame, x: &Drawn, y: &Drawn) -> Vec<Name> {
         let places: Vec<(f64, f64)> = self.points.iter().map(|point| (x.held(point.x), y.held(point.y))).collect();
         let mut taken: Vec<Area> = places.iter().map(|place| Area::around(*place, 5.0)).collect();
         let mut names = Vec::new();
-        // The one that is looked for chooses first.
+        // Highlighted points are labeled first.
         let (own, others): (Vec<usize>, Vec<usize>) = (0..places.len()).partition(|place| self.points[*place].is_own);
         for number in own.into_iter().chain(others) {
             let point = &self.points[number];
@@ -193,7 +193,7 @@ impl Point {
     }
 }
 
-/// Where the name of a point stands.
+/// Position of a point's label.
 struct Name {
     point: usize,
     class: &'static str,
@@ -201,7 +201,7 @@ struct Name {
     area: Area,
 }
 
-/// A part of the drawing.
+/// A rectangle of the drawing.
 #[derive(Clone, Copy)]
 struct Area {
     left: f64,
@@ -230,7 +230,7 @@ impl Area {
     }
 }
 
-/// The areas beside a point where a name of this width may stand, the best first, with the classes that put it there.
+/// Possible rectangles for a label of this width beside a point, the best first, with their CSS classes.
 fn beside((x, y): (f64, f64), width: f64, away: f64) -> [(&'static str, Area); 8] {
     let (right, left, middle) = (("halo", x + away), ("halo end", x - away - width), ("halo mid", x - width / 2.0));
     let (level, above, below) = (y - 7.0, y - away - 14.0, y + away);
@@ -247,7 +247,7 @@ fn beside((x, y): (f64, f64), width: f64, away: f64) -> [(&'static str, Area); 8
     .map(|((class, left), top)| (class, Area { left, right: left + width, top, bottom: top + 14.0 }))
 }
 
-/// The borders of cells around these middles: between two, and as far out at the ends.
+/// Borders of cells with these centers: halfway between two, and as far out at the ends.
 fn borders(middles: &[f64], between: impl Fn(f64, f64) -> f64, beyond: impl Fn(f64, f64) -> f64) -> Vec<f64> {
     let [first, .., last] = middles else {
         return middles.iter().flat_map(|middle| [middle * 0.5, middle * 2.0]).collect();

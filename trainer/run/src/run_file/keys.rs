@@ -1,55 +1,51 @@
-//! Everything a run file may say: name, values, default, meaning.
+//! The keys of a run file, from the schema of [`RunConfig`]: name, values, default, meaning.
 
-use std::fmt;
+use std::{fmt, sync::LazyLock};
 
-use kith_block::{Form, Subset};
-use kith_sampler::Fanout;
+use schemars::generate::SchemaSettings;
+use serde_json::Value as Json;
 use toml::Value;
 
-use crate::{
-    choice::Choice,
-    config::{Exclude, Kernels, Supervision},
-    model_kind::ModelKind,
-};
+use crate::config::{CgatConfig, EarlyStopConfig, EdgeLossConfig, RunConfig, TrainConfig};
 
 /// One key of a run file.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Key {
-    /// Section and name: `train.learning_rate`.
-    pub name: &'static str,
-    /// The values it can have.
+    /// Section and name: `optimizer.learning_rate`.
+    pub name: String,
+    /// Its valid values.
     pub takes: Takes,
-    /// What it is where the file does not say, as TOML; `None`: it must say, or the meaning tells.
-    pub default: Option<&'static str>,
-    /// What it means.
-    pub about: &'static str,
+    /// Its default as TOML; `None` if it has none, or if `about` describes it.
+    pub default: Option<String>,
+    /// Its meaning.
+    pub about: String,
 }
 
-/// The values a key can have.
-#[derive(Debug)]
+/// Valid values of a key.
+#[derive(Clone, Debug)]
 pub enum Takes {
-    /// Numbers, fractions included, that are above or at the first and below or at the second bound.
+    /// Finite numbers between two bounds.
     Number(Bound, Bound),
     /// Whole numbers from the first to the second.
     Count(u64, u64),
     /// `true` or `false`.
     Flag,
-    /// A text.
+    /// A string.
     Text,
-    /// One of a few texts.
-    OneOf(fn() -> Vec<&'static str>),
-    /// A list of whole numbers from 1 on, each of which may be "all"; or "all" alone.
+    /// One of these strings.
+    OneOf(Vec<String>),
+    /// A list of whole numbers from 1 and "all", or one of the two.
     Fanouts,
 }
 
 /// One end of a range of numbers.
 #[derive(Clone, Copy, Debug)]
 pub enum Bound {
-    /// The number itself is in.
+    /// Included.
     At(f64),
-    /// The number itself is out.
+    /// Excluded.
     Beyond(f64),
-    /// There is no end.
+    /// Unbounded.
     Open,
 }
 
@@ -57,272 +53,149 @@ use Bound::{At, Beyond, Open};
 use Takes::{Count, Fanouts, Flag, Number, OneOf, Text};
 
 /// All keys, section by section.
-pub const KEYS: &[Key] = &[
-    Key {
-        name: "model.kind",
-        takes: OneOf(names::<ModelKind>),
-        default: None,
-        about: "the model: see the table of models",
-    },
-    Key {
-        name: "model.form",
-        takes: OneOf(names::<Form>),
-        default: None,
-        about: "how attention scores a neighbor; must be said for a supergat, and is go for a gat unless said",
-    },
-    Key { name: "model.n_layers", takes: Count(1, 64), default: Some("2"), about: "layers, the last included" },
-    Key {
-        name: "model.heads",
-        takes: Count(1, 1024),
-        default: Some("8"),
-        about: "heads of a hidden layer, side by side (attention only)",
-    },
-    Key {
-        name: "model.features",
-        takes: Count(1, 65_536),
-        default: Some("8"),
-        about: "features of each head; without attention the width of a hidden layer, 64 unless said",
-    },
-    Key {
-        name: "model.out_heads",
-        takes: Count(1, 1024),
-        default: Some("8"),
-        about: "heads of the last layer, averaged (attention only)",
-    },
-    Key {
-        name: "model.dropout",
-        takes: Number(At(0.0), Beyond(1.0)),
-        default: Some("0.6"),
-        about: "the share of each layer's inputs, and of attention, that a training step leaves out",
-    },
-    Key {
-        name: "train.learning_rate",
-        takes: Number(Beyond(0.0), Open),
-        default: None,
-        about: "Adam's step size, constant",
-    },
-    Key {
-        name: "train.weight_decay",
-        takes: Number(At(0.0), Open),
-        default: None,
-        about: "λ_2: the share of each weight, biases included, that is added to its gradient",
-    },
-    Key {
-        name: "train.epochs",
-        takes: Count(1, 1_000_000_000),
-        default: None,
-        about: "epochs, unless the run stops early",
-    },
-    Key {
-        name: "train.split",
-        takes: Text,
-        default: None,
-        about: "the name of the split to follow; the store's first unless said; by-run-key: its splits in turn",
-    },
-    Key {
-        name: "train.supervision",
-        takes: OneOf(names::<Supervision>),
-        default: Some("\"split\""),
-        about: "split: train on the split's train part; full: on every labeled node that neither validates nor tests; \
-                full-and-valid: on every labeled node that does not test, so that validation says little",
-    },
-    Key {
-        name: "train.kernels",
-        takes: OneOf(names::<Kernels>),
-        default: Some("\"fused\""),
-        about: "fused: kernels of our own; reference: plain tensor operations, slower, on any device, and all that a \
-                cgat has",
-    },
-    Key {
-        name: "train.checkpoint_every",
-        takes: Count(1, 1_000_000_000),
-        default: Some("50"),
-        about: "epochs from one checkpoint to the next; the last epoch always has one",
-    },
-    Key {
-        name: "train.checkpoint_every_steps",
-        takes: Count(1, 1_000_000_000_000),
-        default: None,
-        about: "steps from one checkpoint to the next, beside those of `checkpoint_every`; none unless said",
-    },
-    Key {
-        name: "train.checkpoint_minutes",
-        takes: Number(At(0.0), At(1e6)),
-        default: Some("10"),
-        about: "minutes from one checkpoint to the next, beside those of epochs and steps; 0: none by time",
-    },
-    Key {
-        name: "train.checkpoints_kept",
-        takes: Count(1, 1_000_000),
-        default: Some("2"),
-        about: "how many checkpoints are kept, the newest",
-    },
-    Key {
-        name: "train.deterministic",
-        takes: Flag,
-        default: None,
-        about: "true: gradients are added in the order of slices, so that any number of ranks gives the same bits; \
-                false: by all-reduce; true on the CPU and false on GPUs unless said",
-    },
-    Key {
-        name: "train.evaluate_every",
-        takes: Count(1, 1_000_000_000),
-        default: Some("1"),
-        about: "epochs from one measuring of valid and test nodes to the next; the last epoch is always measured",
-    },
-    Key {
-        name: "train.mode",
-        takes: OneOf(|| vec!["full", "batches"]),
-        default: Some("\"full\""),
-        about: "full: every step looks at the whole graph; batches: at some seeds and a sample of what is around them",
-    },
-    Key {
-        name: "train.fanouts",
-        takes: Fanouts,
-        default: Some("[10, 10]"),
-        about: "neighbors drawn per node, from the seeds outwards, the last repeated for deeper models (batches only)",
-    },
-    Key {
-        name: "train.seeds_per_step",
-        takes: Count(1, 1_000_000_000),
-        default: None,
-        about: "seeds of a step; 1024 unless said, or all if there are fewer (batches only)",
-    },
-    Key {
-        name: "train.edge_seeds",
-        takes: Count(0, 1_000_000_000),
-        default: None,
-        about: "further nodes of a step, which only the edge loss looks at; unless said, 1024 where an edge loss is \
-                learned and fewer than one node in ten is a seed, else 0 (batches only)",
-    },
-    Key {
-        name: "train.slices",
-        takes: Count(1, 65_536),
-        default: Some("1"),
-        about: "pieces of a step, each sampled on its own: as many ranks can share it, with the same result \
-                (batches only)",
-    },
-    Key {
-        name: "edge_loss.weight",
-        takes: Number(At(0.0), Open),
-        default: None,
-        about: "λ_E: how much each layer's edge loss weighs beside the node loss; 0 switches it off",
-    },
-    Key {
-        name: "edge_loss.negatives",
-        takes: Number(Beyond(0.0), At(1000.0)),
-        default: Some("0.5"),
-        about: "p_n: pairs without an edge, per edge",
-    },
-    Key {
-        name: "edge_loss.kept",
-        takes: Number(Beyond(0.0), At(1.0)),
-        default: Some("0.8"),
-        about: "p_e: the share of pairs that a step looks at",
-    },
-    Key {
-        name: "edge_loss.exclude",
-        takes: OneOf(names::<Exclude>),
-        default: Some("\"symmetric\""),
-        about: "pairs never drawn as negatives: edges in their own direction (directed), or in either (symmetric)",
-    },
-    Key {
-        name: "edge_loss.subset",
-        takes: OneOf(names::<Subset>),
-        default: Some("\"union\""),
-        about: "what `kept` is a share of: edges and negatives together (union), or each of them (each, fewer draws)",
-    },
-    Key {
-        name: "cgat.graph_weight",
-        takes: Number(At(0.0), Open),
-        default: None,
-        about: "how much each layer's loss of the graph's structure weighs beside the node loss; 0 switches it off",
-    },
-    Key {
-        name: "cgat.graph_margin",
-        takes: Number(At(0.0), Open),
-        default: None,
-        about: "by how much an edge is to be scored above pairs without one",
-    },
-    Key {
-        name: "cgat.boundary_weight",
-        takes: Number(At(0.0), Open),
-        default: Some("0.0"),
-        about: "how much each layer's loss of the boundary between classes weighs; above 0, the structure too is learned \
-                only from edges within a class, both ends trained on",
-    },
-    Key {
-        name: "cgat.boundary_margin",
-        takes: Number(At(0.0), Open),
-        default: None,
-        about: "by how much edges within a class are to be scored above others of the same node",
-    },
-    Key {
-        name: "cgat.top_k",
-        takes: Count(1, 1_000_000),
-        default: None,
-        about: "how many of the largest scores a node listens to in a training step, per head; all, with dropout, unless \
-                said",
-    },
-    Key {
-        name: "cgat.negatives",
-        takes: Count(1, 1000),
-        default: Some("5"),
-        about: "pairs without an edge, for each edge",
-    },
-    Key {
-        name: "early_stop.burn_in",
-        takes: Count(0, 1_000_000_000),
-        default: None,
-        about: "the run can stop from the second epoch after this many on",
-    },
-    Key {
-        name: "early_stop.window",
-        takes: Count(1, 1_000_000),
-        default: None,
-        about: "epochs that the moving means of validation loss and metric look back on",
-    },
-    Key {
-        name: "early_stop.loss_threshold",
-        takes: Number(At(0.0), Open),
-        default: None,
-        about: "the run stops when the loss is nearer to its mean than this, relative to the mean",
-    },
-    Key {
-        name: "early_stop.metric_threshold",
-        takes: Number(At(0.0), Open),
-        default: None,
-        about: "the run stops when the metric is nearer to its mean than this, relative to the mean",
-    },
-];
-
-pub(super) fn find(name: &str) -> Option<&'static Key> {
-    KEYS.iter().find(|key| key.name == name)
+pub fn keys() -> &'static [Key] {
+    static KEYS: LazyLock<Vec<Key>> = LazyLock::new(|| {
+        let schema = schema();
+        let find = |name: &String| {
+            let (section, key) = name.split_once('.').expect("a name has a section");
+            key_of(name, &properties(&schema["properties"][section])[key])
+        };
+        names().iter().map(find).collect()
+    });
+    &KEYS
 }
 
-/// A number as a person writes it: 4 is as good as 4.0.
+/// The sections of a run file, in order.
+pub fn sections() -> Vec<&'static str> {
+    let mut sections: Vec<&str> = keys().iter().filter_map(|key| key.name.split('.').next()).collect();
+    sections.dedup();
+    sections
+}
+
+/// The meaning of a section.
+pub(super) fn about_section(section: &str) -> String {
+    one_line(schema()["properties"][section]["description"].as_str().unwrap_or_default())
+}
+
+/// The JSON Schema of run files.
+pub fn schema() -> Json {
+    let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
+    settings.into_generator().into_root_schema_for::<RunConfig>().to_value()
+}
+
+pub(super) fn find(name: &str) -> Option<&'static Key> {
+    keys().iter().find(|key| key.name == name)
+}
+
+/// The names of all keys in the order of the structs. JSON objects have no order, so the names come from a config in which every
+/// optional key is set.
+pub(super) fn names() -> Vec<String> {
+    let some = Some(1);
+    let config = RunConfig {
+        train: TrainConfig {
+            batch_size: some,
+            edge_seeds: some,
+            split: Some(String::new()),
+            checkpoint_every_steps: Some(1),
+            deterministic: Some(true),
+            ..TrainConfig::default()
+        },
+        edge_loss: Some(EdgeLossConfig::default()),
+        cgat: Some(CgatConfig { top_k: some, ..CgatConfig::default() }),
+        early_stop: Some(EarlyStopConfig {
+            patience: Some(1),
+            burn_in: Some(1),
+            window: some,
+            loss_threshold: Some(0.0),
+            metric_threshold: Some(0.0),
+        }),
+        ..RunConfig::default()
+    };
+    let text = toml::to_string(&config).expect("a config is TOML");
+    let mut section = "";
+    let mut names = Vec::new();
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            section = name;
+        } else if let Some((name, _)) = line.split_once(" = ") {
+            names.push(format!("{section}.{name}"));
+        }
+    }
+    names
+}
+
+/// The properties of a section, which may be optional.
+pub(super) fn properties(section: &Json) -> &Json {
+    match section["anyOf"].as_array() {
+        Some(options) => {
+            options.iter().map(properties).find(|properties| properties.is_object()).unwrap_or(&Json::Null)
+        }
+        None => &section["properties"],
+    }
+}
+
+fn key_of(name: &str, schema: &Json) -> Key {
+    Key {
+        name: name.to_owned(),
+        takes: Takes::of(schema),
+        default: match &schema["default"] {
+            Json::Null => None,
+            Json::String(text) => Some(text.clone()),
+            list @ Json::Array(_) => Some(list.to_string().replace(',', ", ")),
+            other => Some(other.to_string()),
+        },
+        about: one_line(schema["description"].as_str().unwrap_or_default()),
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A number of a run file; 4 and 4.0 are the same.
 pub(super) fn as_number(value: &Value) -> Option<f64> {
     value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64))
 }
 
-/// Fanouts as a person writes them: `[10, 10]`, `["all", 5]`, `"all"`.
-pub(super) fn as_fanouts(value: &Value) -> Option<Vec<Fanout>> {
-    let one = |value: &Value| match value {
-        Value::String(text) => (text == "all").then_some(Fanout::All),
-        _ => Fanout::at_most(u32::try_from(value.as_integer()?).ok()?).ok(),
+fn are_fanouts(value: &Value) -> bool {
+    let is_one = |value: &Value| match value {
+        Value::String(text) => text == "all",
+        _ => value.as_integer().is_some_and(|n| (1..=i64::from(u32::MAX)).contains(&n)),
     };
     match value {
-        Value::Array(list) if !list.is_empty() => list.iter().map(one).collect(),
-        Value::Array(_) => None,
-        _ => Some(vec![one(value)?]),
+        Value::Array(list) => !list.is_empty() && list.iter().all(is_one),
+        _ => is_one(value),
     }
 }
 
-fn names<T: Choice>() -> Vec<&'static str> {
-    T::ALL.iter().map(|(name, _)| *name).collect()
-}
-
 impl Takes {
+    fn of(schema: &Json) -> Takes {
+        let has_type = |name: &str| match &schema["type"] {
+            Json::Array(types) => types.iter().any(|one| one == name),
+            one => one == name,
+        };
+        if let Some(names) = schema["enum"].as_array() {
+            return OneOf(names.iter().filter_map(Json::as_str).map(str::to_owned).collect());
+        }
+        if has_type("number") {
+            let bound = |at: &str, beyond: &str| match (schema[at].as_f64(), schema[beyond].as_f64()) {
+                (Some(at), _) => At(at),
+                (None, Some(beyond)) => Beyond(beyond),
+                (None, None) => Open,
+            };
+            return Number(bound("minimum", "exclusiveMinimum"), bound("maximum", "exclusiveMaximum"));
+        }
+        if has_type("integer") {
+            let number = |name: &str, otherwise| schema[name].as_f64().map_or(otherwise, |number| number as u64);
+            return Count(number("minimum", 0), number("maximum", i64::MAX as u64));
+        }
+        match (has_type("boolean"), has_type("string")) {
+            (true, _) => Flag,
+            (_, true) => Text,
+            _ => Fanouts,
+        }
+    }
+
     pub(super) fn accepts(&self, value: &Value) -> bool {
         match self {
             Number(low, high) => as_number(value).is_some_and(|number| {
@@ -343,8 +216,8 @@ impl Takes {
             }
             Flag => value.as_bool().is_some(),
             Text => value.as_str().is_some_and(|text| !text.is_empty()),
-            OneOf(names) => value.as_str().is_some_and(|text| names().contains(&text)),
-            Fanouts => as_fanouts(value).is_some(),
+            OneOf(names) => value.as_str().is_some_and(|text| names.iter().any(|name| name == text)),
+            Fanouts => are_fanouts(value),
         }
     }
 }
@@ -367,9 +240,10 @@ impl fmt::Display for Takes {
             }
             Count(low, high) => write!(f, "a whole number from {low} to {high}"),
             Flag => write!(f, "true or false"),
-            Text => write!(f, "a text"),
-            Fanouts => write!(f, "\"all\", or a list of whole numbers from 1 on and \"all\", as in [10, 10]"),
-            OneOf(names) => match names().split_last() {
+            Text => write!(f, "a string"),
+            Fanouts => write!(f, "\"all\", or a list of whole numbers from 1 and \"all\", as in [10, 10]"),
+            OneOf(names) => match names.split_last() {
+                Some((last, [])) => write!(f, "{last}"),
                 Some((last, others)) => write!(f, "{} or {last}", others.join(", ")),
                 None => Ok(()),
             },

@@ -2,17 +2,21 @@ use kith_block::Subset;
 use kith_sampler::Fanout;
 
 use super::*;
-use crate::config::{Exclude, Mode, Supervision};
+use crate::config::{
+    BY_SEED, CgatConfig, EarlyStopConfig, Exclude, ModelConfig, OptimizerConfig, OptimizerName, TrainConfig,
+};
 
 const FILE: &str = "
 [model]
 kind = \"supergat\"
-form = \"mx\"
-dropout = 0.5
+attention = \"mx\"
+dropout = 0.4
 
-[train]
+[optimizer]
 learning_rate = 0.005
 weight_decay = 1e-6
+
+[train]
 epochs = 490
 
 [edge_loss]
@@ -42,58 +46,51 @@ fn what_is_not_said_has_its_default() {
     let config = file().resolve().unwrap();
     let model = ModelConfig {
         kind: ModelKind::Supergat,
-        form: Form::Mx,
+        attention: Form::Mx,
         n_layers: 2,
         heads: 8,
-        features: 8,
+        hidden: 16,
         out_heads: 8,
-        dropout: 0.5,
+        dropout: 0.4,
     };
     assert_eq!(config.model, model);
-    let train = TrainConfig {
-        learning_rate: 0.005,
-        weight_decay: 1e-6,
-        epochs: 490,
-        split: None,
-        supervision: Supervision::Split,
-        kernels: Kernels::Fused,
-        checkpoint_every: 50,
-        checkpoint_every_steps: None,
-        checkpoint_minutes: 10.0,
-        checkpoints_kept: 2,
-        deterministic: None,
-        evaluate_every: 1,
-        mode: Mode::Full,
-    };
+    let optimizer = OptimizerConfig { name: OptimizerName::Adam, learning_rate: 0.005, weight_decay: 1e-6 };
+    assert_eq!(config.optimizer, optimizer);
+    let train = TrainConfig { epochs: 490, ..TrainConfig::default() };
     assert_eq!(config.train, train);
-    let edge_loss =
-        EdgeLossConfig { weight: 4.0, negatives: 0.5, kept: 0.8, exclude: Exclude::Symmetric, subset: Subset::Union };
+    let edge_loss = EdgeLossConfig {
+        weight: 4.0,
+        neg_sample_ratio: 0.5,
+        edge_sampling_ratio: 0.8,
+        exclude: Exclude::Symmetric,
+        subset: Subset::Union,
+    };
     assert_eq!(config.edge_loss, Some(edge_loss));
-    assert_eq!(config.early_stop.unwrap().window, 484);
+    assert_eq!(config.early_stop.unwrap().window, Some(484));
 }
 
 #[test]
 fn any_key_can_be_set() {
     let config = with(&[
-        "train.learning_rate=0.01",
+        "optimizer.learning_rate=0.01",
         "edge_loss.weight = 7",
-        "model.form=sd",
+        "model.attention=sd",
         "train.split=\"my split\"",
         "train.supervision=full",
         "early_stop=off",
         "edge_loss.subset=each",
     ])
     .unwrap();
-    assert_eq!(config.train.learning_rate, 0.01);
+    assert_eq!(config.optimizer.learning_rate, 0.01);
     assert_eq!(config.edge_loss.as_ref().unwrap().weight, 7.0);
     assert_eq!(config.edge_loss.as_ref().unwrap().subset, Subset::Each);
-    assert_eq!(config.model.form, Form::Sd);
+    assert_eq!(config.model.attention, Form::Sd);
     assert_eq!(config.train.split.as_deref(), Some("my split"));
     assert_eq!(config.early_stop, None);
     assert_eq!(config.name(), "supergat-sd-full");
-    for key in KEYS {
+    for key in keys() {
         let value = match &key.takes {
-            Takes::OneOf(names) => names()[0].to_owned(),
+            Takes::OneOf(names) => names[0].clone(),
             Takes::Flag => "false".to_owned(),
             Takes::Text => "text".to_owned(),
             Takes::Number(..) => "0.5".to_owned(),
@@ -108,38 +105,65 @@ fn any_key_can_be_set() {
 fn a_model_without_attention_has_a_width() {
     let config =
         with(&["model=off", "model.kind=sage", "edge_loss=off", "early_stop=off", "model.n_layers=3"]).unwrap();
-    assert_eq!((config.model.features, config.name().as_str()), (64, "sage-3-layers"));
+    assert_eq!((config.model.hidden, config.name().as_str()), (128, "sage-3-layers"));
     assert_eq!(config.edge_loss, None);
 }
 
 #[test]
-fn batches_have_fanouts_and_counts() {
-    let mode = |assignments: &[&str]| with(assignments).unwrap().train.mode;
+fn mini_batches_have_fanouts_and_counts() {
+    let train = |assignments: &[&str]| with(assignments).unwrap().train;
     let ten = Fanout::at_most(10).unwrap();
-    let batches = BatchesConfig { fanouts: vec![ten, ten], seeds_per_step: None, edge_seeds: None, slices: 1 };
-    assert_eq!(mode(&[]), Mode::Full);
-    assert_eq!(mode(&["train.mode=batches"]), Mode::Batches(batches.clone()));
+    assert_eq!(train(&[]).mode, Mode::FullBatch);
+    let mini_batch = train(&["train.mode=mini-batch"]);
+    assert_eq!((mini_batch.mode, mini_batch.fanouts, mini_batch.slices), (Mode::MiniBatch, vec![ten, ten], 1));
+    assert_eq!((mini_batch.batch_size, mini_batch.edge_seeds), (None, None));
+    assert_eq!(train(&["train.mode=mini-batch", "train.fanouts=all"]).fanouts, [Fanout::All]);
     assert_eq!(
-        mode(&["train.mode=batches", "train.fanouts=all"]),
-        Mode::Batches(BatchesConfig { fanouts: vec![Fanout::All], ..batches.clone() })
+        train(&["train.mode=mini-batch", "model.n_layers=1"]).fanouts,
+        [ten],
+        "the default is cut to the layers"
     );
     let wrong = |assignments: &[&str]| with(assignments).unwrap_err().to_string();
-    let of_layers = wrong(&["train.mode=batches", "train.fanouts=[5, 5, 5]"]);
+    let of_layers = wrong(&["train.mode=mini-batch", "train.fanouts=[5, 5, 5]"]);
     assert!(of_layers.contains("3 fanouts for 2 layers"), "{of_layers}");
-    assert!(wrong(&["train.fanouts=[5]"]).contains("`train.fanouts` is for batches"));
+    assert!(wrong(&["train.fanouts=[5]"]).contains("`train.fanouts` is for mini-batches"));
     for fanouts in ["0", "[10, 0]", "[]", "some", "-1"] {
         let sentence = file().set(&format!("train.fanouts={fanouts}")).unwrap_err().to_string();
         assert!(sentence.contains("`train.fanouts` must be \"all\", or a list"), "{sentence}");
     }
 
     let counts = |n_nodes, n_seeds, has_edge_loss| {
-        let settled = batches.settled(n_nodes, n_seeds, has_edge_loss);
-        (settled.seeds_per_step.unwrap(), settled.edge_seeds.unwrap())
+        let mut train = TrainConfig::default();
+        train.settle(n_nodes, n_seeds, has_edge_loss);
+        (train.batch_size.unwrap(), train.edge_seeds.unwrap())
     };
     assert_eq!(counts(20_000, 1999, true), (1024, 1024));
-    assert_eq!(counts(20_000, 2000, true), (1024, 0), "one node in ten is enough");
-    assert_eq!(counts(20_000, 60, false), (60, 0), "without an edge loss nobody would look at them");
+    assert_eq!(counts(20_000, 2000, true), (1024, 0), "a tenth of the nodes is enough");
+    assert_eq!(counts(20_000, 60, false), (60, 0), "only the edge loss uses them");
     assert_eq!(counts(500, 10, true), (10, 500));
+}
+
+#[test]
+fn the_mode_follows_the_graph_unless_it_is_set() {
+    let small = GraphSize { n_nodes: 100, n_edges: 400, dim: 8, n_classes: 3, is_partitioned: false };
+    let large = GraphSize { n_nodes: 10_000_000, ..small };
+    let choose = |assignments: &[&str], graph| {
+        let mut file = file();
+        assignments.iter().for_each(|assignment| file.set(assignment).unwrap());
+        let note = file.choose_mode(graph).unwrap();
+        (file.resolve().unwrap().train.mode, note.unwrap_or_default())
+    };
+    assert_eq!(choose(&[], small).0, Mode::FullBatch);
+    let (mode, note) = choose(&[], large);
+    assert_eq!(mode, Mode::MiniBatch);
+    assert!(note.starts_with("mini-batch training: full-batch activations take"), "{note}");
+    assert_eq!(choose(&["train.mode=full-batch"], large), (Mode::FullBatch, String::new()));
+    let mut kept = file();
+    kept.set_mode_if_open(Mode::FullBatch);
+    assert_eq!(kept.choose_mode(large).unwrap(), None, "a kept file of 0.1.0 stays full-batch");
+    assert_eq!(kept.resolve().unwrap().train.mode, Mode::FullBatch);
+    let by_key = (Mode::MiniBatch, "mini-batch training: `train.batch_size` is set".to_owned());
+    assert_eq!(choose(&["train.batch_size=7"], small), by_key);
 }
 
 #[test]
@@ -153,15 +177,20 @@ fn a_loss_that_weighs_nothing_is_none() {
 fn a_resolved_file_means_the_same() {
     for assignments in [
         &[][..],
-        &["train.split=a \"quoted\" split", "train.supervision=full", "early_stop=off", "train.weight_decay=1e-300"],
+        &[
+            "train.split=a \"quoted\" split",
+            "train.supervision=full",
+            "early_stop=off",
+            "optimizer.weight_decay=1e-300",
+        ],
         &["model=off", "model.kind=gcn", "edge_loss=off"],
-        &["model.kind=gat", "edge_loss=off", "train.weight_decay=0"],
+        &["model.kind=gat", "edge_loss=off", "optimizer.weight_decay=0"],
         &CGAT,
         &[&CGAT[..], &["cgat.boundary_weight=2", "cgat.boundary_margin=0", "cgat.top_k=4"]].concat(),
         &[&CGAT[..], &["cgat.negatives=9", "train.kernels=reference", "train.supervision=full-and-valid"]].concat(),
-        &["train.mode=batches"],
-        &["train.mode=batches", "train.fanouts=all", "train.edge_seeds=0", "train.slices=3"],
-        &["train.mode=batches", "train.fanouts=[\"all\", 5]", "train.seeds_per_step=7"],
+        &["train.mode=mini-batch"],
+        &["train.mode=mini-batch", "train.fanouts=all", "train.edge_seeds=0", "train.slices=3"],
+        &["train.mode=mini-batch", "train.fanouts=[\"all\", 5]", "train.batch_size=7"],
     ] {
         let config = with(assignments).unwrap();
         let again = RunFile::parse(&config.to_toml(), "again").unwrap().resolve().unwrap();
@@ -170,26 +199,24 @@ fn a_resolved_file_means_the_same() {
 }
 
 const CGAT: [&str; 5] =
-    ["model.kind=cgat", "model.form=go", "edge_loss=off", "cgat.graph_weight=1", "cgat.graph_margin=0.1"];
+    ["model.kind=cgat", "model.attention=go", "edge_loss=off", "cgat.graph_weight=1", "cgat.graph_margin=0.1"];
 
 #[test]
 fn a_cgat_is_computed_by_tensor_operations() {
     let config = with(&CGAT).unwrap();
     assert_eq!((config.train.kernels, config.name().as_str()), (Kernels::Reference, "cgat"));
-    let expected = CgatConfig { graph_weight: 1.0, graph_margin: 0.1, boundary: None, top_k: None, negatives: 5 };
-    assert_eq!(config.cgat, Some(expected));
+    assert_eq!(config.cgat, Some(CgatConfig::default()));
+    assert_eq!(config.cgat.unwrap().boundary(), None);
     let full = with(&[&CGAT[..], &["cgat.boundary_weight=2", "cgat.boundary_margin=0.5"]].concat()).unwrap();
-    assert_eq!(full.cgat.unwrap().boundary, Some(BoundaryConfig { weight: 2.0, margin: 0.5 }));
+    assert_eq!(full.cgat.unwrap().boundary(), Some((2.0, 0.5)));
     for (more, sentence) in [
-        (&["train.kernels=fused"][..], "`train.kernels`: a cgat has no fused kernels: say reference, or nothing"),
-        (&["train.mode=batches"], "`train.mode`: a cgat trains on whole graphs: say full"),
-        (&["model.form=mx"], "`model.form`: a cgat scores by go alone"),
-        (&["cgat=off"], "`cgat` is missing: a cgat learns from edges (a gat does not)"),
-        (&["model.kind=gat"], "`cgat` is for a cgat: a gat learns without it"),
-        (&["edge_loss.weight=1"], "`edge_loss` is for a supergat: a cgat learns without it"),
-        (&["cgat.boundary_weight=1"], "`cgat.boundary_margin` is missing"),
-        (&["cgat.boundary_margin=1"], "`cgat.boundary_margin` is for a boundary loss: say cgat.boundary_weight too"),
-        (&["cgat=off", "cgat.graph_weight=1"], "`cgat.graph_margin` is missing"),
+        (&["train.kernels=fused"][..], "`train.kernels`: a cgat has no fused kernels: use reference"),
+        (&["train.mode=mini-batch"], "`train.mode`: a cgat supports full-batch only"),
+        (&["model.attention=mx"], "`model.attention`: a cgat has go only"),
+        (&["cgat=off"], "`cgat` is off: a cgat needs it"),
+        (&["model.kind=gat"], "`cgat` is for a cgat: a gat has no such loss"),
+        (&["edge_loss.weight=1"], "`edge_loss` is for a supergat: a cgat has no such loss"),
+        (&["cgat.boundary_margin=1"], "`cgat.boundary_margin` needs a `cgat.boundary_weight` above 0 (default: 0)"),
     ] {
         assert_eq!(with(&[&CGAT[..], more].concat()).unwrap_err().to_string(), format!("my.toml: {sentence}"));
     }
@@ -199,43 +226,56 @@ fn a_cgat_is_computed_by_tensor_operations() {
 fn every_mistake_is_a_sentence_that_names_the_key() {
     for (assignments, sentence) in [
         (
-            &["train.learning_rat=1"][..],
-            "--set train.learning_rat=1: a run file has no `train.learning_rat`: did you mean `train.learning_rate`?",
+            &["optimizer.learning_rat=1"][..],
+            "--set optimizer.learning_rat=1: a run file has no `optimizer.learning_rat`: did you mean \
+             `optimizer.learning_rate`?",
         ),
         (
             &["lambda=1"],
-            "--set lambda=1: a run file has no `lambda`: its sections are model, train, edge_loss, cgat and \
+            "--set lambda=1: a run file has no `lambda`: its sections are model, optimizer, train, edge_loss, cgat and \
              early_stop",
         ),
         (
             &["learning_rate=1"],
-            "--set learning_rate=1: a run file has no `learning_rate`: did you mean `train.learning_rate`?",
+            "--set learning_rate=1: a run file has no `learning_rate`: did you mean `optimizer.learning_rate`?",
+        ),
+        (&["lr=1"], "--set lr=1: a run file has no `lr`: did you mean `optimizer.learning_rate`?"),
+        (&["optimizer.lr=fast"], "--set optimizer.lr=fast: `optimizer.lr` must be a number above 0, not \"fast\""),
+        (
+            &["optimizer.learning_rate=0"],
+            "--set optimizer.learning_rate=0: `optimizer.learning_rate` must be a number above 0, not 0",
         ),
         (
-            &["train.learning_rate=fast"],
-            "--set train.learning_rate=fast: `train.learning_rate` must be a number above 0, not \"fast\"",
-        ),
-        (
-            &["train.learning_rate=0"],
-            "--set train.learning_rate=0: `train.learning_rate` must be a number above 0, not 0",
-        ),
-        (
-            &["train.learning_rate=nan"],
-            "--set train.learning_rate=nan: `train.learning_rate` must be a number above 0, not nan",
+            &["optimizer.learning_rate=nan"],
+            "--set optimizer.learning_rate=nan: `optimizer.learning_rate` must be a number above 0, not nan",
         ),
         (&["model.dropout=1.0"], "--set model.dropout=1.0: `model.dropout` must be a number from 0 below 1, not 1.0"),
-        (&["edge_loss.kept=1.5"], "--set edge_loss.kept=1.5: `edge_loss.kept` must be a number above 0 to 1, not 1.5"),
+        (
+            &["edge_loss.edge_sampling_ratio=1.5"],
+            "--set edge_loss.edge_sampling_ratio=1.5: `edge_loss.edge_sampling_ratio` must be a number above 0 to 1, not 1.5",
+        ),
         (
             &["train.epochs=-1"],
             "--set train.epochs=-1: `train.epochs` must be a whole number from 1 to 1000000000, not -1",
         ),
-        (&["model.form=mix"], "--set model.form=mix: `model.form` must be go, dp, sd or mx, not \"mix\""),
-        (&["train"], "--set train: write it as key=value, for example train.learning_rate=0.01"),
-        (&["edge_loss=off"], "my.toml: `edge_loss` is missing: a supergat learns from edges (a gat does not)"),
-        (&["model.kind=gat"], "my.toml: `edge_loss` is for a supergat: a gat learns without it"),
-        (&["model.kind=gcn", "edge_loss=off"], "my.toml: `model.form` is for attention: a gcn has none"),
-        (&["train=off"], "my.toml: `train.learning_rate` is missing"),
-        (&["early_stop=off", "early_stop.window=3"], "my.toml: `early_stop.burn_in` is missing"),
+        (
+            &["model.attention=mix"],
+            "--set model.attention=mix: `model.attention` must be go, dp, sd or mx, not \"mix\"",
+        ),
+        (&["train"], "--set train: expected KEY=VALUE, for example optimizer.learning_rate=0.01"),
+        (
+            &["edge_loss=off"],
+            "my.toml: `edge_loss` is off: set edge_loss.weight = 0 to train a supergat without it, or train a gat",
+        ),
+        (&["model.kind=gat"], "my.toml: `edge_loss` is for a supergat: a gat has no such loss"),
+        (
+            &["model.kind=gcn", "edge_loss=off"],
+            "my.toml: `model.attention` is for models with attention: a gcn has none",
+        ),
+        (
+            &["early_stop=off", "early_stop.window=3"],
+            "my.toml: `early_stop.burn_in` is missing: the paper's rule needs all four keys",
+        ),
     ] {
         assert_eq!(with(assignments).unwrap_err().to_string(), sentence);
     }
@@ -249,9 +289,14 @@ fn files_that_are_no_run_files() {
         ("[modell]\n", "my.toml: a run file has no `modell`: did you mean `model`?"),
         ("model = 3\n", "my.toml: a run file has no `model`"),
         ("[model]\nkind = 3", "my.toml: `model.kind` must be supergat, gat, gcn, sage, mlp or cgat, not 3"),
-        ("[train]\nlr = 0.1", "my.toml: a run file has no `train.lr`"),
+        ("[train]\nrate = 0.1", "my.toml: a run file has no `train.rate`"),
+        (
+            "[optimizer]\nlr = 0.1\nlearning_rate = 0.1",
+            "my.toml: `optimizer.lr` and `optimizer.learning_rate` are the same key: keep one of them",
+        ),
+        ("[early_stop]\n", "my.toml: `early_stop.patience` is missing"),
     ] {
-        let error = RunFile::parse(text, "my.toml").unwrap_err().to_string();
+        let error = RunFile::parse(text, "my.toml").and_then(|file| file.resolve()).unwrap_err().to_string();
         assert!(error.starts_with(sentence), "{error}");
         assert!(!error.contains('\n'), "{error}");
     }
@@ -260,12 +305,99 @@ fn files_that_are_no_run_files() {
 }
 
 #[test]
-fn every_default_is_a_value_its_key_takes() {
-    for key in KEYS {
-        let Some(default) = key.default else { continue };
-        let table: Table = format!("value = {default}").parse().unwrap();
-        assert!(key.takes.accepts(&table["value"]), "{}", key.name);
+fn an_empty_file_is_a_run() {
+    let config = RunFile::parse("", "my.toml").unwrap().resolve().unwrap();
+    assert_eq!(config, RunConfig { edge_loss: Some(EdgeLossConfig::default()), ..RunConfig::default() });
+    for (name, kind) in ModelKind::ALL {
+        let file = RunFile::parse(&format!("[model]\nkind = \"{name}\"\n"), "my.toml").unwrap();
+        assert_eq!(file.resolve().unwrap().model.kind, *kind);
     }
+}
+
+#[test]
+fn a_model_is_a_run_with_defaults() {
+    let name = |typed| RunFile::of_model(typed).map(|file| file.resolve().unwrap().name());
+    for (typed, found) in [
+        ("gat", Some("gat")),
+        ("gat-dp", Some("gat-dp")),
+        ("supergat", Some("supergat-mx")),
+        ("supergat-sd", Some("supergat-sd")),
+        ("gcn", Some("gcn")),
+        ("gcn-mx", None),
+        ("cgat-mx", None),
+        ("gta", None),
+    ] {
+        assert_eq!(name(typed).as_deref(), found, "{typed}");
+    }
+}
+
+#[test]
+fn patience_needs_no_other_key() {
+    let config = with(&["early_stop=off", "early_stop.patience=20"]).unwrap();
+    assert_eq!(config.early_stop, Some(EarlyStopConfig { patience: Some(20), ..EarlyStopConfig::default() }));
+    assert_eq!(config.early_stop.unwrap().rule(), None);
+}
+
+/// Every key and value of 0.1.0 is understood, and a note says what it is called now.
+#[test]
+fn files_of_0_1_0_are_understood() {
+    let text = include_str!("tests/run-0.1.0.toml");
+    let file = RunFile::parse(text, "my.toml").unwrap();
+    let config = file.resolve().unwrap();
+    assert_eq!(config.model.attention, Form::Sd);
+    assert_eq!((config.model.hidden, config.train.batch_size), (7, Some(9)));
+    assert_eq!((config.optimizer.learning_rate, config.optimizer.weight_decay), (0.25, 0.5));
+    assert_eq!((config.train.mode, config.train.split.as_deref()), (Mode::MiniBatch, Some(BY_SEED)));
+    let edge_loss = config.edge_loss.unwrap();
+    assert_eq!((edge_loss.neg_sample_ratio, edge_loss.edge_sampling_ratio), (3.0, 0.75));
+    assert_eq!(file.notes().len(), RENAMED.len() + 2, "{:?}", file.notes());
+    for (before, now) in RENAMED {
+        assert!(file.notes().contains(&format!("`{before}` is now called `{now}`")), "{:?}", file.notes());
+    }
+    assert!(file.notes().contains(&"`train.mode = \"batches\"` is now written \"mini-batch\"".to_owned()));
+    for key in include_str!("tests/keys-0.1.0.txt").lines() {
+        let (now, _) = renamed::key(key);
+        assert!(keys::find(now).is_some(), "{key}");
+    }
+}
+
+#[test]
+fn every_default_is_a_value_its_key_takes() {
+    for key in keys() {
+        let Some(default) = &key.default else { continue };
+        let value = format!("value = {default}")
+            .parse::<Table>()
+            .map_or(Value::String(default.clone()), |mut table| table.remove("value").unwrap());
+        assert!(key.takes.accepts(&value), "{}", key.name);
+    }
+}
+
+/// The names come from an example, the values from the schema: neither has a key that the other lacks.
+#[test]
+fn the_schema_has_the_keys_of_the_structs() {
+    let schema = schema();
+    let mut of_schema = Vec::new();
+    for (section, values) in schema["properties"].as_object().unwrap() {
+        let names = keys::properties(values).as_object().unwrap().keys();
+        of_schema.extend(names.map(|name| format!("{section}.{name}")));
+    }
+    let mut of_structs = keys::names();
+    of_structs.sort();
+    of_schema.sort();
+    assert_eq!(of_structs, of_schema);
+    assert!(keys().iter().all(|key| !key.about.is_empty()));
+    assert_eq!(sections(), ["model", "optimizer", "train", "edge_loss", "cgat", "early_stop"]);
+}
+
+#[test]
+fn comments_explain_every_key() {
+    let text = with(&["train.mode=mini-batch"]).unwrap().to_commented_toml();
+    assert!(
+        text.contains("# number of layers, the last included [a whole number from 1 to 64]\nn_layers = 2\n"),
+        "{text}"
+    );
+    assert!(text.contains("# The optimizer.\n[optimizer]\n"), "{text}");
+    assert_eq!(RunFile::parse(&text, "again").unwrap().resolve(), with(&["train.mode=mini-batch"]));
 }
 
 /// The table of models in the guide, made from the kinds.
@@ -284,8 +416,8 @@ fn the_guide_lists_every_model() {
 #[test]
 fn the_guide_lists_every_key() {
     let mut table = "| key | values | default | meaning |\n|---|---|---|---|\n".to_owned();
-    for Key { name, takes, default, about } in KEYS {
-        let default = default.map_or(String::new(), |default| format!("`{}`", default.trim_matches('"')));
+    for Key { name, takes, default, about } in keys() {
+        let default = default.as_ref().map_or(String::new(), |default| format!("`{default}`"));
         table += &format!("| `{name}` | {takes} | {default} | {about} |\n");
     }
     let guide = include_str!("../../../../docs/RUN_FILE.md");

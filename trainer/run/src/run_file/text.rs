@@ -1,88 +1,91 @@
-//! A run as a run file.
+//! A config written as a run file.
 
 use std::fmt::Write;
 
-use kith_sampler::Fanout;
-use toml::Value;
+use toml::{Table, Value};
 
 use crate::{
-    choice::Choice,
-    config::{BatchesConfig, BoundaryConfig, CgatConfig, EarlyStopConfig, EdgeLossConfig, Mode, RunConfig},
+    config::{Mode, RunConfig},
+    run_file::keys::{about_section, keys, sections},
 };
 
+/// Keys that only mini-batches have.
+pub(super) const MINI_BATCH: [&str; 4] = ["train.fanouts", "train.batch_size", "train.edge_seeds", "train.slices"];
+
+/// Keys that only attention has.
+pub(super) const ATTENTION: [&str; 3] = ["model.attention", "model.heads", "model.out_heads"];
+
 impl RunConfig {
-    /// A run file that says all of it, defaults included.
+    /// A run file that sets every key, defaults included.
     pub fn to_toml(&self) -> String {
-        let RunConfig { model, train, edge_loss, cgat, early_stop } = self;
-        let mut text = format!("[model]\nkind = \"{}\"\n", model.kind.name());
-        let mut say = |line: String| writeln!(text, "{line}").expect("a string takes any text");
-        let quoted = |text: &str| Value::String(text.to_owned()).to_string();
-        if model.kind.has_attention() {
-            say(format!("form = \"{}\"", model.form.name()));
-        }
-        say(format!("n_layers = {}", model.n_layers));
-        if model.kind.has_attention() {
-            say(format!("heads = {}", model.heads));
-        }
-        say(format!("features = {}", model.features));
-        if model.kind.has_attention() {
-            say(format!("out_heads = {}", model.out_heads));
-        }
-        say(format!("dropout = {:?}\n\n[train]", model.dropout));
-        say(format!("learning_rate = {:?}", train.learning_rate));
-        say(format!("weight_decay = {:?}", train.weight_decay));
-        say(format!("epochs = {}", train.epochs));
-        if let Some(split) = &train.split {
-            say(format!("split = {}", quoted(split)));
-        }
-        say(format!("supervision = \"{}\"", train.supervision.name()));
-        say(format!("kernels = \"{}\"", train.kernels.name()));
-        say(format!("checkpoint_every = {}", train.checkpoint_every));
-        if let Some(n_steps) = train.checkpoint_every_steps {
-            say(format!("checkpoint_every_steps = {n_steps}"));
-        }
-        say(format!("checkpoint_minutes = {:?}", train.checkpoint_minutes));
-        say(format!("checkpoints_kept = {}", train.checkpoints_kept));
-        if let Some(is_deterministic) = train.deterministic {
-            say(format!("deterministic = {is_deterministic}"));
-        }
-        say(format!("evaluate_every = {}", train.evaluate_every));
-        if let Mode::Batches(BatchesConfig { fanouts, seeds_per_step, edge_seeds, slices }) = &train.mode {
-            let fanouts = fanouts.iter().map(|fanout| match fanout {
-                Fanout::All => quoted("all"),
-                Fanout::AtMost(n) => n.to_string(),
-            });
-            say(format!("mode = \"batches\"\nfanouts = [{}]", fanouts.collect::<Vec<_>>().join(", ")));
-            if let Some(n) = seeds_per_step {
-                say(format!("seeds_per_step = {n}"));
+        self.write(false)
+    }
+
+    /// The same with a comment for every key.
+    pub fn to_commented_toml(&self) -> String {
+        self.write(true)
+    }
+
+    fn write(&self, has_comments: bool) -> String {
+        let table = Table::try_from(self).expect("a config is TOML");
+        let mut text = String::new();
+        for section in sections() {
+            let mut lines = String::new();
+            for key in keys().iter().filter(|key| key.name.split('.').next() == Some(section)) {
+                let name = key.name.rsplit('.').next().unwrap_or_default();
+                let Some(value) = table.get(section).and_then(|values| values.get(name)) else { continue };
+                if !self.applies(&key.name) {
+                    continue;
+                }
+                if has_comments {
+                    lines += &comment(&format!("{} [{}]", key.about, key.takes));
+                }
+                writeln!(lines, "{name} = {value}").expect("strings take any text");
             }
-            if let Some(n) = edge_seeds {
-                say(format!("edge_seeds = {n}"));
+            if section == "edge_loss" && self.has_no_edge_loss() {
+                lines = "weight = 0.0\n".to_owned();
             }
-            say(format!("slices = {slices}"));
-        }
-        match edge_loss {
-            Some(EdgeLossConfig { weight, negatives, kept, exclude, subset }) => {
-                say(format!("\n[edge_loss]\nweight = {weight:?}\nnegatives = {negatives:?}\nkept = {kept:?}"));
-                say(format!("exclude = \"{}\"\nsubset = \"{}\"", exclude.name(), subset.name()));
+            if lines.is_empty() {
+                continue;
             }
-            None if model.kind.traits().section == Some("edge_loss") => say("\n[edge_loss]\nweight = 0.0".to_owned()),
-            None => {}
-        }
-        if let Some(CgatConfig { graph_weight, graph_margin, boundary, top_k, negatives }) = cgat {
-            say(format!("\n[cgat]\ngraph_weight = {graph_weight:?}\ngraph_margin = {graph_margin:?}"));
-            if let Some(BoundaryConfig { weight, margin }) = boundary {
-                say(format!("boundary_weight = {weight:?}\nboundary_margin = {margin:?}"));
-            }
-            if let Some(top_k) = top_k {
-                say(format!("top_k = {top_k}"));
-            }
-            say(format!("negatives = {negatives}"));
-        }
-        if let Some(EarlyStopConfig { burn_in, window, loss_threshold, metric_threshold }) = early_stop {
-            say(format!("\n[early_stop]\nburn_in = {burn_in}\nwindow = {window}"));
-            say(format!("loss_threshold = {loss_threshold:?}\nmetric_threshold = {metric_threshold:?}"));
+            let about = if has_comments { comment(&about_section(section)) } else { String::new() };
+            let gap = if text.is_empty() { "" } else { "\n" };
+            text += &format!("{gap}{about}[{section}]\n{lines}");
         }
         text
     }
+
+    /// True if a key has an effect with this model and mode.
+    fn applies(&self, key: &str) -> bool {
+        match key {
+            _ if ATTENTION.contains(&key) => self.model.kind.has_attention(),
+            _ if MINI_BATCH.contains(&key) => self.train.mode == Mode::MiniBatch,
+            "cgat.boundary_margin" => self.cgat.as_ref().is_some_and(|cgat| cgat.boundary_weight > 0.0),
+            _ => true,
+        }
+    }
+
+    /// True if this kind of model has an edge loss and the config switches it off.
+    fn has_no_edge_loss(&self) -> bool {
+        self.edge_loss.is_none() && self.model.kind.section() == Some("edge_loss")
+    }
+}
+
+/// A comment of lines of at most 100 characters.
+fn comment(text: &str) -> String {
+    let mut lines = vec!["#".to_owned()];
+    for word in text.split(' ') {
+        if lines.last().is_some_and(|line| line.chars().count() + word.chars().count() >= 100) {
+            lines.push("#".to_owned());
+        }
+        let line = lines.last_mut().expect("there is a line");
+        *line = format!("{line} {word}");
+    }
+    lines.join("\n") + "\n"
+}
+
+/// The value of a key in a table of sections.
+pub(super) fn get<'t>(table: &'t Table, key: &str) -> Option<&'t Value> {
+    let (section, name) = key.split_once('.')?;
+    table.get(section)?.get(name)
 }

@@ -1,4 +1,4 @@
-//! From a store on disk to what a model reads, and the sentences where that cannot be.
+//! Loading of a model's input from a store on disk, and its error messages.
 
 use std::path::Path;
 
@@ -161,7 +161,7 @@ fn a_set_of_graphs_comes_apart() {
 fn what_is_missing_is_named() {
     let five = Made::five;
     let sentences = [
-        (refusal(&Made { rows: None, ..five() }, None), "the store has no feature rows: import it with rows"),
+        (refusal(&Made { rows: None, ..five() }, None), "the store has no features: import it with --features"),
         (refusal(&Made { labels: None, ..five() }, None), "the store has no labels: import it with labels"),
         (refusal(&Made { splits: vec![], ..five() }, None), "the store has no split: import it with one"),
         (refusal(&five(), Some("mine")), "the store has no split \"mine\": it has public, other"),
@@ -217,15 +217,15 @@ fn a_run_says_which_split_and_which_nodes() {
             run_key,
         )
         .unwrap();
-        let crate::data::Data::Full(mut input) = data else { panic!("full unless said") };
+        let crate::data::Data::Full(mut input) = data else { panic!("full by default") };
         let GraphInput { train, valid, test, .. } = input.graphs.remove(0);
         (train, valid, test)
     };
     let (public, other) = ((vec![0, 4], vec![1], vec![2]), (vec![2, 4], vec![1], vec![0]));
     assert_eq!(input(&[], 42), public);
     assert_eq!(input(&["train.split=other"], 42), other);
-    assert_eq!(input(&["train.split=by-run-key"], 42), public);
-    assert_eq!(input(&["train.split=by-run-key"], 43), other);
+    assert_eq!(input(&["train.split=by-seed"], 42), public);
+    assert_eq!(input(&["train.split=by-seed"], 43), other);
     assert_eq!(input(&["train.supervision=full"], 42), public, "node 3 has no class");
     assert_eq!(input(&["train.supervision=full-and-valid"], 42), (vec![0, 1, 4], vec![1], vec![2]));
 

@@ -1,4 +1,4 @@
-//! A world of one.
+//! Process group of one rank.
 
 use tch::Tensor;
 

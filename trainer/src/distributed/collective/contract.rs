@@ -1,4 +1,4 @@
-//! What every collective must do, whoever carries it: checked with all ranks of a world at once, each on a thread.
+//! Contract of every collective: checked with all ranks of a process group at once, each on a thread.
 
 use std::{
     sync::{
@@ -20,7 +20,7 @@ struct Rank<'a> {
     rank: usize,
     n_ranks: usize,
     device: Device,
-    /// How many ranks have come to a barrier, over all of them, where they are in one process.
+    /// Arrivals of ranks at barriers, summed over all barriers; `None` if ranks are separate processes.
     n_arrived: Option<&'a AtomicUsize>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn check(n_ranks: usize, device: Device, make: impl Fn(usize) -> Box<
     on_all_ranks(n_ranks, |rank| check_rank(&mut *make(rank), (rank, n_ranks), device, Some(&n_arrived)));
 }
 
-/// What one rank of a world that is checked does; all others must do it too.
+/// Checks the contract on one rank; all other ranks must do the same.
 pub(crate) fn check_rank(
     collective: &mut dyn Collective,
     (rank, n_ranks): (usize, usize),
@@ -48,7 +48,7 @@ pub(crate) fn check_rank(
     rank.leaves_tensors_where_they_are();
     let mut seen = rank.runs_a_program(1000);
     seen.push(sums);
-    // What the ranks saw must be the same.
+    // All ranks must have seen the same.
     let digests: Vec<u8> = seen.iter().flat_map(|bytes| crc32fast::hash(bytes).to_le_bytes()).collect();
     for (other, theirs) in rank.collective.share(&digests).unwrap().iter().enumerate() {
         let differing = theirs.chunks(4).zip(digests.chunks(4)).position(|(theirs, own)| theirs != own);
@@ -122,7 +122,7 @@ impl Rank<'_> {
             call(&mut *rank.collective);
             rank.collective.sent_bytes() - before
         };
-        // What it must send to others, and up to a hundredth more for saying what it is.
+        // Data for the other ranks, and up to 1 % more for headers.
         let gathered = sent_by(self, &|collective| drop(collective.all_gather(&own).unwrap()));
         let least = others * 4 * n as u64;
         assert!((least..=least + least / 100).contains(&gathered), "{gathered} bytes for {least}");
@@ -172,7 +172,7 @@ impl Rank<'_> {
     fn broadcasts(&mut self) {
         for n in [0, 1, 4099, 1_000_003] {
             let from_rank_0 = bytes(10, 0, n);
-            // What others have there before does not matter.
+            // Bytes of the other ranks before the call do not matter.
             let mut own = if self.rank == 0 { from_rank_0.clone() } else { bytes(10, self.rank, self.rank * 3) };
             self.collective.broadcast(&mut own).unwrap();
             assert!(own == from_rank_0, "a broadcast of {n} bytes");

@@ -1,8 +1,8 @@
-//! Ranks on GPUs: tensors travel by NCCL, bytes by the ring that the ranks met in. One of the homes of `unsafe`: NCCL is
-//! called with the addresses of tensors.
+//! Ranks on GPUs: NCCL transfers tensors, the ring of the rendezvous transfers bytes. One of the modules with `unsafe`:
+//! NCCL is called with the addresses of tensors.
 //!
-//! The communicator is made non-blocking, so that no call waits inside NCCL: every wait is here, looks at the board, at
-//! NCCL's own errors and at the clock, and ends in an abort of the communicator where it must.
+//! The communicator is non-blocking, so that no call waits inside NCCL: every wait is here, checks the board, NCCL's
+//! own errors and the clock, and aborts the communicator if it must.
 #![allow(unsafe_code)]
 
 use std::{
@@ -27,7 +27,7 @@ use tch::{Device, Kind, Tensor, no_grad};
 use super::{Collective, Ring};
 use crate::{distributed::world::WorldError, error::device_code};
 
-/// What NCCL's header fills a config with where nothing is said.
+/// Values of an unset config in NCCL's header.
 const MAGIC: u32 = 0xcafe_beef;
 const UNSAID: c_int = c_int::MIN;
 /// The version of the header that the config's layout is of.
@@ -36,8 +36,8 @@ const VERSION: u32 = 22_803;
 /// By this variable NCCL takes ranks that share a device for ranks of several hosts; otherwise it refuses them.
 const HOST_ID: &str = "NCCL_HOSTID";
 
-/// A wait looks again at once for so long, and then every so often: an all-reduce takes microseconds, a rank that
-/// computes longer than others does not.
+/// A wait spins for `IMPATIENCE`, then polls every `NAP`: an all-reduce takes microseconds, waiting for a slower rank
+/// takes longer.
 const IMPATIENCE: Duration = Duration::from_micros(300);
 const NAP: Duration = Duration::from_micros(50);
 
@@ -90,7 +90,7 @@ impl Nccl {
         Ok(nccl)
     }
 
-    /// Runs a collective on tensors: after what libtorch has to do, and until it is done.
+    /// Runs a collective on tensors after libtorch's pending work, and waits for its end.
     fn run(
         &mut self,
         what: &str,
@@ -113,7 +113,7 @@ impl Nccl {
         self.wait(what, |nccl| nccl.check_comm(what))
     }
 
-    /// Whether the communicator has nothing in hand; its own errors are everybody's.
+    /// True if the communicator has nothing pending; its errors are errors of all ranks.
     fn check_comm(&mut self, what: &str) -> Result<bool, WorldError> {
         let mut state = sys::ncclResult_t::ncclSuccess;
         // SAFETY: the communicator is alive: it is only aborted or destroyed when nobody asks any more.
@@ -154,7 +154,7 @@ impl Nccl {
         self.ring.failed_in(&format!("NCCL's {what}"), &format!("{:?}", error.0))
     }
 
-    /// Gives up. What a communicator has in hand is thrown away; nobody is waited for.
+    /// Aborts the communicator. Pending operations are discarded; no rank is waited for.
     fn abort(&mut self) {
         let comm = std::mem::replace(&mut self.comm, null_mut());
         if !comm.is_null() {
@@ -193,7 +193,7 @@ impl Nccl {
     }
 }
 
-/// Where values of this process are on the device.
+/// Device addresses of values of this process.
 #[derive(Clone, Copy)]
 struct Staged {
     from: u64,

@@ -1,5 +1,5 @@
-//! Ranks in a ring of TCP connections: each sends to the next and receives from the one before. For tensors on the CPU;
-//! others are copied there and back.
+//! Ring of TCP connections: each rank sends to the next and receives from the previous. For tensors on the CPU; others
+//! are copied there and back.
 
 mod exchange;
 mod frame;
@@ -24,7 +24,7 @@ use self::{
 use super::Collective;
 use crate::distributed::world::{Board, Line, Order, Verdict, WorldError};
 
-/// Up to so many bytes it is faster to give everything to everybody than to go around twice.
+/// Largest all-reduce, in bytes, for which gathering all values on all ranks is faster than two trips around the ring.
 const SMALL_BYTES: usize = 16 << 10;
 
 /// A broken connection is most often the end of a process, and the pulse knows of which: this long it is waited for.
@@ -36,7 +36,7 @@ pub(crate) struct Ring {
     n_ranks: usize,
     links: Links,
     board: Arc<Board>,
-    /// How long a call may take.
+    /// Time limit of a call.
     limit: Duration,
     patience: Duration,
     /// The numbers of all ranks in a small all-reduce.
@@ -64,23 +64,23 @@ impl Ring {
         &self.board
     }
 
-    /// How long a call may take.
+    /// Time limit of a call.
     pub(super) fn limit(&self) -> Duration {
         self.limit
     }
 
-    /// Why all must stop, if that is known by now.
+    /// The error that all ranks must stop with, if it is known by now.
     pub(super) fn why_stop(&self) -> Option<WorldError> {
         self.board.verdict().map(|verdict| self.board.error(verdict))
     }
 
-    /// What it means that a call which does not go through the ring has not ended in time.
+    /// Error of a call outside the ring that has not ended in time.
     pub(super) fn too_late_in(&mut self, what: &str) -> WorldError {
         let verdict = self.too_late(what);
         self.settle(Some(verdict))
     }
 
-    /// What it means that such a call failed: most often the end of a process, and the pulse knows of which.
+    /// Error of a failed call outside the ring: most often a process ended, and the pulse knows which.
     pub(super) fn failed_in(&mut self, what: &str, why: &str) -> WorldError {
         let verdict = match self.board.await_verdict(PATIENCE) {
             Some(verdict) => verdict.clone(),
@@ -138,7 +138,7 @@ impl Ring {
         outcome
     }
 
-    /// What a failed exchange means. Everybody is told what this rank was the first to see.
+    /// Error of a failed exchange. If this rank saw the failure first, it informs all others.
     fn failure(&mut self, call: Call, failure: Failure) -> WorldError {
         let (rank, previous) = (self.rank(), self.previous());
         let next = (rank + 1) % self.n_ranks;
@@ -166,7 +166,7 @@ impl Ring {
     /// The end of all calls, for a reason of this rank's own if it has one.
     fn settle(&mut self, verdict: Option<Verdict>) -> WorldError {
         let previous = self.previous();
-        // What the pulse said first, stands.
+        // An earlier verdict of the pulse stands.
         let verdict = match (self.board.verdict(), verdict) {
             (Some(decided), _) => decided.clone(),
             (None, Some(own)) => {
@@ -203,7 +203,7 @@ impl Ring {
         Verdict::Lost { rank, at: self.board.entry(rank), why }
     }
 
-    /// All hearts beat and still nothing moves: whoever is furthest behind is stuck.
+    /// All heartbeats arrive and still nothing moves: the rank that is furthest behind is stuck.
     fn too_late(&self, what: &str) -> Verdict {
         let (rank, at) = self.board.furthest_behind(self.previous());
         let limit = self.limit.as_secs_f64();

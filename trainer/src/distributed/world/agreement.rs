@@ -1,9 +1,9 @@
-//! What ranks must agree on, and the sentence where they do not.
+//! Values that must be equal on all ranks, and the error message if they differ.
 
-/// What a rank says of things that must be the same on all ranks: what they are, and how they are here.
+/// Names and values of a rank that must be equal on all ranks.
 pub(super) type Agreed = Vec<(String, String)>;
 
-/// Where two ranks differ, in a sentence.
+/// Sentence about the first difference between two ranks.
 pub(super) fn disagreement((name, theirs): (&str, &Agreed), (own_name, own): (&str, &Agreed)) -> Option<String> {
     for place in 0..own.len().max(theirs.len()) {
         let (own, theirs) = (own.get(place), theirs.get(place));
@@ -23,7 +23,7 @@ pub(super) fn disagreement((name, theirs): (&str, &Agreed), (own_name, own): (&s
     None
 }
 
-/// What of two texts to show: all of short ones, else the first lines that differ, and where they are.
+/// Parts of two texts to show: all of short ones, else the first lines that differ, and their place.
 fn first_difference(one: &str, other: &str) -> (String, String, String) {
     const SHORT: usize = 120;
     let cut = |text: &str| match text.char_indices().nth(SHORT) {

@@ -1,5 +1,5 @@
-//! What a rank knows of all ranks while they run: how far each is, and why they must stop, once they must. Its own thread
-//! (the pulse) keeps it up to date; collectives look at it while they wait.
+//! State of all ranks as one rank knows it: the progress of each, and the verdict once they must stop. The pulse thread
+//! keeps it up to date; collectives check it while they wait.
 
 use std::{
     fmt,
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Member, WorldError, deadline::timespec, door::Door};
 
-/// How far a rank is.
+/// Progress of a rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Entry {
     pub(crate) step: u64,
@@ -27,11 +27,11 @@ pub(crate) struct Entry {
     pub(crate) phase: u8,
     /// Collectives it has entered.
     pub(crate) n_collectives: u64,
-    /// Whether it has ended well. A rank that ends because of a verdict does not leave.
+    /// True if it has ended well. A rank that ends because of a verdict does not leave.
     pub(crate) has_left: bool,
 }
 
-/// Why all ranks must stop.
+/// Reason for which all ranks must stop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Verdict {
     Lost { rank: usize, at: Entry, why: String },
@@ -39,10 +39,10 @@ pub(crate) enum Verdict {
     OutOfStep { sentence: String },
 }
 
-/// What the pulse is asked to do.
+/// Request to the pulse.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// Tell all ranks, and then whoever asked for it.
+    /// Send the verdict to all ranks, then notify the caller.
     Tell { verdict: Verdict, told: Option<Sender<()>> },
     /// Keep rank 0's door, for those who come too late.
     Keep(Door),
@@ -62,7 +62,7 @@ impl Order {
 /// Called when ranks must stop and nobody in this process notices.
 pub(super) type OnLost = Box<dyn Fn(&WorldError) + Send>;
 
-/// What a rank knows of all ranks.
+/// State of all ranks as this rank knows it.
 pub(crate) struct Board {
     rank: usize,
     members: Vec<Member>,
@@ -75,7 +75,7 @@ pub(crate) struct Board {
     /// Readable from the verdict on.
     alarm: UnixStream,
     raised: UnixStream,
-    /// What the pulse has to do; a byte through `knocked` wakes it.
+    /// Requests to the pulse; a byte through `knocked` wakes it.
     orders: Mutex<Vec<Order>>,
     knocked: UnixStream,
     knock: UnixStream,
@@ -141,13 +141,13 @@ impl Board {
         self.n_collectives.load(Relaxed)
     }
 
-    /// How far this rank is.
+    /// Progress of this rank.
     pub(super) fn own(&self) -> Entry {
         let (step, phase) = (self.step.load(Relaxed), self.phase.load(Relaxed));
         Entry { step, phase, n_collectives: self.n_collectives.load(Relaxed), has_left: false }
     }
 
-    /// How far all ranks are, as far as this one has heard.
+    /// Progress of all ranks, as last received.
     pub(super) fn entries(&self) -> Vec<Entry> {
         let mut entries = locked(&self.entries);
         entries[self.rank] = self.own();
@@ -182,7 +182,7 @@ impl Board {
             .unwrap_or_else(|| (self.rank, self.own()))
     }
 
-    /// Why all must stop, if they must.
+    /// The verdict, if all ranks must stop.
     pub(crate) fn verdict(&self) -> Option<&Verdict> {
         self.verdict.get()
     }
@@ -250,7 +250,7 @@ impl Board {
         *locked(&self.on_lost) = Some(call);
     }
 
-    /// Calls whoever wants to know, unless this process has noticed already.
+    /// Calls the `on_lost` callback, unless this process has noticed already.
     pub(super) fn call_if_unnoticed(&self) {
         if let Some(verdict) = self.verdict()
             && !self.is_noticed.load(Relaxed)
@@ -261,7 +261,7 @@ impl Board {
     }
 }
 
-/// What is behind these locks is whole at every moment, whoever panicked.
+/// Locks a mutex, even if a holder panicked: the values behind these locks are consistent at every moment.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! Two processes that want one seat. The second may be there because the first is gone and nobody has noticed yet: it is
-//! refused only once the first was heard of again.
+//! Two processes for one rank. The second may be there because the first is gone and nobody has noticed yet: it is
+//! refused only after a new message from the first.
 
 use std::{
     collections::HashMap,
@@ -27,7 +27,7 @@ impl Contests {
         Contests { by_rank: HashMap::new(), margin, memory }
     }
 
-    /// Whether a second process for this seat must be refused: the first, last heard of at `heard`, is alive.
+    /// True if a second process for this rank must be refused: the first, last heard from at `heard`, is alive.
     pub(super) fn is_refused(&mut self, rank: usize, heard: Instant, now: Instant) -> bool {
         let new = Contest { since: now, last: now };
         let contest = self.by_rank.entry(rank).or_insert(new);
@@ -55,7 +55,7 @@ mod tests {
         let mut contests = Contests::new(Duration::from_secs(1), Duration::from_secs(10));
         // The first was heard of a moment ago: it may have been frozen since.
         assert!(!contests.is_refused(1, at(99), at(100)));
-        // What was on its way when the second came proves nothing.
+        // Messages sent before the second process came prove nothing.
         assert!(!contests.is_refused(1, at(101), at(101)));
         assert!(!contests.is_refused(2, at(103), at(103)), "another seat");
         assert!(contests.is_refused(1, at(102), at(103)));

@@ -7,7 +7,7 @@ use std::{
 
 use rustix::event::Timespec;
 
-/// What is left until a deadline, which has not passed.
+/// Time left until a deadline; an error if it has passed.
 pub(super) fn left(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }

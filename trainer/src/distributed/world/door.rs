@@ -1,5 +1,5 @@
-//! Where a rank listens: everyone who knocks is asked for a proof on a thread of its own and within a short time, so that
-//! nobody who says nothing, or nonsense, holds up the others.
+//! Listener of a rank: every peer must prove itself, on a thread of its own and within a short time, so that silent or
+//! invalid peers do not delay the others.
 
 use std::{
     io::{self, ErrorKind, Write},
@@ -23,7 +23,7 @@ use super::{
     wire,
 };
 
-/// How long somebody who knocks may take to prove itself and say what it wants.
+/// Time limit for a peer's proof and first message.
 const GREETING_LIMIT: Duration = Duration::from_secs(5);
 
 /// Most that are asked at the same time; more are sent away, and ranks come again.
@@ -49,7 +49,7 @@ pub(crate) struct Door {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Who was sent away and why, for a sentence about who never came.
+/// Refused peers and the reasons, for the error about missing ranks.
 #[derive(Clone, Debug, Default)]
 struct Remarks(Arc<Mutex<Vec<String>>>);
 
@@ -83,7 +83,7 @@ impl Door {
         self.arrivals.recv_timeout(patience).ok()
     }
 
-    /// Who was sent away and why.
+    /// Refused peers and the reasons.
     pub(super) fn remarks(&self) -> Vec<String> {
         self.remarks.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

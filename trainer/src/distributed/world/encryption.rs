@@ -1,7 +1,7 @@
-//! Encryption of lines between ranks: TLS 1.3 with a throw-away certificate of each process.
+//! Encryption of connections between ranks: TLS 1.3 with a throw-away certificate of each process.
 //!
-//! Certificates prove nothing here and nobody signs them: what proves an end is the token, over a value that only the two
-//! ends of one TLS connection share (see `token.rs`). One who relays between two connections has two such values.
+//! Certificates prove nothing here and nobody signs them. The token proves an end's identity, over a value that only
+//! the two ends of one TLS connection share (see `token.rs`). A relay between two connections has two such values.
 
 use std::{fmt, io, sync::Arc};
 

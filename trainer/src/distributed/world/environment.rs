@@ -1,17 +1,17 @@
-//! Where this process sits among the ranks, as its launcher says in the environment: `torchrun`'s names, Slurm's, and
-//! the index of a Kubernetes Job.
+//! Rank and process group from the environment that a launcher sets: `torchrun`'s variables, Slurm's, and the index of
+//! a Kubernetes Job.
 
 use super::WorldError;
 
 /// The port where ranks meet when nobody says another: `torchrun`'s.
 const DEFAULT_PORT: u16 = 29500;
 
-/// Where a process sits among the ranks.
+/// Place of a process in its process group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seat {
     /// Its number.
     pub rank: usize,
-    /// How many there are.
+    /// Number of ranks.
     pub n_ranks: usize,
     /// Its number among the ranks of its host, where the launcher tells.
     pub rank_on_host: Option<usize>,
@@ -22,7 +22,7 @@ pub struct Seat {
 }
 
 impl Seat {
-    /// What the environment says; `None` where no launcher wrote anything there: a world of one.
+    /// Reads the environment; `None` if no launcher set anything: a single rank.
     pub fn from_environment(lookup: impl Fn(&str) -> Option<String>) -> Result<Option<Seat>, WorldError> {
         let environment = Environment { lookup };
         let slurm = environment.in_slurm_step()?;
@@ -69,7 +69,7 @@ impl Seat {
         Ok(Some(Seat { rank, n_ranks, rank_on_host, host, port }))
     }
 
-    /// Where rank 0 listens, as it was written.
+    /// Address of rank 0, as written.
     pub(super) fn place(&self) -> String {
         if self.host.contains(':') && !self.host.starts_with('[') {
             format!("[{}]:{}", self.host, self.port)
@@ -107,8 +107,8 @@ impl<L: Fn(&str) -> Option<String>> Environment<L> {
         Ok(None)
     }
 
-    /// Whether this is a task that `srun` started. Slurm gives some of the same names to the shell of an allocation,
-    /// where one process runs and waits for nobody.
+    /// True for a task that `srun` started. Slurm sets some of the same variables in the shell of an allocation, where
+    /// one process runs and waits for nobody.
     fn in_slurm_step(&self) -> Result<bool, WorldError> {
         let Some(task) = self.number("SLURM_PROCID")? else { return Ok(false) };
         let step = ["SLURM_STEP_ID", "SLURM_STEP_NODELIST", "SLURM_STEP_NUM_TASKS", "MASTER_ADDR"];

@@ -1,14 +1,14 @@
-//! Why ranks cannot go on together.
+//! Errors between ranks.
 
 use kith_run::exit_code::{BUG, RETRY, WRONG};
 use tch::TchError;
 
 use crate::error::device_code;
 
-/// Why ranks cannot go on together: one sentence each.
+/// Errors between ranks, one sentence each.
 #[derive(Debug, thiserror::Error)]
 pub enum WorldError {
-    /// This rank may not join, or what it was told about the world makes no sense.
+    /// This rank may not join, or its settings for the process group make no sense.
     #[error("{0}")]
     Refused(String),
     /// Not all ranks came: retrying may help.
@@ -17,7 +17,7 @@ pub enum WorldError {
     /// A device failed, or what it needs: the exit code says whether retrying may help.
     #[error("{sentence}")]
     Device {
-        /// What failed.
+        /// The failure.
         sentence: String,
         /// The exit code.
         code: u8,
@@ -27,13 +27,13 @@ pub enum WorldError {
     Lost {
         /// The rank.
         rank: usize,
-        /// Where it ran.
+        /// Its host.
         host: String,
         /// Its step when it was last heard of.
         step: u64,
-        /// What it did then.
+        /// Its phase then.
         phase: &'static str,
-        /// How that was noticed.
+        /// Sign by which the loss was noticed.
         why: String,
     },
     /// A rank stopped with an error of its own, which is everybody's.
@@ -41,7 +41,7 @@ pub enum WorldError {
     Stopped {
         /// The rank.
         rank: usize,
-        /// Where it ran.
+        /// Its host.
         host: String,
         /// Its error.
         sentence: String,
@@ -60,7 +60,7 @@ pub enum WorldError {
         step: u64,
     },
     /// The system refused something that ranks need to talk.
-    #[error("ranks cannot talk: {0}")]
+    #[error("communication between ranks failed: {0}")]
     Io(#[from] std::io::Error),
     /// libtorch refused.
     #[error("libtorch: {0}")]
@@ -68,7 +68,7 @@ pub enum WorldError {
 }
 
 impl WorldError {
-    /// What a program exits with: 1 is for the user to fix, 75 is worth another try, 70 is a bug.
+    /// Exit code of the program: 1 is for the user to fix, 75 is worth a retry, 70 is a bug.
     pub fn code(&self) -> u8 {
         match self {
             WorldError::Refused(_) => WRONG,

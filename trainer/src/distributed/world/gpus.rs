@@ -1,4 +1,4 @@
-//! Ranks that compute on one GPU. NCCL refuses them; that is the caller's mistake, unless it was asked for.
+//! Ranks that share a GPU. NCCL refuses them: an error, unless the user asked for it.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ fn groups(members: &[Member]) -> Vec<Vec<&Member>> {
     shared
 }
 
-/// Which ranks share which GPU without being asked to, in a sentence.
+/// Error message about ranks that share a GPU without `--share-device`.
 pub(super) fn refused(members: &[Member]) -> Option<String> {
     let groups = groups(members);
     let wrong: Vec<String> =
@@ -31,7 +31,7 @@ pub(super) fn refused(members: &[Member]) -> Option<String> {
     })
 }
 
-/// Which ranks share which GPU because they were asked to.
+/// Notes about ranks that share a GPU with `--share-device`.
 pub(super) fn notes(members: &[Member]) -> Vec<String> {
     let note =
         |ranks: &Vec<&Member>| format!("{} (--share-device): each of them is slower than alone", describe(ranks));

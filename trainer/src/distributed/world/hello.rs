@@ -1,4 +1,4 @@
-//! What ranks tell each other when they meet, and what all must agree on.
+//! Messages between ranks when they meet, and the values that must agree.
 
 use std::{
     fs::File,
@@ -16,11 +16,11 @@ pub struct Member {
     pub rank: usize,
     /// The name of its host.
     pub host: String,
-    /// Where it listens for the rank before it.
+    /// Address where it listens for the previous rank.
     pub address: String,
     /// Its process.
     pub pid: u32,
-    /// What it computes on.
+    /// Its device.
     pub device: String,
     /// The CPU instructions its kernels use.
     pub instruction_set: String,
@@ -28,22 +28,22 @@ pub struct Member {
     pub machine: String,
     /// The identity of its GPU, where it computes on one that has one.
     pub gpu: Option<String>,
-    /// Whether it may share its GPU with other ranks.
+    /// True if it may share its GPU with other ranks.
     pub shares_gpu: bool,
 }
 
-/// What a rank brings: what it computes on, and which program does.
+/// Properties of a rank: its device and its program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     pub(super) device: String,
     pub(super) program: Program,
     /// The identity of its GPU, if it has one.
     pub(super) gpu: Option<String>,
-    /// Whether it may share its GPU with other ranks.
+    /// True if it may share its GPU with other ranks.
     pub(super) shares_gpu: bool,
 }
 
-/// Which program a rank runs.
+/// Program of a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Program {
     pub(super) version: String,
@@ -88,7 +88,7 @@ pub(super) enum Opening {
     Ring { session: String, from: usize },
 }
 
-/// What a rank says of itself.
+/// Introduction of a rank.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Hello {
     pub(super) n_ranks: usize,
@@ -96,7 +96,7 @@ pub(super) struct Hello {
     pub(super) member: Member,
 }
 
-/// What rank 0 answers.
+/// Answer of rank 0.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
     /// All are here; a session that no other world has.
@@ -126,7 +126,7 @@ impl Hello {
         format!("rank {} on {}", self.member.rank, self.member.host)
     }
 
-    /// What keeps another rank out of the world of this one, in a sentence.
+    /// Reason why another rank cannot join this one's process group, in a sentence.
     pub(super) fn objection(&self, other: &Hello) -> Option<String> {
         let (own_name, name) = (self.name(), other.name());
         if other.n_ranks != self.n_ranks {

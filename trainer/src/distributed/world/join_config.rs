@@ -1,4 +1,4 @@
-//! How ranks join.
+//! Settings for joining a process group.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use kith_run::rank_tls::RankTls;
 
 use super::token::Token;
 
-/// How long ranks wait for each other, and how they know each other.
+/// Deadlines between ranks, and their authentication.
 #[derive(Clone, Debug)]
 pub struct JoinConfig {
     /// For all ranks to come.
@@ -17,13 +17,13 @@ pub struct JoinConfig {
     pub heartbeat_every: Duration,
     /// Silence that means that a rank is lost.
     pub heartbeat_deadline: Duration,
-    /// What all ranks know and nobody else. Without it, ranks meet on a loopback address alone.
+    /// Secret that all ranks share. Without it, ranks meet on a loopback address only.
     pub token: Option<Token>,
-    /// Which lines between ranks are encrypted.
+    /// Connections between ranks that are encrypted.
     pub tls: RankTls,
     /// The CUDA device whose tensors are exchanged; `None`: those of the CPU.
     pub cuda: Option<usize>,
-    /// Whether other ranks may have the same device.
+    /// True if other ranks may use the same device.
     pub shares_device: bool,
 }
 

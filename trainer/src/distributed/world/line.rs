@@ -1,7 +1,7 @@
 //! One connection between two ranks: TCP, plain or with TLS 1.3 over it.
 //!
-//! A line blocks while its ends meet, and every read and write has a deadline then. Afterwards it does not block: it takes
-//! and gives what it can, on the thread of whoever asks. Bytes that were taken and not yet sent are `flush`ed.
+//! A line blocks while its ends meet, and every read and write has a deadline then. Afterwards it does not block: it
+//! reads and writes what it can, on the caller's thread. `flush` sends bytes that were accepted and not yet sent.
 
 use std::{
     io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write},
@@ -55,7 +55,7 @@ impl Line {
         &self.socket
     }
 
-    /// Whether bytes wait that were taken and not sent.
+    /// True if accepted bytes wait to be sent.
     pub(crate) fn has_unsent(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.connection.wants_write())
     }
@@ -112,7 +112,7 @@ impl Line {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::InvalidData => {
-                    // The other end hears why.
+                    // Send the reason to the other end.
                     let _ = tls.connection.write_tls(socket);
                     return Err(error);
                 }

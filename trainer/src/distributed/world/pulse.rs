@@ -1,5 +1,5 @@
-//! Heartbeats, beside the collectives: every rank tells rank 0 how far it is, and rank 0 tells everybody how far all are.
-//! Who is silent too long or gone is lost; all others are told who, where, and what it did last.
+//! Heartbeats, beside the collectives: every rank sends its progress to rank 0, and rank 0 sends the progress of all to
+//! everybody. A rank that is silent too long or gone is lost; all others learn its number, host and last phase.
 
 #[cfg(test)]
 mod tests;
@@ -28,13 +28,13 @@ use super::{
     waking::Waking,
 };
 
-/// How long the process may take to notice a verdict by itself.
+/// Time for the process to notice a verdict by itself.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// How long the end of a world may take.
+/// Time limit for the end of a process group.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// When hearts beat.
+/// Timing of heartbeats.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rhythm {
     pub(super) every: Duration,
@@ -89,16 +89,16 @@ impl Drop for Pulse {
     }
 }
 
-/// What the thread of a pulse works with.
+/// State of the pulse thread.
 struct Heart {
     board: Arc<Board>,
     spokes: Vec<Spoke>,
     rhythm: Rhythm,
     /// Rank 0's, for those who come too late.
     door: Option<Door>,
-    /// When the verdict came, until this process was called about it.
+    /// Time of the verdict, until this process was called about it.
     decided: Option<Instant>,
-    /// Whether this rank ends because of an error, its own or another's: then it does not say goodbye.
+    /// True if this rank ends because of an error, its own or another's: then it sends no goodbye.
     is_failing: bool,
     waking: Waking,
     contests: Contests,
@@ -200,8 +200,8 @@ impl Heart {
         }
     }
 
-    /// Hears what others say. Messages count in the order in which they were sent, and before the end of any connection: a
-    /// rank that has sent its verdict and ended is not lost.
+    /// Receives messages. They count in the order in which they were sent, and before the end of any connection: a rank
+    /// that has sent its verdict and ended is not lost.
     fn listen(&mut self) {
         let (mut messages, mut ends) = (Vec::new(), Vec::new());
         for spoke in &mut self.spokes {
@@ -253,8 +253,9 @@ impl Heart {
         }
     }
 
-    /// Takes a verdict, found here or heard `from` a rank; the first one stands. Rank 0 tells everybody. Any other rank
-    /// tells rank 0 what it found, which may only have paused and must not take the end of this rank for a good one.
+    /// Takes a verdict, found here or received `from` a rank; the first one stands. Rank 0 sends it to all. Any other
+    /// rank sends its own verdict to rank 0, which may only have paused and must not take the end of this rank for a
+    /// good one.
     fn decide(&mut self, verdict: Verdict, from: Option<usize>) {
         self.is_failing = true;
         if self.board.decide(verdict.clone()) {
@@ -277,8 +278,8 @@ impl Heart {
         drop(told);
     }
 
-    /// The last word. A rank that ends because of an error has told its verdict, or was told it: a goodbye would say that it
-    /// had ended well.
+    /// Sends the goodbye. A rank that ends because of an error has sent or received a verdict: a goodbye would mean
+    /// that it ended well.
     fn say_goodbye(mut self) {
         if !self.is_failing {
             let own = self.board.own();

@@ -1,6 +1,6 @@
-//! How ranks find each other: rank 0 listens, all others come to it, in any order and late. It compares what they bring,
-//! and once all are here it tells everybody who is where. Meanwhile each says that it is still there: one that is not makes
-//! room for another process in its seat.
+//! Rendezvous of the ranks: rank 0 listens, all others connect to it, in any order and late. Rank 0 compares their
+//! properties, and once all are here it sends the addresses of all to everybody. Meanwhile each sends signs of life: a
+//! silent rank makes room for another process.
 
 mod address;
 mod host;
@@ -24,12 +24,12 @@ use super::{
     wire,
 };
 
-/// How long one attempt to connect may take, and one answer to be sent.
+/// Time limit of one attempt to connect, and of sending one answer.
 const ATTEMPT: Duration = Duration::from_secs(5);
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What comes out of a rendezvous.
+/// Result of a rendezvous.
 #[derive(Debug)]
 pub(super) struct Meeting {
     /// A name that no other world has.
@@ -37,13 +37,13 @@ pub(super) struct Meeting {
     pub(super) members: Vec<Member>,
     /// The lines of the pulse: from rank 0 to all others, by rank; from another rank to rank 0 alone.
     pub(super) spokes: Vec<Spoke>,
-    /// Where the rank before will knock.
+    /// Listener for the previous rank.
     pub(super) door: Door,
-    /// Where the next rank's door is.
+    /// Address of the next rank's listener.
     pub(super) next: SocketAddr,
 }
 
-/// What a seat that is wanted twice says of its holder.
+/// State of the first process for a rank that a second process wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
     /// It is there.
@@ -103,7 +103,7 @@ fn unwelcome(place: &str, error: &GreetError) -> String {
     }
 }
 
-/// Whoever cannot be told any more, has gone.
+/// Sends an answer. A failure means that the receiver has gone.
 fn tell_one(line: &mut Line, answer: &Answer) {
     let _ = line.socket().set_nonblocking(false);
     let _ = wire::send(line, answer, Instant::now() + ATTEMPT);

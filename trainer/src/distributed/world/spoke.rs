@@ -1,4 +1,4 @@
-//! A line of the heartbeats: from rank 0 to every other rank. Ranks say on it that they are there, from their first word on.
+//! Heartbeat connection between rank 0 and another rank. Ranks send signs of life on it, from their first message on.
 
 use std::{
     io::{self, ErrorKind, Write},
@@ -16,11 +16,11 @@ use super::{
 /// A line of the heartbeats, which does not block.
 #[derive(Debug)]
 pub(super) struct Spoke {
-    /// Who is at its other end.
+    /// Rank at its other end.
     pub(super) rank: usize,
-    /// When something came last.
+    /// Time at which something was last received.
     pub(super) heard: Instant,
-    /// Why nothing more will come, if that is so.
+    /// Error that closed it, if any.
     pub(super) closed: Option<io::Error>,
     line: Line,
     inbox: Inbox,
@@ -50,7 +50,7 @@ impl Spoke {
         self.flush();
     }
 
-    /// Whether nothing is left to send. What cannot be sent because nobody is there, is left for `receive` to notice.
+    /// Sends buffered bytes; returns whether none are left. If the other end is gone, `receive` will notice.
     pub(super) fn flush(&mut self) -> bool {
         while !self.unsent.is_empty() {
             match self.line.write(&self.unsent) {

@@ -1,4 +1,4 @@
-//! Worlds of threads: how they come together, and how they end.
+//! Process groups of threads: their meetings, and their ends.
 
 mod ends;
 mod meetings;
@@ -17,7 +17,7 @@ struct MeetingPlace {
     listener: Mutex<Option<TcpListener>>,
     port: u16,
     n_ranks: usize,
-    /// Where those wait who want to know that all others have joined as well.
+    /// Barrier for ranks that wait until all others have joined.
     all_joined: Barrier,
 }
 
@@ -32,7 +32,7 @@ impl MeetingPlace {
         Seat { rank, n_ranks: self.n_ranks, rank_on_host: None, host: "127.0.0.1".to_owned(), port: self.port }
     }
 
-    /// What rank 0 listens on.
+    /// Listener of rank 0.
     fn listener(&self, rank: usize) -> Option<TcpListener> {
         if rank == 0 { self.listener.lock().unwrap().take() } else { None }
     }

@@ -1,6 +1,6 @@
-//! How two ends of a line prove to each other that they know the same token, which never travels: each answers the other's
-//! challenge with an HMAC. On an encrypted line the HMAC covers a value that only the two ends of that one connection
-//! share, so that nobody can stand between them and relay the proofs.
+//! Mutual proof that both ends of a connection know the same token, which is never sent: each answers the other's
+//! challenge with an HMAC. On an encrypted connection the HMAC covers a value that only its two ends share, so that
+//! nobody between them can relay the proofs.
 
 use std::{fmt, io, time::Instant};
 
@@ -20,7 +20,7 @@ const CHALLENGE_BYTES: usize = 32;
 const GREETING_BYTES: usize = 8 + 4 + CHALLENGE_BYTES;
 const PROOF_BYTES: usize = 32;
 
-/// Bytes that a token has at least: whoever can make a rank connect to it can try guesses at its leisure.
+/// Minimum bytes of a token: an attacker that a rank connects to can try guesses offline.
 const MIN_TOKEN_BYTES: usize = 16;
 
 /// A secret that all ranks share.
@@ -52,7 +52,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Why two ends do not trust each other.
+/// Reason why two ends do not trust each other.
 #[derive(Debug)]
 pub(super) enum GreetError {
     /// The connection failed, or nothing came in time.
@@ -91,7 +91,7 @@ pub(super) fn ask(line: &mut Line, token: Option<&Token>, deadline: Instant) -> 
 pub(super) fn answer(line: &mut Line, token: Option<&Token>, deadline: Instant) -> Result<(), GreetError> {
     let theirs = match read_greeting(line, deadline) {
         Err(GreetError::Version(version)) => {
-            let _ = greeting(line, VERSION, deadline); // So that they hear of our version.
+            let _ = greeting(line, VERSION, deadline); // Sends our version to the other end.
             return Err(GreetError::Version(version));
         }
         other => other?,

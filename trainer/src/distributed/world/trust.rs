@@ -1,4 +1,4 @@
-//! How a process lets others onto its lines: which are encrypted, and the proof that both ends know the token.
+//! Authentication of connections: which are encrypted, and the proof that both ends know the token.
 
 use std::{
     io::{self, ErrorKind},
@@ -19,7 +19,7 @@ use super::{
 /// The first byte of a TLS connection; a plain line begins with a letter.
 const TLS_HANDSHAKE: u8 = 0x16;
 
-/// What this process asks of the other end of a line.
+/// Requirements of this process for the other end of a connection.
 #[derive(Clone, Debug)]
 pub(super) struct Trust {
     token: Option<Token>,

@@ -1,4 +1,4 @@
-//! Pauses of this process.
+//! Detection of pauses of this process.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 pub(super) struct Waking {
     /// Silence that means loss.
     deadline: Duration,
-    /// When this thread last looked.
+    /// Time of this thread's last check.
     pub(super) looked: Instant,
 }
 
@@ -16,7 +16,7 @@ impl Waking {
         Waking { deadline, looked: Instant::now() }
     }
 
-    /// Whether so much time has passed since the last look that the silence of others says nothing.
+    /// True if the time since the last check is so long that the silence of others proves nothing.
     pub(super) fn was_paused(&mut self) -> bool {
         let now = Instant::now();
         now.duration_since(std::mem::replace(&mut self.looked, now)) > self.deadline / 2

@@ -1,4 +1,4 @@
-//! Messages between ranks beside collectives: a length and JSON. Every read has a limit and a deadline.
+//! Messages between ranks outside of collectives: a length and JSON. Every read has a size limit and a deadline.
 
 use std::{
     io::{self, ErrorKind, Read},

@@ -17,7 +17,7 @@ pub(super) struct Ready<'a> {
     pub(super) drawn: Drawn<'a>,
 }
 
-/// Where a slice was drawn.
+/// A slice, by the device that sampled it.
 #[derive(Debug)]
 pub(super) enum Drawn<'a> {
     OnHost(Box<Slice<'a>>),

@@ -1,4 +1,4 @@
-//! How a GPU samples.
+//! Settings for sampling on a GPU.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Slices that the GPU samples itself: the same blocks and pairs that are drawn here, bit for bit.
+//! Slices that the GPU samples itself: the same blocks and pairs as on the host, bit for bit.
 
 use kith_client::Roots;
 use kith_kernels::cuda::{HostBlocks, HostPairs, SampledParts};

@@ -1,4 +1,4 @@
-//! How many edges a block may have, so that what a layer reads of its sources is small enough.
+//! Edges per block, limited so that a layer's input for the block's sources is small enough.
 
 /// Edges of one block at most, unless a single list has more.
 pub(super) const N_EDGES: u64 = 1 << 20;
@@ -6,7 +6,7 @@ pub(super) const N_EDGES: u64 = 1 << 20;
 /// Bytes of what a layer reads of the sources of one block, more or less.
 const N_BYTES: u64 = 256 << 20;
 
-/// How many edges the next block of a layer may have. How many sources that means, the blocks before tell.
+/// Limit of edges for the next block of a layer, by the sources per edge of the last block.
 #[derive(Debug)]
 pub(super) struct BlockSize {
     /// Sources of a block.
@@ -15,7 +15,7 @@ pub(super) struct BlockSize {
 }
 
 impl BlockSize {
-    /// For a layer that reads so many numbers for each of so many nodes.
+    /// For a layer that reads `n_numbers` for each of `n_nodes`.
     pub(super) fn new(n_nodes: u64, n_numbers: usize) -> BlockSize {
         let n_sources = (N_BYTES / (4 * n_numbers as u64)).max(1);
         // At first as if every edge had a source of its own, unless all nodes fit.
@@ -27,7 +27,7 @@ impl BlockSize {
         self.n_edges.min(N_EDGES)
     }
 
-    /// Hears of the last one.
+    /// Adjusts the limit to the last block.
     pub(super) fn hear(&mut self, n_sources: usize, n_edges: usize) {
         if self.n_edges < u64::MAX {
             self.n_edges =

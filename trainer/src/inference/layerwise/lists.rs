@@ -1,8 +1,9 @@
-//! All neighbors of some nodes, as a layer looks at them: blocks of whole lists, and hubs, whose lists come in pieces.
+//! All neighbors of some nodes, as a layer reads them: blocks of whole neighbor lists, and hubs, whose lists come in
+//! pieces.
 //!
-//! Of a chunk only the ids of its neighbors are held together, four or eight bytes for each. Rows are what is large, and
-//! blocks: those exist for one run of nodes, or one piece of a hub's list, at a time. So no question to a graph has to be
-//! cut, and servers stream a list of any length as it is.
+//! Of a chunk only the ids of its neighbors are held together, four or eight bytes for each. Features and blocks are
+//! large: they exist for one run of nodes, or one piece of a hub's list, at a time. So no request to a graph has to be
+//! split, and servers stream a list of any length in one piece.
 
 use std::{ops::Range, sync::Arc};
 
@@ -25,14 +26,14 @@ pub(super) struct Lists {
     drawn: Drawn,
 }
 
-/// What a layer looks at together.
+/// Nodes that a layer computes together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     /// Places among the nodes.
     places: Range<usize>,
     /// Their neighbors.
     ids: Range<usize>,
-    /// Whether it is one node whose list comes in pieces.
+    /// True for one node whose neighbor list comes in pieces.
     pub(super) is_hub: bool,
 }
 
@@ -42,8 +43,8 @@ impl Run {
         (ids.end - self.ids.start + place + 1 - self.places.start) as u64
     }
 
-    /// Its neighbors, so many at a time, and whether they are the last. With the last ones comes the loop, which is an edge
-    /// too: they are fewer, if need be none.
+    /// Its neighbors, `n_edges` at a time, and whether they are the last. The self-loop comes with the last ones and is
+    /// an edge too: they are fewer, possibly none.
     fn pieces(&self, n_edges: usize) -> impl Iterator<Item = (Range<usize>, bool)> {
         let Range { start, end } = self.ids;
         let n_whole = (end - start) / n_edges;
@@ -69,7 +70,7 @@ impl Lists {
         }
     }
 
-    /// Whose neighbor the one at a place is.
+    /// Destination of the neighbor at a place.
     fn destination_of(&self, place: usize) -> u64 {
         let mut n_before = 0;
         let is_before = |count: &&u32| {
@@ -122,8 +123,8 @@ impl Lists {
         })?)
     }
 
-    /// What a layer makes of a hub: pieces of `n_edges`, cut by place in its list, each with the products of its sources
-    /// alone.
+    /// Output of a layer for a hub: pieces of `n_edges`, cut by place in its neighbor list, each with the products of
+    /// its own sources only.
     pub(super) fn evaluate_hub(
         &self,
         run: &Run,
@@ -144,7 +145,7 @@ impl Lists {
     }
 }
 
-/// Edges of a hub's piece: so many as may be held, but lists are cut only where their sums are.
+/// Edges of a hub's piece: `n_neighbors` rounded down to a multiple of `LIST_PIECE`, and at least that.
 pub(super) fn piece_len(n_neighbors: u64) -> usize {
     usize::try_from(n_neighbors).unwrap_or(usize::MAX).max(LIST_PIECE) / LIST_PIECE * LIST_PIECE
 }

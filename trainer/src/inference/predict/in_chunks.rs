@@ -1,4 +1,4 @@
-//! The same answers without the whole graph in memory: layer by layer, some nodes at a time.
+//! Predictions without the whole graph in memory: layer by layer, in chunks of nodes.
 
 use std::{ops::Range, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! Outputs of a trained model, and how each is made from what a layer computes.
+//! Outputs of a trained model, and their computation from the output of a layer.
 
 use kith_draw::exp;
 use kith_run::prediction::What;
@@ -16,7 +16,7 @@ pub(super) enum Output {
     Probabilities {
         is_multi_label: bool,
     },
-    /// What this layer gives.
+    /// Output of this layer.
     Embeddings {
         layer: usize,
     },
@@ -50,7 +50,7 @@ impl Output {
         }
     }
 
-    /// What the numbers of a row are called.
+    /// Name of a column.
     pub(super) fn column(self) -> &'static str {
         match self {
             Output::Probabilities { .. } => "class",
@@ -59,8 +59,8 @@ impl Output {
         }
     }
 
-    /// A layer's output as it is written. Numbers are looked at one by one: libtorch's own functions give the last of a
-    /// tensor other bits than the first, and a chunk's last row is not the graph's.
+    /// Converts a layer's output for writing. Numbers are converted one by one: libtorch's own functions give the last
+    /// of a tensor other bits than the first, and a chunk's last row is not the graph's.
     pub(super) fn finish(self, model: &Model, rows: &Tensor) -> Result<Matrix, TrainError> {
         let mut rows = rows_of(rows)?;
         match self {

@@ -1,4 +1,4 @@
-//! A table of numbers whose rows have names, and how it becomes a file.
+//! A table of numbers with named rows, and its file formats.
 
 use std::{
     fs::File,

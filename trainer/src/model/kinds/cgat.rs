@@ -1,14 +1,14 @@
-//! CGAT as the authors ran it: GAT by GO attention whose scores are to keep a margin.
+//! CGAT as the authors ran it: GAT with GO attention whose scores must keep a margin.
 //!
 //! ```text
 //! φ(u, v) = leakyReLU(a₁·h_u + a₂·h_v)         score of the edge s → t:  leakyReLU(φ(t, s))
 //! graph structure:  mean of max(0, φ(s, k) + margin − score(s → t))      over edges, heads and nodes k without s → k
-//! boundary:         mean of max(0, score(s → u) + margin − score(s → v)) over heads, u of another class than s, v of its own
+//! boundary:         mean of max(0, score(s → u) + margin − score(s → v)) over heads, v of s's class, u of another
 //! ```
 //!
-//! Scores are activated twice, pairs without an edge once, and an edge is compared by its source though it is scored for
-//! its target: so were the published numbers made. A training step listens to the largest scores alone where `top_k` is
-//! said, and then drops no attention; evaluation listens to all. Shapes are those of [`reference`].
+//! Scores are activated twice, pairs without an edge once, and an edge is compared by its source though it is scored
+//! for its target: the published numbers were computed this way. With `top_k`, a training step attends only to the
+//! largest scores and drops no attention; evaluation attends to all. Shapes are those of [`reference`].
 
 use kith_block::Form;
 use kith_kernels::OpenList;
@@ -40,7 +40,7 @@ impl ModelSpec for Cgat {
     }
 
     fn weights(&self, layer: usize, shape: LayerShape, config: &ModelConfig) -> Vec<Entry> {
-        entries(layer, shape, config.form)
+        entries(layer, shape, config.attention)
     }
 
     fn forward(&self, call: &Call<'_>, rows: &LayerRows<'_>, compare: Compare) -> Result<LayerOutput, TchError> {
@@ -84,9 +84,9 @@ fn forward(call: &Call<'_>, rows: &LayerRows<'_>, contrast: Option<Contrast>) ->
         let others = phi(&place(&contrast.nodes), &pick(&edges.sources, &own));
         edge_losses.push(hinge(&others, &pick(&scores, &own), config.graph_margin));
     }
-    if let Some((contrast, boundary)) = contrast.as_ref().zip(config.boundary.as_ref()) {
+    if let Some((contrast, (_, margin))) = contrast.as_ref().zip(config.boundary()) {
         let [crossing, within] = [&contrast.crossing, &contrast.within].map(|edges| pick(&scores, &place(edges)));
-        edge_losses.push(hinge(&crossing, &within, boundary.margin));
+        edge_losses.push(hinge(&crossing, &within, margin));
     }
     let n_negatives_left_out = contrast.map_or(0, |contrast| contrast.n_left_out);
     LayerOutput { rows, attention: Some(attention), edge_losses, n_negatives_left_out }
@@ -98,7 +98,7 @@ fn hinge(lower: &Tensor, upper: &Tensor, margin: f64) -> Tensor {
     sum_in_pieces(&missing) / missing.numel().max(1) as f64
 }
 
-/// Which of each destination's edges have one of its `k` largest scores, E × K: 1 or 0. Edges of equal scores are kept
+/// Mask of each destination's edges with one of its `k` largest scores, E × K: 1 or 0. Edges of equal scores are kept
 /// together and count as one.
 pub(crate) fn largest(edges: &Edges, scores: &Tensor, k: usize) -> Tensor {
     let mut left = scores.detach().copy();

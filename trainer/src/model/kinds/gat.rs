@@ -1,5 +1,5 @@
-//! GAT: out_i = Σ_j α_ij · h_j with h = x·W, α_i = softmax of leakyReLU(e_ij) over the neighbors j of i and i itself. The
-//! forms of e are in [`Form`].
+//! GAT: out_i = Σ_j α_ij · h_j with h = x·W, α_i = softmax of leakyReLU(e_ij) over the neighbors j of i and i itself.
+//! The variants of e are in [`Form`].
 
 use kith_block::{Form, Pairs};
 use kith_kernels::{AttentionLayer, AttentionWeights, OpenList, cuda::LayerPlan};
@@ -30,7 +30,7 @@ impl ModelSpec for Gat {
     }
 
     fn weights(&self, layer: usize, shape: LayerShape, config: &ModelConfig) -> Vec<Entry> {
-        entries(layer, shape, config.form)
+        entries(layer, shape, config.attention)
     }
 
     fn forward(&self, call: &Call<'_>, rows: &LayerRows<'_>, _compare: Compare) -> Result<LayerOutput, TchError> {
@@ -56,7 +56,7 @@ impl ModelSpec for Gat {
     }
 }
 
-/// Why a GPU's kernels cannot compute a model with attention, if so.
+/// Reason why a GPU's kernels cannot compute a model with attention, if any.
 pub(super) fn too_many_heads(config: &ModelConfig) -> Option<String> {
     let is_over = config.heads.max(config.out_heads) > LayerPlan::MAX_HEADS;
     is_over.then(|| format!("the kernels for GPUs take up to {} heads", LayerPlan::MAX_HEADS))
@@ -80,7 +80,7 @@ pub(super) fn entries(layer: usize, shape: LayerShape, form: Form) -> Vec<Entry>
 pub(super) fn attend(call: &Call<'_>, rows: &LayerRows<'_>, pairs: Option<Pairs>) -> Result<LayerOutput, TchError> {
     let n_negatives_left_out = pairs.as_ref().map_or(0, |pairs| pairs.negatives().n_left_out);
     let weights = weights_of(call);
-    let (shape, form) = (call.shape, call.config.form);
+    let (shape, form) = (call.shape, call.config.attention);
     match call.kernels {
         Kernels::Fused => {
             let input = rows.as_input();
@@ -115,7 +115,7 @@ pub(super) fn attend_piece(
 
 fn fused(call: &Call<'_>) -> AttentionLayer {
     let LayerShape { heads, features, concat, .. } = call.shape;
-    AttentionLayer { form: call.config.form, heads, features, is_mean: !concat }
+    AttentionLayer { form: call.config.attention, heads, features, is_mean: !concat }
 }
 
 fn weights_of<'a>(call: &'a Call<'_>) -> AttentionWeights<'a> {

@@ -1,5 +1,5 @@
-//! GCN: out_i = Σ_j h_j / √(d_i · d_j) with h = x·W over the neighbors j of i and i itself; d counts edges by source, loops
-//! included.
+//! GCN: out_i = Σ_j h_j / √(d_i · d_j) with h = x·W over the neighbors j of i and i itself; d counts edges by source,
+//! self-loops included.
 
 use kith_kernels::{AggregateLayer, OpenList};
 use kith_run::{choice::Choice, config::ModelConfig, model_kind::ModelKind};

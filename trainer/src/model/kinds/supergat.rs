@@ -1,5 +1,5 @@
-//! SuperGAT: GAT whose attention also learns to tell edges from pairs without one. The logit of a pair is the mean of its
-//! logits over the heads; the loss of a layer is the mean binary cross-entropy of the pairs it looks at.
+//! SuperGAT: GAT whose attention is also trained to separate edges from pairs without one. The logit of a pair is the
+//! mean of its logits over the heads; the loss of a layer is the mean binary cross-entropy of its pairs.
 
 use kith_kernels::OpenList;
 use kith_run::{config::ModelConfig, model_kind::ModelKind};
@@ -25,7 +25,7 @@ impl ModelSpec for Supergat {
     }
 
     fn weights(&self, layer: usize, shape: LayerShape, config: &ModelConfig) -> Vec<Entry> {
-        entries(layer, shape, config.form)
+        entries(layer, shape, config.attention)
     }
 
     fn forward(&self, call: &Call<'_>, rows: &LayerRows<'_>, compare: Compare) -> Result<LayerOutput, TchError> {

@@ -1,4 +1,4 @@
-//! The layers against numbers worked out elsewhere.
+//! The layers against numbers that were computed independently.
 
 use kith_block::{BlockError, Negatives};
 use kith_draw::{Name, Purpose, Stream};

@@ -1,6 +1,6 @@
-//! CGAT: a golden example, gradients, what is compared, what is listened to.
+//! CGAT: a golden example, gradients, comparisons, and the largest scores.
 
-use kith_run::config::{BoundaryConfig, CgatConfig};
+use kith_run::config::CgatConfig;
 
 use super::*;
 use crate::model::kinds::largest;
@@ -11,11 +11,11 @@ fn small_cgat(cgat: CgatConfig) -> RunConfig {
 
 /// Margins large enough that most terms count.
 fn semi() -> CgatConfig {
-    CgatConfig { graph_weight: 0.7, graph_margin: 1.3, boundary: None, top_k: Some(2), negatives: 3 }
+    CgatConfig { graph_weight: 0.7, graph_margin: 1.3, top_k: Some(2), negatives: 3, ..CgatConfig::default() }
 }
 
 fn full() -> CgatConfig {
-    CgatConfig { boundary: Some(BoundaryConfig { weight: 0.4, margin: 0.9 }), ..semi() }
+    CgatConfig { boundary_weight: 0.4, boundary_margin: 0.9, ..semi() }
 }
 
 /// Three nodes, two of a class; all are trained on. Node 1 has an edge to every node.
@@ -51,9 +51,15 @@ fn a_golden_example() {
         let error = (found.to_kind(Kind::Double) - expected).abs().max().double_value(&[]);
         assert!(error < 1e-6, "{error}: {found:?}");
     };
-    let boundary = BoundaryConfig { weight: 0.4, margin: 0.15 };
-    for (boundary, losses) in [(None, &[0.67325][..]), (Some(boundary), &[0.701833, 0.147667])] {
-        let cgat = CgatConfig { graph_weight: 0.7, graph_margin: 0.3, boundary, top_k: Some(2), negatives: 4 };
+    for (boundary_weight, losses) in [(0.0, &[0.67325][..]), (0.4, &[0.701833, 0.147667])] {
+        let cgat = CgatConfig {
+            graph_weight: 0.7,
+            graph_margin: 0.3,
+            boundary_weight,
+            boundary_margin: 0.15,
+            top_k: Some(2),
+            negatives: 4,
+        };
         let model = golden_model(cgat.clone());
         let trained = model.forward(&graph, pass).unwrap();
         near(&trained.logits, &[0.727458, -0.100583, 0.127113, 0.872887, -0.040421, 0.611851]);

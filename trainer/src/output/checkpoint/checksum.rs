@@ -1,5 +1,5 @@
-//! The checksum of a whole checkpoint file. It stands in the file's own metadata, and is that of all bytes of the file with
-//! zeros in its place: header, names, shapes, loop state and tensors.
+//! Checksum of a whole checkpoint file. It is stored in the file's own metadata and covers all bytes of the file, with
+//! zeros in its own place: header, names, shapes, loop state and tensors.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! The checkpoints of a run: one file each, named by its step; the newest few are kept.
+//! The checkpoints of a run: one file each, named by its step; only the newest are kept.
 
 use std::{
     fs, io,
@@ -22,7 +22,7 @@ impl Checkpoints {
         Checkpoints { dir: run.join(CHECKPOINTS) }
     }
 
-    /// Whether there is none.
+    /// True if there is none.
     pub fn is_empty(&self) -> Result<bool, TrainError> {
         Ok(self.list()?.is_empty())
     }
@@ -55,7 +55,7 @@ impl Checkpoints {
         first.map_or(Ok(None), Err)
     }
 
-    /// Makes the folder, and gives the place of the checkpoint after so many steps.
+    /// Makes the folder, and returns the path of the checkpoint after `step` steps.
     pub(super) fn place(&self, step: u64) -> Result<PathBuf, TrainError> {
         make_folder(&self.dir)?;
         Ok(self.dir.join(format!("step-{step}.safetensors")))

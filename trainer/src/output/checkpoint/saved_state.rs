@@ -1,4 +1,4 @@
-//! The state of the loop as a checkpoint holds it.
+//! State of the training loop in a checkpoint.
 
 use kith_run::{clock::Phases, config::RunConfig, report::StepRecord};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
@@ -22,29 +22,32 @@ pub struct SavedState {
     pub dim: usize,
     /// Classes.
     pub n_classes: usize,
-    /// Whether a node may have several.
+    /// True if a node may have several.
     pub is_multi_label: bool,
     /// Weight updates so far.
     pub step: u64,
     /// Whole epochs so far.
     pub epoch: u64,
-    /// Whether the early stop has ended the run.
+    /// True if early stopping has ended the run.
     pub stopped_early: bool,
     /// Validation losses that the early stop remembers, oldest first.
     pub losses: Vec<Exact>,
     /// Metrics that it remembers.
     pub metrics: Vec<Exact>,
+    /// Epoch and validation metric of the last improvement, where the early stop has a patience.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub improved: Option<(u64, Exact)>,
     /// Epoch, validation metric and test metric of the best epoch; none before one is measured.
     pub best: Option<(u64, Exact, Exact)>,
     /// Validation loss, validation metric and test metric of the last epoch that was measured.
     pub last: Option<(Exact, Exact, Exact)>,
     /// Negatives that could not be drawn so far.
     pub n_negatives_left_out: u64,
-    /// Feature rows of steps so far: from files here, from the cache, from servers.
+    /// Feature vectors of steps so far: from local files, from the cache, from servers.
     pub row_counts: (u64, u64, u64),
     /// Time spent so far.
     pub micros: u64,
-    /// Where the time of each rank went.
+    /// Time of each rank, by phase.
     pub phases: Vec<Phases>,
     /// Record of the last step, where the evaluation after it is due: the run was asked to stop before it was done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -114,10 +117,13 @@ impl SavedState {
         if self.best.is_some_and(|(best, ..)| best >= epoch) || self.best.is_some() != self.last.is_some() {
             return impossible(format!("best epoch {:?} of {epoch}", self.best.map(|(best, ..)| best)));
         }
-        let window = config.early_stop.as_ref().map_or(0, |rule| rule.window);
+        let window = config.early_stop.as_ref().and_then(|early_stop| early_stop.rule()).map_or(0, |rule| rule.window);
         if self.losses.len() > window || self.metrics.len() != self.losses.len() {
             let (n_losses, n_metrics) = (self.losses.len(), self.metrics.len());
             return impossible(format!("{n_losses} losses and {n_metrics} metrics for an early stop over {window}"));
+        }
+        if self.improved.is_some_and(|(improved, _)| improved >= epoch) {
+            return impossible(format!("an improvement in epoch {:?} of {epoch}", self.improved));
         }
         if self.stopped_early && config.early_stop.is_none() {
             return impossible("stopped early without an early stop".to_owned());

@@ -1,4 +1,4 @@
-//! Writing checkpoints beside the loop: the loop only copies.
+//! Writes checkpoints on a thread beside the training loop: the loop only copies.
 
 use std::{collections::HashMap, thread::JoinHandle};
 
@@ -26,7 +26,7 @@ pub(crate) struct Snapshot {
     others: [Vec<f32>; 3],
 }
 
-/// What a checkpoint holds beside the weights, one number per weight each.
+/// Tensors of a checkpoint beside the weights, one number per weight each.
 const OTHERS: [&str; 3] = ["adam.first", "adam.second", "best"];
 
 impl Snapshot {
@@ -111,7 +111,7 @@ impl Saver {
 }
 
 impl Drop for Saver {
-    /// A checkpoint in hand is worth finishing; whoever drops the run without an end has nobody to tell of errors.
+    /// Finishes the checkpoint in hand. Errors are dropped: a run that is dropped before its end cannot report them.
     fn drop(&mut self) {
         let _ = self.wait();
     }

@@ -1,4 +1,4 @@
-//! Damage to checkpoint files: none passes for the file that was written.
+//! Damaged checkpoint files: all damage is detected.
 
 use kith_run::{clock::Phases, report::StepRecord};
 use serde_json::{Value, json};
@@ -19,6 +19,7 @@ fn state(due: Option<StepRecord>) -> SavedState {
         epoch: if due.is_some() { 5 } else { 6 },
         stopped_early: false,
         losses: vec![Exact(0.5), Exact(0.25)],
+        improved: None,
         metrics: vec![Exact(0.75), Exact(1.0 / 3.0)],
         best: Some((4, Exact(0.75), Exact(0.5))),
         last: Some((Exact(0.25), Exact(0.75), Exact(0.5))),

@@ -1,4 +1,4 @@
-//! There and back, and files that do not fit.
+//! Round trips, and files that do not fit.
 
 use std::path::PathBuf;
 
@@ -13,11 +13,10 @@ use crate::model::oracle::error;
 fn model(kind: ModelKind, form: Form, n_layers: usize, run_key: u64) -> Model {
     crate::engine::device::start();
     let config = RunConfig {
-        model: ModelConfig { kind, form, n_layers, heads: 2, features: 3, out_heads: 4, dropout: 0.0 },
-        train: TrainConfig { kernels: Kernels::Reference, ..TrainConfig::one_epoch() },
+        model: ModelConfig { kind, attention: form, n_layers, heads: 2, hidden: 3, out_heads: 4, dropout: 0.0 },
+        train: TrainConfig { kernels: Kernels::Reference, ..TrainConfig::default() },
         edge_loss: None,
-        cgat: None,
-        early_stop: None,
+        ..RunConfig::default()
     };
     let model = Model::new(&config, 5, 2, run_key, Device::Cpu).unwrap();
     // Biases start at zero, where a mix-up would not be seen.
@@ -87,7 +86,7 @@ fn names_and_places() {
     assert_eq!(tensors(&path).len(), 4);
 }
 
-/// Whatever a model calls its layers, the numbers order them.
+/// Layers are ordered by their numbers, for any names of layers.
 #[test]
 fn layers_are_found_by_number() {
     let (_temp, path) = temp();
@@ -105,6 +104,22 @@ fn layers_are_found_by_number() {
     assert!(error(to.weights().flat(), from.weights().flat()) == 0.0);
 }
 
+/// Kith's own names are those of any model, PyG's only of models with attention.
+#[test]
+fn every_model_is_written_and_read_by_name() {
+    for (kind, form) in [(ModelKind::Gcn, Form::Go), (ModelKind::Supergat, Form::Dp), (ModelKind::Mlp, Form::Go)] {
+        let (_temp, path) = temp();
+        let (from, to) = (model(kind, form, 2, 1), model(kind, form, 2, 2));
+        save_named(&from, &path).unwrap();
+        assert!(tensors(&path).contains_key("layers.1.bias"));
+        assert!(error(to.weights().flat(), from.weights().flat()) > 0.0);
+        load(&to, &path).unwrap();
+        assert!(error(to.weights().flat(), from.weights().flat()) == 0.0);
+        let deeper = load(&model(kind, form, 3, 1), &path).unwrap_err().to_string();
+        assert!(deeper.contains("layers.1.weight: expected the shape") || deeper.ends_with("is missing"), "{deeper}");
+    }
+}
+
 #[test]
 fn what_does_not_fit_is_named() {
     let (_temp, path) = temp();
@@ -118,9 +133,9 @@ fn what_does_not_fit_is_named() {
     assert!(problem(&mx).starts_with("not a safetensors file"), "{}", problem(&mx));
 
     save(&mx, &path).unwrap();
-    assert_eq!(problem(&model(ModelKind::Supergat, Form::Mx, 3, 1)), "2 layers, the model has 3");
+    assert_eq!(problem(&model(ModelKind::Supergat, Form::Mx, 3, 1)), "expected 3 layers, found 2");
     assert_eq!(problem(&model(ModelKind::Gat, Form::Go, 2, 1)), "convs.0.att_dst is missing");
-    assert_eq!(problem(&model(ModelKind::Supergat, Form::Sd, 2, 1)), "convs.0.att_l is no weight of this model");
+    assert_eq!(problem(&model(ModelKind::Supergat, Form::Sd, 2, 1)), "convs.0.att_l is not a weight of this model");
     let whole = tensors(&path);
     let change = |name: &str, tensor: Tensor| {
         let mut changed: BTreeMap<String, Tensor> =
@@ -129,9 +144,9 @@ fn what_does_not_fit_is_named() {
         write(&path, &changed);
     };
     change("convs.1.bias", Tensor::zeros([3], (Kind::Float, Device::Cpu)));
-    assert_eq!(problem(&mx), "convs.1.bias has the shape [3], [2] expected");
+    assert_eq!(problem(&mx), "convs.1.bias: expected the shape [2], found [3]");
     change("convs.1.bias", Tensor::zeros([2], (Kind::Double, Device::Cpu)));
-    assert_eq!(problem(&mx), "convs.1.bias is F64, F32 expected");
+    assert_eq!(problem(&mx), "convs.1.bias: expected F32, found F64");
 
     assert_eq!(mx.weights().flat(), &before, "a refused file changes nothing");
     let dp = model(ModelKind::Supergat, Form::Dp, 2, 1);

@@ -1,4 +1,4 @@
-//! Training in batches, against full batches on the same graph and against sums made by hand.
+//! Mini-batch training, against full-batch training on the same graph and against sums made by hand.
 
 use kith_client::{BatchMaker, Stock, Whereabouts};
 use kith_run::measured::Measured;
@@ -24,13 +24,13 @@ use crate::{
 
 const N_NODES: usize = 150;
 
-/// Takes the `[early_stop]` of the others out, and trains in batches over all neighbors, with every node a root.
-const FULL_FANOUT: [&str; 4] = ["early_stop=off", "train.mode=batches", "train.fanouts=all", "train.edge_seeds=150"];
+/// Removes the `[early_stop]` of the others, and trains in mini-batches over all neighbors, with every node a root.
+const FULL_FANOUT: [&str; 4] = ["early_stop=off", "train.mode=mini-batch", "train.fanouts=all", "train.edge_seeds=150"];
 
 const MODELS: [&[&str]; 6] = [
-    &["model.form=mx"],
-    &["model.form=sd"],
-    &["model.kind=gat", "model.form=go", "edge_loss=off"],
+    &["model.attention=mx"],
+    &["model.attention=sd"],
+    &["model.kind=gat", "model.attention=go", "edge_loss=off"],
     &["model=off", "model.kind=gcn", "model.dropout=0.3", "edge_loss=off"],
     &["model=off", "model.kind=sage", "model.dropout=0.3", "edge_loss=off"],
     &["model=off", "model.kind=mlp", "model.dropout=0.3", "edge_loss=off"],
@@ -184,7 +184,7 @@ fn loss_by_hand(config: &RunConfig) -> f64 {
 
 #[test]
 fn slices_add_up() {
-    let batches = ["early_stop=off", "train.mode=batches", "train.fanouts=[4, 3]", "train.edge_seeds=40"];
+    let batches = ["early_stop=off", "train.mode=mini-batch", "train.fanouts=[4, 3]", "train.edge_seeds=40"];
     for slices in ["train.slices=1", "train.slices=3", "train.slices=80"] {
         let config = config(&[&batches[..], &[slices]].concat());
         let (record, _) = first_step(config.clone());
@@ -192,9 +192,9 @@ fn slices_add_up() {
         assert!((record.loss - expected).abs() <= 1e-6 * expected, "{slices}: {record:?} {expected}");
         assert_eq!(record.digests.len().to_string(), slices.trim_start_matches("train.slices="));
     }
-    // Where nothing is drawn, slices change nothing.
+    // Without draws, slices change nothing.
     let undrawn =
-        ["model.dropout=0", "edge_loss.weight=0", "train.mode=batches", "train.fanouts=all", "early_stop=off"];
+        ["model.dropout=0", "edge_loss.weight=0", "train.mode=mini-batch", "train.fanouts=all", "early_stop=off"];
     let [one, three] =
         ["train.slices=1", "train.slices=3"].map(|slices| first_step(config(&[&undrawn[..], &[slices]].concat())));
     assert!((one.0.loss - three.0.loss).abs() <= 1e-6 * one.0.loss, "{:?} {:?}", one.0, three.0);
@@ -204,9 +204,9 @@ fn slices_add_up() {
 }
 
 const SMALL_BATCHES: [&str; 5] =
-    ["train.mode=batches", "train.fanouts=[4, 3]", "train.seeds_per_step=20", "train.edge_seeds=15", "train.slices=2"];
+    ["train.mode=mini-batch", "train.fanouts=[4, 3]", "train.batch_size=20", "train.edge_seeds=15", "train.slices=2"];
 
-/// Killed after any number of steps and resumed, a run in batches leaves the same bits behind as one left alone.
+/// Killed after any number of steps and resumed, a mini-batch run leaves the same bits as an uninterrupted one.
 #[test]
 fn resuming_is_invisible_in_batches() {
     let temp = tempfile::tempdir().unwrap();
@@ -249,7 +249,7 @@ fn measuring_in_chunks_changes_no_bit() {
     for model in MODELS {
         for kernels in KERNELS {
             let full = config(&[model, &["early_stop=off", kernels]].concat());
-            let batches = config(&[model, &["early_stop=off", kernels, "train.mode=batches"]].concat());
+            let batches = config(&[model, &["early_stop=off", kernels, "train.mode=mini-batch"]].concat());
             let (whole, chunked) = (load(&full), load(&batches));
             let shape = whole.shape();
             let model_of = Model::new(&full, shape.dim, shape.n_classes, 7, Device::Cpu).unwrap();
@@ -271,7 +271,7 @@ fn measuring_in_chunks_changes_no_bit() {
     }
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0, "nothing is left of scratch files");
     // A folder that is not there shows that files are really used.
-    let config = config(&["train.mode=batches"]);
+    let config = config(&["train.mode=mini-batch"]);
     let data = load(&config);
     let model = Model::new(&config, 5, N_CLASSES, 7, Device::Cpu).unwrap();
     let room = Room { memory: Some(1), scratch: Some(scratch.path().join("nowhere")), ..Room::default() };
@@ -282,16 +282,16 @@ fn measuring_in_chunks_changes_no_bit() {
 #[test]
 fn what_a_plan_cannot_mean_is_one_sentence() {
     for (assignment, sentence) in [
-        ("train.seeds_per_step=52", "seeds_per_step = 52 is more than the 51 seeds there are: use at most that"),
+        ("train.batch_size=52", "seeds_per_step = 52 is more than the 51 seeds there are: use at most that"),
         ("train.edge_seeds=151", "edge_seeds = 151 is more than the graph's 150 nodes"),
     ] {
-        let config = config(&["train.mode=batches", assignment]);
+        let config = config(&["train.mode=mini-batch", assignment]);
         let data = load(&config);
         assert_eq!(Run::new(plan(&data, config, None, false), alone()).unwrap_err().to_string(), sentence);
     }
 }
 
-/// What a graph is cut into changes no bit: not the steps, not what is measured, not what is predicted.
+/// Partitioning of a graph changes no bit of the steps, evaluations and predictions.
 #[test]
 fn a_cut_graph_trains_the_same() {
     use kith_run::prediction::{Moment, What};
@@ -308,7 +308,7 @@ fn a_cut_graph_trains_the_same() {
     let cut = Opened::find(Whereabouts { cluster, ..Whereabouts::default() }).unwrap();
     assert_eq!(cut.source(), whole.source());
     for model in MODELS {
-        let config = config(&[model, &["train.mode=batches", "train.epochs=2", "train.edge_seeds=20"]].concat());
+        let config = config(&[model, &["train.mode=mini-batch", "train.epochs=2", "train.edge_seeds=20"]].concat());
         let ends = [("whole", &whole), ("cut", &cut)].map(|(name, opened)| {
             let data = Data::load(opened, &config, 7).unwrap();
             let dir = temp.path().join(format!("{}-{name}", config.name()));
@@ -329,7 +329,7 @@ fn a_cut_graph_trains_the_same() {
         assert_eq!(cut.0, whole.0, "{}", config.name());
         assert!(cut.1 == whole.1, "{}", config.name());
     }
-    let full = config(&["train.mode=full"]);
+    let full = config(&["train.mode=full-batch"]);
     assert!(Data::load(&cut, &full, 7).unwrap_err().to_string().contains("needs the whole graph"));
 }
 

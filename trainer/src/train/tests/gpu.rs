@@ -1,4 +1,4 @@
-//! The loop where a GPU computes whole steps: the real one if there is one, and one that is emulated.
+//! The training loop with whole steps on a GPU: the real one if there is one, and an emulated one.
 
 use kith_kernels::cuda::{self, Gpu};
 
@@ -20,9 +20,9 @@ fn a_gpu_follows_the_trajectory_of_the_cpu() {
     for gpu in devices() {
         for assignments in [
             &[][..],
-            &["model.form=sd", "edge_loss.subset=each"],
-            &["model.form=go", "edge_loss.negatives=40"],
-            &["model.kind=gat", "model.form=dp", "edge_loss=off", "model.n_layers=3"],
+            &["model.attention=sd", "edge_loss.subset=each"],
+            &["model.attention=go", "edge_loss.neg_sample_ratio=40"],
+            &["model.kind=gat", "model.attention=dp", "edge_loss=off", "model.n_layers=3"],
             &["edge_loss.weight=0", "model.dropout=0", "model.n_layers=1"],
         ] {
             follows(&input, assignments, &gpu);
@@ -30,7 +30,7 @@ fn a_gpu_follows_the_trajectory_of_the_cpu() {
     }
 }
 
-/// What the GPU's steps come to beside those of the CPU.
+/// Compares the GPU's steps with those of the CPU.
 #[track_caller]
 fn follows(data: &Data, assignments: &[&str], gpu: &Gpu) {
     let plan = || plan(data, config(assignments), None, false);
@@ -59,20 +59,28 @@ fn a_gpu_follows_the_cpu_in_slices() {
     let load = |form| {
         let temp = tempfile::tempdir().unwrap();
         let store = batches::write_store_as(&graph(60, 0, 1), form, temp.path());
-        Data::load(&Opened::store(store), &config(&["train.mode=batches"]), 7).unwrap()
+        Data::load(&Opened::store(store), &config(&["train.mode=mini-batch"]), 7).unwrap()
     };
     crate::engine::device::start();
     let (dense, sparse) = (load(RowsForm::Dense), load(RowsForm::Sparse));
     let in_batches =
-        ["train.mode=batches", "train.fanouts=3", "train.seeds_per_step=19", "train.slices=2", "train.epochs=2"];
+        ["train.mode=mini-batch", "train.fanouts=3", "train.batch_size=19", "train.slices=2", "train.epochs=2"];
     for gpu in devices() {
         for (data, assignments) in [
             (&dense, &["train.edge_seeds=10"][..]),
-            (&dense, &["model.form=go", "edge_loss.subset=each", "model.dropout=0", "train.edge_seeds=0"]),
-            (&dense, &["edge_loss.negatives=60", "edge_loss.kept=1", "train.fanouts=all", "train.edge_seeds=0"]),
-            (&dense, &["model.form=dp", "train.fanouts=70", "train.edge_seeds=5"]),
-            (&sparse, &["model.form=sd", "train.edge_seeds=3"]),
-            (&sparse, &["model.kind=gat", "model.form=dp", "edge_loss=off", "model.n_layers=3"]),
+            (&dense, &["model.attention=go", "edge_loss.subset=each", "model.dropout=0", "train.edge_seeds=0"]),
+            (
+                &dense,
+                &[
+                    "edge_loss.neg_sample_ratio=60",
+                    "edge_loss.edge_sampling_ratio=1",
+                    "train.fanouts=all",
+                    "train.edge_seeds=0",
+                ],
+            ),
+            (&dense, &["model.attention=dp", "train.fanouts=70", "train.edge_seeds=5"]),
+            (&sparse, &["model.attention=sd", "train.edge_seeds=3"]),
+            (&sparse, &["model.kind=gat", "model.attention=dp", "edge_loss=off", "model.n_layers=3"]),
         ] {
             follows(data, &[&in_batches, assignments].concat(), &gpu);
         }
@@ -80,13 +88,13 @@ fn a_gpu_follows_the_cpu_in_slices() {
     }
 }
 
-/// Whoever samples, and wherever rows are: the same bits.
+/// Sampling and features on the host or on the GPU: the same bits.
 #[test]
 fn it_makes_no_difference_who_samples() {
     crate::engine::device::start();
     let temp = tempfile::tempdir().unwrap();
     let store = batches::write_store_as(&graph(90, 0, 1), RowsForm::Dense, temp.path());
-    let assignments = ["train.mode=batches", "train.fanouts=all", "train.seeds_per_step=20", "train.epochs=1"];
+    let assignments = ["train.mode=mini-batch", "train.fanouts=all", "train.batch_size=20", "train.epochs=1"];
     let data = Data::load(&Opened::store(store), &config(&assignments), 7).unwrap();
     for gpu in devices() {
         let weights = |gpu_rows| {
@@ -105,7 +113,7 @@ fn resuming_batches_on_a_gpu_is_invisible() {
     let temp = tempfile::tempdir().unwrap();
     let store = batches::write_store_as(&graph(60, 0, 1), RowsForm::Dense, temp.path());
     let assignments =
-        ["train.mode=batches", "train.fanouts=3", "train.seeds_per_step=7", "train.checkpoint_every_steps=2"];
+        ["train.mode=mini-batch", "train.fanouts=3", "train.batch_size=7", "train.checkpoint_every_steps=2"];
     let data = Data::load(&Opened::store(store), &config(&assignments), 7).unwrap();
     for gpu in devices() {
         let dir = |name: &str| temp.path().join(gpu.name()).join(name);
@@ -157,10 +165,10 @@ fn too_little_memory_is_said_with_what_would_fit() {
     let one = input(vec![graph(60, 0, 1)]);
     let temp = tempfile::tempdir().unwrap();
     let store = batches::write_store_as(&graph(60, 0, 1), RowsForm::Dense, temp.path());
-    let batches = Data::load(&Opened::store(store), &config(&["train.mode=batches"]), 7).unwrap();
+    let batches = Data::load(&Opened::store(store), &config(&["train.mode=mini-batch"]), 7).unwrap();
     for (data, assignments, expected) in [
-        (&one, &[][..], "train.mode = \"batches\" needs less"),
-        (&batches, &["train.mode=batches", "train.fanouts=3"], "smaller train.seeds_per_step"),
+        (&one, &[][..], "train.mode = \"mini-batch\" needs less"),
+        (&batches, &["train.mode=mini-batch", "train.fanouts=3"], "smaller train.batch_size"),
     ] {
         let gpu = kith_cuda_emulator::gpu_with(20_000);
         let plan = RunPlan { gpu: Some(gpu), ..plan(data, config(assignments), None, false) };
@@ -179,7 +187,7 @@ fn runs_together_are_each_as_if_alone() {
     let input = input(vec![graph(60, 0, 1)]);
     let settings: [&[&str]; 4] = [
         &[],
-        &["train.learning_rate=0.01", "train.weight_decay=0.01"],
+        &["optimizer.learning_rate=0.01", "optimizer.weight_decay=0.01"],
         &["model.dropout=0.5", "edge_loss.weight=3"],
         &["early_stop.burn_in=2", "early_stop.metric_threshold=1.0"],
     ];
@@ -225,7 +233,7 @@ fn runs_together_are_each_as_if_alone() {
 fn a_loss_that_is_not_finite_is_named_with_its_step_on_a_gpu() {
     let input = input(vec![graph(60, 0, 1)]);
     let sentence = |gpu| {
-        let config = config(&["train.learning_rate=1e30", "train.evaluate_every=100"]);
+        let config = config(&["optimizer.learning_rate=1e30", "train.evaluate_every=100"]);
         let mut run = Run::new(RunPlan { gpu, ..plan(&input, config, None, false) }, alone()).unwrap();
         train(&mut run, |_| ControlFlow::Continue(())).unwrap_err().to_string()
     };

@@ -1,4 +1,5 @@
-//! Nodes with more neighbors than are held at a time: the same bits as with all of them at once, wherever the graph is.
+//! Nodes with more neighbors than are held at a time: the same bits as with all of them at once, for any place of the
+//! graph.
 
 use std::{
     ops::Range,
@@ -30,15 +31,15 @@ const HUBS: [usize; 4] = [3 * LIST_PIECE + 77, 2 * LIST_PIECE - 1, 2 * LIST_PIEC
 const N_RING: usize = 3 * LIST_PIECE;
 
 const MODELS: [&[&str]; 9] = [
-    &["model.form=mx"],
-    &["model.form=go"],
-    &["model.kind=gat", "model.form=dp", "edge_loss=off"],
-    &["model.form=sd"],
-    &["model.form=mx", "model.heads=18", "model.features=3", "model.out_heads=18"],
+    &["model.attention=mx"],
+    &["model.attention=go"],
+    &["model.kind=gat", "model.attention=dp", "edge_loss=off"],
+    &["model.attention=sd"],
+    &["model.attention=mx", "model.heads=18", "model.hidden=3", "model.out_heads=18"],
     &["model=off", "model.kind=gcn", "edge_loss=off"],
     &["model=off", "model.kind=sage", "edge_loss=off"],
     &["model=off", "model.kind=mlp", "edge_loss=off"],
-    &["model=off", "model.kind=gcn", "model.features=40", "edge_loss=off"],
+    &["model=off", "model.kind=gcn", "model.hidden=40", "edge_loss=off"],
 ];
 
 /// A ring, and hubs that know many nodes of it, some of them twice.
@@ -166,7 +167,7 @@ fn what_is_predicted_and_measured_of_a_hub_in_pieces_is_the_same() {
     assert!(graphs.iter().all(|(_, opened)| opened.id_of(3).unwrap() == "26"), "users' ids come from servers too");
     let pieces = Room { n_together: 100, n_neighbors: 1, ..Room::default() };
     for model in [MODELS[0], MODELS[5], MODELS[6]] {
-        let short = ["early_stop=off", "train.epochs=1", "train.mode=batches", "train.seeds_per_step=500"];
+        let short = ["early_stop=off", "train.epochs=1", "train.mode=mini-batch", "train.batch_size=500"];
         let config = config(&[model, &short].concat());
         let mut answers = Vec::new();
         for (name, opened) in &graphs {

@@ -1,4 +1,4 @@
-//! Loop states that no run leaves behind, in checkpoints without a checksum of the file: one sentence, never a panic.
+//! Impossible loop states in checkpoints without a checksum of the file: an error message, never a panic.
 
 use serde_json::{Value, json};
 
@@ -65,7 +65,7 @@ fn impossible_loop_states_are_refused() {
         let found = resume(&|state| state[name] = value.clone()).unwrap_err();
         assert!(found.starts_with(&path.display().to_string()) && found.contains(sentence), "{name}: {found}");
     }
-    // Whatever else stands there, nothing panics.
+    // No other value causes a panic.
     let values =
         [json!(0), json!(1), json!(1u64 << 60), json!(u64::MAX), json!(true), json!("NaN"), json!([]), json!(null)];
     let fields: Vec<String> = {

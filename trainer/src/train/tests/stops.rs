@@ -1,4 +1,4 @@
-//! Runs that are asked to stop: a checkpoint of the last finished step, and no trace after they went on.
+//! Runs that are asked to stop: a checkpoint of the last finished step, and no trace after they resume.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
@@ -30,13 +30,13 @@ fn n_recorded(dir: &Path) -> usize {
     fs::read_to_string(dir.join(STEPS)).unwrap().lines().count()
 }
 
-/// Data, steps of its epochs, and what a run says of it.
+/// Name, data, steps per epoch, and settings.
 fn cases() -> Vec<(&'static str, Data, u64, Vec<&'static str>)> {
     let temp = tempfile::tempdir().unwrap();
     let store = batches::write_store(&graph(60, 0, 1), temp.path());
-    let in_batches = vec!["train.mode=batches", "train.fanouts=3", "train.seeds_per_step=7", "train.evaluate_every=2"];
+    let in_batches = vec!["train.mode=mini-batch", "train.fanouts=3", "train.batch_size=7", "train.evaluate_every=2"];
     let data = Data::load(&Opened::store(store), &config(&in_batches), 7).unwrap();
-    let Data::Batches(_) = &data else { panic!("loaded in batches") };
+    let Data::Batches(_) = &data else { panic!("loaded for mini-batches") };
     vec![
         ("one", input(vec![graph(60, 0, 1)]), 1, vec!["train.evaluate_every=5"]),
         ("set", set(), 2, vec![]),
@@ -116,7 +116,7 @@ fn an_evaluation_is_abandoned_and_done_first_later() {
     let temp = tempfile::tempdir().unwrap();
     let store = batches::write_store(&graph(60, 0, 1), temp.path());
     let assignments =
-        ["train.mode=batches", "train.fanouts=3", "train.seeds_per_step=7", "train.slices=3", "train.epochs=3"];
+        ["train.mode=mini-batch", "train.fanouts=3", "train.batch_size=7", "train.slices=3", "train.epochs=3"];
     let load = || Data::load(&Opened::store(store.clone()), &config(&assignments), 7).unwrap();
     let (data, whole) = (load(), temp.path().join("whole"));
     to_the_end(plan(&data, config(&assignments), Some(&whole), false));
@@ -222,7 +222,7 @@ fn checkpoints_by_time_change_nothing() {
     assert_eq!(kept(&never), ["step-24.safetensors"]);
     let (steps, _, tensors) = left_behind(&often);
     assert_eq!((steps, tensors), (left_behind(&never).0, left_behind(&never).2));
-    assert_eq!(config(&[]).train.checkpoint_minutes, 10.0, "on unless said");
+    assert_eq!(config(&[]).train.checkpoint_minutes, 10.0, "on by default");
     // Killed between two steps, a run goes on from the step before.
     let killed = temp.path().join("killed");
     let by_time = || config(&["train.checkpoint_every=100", "train.checkpoint_minutes=1e-9"]);

@@ -2,28 +2,30 @@
 
 use super::name::name;
 
-/// For other launchers.
+/// Output for other launchers.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Elsewhere")]
 pub(in crate::launch) struct PrintArgs {
-    /// Start nothing; print the whole world for another launcher: manifests for `kubectl apply -f -`.
+    /// Start nothing; print manifests of all ranks and sampling servers, for `kubectl apply -f -`.
     #[arg(long)]
     print: Option<Launcher>,
-    /// What all objects of the run are called; the name of the run file or preset unless said.
+    /// Name of all Kubernetes objects of the run (default: the name of the run file or preset).
     #[arg(long, requires = "print", value_parser = name)]
     pub(super) name: Option<String>,
-    /// What stands before the names of images, as in registry.example/team.
+    /// Prefix of image names, as in registry.example/team (default: none).
     #[arg(long, value_name = "PREFIX", requires = "print")]
     pub(super) images: Option<String>,
-    /// CPUs of a rank.
-    #[arg(long, value_name = "N", requires = "print", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
+    /// CPUs per rank (default: 4).
+    #[arg(long, value_name = "N", requires = "print", default_value_t = 4, hide_default_value = true,
+        value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) rank_cpus: u32,
-    /// CPUs of a sampling server.
-    #[arg(long, value_name = "N", requires = "print", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    /// CPUs per sampling server (default: 2).
+    #[arg(long, value_name = "N", requires = "print", default_value_t = 2, hide_default_value = true,
+        value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) sampler_cpus: u32,
 }
 
-/// Who starts processes instead of us.
+/// Another launcher.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Launcher {
     Kubernetes,

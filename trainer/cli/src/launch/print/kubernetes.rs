@@ -1,4 +1,4 @@
-//! A world as Kubernetes' objects: those of `deploy/kubernetes/base`, with what is known of the run filled in.
+//! Kubernetes objects of a run: those of `deploy/kubernetes/base`, with the run's values.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde::Deserialize;
@@ -7,32 +7,32 @@ use serde_yaml_ng::{Deserializer, Value};
 
 use super::sizes::Sizes;
 
-/// The same files that overlays build on.
+/// The base that overlays build on, too.
 const BASE: [&str; 3] = [
     include_str!("../../../../../deploy/kubernetes/base/samplers.yaml"),
     include_str!("../../../../../deploy/kubernetes/base/ranks.yaml"),
     include_str!("../../../../../deploy/kubernetes/base/network-policy.yaml"),
 ];
 
-/// Names in the base that become the run's own.
+/// Names in the base that are replaced by the run's.
 const NAMES: [&str; 3] = ["kith-samplers", "kith-ranks", "kith-run"];
 const INSTANCE: &str = "app.kubernetes.io/instance";
 
-/// What a run is.
+/// A run on Kubernetes.
 #[derive(Debug)]
 pub(super) struct World {
     pub(super) name: String,
     pub(super) n_ranks: usize,
     pub(super) n_shards: usize,
-    /// A multiple of the shards.
+    /// Number of servers: a multiple of the shards.
     pub(super) n_samplers: usize,
-    /// `None`: as often as the base says.
+    /// Restarts; `None`: those of the base.
     pub(super) restarts: Option<u32>,
-    /// Seconds that ranks have for a checkpoint when they are told to stop.
+    /// Seconds for ranks to save a checkpoint after SIGTERM.
     pub(super) grace: u64,
-    /// The cluster's folder on its claim.
+    /// Folder of the partitioned graph on its claim.
     pub(super) graph: String,
-    /// The run's folder on its claim.
+    /// Folder of the run on its claim.
     pub(super) out: String,
     pub(super) is_cuda: bool,
     pub(super) run_file: String,
@@ -41,11 +41,11 @@ pub(super) struct World {
     pub(super) images: Option<String>,
     pub(super) rank_cpus: u32,
     pub(super) sampler_cpus: u32,
-    /// `None`: as much as the base says.
+    /// Memory of pods; `None`: that of the base.
     pub(super) sizes: Option<Sizes>,
 }
 
-/// All objects, ready to be applied.
+/// All objects as YAML, for `kubectl apply`.
 pub(super) fn manifests(world: &World) -> String {
     let mut objects = vec![run_file(world)];
     for text in BASE {
@@ -73,7 +73,7 @@ pub(super) fn manifests(world: &World) -> String {
 }
 
 fn run_file(world: &World) -> Value {
-    // Line ends are YAML's own wherever they are not escaped: a text with others comes as bytes.
+    // YAML normalizes unescaped line ends: a text with others is passed as bytes.
     let (key, text) = match world.run_file.chars().all(is_plain) {
         true => ("data", world.run_file.clone()),
         false => ("binaryData", BASE64_STANDARD.encode(&world.run_file)),
@@ -85,19 +85,19 @@ fn run_file(world: &World) -> Value {
             "name": "kith-run",
             "labels": { "app.kubernetes.io/name": "kith", INSTANCE: "kith", "app.kubernetes.io/component": "ranks" },
         },
-        // Ranks that start again never find another run file than those before.
+        // Immutable, so that restarted ranks find the same run file.
         "immutable": true,
         key: { "run.toml": text },
     }))
 }
 
-/// Whether every reader of YAML leaves a character as it is.
+/// True if every YAML parser preserves a character.
 fn is_plain(c: char) -> bool {
     matches!(c, '\n' | '\t')
         || !c.is_control() && !matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
 }
 
-/// Gives the run's name to everything that has the base's, and to everything that says so.
+/// Replaces the base's names by the run's, wherever they occur.
 fn rename(value: &mut Value, name: &str) {
     match value {
         Value::String(text) => {
@@ -127,7 +127,7 @@ fn fill_samplers(object: &mut Value, world: &World) {
     give(container, world.sampler_cpus, world.sizes.map(|sizes| sizes.sampler));
 }
 
-/// Seconds from the end of that to the kill.
+/// Seconds between the end of the grace period and SIGKILL.
 const BEYOND_GRACE: u64 = 30;
 
 fn fill_ranks(object: &mut Value, world: &World) {
@@ -161,7 +161,7 @@ fn fill_ranks(object: &mut Value, world: &World) {
     }
 }
 
-/// The image of this version, wherever the user keeps it.
+/// Sets the image of this version, with the user's prefix.
 fn place_image(container: &mut Value, world: &World, image: &str) {
     let image = format!("{image}:{}", env!("CARGO_PKG_VERSION"));
     container["image"] = match &world.images {
@@ -170,14 +170,14 @@ fn place_image(container: &mut Value, world: &World, image: &str) {
     };
 }
 
-/// Sets a variable that the base has.
+/// Sets an environment variable of the base.
 fn set(container: &mut Value, variable: &str, value: String) {
     let variables = container["env"].as_sequence_mut().expect("containers of the base have variables");
     let found = variables.iter_mut().find(|found| found["name"] == variable);
     found.unwrap_or_else(|| panic!("the base sets {variable}"))["value"] = escaped(&value).into();
 }
 
-/// Further options, instead of those of the same name in the base.
+/// Appends options, and removes those of the same name in the base.
 fn pass(container: &mut Value, passed: &[String]) {
     let option = |argument: &str| argument.split('=').next().unwrap_or_default().to_owned();
     let arguments = container["args"].as_sequence_mut().expect("containers of the base have arguments");
@@ -185,12 +185,12 @@ fn pass(container: &mut Value, passed: &[String]) {
     arguments.extend(passed.iter().map(|own| Value::from(escaped(own))));
 }
 
-/// Kubernetes puts variables where `$(NAME)` stands, unless the `$` is doubled.
+/// Escapes `$`: Kubernetes expands `$(NAME)`, unless the `$` is doubled.
 fn escaped(text: &str) -> String {
     text.replace('$', "$$")
 }
 
-/// CPUs and memory, no more and no less.
+/// Sets CPUs and memory as requests and limits.
 fn give(container: &mut Value, n_cpus: u32, n_bytes: Option<u64>) {
     for amount in ["requests", "limits"] {
         container["resources"][amount]["cpu"] = n_cpus.to_string().into();
@@ -200,7 +200,7 @@ fn give(container: &mut Value, n_cpus: u32, n_bytes: Option<u64>) {
     }
 }
 
-/// Bytes as Kubernetes writes them, a little more rather than less.
+/// Formats bytes as a Kubernetes quantity, rounded up.
 fn quantity(n_bytes: u64) -> String {
     const STEP: u64 = 128 << 20;
     format!("{}Mi", (n_bytes.div_ceil(STEP) * STEP) >> 20)
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!((variable("WORLD_SIZE"), variable("RUN_OUT")), ("3".to_owned(), "/runs/a$$b".to_owned()));
         assert_eq!(variable("MASTER_ADDR"), "mine-ranks-0.mine-ranks");
         assert!(variable("SAMPLERS").ends_with(",mine-samplers-3.mine-samplers:7000"));
-        // The certificate of servers, and its name, are the same for all runs of a namespace.
+        // The servers' certificate and its name are shared by all runs of a namespace.
         let text = serde_yaml_ng::to_string(&made).unwrap();
         let text = text.replace("kith-samplers-tls", "").replace("--tls-name=kith-samplers", "");
         assert!(!text.contains("kith-ranks") && !text.contains("kith-samplers"), "{text}");

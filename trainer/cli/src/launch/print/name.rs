@@ -1,9 +1,9 @@
 //! Names of Kubernetes objects.
 
-/// The longest name: that of a pod has the number of a rank behind it, and is a name of a host.
+/// Maximum length of a name: a pod's name, which is a host name, also has the rank's number.
 const MAX_NAME: usize = 40;
 
-/// A name that objects can have.
+/// Parses a name of Kubernetes objects.
 pub(super) fn name(text: &str) -> Result<String, String> {
     let is_name = text.len() <= MAX_NAME
         && text.starts_with(|c: char| c.is_ascii_lowercase())
@@ -12,10 +12,10 @@ pub(super) fn name(text: &str) -> Result<String, String> {
     if is_name {
         return Ok(text.to_owned());
     }
-    Err(format!("write small letters, digits and dashes, a letter first, at most {MAX_NAME}"))
+    Err(format!("expected lowercase letters, digits and dashes, a letter first, at most {MAX_NAME} characters"))
 }
 
-/// The nearest to what a run is called.
+/// A valid name, derived from the run's.
 pub(super) fn name_of(run: &str) -> String {
     let plain: String = run.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     let plain = plain.trim_start_matches(|c: char| !c.is_ascii_lowercase());

@@ -1,10 +1,10 @@
-//! What ranks in pods are told of what was typed.
+//! Options that are passed on to ranks in pods.
 
 use std::ffi::OsString;
 
 use crate::launch::args::Args;
 
-/// All options that were typed, but those that pods are told in another way; the run file stands elsewhere.
+/// All typed options except `own`, which pods get in another way. Skips the run file.
 pub(super) fn passed(typed: &[OsString], own: &[&str]) -> anyhow::Result<Vec<String>> {
     let flags = flags();
     let mut typed = typed.iter();
@@ -14,7 +14,7 @@ pub(super) fn passed(typed: &[OsString], own: &[&str]) -> anyhow::Result<Vec<Str
     };
     let mut passed = Vec::new();
     while let Some(part) = next()? {
-        // What stands alone is the run file.
+        // A word without dashes is the run file.
         if !part.starts_with("--") || part == "--" {
             continue;
         }
@@ -47,8 +47,8 @@ mod tests {
     #[test]
     fn the_run_file_and_what_is_ours_stay() {
         let of = |typed: &[&str]| passed(&typed.iter().map(OsString::from).collect::<Vec<_>>(), &["--ranks", "--out"]);
-        let typed = ["--ranks", "2", "--json", "a.toml", "--set", "train.split=a=b", "--out=x", "--run-key=7"];
-        assert_eq!(of(&typed).unwrap(), ["--json", "--set=train.split=a=b", "--run-key=7"]);
+        let typed = ["--ranks", "2", "--json", "a.toml", "--set", "train.split=a=b", "--out=x", "--seed=7"];
+        assert_eq!(of(&typed).unwrap(), ["--json", "--set=train.split=a=b", "--seed=7"]);
         assert_eq!(of(&["--set", "a.toml", "--cache", "5", "a.toml"]).unwrap(), ["--set=a.toml", "--cache=5"]);
     }
 }

@@ -1,6 +1,6 @@
-//! How much memory pods need, by the forecast of `kith plan`.
+//! Memory of pods, by the forecast of `kith plan`.
 
-use kith_run::config::{BatchesConfig, RunConfig};
+use kith_run::config::RunConfig;
 use kith_sampler::Fanout;
 use kith_store::RowsForm;
 
@@ -13,73 +13,69 @@ use crate::{
     },
 };
 
-/// Bytes that a pod of each kind is given.
+/// Bytes of memory of each kind of pod.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     pub(super) sampler: u64,
     pub(super) rank: u64,
 }
 
-/// What a rank is told about memory.
+/// Options of a rank that affect its memory.
 pub(super) struct Wanted {
-    /// Rows it keeps of servers.
+    /// Cache of the servers' features, in percent of all nodes.
     pub(super) cache_percent: f64,
     pub(super) run_key: u64,
-    /// Rows of a layer that stay in memory while it measures itself; `None`: all.
+    /// Memory for a layer's activations during evaluation; `None`: no limit.
     pub(super) memory: Option<u64>,
     pub(super) n_threads: u64,
 }
 
-/// A server without a shard: its `--request-memory`, its program and its threads.
+/// Memory of a server without shards: `--request-memory`, program and threads.
 const SAMPLER_FLOOR: u64 = (256 + 64) << 20;
-/// A rank without a graph: its program, libtorch, and what they allocate and keep.
+/// Memory of a rank without a graph: program, libtorch, and their allocations.
 const RANK_FLOOR: u64 = 1 << 30;
-/// Numbers kept for every row and column of a layer from its forward pass to its backward pass, and their gradients.
+/// Numbers saved for backward per output of a layer, including gradients.
 const NUMBERS_PER_OUTPUT: u64 = 6;
 const NUMBER_BYTES: u64 = 4;
-/// Steps to look at.
+/// Sampled steps of the forecast.
 const N_STEPS: u64 = 8;
 
-pub(super) fn sizes(
-    planned: &Planned,
-    config: &RunConfig,
-    batches: &BatchesConfig,
-    wanted: &Wanted,
-) -> anyhow::Result<Sizes> {
+pub(super) fn sizes(planned: &Planned, config: &RunConfig, wanted: &Wanted) -> anyhow::Result<Sizes> {
     let n_nodes = planned.contents.n_nodes;
     let n_seeds = planned.sizes.iter().map(|size| size.n_train).sum::<u64>() as usize;
-    let batches = batches.settled(n_nodes, n_seeds, config.edge_loss.is_some());
+    let mut train = config.train.clone();
+    train.settle(n_nodes, n_seeds, config.edge_loss.is_some());
     let as_typed = |fanout: &Fanout| match fanout {
         Fanout::All => None,
         Fanout::AtMost(most) => Some(*most),
     };
-    let (first, last) = (batches.fanouts.iter(), batches.fanouts.last());
+    let (first, last) = (train.fanouts.iter(), train.fanouts.last());
     let fanouts = first.chain(std::iter::repeat_with(|| last.expect("a run has fanouts"))).map(as_typed);
     let asked = ForecastOptions {
         fanouts: &Fanouts(fanouts.take(config.model.n_layers).collect()),
-        seeds_per_step: batches.seeds_per_step.unwrap_or(1),
-        edge_seeds: batches.edge_seeds.unwrap_or(0),
+        seeds_per_step: train.batch_size.unwrap_or(1),
+        edge_seeds: train.edge_seeds.unwrap_or(0),
         n_steps: N_STEPS,
         run_key: wanted.run_key,
     };
-    // A rank makes one slice after the other.
-    let placement = Placement::new(&planned.owner, batches.slices, None, 0);
+    // A rank processes one slice after the other.
+    let placement = Placement::new(&planned.owner, train.slices, None, 0);
     let step = fetched(planned, &placement, &asked)?;
 
     let row_bytes = match planned.contents.rows {
-        // In memory rows are of f32, whatever they are on disk.
+        // Features in memory are f32, independent of the type on disk.
         Some(rows) if rows.form == RowsForm::Dense => rows.dim * NUMBER_BYTES,
         _ => step.row_bytes as u64,
     };
     let n_classes = planned.contents.labels.as_ref().map_or(1, |labels| labels.n_classes);
     let model = &config.model;
-    let widest = (model.heads * model.features).max(model.out_heads * n_classes as usize) as u64;
+    let widest = (model.heads * model.hidden).max(model.out_heads * n_classes as usize) as u64;
     let held = |n_rows: u64| n_rows * (row_bytes + widest * NUMBER_BYTES * NUMBERS_PER_OUTPUT * model.n_layers as u64);
-    // Batches are made ahead by all threads; one is computed.
+    // All threads prepare mini-batches ahead; one is computed.
     let in_flight = wanted.n_threads.max(4) * step.largest_batch * row_bytes + held(step.largest_batch);
     let cached = (n_nodes as f64 * wanted.cache_percent / 100.0) as u64 * row_bytes;
     let measured = (n_nodes * widest * NUMBER_BYTES).min(wanted.memory.unwrap_or(u64::MAX)) * 2;
-    // Owners and how probable nodes are in a batch: sent by a server, held by a rank.
+    // Owners and inclusion probabilities of nodes: sent by a server, held by a rank.
     let about_nodes = planned.owner_bytes() + n_nodes * NUMBER_BYTES;
     let largest = planned.sizes.iter().map(|size| size.n_bytes).max().unwrap_or(0);
     Ok(Sizes {

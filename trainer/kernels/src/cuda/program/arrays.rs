@@ -1,4 +1,4 @@
-//! The arrays of a program, each with all runs.
+//! Arrays of a program, each with all runs.
 
 use kith_block::Form;
 
@@ -79,7 +79,7 @@ impl LayerState {
 /// Arrays that layers use one after the other.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// What each edge means for its source: see EDGE_PARTS in attend_back.cu.
+    /// Gradients that each edge passes to its source: see EDGE_PARTS in attend_back.cu.
     pub(super) edge_gradients: Array<f32>,
     pub(super) row_gradients: Array<f32>,
     pub(super) left_gradients: Array<f32>,
@@ -102,7 +102,7 @@ pub(super) struct DeviceTargets {
     pub(super) sets: [DeviceSet; 2],
 }
 
-/// Nodes that are measured.
+/// Validation or test nodes, and their results.
 #[derive(Debug)]
 pub(super) struct DeviceSet {
     pub(super) nodes: Array<u32>,

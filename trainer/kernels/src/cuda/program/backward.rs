@@ -1,4 +1,4 @@
-//! Layers backward: gradients of rows, of weights, and the losses of pairs.
+//! Backward: gradients of features and of weights, and the losses of pairs.
 
 use super::{
     N_THREADS, Program, WARPS,

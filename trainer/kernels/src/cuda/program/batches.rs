@@ -1,4 +1,4 @@
-//! Programs whose steps look at batches.
+//! Programs that train on mini-batches.
 
 use super::{
     Losses, Program, ProgramPlan,
@@ -49,8 +49,8 @@ impl Program {
         }
     }
 
-    /// What was drawn here for the batch that was started, while it is computed: its blocks from the input to the output, and
-    /// the pairs of each.
+    /// Reads back what was drawn on the GPU for the started batch, while it is computed: its blocks from the input to
+    /// the output, and the pairs of each.
     pub fn fetch_drawn(&self) -> Result<(HostBlocks, Vec<HostPairs>), GpuError> {
         let Work::Batches(batches) = &self.work else { unreachable!("a whole graph has no batches") };
         let batch = batches.batch();

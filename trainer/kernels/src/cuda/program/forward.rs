@@ -1,4 +1,4 @@
-//! Draws, layers forward, and the loss of nodes.
+//! Forward: random draws, layers, and the node loss.
 
 use bytemuck::Zeroable;
 
@@ -139,7 +139,7 @@ impl Program {
         }
     }
 
-    /// What a layer multiplies: rows of the store, or what the layer before gave.
+    /// Input of a layer: features of the store, or the output of the layer before.
     pub(super) fn input(&self, layer: usize) -> Input {
         let graph = self.work.graph(layer);
         let mut input = Input {

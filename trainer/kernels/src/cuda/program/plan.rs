@@ -1,4 +1,4 @@
-//! What a program computes.
+//! Plan of a program: layers, pairs, runs and labels.
 
 use kith_block::PairConfig;
 
@@ -7,7 +7,7 @@ use crate::cuda::layer::LayerPlan;
 /// Numbers by which runs of one program differ.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// Names everything that is drawn.
+    /// Seed of everything that is drawn.
     pub run_key: u64,
     /// Of Adam.
     pub learning_rate: f64,
@@ -19,32 +19,32 @@ pub struct Settings {
     pub dropout: f64,
 }
 
-/// What is computed: layers, pairs, and runs.
+/// Layers, pairs and runs of a program.
 #[derive(Clone, Debug)]
 pub struct ProgramPlan {
     /// The layers, from the input on; only the last one averages heads.
     pub layers: Vec<LayerPlan>,
     /// Numbers of one run's weights.
     pub n_weights: usize,
-    /// How the pairs of the edge loss are drawn; `None` without one.
+    /// Sampling of the edge loss's pairs; `None` without an edge loss.
     pub pairs: Option<PairConfig>,
-    /// What each run is computed with.
+    /// Settings of each run.
     pub runs: Vec<Settings>,
 }
 
-/// What nodes are, by position.
+/// Labels and splits of nodes, by position.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Targets {
     /// Classes of nodes; with `bits`, anything.
     pub classes: Vec<i32>,
-    /// Where nodes have several classes: one byte for each node and class.
+    /// If nodes have several classes: one byte for each node and class.
     pub bits: Option<Vec<u8>>,
     /// Number of classes.
     pub n_classes: usize,
-    /// Nodes that are learned from, measured for choosing, and measured at the end.
+    /// Training nodes.
     pub train: Vec<u32>,
-    /// See `train`.
+    /// Validation nodes.
     pub valid: Vec<u32>,
-    /// See `train`.
+    /// Test nodes.
     pub test: Vec<u32>,
 }

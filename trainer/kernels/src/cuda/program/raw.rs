@@ -1,4 +1,4 @@
-//! What kernels are told, as they are told it.
+//! Arguments of kernels, in the memory layout of the kernels.
 
 use bytemuck::{Pod, Zeroable};
 

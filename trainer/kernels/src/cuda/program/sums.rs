@@ -1,4 +1,4 @@
-//! Sums over nodes, pieces and runs.
+//! Launches of sums over nodes, pieces and runs.
 
 use super::{Program, tiles::parts_of};
 use crate::cuda::{

@@ -1,4 +1,4 @@
-//! Tiles of products, and pieces of sums.
+//! Sizes of tiles of products, and of pieces of sums.
 
 use crate::cuda::layer::Layer;
 
@@ -34,7 +34,7 @@ const PIECE_NODES: u32 = 32;
 pub(super) const N_PARTS: usize = 1024;
 const N_PART: usize = 2048;
 
-/// Parts that a sum of so many losses is made of.
+/// Parts of a sum of `n` losses.
 pub(super) fn parts_of(n: usize) -> u32 {
     n.div_ceil(N_PART).clamp(1, N_PARTS) as u32
 }

@@ -1,4 +1,4 @@
-//! What a program computes with: a whole graph, or one batch after the other.
+//! Data of a program: a whole graph, or one mini-batch after the other.
 
 use bytemuck::Zeroable;
 
@@ -35,7 +35,7 @@ pub(super) struct WholeGraph {
 pub(super) struct Batches {
     /// Of all nodes; `None` where a batch brings its own.
     pub(super) rows: Option<DeviceRows>,
-    /// Who samples them, if that is done here.
+    /// Sampler of the batches, if the GPU samples them.
     pub(super) sampler: Option<GraphSampler>,
     /// Rows of the batch that came sparse.
     pub(super) spread: Array<f32>,
@@ -44,7 +44,7 @@ pub(super) struct Batches {
 }
 
 impl Work {
-    /// What a layer looks at.
+    /// The graph or block that a layer reads.
     pub(super) fn graph(&self, layer: usize) -> &PlacedGraph {
         match self {
             Work::Graph(whole) => &whole.graph.placed,
@@ -71,7 +71,7 @@ impl Work {
         }
     }
 
-    /// Where the number of the step is.
+    /// Address of the step number.
     pub(super) fn step(&self) -> Address {
         match self {
             Work::Graph(whole) => whole.step.at(),
@@ -79,7 +79,7 @@ impl Work {
         }
     }
 
-    /// What is learned, and what the sum of the losses is divided by.
+    /// Training labels, and the divisor of the summed losses.
     pub(super) fn learned(&self) -> (Labels, usize) {
         match self {
             Work::Graph(whole) => {
@@ -94,7 +94,7 @@ impl Work {
         }
     }
 
-    /// The whole graph, for those who cannot do without.
+    /// The whole graph; panics for a program of batches.
     pub(super) fn whole(&self) -> &WholeGraph {
         match self {
             Work::Graph(whole) => whole,

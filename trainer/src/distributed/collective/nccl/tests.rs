@@ -1,4 +1,5 @@
-//! The contract on a GPU, where there is one: ranks are processes, which may share it if NCCL takes each for a host.
+//! The contract on a GPU, if there is one. Ranks are processes, which may share it if NCCL takes each for a separate
+//! host.
 
 use std::{
     net::TcpListener,

@@ -1,4 +1,4 @@
-//! One call on the ring: sending and receiving at the same time, on one thread, until both are done.
+//! One call on the ring: sends and receives at the same time, on one thread, until both are done.
 
 use std::{
     io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write},
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::distributed::world::{Board, Line, timespec};
 
-/// Why a call did not end.
+/// Failures of a call.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// Somebody was lost or stopped.
@@ -23,7 +23,7 @@ pub(super) enum Failure {
     Previous(io::Error),
     /// The connection to the next rank broke.
     Next(io::Error),
-    /// What the rank before sent is not what it meant.
+    /// Data of the previous rank failed its checks.
     Garbled(&'static str),
     /// The rank before is in another call.
     OutOfStep(Call),
@@ -41,7 +41,7 @@ pub(super) struct Links {
     scratch: Vec<f32>,
 }
 
-/// How far one direction is.
+/// Progress of one direction.
 struct Progress {
     /// Pieces done.
     n_pieces: usize,
@@ -55,7 +55,7 @@ impl Progress {
         Progress { n_pieces: 0, n_bytes: 0, head: [0; HEAD_BYTES] }
     }
 
-    /// Counts bytes of a frame of so many; whether it is whole now.
+    /// Counts `n` bytes of a frame with `piece_bytes`; returns whether the frame is complete.
     fn advance(&mut self, n: usize, piece_bytes: usize) -> bool {
         self.n_bytes += n;
         let is_whole = self.n_bytes == HEAD_BYTES + piece_bytes;
@@ -76,7 +76,7 @@ impl Links {
         Ok(Links { previous, next, sent_bytes: 0, scratch: vec![0.0; PIECE_BYTES / 4] })
     }
 
-    /// Does what the plan says, before the deadline.
+    /// Carries out the plan, before the deadline.
     pub(super) fn exchange(
         &mut self,
         call: Call,
@@ -131,7 +131,7 @@ impl Links {
         }
     }
 
-    /// Sends what an encrypted line has taken and not sent; whether nothing is left of it.
+    /// Sends the buffered bytes of an encrypted connection; returns whether none are left.
     fn flush(&mut self) -> Result<bool, Failure> {
         match self.next.flush() {
             Ok(()) => Ok(true),

@@ -1,11 +1,11 @@
-//! What travels on the ring: pieces of a collective, each behind a head that says which, and checked on arrival.
+//! Frames of the ring: pieces of a collective, each behind a header that names its call, and checked on arrival.
 
 use crc32fast::Hasher;
 
 /// Bytes before each piece.
 pub(super) const HEAD_BYTES: usize = 32;
 
-/// Which part of which collective a frame belongs to.
+/// Part of a collective that a frame belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
@@ -63,7 +63,7 @@ impl Call {
     }
 }
 
-/// What stands before a piece.
+/// Header of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) call: Call,

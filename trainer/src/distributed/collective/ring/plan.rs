@@ -1,5 +1,5 @@
-//! Who sends what when: every rank sends to the next one and receives from the one before, piece by piece. A piece is
-//! sent on as soon as it has arrived, so that all links are busy at the same time.
+//! Schedule of a call: every rank sends to the next and receives from the previous, piece by piece. A piece is sent on
+//! as soon as it has arrived, so that all links are busy at the same time.
 
 use std::ops::Range;
 
@@ -10,9 +10,9 @@ pub(super) const PIECE_BYTES: usize = 128 << 10;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Send {
     pub(super) range: Range<usize>,
-    /// How many pieces must have arrived before.
+    /// Number of pieces that must have arrived before.
     pub(super) waits_for: usize,
-    /// Whether it is what arrived, and no sum of it.
+    /// True if it is sent on as received, not as a sum.
     pub(super) is_passed_on: bool,
 }
 
@@ -20,11 +20,11 @@ pub(super) struct Send {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Receive {
     pub(super) range: Range<usize>,
-    /// Whether it is added to what is there, as floats, or replaces it.
+    /// True if it is added to the buffer as floats; otherwise it replaces the content.
     pub(super) is_added: bool,
 }
 
-/// What one rank does in one call.
+/// Sends and receives of one rank in one call.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct RingPlan {
     pub(super) sends: Vec<Send>,
@@ -32,8 +32,8 @@ pub(super) struct RingPlan {
 }
 
 impl RingPlan {
-    /// Sums of `n_numbers` floats: each rank's part goes around the ring and is added to, then goes around as it is.
-    /// One rank adds the last summand of each part, so that all get the same bits.
+    /// All-reduce of `n_numbers` floats: each rank's part goes around the ring to be summed, then around again to be
+    /// copied. One rank adds the last summand of each part, so that all ranks get the same bits.
     pub(super) fn reduce(rank: usize, n_ranks: usize, n_numbers: usize) -> RingPlan {
         let part = |k: usize| 4 * (n_numbers * k / n_ranks)..4 * (n_numbers * (k + 1) / n_ranks);
         let rounds = 2 * (n_ranks - 1);
@@ -70,13 +70,13 @@ impl RingPlan {
         plan
     }
 
-    /// What is sent in a round is what arrived in the round before.
+    /// Plan in rounds: each round sends the data that arrived in the round before.
     fn in_rounds(
         sends: impl Iterator<Item = Range<usize>>,
         receives: impl Iterator<Item = (Range<usize>, bool)>,
     ) -> RingPlan {
         let mut plan = RingPlan::default();
-        // Where the pieces of the round before begin, and whether they were added to something.
+        // First piece that arrived in the round before, and whether its pieces were added to something.
         let (mut arrived, mut were_added) = (0, true);
         for (round, (send, (receive, is_added))) in sends.zip(receives).enumerate() {
             for (place, range) in pieces(send).enumerate() {
@@ -90,7 +90,7 @@ impl RingPlan {
     }
 }
 
-/// A range in pieces; an empty range is one empty piece, so that everybody hears of every round.
+/// A range in pieces; an empty range is one empty piece, so that every rank takes part in every round.
 fn pieces(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     let n_pieces = range.len().div_ceil(PIECE_BYTES).max(1);
     (0..n_pieces).map(move |k| {

@@ -1,4 +1,4 @@
-//! The contract on a ring of threads, and what happens when a neighbor does not keep it.
+//! The contract on a ring of threads, and failures if a neighbor violates it.
 
 use std::{
     io::{Read, Write},

@@ -1,4 +1,4 @@
-//! A heart without its thread: what it hears, in which order, and what it says.
+//! A pulse without its thread: received messages, their order, and its own messages.
 
 use std::{
     net::{TcpListener, TcpStream},
@@ -65,7 +65,7 @@ fn goodbye(n_collectives: u64) -> Message {
     Message::Goodbye(Entry { n_collectives, ..Entry::default() })
 }
 
-/// What `kill -STOP` of rank 0 comes to: the others give it up and end; it wakes to what they said.
+/// Effect of `kill -STOP` on rank 0: the others give it up and end; it wakes up to their messages.
 #[test]
 fn a_rank_0_that_paused_hears_why_the_others_ended() {
     let (host, mut guest) = spokes(1);
@@ -122,7 +122,7 @@ fn only_a_rank_that_ended_well_says_goodbye() {
     heart.say_goodbye();
     assert!(matches!(&rest(&mut guest)[..], [Message::Goodbye(Entry { n_collectives: 1, .. })]));
 
-    // Found by itself, heard from another, told to others.
+    // Found by itself, received from another, sent to others.
     for way in 0..3 {
         let (mut host, guest) = spokes(1);
         let mut heart = Heart::new(board(1, 2), vec![guest], RHYTHM);

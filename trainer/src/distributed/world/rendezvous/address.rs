@@ -1,4 +1,4 @@
-//! Where ranks meet: what the name of rank 0's host means, and who can come there.
+//! Address where ranks meet: resolution of rank 0's host name, and the hosts that can reach it.
 
 use std::{
     io::{self, ErrorKind},
@@ -10,10 +10,10 @@ use std::{
 use super::PAUSE;
 use crate::distributed::world::{JoinConfig, Seat, WorldError, deadline};
 
-/// How long rank 0 waits for its own name to be known; a cluster that has just started it may need longer.
+/// Time limit for rank 0 to resolve its own name; a cluster that has just started it may need some time.
 const RESOLVE_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long an earlier rank 0 may take to go, once it has noticed that its world has ended.
+/// Time limit for an earlier rank 0 to exit, once it has noticed the end of its process group.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Listens where the others will come.
@@ -73,8 +73,8 @@ fn bind(places: &[SocketAddr]) -> io::Result<TcpListener> {
     Err(last)
 }
 
-/// Whether ranks come from this host alone. Many hosts give their own name a loopback address, which others do not see:
-/// with a token, such a name does not keep them out.
+/// True if all ranks are on this host. Many hosts give their own name a loopback address, which others cannot reach:
+/// with a token, such a name does not exclude other hosts.
 pub(super) fn stays_on_host(seat: &Seat, config: &JoinConfig, addresses: &[SocketAddr]) -> bool {
     let is_said = seat.host == "localhost" || bare(&seat.host).parse::<IpAddr>().is_ok();
     is_loopback(addresses) && (is_said || config.token.is_none())
@@ -113,7 +113,7 @@ pub(super) fn connect(addresses: &[SocketAddr], deadline: Instant) -> io::Result
     let mut last = io::Error::from(ErrorKind::TimedOut);
     for address in addresses {
         match TcpStream::connect_timeout(address, deadline::left(deadline)?) {
-            // Where nobody listens yet, a connection may by chance be made with itself.
+            // Without a listener, a connection may by chance be made with itself.
             Ok(stream) if stream.local_addr()? == stream.peer_addr()? => last = ErrorKind::ConnectionRefused.into(),
             Ok(stream) => {
                 stream.set_nodelay(true)?;

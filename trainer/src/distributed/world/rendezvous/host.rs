@@ -20,7 +20,7 @@ use crate::distributed::world::{
     waking::Waking,
 };
 
-/// How long rank 0 stays to tell those who come late that the world was refused.
+/// Time for which rank 0 stays to refuse late ranks.
 const LINGER: Duration = Duration::from_secs(10);
 
 /// A rank that has come and waits for the others.
@@ -38,7 +38,7 @@ struct Host<'a> {
     guests: Vec<Option<Guest>>,
     contests: Contests,
     waking: Waking,
-    /// When guests are told next that rank 0 is there.
+    /// Time of the next sign of life to guests.
     next_beat: Instant,
 }
 
@@ -114,8 +114,8 @@ impl Host<'_> {
         Ok(())
     }
 
-    /// Hears who is still there and says the same. A rank that has gone or is silent may come again, or another process in
-    /// its place.
+    /// Exchanges signs of life with guests. A rank that has gone or is silent may come again, or another process in its
+    /// place.
     fn beat(&mut self) {
         let (now, is_forgiven) = (Instant::now(), self.waking.was_paused());
         let is_due = now >= self.next_beat;
@@ -144,7 +144,7 @@ impl Host<'_> {
         let session = session()?;
         let guests = self.guests.iter().flatten().map(|guest| guest.hello.member.clone());
         let members: Vec<_> = std::iter::once(self.own.member.clone()).chain(guests).collect();
-        // Who cannot be told has gone in this moment: the pulse will say so to all others.
+        // A guest that cannot be reached has just gone: the pulse will inform all others.
         self.tell_all(&Answer::Welcome { session: session.clone(), members: members.clone() });
         let spokes = self.guests.into_iter().flatten().map(|guest| guest.spoke).collect();
         let next = parsed(&members[1])?;
@@ -180,7 +180,7 @@ impl Host<'_> {
     }
 }
 
-/// Those who come a little later must hear it too, or they would wait for somebody who has gone.
+/// Refuses late ranks too, which would otherwise wait for a process that has gone.
 fn refuse_rest(door: &Door, mut is_told: Vec<bool>, answer: &Answer, deadline: Instant) {
     while is_told.contains(&false)
         && let Ok(left) = deadline::left(deadline)

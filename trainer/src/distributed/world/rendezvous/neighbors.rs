@@ -1,4 +1,4 @@
-//! The lines of the ring: each rank to the next one, and from the one before.
+//! Connections of the ring: from each rank to the next, and from the previous.
 
 use std::{io, thread, time::Instant};
 

@@ -1,4 +1,4 @@
-//! Every other rank's part of a rendezvous: comes to rank 0, and comes again until it is answered.
+//! Every other rank's part of a rendezvous: connects to rank 0, and retries until it is answered.
 
 use std::{
     io,
@@ -29,10 +29,10 @@ use crate::distributed::world::{
     wire,
 };
 
-/// How long the processes of an ended world may take to go, once they have noticed that it has ended.
+/// Time limit for the processes of an ended process group to exit, once they have noticed its end.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// Why an attempt to join failed.
+/// Failure of an attempt to join.
 enum Missed {
     /// Rank 0 is not there yet, or not any more.
     ForNow(String),
@@ -95,7 +95,7 @@ struct Visitor<'a> {
     config: &'a JoinConfig,
     facts: &'a Facts,
     trust: &'a Trust,
-    /// Whether rank 0 has let it wait for the others before.
+    /// True if rank 0 has accepted it before, to wait for the others.
     had_seat: bool,
 }
 
@@ -179,7 +179,7 @@ impl Visitor<'_> {
     }
 }
 
-/// Where the next rank's door is.
+/// Address of the next rank's listener.
 fn next_of(seat: &Seat, members: &[Member], master: SocketAddr) -> Result<SocketAddr, WorldError> {
     let next = (seat.rank + 1) % seat.n_ranks;
     if next == 0 {

@@ -1,4 +1,4 @@
-//! How a world ends: well, by a rank that vanishes, falls silent or fails, and by one that is stuck.
+//! Ends of a process group: well, by a rank that vanishes, falls silent or fails, and by one that is stuck.
 
 use std::{
     sync::{Arc, mpsc::channel},

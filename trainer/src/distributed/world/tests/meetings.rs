@@ -1,4 +1,4 @@
-//! Who may join, who may not, and who never comes.
+//! Ranks that join, ranks that are refused, and ranks that never come.
 
 use std::{
     io::{Read, Write},
@@ -182,7 +182,7 @@ fn ranks_with_other_facts_stop_all() {
             let (mut facts, mut seat) = (facts(), place.seat(rank));
             match rank {
                 2 => change(&mut facts, &mut seat),
-                // One who comes when all is over hears of it as well.
+                // A rank that comes after the refusal receives it as well.
                 1 => thread::sleep(Duration::from_millis(200)),
                 _ => {}
             }

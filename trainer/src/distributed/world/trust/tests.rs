@@ -1,4 +1,4 @@
-//! Who gets onto a line, and what others see of it.
+//! Connections that are accepted or refused, and the bytes that others can see.
 
 use std::{
     io::{Read, Write},

@@ -1,0 +1,80 @@
+//! Named values of the run file.
+
+use kith_block::{Form, Subset};
+
+use crate::choice::Choice;
+
+/// The optimizers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OptimizerName {
+    /// Adam.
+    Adam,
+}
+
+/// Full-batch or mini-batch training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Every step trains on the whole graph.
+    FullBatch,
+    /// Every step trains on a batch of seed nodes and their sampled neighbors.
+    MiniBatch,
+}
+
+/// The nodes to train on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Supervision {
+    /// The training nodes of the split.
+    Split,
+    /// All labeled nodes outside validation and test.
+    Full,
+    /// All labeled nodes outside test. Validation scores are then optimistic.
+    FullAndValid,
+}
+
+/// Implementations of layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kernels {
+    /// Fused passes over the edges.
+    Fused,
+    /// Plain tensor operations: slower, on any device.
+    Reference,
+}
+
+/// Pairs that are never sampled as negatives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Exclude {
+    /// Edges.
+    Directed,
+    /// Edges and their reverses.
+    Symmetric,
+}
+
+impl Choice for Form {
+    const ALL: &'static [(&'static str, Self)] =
+        &[("go", Self::Go), ("dp", Self::Dp), ("sd", Self::Sd), ("mx", Self::Mx)];
+}
+
+impl Choice for OptimizerName {
+    const ALL: &'static [(&'static str, Self)] = &[("adam", Self::Adam)];
+}
+
+impl Choice for Mode {
+    const ALL: &'static [(&'static str, Self)] = &[("full-batch", Self::FullBatch), ("mini-batch", Self::MiniBatch)];
+}
+
+impl Choice for Supervision {
+    const ALL: &'static [(&'static str, Self)] =
+        &[("split", Self::Split), ("full", Self::Full), ("full-and-valid", Self::FullAndValid)];
+}
+
+impl Choice for Kernels {
+    const ALL: &'static [(&'static str, Self)] = &[("fused", Self::Fused), ("reference", Self::Reference)];
+}
+
+impl Choice for Exclude {
+    const ALL: &'static [(&'static str, Self)] = &[("directed", Self::Directed), ("symmetric", Self::Symmetric)];
+}
+
+impl Choice for Subset {
+    const ALL: &'static [(&'static str, Self)] = &[("union", Self::Union), ("each", Self::Each)];
+}
