@@ -30,7 +30,7 @@ test: setup-tests ## all checks: format, clippy, tests, doc tests
 	$(call stage,clippy,cargo clippy --release --workspace --all-targets --locked -- -D warnings)
 	$(call stage,build,cargo build --release --locked && cargo nextest run --release --workspace --locked --no-run)
 	$(call stage,tests,KITH_PROGRAM=$(program) cargo nextest run --release --workspace --locked --test-threads $(test_threads))
-	$(call stage,doc tests,cargo test --release --doc --workspace --locked)
+	$(call stage,doc tests,cargo test --release --doc --locked --package kith-draw)
 	@printf 'all checks passed in %d s\n' "$$(($$(date +%s) - $(started)))"
 
 slow: setup-tests ## the slow tests, which `make test` leaves out

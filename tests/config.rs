@@ -80,6 +80,28 @@ fn names_of_0_1_0_are_understood_with_a_note() {
     assert_eq!((report["run_key"].as_u64(), report["model"].as_str()), (Some(7), Some("gat-dp")));
 }
 
+/// The mode of shards needs no setting, neither here nor in pods.
+#[test]
+fn a_partitioned_graph_is_trained_in_mini_batches() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = store(temp.path());
+    let path = |name: &str| temp.path().join(name).to_str().unwrap().to_owned();
+    let (shards, out) = (path("mine.shards"), path("run"));
+    kith(["partition", &store, "--shards", "2", "--out", &shards]);
+    let finished = kith(["train", "gat", "--graph", &shards, "--epochs", "1", "--out", &out]);
+    assert!(finished.stderr.contains("mini-batch training: the graph is partitioned"), "{}", finished.stderr);
+    let resolved = fs::read_to_string(Path::new(&out).join("run.toml")).unwrap();
+    assert!(resolved.contains("mode = \"mini-batch\""), "{resolved}");
+    let printed = kith(["launch", "--print", "kubernetes", "gat", "--graph", &shards, "--lr", "0.02"]).stdout;
+    let parts =
+        ["mode = \"mini-batch\"", "learning_rate = 0.02", "value: /graph/mine.shards", "--graph=grpc://$(SAMPLERS)"];
+    for part in parts {
+        assert!(printed.contains(part), "{part}:\n{printed}");
+    }
+    let refused = run_kith(["launch", "--print", "kubernetes", "gat", "--graph", "s3://bucket/mine.shards"]);
+    assert!(refused.sentence().contains("must be a folder on this machine"), "{}", refused.stderr);
+}
+
 /// Training with a negligible learning rate evaluates the initial weights.
 #[test]
 fn exported_weights_are_where_training_begins() {

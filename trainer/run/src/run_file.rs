@@ -128,16 +128,16 @@ impl RunFile {
         name.and_then(ModelKind::from_name).unwrap_or(RunConfig::default().model.kind)
     }
 
-    /// Sets `train.mode` if the file does not.
-    pub fn set_mode_if_open(&mut self, mode: Mode) {
-        if get(&self.table, "train.mode").is_none() {
-            self.put("train.mode", Value::String(mode.name().to_owned()));
-        }
-    }
-
-    /// Whether the file leaves `train.mode` to the graph.
+    /// True if the file does not set `train.mode`.
     pub fn is_mode_open(&self) -> bool {
         get(&self.table, "train.mode").is_none()
+    }
+
+    /// Sets `train.mode` if the file does not.
+    pub fn set_mode_if_open(&mut self, mode: Mode) {
+        if self.is_mode_open() {
+            self.put("train.mode", Value::String(mode.name().to_owned()));
+        }
     }
 
     /// Sets `train.mode` if the file does not: mini-batch if a key of mini-batches is set, otherwise full-batch.
@@ -148,7 +148,7 @@ impl RunFile {
 
     /// Chooses full-batch or mini-batch training by the size of the graph, if the file does not; the choice in one sentence.
     pub fn choose_mode(&mut self, graph: GraphSize) -> Result<Option<String>, RunFileError> {
-        if get(&self.table, "train.mode").is_some() {
+        if !self.is_mode_open() {
             return Ok(None);
         }
         if let Some(key) = self.mini_batch_key().filter(|_| self.kind().trains_in_mini_batches()) {
@@ -194,7 +194,7 @@ impl RunFile {
             table.entry(section).or_insert_with(|| Value::Table(Table::new()));
         }
         let mut config: RunConfig = Value::Table(table).try_into().map_err(|error: toml::de::Error| {
-            self.wrong(error.message().replace('\n', ", ")) // Every value was checked: this names a value nobody thought of.
+            self.wrong(error.message().replace('\n', ", ")) // Values are checked above: only a gap in those checks leads here.
         })?;
         config.edge_loss = config.edge_loss.filter(|EdgeLossConfig { weight, .. }| *weight > 0.0);
         self.check_early_stop(&config)?;

@@ -111,3 +111,39 @@ pub fn run_file(run: &str) -> anyhow::Result<RunFile> {
         Named::File(file) => Ok(file),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        train: Args,
+    }
+
+    /// 0.1.0 kept no mode of full-batch runs: a graph of any size must not change it.
+    #[test]
+    fn a_kept_run_file_keeps_its_mode() {
+        let temp = tempfile::tempdir().unwrap();
+        let out = temp.path().to_str().unwrap();
+        let named_with = |text: &str, options: &[&str]| {
+            std::fs::write(temp.path().join(RUN_FILE), text).unwrap();
+            let command = Command::parse_from([&["train", "--out", out], options].concat());
+            named(&command.train).unwrap()
+        };
+        for (text, mode) in [
+            ("[model]\nkind = \"gat\"\n", Mode::FullBatch),
+            ("[model]\nkind = \"gat\"\n[train]\nmode = \"batches\"\n", Mode::MiniBatch),
+        ] {
+            let Some(Named::File(file)) = named_with(text, &["--resume"]) else { panic!("a run file was kept") };
+            assert!(!file.is_mode_open());
+            assert_eq!(file.resolve().unwrap().train.mode, mode);
+        }
+        assert!(named_with("", &[]).is_none(), "only a resumed run has one");
+        let Some(Named::File(gat)) = named_with("", &["gat"]) else { panic!("a model was named") };
+        assert!(gat.is_mode_open(), "a new run follows its graph");
+    }
+}
