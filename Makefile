@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build test slow lint demo bench images help setup setup-tests setup-lint
+.PHONY: build test slow lint demo bench docs images help setup setup-tests setup-lint setup-docs
 
 # Set but empty means unset; cargo and torch-sys would take it for a folder.
 ifeq ($(LIBTORCH),)
@@ -47,6 +47,9 @@ demo: build ## show the built program at work
 bench: build ## measure, as ratios against named peers in the same run
 	@deploy/bench.sh
 
+docs: setup-docs ## write the book as web pages into target/book/html
+	@deploy/book.py $(dir $(program))../book
+
 images: build ## build the container images without a registry and train in them (root, podman, buildah)
 	@deploy/images/try.sh
 
@@ -61,3 +64,6 @@ setup-tests:
 
 setup-lint:
 	@deploy/setup.sh --lint
+
+setup-docs:
+	@deploy/setup.sh --docs

@@ -2,6 +2,7 @@
 # Prepares this machine for building Kith: checks the tools, finds or fetches libtorch, links it as .libtorch.
 #
 #   deploy/setup.sh [--tests] [--lint]     also what `make test` and `make lint` need
+#   deploy/setup.sh --docs                 only what `make docs` needs
 #
 #   LIBTORCH         folder of a libtorch 2.11.0 to use unchanged
 #   XDG_CACHE_HOME   parent folder of a fetched libtorch, shared by clones (default: ~/.cache)
@@ -11,6 +12,7 @@ set -euo pipefail
 version=2.11.0
 nextest=0.9.143
 deny=0.20.2
+mdbook=0.5.4
 lock_seconds=3600
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 unpack=$repository/deploy/unpack.py
@@ -28,7 +30,12 @@ main() {
         case $argument in
         --tests) tests=1 ;;
         --lint) lint=1 ;;
-        *) fail "unknown argument $argument; deploy/setup.sh takes only --tests and --lint" ;;
+        --docs)
+            command -v python3 >/dev/null || fail "the book needs python3 (for example \`apt install python3\`); then run make again"
+            install_tool mdbook "$mdbook" "which builds the book" --no-default-features --features search
+            return
+            ;;
+        *) fail "unknown argument $argument; deploy/setup.sh takes only --tests, --lint and --docs" ;;
         esac
     done
 
@@ -224,17 +231,19 @@ link() {
     say "libtorch $version is $folder"
 }
 
-# install_tool NAME VERSION JOB: installs exactly this version, unless a newer one exists, which stays, with a note.
+# install_tool NAME VERSION JOB OPTION…: installs exactly this version, unless a newer one exists, which stays, with a note.
 install_tool() {
-    local name=$1 wanted=$2 found
-    found=$(cargo "${name#cargo-}" --version 2>/dev/null | sed -n "1s/^$name \([0-9.]*\).*/\1/p" || true)
+    local name=$1 wanted=$2 job=$3 found command=("$1")
+    shift 3
+    [[ $name != cargo-* ]] || command=(cargo "${name#cargo-}")
+    found=$("${command[@]}" --version 2>/dev/null | sed -n "1s/^$name v\{0,1\}\([0-9.]*\).*/\1/p" || true)
     [[ $found != "$wanted" ]] || return 0
     if [[ -n $found && $(printf '%s\n' "$wanted" "$found" | sort -V | tail -n 1) == "$found" ]]; then
         say "using $name $found, which is newer than $wanted, with which Kith is tested"
         return
     fi
-    say "installing $name $wanted, $3 (about ten minutes on two cores, once)"
-    cargo install "$name" --version "=$wanted" --locked --quiet ||
+    say "installing $name $wanted, $job (up to ten minutes on two cores, once)"
+    cargo install "$name" --version "=$wanted" --locked --quiet "$@" ||
         fail "$name could not be installed: run \`cargo install $name --version =$wanted --locked\` and see why"
 }
 

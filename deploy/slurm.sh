@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # A run on a Slurm cluster: sampling servers on the first hosts of the job, ranks on the others.
 #
-#   kith partition stores/large --shards 4 --out clusters/large-4        # on a file system that all hosts see
-#   KITH_CLUSTER=$PWD/clusters/large-4 KITH_OUT=$PWD/runs/large sbatch --nodes 6 deploy/slurm.sh \
+#   kith partition stores/large --shards 4 --out graphs/large-4.shards        # on a file system that all hosts see
+#   KITH_CLUSTER=$PWD/graphs/large-4.shards KITH_OUT=$PWD/runs/large sbatch --nodes 6 deploy/slurm.sh \
 #       partition-graph/supergat-mx --set train.mode=mini-batch --set train.slices=4
 #
 # Arguments after the script go to `kith train`. A training host runs --ntasks-per-node ranks; with --device cuda, set

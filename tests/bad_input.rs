@@ -120,11 +120,11 @@ fn stores_that_cannot_be_trained_on() {
     assert_eq!(refused(&good, &["--set", "train.split=mine"]), "the store has no split \"mine\": it has given");
 
     let unlabeled = ring(temp.path(), "unlabeled", &["--labels"], THIRDS);
-    assert_eq!(refused(&unlabeled, &[]), "the store has no labels: import it with labels");
+    assert_eq!(refused(&unlabeled, &[]), "the store has no labels: import it with --labels");
     let rowless = ring(temp.path(), "rowless", &["--features"], THIRDS);
     assert_eq!(refused(&rowless, &[]), "the store has no features: import it with --features");
     let splitless = ring(temp.path(), "splitless", &["--split"], THIRDS);
-    assert_eq!(refused(&splitless, &[]), "the store has no split: import it with one");
+    assert_eq!(refused(&splitless, &[]), "the store has no split: import it with --split");
     let testless = ring(temp.path(), "testless", &[], |node| ["train", "valid", ""][node / 3 % 3]);
     assert_eq!(refused(&testless, &[]), "the split \"given\" has no test nodes");
     let rare = ring(temp.path(), "rare", &["--classes", "4"], THIRDS);
@@ -156,10 +156,10 @@ fn runs_that_cannot_be_meant() {
     assert!(sentence.contains(" of layer "), "{sentence}");
     assert!(refused(&["cora/gat", "--device", "gpu"]).contains("expected cpu, cuda or cuda:N"));
     let bench = |args: &[&str]| run_kith([&["bench", "kernels"], args].concat()).sentence().to_owned();
-    assert_eq!(bench(&["--device", "cpu"]), "device cpu: kith bench kernels is for GPUs");
-    assert_eq!(bench(&["--only", "nothing"]), "--only \"nothing\": no case has that in its name");
+    assert_eq!(bench(&["--device", "cpu"]), "--device cpu: expected a GPU, such as cuda:0");
+    assert!(bench(&["--only", "nothing"]).starts_with("--only \"nothing\": expected a part of a case's name"));
     if !run_kith(["devices"]).stdout.contains("CUDA device") {
-        let sentence = "device cuda: no NVIDIA driver: libcuda.so.1 not found";
+        let sentence = "device cuda: libcuda.so.1 not found: install the NVIDIA driver, or use --device cpu";
         assert_eq!(refused(&["cora/gat", "--device", "cuda"]), sentence);
         assert_eq!(refused(&["cora/gcn", "--device", "cuda"]), sentence);
         assert_eq!(bench(&[]), sentence);
@@ -197,7 +197,9 @@ fn checkpoints_of_another_model_or_store() {
     };
     let out = file.to_str().unwrap();
     let sentence = predict(&other, out, &[]).sentence().to_owned();
-    assert!(sentence.contains("a checkpoint of another store") && sentence.ends_with("--any-store takes it anyway"));
+    assert!(
+        sentence.contains("a checkpoint of another store") && sentence.ends_with("give --any-store to use it anyway")
+    );
     assert_eq!(predict(&other, out, &["--any-store"]).code, Some(0));
     fs::remove_file(&file).unwrap();
     let sentence = predict(&store, out, &["--what", "attention"]).sentence().to_owned();

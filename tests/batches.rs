@@ -123,9 +123,9 @@ fn batches_that_cannot_be_meant() {
     let sentence = refused("train.fanouts=[5, 5, 5]");
     assert!(sentence.contains("`train.fanouts`") && sentence.contains('3') && sentence.contains('2'), "{sentence}");
     let sentence = refused(&format!("train.batch_size={}", n_seeds + 1));
-    assert!(sentence.contains(&format!("more than the {n_seeds} seeds there are")), "{sentence}");
+    assert!(sentence.contains(&format!("more than the {n_seeds} seed nodes")), "{sentence}");
     let sentence = refused("train.edge_seeds=601");
-    assert_eq!(sentence, "edge_seeds = 601 is more than the graph's 600 nodes");
+    assert_eq!(sentence, "edge_seeds = 601 is more than the graph's 600 nodes: use at most that");
     assert!(refused("train.slices=0").contains("`train.slices` must be"));
 
     // A damaged split column: with an unknown part, without training nodes, and shorter than the graph.

@@ -195,7 +195,7 @@ fn a_combination_that_fails_has_its_sentence_and_the_others_go_on() {
     for line in &lines {
         let line: Value = serde_json::from_str(line).unwrap();
         let sentence = line["failed"].as_str().unwrap();
-        assert!(sentence.starts_with("rank 0: ") && sentence.contains("seeds_per_step"), "{sentence}");
+        assert!(sentence.starts_with("rank 0: ") && sentence.contains("batch_size"), "{sentence}");
     }
     // A failure does not count as a measurement.
     let finished = finish_within(&mut made.bench(&[&one[..], &["--batch-size", "5000"]].concat()), LIMIT);
@@ -220,7 +220,7 @@ fn wrong_arguments_are_one_sentence() {
     refused(&["--model", "nothing"], "nothing");
     refused(&["--model", "nothing.toml"], "nothing.toml");
     refused(&["--set", "train.epochs"], "expected KEY=VALUE");
-    refused(&["--set", "train.mode=full-batch"], "leave train.mode out");
+    refused(&["--set", "train.mode=full-batch"], "remove `train.mode` from --set");
     let bench = |options: &[&str]| finish_within(Command::new(program()).args(["bench", "scale"]).args(options), LIMIT);
     let work = made.work();
     let work = work.to_str().unwrap();

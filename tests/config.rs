@@ -137,7 +137,7 @@ fn first_mistakes_say_what_to_do() {
     for (typed, said) in [
         (vec!["train"], "nothing to train: name a model (`kith train gat --graph PLACE`)"),
         (vec!["train", "gat"], "no graph: give --graph PLACE"),
-        (vec!["train", "gat", "--graph", "nowhere"], "nowhere: no such folder: --graph takes a store"),
+        (vec!["train", "gat", "--graph", "nowhere"], "nowhere: no such folder: give a store or a partitioned graph"),
         (vec!["train", "gta", graph[0], graph[1]], "gta: no such model or preset: did you mean gat?"),
         (vec!["train", "cora/supergat-max", graph[0], graph[1]], "did you mean cora/supergat-mx?"),
         (vec!["train", "my.toml", graph[0], graph[1]], "my.toml: No such file"),

@@ -72,7 +72,7 @@ fn kith_without_its_trainer_says_so() {
     let output = Command::new(&alone).arg("devices").output().expect("the program starts");
     let text = String::from_utf8(output.stderr).expect("text");
     assert_eq!(output.status.code(), Some(1));
-    assert!(text.contains("kith-trainer is not there: kith needs it beside itself"), "{text}");
+    assert!(text.contains("kith-trainer not found: install kith-trainer in the folder of kith"), "{text}");
     let output = Command::new(&alone).args(["data", "list"]).output().expect("the program starts");
     assert!(output.status.success());
 }
@@ -81,7 +81,7 @@ fn kith_without_its_trainer_says_so() {
 fn the_trainer_alone_is_no_command() {
     let output = Command::new(trainer()).args(["data", "list"]).output().expect("it starts");
     assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("start that"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("start kith instead"));
 }
 
 #[test]

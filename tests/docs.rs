@@ -27,6 +27,7 @@ use std::{
 use crate::{
     hosts::Hosts,
     kith::{finish_within, is_slow_asked_for, program, real_files, root},
+    tidy::files,
 };
 
 const LIMIT: Duration = Duration::from_secs(90);
@@ -215,19 +216,10 @@ fn try_document(path: &Path, folder: &Path, datasets: &Path, is_slow: bool) -> R
     }
 }
 
-/// All documents: those of the root, and those for users.
+/// All documents: those of the root, and the chapters of the book.
 fn documents() -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for folder in [root().to_owned(), root().join("docs")] {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.extension().is_some_and(|ending| ending == "md") {
-                found.push(path);
-            }
-        }
-    }
-    found.sort();
-    found
+    let documents = files(&["md"]).into_iter().map(|(path, _)| path);
+    documents.filter(|path| !path.contains('/') || path.starts_with("docs/")).map(|path| root().join(path)).collect()
 }
 
 /// Runs all documents, two at a time.

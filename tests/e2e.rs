@@ -4,6 +4,7 @@
 mod bad_input;
 mod batches;
 mod bench_scale;
+mod book;
 mod chaos;
 mod cluster;
 mod compose;
@@ -11,6 +12,7 @@ mod config;
 mod damage;
 mod devices;
 mod docs;
+mod errors;
 mod foreign;
 mod golden;
 mod hosts;

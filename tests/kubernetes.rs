@@ -223,7 +223,7 @@ impl Made {
         fs::create_dir_all(temp.path().join("claims/kith-graph")).unwrap();
         fs::create_dir_all(temp.path().join("secrets/kith-token")).unwrap();
         fs::write(temp.path().join("secrets/kith-token/token"), "it's \"secret\" $(HOME)").unwrap();
-        // As in docs/KUBERNETES.md; files of a Secret are readable by the pod's user.
+        // As in docs/grow/kubernetes.md; files of a Secret are readable by the pod's user.
         kith(["secrets", &path("made-secrets"), "--names", "kith-samplers"]);
         fs::create_dir_all(temp.path().join("secrets/kith-samplers-tls")).unwrap();
         for (secret, key) in [
@@ -323,7 +323,7 @@ fn slow_an_encrypted_world_from_a_bucket_trains() {
     fs::create_dir_all(&folder).unwrap();
     copy(&manifests().join("components"), &made.path("components"));
     fs::write(folder.join("run.yaml"), made.print(&["--ranks", "2", "--samplers", "4"])).unwrap();
-    let urls = "[GRAPH_URL=file:///bucket/clusters/made, RUN_URL=file:///bucket/run, AWS_REGION=here]";
+    let urls = "[GRAPH_URL=file:///bucket/graphs/made.shards, RUN_URL=file:///bucket/run, AWS_REGION=here]";
     let components = ["bucket", "client-certificates", "monitoring"]
         .map(|component| format!("../components/{component}"))
         .join(", ");
@@ -337,7 +337,7 @@ fn slow_an_encrypted_world_from_a_bucket_trains() {
     assert!(!objects.iter().any(|object| format!("{object:?}").contains("persistentVolumeClaim")), "nothing is shared");
     sign(&made.path("secrets"));
     let url = |folder: &str| format!("file://{}/{folder}", made.path("bucket").display());
-    kith(["data", "push", &made.cluster, &url("clusters/made")]);
+    kith(["data", "push", &made.cluster, &url("graphs/made.shards")]);
     fs::rename(&made.cluster, made.path("away")).unwrap();
     let is_run = run_pods(&objects, made.temp.path(), |pods, hosts, outside| {
         let started = Instant::now();

@@ -110,7 +110,7 @@ fn a_cluster_goes_through_a_bucket() {
     // Features of 36 MB: shards of several parts each.
     generate(temp.path(), "70001", "128");
     kith(["partition", &path("store"), "--shards", "2", "--method", "hash", "--out", &path("cluster")]);
-    let url = "s3://kith/clusters/made";
+    let url = "s3://kith/graphs/made.shards";
     let pushed = storage.kith(temp.path(), &["data", "push", &path("cluster"), url, "--json"]).json();
     let n_bytes = pushed["bytes"].as_u64().unwrap();
     assert_eq!(pushed["sent_bytes"].as_u64(), Some(n_bytes));
@@ -152,7 +152,7 @@ fn a_cluster_goes_through_a_bucket() {
 
     // A damaged object is detected.
     let whole = fs::read(temp.path().join("cluster/shard-0/labels.u32")).unwrap();
-    storage.ask("PUT", &format!("{BUCKET}/clusters/made/shard-0/labels.u32"), &vec![1; whole.len()]);
+    storage.ask("PUT", &format!("{BUCKET}/graphs/made.shards/shard-0/labels.u32"), &vec![1; whole.len()]);
     let mut pull = storage.command("kith", storage.address, temp.path());
     let sentence = finish(pull.args(["data", "pull", url, &path("damaged")]));
     let sentence = sentence.sentence();

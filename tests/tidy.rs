@@ -183,7 +183,7 @@ fn the_words_are_the_fields_words() {
 }
 
 /// Lines with a phrase that is not the field's.
-fn stray_phrases(text: &str) -> impl Iterator<Item = (usize, String)> {
+pub(crate) fn stray_phrases(text: &str) -> impl Iterator<Item = (usize, String)> {
     text.lines().enumerate().flat_map(|(number, line)| {
         let line = line.to_lowercase();
         let found = PHRASES.iter().filter(move |(stray, _)| {
@@ -282,7 +282,7 @@ fn doc_tests_are_where_they_are_run() {
 }
 
 /// Text files of the repository with these endings, by their path from the root.
-fn files(endings: &[&str]) -> Vec<(String, String)> {
+pub(crate) fn files(endings: &[&str]) -> Vec<(String, String)> {
     let mut found = Vec::new();
     collect(root(), endings, &mut found);
     assert!(found.len() > 2, "the repository has files");
@@ -322,7 +322,7 @@ const MESSAGES: [&str; 8] = [
 
 #[test]
 fn operations_explain_every_message() {
-    let guide = std::fs::read_to_string(root().join("docs/OPERATIONS.md")).unwrap();
+    let guide = std::fs::read_to_string(root().join("docs/trust/failures.md")).unwrap();
     let mut missing = Vec::new();
     let mut n_found = 0;
     for path in MESSAGES {
@@ -338,27 +338,27 @@ fn operations_explain_every_message() {
         }
     }
     assert!(n_found > 60, "only {n_found} messages were found");
-    assert_eq!(missing, Vec::<String>::new(), "docs/OPERATIONS.md should say what to do");
+    assert_eq!(missing, Vec::<String>::new(), "docs/trust/failures.md should say what to do");
 }
 
-/// The text that a piece of code begins with, if it begins with one.
-fn quoted(code: &str) -> Option<String> {
-    let code = code.strip_prefix('"')?;
+/// Value of the string literal that a piece of code begins with, if it begins with one.
+pub(crate) fn quoted(code: &str) -> Option<String> {
     let mut text = String::new();
-    let mut characters = code.chars();
+    let mut characters = code.strip_prefix('"')?.chars().peekable();
     loop {
         match characters.next()? {
             '"' => return Some(text),
+            // A line that ends with a backslash continues after the spaces of the next line.
+            '\\' if characters.peek() == Some(&'\n') => while characters.next_if(|c| c.is_whitespace()).is_some() {},
             '\\' => text.push(characters.next()?),
-            // The guide says programs' names without their marks.
-            '`' => {}
             character => text.push(character),
         }
     }
 }
 
-/// What of a message is the same each time.
-fn longest_fixed_part(message: &str) -> String {
+/// Longest part of a message without placeholders, without backticks: the guide has it in backticks already.
+pub(crate) fn longest_fixed_part(message: &str) -> String {
+    let message = message.replace('`', "");
     let parts = message.split('{').flat_map(|part| part.split_once('}').map_or([part, ""], |(_, rest)| [rest, ""]));
     let longest = parts.max_by_key(|part| part.len()).unwrap_or_default();
     longest.trim_matches(|c: char| !c.is_alphanumeric()).to_owned()

@@ -7,7 +7,7 @@ use crate::messages::Message;
 
 /// A message that is not one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the message cannot be read: {problem}")]
+#[error("expected a protobuf message, found bytes that cannot be read: {problem}")]
 pub struct FieldError {
     /// Reason the message cannot be read.
     pub problem: String,

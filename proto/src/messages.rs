@@ -16,7 +16,7 @@ pub enum MessageError {
     #[error("{}", .0.message())]
     Body(#[from] Status),
     /// We never say that we understand compressed messages.
-    #[error("a message is compressed: send it as it is")]
+    #[error("expected an uncompressed message, found a compressed one: set `grpc-encoding` to identity")]
     Compressed,
     /// More than the reader takes.
     #[error("a message of {n_bytes} bytes is over the limit of {max_bytes}: ask for less at once")]
@@ -27,13 +27,13 @@ pub enum MessageError {
         max_bytes: usize,
     },
     /// The body ended inside a message.
-    #[error("the body ended inside a message")]
+    #[error("expected whole messages before `END_STREAM`: the body ended inside a message")]
     CutShort,
 }
 
 /// A chunk that came otherwise than it was sent, or without its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a chunk was damaged in transit: it does not have its checksum")]
+#[error("chunk damaged in transit: its `checksum` does not match; check the network")]
 pub struct ChecksumError;
 
 /// The messages of a body, one after the other.

@@ -8,7 +8,7 @@ use crate::messages::Message;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PackedError {
     /// Bytes left over.
-    #[error("{n_bytes} bytes do not divide into numbers of {item_bytes}")]
+    #[error("expected a multiple of {item_bytes} bytes, found {n_bytes}")]
     Ragged {
         /// Bytes there are.
         n_bytes: usize,
@@ -16,13 +16,13 @@ pub enum PackedError {
         item_bytes: usize,
     },
     /// An id of a graph that is not this one.
-    #[error("node {node} does not fit into an id of 4 bytes")]
+    #[error("expected node ids of 4 bytes, found {node}")]
     TooWide {
         /// The id.
         node: u64,
     },
     /// Not the number of bits that was asked for.
-    #[error("{n_bytes} bytes do not hold {n_bits} bits")]
+    #[error("expected {n_bits} bits padded with 0, found {n_bytes} other bytes")]
     Bits {
         /// Bytes there are.
         n_bytes: usize,

@@ -25,10 +25,10 @@ pub enum Replacement {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FanoutError {
     /// A node that draws nothing learns from nobody.
-    #[error("a fanout of 0 draws nothing: use 1 or more, or \"all\"")]
+    #[error("a fanout of 0 draws nothing: use 1 or more, or `all`")]
     Zero,
     /// One fanout is one layer.
-    #[error("{n_fanouts} fanouts for {n_layers} layers: list at most one per layer, from the seeds outwards")]
+    #[error("{n_fanouts} fanouts for {n_layers} layers: list at most one per layer, from the seed nodes outwards")]
     TooMany {
         /// Fanouts listed.
         n_fanouts: usize,
@@ -36,7 +36,7 @@ pub enum FanoutError {
         n_layers: usize,
     },
     /// Nothing to repeat.
-    #[error("no fanout is listed: list at least one, from the seeds outwards")]
+    #[error("no fanout: list 1 or more, or `all`, from the seed nodes outwards")]
     Empty,
 }
 

@@ -2,7 +2,7 @@
 
 mod pull;
 
-use std::process::ExitCode;
+use std::{env, ffi::OsString, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
@@ -32,6 +32,10 @@ const RETRY: u8 = 75;
 /// Does what was typed.
 #[allow(clippy::print_stdout, clippy::print_stderr)] // Prints the address that the parent waits for, or an error.
 pub fn run(args: Args) -> ExitCode {
+    let is_old = |word: OsString| word.to_str().is_some_and(|word| word.split('=').next() == Some("--cluster"));
+    if env::args_os().any(is_old) {
+        eprintln!("note: --cluster is now called --graph");
+    }
     let outcome = match (args.command, args.serve) {
         (Some(Command::Health(args)), _) => ask_health(&args).map_err(|error| (error.to_string(), 1)),
         (Some(Command::Pull(args)), _) => {

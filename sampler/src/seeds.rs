@@ -9,10 +9,10 @@ pub enum SeedsError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The store has no labels.
-    #[error("the store has no labels: seeds need them")]
+    #[error("the store has no labels: import it with --labels")]
     NoLabels,
     /// The store has no splits.
-    #[error("the store has no split: import it with one")]
+    #[error("the store has no split: import it with --split")]
     NoSplit,
     /// A split that the store does not have.
     #[error("there is no split named {name}; there are {}", available.join(", "))]

@@ -157,7 +157,7 @@ fn what_is_not_in_the_contract_is_refused_with_its_status() {
                 hop,
                 frame(&v1::SampleHopRequest { frontier: vec![1; 7].into(), ..good() }),
                 Code::InvalidArgument,
-                "frontier: 7 bytes do not divide",
+                "frontier: expected a multiple of 4 bytes, found 7",
             ),
             (hop, frame(&v1::SampleHopRequest { most: None, ..good() }), Code::InvalidArgument, "needs a fanout"),
             (
@@ -298,6 +298,7 @@ fn what_cannot_be_served_gets_a_sentence() {
     let address = taken.local_addr().unwrap().to_string();
     for (args, says) in [
         (vec!["--graph", "/no/such/place", "--listen", "127.0.0.1:0"], "/no/such/place"),
+        (vec!["--cluster", dir, "--listen", &address], "note: --cluster is now called --graph"),
         (vec!["--graph", dir, "--listen", "127.0.0.1:0", "--shards", "7"], "7"),
         (vec!["--graph", dir, "--listen", &address], "cannot listen on"),
         (vec!["--graph", dir, "--listen", "nowhere"], "no HOST:PORT"),

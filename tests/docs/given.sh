@@ -53,6 +53,6 @@ if mentions "--edges "; then
     done
     mkdir edges && cp edges.csv edges/one.csv
     header="{'descr': '<f4', 'fortran_order': False, 'shape': (64, 2), }"
-    printf '\x93NUMPY\x01\x00\x76\x00%-117s\n' "$header" >rows.npy
-    head -c $((64 * 2 * 4)) /dev/zero >>rows.npy
+    printf '\x93NUMPY\x01\x00\x76\x00%-117s\n' "$header" >features.npy
+    head -c $((64 * 2 * 4)) /dev/zero >>features.npy
 fi

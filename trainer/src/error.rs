@@ -44,10 +44,10 @@ pub enum TrainError {
     #[error("the store has no features: import it with --features")]
     NoRows,
     /// There is nothing to learn.
-    #[error("the store has no labels: import it with labels")]
+    #[error("the store has no labels: import it with --labels")]
     NoLabels,
     /// Nobody said which nodes train.
-    #[error("the store has no split: import it with one")]
+    #[error("the store has no split: import it with --split")]
     NoSplit,
     /// The split that was asked for is not there.
     #[error("the store has no split {name:?}: it has {}", available.join(", "))]

@@ -21,7 +21,7 @@ pub enum FetchError {
         remedy: String,
     },
     /// No HTTP client can be made here.
-    #[error("no HTTP client can be made: {problem}")]
+    #[error("no HTTP client: {problem}; check HTTPS_PROXY and the CA certificates of this machine")]
     Client {
         /// Why not.
         problem: String,

@@ -25,7 +25,7 @@ pub enum ClientError {
     #[error(transparent)]
     Remote(#[from] Box<RemoteError>),
     /// The store has no features.
-    #[error("the store has no features: mini-batches need them")]
+    #[error("the store has no features: import it with --features")]
     NoRows,
     /// A seed that the graph does not have.
     #[error("seed {node} is outside the graph: it has {n_nodes} nodes")]
@@ -36,10 +36,10 @@ pub enum ClientError {
         n_nodes: u64,
     },
     /// Servers are wanted, and none is named.
-    #[error("no sampling server is named: name them, or read the shards here")]
+    #[error("no sampling server: give --graph grpc://HOST:PORT, or remove --transport")]
     NoServers,
     /// Neither a folder nor a server.
-    #[error("no partitioned graph to read: give its folder")]
+    #[error("no partitioned graph: give its folder with --graph, or remove --transport")]
     NoCluster,
     /// Nobody knows what a cache should keep.
     #[error("--cache needs access probabilities: partition the store again with --fanouts")]
@@ -53,7 +53,7 @@ pub enum ClientError {
         n_shards: u32,
     },
     /// Nothing to learn from.
-    #[error("there is no seed to train on")]
+    #[error("no seed nodes to train on: choose another split with `train.split`")]
     NoSeeds,
     /// A number in a plan that makes no sense.
     #[error("{key} = {value} {problem}")]

@@ -76,20 +76,24 @@ impl Plan {
             return Err(ClientError::SeedOutOfRange { node: *node, n_nodes });
         }
         if seeds_per_step == 0 {
-            return refuse("seeds_per_step", 0, "makes no step: use 1 or more".into());
+            return refuse("batch_size", 0, "makes no step: use 1 or more".into());
         }
         if seeds_per_step > seeds.len() {
-            let problem = format!("is more than the {} seeds there are: use at most that", seeds.len());
-            return refuse("seeds_per_step", seeds_per_step, problem);
+            let problem = format!("is more than the {} seed nodes: use at most that", seeds.len());
+            return refuse("batch_size", seeds_per_step, problem);
         }
         if edge_seeds as u64 > n_nodes {
-            return refuse("edge_seeds", edge_seeds, format!("is more than the graph's {n_nodes} nodes"));
+            return refuse(
+                "edge_seeds",
+                edge_seeds,
+                format!("is more than the graph's {n_nodes} nodes: use at most that"),
+            );
         }
         if slices == 0 {
             return refuse("slices", 0, "leaves nothing to train: use 1 or more".into());
         }
         if u32::try_from(seeds.len()).is_err() {
-            return refuse("seeds", seeds.len(), "are more than a plan can order (2^32)".into());
+            return refuse("seeds", seeds.len(), "are more than a plan can order: use fewer than 2^32".into());
         }
         Ok(Plan { config, n_nodes, seeds, orders: Mutex::default() })
     }

@@ -159,8 +159,8 @@ fn bad_input_gets_a_sentence() {
     let seeds = Arc::new(shards.seeds(None, SplitPart::Train).unwrap());
     let good = PlanConfig { run_key: 1, seeds_per_step: 2, edge_seeds: 0, slices: 1 };
     for (config, n_nodes, part) in [
-        (PlanConfig { seeds_per_step: 0, ..good }, 10, "seeds_per_step = 0 makes no step"),
-        (PlanConfig { seeds_per_step: 3, ..good }, 10, "seeds_per_step = 3 is more than the 2 seeds"),
+        (PlanConfig { seeds_per_step: 0, ..good }, 10, "batch_size = 0 makes no step"),
+        (PlanConfig { seeds_per_step: 3, ..good }, 10, "batch_size = 3 is more than the 2 seed nodes"),
         (PlanConfig { edge_seeds: 11, ..good }, 10, "edge_seeds = 11 is more than the graph's 10 nodes"),
         (PlanConfig { slices: 0, ..good }, 10, "slices = 0"),
         (good, 2, "seed 2 is outside the graph"),

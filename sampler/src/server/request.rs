@@ -160,7 +160,7 @@ impl HasEdgesRequest {
         let (each, rest) = counts.as_chunks::<4>();
         if !rest.is_empty() {
             return Err(Status::invalid_argument(format!(
-                "counts: {} bytes do not divide into numbers of 4",
+                "counts: expected a multiple of 4 bytes, found {}",
                 counts.len()
             )));
         }

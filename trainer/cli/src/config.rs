@@ -69,7 +69,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 
 fn init(args: &InitArgs) -> anyhow::Result<()> {
     let Some(mut file) = RunFile::of_model(&args.model) else {
-        bail!("no model is called {:?}: docs/RUN_FILE.md lists the models", args.model);
+        bail!("no model is called {:?}: see the models in docs/reference/run-file.md", args.model);
     };
     if args.graph.to_string_lossy().contains("://") {
         bail!("{}: expected a folder on this machine", args.graph.display());

@@ -110,7 +110,9 @@ fn objection(words: &[String]) -> Option<String> {
 fn every_command_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let (mut wrong, mut n_commands) = (String::new(), 0);
-    for folder in [root.clone(), root.join("docs"), root.join("docs/decisions")] {
+    let parts =
+        fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir());
+    for folder in [root.clone(), root.join("docs")].into_iter().chain(parts) {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_none_or(|ending| ending != "md") {

@@ -89,7 +89,7 @@ impl GraphArgs {
             Some((graph, None)) => {
                 let dir = local(graph, &Wanted::All)?;
                 if !dir.is_dir() {
-                    bail!("{}: no such folder: --graph takes a store or a partitioned graph", dir.display());
+                    bail!("{}: no such folder: give a store or a partitioned graph with --graph", dir.display());
                 }
                 match Manifest::read(&dir)?.contents.cut {
                     Some(CutEntry::Cluster(_)) => place.shards = Some(dir),

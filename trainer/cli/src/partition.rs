@@ -82,7 +82,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     match (args.command, args.cut) {
         (Some(Command::Verify(args)), _) => verify::run(args),
         (None, Some(args)) => cut(args),
-        (None, None) => bail!("give a store and --shards, or `verify` and a cluster"),
+        (None, None) => bail!("give a store and --shards, or `verify` and a partitioned graph"),
     }
 }
 

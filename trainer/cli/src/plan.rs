@@ -88,7 +88,12 @@ pub struct Args {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if args.world == 0 || args.steps == 0 || !(0.0..=100.0).contains(&args.cache) {
-        bail!("--ranks and --steps are 1 or more, and --cache is 0 to 100 percent");
+        bail!(
+            "expected --ranks and --steps of 1 or more and --cache of 0 to 100, found --ranks {} --steps {} --cache {}",
+            args.world,
+            args.steps,
+            args.cache
+        );
     }
     let planned = match Manifest::read(&args.graph)?.contents.cut {
         Some(CutEntry::Cluster(_)) => of_cluster(&args.graph, args.shards)?,

@@ -21,7 +21,7 @@ pub fn become_trainer() -> anyhow::Error {
     let error = Command::new(&program).arg0(KITH).args(std::env::args_os().skip(1)).exec();
     match error.kind() {
         io::ErrorKind::NotFound => {
-            anyhow!("{} is not there: {KITH} needs it beside itself to compute with tensors", program.display())
+            anyhow!("{} not found: install {TRAINER} in the folder of {KITH}", program.display())
         }
         _ => anyhow!("{}: {error}", program.display()),
     }
@@ -29,7 +29,7 @@ pub fn become_trainer() -> anyhow::Error {
 
 /// Error of `kith-trainer` for commands of `kith`.
 pub fn not_here() -> anyhow::Error {
-    anyhow!("{TRAINER} is a part of {KITH}: start that")
+    anyhow!("{TRAINER} is a part of {KITH}: start {KITH} instead")
 }
 
 /// File of a program in the same folder.

@@ -52,7 +52,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let dir = local(&args.dir, &Wanted::Chosen(|name| !name.contains("checkpoints/")))?;
     let is_elsewhere = dir != args.dir;
     if is_elsewhere && args.out.is_none() {
-        anyhow::bail!("{} is elsewhere: say with --out which file the page becomes", args.dir.display());
+        anyhow::bail!("{} is not on this machine: give the file of the report with --out", args.dir.display());
     }
     let events = match &args.events {
         Some(dir) => EventsPlace::Folder(dir),

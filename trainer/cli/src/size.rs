@@ -16,14 +16,16 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
         "MiB" | "M" => 1 << 20,
         "GiB" | "G" => 1 << 30,
         "TiB" | "T" => 1 << 40,
-        other => return Err(format!("unknown unit {other}: write 2GiB, 512MiB or a number of bytes")),
+        other => {
+            return Err(format!("expected a size such as 2GiB, 512MiB or 1000000 (bytes), found the unit {other}"));
+        }
     };
     let digits = digits.trim();
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err("expected 2GiB, 512MiB or a number of bytes".to_owned());
+        return Err(format!("expected a size such as 2GiB, 512MiB or 1000000 (bytes), found {text:?}"));
     }
     let n_bytes = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit)).filter(|n_bytes| *n_bytes <= MOST);
-    n_bytes.ok_or_else(|| "that is more than any machine has: write at most 1024TiB".to_owned())
+    n_bytes.ok_or_else(|| format!("expected at most 1024TiB, found {text}"))
 }
 
 #[cfg(test)]

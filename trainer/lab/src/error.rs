@@ -38,7 +38,7 @@ pub enum LabError {
         problem: String,
     },
     /// Another process uses the folder.
-    #[error("{}: another process is at work there", path.display())]
+    #[error("{}: another process is at work there: wait for it, or choose another folder", path.display())]
     Busy {
         /// The folder.
         path: PathBuf,

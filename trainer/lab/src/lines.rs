@@ -69,7 +69,7 @@ mod tests {
         lines.push(&2).unwrap();
         lines.file.write_all(b"{\"half").unwrap();
         let busy = Lines::open::<u64>(&path).unwrap_err().to_string();
-        assert!(busy.ends_with("folder: another process is at work there"), "{busy}");
+        assert!(busy.contains("folder: another process is at work there: wait"), "{busy}");
         drop(lines);
 
         let (mut lines, found) = Lines::open::<u64>(&path).unwrap();

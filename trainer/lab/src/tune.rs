@@ -83,7 +83,7 @@ pub enum TuneError {
     #[error(transparent)]
     File(#[from] FileError),
     /// No trial finished.
-    #[error("none of {0} trials came to its end: look at why in trials.jsonl, or search elsewhere with --tune")]
+    #[error("none of {0} trials finished: see trials.jsonl for the reasons, or change the search space with --tune")]
     NoneFinished(usize),
 }
 

@@ -61,12 +61,14 @@ mod tests {
 
     #[test]
     fn a_machine_without_a_driver_reads_well() {
-        let text = readable(&report(CudaReport::Missing("no NVIDIA driver: libcuda.so.1 not found".to_owned())));
+        let text = readable(&report(CudaReport::Missing(
+            "libcuda.so.1 not found: install the NVIDIA driver, or use --device cpu".to_owned(),
+        )));
         let expected = "\
 libtorch         2.11.0
 instruction set  avx2
 threads          8 (1 within a libtorch op)
-CUDA             none: no NVIDIA driver: libcuda.so.1 not found
+CUDA             none: libcuda.so.1 not found: install the NVIDIA driver, or use --device cpu
 ";
         assert_eq!(text, expected);
     }

@@ -30,7 +30,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     match checkpoint.check_store(&opened.info().digest) {
         Ok(()) => {}
         Err(other) if args.any_store => say(&format!("note: {other}")),
-        Err(other) => anyhow::bail!("{other}; --any-store takes it anyway"),
+        Err(other) => anyhow::bail!("{other}; give --any-store to use it anyway"),
     }
     let question = Question {
         checkpoint: &checkpoint,

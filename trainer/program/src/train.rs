@@ -187,7 +187,7 @@ fn train_one(plan: RunPlan<'_>, world: &mut World, stop: &Stop) -> anyhow::Resul
         ControlFlow::Continue(())
     })?;
     drop(shown);
-    run.report().ok_or_else(|| anyhow::anyhow!("no epoch was trained"))
+    run.report().ok_or_else(|| anyhow::anyhow!("no epoch was trained: set `train.epochs` to 1 or more"))
 }
 
 /// Writes the settings that several runs share to their folder, so that `--resume` needs no run file.

@@ -1,5 +1,5 @@
 //! A run: the model, its optimizer, how it is trained, when it stops. These structs are the run file: their fields are its keys,
-//! their defaults its defaults, and their comments its reference ([`crate::run_file`], `docs/RUN_FILE.md`).
+//! their defaults its defaults, and their comments its reference ([`crate::run_file`], `docs/reference/run-file.md`).
 
 mod choices;
 

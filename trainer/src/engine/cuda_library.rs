@@ -25,10 +25,10 @@ pub struct CudaDevice {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoCuda {
     /// The machine has no NVIDIA driver.
-    #[error("no NVIDIA driver: libcuda.so.1 not found")]
+    #[error("libcuda.so.1 not found: install the NVIDIA driver, or use --device cpu")]
     DriverMissing,
     /// There is a driver, and it does not work.
-    #[error("the NVIDIA driver does not start: {0}")]
+    #[error("the NVIDIA driver does not start: {0}; check it with `nvidia-smi`")]
     DriverRefused(String),
     /// There is a driver, and it shows no device.
     #[error("the NVIDIA driver shows no device: check CUDA_VISIBLE_DEVICES")]
@@ -37,10 +37,10 @@ pub enum NoCuda {
     #[error("libtorch_cuda.so not found: run `make` again on this machine")]
     LibraryMissing,
     /// libtorch's CUDA part is there, and does not load.
-    #[error("libtorch_cuda.so does not load: {0}")]
+    #[error("libtorch_cuda.so does not load: {0}; run `make` again on this machine")]
     LibraryRefused(String),
     /// libtorch's CUDA part loaded, and disagrees with the driver.
-    #[error("the NVIDIA driver shows {n_driver} devices, libtorch sees {n_libtorch}")]
+    #[error("expected {n_driver} CUDA devices, libtorch sees {n_libtorch}: check the driver with `nvidia-smi`")]
     NotSeen {
         /// Devices the driver shows.
         n_driver: usize,

@@ -197,8 +197,11 @@ mod tests {
 
     #[test]
     fn every_reason_says_what_is_wrong() {
-        assert_eq!(NoCuda::DriverMissing.to_string(), "no NVIDIA driver: libcuda.so.1 not found");
+        assert_eq!(
+            NoCuda::DriverMissing.to_string(),
+            "libcuda.so.1 not found: install the NVIDIA driver, or use --device cpu"
+        );
         let unlike = NoCuda::NotSeen { n_driver: 2, n_libtorch: 0 };
-        assert_eq!(unlike.to_string(), "the NVIDIA driver shows 2 devices, libtorch sees 0");
+        assert_eq!(unlike.to_string(), "expected 2 CUDA devices, libtorch sees 0: check the driver with `nvidia-smi`");
     }
 }

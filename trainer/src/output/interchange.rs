@@ -1,4 +1,4 @@
-//! Weights in the names of PyG's `SuperGATConv` and `GATConv`, as a safetensors file. The map is in `docs/INTERCHANGE.md`.
+//! Weights in the names of PyG's `SuperGATConv` and `GATConv`, as a safetensors file. The map is in `docs/use/weights.md`.
 //!
 //! | ours | PyG's `SuperGATConv` (MX, SD) | PyG's `GATConv` (GO) |
 //! |---|---|---|

@@ -344,7 +344,7 @@ mod tests {
         let transport = Slow { stalls_after: vec![0; 100], ..Slow::new(1000) };
         let started = Instant::now();
         let error = ask(&transport, 10, &config()).await.unwrap_err();
-        assert!(error.to_string().contains("no answer in time (3 attempts in 60."), "{error}");
+        assert!(error.to_string().contains("no answer within --sampler-timeout (3 attempts in 60."), "{error}");
         assert!(started.elapsed() <= Duration::from_secs(61), "{:?}", started.elapsed());
         // Rows that come give it new time.
         let transport = Slow { stalls_after: [vec![3], vec![0; 100]].concat(), ..Slow::new(1000) };

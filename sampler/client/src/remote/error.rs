@@ -43,7 +43,7 @@ pub enum RemoteProblem {
     #[error("no answer: {0}")]
     Lost(String),
     /// Nothing came for too long.
-    #[error("no answer in time")]
+    #[error("no answer within --sampler-timeout")]
     Late,
     /// One end does not trust the other.
     #[error("TLS certificate rejected: {0}")]

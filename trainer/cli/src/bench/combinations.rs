@@ -135,7 +135,7 @@ fn run_file(mut file: RunFile, args: &Args, fanouts: &Fanouts, n_ranks: usize) -
     }
     let mut config = file.resolve()?;
     if config.train.mode != Mode::MiniBatch {
-        bail!("ranks share mini-batches only: leave train.mode out");
+        bail!("ranks share mini-batches only: remove `train.mode` from --set");
     }
     // A step has a slice for every rank, and a model a layer for every hop.
     config.train.fanouts = fanouts.0.iter().map(|fanout| fanout.map_or(Fanout::All, Fanout::AtMost)).collect();

@@ -45,7 +45,10 @@ impl Results {
         let mut file = OpenOptions::new().read(true).append(true).create(true).open(&path).map_err(refused)?;
         match file.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => bail!("{}: another bench is at work there", work.display()),
+            Err(TryLockError::WouldBlock) => bail!(
+                "{}: another bench is at work there: wait for it, or choose another place with --work",
+                work.display()
+            ),
             Err(TryLockError::Error(error)) => return Err(refused(error)),
         }
         let mut bytes = Vec::new();
@@ -142,7 +145,7 @@ mod tests {
         results.push(Line { asked: one.clone(), result: CombinationResult::Measured(measured()) }).unwrap();
         results.push(Line { asked: two.clone(), result: CombinationResult::Failed("no".to_owned()) }).unwrap();
         let busy = Results::open(temp.path()).unwrap_err().to_string();
-        assert!(busy.ends_with("another bench is at work there"), "{busy}");
+        assert!(busy.contains("another bench is at work there: wait"), "{busy}");
         drop(results);
 
         let whole = fs::read_to_string(&path).unwrap();

@@ -11,10 +11,10 @@ pub(crate) fn for_data(limit_bytes: u64) -> anyhow::Result<u64> {
     match limit_bytes.checked_sub(own_bytes) {
         Some(left) if left >= MIN_MEMORY_BYTES => Ok(left),
         _ => bail!(
-            "--memory {}: the program takes {} of it and needs {} more",
+            "--memory {}: expected at least {}, {} of it for the program itself",
             bytes(limit_bytes),
-            bytes(own_bytes),
-            bytes(MIN_MEMORY_BYTES)
+            bytes(own_bytes + MIN_MEMORY_BYTES),
+            bytes(own_bytes)
         ),
     }
 }

@@ -36,5 +36,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     } else {
         print(&(findings.join("\n") + "\n"))?;
     }
-    if findings.is_empty() { Ok(()) } else { anyhow::bail!("{}: {} findings", args.store.display(), findings.len()) }
+    if findings.is_empty() {
+        Ok(())
+    } else {
+        anyhow::bail!(
+            "{}: {} findings: restore the files from a copy, or import the data again",
+            args.store.display(),
+            findings.len()
+        )
+    }
 }

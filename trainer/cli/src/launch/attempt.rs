@@ -157,7 +157,8 @@ impl<'a> Attempt<'a> {
     }
 
     fn start(&mut self, who: Who, command: std::process::Command, listener: Option<TcpListener>) -> anyhow::Result<()> {
-        let failed = |error| anyhow::anyhow!("{who} cannot be started: {error}");
+        let failed =
+            |error| anyhow::anyhow!("{who} cannot be started: {error}; check the limits on processes and memory");
         self.processes.push(Process::start(who, command, listener, self.sender).map_err(failed)?);
         Ok(())
     }

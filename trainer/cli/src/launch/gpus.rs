@@ -18,7 +18,7 @@ pub(super) fn check(
         return Ok(());
     }
     if device != "cuda" {
-        bail!("{n_ranks} ranks would share the device {device}: --device cuda gives each rank one of its own");
+        bail!("{n_ranks} ranks would share the device {device}: use --device cuda, which gives each rank its own");
     }
     match count()? {
         Some(n_devices) if n_devices < n_ranks => {

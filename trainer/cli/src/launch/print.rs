@@ -52,7 +52,7 @@ pub(super) fn run(args: &Args, typed: &[OsString]) -> anyhow::Result<()> {
     let (graph, print_args) = (place(&args.train.graph)?, &args.print);
     let run = train::typed(&args.train)?;
     if run.config.train.mode != Mode::MiniBatch {
-        bail!("sampling servers serve mini-batches: set train.mode=mini-batch");
+        bail!("sampling servers serve mini-batches: give --set train.mode=mini-batch");
     }
     let planned = graph.shards.as_deref().map(|dir| of_cluster(dir, None)).transpose()?;
     let asked = servers_to_start(&graph.samplers)?;
@@ -98,13 +98,15 @@ fn refuse(args: &Args) -> anyhow::Result<()> {
         bail!("--graph must be a folder on this machine: its name and its sizes are written into the manifests");
     }
     if graph.tls_ca.is_some() {
-        bail!("certificates are in the Secret kith-samplers-tls: leave --tls-ca out (docs/KUBERNETES.md)");
+        bail!("certificates are in the Secret kith-samplers-tls: leave --tls-ca out (docs/grow/kubernetes.md)");
     }
     if graph.token_file.is_some() {
-        bail!("the token of servers is in the Secret kith-token: leave --token-file out (docs/KUBERNETES.md)");
+        bail!("the token of servers is in the Secret kith-token: leave --token-file out (docs/grow/kubernetes.md)");
     }
     if args.train.out.as_ref().is_some_and(|out| out.to_string_lossy().contains("://")) {
-        bail!("a folder of the claim is meant by --out: for a bucket add the component bucket (docs/KUBERNETES.md)");
+        bail!(
+            "--out: expected a folder of the claim, found a URL: for a bucket, add the component bucket (docs/grow/kubernetes.md)"
+        );
     }
     if args.train.metrics.is_some() {
         bail!("every pod shows its metrics on port 9100: leave --metrics out");

@@ -41,5 +41,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     } else {
         print(&(findings.join("\n") + "\n"))?;
     }
-    if findings.is_empty() { Ok(()) } else { anyhow::bail!("{}: {} findings", args.cluster.display(), findings.len()) }
+    if findings.is_empty() {
+        Ok(())
+    } else {
+        anyhow::bail!(
+            "{}: {} findings: restore the shards from a copy, or partition the store again",
+            args.cluster.display(),
+            findings.len()
+        )
+    }
 }

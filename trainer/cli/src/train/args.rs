@@ -45,7 +45,7 @@ pub struct Args {
     /// Settings that are options.
     #[command(flatten)]
     pub settings: SettingArgs,
-    /// Set a key of the run file (docs/RUN_FILE.md); can be repeated. SECTION=off removes a section.
+    /// Set a key of the run file (docs/reference/run-file.md); can be repeated. SECTION=off removes a section.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub assignments: Vec<String>,
     /// Resume from the newest checkpoint in --out; start if there is none.

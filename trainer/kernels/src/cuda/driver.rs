@@ -23,7 +23,9 @@ use super::{
 pub fn open(number: usize) -> Result<Gpu, GpuError> {
     // SAFETY: looks for a library by name, and opens it: NVIDIA's own, made for this.
     if !unsafe { sys::is_culib_present() } {
-        return Err(GpuError::Missing("no NVIDIA driver: libcuda.so.1 not found".to_owned()));
+        return Err(GpuError::Missing(
+            "libcuda.so.1 not found: install the NVIDIA driver, or use --device cpu".to_owned(),
+        ));
     }
     let compiler = compiler()?;
     cuda::init().map_err(refused("start"))?;

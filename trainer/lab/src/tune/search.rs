@@ -2,7 +2,7 @@
 //!
 //! `gp` maximizes the expected improvement on the best mean of a Gaussian process. Values far below the median are
 //! clipped: collapsed runs would hide all differences that matter. Every fourth point is random, so that the search
-//! does not end in a local maximum. `docs/TUNING.md` compares the methods.
+//! does not end in a local maximum. `docs/use/tune.md` compares the methods.
 
 use kith_draw::{Draws, Name, Purpose, Stream, exp};
 use kith_run::search::Method;

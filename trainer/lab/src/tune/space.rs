@@ -163,8 +163,8 @@ fn parse(text: &str) -> Result<(String, Option<Values>), TuneError> {
         "expected KEY=LOW..HIGH, KEY=LOW..HIGH:log or KEY=A,B,C, for example optimizer.learning_rate=1e-3..0.1:log";
     let (key, typed) = text.split_once('=').ok_or_else(|| wrong(how.to_owned()))?;
     let (key, typed) = (key.trim(), typed.trim());
-    let known =
-        find_key(key).ok_or_else(|| wrong(format!("a run file has no `{key}` (docs/RUN_FILE.md lists its keys)")))?;
+    let known = find_key(key)
+        .ok_or_else(|| wrong(format!("a run file has no `{key}` (docs/reference/run-file.md lists its keys)")))?;
     let key = &*known.name;
     let is_whole = match known.takes {
         Takes::Number(..) => false,
@@ -276,7 +276,8 @@ mod tests {
             ("optimizer.weight_decay", format!("--tune optimizer.weight_decay: {how}")),
             (
                 "train.rate=0..1",
-                "--tune train.rate=0..1: a run file has no `train.rate` (docs/RUN_FILE.md lists its keys)".into(),
+                "--tune train.rate=0..1: a run file has no `train.rate` (docs/reference/run-file.md lists its keys)"
+                    .into(),
             ),
             ("model.kind=0..1", "--tune model.kind=0..1: `model.kind` is no number".into()),
             ("model.dropout=a..1", format!("--tune model.dropout=a..1: \"a\" is no number: {how}")),

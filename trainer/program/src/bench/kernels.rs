@@ -20,14 +20,18 @@ struct Line {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<u8> {
     let number = device::number_of(&args.device).map_err(anyhow::Error::msg)?;
-    let Some(number) = number else { bail!("device cpu: kith bench kernels is for GPUs") };
+    let Some(number) = number else { bail!("--device {}: expected a GPU, such as cuda:0", args.device) };
     let cases: Vec<&Case> = CASES.iter().filter(|case| is_meant(case, args.only.as_deref())).collect();
     if cases.is_empty() {
-        bail!("--only {:?}: no case has that in its name", args.only.as_deref().unwrap_or_default());
+        bail!(
+            "--only {:?}: expected a part of a case's name, such as {:?}",
+            args.only.as_deref().unwrap_or_default(),
+            CASES[0].name
+        );
     }
     device::check(&args.device).map_err(anyhow::Error::msg)?;
     device::start();
-    let gpu = open(number).map_err(|error| anyhow!("device {}: {error}", args.device))?;
+    let gpu = open(number).map_err(|error| anyhow!("--device {}: {error}", args.device))?;
     let folder = Temporary::new("kith-bench-")?;
     let mut made: Option<Arrays> = None;
     let mut lines = Vec::new();
@@ -72,12 +76,12 @@ fn time_peer(python: &str, case: &Case, arrays: &Arrays) -> anyhow::Result<Value
         .args([heads, features, out_heads].map(|number| number.to_string()))
         .args([case.dropout.to_string(), n_steps.to_string()])
         .output()
-        .map_err(|error| anyhow!("--peers {python}: {error}"))?;
+        .map_err(|error| anyhow!("--peers {python}: {error}; give a Python that has PyG"))?;
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr);
-        bail!("--peers {python}: {}", text.lines().last().unwrap_or("it failed"));
+        bail!("--peers {python}: {}; give a Python that has PyG", text.lines().last().unwrap_or("it failed"));
     }
-    serde_json::from_slice(&output.stdout).map_err(|error| anyhow!("--peers {python}: {error}"))
+    serde_json::from_slice(&output.stdout).map_err(|error| anyhow!("--peers {python}: expected JSON, {error}"))
 }
 
 fn write(folder: &Path, arrays: &Arrays) -> anyhow::Result<()> {

@@ -58,7 +58,9 @@ pub(crate) fn choose_mode(file: &mut RunFile, opened: &Opened) -> anyhow::Result
 /// The named run file, or the preset of the dataset, with the attention that the recipe advises.
 fn by_recipe(named: Option<Named>, opened: &Opened) -> anyhow::Result<RunFile> {
     let stats = stats(opened.whole()?, &Shown::new())?;
-    let Some(homophily) = stats.homophily else { bail!("the recipe needs labels: the store has none") };
+    let Some(homophily) = stats.homophily else {
+        bail!("--attention auto needs labels, and the store has none: import it with --labels")
+    };
     let cell = Cell::nearest(stats.degree_mean, homophily);
     let (kind, form) = cell.advice().model();
     let model = kind.name_with(form);

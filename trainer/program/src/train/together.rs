@@ -26,7 +26,9 @@ pub(super) fn train_all(plans: Vec<RunPlan<'_>>, gpu: &Gpu, stop: &Stop) -> anyh
     together::train_all(&mut runs, gpu, &mut Shown(None))?;
     drop(heeded);
     runs.sort_by_key(Run::run_key);
-    let report = |run: &Run<'_>| run.report().ok_or_else(|| anyhow::anyhow!("no epoch was trained"));
+    let report = |run: &Run<'_>| {
+        run.report().ok_or_else(|| anyhow::anyhow!("no epoch was trained: set `train.epochs` to 1 or more"))
+    };
     runs.iter().map(report).collect()
 }
 

@@ -29,7 +29,7 @@ pub enum ReportError {
         problem: String,
     },
     /// The folder holds no runs and no bench.
-    #[error("{path}: holds neither a run, nor runs, nor a bench: there is no steps.jsonl, report.json or bench.json")]
+    #[error("{path}: holds neither a run, nor runs, nor a bench: expected steps.jsonl, report.json or bench.json")]
     Nothing {
         /// The folder.
         path: PathBuf,

@@ -408,8 +408,8 @@ fn the_guide_lists_every_model() {
         assert!(!kind.about().is_empty(), "{name}");
         table += &format!("| `{name}` | {} |\n", kind.about());
     }
-    let guide = include_str!("../../../../docs/RUN_FILE.md");
-    assert!(guide.contains(&format!("\n\n{table}\n")), "docs/RUN_FILE.md should hold this table:\n{table}");
+    let guide = include_str!("../../../../docs/reference/run-file.md");
+    assert!(guide.contains(&format!("\n\n{table}\n")), "docs/reference/run-file.md should hold this table:\n{table}");
 }
 
 /// The table of keys in the guide, made from the keys.
@@ -420,6 +420,6 @@ fn the_guide_lists_every_key() {
         let default = default.as_ref().map_or(String::new(), |default| format!("`{default}`"));
         table += &format!("| `{name}` | {takes} | {default} | {about} |\n");
     }
-    let guide = include_str!("../../../../docs/RUN_FILE.md");
-    assert!(guide.contains(&format!("\n\n{table}\n")), "docs/RUN_FILE.md should hold this table:\n{table}");
+    let guide = include_str!("../../../../docs/reference/run-file.md");
+    assert!(guide.contains(&format!("\n\n{table}\n")), "docs/reference/run-file.md should hold this table:\n{table}");
 }

@@ -162,8 +162,8 @@ fn what_is_missing_is_named() {
     let five = Made::five;
     let sentences = [
         (refusal(&Made { rows: None, ..five() }, None), "the store has no features: import it with --features"),
-        (refusal(&Made { labels: None, ..five() }, None), "the store has no labels: import it with labels"),
-        (refusal(&Made { splits: vec![], ..five() }, None), "the store has no split: import it with one"),
+        (refusal(&Made { labels: None, ..five() }, None), "the store has no labels: import it with --labels"),
+        (refusal(&Made { splits: vec![], ..five() }, None), "the store has no split: import it with --split"),
         (refusal(&five(), Some("mine")), "the store has no split \"mine\": it has public, other"),
         (
             refusal(&Made { splits: vec![("s", vec![0, 2, 3, 0, 0])], ..five() }, None),

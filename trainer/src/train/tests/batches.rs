@@ -282,8 +282,8 @@ fn measuring_in_chunks_changes_no_bit() {
 #[test]
 fn what_a_plan_cannot_mean_is_one_sentence() {
     for (assignment, sentence) in [
-        ("train.batch_size=52", "seeds_per_step = 52 is more than the 51 seeds there are: use at most that"),
-        ("train.edge_seeds=151", "edge_seeds = 151 is more than the graph's 150 nodes"),
+        ("train.batch_size=52", "batch_size = 52 is more than the 51 seed nodes: use at most that"),
+        ("train.edge_seeds=151", "edge_seeds = 151 is more than the graph's 150 nodes: use at most that"),
     ] {
         let config = config(&["train.mode=mini-batch", assignment]);
         let data = load(&config);

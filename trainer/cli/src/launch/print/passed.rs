@@ -10,7 +10,10 @@ pub(super) fn passed(typed: &[OsString], own: &[&str]) -> anyhow::Result<Vec<Str
     let mut typed = typed.iter();
     let mut next = || {
         let text = |part: &OsString| part.to_str().map(str::to_owned);
-        typed.next().map(|part| text(part).ok_or_else(|| anyhow::anyhow!("{part:?} is no text"))).transpose()
+        typed
+            .next()
+            .map(|part| text(part).ok_or_else(|| anyhow::anyhow!("expected arguments in UTF-8, found {part:?}")))
+            .transpose()
     };
     let mut passed = Vec::new();
     while let Some(part) = next()? {
