@@ -59,7 +59,10 @@ def copy_sources(parts, source):
     for _, pages in parts:
         for _, path in pages:
             (source / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(REPOSITORY / path, source / path)
+            # mdBook makes an index of every README, and a list of contents of the summary.
+            text = (REPOSITORY / path).read_text()
+            text = re.sub(r"(\]\([\w./-]*)README\.md", r"\1index.md", text).replace("](docs/SUMMARY.md)", "](toc.html)")
+            (source / path).write_text(text)
     for picture in sorted((REPOSITORY / "docs").rglob("*.png")):
         path = picture.relative_to(REPOSITORY)
         (source / path).parent.mkdir(parents=True, exist_ok=True)

@@ -35,8 +35,8 @@ for _ in 1 2; do
 done
 
 # A distributed run: the same graph in two shards, two sampling servers, two ranks, each a process.
-show partition "$work/partition" --shards 2 --out "$work/shards"
-show launch --ranks 2 --samplers 2 partition-graph/supergat-mx --shards "$work/shards" --out "$work/ranks" \
+show partition "$work/partition" --shards 2 --out "$work/partition.shards"
+show launch --ranks 2 --samplers 2 partition-graph/supergat-mx --graph "$work/partition.shards" --out "$work/ranks" \
     --set train.mode=mini-batch --set train.slices=2 --set train.epochs=10
 printf '\nranks/report.json:\n'
 sed -n '/"results"/,/}/p' "$work/ranks/report.json"

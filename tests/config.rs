@@ -23,7 +23,7 @@ fn a_written_run_file_trains() {
     let file = temp.path().join("my.toml").to_str().unwrap().to_owned();
     let finished = run_kith(["config", "init", &store, "--model", "gcn", "--out", &file]);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
-    assert!(finished.stderr.contains("full-batch training: full-batch activations take"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("full-batch training, because its activations take"), "{}", finished.stderr);
     let text = fs::read_to_string(&file).unwrap();
     assert!(text.contains("# number of layers, the last included"), "{text}");
     assert!(run_kith(["config", "init", &store, "--out", &file]).sentence().contains("exists already"));
@@ -89,7 +89,7 @@ fn a_partitioned_graph_is_trained_in_mini_batches() {
     let (shards, out) = (path("mine.shards"), path("run"));
     kith(["partition", &store, "--shards", "2", "--out", &shards]);
     let finished = kith(["train", "gat", "--graph", &shards, "--epochs", "1", "--out", &out]);
-    assert!(finished.stderr.contains("mini-batch training: the graph is partitioned"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("mini-batch training, because the graph is partitioned"), "{}", finished.stderr);
     let resolved = fs::read_to_string(Path::new(&out).join("run.toml")).unwrap();
     assert!(resolved.contains("mode = \"mini-batch\""), "{resolved}");
     let printed = kith(["launch", "--print", "kubernetes", "gat", "--graph", &shards, "--lr", "0.02"]).stdout;

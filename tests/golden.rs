@@ -426,7 +426,7 @@ fn gpu_runs_keep_their_bits() {
 const GPU: [&str; 2] = ["--device", "cuda"];
 
 fn is_on_gpu(name: &str) -> bool {
-    (name.starts_with("supergat") || name.starts_with("gat")) && !name.contains("reference")
+    !name.starts_with("cgat") && !name.contains("reference")
 }
 
 /// Name of the first GPU; prints a note if there is none.

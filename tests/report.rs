@@ -83,13 +83,13 @@ fn in_a_browser(page: &Path, temp: &Path) -> Option<String> {
     assert!(results.len() == 3 && results.is_sorted_by(|a, b| a >= b), "{results:?}");
 
     // Two clicks on another column's head: ascending, then descending; the address follows.
-    let button = "document.querySelector('#runs th[data-column=\"run-key\"] button')";
+    let button = "document.querySelector('#runs th[data-column=\"seed\"] button')";
     let script = format!("<script>{button}.click(); {button}.click(); document.title = location.hash</script></body>");
     let clicked = temp.join("clicked.html");
     fs::write(&clicked, fs::read_to_string(page).unwrap().replace("</body>", &script)).unwrap();
     let html_clicked = shown(&browser, &format!("file://{}", clicked.display()), temp);
-    assert_eq!(column(&html_clicked, "descending", "run-key", "/run_key"), [44.0, 43.0, 42.0]);
-    assert!(html_clicked.contains("<title>#sort=runs,run-key,descending</title>"));
+    assert_eq!(column(&html_clicked, "descending", "seed", "/run_key"), [44.0, 43.0, 42.0]);
+    assert!(html_clicked.contains("<title>#sort=runs,seed,descending</title>"));
     Some(html)
 }
 

@@ -254,7 +254,8 @@ fn homophily_of_node(labels: &Labels, node: u64, out: Neighbors<'_>) -> Result<O
     Ok(Some(n_shared as f64 / out.len() as f64))
 }
 
-fn split_stats(graph: &Graph) -> Result<BTreeMap<String, SplitStats>> {
+/// Counts the nodes of each split, by its name.
+pub fn split_stats(graph: &Graph) -> Result<BTreeMap<String, SplitStats>> {
     let mut all = BTreeMap::new();
     for split in graph.splits() {
         let mut counts = SplitStats::default();

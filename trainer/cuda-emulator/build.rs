@@ -2,10 +2,11 @@
 
 use std::{env, fs, path::Path};
 
-const FILES: [&str; 10] = [
+const FILES: [&str; 12] = [
     "layer.cuh",
     "attend.cu",
     "attend_back.cu",
+    "aggregate.cu",
     "multiply.cu",
     "pairs.cu",
     "sums.cu",
@@ -13,6 +14,7 @@ const FILES: [&str; 10] = [
     "step.cu",
     "sample.cu",
     "by_source.cu",
+    "inference.cu",
 ];
 
 fn main() {

@@ -2,6 +2,7 @@
 
 pub mod evaluate;
 pub mod layerwise;
+pub(crate) mod on_gpu;
 pub mod predict;
 mod recorded;
 pub mod replay;

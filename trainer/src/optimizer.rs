@@ -49,11 +49,23 @@ impl Adam {
         (&self.first, &self.second)
     }
 
+    /// The learning rate over the first moment's correction, and the root of the second's, in step `step` (from 1).
+    fn corrected(&self, step: u64) -> (f64, f64) {
+        let correction = |beta: f64| 1.0 - beta.powf(step as f64);
+        (self.learning_rate / correction(BETAS.0), correction(BETAS.1).sqrt())
+    }
+
+    /// The factors of step `step` (from 1), rounded as [`Adam::update`] does: the step's size, and one over the root of the second
+    /// moment's correction.
+    pub(crate) fn factors(&self, step: u64) -> (f32, f32) {
+        let (step_size, root_scale) = self.corrected(step);
+        (step_size as f32, 1.0 / root_scale as f32)
+    }
+
     /// One step: changes `weights` in place. All lie side by side, one number per weight.
     pub fn update(&mut self, weights: &mut Tensor, gradient: &Tensor) -> Result<(), TchError> {
         self.step += 1;
-        let correction = |beta: f64| 1.0 - beta.powf(self.step as f64);
-        let (step_size, root_scale) = (self.learning_rate / correction(BETAS.0), correction(BETAS.1).sqrt());
+        let (step_size, root_scale) = self.corrected(self.step);
         let fused = AdamStep {
             weight_decay: self.weight_decay as f32,
             kept: BETAS.1 as f32,

@@ -310,6 +310,9 @@ impl<'a> Run<'a> {
         let mut record = StepRecord::new(self.state.step, self.state.epoch);
         self.enter(Phase::Exchange);
         let phases = self.clock.take();
+        if Exchange::compares(self.world, record.step) {
+            self.engine.fetch_weights(&mut self.host)?;
+        }
         let exchanged = self.exchange.exchange(self.world, self.host.model.weights(), record.step, phases)?;
         self.enter(Phase::Update);
         self.engine.update(&mut self.host, &exchanged.gradient)?;

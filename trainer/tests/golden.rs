@@ -30,7 +30,7 @@ epochs = 7
 evaluate_every = 3
 ";
 
-const MODELS: [(&str, &[&str]); 6] = [
+const MODELS: [(&str, &[&str]); 9] = [
     ("supergat-go", &["model.kind=supergat", "model.attention=go", "edge_loss.weight=0.5"]),
     ("supergat-dp", &["model.kind=supergat", "model.attention=dp", "edge_loss.weight=0.5", "edge_loss.subset=each"]),
     (
@@ -40,6 +40,9 @@ const MODELS: [(&str, &[&str]); 6] = [
     ("supergat-mx", &["model.kind=supergat", "model.attention=mx", "edge_loss.weight=0.5", "model.n_layers=3"]),
     ("gat", &["model.kind=gat"]),
     ("gat-dp", &["model.kind=gat", "model.attention=dp"]),
+    ("gcn", &["model=off", "model.kind=gcn", "model.hidden=9", "model.dropout=0.3"]),
+    ("sage", &["model=off", "model.kind=sage", "model.hidden=9", "model.dropout=0.3", "model.n_layers=3"]),
+    ("mlp", &["model=off", "model.kind=mlp", "model.hidden=9", "model.dropout=0.3"]),
 ];
 
 /// Each way to train: its name, the store, its settings, and the bytes of features that the GPU may hold.
@@ -101,7 +104,7 @@ fn bits(config: RunConfig, store: &Path, gpu_rows: Option<u64>) -> String {
 
 #[test]
 fn the_emulated_gpu_keeps_its_bits() {
-    check(|model| ["supergat-mx", "gat"].contains(&model));
+    check(|model| ["supergat-mx", "gat", "gcn"].contains(&model));
 }
 
 #[test]

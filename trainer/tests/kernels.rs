@@ -212,13 +212,15 @@ fn every_width_agrees_with_the_oracle() {
         for heads in [1, 2, 8] {
             check(&graph(100, 20, 20, true), &config(ModelKind::Supergat, Form::Mx, heads, features, 0.2));
         }
-        check(&graph(100, 20, 20, true), &config(ModelKind::Sage, Form::Go, 1, features, 0.2));
+        for kind in [ModelKind::Gcn, ModelKind::Sage] {
+            check(&graph(100, 20, 20, true), &config(kind, Form::Go, 1, features, 0.2));
+        }
     }
 }
 
 #[test]
 fn lists_in_pieces_agree_with_the_oracle() {
-    for (kind, form) in &KINDS[..4] {
+    for (kind, form) in KINDS[..4].iter().chain(&KINDS[6..]) {
         check(&graph(300, 900, 9, false), &config(*kind, *form, 3, 5, 0.2));
     }
 }

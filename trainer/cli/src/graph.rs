@@ -26,34 +26,36 @@ pub struct GraphArgs {
     /// Sampling servers, comma-separated. If several serve a shard, one is asked, and the next if it fails or is slow.
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',', hide = true)]
     pub samplers: Vec<String>,
-    /// Source of shards that are in a folder and on servers: the folder (auto, local) or the servers (grpc) (default: auto).
+    /// Source of shards that exist both in a folder and on servers: auto and local read them from the folder, grpc
+    /// reads them from the servers (default: auto).
     #[arg(long, default_value = "auto", hide_default_value = true, value_name = "auto|grpc|local", value_parser = transport)]
     pub transport: TransportChoice,
-    /// When to verify checksums: of each block at its first read, of all blocks at the start, or never (default: first-touch). A
-    /// mismatch ends the command.
+    /// Verification of checksums: first-touch checks each block when it is first read, open checks all blocks at the
+    /// start, off checks nothing (default: first-touch). A mismatch ends the command.
     #[arg(long, default_value_t, hide_default_value = true, value_name = "first-touch|open|off")]
     pub verify: Verify,
-    /// Cache of the features that sampling servers send, as a percentage of all nodes: those that mini-batches need most
-    /// (default: 0).
+    /// Size of the in-memory cache for features from sampling servers, as a percentage of all nodes (default: 0). It
+    /// caches the nodes that mini-batches most probably need.
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0, hide_default_value = true, value_parser = percent)]
     pub cache: f64,
-    /// Longest silence of sampling servers, retries included (default: 60). A slow connection on which bytes arrive is not silent.
+    /// Give up when sampling servers have sent nothing new for this many seconds, retries included (default: 60). A
+    /// slow answer is not given up as long as its bytes arrive.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, hide_default_value = true, value_parser = seconds(1))]
     pub sampler_timeout: u64,
-    /// File whose first line is the bearer token for sampling servers (default: the environment's KITH_SAMPLER_TOKEN). It is read
-    /// again when a server rejects the token.
+    /// File whose first line is the bearer token for sampling servers (default: the token in the environment variable
+    /// KITH_SAMPLER_TOKEN). The file is read again when a server rejects the token.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// CA certificates of sampling servers, PEM; turns TLS on.
+    /// PEM file with the CA certificates that signed the sampling servers' certificates; turns TLS on.
     #[arg(long, value_name = "FILE")]
     pub tls_ca: Option<PathBuf>,
-    /// Client certificate for sampling servers, PEM.
+    /// PEM file with a client certificate, for sampling servers that require one.
     #[arg(long, value_name = "FILE", requires_all = ["tls_ca", "tls_key"])]
     pub tls_cert: Option<PathBuf>,
-    /// Private key of the client certificate, PEM.
+    /// PEM file with the private key of the client certificate.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
-    /// Name in the servers' certificates (default: the host of their address).
+    /// Name to expect in the certificates of sampling servers (default: the host in the server's address).
     #[arg(long, value_name = "NAME", requires = "tls_ca")]
     pub tls_name: Option<String>,
 }

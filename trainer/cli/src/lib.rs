@@ -22,6 +22,7 @@ pub mod export;
 pub mod graph;
 mod launch;
 pub mod launched;
+mod mistaken;
 mod partition;
 mod plan;
 pub mod predict;
@@ -61,23 +62,23 @@ struct Args {
 #[allow(missing_docs)] // The help of each stands at its arguments.
 #[derive(Subcommand)]
 pub enum Command {
-    Analyze(analyze::Args),
-    Bench(bench::Args),
-    Completions(completions::Args),
-    Config(config::Args),
     Data(data::Args),
-    Devices(devices::Args),
-    Export(export::Args),
-    Launch(Box<launch::Args>),
-    Partition(Box<partition::Args>),
-    Plan(plan::Args),
-    Predict(predict::Args),
-    Replay(replay::Args),
-    Report(report::Args),
-    Secrets(secrets::Args),
-    Serve(Box<serve::Args>),
+    Config(config::Args),
     Train(Box<train::Args>),
+    Predict(predict::Args),
+    Report(report::Args),
+    Export(export::Args),
     Tune(Box<tune::Args>),
+    Analyze(analyze::Args),
+    Replay(replay::Args),
+    Plan(plan::Args),
+    Partition(Box<partition::Args>),
+    Serve(Box<serve::Args>),
+    Launch(Box<launch::Args>),
+    Secrets(secrets::Args),
+    Bench(bench::Args),
+    Devices(devices::Args),
+    Completions(completions::Args),
 }
 
 /// `kith`.
@@ -128,10 +129,17 @@ impl Program {
         let typed: Vec<_> = std::env::args_os().skip(2).collect();
         let args = match Args::try_parse() {
             Ok(args) => args,
-            Err(error) => {
-                // Includes `--help` and `--version`, which are no errors.
+            // Includes `--help` and `--version`, which are no errors.
+            Err(error) if !error.use_stderr() => {
                 let _ = error.print();
-                return if error.use_stderr() { 1 } else { 0 };
+                return 0;
+            }
+            Err(error) => {
+                match mistaken::advice(&error) {
+                    Some(sentence) => say(&format!("error: {sentence} (`kith help` explains every command)")),
+                    None => drop(mistaken::without_idle_tips(error, &mistaken::root()).print()),
+                }
+                return 1;
             }
         };
         if self.notes_old_options {

@@ -32,15 +32,15 @@ use crate::{
     progress::{Shown, bytes, grouped},
 };
 
-/// Predict the cost of training on shards: shard sizes, edge cut, features and bytes fetched per step, and whether it fits in
-/// memory.
+/// Predict the cost of training on shards: shard sizes, edge cut, features and bytes fetched per step, and memory per
+/// host.
 #[derive(clap::Args)]
 #[command(after_help = "\
 A store:              kith plan stores/arxiv --shards 4 --ranks 4 --fanouts 10,10 --batch-size 1024
 A partitioned graph:  kith plan graphs/arxiv-4.shards --ranks 4")]
 pub struct Args {
     /// A store, or a partitioned graph (see `kith partition`).
-    #[arg(value_name = "STORE|CLUSTER")]
+    #[arg(value_name = "STORE|SHARDS")]
     graph: PathBuf,
     /// Fanouts: neighbors sampled per node at each hop, from the seed nodes outwards (default: 10,10).
     #[arg(long, default_value = "10,10", hide_default_value = true, value_name = "N,N|all")]
@@ -57,22 +57,23 @@ pub struct Args {
     /// Additional nodes per step, for edge losses (default: 0).
     #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "N")]
     edge_seeds: usize,
-    /// Number of ranks (default: 1). Of several, rank r holds the shards with shard % ranks == r; a single rank fetches from
-    /// servers.
+    /// Number of ranks (default: 1). With several ranks, rank r is assumed to hold the shards with shard % ranks == r;
+    /// a single rank is assumed to fetch all shards from servers.
     #[arg(long = "ranks", alias = "world", default_value_t = 1, hide_default_value = true, value_name = "N",
         value_parser = RangedU64ValueParser::<usize>::new().range(..=65_535))]
     world: usize,
-    /// Number of shards, for a store; a partitioned graph has its own.
+    /// Number of shards; required for a store, not needed for a partitioned graph.
     #[arg(long, value_name = "K")]
     shards: Option<u32>,
-    /// Partitioning method, as in `kith partition` (default: metis if it fits in memory, else stream).
+    /// Partitioning method of a store, as in `kith partition` (default: metis if it fits in memory, else stream).
     #[arg(long, requires = "shards")]
     method: Option<Method>,
-    /// Cache of each rank for features of other shards, as a percentage of all nodes: those that mini-batches need most
-    /// (default: 20).
+    /// Size of each rank's cache for features of shards that it does not hold, as a percentage of all nodes
+    /// (default: 20). It caches the nodes that mini-batches most probably need.
     #[arg(long, default_value_t = 20.0, hide_default_value = true, value_name = "PERCENT")]
     cache: f64,
-    /// Memory of each host, as in 64GiB (default: the available memory of this machine).
+    /// Memory of each host, as in 64GiB (default: the available memory of this machine). The plan says whether the run
+    /// fits.
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse)]
     memory: Option<u64>,
     /// Number of steps to sample (default: 8).
@@ -159,7 +160,7 @@ fn host_bytes(args: &Args, planned: &Planned, fetched: &Fetched, most_cached: us
 pub(crate) fn of_cluster(dir: &Path, n_shards: Option<u32>) -> anyhow::Result<Planned> {
     let cluster = Arc::new(Cluster::open(dir)?);
     if n_shards.is_some_and(|n_shards| n_shards != cluster.n_shards()) {
-        bail!("{}: is cut into {} shards already: leave --shards out", dir.display(), cluster.n_shards());
+        bail!("{}: is partitioned into {} shards already: remove --shards", dir.display(), cluster.n_shards());
     }
     let owners = cluster.owners();
     let owner = (0..owners.len() as u64).map(|node| owners.of(node).unwrap_or(0) as u16).collect();
@@ -182,7 +183,7 @@ pub(crate) fn of_cluster(dir: &Path, n_shards: Option<u32>) -> anyhow::Result<Pl
 
 fn of_store(args: &Args) -> anyhow::Result<Planned> {
     let graph = Arc::new(Graph::open(&args.graph)?);
-    let Some(n_shards) = args.shards else { bail!("give --shards: how many the store is to be cut into") };
+    let Some(n_shards) = args.shards else { bail!("give --shards N: the number of shards to plan for") };
     let contents = graph.manifest().contents.clone();
     let method = method_for(args.method, &contents, n_shards, args.memory)?;
     let options = AssignOptions { n_shards, method, balance: Balance::All, run_key: args.run_key };

@@ -9,10 +9,10 @@ use kith_run::{
 
 use crate::graph::GraphArgs;
 
-/// Write class probabilities, embeddings or attention weights of a trained model, by your own node ids.
+/// Write the class probabilities, embeddings or attention weights of a trained model to a file, with your own node ids.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Folder or URL of a run, or a checkpoint.
+    /// Folder or URL of a run, or a checkpoint file.
     #[arg(value_name = "RUN_DIR|CHECKPOINT")]
     pub run: PathBuf,
     /// The graph.
@@ -21,13 +21,14 @@ pub struct Args {
     /// Output: probabilities, embeddings or attention (default: probabilities).
     #[arg(long, default_value = "probabilities", hide_default_value = true, value_parser = what)]
     pub what: What,
-    /// The file to write: .csv with the ids in the first columns, or .npy with the ids in a .ids.csv file in the same folder.
+    /// The file to write: a .csv file with the ids in the first columns, or a .npy file. The ids of a .npy file are
+    /// written to a .ids.csv file in the same folder.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Layer of the attention weights, counted from 0 (default: the last).
+    /// Layer of the attention weights, counted from 0 (default: the last layer).
     #[arg(long)]
     pub layer: Option<usize>,
-    /// Weights of the best epoch by validation, or of the last (default: best).
+    /// Model weights to use: those of the epoch with the best validation metric, or of the last epoch (default: best).
     #[arg(long, default_value = "best", hide_default_value = true, value_parser = moment, value_name = "best|last")]
     pub weights: Moment,
     /// Accept a graph that the model was not trained on.
@@ -36,8 +37,9 @@ pub struct Args {
     /// Device: cpu, cuda or cuda:N (default: cpu).
     #[arg(long, default_value = "cpu", hide_default_value = true)]
     pub device: String,
-    /// Memory for one layer's activations, as in 4GiB (default: no limit); the rest goes to a file in the folder of --out. With
-    /// this option, full-batch models are computed in chunks of nodes too, as mini-batch models always are.
+    /// Memory limit for the activations of one layer over all nodes, for example 4GiB (default: no limit). Activations
+    /// that need more are written to a file in the folder of --out. Models of mini-batch runs are always computed in
+    /// chunks of nodes; with this option, models of full-batch runs are too.
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse)]
     pub memory: Option<u64>,
     /// Print one JSON object.

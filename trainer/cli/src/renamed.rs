@@ -37,24 +37,39 @@ mod tests {
         assert_eq!(notes(&["--stores".into()]), Vec::<String>::new());
     }
 
+    fn options(command: &clap::Command, found: &mut Vec<(String, Vec<String>)>) {
+        for argument in command.get_arguments() {
+            if let Some(long) = argument.get_long() {
+                let aliases = argument.get_all_aliases().unwrap_or_default();
+                found.push((format!("--{long}"), aliases.iter().map(|alias| format!("--{alias}")).collect()));
+            }
+        }
+        command.get_subcommands().for_each(|command| options(command, found));
+    }
+
     /// Every new name is an option of some command that also takes the old one.
     #[test]
     fn old_options_are_understood() {
-        fn options(command: &clap::Command, found: &mut Vec<(String, Vec<String>)>) {
-            for argument in command.get_arguments() {
-                if let Some(long) = argument.get_long() {
-                    let aliases = argument.get_all_aliases().unwrap_or_default();
-                    found.push((format!("--{long}"), aliases.iter().map(|alias| format!("--{alias}")).collect()));
-                }
-            }
-            command.get_subcommands().for_each(|command| options(command, found));
-        }
         let mut found = Vec::new();
         options(&crate::Args::command(), &mut found);
         for (old, new) in RENAMED {
             let is_alias =
                 |(name, aliases): &(String, Vec<String>)| name == new && aliases.iter().any(|alias| alias == old);
             assert!(found.iter().any(is_alias), "{old}");
+        }
+    }
+
+    #[test]
+    fn every_option_of_0_1_0_is_understood() {
+        let mut found = Vec::new();
+        options(&crate::Args::command(), &mut found);
+        options(&kith_sampler::program::Args::command(), &mut found);
+        let names = include_str!("renamed/options-0.1.0.txt");
+        assert_eq!(names.lines().count(), 103);
+        for option in names.lines() {
+            let has =
+                |(name, aliases): &(String, Vec<String>)| name == option || aliases.iter().any(|own| own == option);
+            assert!(found.iter().any(has), "{option}");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::graph::GraphArgs;
 
-/// Recompute the mini-batches of a past step and compare them with the run's records.
+/// Sample the mini-batches of a past step again and compare them with the digests that the run recorded.
 #[derive(clap::Args)]
 pub struct Args {
     /// Folder or URL of a mini-batch run.
@@ -16,10 +16,11 @@ pub struct Args {
     /// The step, counted from 0 over the whole run.
     #[arg(long, value_name = "S")]
     pub step: u64,
-    /// The slice of the step, counted from 0 (default: all slices).
+    /// Slice of the step, counted from 0 (default: all slices). A step is divided into slices (train.slices in the run
+    /// file); each slice is a mini-batch of its own.
     #[arg(long, value_name = "K")]
     pub slice: Option<usize>,
-    /// Seed of the run (default: that of its checkpoint); needed only before the first checkpoint.
+    /// Seed of the run (default: the seed in its checkpoint); needed only if the run has no checkpoint yet.
     #[arg(long = "seed", alias = "run-key", value_name = "K")]
     pub run_key: Option<u64>,
     /// Print one JSON object.

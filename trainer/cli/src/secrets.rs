@@ -21,7 +21,8 @@ use crate::{answer::print_fields, token::draw_token};
 
 const DAY: Duration = Duration::from_hours(24);
 
-/// Create a TLS certificate for sampling servers, its CA certificate, and tokens, in a new folder that only you can read.
+/// Create a new folder, readable only by you, with a TLS certificate for sampling servers, its CA certificate, and
+/// tokens.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Servers:   kith-sampler … --tls-cert OUT/tls.crt --tls-key OUT/tls.key --token-file OUT/sampler-token
@@ -31,11 +32,12 @@ pub struct Args {
     /// The folder to create.
     #[arg(value_name = "OUT")]
     out: PathBuf,
-    /// Host names and addresses of the servers, comma-separated, without ports: those in --graph grpc://… of trainers, or their
-    /// --tls-name.
+    /// Host names and addresses of the servers, comma-separated, without ports. Use the names that trainers give in
+    /// --graph grpc://…, or in --tls-name.
     #[arg(long, value_name = "HOST,…", value_delimiter = ',', required = true, value_parser = host)]
     names: Vec<String>,
-    /// Validity of the certificate in days (default: 365). It starts one day in the past, because clocks differ.
+    /// Validity of the certificate in days (default: 365). It is valid from one day in the past, because the clocks of
+    /// hosts differ.
     #[arg(long, value_name = "DAYS", default_value_t = 365, hide_default_value = true,
         value_parser = clap::value_parser!(u64).range(1..=36_500))]
     days: u64,

@@ -8,7 +8,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use kith_kernels::cuda::{Constants, Gpu, GpuError, Machine, ModuleId, RecordingId};
+use kith_kernels::cuda::{Constants, Gpu, GpuError, Lane, Machine, ModuleId, RecordingId};
 
 unsafe extern "C" {
     fn kith_cuda_emulator_launch(name: *const c_char, grid: *const u32, n_threads: u32, args: *mut *mut c_void)
@@ -81,13 +81,13 @@ impl Machine for Emulated {
         self.memory().remove(&address);
     }
 
-    fn upload(&self, address: u64, bytes: &[u8]) -> Result<(), GpuError> {
+    fn upload(&self, _lane: Lane, address: u64, bytes: &[u8]) -> Result<(), GpuError> {
         // SAFETY: an array has `bytes.len()` bytes there, and kernels run in no other thread while this one copies.
         self.with(address, bytes.len(), |to| unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) });
         Ok(())
     }
 
-    fn download(&self, address: u64, bytes: &mut [u8]) -> Result<(), GpuError> {
+    fn download(&self, _lane: Lane, address: u64, bytes: &mut [u8]) -> Result<(), GpuError> {
         // SAFETY: as above.
         self.with(address, bytes.len(), |from| unsafe {
             std::ptr::copy_nonoverlapping(from.cast_const(), bytes.as_mut_ptr(), bytes.len());
@@ -95,9 +95,13 @@ impl Machine for Emulated {
         Ok(())
     }
 
-    fn fill(&self, address: u64, n_bytes: usize, byte: u8) -> Result<(), GpuError> {
+    fn fill(&self, _lane: Lane, address: u64, n_bytes: usize, byte: u8) -> Result<(), GpuError> {
         // SAFETY: as above.
         self.with(address, n_bytes, |to| unsafe { std::ptr::write_bytes(to, byte, n_bytes) });
+        Ok(())
+    }
+
+    fn follow(&self, _later: Lane, _earlier: Lane) -> Result<(), GpuError> {
         Ok(())
     }
 
@@ -126,16 +130,18 @@ impl Machine for Emulated {
         Ok(())
     }
 
+    /// May run beside a kernel, which does not write these bytes.
     fn fetch(&self, address: u64, bytes: &mut [u8]) -> Result<(), GpuError> {
-        self.download(address, bytes)
+        self.download(Lane::Compute, address, bytes)
     }
 
-    fn compile(&self, _constants: &Constants) -> Result<ModuleId, GpuError> {
-        Ok(ModuleId(0))
+    fn compile(&self, constants: &[Constants]) -> Result<Vec<ModuleId>, GpuError> {
+        Ok(vec![ModuleId(0); constants.len()])
     }
 
     unsafe fn launch(
         &self,
+        _lane: Lane,
         _module: ModuleId,
         kernel: &'static str,
         grid: [u32; 3],
@@ -150,7 +156,7 @@ impl Machine for Emulated {
         Ok(())
     }
 
-    fn synchronize(&self) -> Result<(), GpuError> {
+    fn synchronize(&self, _lane: Lane) -> Result<(), GpuError> {
         Ok(())
     }
 

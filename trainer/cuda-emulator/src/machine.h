@@ -248,6 +248,8 @@ static inline void __syncwarp() { machine::wait(machine::block.warps[machine::bl
 static inline unsigned __popc(unsigned bits) { return (unsigned)__builtin_popcount(bits); }
 static inline void __syncthreads() { machine::wait(machine::block.all); }
 static inline float __fdividef(float a, float b) { return a / b; }
+static inline float __fmul_rn(float a, float b) { return a * b; }
+static inline float __fadd_rn(float a, float b) { return a + b; }
 static inline unsigned atomicAdd(unsigned *to, unsigned value) {
     unsigned before = *to;
     *to += value;

@@ -1,4 +1,4 @@
-//! Models with attention on a GPU: kernels in CUDA C++, compiled for the device found, and the order of their launches.
+//! Models on a GPU: kernels in CUDA C++, compiled for the device found, and the order of their launches.
 //!
 //! A [`Program`] holds several runs over one graph: runs that differ only in numbers (see [`Settings`]) share every
 //! launch. Nothing here needs libtorch. All sums have a fixed order: the same device gives the same bits.
@@ -11,6 +11,8 @@ mod compile;
 mod driver;
 mod error;
 mod graph;
+mod inference;
+mod labeled;
 mod layer;
 mod machine;
 mod memory;
@@ -21,6 +23,7 @@ mod rows;
 mod sampled;
 mod sampler;
 mod sort;
+mod sum;
 
 pub use self::{
     batch::{BatchParts, DeviceBatch, SampledParts},
@@ -28,11 +31,13 @@ pub use self::{
     driver::open,
     error::GpuError,
     graph::DeviceGraph,
-    layer::LayerPlan,
-    machine::{Gpu, Machine, ModuleId, RecordingId},
+    inference::{EvaluationSets, Inference},
+    labeled::{LabeledNodes, Measured},
+    layer::{LayerKind, LayerPlan},
+    machine::{Gpu, Lane, Machine, ModuleId, RecordingId},
     nvrtc::compiler_version,
     pairs::HostPairs,
-    program::{Losses, Measured, Program, ProgramPlan, Settings, Targets},
+    program::{Draws, Losses, Program, ProgramPlan, Settings, Targets},
     rows::DeviceRows,
     sampled::{HostBlocks, SampledHop, SampledOnDevice},
     sampler::GraphSampler,

@@ -29,9 +29,9 @@ pub struct Case {
     pub name: &'static str,
     /// The graph.
     pub size: Size,
-    /// SuperGAT with MX attention if true, else GAT.
-    pub is_taught: bool,
-    /// Heads, features per head, and heads of the last layer.
+    /// The model.
+    pub model: Benched,
+    /// Heads, features per head, and heads of the last layer; models without attention have one head.
     pub shape: (usize, usize, usize),
     /// Dropout probability.
     pub dropout: f64,
@@ -39,8 +39,31 @@ pub struct Case {
     pub n_runs: usize,
     /// The measured time.
     pub asked: Timed,
-    /// Upper limit and goal, in milliseconds.
-    pub promised: (f64, f64),
+}
+
+/// A model of a benchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Benched {
+    /// SuperGAT with MX attention and its edge loss.
+    Mx,
+    /// GAT.
+    Gat,
+    /// GCN.
+    Gcn,
+    /// GraphSAGE.
+    Sage,
+}
+
+impl Benched {
+    /// Its name for the peer.
+    pub fn name(self) -> &'static str {
+        match self {
+            Benched::Mx => "mx",
+            Benched::Gat => "gat",
+            Benched::Gcn => "gcn",
+            Benched::Sage => "sage",
+        }
+    }
 }
 
 /// The time that a benchmark measures.
@@ -50,55 +73,70 @@ pub enum Timed {
     Step,
     /// Time of this number of steps, each followed by an evaluation.
     Epochs(usize),
-    /// Median time of an epoch in mini-batches of 1,024 seed nodes with fanouts 10 and 10, the graph in a store.
+    /// Median time of an epoch in mini-batches of 1,024 seed nodes, the graph in a store.
     Batches {
         /// True if the features of all nodes are on the GPU.
         rows_on_gpu: bool,
+        /// True if the model is evaluated after each epoch.
+        is_evaluated: bool,
     },
     /// Median time to sample a million edges on the GPU, in mini-batches of 1,024 seed nodes with fanouts 15, 10 and 5.
     Sampling,
 }
 
 /// The rows of the table in `docs/BENCHMARKS.md`.
-pub const CASES: [Case; 10] = [
-    case("arxiv MX", Size::ARXIV, true, (8, 16, 1), 0.2, (6.0, 2.5)),
-    case("arxiv GAT", Size::ARXIV, false, (8, 16, 1), 0.2, (4.0, 1.5)),
-    case("flickr MX", Size::FLICKR, true, (8, 8, 8), 0.6, (4.0, 1.5)),
-    case("pubmed MX", Size::PUBMED, true, (8, 8, 8), 0.6, (0.8, 0.3)),
-    case("cora MX", Size::CORA, true, (8, 8, 8), 0.6, (0.5, 0.15)),
+pub const CASES: [Case; 17] = [
+    case("arxiv MX", Size::ARXIV, Benched::Mx, (8, 16, 1), 0.2),
+    case("arxiv GAT", Size::ARXIV, Benched::Gat, (8, 16, 1), 0.2),
+    case("arxiv GCN", Size::ARXIV, Benched::Gcn, (1, 128, 1), 0.2),
+    case("arxiv GraphSAGE", Size::ARXIV, Benched::Sage, (1, 128, 1), 0.2),
+    case("flickr MX", Size::FLICKR, Benched::Mx, (8, 8, 8), 0.6),
+    case("pubmed MX", Size::PUBMED, Benched::Mx, (8, 8, 8), 0.6),
+    case("cora MX", Size::CORA, Benched::Mx, (8, 8, 8), 0.6),
+    case("cora GCN", Size::CORA, Benched::Gcn, (1, 64, 1), 0.6),
     Case {
         n_runs: 100,
         asked: Timed::Epochs(490),
-        ..case("100 runs of cora MX, 490 epochs", Size::CORA, true, (8, 8, 8), 0.6, (30_000.0, 6_000.0))
+        ..case("100 runs of cora MX, 490 epochs", Size::CORA, Benched::Mx, (8, 8, 8), 0.6)
+    },
+    Case {
+        n_runs: 100,
+        asked: Timed::Epochs(200),
+        ..case("100 runs of cora GCN, 200 epochs", Size::CORA, Benched::Gcn, (1, 64, 1), 0.6)
     },
     Case {
         n_runs: 120,
         asked: Timed::Epochs(300),
-        ..case("120 runs of a grid's cell, 300 epochs", Size::GRID, true, (8, 8, 8), 0.6, (10_000.0, 3_000.0))
+        ..case("120 runs of a grid's cell, 300 epochs", Size::GRID, Benched::Mx, (8, 8, 8), 0.6)
     },
     Case {
-        asked: Timed::Batches { rows_on_gpu: true },
-        ..case("arxiv MX, an epoch of mini-batches", Size::ARXIV, true, (8, 16, 1), 0.2, (400.0, 120.0))
+        asked: Timed::Batches { rows_on_gpu: true, is_evaluated: false },
+        ..case("arxiv MX, an epoch of mini-batches", Size::ARXIV, Benched::Mx, (8, 16, 1), 0.2)
     },
     Case {
-        asked: Timed::Batches { rows_on_gpu: false },
-        ..case("the same, rows on the host", Size::ARXIV, true, (8, 16, 1), 0.2, (600.0, 250.0))
+        asked: Timed::Batches { rows_on_gpu: true, is_evaluated: true },
+        ..case("the same with evaluation", Size::ARXIV, Benched::Mx, (8, 16, 1), 0.2)
+    },
+    Case {
+        asked: Timed::Batches { rows_on_gpu: false, is_evaluated: false },
+        ..case("the same, features on the host", Size::ARXIV, Benched::Mx, (8, 16, 1), 0.2)
     },
     Case {
         asked: Timed::Sampling,
-        ..case("1 M edges drawn, of products", Size::PRODUCTS, false, (1, 1, 1), 0.0, (5.0, 1.0))
+        ..case("1 M edges drawn, of products", Size::PRODUCTS, Benched::Gat, (1, 1, 1), 0.0)
+    },
+    Case {
+        asked: Timed::Batches { rows_on_gpu: true, is_evaluated: true },
+        ..case("products MX, an epoch with evaluation", Size::PRODUCTS, Benched::Mx, (8, 16, 1), 0.2)
+    },
+    Case {
+        asked: Timed::Batches { rows_on_gpu: false, is_evaluated: true },
+        ..case("the same, features on the host", Size::PRODUCTS, Benched::Mx, (8, 16, 1), 0.2)
     },
 ];
 
-const fn case(
-    name: &'static str,
-    size: Size,
-    is_taught: bool,
-    shape: (usize, usize, usize),
-    dropout: f64,
-    promised: (f64, f64),
-) -> Case {
-    Case { name, size, is_taught, shape, dropout, n_runs: 1, asked: Timed::Step, promised }
+const fn case(name: &'static str, size: Size, model: Benched, shape: (usize, usize, usize), dropout: f64) -> Case {
+    Case { name, size, model, shape, dropout, n_runs: 1, asked: Timed::Step }
 }
 
 /// Warm-up steps.
@@ -114,7 +152,9 @@ pub fn measure(
     folder: &Path,
 ) -> Result<Timing, TrainError> {
     match case.asked {
-        Timed::Batches { rows_on_gpu } => return batches::measure(device, config(case), arrays, rows_on_gpu, folder),
+        Timed::Batches { rows_on_gpu, .. } => {
+            return batches::measure(device, config(case), arrays, rows_on_gpu, folder);
+        }
         Timed::Sampling => return sampling::measure(device, case.size, n_steps),
         Timed::Step | Timed::Epochs(_) => {}
     }
@@ -161,19 +201,30 @@ pub fn measure(
 }
 
 fn config(case: &Case) -> RunConfig {
-    let (heads, features, out_heads) = case.shape;
+    let (heads, hidden, out_heads) = case.shape;
+    let model = match case.model {
+        Benched::Mx => format!("supergat\"\nattention = \"mx\"\nheads = {heads}\nout_heads = {out_heads}"),
+        Benched::Gat => format!("gat\"\nheads = {heads}\nout_heads = {out_heads}"),
+        Benched::Gcn => "gcn\"".to_owned(),
+        Benched::Sage => "sage\"".to_owned(),
+    };
     let mut text = format!(
-        "[model]\nkind = \"{}\"\nheads = {heads}\nfeatures = {features}\nout_heads = {out_heads}\ndropout = {}\n",
-        if case.is_taught { "supergat\"\nform = \"mx" } else { "gat" },
+        "[model]\nkind = \"{model}\nhidden = {hidden}\ndropout = {}\n[optimizer]\nlearning_rate = 0.005\nweight_decay = 5e-4\n",
         case.dropout,
     );
-    text.push_str("[train]\nlearning_rate = 0.005\nweight_decay = 5e-4\nepochs = 1\n");
-    if matches!(case.asked, Timed::Batches { .. }) {
-        // One epoch more than is timed: the last one includes an evaluation.
-        text.push_str("mode = \"mini-batch\"\nfanouts = [10, 10]\nevaluate_every = 100\n");
-        text = text.replace("epochs = 1\n", &format!("epochs = {}\n", batches::N_EPOCHS + 1));
+    match case.asked {
+        Timed::Batches { is_evaluated, .. } => {
+            let fanouts = if case.size == Size::PRODUCTS { "[15, 10]" } else { "[10, 10]" };
+            let every = if is_evaluated { 1 } else { 100 };
+            // One epoch more than is timed: the last one includes an evaluation.
+            let epochs = batches::N_EPOCHS + 1;
+            text.push_str(&format!(
+                "[train]\nmode = \"mini-batch\"\nfanouts = {fanouts}\nevaluate_every = {every}\nepochs = {epochs}\n"
+            ));
+        }
+        _ => text.push_str("[train]\nmode = \"full-batch\"\nepochs = 1\n"),
     }
-    if case.is_taught {
+    if case.model == Benched::Mx {
         text.push_str("[edge_loss]\nweight = 1.0\n");
     }
     RunFile::parse(&text, "a case").and_then(|file| file.resolve()).expect("cases are run files")
@@ -187,10 +238,12 @@ mod tests {
     fn a_case_is_measured() {
         kith_trainer::engine::device::start();
         let size = Size { n_nodes: 100, n_edges: 300, dim: 20, density: 0.2, n_classes: 3 };
-        for case in
-            [CASES[1], CASES[4], Case { n_runs: 3, asked: Timed::Epochs(2), ..CASES[5] }, CASES[7], CASES[8], CASES[9]]
-        {
-            let case = Case { size, ..case };
+        for case in CASES {
+            let (n_runs, asked) = match case.asked {
+                Timed::Epochs(_) => (3, Timed::Epochs(2)),
+                asked => (1, asked),
+            };
+            let case = Case { size, n_runs, asked, ..case };
             let folder = tempfile::tempdir().unwrap();
             let found = measure(&kith_cuda_emulator::gpu(), &case, &Arrays::new(size), 3, folder.path()).unwrap();
             assert!(found.milliseconds > 0.0 && found.memory_bytes > 100 * 20, "{found:?}");

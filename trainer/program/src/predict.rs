@@ -9,13 +9,17 @@ use kith_cli::{
     progress::{grouped, say},
     pulled::local,
 };
-use kith_run::choice::Choice;
+use kith_run::{choice::Choice, prediction::What};
 use kith_trainer::{
-    engine::device,
+    engine::{
+        device::{self, Device},
+        gpu::{self, Gpu},
+    },
     inference::{
         layerwise::Room,
         predict::{Question, find_checkpoint, predict},
     },
+    output::checkpoint::Checkpoint,
 };
 use serde_json::json;
 
@@ -23,8 +27,8 @@ use crate::graph::open;
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     device::start();
-    let device = device::find(&args.device).map_err(anyhow::Error::msg)?;
     let checkpoint = find_checkpoint(&local(&args.run, &Wanted::All)?)?;
+    let (device, gpu) = choose(&args, &checkpoint)?;
     checkpoint.warning().iter().for_each(|warning| say(&format!("warning: {warning}")));
     let opened = open(&args.graph)?;
     match checkpoint.check_store(&opened.info().digest) {
@@ -39,6 +43,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         layer: args.layer,
         moment: args.weights,
         device,
+        gpu,
         room: Room { memory: args.memory, scratch: Some(folder_of(&args.out)), ..Room::default() },
     };
     let table = predict(&question)?;
@@ -48,6 +53,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     }
     let n_rows = grouped(table.n_rows() as u64);
     print(&format!("{}: {n_rows} rows of {} numbers ({})\n", args.out.display(), table.width(), args.what.name()))
+}
+
+/// The device of libtorch, and the GPU whose own kernels compute, if they can: they compute no attention weights.
+fn choose(args: &Args, checkpoint: &Checkpoint) -> anyhow::Result<(Device, Option<Gpu>)> {
+    if args.what == What::Attention {
+        return Ok((device::find(&args.device).map_err(anyhow::Error::msg)?, None));
+    }
+    gpu::choose(&args.device, None, &mut checkpoint.config()?).map_err(anyhow::Error::msg)
 }
 
 fn folder_of(file: &Path) -> PathBuf {

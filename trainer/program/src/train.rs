@@ -130,6 +130,10 @@ fn train_all(args: &mut Args, world: &mut World, stop: &Stop) -> anyhow::Result<
     }
     if !args.json && world.rank() == 0 {
         summary::print_results(&reports)?;
+        say(&match &args.out {
+            Some(out) => format!("kept in {0}; `kith report {0} --graph PLACE` makes a page of it", out.display()),
+            None => "the model was not kept: add --out runs/NAME to keep it".to_owned(),
+        });
     }
     if let (Some(out), Some(_)) = (kept, &args.run_keys) {
         summary::write(&reports, out)?;

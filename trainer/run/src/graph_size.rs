@@ -48,7 +48,7 @@ impl GraphSize {
     /// The default mode, and its reason.
     pub(crate) fn mode(&self, model: &ModelConfig) -> (Mode, String) {
         let bytes = self.activation_bytes(model);
-        let size = format!("full-batch activations take {:.2} GiB", bytes as f64 / (1u64 << 30) as f64);
+        let size = format!("{:.2} GiB", bytes as f64 / (1u64 << 30) as f64);
         if !model.kind.trains_in_mini_batches() {
             return (Mode::FullBatch, format!("a {} supports nothing else", model.kind.name()));
         }
@@ -56,8 +56,8 @@ impl GraphSize {
             return (Mode::MiniBatch, "the graph is partitioned".to_owned());
         }
         match bytes <= FULL_BATCH_BYTES {
-            true => (Mode::FullBatch, format!("{size}, at most 1 GiB")),
-            false => (Mode::MiniBatch, format!("{size}, more than 1 GiB")),
+            true => (Mode::FullBatch, format!("its activations take {size} (limit: 1 GiB)")),
+            false => (Mode::MiniBatch, format!("full-batch activations would take {size} (limit: 1 GiB)")),
         }
     }
 }
@@ -83,10 +83,7 @@ mod tests {
         let large =
             GraphSize { n_nodes: u64::MAX / 2, n_edges: u64::MAX, dim: 128, n_classes: 40, is_partitioned: false };
         let model = ModelConfig::default();
-        assert_eq!(
-            small.mode(&model),
-            (Mode::FullBatch, "full-batch activations take 0.04 GiB, at most 1 GiB".to_owned())
-        );
+        assert_eq!(small.mode(&model), (Mode::FullBatch, "its activations take 0.04 GiB (limit: 1 GiB)".to_owned()));
         assert_eq!(large.mode(&model).0, Mode::MiniBatch);
         let shards = GraphSize { is_partitioned: true, ..small };
         assert_eq!(shards.mode(&model), (Mode::MiniBatch, "the graph is partitioned".to_owned()));

@@ -25,7 +25,11 @@ impl Preset {
             let models = ModelKind::ALL.iter().map(|(name, _)| *name);
             let near = nearest(name, models.chain(PRESETS.iter().map(|preset| preset.name)));
             let hint = near.map_or(String::new(), |near| format!(": did you mean {near}?"));
-            let problem = format!("no such model or preset{hint} (`kith train --list-presets` lists the presets)");
+            let names: Vec<&str> = ModelKind::ALL.iter().map(|(name, _)| *name).collect();
+            let problem = format!(
+                "no such model or preset{hint} (models: {}; `kith train --list-presets` lists the presets)",
+                names.join(", ")
+            );
             RunFileError { origin: name.to_owned(), problem }
         })
     }

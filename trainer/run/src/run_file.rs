@@ -99,8 +99,10 @@ impl RunFile {
         self.insert(key, value, true).map(|_| ()).map_err(wrong)
     }
 
-    /// The defaults of a model, by a name such as `gat`, `gat-dp` or `supergat-mx`; `None` if no model has this name.
+    /// The defaults of a model, by a name such as `gat`, `gat-dp` or `supergat-mx`, in any case; `None` if no model has this
+    /// name. `graphsage` is `sage`.
     pub fn of_model(name: &str) -> Option<RunFile> {
+        let name = &name.to_lowercase().replace("graphsage", "sage");
         let named = |kind: ModelKind, attention: Option<Form>| {
             let mut file = RunFile { origin: name.to_owned(), table: Table::new(), notes: Vec::new() };
             file.put("model.kind", Value::String(kind.name().to_owned()));
@@ -153,12 +155,12 @@ impl RunFile {
         }
         if let Some(key) = self.mini_batch_key().filter(|_| self.kind().trains_in_mini_batches()) {
             self.set_mode_if_open(Mode::MiniBatch);
-            return Ok(Some(format!("mini-batch training: `{key}` is set")));
+            return Ok(Some(format!("mini-batch training, because `{key}` is set")));
         }
         let config = self.resolve()?;
         let (mode, why) = graph.mode(&config.model);
         self.set_mode_if_open(mode);
-        Ok(Some(format!("{} training: {why}", mode.name())))
+        Ok(Some(format!("{} training, because {why}", mode.name())))
     }
 
     /// A key that only mini-batches have, if one is set.

@@ -86,6 +86,11 @@ impl Exchange {
         Exchange { n_slices, is_deterministic, gradients: Vec::new(), records: Vec::new(), sent_bytes }
     }
 
+    /// True if ranks compare their weights before a step: then the host has the current ones.
+    pub(crate) fn compares(world: &World, step: u64) -> bool {
+        world.n_ranks() > 1 && step.is_multiple_of(COMPARED_EVERY)
+    }
+
     /// Takes what this rank's next slice came to.
     pub(crate) fn push(&mut self, gradient: Tensor, record: SliceRecord) {
         self.gradients.push(gradient);
@@ -101,7 +106,7 @@ impl Exchange {
         phases: Phases,
     ) -> Result<Exchanged, TrainError> {
         let gradients = std::mem::take(&mut self.gradients);
-        let is_compared = world.n_ranks() > 1 && step.is_multiple_of(COMPARED_EVERY);
+        let is_compared = Exchange::compares(world, step);
         let sent_bytes = world.collective().sent_bytes();
         let told = Told {
             sent_bytes: sent_bytes - std::mem::replace(&mut self.sent_bytes, sent_bytes),

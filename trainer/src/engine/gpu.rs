@@ -89,7 +89,7 @@ pub fn choose(name: &str, kernels: Option<Kernels>, config: &mut RunConfig) -> R
 
 /// Reason why a GPU's kernels cannot compute a model, if any.
 pub fn refusal(config: &ModelConfig) -> Option<String> {
-    spec_of(config.kind).gpu_refusal(config)
+    spec_of(config.kind).gpu_layer(config).err()
 }
 
 /// Program of several runs of one model over a whole graph. `runs` differ only in [`Settings`], each with its seed.
@@ -139,6 +139,12 @@ fn plan(
     }
 }
 
+/// A model without training.
+pub(crate) fn plan_of_inference(model: &Model) -> ProgramPlan {
+    let none = Settings { run_key: 0, learning_rate: 0.0, weight_decay: 0.0, edge_weight: 0.0, dropout: 0.0 };
+    ProgramPlan { layers: layers(model), n_weights: model.weights().flat().numel(), pairs: None, runs: vec![none] }
+}
+
 fn settings(config: &RunConfig, run_key: u64) -> Settings {
     assert_eq!(config.train.kernels, Kernels::Fused, "tensor operations need no program");
     Settings {
@@ -157,12 +163,14 @@ fn layers(model: &Model) -> Vec<LayerPlan> {
         starts.insert(entry.name.as_str(), start);
         start += entry.shape.iter().product::<i64>() as usize;
     }
+    let config = model.config();
+    let kind = spec_of(config.kind).gpu_layer(config).expect("a program is made of models without refusal");
     let place = |layer: usize, name: &str| starts.get(format!("layers.{layer}.{name}").as_str()).copied();
     let plan = |(layer, shape): (usize, &crate::model::LayerShape)| LayerPlan {
         dim: shape.dim,
         heads: shape.heads,
         features: shape.features,
-        form: model.config().attention,
+        kind,
         is_mean: !shape.concat,
         weight: place(layer, "weight").expect("every layer has weights"),
         attention: place(layer, "attention").unwrap_or(0),

@@ -1,27 +1,32 @@
-//! Slices on a GPU: mini-batches, or one graph of a set after the other. Weights stay on the host, where all ranks
-//! update them alike; the GPU receives them with every slice and returns its gradient. While it computes one slice, the
-//! next is sampled and sent, or waits to be sampled there.
+//! Slices on a GPU: mini-batches, or one graph of a set after the other. Weights and moments are on the GPU. The
+//! gradients of a step's slices are added there or, with several ranks, on the host. While the GPU computes one slice,
+//! the next is sampled and sent, or waits to be sampled there.
 
+mod digester;
 mod ready;
 mod recipe;
 mod sampled;
 
 use kith_client::RowCounts;
-use kith_kernels::cuda::{BatchParts, DeviceBatch, Gpu, Program, ProgramPlan};
+use kith_kernels::cuda::{BatchParts, DeviceBatch, Gpu, GpuError, Program, ProgramPlan};
 use kith_run::{measured::Measured, phase::Phase};
 use tch::Tensor;
 
 use self::{
+    digester::Digester,
     ready::{Drawn, Ready, Targets},
     recipe::Recipe,
 };
 use super::{Engine, gpu_losses::with_losses, host::Host};
 use crate::{
-    data::feed::{At, Slice},
+    data::{
+        Data,
+        feed::{At, Slice},
+    },
     distributed::{exchange::SliceRecord, world::World},
     engine::gpu,
     error::TrainError,
-    inference::{evaluate::evaluate, layerwise::Room},
+    inference::{evaluate::evaluate, layerwise::Room, on_gpu::GpuEvaluation},
 };
 
 /// Advice for slices that are too large for a GPU.
@@ -31,6 +36,8 @@ const ADVICE: &str =
 /// Computes slices.
 #[derive(Debug)]
 pub(super) struct BatchEngine<'a> {
+    /// Dropped first: it reads memory of the program.
+    digester: Digester,
     gpu: Gpu,
     plan: ProgramPlan,
     program: Program,
@@ -42,7 +49,22 @@ pub(super) struct BatchEngine<'a> {
     ahead: Option<Ready<'a>>,
     /// Memory of a slice that was computed.
     spare: Option<DeviceBatch>,
+    /// True if this rank computes all slices of a step.
+    is_alone: bool,
+    /// Weight updates so far.
+    step: u64,
+    /// Gradient of the last slice.
     gradient: Option<Tensor>,
+    evaluation: Evaluation,
+}
+
+/// Evaluation of the model.
+#[derive(Debug)]
+enum Evaluation {
+    /// Decided by the memory that the first steps leave free.
+    Undecided,
+    OnGpu(Box<GpuEvaluation>),
+    OnCpu,
 }
 
 impl<'a> BatchEngine<'a> {
@@ -62,8 +84,24 @@ impl<'a> BatchEngine<'a> {
         };
         recipe.take_if(|_| sampler.is_none());
         let program = Program::of_batches(device, rows, sampler, plan.clone())?;
+        let (step, (first, second)) = (host.optimizer.step(), host.optimizer.moments());
+        let [weights, first, second] = [host.model.weights().flat(), first, second].map(Vec::<f32>::try_from);
+        program.set_state(step, &weights?, &first?, &second?)?;
         let gpu = device.clone();
-        Ok(BatchEngine { gpu, plan, program, knows_rows, recipe, ahead: None, spare: None, gradient: None })
+        Ok(BatchEngine {
+            digester: Digester::new(),
+            gpu,
+            plan,
+            program,
+            knows_rows,
+            recipe,
+            ahead: None,
+            spare: None,
+            is_alone: host.own_slices.len() == host.feed.n_slices(),
+            step,
+            gradient: None,
+            evaluation: Evaluation::Undecided,
+        })
     }
 
     /// A slice on its way to the GPU.
@@ -88,31 +126,49 @@ impl<'a> BatchEngine<'a> {
         };
         enter(Phase::Compute);
         let is_started = batch.is_some();
-        if let Some(batch) = batch {
-            let weights: Vec<f32> = Vec::try_from(host.model.weights().flat())?;
-            self.program.start(batch, &weights)?;
+        let is_first = at.slice == host.own_slices.start;
+        match batch {
+            Some(batch) => {
+                self.program.start(batch)?;
+                self.program.add_slice(is_first)?;
+            }
+            None if is_first => self.program.begin_slices()?,
+            None => {}
         }
-        if let (Drawn::OnGpu(sampled), true) = (&drawn, is_started) {
-            // The GPU computes meanwhile.
-            record.digest = Some(self.digest(sampled)?);
-        }
+        let is_digested = is_started && matches!(drawn, Drawn::OnGpu(_));
+        let on_host = match drawn {
+            Drawn::OnHost(slice) => Some(slice),
+            Drawn::OnGpu(sampled) => {
+                if is_started {
+                    self.digester.start(self.program.draws(), sampled);
+                }
+                None
+            }
+        };
         // Not known to be needed: the run may stop early. What was sampled is lost then.
         self.ahead = host.after(at).map(|next| self.ready(host, next, enter)).transpose()?;
         enter(Phase::Compute);
-        self.gradient = Some(match is_started {
-            false => host.model.weights().flat().zeros_like(),
-            true => {
-                let (losses, gradient, batch) = self.program.finish()?;
-                record = with_losses(record, losses, host.edge_weight() / host.feed.n_slices() as f64);
-                match &drawn {
-                    Drawn::OnHost(slice) if !self.knows_rows => host.check_slice(at, &record, Some(&slice.sample))?,
-                    _ => host.check_finite(record.loss.0, at.step, at.epoch, None, &[])?,
-                }
-                self.take_back(batch);
-                Tensor::from_slice(&gradient)
+        if is_started {
+            let (losses, batch) = self.program.finish()?;
+            if is_digested {
+                record.digest = Some(self.digester.finish()?);
             }
+            record = with_losses(record, losses, host.edge_weight() / host.feed.n_slices() as f64);
+            if !record.loss.0.is_finite() {
+                self.fetch_weights(host)?;
+            }
+            match &on_host {
+                Some(slice) if !self.knows_rows => host.check_slice(at, &record, Some(&slice.sample))?,
+                _ => host.check_finite(record.loss.0, at.step, at.epoch, None, &[])?,
+            }
+            self.take_back(batch);
+        }
+        self.gradient = Some(match (self.is_alone, is_started) {
+            (true, _) => Tensor::from_slice::<f32>(&[]),
+            (false, true) => Tensor::from_slice(&self.program.gradient()?),
+            (false, false) => host.model.weights().flat().zeros_like(),
         });
-        if let Drawn::OnHost(slice) = drawn {
+        if let Some(slice) = on_host {
             host.feed.give_back(*slice);
         }
         Ok(record)
@@ -185,10 +241,42 @@ impl<'a> Engine<'a> for BatchEngine<'a> {
     }
 
     fn update(&mut self, host: &mut Host<'a>, gradient: &Tensor) -> Result<(), TrainError> {
-        Ok(host.optimizer.update(&mut host.model.weights().flat().shallow_clone(), gradient)?)
+        if !self.is_alone {
+            self.program.set_gradient(&Vec::<f32>::try_from(gradient)?)?;
+        }
+        self.step += 1;
+        let (step_size, inverse_root_scale) = host.optimizer.factors(self.step);
+        Ok(self.program.update_by_slices(step_size, inverse_root_scale)?)
     }
 
     fn evaluate(&mut self, host: &mut Host<'a>, room: &Room, world: &mut World) -> Result<Measured, TrainError> {
+        let Data::Batches(input) = host.data else {
+            self.fetch_weights(host)?;
+            return evaluate(&host.model, host.data, room, world);
+        };
+        if let Evaluation::Undecided = self.evaluation {
+            let made = GpuEvaluation::new(&self.gpu, &self.plan, input, world.n_ranks())?;
+            self.evaluation = made.map_or(Evaluation::OnCpu, |made| Evaluation::OnGpu(Box::new(made)));
+        }
+        if let Evaluation::OnGpu(evaluation) = &mut self.evaluation {
+            match evaluation.evaluate(&self.program.weights_of(0)?, &*input.shards, self.program.known(), world) {
+                Err(TrainError::Gpu(GpuError::NoMemory { .. })) => self.evaluation = Evaluation::OnCpu,
+                found => return found,
+            }
+        }
+        self.fetch_weights(host)?;
         evaluate(&host.model, host.data, room, world)
+    }
+
+    fn fetch_weights(&self, host: &mut Host<'a>) -> Result<(), TrainError> {
+        host.model.weights().set(&Tensor::from_slice(&self.program.weights_of(0)?));
+        Ok(())
+    }
+
+    fn fetch(&self, host: &mut Host<'a>, step: u64) -> Result<(), TrainError> {
+        self.fetch_weights(host)?;
+        let (first, second) = self.program.moments_of(0)?;
+        host.optimizer.set(step, &Tensor::from_slice(&first), &Tensor::from_slice(&second));
+        Ok(())
     }
 }

@@ -22,6 +22,8 @@ use crate::{
     model::{LayerPart, Model, OutDegrees, ReadRows},
 };
 
+pub(crate) use self::lists::ask_all_neighbors;
+
 /// Memory limits.
 #[derive(Clone, Debug)]
 pub struct Room {

@@ -2,11 +2,13 @@
 
 mod edges;
 mod in_chunks;
+mod on_gpu;
 mod output;
 mod table;
 
 use std::path::Path;
 
+use kith_kernels::cuda::Gpu;
 use kith_run::{
     config::{Kernels, Mode, RunConfig},
     prediction::{Moment, What},
@@ -43,15 +45,17 @@ pub struct Question<'a> {
     pub layer: Option<usize>,
     /// Weights to use.
     pub moment: Moment,
-    /// Device to compute on.
+    /// Device of libtorch.
     pub device: Device,
+    /// GPU whose own kernels compute, if they can.
+    pub gpu: Option<Gpu>,
     /// Memory limits. Mini-batch runs are computed chunk by chunk, and others too if memory is limited.
     pub room: Room,
 }
 
 /// Asks a trained model.
 pub fn predict(question: &Question<'_>) -> Result<Table, TrainError> {
-    let Question { checkpoint, opened, what, layer, moment, device, ref room } = *question;
+    let Question { checkpoint, opened, what, layer, moment, device, ref gpu, ref room } = *question;
     let state = &checkpoint.state;
     let dim = opened.info().rows.map(|_| opened.info().dim).ok_or(TrainError::NoRows)?;
     if dim != state.dim {
@@ -60,6 +64,11 @@ pub fn predict(question: &Question<'_>) -> Result<Table, TrainError> {
     }
     let (config, model) = model_of(checkpoint, moment, device)?;
     let output = Output::new(&model, what, layer, state.is_multi_label)?;
+    if let Some(gpu) = gpu
+        && let Some(table) = on_gpu::predict(gpu, &model, opened, &output)?
+    {
+        return Ok(table);
+    }
     if config.train.mode == Mode::MiniBatch || room.memory.is_some() || opened.whole().is_err() {
         return in_chunks::predict(&model, opened, output, room);
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use kith_kernels::OpenList;
+use kith_kernels::{OpenList, cuda::LayerKind};
 use kith_run::{config::ModelConfig, model_kind::ModelKind};
 use tch::{TchError, Tensor};
 
@@ -39,8 +39,8 @@ pub(crate) trait ModelSpec: Debug + Sync {
         false
     }
 
-    /// Reason why a GPU's own kernels cannot compute it; `None` if they can.
-    fn gpu_refusal(&self, config: &ModelConfig) -> Option<String>;
+    /// Its layers as a GPU's own kernels compute them, or the reason why they cannot.
+    fn gpu_layer(&self, config: &ModelConfig) -> Result<LayerKind, String>;
 
     /// Reason why its weights cannot be exchanged with PyG; `None` if they can.
     fn pyg_refusal(&self) -> Option<&'static str>;

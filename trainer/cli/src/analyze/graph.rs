@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use super::output::FoundArgs;
 
-/// Show the distributions of degree and homophily, the graph's place on the map of the paper's recipe, and the recipe's advice.
+/// Show the distributions of degree and homophily, and the attention that the SuperGAT paper recommends for a graph
+/// with this average degree and homophily.
 #[derive(clap::Args)]
 pub struct Args {
     /// The store.

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::progress::Shown;
 
-/// Generate a graph: a random partition graph of the paper, or a power-law graph of any size.
+/// Generate a graph: a random partition graph as in the SuperGAT paper (ICLR 2021), or a power-law graph of any size.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -28,7 +28,8 @@ enum Kind {
     PowerLaw(PowerLawArgs),
 }
 
-/// Generate the paper's random partition graph: classes of equal size, 2 features, a split of 20/50/100 nodes per class.
+/// Generate a random partition graph as in the SuperGAT paper: classes of equal size, 2 features per node, and 20
+/// training, 50 validation and 100 test nodes per class.
 #[derive(clap::Args)]
 struct PartitionGraphArgs {
     #[command(flatten)]
@@ -39,10 +40,10 @@ struct PartitionGraphArgs {
     /// Nodes per class (default: 500).
     #[arg(long, default_value_t = 500, hide_default_value = true)]
     nodes_per_class: u64,
-    /// Expected degree (default: 10).
+    /// Expected degree of a node (default: 10).
     #[arg(long, default_value_t = 10.0, hide_default_value = true)]
     degree: f64,
-    /// Expected fraction of neighbors of the same class (default: 0.5).
+    /// Expected fraction of a node's neighbors that have the same class as the node (default: 0.5).
     #[arg(long, default_value_t = 0.5, hide_default_value = true)]
     homophily: f64,
 }
@@ -55,8 +56,8 @@ struct PowerLawArgs {
     /// Number of nodes.
     #[arg(long)]
     nodes: u64,
-    /// Number of edges to draw (default: by --degree). Each is stored in both directions, or in one with --directed. Self-loops
-    /// and duplicates are dropped.
+    /// Number of edges to draw (default: computed from --degree). Each edge is stored in both directions, or in one
+    /// with --directed. Self-loops and duplicates are dropped.
     #[arg(long, conflicts_with = "degree")]
     edges: Option<u64>,
     /// Average degree (default: 14).
@@ -68,22 +69,22 @@ struct PowerLawArgs {
     /// Number of classes (default: 10).
     #[arg(long, default_value_t = 10, hide_default_value = true)]
     classes: u32,
-    /// Expected fraction of edges within a class (default: 0.6).
+    /// Expected fraction of edges that connect two nodes of the same class (default: 0.6).
     #[arg(long, default_value_t = 0.6, hide_default_value = true)]
     homophily: f64,
-    /// Nodes per community within a class (default: 0); 0: no communities.
+    /// Minimum number of nodes of a community, a group of nodes of one class; 0 means no communities (default: 0).
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     community: u64,
-    /// Fraction of the edges within a class that stay within a community (default: 0.5).
+    /// Fraction of the edges between nodes of one class that stay within a community (default: 0.5).
     #[arg(long, default_value_t = 0.5, hide_default_value = true, requires = "community")]
     community_share: f64,
     /// Store each edge in the drawn direction only.
     #[arg(long)]
     directed: bool,
-    /// Number of features (default: 128); 0: a graph without features.
+    /// Number of features per node (default: 128); 0 generates a graph without features.
     #[arg(long, default_value_t = 128, hide_default_value = true)]
     dim: u32,
-    /// Type of the features: f32, f16 or bf16 (default: f32).
+    /// Data type of the features: f32, f16 or bf16 (default: f32).
     #[arg(long, default_value = "f32", hide_default_value = true, value_parser = dtype)]
     dtype: Dtype,
     /// Fractions of nodes for training, validation and test (default: 0.6/0.2/0.2).

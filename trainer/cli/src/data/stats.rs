@@ -30,7 +30,7 @@ fn readable(stats: &Stats) -> Vec<(&'static str, String)> {
     let direction = if stats.is_symmetric { "both directions of each" } else { "directed" };
     let rows = match stats.rows {
         "none" => "none".to_owned(),
-        form => format!("{} wide, {form}, {:.2}% stored", grouped(stats.dim), stats.row_density * 100.0),
+        form => format!("{} for each node, {form}, {:.2}% stored", grouped(stats.dim), stats.row_density * 100.0),
     };
     let mut fields = vec![
         ("source", stats.source.clone()),
@@ -48,7 +48,7 @@ fn readable(stats: &Stats) -> Vec<(&'static str, String)> {
             ),
         ),
         ("homophily", stats.homophily.map_or("unknown: no labels".to_owned(), |h| format!("{h:.4}"))),
-        ("rows", rows),
+        ("features", rows),
         ("classes", format!("{}{}", stats.n_classes, if stats.multi_label { ", several per node" } else { "" })),
     ];
     if stats.n_graphs > 1 {

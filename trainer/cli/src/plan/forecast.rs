@@ -98,15 +98,18 @@ impl Fetched {
         let size = |n: f64| bytes(n.round() as u64);
         let share = 100.0 * self.remote_rows_cached / self.remote_rows.max(1.0);
         vec![
-            ("rows per step", format!("{}, {} of them beside their rank", row(self.rows), row(self.local_rows))),
             (
-                "remote rows per step",
+                "features per step",
+                format!("of {} nodes, {} of them in shards of their rank", row(self.rows), row(self.local_rows)),
+            ),
+            (
+                "remote features per step",
                 format!("{}, {} with their ids", row(self.remote_rows), size(self.remote_row_bytes)),
             ),
             (
                 "with a cache",
                 format!(
-                    "{} ({share:.0}%), {}, where each rank keeps {cache_percent}% of all rows",
+                    "{} ({share:.0}%), {}, where each rank keeps {cache_percent}% of all features",
                     row(self.remote_rows_cached),
                     size(self.remote_row_bytes_cached)
                 ),

@@ -60,8 +60,8 @@ pub struct Args {
     /// Device: cpu, cuda or cuda:N (default: cpu).
     #[arg(long, default_value = "cpu", hide_default_value = true)]
     pub device: String,
-    /// Memory for one layer's activations in the evaluation of mini-batch runs, as in 4GiB (default: no limit); the rest goes to a file
-    /// in --out.
+    /// Memory limit for the activations of one layer over all nodes, when a mini-batch run is evaluated, for example
+    /// 4GiB (default: no limit). Activations that need more are written to a file in --out.
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse)]
     pub memory: Option<u64>,
     /// GPU memory for caching all features in mini-batch training, as in 8GiB (default: half of the free memory); 0 copies the

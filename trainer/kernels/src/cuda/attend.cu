@@ -36,8 +36,6 @@ __device__ __forceinline__ void finish_attended(
 #define N_AHEAD 2
 #define N_BESIDE 2
 #endif
-// Marks a partner in a pair without an edge: the node itself is the source.
-#define IS_SOURCE 0x80000000u
 
 /// Outputs and records (maximum, 1 / total) of all whole lists; parts of the others.
 KERNEL void kith_attend(
@@ -58,7 +56,7 @@ KERNEL void kith_attend(
 
     float4 own[VEC_ROOM], right_weights[VEC_ROOM];
     float left = 0.f;
-    load_row(layer, place, rows + (size_t)item.node * layer.stride, own);
+    load_row(layer, place, rows + (size_t)(graph.first + item.node) * layer.stride, own);
     if (HAS_WEIGHTS) {
         load_attention(layer, place, weights, 0, right_weights);
         left = dot_of(layer, right_weights, own);

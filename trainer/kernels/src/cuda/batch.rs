@@ -8,10 +8,11 @@ use super::{
     arena::{Arena, Places},
     error::GpuError,
     graph::PlacedGraph,
+    labeled::Labels,
     machine::Gpu,
     memory::{Address, Sink},
     pairs::PlacedPairs,
-    program::{Labels, ProgramPlan},
+    program::ProgramPlan,
     rows::PlacedRows,
     sampled::SampledOnDevice,
 };

@@ -4,77 +4,30 @@ use kith_draw::cuda_header;
 
 use super::layer::Layer;
 
-/// Names of all kernels.
-pub(super) const KERNELS: [&str; 47] = [
-    "kith_attend",
-    "kith_attend_join",
-    "kith_draw_mask",
-    "kith_pull",
-    "kith_join",
-    "kith_push",
-    "kith_negatives",
-    "kith_attention_gradient",
-    "kith_multiply",
-    "kith_weight_gradient",
-    "kith_input_gradient",
-    "kith_spread_rows",
-    "kith_multiply_sparse",
-    "kith_weight_gradient_sparse",
-    "kith_draw_subset",
-    "kith_draw_negatives",
-    "kith_count_pairs",
-    "kith_scan_blocks",
-    "kith_scan_add",
-    "kith_group_pairs",
-    "kith_sort_pairs",
-    "kith_pair_gradients",
-    "kith_sum_pieces",
-    "kith_sum",
-    "kith_edge_losses",
-    "kith_negative_losses",
-    "kith_bias_gradient",
-    "kith_node_loss",
-    "kith_measure",
-    "kith_begin_step",
-    "kith_adam",
-    "kith_end_step",
-    "kith_place_roots",
-    "kith_count_neighbors",
-    "kith_draw_neighbors",
-    "kith_take_neighbors",
-    "kith_count_new",
-    "kith_place_new",
-    "kith_relabel",
-    "kith_forget_positions",
-    "kith_copy",
-    "kith_source_keys",
-    "kith_count_digits",
-    "kith_sum_tiles",
-    "kith_scan_tiles",
-    "kith_sort_digits",
-    "kith_place_by_source",
-];
+type File = (&'static str, &'static str);
 
-const FILES: [(&str, &str); 10] = [
-    ("layer.cuh", include_str!("layer.cuh")),
-    ("attend.cu", include_str!("attend.cu")),
-    ("attend_back.cu", include_str!("attend_back.cu")),
-    ("multiply.cu", include_str!("multiply.cu")),
-    ("pairs.cu", include_str!("pairs.cu")),
-    ("sums.cu", include_str!("sums.cu")),
-    ("loss.cu", include_str!("loss.cu")),
+/// Types that all kernels know.
+const TYPES: File = ("layer.cuh", include_str!("layer.cuh"));
+
+/// Kernels that know no layer.
+const COMMON: &[File] = &[
     ("step.cu", include_str!("step.cu")),
     ("sample.cu", include_str!("sample.cu")),
     ("by_source.cu", include_str!("by_source.cu")),
+    ("inference.cu", include_str!("inference.cu")),
 ];
 
-/// The source of all kernels as one text. Errors name the files.
-pub(super) fn source() -> String {
-    let mut text = cuda_header();
-    for (name, part) in FILES {
-        text.push_str(&format!("\n#line 1 \"{name}\"\n{part}"));
-    }
-    text
+/// Kernels of every layer, and of layers with attention and without.
+const PRODUCTS: &[File] = &[("multiply.cu", include_str!("multiply.cu"))];
+const LOSSES: &[File] = &[("sums.cu", include_str!("sums.cu")), ("loss.cu", include_str!("loss.cu"))];
+const ATTENTION: &[File] =
+    &[("attend.cu", include_str!("attend.cu")), ("attend_back.cu", include_str!("attend_back.cu"))];
+const PAIRS: &[File] = &[("pairs.cu", include_str!("pairs.cu"))];
+const AGGREGATE: &[File] = &[("aggregate.cu", include_str!("aggregate.cu"))];
+
+/// Names of the kernels in a source.
+pub(super) fn kernels(source: &str) -> impl Iterator<Item = &str> {
+    source.split("KERNEL void ").skip(1).filter_map(|rest| rest.split('(').next())
 }
 
 /// Numbers of a layer that its kernels know when they are compiled: registers and loops depend on them.
@@ -88,19 +41,61 @@ pub struct Constants {
 }
 
 impl Constants {
-    /// For kernels that know no layer: any would do.
-    pub(super) const NO_LAYER: Constants = Constants { heads: 1, lanes: 1, vec: 1, padded: 4, form: 0 };
+    /// For kernels that know no layer.
+    pub(super) const NO_LAYER: Constants = Constants { heads: 0, lanes: 0, vec: 0, padded: 0, form: 0 };
 
     pub(super) fn of(layer: &Layer) -> Constants {
         let Layer { heads, lanes, vec, padded, form, .. } = *layer;
         Constants { heads, lanes, vec, padded, form }
     }
 
+    /// The sources of the kernels that need them, each to be compiled on its own, at the same time. Errors name the files.
+    pub(super) fn sources(&self) -> Vec<String> {
+        let parts: &[&[File]] = match self.form {
+            _ if *self == Constants::NO_LAYER => &[COMMON],
+            0..=3 => &[ATTENTION, PRODUCTS, LOSSES, PAIRS],
+            _ => &[AGGREGATE, PRODUCTS, LOSSES],
+        };
+        let source = |part: &&[File]| {
+            let mut text = cuda_header();
+            for (name, part) in std::iter::once(&TYPES).chain(*part) {
+                text.push_str(&format!("\n#line 1 \"{name}\"\n{part}"));
+            }
+            text
+        };
+        parts.iter().map(source).collect()
+    }
+
     /// As options of a compiler.
     pub fn options(&self) -> Vec<String> {
+        if *self == Constants::NO_LAYER {
+            return Vec::new();
+        }
         let Constants { heads, lanes, vec, padded, form } = self;
         [("HEADS", heads), ("LANES", lanes), ("VEC", vec), ("PADDED", padded), ("FORM", form)]
             .map(|(name, value)| format!("-DKITH_{name}={value}"))
             .to_vec()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kernel_is_compiled_where_it_is_needed() {
+        let with_form = |form| Constants { heads: 1, lanes: 1, vec: 1, padded: 4, form };
+        let all = |constants: Constants| {
+            let sources = constants.sources();
+            sources.iter().flat_map(|source| kernels(source)).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let (common, attention, sums) = (all(Constants::NO_LAYER), all(with_form(3)), all(with_form(4)));
+        let has = |names: &[String], name: &str| names.iter().any(|own| own == name);
+        assert!(has(&common, "kith_adam") && has(&common, "kith_relabel") && !has(&common, "kith_attend"));
+        assert!(
+            has(&attention, "kith_pull") && has(&attention, "kith_sort_pairs") && !has(&attention, "kith_aggregate")
+        );
+        assert!(has(&sums, "kith_aggregate_join") && has(&sums, "kith_node_loss") && !has(&sums, "kith_pull"));
+        assert!(attention.iter().chain(&sums).all(|name| !has(&common, name)), "one home for each");
     }
 }

@@ -13,10 +13,10 @@ use cudarc::driver::{
 };
 
 use super::{
-    compile::{Constants, KERNELS},
+    compile::{Constants, kernels},
     error::GpuError,
-    machine::{Gpu, Machine, ModuleId, RecordingId},
-    nvrtc::{compiled, compiler},
+    machine::{Gpu, Lane, Machine, ModuleId, RecordingId},
+    nvrtc::{compiled, compiler, too_old},
 };
 
 /// Opens a device by its number.
@@ -38,24 +38,19 @@ pub fn open(number: usize) -> Result<Gpu, GpuError> {
     Driver::open(number).map(Gpu::new)
 }
 
-fn too_old(driver: (i32, i32), compiler: (i32, i32)) -> String {
-    format!(
-        "the NVIDIA driver is too old: it runs CUDA {}.{}, and the compiler that was found is of CUDA {}.{}; update the driver, or \
-         install the Python package nvidia-cuda-nvrtc-cu{}",
-        driver.0, driver.1, compiler.0, compiler.1, driver.0
-    )
-}
-
 #[derive(Debug)]
 struct Driver {
     name: String,
     architecture: String,
     context: Handle<sys::CUcontext>,
     stream: Handle<sys::CUstream>,
-    /// Copies that run beside it.
+    /// The stream of [`Lane::Sample`].
+    sampling: Handle<sys::CUstream>,
+    /// Copies that run beside both.
     copies: Handle<sys::CUstream>,
-    /// Event of the last mark.
+    /// Event of the last mark, and of the last time that a lane followed another.
     mark: Handle<sys::CUevent>,
+    followed: Handle<sys::CUevent>,
     device: sys::CUdevice,
     made: Mutex<Made>,
 }
@@ -64,6 +59,7 @@ struct Driver {
 #[derive(Debug, Default)]
 struct Made {
     modules: Vec<Module>,
+    /// The module of kernels that know no layer comes first.
     by_constants: HashMap<Constants, ModuleId>,
     /// None where one was forgotten.
     recordings: Vec<Option<Handle<sys::CUgraphExec>>>,
@@ -71,10 +67,11 @@ struct Made {
     arrays: HashMap<u64, u64>,
 }
 
-#[derive(Debug)]
+/// The kernels for some constants, in parts.
+#[derive(Debug, Default)]
 struct Module {
-    module: Handle<sys::CUmodule>,
-    functions: HashMap<&'static str, Handle<sys::CUfunction>>,
+    parts: Vec<Handle<sys::CUmodule>>,
+    functions: HashMap<String, Handle<sys::CUfunction>>,
 }
 
 /// A handle of the driver's, which it lets any thread use once that thread has the context.
@@ -105,16 +102,20 @@ impl Driver {
         // SAFETY: the context was just made.
         unsafe { cuda::ctx::set_current(context) }.map_err(refused("take the context"))?;
         let stream = cuda::stream::create(cuda::stream::StreamKind::NonBlocking).map_err(refused("make a stream"))?;
+        let sampling = cuda::stream::create(cuda::stream::StreamKind::NonBlocking).map_err(refused("make a stream"))?;
         let copies = cuda::stream::create(cuda::stream::StreamKind::NonBlocking).map_err(refused("make a stream"))?;
         let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING;
         let mark = cuda::event::create(flags).map_err(refused("make an event"))?;
+        let followed = cuda::event::create(flags).map_err(refused("make an event"))?;
         Ok(Driver {
             name,
             architecture: format!("sm_{major}{minor}"),
             context: Handle(context),
             stream: Handle(stream),
+            sampling: Handle(sampling),
             copies: Handle(copies),
             mark: Handle(mark),
+            followed: Handle(followed),
             device,
             made: Mutex::default(),
         })
@@ -126,21 +127,29 @@ impl Driver {
         unsafe { cuda::ctx::set_current(self.context.0) }.map_err(refused("take the context"))
     }
 
+    fn stream_of(&self, lane: Lane) -> sys::CUstream {
+        match lane {
+            Lane::Compute => self.stream.0,
+            Lane::Sample => self.sampling.0,
+        }
+    }
+
     fn made(&self) -> MutexGuard<'_, Made> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn load(&self, image: &[u8]) -> Result<Module, GpuError> {
+    /// Adds a part of a module.
+    fn load(&self, module: &mut Module, source: &str, image: &[u8]) -> Result<(), GpuError> {
         // SAFETY: the image was made by the compiler, and lives through the call.
-        let module = unsafe { cuda::module::load_data(image.as_ptr().cast()) }.map_err(refused("load the kernels"))?;
-        let mut functions = HashMap::new();
-        for name in KERNELS {
+        let part = unsafe { cuda::module::load_data(image.as_ptr().cast()) }.map_err(refused("load the kernels"))?;
+        module.parts.push(Handle(part));
+        for name in kernels(source) {
             let c_name = CString::new(name).expect("names of kernels have no zero");
-            // SAFETY: the module was just loaded and stays.
-            let function = unsafe { cuda::module::get_function(module, c_name) }.map_err(refused("find a kernel"))?;
-            functions.insert(name, Handle(function));
+            // SAFETY: the part was just loaded and stays.
+            let function = unsafe { cuda::module::get_function(part, c_name) }.map_err(refused("find a kernel"))?;
+            module.functions.insert(name.to_owned(), Handle(function));
         }
-        Ok(Module { module: Handle(module), functions })
+        Ok(())
     }
 }
 
@@ -151,16 +160,19 @@ impl Drop for Driver {
         // SAFETY: all handles came from the driver, are given back once, and nothing runs any more after the first line.
         unsafe {
             let _ = cuda::stream::synchronize(self.stream.0);
+            let _ = cuda::stream::synchronize(self.sampling.0);
             let _ = cuda::stream::synchronize(self.copies.0);
             for recording in made.recordings.into_iter().flatten() {
                 let _ = cuda::graph::exec_destroy(recording.0);
             }
-            for module in made.modules {
-                let _ = cuda::module::unload(module.module.0);
+            for part in made.modules.into_iter().flat_map(|module| module.parts) {
+                let _ = cuda::module::unload(part.0);
             }
             let _ = cuda::stream::destroy(self.stream.0);
+            let _ = cuda::stream::destroy(self.sampling.0);
             let _ = cuda::stream::destroy(self.copies.0);
             let _ = cuda::event::destroy(self.mark.0);
+            let _ = cuda::event::destroy(self.followed.0);
             let _ = cuda::primary_ctx::release(self.device);
         }
     }
@@ -201,28 +213,40 @@ impl Machine for Driver {
         }
     }
 
-    fn upload(&self, address: u64, bytes: &[u8]) -> Result<(), GpuError> {
+    fn upload(&self, lane: Lane, address: u64, bytes: &[u8]) -> Result<(), GpuError> {
         self.enter()?;
+        let stream = self.stream_of(lane);
         // SAFETY: the array is at least so large. Synchronized: the bytes may go as soon as this returns.
         unsafe {
-            cuda::memcpy_htod_async(address, bytes, self.stream.0).map_err(refused("copy to the device"))?;
-            cuda::stream::synchronize(self.stream.0).map_err(refused("copy to the device"))
+            cuda::memcpy_htod_async(address, bytes, stream).map_err(refused("copy to the device"))?;
+            cuda::stream::synchronize(stream).map_err(refused("copy to the device"))
         }
     }
 
-    fn download(&self, address: u64, bytes: &mut [u8]) -> Result<(), GpuError> {
+    fn download(&self, lane: Lane, address: u64, bytes: &mut [u8]) -> Result<(), GpuError> {
         self.enter()?;
+        let stream = self.stream_of(lane);
         // SAFETY: the array is at least so large; the bytes are there when this returns.
         unsafe {
-            cuda::memcpy_dtoh_async(bytes, address, self.stream.0).map_err(refused("copy from the device"))?;
-            cuda::stream::synchronize(self.stream.0).map_err(refused("finish what was started"))
+            cuda::memcpy_dtoh_async(bytes, address, stream).map_err(refused("copy from the device"))?;
+            cuda::stream::synchronize(stream).map_err(refused("finish what was started"))
         }
     }
 
-    fn fill(&self, address: u64, n_bytes: usize, byte: u8) -> Result<(), GpuError> {
+    fn fill(&self, lane: Lane, address: u64, n_bytes: usize, byte: u8) -> Result<(), GpuError> {
         self.enter()?;
         // SAFETY: the array is at least so large.
-        unsafe { cuda::memset_d8_async(address, byte, n_bytes, self.stream.0) }.map_err(refused("fill memory"))
+        unsafe { cuda::memset_d8_async(address, byte, n_bytes, self.stream_of(lane)) }.map_err(refused("fill memory"))
+    }
+
+    fn follow(&self, later: Lane, earlier: Lane) -> Result<(), GpuError> {
+        self.enter()?;
+        let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+        // SAFETY: the event and both streams live as long as this.
+        unsafe {
+            cuda::event::record(self.followed.0, self.stream_of(earlier)).map_err(refused("order its work"))?;
+            cuda::stream::wait_event(self.stream_of(later), self.followed.0, flags).map_err(refused("order its work"))
+        }
     }
 
     fn pin(&self, n_bytes: usize) -> Result<*mut u8, GpuError> {
@@ -276,21 +300,40 @@ impl Machine for Driver {
         }
     }
 
-    fn compile(&self, constants: &Constants) -> Result<ModuleId, GpuError> {
+    fn compile(&self, wanted: &[Constants]) -> Result<Vec<ModuleId>, GpuError> {
         self.enter()?;
-        if let Some(known) = self.made().by_constants.get(constants) {
-            return Ok(*known);
+        let mut missing: Vec<Constants> = Vec::new();
+        for constants in std::iter::once(&Constants::NO_LAYER).chain(wanted) {
+            if !self.made().by_constants.contains_key(constants) && !missing.contains(constants) {
+                missing.push(*constants);
+            }
         }
-        let module = self.load(&compiled(&self.architecture, constants)?)?;
-        let mut made = self.made();
-        let id = ModuleId(made.modules.len());
-        made.modules.push(module);
-        made.by_constants.insert(*constants, id);
-        Ok(id)
+        let own_parts = |own: &Constants| own.sources().into_iter().map(|source| (*own, source)).collect::<Vec<_>>();
+        let parts: Vec<(Constants, String)> = missing.iter().flat_map(own_parts).collect();
+        // A second or more for each, unless the cache has it.
+        let images: Vec<Result<Vec<u8>, GpuError>> = std::thread::scope(|scope| {
+            let start = |(own, part): &'_ (Constants, String)| compiled(&self.architecture, own, part);
+            let started: Vec<_> = parts.iter().map(|part| scope.spawn(move || start(part))).collect();
+            started.into_iter().map(|thread| thread.join().expect("compiling does not panic")).collect()
+        });
+        let images = images.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let mut modules: HashMap<Constants, Module> = HashMap::new();
+        for ((own, part), image) in parts.iter().zip(images) {
+            self.load(modules.entry(*own).or_default(), part, &image)?;
+        }
+        for (constants, module) in modules {
+            let mut made = self.made();
+            let id = ModuleId(made.modules.len());
+            made.modules.push(module);
+            made.by_constants.insert(constants, id);
+        }
+        let made = self.made();
+        Ok(wanted.iter().map(|constants| made.by_constants[constants]).collect())
     }
 
     unsafe fn launch(
         &self,
+        lane: Lane,
         module: ModuleId,
         kernel: &'static str,
         grid: [u32; 3],
@@ -298,17 +341,22 @@ impl Machine for Driver {
         args: &mut [*mut c_void],
     ) -> Result<(), GpuError> {
         self.enter()?;
-        let function = self.made().modules[module.0].functions[kernel];
+        let made = self.made();
+        let common = made.by_constants[&Constants::NO_LAYER];
+        let functions = [module, common].map(|module| &made.modules[module.0].functions);
+        let function =
+            *functions.iter().find_map(|functions| functions.get(kernel)).expect("every kernel has a module");
+        drop(made);
         let (grid, block) = ((grid[0], grid[1], grid[2]), (n_threads, 1, 1));
         // SAFETY: the caller's arguments are the kernel's.
-        unsafe { cuda::launch_kernel(function.0, grid, block, 0, self.stream.0, args) }
+        unsafe { cuda::launch_kernel(function.0, grid, block, 0, self.stream_of(lane), args) }
             .map_err(|error| GpuError::Driver { what: "start a kernel", error: format!("{:?} ({kernel})", error.0) })
     }
 
-    fn synchronize(&self) -> Result<(), GpuError> {
+    fn synchronize(&self, lane: Lane) -> Result<(), GpuError> {
         self.enter()?;
         // SAFETY: the stream lives as long as this.
-        unsafe { cuda::stream::synchronize(self.stream.0) }.map_err(refused("finish what was started"))
+        unsafe { cuda::stream::synchronize(self.stream_of(lane)) }.map_err(refused("finish what was started"))
     }
 
     fn begin_recording(&self) -> Result<bool, GpuError> {
@@ -341,22 +389,11 @@ impl Machine for Driver {
     }
 
     fn forget(&self, recording: RecordingId) {
-        let (Ok(()), Some(recording)) = (self.synchronize(), self.made().recordings[recording.0].take()) else {
+        let (Ok(()), Some(recording)) = (self.synchronize(Lane::Compute), self.made().recordings[recording.0].take())
+        else {
             return;
         };
         // SAFETY: the recording came from the driver, is given back once, and has run.
         let _ = unsafe { cuda::graph::exec_destroy(recording.0) };
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_driver_that_is_too_old_is_told_from_the_compiler() {
-        let sentence = too_old((12, 4), (13, 0));
-        assert!(sentence.contains("it runs CUDA 12.4, and the compiler that was found is of CUDA 13.0"), "{sentence}");
-        assert!(sentence.ends_with("nvidia-cuda-nvrtc-cu12"), "{sentence}");
     }
 }

@@ -21,7 +21,7 @@ pub(super) struct Graph {
     pub(super) n_sources: u32,
     pub(super) n_destinations: u32,
     pub(super) n_edges: u32,
-    pub(super) unused: u32,
+    pub(super) first: u32,
     pub(super) indptr: Address,
     pub(super) sources: Address,
     pub(super) out_indptr: Address,
@@ -111,7 +111,7 @@ impl PlacedGraph {
             n_sources: n_sources as u32,
             n_destinations: n_destinations as u32,
             n_edges: n_edges as u32,
-            unused: 0,
+            first: 0,
             indptr: place_starts(sink, block.indptr())?,
             sources: sink.copy(block.sources())?,
             out_indptr: place_starts(sink, block.out_indptr())?,
@@ -146,7 +146,8 @@ impl Items {
         Items { items: Address::NONE, n_items: n_lists, split: Address::NONE, n_split: 0, n_slots: 0 }
     }
 
-    fn place(sink: &mut impl Sink, indptr: &[usize], is_cut: bool) -> Result<Items, GpuError> {
+    /// Neighbor lists by their bounds; long ones in pieces if `is_cut`.
+    pub(super) fn place(sink: &mut impl Sink, indptr: &[usize], is_cut: bool) -> Result<Items, GpuError> {
         if !is_cut {
             return Ok(Items::whole(indptr.len() as u32 - 1));
         }
@@ -168,6 +169,11 @@ impl Items {
             n_slots: long.len(),
         })
     }
+}
+
+/// Pieces of a list with a slot each; none if it is whole.
+pub(super) fn n_slots_of(n_edges: usize) -> usize {
+    if n_edges <= N_EDGES { 0 } else { n_edges.div_ceil(n_edges.div_ceil(N_PIECES).max(N_EDGES)) }
 }
 
 fn is_whole(bounds: &[usize]) -> bool {

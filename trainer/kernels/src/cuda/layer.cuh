@@ -21,6 +21,10 @@ typedef unsigned short u16;
 #define FORM_DP 1
 #define FORM_SD 2
 #define FORM_MX 3
+// Layers without attention: see aggregate.cu.
+#define FORM_GCN 4
+#define FORM_MEAN 5
+#define FORM_OWN 6
 
 struct Layer {
     u32 index;
@@ -52,10 +56,12 @@ struct Layer {
 #define FORM layer.form
 #endif
 #define HAS_WEIGHTS (FORM == FORM_GO || FORM == FORM_MX)
-#define HAS_PRODUCTS (FORM != FORM_GO)
+#define HAS_PRODUCTS (FORM >= FORM_DP && FORM <= FORM_MX)
 
 struct Graph {
     u32 n_sources, n_destinations, n_edges;
+    // Place of the first destination among the sources: above zero only in a chunk of a whole graph.
+    u32 first;
     // By destination: where lists start, the sources in them; each list ends with its destination.
     const u32 *indptr, *sources;
     // By source: where lists start, the destinations in them, and which edge each is by destination.
@@ -74,6 +80,8 @@ struct Item {
     u32 node, first, end, slot;
 };
 #define NO_SLOT 0xffffffffu
+// Marks a partner in a pair without an edge: the node itself is the source.
+#define IS_SOURCE 0x80000000u
 
 /// An item of some; without any, each list is one.
 __device__ __forceinline__ Item item_of(const Item *items, const u32 *indptr, u32 index) {

@@ -3,7 +3,40 @@
 use bytemuck::{Pod, Zeroable};
 use kith_block::Form;
 
-/// A layer with attention, and where its weights stand among all.
+/// Computation of a layer between the product with its weights and its bias.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayerKind {
+    /// Attention: GO, DP, SD or MX.
+    Attention(Form),
+    /// Sum of neighbors, each divided by the root of both degrees.
+    Convolution,
+    /// Mean of neighbors.
+    Mean,
+    /// The node itself.
+    Own,
+}
+
+impl LayerKind {
+    /// Its number in layer.cuh.
+    fn code(self) -> u32 {
+        match self {
+            LayerKind::Attention(form) => form as u32,
+            LayerKind::Convolution => 4,
+            LayerKind::Mean => 5,
+            LayerKind::Own => 6,
+        }
+    }
+
+    /// The attention, if it has one.
+    pub(super) fn attention(self) -> Option<Form> {
+        match self {
+            LayerKind::Attention(form) => Some(form),
+            LayerKind::Convolution | LayerKind::Mean | LayerKind::Own => None,
+        }
+    }
+}
+
+/// A layer, and where its weights stand among all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayerPlan {
     /// Width of what it reads.
@@ -12,8 +45,8 @@ pub struct LayerPlan {
     pub heads: usize,
     /// Features per head.
     pub features: usize,
-    /// Attention: GO, DP, SD or MX.
-    pub form: Form,
+    /// Its kind.
+    pub kind: LayerKind,
     /// True to average heads, false to concatenate them.
     pub is_mean: bool,
     /// Start of the weights: dim × (heads · features).
@@ -47,6 +80,10 @@ pub(super) struct Layer {
 /// Threads of a warp.
 const WARP: usize = 32;
 
+/// Threads of a block of most kernels.
+pub(super) const N_THREADS: u32 = 128;
+pub(super) const WARPS: u32 = N_THREADS / 32;
+
 /// Quads of numbers that a thread keeps of a row at most, unless the row is too long for a warp.
 const MAX_VEC: usize = 2;
 
@@ -67,7 +104,7 @@ impl LayerPlan {
             stride: (self.heads * padded) as u32,
             lanes: lanes as u32,
             vec: vec as u32,
-            form: self.form as u32,
+            form: self.kind.code(),
             is_mean: u32::from(self.is_mean),
             weight: self.weight as u32,
             attention: self.attention as u32,

@@ -81,13 +81,14 @@ KERNEL void kith_node_loss(
     if (lane == 0) losses[(size_t)run * n_nodes + node] = loss * share;
 }
 
-/// The loss of each of some nodes, and counts of all: right, said to be so, and so.
+/// The loss of each of some nodes, and counts of all: right, said to be so, and so. `labels` are those of these nodes;
+/// `n_losses` is the number of losses of a run, and outputs begin with those of node `first`.
 KERNEL void kith_measure(
-    Layer layer, u32 n_nodes, const float *weights, const float *outputs, Labels labels, const u32 *nodes, u32 n,
-    double *losses, u32 *counts, u32 count_stride) {
+    Layer layer, u32 n_nodes, u32 first, const float *weights, const float *outputs, Labels labels, const u32 *nodes, u32 n,
+    double *losses, u32 n_losses, u32 *counts, u32 count_stride) {
     u32 place = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32, run = blockIdx.y;
     if (place >= n) return;
-    u32 node = nodes[place];
+    u32 node = nodes[place] - first;
     weights += (size_t)run * layer.n_weights;
     counts += (size_t)run * count_stride;
     const float *output = outputs + ((size_t)run * n_nodes + node) * layer.stride;
@@ -96,14 +97,14 @@ KERNEL void kith_measure(
     if (labels.bits) {
         for (u32 class_ = lane; class_ < labels.n_classes; class_ += 32) {
             float logit = logit_of(layer, weights, output, class_);
-            bool is_true = labels.bits[(size_t)node * labels.n_classes + class_], says_so = logit > 0.f;
+            bool is_true = labels.bits[(size_t)place * labels.n_classes + class_], says_so = logit > 0.f;
             loss += (double)(softplus(logit) - (is_true ? logit : 0.f));
             n_right += says_so && is_true;
             n_said += says_so;
             n_true += is_true;
         }
     } else {
-        u32 own = (u32)labels.classes[node];
+        u32 own = (u32)labels.classes[place];
         float max;
         double log_sum = log_sum_exp(layer, weights, output, labels.n_classes, &max);
         // Of several largest the first.
@@ -118,7 +119,7 @@ KERNEL void kith_measure(
         n_said = n_true = lane == 0;
     }
     loss = over_warp(loss);
-    if (lane == 0) losses[(size_t)run * n + place] = loss;
+    if (lane == 0) losses[(size_t)run * n_losses + place] = loss;
     if (n_right) atomicAdd(counts, n_right);
     if (n_said) atomicAdd(counts + 1, n_said);
     if (n_true) atomicAdd(counts + 2, n_true);

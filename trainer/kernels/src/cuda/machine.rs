@@ -13,7 +13,16 @@ pub struct ModuleId(pub usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordingId(pub usize);
 
-/// A device that runs kernels. Everything that is started runs in the order it was started in.
+/// A queue of a device: what is started in one runs in order, beside the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// Forward, backward and evaluation.
+    Compute,
+    /// Sampling of the next mini-batch.
+    Sample,
+}
+
+/// A device that runs kernels. Everything that is started in a lane runs in the order it was started in.
 pub trait Machine: fmt::Debug + Send + Sync {
     /// Name of the device.
     fn name(&self) -> String;
@@ -31,13 +40,16 @@ pub trait Machine: fmt::Debug + Send + Sync {
     fn free(&self, address: u64);
 
     /// Copies bytes to the machine.
-    fn upload(&self, address: u64, bytes: &[u8]) -> Result<(), GpuError>;
+    fn upload(&self, lane: Lane, address: u64, bytes: &[u8]) -> Result<(), GpuError>;
 
-    /// Waits for everything that was started, and copies bytes from the machine.
-    fn download(&self, address: u64, bytes: &mut [u8]) -> Result<(), GpuError>;
+    /// Waits for everything that was started in the lane, and copies bytes from the machine.
+    fn download(&self, lane: Lane, address: u64, bytes: &mut [u8]) -> Result<(), GpuError>;
 
     /// Sets every byte.
-    fn fill(&self, address: u64, n_bytes: usize, byte: u8) -> Result<(), GpuError>;
+    fn fill(&self, lane: Lane, address: u64, n_bytes: usize, byte: u8) -> Result<(), GpuError>;
+
+    /// What is started in lane `later` from here on begins after everything that was started in lane `earlier`.
+    fn follow(&self, later: Lane, earlier: Lane) -> Result<(), GpuError>;
 
     /// Memory of this process that copies run from while both sides do something else.
     fn pin(&self, n_bytes: usize) -> Result<*mut u8, GpuError>;
@@ -59,14 +71,14 @@ pub trait Machine: fmt::Debug + Send + Sync {
     /// Waits for all copies that were started.
     fn wait_for_copies(&self) -> Result<(), GpuError>;
 
-    /// Copies that are started from here on begin after everything that was started before.
+    /// Copies that are started from here on begin after everything that was started in [`Lane::Compute`].
     fn mark(&self) -> Result<(), GpuError>;
 
     /// Copies bytes from the machine beside whatever it computes since the last mark, and waits for them.
     fn fetch(&self, address: u64, bytes: &mut [u8]) -> Result<(), GpuError>;
 
-    /// Compiles the kernels for these constants.
-    fn compile(&self, constants: &Constants) -> Result<ModuleId, GpuError>;
+    /// Compiles the kernels for each of these constants, at the same time, and those that know no layer.
+    fn compile(&self, constants: &[Constants]) -> Result<Vec<ModuleId>, GpuError>;
 
     /// Starts a kernel. Each argument points to a value of the type that the kernel takes there.
     ///
@@ -75,6 +87,7 @@ pub trait Machine: fmt::Debug + Send + Sync {
     /// The arguments are those of the kernel, and what they point to on the machine is as large as the kernel takes it to be.
     unsafe fn launch(
         &self,
+        lane: Lane,
         module: ModuleId,
         kernel: &'static str,
         grid: [u32; 3],
@@ -82,10 +95,10 @@ pub trait Machine: fmt::Debug + Send + Sync {
         args: &mut [*mut c_void],
     ) -> Result<(), GpuError>;
 
-    /// Waits for everything that was started.
-    fn synchronize(&self) -> Result<(), GpuError>;
+    /// Waits for everything that was started in the lane.
+    fn synchronize(&self, lane: Lane) -> Result<(), GpuError>;
 
-    /// From here on launches are recorded, not started; `false` where the machine cannot.
+    /// From here on launches in [`Lane::Compute`] are recorded, not started; `false` where the machine cannot.
     fn begin_recording(&self) -> Result<bool, GpuError>;
 
     /// Ends a recording.
@@ -144,36 +157,48 @@ impl Drop for Pinned {
 
 /// A machine that runs kernels, shared by all that is on it.
 #[derive(Clone, Debug)]
-pub struct Gpu(Arc<dyn Machine>);
+pub struct Gpu {
+    machine: Arc<dyn Machine>,
+    lane: Lane,
+}
 
 impl Gpu {
     /// Takes a machine.
     pub fn new(machine: impl Machine + 'static) -> Gpu {
-        Gpu(Arc::new(machine))
+        Gpu { machine: Arc::new(machine), lane: Lane::Compute }
+    }
+
+    /// The same machine; what is started through this one runs in another lane.
+    pub(super) fn in_lane(&self, lane: Lane) -> Gpu {
+        Gpu { machine: Arc::clone(&self.machine), lane }
+    }
+
+    pub(super) fn lane(&self) -> Lane {
+        self.lane
     }
 
     pub(super) fn machine(&self) -> &dyn Machine {
-        &*self.0
+        &*self.machine
     }
 
     /// Name of the device.
     pub fn name(&self) -> String {
-        self.0.name()
+        self.machine.name()
     }
 
     /// Bytes of all arrays on it.
     pub fn used_bytes(&self) -> u64 {
-        self.0.used_bytes()
+        self.machine.used_bytes()
     }
 
     /// Bytes that could be allocated.
     pub fn free_bytes(&self) -> u64 {
-        self.0.free_bytes()
+        self.machine.free_bytes()
     }
 
-    /// Waits for everything that was started.
+    /// Waits for everything that was started through it.
     pub fn synchronize(&self) -> Result<(), GpuError> {
-        self.0.synchronize()
+        self.machine.synchronize(self.lane)
     }
 
     /// Starts a kernel of `n_threads` per block.
@@ -190,6 +215,6 @@ impl Gpu {
         }
         // SAFETY: every caller is in this folder and names the arguments in the order of the kernel's own; arrays were made
         // as large as the graph and the layer that go with them.
-        unsafe { self.0.launch(module, kernel, grid, n_threads, &mut args.pointers()) }
+        unsafe { self.machine.launch(self.lane, module, kernel, grid, n_threads, &mut args.pointers()) }
     }
 }

@@ -4,10 +4,7 @@ use std::{marker::PhantomData, ops::Range};
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{
-    error::GpuError,
-    machine::{Gpu, Machine},
-};
+use super::{error::GpuError, machine::Gpu};
 
 /// An array on a machine. It is freed when dropped; what was started before still finds it, since freeing waits.
 #[derive(Debug)]
@@ -27,7 +24,7 @@ impl<T: Pod> Array<T> {
         let n_bytes = (len * size_of::<T>()).max(16);
         let address = gpu.machine().allocate(n_bytes, what)?;
         let array = Array { gpu: gpu.clone(), address, len, capacity: len, what, kind: PhantomData };
-        gpu.machine().fill(address, n_bytes, 0)?;
+        gpu.machine().fill(gpu.lane(), address, n_bytes, 0)?;
         Ok(array)
     }
 
@@ -71,7 +68,7 @@ impl<T: Pod> Array<T> {
             true => Ok(()),
             false => {
                 let address = self.address + (start * size_of::<T>()) as u64;
-                self.gpu.machine().upload(address, bytemuck::cast_slice(values))
+                self.gpu.machine().upload(self.gpu.lane(), address, bytemuck::cast_slice(values))
             }
         }
     }
@@ -83,30 +80,23 @@ impl<T: Pod> Array<T> {
 
     /// The same of some of them.
     pub(super) fn read_part(&self, places: Range<usize>) -> Result<Vec<T>, GpuError> {
-        self.copy_part(places, |machine, address, bytes| machine.download(address, bytes))
-    }
-
-    /// The same, but waits only for what was started before the last mark.
-    pub(super) fn fetch_part(&self, places: Range<usize>) -> Result<Vec<T>, GpuError> {
-        self.copy_part(places, |machine, address, bytes| machine.fetch(address, bytes))
-    }
-
-    fn copy_part(
-        &self,
-        places: Range<usize>,
-        copy: impl FnOnce(&dyn Machine, u64, &mut [u8]) -> Result<(), GpuError>,
-    ) -> Result<Vec<T>, GpuError> {
-        assert!(places.end <= self.len, "a part of the array");
-        let mut values = vec![T::zeroed(); places.len()];
-        if !values.is_empty() {
-            let address = self.address + (places.start * size_of::<T>()) as u64;
-            copy(self.gpu.machine(), address, bytemuck::cast_slice_mut(&mut values))?;
+        let Place { address, len, .. } = self.place(places);
+        let mut values = vec![T::zeroed(); len];
+        if len > 0 {
+            self.gpu.machine().download(self.gpu.lane(), address, bytemuck::cast_slice_mut(&mut values))?;
         }
         Ok(values)
     }
 
+    /// The place of some of them, to be read by another thread.
+    pub(super) fn place(&self, places: Range<usize>) -> Place<T> {
+        assert!(places.end <= self.len, "a part of the array");
+        let address = self.address + (places.start * size_of::<T>()) as u64;
+        Place { address, len: places.len(), kind: PhantomData }
+    }
+
     pub(super) fn fill(&self, byte: u8) -> Result<(), GpuError> {
-        self.gpu.machine().fill(self.address, self.len * size_of::<T>(), byte)
+        self.gpu.machine().fill(self.gpu.lane(), self.address, self.len * size_of::<T>(), byte)
     }
 
     pub(super) fn at(&self) -> Address {
@@ -123,6 +113,25 @@ impl<T> Drop for Array<T> {
         if self.address != 0 {
             self.gpu.machine().free(self.address);
         }
+    }
+}
+
+/// A part of an array. The reader makes sure that the array still exists, and that nothing writes to it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<T> {
+    address: u64,
+    len: usize,
+    kind: PhantomData<T>,
+}
+
+impl<T: Pod> Place<T> {
+    /// Reads it beside whatever is computed; waits only for what was started before the last mark.
+    pub(super) fn fetch(&self, gpu: &Gpu) -> Result<Vec<T>, GpuError> {
+        let mut values = vec![T::zeroed(); self.len];
+        if self.len > 0 {
+            gpu.machine().fetch(self.address, bytemuck::cast_slice_mut(&mut values))?;
+        }
+        Ok(values)
     }
 }
 

@@ -34,47 +34,62 @@ __device__ __forceinline__ size_t hidden_place(const Input &input, u32 run, u32 
            column / input.hidden_features * input.hidden_padded + column % input.hidden_features;
 }
 
-/// Eight numbers of a row from `column` on, a multiple of eight, as the weights see them; zeros beyond the end.
-__device__ __forceinline__ void read_input(
-    const Input &input, const float *weights, bool is_dropped, Stream stream, const Settings &settings, u32 run, u32 row,
-    u32 column, float *out) {
-    if (row >= input.n_rows || column >= input.dim) {
+// Eight numbers of a row from `column` on, a multiple of eight.
+struct alignas(16) Eight {
+    float value[8];
+    u32 row, column;
+    bool is_there;
+};
+
+/// Starts to read them, so that something else can be computed until they have arrived.
+__device__ __forceinline__ Eight load_input(const Input &input, u32 run, u32 row, u32 column) {
+    Eight eight;
+    eight.row = row;
+    eight.column = column;
+    eight.is_there = row < input.n_rows && column < input.dim;
+    if (!eight.is_there) {
 #pragma unroll
-        for (u32 k = 0; k < 8; k++) out[k] = 0.f;
-        return;
-    }
-    if (input.stored) {
+        for (u32 k = 0; k < 8; k++) eight.value[k] = 0.f;
+    } else if (input.stored) {
         u64 stored_row = input.is_by_id ? input.ids[row] : row;
         const float *from = input.stored + stored_row * input.dim + column;
         if (input.dim % 4 == 0 && column + 8 <= input.dim) {
-            *(float4 *)out = *(const float4 *)from;
-            *(float4 *)(out + 4) = *(const float4 *)(from + 4);
+            *(float4 *)eight.value = *(const float4 *)from;
+            *(float4 *)(eight.value + 4) = *(const float4 *)(from + 4);
         } else {
 #pragma unroll
-            for (u32 k = 0; k < 8; k++) out[k] = column + k < input.dim ? from[k] : 0.f;
+            for (u32 k = 0; k < 8; k++) eight.value[k] = column + k < input.dim ? from[k] : 0.f;
         }
+    } else if (input.hidden_features == input.hidden_padded && column + 8 <= input.dim) {
+        const float *from = input.hidden + hidden_place(input, run, row, column);
+        *(float4 *)eight.value = *(const float4 *)from;
+        *(float4 *)(eight.value + 4) = *(const float4 *)(from + 4);
     } else {
-        if (input.hidden_features == input.hidden_padded && column + 8 <= input.dim) {
-            const float *from = input.hidden + hidden_place(input, run, row, column);
-            *(float4 *)out = *(const float4 *)from;
-            *(float4 *)(out + 4) = *(const float4 *)(from + 4);
-        } else {
-#pragma unroll
-            for (u32 k = 0; k < 8; k++) {
-                out[k] = column + k < input.dim ? input.hidden[hidden_place(input, run, row, column + k)] : 0.f;
-            }
-        }
 #pragma unroll
         for (u32 k = 0; k < 8; k++) {
-            float value = column + k < input.dim ? out[k] + weights[input.hidden_bias + column + k] : 0.f;
-            out[k] = value > 0.f ? value : expm1f(value);
+            eight.value[k] = column + k < input.dim ? input.hidden[hidden_place(input, run, row, column + k)] : 0.f;
+        }
+    }
+    return eight;
+}
+
+/// The numbers as the weights see them: after bias, ELU and dropout; zeros beyond the end.
+__device__ __forceinline__ void finish_input(
+    const Input &input, const float *weights, bool is_dropped, Stream stream, const Settings &settings, Eight *eight) {
+    if (!eight->is_there) return;
+    if (!input.stored) {
+#pragma unroll
+        for (u32 k = 0; k < 8; k++) {
+            u32 column = eight->column + k;
+            float value = column < input.dim ? eight->value[k] + weights[input.hidden_bias + column] : 0.f;
+            eight->value[k] = value > 0.f ? value : expm1f(value);
         }
     }
     if (is_dropped) {
         float factors[8];
-        row_factors(input, stream, settings, row, column, factors);
+        row_factors(input, stream, settings, eight->row, eight->column, factors);
 #pragma unroll
-        for (u32 k = 0; k < 8; k++) out[k] *= factors[k];
+        for (u32 k = 0; k < 8; k++) eight->value[k] *= factors[k];
     }
 }
 
@@ -84,6 +99,7 @@ __device__ __forceinline__ void read_input(
 #define TILE_TERMS 16
 #define TILE_THREADS 256
 
+// Two of these: one is filled while the other is multiplied.
 struct Tiles {
     // Padded: a column is read across threads.
     float a[TILE_TERMS][TILE_ROWS + 4];
@@ -118,30 +134,37 @@ __device__ __forceinline__ bool weight_column(const Layer &layer, u32 padded_col
 KERNEL void kith_multiply(
     Layer layer, Input input, const float *weights, const Settings *settings, const Streams *streams, u32 n_layers,
     u32 is_dropped, float *rows) {
-    __shared__ Tiles tiles;
+    __shared__ Tiles tiles[2];
     u32 run = blockIdx.y, thread = threadIdx.x;
     u32 n_tile_columns = (layer.stride + TILE_COLUMNS - 1) / TILE_COLUMNS;
     u32 first_row = blockIdx.x / n_tile_columns * TILE_ROWS, first_column = blockIdx.x % n_tile_columns * TILE_COLUMNS;
     u32 thread_row = thread / 16 * 8, thread_column = thread % 16 * 4;
+    u32 a_row = thread / 2, a_term = thread % 2 * 8, b_term = thread / 16, b_column = thread % 16 * 4;
     weights += (size_t)run * layer.n_weights;
     Stream stream = streams[run * n_layers + layer.index].rows;
     Settings own_settings = settings[run];
     float sums[8][4] = {};
-    for (u32 first = 0; first < layer.dim; first += TILE_TERMS) {
-        float read[8];
-        u32 row = thread / 2, term = thread % 2 * 8;
-        read_input(input, weights, is_dropped, stream, own_settings, run, first_row + row, first + term, read);
+    Eight a = load_input(input, run, first_row + a_row, a_term);
+    alignas(16) float b[4];
+    for (u32 first = 0, now = 1; first < layer.dim + TILE_TERMS; first += TILE_TERMS, now ^= 1) {
+        // Terms from `first` on are read; those before, in the other tile, are multiplied.
+        if (first < layer.dim) {
 #pragma unroll
-        for (u32 k = 0; k < 8; k++) tiles.a[term + k][row] = read[k];
-        u32 b_term = thread / 16, b_column = thread % 16 * 4, column;
-#pragma unroll
-        for (u32 k = 0; k < 4; k++) {
-            bool is_weight = weight_column(layer, first_column + b_column + k, &column) && first + b_term < layer.dim;
-            const float *from = weights + layer.weight + (size_t)(first + b_term) * HEADS * layer.features;
-            tiles.b[b_term][b_column + k] = is_weight ? from[column] : 0.f;
+            for (u32 k = 0; k < 4; k++) {
+                u32 column;
+                bool is_weight = weight_column(layer, first_column + b_column + k, &column) && first + b_term < layer.dim;
+                const float *from = weights + layer.weight + (size_t)(first + b_term) * HEADS * layer.features;
+                b[k] = is_weight ? from[column] : 0.f;
+            }
         }
-        __syncthreads();
-        add_tile(tiles, thread_row, thread_column, sums);
+        if (first > 0) add_tile(tiles[now], thread_row, thread_column, sums);
+        if (first >= layer.dim) break;
+        finish_input(input, weights, is_dropped, stream, own_settings, &a);
+        Tiles &next = tiles[now ^ 1];
+#pragma unroll
+        for (u32 k = 0; k < 8; k++) next.a[a_term + k][a_row] = a.value[k];
+        *(float4 *)&next.b[b_term][b_column] = *(float4 *)b;
+        if (first + TILE_TERMS < layer.dim) a = load_input(input, run, first_row + a_row, first + TILE_TERMS + a_term);
         __syncthreads();
     }
     for (u32 i = 0; i < 8; i++) {
@@ -156,31 +179,35 @@ KERNEL void kith_multiply(
 KERNEL void kith_weight_gradient(
     Layer layer, Input input, const float *weights, const Settings *settings, const Streams *streams, u32 n_layers,
     u32 is_dropped, const float *row_gradients, float *pieces, u32 piece_rows, u32 n_pieces) {
-    __shared__ Tiles tiles;
+    __shared__ Tiles tiles[2];
     u32 run = blockIdx.y, piece = blockIdx.z, thread = threadIdx.x;
     u32 n_tile_columns = (layer.stride + TILE_COLUMNS - 1) / TILE_COLUMNS;
     u32 first_weight = blockIdx.x / n_tile_columns * TILE_ROWS;
     u32 first_column = blockIdx.x % n_tile_columns * TILE_COLUMNS;
     u32 thread_row = thread / 16 * 8, thread_column = thread % 16 * 4;
+    u32 term = thread / 16, a_column = thread % 16 * 8, b_column = thread % 16 * 4;
     weights += (size_t)run * layer.n_weights;
+    row_gradients += (size_t)run * input.n_rows * layer.stride + first_column + b_column;
     Stream stream = streams[run * n_layers + layer.index].rows;
     Settings own_settings = settings[run];
     float sums[8][4] = {};
-    u32 end = min(input.n_rows, (piece + 1) * piece_rows);
-    for (u32 first = piece * piece_rows; first < end; first += TILE_TERMS) {
-        float read[8];
-        u32 term = thread / 16, a_column = thread % 16 * 8, row = first + term;
-        read_input(
-            input, weights, is_dropped, stream, own_settings, run, row < end ? row : input.n_rows,
-            first_weight + a_column, read);
-        *(float4 *)&tiles.a[term][a_column] = *(float4 *)read;
-        *(float4 *)&tiles.a[term][a_column + 4] = *(float4 *)(read + 4);
-        u32 b_column = thread % 16 * 4;
-        bool is_row = row < end && first_column + b_column < layer.stride;
-        const float *from = row_gradients + ((size_t)run * input.n_rows + row) * layer.stride + first_column + b_column;
-        *(float4 *)&tiles.b[term][b_column] = is_row ? *(const float4 *)from : zero4();
-        __syncthreads();
-        add_tile(tiles, thread_row, thread_column, sums);
+    u32 start = piece * piece_rows, end = min(input.n_rows, start + piece_rows);
+    bool is_column = first_column + b_column < layer.stride;
+    u32 row = start + term;
+    Eight a = load_input(input, run, row < end ? row : input.n_rows, first_weight + a_column);
+    float4 b = row < end && is_column ? *(const float4 *)(row_gradients + (size_t)row * layer.stride) : zero4();
+    for (u32 first = start, now = 1;; first += TILE_TERMS, now ^= 1) {
+        // As above.
+        if (first > start) add_tile(tiles[now], thread_row, thread_column, sums);
+        if (first >= end) break;
+        finish_input(input, weights, is_dropped, stream, own_settings, &a);
+        Tiles &next = tiles[now ^ 1];
+        *(float4 *)&next.a[term][a_column] = *(float4 *)a.value;
+        *(float4 *)&next.a[term][a_column + 4] = *(float4 *)(a.value + 4);
+        *(float4 *)&next.b[term][b_column] = b;
+        row = first + TILE_TERMS + term;
+        a = load_input(input, run, row < end ? row : input.n_rows, first_weight + a_column);
+        b = row < end && is_column ? *(const float4 *)(row_gradients + (size_t)row * layer.stride) : zero4();
         __syncthreads();
     }
     float *out = pieces + ((size_t)run * n_pieces + piece) * layer.dim * HEADS * layer.features;
@@ -199,37 +226,53 @@ KERNEL void kith_weight_gradient(
 KERNEL void kith_input_gradient(
     Layer layer, Input input, const float *weights, const Settings *settings, const Streams *streams, u32 n_layers,
     u32 is_dropped, const float *row_gradients, float *hidden_gradients) {
-    __shared__ Tiles tiles;
+    __shared__ Tiles tiles[2];
     u32 run = blockIdx.y, thread = threadIdx.x;
     u32 n_tile_columns = (layer.dim + TILE_COLUMNS - 1) / TILE_COLUMNS;
     u32 first_row = blockIdx.x / n_tile_columns * TILE_ROWS, first_column = blockIdx.x % n_tile_columns * TILE_COLUMNS;
     u32 thread_row = thread / 16 * 8, thread_column = thread % 16 * 4;
+    u32 a_row = thread / 2, a_term = thread % 2 * 8, b_term = thread % 16, b_column = thread / 16 * 4;
     weights += (size_t)run * layer.n_weights;
     Stream stream = streams[run * n_layers + layer.index].rows;
     Settings own_settings = settings[run];
+    bool is_row = first_row + a_row < input.n_rows;
+    const float *gradient = row_gradients + ((size_t)run * input.n_rows + first_row + a_row) * layer.stride + a_term;
     float sums[8][4] = {};
-    for (u32 first = 0; first < layer.stride; first += TILE_TERMS) {
-        u32 row = thread / 2, term = thread % 2 * 8;
-        for (u32 quad = 0; quad < 8; quad += 4) {
-            bool is_there = first_row + row < input.n_rows && first + term + quad < layer.stride;
-            const float *from =
-                row_gradients + ((size_t)run * input.n_rows + first_row + row) * layer.stride + first + term + quad;
-            float4 read = is_there ? *(const float4 *)from : zero4();
-            tiles.a[term + quad][row] = read.x;
-            tiles.a[term + quad + 1][row] = read.y;
-            tiles.a[term + quad + 2][row] = read.z;
-            tiles.a[term + quad + 3][row] = read.w;
+    float4 a[2];
+    alignas(16) float b[4];
+#pragma unroll
+    for (u32 q = 0; q < 2; q++) {
+        a[q] = is_row && a_term + 4 * q < layer.stride ? *(const float4 *)(gradient + 4 * q) : zero4();
+    }
+    for (u32 first = 0, now = 1; first < layer.stride + TILE_TERMS; first += TILE_TERMS, now ^= 1) {
+        // As above.
+        if (first < layer.stride) {
+            u32 column;
+            bool is_weight = weight_column(layer, first + b_term, &column);
+#pragma unroll
+            for (u32 k = 0; k < 4; k++) {
+                u32 weight_row = first_column + b_column + k;
+                const float *from = weights + layer.weight + (size_t)weight_row * HEADS * layer.features;
+                b[k] = is_weight && weight_row < layer.dim ? from[column] : 0.f;
+            }
         }
-        u32 b_term = thread % 16, b_column = thread / 16 * 4, column;
-        bool is_weight = weight_column(layer, first + b_term, &column);
-        for (u32 k = 0; k < 4; k++) {
-            u32 weight_row = first_column + b_column + k;
-            bool is_there = is_weight && weight_row < layer.dim;
-            const float *from = weights + layer.weight + (size_t)weight_row * HEADS * layer.features;
-            tiles.b[b_term][b_column + k] = is_there ? from[column] : 0.f;
+        if (first > 0) add_tile(tiles[now], thread_row, thread_column, sums);
+        if (first >= layer.stride) break;
+        Tiles &next = tiles[now ^ 1];
+#pragma unroll
+        for (u32 q = 0; q < 2; q++) {
+            next.a[a_term + 4 * q][a_row] = a[q].x;
+            next.a[a_term + 4 * q + 1][a_row] = a[q].y;
+            next.a[a_term + 4 * q + 2][a_row] = a[q].z;
+            next.a[a_term + 4 * q + 3][a_row] = a[q].w;
         }
-        __syncthreads();
-        add_tile(tiles, thread_row, thread_column, sums);
+        *(float4 *)&next.b[b_term][b_column] = *(float4 *)b;
+#pragma unroll
+        for (u32 q = 0; q < 2; q++) {
+            u32 place = first + TILE_TERMS + a_term + 4 * q;
+            bool is_there = is_row && place < layer.stride;
+            a[q] = is_there ? *(const float4 *)(gradient + first + TILE_TERMS + 4 * q) : zero4();
+        }
         __syncthreads();
     }
     u32 column = first_column + thread_column;

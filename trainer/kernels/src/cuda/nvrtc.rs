@@ -11,10 +11,7 @@ use std::{
 use cudarc::nvrtc;
 use sha2::{Digest, Sha256};
 
-use super::{
-    compile::{Constants, source},
-    error::GpuError,
-};
+use super::{compile::Constants, error::GpuError};
 
 /// The version of CUDA's compiler, or why there is none.
 pub fn compiler_version() -> Result<String, GpuError> {
@@ -39,16 +36,24 @@ pub(super) fn compiler() -> Result<(i32, i32), GpuError> {
     }
 }
 
-/// The kernels for an architecture: from the cache, or compiled and put there.
-pub(super) fn compiled(architecture: &str, constants: &Constants) -> Result<Vec<u8>, GpuError> {
-    let source = source();
+/// The reason why a driver cannot run what a compiler makes.
+pub(super) fn too_old(driver: (i32, i32), compiler: (i32, i32)) -> String {
+    format!(
+        "the NVIDIA driver is too old: it runs CUDA {}.{}, and the compiler that was found is of CUDA {}.{}; update the driver, or \
+         install the Python package nvidia-cuda-nvrtc-cu{}",
+        driver.0, driver.1, compiler.0, compiler.1, driver.0
+    )
+}
+
+/// The kernels of a source for an architecture: from the cache, or compiled and put there.
+pub(super) fn compiled(architecture: &str, constants: &Constants, source: &str) -> Result<Vec<u8>, GpuError> {
     let version = compiler_version()?;
     let mut options = constants.options();
     options.push(format!("--gpu-architecture={architecture}"));
     options.push("--std=c++17".to_owned());
     let path = cache_folder().map(|folder| {
         let mut digest = Sha256::new();
-        for part in options.iter().map(String::as_str).chain([source.as_str(), &version]) {
+        for part in options.iter().map(String::as_str).chain([source, &version]) {
             digest.update(part.as_bytes());
             digest.update([0]);
         }
@@ -58,7 +63,7 @@ pub(super) fn compiled(architecture: &str, constants: &Constants) -> Result<Vec<
     if let Some(image) = path.as_ref().and_then(|path| fs::read(path).ok()).filter(|image| !image.is_empty()) {
         return Ok(image);
     }
-    let image = compile(&source, &options)?;
+    let image = compile(source, &options)?;
     if let Some(path) = path {
         // Without a cache, the next process compiles again.
         let _ = keep(&path, &image);
@@ -124,5 +129,12 @@ mod tests {
             assert!(fs::read(path(k)).unwrap() == vec![k; 1 << 20], "image {k}");
         }
         fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_driver_that_is_too_old_is_told_from_the_compiler() {
+        let sentence = too_old((12, 4), (13, 0));
+        assert!(sentence.contains("it runs CUDA 12.4, and the compiler that was found is of CUDA 13.0"), "{sentence}");
+        assert!(sentence.ends_with("nvidia-cuda-nvrtc-cu12"), "{sentence}");
     }
 }

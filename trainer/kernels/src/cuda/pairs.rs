@@ -9,7 +9,7 @@ use super::{
     graph::PlacedGraph,
     layer::Layer,
     machine::{Gpu, ModuleId},
-    memory::{Address, Array, Sink},
+    memory::{Address, Array, Place, Sink},
     sampler::StoredLists,
 };
 
@@ -194,6 +194,43 @@ pub struct HostPairs {
     pub n_left_out: u64,
 }
 
+/// Places of the pairs of a layer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PairPlaces {
+    shape: PairShape,
+    n_edges: usize,
+    kept: Place<u32>,
+    negatives: Place<[u32; 2]>,
+}
+
+impl PairPlaces {
+    /// The pairs, in the layout of [`kith_block::Pairs`].
+    pub(super) fn fetch(&self, gpu: &Gpu) -> Result<HostPairs, GpuError> {
+        let PairPlaces { shape: PairShape { n_negatives, n_in_subset, n_kept, is_union, .. }, n_edges, .. } = *self;
+        let drawn = self.negatives.fetch(gpu)?;
+        let negatives: Vec<[u32; 2]> = drawn.into_iter().filter(|pair| pair[0] != NO_PAIR).collect();
+        let halves = self.kept.fetch(gpu)?;
+        let mut kept: Vec<u64> =
+            halves.chunks_exact(2).map(|half| u64::from(half[0]) | u64::from(half[1]) << 32).collect();
+        let is_kept = |pair: &usize| kept[pair / 64] >> (pair % 64) & 1 == 1;
+        let n_wanted = match is_union {
+            1 => (n_edges..n_in_subset as usize).filter(is_kept).count(),
+            _ => n_negatives as usize,
+        };
+        let n_positives = n_kept as usize - if is_union == 1 { n_wanted } else { 0 };
+        if n_positives == n_edges {
+            kept.clear();
+        }
+        Ok(HostPairs {
+            sources: negatives.iter().map(|pair| pair[0]).collect(),
+            destinations: negatives.iter().map(|pair| pair[1]).collect(),
+            kept,
+            n_pairs: (n_positives + negatives.len()) as u64,
+            n_left_out: (n_wanted - negatives.len()) as u64,
+        })
+    }
+}
+
 /// Pairs that are drawn here, in all runs.
 #[derive(Debug)]
 pub(super) struct DrawnPairs {
@@ -247,30 +284,14 @@ impl DrawnPairs {
         Ok(())
     }
 
-    /// Pairs drawn for one run before the last mark, in the layout of [`kith_block::Pairs`].
-    pub(super) fn fetch(&self, n_edges: usize) -> Result<HostPairs, GpuError> {
-        let PairShape { n_negatives, n_in_subset, n_kept, is_union, .. } = self.shape;
-        let drawn = self.negatives.fetch_part(0..self.negatives.len())?;
-        let negatives: Vec<[u32; 2]> = drawn.into_iter().filter(|pair| pair[0] != NO_PAIR).collect();
-        let halves = self.kept.fetch_part(0..self.kept.len())?;
-        let mut kept: Vec<u64> =
-            halves.chunks_exact(2).map(|half| u64::from(half[0]) | u64::from(half[1]) << 32).collect();
-        let is_kept = |pair: &usize| kept[pair / 64] >> (pair % 64) & 1 == 1;
-        let n_wanted = match is_union {
-            1 => (n_edges..n_in_subset as usize).filter(is_kept).count(),
-            _ => n_negatives as usize,
-        };
-        let n_positives = n_kept as usize - if is_union == 1 { n_wanted } else { 0 };
-        if n_positives == n_edges {
-            kept.clear();
+    /// Places of the pairs of one run, to be read while the batch is computed.
+    pub(super) fn places(&self, n_edges: usize) -> PairPlaces {
+        PairPlaces {
+            shape: self.shape,
+            n_edges,
+            kept: self.kept.place(0..self.kept.len()),
+            negatives: self.negatives.place(0..self.negatives.len()),
         }
-        Ok(HostPairs {
-            sources: negatives.iter().map(|pair| pair[0]).collect(),
-            destinations: negatives.iter().map(|pair| pair[1]).collect(),
-            kept,
-            n_pairs: (n_positives + negatives.len()) as u64,
-            n_left_out: (n_wanted - negatives.len()) as u64,
-        })
     }
 
     pub(super) fn placed(&self) -> PlacedPairs {

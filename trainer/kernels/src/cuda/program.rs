@@ -1,5 +1,6 @@
 //! Steps of several runs over one graph: their kernels, in order, and the arrays.
 
+mod aggregate;
 mod arrays;
 mod backward;
 mod batches;
@@ -12,17 +13,25 @@ mod work;
 
 use std::ops::Range;
 
-pub use self::plan::{ProgramPlan, Settings, Targets};
-pub(super) use self::raw::Labels;
 use self::{
     arrays::{DeviceTargets, LayerState, Shared},
-    raw::RawSettings,
     work::{WholeGraph, Work},
+};
+pub use self::{
+    batches::Draws,
+    plan::{ProgramPlan, Settings, Targets},
+};
+pub(super) use self::{
+    raw::{Input, RawSettings},
+    tiles::{TILE_COLUMNS, TILE_ROWS, TILE_THREADS},
 };
 use super::{
     args::{Args, args},
+    compile::Constants,
     error::GpuError,
     graph::{DeviceGraph, PlacedGraph},
+    labeled::{Measured, Outputs},
+    layer::N_THREADS,
     machine::{Gpu, ModuleId, RecordingId},
     memory::Array,
     pairs::DrawnPairs,
@@ -39,23 +48,6 @@ pub struct Losses {
     /// Negatives that could not be drawn, in all layers.
     pub n_left_out: u64,
 }
-
-/// Evaluation of one run on a set of nodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Measured {
-    /// The sum of the losses of all nodes.
-    pub loss: f64,
-    /// Correctly predicted (node, class) pairs; `n_said`: all predicted pairs; `n_true`: all true pairs.
-    pub n_right: u64,
-    /// See `n_right`.
-    pub n_said: u64,
-    /// See `n_right`.
-    pub n_true: u64,
-}
-
-/// Threads of a block of most kernels.
-const N_THREADS: u32 = 128;
-const WARPS: u32 = N_THREADS / 32;
 
 /// Several runs on a machine.
 #[derive(Debug)]
@@ -98,6 +90,7 @@ impl Program {
             }
         }
         program.fit()?;
+        (0..program.layers.len()).try_for_each(|layer| program.count_factors(layer))?;
         Ok(program)
     }
 
@@ -106,6 +99,8 @@ impl Program {
         assert!(n_runs > 0 && n_layers > 0, "a program has runs and layers");
         let settings: Vec<RawSettings> = plan.runs.iter().map(|run| (*run).into()).collect();
         let numbers = |what| Array::zeros(gpu, n_runs * plan.n_weights, what);
+        let constants: Vec<Constants> = plan.layers.iter().map(|layer| Constants::of(&layer.layer(0, 0))).collect();
+        gpu.machine().compile(&constants)?; // All layers at the same time.
         Ok(Program {
             work,
             layers: (0..n_layers).map(|layer| LayerState::new(gpu, layer, &plan)).collect::<Result<_, _>>()?,
@@ -137,7 +132,9 @@ impl Program {
 
     /// Sets the state of all runs: weights and both moments, one run after the other, and steps so far.
     pub fn set_state(&self, step: u64, weights: &[f32], first: &[f32], second: &[f32]) -> Result<(), GpuError> {
-        self.work.whole().step.write(&[step])?;
+        if let Work::Graph(whole) = &self.work {
+            whole.step.write(&[step])?;
+        }
         self.weights.write(weights)?;
         self.first.write(first)?;
         self.second.write(second)
@@ -238,30 +235,23 @@ impl Program {
         for layer in 0..self.layers.len() {
             self.forward(layer, false)?;
         }
-        let last = self.layers.last().expect("a program has layers");
+        let LayerState { layer, module, outputs, .. } = self.layers.last().expect("a program has layers");
         let WholeGraph { graph, targets, .. } = self.work.whole();
-        let mut found = vec![[Measured::default(); 2]; self.plan.runs.len()];
+        let outputs = Outputs {
+            layer: *layer,
+            module: *module,
+            weights: self.weights.at(),
+            outputs: outputs.at(),
+            first: 0,
+            n_nodes: graph.placed.n_destinations as u32,
+        };
+        let n_runs = self.plan.runs.len();
+        let mut found = vec![[Measured::default(); 2]; n_runs];
         for (place, set) in targets.sets.iter().enumerate() {
-            set.counts.fill(0)?;
-            let n = set.nodes.len() as u32;
-            let mut args = args![
-                last.layer,
-                graph.placed.n_destinations as u32,
-                self.weights.at(),
-                last.outputs.at(),
-                targets.labels(&targets.classes),
-                set.nodes.at(),
-                n,
-                set.losses.at(),
-                set.counts.at(),
-                3u32
-            ];
-            self.launch(last.module, "kith_measure", n.div_ceil(WARPS), N_THREADS, &mut args)?;
-            self.sum(&set.losses, set.nodes.len(), set.sum.at(), 1)?;
-            let (sums, counts) = (set.sum.read()?, set.counts.read()?);
-            for ((found, loss), counts) in found.iter_mut().zip(sums).zip(counts.chunks_exact(3)) {
-                let [n_right, n_said, n_true] = [0, 1, 2].map(|kind| u64::from(counts[kind]));
-                found[place] = Measured { loss, n_right, n_said, n_true };
+            set.begin()?;
+            set.measure(&self.gpu, n_runs as u32, &outputs)?;
+            for (found, measured) in found.iter_mut().zip(set.finish(&self.sums())?) {
+                found[place] = measured;
             }
         }
         Ok(found)
@@ -285,6 +275,7 @@ impl Program {
             self.draw(layer)?;
         }
         if let Work::Batches(_) = self.work {
+            (0..self.layers.len()).try_for_each(|layer| self.count_factors(layer))?;
             // Draws can be read back from here on.
             self.gpu.machine().mark()?;
         }
@@ -303,6 +294,7 @@ impl Program {
         let n_weights = self.plan.n_weights as u32;
         let mut args = args![
             n_weights,
+            0u32,
             self.settings.at(),
             self.factors.at(),
             self.gradient.at(),

@@ -53,6 +53,12 @@ pub(super) struct SparseRows {
     ids: Address,
 }
 
+impl SparseRows {
+    pub(super) fn n_rows(&self) -> u32 {
+        self.n_rows
+    }
+}
+
 impl DeviceRows {
     /// Copies rows.
     pub fn new(gpu: &Gpu, rows: &InputRows) -> Result<DeviceRows, GpuError> {

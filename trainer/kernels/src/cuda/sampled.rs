@@ -6,7 +6,7 @@ use super::{
     error::GpuError,
     graph::{Graph, Items, PlacedGraph},
     machine::Gpu,
-    memory::{Address, Array},
+    memory::{Address, Array, Place},
 };
 
 const WHAT: &str = "a sampled batch";
@@ -120,23 +120,39 @@ impl SampledOnDevice {
         (0..self.n_hops()).rev().map(|hop| self.hop(hop).placed()).collect()
     }
 
-    /// Reads blocks back, beside whatever is computed with them since the last mark.
-    pub(super) fn fetch(&self) -> Result<HostBlocks, GpuError> {
+    /// Places of the blocks, to be read while the batch is computed.
+    pub(super) fn places(&self) -> BlockPlaces {
         let block = |hop: usize| {
             let HopSizes { n_destinations, n_sources, n_edges, first_edge, first_bound, .. } = self.sizes[hop];
             let (first_edge, first_bound) = (first_edge as usize, first_bound as usize);
-            let indptr = self.indptr.fetch_part(first_bound..first_bound + n_destinations as usize + 1)?;
-            let sources = self.sources.fetch_part(first_edge..first_edge + n_edges as usize)?;
-            Ok((indptr, sources, n_sources as usize))
+            let indptr = self.indptr.place(first_bound..first_bound + n_destinations as usize + 1);
+            let sources = self.sources.place(first_edge..first_edge + n_edges as usize);
+            (indptr, sources, n_sources as usize)
         };
-        let blocks = (0..self.n_hops()).rev().map(block).collect::<Result<_, GpuError>>()?;
-        Ok(HostBlocks { nodes: self.ids.fetch_part(0..self.n_nodes())?, blocks })
+        BlockPlaces { nodes: self.ids.place(0..self.n_nodes()), blocks: (0..self.n_hops()).rev().map(block).collect() }
     }
 
     /// The block of a hop; 0 is that of the roots, which is the last layer's.
     pub fn hop(&self, hop: usize) -> SampledHop<'_> {
         assert!(hop < self.n_hops(), "one of the hops");
         SampledHop { batch: self, hop, sizes: self.sizes[hop] }
+    }
+}
+
+/// Places of the blocks of all layers, from the input to the output.
+#[derive(Clone, Debug)]
+pub(super) struct BlockPlaces {
+    nodes: Place<u64>,
+    blocks: Vec<(Place<u32>, Place<u32>, usize)>,
+}
+
+impl BlockPlaces {
+    pub(super) fn fetch(&self, gpu: &Gpu) -> Result<HostBlocks, GpuError> {
+        let block = |(indptr, sources, n_sources): &(Place<u32>, Place<u32>, usize)| {
+            Ok((indptr.fetch(gpu)?, sources.fetch(gpu)?, *n_sources))
+        };
+        let blocks = self.blocks.iter().map(block).collect::<Result<_, GpuError>>()?;
+        Ok(HostBlocks { nodes: self.nodes.fetch(gpu)?, blocks })
     }
 }
 
@@ -166,7 +182,7 @@ impl SampledHop<'_> {
             n_sources: self.sizes.n_sources,
             n_destinations: self.sizes.n_destinations,
             n_edges: self.sizes.n_edges,
-            unused: 0,
+            first: 0,
             indptr: at(&self.batch.indptr, first_bound),
             sources: at(&self.batch.sources, first_edge),
             out_indptr: at(&self.batch.out_indptr, self.sizes.first_source as usize + self.hop),

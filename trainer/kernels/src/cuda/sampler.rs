@@ -1,6 +1,6 @@
 //! Neighbor sampling on a GPU: the same blocks as on the CPU, bit for bit.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, ops::Range};
 
 use bytemuck::{Pod, Zeroable};
 use rayon::prelude::*;
@@ -9,7 +9,7 @@ use super::{
     args::{Args, args},
     compile::Constants,
     error::GpuError,
-    machine::{Gpu, ModuleId},
+    machine::{Gpu, Lane, ModuleId},
     memory::{Address, Array},
     sampled::{Sampled, SampledOnDevice},
     sort::Sort,
@@ -46,6 +46,8 @@ pub struct GraphSampler {
     module: ModuleId,
     n_nodes: u64,
     n_edges: u64,
+    /// Bounds of the lists.
+    bounds: Vec<u32>,
     /// Neighbors of the node that has most.
     longest: u64,
     most_unseen: u64,
@@ -69,16 +71,18 @@ struct Bounds {
 impl GraphSampler {
     /// Copies the lists of a store, by destination. Loops in them are no candidates; parallel edges are each one.
     pub fn new(gpu: &Gpu, indptr: &[u64], indices: &[u32]) -> Result<GraphSampler, GpuError> {
+        let gpu = &gpu.in_lane(Lane::Sample);
         let (indptr, indices) = without_loops(indptr, indices)?;
         let n_nodes = indptr.len() - 1;
         Ok(GraphSampler {
             gpu: gpu.clone(),
-            module: gpu.machine().compile(&Constants::NO_LAYER)?,
+            module: gpu.machine().compile(&[Constants::NO_LAYER])?[0],
             n_nodes: n_nodes as u64,
             n_edges: indices.len() as u64,
             longest: indptr.windows(2).map(|bounds| u64::from(bounds[1] - bounds[0])).max().unwrap_or(0),
             most_unseen: MOST_UNSEEN,
             indptr: Array::of(gpu, &indptr, "the graph")?,
+            bounds: indptr,
             sources: Array::of(gpu, &indices, "the graph")?,
             table: Array::zeros(gpu, n_nodes, WHAT)?,
             is_clean: false,
@@ -132,6 +136,25 @@ impl GraphSampler {
         batch.sizes = batch.hops.read_part(0..fanouts.len() + 1)?;
         self.is_clean = true;
         Ok(batch)
+    }
+
+    /// Bounds of all lists, without self-loops.
+    pub(super) fn bounds(&self) -> &[u32] {
+        &self.bounds
+    }
+
+    /// Copies the lists of some nodes, each with its self-loop at the end, to bounds and sources, in the lane of `gpu`.
+    pub(super) fn take_lists(&self, gpu: &Gpu, nodes: Range<u32>, to: (Address, Address)) -> Result<(), GpuError> {
+        let mut args = args![self.lists(), nodes.start, nodes.len() as u32, to.0, to.1];
+        let grid = [nodes.len().div_ceil(N_THREADS / 32) as u32, 1, 1];
+        gpu.launch(self.module, "kith_take_lists", grid, N_THREADS as u32, &mut args)
+    }
+
+    /// Counts the edges from each node, in the lane of `gpu`.
+    pub(super) fn count_sources(&self, gpu: &Gpu, counts: &Array<u32>) -> Result<(), GpuError> {
+        let mut args = args![self.sources.at(), self.n_edges as u32, counts.at()];
+        let grid = [(self.n_edges as usize).div_ceil(N_THREADS) as u32, 1, 1];
+        gpu.launch(self.module, "kith_count_sources", grid, N_THREADS as u32, &mut args)
     }
 
     pub(super) fn lists(&self) -> StoredLists {

@@ -26,10 +26,16 @@ KERNEL void kith_begin_step(
     }
 }
 
-/// Adam with coupled decay.
+/// Adds the gradient of a slice to those of the slices before.
+KERNEL void kith_add_slice(u32 n_weights, u32 is_first, const float *gradient, float *sum) {
+    u32 place = blockIdx.x * blockDim.x + threadIdx.x;
+    if (place < n_weights) sum[place] = is_first ? gradient[place] : sum[place] + gradient[place];
+}
+
+/// Adam with coupled decay. `is_as_on_host`: with the host's roundings, for runs whose bits began there.
 KERNEL void kith_adam(
-    u32 n_weights, const Settings *settings, const AdamFactors *factors, const float *gradients, float *weights,
-    float *first, float *second) {
+    u32 n_weights, u32 is_as_on_host, const Settings *settings, const AdamFactors *factors, const float *gradients,
+    float *weights, float *first, float *second) {
     u32 place = blockIdx.x * blockDim.x + threadIdx.x, run = blockIdx.y;
     if (place >= n_weights) return;
     size_t at = (size_t)run * n_weights + place;
@@ -39,7 +45,9 @@ KERNEL void kith_adam(
     float v = fmaf(second[at], 0.999f, gradient * gradient * 0.001f);
     first[at] = m;
     second[at] = v;
-    weights[at] = weight - factors[run].step_size * m / (sqrtf(v) * factors[run].inverse_root_scale + 1e-8f);
+    float scale = factors[run].inverse_root_scale;
+    float root = is_as_on_host ? __fadd_rn(__fmul_rn(sqrtf(v), scale), 1e-8f) : sqrtf(v) * scale + 1e-8f;
+    weights[at] = weight - factors[run].step_size * m / root;
 }
 
 KERNEL void kith_end_step(u64 *step) { *step += 1; }

@@ -143,16 +143,17 @@ fn a_gpu_gets_runs_that_differ_in_numbers_alone_together() {
         cell(&subject, "supergat-mx", &["edge_loss.neg_sample_ratio=0.7"]),
         cell(&subject, "supergat-sd", &[]),
         cell(&subject, "gcn", &[]),
+        cell(&subject, "gat", &["model.heads=33"]),
     ];
     let all: Vec<Wanted> =
         (0..cells.len()).flat_map(|cell| (42..44).map(move |run_key| Wanted { cell, run_key })).collect();
     let jobs = Jobs::group(&cells, &all, &Training, Some("cuda".to_owned()));
     let mut sizes: Vec<usize> = jobs.on_gpu.iter().map(|job| job.runs.len()).collect();
     sizes.sort_unstable();
-    assert_eq!(sizes, [2, 2, 4], "the first two cells are one job");
-    assert_eq!(jobs.on_cpu.len(), 2, "GCN is computed beside it");
+    assert_eq!(sizes, [2, 2, 2, 4], "the first two cells are one job");
+    assert_eq!(jobs.on_cpu.len(), 2, "more than 32 heads are computed beside it");
     let without = Jobs::group(&cells, &all, &Training, None);
-    assert_eq!((without.on_gpu.len(), without.on_cpu.len()), (0, 10));
+    assert_eq!((without.on_gpu.len(), without.on_cpu.len()), (0, 12));
 }
 
 /// On the emulated GPU: one of several runs trained together fails and must not stop the others.

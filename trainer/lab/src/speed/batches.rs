@@ -27,7 +27,7 @@ pub(super) fn measure(
     folder: &Path,
 ) -> Result<Timing, TrainError> {
     let before = device.used_bytes();
-    let dir = folder.join("store");
+    let dir = folder.join(format!("store-{}", arrays.size.n_nodes));
     if !dir.exists() {
         arrays.write_store(&dir)?;
     }
@@ -62,5 +62,11 @@ pub(super) fn measure(
     })?;
     times.remove(0);
     times.sort_by(f64::total_cmp);
-    Ok(Timing { milliseconds: times[times.len() / 2], measure_milliseconds: 0.0, memory_bytes })
+    let seconds = run.report().map_or(0.0, |report| report.results.seconds_measuring);
+    let n_evaluations = run.n_epochs().max(1) as f64;
+    Ok(Timing {
+        milliseconds: times[times.len() / 2],
+        measure_milliseconds: seconds * 1e3 / n_evaluations,
+        memory_bytes,
+    })
 }

@@ -10,6 +10,7 @@ use kith_trainer::{
     data::input::{GraphInput, Labels},
     error::TrainError,
 };
+use rayon::prelude::*;
 
 /// Size of a graph.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,8 +36,8 @@ impl Size {
     pub const FLICKR: Size = Size { n_nodes: 89_250, n_edges: 899_756, dim: 500, density: 1.0, n_classes: 7 };
     /// Size of ogbn-arxiv, symmetrized.
     pub const ARXIV: Size = Size { n_nodes: 169_343, n_edges: 2_315_598, dim: 128, density: 1.0, n_classes: 40 };
-    /// Size of ogbn-products, without features: for sampling only.
-    pub const PRODUCTS: Size = Size { n_nodes: 2_449_029, n_edges: 123_718_280, dim: 0, density: 1.0, n_classes: 47 };
+    /// Size of ogbn-products.
+    pub const PRODUCTS: Size = Size { n_nodes: 2_449_029, n_edges: 123_718_280, dim: 100, density: 1.0, n_classes: 47 };
     /// Size of a synthetic graph of the paper's grid, with degree 10.
     pub const GRID: Size = Size { n_nodes: 5000, n_edges: 50_000, dim: 500, density: 0.0127, n_classes: 10 };
 }
@@ -72,13 +73,13 @@ impl Arrays {
         let mut pairs = Vec::with_capacity(wanted + wanted / 2);
         for pass in 0.. {
             let n_missing = wanted - pairs.len();
-            pairs.extend((0..n_missing as u64).map(|index| {
+            pairs.par_extend((0..n_missing as u64).into_par_iter().map(|index| {
                 let mut draws = stream(1).draws(index, pass, 0);
                 let mut end = || popularity.partition_point(|bound| *bound < draws.uniform() * sum) as u32;
                 let (a, b) = (end().min(n_nodes as u32 - 1), end().min(n_nodes as u32 - 1));
                 [a.min(b), a.max(b)]
             }));
-            pairs.sort_unstable();
+            pairs.par_sort_unstable();
             pairs.dedup();
             pairs.retain(|[a, b]| a != b);
             if pairs.len() == wanted {
@@ -86,7 +87,7 @@ impl Arrays {
             }
         }
         let mut edges: Vec<[u32; 2]> = pairs.iter().flat_map(|[a, b]| [[*a, *b], [*b, *a]]).collect();
-        edges.sort_unstable_by_key(|[source, destination]| (*destination, *source));
+        edges.par_sort_unstable_by_key(|[source, destination]| (*destination, *source));
         let value = |place: usize| {
             let mut draws = stream(2).draws(place as u64, 0, 0);
             match density < 1.0 {
@@ -97,7 +98,7 @@ impl Arrays {
         Arrays {
             size,
             edges,
-            rows: (0..n_nodes * dim).map(value).collect(),
+            rows: (0..n_nodes * dim).into_par_iter().map(value).collect(),
             classes: (0..n_nodes as u64)
                 .map(|node| stream(3).draws(node, 0, 0).below(n_classes as u64) as i64)
                 .collect(),
@@ -109,7 +110,7 @@ impl Arrays {
         Arrays { size, edges: Vec::new(), rows: Vec::new(), classes: Vec::new() }
     }
 
-    /// Writes a store with dense features. The share of training nodes is that of ogbn-arxiv.
+    /// Writes a store with dense features. The share of training nodes is that of ogbn-arxiv, or of ogbn-products.
     pub(super) fn write_store(&self, dir: &Path) -> Result<(), TrainError> {
         let Size { n_nodes, dim, n_classes, .. } = self.size;
         let mut indptr = vec![0u64; n_nodes + 1];
@@ -119,7 +120,7 @@ impl Arrays {
         }
         let sources: Vec<u32> = self.edges.iter().map(|[source, _]| *source).collect();
         let labels: Vec<u32> = self.classes.iter().map(|class| *class as u32).collect();
-        let n_train = n_nodes * 90_941 / 169_343;
+        let n_train = if self.size == Size::PRODUCTS { 196_615 } else { n_nodes * 90_941 / 169_343 };
         let part = |node: usize| if node < n_train { 1 } else { 2 + (node % 2) as u8 };
         let mut writer = StoreWriter::create(dir)?;
         writer.write("indptr", &indptr)?;

@@ -37,7 +37,7 @@ pub(super) fn tiles(runs: &Runs, paper: Option<(f64, f64)>) -> Vec<(&'static str
 /// One row per run, their means below, and the paper's results.
 pub(super) fn table(runs: &Runs, paper: Option<(f64, f64)>, metric: &str) -> Table {
     let heads = [
-        ("seed", "names everything that was drawn".to_owned()),
+        ("seed", "determines all random draws of the run".to_owned()),
         ("epochs", "epochs that ran".to_owned()),
         ("best epoch", "the epoch with the best validation, counted from 0; of several, the last".to_owned()),
         ("valid (%)", format!("validation {metric} of the best epoch")),

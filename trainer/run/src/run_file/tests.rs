@@ -156,13 +156,13 @@ fn the_mode_follows_the_graph_unless_it_is_set() {
     assert_eq!(choose(&[], small).0, Mode::FullBatch);
     let (mode, note) = choose(&[], large);
     assert_eq!(mode, Mode::MiniBatch);
-    assert!(note.starts_with("mini-batch training: full-batch activations take"), "{note}");
+    assert!(note.starts_with("mini-batch training, because full-batch activations would take"), "{note}");
     assert_eq!(choose(&["train.mode=full-batch"], large), (Mode::FullBatch, String::new()));
     let mut kept = file();
     kept.set_mode_if_open(Mode::FullBatch);
     assert_eq!(kept.choose_mode(large).unwrap(), None, "a kept file of 0.1.0 stays full-batch");
     assert_eq!(kept.resolve().unwrap().train.mode, Mode::FullBatch);
-    let by_key = (Mode::MiniBatch, "mini-batch training: `train.batch_size` is set".to_owned());
+    let by_key = (Mode::MiniBatch, "mini-batch training, because `train.batch_size` is set".to_owned());
     assert_eq!(choose(&["train.batch_size=7"], small), by_key);
 }
 

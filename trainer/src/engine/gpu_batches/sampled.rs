@@ -42,11 +42,6 @@ impl<'a> BatchEngine<'a> {
         let drawn = Sampled { name: (at.step, at.slice as u64), roots };
         Ok(Ready { batch: Some(batch), record, drawn: Drawn::OnGpu(drawn) })
     }
-
-    /// The digest of a slice that was started, while it is computed.
-    pub(super) fn digest(&self, sampled: &Sampled) -> Result<String, TrainError> {
-        Ok(sampled.digest(&self.program.fetch_drawn()?))
-    }
 }
 
 /// A slice without roots.

@@ -26,6 +26,28 @@ pub(super) struct Lists {
     drawn: Drawn,
 }
 
+/// All neighbors of some nodes, without self-loops.
+pub(crate) fn ask_all_neighbors(shards: &dyn Shards, nodes: Range<u64>, drawn: &mut Drawn) -> Result<(), TrainError> {
+    let frontier: Vec<u64> = nodes.clone().collect();
+    // All neighbors are all neighbors, whatever the name of the draw.
+    let hop = Hop { run_key: 0, step: 0, hop: 0, fanout: Fanout::All, replacement: Replacement::Without };
+    shards.sample_hop(&hop, &frontier, drawn)?;
+    let n_nodes = shards.info().n_nodes;
+    let Some(place) = drawn.neighbors.iter().position(|id| id >= n_nodes) else { return Ok(()) };
+    let node = destination_of(nodes, &drawn.counts, place);
+    Err(ClientError::from(StoreError::damaged("indices", node)).into())
+}
+
+/// Destination of the neighbor at a place.
+fn destination_of(nodes: Range<u64>, counts: &[u32], place: usize) -> u64 {
+    let mut n_before = 0;
+    let is_before = |count: &&u32| {
+        n_before += **count as usize;
+        n_before <= place
+    };
+    nodes.start + counts.iter().take_while(is_before).count() as u64
+}
+
 /// Nodes that a layer computes together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Run {
@@ -58,26 +80,8 @@ impl Run {
 impl Lists {
     /// Asks for the neighbors of nodes; what was known of others goes.
     pub(super) fn ask(&mut self, shards: &dyn Shards, nodes: Range<u64>) -> Result<(), TrainError> {
-        let frontier: Vec<u64> = nodes.clone().collect();
-        // All neighbors are all neighbors, whatever the name of the draw.
-        let hop = Hop { run_key: 0, step: 0, hop: 0, fanout: Fanout::All, replacement: Replacement::Without };
-        shards.sample_hop(&hop, &frontier, &mut self.drawn)?;
-        let n_nodes = shards.info().n_nodes;
-        self.nodes = nodes;
-        match self.drawn.neighbors.iter().position(|id| id >= n_nodes) {
-            None => Ok(()),
-            Some(place) => Err(ClientError::from(StoreError::damaged("indices", self.destination_of(place))).into()),
-        }
-    }
-
-    /// Destination of the neighbor at a place.
-    fn destination_of(&self, place: usize) -> u64 {
-        let mut n_before = 0;
-        let is_before = |count: &&u32| {
-            n_before += **count as usize;
-            n_before <= place
-        };
-        self.nodes.start + self.drawn.counts.iter().take_while(is_before).count() as u64
+        self.nodes = nodes.clone();
+        ask_all_neighbors(shards, nodes, &mut self.drawn)
     }
 
     /// Edges, loops included.
@@ -207,7 +211,10 @@ mod tests {
     fn a_damaged_list_is_named() {
         let drawn = Drawn { counts: vec![2, 0, 3], ..Drawn::default() };
         let lists = Lists { nodes: 10..13, drawn };
-        assert_eq!([0, 1, 2, 4].map(|place| lists.destination_of(place)), [10, 10, 12, 12]);
+        assert_eq!(
+            [0, 1, 2, 4].map(|place| destination_of(lists.nodes.clone(), &lists.drawn.counts, place)),
+            [10, 10, 12, 12]
+        );
     }
 
     #[test]

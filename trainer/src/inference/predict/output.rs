@@ -62,7 +62,11 @@ impl Output {
     /// Converts a layer's output for writing. Numbers are converted one by one: libtorch's own functions give the last
     /// of a tensor other bits than the first, and a chunk's last row is not the graph's.
     pub(super) fn finish(self, model: &Model, rows: &Tensor) -> Result<Matrix, TrainError> {
-        let mut rows = rows_of(rows)?;
+        Ok(self.finish_rows(rows_of(rows)?, model.gives_rows_before_elu()))
+    }
+
+    /// The same; `is_before_elu`: the output of a layer before the last has not passed ELU.
+    pub(super) fn finish_rows(self, mut rows: Matrix, is_before_elu: bool) -> Matrix {
         match self {
             Output::Probabilities { is_multi_label: true } => {
                 rows.values.iter_mut().for_each(|value| *value = sigmoid(f64::from(*value)) as f32);
@@ -70,12 +74,12 @@ impl Output {
             Output::Probabilities { is_multi_label: false } => {
                 rows.values.chunks_exact_mut(rows.width.max(1)).for_each(softmax);
             }
-            Output::Embeddings { .. } if model.gives_rows_before_elu() => {
+            Output::Embeddings { .. } if is_before_elu => {
                 rows.values.iter_mut().filter(|value| **value < 0.0).for_each(|value| *value = elu(*value));
             }
             Output::Embeddings { .. } | Output::Attention { .. } => {}
         }
-        Ok(rows)
+        rows
     }
 }
 

@@ -11,7 +11,7 @@
 //! largest scores and drops no attention; evaluation attends to all. Shapes are those of [`reference`].
 
 use kith_block::Form;
-use kith_kernels::OpenList;
+use kith_kernels::{OpenList, cuda::LayerKind};
 use kith_run::{choice::Choice, config::ModelConfig, model_kind::ModelKind};
 use tch::{Kind, TchError, Tensor};
 
@@ -51,8 +51,8 @@ impl ModelSpec for Cgat {
         unreachable!("a cgat has no fused kernels")
     }
 
-    fn gpu_refusal(&self, config: &ModelConfig) -> Option<String> {
-        Some(format!("{} has no kernels for GPUs", config.kind.name()))
+    fn gpu_layer(&self, config: &ModelConfig) -> Result<LayerKind, String> {
+        Err(format!("{} has no kernels for GPUs", config.kind.name()))
     }
 
     fn pyg_refusal(&self) -> Option<&'static str> {

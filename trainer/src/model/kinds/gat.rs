@@ -2,7 +2,10 @@
 //! The variants of e are in [`Form`].
 
 use kith_block::{Form, Pairs};
-use kith_kernels::{AttentionLayer, AttentionWeights, OpenList, cuda::LayerPlan};
+use kith_kernels::{
+    AttentionLayer, AttentionWeights, OpenList,
+    cuda::{LayerKind, LayerPlan},
+};
 use kith_run::{
     config::{Kernels, ModelConfig},
     model_kind::ModelKind,
@@ -47,8 +50,8 @@ impl ModelSpec for Gat {
         attend_piece(call, rows, open, is_last)
     }
 
-    fn gpu_refusal(&self, config: &ModelConfig) -> Option<String> {
-        too_many_heads(config)
+    fn gpu_layer(&self, config: &ModelConfig) -> Result<LayerKind, String> {
+        attention_on_gpu(config)
     }
 
     fn pyg_refusal(&self) -> Option<&'static str> {
@@ -56,10 +59,13 @@ impl ModelSpec for Gat {
     }
 }
 
-/// Reason why a GPU's kernels cannot compute a model with attention, if any.
-pub(super) fn too_many_heads(config: &ModelConfig) -> Option<String> {
-    let is_over = config.heads.max(config.out_heads) > LayerPlan::MAX_HEADS;
-    is_over.then(|| format!("the kernels for GPUs take up to {} heads", LayerPlan::MAX_HEADS))
+/// Attention as a GPU's kernels compute it, or the reason why they cannot.
+pub(super) fn attention_on_gpu(config: &ModelConfig) -> Result<LayerKind, String> {
+    let n_heads = config.heads.max(config.out_heads);
+    if n_heads > LayerPlan::MAX_HEADS {
+        return Err(format!("the kernels for GPUs take up to {} heads, not {n_heads}", LayerPlan::MAX_HEADS));
+    }
+    Ok(LayerKind::Attention(config.attention))
 }
 
 /// The weights of a layer. Glorot's bounds look at whole tensors: a head is not a tensor of its own.

@@ -1,8 +1,8 @@
 //! GCN: out_i = Σ_j h_j / √(d_i · d_j) with h = x·W over the neighbors j of i and i itself; d counts edges by source,
 //! self-loops included.
 
-use kith_kernels::{AggregateLayer, OpenList};
-use kith_run::{choice::Choice, config::ModelConfig, model_kind::ModelKind};
+use kith_kernels::{AggregateLayer, OpenList, cuda::LayerKind};
+use kith_run::{config::ModelConfig, model_kind::ModelKind};
 use tch::{TchError, Tensor};
 
 use crate::{
@@ -55,8 +55,8 @@ impl ModelSpec for Gcn {
         true
     }
 
-    fn gpu_refusal(&self, config: &ModelConfig) -> Option<String> {
-        Some(format!("{} has no kernels for GPUs", config.kind.name()))
+    fn gpu_layer(&self, _config: &ModelConfig) -> Result<LayerKind, String> {
+        Ok(LayerKind::Convolution)
     }
 
     fn pyg_refusal(&self) -> Option<&'static str> {

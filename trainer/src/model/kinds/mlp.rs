@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use kith_kernels::OpenList;
-use kith_run::{choice::Choice, config::ModelConfig, model_kind::ModelKind};
+use kith_kernels::{OpenList, cuda::LayerKind};
+use kith_run::{config::ModelConfig, model_kind::ModelKind};
 use tch::{TchError, Tensor};
 
 use crate::{
@@ -48,8 +48,8 @@ impl ModelSpec for Mlp {
         Sage.forward_piece(&Call { block: &loops, ..*call }, rows, &mut OpenList::default(), true)
     }
 
-    fn gpu_refusal(&self, config: &ModelConfig) -> Option<String> {
-        Some(format!("{} has no kernels for GPUs", config.kind.name()))
+    fn gpu_layer(&self, _config: &ModelConfig) -> Result<LayerKind, String> {
+        Ok(LayerKind::Own)
     }
 
     fn pyg_refusal(&self) -> Option<&'static str> {

@@ -1,7 +1,7 @@
 //! GraphSAGE: out_i = mean_j x_j · W over the neighbors j of i and i itself; one weight for both.
 
-use kith_kernels::{AggregateLayer, OpenList};
-use kith_run::{choice::Choice, config::ModelConfig, model_kind::ModelKind};
+use kith_kernels::{AggregateLayer, OpenList, cuda::LayerKind};
+use kith_run::{config::ModelConfig, model_kind::ModelKind};
 use tch::{TchError, Tensor};
 
 use crate::{
@@ -48,8 +48,8 @@ impl ModelSpec for Sage {
         aggregate_piece(call, rows, AggregateLayer::mean_by(call.block, |_| n_edges), (open, is_last))
     }
 
-    fn gpu_refusal(&self, config: &ModelConfig) -> Option<String> {
-        Some(format!("{} has no kernels for GPUs", config.kind.name()))
+    fn gpu_layer(&self, _config: &ModelConfig) -> Result<LayerKind, String> {
+        Ok(LayerKind::Mean)
     }
 
     fn pyg_refusal(&self) -> Option<&'static str> {

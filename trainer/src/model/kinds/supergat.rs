@@ -1,14 +1,14 @@
 //! SuperGAT: GAT whose attention is also trained to separate edges from pairs without one. The logit of a pair is the
 //! mean of its logits over the heads; the loss of a layer is the mean binary cross-entropy of its pairs.
 
-use kith_kernels::OpenList;
+use kith_kernels::{OpenList, cuda::LayerKind};
 use kith_run::{config::ModelConfig, model_kind::ModelKind};
 use tch::{TchError, Tensor};
 
 use crate::{
     model::{
         call::{Call, Compare, LayerOutput, LayerRows},
-        kinds::gat::{attend, attend_piece, entries, too_many_heads},
+        kinds::gat::{attend, attend_piece, attention_on_gpu, entries},
         layer_shape::LayerShape,
         spec::ModelSpec,
     },
@@ -42,8 +42,8 @@ impl ModelSpec for Supergat {
         attend_piece(call, rows, open, is_last)
     }
 
-    fn gpu_refusal(&self, config: &ModelConfig) -> Option<String> {
-        too_many_heads(config)
+    fn gpu_layer(&self, config: &ModelConfig) -> Result<LayerKind, String> {
+        attention_on_gpu(config)
     }
 
     fn pyg_refusal(&self) -> Option<&'static str> {

@@ -321,6 +321,7 @@ fn a_cut_graph_trains_the_same() {
                 layer: None,
                 moment: Moment::Last,
                 device: Device::Cpu,
+                gpu: None,
                 room: Room { n_together: 40, ..Room::default() },
             };
             (records, predict(&question).unwrap())
@@ -333,7 +334,8 @@ fn a_cut_graph_trains_the_same() {
     assert!(Data::load(&cut, &full, 7).unwrap_err().to_string().contains("needs the whole graph"));
 }
 
-/// One checkpoint, asked both ways: the same bits, and attention, which is computed in another way, up to rounding.
+/// One checkpoint, asked both ways: the same bits, and attention, which is computed in another way, up to rounding. A
+/// GPU gives nearly the same numbers.
 #[test]
 fn predictions_in_chunks_are_those_of_the_whole() {
     use kith_run::prediction::{Moment, What};
@@ -347,16 +349,23 @@ fn predictions_in_chunks_are_those_of_the_whole() {
         let dir = temp.path().join(full.name());
         to_the_end(plan(&data, full.clone(), Some(&dir), false));
         let checkpoint = Checkpoints::of(&dir).last().unwrap();
-        let ask = |what, layer, room| {
+        let ask_on = |gpu, what, layer, room| {
             let (checkpoint, opened) = (&checkpoint, &opened);
-            predict(&Question { checkpoint, opened, what, layer, moment: Moment::Best, device: Device::Cpu, room })
+            predict(&Question { checkpoint, opened, what, layer, moment: Moment::Best, device: Device::Cpu, gpu, room })
         };
+        let ask = |what, layer, room| ask_on(None, what, layer, room);
         let scratch = temp.path().to_owned();
         let tiny = || Room { memory: Some(1), scratch: Some(scratch.clone()), n_together: 11, ..Room::default() };
         for what in [What::Probabilities, What::Embeddings] {
             let whole = ask(what, None, Room::default()).unwrap();
             assert_eq!(whole.n_rows(), N_NODES);
             assert!(ask(what, None, tiny()).unwrap() == whole, "{} {what:?}", full.name());
+            for gpu in super::gpu::devices() {
+                let found = ask_on(Some(gpu), what, None, Room::default()).unwrap();
+                assert_eq!((found.n_rows(), found.width()), (whole.n_rows(), whole.width()));
+                let off = whole.values().iter().zip(found.values()).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                assert!(off > 0.0 && off < 1e-5, "{} {what:?}: {off}", full.name());
+            }
         }
         for layer in [None, Some(0), Some(1)] {
             let (whole, chunked) = (ask(What::Attention, layer, Room::default()), ask(What::Attention, layer, tiny()));

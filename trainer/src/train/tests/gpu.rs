@@ -8,7 +8,7 @@ use super::*;
 use crate::data::opened::Opened;
 
 #[allow(clippy::print_stderr)]
-fn devices() -> Vec<Gpu> {
+pub(super) fn devices() -> Vec<Gpu> {
     let real = cuda::open(0).inspect_err(|error| eprintln!("no GPU here, only an emulated one: {error}")).ok();
     std::iter::once(kith_cuda_emulator::gpu()).chain(real).collect()
 }
@@ -24,6 +24,9 @@ fn a_gpu_follows_the_trajectory_of_the_cpu() {
             &["model.attention=go", "edge_loss.neg_sample_ratio=40"],
             &["model.kind=gat", "model.attention=dp", "edge_loss=off", "model.n_layers=3"],
             &["edge_loss.weight=0", "model.dropout=0", "model.n_layers=1"],
+            &["model=off", "model.kind=gcn", "edge_loss=off", "model.dropout=0.4", "model.n_layers=3"],
+            &["model=off", "model.kind=sage", "edge_loss=off", "model.hidden=5"],
+            &["model=off", "model.kind=mlp", "edge_loss=off", "model.dropout=0"],
         ] {
             follows(&input, assignments, &gpu);
         }
@@ -81,6 +84,10 @@ fn a_gpu_follows_the_cpu_in_slices() {
             (&dense, &["model.attention=dp", "train.fanouts=70", "train.edge_seeds=5"]),
             (&sparse, &["model.attention=sd", "train.edge_seeds=3"]),
             (&sparse, &["model.kind=gat", "model.attention=dp", "edge_loss=off", "model.n_layers=3"]),
+            (&dense, &["model=off", "model.kind=gcn", "edge_loss=off"]),
+            (&sparse, &["model=off", "model.kind=gcn", "edge_loss=off", "model.n_layers=3"]),
+            (&dense, &["model=off", "model.kind=sage", "edge_loss=off", "train.fanouts=all"]),
+            (&dense, &["model=off", "model.kind=mlp", "edge_loss=off"]),
         ] {
             follows(data, &[&in_batches, assignments].concat(), &gpu);
         }
@@ -152,9 +159,9 @@ fn what_a_gpu_does_not_take_is_said() {
     let refused = |plan: RunPlan<'_>| Run::new(plan, alone()).unwrap_err().to_string();
     let one = input(vec![graph(60, 0, 1)]);
     let end = ": train on the CPU, or with --kernels reference";
-    let expected = format!("gcn has no kernels for GPUs{end}");
-    assert_eq!(refused(plan(&one, &["model=off", "model.kind=gcn", "edge_loss=off"])), expected);
-    let expected = format!("the kernels for GPUs take up to 32 heads{end}");
+    let expected = format!("cgat has no kernels for GPUs{end}");
+    assert_eq!(refused(plan(&one, &["model=off", "model.kind=cgat", "edge_loss=off"])), expected);
+    let expected = format!("the kernels for GPUs take up to 32 heads, not 33{end}");
     assert_eq!(refused(plan(&one, &["model.heads=33"])), expected);
 }
 

@@ -180,7 +180,7 @@ fn what_is_predicted_and_measured_of_a_hub_in_pieces_is_the_same() {
                 let checkpoint = &Checkpoints::of(&dir).last().unwrap();
                 let ask = |what| {
                     let (layer, moment, device, room) = (None, Moment::Last, Device::Cpu, room.clone());
-                    predict(&Question { checkpoint, opened, what, layer, moment, device, room }).unwrap()
+                    predict(&Question { checkpoint, opened, what, layer, moment, device, gpu: None, room }).unwrap()
                 };
                 answers.push((records, ask(What::Probabilities), ask(What::Embeddings)));
             }

@@ -1,20 +1,19 @@
 //! Arrays of a program, each with all runs.
 
-use kith_block::Form;
-
 use super::{
     plan::{ProgramPlan, Targets},
-    raw::Labels,
-    tiles::{N_PARTS, pieces_of, sparse_pieces, weight_tiles},
+    tiles::{pieces_of, sparse_pieces, weight_tiles},
 };
 use crate::cuda::{
     compile::Constants,
     error::GpuError,
     graph::PlacedGraph,
-    layer::{Layer, LayerPlan},
+    labeled::{LabeledNodes, LabeledSet, Labels},
+    layer::{Layer, LayerKind, LayerPlan},
     machine::{Gpu, ModuleId},
     memory::{Address, Array},
     pairs::{DrawnPairs, PairRoom, PlacedPairs},
+    sum::N_PARTS,
 };
 
 /// Arrays of one layer, each with all runs.
@@ -28,7 +27,12 @@ pub(super) struct LayerState {
     pub(super) records: Array<[f32; 2]>,
     /// Of the outputs.
     pub(super) gradients: Array<f32>,
+    /// True if some run drops a part of its input.
+    pub(super) is_dropped: bool,
+    /// Dropout of attention.
     pub(super) mask: Option<Array<u8>>,
+    /// Factors of neighbors, without attention: see aggregate.cu. All runs have the same.
+    pub(super) factors: Array<f32>,
     pub(super) pair_room: Option<PairRoom>,
     /// Those of a whole graph; a batch brings its own.
     pub(super) drawn: Option<DrawnPairs>,
@@ -40,15 +44,18 @@ impl LayerState {
         let own = plan.layers[index];
         let layer = own.layer(index, plan.n_weights);
         let has_dropout = plan.runs.iter().any(|run| run.dropout > 0.0);
+        let has_mask = has_dropout && own.kind.attention().is_some();
         Ok(LayerState {
             plan: own,
             layer,
-            module: gpu.machine().compile(&Constants::of(&layer))?,
+            module: gpu.machine().compile(&[Constants::of(&layer)])?[0],
             rows: Array::zeros(gpu, 0, "rows of a layer")?,
             outputs: Array::zeros(gpu, 0, "outputs of a layer")?,
             records: Array::zeros(gpu, 0, "records of a layer")?,
             gradients: Array::zeros(gpu, 0, "gradients of a layer")?,
-            mask: has_dropout.then(|| Array::zeros(gpu, 0, "dropout of attention")).transpose()?,
+            is_dropped: has_dropout,
+            mask: has_mask.then(|| Array::zeros(gpu, 0, "dropout of attention")).transpose()?,
+            factors: Array::zeros(gpu, 0, "factors of neighbors")?,
             pair_room: plan.pairs.map(|_| PairRoom::new(gpu)).transpose()?,
             drawn: None,
         })
@@ -64,7 +71,10 @@ impl LayerState {
         let (stride, heads) = (self.layer.stride as usize, self.plan.heads);
         self.rows.fit(n_runs * graph.n_sources * stride)?;
         self.outputs.fit(n_runs * graph.n_destinations * stride)?;
-        self.records.fit(n_runs * graph.n_destinations * heads)?;
+        match self.plan.kind {
+            LayerKind::Attention(_) => self.records.fit(n_runs * graph.n_destinations * heads)?,
+            _ => self.factors.fit(graph.n_sources)?,
+        };
         self.gradients.fit(n_runs * graph.n_destinations * stride)?;
         if let Some(mask) = &mut self.mask {
             mask.fit(n_runs * graph.n_edges * heads.div_ceil(8))?;
@@ -97,18 +107,9 @@ pub(super) struct DeviceTargets {
     pub(super) n_train: usize,
     /// With -1 for nodes that are not trained on.
     pub(super) trained: Array<i32>,
-    pub(super) classes: Array<i32>,
     pub(super) bits: Option<Array<u8>>,
-    pub(super) sets: [DeviceSet; 2],
-}
-
-/// Validation or test nodes, and their results.
-#[derive(Debug)]
-pub(super) struct DeviceSet {
-    pub(super) nodes: Array<u32>,
-    pub(super) losses: Array<f64>,
-    pub(super) sum: Array<f64>,
-    pub(super) counts: Array<u32>,
+    /// Validation and test nodes.
+    pub(super) sets: [LabeledSet; 2],
 }
 
 impl Shared {
@@ -143,19 +144,25 @@ impl Shared {
             let LayerPlan { dim, heads, features, .. } = state.plan;
             let (_, piece_rows) = weight_tiles(&state.layer, graph.n_sources as u32);
             let n_pieces = graph.n_sources.div_ceil(piece_rows as usize).max(sparse_pieces(dim as u32) as usize);
-            let of_nodes = pieces_of(graph.n_sources as u32).0 as usize;
+            let of_nodes = pieces_of(state.plan.kind, graph.n_sources as u32).0 as usize;
             (n_pieces * dim * heads * features).max(of_nodes * 2 * heads * features)
         };
         let stride = |state: &LayerState| state.layer.stride as usize;
-        let edge_parts = |form: Form| 1 + usize::from(form.has_weights()) + usize::from(form.has_products());
-        let of_edges =
-            |state: &LayerState, graph: &PlacedGraph| graph.n_edges * edge_parts(state.plan.form) * state.plan.heads;
+        let heads = |state: &LayerState| if state.plan.kind.attention().is_some() { state.plan.heads } else { 0 };
+        let of_edges = |state: &LayerState, graph: &PlacedGraph| {
+            let parts = state
+                .plan
+                .kind
+                .attention()
+                .map_or(0, |form| 1 + usize::from(form.has_weights()) + usize::from(form.has_products()));
+            graph.n_edges * parts * heads(state)
+        };
         self.edge_gradients.fit(most(&of_edges))?;
         self.row_gradients.fit(most(&|state, graph| graph.n_sources * stride(state)))?;
-        self.left_gradients.fit(most(&|state, graph| graph.n_sources * state.plan.heads))?;
-        self.right_gradients.fit(most(&|state, graph| graph.n_sources * state.plan.heads))?;
+        self.left_gradients.fit(most(&|state, graph| graph.n_sources * heads(state)))?;
+        self.right_gradients.fit(most(&|state, graph| graph.n_sources * heads(state)))?;
         self.slot_sums.fit(most(&|state, graph| n_slots(graph) * stride(state)))?;
-        self.slot_totals.fit(most(&|state, graph| 2 * n_slots(graph) * state.plan.heads))?;
+        self.slot_totals.fit(most(&|state, graph| 2 * n_slots(graph) * heads(state)))?;
         self.pieces.fit(most(&pieces))?;
         self.node_losses.fit(n_runs * graphs[layers.len() - 1].n_destinations)?;
         Ok(())
@@ -170,26 +177,29 @@ impl DeviceTargets {
         let mut trained = vec![-1; n_nodes];
         train.iter().for_each(|node| trained[*node as usize] = classes[*node as usize].max(0));
         let set = |nodes: &[u32]| {
-            Ok::<_, GpuError>(DeviceSet {
-                nodes: Array::of(gpu, nodes, WHAT)?,
-                losses: Array::zeros(gpu, n_runs * nodes.len(), WHAT)?,
-                sum: Array::zeros(gpu, n_runs, WHAT)?,
-                counts: Array::zeros(gpu, n_runs * 3, WHAT)?,
-            })
+            let mut nodes = nodes.to_vec();
+            nodes.sort_unstable();
+            let own = |node: u32| node as usize * n_classes..(node as usize + 1) * n_classes;
+            let labeled = LabeledNodes {
+                classes: nodes.iter().map(|node| classes[*node as usize]).collect(),
+                bits: bits.as_ref().map(|bits| nodes.iter().flat_map(|node| &bits[own(*node)]).copied().collect()),
+                nodes,
+            };
+            LabeledSet::new(gpu, &labeled, *n_classes, n_runs)
         };
         Ok(DeviceTargets {
             n_classes: *n_classes,
             n_train: train.len(),
             trained: Array::of(gpu, &trained, WHAT)?,
-            classes: Array::of(gpu, classes, WHAT)?,
             bits: bits.as_ref().map(|bits| Array::of(gpu, bits, WHAT)).transpose()?,
             sets: [set(valid)?, set(test)?],
         })
     }
 
-    pub(super) fn labels(&self, classes: &Array<i32>) -> Labels {
+    /// Labels of the training nodes.
+    pub(super) fn labels(&self) -> Labels {
         Labels {
-            classes: classes.at(),
+            classes: self.trained.at(),
             bits: Address::of(self.bits.as_ref()),
             n_classes: self.n_classes as u32,
             unused: 0,

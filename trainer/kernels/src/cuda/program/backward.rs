@@ -1,21 +1,51 @@
 //! Backward: gradients of features and of weights, and the losses of pairs.
 
+use kith_block::Form;
+
 use super::{
-    N_THREADS, Program, WARPS,
+    Program,
     arrays::{LayerState, Shared},
-    sums::SUM_THREADS,
-    tiles::{TILE_COLUMNS, TILE_ROWS, TILE_THREADS, parts_of, pieces_of, sparse_pieces, weight_tiles},
+    tiles::{TILE_COLUMNS, TILE_ROWS, TILE_THREADS, pieces_of, sparse_pieces, weight_tiles},
 };
 use crate::cuda::{
     args::args,
     error::GpuError,
     graph::Items,
+    layer::{LayerKind, N_THREADS, WARPS},
     memory::Address,
     pairs::{EdgeLoss, PairRoom, PlacedPairs},
+    sum::{SUM_THREADS, parts_of},
 };
 
 impl Program {
     pub(super) fn backward(&self, layer: usize) -> Result<(), GpuError> {
+        let LayerState { plan, layer: shape, module, is_dropped, .. } = &self.layers[layer];
+        match plan.kind {
+            LayerKind::Attention(_) => self.attend_back(layer)?,
+            LayerKind::Convolution | LayerKind::Mean | LayerKind::Own => self.aggregate(layer, false)?,
+        }
+        self.weight_gradients(layer)?;
+        if layer > 0 {
+            let n_tiles =
+                (self.work.graph(layer).n_sources as u32).div_ceil(TILE_ROWS) * shape.dim.div_ceil(TILE_COLUMNS);
+            let mut args = args![
+                *shape,
+                self.input(layer),
+                self.weights.at(),
+                self.settings.at(),
+                self.streams.at(),
+                self.layers.len() as u32,
+                u32::from(*is_dropped),
+                self.shared.row_gradients.at(),
+                self.layers[layer - 1].gradients.at()
+            ];
+            self.launch(*module, "kith_input_gradient", n_tiles, TILE_THREADS, &mut args)?;
+        }
+        Ok(())
+    }
+
+    /// Gradients of hidden features, and the losses of pairs.
+    fn attend_back(&self, layer: usize) -> Result<(), GpuError> {
         let state = &self.layers[layer];
         let LayerState { layer: shape, module, rows, outputs, records, gradients, mask, pair_room, .. } = state;
         let graph = self.work.graph(layer);
@@ -107,23 +137,6 @@ impl Program {
             self.launch(*module, "kith_negatives", n_sources.div_ceil(WARPS), N_THREADS, &mut args)?;
             self.pair_losses(layer, &pairs, room)?;
         }
-        self.weight_gradients(layer)?;
-        if layer > 0 {
-            let is_dropped = u32::from(self.layers[layer].mask.is_some());
-            let n_tiles = n_sources.div_ceil(TILE_ROWS) * shape.dim.div_ceil(TILE_COLUMNS);
-            let mut args = args![
-                *shape,
-                self.input(layer),
-                self.weights.at(),
-                self.settings.at(),
-                self.streams.at(),
-                self.layers.len() as u32,
-                is_dropped,
-                row_gradients.at(),
-                self.layers[layer - 1].gradients.at()
-            ];
-            self.launch(*module, "kith_input_gradient", n_tiles, TILE_THREADS, &mut args)?;
-        }
         Ok(())
     }
 
@@ -136,20 +149,20 @@ impl Program {
         let mut args = pairs.edge_losses(room, graph.n_edges as u32, parts);
         let n_parts = parts_of(graph.n_edges);
         self.launch(module, "kith_edge_losses", n_parts, SUM_THREADS, &mut args)?;
-        self.sum_parts(n_parts, out(0), self.n_losses())?;
+        self.sums().of_parts(n_parts, out(0), self.n_losses())?;
         let mut args = args![room.logits.at(), pairs.n_room(), room.starts.at(), n_nodes, parts];
         let n_parts = parts_of(pairs.n_room() as usize);
         self.launch(module, "kith_negative_losses", n_parts, SUM_THREADS, &mut args)?;
-        self.sum_parts(n_parts, out(1), self.n_losses())
+        self.sums().of_parts(n_parts, out(1), self.n_losses())
     }
 
     /// Gradients of a layer's weights, attention weights and bias.
     fn weight_gradients(&self, layer: usize) -> Result<(), GpuError> {
-        let LayerState { plan, layer: shape, module, rows, gradients, mask, .. } = &self.layers[layer];
+        let LayerState { plan, layer: shape, module, rows, gradients, is_dropped, .. } = &self.layers[layer];
         let graph = self.work.graph(layer);
         let (n_sources, n_destinations) = (graph.n_sources as u32, graph.n_destinations as u32);
         let Shared { row_gradients, left_gradients, right_gradients, pieces, .. } = &self.shared;
-        let is_dropped = u32::from(mask.is_some());
+        let is_dropped = u32::from(*is_dropped);
         let n_layers = self.layers.len() as u32;
         let (settings, streams) = (self.settings.at(), self.streams.at());
         match self.sparse_input(layer) {
@@ -182,15 +195,15 @@ impl Program {
                 self.sum_pieces(n_pieces, plan.dim * plan.heads * plan.features, plan.weight)?;
             }
         }
-        if plan.form.has_weights() {
-            let (n_pieces, piece_nodes) = pieces_of(n_sources);
+        if plan.kind.attention().is_some_and(Form::has_weights) {
+            let (n_pieces, piece_nodes) = pieces_of(plan.kind, n_sources);
             let (left, right) = (left_gradients.at(), right_gradients.at());
             let mut args =
                 args![*shape, n_sources, n_destinations, rows.at(), left, right, pieces.at(), n_pieces, piece_nodes];
             self.launch(*module, "kith_attention_gradient", n_pieces, SUM_THREADS, &mut args)?;
             self.sum_pieces(n_pieces, 2 * plan.heads * plan.features, plan.attention)?;
         }
-        let (n_pieces, piece_nodes) = pieces_of(n_destinations);
+        let (n_pieces, piece_nodes) = pieces_of(plan.kind, n_destinations);
         let mut args = args![*shape, n_destinations, gradients.at(), pieces.at(), n_pieces, piece_nodes];
         self.launch(*module, "kith_bias_gradient", n_pieces, SUM_THREADS, &mut args)?;
         self.sum_pieces(n_pieces, plan.n_outputs(), plan.bias)

@@ -3,7 +3,7 @@
 use bytemuck::Zeroable;
 
 use super::{
-    N_THREADS, Program, WARPS,
+    Program,
     arrays::LayerState,
     raw::Input,
     tiles::{TILE_COLUMNS, TILE_ROWS, TILE_THREADS},
@@ -13,6 +13,7 @@ use crate::cuda::{
     args::args,
     error::GpuError,
     graph::Items,
+    layer::{LayerKind, N_THREADS, WARPS},
     memory::Address,
     rows::{DeviceRows, PlacedRows, SparseRows, Values},
 };
@@ -59,8 +60,8 @@ impl Program {
 
     pub(super) fn forward(&self, layer: usize, is_training: bool) -> Result<(), GpuError> {
         let state = &self.layers[layer];
-        let LayerState { layer: shape, module, rows, outputs, records, mask, .. } = state;
-        let is_dropped = u32::from(is_training && mask.is_some());
+        let LayerState { plan, layer: shape, module, rows, .. } = state;
+        let is_dropped = u32::from(is_training && state.is_dropped);
         let n_layers = self.layers.len() as u32;
         let graph = self.work.graph(layer);
         let n_rows = graph.n_sources as u32;
@@ -79,6 +80,16 @@ impl Program {
                 self.launch(*module, "kith_multiply", n_tiles, TILE_THREADS, &mut args)?;
             }
         }
+        match plan.kind {
+            LayerKind::Attention(_) => self.attend(layer, is_training),
+            LayerKind::Convolution | LayerKind::Mean | LayerKind::Own => self.aggregate(layer, true),
+        }
+    }
+
+    fn attend(&self, layer: usize, is_training: bool) -> Result<(), GpuError> {
+        let LayerState { layer: shape, module, rows, outputs, records, mask, .. } = &self.layers[layer];
+        let graph = self.work.graph(layer);
+        let settings = self.settings.at();
         let Items { items, n_items, split, n_split, n_slots } = graph.by_destination;
         let mask = if is_training { Address::of(mask.as_ref()) } else { Address::NONE };
         let mut args = args![
@@ -126,7 +137,7 @@ impl Program {
             self.shared.node_losses.at()
         ];
         self.launch(last.module, "kith_node_loss", n_nodes.div_ceil(WARPS), N_THREADS, &mut args)?;
-        self.sum(&self.shared.node_losses, n_nodes as usize, self.losses.at(), self.n_losses())
+        self.sums().of(self.shared.node_losses.at(), n_nodes as usize, self.losses.at(), self.n_losses())
     }
 
     /// Sparse rows of a whole graph, which the first layer multiplies as they are.

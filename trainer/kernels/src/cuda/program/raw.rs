@@ -8,7 +8,7 @@ use crate::{cuda::memory::Address, dropout::Dropout};
 /// As `struct Settings` in layer.cuh.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-pub(super) struct RawSettings {
+pub(in crate::cuda) struct RawSettings {
     run_key: u64,
     learning_rate: f64,
     edge_weight: f64,
@@ -36,26 +36,16 @@ impl From<Settings> for RawSettings {
 /// As `struct Input` in multiply.cu.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-pub(super) struct Input {
-    pub(super) n_rows: u32,
-    pub(super) dim: u32,
-    pub(super) stored: Address,
-    pub(super) hidden: Address,
-    pub(super) hidden_features: u32,
-    pub(super) hidden_padded: u32,
-    pub(super) hidden_stride: u32,
-    pub(super) hidden_bias: u32,
-    pub(super) ids: Address,
-    pub(super) is_by_id: u32,
-    pub(super) unused: u32,
-}
-
-/// As `struct Labels` in loss.cu.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-pub(in crate::cuda) struct Labels {
-    pub(in crate::cuda) classes: Address,
-    pub(in crate::cuda) bits: Address,
-    pub(in crate::cuda) n_classes: u32,
+pub(in crate::cuda) struct Input {
+    pub(in crate::cuda) n_rows: u32,
+    pub(in crate::cuda) dim: u32,
+    pub(in crate::cuda) stored: Address,
+    pub(in crate::cuda) hidden: Address,
+    pub(in crate::cuda) hidden_features: u32,
+    pub(in crate::cuda) hidden_padded: u32,
+    pub(in crate::cuda) hidden_stride: u32,
+    pub(in crate::cuda) hidden_bias: u32,
+    pub(in crate::cuda) ids: Address,
+    pub(in crate::cuda) is_by_id: u32,
     pub(in crate::cuda) unused: u32,
 }

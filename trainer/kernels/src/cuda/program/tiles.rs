@@ -1,12 +1,12 @@
 //! Sizes of tiles of products, and of pieces of sums.
 
-use crate::cuda::layer::Layer;
+use crate::cuda::layer::{Layer, LayerKind};
 
 /// Sizes of a tile in multiply.cu.
-pub(super) const TILE_ROWS: u32 = 128;
-pub(super) const TILE_COLUMNS: u32 = 64;
+pub(in crate::cuda) const TILE_ROWS: u32 = 128;
+pub(in crate::cuda) const TILE_COLUMNS: u32 = 64;
 const TILE_TERMS: u32 = 16;
-pub(super) const TILE_THREADS: u32 = 256;
+pub(in crate::cuda) const TILE_THREADS: u32 = 256;
 /// Tiles of a gradient of weights at least, where there are rows enough: they should fill a device.
 const N_TILES: u32 = 256;
 
@@ -27,20 +27,14 @@ pub(super) fn sparse_pieces(dim: u32) -> u32 {
     (N_SPARSE_WARPS / dim.max(1)).clamp(1, 64)
 }
 
-/// Pieces of a sum over nodes at most, and nodes of one at least.
+/// Pieces of a sum over nodes at most, with attention and without, and nodes of one at least.
 const N_PIECES: u32 = 512;
+const N_PLAIN_PIECES: u32 = 2048;
 const PIECE_NODES: u32 = 32;
-/// Parts that a long sum of losses is made of at most, and numbers of one at least.
-pub(super) const N_PARTS: usize = 1024;
-const N_PART: usize = 2048;
 
-/// Parts of a sum of `n` losses.
-pub(super) fn parts_of(n: usize) -> u32 {
-    n.div_ceil(N_PART).clamp(1, N_PARTS) as u32
-}
-
-/// Pieces of a sum over nodes, and nodes of each.
-pub(super) fn pieces_of(n_nodes: u32) -> (u32, u32) {
-    let piece_nodes = n_nodes.div_ceil(N_PIECES).max(PIECE_NODES);
+/// Pieces of a sum over nodes in a kind of layer, and nodes of each.
+pub(super) fn pieces_of(kind: LayerKind, n_nodes: u32) -> (u32, u32) {
+    let most = if kind.attention().is_some() { N_PIECES } else { N_PLAIN_PIECES };
+    let piece_nodes = n_nodes.div_ceil(most).max(PIECE_NODES);
     (n_nodes.div_ceil(piece_nodes), piece_nodes)
 }

@@ -2,13 +2,11 @@
 
 use bytemuck::Zeroable;
 
-use super::{
-    arrays::{DeviceTargets, LayerState},
-    raw::Labels,
-};
+use super::arrays::{DeviceTargets, LayerState};
 use crate::cuda::{
     batch::DeviceBatch,
     graph::{DeviceGraph, PlacedGraph},
+    labeled::Labels,
     memory::{Address, Array},
     pairs::{DrawnPairs, PlacedPairs},
     rows::DeviceRows,
@@ -41,6 +39,8 @@ pub(super) struct Batches {
     pub(super) spread: Array<f32>,
     /// The one that is computed.
     pub(super) batch: Option<DeviceBatch>,
+    /// Sum of the gradients of a step's slices.
+    pub(super) sum: Array<f32>,
 }
 
 impl Work {
@@ -85,7 +85,7 @@ impl Work {
             Work::Graph(whole) => {
                 let targets = &whole.targets;
                 let n_terms = targets.n_train * if targets.bits.is_some() { targets.n_classes } else { 1 };
-                (targets.labels(&targets.trained), n_terms)
+                (targets.labels(), n_terms)
             }
             Work::Batches(batches) => {
                 let placed = batches.batch().placed();

@@ -1,0 +1,112 @@
+// Sums of neighbors with fixed factors: out_i = d_i Σ_j s_j h_j, forward by destination and backward by source. A GCN
+// has d = s = 1/√degree, a mean d = 1/(edges into i) and s = 1, and a layer of an MLP only the node itself.
+
+/// The factors of all nodes of a GCN, or of the destinations of a mean.
+KERNEL void kith_factors(Layer layer, Graph graph, float *factors) {
+    u32 node = blockIdx.x * blockDim.x + threadIdx.x;
+    if (node >= graph.n_sources) return;
+    if (FORM == FORM_GCN) {
+        factors[node] = 1.f / sqrtf((float)(graph.out_indptr[node + 1] - graph.out_indptr[node]));
+    } else if (node < graph.n_destinations) {
+        factors[node] = 1.f / (float)(graph.indptr[node + 1] - graph.indptr[node]);
+    }
+}
+
+// Rows that a team reads before it adds the first: as many as there are registers for.
+#ifdef KITH_VEC
+#define N_ADDED (VEC > 4 ? 1 : VEC > 2 ? 2 : 4)
+#else
+#define N_ADDED 2
+#endif
+
+/// Factor of a node as a source, or as a destination, whose places begin at `first`.
+__device__ __forceinline__ float factor_of(const Layer &layer, const float *factors, u32 node, u32 first, bool is_destination) {
+    if (FORM == FORM_GCN) return factors[(is_destination ? first : 0) + node];
+    return is_destination ? factors[node] : 1.f;
+}
+
+/// Σ of the neighbors' rows by whole list, times the node's factor; parts of the other lists. Forward, rows are hidden
+/// features and lists those of destinations; backward, rows are gradients of outputs and lists those of sources.
+KERNEL void kith_aggregate(
+    Layer layer, Graph graph, u32 is_forward, const Item *items, u32 n_items, const float *factors, const float *rows,
+    float *sums, float *slot_sums, u32 n_slots) {
+    u32 item_index = (blockIdx.x * blockDim.x + threadIdx.x) / 32, run = blockIdx.y;
+    if (item_index >= n_items) return;
+    const u32 *others = is_forward ? graph.sources : graph.destinations;
+    Item item = item_of(items, is_forward ? graph.indptr : graph.out_indptr, item_index);
+    Place place = place_of(layer);
+    rows += (size_t)run * (is_forward ? graph.n_sources : graph.n_destinations) * layer.stride;
+    sums += (size_t)run * (is_forward ? graph.n_destinations : graph.n_sources) * layer.stride;
+    slot_sums += (size_t)run * n_slots * layer.stride;
+
+    float4 sum[VEC_ROOM];
+#pragma unroll
+    for (u32 v = 0; v < VEC; v++) sum[v] = zero4();
+    if (FORM == FORM_OWN) {
+        u32 row = graph.first + item.node;
+        if (item.node < graph.n_destinations) load_row(layer, place, rows + (size_t)row * layer.stride, sum);
+        if (place.team == 0) store_row(layer, place, sum, sums + (size_t)item.node * layer.stride);
+        return;
+    }
+    for (u32 base = item.first; base < item.end; base += N_ADDED * place.n_teams) {
+        float4 read[N_ADDED][VEC_ROOM];
+        float factor[N_ADDED];
+#pragma unroll
+        for (u32 k = 0; k < N_ADDED; k++) {
+            u32 edge = base + k * place.n_teams + place.team;
+            u32 other = others[edge < item.end ? edge : item.first];
+            factor[k] = edge < item.end ? factor_of(layer, factors, other, graph.first, !is_forward) : 0.f;
+            load_row(layer, place, rows + (size_t)other * layer.stride, read[k]);
+        }
+#pragma unroll
+        for (u32 k = 0; k < N_ADDED; k++) {
+#pragma unroll
+            for (u32 v = 0; v < VEC; v++) sum[v] = fma4(read[k][v], factor[k], sum[v]);
+        }
+    }
+#pragma unroll
+    for (u32 v = 0; v < VEC; v++) sum[v] = over_teams(place, sum[v]);
+    if (place.team != 0) return;
+    if (item.slot != NO_SLOT) {
+        store_row(layer, place, sum, slot_sums + (size_t)item.slot * layer.stride);
+        return;
+    }
+    float own = factor_of(layer, factors, item.node, graph.first, is_forward);
+#pragma unroll
+    for (u32 v = 0; v < VEC; v++) sum[v] = scaled4(sum[v], own);
+    store_row(layer, place, sum, sums + (size_t)item.node * layer.stride);
+}
+
+/// The same of lists that came in pieces, from their parts, in order.
+KERNEL void kith_aggregate_join(
+    Layer layer, u32 n_nodes, u32 first, u32 is_forward, const SplitList *lists, u32 n_lists, const float *factors, float *sums,
+    const float *slot_sums, u32 n_slots) {
+    u32 list_index = (blockIdx.x * blockDim.x + threadIdx.x) / 32, run = blockIdx.y;
+    if (list_index >= n_lists || FORM == FORM_OWN) return;
+    SplitList list = lists[list_index];
+    Place place = place_of(layer);
+    slot_sums += (size_t)run * n_slots * layer.stride;
+    float4 sum[VEC_ROOM];
+#pragma unroll
+    for (u32 v = 0; v < VEC; v++) sum[v] = zero4();
+    slot_sums += (size_t)list.first_slot * layer.stride;
+    for (u32 base = 0; base < list.n_slots; base += N_ADDED) {
+        float4 part[N_ADDED][VEC_ROOM];
+#pragma unroll
+        for (u32 k = 0; k < N_ADDED; k++) {
+            u32 slot = min(base + k, list.n_slots - 1);
+            load_row(layer, place, slot_sums + (size_t)slot * layer.stride, part[k]);
+        }
+#pragma unroll
+        for (u32 k = 0; k < N_ADDED; k++) {
+            if (base + k >= list.n_slots) break;
+#pragma unroll
+            for (u32 v = 0; v < VEC; v++) sum[v] = plus4(sum[v], part[k][v]);
+        }
+    }
+    if (place.team != 0) return;
+    float own = factor_of(layer, factors, list.node, first, is_forward);
+#pragma unroll
+    for (u32 v = 0; v < VEC; v++) sum[v] = scaled4(sum[v], own);
+    store_row(layer, place, sum, sums + ((size_t)run * n_nodes + list.node) * layer.stride);
+}

@@ -1,0 +1,40 @@
+//! Predictions by the kernels of a GPU.
+
+use kith_kernels::cuda::{Gpu, Inference};
+
+use super::{output::Output, table::Table};
+use crate::{
+    data::{matrix::Matrix, opened::Opened},
+    distributed::world::World,
+    engine::gpu::plan_of_inference,
+    error::TrainError,
+    inference::on_gpu::{fits, walk},
+    model::Model,
+};
+
+/// `None` for attention, whose weights the kernels do not keep, and if the hidden features of all nodes do not fit.
+pub(super) fn predict(gpu: &Gpu, model: &Model, opened: &Opened, output: &Output) -> Result<Option<Table>, TrainError> {
+    let layer = match output {
+        Output::Probabilities { .. } => model.layers().len() - 1,
+        Output::Embeddings { layer } => *layer,
+        Output::Attention { .. } => return Ok(None),
+    };
+    let (plan, n_nodes) = (plan_of_inference(model), opened.info().n_nodes);
+    if !fits(gpu, &plan, n_nodes) {
+        return Ok(None);
+    }
+    let mut inference = Inference::new(gpu, &plan, n_nodes as usize)?;
+    let weights: Vec<f32> = Vec::try_from(model.weights().flat())?;
+    let mut table = Table::new(&["id"], output.column());
+    let world = World::alone();
+    walk(&mut inference, &weights, &**opened.shards(), (None, None), (&world, layer), |inference, nodes| {
+        let values = inference.outputs(layer)?;
+        let rows = Matrix { width: values.len() / (nodes.end - nodes.start).max(1) as usize, values };
+        let rows = output.finish_rows(rows, true);
+        for (place, node) in nodes.enumerate() {
+            table.push(&[&opened.id_of(node)?], rows.row(place));
+        }
+        Ok(())
+    })?;
+    Ok(Some(table))
+}
