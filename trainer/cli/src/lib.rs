@@ -126,6 +126,7 @@ impl Program {
 
     fn code_of(self, call: impl FnOnce(Command, &[OsString]) -> anyhow::Result<u8>) -> u8 {
         exit_with_own_code_on_panic();
+        let command = std::env::args_os().nth(1).unwrap_or_default().to_string_lossy().into_owned();
         let typed: Vec<_> = std::env::args_os().skip(2).collect();
         let args = match Args::try_parse() {
             Ok(args) => args,
@@ -135,7 +136,7 @@ impl Program {
                 return 0;
             }
             Err(error) => {
-                match mistaken::advice(&error) {
+                match mistaken::advice(&error, &command) {
                     Some(sentence) => say(&format!("error: {sentence} (`kith help` explains every command)")),
                     None => drop(mistaken::without_idle_tips(error, &mistaken::root()).print()),
                 }

@@ -5,46 +5,52 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
 };
 
-/// Options of PyG scripts, GraphStorm and other trainers, and what to write instead.
-const ELSEWHERE: &[(&str, &str)] = &[
-    ("--model", "name the model first, as in `kith train gat --graph PLACE`"),
-    ("--preset-name", "name the preset first, as in `kith train cora/gat --graph PLACE`"),
-    ("--dataset", "give the graph with --graph; `kith data list` lists datasets to import"),
-    ("--data", "give the graph with --graph; `kith data list` lists datasets to import"),
-    ("--heads", "use --set model.heads=8"),
-    ("--dropout", "use --set model.dropout=0.5"),
-    ("--weight-decay", "use --set optimizer.weight_decay=5e-4"),
-    ("--num-neighbors", "use --set 'train.fanouts=[10, 10]'"),
-    ("--fanout", "use --set 'train.fanouts=[10, 10]'"),
-    ("--fanouts", "use --set 'train.fanouts=[10, 10]'"),
-    ("--mini-batch", "use --batch-size 1024"),
-    ("--patience", "use --set early_stop.patience=20"),
-    ("--num-epochs", "use --epochs"),
-    ("--learning-rate", "use --lr"),
-    ("--gpu", "use --device cuda"),
-    ("--cuda", "use --device cuda"),
-    ("--checkpoint", "use --resume with the --out of the run, or --init FILE for its weights"),
-    ("--x", "use --features"),
-    ("--edge-index", "use --edges"),
-    ("--y", "use --labels"),
-    ("--num-nodes", "use --nodes"),
+/// Commands, options that PyG scripts, GraphStorm and other trainers have there, and what to write instead.
+const ELSEWHERE: &[(&[&str], &str, &str)] = &[
+    (TRAINING, "--model", "name the model first, as in `kith train gat --graph PLACE`"),
+    (TRAINING, "--dataset", "give the graph with --graph; `kith data list` lists datasets to import"),
+    (TRAINING, "--data", "give the graph with --graph; `kith data list` lists datasets to import"),
+    (TRAINING, "--heads", "use --set model.heads=8"),
+    (TRAINING, "--dropout", "use --set model.dropout=0.5"),
+    (TRAINING, "--weight-decay", "use --set optimizer.weight_decay=5e-4"),
+    (TRAINING, "--num-neighbors", "use --set 'train.fanouts=[10, 10]'"),
+    (TRAINING, "--fanout", "use --set 'train.fanouts=[10, 10]'"),
+    (TRAINING, "--fanouts", "use --set 'train.fanouts=[10, 10]'"),
+    (TRAINING, "--mini-batch", "use --batch-size 1024"),
+    (TRAINING, "--patience", "use --set early_stop.patience=20"),
+    (TRAINING, "--num-epochs", "use --epochs"),
+    (TRAINING, "--learning-rate", "use --lr"),
+    (TRAINING, "--gpu", "use --device cuda"),
+    (TRAINING, "--cuda", "use --device cuda"),
+    (TRAINING, "--checkpoint", "use --resume with the --out of the run, or --init FILE for its weights"),
+    (&["data"], "--x", "use --features"),
+    (&["data"], "--edge-index", "use --edges"),
+    (&["data"], "--y", "use --labels"),
+    (&["data"], "--num-nodes", "use --nodes"),
 ];
 
-/// A better sentence for an error of the command line, if there is one.
-pub(crate) fn advice(error: &clap::Error) -> Option<String> {
+const TRAINING: &[&str] = &["train", "launch", "tune"];
+
+/// A better sentence for an error of the command line, if there is one. `command` is the word after the program's name.
+pub(crate) fn advice(error: &clap::Error, command: &str) -> Option<String> {
     if error.kind() != ErrorKind::UnknownArgument {
         return None;
     }
     let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else { return None };
-    if let Some((_, advice)) = ELSEWHERE.iter().find(|(name, _)| name == argument) {
+    let is_meant = |(commands, name, _): &&(&[&str], &str, &str)| commands.contains(&command) && name == argument;
+    if let Some((_, _, advice)) = ELSEWHERE.iter().find(is_meant) {
         return Some(format!("there is no option {argument}: {advice}"));
     }
-    let is_number = argument.strip_prefix('-').is_some_and(|rest| rest.parse::<f64>().is_ok());
-    if is_number {
+    if argument.strip_prefix('-').is_some_and(|rest| rest.parse::<f64>().is_ok()) {
         return Some(format!("{argument} is below zero: expected a number above 0"));
     }
-    (!argument.starts_with('-'))
+    let takes_graph = root().find_subcommand(command).is_some_and(|command| has_option(command, "graph"));
+    (takes_graph && !argument.starts_with('-'))
         .then(|| format!("unexpected argument {argument}: give the graph with --graph {argument}"))
+}
+
+fn has_option(command: &Command, name: &str) -> bool {
+    command.get_arguments().any(|argument| argument.get_long() == Some(name))
 }
 
 /// Removes tips that lead nowhere: hidden options, and how to pass an unknown option as a value.
@@ -88,23 +94,26 @@ mod tests {
             ("kith train gat stores/cora", "give the graph with --graph stores/cora"),
             ("kith train gat --graph a --lr -1", "-1 is below zero: expected a number above 0"),
         ] {
-            let found = advice(&error(line));
+            let found = advice(&error(line), line.split(' ').nth(1).unwrap());
             assert!(found.as_ref().is_some_and(|found| found.contains(expected)), "{line}: {found:?}");
         }
-        assert_eq!(advice(&error("kith train gat --graph a --num-layers 3")), None, "clap suggests --layers");
+        assert_eq!(advice(&error("kith train gat --graph a --num-layers 3"), "train"), None, "clap suggests --layers");
+        assert_eq!(advice(&error("kith devices here"), "devices"), None, "it takes no graph");
+        assert_eq!(advice(&error("kith predict run --checkpoint a"), "predict"), None, "advice for training");
     }
 
     /// A name that a command has is no mistake.
     #[test]
     fn no_option_of_ours_is_listed() {
-        fn all(command: &Command, found: &mut Vec<String>) {
-            found.extend(command.get_arguments().filter_map(|argument| Some(format!("--{}", argument.get_long()?))));
-            command.get_subcommands().for_each(|command| all(command, found));
+        for (commands, name, _) in ELSEWHERE {
+            for command in *commands {
+                let root = root();
+                let command = root.find_subcommand(command).unwrap();
+                let name = name.trim_start_matches('-');
+                let is_ours = has_option(command, name) || command.get_subcommands().any(|own| has_option(own, name));
+                assert!(!is_ours, "{} --{name}", command.get_name());
+            }
         }
-        let mut train = Vec::new();
-        all(root().find_subcommand("train").unwrap(), &mut train);
-        let listed: Vec<&str> = ELSEWHERE.iter().map(|(name, _)| *name).collect();
-        assert!(train.iter().all(|name| !listed.contains(&name.as_str())), "{train:?}");
     }
 
     #[test]

@@ -74,6 +74,7 @@ fn count_local_start(args: &Args) -> anyhow::Result<()> {
 fn train_all(args: &mut Args, world: &mut World, stop: &Stop) -> anyhow::Result<()> {
     device::number_of(&args.device).map_err(anyhow::Error::msg)?;
     let is_at_url = args.out.as_deref().and_then(Path::to_str).is_some_and(is_url);
+    let typed_out = args.out.clone(); // Of a URL, the mirror makes a temporary folder.
     let bucket = RunMirror::open(args, world.rank())?;
     let args = &*args;
     if let (Some(out), Some(most), true) = (&args.out, args.max_starts, is_at_url && world.rank() == 0) {
@@ -130,8 +131,8 @@ fn train_all(args: &mut Args, world: &mut World, stop: &Stop) -> anyhow::Result<
     }
     if !args.json && world.rank() == 0 {
         summary::print_results(&reports)?;
-        say(&match &args.out {
-            Some(out) => format!("kept in {0}; `kith report {0} --graph PLACE` makes a page of it", out.display()),
+        say(&match typed_out {
+            Some(out) => format!("kept in {0}; `kith report {0} --graph PLACE` writes an HTML report", out.display()),
             None => "the model was not kept: add --out runs/NAME to keep it".to_owned(),
         });
     }

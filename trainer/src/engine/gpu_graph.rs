@@ -148,12 +148,8 @@ impl<'a> Engine<'a> for GraphEngine {
         }
         let mut together = self.together.borrow_mut();
         let n_valid_terms = together.n_valid_terms;
-        let tally = |counted: Counted, n_terms| {
-            let Counted { loss, n_right, n_said, n_true } = counted;
-            Tally { loss, n_terms, n_right, n_said, n_true }
-        };
         let [valid, test] = together.evaluate()?[self.place];
-        Ok(Tally::measured(tally(valid, n_valid_terms), tally(test, 0)))
+        Ok(Tally::measured(Tally::of_counted(valid, n_valid_terms), Tally::of_counted(test, 0)))
     }
 
     fn fetch_weights(&self, host: &mut Host<'a>) -> Result<(), TrainError> {

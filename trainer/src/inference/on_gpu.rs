@@ -4,9 +4,7 @@
 use std::ops::Range;
 
 use kith_client::{FetchedRows, Info, Seeds, Shards};
-use kith_kernels::cuda::{
-    DeviceRows, EvaluationSets, Gpu, GraphSampler, Inference, LabeledNodes, Measured as Counted, ProgramPlan,
-};
+use kith_kernels::cuda::{DeviceRows, EvaluationSets, Gpu, GraphSampler, Inference, LabeledNodes, ProgramPlan};
 use kith_run::measured::Measured;
 use kith_sampler::Drawn;
 
@@ -72,13 +70,9 @@ impl GpuEvaluation {
         inference.begin_sets(sets)?;
         let last = inference.n_layers() - 1;
         walk(inference, weights, shards, known, (world, last), |inference, _| Ok(inference.measure(sets)?))?;
-        let tally = |counted: Counted, n_terms| {
-            let Counted { loss, n_right, n_said, n_true } = counted;
-            Tally { loss, n_terms, n_right, n_said, n_true }
-        };
         let [valid, test] = inference.finish_sets(sets)?;
         inference.release()?;
-        Ok(Tally::measured(tally(valid, *n_valid_terms), tally(test, 0)))
+        Ok(Tally::measured(Tally::of_counted(valid, *n_valid_terms), Tally::of_counted(test, 0)))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Sums from which losses and metrics are computed.
 
+use kith_kernels::cuda::Measured as Counted;
 use kith_run::measured::Measured;
 
 /// Sums over nodes.
@@ -30,6 +31,12 @@ impl Tally {
     /// Accuracy where every node has one class: then F1 is that.
     pub(crate) fn metric(&self) -> f64 {
         if self.n_said == 0 { 0.0 } else { (2 * self.n_right) as f64 / (self.n_said + self.n_true) as f64 }
+    }
+
+    /// Sums that a GPU counted; `n_terms` losses were added.
+    pub(crate) fn of_counted(counted: Counted, n_terms: u64) -> Tally {
+        let Counted { loss, n_right, n_said, n_true } = counted;
+        Tally { loss, n_terms, n_right, n_said, n_true }
     }
 
     /// Losses and metrics of the valid and test nodes.

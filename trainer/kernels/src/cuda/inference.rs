@@ -39,6 +39,7 @@ pub struct Inference {
     gpu: Gpu,
     layers: Vec<InferenceLayer>,
     n_nodes: usize,
+    chunk_bytes: usize,
     weights: Array<f32>,
     /// Of no use, as nothing is dropped; kernels read them all the same.
     settings: Array<RawSettings>,
@@ -96,6 +97,7 @@ impl Inference {
         Ok(Inference {
             layers: plan.layers.iter().enumerate().map(layer).collect::<Result<_, GpuError>>()?,
             n_nodes,
+            chunk_bytes: CHUNK_BYTES,
             weights: Array::zeros(gpu, plan.n_weights, "weights")?,
             settings: Array::zeros(gpu, 1, "settings")?,
             streams: Array::zeros(gpu, plan.layers.len(), "streams")?,
@@ -106,6 +108,11 @@ impl Inference {
             arena: Arena::new(gpu, "a chunk of nodes")?,
             gpu: gpu.clone(),
         })
+    }
+
+    /// The same in chunks of about `n_bytes`, where neighbor lists are on the GPU.
+    pub fn with_chunk_bytes(self, n_bytes: usize) -> Inference {
+        Inference { chunk_bytes: n_bytes, ..self }
     }
 
     /// Layers of the model.
@@ -168,7 +175,7 @@ impl Inference {
             self.take_degrees(&counts)?;
         }
         if self.chunks.is_empty() {
-            self.chunks = KnownChunk::all(&self.gpu, lists.bounds(), self.stride(), CHUNK_BYTES)?;
+            self.chunks = KnownChunk::all(&self.gpu, lists.bounds(), self.stride(), self.chunk_bytes)?;
         }
         Ok(self.chunks.len())
     }

@@ -48,7 +48,7 @@ pub trait Machine: fmt::Debug + Send + Sync {
     /// Sets every byte.
     fn fill(&self, lane: Lane, address: u64, n_bytes: usize, byte: u8) -> Result<(), GpuError>;
 
-    /// What is started in lane `later` from here on begins after everything that was started in lane `earlier`.
+    /// Makes lane `later` wait, from here on, for everything that was started in lane `earlier`.
     fn follow(&self, later: Lane, earlier: Lane) -> Result<(), GpuError>;
 
     /// Memory of this process that copies run from while both sides do something else.

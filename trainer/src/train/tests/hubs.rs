@@ -7,7 +7,10 @@ use std::{
 };
 
 use kith_client::{ClientError, FetchedRows, Info, RowCounts, Seeds, Shards, Whereabouts};
-use kith_kernels::LIST_PIECE;
+use kith_kernels::{
+    LIST_PIECE,
+    cuda::{GraphSampler, Inference},
+};
 use kith_run::prediction::{Moment, What};
 use kith_sampler::{
     Direction, Drawn, Hop,
@@ -18,8 +21,10 @@ use kith_store::{Cluster, Cut, Provenance, SplitPart, write_cluster};
 use super::{batches::write_store, *};
 use crate::{
     data::{matrix::rows_of, opened::Opened},
+    engine::gpu::plan_of_inference,
     inference::{
         layerwise::{Looked, walk},
+        on_gpu,
         predict::{Question, predict},
     },
     model::Model,
@@ -155,6 +160,48 @@ fn a_hub_in_pieces_has_the_bits_of_the_whole() {
             let longer = pieces(2 * LIST_PIECE as u64 + 99);
             let (found, _) = outputs_of(&model, &**graphs[0].1.shards(), &longer, layer);
             assert!(found == expected, "{:?} layer {layer}", config.model);
+        }
+    }
+}
+
+/// Long lists in pieces, and nodes in chunks: nearly the CPU's numbers, and the same bits for every size of chunk, with lists on
+/// the GPU and from the host.
+#[test]
+fn a_gpu_computes_hubs_and_chunks_like_the_cpu() {
+    crate::engine::device::start();
+    let temp = tempfile::tempdir().unwrap();
+    let (graphs, _servers) = graphs(temp.path());
+    let shards = &**graphs[0].1.shards();
+    let (indptr, sources) = shards.lists().unwrap().expect("a store has its lists");
+    for gpu in super::gpu::devices() {
+        let lists = GraphSampler::new(&gpu, indptr, sources).unwrap();
+        for model in MODELS {
+            let model = Model::new(&config(model), 5, N_CLASSES, 7, Device::Cpu).unwrap();
+            let weights: Vec<f32> = Vec::try_from(model.weights().flat()).unwrap();
+            for layer in [0, 1] {
+                let outputs = |n_bytes, lists| {
+                    let inference = Inference::new(&gpu, &plan_of_inference(&model), indptr.len() - 1).unwrap();
+                    let (mut found, mut n_chunks) = (Vec::new(), 0);
+                    let see = |inference: &Inference, _| {
+                        n_chunks += 1;
+                        found.extend(inference.outputs(layer)?);
+                        Ok(())
+                    };
+                    let mut inference = inference.with_chunk_bytes(n_bytes);
+                    let alone = (&World::alone(), layer);
+                    on_gpu::walk(&mut inference, &weights, shards, (None, lists), alone, see).unwrap();
+                    (found, n_chunks)
+                };
+                let (found, n_chunks) = outputs(1 << 30, Some(&lists));
+                assert_eq!(n_chunks, 1);
+                let (chunked, n_chunks) = outputs(1 << 16, Some(&lists));
+                assert!(n_chunks > 2 && chunked == found, "{:?}: {n_chunks} chunks", model.config());
+                assert!(outputs(1 << 30, None).0 == found, "{:?}: lists of the host", model.config());
+                let (expected, _) = outputs_of(&model, shards, &Room::default(), layer);
+                assert_eq!(found.len(), expected.len());
+                let off = found.iter().zip(expected).map(|(a, b)| (a - f32::from_bits(b)).abs()).fold(0.0, f32::max);
+                assert!(off < 1e-5, "{:?} layer {layer}: {off}", model.config());
+            }
         }
     }
 }
