@@ -28,15 +28,20 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 const UNSAFE_HOMES: &[&str] = &[
+    "partition/store/src/exit.rs",
     "partition/store/src/mapped.rs",
     "proto/draw/src/vectorized.rs",
     "trainer/cuda-emulator/src/lib.rs",
     "trainer/kernels/src/bridge.rs",
     "trainer/kernels/src/cuda/driver.rs",
+    "trainer/kernels/src/cuda/driver/machine.rs",
     "trainer/kernels/src/cuda/machine.rs",
     "trainer/kernels/src/cuda/nvrtc.rs",
+    "trainer/kernels/src/cuda/pinned.rs",
     "trainer/kernels/src/simd.rs",
     "trainer/src/distributed/collective/nccl.rs",
+    "trainer/src/distributed/collective/nccl/library.rs",
+    "trainer/src/distributed/collective/nccl/posts.rs",
     "trainer/src/engine/cuda_library.rs",
 ];
 

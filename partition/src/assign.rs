@@ -38,7 +38,6 @@ pub use self::{
 };
 use crate::{
     error::{PartitionError, Result},
-    memory::peak_bytes,
     progress::{Piece, Progress, Unit},
 };
 
@@ -158,7 +157,7 @@ pub fn assign(graph: &Graph, options: &AssignOptions, progress: &dyn Progress) -
         is_balanced,
         n_passes,
         seconds: started.elapsed().as_secs_f64(),
-        peak_bytes: peak_bytes(),
+        peak_bytes: kith_store::memory::peak_bytes(),
         notes,
     };
     Ok(Assignment { owner, report })

@@ -11,7 +11,6 @@ pub mod dataset;
 mod error;
 pub mod generate;
 pub mod inclusion;
-pub mod memory;
 pub mod pca;
 pub mod progress;
 pub mod raw;

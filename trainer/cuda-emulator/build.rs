@@ -2,7 +2,7 @@
 
 use std::{env, fs, path::Path};
 
-const FILES: [&str; 12] = [
+const FILES: [&str; 13] = [
     "layer.cuh",
     "attend.cu",
     "attend_back.cu",
@@ -15,6 +15,7 @@ const FILES: [&str; 12] = [
     "sample.cu",
     "by_source.cu",
     "inference.cu",
+    "features.cu",
 ];
 
 fn main() {

@@ -1,6 +1,6 @@
 //! Engines, which compute the steps of a run.
 //!
-//! An engine samples and computes slices, updates weights and evaluates. One uses tensor operations, on any device. Two
+//! An engine samples and computes slices, updates weights and evaluates. It may work ahead: records come later. One uses tensor operations, on any device. Two
 //! use GPU kernels: one for a whole graph, which keeps weights and moments on the GPU and can compute several runs at
 //! once, and one for slices of mini-batches.
 
@@ -13,35 +13,41 @@ mod gpu_graph;
 mod gpu_losses;
 mod host;
 mod not_finite;
+mod stage;
 mod tensors;
 
 use std::fmt::Debug;
 
-use kith_run::{measured::Measured, phase::Phase};
-use tch::Tensor;
+use kith_run::measured::Measured;
 
-pub(crate) use self::{choose::on_gpu, host::Host, tensors::TensorEngine};
+pub(crate) use self::{choose::on_gpu, host::Host, stage::Stage, tensors::TensorEngine};
 use crate::{
     data::feed::At,
-    distributed::{exchange::SliceRecord, world::World},
+    distributed::{
+        exchange::{Exchange, SliceRecord},
+        world::World,
+    },
     error::TrainError,
     inference::layerwise::Room,
 };
 
 /// Computes the steps of a run. Weights and moments of the host are up to date after [`Engine::fetch`].
 pub(crate) trait Engine<'a>: Debug {
-    /// Forward and backward of a slice. Its gradient is kept until [`Engine::take_gradient`]; `enter` receives each
-    /// phase.
-    fn compute(&mut self, host: &mut Host<'a>, at: At, enter: &mut dyn FnMut(Phase))
-    -> Result<SliceRecord, TrainError>;
+    /// Starts forward and backward of a slice of the next step.
+    fn compute(&mut self, host: &mut Host<'a>, at: At, stage: &mut Stage<'_>) -> Result<(), TrainError>;
 
-    /// The gradient of the slice that was computed last; empty where the engine needs no sum over slices.
-    fn take_gradient(&mut self, host: &Host<'a>) -> Tensor;
+    /// Adds up the gradients of the step's slices, of all ranks, and starts to change the weights by them.
+    fn update(&mut self, host: &mut Host<'a>, exchange: &Exchange, stage: &mut Stage<'_>) -> Result<(), TrainError>;
 
-    /// Changes the weights by the sum of the gradients of all slices of the step.
-    fn update(&mut self, host: &mut Host<'a>, gradient: &Tensor) -> Result<(), TrainError>;
+    /// Steps that may still be under way when the next begins.
+    fn n_ahead(&self) -> usize {
+        0
+    }
 
-    /// Evaluates the model on the valid and test nodes.
+    /// Waits for the first step that was not taken: its slices on this rank.
+    fn take_step(&mut self, host: &mut Host<'a>, stage: &mut Stage<'_>) -> Result<Vec<SliceRecord>, TrainError>;
+
+    /// Evaluates the model on the valid and test nodes. No step is under way.
     fn evaluate(&mut self, host: &mut Host<'a>, room: &Room, world: &mut World) -> Result<Measured, TrainError>;
 
     /// Brings the weights to the host.
@@ -52,5 +58,15 @@ pub(crate) trait Engine<'a>: Debug {
     /// Brings weights and moments, as they are after `step` updates, to the host.
     fn fetch(&self, _host: &mut Host<'a>, _step: u64) -> Result<(), TrainError> {
         Ok(())
+    }
+
+    /// A sentence for users about where it keeps what.
+    fn note(&self) -> Option<String> {
+        None
+    }
+
+    /// Times that a step waited for the GPU's computations, on average; `None` without a GPU.
+    fn host_syncs_per_step(&self) -> Option<f64> {
+        None
     }
 }

@@ -1,6 +1,7 @@
 //! Training and inference: models, their weights and losses, the training loop, and engines on libtorch and CUDA, which
 //! is found at run time. The definition of a run, without tensors, is in `kith-run`.
 
+pub mod cores;
 pub mod data;
 pub mod distributed;
 pub mod engine;

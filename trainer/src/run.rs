@@ -4,9 +4,10 @@ pub(crate) mod early_stop;
 mod loop_state;
 mod newest;
 mod saved;
+mod steps;
 mod stopped;
 
-use std::{ops::Range, path::Path, sync::Arc, time::Instant};
+use std::{collections::VecDeque, ops::Range, path::Path, sync::Arc, time::Instant};
 
 use kith_client::RowCounts;
 use kith_kernels::cuda::Gpu;
@@ -18,13 +19,14 @@ use kith_run::{
     report::{Report, Results, RowsReport, StepRecord},
     stop::Request,
 };
+use kith_store::memory::available_bytes;
 use tch::Device;
 
 use self::{loop_state::LoopState, newest::newest};
 use crate::{
     data::{Data, feed::Feed, opened::Source, slices},
     distributed::{
-        exchange::{Exchange, add_slices},
+        exchange::{Exchange, StepName},
         world::World,
     },
     engine::{self, Engine, Host, TensorEngine, device::devices},
@@ -34,6 +36,14 @@ use crate::{
     optimizer::Adam,
     output::{checkpoint::Saver, interchange, keeper::Keeper, metrics::Metrics, run_folder::RunFolder},
 };
+
+/// Bytes that a rank may pin: its share of half of what is free on its machine, before anybody pins any.
+fn most_pinned(world: &mut World) -> Result<u64, TrainError> {
+    let (free, n_on_host) = (available_bytes().unwrap_or(0), world.n_ranks_on_host() as u64);
+    let shared = world.collective().share(&(free / 2 / n_on_host).to_le_bytes())?;
+    let shares = shared.iter().filter_map(|bytes| Some(u64::from_le_bytes(bytes[..].try_into().ok()?)));
+    Ok(shares.min().unwrap_or(0))
+}
 
 /// A run that can start or go on.
 #[derive(Debug)]
@@ -54,8 +64,16 @@ pub struct Run<'a> {
     saver: Saver,
     /// Time of the last checkpoint that was handed over, and its step.
     saved: (Instant, Option<u64>),
+    /// Steps that were started and not told, oldest first.
+    started: VecDeque<StepName>,
+    /// Records of steps that nobody has taken yet.
+    ready: Vec<StepRecord>,
+    /// Time of the last record.
+    recorded: Instant,
     /// Asked of any rank in the last exchange.
     asked: Option<Request>,
+    /// True if it is time for a checkpoint on any rank.
+    saves: bool,
     metrics: Arc<Metrics>,
     notes: Vec<String>,
 }
@@ -148,12 +166,13 @@ impl<'a> Run<'a> {
             Some(dir) => Some(RunFolder::create(dir, &config)?.kept_by(keeper)),
         };
         let is_deterministic = config.train.deterministic.unwrap_or(device == Device::Cpu && gpu.is_none());
-        let exchange = Exchange::new(n_slices, is_deterministic, world);
+        let exchange = Exchange::new(n_slices, config.model.n_layers, is_deterministic, world);
+        let most_pinned = if gpu.is_some() { most_pinned(world)? } else { 0 };
         let saver = Saver::default();
         let own_slices = slices::slices_of(world.rank(), world.n_ranks(), n_slices);
         let mut run = Run {
-            host: Host { config, run_key, data, model, optimizer, feed, own_slices },
-            engine: Box::new(TensorEngine),
+            host: Host { config, run_key, data, model, optimizer, feed, own_slices, most_pinned },
+            engine: Box::new(TensorEngine::default()),
             state,
             world,
             exchange,
@@ -166,7 +185,11 @@ impl<'a> Run<'a> {
             folder,
             saver,
             saved: (Instant::now(), None),
+            started: VecDeque::new(),
+            ready: Vec::new(),
+            recorded: Instant::now(),
             asked: None,
+            saves: false,
             metrics,
             notes,
         };
@@ -179,18 +202,25 @@ impl<'a> Run<'a> {
     /// Lets a GPU compute runs from here on. Several are computed together, which takes one graph.
     pub(crate) fn put_on_gpu(gpu: &Gpu, runs: &mut [Run<'a>]) -> Result<(), TrainError> {
         let gpu_rows = runs[0].gpu_rows;
+        let slices = runs[0].exchange.rank_slices();
         let mut hosts: Vec<&mut Host<'a>> = runs.iter_mut().map(|run| &mut run.host).collect();
-        let engines = engine::on_gpu(gpu, &mut hosts, gpu_rows)?;
+        let engines = engine::on_gpu(gpu, &mut hosts, gpu_rows, slices.as_ref())?;
         for (run, engine) in runs.iter_mut().zip(engines) {
+            run.notes.extend(engine.note());
             run.engine = engine;
             run.gpu = Some(gpu.clone());
         }
         Ok(())
     }
 
+    /// Leaves the GPU as it is: after a rank was lost, what it waits for may never come.
+    pub fn abandon_gpu(&mut self) {
+        std::mem::forget(std::mem::replace(&mut self.engine, Box::new(TensorEngine::default())));
+    }
+
     /// Frees the GPU's memory, once all runs on it have done so. A run that has ended has its weights here.
     pub(crate) fn free_gpu(&mut self) {
-        self.engine = Box::new(TensorEngine);
+        self.engine = Box::new(TensorEngine::default());
     }
 
     /// Its seed.
@@ -268,6 +298,7 @@ impl<'a> Run<'a> {
             rows: matches!(self.host.data, Data::Batches(_)).then_some(RowsReport { local, cached, remote }),
             n_ranks: self.world.n_ranks(),
             phases: self.state.phases.clone(),
+            host_syncs_per_step: self.engine.host_syncs_per_step(),
             store_digest: self.source.digest.clone(),
             instruction_set: machine.instruction_set,
             device: match (&self.gpu, self.device) {
@@ -292,54 +323,14 @@ impl<'a> Run<'a> {
         self.host.own_slices.clone()
     }
 
-    /// Forward and backward of a slice of the next step.
-    pub(crate) fn compute(&mut self, slice: usize) -> Result<(), TrainError> {
-        let Run { host, engine, state, world, clock, exchange, .. } = self;
-        let mut enter = |phase| {
-            clock.enter(phase);
-            world.enter(state.step, phase);
-        };
-        let at = host.at(state.step, slice);
-        let record = engine.compute(host, at, &mut enter)?;
-        exchange.push(engine.take_gradient(host), record);
-        Ok(())
-    }
-
-    /// Adds up the gradients of all slices, of all ranks, and changes the weights.
-    pub(crate) fn update(&mut self) -> Result<StepRecord, TrainError> {
-        let mut record = StepRecord::new(self.state.step, self.state.epoch);
-        self.enter(Phase::Exchange);
-        let phases = self.clock.take();
-        if Exchange::compares(self.world, record.step) {
-            self.engine.fetch_weights(&mut self.host)?;
+    /// Ends an epoch whose last step is done: evaluates the model every `evaluate_every` epochs, and after the last, and adds
+    /// that to the record. A run that is asked to stop leaves it for later.
+    pub(crate) fn end_epoch(&mut self, record: &mut StepRecord) -> Result<(), TrainError> {
+        if !self.ends_epoch() {
+            return Ok(());
         }
-        let exchanged = self.exchange.exchange(self.world, self.host.model.weights(), record.step, phases)?;
-        self.enter(Phase::Update);
-        self.engine.update(&mut self.host, &exchanged.gradient)?;
-        self.state.step += 1;
-        self.state.hear_slices(&exchanged.slices);
-        self.state.hear_phases(&exchanged.phases);
-        let own = exchanged.slices[self.own_slices()].iter();
-        let mut rows = RowCounts::default();
-        own.for_each(|slice| rows += slice.rows());
-        add_slices(&mut record, exchanged.slices);
-        let at = (self.state.step, self.state.epoch);
-        self.metrics.hear(self.world.rank(), at, record.loss, rows, exchanged.phases[self.world.rank()]);
-        record.phases = exchanged.phases;
-        record.sent_bytes = exchanged.sent_bytes;
-        self.asked = exchanged.stop;
-        Ok(record)
-    }
-
-    /// Ends an epoch whose last step is done: evaluates the model every `evaluate_every` epochs, and after the last. A
-    /// run that is asked to stop leaves that for later.
-    pub(crate) fn end_epoch(&mut self, record: &StepRecord, begun: Instant) -> Result<Option<Measured>, TrainError> {
-        let n_epochs = self.state.epoch + 1;
-        if self.state.step < n_epochs * self.host.feed.steps_per_epoch() as u64 {
-            return Ok(None);
-        }
+        let (begun, n_epochs) = (Instant::now(), self.state.epoch + 1);
         let is_last = n_epochs >= self.host.config.train.epochs;
-        let mut measured = None;
         if is_last || n_epochs.is_multiple_of(self.host.config.train.evaluate_every) {
             self.enter(Phase::Measure);
             let found = match self.evaluate() {
@@ -353,10 +344,12 @@ impl<'a> Run<'a> {
             self.host.check_finite(found.valid_loss, last_step, self.state.epoch, None, &[])?;
             self.state.hear_measured(found, self.host.model.weights());
             self.metrics.hear_measured(found);
-            measured = Some(found);
+            record.measured = Some(found);
         }
         self.state.epoch = n_epochs;
-        Ok(measured)
+        record.micros += begun.elapsed().as_micros() as u64;
+        self.recorded = Instant::now();
+        Ok(())
     }
 
     fn evaluate(&mut self) -> Result<Measured, TrainError> {

@@ -2,7 +2,7 @@
 
 pub mod together;
 
-use std::{ops::ControlFlow, time::Instant};
+use std::ops::ControlFlow;
 
 use kith_run::report::StepRecord;
 
@@ -54,34 +54,38 @@ fn turn(
     run: &mut Run<'_>,
     mut watch: impl FnMut(&StepRecord) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>, TrainError> {
-    let record = step(run)?;
-    if watch(&record).is_break() {
-        return Ok(ControlFlow::Break(()));
+    for record in step(run)? {
+        if watch(&record).is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
     }
     run.save_now_and_then()?;
     run.stop_if_asked()?;
     Ok(ControlFlow::Continue(()))
 }
 
-/// One step, and the evaluation after the last step of an epoch.
-fn step(run: &mut Run<'_>) -> Result<StepRecord, TrainError> {
-    let begun = Instant::now();
-    let mut record = match run.take_due() {
-        Some(record) => record,
+/// One step, and the evaluation after the last step of an epoch. The records of the steps that are done by then: an engine that
+/// works ahead finishes a step while it computes the next.
+fn step(run: &mut Run<'_>) -> Result<Vec<StepRecord>, TrainError> {
+    let mut records = match run.take_due() {
+        Some(record) => vec![record],
         None => update(run)?,
     };
-    record.measured = run.end_epoch(&record, begun)?;
-    record.micros += begun.elapsed().as_micros() as u64;
-    run.record(&record)?;
-    Ok(record)
+    if let Some((last, others)) = records.split_last_mut() {
+        others.iter().try_for_each(|record| run.record(record))?;
+        run.end_epoch(last)?;
+        run.record(last)?;
+    }
+    Ok(records)
 }
 
 /// Forward and backward of all slices, and one update of the weights.
-fn update(run: &mut Run<'_>) -> Result<StepRecord, TrainError> {
+fn update(run: &mut Run<'_>) -> Result<Vec<StepRecord>, TrainError> {
     for slice in run.own_slices() {
         run.compute(slice)?;
     }
-    run.update()
+    run.update()?;
+    run.records()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use kith_block::Block;
 use kith_client::{BlockMaker, LocalStore, Stock};
 use kith_draw::{Name, Purpose, Stream};
-use kith_kernels::cuda::{self, Gpu, GpuError, GraphSampler, SampledOnDevice};
+use kith_kernels::cuda::{self, Gpu, GpuError, GraphLists, GraphSampler, SampledOnDevice};
 use kith_sampler::{Fanout, Replacement};
 use kith_store::{Contents, Graph, Provenance, StoreWriter};
 
@@ -21,6 +21,10 @@ fn devices() -> Vec<Gpu> {
         Err(error) => panic!("{error}"),
     };
     std::iter::once(kith_cuda_emulator::gpu()).chain(real).collect()
+}
+
+fn sampler_of(gpu: &Gpu, indptr: &[u64], sources: &[u32]) -> GraphSampler {
+    GraphSampler::new(&Arc::new(GraphLists::new(gpu, indptr, sources).unwrap())).unwrap()
 }
 
 fn stream(layer: u32) -> Stream {
@@ -114,7 +118,7 @@ fn check(gpu: &Gpu, lists: &[Vec<u64>], most_unseen: Option<u64>, batches: &[(im
     let store = store(temp.path(), lists);
     let n_nodes = lists.len() as u64;
     let mut maker = BlockMaker::new(n_nodes, Stock::new(1));
-    let mut sampler = GraphSampler::new(gpu, &bounds(lists), &narrow(lists)).unwrap();
+    let mut sampler = sampler_of(gpu, &bounds(lists), &narrow(lists));
     if let Some(most) = most_unseen {
         sampler = sampler.with_most_unseen(most);
     }
@@ -225,13 +229,13 @@ fn skipped_words_are_skipped() {
 #[test]
 fn bad_input_gets_a_sentence() {
     let gpu = kith_cuda_emulator::gpu();
-    let mut sampler = GraphSampler::new(&gpu, &[0, 1, 2], &[1, 0]).unwrap();
+    let mut sampler = sampler_of(&gpu, &[0, 1, 2], &[1, 0]);
     for (roots, part) in
         [(&[0, 2][..], "node 2 is outside the graph: it has 2 nodes"), (&[1, 0, 1], "node 1 is a root twice")]
     {
         let sentence = sampler.sample((1, 0), &[None], roots).unwrap_err().to_string();
         assert!(sentence.contains(part), "{sentence}");
     }
-    let sentence = GraphSampler::new(&gpu, &[0, 1], &[7]).unwrap_err().to_string();
+    let sentence = GraphLists::new(&gpu, &[0, 1], &[7]).unwrap_err().to_string();
     assert!(sentence.contains("node 7 is outside"), "{sentence}");
 }

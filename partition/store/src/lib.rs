@@ -26,12 +26,14 @@ mod cluster;
 mod cluster_writer;
 mod column;
 mod error;
+mod exit;
 mod graph;
 mod item;
 mod lists;
 mod manifest;
 mod mapped;
 mod marker;
+pub mod memory;
 mod node_columns;
 mod nodes_by_shard;
 mod opening;
@@ -49,6 +51,7 @@ pub use crate::{
     cluster_writer::{Cut, write_cluster},
     column::{Column, ColumnWriter, FinishedColumn},
     error::{Result, StoreError},
+    exit::exit_at_once,
     graph::Graph,
     item::{Dtype, Item},
     lists::{Lists, Neighbors},
@@ -60,7 +63,7 @@ pub use crate::{
     owned::NodeRows,
     rows::{Rows, SparseRow},
     shard::Shard,
-    unfinished::{Unfinished, remove, remove_unfinished},
+    unfinished::{Unfinished, remove},
     verify::{Finding, Verified, verify},
     work_folder::WorkFolder,
     writer::StoreWriter,

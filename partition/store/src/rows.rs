@@ -140,6 +140,34 @@ impl Rows {
         }))
     }
 
+    /// Type of dense rows; `None` if they are sparse.
+    pub fn dense_type(&self) -> Option<Dtype> {
+        match self.values {
+            Values::F32(_) => Some(Dtype::F32),
+            Values::F16(_) => Some(Dtype::F16),
+            Values::Bf16(_) => Some(Dtype::Bf16),
+            Values::Sparse { .. } => None,
+        }
+    }
+
+    /// Copies the rows of nodes from `first` on as they are stored: as many as `to` has room for. They must be dense.
+    pub fn copy_dense(&self, first: u64, to: &mut [u8]) -> Result<()> {
+        for (node, to) in (first..).zip(to.chunks_exact_mut(self.row_bytes().max(1))) {
+            let row = self.dense_bytes(node)?.expect("these rows are dense");
+            to.copy_from_slice(row);
+            // Numbers that are not finite have all bits of the exponent.
+            let is_finite = match self.values {
+                Values::F32(_) => row.chunks_exact(4).all(|value| value[3] & 0x7f != 0x7f || value[2] & 0x80 == 0),
+                Values::F16(_) => row.chunks_exact(2).all(|value| value[1] & 0x7c != 0x7c),
+                _ => row.chunks_exact(2).all(|value| value[1] & 0x7f != 0x7f || value[0] & 0x80 == 0),
+            };
+            if !is_finite {
+                return Err(StoreError::damaged("rows", node));
+            }
+        }
+        Ok(())
+    }
+
     /// Values that are stored of a node's row.
     pub fn n_stored_of(&self, node: u64) -> Result<usize> {
         match &self.values {

@@ -43,7 +43,7 @@ impl Drop for Unfinished {
 
 /// Removes all unfinished files and folders, for a process that is about to end: threads that make or finish one from now on wait
 /// for ever.
-pub fn remove_unfinished() {
+pub(crate) fn remove_unfinished() {
     let paths = paths();
     paths.iter().for_each(|path| remove(path));
     std::mem::forget(paths);

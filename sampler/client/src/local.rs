@@ -3,13 +3,17 @@
 use std::sync::Arc;
 
 use kith_sampler::{Direction, Drawn, Frontier, Hop, KnownLoops, SampledGraph, Seeds, has_edges, sample_hop};
-use kith_store::{Graph, Neighbors, SplitPart};
+use kith_store::{Dtype, Graph, Neighbors, Rows, SplitPart};
+use rayon::prelude::*;
 
 use crate::{
     error::{ClientError, Result},
     rows::FetchedRows,
     shards::{Info, RowCounts, Shards},
 };
+
+/// Nodes whose features a thread copies at a time.
+const N_TOGETHER: usize = 4096;
 
 /// A whole store, mapped into this process.
 #[derive(Clone, Debug)]
@@ -49,6 +53,16 @@ impl Shards for LocalStore {
         let indptr = lists.indptr()?;
         let Neighbors::Narrow(sources) = lists.all()? else { return Ok(None) };
         Ok(Some((indptr, sources)))
+    }
+
+    fn stored_type(&self) -> Option<Dtype> {
+        self.graph.rows().and_then(Rows::dense_type)
+    }
+
+    fn read_stored(&self, first: u64, to: &mut [u8]) -> Result<()> {
+        let rows = self.graph.rows().ok_or(ClientError::NoRows)?;
+        let parts = to.par_chunks_mut(N_TOGETHER * rows.row_bytes()).enumerate();
+        parts.try_for_each(|(part, to)| Ok(rows.copy_dense(first + (part * N_TOGETHER) as u64, to)?))
     }
 
     fn seeds(&self, split: Option<&str>, part: SplitPart) -> Result<Seeds> {

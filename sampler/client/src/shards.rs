@@ -4,9 +4,12 @@
 //! nodes at once and without state: equal questions get equal answers.
 
 use kith_sampler::{Direction, Drawn, Hop, Seeds};
-use kith_store::{Contents, Manifest, RowsForm, SplitPart};
+use kith_store::{Contents, Dtype, Manifest, RowsForm, SplitPart};
 
-use crate::{error::Result, rows::FetchedRows};
+use crate::{
+    error::{ClientError, Result},
+    rows::FetchedRows,
+};
 
 /// Facts about a graph.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,6 +91,17 @@ pub trait Shards: Send + Sync {
     /// checksums, for a copy elsewhere.
     fn lists(&self) -> Result<Option<(&[u64], &[u32])>> {
         Ok(None)
+    }
+
+    /// Type of the dense features, if this process has them as they are stored.
+    fn stored_type(&self) -> Option<Dtype> {
+        None
+    }
+
+    /// Copies the features of nodes from `first` on, as they are stored: as many as `to` has room for. They are compared with
+    /// their checksums, and must be finite.
+    fn read_stored(&self, _first: u64, _to: &mut [u8]) -> Result<()> {
+        Err(ClientError::NoRows)
     }
 
     /// The labeled nodes of one part of a split, the store's first split if none is named. A node of a part that is

@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kith_run::exit_code::RETRY;
+use kith_run::{config::Mode, exit_code::RETRY, slices::refusal};
 
 pub(crate) use self::args::Args;
 use self::{
@@ -27,13 +27,10 @@ use self::{
     progress::{Restarts, reached},
     relay::{Relay, relay},
 };
-use crate::{progress::say, signals};
+use crate::{progress::say, signals, train};
 
 /// Default of `--restarts`.
 const RESTARTS: u32 = 3;
-
-/// The option of `kith train` that lets ranks share a device.
-const SHARE_DEVICE: &str = "--share-device";
 
 /// Capacity of the event queue.
 const MAX_EVENTS: usize = 1024;
@@ -43,11 +40,9 @@ pub(crate) fn run(args: Args, typed: &[OsString]) -> anyhow::Result<u8> {
     if args.print.is_asked_for() {
         return print::run(&args, typed).map(|()| 0);
     }
-    let command_line = CommandLine::new(&args, typed)?;
-    // Ranks that share a device check it themselves.
-    if !typed.iter().any(|typed| typed == SHARE_DEVICE) {
-        gpus::check(command_line.n_ranks, &args.train.device, gpus::count)?;
-    }
+    let n_ranks = n_ranks(&args)?;
+    let command_line = CommandLine::new(&args, n_ranks, typed)?;
+    check_slices(&args.train, n_ranks)?;
     let most_restarts = args.restarts.unwrap_or(RESTARTS);
     let out = command_line.out.as_deref();
     let mut restarts = Restarts::new(most_restarts, reached(out));
@@ -78,6 +73,34 @@ pub(crate) fn run(args: Args, typed: &[OsString]) -> anyhow::Result<u8> {
     unreachable!("the last attempt returns")
 }
 
+/// Number of ranks: as asked for, or one per GPU.
+fn n_ranks(args: &Args) -> anyhow::Result<usize> {
+    let device = &args.train.device;
+    let Some(n_ranks) = args.ranks.map(usize::from) else {
+        let n_ranks = gpus::n_ranks(device, gpus::count)?;
+        if n_ranks > 1 {
+            say(&format!("starting {n_ranks} ranks, one per GPU"));
+        }
+        return Ok(n_ranks);
+    };
+    // Ranks that share a device check it themselves.
+    if !args.train.ranks.share_device {
+        gpus::check(n_ranks, device, gpus::count)?;
+    }
+    Ok(n_ranks)
+}
+
+/// Refuses ranks that would have nothing to compute, before they start. Ranks report what only they can know, such as a
+/// mode that the graph decides.
+fn check_slices(args: &train::Args, n_ranks: usize) -> anyhow::Result<()> {
+    let Ok(Some(config)) = train::config_without_graph(args) else { return Ok(()) };
+    let is_full = config.train.mode == Mode::FullBatch;
+    match refusal(n_ranks, if is_full { 1 } else { config.train.slices }, is_full) {
+        Some(sentence) => Err(anyhow::Error::msg(sentence + " with --ranks")),
+        None => Ok(()),
+    }
+}
+
 /// Channel of process events, which also delivers all further signals to this process.
 pub(crate) fn events() -> io::Result<(SyncSender<Event>, Receiver<Event>)> {
     let (sender, events) = sync_channel(MAX_EVENTS);
@@ -106,7 +129,36 @@ fn signal_within(events: &Receiver<Event>, pause: Duration) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        launch: Args,
+    }
+
+    /// The sentence about ranks without slices, if any.
+    fn sentence(n_ranks: usize, typed: &[&str]) -> Option<String> {
+        let args = Command::parse_from([&["launch"], typed].concat()).launch;
+        check_slices(&args.train, n_ranks).err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn ranks_without_slices_are_refused_before_they_start() {
+        let gat = ["gat", "--set", "train.slices=4"];
+        assert_eq!((sentence(4, &gat), sentence(1, &["gat"])), (None, None));
+        let expected =
+            "5 ranks cannot share steps with train.slices = 4: set it to 5, or start fewer ranks with --ranks";
+        assert_eq!(sentence(5, &gat).as_deref(), Some(expected));
+        assert!(sentence(2, &["gat"]).unwrap().contains("train.slices = 1: set it to 2"));
+        assert!(sentence(2, &["cora/gat"]).unwrap().starts_with("2 ranks cannot share full batches: set train.mode"));
+        // Ranks know more.
+        for typed in [&["--attention", "auto"][..], &["nobody.toml"], &["gat", "--set", "train.epochs=none"], &[]] {
+            assert_eq!(sentence(2, typed), None, "{typed:?}");
+        }
+    }
 
     #[test]
     fn pauses_grow() {

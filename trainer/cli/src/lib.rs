@@ -184,6 +184,6 @@ fn exit_with_own_code_on_panic() {
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
         say("this is a bug in kith: please report it with the lines above");
-        temporary::exit(BUG);
+        kith_store::exit_at_once(BUG);
     }));
 }

@@ -44,7 +44,9 @@ pub(crate) fn advice(error: &clap::Error, command: &str) -> Option<String> {
     if argument.strip_prefix('-').is_some_and(|rest| rest.parse::<f64>().is_ok()) {
         return Some(format!("{argument} is below zero: expected a number above 0"));
     }
-    let takes_graph = root().find_subcommand(command).is_some_and(|command| has_option(command, "graph"));
+    // `kith devices` takes one only with --warm.
+    let takes_graph =
+        command != "devices" && root().find_subcommand(command).is_some_and(|command| has_option(command, "graph"));
     (takes_graph && !argument.starts_with('-'))
         .then(|| format!("unexpected argument {argument}: give the graph with --graph {argument}"))
 }

@@ -10,9 +10,8 @@ use kith_partition::{
     assign::{self, AssignOptions, Balance, CutReport, Method, check_memory, choose_method, needed_bytes},
     cluster::{PartitionOptions, Partitioned, partition},
     inclusion::InclusionOptions,
-    memory::available_bytes,
 };
-use kith_store::{Contents, Graph};
+use kith_store::{Contents, Graph, memory::available_bytes};
 use serde_json::json;
 
 use self::fanouts::Fanouts;

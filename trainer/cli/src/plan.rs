@@ -15,10 +15,9 @@ use kith_client::{LocalStore, Sharded};
 use kith_partition::{
     assign::{AssignOptions, Assignment, Balance, Method, assign},
     inclusion::{InclusionOptions, inclusion},
-    memory::available_bytes,
     sizes::{ShardSize, shard_sizes},
 };
-use kith_store::{Cluster, CutEntry, Graph, Manifest};
+use kith_store::{Cluster, CutEntry, Graph, Manifest, memory::available_bytes};
 use serde_json::json;
 
 pub(crate) use self::planned::Planned;

@@ -14,7 +14,7 @@ use std::{
 use kith_run::stop::{Request, Stop};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::{progress::say, temporary};
+use crate::progress::say;
 
 /// Calls a function on its own thread for every SIGTERM and SIGINT from now on, until it returns false.
 pub fn listen(mut hear: impl FnMut(Request) -> bool + Send + 'static) -> io::Result<()> {
@@ -47,7 +47,7 @@ pub fn end_at_once() -> io::Result<AtOnce> {
     listen(move |request| {
         if is_meant.load(SeqCst) {
             say(&format!("stopped by {}", request.name()));
-            temporary::exit(request.code());
+            kith_store::exit_at_once(request.code());
         }
         false
     })?;
@@ -76,7 +76,7 @@ pub fn heed(grace: Duration) -> io::Result<Stop> {
         let Ok(first) = requests.recv() else { return };
         if !asked.ask(first) {
             say(&format!("stopped by {}", first.name()));
-            temporary::exit(first.code());
+            kith_store::exit_at_once(first.code());
         }
         say(&format!("{}: ending the step, for a checkpoint within {} s", first.name(), grace.as_secs_f64()));
         let end = Instant::now() + grace;
@@ -85,11 +85,11 @@ pub fn heed(grace: Duration) -> io::Result<Stop> {
                 Ok(Request::Terminate) => {}
                 Ok(Request::Interrupt) => {
                     say("stopped at once: the last checkpoint stays");
-                    temporary::exit(Request::Interrupt.code());
+                    kith_store::exit_at_once(Request::Interrupt.code());
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     say("stopped after --grace, in the middle of a step: the last checkpoint stays");
-                    temporary::exit(first.code());
+                    kith_store::exit_at_once(first.code());
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
             }

@@ -4,10 +4,9 @@ use std::{
     fs, io,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    process,
 };
 
-use kith_store::{Unfinished, remove, remove_unfinished};
+use kith_store::{Unfinished, remove};
 
 /// A folder that only this user can read.
 #[derive(Debug)]
@@ -34,12 +33,6 @@ impl Drop for Temporary {
     fn drop(&mut self) {
         remove(&self.path);
     }
-}
-
-/// Ends the process without unwinding; removes temporary folders and drafts first.
-pub fn exit(code: u8) -> ! {
-    remove_unfinished();
-    process::exit(code.into())
 }
 
 #[cfg(test)]

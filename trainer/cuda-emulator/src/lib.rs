@@ -5,10 +5,13 @@
 use std::{
     collections::HashMap,
     ffi::{CString, c_char, c_void},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
-use kith_kernels::cuda::{Constants, Gpu, GpuError, Lane, Machine, ModuleId, RecordingId};
+use kith_kernels::cuda::{Constants, EventId, Gpu, GpuError, Lane, Machine, ModuleId, RecordingId};
 
 unsafe extern "C" {
     fn kith_cuda_emulator_launch(name: *const c_char, grid: *const u32, n_threads: u32, args: *mut *mut c_void)
@@ -22,7 +25,7 @@ pub fn gpu() -> Gpu {
 
 /// An emulated GPU with `n_bytes` of memory.
 pub fn gpu_with(n_bytes: u64) -> Gpu {
-    Gpu::new(Emulated { memory: Mutex::default(), n_bytes })
+    Gpu::new(Emulated { memory: Mutex::default(), n_bytes, n_waits: AtomicU64::new(0) })
 }
 
 /// Kernels share one set of fibers: one runs at a time.
@@ -33,11 +36,17 @@ static RUNNING: Mutex<()> = Mutex::new(());
 struct Emulated {
     memory: Mutex<HashMap<u64, Vec<u128>>>,
     n_bytes: u64,
+    n_waits: AtomicU64,
 }
 
 impl Emulated {
     fn memory(&self) -> MutexGuard<'_, HashMap<u64, Vec<u128>>> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A GPU would be waited for.
+    fn count_wait(&self, lane: Lane) {
+        self.n_waits.fetch_add(u64::from(lane == Lane::Compute), Ordering::Relaxed);
     }
 
     /// Does something with memory from an address on, which may be within an array.
@@ -81,13 +90,16 @@ impl Machine for Emulated {
         self.memory().remove(&address);
     }
 
-    fn upload(&self, _lane: Lane, address: u64, bytes: &[u8]) -> Result<(), GpuError> {
+    fn upload(&self, lane: Lane, address: u64, bytes: &[u8]) -> Result<(), GpuError> {
+        self.count_wait(lane);
         // SAFETY: an array has `bytes.len()` bytes there, and kernels run in no other thread while this one copies.
         self.with(address, bytes.len(), |to| unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) });
         Ok(())
     }
 
-    fn download(&self, _lane: Lane, address: u64, bytes: &mut [u8]) -> Result<(), GpuError> {
+    /// May run beside a kernel, which does not write these bytes.
+    fn download(&self, lane: Lane, address: u64, bytes: &mut [u8]) -> Result<(), GpuError> {
+        self.count_wait(lane);
         // SAFETY: as above.
         self.with(address, bytes.len(), |from| unsafe {
             std::ptr::copy_nonoverlapping(from.cast_const(), bytes.as_mut_ptr(), bytes.len());
@@ -101,8 +113,35 @@ impl Machine for Emulated {
         Ok(())
     }
 
-    fn follow(&self, _later: Lane, _earlier: Lane) -> Result<(), GpuError> {
+    /// Everything is over when it returns.
+    fn event(&self) -> Result<EventId, GpuError> {
+        Ok(EventId(0))
+    }
+
+    fn record(&self, _event: EventId, _lane: Lane) -> Result<(), GpuError> {
         Ok(())
+    }
+
+    fn follow(&self, _lane: Lane, _event: EventId) -> Result<(), GpuError> {
+        Ok(())
+    }
+
+    fn wait_for(&self, _event: EventId) -> Result<(), GpuError> {
+        Ok(())
+    }
+
+    fn is_over(&self, _event: EventId) -> Result<bool, GpuError> {
+        Ok(true)
+    }
+
+    fn free_event(&self, _event: EventId) {}
+
+    fn stream(&self, _lane: Lane) -> Option<u64> {
+        None
+    }
+
+    fn n_waits(&self) -> u64 {
+        self.n_waits.load(Ordering::Relaxed)
     }
 
     fn pin(&self, n_bytes: usize) -> Result<*mut u8, GpuError> {
@@ -116,23 +155,16 @@ impl Machine for Emulated {
         drop(unsafe { Box::from_raw(memory) });
     }
 
-    unsafe fn send(&self, address: u64, bytes: *const u8, n_bytes: usize) -> Result<(), GpuError> {
+    unsafe fn send(&self, _lane: Lane, address: u64, bytes: *const u8, n_bytes: usize) -> Result<(), GpuError> {
         // SAFETY: an array has `n_bytes` bytes there; the caller's bytes are as many.
         self.with(address, n_bytes, |to| unsafe { std::ptr::copy_nonoverlapping(bytes, to, n_bytes) });
         Ok(())
     }
 
-    fn wait_for_copies(&self) -> Result<(), GpuError> {
+    unsafe fn bring(&self, _lane: Lane, address: u64, bytes: *mut u8, n_bytes: usize) -> Result<(), GpuError> {
+        // SAFETY: as above.
+        self.with(address, n_bytes, |from| unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), bytes, n_bytes) });
         Ok(())
-    }
-
-    fn mark(&self) -> Result<(), GpuError> {
-        Ok(())
-    }
-
-    /// May run beside a kernel, which does not write these bytes.
-    fn fetch(&self, address: u64, bytes: &mut [u8]) -> Result<(), GpuError> {
-        self.download(Lane::Compute, address, bytes)
     }
 
     fn compile(&self, constants: &[Constants]) -> Result<Vec<ModuleId>, GpuError> {
@@ -156,7 +188,8 @@ impl Machine for Emulated {
         Ok(())
     }
 
-    fn synchronize(&self, _lane: Lane) -> Result<(), GpuError> {
+    fn synchronize(&self, lane: Lane) -> Result<(), GpuError> {
+        self.count_wait(lane);
         Ok(())
     }
 

@@ -250,6 +250,24 @@ static inline void __syncthreads() { machine::wait(machine::block.all); }
 static inline float __fdividef(float a, float b) { return a / b; }
 static inline float __fmul_rn(float a, float b) { return a * b; }
 static inline float __fadd_rn(float a, float b) { return a + b; }
+static inline unsigned long long atomicAdd(unsigned long long *to, unsigned long long value) {
+    unsigned long long before = *to;
+    *to += value;
+    return before;
+}
+
+static inline float __uint_as_float(unsigned bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline unsigned __float_as_uint(float value) {
+    unsigned bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
 static inline unsigned atomicAdd(unsigned *to, unsigned value) {
     unsigned before = *to;
     *to += value;

@@ -23,6 +23,7 @@ use crate::{
     product::{KeptFactors, Product},
     products::pick,
     simd::{Lanes, prefetch},
+    weighted_rows::{GroupRows, add_weighted},
 };
 
 /// The factors of an aggregating layer.
@@ -246,7 +247,7 @@ impl Vectorized for Unit<'_> {
     #[inline(always)]
     fn run(self) {
         let Sums { width, indptr, nodes, rows, own, others } = self.sums;
-        let mut piece = vec![Lanes::ZERO; width];
+        let (mut factors, all) = (Vec::with_capacity(PIECE_EDGES), GroupRows::whole(rows, width));
         for (node, out) in self.range.zip(self.out.chunks_exact_mut(width)) {
             let end = indptr[node + 1];
             for next in &nodes[end..(end + 16).min(nodes.len())] {
@@ -256,16 +257,9 @@ impl Vectorized for Unit<'_> {
                 out.fill(Lanes::ZERO);
             }
             for list in nodes[indptr[node]..end].chunks(PIECE_EDGES) {
-                piece.fill(Lanes::ZERO);
-                for other in list {
-                    let factor = Lanes::all(others[*other as usize]);
-                    for (sum, value) in piece.iter_mut().zip(&rows[*other as usize * width..]) {
-                        *sum = sum.plus_product(factor, *value);
-                    }
-                }
-                for (out, piece) in out.iter_mut().zip(&piece) {
-                    *out = out.plus(*piece);
-                }
+                factors.clear();
+                factors.extend(list.iter().map(|other| [others[*other as usize]]));
+                add_weighted(out, &factors, all, list);
             }
             if self.is_last {
                 for out in out {

@@ -7,17 +7,21 @@ mod arena;
 mod args;
 mod batch;
 mod by_source;
+mod cache;
 mod compile;
 mod driver;
 mod error;
+mod features;
 mod graph;
 mod inference;
 mod labeled;
 mod layer;
+mod losses;
 mod machine;
 mod memory;
 mod nvrtc;
 mod pairs;
+mod pinned;
 mod program;
 mod rows;
 mod sampled;
@@ -26,19 +30,23 @@ mod sort;
 mod sum;
 
 pub use self::{
-    batch::{BatchParts, DeviceBatch, SampledParts},
+    batch::{BatchParts, BatchRows, DeviceBatch, SampledParts},
+    cache::{Warmed, warm},
     compile::Constants,
     driver::open,
     error::GpuError,
+    features::{FeatureType, Features},
     graph::DeviceGraph,
     inference::{EvaluationSets, Inference},
     labeled::{LabeledNodes, Measured},
     layer::{LayerKind, LayerPlan},
-    machine::{Gpu, Lane, Machine, ModuleId, RecordingId},
+    losses::Losses,
+    machine::{EventId, Gpu, Lane, Machine, ModuleId, RecordingId},
+    memory::DeviceNumbers,
     nvrtc::compiler_version,
     pairs::HostPairs,
-    program::{Draws, Losses, Program, ProgramPlan, Settings, Targets},
+    program::{Draws, Program, ProgramPlan, RankSlices, Settings, Targets},
     rows::DeviceRows,
     sampled::{HostBlocks, SampledHop, SampledOnDevice},
-    sampler::GraphSampler,
+    sampler::{GraphLists, GraphSampler},
 };

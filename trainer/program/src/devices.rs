@@ -1,5 +1,7 @@
 //! `kith devices`: libtorch, threads, GPUs and CUDA libraries of this machine.
 
+mod warm;
+
 use kith_cli::{
     answer::{print, print_json},
     devices::Args,
@@ -7,6 +9,9 @@ use kith_cli::{
 use kith_trainer::engine::device::{CudaLibraries, CudaReport, DeviceReport, Library, devices};
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    if !args.warm.is_empty() {
+        return warm::run(&args);
+    }
     let report = devices();
     if args.json { print_json(&report) } else { print(&readable(&report)) }
 }
@@ -21,7 +26,7 @@ fn readable(report: &DeviceReport) -> String {
         CudaReport::Devices(devices) => {
             for (index, device) in devices.iter().enumerate() {
                 let gib = device.memory_bytes as f64 / (1u64 << 30) as f64;
-                text += &format!("CUDA device {index:<4} {}, {gib:.1} GiB\n", device.name);
+                text += &format!("CUDA device {index:<4} {}, {gib:.1} GiB, {}\n", device.name, device.architecture);
             }
             // Without a device nobody needs the others.
             let CudaLibraries { driver, nvrtc, nccl, libtorch_cuda } = &report.libraries;
@@ -29,7 +34,7 @@ fn readable(report: &DeviceReport) -> String {
                 ("driver", driver, ""),
                 ("NVRTC", nvrtc, "; kernels for GPUs need it"),
                 ("NCCL", nccl, "; ranks on GPUs need it"),
-                ("libtorch_cuda", libtorch_cuda, "; gcn, sage, mlp and cgat on GPUs need it"),
+                ("libtorch_cuda", libtorch_cuda, "; cgat and --kernels reference on GPUs need it"),
             ] {
                 text += &match library {
                     Library::Version(version) => format!("{name:<16} {version}\n"),
@@ -75,11 +80,12 @@ CUDA             none: libcuda.so.1 not found: install the NVIDIA driver, or use
 
     #[test]
     fn every_device_and_every_library_has_a_line() {
-        let device = CudaDevice { name: "NVIDIA H200".to_owned(), memory_bytes: 150_323_855_360 };
+        let (name, architecture) = ("NVIDIA H200".to_owned(), "sm_90".to_owned());
+        let device = CudaDevice { name, memory_bytes: 150_323_855_360, architecture };
         let text = readable(&report(CudaReport::Devices(vec![device.clone(), device])));
         let expected = "\
-CUDA device 0    NVIDIA H200, 140.0 GiB
-CUDA device 1    NVIDIA H200, 140.0 GiB
+CUDA device 0    NVIDIA H200, 140.0 GiB, sm_90
+CUDA device 1    NVIDIA H200, 140.0 GiB, sm_90
 driver           13.0
 NVRTC            13.0
 NCCL             none: libnccl.so was not found; ranks on GPUs need it

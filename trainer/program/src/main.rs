@@ -25,7 +25,10 @@ fn main() -> ExitCode {
         Command::Export(args) => at_once(|| done(export::run(&args))),
         Command::Predict(args) => at_once(|| done(in_pool(|| predict::run(args)))),
         Command::Replay(args) => at_once(|| done(replay::run(args))),
-        Command::Train(args) => done(in_pool(|| train::run(*args))),
+        Command::Train(args) => {
+            train::share_cores();
+            done(in_pool(|| train::run(*args)))
+        }
         Command::Tune(args) => at_once(|| done(in_pool(|| tune::run(*args)))),
         Command::Completions(_)
         | Command::Config(_)

@@ -42,7 +42,7 @@ use kith_trainer::{
     train::train,
 };
 
-pub(crate) use self::choose::choose_mode;
+pub(crate) use self::{choose::choose_mode, ranks::share_cores};
 use self::{kept::RunMirror, status::how_it_goes};
 use crate::graph::open_as;
 
@@ -182,15 +182,19 @@ fn train_one(plan: RunPlan<'_>, world: &mut World, stop: &Stop) -> anyhow::Resul
     let epochs = plan.config.train.epochs;
     let is_first = world.rank() == 0;
     let mut run = Run::new(plan, world)?;
-    run.notes().iter().for_each(|note| say(&format!("note: {note}")));
+    run.notes().iter().filter(|_| is_first).for_each(|note| say(&format!("note: {note}")));
     let mut shown = is_first.then(|| Epochs::begin(what, run.n_epochs(), epochs));
     let _heeded = stop.heeded();
-    train(&mut run, |record| {
+    let trained = train(&mut run, |record| {
         if let Some(shown) = &mut shown {
             shown.advance(record.epoch + 1, || how_it_goes(record));
         }
         ControlFlow::Continue(())
-    })?;
+    });
+    if let Err(TrainError::World(_)) = trained {
+        run.abandon_gpu();
+    }
+    trained?;
     drop(shown);
     run.report().ok_or_else(|| anyhow::anyhow!("no epoch was trained: set `train.epochs` to 1 or more"))
 }

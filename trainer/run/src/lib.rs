@@ -20,4 +20,5 @@ pub mod recipe;
 pub mod report;
 pub mod run_file;
 pub mod search;
+pub mod slices;
 pub mod stop;

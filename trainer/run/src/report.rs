@@ -93,6 +93,9 @@ pub struct Report {
     pub n_ranks: usize,
     /// Time of each rank by phase, in microseconds.
     pub phases: Vec<Phases>,
+    /// Times that a step waited for the GPU, on average: synchronous copies and the like; mini-batches on a GPU only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_syncs_per_step: Option<f64>,
     /// Identity of the store.
     pub store_digest: String,
     /// CPU instruction set; equal sets give equal bits.

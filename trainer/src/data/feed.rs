@@ -1,6 +1,6 @@
 //! Slices of a run's steps, in order: whole graphs, or mini-batches that are sampled ahead.
 
-use std::{borrow::Cow, num::NonZeroUsize, ops::Range, sync::Arc};
+use std::{borrow::Cow, ops::Range, sync::Arc};
 
 use kith_client::{Batch, BatchConfig, FetchedRows, Job, Plan, PlanConfig, Prefetch, PrefetchConfig, RowCounts};
 use kith_draw::{Name, Purpose};
@@ -9,6 +9,7 @@ use kith_run::config::{Mode, RunConfig, TrainConfig};
 use kith_sampler::{Replacement, fanouts_of_layers};
 
 use crate::{
+    cores::n_cores,
     data::{
         BatchInput, Data,
         input::{GraphInput, Input, Labels, Sample},
@@ -35,6 +36,8 @@ pub(crate) struct Batches {
     n_epochs: u64,
     /// The slices of every step that are made here.
     own: Range<usize>,
+    /// Ranks that share the cores of this host.
+    n_on_host: usize,
     /// True if a GPU computes, which leaves the cores free to sample.
     serves_gpu: bool,
     /// Started by the first batch that is asked for, from its step on.
@@ -202,8 +205,16 @@ impl Batches {
     fn new(input: &BatchInput, config: &RunConfig, run_key: u64, world: &World) -> Result<Batches, TrainError> {
         let (plan, batch_config) = batches_of(input, config, run_key)?;
         let own = slices_of(world.rank(), world.n_ranks(), plan.config().slices);
-        let n_epochs = config.train.epochs;
-        Ok(Batches { plan, config: batch_config, n_epochs, own, input: input.clone(), serves_gpu: false, queue: None })
+        Ok(Batches {
+            plan,
+            config: batch_config,
+            n_epochs: config.train.epochs,
+            own,
+            n_on_host: world.n_ranks_on_host(),
+            input: input.clone(),
+            serves_gpu: false,
+            queue: None,
+        })
     }
 
     fn next(&mut self, at: At) -> Result<Slice<'static>, TrainError> {
@@ -212,7 +223,7 @@ impl Batches {
             queue => {
                 let (own, n_steps) = (self.own.clone(), self.n_epochs * self.plan.steps_per_epoch());
                 let jobs = (at.step..n_steps).flat_map(move |step| own.clone().map(move |slice| Job { step, slice }));
-                let n_threads = n_sample_threads(self.input.shards.waits(), self.serves_gpu);
+                let n_threads = n_sample_threads(n_cores(self.n_on_host), self.input.shards.waits(), self.serves_gpu);
                 // Of a few threads each is one batch ahead; a thread alone is two.
                 let depth = if n_threads == 1 { 2 } else { 1 };
                 let started = Prefetch::start(
@@ -246,10 +257,9 @@ impl Batches {
 /// Threads of batches that wait for servers most of the time.
 const N_WAITING: usize = 4;
 
-/// One thread in four samples: a step costs several times what its batch does. Where a GPU computes, all sample but the one
-/// that feeds it.
-fn n_sample_threads(waits: bool, serves_gpu: bool) -> usize {
-    let n_cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+/// One of four cores samples: a step costs several times what its batch does. Where a GPU computes, all sample but the one that
+/// feeds it.
+fn n_sample_threads(n_cores: usize, waits: bool, serves_gpu: bool) -> usize {
     let n_threads = if serves_gpu { (n_cores - 1).max(1) } else { n_cores.div_ceil(4) };
     if waits { n_threads.max(N_WAITING) } else { n_threads }
 }
@@ -270,5 +280,18 @@ fn rows_to_fetch_into(rows: InputRows) -> FetchedRows {
             let (dim, indptr, columns, values) = rows.into_parts();
             FetchedRows { dim, indptr, columns, values }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::n_sample_threads;
+
+    #[test]
+    fn sampling_leaves_a_core_for_the_gpu() {
+        let of = |serves_gpu| [1, 2, 4, 16, 17].map(|n_cores| n_sample_threads(n_cores, false, serves_gpu));
+        assert_eq!((of(true), of(false)), ([1, 1, 3, 15, 16], [1, 1, 1, 4, 5]));
+        // Threads that wait for servers need no core.
+        assert_eq!([n_sample_threads(1, true, true), n_sample_threads(32, true, false)], [4, 8]);
     }
 }

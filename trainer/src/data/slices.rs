@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use kith_run::slices::refusal;
+
 use crate::distributed::world::WorldError;
 
 /// The slices of one rank: slice `s` belongs to rank ⌊s · ranks / slices⌋, so every rank's are side by side.
@@ -10,25 +12,9 @@ pub(crate) fn slices_of(rank: usize, n_ranks: usize, n_slices: usize) -> Range<u
     first(rank)..first(rank + 1)
 }
 
-/// The most slices that a rank has.
-pub(crate) fn most_slices(n_ranks: usize, n_slices: usize) -> usize {
-    n_slices.div_ceil(n_ranks)
-}
-
 /// Refuses ranks that would have nothing to compute.
 pub(crate) fn check(n_ranks: usize, n_slices: usize, is_full: bool) -> Result<(), WorldError> {
-    if n_ranks <= n_slices {
-        return Ok(());
-    }
-    let sentence = match is_full {
-        true => format!(
-            "{n_ranks} ranks cannot share full batches: set train.mode = \"mini-batch\" and train.slices = {n_ranks}"
-        ),
-        false => format!(
-            "{n_ranks} ranks cannot share steps with train.slices = {n_slices}: set it to {n_ranks}, or start fewer ranks"
-        ),
-    };
-    Err(WorldError::Refused(sentence))
+    refusal(n_ranks, n_slices, is_full).map_or(Ok(()), |sentence| Err(WorldError::Refused(sentence)))
 }
 
 #[cfg(test)]
@@ -43,18 +29,10 @@ mod tests {
                 assert_eq!(all, (0..n_slices).collect::<Vec<_>>());
                 for rank in 0..n_ranks {
                     let own = slices_of(rank, n_ranks, n_slices);
-                    assert!((1..=most_slices(n_ranks, n_slices)).contains(&own.len()), "{own:?}");
+                    assert!((1..=n_slices.div_ceil(n_ranks)).contains(&own.len()), "{own:?}");
                     assert!(own.into_iter().all(|slice| slice * n_ranks / n_slices == rank));
                 }
             }
         }
-    }
-
-    #[test]
-    fn ranks_without_slices_are_refused() {
-        assert!(check(4, 4, false).is_ok() && check(1, 1, true).is_ok());
-        let refused = |n_slices, is_full| check(3, n_slices, is_full).unwrap_err().to_string();
-        assert!(refused(2, false).contains("train.slices = 2: set it to 3, or"));
-        assert!(refused(1, true).contains("train.mode = \"mini-batch\""));
     }
 }

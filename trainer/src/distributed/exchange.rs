@@ -1,14 +1,20 @@
 //! Exchange between ranks in every step: the gradients of their slices, and the slices' losses.
 
+use std::collections::VecDeque;
+
 use kith_client::RowCounts;
+use kith_kernels::cuda::RankSlices;
 use kith_run::{clock::Phases, report::StepRecord, stop::Request};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use tch::{Tensor, no_grad};
+use tch::Tensor;
 
 use crate::{
-    data::slices::{most_slices, slices_of},
-    distributed::world::{World, WorldError},
+    data::slices::slices_of,
+    distributed::{
+        collective::{Posted, in_order},
+        world::{World, WorldError},
+    },
     error::TrainError,
     output::checkpoint::Exact,
     weights::Weights,
@@ -51,110 +57,140 @@ struct Told {
     /// Asked of this rank.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     stop: Option<Request>,
+    /// True if it is time for a checkpoint.
+    #[serde(default)]
+    saves: bool,
 }
 
-/// One step's slices of this rank, and how they become those of all ranks.
+/// Bytes of a message at most: of a slice, of a layer in it, and of everything else.
+const MOST_BYTES: [usize; 3] = [512, 64, 1024];
+
+/// Exchange of steps' gradients and records between ranks. Records may come later than gradients.
 #[derive(Debug)]
 pub(crate) struct Exchange {
-    n_slices: usize,
+    /// Slices of each rank.
+    counts: Vec<usize>,
+    /// Bytes of a message at most.
+    n_most: usize,
     /// True if gradients are added in the order of slices, whatever ranks computed them.
     is_deterministic: bool,
-    gradients: Vec<Tensor>,
-    records: Vec<SliceRecord>,
+    /// Steps that were told and not heard.
+    told: VecDeque<(StepName, Posted)>,
     /// Bytes to other ranks, at this rank's previous message.
     sent_bytes: u64,
+}
+
+/// A step on this rank.
+#[derive(Clone, Debug)]
+pub(crate) struct StepName {
+    pub(crate) step: u64,
+    pub(crate) epoch: u64,
+    /// Digest of the weights before the step, where it is time to compare them.
+    pub(crate) weights: Option<String>,
 }
 
 /// Results of a step on all ranks.
 #[derive(Debug)]
 pub(crate) struct Exchanged {
-    pub(crate) gradient: Tensor,
+    pub(crate) step: u64,
+    pub(crate) epoch: u64,
     /// In the order of slices.
     pub(crate) slices: Vec<SliceRecord>,
     /// By rank, since the step before was exchanged.
     pub(crate) phases: Vec<Phases>,
     /// By rank, to others, since the step before was exchanged.
     pub(crate) sent_bytes: Vec<u64>,
-    /// Asked of any rank: all stop after this step.
+    /// Asked of any rank: all stop after this step, or after the last that is under way.
     pub(crate) stop: Option<Request>,
+    /// True if it is time for a checkpoint on any rank.
+    pub(crate) saves: bool,
 }
 
 impl Exchange {
     /// Before the first step of a run in this world.
-    pub(crate) fn new(n_slices: usize, is_deterministic: bool, world: &mut World) -> Exchange {
+    pub(crate) fn new(n_slices: usize, n_layers: usize, is_deterministic: bool, world: &mut World) -> Exchange {
         let sent_bytes = world.collective().sent_bytes();
-        Exchange { n_slices, is_deterministic, gradients: Vec::new(), records: Vec::new(), sent_bytes }
+        let n_ranks = world.n_ranks();
+        let counts: Vec<usize> = (0..n_ranks).map(|rank| slices_of(rank, n_ranks, n_slices).len()).collect();
+        let [slice, layer, rest] = MOST_BYTES;
+        let n_most = most(&counts) * (slice + n_layers * layer) + rest;
+        Exchange { counts, n_most, is_deterministic, told: VecDeque::new(), sent_bytes }
     }
 
-    /// True if ranks compare their weights before a step: then the host has the current ones.
+    /// True if ranks compare their weights before a step.
     pub(crate) fn compares(world: &World, step: u64) -> bool {
         world.n_ranks() > 1 && step.is_multiple_of(COMPARED_EVERY)
     }
 
-    /// Takes what this rank's next slice came to.
-    pub(crate) fn push(&mut self, gradient: Tensor, record: SliceRecord) {
-        self.gradients.push(gradient);
-        self.records.push(record);
+    /// Slices of all ranks, if there are several and their gradients are added in the order of slices.
+    pub(crate) fn rank_slices(&self) -> Option<RankSlices> {
+        let n_ranks = self.counts.len();
+        if n_ranks == 1 || !self.is_deterministic {
+            return None;
+        }
+        let own = |(rank, count): (usize, &usize)| (0..*count).map(move |place| (rank, place));
+        let order = self.counts.iter().enumerate().flat_map(own).collect();
+        Some(RankSlices { n_ranks, most: most(&self.counts), order })
     }
 
-    /// Exchanges gradients and records with all ranks.
-    pub(crate) fn exchange(
+    /// Adds up the gradients of all slices, of all ranks; `gradients` are those of this rank.
+    pub(crate) fn add(&self, world: &mut World, gradients: Vec<Tensor>) -> Result<Tensor, TrainError> {
+        if self.is_deterministic {
+            return Ok(world.collective().fold(gradients, &self.counts)?);
+        }
+        let mut sum = in_order(gradients);
+        world.collective().all_reduce(&mut sum)?;
+        Ok(sum)
+    }
+
+    /// Tells all ranks what the slices of a step came to here; `saves`: it is time for a checkpoint.
+    pub(crate) fn tell(
         &mut self,
         world: &mut World,
-        weights: &Weights,
-        step: u64,
+        name: StepName,
+        slices: Vec<SliceRecord>,
         phases: Phases,
-    ) -> Result<Exchanged, TrainError> {
-        let gradients = std::mem::take(&mut self.gradients);
-        let is_compared = Exchange::compares(world, step);
+        saves: bool,
+    ) -> Result<(), TrainError> {
         let sent_bytes = world.collective().sent_bytes();
         let told = Told {
             sent_bytes: sent_bytes - std::mem::replace(&mut self.sent_bytes, sent_bytes),
-            slices: std::mem::take(&mut self.records),
+            slices,
             phases,
-            weights: is_compared.then(|| digest_of(weights)).transpose()?,
-            stop: world.stop_request().request_at(step),
+            weights: name.weights.clone(),
+            stop: world.stop_request().request_at(name.step),
+            saves,
         };
-        let heard = hear(world, &told)?;
+        let posted = world.collective().post(&told.text(), self.n_most)?;
+        self.told.push_back((name, posted));
+        Ok(())
+    }
+
+    /// Steps that were told and not heard.
+    pub(crate) fn n_told(&self) -> usize {
+        self.told.len()
+    }
+
+    /// The first step that was told and not heard, of all ranks.
+    pub(crate) fn hear(&mut self, world: &mut World) -> Result<Exchanged, TrainError> {
+        let (StepName { step, epoch, .. }, posted) = self.told.pop_front().expect("a step was told");
+        let heard = read(&world.collective().collect(posted)?)?;
         if let Some(rank) = heard.iter().position(|other| other.weights != heard[0].weights) {
             return Err(differ(world, rank, step).into());
         }
-        let gradient = match (world.n_ranks(), self.is_deterministic) {
-            (1, _) => in_order(gradients),
-            (_, true) => self.gather(world, gradients, weights)?,
-            (_, false) => {
-                let mut sum = in_order(gradients);
-                world.collective().all_reduce(&mut sum)?;
-                sum
-            }
-        };
         let phases = heard.iter().map(|told| told.phases).collect();
         let sent_bytes = heard.iter().map(|told| told.sent_bytes).filter(|_| world.n_ranks() > 1).collect();
         let stop = heard.iter().filter_map(|told| told.stop).max();
+        let saves = heard.iter().any(|told| told.saves);
         let slices = heard.into_iter().flat_map(|told| told.slices).collect();
-        Ok(Exchanged { gradient, slices, phases, sent_bytes, stop })
+        Ok(Exchanged { step, epoch, slices, phases, sent_bytes, stop, saves })
     }
 
     /// Exchanges the time by phase since the last step was exchanged.
     pub(crate) fn finish(&self, world: &mut World, phases: Phases) -> Result<Vec<Phases>, TrainError> {
-        let heard = hear(world, &Told { slices: Vec::new(), phases, sent_bytes: 0, weights: None, stop: None })?;
+        let told = Told { slices: Vec::new(), phases, sent_bytes: 0, weights: None, stop: None, saves: false };
+        let heard = read(&world.collective().share(&told.text())?)?;
         Ok(heard.into_iter().map(|told| told.phases).collect())
-    }
-
-    /// The gradients of all slices, added in the order of slices on every rank: the same bits for any number of ranks.
-    fn gather(&self, world: &mut World, own: Vec<Tensor>, weights: &Weights) -> Result<Tensor, TrainError> {
-        let (n_ranks, n_weights) = (world.n_ranks(), weights.n_elements() as i64);
-        let most = most_slices(n_ranks, self.n_slices);
-        let mut places = own;
-        places.resize_with(most, || weights.flat().zeros_like());
-        let gathered = world.collective().all_gather(&Tensor::f_cat(&places, 0)?)?;
-        let gathered = gathered.f_view([n_ranks as i64, most as i64, n_weights])?;
-        let of_rank = |rank: usize| {
-            let n_own = slices_of(rank, n_ranks, self.n_slices).len();
-            (0..n_own as i64).map(move |place| (rank as i64, place))
-        };
-        let slices = (0..n_ranks).flat_map(of_rank).map(|(rank, place)| gathered.get(rank).get(place));
-        Ok(in_order(slices.collect()))
     }
 }
 
@@ -170,35 +206,29 @@ fn differ(world: &World, rank: usize, step: u64) -> WorldError {
     ))
 }
 
-/// Messages of all ranks, by rank.
-fn hear(world: &mut World, told: &Told) -> Result<Vec<Told>, TrainError> {
-    let text = serde_json::to_vec(told).expect("numbers and texts");
-    let heard = world.collective().share(&text)?;
-    heard
-        .iter()
-        .enumerate()
-        .map(|(rank, text)| {
-            serde_json::from_slice(text).map_err(|error| {
-                TrainError::World(WorldError::OutOfStep(format!("rank {rank} sent a malformed step record: {error}")))
-            })
-        })
-        .collect()
+impl Told {
+    fn text(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("numbers and texts")
+    }
 }
 
-/// Adds gradients one after the other.
-fn in_order(gradients: Vec<Tensor>) -> Tensor {
-    let mut gradients = gradients.into_iter();
-    let sum = gradients.next().expect("every rank has a slice");
-    no_grad(|| {
-        gradients.fold(sum, |mut sum, gradient| {
-            let _ = sum.g_add_(&gradient);
-            sum
+/// Messages of all ranks, by rank.
+fn read(texts: &[Vec<u8>]) -> Result<Vec<Told>, TrainError> {
+    let told = |(rank, text): (usize, &Vec<u8>)| {
+        serde_json::from_slice(text).map_err(|error| {
+            TrainError::World(WorldError::OutOfStep(format!("rank {rank} sent a malformed step record: {error}")))
         })
-    })
+    };
+    texts.iter().enumerate().map(told).collect()
+}
+
+/// The most slices of a rank.
+fn most(counts: &[usize]) -> usize {
+    counts.iter().copied().max().unwrap_or(0)
 }
 
 /// Of all weights, to be compared.
-fn digest_of(weights: &Weights) -> Result<String, TrainError> {
+pub(crate) fn digest_of(weights: &Weights) -> Result<String, TrainError> {
     let values: Vec<f32> = weights.flat().try_into()?;
     let mut sha = Sha256::new();
     values.chunks(4096).for_each(|piece| sha.update(bytemuck::cast_slice::<f32, u8>(piece)));
@@ -247,17 +277,22 @@ mod tests {
         Vec::<f32>::try_from(tensor).unwrap().into_iter().map(f32::to_bits).collect()
     }
 
+    fn name(step: u64, weights: Option<String>) -> StepName {
+        StepName { step, epoch: 0, weights }
+    }
+
     /// One step of a world, and what each rank heard.
     fn step(n_ranks: usize, is_deterministic: bool) -> Vec<(Vec<u32>, Vec<u64>, Vec<u64>)> {
         on_worlds(n_ranks, |world| {
-            let mut exchange = Exchange::new(N_SLICES, is_deterministic, world);
-            for slice in slices_of(world.rank(), n_ranks, N_SLICES) {
-                exchange.push(gradient(slice), SliceRecord { n_seeds: slice as u64, ..SliceRecord::default() });
-            }
+            let mut exchange = Exchange::new(N_SLICES, 1, is_deterministic, world);
+            let own = slices_of(world.rank(), n_ranks, N_SLICES);
+            let gradient = exchange.add(world, own.clone().map(gradient).collect()).unwrap();
+            let records = own.map(|slice| SliceRecord { n_seeds: slice as u64, ..SliceRecord::default() }).collect();
             let phases = Phases { compute: world.rank() as u64, ..Phases::default() };
-            let heard = exchange.exchange(world, &weights(0), 0, phases).unwrap();
+            exchange.tell(world, name(0, None), records, phases, false).unwrap();
+            let heard = exchange.hear(world).unwrap();
             let slices = heard.slices.iter().map(|slice| slice.n_seeds).collect();
-            (bits(&heard.gradient), slices, heard.phases.iter().map(|phases| phases.compute).collect())
+            (bits(&gradient), slices, heard.phases.iter().map(|phases| phases.compute).collect())
         })
     }
 
@@ -283,10 +318,10 @@ mod tests {
             let heard = on_worlds(3, |world| {
                 let stop = kith_run::stop::Stop::default();
                 world.heed(stop.clone());
-                let (mut exchange, is_asked) = (Exchange::new(3, true, world), world.rank() == asked);
+                let (mut exchange, is_asked) = (Exchange::new(3, 1, true, world), world.rank() == asked);
                 let mut step = |step| {
-                    exchange.push(gradient(0), SliceRecord::default());
-                    exchange.exchange(world, &weights(0), step, Phases::default()).unwrap().stop
+                    exchange.tell(world, name(step, None), Vec::new(), Phases::default(), false).unwrap();
+                    exchange.hear(world).unwrap().stop
                 };
                 let before = step(1);
                 if is_asked {
@@ -298,14 +333,52 @@ mod tests {
         }
     }
 
+    /// A checkpoint that is due on one rank is heard by all in the same step, and the records of a step may come later than its
+    /// gradients. A message has room for the longest record.
+    #[test]
+    fn records_may_come_late() {
+        let heard = on_worlds(3, |world| {
+            let mut exchange = Exchange::new(3, 2, true, world);
+            let longest = SliceRecord {
+                loss: Exact(-f64::MIN_POSITIVE / 3.0),
+                node_loss: Exact(-f64::MAX / 3.0),
+                edge_losses: vec![Exact(-1e-300 / 3.0); 4],
+                digest: Some("f".repeat(16)),
+                row_counts: (u64::MAX, u64::MAX, u64::MAX),
+                n_negatives_left_out: u64::MAX,
+                n_seeds: u64::MAX,
+                n_edges: u64::MAX,
+            };
+            for step in 1000..1003 {
+                let saves = world.rank() == 1 && step == 1001;
+                let digest = Exchange::compares(world, step).then(|| "0123456789abcdef".to_owned());
+                let told = Told {
+                    slices: vec![longest.clone()],
+                    phases: Phases { start: u64::MAX, sample: u64::MAX, compute: u64::MAX, ..Phases::default() },
+                    sent_bytes: u64::MAX,
+                    weights: Some("f".repeat(16)),
+                    stop: Some(Request::Terminate),
+                    saves,
+                };
+                assert!(told.text().len() + 7 * 40 <= exchange.n_most, "{} bytes", told.text().len());
+                exchange.tell(world, name(step, digest), vec![longest.clone()], Phases::default(), saves).unwrap();
+            }
+            assert_eq!(exchange.n_told(), 3);
+            let heard = (0..3).map(|_| exchange.hear(world).unwrap());
+            heard.map(|heard| (heard.step, heard.slices.len(), heard.saves)).collect::<Vec<_>>()
+        });
+        assert_eq!(heard, vec![vec![(1000, 3, false), (1001, 3, true), (1002, 3, false)]; 3]);
+    }
+
     #[test]
     fn ranks_with_other_weights_are_found() {
         let told = on_worlds(3, |world| {
-            let mut exchange = Exchange::new(3, true, world);
+            let mut exchange = Exchange::new(3, 1, true, world);
             let weights = weights(u64::from(world.rank() == 2));
             let mut step = |step| {
-                exchange.push(gradient(0), SliceRecord::default());
-                exchange.exchange(world, &weights, step, Phases::default()).map_err(|error| error.to_string())
+                let digest = Exchange::compares(world, step).then(|| digest_of(&weights).unwrap());
+                exchange.tell(world, name(step, digest), Vec::new(), Phases::default(), false).unwrap();
+                exchange.hear(world).map_err(|error| error.to_string())
             };
             (step(999).is_ok(), step(1000).unwrap_err())
         });

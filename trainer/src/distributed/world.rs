@@ -131,6 +131,17 @@ impl World {
         self.members.len()
     }
 
+    /// True if ranks compute on GPUs.
+    pub fn is_on_gpus(&self) -> bool {
+        self.members.iter().any(|member| member.gpu.is_some())
+    }
+
+    /// Ranks on this rank's machine.
+    pub fn n_ranks_on_host(&self) -> usize {
+        let own = &self.members[self.rank].machine;
+        self.members.iter().filter(|member| member.machine == *own).count()
+    }
+
     /// All ranks, by their numbers.
     pub fn members(&self) -> &[Member] {
         &self.members

@@ -1,6 +1,6 @@
 //! Choice of a run's engine.
 
-use kith_kernels::cuda::Gpu;
+use kith_kernels::cuda::{Gpu, RankSlices};
 
 use super::{Engine, gpu_batches::BatchEngine, gpu_graph::GraphEngine, host::Host};
 use crate::{engine::gpu, error::TrainError};
@@ -11,6 +11,7 @@ pub(crate) fn on_gpu<'a>(
     device: &Gpu,
     hosts: &mut [&mut Host<'a>],
     gpu_rows: Option<u64>,
+    slices: Option<&RankSlices>,
 ) -> Result<Vec<Box<dyn Engine<'a> + 'a>>, TrainError> {
     if let Some(sentence) = hosts.iter().find_map(|host| gpu::refusal(&host.config.model)) {
         return Err(TrainError::NotOnGpu(sentence));
@@ -20,7 +21,7 @@ pub(crate) fn on_gpu<'a>(
             let engines = GraphEngine::new(device, graph, hosts)?;
             Ok(engines.into_iter().map(|engine| Box::new(engine) as Box<dyn Engine<'a> + 'a>).collect())
         }
-        (None, [host]) => Ok(vec![Box::new(BatchEngine::new(device, host, gpu_rows)?)]),
+        (None, [host]) => Ok(vec![Box::new(BatchEngine::new(device, host, gpu_rows, slices)?)]),
         (None, _) => unreachable!("runs that are computed together share one graph"),
     }
 }

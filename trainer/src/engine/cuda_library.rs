@@ -19,6 +19,8 @@ pub struct CudaDevice {
     pub name: String,
     /// All of its memory, in use or not.
     pub memory_bytes: u64,
+    /// The instructions that it runs, as in sm_90.
+    pub architecture: String,
 }
 
 /// Reason why no CUDA device can be used.
@@ -51,6 +53,8 @@ pub enum NoCuda {
 
 const DRIVER: &str = "libcuda.so.1";
 const LIBTORCH_CUDA: &str = "libtorch_cuda.so";
+const MAJOR: c_int = 75; // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+const MINOR: c_int = 76; // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR
 const NO_DEVICE: c_int = 100; // The driver's answer also where CUDA_VISIBLE_DEVICES hides every device.
 
 /// Version and devices of the driver.
@@ -89,6 +93,7 @@ type DeviceCount = unsafe extern "C" fn(n_devices: *mut c_int) -> c_int;
 type DeviceGet = unsafe extern "C" fn(device: *mut c_int, index: c_int) -> c_int;
 type DeviceName = unsafe extern "C" fn(name: *mut c_char, len: c_int, device: c_int) -> c_int;
 type DeviceMemory = unsafe extern "C" fn(bytes: *mut usize, device: c_int) -> c_int;
+type DeviceAttribute = unsafe extern "C" fn(value: *mut c_int, attribute: c_int, device: c_int) -> c_int;
 type ErrorName = unsafe extern "C" fn(code: c_int, name: *mut *const c_char) -> c_int;
 
 impl Driver {
@@ -134,7 +139,16 @@ impl Driver {
         self.check(unsafe { memory(&mut memory_bytes, device) })?;
         // SAFETY: the last element of `text` is never written, so a zero ends the string within it.
         let name = unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned();
-        Ok(CudaDevice { name, memory_bytes: memory_bytes as u64 })
+        let architecture = format!("sm_{}{}", self.attribute(MAJOR, device)?, self.attribute(MINOR, device)?);
+        Ok(CudaDevice { name, memory_bytes: memory_bytes as u64, architecture })
+    }
+
+    fn attribute(&self, attribute: c_int, device: c_int) -> Result<c_int, NoCuda> {
+        let ask: Symbol<DeviceAttribute> = self.function("cuDeviceGetAttribute")?;
+        let mut value = 0;
+        // SAFETY: the signature is that of the driver's header; `value` outlives the call.
+        self.check(unsafe { ask(&mut value, attribute, device) })?;
+        Ok(value)
     }
 
     fn function<F>(&self, name: &str) -> Result<Symbol<F>, NoCuda> {

@@ -1,12 +1,15 @@
 //! Inputs of GPU programs, from a model, its graph and its config.
 
+use std::sync::Arc;
+
 use kith_client::{FetchedRows, Info};
 use kith_kernels::cuda::{
-    self, DeviceGraph, DeviceRows, GraphSampler, LayerPlan, Program, ProgramPlan, Settings, Targets,
+    self, DeviceGraph, DeviceRows, FeatureType, Features, GraphLists, LayerPlan, Program, ProgramPlan, Settings,
+    Targets,
 };
-pub use kith_kernels::cuda::{Gpu, GpuError, open};
+pub use kith_kernels::cuda::{Constants, Gpu, GpuError, Warmed, compiler_version, open, warm};
 use kith_run::config::{Kernels, ModelConfig, RunConfig};
-use kith_store::RowsForm;
+use kith_store::{Dtype, RowsForm};
 use tch::Device;
 
 use crate::{
@@ -27,32 +30,62 @@ pub fn whole_graph(data: &Data) -> Option<&GraphInput> {
     }
 }
 
-/// The rows of all nodes, where batches are sampled here and the rows are dense and take no more than `most` bytes, or half of
-/// what is free.
-pub(crate) fn all_rows(gpu: &Gpu, data: &Data, most: Option<u64>) -> Result<Option<DeviceRows>, TrainError> {
-    /// Rows that are read at a time.
-    const N_ROWS: u64 = 1 << 16;
+/// The features of all nodes as they are stored, if this process has them and they are dense: on the GPU if they take no more
+/// than `most` bytes, or half of what is free; otherwise in pinned memory, if they take at most `most_pinned` bytes.
+pub(crate) fn features(
+    gpu: &Gpu,
+    data: &Data,
+    most: Option<u64>,
+    most_pinned: u64,
+) -> Result<Option<Features>, TrainError> {
+    /// Nodes whose features are read at a time.
+    const N_TOGETHER: u64 = 1 << 18;
     let Data::Batches(BatchInput { shards, .. }) = data else { return Ok(None) };
     let Info { n_nodes, dim, rows, .. } = *shards.info();
-    let n_bytes = 4 * n_nodes * dim as u64;
-    if shards.waits() || rows != Some(RowsForm::Dense) || n_bytes > most.unwrap_or(gpu.free_bytes() / 2) {
+    if shards.waits() || rows != Some(RowsForm::Dense) {
         return Ok(None);
     }
-    let all = DeviceRows::room(gpu, n_nodes as usize, dim)?;
-    let mut fetched = FetchedRows::default();
-    for first in (0..n_nodes).step_by(N_ROWS as usize) {
-        let nodes: Vec<u64> = (first..n_nodes.min(first + N_ROWS)).collect();
-        shards.fetch_rows(&nodes, &mut fetched).map_err(TrainError::from)?;
-        all.write(first as usize, &fetched.values)?;
+    let stored = shards.stored_type();
+    let kind = match stored {
+        Some(Dtype::F16) => FeatureType::F16,
+        Some(Dtype::Bf16) => FeatureType::Bf16,
+        _ => FeatureType::F32,
+    };
+    let n_bytes = n_nodes * (dim * kind.n_bytes()) as u64;
+    let is_pinned = n_bytes > most_features(gpu, most);
+    if is_pinned && n_bytes > most_pinned {
+        return Ok(None);
     }
-    Ok(Some(all))
+    let mut features = match Features::room(gpu, (n_nodes as usize, dim), kind, is_pinned) {
+        Err(_) if is_pinned => return Ok(None), // The system may pin less than it has.
+        features => features?,
+    };
+    let mut fetched = FetchedRows::default();
+    for first in (0..n_nodes).step_by(N_TOGETHER as usize) {
+        let n = N_TOGETHER.min(n_nodes - first);
+        features.write(first as usize, n as usize, |to| -> Result<(), TrainError> {
+            if stored.is_some() {
+                return Ok(shards.read_stored(first, to)?);
+            }
+            let nodes: Vec<u64> = (first..first + n).collect();
+            shards.fetch_rows(&nodes, &mut fetched)?;
+            to.copy_from_slice(bytemuck::cast_slice(&fetched.values));
+            Ok(())
+        })?;
+    }
+    Ok(Some(features))
+}
+
+/// Bytes that features may take on the GPU.
+pub(crate) fn most_features(gpu: &Gpu, most: Option<u64>) -> u64 {
+    most.unwrap_or(gpu.free_bytes() / 2)
 }
 
 /// Fanouts up to which a GPU draws as fast as it should.
 const MAX_FANOUT: u32 = 64;
 
-/// GPU sampler, if this process has the adjacency and it leaves at least half of the free GPU memory free.
-pub(crate) fn sampler(gpu: &Gpu, data: &Data, fanouts: &[Option<u32>]) -> Result<Option<GraphSampler>, TrainError> {
+/// Neighbor lists to sample from on the GPU, if this process has them and they leave at least half of the free memory free.
+pub(crate) fn lists(gpu: &Gpu, data: &Data, fanouts: &[Option<u32>]) -> Result<Option<Arc<GraphLists>>, TrainError> {
     let Data::Batches(BatchInput { shards, .. }) = data else { return Ok(None) };
     let Some((indptr, sources)) = shards.lists()? else { return Ok(None) };
     let (n_nodes, n_edges) = (indptr.len() as u64 - 1, sources.len() as u64);
@@ -61,7 +94,7 @@ pub(crate) fn sampler(gpu: &Gpu, data: &Data, fanouts: &[Option<u32>]) -> Result
     if !is_small || n_bytes > gpu.free_bytes() / 2 || fanouts.iter().flatten().any(|fanout| *fanout > MAX_FANOUT) {
         return Ok(None);
     }
-    Ok(Some(GraphSampler::new(gpu, indptr, sources)?))
+    Ok(Some(Arc::new(GraphLists::new(gpu, indptr, sources)?)))
 }
 
 /// Chooses the device of libtorch, and the GPU that computes whole steps, if any. A GPU's own kernels are chosen if
@@ -90,6 +123,15 @@ pub fn choose(name: &str, kernels: Option<Kernels>, config: &mut RunConfig) -> R
 /// Reason why a GPU's kernels cannot compute a model, if any.
 pub fn refusal(config: &ModelConfig) -> Option<String> {
     spec_of(config.kind).gpu_layer(config).err()
+}
+
+/// Constants of a model's GPU kernels, layer by layer, or the reason why GPUs have none for it.
+pub fn kernels_of(config: &RunConfig, dim: usize, n_classes: usize) -> Result<Vec<Constants>, String> {
+    if let Some(sentence) = refusal(&config.model) {
+        return Err(sentence);
+    }
+    let model = Model::new(config, dim, n_classes, 0, Device::Cpu).map_err(|error| error.to_string())?;
+    Ok(layers(&model).iter().map(Constants::of_plan).collect())
 }
 
 /// Program of several runs of one model over a whole graph. `runs` differ only in [`Settings`], each with its seed.

@@ -1,187 +1,249 @@
-//! Slices on a GPU: mini-batches, or one graph of a set after the other. Weights and moments are on the GPU. The
-//! gradients of a step's slices are added there or, with several ranks, on the host. While the GPU computes one slice,
-//! the next is sampled and sent, or waits to be sampled there.
+//! Slices on a GPU: mini-batches, or one graph of a set after the other. Weights, gradients and moments are on the GPU; those
+//! of several ranks are exchanged there. A step is started before the one before it is done: losses come one step late.
+//! While the GPU computes one slice, the next is sampled and sent, or sampled there.
 
 mod digester;
+mod evaluation;
 mod ready;
 mod recipe;
 mod sampled;
 
+use std::{collections::VecDeque, sync::Arc};
+
 use kith_client::RowCounts;
-use kith_kernels::cuda::{BatchParts, DeviceBatch, Gpu, GpuError, Program, ProgramPlan};
+use kith_kernels::cuda::{
+    BatchParts, BatchRows, DeviceBatch, Features, Gpu, GraphLists, GraphSampler, Program, ProgramPlan, RankSlices,
+};
 use kith_run::{measured::Measured, phase::Phase};
 use tch::Tensor;
 
 use self::{
     digester::Digester,
+    evaluation::{Evaluation, Parts},
     ready::{Drawn, Ready, Targets},
     recipe::Recipe,
+    sampled::SamplesAhead,
 };
-use super::{Engine, gpu_losses::with_losses, host::Host};
+use super::{Engine, gpu_losses::with_losses, host::Host, stage::Stage};
 use crate::{
-    data::{
-        Data,
-        feed::{At, Slice},
+    data::feed::{At, Slice},
+    distributed::{
+        exchange::{Exchange, SliceRecord},
+        world::World,
     },
-    distributed::{exchange::SliceRecord, world::World},
     engine::gpu,
     error::TrainError,
-    inference::{evaluate::evaluate, layerwise::Room, on_gpu::GpuEvaluation},
+    inference::{evaluate::evaluate, layerwise::Room},
 };
 
 /// Advice for slices that are too large for a GPU.
 const ADVICE: &str =
     "a smaller train.batch_size, smaller train.fanouts or more train.slices need less, and so does --gpu-features 0";
 
+/// Slices that are started before the first of them is done: their batches take memory.
+const MOST_STARTED: usize = 3;
+
 /// Computes slices.
 #[derive(Debug)]
 pub(super) struct BatchEngine<'a> {
-    /// Dropped first: it reads memory of the program.
+    /// These two are dropped first: their threads use memory of batches and of the program.
     digester: Digester,
+    sampling: Sampling,
     gpu: Gpu,
     plan: ProgramPlan,
     program: Program,
-    /// True if the features of all nodes are on the GPU.
-    knows_rows: bool,
-    /// Settings for sampling on the GPU, if it samples.
-    recipe: Option<Recipe>,
-    /// The slice after the one that is computed.
+    /// Features of all nodes, if the GPU reads them itself.
+    features: Option<Arc<Features>>,
+    lists: Option<Arc<GraphLists>>,
+    /// The slice after the one that is computed, if the host samples.
     ahead: Option<Ready<'a>>,
-    /// Memory of a slice that was computed.
-    spare: Option<DeviceBatch>,
-    /// True if this rank computes all slices of a step.
-    is_alone: bool,
+    /// Memory of slices that were computed.
+    spare: Vec<DeviceBatch>,
+    /// Slices that were started, and records of those that are done.
+    started: VecDeque<Started<'a>>,
+    finished: VecDeque<SliceRecord>,
     /// Weight updates so far.
     step: u64,
-    /// Gradient of the last slice.
-    gradient: Option<Tensor>,
     evaluation: Evaluation,
+    waits: Waits,
 }
 
-/// Evaluation of the model.
+/// Sampling of slices.
 #[derive(Debug)]
-enum Evaluation {
-    /// Decided by the memory that the first steps leave free.
-    Undecided,
-    OnGpu(Box<GpuEvaluation>),
-    OnCpu,
+enum Sampling {
+    OnHost,
+    /// Begins with the first slice.
+    OnGpu(Option<Box<(Recipe, GraphSampler)>>),
+    Ahead(SamplesAhead),
+}
+
+/// A slice that was started.
+#[derive(Debug)]
+struct Started<'a> {
+    at: At,
+    record: SliceRecord,
+    /// `None` for a slice without roots.
+    batch: Option<DeviceBatch>,
+    is_digested: bool,
+    on_host: Option<Box<Slice<'a>>>,
+}
+
+/// Times that steps waited for the GPU.
+#[derive(Debug, Default)]
+struct Waits {
+    n_steps: u64,
+    n_waits: u64,
 }
 
 impl<'a> BatchEngine<'a> {
-    pub(super) fn new(device: &Gpu, host: &mut Host<'a>, gpu_rows: Option<u64>) -> Result<BatchEngine<'a>, TrainError> {
-        BatchEngine::make(device, host, gpu_rows).map_err(|error| error.advised(ADVICE))
+    pub(super) fn new(
+        device: &Gpu,
+        host: &mut Host<'a>,
+        gpu_rows: Option<u64>,
+        slices: Option<&RankSlices>,
+    ) -> Result<BatchEngine<'a>, TrainError> {
+        BatchEngine::make(device, host, gpu_rows, slices).map_err(|error| error.advised(ADVICE))
     }
 
-    fn make(device: &Gpu, host: &mut Host<'a>, gpu_rows: Option<u64>) -> Result<BatchEngine<'a>, TrainError> {
-        let rows = gpu::all_rows(device, host.data, gpu_rows)?;
-        host.feed.serve_gpu(rows.is_none());
+    fn make(
+        device: &Gpu,
+        host: &mut Host<'a>,
+        gpu_rows: Option<u64>,
+        slices: Option<&RankSlices>,
+    ) -> Result<BatchEngine<'a>, TrainError> {
+        let mut features = gpu::features(device, host.data, gpu_rows, host.most_pinned)?;
+        host.feed.serve_gpu(features.is_none());
         let plan = gpu::plan_of_slices(&host.model, host.data, &host.config, host.run_key, host.feed.n_slices());
-        let knows_rows = rows.is_some();
-        let mut recipe = host.feed.recipe().filter(|_| knows_rows).map(Recipe::of);
-        let sampler = match &recipe {
-            Some(recipe) => gpu::sampler(device, host.data, &recipe.fanouts)?,
+        let recipe = host.feed.recipe().filter(|_| features.is_some()).map(Recipe::of);
+        let lists = match &recipe {
+            Some(recipe) => gpu::lists(device, host.data, &recipe.fanouts)?,
             None => None,
         };
-        recipe.take_if(|_| sampler.is_none());
-        let program = Program::of_batches(device, rows, sampler, plan.clone())?;
+        if let (Some(features), Some(lists), Some(recipe)) = (&mut features, &lists, &recipe) {
+            let all = recipe.fanouts.contains(&None);
+            let widest = recipe.fanouts.iter().copied().max().flatten().filter(|_| !all);
+            features.keep_hot(lists, widest, gpu::most_features(device, gpu_rows))?;
+        }
+        let sampling = match (recipe, &lists) {
+            (Some(recipe), Some(lists)) => Sampling::OnGpu(Some(Box::new((recipe, GraphSampler::new(lists)?)))),
+            _ => Sampling::OnHost,
+        };
+        let program = Program::of_batches(device, lists.clone(), plan.clone(), slices)?;
         let (step, (first, second)) = (host.optimizer.step(), host.optimizer.moments());
         let [weights, first, second] = [host.model.weights().flat(), first, second].map(Vec::<f32>::try_from);
         program.set_state(step, &weights?, &first?, &second?)?;
-        let gpu = device.clone();
         Ok(BatchEngine {
             digester: Digester::new(),
-            gpu,
+            sampling,
+            gpu: device.clone(),
             plan,
             program,
-            knows_rows,
-            recipe,
+            features: features.map(Arc::new),
+            lists,
             ahead: None,
-            spare: None,
-            is_alone: host.own_slices.len() == host.feed.n_slices(),
+            spare: Vec::new(),
+            started: VecDeque::new(),
+            finished: VecDeque::new(),
             step,
-            gradient: None,
             evaluation: Evaluation::Undecided,
+            waits: Waits::default(),
         })
     }
 
     /// A slice on its way to the GPU.
-    fn ready(&mut self, host: &mut Host<'a>, at: At, enter: &mut dyn FnMut(Phase)) -> Result<Ready<'a>, TrainError> {
-        enter(Phase::Sample);
-        if self.recipe.is_some() {
-            return self.sample(at);
+    fn ready(&mut self, host: &mut Host<'a>, at: At, stage: &mut Stage<'_>) -> Result<Ready<'a>, TrainError> {
+        stage.enter(Phase::Sample);
+        if let Sampling::OnGpu(parts) = &mut self.sampling {
+            let (recipe, sampler) = *parts.take().expect("sampling begins once");
+            let features = Arc::clone(self.features.as_ref().expect("the GPU reads the features of what it samples"));
+            let (sampler, slices) = ((sampler, features), host.slices_from(at));
+            self.sampling = Sampling::Ahead(SamplesAhead::start(&self.gpu, &self.plan, recipe, sampler, slices));
         }
+        if let Sampling::Ahead(ahead) = &self.sampling {
+            return Ok(ahead.next()?);
+        }
+        match self.ahead.take() {
+            Some(ready) => Ok(ready),
+            None => self.send_next(host, at),
+        }
+    }
+
+    /// Starts a slice.
+    fn start(&mut self, host: &mut Host<'a>, at: At, stage: &mut Stage<'_>) -> Result<(), TrainError> {
+        while self.started.len() >= MOST_STARTED {
+            self.finish(host, stage)?;
+        }
+        let Ready { batch, record, drawn } = self.ready(host, at, stage)?;
+        stage.enter(Phase::Compute);
+        let place = at.slice - host.own_slices.start;
+        let batch = match batch {
+            Some(batch) => Some(self.program.start(batch, place)?),
+            None => {
+                self.program.skip(place)?;
+                None
+            }
+        };
+        let mut started = Started { at, record, batch, is_digested: false, on_host: None };
+        match (drawn, &started.batch) {
+            (Drawn::OnHost(slice), _) => started.on_host = Some(slice),
+            (Drawn::OnGpu(sampled), Some(batch)) => {
+                self.digester.start(batch.draws(&self.gpu), sampled);
+                started.is_digested = true;
+            }
+            (Drawn::OnGpu(_), None) => {}
+        }
+        self.started.push_back(started);
+        if let (Sampling::OnHost, Some(next)) = (&self.sampling, host.after(at)) {
+            // Not known to be needed: the run may stop early. What was sampled is lost then.
+            stage.enter(Phase::Sample);
+            self.ahead = Some(self.send_next(host, next)?);
+        }
+        Ok(())
+    }
+
+    /// Waits for the slice that was started first.
+    fn finish(&mut self, host: &mut Host<'a>, stage: &mut Stage<'_>) -> Result<(), TrainError> {
+        stage.enter(Phase::Compute);
+        let Started { at, mut record, batch, is_digested, on_host } =
+            self.started.pop_front().expect("a slice was started");
+        if let Some(mut batch) = batch {
+            // Before it is computed, gradients of an earlier step are exchanged.
+            let waited = stage.world.collective().wait_until(&mut || Ok(batch.is_computed()?));
+            let digest = is_digested.then(|| self.digester.finish());
+            waited?;
+            if let Some(digest) = digest {
+                record.digest = Some(digest?);
+            }
+            let losses = batch.losses()?;
+            record = with_losses(record, losses, host.edge_weight() / host.feed.n_slices() as f64);
+            if !record.loss.0.is_finite() {
+                self.fetch_weights(host)?; // The GPU has not changed them since.
+            }
+            match &on_host {
+                Some(slice) if self.features.is_none() => host.check_slice(at, &record, Some(&slice.sample))?,
+                _ => host.check_finite(record.loss.0, at.step, at.epoch, None, &[])?,
+            }
+            match &self.sampling {
+                Sampling::Ahead(ahead) => ahead.give_back(batch),
+                _ => self.spare.push(batch),
+            }
+        }
+        if let Some(slice) = on_host {
+            host.feed.give_back(*slice);
+        }
+        self.finished.push_back(record);
+        Ok(())
+    }
+
+    /// Sends the next slice of the host on its way.
+    fn send_next(&mut self, host: &mut Host<'a>, at: At) -> Result<Ready<'a>, TrainError> {
         let slice = host.feed.next(&host.model, at)?;
         self.send(slice, at.step)
     }
 
-    fn compute(
-        &mut self,
-        host: &mut Host<'a>,
-        at: At,
-        enter: &mut dyn FnMut(Phase),
-    ) -> Result<SliceRecord, TrainError> {
-        let Ready { batch, mut record, drawn } = match self.ahead.take() {
-            Some(ready) => ready,
-            None => self.ready(host, at, enter)?,
-        };
-        enter(Phase::Compute);
-        let is_started = batch.is_some();
-        let is_first = at.slice == host.own_slices.start;
-        match batch {
-            Some(batch) => {
-                self.program.start(batch)?;
-                self.program.add_slice(is_first)?;
-            }
-            None if is_first => self.program.begin_slices()?,
-            None => {}
-        }
-        let is_digested = is_started && matches!(drawn, Drawn::OnGpu(_));
-        let on_host = match drawn {
-            Drawn::OnHost(slice) => Some(slice),
-            Drawn::OnGpu(sampled) => {
-                if is_started {
-                    self.digester.start(self.program.draws(), sampled);
-                }
-                None
-            }
-        };
-        // Not known to be needed: the run may stop early. What was sampled is lost then.
-        self.ahead = host.after(at).map(|next| self.ready(host, next, enter)).transpose()?;
-        enter(Phase::Compute);
-        if is_started {
-            let (losses, batch) = self.program.finish()?;
-            if is_digested {
-                record.digest = Some(self.digester.finish()?);
-            }
-            record = with_losses(record, losses, host.edge_weight() / host.feed.n_slices() as f64);
-            if !record.loss.0.is_finite() {
-                self.fetch_weights(host)?;
-            }
-            match &on_host {
-                Some(slice) if !self.knows_rows => host.check_slice(at, &record, Some(&slice.sample))?,
-                _ => host.check_finite(record.loss.0, at.step, at.epoch, None, &[])?,
-            }
-            self.take_back(batch);
-        }
-        self.gradient = Some(match (self.is_alone, is_started) {
-            (true, _) => Tensor::from_slice::<f32>(&[]),
-            (false, true) => Tensor::from_slice(&self.program.gradient()?),
-            (false, false) => host.model.weights().flat().zeros_like(),
-        });
-        if let Some(slice) = on_host {
-            host.feed.give_back(*slice);
-        }
-        Ok(record)
-    }
-
-    fn spare(&mut self) -> Result<DeviceBatch, TrainError> {
-        self.spare.take().map_or_else(|| Ok(DeviceBatch::new(&self.gpu, &self.plan)?), Ok)
-    }
-
-    /// Sends a slice on its way.
     fn send(&mut self, mut slice: Slice<'a>, step: u64) -> Result<Ready<'a>, TrainError> {
         let RowCounts { local, mut cached, remote } = slice.row_counts;
-        if self.knows_rows {
+        if self.features.is_some() {
             cached += slice.sample.blocks.first().map_or(0, |block| block.n_sources() as u64);
         }
         let record = SliceRecord {
@@ -193,16 +255,19 @@ impl<'a> BatchEngine<'a> {
         };
         let mut batch = None;
         if !slice.is_empty() {
-            let mut own = self.spare()?;
+            let mut own = match self.spare.pop() {
+                Some(spare) => spare,
+                None => DeviceBatch::new(&self.gpu, &self.plan, false)?,
+            };
             let n_roots = slice.sample.blocks.last().map_or(0, |block| block.n_destinations());
             let targets = Targets::of(&slice.labels, &slice.seeds, n_roots);
-            let n_classes = self.n_classes();
+            let n_classes = self.plan.n_classes();
             own.fill(&BatchParts {
                 step,
                 blocks: &slice.sample.blocks,
                 are_sampled: record.digest.is_some(),
                 pairs: &slice.compared.pairs,
-                rows: (!self.knows_rows).then_some(&*slice.sample.rows),
+                rows: self.features.as_deref().map_or(BatchRows::Sent(&slice.sample.rows), BatchRows::Stored),
                 classes: &targets.classes,
                 bits: targets.bits.as_deref(),
                 n_classes,
@@ -213,56 +278,56 @@ impl<'a> BatchEngine<'a> {
         Ok(Ready { batch, record, drawn: Drawn::OnHost(Box::new(slice)) })
     }
 
-    fn n_classes(&self) -> usize {
-        self.plan.layers.last().map_or(0, |layer| layer.features)
-    }
-
-    /// Takes a batch that was computed.
-    fn take_back(&mut self, mut batch: DeviceBatch) {
-        if let Some(sampled) = batch.take_sampled() {
-            self.program.give_back(sampled);
-        }
-        self.spare = Some(batch);
+    /// Counts what a part of a step waits for.
+    fn counted<T>(&mut self, act: impl FnOnce(&mut Self) -> Result<T, TrainError>) -> Result<T, TrainError> {
+        let before = self.gpu.n_waits();
+        let done = act(self).map_err(|error| error.advised(ADVICE));
+        self.waits.n_waits += self.gpu.n_waits() - before;
+        done
     }
 }
 
 impl<'a> Engine<'a> for BatchEngine<'a> {
-    fn compute(
-        &mut self,
-        host: &mut Host<'a>,
-        at: At,
-        enter: &mut dyn FnMut(Phase),
-    ) -> Result<SliceRecord, TrainError> {
-        BatchEngine::compute(self, host, at, enter).map_err(|error| error.advised(ADVICE))
+    fn compute(&mut self, host: &mut Host<'a>, at: At, stage: &mut Stage<'_>) -> Result<(), TrainError> {
+        self.counted(|engine| engine.start(host, at, stage))
     }
 
-    fn take_gradient(&mut self, _host: &Host<'a>) -> Tensor {
-        self.gradient.take().expect("a slice was computed")
-    }
-
-    fn update(&mut self, host: &mut Host<'a>, gradient: &Tensor) -> Result<(), TrainError> {
-        if !self.is_alone {
-            self.program.set_gradient(&Vec::<f32>::try_from(gradient)?)?;
-        }
-        self.step += 1;
-        let (step_size, inverse_root_scale) = host.optimizer.factors(self.step);
-        Ok(self.program.update_by_slices(step_size, inverse_root_scale)?)
-    }
-
-    fn evaluate(&mut self, host: &mut Host<'a>, room: &Room, world: &mut World) -> Result<Measured, TrainError> {
-        let Data::Batches(input) = host.data else {
-            self.fetch_weights(host)?;
-            return evaluate(&host.model, host.data, room, world);
-        };
-        if let Evaluation::Undecided = self.evaluation {
-            let made = GpuEvaluation::new(&self.gpu, &self.plan, input, world.n_ranks())?;
-            self.evaluation = made.map_or(Evaluation::OnCpu, |made| Evaluation::OnGpu(Box::new(made)));
-        }
-        if let Evaluation::OnGpu(evaluation) = &mut self.evaluation {
-            match evaluation.evaluate(&self.program.weights_of(0)?, &*input.shards, self.program.known(), world) {
-                Err(TrainError::Gpu(GpuError::NoMemory { .. })) => self.evaluation = Evaluation::OnCpu,
-                found => return found,
+    fn update(&mut self, host: &mut Host<'a>, _exchange: &Exchange, stage: &mut Stage<'_>) -> Result<(), TrainError> {
+        self.counted(|engine| {
+            stage.enter(Phase::Exchange);
+            match engine.program.gradients() {
+                _ if stage.world.n_ranks() == 1 => {}
+                (own, Some(all)) => stage.world.collective().all_gather_on_gpu(&own, &all)?,
+                (own, None) => stage.world.collective().all_reduce_on_gpu(&own)?,
             }
+            stage.enter(Phase::Update);
+            engine.step += 1;
+            engine.waits.n_steps += 1;
+            let (step_size, inverse_root_scale) = host.optimizer.factors(engine.step);
+            Ok(engine.program.update_by_slices(step_size, inverse_root_scale)?)
+        })
+    }
+
+    fn n_ahead(&self) -> usize {
+        1
+    }
+
+    fn take_step(&mut self, host: &mut Host<'a>, stage: &mut Stage<'_>) -> Result<Vec<SliceRecord>, TrainError> {
+        let n_slices = host.own_slices.len();
+        self.counted(|engine| {
+            while engine.finished.len() < n_slices {
+                engine.finish(host, stage)?;
+            }
+            Ok(engine.finished.drain(..n_slices).collect())
+        })
+    }
+
+    /// Rank 0 evaluates for all ranks if its GPU can; otherwise all evaluate on the CPU.
+    fn evaluate(&mut self, host: &mut Host<'a>, room: &Room, world: &mut World) -> Result<Measured, TrainError> {
+        let known = (self.features.as_deref(), self.lists.as_deref());
+        let parts = Parts { gpu: &self.gpu, plan: &self.plan, program: &self.program, known };
+        if let Some(measured) = self.evaluation.evaluate(parts, host.data, world)? {
+            return Ok(measured);
         }
         self.fetch_weights(host)?;
         evaluate(&host.model, host.data, room, world)
@@ -278,5 +343,22 @@ impl<'a> Engine<'a> for BatchEngine<'a> {
         let (first, second) = self.program.moments_of(0)?;
         host.optimizer.set(step, &Tensor::from_slice(&first), &Tensor::from_slice(&second));
         Ok(())
+    }
+
+    fn note(&self) -> Option<String> {
+        let share = self.features.as_ref().map(|features| features.share_on_gpu());
+        Some(match share {
+            None => "features come from the host with every mini-batch".to_owned(),
+            Some(1.0) => "the features of all nodes are on the GPU".to_owned(),
+            Some(0.0) => "the features of all nodes are in pinned memory, from which the GPU reads them".to_owned(),
+            Some(share) => {
+                let percent = 100.0 * share;
+                format!("the features of {percent:.0}% of the nodes are on the GPU, the others in pinned memory")
+            }
+        })
+    }
+
+    fn host_syncs_per_step(&self) -> Option<f64> {
+        Some(self.waits.n_waits as f64 / self.waits.n_steps.max(1) as f64)
     }
 }

@@ -13,10 +13,13 @@ use kith_run::{
 };
 use tch::Tensor;
 
-use super::{Engine, gpu_losses::with_losses, host::Host};
+use super::{Engine, gpu_losses::with_losses, host::Host, stage::Stage};
 use crate::{
     data::{feed::At, input::GraphInput},
-    distributed::{exchange::SliceRecord, world::World},
+    distributed::{
+        exchange::{Exchange, SliceRecord},
+        world::World,
+    },
     engine::gpu,
     error::TrainError,
     inference::{
@@ -35,6 +38,8 @@ pub(super) struct GraphEngine {
     together: Rc<RefCell<Together>>,
     /// Its number among the runs.
     place: usize,
+    /// Record of the step that was computed.
+    record: Option<SliceRecord>,
 }
 
 /// Runs that are computed together.
@@ -85,7 +90,7 @@ impl GraphEngine {
             n_edges: (model.layers().len() * (graph.block.n_edges() - graph.block.n_destinations())) as u64,
             n_valid_terms: (graph.valid.len() * if shape.is_multi_label { shape.n_classes } else { 1 }) as u64,
         }));
-        Ok((0..hosts.len()).map(|place| GraphEngine { together: Rc::clone(&together), place }).collect())
+        Ok((0..hosts.len()).map(|place| GraphEngine { together: Rc::clone(&together), place, record: None }).collect())
     }
 }
 
@@ -111,13 +116,9 @@ impl Together {
 }
 
 impl<'a> Engine<'a> for GraphEngine {
-    fn compute(
-        &mut self,
-        host: &mut Host<'a>,
-        at: At,
-        enter: &mut dyn FnMut(Phase),
-    ) -> Result<SliceRecord, TrainError> {
-        enter(Phase::Compute);
+    /// The step changes the weights, too.
+    fn compute(&mut self, host: &mut Host<'a>, at: At, stage: &mut Stage<'_>) -> Result<(), TrainError> {
+        stage.enter(Phase::Compute);
         let mut record = {
             let mut together = self.together.borrow_mut();
             let losses = together.compute(at.step)?[self.place].clone();
@@ -129,16 +130,17 @@ impl<'a> Engine<'a> for GraphEngine {
             record.edge_losses.clear();
             host.check_slice(at, &record, None)?;
         }
-        Ok(record)
-    }
-
-    fn take_gradient(&mut self, _host: &Host<'a>) -> Tensor {
-        Tensor::from_slice::<f32>(&[])
-    }
-
-    /// The step changed the weights.
-    fn update(&mut self, _host: &mut Host<'a>, _gradient: &Tensor) -> Result<(), TrainError> {
+        self.record = Some(record);
         Ok(())
+    }
+
+    fn update(&mut self, _host: &mut Host<'a>, _exchange: &Exchange, stage: &mut Stage<'_>) -> Result<(), TrainError> {
+        stage.enter(Phase::Update);
+        Ok(())
+    }
+
+    fn take_step(&mut self, _host: &mut Host<'a>, _stage: &mut Stage<'_>) -> Result<Vec<SliceRecord>, TrainError> {
+        Ok(self.record.take().into_iter().collect())
     }
 
     fn evaluate(&mut self, host: &mut Host<'a>, room: &Room, world: &mut World) -> Result<Measured, TrainError> {

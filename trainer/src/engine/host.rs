@@ -24,6 +24,8 @@ pub(crate) struct Host<'a> {
     pub(crate) feed: Feed<'a>,
     /// Slices of every step that this rank computes.
     pub(crate) own_slices: Range<usize>,
+    /// Bytes that this rank may pin.
+    pub(crate) most_pinned: u64,
 }
 
 impl Host<'_> {
@@ -40,6 +42,18 @@ impl Host<'_> {
             slice if slice < self.own_slices.end => Some(self.at(at.step, slice)),
             _ => (at.step + 1 < n_steps).then(|| self.at(at.step + 1, self.own_slices.start)),
         }
+    }
+
+    /// This rank's slices from one on, to the end of the run.
+    pub(super) fn slices_from(&self, at: At) -> impl Iterator<Item = At> + Send + use<> {
+        let (own, per_epoch) = (self.own_slices.clone(), self.feed.steps_per_epoch() as u64);
+        let n_steps = self.config.train.epochs * per_epoch;
+        let of_step = move |step| {
+            let first = if step == at.step { at.slice } else { own.start };
+            let place = (step % per_epoch) as usize;
+            (first..own.end).map(move |slice| At { epoch: step / per_epoch, step, place, slice, ..at })
+        };
+        (at.step..n_steps).flat_map(of_step)
     }
 
     /// Weight of the edge loss.

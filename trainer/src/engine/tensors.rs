@@ -4,10 +4,13 @@ use kith_client::RowCounts;
 use kith_run::{measured::Measured, phase::Phase};
 use tch::Tensor;
 
-use super::{Engine, host::Host};
+use super::{Engine, host::Host, stage::Stage};
 use crate::{
     data::feed::{At, Slice},
-    distributed::{exchange::SliceRecord, world::World},
+    distributed::{
+        exchange::{Exchange, SliceRecord},
+        world::World,
+    },
     error::TrainError,
     inference::{evaluate::evaluate, layerwise::Room},
     loss::node_loss,
@@ -16,30 +19,41 @@ use crate::{
 };
 
 /// Computes with the host's model, fused kernels or plain operations alike.
-#[derive(Debug)]
-pub(crate) struct TensorEngine;
+#[derive(Debug, Default)]
+pub(crate) struct TensorEngine {
+    /// Of the slices of the step.
+    gradients: Vec<Tensor>,
+    records: Vec<SliceRecord>,
+}
+
+#[cfg(test)]
+impl TensorEngine {
+    /// Gradients of the slices of the step.
+    pub(crate) fn gradients(&self) -> &[Tensor] {
+        &self.gradients
+    }
+}
 
 impl<'a> Engine<'a> for TensorEngine {
-    fn compute(
-        &mut self,
-        host: &mut Host<'a>,
-        at: At,
-        enter: &mut dyn FnMut(Phase),
-    ) -> Result<SliceRecord, TrainError> {
-        enter(Phase::Sample);
+    fn compute(&mut self, host: &mut Host<'a>, at: At, stage: &mut Stage<'_>) -> Result<(), TrainError> {
+        stage.enter(Phase::Sample);
         let mut slice = host.feed.next(&host.model, at)?;
-        enter(Phase::Compute);
-        let record = forward_and_backward(host, at, &mut slice)?;
+        stage.enter(Phase::Compute);
+        self.records.push(forward_and_backward(host, at, &mut slice)?);
+        self.gradients.push(host.model.weights().gradient());
         host.feed.give_back(slice);
-        Ok(record)
+        Ok(())
     }
 
-    fn take_gradient(&mut self, host: &Host<'a>) -> Tensor {
-        host.model.weights().gradient()
+    fn update(&mut self, host: &mut Host<'a>, exchange: &Exchange, stage: &mut Stage<'_>) -> Result<(), TrainError> {
+        stage.enter(Phase::Exchange);
+        let gradient = exchange.add(stage.world, std::mem::take(&mut self.gradients))?;
+        stage.enter(Phase::Update);
+        Ok(host.optimizer.update(&mut host.model.weights().flat().shallow_clone(), &gradient)?)
     }
 
-    fn update(&mut self, host: &mut Host<'a>, gradient: &Tensor) -> Result<(), TrainError> {
-        Ok(host.optimizer.update(&mut host.model.weights().flat().shallow_clone(), gradient)?)
+    fn take_step(&mut self, _host: &mut Host<'a>, _stage: &mut Stage<'_>) -> Result<Vec<SliceRecord>, TrainError> {
+        Ok(std::mem::take(&mut self.records))
     }
 
     fn evaluate(&mut self, host: &mut Host<'a>, room: &Room, world: &mut World) -> Result<Measured, TrainError> {

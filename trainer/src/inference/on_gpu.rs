@@ -4,13 +4,12 @@
 use std::ops::Range;
 
 use kith_client::{FetchedRows, Info, Seeds, Shards};
-use kith_kernels::cuda::{DeviceRows, EvaluationSets, Gpu, GraphSampler, Inference, LabeledNodes, ProgramPlan};
+use kith_kernels::cuda::{EvaluationSets, Features, Gpu, GraphLists, Inference, LabeledNodes, ProgramPlan};
 use kith_run::measured::Measured;
 use kith_sampler::Drawn;
 
 use crate::{
     data::{BatchInput, feed::rows_of_batch, input::Labels},
-    distributed::world::World,
     error::TrainError,
     inference::{layerwise::ask_all_neighbors, tally::Tally},
 };
@@ -31,22 +30,19 @@ pub(crate) struct GpuEvaluation {
     n_valid_terms: u64,
 }
 
-/// Neighbor lists and features of all nodes, as far as they are on the GPU.
-pub(crate) type Known<'a> = (Option<&'a DeviceRows>, Option<&'a GraphSampler>);
+/// Features and neighbor lists of all nodes, as far as the GPU has them or reads them itself.
+pub(crate) type Known<'a> = (Option<&'a Features>, Option<&'a GraphLists>);
+
+/// Called again and again while something is computed that takes long; an error ends it.
+pub(crate) type Beat<'a> = &'a mut dyn FnMut() -> Result<(), TrainError>;
 
 impl GpuEvaluation {
-    /// `None` if the CPU evaluates: with several ranks, which share that work and must all do it alike, or if the hidden
-    /// features of all nodes take more than three quarters of the free memory.
-    pub(crate) fn new(
-        gpu: &Gpu,
-        plan: &ProgramPlan,
-        input: &BatchInput,
-        n_ranks: usize,
-    ) -> Result<Option<GpuEvaluation>, TrainError> {
+    /// `None` if the hidden features of all nodes take more than three quarters of the free memory.
+    pub(crate) fn new(gpu: &Gpu, plan: &ProgramPlan, input: &BatchInput) -> Result<Option<GpuEvaluation>, TrainError> {
         let Info { n_nodes, n_classes, .. } = *input.shards.info();
         // Kernels count (node, class) pairs in 32 bits.
         let n_pairs = n_classes as u64 * input.valid.len().max(input.test.len()) as u64;
-        if n_ranks > 1 || n_pairs >= 1 << 32 || !fits(gpu, plan, n_nodes) {
+        if n_pairs >= 1 << 32 || !fits(gpu, plan, n_nodes) {
             return Ok(None);
         }
         let sets = [labeled(&input.valid), labeled(&input.test)];
@@ -64,12 +60,12 @@ impl GpuEvaluation {
         weights: &[f32],
         shards: &dyn Shards,
         known: Known<'_>,
-        world: &World,
+        beat: Beat<'_>,
     ) -> Result<Measured, TrainError> {
         let GpuEvaluation { inference, sets, n_valid_terms } = self;
         inference.begin_sets(sets)?;
         let last = inference.n_layers() - 1;
-        walk(inference, weights, shards, known, (world, last), |inference, _| Ok(inference.measure(sets)?))?;
+        walk(inference, weights, shards, known, (beat, last), |inference, _| Ok(inference.measure(sets)?))?;
         let [valid, test] = inference.finish_sets(sets)?;
         inference.release()?;
         Ok(Tally::measured(Tally::of_counted(valid, *n_valid_terms), Tally::of_counted(test, 0)))
@@ -101,13 +97,13 @@ pub(crate) fn walk(
     weights: &[f32],
     shards: &dyn Shards,
     (rows, lists): Known<'_>,
-    (world, last): (&World, usize),
+    (beat, last): (Beat<'_>, usize),
     mut see: impl FnMut(&Inference, Range<u64>) -> Result<(), TrainError>,
 ) -> Result<(), TrainError> {
     inference.begin(weights)?;
     match rows {
         Some(rows) => inference.multiply_known(rows)?,
-        None => multiply_stored(inference, shards, world)?,
+        None => multiply_stored(inference, shards, beat)?,
     }
     let mut see = |inference: &Inference, layer, nodes| if layer == last { see(inference, nodes) } else { Ok(()) };
     match lists {
@@ -116,7 +112,7 @@ pub(crate) fn walk(
             for layer in 0..=last {
                 inference.begin_layer(layer)?;
                 for chunk in 0..n_chunks {
-                    stop_if_asked(world)?;
+                    beat()?;
                     let nodes = inference.compute_known(layer, lists, chunk)?;
                     see(inference, layer, nodes)?;
                 }
@@ -124,11 +120,11 @@ pub(crate) fn walk(
         }
         None => {
             if inference.needs_out_degrees() {
-                inference.set_out_degrees(&out_degrees(shards, world)?)?;
+                inference.set_out_degrees(&out_degrees(shards, beat)?)?;
             }
             for layer in 0..=last {
                 inference.begin_layer(layer)?;
-                each_chunk(shards, world, |first, counts, neighbors| {
+                each_chunk(shards, beat, |first, counts, neighbors| {
                     let nodes = inference.compute_given(layer, first, counts, neighbors)?;
                     see(inference, layer, nodes)
                 })?;
@@ -139,11 +135,11 @@ pub(crate) fn walk(
 }
 
 /// Sends the features of all nodes, and multiplies them with the first layer's weights.
-fn multiply_stored(inference: &mut Inference, shards: &dyn Shards, world: &World) -> Result<(), TrainError> {
+fn multiply_stored(inference: &mut Inference, shards: &dyn Shards, beat: Beat<'_>) -> Result<(), TrainError> {
     let Info { n_nodes, dim, .. } = *shards.info();
     let n_together = (N_BYTES_OF_ROWS / (4 * dim as u64)).clamp(1, N_TOGETHER);
     for first in (0..n_nodes).step_by(n_together as usize) {
-        stop_if_asked(world)?;
+        beat()?;
         let nodes: Vec<u64> = (first..n_nodes.min(first + n_together)).collect();
         let mut fetched = FetchedRows::default();
         shards.fetch_rows(&nodes, &mut fetched)?;
@@ -153,9 +149,9 @@ fn multiply_stored(inference: &mut Inference, shards: &dyn Shards, world: &World
 }
 
 /// Edges from each node, self-loops left out.
-fn out_degrees(shards: &dyn Shards, world: &World) -> Result<Vec<u32>, TrainError> {
+fn out_degrees(shards: &dyn Shards, beat: Beat<'_>) -> Result<Vec<u32>, TrainError> {
     let mut degrees = vec![0; shards.info().n_nodes as usize];
-    each_chunk(shards, world, |_, _, neighbors| {
+    each_chunk(shards, beat, |_, _, neighbors| {
         neighbors.iter().for_each(|id| degrees[*id as usize] += 1);
         Ok(())
     })?;
@@ -165,14 +161,14 @@ fn out_degrees(shards: &dyn Shards, world: &World) -> Result<Vec<u32>, TrainErro
 /// All nodes with all their neighbors, in chunks: the first node, the numbers of neighbors, and the neighbors.
 fn each_chunk(
     shards: &dyn Shards,
-    world: &World,
+    beat: Beat<'_>,
     mut take: impl FnMut(u64, &[u32], &[u32]) -> Result<(), TrainError>,
 ) -> Result<(), TrainError> {
     let n_nodes = shards.info().n_nodes;
     let (mut first, mut n_together) = (0, N_FIRST);
     let (mut drawn, mut narrow) = (Drawn::default(), Vec::new());
     while first < n_nodes {
-        stop_if_asked(world)?;
+        beat()?;
         let end = n_nodes.min(first + n_together);
         ask_all_neighbors(shards, first..end, &mut drawn)?;
         narrow.clear();
@@ -196,12 +192,4 @@ fn each_chunk(
         }
     }
     Ok(())
-}
-
-/// Ends an evaluation if the process is asked to stop. Several ranks stop together, after it.
-fn stop_if_asked(world: &World) -> Result<(), TrainError> {
-    match world.stop_request().request().filter(|_| world.n_ranks() == 1) {
-        Some(request) => Err(TrainError::Abandoned(request)),
-        None => Ok(()),
-    }
 }

@@ -15,15 +15,25 @@ impl Run<'_> {
     pub(crate) fn save_now_and_then(&mut self) -> Result<(), TrainError> {
         let (step, epoch, train) = (self.state.step, self.state.epoch, &self.host.config.train);
         let ends_epoch = step == epoch * self.host.feed.steps_per_epoch() as u64;
-        let is_time = (ends_epoch && epoch.is_multiple_of(train.checkpoint_every))
-            || train.checkpoint_every_steps.is_some_and(|n_steps| step.is_multiple_of(n_steps))
-            || (train.checkpoint_minutes > 0.0
-                && self.saved.0.elapsed().as_secs_f64() >= 60.0 * train.checkpoint_minutes);
-        if is_time || self.is_done() { self.save() } else { Ok(()) }
+        let is_time = ends_epoch && epoch.is_multiple_of(train.checkpoint_every);
+        if is_time || self.is_time_to_save() || self.is_done() { self.save() } else { Ok(()) }
+    }
+
+    /// True if a checkpoint is due after the last step that was started, by steps or minutes: on all ranks in the same step.
+    pub(super) fn is_time_to_save(&self) -> bool {
+        let every = self.host.config.train.checkpoint_every_steps;
+        self.saves || every.is_some_and(|n_steps| self.state.step.is_multiple_of(n_steps))
+    }
+
+    /// True if the last checkpoint of this rank is older than the run file's minutes.
+    pub(super) fn is_late(&self) -> bool {
+        let minutes = self.host.config.train.checkpoint_minutes;
+        self.folder.is_some() && minutes > 0.0 && self.saved.0.elapsed().as_secs_f64() >= 60.0 * minutes
     }
 
     /// Hands a checkpoint over to be written, where a folder keeps it.
     pub(super) fn save(&mut self) -> Result<(), TrainError> {
+        self.saves = false;
         if self.folder.is_none() {
             return Ok(());
         }

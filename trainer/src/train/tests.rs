@@ -2,6 +2,7 @@
 
 mod batches;
 mod gpu;
+mod gpu_ranks;
 mod hubs;
 mod loop_states;
 mod stops;
@@ -166,7 +167,8 @@ fn left_behind(dir: &Path) -> (String, String, Vec<u8>) {
 
 fn without_times(report: &str) -> String {
     let mut report: serde_json::Value = serde_json::from_str(report).unwrap();
-    assert!(report["phases"][0]["compute"].as_u64().unwrap() > 0, "{report}");
+    let phases = report["phases"][0].as_object().unwrap();
+    assert!(phases.values().map(|micros| micros.as_u64().unwrap()).sum::<u64>() > 0, "{report}");
     report.as_object_mut().unwrap().remove("phases");
     for time in ["seconds", "seconds_measuring"] {
         report["results"].as_object_mut().unwrap().remove(time).unwrap();

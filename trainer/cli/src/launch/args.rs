@@ -6,8 +6,10 @@ use crate::train;
 /// Train with several ranks on this host: start all processes, relay their output, and restart them from the last checkpoint when
 /// one fails. Takes all options of `kith train`; `--samplers N` also starts N sampling servers.
 #[derive(clap::Args)]
+#[group(skip)] // The arguments of `kith train` are a group of the same name.
 #[command(after_help = "\
 Two ranks:               kith launch --ranks 2 my.toml --graph stores/mine --set train.slices=2 --out runs/mine
+One rank per GPU:        kith launch my.toml --graph stores/mine --device cuda --set train.slices=8 --out runs/mine
 With sampling servers:   kith launch --ranks 2 --samplers 2 my.toml --graph graphs/mine.shards --out runs/mine
 On other hosts:          kith launch --ranks 2 my.toml --graph grpc://host-a:7000,host-b:7000 --out runs/mine
 Without restarts:        kith launch --ranks 2 --restarts 0 my.toml --graph stores/mine --out runs/mine
@@ -17,10 +19,9 @@ Exit codes: that of the rank that ended worst; 75 if a process was lost and no r
 Ctrl-C. Both signals give ranks --grace seconds for a checkpoint.",
     mut_arg("samplers", |samplers| samplers.value_name("N").help(SAMPLERS).hide(false)))]
 pub struct Args {
-    /// Number of ranks, which are trainer processes (default: 1).
-    #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true,
-        value_parser = clap::value_parser!(u16).range(1..))]
-    pub(super) ranks: u16,
+    /// Number of ranks, which are trainer processes (default: one per GPU of this host with --device cuda, otherwise 1).
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(super) ranks: Option<u16>,
     /// Restarts in a row without a newer checkpoint in --out (default: 3; on Kubernetes 6). All processes are started again
     /// when one is lost (killed, or exit code 75), from the last checkpoint, or from the start without one. 0: never.
     #[arg(long, value_name = "N")]

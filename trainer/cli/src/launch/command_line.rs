@@ -65,7 +65,7 @@ impl Threads {
 
 impl CommandLine {
     /// Command lines of `kith launch`; `typed` are the words after it.
-    pub(super) fn new(args: &Args, typed: &[OsString]) -> anyhow::Result<CommandLine> {
+    pub(super) fn new(args: &Args, n_ranks: usize, typed: &[OsString]) -> anyhow::Result<CommandLine> {
         let train = &args.train;
         let n_servers = servers_to_start(&train.graph.samplers)?;
         let mut own = vec!["--ranks", "--restarts", "--metrics"];
@@ -89,7 +89,7 @@ impl CommandLine {
             own.extend(["--samplers", "--shards", "--graph", "--store"]);
             cluster = Some((dir, n_shards));
         }
-        let (n_ranks, n_servers) = (args.ranks.into(), n_servers.unwrap_or(0));
+        let n_servers = n_servers.unwrap_or(0);
         let mut threads = Threads::shared(n_ranks, n_servers);
         if let Some(n) = std::env::var("RAYON_NUM_THREADS").ok().and_then(|n| n.parse().ok()) {
             threads.rank = n;
@@ -146,8 +146,13 @@ impl CommandLine {
         FOREIGN.iter().for_each(|name| {
             command.env_remove(name);
         });
-        let numbers =
-            [("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", self.n_ranks), ("MASTER_PORT", port.into())];
+        let numbers = [
+            ("RANK", rank),
+            ("LOCAL_RANK", rank),
+            ("WORLD_SIZE", self.n_ranks),
+            ("LOCAL_WORLD_SIZE", self.n_ranks),
+            ("MASTER_PORT", port.into()),
+        ];
         command.envs(numbers.map(|(name, number)| (name, number.to_string())));
         command.env("MASTER_ADDR", HOST.to_string()).env("KITH_TOKEN", &self.token);
         command.env("RAYON_NUM_THREADS", self.threads.rank.to_string());
@@ -233,6 +238,42 @@ mod tests {
     fn every_rank_has_metrics_of_its_own() {
         let of = |address: &str| [0, 3].map(|rank| metrics_of(address.parse().unwrap(), rank).port());
         assert_eq!((of("127.0.0.1:9100"), of("127.0.0.1:0")), ([9100, 9103], [0, 0]));
+    }
+
+    fn command_line(n_ranks: usize) -> CommandLine {
+        CommandLine {
+            program: "kith".into(),
+            n_ranks,
+            n_servers: 0,
+            cluster: None,
+            passed: Vec::new(),
+            metrics: None,
+            server_metrics: None,
+            out: None,
+            is_resumed: false,
+            grace: Duration::ZERO,
+            token: OsString::new(),
+            sampler_token: OsString::new(),
+            verify: Verify::default(),
+            threads: Threads { rank: 3, server: 1 },
+        }
+    }
+
+    #[test]
+    fn ranks_are_numbered_in_their_environment() {
+        let command = command_line(4).rank(3, 29500, &[], false);
+        let variable = |name: &str| command.get_envs().find(|(key, _)| *key == name).and_then(|(_, value)| value);
+        let expected = [
+            ("RANK", "3"),
+            ("WORLD_SIZE", "4"),
+            ("LOCAL_RANK", "3"),
+            ("LOCAL_WORLD_SIZE", "4"),
+            ("RAYON_NUM_THREADS", "3"),
+        ];
+        for (name, value) in expected {
+            assert_eq!(variable(name), Some(OsStr::new(value)), "{name}");
+        }
+        assert!(!command.get_envs().any(|(name, _)| name.to_string_lossy().starts_with("NCCL_")), "they are inherited");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Checks that each rank of a host has its own GPU.
+//! One rank per GPU of this host.
 
 use std::process::Command;
 
@@ -6,6 +6,14 @@ use anyhow::{Context, bail};
 use serde_json::Value;
 
 use crate::programs;
+
+/// Number of ranks without `--ranks`: one per CUDA device with `--device cuda`, otherwise 1. `count` as in [`check`].
+pub(super) fn n_ranks(device: &str, count: impl FnOnce() -> anyhow::Result<Option<usize>>) -> anyhow::Result<usize> {
+    match device {
+        "cuda" => Ok(count()?.unwrap_or(1).max(1)),
+        _ => Ok(1),
+    }
+}
 
 /// Refuses ranks that would share a CUDA device. `count` returns the number of devices, and is called only if needed;
 /// with `None` (unknown), ranks check for themselves.
@@ -55,5 +63,12 @@ mod tests {
             assert_eq!(sentence(n_ranks, device, n_devices), None, "{n_ranks} {device} {n_devices:?}");
         }
         assert!(check(4, "cpu", || unreachable!("nobody asks for devices")).is_ok());
+    }
+
+    #[test]
+    fn every_gpu_has_a_rank_by_default() {
+        let found = |device, n_devices| n_ranks(device, || Ok(n_devices)).unwrap();
+        assert_eq!([found("cuda", Some(4)), found("cuda", Some(1)), found("cuda", None)], [4, 1, 1]);
+        assert_eq!([found("cuda:2", Some(4)), found("cpu", Some(4))], [1, 1]);
     }
 }

@@ -84,11 +84,16 @@ pub(super) fn run(args: &Args, typed: &[OsString]) -> anyhow::Result<()> {
     if sizes.is_none() {
         say("note: memory is guessed: give the partitioned graph with --graph, and it is forecast");
     }
-    let (n_slices, n_ranks) = (run.config.train.slices, args.ranks);
-    if n_slices < usize::from(n_ranks) {
+    let (n_slices, n_ranks) = (run.config.train.slices, n_ranks(args));
+    if n_slices < n_ranks {
         say(&format!("note: {n_slices} slices give {n_slices} ranks something to do: set train.slices={n_ranks}"));
     }
     Ok(())
+}
+
+/// Number of ranks (default: 1): the GPUs of this host say nothing about those of a cluster.
+fn n_ranks(args: &Args) -> usize {
+    args.ranks.map_or(1, usize::from)
 }
 
 /// Refuses options that make no sense in pods.
@@ -140,7 +145,7 @@ fn world(
     let name = args.print.name.clone().unwrap_or_else(|| name_of(&run.name));
     let folder = |path: Option<&Path>| Some(path?.file_name()?.to_str()?.to_owned());
     Ok(World {
-        n_ranks: args.ranks.into(),
+        n_ranks: n_ranks(args),
         n_shards,
         n_samplers,
         restarts: args.restarts,
@@ -150,10 +155,32 @@ fn world(
         is_cuda: args.train.device.starts_with("cuda"),
         run_file: run.text.clone(),
         passed: passed(typed, &OWN)?,
+        nccl: nccl(std::env::vars_os()),
         images: args.print.images.clone(),
         rank_cpus: args.print.rank_cpus,
         sampler_cpus: args.print.sampler_cpus,
         sizes,
         name,
     })
+}
+
+/// Variables of NCCL in the environment of this command, by name.
+fn nccl(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<(String, String)> {
+    let texts = variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let mut own: Vec<(String, String)> = texts.filter(|(name, _)| name.starts_with("NCCL_")).collect();
+    own.sort();
+    own
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_of_nccl_are_found() {
+        let set = [("PATH", "/bin"), ("NCCL_SOCKET_IFNAME", "eth0"), ("NCCL_DEBUG", "INFO"), ("MY_NCCL_DEBUG", "x")];
+        let found = nccl(set.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))));
+        let expected = [("NCCL_DEBUG", "INFO"), ("NCCL_SOCKET_IFNAME", "eth0")];
+        assert_eq!(found, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    }
 }

@@ -67,6 +67,22 @@ pub fn typed(args: &Args) -> anyhow::Result<Typed> {
     Ok(Typed { name, text, config })
 }
 
+/// The config of the arguments as far as it is known without the graph; mini-batch training if the graph decides the mode.
+/// `None` without a run, or if the recipe chooses it.
+pub fn config_without_graph(args: &Args) -> anyhow::Result<Option<RunConfig>> {
+    let mut file = match named(args)? {
+        Some(Named::Preset(preset)) => preset.run_file()?,
+        Some(Named::File(file)) => file,
+        None => return Ok(None),
+    };
+    if args.settings.is_by_recipe() {
+        return Ok(None);
+    }
+    apply(&mut file, args, false)?;
+    file.set_mode_if_open(Mode::MiniBatch);
+    Ok(Some(file.resolve()?))
+}
+
 /// A run by name.
 pub enum Named {
     /// A preset.
@@ -90,7 +106,8 @@ pub fn named(args: &Args) -> anyhow::Result<Option<Named>> {
     Ok(kept.map(Named::File))
 }
 
-fn find(run: &str) -> anyhow::Result<Named> {
+/// The run file at a path, or of a model, or the preset of this name.
+pub fn find(run: &str) -> anyhow::Result<Named> {
     if is_file(run) {
         return Ok(Named::File(RunFile::read(Path::new(run))?));
     }

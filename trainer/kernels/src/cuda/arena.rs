@@ -4,8 +4,9 @@ use bytemuck::Pod;
 
 use super::{
     error::GpuError,
-    machine::{Gpu, Pinned},
+    machine::Gpu,
     memory::{Address, Array, Sink},
+    pinned::Pinned,
 };
 
 /// Arrays start at multiples of this.
@@ -25,29 +26,20 @@ impl Arena {
     }
 
     /// Fills it with what `place` puts there, which is asked twice: how large it is, and then what it holds. The copy is on its
-    /// way when this returns; see [`Arena::wait`]. Nothing that was started may still read what was there before.
+    /// way when this returns, in the lane of the arena. Nothing that was started in another lane may still read what was there before.
     pub(super) fn fill<R>(&mut self, place: impl Fn(&mut Places<'_>) -> Result<R, GpuError>) -> Result<R, GpuError> {
-        self.wait()?;
         let mut counted = Places { host: &mut [], device: 0, n_bytes: 0 };
         place(&mut counted)?;
         let n_bytes = counted.n_bytes;
-        if self.device.fit(n_bytes)? {
-            // Copies do not wait for the zeros of new memory.
-            self.gpu.synchronize()?;
-        }
+        self.device.fit(n_bytes)?;
         let host = match self.host.take().filter(|host| host.len() >= n_bytes) {
             Some(host) => self.host.insert(host),
             None => self.host.insert(Pinned::new(&self.gpu, n_bytes + n_bytes / 4)?),
         };
-        let mut places = Places { host: host.bytes(), device: self.device.at().0, n_bytes: 0 };
+        let mut places = Places { host: host.bytes()?, device: self.device.at().0, n_bytes: 0 };
         let placed = place(&mut places)?;
-        host.send(self.device.at().0, n_bytes)?;
+        host.send(self.gpu.lane(), self.device.at().0, n_bytes)?;
         Ok(placed)
-    }
-
-    /// Waits for the copy of the last fill.
-    pub(super) fn wait(&self) -> Result<(), GpuError> {
-        self.gpu.machine().wait_for_copies()
     }
 }
 

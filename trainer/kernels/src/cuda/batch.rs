@@ -2,16 +2,19 @@
 
 use std::sync::Arc;
 
-use kith_block::Block;
+use kith_block::{Block, PairConfig};
 
 use super::{
     arena::{Arena, Places},
     error::GpuError,
+    features::Features,
     graph::PlacedGraph,
     labeled::Labels,
-    machine::Gpu,
-    memory::{Address, Sink},
-    pairs::PlacedPairs,
+    losses::Losses,
+    machine::{Gpu, Lane},
+    memory::{Address, Array, Sink},
+    pairs::{DrawnPairs, PlacedPairs},
+    pinned::{Event, Pinned},
     program::ProgramPlan,
     rows::PlacedRows,
     sampled::SampledOnDevice,
@@ -30,8 +33,8 @@ pub struct BatchParts<'a> {
     pub are_sampled: bool,
     /// The pairs of each layer's edge loss; none without one.
     pub pairs: &'a [kith_block::Pairs],
-    /// Rows of the first block's sources; `None` where the program has the rows of all nodes.
-    pub rows: Option<&'a InputRows>,
+    /// Features of the first block's sources.
+    pub rows: BatchRows<'a>,
     /// Classes of the last block's destinations, −1 for those without a loss; with `bits`, anything but that.
     pub classes: &'a [i32],
     /// If nodes have several classes: one byte for each destination and class.
@@ -40,6 +43,15 @@ pub struct BatchParts<'a> {
     pub n_classes: usize,
     /// Divisor of the summed losses.
     pub n_terms: usize,
+}
+
+/// Features of a batch.
+#[derive(Clone, Copy, Debug)]
+pub enum BatchRows<'a> {
+    /// Sent with it.
+    Sent(&'a InputRows),
+    /// Gathered by the GPU.
+    Stored(&'a Features),
 }
 
 /// Inputs of one slice of a step that the GPU samples.
@@ -51,6 +63,8 @@ pub struct SampledParts<'a> {
     pub slice: u32,
     /// The blocks, with their lists by source.
     pub sampled: SampledOnDevice,
+    /// Features of all nodes.
+    pub features: &'a Features,
     /// See [`BatchParts`].
     pub classes: &'a [i32],
     /// See [`BatchParts`].
@@ -64,10 +78,22 @@ pub struct SampledParts<'a> {
 /// A batch on a machine, in memory that is used again.
 #[derive(Debug)]
 pub struct DeviceBatch {
+    gpu: Gpu,
     arena: Arena,
+    /// Features that the GPU gathers.
+    rows: Array<f32>,
+    /// Everything is there.
+    filled: Event,
     /// Memory of the blocks, if the GPU sampled them.
     sampled: Option<SampledOnDevice>,
+    /// Pairs of each layer, if they are drawn on the GPU.
+    pub(super) drawn: Vec<DrawnPairs>,
+    /// Everything is drawn.
+    pub(super) is_drawn: Event,
+    /// Losses, and then the numbers of pairs that were drawn, on their way to the host.
+    pub(super) losses: Pinned,
     heads: Vec<usize>,
+    pairs: Option<PairConfig>,
     edge_weight: f64,
     placed: Option<PlacedBatch>,
 }
@@ -89,13 +115,24 @@ pub(super) struct PlacedBatch {
 }
 
 impl DeviceBatch {
-    /// Of a plan with one run; nothing is in it yet.
-    pub fn new(gpu: &Gpu, plan: &ProgramPlan) -> Result<DeviceBatch, GpuError> {
+    /// Of a plan with one run; nothing is in it yet. `is_sampled`: the machine samples it.
+    pub fn new(gpu: &Gpu, plan: &ProgramPlan, is_sampled: bool) -> Result<DeviceBatch, GpuError> {
         assert_eq!(plan.runs.len(), 1, "every run has its own batches");
+        let n_layers = plan.layers.len();
+        let filling = gpu.in_lane(if is_sampled { Lane::Sample } else { Lane::Send });
+        let draws = is_sampled && plan.pairs.is_some();
+        let drawn = (0..n_layers).filter(|_| draws).map(|_| DrawnPairs::new(gpu));
         Ok(DeviceBatch {
-            arena: Arena::new(gpu, "a batch")?,
+            arena: Arena::new(&filling, "a batch")?,
+            rows: Array::zeros(&filling, 0, "features of a batch")?,
+            filled: Event::new(gpu)?,
+            gpu: filling,
             sampled: None,
+            drawn: drawn.collect::<Result<_, _>>()?,
+            is_drawn: Event::new(gpu)?,
+            losses: Pinned::new(gpu, size_of::<f64>() * (1 + 2 * n_layers) + size_of::<u32>() * n_layers)?,
             heads: plan.layers.iter().map(|layer| layer.heads).collect(),
+            pairs: plan.pairs,
             edge_weight: plan.runs[0].edge_weight,
             placed: None,
         })
@@ -103,22 +140,31 @@ impl DeviceBatch {
 
     /// Fills it. The copy is under way when this returns. Nothing may still compute with what was in it.
     pub fn fill(&mut self, parts: &BatchParts<'_>) -> Result<(), GpuError> {
-        let DeviceBatch { arena, heads, edge_weight, placed, .. } = self;
-        assert_eq!(parts.blocks.len(), heads.len(), "a block for each layer");
-        *placed = Some(arena.fill(|sink| PlacedBatch::place(sink, parts, heads, *edge_weight))?);
-        Ok(())
+        assert_eq!(parts.blocks.len(), self.heads.len(), "a block for each layer");
+        let n_rows = parts.blocks[0].n_sources();
+        self.fit_rows(parts.rows.features(), n_rows)?;
+        let DeviceBatch { gpu, arena, rows, heads, pairs, edge_weight, .. } = self;
+        let placed = arena.fill(|sink| PlacedBatch::place(sink, (parts, rows.at()), heads, (*pairs, *edge_weight)))?;
+        if let Some(features) = parts.rows.features() {
+            features.gather(gpu, (placed.graphs[0].ids(), 0), n_rows, rows)?;
+        }
+        self.placed = Some(placed);
+        self.filled.record(self.gpu.lane())
     }
 
     /// Fills it with what was sampled on the machine; otherwise as above. Pairs are drawn when it is computed.
     pub fn fill_sampled(&mut self, parts: SampledParts<'_>) -> Result<(), GpuError> {
-        let SampledParts { step, slice, sampled, classes, bits, n_classes, n_terms } = parts;
+        let SampledParts { step, slice, sampled, features, classes, bits, n_classes, n_terms } = parts;
+        self.fit_rows(Some(features), sampled.n_nodes())?;
+        features.gather(&self.gpu, (sampled.ids.at(), 0), sampled.n_nodes(), &self.rows)?;
+        let rows = self.rows.at();
         let place = |sink: &mut Places<'_>| {
             Ok(PlacedBatch {
                 step: sink.copy(&[step])?,
                 graphs: sampled.graphs(),
                 pairs: Vec::new(),
                 drawn_slice: Some(slice),
-                rows: PlacedRows::Known,
+                rows: PlacedRows::Dense(rows),
                 labels: place_labels(sink, classes, bits, n_classes)?,
                 n_terms,
                 n_pairs: Vec::new(),
@@ -127,6 +173,12 @@ impl DeviceBatch {
         };
         self.placed = Some(self.arena.fill(place)?);
         self.sampled = Some(sampled);
+        self.filled.record(self.gpu.lane())
+    }
+
+    /// Makes room for features that are gathered.
+    fn fit_rows(&mut self, features: Option<&Features>, n_rows: usize) -> Result<(), GpuError> {
+        self.rows.fit(features.map_or(0, |features| n_rows * features.dim()))?;
         Ok(())
     }
 
@@ -139,10 +191,30 @@ impl DeviceBatch {
         self.sampled.as_ref().expect("a batch that was sampled on the machine")
     }
 
-    /// Waits until all of it has arrived.
-    pub(super) fn arrived(&self) -> Result<&PlacedBatch, GpuError> {
-        self.arena.wait()?;
-        Ok(self.placed.as_ref().expect("a batch is filled before it is computed"))
+    /// Makes a lane wait until all of it is there.
+    pub(super) fn hold(&self, lane: Lane) -> Result<(), GpuError> {
+        self.filled.hold(lane)
+    }
+
+    /// True if a batch that was started is computed.
+    pub fn is_computed(&self) -> Result<bool, GpuError> {
+        self.losses.is_there()
+    }
+
+    /// Waits for the losses of a batch that was started.
+    pub fn losses(&mut self) -> Result<Losses, GpuError> {
+        let (n_layers, placed) = (self.heads.len(), self.placed.as_ref().expect("a batch is filled"));
+        let (mut n_pairs, mut n_left_out) = (placed.n_pairs.clone(), placed.n_left_out);
+        let (losses, counts) = self.losses.bytes()?.split_at(size_of::<f64>() * (1 + 2 * n_layers));
+        let (losses, counts): (&[f64], &[u32]) = (bytemuck::cast_slice(losses), bytemuck::cast_slice(counts));
+        for (drawn, count) in self.drawn.iter().zip(counts) {
+            n_pairs.push(*count);
+            n_left_out += u64::from(drawn.most_pairs() - count);
+        }
+        let edge = |(layer, n_pairs): (usize, &u32)| {
+            (losses[1 + 2 * layer] + losses[2 + 2 * layer]) / f64::from((*n_pairs).max(1))
+        };
+        Ok(Losses { node: losses[0], edges: n_pairs.iter().enumerate().map(edge).collect(), n_left_out })
     }
 
     pub(super) fn placed(&self) -> &PlacedBatch {
@@ -150,12 +222,21 @@ impl DeviceBatch {
     }
 }
 
+impl<'a> BatchRows<'a> {
+    fn features(self) -> Option<&'a Features> {
+        match self {
+            BatchRows::Sent(_) => None,
+            BatchRows::Stored(features) => Some(features),
+        }
+    }
+}
+
 impl PlacedBatch {
     fn place(
         sink: &mut impl Sink,
-        parts: &BatchParts<'_>,
+        (parts, gathered): (&BatchParts<'_>, Address),
         heads: &[usize],
-        edge_weight: f64,
+        (config, edge_weight): (Option<PairConfig>, f64),
     ) -> Result<PlacedBatch, GpuError> {
         let BatchParts { step, blocks, are_sampled, pairs, rows, classes, bits, n_classes, n_terms } = *parts;
         // The nodes of every block are the first of these.
@@ -165,7 +246,8 @@ impl PlacedBatch {
             .map(|block| PlacedGraph::place(sink, block, ids, !are_sampled))
             .collect::<Result<Vec<_>, _>>()?;
         let of_layer = |((pairs, block), heads): ((&kith_block::Pairs, &Arc<Block>), &usize)| {
-            PlacedPairs::place(sink, pairs, block.n_edges(), *heads, edge_weight)
+            let config = config.expect("pairs come with their config");
+            PlacedPairs::place(sink, pairs, (block, config), *heads, edge_weight)
         };
         let placed_pairs = pairs.iter().zip(blocks).zip(heads).map(of_layer).collect::<Result<Vec<_>, _>>()?;
         Ok(PlacedBatch {
@@ -173,7 +255,10 @@ impl PlacedBatch {
             graphs,
             pairs: placed_pairs,
             drawn_slice: None,
-            rows: rows.map_or(Ok(PlacedRows::Known), |rows| PlacedRows::place(sink, rows))?,
+            rows: match rows {
+                BatchRows::Sent(rows) => PlacedRows::place(sink, rows)?,
+                BatchRows::Stored(_) => PlacedRows::Dense(gathered),
+            },
             labels: place_labels(sink, classes, bits, n_classes)?,
             n_terms,
             n_pairs: pairs.iter().map(|pairs| pairs.n_pairs() as u32).collect(),

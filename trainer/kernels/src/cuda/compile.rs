@@ -2,7 +2,7 @@
 
 use kith_draw::cuda_header;
 
-use super::layer::Layer;
+use super::layer::{Layer, LayerPlan};
 
 type File = (&'static str, &'static str);
 
@@ -15,6 +15,7 @@ const COMMON: &[File] = &[
     ("sample.cu", include_str!("sample.cu")),
     ("by_source.cu", include_str!("by_source.cu")),
     ("inference.cu", include_str!("inference.cu")),
+    ("features.cu", include_str!("features.cu")),
 ];
 
 /// Kernels of every layer, and of layers with attention and without.
@@ -42,7 +43,12 @@ pub struct Constants {
 
 impl Constants {
     /// For kernels that know no layer.
-    pub(super) const NO_LAYER: Constants = Constants { heads: 0, lanes: 0, vec: 0, padded: 0, form: 0 };
+    pub const NO_LAYER: Constants = Constants { heads: 0, lanes: 0, vec: 0, padded: 0, form: 0 };
+
+    /// Those of a layer.
+    pub fn of_plan(plan: &LayerPlan) -> Constants {
+        Constants::of(&plan.layer(0, 0))
+    }
 
     pub(super) fn of(layer: &Layer) -> Constants {
         let Layer { heads, lanes, vec, padded, form, .. } = *layer;

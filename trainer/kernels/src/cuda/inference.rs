@@ -16,17 +16,21 @@ use super::{
     args::args,
     compile::Constants,
     error::GpuError,
+    features::Features,
     graph::Items,
     labeled::{LabeledNodes, LabeledSet, Measured, Outputs},
     layer::{Layer, LayerKind, LayerPlan, N_THREADS, WARPS},
     machine::{Gpu, ModuleId},
     memory::{Address, Array},
     program::{Input, ProgramPlan, RawSettings, TILE_COLUMNS, TILE_ROWS, TILE_THREADS},
-    rows::{DeviceRows, PlacedRows, SparseRows, Values},
-    sampler::GraphSampler,
+    rows::{PlacedRows, SparseRows},
+    sampler::GraphLists,
     sum::{N_PARTS, Sum},
 };
 use crate::rows::InputRows;
+
+/// Bytes of features that are gathered together, about.
+const GATHERED_BYTES: usize = 64 << 20;
 
 /// Bytes that the outputs of a chunk and its lists take, about.
 const CHUNK_BYTES: usize = 512 << 20;
@@ -137,25 +141,29 @@ impl Inference {
         self.take_degrees(&counts)
     }
 
-    /// Multiplies the features of all nodes, which are on the GPU, with the weights of the first layer.
-    pub fn multiply_known(&mut self, rows: &DeviceRows) -> Result<(), GpuError> {
-        assert_eq!(rows.n_rows, self.n_nodes, "the features of all nodes");
-        match &rows.values {
-            Values::Dense(values) => self.multiply(0, 0, self.stored(self.n_nodes, values.at())),
-            Values::Sparse(sparse) => self.multiply_sparse(0, sparse.arg((rows.n_rows, rows.dim), Address::NONE)),
+    /// Multiplies the features of all nodes, which the GPU reads, with the weights of the first layer.
+    pub fn multiply_known(&mut self, features: &Features) -> Result<(), GpuError> {
+        assert_eq!(features.n_nodes(), self.n_nodes, "the features of all nodes");
+        if let Some(values) = features.on_device() {
+            return self.multiply(0, 0, self.stored(self.n_nodes, values));
         }
+        let n_together = (GATHERED_BYTES / (4 * features.dim().max(1))).clamp(1, self.n_nodes.max(1));
+        let rows = Array::zeros(&self.gpu, n_together * features.dim(), "features of a chunk")?;
+        for first in (0..self.n_nodes).step_by(n_together) {
+            let n = n_together.min(self.n_nodes - first);
+            features.gather(&self.gpu, (Address::NONE, first as u64), n, &rows)?;
+            self.multiply(0, first, self.stored(n, rows.at()))?;
+        }
+        Ok(())
     }
 
     /// Multiplies the features of nodes from `first` on with the weights of the first layer.
     pub fn multiply_rows(&mut self, first: usize, rows: &InputRows) -> Result<(), GpuError> {
         assert!(first + rows.n_rows() <= self.n_nodes, "features of nodes of the graph");
-        self.gpu.synchronize()?; // The product before has read its features.
         let placed = self.arena.fill(|sink| PlacedRows::place(sink, rows))?;
-        self.arena.wait()?;
         match placed {
             PlacedRows::Dense(values) => self.multiply(0, first, self.stored(rows.n_rows(), values)),
             PlacedRows::Sparse(sparse) => self.multiply_sparse(first, sparse),
-            PlacedRows::Known => unreachable!("features were given"),
         }
     }
 
@@ -168,7 +176,7 @@ impl Inference {
     }
 
     /// Chunks of lists that are on the GPU, in order.
-    pub fn known_chunks(&mut self, lists: &GraphSampler) -> Result<usize, GpuError> {
+    pub fn known_chunks(&mut self, lists: &GraphLists) -> Result<usize, GpuError> {
         if self.needs_out_degrees() {
             let counts = Array::zeros(&self.gpu, self.n_nodes, "degrees")?;
             lists.count_sources(&self.gpu, &counts)?;
@@ -181,7 +189,7 @@ impl Inference {
     }
 
     /// Computes a layer for a chunk of lists that are on the GPU; the nodes of the chunk.
-    pub fn compute_known(&mut self, layer: usize, lists: &GraphSampler, chunk: usize) -> Result<Range<u64>, GpuError> {
+    pub fn compute_known(&mut self, layer: usize, lists: &GraphLists, chunk: usize) -> Result<Range<u64>, GpuError> {
         self.chunk.take(&self.gpu, &self.chunks[chunk], lists)?;
         self.compute(layer)
     }
@@ -194,7 +202,6 @@ impl Inference {
         counts: &[u32],
         neighbors: &[u32],
     ) -> Result<Range<u64>, GpuError> {
-        self.gpu.synchronize()?; // The layer before has read its lists.
         self.chunk.place(&mut self.arena, first as u32, counts, neighbors)?;
         self.compute(layer)
     }

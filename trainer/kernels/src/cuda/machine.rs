@@ -13,13 +13,21 @@ pub struct ModuleId(pub usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordingId(pub usize);
 
-/// A queue of a device: what is started in one runs in order, beside the other.
+/// Something that is over once everything before it in a lane is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventId(pub usize);
+
+/// A queue of a device: what is started in one runs in order, beside the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
     /// Forward, backward and evaluation.
     Compute,
     /// Sampling of the next mini-batch.
     Sample,
+    /// Mini-batches from the host.
+    Send,
+    /// What was drawn, to the host.
+    Read,
 }
 
 /// A device that runs kernels. Everything that is started in a lane runs in the order it was started in.
@@ -48,10 +56,31 @@ pub trait Machine: fmt::Debug + Send + Sync {
     /// Sets every byte.
     fn fill(&self, lane: Lane, address: u64, n_bytes: usize, byte: u8) -> Result<(), GpuError>;
 
-    /// Makes lane `later` wait, from here on, for everything that was started in lane `earlier`.
-    fn follow(&self, later: Lane, earlier: Lane) -> Result<(), GpuError>;
+    /// A new event, which is over.
+    fn event(&self) -> Result<EventId, GpuError>;
 
-    /// Memory of this process that copies run from while both sides do something else.
+    /// From now on the event is over once everything that was started in the lane is.
+    fn record(&self, event: EventId, lane: Lane) -> Result<(), GpuError>;
+
+    /// What is started in the lane from here on begins after the event.
+    fn follow(&self, lane: Lane, event: EventId) -> Result<(), GpuError>;
+
+    /// Waits for an event.
+    fn wait_for(&self, event: EventId) -> Result<(), GpuError>;
+
+    /// True if an event is over.
+    fn is_over(&self, event: EventId) -> Result<bool, GpuError>;
+
+    /// Gives an event back.
+    fn free_event(&self, event: EventId);
+
+    /// The driver's handle of a lane's stream; `None` where nothing but this runs kernels.
+    fn stream(&self, lane: Lane) -> Option<u64>;
+
+    /// Times that this process waited for [`Lane::Compute`] so far.
+    fn n_waits(&self) -> u64;
+
+    /// Memory of this process that copies run from and to while both sides do something else.
     fn pin(&self, n_bytes: usize) -> Result<*mut u8, GpuError>;
 
     /// Gives such memory back, once nothing is copied from it.
@@ -61,21 +90,19 @@ pub trait Machine: fmt::Debug + Send + Sync {
     /// It came from `pin`, and nobody uses it any more.
     unsafe fn unpin(&self, memory: *mut u8, n_bytes: usize);
 
-    /// Starts a copy to the machine, beside whatever it computes.
+    /// Starts a copy to the machine, in a lane.
     ///
     /// # Safety
     ///
-    /// The bytes came from `pin` and stay as they are until [`Machine::wait_for_copies`] returned.
-    unsafe fn send(&self, address: u64, bytes: *const u8, n_bytes: usize) -> Result<(), GpuError>;
+    /// The bytes came from `pin` and stay as they are until the copy is over.
+    unsafe fn send(&self, lane: Lane, address: u64, bytes: *const u8, n_bytes: usize) -> Result<(), GpuError>;
 
-    /// Waits for all copies that were started.
-    fn wait_for_copies(&self) -> Result<(), GpuError>;
-
-    /// Copies that are started from here on begin after everything that was started in [`Lane::Compute`].
-    fn mark(&self) -> Result<(), GpuError>;
-
-    /// Copies bytes from the machine beside whatever it computes since the last mark, and waits for them.
-    fn fetch(&self, address: u64, bytes: &mut [u8]) -> Result<(), GpuError>;
+    /// Starts a copy from the machine, in a lane.
+    ///
+    /// # Safety
+    ///
+    /// The bytes came from `pin`, and nobody reads or writes them until the copy is over.
+    unsafe fn bring(&self, lane: Lane, address: u64, bytes: *mut u8, n_bytes: usize) -> Result<(), GpuError>;
 
     /// Compiles the kernels for each of these constants, at the same time, and those that know no layer.
     fn compile(&self, constants: &[Constants]) -> Result<Vec<ModuleId>, GpuError>;
@@ -109,50 +136,6 @@ pub trait Machine: fmt::Debug + Send + Sync {
 
     /// Frees a recording, once it has run.
     fn forget(&self, recording: RecordingId);
-}
-
-/// Memory of this process that copies to a machine run from while both do something else.
-#[derive(Debug)]
-pub(super) struct Pinned {
-    gpu: Gpu,
-    memory: *mut u8,
-    n_bytes: usize,
-}
-
-// SAFETY: the memory is this one's alone, and any thread may write it.
-unsafe impl Send for Pinned {}
-
-impl Pinned {
-    pub(super) fn new(gpu: &Gpu, n_bytes: usize) -> Result<Pinned, GpuError> {
-        let n_bytes = n_bytes.max(1);
-        Ok(Pinned { gpu: gpu.clone(), memory: gpu.machine().pin(n_bytes)?, n_bytes })
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.n_bytes
-    }
-
-    /// All of it, once no copy runs from it any more.
-    pub(super) fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: `n_bytes` bytes are there, initialized by `pin`, and nobody else has them while this is borrowed; the
-        // copies of the last use are over, since an arena waits for them before it is filled again.
-        unsafe { std::slice::from_raw_parts_mut(self.memory, self.n_bytes) }
-    }
-
-    /// Starts a copy of the first bytes.
-    pub(super) fn send(&self, address: u64, n_bytes: usize) -> Result<(), GpuError> {
-        assert!(n_bytes <= self.n_bytes, "a part of the memory");
-        // SAFETY: the memory came from `pin`, and is written again only after the copies were waited for.
-        unsafe { self.gpu.machine().send(address, self.memory, n_bytes) }
-    }
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        let _ = self.gpu.machine().wait_for_copies();
-        // SAFETY: no copy runs any more, and this was the only one who had it.
-        unsafe { self.gpu.machine().unpin(self.memory, self.n_bytes) };
-    }
 }
 
 /// A machine that runs kernels, shared by all that is on it.
@@ -194,6 +177,11 @@ impl Gpu {
     /// Bytes that could be allocated.
     pub fn free_bytes(&self) -> u64 {
         self.machine.free_bytes()
+    }
+
+    /// Times that this process waited for the GPU's computations so far, evaluations included.
+    pub fn n_waits(&self) -> u64 {
+        self.machine.n_waits()
     }
 
     /// Waits for everything that was started through it.

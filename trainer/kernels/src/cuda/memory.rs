@@ -4,7 +4,10 @@ use std::{marker::PhantomData, ops::Range};
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{error::GpuError, machine::Gpu};
+use super::{
+    error::GpuError,
+    machine::{Gpu, Lane},
+};
 
 /// An array on a machine. It is freed when dropped; what was started before still finds it, since freeing waits.
 #[derive(Debug)]
@@ -99,6 +102,12 @@ impl<T: Pod> Array<T> {
         self.gpu.machine().fill(self.gpu.lane(), self.address, self.len * size_of::<T>(), byte)
     }
 
+    /// Zeros for some of them.
+    pub(super) fn fill_part(&self, places: Range<usize>) -> Result<(), GpuError> {
+        let Place { address, len, .. } = self.place(places);
+        self.gpu.machine().fill(self.gpu.lane(), address, len * size_of::<T>(), 0)
+    }
+
     pub(super) fn at(&self) -> Address {
         Address(self.address)
     }
@@ -116,6 +125,51 @@ impl<T> Drop for Array<T> {
     }
 }
 
+impl Array<f32> {
+    /// The array, for exchange with other GPUs.
+    pub(super) fn numbers(&self) -> DeviceNumbers {
+        DeviceNumbers { gpu: self.gpu.clone(), place: self.place(0..self.len) }
+    }
+}
+
+/// Numbers on a GPU, which a program computes and ranks exchange. They must not outlive the program.
+#[derive(Clone, Debug)]
+pub struct DeviceNumbers {
+    gpu: Gpu,
+    place: Place<f32>,
+}
+
+impl DeviceNumbers {
+    /// Their number.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.place.len
+    }
+
+    /// Their address on the GPU.
+    pub fn address(&self) -> u64 {
+        self.place.address
+    }
+
+    /// The driver's handle of the stream that computes them; `None` on an emulated GPU.
+    pub fn stream(&self) -> Option<u64> {
+        self.gpu.machine().stream(self.gpu.lane())
+    }
+
+    /// Waits for them, and copies them here.
+    pub fn read(&self) -> Result<Vec<f32>, GpuError> {
+        let mut values = vec![0.0; self.len()];
+        self.gpu.machine().download(self.gpu.lane(), self.place.address, bytemuck::cast_slice_mut(&mut values))?;
+        Ok(values)
+    }
+
+    /// Copies them to the GPU.
+    pub fn write(&self, values: &[f32]) -> Result<(), GpuError> {
+        assert_eq!(values.len(), self.len(), "as many");
+        self.gpu.machine().upload(self.gpu.lane(), self.place.address, bytemuck::cast_slice(values))
+    }
+}
+
 /// A part of an array. The reader makes sure that the array still exists, and that nothing writes to it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place<T> {
@@ -125,11 +179,11 @@ pub(super) struct Place<T> {
 }
 
 impl<T: Pod> Place<T> {
-    /// Reads it beside whatever is computed; waits only for what was started before the last mark.
+    /// Reads it beside whatever is computed, after what was started in [`Lane::Read`].
     pub(super) fn fetch(&self, gpu: &Gpu) -> Result<Vec<T>, GpuError> {
         let mut values = vec![T::zeroed(); self.len];
         if self.len > 0 {
-            gpu.machine().fetch(self.address, bytemuck::cast_slice_mut(&mut values))?;
+            gpu.machine().download(Lane::Read, self.address, bytemuck::cast_slice_mut(&mut values))?;
         }
         Ok(values)
     }

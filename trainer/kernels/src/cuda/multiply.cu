@@ -11,8 +11,6 @@ struct Input {
     u32 hidden_features, hidden_padded, hidden_stride, hidden_bias;
     // Ids of nodes in draws; null if positions are their ids.
     const u64 *ids;
-    // True if features of the store are indexed by id, not by position.
-    u32 is_by_id;
 };
 
 // Shares of 8 columns of a row that dropout keeps.
@@ -51,8 +49,7 @@ __device__ __forceinline__ Eight load_input(const Input &input, u32 run, u32 row
 #pragma unroll
         for (u32 k = 0; k < 8; k++) eight.value[k] = 0.f;
     } else if (input.stored) {
-        u64 stored_row = input.is_by_id ? input.ids[row] : row;
-        const float *from = input.stored + stored_row * input.dim + column;
+        const float *from = input.stored + (size_t)row * input.dim + column;
         if (input.dim % 4 == 0 && column + 8 <= input.dim) {
             *(float4 *)eight.value = *(const float4 *)from;
             *(float4 *)(eight.value + 4) = *(const float4 *)(from + 4);

@@ -1,17 +1,11 @@
-//! NVRTC, CUDA's runtime compiler, and the cache of compiled kernels. Contains `unsafe` code.
+//! NVRTC, CUDA's runtime compiler. Contains `unsafe` code.
 #![allow(unsafe_code)]
 
-use std::{
-    ffi::CString,
-    fs,
-    path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::ffi::CString;
 
 use cudarc::nvrtc;
-use sha2::{Digest, Sha256};
 
-use super::{compile::Constants, error::GpuError};
+use super::error::GpuError;
 
 /// The version of CUDA's compiler, or why there is none.
 pub fn compiler_version() -> Result<String, GpuError> {
@@ -36,6 +30,25 @@ pub(super) fn compiler() -> Result<(i32, i32), GpuError> {
     }
 }
 
+/// Refuses an architecture that the compiler does not know; [`compiler`] must have found it.
+pub(super) fn check_architecture(architecture: &str) -> Result<(), GpuError> {
+    let failed = |error: nvrtc::result::NvrtcError| GpuError::Compile(format!("{:?}", error.0));
+    let mut n_known = 0;
+    // SAFETY: the place outlives the call.
+    unsafe { nvrtc::sys::nvrtcGetNumSupportedArchs(&mut n_known) }.result().map_err(failed)?;
+    let mut known = vec![0; usize::try_from(n_known).unwrap_or(0)];
+    // SAFETY: the compiler writes as many numbers as it has just told.
+    unsafe { nvrtc::sys::nvrtcGetSupportedArchs(known.as_mut_ptr()) }.result().map_err(failed)?;
+    let names: Vec<String> = known.iter().map(|number| format!("sm_{number}")).collect();
+    match names.iter().any(|name| name == architecture) {
+        true => Ok(()),
+        false => Err(GpuError::Refused(format!(
+            "CUDA's compiler, libnvrtc.so, does not know {architecture}: choose among {}",
+            names.join(", ")
+        ))),
+    }
+}
+
 /// The reason why a driver cannot run what a compiler makes.
 pub(super) fn too_old(driver: (i32, i32), compiler: (i32, i32)) -> String {
     format!(
@@ -45,50 +58,8 @@ pub(super) fn too_old(driver: (i32, i32), compiler: (i32, i32)) -> String {
     )
 }
 
-/// The kernels of a source for an architecture: from the cache, or compiled and put there.
-pub(super) fn compiled(architecture: &str, constants: &Constants, source: &str) -> Result<Vec<u8>, GpuError> {
-    let version = compiler_version()?;
-    let mut options = constants.options();
-    options.push(format!("--gpu-architecture={architecture}"));
-    options.push("--std=c++17".to_owned());
-    let path = cache_folder().map(|folder| {
-        let mut digest = Sha256::new();
-        for part in options.iter().map(String::as_str).chain([source, &version]) {
-            digest.update(part.as_bytes());
-            digest.update([0]);
-        }
-        let name: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        folder.join(format!("{name}.cubin"))
-    });
-    if let Some(image) = path.as_ref().and_then(|path| fs::read(path).ok()).filter(|image| !image.is_empty()) {
-        return Ok(image);
-    }
-    let image = compile(source, &options)?;
-    if let Some(path) = path {
-        // Without a cache, the next process compiles again.
-        let _ = keep(&path, &image);
-    }
-    Ok(image)
-}
-
-/// Folder of the kernel cache, within the user's cache folder.
-fn cache_folder() -> Option<PathBuf> {
-    let folder = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|folder| folder.is_absolute());
-    let folder = folder.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
-    Some(folder.join("kith").join("kernels"))
-}
-
-/// Written beside and renamed: another process or thread sees all of it or nothing.
-fn keep(path: &Path, image: &[u8]) -> std::io::Result<()> {
-    static N_KEPT: AtomicU64 = AtomicU64::new(0);
-    let folder = path.parent().expect("a file in a folder");
-    fs::create_dir_all(folder)?;
-    let beside = folder.join(format!(".{}-{}.part", std::process::id(), N_KEPT.fetch_add(1, Ordering::Relaxed)));
-    fs::write(&beside, image)?;
-    fs::rename(&beside, path)
-}
-
-fn compile(source: &str, options: &[String]) -> Result<Vec<u8>, GpuError> {
+/// Compiles a source; gives its image.
+pub(super) fn compile(source: &str, options: &[String]) -> Result<Vec<u8>, GpuError> {
     let source = CString::new(source).expect("sources have no zero");
     let failed = |error: nvrtc::result::NvrtcError| GpuError::Compile(format!("{:?}", error.0));
     let program = nvrtc::result::create_program(&source, Some(c"kith.cu")).map_err(failed)?;
@@ -114,22 +85,6 @@ fn compile(source: &str, options: &[String]) -> Result<Vec<u8>, GpuError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn threads_that_keep_at_once_keep_their_own() {
-        let folder = std::env::temp_dir().join(format!("kith-kept-{}", std::process::id()));
-        let path = |k: u8| folder.join(format!("{k}.cubin"));
-        std::thread::scope(|scope| {
-            for k in 0..8 {
-                let path = path(k);
-                scope.spawn(move || keep(&path, &vec![k; 1 << 20]).unwrap());
-            }
-        });
-        for k in 0..8 {
-            assert!(fs::read(path(k)).unwrap() == vec![k; 1 << 20], "image {k}");
-        }
-        fs::remove_dir_all(&folder).unwrap();
-    }
 
     #[test]
     fn a_driver_that_is_too_old_is_told_from_the_compiler() {

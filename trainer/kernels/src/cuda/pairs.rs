@@ -1,7 +1,7 @@
 //! Pairs of one layer's edge loss on a GPU: drawn there, or copied with the batch.
 
 use bytemuck::{Pod, Zeroable};
-use kith_block::{PairConfig, PairCounts};
+use kith_block::{Block, PairConfig, PairCounts};
 
 use super::{
     args::{Args, args},
@@ -11,6 +11,7 @@ use super::{
     machine::{Gpu, ModuleId},
     memory::{Address, Array, Place, Sink},
     sampler::StoredLists,
+    sum::parts_of,
 };
 
 /// As `struct PairShape` in pairs.cu.
@@ -52,21 +53,24 @@ pub(super) struct PlacedPairs {
     /// Each negative: source and destination.
     pub(super) negatives: Address,
     pub(super) n_negatives: u32,
+    /// Negatives that were asked for: on whatever device they are drawn, their losses are added in as many parts.
+    n_asked: u32,
     /// The gradient of one logit, by run.
     pub(super) pair_gradients: Address,
 }
 
 impl PlacedPairs {
-    /// Puts pairs somewhere that were drawn elsewhere. `weight` is that of the edge loss.
+    /// Puts pairs of a block somewhere that were drawn elsewhere. `weight` is that of the edge loss.
     pub(super) fn place(
         sink: &mut impl Sink,
         pairs: &kith_block::Pairs,
-        n_edges: usize,
+        (block, config): (&Block, PairConfig),
         heads: usize,
         weight: f64,
     ) -> Result<PlacedPairs, GpuError> {
         let negatives = pairs.negatives();
-        let n_words = n_edges.div_ceil(64);
+        let asked = PairCounts::of(config, block.n_edges(), block.n_sources(), block.n_destinations());
+        let n_words = block.n_edges().div_ceil(64);
         let kept = sink.place(n_words, |to: &mut [u64]| {
             // No words: all are kept.
             to.fill(u64::MAX);
@@ -82,6 +86,7 @@ impl PlacedPairs {
             n_words: 2 * n_words as u32,
             negatives: placed,
             n_negatives: negatives.len() as u32,
+            n_asked: asked.n_negatives as u32,
             pair_gradients: sink.copy(&[gradient])?,
         })
     }
@@ -104,6 +109,11 @@ impl PlacedPairs {
     /// Numbers of partners per run.
     pub(super) fn n_room(&self) -> u32 {
         2 * self.n_negatives
+    }
+
+    /// Parts in which the losses of negatives are added up.
+    pub(super) fn n_parts(&self) -> u32 {
+        parts_of(2 * self.n_asked as usize)
     }
 
     /// Counts the pairs of each node. Those that were drawn here were counted on the way.
@@ -300,6 +310,7 @@ impl DrawnPairs {
             n_words: self.shape.n_words,
             negatives: self.negatives.at(),
             n_negatives: self.shape.n_negatives,
+            n_asked: self.shape.n_negatives,
             pair_gradients: self.pair_gradients.at(),
         }
     }

@@ -18,7 +18,7 @@ use self::{
     work::{WholeGraph, Work},
 };
 pub use self::{
-    batches::Draws,
+    batches::{Draws, RankSlices},
     plan::{ProgramPlan, Settings, Targets},
 };
 pub(super) use self::{
@@ -32,22 +32,12 @@ use super::{
     graph::{DeviceGraph, PlacedGraph},
     labeled::{Measured, Outputs},
     layer::N_THREADS,
-    machine::{Gpu, ModuleId, RecordingId},
+    losses::Losses,
+    machine::{Gpu, Lane, ModuleId, RecordingId},
     memory::Array,
     pairs::DrawnPairs,
     rows::DeviceRows,
 };
-
-/// The losses of one step of one run.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Losses {
-    /// Mean over the train nodes.
-    pub node: f64,
-    /// Mean over the pairs of each layer.
-    pub edges: Vec<f64>,
-    /// Negatives that could not be drawn, in all layers.
-    pub n_left_out: u64,
-}
 
 /// Several runs on a machine.
 #[derive(Debug)]
@@ -82,13 +72,16 @@ impl Program {
         assert_eq!(placed.n_sources, placed.n_destinations, "a whole graph");
         let targets = DeviceTargets::new(gpu, targets, placed.n_destinations, n_runs)?;
         let step = Array::zeros(gpu, 1, "the step")?;
-        let work = Work::Graph(Box::new(WholeGraph { graph, rows, targets, step }));
-        let mut program = Program::of(gpu, work, plan)?;
-        if let Some(config) = program.plan.pairs {
-            for layer in &mut program.layers {
-                layer.drawn.insert(DrawnPairs::new(gpu)?).fit(&placed, config, 0, n_runs)?;
+        let mut drawn = Vec::new();
+        if let Some(config) = plan.pairs {
+            for _ in &plan.layers {
+                let mut pairs = DrawnPairs::new(gpu)?;
+                pairs.fit(&placed, config, 0, n_runs)?;
+                drawn.push(pairs);
             }
         }
+        let work = Work::Graph(Box::new(WholeGraph { graph, rows, targets, step, drawn }));
+        let mut program = Program::of(gpu, work, plan)?;
         program.fit()?;
         (0..program.layers.len()).try_for_each(|layer| program.count_factors(layer))?;
         Ok(program)
@@ -123,7 +116,7 @@ impl Program {
     fn fit(&mut self) -> Result<(), GpuError> {
         let Program { work, layers, shared, plan, .. } = self;
         for (layer, state) in layers.iter_mut().enumerate() {
-            let pairs = work.pairs(layer, state);
+            let pairs = work.pairs(layer);
             state.fit(work.graph(layer), pairs, plan.runs.len())?;
         }
         let graphs: Vec<&PlacedGraph> = (0..layers.len()).map(|layer| work.graph(layer)).collect();
@@ -203,17 +196,12 @@ impl Program {
     /// The losses of the last step, by run.
     pub fn losses(&self) -> Result<Vec<Losses>, GpuError> {
         let n_layers = self.layers.len();
-        let n_pairs: Vec<Option<Vec<u32>>> = self
-            .layers
-            .iter()
-            .map(|layer| layer.drawn.as_ref().map(|pairs| pairs.n_pairs.read()).transpose())
-            .collect::<Result<_, _>>()?;
+        let drawn = &self.work.whole().drawn;
+        let n_pairs: Vec<Vec<u32>> = drawn.iter().map(|pairs| pairs.n_pairs.read()).collect::<Result<_, _>>()?;
         let losses = self.losses.read()?;
         let n_left_out = |run: usize| {
-            let left_out = |(layer, n_pairs): (&LayerState, &Option<Vec<u32>>)| {
-                Some(u64::from(layer.drawn.as_ref()?.most_pairs() - n_pairs.as_ref()?[run]))
-            };
-            self.layers.iter().zip(&n_pairs).filter_map(left_out).sum()
+            let left_out = |(pairs, n_pairs): (&DrawnPairs, &Vec<u32>)| u64::from(pairs.most_pairs() - n_pairs[run]);
+            drawn.iter().zip(&n_pairs).map(left_out).sum()
         };
         let of_run = |(run, losses): (usize, &[f64])| Losses {
             node: losses[0],
@@ -221,10 +209,7 @@ impl Program {
             edges: n_pairs
                 .iter()
                 .enumerate()
-                .filter_map(|(layer, n_pairs)| {
-                    let n_pairs = n_pairs.as_ref()?[run];
-                    Some((losses[1 + 2 * layer] + losses[2 + 2 * layer]) / f64::from(n_pairs))
-                })
+                .map(|(layer, n_pairs)| (losses[1 + 2 * layer] + losses[2 + 2 * layer]) / f64::from(n_pairs[run]))
                 .collect(),
         };
         Ok(losses.chunks_exact(1 + 2 * n_layers).enumerate().map(of_run).collect())
@@ -274,10 +259,9 @@ impl Program {
         for layer in 0..self.layers.len() {
             self.draw(layer)?;
         }
-        if let Work::Batches(_) = self.work {
+        if let Work::Batches(batches) = &self.work {
             (0..self.layers.len()).try_for_each(|layer| self.count_factors(layer))?;
-            // Draws can be read back from here on.
-            self.gpu.machine().mark()?;
+            batches.batch().is_drawn.record(Lane::Compute)?;
         }
         for layer in 0..self.layers.len() {
             self.forward(layer, true)?;
@@ -294,7 +278,6 @@ impl Program {
         let n_weights = self.plan.n_weights as u32;
         let mut args = args![
             n_weights,
-            0u32,
             self.settings.at(),
             self.factors.at(),
             self.gradient.at(),

@@ -80,19 +80,6 @@ impl DeviceRows {
         };
         Ok(DeviceRows { n_rows: rows.n_rows(), dim: rows.dim(), values })
     }
-
-    /// Room for dense rows, to be written in parts.
-    pub fn room(gpu: &Gpu, n_rows: usize, dim: usize) -> Result<DeviceRows, GpuError> {
-        Ok(DeviceRows { n_rows, dim, values: Values::Dense(Array::zeros(gpu, n_rows * dim, "the rows")?) })
-    }
-
-    /// Writes dense rows from one on.
-    pub fn write(&self, first_row: usize, rows: &[f32]) -> Result<(), GpuError> {
-        match &self.values {
-            Values::Dense(values) => values.write_part(first_row * self.dim, rows),
-            Values::Sparse(_) => unreachable!("sparse rows are copied whole"),
-        }
-    }
 }
 
 impl Sparse {
@@ -115,8 +102,6 @@ impl Sparse {
 /// The rows of a batch, as kernels take them.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PlacedRows {
-    /// Among all rows, which are on the machine.
-    Known,
     Dense(Address),
     Sparse(SparseRows),
 }

@@ -1,6 +1,6 @@
 //! Neighbor sampling on a GPU: the same blocks as on the CPU, bit for bit.
 
-use std::{borrow::Cow, ops::Range};
+use std::{borrow::Cow, ops::Range, sync::Arc};
 
 use bytemuck::{Pod, Zeroable};
 use rayon::prelude::*;
@@ -38,10 +38,9 @@ pub(super) struct StoredLists {
     sources: Address,
 }
 
-/// Draws neighbors, without replacement, from lists that are on a machine. One batch at a time; memory of batches that
-/// were given back is used again.
+/// Neighbor lists of a whole graph on a machine, by destination, without self-loops.
 #[derive(Debug)]
-pub struct GraphSampler {
+pub struct GraphLists {
     gpu: Gpu,
     module: ModuleId,
     n_nodes: u64,
@@ -50,9 +49,17 @@ pub struct GraphSampler {
     bounds: Vec<u32>,
     /// Neighbors of the node that has most.
     longest: u64,
-    most_unseen: u64,
     indptr: Array<u32>,
     sources: Array<u32>,
+}
+
+/// Draws neighbors, without replacement, from lists that are on a machine. One batch at a time; memory of batches that
+/// were given back is used again.
+#[derive(Debug)]
+pub struct GraphSampler {
+    gpu: Gpu,
+    lists: Arc<GraphLists>,
+    most_unseen: u64,
     /// By id; says nothing of any node between batches.
     table: Array<u32>,
     is_clean: bool,
@@ -68,38 +75,79 @@ struct Bounds {
     first_bound: u64,
 }
 
-impl GraphSampler {
-    /// Copies the lists of a store, by destination. Loops in them are no candidates; parallel edges are each one.
-    pub fn new(gpu: &Gpu, indptr: &[u64], indices: &[u32]) -> Result<GraphSampler, GpuError> {
-        let gpu = &gpu.in_lane(Lane::Sample);
+impl GraphLists {
+    /// Copies the lists of a store. Loops in them are no candidates; parallel edges are each one.
+    pub fn new(gpu: &Gpu, indptr: &[u64], indices: &[u32]) -> Result<GraphLists, GpuError> {
         let (indptr, indices) = without_loops(indptr, indices)?;
-        let n_nodes = indptr.len() - 1;
-        Ok(GraphSampler {
+        Ok(GraphLists {
             gpu: gpu.clone(),
             module: gpu.machine().compile(&[Constants::NO_LAYER])?[0],
-            n_nodes: n_nodes as u64,
+            n_nodes: indptr.len() as u64 - 1,
             n_edges: indices.len() as u64,
             longest: indptr.windows(2).map(|bounds| u64::from(bounds[1] - bounds[0])).max().unwrap_or(0),
-            most_unseen: MOST_UNSEEN,
             indptr: Array::of(gpu, &indptr, "the graph")?,
             bounds: indptr,
             sources: Array::of(gpu, &indices, "the graph")?,
-            table: Array::zeros(gpu, n_nodes, WHAT)?,
+        })
+    }
+
+    /// Nodes of the graph.
+    pub fn n_nodes(&self) -> u64 {
+        self.n_nodes
+    }
+
+    /// Bounds of all lists, without self-loops.
+    pub(super) fn bounds(&self) -> &[u32] {
+        &self.bounds
+    }
+
+    /// Copies the lists of some nodes, each with its self-loop at the end, to bounds and sources, in the lane of `gpu`.
+    pub(super) fn take(&self, gpu: &Gpu, nodes: Range<u32>, to: (Address, Address)) -> Result<(), GpuError> {
+        let mut args = args![self.stored(), nodes.start, nodes.len() as u32, to.0, to.1];
+        let grid = [nodes.len().div_ceil(N_THREADS / 32) as u32, 1, 1];
+        gpu.launch(self.module, "kith_take_lists", grid, N_THREADS as u32, &mut args)
+    }
+
+    /// Counts the edges from each node, in the lane of `gpu`.
+    pub(super) fn count_sources(&self, gpu: &Gpu, counts: &Array<u32>) -> Result<(), GpuError> {
+        let mut args = args![self.sources.at(), self.n_edges as u32, counts.at()];
+        let grid = [(self.n_edges as usize).div_ceil(N_THREADS) as u32, 1, 1];
+        gpu.launch(self.module, "kith_count_sources", grid, N_THREADS as u32, &mut args)
+    }
+
+    /// How often each node is drawn with a fanout, about, in the lane of `gpu`.
+    pub(super) fn count_draws(&self, gpu: &Gpu, fanout: u32) -> Result<Vec<u64>, GpuError> {
+        let counts = Array::zeros(gpu, self.n_nodes as usize, WHAT)?;
+        let mut args = args![self.stored(), self.n_nodes as u32, fanout, counts.at()];
+        let grid = [(self.n_nodes as usize).div_ceil(N_THREADS / 32) as u32, 1, 1];
+        gpu.launch(self.module, "kith_count_draws", grid, N_THREADS as u32, &mut args)?;
+        counts.read()
+    }
+
+    pub(super) fn stored(&self) -> StoredLists {
+        StoredLists { indptr: self.indptr.at(), sources: self.sources.at() }
+    }
+}
+
+impl GraphSampler {
+    /// Draws from these lists.
+    pub fn new(lists: &Arc<GraphLists>) -> Result<GraphSampler, GpuError> {
+        let gpu = lists.gpu.in_lane(Lane::Sample);
+        Ok(GraphSampler {
+            lists: Arc::clone(lists),
+            most_unseen: MOST_UNSEEN,
+            table: Array::zeros(&gpu, lists.n_nodes as usize, WHAT)?,
             is_clean: false,
-            totals: Array::zeros(gpu, 0, WHAT)?,
-            sort: Sort::new(gpu)?,
+            totals: Array::zeros(&gpu, 0, WHAT)?,
+            sort: Sort::new(&gpu)?,
             spare: Vec::new(),
+            gpu,
         })
     }
 
     /// The same, but a hop that may have more edges than this is counted before room is made for it. That costs a round trip.
     pub fn with_most_unseen(self, n_edges: u64) -> GraphSampler {
         GraphSampler { most_unseen: n_edges, ..self }
-    }
-
-    /// Nodes of the graph.
-    pub fn n_nodes(&self) -> u64 {
-        self.n_nodes
     }
 
     /// Draws the blocks around some roots, which must differ. `name` is the seed and the step; fanouts are listed from
@@ -138,36 +186,13 @@ impl GraphSampler {
         Ok(batch)
     }
 
-    /// Bounds of all lists, without self-loops.
-    pub(super) fn bounds(&self) -> &[u32] {
-        &self.bounds
-    }
-
-    /// Copies the lists of some nodes, each with its self-loop at the end, to bounds and sources, in the lane of `gpu`.
-    pub(super) fn take_lists(&self, gpu: &Gpu, nodes: Range<u32>, to: (Address, Address)) -> Result<(), GpuError> {
-        let mut args = args![self.lists(), nodes.start, nodes.len() as u32, to.0, to.1];
-        let grid = [nodes.len().div_ceil(N_THREADS / 32) as u32, 1, 1];
-        gpu.launch(self.module, "kith_take_lists", grid, N_THREADS as u32, &mut args)
-    }
-
-    /// Counts the edges from each node, in the lane of `gpu`.
-    pub(super) fn count_sources(&self, gpu: &Gpu, counts: &Array<u32>) -> Result<(), GpuError> {
-        let mut args = args![self.sources.at(), self.n_edges as u32, counts.at()];
-        let grid = [(self.n_edges as usize).div_ceil(N_THREADS) as u32, 1, 1];
-        gpu.launch(self.module, "kith_count_sources", grid, N_THREADS as u32, &mut args)
-    }
-
-    pub(super) fn lists(&self) -> StoredLists {
-        StoredLists { indptr: self.indptr.at(), sources: self.sources.at() }
-    }
-
     /// Takes a batch that is no longer needed, for the memory.
     pub fn give_back(&mut self, batch: SampledOnDevice) {
         self.spare.push(batch);
     }
 
     fn check_roots(&self, roots: &[u64]) -> Result<(), GpuError> {
-        let n_nodes = self.n_nodes;
+        let n_nodes = self.lists.n_nodes;
         if let Some(root) = roots.iter().find(|root| **root >= n_nodes) {
             return Err(GpuError::Refused(format!("node {root} is outside the graph: it has {n_nodes} nodes")));
         }
@@ -193,9 +218,10 @@ impl GraphSampler {
     ) -> Result<(), GpuError> {
         let tiles = |n: u64, tile: usize| n.div_ceil(tile as u64).max(1) as usize;
         // Nodes differ, so none of their lists is taken twice.
-        let most = (bounds.frontier * (self.longest.min(fanout.into()) + 1)).min(self.n_edges + bounds.frontier);
+        let most =
+            (bounds.frontier * (self.lists.longest.min(fanout.into()) + 1)).min(self.lists.n_edges + bounds.frontier);
         self.totals.fit(tiles(bounds.frontier, N_THREADS).max(tiles(most, SCAN_TILE)))?;
-        let lists = self.lists();
+        let lists = self.lists.stored();
         let by_node = |bounds: &Bounds| bounds.frontier.max(1) as usize;
         let args = args![lists, self.sampled(batch), hop, fanout];
         self.launch("kith_count_neighbors", by_node(bounds), N_THREADS, args)?;
@@ -215,7 +241,7 @@ impl GraphSampler {
                 "a batch of {end} edges is more than a GPU samples at once (2^31); use fewer roots or smaller fanouts"
             )));
         }
-        let n_sources = n_edges.min(self.n_nodes);
+        let n_sources = n_edges.min(self.lists.n_nodes);
         self.grow(&mut batch.indptr, bounds.first_bound + bounds.frontier + 1)?;
         self.grow(&mut batch.sources, end)?;
         self.grow(&mut batch.edge_destinations, end)?;
@@ -262,7 +288,7 @@ impl GraphSampler {
         mut args: Args,
     ) -> Result<(), GpuError> {
         let grid = [n.div_ceil(together) as u32, 1, 1];
-        self.gpu.launch(self.module, kernel, grid, N_THREADS as u32, &mut args)
+        self.gpu.launch(self.lists.module, kernel, grid, N_THREADS as u32, &mut args)
     }
 }
 

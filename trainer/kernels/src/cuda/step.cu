@@ -26,28 +26,64 @@ KERNEL void kith_begin_step(
     }
 }
 
-/// Adds the gradient of a slice to those of the slices before.
-KERNEL void kith_add_slice(u32 n_weights, u32 is_first, const float *gradient, float *sum) {
+/// Adds the gradient of a slice to those of the slices before, or begins with it. After the weights comes the number of slices
+/// with a loss that is not finite: ranks add it up, too.
+KERNEL void kith_add_slice(
+    u32 n_weights, u32 is_first, const float *gradient, float *sum, u32 n_losses, const double *losses) {
     u32 place = blockIdx.x * blockDim.x + threadIdx.x;
-    if (place < n_weights) sum[place] = is_first ? gradient[place] : sum[place] + gradient[place];
+    if (place > n_weights) return;
+    float own = 0.f;
+    if (place < n_weights) {
+        own = gradient[place];
+    } else {
+        for (u32 k = 0; k < n_losses; k++) {
+            if (!(fabs(losses[k]) <= 1.7976931348623157e308)) own = 1.f;
+        }
+    }
+    sum[place] = is_first ? own : sum[place] + own;
 }
 
-/// Adam with coupled decay. `is_as_on_host`: with the host's roundings, for runs whose bits began there.
+/// Adds the gradients of all slices of all ranks, in the order of slices; `order` says where each one is.
+KERNEL void kith_add_ranks(u32 n, u32 n_slices, const u32 *order, const float *gradients, float *sum) {
+    u32 place = blockIdx.x * blockDim.x + threadIdx.x;
+    if (place >= n) return;
+    float all = gradients[(size_t)order[0] * n + place];
+    for (u32 slice = 1; slice < n_slices; slice++) all += gradients[(size_t)order[slice] * n + place];
+    sum[place] = all;
+}
+
+/// Adam with coupled decay, of one weight. `IS_AS_ON_HOST`: with the host's roundings, for runs whose bits began there.
+template <bool IS_AS_ON_HOST>
+__device__ __forceinline__ void adam(
+    float weight_decay, AdamFactors factors, float gradient, float *weight, float *first, float *second) {
+    gradient = fmaf(weight_decay, *weight, gradient);
+    float m = fmaf(gradient - *first, 0.1f, *first);
+    float v = fmaf(*second, 0.999f, gradient * gradient * 0.001f);
+    *first = m;
+    *second = v;
+    float scale = factors.inverse_root_scale;
+    float root = IS_AS_ON_HOST ? __fadd_rn(__fmul_rn(sqrtf(v), scale), 1e-8f) : sqrtf(v) * scale + 1e-8f;
+    *weight = *weight - factors.step_size * m / root;
+}
+
+/// Adam of every run.
 KERNEL void kith_adam(
-    u32 n_weights, u32 is_as_on_host, const Settings *settings, const AdamFactors *factors, const float *gradients,
-    float *weights, float *first, float *second) {
+    u32 n_weights, const Settings *settings, const AdamFactors *factors, const float *gradients, float *weights,
+    float *first, float *second) {
     u32 place = blockIdx.x * blockDim.x + threadIdx.x, run = blockIdx.y;
     if (place >= n_weights) return;
     size_t at = (size_t)run * n_weights + place;
-    float weight = weights[at];
-    float gradient = fmaf(settings[run].weight_decay, weight, gradients[at]);
-    float m = fmaf(gradient - first[at], 0.1f, first[at]);
-    float v = fmaf(second[at], 0.999f, gradient * gradient * 0.001f);
-    first[at] = m;
-    second[at] = v;
-    float scale = factors[run].inverse_root_scale;
-    float root = is_as_on_host ? __fadd_rn(__fmul_rn(sqrtf(v), scale), 1e-8f) : sqrtf(v) * scale + 1e-8f;
-    weights[at] = weight - factors[run].step_size * m / root;
+    adam<false>(settings[run].weight_decay, factors[run], gradients[at], weights + at, first + at, second + at);
+}
+
+/// Adam of one run, by the gradients of a step's slices. From a loss on that is not finite, on whatever rank, no weight changes.
+KERNEL void kith_adam_by_slices(
+    u32 n_weights, const Settings *settings, AdamFactors factors, u32 *is_lost, const float *gradients, float *weights,
+    float *first, float *second) {
+    u32 at = blockIdx.x * blockDim.x + threadIdx.x;
+    if (at == 0 && gradients[n_weights] != 0.f) *is_lost = 1;
+    if (at >= n_weights || gradients[n_weights] != 0.f || *is_lost) return;
+    adam<true>(settings->weight_decay, factors, gradients[at], weights + at, first + at, second + at);
 }
 
 KERNEL void kith_end_step(u64 *step) { *step += 1; }

@@ -7,8 +7,8 @@ use std::{
     thread,
 };
 
-use kith_partition::memory::available_bytes;
 use kith_run::{config::RunConfig, report::Report};
+use kith_store::memory::available_bytes;
 use kith_trainer::{
     data::Data,
     distributed::world::World,

@@ -1,9 +1,9 @@
 //! Speed of neighbor sampling on a GPU, on a random graph with hubs.
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use kith_draw::{Name, Permutation, Purpose, Stream};
-use kith_kernels::cuda::{Gpu, GraphSampler};
+use kith_kernels::cuda::{Gpu, GraphLists, GraphSampler};
 use rayon::prelude::*;
 
 use kith_trainer::error::TrainError;
@@ -23,7 +23,7 @@ pub(super) fn measure(gpu: &Gpu, size: Size, n_batches: usize) -> Result<Timing,
     let before = gpu.used_bytes();
     let n_nodes = size.n_nodes as u64;
     let (indptr, indices) = random_lists(size.n_nodes, size.n_edges);
-    let mut sampler = GraphSampler::new(gpu, &indptr, &indices)?;
+    let mut sampler = GraphSampler::new(&Arc::new(GraphLists::new(gpu, &indptr, &indices)?))?;
     let mut times = Vec::with_capacity(n_batches);
     for step in 0..N_WARM + n_batches as u64 {
         let order = Permutation::new(stream(2), step, n_nodes);

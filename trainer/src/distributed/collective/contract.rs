@@ -41,6 +41,7 @@ pub(crate) fn check_rank(
     rank.adds();
     let sums = rank.adds_to_the_same_bits();
     rank.gathers();
+    rank.folds();
     rank.counts_what_it_sends();
     rank.shares();
     rank.broadcasts();
@@ -129,6 +130,10 @@ impl Rank<'_> {
         let reduced = sent_by(self, &|collective| collective.all_reduce(&mut own.copy()).unwrap());
         let least = 2 * least / self.n_ranks as u64;
         assert!((least - least / 1000..=least + least / 100).contains(&reduced), "{reduced} bytes for {least}");
+        let folded = sent_by(self, &|collective| {
+            drop(collective.fold(vec![own.copy()], &vec![1; others as usize + 1]).unwrap());
+        });
+        assert!(folded <= gathered + gathered / 100, "{folded} bytes, and {gathered} to gather");
     }
 
     fn adds_to_the_same_bits(&mut self) -> Vec<u8> {
@@ -155,6 +160,32 @@ impl Rank<'_> {
             let expected: Vec<f32> = (0..self.n_ranks).flat_map(|rank| floats(n as u64, rank, n)).collect();
             assert!(self.numbers(&rows) == expected, "rows of {n} numbers");
         }
+    }
+
+    fn folds(&mut self) {
+        let n_ranks = self.n_ranks;
+        let divisions: [&dyn Fn(usize) -> usize; 4] =
+            [&|_| 1, &|rank| rank + 1, &|rank| n_ranks - rank, &|rank| 1 + rank % 2 * 2];
+        for (what, n) in [0, 1, 97, 4095, 4097, 33_001, 262_139].into_iter().enumerate() {
+            // The longest sum has 16 and more pieces on a ring: one division is enough.
+            for count in &divisions[if n > 100_000 { 3..4 } else { 0..4 }] {
+                let counts: Vec<usize> = (0..n_ranks).map(count).collect();
+                self.folds_in_order(what as u64, n, &counts);
+            }
+        }
+    }
+
+    /// One fold, compared with sums in order; the bits of its sum.
+    fn folds_in_order(&mut self, what: u64, n: usize, counts: &[usize]) -> Vec<u8> {
+        let first: usize = counts[..self.rank].iter().sum();
+        let own = (first..first + counts[self.rank]).map(|slice| self.tensor(&floats(what, slice, n))).collect();
+        let sum = self.collective.fold(own, counts).unwrap();
+        let mut expected = floats(what, 0, n);
+        for slice in 1..counts.iter().sum() {
+            expected.iter_mut().zip(floats(what, slice, n)).for_each(|(sum, summand)| *sum += summand);
+        }
+        assert!(self.numbers(&sum) == expected, "a fold of {n} numbers of {counts:?}");
+        self.bits(&sum)
     }
 
     fn shares(&mut self) {
@@ -205,6 +236,8 @@ impl Rank<'_> {
         assert_eq!(self.numbers(&whole), [sum, self.rank as f32].repeat(6));
         let rows = self.collective.all_gather(&values).unwrap();
         assert_eq!(self.numbers(&rows), vec![sum; 6 * self.n_ranks]);
+        let folded = self.collective.fold(vec![values], &vec![1; self.n_ranks]).unwrap();
+        assert_eq!(self.numbers(&folded), [self.n_ranks as f32 * sum; 6]);
     }
 
     /// Operations that are drawn, with lengths that are drawn.
@@ -214,7 +247,7 @@ impl Rank<'_> {
         for what in 0..n_operations {
             let n = 1 << (program.word() % 14);
             let n = n + (program.word() as usize) % n;
-            match program.word() % 5 {
+            match program.word() % 6 {
                 0 => {
                     let mut values = self.tensor(&floats(what, self.rank, n));
                     self.collective.all_reduce(&mut values).unwrap();
@@ -232,6 +265,10 @@ impl Rank<'_> {
                     let mut own = bytes(what, self.rank, n);
                     self.collective.broadcast(&mut own).unwrap();
                     seen.push(own);
+                }
+                4 => {
+                    let counts: Vec<usize> = (0..self.n_ranks).map(|_| 1 + program.word() as usize % 3).collect();
+                    seen.push(self.folds_in_order(what, n, &counts));
                 }
                 _ => self.collective.barrier().unwrap(),
             }

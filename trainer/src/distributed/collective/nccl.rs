@@ -1,37 +1,37 @@
-//! Ranks on GPUs: NCCL transfers tensors, the ring of the rendezvous transfers bytes. One of the modules with `unsafe`:
+//! Ranks on GPUs: NCCL transfers tensors and the records of steps, the ring of the rendezvous all other bytes. One of the modules with `unsafe`:
 //! NCCL is called with the addresses of tensors.
 //!
 //! The communicator is non-blocking, so that no call waits inside NCCL: every wait is here, checks the board, NCCL's
 //! own errors and the clock, and aborts the communicator if it must.
 #![allow(unsafe_code)]
 
+mod library;
+mod posts;
+
 use std::{
+    collections::VecDeque,
     ffi::{c_int, c_void},
     fmt,
-    mem::size_of,
-    ptr::{null, null_mut},
+    ptr::null_mut,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use cudarc::{
-    driver::{CudaContext, CudaStream, DevicePtrMut, DriverError, sys as driver},
+    driver::{CudaContext, CudaStream, DevicePtrMut, DriverError},
     nccl::{
         result::{self, NcclError, NcclStatus},
         sys,
     },
 };
+use kith_kernels::cuda::DeviceNumbers;
 use kith_run::exit_code::RETRY;
 use tch::{Device, Kind, Tensor, no_grad};
 
-use super::{Collective, Ring};
+pub(crate) use self::library::{gpu_identity, version};
+use self::{library::config, posts::Post};
+use super::{Collective, Posted, Ring};
 use crate::{distributed::world::WorldError, error::device_code};
-
-/// Values of an unset config in NCCL's header.
-const MAGIC: u32 = 0xcafe_beef;
-const UNSAID: c_int = c_int::MIN;
-/// The version of the header that the config's layout is of.
-const VERSION: u32 = 22_803;
 
 /// By this variable NCCL takes ranks that share a device for ranks of several hosts; otherwise it refuses them.
 const HOST_ID: &str = "NCCL_HOSTID";
@@ -51,6 +51,9 @@ pub(crate) struct Nccl {
     n_ranks: usize,
     /// By NCCL, so far.
     sent_bytes: u64,
+    /// Bytes that are shared now, in order, and memory of such.
+    posted: VecDeque<Post>,
+    spare: Vec<Post>,
 }
 
 impl fmt::Debug for Nccl {
@@ -85,7 +88,8 @@ impl Nccl {
         // SAFETY: all pointers are to locals that outlive the call; NCCL copies what it needs of them.
         let begun =
             unsafe { result::comm_init_rank_config(&mut comm, n_ranks as c_int, id, rank as c_int, &mut config) };
-        let mut nccl = Nccl { comm, stream, compute, ring, n_ranks, sent_bytes: 0 };
+        let (posted, spare) = (VecDeque::new(), Vec::new());
+        let mut nccl = Nccl { comm, stream, compute, ring, n_ranks, sent_bytes: 0, posted, spare };
         nccl.settle(begun, "joining")?;
         Ok(nccl)
     }
@@ -161,6 +165,21 @@ impl Nccl {
             // SAFETY: the communicator is alive, and nobody has it from now on.
             let _ = unsafe { result::comm_abort(comm) };
         }
+    }
+
+    /// Starts a collective on numbers of a GPU's own kernels, in the stream that computes them.
+    fn start_on_gpu(
+        &mut self,
+        what: &str,
+        values: &DeviceNumbers,
+        start: impl FnOnce(sys::ncclComm_t, sys::cudaStream_t) -> Result<NcclStatus, NcclError>,
+    ) -> Result<(), WorldError> {
+        let (false, Some(stream)) = (self.comm.is_null(), values.stream()) else {
+            return Err(WorldError::OutOfStep("numbers of a GPU travel by NCCL, and none after an error".to_owned()));
+        };
+        self.ring.board().enter_collective();
+        let begun = start(self.comm, stream as sys::cudaStream_t);
+        self.settle(begun, what)
     }
 
     /// The values side by side, if they can travel at all.
@@ -265,6 +284,71 @@ impl Collective for Nccl {
         self.ring.barrier()
     }
 
+    fn all_reduce_on_gpu(&mut self, values: &DeviceNumbers) -> Result<(), WorldError> {
+        let (data, n) = (values.address(), values.len());
+        let (float, sum) = (sys::ncclDataType_t::ncclFloat32, sys::ncclRedOp_t::ncclSum);
+        self.start_on_gpu("all-reduce", values, |comm, stream| {
+            // SAFETY: `n` floats of an array that its program keeps; in place is allowed.
+            unsafe { result::all_reduce(data as *const c_void, data as *mut c_void, n, float, sum, comm, stream) }
+        })?;
+        self.sent_bytes += 2 * (self.n_ranks as u64 - 1) * 4 * n as u64 / self.n_ranks as u64;
+        Ok(())
+    }
+
+    fn all_gather_on_gpu(&mut self, own: &DeviceNumbers, all: &DeviceNumbers) -> Result<(), WorldError> {
+        let (from, to, n) = (own.address(), all.address(), own.len());
+        assert_eq!(all.len(), self.n_ranks * n, "room for all ranks");
+        let float = sys::ncclDataType_t::ncclFloat32;
+        self.start_on_gpu("all-gather", own, |comm, stream| {
+            // SAFETY: `n` floats of one array, `n_ranks · n` of another, which their program keeps.
+            unsafe { result::all_gather(from as *const c_void, to as *mut c_void, n, float, comm, stream) }
+        })?;
+        self.sent_bytes += (self.n_ranks as u64 - 1) * 4 * n as u64;
+        Ok(())
+    }
+
+    fn post(&mut self, own: &[u8], n_most: usize) -> Result<Posted, WorldError> {
+        if self.comm.is_null() {
+            return Err(WorldError::OutOfStep("nothing travels by NCCL after an error".to_owned()));
+        }
+        let stream = Arc::clone(&self.stream);
+        let mut post = match self.spare.pop().filter(|post| post.n_most() == n_most) {
+            Some(post) => post,
+            None => Post::new(&stream, self.n_ranks, n_most).map_err(of_driver)?,
+        };
+        self.ring.board().enter_collective();
+        let (from, to, n) = post.send(&stream, own).map_err(of_driver)?;
+        let byte = sys::ncclDataType_t::ncclUint8;
+        let to = to as *mut c_void;
+        // SAFETY: `n` bytes of one array, `n_ranks · n` of another, kept until they were collected.
+        let begun =
+            unsafe { result::all_gather(from as *const c_void, to, n, byte, self.comm, stream.cu_stream().cast()) };
+        self.settle(begun, "all-gather")?;
+        post.bring(&stream).map_err(of_driver)?;
+        self.sent_bytes += (self.n_ranks as u64 - 1) * n as u64;
+        self.posted.push_back(post);
+        Ok(Posted::UnderWay)
+    }
+
+    fn collect(&mut self, posted: Posted) -> Result<Vec<Vec<u8>>, WorldError> {
+        let post = match posted {
+            Posted::Shared(shared) => return Ok(shared),
+            Posted::UnderWay => self.posted.pop_front().expect("what is under way was posted"),
+        };
+        const WHAT: &str = "all-gather";
+        self.wait(WHAT, |nccl| {
+            nccl.check_comm(WHAT)?;
+            post.is_done().map_err(of_driver)
+        })?;
+        let shared = post.shared().map_err(of_driver)?;
+        self.spare.push(post);
+        Ok(shared)
+    }
+
+    fn wait_until(&mut self, is_over: &mut dyn FnMut() -> Result<bool, WorldError>) -> Result<(), WorldError> {
+        self.wait("computation", |_| is_over())
+    }
+
     /// NCCL does not tell: of tensors, what its rings send.
     fn sent_bytes(&self) -> u64 {
         self.sent_bytes + self.ring.sent_bytes()
@@ -272,54 +356,9 @@ impl Collective for Nccl {
 }
 
 impl Drop for Nccl {
-    /// By then nothing is in hand: every collective was waited for. Destroying would wait for the other ranks.
+    /// A run that ended well has waited for every collective. Destroying would wait for the other ranks.
     fn drop(&mut self) {
         self.abort();
-    }
-}
-
-/// The identity of a GPU, which no other GPU has; `None` where the driver does not tell.
-pub(crate) fn gpu_identity(device: usize) -> Option<String> {
-    // SAFETY: only asks whether the library can be opened; its initializers ask nothing of the caller.
-    if !unsafe { driver::is_culib_present() } {
-        return None;
-    }
-    cudarc::driver::result::init().ok()?;
-    let found = cudarc::driver::result::device::get(device as c_int).ok()?;
-    let uuid = cudarc::driver::result::device::get_uuid(found).ok()?;
-    let hex: String = uuid.bytes.iter().map(|byte| format!("{:02x}", *byte as u8)).collect();
-    Some(format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]))
-}
-
-/// The version of the NCCL that is found.
-pub(crate) fn version() -> Result<String, String> {
-    // SAFETY: only asks whether the library can be opened; its initializers ask nothing of the caller.
-    if !unsafe { sys::is_culib_present() } {
-        return Err("NCCL is not there: libnccl.so was not found; run `make` again on this machine".to_owned());
-    }
-    let version = result::get_nccl_version().map_err(|error| format!("NCCL refused: {:?}", error.0))?;
-    Ok(format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100))
-}
-
-fn config() -> sys::ncclConfig_t {
-    sys::ncclConfig_t {
-        size: size_of::<sys::ncclConfig_t>(),
-        magic: MAGIC,
-        version: VERSION,
-        blocking: 0,
-        cgaClusterSize: UNSAID,
-        minCTAs: UNSAID,
-        maxCTAs: UNSAID,
-        netName: null(),
-        splitShare: UNSAID,
-        trafficClass: UNSAID,
-        commName: null(),
-        collnetEnable: UNSAID,
-        CTAPolicy: UNSAID,
-        shrinkShare: UNSAID,
-        nvlsCTAs: UNSAID,
-        nChannelsPerNetPeer: UNSAID,
-        nvlinkCentricSched: UNSAID,
     }
 }
 

@@ -24,7 +24,7 @@ use self::{
 use super::Collective;
 use crate::distributed::world::{Board, Line, Order, Verdict, WorldError};
 
-/// Largest all-reduce, in bytes, for which gathering all values on all ranks is faster than two trips around the ring.
+/// Most bytes that a rank adds to a sum for which gathering them on all ranks is faster than two trips around the ring.
 const SMALL_BYTES: usize = 16 << 10;
 
 /// A broken connection is most often the end of a process, and the pulse knows of which: this long it is waited for.
@@ -39,7 +39,7 @@ pub(crate) struct Ring {
     /// Time limit of a call.
     limit: Duration,
     patience: Duration,
-    /// The numbers of all ranks in a small all-reduce.
+    /// The numbers of all ranks in a small sum.
     rows: Vec<f32>,
     failed: Option<Verdict>,
 }
@@ -103,7 +103,7 @@ impl Ring {
         &mut self,
         (number, deadline): (u64, Instant),
         (kind, n_bytes): (Kind, usize),
-        plan: &RingPlan,
+        plan: &RingPlan<'_>,
         buffer: &mut [u8],
     ) -> Result<(), WorldError> {
         if let Some(verdict) = &self.failed {
@@ -114,23 +114,50 @@ impl Ring {
         outcome.map_err(|failure| self.failure(call, failure))
     }
 
-    /// Sums in place.
+    /// Sums in place, in any order.
     fn sum(&mut self, values: &mut [f32]) -> Result<(), WorldError> {
         let (begun, rank, n_ranks, n_bytes) = (self.begin(), self.rank(), self.n_ranks, size_of_val(values));
-        if n_bytes > SMALL_BYTES {
-            let plan = RingPlan::reduce(rank, n_ranks, values.len());
-            return self.exchange(begun, (Kind::AllReduce, n_bytes), &plan, bytemuck::cast_slice_mut(values));
+        if n_bytes <= SMALL_BYTES {
+            return self.sum_gathered(begun, Kind::AllReduce, values, &[], &vec![1; n_ranks]);
         }
+        let plan = RingPlan::reduce(rank, n_ranks, values.len());
+        self.exchange(begun, (Kind::AllReduce, n_bytes), &plan, bytemuck::cast_slice_mut(values))
+    }
+
+    /// Sums `values` and `summands` of all ranks in place, in their order.
+    fn sum_in_order(&mut self, values: &mut [f32], summands: &[&[f32]], counts: &[usize]) -> Result<(), WorldError> {
+        let (begun, rank, n_ranks, n_bytes) = (self.begin(), self.rank(), self.n_ranks, size_of_val(values));
+        if counts.iter().all(|count| count * n_bytes <= SMALL_BYTES) {
+            return self.sum_gathered(begun, Kind::Fold, values, summands, counts);
+        }
+        let plan = RingPlan::fold(rank, n_ranks, n_bytes, summands);
+        self.exchange(begun, (Kind::Fold, n_bytes), &plan, bytemuck::cast_slice_mut(values))
+    }
+
+    /// Gathers `values` and `summands` of all ranks on every rank and adds them in their order, in one trip around the ring.
+    fn sum_gathered(
+        &mut self,
+        begun: (u64, Instant),
+        kind: Kind,
+        values: &mut [f32],
+        summands: &[&[f32]],
+        counts: &[usize],
+    ) -> Result<(), WorldError> {
+        let (rank, n, n_bytes) = (self.rank(), values.len(), size_of_val(values));
         let mut rows = std::mem::take(&mut self.rows);
-        rows.resize(n_ranks * values.len(), 0.0);
-        rows[rank * values.len()..][..values.len()].copy_from_slice(values);
-        let plan = RingPlan::gather(rank, &vec![n_bytes; n_ranks]);
-        let outcome = self.exchange(begun, (Kind::AllReduce, n_bytes), &plan, bytemuck::cast_slice_mut(&mut rows));
+        rows.resize(counts.iter().sum::<usize>() * n, 0.0);
+        let first = counts[..rank].iter().sum::<usize>();
+        for (place, own) in std::iter::once(&*values).chain(summands.iter().copied()).enumerate() {
+            rows[(first + place) * n..][..n].copy_from_slice(own);
+        }
+        let row_bytes: Vec<usize> = counts.iter().map(|count| count * n_bytes).collect();
+        let plan = RingPlan::gather(rank, &row_bytes);
+        let outcome = self.exchange(begun, (kind, n_bytes), &plan, bytemuck::cast_slice_mut(&mut rows));
         if outcome.is_ok() {
-            // By rank, so that everybody gets the same bits.
-            let (first, others) = rows.split_at(values.len());
+            // In the same order everywhere, so that all ranks get the same bits.
+            let (first, others) = rows.split_at(n);
             values.copy_from_slice(first);
-            for row in others.chunks_exact(values.len().max(1)) {
+            for row in others.chunks_exact(n.max(1)) {
                 values.iter_mut().zip(row).for_each(|(value, summand)| *value += summand);
             }
         }
@@ -241,6 +268,16 @@ impl Collective for Ring {
         }
         outcome?;
         Ok(rows.f_to_device(own.device())?)
+    }
+
+    fn fold(&mut self, own: Vec<Tensor>, counts: &[usize]) -> Result<Tensor, WorldError> {
+        debug_assert_eq!(own.len(), counts[self.rank()], "every rank has as many tensors as it said");
+        let here = own.iter().map(on_cpu).collect::<Result<Vec<_>, _>>()?;
+        let mut here = here.into_iter();
+        let mut sum = here.next().expect("every rank has a tensor");
+        let summands: Vec<&[f32]> = here.as_slice().iter().map(numbers).collect();
+        self.sum_in_order(numbers_mut(&mut sum), &summands, counts)?;
+        Ok(sum.f_to_device(own[0].device())?)
     }
 
     fn share(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, WorldError> {

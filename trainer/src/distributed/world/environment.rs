@@ -15,6 +15,8 @@ pub struct Seat {
     pub n_ranks: usize,
     /// Its number among the ranks of its host, where the launcher tells.
     pub rank_on_host: Option<usize>,
+    /// Number of ranks on its host, where the launcher tells.
+    pub n_on_host: Option<usize>,
     /// The host where rank 0 listens: a name or an address.
     pub host: String,
     /// Its port.
@@ -49,6 +51,11 @@ impl Seat {
             return refuse(format!("{rank_name} is {rank}, but {size_name} is {n_ranks}: ranks count from 0"));
         }
         let rank_on_host = environment.first_number(&["LOCAL_RANK", "SLURM_LOCALID"])?.map(|(_, number)| number);
+        let n_on_host = match environment.number("LOCAL_WORLD_SIZE")? {
+            Some(0) => return refuse("LOCAL_WORLD_SIZE is 0: set it to the number of ranks on this host"),
+            None if slurm => environment.slurm_tasks_on_host(),
+            number => number,
+        };
         let host = match environment.text("MASTER_ADDR") {
             Some(host) => host,
             None if slurm => environment.first_slurm_host()?,
@@ -66,7 +73,7 @@ impl Seat {
                 _ => return refuse(format!("MASTER_PORT is {port}: ports are 1 to 65535")),
             },
         };
-        Ok(Some(Seat { rank, n_ranks, rank_on_host, host, port }))
+        Ok(Some(Seat { rank, n_ranks, rank_on_host, n_on_host, host, port }))
     }
 
     /// Address of rank 0, as written.
@@ -115,6 +122,13 @@ impl<L: Fn(&str) -> Option<String>> Environment<L> {
         Ok(task > 0 || step.iter().any(|name| self.text(name).is_some()))
     }
 
+    /// Tasks of the step on this host; `None` if Slurm does not say.
+    fn slurm_tasks_on_host(&self) -> Option<usize> {
+        let host = self.text("SLURM_NODEID").and_then(|number| number.parse().ok());
+        let names = ["SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE"];
+        names.iter().find_map(|name| tasks_on_host(&self.text(name)?, host))
+    }
+
     fn first_slurm_host(&self) -> Result<String, WorldError> {
         let names = ["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"];
         let Some((name, list)) = names.iter().find_map(|name| Some((name, self.text(name)?))) else {
@@ -144,6 +158,27 @@ fn first_host(list: &str) -> Option<String> {
     (!host.is_empty() && !host.contains(']')).then_some(host)
 }
 
+/// Tasks of a host in a list as Slurm writes it, such as `4(x2),1`; of an unknown host, the most.
+fn tasks_on_host(list: &str, host: Option<usize>) -> Option<usize> {
+    let mut counts = Vec::new();
+    for part in list.split(',') {
+        let (n_tasks, n_hosts) = match part.split_once("(x") {
+            Some((n_tasks, n_hosts)) => (n_tasks, n_hosts.strip_suffix(')')?.parse().ok()?),
+            None => (part, 1usize),
+        };
+        counts.push((n_tasks.parse::<usize>().ok().filter(|n_tasks| *n_tasks > 0)?, n_hosts));
+    }
+    let most = counts.iter().map(|(n_tasks, _)| *n_tasks).max();
+    let Some(mut host) = host else { return most };
+    for (n_tasks, n_hosts) in counts {
+        match host.checked_sub(n_hosts) {
+            Some(after) => host = after,
+            None => return Some(n_tasks),
+        }
+    }
+    most
+}
+
 fn refuse<T>(sentence: impl Into<String>) -> Result<T, WorldError> {
     Err(WorldError::Refused(sentence.into()))
 }
@@ -162,8 +197,9 @@ mod tests {
 
     fn expect(variables: &[(&str, &str)], expected: (usize, usize, Option<usize>, &str, u16)) {
         let (rank, n_ranks, rank_on_host, host, port) = expected;
-        let host = host.to_owned();
-        assert_eq!(seat(variables), Ok(Some(Seat { rank, n_ranks, rank_on_host, host, port })), "{variables:?}");
+        let (host, n_on_host) = (host.to_owned(), None);
+        let expected = Seat { rank, n_ranks, rank_on_host, n_on_host, host, port };
+        assert_eq!(seat(variables), Ok(Some(expected)), "{variables:?}");
     }
 
     #[test]
@@ -194,6 +230,37 @@ mod tests {
     }
 
     #[test]
+    fn launchers_say_how_many_ranks_a_host_has() {
+        let of = |variables: &[(&str, &str)]| seat(variables).map(|seat| seat.unwrap().n_on_host);
+        let torchrun = [("RANK", "3"), ("WORLD_SIZE", "4"), ("MASTER_ADDR", "a"), ("LOCAL_WORLD_SIZE", "2")];
+        assert_eq!(of(&torchrun), Ok(Some(2)));
+        assert_eq!(of(&torchrun[..3]), Ok(None));
+        let slurm = [("SLURM_PROCID", "5"), ("SLURM_NTASKS", "9"), ("SLURM_STEP_NODELIST", "a[1-3]")];
+        let with = |more: &[(&'static str, &'static str)]| of(&[&slurm[..], more].concat());
+        assert_eq!(with(&[]), Ok(None));
+        assert_eq!(with(&[("SLURM_TASKS_PER_NODE", "4(x2),1"), ("SLURM_NODEID", "2")]), Ok(Some(1)));
+        assert_eq!(with(&[("SLURM_NTASKS_PER_NODE", "3")]), Ok(Some(3)));
+        // The step counts, not the job.
+        let both = [("SLURM_STEP_TASKS_PER_NODE", "2(x4)"), ("SLURM_TASKS_PER_NODE", "8"), ("SLURM_NODEID", "3")];
+        assert_eq!(with(&both), Ok(Some(2)));
+        assert_eq!(with(&[("LOCAL_WORLD_SIZE", "6"), both[0]]), Ok(Some(6)));
+        // Without `srun`, the job's tasks are not this process's neighbors.
+        assert_eq!(of(&[("RANK", "0"), ("WORLD_SIZE", "1"), both[1]]), Ok(None));
+    }
+
+    #[test]
+    fn lists_of_tasks_have_a_number_for_every_host() {
+        let all = |list| [0, 1, 2, 3, 9].map(|host| tasks_on_host(list, Some(host)));
+        assert_eq!(all("4"), [Some(4); 5]);
+        assert_eq!(all("4(x2)"), [Some(4); 5]);
+        assert_eq!(all("2,3(x2),1"), [Some(2), Some(3), Some(3), Some(1), Some(3)]);
+        assert_eq!(tasks_on_host("2,3(x2),1", None), Some(3));
+        for list in ["", "x", "4(x", "4(x2", "4(xy)", "0", "4,", "-1"] {
+            assert_eq!(tasks_on_host(list, Some(0)), None, "{list}");
+        }
+    }
+
+    #[test]
     fn without_a_launcher_there_is_one_rank() {
         assert_eq!(seat(&[]), Ok(None));
         assert_eq!(seat(&[("MASTER_ADDR", "left-over"), ("LOCAL_RANK", "0")]), Ok(None));
@@ -218,6 +285,10 @@ mod tests {
             (vec![("WORLD_SIZE", "two"), ("RANK", "0")], ["WORLD_SIZE is \"two\"", "number"]),
             (vec![("WORLD_SIZE", "2"), ("RANK", "-1")], ["RANK is \"-1\"", "number"]),
             (vec![("WORLD_SIZE", "2"), ("RANK", "0"), address, ("LOCAL_RANK", "x")], ["LOCAL_RANK is", "number"]),
+            (
+                vec![("WORLD_SIZE", "2"), ("RANK", "0"), address, ("LOCAL_WORLD_SIZE", "0")],
+                ["LOCAL_WORLD_SIZE is 0", "set it"],
+            ),
             (vec![("WORLD_SIZE", "2"), ("RANK", "0"), address, ("MASTER_PORT", "70000")], ["MASTER_PORT", "65535"]),
             (vec![("WORLD_SIZE", "2"), ("RANK", "0"), address, ("MASTER_PORT", "0")], ["MASTER_PORT", "65535"]),
             (vec![("SLURM_PROCID", "1"), ("SLURM_NTASKS", "2")], ["MASTER_ADDR", "SLURM_JOB_NODELIST"]),

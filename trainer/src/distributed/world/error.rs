@@ -1,5 +1,6 @@
 //! Errors between ranks.
 
+use kith_kernels::cuda::GpuError;
 use kith_run::exit_code::{BUG, RETRY, WRONG};
 use tch::TchError;
 
@@ -77,5 +78,15 @@ impl WorldError {
             WorldError::Torch(error) => device_code::of_torch(error).unwrap_or(BUG),
             WorldError::OutOfStep(_) | WorldError::Differ { .. } => BUG,
         }
+    }
+}
+
+impl From<GpuError> for WorldError {
+    fn from(error: GpuError) -> WorldError {
+        let code = match &error {
+            GpuError::Driver { error, .. } => device_code::of_driver(error),
+            _ => WRONG,
+        };
+        WorldError::Device { code, sentence: error.to_string() }
     }
 }

@@ -29,7 +29,14 @@ impl MeetingPlace {
     }
 
     fn seat(&self, rank: usize) -> Seat {
-        Seat { rank, n_ranks: self.n_ranks, rank_on_host: None, host: "127.0.0.1".to_owned(), port: self.port }
+        Seat {
+            rank,
+            n_ranks: self.n_ranks,
+            rank_on_host: None,
+            n_on_host: None,
+            host: "127.0.0.1".to_owned(),
+            port: self.port,
+        }
     }
 
     /// Listener of rank 0.

@@ -1,7 +1,7 @@
 //! Mini-batch training, against full-batch training on the same graph and against sums made by hand.
 
 use kith_client::{BatchMaker, Stock, Whereabouts};
-use kith_run::measured::Measured;
+use kith_run::{clock::Clock, measured::Measured};
 use kith_store::{
     Cluster, Contents, Cut, Dtype, Graph, IdsEntry, LabelsEntry, Provenance, RowsEntry, RowsForm, StoreWriter,
     write_cluster,
@@ -17,7 +17,7 @@ use crate::{
         opened::Opened,
     },
     distributed::exchange::add_slices,
-    engine::{Engine, TensorEngine},
+    engine::{Engine, Stage, TensorEngine},
     inference::evaluate::evaluate,
     model::{Model, Pass, oracle::error},
 };
@@ -118,16 +118,18 @@ fn batch_input(data: &Data) -> &BatchInput {
 fn first_step(config: RunConfig) -> (StepRecord, Vec<(String, Tensor)>) {
     let data = load(&config);
     let mut run = Run::new(plan(&data, config, None, false), alone()).unwrap();
-    let mut records = Vec::new();
+    let (mut engine, mut clock, world) = (TensorEngine::default(), Clock::start(), alone());
+    let mut stage = Stage { world, clock: &mut clock, step: 0 };
     for slice in 0..run.host.feed.n_slices() {
         let at = run.host.at(0, slice);
-        records.push(TensorEngine.compute(&mut run.host, at, &mut |_| ()).unwrap());
+        engine.compute(&mut run.host, at, &mut stage).unwrap();
     }
     let mut record = StepRecord::new(0, 0);
-    add_slices(&mut record, records);
+    add_slices(&mut record, engine.take_step(&mut run.host, &mut stage).unwrap());
+    let gradient = engine.gradients().iter().fold(Tensor::from(0f32), |sum, slice| sum + slice);
     let weights = run.host.model.weights();
     let sizes: Vec<i64> = weights.entries().iter().map(|entry| entry.shape.iter().product()).collect();
-    let parts = weights.gradient().split_with_sizes(&sizes[..], 0);
+    let parts = gradient.split_with_sizes(&sizes[..], 0);
     (record, weights.entries().iter().map(|entry| entry.name.clone()).zip(parts).collect())
 }
 

@@ -95,23 +95,46 @@ fn a_gpu_follows_the_cpu_in_slices() {
     }
 }
 
-/// Sampling and features on the host or on the GPU: the same bits.
+/// Features on the GPU, in pinned memory or partly in both; sampled on the GPU or, with a fanout that it does not take, on the
+/// host: the same bits of weights and losses. Where nearly all pairs are edges, most negatives are left out, which host and GPU
+/// keep in different ways.
 #[test]
 fn it_makes_no_difference_who_samples() {
     crate::engine::device::start();
-    let temp = tempfile::tempdir().unwrap();
-    let store = batches::write_store_as(&graph(90, 0, 1), RowsForm::Dense, temp.path());
     let assignments = ["train.mode=mini-batch", "train.fanouts=all", "train.batch_size=20", "train.epochs=1"];
-    let data = Data::load(&Opened::store(store), &config(&assignments), 7).unwrap();
-    for gpu in devices() {
-        let weights = |gpu_rows| {
-            let plan = RunPlan { gpu: Some(gpu.clone()), gpu_rows, ..plan(&data, config(&assignments), None, false) };
-            let mut run = Run::new(plan, alone()).unwrap();
-            train(&mut run, |_| ControlFlow::Continue(())).unwrap();
-            Vec::<f32>::try_from(run.model().weights().flat()).unwrap()
-        };
-        assert_eq!(weights(None), weights(Some(0)), "{}", gpu.name());
+    for graph in [graph(90, 0, 1), crowded(60)] {
+        let temp = tempfile::tempdir().unwrap();
+        let store = batches::write_store_as(&graph, RowsForm::Dense, temp.path());
+        let data = Data::load(&Opened::store(store), &config(&assignments), 7).unwrap();
+        for gpu in devices() {
+            let trained = |gpu_rows, fanouts: &str| {
+                let assignments = [&assignments[..], &[fanouts]].concat();
+                let plan = plan(&data, config(&assignments), None, false);
+                let mut run = Run::new(RunPlan { gpu: Some(gpu.clone()), gpu_rows, ..plan }, alone()).unwrap();
+                let mut losses = Vec::new();
+                train(&mut run, |record| {
+                    losses.push((record.loss.to_bits(), record.edge_losses.clone()));
+                    ControlFlow::Continue(())
+                })
+                .unwrap();
+                (Vec::<f32>::try_from(run.model().weights().flat()).unwrap(), losses)
+            };
+            let (on_gpu, on_host) = ("train.fanouts=all", "train.fanouts=100");
+            let expected = trained(None, on_gpu);
+            for (most, fanouts) in [(Some(0), on_gpu), (Some(1000), on_gpu), (None, on_host), (Some(0), on_host)] {
+                let found = trained(most, fanouts);
+                assert_eq!(found, expected, "{} with {most:?} bytes of features and {fanouts}", gpu.name());
+            }
+        }
     }
+}
+
+/// A graph with nearly all edges that it could have.
+fn crowded(n_nodes: u64) -> GraphInput {
+    let list = |node: u64| (0..n_nodes).filter(move |other| *other != node && !(node + other).is_multiple_of(31));
+    let n_edges = (0..n_nodes).map(|node| list(node).count() as u64).sum();
+    let block = Block::full(n_nodes, n_edges, |node| Ok::<_, BlockError>(list(node))).unwrap();
+    GraphInput { block: Arc::new(block.with_ids((0..n_nodes).collect())), ..graph(n_nodes as usize, 0, 1) }
 }
 
 #[test]

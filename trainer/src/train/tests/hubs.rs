@@ -9,7 +9,7 @@ use std::{
 use kith_client::{ClientError, FetchedRows, Info, RowCounts, Seeds, Shards, Whereabouts};
 use kith_kernels::{
     LIST_PIECE,
-    cuda::{GraphSampler, Inference},
+    cuda::{GraphLists, Inference},
 };
 use kith_run::prediction::{Moment, What};
 use kith_sampler::{
@@ -174,7 +174,7 @@ fn a_gpu_computes_hubs_and_chunks_like_the_cpu() {
     let shards = &**graphs[0].1.shards();
     let (indptr, sources) = shards.lists().unwrap().expect("a store has its lists");
     for gpu in super::gpu::devices() {
-        let lists = GraphSampler::new(&gpu, indptr, sources).unwrap();
+        let lists = GraphLists::new(&gpu, indptr, sources).unwrap();
         for model in MODELS {
             let model = Model::new(&config(model), 5, N_CLASSES, 7, Device::Cpu).unwrap();
             let weights: Vec<f32> = Vec::try_from(model.weights().flat()).unwrap();
@@ -188,8 +188,8 @@ fn a_gpu_computes_hubs_and_chunks_like_the_cpu() {
                         Ok(())
                     };
                     let mut inference = inference.with_chunk_bytes(n_bytes);
-                    let alone = (&World::alone(), layer);
-                    on_gpu::walk(&mut inference, &weights, shards, (None, lists), alone, see).unwrap();
+                    let mut beat = || Ok(());
+                    on_gpu::walk(&mut inference, &weights, shards, (None, lists), (&mut beat, layer), see).unwrap();
                     (found, n_chunks)
                 };
                 let (found, n_chunks) = outputs(1 << 30, Some(&lists));

@@ -129,17 +129,18 @@ fn an_evaluation_is_abandoned_and_done_first_later() {
             let mut run = Run::new(plan(&data, config(&assignments), Some(&dir), false), world).unwrap();
             let n_steps = run.host.feed.steps_per_epoch();
             for step in 1..=n_steps {
-                let begun = Instant::now();
-                let record = update(&mut run).unwrap();
+                let mut records = update(&mut run).unwrap();
+                let record = &mut records[0];
                 if step < n_steps {
-                    assert!(run.end_epoch(&record, begun).unwrap().is_none());
-                    run.record(&record).unwrap();
+                    run.end_epoch(record).unwrap();
+                    assert!(record.measured.is_none());
+                    run.record(record).unwrap();
                     continue;
                 }
                 if is_asked {
                     stop.ask(Request::Terminate);
                 }
-                return run.end_epoch(&record, begun).unwrap_err().code();
+                return run.end_epoch(record).unwrap_err().code();
             }
             unreachable!("an epoch ends")
         });

@@ -38,6 +38,8 @@ pub(super) struct World {
     pub(super) run_file: String,
     /// Further options of ranks.
     pub(super) passed: Vec<String>,
+    /// Variables of NCCL, for ranks on GPUs.
+    pub(super) nccl: Vec<(String, String)>,
     pub(super) images: Option<String>,
     pub(super) rank_cpus: u32,
     pub(super) sampler_cpus: u32,
@@ -156,6 +158,9 @@ fn fill_ranks(object: &mut Value, world: &World) {
         for amount in ["requests", "limits"] {
             container["resources"][amount]["nvidia.com/gpu"] = "1".into();
         }
+        let variables = container["env"].as_sequence_mut().expect("containers of the base have variables");
+        let own = world.nccl.iter().map(|(name, value)| of_json(json!({ "name": name, "value": escaped(value) })));
+        variables.extend(own);
         pod["tolerations"] =
             of_json(json!([{ "key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule" }]));
     }
@@ -227,11 +232,20 @@ mod tests {
             is_cuda: true,
             run_file: run_file.to_owned(),
             passed: vec!["--join-timeout=5".to_owned(), "--set=train.split=$(HOME): \"x\" # '".to_owned()],
+            nccl: vec![
+                ("NCCL_SOCKET_IFNAME".to_owned(), "eth0".to_owned()),
+                ("NCCL_DEBUG".to_owned(), "$x".to_owned()),
+            ],
             images: Some("registry.example/team/".to_owned()),
             rank_cpus: 7,
             sampler_cpus: 3,
             sizes: Some(Sizes { sampler: 1, rank: (1 << 30) + 1 }),
         }
+    }
+
+    /// The same run on CPUs, which need no NCCL.
+    fn manifests_of_cpus() -> Vec<Value> {
+        objects(&manifests(&World { is_cuda: false, ..world("") }))
     }
 
     fn objects(text: &str) -> Vec<Value> {
@@ -282,6 +296,8 @@ mod tests {
         assert_eq!((variable("WORLD_SIZE"), variable("RUN_OUT")), ("3".to_owned(), "/runs/a$$b".to_owned()));
         assert_eq!(variable("MASTER_ADDR"), "mine-ranks-0.mine-ranks");
         assert!(variable("SAMPLERS").ends_with(",mine-samplers-3.mine-samplers:7000"));
+        assert_eq!((variable("NCCL_SOCKET_IFNAME"), variable("NCCL_DEBUG")), ("eth0".to_owned(), "$$x".to_owned()));
+        assert!(!serde_yaml_ng::to_string(&manifests_of_cpus()[..]).unwrap().contains("NCCL"));
         // The servers' certificate and its name are shared by all runs of a namespace.
         let text = serde_yaml_ng::to_string(&made).unwrap();
         let text = text.replace("kith-samplers-tls", "").replace("--tls-name=kith-samplers", "");

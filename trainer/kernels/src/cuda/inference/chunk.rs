@@ -9,7 +9,7 @@ use crate::cuda::{
     layer::{Layer, LayerKind, LayerPlan},
     machine::Gpu,
     memory::{Address, Array, Arrays, Sink},
-    sampler::GraphSampler,
+    sampler::GraphLists,
 };
 
 const WHAT: &str = "a chunk of nodes";
@@ -105,15 +105,15 @@ impl Chunk {
     }
 
     /// Copies lists that are on the GPU, and adds self-loops.
-    pub(super) fn take(&mut self, gpu: &Gpu, known: &KnownChunk, lists: &GraphSampler) -> Result<(), GpuError> {
+    pub(super) fn take(&mut self, gpu: &Gpu, known: &KnownChunk, lists: &GraphLists) -> Result<(), GpuError> {
         (self.nodes, self.n_edges, self.items) = (known.nodes.clone(), known.n_edges, known.items);
         self.indptr.fit(self.n_nodes() + 1)?;
         self.sources.fit(self.n_edges)?;
         self.lists = (self.indptr.at(), self.sources.at());
-        lists.take_lists(gpu, self.nodes.clone(), self.lists)
+        lists.take(gpu, self.nodes.clone(), self.lists)
     }
 
-    /// Copies lists from the host, and adds self-loops. Nothing may still read the arena.
+    /// Copies lists from the host, and adds self-loops, in the lane of the arena.
     pub(super) fn place(
         &mut self,
         arena: &mut Arena,
@@ -145,7 +145,7 @@ impl Chunk {
             Ok(((starts, sink.place(self.n_edges, fill)?), Items::place(sink, &indptr, true)?))
         };
         (self.lists, self.items) = arena.fill(place)?;
-        arena.wait()
+        Ok(())
     }
 
     /// Makes room for the outputs of a layer.

@@ -12,7 +12,7 @@ use crate::cuda::{
     layer::{Layer, LayerKind, LayerPlan},
     machine::{Gpu, ModuleId},
     memory::{Address, Array},
-    pairs::{DrawnPairs, PairRoom, PlacedPairs},
+    pairs::{PairRoom, PlacedPairs},
     sum::N_PARTS,
 };
 
@@ -34,8 +34,6 @@ pub(super) struct LayerState {
     /// Factors of neighbors, without attention: see aggregate.cu. All runs have the same.
     pub(super) factors: Array<f32>,
     pub(super) pair_room: Option<PairRoom>,
-    /// Those of a whole graph; a batch brings its own.
-    pub(super) drawn: Option<DrawnPairs>,
 }
 
 impl LayerState {
@@ -57,7 +55,6 @@ impl LayerState {
             mask: has_mask.then(|| Array::zeros(gpu, 0, "dropout of attention")).transpose()?,
             factors: Array::zeros(gpu, 0, "factors of neighbors")?,
             pair_room: plan.pairs.map(|_| PairRoom::new(gpu)).transpose()?,
-            drawn: None,
         })
     }
 

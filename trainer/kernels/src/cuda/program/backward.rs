@@ -50,7 +50,7 @@ impl Program {
         let LayerState { layer: shape, module, rows, outputs, records, gradients, mask, pair_room, .. } = state;
         let graph = self.work.graph(layer);
         let (n_sources, n_destinations) = (graph.n_sources as u32, graph.n_destinations as u32);
-        let pairs = self.work.pairs(layer, state).zip(pair_room.as_ref());
+        let pairs = self.work.pairs(layer).zip(pair_room.as_ref());
         let edge_loss = pairs.map_or(EdgeLoss::NONE, |(pairs, room)| pairs.edge_loss(room));
         let mask = Address::of(mask.as_ref());
         let Shared { edge_gradients, row_gradients, left_gradients, right_gradients, slot_sums, slot_totals, .. } =
@@ -151,7 +151,7 @@ impl Program {
         self.launch(module, "kith_edge_losses", n_parts, SUM_THREADS, &mut args)?;
         self.sums().of_parts(n_parts, out(0), self.n_losses())?;
         let mut args = args![room.logits.at(), pairs.n_room(), room.starts.at(), n_nodes, parts];
-        let n_parts = parts_of(pairs.n_room() as usize);
+        let n_parts = pairs.n_parts();
         self.launch(module, "kith_negative_losses", n_parts, SUM_THREADS, &mut args)?;
         self.sums().of_parts(n_parts, out(1), self.n_losses())
     }

@@ -1,72 +1,50 @@
 //! Programs that train on mini-batches.
 
+use std::sync::Arc;
+
 use super::{
-    Losses, Program, ProgramPlan,
-    work::{Batches, Work},
+    Program, ProgramPlan,
+    work::{Batches, Gathered, SliceGradients, Work},
 };
 use crate::cuda::{
     args::args,
     batch::DeviceBatch,
     error::GpuError,
     layer::N_THREADS,
-    machine::{Gpu, Lane},
-    memory::Array,
-    pairs::{DrawnPairs, HostPairs, PairPlaces},
-    rows::{DeviceRows, PlacedRows, Values},
-    sampled::{BlockPlaces, HostBlocks, SampledOnDevice},
-    sampler::GraphSampler,
+    machine::{EventId, Gpu, Lane},
+    memory::{Address, Array, DeviceNumbers},
+    pairs::{HostPairs, PairPlaces},
+    rows::PlacedRows,
+    sampled::{BlockPlaces, HostBlocks},
+    sampler::GraphLists,
 };
 
+/// Slices of all ranks, whose gradients are added in the order of slices.
+#[derive(Clone, Debug)]
+pub struct RankSlices {
+    /// Ranks.
+    pub n_ranks: usize,
+    /// Most slices of a rank.
+    pub most: usize,
+    /// Rank of each slice, and its place among those of the rank.
+    pub order: Vec<(usize, usize)>,
+}
+
 impl Program {
-    /// For batches of one run: see [`Program::start`]. `rows` are those of all nodes, unless batches bring their own; a sampler
-    /// needs them.
+    /// For batches of one run: see [`Program::start`]. `lists` are those of the graph that batches are sampled from on the
+    /// machine. `slices`: gradients of several ranks are added in the order of slices.
     pub fn of_batches(
         gpu: &Gpu,
-        rows: Option<DeviceRows>,
-        sampler: Option<GraphSampler>,
+        lists: Option<Arc<GraphLists>>,
         plan: ProgramPlan,
+        slices: Option<&RankSlices>,
     ) -> Result<Program, GpuError> {
         assert_eq!(plan.runs.len(), 1, "every run has its own batches");
         let spread = Array::zeros(gpu, 0, "rows of a batch")?;
-        let sum = Array::zeros(gpu, plan.n_weights, "gradients of weights")?;
-        Program::of(gpu, Work::Batches(Box::new(Batches { rows, sampler, spread, batch: None, sum })), plan)
-    }
-
-    /// Samples the blocks of a batch: see [`GraphSampler::sample`]. They come with their lists by source.
-    pub fn sample(
-        &mut self,
-        name: (u64, u64),
-        fanouts: &[Option<u32>],
-        roots: &[u64],
-    ) -> Result<SampledOnDevice, GpuError> {
-        let sampler = self.batches().sampler.as_mut().expect("a program that samples has a sampler");
-        let mut sampled = sampler.sample(name, fanouts, roots)?;
-        sampler.transpose(&mut sampled)?;
-        Ok(sampled)
-    }
-
-    /// Takes what was sampled and is no longer needed, for the memory.
-    pub fn give_back(&mut self, sampled: SampledOnDevice) {
-        if let Some(sampler) = &mut self.batches().sampler {
-            sampler.give_back(sampled);
-        }
-    }
-
-    /// The features of all nodes and the neighbor lists, as far as they are on the GPU.
-    pub fn known(&self) -> (Option<&DeviceRows>, Option<&GraphSampler>) {
-        match &self.work {
-            Work::Batches(batches) => (batches.rows.as_ref(), batches.sampler.as_ref()),
-            Work::Graph(_) => (None, None),
-        }
-    }
-
-    /// The draws of the started batch, which another thread may read until [`Program::finish`].
-    pub fn draws(&self) -> Draws {
-        let Work::Batches(batches) = &self.work else { unreachable!("a whole graph has no batches") };
-        let batch = batches.batch();
-        let layers = self.layers.iter().zip(&batch.placed().graphs);
-        let pairs = layers.filter_map(|(layer, graph)| Some(layer.drawn.as_ref()?.places(graph.n_edges)));
-        Draws { gpu: self.gpu.clone(), blocks: batch.sampled().places(), pairs: pairs.collect() }
+        let gradients = SliceGradients::new(gpu, plan.n_weights + 1, slices)?;
+        let is_lost = Array::zeros(gpu, 1, "gradients of weights")?;
+        let batches = Batches { lists, spread, batch: None, gradients, is_lost };
+        Program::of(gpu, Work::Batches(Box::new(batches)), plan)
     }
 
     fn batches(&mut self) -> &mut Batches {
@@ -78,85 +56,118 @@ impl Program {
 
     /// Makes room for pairs that are drawn here.
     fn fit_pairs(&mut self) -> Result<(), GpuError> {
-        let Program { work: Work::Batches(batches), layers, plan, gpu, .. } = self else { return Ok(()) };
-        let placed = batches.batch().placed();
-        let (Some(slice), Some(config)) = (placed.drawn_slice, plan.pairs) else { return Ok(()) };
-        for (layer, graph) in layers.iter_mut().zip(&placed.graphs) {
-            let drawn = match layer.drawn.take() {
-                Some(drawn) => layer.drawn.insert(drawn),
-                None => layer.drawn.insert(DrawnPairs::new(gpu)?),
-            };
+        let Program { work: Work::Batches(batches), plan, .. } = self else { return Ok(()) };
+        let batch = batches.batch.as_mut().expect("a batch is computed");
+        let (Some(slice), Some(config)) = (batch.placed().drawn_slice, plan.pairs) else { return Ok(()) };
+        let mut drawn = std::mem::take(&mut batch.drawn);
+        for (drawn, graph) in drawn.iter_mut().zip(&batch.placed().graphs) {
             drawn.fit(graph, config, slice, 1)?;
         }
+        batch.drawn = drawn;
         Ok(())
     }
 
-    /// Starts the pass of a batch, forward and backward.
-    pub fn start(&mut self, batch: DeviceBatch) -> Result<(), GpuError> {
-        batch.arrived()?;
-        self.gpu.machine().follow(Lane::Compute, Lane::Sample)?; // The batch may have been sampled there.
+    /// Starts the pass of a batch, forward and backward, as slice `place` of the step. Its gradient is kept, or added to those
+    /// of the slices before. The batch may be filled again once its losses were waited for.
+    pub fn start(&mut self, batch: DeviceBatch, place: usize) -> Result<DeviceBatch, GpuError> {
+        batch.hold(Lane::Compute)?;
         let dim = self.plan.layers[0].dim;
         let batches = self.batches();
         batches.batch = Some(batch);
         batches.fit(dim)?;
         self.fit_pairs()?;
         self.fit()?;
-        self.differentiate()
+        self.differentiate()?;
+        self.add_slice(place)?;
+        let mut batch = self.batches().batch.take().expect("it was put there");
+        let n_bytes = size_of::<f64>() * self.losses.len();
+        batch.losses.bring(Lane::Compute, self.losses.at().0, 0, n_bytes)?;
+        for (layer, drawn) in batch.drawn.iter().enumerate() {
+            let size = size_of::<u32>();
+            batch.losses.bring(Lane::Compute, drawn.n_pairs.at().0, n_bytes + layer * size, size)?;
+        }
+        Ok(batch)
     }
 
-    /// Adds the gradient of the started batch to those of the slices before it, or begins with it.
-    pub fn add_slice(&mut self, is_first: bool) -> Result<(), GpuError> {
+    fn add_slice(&mut self, place: usize) -> Result<(), GpuError> {
         let n_weights = self.plan.n_weights as u32;
-        let (gradient, sum) = (self.gradient.at(), self.batches().sum.at());
-        let mut args = args![n_weights, u32::from(is_first), gradient, sum];
-        self.launch(self.layers[0].module, "kith_add_slice", n_weights.div_ceil(N_THREADS), N_THREADS, &mut args)
+        let (gradient, losses, n_losses) = (self.gradient.at(), self.losses.at(), self.losses.len() as u32);
+        let batches = self.batches();
+        let (sum, is_first) = batches.gradients.slice(place, n_weights + 1);
+        let mut args = args![n_weights, is_first, gradient, sum, n_losses, losses];
+        let n_blocks = (n_weights + 1).div_ceil(N_THREADS);
+        self.launch(self.layers[0].module, "kith_add_slice", n_blocks, N_THREADS, &mut args)
     }
 
-    /// Begins the sum of a step's slices with zeros.
-    pub fn begin_slices(&mut self) -> Result<(), GpuError> {
-        self.batches().sum.fill(0)
+    /// A slice without roots: its gradient is zero.
+    pub fn skip(&mut self, place: usize) -> Result<(), GpuError> {
+        let n = self.plan.n_weights + 1;
+        let gradients = &self.batches().gradients;
+        match gradients.gathered.is_some() || place == 0 {
+            true => gradients.own.fill_part(place * n..(place + 1) * n),
+            false => Ok(()),
+        }
     }
 
-    /// Takes the sum of the gradients of a step's slices from the host.
-    pub fn set_gradient(&mut self, sum: &[f32]) -> Result<(), GpuError> {
-        self.batches().sum.write(sum)
+    /// Gradients of the slices of this rank, for exchange with the other ranks: their sum, or each, and room for those of all
+    /// ranks.
+    pub fn gradients(&mut self) -> (DeviceNumbers, Option<DeviceNumbers>) {
+        let SliceGradients { own, gathered } = &self.batches().gradients;
+        (own.numbers(), gathered.as_ref().map(|gathered| gathered.all.numbers()))
     }
 
-    /// One step of Adam by the sum of the gradients; the learning rate over the first moment's correction, and one over the
+    /// One step of Adam by the gradients of all slices; the learning rate over the first moment's correction, and one over the
     /// root of the second's.
     pub fn update_by_slices(&mut self, step_size: f32, inverse_root_scale: f32) -> Result<(), GpuError> {
-        self.factors.write(&[[step_size, inverse_root_scale]])?;
-        let n_weights = self.plan.n_weights as u32;
-        let sum = self.batches().sum.at();
+        let (module, n_weights) = (self.layers[0].module, self.plan.n_weights as u32);
+        let n_blocks = n_weights.div_ceil(N_THREADS);
+        let batches = self.batches();
+        let is_lost = batches.is_lost.at();
+        let mut sum = batches.gradients.own.at();
+        if let Some(Gathered { all, order, sum: ordered }) = &batches.gradients.gathered {
+            sum = ordered.at();
+            let n = n_weights + 1;
+            let mut args = args![n, order.len() as u32, order.at(), all.at(), sum];
+            self.launch(module, "kith_add_ranks", n.div_ceil(N_THREADS), N_THREADS, &mut args)?;
+        }
         let mut args = args![
             n_weights,
-            1u32,
             self.settings.at(),
-            self.factors.at(),
+            [step_size, inverse_root_scale],
+            is_lost,
             sum,
             self.weights.at(),
             self.first.at(),
             self.second.at()
         ];
-        self.launch(self.layers[0].module, "kith_adam", n_weights.div_ceil(N_THREADS), N_THREADS, &mut args)
+        self.launch(module, "kith_adam_by_slices", n_blocks, N_THREADS, &mut args)
+    }
+}
+
+impl SliceGradients {
+    /// `n` numbers for each slice: a gradient, and whether its loss is not finite.
+    fn new(gpu: &Gpu, n: usize, slices: Option<&RankSlices>) -> Result<SliceGradients, GpuError> {
+        const WHAT: &str = "gradients of slices";
+        let Some(RankSlices { n_ranks, most, order }) = slices else {
+            return Ok(SliceGradients { own: Array::zeros(gpu, n, WHAT)?, gathered: None });
+        };
+        let order: Vec<u32> = order.iter().map(|(rank, place)| (rank * most + place) as u32).collect();
+        Ok(SliceGradients {
+            own: Array::zeros(gpu, most * n, WHAT)?,
+            gathered: Some(Gathered {
+                all: Array::zeros(gpu, n_ranks * most * n, WHAT)?,
+                order: Array::of(gpu, &order, WHAT)?,
+                sum: Array::zeros(gpu, n, WHAT)?,
+            }),
+        })
     }
 
-    /// Waits for what was started: losses, and the batch, to be filled again.
-    pub fn finish(&mut self) -> Result<(Losses, DeviceBatch), GpuError> {
-        let losses = self.losses.read()?;
-        let batch = self.batches().batch.take().expect("a batch was started");
-        let placed = batch.placed();
-        let mut n_pairs = placed.n_pairs.clone();
-        let mut n_left_out = placed.n_left_out;
-        for drawn in self.layers.iter().filter_map(|layer| layer.drawn.as_ref()) {
-            n_pairs.push(drawn.n_pairs.read()?[0]);
-            n_left_out += u64::from(drawn.most_pairs() - n_pairs[n_pairs.len() - 1]);
+    /// Address of a slice's gradient, or of the sum; and whether it is the first there.
+    fn slice(&self, place: usize, n: u32) -> (Address, u32) {
+        match self.gathered {
+            Some(_) => (Address(self.own.at().0 + 4 * u64::from(n) * place as u64), 1),
+            None => (self.own.at(), u32::from(place == 0)),
         }
-        let edge = |(layer, n_pairs): (usize, &u32)| {
-            (losses[1 + 2 * layer] + losses[2 + 2 * layer]) / f64::from((*n_pairs).max(1))
-        };
-        let losses = Losses { node: losses[0], edges: n_pairs.iter().enumerate().map(edge).collect(), n_left_out };
-        Ok((losses, batch))
     }
 }
 
@@ -164,13 +175,28 @@ impl Program {
 #[derive(Debug)]
 pub struct Draws {
     gpu: Gpu,
+    is_drawn: EventId,
     blocks: BlockPlaces,
     pairs: Vec<PairPlaces>,
+}
+
+impl DeviceBatch {
+    /// The draws of a batch that was started and sampled on the machine. Another thread may read them until it is filled again.
+    pub fn draws(&self, gpu: &Gpu) -> Draws {
+        let pairs = self.drawn.iter().zip(&self.placed().graphs).map(|(drawn, graph)| drawn.places(graph.n_edges));
+        Draws {
+            gpu: gpu.clone(),
+            is_drawn: self.is_drawn.id(),
+            blocks: self.sampled().places(),
+            pairs: pairs.collect(),
+        }
+    }
 }
 
 impl Draws {
     /// Reads them beside the computation: the blocks from the input to the output, and the pairs of each.
     pub fn fetch(&self) -> Result<(HostBlocks, Vec<HostPairs>), GpuError> {
+        self.gpu.machine().follow(Lane::Read, self.is_drawn)?;
         let pairs = self.pairs.iter().map(|pairs| pairs.fetch(&self.gpu)).collect::<Result<_, _>>()?;
         Ok((self.blocks.fetch(&self.gpu)?, pairs))
     }
@@ -180,12 +206,7 @@ impl Batches {
     /// Makes room for rows of the batch that are spread.
     fn fit(&mut self, dim: usize) -> Result<(), GpuError> {
         let placed = self.batch().placed();
-        let is_sparse = match (placed.rows, &self.rows) {
-            (PlacedRows::Sparse(_), _) => true,
-            (PlacedRows::Known, Some(rows)) => matches!(rows.values, Values::Sparse(_)),
-            _ => false,
-        };
-        let n_rows = if is_sparse { placed.graphs[0].n_sources } else { 0 };
+        let n_rows = if let PlacedRows::Sparse(_) = placed.rows { placed.graphs[0].n_sources } else { 0 };
         self.spread.fit(n_rows * dim)?;
         Ok(())
     }

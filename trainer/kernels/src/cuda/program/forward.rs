@@ -22,7 +22,7 @@ impl Program {
     pub(super) fn draw(&self, layer: usize) -> Result<(), GpuError> {
         let state = &self.layers[layer];
         let graph = self.work.graph(layer);
-        let LayerState { layer: shape, module, mask, pair_room, drawn, .. } = state;
+        let LayerState { layer: shape, module, mask, pair_room, .. } = state;
         let (n_layers, n_runs) = (self.layers.len() as u32, self.plan.runs.len() as u32);
         let (settings, streams) = (self.settings.at(), self.streams.at());
         if let Some(mask) = mask {
@@ -30,8 +30,8 @@ impl Program {
             let mut args = args![*shape, graph.graph, graph.edge_destinations, settings, streams, n_layers, mask.at()];
             self.launch(*module, "kith_draw_mask", n_edges.div_ceil(N_THREADS), N_THREADS, &mut args)?;
         }
-        let Some((pairs, room)) = self.work.pairs(layer, state).zip(pair_room.as_ref()) else { return Ok(()) };
-        match drawn {
+        let Some((pairs, room)) = self.work.pairs(layer).zip(pair_room.as_ref()) else { return Ok(()) };
+        match self.work.drawn(layer) {
             Some(drawn) => {
                 let graphs = (graph, self.work.whole_lists());
                 drawn.draw(&self.gpu, *module, (*shape, n_layers, n_runs), graphs, (settings, streams), room)?;
@@ -46,13 +46,7 @@ impl Program {
     pub(super) fn spread_rows(&self) -> Result<(), GpuError> {
         let Work::Batches(batches) = &self.work else { return Ok(()) };
         let graph = self.work.graph(0);
-        let rows = match (batches.batch().placed().rows, &batches.rows) {
-            (PlacedRows::Sparse(rows), _) => rows,
-            (PlacedRows::Known, Some(DeviceRows { n_rows, dim, values: Values::Sparse(sparse) })) => {
-                sparse.arg((*n_rows, *dim), graph.ids())
-            }
-            _ => return Ok(()),
-        };
+        let PlacedRows::Sparse(rows) = batches.batch().placed().rows else { return Ok(()) };
         let n_rows = graph.n_sources as u32;
         let mut args = args![rows, n_rows, batches.spread.at()];
         self.launch(self.layers[0].module, "kith_spread_rows", n_rows.div_ceil(WARPS), N_THREADS, &mut args)
@@ -171,13 +165,9 @@ impl Program {
                 Values::Dense(values) => input.stored = values.at(),
                 Values::Sparse(_) => unreachable!("sparse rows of a whole graph stay sparse"),
             },
-            Work::Batches(batches) => match (batches.batch().placed().rows, &batches.rows) {
-                (PlacedRows::Dense(values), _) => input.stored = values,
-                (PlacedRows::Known, Some(DeviceRows { values: Values::Dense(values), .. })) => {
-                    input.stored = values.at();
-                    input.is_by_id = 1;
-                }
-                _ => input.stored = batches.spread.at(),
+            Work::Batches(batches) => match batches.batch().placed().rows {
+                PlacedRows::Dense(values) => input.stored = values,
+                PlacedRows::Sparse(_) => input.stored = batches.spread.at(),
             },
         }
         input

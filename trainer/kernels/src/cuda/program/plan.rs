@@ -32,6 +32,13 @@ pub struct ProgramPlan {
     pub runs: Vec<Settings>,
 }
 
+impl ProgramPlan {
+    /// Classes of the last layer's outputs.
+    pub fn n_classes(&self) -> usize {
+        self.layers.last().map_or(0, |layer| layer.features)
+    }
+}
+
 /// Labels and splits of nodes, by position.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Targets {

@@ -46,6 +46,4 @@ pub(in crate::cuda) struct Input {
     pub(in crate::cuda) hidden_stride: u32,
     pub(in crate::cuda) hidden_bias: u32,
     pub(in crate::cuda) ids: Address,
-    pub(in crate::cuda) is_by_id: u32,
-    pub(in crate::cuda) unused: u32,
 }

@@ -1,8 +1,10 @@
 //! Data of a program: a whole graph, or one mini-batch after the other.
 
+use std::sync::Arc;
+
 use bytemuck::Zeroable;
 
-use super::arrays::{DeviceTargets, LayerState};
+use super::arrays::DeviceTargets;
 use crate::cuda::{
     batch::DeviceBatch,
     graph::{DeviceGraph, PlacedGraph},
@@ -10,7 +12,7 @@ use crate::cuda::{
     memory::{Address, Array},
     pairs::{DrawnPairs, PlacedPairs},
     rows::DeviceRows,
-    sampler::{GraphSampler, StoredLists},
+    sampler::{GraphLists, StoredLists},
 };
 
 #[derive(Debug)]
@@ -26,20 +28,38 @@ pub(super) struct WholeGraph {
     pub(super) rows: DeviceRows,
     pub(super) targets: DeviceTargets,
     pub(super) step: Array<u64>,
+    /// Pairs of each layer, in all runs; none without an edge loss.
+    pub(super) drawn: Vec<DrawnPairs>,
 }
 
 /// Every layer has a block of its own.
 #[derive(Debug)]
 pub(super) struct Batches {
-    /// Of all nodes; `None` where a batch brings its own.
-    pub(super) rows: Option<DeviceRows>,
-    /// Sampler of the batches, if the GPU samples them.
-    pub(super) sampler: Option<GraphSampler>,
+    /// Neighbor lists of the graph, if the GPU has them.
+    pub(super) lists: Option<Arc<GraphLists>>,
     /// Rows of the batch that came sparse.
     pub(super) spread: Array<f32>,
     /// The one that is computed.
     pub(super) batch: Option<DeviceBatch>,
-    /// Sum of the gradients of a step's slices.
+    pub(super) gradients: SliceGradients,
+    /// Not zero after a loss that is not finite.
+    pub(super) is_lost: Array<u32>,
+}
+
+/// Gradients of a step's slices.
+#[derive(Debug)]
+pub(super) struct SliceGradients {
+    /// Their sum or, if those of all ranks are added in the order of slices, each.
+    pub(super) own: Array<f32>,
+    pub(super) gathered: Option<Gathered>,
+}
+
+/// Gradients of all slices of all ranks.
+#[derive(Debug)]
+pub(super) struct Gathered {
+    pub(super) all: Array<f32>,
+    /// Place of each slice.
+    pub(super) order: Array<u32>,
     pub(super) sum: Array<f32>,
 }
 
@@ -53,20 +73,26 @@ impl Work {
     }
 
     /// The pairs of a layer; `None` without an edge loss.
-    pub(super) fn pairs(&self, layer: usize, state: &LayerState) -> Option<PlacedPairs> {
+    pub(super) fn pairs(&self, layer: usize) -> Option<PlacedPairs> {
+        let given = match self {
+            Work::Graph(_) => None,
+            Work::Batches(batches) => batches.batch().placed().pairs.get(layer).copied(),
+        };
+        given.or_else(|| self.drawn(layer).map(DrawnPairs::placed))
+    }
+
+    /// The pairs of a layer that are drawn on the machine, if they are.
+    pub(super) fn drawn(&self, layer: usize) -> Option<&DrawnPairs> {
         match self {
-            Work::Graph(_) => state.drawn.as_ref().map(DrawnPairs::placed),
-            Work::Batches(batches) => {
-                let given = batches.batch().placed().pairs.get(layer).copied();
-                given.or_else(|| state.drawn.as_ref().map(DrawnPairs::placed))
-            }
+            Work::Graph(whole) => whole.drawn.get(layer),
+            Work::Batches(batches) => batches.batch().drawn.get(layer),
         }
     }
 
     /// All lists of the graph that a batch is a part of; none where a layer looks at all of it.
     pub(super) fn whole_lists(&self) -> StoredLists {
         match self {
-            Work::Batches(batches) => batches.sampler.as_ref().map_or_else(StoredLists::zeroed, GraphSampler::lists),
+            Work::Batches(batches) => batches.lists.as_ref().map_or_else(StoredLists::zeroed, |lists| lists.stored()),
             Work::Graph(_) => StoredLists::zeroed(),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write},
+    ops::Range,
     time::Instant,
 };
 
@@ -10,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
     frame::{Call, HEAD_BYTES, Head, checksum},
-    plan::{PIECE_BYTES, Receive, RingPlan, Send},
+    plan::{PIECE_BYTES, RingPlan, Send},
 };
 use crate::distributed::world::{Board, Line, timespec};
 
@@ -80,7 +81,7 @@ impl Links {
     pub(super) fn exchange(
         &mut self,
         call: Call,
-        plan: &RingPlan,
+        plan: &RingPlan<'_>,
         buffer: &mut [u8],
         board: &Board,
         deadline: Instant,
@@ -88,17 +89,23 @@ impl Links {
         let (mut sent, mut received) = (Progress::new(), Progress::new());
         // Checksums of what arrived, for what is passed on.
         let mut checksums = Vec::with_capacity(plan.receives.len());
+        // Pieces to send that are summed and have a header.
+        let mut n_prepared = 0;
         loop {
             let mut is_moving = false;
             if let Some(send) = plan.sends.get(sent.n_pieces).filter(|send| send.waits_for <= received.n_pieces) {
-                if sent.n_bytes == 0 {
+                if sent.n_pieces == n_prepared {
+                    if send.waits_for == 0 {
+                        add_all(plan.summands, &send.range, buffer);
+                    }
                     let known = send.is_passed_on.then(|| checksums[send.waits_for - 1]);
                     sent.head = head(call, &buffer[send.range.clone()], known);
+                    n_prepared += 1;
                 }
                 is_moving |= self.send(send, &mut sent, buffer)?;
             }
-            if let Some(receive) = plan.receives.get(received.n_pieces) {
-                is_moving |= self.receive(call, receive, &mut received, buffer, &mut checksums)?;
+            if received.n_pieces < plan.receives.len() {
+                is_moving |= self.receive(call, plan, &mut received, buffer, &mut checksums)?;
             }
             if is_moving {
                 continue;
@@ -144,11 +151,12 @@ impl Links {
     fn receive(
         &mut self,
         call: Call,
-        receive: &Receive,
+        plan: &RingPlan<'_>,
         received: &mut Progress,
         buffer: &mut [u8],
         checksums: &mut Vec<u32>,
     ) -> Result<bool, Failure> {
+        let receive = &plan.receives[received.n_pieces];
         let into = &mut buffer[receive.range.clone()];
         let n_bytes = into.len();
         let scratch: &mut [u8] = bytemuck::cast_slice_mut(&mut self.scratch);
@@ -183,6 +191,7 @@ impl Links {
         checksums.push(sum);
         if receive.is_added {
             vectorized(Add { into: bytemuck::cast_slice_mut(into), from: &self.scratch[..n_bytes / 4] });
+            add_all(plan.summands, &receive.range, buffer);
         }
         Ok(true)
     }
@@ -226,6 +235,14 @@ fn check_head(call: Call, piece_bytes: usize, head: &[u8; HEAD_BYTES]) -> Result
         Some(head) if head.call != call => Err(Failure::OutOfStep(head.call)),
         Some(head) if head.piece_bytes as usize != piece_bytes => Err(Failure::Garbled("its length is wrong")),
         Some(_) => Ok(()),
+    }
+}
+
+/// Adds the summands to a piece of the buffer, one after the other.
+fn add_all(summands: &[&[f32]], range: &Range<usize>, buffer: &mut [u8]) {
+    for summand in summands {
+        let into = bytemuck::cast_slice_mut(&mut buffer[range.clone()]);
+        vectorized(Add { into, from: &summand[range.start / 4..range.end / 4] });
     }
 }
 

@@ -16,10 +16,11 @@ pub(super) enum Kind {
     BroadcastLength = 5,
     Broadcast = 6,
     Barrier = 7,
+    Fold = 8,
 }
 
 impl Kind {
-    const ALL: [Kind; 7] = [
+    const ALL: [Kind; 8] = [
         Kind::AllReduce,
         Kind::AllGather,
         Kind::ShareLengths,
@@ -27,6 +28,7 @@ impl Kind {
         Kind::BroadcastLength,
         Kind::Broadcast,
         Kind::Barrier,
+        Kind::Fold,
     ];
 
     fn name(self) -> &'static str {
@@ -36,6 +38,7 @@ impl Kind {
             Kind::ShareLengths | Kind::Share => "a share",
             Kind::BroadcastLength | Kind::Broadcast => "a broadcast",
             Kind::Barrier => "a barrier",
+            Kind::Fold => "a fold",
         }
     }
 }
@@ -55,7 +58,7 @@ impl Call {
     pub(super) fn describe(&self) -> String {
         let Call { number, kind, n_bytes } = self;
         match kind {
-            Kind::AllReduce | Kind::AllGather => {
+            Kind::AllReduce | Kind::AllGather | Kind::Fold => {
                 format!("collective {number}, {} of {} numbers", kind.name(), n_bytes / 4)
             }
             _ => format!("collective {number}, {}", kind.name()),

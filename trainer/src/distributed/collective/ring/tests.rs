@@ -78,6 +78,42 @@ fn rings_keep_the_contract() {
     }
 }
 
+/// A ring with the trait's own fold, which NCCL uses.
+#[derive(Debug)]
+struct Gathering(Ring);
+
+impl Collective for Gathering {
+    fn all_reduce(&mut self, values: &mut Tensor) -> Result<(), WorldError> {
+        self.0.all_reduce(values)
+    }
+
+    fn all_gather(&mut self, own: &Tensor) -> Result<Tensor, WorldError> {
+        self.0.all_gather(own)
+    }
+
+    fn share(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, WorldError> {
+        self.0.share(own)
+    }
+
+    fn broadcast(&mut self, bytes: &mut Vec<u8>) -> Result<(), WorldError> {
+        self.0.broadcast(bytes)
+    }
+
+    fn barrier(&mut self) -> Result<(), WorldError> {
+        self.0.barrier()
+    }
+
+    fn sent_bytes(&self) -> u64 {
+        self.0.sent_bytes()
+    }
+}
+
+#[test]
+fn folds_of_gathered_tensors_keep_the_contract() {
+    let ranks: Vec<_> = ring(3, LIMIT).into_iter().map(|rank| Mutex::new(Some(rank))).collect();
+    check(3, Device::Cpu, |rank| Box::new(Gathering(ranks[rank].lock().unwrap().take().unwrap())));
+}
+
 #[test]
 fn encrypted_rings_keep_the_contract() {
     for n_ranks in [2, 3] {
@@ -104,6 +140,49 @@ fn a_call_on_an_encrypted_ring_sends_all_its_bytes() {
         outcome.map(|()| bytes.len()).map_err(|error| error.to_string())
     });
     assert_eq!(lengths, vec![Ok(n_bytes); 2]);
+}
+
+/// Ranks send a partial sum and pass on the result; the last two send one of the two.
+#[test]
+fn a_fold_sends_at_most_two_tensors_for_any_number_of_slices() {
+    let (n, n_ranks) = (1_000_003, 4);
+    let ranks: Vec<_> = ring(n_ranks, LIMIT).into_iter().map(|rank| Mutex::new(Some(rank))).collect();
+    let sent = on_all_ranks(n_ranks, |rank| {
+        let mut ring = ranks[rank].lock().unwrap().take().unwrap();
+        // The last rank comes last: the connections to it are full before.
+        thread::sleep(Duration::from_millis(200 * rank as u64));
+        let own = vec![Tensor::from_slice(&vec![1f32; n]), Tensor::from_slice(&vec![2f32; n])];
+        let sum = ring.fold(own, &[2; 4]).unwrap();
+        assert!(Vec::<f32>::try_from(sum).unwrap() == vec![12.0; n]);
+        (ring.sent_bytes(), ring) // A connection that closes would be news to others.
+    });
+    for ((sent, _), times) in sent.into_iter().zip([2, 2, 1, 1]) {
+        let least = times * 4 * n as u64;
+        assert!((least..=least + least / 100).contains(&sent), "{sent} bytes for {least}");
+    }
+}
+
+/// Rank 0's slices are added once, even if its connection takes no byte of the sum at first.
+#[test]
+fn a_full_connection_changes_no_fold() {
+    let ((to_rank, previous), (next, mut from_rank)) = (connection(), connection());
+    let mut ring = Ring::new(Line::plain(previous), Line::plain(next), board(0, 2), LIMIT).unwrap();
+    ring.patience = Duration::from_millis(50);
+    let mut n_before = 0;
+    while let Ok(n) = ring.links.next.write(&[0; 1 << 16]) {
+        n_before += n;
+    }
+    let mut frames = vec![0; n_before + HEAD_BYTES + (32 << 10)];
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_millis(100));
+            from_rank.read_exact(&mut frames).unwrap();
+            drop((to_rank, from_rank)); // The fold ends.
+        });
+        let own = [1f32, 2.0].map(|value| Tensor::from_slice(&vec![value; 10_000]));
+        ring.fold(own.into(), &[2, 2]).unwrap_err();
+    });
+    assert!(frames[n_before + HEAD_BYTES..].chunks(4).all(|bytes| bytes == 3f32.to_le_bytes()));
 }
 
 /// Ranks that do different things; the errors of all, by rank.
@@ -140,6 +219,11 @@ fn ranks_that_make_other_calls_are_told_so() {
         "collective 2, an all-reduce of 11 numbers and rank 0 on host-0 in collective 2, an all-reduce of 10";
     assert!(other_lengths[0].contains(sentence), "{}", other_lengths[0]);
     assert!(other_lengths[1].starts_with("70: "), "{}", other_lengths[1]);
+    let folded = errors(2, SHORT, |rank, ring| match rank {
+        0 => ring.all_reduce(&mut Tensor::from_slice(&[1f32; 100_000])),
+        _ => ring.fold(vec![Tensor::from_slice(&[1f32; 100_000])], &[1, 1]).map(drop),
+    });
+    assert!(folded[1].contains("rank 1 on host-1 in collective 1, a fold of 100000 numbers"), "{}", folded[1]);
     let behind = errors(3, SHORT, |rank, ring| {
         if rank == 1 {
             ring.barrier()?;
@@ -149,14 +233,23 @@ fn ranks_that_make_other_calls_are_told_so() {
     assert!(behind[2].contains("rank 1 on host-1 is in collective 1, a barrier"), "{}", behind[2]);
 }
 
-/// Rank 1 of 2, whose neighbor is a script.
+/// Rank 1 of 2 in an all-reduce of 3 numbers, whose neighbor is a script.
 fn beside(script: impl FnOnce(&mut TcpStream, &mut TcpStream) + Send, limit: Duration) -> (String, Ring) {
+    in_call(script, limit, |ring| ring.all_reduce(&mut Tensor::from_slice(&[1f32; 3])))
+}
+
+/// Rank 1 of 2 in a call that fails, whose neighbor is a script.
+fn in_call(
+    script: impl FnOnce(&mut TcpStream, &mut TcpStream) + Send,
+    limit: Duration,
+    call: impl FnOnce(&mut Ring) -> Result<(), WorldError>,
+) -> (String, Ring) {
     let ((mut to_rank, previous), (next, mut from_rank)) = (connection(), connection());
     let mut ring = Ring::new(Line::plain(previous), Line::plain(next), board(1, 2), limit).unwrap();
     ring.patience = Duration::from_millis(50);
     let error = thread::scope(|scope| {
         scope.spawn(|| script(&mut to_rank, &mut from_rank));
-        ring.all_reduce(&mut Tensor::from_slice(&[1f32; 3])).unwrap_err()
+        call(&mut ring).unwrap_err()
     });
     (format!("{}: {error}", error.code()), ring)
 }
@@ -192,6 +285,23 @@ fn what_arrives_garbled_is_named() {
         assert_eq!(format!("75: {}", ring.barrier().unwrap_err()), error);
         drop(ring);
     }
+}
+
+#[test]
+fn a_garbled_piece_of_a_fold_is_named() {
+    let n = 10_000;
+    let piece = vec![0; 32 << 10];
+    let call = Call { number: 1, kind: Kind::Fold, n_bytes: 4 * n as u64 };
+    let head = Head { call, piece_bytes: piece.len() as u32, checksum: checksum(&piece) };
+    let mut bytes = [&head.to_bytes()[..], &piece].concat();
+    bytes[HEAD_BYTES + 16_000] ^= 1;
+    let (error, _) = in_call(
+        |to_rank, _| to_rank.write_all(&bytes).unwrap(),
+        LIMIT,
+        |ring| ring.fold(vec![Tensor::from_slice(&vec![1f32; n])], &[1, 1]).map(drop),
+    );
+    let words = "what it sent in collective 1, a fold of 10000 numbers arrived garbled: its checksum is wrong";
+    assert!(error.starts_with("75: rank 0 on host-0 was lost") && error.contains(words), "{error}");
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn ranks_come_in_any_order_and_late() {
     let sums = on_all_ranks(3, |rank| {
         thread::sleep(Duration::from_millis([300, 600, 0][rank]));
         let mut world = place.join_with(rank, &with_token(TOKEN), &facts()).unwrap();
-        assert_eq!((world.rank(), world.n_ranks()), (rank, 3));
+        assert_eq!((world.rank(), world.n_ranks(), world.n_ranks_on_host()), (rank, 3, 3));
         let mut values = Tensor::from_slice(&[rank as f32, 1.0]);
         world.collective().all_reduce(&mut values).unwrap();
         let members = world.members().to_vec();
@@ -61,11 +61,11 @@ fn ranks_come_in_any_order_and_late() {
 
 #[test]
 fn a_world_of_one_waits_for_nobody() {
-    let seat = Seat { rank: 0, n_ranks: 1, rank_on_host: None, host: "host-a".to_owned(), port: 1 };
+    let seat = Seat { rank: 0, n_ranks: 1, rank_on_host: None, n_on_host: None, host: "host-a".to_owned(), port: 1 };
     let mut world = World::join(&seat, &config(), facts()).unwrap();
     world.collective().barrier().unwrap();
     assert_eq!((world.n_ranks(), world.table().len()), (1, 2));
-    assert_eq!(World::alone().n_ranks(), 1);
+    assert_eq!((World::alone().n_ranks(), World::alone().n_ranks_on_host()), (1, 1));
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn names_and_addresses_of_both_versions_are_understood() {
         let Ok(probe) = TcpListener::bind((host.trim_matches(['[', ']']), 0)) else { continue };
         let port = probe.local_addr().unwrap().port();
         drop(probe);
-        let seat = |rank| Seat { rank, n_ranks: 3, rank_on_host: None, host: host.to_owned(), port };
+        let seat = |rank| Seat { rank, n_ranks: 3, rank_on_host: None, n_on_host: None, host: host.to_owned(), port };
         let joined = on_all_ranks(3, |rank| told(World::join(&seat(rank), &with_token(TOKEN), facts())));
         assert_eq!(joined, ["joined"; 3], "{host}");
     }

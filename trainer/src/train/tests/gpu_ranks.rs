@@ -1,0 +1,125 @@
+//! Ranks with a GPU each, emulated: the same bits for any number of them, records that come late, and steps that wait for
+//! nothing.
+
+use kith_kernels::cuda::Gpu;
+use kith_store::RowsForm;
+
+use super::*;
+use crate::{data::opened::Opened, distributed::world::on_worlds};
+
+const MODELS: [&[&str]; 6] = [
+    &[],
+    &["model.attention=sd"],
+    &["model.kind=gat", "model.attention=go", "edge_loss=off"],
+    &["model=off", "model.kind=gcn", "edge_loss=off"],
+    &["model=off", "model.kind=sage", "edge_loss=off"],
+    &["model=off", "model.kind=mlp", "edge_loss=off"],
+];
+
+const IN_BATCHES: [&str; 6] = [
+    "train.mode=mini-batch",
+    "train.fanouts=3",
+    "train.batch_size=5",
+    "train.slices=4",
+    "train.epochs=2",
+    "train.deterministic=true",
+];
+
+/// A small graph, loaded for batches.
+fn load(assignments: &[&str]) -> Data {
+    crate::engine::device::start();
+    let temp = tempfile::tempdir().unwrap();
+    let store = batches::write_store_as(&graph(40, 0, 1), RowsForm::Dense, temp.path());
+    Data::load(&Opened::store(store), &config(assignments), 7).unwrap()
+}
+
+/// Weights and records of a run, each without its times.
+fn trained(plan: RunPlan<'_>, world: &mut World) -> (Vec<u32>, Vec<String>) {
+    let mut run = Run::new(plan, world).unwrap();
+    let mut records = Vec::new();
+    let watch = |record: &StepRecord| {
+        let StepRecord { step, epoch, loss, digests, n_seeds, n_edges, measured, .. } = record;
+        records.push(format!("{step} {epoch} {loss:?} {digests:?} {n_seeds} {n_edges} {measured:?}"));
+        ControlFlow::Continue(())
+    };
+    train(&mut run, watch).unwrap();
+    let weights = Vec::<f32>::try_from(run.model().weights().flat()).unwrap();
+    (weights.into_iter().map(f32::to_bits).collect(), records)
+}
+
+/// Every rank hears the same records, in order, and ends with the same weights.
+#[test]
+fn ranks_on_gpus_end_with_the_bits_of_one() {
+    for model in MODELS {
+        let assignments = [&IN_BATCHES, model].concat();
+        let data = load(&assignments);
+        let on_gpu =
+            || RunPlan { gpu: Some(kith_cuda_emulator::gpu()), ..plan(&data, config(&assignments), None, false) };
+        let expected = trained(on_gpu(), alone());
+        assert!(expected.1.len() >= 6 && expected.1.iter().any(|record| record.contains("valid_loss")));
+        for n_ranks in [2, 3, 4] {
+            for found in on_worlds(n_ranks, |world| trained(on_gpu(), world)) {
+                assert!(found == expected, "{model:?} on {n_ranks} ranks: {:#?} {:#?}", found.1, expected.1);
+            }
+        }
+    }
+}
+
+/// A run without `deterministic` adds gradients in an order of its own: nearly the same.
+#[test]
+fn ranks_on_gpus_add_up_in_any_order() {
+    let assignments = [&IN_BATCHES, &["train.deterministic=false"][..]].concat();
+    let data = load(&assignments);
+    let on_gpu = || RunPlan { gpu: Some(kith_cuda_emulator::gpu()), ..plan(&data, config(&assignments), None, false) };
+    let expected = trained(on_gpu(), alone()).0;
+    for (found, _) in on_worlds(3, |world| trained(on_gpu(), world)) {
+        let near = |(a, b): (&u32, &u32)| (f32::from_bits(*a) - f32::from_bits(*b)).abs() < 1e-4;
+        assert!(found.iter().zip(&expected).all(near));
+    }
+}
+
+/// Features on the GPU, sampled there; and sent with batches that the host samples.
+#[test]
+fn a_step_waits_for_nothing() {
+    let data = load(&IN_BATCHES);
+    for (gpu, gpu_rows) in gpu::devices().into_iter().flat_map(|gpu: Gpu| [(gpu.clone(), None), (gpu, Some(0))]) {
+        let plan = RunPlan { gpu: Some(gpu), gpu_rows, ..plan(&data, config(&IN_BATCHES), None, false) };
+        let mut run = Run::new(plan, alone()).unwrap();
+        train(&mut run, |_| ControlFlow::Continue(())).unwrap();
+        assert_eq!(run.report().unwrap().host_syncs_per_step, Some(0.0), "features on the GPU: {gpu_rows:?}");
+    }
+}
+
+/// The step that is under way when a loss is seen changes no weight, and no checkpoint holds what was not seen.
+#[test]
+fn a_loss_that_is_not_finite_is_named_with_its_own_step() {
+    let temp = tempfile::tempdir().unwrap();
+    let wild = ["optimizer.learning_rate=1e30", "train.evaluate_every=100", "train.checkpoint_every_steps=1"];
+    let assignments = [&IN_BATCHES[..], &wild].concat();
+    let data = load(&assignments);
+    let sentence = |gpu, dir: &Path| {
+        let plan = RunPlan { gpu, ..plan(&data, config(&assignments), Some(dir), false) };
+        let mut run = Run::new(plan, alone()).unwrap();
+        train(&mut run, |_| ControlFlow::Continue(())).unwrap_err().to_string()
+    };
+    let on_cpu = temp.path().join("cpu");
+    let expected = sentence(None, &on_cpu);
+    let (start, _) = expected.split_once(": ").unwrap();
+    let kept = |dir: &Path| Checkpoints::of(dir).last().unwrap().state.step;
+    for (place, gpu) in gpu::devices().into_iter().enumerate() {
+        let dir = temp.path().join(place.to_string());
+        let found = sentence(Some(gpu), &dir);
+        assert!(found.starts_with(start), "{found}, not {expected}");
+        assert_eq!(kept(&dir), kept(&on_cpu));
+    }
+    // Without checkpoints nothing holds the next step back.
+    let assignments = [&IN_BATCHES[..], &wild[..2]].concat();
+    for gpu in gpu::devices() {
+        let plan = RunPlan { gpu: Some(gpu), ..plan(&data, config(&assignments), None, false) };
+        let mut run = Run::new(plan, alone()).unwrap();
+        let found = train(&mut run, |_| ControlFlow::Continue(())).unwrap_err().to_string();
+        assert!(found.starts_with(start) && found.contains(" of layer "), "{found}, not {expected}");
+        let weights = Vec::<f32>::try_from(run.model().weights().flat()).unwrap();
+        assert!(weights.iter().all(|weight| weight.is_finite()), "weights of the step before");
+    }
+}
