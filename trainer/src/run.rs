@@ -93,7 +93,7 @@ pub struct RunPlan<'a> {
     pub device: Device,
     /// GPU with its own kernels, if any.
     pub gpu: Option<Gpu>,
-    /// GPU memory for caching all features in mini-batch training, in bytes; `None`: half of the free memory.
+    /// GPU memory for features in mini-batch training, in bytes; `None`: half of the free memory.
     pub gpu_rows: Option<u64>,
     /// The folder to keep it in; without one nothing is kept. Only rank 0 looks at it.
     pub out: Option<&'a Path>,

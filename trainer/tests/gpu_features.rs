@@ -56,7 +56,7 @@ fn lists(gpu: &Gpu) -> GraphLists {
     GraphLists::new(gpu, &indptr, &sources).unwrap()
 }
 
-/// What a layer makes of all features whose weights are a unit matrix.
+/// Outputs of a layer whose weights are the identity matrix: the features of all nodes.
 fn read_back(gpu: &Gpu, features: &Features, lists: &GraphLists, dim: usize) -> Vec<f32> {
     let (heads, kind, is_mean) = (1, LayerKind::Own, true);
     let layer = LayerPlan { dim, heads, features: dim, kind, is_mean, weight: 0, attention: 0, bias: dim * dim };

@@ -75,7 +75,7 @@ pub enum Timed {
     Epochs(usize),
     /// Median time of an epoch in mini-batches of 1,024 seed nodes, the graph in a store.
     Batches {
-        /// True if the features of all nodes are on the GPU.
+        /// True if the features of all nodes are on the GPU; otherwise the GPU reads them from pinned memory.
         rows_on_gpu: bool,
         /// True if the model is evaluated after each epoch.
         is_evaluated: bool,
@@ -119,7 +119,7 @@ pub const CASES: [Case; 17] = [
     },
     Case {
         asked: Timed::Batches { rows_on_gpu: false, is_evaluated: false },
-        ..case("the same, features on the host", Size::ARXIV, Benched::Mx, (8, 16, 1), 0.2)
+        ..case("the same, features in pinned memory", Size::ARXIV, Benched::Mx, (8, 16, 1), 0.2)
     },
     Case {
         asked: Timed::Sampling,
@@ -131,7 +131,7 @@ pub const CASES: [Case; 17] = [
     },
     Case {
         asked: Timed::Batches { rows_on_gpu: false, is_evaluated: true },
-        ..case("the same, features on the host", Size::PRODUCTS, Benched::Mx, (8, 16, 1), 0.2)
+        ..case("the same, features in pinned memory", Size::PRODUCTS, Benched::Mx, (8, 16, 1), 0.2)
     },
 ];
 

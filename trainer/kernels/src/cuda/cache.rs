@@ -205,8 +205,8 @@ mod tests {
 
     #[test]
     fn threads_that_keep_at_once_keep_their_own() {
-        let folder = std::env::temp_dir().join(format!("kith-kept-{}", std::process::id()));
-        let path = |k: u8| folder.join(format!("{k}.cubin"));
+        let folder = Folder::new("kept");
+        let path = |k: u8| folder.0.join(format!("{k}.cubin"));
         std::thread::scope(|scope| {
             for k in 0..8 {
                 let path = path(k);
@@ -216,6 +216,5 @@ mod tests {
         for k in 0..8 {
             assert!(fs::read(path(k)).unwrap() == vec![k; 1 << 20], "image {k}");
         }
-        fs::remove_dir_all(&folder).unwrap();
     }
 }

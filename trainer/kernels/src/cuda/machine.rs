@@ -26,7 +26,7 @@ pub enum Lane {
     Sample,
     /// Mini-batches from the host.
     Send,
-    /// What was drawn, to the host.
+    /// Copies of drawn mini-batches to the host.
     Read,
 }
 
@@ -62,7 +62,7 @@ pub trait Machine: fmt::Debug + Send + Sync {
     /// From now on the event is over once everything that was started in the lane is.
     fn record(&self, event: EventId, lane: Lane) -> Result<(), GpuError>;
 
-    /// What is started in the lane from here on begins after the event.
+    /// Makes all work that is started in the lane from here on wait for the event.
     fn follow(&self, lane: Lane, event: EventId) -> Result<(), GpuError>;
 
     /// Waits for an event.

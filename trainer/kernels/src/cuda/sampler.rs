@@ -115,7 +115,7 @@ impl GraphLists {
         gpu.launch(self.module, "kith_count_sources", grid, N_THREADS as u32, &mut args)
     }
 
-    /// How often each node is drawn with a fanout, about, in the lane of `gpu`.
+    /// Estimates how often each node is drawn with a fanout, in the lane of `gpu`.
     pub(super) fn count_draws(&self, gpu: &Gpu, fanout: u32) -> Result<Vec<u64>, GpuError> {
         let counts = Array::zeros(gpu, self.n_nodes as usize, WHAT)?;
         let mut args = args![self.stored(), self.n_nodes as u32, fanout, counts.at()];

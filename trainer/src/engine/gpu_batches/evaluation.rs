@@ -24,7 +24,7 @@ pub(super) enum Evaluation {
     OnCpu,
 }
 
-/// What an evaluation reads.
+/// Inputs of an evaluation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts<'a> {
     pub(super) gpu: &'a Gpu,
@@ -84,7 +84,7 @@ impl Evaluation {
     }
 }
 
-/// What rank 0 tells.
+/// Messages of rank 0 during an evaluation.
 enum Told {
     NotYet,
     /// It was asked to stop.

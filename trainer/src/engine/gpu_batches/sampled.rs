@@ -69,7 +69,7 @@ impl Drop for SamplesAhead {
     }
 }
 
-/// What the thread works with.
+/// State of the sampling thread.
 struct Work {
     gpu: Gpu,
     plan: ProgramPlan,
