@@ -18,7 +18,7 @@ mod tensors;
 
 use std::fmt::Debug;
 
-use kith_run::measured::Measured;
+use kith_run::{measured::Measured, report::EvaluatedNodes};
 
 pub(crate) use self::{choose::on_gpu, host::Host, stage::Stage, tensors::TensorEngine};
 use crate::{
@@ -62,6 +62,11 @@ pub(crate) trait Engine<'a>: Debug {
 
     /// A sentence for users about where it keeps what.
     fn note(&self) -> Option<String> {
+        None
+    }
+
+    /// Nodes of an evaluation; `None` before the first, and in full-batch training.
+    fn evaluated_nodes(&self) -> Option<EvaluatedNodes> {
         None
     }
 

@@ -4,6 +4,7 @@ pub mod evaluate;
 pub mod layerwise;
 pub(crate) mod on_gpu;
 pub mod predict;
+pub(crate) mod receptive;
 mod recorded;
 pub mod replay;
 pub(crate) mod tally;

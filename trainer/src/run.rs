@@ -298,6 +298,7 @@ impl<'a> Run<'a> {
             rows: matches!(self.host.data, Data::Batches(_)).then_some(RowsReport { local, cached, remote }),
             n_ranks: self.world.n_ranks(),
             phases: self.state.phases.clone(),
+            evaluated_nodes: self.state.evaluated_nodes.clone(),
             host_syncs_per_step: self.engine.host_syncs_per_step(),
             store_digest: self.source.digest.clone(),
             instruction_set: machine.instruction_set,
@@ -343,6 +344,7 @@ impl<'a> Run<'a> {
             let last_step = self.state.step.saturating_sub(1);
             self.host.check_finite(found.valid_loss, last_step, self.state.epoch, None, &[])?;
             self.state.hear_measured(found, self.host.model.weights());
+            self.state.evaluated_nodes = self.engine.evaluated_nodes();
             self.metrics.hear_measured(found);
             record.measured = Some(found);
         }

@@ -56,21 +56,22 @@ fn lists(gpu: &Gpu) -> GraphLists {
     GraphLists::new(gpu, &indptr, &sources).unwrap()
 }
 
-/// Outputs of a layer whose weights are the identity matrix: the features of all nodes.
-fn read_back(gpu: &Gpu, features: &Features, lists: &GraphLists, dim: usize) -> Vec<f32> {
+/// Outputs of a layer whose weights are the identity matrix: the features of all nodes, or of some.
+fn read_back(gpu: &Gpu, features: &Features, lists: &GraphLists, dim: usize, some: Option<&[u32]>) -> Vec<f32> {
     let (heads, kind, is_mean) = (1, LayerKind::Own, true);
     let layer = LayerPlan { dim, heads, features: dim, kind, is_mean, weight: 0, attention: 0, bias: dim * dim };
     let none = Settings { run_key: 0, learning_rate: 0.0, weight_decay: 0.0, edge_weight: 0.0, dropout: 0.0 };
     let plan = ProgramPlan { layers: vec![layer], n_weights: dim * dim + dim, pairs: None, runs: vec![none] };
     let mut weights = vec![0.0; plan.n_weights];
     (0..dim).for_each(|place| weights[place * dim + place] = 1.0);
-    let mut inference = Inference::new(gpu, &plan, N_NODES).unwrap();
+    let sets = vec![some.map(<[u32]>::to_vec); 2];
+    let mut inference = Inference::of_nodes(gpu, &plan, N_NODES, sets).unwrap();
     inference.begin(&weights).unwrap();
     inference.multiply_known(features).unwrap();
+    inference.make_chunks(lists).unwrap();
     inference.begin_layer(0).unwrap();
-    let n_chunks = inference.known_chunks(lists).unwrap();
     let mut outputs = Vec::new();
-    for chunk in 0..n_chunks {
+    for chunk in 0..inference.n_chunks(0) {
         inference.compute_known(0, lists, chunk).unwrap();
         outputs.extend(inference.outputs(0).unwrap());
     }
@@ -100,10 +101,14 @@ fn features_are_read_as_they_are_stored() {
                     features.keep_hot(&lists, Some(1), if n_hot > 0 { most as u64 } else { 0 }).unwrap();
                     let share = if is_pinned { n_hot as f64 / N_NODES as f64 } else { 1.0 };
                     assert_eq!(features.share_on_gpu(), share);
-                    let found = read_back(&gpu, &features, &lists, dim);
+                    let found = read_back(&gpu, &features, &lists, dim, None);
                     let differing = found.iter().zip(&expected).position(|(found, expected)| found != expected);
                     assert_eq!(differing, None, "{kind:?}, {dim} wide, pinned: {is_pinned}, {n_hot} on the GPU");
                     assert_eq!(found.len(), expected.len());
+                    let some = [0, 3, 4, 129, N_NODES as u32 - 1];
+                    let rows = some.iter().flat_map(|node| &expected[*node as usize * dim..][..dim]);
+                    let found = read_back(&gpu, &features, &lists, dim, Some(&some));
+                    assert!(found.iter().eq(rows), "some nodes: {kind:?}, {dim} wide, pinned: {is_pinned}, {n_hot}");
                 }
             }
         }

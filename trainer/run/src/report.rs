@@ -93,6 +93,9 @@ pub struct Report {
     pub n_ranks: usize,
     /// Time of each rank by phase, in microseconds.
     pub phases: Vec<Phases>,
+    /// Nodes of an evaluation; mini-batches only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub evaluated_nodes: Option<EvaluatedNodes>,
     /// Times that a step waited for the GPU, on average: synchronous copies and the like; mini-batches on a GPU only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_syncs_per_step: Option<f64>,
@@ -108,6 +111,17 @@ pub struct Report {
     pub libtorch: &'static str,
     /// The run file as it was followed.
     pub run_file: String,
+}
+
+/// Number of nodes that an exact evaluation needs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EvaluatedNodes {
+    /// Nodes of the graph.
+    pub graph: u64,
+    /// Nodes whose features are read.
+    pub features: u64,
+    /// Nodes that each layer computes, the first layer first.
+    pub layers: Vec<u64>,
 }
 
 /// Number of feature vectors, by source.

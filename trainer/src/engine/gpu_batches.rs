@@ -14,7 +14,7 @@ use kith_client::RowCounts;
 use kith_kernels::cuda::{
     BatchParts, BatchRows, DeviceBatch, Features, Gpu, GraphLists, GraphSampler, Program, ProgramPlan, RankSlices,
 };
-use kith_run::{measured::Measured, phase::Phase};
+use kith_run::{measured::Measured, phase::Phase, report::EvaluatedNodes};
 use tch::Tensor;
 
 use self::{
@@ -33,7 +33,7 @@ use crate::{
     },
     engine::gpu,
     error::TrainError,
-    inference::{evaluate::evaluate, layerwise::Room},
+    inference::{evaluate::Evaluator, layerwise::Room, receptive::ReceptiveSets},
 };
 
 /// Advice for slices that are too large for a GPU.
@@ -65,6 +65,8 @@ pub(super) struct BatchEngine<'a> {
     /// Weight updates so far.
     step: u64,
     evaluation: Evaluation,
+    /// For evaluations on the CPU.
+    evaluator: Evaluator,
     waits: Waits,
 }
 
@@ -146,6 +148,7 @@ impl<'a> BatchEngine<'a> {
             finished: VecDeque::new(),
             step,
             evaluation: Evaluation::Undecided,
+            evaluator: Evaluator::default(),
             waits: Waits::default(),
         })
     }
@@ -330,7 +333,11 @@ impl<'a> Engine<'a> for BatchEngine<'a> {
             return Ok(measured);
         }
         self.fetch_weights(host)?;
-        evaluate(&host.model, host.data, room, world)
+        self.evaluator.evaluate(&host.model, host.data, room, world)
+    }
+
+    fn evaluated_nodes(&self) -> Option<EvaluatedNodes> {
+        self.evaluation.receptive().or(self.evaluator.sets()).map(ReceptiveSets::report)
     }
 
     fn fetch_weights(&self, host: &mut Host<'a>) -> Result<(), TrainError> {

@@ -23,7 +23,7 @@ use crate::{
     engine::gpu,
     error::TrainError,
     inference::{
-        evaluate::{evaluate, metric_of},
+        evaluate::{Evaluator, metric_of},
         layerwise::Room,
         tally::Tally,
     },
@@ -146,7 +146,7 @@ impl<'a> Engine<'a> for GraphEngine {
     fn evaluate(&mut self, host: &mut Host<'a>, room: &Room, world: &mut World) -> Result<Measured, TrainError> {
         if metric_of(host.data) == Metric::Auc {
             self.fetch_weights(host)?; // Pairs are evaluated on the host.
-            return evaluate(&host.model, host.data, room, world);
+            return Evaluator::default().evaluate(&host.model, host.data, room, world);
         }
         let mut together = self.together.borrow_mut();
         let n_valid_terms = together.n_valid_terms;

@@ -1,7 +1,7 @@
 //! Tensor operations, on any device: the model's forward, and libtorch's backward.
 
 use kith_client::RowCounts;
-use kith_run::{measured::Measured, phase::Phase};
+use kith_run::{measured::Measured, phase::Phase, report::EvaluatedNodes};
 use tch::Tensor;
 
 use super::{Engine, host::Host, stage::Stage};
@@ -12,7 +12,7 @@ use crate::{
         world::World,
     },
     error::TrainError,
-    inference::{evaluate::evaluate, layerwise::Room},
+    inference::{evaluate::Evaluator, layerwise::Room, receptive::ReceptiveSets},
     loss::node_loss,
     model::Pass,
     output::checkpoint::Exact,
@@ -24,6 +24,7 @@ pub(crate) struct TensorEngine {
     /// Of the slices of the step.
     gradients: Vec<Tensor>,
     records: Vec<SliceRecord>,
+    evaluator: Evaluator,
 }
 
 #[cfg(test)]
@@ -57,7 +58,11 @@ impl<'a> Engine<'a> for TensorEngine {
     }
 
     fn evaluate(&mut self, host: &mut Host<'a>, room: &Room, world: &mut World) -> Result<Measured, TrainError> {
-        evaluate(&host.model, host.data, room, world)
+        self.evaluator.evaluate(&host.model, host.data, room, world)
+    }
+
+    fn evaluated_nodes(&self) -> Option<EvaluatedNodes> {
+        self.evaluator.sets().map(ReceptiveSets::report)
     }
 }
 

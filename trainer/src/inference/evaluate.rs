@@ -1,7 +1,5 @@
 //! Evaluation: losses and metrics over the valid and test nodes, without dropout and gradients.
 
-use std::ops::Range;
-
 use kith_draw::{exp, ln, ln_1p};
 use kith_run::measured::{Measured, Metric};
 use rayon::prelude::*;
@@ -15,7 +13,8 @@ use crate::{
     distributed::world::World,
     error::TrainError,
     inference::{
-        layerwise::{self, Looked, Room},
+        layerwise::{self, Looked, Prepared, Room},
+        receptive::ReceptiveSets,
         tally::Tally,
     },
     model::{Model, Pass},
@@ -33,12 +32,43 @@ pub fn metric_of(data: &Data) -> Metric {
     }
 }
 
-/// Evaluates a model on its valid and test nodes, each as one set. The ranks share the work; each gets all results.
-pub fn evaluate(model: &Model, data: &Data, room: &Room, world: &mut World) -> Result<Measured, TrainError> {
-    match data {
-        Data::Full(input) => evaluate_graphs(model, input),
-        Data::Batches(input) => evaluate_store(model, input, room, world),
+/// Evaluates a model again and again on the same data.
+#[derive(Debug, Default)]
+pub struct Evaluator {
+    /// Known from the first evaluation of mini-batches on.
+    prepared: Option<Prepared>,
+}
+
+impl Evaluator {
+    /// Evaluates a model on its valid and test nodes, each as one set. The ranks share the work; each gets all results.
+    pub fn evaluate(
+        &mut self,
+        model: &Model,
+        data: &Data,
+        room: &Room,
+        world: &mut World,
+    ) -> Result<Measured, TrainError> {
+        let input = match data {
+            Data::Full(input) => return evaluate_graphs(model, input),
+            Data::Batches(input) => input,
+        };
+        let prepared = match self.prepared.take() {
+            Some(prepared) => prepared,
+            None => Prepared::of_nodes(model, &*input.shards, room, world, wanted(input))?,
+        };
+        let prepared = self.prepared.insert(prepared);
+        evaluate_store(model, input, room, world, prepared)
     }
+
+    /// Nodes of evaluations; `None` before the first, and in full-batch training.
+    pub(crate) fn sets(&self) -> Option<&ReceptiveSets> {
+        self.prepared.as_ref().map(Prepared::sets)
+    }
+}
+
+/// Nodes that are evaluated.
+pub(crate) fn wanted(input: &BatchInput) -> impl Iterator<Item = u64> {
+    input.valid.ids().iter().chain(input.test.ids()).copied()
 }
 
 fn evaluate_graphs(model: &Model, input: &Input) -> Result<Measured, TrainError> {
@@ -63,24 +93,23 @@ pub fn evaluate_nodes(model: &Model, input: &Input) -> Result<Measured, TrainErr
     evaluate_graphs(model, &Input { links: None, ..input.clone() })
 }
 
-fn evaluate_store(model: &Model, input: &BatchInput, room: &Room, world: &mut World) -> Result<Measured, TrainError> {
+fn evaluate_store(
+    model: &Model,
+    input: &BatchInput,
+    room: &Room,
+    world: &mut World,
+    prepared: &Prepared,
+) -> Result<Measured, TrainError> {
     let last = model.layers().len() - 1;
-    let mut wanted = [input.valid.ids(), input.test.ids()].concat();
-    wanted.sort_unstable();
-    let place = |node: u64| wanted.partition_point(|id| *id < node);
-    // Every chunk tells the logits of the nodes that are wanted; chunks come in the order of nodes.
+    let computed = prepared.sets().computed_by(last);
     let mut logits = Matrix { values: Vec::new(), width: input.shards.info().n_classes };
-    let see = |nodes: Range<u64>, looked: Looked<'_>| {
-        let rows = rows_of(&looked.output(model, last)?)?;
-        let own = &wanted[place(nodes.start)..place(nodes.end)];
-        Ok(own.iter().flat_map(|id| rows.row((id - nodes.start) as usize)).copied().collect())
-    };
-    layerwise::walk(model, &*input.shards, room, world, last, see, |told| {
+    let see = |_, looked: Looked<'_>| Ok(rows_of(&looked.output(model, last)?)?.values);
+    layerwise::walk(model, &*input.shards, room, world, prepared, see, |told| {
         logits.values.extend(told);
         Ok(())
     })?;
     let tally = |seeds: &kith_client::Seeds| {
-        let values = seeds.ids().iter().flat_map(|id| logits.row(place(*id))).copied().collect();
+        let values = seeds.ids().iter().flat_map(|id| logits.row(computed.place(*id) as usize)).copied().collect();
         let all: Vec<u32> = (0..seeds.len() as u32).collect();
         tally(&Matrix { values, width: logits.width }, seeds.labels(), &all)
     };

@@ -1,10 +1,10 @@
-//! Layer-wise inference over a whole graph that need not fit into memory: layer by layer, every node with all its
+//! Layer-wise inference over a graph that need not fit into memory: layer by layer, every node that is needed with all its
 //! neighbors, in chunks of nodes. Exact: nothing is sampled, and the size of chunks changes no bit.
 
 mod block_size;
 mod lists;
 
-use std::{ops::Range, path::PathBuf, sync::Arc};
+use std::{borrow::Cow, ops::Range, path::PathBuf, sync::Arc};
 
 use kith_client::{BlockMaker, FetchedRows, Shards, Stock};
 use kith_run::stop::Request;
@@ -15,9 +15,12 @@ use crate::{
     data::feed::rows_of_batch,
     distributed::world::{World, WorldError},
     error::TrainError,
-    inference::layerwise::{
-        block_size::{BlockSize, N_EDGES},
-        lists::{Lists, piece_len},
+    inference::{
+        layerwise::{
+            block_size::{BlockSize, N_EDGES},
+            lists::{Lists, piece_len},
+        },
+        receptive::{NodeSet, ReceptiveSets},
     },
     model::{LayerPart, Model, OutDegrees, ReadRows},
 };
@@ -61,41 +64,104 @@ impl Looked<'_> {
     }
 }
 
-/// Runs the layers before `last` over all nodes, and gives the input of layer `last` to `see`, some destinations by id
-/// at a time: their part of the graph, or the output if that part is too large. The ranks divide the nodes in chunks:
-/// `see` gets those of this rank, and `hear` gets its results for every chunk, in the order of nodes, on every rank.
+/// Facts about a graph that inference needs before the first layer. They do not change: evaluations share them.
+#[derive(Clone, Debug)]
+pub(crate) struct Prepared {
+    sets: ReceptiveSets,
+    /// For models that need them.
+    out_degrees: Option<OutDegrees>,
+}
+
+impl Prepared {
+    /// For the outputs of the first `n_layers` layers on all nodes.
+    pub(crate) fn all(
+        model: &Model,
+        shards: &dyn Shards,
+        room: &Room,
+        world: &mut World,
+        n_layers: usize,
+    ) -> Result<Prepared, TrainError> {
+        let sets = ReceptiveSets::all(shards.info().n_nodes, n_layers);
+        Ok(Prepared { sets, out_degrees: out_degrees_for(model, shards, room, world)? })
+    }
+
+    /// For the outputs of a model on the nodes that are `wanted`.
+    pub(crate) fn of_nodes(
+        model: &Model,
+        shards: &dyn Shards,
+        room: &Room,
+        world: &mut World,
+        wanted: impl IntoIterator<Item = u64>,
+    ) -> Result<Prepared, TrainError> {
+        if !model.takes_pieces() {
+            // The products of tensor operations may differ in their last bits with the number of rows.
+            return Prepared::all(model, shards, room, world, model.layers().len());
+        }
+        let sets = ReceptiveSets::find(shards.info().n_nodes, wanted, model.layers().len(), |nodes, marks| {
+            let mut chunks = Chunks::new(room, world, nodes);
+            while let Some(lists) = chunks.next(shards, None)? {
+                marks.add(lists.sources());
+                chunks.share(world, Vec::new())?;
+            }
+            if world.n_ranks() > 1 {
+                world.collective().share(marks.bytes())?.iter().for_each(|other| marks.add_bytes(other));
+            }
+            Ok(())
+        })?;
+        Ok(Prepared { sets, out_degrees: out_degrees_for(model, shards, room, world)? })
+    }
+
+    /// Nodes that are computed.
+    pub(crate) fn sets(&self) -> &ReceptiveSets {
+        &self.sets
+    }
+
+    /// Out-degrees of the nodes that a layer reads, by place.
+    fn out_degrees(&self, layer: usize) -> Option<Cow<'_, OutDegrees>> {
+        let all = self.out_degrees.as_ref()?;
+        Some(match self.sets.read_by(layer) {
+            NodeSet::All(_) => Cow::Borrowed(all),
+            some => Cow::Owned(all.of_nodes(&some.ids(0..some.len()))),
+        })
+    }
+}
+
+/// Runs all layers of what was prepared, and gives the input of the last to `see`, some destinations at a time: their part of
+/// the graph, or the output if that part is too large. Destinations are places in the set of nodes that the last layer
+/// computes, and the ids of blocks are places in the set that it reads. The ranks divide the nodes in chunks: `see` gets those
+/// of this rank, and `hear` gets its results for every chunk, in the order of nodes, on every rank.
 pub(crate) fn walk(
     model: &Model,
     shards: &dyn Shards,
     room: &Room,
     world: &mut World,
-    last: usize,
+    prepared: &Prepared,
     mut see: impl FnMut(Range<u64>, Looked<'_>) -> Result<Vec<f32>, TrainError>,
     mut hear: impl FnMut(Vec<f32>) -> Result<(), TrainError>,
 ) -> Result<(), TrainError> {
-    let n_nodes = shards.info().n_nodes;
     if room.memory.is_some() {
         kith_kernels::trim(); // Frees memory that training keeps for its next step.
     }
-    let degrees = match model.spec().needs_out_degrees() {
-        true => Some(count_out_degrees(shards, room, world)?),
-        false => None,
-    };
-    let out_degrees = degrees.as_ref();
+    let sets = prepared.sets();
+    let last = sets.n_layers() - 1;
     let most = if model.takes_pieces() { piece_len(room.n_neighbors) } else { usize::MAX };
     let stock = Stock::new(1);
-    let mut maker = BlockMaker::new(n_nodes, stock.clone());
-    let mut products = multiply_stored(model, shards, room, world)?;
+    let mut maker = BlockMaker::new(shards.info().n_nodes, stock.clone());
+    let mut products = multiply_stored(model, shards, room, world, sets.first())?;
     for layer in 0..=last {
-        let mut size = BlockSize::new(n_nodes, model.product_len(layer));
-        let mut next = if layer < last { Some(ProductsWriter::new(model, layer + 1, n_nodes, room)?) } else { None };
+        let (read, computed) = (sets.read_by(layer), sets.computed_by(layer));
+        let out_degrees = prepared.out_degrees(layer);
+        let out_degrees = out_degrees.as_deref();
+        let mut size = BlockSize::new(read.len(), model.product_len(layer));
+        let mut next =
+            if layer < last { Some(ProductsWriter::new(model, layer + 1, computed.len(), room)?) } else { None };
         // Of what a layer gives, nothing is kept but what the next one makes of each row alone.
         let mut tell = |nodes, looked: Looked<'_>| match layer < last {
             true => model.multiply(layer + 1, ReadRows::Made(looked.output(model, layer)?)),
             false => see(nodes, looked),
         };
-        let mut chunks = Chunks::new(room, world);
-        while let Some(lists) = chunks.next(shards)? {
+        let mut chunks = Chunks::new(room, world, computed);
+        while let Some(lists) = chunks.next(shards, Some(read))? {
             let mut told = Vec::new();
             for run in lists.runs(most, size.n_edges()) {
                 let nodes = lists.nodes(&run);
@@ -130,9 +196,15 @@ pub(crate) fn walk(
     Ok(())
 }
 
-/// Products of all features with the first layer's weights; each feature vector is fetched once, by one rank.
-fn multiply_stored(model: &Model, shards: &dyn Shards, room: &Room, world: &mut World) -> Result<Products, TrainError> {
-    let n_nodes = shards.info().n_nodes;
+/// Products of the features of nodes with the first layer's weights; each feature vector is fetched once, by one rank.
+fn multiply_stored(
+    model: &Model,
+    shards: &dyn Shards,
+    room: &Room,
+    world: &mut World,
+    read: &NodeSet,
+) -> Result<Products, TrainError> {
+    let n_nodes = read.len();
     let mut products = ProductsWriter::new(model, 0, n_nodes, room)?;
     let n_numbers = shards.info().dim + model.product_len(0);
     let n_rows = (N_BYTES_OF_ROWS / (4 * n_numbers as u64)).clamp(1, room.n_together);
@@ -140,7 +212,7 @@ fn multiply_stored(model: &Model, shards: &dyn Shards, room: &Room, world: &mut 
     let mut first = 0;
     while first < n_nodes {
         let bound = |rank: u64| rank.saturating_mul(n_rows).saturating_add(first).min(n_nodes);
-        let nodes: Vec<u64> = (bound(rank)..bound(rank + 1)).collect();
+        let nodes = read.ids(bound(rank)..bound(rank + 1));
         let mut rows = FetchedRows::default();
         shards.fetch_rows(&nodes, &mut rows)?;
         let own = match nodes.is_empty() {
@@ -177,33 +249,44 @@ fn share(world: &mut World, mut made: Vec<f32>) -> Result<Vec<Vec<f32>>, TrainEr
     asked.into_iter().flatten().max().map_or(Ok(all), |request| Err(TrainError::Abandoned(request)))
 }
 
-/// One pass over all edges before the first layer: no chunk has all edges of its sources.
-fn count_out_degrees(shards: &dyn Shards, room: &Room, world: &mut World) -> Result<OutDegrees, TrainError> {
+/// Counts the out-degrees of all nodes in one pass over all edges: no chunk has all edges of its sources. `None` if the model
+/// does not need them.
+fn out_degrees_for(
+    model: &Model,
+    shards: &dyn Shards,
+    room: &Room,
+    world: &mut World,
+) -> Result<Option<OutDegrees>, TrainError> {
+    if !model.spec().needs_out_degrees() {
+        return Ok(None);
+    }
+    let all = NodeSet::All(shards.info().n_nodes);
     let mut degrees = OutDegrees::new(shards.info().n_nodes);
-    let mut chunks = Chunks::new(room, world);
-    while let Some(lists) = chunks.next(shards)? {
+    let mut chunks = Chunks::new(room, world, &all);
+    while let Some(lists) = chunks.next(shards, None)? {
         degrees.add(lists.sources());
         chunks.share(world, Vec::new())?;
     }
     if world.n_ranks() == 1 {
-        return Ok(degrees);
+        return Ok(Some(degrees));
     }
     let heard = world.collective().share(&degrees.to_bytes())?;
-    Ok(heard.iter().fold(OutDegrees::new(shards.info().n_nodes), |mut sum, own| {
+    Ok(Some(heard.iter().fold(OutDegrees::new(shards.info().n_nodes), |mut sum, own| {
         sum.add_bytes(own);
         sum
-    }))
+    })))
 }
 
-/// All nodes with all their neighbors, in rounds: in each, every rank has a chunk, in the order of ranks. Degrees are
+/// Nodes with all their neighbors, in rounds: in each, every rank has a chunk, in the order of ranks. Degrees are
 /// only known on arrival: the size of the next chunks is the one with which the rank with most edges would have met the
 /// limit in the round before.
-struct Chunks {
+struct Chunks<'a> {
+    nodes: &'a NodeSet,
     /// Of this rank's chunk.
     lists: Lists,
     rank: u64,
     n_ranks: u64,
-    /// The first node of the next round.
+    /// Place of the first node of the next round.
     next: u64,
     /// Nodes of each chunk of the next round.
     n_next: u64,
@@ -213,10 +296,11 @@ struct Chunks {
 /// Nodes of the first chunk at most. Later ones have about as many edges as the largest block.
 const N_FIRST: u64 = 1 << 13;
 
-impl Chunks {
-    fn new(room: &Room, world: &World) -> Chunks {
+impl<'a> Chunks<'a> {
+    fn new(room: &Room, world: &World, nodes: &'a NodeSet) -> Chunks<'a> {
         let n_together = room.n_together;
         Chunks {
+            nodes,
             lists: Lists::default(),
             rank: world.rank() as u64,
             n_ranks: world.n_ranks() as u64,
@@ -227,16 +311,19 @@ impl Chunks {
     }
 
     /// This rank's chunk of the next round, which near the end may have no node; `None` after the last round. What ranks
-    /// make of a round they [`share`](Chunks::share) before the next.
-    fn next(&mut self, shards: &dyn Shards) -> Result<Option<&Lists>, TrainError> {
-        let n_nodes = shards.info().n_nodes;
+    /// make of a round they [`share`](Chunks::share) before the next. Neighbors are places in `read`, or ids without it.
+    fn next(&mut self, shards: &dyn Shards, read: Option<&NodeSet>) -> Result<Option<&Lists>, TrainError> {
+        let n_nodes = self.nodes.len();
         if self.next >= n_nodes {
             return Ok(None);
         }
         let bound = |rank: u64| rank.saturating_mul(self.n_next).saturating_add(self.next).min(n_nodes);
-        let nodes = bound(self.rank)..bound(self.rank + 1);
+        let places = bound(self.rank)..bound(self.rank + 1);
         self.next = bound(self.n_ranks);
-        self.lists.ask(shards, nodes)?;
+        self.lists.ask(shards, places.start, self.nodes.ids(places))?;
+        if let Some(NodeSet::Some(read)) = read {
+            self.lists.relabel(read);
+        }
         Ok(Some(&self.lists))
     }
 
@@ -255,7 +342,7 @@ impl Chunks {
     }
 }
 
-/// The rows of all nodes times the weights of a layer, by id.
+/// The rows of nodes times the weights of a layer, by place.
 enum Products {
     Memory(Vec<f32>),
     File(Column<f32>),

@@ -1,5 +1,4 @@
-//! Inference over all nodes on a GPU: exact, as on the CPU, with neighbor lists and features on the GPU or sent to it chunk by
-//! chunk.
+//! Inference on a GPU: exact, as on the CPU, with neighbor lists and features on the GPU or sent to it chunk by chunk.
 
 use std::ops::Range;
 
@@ -7,11 +6,17 @@ use kith_client::{FetchedRows, Info, Seeds, Shards};
 use kith_kernels::cuda::{EvaluationSets, Features, Gpu, GraphLists, Inference, LabeledNodes, ProgramPlan};
 use kith_run::measured::Measured;
 use kith_sampler::Drawn;
+use rayon::prelude::*;
 
 use crate::{
     data::{BatchInput, feed::rows_of_batch, input::Labels},
     error::TrainError,
-    inference::{layerwise::ask_all_neighbors, tally::Tally},
+    inference::{
+        evaluate::wanted,
+        layerwise::ask_all_neighbors,
+        receptive::{NodeSet, ReceptiveSets},
+        tally::Tally,
+    },
 };
 
 /// Edges of a chunk of lists that come from the host, about.
@@ -26,6 +31,7 @@ const N_BYTES_OF_ROWS: u64 = 64 << 20;
 #[derive(Debug)]
 pub(crate) struct GpuEvaluation {
     inference: Inference,
+    receptive: ReceptiveSets,
     sets: EvaluationSets,
     n_valid_terms: u64,
 }
@@ -37,21 +43,42 @@ pub(crate) type Known<'a> = (Option<&'a Features>, Option<&'a GraphLists>);
 pub(crate) type Beat<'a> = &'a mut dyn FnMut() -> Result<(), TrainError>;
 
 impl GpuEvaluation {
-    /// `None` if the hidden features of all nodes take more than three quarters of the free memory.
-    pub(crate) fn new(gpu: &Gpu, plan: &ProgramPlan, input: &BatchInput) -> Result<Option<GpuEvaluation>, TrainError> {
+    /// `None` if the hidden features of all nodes that are computed take more than three quarters of the free memory.
+    pub(crate) fn new(
+        gpu: &Gpu,
+        plan: &ProgramPlan,
+        input: &BatchInput,
+        beat: Beat<'_>,
+    ) -> Result<Option<GpuEvaluation>, TrainError> {
         let Info { n_nodes, n_classes, .. } = *input.shards.info();
-        // Kernels count (node, class) pairs in 32 bits.
+        // Kernels count (node, class) pairs in 32 bits, and nodes in 31.
         let n_pairs = n_classes as u64 * input.valid.len().max(input.test.len()) as u64;
-        if n_pairs >= 1 << 32 || !fits(gpu, plan, n_nodes) {
+        if n_pairs >= 1 << 32 || n_nodes >= 1 << 31 {
             return Ok(None);
         }
-        let sets = [labeled(&input.valid), labeled(&input.test)];
+        let receptive = ReceptiveSets::find(n_nodes, wanted(input), plan.layers.len(), |nodes, marks| {
+            each_chunk(&*input.shards, nodes, beat, |chunk| {
+                marks.add(chunk.neighbors.iter().map(|id| u64::from(*id)));
+                Ok(())
+            })
+        })?;
+        if !fits(gpu, plan, &receptive) {
+            return Ok(None);
+        }
+        let last = receptive.computed_by(plan.layers.len() - 1);
+        let sets = [labeled(&input.valid, last), labeled(&input.test, last)];
         let n_valid_terms = input.valid.len() * if sets[0].bits.is_some() { n_classes } else { 1 };
         Ok(Some(GpuEvaluation {
-            inference: Inference::new(gpu, plan, n_nodes as usize)?,
+            inference: inference_of(gpu, plan, n_nodes, &receptive)?,
+            receptive,
             sets: EvaluationSets::new(gpu, &sets, n_classes)?,
             n_valid_terms: n_valid_terms as u64,
         }))
+    }
+
+    /// Nodes of the evaluation.
+    pub(crate) fn receptive(&self) -> &ReceptiveSets {
+        &self.receptive
     }
 
     /// Losses and metrics with these weights.
@@ -62,23 +89,38 @@ impl GpuEvaluation {
         known: Known<'_>,
         beat: Beat<'_>,
     ) -> Result<Measured, TrainError> {
-        let GpuEvaluation { inference, sets, n_valid_terms } = self;
+        let GpuEvaluation { inference, receptive, sets, n_valid_terms } = self;
         inference.begin_sets(sets)?;
-        let last = inference.n_layers() - 1;
-        walk(inference, weights, shards, known, (beat, last), |inference, _| Ok(inference.measure(sets)?))?;
+        walk(inference, weights, shards, known, (beat, receptive), |inference, _| Ok(inference.measure(sets)?))?;
         let [valid, test] = inference.finish_sets(sets)?;
         inference.release()?;
         Ok(Tally::measured(Tally::of_counted(valid, *n_valid_terms), Tally::of_counted(test, 0)))
     }
 }
 
-/// True if the hidden features of all nodes take at most three quarters of the free memory.
-pub(crate) fn fits(gpu: &Gpu, plan: &ProgramPlan, n_nodes: u64) -> bool {
-    n_nodes < 1 << 31 && Inference::n_bytes(plan, n_nodes) <= gpu.free_bytes() / 4 * 3
+/// True if the hidden features of the nodes that are computed take at most three quarters of the free memory.
+pub(crate) fn fits(gpu: &Gpu, plan: &ProgramPlan, sets: &ReceptiveSets) -> bool {
+    Inference::n_bytes(plan, &sets.counts()) <= gpu.free_bytes() / 4 * 3
 }
 
-fn labeled(seeds: &Seeds) -> LabeledNodes {
-    let nodes: Vec<u32> = seeds.ids().iter().map(|id| *id as u32).collect();
+/// Inference of the nodes in some sets.
+pub(crate) fn inference_of(
+    gpu: &Gpu,
+    plan: &ProgramPlan,
+    n_nodes: u64,
+    sets: &ReceptiveSets,
+) -> Result<Inference, TrainError> {
+    let ids = |set: &NodeSet| match set {
+        NodeSet::All(_) => None,
+        some => Some(some.ids(0..some.len()).iter().map(|id| *id as u32).collect()),
+    };
+    let ids = sets.each().map(ids).collect();
+    Ok(Inference::of_nodes(gpu, plan, n_nodes as usize, ids)?)
+}
+
+/// Nodes by place among those that the last layer computes.
+fn labeled(seeds: &Seeds, computed: &NodeSet) -> LabeledNodes {
+    let nodes: Vec<u32> = seeds.ids().iter().map(|id| computed.place(*id) as u32).collect();
     match seeds.labels() {
         Labels::Classes(classes) => {
             LabeledNodes { nodes, classes: classes.iter().map(|class| *class as i32).collect(), bits: None }
@@ -91,27 +133,28 @@ fn labeled(seeds: &Seeds) -> LabeledNodes {
     }
 }
 
-/// Computes the layers up to `last` for all nodes, chunk by chunk; `see` gets the nodes of each chunk of that layer.
+/// Computes layers for the nodes of each, chunk by chunk; `see` gets the places of each chunk's nodes of the last.
 pub(crate) fn walk(
     inference: &mut Inference,
     weights: &[f32],
     shards: &dyn Shards,
     (rows, lists): Known<'_>,
-    (beat, last): (Beat<'_>, usize),
+    (beat, sets): (Beat<'_>, &ReceptiveSets),
     mut see: impl FnMut(&Inference, Range<u64>) -> Result<(), TrainError>,
 ) -> Result<(), TrainError> {
     inference.begin(weights)?;
     match rows {
         Some(rows) => inference.multiply_known(rows)?,
-        None => multiply_stored(inference, shards, beat)?,
+        None => multiply_stored(inference, shards, sets.first(), beat)?,
     }
+    let last = sets.n_layers() - 1;
     let mut see = |inference: &Inference, layer, nodes| if layer == last { see(inference, nodes) } else { Ok(()) };
     match lists {
         Some(lists) => {
-            let n_chunks = inference.known_chunks(lists)?;
+            inference.make_chunks(lists)?;
             for layer in 0..=last {
                 inference.begin_layer(layer)?;
-                for chunk in 0..n_chunks {
+                for chunk in 0..inference.n_chunks(layer) {
                     beat()?;
                     let nodes = inference.compute_known(layer, lists, chunk)?;
                     see(inference, layer, nodes)?;
@@ -124,8 +167,11 @@ pub(crate) fn walk(
             }
             for layer in 0..=last {
                 inference.begin_layer(layer)?;
-                each_chunk(shards, beat, |first, counts, neighbors| {
-                    let nodes = inference.compute_given(layer, first, counts, neighbors)?;
+                let (read, computed) = (sets.read_by(layer), sets.computed_by(layer));
+                each_chunk(shards, computed, beat, |mut chunk| {
+                    let own = chunk.name_by(read, computed);
+                    let first = (chunk.first, own.as_deref());
+                    let nodes = inference.compute_given(layer, first, chunk.counts, chunk.neighbors)?;
                     see(inference, layer, nodes)
                 })?;
             }
@@ -134,13 +180,17 @@ pub(crate) fn walk(
     Ok(())
 }
 
-/// Sends the features of all nodes, and multiplies them with the first layer's weights.
-fn multiply_stored(inference: &mut Inference, shards: &dyn Shards, beat: Beat<'_>) -> Result<(), TrainError> {
-    let Info { n_nodes, dim, .. } = *shards.info();
-    let n_together = (N_BYTES_OF_ROWS / (4 * dim as u64)).clamp(1, N_TOGETHER);
-    for first in (0..n_nodes).step_by(n_together as usize) {
+/// Sends the features of nodes, and multiplies them with the first layer's weights.
+fn multiply_stored(
+    inference: &mut Inference,
+    shards: &dyn Shards,
+    read: &NodeSet,
+    beat: Beat<'_>,
+) -> Result<(), TrainError> {
+    let n_together = (N_BYTES_OF_ROWS / (4 * shards.info().dim as u64)).clamp(1, N_TOGETHER);
+    for first in (0..read.len()).step_by(n_together as usize) {
         beat()?;
-        let nodes: Vec<u64> = (first..n_nodes.min(first + n_together)).collect();
+        let nodes = read.ids(first..read.len().min(first + n_together));
         let mut fetched = FetchedRows::default();
         shards.fetch_rows(&nodes, &mut fetched)?;
         inference.multiply_rows(first as usize, &rows_of_batch(fetched))?;
@@ -150,33 +200,59 @@ fn multiply_stored(inference: &mut Inference, shards: &dyn Shards, beat: Beat<'_
 
 /// Edges from each node, self-loops left out.
 fn out_degrees(shards: &dyn Shards, beat: Beat<'_>) -> Result<Vec<u32>, TrainError> {
-    let mut degrees = vec![0; shards.info().n_nodes as usize];
-    each_chunk(shards, beat, |_, _, neighbors| {
-        neighbors.iter().for_each(|id| degrees[*id as usize] += 1);
+    let n_nodes = shards.info().n_nodes;
+    let mut degrees = vec![0; n_nodes as usize];
+    each_chunk(shards, &NodeSet::All(n_nodes), beat, |chunk| {
+        chunk.neighbors.iter().for_each(|id| degrees[*id as usize] += 1);
         Ok(())
     })?;
     Ok(degrees)
 }
 
-/// All nodes with all their neighbors, in chunks: the first node, the numbers of neighbors, and the neighbors.
+/// Some nodes with all their neighbors.
+struct ListChunk<'a> {
+    /// Place of the first among the nodes that are asked for, and ids of all of them.
+    first: u64,
+    ids: &'a [u64],
+    counts: &'a [u32],
+    /// By id.
+    neighbors: &'a mut [u32],
+}
+
+impl ListChunk<'_> {
+    /// Names neighbors by their places among the nodes that are read, and returns the places of the nodes themselves; `None` if
+    /// all nodes of the graph are computed.
+    fn name_by(&mut self, read: &NodeSet, computed: &NodeSet) -> Option<Vec<u32>> {
+        if let NodeSet::Some(read) = read {
+            self.neighbors.par_iter_mut().for_each(|id| *id = read.place(u64::from(*id)) as u32);
+        }
+        match computed {
+            NodeSet::All(_) => None,
+            NodeSet::Some(_) => Some(self.ids.iter().map(|id| read.place(*id) as u32).collect()),
+        }
+    }
+}
+
+/// Nodes with all their neighbors, in chunks.
 fn each_chunk(
     shards: &dyn Shards,
+    nodes: &NodeSet,
     beat: Beat<'_>,
-    mut take: impl FnMut(u64, &[u32], &[u32]) -> Result<(), TrainError>,
+    mut take: impl FnMut(ListChunk<'_>) -> Result<(), TrainError>,
 ) -> Result<(), TrainError> {
-    let n_nodes = shards.info().n_nodes;
     let (mut first, mut n_together) = (0, N_FIRST);
     let (mut drawn, mut narrow) = (Drawn::default(), Vec::new());
-    while first < n_nodes {
+    while first < nodes.len() {
         beat()?;
-        let end = n_nodes.min(first + n_together);
-        ask_all_neighbors(shards, first..end, &mut drawn)?;
+        let ids = nodes.ids(first..nodes.len().min(first + n_together));
+        ask_all_neighbors(shards, &ids, &mut drawn)?;
         narrow.clear();
         narrow.extend(drawn.neighbors.iter().map(|id| id as u32));
-        let n_edges = (narrow.len() as u64 + end - first).max(1);
-        n_together = ((end - first).saturating_mul(N_EDGES) / n_edges).clamp(1, N_TOGETHER);
+        let n_edges = (narrow.len() + ids.len()).max(1) as u64;
+        n_together = (ids.len() as u64).saturating_mul(N_EDGES) / n_edges;
+        n_together = n_together.clamp(1, N_TOGETHER);
         // Nodes with many more neighbors than those before come in parts.
-        let (mut counts, mut neighbors) = (&drawn.counts[..], &narrow[..]);
+        let (mut ids, mut counts, mut neighbors) = (&ids[..], &drawn.counts[..], &mut narrow[..]);
         while !counts.is_empty() {
             let mut n_own = 0;
             let is_more = |count: &&u32| {
@@ -186,8 +262,9 @@ fn each_chunk(
             };
             let n_nodes = counts.iter().take_while(is_more).count();
             let n_neighbors = counts[..n_nodes].iter().map(|count| *count as usize).sum();
-            take(first, &counts[..n_nodes], &neighbors[..n_neighbors])?;
-            (counts, neighbors) = (&counts[n_nodes..], &neighbors[n_neighbors..]);
+            let (own, others) = neighbors.split_at_mut(n_neighbors);
+            take(ListChunk { first, ids: &ids[..n_nodes], counts: &counts[..n_nodes], neighbors: own })?;
+            (ids, counts, neighbors) = (&ids[n_nodes..], &counts[n_nodes..], others);
             first += n_nodes as u64;
         }
     }

@@ -26,6 +26,11 @@ impl OutDegrees {
         self.0.iter_mut().zip(counts).for_each(|(sum, count)| *sum += u32::from_le_bytes(*count));
     }
 
+    /// Those of some nodes, by place.
+    pub(crate) fn of_nodes(&self, nodes: &[u64]) -> OutDegrees {
+        OutDegrees(nodes.iter().map(|node| self.of(*node)).collect())
+    }
+
     /// That of a node.
     pub fn of(&self, node: u64) -> u32 {
         self.0[node as usize]

@@ -1,7 +1,12 @@
 //! State of the training loop beside weights and moments; the same on every rank, except for times.
 
 use kith_client::RowCounts;
-use kith_run::{clock::Phases, config::RunConfig, measured::Measured, report::StepRecord};
+use kith_run::{
+    clock::Phases,
+    config::RunConfig,
+    measured::Measured,
+    report::{EvaluatedNodes, StepRecord},
+};
 use tch::Tensor;
 
 use crate::{
@@ -28,6 +33,8 @@ pub(crate) struct LoopState {
     pub(super) stopped_early: bool,
     pub(super) best: Option<(Best, Tensor)>,
     pub(super) last: Option<Measured>,
+    /// Nodes of the evaluations so far, in mini-batch training.
+    pub(super) evaluated_nodes: Option<EvaluatedNodes>,
     /// Record of the last step, where the evaluation after it is due.
     pub(super) due: Option<StepRecord>,
 }
@@ -46,6 +53,7 @@ impl LoopState {
             stopped_early: false,
             best: None,
             last: None,
+            evaluated_nodes: None,
             due: None,
         }
     }
@@ -76,6 +84,7 @@ impl LoopState {
             stopped_early: saved.stopped_early,
             best: best.map(|best| (best, best_weights)),
             last: saved.last.map(measured),
+            evaluated_nodes: saved.evaluated_nodes.clone(),
             due: saved.due.clone(),
         }
     }

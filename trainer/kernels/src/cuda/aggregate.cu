@@ -19,9 +19,10 @@ KERNEL void kith_factors(Layer layer, Graph graph, float *factors) {
 #define N_ADDED 2
 #endif
 
-/// Factor of a node as a source, or as a destination, whose places begin at `first`.
-__device__ __forceinline__ float factor_of(const Layer &layer, const float *factors, u32 node, u32 first, bool is_destination) {
-    if (FORM == FORM_GCN) return factors[(is_destination ? first : 0) + node];
+/// Factor of a node as a source, or as a destination, whose place among the sources is `own_of`.
+__device__ __forceinline__ float factor_of(
+    const Layer &layer, const float *factors, u32 node, const u32 *own, u32 first, bool is_destination) {
+    if (FORM == FORM_GCN) return factors[is_destination ? own_of(own, first, node) : node];
     return is_destination ? factors[node] : 1.f;
 }
 
@@ -43,8 +44,9 @@ KERNEL void kith_aggregate(
 #pragma unroll
     for (u32 v = 0; v < VEC; v++) sum[v] = zero4();
     if (FORM == FORM_OWN) {
-        u32 row = graph.first + item.node;
-        if (item.node < graph.n_destinations) load_row(layer, place, rows + (size_t)row * layer.stride, sum);
+        bool is_read = item.node < graph.n_destinations;
+        u32 row = is_read ? own_of(graph.own, graph.first, item.node) : 0;
+        if (is_read) load_row(layer, place, rows + (size_t)row * layer.stride, sum);
         if (place.team == 0) store_row(layer, place, sum, sums + (size_t)item.node * layer.stride);
         return;
     }
@@ -55,7 +57,7 @@ KERNEL void kith_aggregate(
         for (u32 k = 0; k < N_ADDED; k++) {
             u32 edge = base + k * place.n_teams + place.team;
             u32 other = others[edge < item.end ? edge : item.first];
-            factor[k] = edge < item.end ? factor_of(layer, factors, other, graph.first, !is_forward) : 0.f;
+            factor[k] = edge < item.end ? factor_of(layer, factors, other, graph.own, graph.first, !is_forward) : 0.f;
             load_row(layer, place, rows + (size_t)other * layer.stride, read[k]);
         }
 #pragma unroll
@@ -71,7 +73,7 @@ KERNEL void kith_aggregate(
         store_row(layer, place, sum, slot_sums + (size_t)item.slot * layer.stride);
         return;
     }
-    float own = factor_of(layer, factors, item.node, graph.first, is_forward);
+    float own = factor_of(layer, factors, item.node, graph.own, graph.first, is_forward);
 #pragma unroll
     for (u32 v = 0; v < VEC; v++) sum[v] = scaled4(sum[v], own);
     store_row(layer, place, sum, sums + (size_t)item.node * layer.stride);
@@ -79,8 +81,8 @@ KERNEL void kith_aggregate(
 
 /// The same of lists that came in pieces, from their parts, in order.
 KERNEL void kith_aggregate_join(
-    Layer layer, u32 n_nodes, u32 first, u32 is_forward, const SplitList *lists, u32 n_lists, const float *factors, float *sums,
-    const float *slot_sums, u32 n_slots) {
+    Layer layer, u32 n_nodes, const u32 *places, u32 first, u32 is_forward, const SplitList *lists, u32 n_lists,
+    const float *factors, float *sums, const float *slot_sums, u32 n_slots) {
     u32 list_index = (blockIdx.x * blockDim.x + threadIdx.x) / 32, run = blockIdx.y;
     if (list_index >= n_lists || FORM == FORM_OWN) return;
     SplitList list = lists[list_index];
@@ -105,7 +107,7 @@ KERNEL void kith_aggregate_join(
         }
     }
     if (place.team != 0) return;
-    float own = factor_of(layer, factors, list.node, first, is_forward);
+    float own = factor_of(layer, factors, list.node, places, first, is_forward);
 #pragma unroll
     for (u32 v = 0; v < VEC; v++) sum[v] = scaled4(sum[v], own);
     store_row(layer, place, sum, sums + ((size_t)run * n_nodes + list.node) * layer.stride);

@@ -56,7 +56,7 @@ KERNEL void kith_attend(
 
     float4 own[VEC_ROOM], right_weights[VEC_ROOM];
     float left = 0.f;
-    load_row(layer, place, rows + (size_t)(graph.first + item.node) * layer.stride, own);
+    load_row(layer, place, rows + (size_t)own_of(graph.own, graph.first, item.node) * layer.stride, own);
     if (HAS_WEIGHTS) {
         load_attention(layer, place, weights, 0, right_weights);
         left = dot_of(layer, right_weights, own);

@@ -28,6 +28,7 @@ pub(super) struct Graph {
     pub(super) destinations: Address,
     pub(super) out_edges: Address,
     pub(super) ids: Address,
+    pub(super) own: Address,
 }
 
 /// As `struct Item`.
@@ -118,6 +119,7 @@ impl PlacedGraph {
             destinations: sink.copy(block.destinations())?,
             out_edges: sink.copy(block.out_edges())?,
             ids: ids.unwrap_or(Address::NONE),
+            own: Address::NONE,
         };
         Ok(PlacedGraph {
             n_sources,
@@ -135,7 +137,8 @@ impl PlacedGraph {
     }
 }
 
-fn place_starts(sink: &mut impl Sink, indptr: &[usize]) -> Result<Address, GpuError> {
+/// Places bounds of lists as 32-bit numbers.
+pub(super) fn place_starts(sink: &mut impl Sink, indptr: &[usize]) -> Result<Address, GpuError> {
     let narrow = |to: &mut [u32]| to.iter_mut().zip(indptr).for_each(|(to, start)| *to = *start as u32);
     sink.place(indptr.len(), narrow)
 }

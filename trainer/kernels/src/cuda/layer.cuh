@@ -68,7 +68,14 @@ struct Graph {
     const u32 *out_indptr, *destinations, *out_edges;
     // Ids of nodes in draws; null if positions are their ids.
     const u64 *ids;
+    // Place of each destination among the sources; null if they are next to each other, from `first` on.
+    const u32 *own;
 };
+
+/// Place of a destination among the sources.
+__device__ __forceinline__ u32 own_of(const u32 *own, u32 first, u32 destination) {
+    return own ? own[destination] : first + destination;
+}
 
 __device__ __forceinline__ u64 id_of(const Graph &graph, u32 node) {
     return graph.ids ? graph.ids[node] : node;

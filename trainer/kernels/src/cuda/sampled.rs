@@ -189,6 +189,7 @@ impl SampledHop<'_> {
             destinations: at(&self.batch.destinations, first_edge),
             out_edges: at(&self.batch.out_edges, first_edge),
             ids: self.batch.ids.at(),
+            own: Address::NONE,
         };
         PlacedGraph {
             n_sources: self.n_sources(),

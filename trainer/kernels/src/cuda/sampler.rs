@@ -75,6 +75,20 @@ struct Bounds {
     first_bound: u64,
 }
 
+/// Lists of some nodes that are taken from those of all.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TakenLists {
+    /// Ids of the nodes; none if they are next to each other.
+    pub(super) ids: Address,
+    /// Names of sources, by id; none if ids are their names.
+    pub(super) places: Address,
+    /// Where lists start: read if there are ids, and written if not.
+    pub(super) indptr: Address,
+    pub(super) sources: Address,
+    /// Names of the nodes, written if there are ids.
+    pub(super) own: Address,
+}
+
 impl GraphLists {
     /// Copies the lists of a store. Loops in them are no candidates; parallel edges are each one.
     pub fn new(gpu: &Gpu, indptr: &[u64], indices: &[u32]) -> Result<GraphLists, GpuError> {
@@ -101,9 +115,11 @@ impl GraphLists {
         &self.bounds
     }
 
-    /// Copies the lists of some nodes, each with its self-loop at the end, to bounds and sources, in the lane of `gpu`.
-    pub(super) fn take(&self, gpu: &Gpu, nodes: Range<u32>, to: (Address, Address)) -> Result<(), GpuError> {
-        let mut args = args![self.stored(), nodes.start, nodes.len() as u32, to.0, to.1];
+    /// Copies the lists of some nodes, each with its self-loop at the end, to bounds and sources, in the lane of `gpu`. Nodes are
+    /// those with these ids, or those from a first on.
+    pub(super) fn take(&self, gpu: &Gpu, nodes: Range<u32>, to: &TakenLists) -> Result<(), GpuError> {
+        let TakenLists { ids, places, indptr, sources, own } = *to;
+        let mut args = args![self.stored(), nodes.start, nodes.len() as u32, indptr, sources, ids, places, own];
         let grid = [nodes.len().div_ceil(N_THREADS / 32) as u32, 1, 1];
         gpu.launch(self.module, "kith_take_lists", grid, N_THREADS as u32, &mut args)
     }

@@ -6,7 +6,7 @@ use kith_cli::answer::{print, print_fields, print_json, print_table};
 use kith_run::{
     clock::Phases,
     phase::Phase,
-    report::{REPORT, Report, Results},
+    report::{EvaluatedNodes, REPORT, Report, Results},
 };
 use kith_trainer::error::TrainError;
 use serde::Serialize;
@@ -61,6 +61,7 @@ pub(super) fn print_results(reports: &[Report]) -> anyhow::Result<()> {
         let ranks: Vec<String> = (0..report.phases.len()).map(|rank| format!("rank {rank}")).collect();
         let named = ranks.iter().map(|name| if ranks.len() == 1 { "time" } else { name });
         fields.extend(named.zip(report.phases.iter().map(where_it_went)));
+        fields.extend(report.evaluated_nodes.as_ref().map(|nodes| ("evaluation", what_was_evaluated(nodes))));
         return print_fields(&fields);
     }
     let mut rows =
@@ -101,6 +102,16 @@ fn where_it_went(phases: &Phases) -> String {
     shares.sort_by(|(a, _), (b, _)| b.total_cmp(a));
     let shares: Vec<String> = shares.iter().map(|(share, name)| format!("{name} {:.1}%", 100.0 * share)).collect();
     format!("{:.1} s: {}", total / 1e6, shares.join(", "))
+}
+
+/// Shares of the nodes that an evaluation needs.
+fn what_was_evaluated(EvaluatedNodes { graph, features, layers }: &EvaluatedNodes) -> String {
+    let percent = |n_nodes: &u64| match n_nodes {
+        all if all == graph => "all".to_owned(),
+        some => format!("{:.1}%", 100.0 * *some as f64 / *graph as f64),
+    };
+    let layers: Vec<String> = layers.iter().map(percent).collect();
+    format!("layers compute {} of the nodes, from the features of {}", layers.join(", "), percent(features))
 }
 
 /// Writes the report of several runs beside their folders.
@@ -144,6 +155,13 @@ impl Spread {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn evaluations_say_how_many_nodes_they_need() {
+        let nodes = EvaluatedNodes { graph: 1000, features: 1000, layers: vec![250, 3] };
+        let expected = "layers compute 25.0%, 0.3% of the nodes, from the features of all";
+        assert_eq!(what_was_evaluated(&nodes), expected);
+    }
 
     #[test]
     fn the_spread_is_that_of_the_runs_themselves() {

@@ -9,7 +9,10 @@ use crate::{
     data::Data,
     distributed::world::World,
     error::TrainError,
-    inference::on_gpu::{GpuEvaluation, Known},
+    inference::{
+        on_gpu::{GpuEvaluation, Known},
+        receptive::ReceptiveSets,
+    },
 };
 
 /// Ranks that wait hear this often that rank 0 is still at it.
@@ -50,6 +53,11 @@ impl Evaluation {
         Ok(found)
     }
 
+    /// Nodes of an evaluation; `None` before the first, and if the CPU evaluates.
+    pub(super) fn receptive(&self) -> Option<&ReceptiveSets> {
+        if let Evaluation::OnGpu(evaluation) = self { Some(evaluation.receptive()) } else { None }
+    }
+
     fn evaluate_here(
         &mut self,
         Parts { gpu, plan, program, known }: Parts<'_>,
@@ -57,11 +65,6 @@ impl Evaluation {
         world: &mut World,
     ) -> Result<Option<Measured>, TrainError> {
         let Data::Batches(input) = data else { return Ok(None) };
-        if let Evaluation::Undecided = self {
-            let made = GpuEvaluation::new(gpu, plan, input)?;
-            *self = made.map_or(Evaluation::OnCpu, |made| Evaluation::OnGpu(Box::new(made)));
-        }
-        let Evaluation::OnGpu(evaluation) = self else { return Ok(None) };
         let mut heard = Instant::now();
         let mut beat = || {
             if let Some(request) = world.stop_request().request() {
@@ -74,6 +77,11 @@ impl Evaluation {
             heard = Instant::now();
             tell(world, Told::NotYet)
         };
+        if let Evaluation::Undecided = self {
+            let made = GpuEvaluation::new(gpu, plan, input, &mut beat)?;
+            *self = made.map_or(Evaluation::OnCpu, |made| Evaluation::OnGpu(Box::new(made)));
+        }
+        let Evaluation::OnGpu(evaluation) = self else { return Ok(None) };
         match evaluation.evaluate(&program.weights_of(0)?, &*input.shards, known, &mut beat) {
             Err(TrainError::Gpu(GpuError::NoMemory { .. })) => {
                 *self = Evaluation::OnCpu;

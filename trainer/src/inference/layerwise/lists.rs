@@ -10,42 +10,46 @@ use std::{ops::Range, sync::Arc};
 use kith_block::{Block, BlockMemory};
 use kith_client::{BlockMaker, ClientError, SampledBlocks, Shards};
 use kith_kernels::{LIST_PIECE, OpenList};
-use kith_sampler::{Drawn, Fanout, Hop, Replacement};
+use kith_sampler::{Drawn, DrawnIds, Fanout, Hop, Replacement};
 use kith_store::StoreError;
+use rayon::prelude::*;
 use tch::Tensor;
 
 use crate::{
     error::TrainError,
+    inference::receptive::SomeNodes,
     model::{LayerPart, Model, OutDegrees, ReadRows},
 };
 
-/// All neighbors of some nodes, by id.
+/// All neighbors of some nodes, by id, or by place among the nodes that a layer reads.
 #[derive(Debug, Default)]
 pub(super) struct Lists {
-    nodes: Range<u64>,
+    /// Place of the first node among those that the layer computes.
+    first: u64,
+    /// The nodes, named as the neighbors are.
+    nodes: Vec<u64>,
     drawn: Drawn,
 }
 
 /// All neighbors of some nodes, without self-loops.
-pub(crate) fn ask_all_neighbors(shards: &dyn Shards, nodes: Range<u64>, drawn: &mut Drawn) -> Result<(), TrainError> {
-    let frontier: Vec<u64> = nodes.clone().collect();
+pub(crate) fn ask_all_neighbors(shards: &dyn Shards, nodes: &[u64], drawn: &mut Drawn) -> Result<(), TrainError> {
     // All neighbors are all neighbors, whatever the name of the draw.
     let hop = Hop { run_key: 0, step: 0, hop: 0, fanout: Fanout::All, replacement: Replacement::Without };
-    shards.sample_hop(&hop, &frontier, drawn)?;
+    shards.sample_hop(&hop, nodes, drawn)?;
     let n_nodes = shards.info().n_nodes;
     let Some(place) = drawn.neighbors.iter().position(|id| id >= n_nodes) else { return Ok(()) };
-    let node = destination_of(nodes, &drawn.counts, place);
+    let node = nodes[destination_of(&drawn.counts, place)];
     Err(ClientError::from(StoreError::damaged("indices", node)).into())
 }
 
-/// Destination of the neighbor at a place.
-fn destination_of(nodes: Range<u64>, counts: &[u32], place: usize) -> u64 {
+/// Destination of the neighbor at a place, counted from 0.
+fn destination_of(counts: &[u32], place: usize) -> usize {
     let mut n_before = 0;
     let is_before = |count: &&u32| {
         n_before += **count as usize;
         n_before <= place
     };
-    nodes.start + counts.iter().take_while(is_before).count() as u64
+    counts.iter().take_while(is_before).count()
 }
 
 /// Nodes that a layer computes together.
@@ -79,9 +83,18 @@ impl Run {
 
 impl Lists {
     /// Asks for the neighbors of nodes; what was known of others goes.
-    pub(super) fn ask(&mut self, shards: &dyn Shards, nodes: Range<u64>) -> Result<(), TrainError> {
-        self.nodes = nodes.clone();
-        ask_all_neighbors(shards, nodes, &mut self.drawn)
+    pub(super) fn ask(&mut self, shards: &dyn Shards, first: u64, nodes: Vec<u64>) -> Result<(), TrainError> {
+        (self.first, self.nodes) = (first, nodes);
+        ask_all_neighbors(shards, &self.nodes, &mut self.drawn)
+    }
+
+    /// Names nodes and neighbors by their places in a set that has all of them.
+    pub(super) fn relabel(&mut self, read: &SomeNodes) {
+        self.nodes.iter_mut().for_each(|node| *node = read.place(*node));
+        match &mut self.drawn.neighbors {
+            DrawnIds::Narrow(ids) => ids.par_iter_mut().for_each(|id| *id = read.place(u64::from(*id)) as u32),
+            DrawnIds::Wide(ids) => ids.par_iter_mut().for_each(|id| *id = read.place(*id)),
+        }
     }
 
     /// Edges, loops included.
@@ -91,7 +104,7 @@ impl Lists {
 
     /// The source of every edge, loops included.
     pub(super) fn sources(&self) -> impl Iterator<Item = u64> + '_ {
-        self.drawn.neighbors.iter().chain(self.nodes.clone())
+        self.drawn.neighbors.iter().chain(self.nodes.iter().copied())
     }
 
     /// All nodes in order, as many at a time as have `n_edges`; nodes with more than `most` neighbors come alone.
@@ -113,15 +126,14 @@ impl Lists {
         runs
     }
 
-    /// The nodes of a run, by id.
+    /// The nodes of a run, by place among those that the layer computes.
     pub(super) fn nodes(&self, run: &Run) -> Range<u64> {
-        self.nodes.start + run.places.start as u64..self.nodes.start + run.places.end as u64
+        self.first + run.places.start as u64..self.first + run.places.end as u64
     }
 
     /// The block of a run.
     pub(super) fn block(&self, run: &Run, maker: &mut BlockMaker) -> Result<SampledBlocks, TrainError> {
-        let roots: Vec<u64> = self.nodes(run).collect();
-        Ok(maker.sample_by(1, &roots, |_, _, drawn| {
+        Ok(maker.sample_by(1, &self.nodes[run.places.clone()], |_, _, drawn| {
             drawn.copy_part(&self.drawn, run.places.clone(), run.ids.clone());
             Ok(())
         })?)
@@ -136,7 +148,7 @@ impl Lists {
         (model, layer, out_degrees): (&Model, usize, Option<&OutDegrees>),
         products: &[f32],
     ) -> Tensor {
-        let hub = self.nodes(run).start;
+        let hub = self.nodes[run.places.start];
         let mut open = OpenList::default();
         let mut output = None;
         for (ids, is_last) in run.pieces(n_edges) {
@@ -174,7 +186,7 @@ mod tests {
     /// Runs as (first place, end, whether a hub); only counts are looked at.
     fn runs(counts: &[u32], most: usize) -> Vec<(usize, usize, bool)> {
         let drawn = Drawn { counts: counts.to_vec(), ..Drawn::default() };
-        let lists = Lists { nodes: 100..100 + counts.len() as u64, drawn };
+        let lists = Lists { first: 100, nodes: (0..counts.len() as u64).collect(), drawn };
         let runs = lists.runs(most, N_EDGES);
         let mut next = 0;
         for run in &runs {
@@ -209,12 +221,7 @@ mod tests {
 
     #[test]
     fn a_damaged_list_is_named() {
-        let drawn = Drawn { counts: vec![2, 0, 3], ..Drawn::default() };
-        let lists = Lists { nodes: 10..13, drawn };
-        assert_eq!(
-            [0, 1, 2, 4].map(|place| destination_of(lists.nodes.clone(), &lists.drawn.counts, place)),
-            [10, 10, 12, 12]
-        );
+        assert_eq!([0, 1, 2, 4].map(|place| destination_of(&[2, 0, 3], place)), [0, 0, 2, 2]);
     }
 
     #[test]

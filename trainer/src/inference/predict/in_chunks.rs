@@ -11,7 +11,7 @@ use crate::{
     data::{matrix::rows_of, opened::Opened},
     distributed::world::World,
     error::TrainError,
-    inference::layerwise::{self, Looked, Room},
+    inference::layerwise::{self, Looked, Prepared, Room},
     model::Model,
 };
 
@@ -57,5 +57,7 @@ fn walk(
     mut see: impl FnMut(Range<u64>, Looked<'_>) -> Result<(), TrainError>,
 ) -> Result<(), TrainError> {
     let see = |nodes: Range<u64>, looked: Looked<'_>| see(nodes, looked).map(|()| Vec::new());
-    layerwise::walk(model, &**opened.shards(), room, &mut World::alone(), layer, see, |_| Ok(()))
+    let (shards, mut world) = (&**opened.shards(), World::alone());
+    let prepared = Prepared::all(model, shards, room, &mut world, layer + 1)?;
+    layerwise::walk(model, shards, room, &mut world, &prepared, see, |_| Ok(()))
 }

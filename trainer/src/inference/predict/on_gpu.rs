@@ -7,7 +7,10 @@ use crate::{
     data::{matrix::Matrix, opened::Opened},
     engine::gpu::plan_of_inference,
     error::TrainError,
-    inference::on_gpu::{fits, walk},
+    inference::{
+        on_gpu::{fits, walk},
+        receptive::ReceptiveSets,
+    },
     model::Model,
 };
 
@@ -19,14 +22,15 @@ pub(super) fn predict(gpu: &Gpu, model: &Model, opened: &Opened, output: &Output
         Output::Attention { .. } => return Ok(None),
     };
     let (plan, n_nodes) = (plan_of_inference(model), opened.info().n_nodes);
-    if !fits(gpu, &plan, n_nodes) {
+    let sets = ReceptiveSets::all(n_nodes, layer + 1);
+    if n_nodes >= 1 << 31 || !fits(gpu, &plan, &sets) {
         return Ok(None);
     }
     let mut inference = Inference::new(gpu, &plan, n_nodes as usize)?;
     let weights: Vec<f32> = Vec::try_from(model.weights().flat())?;
     let mut table = Table::new(&["id"], output.column());
     let mut beat = || Ok(()); // A signal ends the process.
-    walk(&mut inference, &weights, &**opened.shards(), (None, None), (&mut beat, layer), |inference, nodes| {
+    walk(&mut inference, &weights, &**opened.shards(), (None, None), (&mut beat, &sets), |inference, nodes| {
         let values = inference.outputs(layer)?;
         let rows = Matrix { width: values.len() / (nodes.end - nodes.start).max(1) as usize, values };
         let rows = output.finish_rows(rows, true);

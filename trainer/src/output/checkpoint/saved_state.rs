@@ -1,6 +1,10 @@
 //! State of the training loop in a checkpoint.
 
-use kith_run::{clock::Phases, config::RunConfig, report::StepRecord};
+use kith_run::{
+    clock::Phases,
+    config::RunConfig,
+    report::{EvaluatedNodes, StepRecord},
+};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
 use super::FORMAT_VERSION;
@@ -41,6 +45,9 @@ pub struct SavedState {
     pub best: Option<(u64, Exact, Exact)>,
     /// Validation loss, validation metric and test metric of the last epoch that was measured.
     pub last: Option<(Exact, Exact, Exact)>,
+    /// Nodes of the evaluations so far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evaluated_nodes: Option<EvaluatedNodes>,
     /// Negatives that could not be drawn so far.
     pub n_negatives_left_out: u64,
     /// Feature vectors of steps so far: from local files, from the cache, from servers.

@@ -23,6 +23,7 @@ fn state(due: Option<StepRecord>) -> SavedState {
         metrics: vec![Exact(0.75), Exact(1.0 / 3.0)],
         best: Some((4, Exact(0.75), Exact(0.5))),
         last: Some((Exact(0.25), Exact(0.75), Exact(0.5))),
+        evaluated_nodes: None,
         n_negatives_left_out: 3,
         row_counts: (1, 2, 3),
         micros: 123_456,

@@ -18,7 +18,7 @@ use crate::{
     },
     distributed::exchange::add_slices,
     engine::{Engine, Stage, TensorEngine},
-    inference::evaluate::evaluate,
+    inference::evaluate::Evaluator,
     model::{Model, Pass, oracle::error},
 };
 
@@ -255,12 +255,12 @@ fn measuring_in_chunks_changes_no_bit() {
             let (whole, chunked) = (load(&full), load(&batches));
             let shape = whole.shape();
             let model_of = Model::new(&full, shape.dim, shape.n_classes, 7, Device::Cpu).unwrap();
-            let expected = evaluate(&model_of, &whole, &Room::default(), alone()).unwrap();
+            let expected = Evaluator::default().evaluate(&model_of, &whole, &Room::default(), alone()).unwrap();
             let bits = |measured: Measured| measured.valid_loss.to_bits();
             for n_together in [1 << 17, 64, 7] {
                 for memory in [None, Some(1)] {
                     let room = Room { memory, scratch: Some(scratch.path().to_owned()), n_together, ..Room::default() };
-                    let found = evaluate(&model_of, &chunked, &room, alone()).unwrap();
+                    let found = Evaluator::default().evaluate(&model_of, &chunked, &room, alone()).unwrap();
                     let case = format!("{model:?} {kernels} {room:?}: {found:?} {expected:?}");
                     match kernels.contains("fused") {
                         true => assert_eq!(bits(found), bits(expected), "{case}"),
@@ -277,7 +277,7 @@ fn measuring_in_chunks_changes_no_bit() {
     let data = load(&config);
     let model = Model::new(&config, 5, N_CLASSES, 7, Device::Cpu).unwrap();
     let room = Room { memory: Some(1), scratch: Some(scratch.path().join("nowhere")), ..Room::default() };
-    let error = evaluate(&model, &data, &room, alone()).unwrap_err().to_string();
+    let error = Evaluator::default().evaluate(&model, &data, &room, alone()).unwrap_err().to_string();
     assert!(error.contains("nowhere"), "{error}");
 }
 

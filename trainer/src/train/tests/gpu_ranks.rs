@@ -65,6 +65,47 @@ fn ranks_on_gpus_end_with_the_bits_of_one() {
     }
 }
 
+/// Killed after some steps and resumed on as many ranks or on others, a run leaves the steps, weights and moments of one that was
+/// not.
+#[test]
+fn resuming_on_gpus_is_invisible() {
+    let temp = tempfile::tempdir().unwrap();
+    for (place, model) in MODELS.iter().enumerate().filter(|(place, _)| [0, 3].contains(place)) {
+        let assignments = [&IN_BATCHES, *model, &["train.checkpoint_every_steps=2"]].concat();
+        let data = load(&assignments);
+        let dir = |name: &str| temp.path().join(format!("{place}-{name}"));
+        let train_on = |n_ranks, dir: &Path, resume, n_steps: u64| {
+            let seen = on_worlds(n_ranks, |world| {
+                let plan = plan(&data, config(&assignments), Some(dir), resume);
+                let mut run = Run::new(RunPlan { gpu: Some(kith_cuda_emulator::gpu()), ..plan }, world).unwrap();
+                let mut steps = Vec::new();
+                let watch = |record: &StepRecord| {
+                    steps.push(record.step);
+                    if steps.len() as u64 == n_steps { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                };
+                train(&mut run, watch).unwrap();
+                steps
+            });
+            seen[0].clone()
+        };
+        let (whole, n_all) = (dir("whole"), 6);
+        assert_eq!(train_on(1, &whole, false, u64::MAX).len(), n_all);
+        let expected = left_behind(&whole);
+        for (n_before, n_after) in [(2, 2), (4, 4), (3, 1), (1, 2)] {
+            let killed = dir(&format!("killed-{n_before}-{n_after}"));
+            train_on(n_before, &killed, false, 3);
+            assert_eq!(train_on(n_after, &killed, true, u64::MAX)[0], 2, "from the checkpoint after two steps");
+            let found = left_behind(&killed);
+            assert!(
+                (&found.0, &found.2) == (&expected.0, &expected.2),
+                "{model:?}: {n_before} ranks, then {n_after}:\n{}\n{}",
+                found.0,
+                expected.0
+            );
+        }
+    }
+}
+
 /// A run without `deterministic` adds gradients in an order of its own: nearly the same.
 #[test]
 fn ranks_on_gpus_add_up_in_any_order() {

@@ -23,9 +23,10 @@ use crate::{
     data::{matrix::rows_of, opened::Opened},
     engine::gpu::plan_of_inference,
     inference::{
-        layerwise::{Looked, walk},
+        layerwise::{Looked, Prepared, walk},
         on_gpu,
         predict::{Question, predict},
+        receptive::ReceptiveSets,
     },
     model::Model,
 };
@@ -47,8 +48,8 @@ const MODELS: [&[&str]; 9] = [
     &["model=off", "model.kind=gcn", "model.hidden=40", "edge_loss=off"],
 ];
 
-/// A ring, and hubs that know many nodes of it, some of them twice.
-fn graph_with_hubs() -> GraphInput {
+/// A ring, and hubs that know many nodes of it, some of them twice; if `is_mutual`, these know the hubs too.
+fn graph_with_hubs(is_mutual: bool) -> GraphInput {
     let n_nodes = N_RING + HUBS.len();
     let beside = |node: usize| [1, N_RING - 1].map(|on| ((node + on) % N_RING) as u64).to_vec();
     let mut lists: Vec<Vec<u64>> = (0..N_RING).map(beside).collect();
@@ -57,20 +58,23 @@ fn graph_with_hubs() -> GraphInput {
         let hub = N_RING + k;
         for neighbor in (0..*n_neighbors).map(|place| (7 * place + k) % N_RING) {
             lists[hub].push(neighbor as u64);
-            lists[neighbor].push(hub as u64);
+            if is_mutual {
+                lists[neighbor].push(hub as u64);
+            }
         }
     }
     lists.iter_mut().for_each(|list| list.sort_unstable());
     let n_edges = lists.iter().map(|list| list.len() as u64).sum();
     let of = |node: u64| Ok::<_, BlockError>(lists[node as usize].iter().copied());
     let block = Arc::new(Block::full(n_nodes as u64, n_edges, of).unwrap());
-    GraphInput { block, ..graph(n_nodes, 0, 3) }
+    GraphInput { block, is_symmetric: is_mutual, ..graph(n_nodes, 0, 3) }
 }
 
-/// Counts the most rows that were asked for at a time.
+/// Counts the rows that were asked for, and the most at a time.
 struct Watched<'a> {
     shards: &'a dyn Shards,
     most: AtomicUsize,
+    n_rows: AtomicUsize,
 }
 
 impl Shards for Watched<'_> {
@@ -88,6 +92,7 @@ impl Shards for Watched<'_> {
 
     fn fetch_rows(&self, nodes: &[u64], rows: &mut FetchedRows) -> Result<RowCounts, ClientError> {
         self.most.fetch_max(nodes.len(), Ordering::Relaxed);
+        self.n_rows.fetch_add(nodes.len(), Ordering::Relaxed);
         self.shards.fetch_rows(nodes, rows)
     }
 
@@ -98,7 +103,8 @@ impl Shards for Watched<'_> {
 
 /// The outputs of a layer for all nodes, and the most rows that were held.
 fn outputs_of(model: &Model, shards: &dyn Shards, room: &Room, layer: usize) -> (Vec<u32>, usize) {
-    let watched = Watched { shards, most: AtomicUsize::new(0) };
+    let prepared = Prepared::all(model, shards, room, &mut World::alone(), layer + 1).unwrap();
+    let watched = Watched { shards, most: AtomicUsize::new(0), n_rows: AtomicUsize::new(0) };
     let mut values = Vec::new();
     let mut next = 0;
     let see = |nodes: Range<u64>, looked: Looked<'_>| {
@@ -108,7 +114,7 @@ fn outputs_of(model: &Model, shards: &dyn Shards, room: &Room, layer: usize) -> 
         assert_eq!(rows.values.len(), rows.width * (nodes.end - nodes.start) as usize);
         Ok(rows.values)
     };
-    walk(model, &watched, room, &mut World::alone(), layer, see, |told| {
+    walk(model, &watched, room, &mut World::alone(), &prepared, see, |told| {
         values.extend(told.iter().map(|value| value.to_bits()));
         Ok(())
     })
@@ -119,7 +125,11 @@ fn outputs_of(model: &Model, shards: &dyn Shards, room: &Room, layer: usize) -> 
 
 /// The store, its shards, and two servers of them.
 fn graphs(dir: &Path) -> (Vec<(&'static str, Opened)>, Vec<Server>) {
-    let store = write_store(&graph_with_hubs(), dir);
+    graphs_of(&graph_with_hubs(true), dir)
+}
+
+fn graphs_of(graph: &GraphInput, dir: &Path) -> (Vec<(&'static str, Opened)>, Vec<Server>) {
+    let store = write_store(graph, dir);
     let owner: Vec<u16> = (0..store.n_nodes()).map(|node| (node * node % 7 % 3) as u16).collect();
     let (method, provenance) = ("by hand".to_owned(), Provenance::default());
     let cut = Cut { owner: &owner, n_shards: 3, inclusion: None, method, provenance };
@@ -164,6 +174,90 @@ fn a_hub_in_pieces_has_the_bits_of_the_whole() {
     }
 }
 
+/// Nodes to evaluate: two of the ring and a hub. Nodes of the ring read only the nodes beside them.
+const WANTED: [u64; 3] = [5, 900, (N_RING + 3) as u64];
+
+/// Only what some nodes depend on is fetched and computed, and their outputs have the same bits as those of all nodes.
+#[test]
+fn the_receptive_set_gives_the_same_bits() {
+    crate::engine::device::start();
+    let temp = tempfile::tempdir().unwrap();
+    let (graphs, _servers) = graphs_of(&graph_with_hubs(false), temp.path());
+    for model in MODELS {
+        let config = config(model);
+        let model = Model::new(&config, 5, N_CLASSES, 7, Device::Cpu).unwrap();
+        let (all, _) = outputs_of(&model, &**graphs[0].1.shards(), &Room::default(), 1);
+        let width = all.len() / (N_RING + HUBS.len());
+        let expected: Vec<u32> =
+            WANTED.iter().flat_map(|node| &all[*node as usize * width..][..width]).copied().collect();
+        for (name, opened) in &graphs {
+            for room in [Room::default(), Room { n_together: 200, n_neighbors: 1, ..Room::default() }] {
+                let watched =
+                    Watched { shards: &**opened.shards(), most: AtomicUsize::new(0), n_rows: AtomicUsize::new(0) };
+                let world = &mut World::alone();
+                let prepared = Prepared::of_nodes(&model, &watched, &room, world, WANTED).unwrap();
+                let mut found = Vec::new();
+                let see = |_, looked: Looked<'_>| Ok(rows_of(&looked.output(&model, 1)?)?.values);
+                walk(&model, &watched, &room, world, &prepared, see, |told| {
+                    found.extend(told.iter().map(|value| value.to_bits()));
+                    Ok(())
+                })
+                .unwrap();
+                assert!(found == expected, "{:?} of {name}", config.model);
+                let counts = prepared.sets().counts();
+                assert_eq!(counts[2], 3);
+                assert!(counts[1] > 1000 && counts[1] < counts[0] && counts[0] < N_RING as u64, "{counts:?}");
+                assert_eq!(watched.n_rows.into_inner() as u64, counts[0]);
+            }
+        }
+    }
+}
+
+/// The same on a GPU, with lists on the GPU and from the host, in chunks of any size.
+#[test]
+fn the_receptive_set_gives_the_same_bits_on_a_gpu() {
+    crate::engine::device::start();
+    let temp = tempfile::tempdir().unwrap();
+    let (graphs, _servers) = graphs_of(&graph_with_hubs(false), temp.path());
+    let shards = &**graphs[0].1.shards();
+    let (indptr, sources) = shards.lists().unwrap().expect("a store has its lists");
+    let n_nodes = N_RING + HUBS.len();
+    let neighbors = |node: u64| &sources[indptr[node as usize] as usize..indptr[node as usize + 1] as usize];
+    let some = ReceptiveSets::find(n_nodes as u64, WANTED, 2, |nodes, marks| {
+        nodes.ids(0..nodes.len()).iter().for_each(|node| marks.add(neighbors(*node).iter().map(|id| u64::from(*id))));
+        Ok(())
+    });
+    let (some, all) = (some.unwrap(), ReceptiveSets::all(n_nodes as u64, 2));
+    for gpu in super::gpu::devices() {
+        let lists = GraphLists::new(&gpu, indptr, sources).unwrap();
+        for model in MODELS {
+            let model = Model::new(&config(model), 5, N_CLASSES, 7, Device::Cpu).unwrap();
+            let weights: Vec<f32> = Vec::try_from(model.weights().flat()).unwrap();
+            let outputs = |sets: &ReceptiveSets, n_bytes, lists| {
+                let plan = plan_of_inference(&model);
+                let mut inference = on_gpu::inference_of(&gpu, &plan, n_nodes as u64, sets).unwrap();
+                inference = inference.with_chunk_bytes(n_bytes);
+                let mut found = Vec::new();
+                let see = |inference: &Inference, _| {
+                    found.extend(inference.outputs(1)?.iter().map(|value| value.to_bits()));
+                    Ok(())
+                };
+                let mut beat = || Ok(());
+                on_gpu::walk(&mut inference, &weights, shards, (None, lists), (&mut beat, sets), see).unwrap();
+                found
+            };
+            let whole = outputs(&all, 1 << 30, Some(&lists));
+            let width = whole.len() / n_nodes;
+            let of = |node: &u64| whole[*node as usize * width..][..width].to_vec();
+            let expected: Vec<u32> = WANTED.iter().flat_map(of).collect();
+            for (n_bytes, lists) in [(1 << 30, Some(&lists)), (1 << 14, Some(&lists)), (1 << 30, None)] {
+                let found = outputs(&some, n_bytes, lists);
+                assert!(found == expected, "{:?} in {n_bytes} bytes, lists {}", model.config(), lists.is_some());
+            }
+        }
+    }
+}
+
 /// Long lists in pieces, and nodes in chunks: nearly the CPU's numbers, and the same bits for every size of chunk, with lists on
 /// the GPU and from the host.
 #[test]
@@ -189,7 +283,8 @@ fn a_gpu_computes_hubs_and_chunks_like_the_cpu() {
                     };
                     let mut inference = inference.with_chunk_bytes(n_bytes);
                     let mut beat = || Ok(());
-                    on_gpu::walk(&mut inference, &weights, shards, (None, lists), (&mut beat, layer), see).unwrap();
+                    let sets = ReceptiveSets::all(indptr.len() as u64 - 1, layer + 1);
+                    on_gpu::walk(&mut inference, &weights, shards, (None, lists), (&mut beat, &sets), see).unwrap();
                     (found, n_chunks)
                 };
                 let (found, n_chunks) = outputs(1 << 30, Some(&lists));

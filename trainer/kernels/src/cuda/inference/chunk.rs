@@ -2,14 +2,15 @@
 
 use std::ops::Range;
 
+use super::nodes::Nodes;
 use crate::cuda::{
     arena::Arena,
     error::GpuError,
-    graph::{Graph, Items, n_slots_of},
+    graph::{Graph, Items, n_slots_of, place_starts},
     layer::{Layer, LayerKind, LayerPlan},
     machine::Gpu,
     memory::{Address, Array, Arrays, Sink},
-    sampler::GraphLists,
+    sampler::{GraphLists, TakenLists},
 };
 
 const WHAT: &str = "a chunk of nodes";
@@ -17,45 +18,58 @@ const WHAT: &str = "a chunk of nodes";
 /// A chunk of lists that are on the GPU.
 #[derive(Debug)]
 pub(super) struct KnownChunk {
+    /// By place among the nodes that a layer computes.
     nodes: Range<u32>,
     /// Self-loops included.
     n_edges: usize,
     items: Items,
+    /// Where lists start, if the nodes are not all of the graph.
+    indptr: Address,
     _arrays: Arrays,
 }
 
 impl KnownChunk {
-    /// Divides all nodes into chunks whose outputs, `stride` numbers for a node, and lists take about `n_bytes`.
-    pub(super) fn all(gpu: &Gpu, bounds: &[u32], stride: usize, n_bytes: usize) -> Result<Vec<KnownChunk>, GpuError> {
-        let n_nodes = bounds.len() - 1;
-        // Outputs, records and the item of a node; its list; and a slot for each piece of a long list.
-        let cost = |node: usize| {
-            let n_edges = (bounds[node + 1] - bounds[node]) as usize + 1;
-            4 * (2 * stride + 8 + n_edges + n_slots_of(n_edges) * (stride + 8))
+    /// Divides nodes into chunks whose outputs, `stride` numbers for a node, and lists take about `n_bytes`. `bounds` are those
+    /// of the lists of all nodes.
+    pub(super) fn all(
+        gpu: &Gpu,
+        bounds: &[u32],
+        nodes: &Nodes,
+        stride: usize,
+        n_bytes: usize,
+    ) -> Result<Vec<KnownChunk>, GpuError> {
+        // With its self-loop.
+        let n_edges = |place: usize| {
+            let node = nodes.ids().map_or(place, |ids| ids[place] as usize);
+            (bounds[node + 1] - bounds[node]) as usize + 1
         };
-        let (mut chunks, mut first, mut n_own) = (Vec::new(), 0, 0);
-        for node in 0..n_nodes {
-            if node > first && n_own + cost(node) > n_bytes {
-                chunks.push(KnownChunk::new(gpu, bounds, first..node)?);
-                (first, n_own) = (node, 0);
+        // Outputs, records and the item of a node; its list; and a slot for each piece of a long list.
+        let cost = |n_edges: usize| 4 * (2 * stride + 8 + n_edges + n_slots_of(n_edges) * (stride + 8));
+        let mut chunks = Vec::new();
+        let (mut first, mut n_own, mut indptr) = (0, 0, vec![0]);
+        for place in 0..nodes.len() {
+            let n_edges = n_edges(place);
+            if place > first && n_own + cost(n_edges) > n_bytes {
+                chunks.push(KnownChunk::new(gpu, first..place, &indptr, nodes.are_all())?);
+                (first, n_own, indptr) = (place, 0, vec![0]);
             }
-            n_own += cost(node);
+            n_own += cost(n_edges);
+            indptr.push(indptr[indptr.len() - 1] + n_edges);
         }
-        if first < n_nodes {
-            chunks.push(KnownChunk::new(gpu, bounds, first..n_nodes)?);
+        if first < nodes.len() {
+            chunks.push(KnownChunk::new(gpu, first..nodes.len(), &indptr, nodes.are_all())?);
         }
         Ok(chunks)
     }
 
-    fn new(gpu: &Gpu, bounds: &[u32], nodes: Range<usize>) -> Result<KnownChunk, GpuError> {
+    fn new(gpu: &Gpu, nodes: Range<usize>, indptr: &[usize], are_all: bool) -> Result<KnownChunk, GpuError> {
         let mut arrays = Arrays::new(gpu, WHAT);
-        let own = &bounds[nodes.start..=nodes.end];
-        // Every list has a self-loop more than the stored one.
-        let indptr: Vec<usize> = own.iter().enumerate().map(|(k, bound)| (bound - own[0]) as usize + k).collect();
+        let bounds = if are_all { Address::NONE } else { place_starts(&mut arrays, indptr)? };
         Ok(KnownChunk {
             nodes: nodes.start as u32..nodes.end as u32,
             n_edges: indptr[nodes.len()],
-            items: Items::place(&mut arrays, &indptr, true)?,
+            items: Items::place(&mut arrays, indptr, true)?,
+            indptr: bounds,
             _arrays: arrays,
         })
     }
@@ -67,10 +81,12 @@ pub(super) struct Chunk {
     nodes: Range<u32>,
     n_edges: usize,
     items: Items,
-    /// Places of lists and sources: its own arrays, or the arena that the lists came in.
+    /// Places of lists and sources, and of destinations among the sources: its own arrays, or the arena that the lists came in.
     lists: (Address, Address),
+    own: Address,
     indptr: Array<u32>,
     sources: Array<u32>,
+    places: Array<u32>,
     pub(super) outputs: Array<f32>,
     pub(super) records: Array<[f32; 2]>,
     pub(super) factors: Array<f32>,
@@ -86,8 +102,10 @@ impl Chunk {
             n_edges: 0,
             items: Items::whole(0),
             lists: (Address::NONE, Address::NONE),
+            own: Address::NONE,
             indptr: Array::zeros(gpu, 0, WHAT)?,
             sources: Array::zeros(gpu, 0, WHAT)?,
+            places: Array::zeros(gpu, 0, WHAT)?,
             outputs: numbers()?,
             records: Array::zeros(gpu, 0, WHAT)?,
             factors: numbers()?,
@@ -104,20 +122,41 @@ impl Chunk {
         self.nodes.len()
     }
 
-    /// Copies lists that are on the GPU, and adds self-loops.
-    pub(super) fn take(&mut self, gpu: &Gpu, known: &KnownChunk, lists: &GraphLists) -> Result<(), GpuError> {
+    /// Copies lists that are on the GPU, and adds self-loops. The layer computes some nodes and reads others.
+    pub(super) fn take(
+        &mut self,
+        gpu: &Gpu,
+        known: &KnownChunk,
+        lists: &GraphLists,
+        [read, computed]: [&Nodes; 2],
+    ) -> Result<(), GpuError> {
         (self.nodes, self.n_edges, self.items) = (known.nodes.clone(), known.n_edges, known.items);
-        self.indptr.fit(self.n_nodes() + 1)?;
         self.sources.fit(self.n_edges)?;
-        self.lists = (self.indptr.at(), self.sources.at());
-        lists.take(gpu, self.nodes.clone(), self.lists)
+        let mut to = TakenLists {
+            ids: computed.ids_on_gpu(self.nodes.start as usize),
+            places: read.places(),
+            indptr: known.indptr,
+            sources: self.sources.at(),
+            own: Address::NONE,
+        };
+        if computed.are_all() {
+            self.indptr.fit(self.n_nodes() + 1)?;
+            to.indptr = self.indptr.at();
+        } else {
+            self.places.fit(self.n_nodes())?;
+            to.own = self.places.at();
+        }
+        (self.lists, self.own) = ((to.indptr, to.sources), to.own);
+        lists.take(gpu, self.nodes.clone(), &to)
     }
 
-    /// Copies lists from the host, and adds self-loops, in the lane of the arena.
+    /// Copies lists from the host, and adds self-loops, in the lane of the arena. Neighbors are named by their places among the
+    /// nodes that the layer reads, and so are the destinations in `own`; without it they are named by number.
     pub(super) fn place(
         &mut self,
         arena: &mut Arena,
         first: u32,
+        own: Option<&[u32]>,
         counts: &[u32],
         neighbors: &[u32],
     ) -> Result<(), GpuError> {
@@ -131,20 +170,20 @@ impl Chunk {
         assert_eq!(self.n_edges, neighbors.len() + counts.len(), "the neighbors of all nodes");
         let fill = |to: &mut [u32]| {
             let mut rest = neighbors;
-            for ((node, count), start) in self.nodes.clone().zip(counts).zip(&indptr) {
-                let (own, others) = rest.split_at(*count as usize);
-                to[*start..*start + own.len()].copy_from_slice(own);
-                to[*start + own.len()] = node;
+            for ((place, count), start) in counts.iter().enumerate().zip(&indptr) {
+                let (list, others) = rest.split_at(*count as usize);
+                to[*start..*start + list.len()].copy_from_slice(list);
+                to[*start + list.len()] = own.map_or(first + place as u32, |own| own[place]);
                 rest = others;
             }
         };
         let place = |sink: &mut crate::cuda::arena::Places<'_>| {
-            let starts = sink.place(indptr.len(), |to: &mut [u32]| {
-                to.iter_mut().zip(&indptr).for_each(|(to, start)| *to = *start as u32);
-            })?;
-            Ok(((starts, sink.place(self.n_edges, fill)?), Items::place(sink, &indptr, true)?))
+            let starts = place_starts(sink, &indptr)?;
+            let lists = (starts, sink.place(self.n_edges, fill)?);
+            let own = own.map_or(Ok(Address::NONE), |own| sink.copy(own))?;
+            Ok((lists, own, Items::place(sink, &indptr, true)?))
         };
-        (self.lists, self.items) = arena.fill(place)?;
+        (self.lists, self.own, self.items) = arena.fill(place)?;
         Ok(())
     }
 
@@ -178,6 +217,7 @@ impl Chunk {
             destinations: none,
             out_edges: none,
             ids: none,
+            own: self.own,
         };
         (graph, self.items)
     }

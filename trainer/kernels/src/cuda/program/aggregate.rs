@@ -34,8 +34,9 @@ impl Program {
         let mut args =
             args![*shape, graph.graph, direction, items, n_items, factors.at(), from.at(), to.at(), slots, n_slots];
         self.launch(*module, "kith_aggregate", n_items.div_ceil(WARPS), N_THREADS, &mut args)?;
+        let (n_nodes, own, first) = (n_nodes as u32, graph.graph.own, 0u32);
         let mut args =
-            args![*shape, n_nodes as u32, 0u32, direction, split, n_split, factors.at(), to.at(), slots, n_slots];
+            args![*shape, n_nodes, own, first, direction, split, n_split, factors.at(), to.at(), slots, n_slots];
         self.launch(*module, "kith_aggregate_join", n_split.div_ceil(WARPS), N_THREADS, &mut args)
     }
 }
