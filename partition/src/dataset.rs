@@ -3,6 +3,7 @@
 pub mod attributed;
 pub mod catalog;
 pub mod four_univ;
+pub mod heterophilous;
 pub mod import;
 pub mod musae;
 pub mod node_json;

@@ -7,16 +7,16 @@ use std::{path::Path, time::Instant};
 
 use kith_block::{Form, Subset};
 use kith_run::{
-    config::{EdgeLossConfig, Exclude, ModelConfig, RunConfig},
+    config::{EdgeLossConfig, Exclude, ModelConfig, OptimizerConfig, RunConfig},
     model_kind::ModelKind,
 };
 use kith_store::Graph;
 use kith_trainer::{
     data::input,
     engine::device,
-    loss::node_loss,
+    loss::NodeLoss,
     model::{Model, Pass},
-    optimizer::Adam,
+    optimizer::Optimizer,
 };
 use tch::Device;
 
@@ -57,6 +57,7 @@ fn run() {
             out_heads: number(out_heads),
             dropout: dropout.parse().expect("a number"),
         },
+        optimizer: OptimizerConfig { weight_decay: 5e-4, ..OptimizerConfig::default() },
         edge_loss: (kind == ModelKind::Supergat).then_some(edge_loss),
         ..RunConfig::default()
     };
@@ -65,13 +66,14 @@ fn run() {
     drop(store); // All of it is in memory now; pages of its files would count as ours.
     let graph = &input.graphs[0];
     let model = Model::new(&config, input.dim, input.n_classes, 1, Device::Cpu).expect("a model");
-    let mut optimizer = Adam::new(0.005, 5e-4, model.weights().n_elements() as i64, Device::Cpu);
+    let mut optimizer = Optimizer::new(&config, model.weights().entries(), 1, Device::Cpu);
     let mut times = Vec::new();
     for step in 0..rest.first().map_or(20, number) as u64 {
         let started = Instant::now();
         let forward = model.forward(graph, Pass::Train { run_key: 1, step }).expect("a pass");
         let after_forward = started.elapsed();
-        let mut loss = node_loss(&forward.logits, graph.labels.as_ref().unwrap(), &graph.train, graph.train.len());
+        let mut loss =
+            NodeLoss::default().of(&forward.logits, graph.labels.as_ref().unwrap(), &graph.train, graph.train.len());
         for edge_loss in forward.losses_of_layers() {
             loss += edge_loss;
         }

@@ -100,6 +100,49 @@ impl Data {
             }
         }
     }
+
+    /// True if the validation nodes have two classes or more, or may have several each, or if there are none.
+    pub(crate) fn validates_two_classes(&self) -> bool {
+        let are_two = |mut classes: Vec<i64>| {
+            classes.sort_unstable();
+            classes.dedup();
+            classes.len() != 1
+        };
+        match self {
+            Data::Full(input) => {
+                let of_graph = |graph: &input::GraphInput| match &graph.labels {
+                    Some(Labels::Classes(classes)) => graph.valid.iter().map(|node| classes[*node as usize]).collect(),
+                    _ => vec![0, 1],
+                };
+                are_two(input.graphs.iter().flat_map(of_graph).collect())
+            }
+            Data::Batches(input) => match input.valid.labels() {
+                Labels::Classes(classes) => are_two(classes.clone()),
+                Labels::Bits { .. } => true,
+            },
+        }
+    }
+
+    /// Number of training nodes of each class, where a node has one class.
+    pub(crate) fn train_counts(&self) -> Vec<u64> {
+        let mut counts = vec![0; self.shape().n_classes];
+        let mut count = |class: i64| counts[class as usize] += 1;
+        match self {
+            Data::Full(input) => {
+                for graph in &input.graphs {
+                    if let Some(Labels::Classes(classes)) = &graph.labels {
+                        graph.train.iter().for_each(|position| count(classes[*position as usize]));
+                    }
+                }
+            }
+            Data::Batches(input) => {
+                if let Labels::Classes(classes) = input.train.labels() {
+                    classes.iter().copied().for_each(count);
+                }
+            }
+        }
+        counts
+    }
 }
 
 impl BatchInput {

@@ -46,6 +46,9 @@ pub enum TrainError {
     /// There is nothing to learn.
     #[error("the store has no labels: import it with --labels")]
     NoLabels,
+    /// A setting that does not fit the labels.
+    #[error("{0}")]
+    Labels(String),
     /// Nobody said which nodes train.
     #[error("the store has no split: import it with --split")]
     NoSplit,

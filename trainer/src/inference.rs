@@ -7,4 +7,5 @@ pub mod predict;
 pub(crate) mod receptive;
 mod recorded;
 pub mod replay;
+mod scores;
 pub(crate) mod tally;

@@ -1,9 +1,13 @@
 //! Losses of nodes and pairs, summed in a fixed order: within pieces of rows, then over the pieces.
 
-use kith_kernels::class_loss;
+use kith_kernels::{SoftTargets, class_loss, soft_class_loss};
+use kith_run::config::{ClassWeights, TrainConfig};
 use tch::Tensor;
 
-use crate::data::input::Labels;
+use crate::{
+    data::{Data, input::Labels},
+    error::TrainError,
+};
 
 /// Rows that are summed before the next piece starts.
 const PIECE_ROWS: i64 = 4096;
@@ -16,35 +20,102 @@ pub fn sum_in_pieces(values: &Tensor) -> Tensor {
     (PIECE_ROWS..n_rows).step_by(PIECE_ROWS as usize).fold(first, |sum, start| sum + piece(start))
 }
 
-/// The loss of the nodes at these positions, added up and divided by `n_seeds`, those of the whole step: softmax
-/// cross-entropy, or the mean binary cross-entropy over all labels where a node may have several. `logits` are nodes ×
-/// classes.
-pub fn node_loss(logits: &Tensor, labels: &Labels, positions: &[u32], n_seeds: usize) -> Tensor {
-    if let Labels::Classes(classes) = labels
-        && let Some(Ok(loss)) = class_loss(logits, classes, positions, n_seeds)
-    {
-        return loss;
-    }
-    let index: Vec<i64> = positions.iter().map(|position| i64::from(*position)).collect();
-    let picked = logits.index(&[Some(Tensor::from_slice(&index).to_device(logits.device()))]);
-    match labels {
-        Labels::Classes(classes) => {
-            let classes: Vec<i64> = index.iter().map(|position| classes[*position as usize]).collect();
-            let classes = Tensor::from_slice(&classes).to_device(logits.device()).unsqueeze(1);
-            let losses = -picked.log_softmax(1, logits.kind()).gather(1, &classes, false);
-            sum_in_pieces(&losses) / n_seeds as f64
+/// The loss of training nodes: softmax cross-entropy, or the mean binary cross-entropy over all labels where a node may have
+/// several. Evaluations use the same without weights and smoothing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeLoss {
+    /// Weights of classes, whose mean over training nodes is 1; `None` if all are equal.
+    class_weights: Option<Vec<f32>>,
+    /// Share of a node's label that is spread over all classes.
+    smoothing: f64,
+}
+
+impl NodeLoss {
+    /// The loss of a run.
+    pub fn new(config: &TrainConfig, data: &Data) -> Result<NodeLoss, TrainError> {
+        let is_balanced = config.class_weights == Some(ClassWeights::Balanced);
+        let smoothing = config.label_smoothing.unwrap_or(0.0);
+        if (is_balanced || smoothing > 0.0) && data.shape().is_multi_label {
+            let key = if is_balanced { "class_weights" } else { "label_smoothing" };
+            return Err(TrainError::Labels(format!(
+                "`train.{key}` is for nodes with one class, and these may have several"
+            )));
         }
-        Labels::Bits { n_classes, bits } => {
-            let rows = index.iter().flat_map(|position| &bits[*position as usize * n_classes..][..*n_classes]);
-            let rows: Vec<f32> = rows.map(|bit| f32::from(u8::from(*bit))).collect();
-            let expected = Tensor::from_slice(&rows)
-                .view([positions.len() as i64, *n_classes as i64])
-                .to_kind(logits.kind())
-                .to_device(logits.device());
-            let losses = -(-&picked).log_sigmoid() - &picked * &expected;
-            sum_in_pieces(&losses) / (n_seeds * n_classes) as f64
+        let class_weights = is_balanced.then(|| balanced(&data.train_counts()));
+        Ok(NodeLoss { class_weights, smoothing })
+    }
+
+    /// Weights of classes; `None` if all are equal.
+    pub(crate) fn class_weights(&self) -> Option<&[f32]> {
+        self.class_weights.as_deref()
+    }
+
+    /// Share of a node's label that is spread over all classes.
+    pub(crate) fn smoothing(&self) -> f64 {
+        self.smoothing
+    }
+
+    /// The loss of the nodes at these positions, added up and divided by `n_seeds`, those of the whole step. `logits` are nodes ×
+    /// classes.
+    pub fn of(&self, logits: &Tensor, labels: &Labels, positions: &[u32], n_seeds: usize) -> Tensor {
+        let is_plain = self.class_weights.is_none() && self.smoothing == 0.0;
+        if let Labels::Classes(classes) = labels {
+            let fused = match is_plain {
+                true => class_loss(logits, classes, positions, n_seeds),
+                false => {
+                    let targets = SoftTargets { class_weights: self.class_weights(), smoothing: self.smoothing };
+                    soft_class_loss(logits, classes, positions, n_seeds, &targets)
+                }
+            };
+            if let Some(Ok(loss)) = fused {
+                return loss;
+            }
+        }
+        let index: Vec<i64> = positions.iter().map(|position| i64::from(*position)).collect();
+        let picked = logits.index(&[Some(Tensor::from_slice(&index).to_device(logits.device()))]);
+        match labels {
+            Labels::Classes(classes) => {
+                let classes: Vec<i64> = index.iter().map(|position| classes[*position as usize]).collect();
+                let classes = Tensor::from_slice(&classes).to_device(logits.device()).unsqueeze(1);
+                let logs = picked.log_softmax(1, logits.kind());
+                let losses = match is_plain {
+                    true => -logs.gather(1, &classes, false),
+                    false => -(logs * self.targets(&classes, logits)),
+                };
+                sum_in_pieces(&losses) / n_seeds as f64
+            }
+            Labels::Bits { n_classes, bits } => {
+                let rows = index.iter().flat_map(|position| &bits[*position as usize * n_classes..][..*n_classes]);
+                let rows: Vec<f32> = rows.map(|bit| f32::from(u8::from(*bit))).collect();
+                let expected = Tensor::from_slice(&rows)
+                    .view([positions.len() as i64, *n_classes as i64])
+                    .to_kind(logits.kind())
+                    .to_device(logits.device());
+                let losses = -(-&picked).log_sigmoid() - &picked * &expected;
+                sum_in_pieces(&losses) / (n_seeds * n_classes) as f64
+            }
         }
     }
+
+    /// Weight of each class's log probability in the loss of nodes with these classes, nodes × classes.
+    fn targets(&self, classes: &Tensor, logits: &Tensor) -> Tensor {
+        let n_classes = logits.size()[1];
+        let like = (logits.kind(), logits.device());
+        let weights = match &self.class_weights {
+            Some(weights) => Tensor::from_slice(weights).to_kind(logits.kind()).to_device(logits.device()),
+            None => Tensor::ones([n_classes], like),
+        };
+        let own = Tensor::zeros([classes.size()[0], n_classes], like).scatter_value(1, classes, 1.0 - self.smoothing);
+        (own + self.smoothing / n_classes as f64) * weights
+    }
+}
+
+/// Weights of classes by the number of training nodes of each: all classes weigh the same, and the mean over nodes is 1.
+fn balanced(counts: &[u64]) -> Vec<f32> {
+    let n_nodes: u64 = counts.iter().sum();
+    let n_present = counts.iter().filter(|count| **count > 0).count();
+    let weight = |count: &u64| if *count == 0 { 0.0 } else { n_nodes as f64 / (n_present as f64 * *count as f64) };
+    counts.iter().map(|count| weight(count) as f32).collect()
 }
 
 /// The mean loss of pairs by their logits: those that are edges should be large, the others small.
@@ -57,4 +128,55 @@ pub fn pair_loss(edges: &Tensor, others: &Tensor) -> Tensor {
 /// The loss of a slice by its numbers: that of its nodes, and the weighted losses of all layers' edges.
 pub(crate) fn slice_loss(node_loss: f64, edge_losses: &[f64], edge_weight: f64) -> f64 {
     node_loss + edge_weight * edge_losses.iter().sum::<f64>()
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::{Device, Kind};
+
+    use super::*;
+
+    #[test]
+    fn classes_weigh_the_same_when_balanced() {
+        let weights = balanced(&[30, 0, 10, 20]);
+        assert_eq!(weights, [2.0 / 3.0, 0.0, 2.0, 1.0]);
+        let mean: f32 = [30.0, 0.0, 10.0, 20.0].iter().zip(&weights).map(|(count, weight)| count * weight).sum();
+        assert_eq!(mean, 60.0);
+    }
+
+    /// As `torch.nn.functional.cross_entropy(weight, label_smoothing)`, which divides by the weights of the nodes' classes.
+    #[test]
+    fn weights_and_smoothing_are_those_of_pytorch() {
+        let classes: Vec<i64> = (0..12).map(|node| node * 7 % 5).collect();
+        let positions = [3u32, 0, 11, 3, 8, 7];
+        let weights = [0.5f32, 1.5, 0.25, 2.0, 1.0];
+        for (class_weights, smoothing) in [(None, 0.1), (Some(weights.to_vec()), 0.0), (Some(weights.to_vec()), 0.3)] {
+            let loss = NodeLoss { class_weights, smoothing };
+            let logits = (Tensor::arange(60, (Kind::Float, Device::Cpu)).sin() * 9.0).view([12, 5]);
+            let fused = logits.copy().set_requires_grad(true);
+            let by_tensors = logits.to_kind(Kind::Double).set_requires_grad(true);
+            let theirs = logits.to_kind(Kind::Double).set_requires_grad(true);
+            let found = loss.of(&fused, &Labels::Classes(classes.clone()), &positions, 6);
+            let expected = loss.of(&by_tensors, &Labels::Classes(classes.clone()), &positions, 6);
+            let own: Vec<i64> = positions.iter().map(|position| classes[*position as usize]).collect();
+            let picked = theirs.index_select(0, &Tensor::from_slice(&positions.map(i64::from)));
+            let weight = loss.class_weights.as_ref().map(|weights| Tensor::from_slice(weights).to_kind(Kind::Double));
+            let sum = picked.cross_entropy_loss(
+                &Tensor::from_slice(&own),
+                weight.as_ref(),
+                tch::Reduction::Sum,
+                -100,
+                smoothing,
+            ) / 6.0;
+            for (loss, logits) in [(&found, &fused), (&expected, &by_tensors)] {
+                assert!((loss.double_value(&[]) - sum.double_value(&[])).abs() < 1e-5, "{loss:?} {sum:?}");
+                (loss * 3.0).backward();
+                if !theirs.grad().defined() {
+                    (&sum * 3.0).backward();
+                }
+                let off = (logits.grad().to_kind(Kind::Double) - theirs.grad()).abs().max().double_value(&[]);
+                assert!(off < 1e-5, "{off}");
+            }
+        }
+    }
 }

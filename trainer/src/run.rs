@@ -4,6 +4,7 @@ pub(crate) mod early_stop;
 mod loop_state;
 mod newest;
 mod saved;
+mod start;
 mod steps;
 mod stopped;
 
@@ -22,7 +23,7 @@ use kith_run::{
 use kith_store::memory::available_bytes;
 use tch::Device;
 
-use self::{loop_state::LoopState, newest::newest};
+use self::{loop_state::LoopState, newest::newest, start::start_from};
 use crate::{
     data::{Data, feed::Feed, opened::Source, slices},
     distributed::{
@@ -32,9 +33,10 @@ use crate::{
     engine::{self, Engine, Host, TensorEngine, device::devices},
     error::TrainError,
     inference::{evaluate::metric_of, layerwise::Room},
+    loss::NodeLoss,
     model::Model,
-    optimizer::Adam,
-    output::{checkpoint::Saver, interchange, keeper::Keeper, metrics::Metrics, run_folder::RunFolder},
+    optimizer::Optimizer,
+    output::{checkpoint::Saver, keeper::Keeper, metrics::Metrics, run_folder::RunFolder},
 };
 
 /// Bytes that a rank may pin: its share of half of what is free on its machine, before anybody pins any.
@@ -97,7 +99,7 @@ pub struct RunPlan<'a> {
     pub gpu_rows: Option<u64>,
     /// The folder to keep it in; without one nothing is kept. Only rank 0 looks at it.
     pub out: Option<&'a Path>,
-    /// File of initial weights, in Kith's names or PyG's; `None`: drawn. A checkpoint comes first.
+    /// File of initial weights, in Kith's names or PyG's, or folder of a run; `None`: drawn. A checkpoint comes first.
     pub init: Option<&'a Path>,
     /// True to resume from the folder's newest checkpoint, if it has one.
     pub resume: bool,
@@ -139,26 +141,29 @@ impl<'a> Run<'a> {
         ])?;
         let shape = data.shape();
         let model = Model::new(&config, shape.dim, shape.n_classes, run_key, device)?;
+        let mut notes: Vec<String> = Vec::new();
         if let Some(path) = init {
-            interchange::load(&model, path)?;
+            notes.extend(start_from(&model, path)?);
         }
         let feed = Feed::new(data, &config, run_key, world)?;
         let n_slices = feed.n_slices();
         slices::check(world.n_ranks(), n_slices, matches!(data, Data::Full(_)))?;
-        let n_weights = model.weights().n_elements() as i64;
-        let mut optimizer = Adam::new(config.optimizer.learning_rate, config.optimizer.weight_decay, n_weights, device);
+        let steps_per_epoch = feed.steps_per_epoch() as u64;
+        let mut optimizer = Optimizer::new(&config, model.weights().entries(), steps_per_epoch, device);
+        let node_loss = NodeLoss::new(&config.train, data)?;
+        let metric = metric_of(&config.train, data)?;
         let mut state = LoopState::new(&config);
 
         let out = out.filter(|_| world.rank() == 0);
-        let mut notes = Vec::new();
         if let Some(checkpoint) = newest(out.filter(|_| resume), world, &mut notes)? {
             checkpoint.check_store(&source.digest)?;
             checkpoint.check_run(&config, run_key)?;
             let restored = checkpoint.restore(model.weights().entries())?;
-            checkpoint.check_state(&config, shape, feed.steps_per_epoch() as u64)?;
+            checkpoint.check_state(&config, shape, steps_per_epoch)?;
             model.weights().set(&restored.weights);
             optimizer = optimizer.resume(checkpoint.state.step, &restored.first, &restored.second);
             state = LoopState::restore(&checkpoint.state, &config, restored.best.to_device(device));
+            optimizer.schedule().set_reductions(state.plateau.n_reductions);
         }
         let folder = match out {
             None => None,
@@ -171,7 +176,7 @@ impl<'a> Run<'a> {
         let saver = Saver::default();
         let own_slices = slices::slices_of(world.rank(), world.n_ranks(), n_slices);
         let mut run = Run {
-            host: Host { config, run_key, data, model, optimizer, feed, own_slices, most_pinned },
+            host: Host { config, run_key, data, model, optimizer, node_loss, metric, feed, own_slices, most_pinned },
             engine: Box::new(TensorEngine::default()),
             state,
             world,
@@ -292,7 +297,7 @@ impl<'a> Run<'a> {
                 seconds: self.state.micros as f64 / 1e6,
                 seconds_measuring: measuring as f64 / 1e6,
             },
-            metric: metric_of(self.host.data),
+            metric: self.host.metric,
             n_weights: self.host.model.weights().n_elements(),
             n_negatives_left_out: self.state.n_negatives_left_out,
             rows: matches!(self.host.data, Data::Batches(_)).then_some(RowsReport { local, cached, remote }),
@@ -344,7 +349,10 @@ impl<'a> Run<'a> {
             let last_step = self.state.step.saturating_sub(1);
             self.host.check_finite(found.valid_loss, last_step, self.state.epoch, None, &[])?;
             self.state.hear_measured(found, self.host.model.weights());
-            self.state.evaluated_nodes = self.engine.evaluated_nodes();
+            self.state.hear_plateau(&self.host.config, found.valid);
+            self.host.optimizer.schedule().set_reductions(self.state.plateau.n_reductions);
+            let nodes = self.engine.evaluated_nodes();
+            self.state.evaluated_nodes = nodes.or_else(|| self.state.evaluated_nodes.take());
             self.metrics.hear_measured(found);
             record.measured = Some(found);
         }

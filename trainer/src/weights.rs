@@ -34,6 +34,16 @@ impl Initial {
 }
 
 impl Entry {
+    /// Name of its layer: `layers.0`.
+    pub fn layer(&self) -> &str {
+        self.name.rsplit_once('.').map_or("", |(layer, _)| layer)
+    }
+
+    /// True for a bias.
+    pub fn is_bias(&self) -> bool {
+        self.name.ends_with(".bias")
+    }
+
     fn n_elements(&self) -> i64 {
         self.shape.iter().product()
     }

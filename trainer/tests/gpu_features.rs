@@ -4,6 +4,7 @@ use half::{bf16, f16};
 use kith_draw::{Name, Purpose};
 use kith_kernels::cuda::{
     self, FeatureType, Features, Gpu, GpuError, GraphLists, Inference, LayerKind, LayerPlan, ProgramPlan, Settings,
+    TrainingPlan,
 };
 
 const N_NODES: usize = 300;
@@ -60,8 +61,8 @@ fn lists(gpu: &Gpu) -> GraphLists {
 fn read_back(gpu: &Gpu, features: &Features, lists: &GraphLists, dim: usize, some: Option<&[u32]>) -> Vec<f32> {
     let (heads, kind, is_mean) = (1, LayerKind::Own, true);
     let layer = LayerPlan { dim, heads, features: dim, kind, is_mean, weight: 0, attention: 0, bias: dim * dim };
-    let none = Settings { run_key: 0, learning_rate: 0.0, weight_decay: 0.0, edge_weight: 0.0, dropout: 0.0 };
-    let plan = ProgramPlan { layers: vec![layer], n_weights: dim * dim + dim, pairs: None, runs: vec![none] };
+    let (n_weights, runs, training) = (dim * dim + dim, vec![Settings::default()], TrainingPlan::default());
+    let plan = ProgramPlan { layers: vec![layer], n_weights, pairs: None, runs, training };
     let mut weights = vec![0.0; plan.n_weights];
     (0..dim).for_each(|place| weights[place * dim + place] = 1.0);
     let sets = vec![some.map(<[u32]>::to_vec); 2];

@@ -16,8 +16,8 @@ use kith_run::{
 };
 use kith_trainer::{
     data::input::{GraphInput, Labels},
-    engine::gpu,
-    loss::node_loss,
+    engine::gpu::{self, TrainingPlan},
+    loss::NodeLoss,
     model::{Model, Pass, oracle::error},
 };
 use tch::{Device, Kind, Tensor};
@@ -85,7 +85,8 @@ fn config(kind: ModelKind, form: Form, heads: usize, features: usize, dropout: f
 /// One training pass: outputs and edge losses, then the gradient of every weight.
 fn pass(model: &Model, graph: &GraphInput) -> (Vec<Tensor>, Vec<Tensor>) {
     let forward = model.forward(graph, Pass::Train { run_key: 5, step: 3 }).unwrap();
-    let mut loss = node_loss(&forward.logits, graph.labels.as_ref().unwrap(), &graph.train, graph.train.len());
+    let mut loss =
+        NodeLoss::default().of(&forward.logits, graph.labels.as_ref().unwrap(), &graph.train, graph.train.len());
     for edge_loss in forward.losses_of_layers() {
         loss += edge_loss * 2.0;
     }
@@ -154,7 +155,7 @@ fn check_on(
     program.step().unwrap();
     let name = device.name();
     let losses = program.losses().unwrap().remove(0);
-    let node = node_loss(&outputs[0], graph.labels.as_ref().unwrap(), &graph.train, graph.train.len());
+    let node = NodeLoss::default().of(&outputs[0], graph.labels.as_ref().unwrap(), &graph.train, graph.train.len());
     let expected: Vec<f64> = std::iter::once(&node).chain(&outputs[1..]).map(|loss| loss.double_value(&[])).collect();
     let found: Vec<f64> = std::iter::once(losses.node).chain(losses.edges).collect();
     assert_eq!(found.len(), expected.len());
@@ -249,7 +250,7 @@ fn slow_hubs_of_every_kind_agree_with_the_oracle() {
 fn program(device: &Gpu, model: &Model, graph: &GraphInput, config: &RunConfig) -> (Program, Vec<f32>) {
     let weights: Vec<f32> = Vec::try_from(model.weights().flat()).unwrap();
     let zeros = vec![0.0; weights.len()];
-    let program = gpu::program(device, model, graph, &[(config.clone(), 5)], N_CLASSES).unwrap();
+    let program = gpu::program(device, model, graph, &[(config, 5)], TrainingPlan::default(), N_CLASSES).unwrap();
     program.set_state(3, &weights, &zeros, &zeros).unwrap();
     (program, weights)
 }

@@ -2,6 +2,7 @@
 
 mod check;
 mod entry;
+mod heterophilous;
 mod table;
 
 pub use self::{

@@ -45,7 +45,7 @@ pub use self::{
     memory::DeviceNumbers,
     nvrtc::compiler_version,
     pairs::HostPairs,
-    program::{Draws, Program, ProgramPlan, RankSlices, Settings, Targets},
+    program::{Draws, Program, ProgramPlan, RankSlices, Settings, StepFactors, Targets, TrainingPlan, UpdateRule},
     rows::DeviceRows,
     sampled::{HostBlocks, SampledHop, SampledOnDevice},
     sampler::{GraphLists, GraphSampler},

@@ -3,7 +3,6 @@
 //! A `Block` holds the edges of one layer, [`InputRows`] the features that the first layer reads. Everything random is
 //! a named draw: [`Dropout`] here, the pairs of the edge loss next to the block. Uses no files and no network.
 
-mod adam;
 mod aggregate_layer;
 mod attention;
 mod attention_layer;
@@ -22,17 +21,18 @@ mod products;
 mod rows;
 mod simd;
 mod sparse_product;
+mod update;
 mod weighted_rows;
 
 pub use crate::{
-    adam::AdamStep,
     aggregate_layer::{AggregateLayer, AggregateWeights},
     attention_layer::{AttentionLayer, AttentionWeights},
     bridge::{filled, is_plain, numbers, numbers_mut, prepare, trim},
     dropout::Dropout,
     layer::{LayerDraws, LayerInput},
-    node_loss::class_loss,
+    node_loss::{SoftTargets, class_loss, soft_class_loss},
     open_list::{LIST_PIECE, OpenList},
     products::{multiply, plain_products, product_len},
     rows::{InputRows, SparseRows},
+    update::{AdamStep, Rule, Update, norm},
 };

@@ -23,10 +23,7 @@ pub fn class_loss(
         return None;
     }
     let n_classes = logits.size()[1] as usize;
-    let seeds: Vec<(usize, usize)> = positions
-        .iter()
-        .map(|position| (*position as usize * n_classes, classes[*position as usize] as usize))
-        .collect();
+    let seeds = seeds_of(classes, positions, n_classes);
     let mut shares = vec![0.0; seeds.len() * n_classes];
     let values = numbers(logits);
     let sums: Vec<f64> = shares
@@ -34,10 +31,82 @@ pub fn class_loss(
         .zip(seeds.par_chunks(PIECE_ROWS))
         .map(|(shares, seeds)| vectorized(Piece { values, n_classes, seeds, shares }))
         .collect();
-    let n = n_seeds as f64;
-    let loss = filled(&[], |loss| loss[0] = (sums.iter().sum::<f64>() / n) as f32);
+    Some(attached(logits, seeds, shares, sums.iter().sum(), n_seeds))
+}
+
+/// Labels that are more than one class for each node.
+#[derive(Clone, Copy, Debug)]
+pub struct SoftTargets<'a> {
+    /// Weights of classes; `None` if all are 1.
+    pub class_weights: Option<&'a [f32]>,
+    /// Share of a node's label that is spread over all classes.
+    pub smoothing: f64,
+}
+
+impl SoftTargets<'_> {
+    fn weight(&self, class: usize) -> f64 {
+        self.class_weights.map_or(1.0, |weights| f64::from(weights[class]))
+    }
+}
+
+/// The same as [`class_loss`] with the log probability of every class in the loss of a node: its own class has
+/// (1 − smoothing) · its weight, and every class smoothing ÷ classes · its weight.
+pub fn soft_class_loss(
+    logits: &Tensor,
+    classes: &[i64],
+    positions: &[u32],
+    n_seeds: usize,
+    targets: &SoftTargets<'_>,
+) -> Option<Result<Tensor, TchError>> {
+    if !is_plain(logits) || positions.is_empty() {
+        return None;
+    }
+    let n_classes = logits.size()[1] as usize;
+    let seeds = seeds_of(classes, positions, n_classes);
+    let spread: Vec<f64> =
+        (0..n_classes).map(|class| targets.smoothing / n_classes as f64 * targets.weight(class)).collect();
+    let all: f64 = spread.iter().sum();
+    let mut shares = vec![0.0; seeds.len() * n_classes];
+    let values = numbers(logits);
+    let of_piece = |(shares, seeds): (&mut [f32], &[(usize, usize)])| {
+        let mut loss = 0.0;
+        for ((start, class), shares) in seeds.iter().zip(shares.chunks_exact_mut(n_classes)) {
+            let row = &values[*start..start + n_classes];
+            let max = row.iter().fold(f32::NEG_INFINITY, |max, value| if *value > max { *value } else { max });
+            shares.iter_mut().zip(row).for_each(|(share, value)| *share = exp(value - max));
+            let sum: f64 = shares.iter().map(|share| f64::from(*share)).sum();
+            let (log_sum, own) = (sum.ln(), (1.0 - targets.smoothing) * targets.weight(*class));
+            for (place, (share, value)) in shares.iter_mut().zip(row).enumerate() {
+                let target = spread[place] + if place == *class { own } else { 0.0 };
+                loss += target * (log_sum - f64::from(value - max));
+                *share = ((all + own) * f64::from(*share) / sum - target) as f32;
+            }
+        }
+        loss
+    };
+    let pieces = shares.par_chunks_mut(PIECE_ROWS * n_classes).zip(seeds.par_chunks(PIECE_ROWS));
+    let sums: Vec<f64> = pieces.map(of_piece).collect();
+    Some(attached(logits, seeds, shares, sums.iter().sum(), n_seeds))
+}
+
+/// Start of each seed's logits, and its class.
+fn seeds_of(classes: &[i64], positions: &[u32], n_classes: usize) -> Vec<(usize, usize)> {
+    let seed = |position: &u32| (*position as usize * n_classes, classes[*position as usize] as usize);
+    positions.iter().map(seed).collect()
+}
+
+/// The loss by its sum, with a way back: `shares` are the gradients of the seeds' logits.
+fn attached(
+    logits: &Tensor,
+    seeds: Vec<(usize, usize)>,
+    shares: Vec<f32>,
+    sum: f64,
+    n_seeds: usize,
+) -> Result<Tensor, TchError> {
+    let (n, n_classes) = (n_seeds as f64, logits.size()[1] as usize);
+    let loss = filled(&[], |loss| loss[0] = (sum / n) as f32);
     if !logits.requires_grad() {
-        return Some(Ok(loss));
+        return Ok(loss);
     }
     let size = logits.size();
     let backward = move |gradients: &[Option<Tensor>]| {
@@ -55,7 +124,7 @@ pub fn class_loss(
         });
         Ok(vec![Some(gradient)])
     };
-    Some(attach(&[logits], &[&loss], Box::new(backward)).map(|()| loss))
+    attach(&[logits], &[&loss], Box::new(backward)).map(|()| loss)
 }
 
 /// The losses of some seeds, added up; leaves the gradient of each.

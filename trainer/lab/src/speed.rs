@@ -11,7 +11,7 @@ use kith_run::{config::RunConfig, run_file::RunFile};
 use kith_trainer::{
     engine::{
         device::Device,
-        gpu::{self, Gpu},
+        gpu::{self, Gpu, TrainingPlan},
     },
     error::TrainError,
     model::Model,
@@ -165,8 +165,8 @@ pub fn measure(
     let models: Vec<Model> = (0..case.n_runs as u64)
         .map(|key| Model::new(&config, case.size.dim, n_classes, key, Device::Cpu))
         .collect::<Result<_, _>>()?;
-    let runs: Vec<(RunConfig, u64)> = (0..case.n_runs as u64).map(|key| (config.clone(), key)).collect();
-    let mut program = gpu::program(device, &models[0], &graph, &runs, n_classes)?;
+    let runs: Vec<(&RunConfig, u64)> = (0..case.n_runs as u64).map(|key| (&config, key)).collect();
+    let mut program = gpu::program(device, &models[0], &graph, &runs, TrainingPlan::default(), n_classes)?;
     let weights: Vec<Vec<f32>> =
         models.iter().map(|model| Vec::try_from(model.weights().flat())).collect::<Result<_, _>>()?;
     let weights = weights.concat();

@@ -43,7 +43,10 @@ use kith_trainer::{
 };
 
 pub(crate) use self::{choose::choose_mode, ranks::share_cores};
-use self::{kept::RunMirror, status::how_it_goes};
+use self::{
+    kept::RunMirror,
+    status::{LossWatch, how_it_goes},
+};
 use crate::graph::open_as;
 
 pub(crate) fn run(mut args: Args) -> anyhow::Result<()> {
@@ -180,6 +183,7 @@ impl Runs<'_> {
 fn train_one(plan: RunPlan<'_>, world: &mut World, stop: &Stop) -> anyhow::Result<Report> {
     let what = format!("{} {}, seed {}", plan.source.dataset, plan.config.name(), plan.run_key);
     let epochs = plan.config.train.epochs;
+    let mut watch = LossWatch::new(plan.config.optimizer.learning_rate);
     let is_first = world.rank() == 0;
     let mut run = Run::new(plan, world)?;
     run.notes().iter().filter(|_| is_first).for_each(|note| say(&format!("note: {note}")));
@@ -188,6 +192,9 @@ fn train_one(plan: RunPlan<'_>, world: &mut World, stop: &Stop) -> anyhow::Resul
     let trained = train(&mut run, |record| {
         if let Some(shown) = &mut shown {
             shown.advance(record.epoch + 1, || how_it_goes(record));
+            if let Some(warning) = watch.hear(record) {
+                say(&format!("warning: {warning}"));
+            }
         }
         ControlFlow::Continue(())
     });

@@ -55,3 +55,21 @@ pub(crate) mod named {
         T::from_name(&name).ok_or_else(|| D::Error::custom(format!("no value is called {name:?}")))
     }
 }
+
+/// The same for a [`Choice`] that may be left open.
+pub(crate) mod named_option {
+    use serde::{Deserializer, Serializer};
+
+    use super::{Choice, named};
+
+    pub(crate) fn serialize<T: Choice, S: Serializer>(value: &Option<T>, serializer: S) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => named::serialize(value, serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, T: Choice, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+        named::deserialize(deserializer).map(Some)
+    }
+}

@@ -2,16 +2,21 @@
 //! their defaults its defaults, and their comments its reference ([`crate::run_file`], `docs/reference/run-file.md`).
 
 mod choices;
+mod optimizer;
 
 use kith_block::{Form, PairConfig, Subset};
 use kith_sampler::Fanout;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::choices::{Exclude, Kernels, Mode, OptimizerName, Supervision};
+pub use self::{
+    choices::{ClassWeights, Exclude, Kernels, Mode, NoDecay, OptimizerName, ScheduleName, Supervision},
+    optimizer::{OptimizerConfig, ScheduleConfig},
+};
 use crate::{
-    choice::{Choice, Named, named},
+    choice::{Choice, Named, named, named_option},
     fanouts::{self, Fanouts},
+    measured::Metric,
     model_kind::ModelKind,
 };
 
@@ -23,6 +28,9 @@ pub struct RunConfig {
     pub model: ModelConfig,
     /// The optimizer.
     pub optimizer: OptimizerConfig,
+    /// The course of the learning rate. Without this section it is constant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<ScheduleConfig>,
     /// Training: epochs, mini-batches, evaluation, checkpoints.
     pub train: TrainConfig,
     /// The edge loss of a supergat.
@@ -80,28 +88,6 @@ impl Default for ModelConfig {
     }
 }
 
-/// The optimizer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct OptimizerConfig {
-    /// the optimizer
-    #[serde(with = "named")]
-    #[schemars(with = "Named<OptimizerName>")]
-    pub name: OptimizerName,
-    /// constant learning rate (`lr` is understood too)
-    #[schemars(extend("exclusiveMinimum" = 0.0))]
-    pub learning_rate: f64,
-    /// L2 penalty added to the gradient of every weight, biases included (λ_2)
-    #[schemars(range(min = 0.0))]
-    pub weight_decay: f64,
-}
-
-impl Default for OptimizerConfig {
-    fn default() -> OptimizerConfig {
-        OptimizerConfig { name: OptimizerName::Adam, learning_rate: 0.005, weight_decay: 0.0 }
-    }
-}
-
 /// Training.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -138,10 +124,23 @@ pub struct TrainConfig {
     #[serde(with = "named")]
     #[schemars(with = "Named<Supervision>")]
     pub supervision: Supervision,
+    /// share of a node's label that the node loss spreads evenly over all classes (default: 0)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+    pub label_smoothing: Option<f64>,
+    /// weights of classes in the node loss. equal: all the same; balanced: one over the number of training nodes of the class
+    /// (default: equal)
+    #[serde(skip_serializing_if = "Option::is_none", with = "named_option")]
+    #[schemars(with = "Option<Named<ClassWeights>>")]
+    pub class_weights: Option<ClassWeights>,
     /// fused: Kith's own kernels; reference: plain tensor operations, slower, on any device (the only choice for a cgat)
     #[serde(with = "named")]
     #[schemars(with = "Named<Kernels>")]
     pub kernels: Kernels,
+    /// metric of evaluations, which chooses the best epoch (default: accuracy, or micro-f1 if a node may have several classes)
+    #[serde(skip_serializing_if = "Option::is_none", with = "named_option")]
+    #[schemars(with = "Option<Named<Metric>>")]
+    pub metric: Option<Metric>,
     /// epochs between evaluations of validation and test nodes; the last epoch is always evaluated
     #[schemars(range(min = 1, max = 1_000_000_000))]
     pub evaluate_every: u64,
@@ -176,7 +175,10 @@ impl Default for TrainConfig {
             slices: 1,
             split: None,
             supervision: Supervision::Split,
+            label_smoothing: None,
+            class_weights: None,
             kernels: Kernels::Fused,
+            metric: None,
             evaluate_every: 1,
             checkpoint_every: 50,
             checkpoint_every_steps: None,

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::choice::Choice;
+
 /// Evaluation results of an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
@@ -21,6 +23,34 @@ pub enum Metric {
     Accuracy,
     /// The harmonic mean of precision and recall over all (node, class); a logit above 0 says yes.
     MicroF1,
+    /// Mean over classes of the share of the class's nodes that are recognized.
+    BalancedAccuracy,
+    /// Mean over classes of the harmonic mean of precision and recall.
+    MacroF1,
+    /// Area under the ROC curve: the share of (node with a class, node without it) in which the first has the higher score; mean over
+    /// classes.
+    RocAuc,
+    /// Mean precision at the nodes with a class, by score; mean over classes.
+    AveragePrecision,
     /// Area under the ROC curve: the share of (held-out edge, pair without an edge) in which the edge scores higher.
     Auc,
+}
+
+/// Those that a run file may name.
+impl Choice for Metric {
+    const ALL: &'static [(&'static str, Self)] = &[
+        ("accuracy", Self::Accuracy),
+        ("balanced-accuracy", Self::BalancedAccuracy),
+        ("micro-f1", Self::MicroF1),
+        ("macro-f1", Self::MacroF1),
+        ("roc-auc", Self::RocAuc),
+        ("average-precision", Self::AveragePrecision),
+    ];
+}
+
+impl Metric {
+    /// Its name for users.
+    pub fn shown(self) -> &'static str {
+        if self == Metric::Auc { "ROC AUC of held-out edges" } else { self.name() }
+    }
 }

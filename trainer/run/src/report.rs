@@ -113,7 +113,7 @@ pub struct Report {
     pub run_file: String,
 }
 
-/// Number of nodes that an exact evaluation needs.
+/// Number of nodes that an evaluation computes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvaluatedNodes {
     /// Nodes of the graph.

@@ -2,6 +2,7 @@
 //!
 //! An error is one sentence: the key, its valid values, and the value that was found.
 
+mod checks;
 mod keys;
 mod renamed;
 mod text;
@@ -9,10 +10,9 @@ mod text;
 use std::path::Path;
 
 use kith_block::Form;
-use kith_sampler::fanouts_of_layers;
 use toml::{Table, Value};
 
-use self::text::{ATTENTION, MINI_BATCH, get};
+use self::text::{MINI_BATCH, get};
 pub use self::{
     keys::{Bound, Key, Takes, keys, schema, sections},
     renamed::{RENAMED, RENAMED_VALUES},
@@ -200,93 +200,10 @@ impl RunFile {
         })?;
         config.edge_loss = config.edge_loss.filter(|EdgeLossConfig { weight, .. }| *weight > 0.0);
         self.check_early_stop(&config)?;
+        self.check_optimizer(&config)?;
+        self.check_schedule(&config)?;
         self.settle_fanouts(&mut config)?;
         Ok(config)
-    }
-
-    fn check_model(&self, kind: ModelKind) -> Result<(), RunFileError> {
-        if kind.attention() == Attention::None
-            && let Some(key) = ATTENTION.iter().find(|key| get(&self.table, key).is_some())
-        {
-            return Err(self.wrong(format!("`{key}` is for models with attention: a {} has none", kind.name())));
-        }
-        let attention = get(&self.table, "model.attention");
-        if kind.attention() == Attention::Go && attention.is_some_and(|name| name.as_str() != Some(Form::Go.name())) {
-            return Err(self.wrong(format!("`model.attention`: a {} has go only", kind.name())));
-        }
-        let kernels = get(&self.table, "train.kernels");
-        if !kind.has_fused_kernels() && kernels.is_some_and(|name| name.as_str() == Some(Kernels::Fused.name())) {
-            let name = kind.name();
-            return Err(self.wrong(format!("`train.kernels`: a {name} has no fused kernels: use reference")));
-        }
-        let boundary_weight = get(&self.table, "cgat.boundary_weight").and_then(keys::as_number);
-        if get(&self.table, "cgat.boundary_margin").is_some() && boundary_weight.is_none_or(|weight| weight == 0.0) {
-            let problem = "`cgat.boundary_margin` needs a `cgat.boundary_weight` above 0 (default: 0)";
-            return Err(self.wrong(problem.to_owned()));
-        }
-        Ok(())
-    }
-
-    fn check_mode(&self, kind: ModelKind) -> Result<(), RunFileError> {
-        let is_mini_batch = get(&self.table, "train.mode").and_then(Value::as_str) == Some(Mode::MiniBatch.name());
-        if is_mini_batch && !kind.trains_in_mini_batches() {
-            return Err(self.wrong(format!("`train.mode`: a {} supports full-batch only", kind.name())));
-        }
-        match self.mini_batch_key().filter(|_| !is_mini_batch) {
-            Some(key) => Err(self.wrong(format!("`{key}` is for mini-batches: set train.mode = \"mini-batch\""))),
-            None => Ok(()),
-        }
-    }
-
-    /// Checks that a section that belongs to one model is not given for another, and is not turned off for its own.
-    fn check_sections(&self, kind: ModelKind) -> Result<(), RunFileError> {
-        for (section, owner) in ModelKind::sections() {
-            let (name, owner_name) = (kind.name(), owner.name());
-            let problem = match (kind == owner, self.table.get(section)) {
-                (true, Some(Value::Boolean(_))) if section == "edge_loss" => {
-                    "`edge_loss` is off: set edge_loss.weight = 0 to train a supergat without it, or train a gat"
-                        .to_owned()
-                }
-                (true, Some(Value::Boolean(_))) => format!("`{section}` is off: a {name} needs it"),
-                (false, Some(Value::Table(_))) => {
-                    format!("`{section}` is for a {owner_name}: a {name} has no such loss")
-                }
-                _ => continue,
-            };
-            return Err(self.wrong(problem));
-        }
-        Ok(())
-    }
-
-    /// Checks that the paper's rule is whole, or that there is a patience.
-    fn check_early_stop(&self, config: &RunConfig) -> Result<(), RunFileError> {
-        let Some(early_stop) = &config.early_stop else { return Ok(()) };
-        let rule = ["burn_in", "window", "loss_threshold", "metric_threshold"].map(|name| format!("early_stop.{name}"));
-        let missing = rule.iter().find(|key| get(&self.table, key).is_none());
-        let is_begun = rule.iter().any(|key| get(&self.table, key).is_some());
-        match missing {
-            Some(key) if is_begun => {
-                Err(self.wrong(format!("`{key}` is missing: the paper's rule needs all four keys")))
-            }
-            Some(_) if early_stop.patience.is_none() => Err(self
-                .wrong("`early_stop.patience` is missing: the number of epochs to wait for a better score".to_owned())),
-            _ => Ok(()),
-        }
-    }
-
-    /// Cuts the default fanouts to the layers of the model, and checks given ones against them.
-    fn settle_fanouts(&self, config: &mut RunConfig) -> Result<(), RunFileError> {
-        if config.train.mode == Mode::FullBatch {
-            return Ok(());
-        }
-        let (fanouts, n_layers) = (&mut config.train.fanouts, config.model.n_layers);
-        if get(&self.table, "train.fanouts").is_none() {
-            fanouts.truncate(n_layers);
-        }
-        match fanouts_of_layers(fanouts, n_layers) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(self.wrong(format!("`train.fanouts`: {error}"))),
-        }
     }
 
     /// Sets a key, under whatever name it was given; its present name if it had a value and may not be set twice.

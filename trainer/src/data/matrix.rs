@@ -5,6 +5,7 @@ use tch::{Kind, Tensor};
 use crate::error::TrainError;
 
 /// A matrix as plain numbers.
+#[derive(Clone, Debug)]
 pub(crate) struct Matrix {
     pub(crate) values: Vec<f32>,
     pub(crate) width: usize,

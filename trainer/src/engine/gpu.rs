@@ -1,14 +1,14 @@
 //! Inputs of GPU programs, from a model, its graph and its config.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use kith_client::{FetchedRows, Info};
 use kith_kernels::cuda::{
     self, DeviceGraph, DeviceRows, FeatureType, Features, GraphLists, LayerPlan, Program, ProgramPlan, Settings,
-    Targets,
+    Targets, UpdateRule,
 };
-pub use kith_kernels::cuda::{Constants, Gpu, GpuError, Warmed, compiler_version, open, warm};
-use kith_run::config::{Kernels, ModelConfig, RunConfig};
+pub use kith_kernels::cuda::{Constants, Gpu, GpuError, TrainingPlan, Warmed, compiler_version, open, warm};
+use kith_run::config::{Kernels, ModelConfig, OptimizerConfig, OptimizerName, RunConfig};
 use kith_store::{Dtype, RowsForm};
 use tch::Device;
 
@@ -17,7 +17,7 @@ use crate::{
         BatchInput, Data,
         input::{GraphInput, Labels},
     },
-    engine::device,
+    engine::{Host, device},
     error::TrainError,
     model::{Model, spec_of},
 };
@@ -140,30 +140,38 @@ pub fn program(
     gpu: &Gpu,
     model: &Model,
     graph: &GraphInput,
-    runs: &[(RunConfig, u64)],
+    runs: &[(&RunConfig, u64)],
+    training: TrainingPlan,
     n_classes: usize,
 ) -> Result<Program, GpuError> {
     let runs_of = runs.iter().map(|(config, run_key)| settings(config, *run_key)).collect();
-    let plan = plan(model, &runs[0].0, (graph.is_symmetric, graph.is_one_of_many), runs_of);
+    let traits = (graph.is_symmetric, graph.is_one_of_many);
+    let plan = ProgramPlan { training, ..plan(model, runs[0].0, traits, runs_of) };
     let on_device = (DeviceGraph::new(gpu, &graph.block)?, DeviceRows::new(gpu, &graph.rows)?);
     Program::new(gpu, on_device.0, on_device.1, plan, &targets(graph, n_classes))
 }
 
-/// One run whose slices are computed one by one, `n_slices` for each step.
-pub(crate) fn plan_of_slices(
-    model: &Model,
-    data: &Data,
-    config: &RunConfig,
-    run_key: u64,
-    n_slices: usize,
-) -> ProgramPlan {
+/// Training of a run, without what [`Settings`] say.
+pub(crate) fn training_plan(host: &Host<'_>) -> TrainingPlan {
+    let places = |places: &Range<i64>| places.start as usize..places.end as usize;
+    TrainingPlan {
+        not_decayed: host.optimizer.not_decayed().iter().map(places).collect(),
+        class_weights: host.node_loss.class_weights().map(<[f32]>::to_vec),
+        smoothing: host.node_loss.smoothing() as f32,
+        is_scheduled: !host.optimizer.schedule().is_constant(),
+    }
+}
+
+/// One run whose slices are computed one by one.
+pub(crate) fn plan_of_slices(host: &Host<'_>) -> ProgramPlan {
+    let Host { model, data, config, run_key, feed, .. } = host;
     let traits = match data {
         Data::Full(input) => input.graphs.first().map_or((false, false), |graph| (graph.is_symmetric, true)),
         Data::Batches(input) => (input.shards.info().is_symmetric, input.is_set),
     };
-    let mut own = settings(config, run_key);
-    own.edge_weight /= n_slices as f64;
-    plan(model, config, traits, vec![own])
+    let mut own = settings(config, *run_key);
+    own.edge_weight /= feed.n_slices() as f64;
+    ProgramPlan { training: training_plan(host), ..plan(model, config, traits, vec![own]) }
 }
 
 fn plan(
@@ -178,21 +186,36 @@ fn plan(
         n_weights: model.weights().flat().numel(),
         pairs: edge_loss.map(|edge_loss| edge_loss.pairs(is_symmetric, is_one_of_many)),
         runs,
+        training: TrainingPlan::default(),
     }
 }
 
 /// A model without training.
 pub(crate) fn plan_of_inference(model: &Model) -> ProgramPlan {
-    let none = Settings { run_key: 0, learning_rate: 0.0, weight_decay: 0.0, edge_weight: 0.0, dropout: 0.0 };
-    ProgramPlan { layers: layers(model), n_weights: model.weights().flat().numel(), pairs: None, runs: vec![none] }
+    ProgramPlan {
+        layers: layers(model),
+        n_weights: model.weights().flat().numel(),
+        pairs: None,
+        runs: vec![Settings::default()],
+        training: TrainingPlan::default(),
+    }
 }
 
 fn settings(config: &RunConfig, run_key: u64) -> Settings {
     assert_eq!(config.train.kernels, Kernels::Fused, "tensor operations need no program");
+    let OptimizerConfig { name, learning_rate, weight_decay, momentum, nesterov, clip_norm, .. } = config.optimizer;
     Settings {
         run_key,
-        learning_rate: config.optimizer.learning_rate,
-        weight_decay: config.optimizer.weight_decay,
+        learning_rate,
+        weight_decay,
+        rule: match name {
+            OptimizerName::Adam => UpdateRule::Adam,
+            OptimizerName::Adamw => UpdateRule::Adamw,
+            OptimizerName::Sgd if nesterov == Some(true) => UpdateRule::Nesterov,
+            OptimizerName::Sgd => UpdateRule::Descent,
+        },
+        momentum: momentum.unwrap_or(0.0),
+        clip_norm,
         edge_weight: config.edge_loss.as_ref().map_or(0.0, |edge_loss| edge_loss.weight),
         dropout: config.model.dropout,
     }

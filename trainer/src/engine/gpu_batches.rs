@@ -115,7 +115,7 @@ impl<'a> BatchEngine<'a> {
     ) -> Result<BatchEngine<'a>, TrainError> {
         let mut features = gpu::features(device, host.data, gpu_rows, host.most_pinned)?;
         host.feed.serve_gpu(features.is_none());
-        let plan = gpu::plan_of_slices(&host.model, host.data, &host.config, host.run_key, host.feed.n_slices());
+        let plan = gpu::plan_of_slices(host);
         let recipe = host.feed.recipe().filter(|_| features.is_some()).map(Recipe::of);
         let lists = match &recipe {
             Some(recipe) => gpu::lists(device, host.data, &recipe.fanouts)?,
@@ -306,8 +306,7 @@ impl<'a> Engine<'a> for BatchEngine<'a> {
             stage.enter(Phase::Update);
             engine.step += 1;
             engine.waits.n_steps += 1;
-            let (step_size, inverse_root_scale) = host.optimizer.factors(engine.step);
-            Ok(engine.program.update_by_slices(step_size, inverse_root_scale)?)
+            Ok(engine.program.update_by_slices(host.optimizer.factors(engine.step))?)
         })
     }
 
@@ -329,11 +328,11 @@ impl<'a> Engine<'a> for BatchEngine<'a> {
     fn evaluate(&mut self, host: &mut Host<'a>, room: &Room, world: &mut World) -> Result<Measured, TrainError> {
         let known = (self.features.as_deref(), self.lists.as_deref());
         let parts = Parts { gpu: &self.gpu, plan: &self.plan, program: &self.program, known };
-        if let Some(measured) = self.evaluation.evaluate(parts, host.data, world)? {
+        if let Some(measured) = self.evaluation.evaluate(parts, (host.data, host.metric), world)? {
             return Ok(measured);
         }
         self.fetch_weights(host)?;
-        self.evaluator.evaluate(&host.model, host.data, room, world)
+        self.evaluator.evaluate(&host.model, host.data, host.metric, room, world)
     }
 
     fn evaluated_nodes(&self) -> Option<EvaluatedNodes> {

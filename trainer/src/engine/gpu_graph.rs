@@ -15,7 +15,7 @@ use tch::Tensor;
 
 use super::{Engine, gpu_losses::with_losses, host::Host, stage::Stage};
 use crate::{
-    data::{feed::At, input::GraphInput},
+    data::{feed::At, input::GraphInput, matrix::Matrix},
     distributed::{
         exchange::{Exchange, SliceRecord},
         world::World,
@@ -23,10 +23,11 @@ use crate::{
     engine::gpu,
     error::TrainError,
     inference::{
-        evaluate::{Evaluator, metric_of},
+        evaluate::{Evaluator, measure_logits, needs_scores},
         layerwise::Room,
         tally::Tally,
     },
+    optimizer::Schedule,
 };
 
 /// Advice for a graph that is too large for a GPU.
@@ -46,11 +47,15 @@ pub(super) struct GraphEngine {
 #[derive(Debug)]
 struct Together {
     program: Program,
+    /// Courses of the learning rate, by run.
+    schedules: Vec<Schedule>,
     /// Steps so far, and the losses of the last.
     step: u64,
     losses: Vec<Losses>,
     /// The last evaluation, and its step.
     measured: Option<(u64, Vec<[Counted; 2]>)>,
+    /// Step whose weights computed the last outputs without dropout, for metrics that need logits.
+    evaluated: Option<u64>,
     n_seeds: u64,
     n_edges: u64,
     /// Losses that the mean over the valid nodes is taken of.
@@ -70,8 +75,9 @@ impl GraphEngine {
     fn make(device: &Gpu, graph: &GraphInput, hosts: &[&mut Host<'_>]) -> Result<Vec<GraphEngine>, TrainError> {
         let Host { model, optimizer, data, .. } = &*hosts[0];
         let shape = data.shape();
-        let settings: Vec<(RunConfig, u64)> = hosts.iter().map(|host| (host.config.clone(), host.run_key)).collect();
-        let program = gpu::program(device, model, graph, &settings, shape.n_classes)?;
+        let runs: Vec<(&RunConfig, u64)> = hosts.iter().map(|host| (&host.config, host.run_key)).collect();
+        let training = gpu::training_plan(hosts[0]);
+        let program = gpu::program(device, model, graph, &runs, training, shape.n_classes)?;
         let all = |of: &dyn Fn(&Host<'_>) -> Tensor| -> Result<Vec<f32>, TrainError> {
             let each = hosts.iter().map(|host| Vec::<f32>::try_from(of(host)));
             Ok(each.collect::<Result<Vec<_>, _>>()?.concat())
@@ -83,9 +89,11 @@ impl GraphEngine {
         program.set_state(optimizer.step(), &weights, &first, &second)?;
         let together = Rc::new(RefCell::new(Together {
             program,
+            schedules: hosts.iter().map(|host| host.optimizer.schedule().clone()).collect(),
             step: optimizer.step(),
             losses: Vec::new(),
             measured: None,
+            evaluated: None,
             n_seeds: graph.train.len() as u64,
             n_edges: (model.layers().len() * (graph.block.n_edges() - graph.block.n_destinations())) as u64,
             n_valid_terms: (graph.valid.len() * if shape.is_multi_label { shape.n_classes } else { 1 }) as u64,
@@ -98,12 +106,25 @@ impl Together {
     /// Losses of the step after `step` updates, all runs.
     fn compute(&mut self, step: u64) -> Result<&[Losses], TrainError> {
         if self.step == step {
+            if !self.schedules[0].is_constant() {
+                let rates: Vec<f64> = self.schedules.iter().map(|schedule| schedule.rate(step)).collect();
+                self.program.set_rates(&rates)?;
+            }
             self.program.step()?;
             self.step += 1;
             self.losses = self.program.losses()?;
         }
         assert_eq!(self.step, step + 1, "runs on a GPU keep step");
         Ok(&self.losses)
+    }
+
+    /// Logits of all nodes without dropout, of one run.
+    fn logits_of(&mut self, run: usize) -> Result<Vec<f32>, TrainError> {
+        if self.evaluated != Some(self.step) {
+            self.program.evaluate()?;
+            self.evaluated = Some(self.step);
+        }
+        Ok(self.program.logits_of(run)?)
     }
 
     /// Sums over the valid and test nodes, all runs.
@@ -144,11 +165,15 @@ impl<'a> Engine<'a> for GraphEngine {
     }
 
     fn evaluate(&mut self, host: &mut Host<'a>, room: &Room, world: &mut World) -> Result<Measured, TrainError> {
-        if metric_of(host.data) == Metric::Auc {
+        if host.metric == Metric::Auc {
             self.fetch_weights(host)?; // Pairs are evaluated on the host.
-            return Evaluator::default().evaluate(&host.model, host.data, room, world);
+            return Evaluator::default().evaluate(&host.model, host.data, host.metric, room, world);
         }
         let mut together = self.together.borrow_mut();
+        if let (true, Some(graph)) = (needs_scores(host.metric), gpu::whole_graph(host.data)) {
+            let (values, width) = (together.logits_of(self.place)?, host.data.shape().n_classes);
+            return Ok(measure_logits(graph, &Matrix { values, width }, host.metric));
+        }
         let n_valid_terms = together.n_valid_terms;
         let [valid, test] = together.evaluate()?[self.place];
         Ok(Tally::measured(Tally::of_counted(valid, n_valid_terms), Tally::of_counted(test, 0)))

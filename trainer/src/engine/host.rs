@@ -2,15 +2,16 @@
 
 use std::ops::Range;
 
-use kith_run::config::RunConfig;
+use kith_run::{config::RunConfig, measured::Metric};
 
 use crate::{
     data::{
         Data,
         feed::{At, Feed},
     },
+    loss::NodeLoss,
     model::Model,
-    optimizer::Adam,
+    optimizer::Optimizer,
 };
 
 /// All that engines compute with.
@@ -20,7 +21,10 @@ pub(crate) struct Host<'a> {
     pub(crate) run_key: u64,
     pub(crate) data: &'a Data,
     pub(crate) model: Model,
-    pub(crate) optimizer: Adam,
+    pub(crate) optimizer: Optimizer,
+    pub(crate) node_loss: NodeLoss,
+    /// Of evaluations.
+    pub(crate) metric: Metric,
     pub(crate) feed: Feed<'a>,
     /// Slices of every step that this rank computes.
     pub(crate) own_slices: Range<usize>,

@@ -13,7 +13,6 @@ use crate::{
     },
     error::TrainError,
     inference::{evaluate::Evaluator, layerwise::Room, receptive::ReceptiveSets},
-    loss::node_loss,
     model::Pass,
     output::checkpoint::Exact,
 };
@@ -58,7 +57,7 @@ impl<'a> Engine<'a> for TensorEngine {
     }
 
     fn evaluate(&mut self, host: &mut Host<'a>, room: &Room, world: &mut World) -> Result<Measured, TrainError> {
-        self.evaluator.evaluate(&host.model, host.data, room, world)
+        self.evaluator.evaluate(&host.model, host.data, host.metric, room, world)
     }
 
     fn evaluated_nodes(&self) -> Option<EvaluatedNodes> {
@@ -80,7 +79,7 @@ fn forward_and_backward(host: &Host<'_>, at: At, slice: &mut Slice<'_>) -> Resul
     }
     let pass = Pass::Train { run_key: host.run_key, step: at.step };
     let forward = host.model.forward_sample(&slice.sample, pass, std::mem::take(&mut slice.compared))?;
-    let node_loss = node_loss(&forward.logits, &slice.labels, &slice.seeds, slice.n_step_seeds);
+    let node_loss = host.node_loss.of(&forward.logits, &slice.labels, &slice.seeds, slice.n_step_seeds);
     let loss = match forward.edge_loss(host.feed.n_slices()) {
         Some(edge_loss) => &node_loss + edge_loss,
         None => node_loss.shallow_clone(),

@@ -1,20 +1,28 @@
 //! Evaluation: losses and metrics over the valid and test nodes, without dropout and gradients.
 
+use std::ops::Range;
+
+use kith_client::Seeds;
 use kith_draw::{exp, ln, ln_1p};
-use kith_run::measured::{Measured, Metric};
+use kith_run::{
+    choice::Choice,
+    config::TrainConfig,
+    measured::{Measured, Metric},
+};
 use rayon::prelude::*;
 
 use crate::{
     data::{
         BatchInput, Data,
-        input::{Input, Labels},
+        input::{GraphInput, Input, Labels},
         matrix::{Matrix, rows_of},
     },
     distributed::world::World,
     error::TrainError,
     inference::{
         layerwise::{self, Looked, Prepared, Room},
-        receptive::ReceptiveSets,
+        receptive::{NodeSet, ReceptiveSets},
+        scores::Scores,
         tally::Tally,
     },
     model::{Model, Pass},
@@ -23,13 +31,55 @@ use crate::{
 /// Nodes per piece of a sum: cut by place, added in order, so the same bits come out of any number of threads.
 const PIECE_LEN: usize = 4096;
 
-/// Metric of runs on some data.
-pub fn metric_of(data: &Data) -> Metric {
-    match data {
-        Data::Full(Input { links: Some(_), .. }) => Metric::Auc,
-        _ if data.shape().is_multi_label => Metric::MicroF1,
-        _ => Metric::Accuracy,
+/// Metric of a run on some data.
+pub fn metric_of(config: &TrainConfig, data: &Data) -> Result<Metric, TrainError> {
+    let are_several = data.shape().is_multi_label;
+    let wrong = |name: Metric, why: &str| Err(TrainError::Labels(format!("`train.metric`: {} {why}", name.name())));
+    match (data, config.metric) {
+        (Data::Full(Input { links: Some(_), .. }), None) => Ok(Metric::Auc),
+        (Data::Full(Input { links: Some(_), .. }), Some(metric)) => {
+            wrong(metric, "is for nodes, and this graph is measured by edges that were held out: leave the key out")
+        }
+        (_, None) if are_several => Ok(Metric::MicroF1),
+        (_, None) => Ok(Metric::Accuracy),
+        (_, Some(metric @ (Metric::Accuracy | Metric::BalancedAccuracy))) if are_several => {
+            wrong(metric, "is for nodes with one class, and these may have several")
+        }
+        (_, Some(metric @ (Metric::RocAuc | Metric::AveragePrecision))) if !data.validates_two_classes() => {
+            wrong(metric, "needs validation nodes of at least two classes")
+        }
+        (_, Some(metric)) => Ok(metric),
     }
+}
+
+/// Results of some nodes.
+#[derive(Clone, Debug, Default)]
+struct Judged {
+    tally: Tally,
+    /// For metrics that need them.
+    scores: Scores,
+}
+
+impl Judged {
+    fn add(&mut self, metric: Metric, logits: &Matrix, labels: &Labels, positions: &[u32]) {
+        self.tally.add(tally(logits, labels, positions));
+        if needs_scores(metric) {
+            self.scores.add(logits, labels, positions);
+        }
+    }
+
+    fn metric(&self, metric: Metric) -> f64 {
+        if needs_scores(metric) { self.scores.metric(metric) } else { self.tally.metric() }
+    }
+
+    fn measured(metric: Metric, valid: &Judged, test: &Judged) -> Measured {
+        Measured { valid_loss: valid.tally.loss(), valid: valid.metric(metric), test: test.metric(metric) }
+    }
+}
+
+/// True for metrics that counts of right nodes do not tell.
+pub(crate) fn needs_scores(metric: Metric) -> bool {
+    !matches!(metric, Metric::Accuracy | Metric::MicroF1 | Metric::Auc)
 }
 
 /// Evaluates a model again and again on the same data.
@@ -45,11 +95,12 @@ impl Evaluator {
         &mut self,
         model: &Model,
         data: &Data,
+        metric: Metric,
         room: &Room,
         world: &mut World,
     ) -> Result<Measured, TrainError> {
         let input = match data {
-            Data::Full(input) => return evaluate_graphs(model, input),
+            Data::Full(input) => return evaluate_graphs(model, input, metric),
             Data::Batches(input) => input,
         };
         let prepared = match self.prepared.take() {
@@ -57,7 +108,7 @@ impl Evaluator {
             None => Prepared::of_nodes(model, &*input.shards, room, world, wanted(input))?,
         };
         let prepared = self.prepared.insert(prepared);
-        evaluate_store(model, input, room, world, prepared)
+        evaluate_store(model, input, metric, room, world, prepared)
     }
 
     /// Nodes of evaluations; `None` before the first, and in full-batch training.
@@ -71,49 +122,107 @@ pub(crate) fn wanted(input: &BatchInput) -> impl Iterator<Item = u64> {
     input.valid.ids().iter().chain(input.test.ids()).copied()
 }
 
-fn evaluate_graphs(model: &Model, input: &Input) -> Result<Measured, TrainError> {
-    let (mut valid, mut test) = (Tally::default(), Tally::default());
+fn evaluate_graphs(model: &Model, input: &Input, metric: Metric) -> Result<Measured, TrainError> {
+    let (mut valid, mut test) = (Judged::default(), Judged::default());
     for graph in &input.graphs {
         let Some(labels) = graph.labels.as_ref().filter(|_| !graph.valid.is_empty() || !graph.test.is_empty()) else {
             continue;
         };
         let logits = rows_of(&model.forward(graph, Pass::Evaluate)?.logits)?;
-        valid.add(tally(&logits, labels, &graph.valid));
-        test.add(tally(&logits, labels, &graph.test));
+        valid.add(metric, &logits, labels, &graph.valid);
+        test.add(metric, &logits, labels, &graph.test);
     }
-    let mut measured = Tally::measured(valid, test);
+    let mut measured = Judged::measured(metric, &valid, &test);
     if let (Some(links), [graph]) = (&input.links, &input.graphs[..]) {
         (measured.valid, measured.test) = links.measure(model, graph)?;
     }
     Ok(measured)
 }
 
+/// Evaluates the logits of a graph's nodes.
+pub(crate) fn measure_logits(graph: &GraphInput, logits: &Matrix, metric: Metric) -> Measured {
+    let (mut valid, mut test) = (Judged::default(), Judged::default());
+    if let Some(labels) = &graph.labels {
+        valid.add(metric, logits, labels, &graph.valid);
+        test.add(metric, logits, labels, &graph.test);
+    }
+    Judged::measured(metric, &valid, &test)
+}
+
 /// Measures a model by its nodes, whatever its run is measured by.
 pub fn evaluate_nodes(model: &Model, input: &Input) -> Result<Measured, TrainError> {
-    evaluate_graphs(model, &Input { links: None, ..input.clone() })
+    let input = Data::Full(Input { links: None, ..input.clone() });
+    let metric = metric_of(&TrainConfig::default(), &input)?;
+    match input {
+        Data::Full(input) => evaluate_graphs(model, &input, metric),
+        Data::Batches(_) => unreachable!("made full"),
+    }
+}
+
+/// Logits of the nodes that are evaluated, as chunks of nodes bring them.
+#[derive(Debug)]
+pub(crate) struct WantedLogits {
+    /// Places of the nodes among those that the last layer computes, which may be more.
+    places: Vec<u64>,
+    logits: Matrix,
+}
+
+impl WantedLogits {
+    /// Without logits yet.
+    pub(crate) fn new(input: &BatchInput, computed: &NodeSet) -> WantedLogits {
+        let mut places: Vec<u64> = wanted(input).map(|id| computed.place(id)).collect();
+        places.sort_unstable();
+        places.dedup();
+        WantedLogits { places, logits: Matrix { values: Vec::new(), width: input.shards.info().n_classes } }
+    }
+
+    /// Number of the nodes before a place.
+    fn number(&self, place: u64) -> usize {
+        self.places.partition_point(|other| *other < place)
+    }
+
+    /// Those of a chunk's rows that are wanted.
+    pub(crate) fn pick(&self, nodes: Range<u64>, rows: &Matrix) -> Vec<f32> {
+        let own = &self.places[self.number(nodes.start)..self.number(nodes.end)];
+        own.iter().flat_map(|place| rows.row((place - nodes.start) as usize)).copied().collect()
+    }
+
+    /// Takes what was picked, chunk by chunk.
+    pub(crate) fn push(&mut self, picked: &[f32]) {
+        self.logits.values.extend_from_slice(picked);
+    }
+
+    /// Evaluates the valid and test nodes, once all chunks have come.
+    pub(crate) fn measure(&self, input: &BatchInput, computed: &NodeSet, metric: Metric) -> Measured {
+        let judged = |seeds: &Seeds| {
+            let row = |id: &u64| self.logits.row(self.number(computed.place(*id)));
+            let values = seeds.ids().iter().flat_map(row).copied().collect();
+            let all: Vec<u32> = (0..seeds.len() as u32).collect();
+            let mut judged = Judged::default();
+            judged.add(metric, &Matrix { values, width: self.logits.width }, seeds.labels(), &all);
+            judged
+        };
+        Judged::measured(metric, &judged(&input.valid), &judged(&input.test))
+    }
 }
 
 fn evaluate_store(
     model: &Model,
     input: &BatchInput,
+    metric: Metric,
     room: &Room,
     world: &mut World,
     prepared: &Prepared,
 ) -> Result<Measured, TrainError> {
     let last = model.layers().len() - 1;
     let computed = prepared.sets().computed_by(last);
-    let mut logits = Matrix { values: Vec::new(), width: input.shards.info().n_classes };
-    let see = |_, looked: Looked<'_>| Ok(rows_of(&looked.output(model, last)?)?.values);
+    let (picker, mut logits) = (WantedLogits::new(input, computed), WantedLogits::new(input, computed));
+    let see = |nodes: Range<u64>, looked: Looked<'_>| Ok(picker.pick(nodes, &rows_of(&looked.output(model, last)?)?));
     layerwise::walk(model, &*input.shards, room, world, prepared, see, |told| {
-        logits.values.extend(told);
+        logits.push(&told);
         Ok(())
     })?;
-    let tally = |seeds: &kith_client::Seeds| {
-        let values = seeds.ids().iter().flat_map(|id| logits.row(computed.place(*id) as usize)).copied().collect();
-        let all: Vec<u32> = (0..seeds.len() as u32).collect();
-        tally(&Matrix { values, width: logits.width }, seeds.labels(), &all)
-    };
-    Ok(Tally::measured(tally(&input.valid), tally(&input.test)))
+    Ok(logits.measure(input, computed, metric))
 }
 
 fn tally(logits: &Matrix, labels: &Labels, positions: &[u32]) -> Tally {

@@ -4,15 +4,15 @@ use std::ops::Range;
 
 use kith_client::{FetchedRows, Info, Seeds, Shards};
 use kith_kernels::cuda::{EvaluationSets, Features, Gpu, GraphLists, Inference, LabeledNodes, ProgramPlan};
-use kith_run::measured::Measured;
+use kith_run::measured::{Measured, Metric};
 use kith_sampler::Drawn;
 use rayon::prelude::*;
 
 use crate::{
-    data::{BatchInput, feed::rows_of_batch, input::Labels},
+    data::{BatchInput, feed::rows_of_batch, input::Labels, matrix::Matrix},
     error::TrainError,
     inference::{
-        evaluate::wanted,
+        evaluate::{WantedLogits, needs_scores, wanted},
         layerwise::ask_all_neighbors,
         receptive::{NodeSet, ReceptiveSets},
         tally::Tally,
@@ -53,7 +53,9 @@ impl GpuEvaluation {
         let Info { n_nodes, n_classes, .. } = *input.shards.info();
         // Kernels count (node, class) pairs in 32 bits, and nodes in 31.
         let n_pairs = n_classes as u64 * input.valid.len().max(input.test.len()) as u64;
-        if n_pairs >= 1 << 32 || n_nodes >= 1 << 31 {
+        let n_wanted = input.valid.len().max(input.test.len()) as u64;
+        let least = Inference::n_bytes(plan, &[n_wanted], n_nodes);
+        if n_pairs >= 1 << 32 || n_nodes >= 1 << 31 || least > gpu.free_bytes() / 4 * 3 {
             return Ok(None);
         }
         let receptive = ReceptiveSets::find(n_nodes, wanted(input), plan.layers.len(), |nodes, marks| {
@@ -62,7 +64,7 @@ impl GpuEvaluation {
                 Ok(())
             })
         })?;
-        if !fits(gpu, plan, &receptive) {
+        if !fits(gpu, plan, n_nodes, &receptive) {
             return Ok(None);
         }
         let last = receptive.computed_by(plan.layers.len() - 1);
@@ -85,11 +87,23 @@ impl GpuEvaluation {
     pub(crate) fn evaluate(
         &mut self,
         weights: &[f32],
-        shards: &dyn Shards,
+        (input, metric): (&BatchInput, Metric),
         known: Known<'_>,
         beat: Beat<'_>,
     ) -> Result<Measured, TrainError> {
         let GpuEvaluation { inference, receptive, sets, n_valid_terms } = self;
+        let (shards, last) = (&*input.shards, receptive.n_layers() - 1);
+        if needs_scores(metric) {
+            let computed = receptive.computed_by(last);
+            let mut logits = WantedLogits::new(input, computed);
+            walk(inference, weights, shards, known, (beat, receptive), |inference, nodes| {
+                let rows = Matrix { values: inference.outputs(last)?, width: shards.info().n_classes };
+                logits.push(&logits.pick(nodes, &rows));
+                Ok(())
+            })?;
+            inference.release()?;
+            return Ok(logits.measure(input, computed, metric));
+        }
         inference.begin_sets(sets)?;
         walk(inference, weights, shards, known, (beat, receptive), |inference, _| Ok(inference.measure(sets)?))?;
         let [valid, test] = inference.finish_sets(sets)?;
@@ -99,8 +113,8 @@ impl GpuEvaluation {
 }
 
 /// True if the hidden features of the nodes that are computed take at most three quarters of the free memory.
-pub(crate) fn fits(gpu: &Gpu, plan: &ProgramPlan, sets: &ReceptiveSets) -> bool {
-    Inference::n_bytes(plan, &sets.counts()) <= gpu.free_bytes() / 4 * 3
+pub(crate) fn fits(gpu: &Gpu, plan: &ProgramPlan, n_nodes: u64, sets: &ReceptiveSets) -> bool {
+    Inference::n_bytes(plan, &sets.counts(), n_nodes) <= gpu.free_bytes() / 4 * 3
 }
 
 /// Inference of the nodes in some sets.

@@ -13,7 +13,7 @@ use kith_run::{
 };
 
 use super::*;
-use crate::{data::input::Labels, loss::node_loss, weights::Initial};
+use crate::{data::input::Labels, loss::NodeLoss, weights::Initial};
 
 const FORMS: [Form; 4] = [Form::Go, Form::Dp, Form::Sd, Form::Mx];
 const KINDS: [ModelKind; 5] = [ModelKind::Supergat, ModelKind::Gat, ModelKind::Gcn, ModelKind::Sage, ModelKind::Mlp];
@@ -79,7 +79,7 @@ fn random_graph(n_nodes: usize, n_edges: usize, dim: usize, n_classes: usize) ->
 
 fn total_loss(model: &Model, graph: &GraphInput, pass: Pass) -> Tensor {
     let forward = model.forward(graph, pass).unwrap();
-    let node = node_loss(&forward.logits, graph.labels.as_ref().unwrap(), &graph.train, graph.train.len());
+    let node = NodeLoss::default().of(&forward.logits, graph.labels.as_ref().unwrap(), &graph.train, graph.train.len());
     match forward.edge_loss(1) {
         Some(edge_loss) => node + edge_loss,
         None => node,
@@ -218,7 +218,7 @@ fn check_gradient(config: &RunConfig, graph: &GraphInput) {
 fn gradients_of_labels_that_are_bits() {
     let logits = Tensor::from_slice(&[0.0f64, 3.0, -40.0, 40.0, 0.5, 0.0]).view([3, 2]).set_requires_grad(true);
     let labels = Labels::Bits { n_classes: 2, bits: vec![true, false, true, false, false, true] };
-    let loss = node_loss(&logits, &labels, &[0, 2], 2);
+    let loss = NodeLoss::default().of(&logits, &labels, &[0, 2], 2);
     loss.backward();
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
     let expected =
@@ -232,7 +232,7 @@ fn gradients_of_labels_that_are_bits() {
 fn the_loss_of_classes_is_the_mean_cross_entropy() {
     let logits = Tensor::from_slice(&[1.0f64, 2.0, 0.0, -1.0, 500.0, 3.0]).view([3, 2]);
     let labels = Labels::Classes(vec![0, -1, 1]);
-    let found = node_loss(&logits, &labels, &[2, 0], 2).double_value(&[]);
+    let found = NodeLoss::default().of(&logits, &labels, &[2, 0], 2).double_value(&[]);
     assert!((found - (1f64.exp().ln_1p() + 497.0) / 2.0).abs() < 1e-12, "{found}");
 }
 

@@ -22,7 +22,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kith_run::{config::RunConfig, run_file::RunFile};
+use kith_run::{
+    choice::Choice,
+    config::{RunConfig, ScheduleConfig, ScheduleName},
+    run_file::RunFile,
+};
 use safetensors::{SafeTensors, tensor::Dtype};
 use tch::Tensor;
 
@@ -181,6 +185,15 @@ impl Checkpoint {
             return Err(wrong(format!("a checkpoint of seed {}, not {run_key}", self.state.run_key)));
         }
         let mut saved = self.config()?;
+        if let Some(ScheduleConfig { name: name @ (ScheduleName::Cosine | ScheduleName::Linear), .. }) = saved.schedule
+            && saved.train.epochs != config.train.epochs
+        {
+            let (name, before, now) = (name.name(), saved.train.epochs, config.train.epochs);
+            return Err(wrong(format!(
+                "a run of {before} epochs, not {now}: the learning rates of a {name} schedule depend on their number: resume \
+                 with {before} epochs, or start a new run with --init"
+            )));
+        }
         saved.train.epochs = config.train.epochs;
         saved.train.checkpoint_every = config.train.checkpoint_every;
         saved.train.checkpoint_every_steps = config.train.checkpoint_every_steps;

@@ -11,6 +11,7 @@ use tch::Tensor;
 
 use crate::{
     distributed::exchange::SliceRecord,
+    optimizer::Plateau,
     output::checkpoint::{Exact, SavedState},
     run::early_stop::{Best, EarlyStop, EarlyStopState},
     weights::Weights,
@@ -35,6 +36,8 @@ pub(crate) struct LoopState {
     pub(super) last: Option<Measured>,
     /// Nodes of the evaluations so far, in mini-batch training.
     pub(super) evaluated_nodes: Option<EvaluatedNodes>,
+    /// Epochs without a better validation score, for the learning rate.
+    pub(super) plateau: Plateau,
     /// Record of the last step, where the evaluation after it is due.
     pub(super) due: Option<StepRecord>,
 }
@@ -54,6 +57,7 @@ impl LoopState {
             best: None,
             last: None,
             evaluated_nodes: None,
+            plateau: Plateau::default(),
             due: None,
         }
     }
@@ -85,6 +89,10 @@ impl LoopState {
             best: best.map(|best| (best, best_weights)),
             last: saved.last.map(measured),
             evaluated_nodes: saved.evaluated_nodes.clone(),
+            plateau: Plateau {
+                since: saved.plateau.map(|(epoch, metric, _)| (epoch, metric.0)),
+                n_reductions: saved.plateau.map_or(0, |(_, _, n_reductions)| n_reductions),
+            },
             due: saved.due.clone(),
         }
     }
@@ -112,6 +120,13 @@ impl LoopState {
     /// True if weights with this evaluation would be the best so far.
     pub(super) fn is_best(&self, measured: &Measured) -> bool {
         Best::is_reached(self.best.as_ref().map(|(best, _)| best), measured.valid)
+    }
+
+    /// Records a validation score for the learning rate.
+    pub(super) fn hear_plateau(&mut self, config: &RunConfig, valid: f64) {
+        if let Some(schedule) = &config.schedule {
+            self.plateau.hear(schedule, self.epoch, valid);
+        }
     }
 
     /// Records the evaluation of an epoch's weights.

@@ -90,6 +90,7 @@ impl Run<'_> {
             best: state.best.as_ref().map(|(best, _)| (best.epoch, Exact(best.valid), Exact(best.test))),
             last: state.last.map(|last| (Exact(last.valid_loss), Exact(last.valid), Exact(last.test))),
             evaluated_nodes: state.evaluated_nodes.clone(),
+            plateau: state.plateau.since.map(|(epoch, metric)| (epoch, Exact(metric), state.plateau.n_reductions)),
             n_negatives_left_out: state.n_negatives_left_out,
             row_counts: (state.row_counts.local, state.row_counts.cached, state.row_counts.remote),
             micros: state.micros,

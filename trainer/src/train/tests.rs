@@ -354,6 +354,48 @@ fn a_run_can_be_made_longer() {
 }
 
 #[test]
+fn a_cosine_schedule_cannot_be_made_longer() {
+    let temp = tempfile::tempdir().unwrap();
+    let input = set();
+    let with = |epochs| config(&["schedule.name=cosine", epochs]);
+    to_the_end(plan(&input, with("train.epochs=4"), Some(temp.path()), false));
+    assert!(to_the_end(plan(&input, with("train.epochs=4"), Some(temp.path()), true)).is_empty());
+    let longer = plan(&input, with("train.epochs=5"), Some(temp.path()), true);
+    let error = Run::new(longer, alone()).unwrap_err().to_string();
+    assert!(error.contains("a run of 4 epochs, not 5: the learning rates of a cosine schedule depend"), "{error}");
+}
+
+/// All weights of the same model; those of the same shape for a model with another hidden layer; none for another kind.
+#[test]
+fn a_run_starts_from_the_weights_of_another() {
+    let temp = tempfile::tempdir().unwrap();
+    let input = input(vec![graph(60, 0, 1)]);
+    let records = to_the_end(plan(&input, config(&[]), Some(temp.path()), false));
+    assert!(!records.is_empty());
+    let checkpoint = Checkpoints::of(temp.path()).last().unwrap();
+    let start = |assignments: &[&str]| {
+        let plan = RunPlan { init: Some(temp.path()), ..plan(&input, config(assignments), None, false) };
+        let run = Run::new(plan, alone())?;
+        Ok::<_, TrainError>((run.notes().to_vec(), run.model().weights().to_kind(tch::Kind::Float)))
+    };
+    let (notes, weights) = start(&[]).unwrap();
+    assert!(notes.is_empty(), "{notes:?}");
+    let best = checkpoint.restore(weights.entries()).unwrap().best;
+    assert_eq!(weights.flat(), &best);
+
+    let (notes, deeper) = start(&["model.n_layers=3"]).unwrap();
+    let place = temp.path().display();
+    assert_eq!(notes, [format!("of {place} come the weights of layers.0; those of layers.1, layers.2 are new")]);
+    assert_eq!(deeper.get("layers.0.weight"), weights.get("layers.0.weight"));
+
+    let error = start(&["model=off", "model.kind=gcn", "model.hidden=99", "edge_loss=off"]).unwrap_err().to_string();
+    assert!(
+        error.ends_with("no layer of its model has weights with the names and shapes of a layer of this model"),
+        "{error}"
+    );
+}
+
+#[test]
 fn an_early_stop_ends_the_run_there() {
     let input = input(vec![graph(60, 0, 1)]);
     let assignments = ["early_stop.burn_in=4", "early_stop.loss_threshold=1e9"];

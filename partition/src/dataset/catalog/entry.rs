@@ -98,3 +98,42 @@ pub struct Member {
     /// Expected length and hashes.
     pub check: Check,
 }
+
+const UNKNOWN: Check = Check { n_bytes: None, sha256: None, git_blob: None };
+
+impl Download {
+    pub(super) const fn at(url: &'static str, file: &'static str) -> Download {
+        Download { url, file, check: UNKNOWN, unpack: None }
+    }
+
+    pub(super) const fn bytes(mut self, n_bytes: u64) -> Download {
+        self.check.n_bytes = Some(n_bytes);
+        self
+    }
+
+    pub(super) const fn sha256(mut self, hash: &'static str) -> Download {
+        self.check.sha256 = Some(hash);
+        self
+    }
+
+    pub(super) const fn git_blob(mut self, id: &'static str) -> Download {
+        self.check.git_blob = Some(id);
+        self
+    }
+
+    pub(super) const fn unzip(mut self, most_bytes: u64, members: &'static [Member]) -> Download {
+        self.unpack = Some(Unpack { archive: Archive::Zip, most_bytes, members });
+        self
+    }
+}
+
+impl Member {
+    pub(super) const fn at(inside: &'static str, file: &'static str) -> Member {
+        Member { inside, file, check: UNKNOWN }
+    }
+
+    pub(super) const fn git_blob(mut self, id: &'static str) -> Member {
+        self.check.git_blob = Some(id);
+        self
+    }
+}

@@ -1,6 +1,9 @@
 //! Table of the datasets. Sizes and hashes are only those published for exactly the file at the address.
 
-use super::entry::{Archive, Check, Dataset, Download, Member, Published, Unpack};
+use super::{
+    entry::{Dataset, Download, Member, Published},
+    heterophilous,
+};
 use crate::dataset::{
     attributed, four_univ,
     musae::{self, Topic},
@@ -271,6 +274,11 @@ pub static CATALOG: &[Dataset] = &[
         downloads: &[Download::at("http://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip", "arxiv.zip")
             .unzip(512 << 20, ARXIV)],
     },
+    heterophilous::ROMAN_EMPIRE,
+    heterophilous::AMAZON_RATINGS,
+    heterophilous::MINESWEEPER,
+    heterophilous::TOLOKERS,
+    heterophilous::QUESTIONS,
 ];
 
 static CHAMELEON: &[Member] = &[
@@ -314,45 +322,6 @@ static ARXIV: &[Member] = &[
     Member::at("arxiv/mapping/labelidx2arxivcategeory.csv.gz", "mapping/labelidx2arxivcategeory.csv.gz"),
     Member::at("arxiv/mapping/nodeidx2paperid.csv.gz", "mapping/nodeidx2paperid.csv.gz"),
 ];
-
-const UNKNOWN: Check = Check { n_bytes: None, sha256: None, git_blob: None };
-
-impl Download {
-    const fn at(url: &'static str, file: &'static str) -> Download {
-        Download { url, file, check: UNKNOWN, unpack: None }
-    }
-
-    const fn bytes(mut self, n_bytes: u64) -> Download {
-        self.check.n_bytes = Some(n_bytes);
-        self
-    }
-
-    const fn sha256(mut self, hash: &'static str) -> Download {
-        self.check.sha256 = Some(hash);
-        self
-    }
-
-    const fn git_blob(mut self, id: &'static str) -> Download {
-        self.check.git_blob = Some(id);
-        self
-    }
-
-    const fn unzip(mut self, most_bytes: u64, members: &'static [Member]) -> Download {
-        self.unpack = Some(Unpack { archive: Archive::Zip, most_bytes, members });
-        self
-    }
-}
-
-impl Member {
-    const fn at(inside: &'static str, file: &'static str) -> Member {
-        Member { inside, file, check: UNKNOWN }
-    }
-
-    const fn git_blob(mut self, id: &'static str) -> Member {
-        self.check.git_blob = Some(id);
-        self
-    }
-}
 
 const fn counts(whole: [u64; 2], row: [u32; 2], split: [u64; 3]) -> Published {
     let [n_nodes, n_edges] = whole;

@@ -51,8 +51,9 @@ pub struct Args {
     /// Resume from the newest checkpoint in --out; start if there is none.
     #[arg(long, requires = "out")]
     pub resume: bool,
-    /// Initial weights, safetensors, in the names of Kith or of PyG's layers (see `kith export`).
-    #[arg(long, value_name = "FILE")]
+    /// Initial weights: a safetensors file with the names of Kith or of PyG's layers (see `kith export`), or the folder of a run,
+    /// from which all layers of the same shape are taken.
+    #[arg(long, value_name = "FILE|RUN")]
     pub init: Option<PathBuf>,
     /// Implementation of the layers: fused or reference (default: fused).
     #[arg(long, value_parser = kernels)]

@@ -276,7 +276,8 @@ fn place_labels(
     Ok(Labels {
         classes: sink.copy(classes)?,
         bits: bits.map_or(Ok(Address::NONE), |bits| sink.copy(bits))?,
+        class_weights: Address::NONE,
         n_classes: n_classes as u32,
-        unused: 0,
+        smoothing: 0.0,
     })
 }

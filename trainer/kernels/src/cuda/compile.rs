@@ -97,7 +97,7 @@ mod tests {
         };
         let (common, attention, sums) = (all(Constants::NO_LAYER), all(with_form(3)), all(with_form(4)));
         let has = |names: &[String], name: &str| names.iter().any(|own| own == name);
-        assert!(has(&common, "kith_adam") && has(&common, "kith_relabel") && !has(&common, "kith_attend"));
+        assert!(has(&common, "kith_update") && has(&common, "kith_relabel") && !has(&common, "kith_attend"));
         assert!(
             has(&attention, "kith_pull") && has(&attention, "kith_sort_pairs") && !has(&attention, "kith_aggregate")
         );

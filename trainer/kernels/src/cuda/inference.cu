@@ -1,4 +1,4 @@
-// Evaluation over all nodes, in chunks of destinations.
+// Evaluation over nodes of a graph, in chunks of destinations.
 
 /// The lists of some destinations, one after the other, each with its self-loop at the end: those of `ids`, whose lists start
 /// at `indptr`; or, without ids, those from `first` on. Sources are named by `places`, and by their ids without it.

@@ -89,12 +89,15 @@ impl EvaluationSets {
 }
 
 impl Inference {
-    /// Bytes of the hidden features of two layers. `counts` are the numbers of nodes whose features are read, and that each
-    /// layer computes.
-    pub fn n_bytes(plan: &ProgramPlan, counts: &[u64]) -> u64 {
+    /// Bytes of the hidden features of two layers, and of what is known of nodes: ids, places, degrees and pieces of lists.
+    /// `counts` are the numbers of nodes whose features are read, and that each layer computes, of a graph of `n_nodes`.
+    pub fn n_bytes(plan: &ProgramPlan, counts: &[u64], n_nodes: u64) -> u64 {
         let strides = plan.layers.iter().map(|layer| layer.layer(0, 0).stride.into());
-        let most = counts.iter().max().unwrap_or(&0);
-        2 * 4 * most * strides.max().unwrap_or(0) + CHUNK_BYTES as u64
+        let mut largest = counts.to_vec();
+        largest.sort_unstable_by(|a, b| b.cmp(a));
+        let n_hidden: u64 = largest.iter().take(2).sum();
+        let of_nodes = 32 * counts.iter().sum::<u64>() + 4 * (counts.len() as u64 + 1) * n_nodes;
+        4 * n_hidden * strides.max().unwrap_or(0) + of_nodes + CHUNK_BYTES as u64
     }
 
     /// A model without weights yet, over all nodes of a graph.
@@ -111,6 +114,12 @@ impl Inference {
         sets: Vec<Option<Vec<u32>>>,
     ) -> Result<Inference, GpuError> {
         assert_eq!(sets.len(), plan.layers.len() + 1, "features, and every layer");
+        let is_within = |pair: &[Option<Vec<u32>>]| match (&pair[0], &pair[1]) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(read), Some(computed)) => computed.iter().all(|id| read.binary_search(id).is_ok()),
+        };
+        assert!(sets.windows(2).all(is_within), "a layer computes only nodes that it reads");
         let layer = |(index, own): (usize, &LayerPlan)| {
             let layer = own.layer(index, plan.n_weights);
             let module = gpu.machine().compile(&[Constants::of(&layer)])?[0];
@@ -304,8 +313,8 @@ impl Inference {
 
     /// Room for the hidden features of any layer: those of the first, or of the next.
     fn make_room(&mut self, layer: usize) -> Result<(), GpuError> {
-        let (n_most, stride) = (self.sets[0].len(), self.stride());
-        self.hidden[usize::from(layer > 0)].fit(n_most * stride).map(drop)
+        let (n_nodes, stride) = (self.sets[layer].len(), self.stride());
+        self.hidden[usize::from(layer > 0)].fit(n_nodes * stride).map(drop)
     }
 
     /// Numbers of a node in the widest layer.

@@ -32,8 +32,9 @@ pub struct Measured {
 pub(super) struct Labels {
     pub(super) classes: Address,
     pub(super) bits: Address,
+    pub(super) class_weights: Address,
     pub(super) n_classes: u32,
-    pub(super) unused: u32,
+    pub(super) smoothing: f32,
 }
 
 /// Nodes and their labels.
@@ -101,8 +102,9 @@ impl LabeledSet {
         let labels = Labels {
             classes: from(self.classes.at(), 4),
             bits: self.bits.as_ref().map_or(Address::NONE, |bits| from(bits.at(), self.n_classes)),
+            class_weights: Address::NONE,
             n_classes: self.n_classes as u32,
-            unused: 0,
+            smoothing: 0.0,
         };
         let mut args = args![
             layer,

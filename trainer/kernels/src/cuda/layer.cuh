@@ -109,11 +109,15 @@ struct SplitList {
 
 struct Settings {
     u64 run_key;
-    double learning_rate, edge_weight;
+    // A clip_norm of zero is none.
+    double learning_rate, edge_weight, clip_norm;
     float weight_decay;
     // Numbers with 16 bits below `threshold` are dropped; kept numbers are multiplied with `scale`.
     u32 threshold;
     float scale;
+    // The optimizer: RULE_… in step.cu.
+    u32 rule;
+    float momentum;
     u32 unused;
 };
 

@@ -26,8 +26,23 @@ __device__ __forceinline__ float max_over_warp(float value) {
 struct Labels {
     const int *classes;
     const u8 *bits;
+    // Of classes in the loss of training; null if all are equal.
+    const float *class_weights;
     u32 n_classes;
+    // Share of a node's label that is spread over all classes.
+    float smoothing;
 };
+
+/// Weight of a class in the loss of training.
+__device__ __forceinline__ float class_weight(const Labels &labels, u32 class_) {
+    return labels.class_weights ? labels.class_weights[class_] : 1.f;
+}
+
+/// Weight that a class's logit has in the loss of a node: that of its own class, and its share of what is spread.
+__device__ __forceinline__ float target_of(const Labels &labels, u32 class_, u32 own) {
+    float spread = labels.smoothing / (float)labels.n_classes * class_weight(labels, class_);
+    return class_ == own ? (1.f - labels.smoothing) * class_weight(labels, class_) + spread : spread;
+}
 
 /// ln Σ exp(logits), known to the whole warp.
 __device__ __forceinline__ double log_sum_exp(
@@ -63,12 +78,23 @@ KERNEL void kith_node_loss(
     } else {
         float max = 0.f;
         double log_sum = labels.bits ? 0.0 : log_sum_exp(layer, weights, output, labels.n_classes, &max);
+        bool is_plain = !labels.class_weights && labels.smoothing == 0.f;
+        float total = 1.f;
+        if (!is_plain && !labels.bits) {
+            total = 0.f;
+            for (u32 class_ = lane; class_ < labels.n_classes; class_ += 32) total += target_of(labels, class_, (u32)own);
+            total = over_warp(total);
+        }
         for (u32 class_ = lane; class_ < labels.n_classes; class_ += 32) {
             float logit = logit_of(layer, weights, output, class_), slope;
             if (labels.bits) {
                 float is_true = labels.bits[(size_t)node * labels.n_classes + class_] ? 1.f : 0.f;
                 loss += (double)(softplus(logit) - is_true * logit);
                 slope = sigmoid(logit) - is_true;
+            } else if (!is_plain) {
+                float target = target_of(labels, class_, (u32)own);
+                loss += (double)target * (log_sum - (double)(logit - max));
+                slope = total * (float)exp((double)(logit - max) - log_sum) - target;
             } else {
                 bool is_true = class_ == (u32)own;
                 if (is_true) loss += log_sum - (double)(logit - max);

@@ -5,21 +5,25 @@ mod arrays;
 mod backward;
 mod batches;
 mod forward;
+mod optimizer;
 mod plan;
 mod raw;
 mod sums;
 mod tiles;
+mod update;
 mod work;
 
 use std::ops::Range;
 
 use self::{
     arrays::{DeviceTargets, LayerState, Shared},
+    optimizer::Updates,
     work::{WholeGraph, Work},
 };
 pub use self::{
     batches::{Draws, RankSlices},
-    plan::{ProgramPlan, Settings, Targets},
+    optimizer::StepFactors,
+    plan::{ProgramPlan, Settings, Targets, TrainingPlan, UpdateRule},
 };
 pub(super) use self::{
     raw::{Input, RawSettings},
@@ -49,7 +53,7 @@ pub struct Program {
     shared: Shared,
     settings: Array<RawSettings>,
     streams: Array<[u32; 8]>,
-    factors: Array<[f32; 2]>,
+    updates: Updates,
     weights: Array<f32>,
     gradient: Array<f32>,
     first: Array<f32>,
@@ -100,7 +104,7 @@ impl Program {
             shared: Shared::new(gpu, n_runs)?,
             settings: Array::of(gpu, &settings, "settings")?,
             streams: Array::zeros(gpu, n_runs * n_layers, "streams")?,
-            factors: Array::zeros(gpu, n_runs, "factors")?,
+            updates: Updates::new(gpu, &plan)?,
             weights: numbers("weights")?,
             gradient: numbers("gradients of weights")?,
             first: numbers("moments")?,
@@ -138,20 +142,17 @@ impl Program {
         self.weights.read_part(self.numbers_of(run))
     }
 
-    /// Last computed outputs of the last layer, of all runs: nodes × classes for each.
-    pub fn logits(&self) -> Result<Vec<f32>, GpuError> {
+    /// Last computed outputs of the last layer, of one run: nodes × classes.
+    pub fn logits_of(&self, run: usize) -> Result<Vec<f32>, GpuError> {
         let LayerState { plan, layer, outputs, .. } = self.layers.last().expect("a program has layers");
-        let (outputs, weights) = (outputs.read()?, self.weights.read()?);
-        let n_runs = self.plan.runs.len();
-        let by_run = outputs.chunks_exact(outputs.len() / n_runs).zip(weights.chunks_exact(self.plan.n_weights));
-        let mut logits = Vec::with_capacity(n_runs * self.work.whole().graph.placed.n_destinations * plan.features);
-        for (outputs, weights) in by_run {
-            for output in outputs.chunks_exact(layer.stride as usize) {
-                for class in 0..plan.features {
-                    let heads = output.chunks_exact(layer.padded as usize);
-                    let sum: f32 = heads.map(|head| head[class]).sum();
-                    logits.push(sum / plan.heads as f32 + weights[plan.bias + class]);
-                }
+        let n_own = outputs.len() / self.plan.runs.len();
+        let (outputs, weights) = (outputs.read_part(run * n_own..(run + 1) * n_own)?, self.weights_of(run)?);
+        let mut logits = Vec::with_capacity(self.work.whole().graph.placed.n_destinations * plan.features);
+        for output in outputs.chunks_exact(layer.stride as usize) {
+            for class in 0..plan.features {
+                let heads = output.chunks_exact(layer.padded as usize);
+                let sum: f32 = heads.map(|head| head[class]).sum();
+                logits.push(sum / plan.heads as f32 + weights[plan.bias + class]);
             }
         }
         Ok(logits)
@@ -215,11 +216,14 @@ impl Program {
         Ok(losses.chunks_exact(1 + 2 * n_layers).enumerate().map(of_run).collect())
     }
 
+    /// Computes the outputs of all layers without dropout, for all runs.
+    pub fn evaluate(&self) -> Result<(), GpuError> {
+        (0..self.layers.len()).try_for_each(|layer| self.forward(layer, false))
+    }
+
     /// Evaluates every run on the validation and test nodes.
     pub fn measure(&self) -> Result<Vec<[Measured; 2]>, GpuError> {
-        for layer in 0..self.layers.len() {
-            self.forward(layer, false)?;
-        }
+        self.evaluate()?;
         let LayerState { layer, module, outputs, .. } = self.layers.last().expect("a program has layers");
         let WholeGraph { graph, targets, .. } = self.work.whole();
         let outputs = Outputs {
@@ -245,8 +249,8 @@ impl Program {
     /// Forward, losses and backward of every run.
     fn differentiate(&self) -> Result<(), GpuError> {
         let (n_runs, n_layers) = (self.plan.runs.len() as u32, self.layers.len() as u32);
-        let mut args =
-            args![self.work.step(), self.settings.at(), n_runs, n_layers, self.streams.at(), self.factors.at()];
+        let (rates, factors) = (self.updates.rates(), self.updates.factors());
+        let mut args = args![self.work.step(), self.settings.at(), rates, n_runs, n_layers, self.streams.at(), factors];
         let n = n_runs * n_layers;
         self.gpu.launch(
             self.layers[0].module,
@@ -271,22 +275,6 @@ impl Program {
             self.backward(layer)?;
         }
         Ok(())
-    }
-
-    fn update(&self) -> Result<(), GpuError> {
-        let module = self.layers[0].module;
-        let n_weights = self.plan.n_weights as u32;
-        let mut args = args![
-            n_weights,
-            self.settings.at(),
-            self.factors.at(),
-            self.gradient.at(),
-            self.weights.at(),
-            self.first.at(),
-            self.second.at()
-        ];
-        self.launch(module, "kith_adam", n_weights.div_ceil(N_THREADS), N_THREADS, &mut args)?;
-        self.gpu.launch(module, "kith_end_step", [1, 1, 1], 1, &mut args![self.work.step()])
     }
 
     fn n_losses(&self) -> usize {

@@ -1,13 +1,22 @@
-// Begin and end of a step: the streams of its draws, and Adam. The step number is read from memory, so that one
+// Begin and end of a step: the streams of its draws, and the update of the weights. The step number is read from memory, so that one
 // recording of a step can be played for all steps.
 
-struct AdamFactors {
+// Optimizers. Adam adds the decay to the gradient, and so does gradient descent; AdamW applies it to the weights.
+#define RULE_ADAM 0
+#define RULE_ADAMW 1
+#define RULE_SGD 2
+#define RULE_NESTEROV 3
+
+struct StepFactors {
     float step_size, inverse_root_scale;
+    // Factor of the weights.
+    float kept_weight;
 };
 
-/// Streams of every run and layer, and what Adam's moments are corrected by.
+/// Streams of every run and layer, and factors of the update. `rates`: the learning rate of each run in this step, if it changes.
 KERNEL void kith_begin_step(
-    const u64 *step, const Settings *settings, u32 n_runs, u32 n_layers, Streams *streams, AdamFactors *factors) {
+    const u64 *step, const Settings *settings, const double *rates, u32 n_runs, u32 n_layers, Streams *streams,
+    StepFactors *factors) {
     u32 place = blockIdx.x * blockDim.x + threadIdx.x;
     if (place >= n_runs * n_layers) return;
     u32 run = place / n_layers, layer = place % n_layers;
@@ -19,10 +28,13 @@ KERNEL void kith_begin_step(
     own.subset = stream_of(run_key, KITH_PAIR_SUBSET, *step, layer);
     streams[place] = own;
     if (layer == 0) {
-        double n = (double)(*step + 1);
+        double n = (double)(*step + 1), rate = rates ? rates[run] : settings[run].learning_rate;
         double first = 1.0 - pow(0.9, n), second = 1.0 - pow(0.999, n);
-        factors[run].step_size = (float)(settings[run].learning_rate / first);
-        factors[run].inverse_root_scale = 1.f / (float)sqrt(second);
+        bool is_adam = settings[run].rule <= RULE_ADAMW;
+        factors[run].step_size = (float)(is_adam ? rate / first : rate);
+        factors[run].inverse_root_scale = is_adam ? 1.f / (float)sqrt(second) : 1.f;
+        bool decays = settings[run].rule == RULE_ADAMW;
+        factors[run].kept_weight = decays ? (float)(1.0 - rate * (double)settings[run].weight_decay) : 1.f;
     }
 }
 
@@ -52,38 +64,59 @@ KERNEL void kith_add_ranks(u32 n, u32 n_slices, const u32 *order, const float *g
     sum[place] = all;
 }
 
-/// Adam with coupled decay, of one weight. `IS_AS_ON_HOST`: with the host's roundings, for runs whose bits began there.
+/// One weight's step. `IS_AS_ON_HOST`: with the host's roundings, for runs whose bits began there.
 template <bool IS_AS_ON_HOST>
-__device__ __forceinline__ void adam(
-    float weight_decay, AdamFactors factors, float gradient, float *weight, float *first, float *second) {
-    gradient = fmaf(weight_decay, *weight, gradient);
+__device__ __forceinline__ void change_weight(
+    const Settings &settings, StepFactors factors, float clip, bool is_decayed, float gradient, float *weight, float *first,
+    float *second) {
+    float decay = is_decayed && settings.rule != RULE_ADAMW ? settings.weight_decay : 0.f;
+    float kept = is_decayed ? factors.kept_weight : 1.f;
+    gradient = fmaf(decay, *weight, gradient * clip);
+    if (settings.rule >= RULE_SGD) {
+        float m = fmaf(settings.momentum, *first, gradient);
+        *first = m;
+        float along = settings.rule == RULE_NESTEROV ? fmaf(settings.momentum, m, gradient) : m;
+        *weight = fmaf(-factors.step_size, along, __fmul_rn(*weight, kept));
+        return;
+    }
     float m = fmaf(gradient - *first, 0.1f, *first);
     float v = fmaf(*second, 0.999f, gradient * gradient * 0.001f);
     *first = m;
     *second = v;
     float scale = factors.inverse_root_scale;
     float root = IS_AS_ON_HOST ? __fadd_rn(__fmul_rn(sqrtf(v), scale), 1e-8f) : sqrtf(v) * scale + 1e-8f;
-    *weight = *weight - factors.step_size * m / root;
+    *weight = __fmul_rn(*weight, kept) - factors.step_size * m / root;
 }
 
-/// Adam of every run.
-KERNEL void kith_adam(
-    u32 n_weights, const Settings *settings, const AdamFactors *factors, const float *gradients, float *weights,
-    float *first, float *second) {
+// Weights that do not decay, and factors of gradients; null if all decay, and none is scaled down.
+struct Exceptions {
+    const u8 *is_not_decayed;
+    const float *clip;
+};
+
+/// The step of every run.
+KERNEL void kith_update(
+    u32 n_weights, const Settings *settings, const StepFactors *factors, Exceptions exceptions, const float *gradients,
+    float *weights, float *first, float *second) {
     u32 place = blockIdx.x * blockDim.x + threadIdx.x, run = blockIdx.y;
     if (place >= n_weights) return;
     size_t at = (size_t)run * n_weights + place;
-    adam<false>(settings[run].weight_decay, factors[run], gradients[at], weights + at, first + at, second + at);
+    bool is_decayed = !exceptions.is_not_decayed || !exceptions.is_not_decayed[place];
+    float clip = exceptions.clip ? exceptions.clip[run] : 1.f;
+    change_weight<false>(
+        settings[run], factors[run], clip, is_decayed, gradients[at], weights + at, first + at, second + at);
 }
 
-/// Adam of one run, by the gradients of a step's slices. From a loss on that is not finite, on whatever rank, no weight changes.
-KERNEL void kith_adam_by_slices(
-    u32 n_weights, const Settings *settings, AdamFactors factors, u32 *is_lost, const float *gradients, float *weights,
-    float *first, float *second) {
+/// The step of one run, by the gradients of its slices. From a loss on that is not finite, on whatever rank, no weight changes.
+KERNEL void kith_update_by_slices(
+    u32 n_weights, const Settings *settings, StepFactors factors, Exceptions exceptions, u32 *is_lost, const float *gradients,
+    float *weights, float *first, float *second) {
     u32 at = blockIdx.x * blockDim.x + threadIdx.x;
     if (at == 0 && gradients[n_weights] != 0.f) *is_lost = 1;
     if (at >= n_weights || gradients[n_weights] != 0.f || *is_lost) return;
-    adam<true>(settings->weight_decay, factors, gradients[at], weights + at, first + at, second + at);
+    bool is_decayed = !exceptions.is_not_decayed || !exceptions.is_not_decayed[at];
+    float clip = exceptions.clip ? exceptions.clip[0] : 1.f;
+    change_weight<true>(*settings, factors, clip, is_decayed, gradients[at], weights + at, first + at, second + at);
 }
 
 KERNEL void kith_end_step(u64 *step) { *step += 1; }

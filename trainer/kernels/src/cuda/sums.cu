@@ -138,3 +138,24 @@ KERNEL void kith_negative_losses(const float *logits, u32 n_room, const u32 *sta
     }
     sum_of_block(sum, parts + (size_t)run * gridDim.x + blockIdx.x);
 }
+
+/// The sum of squares of each run's gradient, in as many parts as there are blocks.
+KERNEL void kith_square_sums(const float *gradients, u32 n, double *parts) {
+    u32 run = blockIdx.y, stride = gridDim.x * SUM_THREADS;
+    double sum = 0.0;
+    for (u32 place = blockIdx.x * SUM_THREADS + threadIdx.x; place < n; place += stride) {
+        double own = gradients[(size_t)run * n + place];
+        sum += own * own;
+    }
+    sum_of_block(sum, parts + (size_t)run * gridDim.x + blockIdx.x);
+}
+
+/// Factors by which gradients are scaled down to the largest norm, by the sums of their squares, a run in each block.
+KERNEL void kith_clip_factors(const double *parts, u32 n_parts, const Settings *settings, float *clip) {
+    u32 run = blockIdx.y;
+    if (threadIdx.x != 0) return;
+    double sum = 0.0;
+    for (u32 part = 0; part < n_parts; part++) sum += parts[(size_t)run * n_parts + part];
+    double most = settings[run].clip_norm, factor = most / (sqrt(sum) + 1e-6);
+    clip[run] = most > 0.0 && factor < 1.0 ? (float)factor : 1.f;
+}

@@ -8,7 +8,7 @@ use kith_cli::{
 use kith_partition::stats::stats;
 use kith_run::{
     choice::Choice,
-    config::RunConfig,
+    config::{Mode, RunConfig},
     graph_size::GraphSize,
     model_kind::ModelKind,
     preset::{PRESETS, Preset},
@@ -16,6 +16,8 @@ use kith_run::{
     run_file::RunFile,
 };
 use kith_trainer::data::opened::Opened;
+
+use super::status::tenth;
 
 /// The presets that anything without its own is trained with.
 const GENERAL: &str = "partition-graph";
@@ -36,10 +38,27 @@ pub(super) fn config(args: &Args, opened: &Opened, is_first: bool) -> anyhow::Re
         (false, Some(Named::File(file))) => file,
         (false, None) => bail!(NOTHING),
     };
+    let as_named = file.clone();
     apply(&mut file, args, is_first)?;
     let choice = choose_mode(&mut file, opened)?;
-    choice.iter().filter(|_| is_first).for_each(|choice| say(choice));
-    Ok(file.resolve()?)
+    let config = file.resolve()?;
+    let note = note_on_learning_rate(&as_named, &config).map(|note| format!("note: {note}"));
+    choice.iter().chain(&note).filter(|_| is_first).for_each(|sentence| say(sentence));
+    Ok(config)
+}
+
+/// A sentence about the learning rate of a full-batch preset or run file that is trained in mini-batches.
+fn note_on_learning_rate(as_named: &RunFile, config: &RunConfig) -> Option<String> {
+    let before = as_named.resolve().ok().filter(|_| !as_named.is_mode_open())?;
+    let rate = config.optimizer.learning_rate;
+    let is_switched = before.train.mode == Mode::FullBatch && config.train.mode == Mode::MiniBatch;
+    (is_switched && before.optimizer.learning_rate == rate).then(|| {
+        format!(
+            "the learning rate {rate} was chosen for full-batch training, with one update per epoch; mini-batches make many: if \
+             the loss grows, try --lr {}",
+            tenth(rate)
+        )
+    })
 }
 
 /// Chooses full-batch or mini-batch training, if the run file does not; the choice in one sentence.
@@ -92,4 +111,22 @@ fn by_recipe(named: Option<Named>, opened: &Opened) -> anyhow::Result<RunFile> {
         }
     };
     Ok(preset.run_file()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_batch_preset_in_mini_batches_gets_a_note() {
+        let preset = Preset::get("ogbn-arxiv/supergat-mx").unwrap().run_file().unwrap();
+        let note = |assignments: &[&str]| {
+            let mut file = preset.clone();
+            assignments.iter().for_each(|assignment| file.set(assignment).unwrap());
+            note_on_learning_rate(&preset, &file.resolve().unwrap())
+        };
+        assert_eq!(note(&[]), None);
+        assert!(note(&["train.mode=mini-batch"]).unwrap().ends_with("if the loss grows, try --lr 0.005"));
+        assert_eq!(note(&["train.mode=mini-batch", "optimizer.learning_rate=0.01"]), None);
+    }
 }

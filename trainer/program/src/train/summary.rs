@@ -44,6 +44,7 @@ pub(super) fn print_results(reports: &[Report]) -> anyhow::Result<()> {
             ("model", format!("{}, {} weights", report.model, report.n_weights)),
             ("seed", report.run_key.to_string()),
             ("epochs", format!("{}{stopped}, {:.1} s", results.epochs, results.seconds)),
+            ("metric", report.metric.shown().to_owned()),
             (
                 "best epoch",
                 format!("{}: valid {}, test {}", results.best_epoch, percent(results.valid), percent(results.test)),

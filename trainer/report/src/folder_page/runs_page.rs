@@ -21,6 +21,10 @@ pub(super) fn page(dir: &Path, runs: &Runs, place: Option<&RecipePoint>, paper: 
     let metric = match first.and_then(|report| report.text("/metric")) {
         Some("micro_f1") => "micro-F1",
         Some("accuracy") => "accuracy",
+        Some("balanced_accuracy") => "balanced accuracy",
+        Some("macro_f1") => "macro-F1",
+        Some("roc_auc") => "ROC AUC",
+        Some("average_precision") => "average precision",
         _ => "metric",
     };
     let folder = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());

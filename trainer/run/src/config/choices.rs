@@ -7,8 +7,45 @@ use crate::choice::Choice;
 /// The optimizers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OptimizerName {
-    /// Adam.
+    /// Adam, with the decay added to the gradient.
     Adam,
+    /// Adam, with the decay applied to the weights themselves.
+    Adamw,
+    /// Gradient descent, with the decay added to the gradient.
+    Sgd,
+}
+
+/// Weights without decay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NoDecay {
+    /// None: all decay.
+    None,
+    /// Biases.
+    Biases,
+}
+
+/// Courses of the learning rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ScheduleName {
+    /// The same in all steps.
+    Constant,
+    /// Half a cosine from the learning rate down.
+    Cosine,
+    /// A straight line from the learning rate down.
+    Linear,
+    /// Smaller by a factor every few epochs.
+    Step,
+    /// Smaller by a factor when the validation score no longer improves.
+    Plateau,
+}
+
+/// Weights of classes in the node loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ClassWeights {
+    /// All the same.
+    Equal,
+    /// One over the number of training nodes of the class.
+    Balanced,
 }
 
 /// Full-batch or mini-batch training.
@@ -55,7 +92,25 @@ impl Choice for Form {
 }
 
 impl Choice for OptimizerName {
-    const ALL: &'static [(&'static str, Self)] = &[("adam", Self::Adam)];
+    const ALL: &'static [(&'static str, Self)] = &[("adam", Self::Adam), ("adamw", Self::Adamw), ("sgd", Self::Sgd)];
+}
+
+impl Choice for NoDecay {
+    const ALL: &'static [(&'static str, Self)] = &[("none", Self::None), ("biases", Self::Biases)];
+}
+
+impl Choice for ScheduleName {
+    const ALL: &'static [(&'static str, Self)] = &[
+        ("constant", Self::Constant),
+        ("cosine", Self::Cosine),
+        ("linear", Self::Linear),
+        ("step", Self::Step),
+        ("plateau", Self::Plateau),
+    ];
+}
+
+impl Choice for ClassWeights {
+    const ALL: &'static [(&'static str, Self)] = &[("equal", Self::Equal), ("balanced", Self::Balanced)];
 }
 
 impl Choice for Mode {

@@ -6,7 +6,13 @@ use schemars::generate::SchemaSettings;
 use serde_json::Value as Json;
 use toml::Value;
 
-use crate::config::{CgatConfig, EarlyStopConfig, EdgeLossConfig, RunConfig, TrainConfig};
+use crate::{
+    config::{
+        CgatConfig, ClassWeights, EarlyStopConfig, EdgeLossConfig, NoDecay, OptimizerConfig, RunConfig, ScheduleConfig,
+        TrainConfig,
+    },
+    measured::Metric,
+};
 
 /// One key of a run file.
 #[derive(Clone, Debug)]
@@ -92,7 +98,24 @@ pub(super) fn find(name: &str) -> Option<&'static Key> {
 pub(super) fn names() -> Vec<String> {
     let some = Some(1);
     let config = RunConfig {
+        optimizer: OptimizerConfig {
+            no_decay: Some(NoDecay::None),
+            momentum: Some(0.0),
+            nesterov: Some(true),
+            clip_norm: Some(1.0),
+            ..OptimizerConfig::default()
+        },
+        schedule: Some(ScheduleConfig {
+            min_factor: Some(0.0),
+            factor: Some(0.0),
+            every: Some(1),
+            patience: Some(1),
+            ..ScheduleConfig::default()
+        }),
         train: TrainConfig {
+            label_smoothing: Some(0.0),
+            class_weights: Some(ClassWeights::Equal),
+            metric: Some(Metric::Accuracy),
             batch_size: some,
             edge_seeds: some,
             split: Some(String::new()),

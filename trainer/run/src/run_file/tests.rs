@@ -2,9 +2,7 @@ use kith_block::Subset;
 use kith_sampler::Fanout;
 
 use super::*;
-use crate::config::{
-    BY_SEED, CgatConfig, EarlyStopConfig, Exclude, ModelConfig, OptimizerConfig, OptimizerName, TrainConfig,
-};
+use crate::config::{BY_SEED, CgatConfig, EarlyStopConfig, Exclude, ModelConfig, OptimizerConfig, TrainConfig};
 
 const FILE: &str = "
 [model]
@@ -54,7 +52,7 @@ fn what_is_not_said_has_its_default() {
         dropout: 0.4,
     };
     assert_eq!(config.model, model);
-    let optimizer = OptimizerConfig { name: OptimizerName::Adam, learning_rate: 0.005, weight_decay: 1e-6 };
+    let optimizer = OptimizerConfig { weight_decay: 1e-6, ..OptimizerConfig::default() };
     assert_eq!(config.optimizer, optimizer);
     let train = TrainConfig { epochs: 490, ..TrainConfig::default() };
     assert_eq!(config.train, train);
@@ -232,7 +230,7 @@ fn every_mistake_is_a_sentence_that_names_the_key() {
         ),
         (
             &["lambda=1"],
-            "--set lambda=1: a run file has no `lambda`: its sections are model, optimizer, train, edge_loss, cgat and \
+            "--set lambda=1: a run file has no `lambda`: its sections are model, optimizer, schedule, train, edge_loss, cgat and \
              early_stop",
         ),
         (
@@ -248,6 +246,32 @@ fn every_mistake_is_a_sentence_that_names_the_key() {
         (
             &["optimizer.learning_rate=nan"],
             "--set optimizer.learning_rate=nan: `optimizer.learning_rate` must be a number above 0, not nan",
+        ),
+        (&["optimizer.momentum=0.9"], "my.toml: `optimizer.momentum` is for sgd: adam has no such setting"),
+        (
+            &["optimizer.name=sgd", "optimizer.nesterov=true"],
+            "my.toml: `optimizer.nesterov` needs an `optimizer.momentum` above 0",
+        ),
+        (
+            &["optimizer.clip_norm=0"],
+            "--set optimizer.clip_norm=0: `optimizer.clip_norm` must be a number above 0, not 0",
+        ),
+        (
+            &["schedule.name=cosine", "schedule.every=3"],
+            "my.toml: `schedule.every` is for step: cosine has no such setting",
+        ),
+        (
+            &["schedule.name=linear", "schedule.factor=0.1"],
+            "my.toml: `schedule.factor` is for step, plateau: linear has no such setting",
+        ),
+        (&["schedule.name=step"], "my.toml: `schedule.every` is missing: the epochs between reductions"),
+        (
+            &["schedule.warmup=100", "train.epochs=100"],
+            "my.toml: `schedule.warmup` must be less than the 100 epochs, not 100",
+        ),
+        (
+            &["train.class_weights=even"],
+            "--set train.class_weights=even: `train.class_weights` must be equal or balanced, not \"even\"",
         ),
         (&["model.dropout=1.0"], "--set model.dropout=1.0: `model.dropout` must be a number from 0 below 1, not 1.0"),
         (
@@ -386,7 +410,7 @@ fn the_schema_has_the_keys_of_the_structs() {
     of_schema.sort();
     assert_eq!(of_structs, of_schema);
     assert!(keys().iter().all(|key| !key.about.is_empty()));
-    assert_eq!(sections(), ["model", "optimizer", "train", "edge_loss", "cgat", "early_stop"]);
+    assert_eq!(sections(), ["model", "optimizer", "schedule", "train", "edge_loss", "cgat", "early_stop"]);
 }
 
 #[test]

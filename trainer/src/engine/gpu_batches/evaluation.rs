@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 
 use kith_kernels::cuda::{Gpu, GpuError, Program, ProgramPlan};
-use kith_run::{measured::Measured, stop::Request};
+use kith_run::{
+    measured::{Measured, Metric},
+    stop::Request,
+};
 
 use crate::{
     data::Data,
@@ -41,13 +44,13 @@ impl Evaluation {
     pub(super) fn evaluate(
         &mut self,
         parts: Parts<'_>,
-        data: &Data,
+        (data, metric): (&Data, Metric),
         world: &mut World,
     ) -> Result<Option<Measured>, TrainError> {
         if world.rank() > 0 {
             return hear(world);
         }
-        let found = self.evaluate_here(parts, data, world)?;
+        let found = self.evaluate_here(parts, (data, metric), world)?;
         let numbers = found.map(|Measured { valid_loss, valid, test }| [valid_loss, valid, test]);
         tell(world, Told::Done(numbers))?;
         Ok(found)
@@ -61,7 +64,7 @@ impl Evaluation {
     fn evaluate_here(
         &mut self,
         Parts { gpu, plan, program, known }: Parts<'_>,
-        data: &Data,
+        (data, metric): (&Data, Metric),
         world: &mut World,
     ) -> Result<Option<Measured>, TrainError> {
         let Data::Batches(input) = data else { return Ok(None) };
@@ -78,11 +81,14 @@ impl Evaluation {
             tell(world, Told::NotYet)
         };
         if let Evaluation::Undecided = self {
-            let made = GpuEvaluation::new(gpu, plan, input, &mut beat)?;
+            let made = match GpuEvaluation::new(gpu, plan, input, &mut beat) {
+                Err(TrainError::Gpu(GpuError::NoMemory { .. })) => None,
+                made => made?,
+            };
             *self = made.map_or(Evaluation::OnCpu, |made| Evaluation::OnGpu(Box::new(made)));
         }
         let Evaluation::OnGpu(evaluation) = self else { return Ok(None) };
-        match evaluation.evaluate(&program.weights_of(0)?, &*input.shards, known, &mut beat) {
+        match evaluation.evaluate(&program.weights_of(0)?, (input, metric), known, &mut beat) {
             Err(TrainError::Gpu(GpuError::NoMemory { .. })) => {
                 *self = Evaluation::OnCpu;
                 Ok(None)

@@ -23,7 +23,7 @@ pub(super) fn predict(gpu: &Gpu, model: &Model, opened: &Opened, output: &Output
     };
     let (plan, n_nodes) = (plan_of_inference(model), opened.info().n_nodes);
     let sets = ReceptiveSets::all(n_nodes, layer + 1);
-    if n_nodes >= 1 << 31 || !fits(gpu, &plan, &sets) {
+    if n_nodes >= 1 << 31 || !fits(gpu, &plan, n_nodes, &sets) {
         return Ok(None);
     }
     let mut inference = Inference::new(gpu, &plan, n_nodes as usize)?;

@@ -45,6 +45,9 @@ pub struct SavedState {
     pub best: Option<(u64, Exact, Exact)>,
     /// Validation loss, validation metric and test metric of the last epoch that was measured.
     pub last: Option<(Exact, Exact, Exact)>,
+    /// With a schedule by plateau: epoch of the last improvement or reduction, the best score, and the number of reductions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plateau: Option<(u64, Exact, u64)>,
     /// Nodes of the evaluations so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evaluated_nodes: Option<EvaluatedNodes>,
@@ -131,6 +134,9 @@ impl SavedState {
         }
         if self.improved.is_some_and(|(improved, _)| improved >= epoch) {
             return impossible(format!("an improvement in epoch {:?} of {epoch}", self.improved));
+        }
+        if self.plateau.is_some_and(|(since, _, n_reductions)| since >= epoch || n_reductions > epoch) {
+            return impossible(format!("a plateau {:?} in epoch {epoch}", self.plateau));
         }
         if self.stopped_early && config.early_stop.is_none() {
             return impossible("stopped early without an early stop".to_owned());

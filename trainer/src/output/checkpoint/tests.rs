@@ -1,6 +1,9 @@
 //! Damaged checkpoint files: all damage is detected.
 
-use kith_run::{clock::Phases, report::StepRecord};
+use kith_run::{
+    clock::Phases,
+    report::{EvaluatedNodes, StepRecord},
+};
 use serde_json::{Value, json};
 
 use super::*;
@@ -23,7 +26,8 @@ fn state(due: Option<StepRecord>) -> SavedState {
         metrics: vec![Exact(0.75), Exact(1.0 / 3.0)],
         best: Some((4, Exact(0.75), Exact(0.5))),
         last: Some((Exact(0.25), Exact(0.75), Exact(0.5))),
-        evaluated_nodes: None,
+        plateau: Some((3, Exact(0.25), 1)),
+        evaluated_nodes: Some(EvaluatedNodes { graph: 9, features: 8, layers: vec![5, 2] }),
         n_negatives_left_out: 3,
         row_counts: (1, 2, 3),
         micros: 123_456,

@@ -1,7 +1,11 @@
 //! Mini-batch training, against full-batch training on the same graph and against sums made by hand.
 
 use kith_client::{BatchMaker, Stock, Whereabouts};
-use kith_run::{clock::Clock, measured::Measured};
+use kith_run::{
+    choice::Choice,
+    clock::Clock,
+    measured::{Measured, Metric},
+};
 use kith_store::{
     Cluster, Contents, Cut, Dtype, Graph, IdsEntry, LabelsEntry, Provenance, RowsEntry, RowsForm, StoreWriter,
     write_cluster,
@@ -231,6 +235,26 @@ fn resuming_is_invisible_in_batches() {
     assert_eq!(pool.install(alone), records, "on one thread");
 }
 
+/// The number of reductions of the learning rate, and the epochs since the last, are in the checkpoint.
+#[test]
+fn resuming_on_a_plateau_is_invisible() {
+    let temp = tempfile::tempdir().unwrap();
+    let schedule = ["schedule.name=plateau", "schedule.patience=1", "train.epochs=6", "optimizer.clip_norm=0.5"];
+    let config = config(&[&SMALL_BATCHES[..], &schedule, &["early_stop=off"]].concat());
+    let data = load(&config);
+    let whole = temp.path().join("whole");
+    let records = to_the_end(plan(&data, config.clone(), Some(&whole), false));
+    let n_steps = records.len() as u64;
+    let plateau = Checkpoints::of(&whole).last().unwrap().state.plateau;
+    assert!(plateau.is_some_and(|(_, _, n_reductions)| n_reductions > 0), "{plateau:?}");
+    for n_done in [n_steps / 2, n_steps - 1] {
+        let killed = temp.path().join(n_done.to_string());
+        kill(plan(&data, config.clone(), Some(&killed), false), n_done);
+        to_the_end(plan(&data, config.clone(), Some(&killed), true));
+        assert_eq!(left_behind(&killed), left_behind(&whole), "after {n_done} of {n_steps} steps");
+    }
+}
+
 #[test]
 fn slices_are_fixed_for_a_run() {
     let temp = tempfile::tempdir().unwrap();
@@ -255,12 +279,14 @@ fn measuring_in_chunks_changes_no_bit() {
             let (whole, chunked) = (load(&full), load(&batches));
             let shape = whole.shape();
             let model_of = Model::new(&full, shape.dim, shape.n_classes, 7, Device::Cpu).unwrap();
-            let expected = Evaluator::default().evaluate(&model_of, &whole, &Room::default(), alone()).unwrap();
+            let expected =
+                Evaluator::default().evaluate(&model_of, &whole, Metric::Accuracy, &Room::default(), alone()).unwrap();
             let bits = |measured: Measured| measured.valid_loss.to_bits();
             for n_together in [1 << 17, 64, 7] {
                 for memory in [None, Some(1)] {
                     let room = Room { memory, scratch: Some(scratch.path().to_owned()), n_together, ..Room::default() };
-                    let found = Evaluator::default().evaluate(&model_of, &chunked, &room, alone()).unwrap();
+                    let found =
+                        Evaluator::default().evaluate(&model_of, &chunked, Metric::Accuracy, &room, alone()).unwrap();
                     let case = format!("{model:?} {kernels} {room:?}: {found:?} {expected:?}");
                     match kernels.contains("fused") {
                         true => assert_eq!(bits(found), bits(expected), "{case}"),
@@ -277,8 +303,34 @@ fn measuring_in_chunks_changes_no_bit() {
     let data = load(&config);
     let model = Model::new(&config, 5, N_CLASSES, 7, Device::Cpu).unwrap();
     let room = Room { memory: Some(1), scratch: Some(scratch.path().join("nowhere")), ..Room::default() };
-    let error = Evaluator::default().evaluate(&model, &data, &room, alone()).unwrap_err().to_string();
+    let error = Evaluator::default().evaluate(&model, &data, Metric::Accuracy, &room, alone()).unwrap_err().to_string();
     assert!(error.contains("nowhere"), "{error}");
+}
+
+/// Every metric, in chunks as over the whole graph; and a run is measured by the one that its run file names.
+#[test]
+fn metrics_are_the_same_in_chunks() {
+    let (full, batches) = (config(&["early_stop=off"]), config(&["early_stop=off", "train.mode=mini-batch"]));
+    let (whole, chunked) = (load(&full), load(&batches));
+    let model = Model::new(&full, 5, N_CLASSES, 7, Device::Cpu).unwrap();
+    let (all, room) = (Room::default(), Room { n_together: 7, ..Room::default() });
+    let mut seen = Vec::new();
+    for (name, metric) in Metric::ALL {
+        let of = |data, room| Evaluator::default().evaluate(&model, data, *metric, room, alone()).unwrap();
+        let expected = of(&whole, &all);
+        assert_eq!(of(&chunked, &room), expected, "{name}");
+        seen.push(expected.valid);
+        let named = config(&["early_stop=off", "train.epochs=2", &format!("train.metric={name}")]);
+        let mut run = Run::new(plan(&whole, named, None, false), alone()).unwrap();
+        train(&mut run, |_| ControlFlow::Continue(())).unwrap();
+        let measured = Evaluator::default().evaluate(run.model(), &whole, *metric, &room, alone()).unwrap();
+        let report = run.report().unwrap();
+        assert_eq!((report.metric, report.results.valid_last), (*metric, measured.valid));
+    }
+    assert_eq!([seen[1], seen[2]], [seen[0]; 2], "classes of one size, and one for each node");
+    seen.sort_by(f64::total_cmp);
+    seen.dedup();
+    assert_eq!(seen.len(), 4, "{seen:?}");
 }
 
 #[test]

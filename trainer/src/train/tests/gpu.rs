@@ -13,9 +13,33 @@ pub(super) fn devices() -> Vec<Gpu> {
     std::iter::once(kith_cuda_emulator::gpu()).chain(real).collect()
 }
 
+const WITH_ADAMW: [&str; 8] = [
+    "optimizer.name=adamw",
+    "optimizer.weight_decay=0.1",
+    "optimizer.no_decay=biases",
+    "optimizer.clip_norm=0.3",
+    "schedule.name=cosine",
+    "schedule.warmup=1",
+    "train.label_smoothing=0.2",
+    "train.class_weights=balanced",
+];
+
+const WITH_SGD: [&str; 9] = [
+    "optimizer.name=sgd",
+    "optimizer.clip_norm=0.2",
+    "optimizer.momentum=0.9",
+    "optimizer.nesterov=true",
+    "optimizer.weight_decay=0.01",
+    "optimizer.learning_rate=0.1",
+    "schedule.name=plateau",
+    "schedule.patience=1",
+    "train.class_weights=balanced",
+];
+
 /// The same draws, and nearly the same numbers: losses of every step, and what is measured.
 #[test]
 fn a_gpu_follows_the_trajectory_of_the_cpu() {
+    let few = input(vec![uneven()]);
     let input = input(vec![graph(60, 0, 1)]);
     for gpu in devices() {
         for assignments in [
@@ -27,10 +51,21 @@ fn a_gpu_follows_the_trajectory_of_the_cpu() {
             &["model=off", "model.kind=gcn", "edge_loss=off", "model.dropout=0.4", "model.n_layers=3"],
             &["model=off", "model.kind=sage", "edge_loss=off", "model.hidden=5"],
             &["model=off", "model.kind=mlp", "edge_loss=off", "model.dropout=0"],
+            &["train.metric=roc-auc", "train.epochs=3"],
         ] {
             follows(&input, assignments, &gpu);
         }
+        for assignments in [&WITH_ADAMW[..], &WITH_SGD] {
+            follows(&few, assignments, &gpu);
+        }
     }
+}
+
+/// A graph with more training nodes of one class than of the others.
+fn uneven() -> GraphInput {
+    let mut graph = graph(60, 0, 1);
+    graph.train.retain(|node| (*node as usize).is_multiple_of(N_CLASSES) || *node < 20);
+    graph
 }
 
 /// Compares the GPU's steps with those of the CPU.
@@ -59,13 +94,14 @@ fn follows(data: &Data, assignments: &[&str], gpu: &Gpu) {
 /// has fewer seeds than there are slices. Digests say that the same was drawn.
 #[test]
 fn a_gpu_follows_the_cpu_in_slices() {
-    let load = |form| {
+    let load = |graph: &GraphInput, form| {
         let temp = tempfile::tempdir().unwrap();
-        let store = batches::write_store_as(&graph(60, 0, 1), form, temp.path());
+        let store = batches::write_store_as(graph, form, temp.path());
         Data::load(&Opened::store(store), &config(&["train.mode=mini-batch"]), 7).unwrap()
     };
     crate::engine::device::start();
-    let (dense, sparse) = (load(RowsForm::Dense), load(RowsForm::Sparse));
+    let (dense, sparse) = (load(&graph(60, 0, 1), RowsForm::Dense), load(&graph(60, 0, 1), RowsForm::Sparse));
+    let uneven = load(&uneven(), RowsForm::Dense);
     let in_batches =
         ["train.mode=mini-batch", "train.fanouts=3", "train.batch_size=19", "train.slices=2", "train.epochs=2"];
     for gpu in devices() {
@@ -88,6 +124,10 @@ fn a_gpu_follows_the_cpu_in_slices() {
             (&sparse, &["model=off", "model.kind=gcn", "edge_loss=off", "model.n_layers=3"]),
             (&dense, &["model=off", "model.kind=sage", "edge_loss=off", "train.fanouts=all"]),
             (&dense, &["model=off", "model.kind=mlp", "edge_loss=off"]),
+            (&uneven, &[&WITH_ADAMW[..], &["train.epochs=4", "train.batch_size=5"]].concat()),
+            (&uneven, &[&WITH_SGD[..], &["train.epochs=4", "train.batch_size=5"]].concat()),
+            (&dense, &["train.metric=macro-f1"]),
+            (&sparse, &["train.metric=average-precision"]),
         ] {
             follows(data, &[&in_batches, assignments].concat(), &gpu);
         }
@@ -222,12 +262,15 @@ fn too_little_memory_is_said_with_what_would_fit() {
 fn runs_together_are_each_as_if_alone() {
     let temp = tempfile::tempdir().unwrap();
     let input = input(vec![graph(60, 0, 1)]);
+    const COMMON: [&str; 4] =
+        ["schedule.name=plateau", "schedule.patience=1", "schedule.warmup=2", "train.metric=average-precision"];
     let settings: [&[&str]; 4] = [
         &[],
-        &["optimizer.learning_rate=0.01", "optimizer.weight_decay=0.01"],
+        &["optimizer.learning_rate=0.01", "optimizer.weight_decay=0.01", "optimizer.clip_norm=0.1"],
         &["model.dropout=0.5", "edge_loss.weight=3"],
         &["early_stop.burn_in=2", "early_stop.metric_threshold=1.0"],
     ];
+    let settings = settings.map(|own| [own, &COMMON].concat());
     for gpu in devices() {
         let dir = |name: &str, place: usize| temp.path().join(gpu.name()).join(format!("{name}-{place}"));
         let alone_dirs: Vec<_> = (0..4).map(|place| dir("alone", place)).collect();
@@ -235,7 +278,7 @@ fn runs_together_are_each_as_if_alone() {
         let plan = |place: usize, out, gpu| RunPlan {
             gpu,
             run_key: 7 + place as u64,
-            ..plan(&input, config(settings[place]), Some(out), false)
+            ..plan(&input, config(&settings[place]), Some(out), false)
         };
         let weights = |run: &Run<'_>| Vec::<f32>::try_from(run.model().weights().flat()).unwrap();
         let mut expected = Vec::new();

@@ -7,7 +7,8 @@ use kith_store::RowsForm;
 use super::*;
 use crate::{data::opened::Opened, distributed::world::on_worlds};
 
-const MODELS: [&[&str]; 6] = [
+const MODELS: [&[&str]; 7] = [
+    &["optimizer.name=adamw", "optimizer.weight_decay=0.1", "optimizer.clip_norm=0.1", "schedule.name=cosine"],
     &[],
     &["model.attention=sd"],
     &["model.kind=gat", "model.attention=go", "edge_loss=off"],
@@ -70,7 +71,7 @@ fn ranks_on_gpus_end_with_the_bits_of_one() {
 #[test]
 fn resuming_on_gpus_is_invisible() {
     let temp = tempfile::tempdir().unwrap();
-    for (place, model) in MODELS.iter().enumerate().filter(|(place, _)| [0, 3].contains(place)) {
+    for (place, model) in MODELS.iter().enumerate().filter(|(place, _)| [0, 4].contains(place)) {
         let assignments = [&IN_BATCHES, *model, &["train.checkpoint_every_steps=2"]].concat();
         let data = load(&assignments);
         let dir = |name: &str| temp.path().join(format!("{place}-{name}"));

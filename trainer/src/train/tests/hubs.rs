@@ -21,6 +21,7 @@ use kith_store::{Cluster, Cut, Provenance, SplitPart, write_cluster};
 use super::{batches::write_store, *};
 use crate::{
     data::{matrix::rows_of, opened::Opened},
+    distributed::world::on_worlds,
     engine::gpu::plan_of_inference,
     inference::{
         layerwise::{Looked, Prepared, walk},
@@ -209,6 +210,35 @@ fn the_receptive_set_gives_the_same_bits() {
                 assert!(counts[1] > 1000 && counts[1] < counts[0] && counts[0] < N_RING as u64, "{counts:?}");
                 assert_eq!(watched.n_rows.into_inner() as u64, counts[0]);
             }
+        }
+    }
+}
+
+/// Ranks find the sets together, each from its own chunks.
+#[test]
+fn ranks_find_the_same_receptive_set() {
+    crate::engine::device::start();
+    let temp = tempfile::tempdir().unwrap();
+    let (graphs, _servers) = graphs_of(&graph_with_hubs(false), temp.path());
+    let shards = &**graphs[0].1.shards();
+    let room = Room { n_together: 7, ..Room::default() };
+    for model in [MODELS[0], MODELS[5]] {
+        let found = |world: &mut World| {
+            let model = Model::new(&config(model), 5, N_CLASSES, 7, Device::Cpu).unwrap();
+            let prepared = Prepared::of_nodes(&model, shards, &room, world, WANTED).unwrap();
+            let mut outputs = Vec::new();
+            let see = |_, looked: Looked<'_>| Ok(rows_of(&looked.output(&model, 1)?)?.values);
+            walk(&model, shards, &room, world, &prepared, see, |told| {
+                outputs.extend(told.iter().map(|value| value.to_bits()));
+                Ok(())
+            })
+            .unwrap();
+            (prepared.sets().counts(), outputs)
+        };
+        let expected = found(&mut World::alone());
+        assert!(expected.0[0] < N_RING as u64 && expected.0[1] > 7 * 2, "{:?}", expected.0);
+        for n_ranks in [2, 3] {
+            on_worlds(n_ranks, found).iter().for_each(|found| assert!(*found == expected, "{n_ranks} ranks"));
         }
     }
 }

@@ -198,8 +198,9 @@ impl DeviceTargets {
         Labels {
             classes: self.trained.at(),
             bits: Address::of(self.bits.as_ref()),
+            class_weights: Address::NONE,
             n_classes: self.n_classes as u32,
-            unused: 0,
+            smoothing: 0.0,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{
     Program, ProgramPlan,
+    optimizer::StepFactors,
     work::{Batches, Gathered, SliceGradients, Work},
 };
 use crate::cuda::{
@@ -116,31 +117,18 @@ impl Program {
         (own.numbers(), gathered.as_ref().map(|gathered| gathered.all.numbers()))
     }
 
-    /// One step of Adam by the gradients of all slices; the learning rate over the first moment's correction, and one over the
-    /// root of the second's.
-    pub fn update_by_slices(&mut self, step_size: f32, inverse_root_scale: f32) -> Result<(), GpuError> {
-        let (module, n_weights) = (self.layers[0].module, self.plan.n_weights as u32);
-        let n_blocks = n_weights.div_ceil(N_THREADS);
+    /// Changes the weights by the gradients of all slices.
+    pub fn update_by_slices(&mut self, factors: StepFactors) -> Result<(), GpuError> {
+        let (module, n) = (self.layers[0].module, self.plan.n_weights as u32 + 1);
         let batches = self.batches();
         let is_lost = batches.is_lost.at();
         let mut sum = batches.gradients.own.at();
         if let Some(Gathered { all, order, sum: ordered }) = &batches.gradients.gathered {
             sum = ordered.at();
-            let n = n_weights + 1;
             let mut args = args![n, order.len() as u32, order.at(), all.at(), sum];
             self.launch(module, "kith_add_ranks", n.div_ceil(N_THREADS), N_THREADS, &mut args)?;
         }
-        let mut args = args![
-            n_weights,
-            self.settings.at(),
-            [step_size, inverse_root_scale],
-            is_lost,
-            sum,
-            self.weights.at(),
-            self.first.at(),
-            self.second.at()
-        ];
-        self.launch(module, "kith_adam_by_slices", n_blocks, N_THREADS, &mut args)
+        self.update_by(factors, is_lost, sum)
     }
 }
 

@@ -13,6 +13,7 @@ use crate::cuda::{
     args::args,
     error::GpuError,
     graph::Items,
+    labeled::Labels,
     layer::{LayerKind, N_THREADS, WARPS},
     memory::Address,
     rows::{DeviceRows, PlacedRows, SparseRows, Values},
@@ -120,6 +121,8 @@ impl Program {
         let last = self.layers.last().expect("a program has layers");
         let n_nodes = self.work.graph(self.layers.len() - 1).n_destinations as u32;
         let (labels, n_terms) = self.work.learned();
+        let (class_weights, smoothing) = (self.updates.class_weights(), self.plan.training.smoothing);
+        let labels = Labels { class_weights, smoothing, ..labels };
         let mut args = args![
             last.layer,
             n_nodes,

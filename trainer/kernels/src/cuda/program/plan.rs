@@ -1,15 +1,17 @@
 //! Plan of a program: layers, pairs, runs and labels.
 
+use std::ops::Range;
+
 use kith_block::PairConfig;
 
 use crate::cuda::layer::LayerPlan;
 
 /// Numbers by which runs of one program differ.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Settings {
     /// Seed of everything that is drawn.
     pub run_key: u64,
-    /// Of Adam.
+    /// Of the optimizer, if it is constant.
     pub learning_rate: f64,
     /// λ_2.
     pub weight_decay: f64,
@@ -17,6 +19,26 @@ pub struct Settings {
     pub edge_weight: f64,
     /// Probability of dropout.
     pub dropout: f64,
+    /// The optimizer.
+    pub rule: UpdateRule,
+    /// Of gradient descent.
+    pub momentum: f64,
+    /// Largest norm of a gradient, if there is one.
+    pub clip_norm: Option<f64>,
+}
+
+/// Optimizers; RULE_… in step.cu.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UpdateRule {
+    /// Adam; the decay is added to the gradient.
+    #[default]
+    Adam,
+    /// Adam; the decay is applied to the weights.
+    Adamw,
+    /// Gradient descent, with momentum.
+    Descent,
+    /// The same with Nesterov's momentum.
+    Nesterov,
 }
 
 /// Layers, pairs and runs of a program.
@@ -30,6 +52,21 @@ pub struct ProgramPlan {
     pub pairs: Option<PairConfig>,
     /// Settings of each run.
     pub runs: Vec<Settings>,
+    /// Training of all runs.
+    pub training: TrainingPlan,
+}
+
+/// Training that all runs of a program share.
+#[derive(Clone, Debug, Default)]
+pub struct TrainingPlan {
+    /// Places of weights that do not decay.
+    pub not_decayed: Vec<Range<usize>>,
+    /// Weights of classes in the loss; `None` if all are equal.
+    pub class_weights: Option<Vec<f32>>,
+    /// Share of a node's label that is spread over all classes.
+    pub smoothing: f32,
+    /// True if the learning rate changes from step to step.
+    pub is_scheduled: bool,
 }
 
 impl ProgramPlan {

@@ -12,9 +12,12 @@ pub(in crate::cuda) struct RawSettings {
     run_key: u64,
     learning_rate: f64,
     edge_weight: f64,
+    clip_norm: f64,
     weight_decay: f32,
     threshold: u32,
     scale: f32,
+    rule: u32,
+    momentum: f32,
     unused: u32,
 }
 
@@ -28,6 +31,9 @@ impl From<Settings> for RawSettings {
             weight_decay: settings.weight_decay as f32,
             threshold: dropout.threshold(),
             scale: dropout.scale(),
+            rule: settings.rule as u32,
+            momentum: settings.momentum as f32,
+            clip_norm: settings.clip_norm.unwrap_or(0.0),
             unused: 0,
         }
     }

@@ -1,0 +1,141 @@
+//! Checks of keys that depend on each other.
+
+use kith_block::Form;
+use kith_sampler::fanouts_of_layers;
+use toml::Value;
+
+use super::{
+    RunFile, RunFileError, keys,
+    text::{ATTENTION, get},
+};
+use crate::{
+    choice::Choice,
+    config::{Kernels, Mode, OptimizerConfig, OptimizerName, RunConfig, ScheduleConfig, ScheduleName},
+    model_kind::{Attention, ModelKind},
+};
+
+impl RunFile {
+    pub(super) fn check_model(&self, kind: ModelKind) -> Result<(), RunFileError> {
+        if kind.attention() == Attention::None
+            && let Some(key) = ATTENTION.iter().find(|key| get(&self.table, key).is_some())
+        {
+            return Err(self.wrong(format!("`{key}` is for models with attention: a {} has none", kind.name())));
+        }
+        let attention = get(&self.table, "model.attention");
+        if kind.attention() == Attention::Go && attention.is_some_and(|name| name.as_str() != Some(Form::Go.name())) {
+            return Err(self.wrong(format!("`model.attention`: a {} has go only", kind.name())));
+        }
+        let kernels = get(&self.table, "train.kernels");
+        if !kind.has_fused_kernels() && kernels.is_some_and(|name| name.as_str() == Some(Kernels::Fused.name())) {
+            let name = kind.name();
+            return Err(self.wrong(format!("`train.kernels`: a {name} has no fused kernels: use reference")));
+        }
+        let boundary_weight = get(&self.table, "cgat.boundary_weight").and_then(keys::as_number);
+        if get(&self.table, "cgat.boundary_margin").is_some() && boundary_weight.is_none_or(|weight| weight == 0.0) {
+            let problem = "`cgat.boundary_margin` needs a `cgat.boundary_weight` above 0 (default: 0)";
+            return Err(self.wrong(problem.to_owned()));
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_mode(&self, kind: ModelKind) -> Result<(), RunFileError> {
+        let is_mini_batch = get(&self.table, "train.mode").and_then(Value::as_str) == Some(Mode::MiniBatch.name());
+        if is_mini_batch && !kind.trains_in_mini_batches() {
+            return Err(self.wrong(format!("`train.mode`: a {} supports full-batch only", kind.name())));
+        }
+        match self.mini_batch_key().filter(|_| !is_mini_batch) {
+            Some(key) => Err(self.wrong(format!("`{key}` is for mini-batches: set train.mode = \"mini-batch\""))),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that a section that belongs to one model is not given for another, and is not turned off for its own.
+    pub(super) fn check_sections(&self, kind: ModelKind) -> Result<(), RunFileError> {
+        for (section, owner) in ModelKind::sections() {
+            let (name, owner_name) = (kind.name(), owner.name());
+            let problem = match (kind == owner, self.table.get(section)) {
+                (true, Some(Value::Boolean(_))) if section == "edge_loss" => {
+                    "`edge_loss` is off: set edge_loss.weight = 0 to train a supergat without it, or train a gat"
+                        .to_owned()
+                }
+                (true, Some(Value::Boolean(_))) => format!("`{section}` is off: a {name} needs it"),
+                (false, Some(Value::Table(_))) => {
+                    format!("`{section}` is for a {owner_name}: a {name} has no such loss")
+                }
+                _ => continue,
+            };
+            return Err(self.wrong(problem));
+        }
+        Ok(())
+    }
+
+    /// Checks that the paper's rule is whole, or that there is a patience.
+    pub(super) fn check_early_stop(&self, config: &RunConfig) -> Result<(), RunFileError> {
+        let Some(early_stop) = &config.early_stop else { return Ok(()) };
+        let rule = ["burn_in", "window", "loss_threshold", "metric_threshold"].map(|name| format!("early_stop.{name}"));
+        let missing = rule.iter().find(|key| get(&self.table, key).is_none());
+        let is_begun = rule.iter().any(|key| get(&self.table, key).is_some());
+        match missing {
+            Some(key) if is_begun => {
+                Err(self.wrong(format!("`{key}` is missing: the paper's rule needs all four keys")))
+            }
+            Some(_) if early_stop.patience.is_none() => Err(self
+                .wrong("`early_stop.patience` is missing: the number of epochs to wait for a better score".to_owned())),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn check_optimizer(&self, config: &RunConfig) -> Result<(), RunFileError> {
+        let OptimizerConfig { name, momentum, nesterov, .. } = config.optimizer;
+        let of_sgd = [("momentum", momentum.is_some()), ("nesterov", nesterov.is_some())];
+        if let Some((key, _)) = of_sgd.iter().find(|(_, is_set)| *is_set && name != OptimizerName::Sgd) {
+            return Err(self.wrong(format!("`optimizer.{key}` is for sgd: {} has no such setting", name.name())));
+        }
+        if nesterov == Some(true) && momentum.is_none_or(|momentum| momentum == 0.0) {
+            return Err(self.wrong("`optimizer.nesterov` needs an `optimizer.momentum` above 0".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Checks that each key of the schedule has a meaning with this course, and that those it needs are there.
+    pub(super) fn check_schedule(&self, config: &RunConfig) -> Result<(), RunFileError> {
+        use ScheduleName::{Cosine, Linear, Plateau, Step};
+        let Some(ScheduleConfig { name, warmup, min_factor, factor, every, patience }) = &config.schedule else {
+            return Ok(());
+        };
+        let keys: [(&str, bool, &[ScheduleName]); 4] = [
+            ("min_factor", min_factor.is_some(), &[Cosine, Linear, Plateau]),
+            ("factor", factor.is_some(), &[Step, Plateau]),
+            ("every", every.is_some(), &[Step]),
+            ("patience", patience.is_some(), &[Plateau]),
+        ];
+        if let Some((key, _, names)) = keys.iter().find(|(_, is_set, names)| *is_set && !names.contains(name)) {
+            let names: Vec<&str> = names.iter().map(|name| name.name()).collect();
+            let names = names.join(", ");
+            return Err(self.wrong(format!("`schedule.{key}` is for {names}: {} has no such setting", name.name())));
+        }
+        if *name == Step && every.is_none() {
+            return Err(self.wrong("`schedule.every` is missing: the epochs between reductions".to_owned()));
+        }
+        if *warmup >= config.train.epochs && *warmup > 0 {
+            let epochs = config.train.epochs;
+            return Err(self.wrong(format!("`schedule.warmup` must be less than the {epochs} epochs, not {warmup}")));
+        }
+        Ok(())
+    }
+
+    /// Cuts the default fanouts to the layers of the model, and checks given ones against them.
+    pub(super) fn settle_fanouts(&self, config: &mut RunConfig) -> Result<(), RunFileError> {
+        if config.train.mode == Mode::FullBatch {
+            return Ok(());
+        }
+        let (fanouts, n_layers) = (&mut config.train.fanouts, config.model.n_layers);
+        if get(&self.table, "train.fanouts").is_none() {
+            fanouts.truncate(n_layers);
+        }
+        match fanouts_of_layers(fanouts, n_layers) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.wrong(format!("`train.fanouts`: {error}"))),
+        }
+    }
+}
