@@ -13,7 +13,7 @@ use kith_trainer::{
     train::together::{self, Watch},
 };
 
-use super::status::how_it_goes;
+use super::status::{LossWatch, how_it_goes};
 
 /// Trains all runs, as many together as fit on the GPU.
 pub(super) fn train_all(plans: Vec<RunPlan<'_>>, gpu: &Gpu, stop: &Stop) -> anyhow::Result<Vec<Report>> {
@@ -23,7 +23,7 @@ pub(super) fn train_all(plans: Vec<RunPlan<'_>>, gpu: &Gpu, stop: &Stop) -> anyh
     let mut runs = made.collect::<Result<Vec<Run<'_>>, TrainError>>()?;
     runs.iter().flat_map(Run::notes).for_each(|note| say(&format!("note: {note}")));
     let heeded = stop.heeded();
-    together::train_all(&mut runs, gpu, &mut Shown(None))?;
+    together::train_all(&mut runs, gpu, &mut Shown::default())?;
     drop(heeded);
     runs.sort_by_key(Run::run_key);
     let report = |run: &Run<'_>| {
@@ -32,8 +32,12 @@ pub(super) fn train_all(plans: Vec<RunPlan<'_>>, gpu: &Gpu, stop: &Stop) -> anyh
     runs.iter().map(report).collect()
 }
 
-/// Shows how far the runs are that are computed now.
-struct Shown(Option<Epochs>);
+/// Shows how far the runs are that are computed now, and watches their mean loss.
+#[derive(Default)]
+struct Shown {
+    epochs: Option<Epochs>,
+    losses: Option<LossWatch>,
+}
 
 impl Watch for Shown {
     fn begin(&mut self, runs: &[Run<'_>]) {
@@ -41,12 +45,16 @@ impl Watch for Shown {
             [run] => format!("{}, seed {}", run.name(), run.run_key()),
             _ => format!("{}, {} seeds", runs[0].name(), runs.len()),
         };
-        self.0 = Some(Epochs::begin(what, runs[0].n_epochs(), runs[0].epochs()));
+        self.epochs = Some(Epochs::begin(what, runs[0].n_epochs(), runs[0].epochs()));
+        self.losses = Some(LossWatch::new(runs[0].config().optimizer.learning_rate));
     }
 
     fn step(&mut self, record: &StepRecord) {
-        if let Some(shown) = &mut self.0 {
+        if let Some(shown) = &mut self.epochs {
             shown.advance(record.epoch + 1, || how_it_goes(record));
+        }
+        if let Some(warning) = self.losses.as_mut().and_then(|losses| losses.hear(record)) {
+            say(&format!("warning: {warning}"));
         }
     }
 
