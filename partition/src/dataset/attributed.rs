@@ -90,7 +90,7 @@ mod tests {
         dataset::real_files,
         raw::{
             RawRows,
-            samples::{assert_error, figures, npy, npy_of, npz},
+            samples::{assert_error, figures, npy, npy_of, npz, with_member},
         },
     };
 
@@ -112,12 +112,7 @@ mod tests {
 
     fn read_with(name: &str, array: Option<Vec<u8>>) -> Result<RawGraph> {
         let dir = TempDir::new().unwrap();
-        let mut members = members();
-        match (members.iter().position(|(key, _)| *key == name), array) {
-            (Some(place), Some(array)) => members[place].1 = array,
-            (Some(place), None) => drop(members.remove(place)),
-            (None, _) => {}
-        }
+        let members = with_member(members(), name, array);
         fs::write(dir.path().join("cora.npz"), npz(&members)).unwrap();
         read(dir.path(), "cora-full")
     }

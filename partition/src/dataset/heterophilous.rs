@@ -81,7 +81,7 @@ mod tests {
     use super::*;
     use crate::{
         dataset::real_files,
-        raw::samples::{assert_error, npy, npz},
+        raw::samples::{assert_error, npy, npz, with_member},
     };
 
     /// Three nodes, edges 0 – 1 and 2 – 0, two splits.
@@ -98,12 +98,7 @@ mod tests {
 
     fn read_with(name: &str, array: Option<Vec<u8>>) -> Result<RawGraph> {
         let dir = TempDir::new().unwrap();
-        let mut members = members();
-        match (members.iter().position(|(key, _)| *key == name), array) {
-            (Some(place), Some(array)) => members[place].1 = array,
-            (Some(place), None) => drop(members.remove(place)),
-            (None, _) => {}
-        }
+        let members = with_member(members(), name, array);
         fs::write(dir.path().join("roman_empire.npz"), npz(&members)).unwrap();
         read(dir.path(), "roman-empire", 1 << 20)
     }

@@ -46,6 +46,20 @@ pub(crate) fn npy_with(header: &str, items: &[u8]) -> Vec<u8> {
     file
 }
 
+/// Members with the one of this name replaced, or left out.
+pub(crate) fn with_member<'a>(
+    mut members: Vec<(&'a str, Vec<u8>)>,
+    name: &str,
+    array: Option<Vec<u8>>,
+) -> Vec<(&'a str, Vec<u8>)> {
+    match (members.iter().position(|(key, _)| *key == name), array) {
+        (Some(place), Some(array)) => members[place].1 = array,
+        (Some(place), None) => drop(members.remove(place)),
+        (None, _) => {}
+    }
+    members
+}
+
 /// An npz file of members given without `.npy`, deflated.
 pub(crate) fn npz(members: &[(&str, Vec<u8>)]) -> Vec<u8> {
     zip(members, CompressionMethod::Deflated)

@@ -18,7 +18,7 @@ pub struct Update {
     pub weight_decay: f32,
     /// Factor of the weights: below 1 if they themselves decay.
     pub kept_weight: f32,
-    /// How the gradient changes the weights.
+    /// Rule by which the gradient changes the weights.
     pub rule: Rule,
 }
 

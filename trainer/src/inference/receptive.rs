@@ -22,7 +22,8 @@ impl ReceptiveSets {
         ReceptiveSets { n_nodes, sets: vec![NodeSet::All(n_nodes); n_layers + 1] }
     }
 
-    /// What is needed for the nodes that are `wanted`. `add_sources` adds the sources of all edges into some nodes.
+    /// Finds the nodes that an exact evaluation of the `wanted` nodes needs. `add_sources` adds the sources of all edges into some
+    /// nodes.
     pub(crate) fn find(
         n_nodes: u64,
         wanted: impl IntoIterator<Item = u64>,

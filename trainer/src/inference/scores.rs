@@ -76,8 +76,7 @@ impl Scores {
         counts
     }
 
-    /// Whether each node has a class, and how many others score as high: scores of nodes, the highest first, in groups of equals
-    /// (with the class, without it).
+    /// Numbers of nodes with a class and without it, in groups of equal scores, the highest score first.
     fn groups(&self, class: usize) -> Vec<(u64, u64)> {
         let nodes = self.logits.chunks_exact(self.n_classes).zip(self.is_true.chunks_exact(self.n_classes));
         let score = |(node, (logits, is_true)): (usize, (&[f32], &[bool]))| {

@@ -82,7 +82,7 @@ pub(super) struct TakenLists {
     pub(super) ids: Address,
     /// Names of sources, by id; none if ids are their names.
     pub(super) places: Address,
-    /// Where lists start: read if there are ids, and written if not.
+    /// Start of each list. The kernel reads it if there are ids, and writes it otherwise.
     pub(super) indptr: Address,
     pub(super) sources: Address,
     /// Names of the nodes, written if there are ids.

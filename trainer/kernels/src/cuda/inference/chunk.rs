@@ -23,7 +23,7 @@ pub(super) struct KnownChunk {
     /// Self-loops included.
     n_edges: usize,
     items: Items,
-    /// Where lists start, if the nodes are not all of the graph.
+    /// Start of each list; none if the layer computes all nodes of the graph.
     indptr: Address,
     _arrays: Arrays,
 }
