@@ -25,7 +25,7 @@ fn a_written_run_file_trains() {
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     assert!(finished.stderr.contains("full-batch training, because its activations take"), "{}", finished.stderr);
     let text = fs::read_to_string(&file).unwrap();
-    assert!(text.contains("# number of layers, the last included"), "{text}");
+    assert!(text.contains("# number of graph layers"), "{text}");
     assert!(run_kith(["config", "init", &store, "--out", &file]).sentence().contains("exists already"));
 
     let (by_file, by_name) = (temp.path().join("a"), temp.path().join("b"));

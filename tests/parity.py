@@ -3,7 +3,8 @@
     parity.py FOLDER...
 
 Each folder holds case.json, weights.safetensors (in PyG's names) and graph.safetensors; answers.safetensors,
-gradients.safetensors and returned.safetensors (the weights again, as PyG spells them) come back.
+gradients.safetensors and returned.safetensors (the weights again, as PyG spells them) come back. A case with options of layers has
+Kith's names of weights, and nothing is returned.
 """
 
 import json
@@ -11,8 +12,9 @@ import sys
 from pathlib import Path
 
 import torch
+import torch_geometric
 from safetensors.torch import load_file, save_file
-from torch_geometric.nn import GATConv, SuperGATConv
+from torch_geometric.nn import GATConv, GCNConv, GraphNorm, SAGEConv, SuperGATConv
 
 
 class Net(torch.nn.Module):
@@ -39,8 +41,149 @@ class Net(torch.nn.Module):
         return rows, losses
 
 
+class Built(torch.nn.Module):
+    """A model with norms, residuals and linear layers, out of PyG's and PyTorch's own, with Kith's names of weights."""
+
+    NORMS = {"layer": torch.nn.LayerNorm, "batch": torch.nn.BatchNorm1d, "graph": GraphNorm}
+    ACTIVATIONS = {
+        "elu": torch.nn.ELU, "relu": torch.nn.ReLU, "gelu": torch.nn.GELU, "leaky-relu": torch.nn.LeakyReLU, "prelu": torch.nn.PReLU,
+    }
+
+    def __init__(self, case):
+        super().__init__()
+        self.case = case
+        own = case["options"]
+        shapes = case["layers"]
+        width = shapes[0]["heads"] * shapes[0]["features"]
+        self.convs = torch.nn.ModuleList(self.layer(**shape) for shape in shapes)
+        widths = [shape["heads"] * shape["features"] if shape["concat"] else shape["features"] for shape in shapes]
+        pairs = list(zip(shapes, widths))
+        if own["residual"] == "linear":
+            self.residuals = torch.nn.ModuleList(torch.nn.Linear(shape["dim"], out) for shape, out in pairs)
+        hidden = [out for shape, out in pairs if shape["concat"]]
+        if own["norm"] != "none":
+            self.norms = torch.nn.ModuleList(self.NORMS[own["norm"]](out) for out in hidden)
+        self.activations = torch.nn.ModuleList(self.ACTIVATIONS[own["activation"]]() for _ in hidden)
+        if own["input_linear"]:
+            self.input = torch.nn.Linear(case["dim"], width)
+        if own["output_linear"]:
+            carried = width * len(shapes) if own["jumping"] == "concat" else width
+            self.output = torch.nn.Linear(carried, case["n_classes"])
+
+    def layer(self, dim, heads, features, concat):
+        kind, bias = self.case["kind"], self.case["options"]["bias"]
+        if kind == "gcn":
+            return GCNConv(dim, features, bias=bias)
+        if kind == "sage":
+            return SAGEConv(dim, features, bias=bias)
+        return GATConv(dim, features, heads=heads, concat=concat, bias=bias)
+
+    def forward(self, rows, edges, _negatives):
+        own = self.case["options"]
+        if self.case["kind"] == "sage":  # Of PyG's layers only this one adds no self-loops.
+            edges, _ = torch_geometric.utils.remove_self_loops(edges)
+            edges, _ = torch_geometric.utils.add_self_loops(edges, None, None, rows.size(0))
+        if own["input_linear"]:
+            rows = self.input(rows)
+        all_rows = []
+        for place, conv in enumerate(self.convs):
+            out = conv(rows, edges)
+            is_features = place == 0 and not own["input_linear"]
+            if own["residual"] == "linear":
+                out = out + self.residuals[place](rows)
+            elif own["residual"] == "identity" and not is_features and rows.shape == out.shape:
+                out = out + rows
+            if self.case["layers"][place]["concat"]:
+                if own["norm"] != "none":
+                    out = self.norms[place](out)
+                out = self.activations[place](out)
+            rows = out
+            all_rows.append(rows)
+        if own["jumping"] == "sum":
+            rows = sum(all_rows)
+        elif own["jumping"] == "max":
+            rows = torch.stack(all_rows).max(dim=0).values
+        elif own["jumping"] == "concat":
+            rows = torch.cat(all_rows, dim=-1)
+        return (self.output(rows) if own["output_linear"] else rows), []
+
+    def ours(self):
+        """Kith's name of each weight, the weight, and how Kith holds it."""
+        kind, turned = self.case["kind"], lambda tensor: tensor.t()
+        for place, conv in enumerate(self.convs):
+            weight = conv.lin_l.weight if kind == "sage" else conv.lin.weight
+            yield f"layers.{place}.weight", weight, turned
+            if kind == "sage":
+                yield f"roots.{place}.weight", conv.lin_r.weight, turned
+            if kind == "gat":
+                yield f"layers.{place}.attention", (conv.att_dst, conv.att_src), None
+            if self.case["options"]["bias"]:
+                yield f"layers.{place}.bias", conv.lin_l.bias if kind == "sage" else conv.bias, None
+        for name, linear in [("input", getattr(self, "input", None)), ("output", getattr(self, "output", None))]:
+            if linear is not None:
+                yield f"{name}.weight", linear.weight, turned
+                yield f"{name}.bias", linear.bias, None
+        for place, linear in enumerate(getattr(self, "residuals", [])):
+            yield f"residuals.{place}.weight", linear.weight, turned
+            yield f"residuals.{place}.bias", linear.bias, None
+        for place, norm in enumerate(getattr(self, "norms", [])):
+            yield f"norms.{place}.weight", norm.weight, None
+            yield f"norms.{place}.bias", norm.bias, None
+            if isinstance(norm, GraphNorm):
+                yield f"norms.{place}.mean_scale", norm.mean_scale, None
+            if isinstance(norm, torch.nn.BatchNorm1d):
+                yield f"norms.{place}.mean", norm.running_mean, None
+                yield f"norms.{place}.variance", norm.running_var, None
+        for place, activation in enumerate(self.activations):
+            if isinstance(activation, torch.nn.PReLU):
+                yield f"activations.{place}.slope", activation.weight, None
+
+    @torch.no_grad()
+    def load(self, weights):
+        left = set(weights)
+        for name, weight, turn in self.ours():
+            left.remove(name)
+            if isinstance(weight, tuple):
+                half = weight[0].size(-1)
+                weight[0].copy_(weights[name][:, :half].unsqueeze(0))
+                weight[1].copy_(weights[name][:, half:].unsqueeze(0))
+            else:
+                weight.copy_(turn(weights[name]) if turn else weights[name])
+        assert not left, left
+
+    def gradients(self):
+        """By Kith's names; of running statistics, what a step observed."""
+        found = {}
+        for name, weight, turn in self.ours():
+            if isinstance(weight, tuple):
+                found[name] = torch.cat([half.grad[0] for half in weight], dim=-1)
+            elif name.endswith((".mean", ".variance")):
+                found[name] = weight
+            else:
+                found[name] = turn(weight.grad) if turn else weight.grad
+        return {name: tensor.contiguous() for name, tensor in found.items()}
+
+
+def run_built(folder, case):
+    net = Built(case).double()  # Gradients of biases before a norm are differences of large numbers.
+    net.load({name: tensor.double() for name, tensor in load_file(folder / "weights.safetensors").items()})
+    graph = load_file(folder / "graph.safetensors")
+    graph = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in graph.items()}
+    net.eval()
+    with torch.no_grad():
+        evaluated, _ = net(graph["rows"], graph["edges"], None)
+    net.train()
+    logits, _ = net(graph["rows"], graph["edges"], None)
+    (logits * graph["logits_gradient"]).sum().backward()
+    answers = {"logits": logits.detach(), "evaluated": evaluated}
+    for name, tensors in [("answers", answers), ("gradients", net.gradients())]:
+        save_file({name: tensor.float() for name, tensor in tensors.items()}, folder / f"{name}.safetensors")
+
+
 def run(folder):
     case = json.loads((folder / "case.json").read_text())
+    if "options" in case:
+        return run_built(folder, case)
     net = Net(case)
     net.load_state_dict(load_file(folder / "weights.safetensors"), strict=True)
     net.train()  # With dropout 0; only then does PyG compute the edge loss.

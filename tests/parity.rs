@@ -14,7 +14,9 @@ use kith_draw::{Name, Purpose};
 use kith_kernels::InputRows;
 use kith_run::{
     choice::Choice,
-    config::{EdgeLossConfig, Exclude, Kernels, ModelConfig, RunConfig, TrainConfig},
+    config::{
+        Activation, EdgeLossConfig, Exclude, Jumping, Kernels, ModelConfig, Norm, Residual, RunConfig, TrainConfig,
+    },
     model_kind::ModelKind,
 };
 use kith_trainer::{
@@ -67,7 +69,16 @@ impl Case {
         let kind = if form == Form::Go { ModelKind::Gat } else { ModelKind::Supergat };
         let Sizes { n_layers, heads, features, out_heads } = sizes;
         let config = RunConfig {
-            model: ModelConfig { kind, attention: form, n_layers, heads, hidden: features, out_heads, dropout: 0.0 },
+            model: ModelConfig {
+                kind,
+                attention: form,
+                n_layers,
+                heads,
+                hidden: features,
+                out_heads,
+                dropout: 0.0,
+                ..ModelConfig::default()
+            },
             train: TrainConfig { kernels: Kernels::Reference, ..TrainConfig::default() },
             edge_loss: (form != Form::Go).then_some(EdgeLossConfig {
                 weight: 3.0,
@@ -277,7 +288,20 @@ fn slow_pyg_agrees_on_cora() {
     if !is_slow_asked_for() {
         return;
     }
-    let Some(raw) = real_files("cora") else { return };
+    let Some(Cora { graph, edges, n_classes }) = cora() else { return };
+    let sizes = Sizes { n_layers: 2, heads: 8, features: 8, out_heads: 8 };
+    check(&FORMS.map(|form| Case::new("cora", form, sizes, &graph, &edges, n_classes)));
+}
+
+struct Cora {
+    graph: Arc<GraphInput>,
+    edges: Tensor,
+    n_classes: usize,
+}
+
+/// The real dataset, if it is here.
+fn cora() -> Option<Cora> {
+    let raw = real_files("cora")?;
     let temp = tempfile::tempdir().unwrap();
     let store = temp.path().join("cora");
     kith(["data", "import", "cora", "--from", raw.to_str().unwrap(), "--out", store.to_str().unwrap()]);
@@ -288,7 +312,195 @@ fn slow_pyg_agrees_on_cora() {
     });
     let edges = edge_tensor(lists);
     let mut input = input::load(&store, None).unwrap();
-    let graph = Arc::new(input.graphs.remove(0));
-    let sizes = Sizes { n_layers: 2, heads: 8, features: 8, out_heads: 8 };
-    check(&FORMS.map(|form| Case::new("cora", form, sizes, &graph, &edges, input.n_classes)));
+    Some(Cora { graph: Arc::new(input.graphs.remove(0)), edges, n_classes: input.n_classes })
+}
+
+/// One model with options of layers, on a symmetric graph, where the degrees of PyG's GCN are Kith's.
+struct Options {
+    name: String,
+    config: RunConfig,
+    graph: Arc<GraphInput>,
+    edges: Tensor,
+    n_classes: usize,
+}
+
+impl Options {
+    fn model(&self, kernels: Kernels) -> Model {
+        let mut config = self.config.clone();
+        config.train.kernels = kernels;
+        let model = Model::new(&config, self.graph.rows.dim(), self.n_classes, 1, Device::Cpu).unwrap();
+        let n_elements = model.weights().n_elements() as i64;
+        let bits = Tensor::arange(n_elements, (Kind::Double, Device::Cpu)).sin().abs() * 0.05;
+        model.weights().set(&(model.weights().flat() + bits.to_kind(Kind::Float)));
+        model
+    }
+
+    fn logits_gradient(&self) -> Tensor {
+        let shape = [self.graph.n_nodes() as i64, self.n_classes as i64];
+        let places = Tensor::arange(shape[0] * shape[1], (Kind::Double, Device::Cpu));
+        ((places * 1.7).sin() / shape[0] as f64).to_kind(Kind::Float).view(shape)
+    }
+
+    fn write(&self, folder: &Path) {
+        fs::create_dir(folder).unwrap();
+        let model = self.model(Kernels::Reference);
+        interchange::save_named(&model, &folder.join("weights.safetensors")).unwrap();
+        let layers = model.layers().iter().map(
+            |shape| json!({ "dim": shape.dim, "heads": shape.heads, "features": shape.features, "concat": shape.concat }),
+        );
+        let own = &self.config.model;
+        let case = json!({
+            "kind": own.kind.name(),
+            "dim": self.graph.rows.dim(),
+            "n_classes": self.n_classes,
+            "layers": layers.collect::<Vec<_>>(),
+            "options": {
+                "norm": own.norm().name(),
+                "residual": own.residual().name(),
+                "activation": own.activation().name(),
+                "jumping": own.jumping().name(),
+                "input_linear": own.has_input_linear(),
+                "output_linear": own.has_output_linear(),
+                "bias": own.has_bias(),
+            },
+        });
+        fs::write(folder.join("case.json"), case.to_string()).unwrap();
+        let tensors = [
+            ("rows".to_owned(), oracle::dense(&self.graph.rows)),
+            ("edges".to_owned(), self.edges.shallow_clone()),
+            ("logits_gradient".to_owned(), self.logits_gradient()),
+        ];
+        Tensor::write_safetensors(&tensors, folder.join("graph.safetensors")).unwrap();
+    }
+
+    #[allow(clippy::print_stderr)]
+    fn compare(&self, folder: &Path, kernels: Kernels) {
+        let model = self.model(kernels);
+        let evaluated = model.forward(&self.graph, Pass::Evaluate).unwrap().logits;
+        let forward = model.forward(&self.graph, PASS).unwrap();
+        (&forward.logits * self.logits_gradient()).sum(Kind::Float).backward();
+        let answers = [("logits", forward.logits.detach()), ("evaluated", evaluated)];
+        let answers = answers.map(|(name, tensor)| (name.to_owned(), tensor)).into_iter().collect();
+        let gradients = self.model(kernels);
+        let n_trained = model.weights().n_trained() as i64;
+        let mut flat = model.weights().gradient();
+        if let Some(statistics) = &forward.statistics {
+            // Running statistics after a step, as PyTorch keeps them.
+            let before = model.weights().flat().narrow(0, n_trained, statistics.size()[0]);
+            flat = Tensor::cat(&[flat.narrow(0, 0, n_trained), before * 0.9 + statistics * 0.1], 0);
+        }
+        gradients.weights().set(&flat);
+        let path = folder.join("our-gradients.safetensors");
+        interchange::save_named(&gradients, &path).unwrap();
+        let outputs = worst(answers, tensors(&folder.join("answers.safetensors")));
+        let (found, expected) = (tensors(&path), tensors(&folder.join("gradients.safetensors")));
+        assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+        // Gradients of biases before a norm over nodes are zero, or nearly so, but for rounding.
+        let size = |tensor: &Tensor| tensor.abs().max().double_value(&[]);
+        let least = expected.values().map(size).fold(0.0, f64::max) * 1e-3;
+        let error = |name: &String| size(&(&found[name] - &expected[name])) / size(&expected[name]).max(least);
+        let gradients = found.keys().map(|name| (error(name), name.clone()));
+        let gradients = gradients.max_by(|a, b| a.0.total_cmp(&b.0)).expect("a model has weights");
+        eprintln!(
+            "{} {kernels:?}: outputs {:.1e} ({}), gradients {:.1e} ({})",
+            self.name, outputs.0, outputs.1, gradients.0, gradients.1
+        );
+        assert!(outputs.0 < 1e-5, "{} {kernels:?}: {outputs:?}", self.name);
+        assert!(gradients.0 < 1e-4, "{} {kernels:?}: {gradients:?}", self.name);
+    }
+}
+
+/// Every kind with a norm, a residual, an activation, linear layers and a way of jumping; all of each, not all together.
+fn options(name: &str, graph: &Arc<GraphInput>, edges: &Tensor, n_classes: usize, hidden: usize) -> Vec<Options> {
+    let mut all = Vec::new();
+    for kind in [ModelKind::Gcn, ModelKind::Sage, ModelKind::Gat] {
+        for place in 0..8 {
+            let has_linear = place % 4 > 0;
+            let model = ModelConfig {
+                kind,
+                attention: Form::Go,
+                n_layers: 3,
+                heads: 2,
+                hidden,
+                out_heads: if has_linear { ModelConfig::default().out_heads } else { 2 },
+                dropout: 0.0,
+                norm: Some(Norm::ALL[place % 4].1),
+                residual: Some(Residual::ALL[place % 3].1),
+                activation: Some(Activation::ALL[place % 5].1),
+                jumping: Some(if has_linear { Jumping::ALL[place / 2].1 } else { Jumping::None }),
+                input_linear: Some(place % 2 == 1),
+                output_linear: Some(has_linear),
+                root_weight: Some(kind == ModelKind::Sage),
+                bias: Some(place != 6),
+                ..ModelConfig::default()
+            };
+            let config = RunConfig { model, edge_loss: None, ..RunConfig::default() };
+            let name = format!("{name}-{}-{place}", kind.name());
+            all.push(Options { name, config, graph: Arc::clone(graph), edges: edges.shallow_clone(), n_classes });
+        }
+    }
+    all
+}
+
+fn check_options(cases: &[Options]) {
+    let Some(python) = python_with_pyg() else { return };
+    device::start();
+    let temp = tempfile::tempdir().unwrap();
+    let folders: Vec<PathBuf> = cases.iter().map(|case| temp.path().join(&case.name)).collect();
+    cases.iter().zip(&folders).for_each(|(case, folder)| case.write(folder));
+    let ran = finish_within(Command::new(python).arg(root().join("tests/parity.py")).args(&folders), RUN_LIMIT);
+    assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
+    for (case, folder) in cases.iter().zip(&folders) {
+        for kernels in [Kernels::Reference, Kernels::Fused] {
+            case.compare(folder, kernels);
+        }
+    }
+}
+
+/// Edges in both directions, none twice.
+fn symmetric_graph(n_nodes: u64, n_edges: u64, dim: usize) -> (Arc<GraphInput>, Tensor) {
+    let stream = Name { run_key: 8, purpose: Purpose::Generator, step: 0, layer: 0 }.stream();
+    let mut lists = vec![std::collections::BTreeSet::new(); n_nodes as usize];
+    for edge in 0..n_edges {
+        let mut draws = stream.draws(0, edge, 0);
+        let (a, b) = (draws.below(n_nodes), draws.below(n_nodes));
+        if a != b {
+            lists[a as usize].insert(b);
+            lists[b as usize].insert(a);
+        }
+    }
+    let edges =
+        edge_tensor(lists.iter().enumerate().flat_map(|(to, list)| list.iter().map(move |from| (*from, to as u64))));
+    let sources_of = |node: u64| Ok::<_, BlockError>(lists[node as usize].iter().copied());
+    let block = Block::full(n_nodes, edges.size()[1] as u64, sources_of).unwrap();
+    let values = (0..n_nodes * dim as u64).map(|place| stream.draws(1, place, 0).normal() as f32).collect();
+    let graph = GraphInput {
+        block: Arc::new(block),
+        rows: Arc::new(InputRows::Dense { dim, values }),
+        labels: None,
+        train: vec![],
+        valid: vec![],
+        test: vec![],
+        is_symmetric: true,
+        is_one_of_many: false,
+    };
+    (Arc::new(graph), edges)
+}
+
+#[test]
+fn slow_pyg_agrees_on_options_of_layers() {
+    if !is_slow_asked_for() {
+        return;
+    }
+    let (graph, edges) = symmetric_graph(400, 1500, 17);
+    check_options(&options("random", &graph, &edges, 7, 11));
+}
+
+#[test]
+fn slow_pyg_agrees_on_options_of_layers_on_cora() {
+    if !is_slow_asked_for() {
+        return;
+    }
+    let Some(cora) = cora() else { return };
+    check_options(&options("cora", &cora.graph, &cora.edges, cora.n_classes, 16));
 }

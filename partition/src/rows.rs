@@ -38,6 +38,21 @@ impl RawRows {
         if n_nonzero == 0 { 0.0 } else { n_nonzero as f64 / n_values }
     }
 
+    /// Divides the features of each node by their sum, if that is above 1, as PyG's `NormalizeFeatures` does for
+    /// features whose minimum is 0.
+    pub fn normalize(&mut self) {
+        let divide = |row: &mut [f32]| {
+            let sum = row.iter().map(|value| f64::from(*value)).sum::<f64>().max(1.0);
+            row.iter_mut().for_each(|value| *value = (f64::from(*value) / sum) as f32);
+        };
+        match self {
+            RawRows::Dense { dim, values } => values.chunks_exact_mut((*dim).max(1) as usize).for_each(divide),
+            RawRows::Sparse { indptr, values, .. } => {
+                indptr.windows(2).for_each(|row| divide(&mut values[row[0] as usize..row[1] as usize]));
+            }
+        }
+    }
+
     /// Makes every positive value 1; the others stay.
     pub fn binarize(&mut self) {
         let (RawRows::Dense { values, .. } | RawRows::Sparse { values, .. }) = self;
@@ -179,6 +194,17 @@ mod tests {
         let mut row = vec![0.0; rows.dim];
         rows.fill(node, class, &mut row);
         row
+    }
+
+    #[test]
+    fn rows_are_divided_by_their_sums() {
+        let mut dense = RawRows::Dense { dim: 2, values: vec![1.0, 3.0, 0.0, 0.0, 0.25, 0.25] };
+        dense.normalize();
+        assert_eq!(dense.values(), [0.25, 0.75, 0.0, 0.0, 0.25, 0.25], "a sum below 1 divides nothing");
+        let mut sparse =
+            RawRows::Sparse { dim: 9, indptr: vec![0, 2, 2, 3], indices: vec![1, 4, 8], values: vec![3.0, 5.0, 7.0] };
+        sparse.normalize();
+        assert_eq!(sparse.values(), [0.375, 0.625, 1.0]);
     }
 
     #[test]

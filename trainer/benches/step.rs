@@ -56,6 +56,7 @@ fn run() {
             hidden: number(features),
             out_heads: number(out_heads),
             dropout: dropout.parse().expect("a number"),
+            ..ModelConfig::default()
         },
         optimizer: OptimizerConfig { weight_decay: 5e-4, ..OptimizerConfig::default() },
         edge_loss: (kind == ModelKind::Supergat).then_some(edge_loss),

@@ -2,7 +2,7 @@
 
 use std::{env, fs, path::Path};
 
-const FILES: [&str; 13] = [
+const FILES: [&str; 14] = [
     "layer.cuh",
     "attend.cu",
     "attend_back.cu",
@@ -15,6 +15,7 @@ const FILES: [&str; 13] = [
     "sample.cu",
     "by_source.cu",
     "inference.cu",
+    "transition.cu",
     "features.cu",
 ];
 

@@ -46,6 +46,12 @@ pub enum TrainError {
     /// There is nothing to learn.
     #[error("the store has no labels: import it with --labels")]
     NoLabels,
+    /// Graph norm in parts of a set of several graphs.
+    #[error(
+        "graph norm is over the nodes of each graph, and parts of a set of graphs are not computed graph by graph: train full-batch and \
+         predict without --memory, or set model.norm to layer or batch"
+    )]
+    GraphNorm,
     /// A setting that does not fit the labels.
     #[error("{0}")]
     Labels(String),

@@ -1,24 +1,30 @@
-//! Models: layers with dropout before and ELU between them. The parts of one kind of model are in its file: see
-//! [`ModelSpec`].
+//! Models: graph layers with transitions between them, and linear layers before and after. The parts of one kind of model are in
+//! its file: see [`ModelSpec`].
 
 mod aggregate;
 mod block_edges;
 mod call;
 mod contrast;
 mod draws;
+mod entries;
+mod jumping;
 mod kinds;
 mod layer_shape;
+mod linear;
 pub mod oracle;
 mod out_degrees;
+mod outputs;
 mod pair_logits;
 mod part;
 mod pass;
 pub mod reference;
 mod spec;
+mod transition;
 
 use std::sync::Arc;
 
 use kith_block::{Block, Pairs};
+use kith_kernels::InputRows;
 use kith_run::config::{CgatConfig, EdgeLossConfig, Kernels, ModelConfig, RunConfig};
 use tch::{Device, Kind, Tensor};
 
@@ -30,13 +36,20 @@ pub use crate::model::{
     part::{LayerPart, ReadRows},
     pass::Pass,
 };
-pub(crate) use crate::model::{kinds::spec_of, spec::ModelSpec};
+pub(crate) use crate::model::{
+    kinds::spec_of,
+    spec::ModelSpec,
+    transition::{MOMENTUM, activation_of, norm_kind},
+};
 use crate::{
     data::input::{GraphInput, Sample},
     error::TrainError,
     model::{
         call::{Call, Compare, LayerOutput, LayerRows},
+        entries::entries,
+        jumping::carry,
         layer_shape::{layer_shapes, weight_name},
+        linear::{INPUT, OUTPUT},
         reference::Edges,
     },
     weights::Weights,
@@ -51,6 +64,9 @@ pub struct Forward {
     pub edge_losses: Vec<EdgeLoss>,
     /// Negatives that could not be drawn, in all layers.
     pub n_negatives_left_out: usize,
+    /// Mean and variance of each feature of each hidden layer, for batch norms in training: as many numbers as the model has running
+    /// statistics.
+    pub statistics: Option<Tensor>,
 }
 
 /// A loss that layers have of their own, and what it weighs beside the node loss.
@@ -111,9 +127,8 @@ impl Model {
     ) -> Result<Model, TrainError> {
         let layers = layer_shapes(&config.model, dim, n_classes);
         let spec = spec_of(config.model.kind);
-        let entries = layers.iter().enumerate().flat_map(|(layer, shape)| spec.weights(layer, *shape, &config.model));
         Ok(Model {
-            weights: Weights::new(entries.collect(), run_key, device),
+            weights: Weights::new(entries(&config.model, spec, &layers, (dim, n_classes)), run_key, device),
             spec,
             layers,
             config: config.model.clone(),
@@ -177,10 +192,12 @@ impl Model {
         let mut edge_losses: Vec<EdgeLoss> =
             weights.into_iter().map(|weight| EdgeLoss { weight, layers: Vec::new() }).collect();
         let mut n_negatives_left_out = 0;
+        let mut statistics = Vec::new();
         let walk = || {
             self.walk(sample, pass, compared, |output| {
                 edge_losses.iter_mut().zip(output.edge_losses).for_each(|(all, own)| all.layers.push(own));
                 n_negatives_left_out += output.n_negatives_left_out;
+                statistics.extend(output.statistics);
             })
         };
         let logits = match pass {
@@ -188,7 +205,8 @@ impl Model {
             Pass::Evaluate => tch::no_grad(walk),
         }?;
         edge_losses.retain(|loss| !loss.layers.is_empty());
-        Ok(Forward { logits, edge_losses, n_negatives_left_out })
+        let statistics = (!statistics.is_empty()).then(|| Tensor::cat(&statistics, 0));
+        Ok(Forward { logits, edge_losses, n_negatives_left_out, statistics })
     }
 
     /// Weight of each loss that a layer returns, in its order.
@@ -214,7 +232,7 @@ impl Model {
         Ok(traced)
     }
 
-    /// Dropout → layer → ELU → … → layer; `see` gets what each layer gives, its rows after the ELU.
+    /// Linear layer → graph layers, each with its transition → linear layer; `see` gets the output of each graph layer.
     fn walk(
         &self,
         sample: &Sample,
@@ -223,29 +241,88 @@ impl Model {
         mut see: impl FnMut(LayerOutput),
     ) -> Result<Tensor, TrainError> {
         let (mut pairs, mut contrasts) = (compared.pairs.into_iter(), compared.contrasts.into_iter());
-        let mut rows = LayerRows::Input(&sample.rows);
+        let mut rows = self.enter(&sample.blocks[0], &sample.rows, pass)?;
+        let mut carried = None;
         for (layer, block) in sample.blocks.iter().enumerate() {
             let output = self.one_layer((layer, block, None), &rows, pass, (pairs.next(), contrasts.next()))?;
-            rows = LayerRows::Hidden(output.rows.shallow_clone());
+            carried = carry(&self.config, carried, &output.rows);
+            rows = self.passed(output.rows.shallow_clone());
             see(output);
         }
-        match rows {
-            LayerRows::Hidden(logits) => Ok(logits),
+        match (rows, sample.blocks.last()) {
+            (LayerRows::Hidden(rows) | LayerRows::Ready(rows), Some(block)) => {
+                self.leave(block, carried.unwrap_or(rows), pass)
+            }
             _ => unreachable!("a model has a layer"),
         }
     }
 
-    /// Output of one layer for the rows of a block's sources. Rows between layers are after the ELU with tensor
-    /// operations, and before it with fused layers, which begin with the ELU of their input.
+    /// Input of the first graph layer: the features, or the output of the linear layer before it.
+    fn enter<'a>(
+        &self,
+        block: &Arc<Block>,
+        features: &'a Arc<InputRows>,
+        pass: Pass,
+    ) -> Result<LayerRows<'a>, TrainError> {
+        let features = LayerRows::Input(features);
+        if !self.config.has_input_linear() {
+            return Ok(features);
+        }
+        let call = self.call((0, block, None), None, pass);
+        let (weight, bias) = (self.named(INPUT, "weight"), self.named(INPUT, "bias"));
+        let rows = call.linear(&features, block.n_sources(), weight, Some(bias))?;
+        Ok(LayerRows::Ready(call.drop_input(rows)?))
+    }
+
+    /// Logits of the destinations of the last block, given the output of the last graph layer, or of all.
+    fn leave(&self, block: &Arc<Block>, rows: Tensor, pass: Pass) -> Result<Tensor, TrainError> {
+        if !self.config.has_output_linear() {
+            return Ok(rows);
+        }
+        let call = self.call((self.layers.len() - 1, block, None), None, pass);
+        let (weight, bias) = (self.named(OUTPUT, "weight"), self.named(OUTPUT, "bias"));
+        Ok(call.linear(&LayerRows::Ready(rows), block.n_destinations(), weight, Some(bias))?)
+    }
+
+    /// Output of a graph layer as the next one reads it.
+    fn passed(&self, rows: Tensor) -> LayerRows<'static> {
+        if self.config.is_plain() { LayerRows::Hidden(rows) } else { LayerRows::Ready(rows) }
+    }
+
+    /// Output of one graph layer for the rows of a block's sources, after its transition. In models with plain layers, rows between
+    /// layers are after the ELU with tensor operations, and before it with fused layers, which begin with the ELU of their input.
     fn one_layer(
+        &self,
+        at: (usize, &Arc<Block>, Option<&OutDegrees>),
+        rows: &LayerRows<'_>,
+        pass: Pass,
+        compared: (Option<Pairs>, Option<Contrast>),
+    ) -> Result<LayerOutput, TrainError> {
+        let (layer, block, out_degrees) = at;
+        let mut output = self.graph_layer(at, rows, pass, compared)?;
+        if !self.config.is_hidden(layer) {
+            return Ok(output);
+        }
+        match (self.config.is_plain(), self.kernels) {
+            (true, Kernels::Fused) => {}
+            (true, Kernels::Reference) => output.rows = output.rows.elu(),
+            (false, _) => {
+                let call = self.call((layer, block, out_degrees), None, pass);
+                (output.rows, output.statistics) = call.transition(output.rows)?;
+            }
+        }
+        Ok(output)
+    }
+
+    /// Output of one graph layer, before its transition.
+    fn graph_layer(
         &self,
         (layer, block, out_degrees): (usize, &Arc<Block>, Option<&OutDegrees>),
         rows: &LayerRows<'_>,
         pass: Pass,
         (pairs, contrast): (Option<Pairs>, Option<Contrast>),
     ) -> Result<LayerOutput, TrainError> {
-        let is_reference = self.kernels == Kernels::Reference;
-        let edges = is_reference.then(|| {
+        let edges = (self.kernels == Kernels::Reference).then(|| {
             let edges = Edges::new(block, self.weights.flat().device());
             match out_degrees {
                 None => edges,
@@ -254,8 +331,12 @@ impl Model {
         });
         let call = self.call((layer, block, out_degrees), edges.as_ref(), pass);
         let mut output = self.spec.forward(&call, rows, Compare { pairs, contrast })?;
-        if layer + 1 < self.layers.len() && is_reference {
-            output.rows = output.rows.elu();
+        let own = match rows {
+            LayerRows::Products { values, stride, .. } => self.picked(layer, block, (values, *stride)).0,
+            _ => call.own(rows)?,
+        };
+        if let Some(own) = own {
+            output.rows = own + &output.rows;
         }
         Ok(output)
     }
@@ -283,6 +364,11 @@ impl Model {
         }
     }
 
+    /// True if a graph layer adds its input to its output.
+    pub(crate) fn adds_input(&self, layer: usize) -> bool {
+        linear::adds_input(&self.config, layer, self.layers[layer])
+    }
+
     /// The model as a spec: what is particular to it.
     pub(crate) fn spec(&self) -> &'static dyn ModelSpec {
         self.spec
@@ -290,6 +376,11 @@ impl Model {
 
     fn weight(&self, layer: usize, name: &str) -> &Tensor {
         self.weights.get(&weight_name(layer, name)).unwrap_or_else(|| panic!("layer {layer} has no {name}"))
+    }
+
+    /// A weight of a linear layer.
+    fn named(&self, layer: &str, name: &str) -> &Tensor {
+        self.weights.get(&format!("{layer}.{name}")).unwrap_or_else(|| panic!("{layer} has no {name}"))
     }
 }
 

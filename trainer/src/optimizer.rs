@@ -24,6 +24,8 @@ pub struct Optimizer {
     schedule: Schedule,
     /// Weights without decay, by place.
     not_decayed: Vec<Range<i64>>,
+    /// Numbers that are trained: the first ones.
+    n_trained: i64,
     first: Tensor,
     second: Tensor,
     step: u64,
@@ -34,18 +36,24 @@ impl Optimizer {
     pub fn new(config: &RunConfig, entries: &[Entry], steps_per_epoch: u64, device: Device) -> Optimizer {
         let mut places = Vec::new();
         let mut n_weights = 0;
+        let mut n_trained = 0;
         for entry in entries {
             let end = n_weights + entry.shape.iter().product::<i64>();
-            if entry.is_bias() && config.optimizer.no_decay == Some(NoDecay::Biases) {
+            let is_small = entry.is_bias() || entry.is_of_transition();
+            if is_small && !entry.is_statistic() && config.optimizer.no_decay == Some(NoDecay::Biases) {
                 places.push(n_weights..end);
             }
             n_weights = end;
+            if !entry.is_statistic() {
+                n_trained = end;
+            }
         }
         let zeros = || Tensor::zeros([n_weights], (Kind::Float, device));
         Optimizer {
             config: config.optimizer.clone(),
             schedule: Schedule::new(config, steps_per_epoch),
             not_decayed: places,
+            n_trained,
             first: zeros(),
             second: zeros(),
             step: 0,
@@ -120,12 +128,12 @@ impl Optimizer {
         }
     }
 
-    /// One step: changes `weights` in place. All lie side by side, one number per weight.
+    /// One step: changes the weights that are trained in place. All lie side by side, one number per weight.
     pub fn update(&mut self, weights: &mut Tensor, gradient: &Tensor) -> Result<(), TchError> {
         self.step += 1;
-        let scale = self.scale_of(gradient)?;
+        let scale = self.scale_of(&gradient.f_narrow(0, 0, self.n_trained)?)?;
         let mut start = 0;
-        let n_weights = weights.size()[0];
+        let n_trained = self.n_trained;
         let not_decayed = self.not_decayed.clone();
         let part = |optimizer: &Optimizer, places: Range<i64>, is_decayed| {
             let len = places.end - places.start;
@@ -144,7 +152,7 @@ impl Optimizer {
             start = places.end;
             part(self, places, false)?;
         }
-        part(self, start..n_weights, true)
+        part(self, start..n_trained, true)
     }
 
     /// The factor by which a gradient is scaled down.

@@ -14,7 +14,7 @@ use kith_client::RowCounts;
 use kith_kernels::cuda::Gpu;
 use kith_run::{
     clock::Clock,
-    config::{Kernels, RunConfig},
+    config::{Kernels, Norm, RunConfig},
     measured::Measured,
     phase::Phase,
     report::{Report, Results, RowsReport, StepRecord},
@@ -152,6 +152,9 @@ impl<'a> Run<'a> {
         let mut optimizer = Optimizer::new(&config, model.weights().entries(), steps_per_epoch, device);
         let node_loss = NodeLoss::new(&config.train, data)?;
         let metric = metric_of(&config.train, data)?;
+        if config.model.norm() == Norm::Graph && matches!(data, Data::Batches(input) if input.is_set) {
+            return Err(TrainError::GraphNorm);
+        }
         let mut state = LoopState::new(&config);
 
         let out = out.filter(|_| world.rank() == 0);

@@ -1,7 +1,7 @@
 //! The weights of a model: one flat tensor, and named views of it.
 
 use kith_draw::{Name, Purpose};
-use tch::{Device, Kind, Tensor, no_grad};
+use tch::{Device, Kind, TchError, Tensor, no_grad};
 
 /// One named weight: its shape and what it starts from.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,8 +17,8 @@ pub struct Entry {
 /// Initial value of a weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Initial {
-    /// Zeros.
-    Zero,
+    /// The same number everywhere.
+    Constant(f64),
     /// Uniform draws from (−bound, bound).
     Uniform {
         /// The largest magnitude.
@@ -34,6 +34,11 @@ impl Initial {
 }
 
 impl Entry {
+    /// A weight of this name.
+    pub(crate) fn new(name: String, shape: &[usize], initial: Initial) -> Entry {
+        Entry { name, shape: shape.iter().map(|size| *size as i64).collect(), initial }
+    }
+
     /// Name of its layer: `layers.0`.
     pub fn layer(&self) -> &str {
         self.name.rsplit_once('.').map_or("", |(layer, _)| layer)
@@ -42,6 +47,16 @@ impl Entry {
     /// True for a bias.
     pub fn is_bias(&self) -> bool {
         self.name.ends_with(".bias")
+    }
+
+    /// True for a weight of a norm, or a learned slope.
+    pub fn is_of_transition(&self) -> bool {
+        self.name.starts_with("norms.") || self.name.starts_with("activations.")
+    }
+
+    /// True for running statistics of a norm, which steps average and do not train. They come after all weights that are trained.
+    pub fn is_statistic(&self) -> bool {
+        self.name.starts_with("norms.") && (self.name.ends_with(".mean") || self.name.ends_with(".variance"))
     }
 
     fn n_elements(&self) -> i64 {
@@ -64,7 +79,7 @@ impl Weights {
         let mut values = Vec::new();
         for (tensor, entry) in entries.iter().enumerate() {
             values.extend((0..entry.n_elements() as u64).map(|element| match entry.initial {
-                Initial::Zero => 0.0,
+                Initial::Constant(value) => value as f32,
                 Initial::Uniform { bound } => {
                     ((2.0 * stream.draws(tensor as u64, element, 0).uniform() - 1.0) * bound) as f32
                 }
@@ -80,7 +95,7 @@ impl Weights {
             .map(|entry| {
                 let view = flat.narrow(0, start, entry.n_elements()).view(entry.shape.as_slice());
                 start += entry.n_elements();
-                view.detach().set_requires_grad(true)
+                view.detach().set_requires_grad(!entry.is_statistic())
             })
             .collect();
         Weights { flat, entries, views }
@@ -101,7 +116,7 @@ impl Weights {
         no_grad(|| self.flat.shallow_clone().copy_(values));
     }
 
-    /// The gradient of all weights in the order of [`Weights::flat`], zero where there is none; forgets it.
+    /// The gradient of all weights in the order of [`Weights::flat`], zero where there is none; forgets it. Statistics have zeros.
     pub fn gradient(&self) -> Tensor {
         no_grad(|| {
             let gradient = self.flat.zeros_like();
@@ -120,10 +135,31 @@ impl Weights {
         })
     }
 
+    /// Numbers that are trained; running statistics follow.
+    pub fn n_trained(&self) -> usize {
+        self.entries.iter().filter(|entry| !entry.is_statistic()).map(|entry| entry.n_elements() as usize).sum()
+    }
+
+    /// Averages statistics of a step, which stand behind the gradient, into the running ones.
+    pub(crate) fn add_statistics(&self, gradient: &Tensor, share: f64) -> Result<(), TchError> {
+        let (n_trained, n) = (self.n_trained() as i64, self.n_elements() as i64);
+        no_grad(|| {
+            let part = |tensor: &Tensor| tensor.f_narrow(0, n_trained, n - n_trained);
+            let _ = part(&self.flat)?.f_lerp_(&part(gradient)?, share)?;
+            Ok(())
+        })
+    }
+
     /// The weight with this name.
     pub fn get(&self, name: &str) -> Option<&Tensor> {
         let place = self.entries.iter().position(|entry| entry.name == name)?;
         Some(&self.views[place])
+    }
+
+    /// Number of the first element of a weight in [`Weights::flat`].
+    pub(crate) fn place(&self, name: &str) -> Option<usize> {
+        let place = self.entries.iter().position(|entry| entry.name == name)?;
+        Some(self.entries[..place].iter().map(|entry| entry.n_elements() as usize).sum())
     }
 
     /// Names, shapes and beginnings, in the order of [`Weights::flat`].
@@ -145,7 +181,7 @@ mod tests {
         let entry = |name: &str, shape: &[i64], initial| Entry { name: name.into(), shape: shape.into(), initial };
         let entries = vec![
             entry("first", &[2, 3], Initial::Uniform { bound: 2.0 }),
-            entry("second", &[2], Initial::Zero),
+            entry("second", &[2], Initial::Constant(0.0)),
             entry("third", &[1], Initial::Uniform { bound: 0.5 }),
         ];
         Weights::new(entries, 1, Device::Cpu)

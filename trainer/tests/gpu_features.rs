@@ -60,9 +60,10 @@ fn lists(gpu: &Gpu) -> GraphLists {
 /// Outputs of a layer whose weights are the identity matrix: the features of all nodes, or of some.
 fn read_back(gpu: &Gpu, features: &Features, lists: &GraphLists, dim: usize, some: Option<&[u32]>) -> Vec<f32> {
     let (heads, kind, is_mean) = (1, LayerKind::Own, true);
-    let layer = LayerPlan { dim, heads, features: dim, kind, is_mean, weight: 0, attention: 0, bias: dim * dim };
+    let layer = LayerPlan { dim, heads, features: dim, kind, is_mean, weight: 0, attention: 0, bias: Some(dim * dim) };
     let (n_weights, runs, training) = (dim * dim + dim, vec![Settings::default()], TrainingPlan::default());
-    let plan = ProgramPlan { layers: vec![layer], n_weights, pairs: None, runs, training };
+    let plan =
+        ProgramPlan { layers: vec![layer], stack: None, n_weights, n_trained: n_weights, pairs: None, runs, training };
     let mut weights = vec![0.0; plan.n_weights];
     (0..dim).for_each(|place| weights[place * dim + place] = 1.0);
     let sets = vec![some.map(<[u32]>::to_vec); 2];

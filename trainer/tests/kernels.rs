@@ -11,7 +11,7 @@ use kith_kernels::{
     cuda::{self, Gpu, GpuError, Program},
 };
 use kith_run::{
-    config::{EdgeLossConfig, Exclude, ModelConfig, RunConfig},
+    config::{Activation, EdgeLossConfig, Exclude, Jumping, ModelConfig, Norm, Residual, RunConfig},
     model_kind::ModelKind,
 };
 use kith_trainer::{
@@ -19,6 +19,7 @@ use kith_trainer::{
     engine::gpu::{self, TrainingPlan},
     loss::NodeLoss,
     model::{Model, Pass, oracle::error},
+    weights::Entry,
 };
 use tch::{Device, Kind, Tensor};
 
@@ -76,13 +77,22 @@ fn config(kind: ModelKind, form: Form, heads: usize, features: usize, dropout: f
         subset: Subset::Union,
     });
     RunConfig {
-        model: ModelConfig { kind, attention: form, n_layers: 2, heads, hidden: features, out_heads: heads, dropout },
+        model: ModelConfig {
+            kind,
+            attention: form,
+            n_layers: 2,
+            heads,
+            hidden: features,
+            out_heads: heads,
+            dropout,
+            ..ModelConfig::default()
+        },
         edge_loss,
         ..RunConfig::default()
     }
 }
 
-/// One training pass: outputs and edge losses, then the gradient of every weight.
+/// One training pass: outputs, edge losses and statistics, then the gradient of every weight that is trained.
 fn pass(model: &Model, graph: &GraphInput) -> (Vec<Tensor>, Vec<Tensor>) {
     let forward = model.forward(graph, Pass::Train { run_key: 5, step: 3 }).unwrap();
     let mut loss =
@@ -91,10 +101,28 @@ fn pass(model: &Model, graph: &GraphInput) -> (Vec<Tensor>, Vec<Tensor>) {
         loss += edge_loss * 2.0;
     }
     loss.backward();
-    let names = model.weights().entries().iter().map(|entry| entry.name.as_str());
-    let gradients = names.map(|name| model.weights().get(name).unwrap().grad()).collect();
-    let outputs = std::iter::once(&forward.logits).chain(forward.losses_of_layers());
+    let trained = model.weights().entries().iter().filter(|entry| !entry.is_statistic());
+    let gradient = |entry: &Entry| {
+        let gradient = model.weights().get(&entry.name).unwrap().grad();
+        assert!(gradient.defined(), "{} has no gradient", entry.name);
+        gradient
+    };
+    let gradients = trained.map(gradient).collect();
+    let outputs = std::iter::once(&forward.logits).chain(forward.losses_of_layers()).chain(&forward.statistics);
     (outputs.map(Tensor::shallow_clone).collect(), gradients)
+}
+
+/// The largest number of all gradients.
+fn largest_gradient(gradients: &[Tensor]) -> f64 {
+    gradients.iter().map(|gradient| gradient.abs().max().double_value(&[])).fold(0.0, f64::max)
+}
+
+/// The error of a gradient relative to its largest number; to the `largest` of all if it should be zero: a bias before a norm over
+/// nodes changes nothing.
+fn gradient_error(found: &Tensor, expected: &Tensor, largest: f64) -> f64 {
+    let own = expected.abs().max().double_value(&[]);
+    let scale = if own < 1e-9 * largest { largest } else { own };
+    (found.to_kind(Kind::Double) - expected).abs().max().double_value(&[]) / scale
 }
 
 #[track_caller]
@@ -116,13 +144,15 @@ fn check(graph: &GraphInput, config: &RunConfig) {
         let error = error(found, expected);
         assert!(error < OUTPUT_ERROR, "output {k}: {error:e}: {config:?}");
     }
-    for (entry, (found, expected)) in fused.weights().entries().iter().zip(gradients.iter().zip(&expected_gradients)) {
-        let error = error(found, expected);
+    let trained = fused.weights().entries().iter().filter(|entry| !entry.is_statistic());
+    let largest = largest_gradient(&expected_gradients);
+    for (entry, (found, expected)) in trained.zip(gradients.iter().zip(&expected_gradients)) {
+        let error = gradient_error(found, expected, largest);
         assert!(error < GRADIENT_ERROR, "gradient of {}: {error:e}: {config:?}", entry.name);
     }
     if gpu::refusal(&config.model).is_none() {
         for device in devices(graph) {
-            check_on(&device, &fused, graph, config, (&expected_outputs, &expected_gradients));
+            check_on(&device, &fused, graph, config, (&expected, &expected_outputs, &expected_gradients));
         }
     }
 }
@@ -149,14 +179,17 @@ fn check_on(
     model: &Model,
     graph: &GraphInput,
     config: &RunConfig,
-    (outputs, gradients): (&[Tensor], &[Tensor]),
+    (evaluated, outputs, gradients): (&Tensor, &[Tensor], &[Tensor]),
 ) {
     let (mut program, _) = program(device, model, graph, config);
     program.step().unwrap();
     let name = device.name();
     let losses = program.losses().unwrap().remove(0);
     let node = NodeLoss::default().of(&outputs[0], graph.labels.as_ref().unwrap(), &graph.train, graph.train.len());
-    let expected: Vec<f64> = std::iter::once(&node).chain(&outputs[1..]).map(|loss| loss.double_value(&[])).collect();
+    let (n_trained, n_weights) = (model.weights().n_trained() as i64, model.weights().n_elements() as i64);
+    let losses_of_layers = &outputs[1..outputs.len() - usize::from(n_trained < n_weights)];
+    let expected: Vec<f64> =
+        std::iter::once(&node).chain(losses_of_layers).map(|loss| loss.double_value(&[])).collect();
     let found: Vec<f64> = std::iter::once(losses.node).chain(losses.edges).collect();
     assert_eq!(found.len(), expected.len());
     for (found, expected) in found.iter().zip(&expected) {
@@ -165,11 +198,89 @@ fn check_on(
     }
     let mut start = 0;
     let found = Tensor::from_slice(&program.gradient().unwrap());
+    let largest = largest_gradient(gradients);
     for (entry, expected) in model.weights().entries().iter().zip(gradients) {
         let n = expected.numel() as i64;
-        let error = error(&found.narrow(0, start, n).view_as(expected), expected);
+        let error = gradient_error(&found.narrow(0, start, n).view_as(expected), expected, largest);
         assert!(error < GRADIENT_ERROR, "{name}: gradient of {}: {error:e}: {config:?}", entry.name);
         start += n;
+    }
+    if n_trained < n_weights {
+        let error = error(&found.narrow(0, n_trained, n_weights - n_trained), outputs.last().unwrap());
+        assert!(error < OUTPUT_ERROR, "{name}: statistics: {error:e}: {config:?}");
+    }
+    // The same weights again, since the step has changed them.
+    let weights: Vec<f32> = Vec::try_from(model.weights().flat()).unwrap();
+    program.set_state(3, &weights, &vec![0.0; weights.len()], &vec![0.0; weights.len()]).unwrap();
+    program.evaluate().unwrap();
+    let found = Tensor::from_slice(&program.logits_of(0).unwrap());
+    let error = error(&found.view_as(evaluated), evaluated);
+    assert!(error < OUTPUT_ERROR, "{name}: evaluated: {error:e}: {config:?}");
+}
+
+/// Every norm, residual, activation and way of jumping, with every kind of model, and whatever else a layer can have.
+#[test]
+fn every_option_agrees_with_the_oracle() {
+    use Activation::{Elu, Gelu, LeakyRelu, Prelu, Relu};
+    use Norm::{Batch, Graph, Layer};
+    use Residual::{Identity, Linear};
+    let options = [
+        (Norm::None, Residual::None, Relu, Jumping::None),
+        (Norm::None, Linear, Elu, Jumping::None),
+        (Layer, Residual::None, Gelu, Jumping::Sum),
+        (Layer, Linear, LeakyRelu, Jumping::Max),
+        (Batch, Identity, Relu, Jumping::None),
+        (Batch, Linear, Prelu, Jumping::Concat),
+        (Graph, Residual::None, Elu, Jumping::None),
+        (Graph, Linear, Gelu, Jumping::Sum),
+    ];
+    for (place, (norm, residual, activation, jumping)) in options.into_iter().enumerate() {
+        for (kind, form) in [
+            (ModelKind::Supergat, Form::Mx),
+            (ModelKind::Gat, Form::Go),
+            (ModelKind::Gcn, Form::Go),
+            (ModelKind::Sage, Form::Go),
+        ] {
+            for has_linear in [jumping != Jumping::None, true] {
+                let mut config = config(kind, form, 2, 7, 0.4);
+                config.model = ModelConfig {
+                    n_layers: 3,
+                    norm: Some(norm),
+                    residual: Some(residual),
+                    activation: Some(activation),
+                    jumping: Some(jumping),
+                    input_linear: Some(has_linear),
+                    output_linear: Some(has_linear),
+                    input_dropout: Some(0.2),
+                    attention_dropout: Some(0.1),
+                    root_weight: Some(kind == ModelKind::Sage),
+                    bias: Some(place % 3 != 0),
+                    ..config.model
+                };
+                check(&graph(250, 40, 12, place % 2 == 1), &config);
+            }
+        }
+    }
+}
+
+/// Layers wider than what a thread or a block has at a time, and more pieces of nodes than are joined at a time.
+#[test]
+fn wide_layers_agree_with_the_oracle() {
+    for (kind, norm, n_nodes, hidden) in [
+        (ModelKind::Gcn, Norm::Batch, 1100, 300),
+        (ModelKind::Gat, Norm::Layer, 120, 516),
+        (ModelKind::Sage, Norm::Graph, 90, 65),
+    ] {
+        let mut config = config(kind, Form::Go, 1, hidden, 0.3);
+        config.model = ModelConfig {
+            norm: Some(norm),
+            residual: Some(Residual::Linear),
+            activation: Some(Activation::Prelu),
+            output_linear: Some(true),
+            root_weight: Some(kind == ModelKind::Sage),
+            ..config.model
+        };
+        check(&graph(n_nodes, 20, 7, false), &config);
     }
 }
 

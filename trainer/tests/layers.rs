@@ -140,7 +140,14 @@ impl Layer {
     fn fused(&self) -> Answer {
         let LayerShape { heads, features, concat, .. } = self.shape;
         let layer = AttentionLayer { form: self.form, heads, features, is_mean: !concat };
-        let draws = LayerDraws { run_key: RUN_KEY, step: STEP, layer: LAYER, dropout: self.dropout };
+        let draws = LayerDraws {
+            run_key: RUN_KEY,
+            step: STEP,
+            layer: LAYER,
+            input_dropout: self.dropout,
+            reads_features: false,
+            attention_dropout: self.dropout,
+        };
         self.differentiate(|rows, weights| {
             let rows = rows.to_kind(Kind::Float);
             let weights: Vec<Tensor> = weights.iter().map(|weight| weight.to_kind(Kind::Float)).collect();

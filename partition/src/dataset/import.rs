@@ -13,9 +13,9 @@ use crate::{
     error::{PartitionError, Result},
     pca::pca,
     progress::{Piece, Progress, Unit},
-    raw::{RawGraph, RawLabels, RawRows},
+    raw::{RawGraph, RawLabels, RawRows, RawSplit, SplitPart, npz::Npz},
     rows::GaussianRows,
-    split::fixed_split,
+    split::{FractionSplit, Fractions, fixed_split},
     stats,
 };
 
@@ -28,6 +28,8 @@ pub struct DatasetImport {
     pub from: PathBuf,
     /// Features of the store.
     pub features: Features,
+    /// Split that takes the place of the dataset's own.
+    pub split: Option<GivenSplit>,
     /// Done to the edges besides what the paper does.
     pub edges: EdgeOptions,
     /// Type of dense rows.
@@ -45,11 +47,53 @@ pub enum Features {
     AsPublished,
     /// As the files hold them.
     Raw,
+    /// As the files hold them, those of each node divided by their sum.
+    Normalized,
     /// Made up: a direction per class, and noise.
     Gaussian {
         /// Length of a row.
         dim: u32,
     },
+}
+
+/// A split that takes the place of a dataset's own.
+#[derive(Clone, Debug, PartialEq)]
+pub enum GivenSplit {
+    /// An npz file with the ids of the nodes of `train`, `valid` and `test`.
+    File(PathBuf),
+    /// Shares of the nodes.
+    Fractions(Fractions),
+}
+
+impl GivenSplit {
+    fn read(&self, n_nodes: u32, import: &DatasetImport) -> Result<RawSplit> {
+        let name = "given".to_owned();
+        match self {
+            GivenSplit::Fractions(fractions) => {
+                let split = FractionSplit::new(*fractions, import.run_key)?;
+                Ok(RawSplit { name, parts: (0..n_nodes).map(|node| split.part(node.into())).collect() })
+            }
+            GivenSplit::File(path) => {
+                let mut file = Npz::open(path, import.memory_bytes)?;
+                let mut parts = vec![SplitPart::None; n_nodes as usize];
+                let named = [("train", SplitPart::Train), ("valid", SplitPart::Valid), ("test", SplitPart::Test)];
+                for (member, part) in named {
+                    let nodes = file.required(member)?;
+                    nodes.vector()?;
+                    for node in nodes.to_ids(n_nodes.into())? {
+                        let before = std::mem::replace(&mut parts[node as usize], part);
+                        if before != SplitPart::None {
+                            return Err(nodes.error(
+                                format!("node {node}"),
+                                "already in train, valid or test: list each node once",
+                            ));
+                        }
+                    }
+                }
+                Ok(RawSplit { name, parts })
+            }
+        }
+    }
 }
 
 /// Reads a named dataset and publishes it as a store.
@@ -70,7 +114,10 @@ pub fn import(import: &DatasetImport, out: &Path, progress: &dyn Progress) -> Re
         (dataset.read)(from, *memory_bytes)?
     };
     make_rows(&mut graph, import, treatment, progress)?;
-    make_split(&mut graph, treatment);
+    match &import.split {
+        Some(split) => graph.splits = vec![split.read(graph.n_nodes, import)?],
+        None => make_split(&mut graph, treatment),
+    }
     describe(&mut builder, &graph, import, treatment);
     write(&mut builder, &graph, import, treatment)?;
     builder.finish()
@@ -109,6 +156,7 @@ fn make_rows(
                 *rows = pca(rows, n_components, import.run_key)?.rows;
             }
         }
+        (Features::Normalized, Some(rows)) => rows.normalize(),
         (Features::Raw, Some(_)) => {}
     }
     Ok(())
@@ -131,12 +179,20 @@ fn describe(builder: &mut StoreBuilder<'_>, graph: &RawGraph, import: &DatasetIm
             (false, None) => "as in the files".to_owned(),
         },
         Features::Raw => "as in the files".to_owned(),
+        Features::Normalized => "divided by their sum".to_owned(),
         Features::Gaussian { dim } => format!("gaussian:{dim}"),
     };
     let provenance = builder.provenance();
     provenance.source = format!("{} (kith {})", import.name, env!("CARGO_PKG_VERSION"));
     provenance.run_key = Some(import.run_key);
     provenance.options.insert("features".into(), features);
+    if let Some(split) = &import.split {
+        let rule = match split {
+            GivenSplit::File(path) => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            GivenSplit::Fractions(Fractions { train, valid, test }) => format!("{train}/{valid}/{test}"),
+        };
+        provenance.options.insert("split".into(), rule);
+    }
     if treatment.counts_isolated {
         provenance.options.insert(stats::DEGREE_OVER.into(), stats::ALL_NODES.into());
     }
@@ -203,3 +259,59 @@ fn write_rows(builder: &mut StoreBuilder<'_>, rows: &RawRows, dtype: Dtype) -> R
 }
 
 const _: () = assert!(NO_CLASS == u32::MAX, "raw labels mark a missing class as the store does");
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::raw::samples::{npy, npz};
+
+    fn import_of(split: Option<GivenSplit>) -> DatasetImport {
+        DatasetImport {
+            name: "cora".to_owned(),
+            from: PathBuf::new(),
+            features: Features::Normalized,
+            split,
+            edges: EdgeOptions::default(),
+            dtype: Dtype::F32,
+            memory_bytes: 1 << 20,
+            run_key: 42,
+        }
+    }
+
+    fn read(members: &[(&str, &[i64])]) -> Result<Vec<SplitPart>> {
+        let dir = TempDir::new().unwrap();
+        let path = dir.path().join("split.npz");
+        let members: Vec<(&str, Vec<u8>)> = members.iter().map(|(name, ids)| (*name, npy(&[ids.len()], ids))).collect();
+        fs::write(&path, npz(&members)).unwrap();
+        GivenSplit::File(path).read(5, &import_of(None)).map(|split| split.parts)
+    }
+
+    #[test]
+    fn a_split_is_read_from_an_npz() {
+        use SplitPart::{None, Test, Train, Valid};
+        let parts = read(&[("train", &[4, 0]), ("valid", &[2]), ("test", &[1])]).unwrap();
+        assert_eq!(parts, [Train, Test, Valid, None, Train]);
+        for (members, problem) in [
+            (&[("train", &[0i64][..]), ("valid", &[2]), ("test", &[0])][..], "already in train, valid or test"),
+            (&[("train", &[0]), ("valid", &[5]), ("test", &[1])], "5"),
+            (&[("train", &[0]), ("valid", &[2])], "test"),
+        ] {
+            let error = read(members).unwrap_err().to_string();
+            assert!(error.contains(problem), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_split_is_drawn_by_fractions() {
+        let fractions = Fractions { train: 0.6, valid: 0.2, test: 0.2 };
+        let parts = GivenSplit::Fractions(fractions).read(10_000, &import_of(None)).unwrap().parts;
+        let share = |part| parts.iter().filter(|own| **own == part).count() as f64 / 1e4;
+        for (part, expected) in [(SplitPart::Train, 0.6), (SplitPart::Valid, 0.2), (SplitPart::Test, 0.2)] {
+            assert!((share(part) - expected).abs() < 0.02, "{part:?}: {}", share(part));
+        }
+    }
+}

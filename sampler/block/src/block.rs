@@ -158,6 +158,11 @@ impl Block {
         self
     }
 
+    /// Nodes that have nothing but their loops.
+    pub fn of_loops(n_nodes: usize) -> Block {
+        Block::new(n_nodes, n_nodes, (0..=n_nodes).collect(), (0..n_nodes as u32).collect())
+    }
+
     /// The same nodes, where every destination has nothing but its loop.
     pub fn loops(&self) -> Block {
         let n = self.n_destinations;

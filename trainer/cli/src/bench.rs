@@ -35,6 +35,7 @@ pub enum Command {
     Supervised(Box<paper::table::SupervisedArgs>),
     Synthetic(Box<paper::synthetic::Args>),
     Table(Box<paper::table::TableArgs>),
+    Tuned(Box<paper::tuned::Args>),
     Wallclock(Box<paper::wallclock::Args>),
 }
 

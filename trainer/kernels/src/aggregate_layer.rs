@@ -130,7 +130,7 @@ impl AggregateLayer {
             kept: KeptFactors::Nothing,
         };
         let rows = match input {
-            LayerInput::Products(products) => pick(products, block, layout),
+            LayerInput::Products { values, stride } => pick(values, *stride, block, layout),
             _ => {
                 let (rows, kept) = state.product().forward();
                 state.kept = kept;
@@ -201,10 +201,8 @@ impl State {
         let product = self.product();
         let weight = self.layout.unpack(&product.weight_gradient(&self.kept, &pushed));
         let weight = Tensor::from_slice(&weight).view([product.dim() as i64, self.layout.features as i64]);
-        let input = match &self.input {
-            Some(KeptInput::Hidden(hidden)) => Some(filled(&hidden.size(), |out| product.input_gradient(&pushed, out))),
-            _ => None,
-        };
+        let hidden = self.input.as_ref().and_then(KeptInput::tensor);
+        let input = hidden.map(|hidden| filled(&hidden.size(), |out| product.input_gradient(&pushed, out)));
         vec![input, Some(weight), Some(Tensor::from_slice(&column_sums(numbers(&gradient), self.layout.features)))]
     }
 }

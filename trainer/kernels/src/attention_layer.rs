@@ -127,7 +127,7 @@ impl AttentionLayer {
             saved: None,
         };
         match input {
-            LayerInput::Products(products) => state.rows = pick(products, block, layout),
+            LayerInput::Products { values, stride } => state.rows = pick(values, *stride, block, layout),
             _ => (state.rows, state.kept) = state.product().forward(),
         }
         if self.form.has_weights() {
@@ -249,12 +249,8 @@ impl State {
         let weight = layout.unpack(&product.weight_gradient(&self.kept, &pushed.rows));
         let dim = product.dim() as i64;
         let weight = Tensor::from_slice(&weight).view([dim, (heads * features) as i64]);
-        let input = match &self.input {
-            Some(KeptInput::Hidden(hidden)) => {
-                Some(filled(&hidden.size(), |out| product.input_gradient(&pushed.rows, out)))
-            }
-            _ => None,
-        };
+        let hidden = self.input.as_ref().and_then(KeptInput::tensor);
+        let input = hidden.map(|hidden| filled(&hidden.size(), |out| product.input_gradient(&pushed.rows, out)));
         vec![input, Some(weight), attention, Some(Tensor::from_slice(&bias))]
     }
 }

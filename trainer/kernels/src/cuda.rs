@@ -45,7 +45,10 @@ pub use self::{
     memory::DeviceNumbers,
     nvrtc::compiler_version,
     pairs::HostPairs,
-    program::{Draws, Program, ProgramPlan, RankSlices, Settings, StepFactors, Targets, TrainingPlan, UpdateRule},
+    program::{
+        AdditionPlan, Draws, Jumping, LinearPlan, Program, ProgramPlan, RankSlices, Settings, StackLayer, StackPlan,
+        StepFactors, Targets, TrainingPlan, TransitionPlan, UpdateRule,
+    },
     rows::DeviceRows,
     sampled::{HostBlocks, SampledHop, SampledOnDevice},
     sampler::{GraphLists, GraphSampler},

@@ -13,6 +13,7 @@ mod cut;
 mod dropout;
 mod layer;
 mod layout;
+mod linear;
 mod node_loss;
 mod node_sums;
 mod open_list;
@@ -21,6 +22,7 @@ mod products;
 mod rows;
 mod simd;
 mod sparse_product;
+mod transition;
 mod update;
 mod weighted_rows;
 
@@ -30,9 +32,11 @@ pub use crate::{
     bridge::{filled, is_plain, numbers, numbers_mut, prepare, trim},
     dropout::Dropout,
     layer::{LayerDraws, LayerInput},
+    linear::linear,
     node_loss::{SoftTargets, class_loss, soft_class_loss},
     open_list::{LIST_PIECE, OpenList},
     products::{multiply, plain_products, product_len},
     rows::{InputRows, SparseRows},
+    transition::{Activation, ColumnStatistics, NORM_EPSILON, NormKind, Passed, Transition, column_statistics},
     update::{AdamStep, Rule, Update, norm},
 };

@@ -21,8 +21,8 @@ use crate::{
 pub(crate) enum Input<'a> {
     /// The rows of the store.
     Rows(&'a InputRows),
-    /// The last layer's output: `dim` numbers per row, which go through ELU first.
-    Hidden { numbers: &'a [f32], dim: usize },
+    /// The last layer's output: `dim` numbers per row, which go through ELU first unless they are ready.
+    Hidden { numbers: &'a [f32], dim: usize, is_ready: bool },
 }
 
 /// A product, and the inputs of its backward.
@@ -127,7 +127,7 @@ impl Product<'_> {
 
     /// The gradient of hidden rows before their activation, given that of the products.
     pub(crate) fn input_gradient(&self, gradient: &[Lanes], out: &mut [f32]) {
-        let Input::Hidden { numbers, dim } = self.input else { panic!("rows of the store have no gradient") };
+        let Input::Hidden { numbers, dim, is_ready } = self.input else { panic!("rows of the store have no gradient") };
         let n_columns = self.width * N_LANES;
         out.par_chunks_mut(N_TOGETHER * dim).enumerate().for_each(|(part, out)| {
             let first = part * N_TOGETHER;
@@ -136,7 +136,7 @@ impl Product<'_> {
             let weights = Matrix { is_turned: true, ..self.weight_matrix() };
             multiply(out, plain(bytemuck::cast_slice(gradient), n_columns), weights);
             let numbers = &numbers[first * dim..(first + n) * dim];
-            vectorized(ThroughEntry { product: self, first, dim, numbers, gradient: out });
+            vectorized(ThroughEntry { product: self, first, dim, numbers, is_ready, gradient: out });
         });
     }
 
@@ -180,7 +180,7 @@ impl Product<'_> {
     fn dense_input(&self) -> (&[f32], bool) {
         match self.input {
             Input::Rows(InputRows::Dense { values, .. }) => (values, false),
-            Input::Hidden { numbers, .. } => (numbers, true),
+            Input::Hidden { numbers, is_ready, .. } => (numbers, !is_ready),
             Input::Rows(InputRows::Sparse(_)) => panic!("sparse rows stay sparse"),
         }
     }
@@ -191,11 +191,11 @@ fn plain(numbers: &[f32], n_columns: usize) -> Matrix<'_> {
 }
 
 /// Columns whose factors are drawn together.
-const N_COLUMNS: usize = 8 * N_SHARED;
+pub(crate) const N_COLUMNS: usize = 8 * N_SHARED;
 
 /// Factors of 64 columns of a row, from column `64 * part` on.
 #[inline(always)]
-fn row_factors(drop: Drop, row: usize, part: usize) -> [f32; N_COLUMNS] {
+pub(crate) fn row_factors(drop: Drop, row: usize, part: usize) -> [f32; N_COLUMNS] {
     let Drop { dropout, stream, block } = drop;
     let id = block.id(row);
     let mut names = [0; 8];
@@ -268,6 +268,7 @@ struct ThroughEntry<'a> {
     first: usize,
     dim: usize,
     numbers: &'a [f32],
+    is_ready: bool,
     gradient: &'a mut [f32],
 }
 
@@ -276,8 +277,10 @@ impl Vectorized for ThroughEntry<'_> {
 
     #[inline(always)]
     fn run(self) {
-        for (gradient, x) in self.gradient.iter_mut().zip(self.numbers) {
-            *gradient *= if *x > 0.0 { 1.0 } else { exp(*x) };
+        if !self.is_ready {
+            for (gradient, x) in self.gradient.iter_mut().zip(self.numbers) {
+                *gradient *= if *x > 0.0 { 1.0 } else { exp(*x) };
+            }
         }
         let Some(drop) = self.product.dropout else { return };
         for (row, gradient) in self.gradient.chunks_exact_mut(self.dim).enumerate() {

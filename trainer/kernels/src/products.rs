@@ -41,14 +41,14 @@ pub fn plain_products(products: &[f32], (heads, features): (usize, usize)) -> Ve
     layout.unpack(&lanes)
 }
 
-/// The products of a block's sources.
-pub(crate) fn pick(products: &[f32], block: &Block, layout: Layout) -> Buffer {
+/// The products of a block's sources, the first of each node's `stride` numbers.
+pub(crate) fn pick(products: &[f32], stride: usize, block: &Block, layout: Layout) -> Buffer {
     let len = layout.width() * N_LANES;
     let mut picked = Buffer::dirty(block.n_sources() * layout.width());
     picked.numbers_mut().par_chunks_mut(N_TOGETHER * len).enumerate().for_each(|(part, picked)| {
         for (row, picked) in picked.chunks_exact_mut(len).enumerate() {
             let id = block.id(part * N_TOGETHER + row) as usize;
-            picked.copy_from_slice(&products[id * len..][..len]);
+            picked.copy_from_slice(&products[id * stride..][..len]);
         }
     });
     picked

@@ -20,4 +20,5 @@ pub mod subject;
 pub mod synthetic;
 pub mod table;
 pub mod tune;
+pub mod tuned;
 pub mod wallclock;

@@ -52,6 +52,8 @@ pub enum Benched {
     Gcn,
     /// GraphSAGE.
     Sage,
+    /// GAT of five layers with batch norm, linear residuals and a linear layer at the end; attention is dropped with probability 0.1.
+    DeepGat,
 }
 
 impl Benched {
@@ -62,6 +64,7 @@ impl Benched {
             Benched::Gat => "gat",
             Benched::Gcn => "gcn",
             Benched::Sage => "sage",
+            Benched::DeepGat => "deep-gat",
         }
     }
 }
@@ -85,11 +88,12 @@ pub enum Timed {
 }
 
 /// The rows of the table in `docs/BENCHMARKS.md`.
-pub const CASES: [Case; 17] = [
+pub const CASES: [Case; 18] = [
     case("arxiv MX", Size::ARXIV, Benched::Mx, (8, 16, 1), 0.2),
     case("arxiv GAT", Size::ARXIV, Benched::Gat, (8, 16, 1), 0.2),
     case("arxiv GCN", Size::ARXIV, Benched::Gcn, (1, 128, 1), 0.2),
     case("arxiv GraphSAGE", Size::ARXIV, Benched::Sage, (1, 128, 1), 0.2),
+    case("arxiv GAT, 5 layers, batch norm", Size::ARXIV, Benched::DeepGat, (1, 256, 1), 0.3),
     case("flickr MX", Size::FLICKR, Benched::Mx, (8, 8, 8), 0.6),
     case("pubmed MX", Size::PUBMED, Benched::Mx, (8, 8, 8), 0.6),
     case("cora MX", Size::CORA, Benched::Mx, (8, 8, 8), 0.6),
@@ -207,6 +211,11 @@ fn config(case: &Case) -> RunConfig {
         Benched::Gat => format!("gat\"\nheads = {heads}\nout_heads = {out_heads}"),
         Benched::Gcn => "gcn\"".to_owned(),
         Benched::Sage => "sage\"".to_owned(),
+        Benched::DeepGat => {
+            "gat\"\nheads = 1\nn_layers = 5\nnorm = \"batch\"\nresidual = \"linear\"\nactivation = \"relu\"\n\
+                             output_linear = true\ninput_dropout = 0.0\nattention_dropout = 0.1"
+                .to_owned()
+        }
     };
     let mut text = format!(
         "[model]\nkind = \"{model}\nhidden = {hidden}\ndropout = {}\n[optimizer]\nlearning_rate = 0.005\nweight_decay = 5e-4\n",

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use kith_partition::{
     csr::EdgeOptions,
-    dataset::import::{DatasetImport, Features, import},
+    dataset::import::{DatasetImport, Features, GivenSplit, import},
     generate::{PartitionGraph, partition_graph},
     progress::Progress,
 };
@@ -43,9 +43,36 @@ impl Found {
 
 /// Finds datasets in the folder `data`: `data/NAME` is a store, or raw files that are imported into `stores`.
 pub fn find_datasets(names: &[&str], data: &Path, stores: &Path, progress: &dyn Progress) -> Result<Found, LabError> {
+    find_datasets_by(names, data, stores, progress, &|_| Made {
+        features: Features::AsPublished,
+        split: None,
+        is_undirected: false,
+        tag: String::new(),
+    })
+}
+
+/// Features and split of a dataset that is imported.
+#[derive(Clone, Debug)]
+pub(crate) struct Made {
+    pub(crate) features: Features,
+    pub(crate) split: Option<GivenSplit>,
+    /// True for both directions of every edge, each once, and no self-loops.
+    pub(crate) is_undirected: bool,
+    /// Behind the dataset's name in the name of the store.
+    pub(crate) tag: String,
+}
+
+/// As [`find_datasets`], with features and split by `made`.
+pub(crate) fn find_datasets_by(
+    names: &[&str],
+    data: &Path,
+    stores: &Path,
+    progress: &dyn Progress,
+    made: &dyn Fn(&str) -> Made,
+) -> Result<Found, LabError> {
     let mut found = Found::default();
     for name in names {
-        match find_dataset(name, data, stores, progress) {
+        match find_dataset(name, data, stores, progress, made(name)) {
             Ok(subject) => found.subjects.push(subject),
             Err(reason) => found.missing.push(((*name).to_owned(), reason)),
         }
@@ -57,17 +84,28 @@ pub fn find_datasets(names: &[&str], data: &Path, stores: &Path, progress: &dyn 
     Ok(found)
 }
 
-fn find_dataset(name: &str, data: &Path, stores: &Path, progress: &dyn Progress) -> Result<Subject, String> {
+fn find_dataset(
+    name: &str,
+    data: &Path,
+    stores: &Path,
+    progress: &dyn Progress,
+    Made { features, split, is_undirected, tag }: Made,
+) -> Result<Subject, String> {
     let own = data.join(name);
     let store = match is_store(&own) {
         true => own,
         false if !own.is_dir() => return Err(format!("there is no folder {}", own.display())),
-        false => made(&stores.join(name), |out| {
+        false => made(&stores.join(format!("{name}{tag}")), |out| {
             let wanted = DatasetImport {
                 name: name.to_owned(),
                 from: own,
-                features: Features::AsPublished,
-                edges: EdgeOptions { symmetrize: false, drop_loops: false, merge_duplicates: false },
+                features,
+                split,
+                edges: EdgeOptions {
+                    symmetrize: is_undirected,
+                    drop_loops: is_undirected,
+                    merge_duplicates: is_undirected,
+                },
                 dtype: Dtype::F32,
                 memory_bytes: MEMORY_BYTES,
                 run_key: 42,

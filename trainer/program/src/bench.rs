@@ -18,6 +18,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
         Command::Supervised(args) => paper::run_supervised(&args),
         Command::Synthetic(args) => paper::run_synthetic(&args),
         Command::Table(args) => paper::run_table(&args),
+        Command::Tuned(args) => paper::run_tuned(&args),
         Command::Wallclock(args) => paper::run_wallclock(&args),
     }?;
     Ok(0)

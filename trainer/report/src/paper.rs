@@ -95,6 +95,40 @@ pub fn printed(table: &str, dataset: &str, model: &str) -> Option<&'static Print
     RESULTS.iter().find(|printed| printed.table == table && printed.dataset == dataset && printed.model == model)
 }
 
+/// A published result of a tuned model: the test metric at the best validation epoch, in percent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tuned {
+    /// The dataset, as in presets.
+    pub dataset: &'static str,
+    /// The model, as in presets.
+    pub model: &'static str,
+    /// Number of runs.
+    pub runs: u64,
+    /// Mean.
+    pub mean: f64,
+    /// Standard deviation.
+    pub std: f64,
+}
+
+static TUNED: LazyLock<Vec<Tuned>> = LazyLock::new(|| {
+    let lines = include_str!("paper/tuned.csv").lines().skip(1);
+    lines
+        .map(|line| {
+            let fields: Vec<&'static str> = line.split(',').collect();
+            let [dataset, model, _metric, runs, mean, std] = fields[..] else {
+                panic!("a line of tuned.csv has six fields")
+            };
+            let number = |text: &str| text.parse::<f64>().expect("a number");
+            Tuned { dataset, model, runs: number(runs) as u64, mean: number(mean), std: number(std) }
+        })
+        .collect()
+});
+
+/// Results of "Classic GNNs are Strong Baselines" (NeurIPS 2024): GCN, GraphSAGE and GAT with norms, residuals and depth.
+pub fn tuned() -> &'static [Tuned] {
+    &TUNED
+}
+
 /// Models of the synthetic grids, as in presets.
 pub const SYNTHETIC_MODELS: [&str; 4] = ["gcn", "gat", "supergat-sd", "supergat-mx"];
 

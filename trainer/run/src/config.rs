@@ -2,22 +2,26 @@
 //! their defaults its defaults, and their comments its reference ([`crate::run_file`], `docs/reference/run-file.md`).
 
 mod choices;
+mod model;
 mod optimizer;
 
-use kith_block::{Form, PairConfig, Subset};
+use kith_block::{PairConfig, Subset};
 use kith_sampler::Fanout;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    choices::{ClassWeights, Exclude, Kernels, Mode, NoDecay, OptimizerName, ScheduleName, Supervision},
+    choices::{
+        Activation, ClassWeights, Exclude, Jumping, Kernels, Mode, NoDecay, Norm, OptimizerName, Residual,
+        ScheduleName, Supervision,
+    },
+    model::ModelConfig,
     optimizer::{OptimizerConfig, ScheduleConfig},
 };
 use crate::{
     choice::{Choice, Named, named, named_option},
     fanouts::{self, Fanouts},
     measured::Metric,
-    model_kind::ModelKind,
 };
 
 /// A run.
@@ -42,50 +46,6 @@ pub struct RunConfig {
     /// Early stopping: by `patience`, or by the paper's rule (all other keys). Without this section a run trains all epochs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub early_stop: Option<EarlyStopConfig>,
-}
-
-/// The model. Hidden layers have `heads` heads of `hidden` features each, concatenated; the last layer has `out_heads` heads of one
-/// feature per class, averaged.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct ModelConfig {
-    /// the model: see the table of models
-    #[serde(with = "named")]
-    #[schemars(with = "Named<ModelKind>")]
-    pub kind: ModelKind,
-    /// attention score of a neighbor (supergat, gat; a gat has go unless this key is set)
-    #[serde(with = "named")]
-    #[schemars(with = "Named<Form>")]
-    pub attention: Form,
-    /// number of layers, the last included
-    #[schemars(range(min = 1, max = 64))]
-    pub n_layers: usize,
-    /// attention heads of a hidden layer
-    #[schemars(range(min = 1, max = 1024))]
-    pub heads: usize,
-    /// hidden features, per head with attention (default without attention: 128)
-    #[schemars(range(min = 1, max = 65_536))]
-    pub hidden: usize,
-    /// attention heads of the last layer
-    #[schemars(range(min = 1, max = 1024))]
-    pub out_heads: usize,
-    /// dropout probability of each layer's input and of attention weights
-    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
-    pub dropout: f64,
-}
-
-impl Default for ModelConfig {
-    fn default() -> ModelConfig {
-        ModelConfig {
-            kind: ModelKind::Supergat,
-            attention: Form::Mx,
-            n_layers: 2,
-            heads: 8,
-            hidden: 16,
-            out_heads: 8,
-            dropout: 0.5,
-        }
-    }
 }
 
 /// Training.

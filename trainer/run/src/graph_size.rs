@@ -2,7 +2,7 @@
 
 use crate::{
     choice::Choice,
-    config::{Mode, ModelConfig},
+    config::{Jumping, Mode, ModelConfig, Residual},
 };
 
 /// Most bytes of activations for which full-batch training is the default.
@@ -27,16 +27,22 @@ impl GraphSize {
     /// Bytes of 32-bit activations and their gradients in one full-batch step: each layer's input, its heads before they are joined,
     /// and one attention score per head for every edge and self-loop.
     pub fn activation_bytes(&self, model: &ModelConfig) -> u64 {
-        let (heads, out_heads) = match model.kind.has_attention() {
-            true => (model.heads as u64, model.out_heads as u64),
-            false => (1, 1),
-        };
         let mut numbers = 0u64;
         let mut dim = self.dim;
-        for layer in 1..=model.n_layers {
-            let is_last = layer == model.n_layers;
-            let (heads, width) = if is_last { (out_heads, self.n_classes) } else { (heads, model.hidden as u64) };
-            let of_nodes = self.n_nodes.saturating_mul(dim.saturating_add(heads.saturating_mul(width)));
+        if model.has_input_linear() {
+            numbers = self.n_nodes.saturating_mul(dim);
+            dim = model.heads_of(0) as u64 * model.hidden as u64;
+        }
+        for layer in 0..model.n_layers {
+            let heads = model.heads_of(layer) as u64;
+            let width = if model.is_hidden(layer) { model.hidden as u64 } else { self.n_classes };
+            let joined = heads.saturating_mul(width);
+            // A transition keeps its input beside its output; residuals and jumping are added to it.
+            let has_linear = model.residual() == Residual::Linear || model.has_root_weight();
+            let n_kept = if model.is_plain() { 1 } else { 2 } + u64::from(has_linear);
+            let n_kept = n_kept + u64::from(model.jumping() != Jumping::None);
+            let kept = joined.saturating_mul(n_kept);
+            let of_nodes = self.n_nodes.saturating_mul(dim.saturating_add(kept));
             let scores = if model.kind.has_attention() { heads } else { 0 };
             let of_edges = self.n_edges.saturating_add(self.n_nodes).saturating_mul(scores);
             numbers = numbers.saturating_add(of_nodes).saturating_add(of_edges);

@@ -1,4 +1,5 @@
-//! Presets: run files that are part of the program, by name. They are in `presets/`, one folder per dataset.
+//! Presets: run files that are part of the program, by name. They are in `presets/`, one folder per dataset; those in `presets/tuned/` are
+//! for the table of `kith bench tuned`.
 
 use crate::{
     choice::Choice,
@@ -10,7 +11,7 @@ use crate::{
 /// One built-in run file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preset {
-    /// Dataset and model: `cora/supergat-mx`.
+    /// Dataset and model, as in `cora/supergat-mx` or `tuned/cora/gat`.
     pub name: &'static str,
     /// The file.
     pub text: &'static str,
@@ -41,7 +42,12 @@ impl Preset {
 
     /// The dataset it is for.
     pub fn dataset(&self) -> &'static str {
-        self.name.split('/').next().unwrap_or(self.name)
+        self.name.rsplit('/').nth(1).unwrap_or(self.name)
+    }
+
+    /// True if it is one of the tuned ones, and not of the paper.
+    pub fn is_tuned(&self) -> bool {
+        self.name.starts_with("tuned/")
     }
 
     /// Its description: the first line of the file.

@@ -199,6 +199,7 @@ impl RunFile {
             self.wrong(error.message().replace('\n', ", ")) // Values are checked above: only a gap in those checks leads here.
         })?;
         config.edge_loss = config.edge_loss.filter(|EdgeLossConfig { weight, .. }| *weight > 0.0);
+        self.check_layers(&config)?;
         self.check_early_stop(&config)?;
         self.check_optimizer(&config)?;
         self.check_schedule(&config)?;

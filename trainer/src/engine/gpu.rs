@@ -1,5 +1,7 @@
 //! Inputs of GPU programs, from a model, its graph and its config.
 
+mod stack;
+
 use std::{ops::Range, sync::Arc};
 
 use kith_client::{FetchedRows, Info};
@@ -125,13 +127,13 @@ pub fn refusal(config: &ModelConfig) -> Option<String> {
     spec_of(config.kind).gpu_layer(config).err()
 }
 
-/// Constants of a model's GPU kernels, layer by layer, or the reason why GPUs have none for it.
+/// Constants of a model's GPU kernels, layer by layer, those of linear layers last, or the reason why GPUs have none for it.
 pub fn kernels_of(config: &RunConfig, dim: usize, n_classes: usize) -> Result<Vec<Constants>, String> {
     if let Some(sentence) = refusal(&config.model) {
         return Err(sentence);
     }
     let model = Model::new(config, dim, n_classes, 0, Device::Cpu).map_err(|error| error.to_string())?;
-    Ok(layers(&model).iter().map(Constants::of_plan).collect())
+    Ok(plan_of_inference(&model).constants())
 }
 
 /// Program of several runs of one model over a whole graph. `runs` differ only in [`Settings`], each with its seed.
@@ -183,7 +185,9 @@ fn plan(
     let edge_loss = config.edge_loss.as_ref().filter(|edge_loss| edge_loss.weight != 0.0);
     ProgramPlan {
         layers: layers(model),
+        stack: stack::plan(model),
         n_weights: model.weights().flat().numel(),
+        n_trained: model.weights().n_trained(),
         pairs: edge_loss.map(|edge_loss| edge_loss.pairs(is_symmetric, is_one_of_many)),
         runs,
         training: TrainingPlan::default(),
@@ -194,7 +198,9 @@ fn plan(
 pub(crate) fn plan_of_inference(model: &Model) -> ProgramPlan {
     ProgramPlan {
         layers: layers(model),
+        stack: stack::plan(model),
         n_weights: model.weights().flat().numel(),
+        n_trained: model.weights().n_trained(),
         pairs: None,
         runs: vec![Settings::default()],
         training: TrainingPlan::default(),
@@ -218,19 +224,15 @@ fn settings(config: &RunConfig, run_key: u64) -> Settings {
         clip_norm,
         edge_weight: config.edge_loss.as_ref().map_or(0.0, |edge_loss| edge_loss.weight),
         dropout: config.model.dropout,
+        input_dropout: config.model.input_dropout(),
+        attention_dropout: config.model.attention_dropout(),
     }
 }
 
 fn layers(model: &Model) -> Vec<LayerPlan> {
-    let mut starts = std::collections::HashMap::new();
-    let mut start = 0;
-    for entry in model.weights().entries() {
-        starts.insert(entry.name.as_str(), start);
-        start += entry.shape.iter().product::<i64>() as usize;
-    }
     let config = model.config();
     let kind = spec_of(config.kind).gpu_layer(config).expect("a program is made of models without refusal");
-    let place = |layer: usize, name: &str| starts.get(format!("layers.{layer}.{name}").as_str()).copied();
+    let place = |layer: usize, name: &str| model.weights().place(&format!("layers.{layer}.{name}"));
     let plan = |(layer, shape): (usize, &crate::model::LayerShape)| LayerPlan {
         dim: shape.dim,
         heads: shape.heads,
@@ -239,7 +241,7 @@ fn layers(model: &Model) -> Vec<LayerPlan> {
         is_mean: !shape.concat,
         weight: place(layer, "weight").expect("every layer has weights"),
         attention: place(layer, "attention").unwrap_or(0),
-        bias: place(layer, "bias").expect("every layer has a bias"),
+        bias: place(layer, "bias"),
     };
     model.layers().iter().enumerate().map(plan).collect()
 }

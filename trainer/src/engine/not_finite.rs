@@ -38,8 +38,9 @@ impl Host<'_> {
             (None, Data::Batches(_)) => None,
         };
         let of_layer = |layer: usize| {
-            let own = format!("layers.{layer}.");
-            let entries = self.model.weights().entries().iter().filter(|entry| entry.name.starts_with(&own));
+            // All weights of a layer have its number: layers.0.bias, norms.0.weight.
+            let own = format!(".{layer}.");
+            let entries = self.model.weights().entries().iter().filter(|entry| entry.name.contains(&own));
             let mut weights = entries.filter_map(|entry| self.model.weights().get(&entry.name));
             if weights.any(|weight| !is_finite(weight)) {
                 return Some(format!("the weights of layer {layer} are the first that are not"));
@@ -51,9 +52,17 @@ impl Host<'_> {
             own.any(|loss| !loss.is_finite())
                 .then(|| format!("the edge loss of layer {layer} is the first that is not"))
         };
-        let place = (0..n_layers).find_map(of_layer);
+        let linear = |name: &str| {
+            let weight = self.model.weights().get(&format!("{name}.weight"))?;
+            (!is_finite(weight)).then(|| format!("the weights of the {name} layer are the first that are not"))
+        };
+        let place = linear("input").or_else(|| (0..n_layers).find_map(of_layer)).or_else(|| linear("output"));
         // Values that dropout made too large may be finite without it.
-        let place = place.unwrap_or_else(|| format!("the output of layer {} is the first that is not", n_layers - 1));
+        let last = match self.model.config().has_output_linear() {
+            true => "the output layer".to_owned(),
+            false => format!("layer {}", n_layers - 1),
+        };
+        let place = place.unwrap_or_else(|| format!("the output of {last} is the first that is not"));
         Err(TrainError::NotFinite { step, epoch, place })
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     },
     error::TrainError,
     inference::{evaluate::Evaluator, layerwise::Room, receptive::ReceptiveSets},
-    model::Pass,
+    model::{MOMENTUM, Pass},
     output::checkpoint::Exact,
 };
 
@@ -39,8 +39,9 @@ impl<'a> Engine<'a> for TensorEngine {
         stage.enter(Phase::Sample);
         let mut slice = host.feed.next(&host.model, at)?;
         stage.enter(Phase::Compute);
-        self.records.push(forward_and_backward(host, at, &mut slice)?);
-        self.gradients.push(host.model.weights().gradient());
+        let (record, statistics) = forward_and_backward(host, at, &mut slice)?;
+        self.records.push(record);
+        self.gradients.push(gradient_of(host, statistics)?);
         host.feed.give_back(slice);
         Ok(())
     }
@@ -49,7 +50,9 @@ impl<'a> Engine<'a> for TensorEngine {
         stage.enter(Phase::Exchange);
         let gradient = exchange.add(stage.world, std::mem::take(&mut self.gradients))?;
         stage.enter(Phase::Update);
-        Ok(host.optimizer.update(&mut host.model.weights().flat().shallow_clone(), &gradient)?)
+        let weights = host.model.weights();
+        weights.add_statistics(&gradient, MOMENTUM)?;
+        Ok(host.optimizer.update(&mut weights.flat().shallow_clone(), &gradient)?)
     }
 
     fn take_step(&mut self, _host: &mut Host<'a>, _stage: &mut Stage<'_>) -> Result<Vec<SliceRecord>, TrainError> {
@@ -65,7 +68,23 @@ impl<'a> Engine<'a> for TensorEngine {
     }
 }
 
-fn forward_and_backward(host: &Host<'_>, at: At, slice: &mut Slice<'_>) -> Result<SliceRecord, TrainError> {
+/// The gradient of a slice, and behind it its statistics.
+fn gradient_of(host: &Host<'_>, statistics: Option<Tensor>) -> Result<Tensor, TrainError> {
+    let weights = host.model.weights();
+    let gradient = weights.gradient();
+    if let Some(statistics) = statistics {
+        let mut own = gradient.f_narrow(0, weights.n_trained() as i64, statistics.size()[0])?;
+        tch::no_grad(|| own.f_copy_(&statistics))?;
+    }
+    Ok(gradient)
+}
+
+/// Computes a slice: its record, and its part of the step's statistics.
+fn forward_and_backward(
+    host: &Host<'_>,
+    at: At,
+    slice: &mut Slice<'_>,
+) -> Result<(SliceRecord, Option<Tensor>), TrainError> {
     let RowCounts { local, cached, remote } = slice.row_counts;
     let mut record = SliceRecord {
         digest: slice.digest.take(),
@@ -75,7 +94,7 @@ fn forward_and_backward(host: &Host<'_>, at: At, slice: &mut Slice<'_>) -> Resul
         ..SliceRecord::default()
     };
     if slice.is_empty() {
-        return Ok(record);
+        return Ok((record, None));
     }
     let pass = Pass::Train { run_key: host.run_key, step: at.step };
     let forward = host.model.forward_sample(&slice.sample, pass, std::mem::take(&mut slice.compared))?;
@@ -91,5 +110,7 @@ fn forward_and_backward(host: &Host<'_>, at: At, slice: &mut Slice<'_>) -> Resul
     record.n_negatives_left_out = forward.n_negatives_left_out as u64;
     host.check_slice(at, &record, Some(&slice.sample))?;
     loss.f_backward()?;
-    Ok(record)
+    // Slices weigh by their seed nodes, as in the node loss.
+    let share = slice.seeds.len() as f64 / slice.n_step_seeds as f64;
+    Ok((record, forward.statistics.map(|statistics| statistics * share)))
 }

@@ -20,7 +20,7 @@ use crate::{
     distributed::world::World,
     error::TrainError,
     inference::{
-        layerwise::{self, Looked, Prepared, Room},
+        layerwise::{self, Ending, Looked, Prepared, Room},
         receptive::{NodeSet, ReceptiveSets},
         scores::Scores,
         tally::Tally,
@@ -217,8 +217,11 @@ fn evaluate_store(
     let last = model.layers().len() - 1;
     let computed = prepared.sets().computed_by(last);
     let (picker, mut logits) = (WantedLogits::new(input, computed), WantedLogits::new(input, computed));
-    let see = |nodes: Range<u64>, looked: Looked<'_>| Ok(picker.pick(nodes, &rows_of(&looked.output(model, last)?)?));
-    layerwise::walk(model, &*input.shards, room, world, prepared, see, |told| {
+    let see = |nodes: Range<u64>, looked: Looked<'_>| {
+        let logits = model.logits(looked.output(model, last)?)?;
+        Ok(picker.pick(nodes, &rows_of(&logits)?))
+    };
+    layerwise::walk(model, &*input.shards, room, world, (prepared, Ending::Output), see, |told| {
         logits.push(&told);
         Ok(())
     })?;

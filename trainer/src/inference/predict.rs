@@ -28,7 +28,7 @@ use crate::{
     },
     error::TrainError,
     inference::layerwise::Room,
-    model::{LayerPart, Model, Pass, ReadRows},
+    model::{Model, Pass},
     output::checkpoint::{Checkpoint, Checkpoints},
 };
 
@@ -77,15 +77,9 @@ pub fn predict(question: &Question<'_>) -> Result<Table, TrainError> {
         Output::Probabilities { .. } => of_nodes(opened, &graphs, output.column(), |graph| {
             output.finish(&model, &model.forward(graph, Pass::Evaluate)?.logits)
         }),
-        Output::Embeddings { layer } => of_nodes(opened, &graphs, output.column(), |graph| {
-            let mut rows = ReadRows::Stored(&graph.rows);
-            for before in 0..layer {
-                let part = LayerPart { block: &graph.block, out_degrees: None, rows };
-                rows = ReadRows::Made(model.evaluate_layer(before, part)?);
-            }
-            let part = LayerPart { block: &graph.block, out_degrees: None, rows };
-            output.finish(&model, &model.evaluate_layer(layer, part)?)
-        }),
+        Output::Embeddings { .. } => {
+            of_nodes(opened, &graphs, output.column(), |graph| output.finish(&model, &model.embeddings_of(graph)?))
+        }
         Output::Attention { layer } => of_edges(opened, &graphs, &model, layer),
     }
 }

@@ -18,11 +18,11 @@ pub(super) fn aggregate(
     fused: impl FnOnce(&Block) -> AggregateLayer,
     reference: fn(&Tensor, &Edges, &Tensor) -> Tensor,
 ) -> Result<LayerOutput, TchError> {
-    let bias = call.weight("bias");
+    let bias = &call.bias();
     let rows = match call.kernels {
         Kernels::Fused => {
             let weights = AggregateWeights { weight: call.weight("weight"), bias };
-            fused(call.block).forward(rows.as_input(), weights, call.block, call.layer_draws())?
+            fused(call.block).forward(rows.as_input(), weights, call.block, call.layer_draws(rows))?
         }
         Kernels::Reference => reference(&draws::products(call, rows), call.edges(), bias),
     };
@@ -36,6 +36,6 @@ pub(super) fn aggregate_piece(
     layer: AggregateLayer,
     (open, is_last): (&mut OpenList, bool),
 ) -> Option<Tensor> {
-    let weights = AggregateWeights { weight: call.weight("weight"), bias: call.weight("bias") };
+    let weights = AggregateWeights { weight: call.weight("weight"), bias: &call.bias() };
     layer.forward_piece(rows.as_input(), weights, (call.block, is_last), open)
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kith_block::{Block, Pairs};
+use kith_draw::{Name, Purpose, Stream};
 use kith_kernels::{Dropout, InputRows, LayerDraws, LayerInput, plain_products, product_len};
 use kith_run::config::{CgatConfig, Kernels, ModelConfig};
 use tch::Tensor;
@@ -40,9 +41,12 @@ pub(crate) struct Call<'a> {
 pub(crate) enum LayerRows<'a> {
     Input(&'a Arc<InputRows>),
     Hidden(Tensor),
-    /// Of all nodes, by id.
+    /// The output of a transition or a linear layer, after dropout.
+    Ready(Tensor),
+    /// Of all nodes, by id; each product comes first in its node's `stride` numbers.
     Products {
         values: &'a [f32],
+        stride: usize,
         /// True if they are in the layout of the fused kernels.
         is_packed: bool,
     },
@@ -55,11 +59,13 @@ pub(crate) struct LayerOutput {
     /// One for each of the model's weights of such losses; none when evaluating.
     pub(super) edge_losses: Vec<Tensor>,
     pub(super) n_negatives_left_out: usize,
+    /// Mean and variance of each feature, for batch norms in training.
+    pub(super) statistics: Option<Tensor>,
 }
 
 impl LayerOutput {
     pub(super) fn of_rows(rows: Tensor) -> LayerOutput {
-        LayerOutput { rows, attention: None, edge_losses: Vec::new(), n_negatives_left_out: 0 }
+        LayerOutput { rows, attention: None, edge_losses: Vec::new(), n_negatives_left_out: 0, statistics: None }
     }
 }
 
@@ -73,29 +79,48 @@ impl Call<'_> {
         self.weights.get(&weight_name(self.layer, name))
     }
 
-    /// Seed, step and dropout of this pass; `None` without dropout.
-    pub(super) fn dropout(&self) -> Option<(u64, u64, Dropout)> {
+    /// The bias of this layer, or zeros if the model has none.
+    pub(super) fn bias(&self) -> Tensor {
+        let zeros =
+            || Tensor::zeros([self.shape.width() as i64], (self.weights.flat().kind(), self.weights.flat().device()));
+        self.find_weight("bias").map_or_else(zeros, Tensor::shallow_clone)
+    }
+
+    /// Dropout of a purpose in this pass, and its draws; `None` without dropout.
+    pub(super) fn dropout(&self, purpose: Purpose, probability: f64) -> Option<(Dropout, Stream)> {
         let Pass::Train { run_key, step } = self.pass else { return None };
-        let dropout = Dropout::new(self.config.dropout);
-        (!dropout.is_none()).then_some((run_key, step, dropout))
+        let dropout = Dropout::new(probability);
+        let stream = || Name { run_key, purpose, step, layer: self.layer as u32 }.stream();
+        (!dropout.is_none()).then(|| (dropout, stream()))
     }
 
     pub(super) fn edges(&self) -> &Edges {
         self.edges.expect("layers of tensor operations get their edges")
     }
 
-    /// Draws of a fused layer; `None` in evaluation.
-    pub(super) fn layer_draws(&self) -> Option<LayerDraws> {
+    /// Draws of a fused layer with this input; `None` in evaluation.
+    pub(super) fn layer_draws(&self, rows: &LayerRows<'_>) -> Option<LayerDraws> {
         let Pass::Train { run_key, step } = self.pass else { return None };
-        Some(LayerDraws { run_key, step, layer: self.layer as u32, dropout: self.config.dropout })
+        Some(LayerDraws {
+            run_key,
+            step,
+            layer: self.layer as u32,
+            input_dropout: match rows {
+                LayerRows::Input(_) => self.config.input_dropout(),
+                LayerRows::Hidden(_) => self.config.dropout,
+                LayerRows::Ready(_) | LayerRows::Products { .. } => 0.0,
+            },
+            reads_features: matches!(rows, LayerRows::Input(_)),
+            attention_dropout: self.config.attention_dropout(),
+        })
     }
 
     /// Products of the block's sources, picked from those of all nodes.
-    pub(super) fn pick_products(&self, values: &[f32], is_packed: bool) -> Tensor {
+    pub(super) fn pick_products(&self, values: &[f32], stride: usize, is_packed: bool) -> Tensor {
         let LayerShape { heads, features, .. } = self.shape;
         let len = if is_packed { product_len(heads, features) } else { heads * features };
         let ids = (0..self.block.n_sources()).map(|source| self.block.id(source) as usize);
-        let mut picked: Vec<f32> = ids.flat_map(|id| &values[id * len..][..len]).copied().collect();
+        let mut picked: Vec<f32> = ids.flat_map(|id| &values[id * stride..][..len]).copied().collect();
         if is_packed {
             picked = plain_products(&picked, (heads, features));
         }
@@ -110,7 +135,8 @@ impl LayerRows<'_> {
         match self {
             LayerRows::Input(rows) => LayerInput::Rows(rows),
             LayerRows::Hidden(rows) => LayerInput::Hidden(rows),
-            LayerRows::Products { values, .. } => LayerInput::Products(values),
+            LayerRows::Ready(rows) => LayerInput::Ready(rows),
+            LayerRows::Products { values, stride, .. } => LayerInput::Products { values, stride: *stride },
         }
     }
 }
@@ -120,7 +146,7 @@ impl LayerRows<'_> {
     pub(super) fn to_tensor(&self, weights: &Weights) -> Tensor {
         let like = weights.flat();
         match self {
-            LayerRows::Hidden(rows) => rows.shallow_clone(),
+            LayerRows::Hidden(rows) | LayerRows::Ready(rows) => rows.shallow_clone(),
             LayerRows::Input(input) => oracle::dense(input).to_device(like.device()).to_kind(like.kind()),
             LayerRows::Products { .. } => unreachable!("products are not multiplied again"),
         }

@@ -1,7 +1,8 @@
 //! Draws of a layer in a step: dropout, negatives, and the pairs of its edge loss. They are the same for every engine.
 
 use kith_block::Pairs;
-use kith_draw::{Name, Purpose};
+use kith_draw::{Purpose, Stream};
+use kith_kernels::Dropout;
 use kith_run::config::EdgeLossConfig;
 use rayon::prelude::*;
 use tch::Tensor;
@@ -23,23 +24,24 @@ pub fn draw_pairs(config: &EdgeLossConfig, graph: &GraphInput, run_key: u64, ste
     Pairs::draw(run_key, step, layer as u32, block, config, is_edge)
 }
 
-/// Dropout factors of a call's rows, nodes × width; `None` without dropout.
-pub(super) fn row_factors(call: &Call<'_>) -> Option<Tensor> {
-    let (run_key, step, dropout) = call.dropout()?;
-    let purpose = if call.layer == 0 { Purpose::InputDropout } else { Purpose::HiddenDropout };
-    let stream = Name { run_key, purpose, step, layer: call.layer as u32 }.stream();
-    let (block, width) = (&**call.block, call.shape.dim);
-    let mut factors = vec![0.0; block.n_sources() * width];
+/// Dropout factors of the first rows of a call's block, rows × width.
+pub(super) fn row_factors(
+    call: &Call<'_>,
+    (dropout, stream): (Dropout, Stream),
+    n_rows: usize,
+    width: usize,
+) -> Tensor {
+    let mut factors = vec![0.0; n_rows * width];
+    let block = &**call.block;
     factors.par_chunks_mut(width).enumerate().for_each(|(position, out)| {
         dropout.row_factors(stream, block.id(position), out);
     });
-    Some(on_device(call, &factors, width))
+    on_device(call, &factors, width)
 }
 
 /// Dropout factors of a call's attention weights, edges × heads; `None` without dropout.
 pub(super) fn attention_factors(call: &Call<'_>) -> Option<Tensor> {
-    let (run_key, step, dropout) = call.dropout()?;
-    let stream = Name { run_key, purpose: Purpose::AttentionDropout, step, layer: call.layer as u32 }.stream();
+    let (dropout, stream) = call.dropout(Purpose::AttentionDropout, call.config.attention_dropout())?;
     let (block, heads) = (&**call.block, call.shape.heads);
     let destinations = destination_of_edges(block);
     let mut factors = vec![0.0; block.n_edges() * heads];
@@ -56,15 +58,25 @@ fn on_device(call: &Call<'_>, values: &[f32], width: usize) -> Tensor {
     Tensor::from_slice(values).view([-1, width as i64]).to_device(like.device()).to_kind(like.kind())
 }
 
-/// The rows of the block's sources, after dropout, times the weights; for tensor operations.
-pub(super) fn products(call: &Call<'_>, rows: &LayerRows<'_>) -> Tensor {
-    if let LayerRows::Products { values, is_packed } = rows {
-        return call.pick_products(values, *is_packed);
-    }
-    let rows = rows.to_tensor(call.weights);
-    let rows = match row_factors(call) {
-        None => rows,
-        Some(factors) => rows * factors,
+/// The rows of the block's sources, after dropout; for tensor operations.
+pub(super) fn dropped(call: &Call<'_>, rows: &LayerRows<'_>) -> Tensor {
+    let values = rows.to_tensor(call.weights);
+    let dropout = match rows {
+        LayerRows::Input(_) => call.dropout(Purpose::InputDropout, call.config.input_dropout()),
+        LayerRows::Hidden(_) => call.dropout(Purpose::HiddenDropout, call.config.dropout),
+        LayerRows::Ready(_) | LayerRows::Products { .. } => None,
     };
-    reference::product(&rows, call.weight("weight"))
+    let (n_rows, width) = (values.size()[0] as usize, values.size()[1] as usize);
+    match dropout {
+        None => values,
+        Some(dropout) => values * row_factors(call, dropout, n_rows, width),
+    }
+}
+
+/// The same times the weights of the layer.
+pub(super) fn products(call: &Call<'_>, rows: &LayerRows<'_>) -> Tensor {
+    if let LayerRows::Products { values, stride, is_packed } = rows {
+        return call.pick_products(values, *stride, *is_packed);
+    }
+    reference::product(&dropped(call, rows), call.weight("weight"))
 }

@@ -2,7 +2,7 @@
 
 use kith_run::config::ModelConfig;
 
-/// The shape of one layer.
+/// The shape of one graph layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayerShape {
     /// Width of what it reads.
@@ -27,18 +27,19 @@ pub(super) fn weight_name(layer: usize, name: &str) -> String {
     format!("layers.{layer}.{name}")
 }
 
-/// The shapes of all layers.
+/// Width of hidden layers.
+pub(super) fn hidden_width(config: &ModelConfig) -> usize {
+    if config.kind.has_attention() { config.heads * config.hidden } else { config.hidden }
+}
+
+/// The shapes of all graph layers.
 pub(super) fn layer_shapes(config: &ModelConfig, dim: usize, n_classes: usize) -> Vec<LayerShape> {
     assert!(config.n_layers > 0, "a model has a layer");
-    let (heads, out_heads) = if config.kind.has_attention() { (config.heads, config.out_heads) } else { (1, 1) };
-    let mut dim = dim;
-    (1..=config.n_layers)
+    let mut dim = if config.has_input_linear() { hidden_width(config) } else { dim };
+    (0..config.n_layers)
         .map(|layer| {
-            let shape = if layer < config.n_layers {
-                LayerShape { dim, heads, features: config.hidden, concat: true }
-            } else {
-                LayerShape { dim, heads: out_heads, features: n_classes, concat: false }
-            };
+            let (heads, concat) = (config.heads_of(layer), config.is_hidden(layer));
+            let shape = LayerShape { dim, heads, features: if concat { config.hidden } else { n_classes }, concat };
             dim = shape.width();
             shape
         })

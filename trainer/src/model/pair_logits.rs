@@ -2,7 +2,7 @@
 
 use tch::Tensor;
 
-use super::{LayerPart, LayerShape, Model, ReadRows, reference};
+use super::{LayerShape, Model, call::LayerRows, reference};
 use crate::{
     data::{
         input::GraphInput,
@@ -20,19 +20,13 @@ impl Model {
         destinations: &[u32],
     ) -> Result<Vec<f32>, TrainError> {
         let last = self.layers.len() - 1;
-        let mut rows = ReadRows::Stored(&graph.rows);
-        for layer in 0..last {
-            let part = LayerPart { block: &graph.block, out_degrees: None, rows };
-            rows = ReadRows::Made(self.evaluate_layer(layer, part)?);
-        }
-        let rows = match rows {
-            ReadRows::Made(rows) if self.gives_rows_before_elu() => ReadRows::Made(rows.elu()),
-            rows => rows,
+        let rows = match self.outputs_of(graph, last)?.0 {
+            LayerRows::Hidden(rows) if self.gives_rows_before_elu() => rows.elu(),
+            rows => rows.to_tensor(&self.weights),
         };
         let LayerShape { heads, features, .. } = self.layers[last];
         let logits = tch::no_grad(|| {
-            let products =
-                reference::product(&self.layer_rows(rows).to_tensor(&self.weights), self.weight(last, "weight"));
+            let products = reference::product(&rows, self.weight(last, "weight"));
             let hidden = products.view([-1, heads as i64, features as i64]);
             let attention = self.weights.get(&super::weight_name(last, "attention"));
             let device = hidden.device();

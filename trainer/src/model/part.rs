@@ -1,24 +1,41 @@
 //! One layer over a part of a graph, with nothing dropped.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use kith_block::Block;
-use kith_kernels::{InputRows, OpenList, multiply, product_len};
-use kith_run::config::Kernels;
+use kith_kernels::{
+    ColumnStatistics, InputRows, LayerInput, OpenList, column_statistics, linear, multiply, product_len,
+};
+use kith_run::config::{Kernels, Norm};
 use tch::Tensor;
 
 use crate::{
-    data::matrix::rows_of,
+    data::matrix::{Matrix, rows_of},
     error::TrainError,
-    model::{Model, call::LayerRows, layer_shape::LayerShape, out_degrees::OutDegrees, pass::Pass, reference},
+    model::{
+        Model,
+        call::LayerRows,
+        jumping::{carried_len, carry},
+        layer_shape::LayerShape,
+        linear::{INPUT, OUTPUT, own_width},
+        out_degrees::OutDegrees,
+        pass::Pass,
+        reference,
+        transition::Transition,
+    },
 };
 
+/// Layers over a part of a graph. A layer's output is followed by the node's jumping values, for the output layer: see
+/// [`Jumping`](kith_run::config::Jumping).
 impl Model {
-    /// Output of one layer for a part of a graph, without dropout.
+    /// Output of one layer for a part of a graph, before its transition, and jumping values; nothing is dropped.
     pub fn evaluate_layer(&self, layer: usize, part: LayerPart<'_>) -> Result<Tensor, TrainError> {
         let LayerPart { block, out_degrees, rows } = part;
-        let rows = self.layer_rows(rows);
-        tch::no_grad(|| Ok(self.one_layer((layer, block, out_degrees), &rows, Pass::Evaluate, (None, None))?.rows))
+        let rows = self.layer_rows(layer, rows);
+        tch::no_grad(|| {
+            let output = self.graph_layer((layer, block, out_degrees), &rows, Pass::Evaluate, (None, None))?.rows;
+            Ok(self.with_carried(layer, block, &rows, output))
+        })
     }
 
     /// True if the neighbor list of a destination may come in pieces. Tensor operations need whole lists: their softmax
@@ -27,8 +44,8 @@ impl Model {
         self.kernels == Kernels::Fused
     }
 
-    /// Output of one layer for a destination whose neighbor list comes in pieces: `part` is the next one, and the last
-    /// one returns the output. The bits are those of the whole list.
+    /// Output of one layer, as of [`Model::evaluate_layer`], for a destination whose neighbor list comes in pieces: `part` is the next
+    /// one, and the last one returns the output. The bits are those of the whole list.
     pub fn evaluate_piece(
         &self,
         layer: usize,
@@ -38,9 +55,89 @@ impl Model {
     ) -> Option<Tensor> {
         assert!(self.takes_pieces(), "tensor operations look at whole lists");
         let LayerPart { block, out_degrees, rows } = part;
-        let rows = self.layer_rows(rows);
+        let rows = self.layer_rows(layer, rows);
         let call = self.call((layer, block, out_degrees), None, Pass::Evaluate);
-        tch::no_grad(|| self.spec.forward_piece(&call, &rows, open, is_last))
+        tch::no_grad(|| {
+            let mut output = self.spec.forward_piece(&call, &rows, open, is_last)?;
+            if let LayerRows::Products { values, stride, .. } = rows
+                && let (Some(own), _) = self.picked(layer, block, (values, stride))
+            {
+                output += own;
+            }
+            Some(self.with_carried(layer, block, &rows, output))
+        })
+    }
+
+    /// True if the transition after a layer needs statistics of all nodes: [`Model::statistics`].
+    pub fn needs_statistics(&self, layer: usize) -> bool {
+        self.config.norm() == Norm::Graph && self.config.is_hidden(layer)
+    }
+
+    /// Statistics of the outputs of a layer for all nodes, in the order of their ids.
+    pub fn statistics(&self, layer: usize, outputs: &[f32]) -> ColumnStatistics {
+        let (width, stride) = (self.layers[layer].width(), self.output_len(layer));
+        let outputs: Cow<'_, [f32]> = match width == stride {
+            true => Cow::Borrowed(outputs),
+            false => Cow::Owned(outputs.chunks_exact(stride).flat_map(|node| &node[..width]).copied().collect()),
+        };
+        let mean_scale = self.weights.get(&format!("norms.{layer}.mean_scale"));
+        let mean_scale = mean_scale.map(|scale| Vec::<f32>::try_from(scale.detach()).expect("a row of floats"));
+        column_statistics(&outputs, width, mean_scale.as_deref())
+    }
+
+    /// Takes outputs of a layer through its transition; `statistics` are those of all nodes, if they are needed. Of plain fused layers
+    /// the ELU comes with the next layer.
+    pub fn pass_on(
+        &self,
+        layer: usize,
+        outputs: Tensor,
+        statistics: Option<&ColumnStatistics>,
+    ) -> Result<Tensor, TrainError> {
+        if !self.config.is_hidden(layer) {
+            return Ok(outputs);
+        }
+        tch::no_grad(|| match (self.config.is_plain(), self.kernels) {
+            (true, Kernels::Fused) => Ok(outputs),
+            (true, Kernels::Reference) => Ok(outputs.elu()),
+            (false, kernels) => {
+                let width = self.layers[layer].width() as i64;
+                let n_carried = outputs.size()[1] - width;
+                let own = outputs.narrow(1, 0, width);
+                let before = (n_carried > 0).then(|| outputs.narrow(1, width, n_carried));
+                let transition = Transition::of_layer(&self.config, &self.weights, layer);
+                let rows = transition.evaluate(&own, statistics, kernels)?;
+                Ok(match carry(&self.config, before, &rows) {
+                    Some(carried) => Tensor::cat(&[rows, carried], 1),
+                    None => rows,
+                })
+            }
+        })
+    }
+
+    /// Logits of nodes, given the outputs of the last graph layer after its transition.
+    pub fn logits(&self, outputs: Tensor) -> Result<Tensor, TrainError> {
+        if !self.config.has_output_linear() {
+            return Ok(outputs);
+        }
+        let rows = self.embeddings(outputs);
+        let (weight, bias) = (self.named(OUTPUT, "weight"), self.named(OUTPUT, "bias"));
+        tch::no_grad(|| match self.kernels {
+            Kernels::Fused => {
+                let rows = rows.contiguous();
+                Ok(linear(LayerInput::Ready(&rows), rows.size()[0] as usize, (weight, Some(bias)), None)?)
+            }
+            Kernels::Reference => Ok(reference::product(&rows, weight) + bias),
+        })
+    }
+
+    /// Input of the linear layer at the end, or of the last graph layer, given the outputs of the graph layer before it after its
+    /// transition.
+    pub fn embeddings(&self, outputs: Tensor) -> Tensor {
+        let width = self.layers[0].width() as i64;
+        match (self.config.has_output_linear(), outputs.size()[1] - width) {
+            (true, n_carried) if n_carried > 0 => outputs.narrow(1, width, n_carried),
+            _ => outputs,
+        }
     }
 
     /// The attention weights of one layer over a part of a graph, edges × heads in the block's order; `None` for kinds
@@ -50,26 +147,112 @@ impl Model {
         let reference = self.to_kind(self.weights.flat().kind());
         let rows = match part.rows {
             ReadRows::Made(rows) if self.gives_rows_before_elu() => LayerRows::Hidden(rows.elu()),
-            rows => self.layer_rows(rows),
+            rows => self.layer_rows(layer, rows),
         };
         let what = (layer, part.block, part.out_degrees);
-        tch::no_grad(|| Ok(reference.one_layer(what, &rows, Pass::Evaluate, (None, None))?.attention))
+        tch::no_grad(|| Ok(reference.graph_layer(what, &rows, Pass::Evaluate, (None, None))?.attention))
     }
 
-    /// Rows times the weights of a layer: [`Model::product_len`] numbers for each. What a layer makes of a part of a graph
-    /// begins with this.
+    /// Record of each node that a layer reads, [`Model::record_len`] values: product with the weights, residual, jumping values.
     pub fn multiply(&self, layer: usize, rows: ReadRows<'_>) -> Result<Vec<f32>, TrainError> {
         let shape = self.layers[layer];
         let weight = self.weight(layer, "weight");
-        let rows = self.layer_rows(rows);
-        tch::no_grad(|| match self.kernels {
-            Kernels::Fused => Ok(multiply(rows.as_input(), weight, (shape.heads, shape.features))),
-            Kernels::Reference => Ok(rows_of(&reference::product(&rows.to_tensor(&self.weights), weight))?.values),
+        tch::no_grad(|| {
+            let (rows, carried) = self.entered(layer, self.layer_rows(layer, rows))?;
+            let products = match self.kernels {
+                Kernels::Fused => multiply(rows.as_input(), weight, (shape.heads, shape.features)),
+                Kernels::Reference => rows_of(&reference::product(&rows.to_tensor(&self.weights), weight))?.values,
+            };
+            let own = self.own_of(layer, &rows)?.map(|own| rows_of(&own)).transpose()?;
+            let carried = carried.map(|carried| rows_of(&carried)).transpose()?;
+            let parts: Vec<Matrix> = own.into_iter().chain(carried).collect();
+            if parts.is_empty() {
+                return Ok(products);
+            }
+            let len = self.product_len(layer);
+            let record = |(node, product): (usize, &[f32])| -> Vec<f32> {
+                product.iter().chain(parts.iter().flat_map(|part| part.row(node))).copied().collect()
+            };
+            Ok(products.chunks_exact(len).enumerate().flat_map(record).collect())
         })
     }
 
+    /// Input of a layer's product, and the jumping values that came with it. The first layer reads the output of the linear layer
+    /// before it, if there is one.
+    fn entered<'a>(&self, layer: usize, rows: LayerRows<'a>) -> Result<(LayerRows<'a>, Option<Tensor>), TrainError> {
+        match rows {
+            LayerRows::Input(features) if self.config.has_input_linear() => {
+                let (weight, bias) = (self.named(INPUT, "weight"), self.named(INPUT, "bias"));
+                let rows = match self.kernels {
+                    Kernels::Fused => {
+                        linear(LayerInput::Rows(features), features.n_rows(), (weight, Some(bias)), None)?
+                    }
+                    Kernels::Reference => {
+                        reference::product(&LayerRows::Input(features).to_tensor(&self.weights), weight) + bias
+                    }
+                };
+                Ok((LayerRows::Ready(rows), None))
+            }
+            LayerRows::Ready(rows) => {
+                let dim = self.layers[layer].dim as i64;
+                let n_carried = rows.size()[1] - dim;
+                let carried = (n_carried > 0).then(|| rows.narrow(1, dim, n_carried));
+                Ok((LayerRows::Ready(rows.narrow(1, 0, dim).contiguous()), carried))
+            }
+            rows => Ok((rows, None)),
+        }
+    }
+
+    /// Residual and root terms of each node.
+    fn own_of(&self, layer: usize, rows: &LayerRows<'_>) -> Result<Option<Tensor>, TrainError> {
+        if self.own_len(layer) == 0 {
+            return Ok(None);
+        }
+        let n_rows = match rows {
+            LayerRows::Input(rows) => rows.n_rows(),
+            LayerRows::Hidden(rows) | LayerRows::Ready(rows) => rows.size()[0] as usize,
+            LayerRows::Products { .. } => unreachable!("products are not multiplied again"),
+        };
+        let loops = Arc::new(Block::of_loops(n_rows));
+        Ok(self.call((layer, &loops, None), None, Pass::Evaluate).own(rows)?)
+    }
+
+    /// Residual and jumping values of a block's destinations, from the records.
+    pub(super) fn picked(
+        &self,
+        layer: usize,
+        block: &Block,
+        (values, stride): (&[f32], usize),
+    ) -> (Option<Tensor>, Option<Tensor>) {
+        let like = self.weights.flat();
+        let pick = |start: usize, len: usize| {
+            let ids = (0..block.n_destinations()).map(|node| block.id(node) as usize);
+            let picked: Vec<f32> = ids.flat_map(|id| &values[id * stride + start..][..len]).copied().collect();
+            let picked = Tensor::from_slice(&picked).view([block.n_destinations() as i64, len as i64]);
+            (len > 0).then(|| picked.to_device(like.device()).to_kind(like.kind()))
+        };
+        let (product, own, carried) = (self.product_len(layer), self.own_len(layer), self.carried_len(layer));
+        (pick(product, own), pick(product + own, carried))
+    }
+
+    fn with_carried(&self, layer: usize, block: &Block, rows: &LayerRows<'_>, output: Tensor) -> Tensor {
+        match rows {
+            LayerRows::Products { values, stride, .. } => match self.picked(layer, block, (values, *stride)).1 {
+                Some(carried) => Tensor::cat(&[output, carried], 1),
+                None => output,
+            },
+            _ => output,
+        }
+    }
+
+    /// Numbers of nodes, `len` each, as a tensor like the weights.
+    pub fn tensor_of(&self, values: &[f32], len: usize) -> Tensor {
+        let like = self.weights.flat();
+        Tensor::from_slice(values).view([-1, len as i64]).to_device(like.device()).to_kind(like.kind())
+    }
+
     /// Numbers of one product.
-    pub fn product_len(&self, layer: usize) -> usize {
+    fn product_len(&self, layer: usize) -> usize {
         let LayerShape { heads, features, .. } = self.layers[layer];
         match self.kernels {
             Kernels::Fused => product_len(heads, features),
@@ -77,17 +260,39 @@ impl Model {
         }
     }
 
-    pub(super) fn layer_rows<'a>(&self, rows: ReadRows<'a>) -> LayerRows<'a> {
+    fn own_len(&self, layer: usize) -> usize {
+        own_width(&self.config, layer, self.layers[layer])
+    }
+
+    fn carried_len(&self, layer: usize) -> usize {
+        carried_len(&self.config, layer, self.layers[0].width())
+    }
+
+    /// Length of the record of one node that a layer reads.
+    pub fn record_len(&self, layer: usize) -> usize {
+        self.product_len(layer) + self.own_len(layer) + self.carried_len(layer)
+    }
+
+    /// Length of one node's output before its transition, with its jumping values.
+    pub fn output_len(&self, layer: usize) -> usize {
+        self.layers[layer].width() + self.carried_len(layer)
+    }
+
+    pub(super) fn layer_rows<'a>(&self, layer: usize, rows: ReadRows<'a>) -> LayerRows<'a> {
         match rows {
             ReadRows::Stored(rows) => LayerRows::Input(rows),
-            ReadRows::Made(rows) => LayerRows::Hidden(rows),
-            ReadRows::Products(values) => LayerRows::Products { values, is_packed: self.kernels == Kernels::Fused },
+            ReadRows::Made(rows) => self.passed(rows),
+            ReadRows::Products(values) => LayerRows::Products {
+                values,
+                stride: self.record_len(layer),
+                is_packed: self.kernels == Kernels::Fused,
+            },
         }
     }
 
     /// True if a hidden layer's output gets its ELU in the layer that reads it.
     pub fn gives_rows_before_elu(&self) -> bool {
-        self.kernels == Kernels::Fused
+        self.kernels == Kernels::Fused && self.config.is_plain()
     }
 }
 
@@ -109,6 +314,6 @@ pub enum ReadRows<'a> {
     Stored(&'a Arc<InputRows>),
     /// Output of the previous layer.
     Made(Tensor),
-    /// Result of [`Model::multiply`] for every node, by id.
+    /// Results of [`Model::multiply`] for every node, by id.
     Products(&'a [f32]),
 }

@@ -9,7 +9,7 @@ fn optimizer(assignments: &[&str], n_weights: i64) -> Optimizer {
     let mut file = RunFile::parse("", "test").unwrap();
     ["train.epochs=10"].iter().chain(assignments).for_each(|assignment| file.set(assignment).unwrap());
     let n_bias = if n_weights > 4 { 2 } else { 0 };
-    let entry = |name: &str, n| Entry { name: name.to_owned(), shape: vec![n], initial: Initial::Zero };
+    let entry = |name: &str, n| Entry { name: name.to_owned(), shape: vec![n], initial: Initial::Constant(0.0) };
     let entries = [entry("layers.0.weight", n_weights - n_bias), entry("layers.0.bias", n_bias)];
     Optimizer::new(&file.resolve().unwrap(), &entries, 1, Device::Cpu)
 }

@@ -151,6 +151,10 @@ fn names_of_halves(model: &Model, path: &Path) -> Result<Option<[&'static str; 2
     if let Some(sentence) = model.spec().pyg_refusal() {
         return Err(TrainError::weights(path, sentence));
     }
+    if !model.config().is_plain() || !model.config().has_bias() {
+        let sentence = "PyG's names exist only for models with a bias, ELU and graph layers alone: use Kith's names (kith export --to kith)";
+        return Err(TrainError::weights(path, sentence));
+    }
     match model.config().attention {
         Form::Go => Ok(Some(["att_dst", "att_src"])),
         Form::Mx => Ok(Some(["att_r", "att_l"])),

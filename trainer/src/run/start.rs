@@ -1,6 +1,6 @@
 //! Initial weights from elsewhere: a file, or another run (fine-tuning).
 
-use std::path::Path;
+use std::{collections::HashSet, path::Path};
 
 use kith_run::prediction::Moment;
 use tch::{Device, Tensor};
@@ -29,7 +29,8 @@ pub(super) fn start_from(model: &Model, path: &Path) -> Result<Option<String>, T
         all_fit && n_weights(own, layer) == n_weights(theirs, layer)
     };
     let mut layers: Vec<&str> = own.entries().iter().map(Entry::layer).collect();
-    layers.dedup();
+    let mut seen = HashSet::new();
+    layers.retain(|layer| seen.insert(*layer));
     let (taken, new): (Vec<&str>, Vec<&str>) = layers.into_iter().partition(|layer| is_taken(layer));
     if taken.is_empty() {
         let problem = "no layer of its model has weights with the names and shapes of a layer of this model".to_owned();

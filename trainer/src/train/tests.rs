@@ -5,6 +5,7 @@ mod gpu;
 mod gpu_ranks;
 mod hubs;
 mod loop_states;
+mod options;
 mod stops;
 
 use std::{fs, path::Path, sync::Arc};

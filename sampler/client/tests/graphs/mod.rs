@@ -179,6 +179,7 @@ pub(crate) fn cora() -> Option<Cora> {
         name: "cora".into(),
         from,
         features: Features::AsPublished,
+        split: None,
         edges: EdgeOptions::default(),
         dtype: Dtype::F32,
         memory_bytes: 1 << 30,

@@ -5,6 +5,7 @@ pub mod links;
 pub mod sensitivity;
 pub mod synthetic;
 pub mod table;
+pub mod tuned;
 pub mod wallclock;
 
 use std::{ops::Range, path::PathBuf};

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Instant};
 use anyhow::bail;
 use kith_partition::{
     csr::EdgeOptions,
-    dataset::import::{DatasetImport, Features, import as import_dataset},
+    dataset::import::{DatasetImport, Features, GivenSplit, import as import_dataset},
     split::{Fractions, PerClass},
     tables::{self, IdRule, SplitRule, Tables},
 };
@@ -31,9 +31,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "STORE")]
     out: PathBuf,
     /// Features. Of your own tables: npy, parquet or csv; files, or folders of them. Of a dataset: as-published (preprocessed as in
-    /// the paper), raw, or gaussian:DIM (synthetic, for datasets without features) (default: as-published).
+    /// the paper), raw, normalized (raw, each node's features divided by their sum if it is above 1), or gaussian:DIM (synthetic, for datasets
+    /// without features) (default: as-published).
     #[arg(long, alias = "rows", value_name = "PATH|KIND", num_args = 1..)]
     features: Vec<PathBuf>,
+    /// The split. Of your own tables: a csv of `id,part`, a folder with train, valid and test, fractions (0.8/0.1/0.1), or nodes per
+    /// class (20/30/rest). Of a dataset, in place of its own: fractions, or an npz with the ids of train, valid and test.
+    #[arg(long, value_name = "PATH|RULE", value_parser = split_rule)]
+    split: Option<SplitRule>,
     #[command(flatten)]
     tables: TableArgs,
     /// Add the reverse of every edge.
@@ -69,10 +74,6 @@ struct TableArgs {
     /// Labels: csv or npy.
     #[arg(long, value_name = "PATH", num_args = 1.., requires = "edges")]
     labels: Vec<PathBuf>,
-    /// The split: a csv of `id,part`, a folder with train, valid and test, fractions (0.8/0.1/0.1), or nodes per class
-    /// (20/30/rest).
-    #[arg(long, value_name = "PATH|RULE", value_parser = split_rule, requires = "edges")]
-    split: Option<SplitRule>,
     /// Number of nodes, if some have no edges.
     #[arg(long, value_name = "N", requires = "edges")]
     nodes: Option<u64>,
@@ -100,6 +101,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
                 name,
                 from,
                 features: features_of_dataset(&args.features)?,
+                split: args.split.map(split_of_dataset).transpose()?,
                 edges,
                 dtype: args.dtype,
                 memory_bytes,
@@ -113,7 +115,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
                 edges: args.tables.edges,
                 rows: tables_of_features(args.features)?,
                 labels: args.tables.labels,
-                split: args.tables.split,
+                split: args.split,
                 n_nodes: args.tables.nodes,
                 n_classes: args.tables.classes,
                 ids: args.tables.ids,
@@ -132,7 +134,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 fn tables_of_features(given: Vec<PathBuf>) -> anyhow::Result<Vec<PathBuf>> {
     let is_kind = |path: &PathBuf| {
         let text = path.to_string_lossy();
-        (text == "raw" || text == "as-published" || text.starts_with("gaussian:")) && !path.exists()
+        (["raw", "as-published", "normalized"].contains(&&*text) || text.starts_with("gaussian:")) && !path.exists()
     };
     match given.iter().find(|path| is_kind(path)) {
         Some(kind) => bail!("--features {} is for datasets: give the files of your own features", kind.display()),
@@ -149,11 +151,24 @@ fn features_of_dataset(given: &[PathBuf]) -> anyhow::Result<Features> {
     match (text, text.strip_prefix("gaussian:")) {
         ("as-published", _) => Ok(Features::AsPublished),
         ("raw", _) => Ok(Features::Raw),
+        ("normalized", _) => Ok(Features::Normalized),
         (_, Some(dim)) => match dim.parse() {
             Ok(dim) if dim > 0 => Ok(Features::Gaussian { dim }),
             _ => bail!("--features gaussian:{dim}: expected a positive number of features"),
         },
-        _ => bail!("--features of a dataset: expected as-published, raw or gaussian:DIM"),
+        _ => bail!("--features of a dataset: expected as-published, raw, normalized or gaussian:DIM"),
+    }
+}
+
+fn split_of_dataset(rule: SplitRule) -> anyhow::Result<GivenSplit> {
+    match rule {
+        SplitRule::Fractions(fractions) => Ok(GivenSplit::Fractions(fractions)),
+        SplitRule::Path(path) if path.extension().is_some_and(|extension| extension == "npz") => {
+            Ok(GivenSplit::File(path))
+        }
+        _ => {
+            bail!("--split of a dataset: expected fractions such as 0.6/0.2/0.2, or an npz with train, valid and test")
+        }
     }
 }
 

@@ -52,7 +52,7 @@ KERNEL void kith_attend(
     slot_sums += (size_t)run * n_slots * layer.stride;
     slot_totals += (size_t)run * n_slots * HEADS;
     if (mask) mask += (size_t)run * graph.n_edges * ((HEADS + 7) / 8);
-    float scale = product_scale(layer), kept_scale = mask ? settings[run].scale : 1.f;
+    float scale = product_scale(layer), kept_scale = mask ? settings[run].attention_scale : 1.f;
 
     float4 own[VEC_ROOM], right_weights[VEC_ROOM];
     float left = 0.f;
@@ -158,7 +158,7 @@ KERNEL void kith_draw_mask(
     if (edge >= graph.n_edges) return;
     u32 n_bytes = (HEADS + 7) / 8;
     Stream stream = streams[run * n_layers + layer.index].attention;
-    u32 threshold = settings[run].threshold;
+    u32 threshold = settings[run].attention_threshold;
     u64 destination = id_of(graph, edge_destinations[edge]), source = id_of(graph, graph.sources[edge]);
     for (u32 byte = 0; byte < n_bytes; byte++) {
         Words words = words_of(stream, destination, source, 0, byte);

@@ -60,7 +60,7 @@ KERNEL void kith_pull(
     size_t own_row = ((size_t)run * graph.n_destinations + item.node) * layer.stride;
     records += ((size_t)run * graph.n_destinations + item.node) * HEADS;
     if (mask) mask += (size_t)run * graph.n_edges * ((HEADS + 7) / 8);
-    float scale = product_scale(layer), kept_scale = mask ? settings[run].scale : 1.f;
+    float scale = product_scale(layer), kept_scale = mask ? settings[run].attention_scale : 1.f;
     const u32 *kept = edge_loss.kept ? edge_loss.kept + (size_t)run * edge_loss.n_words : 0;
     float pair_gradient = kept ? edge_loss.pair_gradients[run] : 0.f;
     float *logits = edge_loss.logits + (size_t)run * graph.n_edges;

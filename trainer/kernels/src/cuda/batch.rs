@@ -109,6 +109,8 @@ pub(super) struct PlacedBatch {
     pub(super) rows: PlacedRows,
     pub(super) labels: Labels,
     pub(super) n_terms: usize,
+    /// Share of the slice in the step's seed nodes.
+    pub(super) share: f32,
     /// Pairs of each layer, and those that were left out in all.
     pub(super) n_pairs: Vec<u32>,
     pub(super) n_left_out: u64,
@@ -167,6 +169,7 @@ impl DeviceBatch {
                 rows: PlacedRows::Dense(rows),
                 labels: place_labels(sink, classes, bits, n_classes)?,
                 n_terms,
+                share: share_of(classes, bits.is_some(), n_classes, n_terms),
                 n_pairs: Vec::new(),
                 n_left_out: 0,
             })
@@ -261,6 +264,7 @@ impl PlacedBatch {
             },
             labels: place_labels(sink, classes, bits, n_classes)?,
             n_terms,
+            share: share_of(classes, bits.is_some(), n_classes, n_terms),
             n_pairs: pairs.iter().map(|pairs| pairs.n_pairs() as u32).collect(),
             n_left_out: pairs.iter().map(|pairs| pairs.negatives().n_left_out as u64).sum(),
         })
@@ -280,4 +284,11 @@ fn place_labels(
         n_classes: n_classes as u32,
         smoothing: 0.0,
     })
+}
+
+/// Share of a slice in the seed nodes of its step, as in the node loss.
+fn share_of(classes: &[i32], has_bits: bool, n_classes: usize, n_terms: usize) -> f32 {
+    let n_own = classes.iter().filter(|class| **class >= 0).count();
+    let n_step_seeds = n_terms / if has_bits { n_classes } else { 1 };
+    (n_own as f64 / n_step_seeds as f64) as f32
 }

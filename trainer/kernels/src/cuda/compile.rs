@@ -15,6 +15,7 @@ const COMMON: &[File] = &[
     ("sample.cu", include_str!("sample.cu")),
     ("by_source.cu", include_str!("by_source.cu")),
     ("inference.cu", include_str!("inference.cu")),
+    ("transition.cu", include_str!("transition.cu")),
     ("features.cu", include_str!("features.cu")),
 ];
 

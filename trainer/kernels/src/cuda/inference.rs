@@ -51,7 +51,7 @@ pub struct Inference {
     weights: Array<f32>,
     /// Of no use, as nothing is dropped; kernels read them all the same.
     settings: Array<RawSettings>,
-    streams: Array<[u32; 8]>,
+    streams: Array<[u32; 10]>,
     /// Hidden features: of the layer that is computed, and of the next.
     hidden: [Array<f32>; 2],
     /// Edges from each node of the graph, for a GCN, and its factors of the nodes that a layer reads.
@@ -114,6 +114,7 @@ impl Inference {
         sets: Vec<Option<Vec<u32>>>,
     ) -> Result<Inference, GpuError> {
         assert_eq!(sets.len(), plan.layers.len() + 1, "features, and every layer");
+        assert!(plan.stack.is_none(), "graph layers alone");
         let is_within = |pair: &[Option<Vec<u32>>]| match (&pair[0], &pair[1]) {
             (None, _) => true,
             (Some(_), None) => false,
@@ -260,7 +261,10 @@ impl Inference {
     /// Outputs of a layer for the nodes of the chunk, with bias: heads side by side, or their mean.
     pub fn outputs(&self, layer: usize) -> Result<Vec<f32>, GpuError> {
         let InferenceLayer { plan, layer: shape, .. } = &self.layers[layer];
-        let bias = self.weights.read_part(plan.bias..plan.bias + plan.n_outputs())?;
+        let bias = match plan.bias {
+            Some(bias) => self.weights.read_part(bias..bias + plan.n_outputs())?,
+            None => vec![0.0; plan.n_outputs()],
+        };
         let mut outputs = Vec::with_capacity(self.chunk.n_nodes() * bias.len());
         for output in self.chunk.outputs.read()?.chunks_exact(shape.stride as usize) {
             let heads = || output.chunks_exact(shape.padded as usize);

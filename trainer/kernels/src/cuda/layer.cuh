@@ -26,6 +26,9 @@ typedef unsigned short u16;
 #define FORM_MEAN 5
 #define FORM_OWN 6
 
+// No place among the weights: a layer has no such weight.
+#define NO_WEIGHT 0xffffffffu
+
 struct Layer {
     u32 index;
     u32 dim;
@@ -112,19 +115,31 @@ struct Settings {
     // A clip_norm of zero is none.
     double learning_rate, edge_weight, clip_norm;
     float weight_decay;
-    // Numbers with 16 bits below `threshold` are dropped; kept numbers are multiplied with `scale`.
+    // Hidden features with 16 bits below `threshold` are dropped; kept ones are multiplied with `scale`.
     u32 threshold;
     float scale;
     // The optimizer: RULE_… in step.cu.
     u32 rule;
     float momentum;
+    // The same of the features of the graph, and of attention weights.
+    u32 input_threshold;
+    float input_scale;
+    u32 attention_threshold;
+    float attention_scale;
     u32 unused;
 };
 
 // Streams of one run in one step, by layer.
 struct Streams {
     Stream rows, attention, negative, subset;
+    // Of hidden features that a layer reads; `rows` of the first layer are for the features of the graph.
+    Stream hidden;
 };
+
+/// A number of a bias that starts at a place among the weights, if there is one.
+__device__ __forceinline__ float bias_of(const float *weights, u32 bias, u32 column) {
+    return bias == NO_WEIGHT ? 0.f : weights[bias + column];
+}
 
 __device__ __forceinline__ u32 next_power_of_two(u32 n) {
     u32 power = 1;

@@ -53,8 +53,8 @@ pub struct LayerPlan {
     pub weight: usize,
     /// Start of the attention weights, if the attention has some: heads × 2 · features.
     pub attention: usize,
-    /// Start of the bias.
-    pub bias: usize,
+    /// Start of the bias, if there is one.
+    pub bias: Option<usize>,
 }
 
 /// As `struct Layer` in layer.cuh.
@@ -77,6 +77,16 @@ pub(super) struct Layer {
     pub(super) n_weights: u32,
 }
 
+impl Layer {
+    /// True if outputs have no padding within a row, and no mean is taken of heads.
+    pub(super) fn is_plain(&self) -> bool {
+        self.is_mean == 0 && (self.heads == 1 || self.features == self.padded)
+    }
+}
+
+/// No place among the weights; as in layer.cuh.
+pub(super) const NO_WEIGHT: u32 = u32::MAX;
+
 /// Threads of a warp.
 const WARP: usize = 32;
 
@@ -90,6 +100,12 @@ const MAX_VEC: usize = 2;
 impl LayerPlan {
     /// Heads that one warp can look at.
     pub const MAX_HEADS: usize = WARP;
+
+    /// A linear layer.
+    pub(super) fn linear(dim: usize, width: usize, weight: usize, bias: Option<usize>) -> LayerPlan {
+        let kind = LayerKind::Own;
+        LayerPlan { dim, heads: 1, features: width, kind, is_mean: true, weight, attention: 0, bias }
+    }
 
     pub(super) fn layer(&self, index: usize, n_weights: usize) -> Layer {
         assert!((1..=WARP).contains(&self.heads), "a warp looks at up to {WARP} heads");
@@ -108,7 +124,7 @@ impl LayerPlan {
             is_mean: u32::from(self.is_mean),
             weight: self.weight as u32,
             attention: self.attention as u32,
-            bias: self.bias as u32,
+            bias: self.bias.map_or(NO_WEIGHT, |place| place as u32),
             n_weights: n_weights as u32,
         }
     }

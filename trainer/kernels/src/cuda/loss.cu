@@ -4,7 +4,7 @@
 __device__ __forceinline__ float logit_of(const Layer &layer, const float *weights, const float *output, u32 class_) {
     float sum = 0.f;
     for (u32 head = 0; head < HEADS; head++) sum += output[head * PADDED + class_];
-    return (layer.is_mean ? sum / (float)HEADS : sum) + weights[layer.bias + class_];
+    return (layer.is_mean ? sum / (float)HEADS : sum) + bias_of(weights, layer.bias, class_);
 }
 
 __device__ __forceinline__ float over_warp(float value) {

@@ -4,8 +4,10 @@
 // The rows that a layer multiplies with its weights.
 struct Input {
     u32 n_rows, dim;
-    // Dense rows of the store, the same for all runs; or null.
+    // Dense rows that are read as they are, or null: features of the store, the same for all runs, or rows between layers, `stride`
+    // numbers from one run's to the next.
     const float *stored;
+    u64 run_stride;
     // Or outputs of the layer before, before bias and ELU, in its own layout; where its bias starts among the weights.
     const float *hidden;
     u32 hidden_features, hidden_padded, hidden_stride, hidden_bias;
@@ -17,10 +19,12 @@ struct Input {
 __device__ __forceinline__ void row_factors(
     const Input &input, Stream stream, const Settings &settings, u32 row, u32 column, float *factors) {
     Words words = words_of(stream, input.ids ? input.ids[row] : row, column / 8, 0, 0);
+    u32 threshold = input.stored ? settings.input_threshold : settings.threshold;
+    float scale = input.stored ? settings.input_scale : settings.scale;
 #pragma unroll
     for (u32 k = 0; k < 4; k++) {
-        factors[2 * k] = (words.word[k] & 0xffff) >= settings.threshold ? settings.scale : 0.f;
-        factors[2 * k + 1] = words.word[k] >> 16 >= settings.threshold ? settings.scale : 0.f;
+        factors[2 * k] = (words.word[k] & 0xffff) >= threshold ? scale : 0.f;
+        factors[2 * k + 1] = words.word[k] >> 16 >= threshold ? scale : 0.f;
     }
 }
 
@@ -49,7 +53,7 @@ __device__ __forceinline__ Eight load_input(const Input &input, u32 run, u32 row
 #pragma unroll
         for (u32 k = 0; k < 8; k++) eight.value[k] = 0.f;
     } else if (input.stored) {
-        const float *from = input.stored + (size_t)row * input.dim + column;
+        const float *from = input.stored + run * input.run_stride + (size_t)row * input.dim + column;
         if (input.dim % 4 == 0 && column + 8 <= input.dim) {
             *(float4 *)eight.value = *(const float4 *)from;
             *(float4 *)(eight.value + 4) = *(const float4 *)(from + 4);
@@ -78,7 +82,7 @@ __device__ __forceinline__ void finish_input(
 #pragma unroll
         for (u32 k = 0; k < 8; k++) {
             u32 column = eight->column + k;
-            float value = column < input.dim ? eight->value[k] + weights[input.hidden_bias + column] : 0.f;
+            float value = column < input.dim ? eight->value[k] + bias_of(weights, input.hidden_bias, column) : 0.f;
             eight->value[k] = value > 0.f ? value : expm1f(value);
         }
     }
@@ -219,10 +223,11 @@ KERNEL void kith_weight_gradient(
     }
 }
 
-/// The gradient of what the layer before gave: gradient · weightsᵀ, back through dropout and ELU.
+/// The gradient of what the layer before gave: gradient · weightsᵀ, back through dropout and ELU. That of rows between layers has
+/// neither; with `is_added`, it is added to what is there.
 KERNEL void kith_input_gradient(
     Layer layer, Input input, const float *weights, const Settings *settings, const Streams *streams, u32 n_layers,
-    u32 is_dropped, const float *row_gradients, float *hidden_gradients) {
+    u32 is_dropped, const float *row_gradients, float *hidden_gradients, u32 is_added) {
     __shared__ Tiles tiles[2];
     u32 run = blockIdx.y, thread = threadIdx.x;
     u32 n_tile_columns = (layer.dim + TILE_COLUMNS - 1) / TILE_COLUMNS;
@@ -277,13 +282,21 @@ KERNEL void kith_input_gradient(
     for (u32 i = 0; i < 8; i++) {
         u32 row = first_row + thread_row + i;
         if (row >= input.n_rows) continue;
+        if (input.stored) {
+            float *to = hidden_gradients + run * input.run_stride + (size_t)row * input.dim + column;
+#pragma unroll
+            for (u32 k = 0; k < 4; k++) {
+                if (column + k < input.dim) to[k] = is_added ? to[k] + sums[i][k] : sums[i][k];
+            }
+            continue;
+        }
         float factors[8];
         if (is_dropped) row_factors(input, stream, own_settings, row, column, factors);
 #pragma unroll
         for (u32 k = 0; k < 4; k++) {
             if (column + k >= input.dim) continue;
             size_t place = hidden_place(input, run, row, column + k);
-            float before = input.hidden[place] + weights[input.hidden_bias + column + k];
+            float before = input.hidden[place] + bias_of(weights, input.hidden_bias, column + k);
             float slope = before > 0.f ? 1.f : expf(before);
             if (is_dropped) slope *= column % 8 ? factors[4 + k] : factors[k];
             hidden_gradients[place] = sums[i][k] * slope;
@@ -306,7 +319,7 @@ __device__ __forceinline__ float sparse_factor(
     Words words = words_of(stream, ids ? ids[row] : row, column / 8, 0, 0);
     u32 low = column & 2 ? words.word[1] : words.word[0], high = column & 2 ? words.word[3] : words.word[2];
     u32 word = column & 4 ? high : low;
-    return (column & 1 ? word >> 16 : word & 0xffff) >= settings.threshold ? settings.scale : 0.f;
+    return (column & 1 ? word >> 16 : word & 0xffff) >= settings.input_threshold ? settings.input_scale : 0.f;
 }
 
 /// Sparse rows with their zeros, by position: a warp for each.

@@ -7,7 +7,9 @@ mod batches;
 mod forward;
 mod optimizer;
 mod plan;
+mod product;
 mod raw;
+mod stack;
 mod sums;
 mod tiles;
 mod update;
@@ -18,12 +20,14 @@ use std::ops::Range;
 use self::{
     arrays::{DeviceTargets, LayerState, Shared},
     optimizer::Updates,
+    stack::Stack,
     work::{WholeGraph, Work},
 };
 pub use self::{
     batches::{Draws, RankSlices},
     optimizer::StepFactors,
     plan::{ProgramPlan, Settings, Targets, TrainingPlan, UpdateRule},
+    stack::{AdditionPlan, Jumping, LinearPlan, StackLayer, StackPlan, TransitionPlan},
 };
 pub(super) use self::{
     raw::{Input, RawSettings},
@@ -31,11 +35,10 @@ pub(super) use self::{
 };
 use super::{
     args::{Args, args},
-    compile::Constants,
     error::GpuError,
     graph::{DeviceGraph, PlacedGraph},
     labeled::{Measured, Outputs},
-    layer::N_THREADS,
+    layer::{Layer, LayerPlan, N_THREADS},
     losses::Losses,
     machine::{Gpu, Lane, ModuleId, RecordingId},
     memory::Array,
@@ -50,9 +53,10 @@ pub struct Program {
     work: Work,
     plan: ProgramPlan,
     layers: Vec<LayerState>,
+    stack: Option<Stack>,
     shared: Shared,
     settings: Array<RawSettings>,
-    streams: Array<[u32; 8]>,
+    streams: Array<[u32; 10]>,
     updates: Updates,
     weights: Array<f32>,
     gradient: Array<f32>,
@@ -96,14 +100,14 @@ impl Program {
         assert!(n_runs > 0 && n_layers > 0, "a program has runs and layers");
         let settings: Vec<RawSettings> = plan.runs.iter().map(|run| (*run).into()).collect();
         let numbers = |what| Array::zeros(gpu, n_runs * plan.n_weights, what);
-        let constants: Vec<Constants> = plan.layers.iter().map(|layer| Constants::of(&layer.layer(0, 0))).collect();
-        gpu.machine().compile(&constants)?; // All layers at the same time.
+        gpu.machine().compile(&plan.constants())?; // All layers at the same time.
         Ok(Program {
             work,
             layers: (0..n_layers).map(|layer| LayerState::new(gpu, layer, &plan)).collect::<Result<_, _>>()?,
+            stack: Stack::new(gpu, &plan)?,
             shared: Shared::new(gpu, n_runs)?,
             settings: Array::of(gpu, &settings, "settings")?,
-            streams: Array::zeros(gpu, n_runs * n_layers, "streams")?,
+            streams: Array::zeros(gpu, n_runs * (n_layers + 1), "streams")?,
             updates: Updates::new(gpu, &plan)?,
             weights: numbers("weights")?,
             gradient: numbers("gradients of weights")?,
@@ -118,13 +122,17 @@ impl Program {
 
     /// Makes room for what is computed now.
     fn fit(&mut self) -> Result<(), GpuError> {
-        let Program { work, layers, shared, plan, .. } = self;
+        let Program { work, layers, stack, shared, plan, .. } = self;
         for (layer, state) in layers.iter_mut().enumerate() {
             let pairs = work.pairs(layer);
             state.fit(work.graph(layer), pairs, plan.runs.len())?;
         }
         let graphs: Vec<&PlacedGraph> = (0..layers.len()).map(|layer| work.graph(layer)).collect();
-        shared.fit(&graphs, layers, plan.runs.len())
+        if let Some(stack) = stack {
+            stack.fit(&graphs, layers, plan.runs.len())?;
+        }
+        let n_other_pieces = stack.as_ref().map_or(0, |stack| stack.n_pieces(&graphs));
+        shared.fit(&graphs, layers, n_other_pieces, plan.runs.len())
     }
 
     /// Sets the state of all runs: weights and both moments, one run after the other, and steps so far.
@@ -144,7 +152,7 @@ impl Program {
 
     /// Last computed outputs of the last layer, of one run: nodes × classes.
     pub fn logits_of(&self, run: usize) -> Result<Vec<f32>, GpuError> {
-        let LayerState { plan, layer, outputs, .. } = self.layers.last().expect("a program has layers");
+        let Last { plan, layer, outputs, .. } = self.last();
         let n_own = outputs.len() / self.plan.runs.len();
         let (outputs, weights) = (outputs.read_part(run * n_own..(run + 1) * n_own)?, self.weights_of(run)?);
         let mut logits = Vec::with_capacity(self.work.whole().graph.placed.n_destinations * plan.features);
@@ -152,7 +160,7 @@ impl Program {
             for class in 0..plan.features {
                 let heads = output.chunks_exact(layer.padded as usize);
                 let sum: f32 = heads.map(|head| head[class]).sum();
-                logits.push(sum / plan.heads as f32 + weights[plan.bias + class]);
+                logits.push(sum / plan.heads as f32 + plan.bias.map_or(0.0, |bias| weights[bias + class]));
             }
         }
         Ok(logits)
@@ -218,17 +226,52 @@ impl Program {
 
     /// Computes the outputs of all layers without dropout, for all runs.
     pub fn evaluate(&self) -> Result<(), GpuError> {
-        (0..self.layers.len()).try_for_each(|layer| self.forward(layer, false))
+        self.forward_all(false)
+    }
+
+    /// Everything from the features to the logits.
+    fn forward_all(&self, is_training: bool) -> Result<(), GpuError> {
+        self.enter(is_training)?;
+        for layer in 0..self.layers.len() {
+            self.forward(layer, is_training)?;
+            self.follow(layer, is_training)?;
+        }
+        self.leave()
+    }
+
+    /// The layer whose outputs are logits.
+    fn last(&self) -> Last<'_> {
+        if let Some((stack, output)) = self.stack.as_ref().and_then(|stack| Some((stack, stack.output.as_ref()?))) {
+            let (outputs, gradients) = (&stack.logits, &stack.logit_gradients);
+            return Last { plan: &output.plan, layer: output.layer, module: output.module, outputs, gradients };
+        }
+        let LayerState { plan, layer, module, outputs, gradients, .. } =
+            self.layers.last().expect("a program has layers");
+        let completed = self.stack.as_ref().and_then(|stack| stack.completed(self.layers.len() - 1));
+        let outputs = completed.unwrap_or(outputs);
+        Last { plan, layer: *layer, module: *module, outputs, gradients }
+    }
+
+    /// Gradients of a graph layer's outputs. Hidden layers of one shape share an array: the gradients of a layer are used before those of
+    /// the layer before it are computed.
+    fn gradients_of(&self, layer: usize) -> &Array<f32> {
+        let own = &self.layers[layer];
+        if own.shares_gradients { &self.layers[0].gradients } else { &own.gradients }
+    }
+
+    /// Streams of a run: one for each layer, and one for what is after the last.
+    fn n_streams(&self) -> u32 {
+        self.layers.len() as u32 + 1
     }
 
     /// Evaluates every run on the validation and test nodes.
     pub fn measure(&self) -> Result<Vec<[Measured; 2]>, GpuError> {
         self.evaluate()?;
-        let LayerState { layer, module, outputs, .. } = self.layers.last().expect("a program has layers");
+        let Last { layer, module, outputs, .. } = self.last();
         let WholeGraph { graph, targets, .. } = self.work.whole();
         let outputs = Outputs {
-            layer: *layer,
-            module: *module,
+            layer,
+            module,
             weights: self.weights.at(),
             outputs: outputs.at(),
             first: 0,
@@ -248,10 +291,11 @@ impl Program {
 
     /// Forward, losses and backward of every run.
     fn differentiate(&self) -> Result<(), GpuError> {
-        let (n_runs, n_layers) = (self.plan.runs.len() as u32, self.layers.len() as u32);
+        let (n_runs, n_streams) = (self.plan.runs.len() as u32, self.n_streams());
         let (rates, factors) = (self.updates.rates(), self.updates.factors());
-        let mut args = args![self.work.step(), self.settings.at(), rates, n_runs, n_layers, self.streams.at(), factors];
-        let n = n_runs * n_layers;
+        let mut args =
+            args![self.work.step(), self.settings.at(), rates, n_runs, n_streams, self.streams.at(), factors];
+        let n = n_runs * n_streams;
         self.gpu.launch(
             self.layers[0].module,
             "kith_begin_step",
@@ -267,12 +311,12 @@ impl Program {
             (0..self.layers.len()).try_for_each(|layer| self.count_factors(layer))?;
             batches.batch().is_drawn.record(Lane::Compute)?;
         }
-        for layer in 0..self.layers.len() {
-            self.forward(layer, true)?;
-        }
+        self.forward_all(true)?;
         self.node_loss()?;
+        self.leave_back()?;
         for layer in (0..self.layers.len()).rev() {
             self.backward(layer)?;
+            self.follow_back(layer)?;
         }
         Ok(())
     }
@@ -292,6 +336,15 @@ impl Program {
     ) -> Result<(), GpuError> {
         self.gpu.launch(module, kernel, [n_blocks, self.plan.runs.len() as u32, 1], n_threads, args)
     }
+}
+
+/// The layer whose outputs are logits.
+struct Last<'a> {
+    plan: &'a LayerPlan,
+    layer: Layer,
+    module: ModuleId,
+    outputs: &'a Array<f32>,
+    gradients: &'a Array<f32>,
 }
 
 impl Drop for Program {

@@ -13,19 +13,20 @@ struct StepFactors {
     float kept_weight;
 };
 
-/// Streams of every run and layer, and factors of the update. `rates`: the learning rate of each run in this step, if it changes.
+/// Streams of every run and layer, and of what is after the last, and factors of the update. `rates`: the learning rate of each run in this step, if it changes.
 KERNEL void kith_begin_step(
-    const u64 *step, const Settings *settings, const double *rates, u32 n_runs, u32 n_layers, Streams *streams,
+    const u64 *step, const Settings *settings, const double *rates, u32 n_runs, u32 n_streams, Streams *streams,
     StepFactors *factors) {
     u32 place = blockIdx.x * blockDim.x + threadIdx.x;
-    if (place >= n_runs * n_layers) return;
-    u32 run = place / n_layers, layer = place % n_layers;
+    if (place >= n_runs * n_streams) return;
+    u32 run = place / n_streams, layer = place % n_streams;
     u64 run_key = settings[run].run_key;
     Streams own;
     own.rows = stream_of(run_key, layer == 0 ? KITH_INPUT_DROPOUT : KITH_HIDDEN_DROPOUT, *step, layer);
     own.attention = stream_of(run_key, KITH_ATTENTION_DROPOUT, *step, layer);
     own.negative = stream_of(run_key, KITH_NEGATIVE, *step, layer);
     own.subset = stream_of(run_key, KITH_PAIR_SUBSET, *step, layer);
+    own.hidden = stream_of(run_key, KITH_HIDDEN_DROPOUT, *step, layer);
     streams[place] = own;
     if (layer == 0) {
         double n = (double)(*step + 1), rate = rates ? rates[run] : settings[run].learning_rate;
@@ -94,13 +95,20 @@ struct Exceptions {
     const float *clip;
 };
 
-/// The step of every run.
+// Share of new statistics in the running ones.
+#define MOMENTUM 0.1f
+
+/// The step of every run. After the weights that are trained come running statistics, whose gradients are new statistics.
 KERNEL void kith_update(
-    u32 n_weights, const Settings *settings, const StepFactors *factors, Exceptions exceptions, const float *gradients,
+    u32 n_weights, u32 n_trained, const Settings *settings, const StepFactors *factors, Exceptions exceptions, const float *gradients,
     float *weights, float *first, float *second) {
     u32 place = blockIdx.x * blockDim.x + threadIdx.x, run = blockIdx.y;
     if (place >= n_weights) return;
     size_t at = (size_t)run * n_weights + place;
+    if (place >= n_trained) {
+        weights[at] = fmaf(MOMENTUM, gradients[at] - weights[at], weights[at]);
+        return;
+    }
     bool is_decayed = !exceptions.is_not_decayed || !exceptions.is_not_decayed[place];
     float clip = exceptions.clip ? exceptions.clip[run] : 1.f;
     change_weight<false>(
@@ -109,11 +117,15 @@ KERNEL void kith_update(
 
 /// The step of one run, by the gradients of its slices. From a loss on that is not finite, on whatever rank, no weight changes.
 KERNEL void kith_update_by_slices(
-    u32 n_weights, const Settings *settings, StepFactors factors, Exceptions exceptions, u32 *is_lost, const float *gradients,
+    u32 n_weights, u32 n_trained, const Settings *settings, StepFactors factors, Exceptions exceptions, u32 *is_lost, const float *gradients,
     float *weights, float *first, float *second) {
     u32 at = blockIdx.x * blockDim.x + threadIdx.x;
     if (at == 0 && gradients[n_weights] != 0.f) *is_lost = 1;
     if (at >= n_weights || gradients[n_weights] != 0.f || *is_lost) return;
+    if (at >= n_trained) {
+        weights[at] = fmaf(MOMENTUM, gradients[at] - weights[at], weights[at]);
+        return;
+    }
     bool is_decayed = !exceptions.is_not_decayed || !exceptions.is_not_decayed[at];
     float clip = exceptions.clip ? exceptions.clip[0] : 1.f;
     change_weight<true>(*settings, factors, clip, is_decayed, gradients[at], weights + at, first + at, second + at);

@@ -139,12 +139,12 @@ KERNEL void kith_negative_losses(const float *logits, u32 n_room, const u32 *sta
     sum_of_block(sum, parts + (size_t)run * gridDim.x + blockIdx.x);
 }
 
-/// The sum of squares of each run's gradient, in as many parts as there are blocks.
-KERNEL void kith_square_sums(const float *gradients, u32 n, double *parts) {
+/// The sum of squares of the first `n` numbers of each run's gradient, in as many parts as there are blocks.
+KERNEL void kith_square_sums(const float *gradients, u32 n, u32 stride_of_runs, double *parts) {
     u32 run = blockIdx.y, stride = gridDim.x * SUM_THREADS;
     double sum = 0.0;
     for (u32 place = blockIdx.x * SUM_THREADS + threadIdx.x; place < n; place += stride) {
-        double own = gradients[(size_t)run * n + place];
+        double own = gradients[(size_t)run * stride_of_runs + place];
         sum += own * own;
     }
     sum_of_block(sum, parts + (size_t)run * gridDim.x + blockIdx.x);

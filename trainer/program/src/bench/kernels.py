@@ -50,6 +50,23 @@ class Net(torch.nn.Module):
         return self.last(x, edge_index)
 
 
+class DeepNet(torch.nn.Module):
+    """Five layers, with batch norm, linear residuals and a linear layer at the end."""
+
+    def __init__(self):
+        super().__init__()
+        widths = [dim] + [features] * 5
+        self.convs = torch.nn.ModuleList(GATConv(a, b, heads=1, dropout=0.1) for a, b in zip(widths, widths[1:]))
+        self.residuals = torch.nn.ModuleList(torch.nn.Linear(a, b) for a, b in zip(widths, widths[1:]))
+        self.norms = torch.nn.ModuleList(torch.nn.BatchNorm1d(b) for b in widths[1:])
+        self.output = torch.nn.Linear(features, n_classes)
+
+    def forward(self, x, edge_index):
+        for conv, residual, norm in zip(self.convs, self.residuals, self.norms):
+            x = F.dropout(F.relu(norm(conv(x, edge_index) + residual(x))), dropout, self.training)
+        return self.output(x)
+
+
 torch.manual_seed(0)
 edges = torch.from_numpy(np.fromfile(f"{folder}/edges.u32", "<u4").astype(np.int64).reshape(-1, 2).T.copy()).cuda()
 x = torch.from_numpy(np.fromfile(f"{folder}/rows.f32", "<f4").reshape(n, dim)).cuda()
@@ -59,7 +76,7 @@ train = torch.from_numpy(np.flatnonzero(np.arange(n) % 5 < 3)).cuda()
 
 def timed(compiles):
     """Median time of a step."""
-    net = Net().cuda()
+    net = (DeepNet() if model == "deep-gat" else Net()).cuda()
     optimizer = torch.optim.Adam(net.parameters(), lr=0.005, weight_decay=5e-4)
     called = torch.compile(net) if compiles else net
 

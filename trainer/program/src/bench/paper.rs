@@ -6,7 +6,7 @@ use kith_cli::{
     bench::paper::{
         DataArgs, PlaceArgs, attention, links, sensitivity, synthetic,
         table::{SupervisedArgs, TableArgs},
-        wallclock,
+        tuned, wallclock,
     },
     progress::Shown,
 };
@@ -15,6 +15,7 @@ use kith_lab::{
     findings::Findings,
     grid::Grid,
     synthetic::{SyntheticOptions, run_grid},
+    tuned::TunedOptions,
 };
 use kith_partition::dataset::catalog::CATALOG;
 
@@ -97,6 +98,18 @@ pub(super) fn run_table(args: &TableArgs) -> anyhow::Result<()> {
     let all: Vec<&str> = CATALOG.iter().map(|dataset| dataset.name).collect();
     let asked = grid(&args.data, &all, &args.models, &args.run_keys, &args.place);
     finish(&args.place, &kith_lab::table::table("main", &asked, &place(&args.place), &Shown::new())?)
+}
+
+pub(super) fn run_tuned(args: &tuned::Args) -> anyhow::Result<()> {
+    let asked = TunedOptions {
+        data: &args.data.data,
+        splits: args.splits.as_deref(),
+        datasets: args.data.names(&kith_lab::tuned::datasets()),
+        models: args.models.iter().map(String::as_str).collect(),
+        run_keys: args.run_keys.clone(),
+        assignments: &args.place.assignments,
+    };
+    finish(&args.place, &kith_lab::tuned::table(&asked, &place(&args.place), &Shown::new())?)
 }
 
 pub(super) fn run_supervised(args: &SupervisedArgs) -> anyhow::Result<()> {

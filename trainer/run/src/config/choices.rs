@@ -20,7 +20,7 @@ pub enum OptimizerName {
 pub enum NoDecay {
     /// None: all decay.
     None,
-    /// Biases.
+    /// Biases, norms and learned slopes.
     Biases,
 }
 
@@ -46,6 +46,58 @@ pub enum ClassWeights {
     Equal,
     /// One over the number of training nodes of the class.
     Balanced,
+}
+
+/// Norms of hidden layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Norm {
+    /// None.
+    None,
+    /// Over the features of each node.
+    Layer,
+    /// Over the nodes of a slice, feature by feature; evaluation uses running statistics.
+    Batch,
+    /// Over the nodes, feature by feature, with a learned share of the mean.
+    Graph,
+}
+
+/// Additions to the output of a graph layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Residual {
+    /// None.
+    None,
+    /// The layer's input, if it has the width of the output.
+    Identity,
+    /// A linear layer of the layer's input.
+    Linear,
+}
+
+/// Activations of hidden layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Activation {
+    /// e^x − 1 below zero.
+    Elu,
+    /// 0 below zero.
+    Relu,
+    /// x · Φ(x).
+    Gelu,
+    /// x / 100 below zero.
+    LeakyRelu,
+    /// A learned multiple of x below zero, at first x / 4.
+    Prelu,
+}
+
+/// Inputs of the linear layer after the last graph layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Jumping {
+    /// The output of the last graph layer.
+    None,
+    /// The sum of the outputs of all graph layers.
+    Sum,
+    /// The largest of each feature.
+    Max,
+    /// All outputs, concatenated.
+    Concat,
 }
 
 /// Full-batch or mini-batch training.
@@ -111,6 +163,31 @@ impl Choice for ScheduleName {
 
 impl Choice for ClassWeights {
     const ALL: &'static [(&'static str, Self)] = &[("equal", Self::Equal), ("balanced", Self::Balanced)];
+}
+
+impl Choice for Norm {
+    const ALL: &'static [(&'static str, Self)] =
+        &[("none", Self::None), ("layer", Self::Layer), ("batch", Self::Batch), ("graph", Self::Graph)];
+}
+
+impl Choice for Residual {
+    const ALL: &'static [(&'static str, Self)] =
+        &[("none", Self::None), ("identity", Self::Identity), ("linear", Self::Linear)];
+}
+
+impl Choice for Activation {
+    const ALL: &'static [(&'static str, Self)] = &[
+        ("elu", Self::Elu),
+        ("relu", Self::Relu),
+        ("gelu", Self::Gelu),
+        ("leaky-relu", Self::LeakyRelu),
+        ("prelu", Self::Prelu),
+    ];
+}
+
+impl Choice for Jumping {
+    const ALL: &'static [(&'static str, Self)] =
+        &[("none", Self::None), ("sum", Self::Sum), ("max", Self::Max), ("concat", Self::Concat)];
 }
 
 impl Choice for Mode {

@@ -20,7 +20,7 @@ pub struct OptimizerConfig {
     /// weight decay (λ_2): added to the gradient (adam, sgd), or applied to the weights themselves (adamw)
     #[schemars(range(min = 0.0))]
     pub weight_decay: f64,
-    /// weights that do not decay (default: none)
+    /// weights that do not decay. biases: biases, weights of norms and slopes of activations (default: none)
     #[serde(skip_serializing_if = "Option::is_none", with = "named_option")]
     #[schemars(with = "Option<Named<NoDecay>>")]
     pub no_decay: Option<NoDecay>,

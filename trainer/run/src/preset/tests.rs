@@ -11,7 +11,8 @@ use self::text_0_1_0::text_0_1_0;
 use super::*;
 use crate::{
     choice::Choice,
-    config::{Exclude, ModelConfig, RunConfig, Supervision},
+    config::{Activation, Exclude, ModelConfig, OptimizerName, Residual, RunConfig, Supervision},
+    measured::Metric,
     model_kind::ModelKind,
 };
 
@@ -22,12 +23,19 @@ fn config(name: &str) -> RunConfig {
         .unwrap_or_else(|error| panic!("{error}"))
 }
 
+fn of_the_paper() -> impl Iterator<Item = &'static Preset> {
+    PRESETS.iter().filter(|preset| !preset.is_tuned())
+}
+
 #[test]
 fn every_preset_can_run_and_is_called_what_it_is() {
-    assert_eq!(PRESETS.len(), 153);
+    assert_eq!((of_the_paper().count(), PRESETS.len()), (153, 195));
     for preset in PRESETS {
         let config = config(preset.name);
-        assert_eq!(preset.name, format!("{}/{}", preset.dataset(), config.name()));
+        match preset.is_tuned() {
+            true => assert_eq!(preset.name, format!("tuned/{}/{}", preset.dataset(), config.model.kind.name())),
+            false => assert_eq!(preset.name, format!("{}/{}", preset.dataset(), config.name())),
+        }
         assert!(preset.about().ends_with('.') || preset.about().ends_with("other"), "{}", preset.about());
         let again = RunFile::parse(&config.to_toml(), preset.name).unwrap().resolve().unwrap();
         assert_eq!(again, config, "{}", preset.name);
@@ -41,10 +49,10 @@ fn a_preset_that_does_not_exist_is_a_sentence() {
     assert!(Preset::get("reddit").unwrap_err().to_string().contains("no such model or preset (models: "));
 }
 
-/// The published settings beside this repository; says so where they are absent.
+/// Published settings beside this repository; says so where they are absent.
 #[allow(clippy::print_stderr)]
-fn published() -> Option<String> {
-    let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/paper/hyperparameters.csv"));
+fn published(file: &str) -> Option<String> {
+    let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared")).join(file);
     let text = std::fs::read_to_string(&path).ok();
     if text.is_none() {
         eprintln!("skipped: no {}", path.display());
@@ -68,7 +76,7 @@ fn fields(line: &str) -> Vec<String> {
 
 #[test]
 fn every_published_row_is_a_preset() {
-    let Some(text) = published() else { return };
+    let Some(text) = published("paper/hyperparameters.csv") else { return };
     let mut lines = text.lines();
     let names = fields(lines.next().unwrap());
     let mut n_compared = 0;
@@ -159,7 +167,7 @@ fn presets_without_published_settings_follow_those_that_have_them() {
             assert!([5e-4, 1e-3, 5e-3, 1e-2].contains(&own.optimizer.weight_decay));
         }
     }
-    let datasets: HashSet<&str> = PRESETS.iter().map(Preset::dataset).collect();
+    let datasets: HashSet<&str> = of_the_paper().map(Preset::dataset).collect();
     for dataset in datasets {
         let (mlp, gcn) = (config(&format!("{dataset}/mlp")), config(&format!("{dataset}/gcn")));
         assert_eq!(mlp, RunConfig { model: mlp.model.clone(), ..gcn.clone() }, "{dataset}");
@@ -185,11 +193,68 @@ fn every_preset_means_what_it_meant_in_0_1_0() {
         assert!(text.contains(ADDED), "{text}");
         format!("{} {:08x}\n", preset.name, crc32fast::hash(text.replace(ADDED, "").as_bytes()))
     };
-    let mut lines: Vec<String> = PRESETS.iter().map(meant).collect();
+    let mut lines: Vec<String> = of_the_paper().map(meant).collect();
     lines.sort();
     assert_eq!(lines.len(), 153);
     for (found, golden) in lines.iter().zip(GOLDEN.split_inclusive('\n')) {
         assert_eq!(found, golden);
     }
     assert_eq!(GOLDEN.lines().count(), 153);
+}
+
+/// Names of datasets in the table of tuned settings that differ from those of presets.
+const OTHER_NAMES: [(&str, &str); 7] = [
+    ("amazon-computer", "computers"),
+    ("amazon-photo", "photo"),
+    ("coauthor-cs", "cs"),
+    ("coauthor-physics", "physics"),
+    ("wikics", "wiki-cs"),
+    ("squirrel", "squirrel-filtered"),
+    ("chameleon", "chameleon-filtered"),
+];
+
+#[test]
+fn every_tuned_setting_is_a_preset() {
+    let Some(text) = published("tuned/settings.csv") else { return };
+    let mut lines = text.lines();
+    let names = fields(lines.next().unwrap());
+    let mut n_compared = 0;
+    for line in lines {
+        let row: HashMap<&str, String> = names.iter().map(String::as_str).zip(fields(line)).collect();
+        let own = row["dataset"].as_str();
+        let dataset = OTHER_NAMES.iter().find(|(name, _)| *name == own).map_or(own, |(_, name)| name);
+        let name = format!("tuned/{dataset}/{}", row["model"]);
+        let RunConfig { model, optimizer, train, early_stop, schedule, .. } = config(&name);
+        let number = |column: &str| row[column].parse::<f64>().unwrap_or_else(|_| panic!("{name}: {column}"));
+        let is_set = |column: &str| row[column] == "yes";
+        assert_eq!(model.kind.name(), row["model"], "{name}");
+        assert_eq!([model.n_layers, model.hidden].map(|n| n as f64), ["layers", "hidden"].map(number), "{name}");
+        assert_eq!((model.dropout, model.input_dropout()), (number("dropout"), 0.0), "{name}");
+        assert_eq!(model.norm().name(), row["norm"], "{name}");
+        assert_eq!(model.residual() == Residual::Linear, is_set("residual"), "{name}");
+        assert_eq!(model.has_input_linear(), is_set("input_linear"), "{name}");
+        assert_eq!((model.activation(), model.has_output_linear()), (Activation::Relu, true), "{name}");
+        assert_eq!(model.has_root_weight(), model.kind == ModelKind::Sage, "{name}");
+        if model.kind == ModelKind::Gat {
+            assert_eq!((model.heads as f64, model.attention_dropout()), (number("heads"), 0.0), "{name}");
+            assert!(!model.has_bias() && model.attention == Form::Go, "{name}");
+        } else {
+            assert!(model.has_bias(), "{name}");
+        }
+        assert_eq!([optimizer.learning_rate, optimizer.weight_decay], ["lr", "weight_decay"].map(number), "{name}");
+        assert_eq!(optimizer.name, OptimizerName::Adam, "{name}");
+        assert_eq!(train.epochs as f64, number("epochs"), "{name}");
+        assert_eq!(train.metric == Some(Metric::RocAuc), row["metric"] == "rocauc", "{name}");
+        assert!(early_stop.is_none() && schedule.is_none(), "{name}");
+        n_compared += 1;
+    }
+    assert_eq!(n_compared, 42);
+}
+
+/// Checksum of what all tuned presets mean: one that changes changes results.
+#[test]
+fn tuned_presets_keep_their_meaning() {
+    let tuned = PRESETS.iter().filter(|preset| preset.is_tuned());
+    let text: String = tuned.map(|preset| format!("{}\n{}", preset.name, config(preset.name).to_toml())).collect();
+    assert_eq!(crc32fast::hash(text.as_bytes()), 0xf3f5_83ea, "{text}");
 }

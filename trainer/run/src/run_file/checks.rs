@@ -10,7 +10,9 @@ use super::{
 };
 use crate::{
     choice::Choice,
-    config::{Kernels, Mode, OptimizerConfig, OptimizerName, RunConfig, ScheduleConfig, ScheduleName},
+    config::{
+        Jumping, Kernels, Mode, OptimizerConfig, OptimizerName, Residual, RunConfig, ScheduleConfig, ScheduleName,
+    },
     model_kind::{Attention, ModelKind},
 };
 
@@ -36,6 +38,36 @@ impl RunFile {
             return Err(self.wrong(problem.to_owned()));
         }
         Ok(())
+    }
+
+    /// Checks keys of `[model]` that need or exclude each other.
+    pub(super) fn check_layers(&self, config: &RunConfig) -> Result<(), RunFileError> {
+        let model = &config.model;
+        let is_set = |key: &str| get(&self.table, key).is_some();
+        let problem = if model.has_root_weight() && model.kind != ModelKind::Sage {
+            format!(
+                "`model.root_weight` is for a sage, not a {}: remove it, or set model.kind = \"sage\"",
+                model.kind.name()
+            )
+        } else if model.has_output_linear() && is_set("model.out_heads") {
+            "`model.out_heads` has no effect with model.output_linear = true: remove it; all graph layers have `model.heads` heads"
+                .to_owned()
+        } else if model.jumping() != Jumping::None && !model.has_output_linear() {
+            "`model.jumping` needs a linear layer after the last graph layer: set model.output_linear = true".to_owned()
+        } else if model.residual() == Residual::Identity && !model.has_identity() {
+            "`model.residual` = \"identity\" has no effect: no graph layer has an input as wide as its output; set \
+             model.input_linear = true or model.residual = \"linear\""
+                .to_owned()
+        } else if let Some(key) =
+            ["model.norm", "model.activation"].iter().find(|key| is_set(key) && !model.is_hidden(0))
+        {
+            format!(
+                "`{key}` needs a hidden layer, found none: set model.n_layers to 2 or more, or model.output_linear = true"
+            )
+        } else {
+            return Ok(());
+        };
+        Err(self.wrong(problem))
     }
 
     pub(super) fn check_mode(&self, kind: ModelKind) -> Result<(), RunFileError> {

@@ -8,8 +8,8 @@ use toml::Value;
 
 use crate::{
     config::{
-        CgatConfig, ClassWeights, EarlyStopConfig, EdgeLossConfig, NoDecay, OptimizerConfig, RunConfig, ScheduleConfig,
-        TrainConfig,
+        Activation, CgatConfig, ClassWeights, EarlyStopConfig, EdgeLossConfig, Jumping, ModelConfig, NoDecay, Norm,
+        OptimizerConfig, Residual, RunConfig, ScheduleConfig, TrainConfig,
     },
     measured::Metric,
 };
@@ -98,6 +98,19 @@ pub(super) fn find(name: &str) -> Option<&'static Key> {
 pub(super) fn names() -> Vec<String> {
     let some = Some(1);
     let config = RunConfig {
+        model: ModelConfig {
+            input_dropout: Some(0.0),
+            attention_dropout: Some(0.0),
+            norm: Some(Norm::None),
+            residual: Some(Residual::None),
+            activation: Some(Activation::Elu),
+            input_linear: Some(true),
+            output_linear: Some(true),
+            jumping: Some(Jumping::None),
+            root_weight: Some(true),
+            bias: Some(true),
+            ..ModelConfig::default()
+        },
         optimizer: OptimizerConfig {
             no_decay: Some(NoDecay::None),
             momentum: Some(0.0),
@@ -132,7 +145,6 @@ pub(super) fn names() -> Vec<String> {
             loss_threshold: Some(0.0),
             metric_threshold: Some(0.0),
         }),
-        ..RunConfig::default()
     };
     let text = toml::to_string(&config).expect("a config is TOML");
     let mut section = "";

@@ -50,6 +50,7 @@ fn what_is_not_said_has_its_default() {
         hidden: 16,
         out_heads: 8,
         dropout: 0.4,
+        ..ModelConfig::default()
     };
     assert_eq!(config.model, model);
     let optimizer = OptimizerConfig { weight_decay: 1e-6, ..OptimizerConfig::default() };
@@ -416,10 +417,7 @@ fn the_schema_has_the_keys_of_the_structs() {
 #[test]
 fn comments_explain_every_key() {
     let text = with(&["train.mode=mini-batch"]).unwrap().to_commented_toml();
-    assert!(
-        text.contains("# number of layers, the last included [a whole number from 1 to 64]\nn_layers = 2\n"),
-        "{text}"
-    );
+    assert!(text.contains("# number of graph layers [a whole number from 1 to 64]\nn_layers = 2\n"), "{text}");
     assert!(text.contains("# The optimizer.\n[optimizer]\n"), "{text}");
     assert_eq!(RunFile::parse(&text, "again").unwrap().resolve(), with(&["train.mode=mini-batch"]));
 }
@@ -446,4 +444,51 @@ fn the_guide_lists_every_key() {
     }
     let guide = include_str!("../../../../docs/reference/run-file.md");
     assert!(guide.contains(&format!("\n\n{table}\n")), "docs/reference/run-file.md should hold this table:\n{table}");
+}
+
+#[test]
+fn options_of_layers_must_fit_together() {
+    let error = |assignments: &[&str]| with(assignments).unwrap_err().problem;
+    assert_eq!(
+        error(&["model.root_weight=true"]),
+        "`model.root_weight` is for a sage, not a supergat: remove it, or set model.kind = \"sage\""
+    );
+    assert_eq!(
+        error(&["model.output_linear=true", "model.out_heads=8"]),
+        "`model.out_heads` has no effect with model.output_linear = true: remove it; all graph layers have `model.heads` heads"
+    );
+    assert_eq!(
+        error(&["model.jumping=max"]),
+        "`model.jumping` needs a linear layer after the last graph layer: set model.output_linear = true"
+    );
+    assert!(error(&["model.residual=identity"]).starts_with("`model.residual` = \"identity\" has no effect"));
+    assert!(with(&["model.residual=identity", "model.n_layers=3"]).is_ok());
+    for key in ["model.norm=batch", "model.activation=relu"] {
+        let (name, _) = key.split_once('=').unwrap();
+        assert_eq!(
+            error(&["model.n_layers=1", key]),
+            format!(
+                "`{name}` needs a hidden layer, found none: set model.n_layers to 2 or more, or model.output_linear = true"
+            )
+        );
+        assert!(with(&["model.n_layers=1", "model.output_linear=true", key]).is_ok());
+    }
+    assert!(
+        error(&["model=off", "model.kind=gcn", "edge_loss=off", "model.attention_dropout=0.1"])
+            .contains("a gcn has none")
+    );
+}
+
+/// Models of 0.1.0 are those without any of the options: their layers are computed as they were.
+#[test]
+fn presets_have_plain_layers() {
+    let plain = ModelConfig::default();
+    assert!(plain.is_plain() && plain.has_bias());
+    for assignment in ["model.norm=layer", "model.residual=linear", "model.activation=relu", "model.input_linear=true"]
+    {
+        assert!(!with(&[assignment]).unwrap().model.is_plain(), "{assignment}");
+    }
+    let config = with(&["model.dropout=0.3", "model.input_dropout=0"]).unwrap().model;
+    assert!(config.is_plain());
+    assert_eq!((config.input_dropout(), config.attention_dropout()), (0.0, 0.3));
 }

@@ -13,7 +13,8 @@ use crate::{
 pub(super) const MINI_BATCH: [&str; 4] = ["train.fanouts", "train.batch_size", "train.edge_seeds", "train.slices"];
 
 /// Keys that only attention has.
-pub(super) const ATTENTION: [&str; 3] = ["model.attention", "model.heads", "model.out_heads"];
+pub(super) const ATTENTION: [&str; 4] =
+    ["model.attention", "model.heads", "model.out_heads", "model.attention_dropout"];
 
 impl RunConfig {
     /// A run file that sets every key, defaults included.
@@ -58,6 +59,7 @@ impl RunConfig {
     /// True if a key has an effect with this model and mode.
     fn applies(&self, key: &str) -> bool {
         match key {
+            "model.out_heads" => self.model.kind.has_attention() && !self.model.has_output_linear(),
             _ if ATTENTION.contains(&key) => self.model.kind.has_attention(),
             _ if MINI_BATCH.contains(&key) => self.train.mode == Mode::MiniBatch,
             "cgat.boundary_margin" => self.cgat.as_ref().is_some_and(|cgat| cgat.boundary_weight > 0.0),

@@ -80,6 +80,9 @@ impl Evaluation {
             heard = Instant::now();
             tell(world, Told::NotYet)
         };
+        if plan.stack.is_some() {
+            *self = Evaluation::OnCpu;
+        }
         if let Evaluation::Undecided = self {
             let made = match GpuEvaluation::new(gpu, plan, input, &mut beat) {
                 Err(TrainError::Gpu(GpuError::NoMemory { .. })) => None,

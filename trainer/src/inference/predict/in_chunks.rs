@@ -11,7 +11,7 @@ use crate::{
     data::{matrix::rows_of, opened::Opened},
     distributed::world::World,
     error::TrainError,
-    inference::layerwise::{self, Looked, Prepared, Room},
+    inference::layerwise::{self, Ending, Looked, Prepared, Room},
     model::Model,
 };
 
@@ -25,8 +25,13 @@ pub(super) fn predict(model: &Model, opened: &Opened, output: Output, room: &Roo
         Output::Attention { layer } => return attention(model, opened, layer, room),
     };
     let mut table = Table::new(&["id"], output.column());
-    walk(model, opened, room, layer, |nodes, looked| {
-        let rows = output.finish(model, &looked.output(model, layer)?)?;
+    walk(model, opened, room, (layer, Ending::Output), |nodes, looked| {
+        let rows = looked.output(model, layer)?;
+        let rows = match output {
+            Output::Embeddings { .. } => model.embeddings(rows),
+            _ => model.logits(rows)?,
+        };
+        let rows = output.finish(model, &rows)?;
         for (place, node) in nodes.enumerate() {
             table.push(&[&opened.id_of(node)?], rows.row(place));
         }
@@ -39,7 +44,7 @@ fn attention(model: &Model, opened: &Opened, layer: usize, room: &Room) -> Resul
     // Weights of a list are known when its whole softmax is: its edges are held together.
     let room = Room { n_together: room.n_together.min(N_ATTENDED), n_neighbors: u64::MAX, ..room.clone() };
     let mut table = table_of_edges();
-    walk(model, opened, &room, layer, |_, looked| {
+    walk(model, opened, &room, (layer, Ending::Edges), |_, looked| {
         let Looked::LayerPart(part) = looked else { unreachable!("no list is too long to be whole") };
         let block = Arc::clone(part.block);
         let attention = model.attention_of_layer(layer, part)?.expect("only attention has weights");
@@ -53,11 +58,11 @@ fn walk(
     model: &Model,
     opened: &Opened,
     room: &Room,
-    layer: usize,
+    (layer, ending): (usize, Ending),
     mut see: impl FnMut(Range<u64>, Looked<'_>) -> Result<(), TrainError>,
 ) -> Result<(), TrainError> {
     let see = |nodes: Range<u64>, looked: Looked<'_>| see(nodes, looked).map(|()| Vec::new());
     let (shards, mut world) = (&**opened.shards(), World::alone());
     let prepared = Prepared::all(model, shards, room, &mut world, layer + 1)?;
-    layerwise::walk(model, shards, room, &mut world, &prepared, see, |_| Ok(()))
+    layerwise::walk(model, shards, room, &mut world, (&prepared, ending), see, |_| Ok(()))
 }

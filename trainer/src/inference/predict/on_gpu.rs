@@ -14,8 +14,12 @@ use crate::{
     model::Model,
 };
 
-/// `None` for attention, whose weights the kernels do not keep, and if the hidden features of all nodes do not fit.
+/// `None` for attention, whose weights the kernels do not keep, for models with options of layers (not plain), and if the hidden features of
+/// all nodes do not fit.
 pub(super) fn predict(gpu: &Gpu, model: &Model, opened: &Opened, output: &Output) -> Result<Option<Table>, TrainError> {
+    if !model.config().is_plain() {
+        return Ok(None);
+    }
     let layer = match output {
         Output::Probabilities { .. } => model.layers().len() - 1,
         Output::Embeddings { layer } => *layer,

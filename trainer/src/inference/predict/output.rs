@@ -16,7 +16,7 @@ pub(super) enum Output {
     Probabilities {
         is_multi_label: bool,
     },
-    /// Output of this layer.
+    /// Input of the last layer: the output of this graph layer, or of all up to this one.
     Embeddings {
         layer: usize,
     },
@@ -36,9 +36,10 @@ impl Output {
         let last = model.layers().len() - 1;
         match what {
             What::Probabilities => Ok(Output::Probabilities { is_multi_label }),
-            What::Embeddings if last == 0 => refuse(
-                "a model of one layer has no embeddings: what its last layer reads are the store's own rows".to_owned(),
-            ),
+            What::Embeddings if model.config().has_output_linear() => Ok(Output::Embeddings { layer: last }),
+            What::Embeddings if last == 0 => {
+                refuse("a model of one graph layer without output_linear has no embeddings".to_owned())
+            }
             What::Embeddings => Ok(Output::Embeddings { layer: last - 1 }),
             What::Attention if !model.config().kind.has_attention() => {
                 refuse("a model without attention has no attention weights".to_owned())

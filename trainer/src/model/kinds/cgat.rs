@@ -75,7 +75,7 @@ fn forward(call: &Call<'_>, rows: &LayerRows<'_>, contrast: Option<Contrast>) ->
     let factors = if top_k.is_none() { draws::attention_factors(call) } else { None };
     let dropped = factors.map(|factors| &attention * factors);
     let heard = dropped.as_ref().unwrap_or(&attention);
-    let rows = reference::listen(&hidden, edges, heard, call.weight("bias"), shape);
+    let rows = reference::listen(&hidden, edges, heard, &call.bias(), shape);
 
     let mut edge_losses = Vec::new();
     let place = |places: &[u32]| positions(places.iter().copied(), scores.device());
@@ -89,7 +89,7 @@ fn forward(call: &Call<'_>, rows: &LayerRows<'_>, contrast: Option<Contrast>) ->
         edge_losses.push(hinge(&crossing, &within, margin));
     }
     let n_negatives_left_out = contrast.map_or(0, |contrast| contrast.n_left_out);
-    LayerOutput { rows, attention: Some(attention), edge_losses, n_negatives_left_out }
+    LayerOutput { attention: Some(attention), edge_losses, n_negatives_left_out, ..LayerOutput::of_rows(rows) }
 }
 
 /// The mean of what is missing to a margin between scores; zero where there are none.

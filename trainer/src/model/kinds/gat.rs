@@ -78,20 +78,22 @@ pub(super) fn entries(layer: usize, shape: LayerShape, form: Form) -> Vec<Entry>
     };
     let weight = entry("weight", &[dim, heads * features], Initial::glorot(dim, heads * features));
     let attention = entry("attention", &[heads, 2 * features], Initial::glorot(heads, 2 * features));
-    let bias = entry("bias", &[shape.width()], Initial::Zero);
+    let bias = entry("bias", &[shape.width()], Initial::Constant(0.0));
     if form.has_weights() { vec![weight, attention, bias] } else { vec![weight, bias] }
 }
 
 /// An attention layer, with an edge loss where there are pairs.
 pub(super) fn attend(call: &Call<'_>, rows: &LayerRows<'_>, pairs: Option<Pairs>) -> Result<LayerOutput, TchError> {
     let n_negatives_left_out = pairs.as_ref().map_or(0, |pairs| pairs.negatives().n_left_out);
-    let weights = weights_of(call);
+    let bias = call.bias();
+    let weights = weights_of(call, &bias);
     let (shape, form) = (call.shape, call.config.attention);
     match call.kernels {
         Kernels::Fused => {
-            let input = rows.as_input();
-            let (rows, edge_loss) = fused(call).forward(input, weights, call.block, call.layer_draws(), pairs)?;
-            Ok(LayerOutput { rows, attention: None, edge_losses: Vec::from_iter(edge_loss), n_negatives_left_out })
+            let draws = call.layer_draws(rows);
+            let (rows, edge_loss) = fused(call).forward(rows.as_input(), weights, call.block, draws, pairs)?;
+            let edge_losses = Vec::from_iter(edge_loss);
+            Ok(LayerOutput { edge_losses, n_negatives_left_out, ..LayerOutput::of_rows(rows) })
         }
         Kernels::Reference => {
             let factors = draws::attention_factors(call);
@@ -104,7 +106,8 @@ pub(super) fn attend(call: &Call<'_>, rows: &LayerRows<'_>, pairs: Option<Pairs>
                 pairs.as_ref(),
             );
             let (attention, edge_losses) = (Some(attended.attention), Vec::from_iter(attended.edge_loss));
-            Ok(LayerOutput { rows: attended.rows, attention, edge_losses, n_negatives_left_out })
+            let output = LayerOutput::of_rows(attended.rows);
+            Ok(LayerOutput { attention, edge_losses, n_negatives_left_out, ..output })
         }
     }
 }
@@ -116,7 +119,7 @@ pub(super) fn attend_piece(
     open: &mut OpenList,
     is_last: bool,
 ) -> Option<Tensor> {
-    fused(call).forward_piece(rows.as_input(), weights_of(call), (call.block, is_last), open)
+    fused(call).forward_piece(rows.as_input(), weights_of(call, &call.bias()), (call.block, is_last), open)
 }
 
 fn fused(call: &Call<'_>) -> AttentionLayer {
@@ -124,10 +127,6 @@ fn fused(call: &Call<'_>) -> AttentionLayer {
     AttentionLayer { form: call.config.attention, heads, features, is_mean: !concat }
 }
 
-fn weights_of<'a>(call: &'a Call<'_>) -> AttentionWeights<'a> {
-    AttentionWeights {
-        weight: call.weight("weight"),
-        attention: call.find_weight("attention"),
-        bias: call.weight("bias"),
-    }
+fn weights_of<'a>(call: &'a Call<'_>, bias: &'a Tensor) -> AttentionWeights<'a> {
+    AttentionWeights { weight: call.weight("weight"), attention: call.find_weight("attention"), bias }
 }

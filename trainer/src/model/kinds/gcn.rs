@@ -33,7 +33,7 @@ impl ModelSpec for Gcn {
                 shape: vec![dim as i64, width as i64],
                 initial: Initial::glorot(dim, width),
             },
-            Entry { name: weight_name(layer, "bias"), shape: vec![width as i64], initial: Initial::Zero },
+            Entry { name: weight_name(layer, "bias"), shape: vec![width as i64], initial: Initial::Constant(0.0) },
         ]
     }
 

@@ -13,7 +13,16 @@ use crate::model::oracle::error;
 fn model(kind: ModelKind, form: Form, n_layers: usize, run_key: u64) -> Model {
     crate::engine::device::start();
     let config = RunConfig {
-        model: ModelConfig { kind, attention: form, n_layers, heads: 2, hidden: 3, out_heads: 4, dropout: 0.0 },
+        model: ModelConfig {
+            kind,
+            attention: form,
+            n_layers,
+            heads: 2,
+            hidden: 3,
+            out_heads: 4,
+            dropout: 0.0,
+            ..ModelConfig::default()
+        },
         train: TrainConfig { kernels: Kernels::Reference, ..TrainConfig::default() },
         edge_loss: None,
         ..RunConfig::default()

@@ -29,7 +29,8 @@ use crate::{
 const N_NODES: usize = 150;
 
 /// Removes the `[early_stop]` of the others, and trains in mini-batches over all neighbors, with every node a root.
-const FULL_FANOUT: [&str; 4] = ["early_stop=off", "train.mode=mini-batch", "train.fanouts=all", "train.edge_seeds=150"];
+pub(super) const FULL_FANOUT: [&str; 4] =
+    ["early_stop=off", "train.mode=mini-batch", "train.fanouts=all", "train.edge_seeds=150"];
 
 const MODELS: [&[&str]; 6] = [
     &["model.attention=mx"],
@@ -41,7 +42,7 @@ const MODELS: [&[&str]; 6] = [
 ];
 
 /// The graph of the other tests as a store; mapped files outlive their folder.
-fn store() -> Arc<Graph> {
+pub(super) fn store() -> Arc<Graph> {
     store_in(tempfile::tempdir().unwrap().path())
 }
 
@@ -108,7 +109,7 @@ pub(super) fn write_store_as(graph: &GraphInput, form: RowsForm, dir: &Path) -> 
     Arc::new(Graph::open(&out).unwrap())
 }
 
-fn load(config: &RunConfig) -> Data {
+pub(super) fn load(config: &RunConfig) -> Data {
     crate::engine::device::start();
     Data::load(&Opened::store(store()), config, 7).unwrap()
 }
@@ -119,7 +120,7 @@ fn batch_input(data: &Data) -> &BatchInput {
 }
 
 /// The first step's record and the gradient of each weight.
-fn first_step(config: RunConfig) -> (StepRecord, Vec<(String, Tensor)>) {
+pub(super) fn first_step(config: RunConfig) -> (StepRecord, Vec<(String, Tensor)>) {
     let data = load(&config);
     let mut run = Run::new(plan(&data, config, None, false), alone()).unwrap();
     let (mut engine, mut clock, world) = (TensorEngine::default(), Clock::start(), alone());
@@ -209,7 +210,7 @@ fn slices_add_up() {
     }
 }
 
-const SMALL_BATCHES: [&str; 5] =
+pub(super) const SMALL_BATCHES: [&str; 5] =
     ["train.mode=mini-batch", "train.fanouts=[4, 3]", "train.batch_size=20", "train.edge_seeds=15", "train.slices=2"];
 
 /// Killed after any number of steps and resumed, a mini-batch run leaves the same bits as an uninterrupted one.

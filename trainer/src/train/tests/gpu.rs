@@ -71,19 +71,25 @@ fn uneven() -> GraphInput {
 /// Compares the GPU's steps with those of the CPU.
 #[track_caller]
 fn follows(data: &Data, assignments: &[&str], gpu: &Gpu) {
-    let plan = || plan(data, config(assignments), None, false);
+    follows_run(data, &config(assignments), gpu, &format!("{assignments:?}"));
+}
+
+/// The same of a config.
+#[track_caller]
+pub(super) fn follows_run(data: &Data, config: &RunConfig, gpu: &Gpu, assignments: &str) {
+    let plan = || plan(data, config.clone(), None, false);
     let expected = to_the_end(plan());
     let found = to_the_end(RunPlan { gpu: Some(gpu.clone()), ..plan() });
     assert_eq!(found.len(), expected.len());
     for (a, b) in found.iter().zip(&expected) {
         let near = |a: f64, b: f64| (a - b).abs() <= 1e-4 * b.abs();
-        assert!(near(a.loss, b.loss) && near(a.node_loss, b.node_loss), "{assignments:?}: {a:?} {b:?}");
+        assert!(near(a.loss, b.loss) && near(a.node_loss, b.node_loss), "{assignments}: {a:?} {b:?}");
         assert_eq!(a.edge_losses.len(), b.edge_losses.len());
         assert!(a.edge_losses.iter().zip(&b.edge_losses).all(|(a, b)| near(*a, *b)), "{a:?} {b:?}");
         assert_eq!((a.n_seeds, a.n_edges, &a.digests), (b.n_seeds, b.n_edges, &b.digests));
         if let Some((own, theirs)) = a.measured.zip(b.measured) {
-            assert!(near(own.valid_loss, theirs.valid_loss), "{assignments:?}: {a:?} {b:?}");
-            assert_eq!((own.valid, own.test), (theirs.valid, theirs.test), "{assignments:?}: {a:?} {b:?}");
+            assert!(near(own.valid_loss, theirs.valid_loss), "{assignments}: {a:?} {b:?}");
+            assert_eq!((own.valid, own.test), (theirs.valid, theirs.test), "{assignments}: {a:?} {b:?}");
         }
         assert_eq!(a.measured.is_some(), b.measured.is_some());
     }

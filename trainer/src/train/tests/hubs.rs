@@ -24,7 +24,7 @@ use crate::{
     distributed::world::on_worlds,
     engine::gpu::plan_of_inference,
     inference::{
-        layerwise::{Looked, Prepared, walk},
+        layerwise::{Ending, Looked, Prepared, walk},
         on_gpu,
         predict::{Question, predict},
         receptive::ReceptiveSets,
@@ -36,6 +36,32 @@ use crate::{
 /// just short enough to be no hub.
 const HUBS: [usize; 4] = [3 * LIST_PIECE + 77, 2 * LIST_PIECE - 1, 2 * LIST_PIECE, LIST_PIECE - 1];
 const N_RING: usize = 3 * LIST_PIECE;
+
+/// Models with residuals, which each node of a chunk has for itself.
+const WITH_OPTIONS: [&[&str]; 2] = [
+    &[
+        "model=off",
+        "model.kind=gat",
+        "edge_loss=off",
+        "model.hidden=4",
+        "model.heads=2",
+        "model.n_layers=3",
+        "model.norm=layer",
+        "model.residual=linear",
+        "model.output_linear=true",
+        "model.jumping=concat",
+    ],
+    &[
+        "model=off",
+        "model.kind=sage",
+        "edge_loss=off",
+        "model.hidden=6",
+        "model.root_weight=true",
+        "model.norm=batch",
+        "model.activation=relu",
+        "model.output_linear=true",
+    ],
+];
 
 const MODELS: [&[&str]; 9] = [
     &["model.attention=mx"],
@@ -115,7 +141,7 @@ fn outputs_of(model: &Model, shards: &dyn Shards, room: &Room, layer: usize) -> 
         assert_eq!(rows.values.len(), rows.width * (nodes.end - nodes.start) as usize);
         Ok(rows.values)
     };
-    walk(model, &watched, room, &mut World::alone(), &prepared, see, |told| {
+    walk(model, &watched, room, &mut World::alone(), (&prepared, Ending::Output), see, |told| {
         values.extend(told.iter().map(|value| value.to_bits()));
         Ok(())
     })
@@ -157,7 +183,7 @@ fn a_hub_in_pieces_has_the_bits_of_the_whole() {
     let n_nodes = N_RING + HUBS.len();
     // At least one piece, whatever is asked for.
     let pieces = |n_neighbors| Room { n_together: 200, n_neighbors, ..Room::default() };
-    for model in MODELS {
+    for model in MODELS.into_iter().chain(WITH_OPTIONS) {
         let config = config(model);
         let model = Model::new(&config, 5, N_CLASSES, 7, Device::Cpu).unwrap();
         for layer in [0, 1] {
@@ -199,7 +225,7 @@ fn the_receptive_set_gives_the_same_bits() {
                 let prepared = Prepared::of_nodes(&model, &watched, &room, world, WANTED).unwrap();
                 let mut found = Vec::new();
                 let see = |_, looked: Looked<'_>| Ok(rows_of(&looked.output(&model, 1)?)?.values);
-                walk(&model, &watched, &room, world, &prepared, see, |told| {
+                walk(&model, &watched, &room, world, (&prepared, Ending::Output), see, |told| {
                     found.extend(told.iter().map(|value| value.to_bits()));
                     Ok(())
                 })
@@ -228,7 +254,7 @@ fn ranks_find_the_same_receptive_set() {
             let prepared = Prepared::of_nodes(&model, shards, &room, world, WANTED).unwrap();
             let mut outputs = Vec::new();
             let see = |_, looked: Looked<'_>| Ok(rows_of(&looked.output(&model, 1)?)?.values);
-            walk(&model, shards, &room, world, &prepared, see, |told| {
+            walk(&model, shards, &room, world, (&prepared, Ending::Output), see, |told| {
                 outputs.extend(told.iter().map(|value| value.to_bits()));
                 Ok(())
             })

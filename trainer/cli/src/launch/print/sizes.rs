@@ -69,12 +69,14 @@ pub(super) fn sizes(planned: &Planned, config: &RunConfig, wanted: &Wanted) -> a
     };
     let n_classes = planned.contents.labels.as_ref().map_or(1, |labels| labels.n_classes);
     let model = &config.model;
-    let widest = (model.heads * model.hidden).max(model.out_heads * n_classes as usize) as u64;
+    let widest = model.widest(n_classes as usize) as u64;
     let held = |n_rows: u64| n_rows * (row_bytes + widest * NUMBER_BYTES * NUMBERS_PER_OUTPUT * model.n_layers as u64);
     // All threads prepare mini-batches ahead; one is computed.
     let in_flight = wanted.n_threads.max(4) * step.largest_batch * row_bytes + held(step.largest_batch);
     let cached = (n_nodes as f64 * wanted.cache_percent / 100.0) as u64 * row_bytes;
-    let measured = (n_nodes * widest * NUMBER_BYTES).min(wanted.memory.unwrap_or(u64::MAX)) * 2;
+    let measured = (n_nodes * model.widest_record(n_classes as usize) as u64 * NUMBER_BYTES)
+        .min(wanted.memory.unwrap_or(u64::MAX))
+        * 2;
     // Owners and inclusion probabilities of nodes: sent by a server, held by a rank.
     let about_nodes = planned.owner_bytes() + n_nodes * NUMBER_BYTES;
     let largest = planned.sizes.iter().map(|size| size.n_bytes).max().unwrap_or(0);

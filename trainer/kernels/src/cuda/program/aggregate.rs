@@ -22,12 +22,12 @@ impl Program {
 
     /// Outputs of a layer from its hidden features, or backward, gradients of hidden features from those of outputs.
     pub(super) fn aggregate(&self, layer: usize, is_forward: bool) -> Result<(), GpuError> {
-        let LayerState { layer: shape, module, rows, outputs, gradients, factors, .. } = &self.layers[layer];
+        let LayerState { layer: shape, module, rows, outputs, factors, .. } = &self.layers[layer];
         let graph: &PlacedGraph = self.work.graph(layer);
         let (lists, from, to, n_nodes) = if is_forward {
             (graph.by_destination, rows, outputs, graph.n_destinations)
         } else {
-            (graph.by_source, gradients, &self.shared.row_gradients, graph.n_sources)
+            (graph.by_source, self.gradients_of(layer), &self.shared.row_gradients, graph.n_sources)
         };
         let Items { items, n_items, split, n_split, n_slots } = lists;
         let (direction, slots, n_slots) = (u32::from(is_forward), self.shared.slot_sums.at(), n_slots as u32);

@@ -25,8 +25,10 @@ pub(super) struct LayerState {
     pub(super) rows: Array<f32>,
     pub(super) outputs: Array<f32>,
     pub(super) records: Array<[f32; 2]>,
-    /// Of the outputs.
+    /// Of the outputs; see [`Program::gradients_of`](super::Program::gradients_of).
     pub(super) gradients: Array<f32>,
+    /// True if its gradients are in the array of the first layer.
+    pub(super) shares_gradients: bool,
     /// True if some run drops a part of its input.
     pub(super) is_dropped: bool,
     /// Dropout of attention.
@@ -41,8 +43,16 @@ impl LayerState {
     pub(super) fn new(gpu: &Gpu, index: usize, plan: &ProgramPlan) -> Result<LayerState, GpuError> {
         let own = plan.layers[index];
         let layer = own.layer(index, plan.n_weights);
-        let has_dropout = plan.runs.iter().any(|run| run.dropout > 0.0);
-        let has_mask = has_dropout && own.kind.attention().is_some();
+        let reads_features = index == 0 && plan.stack.as_ref().is_none_or(|stack| stack.input.is_none());
+        let is_dropped = plan.runs.iter().any(|run| match reads_features {
+            true => run.input_dropout > 0.0,
+            false => run.dropout > 0.0 && plan.stack.is_none(),
+        });
+        let is_hidden =
+            |layer: usize| plan.stack.as_ref().is_some_and(|stack| stack.layers[layer].transition.is_some());
+        let first = plan.layers[0].layer(0, 0);
+        let is_alike = (first.stride, first.padded) == (layer.stride, layer.padded) && layer.features == layer.padded;
+        let has_mask = own.kind.attention().is_some() && plan.runs.iter().any(|run| run.attention_dropout > 0.0);
         Ok(LayerState {
             plan: own,
             layer,
@@ -51,7 +61,8 @@ impl LayerState {
             outputs: Array::zeros(gpu, 0, "outputs of a layer")?,
             records: Array::zeros(gpu, 0, "records of a layer")?,
             gradients: Array::zeros(gpu, 0, "gradients of a layer")?,
-            is_dropped: has_dropout,
+            shares_gradients: index > 0 && is_hidden(0) && is_hidden(index) && is_alike,
+            is_dropped,
             mask: has_mask.then(|| Array::zeros(gpu, 0, "dropout of attention")).transpose()?,
             factors: Array::zeros(gpu, 0, "factors of neighbors")?,
             pair_room: plan.pairs.map(|_| PairRoom::new(gpu)).transpose()?,
@@ -72,7 +83,9 @@ impl LayerState {
             LayerKind::Attention(_) => self.records.fit(n_runs * graph.n_destinations * heads)?,
             _ => self.factors.fit(graph.n_sources)?,
         };
-        self.gradients.fit(n_runs * graph.n_destinations * stride)?;
+        if !self.shares_gradients {
+            self.gradients.fit(n_runs * graph.n_destinations * stride)?;
+        }
         if let Some(mask) = &mut self.mask {
             mask.fit(n_runs * graph.n_edges * heads.div_ceil(8))?;
         }
@@ -125,11 +138,12 @@ impl Shared {
         })
     }
 
-    /// Makes room for the graphs of all layers.
+    /// Makes room for the graphs of all layers; `n_other_pieces`: numbers of pieces that are summed between them.
     pub(super) fn fit(
         &mut self,
         graphs: &[&PlacedGraph],
         layers: &[LayerState],
+        n_other_pieces: usize,
         n_runs: usize,
     ) -> Result<(), GpuError> {
         let most = |of: &dyn Fn(&LayerState, &PlacedGraph) -> usize| {
@@ -160,7 +174,7 @@ impl Shared {
         self.right_gradients.fit(most(&|state, graph| graph.n_sources * heads(state)))?;
         self.slot_sums.fit(most(&|state, graph| n_slots(graph) * stride(state)))?;
         self.slot_totals.fit(most(&|state, graph| 2 * n_slots(graph) * heads(state)))?;
-        self.pieces.fit(most(&pieces))?;
+        self.pieces.fit(most(&pieces).max(n_runs * n_other_pieces))?;
         self.node_losses.fit(n_runs * graphs[layers.len() - 1].n_destinations)?;
         Ok(())
     }

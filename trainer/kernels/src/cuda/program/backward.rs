@@ -5,7 +5,7 @@ use kith_block::Form;
 use super::{
     Program,
     arrays::{LayerState, Shared},
-    tiles::{TILE_COLUMNS, TILE_ROWS, TILE_THREADS, pieces_of, sparse_pieces, weight_tiles},
+    tiles::pieces_of,
 };
 use crate::cuda::{
     args::args,
@@ -19,35 +19,25 @@ use crate::cuda::{
 
 impl Program {
     pub(super) fn backward(&self, layer: usize) -> Result<(), GpuError> {
-        let LayerState { plan, layer: shape, module, is_dropped, .. } = &self.layers[layer];
-        match plan.kind {
+        match self.layers[layer].plan.kind {
             LayerKind::Attention(_) => self.attend_back(layer)?,
             LayerKind::Convolution | LayerKind::Mean | LayerKind::Own => self.aggregate(layer, false)?,
         }
         self.weight_gradients(layer)?;
-        if layer > 0 {
-            let n_tiles =
-                (self.work.graph(layer).n_sources as u32).div_ceil(TILE_ROWS) * shape.dim.div_ceil(TILE_COLUMNS);
-            let mut args = args![
-                *shape,
-                self.input(layer),
-                self.weights.at(),
-                self.settings.at(),
-                self.streams.at(),
-                self.layers.len() as u32,
-                u32::from(*is_dropped),
-                self.shared.row_gradients.at(),
-                self.layers[layer - 1].gradients.at()
-            ];
-            self.launch(*module, "kith_input_gradient", n_tiles, TILE_THREADS, &mut args)?;
+        match layer.checked_sub(1).filter(|_| self.stack.is_none()) {
+            Some(before) => {
+                let (from, to) = (self.shared.row_gradients.at(), self.layers[before].gradients.at());
+                self.input_gradient(&self.own_product(layer), from, to, false)
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Gradients of hidden features, and the losses of pairs.
     fn attend_back(&self, layer: usize) -> Result<(), GpuError> {
         let state = &self.layers[layer];
-        let LayerState { layer: shape, module, rows, outputs, records, gradients, mask, pair_room, .. } = state;
+        let LayerState { layer: shape, module, rows, outputs, records, mask, pair_room, .. } = state;
+        let gradients = self.gradients_of(layer);
         let graph = self.work.graph(layer);
         let (n_sources, n_destinations) = (graph.n_sources as u32, graph.n_destinations as u32);
         let pairs = self.work.pairs(layer).zip(pair_room.as_ref());
@@ -158,43 +148,12 @@ impl Program {
 
     /// Gradients of a layer's weights, attention weights and bias.
     fn weight_gradients(&self, layer: usize) -> Result<(), GpuError> {
-        let LayerState { plan, layer: shape, module, rows, gradients, is_dropped, .. } = &self.layers[layer];
+        let LayerState { plan, layer: shape, module, rows, .. } = &self.layers[layer];
+        let gradients = self.gradients_of(layer);
         let graph = self.work.graph(layer);
         let (n_sources, n_destinations) = (graph.n_sources as u32, graph.n_destinations as u32);
         let Shared { row_gradients, left_gradients, right_gradients, pieces, .. } = &self.shared;
-        let is_dropped = u32::from(*is_dropped);
-        let n_layers = self.layers.len() as u32;
-        let (settings, streams) = (self.settings.at(), self.streams.at());
-        match self.sparse_input(layer) {
-            Some(sparse) => {
-                let n_pieces = sparse_pieces(shape.dim);
-                let (from, to) = (row_gradients.at(), pieces.at());
-                let mut args = args![*shape, sparse, settings, streams, n_layers, is_dropped, from, to, n_pieces];
-                let grid = [shape.dim.div_ceil(WARPS), self.plan.runs.len() as u32, n_pieces];
-                self.gpu.launch(*module, "kith_weight_gradient_sparse", grid, N_THREADS, &mut args)?;
-                self.sum_pieces(n_pieces, plan.dim * plan.heads * plan.features, plan.weight)?;
-            }
-            None => {
-                let (n_tiles, piece_rows) = weight_tiles(shape, n_sources);
-                let n_pieces = n_sources.div_ceil(piece_rows);
-                let mut args = args![
-                    *shape,
-                    self.input(layer),
-                    self.weights.at(),
-                    settings,
-                    streams,
-                    n_layers,
-                    is_dropped,
-                    row_gradients.at(),
-                    pieces.at(),
-                    piece_rows,
-                    n_pieces
-                ];
-                let grid = [n_tiles, self.plan.runs.len() as u32, n_pieces];
-                self.gpu.launch(*module, "kith_weight_gradient", grid, TILE_THREADS, &mut args)?;
-                self.sum_pieces(n_pieces, plan.dim * plan.heads * plan.features, plan.weight)?;
-            }
-        }
+        self.weight_gradient(&self.own_product(layer), row_gradients.at(), &[plan.weight])?;
         if plan.kind.attention().is_some_and(Form::has_weights) {
             let (n_pieces, piece_nodes) = pieces_of(plan.kind, n_sources);
             let (left, right) = (left_gradients.at(), right_gradients.at());
@@ -203,9 +162,9 @@ impl Program {
             self.launch(*module, "kith_attention_gradient", n_pieces, SUM_THREADS, &mut args)?;
             self.sum_pieces(n_pieces, 2 * plan.heads * plan.features, plan.attention)?;
         }
-        let (n_pieces, piece_nodes) = pieces_of(plan.kind, n_destinations);
-        let mut args = args![*shape, n_destinations, gradients.at(), pieces.at(), n_pieces, piece_nodes];
-        self.launch(*module, "kith_bias_gradient", n_pieces, SUM_THREADS, &mut args)?;
-        self.sum_pieces(n_pieces, plan.n_outputs(), plan.bias)
+        // That of a residual is the same.
+        let residual = self.stack.as_ref().and_then(|stack| stack.residual_bias(layer));
+        let places = plan.bias.into_iter().chain(residual);
+        self.bias_gradient((*shape, *module, plan.kind), n_destinations, gradients.at(), places)
     }
 }

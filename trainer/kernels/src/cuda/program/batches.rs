@@ -72,7 +72,7 @@ impl Program {
     /// of the slices before. The batch may be filled again once its losses were waited for.
     pub fn start(&mut self, batch: DeviceBatch, place: usize) -> Result<DeviceBatch, GpuError> {
         batch.hold(Lane::Compute)?;
-        let dim = self.plan.layers[0].dim;
+        let dim = self.plan.dim();
         let batches = self.batches();
         batches.batch = Some(batch);
         batches.fit(dim)?;

@@ -3,10 +3,10 @@
 use bytemuck::Zeroable;
 
 use super::{
-    Program,
+    Last, Program,
     arrays::LayerState,
+    product::{Product, ProductInput},
     raw::Input,
-    tiles::{TILE_COLUMNS, TILE_ROWS, TILE_THREADS},
     work::Work,
 };
 use crate::cuda::{
@@ -16,7 +16,7 @@ use crate::cuda::{
     labeled::Labels,
     layer::{LayerKind, N_THREADS, WARPS},
     memory::Address,
-    rows::{DeviceRows, PlacedRows, SparseRows, Values},
+    rows::{DeviceRows, PlacedRows, Values},
 };
 
 impl Program {
@@ -24,18 +24,18 @@ impl Program {
         let state = &self.layers[layer];
         let graph = self.work.graph(layer);
         let LayerState { layer: shape, module, mask, pair_room, .. } = state;
-        let (n_layers, n_runs) = (self.layers.len() as u32, self.plan.runs.len() as u32);
+        let (n_streams, n_runs) = (self.n_streams(), self.plan.runs.len() as u32);
         let (settings, streams) = (self.settings.at(), self.streams.at());
         if let Some(mask) = mask {
             let n_edges = graph.n_edges as u32;
-            let mut args = args![*shape, graph.graph, graph.edge_destinations, settings, streams, n_layers, mask.at()];
+            let mut args = args![*shape, graph.graph, graph.edge_destinations, settings, streams, n_streams, mask.at()];
             self.launch(*module, "kith_draw_mask", n_edges.div_ceil(N_THREADS), N_THREADS, &mut args)?;
         }
         let Some((pairs, room)) = self.work.pairs(layer).zip(pair_room.as_ref()) else { return Ok(()) };
         match self.work.drawn(layer) {
             Some(drawn) => {
                 let graphs = (graph, self.work.whole_lists());
-                drawn.draw(&self.gpu, *module, (*shape, n_layers, n_runs), graphs, (settings, streams), room)?;
+                drawn.draw(&self.gpu, *module, (*shape, n_streams, n_runs), graphs, (settings, streams), room)?;
             }
             None => pairs.count(&self.gpu, *module, room)?,
         }
@@ -54,30 +54,23 @@ impl Program {
     }
 
     pub(super) fn forward(&self, layer: usize, is_training: bool) -> Result<(), GpuError> {
-        let state = &self.layers[layer];
-        let LayerState { plan, layer: shape, module, rows, .. } = state;
-        let is_dropped = u32::from(is_training && state.is_dropped);
-        let n_layers = self.layers.len() as u32;
-        let graph = self.work.graph(layer);
-        let n_rows = graph.n_sources as u32;
-        let (settings, streams) = (self.settings.at(), self.streams.at());
-        match self.sparse_input(layer) {
-            Some(sparse) => {
-                let mut args =
-                    args![*shape, sparse, self.weights.at(), settings, streams, n_layers, is_dropped, rows.at()];
-                self.launch(*module, "kith_multiply_sparse", n_rows.div_ceil(WARPS), N_THREADS, &mut args)?;
-            }
-            None => {
-                let input = self.input(layer);
-                let n_tiles = n_rows.div_ceil(TILE_ROWS) * shape.stride.div_ceil(TILE_COLUMNS);
-                let mut args =
-                    args![*shape, input, self.weights.at(), settings, streams, n_layers, is_dropped, rows.at()];
-                self.launch(*module, "kith_multiply", n_tiles, TILE_THREADS, &mut args)?;
-            }
-        }
-        match plan.kind {
+        let product = Product { is_dropped: is_training && self.layers[layer].is_dropped, ..self.own_product(layer) };
+        self.multiply(&product, self.layers[layer].rows.at())?;
+        match self.layers[layer].plan.kind {
             LayerKind::Attention(_) => self.attend(layer, is_training),
             LayerKind::Convolution | LayerKind::Mean | LayerKind::Own => self.aggregate(layer, true),
+        }
+    }
+
+    /// The product of a layer's input and weights, in training.
+    pub(super) fn own_product(&self, layer: usize) -> Product {
+        let LayerState { layer: shape, module, is_dropped, .. } = &self.layers[layer];
+        Product {
+            layer: *shape,
+            module: *module,
+            input: self.product_input(layer),
+            is_dropped: *is_dropped,
+            weights: self.weights.at(),
         }
     }
 
@@ -118,61 +111,67 @@ impl Program {
     }
 
     pub(super) fn node_loss(&self) -> Result<(), GpuError> {
-        let last = self.layers.last().expect("a program has layers");
+        let Last { layer, module, outputs, gradients, .. } = self.last();
         let n_nodes = self.work.graph(self.layers.len() - 1).n_destinations as u32;
         let (labels, n_terms) = self.work.learned();
         let (class_weights, smoothing) = (self.updates.class_weights(), self.plan.training.smoothing);
         let labels = Labels { class_weights, smoothing, ..labels };
         let mut args = args![
-            last.layer,
+            layer,
             n_nodes,
             self.weights.at(),
-            last.outputs.at(),
+            outputs.at(),
             labels,
             1.0 / n_terms as f64,
-            last.gradients.at(),
+            gradients.at(),
             self.shared.node_losses.at()
         ];
-        self.launch(last.module, "kith_node_loss", n_nodes.div_ceil(WARPS), N_THREADS, &mut args)?;
+        self.launch(module, "kith_node_loss", n_nodes.div_ceil(WARPS), N_THREADS, &mut args)?;
         self.sums().of(self.shared.node_losses.at(), n_nodes as usize, self.losses.at(), self.n_losses())
     }
 
-    /// Sparse rows of a whole graph, which the first layer multiplies as they are.
-    pub(super) fn sparse_input(&self, layer: usize) -> Option<SparseRows> {
-        let Work::Graph(whole) = &self.work else { return None };
-        let DeviceRows { n_rows, dim, values } = &whole.rows;
-        match (values, layer) {
-            (Values::Sparse(sparse), 0) => Some(sparse.arg((*n_rows, *dim), whole.graph.placed.ids())),
-            _ => None,
-        }
-    }
-
-    /// Input of a layer: features of the store, or the output of the layer before.
-    pub(super) fn input(&self, layer: usize) -> Input {
+    /// Input of a layer: features of the graph, rows between layers, or the output of the layer before.
+    pub(super) fn product_input(&self, layer: usize) -> ProductInput {
         let graph = self.work.graph(layer);
-        let mut input = Input {
+        let input = Input {
             n_rows: graph.n_sources as u32,
             dim: self.layers[layer].layer.dim,
             ids: graph.ids(),
             ..Input::zeroed()
         };
-        if let Some(before) = layer.checked_sub(1) {
-            let LayerState { layer, outputs, .. } = &self.layers[before];
-            input.hidden = outputs.at();
-            (input.hidden_features, input.hidden_padded) = (layer.features, layer.padded);
-            (input.hidden_stride, input.hidden_bias) = (layer.stride, layer.bias);
-            return input;
+        if let Some(rows) = self.stack.as_ref().and_then(|stack| stack.rows_before(layer)) {
+            let run_stride = u64::from(input.n_rows) * u64::from(input.dim);
+            return ProductInput::Dense(Input { stored: rows, run_stride, ..input });
         }
-        match &self.work {
-            Work::Graph(whole) => match &whole.rows.values {
-                Values::Dense(values) => input.stored = values.at(),
-                Values::Sparse(_) => unreachable!("sparse rows of a whole graph stay sparse"),
-            },
+        let Some(before) = layer.checked_sub(1) else { return self.features() };
+        let LayerState { layer, outputs, .. } = &self.layers[before];
+        ProductInput::Dense(Input {
+            hidden: outputs.at(),
+            hidden_features: layer.features,
+            hidden_padded: layer.padded,
+            hidden_stride: layer.stride,
+            hidden_bias: layer.bias,
+            ..input
+        })
+    }
+
+    /// The features of the graph, or of a batch.
+    pub(super) fn features(&self) -> ProductInput {
+        let graph = self.work.graph(0);
+        let stored = match &self.work {
+            Work::Graph(whole) => {
+                let DeviceRows { n_rows, dim, values } = &whole.rows;
+                match values {
+                    Values::Dense(values) => values.at(),
+                    Values::Sparse(sparse) => return ProductInput::Sparse(sparse.arg((*n_rows, *dim), graph.ids())),
+                }
+            }
             Work::Batches(batches) => match batches.batch().placed().rows {
-                PlacedRows::Dense(values) => input.stored = values,
-                PlacedRows::Sparse(_) => input.stored = batches.spread.at(),
+                PlacedRows::Dense(values) => values,
+                PlacedRows::Sparse(_) => batches.spread.at(),
             },
-        }
-        input
+        };
+        let (n_rows, dim) = (graph.n_sources as u32, self.plan.dim() as u32);
+        ProductInput::Dense(Input { n_rows, dim, stored, ids: graph.ids(), ..Input::zeroed() })
     }
 }

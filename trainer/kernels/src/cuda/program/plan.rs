@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use kith_block::PairConfig;
 
-use crate::cuda::layer::LayerPlan;
+use super::stack::StackPlan;
+use crate::cuda::{compile::Constants, layer::LayerPlan};
 
 /// Numbers by which runs of one program differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -17,8 +18,12 @@ pub struct Settings {
     pub weight_decay: f64,
     /// λ_E.
     pub edge_weight: f64,
-    /// Probability of dropout.
+    /// Probability of dropout of hidden features.
     pub dropout: f64,
+    /// Probability of dropout of the features of the graph.
+    pub input_dropout: f64,
+    /// Probability of dropout of attention weights.
+    pub attention_dropout: f64,
     /// The optimizer.
     pub rule: UpdateRule,
     /// Of gradient descent.
@@ -44,10 +49,14 @@ pub enum UpdateRule {
 /// Layers, pairs and runs of a program.
 #[derive(Clone, Debug)]
 pub struct ProgramPlan {
-    /// The layers, from the input on; only the last one averages heads.
+    /// The layers, from the input on; only a last layer that gives logits averages heads.
     pub layers: Vec<LayerPlan>,
+    /// Layers and transitions around them; `None` for ELU and dropout only.
+    pub stack: Option<StackPlan>,
     /// Numbers of one run's weights.
     pub n_weights: usize,
+    /// Those that are trained; running statistics follow.
+    pub n_trained: usize,
     /// Sampling of the edge loss's pairs; `None` without an edge loss.
     pub pairs: Option<PairConfig>,
     /// Settings of each run.
@@ -72,7 +81,30 @@ pub struct TrainingPlan {
 impl ProgramPlan {
     /// Classes of the last layer's outputs.
     pub fn n_classes(&self) -> usize {
-        self.layers.last().map_or(0, |layer| layer.features)
+        match self.stack.as_ref().and_then(|stack| stack.output) {
+            Some(output) => output.width,
+            None => self.layers.last().map_or(0, |layer| layer.features),
+        }
+    }
+
+    /// Constants of the kernels of all layers: the graph layers, then residuals, then linear layers.
+    pub fn constants(&self) -> Vec<Constants> {
+        let mut all: Vec<Constants> = self.layers.iter().map(Constants::of_plan).collect();
+        let linear = |width: usize| Constants::of_plan(&LayerPlan::linear(1, width, 0, None));
+        if let Some(stack) = &self.stack {
+            let additions = stack.layers.iter().zip(&self.layers).filter(|(own, _)| !own.addition.weights.is_empty());
+            all.extend(additions.map(|(_, graph)| linear(graph.n_outputs())));
+            all.extend(stack.input.iter().chain(&stack.output).map(|own| linear(own.width)));
+        }
+        all
+    }
+
+    /// Width of the features of the graph.
+    pub fn dim(&self) -> usize {
+        match self.stack.as_ref().and_then(|stack| stack.input) {
+            Some(input) => input.dim,
+            None => self.layers[0].dim,
+        }
     }
 }
 

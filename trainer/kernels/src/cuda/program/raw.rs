@@ -18,12 +18,17 @@ pub(in crate::cuda) struct RawSettings {
     scale: f32,
     rule: u32,
     momentum: f32,
+    input_threshold: u32,
+    input_scale: f32,
+    attention_threshold: u32,
+    attention_scale: f32,
     unused: u32,
 }
 
 impl From<Settings> for RawSettings {
     fn from(settings: Settings) -> RawSettings {
-        let dropout = Dropout::new(settings.dropout);
+        let [dropout, of_input, of_attention] =
+            [settings.dropout, settings.input_dropout, settings.attention_dropout].map(Dropout::new);
         RawSettings {
             run_key: settings.run_key,
             learning_rate: settings.learning_rate,
@@ -34,6 +39,10 @@ impl From<Settings> for RawSettings {
             rule: settings.rule as u32,
             momentum: settings.momentum as f32,
             clip_norm: settings.clip_norm.unwrap_or(0.0),
+            input_threshold: of_input.threshold(),
+            input_scale: of_input.scale(),
+            attention_threshold: of_attention.threshold(),
+            attention_scale: of_attention.scale(),
             unused: 0,
         }
     }
@@ -46,6 +55,7 @@ pub(in crate::cuda) struct Input {
     pub(in crate::cuda) n_rows: u32,
     pub(in crate::cuda) dim: u32,
     pub(in crate::cuda) stored: Address,
+    pub(in crate::cuda) run_stride: u64,
     pub(in crate::cuda) hidden: Address,
     pub(in crate::cuda) hidden_features: u32,
     pub(in crate::cuda) hidden_padded: u32,

@@ -21,6 +21,7 @@ impl Program {
         self.clip(self.gradient.at())?;
         let mut args = args![
             n_weights,
+            self.plan.n_trained as u32,
             self.settings.at(),
             self.updates.factors(),
             self.updates.exceptions(),
@@ -39,6 +40,7 @@ impl Program {
         self.clip(sum)?;
         let mut args = args![
             n_weights,
+            self.plan.n_trained as u32,
             self.settings.at(),
             factors,
             self.updates.exceptions(),
@@ -54,9 +56,9 @@ impl Program {
     /// Computes the factors of gradients that are too long.
     fn clip(&self, gradients: Address) -> Result<(), GpuError> {
         let Some(clip) = &self.updates.clip else { return Ok(()) };
-        let (module, n_weights) = (self.layers[0].module, self.plan.n_weights);
-        let (n_parts, parts) = (parts_of(n_weights), self.shared.parts.at());
-        let mut args = args![gradients, n_weights as u32, parts];
+        let (module, n_trained) = (self.layers[0].module, self.plan.n_trained);
+        let (n_parts, parts) = (parts_of(n_trained), self.shared.parts.at());
+        let mut args = args![gradients, n_trained as u32, self.plan.n_weights as u32, parts];
         self.launch(module, "kith_square_sums", n_parts, SUM_THREADS, &mut args)?;
         let mut args = args![parts, n_parts, self.settings.at(), clip.at()];
         self.launch(module, "kith_clip_factors", 1, 32, &mut args)

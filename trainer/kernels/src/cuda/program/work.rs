@@ -120,6 +120,14 @@ impl Work {
         }
     }
 
+    /// Share of the slice's statistics in those of the step.
+    pub(super) fn share(&self) -> f32 {
+        match self {
+            Work::Graph(_) => 1.0,
+            Work::Batches(batches) => batches.batch().placed().share,
+        }
+    }
+
     /// The whole graph; panics for a program of batches.
     pub(super) fn whole(&self) -> &WholeGraph {
         match self {
