@@ -33,15 +33,19 @@ pub struct NodeLoss {
 impl NodeLoss {
     /// The loss of a run.
     pub fn new(config: &TrainConfig, data: &Data) -> Result<NodeLoss, TrainError> {
-        let is_balanced = config.class_weights == Some(ClassWeights::Balanced);
+        let weights = config.class_weights.as_ref().filter(|weights| **weights != ClassWeights::Equal);
         let smoothing = config.label_smoothing.unwrap_or(0.0);
-        if (is_balanced || smoothing > 0.0) && data.shape().is_multi_label {
-            let key = if is_balanced { "class_weights" } else { "label_smoothing" };
+        if (weights.is_some() || smoothing > 0.0) && data.shape().is_multi_label {
+            let key = if weights.is_some() { "class_weights" } else { "label_smoothing" };
             return Err(TrainError::Labels(format!(
                 "`train.{key}` is for nodes with one class, and these may have several"
             )));
         }
-        let class_weights = is_balanced.then(|| balanced(&data.train_counts()));
+        let class_weights = match weights {
+            Some(ClassWeights::Balanced) => Some(balanced(&data.train_counts())),
+            Some(ClassWeights::Given(weights)) => Some(given(weights, &data.train_counts())?),
+            Some(ClassWeights::Equal) | None => None,
+        };
         Ok(NodeLoss { class_weights, smoothing })
     }
 
@@ -118,6 +122,20 @@ fn balanced(counts: &[u64]) -> Vec<f32> {
     counts.iter().map(|count| weight(count) as f32).collect()
 }
 
+/// Given weights of classes, scaled so that their mean over training nodes is 1.
+fn given(weights: &[f64], counts: &[u64]) -> Result<Vec<f32>, TrainError> {
+    let wrong = |problem: String| TrainError::Labels(format!("`train.class_weights`: {problem}"));
+    if weights.len() != counts.len() {
+        return Err(wrong(format!("expected {} numbers, one per class, found {}", counts.len(), weights.len())));
+    }
+    let sum: f64 = weights.iter().zip(counts).map(|(weight, count)| weight * *count as f64).sum();
+    if sum == 0.0 {
+        return Err(wrong("no training node has a class with a weight above 0".to_owned()));
+    }
+    let n_nodes = counts.iter().sum::<u64>() as f64;
+    Ok(weights.iter().map(|weight| (weight * n_nodes / sum) as f32).collect())
+}
+
 /// The mean loss of pairs by their logits: those that are edges should be large, the others small.
 pub fn pair_loss(edges: &Tensor, others: &Tensor) -> Tensor {
     let n_pairs = edges.size()[0] + others.size()[0];
@@ -142,6 +160,14 @@ mod tests {
         assert_eq!(weights, [2.0 / 3.0, 0.0, 2.0, 1.0]);
         let mean: f32 = [30.0, 0.0, 10.0, 20.0].iter().zip(&weights).map(|(count, weight)| count * weight).sum();
         assert_eq!(mean, 60.0);
+    }
+
+    #[test]
+    fn given_weights_have_a_mean_of_one() {
+        assert_eq!(given(&[1.0, 9.0, 3.0], &[30, 0, 10]).unwrap(), [1.0 / 1.5, 6.0, 2.0]);
+        let error = |weights: &[f64], counts: &[u64]| given(weights, counts).unwrap_err().to_string();
+        assert_eq!(error(&[1.0], &[3, 4]), "`train.class_weights`: expected 2 numbers, one per class, found 1");
+        assert!(error(&[0.0, 1.0], &[3, 0]).contains("no training node has a class with a weight above 0"));
     }
 
     /// As `torch.nn.functional.cross_entropy(weight, label_smoothing)`, which divides by the weights of the nodes' classes.

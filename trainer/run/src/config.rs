@@ -2,6 +2,7 @@
 //! their defaults its defaults, and their comments its reference ([`crate::run_file`], `docs/reference/run-file.md`).
 
 mod choices;
+mod class_weights;
 mod model;
 mod optimizer;
 
@@ -12,9 +13,9 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     choices::{
-        Activation, ClassWeights, Exclude, Jumping, Kernels, Mode, NoDecay, Norm, OptimizerName, Residual,
-        ScheduleName, Supervision,
+        Activation, Exclude, Jumping, Kernels, Mode, NoDecay, Norm, OptimizerName, Residual, ScheduleName, Supervision,
     },
+    class_weights::ClassWeights,
     model::ModelConfig,
     optimizer::{OptimizerConfig, ScheduleConfig},
 };
@@ -88,10 +89,10 @@ pub struct TrainConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub label_smoothing: Option<f64>,
-    /// weights of classes in the node loss. equal: all the same; balanced: one over the number of training nodes of the class
-    /// (default: equal)
-    #[serde(skip_serializing_if = "Option::is_none", with = "named_option")]
-    #[schemars(with = "Option<Named<ClassWeights>>")]
+    /// weights of classes in the node loss. equal: all the same; balanced: one over the number of training nodes of the class; a list: one
+    /// number per class. Only ratios matter (default: equal)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "ClassWeights")]
     pub class_weights: Option<ClassWeights>,
     /// fused: Kith's own kernels; reference: plain tensor operations, slower, on any device (the only choice for a cgat)
     #[serde(with = "named")]

@@ -39,15 +39,6 @@ pub enum ScheduleName {
     Plateau,
 }
 
-/// Weights of classes in the node loss.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ClassWeights {
-    /// All the same.
-    Equal,
-    /// One over the number of training nodes of the class.
-    Balanced,
-}
-
 /// Norms of hidden layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Norm {
@@ -159,10 +150,6 @@ impl Choice for ScheduleName {
         ("step", Self::Step),
         ("plateau", Self::Plateau),
     ];
-}
-
-impl Choice for ClassWeights {
-    const ALL: &'static [(&'static str, Self)] = &[("equal", Self::Equal), ("balanced", Self::Balanced)];
 }
 
 impl Choice for Norm {

@@ -42,6 +42,8 @@ pub enum Takes {
     OneOf(Vec<String>),
     /// A list of whole numbers from 1 and "all", or one of the two.
     Fanouts,
+    /// One of these strings, or a list of numbers from 0.
+    Weights(Vec<String>),
 }
 
 /// One end of a range of numbers.
@@ -56,7 +58,7 @@ pub enum Bound {
 }
 
 use Bound::{At, Beyond, Open};
-use Takes::{Count, Fanouts, Flag, Number, OneOf, Text};
+use Takes::{Count, Fanouts, Flag, Number, OneOf, Text, Weights};
 
 /// All keys, section by section.
 pub fn keys() -> &'static [Key] {
@@ -192,6 +194,10 @@ pub(super) fn as_number(value: &Value) -> Option<f64> {
     value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64))
 }
 
+fn is_weight(value: &Value) -> bool {
+    as_number(value).is_some_and(|weight| weight.is_finite() && weight >= 0.0)
+}
+
 fn are_fanouts(value: &Value) -> bool {
     let is_one = |value: &Value| match value {
         Value::String(text) => text == "all",
@@ -224,6 +230,10 @@ impl Takes {
             let number = |name: &str, otherwise| schema[name].as_f64().map_or(otherwise, |number| number as u64);
             return Count(number("minimum", 0), number("maximum", i64::MAX as u64));
         }
+        let parts = &schema["anyOf"];
+        if let Some(names) = parts[0]["enum"].as_array().filter(|_| parts[1]["items"]["type"] == "number") {
+            return Weights(names.iter().filter_map(Json::as_str).map(str::to_owned).collect());
+        }
         match (has_type("boolean"), has_type("string")) {
             (true, _) => Flag,
             (_, true) => Text,
@@ -253,6 +263,10 @@ impl Takes {
             Text => value.as_str().is_some_and(|text| !text.is_empty()),
             OneOf(names) => value.as_str().is_some_and(|text| names.iter().any(|name| name == text)),
             Fanouts => are_fanouts(value),
+            Weights(names) => match value {
+                Value::Array(list) => !list.is_empty() && list.iter().all(is_weight),
+                _ => value.as_str().is_some_and(|text| names.iter().any(|name| name == text)),
+            },
         }
     }
 }
@@ -277,6 +291,7 @@ impl fmt::Display for Takes {
             Flag => write!(f, "true or false"),
             Text => write!(f, "a string"),
             Fanouts => write!(f, "\"all\", or a list of whole numbers from 1 and \"all\", as in [10, 10]"),
+            Weights(names) => write!(f, "{}, or a list of numbers from 0, as in [1.0, 2.5]", names.join(", ")),
             OneOf(names) => match names.split_last() {
                 Some((last, [])) => write!(f, "{last}"),
                 Some((last, others)) => write!(f, "{} or {last}", others.join(", ")),

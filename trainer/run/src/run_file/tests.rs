@@ -2,7 +2,9 @@ use kith_block::Subset;
 use kith_sampler::Fanout;
 
 use super::*;
-use crate::config::{BY_SEED, CgatConfig, EarlyStopConfig, Exclude, ModelConfig, OptimizerConfig, TrainConfig};
+use crate::config::{
+    BY_SEED, CgatConfig, ClassWeights, EarlyStopConfig, Exclude, ModelConfig, OptimizerConfig, TrainConfig,
+};
 
 const FILE: &str = "
 [model]
@@ -95,6 +97,7 @@ fn any_key_can_be_set() {
             Takes::Number(..) => "0.5".to_owned(),
             Takes::Count(low, _) => (low + 1).to_string(),
             Takes::Fanouts => "[\"all\", 5]".to_owned(),
+            Takes::Weights(names) => names[0].clone(),
         };
         file().set(&format!("{}={value}", key.name)).unwrap_or_else(|error| panic!("{error}"));
     }
@@ -272,7 +275,7 @@ fn every_mistake_is_a_sentence_that_names_the_key() {
         ),
         (
             &["train.class_weights=even"],
-            "--set train.class_weights=even: `train.class_weights` must be equal or balanced, not \"even\"",
+            "--set train.class_weights=even: `train.class_weights` must be equal, balanced, or a list of numbers from 0, as in [1.0, 2.5], not \"even\"",
         ),
         (&["model.dropout=1.0"], "--set model.dropout=1.0: `model.dropout` must be a number from 0 below 1, not 1.0"),
         (
@@ -477,6 +480,23 @@ fn options_of_layers_must_fit_together() {
         error(&["model=off", "model.kind=gcn", "edge_loss=off", "model.attention_dropout=0.1"])
             .contains("a gcn has none")
     );
+}
+
+#[test]
+fn class_weights_are_named_or_listed() {
+    for (written, expected) in [
+        ("balanced", ClassWeights::Balanced),
+        ("equal", ClassWeights::Equal),
+        ("[1, 2.5]", ClassWeights::Given(vec![1.0, 2.5])),
+    ] {
+        let config = with(&[&format!("train.class_weights={written}")]).unwrap();
+        assert_eq!(config.train.class_weights, Some(expected));
+        assert_eq!(RunFile::parse(&config.to_toml(), "again").unwrap().resolve().unwrap(), config);
+    }
+    for written in ["even", "[]", "[1, -2]", "3"] {
+        let error = with(&[&format!("train.class_weights={written}")]).unwrap_err().problem;
+        assert!(error.contains("must be equal, balanced, or a list of numbers from 0"), "{error}");
+    }
 }
 
 /// Models of 0.1.0 are those without any of the options: their layers are computed as they were.
