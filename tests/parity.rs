@@ -106,9 +106,7 @@ impl Case {
 
     /// Gradient of the logits, in place of a node loss.
     fn logits_gradient(&self) -> Tensor {
-        let shape = [self.graph.n_nodes() as i64, self.n_classes as i64];
-        let places = Tensor::arange(shape[0] * shape[1], (Kind::Double, Device::Cpu));
-        ((places * 1.7).sin() / shape[0] as f64).to_kind(Kind::Float).view(shape)
+        logits_gradient(&self.graph, self.n_classes)
     }
 
     fn write(&self, folder: &Path) {
@@ -204,12 +202,54 @@ fn worst(found: BTreeMap<String, Tensor>, expected: BTreeMap<String, Tensor>) ->
     errors.max_by(|a, b| a.0.total_cmp(&b.0)).expect("something was computed")
 }
 
+/// Gradient of the logits, in place of a node loss.
+fn logits_gradient(graph: &GraphInput, n_classes: usize) -> Tensor {
+    let shape = [graph.n_nodes() as i64, n_classes as i64];
+    let places = Tensor::arange(shape[0] * shape[1], (Kind::Double, Device::Cpu));
+    ((places * 1.7).sin() / shape[0] as f64).to_kind(Kind::Float).view(shape)
+}
+
+/// A model that PyG computes too.
+trait Compared {
+    fn name(&self) -> &str;
+    fn write(&self, folder: &Path);
+    fn compare(&self, folder: &Path, kernels: Kernels);
+}
+
+impl Compared for Case {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn write(&self, folder: &Path) {
+        Case::write(self, folder);
+    }
+
+    fn compare(&self, folder: &Path, kernels: Kernels) {
+        Case::compare(self, folder, kernels);
+    }
+}
+
+impl Compared for Options {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn write(&self, folder: &Path) {
+        Options::write(self, folder);
+    }
+
+    fn compare(&self, folder: &Path, kernels: Kernels) {
+        Options::compare(self, folder, kernels);
+    }
+}
+
 /// Runs PyG on all cases, then compares all kernels with it.
-fn check(cases: &[Case]) {
+fn check(cases: &[impl Compared]) {
     let Some(python) = python_with_pyg() else { return };
     device::start();
     let temp = tempfile::tempdir().unwrap();
-    let folders: Vec<PathBuf> = cases.iter().map(|case| temp.path().join(&case.name)).collect();
+    let folders: Vec<PathBuf> = cases.iter().map(|case| temp.path().join(case.name())).collect();
     cases.iter().zip(&folders).for_each(|(case, folder)| case.write(folder));
     let ran = finish_within(Command::new(python).arg(root().join("tests/parity.py")).args(&folders), RUN_LIMIT);
     assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
@@ -336,9 +376,7 @@ impl Options {
     }
 
     fn logits_gradient(&self) -> Tensor {
-        let shape = [self.graph.n_nodes() as i64, self.n_classes as i64];
-        let places = Tensor::arange(shape[0] * shape[1], (Kind::Double, Device::Cpu));
-        ((places * 1.7).sin() / shape[0] as f64).to_kind(Kind::Float).view(shape)
+        logits_gradient(&self.graph, self.n_classes)
     }
 
     fn write(&self, folder: &Path) {
@@ -442,21 +480,6 @@ fn options(name: &str, graph: &Arc<GraphInput>, edges: &Tensor, n_classes: usize
     all
 }
 
-fn check_options(cases: &[Options]) {
-    let Some(python) = python_with_pyg() else { return };
-    device::start();
-    let temp = tempfile::tempdir().unwrap();
-    let folders: Vec<PathBuf> = cases.iter().map(|case| temp.path().join(&case.name)).collect();
-    cases.iter().zip(&folders).for_each(|(case, folder)| case.write(folder));
-    let ran = finish_within(Command::new(python).arg(root().join("tests/parity.py")).args(&folders), RUN_LIMIT);
-    assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
-    for (case, folder) in cases.iter().zip(&folders) {
-        for kernels in [Kernels::Reference, Kernels::Fused] {
-            case.compare(folder, kernels);
-        }
-    }
-}
-
 /// Edges in both directions, none twice.
 fn symmetric_graph(n_nodes: u64, n_edges: u64, dim: usize) -> (Arc<GraphInput>, Tensor) {
     let stream = Name { run_key: 8, purpose: Purpose::Generator, step: 0, layer: 0 }.stream();
@@ -493,7 +516,7 @@ fn slow_pyg_agrees_on_options_of_layers() {
         return;
     }
     let (graph, edges) = symmetric_graph(400, 1500, 17);
-    check_options(&options("random", &graph, &edges, 7, 11));
+    check(&options("random", &graph, &edges, 7, 11));
 }
 
 #[test]
@@ -502,5 +525,5 @@ fn slow_pyg_agrees_on_options_of_layers_on_cora() {
         return;
     }
     let Some(cora) = cora() else { return };
-    check_options(&options("cora", &cora.graph, &cora.edges, cora.n_classes, 16));
+    check(&options("cora", &cora.graph, &cora.edges, cora.n_classes, 16));
 }

@@ -2,7 +2,7 @@
 
 use std::{env, fs, path::Path};
 
-const FILES: [&str; 14] = [
+const FILES: [&str; 17] = [
     "layer.cuh",
     "attend.cu",
     "attend_back.cu",
@@ -16,6 +16,9 @@ const FILES: [&str; 14] = [
     "by_source.cu",
     "inference.cu",
     "transition.cu",
+    "norm.cu",
+    "residual.cu",
+    "jumping.cu",
     "features.cu",
 ];
 

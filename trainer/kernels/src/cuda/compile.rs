@@ -16,6 +16,9 @@ const COMMON: &[File] = &[
     ("by_source.cu", include_str!("by_source.cu")),
     ("inference.cu", include_str!("inference.cu")),
     ("transition.cu", include_str!("transition.cu")),
+    ("norm.cu", include_str!("norm.cu")),
+    ("residual.cu", include_str!("residual.cu")),
+    ("jumping.cu", include_str!("jumping.cu")),
     ("features.cu", include_str!("features.cu")),
 ];
 

@@ -1,4 +1,4 @@
-// Between layers: residuals, norms, activations and dropout. See transition.rs of the CPU for
+// Between layers: norms, activations and dropout; norm.cu has statistics of norms, residual.cu residuals. See transition.rs of the CPU for
 // the formulas. Outputs y of a graph layer are in its own layout; what the next layer reads is plain: `width` numbers per node.
 
 #define NORM_NONE 0
@@ -186,198 +186,24 @@ __device__ __forceinline__ void hidden_factors(
     }
 }
 
-// Residual of a graph layer: a linear layer of its input, the input itself, and biases. Null, or NO_WEIGHT, for
-// none. A mean of heads gets it through its first head, times their number.
-struct Addition {
-    const float *product;
-    const float *input;
-    u32 product_stride, n_inputs;
-    u32 bias, own_bias;
-};
-
-/// Completes the outputs of a graph layer, in place or elsewhere: the backward pass of attention needs them as they were. Of several
-/// heads whose mean is taken, only the first changes.
-KERNEL void kith_complete(
-    Layer layer, Transition transition, Addition addition, u32 n_rows, const float *weights, const float *outputs,
-    float *completed) {
-    RowPlace place = row_place(transition, n_rows);
-    if (!place.is_row) return;
-    u32 width = transition.width;
-    weights += (size_t)place.run * layer.n_weights;
-    size_t row = (size_t)place.run * n_rows + place.row;
-    float factor = layer.is_mean ? (float)layer.heads : 1.f;
-    for (u32 column = place.first; column < width; column += place.step) {
-        float y[8], input[8];
-        load_outputs(layer, width, outputs, row, column, y);
-        if (addition.input) load_plain(width, addition.input, (size_t)place.run * addition.n_inputs + place.row, column, input);
-#pragma unroll
-        for (u32 k = 0; k < 8; k++) {
-            if (column + k >= width) continue;
-            float sum = addition.product ? addition.product[row * addition.product_stride + column + k] : 0.f;
-            if (addition.own_bias != NO_WEIGHT) sum += weights[addition.own_bias + column + k];
-            if (addition.input) sum += input[k];
-            if (addition.bias != NO_WEIGHT) sum += weights[addition.bias + column + k];
-            y[k] = fmaf(factor, sum, y[k]);
-        }
-        store_outputs(layer, width, y, row, column, completed);
-        if (!layer.is_mean || completed == outputs) continue;
-        for (u32 head = 1; head < layer.heads; head++) {
-            for (u32 k = 0; k < 8 && column + k < width; k++) {
-                size_t at = row * layer.stride + head * layer.padded + column + k;
-                completed[at] = outputs[at];
-            }
-        }
-    }
-}
-
-/// The gradient of what was added, from that of the outputs: into rows of another stride, or added to the gradient of the input.
-KERNEL void kith_take_addition(
-    Layer layer, Transition transition, u32 n_rows, const float *gradients, float *product_gradients, u32 product_stride,
-    float *input_gradients, u32 n_inputs) {
-    RowPlace place = row_place(transition, n_rows);
-    if (!place.is_row) return;
-    u32 width = transition.width;
-    size_t row = (size_t)place.run * n_rows + place.row;
-    float factor = layer.is_mean ? (float)layer.heads : 1.f;
-    for (u32 column = place.first; column < width; column += place.step) {
-        float gradient[8];
-        load_outputs(layer, width, gradients, row, column, gradient);
-#pragma unroll
-        for (u32 k = 0; k < 8; k++) {
-            // Zeros in the padding.
-            if (product_gradients && column + k < product_stride) {
-                product_gradients[row * product_stride + column + k] = factor * gradient[k];
-            }
-            if (column + k >= width) continue;
-            if (input_gradients) {
-                size_t to = ((size_t)place.run * n_inputs + place.row) * width + column + k;
-                input_gradients[to] = fmaf(factor, gradient[k], input_gradients[to]);
-            }
-        }
-    }
-}
-
-/// The sum of two weights, for a product with both.
-KERNEL void kith_add_weights(u32 n, u32 first, u32 second, const float *weights, u32 n_weights, float *sum) {
-    u32 place = blockIdx.x * blockDim.x + threadIdx.x, run = blockIdx.y;
-    if (place >= n) return;
-    weights += (size_t)run * n_weights;
-    sum[(size_t)run * n + place] = weights[first + place] + weights[second + place];
-}
-
 // Threads of a block that adds up pieces of nodes.
 #define NORM_THREADS 256
 // Columns that a block joins the pieces of.
 #define NORM_COLUMNS 8
 
-/// Mean of each column in a piece of nodes, and the sum of squared distances to it.
-KERNEL void kith_norm_parts(
-    Layer layer, u32 width, u32 n_rows, const float *outputs, float *pieces, u32 n_pieces, u32 piece_nodes) {
-    __shared__ float shared[2][NORM_THREADS];
-    u32 piece = blockIdx.x, run = blockIdx.y;
-    u32 n_columns = min(width, (u32)NORM_THREADS), n_ways = NORM_THREADS / n_columns;
-    u32 way = threadIdx.x / n_columns;
-    pieces += ((size_t)run * n_pieces + piece) * 2 * width;
-    u32 first = piece * piece_nodes, end = min(n_rows, first + piece_nodes);
-    for (u32 base = 0; base < width; base += n_columns) {
-        u32 column = base + threadIdx.x % n_columns;
-        bool is_on = way < n_ways && column < width;
-        // Shifted by the piece's first value, to avoid cancellation.
-        float sum = 0.f, squares = 0.f;
-        float start = is_on ? outputs[output_place(layer, (size_t)run * n_rows + first, column)] : 0.f;
-        if (is_on) {
-#pragma unroll 4
-            for (u32 node = first + way; node < end; node += n_ways) {
-                float distance = outputs[output_place(layer, (size_t)run * n_rows + node, column)] - start;
-                sum += distance;
-                squares = fmaf(distance, distance, squares);
-            }
-        }
-        shared[0][threadIdx.x] = sum;
-        shared[1][threadIdx.x] = squares;
-        __syncthreads();
-        if (way == 0 && is_on) {
-            for (u32 other = 1; other < n_ways; other++) {
-                sum += shared[0][threadIdx.x + other * n_columns];
-                squares += shared[1][threadIdx.x + other * n_columns];
-            }
-            float n = (float)(end - first);
-            pieces[column] = start + sum / n;
-            pieces[width + column] = fmaxf(0.f, squares - sum / n * sum);
-        }
-        __syncthreads();
-    }
-}
-
-// Numbers, their mean, and the sum of squared distances to it.
-struct Moments {
-    double n, mean, squares;
-};
-
-__device__ __forceinline__ Moments joined(Moments a, Moments b) {
-    if (b.n == 0.0) return a;
-    Moments both;
-    both.n = a.n + b.n;
-    double distance = b.mean - a.mean;
-    both.mean = a.mean + distance * (b.n / both.n);
-    both.squares = a.squares + b.squares + distance * distance * (a.n * b.n / both.n);
-    return both;
-}
-
-/// Scale, shift and mean of a column, for x̂ = scale · y − shift.
-__device__ __forceinline__ void write_statistics(
-    const Transition &transition, const float *weights, u32 column, double mean, double variance, float *statistics) {
-    double share = transition.mean_scale == NO_WEIGHT ? 1.0 : (double)weights[transition.mean_scale + column];
-    double center = share * mean, spread = variance + (mean - center) * (mean - center);
-    float scale = (float)(1.0 / sqrt(spread + NORM_EPSILON));
-    statistics[column] = scale;
-    statistics[transition.width + column] = (float)center * scale;
-    statistics[2 * transition.width + column] = (float)mean;
-}
-
-/// Joins the pieces of each column, in order. In training, `gradients` get the slice's share of what running statistics average.
-KERNEL void kith_norm_join(
-    Transition transition, u32 n_rows, const float *pieces, u32 n_pieces, u32 piece_nodes, const float *weights,
-    u32 n_weights, float share, float *gradients, float *statistics) {
-    __shared__ Moments shared[NORM_THREADS];
-    u32 column = blockIdx.x * NORM_COLUMNS + threadIdx.x % NORM_COLUMNS, way = threadIdx.x / NORM_COLUMNS, run = blockIdx.y;
-    u32 width = transition.width;
-    Moments own = {0.0, 0.0, 0.0};
-    if (column < width) {
-#pragma unroll 4
-        for (u32 piece = way; piece < n_pieces; piece += NORM_THREADS / NORM_COLUMNS) {
-            const float *from = pieces + ((size_t)run * n_pieces + piece) * 2 * width;
-            u32 first = piece * piece_nodes;
-            Moments part = {(double)(min(n_rows, first + piece_nodes) - first), from[column], from[width + column]};
-            own = joined(own, part);
-        }
-    }
+/// Sums two numbers over `n_ways` threads of a block, `n_columns` apart; the first thread has the sums.
+__device__ __forceinline__ float2 sums_of_ways(float2 own, u32 way, u32 n_ways, u32 n_columns) {
+    __shared__ float2 shared[NORM_THREADS];
     shared[threadIdx.x] = own;
     __syncthreads();
-    if (way > 0 || column >= width) return;
-    for (u32 other = 1; other < NORM_THREADS / NORM_COLUMNS; other++) {
-        own = joined(own, shared[threadIdx.x + other * NORM_COLUMNS]);
+    if (way == 0) {
+        for (u32 other = 1; other < n_ways; other++) {
+            own.x += shared[threadIdx.x + other * n_columns].x;
+            own.y += shared[threadIdx.x + other * n_columns].y;
+        }
     }
-    weights += (size_t)run * n_weights;
-    write_statistics(
-        transition, weights, column, own.mean, own.squares / own.n, statistics + (size_t)run * 3 * width);
-    if (gradients && transition.running != NO_WEIGHT) {
-        gradients += (size_t)run * n_weights + transition.running;
-        const float *running = weights + transition.running;
-        // One node has no variance: the running statistics stay as they are.
-        bool is_one = own.n < 2.0;
-        gradients[column] = (is_one ? running[column] : (float)own.mean) * share;
-        gradients[width + column] = (is_one ? running[width + column] : (float)(own.squares / (own.n - 1.0))) * share;
-    }
-}
-
-/// Scale, shift and mean of each column from running statistics.
-KERNEL void kith_norm_running(Transition transition, const float *weights, u32 n_weights, float *statistics) {
-    u32 column = blockIdx.x * blockDim.x + threadIdx.x, run = blockIdx.y;
-    if (column >= transition.width) return;
-    weights += (size_t)run * n_weights;
-    double mean = weights[transition.running + column], variance = weights[transition.running + transition.width + column];
-    write_statistics(transition, weights, column, mean, variance, statistics + (size_t)run * 3 * transition.width);
+    __syncthreads();
+    return own;
 }
 
 /// rows = dropout(f(norm(outputs))).
@@ -471,7 +297,6 @@ KERNEL void kith_transition_back(
 KERNEL void kith_transition_sums(
     Layer layer, Transition transition, u32 n_rows, const float *statistics, const float2 *records, const float *outputs,
     const float *row_gradients, const float *slopes, float *pieces, float *slope_pieces, u32 n_pieces, u32 piece_nodes) {
-    __shared__ float shared[2][NORM_THREADS];
     u32 piece = blockIdx.x, run = blockIdx.y, width = transition.width;
     u32 n_columns = min(width, (u32)NORM_THREADS), n_ways = NORM_THREADS / n_columns;
     u32 way = threadIdx.x / n_columns;
@@ -503,18 +328,11 @@ KERNEL void kith_transition_sums(
                 plain += gradient;
             }
         }
-        shared[0][threadIdx.x] = scaled;
-        shared[1][threadIdx.x] = plain;
-        __syncthreads();
+        float2 sums = sums_of_ways(make_float2(scaled, plain), way, n_ways, n_columns);
         if (way == 0 && is_on) {
-            for (u32 other = 1; other < n_ways; other++) {
-                scaled += shared[0][threadIdx.x + other * n_columns];
-                plain += shared[1][threadIdx.x + other * n_columns];
-            }
-            pieces[column] = scaled;
-            pieces[width + column] = plain;
+            pieces[column] = sums.x;
+            pieces[width + column] = sums.y;
         }
-        __syncthreads();
     }
 }
 
@@ -553,49 +371,4 @@ KERNEL void kith_transition_nodes(
         }
         store_outputs(layer, width, gradient, row, column, gradients);
     }
-}
-
-// Jumping: outputs of all graph layers, for the output layer.
-#define JUMP_SUM 1
-#define JUMP_MAX 2
-#define JUMP_CONCAT 3
-
-struct Jump {
-    u32 kind, width;
-    // Numbers of a node that are carried, and where those of this layer begin.
-    u32 stride, start;
-    // Nodes of this layer, and the first of them that are carried.
-    u32 n_rows, n_carried;
-    u32 is_first;
-};
-
-/// Combines a layer's output with those of earlier layers: sum, max or concat.
-KERNEL void kith_carry(Jump jump, const float *rows, float *carried) {
-    u32 place = blockIdx.x * blockDim.x + threadIdx.x, run = blockIdx.y;
-    if (place >= jump.n_carried * jump.width) return;
-    u32 node = place / jump.width, column = place % jump.width;
-    float own = rows[((size_t)run * jump.n_rows + node) * jump.width + column];
-    float *to = carried + ((size_t)run * jump.n_carried + node) * jump.stride + jump.start + column;
-    if (jump.is_first || jump.kind == JUMP_CONCAT) {
-        *to = own;
-    } else {
-        // What is not a number stays visible.
-        *to = jump.kind == JUMP_SUM ? *to + own : own > *to || own != own ? own : *to;
-    }
-}
-
-/// Adds a layer's part of the gradient of what is carried to the gradient of its output, or begins with it.
-KERNEL void kith_carry_back(
-    Jump jump, u32 begins, const float *rows, const float *carried, const float *gradients, float *row_gradients) {
-    u32 place = blockIdx.x * blockDim.x + threadIdx.x, run = blockIdx.y;
-    if (place >= jump.n_rows * jump.width) return;
-    u32 node = place / jump.width, column = place % jump.width;
-    size_t own = ((size_t)run * jump.n_rows + node) * jump.width + column;
-    float gradient = 0.f;
-    if (node < jump.n_carried) {
-        size_t from = ((size_t)run * jump.n_carried + node) * jump.stride + jump.start + column;
-        bool is_taken = jump.kind != JUMP_MAX || rows[own] == carried[from];
-        gradient = is_taken ? gradients[from] : 0.f;
-    }
-    row_gradients[own] = begins ? gradient : row_gradients[own] + gradient;
 }

@@ -156,26 +156,9 @@ impl Program {
     }
 
     fn transition_back(&self, before: &Before, stack: &Stack, gradients: Address) -> Result<(), GpuError> {
-        let Before { layer, module, transition, statistics, n_rows, ids, outputs, reader } = *before;
-        let mut args = args![
-            layer,
-            transition,
-            n_rows,
-            self.weights.at(),
-            statistics,
-            self.settings.at(),
-            self.streams.at(),
-            self.n_streams(),
-            reader,
-            u32::from(stack.has_dropout),
-            ids,
-            outputs,
-            stack.row_gradients.at(),
-            gradients,
-            stack.records.at(),
-            stack.slopes.at()
-        ];
-        self.launch(module, "kith_transition_back", before.n_blocks(), N_THREADS, &mut args)
+        let args = self.transition_args(before, stack.has_dropout).with(stack.row_gradients.at());
+        let mut args = args.with(gradients).with(stack.records.at()).with(stack.slopes.at());
+        self.launch(before.module, "kith_transition_back", before.n_blocks(), N_THREADS, &mut args)
     }
 
     /// Through the linear layer before the graph layers.

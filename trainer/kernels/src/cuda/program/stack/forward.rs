@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     cuda::{
-        args::args,
+        args::{Args, args},
         error::GpuError,
         layer::{Layer, LayerKind, N_THREADS, NO_WEIGHT},
         machine::ModuleId,
@@ -229,23 +229,16 @@ impl Program {
 
     /// The transition itself.
     fn pass(&self, before: &Before, stack: &Stack, is_training: bool, rows: Address) -> Result<(), GpuError> {
-        let Before { layer, module, transition, statistics, n_rows, ids, outputs, reader } = *before;
-        let mut args = args![
-            layer,
-            transition,
-            n_rows,
-            self.weights.at(),
-            statistics,
-            self.settings.at(),
-            self.streams.at(),
-            self.n_streams(),
-            reader,
-            u32::from(is_training && stack.has_dropout),
-            ids,
-            outputs,
-            rows
-        ];
-        self.launch(module, "kith_transition", before.n_blocks(), N_THREADS, &mut args)
+        let mut args = self.transition_args(before, is_training && stack.has_dropout).with(rows);
+        self.launch(before.module, "kith_transition", before.n_blocks(), N_THREADS, &mut args)
+    }
+
+    /// Arguments that a transition has forward and backward.
+    pub(super) fn transition_args(&self, before: &Before, is_dropped: bool) -> Args {
+        let Before { layer, transition, statistics, n_rows, ids, outputs, reader, .. } = *before;
+        let (weights, settings, streams) = (self.weights.at(), self.settings.at(), self.streams.at());
+        let args = args![layer, transition, n_rows, weights, statistics, settings, streams, self.n_streams(), reader];
+        args.with(u32::from(is_dropped)).with(ids).with(outputs)
     }
 
     fn carry(&self, stack: &Stack, layer: usize) -> Result<(), GpuError> {
