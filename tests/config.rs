@@ -109,7 +109,8 @@ fn exported_weights_are_where_training_begins() {
     let store = store(temp.path());
     let path = |name: &str| temp.path().join(name).to_str().unwrap().to_owned();
     let still = ["--epochs", "1", "--lr", "1e-30", "--seed", "3"];
-    for (model, names) in [("supergat-mx", &["kith", "pyg"][..]), ("gcn", &["kith"])] {
+    let both = &["kith", "pyg"][..];
+    for (model, names) in [("supergat-mx", both), ("gatv2", both), ("gin", &["pyg"]), ("mlp", &["kith"])] {
         let trained = path(model);
         kith(["train", model, "--graph", &store, "--epochs", "4", "--out", &trained]);
         for to in names {
@@ -124,8 +125,8 @@ fn exported_weights_are_where_training_begins() {
         kith([&["train", model, "--graph", &store, "--out", &drawn], &still[..]].concat());
         assert_ne!(report(&drawn)["results"]["test_last"], report(&trained)["results"]["test_last"]);
     }
-    let refused = run_kith(["export", &path("gcn"), "--to", "pyg", "--out", &path("no.safetensors")]);
-    assert!(refused.sentence().contains("only models with attention"), "{}", refused.stderr);
+    let refused = run_kith(["export", &path("mlp"), "--to", "pyg", "--out", &path("no.safetensors")]);
+    assert!(refused.sentence().contains("an MLP has no graph layers: use Kith's names"), "{}", refused.stderr);
 }
 
 /// Common mistakes of new users: each error says what to do.

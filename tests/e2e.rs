@@ -21,6 +21,7 @@ mod kith;
 mod kubernetes;
 mod lab;
 mod launch;
+mod links;
 mod memory;
 mod object_storage;
 mod partition;

@@ -3,8 +3,8 @@
     parity.py FOLDER...
 
 Each folder holds case.json, weights.safetensors (in PyG's names) and graph.safetensors; answers.safetensors,
-gradients.safetensors and returned.safetensors (the weights again, as PyG spells them) come back. A case with options of layers has
-Kith's names of weights, and nothing is returned.
+gradients.safetensors, returned.safetensors (the weights again, as PyG spells them) and theirs.safetensors (weights that PyG began with) come
+back. A case with options of layers has Kith's names of weights, and nothing is returned.
 """
 
 import json
@@ -14,7 +14,21 @@ from pathlib import Path
 import torch
 import torch_geometric
 from safetensors.torch import load_file, save_file
-from torch_geometric.nn import GATConv, GCNConv, GraphNorm, SAGEConv, SuperGATConv
+from torch_geometric.nn import GATConv, GATv2Conv, GCNConv, GINConv, GraphNorm, SAGEConv, SuperGATConv
+
+
+def gin_layer(dim, width, bias=True):
+    linear = lambda dim: torch.nn.Linear(dim, width, bias=bias)
+    return GINConv(torch.nn.Sequential(linear(dim), torch.nn.ReLU(), linear(width)))
+
+
+def with_loops(kind, edges, n_nodes, has_loops=True):
+    """Kith adds a self-loop to every node, or none. Of PyG's layers, SAGEConv does not, and GINConv adds the node itself."""
+    if kind in ("sage", "gin") or not has_loops:
+        edges, _ = torch_geometric.utils.remove_self_loops(edges)
+    if kind == "sage" and has_loops:
+        edges, _ = torch_geometric.utils.add_self_loops(edges, None, None, n_nodes)
+    return edges
 
 
 class Net(torch.nn.Module):
@@ -24,12 +38,22 @@ class Net(torch.nn.Module):
         self.convs = torch.nn.ModuleList(self.layer(**shape) for shape in case["layers"])
 
     def layer(self, dim, heads, features, concat):
+        kind = self.case["kind"]
+        if kind == "gcn":
+            return GCNConv(dim, features)
+        if kind == "sage":
+            return SAGEConv(dim, features)
+        if kind == "gin":
+            return gin_layer(dim, features)
         if self.case["form"] == "go":
             return GATConv(dim, features, heads=heads, concat=concat)
+        if self.case["form"] == "v2":
+            return GATv2Conv(dim, features, heads=heads, concat=concat)
         return SuperGATConv(dim, features, heads=heads, concat=concat, attention_type=self.case["form"].upper())
 
     def forward(self, rows, edges, negatives):
         losses = []
+        edges = with_loops(self.case["kind"], edges, rows.size(0))
         for place, conv in enumerate(self.convs):
             if place > 0:
                 rows = torch.nn.functional.elu(rows)
@@ -71,18 +95,20 @@ class Built(torch.nn.Module):
             self.output = torch.nn.Linear(carried, case["n_classes"])
 
     def layer(self, dim, heads, features, concat):
-        kind, bias = self.case["kind"], self.case["options"]["bias"]
+        kind, bias, loops = self.case["kind"], self.case["options"]["bias"], self.case["options"]["self_loops"]
+        if kind == "gin":
+            return gin_layer(dim, features, bias)
+        if kind == "gat" and self.case["form"] == "v2":
+            return GATv2Conv(dim, features, heads=heads, concat=concat, bias=bias, add_self_loops=loops)
         if kind == "gcn":
-            return GCNConv(dim, features, bias=bias)
+            return GCNConv(dim, features, bias=bias, add_self_loops=loops)
         if kind == "sage":
             return SAGEConv(dim, features, bias=bias)
-        return GATConv(dim, features, heads=heads, concat=concat, bias=bias)
+        return GATConv(dim, features, heads=heads, concat=concat, bias=bias, add_self_loops=loops)
 
     def forward(self, rows, edges, _negatives):
         own = self.case["options"]
-        if self.case["kind"] == "sage":  # Of PyG's layers only this one adds no self-loops.
-            edges, _ = torch_geometric.utils.remove_self_loops(edges)
-            edges, _ = torch_geometric.utils.add_self_loops(edges, None, None, rows.size(0))
+        edges = with_loops(self.case["kind"], edges, rows.size(0), own["self_loops"])
         if own["input_linear"]:
             rows = self.input(rows)
         all_rows = []
@@ -111,11 +137,23 @@ class Built(torch.nn.Module):
         """Kith's name of each weight, the weight, and how Kith holds it."""
         kind, turned = self.case["kind"], lambda tensor: tensor.t()
         for place, conv in enumerate(self.convs):
-            weight = conv.lin_l.weight if kind == "sage" else conv.lin.weight
+            if kind == "gin":
+                for name, linear in [("", conv.nn[0]), ("second.", conv.nn[2])]:
+                    yield f"layers.{place}.{name}weight", linear.weight, turned
+                    if linear.bias is not None:
+                        yield f"layers.{place}.{name}bias", linear.bias, None
+                continue
+            if isinstance(conv, GATv2Conv):
+                yield f"layers.{place}.attention", conv.att, lambda tensor: tensor.reshape(tensor.shape[-2:])
+                yield f"layers.{place}.target.weight", conv.lin_r.weight, turned
+                if conv.lin_r.bias is not None:
+                    yield f"layers.{place}.target.bias", conv.lin_r.bias, None
+            has_sides = hasattr(conv, "lin_l")
+            weight = conv.lin_l.weight if has_sides else conv.lin.weight
             yield f"layers.{place}.weight", weight, turned
             if kind == "sage":
                 yield f"roots.{place}.weight", conv.lin_r.weight, turned
-            if kind == "gat":
+            if isinstance(conv, GATConv):
                 yield f"layers.{place}.attention", (conv.att_dst, conv.att_src), None
             if self.case["options"]["bias"]:
                 yield f"layers.{place}.bias", conv.lin_l.bias if kind == "sage" else conv.bias, None
@@ -166,6 +204,9 @@ class Built(torch.nn.Module):
 
 def run_built(folder, case):
     net = Built(case).double()  # Gradients of biases before a norm are differences of large numbers.
+    for conv in net.convs:
+        if isinstance(conv, GATv2Conv) and conv.lin_l.bias is not None:
+            torch.nn.init.zeros_(conv.lin_l.bias)  # Kith has one bias in scores.
     net.load({name: tensor.double() for name, tensor in load_file(folder / "weights.safetensors").items()})
     graph = load_file(folder / "graph.safetensors")
     graph = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in graph.items()}
@@ -201,6 +242,16 @@ def run(folder):
     save_file(answers, folder / "answers.safetensors")
     save_file({name: weight.grad for name, weight in net.named_parameters()}, folder / "gradients.safetensors")
     save_file(net.state_dict(), folder / "returned.safetensors")
+
+    theirs = Net(case)
+    with torch.no_grad():
+        for weight in theirs.parameters():  # GIN's ε is a buffer.
+            weight.add_(torch.linspace(-0.1, 0.1, weight.numel()).view_as(weight))  # Biases begin at zero.
+    theirs.eval()
+    with torch.no_grad():
+        logits, _ = theirs(graph["rows"].detach(), graph["edges"], negatives)
+    save_file(theirs.state_dict(), folder / "theirs.safetensors")
+    save_file({"logits": logits}, folder / "their-answers.safetensors")
 
 
 for name in sys.argv[1:]:

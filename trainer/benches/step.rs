@@ -5,10 +5,11 @@
 
 use std::{path::Path, time::Instant};
 
-use kith_block::{Form, Subset};
+use kith_block::Subset;
 use kith_run::{
     config::{EdgeLossConfig, Exclude, ModelConfig, OptimizerConfig, RunConfig},
     model_kind::ModelKind,
+    run_file::RunFile,
 };
 use kith_store::Graph;
 use kith_trainer::{
@@ -32,13 +33,8 @@ fn run() {
         println!("usage: -- STORE KIND[-FORM] HEADS FEATURES OUT_HEADS DROPOUT [STEPS]");
         return;
     };
-    let (kind, form) = match kind.as_str() {
-        "gat" => (ModelKind::Gat, Form::Go),
-        "supergat-mx" => (ModelKind::Supergat, Form::Mx),
-        "supergat-sd" => (ModelKind::Supergat, Form::Sd),
-        "gcn" => (ModelKind::Gcn, Form::Go),
-        _ => (ModelKind::Sage, Form::Go),
-    };
+    let model = RunFile::of_model(kind).unwrap_or_else(|| panic!("no model is called {kind}"));
+    let ModelConfig { kind, attention: form, .. } = model.resolve().expect("a model with its defaults").model;
     let number = |text: &String| text.parse::<usize>().expect("a number");
     let edge_loss = EdgeLossConfig {
         weight: 1.0,

@@ -11,13 +11,14 @@ pub(crate) mod slices;
 use std::sync::Arc;
 
 use kith_client::{ClientError, Info, Labels, Seeds, Shards};
-use kith_run::config::{BY_SEED, Mode, RunConfig, Supervision};
+use kith_run::config::{BY_SEED, LinksConfig, Mode, RunConfig, Supervision};
 use kith_sampler::SeedsError;
 use kith_store::SplitPart;
 
 use crate::{
     data::{
         input::{Input, check_classes},
+        link_pairs::Links,
         opened::Opened,
     },
     error::TrainError,
@@ -61,6 +62,9 @@ pub struct Shape {
 impl Data {
     /// Opens what a run wants of a graph.
     pub fn load(opened: &Opened, config: &RunConfig, run_key: u64) -> Result<Data, TrainError> {
+        if let Some(links) = &config.links {
+            return Data::of_links(opened, links, run_key);
+        }
         let splits = &opened.info().splits;
         let split = match config.train.split.as_deref() {
             Some(BY_SEED) => {
@@ -78,6 +82,17 @@ impl Data {
             }
             Mode::MiniBatch => Ok(Data::Batches(BatchInput::load(opened.shards(), split, supervision)?)),
         }
+    }
+
+    /// A graph without its held-out edges, and the pairs to predict.
+    fn of_links(opened: &Opened, config: &LinksConfig, run_key: u64) -> Result<Data, TrainError> {
+        let mut input = input::load_unlabeled(opened.whole()?)?;
+        let [graph] = &input.graphs[..] else {
+            return Err(TrainError::LinksOfSet { n_graphs: input.graphs.len() });
+        };
+        let (graph, links) = Links::to_predict(graph, config, run_key)?;
+        input.n_classes = config.dim;
+        Ok(Data::Full(Input { graphs: vec![graph], links: Some(links), ..input }))
     }
 
     /// Says all counts that a config left to the data.

@@ -23,6 +23,21 @@ use crate::distributed::world::WorldError;
 /// Errors of a run, one sentence each.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
+    /// Too few edges to hold some out.
+    #[error(
+        "link prediction needs edges for validation, test and training, and its fractions (links.valid, links.test, \
+         links.disjoint_train_ratio) leave none of {n_edges} edges for one of them: change them"
+    )]
+    Links {
+        /// Pairs of nodes with an edge.
+        n_edges: usize,
+    },
+    /// Links of several graphs.
+    #[error("link prediction takes one graph, and this is a set of {n_graphs}: import them one by one")]
+    LinksOfSet {
+        /// Graphs.
+        n_graphs: usize,
+    },
     /// The store cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -5,7 +5,7 @@ use kith_run::config::{ClassWeights, TrainConfig};
 use tch::Tensor;
 
 use crate::{
-    data::{Data, input::Labels},
+    data::{Data, input::Labels, link_pairs::LinkPairs},
     error::TrainError,
 };
 
@@ -141,6 +141,17 @@ pub fn pair_loss(edges: &Tensor, others: &Tensor) -> Tensor {
     let n_pairs = edges.size()[0] + others.size()[0];
     let losses = -Tensor::cat(&[edges.log_sigmoid(), (-others).log_sigmoid()], 0);
     sum_in_pieces(&losses) / n_pairs as f64
+}
+
+/// The mean loss of pairs by the outputs of their nodes, nodes × width: those that are edges should have a large dot product.
+pub fn link_loss(outputs: &Tensor, pairs: &LinkPairs) -> Tensor {
+    let ends = |ends: &[u32]| {
+        let ends: Vec<i64> = ends.iter().map(|end| i64::from(*end)).collect();
+        outputs.index(&[Some(Tensor::from_slice(&ends).to_device(outputs.device()))])
+    };
+    let scores = (ends(&pairs.sources) * ends(&pairs.destinations)).sum_dim_intlist(-1, false, outputs.kind());
+    let n_edges = pairs.n_edges as i64;
+    pair_loss(&scores.narrow(0, 0, n_edges), &scores.narrow(0, n_edges, scores.size()[0] - n_edges))
 }
 
 /// The loss of a slice by its numbers: that of its nodes, and the weighted losses of all layers' edges.

@@ -17,6 +17,7 @@ mod outputs;
 mod pair_logits;
 mod part;
 mod pass;
+mod pyg;
 pub mod reference;
 mod spec;
 mod transition;
@@ -38,6 +39,7 @@ pub use crate::model::{
 };
 pub(crate) use crate::model::{
     kinds::spec_of,
+    pyg::{PygMap, PygTensor},
     spec::ModelSpec,
     transition::{MOMENTUM, activation_of, norm_kind},
 };
@@ -322,13 +324,7 @@ impl Model {
         pass: Pass,
         (pairs, contrast): (Option<Pairs>, Option<Contrast>),
     ) -> Result<LayerOutput, TrainError> {
-        let edges = (self.kernels == Kernels::Reference).then(|| {
-            let edges = Edges::new(block, self.weights.flat().device());
-            match out_degrees {
-                None => edges,
-                Some(degrees) => edges.with_out_degrees(|node| degrees.of(block.id(node))),
-            }
-        });
+        let edges = (self.kernels == Kernels::Reference).then(|| Edges::new(block, self.weights.flat().device()));
         let call = self.call((layer, block, out_degrees), edges.as_ref(), pass);
         let mut output = self.spec.forward(&call, rows, Compare { pairs, contrast })?;
         let own = match rows {

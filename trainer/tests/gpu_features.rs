@@ -3,8 +3,8 @@
 use half::{bf16, f16};
 use kith_draw::{Name, Purpose};
 use kith_kernels::cuda::{
-    self, FeatureType, Features, Gpu, GpuError, GraphLists, Inference, LayerKind, LayerPlan, ProgramPlan, Settings,
-    TrainingPlan,
+    self, FeatureType, Features, Gpu, GpuError, GraphLists, Inference, LayerKind, LayerPlan, LeftOut, ProgramPlan,
+    Settings, TrainingPlan,
 };
 
 const N_NODES: usize = 300;
@@ -60,7 +60,18 @@ fn lists(gpu: &Gpu) -> GraphLists {
 /// Outputs of a layer whose weights are the identity matrix: the features of all nodes, or of some.
 fn read_back(gpu: &Gpu, features: &Features, lists: &GraphLists, dim: usize, some: Option<&[u32]>) -> Vec<f32> {
     let (heads, kind, is_mean) = (1, LayerKind::Own, true);
-    let layer = LayerPlan { dim, heads, features: dim, kind, is_mean, weight: 0, attention: 0, bias: Some(dim * dim) };
+    let layer = LayerPlan {
+        dim,
+        heads,
+        features: dim,
+        kind,
+        is_mean,
+        weight: 0,
+        attention: 0,
+        bias: Some(dim * dim),
+        targets: None,
+        left_out: LeftOut::default(),
+    };
     let (n_weights, runs, training) = (dim * dim + dim, vec![Settings::default()], TrainingPlan::default());
     let plan =
         ProgramPlan { layers: vec![layer], stack: None, n_weights, n_trained: n_weights, pairs: None, runs, training };

@@ -9,13 +9,13 @@ use kith_kernels::{AttentionLayer, AttentionWeights, Dropout, LayerDraws, LayerI
 use kith_trainer::model::{
     LayerShape,
     oracle::{Answer, AttentionCase, differentiate, error},
-    reference::{Edges, attend, product},
+    reference::{Edges, ReferenceStep, attend, product},
 };
 use tch::{Device, Kind, Tensor};
 
 const OUTPUT_ERROR: f64 = 5e-6;
 const GRADIENT_ERROR: f64 = 2e-5;
-const FORMS: [Form; 4] = [Form::Go, Form::Dp, Form::Sd, Form::Mx];
+const FORMS: [Form; 5] = Form::ALL;
 const EDGE_LOSS_GRADIENT: f64 = 2.0;
 const RUN_KEY: u64 = 5;
 const STEP: u64 = 3;
@@ -53,6 +53,10 @@ fn block(n_nodes: u64, hub: u64) -> Arc<Block> {
     Arc::new(Block::full(n_nodes, n_edges, of).unwrap())
 }
 
+fn step<'a>(factors: &Tensor, pairs: &'a Pairs) -> ReferenceStep<'a> {
+    ReferenceStep { factors: Some(factors.shallow_clone()), in_sums: None, pairs: Some(pairs) }
+}
+
 /// A layer with everything it reads and everything that comes back.
 struct Layer {
     block: Arc<Block>,
@@ -70,8 +74,12 @@ impl Layer {
         let [n_nodes, dim, heads, features] = [block.n_sources(), dim, heads, features].map(|size| size as i64);
         let width = shape.width() as i64;
         let mut weights = vec![normal(1, &[dim, heads * features], 1.0 / (dim as f64).sqrt())];
-        if form.has_weights() {
+        if form.has_halves() {
             weights.push(normal(2, &[heads, 2 * features], 0.4));
+        }
+        if form.is_dynamic() {
+            weights.push(normal(2, &[heads, features], 0.4));
+            weights.push(normal(6, &[n_nodes, heads * features], 1.0));
         }
         weights.push(normal(3, &[width], 0.3));
         let [rows, rows_gradient] =
@@ -118,7 +126,7 @@ impl Layer {
             let shape = (self.shape, self.form);
             let weights = self.named(weights);
             let products = product(&rows, weights.weight);
-            let attended = attend(&products, &edges, weights, shape, Some(&attention_factors), Some(&pairs));
+            let attended = attend(&products, &edges, weights, shape, &step(&attention_factors, &pairs));
             (attended.rows, attended.edge_loss)
         })
     }
@@ -131,7 +139,8 @@ impl Layer {
     fn named<'a>(&self, weights: &'a [Tensor]) -> AttentionWeights<'a> {
         AttentionWeights {
             weight: &weights[0],
-            attention: self.form.has_weights().then(|| &weights[1]),
+            attention: (self.form.has_halves() || self.form.is_dynamic()).then(|| &weights[1]),
+            targets: self.form.is_dynamic().then(|| &weights[2]),
             bias: weights.last().unwrap(),
         }
     }
@@ -152,7 +161,8 @@ impl Layer {
             let rows = rows.to_kind(Kind::Float);
             let weights: Vec<Tensor> = weights.iter().map(|weight| weight.to_kind(Kind::Float)).collect();
             let input = LayerInput::Hidden(&rows);
-            layer.forward(input, self.named(&weights), &self.block, Some(draws), Some(self.pairs())).unwrap()
+            let step = kith_kernels::AttentionStep { draws: Some(draws), pairs: Some(self.pairs()), left_out: None };
+            layer.forward(input, self.named(&weights), &self.block, step).unwrap()
         })
     }
 
@@ -166,7 +176,7 @@ impl Layer {
             let shape = (self.shape, self.form);
             let weights = self.named(&weights);
             let products = product(&rows, weights.weight);
-            let attended = attend(&products, &edges, weights, shape, Some(&attention_factors), Some(&pairs));
+            let attended = attend(&products, &edges, weights, shape, &step(&attention_factors, &pairs));
             (attended.rows, attended.edge_loss)
         })
     }
@@ -235,7 +245,7 @@ fn every_width_and_number_of_heads() {
         (4, 256, 12),
         (1, 40, 256),
     ] {
-        for form in [Form::Go, Form::Sd, Form::Mx] {
+        for form in [Form::Go, Form::Sd, Form::Mx, Form::V2] {
             for concat in [true, false] {
                 Layer::new(&block, form, LayerShape { dim, heads, features, concat }, 0.3).check();
             }
@@ -278,7 +288,7 @@ fn a_case_is_a_layer() {
         let shape = (layer.shape, layer.form);
         let weights = layer.named(weights);
         let products = product(&rows, weights.weight);
-        let attended = attend(&products, &edges, weights, shape, Some(&factors), Some(&pairs));
+        let attended = attend(&products, &edges, weights, shape, &step(&factors, &pairs));
         (attended.rows, attended.edge_loss)
     });
     assert_eq!(found.rows, expected.rows);

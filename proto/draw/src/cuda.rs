@@ -15,6 +15,7 @@ pub fn cuda_header() -> String {
         ("INPUT_DROPOUT", Purpose::InputDropout),
         ("HIDDEN_DROPOUT", Purpose::HiddenDropout),
         ("ATTENTION_DROPOUT", Purpose::AttentionDropout),
+        ("EDGE_DROPOUT", Purpose::EdgeDropout),
         ("NEIGHBOR", Purpose::Neighbor),
     ];
     let mut text = String::new();

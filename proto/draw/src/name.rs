@@ -36,6 +36,8 @@ pub enum Purpose {
     Owner = 14,
     /// The settings of a trial (step = trial; a = how they are chosen, b = candidate or key).
     Tuning = 15,
+    /// Dropout of edges (a = destination, b = source; one draw for all layers).
+    EdgeDropout = 16,
 }
 
 /// The part of a name that many draws share.

@@ -15,7 +15,7 @@ pub struct Args {
     /// Folder or URL of a run, or a checkpoint.
     #[arg(value_name = "RUN_DIR|CHECKPOINT")]
     pub run: PathBuf,
-    /// Names of the weights: those of Kith (layers.0.weight), or of PyG's GATConv and SuperGATConv (convs.0.lin.weight)
+    /// Names of the weights: those of Kith (layers.0.weight), or of PyG's layers (convs.0.lin.weight)
     /// (default: kith).
     #[arg(long, value_name = "kith|pyg", default_value = "kith", hide_default_value = true, value_parser = ["kith", "pyg"])]
     pub to: String,

@@ -9,7 +9,8 @@ use kith_run::{
 
 use crate::graph::GraphArgs;
 
-/// Write the class probabilities, embeddings or attention weights of a trained model to a file, with your own node ids.
+/// Write the class probabilities, embeddings, attention weights or link probabilities of a trained model to a file, with your own node
+/// ids.
 #[derive(clap::Args)]
 pub struct Args {
     /// Folder or URL of a run, or a checkpoint file.
@@ -18,9 +19,13 @@ pub struct Args {
     /// The graph.
     #[command(flatten)]
     pub graph: GraphArgs,
-    /// Output: probabilities, embeddings or attention (default: probabilities).
+    /// Output: probabilities, embeddings, attention, or links (default: probabilities).
     #[arg(long, default_value = "probabilities", hide_default_value = true, value_parser = what)]
     pub what: What,
+    /// Pairs for --what links: a csv file of source,destination, by your own node ids (default: the pairs that the run held out for
+    /// validation and test).
+    #[arg(long, value_name = "FILE")]
+    pub pairs: Option<PathBuf>,
     /// The file to write: a .csv file with the ids in the first columns, or a .npy file. The ids of a .npy file are
     /// written to a .ids.csv file in the same folder.
     #[arg(long, value_name = "FILE")]
@@ -48,7 +53,7 @@ pub struct Args {
 }
 
 fn what(text: &str) -> Result<What, String> {
-    What::from_name(text).ok_or_else(|| "expected probabilities, embeddings or attention".to_owned())
+    What::from_name(text).ok_or_else(|| "expected probabilities, embeddings, attention or links".to_owned())
 }
 
 pub(crate) fn moment(text: &str) -> Result<Moment, String> {

@@ -1,7 +1,7 @@
 //! A layer that sums neighbors with fixed factors, as one differentiable call:
 //!
 //! ```text
-//! out_i = d_i Σ_j s_j h_j + bias          h = x·W, over the neighbors j of i and i itself
+//! out_i = d_i Σ_j s_j h_j + bias          h = x·W, over the neighbors j of i and i itself, unless they are left out
 //! ```
 
 use std::{ops::Range, sync::Arc};
@@ -16,6 +16,7 @@ use crate::{
     buffer::Buffer,
     cut::{PIECE_EDGES, parts_mut, units},
     dropout::{Drop, Dropout},
+    edge_mask::EdgeMask,
     layer::{KeptInput, LayerDraws, LayerInput},
     layout::Layout,
     node_sums::{Nodes, column_sums, write_outputs},
@@ -33,6 +34,8 @@ pub struct AggregateLayer {
     pub destinations: Vec<f32>,
     /// s, by source.
     pub sources: Vec<f32>,
+    /// Edges that it leaves out.
+    pub left_out: Option<EdgeMask>,
 }
 
 /// The weights of an aggregating layer.
@@ -45,32 +48,51 @@ pub struct AggregateWeights<'a> {
 }
 
 impl AggregateLayer {
-    /// Neighbors divided by the root of both degrees, which count edges by source, loops included.
-    pub fn convolution(block: &Block) -> AggregateLayer {
-        AggregateLayer::convolution_by(block, |node| block.out_indptr()[node + 1] - block.out_indptr()[node])
+    /// Neighbors divided by the root of both degrees, which count edges by source.
+    pub fn convolution(block: &Block, left_out: Option<EdgeMask>) -> AggregateLayer {
+        let degrees: Vec<usize> =
+            (0..block.n_sources()).map(|node| EdgeMask::n_from(left_out.as_ref(), block, node)).collect();
+        AggregateLayer::convolution_by(block, left_out, |node| degrees[node])
     }
 
     /// The same with degrees from elsewhere, by position: a block that has only some of a graph's destinations does not
     /// have all edges of its sources.
-    pub fn convolution_by(block: &Block, degree: impl Fn(usize) -> usize) -> AggregateLayer {
-        let root = |node: usize| 1.0 / (degree(node) as f32).sqrt();
+    pub fn convolution_by(
+        block: &Block,
+        left_out: Option<EdgeMask>,
+        degree: impl Fn(usize) -> usize,
+    ) -> AggregateLayer {
+        let root = |node: usize| match degree(node) {
+            0 => 0.0,
+            degree => 1.0 / (degree as f32).sqrt(),
+        };
         AggregateLayer {
             destinations: (0..block.n_destinations()).map(root).collect(),
             sources: (0..block.n_sources()).map(root).collect(),
+            left_out,
         }
     }
 
-    /// The mean of the neighbors, itself included.
-    pub fn mean(block: &Block) -> AggregateLayer {
-        AggregateLayer::mean_by(block, |node| block.edges_into(node).len())
+    /// The mean of the neighbors.
+    pub fn mean(block: &Block, left_out: Option<EdgeMask>) -> AggregateLayer {
+        let degrees: Vec<usize> =
+            (0..block.n_destinations()).map(|node| EdgeMask::n_into(left_out.as_ref(), block, node)).collect();
+        AggregateLayer::mean_by(block, left_out, |node| degrees[node])
     }
 
     /// The same with the length of each destination's list from elsewhere.
-    pub fn mean_by(block: &Block, n_edges: impl Fn(usize) -> usize) -> AggregateLayer {
+    pub fn mean_by(block: &Block, left_out: Option<EdgeMask>, n_edges: impl Fn(usize) -> usize) -> AggregateLayer {
         AggregateLayer {
-            destinations: (0..block.n_destinations()).map(|node| 1.0 / n_edges(node) as f32).collect(),
+            destinations: (0..block.n_destinations()).map(|node| 1.0 / n_edges(node).max(1) as f32).collect(),
             sources: vec![1.0; block.n_sources()],
+            left_out,
         }
+    }
+
+    /// The sum of the neighbors.
+    pub fn sum(block: &Block, left_out: Option<EdgeMask>) -> AggregateLayer {
+        let (destinations, sources) = (vec![1.0; block.n_destinations()], vec![1.0; block.n_sources()]);
+        AggregateLayer { destinations, sources, left_out }
     }
 
     /// The layer's output. Without `draws` nothing is dropped and nothing can be differentiated: that is evaluation.
@@ -174,6 +196,8 @@ impl State {
             rows,
             own: &self.layer.destinations,
             others: &self.layer.sources,
+            left_out: self.layer.left_out.as_ref(),
+            edges: None,
         }
     }
 
@@ -196,6 +220,8 @@ impl State {
             rows: &spread,
             own: &self.layer.sources,
             others: &self.layer.destinations,
+            left_out: self.layer.left_out.as_ref(),
+            edges: Some(self.block.out_edges()),
         }
         .run();
         let product = self.product();
@@ -216,6 +242,9 @@ struct Sums<'a> {
     rows: &'a [Lanes],
     own: &'a [f32],
     others: &'a [f32],
+    left_out: Option<&'a EdgeMask>,
+    /// Which edge of the block each one is; `None` if they are in its order.
+    edges: Option<&'a [u32]>,
 }
 
 impl Sums<'_> {
@@ -244,7 +273,7 @@ impl Vectorized for Unit<'_> {
 
     #[inline(always)]
     fn run(self) {
-        let Sums { width, indptr, nodes, rows, own, others } = self.sums;
+        let Sums { width, indptr, nodes, rows, own, others, left_out, edges } = self.sums;
         let (mut factors, all) = (Vec::with_capacity(PIECE_EDGES), GroupRows::whole(rows, width));
         for (node, out) in self.range.zip(self.out.chunks_exact_mut(width)) {
             let end = indptr[node + 1];
@@ -254,9 +283,18 @@ impl Vectorized for Unit<'_> {
             if self.is_first {
                 out.fill(Lanes::ZERO);
             }
-            for list in nodes[indptr[node]..end].chunks(PIECE_EDGES) {
+            for (piece, list) in nodes[indptr[node]..end].chunks(PIECE_EDGES).enumerate() {
                 factors.clear();
                 factors.extend(list.iter().map(|other| [others[*other as usize]]));
+                if let Some(left_out) = left_out {
+                    let first = indptr[node] + piece * PIECE_EDGES;
+                    for (place, factor) in factors.iter_mut().enumerate() {
+                        let edge = edges.map_or(first + place, |edges| edges[first + place] as usize);
+                        if left_out.leaves_out(edge) {
+                            *factor = [0.0];
+                        }
+                    }
+                }
                 add_weighted(out, &factors, all, list);
             }
             if self.is_last {

@@ -39,7 +39,7 @@ pub use self::{
     graph::DeviceGraph,
     inference::{EvaluationSets, Inference},
     labeled::{LabeledNodes, Measured},
-    layer::{LayerKind, LayerPlan},
+    layer::{LayerKind, LayerPlan, LeftOut, TargetPlan},
     losses::Losses,
     machine::{EventId, Gpu, Lane, Machine, ModuleId, RecordingId},
     memory::DeviceNumbers,

@@ -11,6 +11,7 @@ mod buffer;
 pub mod cuda;
 mod cut;
 mod dropout;
+mod edge_mask;
 mod layer;
 mod layout;
 mod linear;
@@ -28,9 +29,10 @@ mod weighted_rows;
 
 pub use crate::{
     aggregate_layer::{AggregateLayer, AggregateWeights},
-    attention_layer::{AttentionLayer, AttentionWeights},
+    attention_layer::{AttentionLayer, AttentionStep, AttentionWeights},
     bridge::{filled, is_plain, numbers, numbers_mut, prepare, trim},
     dropout::Dropout,
+    edge_mask::EdgeMask,
     layer::{LayerDraws, LayerInput},
     linear::linear,
     node_loss::{SoftTargets, class_loss, soft_class_loss},

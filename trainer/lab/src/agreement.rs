@@ -26,7 +26,8 @@ impl Divergences {
     pub fn of(model: &Model, graph: &GraphInput) -> Result<Divergences, TrainError> {
         let traced = model.trace(&graph.sample(model.layers().len()))?;
         let block = &*graph.block;
-        let agreement = agreement(block, graph.labels.as_ref());
+        let has_loops = model.config().has_self_loops();
+        let agreement = agreement(block, graph.labels.as_ref(), has_loops);
         let nodes = || (0..block.n_destinations()).filter(|node| agreement[*node].is_some());
         let mut layers = Vec::new();
         for attention in &traced.attention {
@@ -36,7 +37,8 @@ impl Divergences {
                 let agreement = agreement[node].as_deref().unwrap_or_default();
                 let heads = 0..n_heads as usize;
                 let of_head = |head: usize| {
-                    let own = block.edges_into(node).map(|edge| f64::from(weights[edge * n_heads as usize + head]));
+                    let own =
+                        edges_of(block, node, has_loops).map(|edge| f64::from(weights[edge * n_heads as usize + head]));
                     divergence(own, agreement)
                 };
                 heads.map(of_head).sum::<f64>() / n_heads as f64
@@ -56,8 +58,13 @@ fn divergence(own: impl Iterator<Item = f64>, other: &[f64]) -> f64 {
     own.zip(other).map(|(p, q)| if p > 0.0 { p * (p / q).ln() } else { 0.0 }).sum()
 }
 
-/// Label agreement of each node over its incoming edges, in their order; `None` for nodes without a class.
-fn agreement(block: &Block, labels: Option<&Labels>) -> Vec<Option<Vec<f64>>> {
+/// Edges into a node that the model has.
+fn edges_of(block: &Block, node: usize, has_loops: bool) -> impl Iterator<Item = usize> {
+    block.edges_into(node).filter(move |edge| has_loops || block.sources()[*edge] as usize != node)
+}
+
+/// Label agreement of each node over its incoming edges, in their order; `None` for nodes without a class or without edges.
+fn agreement(block: &Block, labels: Option<&Labels>, has_loops: bool) -> Vec<Option<Vec<f64>>> {
     let shared = |a: usize, b: usize| match labels {
         None => 0.0,
         Some(Labels::Classes(classes)) => f64::from(u8::from(classes[a] == classes[b])),
@@ -73,7 +80,7 @@ fn agreement(block: &Block, labels: Option<&Labels>) -> Vec<Option<Vec<f64>>> {
     };
     let of_node = |node: usize| {
         let mut values: Vec<f64> =
-            block.edges_into(node).map(|edge| shared(node, block.sources()[edge] as usize)).collect();
+            edges_of(block, node, has_loops).map(|edge| shared(node, block.sources()[edge] as usize)).collect();
         if values.iter().all(|value| *value == 0.0) {
             values.fill(1.0); // No shared label, not even by the self-loop: multi-label, and the node has none.
         }
@@ -82,7 +89,8 @@ fn agreement(block: &Block, labels: Option<&Labels>) -> Vec<Option<Vec<f64>>> {
         values.iter_mut().for_each(|value| *value /= sum);
         values
     };
-    (0..block.n_destinations()).map(|node| has_class(node).then(|| of_node(node))).collect()
+    let is_measured = |node: usize| has_class(node) && edges_of(block, node, has_loops).next().is_some();
+    (0..block.n_destinations()).map(|node| is_measured(node).then(|| of_node(node))).collect()
 }
 
 /// Statistics of a box plot.
@@ -156,7 +164,7 @@ mod tests {
         let lists = [vec![1u64, 2], vec![], vec![0]];
         let block = Block::full(3, 3, |node| Ok::<_, BlockError>(lists[node as usize].iter().copied())).unwrap();
         let labels = Labels::Classes(vec![4, 4, 5]);
-        let agreement = agreement(&block, Some(&labels));
+        let agreement = agreement(&block, Some(&labels), true);
         let own = agreement[0].as_ref().unwrap();
         assert_eq!(block.sources()[block.edges_into(0)], [1, 2, 0], "itself last");
         assert!((own[0] - 0.5).abs() < 1e-9 && (own[2] - 0.5).abs() < 1e-9 && own[1] < 1e-10, "{own:?}");
@@ -174,11 +182,11 @@ mod tests {
     fn several_labels_agree_by_how_many_they_share() {
         let block = Block::full(2, 1, |node| Ok::<_, BlockError>((node == 0).then_some(1).into_iter())).unwrap();
         let labels = Labels::Bits { n_classes: 3, bits: vec![true, true, false, true, false, false] };
-        let shares = agreement(&block, Some(&labels));
+        let shares = agreement(&block, Some(&labels), true);
         assert_eq!(shares[0], Some(vec![1.0 / 3.0, 2.0 / 3.0]));
         let none = Labels::Bits { n_classes: 3, bits: vec![false; 6] };
-        assert_eq!(agreement(&block, Some(&none))[0], Some(vec![0.5, 0.5]));
-        assert_eq!(agreement(&block, Some(&Labels::Classes(vec![-1, 0])))[0], None);
+        assert_eq!(agreement(&block, Some(&none), true)[0], Some(vec![0.5, 0.5]));
+        assert_eq!(agreement(&block, Some(&Labels::Classes(vec![-1, 0])), true)[0], None);
     }
 
     #[test]

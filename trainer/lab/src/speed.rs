@@ -48,10 +48,14 @@ pub enum Benched {
     Mx,
     /// GAT.
     Gat,
+    /// GATv2.
+    GatV2,
     /// GCN.
     Gcn,
     /// GraphSAGE.
     Sage,
+    /// GIN.
+    Gin,
     /// GAT of five layers with batch norm, linear residuals and a linear layer at the end; attention is dropped with probability 0.1.
     DeepGat,
 }
@@ -62,8 +66,10 @@ impl Benched {
         match self {
             Benched::Mx => "mx",
             Benched::Gat => "gat",
+            Benched::GatV2 => "gatv2",
             Benched::Gcn => "gcn",
             Benched::Sage => "sage",
+            Benched::Gin => "gin",
             Benched::DeepGat => "deep-gat",
         }
     }
@@ -88,11 +94,13 @@ pub enum Timed {
 }
 
 /// The rows of the table in `docs/BENCHMARKS.md`.
-pub const CASES: [Case; 18] = [
+pub const CASES: [Case; 20] = [
     case("arxiv MX", Size::ARXIV, Benched::Mx, (8, 16, 1), 0.2),
     case("arxiv GAT", Size::ARXIV, Benched::Gat, (8, 16, 1), 0.2),
+    case("arxiv GATv2", Size::ARXIV, Benched::GatV2, (8, 16, 1), 0.2),
     case("arxiv GCN", Size::ARXIV, Benched::Gcn, (1, 128, 1), 0.2),
     case("arxiv GraphSAGE", Size::ARXIV, Benched::Sage, (1, 128, 1), 0.2),
+    case("arxiv GIN", Size::ARXIV, Benched::Gin, (1, 128, 1), 0.2),
     case("arxiv GAT, 5 layers, batch norm", Size::ARXIV, Benched::DeepGat, (1, 256, 1), 0.3),
     case("flickr MX", Size::FLICKR, Benched::Mx, (8, 8, 8), 0.6),
     case("pubmed MX", Size::PUBMED, Benched::Mx, (8, 8, 8), 0.6),
@@ -209,8 +217,10 @@ fn config(case: &Case) -> RunConfig {
     let model = match case.model {
         Benched::Mx => format!("supergat\"\nattention = \"mx\"\nheads = {heads}\nout_heads = {out_heads}"),
         Benched::Gat => format!("gat\"\nheads = {heads}\nout_heads = {out_heads}"),
+        Benched::GatV2 => format!("gat\"\nattention = \"v2\"\nheads = {heads}\nout_heads = {out_heads}"),
         Benched::Gcn => "gcn\"".to_owned(),
         Benched::Sage => "sage\"".to_owned(),
+        Benched::Gin => "gin\"".to_owned(),
         Benched::DeepGat => {
             "gat\"\nheads = 1\nn_layers = 5\nnorm = \"batch\"\nresidual = \"linear\"\nactivation = \"relu\"\n\
                              output_linear = true\ninput_dropout = 0.0\nattention_dropout = 0.1"

@@ -1,4 +1,4 @@
-//! `kith predict`: writes probabilities, embeddings or attention of a trained model.
+//! `kith predict`: writes probabilities, embeddings, attention or link probabilities of a trained model.
 
 use std::path::{Path, PathBuf};
 
@@ -30,6 +30,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let checkpoint = find_checkpoint(&local(&args.run, &Wanted::All)?)?;
     let (device, gpu) = choose(&args, &checkpoint)?;
     checkpoint.warning().iter().for_each(|warning| say(&format!("warning: {warning}")));
+    if args.pairs.is_some() && args.what != What::Links {
+        anyhow::bail!("--pairs is for --what links: add that, or remove --pairs");
+    }
     let opened = open(&args.graph)?;
     match checkpoint.check_store(&opened.info().digest) {
         Ok(()) => {}
@@ -40,6 +43,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         checkpoint: &checkpoint,
         opened: &opened,
         what: args.what,
+        pairs: args.pairs.as_deref(),
         layer: args.layer,
         moment: args.weights,
         device,

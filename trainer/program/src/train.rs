@@ -98,7 +98,8 @@ fn train_all(args: &mut Args, world: &mut World, stop: &Stop) -> anyhow::Result<
     if let Some(address) = args.metrics {
         say(&format!("metrics on {}", metrics.show(address)?));
     }
-    let is_by_run_key = config.train.split.as_deref() == Some(BY_SEED);
+    // Splits by seed, and held-out edges, belong to one run.
+    let is_by_run_key = config.train.split.as_deref() == Some(BY_SEED) || config.links.is_some();
     let keys: Vec<u64> = run_keys.clone().collect();
     let outs: Vec<Option<PathBuf>> = keys
         .iter()

@@ -3,6 +3,7 @@
 
 mod choices;
 mod class_weights;
+mod links;
 mod model;
 mod optimizer;
 
@@ -16,6 +17,7 @@ pub use self::{
         Activation, Exclude, Jumping, Kernels, Mode, NoDecay, Norm, OptimizerName, Residual, ScheduleName, Supervision,
     },
     class_weights::ClassWeights,
+    links::LinksConfig,
     model::ModelConfig,
     optimizer::{OptimizerConfig, ScheduleConfig},
 };
@@ -44,6 +46,9 @@ pub struct RunConfig {
     /// The losses of a cgat.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgat: Option<CgatConfig>,
+    /// Link prediction instead of node classification.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub links: Option<LinksConfig>,
     /// Early stopping: by `patience`, or by the paper's rule (all other keys). Without this section a run trains all epochs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub early_stop: Option<EarlyStopConfig>,
@@ -324,6 +329,9 @@ impl RunConfig {
         }
         if self.train.supervision != Supervision::Split {
             name = name + "-" + self.train.supervision.name();
+        }
+        if self.links.is_some() {
+            name += "-links";
         }
         name
     }

@@ -3,6 +3,7 @@
 use crate::{
     choice::Choice,
     config::{Jumping, Mode, ModelConfig, Residual},
+    model_kind::ModelKind,
 };
 
 /// Most bytes of activations for which full-batch training is the default.
@@ -37,11 +38,13 @@ impl GraphSize {
             let heads = model.heads_of(layer) as u64;
             let width = if model.is_hidden(layer) { model.hidden as u64 } else { self.n_classes };
             let joined = heads.saturating_mul(width);
-            // A transition keeps its input beside its output; residuals and jumping are added to it.
+            // A transition keeps its input beside its output; residuals and jumping are added to it, and so are GATv2's products of
+            // destinations and GIN's second layer.
             let has_linear = model.residual() == Residual::Linear || model.has_root_weight();
             let n_kept = if model.is_plain() { 1 } else { 2 } + u64::from(has_linear);
             let n_kept = n_kept + u64::from(model.jumping() != Jumping::None);
-            let kept = joined.saturating_mul(n_kept);
+            let has_second = model.is_dynamic() || model.kind == ModelKind::Gin;
+            let kept = joined.saturating_mul(n_kept + u64::from(has_second));
             let of_nodes = self.n_nodes.saturating_mul(dim.saturating_add(kept));
             let scores = if model.kind.has_attention() { heads } else { 0 };
             let of_edges = self.n_edges.saturating_add(self.n_nodes).saturating_mul(scores);
@@ -71,7 +74,6 @@ impl GraphSize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model_kind::ModelKind;
 
     #[test]
     fn counts_activations_of_every_layer() {

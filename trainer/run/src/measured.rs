@@ -34,6 +34,17 @@ pub enum Metric {
     AveragePrecision,
     /// Area under the ROC curve: the share of (held-out edge, pair without an edge) in which the edge scores higher.
     Auc,
+    /// Mean of 1 / rank of each held-out edge among the pairs without an edge.
+    Mrr,
+    /// Share of held-out edges that score above all pairs without an edge but 9.
+    #[serde(rename = "hits@10")]
+    HitsAt10,
+    /// The same but 49.
+    #[serde(rename = "hits@50")]
+    HitsAt50,
+    /// The same but 99.
+    #[serde(rename = "hits@100")]
+    HitsAt100,
 }
 
 /// Those that a run file may name.
@@ -45,10 +56,24 @@ impl Choice for Metric {
         ("macro-f1", Self::MacroF1),
         ("roc-auc", Self::RocAuc),
         ("average-precision", Self::AveragePrecision),
+        ("mrr", Self::Mrr),
+        ("hits@10", Self::HitsAt10),
+        ("hits@50", Self::HitsAt50),
+        ("hits@100", Self::HitsAt100),
     ];
 }
 
 impl Metric {
+    /// True if it is of link prediction alone.
+    pub fn is_of_links(self) -> bool {
+        matches!(self, Metric::Auc | Metric::Mrr | Metric::HitsAt10 | Metric::HitsAt50 | Metric::HitsAt100)
+    }
+
+    /// True if it can measure link prediction.
+    pub fn measures_links(self) -> bool {
+        self.is_of_links() || matches!(self, Metric::RocAuc | Metric::AveragePrecision)
+    }
+
     /// Its name for users.
     pub fn shown(self) -> &'static str {
         if self == Metric::Auc { "ROC AUC of held-out edges" } else { self.name() }

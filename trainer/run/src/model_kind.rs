@@ -16,6 +16,8 @@ pub enum ModelKind {
     Gcn,
     /// Plain means.
     Sage,
+    /// Sums, and a perceptron.
+    Gin,
     /// Every node for itself.
     Mlp,
     /// Attention that is to score edges above other pairs, by a margin.
@@ -28,6 +30,7 @@ impl Choice for ModelKind {
         ("gat", Self::Gat),
         ("gcn", Self::Gcn),
         ("sage", Self::Sage),
+        ("gin", Self::Gin),
         ("mlp", Self::Mlp),
         ("cgat", Self::Cgat),
     ];
@@ -81,6 +84,7 @@ impl ModelKind {
             ModelKind::Gat => Traits { about: "GAT: graph attention", ..ATTENTIVE },
             ModelKind::Gcn => Traits { about: "GCN: the sum over neighbors, normalized by degrees", ..PLAIN },
             ModelKind::Sage => Traits { about: "GraphSAGE: the mean over neighbors", ..PLAIN },
+            ModelKind::Gin => Traits { about: "GIN: a perceptron of two layers on the sum over neighbors", ..PLAIN },
             ModelKind::Mlp => Traits { about: "a multilayer perceptron: no neighbors", ..PLAIN },
             ModelKind::Cgat => Traits {
                 about: "CGAT: graph attention that must score edges above other pairs, by a margin",

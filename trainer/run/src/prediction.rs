@@ -11,11 +11,17 @@ pub enum What {
     Embeddings,
     /// For each edge its weight in each head of a layer.
     Attention,
+    /// For pairs of nodes the probability of an edge.
+    Links,
 }
 
 impl Choice for What {
-    const ALL: &'static [(&'static str, Self)] =
-        &[("probabilities", Self::Probabilities), ("embeddings", Self::Embeddings), ("attention", Self::Attention)];
+    const ALL: &'static [(&'static str, Self)] = &[
+        ("probabilities", Self::Probabilities),
+        ("embeddings", Self::Embeddings),
+        ("attention", Self::Attention),
+        ("links", Self::Links),
+    ];
 }
 
 /// Weights of a checkpoint to use.

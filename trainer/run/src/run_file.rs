@@ -100,9 +100,9 @@ impl RunFile {
     }
 
     /// The defaults of a model, by a name such as `gat`, `gat-dp` or `supergat-mx`, in any case; `None` if no model has this
-    /// name. `graphsage` is `sage`.
+    /// name. `graphsage` is `sage`, and `gatv2` is `gat-v2`.
     pub fn of_model(name: &str) -> Option<RunFile> {
-        let name = &name.to_lowercase().replace("graphsage", "sage");
+        let name = &name.to_lowercase().replace("graphsage", "sage").replace("gatv2", "gat-v2");
         let named = |kind: ModelKind, attention: Option<Form>| {
             let mut file = RunFile { origin: name.to_owned(), table: Table::new(), notes: Vec::new() };
             file.put("model.kind", Value::String(kind.name().to_owned()));
@@ -128,6 +128,19 @@ impl RunFile {
     pub fn kind(&self) -> ModelKind {
         let name = get(&self.table, "model.kind").and_then(Value::as_str);
         name.and_then(ModelKind::from_name).unwrap_or(RunConfig::default().model.kind)
+    }
+
+    /// Predicts links instead of classes.
+    pub fn predict_links(&mut self) {
+        let section = self.table.entry(LINKS).or_insert_with(|| Value::Table(Table::new()));
+        if !section.is_table() {
+            *section = Value::Table(Table::new());
+        }
+    }
+
+    /// True if it predicts links instead of classes.
+    pub fn predicts_links(&self) -> bool {
+        self.table.get(LINKS).is_some_and(Value::is_table)
     }
 
     /// True if the file does not set `train.mode`.
@@ -156,6 +169,10 @@ impl RunFile {
         if let Some(key) = self.mini_batch_key().filter(|_| self.kind().trains_in_mini_batches()) {
             self.set_mode_if_open(Mode::MiniBatch);
             return Ok(Some(format!("mini-batch training, because `{key}` is set")));
+        }
+        if self.predicts_links() {
+            self.set_mode_if_open(Mode::FullBatch);
+            return Ok(Some("full-batch training, because link prediction supports nothing else".to_owned()));
         }
         let config = self.resolve()?;
         let (mode, why) = graph.mode(&config.model);
@@ -203,6 +220,7 @@ impl RunFile {
         self.check_early_stop(&config)?;
         self.check_optimizer(&config)?;
         self.check_schedule(&config)?;
+        self.check_links(&config)?;
         self.settle_fanouts(&mut config)?;
         Ok(config)
     }
@@ -246,6 +264,9 @@ impl RunFile {
         RunFileError { origin: self.origin.clone(), problem }
     }
 }
+
+/// The section of link prediction.
+const LINKS: &str = "links";
 
 /// `model.hidden` of models without attention: as wide as the default heads together.
 const WIDTH_WITHOUT_ATTENTION: i64 = 128;

@@ -13,6 +13,7 @@ use crate::{
     data::{
         BatchInput, Data,
         input::{GraphInput, Input, Labels, Sample},
+        link_pairs::{LinkPairs, LinkTargets},
         slices::slices_of,
     },
     distributed::world::World,
@@ -62,6 +63,8 @@ pub(crate) struct Slice<'a> {
     /// Pairs and contrasts of the layers' own losses.
     pub(crate) compared: Compared,
     pub(crate) labels: Cow<'a, Labels>,
+    /// Pairs whose loss counts instead of nodes.
+    pub(crate) links: Option<LinkPairs>,
     /// Positions whose node loss counts.
     pub(crate) seeds: Cow<'a, [u32]>,
     /// Seeds of the whole step.
@@ -78,6 +81,11 @@ impl Slice<'_> {
     /// True if the slice has no roots: the last step of an epoch may have fewer seed nodes than slices.
     pub(crate) fn is_empty(&self) -> bool {
         self.sample.blocks.last().is_none_or(|block| block.n_destinations() == 0)
+    }
+
+    /// Nodes or edges whose loss counts.
+    pub(crate) fn n_seeds(&self) -> u64 {
+        self.links.as_ref().map_or(self.seeds.len(), |links| links.n_edges) as u64
     }
 
     /// Edges of all blocks but the loops, of which every destination has one.
@@ -136,10 +144,12 @@ impl<'a> Feed<'a> {
             Feed::Graphs(input) => {
                 let graph = order_of_graphs(input, at)[at.place];
                 let pass = Pass::Train { run_key: at.run_key, step: at.step };
+                let n_layers = model.layers().len();
                 Ok(Slice {
-                    sample: graph.sample(model.layers().len()),
+                    sample: graph.sample(n_layers),
                     compared: model.compare(graph, pass),
-                    labels: Cow::Borrowed(graph.labels.as_ref().expect("graphs that are trained on have labels")),
+                    labels: graph.labels.as_ref().map_or(Cow::Owned(Labels::Classes(Vec::new())), Cow::Borrowed),
+                    links: targets(input).map(|targets| targets.draw(at.run_key, at.step, n_layers)),
                     seeds: Cow::Borrowed(&graph.train),
                     n_step_seeds: graph.train.len(),
                     digest: None,
@@ -166,7 +176,12 @@ impl<'a> Feed<'a> {
 }
 
 fn trained(input: &Input) -> impl Iterator<Item = &GraphInput> {
-    input.graphs.iter().filter(|graph| !graph.train.is_empty())
+    input.graphs.iter().filter(|graph| !graph.train.is_empty() || targets(input).is_some())
+}
+
+/// Edges that are learned instead of classes.
+fn targets(input: &Input) -> Option<&LinkTargets> {
+    input.links.as_ref()?.train.as_ref()
 }
 
 /// The graphs that are trained on, one per step, in the order that the epoch draws: by (draw, first node).
@@ -245,6 +260,7 @@ impl Batches {
             },
             compared: std::mem::take(&mut batch.pairs).into(),
             labels: Cow::Owned(batch.labels.clone()),
+            links: None,
             seeds: Cow::Owned(std::mem::take(&mut batch.seeds)),
             n_step_seeds: batch.n_step_seeds,
             digest: Some(batch.digest_text()),

@@ -29,7 +29,7 @@ pub struct Input {
     pub graphs: Vec<GraphInput>,
     /// Length of a row.
     pub dim: usize,
-    /// Classes are `0..n_classes`; none where labels were not asked for.
+    /// Classes are `0..n_classes`; none where labels were not asked for. For link prediction, the width of outputs.
     pub n_classes: usize,
     /// True if a node may have several classes.
     pub is_multi_label: bool,

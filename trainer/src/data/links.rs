@@ -1,42 +1,76 @@
-//! Link prediction: a model's last layer separates held-out edges of a graph from pairs without an edge.
+//! Link prediction: edges of a graph are held out, and told apart from pairs without an edge.
 
 use std::{collections::HashSet, sync::Arc};
 
 use kith_block::{Block, BlockError};
 use kith_draw::{Name, Purpose, Stream};
+use kith_run::{
+    config::LinksConfig,
+    measured::{Measured, Metric},
+};
 
 use crate::{
     data::{
         input::GraphInput,
-        link_pairs::{LinkPairs, Links},
+        link_pairs::{LinkPairs, LinkTargets, Links},
+        matrix::Matrix,
     },
     error::TrainError,
     model::Model,
 };
 
-/// Shares of a graph's pairs that are held out.
-const VALID_SHARE: f64 = 0.05;
-const TEST_SHARE: f64 = 0.10;
-
 impl Links {
-    /// Holds out edges of a graph: returns the graph without them, and the pairs to predict. Draws are named by the
+    /// Holds out edges of a graph: returns the graph without them, and the pairs to predict by attention. Draws are named by the
     /// seed, so every run has its own links.
     pub fn hold_out(graph: &GraphInput, run_key: u64) -> Result<(GraphInput, Links), TrainError> {
-        let stream = |layer| Name { run_key, purpose: Purpose::Split, step: 0, layer }.stream();
-        let block = &graph.block;
-        let mut pairs = undirected(block);
-        let order = stream(EDGES);
-        pairs.sort_by_cached_key(|(a, b)| (order.draws((*a).into(), (*b).into(), 0).double_word(), *a, *b));
-        let share = |share: f64| (pairs.len() as f64 * share) as usize;
-        let (n_valid, n_test) = (share(VALID_SHARE), share(TEST_SHARE));
-        let (valid, rest) = pairs.split_at(n_valid);
-        let test = &rest[..n_test];
-        let others = strangers(block, stream(STRANGERS), n_valid + n_test);
+        let LinksConfig { valid, test, .. } = LinksConfig::default();
+        let Held { edges, n_valid, n_test, others } = Held::draw(&graph.block, (valid, test), run_key);
+        let held_out = &edges[..n_valid + n_test];
         let (valid_others, test_others) = others.split_at(n_valid.min(others.len()));
-        let links = Links { valid: LinkPairs::new(valid, valid_others), test: LinkPairs::new(test, test_others) };
-        let held_out: HashSet<(u32, u32)> = pairs[..n_valid + n_test].iter().copied().collect();
-        let without = GraphInput { block: Arc::new(without(block, &held_out)?), ..graph.clone() };
+        let links = Links {
+            valid: LinkPairs::both_ways(&held_out[..n_valid], valid_others),
+            test: LinkPairs::both_ways(&held_out[n_valid..], test_others),
+            train: None,
+        };
+        Ok((graph_without(graph, held_out)?, links))
+    }
+
+    /// The same for a run that learns to predict edges: pairs are scored by the outputs of their nodes.
+    pub fn to_predict(
+        graph: &GraphInput,
+        config: &LinksConfig,
+        run_key: u64,
+    ) -> Result<(GraphInput, Links), TrainError> {
+        let Held { edges, n_valid, n_test, others } = Held::draw(&graph.block, (config.valid, config.test), run_key);
+        let (held_out, train) = edges.split_at(n_valid + n_test);
+        let n_disjoint = (train.len() as f64 * config.disjoint_train_ratio) as usize;
+        let n_targets = if config.disjoint_train_ratio > 0.0 { n_disjoint } else { train.len() };
+        if n_valid == 0 || n_test == 0 || n_targets == 0 {
+            return Err(TrainError::Links { n_edges: edges.len() });
+        }
+        let known = graph_without(graph, held_out)?;
+        let without = match n_disjoint {
+            0 => known.clone(),
+            _ => graph_without(&known, &train[..n_disjoint])?,
+        };
+        let (valid_others, test_others) = others.split_at(n_valid.min(others.len()));
+        let links = Links {
+            valid: LinkPairs::once(&held_out[..n_valid], valid_others),
+            test: LinkPairs::once(&held_out[n_valid..], test_others),
+            train: Some(LinkTargets {
+                edges: train[..n_targets].to_vec(),
+                neg_sample_ratio: config.neg_sample_ratio,
+                known: known.block,
+            }),
+        };
         Ok((without, links))
+    }
+
+    /// Metrics of validation and test pairs, and the mean loss of validation pairs, by the outputs of all nodes.
+    pub(crate) fn measure_outputs(&self, outputs: &Matrix, metric: Metric) -> Measured {
+        let of = |pairs: &LinkPairs| pairs.metric_and_loss(&pairs.scores(outputs), metric);
+        let ((valid, valid_loss), (test, _)) = (of(&self.valid), of(&self.test));
+        Measured { valid_loss, valid, test }
     }
 
     /// Area under the ROC curve of a model's pair scores: valid and test.
@@ -46,6 +80,33 @@ impl Links {
         let (valid, test) = scores.split_at(self.valid.sources.len());
         Ok((self.valid.measure(valid), self.test.measure(test)))
     }
+}
+
+/// Edges of a graph in the order of their draws: validation, test, training; and as many pairs without an edge as are held out.
+struct Held {
+    edges: Vec<(u32, u32)>,
+    n_valid: usize,
+    n_test: usize,
+    others: Vec<(u32, u32)>,
+}
+
+impl Held {
+    fn draw(block: &Block, (valid, test): (f64, f64), run_key: u64) -> Held {
+        let stream = |layer| Name { run_key, purpose: Purpose::Split, step: 0, layer }.stream();
+        let mut edges = undirected(block);
+        let order = stream(EDGES);
+        edges.sort_by_cached_key(|(a, b)| (order.draws((*a).into(), (*b).into(), 0).double_word(), *a, *b));
+        let share = |share: f64| (edges.len() as f64 * share) as usize;
+        let (n_valid, n_test) = (share(valid), share(test));
+        let others = strangers(block, stream(STRANGERS), n_valid + n_test);
+        Held { edges, n_valid, n_test, others }
+    }
+}
+
+/// A graph without some pairs, in both directions.
+fn graph_without(graph: &GraphInput, pairs: &[(u32, u32)]) -> Result<GraphInput, TrainError> {
+    let block = without(&graph.block, &pairs.iter().copied().collect())?;
+    Ok(GraphInput { block: Arc::new(block), ..graph.clone() })
 }
 
 /// Layers of the names of draws; nodes are split by layer 0.
@@ -125,6 +186,29 @@ mod tests {
             is_symmetric: true,
             is_one_of_many: false,
         }
+    }
+
+    #[test]
+    fn targets_are_known_edges_and_negatives_are_none() {
+        let whole = graph();
+        for (disjoint_train_ratio, n_targets, n_left) in [(0.0, 51, 51), (0.5, 25, 26)] {
+            let config = LinksConfig { disjoint_train_ratio, neg_sample_ratio: 2.0, ..LinksConfig::default() };
+            let (train, links) = Links::to_predict(&whole, &config, 7).unwrap();
+            assert_eq!((links.valid.sources.len(), links.test.sources.len()), (6, 12), "each pair once");
+            assert_eq!(undirected(&train.block).len(), n_left, "message passing");
+            let targets = links.train.unwrap();
+            assert_eq!(targets.edges.len(), n_targets);
+            let pairs = targets.draw(3, 1, 2);
+            assert_eq!((pairs.n_edges, pairs.sources.len()), (n_targets, 3 * n_targets));
+            for (a, b, is_edge) in pairs.each() {
+                assert_eq!(targets.known.has_edge(a, b) || targets.known.has_edge(b, a), is_edge);
+                assert_eq!(train.block.has_edge(a, b), is_edge && disjoint_train_ratio == 0.0);
+            }
+            assert_eq!(targets.draw(3, 1, 2), pairs, "named draws");
+            assert_ne!(targets.draw(3, 2, 2), pairs);
+        }
+        let tiny = LinksConfig { valid: 0.001, ..LinksConfig::default() };
+        assert!(Links::to_predict(&whole, &tiny, 7).unwrap_err().to_string().contains("60 edges"));
     }
 
     #[test]

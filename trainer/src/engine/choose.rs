@@ -13,7 +13,7 @@ pub(crate) fn on_gpu<'a>(
     gpu_rows: Option<u64>,
     slices: Option<&RankSlices>,
 ) -> Result<Vec<Box<dyn Engine<'a> + 'a>>, TrainError> {
-    if let Some(sentence) = hosts.iter().find_map(|host| gpu::refusal(&host.config.model)) {
+    if let Some(sentence) = hosts.iter().find_map(|host| gpu::refusal(&host.config)) {
         return Err(TrainError::NotOnGpu(sentence));
     }
     match (gpu::whole_graph(hosts[0].data), hosts) {

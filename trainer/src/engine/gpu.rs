@@ -6,11 +6,11 @@ use std::{ops::Range, sync::Arc};
 
 use kith_client::{FetchedRows, Info};
 use kith_kernels::cuda::{
-    self, DeviceGraph, DeviceRows, FeatureType, Features, GraphLists, LayerPlan, Program, ProgramPlan, Settings,
-    Targets, UpdateRule,
+    self, DeviceGraph, DeviceRows, FeatureType, Features, GraphLists, LayerPlan, LeftOut, Program, ProgramPlan,
+    Settings, TargetPlan, Targets, UpdateRule,
 };
 pub use kith_kernels::cuda::{Constants, Gpu, GpuError, TrainingPlan, Warmed, compiler_version, open, warm};
-use kith_run::config::{Kernels, ModelConfig, OptimizerConfig, OptimizerName, RunConfig};
+use kith_run::config::{Kernels, OptimizerConfig, OptimizerName, RunConfig};
 use kith_store::{Dtype, RowsForm};
 use tch::Device;
 
@@ -106,7 +106,7 @@ pub fn choose(name: &str, kernels: Option<Kernels>, config: &mut RunConfig) -> R
     let in_file = Some(config.train.kernels).filter(|kernels| *kernels == Kernels::Reference);
     let kernels = kernels.or(in_file);
     if let Some(number) = number.filter(|_| kernels != Some(Kernels::Reference)) {
-        match refusal(&config.model) {
+        match refusal(config) {
             None => {
                 config.train.kernels = Kernels::Fused;
                 device::check(name)?;
@@ -122,18 +122,27 @@ pub fn choose(name: &str, kernels: Option<Kernels>, config: &mut RunConfig) -> R
     Ok((device::find(name)?, None))
 }
 
-/// Reason why a GPU's kernels cannot compute a model, if any.
-pub fn refusal(config: &ModelConfig) -> Option<String> {
-    spec_of(config.kind).gpu_layer(config).err()
+/// Reason why a GPU's kernels cannot compute a run, if any.
+pub fn refusal(config: &RunConfig) -> Option<String> {
+    if config.links.is_some() {
+        return Some("link prediction has no kernels for GPUs".to_owned());
+    }
+    spec_of(config.model.kind).gpu_layer(&config.model).err()
 }
 
 /// Constants of a model's GPU kernels, layer by layer, those of linear layers last, or the reason why GPUs have none for it.
 pub fn kernels_of(config: &RunConfig, dim: usize, n_classes: usize) -> Result<Vec<Constants>, String> {
-    if let Some(sentence) = refusal(&config.model) {
+    if let Some(sentence) = refusal(config) {
         return Err(sentence);
     }
     let model = Model::new(config, dim, n_classes, 0, Device::Cpu).map_err(|error| error.to_string())?;
-    Ok(plan_of_inference(&model).constants())
+    let mut constants = plan_of_inference(&model).constants();
+    if config.model.edge_dropout() > 0.0 {
+        // Training compiles its own.
+        let training = ProgramPlan { layers: layers(&model, true), ..plan_of_inference(&model) };
+        constants.extend(training.constants());
+    }
+    Ok(constants)
 }
 
 /// Program of several runs of one model over a whole graph. `runs` differ only in [`Settings`], each with its seed.
@@ -184,7 +193,7 @@ fn plan(
 ) -> ProgramPlan {
     let edge_loss = config.edge_loss.as_ref().filter(|edge_loss| edge_loss.weight != 0.0);
     ProgramPlan {
-        layers: layers(model),
+        layers: layers(model, runs.iter().any(|run| run.edge_dropout > 0.0)),
         stack: stack::plan(model),
         n_weights: model.weights().flat().numel(),
         n_trained: model.weights().n_trained(),
@@ -197,7 +206,7 @@ fn plan(
 /// A model without training.
 pub(crate) fn plan_of_inference(model: &Model) -> ProgramPlan {
     ProgramPlan {
-        layers: layers(model),
+        layers: layers(model, false),
         stack: stack::plan(model),
         n_weights: model.weights().flat().numel(),
         n_trained: model.weights().n_trained(),
@@ -226,10 +235,12 @@ fn settings(config: &RunConfig, run_key: u64) -> Settings {
         dropout: config.model.dropout,
         input_dropout: config.model.input_dropout(),
         attention_dropout: config.model.attention_dropout(),
+        edge_dropout: config.model.edge_dropout(),
     }
 }
 
-fn layers(model: &Model) -> Vec<LayerPlan> {
+/// `is_dropped`: edges are dropped in training.
+fn layers(model: &Model, is_dropped: bool) -> Vec<LayerPlan> {
     let config = model.config();
     let kind = spec_of(config.kind).gpu_layer(config).expect("a program is made of models without refusal");
     let place = |layer: usize, name: &str| model.weights().place(&format!("layers.{layer}.{name}"));
@@ -242,6 +253,8 @@ fn layers(model: &Model) -> Vec<LayerPlan> {
         weight: place(layer, "weight").expect("every layer has weights"),
         attention: place(layer, "attention").unwrap_or(0),
         bias: place(layer, "bias"),
+        left_out: LeftOut { loops: !config.has_self_loops(), dropped: is_dropped },
+        targets: place(layer, "target.weight").map(|weight| TargetPlan { weight, bias: place(layer, "target.bias") }),
     };
     model.layers().iter().enumerate().map(plan).collect()
 }

@@ -13,6 +13,7 @@ use crate::{
     },
     error::TrainError,
     inference::{evaluate::Evaluator, layerwise::Room, receptive::ReceptiveSets},
+    loss::link_loss,
     model::{MOMENTUM, Pass},
     output::checkpoint::Exact,
 };
@@ -89,7 +90,7 @@ fn forward_and_backward(
     let mut record = SliceRecord {
         digest: slice.digest.take(),
         row_counts: (local, cached, remote),
-        n_seeds: slice.seeds.len() as u64,
+        n_seeds: slice.n_seeds(),
         n_edges: slice.n_edges(),
         ..SliceRecord::default()
     };
@@ -98,7 +99,10 @@ fn forward_and_backward(
     }
     let pass = Pass::Train { run_key: host.run_key, step: at.step };
     let forward = host.model.forward_sample(&slice.sample, pass, std::mem::take(&mut slice.compared))?;
-    let node_loss = host.node_loss.of(&forward.logits, &slice.labels, &slice.seeds, slice.n_step_seeds);
+    let node_loss = match &slice.links {
+        Some(pairs) => link_loss(&forward.logits, pairs),
+        None => host.node_loss.of(&forward.logits, &slice.labels, &slice.seeds, slice.n_step_seeds),
+    };
     let loss = match forward.edge_loss(host.feed.n_slices()) {
         Some(edge_loss) => &node_loss + edge_loss,
         None => node_loss.shallow_clone(),
@@ -111,6 +115,6 @@ fn forward_and_backward(
     host.check_slice(at, &record, Some(&slice.sample))?;
     loss.f_backward()?;
     // Slices weigh by their seed nodes, as in the node loss.
-    let share = slice.seeds.len() as f64 / slice.n_step_seeds as f64;
+    let share = if slice.links.is_some() { 1.0 } else { slice.seeds.len() as f64 / slice.n_step_seeds as f64 };
     Ok((record, forward.statistics.map(|statistics| statistics * share)))
 }

@@ -15,6 +15,7 @@ use crate::{
     data::{
         BatchInput, Data,
         input::{GraphInput, Input, Labels},
+        link_pairs::Links,
         matrix::{Matrix, rows_of},
     },
     distributed::world::World,
@@ -37,6 +38,9 @@ pub fn metric_of(config: &TrainConfig, data: &Data) -> Result<Metric, TrainError
     let wrong = |name: Metric, why: &str| Err(TrainError::Labels(format!("`train.metric`: {} {why}", name.name())));
     match (data, config.metric) {
         (Data::Full(Input { links: Some(_), .. }), None) => Ok(Metric::Auc),
+        (Data::Full(Input { links: Some(Links { train: Some(_), .. }), .. }), Some(metric)) => {
+            Ok(if metric == Metric::RocAuc { Metric::Auc } else { metric })
+        }
         (Data::Full(Input { links: Some(_), .. }), Some(metric)) => {
             wrong(metric, "is for nodes, and this graph is measured by edges that were held out: leave the key out")
         }
@@ -124,6 +128,9 @@ pub(crate) fn wanted(input: &BatchInput) -> impl Iterator<Item = u64> {
 
 fn evaluate_graphs(model: &Model, input: &Input, metric: Metric) -> Result<Measured, TrainError> {
     let (mut valid, mut test) = (Judged::default(), Judged::default());
+    if let (Some(links @ Links { train: Some(_), .. }), [graph]) = (&input.links, &input.graphs[..]) {
+        return Ok(links.measure_outputs(&rows_of(&model.forward(graph, Pass::Evaluate)?.logits)?, metric));
+    }
     for graph in &input.graphs {
         let Some(labels) = graph.labels.as_ref().filter(|_| !graph.valid.is_empty() || !graph.test.is_empty()) else {
             continue;

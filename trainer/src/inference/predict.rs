@@ -2,6 +2,7 @@
 
 mod edges;
 mod in_chunks;
+mod links;
 mod on_gpu;
 mod output;
 mod table;
@@ -41,6 +42,8 @@ pub struct Question<'a> {
     pub opened: &'a Opened,
     /// Output to write.
     pub what: What,
+    /// File of pairs to score instead of those that the run held out.
+    pub pairs: Option<&'a Path>,
     /// The layer whose attention is written; `None`: the last.
     pub layer: Option<usize>,
     /// Weights to use.
@@ -55,7 +58,7 @@ pub struct Question<'a> {
 
 /// Asks a trained model.
 pub fn predict(question: &Question<'_>) -> Result<Table, TrainError> {
-    let Question { checkpoint, opened, what, layer, moment, device, ref gpu, ref room } = *question;
+    let Question { checkpoint, opened, what, pairs, layer, moment, device, ref gpu, ref room } = *question;
     let state = &checkpoint.state;
     let dim = opened.info().rows.map(|_| opened.info().dim).ok_or(TrainError::NoRows)?;
     if dim != state.dim {
@@ -63,7 +66,13 @@ pub fn predict(question: &Question<'_>) -> Result<Table, TrainError> {
         return Err(TrainError::Predict(sentence));
     }
     let (config, model) = model_of(checkpoint, moment, device)?;
-    let output = Output::new(&model, what, layer, state.is_multi_label)?;
+    if let (Some(links), What::Links) = (&config.links, what) {
+        return match pairs {
+            Some(path) => links::of_file(&model, opened, path),
+            None => links::of_held_out(&model, opened, (links, state.run_key)),
+        };
+    }
+    let output = Output::new(&model, (what, layer), state.is_multi_label, config.links.is_some())?;
     if let Some(gpu) = gpu
         && let Some(table) = on_gpu::predict(gpu, &model, opened, &output)?
     {
@@ -74,7 +83,7 @@ pub fn predict(question: &Question<'_>) -> Result<Table, TrainError> {
     }
     let graphs = load_unlabeled(opened.whole()?)?.graphs;
     match output {
-        Output::Probabilities { .. } => of_nodes(opened, &graphs, output.column(), |graph| {
+        Output::Probabilities { .. } | Output::Outputs => of_nodes(opened, &graphs, output.column(), |graph| {
             output.finish(&model, &model.forward(graph, Pass::Evaluate)?.logits)
         }),
         Output::Embeddings { .. } => {
@@ -127,7 +136,7 @@ fn of_edges(opened: &Opened, graphs: &[GraphInput], model: &Model, layer: usize)
     let mut table = table_of_edges();
     for graph in graphs {
         let attention = model.trace(&graph.sample(model.layers().len()))?.attention.swap_remove(layer);
-        push_edges(&mut table, opened, &graph.block, &rows_of(&attention)?)?;
+        push_edges(&mut table, opened, &graph.block, &rows_of(&attention)?, model.config().has_self_loops())?;
     }
     Ok(table)
 }

@@ -1,7 +1,7 @@
 //! Layers that sum neighbors with fixed factors.
 
 use kith_block::Block;
-use kith_kernels::{AggregateLayer, AggregateWeights, OpenList};
+use kith_kernels::{AggregateLayer, AggregateWeights, EdgeMask, OpenList};
 use kith_run::config::Kernels;
 use tch::{TchError, Tensor};
 
@@ -15,16 +15,16 @@ use crate::model::{
 pub(super) fn aggregate(
     call: &Call<'_>,
     rows: &LayerRows<'_>,
-    fused: impl FnOnce(&Block) -> AggregateLayer,
+    fused: impl FnOnce(&Block, Option<EdgeMask>) -> AggregateLayer,
     reference: fn(&Tensor, &Edges, &Tensor) -> Tensor,
 ) -> Result<LayerOutput, TchError> {
     let bias = &call.bias();
     let rows = match call.kernels {
         Kernels::Fused => {
             let weights = AggregateWeights { weight: call.weight("weight"), bias };
-            fused(call.block).forward(rows.as_input(), weights, call.block, call.layer_draws(rows))?
+            fused(call.block, call.left_out()).forward(rows.as_input(), weights, call.block, call.layer_draws(rows))?
         }
-        Kernels::Reference => reference(&draws::products(call, rows), call.edges(), bias),
+        Kernels::Reference => reference(&draws::products(call, rows), &call.edges_in_sums(), bias),
     };
     Ok(LayerOutput::of_rows(rows))
 }

@@ -1,10 +1,10 @@
 //! One call of a layer: its settings, weights, input and output.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use kith_block::{Block, Pairs};
 use kith_draw::{Name, Purpose, Stream};
-use kith_kernels::{Dropout, InputRows, LayerDraws, LayerInput, plain_products, product_len};
+use kith_kernels::{Dropout, EdgeMask, InputRows, LayerDraws, LayerInput, plain_products, product_len};
 use kith_run::config::{CgatConfig, Kernels, ModelConfig};
 use tch::Tensor;
 
@@ -94,6 +94,36 @@ impl Call<'_> {
         (!dropout.is_none()).then(|| (dropout, stream()))
     }
 
+    /// Edges that the layer leaves out of its sums: self-loops, if the model has none, and dropped edges. All layers drop the same edges.
+    pub(super) fn left_out(&self) -> Option<EdgeMask> {
+        let dropout = match self.pass {
+            Pass::Evaluate => None,
+            Pass::Train { run_key, step } => {
+                let name = Name { run_key, purpose: Purpose::EdgeDropout, step, layer: 0 };
+                Some((Dropout::new(self.config.edge_dropout()), name.stream()))
+            }
+        };
+        EdgeMask::new(self.block, self.config.has_self_loops(), dropout.filter(|(dropout, _)| !dropout.is_none()))
+    }
+
+    /// Out-degree of a node of the block in the whole graph, if it is known.
+    pub(super) fn out_degree(&self, node: usize) -> Option<usize> {
+        let degree = self.out_degrees?.of(self.block.id(node)) as usize;
+        Some(degree - usize::from(!self.config.has_self_loops()))
+    }
+
+    /// The edges that are in the sums of a layer of tensor operations.
+    pub(super) fn edges_in_sums(&self) -> Edges {
+        let edges = match self.left_out() {
+            None => self.edges().copy(),
+            Some(left_out) => Edges::in_sums(self.block, &left_out, self.edges().sources.device()),
+        };
+        match self.out_degrees {
+            None => edges,
+            Some(_) => edges.with_out_degrees(|node| self.out_degree(node).expect("degrees of all nodes") as u32),
+        }
+    }
+
     pub(super) fn edges(&self) -> &Edges {
         self.edges.expect("layers of tensor operations get their edges")
     }
@@ -118,16 +148,31 @@ impl Call<'_> {
     /// Products of the block's sources, picked from those of all nodes.
     pub(super) fn pick_products(&self, values: &[f32], stride: usize, is_packed: bool) -> Tensor {
         let LayerShape { heads, features, .. } = self.shape;
-        let len = if is_packed { product_len(heads, features) } else { heads * features };
-        let ids = (0..self.block.n_sources()).map(|source| self.block.id(source) as usize);
-        let mut picked: Vec<f32> = ids.flat_map(|id| &values[id * stride..][..len]).copied().collect();
+        let len = self.product_len(is_packed);
+        let mut picked = pick(self.block, (values, stride), self.block.n_sources(), 0..len);
         if is_packed {
             picked = plain_products(&picked, (heads, features));
         }
-        let like = self.weights.flat();
-        let shape = [self.block.n_sources() as i64, (heads * features) as i64];
-        Tensor::from_slice(&picked).view(shape).to_device(like.device()).to_kind(like.kind())
+        self.tensor_of(&picked, heads * features)
     }
+
+    /// Numbers of one product.
+    pub(super) fn product_len(&self, is_packed: bool) -> usize {
+        let LayerShape { heads, features, .. } = self.shape;
+        if is_packed { product_len(heads, features) } else { heads * features }
+    }
+
+    /// Rows of `width` numbers as a tensor like the weights.
+    pub(super) fn tensor_of(&self, values: &[f32], width: usize) -> Tensor {
+        let like = self.weights.flat();
+        Tensor::from_slice(values).view([-1, width as i64]).to_device(like.device()).to_kind(like.kind())
+    }
+}
+
+/// Some numbers of the records of a block's first nodes; records of all nodes are `stride` numbers each.
+pub(super) fn pick(block: &Block, (values, stride): (&[f32], usize), n_nodes: usize, own: Range<usize>) -> Vec<f32> {
+    let ids = (0..n_nodes).map(|node| block.id(node) as usize);
+    ids.flat_map(|id| &values[id * stride..][own.clone()]).copied().collect()
 }
 
 impl LayerRows<'_> {

@@ -36,7 +36,7 @@ pub(super) fn row_factors(
     factors.par_chunks_mut(width).enumerate().for_each(|(position, out)| {
         dropout.row_factors(stream, block.id(position), out);
     });
-    on_device(call, &factors, width)
+    call.tensor_of(&factors, width)
 }
 
 /// Dropout factors of a call's attention weights, edges × heads; `None` without dropout.
@@ -50,12 +50,14 @@ pub(super) fn attention_factors(call: &Call<'_>) -> Option<Tensor> {
             dropout.edge_factors(stream, block.id(*destination as usize), block.id(*source as usize), out);
         },
     );
-    Some(on_device(call, &factors, heads))
+    Some(call.tensor_of(&factors, heads))
 }
 
-fn on_device(call: &Call<'_>, values: &[f32], width: usize) -> Tensor {
-    let like = call.weights.flat();
-    Tensor::from_slice(values).view([-1, width as i64]).to_device(like.device()).to_kind(like.kind())
+/// 1 for each edge of a call that is in its sums, 0 for the others: edges × 1; `None` if all are.
+pub(super) fn in_sums(call: &Call<'_>) -> Option<Tensor> {
+    let left_out = call.left_out()?;
+    let is_in = |edge| if left_out.leaves_out(edge) { 0.0 } else { 1.0 };
+    Some(call.tensor_of(&(0..call.block.n_edges()).map(is_in).collect::<Vec<f32>>(), 1))
 }
 
 /// The rows of the block's sources, after dropout; for tensor operations.

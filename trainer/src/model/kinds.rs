@@ -4,6 +4,7 @@
 mod cgat;
 mod gat;
 mod gcn;
+mod gin;
 mod mlp;
 mod sage;
 mod supergat;
@@ -12,11 +13,11 @@ use kith_run::model_kind::ModelKind;
 
 #[cfg(test)]
 pub(super) use self::cgat::largest;
-use self::{cgat::Cgat, gat::Gat, gcn::Gcn, mlp::Mlp, sage::Sage, supergat::Supergat};
+use self::{cgat::Cgat, gat::Gat, gcn::Gcn, gin::Gin, mlp::Mlp, sage::Sage, supergat::Supergat};
 use crate::model::spec::ModelSpec;
 
 /// Every model, each once.
-static MODELS: [&dyn ModelSpec; 6] = [&Supergat, &Gat, &Gcn, &Sage, &Mlp, &Cgat];
+static MODELS: [&dyn ModelSpec; 7] = [&Supergat, &Gat, &Gcn, &Sage, &Gin, &Mlp, &Cgat];
 
 /// The model of a kind.
 pub(crate) fn spec_of(kind: ModelKind) -> &'static dyn ModelSpec {

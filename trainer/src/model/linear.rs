@@ -6,7 +6,7 @@ use tch::{TchError, Tensor};
 
 use crate::{
     model::{
-        call::{Call, LayerRows},
+        call::{Call, LayerRows, pick},
         draws,
         layer_shape::LayerShape,
         reference,
@@ -71,6 +71,21 @@ impl Call<'_> {
         let bias = self.weights.get(&format!("residuals.{}.bias", self.layer));
         let own = self.linear(rows, n_destinations, &weight, bias)?;
         Ok(Some(input.map_or_else(|| own.shallow_clone(), |input| &own + input)))
+    }
+
+    /// t of each destination: destinations × (heads · features); `None` unless the attention is dynamic.
+    pub(super) fn targets(&self, rows: &LayerRows<'_>) -> Result<Option<Tensor>, TchError> {
+        let Some(weight) = self.find_weight("target.weight") else { return Ok(None) };
+        let n_destinations = self.block.n_destinations();
+        match rows {
+            LayerRows::Products { values, stride, is_packed } => {
+                let LayerShape { heads, features, .. } = self.shape;
+                let (start, len) = (self.product_len(*is_packed), heads * features);
+                let picked = pick(self.block, (values, *stride), n_destinations, start..start + len);
+                Ok(Some(self.tensor_of(&picked, len)))
+            }
+            _ => self.linear(rows, n_destinations, weight, self.find_weight("target.bias")).map(Some),
+        }
     }
 
     /// A linear layer of the first `n_rows` sources of the block.

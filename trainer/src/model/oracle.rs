@@ -6,7 +6,7 @@ use tch::{Kind, Tensor};
 
 use crate::model::{
     layer_shape::LayerShape,
-    reference::{Edges, attend, product},
+    reference::{Edges, ReferenceStep, attend, product},
 };
 
 /// An attention layer in one step: everything its results depend on. Tensors may be of any kind of float; shapes as in
@@ -46,10 +46,10 @@ pub struct Answer {
 
 impl AttentionCase<'_> {
     /// The layer's results, and the gradients that come back when its rows get `rows_gradient` (M × width) and its edge
-    /// loss gets `edge_loss_gradient`. Weights in the order weight, attention (where the form has it), bias.
+    /// loss gets `edge_loss_gradient`. Weights in the order weight, attention and targets (where the form has them), bias.
     pub fn answer(&self, rows_gradient: &Tensor, edge_loss_gradient: f64) -> Answer {
-        let AttentionWeights { weight, attention, bias } = self.weights;
-        let weights: Vec<&Tensor> = [Some(weight), attention, Some(bias)].into_iter().flatten().collect();
+        let AttentionWeights { weight, attention, targets, bias } = self.weights;
+        let weights: Vec<&Tensor> = [Some(weight), attention, targets, Some(bias)].into_iter().flatten().collect();
         let edges = Edges::new(self.block, weight.device());
         let double = |factors: &Tensor| factors.to_kind(Kind::Double);
         let row_factors = self.row_factors.map(double);
@@ -58,14 +58,19 @@ impl AttentionCase<'_> {
         differentiate(self.rows, &weights, gradients, |rows, weights| {
             let (weight, bias) = (&weights[0], &weights[weights.len() - 1]);
             let attention = attention.map(|_| &weights[1]);
+            let targets = targets.map(|_| &weights[2]);
             let dropped = row_factors.as_ref().map(|factors| rows * factors);
+            let step = ReferenceStep {
+                factors: attention_factors.as_ref().map(Tensor::shallow_clone),
+                in_sums: None,
+                pairs: self.pairs,
+            };
             let attended = attend(
                 &product(dropped.as_ref().unwrap_or(rows), weight),
                 &edges,
-                AttentionWeights { weight, attention, bias },
+                AttentionWeights { weight, attention, targets, bias },
                 (self.shape, self.form),
-                attention_factors.as_ref(),
-                self.pairs,
+                &step,
             );
             (attended.rows, attended.edge_loss)
         })

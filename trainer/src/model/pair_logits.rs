@@ -28,14 +28,18 @@ impl Model {
         let logits = tch::no_grad(|| {
             let products = reference::product(&rows, self.weight(last, "weight"));
             let hidden = products.view([-1, heads as i64, features as i64]);
-            let attention = self.weights.get(&super::weight_name(last, "attention"));
+            let named = |name| self.weights.get(&super::weight_name(last, name));
+            let targets = named("target.weight").map(|weight| {
+                let targets = reference::product(&rows, weight);
+                named("target.bias").map_or_else(|| targets.shallow_clone(), |bias| &targets + bias)
+            });
             let device = hidden.device();
             let positions = |ends: &[u32]| {
                 Tensor::from_slice(&ends.iter().map(|end| i64::from(*end)).collect::<Vec<_>>()).to_device(device)
             };
             reference::pair_logits(
                 &hidden,
-                attention,
+                (named("attention"), targets.as_ref()),
                 self.config.attention,
                 (&positions(sources), &positions(destinations)),
             )

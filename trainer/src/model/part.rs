@@ -14,7 +14,7 @@ use crate::{
     error::TrainError,
     model::{
         Model,
-        call::LayerRows,
+        call::{LayerRows, pick},
         jumping::{carried_len, carry},
         layer_shape::LayerShape,
         linear::{INPUT, OUTPUT, own_width},
@@ -153,7 +153,8 @@ impl Model {
         tch::no_grad(|| Ok(reference.graph_layer(what, &rows, Pass::Evaluate, (None, None))?.attention))
     }
 
-    /// Record of each node that a layer reads, [`Model::record_len`] values: product with the weights, residual, jumping values.
+    /// Record of each node that a layer reads, [`Model::record_len`] values: product with the weights, product as a target of
+    /// dynamic attention, residual, jumping values.
     pub fn multiply(&self, layer: usize, rows: ReadRows<'_>) -> Result<Vec<f32>, TrainError> {
         let shape = self.layers[layer];
         let weight = self.weight(layer, "weight");
@@ -163,9 +164,9 @@ impl Model {
                 Kernels::Fused => multiply(rows.as_input(), weight, (shape.heads, shape.features)),
                 Kernels::Reference => rows_of(&reference::product(&rows.to_tensor(&self.weights), weight))?.values,
             };
-            let own = self.own_of(layer, &rows)?.map(|own| rows_of(&own)).transpose()?;
-            let carried = carried.map(|carried| rows_of(&carried)).transpose()?;
-            let parts: Vec<Matrix> = own.into_iter().chain(carried).collect();
+            let [targets, own] = self.own_of(layer, &rows)?;
+            let parts = [targets, own, carried].into_iter().flatten();
+            let parts: Vec<Matrix> = parts.map(|part| rows_of(&part)).collect::<Result<_, _>>()?;
             if parts.is_empty() {
                 return Ok(products);
             }
@@ -203,10 +204,10 @@ impl Model {
         }
     }
 
-    /// Residual and root terms of each node.
-    fn own_of(&self, layer: usize, rows: &LayerRows<'_>) -> Result<Option<Tensor>, TrainError> {
-        if self.own_len(layer) == 0 {
-            return Ok(None);
+    /// Target of each node, and its residual and root terms.
+    fn own_of(&self, layer: usize, rows: &LayerRows<'_>) -> Result<[Option<Tensor>; 2], TrainError> {
+        if self.own_len(layer) + self.target_len(layer) == 0 {
+            return Ok([None, None]);
         }
         let n_rows = match rows {
             LayerRows::Input(rows) => rows.n_rows(),
@@ -214,7 +215,8 @@ impl Model {
             LayerRows::Products { .. } => unreachable!("products are not multiplied again"),
         };
         let loops = Arc::new(Block::of_loops(n_rows));
-        Ok(self.call((layer, &loops, None), None, Pass::Evaluate).own(rows)?)
+        let call = self.call((layer, &loops, None), None, Pass::Evaluate);
+        Ok([call.targets(rows)?, call.own(rows)?])
     }
 
     /// Residual and jumping values of a block's destinations, from the records.
@@ -224,15 +226,13 @@ impl Model {
         block: &Block,
         (values, stride): (&[f32], usize),
     ) -> (Option<Tensor>, Option<Tensor>) {
-        let like = self.weights.flat();
-        let pick = |start: usize, len: usize| {
-            let ids = (0..block.n_destinations()).map(|node| block.id(node) as usize);
-            let picked: Vec<f32> = ids.flat_map(|id| &values[id * stride + start..][..len]).copied().collect();
-            let picked = Tensor::from_slice(&picked).view([block.n_destinations() as i64, len as i64]);
-            (len > 0).then(|| picked.to_device(like.device()).to_kind(like.kind()))
+        let picked = |start: usize, len: usize| {
+            let picked = || pick(block, (values, stride), block.n_destinations(), start..start + len);
+            (len > 0).then(|| self.tensor_of(&picked(), len))
         };
-        let (product, own, carried) = (self.product_len(layer), self.own_len(layer), self.carried_len(layer));
-        (pick(product, own), pick(product + own, carried))
+        let (own, carried) = (self.own_len(layer), self.carried_len(layer));
+        let start = self.product_len(layer) + self.target_len(layer);
+        (picked(start, own), picked(start + own, carried))
     }
 
     fn with_carried(&self, layer: usize, block: &Block, rows: &LayerRows<'_>, output: Tensor) -> Tensor {
@@ -260,6 +260,12 @@ impl Model {
         }
     }
 
+    /// Numbers of a node's product as a target of dynamic attention.
+    fn target_len(&self, layer: usize) -> usize {
+        let LayerShape { heads, features, .. } = self.layers[layer];
+        if self.config.is_dynamic() { heads * features } else { 0 }
+    }
+
     fn own_len(&self, layer: usize) -> usize {
         own_width(&self.config, layer, self.layers[layer])
     }
@@ -270,7 +276,7 @@ impl Model {
 
     /// Length of the record of one node that a layer reads.
     pub fn record_len(&self, layer: usize) -> usize {
-        self.product_len(layer) + self.own_len(layer) + self.carried_len(layer)
+        self.product_len(layer) + self.target_len(layer) + self.own_len(layer) + self.carried_len(layer)
     }
 
     /// Length of one node's output before its transition, with its jumping values.

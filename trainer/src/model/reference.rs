@@ -6,7 +6,7 @@
 //! order on every device.
 
 use kith_block::{Block, Form, Pairs};
-use kith_kernels::AttentionWeights;
+use kith_kernels::{AttentionWeights, EdgeMask};
 use tch::{Device, Tensor};
 
 use crate::{
@@ -48,6 +48,33 @@ impl Edges {
             destinations: positions(destination_of_edges(block), device),
             out_degrees: differences(block.out_indptr()),
             degrees: differences(block.indptr()),
+        }
+    }
+
+    /// The same edges: tensors are shared.
+    pub(super) fn copy(&self) -> Edges {
+        let Edges { sources, destinations, out_degrees, degrees } = self;
+        Edges {
+            sources: sources.shallow_clone(),
+            destinations: destinations.shallow_clone(),
+            out_degrees: out_degrees.shallow_clone(),
+            degrees: degrees.shallow_clone(),
+        }
+    }
+
+    /// The edges of a block that a layer does not leave out.
+    pub fn in_sums(block: &Block, left_out: &EdgeMask, device: Device) -> Edges {
+        let is_in = |edge: &usize| !left_out.leaves_out(*edge);
+        let degrees = |n: usize, degree: &dyn Fn(usize) -> usize| {
+            Tensor::from_slice(&(0..n).map(|node| degree(node) as i64).collect::<Vec<_>>()).to_device(device)
+        };
+        let destinations = destination_of_edges(block);
+        let of = |ends: &[u32]| positions((0..block.n_edges()).filter(is_in).map(|edge| ends[edge]), device);
+        Edges {
+            sources: of(block.sources()),
+            destinations: of(&destinations),
+            out_degrees: degrees(block.n_sources(), &|node| EdgeMask::n_from(Some(left_out), block, node)),
+            degrees: degrees(block.n_destinations(), &|node| EdgeMask::n_into(Some(left_out), block, node)),
         }
     }
 
@@ -111,23 +138,33 @@ pub struct Attended {
     pub edge_loss: Option<Tensor>,
 }
 
-/// An attention layer on products N × (K · F): scores, softmax by destination, weighted sum. `factors`, E × K, are what
-/// dropout multiplies the attention weights with.
+/// Draws of an attention layer in one step.
+#[derive(Debug, Default)]
+pub struct ReferenceStep<'a> {
+    /// Dropout factors of the attention weights, E × K.
+    pub factors: Option<Tensor>,
+    /// 1 for edges that get attention, 0 for the others, E × 1; `None` if all get it.
+    pub in_sums: Option<Tensor>,
+    /// Pairs of the edge loss.
+    pub pairs: Option<&'a Pairs>,
+}
+
+/// An attention layer on products N × (K · F): scores, softmax by destination, weighted sum.
 pub fn attend(
     products: &Tensor,
     edges: &Edges,
     weights: AttentionWeights<'_>,
     (shape, form): (LayerShape, Form),
-    factors: Option<&Tensor>,
-    pairs: Option<&Pairs>,
+    step: &ReferenceStep<'_>,
 ) -> Attended {
     let hidden = products.view([-1, shape.heads as i64, shape.features as i64]);
-    let scorer = Scorer::new(&hidden, weights.attention, form);
+    let scorer = Scorer::of_targets(&hidden, (weights.attention, weights.targets), form);
     let Scores { scores, logits } = scorer.score(&edges.sources, &edges.destinations);
-    let attention = softmax(edges, &leaky_relu(&scores), None);
-    let dropped = factors.map(|factors| &attention * factors);
+    let bent = if form.is_dynamic() { scores } else { leaky_relu(&scores) };
+    let attention = softmax(edges, &bent, step.in_sums.as_ref());
+    let dropped = step.factors.as_ref().map(|factors| &attention * factors);
     let rows = listen(&hidden, edges, dropped.as_ref().unwrap_or(&attention), weights.bias, shape);
-    let edge_loss = pairs.map(|pairs| edge_loss(&scorer, &logits, pairs));
+    let edge_loss = step.pairs.map(|pairs| edge_loss(&scorer, &logits, pairs));
     Attended { rows, attention, edge_loss }
 }
 
@@ -148,11 +185,14 @@ pub(super) fn leaky_relu(values: &Tensor) -> Tensor {
     values.where_self(&values.gt(0.0), &(values * SLOPE))
 }
 
-/// Of each destination's edges; those that `kept`, E × K, does not keep get nothing.
+/// Of each destination's edges; those that `kept`, E × K or E × 1, does not keep get nothing.
 pub(super) fn softmax(edges: &Edges, scores: &Tensor, kept: Option<&Tensor>) -> Tensor {
+    // Below every score, and yet finite.
+    let lowest = |kept: &Tensor| scores.masked_fill(&kept.eq(0.0), -1e30);
+    let scores = kept.map_or_else(|| scores.shallow_clone(), lowest);
     // The largest score only keeps exponents small; it needs no gradient.
     let largest = edges.max_by_destination(&scores.detach());
-    let exps = (scores - pick(&largest, &edges.destinations)).exp();
+    let exps = (&scores - pick(&largest, &edges.destinations)).exp();
     let exps = kept.map_or_else(|| exps.shallow_clone(), |kept| &exps * kept);
     let sums = edges.sum_by_destination(&exps) + EPSILON;
     exps / pick(&sums, &edges.destinations)
@@ -163,6 +203,8 @@ pub(super) struct Scorer<'a> {
     hidden: &'a Tensor,
     /// a₁·h and a₂·h of each row, N × K.
     halves: Option<(Tensor, Tensor)>,
+    /// a, K × F, and t of each destination, M × K × F, of a dynamic attention.
+    dynamic: Option<(Tensor, Tensor)>,
     form: Form,
 }
 
@@ -173,15 +215,30 @@ pub(super) struct Scores {
 }
 
 impl Scorer<'_> {
+    /// Of rows N × K × F.
     pub(super) fn new<'a>(hidden: &'a Tensor, attention: Option<&Tensor>, form: Form) -> Scorer<'a> {
+        Scorer::of_targets(hidden, (attention, None), form)
+    }
+
+    /// The same with t of each destination, M × (K · F), of a dynamic attention.
+    fn of_targets<'a>(
+        hidden: &'a Tensor,
+        (attention, targets): (Option<&Tensor>, Option<&Tensor>),
+        form: Form,
+    ) -> Scorer<'a> {
         let features = hidden.size()[2];
-        let halves = form.has_weights().then(|| {
+        let halves = form.has_halves().then(|| {
             let attention = attention.expect("the form has attention weights");
             let half =
                 |start| (hidden * attention.narrow(1, start, features)).sum_dim_intlist(-1, false, hidden.kind());
             (half(0), half(features))
         });
-        Scorer { hidden, halves, form }
+        let dynamic = form.is_dynamic().then(|| {
+            let attention = attention.expect("the form has attention weights").shallow_clone();
+            let targets = targets.expect("the form has targets");
+            (attention, targets.view([-1, hidden.size()[1], features]))
+        });
+        Scorer { hidden, halves, dynamic, form }
     }
 
     pub(super) fn score(&self, sources: &Tensor, destinations: &Tensor) -> Scores {
@@ -202,28 +259,35 @@ impl Scorer<'_> {
                 let products = products();
                 Scores { scores: halves() * products.sigmoid(), logits: products }
             }
+            Form::V2 => {
+                let (attention, targets) = self.dynamic.as_ref().expect("the form has targets");
+                let sums = pick(targets, destinations) + pick(self.hidden, sources);
+                both((leaky_relu(&sums) * attention).sum_dim_intlist(-1, false, self.hidden.kind()))
+            }
         }
     }
 
     /// Edge loss logits of some pairs, P: GO's scores and dot products need no gate.
     fn logits(&self, sources: &Tensor, destinations: &Tensor) -> Tensor {
+        let copy = |both: &(Tensor, Tensor)| (both.0.shallow_clone(), both.1.shallow_clone());
         let plain = Scorer {
             hidden: self.hidden,
-            halves: self.halves.as_ref().map(|(left, right)| (left.shallow_clone(), right.shallow_clone())),
+            halves: self.halves.as_ref().map(copy),
+            dynamic: self.dynamic.as_ref().map(copy),
             form: if self.form == Form::Mx { Form::Dp } else { self.form },
         };
         mean_of_heads(&plain.score(sources, destinations).logits)
     }
 }
 
-/// Edge loss logits of pairs, P, from products N × K × F.
+/// Edge loss logits of pairs, P, from products N × K × F; `weights` are a and, for a dynamic attention, t of each node.
 pub fn pair_logits(
     hidden: &Tensor,
-    attention: Option<&Tensor>,
+    weights: (Option<&Tensor>, Option<&Tensor>),
     form: Form,
     (sources, destinations): (&Tensor, &Tensor),
 ) -> Tensor {
-    Scorer::new(hidden, attention, form).logits(sources, destinations)
+    Scorer::of_targets(hidden, weights, form).logits(sources, destinations)
 }
 
 /// `logits` are those of all edges, E × K.
@@ -239,7 +303,7 @@ fn edge_loss(scorer: &Scorer<'_>, logits: &Tensor, pairs: &Pairs) -> Tensor {
 /// GCN on products N × F: the sum of the neighbors, each divided by the root of both degrees. Degrees are counted on the side
 /// of the source for both ends, as the published numbers were made.
 pub fn convolve(products: &Tensor, edges: &Edges, bias: &Tensor) -> Tensor {
-    let roots = edges.out_degrees.to_kind(products.kind()).rsqrt();
+    let roots = edges.out_degrees.to_kind(products.kind()).rsqrt().masked_fill(&edges.out_degrees.eq(0), 0.0);
     let norms = pick(&roots, &edges.sources) * pick(&roots, &edges.destinations);
     let messages = pick(products, &edges.sources) * norms.unsqueeze(-1);
     edges.sum_by_destination(&messages) + bias
@@ -249,7 +313,12 @@ pub fn convolve(products: &Tensor, edges: &Edges, bias: &Tensor) -> Tensor {
 /// mean, over fewer numbers.
 pub fn average(products: &Tensor, edges: &Edges, bias: &Tensor) -> Tensor {
     let sums = edges.sum_by_destination(&pick(products, &edges.sources));
-    sums / edges.degrees.to_kind(products.kind()).unsqueeze(-1) + bias
+    sums / edges.degrees.clamp_min(1).to_kind(products.kind()).unsqueeze(-1) + bias
+}
+
+/// GIN's first layer on products N × F: the sum of the neighbors, itself included.
+pub fn add_up(products: &Tensor, edges: &Edges, bias: &Tensor) -> Tensor {
+    edges.sum_by_destination(&pick(products, &edges.sources)) + bias
 }
 
 #[cfg(test)]

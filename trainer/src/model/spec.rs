@@ -10,6 +10,7 @@ use crate::{
     model::{
         call::{Call, Compare, LayerOutput, LayerRows},
         layer_shape::LayerShape,
+        pyg::PygTensor,
     },
     weights::Entry,
 };
@@ -42,6 +43,6 @@ pub(crate) trait ModelSpec: Debug + Sync {
     /// Its layers as a GPU's own kernels compute them, or the reason why they cannot.
     fn gpu_layer(&self, config: &ModelConfig) -> Result<LayerKind, String>;
 
-    /// Reason why its weights cannot be exchanged with PyG; `None` if they can.
-    fn pyg_refusal(&self) -> Option<&'static str>;
+    /// The tensors of PyG's layer with the same weights, the first of which every such layer has; or the reason why there is none.
+    fn pyg_layer(&self, config: &ModelConfig) -> Result<Vec<PygTensor>, &'static str>;
 }

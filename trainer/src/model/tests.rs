@@ -15,8 +15,9 @@ use kith_run::{
 use super::*;
 use crate::{data::input::Labels, loss::NodeLoss, weights::Initial};
 
-const FORMS: [Form; 4] = [Form::Go, Form::Dp, Form::Sd, Form::Mx];
-const KINDS: [ModelKind; 5] = [ModelKind::Supergat, ModelKind::Gat, ModelKind::Gcn, ModelKind::Sage, ModelKind::Mlp];
+const FORMS: [Form; 5] = Form::ALL;
+const KINDS: [ModelKind; 6] =
+    [ModelKind::Supergat, ModelKind::Gat, ModelKind::Gcn, ModelKind::Sage, ModelKind::Gin, ModelKind::Mlp];
 
 fn config(kind: ModelKind, form: Form) -> RunConfig {
     RunConfig {
@@ -192,8 +193,10 @@ fn gradients_agree_with_finite_differences() {
     let graph = random_graph(9, 25, 4, 3);
     let mut cases: Vec<RunConfig> = FORMS.map(|form| small(ModelKind::Supergat, form, 2)).into();
     cases.push(small(ModelKind::Supergat, Form::Mx, 3));
-    cases
-        .extend([ModelKind::Gat, ModelKind::Gcn, ModelKind::Sage, ModelKind::Mlp].map(|kind| small(kind, Form::Go, 2)));
+    cases.extend(
+        [ModelKind::Gat, ModelKind::Gcn, ModelKind::Sage, ModelKind::Gin, ModelKind::Mlp]
+            .map(|kind| small(kind, Form::Go, 2)),
+    );
     for config in cases {
         check_gradient(&config, &graph);
     }
@@ -478,5 +481,37 @@ fn pair_logits_do_not_depend_on_the_kernels() {
         let fused = model(&config, 5, 3, 1).pair_logits(&graph, &sources, &destinations).unwrap();
         assert!(plain.iter().any(|logit| *logit != 0.0));
         assert!(plain.iter().zip(&fused).all(|(a, b)| (a - b).abs() < 1e-5), "{form:?}: {plain:?} {fused:?}");
+    }
+}
+
+/// A step with dropped edges is a step on the graph without them.
+#[test]
+fn dropped_edges_are_as_if_they_were_not_there() {
+    let graph = random_graph(60, 400, 5, 3);
+    let pass = Pass::Train { run_key: 1, step: 4 };
+    let stream = Name { run_key: 1, purpose: Purpose::EdgeDropout, step: 4, layer: 0 }.stream();
+    let is_kept = |source: u64, destination: u64| stream.words(destination, source, 0, 0)[0] & 0xffff >= 65536 * 2 / 5;
+    let block = &graph.block;
+    let lists: Vec<Vec<u64>> = (0..60)
+        .map(|to| {
+            let sources = block.edges_into(to).map(|edge| u64::from(block.sources()[edge]));
+            sources.filter(|from| *from != to as u64 && is_kept(*from, to as u64)).collect()
+        })
+        .collect();
+    let n_edges = lists.iter().map(|list| list.len() as u64).sum();
+    let of = |node: u64| Ok::<_, BlockError>(lists[node as usize].iter().copied());
+    let without = GraphInput { block: Arc::new(Block::full(60, n_edges, of).unwrap()), ..graph.clone() };
+    assert!(n_edges * 2 < block.n_edges() as u64 * 2 && without.block.n_edges() < block.n_edges());
+    for kind in [ModelKind::Gat, ModelKind::Gcn, ModelKind::Sage, ModelKind::Gin] {
+        for form in if kind == ModelKind::Gat { &FORMS[..] } else { &[Form::Go] } {
+            for kernels in [Kernels::Reference, Kernels::Fused] {
+                let mut config = RunConfig { edge_loss: None, ..small(kind, *form, 2) };
+                config.train.kernels = kernels;
+                let whole = model(&config, 5, 3, 1).forward(&without, pass).unwrap().logits;
+                config.model.edge_dropout = Some(0.4);
+                let dropped = model(&config, 5, 3, 1).forward(&graph, pass).unwrap().logits;
+                assert!(oracle::error(&dropped, &whole) < 1e-5, "{kind:?} {form:?} {kernels:?}");
+            }
+        }
     }
 }

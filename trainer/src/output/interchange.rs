@@ -1,15 +1,8 @@
-//! Weights in the names of PyG's `SuperGATConv` and `GATConv`, as a safetensors file. The map is in `docs/use/weights.md`.
-//!
-//! | ours | PyG's `SuperGATConv` (MX, SD) | PyG's `GATConv` (GO) |
-//! |---|---|---|
-//! | `layers.0.weight`, D × K·F | `convs.0.lin.weight`, K·F × D | the same |
-//! | `layers.0.attention`, first half, K × F | `convs.0.att_r`, 1 × K × F (MX) | `convs.0.att_dst` |
-//! | `layers.0.attention`, second half | `convs.0.att_l` (MX) | `convs.0.att_src` |
-//! | `layers.0.bias` | `convs.0.bias` | the same |
+//! Weights as a safetensors file, in Kith's own names or in those of PyG's layers: see `pyg_layer` of each model. The names are in
+//! `docs/use/weights.md`.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use kith_block::Form;
 use kith_run::files::publish_bytes;
 use safetensors::{
     SafeTensors,
@@ -19,12 +12,11 @@ use tch::{Device, Kind, Tensor};
 
 use crate::{
     error::TrainError,
-    model::{LayerShape, Model},
+    model::{LayerShape, Model, PygMap, PygTensor},
 };
 
-/// PyG's names of a layer's weights; each layer's names follow its own prefix.
-const WEIGHT: &str = "lin.weight";
-const BIAS: &str = "bias";
+/// Ends of the names that PyG's layers have first, and Kith's weights never.
+const FIRST_OF_PYG: [&str; 3] = [".lin.weight", ".lin_l.weight", ".nn.0.weight"];
 
 /// Writes a model's weights in Kith's own names: `layers.0.weight`, `layers.0.bias`, and so on.
 pub fn save_named(model: &Model, path: &Path) -> Result<(), TrainError> {
@@ -35,19 +27,22 @@ pub fn save_named(model: &Model, path: &Path) -> Result<(), TrainError> {
 
 /// Writes a model's weights in PyG's names: layer 0 is `convs.0`, and so on.
 pub fn save(model: &Model, path: &Path) -> Result<(), TrainError> {
-    let halves = names_of_halves(model, path)?;
+    let names = pyg_layer(model, path)?;
     let mut tensors: Vec<(String, Tensor)> = Vec::new();
     for (layer, shape) in model.layers().iter().enumerate() {
-        let own = |name: &str| model.weights().get(&format!("layers.{layer}.{name}")).map(Tensor::detach);
-        let mut push = |name: &str, tensor: Tensor| tensors.push((format!("convs.{layer}.{name}"), tensor));
-        let features = shape.features as i64;
-        push(WEIGHT, own("weight").expect("every layer has one").tr());
-        if let Some([of_destination, of_source]) = halves {
-            let attention = own("attention").expect("the form has attention weights");
-            push(of_destination, attention.narrow(1, 0, features).unsqueeze(0));
-            push(of_source, attention.narrow(1, features, features).unsqueeze(0));
+        let LayerShape { heads, features, .. } = *shape;
+        for name in &names {
+            let Some(own) = model.weights().get(&name.ours(layer)).map(Tensor::detach) else { continue };
+            let tensor = match name.map {
+                PygMap::Same => own,
+                PygMap::Turned => own.tr(),
+                PygMap::Half(half) => own.narrow(1, (half * features) as i64, features as i64).unsqueeze(0),
+                PygMap::Heads => own.view([1, heads as i64, features as i64]),
+                PygMap::SourceBias => own.zeros_like(),
+                PygMap::Zero => Tensor::zeros([1], (own.kind(), own.device())),
+            };
+            tensors.push((format!("convs.{layer}.{}", name.theirs), tensor));
         }
-        push(BIAS, own("bias").expect("every layer has one"));
     }
     write(tensors, path)
 }
@@ -75,7 +70,8 @@ pub fn load(model: &Model, path: &Path) -> Result<(), TrainError> {
     let file = SafeTensors::deserialize(&bytes)
         .map_err(|error| TrainError::weights(path, format!("not a safetensors file: {error}")))?;
     let tensors: BTreeMap<String, TensorView<'_>> = file.tensors().into_iter().collect();
-    match tensors.keys().any(|name| name.ends_with(WEIGHT)) {
+    let is_of_pyg = |name: &String| FIRST_OF_PYG.iter().any(|own| name.ends_with(own));
+    match tensors.keys().any(is_of_pyg) {
         true => load_pyg(model, path, tensors),
         false => load_named(model, path, tensors),
     }
@@ -119,47 +115,88 @@ fn finish(
     Ok(())
 }
 
-/// Reads weights in PyG's names. Layers are identified by the prefix of `lin.weight`, and ordered by the numbers in it:
-/// `convs.0`, `convs.1`, … or `conv1`, `conv2`, ….
+/// Reads weights in PyG's names. Layers are identified by what comes before the name of the first weight, and ordered by the numbers in
+/// it: `convs.0`, `convs.1`, … or `conv1`, `conv2`, ….
 fn load_pyg(model: &Model, path: &Path, mut tensors: BTreeMap<String, TensorView<'_>>) -> Result<(), TrainError> {
-    let halves = names_of_halves(model, path)?;
+    let names = pyg_layer(model, path)?;
     let mut prefixes: Vec<String> =
-        tensors.keys().filter_map(|name| name.strip_suffix(WEIGHT)).map(str::to_owned).collect();
+        tensors.keys().filter_map(|name| name.strip_suffix(names[0].theirs)).map(str::to_owned).collect();
     prefixes.sort_by_cached_key(|prefix| numbers_apart(prefix));
     if prefixes.len() != model.layers().len() {
-        let problem = format!("expected {} layers, found {}", model.layers().len(), prefixes.len());
+        let problem = format!(
+            "expected {} layers with {}, found {}: the model must be of the kind and depth of the file",
+            model.layers().len(),
+            names[0].theirs,
+            prefixes.len()
+        );
         return Err(TrainError::weights(path, problem));
     }
-    let mut take = |name: String, shape: &[usize]| take(&mut tensors, path, &name, shape);
-    let mut flat = Vec::new();
-    for (prefix, shape) in prefixes.iter().zip(model.layers()) {
-        let LayerShape { dim, heads, features, .. } = *shape;
-        flat.push(take(format!("{prefix}{WEIGHT}"), &[heads * features, dim])?.tr().reshape(-1));
-        if let Some(halves) = halves {
-            let mut half = |name: &str| take(format!("{prefix}{name}"), &[1, heads, features]);
-            let halves = [half(halves[0])?, half(halves[1])?];
-            flat.push(Tensor::cat(&halves, 2).reshape(-1));
+    let mut found: BTreeMap<String, Tensor> = BTreeMap::new();
+    for (layer, (prefix, shape)) in prefixes.iter().zip(model.layers()).enumerate() {
+        let LayerShape { heads, features, .. } = *shape;
+        let [of_heads, all] = [[heads as i64, features as i64], [1, (heads * features) as i64]];
+        for name in &names {
+            let ours = name.ours(layer);
+            let Some(own) = model.weights().get(&ours) else { continue };
+            let mut take = |shape: &[i64]| {
+                let shape: Vec<usize> = shape.iter().map(|size| *size as usize).collect();
+                take(&mut tensors, path, &format!("{prefix}{}", name.theirs), &shape)
+            };
+            let size = own.size();
+            match name.map {
+                PygMap::Same => found.insert(ours, take(&size)?),
+                PygMap::Turned => found.insert(ours, take(&[size[1], size[0]])?.tr()),
+                PygMap::Heads => found.insert(ours, take(&[1, of_heads[0], of_heads[1]])?.view(of_heads)),
+                PygMap::Half(_) => {
+                    let half = take(&[1, of_heads[0], of_heads[1]])?.view(of_heads);
+                    let both = match found.remove(&ours) {
+                        None => half,
+                        Some(first) => Tensor::cat(&[first, half], 1),
+                    };
+                    found.insert(ours, both)
+                }
+                PygMap::SourceBias => {
+                    let bias = take(&all[1..])?;
+                    let heads = bias.view(of_heads);
+                    let joined =
+                        if shape.concat { bias.shallow_clone() } else { heads.mean_dim(0, false, heads.kind()) };
+                    for (ours, bias) in [(ours, bias), (format!("layers.{layer}.bias"), joined)] {
+                        let sum = found.get(&ours).map_or_else(|| bias.shallow_clone(), |own| own + &bias);
+                        found.insert(ours, sum);
+                    }
+                    None
+                }
+                PygMap::Zero => {
+                    let found = take(&[1])?.double_value(&[0]);
+                    if found != 0.0 {
+                        let problem = format!(
+                            "{prefix}{}: expected 0, found {found}: train it in PyG with eps=0 and train_eps=False",
+                            name.theirs
+                        );
+                        return Err(TrainError::weights(path, problem));
+                    }
+                    None
+                }
+            };
         }
-        flat.push(take(format!("{prefix}{BIAS}"), &[shape.width()])?);
     }
+    let entries = model.weights().entries().iter();
+    let flat: Vec<Tensor> = entries.map(|entry| found[&entry.name].reshape(-1)).collect();
     finish(model, path, &tensors, &flat)
 }
 
-/// PyG's names of the halves of a layer's attention weights, the destination's first; the attention decides PyG's
-/// layer.
-fn names_of_halves(model: &Model, path: &Path) -> Result<Option<[&'static str; 2]>, TrainError> {
-    if let Some(sentence) = model.spec().pyg_refusal() {
-        return Err(TrainError::weights(path, sentence));
-    }
-    if !model.config().is_plain() || !model.config().has_bias() {
-        let sentence = "PyG's names exist only for models with a bias, ELU and graph layers alone: use Kith's names (kith export --to kith)";
-        return Err(TrainError::weights(path, sentence));
-    }
-    match model.config().attention {
-        Form::Go => Ok(Some(["att_dst", "att_src"])),
-        Form::Mx => Ok(Some(["att_r", "att_l"])),
-        Form::Sd => Ok(None),
-        Form::Dp => Err(TrainError::weights(path, "PyG has no layer with plain dot products: use GO, SD or MX")),
+/// The tensors of PyG's layer with the weights of a model's.
+fn pyg_layer(model: &Model, path: &Path) -> Result<Vec<PygTensor>, TrainError> {
+    let wrong = |sentence: String| TrainError::weights(path, sentence);
+    let names = model.spec().pyg_layer(model.config()).map_err(|sentence| wrong(sentence.to_owned()))?;
+    let is_there =
+        |ours: &str| (0..model.layers().len()).any(|layer| names.iter().any(|name| name.ours(layer) == ours));
+    match model.weights().entries().iter().find(|entry| !is_there(&entry.name)) {
+        None => Ok(names),
+        Some(entry) => Err(wrong(format!(
+            "PyG's layers have no tensor for {}: use Kith's names (kith export --to kith)",
+            entry.name
+        ))),
     }
 }
 

@@ -4,6 +4,7 @@ mod batches;
 mod gpu;
 mod gpu_ranks;
 mod hubs;
+mod links;
 mod loop_states;
 mod options;
 mod stops;

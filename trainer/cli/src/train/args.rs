@@ -105,9 +105,13 @@ pub struct SettingArgs {
     /// Seed nodes per step, all ranks together (train.batch_size); turns mini-batch training on.
     #[arg(long, value_name = "N")]
     pub batch_size: Option<u64>,
-    /// Attention: go, dp, sd or mx (model.attention); auto: by the paper's recipe, from the graph's degree and homophily.
-    #[arg(long, value_name = "auto|go|dp|sd|mx", value_parser = ["auto", "go", "dp", "sd", "mx"])]
+    /// Attention: go, dp, sd, mx or v2 (model.attention); auto: by the paper's recipe, from the graph's degree and homophily.
+    #[arg(long, value_name = "auto|go|dp|sd|mx|v2", value_parser = ["auto", "go", "dp", "sd", "mx", "v2"])]
     pub attention: Option<String>,
+    /// Task: nodes (classes of nodes) or links (held-out edges: the section [links]) (default: nodes, or links if the run file has
+    /// that section).
+    #[arg(long, value_name = "nodes|links", value_parser = ["nodes", "links"])]
+    pub task: Option<String>,
 }
 
 impl SettingArgs {

@@ -17,6 +17,11 @@ use crate::progress::say;
 
 /// Applies the settings of the options.
 pub fn apply(file: &mut RunFile, args: &Args, says_notes: bool) -> anyhow::Result<()> {
+    match args.settings.task.as_deref() {
+        Some("links") => file.predict_links(),
+        Some(_) => file.set("links=off")?,
+        None => {}
+    }
     for assignment in args.settings.assignments().iter().chain(&args.assignments) {
         file.set(assignment)?;
     }

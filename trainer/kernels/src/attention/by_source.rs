@@ -1,14 +1,16 @@
 //! Backward pass by source: gradients of every score and of the source features.
 
-use std::ops::Range;
+use std::{marker::PhantomData, ops::Range};
 
 use kith_draw::{Vectorized, prefetch};
 use rayon::prelude::*;
 
 use super::{
-    Attention, Grouped, GroupedPairs, N_RECORD, SLOPE, Saved,
+    Attention, Grouped, GroupedPairs, N_RECORD, Saved,
+    dynamic::{Ends, dynamic_product},
     negatives::{NegativeLoss, Negatives},
-    score::{N_AHEAD, Products, Score, factors, heads_of, product},
+    score::{N_AHEAD, Products, Score, factors, heads_of, in_sums, product},
+    terms::Terms,
     vectorized_by_form,
     window::{N_WINDOW, PerEdge, Window, Windows, plus},
 };
@@ -34,7 +36,7 @@ pub(crate) struct Pushed {
 pub(crate) fn push_to_sources(attention: &Attention, saved: &Saved, outputs: &[Lanes], pair: f32) -> Pushed {
     let Attention { block, layout, form, .. } = attention;
     let (width, padded_heads) = (layout.width(), layout.padded_heads());
-    let n_right = if form.has_weights() { padded_heads } else { 0 };
+    let n_right = if form.has_halves() { padded_heads } else { 0 };
     let n_edge = attention.n_edge_gradients() * padded_heads;
     let mut pushed = Pushed {
         rows: Buffer::dirty(block.n_sources() * width),
@@ -76,9 +78,9 @@ struct Unit<'a> {
     right: &'a mut [f32],
 }
 
-struct Run<'a, const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool>(Unit<'a>);
+struct Run<'a, const HEADS: usize, T: Terms>(Unit<'a>, PhantomData<T>);
 
-impl<const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool> Vectorized for Run<'_, HEADS, PRODUCTS, WEIGHTS> {
+impl<const HEADS: usize, T: Terms> Vectorized for Run<'_, HEADS, T> {
     type Output = ();
 
     #[inline(always)]
@@ -88,11 +90,11 @@ impl<const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool> Vectorized f
         let mut scratch = Scratch::<HEADS>::new(attention.layout.width());
         for window in Windows::new(attention.block.out_indptr(), unit.range.clone()) {
             for group in 0..attention.layout.n_groups {
-                differentiate::<HEADS, PRODUCTS, WEIGHTS>(&mut unit, &mut scratch, &window, group);
-                add_up::<HEADS, PRODUCTS, WEIGHTS>(&mut unit, &mut scratch, &window, group);
+                differentiate::<HEADS, T>(&mut unit, &mut scratch, &window, group);
+                add_up::<HEADS, T>(&mut unit, &mut scratch, &window, group);
             }
         }
-        negatives::<PRODUCTS>(&mut unit);
+        negatives::<T>(&mut unit);
     }
 }
 
@@ -137,7 +139,7 @@ impl<const HEADS: usize> Scratch<HEADS> {
 
 /// The gradients of a window's scores in the heads of one group, and the weights of the rows they came from.
 #[inline(always)]
-fn differentiate<const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool>(
+fn differentiate<const HEADS: usize, T: Terms>(
     unit: &mut Unit,
     scratch: &mut Scratch<HEADS>,
     window: &Window,
@@ -145,7 +147,7 @@ fn differentiate<const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool>(
 ) {
     let attention = unit.attention;
     let Attention { block, layout, right, mask, pairs, .. } = *attention;
-    let rows = attention.group(attention.rows, group);
+    let (rows, targets) = (attention.group(attention.rows, group), attention.targets(group));
     let outputs = attention.group(unit.outputs, group);
     let padded_heads = layout.padded_heads();
     let scale = attention.product_scale();
@@ -154,14 +156,14 @@ fn differentiate<const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool>(
         scratch;
     for source in window.rows.clone() {
         let own = rows.of(source);
-        let own_right = if WEIGHTS { heads_of(right, source * padded_heads + group * HEADS) } else { [0.0; HEADS] };
+        let own_right = if T::HALVES { heads_of(right, source * padded_heads + group * HEADS) } else { [0.0; HEADS] };
         for place in window.part(block.out_indptr(), source).places {
             let edge = window.edges.start + place;
             if group == 0 && edge + N_AHEAD < block.n_edges() {
                 let ahead = block.destinations()[edge + N_AHEAD];
                 outputs.prefetch(ahead);
-                if PRODUCTS {
-                    rows.prefetch(ahead);
+                if T::PRODUCTS {
+                    targets.prefetch(ahead);
                 }
                 let record = ahead as usize * N_RECORD * padded_heads;
                 prefetch(&records[record]);
@@ -176,11 +178,14 @@ fn differentiate<const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool>(
             }
             let destination = block.destinations()[edge] as usize;
             toward_products.0[place] = product(outputs.of(destination), own);
-            if PRODUCTS {
-                products.0[place] = product(rows.of(destination), own);
+            if T::DYNAMIC {
+                let weights = attention.dynamic_weights(group);
+                products.0[place] = dynamic_product(weights, targets.of(destination), own);
+            } else if T::PRODUCTS {
+                products.0[place] = product(targets.of(destination), own);
             }
             let record = &records[destination * N_RECORD * padded_heads + group * HEADS..];
-            if WEIGHTS {
+            if T::HALVES {
                 linear.0[place] = plus(&own_right, &heads_of(record, 0));
             }
             max.0[place] = heads_of(record, padded_heads);
@@ -189,7 +194,7 @@ fn differentiate<const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool>(
         }
     }
     toward_products.by_head(window.len(), 1.0, toward);
-    if PRODUCTS {
+    if T::PRODUCTS {
         products.by_head(window.len(), scale, dots);
     }
     let edges = &block.out_edges()[window.edges.clone()];
@@ -204,19 +209,24 @@ fn differentiate<const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool>(
         }
     }
 
+    let in_sums = in_sums(attention.left_out, edges.iter().map(|edge| *edge as usize));
     for place in 0..PerEdge::<HEADS>::n_lanes(window.len()) {
         let sum = linear.lanes(place);
-        let score = Score::new::<PRODUCTS, WEIGHTS>(sum, dots.lanes(place));
-        let alpha = score.bent().minus(max.lanes(place)).exp().times(inverse.lanes(place));
+        let score = Score::new::<T>(sum, dots.lanes(place));
+        let mut alpha = score.bent::<T>().minus(max.lanes(place)).exp().times(inverse.lanes(place));
+        if let Some(in_sums) = &in_sums {
+            // 0 · 1e16 · e^88 where a destination has no edge left.
+            alpha = factors::<HEADS>(in_sums, place, 1.0).where_zero(alpha);
+        }
         let factor = match mask {
             Some(mask) => factors::<HEADS>(kept, place, mask.scale),
             None => Lanes::all(1.0),
         };
         weights.set_lanes(place, alpha.times(factor));
         let normalized = alpha.times(factor.times(toward.lanes(place)).minus(along.lanes(place)));
-        let raw = normalized.through_leaky_relu(score.raw, SLOPE);
+        let raw = score.through::<T>(normalized);
         let taught = taught.lanes(place);
-        match (PRODUCTS, WEIGHTS) {
+        match (T::PRODUCTS, T::HALVES) {
             (false, _) => linear.set_lanes(place, raw.plus(taught)),
             (true, false) => dots.set_lanes(place, raw.plus(taught).scaled(scale)),
             (true, true) => {
@@ -230,15 +240,10 @@ fn differentiate<const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool>(
 
 /// Adds a window's score gradients to the rows of their sources, and stores them for the pass by destination.
 #[inline(always)]
-fn add_up<const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool>(
-    unit: &mut Unit,
-    scratch: &mut Scratch<HEADS>,
-    window: &Window,
-    group: usize,
-) {
+fn add_up<const HEADS: usize, T: Terms>(unit: &mut Unit, scratch: &mut Scratch<HEADS>, window: &Window, group: usize) {
     let attention = unit.attention;
     let Attention { block, layout, weights: attention_weights, .. } = *attention;
-    let rows = attention.group(attention.rows, group);
+    let (rows, targets) = (attention.group(attention.rows, group), attention.targets(group));
     let outputs = attention.group(unit.outputs, group);
     let padded_heads = layout.padded_heads();
     let Scratch { dots, linear, weights, sums, .. } = scratch;
@@ -248,9 +253,9 @@ fn add_up<const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool>(
     let first = block.out_indptr()[unit.range.start];
     let edges = &mut unit.edges[(window.edges.start - first) * n_edge..(window.edges.end - first) * n_edge];
     for (place, edge) in edges.chunks_exact_mut(n_edge).enumerate().take(N_WINDOW) {
-        let parts = if WEIGHTS { &linear.0[place] } else { &dots.0[place] };
+        let parts = if T::HALVES { &linear.0[place] } else { &dots.0[place] };
         edge[group * HEADS..][..HEADS].copy_from_slice(parts);
-        if PRODUCTS && WEIGHTS {
+        if T::PRODUCTS && T::HALVES {
             edge[padded_heads + group * HEADS..][..HEADS].copy_from_slice(&dots.0[place]);
         }
     }
@@ -263,10 +268,13 @@ fn add_up<const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool>(
         let destinations =
             &block.destinations()[window.edges.start + part.places.start..window.edges.start + part.places.end];
         add_weighted(sums, &weights.0[part.places.clone()], outputs, destinations);
-        if PRODUCTS {
-            add_weighted(sums, &dots.0[part.places.clone()], rows, destinations);
+        if T::DYNAMIC {
+            let ends = Ends { own: rows.of(source), rows: targets, nodes: destinations };
+            ends.add_slopes(attention.dynamic_weights(group), &dots.0[part.places.clone()], sums);
+        } else if T::PRODUCTS {
+            add_weighted(sums, &dots.0[part.places.clone()], targets, destinations);
         }
-        if WEIGHTS {
+        if T::HALVES {
             let mut right = [0.0; HEADS];
             for place in part.places {
                 right = plus(&right, &linear.0[place]);
@@ -279,7 +287,7 @@ fn add_up<const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool>(
         if part.is_last {
             let out = &mut unit.rows[row * rows.width + rows.offset..][..rows.group_width];
             out.copy_from_slice(sums);
-            if WEIGHTS {
+            if T::HALVES {
                 let right = Lanes::repeat::<HEADS>(&heads_of(unit.right, row * padded_heads + group * HEADS));
                 for (out, weight) in out.iter_mut().zip(&attention_weights[1][rows.offset..]) {
                     *out = out.plus_product(right, *weight);
@@ -291,28 +299,32 @@ fn add_up<const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool>(
 
 /// Adds the gradients of negative pairs to the rows of the unit's nodes, as sources and as destinations.
 #[inline(always)]
-fn negatives<const PRODUCTS: bool>(unit: &mut Unit) {
+fn negatives<T: Terms>(unit: &mut Unit) {
     let attention = unit.attention;
     let Attention { block, layout, pairs, weights, .. } = *attention;
     let Some(pairs) = pairs else { return };
     let GroupedPairs { negatives: Grouped { out_indptr, destinations, .. }, .. } = pairs;
-    let negatives =
-        Negatives { attention, indptr: out_indptr, others: destinations, terms: [attention.right, attention.left] };
+    let rows = attention.all_groups(attention.rows);
+    let targets = if T::DYNAMIC { attention.all_groups(attention.targets) } else { rows };
+    let terms = [attention.right, attention.left];
+    let negatives = Negatives { attention, indptr: out_indptr, others: destinations, rows: [rows, targets], terms };
     let (width, padded_heads) = (layout.width(), layout.padded_heads());
     let scale = unit.pair * attention.product_scale();
     let mut loss = NegativeLoss::ZERO;
     let mut sums = vec![Lanes::ZERO; width];
     for window in negatives.windows(unit.range.clone()) {
-        negatives.look_at::<PRODUCTS>(&window, &mut loss);
+        negatives.look_at::<T>(&window, &mut loss);
         for source in window.rows.clone() {
             let row = source - unit.range.start;
             let out = &mut unit.rows[row * width..][..width];
-            if PRODUCTS {
+            if T::PRODUCTS {
                 sums.fill(Lanes::ZERO);
-                if window.part(out_indptr, source).is_first() && source < block.n_destinations() {
+                // A dynamic attention takes them to the gradient of targets.
+                let has_pulls = !T::DYNAMIC && source < block.n_destinations();
+                if has_pulls && window.part(out_indptr, source).is_first() {
                     sums.copy_from_slice(&unit.saved.pulls[source * width..][..width]);
                 }
-                negatives.add_rows(&window, source, &loss, &mut sums);
+                negatives.add_rows::<T>(&window, source, &loss, &mut sums);
                 for (out, sum) in out.iter_mut().zip(&sums) {
                     *out = out.plus_product(Lanes::all(scale), *sum);
                 }

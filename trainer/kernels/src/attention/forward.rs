@@ -1,14 +1,17 @@
 //! Forward pass by destination: computes the outputs and the edge loss.
 
-use std::ops::Range;
+use std::{marker::PhantomData, ops::Range};
 
 use kith_draw::{Vectorized, prefetch};
 use rayon::prelude::*;
 
 use super::{
-    Attention, EPSILON, Grouped, GroupedPairs, N_RECORD, Saved,
+    Attention, EPSILON, Grouped, GroupedPairs, LOWEST, N_RECORD, Saved,
+    dynamic::{Ends, dynamic_product},
     negatives::{NegativeLoss, Negatives, bce},
-    score::{N_AHEAD, Products, Score, factors, heads_of, product},
+    piece::{Carried, Piece},
+    score::{N_AHEAD, Products, Score, factors, heads_of, in_sums, product},
+    terms::Terms,
     vectorized_by_form,
     window::{N_WINDOW, PerEdge, RowPart, Window, Windows, larger, minus, plus},
 };
@@ -27,16 +30,18 @@ pub(crate) fn forward(attention: &Attention) -> Saved {
     let has_products = form.has_products();
     let if_pairs = |n: usize| if pairs.is_some() { n } else { 0 };
     let (width, record) = (layout.width(), N_RECORD * layout.padded_heads());
+    let ranges = units(block.indptr());
+    let n_attention = if form.is_dynamic() { if_pairs(width) } else { 0 };
     let mut saved = Saved {
         outputs: Buffer::dirty(n_destinations * width),
         records: Buffer::dirty_numbers(n_destinations * record),
         edge_slopes: Buffer::dirty_numbers(if_pairs(block.n_edges())),
         pulls: Buffer::zeros(if has_products { if_pairs(n_destinations) * width } else { 0 }),
+        attention_pulls: Buffer::zeros(ranges.len() * n_attention),
         slope_sums: vec![0.0; if has_products { 0 } else { if_pairs(n_destinations) }],
         loss: 0.0,
     };
 
-    let ranges = units(block.indptr());
     let edges = |range: &Range<usize>| block.indptr()[range.end] - block.indptr()[range.start];
     let rows = |n: usize| move |range: &Range<usize>| range.len() * n;
     let mut outputs = parts_mut(&mut saved.outputs, &ranges, rows(width)).into_iter();
@@ -45,6 +50,7 @@ pub(crate) fn forward(attention: &Attention) -> Saved {
         parts_mut(saved.edge_slopes.numbers_mut(), &ranges, |range| if_pairs(edges(range))).into_iter();
     let mut pulls =
         parts_mut(&mut saved.pulls, &ranges, rows(if has_products { if_pairs(width) } else { 0 })).into_iter();
+    let mut attention_pulls = parts_mut(&mut saved.attention_pulls, &ranges, |_| n_attention).into_iter();
     let mut slope_sums =
         parts_mut(&mut saved.slope_sums, &ranges, rows(if has_products { 0 } else { if_pairs(1) })).into_iter();
     let mut next = || -> Option<Unit> {
@@ -56,6 +62,7 @@ pub(crate) fn forward(attention: &Attention) -> Saved {
             records: records.next()?,
             edge_slopes: edge_slopes.next()?,
             pulls: pulls.next()?,
+            attention_pulls: attention_pulls.next()?,
             slope_sums: slope_sums.next()?,
         })
     };
@@ -85,26 +92,11 @@ pub(crate) fn forward_piece(attention: &Attention, piece: Piece, carried: &mut C
         records: record,
         edge_slopes: &mut [],
         pulls: &mut [],
+        attention_pulls: &mut [],
         slope_sums: &mut [],
     };
     vectorized_by_form!(attention, Run(unit));
     piece.is_last.then_some(outputs)
-}
-
-/// Position of a block's edges among all edges of a row.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
-    /// Edges in pieces before.
-    pub(crate) n_before: usize,
-    /// True for the last piece.
-    pub(crate) is_last: bool,
-}
-
-/// Partial results of a row after some pieces of its edges.
-#[derive(Debug, Default)]
-pub(crate) struct Carried {
-    sums: Vec<Lanes>,
-    record: Vec<f32>,
 }
 
 /// A range of destinations and its parts of what is written.
@@ -117,6 +109,7 @@ struct Unit<'a> {
     records: &'a mut [f32],
     edge_slopes: &'a mut [f32],
     pulls: &'a mut [Lanes],
+    attention_pulls: &'a mut [Lanes],
     slope_sums: &'a mut [f32],
 }
 
@@ -133,9 +126,9 @@ impl Unit<'_> {
     }
 }
 
-struct Run<'a, const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool>(Unit<'a>);
+struct Run<'a, const HEADS: usize, T: Terms>(Unit<'a>, PhantomData<T>);
 
-impl<const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool> Vectorized for Run<'_, HEADS, PRODUCTS, WEIGHTS> {
+impl<const HEADS: usize, T: Terms> Vectorized for Run<'_, HEADS, T> {
     type Output = f64;
 
     /// Gives the sum of the losses of the unit's pairs.
@@ -150,7 +143,7 @@ impl<const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool> Vectorized f
         for window in Windows::new(attention.block.indptr(), unit.range.clone()) {
             scratch.logits.0 = [[0.0]; N_WINDOW];
             for group in 0..attention.layout.n_groups {
-                score::<HEADS, PRODUCTS, WEIGHTS>(&unit, &mut scratch, &window, group);
+                score::<HEADS, T>(&unit, &mut scratch, &window, group);
                 attend(&mut unit, &mut scratch, &window, group);
             }
             if attention.pairs.is_some() {
@@ -160,7 +153,7 @@ impl<const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool> Vectorized f
         if let Some((_, sums)) = &mut unit.carried {
             sums.copy_from_slice(&scratch.sums);
         }
-        sum_in_order(&scratch.loss) + negatives::<PRODUCTS>(&mut unit)
+        sum_in_order(&scratch.loss) + negatives::<T>(&mut unit)
     }
 }
 
@@ -195,50 +188,48 @@ impl<const HEADS: usize> Scratch<HEADS> {
 
 /// The scores of a window's edges in the heads of one group, and what they add to the logits.
 #[inline(always)]
-fn score<const HEADS: usize, const PRODUCTS: bool, const WEIGHTS: bool>(
-    unit: &Unit,
-    scratch: &mut Scratch<HEADS>,
-    window: &Window,
-    group: usize,
-) {
+fn score<const HEADS: usize, T: Terms>(unit: &Unit, scratch: &mut Scratch<HEADS>, window: &Window, group: usize) {
     let attention = unit.attention;
     let Attention { block, layout, left, right, pairs, .. } = *attention;
-    let rows = attention.group(attention.rows, group);
+    let (rows, targets) = (attention.group(attention.rows, group), attention.targets(group));
     let padded_heads = layout.padded_heads();
     let sources = block.sources();
     let Scratch { products, linear, dots, scores, logits, .. } = scratch;
     for destination in window.rows.clone() {
-        let own = rows.of(destination);
-        let own_left = if WEIGHTS { heads_of(left, destination * padded_heads + group * HEADS) } else { [0.0; HEADS] };
+        let own = targets.of(destination);
+        let own_left =
+            if T::HALVES { heads_of(left, destination * padded_heads + group * HEADS) } else { [0.0; HEADS] };
         for place in window.part(block.indptr(), destination).places {
             let edge = window.edges.start + place;
             if group == 0 && edge + N_AHEAD < block.n_edges() {
                 let ahead = sources[edge + N_AHEAD];
                 rows.prefetch(ahead);
-                if WEIGHTS {
+                if T::HALVES {
                     prefetch(&right[ahead as usize * padded_heads]);
                 }
             }
             let source = sources[edge] as usize;
-            if PRODUCTS {
+            if T::DYNAMIC {
+                products.0[place] = dynamic_product(attention.dynamic_weights(group), own, rows.of(source));
+            } else if T::PRODUCTS {
                 products.0[place] = product(own, rows.of(source));
             }
-            if WEIGHTS {
+            if T::HALVES {
                 linear.0[place] = plus(&own_left, &heads_of(right, source * padded_heads + group * HEADS));
             }
         }
     }
-    if PRODUCTS {
+    if T::PRODUCTS {
         products.by_head(window.len(), attention.product_scale(), dots);
     }
     if pairs.is_some() {
-        let terms = if PRODUCTS { &*dots } else { &*linear };
+        let terms = if T::PRODUCTS { &*dots } else { &*linear };
         for (logit, terms) in logits.0.iter_mut().zip(&terms.0).take(window.len()) {
             logit[0] += sum(terms);
         }
     }
     for place in 0..PerEdge::<HEADS>::n_lanes(window.len()) {
-        scores.set_lanes(place, Score::new::<PRODUCTS, WEIGHTS>(linear.lanes(place), dots.lanes(place)).bent());
+        scores.set_lanes(place, Score::new::<T>(linear.lanes(place), dots.lanes(place)).bent::<T>());
     }
 }
 
@@ -252,6 +243,13 @@ fn attend<const HEADS: usize>(unit: &mut Unit, scratch: &mut Scratch<HEADS>, win
     let (width, padded_heads) = (layout.width(), layout.padded_heads());
     let Scratch { scores, weights, sums, .. } = scratch;
     let sums = &mut sums[rows.offset..][..rows.group_width];
+    if let Some(left_out) = attention.left_out {
+        for (score, edge) in scores.0.iter_mut().zip(window.edges.clone()) {
+            if left_out.leaves_out(edge) {
+                *score = [LOWEST; HEADS];
+            }
+        }
+    }
 
     for destination in window.rows.clone() {
         let part = unit.part(window, destination);
@@ -284,8 +282,12 @@ fn attend<const HEADS: usize>(unit: &mut Unit, scratch: &mut Scratch<HEADS>, win
             *kept = *bits;
         }
     }
+    let in_sums = in_sums(attention.left_out, window.edges.clone());
     for place in 0..PerEdge::<HEADS>::n_lanes(window.len()) {
-        let exp = scores.lanes(place).exp();
+        let mut exp = scores.lanes(place).exp();
+        if let Some(in_sums) = &in_sums {
+            exp = exp.times(factors::<HEADS>(in_sums, place, 1.0));
+        }
         scores.set_lanes(place, exp);
         weights.set_lanes(
             place,
@@ -352,19 +354,27 @@ fn edge_loss<const HEADS: usize>(unit: &mut Unit, scratch: &mut Scratch<HEADS>, 
 
 /// The pairs without an edge into the unit's destinations; gives the sum of their losses.
 #[inline(always)]
-fn negatives<const PRODUCTS: bool>(unit: &mut Unit) -> f64 {
+fn negatives<T: Terms>(unit: &mut Unit) -> f64 {
     let attention = unit.attention;
     let Some(pairs) = attention.pairs else { return 0.0 };
     let GroupedPairs { negatives: Grouped { indptr, sources, .. }, .. } = pairs;
-    let negatives = Negatives { attention, indptr, others: sources, terms: [attention.left, attention.right] };
+    let rows = attention.all_groups(attention.rows);
+    let targets = if T::DYNAMIC { attention.all_groups(attention.targets) } else { rows };
+    let terms = [attention.left, attention.right];
+    let negatives = Negatives { attention, indptr, others: sources, rows: [targets, rows], terms };
     let width = attention.layout.width();
     let mut loss = NegativeLoss::ZERO;
     for window in negatives.windows(unit.range.clone()) {
-        negatives.look_at::<PRODUCTS>(&window, &mut loss);
+        negatives.look_at::<T>(&window, &mut loss);
         for destination in window.rows.clone() {
             let row = destination - unit.range.start;
-            if PRODUCTS {
-                negatives.add_rows(&window, destination, &loss, &mut unit.pulls[row * width..][..width]);
+            if T::DYNAMIC {
+                let ends =
+                    Ends { own: targets.of(destination), rows, nodes: negatives.others_of(&window, destination) };
+                ends.add_values(negatives.slopes(&window, destination, &loss), unit.attention_pulls);
+            }
+            if T::PRODUCTS {
+                negatives.add_rows::<T>(&window, destination, &loss, &mut unit.pulls[row * width..][..width]);
             } else {
                 unit.slope_sums[row] += negatives.slope_sum(&window, destination, &loss);
             }

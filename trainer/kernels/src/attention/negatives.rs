@@ -3,7 +3,9 @@
 
 use super::{
     Attention,
+    dynamic::{Ends, dynamic_product},
     score::{N_AHEAD, Products, product},
+    terms::Terms,
     window::{PerEdge, Window, Windows},
 };
 use crate::{
@@ -18,7 +20,9 @@ pub(super) struct Negatives<'a> {
     /// Start of each node's pairs; `others` holds the nodes at their other ends.
     pub(super) indptr: &'a [usize],
     pub(super) others: &'a [u32],
-    /// a₁·h and a₂·h, first that of the node itself, then that of the other; empty if the attention has no weights.
+    /// Rows of the node itself, and of the others.
+    pub(super) rows: [GroupRows<'a>; 2],
+    /// a₁·h and a₂·h, first that of the node itself, then that of the other; empty unless the form has halves.
     pub(super) terms: [&'a [f32]; 2],
 }
 
@@ -36,30 +40,29 @@ impl NegativeLoss {
 }
 
 impl<'a> Negatives<'a> {
-    pub(super) fn rows(self) -> GroupRows<'a> {
-        self.attention.all_groups(self.attention.rows)
-    }
-
     pub(super) fn windows(self, nodes: std::ops::Range<usize>) -> Windows<'a> {
         Windows::new(self.indptr, nodes)
     }
 
     /// The loss of a window's pairs, and its slopes.
     #[inline(always)]
-    pub(super) fn look_at<const PRODUCTS: bool>(self, window: &Window, loss: &mut NegativeLoss) {
-        let rows = self.rows();
+    pub(super) fn look_at<T: Terms>(self, window: &Window, loss: &mut NegativeLoss) {
+        let [own_rows, rows] = self.rows;
         let padded_heads = self.attention.layout.padded_heads();
         let scale = self.attention.product_scale();
         for node in window.rows.clone() {
-            let own = rows.of(node);
+            let own = own_rows.of(node);
             for place in window.part(self.indptr, node).places {
                 let pair = window.edges.start + place;
                 let other = self.others[pair] as usize;
-                if PRODUCTS {
+                if T::PRODUCTS {
                     if let Some(ahead) = self.others.get(pair + N_AHEAD) {
                         rows.prefetch(*ahead);
                     }
-                    loss.products.0[place] = product(own, rows.of(other));
+                    loss.products.0[place] = match T::DYNAMIC {
+                        true => dynamic_product(self.attention.weights[0], own, rows.of(other)),
+                        false => product(own, rows.of(other)),
+                    };
                 } else {
                     let mut sum = 0.0;
                     for head in 0..padded_heads {
@@ -70,7 +73,7 @@ impl<'a> Negatives<'a> {
             }
         }
         let n = window.len();
-        if PRODUCTS {
+        if T::PRODUCTS {
             loss.products.over_heads(n, scale, &mut loss.logits);
         }
         for place in 0..n.div_ceil(N_LANES) {
@@ -83,21 +86,36 @@ impl<'a> Negatives<'a> {
         }
     }
 
-    /// Adds slope × row of the other node for each of a node's pairs in a window.
+    /// Adds slope × gradient of the logit by the node's row, for each of a node's pairs in a window.
     #[inline(always)]
-    pub(super) fn add_rows(self, window: &Window, node: usize, loss: &NegativeLoss, sums: &mut [Lanes]) {
-        let places = window.part(self.indptr, node).places;
-        let others = &self.others[window.edges.start + places.start..window.edges.start + places.end];
-        if !others.is_empty() {
-            add_weighted(sums, &loss.slopes.0[places], self.rows(), others);
+    pub(super) fn add_rows<T: Terms>(self, window: &Window, node: usize, loss: &NegativeLoss, sums: &mut [Lanes]) {
+        let ([own, rows], nodes) = (self.rows, self.others_of(window, node));
+        let slopes = self.slopes(window, node, loss);
+        if T::DYNAMIC {
+            Ends { own: own.of(node), rows, nodes }.add_slopes(self.attention.weights[0], slopes, sums);
+        } else if !nodes.is_empty() {
+            add_weighted(sums, slopes, rows, nodes);
         }
+    }
+
+    /// The other nodes of a node's pairs in a window.
+    #[inline(always)]
+    pub(super) fn others_of(self, window: &Window, node: usize) -> &'a [u32] {
+        let places = window.part(self.indptr, node).places;
+        &self.others[window.edges.start + places.start..window.edges.start + places.end]
+    }
+
+    /// Slopes of a node's pairs in a window.
+    #[inline(always)]
+    pub(super) fn slopes<'l>(self, window: &Window, node: usize, loss: &'l NegativeLoss) -> &'l [[f32; 1]] {
+        &loss.slopes.0[window.part(self.indptr, node).places]
     }
 
     /// The sum of the slopes of a node's pairs in a window.
     #[inline(always)]
     pub(super) fn slope_sum(self, window: &Window, node: usize, loss: &NegativeLoss) -> f32 {
         let mut sum = 0.0;
-        for slope in &loss.slopes.0[window.part(self.indptr, node).places] {
+        for slope in self.slopes(window, node, loss) {
             sum += slope[0];
         }
         sum

@@ -2,9 +2,13 @@
 
 use super::{
     SLOPE,
+    terms::Terms,
     window::{N_WINDOW, PerEdge},
 };
-use crate::simd::{Lanes, N_LANES, lanes};
+use crate::{
+    edge_mask::EdgeMask,
+    simd::{Lanes, N_LANES, lanes},
+};
 
 /// The lane-wise sum of products of two rows; adding up the lanes of a head gives the head's dot product.
 #[inline(always)]
@@ -61,8 +65,8 @@ pub(super) struct Score {
 impl Score {
     /// The score of edges from the two sums their form needs; the other is ignored. `dot` is scaled already.
     #[inline(always)]
-    pub(super) fn new<const PRODUCTS: bool, const WEIGHTS: bool>(linear: Lanes, dot: Lanes) -> Score {
-        match (PRODUCTS, WEIGHTS) {
+    pub(super) fn new<T: Terms>(linear: Lanes, dot: Lanes) -> Score {
+        match (T::PRODUCTS, T::HALVES) {
             (false, _) => Score { raw: linear, gate: Lanes::ZERO },
             (true, false) => Score { raw: dot, gate: Lanes::ZERO },
             (true, true) => {
@@ -74,8 +78,14 @@ impl Score {
 
     /// z.
     #[inline(always)]
-    pub(super) fn bent(self) -> Lanes {
-        self.raw.leaky_relu(SLOPE)
+    pub(super) fn bent<T: Terms>(self) -> Lanes {
+        if T::DYNAMIC { self.raw } else { self.raw.leaky_relu(SLOPE) }
+    }
+
+    /// The gradient of e, given that of z.
+    #[inline(always)]
+    pub(super) fn through<T: Terms>(self, bent: Lanes) -> Lanes {
+        if T::DYNAMIC { bent } else { bent.through_leaky_relu(self.raw, SLOPE) }
     }
 }
 
@@ -98,6 +108,17 @@ pub(super) fn factors<const HEADS: usize>(kept: &[u16; N_WINDOW], place: usize, 
         mask |= bits << (edge * HEADS);
     }
     lanes!(lane => if mask >> lane & 1 == 1 { scale } else { 0.0 })
+}
+
+/// All heads, as bits, of the edges of a window that are not left out; `None` if the layer leaves out none.
+#[inline(always)]
+pub(super) fn in_sums(left_out: Option<&EdgeMask>, edges: impl Iterator<Item = usize>) -> Option<[u16; N_WINDOW]> {
+    let left_out = left_out?;
+    let mut heads = [0; N_WINDOW];
+    for (heads, edge) in heads.iter_mut().zip(edges) {
+        *heads = if left_out.leaves_out(edge) { 0 } else { u16::MAX };
+    }
+    Some(heads)
 }
 
 const _: () = assert!(N_WINDOW.is_multiple_of(N_LANES), "windows are whole lanes");

@@ -1,15 +1,28 @@
 // Sums of neighbors with fixed factors: out_i = d_i Σ_j s_j h_j, forward by destination and backward by source. A GCN
-// has d = s = 1/√degree, a mean d = 1/(edges into i) and s = 1, and a layer of an MLP only the node itself.
+// has d = s = 1/√degree, a mean d = 1/(edges into i) and s = 1, a sum d = s = 1, and a layer of an MLP only the node itself.
 
-/// The factors of all nodes of a GCN, or of the destinations of a mean.
+/// The factors of all nodes of a GCN, or of the destinations of a mean: a warp counts the edges of a node.
 KERNEL void kith_factors(Layer layer, Graph graph, float *factors) {
-    u32 node = blockIdx.x * blockDim.x + threadIdx.x;
-    if (node >= graph.n_sources) return;
-    if (FORM == FORM_GCN) {
-        factors[node] = 1.f / sqrtf((float)(graph.out_indptr[node + 1] - graph.out_indptr[node]));
-    } else if (node < graph.n_destinations) {
-        factors[node] = 1.f / (float)(graph.indptr[node + 1] - graph.indptr[node]);
+    u32 node = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32, run = blockIdx.y;
+    bool is_gcn = FORM == FORM_GCN;
+    if (node >= (is_gcn ? graph.n_sources : graph.n_destinations)) return;
+    const u32 *indptr = is_gcn ? graph.out_indptr : graph.indptr;
+    u32 first = indptr[node], end = indptr[node + 1], n = end - first;
+    // Every destination has one self-loop.
+    if (LEAVES_OUT && !layer.has_loops && node < graph.n_destinations) n--;
+    if (LEAVES_OUT && graph.dropped) {
+        u32 n_dropped = 0;
+        for (u32 place = first + lane; place < end; place += 32) {
+            u32 edge = is_gcn ? graph.out_edges[place] : place;
+            if (is_left_out(layer, graph, run, edge, false)) n_dropped++;
+        }
+        for (u32 across = 1; across < 32; across *= 2) n_dropped += __shfl_xor_sync(FULL, n_dropped, across);
+        n -= n_dropped;
     }
+    if (lane != 0) return;
+    factors += (size_t)run * graph.n_sources;
+    if (is_gcn) factors[node] = n == 0 ? 0.f : 1.f / sqrtf((float)n);
+    else factors[node] = 1.f / (float)max(n, 1u);
 }
 
 // Rows that a team reads before it adds the first: as many as there are registers for.
@@ -23,7 +36,7 @@ KERNEL void kith_factors(Layer layer, Graph graph, float *factors) {
 __device__ __forceinline__ float factor_of(
     const Layer &layer, const float *factors, u32 node, const u32 *own, u32 first, bool is_destination) {
     if (FORM == FORM_GCN) return factors[is_destination ? own_of(own, first, node) : node];
-    return is_destination ? factors[node] : 1.f;
+    return FORM == FORM_MEAN && is_destination ? factors[node] : 1.f;
 }
 
 /// Σ of the neighbors' rows by whole list, times the node's factor; parts of the other lists. Forward, rows are hidden
@@ -39,6 +52,8 @@ KERNEL void kith_aggregate(
     rows += (size_t)run * (is_forward ? graph.n_sources : graph.n_destinations) * layer.stride;
     sums += (size_t)run * (is_forward ? graph.n_destinations : graph.n_sources) * layer.stride;
     slot_sums += (size_t)run * n_slots * layer.stride;
+    if (graph.dropped) factors += (size_t)run * graph.n_sources;
+    u32 own_place = is_forward ? own_of(graph.own, graph.first, item.node) : item.node;
 
     float4 sum[VEC_ROOM];
 #pragma unroll
@@ -58,6 +73,10 @@ KERNEL void kith_aggregate(
             u32 edge = base + k * place.n_teams + place.team;
             u32 other = others[edge < item.end ? edge : item.first];
             factor[k] = edge < item.end ? factor_of(layer, factors, other, graph.own, graph.first, !is_forward) : 0.f;
+            if (LEAVES_OUT && edge < item.end) {
+                u32 place_of_edge = is_forward ? edge : graph.out_edges[edge];
+                if (is_left_out(layer, graph, run, place_of_edge, other == own_place)) factor[k] = 0.f;
+            }
             load_row(layer, place, rows + (size_t)other * layer.stride, read[k]);
         }
 #pragma unroll
@@ -81,8 +100,8 @@ KERNEL void kith_aggregate(
 
 /// The same of lists that came in pieces, from their parts, in order.
 KERNEL void kith_aggregate_join(
-    Layer layer, u32 n_nodes, const u32 *places, u32 first, u32 is_forward, const SplitList *lists, u32 n_lists,
-    const float *factors, float *sums, const float *slot_sums, u32 n_slots) {
+    Layer layer, Graph graph, u32 is_forward, const SplitList *lists, u32 n_lists, const float *factors, float *sums,
+    const float *slot_sums, u32 n_slots) {
     u32 list_index = (blockIdx.x * blockDim.x + threadIdx.x) / 32, run = blockIdx.y;
     if (list_index >= n_lists || FORM == FORM_OWN) return;
     SplitList list = lists[list_index];
@@ -107,8 +126,10 @@ KERNEL void kith_aggregate_join(
         }
     }
     if (place.team != 0) return;
-    float own = factor_of(layer, factors, list.node, places, first, is_forward);
+    if (graph.dropped) factors += (size_t)run * graph.n_sources;
+    float own = factor_of(layer, factors, list.node, graph.own, graph.first, is_forward);
 #pragma unroll
     for (u32 v = 0; v < VEC; v++) sum[v] = scaled4(sum[v], own);
+    u32 n_nodes = is_forward ? graph.n_destinations : graph.n_sources;
     store_row(layer, place, sum, sums + ((size_t)run * n_nodes + list.node) * layer.stride);
 }

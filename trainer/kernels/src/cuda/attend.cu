@@ -39,8 +39,8 @@ __device__ __forceinline__ void finish_attended(
 
 /// Outputs and records (maximum, 1 / total) of all whole lists; parts of the others.
 KERNEL void kith_attend(
-    Layer layer, Graph graph, const Item *items, u32 n_items, const float *weights, const float *rows, const u8 *mask,
-    const Settings *settings, float *outputs, float2 *records, float *slot_sums, float2 *slot_totals, u32 n_slots) {
+    Layer layer, Graph graph, const Item *items, u32 n_items, const float *weights, const float *rows, Targets targets,
+    const u8 *mask, const Settings *settings, float *outputs, float2 *records, float *slot_sums, float2 *slot_totals, u32 n_slots) {
     u32 item_index = (blockIdx.x * blockDim.x + threadIdx.x) / 32, run = blockIdx.y;
     if (item_index >= n_items) return;
     Item item = item_of(items, graph.indptr, item_index);
@@ -56,8 +56,16 @@ KERNEL void kith_attend(
 
     float4 own[VEC_ROOM], right_weights[VEC_ROOM];
     float left = 0.f;
-    load_row(layer, place, rows + (size_t)own_of(graph.own, graph.first, item.node) * layer.stride, own);
-    if (HAS_WEIGHTS) {
+    u32 own_place = own_of(graph.own, graph.first, item.node);
+    size_t own_row = (size_t)own_place * layer.stride;
+    if (IS_DYNAMIC) {
+        size_t first = (size_t)run * graph.n_destinations * layer.stride;
+        load_row(layer, place, targets.rows + first + own_row, own);
+        load_attention(layer, place, weights, 0, right_weights);
+    } else {
+        load_row(layer, place, rows + own_row, own);
+    }
+    if (HAS_HALVES) {
         load_attention(layer, place, weights, 0, right_weights);
         left = dot_of(layer, right_weights, own);
         load_attention(layer, place, weights, 1, right_weights);
@@ -81,9 +89,10 @@ KERNEL void kith_attend(
 #pragma unroll
         for (u32 k = 0; k < N_AHEAD; k++) {
             u32 edge = base + k * place.n_teams + place.team;
-            float linear = HAS_WEIGHTS ? left + dot_of(layer, right_weights, ahead[k]) : 0.f;
-            float dot = HAS_PRODUCTS ? scale * dot_of(layer, own, ahead[k]) : 0.f;
-            bent[k] = edge < item.end ? score_of(layer, linear, dot).bent : -FLT_MAX;
+            float linear = HAS_HALVES ? left + dot_of(layer, right_weights, ahead[k]) : 0.f;
+            float dot = HAS_PRODUCTS ? product_of(layer, right_weights, own, ahead[k], scale) : 0.f;
+            bool is_in = edge < item.end && !(LEAVES_OUT && is_left_out(layer, graph, run, edge, graph.sources[edge] == own_place));
+            bent[k] = is_in ? score_of(layer, linear, dot).bent : -FLT_MAX;
             max = fmaxf(max, bent[k]);
         }
         float shrink = expf(state.max - max);

@@ -2,7 +2,7 @@
 
 use kith_draw::cuda_header;
 
-use super::layer::{Layer, LayerPlan};
+use super::layer::{Layer, LayerKind, LayerPlan};
 
 type File = (&'static str, &'static str);
 
@@ -43,11 +43,12 @@ pub struct Constants {
     vec: u32,
     padded: u32,
     form: u32,
+    leaves_out: u32,
 }
 
 impl Constants {
     /// For kernels that know no layer.
-    pub const NO_LAYER: Constants = Constants { heads: 0, lanes: 0, vec: 0, padded: 0, form: 0 };
+    pub const NO_LAYER: Constants = Constants { heads: 0, lanes: 0, vec: 0, padded: 0, form: 0, leaves_out: 0 };
 
     /// Those of a layer.
     pub fn of_plan(plan: &LayerPlan) -> Constants {
@@ -55,16 +56,16 @@ impl Constants {
     }
 
     pub(super) fn of(layer: &Layer) -> Constants {
-        let Layer { heads, lanes, vec, padded, form, .. } = *layer;
-        Constants { heads, lanes, vec, padded, form }
+        let Layer { heads, lanes, vec, padded, form, leaves_out, .. } = *layer;
+        Constants { heads, lanes, vec, padded, form, leaves_out }
     }
 
     /// The sources of the kernels that need them, each to be compiled on its own, at the same time. Errors name the files.
     pub(super) fn sources(&self) -> Vec<String> {
-        let parts: &[&[File]] = match self.form {
+        let parts: &[&[File]] = match LayerKind::is_attention(self.form) {
             _ if *self == Constants::NO_LAYER => &[COMMON],
-            0..=3 => &[ATTENTION, PRODUCTS, LOSSES, PAIRS],
-            _ => &[AGGREGATE, PRODUCTS, LOSSES],
+            true => &[ATTENTION, PRODUCTS, LOSSES, PAIRS],
+            false => &[AGGREGATE, PRODUCTS, LOSSES],
         };
         let source = |part: &&[File]| {
             let mut text = cuda_header();
@@ -81,10 +82,10 @@ impl Constants {
         if *self == Constants::NO_LAYER {
             return Vec::new();
         }
-        let Constants { heads, lanes, vec, padded, form } = self;
-        [("HEADS", heads), ("LANES", lanes), ("VEC", vec), ("PADDED", padded), ("FORM", form)]
-            .map(|(name, value)| format!("-DKITH_{name}={value}"))
-            .to_vec()
+        let Constants { heads, lanes, vec, padded, form, leaves_out } = self;
+        let layer = [("HEADS", heads), ("LANES", lanes), ("VEC", vec), ("PADDED", padded), ("FORM", form)];
+        let all = layer.into_iter().chain([("LEAVES_OUT", leaves_out)]);
+        all.map(|(name, value)| format!("-DKITH_{name}={value}")).collect()
     }
 }
 
@@ -94,7 +95,7 @@ mod tests {
 
     #[test]
     fn every_kernel_is_compiled_where_it_is_needed() {
-        let with_form = |form| Constants { heads: 1, lanes: 1, vec: 1, padded: 4, form };
+        let with_form = |form| Constants { heads: 1, lanes: 1, vec: 1, padded: 4, form, leaves_out: 0 };
         let all = |constants: Constants| {
             let sources = constants.sources();
             sources.iter().flat_map(|source| kernels(source)).map(str::to_owned).collect::<Vec<_>>()

@@ -29,6 +29,9 @@ pub(super) struct Graph {
     pub(super) out_edges: Address,
     pub(super) ids: Address,
     pub(super) own: Address,
+    pub(super) dropped: Address,
+    pub(super) n_dropped_words: u32,
+    pub(super) unused: u32,
 }
 
 /// As `struct Item`.
@@ -120,6 +123,9 @@ impl PlacedGraph {
             out_edges: sink.copy(block.out_edges())?,
             ids: ids.unwrap_or(Address::NONE),
             own: Address::NONE,
+            dropped: Address::NONE,
+            n_dropped_words: n_edges.div_ceil(32) as u32,
+            unused: 0,
         };
         Ok(PlacedGraph {
             n_sources,

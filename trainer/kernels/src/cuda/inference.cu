@@ -30,7 +30,9 @@ KERNEL void kith_count_sources(const u32 *sources, u32 n_edges, u32 *counts) {
 }
 
 /// Factors of a GCN by such counts, which leave out self-loops: of the nodes with these ids, or of all.
-KERNEL void kith_degree_factors(const u32 *counts, const u64 *ids, u32 n_nodes, float *factors) {
+KERNEL void kith_degree_factors(const u32 *counts, const u64 *ids, u32 n_nodes, u32 has_loops, float *factors) {
     u32 node = blockIdx.x * blockDim.x + threadIdx.x;
-    if (node < n_nodes) factors[node] = 1.f / sqrtf((float)(counts[ids ? ids[node] : node] + 1));
+    if (node >= n_nodes) return;
+    u32 degree = counts[ids ? ids[node] : node] + has_loops;
+    factors[node] = degree == 0 ? 0.f : 1.f / sqrtf((float)degree);
 }

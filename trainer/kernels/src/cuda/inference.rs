@@ -51,9 +51,11 @@ pub struct Inference {
     weights: Array<f32>,
     /// Of no use, as nothing is dropped; kernels read them all the same.
     settings: Array<RawSettings>,
-    streams: Array<[u32; 10]>,
+    streams: Array<[u32; 12]>,
     /// Hidden features: of the layer that is computed, and of the next.
     hidden: [Array<f32>; 2],
+    /// Products of the same nodes as targets of a dynamic attention.
+    targets: [Array<f32>; 2],
     /// Edges from each node of the graph, for a GCN, and its factors of the nodes that a layer reads.
     out_degrees: Option<Array<u32>>,
     degree_factors: Array<f32>,
@@ -63,7 +65,7 @@ pub struct Inference {
     arena: Arena,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct InferenceLayer {
     plan: LayerPlan,
     layer: Layer,
@@ -92,7 +94,8 @@ impl Inference {
     /// Bytes of the hidden features of two layers, and of what is known of nodes: ids, places, degrees and pieces of lists.
     /// `counts` are the numbers of nodes whose features are read, and that each layer computes, of a graph of `n_nodes`.
     pub fn n_bytes(plan: &ProgramPlan, counts: &[u64], n_nodes: u64) -> u64 {
-        let strides = plan.layers.iter().map(|layer| layer.layer(0, 0).stride.into());
+        let n_products = |layer: &LayerPlan| 1 + u64::from(layer.targets.is_some());
+        let strides = plan.layers.iter().map(|layer| n_products(layer) * u64::from(layer.layer(0, 0).stride));
         let mut largest = counts.to_vec();
         largest.sort_unstable_by(|a, b| b.cmp(a));
         let n_hidden: u64 = largest.iter().take(2).sum();
@@ -136,6 +139,7 @@ impl Inference {
             settings: Array::zeros(gpu, 1, "settings")?,
             streams: Array::zeros(gpu, plan.layers.len(), "streams")?,
             hidden: [hidden()?, hidden()?],
+            targets: [hidden()?, hidden()?],
             out_degrees: None,
             degree_factors: Array::zeros(gpu, 0, "factors of neighbors")?,
             chunks: Vec::new(),
@@ -204,6 +208,7 @@ impl Inference {
     pub fn begin_layer(&mut self, layer: usize) -> Result<(), GpuError> {
         if layer > 0 {
             self.hidden.swap(0, 1);
+            self.targets.swap(0, 1);
         }
         self.make_factors(layer)?;
         if layer + 1 < self.layers.len() { self.make_room(layer + 1) } else { Ok(()) }
@@ -283,6 +288,7 @@ impl Inference {
     pub fn release(&mut self) -> Result<(), GpuError> {
         let hidden = || Array::zeros(&self.gpu, 0, HIDDEN);
         self.hidden = [hidden()?, hidden()?];
+        self.targets = [hidden()?, hidden()?];
         self.chunk = Chunk::new(&self.gpu)?;
         self.arena = Arena::new(&self.gpu, "a chunk of nodes")?;
         Ok(())
@@ -318,7 +324,11 @@ impl Inference {
     /// Room for the hidden features of any layer: those of the first, or of the next.
     fn make_room(&mut self, layer: usize) -> Result<(), GpuError> {
         let (n_nodes, stride) = (self.sets[layer].len(), self.stride());
-        self.hidden[usize::from(layer > 0)].fit(n_nodes * stride).map(drop)
+        let place = usize::from(layer > 0);
+        if self.layers[layer].plan.targets.is_some() {
+            self.targets[place].fit(n_nodes * stride)?;
+        }
+        self.hidden[place].fit(n_nodes * stride).map(drop)
     }
 
     /// Numbers of a node in the widest layer.

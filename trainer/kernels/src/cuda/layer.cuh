@@ -25,6 +25,10 @@ typedef unsigned short u16;
 #define FORM_GCN 4
 #define FORM_MEAN 5
 #define FORM_OWN 6
+// GATv2's attention.
+#define FORM_V2 7
+// Without attention, too.
+#define FORM_SUM 8
 
 // No place among the weights: a layer has no such weight.
 #define NO_WEIGHT 0xffffffffu
@@ -39,6 +43,8 @@ struct Layer {
     u32 form, is_mean;
     // Start of its weights, attention weights and bias among a run's weights, and the number of those.
     u32 weight, attention, bias, n_weights;
+    // `leaves_out`: some edges may be left out of sums. `has_loops`: self-loops are in them.
+    u32 leaves_out, has_loops;
 };
 
 // NVRTC gets the numbers that loops and registers depend on as constants; without it they are read at run time,
@@ -50,6 +56,7 @@ struct Layer {
 #define VEC_ROOM KITH_VEC
 #define PADDED KITH_PADDED
 #define FORM KITH_FORM
+#define LEAVES_OUT KITH_LEAVES_OUT
 #else
 #define HEADS layer.heads
 #define LANES layer.lanes
@@ -57,9 +64,11 @@ struct Layer {
 #define VEC_ROOM 64
 #define PADDED layer.padded
 #define FORM layer.form
+#define LEAVES_OUT layer.leaves_out
 #endif
-#define HAS_WEIGHTS (FORM == FORM_GO || FORM == FORM_MX)
-#define HAS_PRODUCTS (FORM >= FORM_DP && FORM <= FORM_MX)
+#define HAS_HALVES (FORM == FORM_GO || FORM == FORM_MX)
+#define IS_DYNAMIC (FORM == FORM_V2)
+#define HAS_PRODUCTS ((FORM >= FORM_DP && FORM <= FORM_MX) || IS_DYNAMIC)
 
 struct Graph {
     u32 n_sources, n_destinations, n_edges;
@@ -73,7 +82,17 @@ struct Graph {
     const u64 *ids;
     // Place of each destination among the sources; null if they are next to each other, from `first` on.
     const u32 *own;
+    // A bit for each edge that is dropped, by run, and words of them for a run; null if none is.
+    const u32 *dropped;
+    u32 n_dropped_words, unused;
 };
+
+/// True if a run leaves an edge out of its sums.
+__device__ __forceinline__ bool is_left_out(const Layer &layer, const Graph &graph, u32 run, u32 edge, bool is_loop) {
+    if (!LEAVES_OUT) return false;
+    if (is_loop) return !layer.has_loops;
+    return graph.dropped && graph.dropped[(size_t)run * graph.n_dropped_words + edge / 32] >> edge % 32 & 1;
+}
 
 /// Place of a destination among the sources.
 __device__ __forceinline__ u32 own_of(const u32 *own, u32 first, u32 destination) {
@@ -99,6 +118,13 @@ __device__ __forceinline__ Item item_of(const Item *items, const u32 *indptr, u3
     Item whole = {index, indptr[index], indptr[index + 1], NO_SLOT};
     return whole;
 }
+
+// Of a dynamic attention, by destination: products with weights of their own; in training, their gradients, and what each adds
+// to the gradient of the attention weights, also in slots. Null otherwise.
+struct Targets {
+    const float *rows;
+    float *gradients, *values, *slot_values;
+};
 
 // All lists of a store, by destination, without loops; sources ascend.
 struct StoredLists {
@@ -126,7 +152,8 @@ struct Settings {
     float input_scale;
     u32 attention_threshold;
     float attention_scale;
-    u32 unused;
+    // The same of edges, which are dropped without a factor.
+    u32 edge_threshold;
 };
 
 // Streams of one run in one step, by layer.
@@ -134,6 +161,8 @@ struct Streams {
     Stream rows, attention, negative, subset;
     // Of hidden features that a layer reads; `rows` of the first layer are for the features of the graph.
     Stream hidden;
+    // Of edges: the same in all layers.
+    Stream edges;
 };
 
 /// A number of a bias that starts at a place among the weights, if there is one.
@@ -203,17 +232,57 @@ __device__ __forceinline__ void store_row(const Layer &layer, const Place &place
     }
 }
 
-/// This thread's numbers of one half of the attention weights (heads × 2 features, the destination's half first).
+/// This thread's numbers of one half of the attention weights (heads × 2 features, the destination's half first), or of those of a
+/// dynamic attention (heads × features).
 __device__ __forceinline__ void load_attention(
     const Layer &layer, const Place &place, const float *weights, u32 half, float4 *out) {
 #pragma unroll
     for (u32 v = 0; v < VEC; v++) {
-        const float *from = weights + layer.attention + (2 * place.head + half) * layer.features;
+        u32 row = IS_DYNAMIC ? place.head : 2 * place.head + half;
+        const float *from = weights + layer.attention + row * layer.features;
         u32 first = 4 * quad_of(layer, place, v);
         float own[4];
         for (u32 k = 0; k < 4; k++) own[k] = place.is_on && first + k < layer.features ? from[first + k] : 0.f;
         out[v] = make_float4(own[0], own[1], own[2], own[3]);
     }
+}
+
+/// A sum over the threads of a head, known to all of them.
+__device__ __forceinline__ float over_lanes(const Layer &layer, float sum) {
+#pragma unroll
+    for (u32 across = 1; across < LANES; across *= 2) sum += __shfl_xor_sync(FULL, sum, across);
+    return sum;
+}
+
+__device__ __forceinline__ float bend(float x) { return x > 0.f ? x : SLOPE * x; }
+
+__device__ __forceinline__ float4 bend4(float4 x) { return make_float4(bend(x.x), bend(x.y), bend(x.z), bend(x.w)); }
+
+/// `gradient` through the leaky ReLU at x.
+__device__ __forceinline__ float4 through4(float4 x, float gradient) {
+    float below = SLOPE * gradient;
+    return make_float4(
+        x.x > 0.f ? gradient : below, x.y > 0.f ? gradient : below, x.z > 0.f ? gradient : below,
+        x.w > 0.f ? gradient : below);
+}
+
+/// a · b, number by number.
+__device__ __forceinline__ float4 times4(float4 a, float4 b) {
+    return make_float4(a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w);
+}
+
+/// a·leaky_relu(t + h) of a head, known to all its threads.
+__device__ __forceinline__ float dynamic_of(const Layer &layer, const float4 *weights, const float4 *a, const float4 *b) {
+    float sum = 0.f;
+#pragma unroll
+    for (u32 v = 0; v < VEC; v++) {
+        float4 bent = bend4(plus4(a[v], b[v]));
+        sum = fmaf(weights[v].x, bent.x, sum);
+        sum = fmaf(weights[v].y, bent.y, sum);
+        sum = fmaf(weights[v].z, bent.z, sum);
+        sum = fmaf(weights[v].w, bent.w, sum);
+    }
+    return over_lanes(layer, sum);
 }
 
 /// The dot product of a head, known to all its threads.
@@ -226,9 +295,7 @@ __device__ __forceinline__ float dot_of(const Layer &layer, const float4 *a, con
         sum = fmaf(a[v].z, b[v].z, sum);
         sum = fmaf(a[v].w, b[v].w, sum);
     }
-#pragma unroll
-    for (u32 across = 1; across < LANES; across *= 2) sum += __shfl_xor_sync(FULL, sum, across);
-    return sum;
+    return over_lanes(layer, sum);
 }
 
 /// The sum over a team's heads of a number that all threads of a head know.
@@ -277,13 +344,19 @@ __device__ __forceinline__ Score score_of(const Layer &layer, float linear, floa
     } else {
         score.raw = dot;
     }
-    score.bent = score.raw > 0.f ? score.raw : SLOPE * score.raw;
+    score.bent = IS_DYNAMIC ? score.raw : bend(score.raw);
     return score;
 }
 
 /// Factor applied to dot products: 1/√features for SD, 1 otherwise.
 __device__ __forceinline__ float product_scale(const Layer &layer) {
     return FORM == FORM_SD ? (float)(1.0 / sqrt((double)layer.features)) : 1.f;
+}
+
+/// The sum over features of both ends: a scaled dot product, or that of a dynamic attention with its weights.
+__device__ __forceinline__ float product_of(
+    const Layer &layer, const float4 *weights, const float4 *own, const float4 *other, float scale) {
+    return IS_DYNAMIC ? dynamic_of(layer, weights, own, other) : scale * dot_of(layer, own, other);
 }
 
 /// Dropout factor of an edge's attention in this thread's head. Bits are drawn before: one byte for 8 heads.

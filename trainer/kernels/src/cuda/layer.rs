@@ -6,32 +6,47 @@ use kith_block::Form;
 /// Computation of a layer between the product with its weights and its bias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayerKind {
-    /// Attention: GO, DP, SD or MX.
+    /// Attention.
     Attention(Form),
     /// Sum of neighbors, each divided by the root of both degrees.
     Convolution,
     /// Mean of neighbors.
     Mean,
+    /// Sum of neighbors.
+    Sum,
     /// The node itself.
     Own,
 }
+
+/// FORM_V2 in layer.cuh.
+const V2: u32 = 7;
 
 impl LayerKind {
     /// Its number in layer.cuh.
     fn code(self) -> u32 {
         match self {
-            LayerKind::Attention(form) => form as u32,
+            LayerKind::Attention(Form::Go) => 0,
+            LayerKind::Attention(Form::Dp) => 1,
+            LayerKind::Attention(Form::Sd) => 2,
+            LayerKind::Attention(Form::Mx) => 3,
+            LayerKind::Attention(Form::V2) => V2,
+            LayerKind::Sum => 8,
             LayerKind::Convolution => 4,
             LayerKind::Mean => 5,
             LayerKind::Own => 6,
         }
     }
 
+    /// True if the number is that of attention.
+    pub(super) fn is_attention(code: u32) -> bool {
+        code <= 3 || code == V2
+    }
+
     /// The attention, if it has one.
     pub(super) fn attention(self) -> Option<Form> {
         match self {
             LayerKind::Attention(form) => Some(form),
-            LayerKind::Convolution | LayerKind::Mean | LayerKind::Own => None,
+            LayerKind::Convolution | LayerKind::Mean | LayerKind::Sum | LayerKind::Own => None,
         }
     }
 }
@@ -51,9 +66,31 @@ pub struct LayerPlan {
     pub is_mean: bool,
     /// Start of the weights: dim × (heads · features).
     pub weight: usize,
-    /// Start of the attention weights, if the attention has some: heads × 2 · features.
+    /// Start of the attention weights, if the attention has some: heads × 2 · features, or heads × features of a dynamic one.
     pub attention: usize,
     /// Start of the bias, if there is one.
+    pub bias: Option<usize>,
+    /// Weights of destinations of their own, for a dynamic attention.
+    pub targets: Option<TargetPlan>,
+    /// Edges that it leaves out.
+    pub left_out: LeftOut,
+}
+
+/// Edges that a layer leaves out of its sums.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Self-loops.
+    pub loops: bool,
+    /// Some others, drawn in each step.
+    pub dropped: bool,
+}
+
+/// Weights of destinations of their own, and where they stand among all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TargetPlan {
+    /// Start of the weights: dim × (heads · features).
+    pub weight: usize,
+    /// Start of the bias, if there is one: heads · features.
     pub bias: Option<usize>,
 }
 
@@ -75,12 +112,19 @@ pub(super) struct Layer {
     pub(super) attention: u32,
     pub(super) bias: u32,
     pub(super) n_weights: u32,
+    pub(super) leaves_out: u32,
+    pub(super) has_loops: u32,
 }
 
 impl Layer {
     /// True if outputs have no padding within a row, and no mean is taken of heads.
     pub(super) fn is_plain(&self) -> bool {
         self.is_mean == 0 && (self.heads == 1 || self.features == self.padded)
+    }
+
+    /// The layer of the product of its destinations with weights of their own.
+    pub(super) fn of_targets(&self, plan: TargetPlan) -> Layer {
+        Layer { weight: plan.weight as u32, bias: place_of(plan.bias), is_mean: 0, ..*self }
     }
 }
 
@@ -104,7 +148,18 @@ impl LayerPlan {
     /// A linear layer.
     pub(super) fn linear(dim: usize, width: usize, weight: usize, bias: Option<usize>) -> LayerPlan {
         let kind = LayerKind::Own;
-        LayerPlan { dim, heads: 1, features: width, kind, is_mean: true, weight, attention: 0, bias }
+        LayerPlan {
+            dim,
+            heads: 1,
+            features: width,
+            kind,
+            is_mean: true,
+            weight,
+            attention: 0,
+            bias,
+            targets: None,
+            left_out: LeftOut::default(),
+        }
     }
 
     pub(super) fn layer(&self, index: usize, n_weights: usize) -> Layer {
@@ -124,14 +179,20 @@ impl LayerPlan {
             is_mean: u32::from(self.is_mean),
             weight: self.weight as u32,
             attention: self.attention as u32,
-            bias: self.bias.map_or(NO_WEIGHT, |place| place as u32),
+            bias: place_of(self.bias),
             n_weights: n_weights as u32,
+            leaves_out: u32::from(self.left_out != LeftOut::default()),
+            has_loops: u32::from(!self.left_out.loops),
         }
     }
 
     pub(super) fn n_outputs(&self) -> usize {
         if self.is_mean { self.features } else { self.heads * self.features }
     }
+}
+
+fn place_of(weight: Option<usize>) -> u32 {
+    weight.map_or(NO_WEIGHT, |place| place as u32)
 }
 
 /// Threads that share the quads of a head, and quads for each: as few threads as can be, since all of them work out the same
@@ -145,7 +206,21 @@ fn spread(heads: usize, quads: usize) -> (usize, usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::spread;
+    use super::*;
+
+    #[test]
+    fn numbers_tell_attention_from_sums() {
+        let sums = [LayerKind::Convolution, LayerKind::Mean, LayerKind::Sum, LayerKind::Own];
+        assert!(sums.iter().all(|kind| !LayerKind::is_attention(kind.code())));
+        let mut codes: Vec<u32> = sums.iter().map(|kind| kind.code()).collect();
+        for form in Form::ALL {
+            let code = LayerKind::Attention(form).code();
+            assert!(LayerKind::is_attention(code), "{form:?}");
+            codes.push(code);
+        }
+        codes.sort_unstable();
+        assert_eq!(codes, (0..9).collect::<Vec<u32>>(), "each its own");
+    }
 
     #[test]
     fn threads_share_the_numbers_of_a_head() {

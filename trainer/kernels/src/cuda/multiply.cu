@@ -223,8 +223,19 @@ KERNEL void kith_weight_gradient(
     }
 }
 
+/// Adds the bias to all rows, a number in each thread.
+KERNEL void kith_add_bias(Layer layer, u32 n_rows, const float *weights, float *rows) {
+    u32 place = blockIdx.x * blockDim.x + threadIdx.x, run = blockIdx.y;
+    u32 width = HEADS * layer.features;
+    if (place >= n_rows * width) return;
+    u32 row = place / width, column = place % width;
+    u32 head = column / layer.features, feature = column % layer.features;
+    float *to = rows + ((size_t)run * n_rows + row) * layer.stride + head * PADDED + feature;
+    *to += weights[(size_t)run * layer.n_weights + layer.bias + column];
+}
+
 /// The gradient of what the layer before gave: gradient · weightsᵀ, back through dropout and ELU. That of rows between layers has
-/// neither; with `is_added`, it is added to what is there.
+/// neither. With `is_added`, it is added to what is there.
 KERNEL void kith_input_gradient(
     Layer layer, Input input, const float *weights, const Settings *settings, const Streams *streams, u32 n_layers,
     u32 is_dropped, const float *row_gradients, float *hidden_gradients, u32 is_added) {
@@ -299,7 +310,8 @@ KERNEL void kith_input_gradient(
             float before = input.hidden[place] + bias_of(weights, input.hidden_bias, column + k);
             float slope = before > 0.f ? 1.f : expf(before);
             if (is_dropped) slope *= column % 8 ? factors[4 + k] : factors[k];
-            hidden_gradients[place] = sums[i][k] * slope;
+            float own = sums[i][k] * slope;
+            hidden_gradients[place] = is_added ? hidden_gradients[place] + own : own;
         }
     }
 }

@@ -4,6 +4,7 @@ mod aggregate;
 mod arrays;
 mod backward;
 mod batches;
+mod dynamic;
 mod forward;
 mod optimizer;
 mod plan;
@@ -30,7 +31,7 @@ pub use self::{
     stack::{AdditionPlan, Jumping, LinearPlan, StackLayer, StackPlan, TransitionPlan},
 };
 pub(super) use self::{
-    raw::{Input, RawSettings},
+    raw::{Input, RawSettings, RawTargets},
     tiles::{TILE_COLUMNS, TILE_ROWS, TILE_THREADS},
 };
 use super::{
@@ -56,7 +57,7 @@ pub struct Program {
     stack: Option<Stack>,
     shared: Shared,
     settings: Array<RawSettings>,
-    streams: Array<[u32; 10]>,
+    streams: Array<[u32; 12]>,
     updates: Updates,
     weights: Array<f32>,
     gradient: Array<f32>,
@@ -91,7 +92,7 @@ impl Program {
         let work = Work::Graph(Box::new(WholeGraph { graph, rows, targets, step, drawn }));
         let mut program = Program::of(gpu, work, plan)?;
         program.fit()?;
-        (0..program.layers.len()).try_for_each(|layer| program.count_factors(layer))?;
+        (0..program.layers.len()).try_for_each(|layer| program.count_factors(layer, false))?;
         Ok(program)
     }
 
@@ -125,7 +126,8 @@ impl Program {
         let Program { work, layers, stack, shared, plan, .. } = self;
         for (layer, state) in layers.iter_mut().enumerate() {
             let pairs = work.pairs(layer);
-            state.fit(work.graph(layer), pairs, plan.runs.len())?;
+            let draws_edges = layer == 0 || matches!(work, Work::Batches(_));
+            state.fit(work.graph(layer), pairs, plan.runs.len(), draws_edges)?;
         }
         let graphs: Vec<&PlacedGraph> = (0..layers.len()).map(|layer| work.graph(layer)).collect();
         if let Some(stack) = stack {
@@ -232,6 +234,9 @@ impl Program {
     /// Everything from the features to the logits.
     fn forward_all(&self, is_training: bool) -> Result<(), GpuError> {
         self.enter(is_training)?;
+        if self.plan.layers[0].left_out.dropped && matches!(self.work, Work::Graph(_)) {
+            (0..self.layers.len()).try_for_each(|layer| self.count_factors(layer, is_training))?;
+        }
         for layer in 0..self.layers.len() {
             self.forward(layer, is_training)?;
             self.follow(layer, is_training)?;
@@ -247,9 +252,12 @@ impl Program {
         }
         let LayerState { plan, layer, module, outputs, gradients, .. } =
             self.layers.last().expect("a program has layers");
-        let completed = self.stack.as_ref().and_then(|stack| stack.completed(self.layers.len() - 1));
-        let outputs = completed.unwrap_or(outputs);
-        Last { plan, layer: *layer, module: *module, outputs, gradients }
+        let (stack, last) = (self.stack.as_ref(), self.layers.len() - 1);
+        let outputs = stack.and_then(|stack| stack.completed(last)).unwrap_or(outputs);
+        let second = stack.and_then(|stack| stack.second(last));
+        let (plan, layer, module) =
+            second.map_or((plan, *layer, *module), |second| (&second.plan, second.layer, second.module));
+        Last { plan, layer, module, outputs, gradients }
     }
 
     /// Gradients of a graph layer's outputs. Hidden layers of one shape share an array: the gradients of a layer are used before those of
@@ -308,7 +316,7 @@ impl Program {
             self.draw(layer)?;
         }
         if let Work::Batches(batches) = &self.work {
-            (0..self.layers.len()).try_for_each(|layer| self.count_factors(layer))?;
+            (0..self.layers.len()).try_for_each(|layer| self.count_factors(layer, true))?;
             batches.batch().is_drawn.record(Lane::Compute)?;
         }
         self.forward_all(true)?;

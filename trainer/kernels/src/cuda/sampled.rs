@@ -190,6 +190,9 @@ impl SampledHop<'_> {
             out_edges: at(&self.batch.out_edges, first_edge),
             ids: self.batch.ids.at(),
             own: Address::NONE,
+            dropped: Address::NONE,
+            n_dropped_words: self.sizes.n_edges.div_ceil(32),
+            unused: 0,
         };
         PlacedGraph {
             n_sources: self.n_sources(),

@@ -27,6 +27,7 @@ KERNEL void kith_begin_step(
     own.negative = stream_of(run_key, KITH_NEGATIVE, *step, layer);
     own.subset = stream_of(run_key, KITH_PAIR_SUBSET, *step, layer);
     own.hidden = stream_of(run_key, KITH_HIDDEN_DROPOUT, *step, layer);
+    own.edges = stream_of(run_key, KITH_EDGE_DROPOUT, *step, 0);
     streams[place] = own;
     if (layer == 0) {
         double n = (double)(*step + 1), rate = rates ? rates[run] : settings[run].learning_rate;
@@ -37,6 +38,23 @@ KERNEL void kith_begin_step(
         bool decays = settings[run].rule == RULE_ADAMW;
         factors[run].kept_weight = decays ? (float)(1.0 - rate * (double)settings[run].weight_decay) : 1.f;
     }
+}
+
+/// Draws the edges that are dropped, 32 in each thread; self-loops never are.
+KERNEL void kith_drop_edges(
+    Graph graph, const u32 *edge_destinations, const Settings *settings, const Streams *streams, u32 n_streams,
+    u32 *dropped) {
+    u32 word = blockIdx.x * blockDim.x + threadIdx.x, run = blockIdx.y;
+    if (word >= graph.n_dropped_words) return;
+    Stream stream = streams[run * n_streams].edges;
+    u32 threshold = settings[run].edge_threshold, bits = 0;
+    for (u32 bit = 0; bit < 32 && 32 * word + bit < graph.n_edges; bit++) {
+        u32 edge = 32 * word + bit, destination = edge_destinations[edge], source = graph.sources[edge];
+        if (source == destination) continue;
+        Words words = words_of(stream, id_of(graph, destination), id_of(graph, source), 0, 0);
+        if ((words.word[0] & 0xffff) < threshold) bits |= 1u << bit;
+    }
+    dropped[(size_t)run * graph.n_dropped_words + word] = bits;
 }
 
 /// Adds the gradient of a slice to those of the slices before, or begins with it. After the weights comes the number of slices

@@ -68,6 +68,12 @@ impl Lanes {
         lanes!(lane => 1.0 / (1.0 + exp(-self.0[lane])))
     }
 
+    /// `self` where it is zero, the other elsewhere.
+    #[inline(always)]
+    pub(crate) fn where_zero(self, other: Lanes) -> Lanes {
+        lanes!(lane => if self.0[lane] == 0.0 { 0.0 } else { other.0[lane] })
+    }
+
     /// x above zero, `slope` · x below.
     #[inline(always)]
     pub(crate) fn leaky_relu(self, slope: f32) -> Lanes {

@@ -44,7 +44,7 @@ pub(super) fn do_runs(shared: &Shared<'_>, runs: &[Wanted], gpu: &Gpu, device: &
     let data = shared.experiment.load(&cell.subject.opened, &cell.config, runs[0].run_key)?;
     if let [wanted] = runs {
         let mut own = plan(cell, cell.config.clone(), wanted.run_key, &data);
-        match refusal(&cell.config.model) {
+        match refusal(&cell.config) {
             None => own.gpu = Some(gpu.clone()),
             Some(_) => {
                 own.config.train.kernels = Kernels::Reference;

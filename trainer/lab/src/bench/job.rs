@@ -93,14 +93,14 @@ impl Jobs {
 pub(super) fn are_together(cell: &Cell, experiment: &dyn Experiment) -> bool {
     cell.config.train.mode == Mode::FullBatch
         && !cell.subject.opened.info().is_set
-        && refusal(&cell.config.model).is_none()
+        && refusal(&cell.config).is_none()
         && !experiment.is_by_run_key(&cell.config)
         && experiment.manner() == Manner::Together
 }
 
 fn is_for_gpu(cell: &Cell, experiment: &dyn Experiment) -> bool {
     // Tensor operations on a GPU are slower than kernels on a few cores (GraphSAGE on Computers: 55 ms an epoch).
-    let is_able = refusal(&cell.config.model).is_none() || cell.config.train.kernels == Kernels::Reference;
+    let is_able = refusal(&cell.config).is_none() || cell.config.train.kernels == Kernels::Reference;
     match experiment.manner() {
         Manner::OnCpu => false,
         Manner::Alone => is_able,

@@ -2,7 +2,7 @@
 
     kernels.py FOLDER NODES DIM CLASSES MODEL HEADS FEATURES OUT_HEADS DROPOUT STEPS
 
-GAT, GCN and GraphSAGE are compiled with torch.compile; if that fails, they run eagerly, and the answer says so. SuperGAT draws its
+GAT, GATv2, GCN, GraphSAGE and GIN are compiled with torch.compile; if that fails, they run eagerly, and the answer says so. SuperGAT draws its
 negatives as random pairs on the GPU instead of rejecting edges, which takes PyG seconds.
 """
 import json
@@ -13,7 +13,7 @@ import time
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch_geometric.nn import GATConv, GCNConv, SAGEConv, SuperGATConv
+from torch_geometric.nn import GATConv, GATv2Conv, GCNConv, GINConv, SAGEConv, SuperGATConv
 from torch_geometric.nn.conv import supergat_conv
 
 folder, n, dim, n_classes, model, heads, features, out_heads, dropout, n_steps = sys.argv[1:]
@@ -27,6 +27,10 @@ def layer(width, out, n_heads, concat):
         return GCNConv(width, out)
     if model == "sage":
         return SAGEConv(width, out)
+    if model == "gin":
+        return GINConv(torch.nn.Sequential(torch.nn.Linear(width, out), torch.nn.ReLU(), torch.nn.Linear(out, out)))
+    if model == "gatv2":
+        return GATv2Conv(width, out, heads=n_heads, concat=concat, dropout=dropout)
     if model == "gat":
         return GATConv(width, out, heads=n_heads, concat=concat, dropout=dropout)
     return SuperGATConv(width, out, heads=n_heads, concat=concat, dropout=dropout, attention_type="MX",

@@ -131,7 +131,7 @@ pub enum Exclude {
 
 impl Choice for Form {
     const ALL: &'static [(&'static str, Self)] =
-        &[("go", Self::Go), ("dp", Self::Dp), ("sd", Self::Sd), ("mx", Self::Mx)];
+        &[("go", Self::Go), ("dp", Self::Dp), ("sd", Self::Sd), ("mx", Self::Mx), ("v2", Self::V2)];
 }
 
 impl Choice for OptimizerName {

@@ -19,7 +19,7 @@ pub struct ModelConfig {
     #[serde(with = "named")]
     #[schemars(with = "Named<ModelKind>")]
     pub kind: ModelKind,
-    /// attention score of a neighbor (supergat, gat; a gat has go unless this key is set)
+    /// attention score of a neighbor; v2 is GATv2's (supergat, gat; a gat has go unless this key is set)
     #[serde(with = "named")]
     #[schemars(with = "Named<Form>")]
     pub attention: Form,
@@ -46,6 +46,13 @@ pub struct ModelConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub attention_dropout: Option<f64>,
+    /// dropout probability of edges: each step leaves out edges, the same in all layers; self-loops stay (not for mlp and cgat; default: 0)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+    pub edge_dropout: Option<f64>,
+    /// false: no self-loops; a node without neighbors then outputs the bias (gat, gcn, sage; default: true)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub self_loops: Option<bool>,
     /// norm of the output of hidden layers. layer: over the features of a node; batch: over the nodes of a step (of a slice in
     /// mini-batches), with running statistics in evaluation; graph: as batch, with a learned mean_scale and without running statistics
     /// (default: none)
@@ -72,7 +79,7 @@ pub struct ModelConfig {
     #[serde(skip_serializing_if = "Option::is_none", with = "named_option")]
     #[schemars(with = "Option<Named<Jumping>>")]
     pub jumping: Option<Jumping>,
-    /// true: a second weight matrix for the node itself, as `lin_r` of PyG's SAGEConv; the mean still includes the node itself (sage;
+    /// true: a second weight matrix for the node itself, as `lin_r` of PyG's SAGEConv; for PyG's mean, also set `self_loops` = false (sage;
     /// default: false)
     #[serde(skip_serializing_if = "Option::is_none")]
     pub root_weight: Option<bool>,
@@ -93,6 +100,8 @@ impl Default for ModelConfig {
             dropout: 0.5,
             input_dropout: None,
             attention_dropout: None,
+            edge_dropout: None,
+            self_loops: None,
             norm: None,
             residual: None,
             activation: None,
@@ -156,6 +165,21 @@ impl ModelConfig {
         self.attention_dropout.unwrap_or(self.dropout)
     }
 
+    /// Dropout probability of edges.
+    pub fn edge_dropout(&self) -> f64 {
+        self.edge_dropout.unwrap_or(0.0)
+    }
+
+    /// True if every node is its own neighbor.
+    pub fn has_self_loops(&self) -> bool {
+        self.self_loops != Some(false)
+    }
+
+    /// True if destinations have weights of their own in attention scores: GATv2.
+    pub fn is_dynamic(&self) -> bool {
+        self.kind.has_attention() && self.attention.is_dynamic()
+    }
+
     /// True for the paper's layers: ELU and dropout between them, and nothing else.
     pub fn is_plain(&self) -> bool {
         self.norm() == Norm::None
@@ -164,6 +188,7 @@ impl ModelConfig {
             && !self.has_input_linear()
             && !self.has_output_linear()
             && !self.has_root_weight()
+            && self.kind != ModelKind::Gin
     }
 
     /// True if a graph layer is a hidden layer: its output passes the norm and the activation.
@@ -182,7 +207,7 @@ impl ModelConfig {
         (0..self.n_layers).map(width).max().unwrap_or(0)
     }
 
-    /// Numbers that evaluation holds of a node at most: the product of a layer, its residual, and jumping values.
+    /// Numbers that evaluation holds of a node at most: the products of a layer, its residual, and jumping values.
     pub fn widest_record(&self, n_classes: usize) -> usize {
         let residual = usize::from(self.residual() != Residual::None || self.has_root_weight());
         let jumping = match self.jumping() {
@@ -190,7 +215,7 @@ impl ModelConfig {
             Jumping::Sum | Jumping::Max => 1,
             Jumping::Concat => self.n_layers,
         };
-        self.widest(n_classes) * (1 + residual + jumping)
+        self.widest(n_classes) * (1 + usize::from(self.is_dynamic()) + residual + jumping)
     }
 
     /// Heads of a graph layer.

@@ -11,7 +11,7 @@ use self::text_0_1_0::text_0_1_0;
 use super::*;
 use crate::{
     choice::Choice,
-    config::{Activation, Exclude, ModelConfig, OptimizerName, Residual, RunConfig, Supervision},
+    config::{Activation, Exclude, Mode, ModelConfig, OptimizerName, Residual, RunConfig, Supervision},
     measured::Metric,
     model_kind::ModelKind,
 };
@@ -23,18 +23,26 @@ fn config(name: &str) -> RunConfig {
         .unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// The published model in mini-batches.
+fn is_mini_batch(preset: &Preset) -> bool {
+    preset.name.ends_with(MINI_BATCH)
+}
+
+const MINI_BATCH: &str = "-mini-batch";
+
 fn of_the_paper() -> impl Iterator<Item = &'static Preset> {
-    PRESETS.iter().filter(|preset| !preset.is_tuned())
+    PRESETS.iter().filter(|preset| !preset.is_tuned() && !is_mini_batch(preset))
 }
 
 #[test]
 fn every_preset_can_run_and_is_called_what_it_is() {
-    assert_eq!((of_the_paper().count(), PRESETS.len()), (153, 195));
+    assert_eq!((of_the_paper().count(), PRESETS.len()), (153, 205));
     for preset in PRESETS {
         let config = config(preset.name);
+        let ending = if is_mini_batch(preset) { MINI_BATCH } else { "" };
         match preset.is_tuned() {
             true => assert_eq!(preset.name, format!("tuned/{}/{}", preset.dataset(), config.model.kind.name())),
-            false => assert_eq!(preset.name, format!("{}/{}", preset.dataset(), config.name())),
+            false => assert_eq!(preset.name, format!("{}/{}{ending}", preset.dataset(), config.name())),
         }
         assert!(preset.about().ends_with('.') || preset.about().ends_with("other"), "{}", preset.about());
         let again = RunFile::parse(&config.to_toml(), preset.name).unwrap().resolve().unwrap();
@@ -177,6 +185,20 @@ fn presets_without_published_settings_follow_those_that_have_them() {
         let made = config(&format!("partition-graph/{model}"));
         assert_eq!((made.optimizer.weight_decay, made.model.dropout, made.train.epochs), (1e-5, 0.2, 500));
         assert!(made.edge_loss.is_none_or(|loss| loss.weight == 0.1));
+    }
+}
+
+/// The published models with a tenth of the learning rate: an epoch has many steps.
+#[test]
+fn mini_batch_presets_are_published_models() {
+    let presets: Vec<&Preset> = PRESETS.iter().filter(|preset| is_mini_batch(preset)).collect();
+    assert_eq!(presets.len(), 10);
+    for preset in presets {
+        let (own, full) = (config(preset.name), config(preset.name.strip_suffix(MINI_BATCH).unwrap()));
+        assert_eq!(own.train.mode, Mode::MiniBatch);
+        assert_eq!((&own.model, &own.edge_loss), (&full.model, &full.edge_loss), "{}", preset.name);
+        assert_eq!(own.optimizer.weight_decay, full.optimizer.weight_decay);
+        assert!((own.optimizer.learning_rate * 10.0 - full.optimizer.learning_rate).abs() < 1e-12, "{}", preset.name);
     }
 }
 

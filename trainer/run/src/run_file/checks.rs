@@ -12,9 +12,23 @@ use crate::{
     choice::Choice,
     config::{
         Jumping, Kernels, Mode, OptimizerConfig, OptimizerName, Residual, RunConfig, ScheduleConfig, ScheduleName,
+        Supervision,
     },
     model_kind::{Attention, ModelKind},
 };
+
+/// Reason why a model needs self-loops, if it does.
+fn needs_self_loops(kind: ModelKind) -> Option<&'static str> {
+    match kind {
+        ModelKind::Gat | ModelKind::Gcn | ModelKind::Sage => None,
+        ModelKind::Supergat => {
+            Some("whose edge loss has self-loops among its positives: remove the key, or set model.kind = \"gat\"")
+        }
+        ModelKind::Gin => Some("which always adds the node itself to the sum: remove the key"),
+        ModelKind::Mlp => Some("which has no neighbors: remove the key"),
+        ModelKind::Cgat => Some("which always has them: remove the key"),
+    }
+}
 
 impl RunFile {
     pub(super) fn check_model(&self, kind: ModelKind) -> Result<(), RunFileError> {
@@ -49,6 +63,13 @@ impl RunFile {
                 "`model.root_weight` is for a sage, not a {}: remove it, or set model.kind = \"sage\"",
                 model.kind.name()
             )
+        } else if let (false, Some(reason)) = (model.has_self_loops(), needs_self_loops(model.kind)) {
+            format!("`model.self_loops` = false is not for a {}, {reason}", model.kind.name())
+        } else if !model.has_self_loops() && model.kind == ModelKind::Gcn && config.train.mode == Mode::MiniBatch {
+            "`model.self_loops` = false of a gcn needs full-batch training: set train.mode = \"full-batch\", or remove the key"
+                .to_owned()
+        } else if model.edge_dropout() > 0.0 && matches!(model.kind, ModelKind::Mlp | ModelKind::Cgat) {
+            format!("`model.edge_dropout` is not for a {}: remove the key", model.kind.name())
         } else if model.has_output_linear() && is_set("model.out_heads") {
             "`model.out_heads` has no effect with model.output_linear = true: remove it; all graph layers have `model.heads` heads"
                 .to_owned()
@@ -154,6 +175,47 @@ impl RunFile {
             return Err(self.wrong(format!("`schedule.warmup` must be less than the {epochs} epochs, not {warmup}")));
         }
         Ok(())
+    }
+
+    /// Checks that link prediction is not mixed with what only node classification has, and the other way around.
+    pub(super) fn check_links(&self, config: &RunConfig) -> Result<(), RunFileError> {
+        let Some(links) = &config.links else {
+            return match config.train.metric.filter(|metric| metric.is_of_links()) {
+                Some(metric) => {
+                    let problem = format!("`train.metric`: {} is for link prediction: add --task links", metric.name());
+                    Err(self.wrong(problem))
+                }
+                None => Ok(()),
+            };
+        };
+        let train = &config.train;
+        let of_nodes = [
+            ("train.split", train.split.is_some()),
+            ("train.supervision", train.supervision != Supervision::Split),
+            ("train.label_smoothing", train.label_smoothing.is_some()),
+            ("train.class_weights", train.class_weights.is_some()),
+        ];
+        let of_nodes = of_nodes.into_iter().find(|(_, is_set)| *is_set);
+        let problem = if config.train.mode == Mode::MiniBatch {
+            "`train.mode`: link prediction supports full-batch only".to_owned()
+        } else if config.model.kind == ModelKind::Cgat {
+            "`model.kind`: a cgat compares classes, and link prediction has none".to_owned()
+        } else if let Some((key, _)) = of_nodes {
+            format!("`{key}` is for node classification, and this run predicts links: remove it")
+        } else if links.valid + links.test >= 1.0 {
+            format!(
+                "`links.valid` and `links.test` must leave edges to train on: together they are {}",
+                links.valid + links.test
+            )
+        } else if let Some(metric) = config.train.metric.filter(|metric| !metric.measures_links()) {
+            format!(
+                "`train.metric`: {} is for node classification: use roc-auc, average-precision, mrr, hits@10, hits@50 or hits@100",
+                metric.name()
+            )
+        } else {
+            return Ok(());
+        };
+        Err(self.wrong(problem))
     }
 
     /// Cuts the default fanouts to the layers of the model, and checks given ones against them.

@@ -8,8 +8,8 @@ use toml::Value;
 
 use crate::{
     config::{
-        Activation, CgatConfig, ClassWeights, EarlyStopConfig, EdgeLossConfig, Jumping, ModelConfig, NoDecay, Norm,
-        OptimizerConfig, Residual, RunConfig, ScheduleConfig, TrainConfig,
+        Activation, CgatConfig, ClassWeights, EarlyStopConfig, EdgeLossConfig, Jumping, LinksConfig, ModelConfig,
+        NoDecay, Norm, OptimizerConfig, Residual, RunConfig, ScheduleConfig, TrainConfig,
     },
     measured::Metric,
 };
@@ -103,6 +103,8 @@ pub(super) fn names() -> Vec<String> {
         model: ModelConfig {
             input_dropout: Some(0.0),
             attention_dropout: Some(0.0),
+            edge_dropout: Some(0.0),
+            self_loops: Some(true),
             norm: Some(Norm::None),
             residual: Some(Residual::None),
             activation: Some(Activation::Elu),
@@ -140,6 +142,7 @@ pub(super) fn names() -> Vec<String> {
         },
         edge_loss: Some(EdgeLossConfig::default()),
         cgat: Some(CgatConfig { top_k: some, ..CgatConfig::default() }),
+        links: Some(LinksConfig::default()),
         early_stop: Some(EarlyStopConfig {
             patience: Some(1),
             burn_in: Some(1),

@@ -3,7 +3,7 @@ use kith_sampler::Fanout;
 
 use super::*;
 use crate::config::{
-    BY_SEED, CgatConfig, ClassWeights, EarlyStopConfig, Exclude, ModelConfig, OptimizerConfig, TrainConfig,
+    BY_SEED, CgatConfig, ClassWeights, EarlyStopConfig, Exclude, LinksConfig, ModelConfig, OptimizerConfig, TrainConfig,
 };
 
 const FILE: &str = "
@@ -234,7 +234,7 @@ fn every_mistake_is_a_sentence_that_names_the_key() {
         ),
         (
             &["lambda=1"],
-            "--set lambda=1: a run file has no `lambda`: its sections are model, optimizer, schedule, train, edge_loss, cgat and \
+            "--set lambda=1: a run file has no `lambda`: its sections are model, optimizer, schedule, train, edge_loss, cgat, links and \
              early_stop",
         ),
         (
@@ -288,7 +288,7 @@ fn every_mistake_is_a_sentence_that_names_the_key() {
         ),
         (
             &["model.attention=mix"],
-            "--set model.attention=mix: `model.attention` must be go, dp, sd or mx, not \"mix\"",
+            "--set model.attention=mix: `model.attention` must be go, dp, sd, mx or v2, not \"mix\"",
         ),
         (&["train"], "--set train: expected KEY=VALUE, for example optimizer.learning_rate=0.01"),
         (
@@ -316,7 +316,7 @@ fn files_that_are_no_run_files() {
         ("[model]\nkind = \"gat\"\nkind = \"gcn\"", "my.toml: line 3: duplicate key"),
         ("[modell]\n", "my.toml: a run file has no `modell`: did you mean `model`?"),
         ("model = 3\n", "my.toml: a run file has no `model`"),
-        ("[model]\nkind = 3", "my.toml: `model.kind` must be supergat, gat, gcn, sage, mlp or cgat, not 3"),
+        ("[model]\nkind = 3", "my.toml: `model.kind` must be supergat, gat, gcn, sage, gin, mlp or cgat, not 3"),
         ("[train]\nrate = 0.1", "my.toml: a run file has no `train.rate`"),
         (
             "[optimizer]\nlr = 0.1\nlearning_rate = 0.1",
@@ -348,6 +348,8 @@ fn a_model_is_a_run_with_defaults() {
     for (typed, found) in [
         ("gat", Some("gat")),
         ("gat-dp", Some("gat-dp")),
+        ("GATv2", Some("gat-v2")),
+        ("GraphSAGE", Some("sage")),
         ("supergat", Some("supergat-mx")),
         ("supergat-sd", Some("supergat-sd")),
         ("gcn", Some("gcn")),
@@ -414,7 +416,7 @@ fn the_schema_has_the_keys_of_the_structs() {
     of_schema.sort();
     assert_eq!(of_structs, of_schema);
     assert!(keys().iter().all(|key| !key.about.is_empty()));
-    assert_eq!(sections(), ["model", "optimizer", "schedule", "train", "edge_loss", "cgat", "early_stop"]);
+    assert_eq!(sections(), ["model", "optimizer", "schedule", "train", "edge_loss", "cgat", "links", "early_stop"]);
 }
 
 #[test]
@@ -464,6 +466,19 @@ fn options_of_layers_must_fit_together() {
         error(&["model.jumping=max"]),
         "`model.jumping` needs a linear layer after the last graph layer: set model.output_linear = true"
     );
+    let gin = ["model=off", "model.kind=gin", "edge_loss=off"];
+    assert_eq!(
+        error(&[&gin[..], &["model.self_loops=false"]].concat()),
+        "`model.self_loops` = false is not for a gin, which always adds the node itself to the sum: remove the key"
+    );
+    let gcn = ["model=off", "model.kind=gcn", "edge_loss=off", "train.mode=mini-batch", "model.self_loops=false"];
+    assert!(error(&gcn).contains("of a gcn needs full-batch training"));
+    assert!(error(&["model.self_loops=false"]).contains("is not for a supergat, whose edge loss"));
+    assert!(with(&["model.kind=gat", "edge_loss=off", "model.self_loops=false", "model.edge_dropout=0.2"]).is_ok());
+    assert_eq!(
+        error(&["model=off", "model.kind=mlp", "edge_loss=off", "model.edge_dropout=0.1"]),
+        "`model.edge_dropout` is not for a mlp: remove the key"
+    );
     assert!(error(&["model.residual=identity"]).starts_with("`model.residual` = \"identity\" has no effect"));
     assert!(with(&["model.residual=identity", "model.n_layers=3"]).is_ok());
     for key in ["model.norm=batch", "model.activation=relu"] {
@@ -480,6 +495,44 @@ fn options_of_layers_must_fit_together() {
         error(&["model=off", "model.kind=gcn", "edge_loss=off", "model.attention_dropout=0.1"])
             .contains("a gcn has none")
     );
+}
+
+#[test]
+fn link_prediction_is_a_task_of_its_own() {
+    let links = |assignments: &[&str]| {
+        let mut file = RunFile::of_model("gcn").unwrap();
+        file.predict_links();
+        assignments.iter().for_each(|assignment| file.set(assignment).unwrap());
+        file.set_mode_by_keys();
+        file.resolve()
+    };
+    let config = links(&["train.metric=hits@50"]).unwrap();
+    assert_eq!((config.links.clone(), config.name()), (Some(LinksConfig::default()), "gcn-links".to_owned()));
+    assert_eq!(RunFile::parse(&config.to_toml(), "again").unwrap().resolve().unwrap(), config);
+    let mut off = RunFile::parse(&config.to_toml(), "again").unwrap();
+    off.set("links=off").unwrap();
+    assert!(
+        !off.predicts_links() && off.resolve().unwrap_err().problem.ends_with("for link prediction: add --task links")
+    );
+    for (assignments, sentence) in [
+        (&["train.mode=mini-batch"][..], "`train.mode`: link prediction supports full-batch only"),
+        (&["train.split=public"], "`train.split` is for node classification, and this run predicts links: remove it"),
+        (
+            &["links.valid=0.5", "links.test=0.5"],
+            "`links.valid` and `links.test` must leave edges to train on: together they are 1",
+        ),
+        (
+            &["train.metric=accuracy"],
+            "`train.metric`: accuracy is for node classification: use roc-auc, average-precision, mrr, hits@10, hits@50 or hits@100",
+        ),
+    ] {
+        assert_eq!(links(assignments).unwrap_err().problem, sentence);
+    }
+    let mut open = RunFile::of_model("gat").unwrap();
+    open.predict_links();
+    let large = GraphSize { n_nodes: 1 << 40, n_edges: 1 << 40, dim: 8, n_classes: 3, is_partitioned: false };
+    let note = open.choose_mode(large).unwrap().unwrap();
+    assert_eq!(note, "full-batch training, because link prediction supports nothing else");
 }
 
 #[test]

@@ -18,7 +18,7 @@ pub(super) fn plan(model: &Model) -> Option<StackPlan> {
             dim: shape[0] as usize,
             width: shape[1] as usize,
             weight: place(&format!("{name}.weight"))?,
-            bias: place(&format!("{name}.bias"))?,
+            bias: place(&format!("{name}.bias")),
         })
     };
     let layer = |layer: usize| StackLayer {
@@ -30,6 +30,7 @@ pub(super) fn plan(model: &Model) -> Option<StackPlan> {
             bias: place(&format!("residuals.{layer}.bias")),
             adds_input: model.adds_input(layer),
         },
+        second: linear(&format!("layers.{layer}.second")),
         transition: own.is_hidden(layer).then(|| TransitionPlan {
             norm: norm_kind(own.norm()),
             affine: place(&format!("norms.{layer}.weight")),

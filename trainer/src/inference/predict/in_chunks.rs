@@ -20,7 +20,7 @@ const N_ATTENDED: u64 = 1 << 13;
 
 pub(super) fn predict(model: &Model, opened: &Opened, output: Output, room: &Room) -> Result<Table, TrainError> {
     let layer = match output {
-        Output::Probabilities { .. } => model.layers().len() - 1,
+        Output::Probabilities { .. } | Output::Outputs => model.layers().len() - 1,
         Output::Embeddings { layer } => layer,
         Output::Attention { layer } => return attention(model, opened, layer, room),
     };
@@ -48,7 +48,7 @@ fn attention(model: &Model, opened: &Opened, layer: usize, room: &Room) -> Resul
         let Looked::LayerPart(part) = looked else { unreachable!("no list is too long to be whole") };
         let block = Arc::clone(part.block);
         let attention = model.attention_of_layer(layer, part)?.expect("only attention has weights");
-        push_edges(&mut table, opened, &block, &rows_of(&attention)?)
+        push_edges(&mut table, opened, &block, &rows_of(&attention)?, model.config().has_self_loops())
     })?;
     Ok(table)
 }

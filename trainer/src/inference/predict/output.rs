@@ -16,6 +16,8 @@ pub(super) enum Output {
     Probabilities {
         is_multi_label: bool,
     },
+    /// Output of the last layer, which scores of links are computed from.
+    Outputs,
     /// Input of the last layer: the output of this graph layer, or of all up to this one.
     Embeddings {
         layer: usize,
@@ -28,14 +30,22 @@ pub(super) enum Output {
 impl Output {
     pub(super) fn new(
         model: &Model,
-        what: What,
-        layer: Option<usize>,
+        (what, layer): (What, Option<usize>),
         is_multi_label: bool,
+        predicts_links: bool,
     ) -> Result<Output, TrainError> {
         let refuse = |sentence: String| Err(TrainError::Predict(sentence));
         let last = model.layers().len() - 1;
         match what {
+            What::Probabilities if predicts_links => {
+                refuse("a model of link prediction has no classes: use --what links or --what embeddings".to_owned())
+            }
             What::Probabilities => Ok(Output::Probabilities { is_multi_label }),
+            What::Links => refuse(
+                "the model predicts classes of nodes, not links: use --what probabilities or --what embeddings"
+                    .to_owned(),
+            ),
+            What::Embeddings if predicts_links => Ok(Output::Outputs),
             What::Embeddings if model.config().has_output_linear() => Ok(Output::Embeddings { layer: last }),
             What::Embeddings if last == 0 => {
                 refuse("a model of one graph layer without output_linear has no embeddings".to_owned())
@@ -55,7 +65,7 @@ impl Output {
     pub(super) fn column(self) -> &'static str {
         match self {
             Output::Probabilities { .. } => "class",
-            Output::Embeddings { .. } => "feature",
+            Output::Embeddings { .. } | Output::Outputs => "feature",
             Output::Attention { .. } => "head",
         }
     }
@@ -78,7 +88,7 @@ impl Output {
             Output::Embeddings { .. } if is_before_elu => {
                 rows.values.iter_mut().filter(|value| **value < 0.0).for_each(|value| *value = elu(*value));
             }
-            Output::Embeddings { .. } | Output::Attention { .. } => {}
+            Output::Embeddings { .. } | Output::Outputs | Output::Attention { .. } => {}
         }
         rows
     }
@@ -89,7 +99,7 @@ fn small_exp(x: f64) -> f64 {
     exp(x.max(-700.0))
 }
 
-fn sigmoid(x: f64) -> f64 {
+pub(super) fn sigmoid(x: f64) -> f64 {
     let small = small_exp(-x.abs());
     if x < 0.0 { small / (1.0 + small) } else { 1.0 / (1.0 + small) }
 }

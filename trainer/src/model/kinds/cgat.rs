@@ -24,6 +24,7 @@ use crate::{
         kinds::gat::entries,
         layer_shape::LayerShape,
         pass::Pass,
+        pyg::PygTensor,
         reference::{self, Edges, Scorer, leaky_relu, pick, positions},
         spec::ModelSpec,
     },
@@ -55,8 +56,8 @@ impl ModelSpec for Cgat {
         Err(format!("{} has no kernels for GPUs", config.kind.name()))
     }
 
-    fn pyg_refusal(&self) -> Option<&'static str> {
-        Some("PyG has no layer like a cgat's")
+    fn pyg_layer(&self, _config: &ModelConfig) -> Result<Vec<PygTensor>, &'static str> {
+        Err("PyG has no layer like CGAT's: use Kith's names (kith export --to kith)")
     }
 }
 

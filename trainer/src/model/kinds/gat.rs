@@ -1,9 +1,9 @@
 //! GAT: out_i = Σ_j α_ij · h_j with h = x·W, α_i = softmax of leakyReLU(e_ij) over the neighbors j of i and i itself.
-//! The variants of e are in [`Form`].
+//! The variants of e are in [`Form`]. With V2's, GATv2, the softmax is of e itself.
 
 use kith_block::{Form, Pairs};
 use kith_kernels::{
-    AttentionLayer, AttentionWeights, OpenList,
+    AttentionLayer, AttentionStep, AttentionWeights, OpenList,
     cuda::{LayerKind, LayerPlan},
 };
 use kith_run::{
@@ -17,6 +17,7 @@ use crate::{
         call::{Call, Compare, LayerOutput, LayerRows},
         draws,
         layer_shape::{LayerShape, weight_name},
+        pyg::{PygMap, PygTensor},
         reference,
         spec::ModelSpec,
     },
@@ -54,8 +55,8 @@ impl ModelSpec for Gat {
         attention_on_gpu(config)
     }
 
-    fn pyg_refusal(&self) -> Option<&'static str> {
-        None
+    fn pyg_layer(&self, config: &ModelConfig) -> Result<Vec<PygTensor>, &'static str> {
+        attention_in_pyg(config)
     }
 }
 
@@ -66,6 +67,29 @@ pub(super) fn attention_on_gpu(config: &ModelConfig) -> Result<LayerKind, String
         return Err(format!("the kernels for GPUs take up to {} heads, not {n_heads}", LayerPlan::MAX_HEADS));
     }
     Ok(LayerKind::Attention(config.attention))
+}
+
+/// Weights of an attention layer in PyG's names: of `SuperGATConv` (MX, SD), `GATConv` (GO) or `GATv2Conv` (V2).
+pub(super) fn attention_in_pyg(config: &ModelConfig) -> Result<Vec<PygTensor>, &'static str> {
+    let half = |half, theirs| PygTensor { ours: "layers.{}.attention", theirs, map: PygMap::Half(half) };
+    let heads = PygTensor { ours: "layers.{}.attention", theirs: "att", map: PygMap::Heads };
+    let source_bias = PygTensor { ours: "layers.{}.target.bias", theirs: "lin_l.bias", map: PygMap::SourceBias };
+    let weight = PygTensor::turned("layers.{}.weight", "lin.weight");
+    let bias = PygTensor::same("layers.{}.bias", "bias");
+    match config.attention {
+        Form::Go => Ok(vec![weight, half(0, "att_dst"), half(1, "att_src"), bias]),
+        Form::Mx => Ok(vec![weight, half(0, "att_r"), half(1, "att_l"), bias]),
+        Form::Sd => Ok(vec![weight, bias]),
+        Form::Dp => Err("PyG has no layer with plain dot products: use Kith's names (kith export --to kith)"),
+        Form::V2 => Ok(vec![
+            PygTensor::turned("layers.{}.weight", "lin_l.weight"),
+            PygTensor::turned("layers.{}.target.weight", "lin_r.weight"),
+            PygTensor::same("layers.{}.target.bias", "lin_r.bias"),
+            heads,
+            bias,
+            source_bias,
+        ]),
+    }
 }
 
 /// The weights of a layer. Glorot's bounds look at whole tensors: a head is not a tensor of its own.
@@ -79,32 +103,39 @@ pub(super) fn entries(layer: usize, shape: LayerShape, form: Form) -> Vec<Entry>
     let weight = entry("weight", &[dim, heads * features], Initial::glorot(dim, heads * features));
     let attention = entry("attention", &[heads, 2 * features], Initial::glorot(heads, 2 * features));
     let bias = entry("bias", &[shape.width()], Initial::Constant(0.0));
-    if form.has_weights() { vec![weight, attention, bias] } else { vec![weight, bias] }
+    match form {
+        Form::Go | Form::Mx => vec![weight, attention, bias],
+        Form::Dp | Form::Sd => vec![weight, bias],
+        Form::V2 => vec![
+            weight,
+            entry("attention", &[heads, features], Initial::glorot(heads, features)),
+            entry("target.weight", &[dim, heads * features], Initial::glorot(dim, heads * features)),
+            entry("target.bias", &[heads * features], Initial::Constant(0.0)),
+            bias,
+        ],
+    }
 }
 
 /// An attention layer, with an edge loss where there are pairs.
 pub(super) fn attend(call: &Call<'_>, rows: &LayerRows<'_>, pairs: Option<Pairs>) -> Result<LayerOutput, TchError> {
     let n_negatives_left_out = pairs.as_ref().map_or(0, |pairs| pairs.negatives().n_left_out);
-    let bias = call.bias();
-    let weights = weights_of(call, &bias);
+    let (bias, targets) = (call.bias(), call.targets(rows)?);
+    let weights = weights_of(call, &bias, targets.as_ref());
     let (shape, form) = (call.shape, call.config.attention);
     match call.kernels {
         Kernels::Fused => {
-            let draws = call.layer_draws(rows);
-            let (rows, edge_loss) = fused(call).forward(rows.as_input(), weights, call.block, draws, pairs)?;
+            let step = AttentionStep { draws: call.layer_draws(rows), pairs, left_out: call.left_out() };
+            let (rows, edge_loss) = fused(call).forward(rows.as_input(), weights, call.block, step)?;
             let edge_losses = Vec::from_iter(edge_loss);
             Ok(LayerOutput { edge_losses, n_negatives_left_out, ..LayerOutput::of_rows(rows) })
         }
         Kernels::Reference => {
-            let factors = draws::attention_factors(call);
-            let attended = reference::attend(
-                &draws::products(call, rows),
-                call.edges(),
-                weights,
-                (shape, form),
-                factors.as_ref(),
-                pairs.as_ref(),
-            );
+            let step = reference::ReferenceStep {
+                factors: draws::attention_factors(call),
+                in_sums: draws::in_sums(call),
+                pairs: pairs.as_ref(),
+            };
+            let attended = reference::attend(&draws::products(call, rows), call.edges(), weights, (shape, form), &step);
             let (attention, edge_losses) = (Some(attended.attention), Vec::from_iter(attended.edge_loss));
             let output = LayerOutput::of_rows(attended.rows);
             Ok(LayerOutput { attention, edge_losses, n_negatives_left_out, ..output })
@@ -119,7 +150,9 @@ pub(super) fn attend_piece(
     open: &mut OpenList,
     is_last: bool,
 ) -> Option<Tensor> {
-    fused(call).forward_piece(rows.as_input(), weights_of(call, &call.bias()), (call.block, is_last), open)
+    let (bias, targets) = (call.bias(), call.targets(rows).expect("products of all nodes"));
+    let weights = weights_of(call, &bias, targets.as_ref());
+    fused(call).forward_piece(rows.as_input(), weights, (call.block, call.left_out(), is_last), open)
 }
 
 fn fused(call: &Call<'_>) -> AttentionLayer {
@@ -127,6 +160,6 @@ fn fused(call: &Call<'_>) -> AttentionLayer {
     AttentionLayer { form: call.config.attention, heads, features, is_mean: !concat }
 }
 
-fn weights_of<'a>(call: &'a Call<'_>, bias: &'a Tensor) -> AttentionWeights<'a> {
-    AttentionWeights { weight: call.weight("weight"), attention: call.find_weight("attention"), bias }
+fn weights_of<'a>(call: &'a Call<'_>, bias: &'a Tensor, targets: Option<&'a Tensor>) -> AttentionWeights<'a> {
+    AttentionWeights { weight: call.weight("weight"), attention: call.find_weight("attention"), targets, bias }
 }

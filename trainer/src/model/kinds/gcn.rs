@@ -1,7 +1,7 @@
 //! GCN: out_i = Σ_j h_j / √(d_i · d_j) with h = x·W over the neighbors j of i and i itself; d counts edges by source,
 //! self-loops included.
 
-use kith_kernels::{AggregateLayer, OpenList, cuda::LayerKind};
+use kith_kernels::{AggregateLayer, EdgeMask, OpenList, cuda::LayerKind};
 use kith_run::{config::ModelConfig, model_kind::ModelKind};
 use tch::{TchError, Tensor};
 
@@ -10,6 +10,7 @@ use crate::{
         aggregate::{aggregate, aggregate_piece},
         call::{Call, Compare, LayerOutput, LayerRows},
         layer_shape::{LayerShape, weight_name},
+        pyg::PygTensor,
         reference,
         spec::ModelSpec,
     },
@@ -38,7 +39,7 @@ impl ModelSpec for Gcn {
     }
 
     fn forward(&self, call: &Call<'_>, rows: &LayerRows<'_>, _compare: Compare) -> Result<LayerOutput, TchError> {
-        aggregate(call, rows, |_| convolution(call), reference::convolve)
+        aggregate(call, rows, |_, left_out| convolution(call, left_out), reference::convolve)
     }
 
     fn forward_piece(
@@ -48,7 +49,7 @@ impl ModelSpec for Gcn {
         open: &mut OpenList,
         is_last: bool,
     ) -> Option<Tensor> {
-        aggregate_piece(call, rows, convolution(call), (open, is_last))
+        aggregate_piece(call, rows, convolution(call, call.left_out()), (open, is_last))
     }
 
     fn needs_out_degrees(&self) -> bool {
@@ -59,14 +60,19 @@ impl ModelSpec for Gcn {
         Ok(LayerKind::Convolution)
     }
 
-    fn pyg_refusal(&self) -> Option<&'static str> {
-        Some("only models with attention have a counterpart in PyG")
+    /// `GCNConv`.
+    fn pyg_layer(&self, _config: &ModelConfig) -> Result<Vec<PygTensor>, &'static str> {
+        let bias = PygTensor::same("layers.{}.bias", "bias");
+        Ok(vec![PygTensor::turned("layers.{}.weight", "lin.weight"), bias])
     }
 }
 
-fn convolution(call: &Call<'_>) -> AggregateLayer {
+fn convolution(call: &Call<'_>, left_out: Option<EdgeMask>) -> AggregateLayer {
     match call.out_degrees {
-        None => AggregateLayer::convolution(call.block),
-        Some(degrees) => AggregateLayer::convolution_by(call.block, |node| degrees.of(call.block.id(node)) as usize),
+        None => AggregateLayer::convolution(call.block, left_out),
+        Some(_) => {
+            let degree = |node| call.out_degree(node).expect("degrees of all nodes");
+            AggregateLayer::convolution_by(call.block, left_out, degree)
+        }
     }
 }

@@ -11,6 +11,7 @@ use crate::{
         call::{Call, Compare, LayerOutput, LayerRows},
         kinds::sage::Sage,
         layer_shape::LayerShape,
+        pyg::PygTensor,
         reference::Edges,
         spec::ModelSpec,
     },
@@ -52,7 +53,7 @@ impl ModelSpec for Mlp {
         Ok(LayerKind::Own)
     }
 
-    fn pyg_refusal(&self) -> Option<&'static str> {
-        Some("only models with attention have a counterpart in PyG")
+    fn pyg_layer(&self, _config: &ModelConfig) -> Result<Vec<PygTensor>, &'static str> {
+        Err("an MLP has no graph layers: use Kith's names (kith export --to kith)")
     }
 }

@@ -9,6 +9,7 @@ use crate::{
         aggregate::{aggregate, aggregate_piece},
         call::{Call, Compare, LayerOutput, LayerRows},
         layer_shape::{LayerShape, weight_name},
+        pyg::PygTensor,
         reference,
         spec::ModelSpec,
     },
@@ -44,15 +45,21 @@ impl ModelSpec for Sage {
         open: &mut OpenList,
         is_last: bool,
     ) -> Option<Tensor> {
-        let n_edges = open.n_edges() + call.block.n_edges();
-        aggregate_piece(call, rows, AggregateLayer::mean_by(call.block, |_| n_edges), (open, is_last))
+        let (n_edges, n_loops) = (open.n_edges() + call.block.n_edges(), usize::from(!call.config.has_self_loops()));
+        let layer = AggregateLayer::mean_by(call.block, call.left_out(), |_| n_edges - n_loops);
+        aggregate_piece(call, rows, layer, (open, is_last))
     }
 
     fn gpu_layer(&self, _config: &ModelConfig) -> Result<LayerKind, String> {
         Ok(LayerKind::Mean)
     }
 
-    fn pyg_refusal(&self) -> Option<&'static str> {
-        Some("only models with attention have a counterpart in PyG")
+    /// `SAGEConv`.
+    fn pyg_layer(&self, _config: &ModelConfig) -> Result<Vec<PygTensor>, &'static str> {
+        Ok(vec![
+            PygTensor::turned("layers.{}.weight", "lin_l.weight"),
+            PygTensor::same("layers.{}.bias", "lin_l.bias"),
+            PygTensor::turned("roots.{}.weight", "lin_r.weight"),
+        ])
     }
 }

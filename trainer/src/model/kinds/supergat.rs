@@ -8,8 +8,9 @@ use tch::{TchError, Tensor};
 use crate::{
     model::{
         call::{Call, Compare, LayerOutput, LayerRows},
-        kinds::gat::{attend, attend_piece, attention_on_gpu, entries},
+        kinds::gat::{attend, attend_piece, attention_in_pyg, attention_on_gpu, entries},
         layer_shape::LayerShape,
+        pyg::PygTensor,
         spec::ModelSpec,
     },
     weights::Entry,
@@ -46,7 +47,7 @@ impl ModelSpec for Supergat {
         attention_on_gpu(config)
     }
 
-    fn pyg_refusal(&self) -> Option<&'static str> {
-        None
+    fn pyg_layer(&self, config: &ModelConfig) -> Result<Vec<PygTensor>, &'static str> {
+        attention_in_pyg(config)
     }
 }

@@ -55,10 +55,12 @@ impl Golden {
         let shape = LayerShape { dim: 4, heads: 2, features: 2, concat };
         let weights = AttentionWeights {
             weight: &Tensor::eye(4, (Kind::Double, Device::Cpu)),
-            attention: form.has_weights().then_some(&self.attention),
+            attention: form.has_halves().then_some(&self.attention),
+            targets: None,
             bias: &Tensor::zeros([shape.width() as i64], (Kind::Double, Device::Cpu)),
         };
-        attend(&product(&self.rows, weights.weight), &self.edges(), weights, (shape, form), None, Some(&self.pairs))
+        let step = ReferenceStep { pairs: Some(&self.pairs), ..ReferenceStep::default() };
+        attend(&product(&self.rows, weights.weight), &self.edges(), weights, (shape, form), &step)
     }
 
     fn edges(&self) -> Edges {

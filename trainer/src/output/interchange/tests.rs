@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use kith_block::Form;
 use kith_run::{
     config::{Kernels, ModelConfig, RunConfig, TrainConfig},
     model_kind::ModelKind,
@@ -11,18 +12,24 @@ use super::*;
 use crate::model::oracle::error;
 
 fn model(kind: ModelKind, form: Form, n_layers: usize, run_key: u64) -> Model {
+    let config = ModelConfig {
+        kind,
+        attention: form,
+        n_layers,
+        heads: 2,
+        hidden: 3,
+        out_heads: 4,
+        dropout: 0.0,
+        root_weight: (kind == ModelKind::Sage).then_some(true),
+        ..ModelConfig::default()
+    };
+    of_config(config, run_key)
+}
+
+fn of_config(model: ModelConfig, run_key: u64) -> Model {
     crate::engine::device::start();
     let config = RunConfig {
-        model: ModelConfig {
-            kind,
-            attention: form,
-            n_layers,
-            heads: 2,
-            hidden: 3,
-            out_heads: 4,
-            dropout: 0.0,
-            ..ModelConfig::default()
-        },
+        model,
         train: TrainConfig { kernels: Kernels::Reference, ..TrainConfig::default() },
         edge_loss: None,
         ..RunConfig::default()
@@ -60,6 +67,10 @@ fn there_and_back() {
         (ModelKind::Supergat, Form::Sd),
         (ModelKind::Supergat, Form::Go),
         (ModelKind::Gat, Form::Go),
+        (ModelKind::Gat, Form::V2),
+        (ModelKind::Gcn, Form::Go),
+        (ModelKind::Sage, Form::Go),
+        (ModelKind::Gin, Form::Go),
     ] {
         let (from, to) = (model(kind, form, 3, 1), model(kind, form, 3, 2));
         assert_ne!(from.weights().flat(), to.weights().flat());
@@ -95,6 +106,54 @@ fn names_and_places() {
     assert_eq!(tensors(&path).len(), 4);
 }
 
+/// PyG's second bias of GATv2 goes to the bias in scores and, with heads joined, to the layer's; an ε must be zero.
+#[test]
+fn biases_and_epsilon_of_others_are_taken_or_refused() {
+    let (_temp, path) = temp();
+    let (v2, read) = (model(ModelKind::Gat, Form::V2, 2, 1), model(ModelKind::Gat, Form::V2, 2, 2));
+    save(&v2, &path).unwrap();
+    let mut file = tensors(&path);
+    for layer in 0..2 {
+        let name = format!("convs.{layer}.lin_l.bias");
+        assert_eq!(file[&name].abs().max().double_value(&[]), 0.0, "written as zeros");
+        let bias = Tensor::arange(file[&name].numel() as i64, (Kind::Float, Device::Cpu));
+        file.insert(name, bias);
+    }
+    write(&path, &file);
+    load(&read, &path).unwrap();
+    for (layer, heads, features) in [(0, 2, 3), (1, 4, 2)] {
+        let bias = Tensor::arange(heads * features, (Kind::Float, Device::Cpu));
+        let joined =
+            if layer == 0 { bias.shallow_clone() } else { bias.view([heads, features]).mean_dim(0, false, None) };
+        for (name, added) in [("target.bias", bias), ("bias", joined)] {
+            let name = format!("layers.{layer}.{name}");
+            let [before, after] = [&v2, &read].map(|model| model.weights().get(&name).unwrap().detach());
+            assert!(error(&(after - before), &added) < 1e-5, "{name}");
+        }
+    }
+    let gin = model(ModelKind::Gin, Form::Go, 2, 1);
+    save(&gin, &path).unwrap();
+    let mut file = tensors(&path);
+    file.insert("convs.1.eps".to_owned(), Tensor::from_slice(&[0.5f32]));
+    write(&path, &file);
+    let refused = load(&gin, &path).unwrap_err().to_string();
+    assert!(refused.contains("convs.1.eps: expected 0, found 0.5: train it in PyG with eps=0"), "{refused}");
+}
+
+#[test]
+fn layers_without_biases_go_there_and_back() {
+    let (_temp, path) = temp();
+    for (kind, form) in [(ModelKind::Gat, Form::V2), (ModelKind::Gin, Form::Go), (ModelKind::Gcn, Form::Go)] {
+        let plain = model(kind, form, 2, 1);
+        let config = ModelConfig { bias: Some(false), ..plain.config().clone() };
+        let (from, to) = (of_config(config.clone(), 1), of_config(config, 2));
+        save(&from, &path).unwrap();
+        assert!(!tensors(&path).keys().any(|name| name.ends_with("bias")));
+        load(&to, &path).unwrap();
+        assert_eq!(from.weights().flat(), to.weights().flat());
+    }
+}
+
 /// Layers are ordered by their numbers, for any names of layers.
 #[test]
 fn layers_are_found_by_number() {
@@ -116,7 +175,7 @@ fn layers_are_found_by_number() {
     }
 }
 
-/// Kith's own names are those of any model, PyG's only of models with attention.
+/// Kith's own names are those of any model.
 #[test]
 fn every_model_is_written_and_read_by_name() {
     for (kind, form) in [(ModelKind::Gcn, Form::Go), (ModelKind::Supergat, Form::Dp), (ModelKind::Mlp, Form::Go)] {
@@ -145,7 +204,10 @@ fn what_does_not_fit_is_named() {
     assert!(problem(&mx).starts_with("not a safetensors file"), "{}", problem(&mx));
 
     save(&mx, &path).unwrap();
-    assert_eq!(problem(&model(ModelKind::Supergat, Form::Mx, 3, 1)), "expected 3 layers, found 2");
+    assert_eq!(
+        problem(&model(ModelKind::Supergat, Form::Mx, 3, 1)),
+        "expected 3 layers with lin.weight, found 2: the model must be of the kind and depth of the file"
+    );
     assert_eq!(problem(&model(ModelKind::Gat, Form::Go, 2, 1)), "convs.0.att_dst is missing");
     assert_eq!(problem(&model(ModelKind::Supergat, Form::Sd, 2, 1)), "convs.0.att_l is not a weight of this model");
     let whole = tensors(&path);
@@ -162,8 +224,12 @@ fn what_does_not_fit_is_named() {
 
     assert_eq!(mx.weights().flat(), &before, "a refused file changes nothing");
     let dp = model(ModelKind::Supergat, Form::Dp, 2, 1);
-    assert_eq!(problem(&dp), "PyG has no layer with plain dot products: use GO, SD or MX");
-    let gcn = model(ModelKind::Gcn, Form::Go, 2, 1);
-    assert_eq!(problem(&gcn), "only models with attention have a counterpart in PyG");
-    assert!(save(&gcn, &path).is_err());
+    assert_eq!(problem(&dp), "PyG has no layer with plain dot products: use Kith's names (kith export --to kith)");
+    let mlp = model(ModelKind::Mlp, Form::Go, 2, 1);
+    assert_eq!(problem(&mlp), "an MLP has no graph layers: use Kith's names (kith export --to kith)");
+    assert!(save(&mlp, &path).is_err());
+    let own = ModelConfig { output_linear: Some(true), ..mx.config().clone() };
+    let with_output = of_config(own, 1);
+    let sentence = "PyG's layers have no tensor for output.weight: use Kith's names (kith export --to kith)";
+    assert_eq!(problem(&with_output), sentence);
 }

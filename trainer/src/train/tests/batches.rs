@@ -32,13 +32,16 @@ const N_NODES: usize = 150;
 pub(super) const FULL_FANOUT: [&str; 4] =
     ["early_stop=off", "train.mode=mini-batch", "train.fanouts=all", "train.edge_seeds=150"];
 
-const MODELS: [&[&str]; 6] = [
+const MODELS: [&[&str]; 9] = [
     &["model.attention=mx"],
     &["model.attention=sd"],
     &["model.kind=gat", "model.attention=go", "edge_loss=off"],
     &["model=off", "model.kind=gcn", "model.dropout=0.3", "edge_loss=off"],
     &["model=off", "model.kind=sage", "model.dropout=0.3", "edge_loss=off"],
     &["model=off", "model.kind=mlp", "model.dropout=0.3", "edge_loss=off"],
+    &["model.attention=v2"],
+    &["model=off", "model.kind=gin", "model.dropout=0.3", "edge_loss=off"],
+    &["model.kind=gat", "model.attention=v2", "edge_loss=off", "model.self_loops=false", "model.edge_dropout=0.3"],
 ];
 
 /// The graph of the other tests as a store; mapped files outlive their folder.
@@ -316,7 +319,7 @@ fn metrics_are_the_same_in_chunks() {
     let model = Model::new(&full, 5, N_CLASSES, 7, Device::Cpu).unwrap();
     let (all, room) = (Room::default(), Room { n_together: 7, ..Room::default() });
     let mut seen = Vec::new();
-    for (name, metric) in Metric::ALL {
+    for (name, metric) in Metric::ALL.iter().filter(|(_, metric)| !metric.is_of_links()) {
         let of = |data, room| Evaluator::default().evaluate(&model, data, *metric, room, alone()).unwrap();
         let expected = of(&whole, &all);
         assert_eq!(of(&chunked, &room), expected, "{name}");
@@ -373,6 +376,7 @@ fn a_cut_graph_trains_the_same() {
                 checkpoint: &checkpoint,
                 opened,
                 what: What::Probabilities,
+                pairs: None,
                 layer: None,
                 moment: Moment::Last,
                 device: Device::Cpu,
@@ -406,7 +410,17 @@ fn predictions_in_chunks_are_those_of_the_whole() {
         let checkpoint = Checkpoints::of(&dir).last().unwrap();
         let ask_on = |gpu, what, layer, room| {
             let (checkpoint, opened) = (&checkpoint, &opened);
-            predict(&Question { checkpoint, opened, what, layer, moment: Moment::Best, device: Device::Cpu, gpu, room })
+            predict(&Question {
+                checkpoint,
+                opened,
+                what,
+                pairs: None,
+                layer,
+                moment: Moment::Best,
+                device: Device::Cpu,
+                gpu,
+                room,
+            })
         };
         let ask = |what, layer, room| ask_on(None, what, layer, room);
         let scratch = temp.path().to_owned();
@@ -419,7 +433,8 @@ fn predictions_in_chunks_are_those_of_the_whole() {
                 let found = ask_on(Some(gpu), what, None, Room::default()).unwrap();
                 assert_eq!((found.n_rows(), found.width()), (whole.n_rows(), whole.width()));
                 let off = whole.values().iter().zip(found.values()).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-                assert!(off > 0.0 && off < 1e-5, "{} {what:?}: {off}", full.name());
+                // Models with more than graph layers are computed on the CPU.
+                assert!((off > 0.0) == full.model.is_plain() && off < 1e-5, "{} {what:?}: {off}", full.name());
             }
         }
         for layer in [None, Some(0), Some(1)] {

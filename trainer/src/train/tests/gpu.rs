@@ -47,6 +47,9 @@ fn a_gpu_follows_the_trajectory_of_the_cpu() {
             &["model.attention=sd", "edge_loss.subset=each"],
             &["model.attention=go", "edge_loss.neg_sample_ratio=40"],
             &["model.kind=gat", "model.attention=dp", "edge_loss=off", "model.n_layers=3"],
+            &["model.attention=v2", "model.edge_dropout=0.3"],
+            &["model=off", "model.kind=gcn", "edge_loss=off", "model.self_loops=false", "model.edge_dropout=0.2"],
+            &["model=off", "model.kind=gin", "edge_loss=off", "model.hidden=6"],
             &["edge_loss.weight=0", "model.dropout=0", "model.n_layers=1"],
             &["model=off", "model.kind=gcn", "edge_loss=off", "model.dropout=0.4", "model.n_layers=3"],
             &["model=off", "model.kind=sage", "edge_loss=off", "model.hidden=5"],
@@ -113,6 +116,10 @@ fn a_gpu_follows_the_cpu_in_slices() {
     for gpu in devices() {
         for (data, assignments) in [
             (&dense, &["train.edge_seeds=10"][..]),
+            (&dense, &["model.attention=v2", "model.edge_dropout=0.2"]),
+            (&sparse, &["model.kind=gat", "model.attention=v2", "edge_loss=off", "model.self_loops=false"]),
+            (&dense, &["model=off", "model.kind=sage", "edge_loss=off", "model.self_loops=false"]),
+            (&dense, &["model=off", "model.kind=gin", "edge_loss=off", "model.hidden=6"]),
             (&dense, &["model.attention=go", "edge_loss.subset=each", "model.dropout=0", "train.edge_seeds=0"]),
             (
                 &dense,

@@ -7,7 +7,7 @@ use kith_store::RowsForm;
 use super::*;
 use crate::{data::opened::Opened, distributed::world::on_worlds};
 
-const MODELS: [&[&str]; 7] = [
+const MODELS: [&[&str]; 9] = [
     &["optimizer.name=adamw", "optimizer.weight_decay=0.1", "optimizer.clip_norm=0.1", "schedule.name=cosine"],
     &[],
     &["model.attention=sd"],
@@ -15,6 +15,8 @@ const MODELS: [&[&str]; 7] = [
     &["model=off", "model.kind=gcn", "edge_loss=off"],
     &["model=off", "model.kind=sage", "edge_loss=off"],
     &["model=off", "model.kind=mlp", "edge_loss=off"],
+    &["model.attention=v2", "model.edge_dropout=0.2"],
+    &["model=off", "model.kind=gin", "edge_loss=off", "model.hidden=6"],
 ];
 
 const IN_BATCHES: [&str; 6] = [

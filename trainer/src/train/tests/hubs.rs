@@ -37,8 +37,8 @@ use crate::{
 const HUBS: [usize; 4] = [3 * LIST_PIECE + 77, 2 * LIST_PIECE - 1, 2 * LIST_PIECE, LIST_PIECE - 1];
 const N_RING: usize = 3 * LIST_PIECE;
 
-/// Models with residuals, which each node of a chunk has for itself.
-const WITH_OPTIONS: [&[&str]; 2] = [
+/// Models with residuals, which each node of a chunk has for itself, and a GIN, whose sums go through a perceptron.
+const WITH_OPTIONS: [&[&str]; 3] = [
     &[
         "model=off",
         "model.kind=gat",
@@ -61,9 +61,10 @@ const WITH_OPTIONS: [&[&str]; 2] = [
         "model.activation=relu",
         "model.output_linear=true",
     ],
+    &["model=off", "model.kind=gin", "edge_loss=off", "model.hidden=6"],
 ];
 
-const MODELS: [&[&str]; 9] = [
+const MODELS: [&[&str]; 11] = [
     &["model.attention=mx"],
     &["model.attention=go"],
     &["model.kind=gat", "model.attention=dp", "edge_loss=off"],
@@ -73,6 +74,8 @@ const MODELS: [&[&str]; 9] = [
     &["model=off", "model.kind=sage", "edge_loss=off"],
     &["model=off", "model.kind=mlp", "edge_loss=off"],
     &["model=off", "model.kind=gcn", "model.hidden=40", "edge_loss=off"],
+    &["model.kind=gat", "model.attention=v2", "edge_loss=off", "model.self_loops=false"],
+    &["model=off", "model.kind=sage", "edge_loss=off", "model.self_loops=false"],
 ];
 
 /// A ring, and hubs that know many nodes of it, some of them twice; if `is_mutual`, these know the hubs too.
@@ -378,7 +381,8 @@ fn what_is_predicted_and_measured_of_a_hub_in_pieces_is_the_same() {
                 let checkpoint = &Checkpoints::of(&dir).last().unwrap();
                 let ask = |what| {
                     let (layer, moment, device, room) = (None, Moment::Last, Device::Cpu, room.clone());
-                    predict(&Question { checkpoint, opened, what, layer, moment, device, gpu: None, room }).unwrap()
+                    predict(&Question { checkpoint, opened, what, pairs: None, layer, moment, device, gpu: None, room })
+                        .unwrap()
                 };
                 answers.push((records, ask(What::Probabilities), ask(What::Embeddings)));
             }

@@ -197,7 +197,7 @@ impl Chunk {
                 self.records.fit(n_nodes * plan.heads)?;
                 self.slot_totals.fit(self.items.n_slots * plan.heads)?;
             }
-            LayerKind::Convolution | LayerKind::Mean | LayerKind::Own => drop(self.factors.fit(n_nodes)?),
+            _ => drop(self.factors.fit(n_nodes)?),
         }
         Ok(())
     }
@@ -218,6 +218,9 @@ impl Chunk {
             out_edges: none,
             ids: none,
             own: self.own,
+            dropped: none,
+            n_dropped_words: 0,
+            unused: 0,
         };
         (graph, self.items)
     }

@@ -9,10 +9,10 @@ use crate::cuda::{
     args::args,
     error::GpuError,
     graph::Items,
-    layer::{Layer, LayerKind, N_THREADS, WARPS},
+    layer::{Layer, LayerKind, N_THREADS, NO_WEIGHT, WARPS},
     machine::ModuleId,
-    memory::Address,
-    program::{Input, TILE_COLUMNS, TILE_ROWS, TILE_THREADS},
+    memory::{Address, Array},
+    program::{Input, RawTargets, TILE_COLUMNS, TILE_ROWS, TILE_THREADS},
     rows::SparseRows,
 };
 
@@ -26,7 +26,8 @@ impl Inference {
         let read = &self.sets[layer];
         self.degree_factors.fit(read.len())?;
         let n_nodes = read.len() as u32;
-        let mut args = args![counts.at(), read.ids_on_gpu(0), n_nodes, self.degree_factors.at()];
+        let has_loops = self.layers[layer].layer.has_loops;
+        let mut args = args![counts.at(), read.ids_on_gpu(0), n_nodes, has_loops, self.degree_factors.at()];
         let grid = [n_nodes.div_ceil(N_THREADS), 1, 1];
         self.gpu.launch(self.layers[layer].module, "kith_degree_factors", grid, N_THREADS, &mut args)
     }
@@ -37,27 +38,46 @@ impl Inference {
 
     /// Hidden features of a layer for nodes from place `first` on.
     pub(super) fn multiply(&self, layer: usize, first: usize, input: Input) -> Result<(), GpuError> {
-        let InferenceLayer { layer: shape, module, .. } = &self.layers[layer];
-        let n_tiles = input.n_rows.div_ceil(TILE_ROWS) * shape.stride.div_ceil(TILE_COLUMNS);
-        let (weights, settings, streams) = (self.weights.at(), self.settings.at(), self.streams.at());
-        let mut args =
-            args![*shape, input, weights, settings, streams, self.layers.len() as u32, 0u32, self.to(layer, first)];
-        self.gpu.launch(*module, "kith_multiply", [n_tiles, 1, 1], TILE_THREADS, &mut args)
+        let module = self.layers[layer].module;
+        self.products(layer, first).try_for_each(|(shape, to)| {
+            let n_tiles = input.n_rows.div_ceil(TILE_ROWS) * shape.stride.div_ceil(TILE_COLUMNS);
+            let (weights, settings, streams) = (self.weights.at(), self.settings.at(), self.streams.at());
+            let mut args = args![shape, input, weights, settings, streams, self.layers.len() as u32, 0u32, to];
+            self.gpu.launch(module, "kith_multiply", [n_tiles, 1, 1], TILE_THREADS, &mut args)
+        })?;
+        self.add_target_bias(layer, first, input.n_rows)
+    }
+
+    /// Adds the bias of targets, for a dynamic attention.
+    fn add_target_bias(&self, layer: usize, first: usize, n_rows: u32) -> Result<(), GpuError> {
+        let targets = self.products(layer, first).skip(1).filter(|(shape, _)| shape.bias != NO_WEIGHT);
+        for (shape, to) in targets {
+            let mut args = args![shape, n_rows, self.weights.at(), to];
+            let grid = [(n_rows * shape.heads * shape.features).div_ceil(N_THREADS), 1, 1];
+            self.gpu.launch(self.layers[layer].module, "kith_add_bias", grid, N_THREADS, &mut args)?;
+        }
+        Ok(())
     }
 
     pub(super) fn multiply_sparse(&self, first: usize, sparse: SparseRows) -> Result<(), GpuError> {
-        let InferenceLayer { layer: shape, module, .. } = &self.layers[0];
-        let (weights, settings, streams) = (self.weights.at(), self.settings.at(), self.streams.at());
-        let mut args =
-            args![*shape, sparse, weights, settings, streams, self.layers.len() as u32, 0u32, self.to(0, first)];
-        let grid = [sparse.n_rows().div_ceil(WARPS), 1, 1];
-        self.gpu.launch(*module, "kith_multiply_sparse", grid, N_THREADS, &mut args)
+        let module = self.layers[0].module;
+        self.products(0, first).try_for_each(|(shape, to)| {
+            let (weights, settings, streams) = (self.weights.at(), self.settings.at(), self.streams.at());
+            let mut args = args![shape, sparse, weights, settings, streams, self.layers.len() as u32, 0u32, to];
+            let grid = [sparse.n_rows().div_ceil(WARPS), 1, 1];
+            self.gpu.launch(module, "kith_multiply_sparse", grid, N_THREADS, &mut args)
+        })?;
+        self.add_target_bias(0, first, sparse.n_rows())
     }
 
-    /// Address of the hidden features of the node at a place.
-    fn to(&self, layer: usize, node: usize) -> Address {
-        let stride = self.layers[layer].layer.stride as usize;
-        Address(self.hidden[usize::from(layer > 0)].at().0 + (4 * node * stride) as u64)
+    /// Products of a layer, and where those of the node at a place are written: its hidden features, and as a target.
+    fn products(&self, layer: usize, node: usize) -> impl Iterator<Item = (Layer, Address)> {
+        let InferenceLayer { plan, layer: shape, .. } = self.layers[layer];
+        let to = |of_layers: &[Array<f32>; 2]| {
+            Address(of_layers[usize::from(layer > 0)].at().0 + (4 * node * shape.stride as usize) as u64)
+        };
+        let targets = plan.targets.map(|targets| (shape.of_targets(targets), to(&self.targets)));
+        std::iter::once((shape, to(&self.hidden))).chain(targets)
     }
 
     /// Computes a layer for the chunk, and the hidden features of the next layer.
@@ -66,7 +86,7 @@ impl Inference {
         self.chunk.fit(plan, shape)?;
         match plan.kind {
             LayerKind::Attention(_) => self.attend(shape, *module)?,
-            LayerKind::Convolution | LayerKind::Mean | LayerKind::Own => self.aggregate(plan.kind, shape, *module)?,
+            kind => self.aggregate(kind, shape, *module)?,
         }
         let first = self.chunk.first() as usize;
         if layer + 1 < self.layers.len() {
@@ -95,6 +115,7 @@ impl Inference {
             n_items,
             self.weights.at(),
             self.hidden[0].at(),
+            RawTargets::of_rows(self.targets[0].at()),
             Address::NONE,
             self.settings.at(),
             outputs.at(),
@@ -123,14 +144,13 @@ impl Inference {
         let (graph, Items { items, n_items, split, n_split, n_slots }) = self.chunk.graph(self.n_nodes);
         let factors = if kind == LayerKind::Convolution { self.degree_factors.at() } else { factors.at() };
         if kind == LayerKind::Mean {
-            let grid = [graph.n_destinations.div_ceil(N_THREADS), 1, 1];
+            let grid = [graph.n_destinations.div_ceil(WARPS), 1, 1];
             self.gpu.launch(module, "kith_factors", grid, N_THREADS, &mut args![*shape, graph, factors])?;
         }
         let (hidden, slots, n_slots) = (self.hidden[0].at(), slot_sums.at(), n_slots as u32);
         let mut args = args![*shape, graph, 1u32, items, n_items, factors, hidden, outputs.at(), slots, n_slots];
         self.gpu.launch(module, "kith_aggregate", [n_items.div_ceil(WARPS), 1, 1], N_THREADS, &mut args)?;
-        let (n_nodes, own, first) = (graph.n_destinations, graph.own, graph.first);
-        let mut args = args![*shape, n_nodes, own, first, 1u32, split, n_split, factors, outputs.at(), slots, n_slots];
+        let mut args = args![*shape, graph, 1u32, split, n_split, factors, outputs.at(), slots, n_slots];
         self.gpu.launch(module, "kith_aggregate_join", [n_split.div_ceil(WARPS), 1, 1], N_THREADS, &mut args)
     }
 }

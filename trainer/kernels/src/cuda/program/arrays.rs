@@ -9,7 +9,7 @@ use crate::cuda::{
     error::GpuError,
     graph::PlacedGraph,
     labeled::{LabeledNodes, LabeledSet, Labels},
-    layer::{Layer, LayerKind, LayerPlan},
+    layer::{Layer, LayerKind, LayerPlan, TargetPlan},
     machine::{Gpu, ModuleId},
     memory::{Address, Array},
     pairs::{PairRoom, PlacedPairs},
@@ -23,6 +23,7 @@ pub(super) struct LayerState {
     pub(super) layer: Layer,
     pub(super) module: ModuleId,
     pub(super) rows: Array<f32>,
+    pub(super) targets: Option<TargetState>,
     pub(super) outputs: Array<f32>,
     pub(super) records: Array<[f32; 2]>,
     /// Of the outputs; see [`Program::gradients_of`](super::Program::gradients_of).
@@ -33,7 +34,9 @@ pub(super) struct LayerState {
     pub(super) is_dropped: bool,
     /// Dropout of attention.
     pub(super) mask: Option<Array<u8>>,
-    /// Factors of neighbors, without attention: see aggregate.cu. All runs have the same.
+    /// Bits of the edges that are dropped in a step; in those of the first layer, if all layers have the same graph.
+    pub(super) dropped: Option<Array<u32>>,
+    /// Factors of neighbors, without attention: see aggregate.cu. All runs have the same, unless edges are dropped.
     pub(super) factors: Array<f32>,
     pub(super) pair_room: Option<PairRoom>,
 }
@@ -58,31 +61,40 @@ impl LayerState {
             layer,
             module: gpu.machine().compile(&[Constants::of(&layer)])?[0],
             rows: Array::zeros(gpu, 0, "rows of a layer")?,
+            targets: own.targets.map(|targets| TargetState::new(gpu, targets, &layer)).transpose()?,
             outputs: Array::zeros(gpu, 0, "outputs of a layer")?,
             records: Array::zeros(gpu, 0, "records of a layer")?,
             gradients: Array::zeros(gpu, 0, "gradients of a layer")?,
             shares_gradients: index > 0 && is_hidden(0) && is_hidden(index) && is_alike,
             is_dropped,
             mask: has_mask.then(|| Array::zeros(gpu, 0, "dropout of attention")).transpose()?,
+            dropped: own.left_out.dropped.then(|| Array::zeros(gpu, 0, "dropped edges")).transpose()?,
             factors: Array::zeros(gpu, 0, "factors of neighbors")?,
             pair_room: plan.pairs.map(|_| PairRoom::new(gpu)).transpose()?,
         })
     }
 
-    /// Makes room for a graph.
+    /// Makes room for a graph; `draws_edges`: no other layer draws the edges that it drops.
     pub(super) fn fit(
         &mut self,
         graph: &PlacedGraph,
         pairs: Option<PlacedPairs>,
         n_runs: usize,
+        draws_edges: bool,
     ) -> Result<(), GpuError> {
         let (stride, heads) = (self.layer.stride as usize, self.plan.heads);
         self.rows.fit(n_runs * graph.n_sources * stride)?;
+        if let Some(targets) = &mut self.targets {
+            targets.rows.fit(n_runs * graph.n_destinations * stride)?;
+        }
         self.outputs.fit(n_runs * graph.n_destinations * stride)?;
         match self.plan.kind {
             LayerKind::Attention(_) => self.records.fit(n_runs * graph.n_destinations * heads)?,
-            _ => self.factors.fit(graph.n_sources)?,
+            _ => self.factors.fit(graph.n_sources * if self.dropped.is_some() { n_runs } else { 1 })?,
         };
+        if let Some(dropped) = self.dropped.as_mut().filter(|_| draws_edges) {
+            dropped.fit(n_runs * graph.graph.n_dropped_words as usize)?;
+        }
         if !self.shares_gradients {
             self.gradients.fit(n_runs * graph.n_destinations * stride)?;
         }
@@ -96,6 +108,23 @@ impl LayerState {
     }
 }
 
+/// Targets of one layer, in all runs.
+#[derive(Debug)]
+pub(super) struct TargetState {
+    pub(super) plan: TargetPlan,
+    /// The layer of their product.
+    pub(super) layer: Layer,
+    pub(super) rows: Array<f32>,
+}
+
+impl TargetState {
+    /// Without room for anything yet.
+    fn new(gpu: &Gpu, plan: TargetPlan, layer: &Layer) -> Result<TargetState, GpuError> {
+        let rows = Array::zeros(gpu, 0, "targets of a layer")?;
+        Ok(TargetState { plan, layer: layer.of_targets(plan), rows })
+    }
+}
+
 /// Arrays that layers use one after the other.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -104,6 +133,10 @@ pub(super) struct Shared {
     pub(super) row_gradients: Array<f32>,
     pub(super) left_gradients: Array<f32>,
     pub(super) right_gradients: Array<f32>,
+    /// Of targets, and what each adds to the gradient of the attention weights.
+    pub(super) target_gradients: Array<f32>,
+    pub(super) target_values: Array<f32>,
+    pub(super) slot_values: Array<f32>,
     pub(super) slot_sums: Array<f32>,
     pub(super) slot_totals: Array<f32>,
     pub(super) pieces: Array<f32>,
@@ -130,6 +163,9 @@ impl Shared {
             row_gradients: Array::zeros(gpu, 0, "gradients of rows")?,
             left_gradients: Array::zeros(gpu, 0, "gradients of rows")?,
             right_gradients: Array::zeros(gpu, 0, "gradients of rows")?,
+            target_gradients: Array::zeros(gpu, 0, "gradients of targets")?,
+            target_values: Array::zeros(gpu, 0, "gradients of targets")?,
+            slot_values: Array::zeros(gpu, 0, "parts of long lists")?,
             slot_sums: Array::zeros(gpu, 0, "parts of long lists")?,
             slot_totals: Array::zeros(gpu, 0, "parts of long lists")?,
             pieces: Array::zeros(gpu, 0, "pieces of gradients")?,
@@ -153,8 +189,9 @@ impl Shared {
         let n_slots = |graph: &PlacedGraph| graph.by_destination.n_slots.max(graph.by_source.n_slots);
         let pieces = |state: &LayerState, graph: &PlacedGraph| {
             let LayerPlan { dim, heads, features, .. } = state.plan;
-            let (_, piece_rows) = weight_tiles(&state.layer, graph.n_sources as u32);
-            let n_pieces = graph.n_sources.div_ceil(piece_rows as usize).max(sparse_pieces(dim as u32) as usize);
+            let of_rows = |n_rows: usize| n_rows.div_ceil(weight_tiles(&state.layer, n_rows as u32).1 as usize);
+            let n_pieces = of_rows(graph.n_sources).max(of_rows(graph.n_destinations));
+            let n_pieces = n_pieces.max(sparse_pieces(dim as u32) as usize);
             let of_nodes = pieces_of(state.plan.kind, graph.n_sources as u32).0 as usize;
             (n_pieces * dim * heads * features).max(of_nodes * 2 * heads * features)
         };
@@ -165,13 +202,17 @@ impl Shared {
                 .plan
                 .kind
                 .attention()
-                .map_or(0, |form| 1 + usize::from(form.has_weights()) + usize::from(form.has_products()));
+                .map_or(0, |form| 1 + usize::from(form.has_halves()) + usize::from(form.has_products()));
             graph.n_edges * parts * heads(state)
         };
         self.edge_gradients.fit(most(&of_edges))?;
         self.row_gradients.fit(most(&|state, graph| graph.n_sources * stride(state)))?;
         self.left_gradients.fit(most(&|state, graph| graph.n_sources * heads(state)))?;
         self.right_gradients.fit(most(&|state, graph| graph.n_sources * heads(state)))?;
+        let dynamic = |state: &LayerState| if state.targets.is_some() { state.layer.stride as usize } else { 0 };
+        self.target_gradients.fit(most(&|state, graph| graph.n_destinations * dynamic(state)))?;
+        self.target_values.fit(most(&|state, graph| graph.n_destinations * dynamic(state)))?;
+        self.slot_values.fit(most(&|state, graph| n_slots(graph) * dynamic(state)))?;
         self.slot_sums.fit(most(&|state, graph| n_slots(graph) * stride(state)))?;
         self.slot_totals.fit(most(&|state, graph| 2 * n_slots(graph) * heads(state)))?;
         self.pieces.fit(most(&pieces).max(n_runs * n_other_pieces))?;

@@ -12,7 +12,7 @@ use super::{
 use crate::cuda::{
     args::args,
     error::GpuError,
-    graph::Items,
+    graph::{Graph, Items},
     labeled::Labels,
     layer::{LayerKind, N_THREADS, WARPS},
     memory::Address,
@@ -26,6 +26,12 @@ impl Program {
         let LayerState { layer: shape, module, mask, pair_room, .. } = state;
         let (n_streams, n_runs) = (self.n_streams(), self.plan.runs.len() as u32);
         let (settings, streams) = (self.settings.at(), self.streams.at());
+        let is_first = layer == 0 || matches!(self.work, Work::Batches(_));
+        if let Some(dropped) = state.dropped.as_ref().filter(|_| is_first) {
+            let (graph, destinations) = (self.graph_of(layer, true), graph.edge_destinations);
+            let mut args = args![graph, destinations, settings, streams, n_streams, dropped.at()];
+            self.launch(*module, "kith_drop_edges", graph.n_dropped_words.div_ceil(N_THREADS), N_THREADS, &mut args)?;
+        }
         if let Some(mask) = mask {
             let n_edges = graph.n_edges as u32;
             let mut args = args![*shape, graph.graph, graph.edge_destinations, settings, streams, n_streams, mask.at()];
@@ -42,6 +48,13 @@ impl Program {
         pairs.group(&self.gpu, *module, n_runs, graph.n_sources as u32, room)
     }
 
+    /// The graph of a layer, with the edges that are dropped in training.
+    pub(super) fn graph_of(&self, layer: usize, is_training: bool) -> Graph {
+        let owner = if matches!(self.work, Work::Graph(_)) { 0 } else { layer };
+        let dropped = self.layers[owner].dropped.as_ref().filter(|_| is_training);
+        Graph { dropped: Address::of(dropped), ..self.work.graph(layer).graph }
+    }
+
     /// Rows of a batch that came sparse are spread: the gradient of the weights needs them by column, and sorting them costs more
     /// than the zeros.
     pub(super) fn spread_rows(&self) -> Result<(), GpuError> {
@@ -56,9 +69,10 @@ impl Program {
     pub(super) fn forward(&self, layer: usize, is_training: bool) -> Result<(), GpuError> {
         let product = Product { is_dropped: is_training && self.layers[layer].is_dropped, ..self.own_product(layer) };
         self.multiply(&product, self.layers[layer].rows.at())?;
+        self.multiply_targets(layer, is_training)?;
         match self.layers[layer].plan.kind {
             LayerKind::Attention(_) => self.attend(layer, is_training),
-            LayerKind::Convolution | LayerKind::Mean | LayerKind::Own => self.aggregate(layer, true),
+            _ => self.aggregate(layer, true, is_training),
         }
     }
 
@@ -82,11 +96,12 @@ impl Program {
         let mask = if is_training { Address::of(mask.as_ref()) } else { Address::NONE };
         let mut args = args![
             *shape,
-            graph.graph,
+            self.graph_of(layer, is_training),
             items,
             n_items,
             self.weights.at(),
             rows.at(),
+            self.targets(layer),
             mask,
             settings,
             outputs.at(),

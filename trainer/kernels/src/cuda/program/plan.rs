@@ -24,6 +24,8 @@ pub struct Settings {
     pub input_dropout: f64,
     /// Probability of dropout of attention weights.
     pub attention_dropout: f64,
+    /// Probability of dropout of edges.
+    pub edge_dropout: f64,
     /// The optimizer.
     pub rule: UpdateRule,
     /// Of gradient descent.
@@ -94,7 +96,8 @@ impl ProgramPlan {
         if let Some(stack) = &self.stack {
             let additions = stack.layers.iter().zip(&self.layers).filter(|(own, _)| !own.addition.weights.is_empty());
             all.extend(additions.map(|(_, graph)| linear(graph.n_outputs())));
-            all.extend(stack.input.iter().chain(&stack.output).map(|own| linear(own.width)));
+            let seconds = stack.layers.iter().filter_map(|own| own.second.as_ref());
+            all.extend(stack.input.iter().chain(&stack.output).chain(seconds).map(|own| linear(own.width)));
         }
         all
     }

@@ -22,13 +22,14 @@ pub(in crate::cuda) struct RawSettings {
     input_scale: f32,
     attention_threshold: u32,
     attention_scale: f32,
-    unused: u32,
+    edge_threshold: u32,
 }
 
 impl From<Settings> for RawSettings {
     fn from(settings: Settings) -> RawSettings {
-        let [dropout, of_input, of_attention] =
-            [settings.dropout, settings.input_dropout, settings.attention_dropout].map(Dropout::new);
+        let [dropout, of_input, of_attention, of_edges] =
+            [settings.dropout, settings.input_dropout, settings.attention_dropout, settings.edge_dropout]
+                .map(Dropout::new);
         RawSettings {
             run_key: settings.run_key,
             learning_rate: settings.learning_rate,
@@ -43,7 +44,7 @@ impl From<Settings> for RawSettings {
             input_scale: of_input.scale(),
             attention_threshold: of_attention.threshold(),
             attention_scale: of_attention.scale(),
-            unused: 0,
+            edge_threshold: of_edges.threshold(),
         }
     }
 }
@@ -62,4 +63,21 @@ pub(in crate::cuda) struct Input {
     pub(in crate::cuda) hidden_stride: u32,
     pub(in crate::cuda) hidden_bias: u32,
     pub(in crate::cuda) ids: Address,
+}
+
+/// As `struct Targets` in layer.cuh.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(in crate::cuda) struct RawTargets {
+    pub(super) rows: Address,
+    pub(super) gradients: Address,
+    pub(super) values: Address,
+    pub(super) slot_values: Address,
+}
+
+impl RawTargets {
+    /// Without gradients.
+    pub(in crate::cuda) fn of_rows(rows: Address) -> RawTargets {
+        RawTargets { rows, gradients: Address::NONE, values: Address::NONE, slot_values: Address::NONE }
+    }
 }

@@ -4,6 +4,7 @@ mod arrays;
 mod backward;
 mod forward;
 mod plan;
+mod second;
 
 pub(super) use self::arrays::Stack;
 pub use self::plan::{AdditionPlan, Jumping, LinearPlan, StackLayer, StackPlan, TransitionPlan};

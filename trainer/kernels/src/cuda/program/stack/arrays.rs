@@ -1,18 +1,21 @@
 //! Arrays of everything around the graph layers, each with all runs.
 
-use super::plan::{Jumping, RawTransition, StackPlan};
-use crate::cuda::{
-    compile::Constants,
-    error::GpuError,
-    graph::PlacedGraph,
-    layer::{Layer, LayerKind, LayerPlan},
-    machine::{Gpu, ModuleId},
-    memory::{Address, Array},
-    program::{
-        ProgramPlan,
-        arrays::LayerState,
-        tiles::{pieces_of, sparse_pieces, weight_tiles},
+use super::plan::{Jumping, LinearPlan, RawTransition, StackPlan, TransitionPlan};
+use crate::{
+    cuda::{
+        compile::Constants,
+        error::GpuError,
+        graph::PlacedGraph,
+        layer::{Layer, LayerKind, LayerPlan},
+        machine::{Gpu, ModuleId},
+        memory::{Address, Array},
+        program::{
+            ProgramPlan,
+            arrays::LayerState,
+            tiles::{pieces_of, sparse_pieces, weight_tiles},
+        },
     },
+    transition::Activation,
 };
 
 /// A product with weights: a linear layer, or what is added to the output of a graph layer.
@@ -27,7 +30,7 @@ pub(in crate::cuda::program) struct LinearState {
 }
 
 impl LinearState {
-    fn new(
+    pub(super) fn new(
         gpu: &Gpu,
         plan: &ProgramPlan,
         (dim, width): (usize, usize),
@@ -48,11 +51,46 @@ impl LinearState {
     }
 
     /// Numbers of the pieces of its weights' gradient, for `n_rows` rows.
-    fn n_pieces(&self, n_rows: usize) -> usize {
+    pub(super) fn n_pieces(&self, n_rows: usize) -> usize {
         let LayerPlan { dim, features, .. } = self.plan;
         let (_, piece_rows) = weight_tiles(&self.layer, n_rows as u32);
         let n_pieces = n_rows.div_ceil(piece_rows as usize).max(sparse_pieces(dim as u32) as usize);
         (n_pieces * dim * features).max(pieces_of(LayerKind::Own, n_rows as u32).0 as usize * features)
+    }
+}
+
+/// The second layer of a perceptron, in all runs.
+#[derive(Debug)]
+pub(in crate::cuda::program) struct SecondState {
+    pub(in crate::cuda::program) linear: LinearState,
+    /// The activation before it.
+    pub(super) transition: RawTransition,
+    pub(super) rows: Array<f32>,
+    pub(in crate::cuda::program) outputs: Array<f32>,
+    /// Of the sums before it.
+    pub(super) gradients: Array<f32>,
+}
+
+impl SecondState {
+    /// Without room for anything yet.
+    fn new(gpu: &Gpu, plan: &ProgramPlan, own: &LinearPlan) -> Result<SecondState, GpuError> {
+        const WHAT: &str = "rows of a perceptron";
+        let relu = TransitionPlan { activation: Activation::Relu, ..TransitionPlan::NONE };
+        Ok(SecondState {
+            linear: LinearState::new(gpu, plan, (own.dim, own.width), &[own.weight], own.bias)?,
+            transition: RawTransition::new(&relu, own.dim),
+            rows: Array::zeros(gpu, 0, WHAT)?,
+            outputs: Array::zeros(gpu, 0, WHAT)?,
+            gradients: Array::zeros(gpu, 0, WHAT)?,
+        })
+    }
+
+    /// Makes room for a graph.
+    fn fit(&mut self, graph: &PlacedGraph, n_runs: usize) -> Result<(), GpuError> {
+        let n_rows = n_runs * graph.n_destinations;
+        self.rows.fit(n_rows * self.linear.plan.dim)?;
+        self.outputs.fit(n_rows * self.linear.layer.stride as usize)?;
+        self.gradients.fit(n_rows * self.linear.layer.stride as usize).map(drop)
     }
 }
 
@@ -82,9 +120,10 @@ pub(in crate::cuda::program) struct Stack {
     pub(super) has_dropout: bool,
 }
 
-/// Residual and transition after a graph layer.
+/// Perceptron, residual and transition after a graph layer.
 #[derive(Debug)]
-pub(super) struct StackLayerState {
+pub(in crate::cuda::program) struct StackLayerState {
+    pub(in crate::cuda::program) second: Option<SecondState>,
     pub(super) addition: Option<LinearState>,
     /// Transition after the layer; without norm and activation if the layer gives logits.
     pub(super) transition: RawTransition,
@@ -111,6 +150,7 @@ impl Stack {
             let is_completed = addition.is_some() || own.addition.adds_input || adds_bias;
             let is_kept = is_completed && graph.kind.attention().is_some();
             Ok(StackLayerState {
+                second: own.second.as_ref().map(|second| SecondState::new(gpu, plan, second)).transpose()?,
                 addition,
                 transition: transition.map_or(RawTransition::none(width), |own| RawTransition::new(own, width)),
                 completed: is_kept.then(numbers).transpose()?,
@@ -118,9 +158,7 @@ impl Stack {
                 statistics: Array::zeros(gpu, plan.runs.len() * 3 * width, WHAT)?,
             })
         };
-        let linear = |own: &super::plan::LinearPlan| {
-            LinearState::new(gpu, plan, (own.dim, own.width), &[own.weight], Some(own.bias))
-        };
+        let linear = |own: &LinearPlan| LinearState::new(gpu, plan, (own.dim, own.width), &[own.weight], own.bias);
         Ok(Some(Stack {
             input: stack.input.as_ref().map(linear).transpose()?,
             entered: [numbers()?, numbers()?],
@@ -166,6 +204,9 @@ impl Stack {
             if let Some(completed) = &mut own.completed {
                 completed.fit(n_runs * graph.n_destinations * state.layer.stride as usize)?;
             }
+            if let Some(second) = &mut own.second {
+                second.fit(graph, n_runs)?;
+            }
             own.rows.fit(n_runs * graph.n_destinations * width)?;
             n_gradients = n_gradients.max(n_runs * graph.n_sources * state.plan.dim);
             n_gradients = n_gradients.max(n_runs * graph.n_destinations * width);
@@ -192,7 +233,8 @@ impl Stack {
         let of_layer = |(own, graph): (&StackLayerState, &&PlacedGraph)| {
             let of_nodes = pieces_of(LayerKind::Own, graph.n_destinations as u32).0 as usize;
             let of_addition = own.addition.as_ref().map_or(0, |addition| addition.n_pieces(graph.n_destinations));
-            of_addition.max(of_nodes * 2 * own.transition.width as usize)
+            let of_second = own.second.as_ref().map_or(0, |second| second.linear.n_pieces(graph.n_destinations));
+            of_addition.max(of_second).max(of_nodes * 2 * own.transition.width as usize)
         };
         let of_layers = self.layers.iter().zip(graphs).map(of_layer).max().unwrap_or(0);
         let of_input = self.input.as_ref().map_or(0, |input| input.n_pieces(graphs[0].n_sources));
@@ -203,7 +245,13 @@ impl Stack {
 
     /// Outputs of a graph layer with everything that is added to them, if they are not in their own place.
     pub(in crate::cuda::program) fn completed(&self, layer: usize) -> Option<&Array<f32>> {
-        self.layers[layer].completed.as_ref()
+        let own = &self.layers[layer];
+        own.completed.as_ref().or(own.second.as_ref().map(|second| &second.outputs))
+    }
+
+    /// The second layer of a graph layer's perceptron.
+    pub(in crate::cuda::program) fn second(&self, layer: usize) -> Option<&LinearState> {
+        self.layers[layer].second.as_ref().map(|second| &second.linear)
     }
 
     /// Place of the bias of a layer's residual.

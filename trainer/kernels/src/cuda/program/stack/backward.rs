@@ -63,6 +63,7 @@ impl Program {
         let row_gradients = stack.row_gradients.at();
         if reads_rows {
             self.input_gradient(&self.own_product(layer), self.shared.row_gradients.at(), row_gradients, false)?;
+            self.target_input_gradient(layer, row_gradients)?;
         }
         if let Some(linear) = &stack.layers[layer].addition {
             let own = match shape.is_plain() {
@@ -109,7 +110,7 @@ impl Program {
     fn pass_back(&self, stack: &Stack, layer: usize) -> Result<(), GpuError> {
         let before = self.before(stack, layer);
         let gradients = self.gradients_of(layer).at();
-        self.transition_back(&before, stack, gradients)?;
+        self.transition_back(&before, stack, stack.has_dropout, gradients)?;
         let plan = stack.plan.layers[layer].transition.as_ref().expect("a hidden layer");
         if plan.affine.is_none() && plan.slope.is_none() {
             return Ok(());
@@ -155,8 +156,14 @@ impl Program {
         Ok(())
     }
 
-    fn transition_back(&self, before: &Before, stack: &Stack, gradients: Address) -> Result<(), GpuError> {
-        let args = self.transition_args(before, stack.has_dropout).with(stack.row_gradients.at());
+    pub(super) fn transition_back(
+        &self,
+        before: &Before,
+        stack: &Stack,
+        is_dropped: bool,
+        gradients: Address,
+    ) -> Result<(), GpuError> {
+        let args = self.transition_args(before, is_dropped).with(stack.row_gradients.at());
         let mut args = args.with(gradients).with(stack.records.at()).with(stack.slopes.at());
         self.launch(before.module, "kith_transition_back", before.n_blocks(), N_THREADS, &mut args)
     }
@@ -165,7 +172,7 @@ impl Program {
     fn enter_back(&self, stack: &Stack) -> Result<(), GpuError> {
         let Some(input) = &stack.input else { return Ok(()) };
         let (before, gradients) = (self.before_entry(stack), stack.entered[1].at());
-        self.transition_back(&before, stack, gradients)?;
+        self.transition_back(&before, stack, stack.has_dropout, gradients)?;
         self.weight_gradient(&self.entry(stack, true), gradients, &input.places)?;
         self.bias_gradient((input.layer, input.module, LayerKind::Own), before.n_rows, gradients, input.plan.bias)
     }

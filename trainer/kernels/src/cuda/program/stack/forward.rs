@@ -31,13 +31,20 @@ const NORM_COLUMNS: u32 = 8;
 /// As `struct Addition` in transition.cu.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-struct RawAddition {
+pub(super) struct RawAddition {
     product: Address,
     input: Address,
     product_stride: u32,
     n_inputs: u32,
     bias: u32,
     own_bias: u32,
+}
+
+impl RawAddition {
+    /// A bias alone.
+    pub(super) fn of_bias(bias: u32) -> RawAddition {
+        RawAddition { bias, own_bias: NO_WEIGHT, ..RawAddition::zeroed() }
+    }
 }
 
 /// As `struct Jump` in transition.cu.
@@ -84,8 +91,7 @@ impl Program {
         let Some(input) = &stack.input else { return Ok(()) };
         self.multiply(&self.entry(stack, is_training), stack.entered[0].at())?;
         let before = self.before_entry(stack);
-        let bias = RawAddition { bias: input.layer.bias, own_bias: NO_WEIGHT, ..RawAddition::zeroed() };
-        self.complete(&before, bias, before.outputs)?;
+        self.complete(&before, RawAddition::of_bias(input.layer.bias), before.outputs)?;
         self.pass(&before, stack, is_training, stack.entered_rows.at())
     }
 
@@ -131,9 +137,10 @@ impl Program {
         let LayerState { layer: shape, module, outputs, .. } = &self.layers[layer];
         let graph = self.work.graph(layer);
         let StackLayerState { transition, statistics, .. } = &stack.layers[layer];
+        let (shape, module) = stack.second(layer).map_or((*shape, *module), |second| (second.layer, second.module));
         Before {
-            layer: *shape,
-            module: *module,
+            layer: shape,
+            module,
             transition: *transition,
             statistics: statistics.at(),
             n_rows: graph.n_destinations as u32,
@@ -145,16 +152,10 @@ impl Program {
 
     /// Product of what is added to the output of a graph layer: of the first rows that it reads, those of its destinations.
     pub(super) fn addition(&self, addition: &LinearState, layer: usize, is_training: bool) -> Product {
-        let input = match self.product_input(layer) {
-            ProductInput::Dense(input) => {
-                ProductInput::Dense(Input { n_rows: self.work.graph(layer).n_destinations as u32, ..input })
-            }
-            sparse => sparse,
-        };
         Product {
             layer: addition.layer,
             module: addition.module,
-            input,
+            input: self.input_of_destinations(layer),
             is_dropped: is_training && self.layers[layer].is_dropped,
             weights: addition.sum.as_ref().map_or(self.weights.at(), |sum| sum.at()),
         }
@@ -163,9 +164,10 @@ impl Program {
     /// Runs everything between a graph layer and the next.
     pub(in crate::cuda::program) fn follow(&self, layer: usize, is_training: bool) -> Result<(), GpuError> {
         let Some(stack) = &self.stack else { return Ok(()) };
+        self.run_second(stack, layer)?;
         let own = &stack.plan.layers[layer];
         let before = self.before(stack, layer);
-        let mut addition = RawAddition { bias: NO_WEIGHT, own_bias: NO_WEIGHT, ..RawAddition::zeroed() };
+        let mut addition = RawAddition::of_bias(NO_WEIGHT);
         if let Some(linear) = &stack.layers[layer].addition {
             self.multiply(&self.addition(linear, layer, is_training), stack.products.at())?;
             (addition.product, addition.product_stride) = (stack.products.at(), linear.layer.stride);
@@ -181,7 +183,8 @@ impl Program {
         let [none, no_weight] = [Address::NONE.0, u64::from(NO_WEIGHT)];
         let is_something = addition.product.0 != none || addition.input.0 != none;
         if is_something || u64::from(addition.bias) != no_weight {
-            self.complete(&before, addition, self.layers[layer].outputs.at())?;
+            let from = if own.second.is_some() { before.outputs } else { self.layers[layer].outputs.at() };
+            self.complete(&before, addition, from)?;
         }
         if own.transition.is_some() {
             self.count_statistics(&before, stack, layer, is_training)?;
@@ -192,7 +195,7 @@ impl Program {
     }
 
     /// Adds to the outputs of a layer what is to be added.
-    fn complete(&self, before: &Before, addition: RawAddition, from: Address) -> Result<(), GpuError> {
+    pub(super) fn complete(&self, before: &Before, addition: RawAddition, from: Address) -> Result<(), GpuError> {
         let Before { layer, module, transition, n_rows, outputs, .. } = *before;
         let mut args = args![layer, transition, addition, n_rows, self.weights.at(), from, outputs];
         self.launch(module, "kith_complete", before.n_blocks(), N_THREADS, &mut args)

@@ -25,6 +25,8 @@ pub struct StackPlan {
 pub struct StackLayer {
     /// Residual and root weight.
     pub addition: AdditionPlan,
+    /// Second layer of a perceptron, after relu; the graph layer is the first.
+    pub second: Option<LinearPlan>,
     /// Norm and activation; `None` for a layer whose outputs are logits.
     pub transition: Option<TransitionPlan>,
 }
@@ -38,8 +40,8 @@ pub struct LinearPlan {
     pub width: usize,
     /// Start of the weights: dim × width.
     pub weight: usize,
-    /// Start of the bias.
-    pub bias: usize,
+    /// Start of the bias, if there is one.
+    pub bias: Option<usize>,
 }
 
 /// Additions to the output of a graph layer.
@@ -68,6 +70,18 @@ pub struct TransitionPlan {
     pub activation: Activation,
     /// Place of the learned slope.
     pub slope: Option<usize>,
+}
+
+impl TransitionPlan {
+    /// Without norm and activation.
+    pub(super) const NONE: TransitionPlan = TransitionPlan {
+        norm: NormKind::None,
+        affine: None,
+        mean_scale: None,
+        running: None,
+        activation: Activation::Identity,
+        slope: None,
+    };
 }
 
 /// Inputs of the linear layer after the last graph layer; JUMP_… in transition.cu.
