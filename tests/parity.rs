@@ -22,7 +22,7 @@ use kith_run::{
 use kith_trainer::{
     data::input::{self, GraphInput},
     engine::device,
-    model::{Model, Pass, draw_pairs, oracle},
+    model::{LayerShape, Model, Pass, draw_pairs, oracle},
     output::interchange,
 };
 use serde_json::json;
@@ -119,21 +119,13 @@ impl Case {
         fs::create_dir(folder).unwrap();
         let model = self.model(Kernels::Reference);
         interchange::save(&model, &folder.join("weights.safetensors")).unwrap();
-        let layers: Vec<_> = model
-            .layers()
-            .iter()
-            .map(|shape| json!({ "dim": shape.dim, "heads": shape.heads, "features": shape.features, "concat": shape.concat }))
-            .collect();
         let edge_loss_weight = self.config.edge_loss.as_ref().map_or(0.0, |edge_loss| edge_loss.weight);
         let (kind, form) = (self.config.model.kind.name(), self.config.model.attention.name());
-        let case = json!({ "kind": kind, "form": form, "layers": layers, "edge_loss_weight": edge_loss_weight });
+        let case =
+            json!({ "kind": kind, "form": form, "layers": shapes(&model), "edge_loss_weight": edge_loss_weight });
         fs::write(folder.join("case.json"), case.to_string()).unwrap();
 
-        let mut tensors = vec![
-            ("rows".to_owned(), oracle::dense(&self.graph.rows)),
-            ("edges".to_owned(), self.edges.shallow_clone()),
-            ("logits_gradient".to_owned(), self.logits_gradient()),
-        ];
+        let mut tensors = graph_tensors(&self.graph, &self.edges, self.n_classes);
         for layer in 0..model.layers().len() {
             tensors.push((format!("negatives.{layer}"), self.negatives(layer)));
         }
@@ -224,6 +216,21 @@ fn logits_gradient(graph: &GraphInput, n_classes: usize) -> Tensor {
     let shape = [graph.n_nodes() as i64, n_classes as i64];
     let places = Tensor::arange(shape[0] * shape[1], (Kind::Double, Device::Cpu));
     ((places * 1.7).sin() / shape[0] as f64).to_kind(Kind::Float).view(shape)
+}
+
+/// Shapes of a model's layers, for PyG.
+fn shapes(model: &Model) -> Vec<serde_json::Value> {
+    let shape = |shape: &LayerShape| json!({ "dim": shape.dim, "heads": shape.heads, "features": shape.features, "concat": shape.concat });
+    model.layers().iter().map(shape).collect()
+}
+
+/// A graph and the gradient of its logits, for PyG.
+fn graph_tensors(graph: &GraphInput, edges: &Tensor, n_classes: usize) -> Vec<(String, Tensor)> {
+    vec![
+        ("rows".to_owned(), oracle::dense(&graph.rows)),
+        ("edges".to_owned(), edges.shallow_clone()),
+        ("logits_gradient".to_owned(), logits_gradient(graph, n_classes)),
+    ]
 }
 
 /// A model that PyG computes too.
@@ -410,16 +417,13 @@ impl Options {
         fs::create_dir(folder).unwrap();
         let model = self.model(Kernels::Reference);
         interchange::save_named(&model, &folder.join("weights.safetensors")).unwrap();
-        let layers = model.layers().iter().map(
-            |shape| json!({ "dim": shape.dim, "heads": shape.heads, "features": shape.features, "concat": shape.concat }),
-        );
         let own = &self.config.model;
         let case = json!({
             "kind": own.kind.name(),
             "form": own.attention.name(),
             "dim": self.graph.rows.dim(),
             "n_classes": self.n_classes,
-            "layers": layers.collect::<Vec<_>>(),
+            "layers": shapes(&model),
             "options": {
                 "norm": own.norm().name(),
                 "residual": own.residual().name(),
@@ -432,11 +436,7 @@ impl Options {
             },
         });
         fs::write(folder.join("case.json"), case.to_string()).unwrap();
-        let tensors = [
-            ("rows".to_owned(), oracle::dense(&self.graph.rows)),
-            ("edges".to_owned(), self.edges.shallow_clone()),
-            ("logits_gradient".to_owned(), self.logits_gradient()),
-        ];
+        let tensors = graph_tensors(&self.graph, &self.edges, self.n_classes);
         Tensor::write_safetensors(&tensors, folder.join("graph.safetensors")).unwrap();
     }
 

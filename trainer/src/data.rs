@@ -6,6 +6,7 @@ pub mod link_pairs;
 pub mod links;
 pub(crate) mod matrix;
 pub mod opened;
+pub(crate) mod ranking;
 pub(crate) mod slices;
 
 use std::sync::Arc;

@@ -132,10 +132,7 @@ impl RunFile {
 
     /// Predicts links instead of classes.
     pub fn predict_links(&mut self) {
-        let section = self.table.entry(LINKS).or_insert_with(|| Value::Table(Table::new()));
-        if !section.is_table() {
-            *section = Value::Table(Table::new());
-        }
+        section_of(&mut self.table, LINKS);
     }
 
     /// True if it predicts links instead of classes.
@@ -274,13 +271,16 @@ const WIDTH_WITHOUT_ATTENTION: i64 = 128;
 /// Sets a key in a table of sections; a section that was off is on again.
 fn put(table: &mut Table, key: &str, value: Value) {
     let (section, name) = key.split_once('.').expect("known keys have a section");
-    let values = table.entry(section).or_insert_with(|| Value::Table(Table::new()));
-    if !values.is_table() {
-        *values = Value::Table(Table::new());
+    section_of(table, section).insert(name.to_owned(), value);
+}
+
+/// A section of a table, added if it is missing or off.
+fn section_of<'t>(table: &'t mut Table, name: &str) -> &'t mut Table {
+    let section = table.entry(name).or_insert_with(|| Value::Table(Table::new()));
+    if !section.is_table() {
+        *section = Value::Table(Table::new());
     }
-    if let Some(values) = values.as_table_mut() {
-        values.insert(name.to_owned(), value);
-    }
+    section.as_table_mut().expect("made above")
 }
 
 /// The key of this name, or of another spelling of it.

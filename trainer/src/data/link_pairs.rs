@@ -7,7 +7,7 @@ use kith_draw::{Name, Purpose, exp, ln_1p};
 use kith_run::measured::Metric;
 use rayon::prelude::*;
 
-use crate::data::matrix::Matrix;
+use crate::data::{matrix::Matrix, ranking::Ranking};
 
 /// Pairs that a model is measured by instead of nodes.
 #[derive(Clone, Debug, PartialEq)]
@@ -107,7 +107,7 @@ impl LinkPairs {
         let sum = edges.iter().map(|score| bce(*score, 1.0)).chain(others.iter().map(|score| bce(*score, -1.0)));
         let loss = sum.sum::<f64>() / scores.len().max(1) as f64;
         let metric = match metric {
-            Metric::AveragePrecision => average_precision(edges, others),
+            Metric::AveragePrecision => ranking(edges, others).average_precision().unwrap_or(f64::NAN),
             Metric::Mrr => mrr(edges, others),
             Metric::HitsAt10 => hits(edges, others, 10),
             Metric::HitsAt50 => hits(edges, others, 50),
@@ -121,21 +121,6 @@ impl LinkPairs {
 /// The score of a pair: the dot product of two outputs.
 pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>() as f32
-}
-
-/// Mean precision at the edges, the highest score first; pairs of equal scores count together.
-fn average_precision(edges: &[f32], others: &[f32]) -> f64 {
-    let mut all: Vec<(f32, bool)> =
-        edges.iter().map(|score| (*score, true)).chain(others.iter().map(|score| (*score, false))).collect();
-    all.sort_by(|(a, _), (b, _)| b.total_cmp(a));
-    let (mut n_edges, mut n_all, mut sum) = (0, 0, 0.0);
-    for tied in all.chunk_by(|(a, _), (b, _)| a == b) {
-        let own = tied.iter().filter(|(_, is_edge)| *is_edge).count();
-        n_edges += own;
-        n_all += tied.len();
-        sum += own as f64 * n_edges as f64 / n_all as f64;
-    }
-    sum / edges.len().max(1) as f64
 }
 
 /// Mean of 1 / rank of each edge among the others; equal scores rank in the middle.
@@ -163,18 +148,13 @@ fn hits(edges: &[f32], others: &[f32], k: usize) -> f64 {
 
 /// The area under the ROC curve: how often an edge scores higher than another pair, ties counted half.
 pub fn auc(edges: &[f32], others: &[f32]) -> f64 {
-    let mut all: Vec<(f32, bool)> =
-        edges.iter().map(|score| (*score, true)).chain(others.iter().map(|score| (*score, false))).collect();
-    all.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-    // Twice the pairs in which the edge is above, so that halves are whole.
-    let (mut twice, mut n_below) = (0u64, 0u64);
-    for tied in all.chunk_by(|(a, _), (b, _)| a == b) {
-        let n_edges = tied.iter().filter(|(_, is_edge)| *is_edge).count() as u64;
-        let n_others = tied.len() as u64 - n_edges;
-        twice += n_edges * (2 * n_below + n_others);
-        n_below += n_others;
-    }
-    twice as f64 / (2 * edges.len() as u64 * others.len() as u64) as f64
+    ranking(edges, others).roc_auc().unwrap_or(f64::NAN)
+}
+
+/// Edges above other pairs.
+fn ranking(edges: &[f32], others: &[f32]) -> Ranking {
+    let scored = |scores: &[f32], is_edge| scores.iter().map(|score| (f64::from(*score), is_edge)).collect::<Vec<_>>();
+    Ranking::new([scored(edges, true), scored(others, false)].concat())
 }
 
 #[cfg(test)]
@@ -185,7 +165,7 @@ mod tests {
     #[test]
     fn ranks_are_counted_as_by_others() {
         let (edges, others) = ([0.9f32, 0.4, 0.4, 0.1], [0.8f32, 0.4, 0.3, 0.2, 0.05]);
-        assert!((average_precision(&edges, &others) - 0.675).abs() < 1e-12);
+        assert!((ranking(&edges, &others).average_precision().unwrap() - 0.675).abs() < 1e-12);
         assert!((mrr(&edges, &others) - (1.0 + 0.4 + 0.4 + 0.2) / 4.0).abs() < 1e-12, "a tie is half a rank");
         assert_eq!([1, 2, 3, 5].map(|k| hits(&edges, &others, k)), [0.25, 0.25, 0.75, 1.0]);
         assert_eq!(hits(&edges, &others, 6), 1.0, "fewer others than k");

@@ -7,7 +7,7 @@ use kith_draw::{exp, ln};
 use kith_run::measured::Metric;
 use rayon::prelude::*;
 
-use crate::data::{input::Labels, matrix::Matrix};
+use crate::data::{input::Labels, matrix::Matrix, ranking::Ranking};
 
 /// Logits and labels of evaluated nodes.
 #[derive(Clone, Debug, Default)]
@@ -42,13 +42,13 @@ impl Scores {
 
     /// A metric; 0 if there is nothing to measure.
     pub(crate) fn metric(&self, metric: Metric) -> f64 {
-        let of_classes = |of: fn(&Scores, usize) -> Option<f64>| {
+        let of_classes = |of: fn(&Ranking) -> Option<f64>| {
             let classes = if self.n_classes == 2 && !self.are_several { 1..2 } else { 0..self.n_classes };
-            mean(classes.into_par_iter().map(|class| of(self, class)).collect())
+            mean(classes.into_par_iter().map(|class| of(&self.ranking(class))).collect())
         };
         match metric {
-            Metric::RocAuc => of_classes(Scores::roc_auc),
-            Metric::AveragePrecision => of_classes(Scores::average_precision),
+            Metric::RocAuc => of_classes(Ranking::roc_auc),
+            Metric::AveragePrecision => of_classes(Ranking::average_precision),
             Metric::BalancedAccuracy => mean(self.counts().iter().map(Counts::recall).collect()),
             Metric::MacroF1 => mean(self.counts().iter().map(Counts::f1).collect()),
             _ => unreachable!("counted without scores, or of links"),
@@ -76,43 +76,14 @@ impl Scores {
         counts
     }
 
-    /// Numbers of nodes with a class and without it, in groups of equal scores, the highest score first.
-    fn groups(&self, class: usize) -> Vec<(u64, u64)> {
+    /// Nodes with a class above those without it.
+    fn ranking(&self, class: usize) -> Ranking {
         let nodes = self.logits.chunks_exact(self.n_classes).zip(self.is_true.chunks_exact(self.n_classes));
         let score = |(node, (logits, is_true)): (usize, (&[f32], &[bool]))| {
             // The logarithm of the probability, where a node has one class.
             (f64::from(logits[class]) - self.log_sums.get(node).copied().unwrap_or(0.0), is_true[class])
         };
-        let mut scored: Vec<(f64, bool)> = nodes.enumerate().map(score).collect();
-        scored.par_sort_unstable_by(|(a, _), (b, _)| b.total_cmp(a));
-        let count = |group: &[(f64, bool)]| {
-            let n_with = group.iter().filter(|(_, is_true)| *is_true).count() as u64;
-            (n_with, group.len() as u64 - n_with)
-        };
-        scored.chunk_by(|(a, _), (b, _)| a == b).map(count).collect()
-    }
-
-    /// Share of (node with the class, node without it) in which the first scores higher; equals count half.
-    fn roc_auc(&self, class: usize) -> Option<f64> {
-        let (mut n_with, mut n_without, mut twice) = (0u64, 0u64, 0u128);
-        for (with, without) in self.groups(class) {
-            twice += u128::from(without) * (2 * u128::from(n_with) + u128::from(with));
-            n_with += with;
-            n_without += without;
-        }
-        let n_pairs = u128::from(n_with) * u128::from(n_without);
-        (n_pairs > 0).then(|| twice as f64 / (2 * n_pairs) as f64)
-    }
-
-    /// Mean precision at the nodes with the class, the highest score first.
-    fn average_precision(&self, class: usize) -> Option<f64> {
-        let (mut n_with, mut n_all, mut sum) = (0, 0, 0.0);
-        for (with, without) in self.groups(class) {
-            n_with += with;
-            n_all += with + without;
-            sum += with as f64 * n_with as f64 / n_all as f64;
-        }
-        (n_with > 0).then(|| sum / n_with as f64)
+        Ranking::new(nodes.enumerate().map(score).collect())
     }
 }
 

@@ -7,11 +7,11 @@ pub(crate) struct PygTensor {
     pub(crate) theirs: &'static str,
     /// Kith's weight, with `{}` for the number of the layer.
     pub(crate) ours: &'static str,
-    /// How one becomes the other.
+    /// Conversion between the two.
     pub(crate) map: PygMap,
 }
 
-/// How a weight of Kith becomes a tensor of PyG. K is the number of heads, F of features per head.
+/// Conversion of a weight of Kith into a tensor of PyG. K is the number of heads, F the number of features per head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PygMap {
     /// The same values.

@@ -122,6 +122,12 @@ impl Layer {
         self.is_mean == 0 && (self.heads == 1 || self.features == self.padded)
     }
 
+    /// Blocks of a kernel with a thread for each number of `n_rows` products.
+    pub(super) fn blocks_of_products(&self, n_rows: u32) -> u32 {
+        let n = u64::from(n_rows) * u64::from(self.heads * self.features);
+        n.div_ceil(N_THREADS.into()) as u32
+    }
+
     /// The layer of the product of its destinations with weights of their own.
     pub(super) fn of_targets(&self, plan: TargetPlan) -> Layer {
         Layer { weight: plan.weight as u32, bias: place_of(plan.bias), is_mean: 0, ..*self }

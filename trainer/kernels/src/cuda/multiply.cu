@@ -225,10 +225,10 @@ KERNEL void kith_weight_gradient(
 
 /// Adds the bias to all rows, a number in each thread.
 KERNEL void kith_add_bias(Layer layer, u32 n_rows, const float *weights, float *rows) {
-    u32 place = blockIdx.x * blockDim.x + threadIdx.x, run = blockIdx.y;
-    u32 width = HEADS * layer.features;
-    if (place >= n_rows * width) return;
-    u32 row = place / width, column = place % width;
+    size_t place = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    u32 run = blockIdx.y, width = HEADS * layer.features;
+    if (place >= (size_t)n_rows * width) return;
+    u32 row = (u32)(place / width), column = (u32)(place % width);
     u32 head = column / layer.features, feature = column % layer.features;
     float *to = rows + ((size_t)run * n_rows + row) * layer.stride + head * PADDED + feature;
     *to += weights[(size_t)run * layer.n_weights + layer.bias + column];

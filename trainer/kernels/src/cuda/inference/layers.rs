@@ -53,7 +53,7 @@ impl Inference {
         let targets = self.products(layer, first).skip(1).filter(|(shape, _)| shape.bias != NO_WEIGHT);
         for (shape, to) in targets {
             let mut args = args![shape, n_rows, self.weights.at(), to];
-            let grid = [(n_rows * shape.heads * shape.features).div_ceil(N_THREADS), 1, 1];
+            let grid = [shape.blocks_of_products(n_rows), 1, 1];
             self.gpu.launch(self.layers[layer].module, "kith_add_bias", grid, N_THREADS, &mut args)?;
         }
         Ok(())

@@ -40,8 +40,8 @@ impl Program {
         }
         let n_rows = self.work.graph(layer).n_destinations as u32;
         let mut args = args![own.layer, n_rows, self.weights.at(), own.rows.at()];
-        let n = n_rows * own.layer.heads * own.layer.features;
-        self.launch(self.layers[layer].module, "kith_add_bias", n.div_ceil(N_THREADS), N_THREADS, &mut args)
+        let n_blocks = own.layer.blocks_of_products(n_rows);
+        self.launch(self.layers[layer].module, "kith_add_bias", n_blocks, N_THREADS, &mut args)
     }
 
     /// The product of the first rows that a layer reads, those of its destinations.
