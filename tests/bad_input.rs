@@ -130,14 +130,15 @@ fn stores_that_cannot_be_trained_on() {
     let rare = ring(temp.path(), "rare", &["--classes", "4"], THIRDS);
     assert_eq!(refused(&rare, &[]), "class 3 of 4 never occurs: no node of the store has it");
 
-    let path = Path::new(&good).join("rows.f32");
+    let path = Path::new(&good).join("features.f32");
     let mut bytes = fs::read(&path).unwrap();
     bytes[40..44].copy_from_slice(&f32::NAN.to_le_bytes());
     fs::write(&path, bytes).unwrap();
     assert!(
-        refused(&good, &[]).contains("rows.f32: block 0 of column rows (bytes 0 to 96) does not match its checksum")
+        refused(&good, &[])
+            .contains("features.f32: block 0 of column features (bytes 0 to 96) does not match its checksum")
     );
-    assert_eq!(refused(&good, &["--verify", "off"]), "store damaged at rows, row 5: run `kith data verify`");
+    assert_eq!(refused(&good, &["--verify", "off"]), "store damaged at features, row 5: run `kith data verify`");
     assert!(refused("nowhere", &[]).contains("nowhere"));
 }
 

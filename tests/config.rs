@@ -77,7 +77,7 @@ fn names_of_0_1_0_are_understood_with_a_note() {
         assert_eq!(finished.stderr.lines().filter(|line| *line == note).count(), 1, "{note}:\n{}", finished.stderr);
     }
     let report: Value = serde_json::from_str(&finished.stdout).unwrap();
-    assert_eq!((report["run_key"].as_u64(), report["model"].as_str()), (Some(7), Some("gat-dp")));
+    assert_eq!((report["seed"].as_u64(), report["model"].as_str()), (Some(7), Some("gat-dp")));
 }
 
 /// The mode of shards needs no setting, neither here nor in pods.

@@ -34,7 +34,7 @@ fn flipped_bits_end_a_run_and_are_named() {
     assert_eq!(trained.code, Some(0), "{}", trained.stderr);
     kith(["partition", &path("store"), "--shards", "2", "--method", "hash", "--out", &path("shards")]);
 
-    let columns = ["rows.f32", "indices.u32", "indptr.u64", "labels.u32"];
+    let columns = ["features.f32", "indices.u32", "indptr.u64", "labels.u32"];
     for column in columns {
         let file = temp.path().join("store").join(column);
         let whole = fs::read(&file).unwrap();
@@ -63,13 +63,13 @@ fn flipped_bits_end_a_run_and_are_named() {
     assert_eq!(whole.code, Some(0), "{}", whole.stderr);
 
     // A server reports the block, and the run that requested it ends.
-    let file = temp.path().join("shards/shard-1/rows.f32");
+    let file = temp.path().join("shards/shard-1/features.f32");
     flip(&file);
     let servers = [Sampler::start(Path::new(&path("shards")), "0"), Sampler::start(Path::new(&path("shards")), "1")];
     let samplers = servers.each_ref().map(|server| server.address.to_string()).join(",");
     let mut args = vec!["train", "partition-graph/supergat-mx", "--samplers", &samplers];
     args.extend(sets.iter().chain(&batches));
     let asked = run_kith(args);
-    let expected = "block 0 of column rows (bytes 0 to ";
-    assert!(asked.sentence().contains(expected) && asked.stderr.contains("shard-1/rows.f32"), "{}", asked.stderr);
+    let expected = "block 0 of column features (bytes 0 to ";
+    assert!(asked.sentence().contains(expected) && asked.stderr.contains("shard-1/features.f32"), "{}", asked.stderr);
 }

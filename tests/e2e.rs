@@ -23,6 +23,7 @@ mod lab;
 mod launch;
 mod links;
 mod memory;
+mod numbers;
 mod object_storage;
 mod partition;
 mod published_statistics;

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    kith::{finish_within, is_slow_asked_for, kith, newest_checkpoint, program, root},
+    kith::{finish_within, is_slow_asked_for, kith, newest_checkpoint, program, root, run_kith},
     servers::Sampler,
     worlds::Ranks,
 };
@@ -125,6 +125,9 @@ fn digest_of(checkpoint: &Path) -> u64 {
     let (length, rest) = bytes.split_first_chunk::<8>().expect("a length");
     let (header, data) = rest.split_at(u64::from_le_bytes(*length) as usize);
     let header: BTreeMap<String, Value> = serde_json::from_slice(header).unwrap();
+    // Moments had another name in version 0.1.0: tensors stay in the order of those names.
+    let earlier = |name: &str| name.replace("moments.", "adam.");
+    let header: BTreeMap<String, Value> = header.into_iter().map(|(name, tensor)| (earlier(&name), tensor)).collect();
     let tensors = header.iter().filter(|(name, _)| *name != "__metadata__").flat_map(|(_, tensor)| {
         let place = |at: usize| tensor["data_offsets"][at].as_u64().expect("an offset") as usize;
         &data[place(0)..place(1)]
@@ -394,6 +397,64 @@ fn a_killed_run_of_0_1_0_goes_on() {
     let found = Bits::of(&out);
     assert!(found.losses.split(' ').count() > n_before, "it was to be continued");
     golden.check("killed", &found, "one rank", how);
+}
+
+/// Upgrades a folder of 0.1.0 to the current format.
+fn upgraded(name: &str, temp: &Path) -> PathBuf {
+    let out = temp.join(format!("{name}-now"));
+    let made =
+        kith(["data", "upgrade", fixture(name).to_str().unwrap(), "--out", out.to_str().unwrap(), "--json"]).json();
+    assert_eq!(made["format_version"], 2, "{made}");
+    out
+}
+
+/// Upgraded stores have the same files, are whole, and are known by the digest of 0.1.0.
+#[test]
+fn files_of_0_1_0_are_upgraded() {
+    let temp = tempfile::tempdir().unwrap();
+    for store in ["graph", "directed", "set", "named"] {
+        let now = upgraded(store, temp.path());
+        kith(["data", "verify", now.to_str().unwrap()]);
+        let stats = |store: &Path| kith(["data", "stats", store.to_str().unwrap(), "--json"]).json();
+        assert_eq!(stats(&now), stats(&fixture(store)), "{store}");
+        assert!(now.join("indices.u32").exists() && !now.join("rows.f32").exists());
+    }
+    let (store, shards) = (temp.path().join("graph-now"), upgraded("graph-3-shards", temp.path()));
+    for store in [&store, &fixture("graph")] {
+        kith(["partition", "verify", shards.to_str().unwrap(), "--graph", store.to_str().unwrap()]);
+    }
+    let again = temp.path().join("again");
+    let refused = run_kith(["data", "upgrade", store.to_str().unwrap(), "--out", again.to_str().unwrap()]);
+    assert!(refused.sentence().contains("already of format 2: there is nothing to upgrade"), "{}", refused.sentence());
+    let taken = run_kith(["data", "upgrade", fixture("graph").to_str().unwrap(), "--out", store.to_str().unwrap()]);
+    assert!(taken.sentence().contains("already exists"), "{}", taken.sentence());
+}
+
+/// A run killed under 0.1.0 resumes on the upgraded store, and a run of an upgraded store on the earlier one; servers of an
+/// upgraded partitioned graph serve both.
+#[test]
+fn runs_resume_on_upgraded_stores() {
+    let bench = Bench::new();
+    let (golden, how) = Golden::of_set(&bench.instruction_set());
+    let temp = bench.temp.path();
+    let (now, shards) = (upgraded("graph", temp), upgraded("graph-3-shards", temp));
+    let out = temp.join("killed-now");
+    copy(&fixture("killed"), &out);
+    let train = |place: &[&std::ffi::OsStr], more: &[&str]| {
+        let mut command = Command::new(program());
+        command.arg("train").arg(killed_settings()).args(place).args(["--seed", "7", "--out"]).arg(&out).args(more);
+        let finished = finish_within(command.env("RAYON_NUM_THREADS", "1"), LIMIT);
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    };
+    train(&["--graph".as_ref(), now.as_ref()], &["--resume"]);
+    golden.check("killed", &Bits::of(&out), "an upgraded store", how);
+
+    fs::remove_dir_all(&out).unwrap();
+    let servers: Vec<Sampler> = ["0,2", "1"].map(|own| Sampler::start(&shards, own)).into();
+    let addresses: Vec<String> = servers.iter().map(|server| server.address.to_string()).collect();
+    train(&["--samplers".as_ref(), addresses.join(",").as_ref()], &["--epochs", "30"]);
+    train(&["--graph".as_ref(), fixture("graph").as_ref()], &["--resume"]);
+    golden.check("killed", &Bits::of(&out), "servers of an upgraded graph, then the earlier store", how);
 }
 
 fn copy(from: &Path, to: &Path) {

@@ -163,7 +163,7 @@ fn a_launched_run_is_a_plain_run() {
     for line in ["server 0 | serving shards 0,2 of 3 on 127.0.0.1:", "server 1 | serving shards 1 of 3 on 127.0.0.1:"] {
         assert!(served.stderr.lines().any(|said| said.starts_with(line)), "{}", served.stderr);
     }
-    let rows = &report(Path::new(&made.path("served")))["rows"];
+    let rows = &report(Path::new(&made.path("served")))["features"];
     assert!(rows["remote"].as_u64() > Some(0) && rows["local"].as_u64() == Some(0), "servers were asked: {rows}");
     made.assert_nothing_is_left();
 }

@@ -123,7 +123,7 @@ fn a_cluster_goes_through_a_bucket() {
     let mut child = pull.args(["data", "pull", url, &path("back")]).stderr(Stdio::null()).spawn().unwrap();
     let started = Instant::now();
     let is_half = || {
-        let rows = ["shard-0", "shard-1"].map(|shard| temp.path().join("back").join(shard).join("rows.f32.part"));
+        let rows = ["shard-0", "shard-1"].map(|shard| temp.path().join("back").join(shard).join("features.f32.part"));
         rows.iter().any(|part| fs::metadata(part).is_ok_and(|file| on_disk(&file) > 9 << 20))
     };
     while !is_half() {

@@ -106,14 +106,31 @@ class Built(torch.nn.Module):
             return SAGEConv(dim, features, bias=bias)
         return GATConv(dim, features, heads=heads, concat=concat, bias=bias, add_self_loops=loops)
 
-    def forward(self, rows, edges, _negatives):
+    def convolve(self, conv, rows, edges, weights):
+        """PyG's layer; SAGEConv and GINConv take no weights of edges, so their sums are written out."""
+        if weights is None:
+            return conv(rows, edges)
+        if isinstance(conv, GCNConv):
+            return conv(rows, edges, weights)
+        sums = torch.zeros_like(rows).index_add(0, edges[1], weights.unsqueeze(-1) * rows[edges[0]])
+        if isinstance(conv, GINConv):
+            return conv.nn(rows + sums)
+        degrees = torch.zeros(rows.size(0), dtype=rows.dtype).index_add(0, edges[1], weights)
+        return conv.lin_l(sums / degrees.masked_fill(degrees == 0, 1).unsqueeze(-1)) + conv.lin_r(rows)
+
+    def forward(self, rows, edges, _negatives, weights=None):
         own = self.case["options"]
+        if not own["edge_weights"]:
+            weights = None
+        n_edges = edges.size(1)
         edges = with_loops(self.case["kind"], edges, rows.size(0), own["self_loops"])
+        if weights is not None:  # The graph has no self-loops: those of SAGEConv are new, and weigh 1.
+            weights = torch.cat([weights, torch.ones(edges.size(1) - n_edges, dtype=weights.dtype)])
         if own["input_linear"]:
             rows = self.input(rows)
         all_rows = []
         for place, conv in enumerate(self.convs):
-            out = conv(rows, edges)
+            out = self.convolve(conv, rows, edges, weights)
             is_features = place == 0 and not own["input_linear"]
             if own["residual"] == "linear":
                 out = out + self.residuals[place](rows)
@@ -212,9 +229,9 @@ def run_built(folder, case):
     graph = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in graph.items()}
     net.eval()
     with torch.no_grad():
-        evaluated, _ = net(graph["rows"], graph["edges"], None)
+        evaluated, _ = net(graph["rows"], graph["edges"], None, graph.get("weights"))
     net.train()
-    logits, _ = net(graph["rows"], graph["edges"], None)
+    logits, _ = net(graph["rows"], graph["edges"], None, graph.get("weights"))
     (logits * graph["logits_gradient"]).sum().backward()
     answers = {"logits": logits.detach(), "evaluated": evaluated}
     for name, tensors in [("answers", answers), ("gradients", net.gradients())]:

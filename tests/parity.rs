@@ -433,10 +433,17 @@ impl Options {
                 "output_linear": own.has_output_linear(),
                 "bias": own.has_bias(),
                 "self_loops": own.has_self_loops(),
+                "edge_weights": own.has_edge_weights(),
             },
         });
         fs::write(folder.join("case.json"), case.to_string()).unwrap();
-        let tensors = graph_tensors(&self.graph, &self.edges, self.n_classes);
+        let mut tensors = graph_tensors(&self.graph, &self.edges, self.n_classes);
+        if let Some(weights) = self.graph.block.weights() {
+            // All but the loop at the end of each list.
+            let lists = self.graph.block.indptr().windows(2);
+            let weights: Vec<f32> = lists.flat_map(|bounds| &weights[bounds[0]..bounds[1] - 1]).copied().collect();
+            tensors.push(("weights".to_owned(), Tensor::from_slice(&weights)));
+        }
         Tensor::write_safetensors(&tensors, folder.join("graph.safetensors")).unwrap();
     }
 
@@ -508,6 +515,7 @@ fn options(name: &str, graph: &Arc<GraphInput>, edges: &Tensor, n_classes: usize
                 root_weight: Some(kind == ModelKind::Sage),
                 bias: Some(place != 6),
                 self_loops: Some(kind == ModelKind::Gin || place % 3 != 1),
+                edge_weights: Some(graph.block.weights().is_some() && kind != ModelKind::Gat),
                 ..ModelConfig::default()
             };
             let config = RunConfig { model, edge_loss: None, ..RunConfig::default() };
@@ -555,6 +563,19 @@ fn slow_pyg_agrees_on_options_of_layers() {
     }
     let (graph, edges) = symmetric_graph(400, 1500, 17);
     check(&options("random", &graph, &edges, 7, 11));
+    // The same in both directions, as PyG's degrees are by destination; some are zero.
+    let weight = |a: u64, b: u64| ((a + b) % 7) as f32 / 3.0;
+    let block = &graph.block;
+    let of_edge = |destination: usize, edge: usize| match block.sources()[edge] as usize {
+        source if source == destination => 1.0,
+        source => weight(source as u64, destination as u64),
+    };
+    let weights = (0..block.n_destinations())
+        .flat_map(|node| block.edges_into(node).map(move |edge| of_edge(node, edge)))
+        .collect();
+    let weighted =
+        GraphInput { block: Arc::new(Block::clone(block).with_weights(weights)), ..GraphInput::clone(&graph) };
+    check(&options("weighted", &Arc::new(weighted), &edges, 7, 11));
 }
 
 #[test]

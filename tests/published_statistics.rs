@@ -29,7 +29,7 @@ fn check(expected: Expected, features: &[&str]) {
     assert_eq!(number("n_self_loops"), expected.n_self_loops);
     assert_eq!(number("dim"), expected.dim);
     assert_eq!(number("n_classes"), expected.n_classes);
-    assert_eq!(stats["multi_label"], false);
+    assert_eq!(stats["labels"], "classes");
     let float = |name: &str| stats[name].as_f64().unwrap_or_else(|| panic!("{name}: {stats}"));
     assert_eq!(format!("{:.2}", float("degree_mean")), expected.degree.0);
     assert_eq!(format!("{:.2}", float("degree_std")), expected.degree.1);

@@ -132,7 +132,7 @@ impl Made {
 /// Results of a run, without the number of ranks and the sources of features.
 pub(crate) fn results(run: &Path) -> Value {
     let mut report = report(run);
-    (report["n_ranks"], report["rows"]) = (Value::Null, Value::Null);
+    (report["n_ranks"], report["features"]) = (Value::Null, Value::Null);
     report
 }
 

@@ -88,7 +88,7 @@ fn in_a_browser(page: &Path, temp: &Path) -> Option<String> {
     let clicked = temp.join("clicked.html");
     fs::write(&clicked, fs::read_to_string(page).unwrap().replace("</body>", &script)).unwrap();
     let html_clicked = shown(&browser, &format!("file://{}", clicked.display()), temp);
-    assert_eq!(column(&html_clicked, "descending", "seed", "/run_key"), [44.0, 43.0, 42.0]);
+    assert_eq!(column(&html_clicked, "descending", "seed", "/seed"), [44.0, 43.0, 42.0]);
     assert!(html_clicked.contains("<title>#sort=runs,seed,descending</title>"));
     Some(html)
 }

@@ -65,7 +65,7 @@ pub(crate) fn report(run: &Path) -> Value {
     let mut report: Value = serde_json::from_str(&fs::read_to_string(run.join("report.json")).unwrap()).unwrap();
     assert!(report["results"]["seconds"].as_f64().unwrap() > 0.0);
     report["results"]["seconds"] = Value::Null;
-    report["results"]["seconds_measuring"] = Value::Null;
+    report["results"]["seconds_evaluating"] = Value::Null;
     report["phases"] = Value::Null;
     report
 }
@@ -124,7 +124,7 @@ fn from_train_to_report() {
     for (line, run_key) in lines.iter().zip(42..) {
         assert_eq!(line["dataset"], "partition-graph");
         assert_eq!(line["model"], "supergat-mx");
-        assert_eq!(line["run_key"], run_key);
+        assert_eq!(line["seed"], run_key);
         assert_eq!(line["epochs"], 6);
         for share in ["valid", "test", "test_last"] {
             assert!((0.0..=1.0).contains(&line[share].as_f64().unwrap()), "{line}");
@@ -285,7 +285,7 @@ fn from_batches_to_report() {
     kith([&["predict", &served, "--out", &out], &graph[..2]].concat());
     assert_eq!(fs::read_to_string(out).unwrap(), predict("probabilities", "stored.csv", &[]));
     let (mut from_servers, mut from_store) = (self::report(Path::new(&served)), report);
-    let (rows, all) = (from_servers["rows"].take(), from_store["rows"].take());
+    let (rows, all) = (from_servers["features"].take(), from_store["features"].take());
     let number = |rows: &Value, from: &str| rows[from].as_u64().unwrap();
     assert!(number(&rows, "cached") > 0 && number(&rows, "remote") > 0, "{rows}");
     assert_eq!(number(&rows, "cached") + number(&rows, "remote"), number(&all, "local"));
@@ -298,7 +298,7 @@ fn from_batches_to_report() {
     assert_eq!(self::steps(Path::new(&ranks)), steps);
     let mut from_ranks = self::report(Path::new(&ranks));
     assert_eq!((from_ranks["n_ranks"].take(), from_servers["n_ranks"].take()), (3.into(), 1.into()));
-    assert_eq!(number(&from_ranks["rows"].take(), "remote"), number(&rows, "remote"), "caches keep the same rows");
+    assert_eq!(number(&from_ranks["features"].take(), "remote"), number(&rows, "remote"), "caches keep the same rows");
     assert_eq!(from_ranks, from_servers);
 
     // The plan of a run matches its statistics: features per step from servers, with and without the cache.
@@ -311,7 +311,7 @@ fn from_batches_to_report() {
         let graph = ["--samplers", &addresses, "--cache", cache];
         kith([&["train", "partition-graph/supergat-mx", "--out", &run], &graph[..], &set[..]].concat());
         let report = self::report(Path::new(&run));
-        let measured = number(&report["rows"], "remote") as f64 / report["results"]["steps"].as_f64().unwrap();
+        let measured = number(&report["features"], "remote") as f64 / report["results"]["steps"].as_f64().unwrap();
         let planned = plan["per_step"][key].as_f64().unwrap();
         assert!((planned / measured - 1.0).abs() < 0.15, "{key}: {planned} planned, {measured} measured");
     }
@@ -368,13 +368,13 @@ fn a_flipped_byte_is_found_and_named() {
     let temp = tempfile::tempdir().unwrap();
     let store = temp.path().join("graph");
     kith(["data", "generate", "power-law", "--nodes", "1000", "--dim", "4", "--out", store.to_str().unwrap()]);
-    let path = store.join("rows.f32");
+    let path = store.join("features.f32");
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[1000] ^= 0x40;
     std::fs::write(&path, bytes).unwrap();
     let verified = run_kith(["data", "verify", store.to_str().unwrap()]);
     assert_eq!(verified.code, Some(1));
-    assert_eq!(verified.stdout, "rows, block 0 (bytes 0..16000): the checksum differs\n");
+    assert_eq!(verified.stdout, "features, block 0 (bytes 0..16000): the checksum differs\n");
 }
 
 #[test]

@@ -70,7 +70,7 @@ def pyg_stepper(store, model):
     torch.manual_seed(0)
     rng = np.random.default_rng(1)
     indptr, indices = column(store, "indptr", "<u8").astype(np.int64), column(store, "indices", "<u4").astype(np.int64)
-    rows = torch.from_numpy(column(store, "rows", "<f4").reshape(-1, DIM))
+    rows = torch.from_numpy(column(store, "features", "<f4").reshape(-1, DIM))
     labels = torch.from_numpy(column(store, "labels", "<u4").astype(np.int64))
     split = np.fromfile(next(Path(store).glob("split.*.u8")), "u1")
     seeds = rng.permutation(np.flatnonzero(split == 1))

@@ -37,7 +37,7 @@ class Dgl:
         n = len(indptr) - 1
         self.graph = dgl.graph(("csc", (indptr, indices, torch.empty(0, dtype=torch.int64))), **{"num_nodes": n})
         self.graph = self.graph.formats("csc")
-        self.rows = torch.from_numpy(column(store, "rows", "<f4").reshape(n, -1))
+        self.rows = torch.from_numpy(column(store, "features", "<f4").reshape(n, -1))
         split = np.fromfile(next(Path(store).glob("split.*.u8")), "u1")
         order = np.random.default_rng(1).permutation(np.flatnonzero(split == 1))
         self.batches = [torch.from_numpy(order[k:k + SEEDS]) for k in range(0, len(order) - SEEDS, SEEDS)]

@@ -69,7 +69,7 @@ pub fn partition(
 }
 
 fn provenance(options: &PartitionOptions, report: &CutReport, run_key: u64, has_inclusion: bool) -> Provenance {
-    let mut provenance = Provenance { run_key: Some(run_key), notes: report.notes.clone(), ..Provenance::default() };
+    let mut provenance = Provenance { seed: Some(run_key), notes: report.notes.clone(), ..Provenance::default() };
     let balance = match options.assign.balance {
         Balance::Nodes => "nodes",
         Balance::All => "all",

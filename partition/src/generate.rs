@@ -52,6 +52,7 @@ pub(crate) mod testing {
         homophily: 0.5,
         communities: None,
         is_directed: false,
+        has_weights: false,
         dim: 0,
         dtype: Dtype::F32,
         split: Fractions { train: 0.3, valid: 0.2, test: 0.2 },

@@ -1,6 +1,6 @@
 //! Sizes of shards, computed from the owners before anything is written.
 
-use kith_store::{Graph, Neighbors, Result as StoreResult, RowsForm, SplitPart};
+use kith_store::{FeatureLayout, Graph, LabelKind, Neighbors, Result as StoreResult, SplitPart};
 use serde::Serialize;
 
 use crate::error::Result;
@@ -44,44 +44,49 @@ pub fn shard_sizes(graph: &Graph, owner: &[u16], n_shards: u32) -> Result<Vec<Sh
 struct PerNode {
     n_lists: u64,
     id_bytes: u64,
+    weight_bytes: u64,
     /// Of columns with as much for every node.
     fixed: u64,
-    has_sparse_rows: bool,
+    has_sparse_features: bool,
 }
 
 impl PerNode {
     fn of(graph: &Graph) -> PerNode {
         let contents = &graph.manifest().contents;
         let n_lists = if contents.is_symmetric { 1 } else { 2 };
-        let rows = contents.rows.filter(|rows| rows.form == RowsForm::Dense);
-        let labels =
-            contents.labels.map_or(0, |labels| if labels.multi_label { 8 * labels.n_classes.div_ceil(64) } else { 4 });
-        let has_sparse_rows = contents.rows.is_some_and(|rows| rows.form == RowsForm::Sparse);
-        let n_indptr = n_lists + u64::from(has_sparse_rows);
+        let dense = contents.features.filter(|features| features.layout == FeatureLayout::Dense);
+        let labels = contents.labels.map_or(0, |labels| match labels.kind {
+            LabelKind::Classes => 4,
+            LabelKind::MultiLabel => 8 * labels.n_classes.div_ceil(64),
+            LabelKind::Targets => 4 * labels.n_classes,
+        });
+        let has_sparse_features = contents.features.is_some_and(|features| features.layout == FeatureLayout::Sparse);
+        let n_indptr = n_lists + u64::from(has_sparse_features);
         PerNode {
             n_lists,
             id_bytes: if matches!(graph.lists().indices(), Neighbors::Wide(_)) { 8 } else { 4 },
+            weight_bytes: if contents.edge_weights { 4 } else { 0 },
             fixed: n_indptr * INDPTR_BYTES
-                + rows.map_or(0, |rows| rows.dim * rows.dtype.n_bytes())
+                + dense.map_or(0, |features| features.dim * features.dtype.n_bytes())
                 + labels
                 + contents.splits.len() as u64,
-            has_sparse_rows,
+            has_sparse_features,
         }
     }
 
     /// A shard without a node.
     fn bytes_of_none(&self, n_graph_nodes: u64) -> u64 {
-        let n_indptr = self.n_lists + u64::from(self.has_sparse_rows);
+        let n_indptr = self.n_lists + u64::from(self.has_sparse_features);
         n_graph_nodes.div_ceil(64) * OWNED_BYTES + n_indptr * INDPTR_BYTES
     }
 
     fn bytes(&self, graph: &Graph, node: u64) -> StoreResult<u64> {
-        let mut bytes = self.fixed + graph.lists().degree(node)? * self.id_bytes;
+        let mut bytes = self.fixed + graph.lists().degree(node)? * (self.id_bytes + self.weight_bytes);
         if self.n_lists > 1 {
             bytes += graph.out_lists().degree(node)? * self.id_bytes;
         }
-        if let Some(rows) = graph.rows().filter(|_| self.has_sparse_rows) {
-            bytes += rows.n_stored_of(node)? as u64 * 8; // a column and a value
+        if let Some(features) = graph.features().filter(|_| self.has_sparse_features) {
+            bytes += features.n_stored_of(node)? as u64 * 8; // a column and a value
         }
         Ok(bytes)
     }

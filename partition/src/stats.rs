@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use kith_store::{Graph, Labels, Neighbors, RowsForm, SplitPart, StoreError};
+use kith_store::{FeatureLayout, Graph, LabelKind, Labels, Neighbors, SplitPart, StoreError};
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -41,16 +41,18 @@ pub struct Stats {
     pub n_isolated: u64,
     /// True if every edge has its reverse.
     pub is_symmetric: bool,
+    /// True if edges have weights.
+    pub edge_weights: bool,
     /// Number of features; 0 if there are none.
     pub dim: u64,
     /// `dense`, `sparse` or `none`.
-    pub rows: &'static str,
-    /// Share of row values that are stored.
-    pub row_density: f64,
-    /// Classes; 0 if there are no labels.
+    pub features: &'static str,
+    /// Share of feature values that are stored.
+    pub feature_density: f64,
+    /// Classes; 0 if there are no labels. Where labels are numbers, how many a node has.
     pub n_classes: u64,
-    /// True if a node may have several classes.
-    pub multi_label: bool,
+    /// `classes`, `multi-label`, `targets` or `none`.
+    pub labels: &'static str,
     /// Graphs in the store.
     pub n_graphs: u64,
     /// Nodes in each part of each split.
@@ -64,7 +66,7 @@ pub struct Stats {
     /// The largest number of out-edges.
     pub degree_max: u64,
     /// Mean share of a node's out-edges that lead to its own label (for several labels: mean share of all classes that
-    /// both ends have). `None` without labels.
+    /// both ends have). `None` without classes.
     pub homophily: Option<f64>,
     /// Caveats for readers of numbers computed from this store.
     pub notes: Vec<String>,
@@ -90,32 +92,40 @@ pub fn stats(graph: &Graph, progress: &dyn Progress) -> Result<Stats> {
     let n_averaged = if over_all { graph.n_nodes() } else { sums.n_connected };
     let mean = sums.n_edges as f64 / n_averaged.max(1) as f64;
     let variance = sums.degree_squares as f64 / n_averaged.max(1) as f64 - mean * mean;
-    let rows = graph.rows();
-    let n_values = rows.map_or(0, |rows| rows.dim() as u64 * graph.n_nodes());
+    let features = graph.features();
+    let n_values = features.map_or(0, |features| features.dim() as u64 * graph.n_nodes());
     Ok(Stats {
         source: manifest.provenance.source.clone(),
-        digest: manifest.digest.clone(),
+        digest: manifest.identity().to_owned(),
         n_nodes: graph.n_nodes(),
         n_edges: graph.n_edges(),
         n_undirected_edges: sums.n_pairs,
         n_self_loops: sums.n_loops,
         n_isolated: sums.n_isolated,
         is_symmetric: graph.is_symmetric(),
-        dim: rows.map_or(0, |rows| rows.dim() as u64),
-        rows: rows.map_or("none", |rows| match rows.form() {
-            RowsForm::Dense => "dense",
-            RowsForm::Sparse => "sparse",
+        edge_weights: graph.edge_weights().is_some(),
+        dim: features.map_or(0, |features| features.dim() as u64),
+        features: features.map_or("none", |features| match features.layout() {
+            FeatureLayout::Dense => "dense",
+            FeatureLayout::Sparse => "sparse",
         }),
-        row_density: rows.map_or(0, |rows| rows.n_stored()) as f64 / n_values.max(1) as f64,
+        feature_density: features.map_or(0, |features| features.n_stored()) as f64 / n_values.max(1) as f64,
         n_classes: graph.labels().map_or(0, Labels::n_classes),
-        multi_label: graph.labels().is_some_and(Labels::is_multi_label),
+        labels: graph.labels().map_or("none", |labels| match labels.kind() {
+            LabelKind::Classes => "classes",
+            LabelKind::MultiLabel => "multi-label",
+            LabelKind::Targets => "targets",
+        }),
         n_graphs: graph.graphs().map_or(1, |graphs| graphs.n_graphs()),
         splits: split_stats(graph)?,
         degree_mean: mean,
         degree_std: variance.max(0.0).sqrt(),
         degree_over: if over_all { ALL_NODES } else { CONNECTED_NODES },
         degree_max: sums.degree_max,
-        homophily: graph.labels().map(|_| sums.homophily / sums.n_labeled.max(1) as f64),
+        homophily: graph
+            .labels()
+            .filter(|labels| labels.kind() != LabelKind::Targets)
+            .map(|_| sums.homophily / sums.n_labeled.max(1) as f64),
         notes: manifest.provenance.notes.clone(),
     })
 }
@@ -239,7 +249,7 @@ fn homophily_of_node(labels: &Labels, node: u64, out: Neighbors<'_>) -> Result<O
         other => other,
     };
     let mut n_shared = 0u64;
-    if labels.is_multi_label() {
+    if labels.kind() == LabelKind::MultiLabel {
         let own = labels.bits(node)?;
         for neighbor in out.iter() {
             let other = labels.bits(neighbor).map_err(in_list)?;

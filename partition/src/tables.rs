@@ -5,13 +5,14 @@
 //! node k is the k-th smallest id (texts by their bytes), independent of the order of the files, and the store keeps
 //! the ids.
 //!
-//! **Tables.** A table of features, labels or parts goes by position (line k is node k) unless it has an id column,
+//! **Tables.** A table of features, labels, targets or parts goes by position (line k is node k) unless it has an id column,
 //! which mapped ids require. Every node needs features; its label or part may be missing.
 //!
 //! **Memory.** Everything streams: text in pieces, arrays by ranges, parquet by row groups. Data that needs another
 //! order is sorted on disk. Only text ids are held in memory, within half the limit.
 
 mod drawn;
+mod edge_weights;
 mod edges;
 mod fields;
 mod files;
@@ -28,6 +29,7 @@ mod scratch;
 mod sinks;
 mod splits;
 mod staged;
+mod targets;
 mod text;
 mod texts;
 
@@ -38,10 +40,10 @@ use std::path::{Path, PathBuf};
 
 use kith_store::{Dtype, Manifest, StoreError};
 
-pub use self::rules::{IdRule, SplitRule};
+pub use self::rules::{EdgeWeightRule, IdRule, SplitRule};
 use crate::{
     PartitionError, Result,
-    csr::{EdgeOptions, MAX_NODES, MIN_MEMORY_BYTES, StoreBuilder, check_memory},
+    csr::{EdgeOptions, ListsBuilder, MAX_NODES, MIN_MEMORY_BYTES, StoreBuilder, check_memory},
     progress::Progress,
     split::{FractionSplit, Fractions, PerClass},
     tables::{
@@ -54,6 +56,7 @@ use crate::{
         rows::{Nodes, RowTables},
         rules::IdKind,
         splits::{SplitSource, write_given},
+        targets::TargetTables,
         texts::TextCollector,
     },
 };
@@ -63,10 +66,14 @@ use crate::{
 pub struct Tables {
     /// Files of edges, and folders of them: csv, tsv, txt (each also gzip), npy or parquet.
     pub edges: Vec<PathBuf>,
+    /// Weights of the edges, if they have some.
+    pub edge_weights: Option<EdgeWeightRule>,
     /// Files of features, and folders of them: npy, parquet or csv. Empty if there are none.
     pub rows: Vec<PathBuf>,
     /// Files of labels, and folders of them: csv or npy. Empty if there are none.
     pub labels: Vec<PathBuf>,
+    /// Files of numbers to predict, and folders of them: csv or npy. Empty if there are none; not together with labels.
+    pub targets: Vec<PathBuf>,
     /// The split, if there is one.
     pub split: Option<SplitRule>,
     /// Number of nodes; derived from the edges if `None`.
@@ -100,11 +107,15 @@ pub fn import(tables: &Tables, out: &Path, progress: &dyn Progress) -> Result<Ma
         }
         _ => {}
     }
-    let edges = EdgeFiles::open(&tables.edges, tables.ids, tables.memory_bytes)?;
+    if !tables.labels.is_empty() && !tables.targets.is_empty() {
+        return Err(PartitionError::Option("--labels are classes and --targets are numbers: give one of them".into()));
+    }
+    let edges = EdgeFiles::open(&tables.edges, tables.ids, tables.edge_weights.as_ref(), tables.memory_bytes)?;
     let kind = edges.kind();
     let parts = Parts {
         rows: RowTables::open(&tables.rows, kind, tables.memory_bytes)?,
         labels: LabelTables::open(&tables.labels, kind)?,
+        targets: TargetTables::open(&tables.targets, kind)?,
         split: tables.split.as_ref().map(|rule| SplitSource::open(rule, kind)).transpose()?,
         edges,
     };
@@ -126,6 +137,7 @@ struct Parts {
     edges: EdgeFiles,
     rows: Option<RowTables>,
     labels: Option<LabelTables>,
+    targets: Option<TargetTables>,
     split: Option<SplitSource>,
 }
 
@@ -175,10 +187,11 @@ impl Parts {
         Ok(NodeIds::Numbers(ids))
     }
 
-    /// Hands over the ids that feature and label tables name.
+    /// Hands over the ids that tables of features, labels and targets name.
     fn each_id(&self, take: &mut dyn FnMut(Id<'_>) -> Result<(), Trouble>) -> Result<()> {
         self.rows.as_ref().map_or(Ok(()), |rows| rows.each_id(take))?;
-        self.labels.as_ref().map_or(Ok(()), |labels| labels.each_id(take))
+        self.labels.as_ref().map_or(Ok(()), |labels| labels.each_id(take))?;
+        self.targets.as_ref().map_or(Ok(()), |targets| targets.each_id(take))
     }
 
     /// Everything that can contradict the edges is read before the lists, which take the longest, are built.
@@ -202,11 +215,16 @@ impl Parts {
         let stage_labels =
             |labels: &LabelTables| labels.stage(ids, nodes.are_given, tables.n_classes, builder.budget());
         let labels = labels.map(stage_labels).transpose()?;
+        let stage_targets = |targets: &TargetTables| targets.stage(ids, nodes.are_given, builder.budget());
+        let targets = self.targets.as_ref().map(stage_targets).transpose()?;
         let split = self.split.as_ref().map(|split| split.stage(ids, nodes.are_given, builder.budget())).transpose()?;
 
         let progress = builder.progress();
-        let summary =
-            builder.lists(n_nodes, tables.edge_options, |lists| ids.feed_edges(&self.edges, lists, progress))?;
+        let feed = |lists: &ListsBuilder<'_>| ids.feed_edges(&self.edges, lists, progress);
+        let summary = match self.edges.are_weighted() {
+            true => builder.weighted_lists(n_nodes, tables.edge_options, feed)?,
+            false => builder.lists(n_nodes, tables.edge_options, feed)?,
+        };
         if summary.n_read == 0 {
             return Err(PartitionError::input(&tables.edges[0], "end of file", "holds no edges"));
         }
@@ -215,6 +233,9 @@ impl Parts {
         }
         if let Some(labels) = &labels {
             labels.write(builder)?;
+        }
+        if let Some(targets) = &targets {
+            targets.write(builder)?;
         }
         match (&self.split, split.flatten()) {
             (_, Some(given)) => write_given(&given, "given", builder)?,
@@ -240,17 +261,20 @@ impl Parts {
             NodeIds::Texts(_) => "mapped texts",
         };
         provenance.options.insert("ids".into(), followed.into());
+        if let Some(EdgeWeightRule::Column(name)) = &tables.edge_weights {
+            provenance.options.insert("edge_weights".into(), name.clone());
+        }
         for (option, given) in [("nodes", tables.n_nodes), ("classes", tables.n_classes)] {
             provenance.options.extend(given.map(|given| (option.to_owned(), given.to_string())));
         }
         provenance.counted.insert("edge_files".into(), self.edges.n_files() as u64);
         match &tables.split {
             Some(SplitRule::Fractions(Fractions { train, valid, test })) => {
-                provenance.run_key = Some(tables.run_key);
+                provenance.seed = Some(tables.run_key);
                 provenance.options.insert("split".into(), format!("{train}/{valid}/{test}"));
             }
             Some(SplitRule::PerClass(PerClass { train, valid, test })) => {
-                provenance.run_key = Some(tables.run_key);
+                provenance.seed = Some(tables.run_key);
                 let test = test.map_or("rest".into(), |test| test.to_string());
                 provenance.options.insert("split".into(), format!("{train}/{valid}/{test} per class"));
             }
@@ -265,7 +289,7 @@ fn draw_split(
     run_key: u64,
     builder: &mut StoreBuilder<'_>,
 ) -> Result<()> {
-    let name = format!("keyed-{run_key}");
+    let name = format!("seed-{run_key}");
     match rule {
         SplitRule::Fractions(fractions) => {
             let split = FractionSplit::new(*fractions, run_key)?;

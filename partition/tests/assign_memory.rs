@@ -28,6 +28,7 @@ fn store(out: &Path, n_nodes: u64, degree: f64) -> Graph {
         homophily: 0.6,
         communities: None,
         is_directed: false,
+        has_weights: false,
         dim: 0,
         dtype: Dtype::F32,
         split: Fractions { train: 0.5, valid: 0.2, test: 0.2 },

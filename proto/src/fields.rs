@@ -59,7 +59,7 @@ mod tests {
     use prost::Message as _;
 
     use super::*;
-    use crate::v1::{FetchRowsReply, SampleHopRequest};
+    use crate::v2::{FetchFeaturesReply, SampleHopRequest};
 
     fn fields(bytes: Vec<u8>) -> Vec<Result<(u32, Vec<u8>), FieldError>> {
         let field = |(number, bytes): (u32, Message)| (number, bytes.pieces().collect::<Vec<_>>().concat());
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn fields_of_bytes_come_out_and_others_are_skipped() {
-        let reply = FetchRowsReply {
+        let reply = FetchFeaturesReply {
             values: Bytes::from_static(b"values"),
             lengths: Bytes::from_static(b""),
             columns: Bytes::from_static(b"columns"),
@@ -76,7 +76,7 @@ mod tests {
         };
         assert_eq!(fields(reply.encode_to_vec()), [Ok((1, b"values".to_vec())), Ok((3, b"columns".to_vec()))]);
         let request = SampleHopRequest { step: 7, frontier: Bytes::from_static(b"ids"), ..Default::default() };
-        assert_eq!(fields(request.encode_to_vec()), [Ok((9, b"ids".to_vec()))]);
+        assert_eq!(fields(request.encode_to_vec()), [Ok((11, b"ids".to_vec()))]);
     }
 
     #[test]

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use crate::{
         messages::{ChecksumError, Message},
-        v1::{FetchRowsReply, SampleHopReply},
+        v2::{FetchFeaturesReply, SampleHopReply},
     };
 
     /// The message of a frame in pieces, checked.
@@ -145,7 +145,7 @@ mod tests {
             assert_eq!(message.copy_to_bytes(message.remaining()), reply.encode_to_vec());
         }
         for n_bytes in [0, 1, 127, 128, 70_000] {
-            let reply = FetchRowsReply { values: vec![3; n_bytes].into(), ..Default::default() };
+            let reply = FetchFeaturesReply { values: vec![3; n_bytes].into(), ..Default::default() };
             let mut frame = start_frame(1, n_bytes);
             let room = frame.capacity();
             frame.put_slice(&reply.values);

@@ -20,15 +20,15 @@ pub use crate::{
 
 /// Messages of `sampler.proto`, and a stock client for tools and tests; `kith-client` speaks the same wire.
 #[allow(missing_docs, unreachable_pub)]
-pub mod v1 {
-    tonic::include_proto!("kith.v1");
+pub mod v2 {
+    tonic::include_proto!("kith.v2");
 }
 
 /// The description of `sampler.proto`, for reflection.
 pub const FILE_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/sampler.bin"));
 
 /// The version of the contract.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// The header in which both ends state it.
 pub const PROTOCOL_HEADER: &str = "kith-protocol";
@@ -37,7 +37,7 @@ pub const PROTOCOL_HEADER: &str = "kith-protocol";
 pub const CHECKSUM_HEADER: &str = "kith-checksum";
 
 /// The service's name, as in paths and health checks.
-pub const SERVICE: &str = "kith.v1.Sampler";
+pub const SERVICE: &str = "kith.v2.Sampler";
 
 /// The calls of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,14 +49,14 @@ pub enum Call {
     /// The neighbors that a frontier draws.
     SampleHop,
     /// Features.
-    FetchRows,
+    FetchFeatures,
     /// Existence of edges.
     HasEdges,
 }
 
 impl Call {
     /// All of them, in the order of the contract.
-    pub const ALL: [Call; 5] = [Call::Info, Call::Seeds, Call::SampleHop, Call::FetchRows, Call::HasEdges];
+    pub const ALL: [Call; 5] = [Call::Info, Call::Seeds, Call::SampleHop, Call::FetchFeatures, Call::HasEdges];
 
     /// Its name in the contract.
     pub fn name(self) -> &'static str {
@@ -64,7 +64,7 @@ impl Call {
             Call::Info => "Info",
             Call::Seeds => "Seeds",
             Call::SampleHop => "SampleHop",
-            Call::FetchRows => "FetchRows",
+            Call::FetchFeatures => "FetchFeatures",
             Call::HasEdges => "HasEdges",
         }
     }
@@ -72,11 +72,11 @@ impl Call {
     /// Its path in a request.
     pub fn path(self) -> &'static str {
         match self {
-            Call::Info => "/kith.v1.Sampler/Info",
-            Call::Seeds => "/kith.v1.Sampler/Seeds",
-            Call::SampleHop => "/kith.v1.Sampler/SampleHop",
-            Call::FetchRows => "/kith.v1.Sampler/FetchRows",
-            Call::HasEdges => "/kith.v1.Sampler/HasEdges",
+            Call::Info => "/kith.v2.Sampler/Info",
+            Call::Seeds => "/kith.v2.Sampler/Seeds",
+            Call::SampleHop => "/kith.v2.Sampler/SampleHop",
+            Call::FetchFeatures => "/kith.v2.Sampler/FetchFeatures",
+            Call::HasEdges => "/kith.v2.Sampler/HasEdges",
         }
     }
 

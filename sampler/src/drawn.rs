@@ -3,12 +3,14 @@
 use std::ops::Range;
 
 /// The neighbors drawn for a frontier, in its order. Meant to be used again: filling it drops what was there.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Drawn {
     /// Number of neighbors drawn for each node of the frontier.
     pub counts: Vec<u32>,
     /// All of them behind one another.
     pub neighbors: DrawnIds,
+    /// Weight of the edge from each, if the hop wants them.
+    pub weights: Vec<f32>,
 }
 
 /// Ids as the store holds them.
@@ -84,7 +86,7 @@ impl Id for u64 {
 
 impl Default for Drawn {
     fn default() -> Drawn {
-        Drawn { counts: Vec::new(), neighbors: DrawnIds::Narrow(Vec::new()) }
+        Drawn { counts: Vec::new(), neighbors: DrawnIds::Narrow(Vec::new()), weights: Vec::new() }
     }
 }
 
@@ -96,6 +98,8 @@ impl Drawn {
         }
         self.counts.clear();
         self.counts.extend_from_slice(&of.counts[lists]);
+        self.weights.clear();
+        self.weights.extend_from_slice(of.weights.get(ids.clone()).unwrap_or_default());
         match &of.neighbors {
             DrawnIds::Narrow(all) => copy(&mut self.neighbors, &all[ids]),
             DrawnIds::Wide(all) => copy(&mut self.neighbors, &all[ids]),

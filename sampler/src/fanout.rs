@@ -11,14 +11,17 @@ pub enum Fanout {
     All,
 }
 
-/// Sampling of the neighbors of one node at one hop, with or without replacement.
+/// Sampling of the neighbors of one node at one hop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Replacement {
-    /// Each at most once; a node with no more neighbors than the fanout takes them all.
+pub enum Sampling {
+    /// Without replacement, all alike; a node with no more neighbors than the fanout takes them all.
     #[default]
-    Without,
-    /// Any number of times; every node with a neighbor draws as many as the fanout says.
-    With,
+    Uniform,
+    /// With replacement, all alike; every node with a neighbor draws as many as the fanout says.
+    WithReplacement,
+    /// Without replacement, by the weights of edges: each next one with a probability in proportion to its weight. An edge
+    /// of weight 0 is never drawn; with a fanout of all, every edge is taken.
+    Weighted,
 }
 
 /// Fanouts that make no sense.

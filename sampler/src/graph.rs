@@ -1,6 +1,6 @@
 //! Adjacency to sample from: a whole store's or a shard's.
 
-use kith_store::{Graph, Lists, Shard};
+use kith_store::{EdgeWeights, Graph, Lists, Shard};
 
 use crate::loops::KnownLoops;
 
@@ -9,6 +9,8 @@ use crate::loops::KnownLoops;
 pub struct SampledGraph<'a> {
     /// For each row its sources.
     pub lists: &'a Lists,
+    /// Weights of the edges of `lists`, if they have some.
+    pub edge_weights: Option<&'a EdgeWeights>,
     /// For each row its destinations, unless the graph is symmetric.
     pub out_lists: Option<&'a Lists>,
     /// Of all rows; what is learned here makes the next hop faster and changes nothing else.
@@ -19,12 +21,12 @@ impl<'a> SampledGraph<'a> {
     /// A whole store: rows are nodes.
     pub fn of_store(graph: &'a Graph, loops: &'a KnownLoops) -> SampledGraph<'a> {
         let out_lists = (!graph.is_symmetric()).then(|| graph.out_lists());
-        SampledGraph { lists: graph.lists(), out_lists, loops }
+        SampledGraph { lists: graph.lists(), edge_weights: graph.edge_weights(), out_lists, loops }
     }
 
     /// A shard: rows are places among the owned nodes.
     pub fn of_shard(shard: &'a Shard, loops: &'a KnownLoops) -> SampledGraph<'a> {
         let out_lists = (!shard.is_symmetric()).then(|| shard.out_lists());
-        SampledGraph { lists: shard.lists(), out_lists, loops }
+        SampledGraph { lists: shard.lists(), edge_weights: shard.edge_weights(), out_lists, loops }
     }
 }

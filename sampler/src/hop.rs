@@ -1,19 +1,24 @@
 //! One hop of neighbor sampling: draws the neighbors of a frontier.
 //!
 //! A stored self-loop is never drawn: a node draws from its neighbor list without itself. Parallel edges are separate
-//! slots. Drawn neighbors keep the order of the draw; if all are taken, the order of the list.
+//! slots. Drawn neighbors keep the order of the draw; if all are taken, the order of the list. Draws by weight are in
+//! `weighted.rs`.
+
+mod by_weight;
 
 use kith_draw::{Name, Purpose, Stream, prefetch, vectorized};
-use kith_store::{Lists, Neighbors, Result, StoreError};
+use kith_store::{EdgeWeights, Lists, Neighbors, Result, StoreError};
 use rayon::prelude::*;
 
 use crate::{
     drawn::{Drawn, Id},
-    fanout::{Fanout, Replacement},
+    fanout::{Fanout, Sampling},
+    frontier::Frontier,
     graph::SampledGraph,
     lanes::{DrawRows, MAX_FANOUT, N_LANES, WordSource},
     loops::KnownLoops,
     slots::draw_slots,
+    weighted::WeightedDraws,
 };
 
 /// Names the draws of a hop, and says how many.
@@ -27,15 +32,31 @@ pub struct Hop {
     pub hop: u32,
     /// The most neighbors per node.
     pub fanout: Fanout,
-    /// Sampling with or without replacement.
-    pub replacement: Replacement,
+    /// Sampling of a node's neighbors.
+    pub sampling: Sampling,
+    /// True if the weights of drawn edges are wanted.
+    pub with_weights: bool,
 }
 
 impl Hop {
     /// The draws of this hop; a = node.
     pub fn stream(&self) -> Stream {
+        self.stream_of(Purpose::Neighbor)
+    }
+
+    /// Keys of this hop's weighted draws.
+    fn keys(&self) -> Stream {
+        self.stream_of(Purpose::WeightedNeighbor)
+    }
+
+    fn stream_of(&self, purpose: Purpose) -> Stream {
         let Hop { run_key, step, hop, .. } = *self;
-        Name { run_key, purpose: Purpose::Neighbor, step, layer: hop }.stream()
+        Name { run_key, purpose, step, layer: hop }.stream()
+    }
+
+    /// True if the hop needs the weights of edges.
+    pub fn needs_weights(&self) -> bool {
+        self.with_weights || self.sampling == Sampling::Weighted && self.fanout != Fanout::All
     }
 }
 
@@ -44,36 +65,6 @@ const PIECE: usize = 128;
 
 /// Nodes per task when a frontier is shared among threads.
 const TASK: usize = 4096;
-
-/// The nodes whose neighbors are drawn.
-#[derive(Clone, Copy, Debug)]
-pub struct Frontier<'a> {
-    nodes: &'a [u64],
-    rows: &'a [u64],
-}
-
-impl<'a> Frontier<'a> {
-    /// Nodes of a whole store: each is its own row.
-    pub fn of_store(nodes: &'a [u64]) -> Frontier<'a> {
-        Frontier { nodes, rows: nodes }
-    }
-
-    /// Nodes of a shard, and the row of each. Nodes name the draws, rows are where the lists stand.
-    pub fn of_shard(nodes: &'a [u64], rows: &'a [u64]) -> Frontier<'a> {
-        assert_eq!(nodes.len(), rows.len(), "one row per node");
-        Frontier { nodes, rows }
-    }
-
-    /// Number of nodes.
-    pub fn len(self) -> usize {
-        self.nodes.len()
-    }
-
-    /// True if there are no nodes.
-    pub fn is_empty(self) -> bool {
-        self.nodes.is_empty()
-    }
-}
 
 /// Draws the neighbors of a frontier. Long frontiers are shared among the threads of the current rayon pool; what
 /// comes out does not depend on how many there are.
@@ -93,7 +84,11 @@ pub fn sample_hop(graph: SampledGraph<'_>, hop: &Hop, frontier: Frontier<'_>, dr
         })
         .collect::<Result<_>>()?;
     drawn.counts.clear();
-    parts.iter().for_each(|part| drawn.counts.extend(&part.counts));
+    drawn.weights.clear();
+    for part in &parts {
+        drawn.counts.extend(&part.counts);
+        drawn.weights.extend(&part.weights);
+    }
     match graph.lists.indices() {
         Neighbors::Narrow(_) => join::<u32>(parts, drawn),
         Neighbors::Wide(_) => join::<u64>(parts, drawn),
@@ -114,16 +109,28 @@ pub fn sample_hop_with<W: WordSource>(
     frontier: Frontier<'_>,
     drawn: &mut Drawn,
 ) -> Result<()> {
-    let SampledGraph { lists, loops, .. } = graph;
-    let Drawn { counts, neighbors } = drawn;
+    let SampledGraph { lists, loops, edge_weights, .. } = graph;
+    let Drawn { counts, neighbors, weights } = drawn;
     counts.clear();
+    weights.clear();
+    let edge_weights = match edge_weights {
+        _ if !hop.needs_weights() => None,
+        None => return Err(StoreError::NoEdgeWeights),
+        weights => weights,
+    };
     match lists.indices() {
-        Neighbors::Narrow(ids) => {
-            Pieces { lists, ids, loops, hop, words }.sample(frontier, counts, u32::ids_of(neighbors))
-        }
-        Neighbors::Wide(ids) => {
-            Pieces { lists, ids, loops, hop, words }.sample(frontier, counts, u64::ids_of(neighbors))
-        }
+        Neighbors::Narrow(ids) => Pieces { lists, ids, loops, edge_weights, hop, words }.sample(
+            frontier,
+            counts,
+            u32::ids_of(neighbors),
+            weights,
+        ),
+        Neighbors::Wide(ids) => Pieces { lists, ids, loops, edge_weights, hop, words }.sample(
+            frontier,
+            counts,
+            u64::ids_of(neighbors),
+            weights,
+        ),
     }
 }
 
@@ -159,6 +166,8 @@ struct Pieces<'a, I, W> {
     lists: &'a Lists,
     ids: &'a [I],
     loops: &'a KnownLoops,
+    /// Where the hop needs them.
+    edge_weights: Option<&'a EdgeWeights>,
     hop: &'a Hop,
     words: &'a mut W,
 }
@@ -181,10 +190,20 @@ struct Scratch {
     places: Vec<usize>,
     /// Slots of one node.
     plain: Vec<u64>,
+    /// Weights of one node's candidates, and the slots drawn by them.
+    candidate_weights: Vec<f32>,
+    weighted: WeightedDraws,
+    weighted_slots: Vec<u32>,
 }
 
 impl<I: Id, W: WordSource> Pieces<'_, I, W> {
-    fn sample(&mut self, frontier: Frontier<'_>, counts: &mut Vec<u32>, out: &mut Vec<I>) -> Result<()> {
+    fn sample(
+        &mut self,
+        frontier: Frontier<'_>,
+        counts: &mut Vec<u32>,
+        out: &mut Vec<I>,
+        weights: &mut Vec<f32>,
+    ) -> Result<()> {
         if let Fanout::AtMost(fanout) = self.hop.fanout {
             out.reserve(frontier.len().saturating_mul((fanout.get() as usize).min(MAX_FANOUT)));
         }
@@ -200,7 +219,12 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
             self.ask_for_bounds(rows(piece + 2));
             bounds.copy_from_slice(&next);
             self.read_bounds(rows(piece + 1), &mut next)?;
-            self.sample_piece(nodes, &bounds, counts, out, &mut scratch)?;
+            match (self.hop.sampling, self.hop.fanout) {
+                (Sampling::Weighted, Fanout::AtMost(k)) => {
+                    self.sample_weighted(nodes, &bounds, k.get() as usize, counts, out, weights, &mut scratch)?;
+                }
+                _ => self.sample_piece(nodes, &bounds, counts, out, weights, &mut scratch)?,
+            }
         }
         Ok(())
     }
@@ -220,6 +244,9 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
         for (row, bounds) in rows.iter().zip(bounds) {
             let (start, end) = self.lists.bounds(*row)?;
             self.lists.touch(start, end)?;
+            if let Some(weights) = self.edge_weights {
+                weights.touch(start, end)?;
+            }
             let list = self.ids.get(start..end).ok_or_else(|| StoreError::damaged("indptr", *row))?;
             let has_no_loop = self.loops.has_none(*row);
             *bounds = Bounds { row: *row, start, end, has_no_loop };
@@ -252,9 +279,10 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
         bounds: &[Bounds; PIECE],
         counts: &mut Vec<u32>,
         out: &mut Vec<I>,
+        weights: &mut Vec<f32>,
         scratch: &mut Scratch,
     ) -> Result<()> {
-        let Hop { fanout, replacement, .. } = *self.hop;
+        let Hop { fanout, sampling, .. } = *self.hop;
         scratch.taking.clear();
         scratch.drawing.clear();
         scratch.drawing_nodes.clear();
@@ -262,16 +290,17 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
         let mut end = out.len();
         for (node, bounds) in nodes.iter().zip(bounds) {
             let own = self.candidates(*node, *bounds);
-            let k = match (fanout, replacement) {
-                (Fanout::AtMost(k), Replacement::Without) => own.n.min(k.get() as usize),
-                (Fanout::AtMost(k), Replacement::With) if own.n > 0 => k.get() as usize,
-                (Fanout::AtMost(_), Replacement::With) => 0,
+            let k = match (fanout, sampling) {
+                (Fanout::AtMost(k), Sampling::Uniform) => own.n.min(k.get() as usize),
+                (Fanout::AtMost(k), Sampling::WithReplacement) if own.n > 0 => k.get() as usize,
+                (Fanout::AtMost(_), Sampling::WithReplacement) => 0,
+                (Fanout::AtMost(_), Sampling::Weighted) => unreachable!("drawn by `sample_weighted`"),
                 (Fanout::All, _) => own.n,
             };
             counts.push(u32::try_from(k).map_err(|_| StoreError::damaged("indptr", *node))?);
             if k == 0 {
                 continue;
-            } else if k == own.n && (replacement == Replacement::Without || fanout == Fanout::All) {
+            } else if k == own.n && (sampling == Sampling::Uniform || fanout == Fanout::All) {
                 scratch.taking.push((own, end));
             } else if k > MAX_FANOUT || u32::try_from(own.n).is_err() {
                 scratch.alone.push((*node, own, end, k));
@@ -283,13 +312,20 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
             end += k;
         }
         out.resize(end, I::default());
-        scratch.taking.iter().for_each(|(own, at)| self.take_all(*own, &mut out[*at..]));
+        if self.hop.with_weights {
+            weights.resize(end, 0.0);
+        }
+        for (own, at) in &scratch.taking {
+            self.take_all(*own, &mut out[*at..]);
+            self.put_weights((0..own.n).map(|slot| own.place(slot)), *at, weights)?;
+        }
         if !scratch.drawing.is_empty() {
-            self.draw_side_by_side(out, scratch);
+            self.draw_side_by_side(out, weights, scratch)?;
         }
         for (node, own, at, k) in scratch.alone.drain(..) {
             self.places_of(node, own, k, &mut scratch.plain, &mut scratch.places);
             scratch.places.iter().zip(&mut out[at..]).for_each(|(place, out)| *out = self.ids[*place]);
+            self.put_weights(scratch.places.iter().copied(), at, weights)?;
         }
         Ok(())
     }
@@ -314,24 +350,24 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
     /// Positions, among all edges, of the neighbors that one node draws.
     fn places_of(&self, node: u64, own: Candidates, k: usize, slots: &mut Vec<u64>, places: &mut Vec<usize>) {
         slots.clear();
-        draw_slots(self.hop.stream(), node, own.n as u64, k, self.hop.replacement, slots);
+        draw_slots(self.hop.stream(), node, own.n as u64, k, self.hop.sampling, slots);
         places.clear();
         places.extend(slots.iter().map(|slot| own.place(*slot as usize)));
     }
 
-    fn draw_side_by_side(&mut self, out: &mut [I], scratch: &mut Scratch) {
-        let Fanout::AtMost(k) = self.hop.fanout else { return };
+    fn draw_side_by_side(&mut self, out: &mut [I], weights: &mut [f32], scratch: &mut Scratch) -> Result<()> {
+        let Fanout::AtMost(k) = self.hop.fanout else { return Ok(()) };
         let k = k.get() as usize;
         let Scratch { drawing, drawing_nodes, drawing_n, slots, doubtful, is_repeated, places, plain, .. } = scratch;
         // Spare lanes draw for nobody.
         let width = drawing.len().next_multiple_of(N_LANES);
         drawing_nodes.resize(width, drawing_nodes[0]);
         drawing_n.resize(width, drawing_n[0]);
-        let replacement = self.hop.replacement;
+        let sampling = self.hop.sampling;
         vectorized(DrawRows {
             words: self.words,
             k,
-            replacement,
+            sampling,
             nodes: drawing_nodes,
             n: drawing_n,
             slots,
@@ -349,12 +385,15 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
             for (out, place) in out[*at..].iter_mut().zip(places) {
                 *out = self.ids[*place];
             }
+            self.put_weights(places.iter().copied(), *at, weights)?;
         }
         for (lane, (own, at)) in drawing.iter().enumerate() {
             if doubtful[lane] != 0 {
                 self.places_of(drawing_nodes[lane], *own, k, plain, places);
                 out[*at..].iter_mut().zip(&*places).for_each(|(out, place)| *out = self.ids[*place]);
+                self.put_weights(places.iter().copied(), *at, weights)?;
             }
         }
+        Ok(())
     }
 }

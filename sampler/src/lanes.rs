@@ -2,7 +2,7 @@
 
 use kith_draw::{Stream, Vectorized};
 
-use crate::fanout::Replacement;
+use crate::fanout::Sampling;
 
 /// Nodes side by side.
 pub const N_LANES: usize = 16;
@@ -29,7 +29,7 @@ pub(crate) struct DrawRows<'a, W> {
     pub(crate) words: &'a mut W,
     /// Number of slots each node draws; at most [`MAX_FANOUT`], and less than every `n` without replacement.
     pub(crate) k: usize,
-    pub(crate) replacement: Replacement,
+    pub(crate) sampling: Sampling,
     /// The nodes: a multiple of [`N_LANES`].
     pub(crate) nodes: &'a [u64],
     /// From how many slots each draws.
@@ -46,7 +46,7 @@ impl<W: WordSource> Vectorized for DrawRows<'_, W> {
 
     #[inline(always)]
     fn run(self) {
-        let DrawRows { words, k, replacement, nodes, n, slots, doubtful, is_repeated } = self;
+        let DrawRows { words, k, sampling, nodes, n, slots, doubtful, is_repeated } = self;
         let width = nodes.len();
         slots.resize(k.next_multiple_of(4) * width, 0);
         doubtful.clear();
@@ -64,9 +64,9 @@ impl<W: WordSource> Vectorized for DrawRows<'_, W> {
             let (before, rest) = slots.split_at_mut(index * width);
             let row = &mut rest[..width];
             // Without replacement, each turn draws from one slot more, and the last one draws from all.
-            let n_later = match replacement {
-                Replacement::Without => (k - index - 1) as u32,
-                Replacement::With => 0,
+            let n_later = match sampling {
+                Sampling::WithReplacement => 0,
+                _ => (k - index - 1) as u32,
             };
             for ((slot, n), doubtful) in row.iter_mut().zip(n).zip(&mut **doubtful) {
                 let n = n.wrapping_sub(n_later);
@@ -75,7 +75,7 @@ impl<W: WordSource> Vectorized for DrawRows<'_, W> {
                 // The few words that a bounded draw may have to skip are left to it.
                 *doubtful |= u32::from((product as u32) < n);
             }
-            if replacement == Replacement::With {
+            if sampling == Sampling::WithReplacement {
                 continue;
             }
             is_repeated.fill(0);
@@ -105,14 +105,14 @@ mod tests {
         let (mut slots, mut doubtful, mut is_repeated) = (Vec::new(), Vec::new(), Vec::new());
         let mut n_doubtful = 0;
         for k in [1, 2, 3, 4, 5, 10, 25, 64] {
-            for replacement in [Replacement::Without, Replacement::With] {
+            for sampling in [Sampling::Uniform, Sampling::WithReplacement] {
                 let nodes: Vec<u64> = (0..800).map(|lane| ((lane / 16) << 33) | lane).collect();
                 // From one more than the fanout to lists so long that words are often skipped.
                 let n: Vec<u32> = (0..800).map(|lane| k as u32 + 1 + (1u32 << (2 * (lane % 16))) / 2 * 3).collect();
                 vectorized(DrawRows {
                     words: &mut stream,
                     k,
-                    replacement,
+                    sampling,
                     nodes: &nodes,
                     n: &n,
                     slots: &mut slots,
@@ -121,7 +121,7 @@ mod tests {
                 });
                 for lane in 0..nodes.len() {
                     let mut expected = Vec::new();
-                    draw_slots(stream, nodes[lane], n[lane].into(), k, replacement, &mut expected);
+                    draw_slots(stream, nodes[lane], n[lane].into(), k, sampling, &mut expected);
                     let found: Vec<u64> = (0..k).map(|index| slots[index * nodes.len() + lane].into()).collect();
                     if doubtful[lane] == 0 {
                         assert_eq!(found, expected, "{k} of {}", n[lane]);

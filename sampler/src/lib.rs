@@ -7,6 +7,7 @@
 mod drawn;
 mod edges;
 mod fanout;
+mod frontier;
 mod graph;
 mod hop;
 mod lanes;
@@ -17,13 +18,15 @@ mod seeds;
 pub mod server;
 mod shard;
 mod slots;
+mod weighted;
 
 pub use crate::{
     drawn::{Drawn, DrawnIds, Id},
     edges::{Direction, has_edges},
-    fanout::{Fanout, FanoutError, Replacement, fanouts_of_layers},
+    fanout::{Fanout, FanoutError, Sampling, fanouts_of_layers},
+    frontier::Frontier,
     graph::SampledGraph,
-    hop::{Frontier, Hop, sample_hop, sample_hop_with},
+    hop::{Hop, sample_hop, sample_hop_with},
     lanes::{N_LANES, WordSource},
     loops::KnownLoops,
     seeds::{Labels, Seeds, SeedsError},

@@ -1,6 +1,6 @@
 //! Seed nodes of a split, with their labels.
 
-use kith_store::{Graph, Shard, Split, SplitPart, StoreError};
+use kith_store::{Graph, LabelKind, Shard, Split, SplitPart, StoreError};
 
 /// Why there are no seeds.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +49,13 @@ pub enum Labels {
         /// For each node, whether it has each class.
         bits: Vec<bool>,
     },
+    /// Numbers to predict.
+    Numbers {
+        /// Numbers of a node.
+        width: usize,
+        /// The numbers of each node, NaN for none.
+        values: Vec<f32>,
+    },
 }
 
 impl Seeds {
@@ -58,14 +65,13 @@ impl Seeds {
         let n_labels = match &labels {
             Labels::Classes(classes) => classes.len(),
             Labels::Bits { n_classes, bits } => bits.len() / (*n_classes).max(1),
+            Labels::Numbers { width, values } => values.len() / (*width).max(1),
         };
         assert_eq!(n_labels, ids.len(), "one label per seed");
-        if let Labels::Classes(classes) = &labels
-            && let Some(place) = classes.iter().position(|class| *class < 0)
-        {
-            return Err(SeedsError::Unlabeled { node: ids[place] });
+        match (0..ids.len()).find(|place| !labels.has_label(*place)) {
+            Some(place) => Err(SeedsError::Unlabeled { node: ids[place] }),
+            None => Ok(Seeds { ids, labels }),
         }
-        Ok(Seeds { ids, labels })
     }
 
     /// The labeled nodes of one part of a split of a store, its first split if none is named. A node of a part that is
@@ -111,24 +117,41 @@ impl Seeds {
         let labels = labels.ok_or(SeedsError::NoLabels)?;
         let n_classes = labels.n_classes() as usize;
         let mut ids = Vec::new();
-        let (mut classes, mut bits) = (Vec::new(), Vec::new());
+        let (mut classes, mut bits, mut values) = (Vec::new(), Vec::new(), Vec::new());
         for (row, node) in nodes {
             if split.part(row)? != part {
                 continue;
             }
-            if labels.is_multi_label() {
-                let words = labels.bits(row)?;
-                bits.extend((0..n_classes).map(|class| words[class / 64] >> (class % 64) & 1 == 1));
-            } else {
-                match labels.class(row)? {
-                    Some(class) => classes.push(i64::from(class)),
-                    None if part == SplitPart::None => continue,
-                    None => return Err(SeedsError::Unlabeled { node }),
+            let has_label = match labels.kind() {
+                LabelKind::MultiLabel => {
+                    let words = labels.bits(row)?;
+                    bits.extend((0..n_classes).map(|class| words[class / 64] >> (class % 64) & 1 == 1));
+                    true
                 }
+                LabelKind::Classes => {
+                    let class = labels.class(row)?;
+                    classes.extend(class.map(i64::from));
+                    class.is_some()
+                }
+                LabelKind::Targets => {
+                    let numbers = labels.numbers(row)?;
+                    let has_numbers = numbers.iter().all(|number| !number.is_nan());
+                    values.extend_from_slice(if has_numbers { numbers } else { &[] });
+                    has_numbers
+                }
+            };
+            match has_label {
+                true => {}
+                false if part == SplitPart::None => continue,
+                false => return Err(SeedsError::Unlabeled { node }),
             }
             ids.push(node);
         }
-        let labels = if labels.is_multi_label() { Labels::Bits { n_classes, bits } } else { Labels::Classes(classes) };
+        let labels = match labels.kind() {
+            LabelKind::Classes => Labels::Classes(classes),
+            LabelKind::MultiLabel => Labels::Bits { n_classes, bits },
+            LabelKind::Targets => Labels::Numbers { width: n_classes, values },
+        };
         Seeds::new(ids, labels)
     }
 
@@ -140,6 +163,11 @@ impl Seeds {
     /// Their labels, in the same order.
     pub fn labels(&self) -> &Labels {
         &self.labels
+    }
+
+    /// Their labels, to be changed.
+    pub fn labels_mut(&mut self) -> &mut Labels {
+        &mut self.labels
     }
 
     /// Number of seed nodes.
@@ -185,6 +213,18 @@ impl Labels {
         match self {
             Labels::Classes(_) => Labels::Classes(vec![-1; n]),
             Labels::Bits { n_classes, .. } => Labels::Bits { n_classes: *n_classes, bits: vec![false; n * n_classes] },
+            Labels::Numbers { width, .. } => Labels::Numbers { width: *width, values: vec![f32::NAN; n * width] },
+        }
+    }
+
+    /// True if the node at a position has a label; with several classes per node, each has one.
+    pub fn has_label(&self, position: usize) -> bool {
+        match self {
+            Labels::Classes(classes) => classes[position] >= 0,
+            Labels::Bits { .. } => true,
+            Labels::Numbers { width, values } => {
+                values[position * width..][..*width].iter().all(|value| !value.is_nan())
+            }
         }
     }
 
@@ -194,6 +234,10 @@ impl Labels {
             (Labels::Classes(own), Labels::Classes(other)) => own[position] = other[place],
             (Labels::Bits { n_classes, bits: own }, Labels::Bits { bits: other, .. }) => {
                 let n = *n_classes;
+                own[position * n..][..n].copy_from_slice(&other[place * n..][..n]);
+            }
+            (Labels::Numbers { width, values: own }, Labels::Numbers { values: other, .. }) => {
+                let n = *width;
                 own[position * n..][..n].copy_from_slice(&other[place * n..][..n]);
             }
             _ => unreachable!("all labels of a store are of one kind"),

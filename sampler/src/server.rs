@@ -69,7 +69,7 @@ pub use crate::server::{
     health::{HealthArgs, ask_health},
     ids::PackedIds,
     request::{
-        Expected, FetchRowsRequest, HasEdgesRequest, InfoRequest, MAX_TEXT_BYTES, SampleHopRequest, SeedsRequest,
+        Expected, FetchFeaturesRequest, HasEdgesRequest, InfoRequest, MAX_TEXT_BYTES, SampleHopRequest, SeedsRequest,
     },
     unplugged::Unplugged,
 };

@@ -6,8 +6,9 @@ use kith_store::{Result, Shard, SplitPart};
 use crate::{
     drawn::Drawn,
     edges::{Direction, has_edges},
+    frontier::Frontier,
     graph::SampledGraph,
-    hop::{Frontier, Hop, sample_hop},
+    hop::{Hop, sample_hop},
     loops::KnownLoops,
     seeds::{Seeds, SeedsError},
 };

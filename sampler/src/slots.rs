@@ -3,7 +3,7 @@
 
 use kith_draw::Stream;
 
-use crate::fanout::Replacement;
+use crate::fanout::Sampling;
 
 /// From this many slots on, a table finds repeated ones faster than a scan.
 const SCANNED: usize = 64;
@@ -13,12 +13,12 @@ const SCANNED: usize = 64;
 /// Without replacement (Floyd): for each j of the last k slots, a slot uniform in 0..=j, or j itself if that one was
 /// drawn before. Every set of k slots is as likely. `k` must not exceed `n`; where it equals `n` nothing is drawn, and
 /// the order is the list's. With replacement: k slots, each uniform.
-pub fn draw_slots(stream: Stream, node: u64, n: u64, k: usize, replacement: Replacement, slots: &mut Vec<u64>) {
+pub fn draw_slots(stream: Stream, node: u64, n: u64, k: usize, sampling: Sampling, slots: &mut Vec<u64>) {
     if k == 0 {
         return;
     }
     let mut draws = stream.draws(node, 0, 0);
-    if replacement == Replacement::With {
+    if sampling == Sampling::WithReplacement {
         return slots.extend((0..k).map(|_| draws.below(n)));
     }
     assert!(k as u64 <= n, "cannot draw {k} of {n} without replacement");
@@ -80,24 +80,24 @@ mod tests {
         Name { run_key: 42, purpose: Purpose::Neighbor, step: 3, layer: 1 }.stream()
     }
 
-    fn drawn(node: u64, n: u64, k: usize, replacement: Replacement) -> Vec<u64> {
+    fn drawn(node: u64, n: u64, k: usize, sampling: Sampling) -> Vec<u64> {
         let mut slots = Vec::new();
-        draw_slots(stream(), node, n, k, replacement, &mut slots);
+        draw_slots(stream(), node, n, k, sampling, &mut slots);
         slots
     }
 
     /// Golden: these slots are in every published result.
     #[test]
     fn nodes_keep_their_slots() {
-        assert_eq!(drawn(5, 20, 4, Replacement::Without), [10, 9, 15, 13]);
-        assert_eq!(drawn(5, 20, 4, Replacement::With), [12, 10, 16, 13]);
+        assert_eq!(drawn(5, 20, 4, Sampling::Uniform), [10, 9, 15, 13]);
+        assert_eq!(drawn(5, 20, 4, Sampling::WithReplacement), [12, 10, 16, 13]);
     }
 
     #[test]
     fn a_scan_and_a_table_agree() {
         for (n, k) in [(65, 64), (65, 65), (66, 65), (130, 129), (100_000, 100), (1 << 40, 70)] {
             for node in 0..20 {
-                let mut slots = drawn(node, n, k, Replacement::Without);
+                let mut slots = drawn(node, n, k, Sampling::Uniform);
                 let mut draws = stream().draws(node, 0, 0);
                 let mut plain: Vec<u64> = Vec::new();
                 for last in n - k as u64..n {

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kith_proto::{v1, v1::sampler_client::SamplerClient};
+use kith_proto::{v2, v2::sampler_client::SamplerClient};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use tonic::{
     Code, Request, Status,
@@ -25,7 +25,7 @@ const TWO: &str = "the-second-of-all-tokens";
 
 /// Asks for facts with a token, or without.
 async fn ask(channel: Channel, token: Option<&str>) -> Result<(), Status> {
-    let mut request = Request::new(v1::InfoRequest::default());
+    let mut request = Request::new(v2::InfoRequest::default());
     if let Some(token) = token {
         request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
     }
@@ -291,10 +291,10 @@ fn health_has_a_port_of_its_own() {
     let place = format!("http://{}", server.metrics_address());
     run(async {
         let mut client = SamplerClient::new(plain(server.address())).max_decoding_message_size(64 << 20);
-        let request = v1::SampleHopRequest {
-            cluster: cluster.digest().to_owned(),
+        let request = v2::SampleHopRequest {
+            graph: cluster.digest().to_owned(),
             frontier: [0u32; 5].iter().flat_map(|node| node.to_le_bytes()).collect::<Vec<u8>>().into(),
-            most: Some(v1::sample_hop_request::Most::All(true)),
+            most: Some(v2::sample_hop_request::Most::All(true)),
             ..Default::default()
         };
         let mut replies = client.sample_hop(request).await.unwrap().into_inner();

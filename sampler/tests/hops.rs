@@ -3,15 +3,15 @@
 mod lists;
 
 use kith_sampler::{
-    Direction, Drawn, Fanout, Frontier, Hop, KnownLoops, Replacement, SampledGraph, draw_slots, has_edges, sample_hop,
+    Direction, Drawn, Fanout, Frontier, Hop, KnownLoops, SampledGraph, Sampling, draw_slots, has_edges, sample_hop,
 };
 use kith_store::Graph;
 use lists::store;
 use proptest::prelude::*;
 
-fn hop(fanout: u32, replacement: Replacement) -> Hop {
+fn hop(fanout: u32, sampling: Sampling) -> Hop {
     let fanout = if fanout == 0 { Fanout::All } else { Fanout::at_most(fanout).unwrap() };
-    Hop { run_key: 7, step: 3, hop: 1, fanout, replacement }
+    Hop { run_key: 7, step: 3, hop: 1, fanout, sampling, with_weights: false }
 }
 
 fn sample(graph: &Graph, hop: &Hop, frontier: &[u64]) -> Vec<Vec<u64>> {
@@ -33,10 +33,10 @@ fn sample(graph: &Graph, hop: &Hop, frontier: &[u64]) -> Vec<Vec<u64>> {
 /// Expected draws of a node, by definition: slots of its neighbor list without itself.
 fn expected(list: &[u64], node: u64, hop: &Hop) -> Vec<u64> {
     let candidates: Vec<u64> = list.iter().copied().filter(|id| *id != node).collect();
-    let k = match (hop.fanout, hop.replacement) {
+    let k = match (hop.fanout, hop.sampling) {
         (Fanout::All, _) => return candidates,
-        (Fanout::AtMost(k), Replacement::Without) => candidates.len().min(k.get() as usize),
-        (Fanout::AtMost(k), Replacement::With) => {
+        (Fanout::AtMost(k), Sampling::Uniform | Sampling::Weighted) => candidates.len().min(k.get() as usize),
+        (Fanout::AtMost(k), Sampling::WithReplacement) => {
             if candidates.is_empty() {
                 0
             } else {
@@ -45,7 +45,7 @@ fn expected(list: &[u64], node: u64, hop: &Hop) -> Vec<u64> {
         }
     };
     let mut slots = Vec::new();
-    draw_slots(hop.stream(), node, candidates.len() as u64, k, hop.replacement, &mut slots);
+    draw_slots(hop.stream(), node, candidates.len() as u64, k, hop.sampling, &mut slots);
     slots.into_iter().map(|slot| candidates[slot as usize]).collect()
 }
 
@@ -61,7 +61,7 @@ proptest! {
         let lists: Vec<Vec<u64>> = lists.into_iter().map(|mut list| { list.sort_unstable(); list }).collect();
         let temp = tempfile::tempdir().unwrap();
         let graph = store(temp.path(), &lists, is_wide);
-        let hop = hop(fanout, if with { Replacement::With } else { Replacement::Without });
+        let hop = hop(fanout, if with { Sampling::WithReplacement } else { Sampling::Uniform });
         let frontier: Vec<u64> = (0..150).rev().chain([3, 3, 149]).collect();
         for (node, found) in frontier.iter().zip(sample(&graph, &hop, &frontier)) {
             prop_assert_eq!(found, expected(&lists[*node as usize], *node, &hop), "node {}", node);
@@ -73,10 +73,10 @@ proptest! {
 fn loops_are_no_candidates_and_parallel_edges_are() {
     let temp = tempfile::tempdir().unwrap();
     let graph = store(temp.path(), &[vec![0, 0, 1, 1, 2], vec![1], vec![0, 1, 2], vec![]], false);
-    let all = sample(&graph, &hop(0, Replacement::Without), &[0, 1, 2, 3]);
+    let all = sample(&graph, &hop(0, Sampling::Uniform), &[0, 1, 2, 3]);
     assert_eq!(all, [vec![1, 1, 2], vec![], vec![0, 1], vec![]]);
-    assert_eq!(sample(&graph, &hop(3, Replacement::Without), &[2, 0]), [vec![0, 1], vec![1, 1, 2]]);
-    let with = sample(&graph, &hop(5, Replacement::With), &[0, 1, 3, 2, 3]);
+    assert_eq!(sample(&graph, &hop(3, Sampling::Uniform), &[2, 0]), [vec![0, 1], vec![1, 1, 2]]);
+    let with = sample(&graph, &hop(5, Sampling::WithReplacement), &[0, 1, 3, 2, 3]);
     assert_eq!(with.iter().map(Vec::len).collect::<Vec<_>>(), [5, 0, 0, 5, 0]);
 }
 
@@ -97,7 +97,7 @@ fn threads_change_nothing() {
     let frontier: Vec<u64> = (0..n).map(|k| k * 7919 % n).collect();
     let on = |n_threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(n_threads).build().unwrap();
-        pool.install(|| sample(&graph, &hop(10, Replacement::Without), &frontier))
+        pool.install(|| sample(&graph, &hop(10, Sampling::Uniform), &frontier))
     };
     let alone = on(1);
     assert_eq!(on(2), alone);
@@ -110,7 +110,7 @@ fn nodes_outside_the_graph_are_refused() {
     let graph = store(temp.path(), &[vec![1], vec![0]], false);
     let loops = KnownLoops::new(2);
     let sampled = SampledGraph::of_store(&graph, &loops);
-    let error = sample_hop(sampled, &hop(2, Replacement::Without), Frontier::of_store(&[0, 2]), &mut Drawn::default())
+    let error = sample_hop(sampled, &hop(2, Sampling::Uniform), Frontier::of_store(&[0, 2]), &mut Drawn::default())
         .unwrap_err();
     assert_eq!(error.to_string(), "node 2 is outside the graph: it has 2 nodes");
     let error = has_edges(sampled, &[(0, 5)], Direction::Forward, &mut [false]).unwrap_err();

@@ -13,7 +13,7 @@ use h2::{
     client::{Builder, SendRequest},
 };
 use http::{Request, Response};
-use kith_proto::{Call, v1};
+use kith_proto::{Call, v2};
 use kith_store::Cluster;
 use prost::Message as _;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
@@ -328,13 +328,13 @@ fn long_texts_are_refused_in_few_words() {
     run(async {
         let client = Client::connect(server.address()).await;
         let long = "é".repeat(MIB);
-        let info = v1::InfoRequest { cluster: long.clone(), ..Default::default() };
-        let seeds = v1::SeedsRequest { cluster: cluster.digest().into(), split: "s".repeat(129), ..Default::default() };
-        let sample = v1::SampleHopRequest { cluster: long, ..hop(&cluster, 5, [3]) };
+        let info = v2::InfoRequest { graph: long.clone(), ..Default::default() };
+        let seeds = v2::SeedsRequest { graph: cluster.digest().into(), split: "s".repeat(129), ..Default::default() };
+        let sample = v2::SampleHopRequest { graph: long, ..hop(&cluster, 5, [3]) };
         let cases = [
             (Call::Info, frame(&info), Code::ResourceExhausted, "over the limit of 4096"),
             (Call::Seeds, frame(&seeds), Code::InvalidArgument, "split: a text of 129 bytes is over the limit of 128"),
-            (Call::SampleHop, frame(&sample), Code::InvalidArgument, "cluster: a text of 2097152 bytes"),
+            (Call::SampleHop, frame(&sample), Code::InvalidArgument, "graph: a text of 2097152 bytes"),
         ];
         for (call, bytes, code, says) in cases {
             let (status, _) = client.ask(call.path(), &[], bytes).await.unwrap();
@@ -342,7 +342,7 @@ fn long_texts_are_refused_in_few_words() {
         }
         let version = "9".repeat(8 << 10);
         let headers = [("kith-protocol", version.as_str())];
-        let (status, _) = client.ask(Call::Info.path(), &headers, frame(&v1::InfoRequest::default())).await.unwrap();
+        let (status, _) = client.ask(Call::Info.path(), &headers, frame(&v2::InfoRequest::default())).await.unwrap();
         assert_eq!(status.code(), Code::FailedPrecondition);
         assert!(status.message().len() < 600, "{} bytes come back", status.message().len());
     });
@@ -369,8 +369,8 @@ fn long_frontiers_are_answered_as_short_ones() {
         assert_eq!(expected.0.len(), 4 * nodes.len());
         // The field of the ids first, and then the others.
         let turned = [
-            v1::SampleHopRequest { frontier: whole.frontier.clone(), ..Default::default() }.encode_to_vec(),
-            v1::SampleHopRequest { frontier: Bytes::new(), ..whole.clone() }.encode_to_vec(),
+            v2::SampleHopRequest { frontier: whole.frontier.clone(), ..Default::default() }.encode_to_vec(),
+            v2::SampleHopRequest { frontier: Bytes::new(), ..whole.clone() }.encode_to_vec(),
         ];
         let turned = turned.concat();
         let mut turned_frame = vec![0];
@@ -400,7 +400,7 @@ fn long_frontiers_are_answered_as_short_ones() {
 fn append((counts, neighbors): &mut (Vec<u8>, Vec<u8>), mut bytes: &[u8]) {
     while let [_, a, b, c, d, rest @ ..] = bytes {
         let (message, rest) = rest.split_at(u32::from_be_bytes([*a, *b, *c, *d]) as usize);
-        let reply = v1::SampleHopReply::decode(message).unwrap();
+        let reply = v2::SampleHopReply::decode(message).unwrap();
         counts.extend_from_slice(&reply.counts);
         neighbors.extend_from_slice(&reply.neighbors);
         bytes = rest;

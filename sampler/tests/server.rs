@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, Request};
-use kith_proto::{Call, Messages, PROTOCOL, PROTOCOL_HEADER, v1, v1::sampler_client::SamplerClient};
+use kith_proto::{Call, Messages, PROTOCOL, PROTOCOL_HEADER, v2, v2::sampler_client::SamplerClient};
 use kith_store::Cluster;
 use tonic::{
     Code, Status,
@@ -30,12 +30,12 @@ async fn connect(server: &Process) -> Channel {
     Endpoint::from_shared(format!("http://{}", server.address())).unwrap().connect().await.unwrap()
 }
 
-fn all_neighbors(cluster: &Cluster, shard: u32, nodes: &[u32]) -> v1::SampleHopRequest {
-    v1::SampleHopRequest {
-        cluster: cluster.digest().to_owned(),
+fn all_neighbors(cluster: &Cluster, shard: u32, nodes: &[u32]) -> v2::SampleHopRequest {
+    v2::SampleHopRequest {
+        graph: cluster.digest().to_owned(),
         shard,
         frontier: nodes.iter().flat_map(|node| node.to_le_bytes()).collect::<Vec<u8>>().into(),
-        most: Some(v1::sample_hop_request::Most::All(true)),
+        most: Some(v2::sample_hop_request::Most::All(true)),
         ..Default::default()
     }
 }
@@ -83,7 +83,7 @@ fn clients_made_from_the_contract_are_answered() {
     run(async {
         let channel = connect(&server).await;
         let mut client = SamplerClient::new(channel.clone()).max_decoding_message_size(64 << 20);
-        let request = v1::InfoRequest { with_owners: true, ..v1::InfoRequest::default() };
+        let request = v2::InfoRequest { with_owners: true, ..v2::InfoRequest::default() };
         let mut replies = client.info(request).await.unwrap().into_inner();
         let facts = replies.message().await.unwrap().unwrap().facts.unwrap();
         assert_eq!((facts.protocol, facts.n_nodes, facts.n_shards), (PROTOCOL, N_NODES, 3));
@@ -135,7 +135,13 @@ fn what_is_not_in_the_contract_is_refused_with_its_status() {
         let mut channel = connect(&server).await;
         let cases: Vec<(&str, Vec<u8>, Code, &str)> = vec![
             (hop, frame(&good()), Code::Ok, ""),
-            ("/kith.v1.Sampler/Other", frame(&good()), Code::Unimplemented, "no such call"),
+            ("/kith.v2.Sampler/Other", frame(&good()), Code::Unimplemented, "no such call"),
+            (
+                "/kith.v1.Sampler/Info",
+                frame(&good()),
+                Code::FailedPrecondition,
+                "use the same version of Kith on both ends",
+            ),
             (hop, vec![0, 0, 0, 0, 3, 0xff, 0xff, 0xff], Code::InvalidArgument, "cannot be read"),
             (hop, vec![0, 0, 0], Code::InvalidArgument, "ended inside a message"),
             (hop, vec![0, 0, 0, 0, 9, 1], Code::InvalidArgument, "ended inside a message"),
@@ -143,59 +149,59 @@ fn what_is_not_in_the_contract_is_refused_with_its_status() {
             (hop, Vec::new(), Code::InvalidArgument, "no request"),
             (
                 hop,
-                frame(&v1::SampleHopRequest { frontier: vec![1; 6000].into(), ..good() }),
+                frame(&v2::SampleHopRequest { frontier: vec![1; 6000].into(), ..good() }),
                 Code::ResourceExhausted,
                 "over the limit of 5000",
             ),
             (
                 hop,
-                frame(&v1::SampleHopRequest { frontier: vec![1; 4004].into(), ..good() }),
+                frame(&v2::SampleHopRequest { frontier: vec![1; 4004].into(), ..good() }),
                 Code::ResourceExhausted,
                 "1001 frontier are over",
             ),
             (
                 hop,
-                frame(&v1::SampleHopRequest { frontier: vec![1; 7].into(), ..good() }),
+                frame(&v2::SampleHopRequest { frontier: vec![1; 7].into(), ..good() }),
                 Code::InvalidArgument,
                 "frontier: expected a multiple of 4 bytes, found 7",
             ),
-            (hop, frame(&v1::SampleHopRequest { most: None, ..good() }), Code::InvalidArgument, "needs a fanout"),
+            (hop, frame(&v2::SampleHopRequest { most: None, ..good() }), Code::InvalidArgument, "needs a fanout"),
             (
                 hop,
-                frame(&v1::SampleHopRequest { most: Some(v1::sample_hop_request::Most::Fanout(0)), ..good() }),
+                frame(&v2::SampleHopRequest { most: Some(v2::sample_hop_request::Most::Fanout(0)), ..good() }),
                 Code::InvalidArgument,
                 "fanout of 0",
             ),
             (
                 hop,
-                frame(&v1::SampleHopRequest { most: Some(v1::sample_hop_request::Most::Fanout(31)), ..good() }),
+                frame(&v2::SampleHopRequest { most: Some(v2::sample_hop_request::Most::Fanout(31)), ..good() }),
                 Code::ResourceExhausted,
                 "raise --max-fanout",
             ),
-            (hop, frame(&v1::SampleHopRequest { cluster: "x".into(), ..good() }), Code::FailedPrecondition, "not x"),
-            (hop, frame(&v1::SampleHopRequest { shard: 9, ..good() }), Code::NotFound, "shard 9 is not served here"),
+            (hop, frame(&v2::SampleHopRequest { graph: "x".into(), ..good() }), Code::FailedPrecondition, "not x"),
+            (hop, frame(&v2::SampleHopRequest { shard: 9, ..good() }), Code::NotFound, "shard 9 is not served here"),
             (
-                Call::FetchRows.path(),
-                frame(&v1::FetchRowsRequest { cluster: cluster.digest().into(), shard: 1, nodes: Bytes::new() }),
+                Call::FetchFeatures.path(),
+                frame(&v2::FetchFeaturesRequest { graph: cluster.digest().into(), shard: 1, nodes: Bytes::new() }),
                 Code::FailedPrecondition,
                 "no features",
             ),
             (
                 Call::Seeds.path(),
-                frame(&v1::SeedsRequest { cluster: cluster.digest().into(), shard: 1, part: 7, ..Default::default() }),
+                frame(&v2::SeedsRequest { graph: cluster.digest().into(), shard: 1, part: 7, ..Default::default() }),
                 Code::InvalidArgument,
                 "no part 7",
             ),
             (
                 Call::Seeds.path(),
-                frame(&v1::SeedsRequest { cluster: cluster.digest().into(), shard: 1, ..Default::default() }),
+                frame(&v2::SeedsRequest { graph: cluster.digest().into(), shard: 1, ..Default::default() }),
                 Code::FailedPrecondition,
                 "no split",
             ),
             (
                 Call::HasEdges.path(),
-                frame(&v1::HasEdgesRequest {
-                    cluster: cluster.digest().into(),
+                frame(&v2::HasEdgesRequest {
+                    graph: cluster.digest().into(),
                     shard: 1,
                     direction: 2,
                     ..Default::default()
@@ -205,8 +211,8 @@ fn what_is_not_in_the_contract_is_refused_with_its_status() {
             ),
             (
                 Call::HasEdges.path(),
-                frame(&v1::HasEdgesRequest {
-                    cluster: cluster.digest().into(),
+                frame(&v2::HasEdgesRequest {
+                    graph: cluster.digest().into(),
                     shard: 1,
                     counts: vec![1, 0, 0, 0].into(),
                     ..Default::default()
@@ -221,11 +227,11 @@ fn what_is_not_in_the_contract_is_refused_with_its_status() {
             assert!(status.message().contains(says), "{says}: {status}");
         }
         let version = |version: &str| [(PROTOCOL_HEADER, version.to_owned())];
-        assert_eq!(send(&mut channel, hop, &version("1"), frame(&good())).await.code(), Code::Ok);
-        for other in ["2", "x", ""] {
+        assert_eq!(send(&mut channel, hop, &version("2"), frame(&good())).await.code(), Code::Ok);
+        for other in ["1", "x", ""] {
             let status = send(&mut channel, hop, &version(other), frame(&good())).await;
             assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
-            assert!(status.message().contains("speaks version 1 of the protocol"), "{status}");
+            assert!(status.message().contains("speaks version 2 of the protocol"), "{status}");
         }
     });
 }

@@ -6,7 +6,7 @@
 mod lists;
 
 use kith_draw::{Name, Purpose};
-use kith_sampler::{Drawn, Fanout, Frontier, Hop, KnownLoops, Replacement, SampledGraph, draw_slots, sample_hop};
+use kith_sampler::{Drawn, Fanout, Frontier, Hop, KnownLoops, SampledGraph, Sampling, draw_slots, sample_hop};
 use kith_store::Graph;
 
 /// Name of a draw.
@@ -128,7 +128,7 @@ fn name_of(name: DrawName) -> kith_draw::Stream {
 fn plain(name: DrawName, degree: u64, fanout: usize) -> Vec<u64> {
     let mut slots = Vec::new();
     let k = fanout.min(degree as usize);
-    draw_slots(name_of(name), name.node, degree, k, Replacement::Without, &mut slots);
+    draw_slots(name_of(name), name.node, degree, k, Sampling::Uniform, &mut slots);
     slots
 }
 
@@ -155,7 +155,7 @@ fn hops_are_uniform() {
         let node = n_ids + DEGREES.iter().position(|own| *own == degree).unwrap() as u64;
         let fanout = Fanout::at_most(fanout as u32).unwrap();
         let mut drawn = Drawn::default();
-        let hop = Hop { run_key, step, hop, fanout, replacement: Replacement::Without };
+        let hop = Hop { run_key, step, hop, fanout, sampling: Sampling::Uniform, with_weights: false };
         sample_hop(SampledGraph::of_store(&graph, &loops), &hop, Frontier::of_store(&[node]), &mut drawn).unwrap();
         drawn.neighbors.iter().collect()
     });
@@ -169,7 +169,7 @@ fn draws_with_replacement_are_uniform_and_independent() {
         let mut counts = vec![0; (n * n) as usize];
         for step in 0..n_draws {
             let mut slots = Vec::new();
-            draw_slots(name_of(DrawName { step, ..NAME }), 5, n, k, Replacement::With, &mut slots);
+            draw_slots(name_of(DrawName { step, ..NAME }), 5, n, k, Sampling::WithReplacement, &mut slots);
             counts[(slots[0] * n + slots[k - 1]) as usize] += 1;
         }
         let chi2 = chi2(&counts, &vec![n_draws as f64 / (n * n) as f64; (n * n) as usize]);

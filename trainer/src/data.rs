@@ -1,5 +1,6 @@
 //! Data of a run, opened as its config says: graphs in memory, or a store to sample mini-batches from.
 
+pub(crate) mod device_labels;
 pub(crate) mod feed;
 pub mod input;
 pub mod link_pairs;
@@ -8,19 +9,21 @@ pub(crate) mod matrix;
 pub mod opened;
 pub(crate) mod ranking;
 pub(crate) mod slices;
+pub mod target_scale;
 
 use std::sync::Arc;
 
 use kith_client::{ClientError, Info, Labels, Seeds, Shards};
-use kith_run::config::{BY_SEED, LinksConfig, Mode, RunConfig, Supervision};
+use kith_run::config::{BY_SEED, LinksConfig, Mode, NeighborSampling, RunConfig, Supervision};
 use kith_sampler::SeedsError;
-use kith_store::SplitPart;
+use kith_store::{LabelKind, SplitPart};
 
 use crate::{
     data::{
         input::{Input, check_classes},
         link_pairs::Links,
         opened::Opened,
+        target_scale::{TargetScale, standardize},
     },
     error::TrainError,
 };
@@ -47,6 +50,8 @@ pub struct BatchInput {
     pub test: Arc<Seeds>,
     /// True for a set of several graphs, where negatives avoid only edges, not their reverses.
     pub is_set: bool,
+    /// Scales of numbers to predict; empty for classes.
+    pub scales: Vec<TargetScale>,
 }
 
 /// Shape of the data, which a model must fit.
@@ -54,10 +59,10 @@ pub struct BatchInput {
 pub struct Shape {
     /// Length of a row.
     pub dim: usize,
-    /// Classes are `0..n_classes`.
+    /// Classes are `0..n_classes`. Where labels are numbers, how many a node has.
     pub n_classes: usize,
-    /// True if a node may have several classes.
-    pub is_multi_label: bool,
+    /// Kind of the labels.
+    pub labels: LabelKind,
 }
 
 impl Data {
@@ -74,11 +79,20 @@ impl Data {
             }
             name => name,
         };
+        let needs_weights = if config.model.has_edge_weights() {
+            Some("model.edge_weights")
+        } else {
+            config.train.sampling.filter(|sampling| *sampling == NeighborSampling::Weighted).map(|_| "train.sampling")
+        };
+        if let Some(key) = needs_weights.filter(|_| !opened.info().has_edge_weights) {
+            return Err(TrainError::NoEdgeWeights { key });
+        }
         let supervision = config.train.supervision;
         match config.train.mode {
             Mode::FullBatch => {
                 let mut input = input::load(opened.whole()?, split)?;
                 input.supervise(supervision);
+                input.standardize();
                 Ok(Data::Full(input))
             }
             Mode::MiniBatch => Ok(Data::Batches(BatchInput::load(opened.shards(), split, supervision)?)),
@@ -107,13 +121,21 @@ impl Data {
     pub fn shape(&self) -> Shape {
         match self {
             Data::Full(input) => {
-                let Input { dim, n_classes, is_multi_label, .. } = *input;
-                Shape { dim, n_classes, is_multi_label }
+                let Input { dim, n_classes, label_kind, .. } = *input;
+                Shape { dim, n_classes, labels: label_kind }
             }
             Data::Batches(input) => {
                 let info = input.shards.info();
-                Shape { dim: info.dim, n_classes: info.n_classes, is_multi_label: info.is_multi_label }
+                Shape { dim: info.dim, n_classes: info.n_classes, labels: info.labels }
             }
+        }
+    }
+
+    /// Scales of numbers to predict; empty for classes.
+    pub(crate) fn scales(&self) -> &[TargetScale] {
+        match self {
+            Data::Full(input) => &input.scales,
+            Data::Batches(input) => &input.scales,
         }
     }
 
@@ -134,7 +156,7 @@ impl Data {
             }
             Data::Batches(input) => match input.valid.labels() {
                 Labels::Classes(classes) => are_two(classes.clone()),
-                Labels::Bits { .. } => true,
+                Labels::Bits { .. } | Labels::Numbers { .. } => true,
             },
         }
     }
@@ -172,8 +194,8 @@ impl BatchInput {
             seeds => Ok(seeds?),
         };
         let mut train = part(SplitPart::Train)?;
-        let (valid, test) = (part(SplitPart::Valid)?, part(SplitPart::Test)?);
-        let mut occurs = vec![false; info.n_classes];
+        let (mut valid, mut test) = (part(SplitPart::Valid)?, part(SplitPart::Test)?);
+        let mut occurs = vec![info.labels == LabelKind::Targets; info.n_classes];
         [&train, &valid, &test].into_iter().for_each(|seeds| mark_classes(seeds, &mut occurs));
         // The nodes in no part may be nearly all nodes: they are asked for only where they matter.
         let is_full = supervision != Supervision::Split;
@@ -193,8 +215,16 @@ impl BatchInput {
                 return Err(TrainError::EmptyPart { split: name, part });
             }
         }
+        let mut scales = Vec::new();
+        if let Labels::Numbers { width, values } = train.labels() {
+            scales = TargetScale::of(*width, &values.chunks_exact(*width).collect::<Vec<_>>());
+            for seeds in [&mut train, &mut valid, &mut test] {
+                standardize(seeds.labels_mut(), &scales);
+            }
+        }
         Ok(BatchInput {
             is_set: info.is_set,
+            scales,
             shards: Arc::clone(shards),
             train: Arc::new(train),
             valid: Arc::new(valid),
@@ -226,6 +256,7 @@ fn mark_classes(seeds: &Seeds, occurs: &mut [bool]) {
                 occurs.iter_mut().zip(own).for_each(|(occurs, has)| *occurs |= has);
             }
         }
+        Labels::Numbers { .. } => {}
     }
 }
 

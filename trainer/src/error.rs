@@ -58,6 +58,12 @@ pub enum TrainError {
     /// There is nothing to learn from.
     #[error("the store has no features: import it with --features")]
     NoRows,
+    /// Weights are wanted, and edges have none.
+    #[error("`{key}` needs edge weights, and the graph has none: import it with --edge-weights, or remove the key")]
+    NoEdgeWeights {
+        /// The key.
+        key: &'static str,
+    },
     /// There is nothing to learn.
     #[error("the store has no labels: import it with --labels")]
     NoLabels,
@@ -89,8 +95,8 @@ pub enum TrainError {
         /// Train, valid or test.
         part: &'static str,
     },
-    /// A node that is trained on or measured has no class.
-    #[error("node {node} is in the split {split:?} and has no class")]
+    /// A node that is trained on or evaluated has no label.
+    #[error("node {node} is in the split {split:?} and has no label: leave it out of the split")]
     Unlabeled {
         /// The node.
         node: u64,

@@ -1,7 +1,8 @@
 //! Losses of nodes and pairs, summed in a fixed order: within pieces of rows, then over the pieces.
 
 use kith_kernels::{SoftTargets, class_loss, soft_class_loss};
-use kith_run::config::{ClassWeights, TrainConfig};
+use kith_run::config::{ClassWeights, RegressionLoss, TrainConfig};
+use kith_store::LabelKind;
 use tch::Tensor;
 
 use crate::{
@@ -21,13 +22,15 @@ pub fn sum_in_pieces(values: &Tensor) -> Tensor {
 }
 
 /// The loss of training nodes: softmax cross-entropy, or the mean binary cross-entropy over all labels where a node may have
-/// several. Evaluations use the same without weights and smoothing.
+/// several, or the mean error of numbers to predict. Evaluations use the same without weights and smoothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeLoss {
     /// Weights of classes, whose mean over training nodes is 1; `None` if all are equal.
     class_weights: Option<Vec<f32>>,
     /// Share of a node's label that is spread over all classes.
     smoothing: f64,
+    /// Loss of numbers to predict.
+    regression: RegressionLoss,
 }
 
 impl NodeLoss {
@@ -35,18 +38,22 @@ impl NodeLoss {
     pub fn new(config: &TrainConfig, data: &Data) -> Result<NodeLoss, TrainError> {
         let weights = config.class_weights.as_ref().filter(|weights| **weights != ClassWeights::Equal);
         let smoothing = config.label_smoothing.unwrap_or(0.0);
-        if (weights.is_some() || smoothing > 0.0) && data.shape().is_multi_label {
+        let kind = data.shape().labels;
+        if (weights.is_some() || smoothing > 0.0) && kind != LabelKind::Classes {
             let key = if weights.is_some() { "class_weights" } else { "label_smoothing" };
-            return Err(TrainError::Labels(format!(
-                "`train.{key}` is for nodes with one class, and these may have several"
-            )));
+            let found = if kind == LabelKind::Targets { "have targets" } else { "may have several" };
+            return Err(TrainError::Labels(format!("`train.{key}` is for nodes with one class, and these {found}")));
+        }
+        if config.loss.is_some() && kind != LabelKind::Targets {
+            let problem = "`train.loss` is for targets, and these nodes have classes: remove the key";
+            return Err(TrainError::Labels(problem.to_owned()));
         }
         let class_weights = match weights {
             Some(ClassWeights::Balanced) => Some(balanced(&data.train_counts())),
             Some(ClassWeights::Given(weights)) => Some(given(weights, &data.train_counts())?),
             Some(ClassWeights::Equal) | None => None,
         };
-        Ok(NodeLoss { class_weights, smoothing })
+        Ok(NodeLoss { class_weights, smoothing, regression: config.loss.unwrap_or_default() })
     }
 
     /// Weights of classes; `None` if all are equal.
@@ -57,6 +64,11 @@ impl NodeLoss {
     /// Share of a node's label that is spread over all classes.
     pub(crate) fn smoothing(&self) -> f64 {
         self.smoothing
+    }
+
+    /// Loss of numbers to predict.
+    pub(crate) fn regression(&self) -> RegressionLoss {
+        self.regression
     }
 
     /// The loss of the nodes at these positions, added up and divided by `n_seeds`, those of the whole step. `logits` are nodes ×
@@ -97,6 +109,26 @@ impl NodeLoss {
                     .to_device(logits.device());
                 let losses = -(-&picked).log_sigmoid() - &picked * &expected;
                 sum_in_pieces(&losses) / (n_seeds * n_classes) as f64
+            }
+            Labels::Numbers { width, values } => {
+                let rows = index.iter().flat_map(|position| &values[*position as usize * width..][..*width]);
+                let rows: Vec<f32> = rows.copied().collect();
+                let expected = Tensor::from_slice(&rows)
+                    .view([positions.len() as i64, *width as i64])
+                    .to_kind(logits.kind())
+                    .to_device(logits.device());
+                let errors = picked - expected;
+                let losses = match self.regression {
+                    RegressionLoss::Mse => errors.square(),
+                    RegressionLoss::Mae => errors.abs(),
+                    RegressionLoss::Huber => {
+                        let size = errors.abs();
+                        let inner = size.clamp_max(1.0);
+                        // 0.5 e² up to 1, |e| - 0.5 beyond.
+                        &inner * (&size - &inner * 0.5)
+                    }
+                };
+                sum_in_pieces(&losses) / (n_seeds * width) as f64
             }
         }
     }
@@ -188,7 +220,7 @@ mod tests {
         let positions = [3u32, 0, 11, 3, 8, 7];
         let weights = [0.5f32, 1.5, 0.25, 2.0, 1.0];
         for (class_weights, smoothing) in [(None, 0.1), (Some(weights.to_vec()), 0.0), (Some(weights.to_vec()), 0.3)] {
-            let loss = NodeLoss { class_weights, smoothing };
+            let loss = NodeLoss { class_weights, smoothing, ..NodeLoss::default() };
             let logits = (Tensor::arange(60, (Kind::Float, Device::Cpu)).sin() * 9.0).view([12, 5]);
             let fused = logits.copy().set_requires_grad(true);
             let by_tensors = logits.to_kind(Kind::Double).set_requires_grad(true);

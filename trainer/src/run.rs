@@ -15,12 +15,12 @@ use kith_kernels::cuda::Gpu;
 use kith_run::{
     clock::Clock,
     config::{Kernels, Norm, RunConfig},
-    measured::Measured,
+    measured::{Measured, Metric},
     phase::Phase,
     report::{Report, Results, RowsReport, StepRecord},
     stop::Request,
 };
-use kith_store::memory::available_bytes;
+use kith_store::{LabelKind, memory::available_bytes};
 use tch::Device;
 
 use self::{loop_state::LoopState, newest::newest, start::start_from};
@@ -155,7 +155,11 @@ impl<'a> Run<'a> {
         if config.model.norm() == Norm::Graph && matches!(data, Data::Batches(input) if input.is_set) {
             return Err(TrainError::GraphNorm);
         }
-        let mut state = LoopState::new(&config);
+        if config.cgat.is_some() && shape.labels == LabelKind::Targets {
+            let problem = "`model.kind`: a cgat compares classes, and these nodes have targets: use another model";
+            return Err(TrainError::Labels(problem.to_owned()));
+        }
+        let mut state = LoopState::new(&config, metric);
 
         let out = out.filter(|_| world.rank() == 0);
         if let Some(checkpoint) = newest(out.filter(|_| resume), world, &mut notes)? {
@@ -163,9 +167,14 @@ impl<'a> Run<'a> {
             checkpoint.check_run(&config, run_key)?;
             let restored = checkpoint.restore(model.weights().entries())?;
             checkpoint.check_state(&config, shape, steps_per_epoch)?;
+            if checkpoint.state.scales() != data.scales() {
+                let problem =
+                    "its targets have another mean or standard deviation than those of the graph's training nodes";
+                return Err(checkpoint.wrong(problem));
+            }
             model.weights().set(&restored.weights);
             optimizer = optimizer.resume(checkpoint.state.step, &restored.first, &restored.second);
-            state = LoopState::restore(&checkpoint.state, &config, restored.best.to_device(device));
+            state = LoopState::restore(&checkpoint.state, (&config, metric), restored.best.to_device(device));
             optimizer.schedule().set_reductions(state.plateau.n_reductions);
         }
         let folder = match out {
@@ -261,6 +270,11 @@ impl<'a> Run<'a> {
         self.state.stopped_early || self.state.epoch >= self.host.config.train.epochs
     }
 
+    /// Metric of evaluations.
+    pub fn metric(&self) -> Metric {
+        self.host.metric
+    }
+
     /// Whole epochs so far.
     pub fn n_epochs(&self) -> u64 {
         self.state.epoch
@@ -282,7 +296,7 @@ impl<'a> Run<'a> {
         let last = self.state.last?;
         let machine = devices();
         let RowCounts { local, cached, remote } = self.state.row_counts;
-        let measuring = self.state.phases.first().map_or(0, |phases| phases.of(Phase::Measure));
+        let measuring = self.state.phases.first().map_or(0, |phases| phases.of(Phase::Evaluate));
         Some(Report {
             dataset: self.source.dataset.clone(),
             model: self.host.config.name(),
@@ -298,7 +312,7 @@ impl<'a> Run<'a> {
                 test_last: last.test,
                 valid_loss_last: last.valid_loss,
                 seconds: self.state.micros as f64 / 1e6,
-                seconds_measuring: measuring as f64 / 1e6,
+                seconds_evaluating: measuring as f64 / 1e6,
             },
             metric: self.host.metric,
             n_weights: self.host.model.weights().n_elements(),
@@ -341,7 +355,7 @@ impl<'a> Run<'a> {
         let (begun, n_epochs) = (Instant::now(), self.state.epoch + 1);
         let is_last = n_epochs >= self.host.config.train.epochs;
         if is_last || n_epochs.is_multiple_of(self.host.config.train.evaluate_every) {
-            self.enter(Phase::Measure);
+            self.enter(Phase::Evaluate);
             let found = match self.evaluate() {
                 Err(TrainError::Abandoned(request)) => return Err(self.leave_due(record, begun, request)?),
                 found => found?,

@@ -6,7 +6,7 @@ use kith_block::Block;
 use kith_client::{BlockMaker, LocalStore, Stock};
 use kith_draw::{Name, Purpose, Stream};
 use kith_kernels::cuda::{self, Gpu, GpuError, GraphLists, GraphSampler, SampledOnDevice};
-use kith_sampler::{Fanout, Replacement};
+use kith_sampler::{Fanout, Sampling};
 use kith_store::{Contents, Graph, Provenance, StoreWriter};
 
 /// An emulated GPU, and the one of this machine if there is one.
@@ -66,15 +66,25 @@ fn narrow(lists: &[Vec<u64>]) -> Vec<u32> {
     lists.concat().iter().map(|id| *id as u32).collect()
 }
 
+/// Weights of all edges: some are zero, in one list of seventeen all are.
+fn weights(lists: &[Vec<u64>]) -> Vec<f32> {
+    let of = |(node, list): (usize, &Vec<u64>)| -> Vec<f32> {
+        let weight = |slot: usize| [0.0, 1.0, 0.25, 7.5, 1e-9, 1.0][(node + 5 * slot) % 6];
+        (0..list.len()).map(|slot| if node % 17 == 4 { 0.0 } else { weight(slot) }).collect()
+    };
+    lists.iter().enumerate().flat_map(of).collect()
+}
+
 fn store(folder: &Path, lists: &[Vec<u64>]) -> LocalStore {
     let path = folder.join("store");
     let mut writer = StoreWriter::create(&path).unwrap();
     let indices = narrow(lists);
     writer.write("indptr", &bounds(lists)).unwrap();
     writer.write("indices", &indices).unwrap();
+    writer.write("edge_weights", &weights(lists)).unwrap();
     // Said to be symmetric so that one set of lists is enough; hops read no other.
     let (n_nodes, n_edges) = (lists.len() as u64, indices.len() as u64);
-    let contents = Contents { n_nodes, n_edges, is_symmetric: true, ..Contents::default() };
+    let contents = Contents { n_nodes, n_edges, is_symmetric: true, edge_weights: true, ..Contents::default() };
     writer.finish(contents, Provenance::default()).unwrap();
     LocalStore::new(Arc::new(Graph::open(&path).unwrap()))
 }
@@ -114,11 +124,23 @@ fn compare(found: &SampledOnDevice, hop: usize, block: &Block, what: &str) {
 
 /// Samples with one sampler, batch after batch, and compares every block with the CPU's.
 fn check(gpu: &Gpu, lists: &[Vec<u64>], most_unseen: Option<u64>, batches: &[(impl AsRef<[u32]>, u64)]) {
+    let sampler = sampler_of(gpu, &bounds(lists), &narrow(lists));
+    check_with(sampler, Sampling::Uniform, gpu, lists, most_unseen, batches);
+}
+
+/// The same with any sampler and sampling.
+fn check_with(
+    mut sampler: GraphSampler,
+    sampling: Sampling,
+    gpu: &Gpu,
+    lists: &[Vec<u64>],
+    most_unseen: Option<u64>,
+    batches: &[(impl AsRef<[u32]>, u64)],
+) {
     let temp = tempfile::tempdir().unwrap();
     let store = store(temp.path(), lists);
     let n_nodes = lists.len() as u64;
     let mut maker = BlockMaker::new(n_nodes, Stock::new(1));
-    let mut sampler = sampler_of(gpu, &bounds(lists), &narrow(lists));
     if let Some(most) = most_unseen {
         sampler = sampler.with_most_unseen(most);
     }
@@ -127,7 +149,7 @@ fn check(gpu: &Gpu, lists: &[Vec<u64>], most_unseen: Option<u64>, batches: &[(im
         let (fanouts, roots) = (fanouts.as_ref(), roots(n_nodes, *n_roots, step as u64));
         let all = |fanout: &u32| Fanout::at_most(*fanout).unwrap_or(Fanout::All);
         let cpu: Vec<Fanout> = fanouts.iter().map(all).collect();
-        let expected = maker.sample(&store, name, &cpu, Replacement::Without, &roots).unwrap();
+        let expected = maker.sample(&store, name, &cpu, (sampling, false), &roots).unwrap();
         let fanouts: Vec<Option<u32>> = fanouts.iter().map(|fanout| (*fanout > 0).then_some(*fanout)).collect();
         let mut found = sampler.sample(name, &fanouts, &roots).unwrap();
         sampler.transpose(&mut found).unwrap();
@@ -161,6 +183,51 @@ fn blocks_are_the_cpus() {
             (&[3, 0, 70], 5),
         ];
         check(&gpu, &lists, None, &batches);
+    }
+}
+
+#[test]
+fn weighted_blocks_are_the_cpus() {
+    let lists = lists(3000, 90, 40);
+    for gpu in devices() {
+        let batches: [(&[u32], u64); 7] = [
+            (&[10, 5], 40),
+            (&[15, 10, 5], 8),
+            (&[1, 1, 1, 1], 300),
+            (&[25, 10], 20),
+            (&[64], 700),
+            (&[33, 32], 30),
+            (&[0, 3], 15),
+        ];
+        for most_unseen in [None, Some(0)] {
+            let on_gpu = GraphLists::weighted(&gpu, &bounds(&lists), &narrow(&lists), &weights(&lists)).unwrap();
+            let sampler = GraphSampler::new(&Arc::new(on_gpu)).unwrap();
+            check_with(sampler, Sampling::Weighted, &gpu, &lists, most_unseen, &batches);
+        }
+        let on_gpu = GraphLists::weighted(&gpu, &[0, 1, 2], &[1, 0], &[1.0, 2.0]).unwrap();
+        let error = GraphSampler::new(&Arc::new(on_gpu)).unwrap().sample((1, 1), &[Some(65)], &[0]).unwrap_err();
+        assert!(error.to_string().contains("a fanout of 65 is more than a GPU draws by weight (64)"), "{error}");
+    }
+}
+
+/// Keys of weighted draws, bit for bit: 2^24 of them where there is time, or a GPU.
+#[test]
+fn keys_are_the_cpus() {
+    for gpu in devices() {
+        let is_long = std::env::var_os("KITH_SLOW").is_some() || gpu.name() != kith_cuda_emulator::gpu().name();
+        let n = if is_long { 1 << 24 } else { 1 << 18 };
+        let weights: Vec<f32> = (0..n).map(|slot| [1.0, 0.3, 1e-30, 3e38, 0.0, 17.0][slot % 6]).collect();
+        let found = cuda::weighted_keys(&gpu, (42 << 33 | 5, 7 << 33 | 1), (2, 4_000_000_000), &weights).unwrap();
+        let name = Name { run_key: 42 << 33 | 5, purpose: Purpose::WeightedNeighbor, step: 7 << 33 | 1, layer: 2 };
+        let stream = name.stream();
+        for (group, found) in found.chunks(kith_draw::N_EXPONENTIALS).enumerate() {
+            let first = group * kith_draw::N_EXPONENTIALS;
+            let numbers = kith_draw::exponentials(stream, 4_000_000_000, first as u64);
+            for (place, key) in found.iter().enumerate() {
+                let expected = numbers[place] / f64::from(weights[first + place]);
+                assert_eq!(key.to_bits(), expected.to_bits(), "{}: slot {}", gpu.name(), first + place);
+            }
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 use std::{fs, path::Path, sync::OnceLock};
 
 use kith_store::{
-    Contents, Dtype, Graph, GraphsEntry, IdsEntry, LabelsEntry, Manifest, Provenance, RowsEntry, RowsForm, StoreError,
+    Contents, Dtype, Graph, GraphsEntry, IdsEntry, LabelKind, LabelsEntry, Manifest, Provenance, FeaturesEntry, FeatureLayout, StoreError,
     StoreWriter, verify,
 };
 use libfuzzer_sys::fuzz_target;
@@ -66,9 +66,9 @@ fn store() -> &'static Path {
         writer.write("out_indptr", &[0u64, 1, 2, 3]).expect("written");
         writer.write("out_indices", &[1u32, 2, 1]).expect("written");
         writer.write("out_edges", &[0u32, 2, 1]).expect("written");
-        writer.write("row_indptr", &[0u64, 2, 2, 3]).expect("written");
-        writer.write("row_indices", &[0u32, 9, 5]).expect("written");
-        writer.write("row_values", &[1.0f32, -2.0, 0.5]).expect("written");
+        writer.write("feature_indptr", &[0u64, 2, 2, 3]).expect("written");
+        writer.write("feature_indices", &[0u32, 9, 5]).expect("written");
+        writer.write("feature_values", &[1.0f32, -2.0, 0.5]).expect("written");
         writer.write("labels", &[0u32, 1, u32::MAX]).expect("written");
         writer.write("split.a", &[1u8, 2, 3]).expect("written");
         writer.write("id_indptr", &[0u64, 1, 3, 5]).expect("written");
@@ -78,8 +78,8 @@ fn store() -> &'static Path {
             n_nodes: 3,
             n_edges: 3,
             is_symmetric: false,
-            rows: Some(RowsEntry { dim: 10, form: RowsForm::Sparse, dtype: Dtype::F32 }),
-            labels: Some(LabelsEntry { n_classes: 2, multi_label: false }),
+            features: Some(FeaturesEntry { dim: 10, layout: FeatureLayout::Sparse, dtype: Dtype::F32 }),
+            labels: Some(LabelsEntry { kind: LabelKind::Classes, n_classes: 2 }),
             splits: vec!["a".into()],
             ids: Some(IdsEntry::Texts),
             graphs: Some(GraphsEntry { n_graphs: 2, names: vec![] }),

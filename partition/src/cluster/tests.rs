@@ -124,11 +124,11 @@ fn a_cluster_of_other_values_is_found_beside_the_store() {
         let path = entry.unwrap().path();
         fs::copy(&path, copy.join(path.file_name().unwrap())).unwrap();
     }
-    for (column, name) in [("rows.f16", "rows"), ("labels.u32", "labels"), ("split.keyed-5.u8", "splits")] {
+    for (column, name) in [("features.f16", "features"), ("labels.u32", "labels"), ("split.seed-5.u8", "splits")] {
         let path = copy.join(column);
         let kept = fs::read(&path).unwrap();
         let mut changed = kept.clone();
-        changed[if name == "rows" { 100 } else { 0 }] ^= 1;
+        changed[if name == "features" { 100 } else { 0 }] ^= 1;
         fs::write(&path, changed).unwrap();
         let changed = Graph::open_with(&copy, Verify::Off).unwrap();
         let found = findings(whole.dir(), Some(&changed));

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use kith_store::{
-    Cluster, Finding, Graph, Labels, Manifest, Result as StoreResult, Rows, Shard, Split, SplitPart, Verify, verify,
+    Cluster, Features, Finding, Graph, Labels, Manifest, Result as StoreResult, Shard, Split, SplitPart, Verify, verify,
 };
 use rayon::prelude::*;
 
@@ -37,7 +37,7 @@ pub fn n_bytes(dir: &Path) -> Result<u64> {
 /// store's.
 pub fn verify_cluster(dir: &Path, store: Option<&Graph>, on_bytes: &(dyn Fn(u64) + Sync)) -> Result<ClusterVerified> {
     let cluster = Cluster::open_with(dir, Verify::Off)?;
-    if let Some(store) = store.filter(|store| store.manifest().digest != cluster.store_digest()) {
+    if let Some(store) = store.filter(|store| store.manifest().identity() != cluster.store_digest()) {
         return Err(PartitionError::Option(format!(
             "{} was cut from another store than {}: their digests differ",
             dir.display(),
@@ -148,10 +148,12 @@ fn compare_with_store(shard: &Shard, store: &Graph, findings: &mut Vec<Finding>)
 fn difference(shard: &Shard, store: &Graph, row: u64, node: u64) -> StoreResult<Option<(&'static str, u64)>> {
     let column = if shard.lists().of(row)? != store.lists().of(node)? {
         "indices"
+    } else if !are_same_weights(shard, store, row, node)? {
+        "edge_weights"
     } else if shard.out_lists().of(row)? != store.out_lists().of(node)? {
         "out_indices"
-    } else if !is_same_row(shard.rows(), store.rows(), row, node)? {
-        "rows"
+    } else if !are_same_features(shard.features(), store.features(), row, node)? {
+        "features"
     } else if !is_same_label(shard.labels(), store.labels(), row, node)? {
         "labels"
     } else if !are_same_parts(shard.splits(), store.splits(), row, node)? {
@@ -162,9 +164,17 @@ fn difference(shard: &Shard, store: &Graph, row: u64, node: u64) -> StoreResult<
     Ok(Some((column, row)))
 }
 
-fn is_same_row(own: Option<&Rows>, stored: Option<&Rows>, row: u64, node: u64) -> StoreResult<bool> {
+fn are_same_weights(shard: &Shard, store: &Graph, row: u64, node: u64) -> StoreResult<bool> {
+    let (Some(own), Some(stored)) = (shard.edge_weights(), store.edge_weights()) else {
+        return Ok(shard.edge_weights().is_none() && store.edge_weights().is_none());
+    };
+    let ((start, end), (first, last)) = (shard.lists().bounds(row)?, store.lists().bounds(node)?);
+    Ok(same_bits(own.get(start, end)?, stored.get(first, last)?))
+}
+
+fn are_same_features(own: Option<&Features>, stored: Option<&Features>, row: u64, node: u64) -> StoreResult<bool> {
     let (Some(own), Some(stored)) = (own, stored) else { return Ok(own.is_none() && stored.is_none()) };
-    if own.form() != stored.form() || own.dim() != stored.dim() {
+    if own.layout() != stored.layout() || own.dim() != stored.dim() {
         return Ok(false);
     }
     if let (Some(own), Some(stored)) = (own.sparse(row)?, stored.sparse(node)?) {
@@ -182,7 +192,8 @@ fn same_bits(left: &[f32], right: &[f32]) -> bool {
 
 fn is_same_label(own: Option<&Labels>, stored: Option<&Labels>, row: u64, node: u64) -> StoreResult<bool> {
     let (Some(own), Some(stored)) = (own, stored) else { return Ok(own.is_none() && stored.is_none()) };
-    Ok(own.class(row)? == stored.class(node)? && own.bits(row)? == stored.bits(node)?)
+    let are_same_classes = own.class(row)? == stored.class(node)? && own.bits(row)? == stored.bits(node)?;
+    Ok(are_same_classes && same_bits(own.numbers(row)?, stored.numbers(node)?))
 }
 
 fn are_same_parts(own: &[Split], stored: &[Split], row: u64, node: u64) -> StoreResult<bool> {

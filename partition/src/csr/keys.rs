@@ -9,8 +9,18 @@ pub(crate) const MAX_NODES: u64 = 1 << 40;
 
 /// A key that can be taken apart into the two ends of an edge.
 pub(super) trait EdgeKey: Key {
+    /// True if keys have weights.
+    const IS_WEIGHTED: bool = false;
     fn destination(self, id_bits: u32) -> u64;
     fn source(self, id_bits: u32) -> u64;
+
+    fn weight(self) -> f32 {
+        1.0
+    }
+
+    fn with_weight(self, _: f32) -> Self {
+        self
+    }
 }
 
 impl EdgeKey for u64 {
@@ -34,6 +44,59 @@ impl EdgeKey for u128 {
     #[inline]
     fn source(self, id_bits: u32) -> u64 {
         (self & ((1 << id_bits) - 1)) as u64
+    }
+}
+
+/// An edge with its weight: parallel edges are sorted by it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(transparent)]
+pub(super) struct WeightedEdge(u128);
+
+impl WeightedEdge {
+    /// Bits of the weight, which are the lowest: those of numbers that are not negative ascend with them.
+    pub(super) const WEIGHT_BITS: u32 = 32;
+
+    #[inline]
+    pub(super) fn new(source: u64, destination: u64, weight: f32, id_bits: u32) -> WeightedEdge {
+        let ends = u128::from(destination) << id_bits | u128::from(source);
+        // 0.0 and -0.0 are one weight.
+        WeightedEdge(ends << Self::WEIGHT_BITS | u128::from((weight + 0.0).to_bits()))
+    }
+}
+
+impl Key for WeightedEdge {
+    #[inline]
+    fn bits(self, shift: u32) -> usize {
+        self.0.bits(shift)
+    }
+
+    #[inline]
+    fn compare(self, other: WeightedEdge, start: u32) -> std::cmp::Ordering {
+        self.0.compare(other.0, start)
+    }
+}
+
+impl EdgeKey for WeightedEdge {
+    const IS_WEIGHTED: bool = true;
+
+    #[inline]
+    fn destination(self, id_bits: u32) -> u64 {
+        EdgeKey::destination(self.0 >> Self::WEIGHT_BITS, id_bits)
+    }
+
+    #[inline]
+    fn source(self, id_bits: u32) -> u64 {
+        EdgeKey::source(self.0 >> Self::WEIGHT_BITS, id_bits)
+    }
+
+    #[inline]
+    fn weight(self) -> f32 {
+        f32::from_bits(self.0 as u32)
+    }
+
+    #[inline]
+    fn with_weight(self, weight: f32) -> WeightedEdge {
+        WeightedEdge(self.0 >> Self::WEIGHT_BITS << Self::WEIGHT_BITS | u128::from(weight.to_bits()))
     }
 }
 
@@ -99,6 +162,7 @@ impl OutEdge for u128 {
 /// An id or a place as a column holds it.
 pub(super) trait IdItem: Item {
     fn from_id(id: u64) -> Self;
+    fn to_id(self) -> u64;
 }
 
 impl IdItem for u32 {
@@ -106,11 +170,21 @@ impl IdItem for u32 {
     fn from_id(id: u64) -> u32 {
         id as u32
     }
+
+    #[inline]
+    fn to_id(self) -> u64 {
+        self.into()
+    }
 }
 
 impl IdItem for u64 {
     #[inline]
     fn from_id(id: u64) -> u64 {
         id
+    }
+
+    #[inline]
+    fn to_id(self) -> u64 {
+        self
     }
 }

@@ -2,14 +2,17 @@
 //!
 //! An edge is one key: destination in the high bits, source in the low bits. Sorted keys are the neighbor lists by
 //! destination and are written in order; each edge with its position goes to a second sort by source, the transpose.
+//! Weighted edges have the weight in the lowest bits, so that parallel edges come in the order of their weights.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use kith_store::{ColumnWriter, FinishedColumn, StoreWriter};
+use rayon::prelude::*;
 
 use crate::{
     csr::{
-        keys::{EdgeKey, IdItem, MAX_NODES, OutEdge},
+        keys::{EdgeKey, IdItem, MAX_NODES, OutEdge, WeightedEdge},
+        merged::MergedEdges,
         sort::{Budget, Digits, Feeder, Sorter},
     },
     error::{PartitionError, Result},
@@ -23,7 +26,7 @@ pub struct EdgeOptions {
     pub symmetrize: bool,
     /// Leave out edges from a node to itself.
     pub drop_loops: bool,
-    /// Keep one of several equal edges.
+    /// Keep one of several equal edges; its weight is the sum of theirs.
     pub merge_duplicates: bool,
 }
 
@@ -32,7 +35,7 @@ pub struct EdgeOptions {
 pub struct ListsSummary {
     /// Edges in the lists.
     pub n_edges: u64,
-    /// True if every edge has its reverse.
+    /// True if every edge has its reverse, of the same weight.
     pub is_symmetric: bool,
     /// Edges that came in.
     pub n_read: u64,
@@ -66,12 +69,21 @@ struct Shape {
 enum Keys<'a> {
     Narrow(Sorter<'a, u64>),
     Wide(Sorter<'a, u128>),
+    Weighted(Sorter<'a, WeightedEdge>),
 }
 
 impl<'a> ListsBuilder<'a> {
     /// Starts lists of nodes `0..n_nodes`; ids take 64 bits beyond 2^32 nodes, 32 otherwise.
     pub(crate) fn new(n_nodes: u64, options: EdgeOptions, budget: &'a Budget) -> Result<ListsBuilder<'a>> {
         Self::with_width(n_nodes, options, budget, n_nodes > 1 << 32)
+    }
+
+    /// The same for edges with weights.
+    pub(crate) fn weighted(n_nodes: u64, options: EdgeOptions, budget: &'a Budget) -> Result<ListsBuilder<'a>> {
+        let lists = Self::new(n_nodes, options, budget)?;
+        // Equal edges of different weights are merged when they are written.
+        let digits = Digits::new(0, 2 * lists.shape.id_bits + WeightedEdge::WEIGHT_BITS);
+        Ok(ListsBuilder { keys: Keys::Weighted(Sorter::new(budget, digits)), ..lists })
     }
 
     fn with_width(n_nodes: u64, options: EdgeOptions, budget: &'a Budget, is_wide: bool) -> Result<ListsBuilder<'a>> {
@@ -103,6 +115,7 @@ impl<'a> ListsBuilder<'a> {
         let keys = match &self.keys {
             Keys::Narrow(sorter) => KeyFeeder::Narrow(sorter.feeder()),
             Keys::Wide(sorter) => KeyFeeder::Wide(sorter.feeder()),
+            Keys::Weighted(sorter) => KeyFeeder::Weighted(sorter.feeder()),
         };
         EdgeFeeder { builder: self, keys, n_read: 0, n_loops_dropped: 0, n_reversed: 0 }
     }
@@ -121,6 +134,8 @@ impl<'a> ListsBuilder<'a> {
         let (n_edges, is_symmetric) = match self.keys {
             Keys::Narrow(sorter) => job.write::<u64, u32>(sorter, writer)?,
             Keys::Wide(sorter) => job.write::<u128, u64>(sorter, writer)?,
+            Keys::Weighted(sorter) if self.shape.n_nodes > 1 << 32 => job.write::<_, u64>(sorter, writer)?,
+            Keys::Weighted(sorter) => job.write::<_, u32>(sorter, writer)?,
         };
         let n_merged = job.n_fed - n_edges;
         Ok(ListsSummary { n_edges, is_symmetric, n_read, n_loops_dropped, n_reversed, n_merged })
@@ -139,12 +154,20 @@ pub struct EdgeFeeder<'s, 'a> {
 enum KeyFeeder<'s, 'a> {
     Narrow(Feeder<'s, 'a, u64>),
     Wide(Feeder<'s, 'a, u128>),
+    Weighted(Feeder<'s, 'a, WeightedEdge>),
 }
 
 impl EdgeFeeder<'_, '_> {
-    /// Adds one edge. Both ends must be nodes: the reader of the edge has checked that and can name its place.
+    /// Adds one edge of weight 1: see [`EdgeFeeder::push_weighted`].
     #[inline]
     pub fn push(&mut self, source: u64, destination: u64) -> Result<()> {
+        self.push_weighted(source, destination, 1.0)
+    }
+
+    /// Adds one edge. Both ends must be nodes, and the weight finite and not negative: the reader of the edge has checked
+    /// that and can name its place. Builders without weights ignore it.
+    #[inline]
+    pub fn push_weighted(&mut self, source: u64, destination: u64, weight: f32) -> Result<()> {
         let Shape { n_nodes, .. } = self.builder.shape;
         assert!(source < n_nodes && destination < n_nodes, "an edge outside the graph");
         self.n_read += 1;
@@ -152,10 +175,10 @@ impl EdgeFeeder<'_, '_> {
             self.n_loops_dropped += 1;
             return Ok(());
         }
-        self.push_key(source, destination)?;
+        self.push_key(source, destination, weight)?;
         if self.builder.options.symmetrize && source != destination {
             self.n_reversed += 1;
-            self.push_key(destination, source)?;
+            self.push_key(destination, source, weight)?;
         }
         Ok(())
     }
@@ -168,15 +191,17 @@ impl EdgeFeeder<'_, '_> {
         match self.keys {
             KeyFeeder::Narrow(keys) => keys.finish(),
             KeyFeeder::Wide(keys) => keys.finish(),
+            KeyFeeder::Weighted(keys) => keys.finish(),
         }
     }
 
     #[inline]
-    fn push_key(&mut self, source: u64, destination: u64) -> Result<()> {
+    fn push_key(&mut self, source: u64, destination: u64, weight: f32) -> Result<()> {
         let id_bits = self.builder.shape.id_bits;
         match &mut self.keys {
             KeyFeeder::Narrow(keys) => keys.push(destination << id_bits | source),
             KeyFeeder::Wide(keys) => keys.push(u128::from(destination) << id_bits | u128::from(source)),
+            KeyFeeder::Weighted(keys) => keys.push(WeightedEdge::new(source, destination, weight, id_bits)),
         }
     }
 }
@@ -222,7 +247,10 @@ impl Job<'_> {
         })?;
         feeder.finish()?;
         let (out_lists, out_edges) = self.write_transpose::<O, I, P>(transpose, place, writer)?;
-        if lists.indptr.same_items(&out_lists.indptr)? && lists.indices.same_items(&out_lists.indices)? {
+        if lists.indptr.same_items(&out_lists.indptr)?
+            && lists.indices.same_items(&out_lists.indices)?
+            && lists.has_symmetric_weights::<P>(&out_edges)?
+        {
             [out_lists.indptr, out_lists.indices, out_edges].into_iter().try_for_each(FinishedColumn::discard)?;
             return Ok((lists.publish(writer)?, true));
         }
@@ -241,13 +269,31 @@ impl Job<'_> {
         let Shape { n_nodes, id_bits } = self.shape;
         let mut lists = ListColumns::<I>::create(writer, "indptr", "indices", n_nodes)?;
         let piece = Piece::begin(self.progress, "sorting edges by destination", Some(self.n_fed), Unit::Edges);
-        sorter.finish(&mut |keys: &[K]| {
+        let mut weights = K::IS_WEIGHTED.then(|| writer.column::<f32>("edge_weights")).transpose()?;
+        let mut values = Vec::new();
+        let mut write = |keys: &[K]| {
             lists.append(keys, |key| key.destination(id_bits), |key| key.source(id_bits))?;
-            also(keys)?;
+            if let Some(weights) = &mut weights {
+                values.clear();
+                values.extend(keys.iter().map(|key| key.weight()));
+                weights.push(&values)?;
+            }
+            also(keys)
+        };
+        let mut merged = (K::IS_WEIGHTED && self.options.merge_duplicates).then(|| MergedEdges::new(id_bits));
+        sorter.finish(&mut |keys: &[K]| {
+            match &mut merged {
+                Some(merged) => write(merged.add(keys)?)?,
+                None => write(keys)?,
+            }
             piece.advance(keys.len() as u64);
             Ok(())
         })?;
-        lists.finish()
+        if let Some(merged) = merged {
+            write(&merged.finish()?)?;
+        }
+        let weights = weights.map(ColumnWriter::finish).transpose()?;
+        Ok(FinishedLists { weights, ..lists.finish()? })
     }
 
     fn write_transpose<O: OutEdge, I: IdItem, P: IdItem>(
@@ -285,6 +331,7 @@ struct ListColumns<I> {
 struct FinishedLists {
     indptr: FinishedColumn,
     indices: FinishedColumn,
+    weights: Option<FinishedColumn>,
     n_edges: u64,
 }
 
@@ -292,7 +339,16 @@ impl FinishedLists {
     fn publish(self, writer: &mut StoreWriter) -> Result<u64> {
         writer.add(self.indptr);
         writer.add(self.indices);
+        self.weights.into_iter().for_each(|weights| writer.add(weights));
         Ok(self.n_edges)
+    }
+
+    /// True if every edge has the weight of the edge in its place among those by source.
+    fn has_symmetric_weights<P: IdItem>(&self, out_edges: &FinishedColumn) -> Result<bool> {
+        let Some(weights) = &self.weights else { return Ok(true) };
+        let (weights, out_edges) = (weights.items::<f32>()?, out_edges.items::<P>()?);
+        let (weights, out_edges) = (weights.items(), out_edges.items());
+        Ok(out_edges.par_iter().zip(weights).all(|(edge, weight)| weights[edge.to_id() as usize] == *weight))
     }
 }
 
@@ -337,7 +393,7 @@ impl<I: IdItem> ListColumns<I> {
         let n_edges = self.indices.n_items();
         self.start_rows(self.n_rows + 1, n_edges)?;
         self.indptr.push(&self.bounds)?;
-        Ok(FinishedLists { indptr: self.indptr.finish()?, indices: self.indices.finish()?, n_edges })
+        Ok(FinishedLists { indptr: self.indptr.finish()?, indices: self.indices.finish()?, weights: None, n_edges })
     }
 }
 
@@ -434,6 +490,95 @@ mod tests {
             prop_assert_eq!(summary.n_read, edges.len() as u64);
             prop_assert_eq!(found, expected);
         }
+    }
+
+    /// Weighted edges as (destination, source, weight), by definition.
+    fn weighted(edges: &[([u64; 2], u8)], options: EdgeOptions) -> Vec<(u64, u64, f32)> {
+        let mut all = Vec::new();
+        for ([source, destination], weight) in edges {
+            let weight = f32::from(*weight) / 8.0;
+            if source == destination && options.drop_loops {
+                continue;
+            }
+            all.push((*destination, *source, weight));
+            if options.symmetrize && source != destination {
+                all.push((*source, *destination, weight));
+            }
+        }
+        all.sort_by(|a, b| a.partial_cmp(b).unwrap());
+        if options.merge_duplicates {
+            all = all
+                .chunk_by(|a, b| (a.0, a.1) == (b.0, b.1))
+                .map(|same| (same[0].0, same[0].1, same.iter().map(|edge| edge.2).sum()))
+                .collect();
+        }
+        all
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn weights_go_with_their_edges(
+            edges in prop::collection::vec(([0u64..20, 0u64..20], 0u8..4), 0..200),
+            symmetric in any::<bool>(),
+            options in options(),
+        ) {
+            // With all reverses, lists may be symmetric by themselves; weights decide.
+            let mut edges = edges;
+            if symmetric {
+                edges.extend(edges.clone().into_iter().map(|([source, destination], weight)| ([destination, source], weight)));
+            }
+            let temp = tempfile::tempdir().unwrap();
+            let out = temp.path().join("store");
+            let mut writer = StoreWriter::create(&out).unwrap();
+            let budget = Budget::new(1 << 20, &writer.scratch());
+            let builder = ListsBuilder::weighted(20, options, &budget).unwrap();
+            std::thread::scope(|scope| {
+                for half in edges.chunks(edges.len().div_ceil(2).max(1)) {
+                    let builder = &builder;
+                    scope.spawn(move || {
+                        let mut feeder = builder.feeder();
+                        half.iter().for_each(|([source, destination], weight)| {
+                            feeder.push_weighted(*source, *destination, f32::from(*weight) / 8.0).unwrap();
+                        });
+                        feeder.finish().unwrap();
+                    });
+                }
+            });
+            let summary = builder.finish(&mut writer, &Quiet).unwrap();
+            let ListsSummary { n_edges, is_symmetric, .. } = summary;
+            let contents = Contents { n_nodes: 20, n_edges, is_symmetric, edge_weights: true, ..Contents::default() };
+            writer.finish(contents, Provenance::default()).unwrap();
+            prop_assert_eq!(verify(&out, &|_| ()).unwrap().findings, []);
+            let graph = Graph::open(&out).unwrap();
+            let mut found = Vec::new();
+            for destination in 0..20 {
+                let (start, end) = graph.lists().bounds(destination).unwrap();
+                let weights = graph.edge_weights().unwrap().get(start, end).unwrap();
+                let sources = graph.lists().of(destination).unwrap();
+                found.extend(sources.iter().zip(weights).map(|(source, weight)| (destination, source, *weight)));
+            }
+            let expected = weighted(&edges, options);
+            let mut reversed: Vec<_> = expected.iter().map(|(a, b, weight)| (*b, *a, *weight)).collect();
+            reversed.sort_by(|a, b| a.partial_cmp(b).unwrap());
+            prop_assert_eq!(is_symmetric, reversed == expected);
+            prop_assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn sums_that_no_number_holds_are_refused() {
+        let temp = tempfile::tempdir().unwrap();
+        let mut writer = StoreWriter::create(&temp.path().join("store")).unwrap();
+        let budget = Budget::new(1 << 20, &writer.scratch());
+        let options = EdgeOptions { merge_duplicates: true, ..EdgeOptions::default() };
+        let builder = ListsBuilder::weighted(5, options, &budget).unwrap();
+        let mut feeder = builder.feeder();
+        (0..2).for_each(|_| feeder.push_weighted(3, 4, 9e11).unwrap());
+        feeder.finish().unwrap();
+        let error = builder.finish(&mut writer, &Quiet).unwrap_err().to_string();
+        assert!(error.contains("the edges from node 3 to 4 add up to 1.8e12, more than 1e12"), "{error}");
     }
 
     /// 40,000 edges, a third of them between the same two nodes and a third into one hub, in 64 KiB: buckets spill, and

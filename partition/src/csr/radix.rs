@@ -48,6 +48,19 @@ impl Key for [u32; 3] {
     }
 }
 
+/// Sorted by the first number; the other comes along.
+impl Key for [u128; 2] {
+    #[inline]
+    fn bits(self, shift: u32) -> usize {
+        self[0].bits(shift)
+    }
+
+    #[inline]
+    fn compare(self, other: [u128; 2], start: u32) -> Ordering {
+        self[0].compare(other[0], start)
+    }
+}
+
 /// 2^13 counters fit in the first cache, and their lines in the second.
 const MAX_DIGIT_BITS: u32 = 13;
 const BASE: usize = 1 << MAX_DIGIT_BITS;

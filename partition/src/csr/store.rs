@@ -5,8 +5,8 @@ use std::path::Path;
 
 use half::{bf16, f16};
 use kith_store::{
-    Contents, Dtype, GraphsEntry, IdsEntry, Item, LabelsEntry, Manifest, Provenance, RowsEntry, RowsForm, SplitPart,
-    StoreWriter, split_column,
+    Contents, Dtype, FeatureLayout, FeaturesEntry, GraphsEntry, IdsEntry, Item, LabelKind, LabelsEntry, Manifest,
+    Provenance, SplitPart, StoreWriter, split_column,
 };
 use rayon::prelude::*;
 
@@ -74,12 +74,34 @@ impl<'a> StoreBuilder<'a> {
         options: EdgeOptions,
         feed: impl FnOnce(&ListsBuilder<'_>) -> Result<()>,
     ) -> Result<ListsSummary> {
-        let builder = ListsBuilder::new(n_nodes, options, &self.budget)?;
+        self.build_lists(n_nodes, options, false, feed)
+    }
+
+    /// The same with the weight of every edge.
+    pub fn weighted_lists(
+        &mut self,
+        n_nodes: u64,
+        options: EdgeOptions,
+        feed: impl FnOnce(&ListsBuilder<'_>) -> Result<()>,
+    ) -> Result<ListsSummary> {
+        self.build_lists(n_nodes, options, true, feed)
+    }
+
+    fn build_lists(
+        &mut self,
+        n_nodes: u64,
+        options: EdgeOptions,
+        has_weights: bool,
+        feed: impl FnOnce(&ListsBuilder<'_>) -> Result<()>,
+    ) -> Result<ListsSummary> {
+        let new = if has_weights { ListsBuilder::weighted } else { ListsBuilder::new };
+        let builder = new(n_nodes, options, &self.budget)?;
         feed(&builder)?;
         let summary = builder.finish(&mut self.writer, self.progress)?;
         self.contents.n_nodes = n_nodes;
         self.contents.n_edges = summary.n_edges;
         self.contents.is_symmetric = summary.is_symmetric;
+        self.contents.edge_weights = has_weights;
         for (option, is_on, counted, n) in [
             ("symmetrize", options.symmetrize, "edges_added", summary.n_reversed),
             ("drop_loops", options.drop_loops, "loops_dropped", summary.n_loops_dropped),
@@ -105,7 +127,7 @@ impl<'a> StoreBuilder<'a> {
             Dtype::Bf16 => self.typed_rows(dim, bf16::from_f32, fill),
             other => Err(PartitionError::Option(format!("rows are f32, f16 or bf16, not {}", other.name()))),
         }?;
-        self.contents.rows = Some(RowsEntry { dim, form: RowsForm::Dense, dtype });
+        self.contents.features = Some(FeaturesEntry { dim, layout: FeatureLayout::Dense, dtype });
         Ok(())
     }
 
@@ -126,7 +148,7 @@ impl<'a> StoreBuilder<'a> {
             }
             Ok(())
         };
-        self.per_node("rows", width, Unit::Rows, fill_piece)
+        self.per_node("features", width, Unit::Rows, fill_piece)
     }
 
     /// Writes sparse rows. `rows` yields for each node its columns, ascending, and their values.
@@ -135,9 +157,9 @@ impl<'a> StoreBuilder<'a> {
         dim: u64,
         rows: impl Iterator<Item = Result<(&'r [u32], &'r [f32])>>,
     ) -> Result<()> {
-        let mut indptr = self.writer.column::<u64>("row_indptr")?;
-        let mut indices = self.writer.column::<u32>("row_indices")?;
-        let mut values = self.writer.column::<f32>("row_values")?;
+        let mut indptr = self.writer.column::<u64>("feature_indptr")?;
+        let mut indices = self.writer.column::<u32>("feature_indices")?;
+        let mut values = self.writer.column::<f32>("feature_values")?;
         let piece = Piece::begin(self.progress, "writing rows", Some(self.contents.n_nodes), Unit::Rows);
         indptr.push(&[0])?;
         for row in rows {
@@ -150,28 +172,35 @@ impl<'a> StoreBuilder<'a> {
         for column in [indptr.finish()?, indices.finish()?, values.finish()?] {
             self.writer.add(column);
         }
-        self.contents.rows = Some(RowsEntry { dim, form: RowsForm::Sparse, dtype: Dtype::F32 });
+        self.contents.features = Some(FeaturesEntry { dim, layout: FeatureLayout::Sparse, dtype: Dtype::F32 });
         Ok(())
     }
 
     /// Writes one class per node (`NO_CLASS` for none); `fill` writes the classes of the nodes from `first` on.
     pub fn classes(&mut self, n_classes: u64, fill: impl Fn(u64, &mut [u32]) -> Result<()> + Sync) -> Result<()> {
         self.per_node("labels", 1, Unit::Nodes, fill)?;
-        self.contents.labels = Some(LabelsEntry { n_classes, multi_label: false });
+        self.contents.labels = Some(LabelsEntry { kind: LabelKind::Classes, n_classes });
         Ok(())
     }
 
     /// Writes any number of classes per node, as bits.
     pub fn label_bits(&mut self, n_classes: u64, words: &[u64]) -> Result<()> {
         self.writer.write("label_bits", words)?;
-        self.contents.labels = Some(LabelsEntry { n_classes, multi_label: true });
+        self.contents.labels = Some(LabelsEntry { kind: LabelKind::MultiLabel, n_classes });
         Ok(())
     }
 
     /// Writes any number of classes per node, as bits; `fill` writes the words of the nodes from `first` on.
     pub fn label_bits_by(&mut self, n_classes: u64, fill: impl Fn(u64, &mut [u64]) -> Result<()> + Sync) -> Result<()> {
         self.per_node("label_bits", n_classes.div_ceil(64) as usize, Unit::Nodes, fill)?;
-        self.contents.labels = Some(LabelsEntry { n_classes, multi_label: true });
+        self.contents.labels = Some(LabelsEntry { kind: LabelKind::MultiLabel, n_classes });
+        Ok(())
+    }
+
+    /// Writes `n_numbers` numbers to predict per node, NaN for none; `fill` writes those of the nodes from `first` on.
+    pub fn numbers(&mut self, n_numbers: u64, fill: impl Fn(u64, &mut [f32]) -> Result<()> + Sync) -> Result<()> {
+        self.per_node("labels", n_numbers as usize, Unit::Nodes, fill)?;
+        self.contents.labels = Some(LabelsEntry { kind: LabelKind::Targets, n_classes: n_numbers });
         Ok(())
     }
 

@@ -184,7 +184,7 @@ fn describe(builder: &mut StoreBuilder<'_>, graph: &RawGraph, import: &DatasetIm
     };
     let provenance = builder.provenance();
     provenance.source = format!("{} (kith {})", import.name, env!("CARGO_PKG_VERSION"));
-    provenance.run_key = Some(import.run_key);
+    provenance.seed = Some(import.run_key);
     provenance.options.insert("features".into(), features);
     if let Some(split) = &import.split {
         let rule = match split {

@@ -25,6 +25,7 @@ pub(super) enum Drawn {
     Points = 2,
     Ranks = 3,
     Edges = 4,
+    Weights = 5,
 }
 
 impl Drawn {
@@ -64,7 +65,7 @@ pub(super) fn feed(
 /// States what a graph was made from.
 pub(super) fn record(provenance: &mut Provenance, source: &str, run_key: u64, options: &[(&str, &dyn Display)]) {
     provenance.source = source.to_owned();
-    provenance.run_key = Some(run_key);
+    provenance.seed = Some(run_key);
     provenance.options.extend(options.iter().map(|(name, value)| ((*name).to_owned(), value.to_string())));
 }
 

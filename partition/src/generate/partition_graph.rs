@@ -261,7 +261,7 @@ mod tests {
         for n_threads in [1, 2, 5] {
             let (manifest, _) = made(n_threads, |out, memory, progress| partition_graph(&SMALL, out, memory, progress));
             assert_eq!(
-                manifest.digest, "d6ea10c2ae84881e39feede2b7ad7bbbd85562f42c62e675e8a2f68a5f5da329",
+                manifest.digest, "092d5bad24e0d9fec2246863c38469da16705b1d93ffd5a0f87a659e505e94e0",
                 "{n_threads} threads"
             );
         }
@@ -381,7 +381,7 @@ mod tests {
     fn stored_rows_have_one_mean_and_one_deviation() {
         let graph = PartitionGraph::paper(5.0, 0.5, 1);
         let (_, store) = made(2, |out, memory, progress| partition_graph(&graph, out, memory, progress));
-        let rows = store.rows().unwrap();
+        let rows = store.features().unwrap();
         let mut values = Vec::new();
         let mut row = [0f32; 2];
         for node in 0..5000 {
@@ -403,7 +403,7 @@ mod tests {
         let (manifest, store) = made(2, |out, memory, progress| partition_graph(&graph, out, memory, progress));
         assert_eq!(part_sizes(&store), [0, 100, 250, 150]);
         assert_eq!(manifest.provenance.notes.len(), 1);
-        assert_eq!(manifest.provenance.run_key, Some(1));
+        assert_eq!(manifest.provenance.seed, Some(1));
         assert_eq!(manifest.provenance.options["average_degree"], "2.5");
     }
 

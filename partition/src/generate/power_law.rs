@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use kith_draw::{Permutation, Stream};
+use kith_draw::{Permutation, Stream, ln};
 use kith_store::{Dtype, Manifest};
 
 use super::{
@@ -14,7 +14,7 @@ use super::{
     weights::{Bits, Groups},
 };
 use crate::{
-    csr::{EdgeOptions, ListsSummary, MAX_NODES, StoreBuilder},
+    csr::{EdgeOptions, ListsBuilder, ListsSummary, MAX_NODES, StoreBuilder},
     error::Result,
     progress::{Piece, Progress, Unit},
     rows::GaussianRows,
@@ -39,6 +39,8 @@ pub struct PowerLaw {
     pub communities: Option<Communities>,
     /// Leave edges as drawn; otherwise every edge has its reverse.
     pub is_directed: bool,
+    /// Give edges weights: exponential numbers of mean 1; those of equal edges are added up.
+    pub has_weights: bool,
     /// Length of a row; 0 for a graph without rows.
     pub dim: u32,
     /// Type of a row's values: f32, f16 or bf16.
@@ -88,15 +90,23 @@ pub(super) fn build(graph: &PowerLaw, out: &Path, memory_bytes: u64, progress: &
     graph.record(&mut builder);
 
     let options = EdgeOptions { symmetrize: !is_directed, drop_loops: true, merge_duplicates: true };
-    let summary = builder.lists(n_nodes, options, |lists| {
+    let weights = Drawn::Weights.stream(run_key);
+    let draw = |lists: &ListsBuilder<'_>| {
         let work = Piece::begin(progress, "drawing edges", Some(n_edges), Unit::Edges);
         feed(lists, n_edges, EDGES_AT_ONCE, &work, |mut edges, feeder| {
             edges.try_for_each(|edge| {
                 let [source, destination] = ends.draw(edge);
-                feeder.push(source, destination)
+                match graph.has_weights {
+                    true => feeder.push_weighted(source, destination, weight_of(weights, edge)),
+                    false => feeder.push(source, destination),
+                }
             })
         })
-    })?;
+    };
+    let summary = match graph.has_weights {
+        true => builder.weighted_lists(n_nodes, options, draw)?,
+        false => builder.lists(n_nodes, options, draw)?,
+    };
     builder.provenance().notes.extend(note_on_loss(summary, is_directed));
 
     if dim > 0 {
@@ -110,8 +120,13 @@ pub(super) fn build(graph: &PowerLaw, out: &Path, memory_bytes: u64, progress: &
         (first..).zip(classes).for_each(|(node, class)| *class = ends.class(node));
         Ok(())
     })?;
-    builder.split(&format!("keyed-{run_key}"), |node| Ok(split.part(node)))?;
+    builder.split(&format!("seed-{run_key}"), |node| Ok(split.part(node)))?;
     builder.finish()
+}
+
+/// The weight of an edge.
+fn weight_of(stream: Stream, edge: u64) -> f32 {
+    -ln(stream.draws(edge, 0, 0).uniform()) as f32
 }
 
 impl PowerLaw {
@@ -207,6 +222,9 @@ impl PowerLaw {
             EdgeAmount::Edges(n_edges) => ("n_edges", n_edges.to_string()),
         };
         options.insert(name.into(), value);
+        if self.has_weights {
+            options.insert("edge_weights".into(), "exponential".into());
+        }
         if let Some(Communities { size, share }) = communities {
             options.insert("community_size".into(), size.to_string());
             options.insert("community_share".into(), share.to_string());
@@ -314,6 +332,7 @@ mod tests {
         homophily: 0.6,
         communities: Some(Communities { size: 30, share: 0.5 }),
         is_directed: false,
+        has_weights: false,
         dim: 5,
         dtype: Dtype::F16,
         split: Fractions { train: 0.5, valid: 0.2, test: 0.3 },
@@ -329,7 +348,7 @@ mod tests {
         for n_threads in [1, 2, 5] {
             let (manifest, _) = made(n_threads, |out, memory, progress| power_law(&SMALL, out, memory, progress));
             assert_eq!(
-                manifest.digest, "87e322c1047a7eae8642eca15413d647e73291b22156ead08b3b68ae9e6ef2cf",
+                manifest.digest, "bec5eef4e1f705310da40f9d3b8b046154bde6d4c11f78b316c817925b7f61d0",
                 "{n_threads} threads"
             );
         }
@@ -424,7 +443,7 @@ mod tests {
     fn nodes_have_balanced_classes_rows_of_their_class_and_a_split() {
         let graph = PowerLaw { n_nodes: 20_003, dim: 16, ..SMALL };
         let (manifest, store) = make(graph);
-        assert_eq!(manifest.contents.splits, ["keyed-42"]);
+        assert_eq!(manifest.contents.splits, ["seed-42"]);
         let [none, train, valid, test] = part_sizes(&store);
         assert_eq!(none, 0);
         for (n, share) in [(train, 0.5), (valid, 0.2), (test, 0.3)] {
@@ -436,7 +455,7 @@ mod tests {
         for node in 0..20_003 {
             let class = store.labels().unwrap().class(node).unwrap().unwrap() as usize;
             sizes[class] += 1;
-            store.rows().unwrap().read(node, &mut row).unwrap();
+            store.features().unwrap().read(node, &mut row).unwrap();
             means[class].iter_mut().zip(row).for_each(|(mean, value)| *mean += f64::from(value) / 2857.0);
         }
         assert!(sizes.iter().all(|n| (2857..=2858).contains(n)), "{sizes:?}");
@@ -460,6 +479,21 @@ mod tests {
         assert_eq!((manifest.contents.n_nodes, manifest.contents.n_edges), (1, 0));
         let (manifest, _) = make(PowerLaw { n_nodes: 2, edges: EdgeAmount::Edges(1), ..one });
         assert!(manifest.contents.n_edges <= 2);
+    }
+
+    #[test]
+    fn weights_change_no_edge() {
+        let temp = tempfile::tempdir().unwrap();
+        let plain = crate::generate::testing::open(&PowerLaw { n_nodes: 3_000, ..SMALL }, &temp.path().join("plain"));
+        let weighted = crate::generate::testing::open(
+            &PowerLaw { n_nodes: 3_000, has_weights: true, ..SMALL },
+            &temp.path().join("weighted"),
+        );
+        assert_eq!(plain.lists().all().unwrap(), weighted.lists().all().unwrap());
+        assert!(weighted.is_symmetric() && plain.edge_weights().is_none());
+        let weights = weighted.edge_weights().unwrap().get(0, weighted.n_edges() as usize).unwrap();
+        let mean = weights.iter().map(|weight| f64::from(*weight)).sum::<f64>() / weights.len() as f64;
+        assert!((0.9..1.3).contains(&mean), "{mean}");
     }
 
     #[test]

@@ -15,12 +15,13 @@ use crate::{
     PartitionError, Result,
     progress::{Piece, Progress, Unit},
     tables::{
-        fields::{each_line, each_pair_of_numbers, number_id, pick, utf8},
+        edge_weights::{Weights, column_named, weights_of, with_weight},
+        fields::{each_line, each_pair_of_numbers, number_id, pick, utf8, weight},
         files::{Format, TableFile, find_all},
         names::{DESTINATION_NAMES, SOURCE_NAMES, find_name},
-        npy::NpyEdges,
+        npy::{NpyEdges, NpyRows},
         parquet::{ColumnType, ParquetFile, texts, whole_numbers},
-        rules::{IdKind, IdRule},
+        rules::{EdgeWeightRule, IdKind, IdRule},
         sinks::{NumberSink, TextSink},
         text::TextFile,
     },
@@ -34,18 +35,24 @@ const BATCH_ROWS: usize = 1 << 13;
 pub(super) struct EdgeFiles {
     files: Vec<EdgeFile>,
     kind: IdKind,
+    are_weighted: bool,
 }
 
 #[derive(Debug)]
 enum EdgeFile {
-    Text { file: TextFile, columns: [usize; 2] },
-    Npy(NpyEdges),
-    Parquet { file: ParquetFile, columns: [usize; 2], n_readers: usize },
+    Text { file: TextFile, columns: [usize; 2], weight: Option<usize> },
+    Npy { edges: NpyEdges, weights: Option<NpyRows> },
+    Parquet { file: ParquetFile, columns: [usize; 2], weight: Option<usize>, n_readers: usize },
 }
 
 impl EdgeFiles {
     /// Looks at all files: their columns, and whether ids are numbers or texts. The first file with an edge decides.
-    pub(super) fn open(paths: &[PathBuf], rule: IdRule, memory_bytes: u64) -> Result<EdgeFiles> {
+    pub(super) fn open(
+        paths: &[PathBuf],
+        rule: IdRule,
+        weights: Option<&EdgeWeightRule>,
+        memory_bytes: u64,
+    ) -> Result<EdgeFiles> {
         let mut kind = match rule {
             IdRule::Auto | IdRule::Mapped => None,
             IdRule::Dense => Some(IdKind::Numbers),
@@ -55,14 +62,39 @@ impl EdgeFiles {
         let Some(first) = found.first() else {
             return Err(PartitionError::Option("no edges: --edges names the file or folder that holds them".into()));
         };
-        let files = found.iter().map(|file| EdgeFile::open(file, &mut kind, memory_bytes)).collect::<Result<_>>()?;
+        let mut weight_files = match weights {
+            Some(EdgeWeightRule::Files(paths)) => find_all(paths)?,
+            _ => Vec::new(),
+        }
+        .into_iter();
+        let mut files = Vec::new();
+        for file in &found {
+            let weights = match weights {
+                None => Weights::None,
+                Some(EdgeWeightRule::Column(name)) => Weights::Column(name),
+                Some(EdgeWeightRule::Files(_)) => Weights::File(weight_files.next().ok_or_else(|| {
+                    let problem = "has no file of weights: --edge-weights names one for each file of edges";
+                    PartitionError::input(&file.path, "file", problem)
+                })?),
+            };
+            files.push(EdgeFile::open(file, &mut kind, weights, memory_bytes)?);
+        }
+        if let Some(file) = weight_files.next() {
+            let problem = "belongs to no file of edges: --edge-weights names one for each";
+            return Err(PartitionError::input(&file.path, "file", problem));
+        }
         let no_edges = || PartitionError::input(&first.path, "end of file", "holds no edges");
-        Ok(EdgeFiles { files, kind: kind.ok_or_else(no_edges)? })
+        Ok(EdgeFiles { files, kind: kind.ok_or_else(no_edges)?, are_weighted: weights.is_some() })
     }
 
     /// Kind of the ids.
     pub(super) fn kind(&self) -> IdKind {
         self.kind
+    }
+
+    /// True if edges have weights.
+    pub(super) fn are_weighted(&self) -> bool {
+        self.are_weighted
     }
 
     /// Number of files.
@@ -78,27 +110,36 @@ impl EdgeFiles {
         make: impl Fn() -> S + Sync,
     ) -> Result<Vec<S>> {
         self.run(what, progress, make, |sink, buffer, job, work| match (&self.files[job.file], &job.part) {
-            (EdgeFile::Text { file, columns }, part) => {
-                let parse = |lines: &[u8], sink: &mut S| {
-                    each_pair_of_numbers(lines, file.delimiter, *columns, |source, destination| {
-                        sink.edge(source, destination)
-                    })
+            (EdgeFile::Text { file, columns, weight: column }, part) => {
+                let parse = |lines: &[u8], sink: &mut S| match column {
+                    None => each_pair_of_numbers(lines, file.delimiter, *columns, |source, destination| {
+                        sink.edge(source, destination, 1.0)
+                    }),
+                    Some(column) => each_line(lines, |line| {
+                        let fields = pick(line, file.delimiter, [columns[0], columns[1], *column])?;
+                        sink.edge(number_id(&fields[0])?, number_id(&fields[1])?, weight(&fields[2])?)
+                    }),
                 };
                 match part {
                     FilePart::Bytes(piece) => file.read_piece(piece.clone(), buffer, |lines| parse(lines, sink)),
                     _ => file.each_block(&|n| work.advance(n), &mut |lines| parse(lines, sink)),
                 }
             }
-            (EdgeFile::Npy(file), FilePart::Bytes(edges)) => file.read(edges.clone(), sink),
-            (EdgeFile::Parquet { file, columns, .. }, FilePart::Group(group)) => {
+            (EdgeFile::Npy { edges, weights }, FilePart::Bytes(range)) => {
+                edges.read(range.clone(), weights.as_ref(), sink)
+            }
+            (EdgeFile::Parquet { file, columns, weight, .. }, FilePart::Group(group)) => {
                 let (mut sources, mut destinations) = (Vec::new(), Vec::new());
-                file.read_group(*group, columns, BATCH_ROWS, &mut |_, arrays| {
+                file.read_group(*group, &with_weight(*columns, *weight), BATCH_ROWS, &mut |_, arrays| {
                     sources.clear();
                     destinations.clear();
                     whole_numbers(&arrays[0], &mut sources)?;
                     whole_numbers(&arrays[1], &mut destinations)?;
-                    let mut pairs = sources.iter().zip(&destinations).enumerate();
-                    pairs.try_for_each(|(row, (a, b))| sink.edge(*a, *b).map_err(|trouble| (row, trouble)))
+                    let weights = weights_of(arrays)?;
+                    let mut edges = sources.iter().zip(&destinations).zip(weights).enumerate();
+                    edges.try_for_each(|(row, ((a, b), weight))| {
+                        sink.edge(*a, *b, weight).map_err(|trouble| (row, trouble))
+                    })
                 })
             }
             _ => unreachable!("each format is cut into its own kind of parts"),
@@ -113,11 +154,15 @@ impl EdgeFiles {
         make: impl Fn() -> S + Sync,
     ) -> Result<Vec<S>> {
         self.run(what, progress, make, |sink, buffer, job, work| match (&self.files[job.file], &job.part) {
-            (EdgeFile::Text { file, columns }, part) => {
+            (EdgeFile::Text { file, columns, weight: column }, part) => {
                 let parse = |lines: &[u8], sink: &mut S| {
                     each_line(lines, |line| {
                         let [source, destination] = pick(line, file.delimiter, *columns)?;
-                        sink.edge(utf8(&source)?, utf8(&destination)?)
+                        let own = match column {
+                            None => 1.0,
+                            Some(column) => weight(&pick(line, file.delimiter, [*column])?[0])?,
+                        };
+                        sink.edge(utf8(&source)?, utf8(&destination)?, own)
                     })
                 };
                 match part {
@@ -125,11 +170,14 @@ impl EdgeFiles {
                     _ => file.each_block(&|n| work.advance(n), &mut |lines| parse(lines, sink)),
                 }
             }
-            (EdgeFile::Parquet { file, columns, .. }, FilePart::Group(group)) => {
-                file.read_group(*group, columns, BATCH_ROWS, &mut |_, arrays| {
+            (EdgeFile::Parquet { file, columns, weight, .. }, FilePart::Group(group)) => {
+                file.read_group(*group, &with_weight(*columns, *weight), BATCH_ROWS, &mut |_, arrays| {
                     let (sources, destinations) = (texts(&arrays[0])?, texts(&arrays[1])?);
-                    let mut pairs = sources.iter().zip(&destinations).enumerate();
-                    pairs.try_for_each(|(row, (a, b))| sink.edge(a, b).map_err(|trouble| (row, trouble)))
+                    let weights = weights_of(arrays)?;
+                    let mut edges = sources.iter().zip(&destinations).zip(weights).enumerate();
+                    edges.try_for_each(|(row, ((a, b), weight))| {
+                        sink.edge(a, b, weight).map_err(|trouble| (row, trouble))
+                    })
                 })
             }
             _ => unreachable!("files without texts were refused when they were opened"),
@@ -196,22 +244,33 @@ enum FilePart {
 }
 
 impl EdgeFile {
-    fn open(file: &TableFile, kind: &mut Option<IdKind>, memory_bytes: u64) -> Result<EdgeFile> {
+    fn open(file: &TableFile, kind: &mut Option<IdKind>, weights: Weights<'_>, memory_bytes: u64) -> Result<EdgeFile> {
         let path = &file.path;
+        let name = match &weights {
+            Weights::Column(name) => Some(*name),
+            _ => None,
+        };
+        if file.format != Format::Npy && matches!(weights, Weights::File(_)) {
+            let problem = "a file of weights is for npy edges: name a column of this table with --edge-weights";
+            return Err(PartitionError::input(path, "name", problem));
+        }
         match file.format {
-            Format::Text { delimiter } => EdgeFile::open_text(TextFile::open(path, delimiter)?, kind),
+            Format::Text { delimiter } => EdgeFile::open_text(TextFile::open(path, delimiter)?, kind, name),
             Format::Npy => {
                 let edges = NpyEdges::open(path)?;
                 agree(kind, IdKind::Numbers).map_err(|problem| PartitionError::input(path, "header", problem))?;
-                Ok(EdgeFile::Npy(edges))
+                let weights = weights.of_array(path, edges.n_edges())?;
+                Ok(EdgeFile::Npy { edges, weights })
             }
-            Format::Parquet => EdgeFile::open_parquet(ParquetFile::open(path, memory_bytes)?, kind),
+            Format::Parquet => EdgeFile::open_parquet(ParquetFile::open(path, memory_bytes)?, kind, name),
         }
     }
 
     /// A first line is a header if it names both ends, or if neither end is a number where ids are numbers.
-    fn open_text(mut file: TextFile, kind: &mut Option<IdKind>) -> Result<EdgeFile> {
-        let Some(first) = file.head.first() else { return Ok(EdgeFile::Text { file, columns: [0, 1] }) };
+    fn open_text(mut file: TextFile, kind: &mut Option<IdKind>, weight: Option<&str>) -> Result<EdgeFile> {
+        let Some(first) = file.head.first() else {
+            return Ok(EdgeFile::Text { file, columns: [0, 1], weight: None });
+        };
         let named = named_columns(first);
         let numbers_in = |line: &[String], columns: [usize; 2]| {
             columns.map(|column| line.get(column).is_some_and(|field| number_id(field.as_bytes()).is_ok()))
@@ -225,6 +284,9 @@ impl EdgeFile {
                     Some(IdKind::Texts) => false,
                     None => numbers_follow(),
                 };
+        // Numbers of a first line are no names.
+        let weight = weight.map(|name| column_named(first, name, is_header)).transpose();
+        let weight = weight.map_err(|problem| PartitionError::input(&file.path, "columns", problem))?;
         if is_header {
             file.skip_header();
         }
@@ -233,10 +295,10 @@ impl EdgeFile {
             let are_numbers = numbers_in(first, columns) == [true, true];
             *kind = Some(if are_numbers { IdKind::Numbers } else { IdKind::Texts });
         }
-        Ok(EdgeFile::Text { file, columns })
+        Ok(EdgeFile::Text { file, columns, weight })
     }
 
-    fn open_parquet(file: ParquetFile, kind: &mut Option<IdKind>) -> Result<EdgeFile> {
+    fn open_parquet(file: ParquetFile, kind: &mut Option<IdKind>, weight: Option<&str>) -> Result<EdgeFile> {
         let names = file.names();
         let refuse = |problem: String| PartitionError::input(&file.path, "columns", problem);
         if names.len() < 2 {
@@ -254,14 +316,15 @@ impl EdgeFile {
             }
         };
         agree(kind, found).map_err(refuse)?;
-        let n_readers = file.n_readers(file.bytes_to_read(&columns)?);
-        Ok(EdgeFile::Parquet { file, columns, n_readers })
+        let weight = weight.map(|name| column_named(&names, name, true)).transpose().map_err(refuse)?;
+        let n_readers = file.n_readers(file.bytes_to_read(&with_weight(columns, weight))?);
+        Ok(EdgeFile::Parquet { file, columns, weight, n_readers })
     }
 
     fn n_bytes(&self) -> u64 {
         match self {
             EdgeFile::Text { file, .. } => file.n_bytes,
-            EdgeFile::Npy(file) => file.n_bytes(),
+            EdgeFile::Npy { edges, .. } => edges.n_bytes(),
             EdgeFile::Parquet { file, .. } => file.n_bytes,
         }
     }
@@ -280,7 +343,9 @@ impl EdgeFile {
                 }
                 None => vec![job(FilePart::Whole, 0)], // A packed file counts its bytes as it goes.
             },
-            EdgeFile::Npy(file) => file.pieces().map(|(edges, n_bytes)| job(FilePart::Bytes(edges), n_bytes)).collect(),
+            EdgeFile::Npy { edges, .. } => {
+                edges.pieces().map(|(range, n_bytes)| job(FilePart::Bytes(range), n_bytes)).collect()
+            }
             EdgeFile::Parquet { file, .. } => {
                 let n_groups = file.n_groups();
                 (0..n_groups).map(|group| job(FilePart::Group(group), file.n_bytes / n_groups as u64)).collect()

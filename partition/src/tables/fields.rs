@@ -2,6 +2,8 @@
 
 use std::{borrow::Cow, str};
 
+use kith_store::{MAX_WEIGHT, is_weight};
+
 use crate::{raw::lines::shown, tables::files::Trouble};
 
 /// Separator of the fields of a line.
@@ -259,6 +261,19 @@ pub(super) fn finite(field: &[u8]) -> Result<f32, Trouble> {
         Some(value) if value.is_finite() => Ok(value),
         Some(_) => Err(format!("{} is not a finite number of 32 bits", shown_bytes(field)).into()),
         None => Err(format!("{} is not a number", shown_bytes(field)).into()),
+    }
+}
+
+/// The sentence about a number that is no weight.
+pub(super) fn not_a_weight(number: &impl std::fmt::Display) -> String {
+    format!("{number} is not a weight: weights are numbers from 0 to {MAX_WEIGHT:e}")
+}
+
+/// A field as the weight of an edge.
+pub(super) fn weight(field: &[u8]) -> Result<f32, Trouble> {
+    match finite(field)? {
+        weight if is_weight(weight) => Ok(weight),
+        negative => Err(not_a_weight(&negative).into()),
     }
 }
 

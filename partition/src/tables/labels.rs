@@ -230,12 +230,12 @@ impl LabelTable {
 /// The columns of the id, if there is one, and of the label; a header is left behind.
 ///
 /// A first line is a header if it names the label, or holds none of the numbers that the line below it holds.
-fn label_columns(file: &mut TextFile, kind: IdKind) -> (Option<usize>, usize) {
+pub(super) fn label_columns(file: &mut TextFile, kind: IdKind) -> (Option<usize>, usize) {
     let Some(first) = file.head.first() else { return (None, 0) };
     let (mut id, mut label) = if first.len() > 1 { (Some(0), 1) } else { (None, 0) };
     let named = find_name(first, LABEL_NAMES);
-    let is_number =
-        |line: &[String], column: usize| line.get(column).is_some_and(|field| number_label(field.as_bytes()).is_some());
+    let is_finite = |field: &String| field.parse::<f64>().is_ok_and(f64::is_finite);
+    let is_number = |line: &[String], column: usize| line.get(column).is_some_and(is_finite);
     let numbers_follow = |column| !is_number(first, column) && file.head.get(1).is_some_and(|s| is_number(s, column));
     let id_is_header = kind == IdKind::Numbers && id.is_some_and(numbers_follow);
     if let Some(named) = named {

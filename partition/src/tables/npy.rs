@@ -5,6 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use kith_store::is_weight;
+
 use crate::{
     PartitionError, Result,
     raw::{
@@ -12,7 +14,7 @@ use crate::{
         npy::{NpyHeader, NpyStream},
         number::{Item, Number},
     },
-    tables::{files::Trouble, sinks::NumberSink},
+    tables::{fields::not_a_weight, files::Trouble, sinks::NumberSink},
 };
 
 /// Items read at a time.
@@ -61,9 +63,23 @@ impl NpyEdges {
         })
     }
 
-    /// Hands over a range of edges.
-    pub(super) fn read(&self, edges: Range<u64>, sink: &mut impl NumberSink) -> Result<()> {
+    /// Number of edges.
+    pub(super) fn n_edges(&self) -> u64 {
+        self.n_edges
+    }
+
+    /// Hands over a range of edges, with their weights if they have some.
+    pub(super) fn read(&self, edges: Range<u64>, weights: Option<&NpyRows>, sink: &mut impl NumberSink) -> Result<()> {
         let (start, end) = (edges.start as usize, edges.end as usize);
+        let mut values = Vec::<f32>::new();
+        if let Some(weights) = weights {
+            weights.read(edges.start, edges.end - edges.start, &mut values)?;
+            if let Some(at) = values.iter().position(|weight| !is_weight(*weight)) {
+                let (place, problem) = (format!("item {}", start + at), not_a_weight(&values[at]));
+                return Err(PartitionError::input(&weights.path, place, problem));
+            }
+        }
+        let weight = |edge: usize| values.get(edge - start).copied().unwrap_or(1.0);
         let n_edges = self.n_edges as usize;
         let at = |edge: usize, trouble: Trouble| trouble.at(&self.path, || format!("edge {edge}"));
         let mut first = Vec::<u64>::new();
@@ -72,7 +88,7 @@ impl NpyEdges {
             let mut edge = start;
             while stream.read_chunk(&mut first, CHUNK_ITEMS)? > 0 {
                 for pair in first.chunks_exact(2) {
-                    sink.edge(pair[0], pair[1]).map_err(|trouble| at(edge, trouble))?;
+                    sink.edge(pair[0], pair[1], weight(edge)).map_err(|trouble| at(edge, trouble))?;
                     edge += 1;
                 }
             }
@@ -85,7 +101,7 @@ impl NpyEdges {
         while sources.read_chunk(&mut first, CHUNK_ITEMS)? > 0 {
             destinations.read_chunk(&mut second, CHUNK_ITEMS)?;
             for (source, destination) in first.iter().zip(&second) {
-                sink.edge(*source, *destination).map_err(|trouble| at(edge, trouble))?;
+                sink.edge(*source, *destination, weight(edge)).map_err(|trouble| at(edge, trouble))?;
                 edge += 1;
             }
         }
@@ -132,7 +148,7 @@ impl NpyRows {
         Ok(())
     }
 
-    /// Hands over the only item of each row, with its number.
+    /// Hands over every item, row after row.
     pub(super) fn each<T: Item>(&self, take: &mut dyn FnMut(T) -> Result<(), Trouble>) -> Result<()> {
         let mut stream = NpyStream::open(&self.path)?;
         let mut items = Vec::new();
@@ -154,6 +170,19 @@ fn check_whole(path: &Path, header: &NpyHeader) -> Result<()> {
         other => {
             Err(PartitionError::input(path, "header", format!("items are {other:?} where whole numbers are needed")))
         }
+    }
+}
+
+/// A number to predict, or NaN for none.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target(pub(super) f32);
+
+impl Item for Target {
+    const PROBLEM: &'static str = "is not a finite number of 32 bits";
+
+    fn from_number(number: impl Number) -> (Target, bool) {
+        let value = number.to_f32();
+        (Target(value), !value.is_infinite())
     }
 }
 

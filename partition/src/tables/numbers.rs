@@ -5,7 +5,7 @@
 
 use crate::{
     PartitionError, Result,
-    csr::{Budget, Digits, Feeder, ListsBuilder, Sorter},
+    csr::{Budget, Digits, Feeder, Key, ListsBuilder, Sorter},
     progress::Progress,
     tables::{
         edges::EdgeFiles,
@@ -70,7 +70,7 @@ impl Span {
 
 impl NumberSink for Span {
     #[inline]
-    fn edge(&mut self, source: u64, destination: u64) -> Result<(), Trouble> {
+    fn edge(&mut self, source: u64, destination: u64, _: f32) -> Result<(), Trouble> {
         self.n_edges += 1;
         self.include(source);
         self.include(destination);
@@ -129,33 +129,42 @@ impl NumberIds {
         lists: &ListsBuilder<'_>,
         progress: &dyn Progress,
     ) -> Result<()> {
+        match edges.are_weighted() {
+            true => self.feed_pairs::<[u128; 2]>(edges, lists, progress),
+            false => self.feed_pairs::<u128>(edges, lists, progress),
+        }
+    }
+
+    fn feed_pairs<P: Pair>(&self, edges: &EdgeFiles, lists: &ListsBuilder<'_>, progress: &dyn Progress) -> Result<()> {
         let budget = lists.budget();
         let bits = self.span.bits();
         let digits = |start| Digits::new(start, start + bits);
         let lost = || PartitionError::Option("the edges changed while they were read".into());
 
-        let by_source: Sorter<'_, u128> = Sorter::new(budget, digits(u64::BITS));
+        let by_source: Sorter<'_, P> = Sorter::new(budget, digits(u64::BITS));
         let feed = || PairFeed { feeder: by_source.feeder(), span: self.span };
         let feeds = edges.each_number("reading edges", progress, feed)?;
         feeds.into_iter().try_for_each(|feed| feed.feeder.finish())?;
 
-        let by_destination: Sorter<'_, u128> = Sorter::new(budget, digits(NODE_BITS));
+        let by_destination: Sorter<'_, P> = Sorter::new(budget, digits(NODE_BITS));
         let mut feeder = by_destination.feeder();
         let mut walk = Walk::new(self);
-        by_source.finish(&mut |keys: &[u128]| {
-            keys.iter().try_for_each(|key| {
-                let source = walk.node_of((key >> u64::BITS) as u64)?.ok_or_else(lost)?;
-                feeder.push((key & u128::from(u64::MAX)) << NODE_BITS | u128::from(source))
+        by_source.finish(&mut |pairs: &[P]| {
+            pairs.iter().try_for_each(|pair| {
+                let source = walk.node_of((pair.ends() >> u64::BITS) as u64)?.ok_or_else(lost)?;
+                let ends = (pair.ends() & u128::from(u64::MAX)) << NODE_BITS | u128::from(source);
+                feeder.push(P::new(ends, pair.weight()))
             })
         })?;
         feeder.finish()?;
 
         let mut feeder = lists.feeder();
         let mut walk = Walk::new(self);
-        by_destination.finish(&mut |keys: &[u128]| {
-            keys.iter().try_for_each(|key| {
-                let destination = walk.node_of((key >> NODE_BITS) as u64)?.ok_or_else(lost)?;
-                feeder.push((key & ((1 << NODE_BITS) - 1)) as u64, destination)
+        by_destination.finish(&mut |pairs: &[P]| {
+            pairs.iter().try_for_each(|pair| {
+                let destination = walk.node_of((pair.ends() >> NODE_BITS) as u64)?.ok_or_else(lost)?;
+                let source = (pair.ends() & ((1 << NODE_BITS) - 1)) as u64;
+                feeder.push_weighted(source, destination, pair.weight())
             })
         })?;
         feeder.finish()
@@ -187,16 +196,58 @@ impl<'a> Walk<'a> {
     }
 }
 
-struct PairFeed<'s, 'a> {
-    feeder: Feeder<'s, 'a, u128>,
+/// The two ends of an edge in one number, and its weight.
+trait Pair: Key {
+    fn new(ends: u128, weight: f32) -> Self;
+    fn ends(self) -> u128;
+    fn weight(self) -> f32;
+}
+
+/// Edges without weights.
+impl Pair for u128 {
+    #[inline]
+    fn new(ends: u128, _: f32) -> u128 {
+        ends
+    }
+
+    #[inline]
+    fn ends(self) -> u128 {
+        self
+    }
+
+    #[inline]
+    fn weight(self) -> f32 {
+        1.0
+    }
+}
+
+impl Pair for [u128; 2] {
+    #[inline]
+    fn new(ends: u128, weight: f32) -> [u128; 2] {
+        [ends, weight.to_bits().into()]
+    }
+
+    #[inline]
+    fn ends(self) -> u128 {
+        self[0]
+    }
+
+    #[inline]
+    fn weight(self) -> f32 {
+        f32::from_bits(self[1] as u32)
+    }
+}
+
+struct PairFeed<'s, 'a, P> {
+    feeder: Feeder<'s, 'a, P>,
     span: Span,
 }
 
-impl NumberSink for PairFeed<'_, '_> {
+impl<P: Pair> NumberSink for PairFeed<'_, '_, P> {
     #[inline]
-    fn edge(&mut self, source: u64, destination: u64) -> Result<(), Trouble> {
+    fn edge(&mut self, source: u64, destination: u64, weight: f32) -> Result<(), Trouble> {
         let (source, destination) = (self.span.above(source)?, self.span.above(destination)?);
-        Ok(self.feeder.push(u128::from(source) << u64::BITS | u128::from(destination))?)
+        Ok(self.feeder.push(P::new(u128::from(source) << u64::BITS | u128::from(destination), weight))?)
     }
 }
 
@@ -216,7 +267,7 @@ impl EndFeed<'_, '_> {
 
 impl NumberSink for EndFeed<'_, '_> {
     #[inline]
-    fn edge(&mut self, source: u64, destination: u64) -> Result<(), Trouble> {
+    fn edge(&mut self, source: u64, destination: u64, _: f32) -> Result<(), Trouble> {
         self.id(source)?;
         self.id(destination)
     }

@@ -1,4 +1,4 @@
-//! Import rules for ids and splits.
+//! Import rules for ids, weights and splits.
 
 use std::path::PathBuf;
 
@@ -17,6 +17,15 @@ pub enum IdRule {
     Mapped,
     /// Ids are texts even where they look like numbers; they are mapped.
     Texts,
+}
+
+/// Source of the weights of edges.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EdgeWeightRule {
+    /// A column of the edge tables, by its name or its number from 0 on.
+    Column(String),
+    /// An npy array for each npy file of edges, in the same order.
+    Files(Vec<PathBuf>),
 }
 
 /// Source of the split.

@@ -3,6 +3,7 @@
 mod bad;
 mod nodes;
 mod pages;
+mod weights;
 
 use std::{
     fs::{self, File},
@@ -94,6 +95,8 @@ impl Folder {
 
 fn tables<P: AsRef<Path>>(edges: &[P]) -> Tables {
     Tables {
+        edge_weights: None,
+        targets: Vec::new(),
         edges: edges.iter().map(|path| path.as_ref().to_owned()).collect(),
         rows: Vec::new(),
         labels: Vec::new(),

@@ -79,7 +79,7 @@ impl TextCollector {
 
 /// Takes both ends of every edge in.
 impl TextSink for &TextCollector {
-    fn edge(&mut self, source: &str, destination: &str) -> Result<(), Trouble> {
+    fn edge(&mut self, source: &str, destination: &str, _: f32) -> Result<(), Trouble> {
         self.insert(source)?;
         self.insert(destination)
     }

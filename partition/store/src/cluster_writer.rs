@@ -9,12 +9,14 @@ use crate::{
     blocks::Verify,
     cluster::{Cluster, MAX_NARROW, shard_name},
     column::{Column, ColumnWriter},
+    edge_weights::EDGE_WEIGHTS,
     error::{Result, StoreError},
     graph::Graph,
     item::{Dtype, Item},
     lists::{LISTS, Lists, Neighbors, OUT_LISTS},
     manifest::{
-        ClusterEntry, ColumnEntry, Contents, CutEntry, Manifest, Provenance, RowsForm, ShardEntry, ShardSummary,
+        ClusterEntry, ColumnEntry, Contents, CutEntry, FeatureLayout, LabelKind, Manifest, Provenance, ShardEntry,
+        ShardSummary,
     },
     node_columns::{SplitPart, split_column},
     nodes_by_shard::NodesByShard,
@@ -72,7 +74,7 @@ pub fn write_cluster(graph: &Graph, cut: &Cut<'_>, out: &Path, on_nodes: &(dyn F
         columns.copy(name, &mut writer)?;
     }
     let entry = ClusterEntry {
-        store: graph.manifest().digest.clone(),
+        store: graph.manifest().identity().to_owned(),
         method: cut.method.clone(),
         n_cut_edges: shards.iter().map(|(_, n_cut_edges)| n_cut_edges).sum(),
         shards: shards.into_iter().map(|(summary, _)| summary).collect(),
@@ -134,23 +136,28 @@ impl ShardCut<'_> {
         let n_nodes = self.nodes.n_nodes(self.shard);
         self.write_owned(&mut writer)?;
         let (n_edges, n_cut_edges) = self.write_lists(&mut writer, self.graph.lists(), LISTS)?;
+        if contents.edge_weights {
+            self.write_edge_weights(&mut writer)?;
+        }
         let mut n_out_edges = 0;
         if !contents.is_symmetric {
             (n_out_edges, _) = self.write_lists(&mut writer, self.graph.out_lists(), OUT_LISTS)?;
         }
-        self.write_rows(&mut writer)?;
+        self.write_features(&mut writer)?;
         if let Some(labels) = contents.labels {
-            if labels.multi_label {
-                self.pick::<u64>(&mut writer, "label_bits", labels.n_classes.div_ceil(64) as usize)?;
-            } else {
-                self.pick::<u32>(&mut writer, "labels", 1)?;
+            match labels.kind {
+                LabelKind::Classes => self.pick::<u32>(&mut writer, "labels", 1)?,
+                LabelKind::Targets => self.pick::<f32>(&mut writer, "labels", labels.n_classes as usize)?,
+                LabelKind::MultiLabel => {
+                    self.pick::<u64>(&mut writer, "label_bits", labels.n_classes.div_ceil(64) as usize)?;
+                }
             }
         }
         for name in &contents.splits {
             self.pick::<u8>(&mut writer, &split_column(name), 1)?;
         }
         let entry = ShardEntry {
-            store: self.graph.manifest().digest.clone(),
+            store: self.graph.manifest().identity().to_owned(),
             shard: self.shard,
             n_shards: self.cut.n_shards,
             n_graph_nodes: self.graph.n_nodes(),
@@ -238,22 +245,34 @@ impl ShardCut<'_> {
         Ok((n_edges, n_cut_edges))
     }
 
-    fn write_rows(&self, writer: &mut StoreWriter) -> Result<()> {
-        let Some(entry) = self.graph.manifest().contents.rows else { return Ok(()) };
+    /// Weights in the order of the lists by destination.
+    fn write_edge_weights(&self, writer: &mut StoreWriter) -> Result<()> {
+        let weights = self.graph.edge_weights().expect("the manifest says so");
+        let mut column: ColumnWriter<f32> = writer.column(EDGE_WEIGHTS)?;
+        for node in self.nodes() {
+            let (start, end) = self.graph.lists().bounds(node)?;
+            column.push(weights.get(start, end)?)?;
+        }
+        writer.add(column.finish()?);
+        Ok(())
+    }
+
+    fn write_features(&self, writer: &mut StoreWriter) -> Result<()> {
+        let Some(entry) = self.graph.manifest().contents.features else { return Ok(()) };
         let dim = entry.dim as usize;
-        match (entry.form, entry.dtype) {
-            (RowsForm::Dense, Dtype::F16) => self.pick::<f16>(writer, "rows", dim),
-            (RowsForm::Dense, Dtype::Bf16) => self.pick::<bf16>(writer, "rows", dim),
-            (RowsForm::Dense, _) => self.pick::<f32>(writer, "rows", dim),
-            (RowsForm::Sparse, _) => {
-                let rows = self.graph.rows().expect("the manifest says so");
-                let mut indptr: ColumnWriter<u64> = writer.column("row_indptr")?;
-                let mut indices: ColumnWriter<u32> = writer.column("row_indices")?;
-                let mut values: ColumnWriter<f32> = writer.column("row_values")?;
+        match (entry.layout, entry.dtype) {
+            (FeatureLayout::Dense, Dtype::F16) => self.pick::<f16>(writer, "features", dim),
+            (FeatureLayout::Dense, Dtype::Bf16) => self.pick::<bf16>(writer, "features", dim),
+            (FeatureLayout::Dense, _) => self.pick::<f32>(writer, "features", dim),
+            (FeatureLayout::Sparse, _) => {
+                let features = self.graph.features().expect("the manifest says so");
+                let mut indptr: ColumnWriter<u64> = writer.column("feature_indptr")?;
+                let mut indices: ColumnWriter<u32> = writer.column("feature_indices")?;
+                let mut values: ColumnWriter<f32> = writer.column("feature_values")?;
                 let mut n_stored = 0;
                 indptr.push(&[0])?;
                 for node in self.nodes() {
-                    let row = rows.sparse(node)?.expect("these rows are sparse");
+                    let row = features.sparse(node)?.expect("these features are sparse");
                     n_stored += row.indices.len() as u64;
                     indptr.push(&[n_stored])?;
                     indices.push(row.indices)?;

@@ -167,6 +167,7 @@ impl<T: Item> ColumnWriter<T> {
             dtype: T::DTYPE,
             n_items: self.n_items,
             checksum: checksum_of_sums(&self.block_sums),
+            earlier_file: None,
         };
         Ok(FinishedColumn { entry, block_sums: self.block_sums, path: self.path, file: self.file })
     }
@@ -205,6 +206,12 @@ impl FinishedColumn {
             return Ok(false);
         }
         Ok(Mapped::open(&self.path)?.bytes() == Mapped::open(&other.path)?.bytes())
+    }
+
+    /// The items, read back before the column is part of a store.
+    pub fn items<T: Item>(&self) -> Result<Column<T>> {
+        assert_eq!(self.entry.dtype, T::DTYPE, "columns are read as they were written");
+        Ok(Column { mapped: Mapped::open(&self.path)?, blocks: None, _items: PhantomData })
     }
 
     /// The items of a column made by [`ColumnWriter::scratch`]. Its file has no name any more: it goes with the map.

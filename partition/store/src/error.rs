@@ -69,13 +69,15 @@ pub enum StoreError {
         problem: String,
     },
     /// Written by another generation of Kith.
-    #[error("{path}: format version {found}, this build reads {expected}: import the data again")]
+    #[error(
+        "{path}: format version {found}, this build reads 1 to {expected}: use the version of Kith that wrote it, or import the data again"
+    )]
     Version {
         /// The manifest.
         path: PathBuf,
         /// The version it states.
         found: u32,
-        /// The version this build reads.
+        /// The newest version this build reads.
         expected: u32,
     },
     /// A column file does not have the length that the manifest states.
@@ -112,6 +114,9 @@ pub enum StoreError {
         /// The row whose value was used.
         row: u64,
     },
+    /// Weights are wanted, and edges have none.
+    #[error("edges have no weights: import the graph with --edge-weights")]
+    NoEdgeWeights,
     /// A node that the graph does not have.
     #[error("node {node} is outside the graph: it has {n_nodes} nodes")]
     NodeOutOfRange {
@@ -119,6 +124,20 @@ pub enum StoreError {
         node: u64,
         /// Nodes are `0..n_nodes`.
         n_nodes: u64,
+    },
+    /// One shard where the whole partitioned graph is needed.
+    #[error("{path}: one shard of a partitioned graph: upgrade the folder that holds all of its shards")]
+    LoneShard {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A store that needs no upgrade.
+    #[error("{path}: already of format {version}: there is nothing to upgrade")]
+    UpToDate {
+        /// The folder.
+        path: PathBuf,
+        /// Its format.
+        version: u32,
     },
     /// A store never changes: another one must go elsewhere.
     #[error("{path}: already exists, and stores are never overwritten: remove it or choose another place")]

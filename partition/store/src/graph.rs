@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use crate::{
     blocks::Verify,
     column::Column,
+    edge_weights::EdgeWeights,
     error::{Result, StoreError},
+    features::Features,
     item::Dtype,
     lists::{LISTS, Lists, OUT_LISTS},
     manifest::{Contents, Manifest},
     node_columns::{Graphs, Ids, Labels, Split},
     opening::Opening,
-    rows::Rows,
 };
 
 /// A graph on disk. Cheap to open whatever its size; share it between threads by reference.
@@ -21,7 +22,8 @@ pub struct Graph {
     manifest: Manifest,
     lists: Lists,
     transpose: Option<Transpose>,
-    rows: Option<Rows>,
+    edge_weights: Option<EdgeWeights>,
+    features: Option<Features>,
     labels: Option<Labels>,
     splits: Vec<Split>,
     ids: Option<Ids>,
@@ -50,7 +52,8 @@ impl Graph {
     /// [`Graph::open`], with checksums compared when `verify` says.
     pub fn open_with(dir: &Path, verify: Verify) -> Result<Graph> {
         let manifest = Manifest::read(dir)?;
-        let Contents { is_symmetric, rows, labels, ref splits, ids, ref graphs, ref cut, .. } = manifest.contents;
+        let Contents { is_symmetric, edge_weights, features, labels, ref splits, ids, ref graphs, ref cut, .. } =
+            manifest.contents;
         if cut.is_some() {
             return Err(StoreError::Cut { path: dir.to_owned() });
         }
@@ -59,7 +62,8 @@ impl Graph {
         Ok(Graph {
             lists: Lists::open(&opening, LISTS, manifest.contents.n_edges)?,
             transpose,
-            rows: rows.map(|entry| Rows::open(&opening, entry)).transpose()?,
+            edge_weights: edge_weights.then(|| EdgeWeights::open(&opening)).transpose()?,
+            features: features.map(|entry| Features::open(&opening, entry)).transpose()?,
             labels: labels.map(|entry| Labels::open(&opening, entry)).transpose()?,
             splits: splits.iter().map(|name| Split::open(&opening, name)).collect::<Result<_>>()?,
             ids: ids.map(|entry| Ids::open(&opening, entry)).transpose()?,
@@ -90,7 +94,7 @@ impl Graph {
         self.manifest.contents.n_edges
     }
 
-    /// True if every edge has its reverse.
+    /// True if every edge has its reverse, of the same weight where edges have weights.
     pub fn is_symmetric(&self) -> bool {
         self.transpose.is_none()
     }
@@ -121,9 +125,14 @@ impl Graph {
         }
     }
 
+    /// Weights of edges, if the store has them.
+    pub fn edge_weights(&self) -> Option<&EdgeWeights> {
+        self.edge_weights.as_ref()
+    }
+
     /// Features, if the store has them.
-    pub fn rows(&self) -> Option<&Rows> {
-        self.rows.as_ref()
+    pub fn features(&self) -> Option<&Features> {
+        self.features.as_ref()
     }
 
     /// Labels, if the store has them.

@@ -10,9 +10,10 @@
 //! | `indptr`, `indices` | `n_nodes + 1`, `n_edges` | for each destination its sources, ascending |
 //! | `out_indptr`, `out_indices` | the same | for each source its destinations, unless the store is symmetric |
 //! | `out_edges` | `n_edges` | position of each edge of `out_indices` in `indices` |
-//! | `rows` | `n_nodes * dim` | dense features |
-//! | `row_indptr`, `row_indices`, `row_values` | `n_nodes + 1`, values | sparse features |
-//! | `labels` or `label_bits` | `n_nodes` | the class of each node, or 64 classes per word |
+//! | `edge_weights` | `n_edges` | weight of each edge of `indices`, f32 |
+//! | `features` | `n_nodes * dim` | dense features |
+//! | `feature_indptr`, `feature_indices`, `feature_values` | `n_nodes + 1`, values | sparse features |
+//! | `labels` or `label_bits` | `n_nodes` | class of each node (u32), numbers to predict (f32), or 64 classes per word |
 //! | `split.NAME` | `n_nodes` | 0 none, 1 train, 2 valid, 3 test |
 //! | `ids` or `id_indptr`, `id_bytes` | `n_nodes` | the user's own id of each node |
 //! | `graph_of_node` | `n_nodes` | the graph of each node, in a set of several |
@@ -25,12 +26,16 @@ mod blocks;
 mod cluster;
 mod cluster_writer;
 mod column;
+mod edge_weights;
 mod error;
 mod exit;
+mod features;
+mod first_format;
 mod graph;
 mod item;
 mod lists;
 mod manifest;
+mod manifest_file;
 mod mapped;
 mod marker;
 pub mod memory;
@@ -38,9 +43,9 @@ mod node_columns;
 mod nodes_by_shard;
 mod opening;
 mod owned;
-mod rows;
 mod shard;
 mod unfinished;
+mod upgrade;
 mod verify;
 mod work_folder;
 mod writer;
@@ -50,20 +55,22 @@ pub use crate::{
     cluster::{Cluster, Owners},
     cluster_writer::{Cut, write_cluster},
     column::{Column, ColumnWriter, FinishedColumn},
+    edge_weights::{EdgeWeights, MAX_WEIGHT, check_weight, is_weight},
     error::{Result, StoreError},
     exit::exit_at_once,
+    features::{Features, SparseRow},
     graph::Graph,
     item::{Dtype, Item},
     lists::{Lists, Neighbors},
     manifest::{
-        ClusterEntry, ColumnEntry, Contents, CutEntry, FORMAT_VERSION, GraphsEntry, IdsEntry, LabelsEntry, Manifest,
-        Provenance, RowsEntry, RowsForm, ShardEntry, ShardSummary,
+        ClusterEntry, ColumnEntry, Contents, CutEntry, FORMAT_VERSION, FeatureLayout, FeaturesEntry, GraphsEntry,
+        IdsEntry, LabelKind, LabelsEntry, Manifest, Provenance, ShardEntry, ShardSummary,
     },
     node_columns::{Graphs, Ids, Labels, NO_CLASS, Split, SplitPart, split_column},
     owned::NodeRows,
-    rows::{Rows, SparseRow},
     shard::Shard,
     unfinished::{Unfinished, remove},
+    upgrade::upgrade,
     verify::{Finding, Verified, verify},
     work_folder::WorkFolder,
     writer::StoreWriter,

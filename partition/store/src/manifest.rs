@@ -1,27 +1,21 @@
 //! `manifest.json`: the file that makes a folder a store. It describes the contents, the length of each column and the
 //! source of the data.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::{
-    error::{Result, StoreError},
-    item::Dtype,
-};
+use crate::item::Dtype;
 
-/// The format this build writes and reads.
-pub const FORMAT_VERSION: u32 = 1;
+/// The format this build writes. It reads format 1 as well: see `first_format`.
+pub const FORMAT_VERSION: u32 = 2;
 
 /// The name of the manifest's file.
 pub(crate) const FILE_NAME: &str = "manifest.json";
 
 /// The column that holds the checksums of all other columns' blocks, in the manifest's order.
 pub(crate) const CHECKSUMS: &str = "checksums";
-
-/// A manifest is a few kilobytes; anything larger than this is not one.
-const MAX_BYTES: u64 = 64 << 20;
 
 /// All that is known of a store without opening a column.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -47,10 +41,13 @@ pub struct Contents {
     pub n_nodes: u64,
     /// Directed edges, each in the list of its destination.
     pub n_edges: u64,
-    /// True if u→v is an edge as often as v→u, for all u and v. If so, there is no transpose.
+    /// True if u→v is an edge as often as v→u, with the same weights, for all u and v. If so, there is no transpose.
     pub is_symmetric: bool,
+    /// True if edges have weights.
+    #[serde(default)]
+    pub edge_weights: bool,
     /// Features, if any.
-    pub rows: Option<RowsEntry>,
+    pub features: Option<FeaturesEntry>,
     /// Labels, if any.
     pub labels: Option<LabelsEntry>,
     /// Names of the splits, in order; the first is the default.
@@ -60,7 +57,7 @@ pub struct Contents {
     /// The graphs of a set of several.
     pub graphs: Option<GraphsEntry>,
     /// Partition that this folder belongs to; `None` for a whole store.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, rename = "partition", skip_serializing_if = "Option::is_none")]
     pub cut: Option<CutEntry>,
 }
 
@@ -69,6 +66,7 @@ pub struct Contents {
 #[serde(rename_all = "lowercase")]
 pub enum CutEntry {
     /// Owner of every node; the shards are folders of their own.
+    #[serde(rename = "graph")]
     Cluster(ClusterEntry),
     /// The nodes of one owner. Counts of nodes and edges in the contents are its own.
     Shard(ShardEntry),
@@ -78,7 +76,7 @@ pub enum CutEntry {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterEntry {
-    /// The digest of the store: the identity of the graph, whatever it is cut into.
+    /// The identity of the store, whatever it is cut into.
     pub store: String,
     /// Partitioning method.
     pub method: String,
@@ -106,7 +104,7 @@ pub struct ShardSummary {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShardEntry {
-    /// The digest of the store it was cut from.
+    /// The identity of the store it was cut from.
     pub store: String,
     /// Its number.
     pub shard: u32,
@@ -118,14 +116,14 @@ pub struct ShardEntry {
     pub n_out_edges: u64,
 }
 
-/// The form of the features.
+/// Layout and type of the features.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct RowsEntry {
-    /// Length of a row.
+pub struct FeaturesEntry {
+    /// Length of a feature vector.
     pub dim: u64,
     /// Stored in full, or only what is not zero.
-    pub form: RowsForm,
+    pub layout: FeatureLayout,
     /// Type of a value.
     pub dtype: Dtype,
 }
@@ -133,21 +131,34 @@ pub struct RowsEntry {
 /// Storage layout of features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum RowsForm {
+pub enum FeatureLayout {
     /// Every value.
     Dense,
     /// Columns and values of what is not zero.
     Sparse,
 }
 
-/// The form of the labels.
+/// Kind and number of the labels.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LabelsEntry {
-    /// Classes are `0..n_classes`.
+    /// Kind of a node's label.
+    pub kind: LabelKind,
+    /// Classes are `0..n_classes`. Where labels are numbers, how many a node has.
     pub n_classes: u64,
-    /// True if a node may have several classes.
-    pub multi_label: bool,
+}
+
+/// Kind of a node's label.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LabelKind {
+    /// One class.
+    #[default]
+    Classes,
+    /// Any number of classes.
+    MultiLabel,
+    /// Numbers to predict (regression).
+    Targets,
 }
 
 /// The form of the user's own ids.
@@ -177,13 +188,16 @@ pub struct Provenance {
     /// The dataset or generator, and the program that read it.
     pub source: String,
     /// The seed of everything drawn while making it.
-    pub run_key: Option<u64>,
+    pub seed: Option<u64>,
     /// Options as they were followed.
     pub options: BTreeMap<String, String>,
     /// Effect of the options: self-loops removed, duplicates merged, edges added.
     pub counted: BTreeMap<String, u64>,
     /// Caveats for readers of numbers computed from this store.
     pub notes: Vec<String>,
+    /// Digest of the store of an earlier format that this one was upgraded from: its identity stays the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upgraded_from: Option<String>,
 }
 
 /// One column of a store.
@@ -198,6 +212,9 @@ pub struct ColumnEntry {
     pub n_items: u64,
     /// CRC-32 of the CRC-32s of its blocks.
     pub checksum: String,
+    /// Name of its file in a store of an earlier format, where it was another one.
+    #[serde(skip)]
+    pub(crate) earlier_file: Option<String>,
 }
 
 /// The name of a column's file.
@@ -208,7 +225,7 @@ pub(crate) fn file_name(column: &str, dtype: Dtype) -> String {
 impl ColumnEntry {
     /// The name of its file.
     pub fn file_name(&self) -> String {
-        file_name(&self.name, self.dtype)
+        self.earlier_file.clone().unwrap_or_else(|| file_name(&self.name, self.dtype))
     }
 
     /// The length of its file; `None` if no file can be that long.
@@ -225,49 +242,14 @@ impl Manifest {
         manifest
     }
 
-    /// Reads the manifest of a folder, and checks its version and digest.
-    pub fn read(dir: &Path) -> Result<Manifest> {
-        let path = dir.join(FILE_NAME);
-        let length = match fs::metadata(&path) {
-            Ok(metadata) => metadata.len(),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound && dir.is_dir() => {
-                return Err(StoreError::NotAStore { path: dir.to_owned() });
-            }
-            Err(error) => return Err(StoreError::io(&path)(error)),
-        };
-        if length > MAX_BYTES {
-            return Err(StoreError::Manifest { path, problem: format!("{length} bytes is too long for a manifest") });
-        }
-        let bytes = fs::read(&path).map_err(StoreError::io(&path))?;
-        Manifest::from_json(&bytes, &path)
-    }
-
-    /// Understands the bytes of a manifest; `path` is for messages.
-    pub fn from_json(bytes: &[u8], path: &Path) -> Result<Manifest> {
-        #[derive(Deserialize)]
-        struct Versioned {
-            format_version: u32,
-        }
-        let not_a_manifest =
-            |error: serde_json::Error| StoreError::Manifest { path: path.to_owned(), problem: error.to_string() };
-        // The version first: another version may have other fields.
-        let Versioned { format_version: found } = serde_json::from_slice(bytes).map_err(not_a_manifest)?;
-        if found != FORMAT_VERSION {
-            return Err(StoreError::Version { path: path.to_owned(), found, expected: FORMAT_VERSION });
-        }
-        let manifest: Manifest = serde_json::from_slice(bytes).map_err(not_a_manifest)?;
-        if manifest.digest != manifest.compute_digest() {
-            let problem = "its digest does not match its text: the file was changed after it was written".to_owned();
-            return Err(StoreError::Manifest { path: path.to_owned(), problem });
-        }
-        Ok(manifest)
-    }
-
     /// The text of the file.
     pub fn to_json(&self) -> String {
-        let mut text = serde_json::to_string_pretty(self).expect("a manifest has only strings, numbers and lists");
-        text.push('\n');
-        text
+        json_of(self)
+    }
+
+    /// The digest by which runs know the store: its own, or that of the store it was upgraded from.
+    pub fn identity(&self) -> &str {
+        self.provenance.upgraded_from.as_deref().unwrap_or(&self.digest)
     }
 
     /// The entry of a column, if the store has it.
@@ -275,8 +257,19 @@ impl Manifest {
         self.columns.iter().find(|column| column.name == name)
     }
 
-    fn compute_digest(&self) -> String {
-        let nameless = Manifest { digest: String::new(), ..self.clone() };
-        Sha256::digest(nameless.to_json()).iter().map(|byte| format!("{byte:02x}")).collect()
+    pub(crate) fn compute_digest(&self) -> String {
+        digest_of(&Manifest { digest: String::new(), ..self.clone() }.to_json())
     }
+}
+
+/// The text of a manifest's file.
+pub(crate) fn json_of(manifest: &impl Serialize) -> String {
+    let mut text = serde_json::to_string_pretty(manifest).expect("a manifest has only strings, numbers and lists");
+    text.push('\n');
+    text
+}
+
+/// The digest of a manifest by its text without the digest.
+pub(crate) fn digest_of(nameless: &str) -> String {
+    Sha256::digest(nameless).iter().map(|byte| format!("{byte:02x}")).collect()
 }

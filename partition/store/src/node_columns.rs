@@ -6,7 +6,7 @@ use crate::{
     column::Column,
     error::{Result, StoreError},
     lists::{bounds, open_indptr},
-    manifest::{GraphsEntry, IdsEntry, LabelsEntry},
+    manifest::{GraphsEntry, IdsEntry, LabelKind, LabelsEntry},
     opening::Opening,
 };
 
@@ -24,30 +24,36 @@ pub struct Labels {
 enum LabelValues {
     Classes(Column<u32>),
     Bits(Column<u64>),
+    Numbers(Column<f32>),
 }
 
 impl Labels {
     pub(crate) fn open(opening: &Opening<'_>, entry: LabelsEntry) -> Result<Labels> {
         let n_nodes = opening.manifest.contents.n_nodes;
-        let values = if entry.multi_label {
-            LabelValues::Bits(open_per_node(opening, "label_bits", n_nodes, entry.n_classes.div_ceil(64))?)
-        } else {
-            LabelValues::Classes(open_per_node(opening, "labels", n_nodes, 1)?)
+        if entry.n_classes == 0 && entry.kind != LabelKind::Classes {
+            return Err(opening.wrong("labels without a class or target".to_owned()));
+        }
+        let values = match entry.kind {
+            LabelKind::Classes => LabelValues::Classes(open_per_node(opening, "labels", n_nodes, 1)?),
+            LabelKind::MultiLabel => {
+                LabelValues::Bits(open_per_node(opening, "label_bits", n_nodes, entry.n_classes.div_ceil(64))?)
+            }
+            LabelKind::Targets => LabelValues::Numbers(open_per_node(opening, "labels", n_nodes, entry.n_classes)?),
         };
         Ok(Labels { entry, values })
     }
 
-    /// Classes are `0..n_classes`.
+    /// Classes are `0..n_classes`. Where labels are numbers, how many a node has.
     pub fn n_classes(&self) -> u64 {
         self.entry.n_classes
     }
 
-    /// True if a node may have several classes.
-    pub fn is_multi_label(&self) -> bool {
-        self.entry.multi_label
+    /// Kind of a node's label.
+    pub fn kind(&self) -> LabelKind {
+        self.entry.kind
     }
 
-    /// The class of a node, if it has one. Multi-label stores have [`Labels::bits`] instead.
+    /// The class of a node, if it has one and labels are classes.
     #[inline]
     pub fn class(&self, node: u64) -> Result<Option<u32>> {
         let LabelValues::Classes(column) = &self.values else { return Ok(None) };
@@ -62,17 +68,22 @@ impl Labels {
     pub fn bits(&self, node: u64) -> Result<&[u64]> {
         let LabelValues::Bits(column) = &self.values else { return Ok(&[]) };
         let n_words = self.entry.n_classes.div_ceil(64) as usize;
-        let words = (node as usize)
-            .checked_mul(n_words)
-            .map(|start| column.get(start, start.saturating_add(n_words)))
-            .transpose()?
-            .flatten()
-            .ok_or(StoreError::NodeOutOfRange { node, n_nodes: column.items().len() as u64 / n_words.max(1) as u64 })?;
+        let words = values_of(column, node, n_words)?;
         let n_spare = n_words as u64 * 64 - self.entry.n_classes;
         if words.last().is_some_and(|word| n_spare > 0 && word >> (64 - n_spare) != 0) {
             return Err(StoreError::damaged("label_bits", node));
         }
         Ok(words)
+    }
+
+    /// The numbers to predict of a node, NaN where it has none. Empty where labels are classes.
+    pub fn numbers(&self, node: u64) -> Result<&[f32]> {
+        let LabelValues::Numbers(column) = &self.values else { return Ok(&[]) };
+        let numbers = values_of(column, node, self.entry.n_classes as usize)?;
+        if numbers.iter().any(|number| number.is_infinite()) {
+            return Err(StoreError::damaged("labels", node));
+        }
+        Ok(numbers)
     }
 }
 
@@ -205,6 +216,16 @@ fn open_per_node<T: crate::item::Item>(
         return Err(opening.wrong_length(name, entry.n_items, expected.unwrap_or(u64::MAX)));
     }
     Column::open(opening, entry)
+}
+
+/// The `per_node` values of a node.
+fn values_of<T: crate::item::Item>(column: &Column<T>, node: u64, per_node: usize) -> Result<&[T]> {
+    (node as usize)
+        .checked_mul(per_node)
+        .map(|start| column.get(start, start.saturating_add(per_node)))
+        .transpose()?
+        .flatten()
+        .ok_or(StoreError::NodeOutOfRange { node, n_nodes: column.items().len() as u64 / per_node.max(1) as u64 })
 }
 
 #[inline]

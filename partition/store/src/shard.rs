@@ -5,13 +5,14 @@ use std::path::Path;
 use crate::{
     blocks::Verify,
     column::Column,
+    edge_weights::EdgeWeights,
     error::{Result, StoreError},
+    features::Features,
     lists::{LISTS, Lists, OUT_LISTS},
     manifest::{Contents, CutEntry, Manifest, ShardEntry},
     node_columns::{Labels, Split},
     opening::Opening,
     owned::{self, Owned},
-    rows::Rows,
 };
 
 /// An open shard. The row of a node is its place among the owned ids.
@@ -22,7 +23,8 @@ pub struct Shard {
     owned: Owned,
     lists: Lists,
     out_lists: Option<Lists>,
-    rows: Option<Rows>,
+    edge_weights: Option<EdgeWeights>,
+    features: Option<Features>,
     labels: Option<Labels>,
     splits: Vec<Split>,
 }
@@ -36,7 +38,8 @@ impl Shard {
     /// [`Shard::open`], with checksums compared when `verify` says.
     pub fn open_with(dir: &Path, verify: Verify) -> Result<Shard> {
         let manifest = Manifest::read(dir)?;
-        let Contents { n_nodes, n_edges, is_symmetric, rows, labels, ref splits, ref cut, .. } = manifest.contents;
+        let Contents { n_nodes, n_edges, is_symmetric, edge_weights, features, labels, ref splits, ref cut, .. } =
+            manifest.contents;
         let Some(CutEntry::Shard(entry)) = cut.clone() else {
             return Err(StoreError::NotACluster { path: dir.to_owned() });
         };
@@ -46,7 +49,8 @@ impl Shard {
             owned: open_owned(&opening, entry.n_graph_nodes, n_nodes)?,
             lists: Lists::open(&opening, LISTS, n_edges)?,
             out_lists,
-            rows: rows.map(|entry| Rows::open(&opening, entry)).transpose()?,
+            edge_weights: edge_weights.then(|| EdgeWeights::open(&opening)).transpose()?,
+            features: features.map(|entry| Features::open(&opening, entry)).transpose()?,
             labels: labels.map(|entry| Labels::open(&opening, entry)).transpose()?,
             splits: splits.iter().map(|name| Split::open(&opening, name)).collect::<Result<_>>()?,
             manifest,
@@ -112,9 +116,14 @@ impl Shard {
         self.out_lists.as_ref().unwrap_or(&self.lists)
     }
 
-    /// Features by node, if the store has them.
-    pub fn rows(&self) -> Option<&Rows> {
-        self.rows.as_ref()
+    /// Weights of the edges of [`Shard::lists`], if the store has them.
+    pub fn edge_weights(&self) -> Option<&EdgeWeights> {
+        self.edge_weights.as_ref()
+    }
+
+    /// Features by row, if the store has them.
+    pub fn features(&self) -> Option<&Features> {
+        self.features.as_ref()
     }
 
     /// Labels by row, if the store has them.

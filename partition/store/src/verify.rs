@@ -8,14 +8,15 @@ use rayon::prelude::*;
 use crate::{
     blocks::{BLOCK_BYTES, Verify, checksum_of_sums},
     cluster::Cluster,
+    edge_weights::EdgeWeights,
     error::{Result, StoreError},
+    features::Features,
     graph::Graph,
     lists::Lists,
     manifest::{CHECKSUMS, CutEntry, Manifest},
     mapped::Mapped,
     node_columns::{Labels, Split},
     opening::open_checked,
-    rows::Rows,
     shard::Shard,
 };
 
@@ -127,7 +128,10 @@ fn check_values(dir: &Path) -> Result<Vec<Finding>> {
         findings.extend(first_problem(n_nodes, "out_indices", |node| list_problem(n_nodes, graph.out_lists(), node)));
         findings.extend(first_problem(n_nodes, "out_edges", |node| transpose_problem(&graph, node)));
     }
-    let (rows, labels, splits) = (graph.rows(), graph.labels(), graph.splits());
+    let (features, labels, splits) = (graph.features(), graph.labels(), graph.splits());
+    findings.extend(first_problem(n_nodes, "edge_weights", |node| {
+        weights_problem(graph.lists(), graph.edge_weights(), node)
+    }));
     findings.extend(first_problem(n_nodes, "columns of nodes", |node| {
         if let Some(ids) = graph.ids() {
             ids.of(node)?;
@@ -135,7 +139,7 @@ fn check_values(dir: &Path) -> Result<Vec<Finding>> {
         if let Some(graphs) = graph.graphs() {
             graphs.of(node)?;
         }
-        columns_problem(rows, labels, splits, node)
+        columns_problem(features, labels, splits, node)
     }));
     Ok(findings)
 }
@@ -157,8 +161,11 @@ fn check_shard(dir: &Path) -> Vec<Finding> {
     if !shard.is_symmetric() {
         findings.extend(first_problem(n_owned, "out_indices", |row| list_problem(n_nodes, shard.out_lists(), row)));
     }
-    let (rows, labels, splits) = (shard.rows(), shard.labels(), shard.splits());
-    findings.extend(first_problem(n_owned, "columns of nodes", |row| columns_problem(rows, labels, splits, row)));
+    let (features, labels, splits) = (shard.features(), shard.labels(), shard.splits());
+    findings.extend(first_problem(n_owned, "edge_weights", |row| {
+        weights_problem(shard.lists(), shard.edge_weights(), row)
+    }));
+    findings.extend(first_problem(n_owned, "columns of nodes", |row| columns_problem(features, labels, splits, row)));
     findings
 }
 
@@ -232,6 +239,17 @@ fn symmetry_problem(graph: &Graph, node: u64) -> Result<Option<String>> {
         if n_same != n_back {
             return Ok(Some(format!("{n_same} edges from {neighbor}, but {n_back} to it, in a symmetric store")));
         }
+        if let Some(weights) = graph.edge_weights() {
+            let (start, back_start) = (graph.lists().bounds(node)?.0 + slot, graph.lists().bounds(neighbor)?.0);
+            let first_back = back_start
+                + match back {
+                    crate::lists::Neighbors::Narrow(ids) => ids.partition_point(|id| u64::from(*id) < node),
+                    crate::lists::Neighbors::Wide(ids) => ids.partition_point(|id| *id < node),
+                };
+            if weights.get(start, start + n_same)? != weights.get(first_back, first_back + n_back)? {
+                return Ok(Some(format!("the edges from {neighbor} and to it differ in weight, in a symmetric store")));
+            }
+        }
         slot += n_same;
     }
     Ok(None)
@@ -259,16 +277,31 @@ fn transpose_problem(graph: &Graph, source: u64) -> Result<Option<String>> {
     Ok(None)
 }
 
+/// Weights are finite and not negative.
+fn weights_problem(lists: &Lists, weights: Option<&EdgeWeights>, row: u64) -> Result<Option<String>> {
+    if let Some(weights) = weights {
+        let (start, end) = lists.bounds(row)?;
+        weights.get(start, end)?;
+    }
+    Ok(None)
+}
+
 /// Reading the values of a row finds what is wrong with them.
-fn columns_problem(rows: Option<&Rows>, labels: Option<&Labels>, splits: &[Split], row: u64) -> Result<Option<String>> {
-    if let Some(rows) = rows
-        && rows.sparse(row)?.is_none()
+fn columns_problem(
+    features: Option<&Features>,
+    labels: Option<&Labels>,
+    splits: &[Split],
+    row: u64,
+) -> Result<Option<String>> {
+    if let Some(features) = features
+        && features.sparse(row)?.is_none()
     {
-        rows.read(row, &mut vec![0.0; rows.dim()])?;
+        features.read(row, &mut vec![0.0; features.dim()])?;
     }
     if let Some(labels) = labels {
         labels.class(row)?;
         labels.bits(row)?;
+        labels.numbers(row)?;
     }
     for split in splits {
         split.part(row)?;

@@ -88,7 +88,11 @@ impl StoreWriter {
             .collect::<Result<()>>()?;
 
         let entries = self.columns.iter().map(|column| column.entry.clone()).collect();
-        let manifest = Manifest::new(contents, provenance, entries);
+        self.publish(Manifest::new(contents, provenance, entries), open)
+    }
+
+    /// Publishes columns that are in the draft and synced already.
+    pub(crate) fn publish(self, manifest: Manifest, open: impl FnOnce(&Path) -> Result<()>) -> Result<Manifest> {
         let dir = self.draft.path();
         fs::remove_dir_all(dir.join(SCRATCH)).map_err(StoreError::io(dir))?;
         write_synced(&dir.join(manifest::FILE_NAME), manifest.to_json().as_bytes())?;

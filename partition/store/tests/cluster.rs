@@ -7,8 +7,8 @@ use std::{
 };
 
 use kith_store::{
-    Cluster, Contents, Cut, Dtype, Graph, LabelsEntry, Owners, Provenance, RowsEntry, RowsForm, Shard, StoreError,
-    StoreWriter, verify, write_cluster,
+    Cluster, Contents, Cut, Dtype, FeatureLayout, FeaturesEntry, Graph, LabelKind, LabelsEntry, Owners, Provenance,
+    Shard, StoreError, StoreWriter, verify, write_cluster,
 };
 
 const N_NODES: u64 = 131; // Not a multiple of a word.
@@ -35,15 +35,15 @@ fn write_store(out: &Path) -> Graph {
     writer.write("out_indptr", &indptr(reverse.iter().map(|(row, ..)| *row).collect())).unwrap();
     writer.write("out_indices", &reverse.iter().map(|(_, id, _)| *id as u32).collect::<Vec<_>>()).unwrap();
     writer.write("out_edges", &reverse.iter().map(|(.., edge)| *edge).collect::<Vec<_>>()).unwrap();
-    writer.write("rows", &(0..3 * N_NODES).map(|k| k as f32).collect::<Vec<_>>()).unwrap();
+    writer.write("features", &(0..3 * N_NODES).map(|k| k as f32).collect::<Vec<_>>()).unwrap();
     writer.write("labels", &(0..N_NODES).map(|node| (node % 5) as u32).collect::<Vec<_>>()).unwrap();
     writer.write("split.main", &(0..N_NODES).map(|node| (node % 4) as u8).collect::<Vec<_>>()).unwrap();
     writer.write("ids", &(0..N_NODES).map(|node| 1000 + node).collect::<Vec<_>>()).unwrap();
     let contents = Contents {
         n_nodes: N_NODES,
         n_edges: edges.len() as u64,
-        rows: Some(RowsEntry { dim: 3, form: RowsForm::Dense, dtype: Dtype::F32 }),
-        labels: Some(LabelsEntry { n_classes: 5, multi_label: false }),
+        features: Some(FeaturesEntry { dim: 3, layout: FeatureLayout::Dense, dtype: Dtype::F32 }),
+        labels: Some(LabelsEntry { kind: LabelKind::Classes, n_classes: 5 }),
         splits: vec!["main".into()],
         ids: Some(kith_store::IdsEntry::Numbers),
         ..Contents::default()
@@ -98,8 +98,8 @@ fn shards_hold_what_the_store_holds() {
             assert_eq!(shard.lists().of(row).unwrap(), graph.lists().of(node).unwrap());
             assert_eq!(shard.out_lists().of(row).unwrap(), graph.out_lists().of(node).unwrap());
             let (mut found, mut expected) = ([0.0; 3], [0.0; 3]);
-            shard.rows().unwrap().read(row, &mut found).unwrap();
-            graph.rows().unwrap().read(node, &mut expected).unwrap();
+            shard.features().unwrap().read(row, &mut found).unwrap();
+            graph.features().unwrap().read(node, &mut expected).unwrap();
             assert_eq!(found, expected);
             assert_eq!(shard.labels().unwrap().class(row).unwrap(), Some((node % 5) as u32));
             assert_eq!(shard.splits()[0].part(row).unwrap() as u64, node % 4);

@@ -8,8 +8,8 @@ use std::{
 
 use half::{bf16, f16};
 use kith_store::{
-    BLOCK_BYTES, Contents, Dtype, Graph, GraphsEntry, IdsEntry, LabelsEntry, Manifest, NO_CLASS, Neighbors, Provenance,
-    RowsEntry, RowsForm, SplitPart, StoreError, StoreWriter, Verify, verify,
+    BLOCK_BYTES, Contents, Dtype, FeatureLayout, FeaturesEntry, Graph, GraphsEntry, IdsEntry, LabelKind, LabelsEntry,
+    Manifest, NO_CLASS, Neighbors, Provenance, SplitPart, StoreError, StoreWriter, Verify, verify,
 };
 use proptest::prelude::*;
 
@@ -49,7 +49,7 @@ fn write_lists(writer: &mut StoreWriter, edges: &[[u64; 2]], n_nodes: u64) {
 fn write_dense(out: &Path) {
     let mut writer = StoreWriter::create(out).unwrap();
     write_lists(&mut writer, &EDGES, N_NODES);
-    writer.write("rows", &(0..10).map(|k| f16::from_f32(k as f32)).collect::<Vec<_>>()).unwrap();
+    writer.write("features", &(0..10).map(|k| f16::from_f32(k as f32)).collect::<Vec<_>>()).unwrap();
     writer.write("labels", &[0u32, 1, 2, NO_CLASS, 1]).unwrap();
     writer.write("split.public", &[1u8, 2, 3, 0, 1]).unwrap();
     writer.write("id_indptr", &[0u64, 1, 3, 3, 4, 6]).unwrap();
@@ -58,8 +58,8 @@ fn write_dense(out: &Path) {
     let contents = Contents {
         n_nodes: N_NODES,
         n_edges: EDGES.len() as u64,
-        rows: Some(RowsEntry { dim: 2, form: RowsForm::Dense, dtype: Dtype::F16 }),
-        labels: Some(LabelsEntry { n_classes: 3, multi_label: false }),
+        features: Some(FeaturesEntry { dim: 2, layout: FeatureLayout::Dense, dtype: Dtype::F16 }),
+        labels: Some(LabelsEntry { kind: LabelKind::Classes, n_classes: 3 }),
         splits: vec!["public".into()],
         ids: Some(IdsEntry::Texts),
         graphs: Some(GraphsEntry { n_graphs: 2, names: vec![] }),
@@ -73,9 +73,9 @@ fn write_sparse(out: &Path) {
     let mut writer = StoreWriter::create(out).unwrap();
     writer.write("indptr", &[0u64, 2, 3, 4]).unwrap();
     writer.write("indices", &[1u64, 2, 0, 0]).unwrap();
-    writer.write("row_indptr", &[0u64, 2, 2, 3]).unwrap();
-    writer.write("row_indices", &[0u32, 99, 50]).unwrap();
-    writer.write("row_values", &[1.0f32, -2.0, 0.5]).unwrap();
+    writer.write("feature_indptr", &[0u64, 2, 2, 3]).unwrap();
+    writer.write("feature_indices", &[0u32, 99, 50]).unwrap();
+    writer.write("feature_values", &[1.0f32, -2.0, 0.5]).unwrap();
     writer.write("label_bits", &[1u64 << 63, 1 << 6, 0, 0, 5, 0]).unwrap();
     writer.write("split.a", &[1u8, 2, 3]).unwrap();
     writer.write("split.b", &[3u8, 2, 1]).unwrap();
@@ -84,8 +84,8 @@ fn write_sparse(out: &Path) {
         n_nodes: 3,
         n_edges: 4,
         is_symmetric: true,
-        rows: Some(RowsEntry { dim: 100, form: RowsForm::Sparse, dtype: Dtype::F32 }),
-        labels: Some(LabelsEntry { n_classes: 71, multi_label: true }),
+        features: Some(FeaturesEntry { dim: 100, layout: FeatureLayout::Sparse, dtype: Dtype::F32 }),
+        labels: Some(LabelsEntry { kind: LabelKind::MultiLabel, n_classes: 71 }),
         splits: vec!["a".into(), "b".into()],
         ids: Some(IdsEntry::Numbers),
         ..Contents::default()
@@ -114,13 +114,18 @@ fn read_everything(graph: &Graph) -> Result<(), StoreError> {
                 assert_eq!(list.iter().count(), list.len());
                 list.contains(3);
             }
-            if let Some(rows) = graph.rows() {
+            if let Some(rows) = graph.features() {
                 rows.read(node, &mut vec![0.0; rows.dim()])?;
                 rows.sparse(node)?;
+            }
+            if let Some(weights) = graph.edge_weights() {
+                let (start, end) = graph.lists().bounds(node)?;
+                weights.get(start, end)?;
             }
             if let Some(labels) = graph.labels() {
                 labels.class(node)?;
                 labels.bits(node)?;
+                labels.numbers(node)?;
             }
             for split in graph.splits() {
                 split.part(node)?;
@@ -147,7 +152,7 @@ fn read_all_columns(graph: &Graph) -> Result<(), StoreError> {
         for lists in [graph.lists(), graph.out_lists()] {
             lists.of(node)?;
         }
-        if let Some(rows) = graph.rows() {
+        if let Some(rows) = graph.features() {
             rows.read(node, &mut vec![0.0; rows.dim()])?;
         }
         if let Some(labels) = graph.labels() {
@@ -169,17 +174,17 @@ fn a_damaged_block_is_named_when_it_is_first_read() {
     let mut writer = StoreWriter::create(&store).unwrap();
     writer.write("indptr", &vec![0u64; n_nodes as usize + 1]).unwrap();
     writer.write::<u32>("indices", &[]).unwrap();
-    writer.write("rows", &vec![1.5f32; (n_nodes * dim) as usize]).unwrap();
-    let rows = Some(RowsEntry { dim, form: RowsForm::Dense, dtype: Dtype::F32 });
-    let contents = Contents { n_nodes, rows, is_symmetric: true, ..Contents::default() };
+    writer.write("features", &vec![1.5f32; (n_nodes * dim) as usize]).unwrap();
+    let features = Some(FeaturesEntry { dim, layout: FeatureLayout::Dense, dtype: Dtype::F32 });
+    let contents = Contents { n_nodes, features, is_symmetric: true, ..Contents::default() };
     writer.finish(contents, Provenance::default()).unwrap();
-    let path = store.join("rows.f32");
+    let path = store.join("features.f32");
     let mut bytes = fs::read(&path).unwrap();
     bytes[2 * BLOCK_BYTES + 7] ^= 1;
     fs::write(&path, &bytes).unwrap();
 
     let graph = Graph::open(&store).unwrap();
-    let rows = graph.rows().unwrap();
+    let rows = graph.features().unwrap();
     let per_block = n_nodes / 4;
     for node in (0..n_nodes).filter(|node| node / per_block != 2) {
         assert!(rows.dense_f32(node).unwrap().is_some());
@@ -188,12 +193,12 @@ fn a_damaged_block_is_named_when_it_is_first_read() {
     for node in [2 * per_block, 3 * per_block - 1] {
         let sentence = rows.dense_f32(node).unwrap_err().to_string();
         assert!(sentence.ends_with("make the store again"), "{sentence}");
-        let named = format!("{}: block 2 of column rows (bytes 2097152 to 3145728) does not match", path.display());
+        let named = format!("{}: block 2 of column features (bytes 2097152 to 3145728) does not match", path.display());
         assert!(sentence.starts_with(&named), "{sentence}");
         assert_eq!(rows.dense_bytes(node).unwrap_err().to_string(), sentence);
     }
     let off = Graph::open_with(&store, Verify::Off).unwrap();
-    assert!(off.rows().unwrap().dense_f32(2 * per_block).is_ok());
+    assert!(off.features().unwrap().dense_f32(2 * per_block).is_ok());
 }
 
 /// A file that shrinks under its map: the process ends with a sentence instead of a bare SIGBUS. The test starts itself
@@ -204,8 +209,8 @@ fn a_truncated_file_is_named() {
     if let Some(store) = std::env::var_os(STORE) {
         let store = PathBuf::from(store);
         let graph = Graph::open(&store).unwrap();
-        fs::File::options().write(true).open(store.join("rows.f16")).unwrap().set_len(0).unwrap();
-        let _ = graph.rows().unwrap().read(0, &mut [0.0; 2]);
+        fs::File::options().write(true).open(store.join("features.f16")).unwrap().set_len(0).unwrap();
+        let _ = graph.features().unwrap().read(0, &mut [0.0; 2]);
         unreachable!("the file is gone");
     }
     let (_temp, store) = in_temp(write_dense);
@@ -214,7 +219,8 @@ fn a_truncated_file_is_named() {
         command.args(["--exact", "a_truncated_file_is_named", "--nocapture"]).env(STORE, &store).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    let expected = format!("error: {}: cannot be read any more: it was truncated", store.join("rows.f16").display());
+    let expected =
+        format!("error: {}: cannot be read any more: it was truncated", store.join("features.f16").display());
     assert!(said.contains(&expected), "{said}");
 }
 
@@ -236,7 +242,7 @@ fn what_was_written_is_read() {
     assert!(graph.lists().of(4).unwrap().is_empty());
     assert!(graph.lists().of(2).unwrap().contains(3) && !graph.lists().of(2).unwrap().contains(0));
     let mut row = [0.0; 2];
-    graph.rows().unwrap().read(4, &mut row).unwrap();
+    graph.features().unwrap().read(4, &mut row).unwrap();
     assert_eq!(row, [8.0, 9.0]);
     let labels = graph.labels().unwrap();
     assert_eq!((labels.class(2).unwrap(), labels.class(3).unwrap()), (Some(2), None));
@@ -252,7 +258,7 @@ fn what_was_written_is_read() {
     assert_eq!(graph.out_lists().of(0).unwrap(), Neighbors::Wide(&[1, 2]));
     assert_eq!(graph.labels().unwrap().bits(0).unwrap(), [1 << 63, 1 << 6]);
     let mut row = [0.0; 100];
-    graph.rows().unwrap().read(0, &mut row).unwrap();
+    graph.features().unwrap().read(0, &mut row).unwrap();
     assert_eq!((row[0], row[99], row[50]), (1.0, -2.0, 0.0));
     assert_eq!(graph.ids().unwrap().of(2).unwrap(), u64::MAX.to_string());
 }
@@ -369,14 +375,14 @@ fn bad_manifests_give_a_sentence() {
     };
     assert!(open_with("").contains("manifest.json: EOF"));
     assert!(open_with("{}").contains("missing field `format_version`"));
-    assert!(open_with(&whole.replace("\"format_version\": 1", "\"format_version\": 9")).contains("format version 9"));
+    assert!(open_with(&whole.replace("\"format_version\": 2", "\"format_version\": 9")).contains("format version 9"));
     assert!(open_with(&whole.replace("\"n_nodes\": 5", "\"n_nodes\": 6")).contains("changed after it was written"));
     assert!(open_with(&whole.replace("a test", "a lie")).contains("changed after it was written"));
     assert!(open_with(&whole.replace("\"n_nodes\"", "\"n_knots\"")).contains("unknown field"));
     fs::write(&path, &whole).unwrap();
     Graph::open(&store).unwrap();
 
-    for (column, bytes) in [("indptr.u64", 8), ("rows.f16", 0), ("labels.u32", 21)] {
+    for (column, bytes) in [("indptr.u64", 8), ("features.f16", 0), ("labels.u32", 21)] {
         let path = store.join(column);
         let before = fs::read(&path).unwrap();
         fs::write(&path, vec![0; bytes]).unwrap();
@@ -503,9 +509,9 @@ proptest! {
         let mut writer = StoreWriter::create(&store).unwrap();
         write_lists(&mut writer, &edges, 32);
         let stored: Vec<bf16> = rows.iter().map(|v| bf16::from_f32(*v)).collect();
-        writer.write("rows", &stored).unwrap();
-        let rows_entry = RowsEntry { dim: 2, form: RowsForm::Dense, dtype: Dtype::Bf16 };
-        let contents = Contents { n_nodes: 32, n_edges: edges.len() as u64, rows: Some(rows_entry), ..Contents::default() };
+        writer.write("features", &stored).unwrap();
+        let rows_entry = FeaturesEntry { dim: 2, layout: FeatureLayout::Dense, dtype: Dtype::Bf16 };
+        let contents = Contents { n_nodes: 32, n_edges: edges.len() as u64, features: Some(rows_entry), ..Contents::default() };
         writer.finish(contents, Provenance::default()).unwrap();
 
         prop_assert_eq!(verify(&store, &|_| ()).unwrap().findings, []);
@@ -519,9 +525,78 @@ proptest! {
         prop_assert_eq!(found, expected);
         let mut row = [0.0; 2];
         for node in 0..32 {
-            graph.rows().unwrap().read(node, &mut row).unwrap();
+            graph.features().unwrap().read(node, &mut row).unwrap();
             let expected = [2 * node as usize, 2 * node as usize + 1].map(|k| stored[k].to_f32());
             prop_assert_eq!(row, expected);
         }
+    }
+}
+
+/// A store with weights of edges and two numbers to predict per node.
+fn write_numbers(out: &Path, weights: &[f32], numbers: &[f32]) -> Result<Manifest, StoreError> {
+    let mut writer = StoreWriter::create(out).unwrap();
+    write_lists(&mut writer, &EDGES, N_NODES);
+    writer.write("edge_weights", weights).unwrap();
+    writer.write("labels", numbers).unwrap();
+    let contents = Contents {
+        n_nodes: N_NODES,
+        n_edges: EDGES.len() as u64,
+        edge_weights: true,
+        labels: Some(LabelsEntry { kind: LabelKind::Targets, n_classes: 2 }),
+        ..Contents::default()
+    };
+    writer.finish(contents, Provenance::default())
+}
+
+#[test]
+fn weights_and_numbers_round_trip() {
+    let temp = tempfile::tempdir().unwrap();
+    let weights = [0.0f32, 0.5, 1.0, 2.0, 3.0, 4.0, 1e12];
+    let numbers = [1.5f32, -2.0, f32::NAN, 0.0, 3.0, 3.0, 4.0, 4.0, 5.0, 5.0];
+    let path = temp.path().join("store");
+    write_numbers(&path, &weights, &numbers).unwrap();
+    assert_eq!(verify(&path, &|_| ()).unwrap().findings, []);
+    let graph = Graph::open(&path).unwrap();
+    read_everything(&graph).unwrap();
+    let (start, end) = graph.lists().bounds(0).unwrap();
+    assert_eq!(graph.edge_weights().unwrap().get(start, end).unwrap(), &weights[..2]);
+    let labels = graph.labels().unwrap();
+    assert_eq!(
+        (labels.kind(), labels.n_classes(), labels.numbers(0).unwrap()),
+        (LabelKind::Targets, 2, &[1.5, -2.0][..])
+    );
+    assert!(labels.numbers(1).unwrap()[0].is_nan() && labels.class(1).unwrap().is_none());
+    assert!(matches!(labels.numbers(5), Err(StoreError::NodeOutOfRange { .. })));
+
+    for (place, weight) in [(3, -1.0), (0, f32::NAN), (6, f32::INFINITY)] {
+        let mut damaged = weights;
+        damaged[place] = weight;
+        let path = temp.path().join(format!("damaged-{place}"));
+        write_numbers(&path, &damaged, &numbers).unwrap();
+        let findings = verify(&path, &|_| ()).unwrap().findings;
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert_eq!(findings[0].column, "edge_weights");
+        assert!(read_everything(&Graph::open(&path).unwrap()).is_err());
+    }
+    let refused = |weights: &[f32], numbers: &[f32], name: &str| {
+        write_numbers(&temp.path().join(name), weights, numbers).unwrap_err().to_string()
+    };
+    assert!(refused(&weights[..6], &numbers, "a").contains("column edge_weights has 6 items, 7 expected"));
+    assert!(refused(&weights, &numbers[..9], "b").contains("column labels has 9 items, 10 expected"));
+}
+
+#[test]
+fn a_symmetric_store_has_symmetric_weights() {
+    let temp = tempfile::tempdir().unwrap();
+    for (weights, is_right) in [([1.0f32, 2.0, 1.0, 2.0], true), ([1.0, 2.0, 1.0, 3.0], false)] {
+        let path = temp.path().join(is_right.to_string());
+        let mut writer = StoreWriter::create(&path).unwrap();
+        writer.write("indptr", &[0u64, 2, 3, 4]).unwrap();
+        writer.write("indices", &[1u32, 2, 0, 0]).unwrap();
+        writer.write("edge_weights", &weights).unwrap();
+        let contents =
+            Contents { n_nodes: 3, n_edges: 4, is_symmetric: true, edge_weights: true, ..Contents::default() };
+        writer.finish(contents, Provenance::default()).unwrap();
+        assert_eq!(verify(&path, &|_| ()).unwrap().findings.is_empty(), is_right);
     }
 }

@@ -1,5 +1,7 @@
 //! CUDA C++ source of the draws. Its constants are generated from the Rust ones, and tests compare the words of both.
 
+use std::f64::consts::{LN_2, SQRT_2};
+
 use crate::{
     name::Purpose,
     permutation,
@@ -17,6 +19,7 @@ pub fn cuda_header() -> String {
         ("ATTENTION_DROPOUT", Purpose::AttentionDropout),
         ("EDGE_DROPOUT", Purpose::EdgeDropout),
         ("NEIGHBOR", Purpose::Neighbor),
+        ("WEIGHTED_NEIGHBOR", Purpose::WeightedNeighbor),
     ];
     let mut text = String::new();
     let mut define = |name: &str, value: u64| text.push_str(&format!("#define KITH_{name} {value}u\n"));
@@ -27,5 +30,8 @@ pub fn cuda_header() -> String {
     define("PHILOX_KEY_STEP_1", KEY_STEPS[1].into());
     define("PHILOX_ROUNDS", N_ROUNDS as u64);
     define("PERMUTATION_ROUNDS", permutation::N_ROUNDS as u64);
+    for (name, value) in [("SQRT_2_BITS", SQRT_2), ("LN_2_BITS", LN_2)] {
+        text.push_str(&format!("#define KITH_{name} {}ull\n", value.to_bits()));
+    }
     text + include_str!("draw.cuh")
 }

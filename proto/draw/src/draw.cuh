@@ -72,6 +72,44 @@ __device__ __forceinline__ u32 below(Draws *draws, u32 n) {
     return (u32)(product >> 32);
 }
 
+/// Sum of terms[k] * x^k, terms added in pairs, pairs in pairs and so on: as in elementary.rs, without contraction.
+__device__ __forceinline__ double atanh_series(double x) {
+    const double inverse[12] = {1.0,        1.0 / 3.0,  1.0 / 5.0,  1.0 / 7.0,  1.0 / 9.0,  1.0 / 11.0,
+                                1.0 / 13.0, 1.0 / 15.0, 1.0 / 17.0, 1.0 / 19.0, 1.0 / 21.0, 1.0 / 23.0};
+    double terms[16];
+#pragma unroll
+    for (int k = 0; k < 16; k++) terms[k] = k < 12 ? inverse[k] : 0.0;
+    double power = x;
+#pragma unroll
+    for (int n_sums = 8; n_sums > 0; n_sums /= 2) {
+#pragma unroll
+        for (int k = 0; k < n_sums; k++) terms[k] = __dadd_rn(terms[2 * k], __dmul_rn(terms[2 * k + 1], power));
+        power = __dmul_rn(power, power);
+    }
+    return terms[0];
+}
+
+/// Natural logarithm of a normal positive number: the bits of `ln` in elementary.rs.
+__device__ __forceinline__ double exact_ln(double x) {
+    const u64 MANTISSA = (1ull << 52) - 1;
+    u64 bits = (u64)__double_as_longlong(x);
+    u64 is_high = (bits & MANTISSA) > (KITH_SQRT_2_BITS & MANTISSA) ? 1 : 0;
+    int exponent = (int)((bits >> 52 & 0x7ff) + is_high) - 1023;
+    double mantissa = __longlong_as_double((long long)((bits & MANTISSA) | (1023 - is_high) << 52));
+    double t = __ddiv_rn(__dadd_rn(mantissa, -1.0), __dadd_rn(mantissa, 1.0));
+    double twice_atanh = __dmul_rn(__dmul_rn(2.0, t), atanh_series(__dmul_rn(t, t)));
+    return __dadd_rn(__dmul_rn((double)exponent, __longlong_as_double((long long)KITH_LN_2_BITS)), twice_atanh);
+}
+
+/// The exponential number of mean 1 that is named (a, b): see exponential.rs.
+__device__ __forceinline__ double exponential_of(Stream stream, u64 a, u64 b) {
+    Words words = words_of(stream, a, b / 2, 0, 0);
+    u32 low = b % 2 == 0 ? words.word[0] : words.word[2], high = b % 2 == 0 ? words.word[1] : words.word[3];
+    u64 bits = 1023ull << 52 | (u64)high << 20 | (u64)low >> 12;
+    double uniform = __dadd_rn(__dadd_rn(__longlong_as_double((long long)bits), -1.0), 1.1102230246251565e-16);
+    return -exact_ln(uniform);
+}
+
 /// A keyed permutation of 0..n.
 struct Permutation {
     u64 n;

@@ -1,7 +1,8 @@
 //! Named draws: everything random in Kith is a pure function of a name.
 //!
 //! A name is (seed of the run; [`Purpose`]; step; layer or hop; a; b; attempt). It holds no thread, rank, shard or
-//! time, so the draws do not depend on how the work is distributed. Only integer arithmetic decides a draw.
+//! time, so the draws do not depend on how the work is distributed. Only integer arithmetic decides a draw, and for
+//! weighted draws the four operations on doubles, which are as exact.
 //!
 //! ```
 //! use kith_draw::{Name, Purpose};
@@ -14,6 +15,7 @@
 mod cuda;
 mod draws;
 mod elementary;
+mod exponential;
 mod instruction_set;
 mod name;
 mod normal;
@@ -25,6 +27,7 @@ pub use crate::{
     cuda::cuda_header,
     draws::Draws,
     elementary::{exp, ln, ln_1p, sin_cos},
+    exponential::{N_EXPONENTIALS, exponentials},
     instruction_set::{InstructionSet, instruction_set},
     name::{Name, Purpose, Stream},
     permutation::Permutation,

@@ -38,6 +38,8 @@ pub enum Purpose {
     Tuning = 15,
     /// Dropout of edges (a = destination, b = source; one draw for all layers).
     EdgeDropout = 16,
+    /// The keys of weighted draws of neighbors at one hop (a = node, b = slot of its list / 2).
+    WeightedNeighbor = 17,
 }
 
 /// The part of a name that many draws share.

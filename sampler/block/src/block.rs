@@ -9,7 +9,7 @@ use kith_draw::prefetch;
 /// The sources of a destination end with the destination itself: one loop per destination, stored ones are dropped.
 /// Duplicate edges are kept and count twice. In a full graph the other sources ascend; a sampled block has them in the
 /// order in which they were drawn. By source, the same edges again, each with its place by destination.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Block {
     n_destinations: usize,
     n_sources: usize,
@@ -19,6 +19,8 @@ pub struct Block {
     destinations: Vec<u32>,
     out_edges: Vec<u32>,
     out_places: Vec<u32>,
+    /// Weight of each edge, by destination; empty if edges have none.
+    weights: Vec<f32>,
     ids: Option<SharedIds>,
 }
 
@@ -53,6 +55,8 @@ pub struct BlockMemory {
     pub indptr: Vec<usize>,
     /// Position of each edge's source; filled by the caller.
     pub sources: Vec<u32>,
+    /// Weight of each edge; filled by the caller, or empty.
+    pub weights: Vec<f32>,
     out_indptr: Vec<usize>,
     destinations: Vec<u32>,
     out_edges: Vec<u32>,
@@ -74,7 +78,9 @@ impl BlockMemory {
 
     /// The same edges by source: counted, then put in their places.
     fn transposed(self, n_destinations: usize, n_sources: usize) -> Block {
-        let BlockMemory { indptr, sources, mut out_indptr, mut destinations, mut out_edges, mut out_places } = self;
+        let BlockMemory { indptr, sources, weights, mut out_indptr, mut destinations, mut out_edges, mut out_places } =
+            self;
+        assert!(weights.is_empty() || weights.len() == sources.len(), "one weight per edge");
         // Two ahead while counting and one ahead while placing: when all are placed, each bound stands where it belongs.
         out_indptr.clear();
         out_indptr.resize(n_sources + 2, 0);
@@ -111,7 +117,18 @@ impl BlockMemory {
             }
         }
         out_indptr.truncate(n_sources + 1);
-        Block { n_destinations, n_sources, indptr, sources, out_indptr, destinations, out_edges, out_places, ids: None }
+        Block {
+            n_destinations,
+            n_sources,
+            indptr,
+            sources,
+            out_indptr,
+            destinations,
+            out_edges,
+            out_places,
+            weights,
+            ids: None,
+        }
     }
 }
 
@@ -158,6 +175,27 @@ impl Block {
         self
     }
 
+    /// The same block with weights of its edges, by destination; loops have them as well.
+    pub fn with_weights(mut self, weights: Vec<f32>) -> Block {
+        assert_eq!(weights.len(), self.n_edges(), "one weight per edge");
+        self.weights = weights;
+        self
+    }
+
+    /// Weight of each edge, by destination; `None` if the block has none.
+    pub fn weights(&self) -> Option<&[f32]> {
+        (!self.weights.is_empty()).then_some(&self.weights[..])
+    }
+
+    /// Weight of each edge of a graph that has weights; `None` if there are only loops.
+    pub fn known_weights(&self) -> Option<&[f32]> {
+        assert!(
+            !self.weights.is_empty() || self.n_edges() <= self.n_destinations,
+            "a layer with edge weights needs blocks with weights"
+        );
+        self.weights()
+    }
+
     /// Nodes that have nothing but their loops.
     pub fn of_loops(n_nodes: usize) -> Block {
         Block::new(n_nodes, n_nodes, (0..=n_nodes).collect(), (0..n_nodes as u32).collect())
@@ -172,8 +210,9 @@ impl Block {
 
     /// Its memory, for another block.
     pub fn into_memory(self) -> BlockMemory {
-        let Block { indptr, sources, out_indptr, destinations, out_edges, out_places, .. } = self;
-        BlockMemory { indptr, sources, out_indptr, destinations, out_edges, out_places }
+        let Block { indptr, sources, out_indptr, destinations, out_edges, out_places, mut weights, .. } = self;
+        weights.clear();
+        BlockMemory { indptr, sources, weights, out_indptr, destinations, out_edges, out_places }
     }
 
     fn new(n_destinations: usize, n_sources: usize, indptr: Vec<usize>, sources: Vec<u32>) -> Block {

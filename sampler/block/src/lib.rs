@@ -6,9 +6,11 @@ mod block;
 mod edge_loss;
 mod form;
 mod pair_subset;
+mod weight_sum;
 
 pub use crate::{
     block::{Block, BlockError, BlockMemory},
     edge_loss::{Negatives, PairConfig, PairCounts, Pairs, PairsName, Subset},
     form::Form,
+    weight_sum::WeightSum,
 };

@@ -24,7 +24,7 @@ use kith_client::{
     BlockMaker, FetchedRows, Info, LocalStore, Plan, PlanConfig, Result, RowCounts, Shards, Stock,
     remote::{RemoteConfig, RemoteSampler},
 };
-use kith_sampler::{Direction, Drawn, Fanout, Hop, Replacement, Seeds};
+use kith_sampler::{Direction, Drawn, Fanout, Hop, Sampling, Seeds};
 use kith_store::{Cut, Graph, Provenance, SplitPart, write_cluster};
 use tokio::runtime::Runtime;
 
@@ -115,8 +115,8 @@ impl Shards for Remote {
         self.runtime.block_on(self.sampler.sample_hop(0, hop, frontier, drawn))
     }
 
-    fn fetch_rows(&self, nodes: &[u64], rows: &mut FetchedRows) -> Result<RowCounts> {
-        self.runtime.block_on(self.sampler.fetch_rows(0, nodes, rows))?;
+    fn fetch_features(&self, nodes: &[u64], rows: &mut FetchedRows) -> Result<RowCounts> {
+        self.runtime.block_on(self.sampler.fetch_features(0, nodes, rows))?;
         Ok(RowCounts { remote: nodes.len() as u64, ..RowCounts::default() })
     }
 
@@ -214,10 +214,10 @@ impl Bench {
                         }
                         let fanouts = [Fanout::at_most(10).expect("positive"); 2];
                         let roots = self.roots(step);
-                        let sampled = maker.sample(shards, (1, step), &fanouts, Replacement::Without, &roots);
+                        let sampled = maker.sample(shards, (1, step), &fanouts, (Sampling::Uniform, false), &roots);
                         let sampled = black_box(sampled.expect("blocks"));
                         if has_rows {
-                            shards.fetch_rows(&sampled.nodes, rows).expect("rows");
+                            shards.fetch_features(&sampled.nodes, rows).expect("rows");
                             black_box(&rows.values);
                         }
                         let drawn = sampled.blocks.iter().map(|block| block.n_edges() - block.n_destinations());
@@ -246,7 +246,7 @@ impl Bench {
                 scope.spawn(move || {
                     let (_, rows) = &mut *maker.lock().expect("nobody panics");
                     while next.fetch_add(1, Ordering::Relaxed) < self.n_batches as u64 {
-                        self.remote.fetch_rows(nodes, rows).expect("rows");
+                        self.remote.fetch_features(nodes, rows).expect("rows");
                         black_box(&rows.values);
                     }
                 });

@@ -5,7 +5,8 @@
 //!
 //! WAYS, run in turns, are some of `blocks` (relabeled blocks), `batches` (with digest and labels), `rows` (with
 //! features too), `pairs` (with the pairs of an edge loss instead), `two` (blocks on two threads), `generator` (blocks,
-//! but with words of a generator instead of names) and `named` (blocks again, as the baseline of `generator`).
+//! but with words of a generator instead of names), `named` (blocks again, as the baseline of `generator`) and `weighted`
+//! (blocks drawn by the weights of edges; also prints the edges that this reads).
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::{
@@ -18,7 +19,7 @@ use std::{
 
 use kith_block::{PairConfig, Subset};
 use kith_client::{BatchConfig, BatchMaker, BlockMaker, LocalStore, Plan, PlanConfig, Shards, Stock};
-use kith_sampler::{Fanout, Frontier, Hop, N_LANES, Replacement, WordSource, fanouts_of_layers, sample_hop_with};
+use kith_sampler::{Fanout, Frontier, Hop, N_LANES, Sampling, WordSource, fanouts_of_layers, sample_hop_with};
 use kith_store::{Graph, Neighbors, SplitPart};
 
 const N_ROUNDS: u64 = 5;
@@ -65,7 +66,7 @@ impl Bench {
         let pairs = PairConfig { negatives: 0.5, kept: 0.8, subset: Subset::Union, excludes_reverse: false };
         let maker = |has_rows, pairs| {
             let fanouts = self.fanouts.clone();
-            let config = BatchConfig { fanouts, replacement: Replacement::Without, pairs, has_rows };
+            let config = BatchConfig { fanouts, sampling: Sampling::Uniform, with_weights: false, pairs, has_rows };
             BatchMaker::new(Arc::clone(&self.shards), Arc::clone(&self.plan), config, self.stock.clone())
         };
         let n_nodes = self.shards.info().n_nodes;
@@ -73,7 +74,7 @@ impl Bench {
             (maker(false, None), maker(true, None), maker(false, Some(pairs)));
         let mut blocks: Vec<BlockMaker> = (0..2).map(|_| BlockMaker::new(n_nodes, self.stock.clone())).collect();
         let mut rates = vec![Vec::new(); ways.len()];
-        let (mut n_edges, mut n_loaded) = (0, 0);
+        let (mut n_edges, mut n_loaded, mut n_scanned) = (0, 0, 0);
         for round in 0..=N_ROUNDS {
             for (way, rates) in ways.iter().zip(&mut rates) {
                 let steps = round * self.n_batches..(round + 1) * self.n_batches;
@@ -84,6 +85,7 @@ impl Bench {
                     "rows" => total(steps, |step| self.batch(&mut with_rows, step)),
                     "pairs" => total(steps, |step| self.batch(&mut with_pairs, step)),
                     "two" => self.on_two_threads(steps, &mut blocks),
+                    "weighted" => total(steps, |step| self.weighted(&mut blocks[0], step, &mut n_scanned)),
                     "generator" => {
                         let mut generator = Generator::new(round);
                         total(steps, |step| self.blocks(&mut blocks[0], step, Some(&mut generator)))
@@ -101,9 +103,10 @@ impl Bench {
         let rates: Vec<String> =
             ways.iter().zip(rates).map(|(way, mut rates)| format!("\"{way}\": {:.3}", median(&mut rates))).collect();
         println!(
-            "{{\"edges_per_batch\": {}, \"nodes_per_batch\": {}, \"million_edges_per_s\": {{{}}}}}",
+            "{{\"edges_per_batch\": {}, \"nodes_per_batch\": {}, \"scanned_per_weighted_batch\": {}, \"million_edges_per_s\": {{{}}}}}",
             n_edges / n_all,
             n_loaded / n_all,
+            n_scanned / ((N_ROUNDS + 1) * self.n_batches),
             rates.join(", ")
         );
     }
@@ -122,12 +125,33 @@ impl Bench {
         let roots: Vec<u64> = seeds.iter().map(|place| self.plan.seeds().ids()[*place as usize]).collect();
         let sampled = maker.sample_by(self.fanouts.len(), &roots, |hop, frontier, drawn| {
             let fanout = self.fanouts[hop];
-            let hop = Hop { run_key: 1, step, hop: hop as u32, fanout, replacement: Replacement::Without };
+            let hop =
+                Hop { run_key: 1, step, hop: hop as u32, fanout, sampling: Sampling::Uniform, with_weights: false };
             let graph = self.shards.sampled();
             match &mut generator {
                 Some(generator) => Ok(sample_hop_with(*generator, graph, &hop, Frontier::of_store(frontier), drawn)?),
                 None => Ok(sample_hop_with(&mut hop.stream(), graph, &hop, Frontier::of_store(frontier), drawn)?),
             }
+        });
+        let sampled = black_box(sampled.expect("blocks"));
+        let n_edges = sampled.blocks.iter().map(|block| block.n_edges() - block.n_destinations()).sum();
+        let n_nodes = sampled.nodes.len();
+        self.stock.give_back_blocks(sampled);
+        (n_edges, n_nodes)
+    }
+
+    /// The blocks of a step, drawn by weight; adds the edges of all frontiers to `n_scanned`.
+    fn weighted(&self, maker: &mut BlockMaker, step: u64, n_scanned: &mut u64) -> (usize, usize) {
+        let seeds = self.plan.step(step).slice(0).seeds;
+        let roots: Vec<u64> = seeds.iter().map(|place| self.plan.seeds().ids()[*place as usize]).collect();
+        let sampled = maker.sample_by(self.fanouts.len(), &roots, |hop, frontier, drawn| {
+            let (fanout, sampling) = (self.fanouts[hop], Sampling::Weighted);
+            let hop = Hop { run_key: 1, step, hop: hop as u32, fanout, sampling, with_weights: false };
+            let graph = self.shards.sampled();
+            for node in frontier {
+                *n_scanned += graph.lists.degree(*node)?;
+            }
+            Ok(sample_hop_with(&mut hop.stream(), graph, &hop, Frontier::of_store(frontier), drawn)?)
         });
         let sampled = black_box(sampled.expect("blocks"));
         let n_edges = sampled.blocks.iter().map(|block| block.n_edges() - block.n_destinations()).sum();
@@ -164,7 +188,8 @@ fn touch(graph: &Graph) {
         Neighbors::Wide(ids) => ids.iter().step_by(512).sum(),
     };
     let mut first = 0.0;
-    for (rows, node) in graph.rows().into_iter().flat_map(|rows| (0..graph.n_nodes()).map(move |node| (rows, node))) {
+    for (rows, node) in graph.features().into_iter().flat_map(|rows| (0..graph.n_nodes()).map(move |node| (rows, node)))
+    {
         first += rows.dense_f32(node).expect("the store is whole").and_then(<[f32]>::first).unwrap_or(&0.0);
     }
     black_box((sum, first));

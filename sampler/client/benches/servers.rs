@@ -17,7 +17,7 @@ use std::{
 };
 
 use kith_client::{BatchConfig, Job, Plan, PlanConfig, Prefetch, PrefetchConfig, Sharded, Shards, Whereabouts};
-use kith_sampler::{Fanout, Replacement};
+use kith_sampler::{Fanout, Sampling};
 use kith_store::{Cluster, SplitPart};
 
 const N_ROUNDS: usize = 3;
@@ -85,7 +85,13 @@ impl Served {
     /// CPU seconds of all servers per 1,000 seeds, and seeds per second.
     fn measure(&self, has_rows: bool) -> (f64, f64) {
         let ten = Fanout::at_most(10).expect("above 0");
-        let config = BatchConfig { fanouts: vec![ten; 2], replacement: Replacement::Without, pairs: None, has_rows };
+        let config = BatchConfig {
+            fanouts: vec![ten; 2],
+            sampling: Sampling::Uniform,
+            with_weights: false,
+            pairs: None,
+            has_rows,
+        };
         let seeds = Arc::new(self.shards.seeds(None, SplitPart::Train).expect("seeds"));
         let plan = PlanConfig { run_key: 42, seeds_per_step: SEEDS, edge_seeds: 0, slices: 1 };
         let plan = Arc::new(Plan::new(plan, self.shards.info().n_nodes, seeds).expect("a plan"));

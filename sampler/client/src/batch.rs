@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kith_block::{Block, Negatives, PairConfig, Pairs, PairsName};
-use kith_sampler::{Direction, Fanout, Labels, Replacement};
+use kith_sampler::{Direction, Fanout, Labels, Sampling};
 
 use crate::{
     batch_digest::BatchDigest,
@@ -21,8 +21,10 @@ use crate::{
 pub struct BatchConfig {
     /// The fanout of every layer, from the roots outwards: see [`kith_sampler::fanouts_of_layers`].
     pub fanouts: Vec<Fanout>,
-    /// Sampling with or without replacement.
-    pub replacement: Replacement,
+    /// Sampling of a node's neighbors.
+    pub sampling: Sampling,
+    /// True if blocks have the weights of edges.
+    pub with_weights: bool,
     /// The pairs of the edge loss, for models that have one.
     pub pairs: Option<PairConfig>,
     /// True if features are fetched.
@@ -95,14 +97,15 @@ impl<S: Shards + ?Sized> BatchMaker<S> {
     pub fn make_slice(&mut self, step: &Step, slice: usize) -> Result<Batch> {
         let run_key = self.plan.config().run_key;
         let Roots { ids, seeds, labels } = Roots::of(&self.plan, step, slice);
-        let BatchConfig { fanouts, replacement, .. } = &self.config;
+        let BatchConfig { fanouts, sampling, with_weights, .. } = &self.config;
+        let name = (run_key, step.step);
         let SampledBlocks { blocks, nodes } =
-            self.blocks.sample(&*self.shards, (run_key, step.step), fanouts, *replacement, &ids)?;
+            self.blocks.sample(&*self.shards, name, fanouts, (*sampling, *with_weights), &ids)?;
         let pairs = self.draw_pairs(step.step, slice as u64, &blocks)?;
         let (mut rows, mut row_counts) = (FetchedRows::default(), RowCounts::default());
         if self.config.has_rows {
             rows = self.stock.rows();
-            row_counts = self.shards.fetch_rows(&nodes, &mut rows)?;
+            row_counts = self.shards.fetch_features(&nodes, &mut rows)?;
         }
         let mut batch = Batch {
             step: step.step,

@@ -249,7 +249,7 @@ impl FaultyTransport {
             }
             let mut fields: Vec<(u32, Message)> = Fields::new(message).flatten().collect();
             // Numbers of values come before values.
-            fields.sort_by_key(|(field, _)| (call == Call::FetchRows && *field != 2, *field));
+            fields.sort_by_key(|(field, _)| (call == Call::FetchFeatures && *field != 2, *field));
             for (field, mut packed) in fields {
                 while packed.has_remaining() {
                     let n_bytes = (8 * (1 + draws.below(4) as usize)).min(packed.remaining());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kith_sampler::{Direction, Drawn, Frontier, Hop, KnownLoops, SampledGraph, Seeds, has_edges, sample_hop};
-use kith_store::{Dtype, Graph, Neighbors, Rows, SplitPart};
+use kith_store::{Dtype, Features, Graph, Neighbors, SplitPart};
 use rayon::prelude::*;
 
 use crate::{
@@ -26,7 +26,7 @@ pub struct LocalStore {
 impl LocalStore {
     /// Answers from an open store.
     pub fn new(graph: Arc<Graph>) -> LocalStore {
-        let info = Info::new(&graph.manifest().digest, graph.manifest());
+        let info = Info::new(graph.manifest().identity(), graph.manifest());
         LocalStore { loops: Arc::new(KnownLoops::new(info.n_nodes)), graph, info }
     }
 
@@ -55,12 +55,17 @@ impl Shards for LocalStore {
         Ok(Some((indptr, sources)))
     }
 
+    fn edge_weights(&self) -> Result<Option<&[f32]>> {
+        let Some(weights) = self.graph.edge_weights() else { return Ok(None) };
+        Ok(Some(weights.get(0, self.graph.n_edges() as usize)?))
+    }
+
     fn stored_type(&self) -> Option<Dtype> {
-        self.graph.rows().and_then(Rows::dense_type)
+        self.graph.features().and_then(Features::dense_type)
     }
 
     fn read_stored(&self, first: u64, to: &mut [u8]) -> Result<()> {
-        let rows = self.graph.rows().ok_or(ClientError::NoRows)?;
+        let rows = self.graph.features().ok_or(ClientError::NoRows)?;
         let parts = to.par_chunks_mut(N_TOGETHER * rows.row_bytes()).enumerate();
         parts.try_for_each(|(part, to)| Ok(rows.copy_dense(first + (part * N_TOGETHER) as u64, to)?))
     }
@@ -73,8 +78,8 @@ impl Shards for LocalStore {
         Ok(sample_hop(self.sampled(), hop, Frontier::of_store(frontier), drawn)?)
     }
 
-    fn fetch_rows(&self, nodes: &[u64], rows: &mut FetchedRows) -> Result<RowCounts> {
-        let stored = self.graph.rows().ok_or(ClientError::NoRows)?;
+    fn fetch_features(&self, nodes: &[u64], rows: &mut FetchedRows) -> Result<RowCounts> {
+        let stored = self.graph.features().ok_or(ClientError::NoRows)?;
         rows.gather(stored, nodes)?;
         Ok(RowCounts { local: nodes.len() as u64, ..RowCounts::default() })
     }

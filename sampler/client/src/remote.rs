@@ -33,7 +33,7 @@ pub use crate::remote::{
     counts::RemoteCounts,
     dense::{DenseAnswer, Places},
     error::{RemoteError, RemoteProblem},
-    facts::{Facts, InfoAnswer, RowsDtype},
+    facts::{Facts, FeatureDtype, InfoAnswer},
     hedge::HedgeCounts,
     own_ids::{OwnIds, OwnIdsAnswer},
     progress::Progress,

@@ -1,7 +1,7 @@
 //! Features of some nodes, gathered into reused memory.
 
 use kith_draw::{Vectorized, vectorized};
-use kith_store::{Rows, RowsForm, StoreError};
+use kith_store::{FeatureLayout, Features, StoreError};
 
 use crate::error::Result;
 
@@ -59,13 +59,13 @@ impl FetchedRows {
     }
 
     /// Reads rows of a store, in order.
-    pub(crate) fn gather(&mut self, stored: &Rows, rows: &[u64]) -> Result<()> {
-        match stored.form() {
-            RowsForm::Sparse => {
+    pub(crate) fn gather(&mut self, stored: &Features, rows: &[u64]) -> Result<()> {
+        match stored.layout() {
+            FeatureLayout::Sparse => {
                 let lengths: kith_store::Result<Vec<usize>> = rows.iter().map(|row| stored.n_stored_of(*row)).collect();
                 self.begin_sparse(stored.dim(), lengths?.into_iter());
             }
-            RowsForm::Dense => {
+            FeatureLayout::Dense => {
                 self.begin_dense(rows.len(), stored.dim());
                 if stored.is_dense_f32() && self.dim > 0 {
                     return self.gather_in_order(stored, rows);
@@ -78,21 +78,21 @@ impl FetchedRows {
     /// Reads rows of a store into their places: there must be room for them.
     pub(crate) fn gather_at(
         &mut self,
-        stored: &Rows,
+        stored: &Features,
         rows: &[u64],
         places: impl Iterator<Item = usize> + Clone,
     ) -> Result<()> {
-        match (stored.form(), stored.is_dense_f32()) {
-            (RowsForm::Sparse, _) => {
+        match (stored.layout(), stored.is_dense_f32()) {
+            (FeatureLayout::Sparse, _) => {
                 for (row, place) in rows.iter().zip(places) {
                     let sparse = stored.sparse(*row)?.expect("these rows are sparse");
                     self.write_sparse(place, sparse.indices, sparse.values);
                 }
                 Ok(())
             }
-            (RowsForm::Dense, _) if self.dim == 0 => Ok(()),
-            (RowsForm::Dense, true) => self.gather_f32(stored, rows, places),
-            (RowsForm::Dense, false) => {
+            (FeatureLayout::Dense, _) if self.dim == 0 => Ok(()),
+            (FeatureLayout::Dense, true) => self.gather_f32(stored, rows, places),
+            (FeatureLayout::Dense, false) => {
                 let dim = self.dim;
                 rows.iter().zip(places).try_for_each(|(row, place)| {
                     stored.read(*row, &mut self.values[place * dim..][..dim])?;
@@ -102,7 +102,7 @@ impl FetchedRows {
         }
     }
 
-    fn gather_in_order(&mut self, stored: &Rows, rows: &[u64]) -> Result<()> {
+    fn gather_in_order(&mut self, stored: &Features, rows: &[u64]) -> Result<()> {
         let dim = self.dim;
         for (piece, out) in rows.chunks(PIECE).zip(self.values.chunks_mut(PIECE * dim)) {
             for (row, out) in piece.iter().zip(out.chunks_exact_mut(dim)) {
@@ -110,7 +110,7 @@ impl FetchedRows {
             }
             if !vectorized(IsFinite(out)) {
                 let damaged = out.chunks(dim).position(|row| !IsFinite(row).run()).expect("one of them is");
-                return Err(StoreError::damaged("rows", piece[damaged]).into());
+                return Err(StoreError::damaged("features", piece[damaged]).into());
             }
         }
         Ok(())
@@ -118,7 +118,7 @@ impl FetchedRows {
 
     fn gather_f32(
         &mut self,
-        stored: &Rows,
+        stored: &Features,
         rows: &[u64],
         mut places: impl Iterator<Item = usize> + Clone,
     ) -> Result<()> {
@@ -130,7 +130,7 @@ impl FetchedRows {
             }
             for (row, place) in piece.iter().zip(copied) {
                 if !vectorized(IsFinite(&self.values[place * dim..][..dim])) {
-                    return Err(StoreError::damaged("rows", *row).into());
+                    return Err(StoreError::damaged("features", *row).into());
                 }
             }
         }
@@ -139,8 +139,8 @@ impl FetchedRows {
 }
 
 #[inline]
-fn row_of(stored: &Rows, row: u64) -> Result<&[f32]> {
-    Ok(stored.dense_f32(row)?.ok_or_else(|| StoreError::damaged("rows", row))?)
+fn row_of(stored: &Features, row: u64) -> Result<&[f32]> {
+    Ok(stored.dense_f32(row)?.ok_or_else(|| StoreError::damaged("features", row))?)
 }
 
 /// Tests that all values are finite. Import admits no others, so a value with all bits of the exponent set is damage.

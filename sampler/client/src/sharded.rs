@@ -7,7 +7,7 @@ use std::{
 
 use futures_util::future::{try_join, try_join_all};
 use kith_sampler::{Direction, Drawn, Hop, Seeds, ShardSampler};
-use kith_store::{Cluster, Owners, RowsForm, SplitPart};
+use kith_store::{Cluster, FeatureLayout, Owners, SplitPart};
 use tokio::runtime::Runtime;
 
 use crate::{
@@ -94,7 +94,7 @@ impl Sharded {
         };
         let nodes = most_probable(inclusion, n_rows, is_elsewhere);
         let mut rows = FetchedRows::default();
-        self.fetch_rows(&nodes, &mut rows)?;
+        self.fetch_features(&nodes, &mut rows)?;
         self.cache = Some(RowCache::new(self.info.n_nodes, &nodes, rows));
         Ok(())
     }
@@ -171,7 +171,7 @@ impl Sharded {
             by_owner.parts().map(|part| (part.shard, part)),
             |server, part| server.fetch_dense(part.shard, part.nodes, Places::At(part.places), rows),
             |shard, part| {
-                let stored = shard.shard().rows().ok_or(ClientError::NoRows)?;
+                let stored = shard.shard().features().ok_or(ClientError::NoRows)?;
                 let own = shard.rows_of(part.nodes)?;
                 let places = part.places.iter().map(|place| *place as usize);
                 rows.lock().expect("nobody panics while copying").gather_at(stored, &own, places)
@@ -191,9 +191,9 @@ impl Sharded {
             by_owner.parts().map(|part| (part, FetchedRows::default())).collect();
         self.ask_all(
             parts.iter_mut().map(|(part, rows)| (part.shard, (*part, rows))),
-            |server, (part, rows)| server.fetch_rows(part.shard, part.nodes, rows),
+            |server, (part, rows)| server.fetch_features(part.shard, part.nodes, rows),
             |shard, (part, rows)| {
-                let stored = shard.shard().rows().ok_or(ClientError::NoRows)?;
+                let stored = shard.shard().features().ok_or(ClientError::NoRows)?;
                 rows.gather(stored, &shard.rows_of(part.nodes)?)
             },
         )?;
@@ -311,7 +311,7 @@ impl Shards for Sharded {
         Ok(())
     }
 
-    fn fetch_rows(&self, nodes: &[u64], rows: &mut FetchedRows) -> Result<RowCounts> {
+    fn fetch_features(&self, nodes: &[u64], rows: &mut FetchedRows) -> Result<RowCounts> {
         let form = self.info.rows.ok_or(ClientError::NoRows)?;
         let (cached, by_owner) = match &self.cache {
             None => (Cached::default(), self.by_owner(nodes)?),
@@ -323,14 +323,14 @@ impl Shards for Sharded {
             }
         };
         match form {
-            RowsForm::Dense => {
+            FeatureLayout::Dense => {
                 rows.begin_dense(nodes.len(), self.info.dim);
                 cached
                     .dense()
                     .for_each(|(place, row)| rows.values[place * row.len()..][..row.len()].copy_from_slice(row));
                 self.fetch_dense(&by_owner, rows)?;
             }
-            RowsForm::Sparse => self.fetch_sparse(&by_owner, &cached, nodes.len(), rows)?,
+            FeatureLayout::Sparse => self.fetch_sparse(&by_owner, &cached, nodes.len(), rows)?,
         }
         Ok(self.count_rows(&by_owner, &cached))
     }

@@ -1,10 +1,10 @@
 //! Interface between mini-batches and the source of the graph.
 //!
-//! One method per call of the wire protocol (`Info`, `Seeds`, `SampleHop`, `FetchRows`, `HasEdges`), each for many
+//! One method per call of the wire protocol (`Info`, `Seeds`, `SampleHop`, `FetchFeatures`, `HasEdges`), each for many
 //! nodes at once and without state: equal questions get equal answers.
 
 use kith_sampler::{Direction, Drawn, Hop, Seeds};
-use kith_store::{Contents, Dtype, Manifest, RowsForm, SplitPart};
+use kith_store::{Contents, Dtype, FeatureLayout, LabelKind, Manifest, SplitPart};
 
 use crate::{
     error::{ClientError, Result},
@@ -27,11 +27,13 @@ pub struct Info {
     /// Length of a row; 0 without rows.
     pub dim: usize,
     /// Storage layout of features; `None` without features.
-    pub rows: Option<RowsForm>,
-    /// Classes are `0..n_classes`; 0 without labels.
+    pub rows: Option<FeatureLayout>,
+    /// Classes are `0..n_classes`; 0 without labels. Where labels are numbers, how many a node has.
     pub n_classes: usize,
-    /// True if a node may have several classes.
-    pub is_multi_label: bool,
+    /// Kind of the labels.
+    pub labels: LabelKind,
+    /// True if edges have weights.
+    pub has_edge_weights: bool,
     /// Names of the splits; the first is the default.
     pub splits: Vec<String>,
     /// True if it is a set of several graphs.
@@ -41,17 +43,19 @@ pub struct Info {
 impl Info {
     /// Facts from the manifest of a store or of a partitioned graph.
     pub(crate) fn new(digest: &str, manifest: &Manifest) -> Info {
-        let Contents { n_nodes, n_edges, is_symmetric, rows, labels, ref splits, ref graphs, .. } = manifest.contents;
+        let Contents { n_nodes, n_edges, is_symmetric, edge_weights, features, labels, ref splits, ref graphs, .. } =
+            manifest.contents;
         Info {
             digest: digest.to_owned(),
             source: manifest.provenance.source.clone(),
             n_nodes,
             n_edges,
             is_symmetric,
-            dim: rows.map_or(0, |rows| rows.dim as usize),
-            rows: rows.map(|rows| rows.form),
+            dim: features.map_or(0, |features| features.dim as usize),
+            rows: features.map(|features| features.layout),
             n_classes: labels.map_or(0, |labels| labels.n_classes as usize),
-            is_multi_label: labels.is_some_and(|labels| labels.multi_label),
+            labels: labels.map_or(LabelKind::Classes, |labels| labels.kind),
+            has_edge_weights: edge_weights,
             splits: splits.clone(),
             is_set: graphs.is_some(),
         }
@@ -93,6 +97,11 @@ pub trait Shards: Send + Sync {
         Ok(None)
     }
 
+    /// Weights of all edges in the order of [`Shards::lists`], where this process has them.
+    fn edge_weights(&self) -> Result<Option<&[f32]>> {
+        Ok(None)
+    }
+
     /// Type of the dense features, if this process has them as they are stored.
     fn stored_type(&self) -> Option<Dtype> {
         None
@@ -112,7 +121,7 @@ pub trait Shards: Send + Sync {
     fn sample_hop(&self, hop: &Hop, frontier: &[u64], drawn: &mut Drawn) -> Result<()>;
 
     /// The features of nodes, in their order; what was in `rows` goes. Says where they came from.
-    fn fetch_rows(&self, nodes: &[u64], rows: &mut FetchedRows) -> Result<RowCounts>;
+    fn fetch_features(&self, nodes: &[u64], rows: &mut FetchedRows) -> Result<RowCounts>;
 
     /// For each (source, destination), whether the whole graph has the edge. Asks the destinations' owners only.
     fn has_edges(&self, pairs: &[(u64, u64)], direction: Direction, found: &mut [bool]) -> Result<()>;

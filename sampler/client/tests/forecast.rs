@@ -13,7 +13,7 @@ use kith_partition::{
     progress::Quiet,
     split::Fractions,
 };
-use kith_sampler::{Fanout, Replacement};
+use kith_sampler::{Fanout, Sampling};
 use kith_store::{Cluster, Dtype, Graph, SplitPart};
 
 const WORLD: usize = 4;
@@ -30,6 +30,7 @@ fn a_few_batches_tell_what_an_epoch_fetches() {
         homophily: 0.6,
         communities: None,
         is_directed: false,
+        has_weights: false,
         dim: 4,
         dtype: Dtype::F32,
         split: Fractions { train: 0.5, valid: 0.2, test: 0.2 },
@@ -67,7 +68,8 @@ fn a_few_batches_tell_what_an_epoch_fetches() {
     let config = PlanConfig { run_key: 9, seeds_per_step: 400, edge_seeds: 0, slices: WORLD };
     let batches = BatchConfig {
         fanouts: fanouts.map(|n| Fanout::at_most(n).unwrap()).to_vec(),
-        replacement: Replacement::Without,
+        sampling: Sampling::Uniform,
+        with_weights: false,
         pairs: None,
         has_rows: true,
     };

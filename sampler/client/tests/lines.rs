@@ -12,7 +12,7 @@ use kith_client::{
     remote::{RemoteConfig, RemoteSampler},
 };
 use kith_proto::Call;
-use kith_sampler::{Drawn, Fanout, Hop, Replacement, server::Server};
+use kith_sampler::{Drawn, Fanout, Hop, Sampling, server::Server};
 use kith_store::{Cluster, Contents, Graph, IdsEntry, Provenance, SplitPart, StoreWriter};
 use relay::{Line, Relay};
 use served::{config, cut, run};
@@ -42,14 +42,14 @@ fn a_slow_line_is_no_silence() {
     run(async {
         let remote = RemoteSampler::connect(&relay.address.to_string(), None, hasty()).await.unwrap();
         let mut expected = FetchedRows::default();
-        remote.fetch_rows(2, &nodes, &mut expected).await.unwrap();
+        remote.fetch_features(2, &nodes, &mut expected).await.unwrap();
         let n_bytes = 4 * expected.values.len() as u64;
         relay.set(Line::Slow { bytes_per_second: n_bytes / 5 });
         let (mut rows, started) = (FetchedRows::default(), Instant::now());
-        remote.fetch_rows(2, &nodes, &mut rows).await.unwrap();
+        remote.fetch_features(2, &nodes, &mut rows).await.unwrap();
         assert!(started.elapsed() > Duration::from_secs(4), "{:?}", started.elapsed());
         assert!(rows == expected);
-        assert!(remote.counts(Call::FetchRows).requests <= 3, "{:?}", remote.counts(Call::FetchRows));
+        assert!(remote.counts(Call::FetchFeatures).requests <= 3, "{:?}", remote.counts(Call::FetchFeatures));
     });
     server.stop().unwrap();
 }
@@ -60,20 +60,21 @@ fn a_retry_receives_nothing_again() {
     let (_temp, cluster, server) = large();
     let nodes: Vec<u64> = cluster.open_shard(2).unwrap().nodes().collect();
     let relay = Relay::start(server.address());
-    let hop = Hop { run_key: 7, step: 3, hop: 1, fanout: Fanout::All, replacement: Replacement::Without };
+    let hop =
+        Hop { run_key: 7, step: 3, hop: 1, fanout: Fanout::All, sampling: Sampling::Uniform, with_weights: false };
     run(async {
         let patient = RemoteConfig { max_call: Duration::from_secs(20), ..RemoteConfig::default() };
         let remote = RemoteSampler::connect(&relay.address.to_string(), None, patient).await.unwrap();
         let (mut rows, mut drawn) = (FetchedRows::default(), Drawn::default());
-        remote.fetch_rows(2, &nodes, &mut rows).await.unwrap();
+        remote.fetch_features(2, &nodes, &mut rows).await.unwrap();
         remote.sample_hop(2, &hop, &nodes, &mut drawn).await.unwrap();
         let seeds = remote.seeds(2, None, SplitPart::Train).await.unwrap();
         let owners = remote.owners().await.unwrap();
-        let calls = [Call::FetchRows, Call::SampleHop, Call::Seeds, Call::Info];
+        let calls = [Call::FetchFeatures, Call::SampleHop, Call::Seeds, Call::Info];
         let whole = calls.map(|call| remote.counts(call));
         relay.set(Line::CutAfter { n_bytes: 450_000 });
         let (mut rows_again, mut drawn_again) = (FetchedRows::default(), Drawn::default());
-        remote.fetch_rows(2, &nodes, &mut rows_again).await.unwrap();
+        remote.fetch_features(2, &nodes, &mut rows_again).await.unwrap();
         assert!(rows_again == rows);
         remote.sample_hop(2, &hop, &nodes, &mut drawn_again).await.unwrap();
         assert!(drawn_again == drawn);
@@ -134,11 +135,11 @@ fn rows_of_every_kind_go_on() {
             let patient = RemoteConfig { max_call: Duration::from_secs(20), ..RemoteConfig::default() };
             let remote = RemoteSampler::connect(&relay.address.to_string(), None, patient).await.unwrap();
             let (mut expected, mut rows) = (FetchedRows::default(), FetchedRows::default());
-            remote.fetch_rows(0, &nodes, &mut expected).await.unwrap();
+            remote.fetch_features(0, &nodes, &mut expected).await.unwrap();
             relay.set(Line::CutAfter { n_bytes: 350_000 });
-            remote.fetch_rows(0, &nodes, &mut rows).await.unwrap();
+            remote.fetch_features(0, &nodes, &mut rows).await.unwrap();
             assert!(rows == expected);
-            assert!(remote.counts(Call::FetchRows).errors >= 1);
+            assert!(remote.counts(Call::FetchFeatures).errors >= 1);
         });
         server.stop().unwrap();
     }
@@ -154,16 +155,16 @@ fn a_line_that_stalls_is_left() {
         let config = RemoteConfig { max_call: Duration::from_secs(20), ..hasty() };
         let remote = RemoteSampler::connect(&relay.address.to_string(), None, config).await.unwrap();
         let (mut expected, mut rows) = (FetchedRows::default(), FetchedRows::default());
-        remote.fetch_rows(2, &nodes, &mut expected).await.unwrap();
-        let whole = remote.counts(Call::FetchRows);
+        remote.fetch_features(2, &nodes, &mut expected).await.unwrap();
+        let whole = remote.counts(Call::FetchFeatures);
         relay.set(Line::StallAfter { n_bytes: 300_000 });
-        let (fetched, ()) = tokio::join!(remote.fetch_rows(2, &nodes, &mut rows), async {
+        let (fetched, ()) = tokio::join!(remote.fetch_features(2, &nodes, &mut rows), async {
             tokio::time::sleep(Duration::from_millis(1500)).await;
             relay.set(Line::Open);
         });
         fetched.unwrap();
         assert!(rows == expected);
-        let counts = remote.counts(Call::FetchRows);
+        let counts = remote.counts(Call::FetchFeatures);
         assert!(counts.errors >= 1 && counts.requests > whole.requests + 2, "{counts:?}");
     });
     server.stop().unwrap();
@@ -175,11 +176,12 @@ fn a_flipped_bit_on_the_line_is_found() {
     let (_temp, cluster, server) = large();
     let nodes: Vec<u64> = cluster.open_shard(2).unwrap().nodes().collect();
     let relay = Relay::start(server.address());
-    let hop = Hop { run_key: 7, step: 3, hop: 1, fanout: Fanout::All, replacement: Replacement::Without };
+    let hop =
+        Hop { run_key: 7, step: 3, hop: 1, fanout: Fanout::All, sampling: Sampling::Uniform, with_weights: false };
     run(async {
         let remote = RemoteSampler::connect(&relay.address.to_string(), None, hasty()).await.unwrap();
         let (mut rows, mut drawn) = (FetchedRows::default(), Drawn::default());
-        remote.fetch_rows(2, &nodes, &mut rows).await.unwrap();
+        remote.fetch_features(2, &nodes, &mut rows).await.unwrap();
         remote.sample_hop(2, &hop, &nodes, &mut drawn).await.unwrap();
         let seeds = remote.seeds(2, None, SplitPart::Train).await.unwrap();
         let owners = remote.owners().await.unwrap();
@@ -188,7 +190,7 @@ fn a_flipped_bit_on_the_line_is_found() {
         for n_bytes in [200, 5_003, 70_001, 131_075, 250_002] {
             let (mut rows_again, mut drawn_again) = (FetchedRows::default(), Drawn::default());
             relay.set(Line::FlipAfter { n_bytes });
-            if remote.fetch_rows(2, &nodes, &mut rows_again).await.is_ok() {
+            if remote.fetch_features(2, &nodes, &mut rows_again).await.is_ok() {
                 assert!(rows_again == rows, "{n_bytes}");
             }
             relay.set(Line::FlipAfter { n_bytes });
@@ -204,7 +206,7 @@ fn a_flipped_bit_on_the_line_is_found() {
                 assert!(again == owners, "{n_bytes}");
             }
         }
-        for call in [Call::FetchRows, Call::SampleHop, Call::Seeds, Call::Info] {
+        for call in [Call::FetchFeatures, Call::SampleHop, Call::Seeds, Call::Info] {
             assert!(!is_flawless(call), "{call:?}: {:?}", remote.counts(call));
         }
     });

@@ -10,17 +10,17 @@ use kith_client::{
     ClientError, FetchedRows,
     remote::{Places, RemoteConfig, RemoteProblem, RemoteSampler},
 };
-use kith_proto::{Call, v1, v1::sampler_client::SamplerClient};
+use kith_proto::{Call, v2, v2::sampler_client::SamplerClient};
 use kith_sampler::{
-    Direction, Drawn, Fanout, Hop, Replacement, ShardSampler,
+    Direction, Drawn, Fanout, Hop, Sampling, ShardSampler,
     server::{Limits, Server, ServerConfig, ShardChoice},
 };
 use kith_store::{Cluster, Contents, Graph, IdsEntry, Neighbors, Provenance, SplitPart, StoreWriter};
 use served::{config, connect, cut, patience, run, scrape};
 use tonic::Code;
 
-fn hop(fanout: Fanout, replacement: Replacement) -> Hop {
-    Hop { run_key: 7, step: 3, hop: 1, fanout, replacement }
+fn hop(fanout: Fanout, sampling: Sampling) -> Hop {
+    Hop { run_key: 7, step: 3, hop: 1, fanout, sampling, with_weights: false }
 }
 
 /// With a hub whose list needs more than one message, and isolated nodes.
@@ -35,10 +35,12 @@ async fn check_hops(remote: &RemoteSampler, local: &ShardSampler, nodes: &[u64])
     let (mut found, mut expected) = (Drawn::default(), Drawn::default());
     let shard = local.shard().shard();
     let ten = Fanout::at_most(10).unwrap();
-    for (fanout, replacement) in
-        [(ten, Replacement::Without), (ten, Replacement::With), (Fanout::All, Replacement::Without)]
-    {
-        let hop = hop(fanout, replacement);
+    let all = [Sampling::Uniform, Sampling::WithReplacement, Sampling::Weighted].map(|sampling| (ten, sampling));
+    for (fanout, sampling) in all.into_iter().chain([(Fanout::All, Sampling::Uniform)]) {
+        let hop = Hop { with_weights: local.shard().edge_weights().is_some(), ..hop(fanout, sampling) };
+        if sampling == Sampling::Weighted && !hop.with_weights {
+            continue;
+        }
         for nodes in [nodes, &nodes[..nodes.len().min(1)], &[]] {
             remote.sample_hop(shard, &hop, nodes, &mut found).await.unwrap();
             local.sample_hop(&hop, nodes, &mut expected).unwrap();
@@ -48,9 +50,9 @@ async fn check_hops(remote: &RemoteSampler, local: &ShardSampler, nodes: &[u64])
 }
 
 async fn check_rows(remote: &RemoteSampler, local: &ShardSampler, nodes: &[u64]) {
-    let (shard, stored) = (local.shard().shard(), local.shard().rows().unwrap());
+    let (shard, stored) = (local.shard().shard(), local.shard().features().unwrap());
     let mut found = FetchedRows::default();
-    remote.fetch_rows(shard, nodes, &mut found).await.unwrap();
+    remote.fetch_features(shard, nodes, &mut found).await.unwrap();
     let mut dense = vec![0.0; stored.dim()];
     for (place, row) in local.rows_of(nodes).unwrap().iter().enumerate() {
         match stored.sparse(*row).unwrap() {
@@ -123,6 +125,7 @@ fn every_call_answers_as_the_shard_does() {
         graph(3_000).rows(StoredRows::F16).multi_label(),
         graph(3_000).rows(StoredRows::Bf16).symmetric(),
         graph(3_000).rows(StoredRows::Sparse),
+        graph(3_000).numbers(),
     ];
     for edges in kinds {
         let temp = tempfile::tempdir().unwrap();
@@ -175,7 +178,7 @@ fn wide_ids_travel_too() {
             check_edges(&remote, &local, &nodes, 100).await;
         }
         let mut drawn = Drawn::default();
-        let hop = hop(Fanout::All, Replacement::Without);
+        let hop = hop(Fanout::All, Sampling::Uniform);
         let (code, _) = refusal(remote.sample_hop(0, &hop, &[1 << 40], &mut drawn).await.unwrap_err());
         assert_eq!(code, Code::InvalidArgument);
     });
@@ -237,13 +240,13 @@ fn what_cannot_be_answered_is_refused_with_its_status() {
         let owned: Vec<u64> = cluster.open_shard(0).unwrap().nodes().collect();
         let foreign = cluster.open_shard(2).unwrap().nodes().next().unwrap();
         let (mut drawn, mut rows) = (Drawn::default(), FetchedRows::default());
-        let two = hop(Fanout::at_most(2).unwrap(), Replacement::Without);
+        let two = hop(Fanout::at_most(2).unwrap(), Sampling::Uniform);
         for (node, says) in [(foreign, "does not belong to shard 0"), (300, "outside the graph: it has 300 nodes")] {
             let nodes = [owned[0], node];
             let (code, text) = refusal(remote.sample_hop(0, &two, &nodes, &mut drawn).await.unwrap_err());
             assert_eq!(code, Code::InvalidArgument);
             assert!(text.contains(says) && text.contains("shard 0 at 127.0.0.1"), "{text}");
-            let (code, _) = refusal(remote.fetch_rows(0, &nodes, &mut rows).await.unwrap_err());
+            let (code, _) = refusal(remote.fetch_features(0, &nodes, &mut rows).await.unwrap_err());
             assert_eq!(code, Code::InvalidArgument);
             let error = remote.has_edges(0, &[(0, node)], Direction::Forward, &mut [false]).await.unwrap_err();
             assert_eq!(refusal(error).0, Code::InvalidArgument);
@@ -254,7 +257,7 @@ fn what_cannot_be_answered_is_refused_with_its_status() {
         let (code, text) = refusal(remote.seeds(0, Some("other"), SplitPart::Train).await.unwrap_err());
         assert_eq!(code, Code::NotFound);
         assert!(text.contains("no split named other; there are main"), "{text}");
-        let many = hop(Fanout::at_most(1 << 20).unwrap(), Replacement::Without);
+        let many = hop(Fanout::at_most(1 << 20).unwrap(), Sampling::Uniform);
         assert_eq!(
             refusal(remote.sample_hop(0, &many, &owned, &mut drawn).await.unwrap_err()).0,
             Code::ResourceExhausted
@@ -263,7 +266,7 @@ fn what_cannot_be_answered_is_refused_with_its_status() {
         let error = RemoteSampler::connect(&address, Some("another"), patience()).await.unwrap_err();
         let (code, text) = refusal(error);
         assert_eq!(code, Code::FailedPrecondition);
-        assert!(text.contains("not another: give client and server the same cluster"), "{text}");
+        assert!(text.contains("not another: give client and server the same one"), "{text}");
     });
     server.stop().unwrap();
 }
@@ -277,9 +280,9 @@ fn a_server_counts_what_its_client_counts() {
         let (mut n_sampled, mut n_rows) = (0, 0);
         for shard in 0..4 {
             let nodes: Vec<u64> = cluster.open_shard(shard).unwrap().nodes().collect();
-            let hop = hop(Fanout::at_most(3).unwrap(), Replacement::Without);
+            let hop = hop(Fanout::at_most(3).unwrap(), Sampling::Uniform);
             remote.sample_hop(shard, &hop, &nodes, &mut drawn).await.unwrap();
-            remote.fetch_rows(shard, &nodes, &mut rows).await.unwrap();
+            remote.fetch_features(shard, &nodes, &mut rows).await.unwrap();
             remote.seeds(shard, None, SplitPart::Train).await.unwrap();
             n_sampled += nodes.len();
             n_rows += nodes.len();
@@ -305,7 +308,7 @@ fn a_server_counts_what_its_client_counts() {
         assert_eq!(remote.counts(Call::SampleHop).errors, 4);
         assert_eq!(found["kith_sampler_requests_total{call=\"SampleHop\",code=\"INVALID_ARGUMENT\"}"], 4.0);
         assert_eq!(found["kith_sampler_sampled_nodes_total{call=\"SampleHop\"}"], n_sampled as f64);
-        assert_eq!(found["kith_sampler_sent_rows_total{call=\"FetchRows\"}"], n_rows as f64);
+        assert_eq!(found["kith_sampler_sent_rows_total{call=\"FetchFeatures\"}"], n_rows as f64);
     });
     server.stop().unwrap();
 }
@@ -327,11 +330,11 @@ fn an_idle_reader_does_not_stall_others() {
             let mut client = SamplerClient::new(
                 tonic::transport::Endpoint::from_shared(address.clone()).unwrap().connect().await.unwrap(),
             );
-            let request = v1::SampleHopRequest {
-                cluster: cluster.digest().to_owned(),
+            let request = v2::SampleHopRequest {
+                graph: cluster.digest().to_owned(),
                 shard: hub,
                 frontier: frontier.clone().into(),
-                most: Some(v1::sample_hop_request::Most::All(true)),
+                most: Some(v2::sample_hop_request::Most::All(true)),
                 ..Default::default()
             };
             let stream = client.sample_hop(request).await.unwrap();
@@ -340,9 +343,9 @@ fn an_idle_reader_does_not_stall_others() {
         let remote = connect(&server).await;
         let mut rows = FetchedRows::default();
         for _ in 0..20 {
-            remote.fetch_rows(0, &nodes, &mut rows).await.unwrap();
+            remote.fetch_features(0, &nodes, &mut rows).await.unwrap();
         }
-        assert_eq!(remote.counts(Call::FetchRows).errors, 0);
+        assert_eq!(remote.counts(Call::FetchFeatures).errors, 0);
         let found = scrape(server.metrics_address().unwrap()).await;
         assert_eq!(found["kith_sampler_requests_in_flight{call=\"SampleHop\"}"], 8.0);
         drop(silent);
@@ -354,7 +357,7 @@ fn an_idle_reader_does_not_stall_others() {
 fn a_server_that_comes_back_is_asked_again() {
     let (_temp, cluster, server) = small(|_| ());
     let nodes: Vec<u64> = cluster.open_shard(0).unwrap().nodes().collect();
-    let hop = hop(Fanout::All, Replacement::Without);
+    let hop = hop(Fanout::All, Sampling::Uniform);
     let listen = server.address();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let remote = runtime.block_on(connect(&server));

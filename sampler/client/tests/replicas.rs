@@ -11,7 +11,7 @@ use std::{
 use graphs::{Edges, open};
 use kith_client::{Sharded, Shards, Whereabouts, remote::RemoteConfig};
 use kith_sampler::{
-    Drawn, Fanout, Hop, Replacement,
+    Drawn, Fanout, Hop, Sampling,
     server::{Server, ServerConfig, ShardChoice},
 };
 use kith_store::Cluster;
@@ -30,8 +30,14 @@ fn find(samplers: &[SocketAddr], rank: usize, remote: RemoteConfig) -> kith_clie
 
 /// Draws of all nodes.
 fn drawn(shards: &Sharded) -> kith_client::Result<Drawn> {
-    let hop =
-        Hop { run_key: 7, step: 3, hop: 0, fanout: Fanout::at_most(3).unwrap(), replacement: Replacement::Without };
+    let hop = Hop {
+        run_key: 7,
+        step: 3,
+        hop: 0,
+        fanout: Fanout::at_most(3).unwrap(),
+        sampling: Sampling::Uniform,
+        with_weights: false,
+    };
     let mut drawn = Drawn::default();
     shards.sample_hop(&hop, &(0..N_NODES).collect::<Vec<_>>(), &mut drawn)?;
     Ok(drawn)

@@ -15,10 +15,10 @@ use kith_partition::{
     progress::Quiet,
 };
 use kith_sampler::{
-    Fanout, Replacement,
+    Drawn, Fanout, Hop, Sampling,
     server::{Server, ServerConfig, ShardChoice},
 };
-use kith_store::{Cluster, Cut, Graph, Provenance, SplitPart, write_cluster};
+use kith_store::{Cluster, Cut, Graph, LabelKind, Provenance, SplitPart, write_cluster};
 
 fn cut(folder: &Path, graph: &Graph, n_shards: u32, owner_of: impl Fn(u64) -> u32) -> Arc<Cluster> {
     write(folder, graph, n_shards, (0..graph.n_nodes()).map(|node| owner_of(node) as u16).collect())
@@ -40,17 +40,24 @@ fn write(folder: &Path, graph: &Graph, n_shards: u32, owner: Vec<u16>) -> Arc<Cl
 }
 
 /// All batches of an epoch, three slices per step.
-fn batches(shards: &Arc<dyn Shards>, n_threads: usize) -> Vec<Batch> {
+fn config() -> BatchConfig {
     let pairs = PairConfig { negatives: 0.5, kept: 0.8, subset: Subset::Union, excludes_reverse: true };
     let fanouts = vec![Fanout::at_most(4).unwrap(), Fanout::All, Fanout::at_most(2).unwrap()];
-    let config = BatchConfig { fanouts, replacement: Replacement::Without, pairs: Some(pairs), has_rows: true };
+    BatchConfig { fanouts, sampling: Sampling::Uniform, with_weights: false, pairs: Some(pairs), has_rows: true }
+}
+
+fn batches(shards: &Arc<dyn Shards>, n_threads: usize) -> Vec<Batch> {
+    batches_with(shards, n_threads, &config())
+}
+
+fn batches_with(shards: &Arc<dyn Shards>, n_threads: usize, config: &BatchConfig) -> Vec<Batch> {
     let seeds = Arc::new(shards.seeds(None, SplitPart::Train).unwrap());
     let plan = PlanConfig { run_key: 42, seeds_per_step: 16, edge_seeds: 9, slices: 3 };
     let plan = Arc::new(Plan::new(plan, shards.info().n_nodes, seeds).unwrap());
     let n_steps = plan.steps_per_epoch();
     let jobs = (0..n_steps).flat_map(|step| (0..3).map(move |slice| Job { step, slice }));
     let prefetch = PrefetchConfig { n_threads, depth: 2 };
-    let batches = Prefetch::start(Arc::clone(shards), plan, config, prefetch, jobs).unwrap();
+    let batches = Prefetch::start(Arc::clone(shards), plan, config.clone(), prefetch, jobs).unwrap();
     batches.map(|batch| batch.unwrap()).collect()
 }
 
@@ -65,7 +72,8 @@ fn assert_same(found: &[Batch], expected: &[Batch]) {
     for (found, expected) in found.iter().zip(expected) {
         assert_eq!(found.digest_text(), expected.digest_text());
         assert_eq!(found.rows, expected.rows);
-        assert_eq!(found.labels, expected.labels);
+        // Nodes without numbers have NaN.
+        assert_eq!(format!("{:?}", found.labels), format!("{:?}", expected.labels));
         assert_eq!(found.nodes, expected.nodes);
     }
 }
@@ -181,7 +189,7 @@ fn every_kind_of_rows_and_labels() {
         let remote = find(None, &servers, 30.0);
         for shards in [&whole, &shards, &remote] {
             let mut found = FetchedRows { values: vec![7.0; 3], ..FetchedRows::default() };
-            let RowCounts { local, cached, remote } = shards.fetch_rows(&[5, 149, 6], &mut found).unwrap();
+            let RowCounts { local, cached, remote } = shards.fetch_features(&[5, 149, 6], &mut found).unwrap();
             assert_eq!((local, cached, remote), if shards.waits() { (0, 2, 1) } else { (3, 0, 0) });
             match rows {
                 StoredRows::Sparse => {
@@ -209,12 +217,54 @@ fn every_kind_of_rows_and_labels() {
     }
 }
 
+/// Draws by weight, and weights of drawn edges, are the same in one process, of shards and of servers.
+#[test]
+fn weights_and_numbers_are_the_same_everywhere() {
+    let temp = tempfile::tempdir().unwrap();
+    let graph = Arc::new(open(temp.path(), &graph().numbers()));
+    let whole: Arc<dyn Shards> = Arc::new(LocalStore::new(Arc::clone(&graph)));
+    let cluster = cut(temp.path(), &graph, 3, |node| node as u32 % 3);
+    let shards: Arc<dyn Shards> = Arc::new(Sharded::local(Arc::clone(&cluster)).unwrap());
+    let servers = [serve(&cluster, &[])];
+    let remote = find(None, &servers, 0.0);
+    let frontier: Vec<u64> = (0..150).map(|k| k * 7 % 150).collect();
+    for sampling in [Sampling::Weighted, Sampling::Uniform] {
+        let hop =
+            Hop { run_key: 7, step: 3, hop: 1, fanout: Fanout::at_most(3).unwrap(), sampling, with_weights: true };
+        let drawn = |shards: &Arc<dyn Shards>| {
+            let mut drawn = Drawn::default();
+            shards.sample_hop(&hop, &frontier, &mut drawn).unwrap();
+            drawn
+        };
+        let expected = drawn(&whole);
+        assert!(expected.weights.len() == expected.neighbors.len() && !expected.weights.is_empty());
+        assert_eq!(expected.weights.contains(&0.0), sampling == Sampling::Uniform);
+        assert_eq!(drawn(&shards), expected);
+        assert_eq!(drawn(&remote), expected);
+    }
+    let expected = whole.seeds(None, SplitPart::Train).unwrap();
+    let Labels::Numbers { width: 2, values } = expected.labels() else { panic!("two numbers each") };
+    assert_eq!(values[2..4], [3.0 - 9.0, 3.5 - 9.0]);
+    for shards in [&shards, &remote] {
+        assert_eq!(shards.seeds(None, SplitPart::Train).unwrap(), expected);
+        assert!(shards.info().has_edge_weights && shards.info().labels == LabelKind::Targets);
+    }
+    let config = BatchConfig { sampling: Sampling::Weighted, with_weights: true, pairs: None, ..config() };
+    let expected = batches_with(&whole, 1, &config);
+    assert!(expected.iter().all(|batch| batch.blocks.iter().all(|block| block.weights().is_some())));
+    for shards in [&shards, &remote] {
+        let found = batches_with(shards, 2, &config);
+        assert_same(&found, &expected);
+        assert!(found.iter().zip(&expected).all(|(a, b)| a.blocks == b.blocks), "weights of blocks");
+    }
+}
+
 #[test]
 fn what_nobody_owns_is_refused() {
     let temp = tempfile::tempdir().unwrap();
     let graph = open(temp.path(), &graph());
     let shards = Sharded::local(cut(temp.path(), &graph, 2, |node| node as u32 % 2)).unwrap();
-    let error = shards.fetch_rows(&[0, 150], &mut FetchedRows::default()).unwrap_err();
+    let error = shards.fetch_features(&[0, 150], &mut FetchedRows::default()).unwrap_err();
     assert_eq!(error.to_string(), "node 150 is outside the graph: it has 150 nodes");
     assert!(shards.seeds(Some("other"), SplitPart::Train).unwrap_err().to_string().contains("no split named other"));
 }

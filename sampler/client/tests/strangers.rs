@@ -23,8 +23,8 @@ use kith_client::{
     ClientError, FetchedRows,
     remote::{RemoteConfig, RemoteProblem, RemoteSampler, TokenSource},
 };
-use kith_proto::{Call, Messages, SERVICE, frame_message, v1};
-use kith_sampler::{Drawn, Fanout, Hop, Replacement, server::Unplugged};
+use kith_proto::{Call, Messages, SERVICE, frame_message, v2};
+use kith_sampler::{Drawn, Fanout, Hop, Sampling, server::Unplugged};
 use kith_store::{Cut, Provenance, write_cluster};
 use prost::Message as _;
 use tonic::{Status, body::Body, server::NamedService, transport::server::TcpIncoming};
@@ -179,14 +179,14 @@ fn tokens_are_shown_on_every_call_and_read_again() {
         let remote = connect(address, file(&path)).await.unwrap();
         assert!(!format!("{remote:?}").contains("first-token"), "{remote:?}");
         let mut rows = FetchedRows::default();
-        remote.fetch_rows(0, &[1, 2, 3], &mut rows).await.unwrap();
-        assert_eq!(*seen.lock().unwrap(), [Call::Info, Call::FetchRows]);
+        remote.fetch_features(0, &[1, 2, 3], &mut rows).await.unwrap();
+        assert_eq!(*seen.lock().unwrap(), [Call::Info, Call::FetchFeatures]);
         // The server changes to another token first, then the client's file.
         *expected.lock().unwrap() = "Bearer second-token-of-many";
-        let refused = problem(remote.fetch_rows(0, &[1], &mut rows).await);
+        let refused = problem(remote.fetch_features(0, &[1], &mut rows).await);
         assert!(matches!(refused, RemoteProblem::Unauthenticated(_)), "{refused}");
         fs::write(&path, "second-token-of-many\n").unwrap();
-        remote.fetch_rows(0, &[1, 2, 3], &mut rows).await.unwrap();
+        remote.fetch_features(0, &[1, 2, 3], &mut rows).await.unwrap();
         assert_eq!(rows.values, [1.0, 1.5, 2.0, 2.5, 3.0, 3.5]);
     });
 }
@@ -219,14 +219,14 @@ fn no_token_travels_in_the_clear() {
 }
 
 /// Facts as an honest server tells them, changed.
-fn lying(server: &Unplugged, request: Bytes, lie: impl Fn(&mut v1::Facts)) -> Vec<Bytes> {
+fn lying(server: &Unplugged, request: Bytes, lie: impl Fn(&mut v2::Facts)) -> Vec<Bytes> {
     let message = server.answer(Call::Info, request).unwrap().remove(0);
-    let mut reply = v1::InfoReply::decode(message).unwrap();
+    let mut reply = v2::InfoReply::decode(message).unwrap();
     lie(reply.facts.as_mut().unwrap());
     vec![frame_message(&reply)]
 }
 
-type Lie = fn(&mut v1::Facts);
+type Lie = fn(&mut v2::Facts);
 
 /// Counts that contradict each other are refused before anything is made of them.
 #[test]
@@ -241,9 +241,9 @@ fn facts_that_cannot_be_are_refused() {
         (|facts| facts.shards[0].n_edges = u64::MAX, "more nodes or edges than the graph"),
         (|facts| facts.shards.push(facts.shards[0]), "or served twice"),
         (|facts| facts.n_nodes = 1 << 33, "more nodes than ids"),
-        (|facts| facts.rows.as_mut().unwrap().dim = 1 << 21, "not known here"),
+        (|facts| facts.features.as_mut().unwrap().dim = 1 << 21, "not known here"),
         (|facts| facts.labels.as_mut().unwrap().n_classes = u64::MAX, "too many classes"),
-        (|facts| facts.cluster = "x".repeat(200), "too long"),
+        (|facts| facts.graph = "x".repeat(200), "too long"),
         (|facts| facts.splits = vec![String::new(); 5000], "too long"),
         (|facts| facts.source = "x".repeat(5 << 20), "the most that was asked for"),
     ];
@@ -263,7 +263,7 @@ fn answers_are_bounded_by_the_question() {
     let server = honest(temp.path());
     let field = |number: u8, n_bytes: usize| {
         let mut frame = BytesMut::new();
-        let message = v1::FetchRowsReply { values: vec![0; n_bytes].into(), ..Default::default() }.encode_to_vec();
+        let message = v2::FetchFeaturesReply { values: vec![0; n_bytes].into(), ..Default::default() }.encode_to_vec();
         frame.put_u8(0);
         frame.put_u32(message.len() as u32);
         frame.put_slice(&message);
@@ -297,7 +297,7 @@ fn answers_are_bounded_by_the_question() {
         with_stranger(Arc::new(answers), async |address| {
             let remote = connect(address, None).await.unwrap();
             let mut rows = FetchedRows::default();
-            let refused = problem(remote.fetch_rows(0, &[1, 2], &mut rows).await);
+            let refused = problem(remote.fetch_features(0, &[1, 2], &mut rows).await);
             assert!(matches!(refused, RemoteProblem::Nonsense(_)), "{refused}");
             assert!(refused.to_string().contains(says), "{says}: {refused}");
             let hop = Hop {
@@ -305,12 +305,13 @@ fn answers_are_bounded_by_the_question() {
                 step: 3,
                 hop: 1,
                 fanout: Fanout::at_most(2).unwrap(),
-                replacement: Replacement::Without,
+                sampling: Sampling::Uniform,
+                with_weights: false,
             };
             problem(remote.sample_hop(0, &hop, &[1, 2], &mut Drawn::default()).await);
             problem(remote.has_edges(0, &[(1, 2)], kith_sampler::Direction::Forward, &mut [false]).await);
             problem(remote.seeds(0, None, kith_store::SplitPart::Train).await);
-            assert!(remote.counts(Call::FetchRows).received_bytes < 4 << 20);
+            assert!(remote.counts(Call::FetchFeatures).received_bytes < 4 << 20);
         });
     }
 }

@@ -159,7 +159,7 @@ fn certificates_are_read_again_with_a_new_connection() {
     let fetch = || {
         let mut rows = FetchedRows::default();
         let shard = cluster.owners().of(8).unwrap();
-        runtime.block_on(remote.fetch_rows(shard, &[8], &mut rows)).map(|()| rows.values)
+        runtime.block_on(remote.fetch_features(shard, &[8], &mut rows)).map(|()| rows.values)
     };
     assert_eq!(fetch().unwrap(), [8.0, 8.5]);
     server.stop().unwrap();

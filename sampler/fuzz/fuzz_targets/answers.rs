@@ -8,11 +8,11 @@ use kith_client::{
     FetchedRows, Info,
     remote::{
         AnswerError, Chunks, DenseAnswer, EdgesAnswer, Facts, HopAnswer, InfoAnswer, OwnIdsAnswer, OwnersAnswer,
-        Places, Question, Read, RowsDtype, SeedsAnswer, SparseAnswer,
+        Places, Question, Read, FeatureDtype, SeedsAnswer, SparseAnswer,
     },
 };
 use kith_proto::{Call, IdWidth};
-use kith_sampler::{Fanout, Hop, Replacement};
+use kith_sampler::{Fanout, Hop, Sampling};
 use libfuzzer_sys::fuzz_target;
 
 /// Reads chunks, the second time in pieces: both must say the same. Then an attempt that ends behind the first chunk and
@@ -59,7 +59,7 @@ fn facts(width: IdWidth, is_multi_label: bool) -> Facts {
         cluster: String::new(),
         info,
         ids: width,
-        rows_dtype: RowsDtype::F32,
+        rows_dtype: FeatureDtype::F32,
         n_shards: 300,
         shards: vec![0],
         owner_checksum: 0,
@@ -75,7 +75,7 @@ fuzz_target!(|bytes: &[u8]| {
     let (first, second) = bytes.split_at(usize::from(*cut).min(bytes.len()));
     let chunks = [first, second];
     let nodes = [3, 5, 8];
-    let dtype = [RowsDtype::F32, RowsDtype::F16, RowsDtype::Bf16][usize::from(which >> 4) % 3];
+    let dtype = [FeatureDtype::F32, FeatureDtype::F16, FeatureDtype::Bf16][usize::from(which >> 4) % 3];
     let width = if which & 8 == 0 { IdWidth::Narrow } else { IdWidth::Wide };
     match which % 8 {
         0 => {
@@ -92,7 +92,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
         2 => {
             let fanout = Fanout::at_most(4).expect("positive");
-            let hop = Hop { run_key: 0, step: 0, hop: 0, fanout, replacement: Replacement::Without };
+            let hop = Hop { run_key: 0, step: 0, hop: 0, fanout, sampling: Sampling::Uniform, with_weights: false };
             let (mut counts, mut ids, mut wide) = (vec![7], vec![7u32], vec![7u64]);
             let is_read = if which & 8 == 0 {
                 read(&mut HopAnswer::new(&hop, 9, &mut counts, &mut ids), 3, &chunks, n_bytes).is_ok()

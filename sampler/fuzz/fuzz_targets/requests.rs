@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use kith_proto::{IdWidth, Message};
 use kith_sampler::server::{
-    Expected, FetchRowsRequest, HasEdgesRequest, InfoRequest, Limits, SampleHopRequest, SeedsRequest,
+    Expected, FetchFeaturesRequest, HasEdgesRequest, InfoRequest, Limits, SampleHopRequest, SeedsRequest,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -27,7 +27,7 @@ fuzz_target!(|bytes: &[u8]| {
             }
         }
         3 => {
-            if let Ok(request) = FetchRowsRequest::read(message, 0, &expected) {
+            if let Ok(request) = FetchFeaturesRequest::read(message, 0, &expected) {
                 assert!(request.nodes.len() <= 64);
             }
         }

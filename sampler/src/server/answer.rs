@@ -5,7 +5,7 @@ use tonic::Status;
 
 use crate::server::{
     answer::{edges::Edges, hop::HopDraws, info::Facts, rows::FeatureRows, seeds::LabeledNodes},
-    request::{FetchRowsRequest, HasEdgesRequest, InfoRequest, SampleHopRequest, SeedsRequest},
+    request::{FetchFeaturesRequest, HasEdgesRequest, InfoRequest, SampleHopRequest, SeedsRequest},
     served::Served,
 };
 
@@ -30,7 +30,7 @@ pub(crate) fn start(
         Call::Info => Box::new(Facts::new(InfoRequest::read(message, expected)?)),
         Call::Seeds => Box::new(LabeledNodes::new(SeedsRequest::read(message, expected)?)),
         Call::SampleHop => Box::new(HopDraws::new(SampleHopRequest::read(message, n_streamed, expected)?)),
-        Call::FetchRows => Box::new(FeatureRows::new(FetchRowsRequest::read(message, n_streamed, expected)?)),
+        Call::FetchFeatures => Box::new(FeatureRows::new(FetchFeaturesRequest::read(message, n_streamed, expected)?)),
         Call::HasEdges => Box::new(Edges::new(HasEdgesRequest::read(message, expected)?)),
     })
 }

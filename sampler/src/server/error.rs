@@ -86,6 +86,7 @@ impl IntoStatus for StoreError {
         match self {
             StoreError::NodeOutOfRange { .. } | StoreError::NotOwned { .. } => Status::invalid_argument(message),
             StoreError::NoShard { .. } => Status::not_found(message),
+            StoreError::NoEdgeWeights => Status::failed_precondition(message),
             StoreError::Damaged { .. } | StoreError::Length { .. } | StoreError::Checksum { .. } => {
                 Status::data_loss(message)
             }
@@ -96,6 +97,8 @@ impl IntoStatus for StoreError {
             | StoreError::ForeignShard { .. }
             | StoreError::Manifest { .. }
             | StoreError::Version { .. }
+            | StoreError::UpToDate { .. }
+            | StoreError::LoneShard { .. }
             | StoreError::Exists { .. }
             | StoreError::Busy { .. }
             | StoreError::Foreign { .. } => Status::internal(message),

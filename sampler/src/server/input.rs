@@ -70,7 +70,7 @@ impl Input {
         };
         let max_bytes = match call {
             Call::Info | Call::Seeds => max_bytes.min(MAX_SMALL_BYTES),
-            Call::SampleHop | Call::FetchRows | Call::HasEdges => max_bytes,
+            Call::SampleHop | Call::FetchFeatures | Call::HasEdges => max_bytes,
         };
         if n_bytes > max_bytes {
             return Err(MessageError::TooLarge { n_bytes, max_bytes }.into_status());

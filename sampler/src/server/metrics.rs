@@ -214,22 +214,22 @@ mod tests {
     #[test]
     fn what_was_counted_is_on_the_page() {
         let metrics = Metrics::default();
-        metrics.started(Call::FetchRows);
-        metrics.started(Call::FetchRows);
-        metrics.received(Call::FetchRows, 40);
-        metrics.ended(Call::FetchRows, Code::Unauthenticated, Duration::from_micros(300));
+        metrics.started(Call::FetchFeatures);
+        metrics.started(Call::FetchFeatures);
+        metrics.received(Call::FetchFeatures, 40);
+        metrics.ended(Call::FetchFeatures, Code::Unauthenticated, Duration::from_micros(300));
         metrics.answered(Call::SampleHop, 7, 0);
         let page = metrics.page(&Connections::new(9, 9, 9));
         for line in [
-            "kith_sampler_requests_total{call=\"FetchRows\",code=\"UNAUTHENTICATED\"} 1",
+            "kith_sampler_requests_total{call=\"FetchFeatures\",code=\"UNAUTHENTICATED\"} 1",
             "kith_sampler_connections 0",
-            "kith_sampler_received_bytes_total{call=\"FetchRows\"} 40",
-            "kith_sampler_requests_in_flight{call=\"FetchRows\"} 1",
+            "kith_sampler_received_bytes_total{call=\"FetchFeatures\"} 40",
+            "kith_sampler_requests_in_flight{call=\"FetchFeatures\"} 1",
             "kith_sampler_sampled_nodes_total{call=\"SampleHop\"} 7",
-            "kith_sampler_request_seconds_bucket{call=\"FetchRows\",le=\"0.00025\"} 0",
-            "kith_sampler_request_seconds_bucket{call=\"FetchRows\",le=\"0.0005\"} 1",
-            "kith_sampler_request_seconds_bucket{call=\"FetchRows\",le=\"+Inf\"} 1",
-            "kith_sampler_request_seconds_count{call=\"FetchRows\"} 1",
+            "kith_sampler_request_seconds_bucket{call=\"FetchFeatures\",le=\"0.00025\"} 0",
+            "kith_sampler_request_seconds_bucket{call=\"FetchFeatures\",le=\"0.0005\"} 1",
+            "kith_sampler_request_seconds_bucket{call=\"FetchFeatures\",le=\"+Inf\"} 1",
+            "kith_sampler_request_seconds_count{call=\"FetchFeatures\"} 1",
         ] {
             assert!(page.lines().any(|found| found == line), "{line} is not in\n{page}");
         }

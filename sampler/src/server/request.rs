@@ -1,14 +1,14 @@
 //! Parsed and checked requests. Bytes become a request or a status; only the ownership of nodes is checked later.
 
 use bytes::{Buf, Bytes};
-use kith_proto::{Call, IdWidth, Message, v1};
+use kith_proto::{Call, IdWidth, Message, v2};
 use kith_store::SplitPart;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use tonic::Status;
 
 use crate::{
     edges::Direction,
-    fanout::{Fanout, Replacement},
+    fanout::{Fanout, Sampling},
     hop::Hop,
     server::{config::Limits, ids::PackedIds},
 };
@@ -20,7 +20,7 @@ pub const MAX_TEXT_BYTES: usize = 128;
 #[derive(Clone, Debug)]
 pub struct Expected {
     /// The digest of the cluster that is served.
-    pub cluster: String,
+    pub graph: String,
     /// Width of packed ids.
     pub ids: IdWidth,
     /// Limits on requests.
@@ -64,9 +64,9 @@ pub struct SampleHopRequest {
     pub frontier: PackedIds,
 }
 
-/// A request for `FetchRows`.
+/// A request for `FetchFeatures`.
 #[derive(Clone, Debug)]
-pub struct FetchRowsRequest {
+pub struct FetchFeaturesRequest {
     /// Shard to answer.
     pub shard: u32,
     /// Ids.
@@ -91,10 +91,9 @@ pub struct HasEdgesRequest {
 impl InfoRequest {
     /// Reads a request.
     pub fn read(message: Message, expected: &Expected) -> Result<InfoRequest, Status> {
-        let v1::InfoRequest { cluster, with_owners, with_inclusion, with_own_ids, first } =
-            decode(message, &[CLUSTER])?;
-        if !cluster.is_empty() {
-            expected.check_cluster(&cluster)?;
+        let v2::InfoRequest { graph, with_owners, with_inclusion, with_own_ids, first } = decode(message, &[GRAPH])?;
+        if !graph.is_empty() {
+            expected.check_graph(&graph)?;
         }
         Ok(InfoRequest { with_owners, with_inclusion, with_own_ids, first })
     }
@@ -103,13 +102,13 @@ impl InfoRequest {
 impl SeedsRequest {
     /// Reads a request.
     pub fn read(message: Message, expected: &Expected) -> Result<SeedsRequest, Status> {
-        let v1::SeedsRequest { cluster, shard, split, part, first } = decode(message, &[CLUSTER, SPLIT])?;
-        expected.check_cluster(&cluster)?;
-        let part = match v1::SplitPart::try_from(part) {
-            Ok(v1::SplitPart::None) => SplitPart::None,
-            Ok(v1::SplitPart::Train) => SplitPart::Train,
-            Ok(v1::SplitPart::Valid) => SplitPart::Valid,
-            Ok(v1::SplitPart::Test) => SplitPart::Test,
+        let v2::SeedsRequest { graph, shard, split, part, first } = decode(message, &[GRAPH, SPLIT])?;
+        expected.check_graph(&graph)?;
+        let part = match v2::SplitPart::try_from(part) {
+            Ok(v2::SplitPart::None) => SplitPart::None,
+            Ok(v2::SplitPart::Train) => SplitPart::Train,
+            Ok(v2::SplitPart::Valid) => SplitPart::Valid,
+            Ok(v2::SplitPart::Test) => SplitPart::Test,
             Err(_) => return Err(Status::invalid_argument(format!("a split has no part {part}"))),
         };
         Ok(SeedsRequest { shard, split: (!split.is_empty()).then_some(split), part, first })
@@ -119,40 +118,54 @@ impl SeedsRequest {
 impl SampleHopRequest {
     /// Reads a request; `n_streamed` bytes of its frontier follow the message.
     pub fn read(message: Message, n_streamed: usize, expected: &Expected) -> Result<SampleHopRequest, Status> {
-        let v1::SampleHopRequest { cluster, shard, run_key, step, hop, with_replacement, frontier, most } =
-            decode(message, &[CLUSTER])?;
-        expected.check_cluster(&cluster)?;
+        let v2::SampleHopRequest {
+            graph,
+            shard,
+            seed: run_key,
+            step,
+            hop,
+            with_replacement,
+            by_weight,
+            with_weights,
+            frontier,
+            most,
+        } = decode(message, &[GRAPH])?;
+        expected.check_graph(&graph)?;
         let fanout = match most {
-            Some(v1::sample_hop_request::Most::All(true)) => Fanout::All,
-            Some(v1::sample_hop_request::Most::Fanout(fanout)) => expected.check_fanout(fanout)?,
-            Some(v1::sample_hop_request::Most::All(false)) | None => {
+            Some(v2::sample_hop_request::Most::All(true)) => Fanout::All,
+            Some(v2::sample_hop_request::Most::Fanout(fanout)) => expected.check_fanout(fanout)?,
+            Some(v2::sample_hop_request::Most::All(false)) | None => {
                 return Err(Status::invalid_argument("a hop needs a fanout, or all"));
             }
         };
-        let replacement = if with_replacement { Replacement::With } else { Replacement::Without };
+        let sampling = match (with_replacement, by_weight) {
+            (false, false) => Sampling::Uniform,
+            (true, false) => Sampling::WithReplacement,
+            (false, true) => Sampling::Weighted,
+            (true, true) => return Err(Status::invalid_argument("draws by weight are without replacement")),
+        };
         let frontier = expected.ids("frontier", frontier, n_streamed)?;
-        Ok(SampleHopRequest { shard, hop: Hop { run_key, step, hop, fanout, replacement }, frontier })
+        Ok(SampleHopRequest { shard, hop: Hop { run_key, step, hop, fanout, sampling, with_weights }, frontier })
     }
 }
 
-impl FetchRowsRequest {
+impl FetchFeaturesRequest {
     /// Reads a request; `n_streamed` bytes of its nodes follow the message.
-    pub fn read(message: Message, n_streamed: usize, expected: &Expected) -> Result<FetchRowsRequest, Status> {
-        let v1::FetchRowsRequest { cluster, shard, nodes } = decode(message, &[CLUSTER])?;
-        expected.check_cluster(&cluster)?;
-        Ok(FetchRowsRequest { shard, nodes: expected.ids("nodes", nodes, n_streamed)? })
+    pub fn read(message: Message, n_streamed: usize, expected: &Expected) -> Result<FetchFeaturesRequest, Status> {
+        let v2::FetchFeaturesRequest { graph, shard, nodes } = decode(message, &[GRAPH])?;
+        expected.check_graph(&graph)?;
+        Ok(FetchFeaturesRequest { shard, nodes: expected.ids("nodes", nodes, n_streamed)? })
     }
 }
 
 impl HasEdgesRequest {
     /// Reads a request.
     pub fn read(message: Message, expected: &Expected) -> Result<HasEdgesRequest, Status> {
-        let v1::HasEdgesRequest { cluster, shard, direction, destinations, counts, sources } =
-            decode(message, &[CLUSTER])?;
-        expected.check_cluster(&cluster)?;
-        let direction = match v1::EdgeDirection::try_from(direction) {
-            Ok(v1::EdgeDirection::Forward) => Direction::Forward,
-            Ok(v1::EdgeDirection::Either) => Direction::Either,
+        let v2::HasEdgesRequest { graph, shard, direction, destinations, counts, sources } = decode(message, &[GRAPH])?;
+        expected.check_graph(&graph)?;
+        let direction = match v2::EdgeDirection::try_from(direction) {
+            Ok(v2::EdgeDirection::Forward) => Direction::Forward,
+            Ok(v2::EdgeDirection::Either) => Direction::Either,
             Err(_) => return Err(Status::invalid_argument(format!("edges have no direction {direction}"))),
         };
         let destinations = expected.ids("destinations", destinations, 0)?;
@@ -177,13 +190,13 @@ impl HasEdgesRequest {
 }
 
 impl Expected {
-    fn check_cluster(&self, cluster: &str) -> Result<(), Status> {
-        if cluster == self.cluster {
+    fn check_graph(&self, graph: &str) -> Result<(), Status> {
+        if graph == self.graph {
             return Ok(());
         }
-        let served = &self.cluster;
+        let served = &self.graph;
         Err(Status::failed_precondition(format!(
-            "this server serves the cluster {served}, not {cluster}: give client and server the same cluster"
+            "this server serves the partitioned graph {served}, not {graph}: give client and server the same one"
         )))
     }
 
@@ -210,14 +223,14 @@ impl Expected {
     }
 }
 
-const CLUSTER: (u32, &str) = (1, "cluster");
+const GRAPH: (u32, &str) = (1, "graph");
 const SPLIT: (u32, &str) = (3, "split");
 
 /// The field of a call that holds as many ids as its caller likes, if its answer can begin before all are there.
 fn ids_field(call: Call) -> Option<u32> {
     match call {
-        Call::SampleHop => Some(9),
-        Call::FetchRows => Some(3),
+        Call::SampleHop => Some(11),
+        Call::FetchFeatures => Some(3),
         Call::Info | Call::Seeds | Call::HasEdges => None,
     }
 }
@@ -295,23 +308,25 @@ mod tests {
     #[test]
     fn ids_are_found_where_they_are_last() {
         let frontier = Bytes::from(vec![7; 500]);
-        let request = v1::SampleHopRequest { step: 9, frontier: frontier.clone(), ..Default::default() };
+        let (by_weight, with_weights) = (true, true);
+        let request =
+            v2::SampleHopRequest { step: 9, by_weight, with_weights, frontier: frontier.clone(), ..Default::default() };
         let bytes = request.encode_to_vec();
         let IdsAt { n_fields, start, n_bytes } = ids_at(Call::SampleHop, &bytes[..100], bytes.len()).unwrap();
         assert_eq!((start + n_bytes, n_bytes), (bytes.len(), 500));
-        let head = v1::SampleHopRequest::decode(&bytes[..n_fields]).unwrap();
-        assert_eq!(head, v1::SampleHopRequest { frontier: Bytes::new(), ..request });
+        let head = v2::SampleHopRequest::decode(&bytes[..n_fields]).unwrap();
+        assert_eq!(head, v2::SampleHopRequest { frontier: Bytes::new(), ..request });
         assert_eq!(ids_at(Call::SampleHop, &bytes[..100], bytes.len() + 2), None, "something follows them");
         assert_eq!(ids_at(Call::HasEdges, &bytes[..100], bytes.len()), None);
         assert_eq!(ids_at(Call::SampleHop, &[0; 100], 1000), None);
-        assert_eq!(ids_at(Call::FetchRows, &[0x1a], 1000), None);
+        assert_eq!(ids_at(Call::FetchFeatures, &[0x1a], 1000), None);
     }
 
     #[test]
     fn long_texts_are_refused_before_they_are_copied() {
-        let expected = Expected { cluster: "c".into(), ids: IdWidth::Narrow, limits: Limits::default() };
+        let expected = Expected { graph: "c".into(), ids: IdWidth::Narrow, limits: Limits::default() };
         let read = |n| {
-            let request = v1::SeedsRequest { cluster: "c".into(), split: "s".repeat(n), ..Default::default() };
+            let request = v2::SeedsRequest { graph: "c".into(), split: "s".repeat(n), ..Default::default() };
             SeedsRequest::read(Bytes::from(request.encode_to_vec()).into(), &expected)
         };
         assert!(read(MAX_TEXT_BYTES).is_ok());
@@ -322,7 +337,7 @@ mod tests {
 
     #[test]
     fn requests_of_many_fields_or_groups_are_refused() {
-        let expected = Expected { cluster: "c".into(), ids: IdWidth::Narrow, limits: Limits::default() };
+        let expected = Expected { graph: "c".into(), ids: IdWidth::Narrow, limits: Limits::default() };
         for bytes in [[0x78, 0].repeat(65), vec![0x7b; 200_000]] {
             let status = InfoRequest::read(Bytes::from(bytes).into(), &expected).unwrap_err();
             assert!(status.message().contains("groups, or more than 64 fields"), "{status}");

@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use kith_proto::{IdWidth, PROTOCOL, v1};
-use kith_store::{Cluster, Contents, Dtype, Neighbors, Owners, Result, RowsForm, Verify};
+use kith_proto::{IdWidth, PROTOCOL, v2};
+use kith_store::{Cluster, Contents, Dtype, FeatureLayout, LabelKind, Neighbors, Owners, Result, Verify};
 use tonic::Status;
 
 use crate::{
@@ -20,7 +20,7 @@ pub(crate) struct Served {
     pub(crate) cluster: Cluster,
     pub(crate) shards: BTreeMap<u32, ShardSampler>,
     pub(crate) expected: Expected,
-    pub(crate) facts: v1::Facts,
+    pub(crate) facts: v2::Facts,
 }
 
 impl Served {
@@ -35,7 +35,7 @@ impl Served {
         let is_wide = shards.values().any(|shard| matches!(shard.shard().lists().indices(), Neighbors::Wide(_)));
         let ids = if is_wide { IdWidth::Wide } else { IdWidth::Narrow };
         let facts = facts(&cluster, &shards, ids, limits);
-        let expected = Expected { cluster: cluster.digest().to_owned(), ids, limits };
+        let expected = Expected { graph: cluster.digest().to_owned(), ids, limits };
         Ok(Served { cluster, shards, expected, facts })
     }
 
@@ -48,32 +48,33 @@ impl Served {
     }
 }
 
-fn facts(cluster: &Cluster, shards: &BTreeMap<u32, ShardSampler>, ids: IdWidth, limits: Limits) -> v1::Facts {
-    let Contents { n_nodes, n_edges, is_symmetric, rows, labels, ref splits, ref graphs, .. } = *cluster.contents();
+fn facts(cluster: &Cluster, shards: &BTreeMap<u32, ShardSampler>, ids: IdWidth, limits: Limits) -> v2::Facts {
+    let Contents { n_nodes, n_edges, is_symmetric, edge_weights, features, labels, ref splits, ref graphs, .. } =
+        *cluster.contents();
     let owners = owner_bytes(cluster);
-    v1::Facts {
+    v2::Facts {
         protocol: PROTOCOL,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        cluster: cluster.digest().to_owned(),
+        graph: cluster.digest().to_owned(),
         store: cluster.store_digest().to_owned(),
         n_nodes,
         n_edges,
         is_symmetric,
         id_bytes: ids.bytes() as u32,
-        rows: rows.map(|rows| v1::RowsFacts {
-            dim: rows.dim,
-            form: match rows.form {
-                RowsForm::Dense => v1::RowsForm::Dense.into(),
-                RowsForm::Sparse => v1::RowsForm::Sparse.into(),
+        features: features.map(|features| v2::FeaturesFacts {
+            dim: features.dim,
+            layout: match features.layout {
+                FeatureLayout::Dense => v2::FeatureLayout::Dense.into(),
+                FeatureLayout::Sparse => v2::FeatureLayout::Sparse.into(),
             },
-            dtype: match rows.dtype {
-                Dtype::F16 => v1::RowsDtype::F16.into(),
-                Dtype::Bf16 => v1::RowsDtype::Bf16.into(),
-                _ => v1::RowsDtype::F32.into(),
+            dtype: match features.dtype {
+                Dtype::F16 => v2::FeatureDtype::F16.into(),
+                Dtype::Bf16 => v2::FeatureDtype::Bf16.into(),
+                _ => v2::FeatureDtype::F32.into(),
             },
         }),
         labels: labels
-            .map(|labels| v1::LabelsFacts { n_classes: labels.n_classes, is_multi_label: labels.multi_label }),
+            .map(|labels| v2::LabelsFacts { n_classes: labels.n_classes, kind: wire_kind(labels.kind).into() }),
         splits: splits.clone(),
         n_shards: cluster.n_shards(),
         owner_bytes: match cluster.owners() {
@@ -83,13 +84,13 @@ fn facts(cluster: &Cluster, shards: &BTreeMap<u32, ShardSampler>, ids: IdWidth, 
         owner_checksum: crc32fast::hash(owners),
         shards: shards
             .iter()
-            .map(|(shard, sampler)| v1::ShardFacts {
+            .map(|(shard, sampler)| v2::ShardFacts {
                 shard: *shard,
                 n_nodes: sampler.shard().n_owned(),
                 n_edges: sampler.shard().manifest().contents.n_edges,
             })
             .collect(),
-        limits: Some(v1::Limits {
+        limits: Some(v2::Limits {
             max_message_bytes: limits.max_message_bytes as u64,
             max_frontier: limits.max_frontier as u64,
             max_fanout: limits.max_fanout,
@@ -98,6 +99,15 @@ fn facts(cluster: &Cluster, shards: &BTreeMap<u32, ShardSampler>, ids: IdWidth, 
         source: cluster.manifest().provenance.source.clone(),
         is_set: graphs.is_some(),
         resumes: true,
+        has_edge_weights: edge_weights,
+    }
+}
+
+fn wire_kind(kind: LabelKind) -> v2::LabelKind {
+    match kind {
+        LabelKind::Classes => v2::LabelKind::Classes,
+        LabelKind::MultiLabel => v2::LabelKind::MultiLabel,
+        LabelKind::Targets => v2::LabelKind::Targets,
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use h2::{RecvStream, server::SendResponse};
 use http::Request;
-use kith_proto::Call;
+use kith_proto::{Call, PROTOCOL, SERVICE};
 use tonic::Status;
 
 use crate::server::{
@@ -44,6 +44,11 @@ pub(crate) async fn answer(
             Ok(()) => send_answer(&tools.reflection, request, respond).await,
             Err(status) => send_status(&mut respond, &status),
         }
+    } else if path.starts_with("/kith.v") && !path.starts_with(&format!("/{SERVICE}/")) {
+        let sentence = format!(
+            "this server speaks version {PROTOCOL} of the protocol, not that of {path}: use the same version of Kith on both ends"
+        );
+        send_status(&mut respond, &Status::failed_precondition(sentence));
     } else {
         send_status(&mut respond, &Status::unimplemented("there is no such call"));
     }

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kith_proto::v1;
+use kith_proto::v2;
 use kith_store::{Cluster, Cut, Provenance, write_cluster};
 
 use crate::lists;
@@ -150,19 +150,19 @@ pub(crate) fn packed(nodes: impl IntoIterator<Item = u32>) -> bytes::Bytes {
 }
 
 /// A hop of nodes of shard 0.
-pub(crate) fn hop(cluster: &Cluster, fanout: u32, nodes: impl IntoIterator<Item = u32>) -> v1::SampleHopRequest {
-    v1::SampleHopRequest {
-        cluster: cluster.digest().to_owned(),
+pub(crate) fn hop(cluster: &Cluster, fanout: u32, nodes: impl IntoIterator<Item = u32>) -> v2::SampleHopRequest {
+    v2::SampleHopRequest {
+        graph: cluster.digest().to_owned(),
         frontier: packed(nodes),
-        most: Some(v1::sample_hop_request::Most::Fanout(fanout)),
+        most: Some(v2::sample_hop_request::Most::Fanout(fanout)),
         ..Default::default()
     }
 }
 
 /// A lookup of `n` candidates of the first node.
-pub(crate) fn lookup(cluster: &Cluster, n: u32) -> v1::HasEdgesRequest {
-    v1::HasEdgesRequest {
-        cluster: cluster.digest().to_owned(),
+pub(crate) fn lookup(cluster: &Cluster, n: u32) -> v2::HasEdgesRequest {
+    v2::HasEdgesRequest {
+        graph: cluster.digest().to_owned(),
         direction: 1,
         destinations: packed([0]),
         counts: packed([n]),

@@ -78,7 +78,7 @@ fn init(args: &InitArgs) -> anyhow::Result<()> {
     let size = GraphSize {
         n_nodes: contents.n_nodes,
         n_edges: contents.n_edges,
-        dim: contents.rows.map_or(0, |rows| rows.dim),
+        dim: contents.features.map_or(0, |features| features.dim),
         n_classes: contents.labels.map_or(0, |labels| labels.n_classes),
         is_partitioned: contents.cut.is_some(),
     };

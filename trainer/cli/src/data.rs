@@ -10,6 +10,7 @@ mod published;
 mod pull;
 mod push;
 mod stats;
+mod upgrade;
 mod verify;
 
 /// Fetch, import, generate and inspect graphs, and copy them to and from object storage.
@@ -29,6 +30,7 @@ enum Command {
     Pull(pull::Args),
     Stats(stats::Args),
     Verify(verify::Args),
+    Upgrade(upgrade::Args),
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
@@ -41,5 +43,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         Command::Pull(args) => pull::run(args),
         Command::Stats(args) => stats::run(args),
         Command::Verify(args) => verify::run(args),
+        Command::Upgrade(args) => upgrade::run(args),
     }
 }

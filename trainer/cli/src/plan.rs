@@ -196,7 +196,7 @@ fn of_store(args: &Args) -> anyhow::Result<Planned> {
         method: method.to_string(),
         n_cut: report.n_cut,
         inclusion: inclusion(&graph, &batches, &shown)?,
-        stored_per_row: graph.rows().map_or(0, |rows| rows.n_stored()) as f64 / contents.n_nodes.max(1) as f64,
+        stored_per_row: graph.features().map_or(0, |rows| rows.n_stored()) as f64 / contents.n_nodes.max(1) as f64,
         contents,
         shards: Arc::new(LocalStore::new(graph)),
     })
@@ -205,7 +205,7 @@ fn of_store(args: &Args) -> anyhow::Result<Planned> {
 fn stored_per_row(cluster: &Cluster) -> anyhow::Result<f64> {
     let mut n_stored = 0;
     for shard in 0..cluster.n_shards() {
-        n_stored += cluster.open_shard(shard)?.rows().map_or(0, |rows| rows.n_stored());
+        n_stored += cluster.open_shard(shard)?.features().map_or(0, |rows| rows.n_stored());
     }
     Ok(n_stored as f64 / cluster.contents().n_nodes.max(1) as f64)
 }

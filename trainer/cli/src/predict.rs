@@ -9,8 +9,8 @@ use kith_run::{
 
 use crate::graph::GraphArgs;
 
-/// Write the class probabilities, embeddings, attention weights or link probabilities of a trained model to a file, with your own node
-/// ids.
+/// Write the class probabilities, predicted targets, embeddings, attention weights or link probabilities of a trained model to a file,
+/// with your own node ids.
 #[derive(clap::Args)]
 pub struct Args {
     /// Folder or URL of a run, or a checkpoint file.
@@ -19,7 +19,7 @@ pub struct Args {
     /// The graph.
     #[command(flatten)]
     pub graph: GraphArgs,
-    /// Output: probabilities, embeddings, attention, or links (default: probabilities).
+    /// Output: probabilities, targets (regression), embeddings, attention, or links (default: probabilities).
     #[arg(long, default_value = "probabilities", hide_default_value = true, value_parser = what)]
     pub what: What,
     /// Pairs for --what links: a csv file of source,destination, by your own node ids (default: the pairs that the run held out for
@@ -53,7 +53,7 @@ pub struct Args {
 }
 
 fn what(text: &str) -> Result<What, String> {
-    What::from_name(text).ok_or_else(|| "expected probabilities, embeddings, attention or links".to_owned())
+    What::from_name(text).ok_or_else(|| "expected probabilities, targets, embeddings, attention or links".to_owned())
 }
 
 pub(crate) fn moment(text: &str) -> Result<Moment, String> {

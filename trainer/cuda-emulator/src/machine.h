@@ -244,7 +244,28 @@ template <class T> unsigned __match_any_sync(unsigned, T value) {
     for (unsigned lane = 0; lane < machine::WARP; lane++) same |= (unsigned)(warp.values[parity][lane] == bits) << lane;
     return same;
 }
+static inline unsigned __ballot_sync(unsigned, bool value) {
+    unsigned parity = machine::block.warps[machine::block.current / machine::WARP].turn % 2, set = 0;
+    machine::exchange((unsigned)value, 0);
+    const machine::Meeting &warp = machine::block.warps[machine::block.current / machine::WARP];
+    for (unsigned lane = 0; lane < machine::WARP; lane++) set |= (unsigned)(warp.values[parity][lane] != 0) << lane;
+    return set;
+}
 static inline void __syncwarp() { machine::wait(machine::block.warps[machine::block.current / machine::WARP]); }
+static inline int __ffs(unsigned bits) { return __builtin_ffs((int)bits); }
+static inline double __dadd_rn(double a, double b) { return a + b; }
+static inline double __dmul_rn(double a, double b) { return a * b; }
+static inline double __ddiv_rn(double a, double b) { return a / b; }
+static inline double __longlong_as_double(long long bits) {
+    double value;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+static inline long long __double_as_longlong(double value) {
+    long long bits;
+    memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
 static inline unsigned __popc(unsigned bits) { return (unsigned)__builtin_popcount(bits); }
 static inline void __syncthreads() { machine::wait(machine::block.all); }
 static inline float __fdividef(float a, float b) { return a / b; }

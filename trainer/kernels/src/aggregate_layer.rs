@@ -1,8 +1,10 @@
 //! A layer that sums neighbors with fixed factors, as one differentiable call:
 //!
 //! ```text
-//! out_i = d_i Σ_j s_j h_j + bias          h = x·W, over the neighbors j of i and i itself, unless they are left out
+//! out_i = d_i Σ_j s_j w_ij h_j + bias     h = x·W, over the neighbors j of i and i itself, unless they are left out
 //! ```
+//!
+//! w_ij is the weight of the edge, or 1.
 
 use std::{ops::Range, sync::Arc};
 
@@ -16,7 +18,7 @@ use crate::{
     buffer::Buffer,
     cut::{PIECE_EDGES, parts_mut, units},
     dropout::{Drop, Dropout},
-    edge_mask::EdgeMask,
+    edge_mask::{EdgeMask, degree_from, sum_of_weights},
     layer::{KeptInput, LayerDraws, LayerInput},
     layout::Layout,
     node_sums::{Nodes, column_sums, write_outputs},
@@ -36,6 +38,8 @@ pub struct AggregateLayer {
     pub sources: Vec<f32>,
     /// Edges that it leaves out.
     pub left_out: Option<EdgeMask>,
+    /// True if the weights of the block's edges are factors as well.
+    pub is_weighted: bool,
 }
 
 /// The weights of an aggregating layer.
@@ -48,11 +52,12 @@ pub struct AggregateWeights<'a> {
 }
 
 impl AggregateLayer {
-    /// Neighbors divided by the root of both degrees, which count edges by source.
-    pub fn convolution(block: &Block, left_out: Option<EdgeMask>) -> AggregateLayer {
-        let degrees: Vec<usize> =
-            (0..block.n_sources()).map(|node| EdgeMask::n_from(left_out.as_ref(), block, node)).collect();
-        AggregateLayer::convolution_by(block, left_out, |node| degrees[node])
+    /// Neighbors divided by the root of both degrees, which count edges, or their weights, by source.
+    pub fn convolution(block: &Block, left_out: Option<EdgeMask>, is_weighted: bool) -> AggregateLayer {
+        let mask = left_out.as_ref();
+        let degrees: Vec<f32> =
+            (0..block.n_sources()).into_par_iter().map(|node| degree_from(mask, block, node, is_weighted)).collect();
+        AggregateLayer::convolution_by(block, left_out, is_weighted, |node| degrees[node])
     }
 
     /// The same with degrees from elsewhere, by position: a block that has only some of a graph's destinations does not
@@ -60,39 +65,54 @@ impl AggregateLayer {
     pub fn convolution_by(
         block: &Block,
         left_out: Option<EdgeMask>,
-        degree: impl Fn(usize) -> usize,
+        is_weighted: bool,
+        degree: impl Fn(usize) -> f32,
     ) -> AggregateLayer {
         let root = |node: usize| match degree(node) {
-            0 => 0.0,
-            degree => 1.0 / (degree as f32).sqrt(),
+            0.0 => 0.0,
+            degree => 1.0 / degree.sqrt(),
         };
         AggregateLayer {
             destinations: (0..block.n_destinations()).map(root).collect(),
             sources: (0..block.n_sources()).map(root).collect(),
             left_out,
+            is_weighted,
         }
     }
 
-    /// The mean of the neighbors.
-    pub fn mean(block: &Block, left_out: Option<EdgeMask>) -> AggregateLayer {
-        let degrees: Vec<usize> =
-            (0..block.n_destinations()).map(|node| EdgeMask::n_into(left_out.as_ref(), block, node)).collect();
-        AggregateLayer::mean_by(block, left_out, |node| degrees[node])
+    /// The mean of the neighbors, by the weights of their edges if they count.
+    pub fn mean(block: &Block, left_out: Option<EdgeMask>, is_weighted: bool) -> AggregateLayer {
+        let degree = |node: usize| match is_weighted {
+            false => EdgeMask::n_into(left_out.as_ref(), block, node) as f32,
+            true => sum_of_weights(left_out.as_ref(), block, block.edges_into(node)).degree(),
+        };
+        let degrees: Vec<f32> = (0..block.n_destinations()).into_par_iter().map(degree).collect();
+        AggregateLayer::mean_by(block, left_out, is_weighted, |node| degrees[node])
     }
 
-    /// The same with the length of each destination's list from elsewhere.
-    pub fn mean_by(block: &Block, left_out: Option<EdgeMask>, n_edges: impl Fn(usize) -> usize) -> AggregateLayer {
+    /// The same with the number of each destination's edges, or the sum of their weights, from elsewhere.
+    pub fn mean_by(
+        block: &Block,
+        left_out: Option<EdgeMask>,
+        is_weighted: bool,
+        degree: impl Fn(usize) -> f32,
+    ) -> AggregateLayer {
+        let inverse = |node: usize| match degree(node) {
+            0.0 => 1.0,
+            degree => 1.0 / degree,
+        };
         AggregateLayer {
-            destinations: (0..block.n_destinations()).map(|node| 1.0 / n_edges(node).max(1) as f32).collect(),
+            destinations: (0..block.n_destinations()).map(inverse).collect(),
             sources: vec![1.0; block.n_sources()],
             left_out,
+            is_weighted,
         }
     }
 
     /// The sum of the neighbors.
-    pub fn sum(block: &Block, left_out: Option<EdgeMask>) -> AggregateLayer {
+    pub fn sum(block: &Block, left_out: Option<EdgeMask>, is_weighted: bool) -> AggregateLayer {
         let (destinations, sources) = (vec![1.0; block.n_destinations()], vec![1.0; block.n_sources()]);
-        AggregateLayer { destinations, sources, left_out }
+        AggregateLayer { destinations, sources, left_out, is_weighted }
     }
 
     /// The layer's output. Without `draws` nothing is dropped and nothing can be differentiated: that is evaluation.
@@ -188,6 +208,10 @@ impl State {
         }
     }
 
+    fn weights_of_edges(&self) -> Option<&[f32]> {
+        if self.layer.is_weighted { self.block.known_weights() } else { None }
+    }
+
     fn sums<'a>(&'a self, rows: &'a [Lanes]) -> Sums<'a> {
         Sums {
             width: self.layout.width(),
@@ -197,6 +221,7 @@ impl State {
             own: &self.layer.destinations,
             others: &self.layer.sources,
             left_out: self.layer.left_out.as_ref(),
+            weights: self.weights_of_edges(),
             edges: None,
         }
     }
@@ -221,6 +246,7 @@ impl State {
             own: &self.layer.sources,
             others: &self.layer.destinations,
             left_out: self.layer.left_out.as_ref(),
+            weights: self.weights_of_edges(),
             edges: Some(self.block.out_edges()),
         }
         .run();
@@ -243,6 +269,8 @@ struct Sums<'a> {
     own: &'a [f32],
     others: &'a [f32],
     left_out: Option<&'a EdgeMask>,
+    /// Of the block's edges.
+    weights: Option<&'a [f32]>,
     /// Which edge of the block each one is; `None` if they are in its order.
     edges: Option<&'a [u32]>,
 }
@@ -273,7 +301,7 @@ impl Vectorized for Unit<'_> {
 
     #[inline(always)]
     fn run(self) {
-        let Sums { width, indptr, nodes, rows, own, others, left_out, edges } = self.sums;
+        let Sums { width, indptr, nodes, rows, own, others, left_out, weights, edges } = self.sums;
         let (mut factors, all) = (Vec::with_capacity(PIECE_EDGES), GroupRows::whole(rows, width));
         for (node, out) in self.range.zip(self.out.chunks_exact_mut(width)) {
             let end = indptr[node + 1];
@@ -286,11 +314,14 @@ impl Vectorized for Unit<'_> {
             for (piece, list) in nodes[indptr[node]..end].chunks(PIECE_EDGES).enumerate() {
                 factors.clear();
                 factors.extend(list.iter().map(|other| [others[*other as usize]]));
-                if let Some(left_out) = left_out {
+                if left_out.is_some() || weights.is_some() {
                     let first = indptr[node] + piece * PIECE_EDGES;
                     for (place, factor) in factors.iter_mut().enumerate() {
                         let edge = edges.map_or(first + place, |edges| edges[first + place] as usize);
-                        if left_out.leaves_out(edge) {
+                        if let Some(weights) = weights {
+                            factor[0] *= weights[edge];
+                        }
+                        if left_out.is_some_and(|left_out| left_out.leaves_out(edge)) {
                             *factor = [0.0];
                         }
                     }

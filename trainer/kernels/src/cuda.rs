@@ -13,6 +13,7 @@ mod driver;
 mod error;
 mod features;
 mod graph;
+mod graph_lists;
 mod inference;
 mod labeled;
 mod layer;
@@ -37,8 +38,9 @@ pub use self::{
     error::GpuError,
     features::{FeatureType, Features},
     graph::DeviceGraph,
+    graph_lists::GraphLists,
     inference::{EvaluationSets, Inference},
-    labeled::{LabeledNodes, Measured},
+    labeled::{LabelValues, LabeledNodes, Measured, Regression},
     layer::{LayerKind, LayerPlan, LeftOut, TargetPlan},
     losses::Losses,
     machine::{EventId, Gpu, Lane, Machine, ModuleId, RecordingId},
@@ -51,5 +53,5 @@ pub use self::{
     },
     rows::DeviceRows,
     sampled::{HostBlocks, SampledHop, SampledOnDevice},
-    sampler::{GraphLists, GraphSampler},
+    sampler::{GraphSampler, weighted_keys},
 };

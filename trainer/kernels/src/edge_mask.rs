@@ -1,6 +1,6 @@
 //! Edges that a layer leaves out of its sums: self-loops, and edges dropped in a step.
 
-use kith_block::Block;
+use kith_block::{Block, WeightSum};
 use kith_draw::Stream;
 use rayon::prelude::*;
 
@@ -68,6 +68,25 @@ impl EdgeMask {
         let edges = &block.out_edges()[block.out_indptr()[source]..block.out_indptr()[source + 1]];
         mask.map_or(edges.len(), |mask| edges.iter().filter(|edge| !mask.leaves_out(**edge as usize)).count())
     }
+}
+
+/// Degree of a source: the number of its edges that are not left out, or the sum of their weights.
+pub(crate) fn degree_from(mask: Option<&EdgeMask>, block: &Block, source: usize, is_weighted: bool) -> f32 {
+    let edges = &block.out_edges()[block.out_indptr()[source]..block.out_indptr()[source + 1]];
+    match is_weighted {
+        false => EdgeMask::n_from(mask, block, source) as f32,
+        true => sum_of_weights(mask, block, edges.iter().map(|edge| *edge as usize)).degree(),
+    }
+}
+
+/// Sum of the weights of edges that are not left out.
+pub fn sum_of_weights(mask: Option<&EdgeMask>, block: &Block, edges: impl Iterator<Item = usize>) -> WeightSum {
+    let weights = block.known_weights();
+    let mut sum = WeightSum::default();
+    edges
+        .filter(|edge| mask.is_none_or(|mask| !mask.leaves_out(*edge)))
+        .for_each(|edge| sum.add(weights.map_or(1.0, |weights| weights[edge])));
+    sum
 }
 
 #[cfg(test)]

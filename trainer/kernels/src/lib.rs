@@ -32,7 +32,7 @@ pub use crate::{
     attention_layer::{AttentionLayer, AttentionStep, AttentionWeights},
     bridge::{filled, is_plain, numbers, numbers_mut, prepare, trim},
     dropout::Dropout,
-    edge_mask::EdgeMask,
+    edge_mask::{EdgeMask, sum_of_weights},
     layer::{LayerDraws, LayerInput},
     linear::linear,
     node_loss::{SoftTargets, class_loss, soft_class_loss},

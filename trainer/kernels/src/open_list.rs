@@ -3,6 +3,8 @@
 //! Only evaluation uses pieces. Sums over a neighbor list are split by position anyway. If blocks end at these splits,
 //! the sums carried from block to block are the same, in the same order, and the output has the same bits.
 
+use kith_block::WeightSum;
+
 use crate::{
     attention::{Carried, Piece},
     cut::PIECE_EDGES,
@@ -16,6 +18,8 @@ pub const LIST_PIECE: usize = PIECE_EDGES;
 #[derive(Debug, Default)]
 pub struct OpenList {
     n_edges: usize,
+    /// Sum of the weights of the edges so far, where they count.
+    pub weights: WeightSum,
     /// Of a layer with attention.
     pub(crate) attended: Carried,
     /// Of a layer with fixed factors.

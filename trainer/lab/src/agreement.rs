@@ -66,7 +66,7 @@ fn edges_of(block: &Block, node: usize, has_loops: bool) -> impl Iterator<Item =
 /// Label agreement of each node over its incoming edges, in their order; `None` for nodes without a class or without edges.
 fn agreement(block: &Block, labels: Option<&Labels>, has_loops: bool) -> Vec<Option<Vec<f64>>> {
     let shared = |a: usize, b: usize| match labels {
-        None => 0.0,
+        None | Some(Labels::Numbers { .. }) => 0.0,
         Some(Labels::Classes(classes)) => f64::from(u8::from(classes[a] == classes[b])),
         Some(Labels::Bits { n_classes, bits }) => {
             let of = |node: usize| bits[node * n_classes..][..*n_classes].iter();
@@ -74,7 +74,7 @@ fn agreement(block: &Block, labels: Option<&Labels>, has_loops: bool) -> Vec<Opt
         }
     };
     let has_class = |node: usize| match labels {
-        None => false,
+        None | Some(Labels::Numbers { .. }) => false,
         Some(Labels::Classes(classes)) => classes[node] >= 0,
         Some(Labels::Bits { .. }) => true,
     };

@@ -185,7 +185,7 @@ pub fn of_run(dir: &Path, opened: &Opened, moment: Moment) -> Result<Findings, L
     checkpoint.check_store(&opened.info().digest)?;
     let (config, state) = (checkpoint.config()?, &checkpoint.state);
     let input = kith_trainer::data::input::load(opened.whole()?, config.train.split.as_deref())?;
-    let model = Model::new(&config, state.dim, state.n_classes, state.run_key, Device::Cpu)?;
+    let model = Model::new(&config, state.dim, state.n_classes, state.seed, Device::Cpu)?;
     let restored = checkpoint.restore(model.weights().entries())?;
     model.weights().set(match moment {
         Moment::Best => &restored.best,

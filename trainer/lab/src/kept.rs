@@ -81,7 +81,7 @@ mod tests {
             test_last: 1.0 / 3.0,
             valid_loss_last: 1.5,
             seconds: 0.1,
-            seconds_measuring: 0.01,
+            seconds_evaluating: 0.01,
         };
         let run = KeptRun {
             id: "a".to_owned(),

@@ -73,7 +73,7 @@ fn row(done: &Done) -> Vec<Shown> {
         Shown::number(of(|results| results.epochs as f64).mean, 0),
         Shown::number(per_epoch.mean, 2),
         share(Phase::Sample),
-        share(Phase::Measure),
+        share(Phase::Evaluate),
         Shown::text(done.runs.first().map_or("", |run| &run.device)),
     ]
 }

@@ -1,4 +1,4 @@
-//! `kith predict`: writes probabilities, embeddings, attention or link probabilities of a trained model.
+//! `kith predict`: writes probabilities, targets, embeddings, attention or link probabilities of a trained model.
 
 use std::path::{Path, PathBuf};
 

@@ -189,10 +189,11 @@ fn train_one(plan: RunPlan<'_>, world: &mut World, stop: &Stop) -> anyhow::Resul
     let mut run = Run::new(plan, world)?;
     run.notes().iter().filter(|_| is_first).for_each(|note| say(&format!("note: {note}")));
     let mut shown = is_first.then(|| Epochs::begin(what, run.n_epochs(), epochs));
+    let metric = run.metric();
     let _heeded = stop.heeded();
     let trained = train(&mut run, |record| {
         if let Some(shown) = &mut shown {
-            shown.advance(record.epoch + 1, || how_it_goes(record));
+            shown.advance(record.epoch + 1, || how_it_goes(record, metric));
             if let Some(warning) = watch.hear(record) {
                 say(&format!("warning: {warning}"));
             }

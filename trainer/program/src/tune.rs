@@ -9,7 +9,10 @@ use kith_cli::{
     tune::Args,
 };
 use kith_lab::tune::{self, BEST, Ground, Outcome, Progress, Space, State, Trial, TrialLog, Tuning, tune};
-use kith_run::config::{BY_SEED, RunConfig};
+use kith_run::{
+    choice::Choice,
+    config::{BY_SEED, RunConfig},
+};
 use kith_trainer::{
     data::{Data, opened::Opened},
     engine::{device, gpu},
@@ -37,6 +40,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     };
     let source = opened.source();
     let mut config = tuning.run_file.resolve()?;
+    if let Some(metric) = config.train.metric.filter(|metric| metric.score(1.0) < 0.0) {
+        let name = metric.name();
+        anyhow::bail!("`train.metric`: kith tune maximizes its metric, and a lower {name} is better: use r2");
+    }
     let mut kept = match &args.out {
         None => TrialLog::nowhere(),
         Some(out) => TrialLog::open(out, &tuning, &source.digest)?,

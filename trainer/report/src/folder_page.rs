@@ -6,6 +6,7 @@ mod error;
 mod events;
 mod folder;
 mod json;
+mod metric;
 mod published;
 mod recipe;
 mod results;

@@ -21,9 +21,9 @@ pub struct Phases {
     pub exchange: u64,
     /// Changing weights.
     pub update: u64,
-    /// Measuring valid and test nodes.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub measure: u64,
+    /// Evaluating valid and test nodes.
+    #[serde(default, alias = "measure", skip_serializing_if = "is_zero")]
+    pub evaluate: u64,
     /// Handing over checkpoints.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub save: u64,
@@ -57,7 +57,7 @@ impl Phases {
             Phase::Compute => &mut self.compute,
             Phase::Exchange => &mut self.exchange,
             Phase::Update => &mut self.update,
-            Phase::Measure => &mut self.measure,
+            Phase::Evaluate => &mut self.evaluate,
             Phase::Save => &mut self.save,
         }
     }

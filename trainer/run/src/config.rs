@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     choices::{
-        Activation, Exclude, Jumping, Kernels, Mode, NoDecay, Norm, OptimizerName, Residual, ScheduleName, Supervision,
+        Activation, Exclude, Jumping, Kernels, Mode, NeighborSampling, NoDecay, Norm, OptimizerName, RegressionLoss,
+        Residual, ScheduleName, Supervision,
     },
     class_weights::ClassWeights,
     links::LinksConfig,
@@ -70,6 +71,11 @@ pub struct TrainConfig {
     #[serde(with = "fanouts")]
     #[schemars(with = "Fanouts")]
     pub fanouts: Vec<Fanout>,
+    /// sampling of neighbors, without replacement. uniform: all neighbors with the same probability; weighted: each with a probability
+    /// proportional to the weight of its edge, never one of weight 0 (default: uniform; mini-batch)
+    #[serde(skip_serializing_if = "Option::is_none", with = "named_option")]
+    #[schemars(with = "Option<Named<NeighborSampling>>")]
+    pub sampling: Option<NeighborSampling>,
     /// seed nodes per step, all ranks together (default: 1024, or all seed nodes if there are fewer; mini-batch)
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000_000))]
@@ -90,6 +96,11 @@ pub struct TrainConfig {
     #[serde(with = "named")]
     #[schemars(with = "Named<Supervision>")]
     pub supervision: Supervision,
+    /// loss of targets (regression), scaled to mean 0 and standard deviation 1 over the training nodes: mse (MSELoss), mae (L1Loss) or huber
+    /// (HuberLoss, delta 1) (default: mse)
+    #[serde(skip_serializing_if = "Option::is_none", with = "named_option")]
+    #[schemars(with = "Option<Named<RegressionLoss>>")]
+    pub loss: Option<RegressionLoss>,
     /// share of a node's label that the node loss spreads evenly over all classes (default: 0)
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
@@ -103,7 +114,8 @@ pub struct TrainConfig {
     #[serde(with = "named")]
     #[schemars(with = "Named<Kernels>")]
     pub kernels: Kernels,
-    /// metric of evaluations, which chooses the best epoch (default: accuracy, or micro-f1 if a node may have several classes)
+    /// metric of evaluations, which chooses the best epoch (default: accuracy; micro-f1 if a node may have several classes; r2 for
+    /// targets)
     #[serde(skip_serializing_if = "Option::is_none", with = "named_option")]
     #[schemars(with = "Option<Named<Metric>>")]
     pub metric: Option<Metric>,
@@ -136,11 +148,13 @@ impl Default for TrainConfig {
             epochs: 100,
             mode: Mode::FullBatch,
             fanouts: vec![ten, ten],
+            sampling: None,
             batch_size: None,
             edge_seeds: None,
             slices: 1,
             split: None,
             supervision: Supervision::Split,
+            loss: None,
             label_smoothing: None,
             class_weights: None,
             kernels: Kernels::Fused,

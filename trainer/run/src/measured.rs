@@ -32,6 +32,12 @@ pub enum Metric {
     RocAuc,
     /// Mean precision at the nodes with a class, by score; mean over classes.
     AveragePrecision,
+    /// Share of the variance of the numbers to predict that the predictions explain; mean over numbers.
+    R2,
+    /// Mean absolute error.
+    Mae,
+    /// Root of the mean squared error.
+    Rmse,
     /// Area under the ROC curve: the share of (held-out edge, pair without an edge) in which the edge scores higher.
     Auc,
     /// Mean of 1 / rank of each held-out edge among the pairs without an edge.
@@ -56,6 +62,9 @@ impl Choice for Metric {
         ("macro-f1", Self::MacroF1),
         ("roc-auc", Self::RocAuc),
         ("average-precision", Self::AveragePrecision),
+        ("r2", Self::R2),
+        ("mae", Self::Mae),
+        ("rmse", Self::Rmse),
         ("mrr", Self::Mrr),
         ("hits@10", Self::HitsAt10),
         ("hits@50", Self::HitsAt50),
@@ -67,6 +76,21 @@ impl Metric {
     /// True if it is of link prediction alone.
     pub fn is_of_links(self) -> bool {
         matches!(self, Metric::Auc | Metric::Mrr | Metric::HitsAt10 | Metric::HitsAt50 | Metric::HitsAt100)
+    }
+
+    /// True if it is of node regression.
+    pub fn is_of_numbers(self) -> bool {
+        matches!(self, Metric::R2 | Metric::Mae | Metric::Rmse)
+    }
+
+    /// The value as a score: the higher the better.
+    pub fn score(self, value: f64) -> f64 {
+        if matches!(self, Metric::Mae | Metric::Rmse) { -value } else { value }
+    }
+
+    /// The value for users: a share in percent, an error as it is.
+    pub fn show(self, value: f64) -> String {
+        if self.is_of_numbers() { format!("{value:.4}") } else { format!("{:.2}", 100.0 * value) }
     }
 
     /// True if it can measure link prediction.

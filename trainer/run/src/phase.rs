@@ -14,7 +14,7 @@ pub enum Phase {
     /// Changing weights.
     Update,
     /// Measuring valid and test nodes.
-    Measure,
+    Evaluate,
     /// Handing over a checkpoint.
     Save,
 }
@@ -22,7 +22,7 @@ pub enum Phase {
 impl Phase {
     /// All of them, by their numbers.
     pub const ALL: [Phase; 7] =
-        [Phase::Start, Phase::Sample, Phase::Compute, Phase::Exchange, Phase::Update, Phase::Measure, Phase::Save];
+        [Phase::Start, Phase::Sample, Phase::Compute, Phase::Exchange, Phase::Update, Phase::Evaluate, Phase::Save];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -32,21 +32,13 @@ impl Phase {
             Phase::Compute => "compute",
             Phase::Exchange => "exchange",
             Phase::Update => "update",
-            Phase::Measure => "measure",
+            Phase::Evaluate => "evaluate",
             Phase::Save => "save",
-        }
-    }
-
-    /// Its name for people; records on disk keep [`Phase::name`].
-    pub fn shown(self) -> &'static str {
-        match self {
-            Phase::Measure => "evaluate",
-            other => other.name(),
         }
     }
 
     /// The name of a phase that came as a number.
     pub fn name_of(number: u8) -> &'static str {
-        Phase::ALL.get(usize::from(number)).map_or("unknown", |phase| phase.shown())
+        Phase::ALL.get(usize::from(number)).map_or("unknown", |phase| phase.name())
     }
 }

@@ -7,6 +7,8 @@ use crate::choice::Choice;
 pub enum What {
     /// For each node the probability of each class.
     Probabilities,
+    /// For each node its predicted targets.
+    Targets,
     /// For each node the row that the last layer reads.
     Embeddings,
     /// For each edge its weight in each head of a layer.
@@ -18,6 +20,7 @@ pub enum What {
 impl Choice for What {
     const ALL: &'static [(&'static str, Self)] = &[
         ("probabilities", Self::Probabilities),
+        ("targets", Self::Targets),
         ("embeddings", Self::Embeddings),
         ("attention", Self::Attention),
         ("links", Self::Links),

@@ -77,6 +77,7 @@ pub struct Report {
     /// The model, as presets call it.
     pub model: String,
     /// Names all randomness of the run.
+    #[serde(rename = "seed")]
     pub run_key: u64,
     /// Its results.
     pub results: Results,
@@ -87,7 +88,7 @@ pub struct Report {
     /// Negatives that could not be drawn, over the whole run.
     pub n_negatives_left_out: u64,
     /// Feature vectors of all steps, by source; mini-batches only.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "features", skip_serializing_if = "Option::is_none")]
     pub rows: Option<RowsReport>,
     /// Ranks that trained it.
     pub n_ranks: usize,
@@ -156,10 +157,11 @@ pub struct Results {
     pub test_last: f64,
     /// Validation loss of the last epoch.
     pub valid_loss_last: f64,
-    /// Time spent in steps and measuring.
+    /// Time spent in steps and evaluations.
     pub seconds: f64,
-    /// Of it, time spent measuring.
-    pub seconds_measuring: f64,
+    /// Of it, time spent in evaluations.
+    #[serde(alias = "seconds_measuring")]
+    pub seconds_evaluating: f64,
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use std::{borrow::Cow, ops::Range, sync::Arc};
 use kith_client::{Batch, BatchConfig, FetchedRows, Job, Plan, PlanConfig, Prefetch, PrefetchConfig, RowCounts};
 use kith_draw::{Name, Purpose};
 use kith_kernels::InputRows;
-use kith_run::config::{Mode, RunConfig, TrainConfig};
-use kith_sampler::{Replacement, fanouts_of_layers};
+use kith_run::config::{Mode, NeighborSampling, RunConfig, TrainConfig};
+use kith_sampler::{Sampling, fanouts_of_layers};
 
 use crate::{
     cores::n_cores,
@@ -213,7 +213,12 @@ pub(crate) fn batches_of(
     let pairs = edge_loss.map(|edge_loss| edge_loss.pairs(info.is_symmetric, input.is_set));
     let plan = Arc::new(Plan::new(plan, info.n_nodes, Arc::clone(&input.train))?);
     let fanouts = fanouts_of_layers(fanouts, config.model.n_layers).map_err(kith_client::ClientError::from)?;
-    Ok((plan, BatchConfig { fanouts, replacement: Replacement::Without, pairs, has_rows: true }))
+    let sampling = match config.train.sampling.unwrap_or_default() {
+        NeighborSampling::Uniform => Sampling::Uniform,
+        NeighborSampling::Weighted => Sampling::Weighted,
+    };
+    let with_weights = config.model.has_edge_weights();
+    Ok((plan, BatchConfig { fanouts, sampling, with_weights, pairs, has_rows: true }))
 }
 
 impl Batches {

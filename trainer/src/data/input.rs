@@ -6,9 +6,15 @@ use kith_block::Block;
 pub use kith_client::Labels;
 use kith_kernels::InputRows;
 use kith_run::config::Supervision;
-use kith_store::{Graph, Rows, Split, SplitPart};
+use kith_store::{Features, Graph, LabelKind, Split, SplitPart};
 
-use crate::{data::link_pairs::Links, error::TrainError};
+use crate::{
+    data::{
+        link_pairs::Links,
+        target_scale::{TargetScale, standardize},
+    },
+    error::TrainError,
+};
 
 /// Input of a forward pass: the block of every layer, first layer first, and the features of the first block's sources.
 #[derive(Clone, Debug)]
@@ -29,10 +35,12 @@ pub struct Input {
     pub graphs: Vec<GraphInput>,
     /// Length of a row.
     pub dim: usize,
-    /// Classes are `0..n_classes`; none where labels were not asked for. For link prediction, the width of outputs.
+    /// Classes are `0..n_classes`, or numbers of a node to predict; 0 where labels were not asked for. For link prediction, the width of outputs.
     pub n_classes: usize,
-    /// True if a node may have several classes.
-    pub is_multi_label: bool,
+    /// Kind of the labels.
+    pub label_kind: LabelKind,
+    /// Scales of numbers to predict; empty for classes, and for numbers that are not standardized yet.
+    pub scales: Vec<TargetScale>,
     /// Pairs that models are measured by instead of nodes; only for one graph.
     pub links: Option<Links>,
 }
@@ -67,8 +75,7 @@ impl Input {
         for graph in &mut self.graphs {
             let mut is_free: Vec<bool> = match &graph.labels {
                 None => continue,
-                Some(Labels::Classes(classes)) => classes.iter().map(|class| *class >= 0).collect(),
-                Some(Labels::Bits { .. }) => vec![true; graph.n_nodes()],
+                Some(labels) => (0..graph.n_nodes()).map(|position| labels.has_label(position)).collect(),
             };
             let valid = if supervision == Supervision::Full { &graph.valid[..] } else { &[] };
             valid.iter().chain(&graph.test).for_each(|position| is_free[*position as usize] = false);
@@ -77,14 +84,31 @@ impl Input {
     }
 }
 
+impl Input {
+    /// Turns numbers to predict into those that models learn, by the training nodes.
+    pub fn standardize(&mut self) {
+        let mut nodes: Vec<&[f32]> = Vec::new();
+        for graph in &self.graphs {
+            if let Some(Labels::Numbers { width, values }) = &graph.labels {
+                nodes.extend(graph.train.iter().map(|position| &values[*position as usize * width..][..*width]));
+            }
+        }
+        if self.label_kind == LabelKind::Targets {
+            self.scales = TargetScale::of(self.n_classes, &nodes);
+        }
+        let scales = &self.scales;
+        self.graphs.iter_mut().filter_map(|graph| graph.labels.as_mut()).for_each(|labels| standardize(labels, scales));
+    }
+}
+
 /// All graphs of a store, with labels and a split; the store's first if none is named.
 pub fn load(store: &Graph, split: Option<&str>) -> Result<Input, TrainError> {
     let split = find_split(store, split)?;
     let labels = store.labels().ok_or(TrainError::NoLabels)?;
     let mut input = load_unlabeled(store)?;
-    (input.n_classes, input.is_multi_label) = (labels.n_classes() as usize, labels.is_multi_label());
+    (input.n_classes, input.label_kind) = (labels.n_classes() as usize, labels.kind());
 
-    let mut occurs = vec![false; input.n_classes];
+    let mut occurs = vec![labels.kind() == LabelKind::Targets; input.n_classes];
     for graph in &mut input.graphs {
         let n_nodes = graph.block.n_destinations();
         let nodes = (0..n_nodes).map(|position| graph.block.id(position));
@@ -97,7 +121,7 @@ pub fn load(store: &Graph, split: Option<&str>) -> Result<Input, TrainError> {
                 SplitPart::Valid => &mut graph.valid,
                 SplitPart::Test => &mut graph.test,
             };
-            if matches!(&graph.labels, Some(Labels::Classes(classes)) if classes[position] < 0) {
+            if graph.labels.as_ref().is_some_and(|labels| !labels.has_label(position)) {
                 return Err(TrainError::Unlabeled { node, split: split.name().to_owned() });
             }
             part.push(position as u32);
@@ -136,7 +160,14 @@ fn read_labels(
     nodes: impl Iterator<Item = u64>,
     occurs: &mut [bool],
 ) -> Result<Labels, TrainError> {
-    if labels.is_multi_label() {
+    if labels.kind() == LabelKind::Targets {
+        let mut values = Vec::new();
+        for node in nodes {
+            values.extend_from_slice(labels.numbers(node)?);
+        }
+        return Ok(Labels::Numbers { width: occurs.len(), values });
+    }
+    if labels.kind() == LabelKind::MultiLabel {
         let n_classes = occurs.len();
         let mut bits = Vec::with_capacity(nodes.size_hint().0 * n_classes);
         for node in nodes {
@@ -157,7 +188,7 @@ fn read_labels(
 
 /// All graphs of a store without labels and splits: enough to predict.
 pub fn load_unlabeled(store: &Graph) -> Result<Input, TrainError> {
-    let rows = store.rows().ok_or(TrainError::NoRows)?;
+    let rows = store.features().ok_or(TrainError::NoRows)?;
     let graphs = match store.graphs() {
         None => vec![load_whole(store, rows)?],
         Some(set) => {
@@ -172,10 +203,10 @@ pub fn load_unlabeled(store: &Graph) -> Result<Input, TrainError> {
             nodes.map(|nodes| load_part(store, rows, nodes, &positions)).collect::<Result<_, _>>()?
         }
     };
-    Ok(Input { graphs, dim: rows.dim(), n_classes: 0, is_multi_label: false, links: None })
+    Ok(Input { graphs, dim: rows.dim(), n_classes: 0, label_kind: LabelKind::Classes, scales: Vec::new(), links: None })
 }
 
-fn load_whole(store: &Graph, rows: &Rows) -> Result<GraphInput, TrainError> {
+fn load_whole(store: &Graph, rows: &Features) -> Result<GraphInput, TrainError> {
     let n_nodes = store.n_nodes();
     let block = Block::full(n_nodes, store.n_edges(), |node| {
         // Values are checked where they are used, and from here on they are positions.
@@ -185,6 +216,10 @@ fn load_whole(store: &Graph, rows: &Rows) -> Result<GraphInput, TrainError> {
             Some(_) => Err(kith_store::StoreError::damaged("indices", node).into()),
         }
     })?;
+    let block = match store.edge_weights() {
+        None => block,
+        Some(_) => block.with_weights(weights_of(store, (0..n_nodes).collect())?),
+    };
     Ok(GraphInput::unlabeled(
         block,
         read_rows(rows, n_nodes as usize, |position| position as u64)?,
@@ -193,8 +228,21 @@ fn load_whole(store: &Graph, rows: &Rows) -> Result<GraphInput, TrainError> {
     ))
 }
 
+/// Weights of the edges of these nodes as a block has them: without stored loops, one loop of weight 1 last.
+fn weights_of(store: &Graph, nodes: Vec<u64>) -> Result<Vec<f32>, TrainError> {
+    let mut weights = Vec::new();
+    for node in nodes {
+        let (start, end) = store.lists().bounds(node)?;
+        let own = store.edge_weights().map_or(Ok(&[][..]), |all| all.get(start, end))?;
+        let others = store.lists().of(node)?.iter().zip(own).filter(|(source, _)| *source != node);
+        weights.extend(others.map(|(_, weight)| *weight));
+        weights.push(1.0);
+    }
+    Ok(weights)
+}
+
 /// The graph of a set that these nodes make; `positions` are those of all nodes of the store in their graphs.
-fn load_part(store: &Graph, rows: &Rows, nodes: Vec<u64>, positions: &[u32]) -> Result<GraphInput, TrainError> {
+fn load_part(store: &Graph, rows: &Features, nodes: Vec<u64>, positions: &[u32]) -> Result<GraphInput, TrainError> {
     let mut n_edges = 0;
     for node in &nodes {
         n_edges += store.lists().of(*node)?.len() as u64;
@@ -212,11 +260,15 @@ fn load_part(store: &Graph, rows: &Rows, nodes: Vec<u64>, positions: &[u32]) -> 
         Ok(sources.iter().map(move |source| u64::from(positions[source as usize])))
     })?;
     let rows = read_rows(rows, nodes.len(), |position| nodes[position])?;
+    let block = match store.edge_weights() {
+        None => block,
+        Some(_) => block.with_weights(weights_of(store, nodes.clone())?),
+    };
     Ok(GraphInput::unlabeled(block.with_ids(nodes), rows, store.is_symmetric(), true))
 }
 
 /// The rows of `n` nodes, by position; what is not a number was refused by import, and is damage here.
-fn read_rows(rows: &Rows, n: usize, node_at: impl Fn(usize) -> u64) -> Result<InputRows, TrainError> {
+fn read_rows(rows: &Features, n: usize, node_at: impl Fn(usize) -> u64) -> Result<InputRows, TrainError> {
     let dim = rows.dim();
     let mut row = vec![0.0; dim];
     let mut n_not_zero = 0;

@@ -6,18 +6,19 @@ use std::{ops::Range, sync::Arc};
 
 use kith_client::{FetchedRows, Info};
 use kith_kernels::cuda::{
-    self, DeviceGraph, DeviceRows, FeatureType, Features, GraphLists, LayerPlan, LeftOut, Program, ProgramPlan,
-    Settings, TargetPlan, Targets, UpdateRule,
+    self, DeviceGraph, DeviceRows, FeatureType, Features, GraphLists, LabelValues, LayerPlan, LeftOut, Program,
+    ProgramPlan, Regression, Settings, TargetPlan, Targets, UpdateRule,
 };
 pub use kith_kernels::cuda::{Constants, Gpu, GpuError, TrainingPlan, Warmed, compiler_version, open, warm};
-use kith_run::config::{Kernels, OptimizerConfig, OptimizerName, RunConfig};
-use kith_store::{Dtype, RowsForm};
+use kith_run::config::{Kernels, OptimizerConfig, OptimizerName, RegressionLoss, RunConfig};
+use kith_store::{Dtype, FeatureLayout};
 use tch::Device;
 
 use crate::{
     data::{
         BatchInput, Data,
-        input::{GraphInput, Labels},
+        device_labels::{classes_of, values_of},
+        input::GraphInput,
     },
     engine::{Host, device},
     error::TrainError,
@@ -44,7 +45,7 @@ pub(crate) fn features(
     const N_TOGETHER: u64 = 1 << 18;
     let Data::Batches(BatchInput { shards, .. }) = data else { return Ok(None) };
     let Info { n_nodes, dim, rows, .. } = *shards.info();
-    if shards.waits() || rows != Some(RowsForm::Dense) {
+    if shards.waits() || rows != Some(FeatureLayout::Dense) {
         return Ok(None);
     }
     let stored = shards.stored_type();
@@ -70,7 +71,7 @@ pub(crate) fn features(
                 return Ok(shards.read_stored(first, to)?);
             }
             let nodes: Vec<u64> = (first..first + n).collect();
-            shards.fetch_rows(&nodes, &mut fetched)?;
+            shards.fetch_features(&nodes, &mut fetched)?;
             to.copy_from_slice(bytemuck::cast_slice(&fetched.values));
             Ok(())
         })?;
@@ -87,16 +88,27 @@ pub(crate) fn most_features(gpu: &Gpu, most: Option<u64>) -> u64 {
 const MAX_FANOUT: u32 = 64;
 
 /// Neighbor lists to sample from on the GPU, if this process has them and they leave at least half of the free memory free.
-pub(crate) fn lists(gpu: &Gpu, data: &Data, fanouts: &[Option<u32>]) -> Result<Option<Arc<GraphLists>>, TrainError> {
+/// `by_weight`: neighbors are drawn by the weights of edges.
+pub(crate) fn lists(
+    gpu: &Gpu,
+    data: &Data,
+    (fanouts, by_weight): (&[Option<u32>], bool),
+) -> Result<Option<Arc<GraphLists>>, TrainError> {
     let Data::Batches(BatchInput { shards, .. }) = data else { return Ok(None) };
     let Some((indptr, sources)) = shards.lists()? else { return Ok(None) };
     let (n_nodes, n_edges) = (indptr.len() as u64 - 1, sources.len() as u64);
-    let n_bytes = 4 * (2 * n_nodes + n_edges);
+    let n_bytes = 4 * (2 * n_nodes + n_edges) + if by_weight { 4 * (n_nodes + n_edges) } else { 0 };
     let is_small = n_nodes < 1 << 31 && n_nodes + n_edges < u64::from(u32::MAX);
     if !is_small || n_bytes > gpu.free_bytes() / 2 || fanouts.iter().flatten().any(|fanout| *fanout > MAX_FANOUT) {
         return Ok(None);
     }
-    Ok(Some(Arc::new(GraphLists::new(gpu, indptr, sources)?)))
+    Ok(Some(Arc::new(match by_weight {
+        false => GraphLists::new(gpu, indptr, sources)?,
+        true => match shards.edge_weights()? {
+            Some(weights) => GraphLists::weighted(gpu, indptr, sources, weights)?,
+            None => return Ok(None),
+        },
+    })))
 }
 
 /// Chooses the device of libtorch, and the GPU that computes whole steps, if any. A GPU's own kernels are chosen if
@@ -126,6 +138,9 @@ pub fn choose(name: &str, kernels: Option<Kernels>, config: &mut RunConfig) -> R
 pub fn refusal(config: &RunConfig) -> Option<String> {
     if config.links.is_some() {
         return Some("link prediction has no kernels for GPUs".to_owned());
+    }
+    if config.model.has_edge_weights() {
+        return Some("edge weights have no kernels for GPUs".to_owned());
     }
     spec_of(config.model.kind).gpu_layer(&config.model).err()
 }
@@ -169,6 +184,11 @@ pub(crate) fn training_plan(host: &Host<'_>) -> TrainingPlan {
         not_decayed: host.optimizer.not_decayed().iter().map(places).collect(),
         class_weights: host.node_loss.class_weights().map(<[f32]>::to_vec),
         smoothing: host.node_loss.smoothing() as f32,
+        regression: match host.node_loss.regression() {
+            RegressionLoss::Mse => Regression::Mse,
+            RegressionLoss::Mae => Regression::Mae,
+            RegressionLoss::Huber => Regression::Huber,
+        },
         is_scheduled: !host.optimizer.schedule().is_constant(),
     }
 }
@@ -261,11 +281,10 @@ fn layers(model: &Model, is_dropped: bool) -> Vec<LayerPlan> {
 
 fn targets(graph: &GraphInput, n_classes: usize) -> Targets {
     let n_nodes = graph.n_nodes();
-    let (classes, bits) = match &graph.labels {
-        Some(Labels::Classes(classes)) => (classes.iter().map(|class| *class as i32).collect(), None),
-        Some(Labels::Bits { bits, .. }) => (vec![0; n_nodes], Some(bits.iter().map(|bit| u8::from(*bit)).collect())),
-        None => (vec![-1; n_nodes], None),
+    let (classes, values) = match &graph.labels {
+        None => (vec![-1; n_nodes], LabelValues::None),
+        Some(labels) => (classes_of(labels), values_of(labels)),
     };
     let (train, valid, test) = (graph.train.clone(), graph.valid.clone(), graph.test.clone());
-    Targets { classes, bits, n_classes, train, valid, test }
+    Targets { classes, values, n_classes, train, valid, test }
 }

@@ -118,7 +118,7 @@ impl<'a> BatchEngine<'a> {
         let plan = gpu::plan_of_slices(host);
         let recipe = host.feed.recipe().filter(|_| features.is_some()).map(Recipe::of);
         let lists = match &recipe {
-            Some(recipe) => gpu::lists(device, host.data, &recipe.fanouts)?,
+            Some(recipe) => gpu::lists(device, host.data, (&recipe.fanouts, recipe.by_weight))?,
             None => None,
         };
         if let (Some(features), Some(lists), Some(recipe)) = (&mut features, &lists, &recipe) {
@@ -272,7 +272,7 @@ impl<'a> BatchEngine<'a> {
                 pairs: &slice.compared.pairs,
                 rows: self.features.as_deref().map_or(BatchRows::Sent(&slice.sample.rows), BatchRows::Stored),
                 classes: &targets.classes,
-                bits: targets.bits.as_deref(),
+                values: &targets.values,
                 n_classes,
                 n_terms: targets.n_terms(slice.n_step_seeds, n_classes),
             })?;

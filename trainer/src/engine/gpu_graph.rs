@@ -11,6 +11,7 @@ use kith_run::{
     measured::{Measured, Metric},
     phase::Phase,
 };
+use kith_store::LabelKind;
 use tch::Tensor;
 
 use super::{Engine, gpu_losses::with_losses, host::Host, stage::Stage};
@@ -87,6 +88,7 @@ impl GraphEngine {
         let second = all(&|host| host.optimizer.moments().1.shallow_clone())?;
         assert!(hosts.iter().all(|host| host.optimizer.step() == optimizer.step()), "runs go on from one step");
         program.set_state(optimizer.step(), &weights, &first, &second)?;
+        let n_losses = if shape.labels == LabelKind::MultiLabel { shape.n_classes } else { 1 };
         let together = Rc::new(RefCell::new(Together {
             program,
             schedules: hosts.iter().map(|host| host.optimizer.schedule().clone()).collect(),
@@ -96,7 +98,7 @@ impl GraphEngine {
             evaluated: None,
             n_seeds: graph.train.len() as u64,
             n_edges: (model.layers().len() * (graph.block.n_edges() - graph.block.n_destinations())) as u64,
-            n_valid_terms: (graph.valid.len() * if shape.is_multi_label { shape.n_classes } else { 1 }) as u64,
+            n_valid_terms: (graph.valid.len() * n_losses) as u64,
         }));
         Ok((0..hosts.len()).map(|place| GraphEngine { together: Rc::clone(&together), place, record: None }).collect())
     }
@@ -172,7 +174,7 @@ impl<'a> Engine<'a> for GraphEngine {
         let mut together = self.together.borrow_mut();
         if let (true, Some(graph)) = (needs_scores(host.metric), gpu::whole_graph(host.data)) {
             let (values, width) = (together.logits_of(self.place)?, host.data.shape().n_classes);
-            return Ok(measure_logits(graph, &Matrix { values, width }, host.metric));
+            return Ok(measure_logits(graph, &Matrix { values, width }, host.metric, host.data.scales()));
         }
         let n_valid_terms = together.n_valid_terms;
         let [valid, test] = together.evaluate()?[self.place];

@@ -9,6 +9,7 @@ use kith_run::{
     config::TrainConfig,
     measured::{Measured, Metric},
 };
+use kith_store::LabelKind;
 use rayon::prelude::*;
 
 use crate::{
@@ -17,10 +18,12 @@ use crate::{
         input::{GraphInput, Input, Labels},
         link_pairs::Links,
         matrix::{Matrix, rows_of},
+        target_scale::TargetScale,
     },
     distributed::world::World,
     error::TrainError,
     inference::{
+        errors::Errors,
         layerwise::{self, Ending, Looked, Prepared, Room},
         receptive::{NodeSet, ReceptiveSets},
         scores::Scores,
@@ -34,7 +37,8 @@ const PIECE_LEN: usize = 4096;
 
 /// Metric of a run on some data.
 pub fn metric_of(config: &TrainConfig, data: &Data) -> Result<Metric, TrainError> {
-    let are_several = data.shape().is_multi_label;
+    let kind = data.shape().labels;
+    let are_several = kind == LabelKind::MultiLabel;
     let wrong = |name: Metric, why: &str| Err(TrainError::Labels(format!("`train.metric`: {} {why}", name.name())));
     match (data, config.metric) {
         (Data::Full(Input { links: Some(_), .. }), None) => Ok(Metric::Auc),
@@ -44,6 +48,14 @@ pub fn metric_of(config: &TrainConfig, data: &Data) -> Result<Metric, TrainError
         (Data::Full(Input { links: Some(_), .. }), Some(metric)) => {
             wrong(metric, "is for nodes, and this graph is measured by edges that were held out: leave the key out")
         }
+        (_, None) if kind == LabelKind::Targets => Ok(Metric::R2),
+        (_, Some(metric)) if kind == LabelKind::Targets && !metric.is_of_numbers() => {
+            wrong(metric, "is for classes, and these nodes have targets: use r2, mae or rmse")
+        }
+        (_, Some(metric)) if kind != LabelKind::Targets && metric.is_of_numbers() => wrong(
+            metric,
+            "is for targets, and these nodes have classes: use accuracy, balanced-accuracy, macro-f1, roc-auc or average-precision",
+        ),
         (_, None) if are_several => Ok(Metric::MicroF1),
         (_, None) => Ok(Metric::Accuracy),
         (_, Some(metric @ (Metric::Accuracy | Metric::BalancedAccuracy))) if are_several => {
@@ -57,15 +69,24 @@ pub fn metric_of(config: &TrainConfig, data: &Data) -> Result<Metric, TrainError
 }
 
 /// Results of some nodes.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Judged {
     tally: Tally,
+    errors: Errors,
     /// For metrics that need them.
     scores: Scores,
 }
 
 impl Judged {
+    /// Of no nodes yet.
+    fn new(scales: &[TargetScale]) -> Judged {
+        Judged { tally: Tally::default(), errors: Errors::new(scales), scores: Scores::default() }
+    }
+
     fn add(&mut self, metric: Metric, logits: &Matrix, labels: &Labels, positions: &[u32]) {
+        if let Labels::Numbers { width, values } = labels {
+            return self.errors.add(logits, (*width, values), positions);
+        }
         self.tally.add(tally(logits, labels, positions));
         if needs_scores(metric) {
             self.scores.add(logits, labels, positions);
@@ -73,11 +94,16 @@ impl Judged {
     }
 
     fn metric(&self, metric: Metric) -> f64 {
-        if needs_scores(metric) { self.scores.metric(metric) } else { self.tally.metric() }
+        match metric {
+            Metric::R2 | Metric::Mae | Metric::Rmse => self.errors.metric(metric),
+            metric if needs_scores(metric) => self.scores.metric(metric),
+            _ => self.tally.metric(),
+        }
     }
 
     fn measured(metric: Metric, valid: &Judged, test: &Judged) -> Measured {
-        Measured { valid_loss: valid.tally.loss(), valid: valid.metric(metric), test: test.metric(metric) }
+        let valid_loss = if metric.is_of_numbers() { valid.errors.loss() } else { valid.tally.loss() };
+        Measured { valid_loss, valid: valid.metric(metric), test: test.metric(metric) }
     }
 }
 
@@ -127,7 +153,7 @@ pub(crate) fn wanted(input: &BatchInput) -> impl Iterator<Item = u64> {
 }
 
 fn evaluate_graphs(model: &Model, input: &Input, metric: Metric) -> Result<Measured, TrainError> {
-    let (mut valid, mut test) = (Judged::default(), Judged::default());
+    let (mut valid, mut test) = (Judged::new(&input.scales), Judged::new(&input.scales));
     if let (Some(links @ Links { train: Some(_), .. }), [graph]) = (&input.links, &input.graphs[..]) {
         return Ok(links.measure_outputs(&rows_of(&model.forward(graph, Pass::Evaluate)?.logits)?, metric));
     }
@@ -147,8 +173,8 @@ fn evaluate_graphs(model: &Model, input: &Input, metric: Metric) -> Result<Measu
 }
 
 /// Evaluates the logits of a graph's nodes.
-pub(crate) fn measure_logits(graph: &GraphInput, logits: &Matrix, metric: Metric) -> Measured {
-    let (mut valid, mut test) = (Judged::default(), Judged::default());
+pub(crate) fn measure_logits(graph: &GraphInput, logits: &Matrix, metric: Metric, scales: &[TargetScale]) -> Measured {
+    let (mut valid, mut test) = (Judged::new(scales), Judged::new(scales));
     if let Some(labels) = &graph.labels {
         valid.add(metric, logits, labels, &graph.valid);
         test.add(metric, logits, labels, &graph.test);
@@ -205,7 +231,7 @@ impl WantedLogits {
             let row = |id: &u64| self.logits.row(self.number(computed.place(*id)));
             let values = seeds.ids().iter().flat_map(row).copied().collect();
             let all: Vec<u32> = (0..seeds.len() as u32).collect();
-            let mut judged = Judged::default();
+            let mut judged = Judged::new(&input.scales);
             judged.add(metric, &Matrix { values, width: self.logits.width }, seeds.labels(), &all);
             judged
         };
@@ -241,6 +267,7 @@ fn tally(logits: &Matrix, labels: &Labels, positions: &[u32]) -> Tally {
         match labels {
             Labels::Classes(classes) => of_class(logits.row(position), classes[position] as usize),
             Labels::Bits { n_classes, bits } => of_bits(logits.row(position), &bits[position * n_classes..]),
+            Labels::Numbers { .. } => unreachable!("errors are added up on their own"),
         }
     };
     let of_piece = |piece: &[u32]| {

@@ -103,7 +103,7 @@ impl Prepared {
             return Prepared::all(model, shards, room, world, model.layers().len());
         }
         let sets = ReceptiveSets::find(shards.info().n_nodes, wanted, model.layers().len(), |nodes, marks| {
-            let mut chunks = Chunks::new(room, world, nodes);
+            let mut chunks = Chunks::new(room, world, nodes, false);
             while let Some(lists) = chunks.next(shards, None)? {
                 marks.add(lists.sources());
                 chunks.share(world, Vec::new())?;
@@ -174,7 +174,7 @@ pub(crate) fn walk(
             true => model.multiply(layer + 1, ReadRows::Made(looked.output(model, layer)?)),
             false => see(nodes, looked),
         };
-        let mut chunks = Chunks::new(room, world, computed);
+        let mut chunks = Chunks::new(room, world, computed, model.config().has_edge_weights());
         while let Some(lists) = chunks.next(shards, Some(read))? {
             let mut told = Vec::new();
             for run in lists.runs(most, size.n_edges()) {
@@ -283,7 +283,7 @@ fn multiply_stored(
         let bound = |rank: u64| rank.saturating_mul(n_rows).saturating_add(first).min(n_nodes);
         let nodes = read.ids(bound(rank)..bound(rank + 1));
         let mut rows = FetchedRows::default();
-        shards.fetch_rows(&nodes, &mut rows)?;
+        shards.fetch_features(&nodes, &mut rows)?;
         let own = match nodes.is_empty() {
             true => Vec::new(),
             false => model.multiply(0, ReadRows::Stored(&Arc::new(rows_of_batch(rows))))?,
@@ -309,17 +309,18 @@ fn out_degrees_for(
         return Ok(None);
     }
     let all = NodeSet::All(shards.info().n_nodes);
-    let mut degrees = OutDegrees::new(shards.info().n_nodes);
-    let mut chunks = Chunks::new(room, world, &all);
+    let are_weighted = model.config().has_edge_weights();
+    let mut degrees = OutDegrees::new(shards.info().n_nodes, are_weighted);
+    let mut chunks = Chunks::new(room, world, &all, are_weighted);
     while let Some(lists) = chunks.next(shards, None)? {
-        degrees.add(lists.sources());
+        degrees.add(lists.sources(), lists.weights());
         chunks.share(world, Vec::new())?;
     }
     if world.n_ranks() == 1 {
         return Ok(Some(degrees));
     }
     let heard = world.collective().share(&degrees.to_bytes())?;
-    Ok(Some(heard.iter().fold(OutDegrees::new(shards.info().n_nodes), |mut sum, own| {
+    Ok(Some(heard.iter().fold(OutDegrees::new(shards.info().n_nodes, are_weighted), |mut sum, own| {
         sum.add_bytes(own);
         sum
     })))

@@ -9,7 +9,12 @@ use kith_sampler::Drawn;
 use rayon::prelude::*;
 
 use crate::{
-    data::{BatchInput, feed::rows_of_batch, input::Labels, matrix::Matrix},
+    data::{
+        BatchInput,
+        device_labels::{classes_of, values_of},
+        feed::rows_of_batch,
+        matrix::Matrix,
+    },
     error::TrainError,
     inference::{
         evaluate::{WantedLogits, needs_scores, wanted},
@@ -69,7 +74,7 @@ impl GpuEvaluation {
         }
         let last = receptive.computed_by(plan.layers.len() - 1);
         let sets = [labeled(&input.valid, last), labeled(&input.test, last)];
-        let n_valid_terms = input.valid.len() * if sets[0].bits.is_some() { n_classes } else { 1 };
+        let n_valid_terms = input.valid.len() * sets[0].values.n_terms(n_classes);
         Ok(Some(GpuEvaluation {
             inference: inference_of(gpu, plan, n_nodes, &receptive)?,
             receptive,
@@ -135,16 +140,8 @@ pub(crate) fn inference_of(
 /// Nodes by place among those that the last layer computes.
 fn labeled(seeds: &Seeds, computed: &NodeSet) -> LabeledNodes {
     let nodes: Vec<u32> = seeds.ids().iter().map(|id| computed.place(*id) as u32).collect();
-    match seeds.labels() {
-        Labels::Classes(classes) => {
-            LabeledNodes { nodes, classes: classes.iter().map(|class| *class as i32).collect(), bits: None }
-        }
-        Labels::Bits { bits, .. } => LabeledNodes {
-            classes: vec![0; nodes.len()],
-            bits: Some(bits.iter().map(|bit| u8::from(*bit)).collect()),
-            nodes,
-        },
-    }
+    let labels = seeds.labels();
+    LabeledNodes { classes: classes_of(labels), values: values_of(labels), nodes }
 }
 
 /// Computes layers for the nodes of each, chunk by chunk; `see` gets the places of each chunk's nodes of the last.
@@ -206,7 +203,7 @@ fn multiply_stored(
         beat()?;
         let nodes = read.ids(first..read.len().min(first + n_together));
         let mut fetched = FetchedRows::default();
-        shards.fetch_rows(&nodes, &mut fetched)?;
+        shards.fetch_features(&nodes, &mut fetched)?;
         inference.multiply_rows(first as usize, &rows_of_batch(fetched))?;
     }
     Ok(())
@@ -259,7 +256,7 @@ fn each_chunk(
     while first < nodes.len() {
         beat()?;
         let ids = nodes.ids(first..nodes.len().min(first + n_together));
-        ask_all_neighbors(shards, &ids, &mut drawn)?;
+        ask_all_neighbors(shards, &ids, false, &mut drawn)?;
         narrow.clear();
         narrow.extend(drawn.neighbors.iter().map(|id| id as u32));
         let n_edges = (narrow.len() + ids.len()).max(1) as u64;

@@ -66,30 +66,36 @@ pub fn predict(question: &Question<'_>) -> Result<Table, TrainError> {
         return Err(TrainError::Predict(sentence));
     }
     let (config, model) = model_of(checkpoint, moment, device)?;
+    if config.model.has_edge_weights() && !opened.info().has_edge_weights {
+        let sentence = "the model needs edge weights, and the graph has none: import it with --edge-weights";
+        return Err(TrainError::Predict(sentence.to_owned()));
+    }
     if let (Some(links), What::Links) = (&config.links, what) {
         return match pairs {
             Some(path) => links::of_file(&model, opened, path),
-            None => links::of_held_out(&model, opened, (links, state.run_key)),
+            None => links::of_held_out(&model, opened, (links, state.seed)),
         };
     }
-    let output = Output::new(&model, (what, layer), state.is_multi_label, config.links.is_some())?;
+    let output = Output::new(&model, (what, layer), (state.labels, state.scales()), config.links.is_some())?;
     if let Some(gpu) = gpu
         && let Some(table) = on_gpu::predict(gpu, &model, opened, &output)?
     {
         return Ok(table);
     }
     if config.train.mode == Mode::MiniBatch || room.memory.is_some() || opened.whole().is_err() {
-        return in_chunks::predict(&model, opened, output, room);
+        return in_chunks::predict(&model, opened, &output, room);
     }
     let graphs = load_unlabeled(opened.whole()?)?.graphs;
-    match output {
-        Output::Probabilities { .. } | Output::Outputs => of_nodes(opened, &graphs, output.column(), |graph| {
-            output.finish(&model, &model.forward(graph, Pass::Evaluate)?.logits)
-        }),
+    match &output {
+        Output::Probabilities { .. } | Output::Targets { .. } | Output::Outputs => {
+            of_nodes(opened, &graphs, output.column(), |graph| {
+                output.finish(&model, &model.forward(graph, Pass::Evaluate)?.logits)
+            })
+        }
         Output::Embeddings { .. } => {
             of_nodes(opened, &graphs, output.column(), |graph| output.finish(&model, &model.embeddings_of(graph)?))
         }
-        Output::Attention { layer } => of_edges(opened, &graphs, &model, layer),
+        Output::Attention { layer } => of_edges(opened, &graphs, &model, *layer),
     }
 }
 
@@ -100,7 +106,7 @@ pub fn model_of(checkpoint: &Checkpoint, moment: Moment, device: Device) -> Resu
     if device != Device::Cpu {
         config.train.kernels = Kernels::Reference; // The fused kernels run on the CPU.
     }
-    let model = Model::new(&config, state.dim, state.n_classes, state.run_key, device)?;
+    let model = Model::new(&config, state.dim, state.n_classes, state.seed, device)?;
     let restored = checkpoint.restore(model.weights().entries())?;
     model.weights().set(match moment {
         Moment::Best => &restored.best,

@@ -36,6 +36,7 @@ impl Scores {
                 Labels::Bits { n_classes, bits } => {
                     self.is_true.extend_from_slice(&bits[position * n_classes..][..*n_classes]);
                 }
+                Labels::Numbers { .. } => unreachable!("numbers have errors, not scores"),
             }
         }
     }

@@ -15,14 +15,15 @@ use crate::model::{
 pub(super) fn aggregate(
     call: &Call<'_>,
     rows: &LayerRows<'_>,
-    fused: impl FnOnce(&Block, Option<EdgeMask>) -> AggregateLayer,
+    fused: impl FnOnce(&Block, Option<EdgeMask>, bool) -> AggregateLayer,
     reference: fn(&Tensor, &Edges, &Tensor) -> Tensor,
 ) -> Result<LayerOutput, TchError> {
     let bias = &call.bias();
     let rows = match call.kernels {
         Kernels::Fused => {
             let weights = AggregateWeights { weight: call.weight("weight"), bias };
-            fused(call.block, call.left_out()).forward(rows.as_input(), weights, call.block, call.layer_draws(rows))?
+            let layer = fused(call.block, call.left_out(), call.config.has_edge_weights());
+            layer.forward(rows.as_input(), weights, call.block, call.layer_draws(rows))?
         }
         Kernels::Reference => reference(&draws::products(call, rows), &call.edges_in_sums(), bias),
     };

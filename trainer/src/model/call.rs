@@ -107,20 +107,23 @@ impl Call<'_> {
     }
 
     /// Out-degree of a node of the block in the whole graph, if it is known.
-    pub(super) fn out_degree(&self, node: usize) -> Option<usize> {
-        let degree = self.out_degrees?.of(self.block.id(node)) as usize;
-        Some(degree - usize::from(!self.config.has_self_loops()))
+    pub(super) fn out_degree(&self, node: usize) -> Option<f32> {
+        Some(self.out_degrees?.of(self.block.id(node), self.config.has_self_loops()))
     }
 
     /// The edges that are in the sums of a layer of tensor operations.
     pub(super) fn edges_in_sums(&self) -> Edges {
-        let edges = match self.left_out() {
+        let left_out = self.left_out();
+        let mut edges = match &left_out {
             None => self.edges().copy(),
-            Some(left_out) => Edges::in_sums(self.block, &left_out, self.edges().sources.device()),
+            Some(left_out) => Edges::in_sums(self.block, left_out, self.edges().sources.device()),
         };
+        if self.config.has_edge_weights() {
+            edges = edges.with_weights(self.block, left_out.as_ref());
+        }
         match self.out_degrees {
             None => edges,
-            Some(_) => edges.with_out_degrees(|node| self.out_degree(node).expect("degrees of all nodes") as u32),
+            Some(_) => edges.with_out_degrees(|node| self.out_degree(node).expect("degrees of all nodes")),
         }
     }
 

@@ -98,6 +98,7 @@ fn ends_of_edges(graph: &GraphInput) -> Vec<Ends> {
     graph.train.iter().for_each(|position| is_known[*position as usize] = true);
     let is_same = |a: usize, b: usize| match &graph.labels {
         Some(Labels::Classes(classes)) => classes[a] == classes[b],
+        Some(Labels::Numbers { .. }) => unreachable!("a cgat is refused where labels are numbers"),
         Some(Labels::Bits { n_classes, bits }) => {
             bits[a * n_classes..][..*n_classes] == bits[b * n_classes..][..*n_classes]
         }

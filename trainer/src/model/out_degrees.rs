@@ -1,38 +1,73 @@
 //! Out-degrees of all nodes.
 
+use kith_block::WeightSum;
+
 /// Out-degree of each node of a graph, self-loops included, by id.
 #[derive(Clone, Debug)]
-pub struct OutDegrees(Vec<u32>);
+pub enum OutDegrees {
+    /// Numbers of edges.
+    Counts(Vec<u32>),
+    /// Sums of the weights of edges; a self-loop weighs 1.
+    Weights(Vec<WeightSum>),
+}
 
 impl OutDegrees {
     /// No edge yet, not even loops.
-    pub fn new(n_nodes: u64) -> OutDegrees {
-        OutDegrees(vec![0; n_nodes as usize])
+    pub fn new(n_nodes: u64, are_weighted: bool) -> OutDegrees {
+        match are_weighted {
+            false => OutDegrees::Counts(vec![0; n_nodes as usize]),
+            true => OutDegrees::Weights(vec![WeightSum::default(); n_nodes as usize]),
+        }
     }
 
-    /// Counts edges by their sources; loops are edges.
-    pub fn add(&mut self, sources: impl Iterator<Item = u64>) {
-        sources.for_each(|source| self.0[source as usize] += 1);
+    /// Adds edges by their sources, with their weights if they count; loops are edges.
+    pub fn add(&mut self, sources: impl Iterator<Item = u64>, mut weights: impl Iterator<Item = f32>) {
+        match self {
+            OutDegrees::Counts(counts) => sources.for_each(|source| counts[source as usize] += 1),
+            OutDegrees::Weights(sums) => {
+                sources.for_each(|source| sums[source as usize].add(weights.next().unwrap_or(1.0)));
+            }
+        }
     }
 
-    /// The counts as bytes, for other ranks.
+    /// The degrees as bytes, for other ranks.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        bytemuck::cast_slice(&self.0).to_vec()
+        match self {
+            OutDegrees::Counts(counts) => bytemuck::cast_slice(counts).to_vec(),
+            OutDegrees::Weights(sums) => sums.iter().flat_map(|sum| sum.to_bytes()).collect(),
+        }
     }
 
-    /// Adds the counts of another rank.
+    /// Adds the degrees of another rank.
     pub(crate) fn add_bytes(&mut self, bytes: &[u8]) {
-        let (counts, _) = bytes.as_chunks::<4>();
-        self.0.iter_mut().zip(counts).for_each(|(sum, count)| *sum += u32::from_le_bytes(*count));
+        match self {
+            OutDegrees::Counts(sums) => {
+                let (counts, _) = bytes.as_chunks::<4>();
+                sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += u32::from_le_bytes(*count));
+            }
+            OutDegrees::Weights(sums) => {
+                let (others, _) = bytes.as_chunks::<16>();
+                sums.iter_mut().zip(others).for_each(|(sum, other)| *sum += WeightSum::from_bytes(*other));
+            }
+        }
     }
 
     /// Those of some nodes, by place.
     pub(crate) fn of_nodes(&self, nodes: &[u64]) -> OutDegrees {
-        OutDegrees(nodes.iter().map(|node| self.of(*node)).collect())
+        let places = nodes.iter().map(|node| *node as usize);
+        match self {
+            OutDegrees::Counts(counts) => OutDegrees::Counts(places.map(|place| counts[place]).collect()),
+            OutDegrees::Weights(sums) => OutDegrees::Weights(places.map(|place| sums[place]).collect()),
+        }
     }
 
-    /// That of a node.
-    pub fn of(&self, node: u64) -> u32 {
-        self.0[node as usize]
+    /// That of a node, with its self-loop or without.
+    pub fn of(&self, node: u64, has_self_loops: bool) -> f32 {
+        let place = node as usize;
+        match self {
+            OutDegrees::Counts(counts) => (counts[place] - u32::from(!has_self_loops)) as f32,
+            OutDegrees::Weights(sums) if has_self_loops => sums[place].degree(),
+            OutDegrees::Weights(sums) => sums[place].minus_one().degree(),
+        }
     }
 }

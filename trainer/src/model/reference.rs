@@ -6,7 +6,7 @@
 //! order on every device.
 
 use kith_block::{Block, Form, Pairs};
-use kith_kernels::{AttentionWeights, EdgeMask};
+use kith_kernels::{AttentionWeights, EdgeMask, sum_of_weights};
 use tch::{Device, Tensor};
 
 use crate::{
@@ -34,6 +34,8 @@ pub struct Edges {
     pub out_degrees: Tensor,
     /// Edges into each destination, M.
     pub degrees: Tensor,
+    /// Weight of each edge, E; degrees are sums of them.
+    pub weights: Option<Tensor>,
 }
 
 impl Edges {
@@ -48,17 +50,19 @@ impl Edges {
             destinations: positions(destination_of_edges(block), device),
             out_degrees: differences(block.out_indptr()),
             degrees: differences(block.indptr()),
+            weights: None,
         }
     }
 
     /// The same edges: tensors are shared.
     pub(super) fn copy(&self) -> Edges {
-        let Edges { sources, destinations, out_degrees, degrees } = self;
+        let Edges { sources, destinations, out_degrees, degrees, weights } = self;
         Edges {
             sources: sources.shallow_clone(),
             destinations: destinations.shallow_clone(),
             out_degrees: out_degrees.shallow_clone(),
             degrees: degrees.shallow_clone(),
+            weights: weights.as_ref().map(Tensor::shallow_clone),
         }
     }
 
@@ -75,13 +79,45 @@ impl Edges {
             destinations: of(&destinations),
             out_degrees: degrees(block.n_sources(), &|node| EdgeMask::n_from(Some(left_out), block, node)),
             degrees: degrees(block.n_destinations(), &|node| EdgeMask::n_into(Some(left_out), block, node)),
+            weights: None,
+        }
+    }
+
+    /// The same with the weights of the block's edges that are not left out, and sums of them as degrees.
+    pub fn with_weights(self, block: &Block, left_out: Option<&EdgeMask>) -> Edges {
+        let device = self.sources.device();
+        let all = block.known_weights();
+        let is_in = |edge: &usize| left_out.is_none_or(|left_out| !left_out.leaves_out(*edge));
+        let weights: Vec<f32> =
+            (0..block.n_edges()).filter(is_in).map(|edge| all.map_or(1.0, |all| all[edge])).collect();
+        let from = |node: usize| block.out_edges()[block.out_indptr()[node]..block.out_indptr()[node + 1]].iter();
+        let out_degrees: Vec<f32> = (0..block.n_sources())
+            .map(|node| sum_of_weights(left_out, block, from(node).map(|edge| *edge as usize)).degree())
+            .collect();
+        let degrees: Vec<f32> = (0..block.n_destinations())
+            .map(|node| sum_of_weights(left_out, block, block.edges_into(node)).degree())
+            .collect();
+        let on_device = |values: &[f32]| Tensor::from_slice(values).to_device(device);
+        Edges {
+            out_degrees: on_device(&out_degrees),
+            degrees: on_device(&degrees),
+            weights: Some(on_device(&weights)),
+            ..self
+        }
+    }
+
+    /// Messages times the weights of their edges, if they have some.
+    fn weighted(&self, messages: Tensor) -> Tensor {
+        match &self.weights {
+            None => messages,
+            Some(weights) => weights.to_kind(messages.kind()).unsqueeze(-1) * messages,
         }
     }
 
     /// The same with degrees of sources from elsewhere, by position.
-    pub fn with_out_degrees(self, degree: impl Fn(usize) -> u32) -> Edges {
+    pub fn with_out_degrees(self, degree: impl Fn(usize) -> f32) -> Edges {
         let n_sources = self.out_degrees.size()[0] as usize;
-        let degrees: Vec<i64> = (0..n_sources).map(|node| i64::from(degree(node))).collect();
+        let degrees: Vec<f32> = (0..n_sources).map(degree).collect();
         let out_degrees = Tensor::from_slice(&degrees).to_device(self.out_degrees.device());
         Edges { out_degrees, ..self }
     }
@@ -306,19 +342,21 @@ pub fn convolve(products: &Tensor, edges: &Edges, bias: &Tensor) -> Tensor {
     let roots = edges.out_degrees.to_kind(products.kind()).rsqrt().masked_fill(&edges.out_degrees.eq(0), 0.0);
     let norms = pick(&roots, &edges.sources) * pick(&roots, &edges.destinations);
     let messages = pick(products, &edges.sources) * norms.unsqueeze(-1);
-    edges.sum_by_destination(&messages) + bias
+    edges.sum_by_destination(&edges.weighted(messages)) + bias
 }
 
 /// GraphSAGE on products N × F: the mean of the neighbors, itself included. The mean of products is the product of the
 /// mean, over fewer numbers.
 pub fn average(products: &Tensor, edges: &Edges, bias: &Tensor) -> Tensor {
-    let sums = edges.sum_by_destination(&pick(products, &edges.sources));
-    sums / edges.degrees.clamp_min(1).to_kind(products.kind()).unsqueeze(-1) + bias
+    let sums = edges.sum_by_destination(&edges.weighted(pick(products, &edges.sources)));
+    // Without edges there is nothing to divide.
+    let degrees = edges.degrees.masked_fill(&edges.degrees.eq(0), 1.0);
+    sums / degrees.to_kind(products.kind()).unsqueeze(-1) + bias
 }
 
 /// GIN's first layer on products N × F: the sum of the neighbors, itself included.
 pub fn add_up(products: &Tensor, edges: &Edges, bias: &Tensor) -> Tensor {
-    edges.sum_by_destination(&pick(products, &edges.sources)) + bias
+    edges.sum_by_destination(&edges.weighted(pick(products, &edges.sources))) + bias
 }
 
 #[cfg(test)]

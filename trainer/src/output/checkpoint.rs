@@ -3,7 +3,7 @@
 //! | tensor | holds |
 //! |---|---|
 //! | `layers.0.weight`, … | the weights, by name |
-//! | `adam.first`, `adam.second` | Adam's moments, one number per weight, in the order of the weights |
+//! | `moments.first`, `moments.second` | Adam's moments, one number per weight, in the order of the weights |
 //! | `best` | the weights of the epoch with the best validation metric, in the same order |
 //!
 //! The loop's state is the text `kith` of the file's metadata, as JSON; `kith.crc32` is the checksum of all tensors, and
@@ -38,8 +38,8 @@ pub use self::{
 };
 use crate::{data::Shape, error::TrainError, weights::Entry};
 
-/// The format this build writes and reads.
-pub const FORMAT_VERSION: u32 = 2;
+/// The format this build writes. It reads format 2 as well.
+pub const FORMAT_VERSION: u32 = 3;
 
 /// The names of our texts in the metadata.
 const METADATA: &str = "kith";
@@ -144,10 +144,19 @@ impl Checkpoint {
         let flat = |name| Ok::<_, TrainError>(Tensor::from_slice(self.tensor(name, &[weights.len()])?));
         Ok(Restored {
             best: flat("best")?,
-            first: flat("adam.first")?,
-            second: flat("adam.second")?,
+            first: flat(self.name_of("moments.first"))?,
+            second: flat(self.name_of("moments.second"))?,
             weights: Tensor::from_slice(&weights),
         })
+    }
+
+    /// The name of a tensor in this checkpoint: moments had others in format 2.
+    fn name_of<'n>(&self, name: &'n str) -> &'n str {
+        match name {
+            "moments.first" if self.tensors.contains_key("adam.first") => "adam.first",
+            "moments.second" if self.tensors.contains_key("adam.second") => "adam.second",
+            name => name,
+        }
     }
 
     fn tensor(&self, name: &str, expected: &[usize]) -> Result<&[f32], TrainError> {
@@ -158,6 +167,11 @@ impl Checkpoint {
             }
             Some((_, values)) => Ok(values),
         }
+    }
+
+    /// A sentence about this checkpoint.
+    pub(crate) fn wrong(&self, problem: &str) -> TrainError {
+        TrainError::checkpoint(&self.path, problem.to_owned())
     }
 
     fn other_model(&self, difference: &str) -> TrainError {
@@ -181,8 +195,8 @@ impl Checkpoint {
     /// Refuses a run that would not have made it. The number of epochs may differ, and how often it is saved.
     pub fn check_run(&self, config: &RunConfig, run_key: u64) -> Result<(), TrainError> {
         let wrong = |problem: String| TrainError::checkpoint(&self.path, problem);
-        if self.state.run_key != run_key {
-            return Err(wrong(format!("a checkpoint of seed {}, not {run_key}", self.state.run_key)));
+        if self.state.seed != run_key {
+            return Err(wrong(format!("a checkpoint of seed {}, not {run_key}", self.state.seed)));
         }
         let mut saved = self.config()?;
         if let Some(ScheduleConfig { name: name @ (ScheduleName::Cosine | ScheduleName::Linear), .. }) = saved.schedule

@@ -62,7 +62,7 @@ impl Metrics {
             page.sample("kith_rows_total", &[own, ("from", from)], n as f64);
         }
         if let Some(measured) = measured {
-            page.family("kith_metric", "gauge", "Accuracy or micro-F1 when it was last measured.");
+            page.family("kith_metric", "gauge", "Metric of the run, as last evaluated.");
             page.sample("kith_metric", &[own, ("part", "valid")], measured.valid);
             page.sample("kith_metric", &[own, ("part", "test")], measured.test);
         }

@@ -78,7 +78,7 @@ impl EarlyStopState {
 /// Distance of a value from the mean, relative to the mean. Not a number if there is no mean: nothing is below that.
 fn distance(values: &VecDeque<f64>, value: f64) -> f64 {
     let mean = values.iter().sum::<f64>() / values.len() as f64;
-    (mean - value).abs() / mean
+    (mean - value).abs() / mean.abs()
 }
 
 /// The epoch with the best validation metric; of several, the last.
@@ -93,9 +93,9 @@ pub(crate) struct Best {
 }
 
 impl Best {
-    /// True if an epoch with this validation metric is at least as good as the best so far.
-    pub(crate) fn is_reached(best: Option<&Best>, valid: f64) -> bool {
-        best.is_none_or(|best| valid >= best.valid)
+    /// True if an epoch with this validation score is at least as good as the best so far.
+    pub(crate) fn is_reached(best: Option<f64>, score: f64) -> bool {
+        best.is_none_or(|best| score >= best)
     }
 }
 
@@ -190,8 +190,8 @@ mod tests {
     fn ties_go_to_the_later_epoch() {
         let best = Best { epoch: 3, valid: 0.8, test: 0.7 };
         assert!(Best::is_reached(None, 0.0));
-        assert!(Best::is_reached(Some(&best), 0.8));
-        assert!(!Best::is_reached(Some(&best), 0.799));
-        assert!(!Best::is_reached(Some(&best), f64::NAN));
+        assert!(Best::is_reached(Some(best.valid), 0.8));
+        assert!(!Best::is_reached(Some(best.valid), 0.799));
+        assert!(!Best::is_reached(Some(best.valid), f64::NAN));
     }
 }

@@ -4,7 +4,7 @@ use kith_client::RowCounts;
 use kith_run::{
     clock::Phases,
     config::RunConfig,
-    measured::Measured,
+    measured::{Measured, Metric},
     report::{EvaluatedNodes, StepRecord},
 };
 use tch::Tensor;
@@ -20,6 +20,8 @@ use crate::{
 /// All that changes while a run goes on, beside weights and moments.
 #[derive(Debug)]
 pub(crate) struct LoopState {
+    /// Metric of evaluations.
+    pub(super) metric: Metric,
     /// Weight updates so far.
     pub(crate) step: u64,
     /// Whole epochs so far.
@@ -44,8 +46,9 @@ pub(crate) struct LoopState {
 
 impl LoopState {
     /// Before the first step.
-    pub(super) fn new(config: &RunConfig) -> LoopState {
+    pub(super) fn new(config: &RunConfig, metric: Metric) -> LoopState {
         LoopState {
+            metric,
             step: 0,
             epoch: 0,
             n_negatives_left_out: 0,
@@ -63,14 +66,18 @@ impl LoopState {
     }
 
     /// As it was when a checkpoint was made.
-    pub(super) fn restore(saved: &SavedState, config: &RunConfig, best_weights: Tensor) -> LoopState {
+    pub(super) fn restore(
+        saved: &SavedState,
+        (config, metric): (&RunConfig, Metric),
+        best_weights: Tensor,
+    ) -> LoopState {
         let numbers = |values: &[Exact]| values.iter().map(|value| value.0).collect();
         let early_stop = EarlyStopState {
             losses: numbers(&saved.losses),
             metrics: numbers(&saved.metrics),
             improved: saved.improved.map(|(epoch, metric)| (epoch, metric.0)),
         };
-        let (local, cached, remote) = saved.row_counts;
+        let (local, cached, remote) = saved.feature_counts;
         let best = saved.best.map(|(epoch, valid, test)| Best { epoch, valid: valid.0, test: test.0 });
         let measured = |(valid_loss, valid, test): (Exact, Exact, Exact)| Measured {
             valid_loss: valid_loss.0,
@@ -78,6 +85,7 @@ impl LoopState {
             test: test.0,
         };
         LoopState {
+            metric,
             step: saved.step,
             epoch: saved.epoch,
             n_negatives_left_out: saved.n_negatives_left_out,
@@ -119,13 +127,14 @@ impl LoopState {
 
     /// True if weights with this evaluation would be the best so far.
     pub(super) fn is_best(&self, measured: &Measured) -> bool {
-        Best::is_reached(self.best.as_ref().map(|(best, _)| best), measured.valid)
+        let best = self.best.as_ref().map(|(best, _)| self.metric.score(best.valid));
+        Best::is_reached(best, self.metric.score(measured.valid))
     }
 
     /// Records a validation score for the learning rate.
     pub(super) fn hear_plateau(&mut self, config: &RunConfig, valid: f64) {
         if let Some(schedule) = &config.schedule {
-            self.plateau.hear(schedule, self.epoch, valid);
+            self.plateau.hear(schedule, self.epoch, self.metric.score(valid));
         }
     }
 
@@ -136,7 +145,7 @@ impl LoopState {
             self.best = Some((Best { epoch: self.epoch, valid, test }, weights.flat().copy()));
         }
         if let Some(early_stop) = &mut self.early_stop {
-            self.stopped_early = early_stop.hear(self.epoch, valid_loss, valid);
+            self.stopped_early = early_stop.hear(self.epoch, valid_loss, self.metric.score(valid));
         }
         self.last = Some(measured);
     }

@@ -18,7 +18,7 @@ use crate::{
 const RING: &str = "0,1\n1,2\n2,3\n3,0\n";
 
 fn rows_of(graph: &Graph) -> Vec<Vec<f32>> {
-    let rows = graph.rows().unwrap();
+    let rows = graph.features().unwrap();
     let read = |node| {
         let mut row = vec![0.0; rows.dim()];
         rows.read(node, &mut row).unwrap();
@@ -238,7 +238,7 @@ fn splits_from_files() {
     ] {
         let tables = Tables { split: Some(split.clone()), ..tables(&[&edges]) };
         let manifest = folder.import_and(&tables, |store| assert_eq!(parts_of(store), "ava-t", "{split:?}")).unwrap();
-        assert_eq!((manifest.contents.splits, manifest.provenance.run_key), (vec!["given".to_owned()], None));
+        assert_eq!((manifest.contents.splits, manifest.provenance.seed), (vec!["given".to_owned()], None));
     }
     let ring = folder.write("ring.csv", RING);
     let by_place = SplitRule::Path(folder.write("place.csv", "part\ntest\ntrain\nnone\nvalid\n"));
@@ -262,8 +262,8 @@ fn splits_by_rule() {
     for run_key in [5, 5, 6] {
         let tables = Tables { run_key, ..base.clone() };
         let manifest = folder.import_and(&tables, |store| drawn.push(parts_of(store))).unwrap();
-        assert_eq!(manifest.contents.splits, [format!("keyed-{run_key}")]);
-        assert_eq!(manifest.provenance.run_key, Some(run_key));
+        assert_eq!(manifest.contents.splits, [format!("seed-{run_key}")]);
+        assert_eq!(manifest.provenance.seed, Some(run_key));
     }
     let [train, valid, test, none] = counts(&drawn[0]);
     assert!(train.abs_diff(8000) < 200 && valid.abs_diff(1000) < 150 && test.abs_diff(1000) < 150 && none == 0);

@@ -259,7 +259,7 @@ mod tests {
         let asker = Asker { address: "here", config, transport, memory: &memory };
         let mut answer = Numbers::default();
         let wanted = Wanted { n_rows, at_once: usize::MAX, request: &|_| Ok(Bytes::new()) };
-        asker.ask(Call::FetchRows, Some(0), wanted, &mut answer).await?;
+        asker.ask(Call::FetchFeatures, Some(0), wanted, &mut answer).await?;
         Ok(answer.read)
     }
 

@@ -10,7 +10,7 @@ use kith_proto::{Fields, Message, unpack};
 use crate::{
     remote::{
         answers::{AnswerError, Read, expect_at_most, expect_count},
-        facts::RowsDtype,
+        facts::FeatureDtype,
     },
     rows::{FetchedRows, IsFinite},
 };
@@ -30,7 +30,7 @@ pub enum Places<'a> {
 pub struct DenseAnswer<'a, 'r> {
     nodes: &'a [u64],
     places: Places<'a>,
-    dtype: RowsDtype,
+    dtype: FeatureDtype,
     rows: &'a Mutex<&'r mut FetchedRows>,
     dim: usize,
     /// The rows of this attempt.
@@ -45,7 +45,7 @@ impl<'a, 'r> DenseAnswer<'a, 'r> {
     pub fn new(
         nodes: &'a [u64],
         places: Places<'a>,
-        dtype: RowsDtype,
+        dtype: FeatureDtype,
         rows: &'a Mutex<&'r mut FetchedRows>,
     ) -> DenseAnswer<'a, 'r> {
         let dim = rows.lock().expect("nobody panics while copying").dim;
@@ -71,7 +71,7 @@ impl<'a, 'r> DenseAnswer<'a, 'r> {
         let mut rows = self.rows.lock().expect("nobody panics while copying");
         let values = &mut rows.values[..];
         match self.dtype {
-            RowsDtype::F32 => {
+            FeatureDtype::F32 => {
                 let bytes = bytemuck::cast_slice_mut(values);
                 let mut at = start;
                 for piece in packed.pieces() {
@@ -79,11 +79,11 @@ impl<'a, 'r> DenseAnswer<'a, 'r> {
                     at += piece.len();
                 }
             }
-            RowsDtype::F16 | RowsDtype::Bf16 => {
+            FeatureDtype::F16 | FeatureDtype::Bf16 => {
                 halves.clear();
                 unpack(packed, u16::from_le_bytes, &mut halves)?;
                 let at = start / size_of::<u16>();
-                if self.dtype == RowsDtype::F16 {
+                if self.dtype == FeatureDtype::F16 {
                     let halves: &[f16] = bytemuck::cast_slice(&halves);
                     self.copy(self.dim, at, halves, values, |from, to| from.convert_to_f32_slice(to));
                 } else {

@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, ops::Range};
 
 use bytes::Buf;
-use kith_proto::{IdWidth, Message, PROTOCOL, v1};
-use kith_store::RowsForm;
+use kith_proto::{IdWidth, Message, PROTOCOL, v2};
+use kith_store::{FeatureLayout, LabelKind};
 use prost::Message as _;
 
 use crate::{
@@ -22,7 +22,7 @@ pub struct Facts {
     /// Width of ids on the wire.
     pub ids: IdWidth,
     /// Type of feature values on the wire.
-    pub rows_dtype: RowsDtype,
+    pub rows_dtype: FeatureDtype,
     /// Shards are `0..n_shards`.
     pub n_shards: u32,
     /// The shards that are served there.
@@ -39,7 +39,7 @@ pub struct Facts {
 
 /// Values of rows as they travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RowsDtype {
+pub enum FeatureDtype {
     /// As they are used.
     F32,
     /// IEEE half precision.
@@ -48,12 +48,12 @@ pub enum RowsDtype {
     Bf16,
 }
 
-impl RowsDtype {
+impl FeatureDtype {
     /// Bytes of a value.
     pub fn bytes(self) -> usize {
         match self {
-            RowsDtype::F32 => 4,
-            RowsDtype::F16 | RowsDtype::Bf16 => 2,
+            FeatureDtype::F32 => 4,
+            FeatureDtype::F16 | FeatureDtype::Bf16 => 2,
         }
     }
 }
@@ -96,7 +96,7 @@ impl Read for InfoAnswer {
             return Ok(0);
         }
         let n_bytes = message.remaining();
-        let reply = v1::InfoReply::decode(message).map_err(|_| AnswerError::Other("facts cannot be read"))?;
+        let reply = v2::InfoReply::decode(message).map_err(|_| AnswerError::Other("facts cannot be read"))?;
         self.facts = Some(Facts::new(reply.facts.ok_or(NO_FACTS)?)?);
         Ok(n_bytes)
     }
@@ -108,7 +108,7 @@ impl Read for InfoAnswer {
 
 impl Facts {
     /// Checks the facts of a server for consistency.
-    fn new(facts: v1::Facts) -> Result<Facts, AnswerError> {
+    fn new(facts: v2::Facts) -> Result<Facts, AnswerError> {
         if facts.protocol != PROTOCOL {
             let (found, expected) = (facts.protocol.into(), PROTOCOL.into());
             return Err(AnswerError::Count { what: "as the version of the protocol", found, expected });
@@ -116,26 +116,37 @@ impl Facts {
         check_texts(&facts)?;
         check_shards(&facts)?;
         let owner_bytes = facts.owner_bytes as usize;
-        let no_form = AnswerError::Other("rows have a form or values that are not known here");
-        let rows = facts.rows.as_ref().map(|rows| {
-            let form = match rows.form() {
-                v1::RowsForm::Dense => RowsForm::Dense,
-                v1::RowsForm::Sparse => RowsForm::Sparse,
-                v1::RowsForm::Unspecified => return None,
+        let no_form = AnswerError::Other("features have a layout or values that are not known here");
+        let rows = facts.features.as_ref().map(|rows| {
+            let form = match rows.layout() {
+                v2::FeatureLayout::Dense => FeatureLayout::Dense,
+                v2::FeatureLayout::Sparse => FeatureLayout::Sparse,
+                v2::FeatureLayout::Unspecified => return None,
             };
             let dtype = match rows.dtype() {
-                v1::RowsDtype::F32 => RowsDtype::F32,
-                v1::RowsDtype::F16 => RowsDtype::F16,
-                v1::RowsDtype::Bf16 => RowsDtype::Bf16,
-                v1::RowsDtype::Unspecified => return None,
+                v2::FeatureDtype::F32 => FeatureDtype::F32,
+                v2::FeatureDtype::F16 => FeatureDtype::F16,
+                v2::FeatureDtype::Bf16 => FeatureDtype::Bf16,
+                v2::FeatureDtype::Unspecified => return None,
             };
             // Room for a row is made before it comes.
-            let max_dim = if form == RowsForm::Dense { MAX_DENSE_DIM } else { MAX_DIM };
+            let max_dim = if form == FeatureLayout::Dense { MAX_DENSE_DIM } else { MAX_DIM };
             let dim = usize::try_from(rows.dim).ok().filter(|dim| *dim <= max_dim)?;
             Some((form, dtype, dim))
         });
         let rows = rows.map(|rows| rows.ok_or(no_form)).transpose()?;
+        let label_kind = match facts.labels.as_ref().map(v2::LabelsFacts::kind) {
+            None | Some(v2::LabelKind::Classes) => LabelKind::Classes,
+            Some(v2::LabelKind::MultiLabel) => LabelKind::MultiLabel,
+            Some(v2::LabelKind::Targets) => LabelKind::Targets,
+            Some(v2::LabelKind::Unspecified) => {
+                return Err(AnswerError::Other("labels are of a kind that is not known here"));
+            }
+        };
         let labels = facts.labels.unwrap_or_default();
+        if labels.n_classes == 0 && label_kind != LabelKind::Classes {
+            return Err(AnswerError::Other("labels have no class or target"));
+        }
         let n_classes = usize::try_from(labels.n_classes).ok().filter(|n_classes| *n_classes <= MAX_DIM);
         let ids = IdWidth::of_bytes(facts.id_bytes).ok_or(AnswerError::Other("ids have neither 4 bytes nor 8"))?;
         if facts.n_nodes > if ids == IdWidth::Narrow { 1 << 32 } else { MAX_NODES } {
@@ -155,15 +166,16 @@ impl Facts {
             dim: rows.map_or(0, |(.., dim)| dim),
             rows: rows.map(|(form, ..)| form),
             n_classes: n_classes.ok_or(AnswerError::Other("there are too many classes"))?,
-            is_multi_label: labels.is_multi_label,
+            labels: label_kind,
+            has_edge_weights: facts.has_edge_weights,
             splits: facts.splits,
             is_set: facts.is_set,
         };
         Ok(Facts {
-            cluster: facts.cluster,
+            cluster: facts.graph,
             info,
             ids,
-            rows_dtype: rows.map_or(RowsDtype::F32, |(_, dtype, _)| dtype),
+            rows_dtype: rows.map_or(FeatureDtype::F32, |(_, dtype, _)| dtype),
             n_shards: facts.n_shards,
             shards: facts.shards.iter().map(|shard| shard.shard).collect(),
             owner_checksum: facts.owner_checksum,
@@ -175,9 +187,9 @@ impl Facts {
 }
 
 /// Refuses texts that are longer than any server has.
-fn check_texts(facts: &v1::Facts) -> Result<(), AnswerError> {
-    let v1::Facts { version, cluster, store, source, splits, .. } = facts;
-    let is_short = [version, cluster, store].iter().all(|text| text.len() <= MAX_DIGEST_BYTES);
+fn check_texts(facts: &v2::Facts) -> Result<(), AnswerError> {
+    let v2::Facts { version, graph, store, source, splits, .. } = facts;
+    let is_short = [version, graph, store].iter().all(|text| text.len() <= MAX_DIGEST_BYTES);
     let has_names = splits.len() <= MAX_SPLITS && splits.iter().all(|name| name.len() <= MAX_NAME_BYTES);
     if is_short && has_names && source.len() <= MAX_SOURCE_BYTES {
         return Ok(());
@@ -186,16 +198,16 @@ fn check_texts(facts: &v1::Facts) -> Result<(), AnswerError> {
 }
 
 /// Refuses shards that cannot be shards of one graph.
-fn check_shards(facts: &v1::Facts) -> Result<(), AnswerError> {
-    let v1::Facts { n_shards, ref shards, .. } = *facts;
+fn check_shards(facts: &v2::Facts) -> Result<(), AnswerError> {
+    let v2::Facts { n_shards, ref shards, .. } = *facts;
     if !(1..=MAX_SHARDS).contains(&n_shards) || facts.owner_bytes != if n_shards <= 256 { 1 } else { 2 } {
         return Err(AnswerError::Other("there are more shards than owners can name, or none"));
     }
     let different: BTreeSet<u32> = shards.iter().map(|shard| shard.shard).collect();
     if different.len() != shards.len() || different.last().is_some_and(|last| *last >= n_shards) {
-        return Err(AnswerError::Other("a shard is served that the cluster does not have, or served twice"));
+        return Err(AnswerError::Other("a shard is served that the partitioned graph does not have, or served twice"));
     }
-    let sum = |of: fn(&v1::ShardFacts) -> u64| shards.iter().try_fold(0u64, |sum, shard| sum.checked_add(of(shard)));
+    let sum = |of: fn(&v2::ShardFacts) -> u64| shards.iter().try_fold(0u64, |sum, shard| sum.checked_add(of(shard)));
     let is_within = |sum: Option<u64>, all: u64| sum.is_some_and(|sum| sum <= all);
     if !is_within(sum(|shard| shard.n_nodes), facts.n_nodes) || !is_within(sum(|shard| shard.n_edges), facts.n_edges) {
         return Err(AnswerError::Other("shards have more nodes or edges than the graph"));

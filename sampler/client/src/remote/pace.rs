@@ -42,17 +42,17 @@ mod tests {
     #[test]
     fn requests_shrink_after_timeouts_and_grow_with_answers() {
         let pace = Pace::new();
-        pace.was_answered(Call::FetchRows, 100);
-        assert_eq!(pace.max_rows(Call::FetchRows), usize::MAX);
-        pace.was_late(Call::FetchRows, 100);
-        pace.was_late(Call::FetchRows, 50);
-        assert_eq!(pace.max_rows(Call::FetchRows), 25);
+        pace.was_answered(Call::FetchFeatures, 100);
+        assert_eq!(pace.max_rows(Call::FetchFeatures), usize::MAX);
+        pace.was_late(Call::FetchFeatures, 100);
+        pace.was_late(Call::FetchFeatures, 50);
+        assert_eq!(pace.max_rows(Call::FetchFeatures), 25);
         assert_eq!(pace.max_rows(Call::SampleHop), usize::MAX, "each call has its own");
-        pace.was_answered(Call::FetchRows, 3);
-        assert_eq!(pace.max_rows(Call::FetchRows), 25, "fewer say nothing");
-        pace.was_answered(Call::FetchRows, 25);
-        assert_eq!(pace.max_rows(Call::FetchRows), 50);
-        (0..9).for_each(|_| pace.was_late(Call::FetchRows, 1));
-        assert_eq!(pace.max_rows(Call::FetchRows), 1, "never nothing");
+        pace.was_answered(Call::FetchFeatures, 3);
+        assert_eq!(pace.max_rows(Call::FetchFeatures), 25, "fewer say nothing");
+        pace.was_answered(Call::FetchFeatures, 25);
+        assert_eq!(pace.max_rows(Call::FetchFeatures), 50);
+        (0..9).for_each(|_| pace.was_late(Call::FetchFeatures, 1));
+        assert_eq!(pace.max_rows(Call::FetchFeatures), 1, "never nothing");
     }
 }

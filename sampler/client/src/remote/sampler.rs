@@ -7,9 +7,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use kith_proto::{Call, IdWidth, frame_message, pack_ids, v1};
-use kith_sampler::{Direction, Drawn, Fanout, Hop, Id, Replacement, Seeds};
-use kith_store::{RowsForm, SplitPart};
+use kith_proto::{Call, IdWidth, frame_message, pack_ids, v2};
+use kith_sampler::{Direction, Drawn, Fanout, Hop, Id, Sampling, Seeds};
+use kith_store::{FeatureLayout, SplitPart};
 
 use crate::{
     error::{ClientError, Result},
@@ -66,7 +66,7 @@ impl RemoteSampler {
         config: RemoteConfig,
     ) -> Result<RemoteSampler> {
         let memory = Memory::new(&config);
-        let request = v1::InfoRequest { cluster: cluster.unwrap_or_default().to_owned(), ..v1::InfoRequest::default() };
+        let request = v2::InfoRequest { graph: cluster.unwrap_or_default().to_owned(), ..v2::InfoRequest::default() };
         let request = frame_message(&request);
         let mut answer = InfoAnswer::new();
         let asker = Asker { address, config: &config, transport: &*transport, memory: &memory };
@@ -98,29 +98,29 @@ impl RemoteSampler {
     /// The owner of every node: for a trainer that has no file of the cluster.
     pub async fn owners(&self) -> Result<RemoteOwners> {
         let mut answer = OwnersAnswer::new(&self.facts);
-        self.ask_info(v1::InfoRequest { with_owners: true, ..v1::InfoRequest::default() }, &mut answer).await?;
+        self.ask_info(v2::InfoRequest { with_owners: true, ..v2::InfoRequest::default() }, &mut answer).await?;
         answer.into_owners().map_err(|error| self.nonsense(Call::Info, None, error))
     }
 
     /// Probability that each node is in a mini-batch, if the partitioned graph has it.
     pub async fn inclusion(&self) -> Result<Option<Vec<f32>>> {
         let mut answer = InclusionAnswer::new(&self.facts);
-        self.ask_info(v1::InfoRequest { with_inclusion: true, ..v1::InfoRequest::default() }, &mut answer).await?;
+        self.ask_info(v2::InfoRequest { with_inclusion: true, ..v2::InfoRequest::default() }, &mut answer).await?;
         Ok(Some(answer.inclusion).filter(|inclusion| !inclusion.is_empty()))
     }
 
     /// Users' own ids of all nodes; `None` if ids are node numbers.
     pub async fn own_ids(&self) -> Result<Option<OwnIds>> {
         let mut answer = OwnIdsAnswer::new(self.facts.info.n_nodes, self.facts.resumes);
-        self.ask_info(v1::InfoRequest { with_own_ids: true, ..v1::InfoRequest::default() }, &mut answer).await?;
+        self.ask_info(v2::InfoRequest { with_own_ids: true, ..v2::InfoRequest::default() }, &mut answer).await?;
         answer.into_ids().map_err(|error| self.nonsense(Call::Info, None, error))
     }
 
     /// Asks for columns of all nodes; a retry leaves out the bytes that are here.
-    async fn ask_info(&self, request: v1::InfoRequest, answer: &mut (dyn Read + Send)) -> Result<()> {
-        let request = v1::InfoRequest { cluster: self.cluster(), ..request };
+    async fn ask_info(&self, request: v2::InfoRequest, answer: &mut (dyn Read + Send)) -> Result<()> {
+        let request = v2::InfoRequest { graph: self.cluster(), ..request };
         let behind =
-            |rows: Range<usize>| Ok(frame_message(&v1::InfoRequest { first: rows.start as u64, ..request.clone() }));
+            |rows: Range<usize>| Ok(frame_message(&v2::InfoRequest { first: rows.start as u64, ..request.clone() }));
         let wanted = Wanted { n_rows: usize::MAX, at_once: usize::MAX, request: &behind };
         self.asker().ask(Call::Info, None, wanted, answer).await
     }
@@ -156,20 +156,20 @@ impl RemoteSampler {
 
     /// The labeled nodes of a shard in one part of a split, the store's first split if none is named.
     pub async fn seeds(&self, shard: u32, split: Option<&str>, part: SplitPart) -> Result<Seeds> {
-        let request = v1::SeedsRequest {
-            cluster: self.cluster(),
+        let request = v2::SeedsRequest {
+            graph: self.cluster(),
             shard,
             split: split.unwrap_or_default().to_owned(),
             part: match part {
-                SplitPart::None => v1::SplitPart::None.into(),
-                SplitPart::Train => v1::SplitPart::Train.into(),
-                SplitPart::Valid => v1::SplitPart::Valid.into(),
-                SplitPart::Test => v1::SplitPart::Test.into(),
+                SplitPart::None => v2::SplitPart::None.into(),
+                SplitPart::Train => v2::SplitPart::Train.into(),
+                SplitPart::Valid => v2::SplitPart::Valid.into(),
+                SplitPart::Test => v2::SplitPart::Test.into(),
             },
             first: 0,
         };
         let behind =
-            |rows: Range<usize>| Ok(frame_message(&v1::SeedsRequest { first: rows.start as u64, ..request.clone() }));
+            |rows: Range<usize>| Ok(frame_message(&v2::SeedsRequest { first: rows.start as u64, ..request.clone() }));
         let wanted = Wanted { n_rows: usize::MAX, at_once: usize::MAX, request: &behind };
         let mut answer = SeedsAnswer::new(&self.facts);
         self.asker().ask(Call::Seeds, Some(shard), wanted, &mut answer).await?;
@@ -191,35 +191,37 @@ impl RemoteSampler {
         frontier: &[u64],
         drawn: &mut Drawn,
     ) -> Result<()> {
-        let (counts, neighbors) = begin_drawn::<I>(drawn);
+        let (counts, neighbors, weights) = begin_drawn::<I>(drawn);
         counts.reserve(frontier.len());
-        let Hop { run_key, step, hop: number, fanout, replacement } = *hop;
+        let Hop { run_key, step, hop: number, fanout, sampling, with_weights } = *hop;
         let request = |rows: Range<usize>| {
-            Ok(frame_message(&v1::SampleHopRequest {
-                cluster: self.cluster(),
+            Ok(frame_message(&v2::SampleHopRequest {
+                graph: self.cluster(),
                 shard,
-                run_key,
+                seed: run_key,
                 step,
                 hop: number,
-                with_replacement: replacement == Replacement::With,
+                with_replacement: sampling == Sampling::WithReplacement,
+                by_weight: sampling == Sampling::Weighted,
+                with_weights,
                 frontier: self.pack(Call::SampleHop, shard, &frontier[rows])?,
                 most: Some(match fanout {
-                    Fanout::AtMost(fanout) => v1::sample_hop_request::Most::Fanout(fanout.get()),
-                    Fanout::All => v1::sample_hop_request::Most::All(true),
+                    Fanout::AtMost(fanout) => v2::sample_hop_request::Most::Fanout(fanout.get()),
+                    Fanout::All => v2::sample_hop_request::Most::All(true),
                 }),
             }))
         };
         let wanted = Wanted { n_rows: frontier.len(), at_once: self.facts.max_frontier, request: &request };
-        let mut answer = HopAnswer::new(hop, self.facts.info.n_edges, counts, neighbors);
+        let mut answer = HopAnswer::new(hop, self.facts.info.n_edges, (counts, neighbors, weights));
         self.asker().ask(Call::SampleHop, Some(shard), wanted, &mut answer).await
     }
 
     /// The features of a shard's nodes, in their order; what was in `rows` goes.
-    pub async fn fetch_rows(&self, shard: u32, nodes: &[u64], rows: &mut FetchedRows) -> Result<()> {
+    pub async fn fetch_features(&self, shard: u32, nodes: &[u64], rows: &mut FetchedRows) -> Result<()> {
         match self.facts.info.rows {
             None => Err(ClientError::NoRows),
-            Some(RowsForm::Sparse) => self.fetch_sparse(shard, nodes, rows).await,
-            Some(RowsForm::Dense) => {
+            Some(FeatureLayout::Sparse) => self.fetch_sparse(shard, nodes, rows).await,
+            Some(FeatureLayout::Dense) => {
                 rows.begin_dense(nodes.len(), self.facts.info.dim);
                 self.fetch_dense(shard, nodes, Places::From(0), &Mutex::new(rows)).await
             }
@@ -248,11 +250,11 @@ impl RemoteSampler {
 
     async fn ask_rows(&self, shard: u32, nodes: &[u64], at_once: usize, answer: &mut (dyn Read + Send)) -> Result<()> {
         let request = |rows: Range<usize>| {
-            let nodes = self.pack(Call::FetchRows, shard, &nodes[rows])?;
-            Ok(frame_message(&v1::FetchRowsRequest { cluster: self.cluster(), shard, nodes }))
+            let nodes = self.pack(Call::FetchFeatures, shard, &nodes[rows])?;
+            Ok(frame_message(&v2::FetchFeaturesRequest { graph: self.cluster(), shard, nodes }))
         };
         let wanted = Wanted { n_rows: nodes.len(), at_once, request: &request };
-        self.asker().ask(Call::FetchRows, Some(shard), wanted, answer).await
+        self.asker().ask(Call::FetchFeatures, Some(shard), wanted, answer).await
     }
 
     /// For each (source, destination) with a destination that the shard owns, whether the whole graph has the edge.
@@ -271,12 +273,12 @@ impl RemoteSampler {
             let destinations: Vec<u64> = by_destination().map(|pairs| pairs[0].1).collect();
             let counts: Vec<u32> = by_destination().map(|pairs| pairs.len() as u32).collect();
             let sources: Vec<u64> = pairs.iter().map(|(source, _)| *source).collect();
-            Ok(frame_message(&v1::HasEdgesRequest {
-                cluster: self.cluster(),
+            Ok(frame_message(&v2::HasEdgesRequest {
+                graph: self.cluster(),
                 shard,
                 direction: match direction {
-                    Direction::Forward => v1::EdgeDirection::Forward.into(),
-                    Direction::Either => v1::EdgeDirection::Either.into(),
+                    Direction::Forward => v2::EdgeDirection::Forward.into(),
+                    Direction::Either => v2::EdgeDirection::Either.into(),
                 },
                 destinations: self.pack(Call::HasEdges, shard, &destinations)?,
                 counts: counts.iter().flat_map(|count| count.to_le_bytes()).collect::<Vec<u8>>().into(),

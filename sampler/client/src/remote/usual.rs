@@ -90,7 +90,7 @@ mod tests {
         }
         assert_eq!(usual.p95(&small), Some(Duration::from_millis(19)));
         assert_eq!(usual.p95(&large), None);
-        assert_eq!(usual.p95(&question(Call::FetchRows, 100)), None);
+        assert_eq!(usual.p95(&question(Call::FetchFeatures, 100)), None);
         assert_eq!(usual.p95(&question(Call::SampleHop, 101)), usual.p95(&small), "about as long");
         usual.took(&question(Call::HasEdges, 0), Duration::MAX);
         usual.took(&question(Call::HasEdges, 1 << 20), Duration::ZERO);
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn what_is_usual_changes_slowly() {
         let usual = Usual::new();
-        let asked = question(Call::FetchRows, 1000);
+        let asked = question(Call::FetchFeatures, 1000);
         (0..200).for_each(|_| usual.took(&asked, Duration::from_millis(10)));
         (0..3).for_each(|_| usual.took(&asked, Duration::from_secs(9)));
         assert_eq!(usual.p95(&asked), Some(Duration::from_millis(10)), "three of 64 are the rest of 95 of 100");

@@ -13,7 +13,9 @@ use kith_partition::{
     dataset::import::{DatasetImport, Features},
     progress::Quiet,
 };
-use kith_store::{Contents, Dtype, Graph, LabelsEntry, Provenance, RowsEntry, RowsForm, StoreWriter};
+use kith_store::{
+    Contents, Dtype, FeatureLayout, FeaturesEntry, Graph, LabelKind, LabelsEntry, Provenance, StoreWriter,
+};
 
 /// Edges as (source, destination), and the nodes that are trained on.
 #[derive(Clone, Debug)]
@@ -24,6 +26,8 @@ pub(crate) struct Edges {
     pub(crate) is_symmetric: bool,
     pub(crate) rows: StoredRows,
     pub(crate) is_multi_label: bool,
+    /// Weights of edges, and numbers to predict instead of classes.
+    pub(crate) has_numbers: bool,
 }
 
 /// Storage layout of features.
@@ -44,6 +48,7 @@ impl Edges {
             is_symmetric: false,
             rows: StoredRows::F32,
             is_multi_label: false,
+            has_numbers: false,
         }
     }
 
@@ -85,6 +90,11 @@ impl Edges {
         self
     }
 
+    pub(crate) fn numbers(mut self) -> Edges {
+        self.has_numbers = true;
+        self
+    }
+
     /// (bounds, neighbors, which edge) by destination or by source.
     fn lists(edges: &[(u64, u64)], n_nodes: u64) -> (Vec<u64>, Vec<u32>, Vec<u32>) {
         let mut order: Vec<usize> = (0..edges.len()).collect();
@@ -105,6 +115,11 @@ pub(crate) fn open(folder: &Path, edges: &Edges) -> Graph {
     let (indptr, indices, order) = Edges::lists(&edges.edges, n_nodes);
     writer.write("indptr", &indptr).unwrap();
     writer.write("indices", &indices).unwrap();
+    if edges.has_numbers {
+        // Some weigh nothing.
+        let weight = |edge: &u32| (edges.edges[*edge as usize].0 ^ edges.edges[*edge as usize].1) % 7;
+        writer.write("edge_weights", &order.iter().map(|edge| weight(edge) as f32 / 4.0).collect::<Vec<_>>()).unwrap();
+    }
     if !edges.is_symmetric {
         let reversed: Vec<(u64, u64)> = order.iter().map(|e| edges.edges[*e as usize]).map(|(u, v)| (v, u)).collect();
         let (out_indptr, out_indices, out_edges) = Edges::lists(&reversed, n_nodes);
@@ -114,33 +129,45 @@ pub(crate) fn open(folder: &Path, edges: &Edges) -> Graph {
     }
     let rows: Vec<f32> = (0..n_nodes).flat_map(|node| [node as f32, node as f32 + 0.5]).collect();
     match edges.rows {
-        StoredRows::F32 => writer.write("rows", &rows).unwrap(),
-        StoredRows::F16 => writer.write("rows", &rows.iter().map(|v| f16::from_f32(*v)).collect::<Vec<_>>()).unwrap(),
-        StoredRows::Bf16 => writer.write("rows", &rows.iter().map(|v| bf16::from_f32(*v)).collect::<Vec<_>>()).unwrap(),
+        StoredRows::F32 => writer.write("features", &rows).unwrap(),
+        StoredRows::F16 => {
+            writer.write("features", &rows.iter().map(|v| f16::from_f32(*v)).collect::<Vec<_>>()).unwrap()
+        }
+        StoredRows::Bf16 => {
+            writer.write("features", &rows.iter().map(|v| bf16::from_f32(*v)).collect::<Vec<_>>()).unwrap()
+        }
         StoredRows::Sparse => {
             let n_stored = |node: u64| if node.is_multiple_of(3) { 1 } else { 2 };
             let mut indptr = vec![0u64];
             (0..n_nodes).for_each(|node| indptr.push(indptr[node as usize] + n_stored(node)));
-            writer.write("row_indptr", &indptr).unwrap();
+            writer.write("feature_indptr", &indptr).unwrap();
             let columns: Vec<u32> = (0..n_nodes).flat_map(|node| 0..n_stored(node) as u32).collect();
-            writer.write("row_indices", &columns).unwrap();
+            writer.write("feature_indices", &columns).unwrap();
             let values = (0..n_nodes).flat_map(|node| rows[2 * node as usize..][..n_stored(node) as usize].to_vec());
-            writer.write("row_values", &values.collect::<Vec<f32>>()).unwrap();
+            writer.write("feature_values", &values.collect::<Vec<f32>>()).unwrap();
         }
     }
     let (form, dtype) = match edges.rows {
-        StoredRows::F32 => (RowsForm::Dense, Dtype::F32),
-        StoredRows::F16 => (RowsForm::Dense, Dtype::F16),
-        StoredRows::Bf16 => (RowsForm::Dense, Dtype::Bf16),
-        StoredRows::Sparse => (RowsForm::Sparse, Dtype::F32),
+        StoredRows::F32 => (FeatureLayout::Dense, Dtype::F32),
+        StoredRows::F16 => (FeatureLayout::Dense, Dtype::F16),
+        StoredRows::Bf16 => (FeatureLayout::Dense, Dtype::Bf16),
+        StoredRows::Sparse => (FeatureLayout::Sparse, Dtype::F32),
     };
-    let n_classes = if edges.is_multi_label {
+    let n_classes = if edges.has_numbers {
+        writer.write("labels", &rows.iter().map(|value| value - 9.0).collect::<Vec<f32>>()).unwrap();
+        2
+    } else if edges.is_multi_label {
         let bits = |node: u64| [u64::from(node % 70 < 64) << (node % 64), 1 << 5 | u64::from(node % 70 == 64)];
         writer.write("label_bits", &(0..n_nodes).flat_map(bits).collect::<Vec<_>>()).unwrap();
         70
     } else {
         writer.write("labels", &(0..n_nodes).map(|node| (node % 3) as u32).collect::<Vec<_>>()).unwrap();
         3
+    };
+    let kind = match (edges.is_multi_label, edges.has_numbers) {
+        (_, true) => LabelKind::Targets,
+        (true, _) => LabelKind::MultiLabel,
+        _ => LabelKind::Classes,
     };
     let train: HashSet<u64> = edges.train.iter().copied().collect();
     let part = |node: u64| u8::from(train.contains(&node));
@@ -149,8 +176,9 @@ pub(crate) fn open(folder: &Path, edges: &Edges) -> Graph {
         n_nodes,
         n_edges: edges.edges.len() as u64,
         is_symmetric: edges.is_symmetric,
-        rows: Some(RowsEntry { dim: 2, form, dtype }),
-        labels: Some(LabelsEntry { n_classes, multi_label: edges.is_multi_label }),
+        edge_weights: edges.has_numbers,
+        features: Some(FeaturesEntry { dim: 2, layout: form, dtype }),
+        labels: Some(LabelsEntry { kind, n_classes }),
         splits: vec!["main".into()],
         ..Contents::default()
     };

@@ -1,7 +1,7 @@
 //! `Info`: facts about the graph, and columns of all nodes: owners, inclusion probabilities, users' own ids.
 
 use bytes::Bytes;
-use kith_proto::{frame_chunk, frame_fields, v1};
+use kith_proto::{frame_chunk, frame_fields, v2};
 use kith_store::{Ids, Result as StoreResult};
 use tonic::Status;
 
@@ -69,7 +69,7 @@ impl Answer for Facts {
         if !self.has_facts {
             self.has_facts = true;
             self.skip(served).map_err(IntoStatus::into_status)?;
-            let facts = v1::InfoReply { facts: Some(served.facts.clone()), ..v1::InfoReply::default() };
+            let facts = v2::InfoReply { facts: Some(served.facts.clone()), ..v2::InfoReply::default() };
             pieces.push(frame_chunk(&facts));
         } else if let Some((field, bytes)) = self.columns(served).map_err(IntoStatus::into_status)?.nth(self.n_columns)
         {

@@ -24,6 +24,7 @@ pub(crate) struct LabeledNodes {
 const IDS: u32 = 1;
 const CLASSES: u32 = 2;
 const CLASS_WORDS: u32 = 3;
+const NUMBERS: u32 = 4;
 
 /// Nodes that are looked at for a chunk.
 const N_NODES: usize = 32 << 10;
@@ -57,6 +58,7 @@ impl Answer for LabeledNodes {
             Labels::Bits { n_classes, bits } => {
                 (CLASS_WORDS, as_bytes(words(&bits[skipped * n_classes..], *n_classes)))
             }
+            Labels::Numbers { width, values } => (NUMBERS, as_bytes(values[skipped * width..].to_vec())),
         };
         Ok(Chunk { pieces: frame_fields([(IDS, ids), labels]), is_last, ..Chunk::default() })
     }

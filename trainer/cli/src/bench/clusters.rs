@@ -35,7 +35,7 @@ impl Clusters<'_> {
     pub(super) fn cut(&self, graph: &Graph, n_shards: u32) -> anyhow::Result<()> {
         let dir = self.dir(n_shards);
         if dir.exists() {
-            if Cluster::open(&dir)?.store_digest() != graph.manifest().digest {
+            if Cluster::open(&dir)?.store_digest() != graph.manifest().identity() {
                 bail!("{}: was cut from another store: choose another place with --work", dir.display());
             }
             return Ok(());

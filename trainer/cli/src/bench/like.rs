@@ -101,6 +101,7 @@ impl Like {
             homophily: 0.6,
             communities: (community > 0).then_some(Communities { size: community, share: 0.5 }),
             is_directed: false,
+            has_weights: false,
             dim: size.dim,
             dtype: size.dtype,
             split: Fractions { train: part(0), valid: part(1), test: part(2) },

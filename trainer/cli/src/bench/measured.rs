@@ -119,7 +119,7 @@ fn median_phases(steps: &[Step], rank: usize) -> Phases {
         compute: of(|phases| phases.compute),
         exchange: of(|phases| phases.exchange),
         update: of(|phases| phases.update),
-        measure: of(|phases| phases.measure),
+        evaluate: of(|phases| phases.evaluate),
         save: of(|phases| phases.save),
     }
 }

@@ -81,6 +81,9 @@ struct PowerLawArgs {
     /// Store each edge in the drawn direction only.
     #[arg(long)]
     directed: bool,
+    /// Give edges random weights: exponential numbers of mean 1.
+    #[arg(long)]
+    edge_weights: bool,
     /// Number of features per node (default: 128); 0 generates a graph without features.
     #[arg(long, default_value_t = 128, hide_default_value = true)]
     dim: u32,
@@ -135,6 +138,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
                 communities: (args.community > 0)
                     .then_some(Communities { size: args.community, share: args.community_share }),
                 is_directed: args.directed,
+                has_weights: args.edge_weights,
                 dim: args.dim,
                 dtype: args.dtype,
                 split: args.split,

@@ -7,7 +7,7 @@ use kith_partition::{
     csr::EdgeOptions,
     dataset::import::{DatasetImport, Features, GivenSplit, import as import_dataset},
     split::{Fractions, PerClass},
-    tables::{self, IdRule, SplitRule, Tables},
+    tables::{self, EdgeWeightRule, IdRule, SplitRule, Tables},
 };
 use kith_store::Dtype;
 
@@ -71,9 +71,16 @@ struct TableArgs {
     /// Edges (source, destination): csv, tsv, txt (also .gz), npy or parquet; files, or folders of them.
     #[arg(long, value_name = "PATH", num_args = 1..)]
     edges: Vec<PathBuf>,
-    /// Labels: csv or npy.
+    /// Weights of the edges, finite and not negative: a column of the edge tables, by name or by index, counted from 0; for npy edges,
+    /// an npy file with one weight per edge.
+    #[arg(long, value_name = "COLUMN|PATH", num_args = 1.., requires = "edges")]
+    edge_weights: Option<Vec<PathBuf>>,
+    /// Labels (classes): csv or npy.
     #[arg(long, value_name = "PATH", num_args = 1.., requires = "edges")]
     labels: Vec<PathBuf>,
+    /// Targets (numbers to predict, regression), in place of labels: csv or npy.
+    #[arg(long, value_name = "PATH", num_args = 1.., requires = "edges", conflicts_with = "labels")]
+    targets: Vec<PathBuf>,
     /// Number of nodes, if some have no edges.
     #[arg(long, value_name = "N", requires = "edges")]
     nodes: Option<u64>,
@@ -113,8 +120,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         _ => {
             let tables = Tables {
                 edges: args.tables.edges,
+                edge_weights: args.tables.edge_weights.map(edge_weight_rule),
                 rows: tables_of_features(args.features)?,
                 labels: args.tables.labels,
+                targets: args.tables.targets,
                 split: args.split,
                 n_nodes: args.tables.nodes,
                 n_classes: args.tables.classes,
@@ -129,6 +138,16 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         }
     };
     announce(&manifest, &args.out, started, args.json)
+}
+
+/// One name is a column unless it is an npy file.
+fn edge_weight_rule(given: Vec<PathBuf>) -> EdgeWeightRule {
+    match &given[..] {
+        [name] if name.extension().is_none_or(|extension| extension != "npy") && !name.is_dir() => {
+            EdgeWeightRule::Column(name.to_string_lossy().into_owned())
+        }
+        _ => EdgeWeightRule::Files(given),
+    }
 }
 
 fn tables_of_features(given: Vec<PathBuf>) -> anyhow::Result<Vec<PathBuf>> {

@@ -28,14 +28,23 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 
 fn readable(stats: &Stats) -> Vec<(&'static str, String)> {
     let direction = if stats.is_symmetric { "both directions of each" } else { "directed" };
-    let rows = match stats.rows {
+    let features = match stats.features {
         "none" => "none".to_owned(),
-        form => format!("{} for each node, {form}, {:.2}% stored", grouped(stats.dim), stats.row_density * 100.0),
+        layout => format!("{} per node, {layout}, {:.2}% stored", grouped(stats.dim), stats.feature_density * 100.0),
+    };
+    let weights = if stats.edge_weights { ", weighted" } else { "" };
+    let labels = match stats.labels {
+        "targets" => ("targets", format!("{} per node", stats.n_classes)),
+        "multi-label" => ("classes", format!("{}, several per node", stats.n_classes)),
+        _ => ("classes", stats.n_classes.to_string()),
     };
     let mut fields = vec![
         ("source", stats.source.clone()),
         ("nodes", format!("{} ({} isolated)", grouped(stats.n_nodes), grouped(stats.n_isolated))),
-        ("edges", format!("{} ({direction}, {} loops)", grouped(stats.n_edges), grouped(stats.n_self_loops))),
+        (
+            "edges",
+            format!("{} ({direction}{weights}, {} self-loops)", grouped(stats.n_edges), grouped(stats.n_self_loops)),
+        ),
         ("undirected edges", grouped(stats.n_undirected_edges)),
         (
             "degree",
@@ -47,9 +56,9 @@ fn readable(stats: &Stats) -> Vec<(&'static str, String)> {
                 grouped(stats.degree_max)
             ),
         ),
-        ("homophily", stats.homophily.map_or("unknown: no labels".to_owned(), |h| format!("{h:.4}"))),
-        ("features", rows),
-        ("classes", format!("{}{}", stats.n_classes, if stats.multi_label { ", several per node" } else { "" })),
+        ("homophily", stats.homophily.map_or("unknown: no classes".to_owned(), |h| format!("{h:.4}"))),
+        ("features", features),
+        labels,
     ];
     if stats.n_graphs > 1 {
         fields.push(("graphs", stats.n_graphs.to_string()));

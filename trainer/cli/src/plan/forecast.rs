@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use kith_client::{BatchConfig, Forecast, Plan, PlanConfig, forecast};
-use kith_sampler::{Fanout, Replacement};
-use kith_store::{RowsForm, SplitPart};
+use kith_sampler::{Fanout, Sampling};
+use kith_store::{FeatureLayout, SplitPart};
 use serde::Serialize;
 
 use super::{placement::Placement, planned::Planned};
@@ -63,7 +63,8 @@ pub(crate) fn fetched(
     };
     let plan = Arc::new(Plan::new(config, planned.contents.n_nodes, seeds)?);
     let fanouts = asked.fanouts.0.iter().map(|fanout| fanout.map_or(Fanout::All, Fanout::AtMost)).collect();
-    let config = BatchConfig { fanouts, replacement: Replacement::Without, pairs: None, has_rows: false };
+    let config =
+        BatchConfig { fanouts, sampling: Sampling::Uniform, with_weights: false, pairs: None, has_rows: false };
     let find = |rank: usize, node: u64| placement.find(rank, node);
     let step = forecast(Arc::clone(&planned.shards), plan, config, asked.n_steps, find)?;
     Ok(Fetched::of(&step, planned))
@@ -72,9 +73,9 @@ pub(crate) fn fetched(
 impl Fetched {
     fn of(step: &Forecast, planned: &Planned) -> Fetched {
         let id_bytes = if u32::try_from(planned.contents.n_nodes).is_ok() { 4.0 } else { 8.0 };
-        let row_bytes = match planned.contents.rows {
+        let row_bytes = match planned.contents.features {
             None => 0.0,
-            Some(rows) if rows.form == RowsForm::Dense => (rows.dim * rows.dtype.n_bytes()) as f64,
+            Some(rows) if rows.layout == FeatureLayout::Dense => (rows.dim * rows.dtype.n_bytes()) as f64,
             // Sparse: a length, and a column with each value.
             Some(_) => COUNT_BYTES + planned.stored_per_row * 2.0 * COUNT_BYTES,
         };

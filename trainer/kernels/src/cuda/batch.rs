@@ -9,7 +9,7 @@ use super::{
     error::GpuError,
     features::Features,
     graph::PlacedGraph,
-    labeled::Labels,
+    labeled::{LabelValues, Labels},
     losses::Losses,
     machine::{Gpu, Lane},
     memory::{Address, Array, Sink},
@@ -35,10 +35,10 @@ pub struct BatchParts<'a> {
     pub pairs: &'a [kith_block::Pairs],
     /// Features of the first block's sources.
     pub rows: BatchRows<'a>,
-    /// Classes of the last block's destinations, −1 for those without a loss; with `bits`, anything but that.
+    /// Classes of the last block's destinations, −1 for those without a loss; with `values`, anything but that.
     pub classes: &'a [i32],
-    /// If nodes have several classes: one byte for each destination and class.
-    pub bits: Option<&'a [u8]>,
+    /// What the destinations have beside classes.
+    pub values: &'a LabelValues,
     /// Number of classes.
     pub n_classes: usize,
     /// Divisor of the summed losses.
@@ -68,7 +68,7 @@ pub struct SampledParts<'a> {
     /// See [`BatchParts`].
     pub classes: &'a [i32],
     /// See [`BatchParts`].
-    pub bits: Option<&'a [u8]>,
+    pub values: &'a LabelValues,
     /// Number of classes.
     pub n_classes: usize,
     /// Divisor of the summed losses.
@@ -156,7 +156,7 @@ impl DeviceBatch {
 
     /// Fills it with what was sampled on the machine; otherwise as above. Pairs are drawn when it is computed.
     pub fn fill_sampled(&mut self, parts: SampledParts<'_>) -> Result<(), GpuError> {
-        let SampledParts { step, slice, sampled, features, classes, bits, n_classes, n_terms } = parts;
+        let SampledParts { step, slice, sampled, features, classes, values, n_classes, n_terms } = parts;
         self.fit_rows(Some(features), sampled.n_nodes())?;
         features.gather(&self.gpu, (sampled.ids.at(), 0), sampled.n_nodes(), &self.rows)?;
         let rows = self.rows.at();
@@ -167,9 +167,9 @@ impl DeviceBatch {
                 pairs: Vec::new(),
                 drawn_slice: Some(slice),
                 rows: PlacedRows::Dense(rows),
-                labels: place_labels(sink, classes, bits, n_classes)?,
+                labels: place_labels(sink, classes, values, n_classes)?,
                 n_terms,
-                share: share_of(classes, bits.is_some(), n_classes, n_terms),
+                share: share_of(classes, n_terms / values.n_terms(n_classes)),
                 n_pairs: Vec::new(),
                 n_left_out: 0,
             })
@@ -241,7 +241,7 @@ impl PlacedBatch {
         heads: &[usize],
         (config, edge_weight): (Option<PairConfig>, f64),
     ) -> Result<PlacedBatch, GpuError> {
-        let BatchParts { step, blocks, are_sampled, pairs, rows, classes, bits, n_classes, n_terms } = *parts;
+        let BatchParts { step, blocks, are_sampled, pairs, rows, classes, values, n_classes, n_terms } = *parts;
         // The nodes of every block are the first of these.
         let ids = blocks.first().and_then(|block| block.ids()).map(|ids| sink.copy(ids)).transpose()?;
         let graphs = blocks
@@ -262,9 +262,9 @@ impl PlacedBatch {
                 BatchRows::Sent(rows) => PlacedRows::place(sink, rows)?,
                 BatchRows::Stored(_) => PlacedRows::Dense(gathered),
             },
-            labels: place_labels(sink, classes, bits, n_classes)?,
+            labels: place_labels(sink, classes, values, n_classes)?,
             n_terms,
-            share: share_of(classes, bits.is_some(), n_classes, n_terms),
+            share: share_of(classes, n_terms / values.n_terms(n_classes)),
             n_pairs: pairs.iter().map(|pairs| pairs.n_pairs() as u32).collect(),
             n_left_out: pairs.iter().map(|pairs| pairs.negatives().n_left_out as u64).sum(),
         })
@@ -274,21 +274,20 @@ impl PlacedBatch {
 fn place_labels(
     sink: &mut impl Sink,
     classes: &[i32],
-    bits: Option<&[u8]>,
+    values: &LabelValues,
     n_classes: usize,
 ) -> Result<Labels, GpuError> {
-    Ok(Labels {
-        classes: sink.copy(classes)?,
-        bits: bits.map_or(Ok(Address::NONE), |bits| sink.copy(bits))?,
-        class_weights: Address::NONE,
-        n_classes: n_classes as u32,
-        smoothing: 0.0,
-    })
+    let classes = sink.copy(classes)?;
+    let values = match values {
+        LabelValues::None => (Address::NONE, Address::NONE),
+        LabelValues::Bits(bits) => (sink.copy(bits)?, Address::NONE),
+        LabelValues::Numbers(numbers) => (Address::NONE, sink.copy(numbers)?),
+    };
+    Ok(Labels::new(classes, values, n_classes))
 }
 
 /// Share of a slice in the seed nodes of its step, as in the node loss.
-fn share_of(classes: &[i32], has_bits: bool, n_classes: usize, n_terms: usize) -> f32 {
+fn share_of(classes: &[i32], n_step_seeds: usize) -> f32 {
     let n_own = classes.iter().filter(|class| **class >= 0).count();
-    let n_step_seeds = n_terms / if has_bits { n_classes } else { 1 };
     (n_own as f64 / n_step_seeds as f64) as f32
 }

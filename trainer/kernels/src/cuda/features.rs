@@ -7,10 +7,10 @@ use super::{
     args::args,
     compile::Constants,
     error::GpuError,
+    graph_lists::GraphLists,
     machine::{Gpu, ModuleId},
     memory::{Address, Array},
     pinned::Pinned,
-    sampler::GraphLists,
 };
 
 /// Threads of a block.

@@ -19,13 +19,13 @@ use super::{
     compile::Constants,
     error::GpuError,
     features::Features,
+    graph_lists::GraphLists,
     labeled::{LabeledNodes, LabeledSet, Measured, Outputs},
     layer::{Layer, LayerKind, LayerPlan},
     machine::{Gpu, ModuleId},
     memory::Array,
     program::{ProgramPlan, RawSettings},
     rows::PlacedRows,
-    sampler::GraphLists,
     sum::{N_PARTS, Sum},
 };
 use crate::rows::InputRows;

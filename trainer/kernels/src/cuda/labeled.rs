@@ -32,20 +32,111 @@ pub struct Measured {
 pub(super) struct Labels {
     pub(super) classes: Address,
     pub(super) bits: Address,
+    pub(super) numbers: Address,
     pub(super) class_weights: Address,
     pub(super) n_classes: u32,
     pub(super) smoothing: f32,
+    pub(super) regression: u32,
+    pub(super) unused: u32,
+}
+
+/// Loss of numbers to predict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Regression {
+    /// Squared error.
+    #[default]
+    Mse = 0,
+    /// Absolute error.
+    Mae = 1,
+    /// Half the squared error up to 1, beyond that the absolute error less a half.
+    Huber = 2,
+}
+
+/// What nodes have beside classes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum LabelValues {
+    /// Nothing.
+    #[default]
+    None,
+    /// Several classes: one byte for each node and class.
+    Bits(Vec<u8>),
+    /// Numbers to predict of each node.
+    Numbers(Vec<f32>),
+}
+
+impl LabelValues {
+    /// Losses of a node.
+    pub fn n_terms(&self, n_classes: usize) -> usize {
+        if matches!(self, LabelValues::None) { 1 } else { n_classes }
+    }
+
+    /// Those of some nodes, `n_classes` each.
+    pub(super) fn of_nodes(&self, nodes: &[u32], n_classes: usize) -> LabelValues {
+        let own = |node: &u32| *node as usize * n_classes..(*node as usize + 1) * n_classes;
+        match self {
+            LabelValues::None => LabelValues::None,
+            LabelValues::Bits(bits) => {
+                LabelValues::Bits(nodes.iter().flat_map(|node| &bits[own(node)]).copied().collect())
+            }
+            LabelValues::Numbers(all) => {
+                LabelValues::Numbers(nodes.iter().flat_map(|node| &all[own(node)]).copied().collect())
+            }
+        }
+    }
+}
+
+/// The same on a machine.
+#[derive(Debug)]
+pub(super) enum DeviceValues {
+    None,
+    Bits(Array<u8>),
+    Numbers(Array<f32>),
+}
+
+impl DeviceValues {
+    pub(super) fn new(gpu: &Gpu, values: &LabelValues) -> Result<DeviceValues, GpuError> {
+        Ok(match values {
+            LabelValues::None => DeviceValues::None,
+            LabelValues::Bits(bits) => DeviceValues::Bits(Array::of(gpu, bits, WHAT)?),
+            LabelValues::Numbers(numbers) => DeviceValues::Numbers(Array::of(gpu, numbers, WHAT)?),
+        })
+    }
+
+    /// Addresses of bits and numbers from a node on.
+    pub(super) fn addresses(&self, first: usize, n_classes: usize) -> (Address, Address) {
+        let from = |address: Address, n_bytes: usize| Address(address.0 + (first * n_classes * n_bytes) as u64);
+        match self {
+            DeviceValues::None => (Address::NONE, Address::NONE),
+            DeviceValues::Bits(bits) => (from(bits.at(), 1), Address::NONE),
+            DeviceValues::Numbers(numbers) => (Address::NONE, from(numbers.at(), 4)),
+        }
+    }
+
+    /// True if nodes have one class each.
+    pub(super) fn is_none(&self) -> bool {
+        matches!(self, DeviceValues::None)
+    }
+}
+
+impl Labels {
+    /// Labels as they are evaluated.
+    pub(super) fn new(classes: Address, (bits, numbers): (Address, Address), n_classes: usize) -> Labels {
+        let n_classes = n_classes as u32;
+        let class_weights = Address::NONE;
+        Labels { classes, bits, numbers, class_weights, n_classes, smoothing: 0.0, regression: 0, unused: 0 }
+    }
 }
 
 /// Nodes and their labels.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct LabeledNodes {
     /// The nodes, ascending.
     pub nodes: Vec<u32>,
-    /// The class of each; with `bits`, anything.
+    /// The class of each; with `values`, anything.
     pub classes: Vec<i32>,
-    /// If nodes have several classes: one byte for each node and class.
-    pub bits: Option<Vec<u8>>,
+    /// What they have beside classes.
+    pub values: LabelValues,
 }
 
 /// The same on a machine, with the losses and counts of all runs.
@@ -54,7 +145,7 @@ pub(super) struct LabeledSet {
     known: Vec<u32>,
     nodes: Array<u32>,
     classes: Array<i32>,
-    bits: Option<Array<u8>>,
+    values: DeviceValues,
     n_classes: usize,
     losses: Array<f64>,
     sum: Array<f64>,
@@ -73,13 +164,13 @@ pub(super) struct Outputs {
 
 impl LabeledSet {
     pub(super) fn new(gpu: &Gpu, set: &LabeledNodes, n_classes: usize, n_runs: usize) -> Result<LabeledSet, GpuError> {
-        let LabeledNodes { nodes, classes, bits } = set;
+        let LabeledNodes { nodes, classes, values } = set;
         assert!(nodes.is_sorted() && nodes.len() == classes.len(), "labels of nodes in ascending order");
         Ok(LabeledSet {
             known: nodes.clone(),
             nodes: Array::of(gpu, nodes, WHAT)?,
             classes: Array::of(gpu, classes, WHAT)?,
-            bits: bits.as_ref().map(|bits| Array::of(gpu, bits, WHAT)).transpose()?,
+            values: DeviceValues::new(gpu, values)?,
             n_classes,
             losses: Array::zeros(gpu, n_runs * nodes.len(), WHAT)?,
             sum: Array::zeros(gpu, n_runs, WHAT)?,
@@ -99,13 +190,8 @@ impl LabeledSet {
         let places = place(first)..place(first + n_nodes);
         let n = places.len() as u32;
         let from = |address: Address, n_bytes: usize| Address(address.0 + (places.start * n_bytes) as u64);
-        let labels = Labels {
-            classes: from(self.classes.at(), 4),
-            bits: self.bits.as_ref().map_or(Address::NONE, |bits| from(bits.at(), self.n_classes)),
-            class_weights: Address::NONE,
-            n_classes: self.n_classes as u32,
-            smoothing: 0.0,
-        };
+        let values = self.values.addresses(places.start, self.n_classes);
+        let labels = Labels::new(from(self.classes.at(), 4), values, self.n_classes);
         let mut args = args![
             layer,
             n_nodes,

@@ -22,16 +22,40 @@ __device__ __forceinline__ float max_over_warp(float value) {
     return value;
 }
 
-// Labels of nodes by position: the class of each, below zero if skipped; or `bits`, a byte per node and class.
+// As `Regression` in labeled.rs.
+enum { REGRESSION_MAE = 1, REGRESSION_HUBER = 2 };
+
+// Labels of nodes by position: the class of each, below zero if skipped; or `bits`, a byte per node and class; or
+// `numbers` to predict, `n_classes` per node.
 struct Labels {
     const int *classes;
     const u8 *bits;
+    const float *numbers;
     // Of classes in the loss of training; null if all are equal.
     const float *class_weights;
     u32 n_classes;
     // Share of a node's label that is spread over all classes.
     float smoothing;
+    // Loss of numbers: one of REGRESSION_*.
+    u32 regression;
+    u32 unused;
 };
+
+/// Loss of the error of one number; its slope goes to `slope`.
+__device__ __forceinline__ float error_loss(u32 regression, float error, float *slope) {
+    float size = fabsf(error), sign = error > 0.f ? 1.f : error < 0.f ? -1.f : 0.f;
+    if (regression == REGRESSION_MAE) {
+        *slope = sign;
+        return size;
+    }
+    if (regression == REGRESSION_HUBER) {
+        float inner = fminf(size, 1.f);
+        *slope = inner * sign;
+        return inner * (size - inner * 0.5f);
+    }
+    *slope = 2.f * error;
+    return error * error;
+}
 
 /// Weight of a class in the loss of training.
 __device__ __forceinline__ float class_weight(const Labels &labels, u32 class_) {
@@ -77,17 +101,20 @@ KERNEL void kith_node_loss(
         for (u32 place = lane; place < layer.stride; place += 32) gradient[place] = 0.f;
     } else {
         float max = 0.f;
-        double log_sum = labels.bits ? 0.0 : log_sum_exp(layer, weights, output, labels.n_classes, &max);
+        double log_sum = labels.bits || labels.numbers ? 0.0 : log_sum_exp(layer, weights, output, labels.n_classes, &max);
         bool is_plain = !labels.class_weights && labels.smoothing == 0.f;
         float total = 1.f;
-        if (!is_plain && !labels.bits) {
+        if (!is_plain && !labels.bits && !labels.numbers) {
             total = 0.f;
             for (u32 class_ = lane; class_ < labels.n_classes; class_ += 32) total += target_of(labels, class_, (u32)own);
             total = over_warp(total);
         }
         for (u32 class_ = lane; class_ < labels.n_classes; class_ += 32) {
             float logit = logit_of(layer, weights, output, class_), slope;
-            if (labels.bits) {
+            if (labels.numbers) {
+                float error = logit - labels.numbers[(size_t)node * labels.n_classes + class_];
+                loss += (double)error_loss(labels.regression, error, &slope);
+            } else if (labels.bits) {
                 float is_true = labels.bits[(size_t)node * labels.n_classes + class_] ? 1.f : 0.f;
                 loss += (double)(softplus(logit) - is_true * logit);
                 slope = sigmoid(logit) - is_true;

@@ -7,10 +7,10 @@ use super::{
     args::{Args, args},
     error::GpuError,
     graph::PlacedGraph,
+    graph_lists::StoredLists,
     layer::Layer,
     machine::{Gpu, ModuleId},
     memory::{Address, Array, Place, Sink},
-    sampler::StoredLists,
     sum::parts_of,
 };
 

@@ -182,6 +182,123 @@ KERNEL void kith_draw_neighbors(StoredLists lists, Sampled sampled, u32 hop, u32
     put_edge(sampled, own, destination, first + k, (u32)node);
 }
 
+// Weights of the stored edges, and for each node the number of its edges with a weight above zero.
+struct StoredWeights {
+    const float *weights;
+    const u32 *n_drawable;
+};
+
+/// Number of edges that a node draws by weight.
+__device__ __forceinline__ u32 n_weighted(const StoredWeights &weighted, u64 node, u32 fanout) {
+    return min(weighted.n_drawable[node], fanout);
+}
+
+/// `kith_count_neighbors` for draws by weight.
+KERNEL void kith_count_weighted(StoredWeights weighted, Sampled sampled, u32 hop, u32 fanout) {
+    HopSizes *own = sampled.hops + hop;
+    u32 n_destinations = own->n_destinations, destination = blockIdx.x * SAMPLE_THREADS + threadIdx.x;
+    if (blockIdx.x >= n_tiles_of(n_destinations, SAMPLE_THREADS)) return;
+    u32 n = destination < n_destinations ? n_weighted(weighted, sampled.ids[destination], fanout) + 1 : 0, total;
+    sum_before(n, &total);
+    if (threadIdx.x == 0) {
+        sampled.totals[blockIdx.x] = total;
+        atomicAdd(&own->n_edges, total);
+    }
+}
+
+/// Says where lists begin that are drawn by weight.
+KERNEL void kith_bound_weighted(StoredWeights weighted, Sampled sampled, u32 hop, u32 fanout) {
+    const HopSizes own = sampled.hops[hop];
+    u32 destination = blockIdx.x * SAMPLE_THREADS + threadIdx.x;
+    u32 n_tiles = n_tiles_of(own.n_destinations, SAMPLE_THREADS);
+    if (blockIdx.x >= n_tiles) return;
+    bool is_on = destination < own.n_destinations;
+    u32 n = is_on ? n_weighted(weighted, sampled.ids[destination], fanout) + 1 : 0, total;
+    u32 before = blocks_before(sampled.totals);
+    u32 first = before + sum_before(n, &total);
+    u32 *indptr = sampled.indptr + own.first_bound;
+    if (blockIdx.x == n_tiles - 1 && threadIdx.x == 0) indptr[own.n_destinations] = before + total;
+    if (is_on) indptr[destination] = first;
+}
+
+/// Key of a slot: those with the smallest keys are drawn.
+__device__ __forceinline__ double key_of(Stream stream, u64 node, u32 slot, float weight) {
+    return __ddiv_rn(exponential_of(stream, node, slot), (double)weight);
+}
+
+/// Draws lists by weight, each by a warp: see sampler/src/weighted.rs. `fanout` is at most MAX_OWN.
+KERNEL void kith_draw_weighted(
+    StoredLists lists, StoredWeights weighted, Sampled sampled, u32 hop, u32 fanout, u64 run_key, u64 step) {
+    __shared__ double all_keys[SAMPLE_THREADS / 32][MAX_OWN];
+    __shared__ u32 all_slots[SAMPLE_THREADS / 32][MAX_OWN];
+    const HopSizes own = sampled.hops[hop];
+    u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, destination = blockIdx.x * (SAMPLE_THREADS / 32) + warp;
+    if (destination >= own.n_destinations) return;
+    u64 node = sampled.ids[destination];
+    u32 start = lists.indptr[node], n = lists.indptr[node + 1] - start, k = n_weighted(weighted, node, fanout);
+    u32 first = sampled.indptr[own.first_bound + destination];
+    const u32 *list = lists.sources + start;
+    const float *weights = weighted.weights + start;
+    if (weighted.n_drawable[node] <= fanout) {
+        // All of them, in the order of the list.
+        u32 n_before = 0;
+        for (u32 chunk = 0; chunk < n; chunk += 32) {
+            u32 slot = chunk + lane;
+            bool is_drawn = slot < n && weights[slot] > 0.f;
+            u32 drawn = __ballot_sync(FULL, is_drawn);
+            u32 place = first + n_before + __popc(drawn & ((1u << lane) - 1));
+            if (is_drawn) put_edge(sampled, own, destination, place, list[slot]);
+            n_before += __popc(drawn);
+        }
+    } else {
+        Stream stream = stream_of(run_key, KITH_WEIGHTED_NEIGHBOR, step, hop);
+        double *keys = all_keys[warp], largest = __longlong_as_double(0x7ff0000000000000ll);
+        u32 *slots = all_slots[warp], n_kept = 0;
+        for (u32 chunk = 0; chunk < n; chunk += 32) {
+            u32 slot = chunk + lane;
+            double key = slot < n ? key_of(stream, node, slot, weights[slot]) : largest;
+            u32 left = __ballot_sync(FULL, slot < n && key < largest);
+            // One after the other, in the order of slots: of equal keys the earlier slot stays.
+            while (left != 0) {
+                u32 from = (u32)__ffs(left) - 1;
+                left &= left - 1;
+                double other = __shfl_sync(FULL, key, from);
+                if (other >= largest) continue;
+                u32 n_now = n_kept == k ? k - 1 : n_kept, low = lane, high = lane + 32;
+                double low_key = low < n_now ? keys[low] : other, high_key = high < n_now ? keys[high] : other;
+                u32 low_slot = low < n_now ? slots[low] : 0, high_slot = high < n_now ? slots[high] : 0;
+                u32 place = __popc(__ballot_sync(FULL, low < n_now && low_key <= other)) +
+                            __popc(__ballot_sync(FULL, high < n_now && high_key <= other));
+                __syncwarp(); // All have read before anything is moved.
+                if (low < n_now && low >= place) {
+                    keys[low + 1] = low_key;
+                    slots[low + 1] = low_slot;
+                }
+                if (high < n_now && high >= place) {
+                    keys[high + 1] = high_key;
+                    slots[high + 1] = high_slot;
+                }
+                if (lane == 0) {
+                    keys[place] = other;
+                    slots[place] = chunk + from;
+                }
+                __syncwarp();
+                n_kept = n_now + 1;
+                if (n_kept == k) largest = keys[k - 1];
+                __syncwarp();
+            }
+        }
+        for (u32 index = lane; index < k; index += 32) put_edge(sampled, own, destination, first + index, list[slots[index]]);
+    }
+    if (lane == 0) put_edge(sampled, own, destination, first + k, (u32)node);
+}
+
+/// Keys of the slots of one node, for tests.
+KERNEL void kith_weighted_keys(u32 n, u64 node, u32 hop, u64 run_key, u64 step, const float *weights, double *keys) {
+    u32 slot = blockIdx.x * blockDim.x + threadIdx.x;
+    if (slot < n) keys[slot] = key_of(stream_of(run_key, KITH_WEIGHTED_NEIGHBOR, step, hop), node, slot, weights[slot]);
+}
+
 /// Turns the slots of a hop into edges, each by a thread of its own.
 KERNEL void kith_take_neighbors(StoredLists lists, Sampled sampled, u32 hop, u32 fanout) {
     const HopSizes own = sampled.hops[hop];

@@ -1,16 +1,16 @@
 //! Neighbor sampling on a GPU: the same blocks as on the CPU, bit for bit.
 
-use std::{borrow::Cow, ops::Range, sync::Arc};
+use std::sync::Arc;
 
-use bytemuck::{Pod, Zeroable};
-use rayon::prelude::*;
+use bytemuck::Pod;
 
 use super::{
     args::{Args, args},
     compile::Constants,
     error::GpuError,
-    machine::{Gpu, Lane, ModuleId},
-    memory::{Address, Array},
+    graph_lists::GraphLists,
+    machine::{Gpu, Lane},
+    memory::Array,
     sampled::{Sampled, SampledOnDevice},
     sort::Sort,
 };
@@ -30,30 +30,7 @@ const MOST_UNSEEN: u64 = 1 << 26;
 
 const WHAT: &str = "sampling";
 
-/// As `struct StoredLists` in layer.cuh.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-pub(super) struct StoredLists {
-    indptr: Address,
-    sources: Address,
-}
-
-/// Neighbor lists of a whole graph on a machine, by destination, without self-loops.
-#[derive(Debug)]
-pub struct GraphLists {
-    gpu: Gpu,
-    module: ModuleId,
-    n_nodes: u64,
-    n_edges: u64,
-    /// Bounds of the lists.
-    bounds: Vec<u32>,
-    /// Neighbors of the node that has most.
-    longest: u64,
-    indptr: Array<u32>,
-    sources: Array<u32>,
-}
-
-/// Draws neighbors, without replacement, from lists that are on a machine. One batch at a time; memory of batches that
+/// Draws neighbors, without replacement, from lists that are on a machine: by weight if these have weights. One batch at a time; memory of batches that
 /// were given back is used again.
 #[derive(Debug)]
 pub struct GraphSampler {
@@ -73,76 +50,6 @@ struct Bounds {
     frontier: u64,
     first_edge: u64,
     first_bound: u64,
-}
-
-/// Lists of some nodes that are taken from those of all.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct TakenLists {
-    /// Ids of the nodes; none if they are next to each other.
-    pub(super) ids: Address,
-    /// Names of sources, by id; none if ids are their names.
-    pub(super) places: Address,
-    /// Start of each list. The kernel reads it if there are ids, and writes it otherwise.
-    pub(super) indptr: Address,
-    pub(super) sources: Address,
-    /// Names of the nodes, written if there are ids.
-    pub(super) own: Address,
-}
-
-impl GraphLists {
-    /// Copies the lists of a store. Loops in them are no candidates; parallel edges are each one.
-    pub fn new(gpu: &Gpu, indptr: &[u64], indices: &[u32]) -> Result<GraphLists, GpuError> {
-        let (indptr, indices) = without_loops(indptr, indices)?;
-        Ok(GraphLists {
-            gpu: gpu.clone(),
-            module: gpu.machine().compile(&[Constants::NO_LAYER])?[0],
-            n_nodes: indptr.len() as u64 - 1,
-            n_edges: indices.len() as u64,
-            longest: indptr.windows(2).map(|bounds| u64::from(bounds[1] - bounds[0])).max().unwrap_or(0),
-            indptr: Array::of(gpu, &indptr, "the graph")?,
-            bounds: indptr,
-            sources: Array::of(gpu, &indices, "the graph")?,
-        })
-    }
-
-    /// Nodes of the graph.
-    pub fn n_nodes(&self) -> u64 {
-        self.n_nodes
-    }
-
-    /// Bounds of all lists, without self-loops.
-    pub(super) fn bounds(&self) -> &[u32] {
-        &self.bounds
-    }
-
-    /// Copies the lists of some nodes, each with its self-loop at the end, to bounds and sources, in the lane of `gpu`. Nodes are
-    /// those with these ids, or those from a first on.
-    pub(super) fn take(&self, gpu: &Gpu, nodes: Range<u32>, to: &TakenLists) -> Result<(), GpuError> {
-        let TakenLists { ids, places, indptr, sources, own } = *to;
-        let mut args = args![self.stored(), nodes.start, nodes.len() as u32, indptr, sources, ids, places, own];
-        let grid = [nodes.len().div_ceil(N_THREADS / 32) as u32, 1, 1];
-        gpu.launch(self.module, "kith_take_lists", grid, N_THREADS as u32, &mut args)
-    }
-
-    /// Counts the edges from each node, in the lane of `gpu`.
-    pub(super) fn count_sources(&self, gpu: &Gpu, counts: &Array<u32>) -> Result<(), GpuError> {
-        let mut args = args![self.sources.at(), self.n_edges as u32, counts.at()];
-        let grid = [(self.n_edges as usize).div_ceil(N_THREADS) as u32, 1, 1];
-        gpu.launch(self.module, "kith_count_sources", grid, N_THREADS as u32, &mut args)
-    }
-
-    /// Estimates how often each node is drawn with a fanout, in the lane of `gpu`.
-    pub(super) fn count_draws(&self, gpu: &Gpu, fanout: u32) -> Result<Vec<u64>, GpuError> {
-        let counts = Array::zeros(gpu, self.n_nodes as usize, WHAT)?;
-        let mut args = args![self.stored(), self.n_nodes as u32, fanout, counts.at()];
-        let grid = [(self.n_nodes as usize).div_ceil(N_THREADS / 32) as u32, 1, 1];
-        gpu.launch(self.module, "kith_count_draws", grid, N_THREADS as u32, &mut args)?;
-        counts.read()
-    }
-
-    pub(super) fn stored(&self) -> StoredLists {
-        StoredLists { indptr: self.indptr.at(), sources: self.sources.at() }
-    }
 }
 
 impl GraphSampler {
@@ -239,8 +146,22 @@ impl GraphSampler {
         self.totals.fit(tiles(bounds.frontier, N_THREADS).max(tiles(most, SCAN_TILE)))?;
         let lists = self.lists.stored();
         let by_node = |bounds: &Bounds| bounds.frontier.max(1) as usize;
-        let args = args![lists, self.sampled(batch), hop, fanout];
-        self.launch("kith_count_neighbors", by_node(bounds), N_THREADS, args)?;
+        // All neighbors are taken, whatever they weigh.
+        let weights = self.lists.stored_weights().filter(|_| fanout != u32::MAX);
+        if weights.is_some() && fanout > MAX_OWN {
+            let sentence = format!("a fanout of {fanout} is more than a GPU draws by weight ({MAX_OWN})");
+            return Err(GpuError::Refused(sentence));
+        }
+        match weights {
+            None => {
+                let args = args![lists, self.sampled(batch), hop, fanout];
+                self.launch("kith_count_neighbors", by_node(bounds), N_THREADS, args)?;
+            }
+            Some(weights) => {
+                let args = args![weights, self.sampled(batch), hop, fanout];
+                self.launch("kith_count_weighted", by_node(bounds), N_THREADS, args)?;
+            }
+        }
         let mut n_edges = most;
         if most > self.most_unseen || bounds.first_edge + most >= MAX_EDGES {
             let seen = batch.hops.read_part(hop as usize..hop as usize + 1)?[0];
@@ -262,9 +183,16 @@ impl GraphSampler {
         self.grow(&mut batch.sources, end)?;
         self.grow(&mut batch.edge_destinations, end)?;
         self.grow(&mut batch.ids, n_sources)?;
-        let args = args![lists, self.sampled(batch), hop, fanout, run_key, step];
-        self.launch("kith_draw_neighbors", by_node(bounds), N_THREADS, args)?;
-        if fanout > MAX_OWN {
+        if let Some(weights) = weights {
+            let args = args![weights, self.sampled(batch), hop, fanout];
+            self.launch("kith_bound_weighted", by_node(bounds), N_THREADS, args)?;
+            let args = args![lists, weights, self.sampled(batch), hop, fanout, run_key, step];
+            self.launch("kith_draw_weighted", by_node(bounds), N_THREADS / 32, args)?;
+        } else {
+            let args = args![lists, self.sampled(batch), hop, fanout, run_key, step];
+            self.launch("kith_draw_neighbors", by_node(bounds), N_THREADS, args)?;
+        }
+        if weights.is_none() && fanout > MAX_OWN {
             let args = args![lists, self.sampled(batch), hop, fanout];
             self.launch("kith_take_neighbors", n_edges as usize, N_THREADS, args)?;
         }
@@ -308,60 +236,18 @@ impl GraphSampler {
     }
 }
 
-/// Neighbor lists without self-loops, as the GPU holds them. Checks everything that later reads rely on.
-fn without_loops<'a>(indptr: &[u64], indices: &'a [u32]) -> Result<(Vec<u32>, Cow<'a, [u32]>), GpuError> {
-    let refused = |sentence: String| Err(GpuError::Refused(sentence));
-    let n_edges = indices.len() as u64;
-    let is_whole = indptr.first() == Some(&0) && indptr.last() == Some(&n_edges) && indptr.is_sorted();
-    if !is_whole {
-        return refused(format!("the bounds of lists do not begin at 0, ascend and end at {n_edges}"));
-    }
-    let n_nodes = indptr.len() as u64 - 1;
-    if n_nodes >= 1 << 31 || n_nodes + n_edges >= u64::from(u32::MAX) {
-        return refused(format!(
-            "a graph of {n_nodes} nodes and {n_edges} edges is more than a GPU samples from (2^31 and 2^32)"
-        ));
-    }
-    if let Some(id) = indices.par_iter().find_any(|id| u64::from(**id) >= n_nodes) {
-        return refused(format!("node {id} is outside the graph: it has {n_nodes} nodes"));
-    }
-    let list = |node: usize| &indices[indptr[node] as usize..indptr[node + 1] as usize];
-    let has_loop = |node: usize| list(node).contains(&(node as u32));
-    if !(0..n_nodes as usize).into_par_iter().any(has_loop) {
-        return Ok((indptr.par_iter().map(|bound| *bound as u32).collect(), Cow::Borrowed(indices)));
-    }
-    let (mut bounds, mut kept) = (Vec::with_capacity(indptr.len()), Vec::with_capacity(indices.len()));
-    bounds.push(0);
-    for node in 0..n_nodes as usize {
-        kept.extend(list(node).iter().filter(|id| **id != node as u32));
-        bounds.push(kept.len() as u32);
-    }
-    Ok((bounds, Cow::Owned(kept)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn loops_go_and_parallel_edges_stay() {
-        let (indptr, sources) = without_loops(&[0, 4, 4, 7], &[0, 0, 1, 1, 0, 1, 2]).unwrap();
-        assert_eq!((&indptr[..], &sources[..]), (&[0, 2, 2, 4][..], &[1, 1, 0, 1][..]));
-        assert_eq!(without_loops(&[0, 1, 2], &[1, 0]).unwrap(), (vec![0, 1, 2], Cow::Borrowed(&[1, 0][..])));
-    }
-
-    #[test]
-    fn damaged_lists_get_a_sentence() {
-        let cases: [(&[u64], &[u32], &str); 5] = [
-            (&[], &[], "bounds of lists"),
-            (&[1, 2], &[0, 0], "bounds of lists"),
-            (&[0, 2, 1, 2], &[0, 0], "bounds of lists"),
-            (&[0, 1], &[0, 0], "end at 2"),
-            (&[0, 1, 2], &[0, 2], "node 2 is outside the graph: it has 2 nodes"),
-        ];
-        for (indptr, indices, part) in cases {
-            let sentence = without_loops(indptr, indices).unwrap_err().to_string();
-            assert!(sentence.contains(part), "{sentence}");
-        }
-    }
+/// Keys of weighted draws of one node's slots, as a GPU computes them; `name` is the seed and the step.
+pub fn weighted_keys(
+    gpu: &Gpu,
+    (run_key, step): (u64, u64),
+    (hop, node): (u32, u64),
+    weights: &[f32],
+) -> Result<Vec<f64>, GpuError> {
+    let module = gpu.machine().compile(&[Constants::NO_LAYER])?[0];
+    let on_gpu = Array::of(gpu, weights, WHAT)?;
+    let keys = Array::<f64>::zeros(gpu, weights.len(), WHAT)?;
+    let mut args = args![weights.len() as u32, node, hop, run_key, step, on_gpu.at(), keys.at()];
+    let grid = [weights.len().div_ceil(N_THREADS) as u32, 1, 1];
+    gpu.launch(module, "kith_weighted_keys", grid, N_THREADS as u32, &mut args)?;
+    keys.read()
 }

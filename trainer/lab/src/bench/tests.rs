@@ -61,7 +61,7 @@ impl Progress for Counted {
 fn outcomes(done: &[Done]) -> Vec<(String, u64, Option<Results>)> {
     let of_run = |run: &KeptRun| {
         let results = run.results.clone();
-        let timeless = results.map(|results| Results { seconds: 0.0, seconds_measuring: 0.0, ..results });
+        let timeless = results.map(|results| Results { seconds: 0.0, seconds_evaluating: 0.0, ..results });
         (run.model.clone(), run.run_key, timeless)
     };
     done.iter().flat_map(|done| &done.runs).map(of_run).collect()

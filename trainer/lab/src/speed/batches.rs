@@ -62,7 +62,7 @@ pub(super) fn measure(
     })?;
     times.remove(0);
     times.sort_by(f64::total_cmp);
-    let seconds = run.report().map_or(0.0, |report| report.results.seconds_measuring);
+    let seconds = run.report().map_or(0.0, |report| report.results.seconds_evaluating);
     let n_evaluations = run.n_epochs().max(1) as f64;
     Ok(Timing {
         milliseconds: times[times.len() / 2],

@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use kith_block::{Block, BlockError};
 use kith_draw::{Name, Purpose, Stream};
 use kith_kernels::InputRows;
-use kith_store::{Contents, Dtype, LabelsEntry, Provenance, RowsEntry, RowsForm, StoreWriter};
+use kith_store::{Contents, Dtype, FeatureLayout, FeaturesEntry, LabelKind, LabelsEntry, Provenance, StoreWriter};
 use kith_trainer::{
     data::input::{GraphInput, Labels},
     error::TrainError,
@@ -125,15 +125,15 @@ impl Arrays {
         let mut writer = StoreWriter::create(dir)?;
         writer.write("indptr", &indptr)?;
         writer.write("indices", &sources)?;
-        writer.write("rows", &self.rows)?;
+        writer.write("features", &self.rows)?;
         writer.write("labels", &labels)?;
         writer.write("split.measured", &(0..n_nodes).map(part).collect::<Vec<u8>>())?;
         let contents = Contents {
             n_nodes: n_nodes as u64,
             n_edges: sources.len() as u64,
             is_symmetric: true,
-            rows: Some(RowsEntry { dim: dim as u64, form: RowsForm::Dense, dtype: Dtype::F32 }),
-            labels: Some(LabelsEntry { n_classes: n_classes as u64, multi_label: false }),
+            features: Some(FeaturesEntry { dim: dim as u64, layout: FeatureLayout::Dense, dtype: Dtype::F32 }),
+            labels: Some(LabelsEntry { kind: LabelKind::Classes, n_classes: n_classes as u64 }),
             splits: vec!["measured".to_owned()],
             ..Contents::default()
         };

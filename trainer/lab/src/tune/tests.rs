@@ -57,7 +57,14 @@ fn data(turned: bool) -> [Data; 1] {
         is_symmetric: true,
         is_one_of_many: false,
     };
-    [Data::Full(Input { graphs: vec![graph], dim: dim as usize, n_classes: 3, is_multi_label: false, links: None })]
+    [Data::Full(Input {
+        graphs: vec![graph],
+        dim: dim as usize,
+        n_classes: 3,
+        label_kind: kith_store::LabelKind::Classes,
+        scales: Vec::new(),
+        links: None,
+    })]
 }
 
 fn tuning(n_trials: usize, n_together: usize) -> Tuning {

@@ -129,7 +129,7 @@ fn counts_of_graph(dir: &Path) -> anyhow::Result<Counts> {
     let Some(labels) = contents.labels else {
         bail!("{}: the graph has no labels: import it with --labels", dir.display());
     };
-    let dim = contents.rows.map_or(1, |rows| rows.dim as usize);
+    let dim = contents.features.map_or(1, |rows| rows.dim as usize);
     Ok(Counts { dim, n_classes: labels.n_classes as usize })
 }
 

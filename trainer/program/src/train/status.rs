@@ -1,9 +1,10 @@
 //! The status line of an epoch, and the warning about a loss that grows.
 
-use kith_run::report::StepRecord;
+use kith_run::{measured::Metric, report::StepRecord};
 
-pub(super) fn how_it_goes(record: &StepRecord) -> String {
-    let measured = record.measured.map(|m| format!(", valid {:.2}, test {:.2}", 100.0 * m.valid, 100.0 * m.test));
+pub(super) fn how_it_goes(record: &StepRecord, metric: Metric) -> String {
+    let shown = |value: f64| metric.show(value);
+    let measured = record.measured.map(|m| format!(", valid {}, test {}", shown(m.valid), shown(m.test)));
     format!("loss {:.4}{}", record.loss, measured.unwrap_or_default())
 }
 

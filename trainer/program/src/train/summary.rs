@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 struct Line<'a> {
     dataset: &'a str,
     model: &'a str,
-    run_key: u64,
+    seed: u64,
     epochs: u64,
     best_epoch: u64,
     valid: f64,
@@ -30,12 +30,13 @@ struct Line<'a> {
 pub(super) fn print_line(report: &Report) -> anyhow::Result<()> {
     let Results { epochs, best_epoch, valid, test, test_last, seconds, .. } = report.results;
     let Report { dataset, model, run_key, .. } = report;
-    print_json(&Line { dataset, model, run_key: *run_key, epochs, best_epoch, valid, test, test_last, seconds })
+    print_json(&Line { dataset, model, seed: *run_key, epochs, best_epoch, valid, test, test_last, seconds })
 }
 
 /// A list for one run, a table for several.
 pub(super) fn print_results(reports: &[Report]) -> anyhow::Result<()> {
-    let percent = |share: f64| format!("{:.2}", 100.0 * share);
+    let Some(metric) = reports.first().map(|report| report.metric) else { return Ok(()) };
+    let show = |value: f64| metric.show(value);
     if let [report] = reports {
         let results = &report.results;
         let stopped = if results.stopped_early { " (stopped early)" } else { "" };
@@ -47,16 +48,11 @@ pub(super) fn print_results(reports: &[Report]) -> anyhow::Result<()> {
             ("metric", report.metric.shown().to_owned()),
             (
                 "best epoch",
-                format!("{}: valid {}, test {}", results.best_epoch, percent(results.valid), percent(results.test)),
+                format!("{}: valid {}, test {}", results.best_epoch, show(results.valid), show(results.test)),
             ),
             (
                 "last epoch",
-                format!(
-                    "{}: valid {}, test {}",
-                    results.epochs - 1,
-                    percent(results.valid_last),
-                    percent(results.test_last)
-                ),
+                format!("{}: valid {}, test {}", results.epochs - 1, show(results.valid_last), show(results.test_last)),
             ),
         ];
         let ranks: Vec<String> = (0..report.phases.len()).map(|rank| format!("rank {rank}")).collect();
@@ -72,16 +68,16 @@ pub(super) fn print_results(reports: &[Report]) -> anyhow::Result<()> {
             run_key.to_string(),
             results.epochs.to_string(),
             results.best_epoch.to_string(),
-            percent(results.valid),
-            percent(results.test),
-            percent(results.test_last),
+            show(results.valid),
+            show(results.test),
+            show(results.test_last),
             format!("{:.1}", results.seconds),
         ]);
     }
     print_table(&rows)?;
     let spread = |of: fn(&Results) -> f64| {
         let Spread { mean, std } = Spread::of(reports, of);
-        format!("{:.2} ± {:.2}", 100.0 * mean, 100.0 * std)
+        format!("{} ± {}", metric.show(mean), metric.show(std))
     };
     print(&format!(
         "{} {}, {} runs: valid {}, test {}, test_last {}\n",
@@ -98,7 +94,7 @@ pub(super) fn print_results(reports: &[Report]) -> anyhow::Result<()> {
 fn where_it_went(phases: &Phases) -> String {
     let total = phases.total().max(1) as f64;
     let mut shares: Vec<(f64, &str)> =
-        Phase::ALL.iter().map(|phase| (phases.of(*phase) as f64 / total, phase.shown())).collect();
+        Phase::ALL.iter().map(|phase| (phases.of(*phase) as f64 / total, phase.name())).collect();
     shares.retain(|(share, _)| *share >= 0.0005);
     shares.sort_by(|(a, _), (b, _)| b.total_cmp(a));
     let shares: Vec<String> = shares.iter().map(|(share, name)| format!("{name} {:.1}%", 100.0 * share)).collect();

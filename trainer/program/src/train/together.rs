@@ -2,6 +2,7 @@
 
 use kith_cli::progress::{Epochs, say};
 use kith_run::{
+    measured::Metric,
     report::{Report, StepRecord},
     stop::Stop,
 };
@@ -35,7 +36,7 @@ pub(super) fn train_all(plans: Vec<RunPlan<'_>>, gpu: &Gpu, stop: &Stop) -> anyh
 /// Shows how far the runs are that are computed now, and watches their mean loss.
 #[derive(Default)]
 struct Shown {
-    epochs: Option<Epochs>,
+    epochs: Option<(Epochs, Metric)>,
     losses: Option<LossWatch>,
 }
 
@@ -45,13 +46,14 @@ impl Watch for Shown {
             [run] => format!("{}, seed {}", run.name(), run.run_key()),
             _ => format!("{}, {} seeds", runs[0].name(), runs.len()),
         };
-        self.epochs = Some(Epochs::begin(what, runs[0].n_epochs(), runs[0].epochs()));
+        let epochs = Epochs::begin(what, runs[0].n_epochs(), runs[0].epochs());
+        self.epochs = Some((epochs, runs[0].metric()));
         self.losses = Some(LossWatch::new(runs[0].config().optimizer.learning_rate));
     }
 
     fn step(&mut self, record: &StepRecord) {
-        if let Some(shown) = &mut self.epochs {
-            shown.advance(record.epoch + 1, || how_it_goes(record));
+        if let Some((shown, metric)) = &mut self.epochs {
+            shown.advance(record.epoch + 1, || how_it_goes(record, *metric));
         }
         if let Some(warning) = self.losses.as_mut().and_then(|losses| losses.hear(record)) {
             say(&format!("warning: {warning}"));

@@ -13,6 +13,7 @@ use crate::{
 
 use super::{
     folder::{Run, Runs},
+    metric::ShownMetric,
     steps::Step,
 };
 
@@ -29,7 +30,7 @@ const TEST: usize = 2;
 const EDGES: [usize; 4] = [3, 6, 4, 7];
 
 /// Losses, and metrics if any were evaluated.
-pub(super) fn figures(runs: &Runs, paper: Option<(f64, f64)>, metric: &str) -> Vec<Figure> {
+pub(super) fn figures(runs: &Runs, paper: Option<(f64, f64)>, metric: ShownMetric) -> Vec<Figure> {
     if runs.all.iter().all(|run| run.steps.all.is_empty()) {
         return Vec::new();
     }
@@ -86,17 +87,18 @@ fn losses(runs: &Runs) -> Figure {
     Figure { svg: lines.svg(), caption: format!("{parts}{how}").trim_end().to_owned() }
 }
 
-fn metrics(runs: &Runs, paper: Option<(f64, f64)>, metric: &str) -> Figure {
+fn metrics(runs: &Runs, paper: Option<(f64, f64)>, metric: ShownMetric) -> Figure {
+    let name = metric.name;
     let of = |name: &str, color, value: fn(&Step) -> Option<f64>| {
-        series(runs, Over::Epochs, name, color, &|step| Some(100.0 * value(step)?))
+        series(runs, Over::Epochs, name, color, &|step| Some(metric.on_axis(value(step)?)))
     };
     let all = [of("validation", VALID, |step| step.valid), of("test", TEST, |step| step.test)];
     let reference = |(mean, _): (f64, f64)| Reference { name: "test, paper".to_owned(), y: mean, color: 6 };
     let lines = Lines {
-        title: format!("{} by epoch", capitalized(metric)),
-        description: format!("The {metric} of the valid and test nodes after each epoch, in percent."),
+        title: format!("{} by epoch", capitalized(name)),
+        description: format!("The {name} of the valid and test nodes after each epoch{}.", in_percent(metric)),
         x: Axis::linear("epoch"),
-        y: Axis::linear(format!("{metric} (%)")),
+        y: Axis::linear(metric.titled(metric.name)),
         series: all.into_iter().flatten().collect(),
         references: paper.map(reference).into_iter().collect(),
         ..Lines::default()
@@ -160,25 +162,34 @@ fn mean(values: &[f64]) -> f64 {
 }
 
 /// Box plot of the results of many runs; `None` for fewer than [`MANY`].
-pub(super) fn spread_of_results(runs: &Runs, metric: &str) -> Option<Figure> {
+pub(super) fn spread_of_results(runs: &Runs, metric: ShownMetric) -> Option<Figure> {
     if runs.reports().count() < MANY {
         return None;
     }
     let group = |(name, key): (&str, &str)| {
         let pointer = format!("/results/{key}");
-        let values: Vec<f64> = runs.reports().filter_map(|report| Some(100.0 * report.number(&pointer)?)).collect();
+        let values: Vec<f64> =
+            runs.reports().filter_map(|report| Some(metric.on_axis(report.number(&pointer)?))).collect();
         Group { name: name.to_owned(), boxes: vec![FiveNumbers::of(&values)] }
     };
     let results = [("valid", "valid"), ("test", "test"), ("valid_last", "valid_last"), ("test_last", "test_last")];
     let boxes = Boxes {
         title: "Results of all runs".to_owned(),
-        description: format!("The {metric} of all runs, in percent: of the best epoch and of the last."),
-        y: Axis::linear(format!("{metric} (%)")),
+        description: format!(
+            "The {} of all runs{}: of the best epoch and of the last.",
+            metric.name,
+            in_percent(metric)
+        ),
+        y: Axis::linear(metric.titled(metric.name)),
         groups: results.into_iter().map(group).collect(),
         ..Boxes::default()
     };
     let caption = "Median and quartiles; whiskers reach 1.5 times as far as the box is high, crosses lie beyond.";
     Some(Figure { svg: boxes.svg(), caption: caption.to_owned() })
+}
+
+fn in_percent(metric: ShownMetric) -> &'static str {
+    if metric.unit().is_empty() { "" } else { ", in percent" }
 }
 
 /// A name with a capital first letter.

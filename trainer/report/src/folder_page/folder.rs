@@ -128,7 +128,7 @@ impl Runs {
 }
 
 fn key_of(report: &JsonPart) -> Option<u64> {
-    report.value().pointer("/run_key")?.as_u64()
+    report.at("/seed")?.value().as_u64()
 }
 
 fn folder_of(dir: &Path, key: u64) -> PathBuf {

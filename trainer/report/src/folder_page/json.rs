@@ -7,6 +7,9 @@ use serde_json::Value;
 
 use super::error::ReportError;
 
+/// Names in reports, and those of version 0.1.0.
+const EARLIER: [(&str, &str); 3] = [("/seed", "/run_key"), ("/features", "/rows"), ("/evaluate", "/measure")];
+
 /// A part of a JSON file.
 #[derive(Clone, Debug)]
 pub(super) struct JsonPart {
@@ -31,8 +34,18 @@ impl JsonPart {
 
     /// The part at a pointer (RFC 6901).
     pub(super) fn at(&self, pointer: &str) -> Option<JsonPart> {
-        let value = self.value.pointer(pointer)?.clone();
-        Some(JsonPart { value, source: format!("{}{pointer}", self.source) })
+        let (value, pointer) = self.find(pointer)?;
+        Some(JsonPart { value: value.clone(), source: format!("{}{pointer}", self.source) })
+    }
+
+    /// The value at a pointer, or at the one that version 0.1.0 used, and the pointer.
+    fn find(&self, pointer: &str) -> Option<(&Value, String)> {
+        if let Some(value) = self.value.pointer(pointer) {
+            return Some((value, pointer.to_owned()));
+        }
+        let (now, before) = EARLIER.iter().find(|(now, _)| pointer.starts_with(now))?;
+        let earlier = pointer.replacen(now, before, 1);
+        self.value.pointer(&earlier).map(|value| (value, earlier))
     }
 
     /// The items of a list; empty for other values.
@@ -55,18 +68,18 @@ impl JsonPart {
 
     /// The number at a pointer.
     pub(super) fn number(&self, pointer: &str) -> Option<f64> {
-        self.value.pointer(pointer)?.as_f64()
+        self.find(pointer)?.0.as_f64()
     }
 
     /// The text at a pointer.
     pub(super) fn text(&self, pointer: &str) -> Option<&str> {
-        self.value.pointer(pointer)?.as_str()
+        self.find(pointer)?.0.as_str()
     }
 
     /// The number at a pointer as a cell; unknown if there is none.
     pub(super) fn cell(&self, pointer: &str, shown: impl Fn(f64) -> String) -> Cell {
-        match self.value.pointer(pointer) {
-            Some(Value::Number(number)) => Cell::new(shown(number.as_f64().unwrap_or(f64::NAN)))
+        match self.find(pointer) {
+            Some((Value::Number(number), pointer)) => Cell::new(shown(number.as_f64().unwrap_or(f64::NAN)))
                 .with_value(number)
                 .with_source(format!("{}{pointer}", self.source)),
             _ => Cell::unknown(),
@@ -82,11 +95,6 @@ impl JsonPart {
             other => Cell::new(other.to_string()),
         }
     }
-}
-
-/// Formats a share in percent.
-pub(super) fn percent(share: f64) -> String {
-    format!("{:.2}", 100.0 * share)
 }
 
 /// Formats a count.
@@ -107,6 +115,10 @@ pub(super) fn seconds(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn percent(share: f64) -> String {
+        format!("{:.2}", 100.0 * share)
+    }
 
     #[test]
     fn numbers_keep_their_bits_and_say_where_they_are() {

@@ -8,6 +8,7 @@ use super::{
     curves,
     folder::{Run, Runs},
     json::{JsonPart, count},
+    metric::ShownMetric,
     published::Paper,
     recipe::RecipePoint,
     results, time,
@@ -18,26 +19,18 @@ pub(super) fn page(dir: &Path, runs: &Runs, place: Option<&RecipePoint>, paper: 
     let first = runs.reports().next();
     let dataset = first.and_then(|report| report.text("/dataset"));
     let paper = dataset.zip(runs.model.as_deref()).and_then(|(dataset, model)| paper(dataset, model));
-    let metric = match first.and_then(|report| report.text("/metric")) {
-        Some("micro_f1") => "micro-F1",
-        Some("accuracy") => "accuracy",
-        Some("balanced_accuracy") => "balanced accuracy",
-        Some("macro_f1") => "macro-F1",
-        Some("roc_auc") => "ROC AUC",
-        Some("average_precision") => "average precision",
-        _ => "metric",
-    };
+    let metric = ShownMetric::of(runs);
     let folder = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
     let folder =
         folder.file_name().map_or_else(|| dir.display().to_string(), |name| name.to_string_lossy().into_owned());
     let subject = dataset.map_or(folder, str::to_owned);
     let title = runs.model.as_ref().map_or(subject.clone(), |model| format!("{subject}, {model}"));
-    let mut page = Page::new(title, lead(runs, metric));
+    let mut page = Page::new(title, lead(runs, metric.name));
     page.footer(format!("Made by kith {} of {}.", env!("CARGO_PKG_VERSION"), dir.display()));
     if let Some(note) = at_work(runs) {
         page.note(&note);
     }
-    page.tiles(&results::tiles(runs, paper));
+    page.tiles(&results::tiles(runs, paper, metric));
 
     page.section("Results");
     if let Some(explained) = explained(runs) {
@@ -118,9 +111,9 @@ fn facts(runs: &Runs, dataset: Option<&str>) -> Vec<(&'static str, Cell)> {
         ("weights", "/n_weights"),
         ("ranks", "/n_ranks"),
         ("negatives left out", "/n_negatives_left_out"),
-        ("rows from files", "/rows/local"),
-        ("rows from the cache", "/rows/cached"),
-        ("rows from servers", "/rows/remote"),
+        ("features from files", "/features/local"),
+        ("features from the cache", "/features/cached"),
+        ("features from servers", "/features/remote"),
     ];
     facts.extend(counts.into_iter().filter_map(|(name, pointer)| Some((name, counted(runs, pointer)?))));
     facts.extend(seeds_per_second(runs).map(|seeds| ("seeds per second", seeds)));

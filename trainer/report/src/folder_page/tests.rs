@@ -11,11 +11,11 @@ use super::*;
 fn made_report(key: u64) -> Value {
     let share = 0.1 + key as f64 / 97.0;
     json!({
-        "dataset": "cora <&>", "model": "supergat-mx", "run_key": key,
+        "dataset": "cora <&>", "model": "supergat-mx", "seed": key,
         "results": {
             "epochs": 3, "steps": 3, "stopped_early": false, "best_epoch": 1, "valid": share, "test": share / 3.0,
             "valid_last": share / 7.0, "test_last": share / 1.1, "valid_loss_last": 1.0 / 3.0, "seconds": 1.25,
-            "seconds_measuring": 0.5
+            "seconds_evaluating": 0.5
         },
         "metric": "accuracy", "n_weights": 5610, "n_negatives_left_out": key, "n_ranks": 2,
         "phases": [

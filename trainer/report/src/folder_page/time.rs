@@ -44,7 +44,7 @@ pub(super) fn spent(runs: &Runs) -> Option<(Figure, Table)> {
         description: "Seconds that each rank spent in each phase.".to_owned(),
         x_label: "seconds".to_owned(),
         unit: "s".to_owned(),
-        parts: Phase::ALL.iter().map(|phase| phase.shown().to_owned()).collect(),
+        parts: Phase::ALL.iter().map(|phase| phase.name().to_owned()).collect(),
         bars,
         width: 880.0,
     };
@@ -54,7 +54,7 @@ pub(super) fn spent(runs: &Runs) -> Option<(Figure, Table)> {
 
 fn table(ranks: &[Rank]) -> Table {
     let mut columns = vec!["rank".to_owned()];
-    columns.extend(Phase::ALL.iter().map(|phase| format!("{} (s)", phase.shown())));
+    columns.extend(Phase::ALL.iter().map(|phase| format!("{} (s)", phase.name())));
     columns.push("all (s)".to_owned());
     let in_seconds = |micros: f64| seconds(micros / 1e6);
     let row = |rank: &Rank| {
@@ -106,7 +106,7 @@ fn phases_of(part: &JsonPart) -> Phases {
         compute: micros(Phase::Compute),
         exchange: micros(Phase::Exchange),
         update: micros(Phase::Update),
-        measure: micros(Phase::Measure),
+        evaluate: micros(Phase::Evaluate),
         save: micros(Phase::Save),
     }
 }

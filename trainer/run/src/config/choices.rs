@@ -186,6 +186,36 @@ impl Choice for Supervision {
         &[("split", Self::Split), ("full", Self::Full), ("full-and-valid", Self::FullAndValid)];
 }
 
+/// Sampling of neighbors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NeighborSampling {
+    /// All neighbors alike.
+    #[default]
+    Uniform,
+    /// By the weights of edges.
+    Weighted,
+}
+
+impl Choice for NeighborSampling {
+    const ALL: &'static [(&'static str, Self)] = &[("uniform", Self::Uniform), ("weighted", Self::Weighted)];
+}
+
+/// Loss of node regression.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RegressionLoss {
+    /// Mean squared error.
+    #[default]
+    Mse,
+    /// Mean absolute error.
+    Mae,
+    /// Squared up to an error of one standard deviation, absolute beyond.
+    Huber,
+}
+
+impl Choice for RegressionLoss {
+    const ALL: &'static [(&'static str, Self)] = &[("mse", Self::Mse), ("mae", Self::Mae), ("huber", Self::Huber)];
+}
+
 impl Choice for Kernels {
     const ALL: &'static [(&'static str, Self)] = &[("fused", Self::Fused), ("reference", Self::Reference)];
 }

@@ -50,6 +50,9 @@ pub struct ModelConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub edge_dropout: Option<f64>,
+    /// true: the weights of edges are factors of the messages (gcn, sage, gin); a self-loop weighs 1 (default: false)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub edge_weights: Option<bool>,
     /// false: no self-loops; a node without neighbors then outputs the bias (gat, gcn, sage; default: true)
     #[serde(skip_serializing_if = "Option::is_none")]
     pub self_loops: Option<bool>,
@@ -101,6 +104,7 @@ impl Default for ModelConfig {
             input_dropout: None,
             attention_dropout: None,
             edge_dropout: None,
+            edge_weights: None,
             self_loops: None,
             norm: None,
             residual: None,
@@ -165,7 +169,12 @@ impl ModelConfig {
         self.attention_dropout.unwrap_or(self.dropout)
     }
 
-    /// Dropout probability of edges.
+    /// True if the weights of edges are factors of messages.
+    pub fn has_edge_weights(&self) -> bool {
+        self.edge_weights.unwrap_or(false)
+    }
+
+    /// Probability of dropping an edge.
     pub fn edge_dropout(&self) -> f64 {
         self.edge_dropout.unwrap_or(0.0)
     }

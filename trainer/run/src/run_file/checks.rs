@@ -70,6 +70,8 @@ impl RunFile {
                 .to_owned()
         } else if model.edge_dropout() > 0.0 && matches!(model.kind, ModelKind::Mlp | ModelKind::Cgat) {
             format!("`model.edge_dropout` is not for a {}: remove the key", model.kind.name())
+        } else if model.has_edge_weights() && !matches!(model.kind, ModelKind::Gcn | ModelKind::Sage | ModelKind::Gin) {
+            format!("`model.edge_weights` is for a gcn, sage or gin, not a {}: remove the key", model.kind.name())
         } else if model.has_output_linear() && is_set("model.out_heads") {
             "`model.out_heads` has no effect with model.output_linear = true: remove it; all graph layers have `model.heads` heads"
                 .to_owned()
@@ -192,6 +194,7 @@ impl RunFile {
         let of_nodes = [
             ("train.split", train.split.is_some()),
             ("train.supervision", train.supervision != Supervision::Split),
+            ("train.loss", train.loss.is_some()),
             ("train.label_smoothing", train.label_smoothing.is_some()),
             ("train.class_weights", train.class_weights.is_some()),
         ];
@@ -200,8 +203,10 @@ impl RunFile {
             "`train.mode`: link prediction supports full-batch only".to_owned()
         } else if config.model.kind == ModelKind::Cgat {
             "`model.kind`: a cgat compares classes, and link prediction has none".to_owned()
+        } else if config.model.has_edge_weights() {
+            "`model.edge_weights` is not for link prediction: remove the key".to_owned()
         } else if let Some((key, _)) = of_nodes {
-            format!("`{key}` is for node classification, and this run predicts links: remove it")
+            format!("`{key}` is for labels of nodes, and this run predicts links: remove it")
         } else if links.valid + links.test >= 1.0 {
             format!(
                 "`links.valid` and `links.test` must leave edges to train on: together they are {}",
@@ -209,7 +214,7 @@ impl RunFile {
             )
         } else if let Some(metric) = config.train.metric.filter(|metric| !metric.measures_links()) {
             format!(
-                "`train.metric`: {} is for node classification: use roc-auc, average-precision, mrr, hits@10, hits@50 or hits@100",
+                "`train.metric`: {} is for nodes: use roc-auc, average-precision, mrr, hits@10, hits@50 or hits@100",
                 metric.name()
             )
         } else {

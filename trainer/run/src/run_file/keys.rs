@@ -9,7 +9,8 @@ use toml::Value;
 use crate::{
     config::{
         Activation, CgatConfig, ClassWeights, EarlyStopConfig, EdgeLossConfig, Jumping, LinksConfig, ModelConfig,
-        NoDecay, Norm, OptimizerConfig, Residual, RunConfig, ScheduleConfig, TrainConfig,
+        NeighborSampling, NoDecay, Norm, OptimizerConfig, RegressionLoss, Residual, RunConfig, ScheduleConfig,
+        TrainConfig,
     },
     measured::Metric,
 };
@@ -104,6 +105,7 @@ pub(super) fn names() -> Vec<String> {
             input_dropout: Some(0.0),
             attention_dropout: Some(0.0),
             edge_dropout: Some(0.0),
+            edge_weights: Some(false),
             self_loops: Some(true),
             norm: Some(Norm::None),
             residual: Some(Residual::None),
@@ -130,6 +132,8 @@ pub(super) fn names() -> Vec<String> {
             ..ScheduleConfig::default()
         }),
         train: TrainConfig {
+            sampling: Some(NeighborSampling::Uniform),
+            loss: Some(RegressionLoss::Mse),
             label_smoothing: Some(0.0),
             class_weights: Some(ClassWeights::Equal),
             metric: Some(Metric::Accuracy),

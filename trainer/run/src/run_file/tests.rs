@@ -516,14 +516,14 @@ fn link_prediction_is_a_task_of_its_own() {
     );
     for (assignments, sentence) in [
         (&["train.mode=mini-batch"][..], "`train.mode`: link prediction supports full-batch only"),
-        (&["train.split=public"], "`train.split` is for node classification, and this run predicts links: remove it"),
+        (&["train.split=public"], "`train.split` is for labels of nodes, and this run predicts links: remove it"),
         (
             &["links.valid=0.5", "links.test=0.5"],
             "`links.valid` and `links.test` must leave edges to train on: together they are 1",
         ),
         (
             &["train.metric=accuracy"],
-            "`train.metric`: accuracy is for node classification: use roc-auc, average-precision, mrr, hits@10, hits@50 or hits@100",
+            "`train.metric`: accuracy is for nodes: use roc-auc, average-precision, mrr, hits@10, hits@50 or hits@100",
         ),
     ] {
         assert_eq!(links(assignments).unwrap_err().problem, sentence);

@@ -10,7 +10,8 @@ use crate::{
 };
 
 /// Keys that only mini-batches have.
-pub(super) const MINI_BATCH: [&str; 4] = ["train.fanouts", "train.batch_size", "train.edge_seeds", "train.slices"];
+pub(super) const MINI_BATCH: [&str; 5] =
+    ["train.fanouts", "train.sampling", "train.batch_size", "train.edge_seeds", "train.slices"];
 
 /// Keys that only attention has.
 pub(super) const ATTENTION: [&str; 4] =

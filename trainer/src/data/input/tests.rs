@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use kith_store::{Contents, Dtype, GraphsEntry, LabelsEntry, NO_CLASS, Provenance, RowsEntry, RowsForm, StoreWriter};
+use kith_store::{
+    Contents, Dtype, FeatureLayout, FeaturesEntry, GraphsEntry, LabelKind, LabelsEntry, NO_CLASS, Provenance,
+    StoreWriter,
+};
 
 use super::*;
 
@@ -71,16 +74,17 @@ impl Made {
             ..Contents::default()
         };
         if let Some((dim, values)) = &self.rows {
-            writer.write("rows", values).unwrap();
-            contents.rows = Some(RowsEntry { dim: *dim as u64, form: RowsForm::Dense, dtype: Dtype::F32 });
+            writer.write("features", values).unwrap();
+            contents.features =
+                Some(FeaturesEntry { dim: *dim as u64, layout: FeatureLayout::Dense, dtype: Dtype::F32 });
         }
         if let Some((n_classes, labels)) = &self.labels {
             writer.write("labels", labels).unwrap();
-            contents.labels = Some(LabelsEntry { n_classes: *n_classes, multi_label: false });
+            contents.labels = Some(LabelsEntry { kind: LabelKind::Classes, n_classes: *n_classes });
         }
         if let Some((n_classes, bits)) = &self.label_bits {
             writer.write("label_bits", bits).unwrap();
-            contents.labels = Some(LabelsEntry { n_classes: *n_classes, multi_label: true });
+            contents.labels = Some(LabelsEntry { kind: LabelKind::MultiLabel, n_classes: *n_classes });
         }
         for (name, parts) in &self.splits {
             writer.write(&format!("split.{name}"), parts).unwrap();
@@ -103,7 +107,7 @@ fn refusal(made: &Made, split: Option<&str>) -> String {
 #[test]
 fn one_graph_with_loops_and_duplicates() {
     let input = load(&Made::five().open(), None).unwrap();
-    assert_eq!((input.graphs.len(), input.dim, input.n_classes, input.is_multi_label), (1, 2, 3, false));
+    assert_eq!((input.graphs.len(), input.dim, input.n_classes, input.label_kind), (1, 2, 3, LabelKind::Classes));
     let graph = &input.graphs[0];
     assert_eq!(graph.block.indptr(), [0, 3, 6, 9, 10, 12]);
     assert_eq!(graph.block.sources(), [2, 3, 0, 0, 0, 1, 1, 3, 2, 3, 1, 4]);
@@ -140,7 +144,7 @@ fn a_set_of_graphs_comes_apart() {
         ..Made::five()
     };
     let input = load(&made.open(), None).unwrap();
-    assert_eq!((input.graphs.len(), input.n_classes, input.is_multi_label), (2, 70, true));
+    assert_eq!((input.graphs.len(), input.n_classes, input.label_kind), (2, 70, LabelKind::MultiLabel));
     let [first, second] = &input.graphs[..] else { panic!("two graphs") };
     assert_eq!(first.block.sources(), [1, 0, 0, 1, 0, 1, 2]);
     assert_eq!([0, 1, 2].map(|position| first.block.id(position)), [0, 2, 4]);
@@ -179,7 +183,7 @@ fn what_is_missing_is_named() {
         ),
         (
             refusal(&Made { splits: vec![("s", vec![1, 2, 3, 1, 0])], ..five() }, None),
-            "node 3 is in the split \"s\" and has no class",
+            "node 3 is in the split \"s\" and has no label: leave it out of the split",
         ),
         (
             refusal(&Made { labels: Some((4, vec![0, 1, 3, NO_CLASS, 1])), ..five() }, None),
@@ -195,7 +199,7 @@ fn what_is_missing_is_named() {
 fn features_that_are_no_numbers_are_refused() {
     let mut made = Made::five();
     made.rows.as_mut().unwrap().1[7] = f32::NAN;
-    assert_eq!(refusal(&made, None), "store damaged at rows, row 3: run `kith data verify`");
+    assert_eq!(refusal(&made, None), "store damaged at features, row 3: run `kith data verify`");
 }
 
 #[test]

@@ -1,10 +1,14 @@
 //! Slices on their way to the GPU.
 
 use kith_client::{BatchDigest, Roots};
-use kith_kernels::cuda::{DeviceBatch, HostBlocks, HostPairs};
+use kith_kernels::cuda::{DeviceBatch, HostBlocks, HostPairs, LabelValues};
 
 use crate::{
-    data::{feed::Slice, input::Labels},
+    data::{
+        device_labels::{classes_of, values_of},
+        feed::Slice,
+        input::Labels,
+    },
     distributed::exchange::SliceRecord,
 };
 
@@ -49,25 +53,18 @@ impl Sampled {
 /// Labels of the roots of a slice, as the GPU reads them.
 pub(super) struct Targets {
     pub(super) classes: Vec<i32>,
-    pub(super) bits: Option<Vec<u8>>,
+    pub(super) values: LabelValues,
 }
 
 impl Targets {
     pub(super) fn of(labels: &Labels, seeds: &[u32], n_roots: usize) -> Targets {
         let mut classes = vec![-1; n_roots];
-        match labels {
-            Labels::Classes(all) => {
-                seeds.iter().for_each(|seed| classes[*seed as usize] = all[*seed as usize] as i32);
-                Targets { classes, bits: None }
-            }
-            Labels::Bits { bits, .. } => {
-                seeds.iter().for_each(|seed| classes[*seed as usize] = 0);
-                Targets { classes, bits: Some(bits.iter().map(|bit| u8::from(*bit)).collect()) }
-            }
-        }
+        let all = classes_of(labels);
+        seeds.iter().for_each(|seed| classes[*seed as usize] = all[*seed as usize]);
+        Targets { classes, values: values_of(labels) }
     }
 
     pub(super) fn n_terms(&self, n_step_seeds: usize, n_classes: usize) -> usize {
-        n_step_seeds * if self.bits.is_some() { n_classes } else { 1 }
+        n_step_seeds * self.values.n_terms(n_classes)
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kith_client::{BatchConfig, Plan};
-use kith_sampler::Fanout;
+use kith_sampler::{Fanout, Sampling};
 
 /// Steps, fanouts and pairs of the slices that a GPU samples.
 #[derive(Debug)]
@@ -13,6 +13,8 @@ pub(super) struct Recipe {
     pub(super) fanouts: Vec<Option<u32>>,
     /// Layers with pairs.
     pub(super) n_pair_layers: usize,
+    /// True if neighbors are drawn by the weights of edges.
+    pub(super) by_weight: bool,
 }
 
 impl Recipe {
@@ -25,6 +27,7 @@ impl Recipe {
             plan: Arc::clone(plan),
             fanouts: config.fanouts.iter().map(fanout).collect(),
             n_pair_layers: if config.pairs.is_some() { config.fanouts.len() } else { 0 },
+            by_weight: config.sampling == Sampling::Weighted,
         }
     }
 }

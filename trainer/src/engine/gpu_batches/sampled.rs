@@ -124,7 +124,7 @@ impl Work {
             sampled,
             features: &self.features,
             classes: &targets.classes,
-            bits: targets.bits.as_deref(),
+            values: &targets.values,
             n_classes,
             n_terms: targets.n_terms(step.n_seeds(), n_classes),
         })?;

@@ -24,13 +24,15 @@ pub(super) struct Chunks<'a> {
     /// Nodes of each chunk of the next round.
     n_next: u64,
     n_together: u64,
+    with_weights: bool,
 }
 
 /// Nodes of the first chunk at most. Later ones have about as many edges as the largest block.
 const N_FIRST: u64 = 1 << 13;
 
 impl<'a> Chunks<'a> {
-    pub(super) fn new(room: &Room, world: &World, nodes: &'a NodeSet) -> Chunks<'a> {
+    /// Chunks of these nodes; lists come with the weights of their edges if wanted.
+    pub(super) fn new(room: &Room, world: &World, nodes: &'a NodeSet, with_weights: bool) -> Chunks<'a> {
         let n_together = room.n_together;
         Chunks {
             nodes,
@@ -40,6 +42,7 @@ impl<'a> Chunks<'a> {
             next: 0,
             n_next: n_together.min(N_FIRST),
             n_together,
+            with_weights,
         }
     }
 
@@ -53,7 +56,7 @@ impl<'a> Chunks<'a> {
         let bound = |rank: u64| rank.saturating_mul(self.n_next).saturating_add(self.next).min(n_nodes);
         let places = bound(self.rank)..bound(self.rank + 1);
         self.next = bound(self.n_ranks);
-        self.lists.ask(shards, places.start, self.nodes.ids(places))?;
+        self.lists.ask(shards, places.start, self.nodes.ids(places), self.with_weights)?;
         if let Some(NodeSet::Some(read)) = read {
             self.lists.relabel(read);
         }

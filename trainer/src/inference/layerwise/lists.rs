@@ -10,7 +10,7 @@ use std::{ops::Range, sync::Arc};
 use kith_block::{Block, BlockMemory};
 use kith_client::{BlockMaker, ClientError, SampledBlocks, Shards};
 use kith_kernels::{LIST_PIECE, OpenList};
-use kith_sampler::{Drawn, DrawnIds, Fanout, Hop, Replacement};
+use kith_sampler::{Drawn, DrawnIds, Fanout, Hop, Sampling};
 use kith_store::StoreError;
 use rayon::prelude::*;
 use tch::Tensor;
@@ -31,10 +31,15 @@ pub(super) struct Lists {
     drawn: Drawn,
 }
 
-/// All neighbors of some nodes, without self-loops.
-pub(crate) fn ask_all_neighbors(shards: &dyn Shards, nodes: &[u64], drawn: &mut Drawn) -> Result<(), TrainError> {
+/// All neighbors of some nodes, without self-loops, and the weights of their edges if wanted.
+pub(crate) fn ask_all_neighbors(
+    shards: &dyn Shards,
+    nodes: &[u64],
+    with_weights: bool,
+    drawn: &mut Drawn,
+) -> Result<(), TrainError> {
     // All neighbors are all neighbors, whatever the name of the draw.
-    let hop = Hop { run_key: 0, step: 0, hop: 0, fanout: Fanout::All, replacement: Replacement::Without };
+    let hop = Hop { run_key: 0, step: 0, hop: 0, fanout: Fanout::All, sampling: Sampling::Uniform, with_weights };
     shards.sample_hop(&hop, nodes, drawn)?;
     let n_nodes = shards.info().n_nodes;
     let Some(place) = drawn.neighbors.iter().position(|id| id >= n_nodes) else { return Ok(()) };
@@ -83,9 +88,15 @@ impl Run {
 
 impl Lists {
     /// Asks for the neighbors of nodes; what was known of others goes.
-    pub(super) fn ask(&mut self, shards: &dyn Shards, first: u64, nodes: Vec<u64>) -> Result<(), TrainError> {
+    pub(super) fn ask(
+        &mut self,
+        shards: &dyn Shards,
+        first: u64,
+        nodes: Vec<u64>,
+        with_weights: bool,
+    ) -> Result<(), TrainError> {
         (self.first, self.nodes) = (first, nodes);
-        ask_all_neighbors(shards, &self.nodes, &mut self.drawn)
+        ask_all_neighbors(shards, &self.nodes, with_weights, &mut self.drawn)
     }
 
     /// Names nodes and neighbors by their places in a set that has all of them.
@@ -105,6 +116,11 @@ impl Lists {
     /// The source of every edge, loops included.
     pub(super) fn sources(&self) -> impl Iterator<Item = u64> + '_ {
         self.drawn.neighbors.iter().chain(self.nodes.iter().copied())
+    }
+
+    /// The weight of every edge, in the order of [`Lists::sources`], for as long as they are known; loops weigh 1.
+    pub(super) fn weights(&self) -> impl Iterator<Item = f32> + '_ {
+        self.drawn.weights.iter().copied()
     }
 
     /// All nodes in order, as many at a time as have `n_edges`; nodes with more than `most` neighbors come alone.
@@ -152,8 +168,9 @@ impl Lists {
         let mut open = OpenList::default();
         let mut output = None;
         for (ids, is_last) in run.pieces(n_edges) {
+            let weights = self.drawn.weights.get(ids.clone()).unwrap_or_default();
             let nodes: Vec<u64> = std::iter::once(hub).chain(self.drawn.neighbors.iter_part(ids)).collect();
-            let block = Arc::new(piece_of_list(&Arc::new(nodes), is_last));
+            let block = Arc::new(piece_of_list(&Arc::new(nodes), weights, is_last));
             let part = LayerPart { block: &block, out_degrees, rows: ReadRows::Products(products) };
             output = model.evaluate_piece(layer, part, &mut open, is_last);
         }
@@ -167,12 +184,16 @@ pub(super) fn piece_len(n_neighbors: u64) -> usize {
 }
 
 /// The edges from all nodes but the first into the first, in order; its loop comes with the last piece.
-fn piece_of_list(nodes: &Arc<Vec<u64>>, is_last: bool) -> Block {
+fn piece_of_list(nodes: &Arc<Vec<u64>>, weights: &[f32], is_last: bool) -> Block {
     let mut sources: Vec<u32> = (1..nodes.len() as u32).collect();
+    let has_weights = !weights.is_empty();
+    let mut weights = weights.to_vec();
     if is_last {
         sources.push(0);
+        weights.extend(has_weights.then_some(1.0));
     }
     let mut memory = BlockMemory::default();
+    memory.weights = weights;
     memory.indptr = vec![0, sources.len()];
     memory.sources = sources;
     memory.into_block(nodes.len(), Arc::clone(nodes))

@@ -18,11 +18,11 @@ use crate::{
 /// Nodes whose attention is looked at together: edges × heads × features are held.
 const N_ATTENDED: u64 = 1 << 13;
 
-pub(super) fn predict(model: &Model, opened: &Opened, output: Output, room: &Room) -> Result<Table, TrainError> {
+pub(super) fn predict(model: &Model, opened: &Opened, output: &Output, room: &Room) -> Result<Table, TrainError> {
     let layer = match output {
-        Output::Probabilities { .. } | Output::Outputs => model.layers().len() - 1,
-        Output::Embeddings { layer } => layer,
-        Output::Attention { layer } => return attention(model, opened, layer, room),
+        Output::Probabilities { .. } | Output::Targets { .. } | Output::Outputs => model.layers().len() - 1,
+        Output::Embeddings { layer } => *layer,
+        Output::Attention { layer } => return attention(model, opened, *layer, room),
     };
     let mut table = Table::new(&["id"], output.column());
     walk(model, opened, room, (layer, Ending::Output), |nodes, looked| {

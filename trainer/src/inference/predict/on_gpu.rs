@@ -21,7 +21,7 @@ pub(super) fn predict(gpu: &Gpu, model: &Model, opened: &Opened, output: &Output
         return Ok(None);
     }
     let layer = match output {
-        Output::Probabilities { .. } | Output::Outputs => model.layers().len() - 1,
+        Output::Probabilities { .. } | Output::Targets { .. } | Output::Outputs => model.layers().len() - 1,
         Output::Embeddings { layer } => *layer,
         Output::Attention { .. } => return Ok(None),
     };

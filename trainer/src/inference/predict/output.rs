@@ -2,19 +2,27 @@
 
 use kith_draw::exp;
 use kith_run::prediction::What;
+use kith_store::LabelKind;
 use tch::Tensor;
 
 use crate::{
-    data::matrix::{Matrix, rows_of},
+    data::{
+        matrix::{Matrix, rows_of},
+        target_scale::TargetScale,
+    },
     error::TrainError,
     model::Model,
 };
 
 /// An output that the model has.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) enum Output {
     Probabilities {
         is_multi_label: bool,
+    },
+    /// Predicted numbers, in the units of the data.
+    Targets {
+        scales: Vec<TargetScale>,
     },
     /// Output of the last layer, which scores of links are computed from.
     Outputs,
@@ -31,7 +39,7 @@ impl Output {
     pub(super) fn new(
         model: &Model,
         (what, layer): (What, Option<usize>),
-        is_multi_label: bool,
+        (labels, scales): (LabelKind, Vec<TargetScale>),
         predicts_links: bool,
     ) -> Result<Output, TrainError> {
         let refuse = |sentence: String| Err(TrainError::Predict(sentence));
@@ -40,11 +48,17 @@ impl Output {
             What::Probabilities if predicts_links => {
                 refuse("a model of link prediction has no classes: use --what links or --what embeddings".to_owned())
             }
-            What::Probabilities => Ok(Output::Probabilities { is_multi_label }),
-            What::Links => refuse(
-                "the model predicts classes of nodes, not links: use --what probabilities or --what embeddings"
-                    .to_owned(),
-            ),
+            What::Probabilities if labels == LabelKind::Targets => {
+                refuse("the model predicts targets, not classes: use --what targets or --what embeddings".to_owned())
+            }
+            What::Probabilities => Ok(Output::Probabilities { is_multi_label: labels == LabelKind::MultiLabel }),
+            What::Targets if labels == LabelKind::Targets && !predicts_links => Ok(Output::Targets { scales }),
+            What::Targets => {
+                refuse("the model was not trained on targets: use --what probabilities, links or embeddings".to_owned())
+            }
+            What::Links => {
+                refuse("the model was not trained on links: use --what probabilities, targets or embeddings".to_owned())
+            }
             What::Embeddings if predicts_links => Ok(Output::Outputs),
             What::Embeddings if model.config().has_output_linear() => Ok(Output::Embeddings { layer: last }),
             What::Embeddings if last == 0 => {
@@ -62,9 +76,10 @@ impl Output {
     }
 
     /// Name of a column.
-    pub(super) fn column(self) -> &'static str {
+    pub(super) fn column(&self) -> &'static str {
         match self {
             Output::Probabilities { .. } => "class",
+            Output::Targets { .. } => "target",
             Output::Embeddings { .. } | Output::Outputs => "feature",
             Output::Attention { .. } => "head",
         }
@@ -72,18 +87,23 @@ impl Output {
 
     /// Converts a layer's output for writing. Numbers are converted one by one: libtorch's own functions give the last
     /// of a tensor other bits than the first, and a chunk's last row is not the graph's.
-    pub(super) fn finish(self, model: &Model, rows: &Tensor) -> Result<Matrix, TrainError> {
+    pub(super) fn finish(&self, model: &Model, rows: &Tensor) -> Result<Matrix, TrainError> {
         Ok(self.finish_rows(rows_of(rows)?, model.gives_rows_before_elu()))
     }
 
     /// The same; `is_before_elu`: the output of a layer before the last has not passed ELU.
-    pub(super) fn finish_rows(self, mut rows: Matrix, is_before_elu: bool) -> Matrix {
+    pub(super) fn finish_rows(&self, mut rows: Matrix, is_before_elu: bool) -> Matrix {
         match self {
             Output::Probabilities { is_multi_label: true } => {
                 rows.values.iter_mut().for_each(|value| *value = sigmoid(f64::from(*value)) as f32);
             }
             Output::Probabilities { is_multi_label: false } => {
                 rows.values.chunks_exact_mut(rows.width.max(1)).for_each(softmax);
+            }
+            Output::Targets { scales } => {
+                for node in rows.values.chunks_exact_mut(rows.width.max(1)) {
+                    node.iter_mut().zip(scales).for_each(|(value, scale)| *value = scale.restored(*value) as f32);
+                }
             }
             Output::Embeddings { .. } if is_before_elu => {
                 rows.values.iter_mut().filter(|value| **value < 0.0).for_each(|value| *value = elu(*value));

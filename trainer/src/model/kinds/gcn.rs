@@ -1,5 +1,5 @@
-//! GCN: out_i = Σ_j h_j / √(d_i · d_j) with h = x·W over the neighbors j of i and i itself; d counts edges by source,
-//! self-loops included.
+//! GCN: out_i = Σ_j w_ij h_j / √(d_i · d_j) with h = x·W over the neighbors j of i and i itself; d sums the weights of
+//! edges by source, self-loops included. Without edge weights, w is 1 and d counts edges.
 
 use kith_kernels::{AggregateLayer, EdgeMask, OpenList, cuda::LayerKind};
 use kith_run::{config::ModelConfig, model_kind::ModelKind};
@@ -39,7 +39,7 @@ impl ModelSpec for Gcn {
     }
 
     fn forward(&self, call: &Call<'_>, rows: &LayerRows<'_>, _compare: Compare) -> Result<LayerOutput, TchError> {
-        aggregate(call, rows, |_, left_out| convolution(call, left_out), reference::convolve)
+        aggregate(call, rows, |_, left_out, _| convolution(call, left_out), reference::convolve)
     }
 
     fn forward_piece(
@@ -68,11 +68,12 @@ impl ModelSpec for Gcn {
 }
 
 fn convolution(call: &Call<'_>, left_out: Option<EdgeMask>) -> AggregateLayer {
+    let is_weighted = call.config.has_edge_weights();
     match call.out_degrees {
-        None => AggregateLayer::convolution(call.block, left_out),
+        None => AggregateLayer::convolution(call.block, left_out, is_weighted),
         Some(_) => {
             let degree = |node| call.out_degree(node).expect("degrees of all nodes");
-            AggregateLayer::convolution_by(call.block, left_out, degree)
+            AggregateLayer::convolution_by(call.block, left_out, is_weighted, degree)
         }
     }
 }

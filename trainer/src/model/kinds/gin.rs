@@ -48,7 +48,12 @@ impl ModelSpec for Gin {
         open: &mut OpenList,
         is_last: bool,
     ) -> Option<Tensor> {
-        let sums = aggregate_piece(call, rows, AggregateLayer::sum(call.block, call.left_out()), (open, is_last))?;
+        let sums = aggregate_piece(
+            call,
+            rows,
+            AggregateLayer::sum(call.block, call.left_out(), call.config.has_edge_weights()),
+            (open, is_last),
+        )?;
         Some(second(call, sums).expect("the shapes fit"))
     }
 

@@ -1,6 +1,7 @@
-//! GraphSAGE: out_i = mean_j x_j · W over the neighbors j of i and i itself; one weight for both.
+//! GraphSAGE: out_i = mean_j x_j · W over the neighbors j of i and i itself; one weight for both. With edge weights, the mean
+//! is by them: Σ_j w_ij x_j / Σ_j w_ij.
 
-use kith_kernels::{AggregateLayer, OpenList, cuda::LayerKind};
+use kith_kernels::{AggregateLayer, OpenList, cuda::LayerKind, sum_of_weights};
 use kith_run::{config::ModelConfig, model_kind::ModelKind};
 use tch::{TchError, Tensor};
 
@@ -45,8 +46,19 @@ impl ModelSpec for Sage {
         open: &mut OpenList,
         is_last: bool,
     ) -> Option<Tensor> {
-        let (n_edges, n_loops) = (open.n_edges() + call.block.n_edges(), usize::from(!call.config.has_self_loops()));
-        let layer = AggregateLayer::mean_by(call.block, call.left_out(), |_| n_edges - n_loops);
+        let left_out = call.left_out();
+        let is_weighted = call.config.has_edge_weights();
+        let degree = match is_weighted {
+            true => {
+                open.weights += sum_of_weights(left_out.as_ref(), call.block, 0..call.block.n_edges());
+                open.weights.degree()
+            }
+            false => {
+                let n_loops = usize::from(!call.config.has_self_loops());
+                (open.n_edges() + call.block.n_edges() - n_loops) as f32
+            }
+        };
+        let layer = AggregateLayer::mean_by(call.block, left_out, is_weighted, |_| degree);
         aggregate_piece(call, rows, layer, (open, is_last))
     }
 

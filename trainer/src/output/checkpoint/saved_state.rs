@@ -5,10 +5,15 @@ use kith_run::{
     config::RunConfig,
     report::{EvaluatedNodes, StepRecord},
 };
+use kith_store::LabelKind;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+use serde_json::Value;
 
 use super::FORMAT_VERSION;
-use crate::data::Shape;
+use crate::data::{Shape, target_scale::TargetScale};
+
+/// The earlier format that is read as well.
+const SECOND: u32 = 2;
 
 /// The state of the loop between two steps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,15 +24,18 @@ pub struct SavedState {
     /// The run file as it was followed.
     pub run_file: String,
     /// Names all randomness of the run.
-    pub run_key: u64,
+    pub seed: u64,
     /// Identity of the store.
     pub store_digest: String,
-    /// Length of an input row.
+    /// Length of a feature vector.
     pub dim: usize,
-    /// Classes.
+    /// Classes, or numbers of a node to predict.
     pub n_classes: usize,
-    /// True if a node may have several.
-    pub is_multi_label: bool,
+    /// Kind of the labels.
+    pub labels: LabelKind,
+    /// Mean and standard deviation of each number to predict over the training nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub target_scales: Vec<(Exact, Exact)>,
     /// Weight updates so far.
     pub step: u64,
     /// Whole epochs so far.
@@ -54,7 +62,7 @@ pub struct SavedState {
     /// Negatives that could not be drawn so far.
     pub n_negatives_left_out: u64,
     /// Feature vectors of steps so far: from local files, from the cache, from servers.
-    pub row_counts: (u64, u64, u64),
+    pub feature_counts: (u64, u64, u64),
     /// Time spent so far.
     pub micros: u64,
     /// Time of each rank, by phase.
@@ -96,19 +104,41 @@ impl SavedState {
         }
         // The version first: another version may have other fields.
         let Versioned { format_version: found } = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        if found != FORMAT_VERSION {
-            return Err(format!("format version {found}, this build reads {FORMAT_VERSION}"));
+        let state = match found {
+            FORMAT_VERSION => serde_json::from_str::<SavedState>(text).map_err(|error| error.to_string())?,
+            SECOND => SavedState::parse_second(text).map_err(|error| error.to_string())?,
+            _ => return Err(format!("format version {found}, this build reads {SECOND} to {FORMAT_VERSION}")),
+        };
+        let n_scales = if state.labels == LabelKind::Targets { state.n_classes } else { 0 };
+        match state.target_scales.len() == n_scales {
+            true => Ok(state),
+            false => Err(format!("expected {n_scales} target scales, found {}", state.target_scales.len())),
         }
-        serde_json::from_str(text).map_err(|error| error.to_string())
+    }
+
+    /// Reads the state of a checkpoint of format 2 (Kith 0.1.0), whose names differ.
+    fn parse_second(text: &str) -> serde_json::Result<SavedState> {
+        let mut state: serde_json::Map<String, Value> = serde_json::from_str(text)?;
+        let is_multi_label = state.remove("is_multi_label") == Some(Value::Bool(true));
+        state.insert("labels".to_owned(), if is_multi_label { "multi-label" } else { "classes" }.into());
+        for (before, now) in [("run_key", "seed"), ("row_counts", "feature_counts")] {
+            state.remove(before).and_then(|value| state.insert(now.to_owned(), value));
+        }
+        serde_json::from_value(state.into())
+    }
+
+    /// Scales of numbers to predict.
+    pub fn scales(&self) -> Vec<TargetScale> {
+        self.target_scales.iter().map(|(mean, std)| TargetScale { mean: mean.0, std: std.0 }).collect()
     }
 
     /// Refuses values that no run leaves behind.
     pub(super) fn check(&self, config: &RunConfig, shape: Shape, steps_per_epoch: u64) -> Result<(), String> {
-        let found = (self.dim, self.n_classes, self.is_multi_label);
-        if found != (shape.dim, shape.n_classes, shape.is_multi_label) {
+        let found = (self.dim, self.n_classes, self.labels);
+        if found != (shape.dim, shape.n_classes, shape.labels) {
             return Err(format!(
-                "it was made for {} features and {} classes, the graph has {} and {}",
-                self.dim, self.n_classes, shape.dim, shape.n_classes
+                "it was made for {} features and {} classes ({:?}), the graph has {} and {} ({:?})",
+                self.dim, self.n_classes, self.labels, shape.dim, shape.n_classes, shape.labels
             ));
         }
         let impossible = |what: String| Err(format!("its loop state is impossible: {what}"));
@@ -141,7 +171,7 @@ impl SavedState {
         if self.stopped_early && config.early_stop.is_none() {
             return impossible("stopped early without an early stop".to_owned());
         }
-        let (local, cached, remote) = self.row_counts;
+        let (local, cached, remote) = self.feature_counts;
         let times = self.phases.iter().flat_map(Phases::each);
         let mut counts = [self.n_negatives_left_out, local, cached, remote, self.micros].into_iter().chain(times);
         if counts.any(|count| count > MOST) || self.phases.len() > MOST_RANKS {

@@ -27,7 +27,7 @@ pub(crate) struct Snapshot {
 }
 
 /// Tensors of a checkpoint beside the weights, one number per weight each.
-const OTHERS: [&str; 3] = ["adam.first", "adam.second", "best"];
+const OTHERS: [&str; 3] = ["moments.first", "moments.second", "best"];
 
 impl Snapshot {
     /// Copies weights, and the moments and the best weights: flat, in the order of the weights.

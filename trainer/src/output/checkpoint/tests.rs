@@ -13,11 +13,12 @@ fn state(due: Option<StepRecord>) -> SavedState {
     SavedState {
         format_version: FORMAT_VERSION,
         run_file: "[model]\nkind = \"gat\"\n".to_owned(),
-        run_key: 42,
+        seed: 42,
         store_digest: "0123456789abcdef".to_owned(),
         dim: 5,
         n_classes: 3,
-        is_multi_label: false,
+        labels: kith_store::LabelKind::Classes,
+        target_scales: Vec::new(),
         step: 6,
         epoch: if due.is_some() { 5 } else { 6 },
         stopped_early: false,
@@ -29,7 +30,7 @@ fn state(due: Option<StepRecord>) -> SavedState {
         plateau: Some((3, Exact(0.25), 1)),
         evaluated_nodes: Some(EvaluatedNodes { graph: 9, features: 8, layers: vec![5, 2] }),
         n_negatives_left_out: 3,
-        row_counts: (1, 2, 3),
+        feature_counts: (1, 2, 3),
         micros: 123_456,
         phases: vec![Phases { sample: 1, compute: 2, exchange: 3, update: 4, ..Phases::default() }; 2],
         due,
@@ -168,8 +169,8 @@ fn every_edited_field_is_refused() {
             assert!(read(&with_header(&edit, tensors)).is_err(), "{edit}");
         }
         let mut renamed = header.clone();
-        let tensor = renamed.as_object_mut().unwrap().remove("adam.first").unwrap();
-        renamed["adam.firsts"] = tensor;
+        let tensor = renamed.as_object_mut().unwrap().remove("moments.first").unwrap();
+        renamed["moments.firsts"] = tensor;
         assert!(read(&with_header(&renamed, tensors)).is_err());
     }
 }

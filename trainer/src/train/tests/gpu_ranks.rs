@@ -2,7 +2,7 @@
 //! nothing.
 
 use kith_kernels::cuda::Gpu;
-use kith_store::RowsForm;
+use kith_store::FeatureLayout;
 
 use super::*;
 use crate::{data::opened::Opened, distributed::world::on_worlds};
@@ -32,7 +32,7 @@ const IN_BATCHES: [&str; 6] = [
 fn load(assignments: &[&str]) -> Data {
     crate::engine::device::start();
     let temp = tempfile::tempdir().unwrap();
-    let store = batches::write_store_as(&graph(40, 0, 1), RowsForm::Dense, temp.path());
+    let store = batches::write_store_as(&graph(40, 0, 1), FeatureLayout::Dense, temp.path());
     Data::load(&Opened::store(store), &config(assignments), 7).unwrap()
 }
 

@@ -120,10 +120,10 @@ impl Shards for Watched<'_> {
         self.shards.sample_hop(hop, frontier, drawn)
     }
 
-    fn fetch_rows(&self, nodes: &[u64], rows: &mut FetchedRows) -> Result<RowCounts, ClientError> {
+    fn fetch_features(&self, nodes: &[u64], rows: &mut FetchedRows) -> Result<RowCounts, ClientError> {
         self.most.fetch_max(nodes.len(), Ordering::Relaxed);
         self.n_rows.fetch_add(nodes.len(), Ordering::Relaxed);
-        self.shards.fetch_rows(nodes, rows)
+        self.shards.fetch_features(nodes, rows)
     }
 
     fn has_edges(&self, pairs: &[(u64, u64)], direction: Direction, found: &mut [bool]) -> Result<(), ClientError> {

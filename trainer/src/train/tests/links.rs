@@ -13,7 +13,14 @@ fn links_of(config: &RunConfig) -> Data {
     let (graph, links) = Links::to_predict(&whole, config.links.as_ref().unwrap(), 7).unwrap();
     crate::engine::device::start();
     let graph = GraphInput { labels: None, train: vec![], valid: vec![], test: vec![], ..graph };
-    Data::Full(Input { graphs: vec![graph], dim: 5, n_classes: 6, is_multi_label: false, links: Some(links) })
+    Data::Full(Input {
+        graphs: vec![graph],
+        dim: 5,
+        n_classes: 6,
+        label_kind: kith_store::LabelKind::Classes,
+        scales: Vec::new(),
+        links: Some(links),
+    })
 }
 
 #[test]

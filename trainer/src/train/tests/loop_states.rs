@@ -56,10 +56,10 @@ fn impossible_loop_states_are_refused() {
         ("losses", json!(["1", "1", "1", "1", "1"]), "for an early stop over 4"),
         ("metrics", json!([]), "its loop state is impossible: 4 losses and 0 metrics"),
         ("micros", json!(u64::MAX), "its loop state is impossible: a count above 2^60"),
-        ("row_counts", json!([0, u64::MAX, 0]), "its loop state is impossible: a count above 2^60"),
+        ("feature_counts", json!([0, u64::MAX, 0]), "its loop state is impossible: a count above 2^60"),
         ("n_negatives_left_out", json!(u64::MAX), "its loop state is impossible: a count above 2^60"),
         ("phases", json!([{ "sample": u64::MAX, "compute": 1, "exchange": 1, "update": 1 }]), "a count above 2^60"),
-        ("dim", json!(6), "it was made for 6 features and 3 classes, the graph has 5 and 3"),
+        ("dim", json!(6), "it was made for 6 features and 3 classes (Classes), the graph has 5 and 3 (Classes)"),
         ("n_classes", json!(4), "it was made for 5 features and 4 classes"),
     ] {
         let found = resume(&|state| state[name] = value.clone()).unwrap_err();

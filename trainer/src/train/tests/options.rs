@@ -7,7 +7,7 @@ use kith_run::{
     prediction::{Moment, What},
 };
 
-use kith_store::RowsForm;
+use kith_store::FeatureLayout;
 
 use super::{
     batches::{FULL_FANOUT, SMALL_BATCHES, first_step, load, store, write_store_as},
@@ -313,7 +313,7 @@ fn gpus_follow_the_cpu_with_any_option() {
     let temp = tempfile::tempdir().unwrap();
     let mini_batch =
         ["train.mode=mini-batch", "train.fanouts=3", "train.batch_size=19", "train.slices=2", "train.epochs=2"];
-    let [dense, sparse] = [RowsForm::Dense, RowsForm::Sparse].map(|form| {
+    let [dense, sparse] = [FeatureLayout::Dense, FeatureLayout::Sparse].map(|form| {
         let dir = temp.path().join(format!("{form:?}"));
         fs::create_dir(&dir).unwrap();
         let store = write_store_as(&graph(60, 0, 1), form, &dir);

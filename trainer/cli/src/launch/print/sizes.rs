@@ -2,7 +2,7 @@
 
 use kith_run::config::RunConfig;
 use kith_sampler::Fanout;
-use kith_store::RowsForm;
+use kith_store::FeatureLayout;
 
 use crate::{
     partition::fanouts::Fanouts,
@@ -62,9 +62,9 @@ pub(super) fn sizes(planned: &Planned, config: &RunConfig, wanted: &Wanted) -> a
     let placement = Placement::new(&planned.owner, train.slices, None, 0);
     let step = fetched(planned, &placement, &asked)?;
 
-    let row_bytes = match planned.contents.rows {
+    let row_bytes = match planned.contents.features {
         // Features in memory are f32, independent of the type on disk.
-        Some(rows) if rows.form == RowsForm::Dense => rows.dim * NUMBER_BYTES,
+        Some(rows) if rows.layout == FeatureLayout::Dense => rows.dim * NUMBER_BYTES,
         _ => step.row_bytes as u64,
     };
     let n_classes = planned.contents.labels.as_ref().map_or(1, |labels| labels.n_classes);

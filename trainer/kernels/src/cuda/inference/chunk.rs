@@ -7,10 +7,10 @@ use crate::cuda::{
     arena::Arena,
     error::GpuError,
     graph::{Graph, Items, n_slots_of, place_starts},
+    graph_lists::{GraphLists, TakenLists},
     layer::{Layer, LayerKind, LayerPlan},
     machine::Gpu,
     memory::{Address, Array, Arrays, Sink},
-    sampler::{GraphLists, TakenLists},
 };
 
 const WHAT: &str = "a chunk of nodes";

@@ -8,10 +8,10 @@ use crate::cuda::{
     compile::Constants,
     error::GpuError,
     graph::PlacedGraph,
-    labeled::{LabeledNodes, LabeledSet, Labels},
+    labeled::{DeviceValues, LabeledNodes, LabeledSet, Labels},
     layer::{Layer, LayerKind, LayerPlan, TargetPlan},
     machine::{Gpu, ModuleId},
-    memory::{Address, Array},
+    memory::Array,
     pairs::{PairRoom, PlacedPairs},
     sum::N_PARTS,
 };
@@ -150,7 +150,7 @@ pub(super) struct DeviceTargets {
     pub(super) n_train: usize,
     /// With -1 for nodes that are not trained on.
     pub(super) trained: Array<i32>,
-    pub(super) bits: Option<Array<u8>>,
+    pub(super) values: DeviceValues,
     /// Validation and test nodes.
     pub(super) sets: [LabeledSet; 2],
 }
@@ -224,17 +224,16 @@ impl Shared {
 impl DeviceTargets {
     pub(super) fn new(gpu: &Gpu, targets: &Targets, n_nodes: usize, n_runs: usize) -> Result<DeviceTargets, GpuError> {
         const WHAT: &str = "labels";
-        let Targets { classes, bits, n_classes, train, valid, test } = targets;
+        let Targets { classes, values, n_classes, train, valid, test } = targets;
         assert_eq!(classes.len(), n_nodes, "every node has a class, if only a made-up one");
         let mut trained = vec![-1; n_nodes];
         train.iter().for_each(|node| trained[*node as usize] = classes[*node as usize].max(0));
         let set = |nodes: &[u32]| {
             let mut nodes = nodes.to_vec();
             nodes.sort_unstable();
-            let own = |node: u32| node as usize * n_classes..(node as usize + 1) * n_classes;
             let labeled = LabeledNodes {
                 classes: nodes.iter().map(|node| classes[*node as usize]).collect(),
-                bits: bits.as_ref().map(|bits| nodes.iter().flat_map(|node| &bits[own(*node)]).copied().collect()),
+                values: values.of_nodes(&nodes, *n_classes),
                 nodes,
             };
             LabeledSet::new(gpu, &labeled, *n_classes, n_runs)
@@ -243,19 +242,13 @@ impl DeviceTargets {
             n_classes: *n_classes,
             n_train: train.len(),
             trained: Array::of(gpu, &trained, WHAT)?,
-            bits: bits.as_ref().map(|bits| Array::of(gpu, bits, WHAT)).transpose()?,
+            values: DeviceValues::new(gpu, values)?,
             sets: [set(valid)?, set(test)?],
         })
     }
 
     /// Labels of the training nodes.
     pub(super) fn labels(&self) -> Labels {
-        Labels {
-            classes: self.trained.at(),
-            bits: Address::of(self.bits.as_ref()),
-            class_weights: Address::NONE,
-            n_classes: self.n_classes as u32,
-            smoothing: 0.0,
-        }
+        Labels::new(self.trained.at(), self.values.addresses(0, self.n_classes), self.n_classes)
     }
 }

@@ -11,13 +11,13 @@ use crate::cuda::{
     args::args,
     batch::DeviceBatch,
     error::GpuError,
+    graph_lists::GraphLists,
     layer::N_THREADS,
     machine::{EventId, Gpu, Lane},
     memory::{Address, Array, DeviceNumbers},
     pairs::{HostPairs, PairPlaces},
     rows::PlacedRows,
     sampled::{BlockPlaces, HostBlocks},
-    sampler::GraphLists,
 };
 
 /// Slices of all ranks, whose gradients are added in the order of slices.

@@ -130,7 +130,8 @@ impl Program {
         let n_nodes = self.work.graph(self.layers.len() - 1).n_destinations as u32;
         let (labels, n_terms) = self.work.learned();
         let (class_weights, smoothing) = (self.updates.class_weights(), self.plan.training.smoothing);
-        let labels = Labels { class_weights, smoothing, ..labels };
+        let regression = self.plan.training.regression as u32;
+        let labels = Labels { class_weights, smoothing, regression, ..labels };
         let mut args = args![
             layer,
             n_nodes,

@@ -5,7 +5,11 @@ use std::ops::Range;
 use kith_block::PairConfig;
 
 use super::stack::StackPlan;
-use crate::cuda::{compile::Constants, layer::LayerPlan};
+use crate::cuda::{
+    compile::Constants,
+    labeled::{LabelValues, Regression},
+    layer::LayerPlan,
+};
 
 /// Numbers by which runs of one program differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -76,6 +80,8 @@ pub struct TrainingPlan {
     pub class_weights: Option<Vec<f32>>,
     /// Share of a node's label that is spread over all classes.
     pub smoothing: f32,
+    /// Loss of numbers to predict.
+    pub regression: Regression,
     /// True if the learning rate changes from step to step.
     pub is_scheduled: bool,
 }
@@ -112,12 +118,12 @@ impl ProgramPlan {
 }
 
 /// Labels and splits of nodes, by position.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Targets {
-    /// Classes of nodes; with `bits`, anything.
+    /// Classes of nodes; with `values`, anything.
     pub classes: Vec<i32>,
-    /// If nodes have several classes: one byte for each node and class.
-    pub bits: Option<Vec<u8>>,
+    /// What nodes have beside classes.
+    pub values: LabelValues,
     /// Number of classes.
     pub n_classes: usize,
     /// Training nodes.

@@ -8,11 +8,11 @@ use super::arrays::DeviceTargets;
 use crate::cuda::{
     batch::DeviceBatch,
     graph::{DeviceGraph, PlacedGraph},
+    graph_lists::{GraphLists, StoredLists},
     labeled::Labels,
     memory::{Address, Array},
     pairs::{DrawnPairs, PlacedPairs},
     rows::DeviceRows,
-    sampler::{GraphLists, StoredLists},
 };
 
 #[derive(Debug)]
@@ -110,7 +110,7 @@ impl Work {
         match self {
             Work::Graph(whole) => {
                 let targets = &whole.targets;
-                let n_terms = targets.n_train * if targets.bits.is_some() { targets.n_classes } else { 1 };
+                let n_terms = targets.n_train * if targets.values.is_none() { 1 } else { targets.n_classes };
                 (targets.labels(), n_terms)
             }
             Work::Batches(batches) => {

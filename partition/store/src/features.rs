@@ -1,4 +1,4 @@
-//! Features: dense in f32, f16 or bf16, or sparse.
+//! Features of nodes: dense in f32, f16 or bf16, or sparse.
 
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 
@@ -7,14 +7,14 @@ use crate::{
     error::{Result, StoreError},
     item::{Dtype, Item},
     lists::{bounds, open_indptr},
-    manifest::{RowsEntry, RowsForm},
+    manifest::{FeatureLayout, FeaturesEntry},
     opening::Opening,
 };
 
 /// The features of all nodes.
 #[derive(Debug)]
-pub struct Rows {
-    entry: RowsEntry,
+pub struct Features {
+    entry: FeaturesEntry,
     n_nodes: u64,
     values: Values,
 }
@@ -36,16 +36,16 @@ pub struct SparseRow<'a> {
     pub values: &'a [f32],
 }
 
-impl Rows {
-    pub(crate) fn open(opening: &Opening<'_>, entry: RowsEntry) -> Result<Rows> {
+impl Features {
+    pub(crate) fn open(opening: &Opening<'_>, entry: FeaturesEntry) -> Result<Features> {
         let n_nodes = opening.manifest.contents.n_nodes;
-        let values = match entry.form {
-            RowsForm::Sparse => {
-                let stored = opening.require("row_indices")?;
-                let indptr = open_indptr(opening, "row_indptr", n_nodes, stored.n_items)?;
-                let values = opening.require("row_values")?;
+        let values = match entry.layout {
+            FeatureLayout::Sparse => {
+                let stored = opening.require("feature_indices")?;
+                let indptr = open_indptr(opening, "feature_indptr", n_nodes, stored.n_items)?;
+                let values = opening.require("feature_values")?;
                 if values.n_items != stored.n_items {
-                    return Err(opening.wrong_length("row_values", values.n_items, stored.n_items));
+                    return Err(opening.wrong_length("feature_values", values.n_items, stored.n_items));
                 }
                 Values::Sparse {
                     indptr,
@@ -53,11 +53,11 @@ impl Rows {
                     values: Column::open(opening, values)?,
                 }
             }
-            RowsForm::Dense => {
-                let stored = opening.require("rows")?;
+            FeatureLayout::Dense => {
+                let stored = opening.require("features")?;
                 let expected = n_nodes.checked_mul(entry.dim);
                 if expected != Some(stored.n_items) {
-                    return Err(opening.wrong_length("rows", stored.n_items, expected.unwrap_or(u64::MAX)));
+                    return Err(opening.wrong_length("features", stored.n_items, expected.unwrap_or(u64::MAX)));
                 }
                 match entry.dtype {
                     Dtype::F16 => Values::F16(Column::open(opening, stored)?),
@@ -66,17 +66,17 @@ impl Rows {
                 }
             }
         };
-        Ok(Rows { entry, n_nodes, values })
+        Ok(Features { entry, n_nodes, values })
     }
 
-    /// Length of a row.
+    /// Length of a feature vector.
     pub fn dim(&self) -> usize {
         self.entry.dim as usize
     }
 
     /// Storage layout: dense or sparse.
-    pub fn form(&self) -> RowsForm {
-        self.entry.form
+    pub fn layout(&self) -> FeatureLayout {
+        self.entry.layout
     }
 
     /// Values that are stored: all of them, or those that are not zero.
@@ -103,7 +103,7 @@ impl Rows {
             }
         }
         // Import admits only finite values, so anything else is damage.
-        if out.iter().all(|value| value.is_finite()) { Ok(()) } else { Err(StoreError::damaged("rows", node)) }
+        if out.iter().all(|value| value.is_finite()) { Ok(()) } else { Err(StoreError::damaged("features", node)) }
     }
 
     /// The row of a node as stored, if rows are dense f32: whether values are finite is for the reader to check.
@@ -115,7 +115,7 @@ impl Rows {
         }
     }
 
-    /// True if rows are dense f32, so that [`Rows::dense_f32`] gives them.
+    /// True if rows are dense f32, so that [`Features::dense_f32`] gives them.
     pub fn is_dense_f32(&self) -> bool {
         matches!(self.values, Values::F32(_))
     }
@@ -128,7 +128,7 @@ impl Rows {
         }
     }
 
-    /// The row of a node as stored, [`Rows::row_bytes`] long: whether values are finite is for the reader to check. `None`
+    /// The row of a node as stored, [`Features::row_bytes`] long: whether values are finite is for the reader to check. `None`
     /// if rows are sparse.
     #[inline]
     pub fn dense_bytes(&self, node: u64) -> Result<Option<&[u8]>> {
@@ -162,7 +162,7 @@ impl Rows {
                 _ => row.chunks_exact(2).all(|value| value[1] & 0x7f != 0x7f || value[0] & 0x80 == 0),
             };
             if !is_finite {
-                return Err(StoreError::damaged("rows", node));
+                return Err(StoreError::damaged("features", node));
             }
         }
         Ok(())
@@ -171,7 +171,7 @@ impl Rows {
     /// Values that are stored of a node's row.
     pub fn n_stored_of(&self, node: u64) -> Result<usize> {
         match &self.values {
-            Values::Sparse { indptr, .. } => bounds(indptr, node, "row_indptr").map(|(start, end)| end - start),
+            Values::Sparse { indptr, .. } => bounds(indptr, node, "feature_indptr").map(|(start, end)| end - start),
             _ => Ok(self.dim()),
         }
     }
@@ -179,16 +179,16 @@ impl Rows {
     /// The row of a node as stored; `None` if rows are dense.
     pub fn sparse(&self, node: u64) -> Result<Option<SparseRow<'_>>> {
         let Values::Sparse { indptr, indices, values } = &self.values else { return Ok(None) };
-        let (start, end) = bounds(indptr, node, "row_indptr")?;
-        let damaged = || StoreError::damaged("row_indptr", node);
+        let (start, end) = bounds(indptr, node, "feature_indptr")?;
+        let damaged = || StoreError::damaged("feature_indptr", node);
         let indices = indices.get(start, end)?.ok_or_else(damaged)?;
         let values = values.get(start, end)?.ok_or_else(damaged)?;
         let ascends = indices.windows(2).all(|pair| pair[0] < pair[1]);
         if !ascends || indices.last().is_some_and(|last| u64::from(*last) >= self.entry.dim) {
-            return Err(StoreError::damaged("row_indices", node));
+            return Err(StoreError::damaged("feature_indices", node));
         }
         if !values.iter().all(|value| value.is_finite()) {
-            return Err(StoreError::damaged("row_values", node));
+            return Err(StoreError::damaged("feature_values", node));
         }
         Ok(Some(SparseRow { indices, values }))
     }
