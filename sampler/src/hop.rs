@@ -166,7 +166,7 @@ struct Pieces<'a, I, W> {
     lists: &'a Lists,
     ids: &'a [I],
     loops: &'a KnownLoops,
-    /// Where the hop needs them.
+    /// Weights of edges; `None` for a hop that does not need them.
     edge_weights: Option<&'a EdgeWeights>,
     hop: &'a Hop,
     words: &'a mut W,

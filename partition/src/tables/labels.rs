@@ -339,6 +339,10 @@ impl StagedLabels {
                 let provenance = builder.provenance();
                 provenance.counted.insert("labeled_nodes".into(), *n_labeled);
                 if !names.is_empty() {
+                    if names.iter().all(|name| name.parse::<f64>().is_ok_and(f64::is_finite)) {
+                        let note = "every different number in --labels is a class: for numbers to predict (regression), use --targets";
+                        provenance.notes.push(note.to_owned());
+                    }
                     let names = serde_json::to_string(names).expect("texts always become json");
                     provenance.options.insert("class_names".into(), names);
                 }

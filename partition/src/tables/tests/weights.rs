@@ -163,6 +163,10 @@ fn targets_of_every_format() {
     };
     folder.import_and(&Tables { targets: vec![of_texts], ..tables(&[&texts]) }, look).unwrap();
 
+    let as_labels = folder.write("prices.csv", "1.5\n2.5\n1.5\n9.25\n");
+    let manifest = folder.import(&Tables { labels: vec![as_labels], ..tables(&[&edges]) }).unwrap();
+    assert!(manifest.provenance.notes[0].contains("use --targets"), "{:?}", manifest.provenance.notes);
+
     let refused = |targets: Vec<PathBuf>, labels: Vec<PathBuf>| {
         folder.import(&Tables { targets, labels, ..tables(&[&edges]) }).unwrap_err().to_string()
     };

@@ -37,7 +37,7 @@ pub struct BatchParts<'a> {
     pub rows: BatchRows<'a>,
     /// Classes of the last block's destinations, −1 for those without a loss; with `values`, anything but that.
     pub classes: &'a [i32],
-    /// What the destinations have beside classes.
+    /// Labels of the destinations that are not one class per node.
     pub values: &'a LabelValues,
     /// Number of classes.
     pub n_classes: usize,

@@ -53,10 +53,10 @@ pub enum Regression {
     Huber = 2,
 }
 
-/// What nodes have beside classes.
+/// Labels that are not one class per node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum LabelValues {
-    /// Nothing.
+    /// One class per node: no others.
     #[default]
     None,
     /// Several classes: one byte for each node and class.
@@ -135,7 +135,7 @@ pub struct LabeledNodes {
     pub nodes: Vec<u32>,
     /// The class of each; with `values`, anything.
     pub classes: Vec<i32>,
-    /// What they have beside classes.
+    /// Labels that are not one class per node.
     pub values: LabelValues,
 }
 

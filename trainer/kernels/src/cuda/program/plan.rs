@@ -122,7 +122,7 @@ impl ProgramPlan {
 pub struct Targets {
     /// Classes of nodes; with `values`, anything.
     pub classes: Vec<i32>,
-    /// What nodes have beside classes.
+    /// Labels that are not one class per node.
     pub values: LabelValues,
     /// Number of classes.
     pub n_classes: usize,
