@@ -29,6 +29,7 @@ mod scratch;
 mod sinks;
 mod splits;
 mod staged;
+mod staged_labels;
 mod targets;
 mod text;
 mod texts;
@@ -51,11 +52,12 @@ use crate::{
         edges::EdgeFiles,
         files::{Trouble, counted},
         ids::{Id, NodeIds},
-        labels::{LabelTables, StagedLabels},
+        labels::LabelTables,
         numbers::{EndFeed, NumberIds, Span},
         rows::{Nodes, RowTables},
         rules::IdKind,
         splits::{SplitSource, write_given},
+        staged_labels::StagedLabels,
         targets::TargetTables,
         texts::TextCollector,
     },

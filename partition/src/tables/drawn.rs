@@ -7,8 +7,8 @@ use crate::{
     csr::{Budget, Digits, Sorter},
     split::{PerClass, per_class_stream},
     tables::{
-        labels::StagedLabels,
         scratch::{Scratch, ScratchWriter},
+        staged_labels::StagedLabels,
     },
 };
 
