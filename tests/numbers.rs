@@ -124,7 +124,9 @@ fn what_does_not_fit_is_refused() {
     kith([&import[..], &["--targets", text(&prices), "--out", text(&store)]].concat());
     for (model, setting, expected) in [
         ("gcn", "model.edge_weights=true", "`model.edge_weights` needs edge weights, and the graph has none"),
-        ("gat", "model.edge_weights=true", "`model.edge_weights` is for a gcn, sage or gin, not a gat"),
+        ("mlp", "model.edge_weights=true", "`model.edge_weights` is not for a mlp"),
+        ("gat", "model.edge_dim=2", "expected 2 features per edge (`model.edge_dim`), found none: import the graph"),
+        ("gcn", "model.edge_dim=2", "`model.edge_dim` is for a gat or supergat, not a gcn"),
         ("gcn", "train.metric=accuracy", "is for classes, and these nodes have targets: use r2, mae or rmse"),
         ("gcn", "train.sampling=weighted", "`train.sampling` is for mini-batches"),
     ] {

@@ -96,20 +96,26 @@ class Built(torch.nn.Module):
 
     def layer(self, dim, heads, features, concat):
         kind, bias, loops = self.case["kind"], self.case["options"]["bias"], self.case["options"]["self_loops"]
+        own = self.case["options"]
+        edge_dim = own["edge_dim"] + int(own["edge_weights"]) or None
         if kind == "gin":
             return gin_layer(dim, features, bias)
         if kind == "gat" and self.case["form"] == "v2":
-            return GATv2Conv(dim, features, heads=heads, concat=concat, bias=bias, add_self_loops=loops)
+            return GATv2Conv(dim, features, heads=heads, concat=concat, bias=bias, add_self_loops=loops, edge_dim=edge_dim)
         if kind == "gcn":
             return GCNConv(dim, features, bias=bias, add_self_loops=loops)
         if kind == "sage":
             return SAGEConv(dim, features, bias=bias)
-        return GATConv(dim, features, heads=heads, concat=concat, bias=bias, add_self_loops=loops)
+        return GATConv(dim, features, heads=heads, concat=concat, bias=bias, add_self_loops=loops, edge_dim=edge_dim)
 
-    def convolve(self, conv, rows, edges, weights):
+    def convolve(self, conv, rows, edges, weights, features):
         """PyG's layer; SAGEConv and GINConv take no weights of edges, so their sums are written out."""
+        if isinstance(conv, (GATConv, GATv2Conv)):
+            numbers = [part for part in (weights, features) if part is not None]
+            return conv(rows, edges, torch.cat(numbers, dim=-1) if numbers else None)
         if weights is None:
             return conv(rows, edges)
+        weights = weights.squeeze(-1)
         if isinstance(conv, GCNConv):
             return conv(rows, edges, weights)
         sums = torch.zeros_like(rows).index_add(0, edges[1], weights.unsqueeze(-1) * rows[edges[0]])
@@ -118,19 +124,21 @@ class Built(torch.nn.Module):
         degrees = torch.zeros(rows.size(0), dtype=rows.dtype).index_add(0, edges[1], weights)
         return conv.lin_l(sums / degrees.masked_fill(degrees == 0, 1).unsqueeze(-1)) + conv.lin_r(rows)
 
-    def forward(self, rows, edges, _negatives, weights=None):
+    def forward(self, rows, edges, _negatives, weights=None, edge_features=None):
         own = self.case["options"]
         if not own["edge_weights"]:
             weights = None
+        if not own["edge_dim"]:
+            edge_features = None
         n_edges = edges.size(1)
         edges = with_loops(self.case["kind"], edges, rows.size(0), own["self_loops"])
         if weights is not None:  # The graph has no self-loops: those of SAGEConv are new, and weigh 1.
-            weights = torch.cat([weights, torch.ones(edges.size(1) - n_edges, dtype=weights.dtype)])
+            weights = torch.cat([weights, torch.ones(edges.size(1) - n_edges, 1, dtype=weights.dtype)])
         if own["input_linear"]:
             rows = self.input(rows)
         all_rows = []
         for place, conv in enumerate(self.convs):
-            out = self.convolve(conv, rows, edges, weights)
+            out = self.convolve(conv, rows, edges, weights, edge_features)
             is_features = place == 0 and not own["input_linear"]
             if own["residual"] == "linear":
                 out = out + self.residuals[place](rows)
@@ -172,6 +180,10 @@ class Built(torch.nn.Module):
                 yield f"roots.{place}.weight", conv.lin_r.weight, turned
             if isinstance(conv, GATConv):
                 yield f"layers.{place}.attention", (conv.att_dst, conv.att_src), None
+            if getattr(conv, "lin_edge", None) is not None:
+                yield f"layers.{place}.edge.weight", conv.lin_edge.weight, turned
+                if isinstance(conv, GATConv):
+                    yield f"layers.{place}.edge.attention", conv.att_edge, lambda tensor: tensor.reshape(tensor.shape[-2:])
             if self.case["options"]["bias"]:
                 yield f"layers.{place}.bias", conv.lin_l.bias if kind == "sage" else conv.bias, None
         for name, linear in [("input", getattr(self, "input", None)), ("output", getattr(self, "output", None))]:
@@ -229,9 +241,9 @@ def run_built(folder, case):
     graph = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in graph.items()}
     net.eval()
     with torch.no_grad():
-        evaluated, _ = net(graph["rows"], graph["edges"], None, graph.get("weights"))
+        evaluated, _ = net(graph["rows"], graph["edges"], None, graph.get("weights"), graph.get("edge_features"))
     net.train()
-    logits, _ = net(graph["rows"], graph["edges"], None, graph.get("weights"))
+    logits, _ = net(graph["rows"], graph["edges"], None, graph.get("weights"), graph.get("edge_features"))
     (logits * graph["logits_gradient"]).sum().backward()
     answers = {"logits": logits.detach(), "evaluated": evaluated}
     for name, tensors in [("answers", answers), ("gradients", net.gradients())]:

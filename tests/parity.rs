@@ -434,15 +434,21 @@ impl Options {
                 "bias": own.has_bias(),
                 "self_loops": own.has_self_loops(),
                 "edge_weights": own.has_edge_weights(),
+                "edge_dim": own.edge_dim(),
             },
         });
         fs::write(folder.join("case.json"), case.to_string()).unwrap();
         let mut tensors = graph_tensors(&self.graph, &self.edges, self.n_classes);
-        if let Some(weights) = self.graph.block.weights() {
+        let block = &self.graph.block;
+        let dim = block.edge_features().len() / block.n_edges();
+        let columns =
+            [("weights", block.weights().unwrap_or_default(), 1), ("edge_features", block.edge_features(), dim)];
+        for (name, values, width) in columns.into_iter().filter(|(_, values, _)| !values.is_empty()) {
             // All but the loop at the end of each list.
-            let lists = self.graph.block.indptr().windows(2);
-            let weights: Vec<f32> = lists.flat_map(|bounds| &weights[bounds[0]..bounds[1] - 1]).copied().collect();
-            tensors.push(("weights".to_owned(), Tensor::from_slice(&weights)));
+            let lists = block.indptr().windows(2);
+            let values: Vec<f32> =
+                lists.flat_map(|bounds| &values[bounds[0] * width..(bounds[1] - 1) * width]).copied().collect();
+            tensors.push((name.to_owned(), Tensor::from_slice(&values).view([-1, width as i64])));
         }
         Tensor::write_safetensors(&tensors, folder.join("graph.safetensors")).unwrap();
     }
@@ -489,6 +495,7 @@ impl Options {
 /// Every kind with a norm, a residual, an activation, linear layers and a way of jumping; all of each, not all together.
 fn options(name: &str, graph: &Arc<GraphInput>, edges: &Tensor, n_classes: usize, hidden: usize) -> Vec<Options> {
     let mut all = Vec::new();
+    let edge_dim = graph.block.edge_features().len() / graph.block.n_edges();
     for (kind, attention) in [
         (ModelKind::Gcn, Form::Go),
         (ModelKind::Sage, Form::Go),
@@ -515,7 +522,8 @@ fn options(name: &str, graph: &Arc<GraphInput>, edges: &Tensor, n_classes: usize
                 root_weight: Some(kind == ModelKind::Sage),
                 bias: Some(place != 6),
                 self_loops: Some(kind == ModelKind::Gin || place % 3 != 1),
-                edge_weights: Some(graph.block.weights().is_some() && kind != ModelKind::Gat),
+                edge_weights: Some(graph.block.weights().is_some() && (kind != ModelKind::Gat || place != 3)),
+                edge_dim: (kind == ModelKind::Gat && place != 5).then_some(edge_dim).filter(|dim| *dim > 0),
                 ..ModelConfig::default()
             };
             let config = RunConfig { model, edge_loss: None, ..RunConfig::default() };
@@ -562,6 +570,7 @@ fn slow_pyg_agrees_on_options_of_layers() {
         return;
     }
     let (graph, edges) = symmetric_graph(400, 1500, 17);
+    let graph_of = |block: Block| Arc::new(GraphInput { block: Arc::new(block), ..GraphInput::clone(&graph) });
     check(&options("random", &graph, &edges, 7, 11));
     // The same in both directions, as PyG's degrees are by destination; some are zero.
     let weight = |a: u64, b: u64| ((a + b) % 7) as f32 / 3.0;
@@ -570,12 +579,16 @@ fn slow_pyg_agrees_on_options_of_layers() {
         source if source == destination => 1.0,
         source => weight(source as u64, destination as u64),
     };
-    let weights = (0..block.n_destinations())
-        .flat_map(|node| block.edges_into(node).map(move |edge| of_edge(node, edge)))
+    let others = |node: usize| block.edges_into(node).take(block.edges_into(node).len() - 1);
+    let data: Vec<f32> = (0..block.n_destinations())
+        .flat_map(|node| others(node).map(move |edge| (node, edge)))
+        .flat_map(|(node, edge)| {
+            let own = of_edge(node, edge);
+            [own, (node % 5) as f32 / 4.0, own * 0.3 - (edge % 3) as f32, ((node + edge) % 4) as f32 / 2.0]
+        })
         .collect();
-    let weighted =
-        GraphInput { block: Arc::new(Block::clone(block).with_weights(weights)), ..GraphInput::clone(&graph) };
-    check(&options("weighted", &Arc::new(weighted), &edges, 7, 11));
+    let with_data = Block::clone(block).with_data(&data, (true, 3));
+    check(&options("weighted", &graph_of(with_data), &edges, 7, 11));
 }
 
 #[test]

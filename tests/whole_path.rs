@@ -382,9 +382,9 @@ fn the_command_explains_itself() {
     assert!(kith(["--help"]).stdout.contains("data"));
     assert!(kith(["--version"]).stdout.starts_with("kith "));
     assert!(kith(["data", "list"]).stdout.contains("ogbn-arxiv"));
-    assert_eq!(kith(["data", "list", "--json"]).json().as_array().unwrap().len(), 22);
+    assert_eq!(kith(["data", "list", "--json"]).json().as_array().unwrap().len(), 25);
     assert!(kith(["train", "--list-presets"]).stdout.contains("cora/supergat-mx"));
-    assert_eq!(kith(["train", "--list-presets", "--json"]).json().as_array().unwrap().len(), 205);
+    assert_eq!(kith(["train", "--list-presets", "--json"]).json().as_array().unwrap().len(), 213);
     assert!(kith(["devices"]).stdout.contains("libtorch"));
     assert_eq!(run_kith(["data", "nonsense"]).code, Some(1));
 }

@@ -11,6 +11,7 @@ pub mod ogb;
 pub mod planetoid;
 pub mod ppi;
 pub mod saint;
+pub(crate) mod streamed;
 pub(crate) mod treatment;
 pub mod wiki_cs;
 

@@ -4,6 +4,7 @@ pub mod array;
 mod graph;
 pub mod html;
 pub mod lines;
+pub(crate) mod member;
 pub mod npy;
 pub mod npz;
 pub mod number;

@@ -41,14 +41,10 @@ impl RawRows {
     /// Divides the features of each node by their sum, if that is above 1, as PyG's `NormalizeFeatures` does for
     /// features whose minimum is 0.
     pub fn normalize(&mut self) {
-        let divide = |row: &mut [f32]| {
-            let sum = row.iter().map(|value| f64::from(*value)).sum::<f64>().max(1.0);
-            row.iter_mut().for_each(|value| *value = (f64::from(*value) / sum) as f32);
-        };
         match self {
-            RawRows::Dense { dim, values } => values.chunks_exact_mut((*dim).max(1) as usize).for_each(divide),
+            RawRows::Dense { dim, values } => values.chunks_exact_mut((*dim).max(1) as usize).for_each(normalize),
             RawRows::Sparse { indptr, values, .. } => {
-                indptr.windows(2).for_each(|row| divide(&mut values[row[0] as usize..row[1] as usize]));
+                indptr.windows(2).for_each(|row| normalize(&mut values[row[0] as usize..row[1] as usize]));
             }
         }
     }
@@ -74,6 +70,12 @@ impl RawRows {
         }
         Ok(RawRows::Dense { dim: *dim, values: dense })
     }
+}
+
+/// Divides features of one node by their sum, if that is above 1.
+pub(crate) fn normalize(row: &mut [f32]) {
+    let sum = row.iter().map(|value| f64::from(*value)).sum::<f64>().max(1.0);
+    row.iter_mut().for_each(|value| *value = (f64::from(*value) / sum) as f32);
 }
 
 /// Distance of a class's mean from the origin, in standard deviations of the noise: classes overlap. A classifier that

@@ -44,7 +44,8 @@ pub fn shard_sizes(graph: &Graph, owner: &[u16], n_shards: u32) -> Result<Vec<Sh
 struct PerNode {
     n_lists: u64,
     id_bytes: u64,
-    weight_bytes: u64,
+    /// Of the weight and the features of an edge.
+    edge_bytes: u64,
     /// Of columns with as much for every node.
     fixed: u64,
     has_sparse_features: bool,
@@ -65,7 +66,8 @@ impl PerNode {
         PerNode {
             n_lists,
             id_bytes: if matches!(graph.lists().indices(), Neighbors::Wide(_)) { 8 } else { 4 },
-            weight_bytes: if contents.edge_weights { 4 } else { 0 },
+            edge_bytes: if contents.edge_weights { 4 } else { 0 }
+                + contents.edge_features.map_or(0, |features| features.dim * features.dtype.n_bytes()),
             fixed: n_indptr * INDPTR_BYTES
                 + dense.map_or(0, |features| features.dim * features.dtype.n_bytes())
                 + labels
@@ -81,7 +83,7 @@ impl PerNode {
     }
 
     fn bytes(&self, graph: &Graph, node: u64) -> StoreResult<u64> {
-        let mut bytes = self.fixed + graph.lists().degree(node)? * (self.id_bytes + self.weight_bytes);
+        let mut bytes = self.fixed + graph.lists().degree(node)? * (self.id_bytes + self.edge_bytes);
         if self.n_lists > 1 {
             bytes += graph.out_lists().degree(node)? * self.id_bytes;
         }

@@ -43,6 +43,9 @@ pub struct Stats {
     pub is_symmetric: bool,
     /// True if edges have weights.
     pub edge_weights: bool,
+    /// Length of an edge's feature vector, if edges have features.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub edge_dim: Option<u64>,
     /// Number of features; 0 if there are none.
     pub dim: u64,
     /// `dense`, `sparse` or `none`.
@@ -104,6 +107,7 @@ pub fn stats(graph: &Graph, progress: &dyn Progress) -> Result<Stats> {
         n_isolated: sums.n_isolated,
         is_symmetric: graph.is_symmetric(),
         edge_weights: graph.edge_weights().is_some(),
+        edge_dim: graph.edge_features().map(|features| features.dim() as u64),
         dim: features.map_or(0, |features| features.dim() as u64),
         features: features.map_or("none", |features| match features.layout() {
             FeatureLayout::Dense => "dense",

@@ -44,7 +44,7 @@ use kith_store::{Dtype, Manifest, StoreError};
 pub use self::rules::{EdgeWeightRule, IdRule, SplitRule};
 use crate::{
     PartitionError, Result,
-    csr::{EdgeOptions, ListsBuilder, MAX_NODES, MIN_MEMORY_BYTES, StoreBuilder, check_memory},
+    csr::{EdgeOptions, EdgeRows, ListsBuilder, MAX_NODES, MIN_MEMORY_BYTES, StoreBuilder, check_memory},
     progress::Progress,
     split::{FractionSplit, Fractions, PerClass},
     tables::{
@@ -57,6 +57,7 @@ use crate::{
         rows::{Nodes, RowTables},
         rules::IdKind,
         splits::{SplitSource, write_given},
+        staged::StagedRows,
         staged_labels::StagedLabels,
         targets::TargetTables,
         texts::TextCollector,
@@ -70,6 +71,9 @@ pub struct Tables {
     pub edges: Vec<PathBuf>,
     /// Weights of the edges, if they have some.
     pub edge_weights: Option<EdgeWeightRule>,
+    /// Files of edge features, and folders of them: npy, parquet or csv, one row per edge in the order of `edges`. Empty if
+    /// there are none.
+    pub edge_features: Vec<PathBuf>,
     /// Files of features, and folders of them: npy, parquet or csv. Empty if there are none.
     pub rows: Vec<PathBuf>,
     /// Files of labels, and folders of them: csv or npy. Empty if there are none.
@@ -112,9 +116,15 @@ pub fn import(tables: &Tables, out: &Path, progress: &dyn Progress) -> Result<Ma
     if !tables.labels.is_empty() && !tables.targets.is_empty() {
         return Err(PartitionError::Option("--labels are classes and --targets are numbers: give one of them".into()));
     }
-    let edges = EdgeFiles::open(&tables.edges, tables.ids, tables.edge_weights.as_ref(), tables.memory_bytes)?;
+    if !tables.edge_features.is_empty() && tables.edge_options.merge_duplicates {
+        let problem = "--merge-duplicates: edges with features are not merged, because each has its own features";
+        return Err(PartitionError::Option(problem.into()));
+    }
+    let of_edges = (tables.edge_weights.as_ref(), !tables.edge_features.is_empty());
+    let edges = EdgeFiles::open(&tables.edges, tables.ids, of_edges, tables.memory_bytes)?;
     let kind = edges.kind();
     let parts = Parts {
+        edge_features: RowTables::open_of_edges(&tables.edge_features, tables.memory_bytes)?,
         rows: RowTables::open(&tables.rows, kind, tables.memory_bytes)?,
         labels: LabelTables::open(&tables.labels, kind)?,
         targets: TargetTables::open(&tables.targets, kind)?,
@@ -137,6 +147,7 @@ pub fn import(tables: &Tables, out: &Path, progress: &dyn Progress) -> Result<Ma
 /// All tables, opened.
 struct Parts {
     edges: EdgeFiles,
+    edge_features: Option<RowTables>,
     rows: Option<RowTables>,
     labels: Option<LabelTables>,
     targets: Option<TargetTables>,
@@ -222,12 +233,16 @@ impl Parts {
         let split = self.split.as_ref().map(|split| split.stage(ids, nodes.are_given, builder.budget())).transpose()?;
 
         let progress = builder.progress();
+        let edge_features = self.edge_features.as_ref();
+        let edge_features =
+            edge_features.map(|tables| tables.stage_of_edges(nodes.memory_bytes, builder)).transpose()?;
         let feed = |lists: &ListsBuilder<'_>| ids.feed_edges(&self.edges, lists, progress);
-        let summary = match self.edges.are_weighted() {
-            true => builder.weighted_lists(n_nodes, tables.edge_options, feed)?,
-            false => builder.lists(n_nodes, tables.edge_options, feed)?,
+        let n_read = match &edge_features {
+            Some(features) => self.build_with_features(features, tables, n_nodes, builder, feed)?,
+            None if self.edges.are_weighted() => builder.weighted_lists(n_nodes, tables.edge_options, feed)?.n_read,
+            None => builder.lists(n_nodes, tables.edge_options, feed)?.n_read,
         };
-        if summary.n_read == 0 {
+        if n_read == 0 {
             return Err(PartitionError::input(&tables.edges[0], "end of file", "holds no edges"));
         }
         if let Some(rows) = &rows {
@@ -251,6 +266,27 @@ impl Parts {
         }
         self.tell(tables, ids, builder);
         Ok(())
+    }
+
+    /// Builds the adjacency of edges with features; gives the number of edges that were read.
+    fn build_with_features(
+        &self,
+        features: &StagedRows,
+        tables: &Tables,
+        n_nodes: u64,
+        builder: &mut StoreBuilder<'_>,
+        feed: impl FnOnce(&ListsBuilder<'_>) -> Result<()>,
+    ) -> Result<u64> {
+        let are_same = |row, other| features.are_same(row, other);
+        let rows = EdgeRows { have_weights: self.edges.are_weighted(), are_same: &are_same };
+        let (summary, rows) = builder.lists_with_rows(n_nodes, tables.edge_options, rows, feed)?;
+        if features.n_rows() != summary.n_read {
+            let found = counted(features.n_rows(), "row");
+            let problem = format!("expected {}, one per edge, found {found}", counted(summary.n_read, "row"));
+            return Err(PartitionError::input(features.path(), "rows", problem));
+        }
+        features.write_of_edges(builder, tables.dtype, rows.items())?;
+        Ok(summary.n_read)
     }
 
     /// Says in the manifest what was followed.

@@ -76,7 +76,7 @@ mod tests {
         };
         assert_eq!(fields(reply.encode_to_vec()), [Ok((1, b"values".to_vec())), Ok((3, b"columns".to_vec()))]);
         let request = SampleHopRequest { step: 7, frontier: Bytes::from_static(b"ids"), ..Default::default() };
-        assert_eq!(fields(request.encode_to_vec()), [Ok((11, b"ids".to_vec()))]);
+        assert_eq!(fields(request.encode_to_vec()), [Ok((12, b"ids".to_vec()))]);
     }
 
     #[test]

@@ -9,8 +9,8 @@ pub struct Drawn {
     pub counts: Vec<u32>,
     /// All of them behind one another.
     pub neighbors: DrawnIds,
-    /// Weight of the edge from each, if the hop wants them.
-    pub weights: Vec<f32>,
+    /// Data of the edge from each that the hop wants: the weight, then the features, edge by edge.
+    pub edge_data: Vec<f32>,
 }
 
 /// Ids as the store holds them.
@@ -86,7 +86,7 @@ impl Id for u64 {
 
 impl Default for Drawn {
     fn default() -> Drawn {
-        Drawn { counts: Vec::new(), neighbors: DrawnIds::Narrow(Vec::new()), weights: Vec::new() }
+        Drawn { counts: Vec::new(), neighbors: DrawnIds::Narrow(Vec::new()), edge_data: Vec::new() }
     }
 }
 
@@ -98,12 +98,25 @@ impl Drawn {
         }
         self.counts.clear();
         self.counts.extend_from_slice(&of.counts[lists]);
-        self.weights.clear();
-        self.weights.extend_from_slice(of.weights.get(ids.clone()).unwrap_or_default());
+        self.edge_data.clear();
+        self.edge_data.extend_from_slice(of.edge_data_of(ids.clone()));
         match &of.neighbors {
             DrawnIds::Narrow(all) => copy(&mut self.neighbors, &all[ids]),
             DrawnIds::Wide(all) => copy(&mut self.neighbors, &all[ids]),
         }
+    }
+}
+
+impl Drawn {
+    /// Numbers of one edge in `edge_data`.
+    pub fn edge_data_width(&self) -> usize {
+        self.edge_data.len() / self.neighbors.len().max(1)
+    }
+
+    /// Data of the edges from some neighbors; empty if there are none.
+    pub fn edge_data_of(&self, ids: Range<usize>) -> &[f32] {
+        let width = self.edge_data_width();
+        &self.edge_data[ids.start * width..ids.end * width]
     }
 }
 

@@ -11,6 +11,27 @@ pub enum Fanout {
     All,
 }
 
+/// Data of drawn edges that are wanted with them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct EdgeData {
+    /// Weights.
+    pub weights: bool,
+    /// Features.
+    pub features: bool,
+}
+
+impl EdgeData {
+    /// Nothing but the neighbors.
+    pub const NONE: EdgeData = EdgeData { weights: false, features: false };
+    /// Weights alone.
+    pub const WEIGHTS: EdgeData = EdgeData { weights: true, features: false };
+
+    /// Numbers of one edge, where edges have `dim` features.
+    pub fn width(self, dim: usize) -> usize {
+        usize::from(self.weights) + if self.features { dim } else { 0 }
+    }
+}
+
 /// Sampling of the neighbors of one node at one hop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Sampling {

@@ -1,6 +1,6 @@
 //! Adjacency to sample from: a whole store's or a shard's.
 
-use kith_store::{EdgeWeights, Graph, Lists, Shard};
+use kith_store::{EdgeWeights, Features, Graph, Lists, Shard};
 
 use crate::loops::KnownLoops;
 
@@ -11,6 +11,8 @@ pub struct SampledGraph<'a> {
     pub lists: &'a Lists,
     /// Weights of the edges of `lists`, if they have some.
     pub edge_weights: Option<&'a EdgeWeights>,
+    /// Features of the edges of `lists`, if they have some.
+    pub edge_features: Option<&'a Features>,
     /// For each row its destinations, unless the graph is symmetric.
     pub out_lists: Option<&'a Lists>,
     /// Of all rows; what is learned here makes the next hop faster and changes nothing else.
@@ -21,12 +23,14 @@ impl<'a> SampledGraph<'a> {
     /// A whole store: rows are nodes.
     pub fn of_store(graph: &'a Graph, loops: &'a KnownLoops) -> SampledGraph<'a> {
         let out_lists = (!graph.is_symmetric()).then(|| graph.out_lists());
-        SampledGraph { lists: graph.lists(), edge_weights: graph.edge_weights(), out_lists, loops }
+        let (edge_weights, edge_features) = (graph.edge_weights(), graph.edge_features());
+        SampledGraph { lists: graph.lists(), edge_weights, edge_features, out_lists, loops }
     }
 
     /// A shard: rows are places among the owned nodes.
     pub fn of_shard(shard: &'a Shard, loops: &'a KnownLoops) -> SampledGraph<'a> {
         let out_lists = (!shard.is_symmetric()).then(|| shard.out_lists());
-        SampledGraph { lists: shard.lists(), edge_weights: shard.edge_weights(), out_lists, loops }
+        let (edge_weights, edge_features) = (shard.edge_weights(), shard.edge_features());
+        SampledGraph { lists: shard.lists(), edge_weights, edge_features, out_lists, loops }
     }
 }

@@ -5,14 +5,17 @@
 //! `weighted.rs`.
 
 mod by_weight;
+mod edge_data;
 
 use kith_draw::{Name, Purpose, Stream, prefetch, vectorized};
-use kith_store::{EdgeWeights, Lists, Neighbors, Result, StoreError};
+use kith_store::{Lists, Neighbors, Result, StoreError};
 use rayon::prelude::*;
 
+use self::edge_data::EdgeColumns;
+pub(crate) use self::edge_data::data_of_list;
 use crate::{
     drawn::{Drawn, Id},
-    fanout::{Fanout, Sampling},
+    fanout::{EdgeData, Fanout, Sampling},
     frontier::Frontier,
     graph::SampledGraph,
     lanes::{DrawRows, MAX_FANOUT, N_LANES, WordSource},
@@ -34,8 +37,8 @@ pub struct Hop {
     pub fanout: Fanout,
     /// Sampling of a node's neighbors.
     pub sampling: Sampling,
-    /// True if the weights of drawn edges are wanted.
-    pub with_weights: bool,
+    /// Data of drawn edges that are wanted.
+    pub edge_data: EdgeData,
 }
 
 impl Hop {
@@ -56,7 +59,7 @@ impl Hop {
 
     /// True if the hop needs the weights of edges.
     pub fn needs_weights(&self) -> bool {
-        self.with_weights || self.sampling == Sampling::Weighted && self.fanout != Fanout::All
+        self.edge_data.weights || self.sampling == Sampling::Weighted && self.fanout != Fanout::All
     }
 }
 
@@ -84,10 +87,10 @@ pub fn sample_hop(graph: SampledGraph<'_>, hop: &Hop, frontier: Frontier<'_>, dr
         })
         .collect::<Result<_>>()?;
     drawn.counts.clear();
-    drawn.weights.clear();
+    drawn.edge_data.clear();
     for part in &parts {
         drawn.counts.extend(&part.counts);
-        drawn.weights.extend(&part.weights);
+        drawn.edge_data.extend(&part.edge_data);
     }
     match graph.lists.indices() {
         Neighbors::Narrow(_) => join::<u32>(parts, drawn),
@@ -109,28 +112,18 @@ pub fn sample_hop_with<W: WordSource>(
     frontier: Frontier<'_>,
     drawn: &mut Drawn,
 ) -> Result<()> {
-    let SampledGraph { lists, loops, edge_weights, .. } = graph;
-    let Drawn { counts, neighbors, weights } = drawn;
+    let SampledGraph { lists, loops, .. } = graph;
+    let Drawn { counts, neighbors, edge_data: data } = drawn;
     counts.clear();
-    weights.clear();
-    let edge_weights = match edge_weights {
-        _ if !hop.needs_weights() => None,
-        None => return Err(StoreError::NoEdgeWeights),
-        weights => weights,
-    };
+    data.clear();
+    let edges = EdgeColumns::of(graph, hop.needs_weights(), hop.edge_data)?;
     match lists.indices() {
-        Neighbors::Narrow(ids) => Pieces { lists, ids, loops, edge_weights, hop, words }.sample(
-            frontier,
-            counts,
-            u32::ids_of(neighbors),
-            weights,
-        ),
-        Neighbors::Wide(ids) => Pieces { lists, ids, loops, edge_weights, hop, words }.sample(
-            frontier,
-            counts,
-            u64::ids_of(neighbors),
-            weights,
-        ),
+        Neighbors::Narrow(ids) => {
+            Pieces { lists, ids, loops, edges, hop, words }.sample(frontier, counts, u32::ids_of(neighbors), data)
+        }
+        Neighbors::Wide(ids) => {
+            Pieces { lists, ids, loops, edges, hop, words }.sample(frontier, counts, u64::ids_of(neighbors), data)
+        }
     }
 }
 
@@ -166,8 +159,7 @@ struct Pieces<'a, I, W> {
     lists: &'a Lists,
     ids: &'a [I],
     loops: &'a KnownLoops,
-    /// Weights of edges; `None` for a hop that does not need them.
-    edge_weights: Option<&'a EdgeWeights>,
+    edges: EdgeColumns<'a>,
     hop: &'a Hop,
     words: &'a mut W,
 }
@@ -202,7 +194,7 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
         frontier: Frontier<'_>,
         counts: &mut Vec<u32>,
         out: &mut Vec<I>,
-        weights: &mut Vec<f32>,
+        data: &mut Vec<f32>,
     ) -> Result<()> {
         if let Fanout::AtMost(fanout) = self.hop.fanout {
             out.reserve(frontier.len().saturating_mul((fanout.get() as usize).min(MAX_FANOUT)));
@@ -221,9 +213,9 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
             self.read_bounds(rows(piece + 1), &mut next)?;
             match (self.hop.sampling, self.hop.fanout) {
                 (Sampling::Weighted, Fanout::AtMost(k)) => {
-                    self.sample_weighted(nodes, &bounds, k.get() as usize, counts, out, weights, &mut scratch)?;
+                    self.sample_weighted(nodes, &bounds, k.get() as usize, counts, out, data, &mut scratch)?;
                 }
-                _ => self.sample_piece(nodes, &bounds, counts, out, weights, &mut scratch)?,
+                _ => self.sample_piece(nodes, &bounds, counts, out, data, &mut scratch)?,
             }
         }
         Ok(())
@@ -244,9 +236,7 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
         for (row, bounds) in rows.iter().zip(bounds) {
             let (start, end) = self.lists.bounds(*row)?;
             self.lists.touch(start, end)?;
-            if let Some(weights) = self.edge_weights {
-                weights.touch(start, end)?;
-            }
+            self.edges.touch(start, end)?;
             let list = self.ids.get(start..end).ok_or_else(|| StoreError::damaged("indptr", *row))?;
             let has_no_loop = self.loops.has_none(*row);
             *bounds = Bounds { row: *row, start, end, has_no_loop };
@@ -279,7 +269,7 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
         bounds: &[Bounds; PIECE],
         counts: &mut Vec<u32>,
         out: &mut Vec<I>,
-        weights: &mut Vec<f32>,
+        data: &mut Vec<f32>,
         scratch: &mut Scratch,
     ) -> Result<()> {
         let Hop { fanout, sampling, .. } = *self.hop;
@@ -312,20 +302,18 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
             end += k;
         }
         out.resize(end, I::default());
-        if self.hop.with_weights {
-            weights.resize(end, 0.0);
-        }
+        data.resize(end * self.edges.width(), 0.0);
         for (own, at) in &scratch.taking {
             self.take_all(*own, &mut out[*at..]);
-            self.put_weights((0..own.n).map(|slot| own.place(slot)), *at, weights)?;
+            self.edges.put((0..own.n).map(|slot| own.place(slot)), *at, data)?;
         }
         if !scratch.drawing.is_empty() {
-            self.draw_side_by_side(out, weights, scratch)?;
+            self.draw_side_by_side(out, data, scratch)?;
         }
         for (node, own, at, k) in scratch.alone.drain(..) {
             self.places_of(node, own, k, &mut scratch.plain, &mut scratch.places);
             scratch.places.iter().zip(&mut out[at..]).for_each(|(place, out)| *out = self.ids[*place]);
-            self.put_weights(scratch.places.iter().copied(), at, weights)?;
+            self.edges.put(scratch.places.iter().copied(), at, data)?;
         }
         Ok(())
     }
@@ -355,7 +343,7 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
         places.extend(slots.iter().map(|slot| own.place(*slot as usize)));
     }
 
-    fn draw_side_by_side(&mut self, out: &mut [I], weights: &mut [f32], scratch: &mut Scratch) -> Result<()> {
+    fn draw_side_by_side(&mut self, out: &mut [I], data: &mut [f32], scratch: &mut Scratch) -> Result<()> {
         let Fanout::AtMost(k) = self.hop.fanout else { return Ok(()) };
         let k = k.get() as usize;
         let Scratch { drawing, drawing_nodes, drawing_n, slots, doubtful, is_repeated, places, plain, .. } = scratch;
@@ -385,13 +373,13 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
             for (out, place) in out[*at..].iter_mut().zip(places) {
                 *out = self.ids[*place];
             }
-            self.put_weights(places.iter().copied(), *at, weights)?;
+            self.edges.put(places.iter().copied(), *at, data)?;
         }
         for (lane, (own, at)) in drawing.iter().enumerate() {
             if doubtful[lane] != 0 {
                 self.places_of(drawing_nodes[lane], *own, k, plain, places);
                 out[*at..].iter_mut().zip(&*places).for_each(|(out, place)| *out = self.ids[*place]);
-                self.put_weights(places.iter().copied(), *at, weights)?;
+                self.edges.put(places.iter().copied(), *at, data)?;
             }
         }
         Ok(())

@@ -23,7 +23,7 @@ mod weighted;
 pub use crate::{
     drawn::{Drawn, DrawnIds, Id},
     edges::{Direction, has_edges},
-    fanout::{Fanout, FanoutError, Sampling, fanouts_of_layers},
+    fanout::{EdgeData, Fanout, FanoutError, Sampling, fanouts_of_layers},
     frontier::Frontier,
     graph::SampledGraph,
     hop::{Hop, sample_hop, sample_hop_with},

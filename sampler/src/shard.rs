@@ -1,14 +1,17 @@
 //! Open shard that answers questions, for trainers in this process and for the server alike.
 
+use std::ops::Range;
+
 use kith_draw::prefetch;
 use kith_store::{Result, Shard, SplitPart};
 
 use crate::{
     drawn::Drawn,
     edges::{Direction, has_edges},
+    fanout::EdgeData,
     frontier::Frontier,
     graph::SampledGraph,
-    hop::{Hop, sample_hop},
+    hop::{Hop, data_of_list, sample_hop},
     loops::KnownLoops,
     seeds::{Seeds, SeedsError},
 };
@@ -63,6 +66,11 @@ impl ShardSampler {
     pub fn sample_hop(&self, hop: &Hop, frontier: &[u64], drawn: &mut Drawn) -> Result<()> {
         let rows = self.rows_of(frontier)?;
         sample_hop(self.sampled(), hop, Frontier::of_shard(frontier, &rows), drawn)
+    }
+
+    /// Data of some of a node's edges, by their places in its list without self-loops.
+    pub(crate) fn edge_data_of(&self, node: u64, slots: Range<usize>, wanted: EdgeData) -> Result<Vec<f32>> {
+        data_of_list(self.sampled(), (node, self.shard.row_of(node)?), slots, wanted)
     }
 
     /// For each (source, destination) with a destination that it owns, whether the whole graph has the edge.

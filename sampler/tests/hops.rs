@@ -3,7 +3,8 @@
 mod lists;
 
 use kith_sampler::{
-    Direction, Drawn, Fanout, Frontier, Hop, KnownLoops, SampledGraph, Sampling, draw_slots, has_edges, sample_hop,
+    Direction, Drawn, EdgeData, Fanout, Frontier, Hop, KnownLoops, SampledGraph, Sampling, draw_slots, has_edges,
+    sample_hop,
 };
 use kith_store::Graph;
 use lists::store;
@@ -11,7 +12,7 @@ use proptest::prelude::*;
 
 fn hop(fanout: u32, sampling: Sampling) -> Hop {
     let fanout = if fanout == 0 { Fanout::All } else { Fanout::at_most(fanout).unwrap() };
-    Hop { run_key: 7, step: 3, hop: 1, fanout, sampling, with_weights: false }
+    Hop { run_key: 7, step: 3, hop: 1, fanout, sampling, edge_data: EdgeData::NONE }
 }
 
 fn sample(graph: &Graph, hop: &Hop, frontier: &[u64]) -> Vec<Vec<u64>> {

@@ -6,7 +6,9 @@
 mod lists;
 
 use kith_draw::{Name, Purpose};
-use kith_sampler::{Drawn, Fanout, Frontier, Hop, KnownLoops, SampledGraph, Sampling, draw_slots, sample_hop};
+use kith_sampler::{
+    Drawn, EdgeData, Fanout, Frontier, Hop, KnownLoops, SampledGraph, Sampling, draw_slots, sample_hop,
+};
 use kith_store::Graph;
 
 /// Name of a draw.
@@ -155,7 +157,7 @@ fn hops_are_uniform() {
         let node = n_ids + DEGREES.iter().position(|own| *own == degree).unwrap() as u64;
         let fanout = Fanout::at_most(fanout as u32).unwrap();
         let mut drawn = Drawn::default();
-        let hop = Hop { run_key, step, hop, fanout, sampling: Sampling::Uniform, with_weights: false };
+        let hop = Hop { run_key, step, hop, fanout, sampling: Sampling::Uniform, edge_data: EdgeData::NONE };
         sample_hop(SampledGraph::of_store(&graph, &loops), &hop, Frontier::of_store(&[node]), &mut drawn).unwrap();
         drawn.neighbors.iter().collect()
     });

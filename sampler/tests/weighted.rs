@@ -7,7 +7,7 @@ mod lists;
 use std::collections::HashMap;
 
 use kith_draw::{N_EXPONENTIALS, Name, Purpose, Stream, exponentials};
-use kith_sampler::{Drawn, Fanout, Frontier, Hop, KnownLoops, SampledGraph, Sampling, sample_hop};
+use kith_sampler::{Drawn, EdgeData, Fanout, Frontier, Hop, KnownLoops, SampledGraph, Sampling, sample_hop};
 use kith_store::{Graph, StoreError};
 
 const WEIGHTS: [&[f32]; 4] =
@@ -15,7 +15,14 @@ const WEIGHTS: [&[f32]; 4] =
 
 fn hop(step: u64, fanout: u32) -> Hop {
     let fanout = if fanout == 0 { Fanout::All } else { Fanout::at_most(fanout).unwrap() };
-    Hop { run_key: 0x1234_5678_9abc_def0, step, hop: 1, fanout, sampling: Sampling::Weighted, with_weights: true }
+    Hop {
+        run_key: 0x1234_5678_9abc_def0,
+        step,
+        hop: 1,
+        fanout,
+        sampling: Sampling::Weighted,
+        edge_data: EdgeData::WEIGHTS,
+    }
 }
 
 fn sample(graph: &Graph, hop: &Hop, frontier: &[u64]) -> Drawn {
@@ -179,8 +186,8 @@ fn drawn_edges_exist_and_come_with_their_weights() {
             [(4, Sampling::Weighted), (0, Sampling::Weighted), (4, Sampling::Uniform), (70, Sampling::Uniform)]
         {
             let drawn = sample(&graph, &Hop { sampling, ..hop(5, fanout) }, &frontier);
-            assert_eq!(drawn.weights.len(), drawn.neighbors.len());
-            let mut edges = drawn.neighbors.iter().zip(drawn.weights.iter().copied());
+            assert_eq!(drawn.edge_data.len(), drawn.neighbors.len());
+            let mut edges = drawn.neighbors.iter().zip(drawn.edge_data.iter().copied());
             for (node, count) in frontier.iter().zip(&drawn.counts) {
                 let mut left: Vec<(u64, f32)> =
                     lists[*node as usize].iter().copied().filter(|(id, _)| id != node).collect();

@@ -9,8 +9,8 @@ fn main() {
     list_presets();
 }
 
-/// Writes `presets.rs`: every `presets/DATASET/MODEL.toml` and `presets/tuned/DATASET/MODEL.toml` by its name, in order. A new preset is
-/// a new file.
+/// Writes `presets.rs`: every `presets/DATASET/MODEL.toml`, and those in folders such as `presets/tuned/`, by name and in order. A new
+/// preset is a new file.
 fn list_presets() {
     println!("cargo::rerun-if-changed=build.rs\ncargo::rerun-if-changed=presets");
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("presets");

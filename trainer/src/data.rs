@@ -3,10 +3,12 @@
 pub(crate) mod device_labels;
 pub(crate) mod feed;
 pub mod input;
+pub mod label_input;
 pub mod link_pairs;
 pub mod links;
 pub(crate) mod matrix;
 pub mod opened;
+pub(crate) mod probabilities;
 pub(crate) mod ranking;
 pub(crate) mod slices;
 pub mod target_scale;
@@ -87,10 +89,17 @@ impl Data {
         if let Some(key) = needs_weights.filter(|_| !opened.info().has_edge_weights) {
             return Err(TrainError::NoEdgeWeights { key });
         }
+        let (expected, found) = (config.model.edge_dim(), opened.info().edge_dim);
+        match found {
+            _ if expected == 0 || expected == found => {}
+            0 => return Err(TrainError::NoEdgeFeatures { expected }),
+            _ => return Err(TrainError::EdgeDim { expected, found }),
+        }
         let supervision = config.train.supervision;
         match config.train.mode {
             Mode::FullBatch => {
-                let mut input = input::load(opened.whole()?, split)?;
+                let store = opened.whole()?;
+                let mut input = input::load(store, split)?.with_edge_data(store, &config.model)?;
                 input.supervise(supervision);
                 input.standardize();
                 Ok(Data::Full(input))

@@ -18,7 +18,11 @@ mod tensors;
 
 use std::fmt::Debug;
 
-use kith_run::{measured::Measured, report::EvaluatedNodes};
+use kith_run::{
+    measured::Measured,
+    report::{Confusion, EvaluatedNodes},
+};
+use tch::Tensor;
 
 pub(crate) use self::{choose::on_gpu, host::Host, stage::Stage, tensors::TensorEngine};
 use crate::{
@@ -50,7 +54,16 @@ pub(crate) trait Engine<'a>: Debug {
     /// Evaluates the model on the valid and test nodes. No step is under way.
     fn evaluate(&mut self, host: &mut Host<'a>, room: &Room, world: &mut World) -> Result<Measured, TrainError>;
 
-    /// Brings the weights to the host.
+    /// Counts nodes by true and predicted class with these weights, for the report of rank 0. All ranks take part; no step is under way.
+    fn confusion(
+        &mut self,
+        host: &Host<'a>,
+        weights: &Tensor,
+        room: &Room,
+        world: &mut World,
+    ) -> Result<Confusion, TrainError>;
+
+    /// Brings the weights, and their average, to the host.
     fn fetch_weights(&self, _host: &mut Host<'a>) -> Result<(), TrainError> {
         Ok(())
     }

@@ -64,6 +64,22 @@ pub enum TrainError {
         /// The key.
         key: &'static str,
     },
+    /// Features of edges are wanted, and there are none.
+    #[error(
+        "expected {expected} features per edge (`model.edge_dim`), found none: import the graph with --edge-features, or remove the key"
+    )]
+    NoEdgeFeatures {
+        /// By the run file.
+        expected: usize,
+    },
+    /// Edges have another number of features.
+    #[error("expected {expected} features per edge (`model.edge_dim`), found {found}: set model.edge_dim = {found}")]
+    EdgeDim {
+        /// By the run file.
+        expected: usize,
+        /// Of the graph.
+        found: usize,
+    },
     /// There is nothing to learn.
     #[error("the store has no labels: import it with --labels")]
     NoLabels,

@@ -1,5 +1,6 @@
 //! Inference: evaluation, predictions, and replay of past batches.
 
+pub(crate) mod confusion;
 pub(crate) mod errors;
 pub mod evaluate;
 pub mod layerwise;

@@ -44,6 +44,10 @@ impl NodeLoss {
             let found = if kind == LabelKind::Targets { "have targets" } else { "may have several" };
             return Err(TrainError::Labels(format!("`train.{key}` is for nodes with one class, and these {found}")));
         }
+        if config.label_input.is_some() && kind == LabelKind::Targets {
+            let problem = "`train.label_input` is for classes, and these nodes have targets: remove the key";
+            return Err(TrainError::Labels(problem.to_owned()));
+        }
         if config.loss.is_some() && kind != LabelKind::Targets {
             let problem = "`train.loss` is for targets, and these nodes have classes: remove the key";
             return Err(TrainError::Labels(problem.to_owned()));

@@ -9,6 +9,7 @@ mod draws;
 mod entries;
 mod jumping;
 mod kinds;
+mod label_input;
 mod layer_shape;
 mod linear;
 pub mod oracle;
@@ -44,7 +45,10 @@ pub(crate) use crate::model::{
     transition::{MOMENTUM, activation_of, norm_kind},
 };
 use crate::{
-    data::input::{GraphInput, Sample},
+    data::{
+        input::{GraphInput, Sample},
+        label_input::LabelInput,
+    },
     error::TrainError,
     model::{
         call::{Call, Compare, LayerOutput, LayerRows},
@@ -115,11 +119,12 @@ pub struct Model {
     spec: &'static dyn ModelSpec,
     kernels: Kernels,
     layers: Vec<LayerShape>,
+    label_input: Option<LabelInput>,
     weights: Weights,
 }
 
 impl Model {
-    /// A model with the initial weights of a seed.
+    /// A model with the initial weights of a seed, for a graph with `dim` features.
     pub fn new(
         config: &RunConfig,
         dim: usize,
@@ -127,17 +132,20 @@ impl Model {
         run_key: u64,
         device: Device,
     ) -> Result<Model, TrainError> {
+        let label_input = LabelInput::new(&config.train, dim, n_classes);
+        let dim = dim + label_input.as_ref().map_or(0, LabelInput::n_columns);
         let layers = layer_shapes(&config.model, dim, n_classes);
         let spec = spec_of(config.model.kind);
         Ok(Model {
             weights: Weights::new(entries(&config.model, spec, &layers, (dim, n_classes)), run_key, device),
             spec,
             layers,
+            label_input,
             config: config.model.clone(),
             // A weight of zero switches the loss off: nothing is drawn for it.
             edge_loss: config.edge_loss.clone().filter(|edge_loss| edge_loss.weight != 0.0),
             cgat: config.cgat.clone(),
-            kernels: config.train.kernels,
+            kernels: kernels_of(config),
         })
     }
 
@@ -151,6 +159,7 @@ impl Model {
             spec: self.spec,
             kernels: Kernels::Reference,
             layers: self.layers.clone(),
+            label_input: self.label_input.clone(),
             weights: self.weights.to_kind(kind),
         }
     }
@@ -172,7 +181,7 @@ impl Model {
 
     /// One pass over a whole graph.
     pub fn forward(&self, graph: &GraphInput, pass: Pass) -> Result<Forward, TrainError> {
-        self.forward_sample(&graph.sample(self.layers.len()), pass, self.compare(graph, pass))
+        self.forward_sample(&self.sample(graph, pass)?, pass, self.compare(graph, pass))
     }
 
     /// Pairs and contrasts of the layers' own losses in a pass over a whole graph.
@@ -336,6 +345,11 @@ impl Model {
         }
         Ok(output)
     }
+}
+
+/// Layers that read numbers of edges are tensor operations.
+fn kernels_of(config: &RunConfig) -> Kernels {
+    if config.model.n_edge_terms() > 0 { Kernels::Reference } else { config.train.kernels }
 }
 
 impl Model {

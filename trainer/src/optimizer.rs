@@ -1,5 +1,6 @@
 //! Optimizers over one flat tensor: Adam, AdamW and gradient descent. Our own, because a checkpoint must hold their moments.
 
+mod average;
 mod schedule;
 
 use std::ops::Range;
@@ -8,6 +9,7 @@ use kith_kernels::{AdamStep, Rule, Update, cuda::StepFactors, norm};
 use kith_run::config::{NoDecay, OptimizerConfig, OptimizerName, RunConfig};
 use tch::{Device, Kind, TchError, Tensor, no_grad};
 
+use self::average::Average;
 pub(crate) use self::schedule::{Plateau, Schedule};
 use crate::weights::Entry;
 
@@ -29,6 +31,8 @@ pub struct Optimizer {
     first: Tensor,
     second: Tensor,
     step: u64,
+    /// Moving average of the weights, with `optimizer.ema`.
+    average: Option<Average>,
 }
 
 impl Optimizer {
@@ -57,7 +61,24 @@ impl Optimizer {
             first: zeros(),
             second: zeros(),
             step: 0,
+            average: None,
         }
+    }
+
+    /// Begins the average of weights with those before the first step, if the config asks for one.
+    pub(crate) fn averaging(mut self, weights: &Tensor) -> Optimizer {
+        self.average = self.config.ema.map(|decay| Average::new(decay, weights));
+        self
+    }
+
+    /// Moving average of the weights, in their order; `None` without `optimizer.ema`.
+    pub fn average(&self) -> Option<&Tensor> {
+        self.average.as_ref().map(|average| &average.values)
+    }
+
+    /// Takes an average from elsewhere; without `optimizer.ema` nothing changes.
+    pub(crate) fn set_average(&mut self, values: &Tensor) {
+        self.average.iter_mut().for_each(|average| average.set(values));
     }
 
     /// After `step` steps that left these moments.
@@ -152,7 +173,8 @@ impl Optimizer {
             start = places.end;
             part(self, places, false)?;
         }
-        part(self, start..n_trained, true)
+        part(self, start..n_trained, true)?;
+        self.average.as_mut().map_or(Ok(()), |average| average.take(weights, n_trained))
     }
 
     /// The factor by which a gradient is scaled down.

@@ -3,6 +3,7 @@
 pub(crate) mod early_stop;
 mod loop_state;
 mod newest;
+mod reported;
 mod saved;
 mod start;
 mod steps;
@@ -10,14 +11,14 @@ mod stopped;
 
 use std::{collections::VecDeque, ops::Range, path::Path, sync::Arc, time::Instant};
 
-use kith_client::RowCounts;
 use kith_kernels::cuda::Gpu;
 use kith_run::{
     clock::Clock,
     config::{Kernels, Norm, RunConfig},
     measured::{Measured, Metric},
     phase::Phase,
-    report::{Report, Results, RowsReport, StepRecord},
+    prediction::Moment,
+    report::{Confusion, StepRecord},
     stop::Request,
 };
 use kith_store::{LabelKind, memory::available_bytes};
@@ -30,7 +31,7 @@ use crate::{
         exchange::{Exchange, StepName},
         world::World,
     },
-    engine::{self, Engine, Host, TensorEngine, device::devices},
+    engine::{self, Engine, Host, TensorEngine},
     error::TrainError,
     inference::{evaluate::metric_of, layerwise::Room},
     loss::NodeLoss,
@@ -78,6 +79,8 @@ pub struct Run<'a> {
     saves: bool,
     metrics: Arc<Metrics>,
     notes: Vec<String>,
+    /// Counted at the end.
+    confusion: Option<Confusion>,
 }
 
 /// Parts of a run.
@@ -149,7 +152,9 @@ impl<'a> Run<'a> {
         let n_slices = feed.n_slices();
         slices::check(world.n_ranks(), n_slices, matches!(data, Data::Full(_)))?;
         let steps_per_epoch = feed.steps_per_epoch() as u64;
-        let mut optimizer = Optimizer::new(&config, model.weights().entries(), steps_per_epoch, device);
+        let weights = model.weights();
+        let mut optimizer =
+            Optimizer::new(&config, weights.entries(), steps_per_epoch, device).averaging(weights.flat());
         let node_loss = NodeLoss::new(&config.train, data)?;
         let metric = metric_of(&config.train, data)?;
         if config.model.norm() == Norm::Graph && matches!(data, Data::Batches(input) if input.is_set) {
@@ -165,15 +170,16 @@ impl<'a> Run<'a> {
         if let Some(checkpoint) = newest(out.filter(|_| resume), world, &mut notes)? {
             checkpoint.check_store(&source.digest)?;
             checkpoint.check_run(&config, run_key)?;
-            let restored = checkpoint.restore(model.weights().entries())?;
+            let restored = checkpoint.restore(weights.entries())?;
             checkpoint.check_state(&config, shape, steps_per_epoch)?;
             if checkpoint.state.scales() != data.scales() {
                 let problem =
                     "its targets have another mean or standard deviation than those of the graph's training nodes";
                 return Err(checkpoint.wrong(problem));
             }
-            model.weights().set(&restored.weights);
+            weights.set(&restored.weights);
             optimizer = optimizer.resume(checkpoint.state.step, &restored.first, &restored.second);
+            optimizer.set_average(restored.of(Moment::Last));
             state = LoopState::restore(&checkpoint.state, (&config, metric), restored.best.to_device(device));
             optimizer.schedule().set_reductions(state.plateau.n_reductions);
         }
@@ -209,6 +215,7 @@ impl<'a> Run<'a> {
             saves: false,
             metrics,
             notes,
+            confusion: None,
         };
         if let Some(gpu) = gpu {
             Run::put_on_gpu(&gpu, std::slice::from_mut(&mut run))?;
@@ -280,7 +287,12 @@ impl<'a> Run<'a> {
         self.state.epoch
     }
 
-    /// The current model.
+    /// Calls `act` with the model of evaluations: with `optimizer.ema`, with the average of its weights.
+    pub fn with_evaluated<T>(&self, act: impl FnOnce(&Model) -> T) -> T {
+        self.host.with_evaluated(act)
+    }
+
+    /// The model with the weights of training.
     pub fn model(&self) -> &Model {
         &self.host.model
     }
@@ -288,51 +300,6 @@ impl<'a> Run<'a> {
     /// Notes for the user about its preparation.
     pub fn notes(&self) -> &[String] {
         &self.notes
-    }
-
-    /// Report of the run so far; `None` before the first evaluation.
-    pub fn report(&self) -> Option<Report> {
-        let (best, _) = self.state.best.as_ref()?;
-        let last = self.state.last?;
-        let machine = devices();
-        let RowCounts { local, cached, remote } = self.state.row_counts;
-        let measuring = self.state.phases.first().map_or(0, |phases| phases.of(Phase::Evaluate));
-        Some(Report {
-            dataset: self.source.dataset.clone(),
-            model: self.host.config.name(),
-            run_key: self.host.run_key,
-            results: Results {
-                epochs: self.state.epoch,
-                steps: self.state.step,
-                stopped_early: self.state.stopped_early,
-                best_epoch: best.epoch,
-                valid: best.valid,
-                test: best.test,
-                valid_last: last.valid,
-                test_last: last.test,
-                valid_loss_last: last.valid_loss,
-                seconds: self.state.micros as f64 / 1e6,
-                seconds_evaluating: measuring as f64 / 1e6,
-            },
-            metric: self.host.metric,
-            n_weights: self.host.model.weights().n_elements(),
-            n_negatives_left_out: self.state.n_negatives_left_out,
-            rows: matches!(self.host.data, Data::Batches(_)).then_some(RowsReport { local, cached, remote }),
-            n_ranks: self.world.n_ranks(),
-            phases: self.state.phases.clone(),
-            evaluated_nodes: self.state.evaluated_nodes.clone(),
-            host_syncs_per_step: self.engine.host_syncs_per_step(),
-            store_digest: self.source.digest.clone(),
-            instruction_set: machine.instruction_set,
-            device: match (&self.gpu, self.device) {
-                (Some(gpu), _) => gpu.name(),
-                (None, Device::Cuda(index)) => format!("cuda:{index}"),
-                (None, _) => "cpu".to_owned(),
-            },
-            kith: env!("CARGO_PKG_VERSION"),
-            libtorch: machine.libtorch,
-            run_file: self.host.config.to_toml(),
-        })
     }
 
     /// Sets the phase of this rank.
@@ -365,7 +332,7 @@ impl<'a> Run<'a> {
             }
             let last_step = self.state.step.saturating_sub(1);
             self.host.check_finite(found.valid_loss, last_step, self.state.epoch, None, &[])?;
-            self.state.hear_measured(found, self.host.model.weights());
+            self.state.hear_measured(found, self.host.evaluated_weights());
             self.state.hear_plateau(&self.host.config, found.valid);
             self.host.optimizer.schedule().set_reductions(self.state.plateau.n_reductions);
             let nodes = self.engine.evaluated_nodes();

@@ -6,7 +6,7 @@ use kith_block::Block;
 use kith_client::{BlockMaker, LocalStore, Stock};
 use kith_draw::{Name, Purpose, Stream};
 use kith_kernels::cuda::{self, Gpu, GpuError, GraphLists, GraphSampler, SampledOnDevice};
-use kith_sampler::{Fanout, Sampling};
+use kith_sampler::{EdgeData, Fanout, Sampling};
 use kith_store::{Contents, Graph, Provenance, StoreWriter};
 
 /// An emulated GPU, and the one of this machine if there is one.
@@ -149,7 +149,7 @@ fn check_with(
         let (fanouts, roots) = (fanouts.as_ref(), roots(n_nodes, *n_roots, step as u64));
         let all = |fanout: &u32| Fanout::at_most(*fanout).unwrap_or(Fanout::All);
         let cpu: Vec<Fanout> = fanouts.iter().map(all).collect();
-        let expected = maker.sample(&store, name, &cpu, (sampling, false), &roots).unwrap();
+        let expected = maker.sample(&store, name, &cpu, (sampling, EdgeData::NONE), &roots).unwrap();
         let fanouts: Vec<Option<u32>> = fanouts.iter().map(|fanout| (*fanout > 0).then_some(*fanout)).collect();
         let mut found = sampler.sample(name, &fanouts, &roots).unwrap();
         sampler.transpose(&mut found).unwrap();

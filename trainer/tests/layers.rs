@@ -54,7 +54,7 @@ fn block(n_nodes: u64, hub: u64) -> Arc<Block> {
 }
 
 fn step<'a>(factors: &Tensor, pairs: &'a Pairs) -> ReferenceStep<'a> {
-    ReferenceStep { factors: Some(factors.shallow_clone()), in_sums: None, pairs: Some(pairs) }
+    ReferenceStep { factors: Some(factors.shallow_clone()), in_sums: None, pairs: Some(pairs), edge_terms: None }
 }
 
 /// A layer with everything it reads and everything that comes back.

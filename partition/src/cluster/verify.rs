@@ -150,6 +150,8 @@ fn difference(shard: &Shard, store: &Graph, row: u64, node: u64) -> StoreResult<
         "indices"
     } else if !are_same_weights(shard, store, row, node)? {
         "edge_weights"
+    } else if !are_same_edge_features(shard, store, row, node)? {
+        "edge_features"
     } else if shard.out_lists().of(row)? != store.out_lists().of(node)? {
         "out_indices"
     } else if !are_same_features(shard.features(), store.features(), row, node)? {
@@ -170,6 +172,17 @@ fn are_same_weights(shard: &Shard, store: &Graph, row: u64, node: u64) -> StoreR
     };
     let ((start, end), (first, last)) = (shard.lists().bounds(row)?, store.lists().bounds(node)?);
     Ok(same_bits(own.get(start, end)?, stored.get(first, last)?))
+}
+
+fn are_same_edge_features(shard: &Shard, store: &Graph, row: u64, node: u64) -> StoreResult<bool> {
+    let (own, stored) = (shard.edge_features(), store.edge_features());
+    let ((start, end), (first, _)) = (shard.lists().bounds(row)?, store.lists().bounds(node)?);
+    for edge in 0..(end - start) as u64 {
+        if !are_same_features(own, stored, start as u64 + edge, first as u64 + edge)? {
+            return Ok(false);
+        }
+    }
+    Ok(own.is_some() == stored.is_some())
 }
 
 fn are_same_features(own: Option<&Features>, stored: Option<&Features>, row: u64, node: u64) -> StoreResult<bool> {

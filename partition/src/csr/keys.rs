@@ -7,10 +7,25 @@ use crate::csr::radix::Key;
 /// The widest graph: names of draws leave 48 bits to a node, keys of a sort 40.
 pub(crate) const MAX_NODES: u64 = 1 << 40;
 
+/// Values of an edge beside its ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct EdgeValue {
+    pub(crate) weight: f32,
+    /// Its row in the tables of edge features: its place among all edges in the order of the tables.
+    pub(crate) row: u64,
+}
+
+impl EdgeValue {
+    /// Of an edge without a weight or features.
+    pub(crate) const PLAIN: EdgeValue = EdgeValue { weight: 1.0, row: 0 };
+}
+
 /// A key that can be taken apart into the two ends of an edge.
 pub(super) trait EdgeKey: Key {
     /// True if keys have weights.
     const IS_WEIGHTED: bool = false;
+    /// True if keys have rows of features.
+    const HAS_ROWS: bool = false;
     fn destination(self, id_bits: u32) -> u64;
     fn source(self, id_bits: u32) -> u64;
 
@@ -20,6 +35,10 @@ pub(super) trait EdgeKey: Key {
 
     fn with_weight(self, _: f32) -> Self {
         self
+    }
+
+    fn row(self) -> u64 {
+        0
     }
 }
 
@@ -97,6 +116,59 @@ impl EdgeKey for WeightedEdge {
     #[inline]
     fn with_weight(self, weight: f32) -> WeightedEdge {
         WeightedEdge(self.0 >> Self::WEIGHT_BITS << Self::WEIGHT_BITS | u128::from(weight.to_bits()))
+    }
+}
+
+/// An edge with its row of features, by which parallel edges are sorted, and its weight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(transparent)]
+pub(super) struct RowEdge([u128; 2]);
+
+impl RowEdge {
+    /// Bits of the row, which are the lowest.
+    pub(super) const ROW_BITS: u32 = 48;
+
+    #[inline]
+    pub(super) fn new(source: u64, destination: u64, value: EdgeValue, id_bits: u32) -> RowEdge {
+        let ends = u128::from(destination) << id_bits | u128::from(source);
+        RowEdge([ends << Self::ROW_BITS | u128::from(value.row), (value.weight + 0.0).to_bits().into()])
+    }
+}
+
+impl Key for RowEdge {
+    #[inline]
+    fn bits(self, shift: u32) -> usize {
+        self.0.bits(shift)
+    }
+
+    #[inline]
+    fn compare(self, other: RowEdge, start: u32) -> std::cmp::Ordering {
+        self.0.compare(other.0, start)
+    }
+}
+
+impl EdgeKey for RowEdge {
+    const IS_WEIGHTED: bool = true;
+    const HAS_ROWS: bool = true;
+
+    #[inline]
+    fn destination(self, id_bits: u32) -> u64 {
+        EdgeKey::destination(self.0[0] >> Self::ROW_BITS, id_bits)
+    }
+
+    #[inline]
+    fn source(self, id_bits: u32) -> u64 {
+        EdgeKey::source(self.0[0] >> Self::ROW_BITS, id_bits)
+    }
+
+    #[inline]
+    fn weight(self) -> f32 {
+        f32::from_bits(self.0[1] as u32)
+    }
+
+    #[inline]
+    fn row(self) -> u64 {
+        self.0[0] as u64 & ((1 << Self::ROW_BITS) - 1)
     }
 }
 

@@ -1,34 +1,23 @@
-//! Builds the adjacency of a store from edges in any order.
+//! Collects the edges of a store in any order, and sorts them: `list_columns` writes them.
 //!
 //! An edge is one key: destination in the high bits, source in the low bits. Sorted keys are the neighbor lists by
-//! destination and are written in order; each edge with its position goes to a second sort by source, the transpose.
-//! Weighted edges have the weight in the lowest bits, so that parallel edges come in the order of their weights.
+//! destination. Weighted edges have the weight in the lowest bits, so that parallel edges come in the order of their weights. Edges
+//! with features have the row of their features there instead.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use kith_store::{ColumnWriter, FinishedColumn, StoreWriter};
-use rayon::prelude::*;
+use kith_store::{Column, StoreWriter};
 
 use crate::{
     csr::{
-        keys::{EdgeKey, IdItem, MAX_NODES, OutEdge, WeightedEdge},
-        merged::MergedEdges,
+        edge_options::{EdgeOptions, EdgeRows, Shape},
+        keys::{EdgeValue, MAX_NODES, RowEdge, WeightedEdge},
+        list_columns::{Job, Written},
         sort::{Budget, Digits, Feeder, Sorter},
     },
     error::{PartitionError, Result},
-    progress::{Piece, Progress, Unit},
+    progress::Progress,
 };
-
-/// Transformations of incoming edges.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EdgeOptions {
-    /// Add the reverse of every edge.
-    pub symmetrize: bool,
-    /// Leave out edges from a node to itself.
-    pub drop_loops: bool,
-    /// Keep one of several equal edges; its weight is the sum of theirs.
-    pub merge_duplicates: bool,
-}
 
 /// Counts of edges read, dropped, added and stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,29 +36,23 @@ pub struct ListsSummary {
     pub n_merged: u64,
 }
 
-const BUFFER_LEN: u64 = 1 << 16;
-
 /// Collects edges from any number of threads, then writes the lists.
 pub struct ListsBuilder<'a> {
     shape: Shape,
     options: EdgeOptions,
     budget: &'a Budget,
     keys: Keys<'a>,
+    rows: Option<EdgeRows<'a>>,
     n_read: AtomicU64,
     n_loops_dropped: AtomicU64,
     n_reversed: AtomicU64,
-}
-
-#[derive(Clone, Copy)]
-struct Shape {
-    n_nodes: u64,
-    id_bits: u32,
 }
 
 enum Keys<'a> {
     Narrow(Sorter<'a, u64>),
     Wide(Sorter<'a, u128>),
     Weighted(Sorter<'a, WeightedEdge>),
+    Rows(Sorter<'a, RowEdge>),
 }
 
 impl<'a> ListsBuilder<'a> {
@@ -86,6 +69,19 @@ impl<'a> ListsBuilder<'a> {
         Ok(ListsBuilder { keys: Keys::Weighted(Sorter::new(budget, digits)), ..lists })
     }
 
+    /// The same for edges with features, whose weights are written if `rows.have_weights`.
+    pub(crate) fn with_rows(
+        n_nodes: u64,
+        options: EdgeOptions,
+        budget: &'a Budget,
+        rows: EdgeRows<'a>,
+    ) -> Result<ListsBuilder<'a>> {
+        assert!(!options.merge_duplicates, "each edge has its own features");
+        let lists = Self::new(n_nodes, options, budget)?;
+        let digits = Digits::new(0, 2 * lists.shape.id_bits + RowEdge::ROW_BITS);
+        Ok(ListsBuilder { keys: Keys::Rows(Sorter::new(budget, digits)), rows: Some(rows), ..lists })
+    }
+
     fn with_width(n_nodes: u64, options: EdgeOptions, budget: &'a Budget, is_wide: bool) -> Result<ListsBuilder<'a>> {
         if n_nodes > MAX_NODES {
             return Err(PartitionError::Option(format!("{n_nodes} nodes: a graph has at most 2^40")));
@@ -99,6 +95,7 @@ impl<'a> ListsBuilder<'a> {
             options,
             budget,
             keys,
+            rows: None,
             n_read: AtomicU64::new(0),
             n_loops_dropped: AtomicU64::new(0),
             n_reversed: AtomicU64::new(0),
@@ -116,12 +113,17 @@ impl<'a> ListsBuilder<'a> {
             Keys::Narrow(sorter) => KeyFeeder::Narrow(sorter.feeder()),
             Keys::Wide(sorter) => KeyFeeder::Wide(sorter.feeder()),
             Keys::Weighted(sorter) => KeyFeeder::Weighted(sorter.feeder()),
+            Keys::Rows(sorter) => KeyFeeder::Rows(sorter.feeder()),
         };
         EdgeFeeder { builder: self, keys, n_read: 0, n_loops_dropped: 0, n_reversed: 0 }
     }
 
-    /// Writes the columns of both directions (one, if the graph is symmetric).
-    pub fn finish(self, writer: &mut StoreWriter, progress: &dyn Progress) -> Result<ListsSummary> {
+    /// Writes the columns of both directions (one, if the graph is symmetric). Also gives the row of each edge's features.
+    pub(crate) fn finish(
+        self,
+        writer: &mut StoreWriter,
+        progress: &dyn Progress,
+    ) -> Result<(ListsSummary, Option<Column<u64>>)> {
         let (n_read, n_reversed) = (self.n_read.into_inner(), self.n_reversed.into_inner());
         let n_loops_dropped = self.n_loops_dropped.into_inner();
         let job = Job {
@@ -130,15 +132,18 @@ impl<'a> ListsBuilder<'a> {
             options: self.options,
             budget: self.budget,
             progress,
+            rows: self.rows,
         };
-        let (n_edges, is_symmetric) = match self.keys {
+        let Written { n_edges, is_symmetric, rows } = match self.keys {
             Keys::Narrow(sorter) => job.write::<u64, u32>(sorter, writer)?,
             Keys::Wide(sorter) => job.write::<u128, u64>(sorter, writer)?,
             Keys::Weighted(sorter) if self.shape.n_nodes > 1 << 32 => job.write::<_, u64>(sorter, writer)?,
             Keys::Weighted(sorter) => job.write::<_, u32>(sorter, writer)?,
+            Keys::Rows(sorter) if self.shape.n_nodes > 1 << 32 => job.write::<_, u64>(sorter, writer)?,
+            Keys::Rows(sorter) => job.write::<_, u32>(sorter, writer)?,
         };
         let n_merged = job.n_fed - n_edges;
-        Ok(ListsSummary { n_edges, is_symmetric, n_read, n_loops_dropped, n_reversed, n_merged })
+        Ok((ListsSummary { n_edges, is_symmetric, n_read, n_loops_dropped, n_reversed, n_merged }, rows))
     }
 }
 
@@ -155,19 +160,26 @@ enum KeyFeeder<'s, 'a> {
     Narrow(Feeder<'s, 'a, u64>),
     Wide(Feeder<'s, 'a, u128>),
     Weighted(Feeder<'s, 'a, WeightedEdge>),
+    Rows(Feeder<'s, 'a, RowEdge>),
 }
 
 impl EdgeFeeder<'_, '_> {
-    /// Adds one edge of weight 1: see [`EdgeFeeder::push_weighted`].
+    /// Adds one edge of weight 1: see [`EdgeFeeder::push_with`].
     #[inline]
     pub fn push(&mut self, source: u64, destination: u64) -> Result<()> {
-        self.push_weighted(source, destination, 1.0)
+        self.push_with(source, destination, EdgeValue::PLAIN)
+    }
+
+    /// Adds one edge with a weight: see [`EdgeFeeder::push_with`].
+    #[inline]
+    pub fn push_weighted(&mut self, source: u64, destination: u64, weight: f32) -> Result<()> {
+        self.push_with(source, destination, EdgeValue { weight, row: 0 })
     }
 
     /// Adds one edge. Both ends must be nodes, and the weight finite and not negative: the reader of the edge has checked
-    /// that and can name its place. Builders without weights ignore it.
+    /// that and can name its place. Builders without weights or features ignore them.
     #[inline]
-    pub fn push_weighted(&mut self, source: u64, destination: u64, weight: f32) -> Result<()> {
+    pub(crate) fn push_with(&mut self, source: u64, destination: u64, value: EdgeValue) -> Result<()> {
         let Shape { n_nodes, .. } = self.builder.shape;
         assert!(source < n_nodes && destination < n_nodes, "an edge outside the graph");
         self.n_read += 1;
@@ -175,10 +187,10 @@ impl EdgeFeeder<'_, '_> {
             self.n_loops_dropped += 1;
             return Ok(());
         }
-        self.push_key(source, destination, weight)?;
+        self.push_key(source, destination, value)?;
         if self.builder.options.symmetrize && source != destination {
             self.n_reversed += 1;
-            self.push_key(destination, source, weight)?;
+            self.push_key(destination, source, value)?;
         }
         Ok(())
     }
@@ -192,208 +204,19 @@ impl EdgeFeeder<'_, '_> {
             KeyFeeder::Narrow(keys) => keys.finish(),
             KeyFeeder::Wide(keys) => keys.finish(),
             KeyFeeder::Weighted(keys) => keys.finish(),
+            KeyFeeder::Rows(keys) => keys.finish(),
         }
     }
 
     #[inline]
-    fn push_key(&mut self, source: u64, destination: u64, weight: f32) -> Result<()> {
+    fn push_key(&mut self, source: u64, destination: u64, value: EdgeValue) -> Result<()> {
         let id_bits = self.builder.shape.id_bits;
         match &mut self.keys {
             KeyFeeder::Narrow(keys) => keys.push(destination << id_bits | source),
             KeyFeeder::Wide(keys) => keys.push(u128::from(destination) << id_bits | u128::from(source)),
-            KeyFeeder::Weighted(keys) => keys.push(WeightedEdge::new(source, destination, weight, id_bits)),
+            KeyFeeder::Weighted(keys) => keys.push(WeightedEdge::new(source, destination, value.weight, id_bits)),
+            KeyFeeder::Rows(keys) => keys.push(RowEdge::new(source, destination, value, id_bits)),
         }
-    }
-}
-
-struct Job<'a> {
-    shape: Shape,
-    n_fed: u64,
-    options: EdgeOptions,
-    budget: &'a Budget,
-    progress: &'a dyn Progress,
-}
-
-impl Job<'_> {
-    fn write<K: EdgeKey, I: IdItem>(&self, sorter: Sorter<'_, K>, writer: &mut StoreWriter) -> Result<(u64, bool)> {
-        // Every reverse was added: the lists by source are the lists by destination.
-        if self.options.symmetrize {
-            let lists = self.write_lists::<K, I>(sorter, writer, |_| Ok(()))?;
-            return Ok((lists.publish(writer)?, true));
-        }
-        if self.shape.n_nodes <= 1 << 32 && self.n_fed <= 1 << 32 {
-            self.write_both::<K, I, [u32; 3], u32>(sorter, writer)
-        } else {
-            self.write_both::<K, I, u128, u64>(sorter, writer)
-        }
-    }
-
-    fn write_both<K: EdgeKey, I: IdItem, O: OutEdge, P: IdItem>(
-        &self,
-        sorter: Sorter<'_, K>,
-        writer: &mut StoreWriter,
-    ) -> Result<(u64, bool)> {
-        let id_bits = self.shape.id_bits;
-        let digits = Digits::new(O::SOURCE_START, O::SOURCE_START + id_bits);
-        let transpose: Sorter<'_, O> = Sorter::new(self.budget, digits);
-        let mut feeder = transpose.feeder();
-        let mut place = 0;
-        let lists = self.write_lists::<K, I>(sorter, writer, |keys: &[K]| {
-            for key in keys {
-                feeder.push(O::new(key.source(id_bits), key.destination(id_bits), place))?;
-                place += 1;
-            }
-            Ok(())
-        })?;
-        feeder.finish()?;
-        let (out_lists, out_edges) = self.write_transpose::<O, I, P>(transpose, place, writer)?;
-        if lists.indptr.same_items(&out_lists.indptr)?
-            && lists.indices.same_items(&out_lists.indices)?
-            && lists.has_symmetric_weights::<P>(&out_edges)?
-        {
-            [out_lists.indptr, out_lists.indices, out_edges].into_iter().try_for_each(FinishedColumn::discard)?;
-            return Ok((lists.publish(writer)?, true));
-        }
-        out_lists.publish(writer)?;
-        writer.add(out_edges);
-        Ok((lists.publish(writer)?, false))
-    }
-
-    /// Writes the lists by destination; `also` gets the same keys, in order.
-    fn write_lists<K: EdgeKey, I: IdItem>(
-        &self,
-        sorter: Sorter<'_, K>,
-        writer: &StoreWriter,
-        mut also: impl FnMut(&[K]) -> Result<()> + Send,
-    ) -> Result<FinishedLists> {
-        let Shape { n_nodes, id_bits } = self.shape;
-        let mut lists = ListColumns::<I>::create(writer, "indptr", "indices", n_nodes)?;
-        let piece = Piece::begin(self.progress, "sorting edges by destination", Some(self.n_fed), Unit::Edges);
-        let mut weights = K::IS_WEIGHTED.then(|| writer.column::<f32>("edge_weights")).transpose()?;
-        let mut values = Vec::new();
-        let mut write = |keys: &[K]| {
-            lists.append(keys, |key| key.destination(id_bits), |key| key.source(id_bits))?;
-            if let Some(weights) = &mut weights {
-                values.clear();
-                values.extend(keys.iter().map(|key| key.weight()));
-                weights.push(&values)?;
-            }
-            also(keys)
-        };
-        let mut merged = (K::IS_WEIGHTED && self.options.merge_duplicates).then(|| MergedEdges::new(id_bits));
-        sorter.finish(&mut |keys: &[K]| {
-            match &mut merged {
-                Some(merged) => write(merged.add(keys)?)?,
-                None => write(keys)?,
-            }
-            piece.advance(keys.len() as u64);
-            Ok(())
-        })?;
-        if let Some(merged) = merged {
-            write(&merged.finish()?)?;
-        }
-        let weights = weights.map(ColumnWriter::finish).transpose()?;
-        Ok(FinishedLists { weights, ..lists.finish()? })
-    }
-
-    fn write_transpose<O: OutEdge, I: IdItem, P: IdItem>(
-        &self,
-        sorter: Sorter<'_, O>,
-        n_edges: u64,
-        writer: &StoreWriter,
-    ) -> Result<(FinishedLists, FinishedColumn)> {
-        let mut lists = ListColumns::<I>::create(writer, "out_indptr", "out_indices", self.shape.n_nodes)?;
-        let mut edges = writer.column::<P>("out_edges")?;
-        let mut places = Vec::new();
-        let piece = Piece::begin(self.progress, "sorting edges by source", Some(n_edges), Unit::Edges);
-        sorter.finish(&mut |keys: &[O]| {
-            lists.append(keys, OutEdge::source, OutEdge::destination)?;
-            places.clear();
-            places.extend(keys.iter().map(|key| P::from_id(key.place())));
-            edges.push(&places)?;
-            piece.advance(keys.len() as u64);
-            Ok(())
-        })?;
-        Ok((lists.finish()?, edges.finish()?))
-    }
-}
-
-/// An `indptr` and an `indices` that are written together, row after row.
-struct ListColumns<I> {
-    indptr: ColumnWriter<u64>,
-    indices: ColumnWriter<I>,
-    n_rows: u64,
-    n_bounds: u64,
-    ids: Vec<I>,
-    bounds: Vec<u64>,
-}
-
-struct FinishedLists {
-    indptr: FinishedColumn,
-    indices: FinishedColumn,
-    weights: Option<FinishedColumn>,
-    n_edges: u64,
-}
-
-impl FinishedLists {
-    fn publish(self, writer: &mut StoreWriter) -> Result<u64> {
-        writer.add(self.indptr);
-        writer.add(self.indices);
-        self.weights.into_iter().for_each(|weights| writer.add(weights));
-        Ok(self.n_edges)
-    }
-
-    /// True if every edge has the weight of the edge in its place among those by source.
-    fn has_symmetric_weights<P: IdItem>(&self, out_edges: &FinishedColumn) -> Result<bool> {
-        let Some(weights) = &self.weights else { return Ok(true) };
-        let (weights, out_edges) = (weights.items::<f32>()?, out_edges.items::<P>()?);
-        let (weights, out_edges) = (weights.items(), out_edges.items());
-        Ok(out_edges.par_iter().zip(weights).all(|(edge, weight)| weights[edge.to_id() as usize] == *weight))
-    }
-}
-
-impl<I: IdItem> ListColumns<I> {
-    fn create(writer: &StoreWriter, indptr: &str, indices: &str, n_rows: u64) -> Result<ListColumns<I>> {
-        let (indptr, indices) = (writer.column(indptr)?, writer.column(indices)?);
-        Ok(ListColumns { indptr, indices, n_rows, n_bounds: 0, ids: Vec::new(), bounds: Vec::new() })
-    }
-
-    /// Appends edges in the order of their rows, none before the last.
-    fn append<K: Copy>(&mut self, keys: &[K], row: impl Fn(K) -> u64, neighbor: impl Fn(K) -> u64) -> Result<()> {
-        let n_before = self.indices.n_items();
-        self.ids.clear();
-        self.ids.extend(keys.iter().map(|key| I::from_id(neighbor(*key))));
-        self.indices.push(&self.ids)?;
-        for (key, place) in keys.iter().zip(n_before..) {
-            let row = row(*key);
-            if row >= self.n_bounds {
-                self.start_rows(row + 1, place)?;
-            }
-        }
-        self.indptr.push(&self.bounds)?;
-        self.bounds.clear();
-        Ok(())
-    }
-
-    /// All rows before `end` that have not started yet start at `place`: all but the last of them are empty.
-    fn start_rows(&mut self, end: u64, place: u64) -> Result<()> {
-        while self.n_bounds < end {
-            let n = (end - self.n_bounds).min(BUFFER_LEN);
-            self.bounds.extend(std::iter::repeat_n(place, n as usize));
-            self.n_bounds += n;
-            if self.bounds.len() as u64 >= BUFFER_LEN {
-                self.indptr.push(&self.bounds)?;
-                self.bounds.clear();
-            }
-        }
-        Ok(())
-    }
-
-    fn finish(mut self) -> Result<FinishedLists> {
-        let n_edges = self.indices.n_items();
-        self.start_rows(self.n_rows + 1, n_edges)?;
-        self.indptr.push(&self.bounds)?;
-        Ok(FinishedLists { indptr: self.indptr.finish()?, indices: self.indices.finish()?, weights: None, n_edges })
     }
 }
 
@@ -428,7 +251,7 @@ mod tests {
                 });
             }
         });
-        let summary = builder.finish(&mut writer, &Quiet).unwrap();
+        let (summary, _) = builder.finish(&mut writer, &Quiet).unwrap();
         assert_eq!(budget.held(), 0, "every byte that was held was let go");
         let ListsSummary { n_edges, is_symmetric, .. } = summary;
         let contents = Contents { n_nodes, n_edges, is_symmetric, ..Contents::default() };
@@ -546,7 +369,7 @@ mod tests {
                     });
                 }
             });
-            let summary = builder.finish(&mut writer, &Quiet).unwrap();
+            let (summary, _) = builder.finish(&mut writer, &Quiet).unwrap();
             let ListsSummary { n_edges, is_symmetric, .. } = summary;
             let contents = Contents { n_nodes: 20, n_edges, is_symmetric, edge_weights: true, ..Contents::default() };
             writer.finish(contents, Provenance::default()).unwrap();

@@ -5,13 +5,13 @@ use std::path::Path;
 
 use half::{bf16, f16};
 use kith_store::{
-    Contents, Dtype, FeatureLayout, FeaturesEntry, GraphsEntry, IdsEntry, Item, LabelKind, LabelsEntry, Manifest,
-    Provenance, SplitPart, StoreWriter, split_column,
+    Column, Contents, Dtype, FeatureLayout, FeaturesEntry, GraphsEntry, IdsEntry, Item, LabelKind, LabelsEntry,
+    Manifest, Provenance, SplitPart, StoreWriter, split_column,
 };
 use rayon::prelude::*;
 
 use crate::{
-    csr::{Budget, EdgeOptions, ListsBuilder, ListsSummary},
+    csr::{Budget, EdgeOptions, EdgeRows, ListsBuilder, ListsSummary},
     error::{PartitionError, Result},
     progress::{Piece, Progress, Unit},
 };
@@ -32,6 +32,13 @@ pub fn check_memory(memory_bytes: u64) -> Result<()> {
 
 /// Bytes of one piece of a column that is made in parallel.
 const PIECE_BYTES: usize = 1 << 20;
+
+/// Values of the edges of a store.
+enum Edges<'a> {
+    Plain,
+    Weighted,
+    Rows(EdgeRows<'a>),
+}
 
 /// A store that is being built.
 pub struct StoreBuilder<'a> {
@@ -74,7 +81,7 @@ impl<'a> StoreBuilder<'a> {
         options: EdgeOptions,
         feed: impl FnOnce(&ListsBuilder<'_>) -> Result<()>,
     ) -> Result<ListsSummary> {
-        self.build_lists(n_nodes, options, false, feed)
+        Ok(self.build_lists(n_nodes, options, Edges::Plain, feed)?.0)
     }
 
     /// The same with the weight of every edge.
@@ -84,20 +91,48 @@ impl<'a> StoreBuilder<'a> {
         options: EdgeOptions,
         feed: impl FnOnce(&ListsBuilder<'_>) -> Result<()>,
     ) -> Result<ListsSummary> {
-        self.build_lists(n_nodes, options, true, feed)
+        Ok(self.build_lists(n_nodes, options, Edges::Weighted, feed)?.0)
+    }
+
+    /// The same for edges with features; also gives the row of each edge's features, for [`StoreBuilder::edge_features`].
+    pub(crate) fn lists_with_rows(
+        &mut self,
+        n_nodes: u64,
+        options: EdgeOptions,
+        rows: EdgeRows<'_>,
+        feed: impl FnOnce(&ListsBuilder<'_>) -> Result<()>,
+    ) -> Result<(ListsSummary, Column<u64>)> {
+        let (summary, rows) = self.build_lists(n_nodes, options, Edges::Rows(rows), feed)?;
+        Ok((summary, rows.expect("these edges have rows")))
+    }
+
+    /// Writes dense features of edges. `fill` gets an edge, by its place in the lists, and the place for its features; it is
+    /// called from many threads, once per edge.
+    pub(crate) fn edge_features(
+        &mut self,
+        dim: u64,
+        dtype: Dtype,
+        fill: impl Fn(u64, &mut [f32]) -> Result<()> + Sync,
+    ) -> Result<()> {
+        self.dense_column("edge_features", (dim, dtype), self.contents.n_edges, fill)?;
+        self.contents.edge_features = Some(FeaturesEntry { dim, layout: FeatureLayout::Dense, dtype });
+        Ok(())
     }
 
     fn build_lists(
         &mut self,
         n_nodes: u64,
         options: EdgeOptions,
-        has_weights: bool,
+        edges: Edges<'_>,
         feed: impl FnOnce(&ListsBuilder<'_>) -> Result<()>,
-    ) -> Result<ListsSummary> {
-        let new = if has_weights { ListsBuilder::weighted } else { ListsBuilder::new };
-        let builder = new(n_nodes, options, &self.budget)?;
+    ) -> Result<(ListsSummary, Option<Column<u64>>)> {
+        let (builder, has_weights) = match edges {
+            Edges::Plain => (ListsBuilder::new(n_nodes, options, &self.budget)?, false),
+            Edges::Weighted => (ListsBuilder::weighted(n_nodes, options, &self.budget)?, true),
+            Edges::Rows(rows) => (ListsBuilder::with_rows(n_nodes, options, &self.budget, rows)?, rows.have_weights),
+        };
         feed(&builder)?;
-        let summary = builder.finish(&mut self.writer, self.progress)?;
+        let (summary, rows) = builder.finish(&mut self.writer, self.progress)?;
         self.contents.n_nodes = n_nodes;
         self.contents.n_edges = summary.n_edges;
         self.contents.is_symmetric = summary.is_symmetric;
@@ -111,7 +146,7 @@ impl<'a> StoreBuilder<'a> {
             self.provenance.counted.insert(counted.into(), n);
         }
         self.provenance.counted.insert("edges_read".into(), summary.n_read);
-        Ok(summary)
+        Ok((summary, rows))
     }
 
     /// Writes dense rows. `fill` gets a node and the place for its row; it is called from many threads, once per node.
@@ -121,19 +156,30 @@ impl<'a> StoreBuilder<'a> {
         dtype: Dtype,
         fill: impl Fn(u64, &mut [f32]) -> Result<()> + Sync,
     ) -> Result<()> {
-        match dtype {
-            Dtype::F32 => self.typed_rows(dim, |value| value, fill),
-            Dtype::F16 => self.typed_rows(dim, f16::from_f32, fill),
-            Dtype::Bf16 => self.typed_rows(dim, bf16::from_f32, fill),
-            other => Err(PartitionError::Option(format!("rows are f32, f16 or bf16, not {}", other.name()))),
-        }?;
+        self.dense_column("features", (dim, dtype), self.contents.n_nodes, fill)?;
         self.contents.features = Some(FeaturesEntry { dim, layout: FeatureLayout::Dense, dtype });
         Ok(())
     }
 
+    /// Writes `n_rows` rows of numbers.
+    fn dense_column(
+        &mut self,
+        name: &str,
+        (dim, dtype): (u64, Dtype),
+        n_rows: u64,
+        fill: impl Fn(u64, &mut [f32]) -> Result<()> + Sync,
+    ) -> Result<()> {
+        match dtype {
+            Dtype::F32 => self.typed_rows((name, dim, n_rows), |value| value, fill),
+            Dtype::F16 => self.typed_rows((name, dim, n_rows), f16::from_f32, fill),
+            Dtype::Bf16 => self.typed_rows((name, dim, n_rows), bf16::from_f32, fill),
+            other => Err(PartitionError::Option(format!("rows are f32, f16 or bf16, not {}", other.name()))),
+        }
+    }
+
     fn typed_rows<T: Item + Default>(
         &mut self,
-        dim: u64,
+        (name, dim, n_rows): (&str, u64, u64),
         store: impl Fn(f32) -> T + Sync,
         fill: impl Fn(u64, &mut [f32]) -> Result<()> + Sync,
     ) -> Result<()> {
@@ -148,7 +194,45 @@ impl<'a> StoreBuilder<'a> {
             }
             Ok(())
         };
-        self.per_node("features", width, Unit::Rows, fill_piece)
+        self.per_row(name, (n_rows, width), Unit::Rows, fill_piece)
+    }
+
+    /// Writes dense rows in the order of the nodes; `next` gets the place for the row of one node after the other.
+    pub fn dense_rows_in_order(
+        &mut self,
+        dim: u64,
+        dtype: Dtype,
+        next: impl FnMut(&mut [f32]) -> Result<()>,
+    ) -> Result<()> {
+        match dtype {
+            Dtype::F32 => self.typed_rows_in_order(dim, |value| value, next),
+            Dtype::F16 => self.typed_rows_in_order(dim, f16::from_f32, next),
+            Dtype::Bf16 => self.typed_rows_in_order(dim, bf16::from_f32, next),
+            other => Err(PartitionError::Option(format!("rows are f32, f16 or bf16, not {}", other.name()))),
+        }?;
+        self.contents.features = Some(FeaturesEntry { dim, layout: FeatureLayout::Dense, dtype });
+        Ok(())
+    }
+
+    fn typed_rows_in_order<T: Item>(
+        &mut self,
+        dim: u64,
+        store: impl Fn(f32) -> T,
+        mut next: impl FnMut(&mut [f32]) -> Result<()>,
+    ) -> Result<()> {
+        let mut column = self.writer.column::<T>("features")?;
+        let work = Piece::begin(self.progress, "writing features", Some(self.contents.n_nodes), Unit::Rows);
+        let mut row = vec![0.0; dim as usize];
+        let mut stored = Vec::with_capacity(row.len());
+        for _ in 0..self.contents.n_nodes {
+            next(&mut row)?;
+            stored.clear();
+            stored.extend(row.iter().map(|value| store(*value)));
+            column.push(&stored)?;
+            work.advance(1);
+        }
+        self.writer.add(column.finish()?);
+        Ok(())
     }
 
     /// Writes sparse rows. `rows` yields for each node its columns, ascending, and their values.
@@ -258,7 +342,7 @@ impl<'a> StoreBuilder<'a> {
         Ok(manifest)
     }
 
-    /// Writes a column of `width` items per node, made piece by piece in parallel and written in order.
+    /// Writes a column of `width` items per node.
     fn per_node<T: Item + Default>(
         &mut self,
         name: &str,
@@ -266,17 +350,26 @@ impl<'a> StoreBuilder<'a> {
         unit: Unit,
         fill: impl Fn(u64, &mut [T]) -> Result<()> + Sync,
     ) -> Result<()> {
-        let n_nodes = self.contents.n_nodes;
-        let nodes_per_piece = (PIECE_BYTES / (size_of::<T>() * width.max(1))).max(1) as u64;
+        self.per_row(name, (self.contents.n_nodes, width), unit, fill)
+    }
+
+    /// Writes a column of `width` items per row, made piece by piece in parallel and written in order.
+    fn per_row<T: Item + Default>(
+        &mut self,
+        name: &str,
+        (n_rows, width): (u64, usize),
+        unit: Unit,
+        fill: impl Fn(u64, &mut [T]) -> Result<()> + Sync,
+    ) -> Result<()> {
+        let rows_per_piece = (PIECE_BYTES / (size_of::<T>() * width.max(1))).max(1) as u64;
         let n_at_once = rayon::current_num_threads() as u64 * 2;
         let mut column = self.writer.column::<T>(name)?;
-        let work = Piece::begin(self.progress, &format!("writing {name}"), Some(n_nodes), unit);
+        let work = Piece::begin(self.progress, &format!("writing {name}"), Some(n_rows), unit);
         let mut first = 0;
-        while first < n_nodes {
-            let starts: Vec<u64> =
-                (0..n_at_once).map(|k| first + k * nodes_per_piece).filter(|s| *s < n_nodes).collect();
+        while first < n_rows {
+            let starts: Vec<u64> = (0..n_at_once).map(|k| first + k * rows_per_piece).filter(|s| *s < n_rows).collect();
             let make = |start: u64| {
-                let n = nodes_per_piece.min(n_nodes - start);
+                let n = rows_per_piece.min(n_rows - start);
                 let mut items = vec![T::default(); n as usize * width];
                 fill(start, &mut items).map(|()| items)
             };
@@ -285,7 +378,7 @@ impl<'a> StoreBuilder<'a> {
                 column.push(piece)?;
                 work.advance((piece.len() / width.max(1)) as u64);
             }
-            first += n_at_once * nodes_per_piece;
+            first += n_at_once * rows_per_piece;
         }
         self.writer.add(column.finish()?);
         Ok(())

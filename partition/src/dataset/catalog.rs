@@ -3,8 +3,10 @@
 mod check;
 mod entry;
 mod heterophilous;
+mod ogb;
 mod table;
 
+pub(crate) use self::entry::Reader;
 pub use self::{
     check::difference,
     entry::{Archive, Check, Dataset, Download, Member, Published, Unpack},
@@ -118,10 +120,12 @@ mod tests {
             ("four_univ", "four-univ"),
             ("fliker", "flickr"),
             ("computer", "computers"),
+            ("products", "ogbn-products"),
+            ("papers100m", "ogbn-papers100M"),
         ] {
             assert_eq!(suggest(typed), Some(meant), "{typed}");
         }
-        for typed in ["", "x", "reddit", "products", "-", "éèê", &"cora".repeat(100)] {
+        for typed in ["", "x", "reddit", "proteins", "-", "éèê", &"cora".repeat(100)] {
             assert_eq!(suggest(typed), None, "{typed}");
         }
         let error = get("pubmd").expect_err("there is none").to_string();

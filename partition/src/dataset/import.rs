@@ -2,22 +2,26 @@
 
 use std::path::{Path, PathBuf};
 
-use kith_store::{Dtype, Manifest, NO_CLASS};
+use kith_store::{Dtype, Manifest, NO_CLASS, StoreError};
 
 use crate::{
-    csr::{EdgeOptions, StoreBuilder},
+    csr::{EdgeOptions, ListsBuilder, MIN_MEMORY_BYTES, StoreBuilder, check_memory},
     dataset::{
-        catalog,
+        catalog::{self, Reader},
+        streamed::{self, StreamedGraph},
         treatment::{SplitSource, Treatment},
     },
     error::{PartitionError, Result},
     pca::pca,
     progress::{Piece, Progress, Unit},
     raw::{RawGraph, RawLabels, RawRows, RawSplit, SplitPart, npz::Npz},
-    rows::GaussianRows,
+    rows::{GaussianRows, normalize},
     split::{FractionSplit, Fractions, fixed_split},
     stats,
 };
+
+/// Edges read between two reports of progress.
+const EDGES_PER_REPORT: u64 = 1 << 16;
 
 /// Dataset to import, and options.
 #[derive(Clone, Debug)]
@@ -66,12 +70,15 @@ pub enum GivenSplit {
 }
 
 impl GivenSplit {
-    fn read(&self, n_nodes: u32, import: &DatasetImport) -> Result<RawSplit> {
+    /// Reads or draws the split; nodes without a label are in no part.
+    fn read(&self, n_nodes: u32, labels: Option<&RawLabels>, import: &DatasetImport) -> Result<RawSplit> {
         let name = "given".to_owned();
+        let is_labeled = |node: u32| labels.is_none_or(|labels| labels.is_labeled(node));
         match self {
             GivenSplit::Fractions(fractions) => {
                 let split = FractionSplit::new(*fractions, import.run_key)?;
-                Ok(RawSplit { name, parts: (0..n_nodes).map(|node| split.part(node.into())).collect() })
+                let part = |node: u32| if is_labeled(node) { split.part(node.into()) } else { SplitPart::None };
+                Ok(RawSplit { name, parts: (0..n_nodes).map(part).collect() })
             }
             GivenSplit::File(path) => {
                 let mut file = Npz::open(path, import.memory_bytes)?;
@@ -80,7 +87,11 @@ impl GivenSplit {
                 for (member, part) in named {
                     let nodes = file.required(member)?;
                     nodes.vector()?;
-                    for node in nodes.to_ids(n_nodes.into())? {
+                    for (at, node) in nodes.to_ids(n_nodes.into())?.into_iter().enumerate() {
+                        if !is_labeled(node) {
+                            let problem = format!("node {node} is in {member}, but has no label");
+                            return Err(nodes.error(format!("item {at}"), problem));
+                        }
                         let before = std::mem::replace(&mut parts[node as usize], part);
                         if before != SplitPart::None {
                             return Err(nodes.error(
@@ -107,20 +118,114 @@ pub fn import(import: &DatasetImport, out: &Path, progress: &dyn Progress) -> Re
         )));
     }
     let treatment = dataset.treatment;
+    let read = match dataset.read {
+        Reader::Whole(read) => read,
+        Reader::Streamed(open) => return import_streamed(import, treatment, open, out, progress),
+    };
     // The place is taken first: nobody wants to learn after a long import that it exists.
     let mut builder = StoreBuilder::create(out, *memory_bytes, progress)?;
     let mut graph = {
         let _work = Piece::begin(progress, &format!("reading {name}"), None, Unit::Files);
-        (dataset.read)(from, *memory_bytes)?
+        read(from, *memory_bytes)?
     };
     make_rows(&mut graph, import, treatment, progress)?;
     match &import.split {
-        Some(split) => graph.splits = vec![split.read(graph.n_nodes, import)?],
+        Some(split) => graph.splits = vec![split.read(graph.n_nodes, graph.labels.as_ref(), import)?],
         None => make_split(&mut graph, treatment),
     }
-    describe(&mut builder, &graph, import, treatment);
+    describe(&mut builder, &graph, graph.rows.is_some(), import, treatment);
     write(&mut builder, &graph, import, treatment)?;
     builder.finish()
+}
+
+/// The same for a dataset that does not fit in memory.
+fn import_streamed(
+    import: &DatasetImport,
+    treatment: Treatment,
+    open: fn(&Path, u64) -> Result<StreamedGraph>,
+    out: &Path,
+    progress: &dyn Progress,
+) -> Result<Manifest> {
+    let DatasetImport { name, from, memory_bytes, dtype, .. } = import;
+    if out.exists() {
+        return Err(StoreError::Exists { path: out.to_owned() }.into());
+    }
+    check_memory(*memory_bytes)?;
+    let mut graph = {
+        let _work = Piece::begin(progress, &format!("reading the nodes of {name}"), None, Unit::Files);
+        open(from, *memory_bytes)?
+    };
+    if let Some(split) = &import.split {
+        graph.nodes.splits = vec![split.read(graph.nodes.n_nodes, graph.nodes.labels.as_ref(), import)?];
+    }
+    let left_bytes = memory_bytes.saturating_sub(graph.held_bytes()).max(MIN_MEMORY_BYTES);
+    let StreamedGraph { mut nodes, mut edges, mut rows } = graph;
+    let mut builder = StoreBuilder::create(out, left_bytes, progress)?;
+    match (import.features, &rows) {
+        (Features::Gaussian { dim }, _) => nodes.notes.push(made_up(dim, name)),
+        (_, None) => nodes.notes.push(no_features(name)),
+        _ => {}
+    }
+    describe(&mut builder, &nodes, rows.is_some(), import, treatment);
+    let options = edge_options(import, treatment);
+    let is_weighted = edges.is_weighted();
+    let feed = |lists: &ListsBuilder<'_>| {
+        let work = Piece::begin(progress, "reading edges", None, Unit::Edges);
+        let (mut feeder, mut n_read) = (lists.feeder(), 0u64);
+        while let Some(([source, destination], weight)) = edges.next_edge()? {
+            feeder.push_weighted(source.into(), destination.into(), weight)?;
+            n_read += 1;
+            if n_read.is_multiple_of(EDGES_PER_REPORT) {
+                work.advance(EDGES_PER_REPORT);
+            }
+        }
+        work.advance(n_read % EDGES_PER_REPORT);
+        feeder.finish()
+    };
+    match is_weighted {
+        true => builder.weighted_lists(nodes.n_nodes.into(), options, feed)?,
+        false => builder.lists(nodes.n_nodes.into(), options, feed)?,
+    };
+    match (import.features, &mut rows) {
+        (Features::Gaussian { dim }, _) => write_gaussian(&mut builder, &nodes, dim, import)?,
+        (_, None) => {}
+        (Features::Normalized, Some(rows)) => streamed::write_rows(&mut builder, &mut **rows, *dtype, normalize)?,
+        (_, Some(rows)) => streamed::write_rows(&mut builder, &mut **rows, *dtype, |_| ())?,
+    }
+    write_nodes(&mut builder, &nodes)?;
+    builder.finish()
+}
+
+fn made_up(dim: u32, name: &str) -> String {
+    format!(
+        "THE FEATURES ARE MADE UP: {dim} gaussian numbers per node around a direction of its class. \
+         Accuracies on this store say nothing about {name}"
+    )
+}
+
+fn no_features(name: &str) -> String {
+    format!("no features: the files of {name} hold none; `--features gaussian:DIM` makes class-informed ones")
+}
+
+fn gaussian_rows(graph: &RawGraph, dim: u32, import: &DatasetImport) -> Result<GaussianRows> {
+    let n_classes = match &graph.labels {
+        Some(RawLabels::Classes { n_classes, .. } | RawLabels::Bits { n_classes, .. }) => *n_classes,
+        None => 0,
+    };
+    GaussianRows::new(import.run_key, dim, n_classes)
+}
+
+/// Writes made-up features, node by node.
+fn write_gaussian(builder: &mut StoreBuilder<'_>, nodes: &RawGraph, dim: u32, import: &DatasetImport) -> Result<()> {
+    let gaussian = gaussian_rows(nodes, dim, import)?;
+    builder.dense_rows(dim.into(), import.dtype, |node, row| {
+        let class = match &nodes.labels {
+            Some(RawLabels::Classes { classes, .. }) => Some(classes[node as usize]).filter(|class| *class != NO_CLASS),
+            _ => None,
+        };
+        gaussian.fill(node, class, row);
+        Ok(())
+    })
 }
 
 fn make_rows(
@@ -129,24 +234,13 @@ fn make_rows(
     treatment: Treatment,
     progress: &dyn Progress,
 ) -> Result<()> {
+    if let Features::Gaussian { dim } = import.features {
+        graph.rows = Some(gaussian_rows(graph, dim, import)?.rows(graph.n_nodes, graph.labels.as_ref())?);
+        graph.notes.push(made_up(dim, &import.name));
+        return Ok(());
+    }
     match (import.features, &mut graph.rows) {
-        (Features::Gaussian { dim }, rows) => {
-            let n_classes = match &graph.labels {
-                Some(RawLabels::Classes { n_classes, .. } | RawLabels::Bits { n_classes, .. }) => *n_classes,
-                None => 0,
-            };
-            let gaussian = GaussianRows::new(import.run_key, dim, n_classes)?;
-            *rows = Some(gaussian.rows(graph.n_nodes, graph.labels.as_ref())?);
-            graph.notes.push(format!(
-                "THE FEATURES ARE MADE UP: {dim} gaussian numbers per node around a direction of its class. \
-                 Accuracies on this store say nothing about {}",
-                import.name
-            ));
-        }
-        (_, None) => graph.notes.push(format!(
-            "no features: the files of {} hold none; `--features gaussian:DIM` makes class-informed ones",
-            import.name
-        )),
+        (_, None) => graph.notes.push(no_features(&import.name)),
         (Features::AsPublished, Some(rows)) => {
             if treatment.is_binarized {
                 rows.binarize();
@@ -157,7 +251,7 @@ fn make_rows(
             }
         }
         (Features::Normalized, Some(rows)) => rows.normalize(),
-        (Features::Raw, Some(_)) => {}
+        (Features::Raw | Features::Gaussian { .. }, Some(_)) => {}
     }
     Ok(())
 }
@@ -169,9 +263,15 @@ fn make_split(graph: &mut RawGraph, treatment: Treatment) {
     }
 }
 
-fn describe(builder: &mut StoreBuilder<'_>, graph: &RawGraph, import: &DatasetImport, treatment: Treatment) {
+fn describe(
+    builder: &mut StoreBuilder<'_>,
+    graph: &RawGraph,
+    has_rows: bool,
+    import: &DatasetImport,
+    treatment: Treatment,
+) {
     let features = match import.features {
-        Features::AsPublished if graph.rows.is_none() => "none".to_owned(),
+        Features::AsPublished if !has_rows => "none".to_owned(),
         Features::AsPublished => match (treatment.is_binarized, treatment.n_components) {
             (true, Some(n)) => format!("binarized, PCA to {n}"),
             (true, None) => "binarized".to_owned(),
@@ -199,13 +299,16 @@ fn describe(builder: &mut StoreBuilder<'_>, graph: &RawGraph, import: &DatasetIm
     provenance.notes.extend(graph.notes.iter().cloned());
 }
 
-fn write(builder: &mut StoreBuilder<'_>, graph: &RawGraph, import: &DatasetImport, treatment: Treatment) -> Result<()> {
-    let options = EdgeOptions {
+fn edge_options(import: &DatasetImport, treatment: Treatment) -> EdgeOptions {
+    EdgeOptions {
         symmetrize: treatment.edges.symmetrize || import.edges.symmetrize,
         drop_loops: treatment.edges.drop_loops || import.edges.drop_loops,
         merge_duplicates: treatment.edges.merge_duplicates || import.edges.merge_duplicates,
-    };
-    builder.lists(graph.n_nodes.into(), options, |lists| {
+    }
+}
+
+fn write(builder: &mut StoreBuilder<'_>, graph: &RawGraph, import: &DatasetImport, treatment: Treatment) -> Result<()> {
+    builder.lists(graph.n_nodes.into(), edge_options(import, treatment), |lists| {
         let mut feeder = lists.feeder();
         for [source, destination] in &graph.edges {
             feeder.push((*source).into(), (*destination).into())?;
@@ -215,6 +318,11 @@ fn write(builder: &mut StoreBuilder<'_>, graph: &RawGraph, import: &DatasetImpor
     if let Some(rows) = &graph.rows {
         write_rows(builder, rows, import.dtype)?;
     }
+    write_nodes(builder, graph)
+}
+
+/// Writes labels, splits, ids and graphs.
+fn write_nodes(builder: &mut StoreBuilder<'_>, graph: &RawGraph) -> Result<()> {
     match &graph.labels {
         Some(RawLabels::Classes { n_classes, classes }) => builder.classes((*n_classes).into(), |first, places| {
             places.copy_from_slice(&classes[first as usize..][..places.len()]);
@@ -287,7 +395,7 @@ mod tests {
         let path = dir.path().join("split.npz");
         let members: Vec<(&str, Vec<u8>)> = members.iter().map(|(name, ids)| (*name, npy(&[ids.len()], ids))).collect();
         fs::write(&path, npz(&members)).unwrap();
-        GivenSplit::File(path).read(5, &import_of(None)).map(|split| split.parts)
+        GivenSplit::File(path).read(5, None, &import_of(None)).map(|split| split.parts)
     }
 
     #[test]
@@ -308,7 +416,7 @@ mod tests {
     #[test]
     fn a_split_is_drawn_by_fractions() {
         let fractions = Fractions { train: 0.6, valid: 0.2, test: 0.2 };
-        let parts = GivenSplit::Fractions(fractions).read(10_000, &import_of(None)).unwrap().parts;
+        let parts = GivenSplit::Fractions(fractions).read(10_000, None, &import_of(None)).unwrap().parts;
         let share = |part| parts.iter().filter(|own| **own == part).count() as f64 / 1e4;
         for (part, expected) in [(SplitPart::Train, 0.6), (SplitPart::Valid, 0.2), (SplitPart::Test, 0.2)] {
             assert!((share(part) - expected).abs() < 0.02, "{part:?}: {}", share(part));

@@ -1,20 +1,31 @@
-//! ogbn-arxiv as distributed by OGB: csv files, gzip or plain, in `raw`, `split/time` and `mapping`.
+//! Datasets of OGB as it packs them: csv files, gzip or plain, in `raw`, `split` and `mapping`. ogbn-arxiv is read here as a
+//! whole; `large` streams ogbn-products and ogbl-collab, `papers` ogbn-papers100M.
 
-use std::{
-    collections::HashMap,
-    path::{Path, PathBuf},
+pub(crate) mod large;
+mod nodes;
+pub(crate) mod papers;
+#[cfg(test)]
+mod samples;
+#[cfg(test)]
+mod stores;
+mod text;
+
+use std::path::Path;
+
+use self::{
+    nodes::{ARXIV, NO_FEATURES, check_n_edges, read_ids, read_labels, read_n_nodes, read_split},
+    text::{CsvEdges, CsvFeatures},
 };
-
 use crate::{
-    PartitionError, Result,
-    dataset::saint,
-    raw::{RawGraph, RawLabels, RawRows, RawSplit, SplitPart, lines::Lines},
+    Result,
+    dataset::{
+        saint,
+        streamed::{EdgeSource, FeatureSource},
+    },
+    raw::{RawGraph, RawRows},
 };
 
-/// The dataset has forty classes.
-pub const N_CLASSES: u32 = 40;
-
-/// Reads the files as OGB packs them, or with the edges in GraphSAINT's form.
+/// Reads ogbn-arxiv as OGB packs it, or with the edges in GraphSAINT's form.
 pub(crate) fn read_any(from: &Path, limit_bytes: u64) -> Result<RawGraph> {
     let is_there = |file: &str| from.join(file).is_file() || from.join(file).with_extension("").is_file();
     if is_there("raw/edge.csv.gz") {
@@ -24,183 +35,60 @@ pub(crate) fn read_any(from: &Path, limit_bytes: u64) -> Result<RawGraph> {
     if is_there("raw/node-label.csv.gz") {
         let edges = std::mem::take(&mut graph.edges);
         graph = RawGraph { edges, ..read_without_edges(from, limit_bytes)? };
-        check_n_edges(from, limit_bytes, graph.edges.len())?;
+        check_n_edges(from, limit_bytes, graph.edges.len() as u64)?;
     }
     Ok(graph)
 }
 
-/// Reads the folder `dir`, edges from `raw/edge.csv` included; each file has at most `limit_bytes` bytes unpacked.
+/// Reads ogbn-arxiv in the folder `dir`, edges from `raw/edge.csv` included; each file has at most `limit_bytes` bytes
+/// unpacked.
 pub fn read(dir: &Path, limit_bytes: u64) -> Result<RawGraph> {
     let mut graph = read_without_edges(dir, limit_bytes)?;
-    let mut lines = Lines::open(&csv(dir, "raw/edge"), limit_bytes)?;
-    while let Some(line) = lines.next_line()? {
-        let [source, destination] = line.ints()?;
-        let edge = [line.below("node", source, graph.n_nodes)?, line.below("node", destination, graph.n_nodes)?];
-        graph.edges.push(edge);
+    let mut edges = CsvEdges::open(dir, graph.n_nodes, limit_bytes)?;
+    while let Some((ends, _)) = edges.next_edge()? {
+        graph.edges.push(ends);
     }
-    check_n_edges(dir, limit_bytes, graph.edges.len())?;
     Ok(graph)
 }
 
 /// The same without the edges, for a folder that holds them in another form.
 pub fn read_without_edges(dir: &Path, limit_bytes: u64) -> Result<RawGraph> {
-    let path = csv(dir, "raw/num-node-list");
-    let n_nodes = read_one_number(&path, limit_bytes)?;
-    let n_nodes = match u32::try_from(n_nodes) {
-        Ok(n_nodes) if n_nodes > 0 && n_nodes < u32::MAX => n_nodes,
-        _ => return Err(PartitionError::input(&path, "line 1", format!("{n_nodes} is no possible number of nodes"))),
-    };
+    let n_nodes = read_n_nodes(dir, limit_bytes)?;
     // Labels first: only they prove that there are as many nodes as that file says.
-    let classes = read_labels(&csv(dir, "raw/node-label"), n_nodes, limit_bytes)?;
-    let labels = Some(RawLabels::Classes { n_classes: N_CLASSES, classes });
-    let splits = vec![read_split(dir, n_nodes, limit_bytes)?];
-    let (mut rows, mut notes, mut ids) = (None, Vec::new(), Vec::new());
-    let path = csv(dir, "raw/node-feat");
-    if path.exists() {
-        rows = Some(read_rows(&path, n_nodes, limit_bytes)?);
-    } else {
-        notes.push("raw/node-feat.csv.gz is missing: the nodes have no rows".to_owned());
+    let labels = read_labels(dir, &ARXIV, n_nodes, limit_bytes)?;
+    let splits = vec![read_split(dir, &ARXIV, n_nodes, &labels, limit_bytes)?];
+    let (mut rows, mut notes) = (None, Vec::new());
+    match CsvFeatures::open(dir, n_nodes, limit_bytes)? {
+        Some(source) => rows = Some(read_rows(source, n_nodes)?),
+        None => notes.push(NO_FEATURES.to_owned()),
     }
-    let path = csv(dir, "mapping/nodeidx2paperid");
-    if path.exists() {
-        ids = read_ids(&path, n_nodes, limit_bytes)?;
-    }
-    Ok(RawGraph { n_nodes, rows, labels, splits, ids, notes, ..RawGraph::default() })
+    let ids = read_ids(dir, &ARXIV.ids, n_nodes, limit_bytes)?;
+    Ok(RawGraph { n_nodes, rows, labels: Some(labels), splits, ids, notes, ..RawGraph::default() })
 }
 
-/// Checks a number of edges against `raw/num-edge-list.csv`.
-pub fn check_n_edges(dir: &Path, limit_bytes: u64, n_edges: usize) -> Result<()> {
-    let path = csv(dir, "raw/num-edge-list");
-    let declared = read_one_number(&path, limit_bytes)?;
-    match usize::try_from(declared) == Ok(n_edges) {
-        true => Ok(()),
-        false => Err(PartitionError::input(&path, "line 1", format!("says {declared} edges, but {n_edges} were read"))),
+fn read_rows(mut source: CsvFeatures, n_nodes: u32) -> Result<RawRows> {
+    let dim = source.dim();
+    let (mut values, mut row) = (Vec::new(), vec![0.0; dim as usize]);
+    for _ in 0..n_nodes {
+        source.next_row(&mut row)?;
+        values.extend_from_slice(&row);
     }
-}
-
-/// A csv file by its path without the end: as OGB packs it, or plain where only that is there.
-fn csv(dir: &Path, file: &str) -> PathBuf {
-    let packed = dir.join(format!("{file}.csv.gz"));
-    let plain = dir.join(format!("{file}.csv"));
-    if !packed.exists() && plain.exists() { plain } else { packed }
-}
-
-fn read_one_number(path: &Path, limit_bytes: u64) -> Result<i64> {
-    let mut lines = Lines::open(path, limit_bytes)?;
-    let Some(line) = lines.next_line()? else {
-        return Err(lines.error_at_end("expected one number, found nothing"));
-    };
-    let [number] = line.ints()?;
-    match lines.next_line()? {
-        None => Ok(number),
-        Some(line) => Err(line.error("expected one number, found another: is this a set of several graphs?")),
-    }
-}
-
-fn read_labels(path: &Path, n_nodes: u32, limit_bytes: u64) -> Result<Vec<u32>> {
-    let mut lines = Lines::open(path, limit_bytes)?;
-    let mut classes = Vec::new();
-    while let Some(line) = lines.next_line()? {
-        if classes.len() == n_nodes as usize {
-            return Err(line.error(format!("a label more than there are nodes ({n_nodes})")));
-        }
-        let [class] = line.ints()?;
-        classes.push(line.below("label", class, N_CLASSES)?);
-    }
-    match classes.len() == n_nodes as usize {
-        true => Ok(classes),
-        false => Err(lines.error_at_end(format!("{} labels for {n_nodes} nodes", classes.len()))),
-    }
-}
-
-fn read_rows(path: &Path, n_nodes: u32, limit_bytes: u64) -> Result<RawRows> {
-    let mut lines = Lines::open(path, limit_bytes)?;
-    let (mut values, mut dim, mut n_rows) = (Vec::new(), 0, 0);
-    while let Some(line) = lines.next_line()? {
-        if n_rows == n_nodes {
-            return Err(line.error(format!("a row more than there are nodes ({n_nodes})")));
-        }
-        let start = values.len();
-        for field in line.text.split(',') {
-            values.push(line.float(field.trim())?);
-        }
-        let len = values.len() - start;
-        if n_rows == 0 {
-            dim = len;
-        } else if len != dim {
-            return Err(line.error(format!("has {len} values, but line 1 has {dim}")));
-        }
-        n_rows += 1;
-    }
-    if n_rows != n_nodes {
-        return Err(lines.error_at_end(format!("{n_rows} rows for {n_nodes} nodes")));
-    }
-    let dim = u32::try_from(dim).expect("a line is shorter than 2^32 bytes");
+    source.finish()?;
     Ok(RawRows::Dense { dim, values })
-}
-
-fn read_split(dir: &Path, n_nodes: u32, limit_bytes: u64) -> Result<RawSplit> {
-    let mut parts = vec![SplitPart::None; n_nodes as usize];
-    for (file, part) in [("train", SplitPart::Train), ("valid", SplitPart::Valid), ("test", SplitPart::Test)] {
-        let mut lines = Lines::open(&csv(dir, &format!("split/time/{file}")), limit_bytes)?;
-        while let Some(line) = lines.next_line()? {
-            let [node] = line.ints()?;
-            let node = line.below("node", node, n_nodes)?;
-            let slot = &mut parts[node as usize];
-            if *slot != SplitPart::None {
-                return Err(line.error(format!("node {node} appears twice: it is already in {}", file_of(*slot))));
-            }
-            *slot = part;
-        }
-    }
-    Ok(RawSplit { name: "official".into(), parts })
-}
-
-fn file_of(part: SplitPart) -> &'static str {
-    match part {
-        SplitPart::None => "none",
-        SplitPart::Train => "train",
-        SplitPart::Valid => "valid",
-        SplitPart::Test => "test",
-    }
-}
-
-fn read_ids(path: &Path, n_nodes: u32, limit_bytes: u64) -> Result<Vec<String>> {
-    let mut lines = Lines::open(path, limit_bytes)?;
-    lines.header("node idx,paper id")?;
-    let mut ids = vec![String::new(); n_nodes as usize];
-    let mut node_of_id = HashMap::new();
-    while let Some(line) = lines.next_line()? {
-        let [node, id] = line.fields()?;
-        let node = line.below("node", line.int(node)?, n_nodes)?;
-        let slot = &mut ids[node as usize];
-        if id.is_empty() {
-            return Err(line.error(format!("node {node} has an empty paper id")));
-        }
-        if !slot.is_empty() {
-            return Err(line.error(format!("node {node} appears twice")));
-        }
-        if let Some(other) = node_of_id.insert(id.to_owned(), node) {
-            return Err(line.error(format!("node {node} has the paper id of node {other}")));
-        }
-        id.clone_into(slot);
-    }
-    match ids.iter().position(String::is_empty) {
-        Some(node) => Err(lines.error_at_end(format!("node {node} has no paper id"))),
-        None => Ok(ids),
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, io::Write};
+    use std::fs;
 
-    use flate2::{Compression, write::GzEncoder};
-
-    use super::*;
+    use super::{nodes::csv, samples::write, *};
     use crate::{
+        PartitionError,
         dataset::real_files,
-        raw::lines::mutation::{assert_whole, each_mutation, part_sizes, scratch},
+        raw::{
+            RawLabels, RawSplit, SplitPart,
+            lines::mutation::{assert_whole, each_mutation, part_sizes, scratch},
+        },
     };
 
     /// Four nodes, all files; the split leaves node 2 out.
@@ -215,17 +103,6 @@ mod tests {
         ("split/time/test", "1\n"),
         ("mapping/nodeidx2paperid", "node idx,paper id\n1,11\n0,100\n2,7\n3,9\n"),
     ];
-
-    fn write(dir: &Path, file: &str, bytes: &[u8], packed: bool) {
-        let path = dir.join(file);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        if !packed {
-            return fs::write(path.with_extension("csv"), bytes).unwrap();
-        }
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-        encoder.write_all(bytes).unwrap();
-        fs::write(path.with_extension("csv.gz"), encoder.finish().unwrap()).unwrap();
-    }
 
     fn made(packed: bool) -> tempfile::TempDir {
         let dir = scratch();
@@ -268,7 +145,7 @@ mod tests {
         }
         let graph = read_dir(dir.path()).unwrap();
         assert!(graph.rows.is_none() && graph.ids.is_empty());
-        assert_eq!(graph.notes, ["raw/node-feat.csv.gz is missing: the nodes have no rows"]);
+        assert_eq!(graph.notes, ["raw/node-feat.csv.gz is missing: the nodes have no features"]);
         fs::remove_file(dir.path().join("raw/edge.csv.gz")).unwrap();
         assert!(read_dir(dir.path()).unwrap_err().starts_with("raw/edge.csv.gz: "));
         assert!(read_without_edges(dir.path(), 1000).is_ok());
@@ -284,9 +161,9 @@ mod tests {
     fn bad_lines_are_named() {
         for (file, text, expected) in [
             ("raw/num-node-list", "", "end of file: expected one number, found nothing"),
-            ("raw/num-node-list", "0\n", "line 1: 0 is no possible number of nodes"),
-            ("raw/num-node-list", "-4\n", "line 1: -4 is no possible number of nodes"),
-            ("raw/num-node-list", "4294967295\n", "line 1: 4294967295 is no possible number of nodes"),
+            ("raw/num-node-list", "0\n", "line 1: expected 1 to 4294967294 nodes, found 0"),
+            ("raw/num-node-list", "-4\n", "line 1: expected 1 to 4294967294 nodes, found -4"),
+            ("raw/num-node-list", "4294967295\n", "line 1: expected 1 to 4294967294 nodes, found 4294967295"),
             (
                 "raw/num-node-list",
                 "4\n5\n",
@@ -302,8 +179,8 @@ mod tests {
             ("raw/node-feat", "1,2\n1,nan\n1,2\n1,2\n", "line 2: \"nan\" is not a finite number of 32 bits"),
             ("raw/node-feat", "1,2\n1,inf\n1,2\n1,2\n", "line 2: \"inf\" is not a finite number of 32 bits"),
             ("raw/node-feat", "1,2\n1,\n1,2\n1,2\n", "line 2: \"\" is not a number"),
-            ("raw/node-feat", "1\n1\n1\n", "end of file: 3 rows for 4 nodes"),
-            ("raw/node-feat", "1\n1\n1\n1\n1\n", "line 5: a row more than there are nodes (4)"),
+            ("raw/node-feat", "1\n1\n1\n", "end of file: expected features of 4 nodes, found 3"),
+            ("raw/node-feat", "1\n1\n1\n1\n1\n", "line 5: expected features of 4 nodes, found more"),
             ("raw/edge", "0,1\n0,4\n", "line 2: node 4 is outside 0..4"),
             ("raw/edge", "0,1\n0\n", "line 2: expected 2 fields, found 1 in \"0\""),
             ("split/time/train", "3\n3\n", "line 2: node 3 appears twice: it is already in train"),
@@ -313,6 +190,11 @@ mod tests {
                 "mapping/nodeidx2paperid",
                 "0,100\n",
                 "line 1: expected the header \"node idx,paper id\", found \"0,100\"",
+            ),
+            (
+                "mapping/nodeidx2paperid",
+                "node idx,asin\n0,100\n",
+                "line 1: expected the header \"node idx,paper id\", found \"node idx,asin\"",
             ),
             ("mapping/nodeidx2paperid", "node idx,paper id\n0,1\n0,2\n", "line 3: node 0 appears twice"),
             ("mapping/nodeidx2paperid", "node idx,paper id\n0,1\n1,1\n", "line 3: node 1 has the paper id of node 0"),

@@ -1,11 +1,11 @@
-//! Preprocessing of each dataset in the paper, between raw files and training: direction, features, split.
+//! Preprocessing of each dataset, between raw files and training: direction, features, split.
 //!
 //! A user may ask for the raw features instead, and for more edge options but never for fewer: a store with a dataset's
 //! name holds its graph.
 
 use crate::csr::EdgeOptions;
 
-/// Preprocessing of one dataset in the paper.
+/// Preprocessing of one dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Treatment {
     /// Transformations of its edges.
@@ -40,7 +40,12 @@ impl Treatment {
         split: SplitSource::Files,
         counts_isolated: false,
     };
-    /// The same with both directions of every edge.
+    /// The same with the reverse of every edge; self-loops and duplicates stay.
+    pub(crate) const REVERSED: Treatment = Treatment {
+        edges: EdgeOptions { symmetrize: true, drop_loops: false, merge_duplicates: false },
+        ..Treatment::FROM_FILES
+    };
+    /// Both directions of every edge, once, and no self-loops.
     pub(crate) const UNDIRECTED: Treatment = Treatment { edges: UNDIRECTED, ..Treatment::FROM_FILES };
     /// Both directions, features of 0 and 1, a split of our own.
     pub(crate) const BINARIZED: Treatment =

@@ -1,7 +1,7 @@
 //! Output of the dataset readers: the whole graph as in its files, checked, before any option (symmetrize, drop
 //! self-loops, merge) is applied.
 
-use kith_store::SplitPart;
+use kith_store::{NO_CLASS, SplitPart};
 
 /// A named dataset as its raw files say.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -66,6 +66,16 @@ pub enum RawLabels {
         /// For each node `n_classes.div_ceil(64)` words, class c in bit c % 64 of word c / 64.
         words: Vec<u64>,
     },
+}
+
+impl RawLabels {
+    /// True if the node has a class. Always true of `Bits`, where a node may have no class.
+    pub fn is_labeled(&self, node: u32) -> bool {
+        match self {
+            RawLabels::Classes { classes, .. } => classes[node as usize] != NO_CLASS,
+            RawLabels::Bits { .. } => true,
+        }
+    }
 }
 
 /// A named split in memory.

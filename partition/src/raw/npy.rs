@@ -79,8 +79,8 @@ impl NpyHeader {
 
 /// Reads the items of an npy file in chunks, in the order they lie in the file. Several may read one file.
 #[derive(Debug)]
-pub struct NpyStream {
-    file: File,
+pub struct NpyStream<R = File> {
+    reader: R,
     origin: Origin,
     header: NpyHeader,
     stored_shape: Vec<usize>,
@@ -91,18 +91,8 @@ pub struct NpyStream {
 impl NpyStream {
     /// Opens all items of a file.
     pub fn open(path: &Path) -> Result<NpyStream> {
-        let (mut file, n_bytes) = open_file(path)?;
-        let origin = Origin::file(path);
-        let header = NpyHeader::read(&mut file, n_bytes, &origin)?;
-        if let Dtype::Text(_) = header.dtype {
-            return Err(origin.error("header", "text where numbers are needed"));
-        }
-        let mut stored_shape = header.shape.clone();
-        if header.is_column_major {
-            stored_shape.reverse();
-        }
-        let left = 0..header.n_items;
-        Ok(NpyStream { file, origin, header, stored_shape, left, block: Vec::new() })
+        let (file, n_bytes) = open_file(path)?;
+        NpyStream::from_reader(file, n_bytes, Origin::file(path))
     }
 
     /// Opens the items of one range of a file, so that others can read other ranges at the same time.
@@ -113,9 +103,25 @@ impl NpyStream {
             return Err(stream.origin.error("items", problem));
         }
         let n_bytes_before = stream.header.n_header_bytes + items.start * stream.header.dtype.n_bytes();
-        stream.file.seek(SeekFrom::Start(n_bytes_before as u64)).map_err(PartitionError::io(path))?;
+        stream.reader.seek(SeekFrom::Start(n_bytes_before as u64)).map_err(PartitionError::io(path))?;
         stream.left = items;
         Ok(stream)
+    }
+}
+
+impl<R: Read> NpyStream<R> {
+    /// All items of an array of `n_bytes` bytes: a file, or a member of an archive.
+    pub fn from_reader(mut reader: R, n_bytes: u64, origin: Origin) -> Result<NpyStream<R>> {
+        let header = NpyHeader::read(&mut reader, n_bytes, &origin)?;
+        if let Dtype::Text(_) = header.dtype {
+            return Err(origin.error("header", "text where numbers are needed"));
+        }
+        let mut stored_shape = header.shape.clone();
+        if header.is_column_major {
+            stored_shape.reverse();
+        }
+        let left = 0..header.n_items;
+        Ok(NpyStream { reader, origin, header, stored_shape, left, block: Vec::new() })
     }
 
     /// The shape in which the items lie in the file, row after row: a column-major file shows its transpose.
@@ -131,6 +137,25 @@ impl NpyStream {
     /// Number of items still to be read.
     pub fn n_left(&self) -> usize {
         self.left.len()
+    }
+
+    /// File and place of the array, for messages.
+    pub fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// Passes over the next `n_items` items, or over all that are left.
+    pub fn skip(&mut self, n_items: usize) -> Result<()> {
+        let n_items = n_items.min(self.left.len());
+        let n_bytes = n_items as u64 * self.header.dtype.n_bytes() as u64;
+        let skipped = io::copy(&mut (&mut self.reader).take(n_bytes), &mut io::sink());
+        match skipped {
+            Ok(n_skipped) if n_skipped == n_bytes => {}
+            Ok(_) => return Err(self.error(show_io(&io::ErrorKind::UnexpectedEof.into()))),
+            Err(error) => return Err(self.error(show_io(&error))),
+        }
+        self.left.start += n_items;
+        Ok(())
     }
 
     /// Replaces the buffer by the next `n_items` items, or by all that are left; returns how many.
@@ -149,7 +174,7 @@ impl NpyStream {
     fn read_block<T: Item>(&mut self, buffer: &mut Vec<T>, n_items: usize) -> Result<()> {
         self.block.resize(BLOCK_ITEMS, 0); // Words, so that the bytes are aligned for every type of item.
         let bytes = &mut bytemuck::cast_slice_mut(&mut self.block)[..n_items * self.header.dtype.n_bytes()];
-        let checked = self.file.read_exact(bytes).and_then(|()| match self.header.dtype {
+        let checked = self.reader.read_exact(bytes).and_then(|()| match self.header.dtype {
             Dtype::Bool => check_bools(bytes),
             _ => Ok(bytes),
         });

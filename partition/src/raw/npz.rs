@@ -13,7 +13,8 @@ use crate::{
     raw::{
         RawRows,
         array::{Array, Origin, show_shape},
-        npy::read_npy_from,
+        member::Member,
+        npy::{NpyStream, read_npy_from},
     },
 };
 
@@ -30,6 +31,21 @@ impl Npz {
     pub fn open(path: &Path, limit_bytes: u64) -> Result<Npz> {
         let file = File::open(path).map_err(PartitionError::io(path))?;
         Npz::from_reader(path, BufReader::new(file), limit_bytes)
+    }
+
+    /// Opens a member that must be there to read it in chunks, outside the limit; its name is given without `.npy`.
+    pub(crate) fn stream(&mut self, name: &str) -> Result<NpyStream<Member>> {
+        let origin = Origin::part(&self.path, format!("member {name}.npy"));
+        let Some(index) = self.archive.index_for_name_raw(format!("{name}.npy").as_bytes()) else {
+            return Err(PartitionError::input(&self.path, format!("member {name}.npy"), "is missing"));
+        };
+        let n_bytes = self.check_packing(index, &origin)?;
+        let entry = self.archive.by_index_raw(index).map_err(|error| origin.error("start", error.to_string()))?;
+        let Some(start) = entry.data_start() else {
+            return Err(origin.error("start", "cannot find the member's data"));
+        };
+        let member = Member::open(&self.path, start, &entry).map_err(PartitionError::io(&self.path))?;
+        NpyStream::from_reader(member, n_bytes, origin)
     }
 }
 
@@ -86,18 +102,27 @@ impl<R: Read + Seek> Npz<R> {
         CsrArrays { n_rows, n_columns, indptr, indices, values }.check()
     }
 
-    fn check_size(&mut self, index: usize, origin: &Origin) -> Result<u64> {
+    /// Size of a member, once unpacked.
+    fn check_packing(&self, index: usize, origin: &Origin) -> Result<u64> {
         let entry = self.archive.by_index_data(index).map_err(|error| origin.error("start", error.to_string()))?;
         let n_bytes = entry.size();
         if !matches!(entry.compression(), CompressionMethod::Stored | CompressionMethod::Deflated) {
             let problem = format!("packed by method {:?}; save it again with numpy.savez", entry.compression());
             return Err(origin.error("start", problem));
         }
+        if entry.encrypted() {
+            return Err(origin.error("start", "is encrypted; save it again with numpy.savez"));
+        }
         // Deflate cannot do better than 1032 to 1.
         if n_bytes / 1032 > entry.compressed_size() {
             let problem = format!("{n_bytes} bytes cannot be packed into {}", entry.compressed_size());
             return Err(origin.error("start", problem));
         }
+        Ok(n_bytes)
+    }
+
+    fn check_size(&mut self, index: usize, origin: &Origin) -> Result<u64> {
+        let n_bytes = self.check_packing(index, origin)?;
         match self.left_bytes.checked_sub(n_bytes) {
             Some(left_bytes) => self.left_bytes = left_bytes,
             None => {
@@ -264,6 +289,59 @@ mod tests {
             assert_error(file.required("b"), "member b.npy: header: items of type '|O' are pickled objects");
             assert_error(file.required("c"), "member c.npy: header: this is not an npy array");
         }
+    }
+
+    /// Writes an npz file.
+    fn file(members: &[(&str, Vec<u8>)], method: CompressionMethod) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::TempDir::new().unwrap();
+        let path = dir.path().join("a.npz");
+        std::fs::write(&path, zip(members, method)).unwrap();
+        (dir, path)
+    }
+
+    #[test]
+    fn members_are_read_in_chunks_beyond_the_limit() {
+        let items: Vec<i64> = (0..100_000).collect();
+        for method in [CompressionMethod::Stored, CompressionMethod::Deflated] {
+            let (_dir, path) = file(&[("before", vec![7; 33]), ("a", npy(&[2, 50_000], &items))], method);
+            let mut npz = Npz::open(&path, 10).unwrap();
+            assert_error(npz.required("a"), "are more than the 10 that may be read here");
+            let (mut first, mut second) = (npz.stream("a").unwrap(), npz.stream("a").unwrap());
+            assert_eq!(first.shape(), [2, 50_000]);
+            let mut chunk: Vec<u64> = Vec::new();
+            assert_eq!(first.read_chunk(&mut chunk, 3).unwrap(), 3);
+            assert_eq!(chunk, [0, 1, 2]);
+            second.skip(99_998).unwrap();
+            assert_eq!(second.read_chunk(&mut chunk, 3).unwrap(), 2);
+            assert_eq!(chunk, [99_998, 99_999]);
+            assert_error(npz.stream("b"), "a.npz: member b.npy: is missing");
+        }
+    }
+
+    #[test]
+    fn damage_in_a_streamed_member_is_found() {
+        let items = [1.5f32; 5000];
+        for method in [CompressionMethod::Stored, CompressionMethod::Deflated] {
+            let (_dir, path) = file(&[("a", npy(&[5000], &items))], method);
+            let whole = std::fs::read(&path).unwrap();
+            let read = |bytes: &[u8]| {
+                std::fs::write(&path, bytes).unwrap();
+                let mut values = Vec::<f32>::new();
+                Npz::open(&path, 0)?.stream("a")?.read_chunk(&mut values, usize::MAX).map(|_| values)
+            };
+            assert_eq!(read(&whole).unwrap(), items);
+            let n_damaged =
+                garbled(&whole, 1000).filter_map(|bytes| read(&bytes).ok()).filter(|own| own != &items).count();
+            assert_eq!(n_damaged, 0, "damaged items were read");
+        }
+        let (_dir, path) = file(&[("a", npy(&[5000], &items))], CompressionMethod::Stored);
+        let mut bytes = std::fs::read(&path).unwrap();
+        let at = bytes.len() / 2;
+        bytes[at] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+        let mut values = Vec::<f32>::new();
+        let read = Npz::open(&path, 0).unwrap().stream("a").unwrap().read_chunk(&mut values, usize::MAX);
+        assert_error(read, "member a.npy: items from 0: cannot be read: the checksum differs: the file is damaged");
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::{
         npy::{NpyEdges, NpyRows},
         parquet::{ColumnType, ParquetFile, texts, whole_numbers},
         rules::{EdgeWeightRule, IdKind, IdRule},
-        sinks::{NumberSink, TextSink},
+        sinks::{NumberSink, Numbered, TextSink},
         text::TextFile,
     },
 };
@@ -36,6 +36,7 @@ pub(super) struct EdgeFiles {
     files: Vec<EdgeFile>,
     kind: IdKind,
     are_weighted: bool,
+    have_rows: bool,
 }
 
 #[derive(Debug)]
@@ -50,7 +51,7 @@ impl EdgeFiles {
     pub(super) fn open(
         paths: &[PathBuf],
         rule: IdRule,
-        weights: Option<&EdgeWeightRule>,
+        (weights, have_rows): (Option<&EdgeWeightRule>, bool),
         memory_bytes: u64,
     ) -> Result<EdgeFiles> {
         let mut kind = match rule {
@@ -84,7 +85,7 @@ impl EdgeFiles {
             return Err(PartitionError::input(&file.path, "file", problem));
         }
         let no_edges = || PartitionError::input(&first.path, "end of file", "holds no edges");
-        Ok(EdgeFiles { files, kind: kind.ok_or_else(no_edges)?, are_weighted: weights.is_some() })
+        Ok(EdgeFiles { files, kind: kind.ok_or_else(no_edges)?, are_weighted: weights.is_some(), have_rows })
     }
 
     /// Kind of the ids.
@@ -95,6 +96,11 @@ impl EdgeFiles {
     /// True if edges have weights.
     pub(super) fn are_weighted(&self) -> bool {
         self.are_weighted
+    }
+
+    /// True if edges have features: one thread then reads all edges, in order.
+    pub(super) fn have_rows(&self) -> bool {
+        self.have_rows
     }
 
     /// Number of files.
@@ -111,7 +117,7 @@ impl EdgeFiles {
     ) -> Result<Vec<S>> {
         self.run(what, progress, make, |sink, buffer, job, work| match (&self.files[job.file], &job.part) {
             (EdgeFile::Text { file, columns, weight: column }, part) => {
-                let parse = |lines: &[u8], sink: &mut S| match column {
+                let parse = |lines: &[u8], sink: &mut Numbered<S>| match column {
                     None => each_pair_of_numbers(lines, file.delimiter, *columns, |source, destination| {
                         sink.edge(source, destination, 1.0)
                     }),
@@ -155,14 +161,14 @@ impl EdgeFiles {
     ) -> Result<Vec<S>> {
         self.run(what, progress, make, |sink, buffer, job, work| match (&self.files[job.file], &job.part) {
             (EdgeFile::Text { file, columns, weight: column }, part) => {
-                let parse = |lines: &[u8], sink: &mut S| {
+                let parse = |lines: &[u8], sink: &mut Numbered<S>| {
                     each_line(lines, |line| {
                         let [source, destination] = pick(line, file.delimiter, *columns)?;
                         let own = match column {
                             None => 1.0,
                             Some(column) => weight(&pick(line, file.delimiter, [*column])?[0])?,
                         };
-                        sink.edge(utf8(&source)?, utf8(&destination)?, own)
+                        sink.text_edge(utf8(&source)?, utf8(&destination)?, own)
                     })
                 };
                 match part {
@@ -176,7 +182,7 @@ impl EdgeFiles {
                     let weights = weights_of(arrays)?;
                     let mut edges = sources.iter().zip(&destinations).zip(weights).enumerate();
                     edges.try_for_each(|(row, ((a, b), weight))| {
-                        sink.edge(a, b, weight).map_err(|trouble| (row, trouble))
+                        sink.text_edge(a, b, weight).map_err(|trouble| (row, trouble))
                     })
                 })
             }
@@ -190,7 +196,7 @@ impl EdgeFiles {
         what: &str,
         progress: &dyn Progress,
         make: impl Fn() -> S + Sync,
-        work_on: impl Fn(&mut S, &mut Vec<u8>, &Job, &Piece<'_>) -> Result<()> + Sync,
+        work_on: impl Fn(&mut Numbered<S>, &mut Vec<u8>, &Job, &Piece<'_>) -> Result<()> + Sync,
     ) -> Result<Vec<S>> {
         let jobs: Vec<Job> = (0..).zip(&self.files).flat_map(|(at, file)| file.jobs(at)).collect();
         let work = Piece::begin(progress, what, Some(self.files.iter().map(EdgeFile::n_bytes).sum()), Unit::Bytes);
@@ -198,12 +204,14 @@ impl EdgeFiles {
         let first_failed = AtomicUsize::new(usize::MAX);
         let failure: Mutex<Option<PartitionError>> = Mutex::new(None);
         let work_through = |_| {
-            let mut sink = make();
+            let mut sink = Numbered::new(make());
             let mut buffer = Vec::new();
             loop {
                 let place = next.fetch_add(1, Relaxed);
                 // Jobs are taken in order, so those before a failed one are all under way.
-                let Some(job) = jobs.get(place).filter(|_| place < first_failed.load(Relaxed)) else { return sink };
+                let Some(job) = jobs.get(place).filter(|_| place < first_failed.load(Relaxed)) else {
+                    return sink.into_sink();
+                };
                 match work_on(&mut sink, &mut buffer, job, &work) {
                     Ok(()) => work.advance(job.n_bytes),
                     Err(error) => {
@@ -217,7 +225,8 @@ impl EdgeFiles {
             }
         };
         let n_readers = self.files.iter().map(EdgeFile::n_readers).min().unwrap_or(1);
-        let n_workers = rayon::current_num_threads().min(jobs.len()).min(n_readers).max(1);
+        let n_threads = if self.have_rows { 1 } else { rayon::current_num_threads() };
+        let n_workers = n_threads.min(jobs.len()).min(n_readers).max(1);
         let sinks = (0..n_workers).into_par_iter().map(work_through).collect();
         match failure.into_inner().expect("nobody panics while holding it") {
             Some(error) => Err(error),

@@ -4,7 +4,7 @@ use std::{fmt::Display, path::Path};
 
 use crate::{
     PartitionError, Result,
-    csr::{Budget, Digits, EdgeFeeder, ListsBuilder, Sorter},
+    csr::{Budget, Digits, EdgeFeeder, EdgeValue, ListsBuilder, Sorter},
     progress::Progress,
     raw::lines::shown,
     tables::{
@@ -233,12 +233,12 @@ struct DenseFeed<'s, 'a> {
 
 impl NumberSink for DenseFeed<'_, '_> {
     #[inline]
-    fn edge(&mut self, source: u64, destination: u64, weight: f32) -> Result<(), Trouble> {
+    fn edge(&mut self, source: u64, destination: u64, value: EdgeValue) -> Result<(), Trouble> {
         if source.max(destination) >= self.n_nodes {
             inside(source, self.n_nodes)?;
             inside(destination, self.n_nodes)?;
         }
-        Ok(self.feeder.push_weighted(source, destination, weight)?)
+        Ok(self.feeder.push_with(source, destination, value)?)
     }
 }
 
@@ -248,10 +248,10 @@ struct TextFeed<'s, 'a> {
 }
 
 impl TextSink for TextFeed<'_, '_> {
-    fn edge(&mut self, source: &str, destination: &str, weight: f32) -> Result<(), Trouble> {
+    fn edge(&mut self, source: &str, destination: &str, value: EdgeValue) -> Result<(), Trouble> {
         let node_of = |text| self.ids.node_of(text).ok_or_else(|| unknown(Id::Text(text)));
         let (source, destination) = (node_of(source)?, node_of(destination)?);
-        Ok(self.feeder.push_weighted(source, destination, weight)?)
+        Ok(self.feeder.push_with(source, destination, value)?)
     }
 }
 

@@ -14,7 +14,11 @@ use crate::{
         npy::{NpyHeader, NpyStream},
         number::{Item, Number},
     },
-    tables::{fields::not_a_weight, files::Trouble, sinks::NumberSink},
+    tables::{
+        fields::not_a_weight,
+        files::Trouble,
+        sinks::{NumberSink, Numbered},
+    },
 };
 
 /// Items read at a time.
@@ -69,7 +73,12 @@ impl NpyEdges {
     }
 
     /// Hands over a range of edges, with their weights if they have some.
-    pub(super) fn read(&self, edges: Range<u64>, weights: Option<&NpyRows>, sink: &mut impl NumberSink) -> Result<()> {
+    pub(super) fn read(
+        &self,
+        edges: Range<u64>,
+        weights: Option<&NpyRows>,
+        sink: &mut Numbered<impl NumberSink>,
+    ) -> Result<()> {
         let (start, end) = (edges.start as usize, edges.end as usize);
         let mut values = Vec::<f32>::new();
         if let Some(weights) = weights {

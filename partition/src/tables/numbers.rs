@@ -5,7 +5,7 @@
 
 use crate::{
     PartitionError, Result,
-    csr::{Budget, Digits, Feeder, Key, ListsBuilder, Sorter},
+    csr::{Budget, Digits, EdgeValue, Feeder, Key, ListsBuilder, Sorter},
     progress::Progress,
     tables::{
         edges::EdgeFiles,
@@ -70,7 +70,7 @@ impl Span {
 
 impl NumberSink for Span {
     #[inline]
-    fn edge(&mut self, source: u64, destination: u64, _: f32) -> Result<(), Trouble> {
+    fn edge(&mut self, source: u64, destination: u64, _: EdgeValue) -> Result<(), Trouble> {
         self.n_edges += 1;
         self.include(source);
         self.include(destination);
@@ -129,7 +129,7 @@ impl NumberIds {
         lists: &ListsBuilder<'_>,
         progress: &dyn Progress,
     ) -> Result<()> {
-        match edges.are_weighted() {
+        match edges.are_weighted() || edges.have_rows() {
             true => self.feed_pairs::<[u128; 2]>(edges, lists, progress),
             false => self.feed_pairs::<u128>(edges, lists, progress),
         }
@@ -153,7 +153,7 @@ impl NumberIds {
             pairs.iter().try_for_each(|pair| {
                 let source = walk.node_of((pair.ends() >> u64::BITS) as u64)?.ok_or_else(lost)?;
                 let ends = (pair.ends() & u128::from(u64::MAX)) << NODE_BITS | u128::from(source);
-                feeder.push(P::new(ends, pair.weight()))
+                feeder.push(P::new(ends, pair.value()))
             })
         })?;
         feeder.finish()?;
@@ -164,7 +164,7 @@ impl NumberIds {
             pairs.iter().try_for_each(|pair| {
                 let destination = walk.node_of((pair.ends() >> NODE_BITS) as u64)?.ok_or_else(lost)?;
                 let source = (pair.ends() & ((1 << NODE_BITS) - 1)) as u64;
-                feeder.push_weighted(source, destination, pair.weight())
+                feeder.push_with(source, destination, pair.value())
             })
         })?;
         feeder.finish()
@@ -196,17 +196,17 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The two ends of an edge in one number, and its weight.
+/// The two ends of an edge in one number, and its values.
 trait Pair: Key {
-    fn new(ends: u128, weight: f32) -> Self;
+    fn new(ends: u128, value: EdgeValue) -> Self;
     fn ends(self) -> u128;
-    fn weight(self) -> f32;
+    fn value(self) -> EdgeValue;
 }
 
-/// Edges without weights.
+/// Edges without values.
 impl Pair for u128 {
     #[inline]
-    fn new(ends: u128, _: f32) -> u128 {
+    fn new(ends: u128, _: EdgeValue) -> u128 {
         ends
     }
 
@@ -216,15 +216,15 @@ impl Pair for u128 {
     }
 
     #[inline]
-    fn weight(self) -> f32 {
-        1.0
+    fn value(self) -> EdgeValue {
+        EdgeValue::PLAIN
     }
 }
 
 impl Pair for [u128; 2] {
     #[inline]
-    fn new(ends: u128, weight: f32) -> [u128; 2] {
-        [ends, weight.to_bits().into()]
+    fn new(ends: u128, value: EdgeValue) -> [u128; 2] {
+        [ends, u128::from(value.row) << 32 | u128::from(value.weight.to_bits())]
     }
 
     #[inline]
@@ -233,8 +233,8 @@ impl Pair for [u128; 2] {
     }
 
     #[inline]
-    fn weight(self) -> f32 {
-        f32::from_bits(self[1] as u32)
+    fn value(self) -> EdgeValue {
+        EdgeValue { weight: f32::from_bits(self[1] as u32), row: (self[1] >> 32) as u64 }
     }
 }
 
@@ -245,9 +245,9 @@ struct PairFeed<'s, 'a, P> {
 
 impl<P: Pair> NumberSink for PairFeed<'_, '_, P> {
     #[inline]
-    fn edge(&mut self, source: u64, destination: u64, weight: f32) -> Result<(), Trouble> {
+    fn edge(&mut self, source: u64, destination: u64, value: EdgeValue) -> Result<(), Trouble> {
         let (source, destination) = (self.span.above(source)?, self.span.above(destination)?);
-        Ok(self.feeder.push(P::new(u128::from(source) << u64::BITS | u128::from(destination), weight))?)
+        Ok(self.feeder.push(P::new(u128::from(source) << u64::BITS | u128::from(destination), value))?)
     }
 }
 
@@ -267,7 +267,7 @@ impl EndFeed<'_, '_> {
 
 impl NumberSink for EndFeed<'_, '_> {
     #[inline]
-    fn edge(&mut self, source: u64, destination: u64, _: f32) -> Result<(), Trouble> {
+    fn edge(&mut self, source: u64, destination: u64, _: EdgeValue) -> Result<(), Trouble> {
         self.id(source)?;
         self.id(destination)
     }

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use kith_store::MAX_EDGE_DIM;
+
 use crate::{
     PartitionError, Result,
     csr::{Budget, StoreBuilder},
@@ -9,7 +11,7 @@ use crate::{
         fields::pick,
         files::{Format, TableFile, Trouble, find_all},
         ids::{Id, NodeIds, check_n_rows, stray_error},
-        names::{ID_NAMES, find_name},
+        names::{DESTINATION_NAMES, ID_NAMES, SOURCE_NAMES, find_name},
         npy::NpyRows,
         parquet::{ColumnType, ParquetFile, texts, whole_numbers},
         rules::IdKind,
@@ -31,7 +33,7 @@ pub(super) struct RowTables {
 enum RowTable {
     Npy(NpyRows),
     Parquet { file: ParquetFile, id: Option<usize>, values: Values },
-    Text { file: TextFile, id: Option<usize> },
+    Text { file: TextFile, names: Vec<String>, id: Option<usize> },
 }
 
 impl RowTables {
@@ -66,19 +68,11 @@ impl RowTables {
 
     /// Brings all rows to where they can be read in any order, and finds the row of each node.
     pub(super) fn stage(&self, ids: &NodeIds, nodes: Nodes, builder: &StoreBuilder<'_>) -> Result<StagedRows> {
-        let budget = builder.budget();
-        let stager = Stager { dim: self.dim, memory_bytes: nodes.memory_bytes, budget, progress: builder.progress() };
-        let mut starts = vec![0u64];
-        let mut parts = Vec::new();
-        for table in &self.tables {
-            let (part, n_rows) = table.stage(&stager)?;
-            starts.push(starts[starts.len() - 1] + n_rows);
-            parts.push(part);
-        }
+        let (parts, starts) = self.stage_parts(nodes.memory_bytes, builder)?;
         let n_rows = starts[starts.len() - 1];
         let path = self.tables[0].path();
         let order = match self.have_ids() {
-            true => Some(self.order(ids, budget)?),
+            true => Some(self.order(ids, builder.budget())?),
             false => {
                 ids.check_by_place(path)?;
                 check_n_rows("row", n_rows, ids.n_nodes(), nodes.are_given)
@@ -86,8 +80,59 @@ impl RowTables {
                 None
             }
         };
-        let paths = self.tables.iter().map(|table| table.path().to_owned()).collect();
-        Ok(StagedRows::new(self.dim, paths, parts, starts, order))
+        Ok(StagedRows::new(self.dim, self.paths(), parts, starts, order))
+    }
+
+    /// Looks at the files of edge features, whose rows are in the order of the edges.
+    pub(super) fn open_of_edges(paths: &[PathBuf], memory_bytes: u64) -> Result<Option<RowTables>> {
+        let Some(tables) = RowTables::open(paths, IdKind::Numbers, memory_bytes)? else { return Ok(None) };
+        let refuse = |problem: String| Err(PartitionError::input(tables.tables[0].path(), "columns", problem));
+        if tables.have_ids() {
+            return refuse("rows of edge features come in the order of the edges: leave out the id column".into());
+        }
+        if tables.has_ends() {
+            return refuse("source and destination are no features: leave out their columns".into());
+        }
+        if tables.dim > MAX_EDGE_DIM {
+            return refuse(format!("expected at most {MAX_EDGE_DIM} features per edge, found {}", tables.dim));
+        }
+        Ok(Some(tables))
+    }
+
+    /// True if a header names the ends of edges.
+    fn has_ends(&self) -> bool {
+        self.tables.iter().any(|table| {
+            let names = match table {
+                RowTable::Npy(_) => return false,
+                RowTable::Parquet { file, .. } => file.names(),
+                RowTable::Text { names, .. } => names.clone(),
+            };
+            find_name(&names, SOURCE_NAMES).is_some() && find_name(&names, DESTINATION_NAMES).is_some()
+        })
+    }
+
+    /// Brings the features of edges to where they can be read in any order.
+    pub(super) fn stage_of_edges(&self, memory_bytes: u64, builder: &StoreBuilder<'_>) -> Result<StagedRows> {
+        let (parts, starts) = self.stage_parts(memory_bytes, builder)?;
+        Ok(StagedRows::new(self.dim, self.paths(), parts, starts, None))
+    }
+
+    /// All rows, and the first of each part with the end of the last.
+    fn stage_parts(&self, memory_bytes: u64, builder: &StoreBuilder<'_>) -> Result<(Vec<StagedPart>, Vec<u64>)> {
+        let (budget, progress) = (builder.budget(), builder.progress());
+        let stager = Stager { dim: self.dim, memory_bytes, budget, progress };
+        let mut starts = vec![0u64];
+        let mut parts = Vec::new();
+        for table in &self.tables {
+            let (part, n_rows) = table.stage(&stager)?;
+            starts.push(starts[starts.len() - 1] + n_rows);
+            parts.push(part);
+        }
+        Ok((parts, starts))
+    }
+
+    fn paths(&self) -> Vec<PathBuf> {
+        self.tables.iter().map(|table| table.path().to_owned()).collect()
     }
 
     /// The row of each node.
@@ -151,7 +196,7 @@ impl RowTable {
                 let names = if is_header { file.skip_header() } else { file.head.first().cloned().unwrap_or_default() };
                 let id = if is_header { find_name(&names, ID_NAMES) } else { None };
                 let dim = names.len().saturating_sub(usize::from(id.is_some()));
-                Ok((RowTable::Text { file, id }, dim))
+                Ok((RowTable::Text { file, names, id }, dim))
             }
         }
     }
@@ -216,7 +261,7 @@ impl RowTable {
                     }
                 })
             }),
-            RowTable::Text { file, id: Some(id) } => file.each_line(&mut |line| {
+            RowTable::Text { file, id: Some(id), .. } => file.each_line(&mut |line| {
                 let [field] = pick(line, file.delimiter, [*id])?;
                 take(Id::parse(&field, kind)?)
             }),
@@ -229,7 +274,7 @@ impl RowTable {
         match self {
             RowTable::Npy(rows) => Ok((StagedPart::Npy(rows.clone()), rows.n_rows)),
             RowTable::Parquet { file, values, .. } => Ok((stager.parquet(file, values)?, file.n_rows())),
-            RowTable::Text { file, id } => stager.text(file, *id),
+            RowTable::Text { file, id, .. } => stager.text(file, *id),
         }
     }
 }

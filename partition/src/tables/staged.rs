@@ -1,6 +1,6 @@
 //! Features staged for random access.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
 use kith_store::Dtype;
@@ -196,6 +196,43 @@ impl StagedRows {
             row.copy_from_slice(&block.values[start..start + self.dim]);
             self.check_fits(place, row, dtype)
         })
+    }
+
+    /// Rows of all parts.
+    pub(super) fn n_rows(&self) -> u64 {
+        self.starts[self.starts.len() - 1]
+    }
+
+    /// The first file.
+    pub(super) fn path(&self) -> &Path {
+        &self.paths[0]
+    }
+
+    /// Writes the features of every edge, given its row.
+    pub(super) fn write_of_edges(&self, builder: &mut StoreBuilder<'_>, dtype: Dtype, rows: &[u64]) -> Result<()> {
+        let blocks = PerThread::new(Block::default);
+        builder.edge_features(self.dim as u64, dtype, |edge, values| {
+            let row = rows[edge as usize];
+            let mut block = blocks.get();
+            self.fill(&mut block, row, 1)?;
+            values.copy_from_slice(&block.values);
+            self.check_fits(row, values, dtype)
+        })
+    }
+
+    /// True if two rows hold the same numbers; false for a row that is not there.
+    pub(super) fn are_same(&self, row: u64, other: u64) -> Result<bool> {
+        if row == other {
+            return Ok(true);
+        }
+        if row.max(other) >= self.n_rows() {
+            return Ok(false);
+        }
+        let (mut first, mut second) = (Block::default(), Block::default());
+        self.fill(&mut first, row, 1)?;
+        self.fill(&mut second, other, 1)?;
+        let bits = |block: Block| block.values.into_iter().map(f32::to_bits).collect::<Vec<u32>>();
+        Ok(bits(first) == bits(second))
     }
 
     /// Makes sure that a row is in the block.

@@ -1,6 +1,7 @@
 //! End-to-end imports of small graphs: every format, every rule for ids, any number of threads.
 
 mod bad;
+mod edge_features;
 mod nodes;
 mod pages;
 mod weights;
@@ -96,6 +97,7 @@ impl Folder {
 fn tables<P: AsRef<Path>>(edges: &[P]) -> Tables {
     Tables {
         edge_weights: None,
+        edge_features: Vec::new(),
         targets: Vec::new(),
         edges: edges.iter().map(|path| path.as_ref().to_owned()).collect(),
         rows: Vec::new(),

@@ -12,6 +12,7 @@ use rayon::prelude::*;
 
 use crate::{
     PartitionError,
+    csr::EdgeValue,
     tables::{files::Trouble, sinks::TextSink},
 };
 
@@ -79,7 +80,7 @@ impl TextCollector {
 
 /// Takes both ends of every edge in.
 impl TextSink for &TextCollector {
-    fn edge(&mut self, source: &str, destination: &str, _: f32) -> Result<(), Trouble> {
+    fn edge(&mut self, source: &str, destination: &str, _: EdgeValue) -> Result<(), Trouble> {
         self.insert(source)?;
         self.insert(destination)
     }

@@ -11,6 +11,7 @@ use crate::{
     column::{Column, ColumnWriter},
     edge_weights::EDGE_WEIGHTS,
     error::{Result, StoreError},
+    features::EDGE_FEATURES,
     graph::Graph,
     item::{Dtype, Item},
     lists::{LISTS, Lists, Neighbors, OUT_LISTS},
@@ -139,6 +140,14 @@ impl ShardCut<'_> {
         if contents.edge_weights {
             self.write_edge_weights(&mut writer)?;
         }
+        if let Some(features) = contents.edge_features {
+            let dim = features.dim as usize;
+            match features.dtype {
+                Dtype::F16 => self.write_edge_features::<f16>(&mut writer, dim)?,
+                Dtype::Bf16 => self.write_edge_features::<bf16>(&mut writer, dim)?,
+                _ => self.write_edge_features::<f32>(&mut writer, dim)?,
+            }
+        }
         let mut n_out_edges = 0;
         if !contents.is_symmetric {
             (n_out_edges, _) = self.write_lists(&mut writer, self.graph.out_lists(), OUT_LISTS)?;
@@ -252,6 +261,17 @@ impl ShardCut<'_> {
         for node in self.nodes() {
             let (start, end) = self.graph.lists().bounds(node)?;
             column.push(weights.get(start, end)?)?;
+        }
+        writer.add(column.finish()?);
+        Ok(())
+    }
+
+    /// Features of edges in the order of the lists by destination.
+    fn write_edge_features<T: Item>(&self, writer: &mut StoreWriter, dim: usize) -> Result<()> {
+        let mut column: ColumnWriter<T> = writer.column(EDGE_FEATURES)?;
+        for node in self.nodes() {
+            let (start, end) = self.graph.lists().bounds(node)?;
+            column.push(self.columns.get::<T>(EDGE_FEATURES, start * dim, (end - start) * dim, node)?)?;
         }
         writer.add(column.finish()?);
         Ok(())

@@ -114,6 +114,9 @@ pub enum StoreError {
         /// The row whose value was used.
         row: u64,
     },
+    /// Features of edges are wanted, and there are none.
+    #[error("edges have no features: import the graph with --edge-features")]
+    NoEdgeFeatures,
     /// Weights are wanted, and edges have none.
     #[error("edges have no weights: import the graph with --edge-weights")]
     NoEdgeWeights,

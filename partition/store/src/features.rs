@@ -1,4 +1,4 @@
-//! Features of nodes: dense in f32, f16 or bf16, or sparse.
+//! Features of nodes or of edges: dense in f32, f16 or bf16; those of nodes may be sparse.
 
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 
@@ -11,11 +11,18 @@ use crate::{
     opening::Opening,
 };
 
-/// The features of all nodes.
+/// The most features of an edge.
+pub const MAX_EDGE_DIM: usize = 65_536;
+
+/// Name of the column of edges' features.
+pub(crate) const EDGE_FEATURES: &str = "edge_features";
+
+/// The features of all nodes, or of all edges by their place.
 #[derive(Debug)]
 pub struct Features {
+    name: &'static str,
     entry: FeaturesEntry,
-    n_nodes: u64,
+    n_rows: u64,
     values: Values,
 }
 
@@ -53,20 +60,19 @@ impl Features {
                     values: Column::open(opening, values)?,
                 }
             }
-            FeatureLayout::Dense => {
-                let stored = opening.require("features")?;
-                let expected = n_nodes.checked_mul(entry.dim);
-                if expected != Some(stored.n_items) {
-                    return Err(opening.wrong_length("features", stored.n_items, expected.unwrap_or(u64::MAX)));
-                }
-                match entry.dtype {
-                    Dtype::F16 => Values::F16(Column::open(opening, stored)?),
-                    Dtype::Bf16 => Values::Bf16(Column::open(opening, stored)?),
-                    _ => Values::F32(Column::open(opening, stored)?),
-                }
-            }
+            FeatureLayout::Dense => Values::open_dense(opening, "features", entry, n_nodes)?,
         };
-        Ok(Features { entry, n_nodes, values })
+        Ok(Features { name: "features", entry, n_rows: n_nodes, values })
+    }
+
+    /// Features of edges, in the order of the adjacency by destination.
+    pub(crate) fn open_of_edges(opening: &Opening<'_>, entry: FeaturesEntry) -> Result<Features> {
+        let n_edges = opening.manifest.contents.n_edges;
+        if entry.layout != FeatureLayout::Dense || !(1..=MAX_EDGE_DIM as u64).contains(&entry.dim) {
+            return Err(opening.wrong(format!("edges have dense features, 1 to {MAX_EDGE_DIM} of them")));
+        }
+        let values = Values::open_dense(opening, EDGE_FEATURES, entry, n_edges)?;
+        Ok(Features { name: EDGE_FEATURES, entry, n_rows: n_edges, values })
     }
 
     /// Length of a feature vector.
@@ -83,7 +89,7 @@ impl Features {
     pub fn n_stored(&self) -> u64 {
         match &self.values {
             Values::Sparse { values, .. } => values.items().len() as u64,
-            _ => self.n_nodes * self.entry.dim,
+            _ => self.n_rows * self.entry.dim,
         }
     }
 
@@ -103,7 +109,7 @@ impl Features {
             }
         }
         // Import admits only finite values, so anything else is damage.
-        if out.iter().all(|value| value.is_finite()) { Ok(()) } else { Err(StoreError::damaged("features", node)) }
+        if out.iter().all(|value| value.is_finite()) { Ok(()) } else { Err(StoreError::damaged(self.name, node)) }
     }
 
     /// The row of a node as stored, if rows are dense f32: whether values are finite is for the reader to check.
@@ -162,7 +168,7 @@ impl Features {
                 _ => row.chunks_exact(2).all(|value| value[1] & 0x7f != 0x7f || value[0] & 0x80 == 0),
             };
             if !is_finite {
-                return Err(StoreError::damaged("features", node));
+                return Err(StoreError::damaged(self.name, node));
             }
         }
         Ok(())
@@ -195,11 +201,29 @@ impl Features {
 
     #[inline]
     fn dense<'a, T: Item>(&self, column: &'a Column<T>, node: u64) -> Result<&'a [T]> {
-        if node >= self.n_nodes {
-            return Err(StoreError::NodeOutOfRange { node, n_nodes: self.n_nodes });
+        if node >= self.n_rows {
+            return Err(match self.name {
+                EDGE_FEATURES => StoreError::damaged(self.name, node),
+                _ => StoreError::NodeOutOfRange { node, n_nodes: self.n_rows },
+            });
         }
         let (dim, start) = (self.dim(), node as usize * self.dim());
         column.touch(start, start + dim)?;
         Ok(&column.items()[start..][..dim])
+    }
+}
+
+impl Values {
+    fn open_dense(opening: &Opening<'_>, name: &str, entry: FeaturesEntry, n_rows: u64) -> Result<Values> {
+        let stored = opening.require(name)?;
+        let expected = n_rows.checked_mul(entry.dim);
+        if expected != Some(stored.n_items) {
+            return Err(opening.wrong_length(name, stored.n_items, expected.unwrap_or(u64::MAX)));
+        }
+        Ok(match entry.dtype {
+            Dtype::F16 => Values::F16(Column::open(opening, stored)?),
+            Dtype::Bf16 => Values::Bf16(Column::open(opening, stored)?),
+            _ => Values::F32(Column::open(opening, stored)?),
+        })
     }
 }

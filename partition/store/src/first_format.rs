@@ -107,6 +107,7 @@ pub(crate) fn read(bytes: &[u8]) -> serde_json::Result<Option<Manifest>> {
             n_edges,
             is_symmetric,
             edge_weights: false,
+            edge_features: None,
             features: rows.map(|FirstRows { dim, form: layout, dtype }| FeaturesEntry { dim, layout, dtype }),
             labels: labels.map(|FirstLabels { n_classes, multi_label }| LabelsEntry {
                 kind: if multi_label { LabelKind::MultiLabel } else { LabelKind::Classes },

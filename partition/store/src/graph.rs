@@ -23,6 +23,7 @@ pub struct Graph {
     lists: Lists,
     transpose: Option<Transpose>,
     edge_weights: Option<EdgeWeights>,
+    edge_features: Option<Features>,
     features: Option<Features>,
     labels: Option<Labels>,
     splits: Vec<Split>,
@@ -52,8 +53,18 @@ impl Graph {
     /// [`Graph::open`], with checksums compared when `verify` says.
     pub fn open_with(dir: &Path, verify: Verify) -> Result<Graph> {
         let manifest = Manifest::read(dir)?;
-        let Contents { is_symmetric, edge_weights, features, labels, ref splits, ids, ref graphs, ref cut, .. } =
-            manifest.contents;
+        let Contents {
+            is_symmetric,
+            edge_weights,
+            edge_features,
+            features,
+            labels,
+            ref splits,
+            ids,
+            ref graphs,
+            ref cut,
+            ..
+        } = manifest.contents;
         if cut.is_some() {
             return Err(StoreError::Cut { path: dir.to_owned() });
         }
@@ -63,6 +74,7 @@ impl Graph {
             lists: Lists::open(&opening, LISTS, manifest.contents.n_edges)?,
             transpose,
             edge_weights: edge_weights.then(|| EdgeWeights::open(&opening)).transpose()?,
+            edge_features: edge_features.map(|entry| Features::open_of_edges(&opening, entry)).transpose()?,
             features: features.map(|entry| Features::open(&opening, entry)).transpose()?,
             labels: labels.map(|entry| Labels::open(&opening, entry)).transpose()?,
             splits: splits.iter().map(|name| Split::open(&opening, name)).collect::<Result<_>>()?,
@@ -94,7 +106,7 @@ impl Graph {
         self.manifest.contents.n_edges
     }
 
-    /// True if every edge has its reverse, of the same weight where edges have weights.
+    /// True if every edge has its reverse, with the same weight and features where edges have them.
     pub fn is_symmetric(&self) -> bool {
         self.transpose.is_none()
     }
@@ -128,6 +140,11 @@ impl Graph {
     /// Weights of edges, if the store has them.
     pub fn edge_weights(&self) -> Option<&EdgeWeights> {
         self.edge_weights.as_ref()
+    }
+
+    /// Features of edges by their place in [`Graph::lists`], if the store has them.
+    pub fn edge_features(&self) -> Option<&Features> {
+        self.edge_features.as_ref()
     }
 
     /// Features, if the store has them.

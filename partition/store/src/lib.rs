@@ -11,6 +11,7 @@
 //! | `out_indptr`, `out_indices` | the same | for each source its destinations, unless the store is symmetric |
 //! | `out_edges` | `n_edges` | position of each edge of `out_indices` in `indices` |
 //! | `edge_weights` | `n_edges` | weight of each edge of `indices`, f32 |
+//! | `edge_features` | `n_edges * dim` | dense features of each edge of `indices` |
 //! | `features` | `n_nodes * dim` | dense features |
 //! | `feature_indptr`, `feature_indices`, `feature_values` | `n_nodes + 1`, values | sparse features |
 //! | `labels` or `label_bits` | `n_nodes` | class of each node (u32), numbers to predict (f32), or 64 classes per word |
@@ -58,7 +59,7 @@ pub use crate::{
     edge_weights::{EdgeWeights, MAX_WEIGHT, check_weight, is_weight},
     error::{Result, StoreError},
     exit::exit_at_once,
-    features::{Features, SparseRow},
+    features::{Features, MAX_EDGE_DIM, SparseRow},
     graph::Graph,
     item::{Dtype, Item},
     lists::{Lists, Neighbors},

@@ -41,11 +41,15 @@ pub struct Contents {
     pub n_nodes: u64,
     /// Directed edges, each in the list of its destination.
     pub n_edges: u64,
-    /// True if u→v is an edge as often as v→u, with the same weights, for all u and v. If so, there is no transpose.
+    /// True if u→v is an edge as often as v→u, with the same weights and features, for all u and v. If so, there is no
+    /// transpose.
     pub is_symmetric: bool,
     /// True if edges have weights.
     #[serde(default)]
     pub edge_weights: bool,
+    /// Features of edges, if any: always dense.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edge_features: Option<FeaturesEntry>,
     /// Features, if any.
     pub features: Option<FeaturesEntry>,
     /// Labels, if any.

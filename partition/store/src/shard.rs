@@ -24,6 +24,7 @@ pub struct Shard {
     lists: Lists,
     out_lists: Option<Lists>,
     edge_weights: Option<EdgeWeights>,
+    edge_features: Option<Features>,
     features: Option<Features>,
     labels: Option<Labels>,
     splits: Vec<Split>,
@@ -38,8 +39,18 @@ impl Shard {
     /// [`Shard::open`], with checksums compared when `verify` says.
     pub fn open_with(dir: &Path, verify: Verify) -> Result<Shard> {
         let manifest = Manifest::read(dir)?;
-        let Contents { n_nodes, n_edges, is_symmetric, edge_weights, features, labels, ref splits, ref cut, .. } =
-            manifest.contents;
+        let Contents {
+            n_nodes,
+            n_edges,
+            is_symmetric,
+            edge_weights,
+            edge_features,
+            features,
+            labels,
+            ref splits,
+            ref cut,
+            ..
+        } = manifest.contents;
         let Some(CutEntry::Shard(entry)) = cut.clone() else {
             return Err(StoreError::NotACluster { path: dir.to_owned() });
         };
@@ -50,6 +61,7 @@ impl Shard {
             lists: Lists::open(&opening, LISTS, n_edges)?,
             out_lists,
             edge_weights: edge_weights.then(|| EdgeWeights::open(&opening)).transpose()?,
+            edge_features: edge_features.map(|entry| Features::open_of_edges(&opening, entry)).transpose()?,
             features: features.map(|entry| Features::open(&opening, entry)).transpose()?,
             labels: labels.map(|entry| Labels::open(&opening, entry)).transpose()?,
             splits: splits.iter().map(|name| Split::open(&opening, name)).collect::<Result<_>>()?,
@@ -119,6 +131,11 @@ impl Shard {
     /// Weights of the edges of [`Shard::lists`], if the store has them.
     pub fn edge_weights(&self) -> Option<&EdgeWeights> {
         self.edge_weights.as_ref()
+    }
+
+    /// Features of the edges of [`Shard::lists`], if the store has them.
+    pub fn edge_features(&self) -> Option<&Features> {
+        self.edge_features.as_ref()
     }
 
     /// Features by row, if the store has them.

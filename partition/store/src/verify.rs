@@ -132,6 +132,9 @@ fn check_values(dir: &Path) -> Result<Vec<Finding>> {
     findings.extend(first_problem(n_nodes, "edge_weights", |node| {
         weights_problem(graph.lists(), graph.edge_weights(), node)
     }));
+    findings.extend(first_problem(n_nodes, "edge_features", |node| {
+        edge_features_problem(graph.lists(), graph.edge_features(), node)
+    }));
     findings.extend(first_problem(n_nodes, "columns of nodes", |node| {
         if let Some(ids) = graph.ids() {
             ids.of(node)?;
@@ -164,6 +167,9 @@ fn check_shard(dir: &Path) -> Vec<Finding> {
     let (features, labels, splits) = (shard.features(), shard.labels(), shard.splits());
     findings.extend(first_problem(n_owned, "edge_weights", |row| {
         weights_problem(shard.lists(), shard.edge_weights(), row)
+    }));
+    findings.extend(first_problem(n_owned, "edge_features", |row| {
+        edge_features_problem(shard.lists(), shard.edge_features(), row)
     }));
     findings.extend(first_problem(n_owned, "columns of nodes", |row| columns_problem(features, labels, splits, row)));
     findings
@@ -239,15 +245,15 @@ fn symmetry_problem(graph: &Graph, node: u64) -> Result<Option<String>> {
         if n_same != n_back {
             return Ok(Some(format!("{n_same} edges from {neighbor}, but {n_back} to it, in a symmetric store")));
         }
-        if let Some(weights) = graph.edge_weights() {
+        if graph.edge_weights().is_some() || graph.edge_features().is_some() {
             let (start, back_start) = (graph.lists().bounds(node)?.0 + slot, graph.lists().bounds(neighbor)?.0);
             let first_back = back_start
                 + match back {
                     crate::lists::Neighbors::Narrow(ids) => ids.partition_point(|id| u64::from(*id) < node),
                     crate::lists::Neighbors::Wide(ids) => ids.partition_point(|id| *id < node),
                 };
-            if weights.get(start, start + n_same)? != weights.get(first_back, first_back + n_back)? {
-                return Ok(Some(format!("the edges from {neighbor} and to it differ in weight, in a symmetric store")));
+            if let Some(what) = difference_of_edges(graph, start, first_back, n_same)? {
+                return Ok(Some(format!("the edges from {neighbor} and to it differ in {what}, in a symmetric store")));
             }
         }
         slot += n_same;
@@ -273,6 +279,34 @@ fn transpose_problem(graph: &Graph, source: u64) -> Result<Option<String>> {
             return Ok(Some(format!("edge {edge} comes twice or out of order")));
         }
         last = Some(edge);
+    }
+    Ok(None)
+}
+
+/// Name of the first difference between two runs of `n` edges.
+fn difference_of_edges(graph: &Graph, start: usize, other: usize, n: usize) -> Result<Option<&'static str>> {
+    if let Some(weights) = graph.edge_weights()
+        && weights.get(start, start + n)? != weights.get(other, other + n)?
+    {
+        return Ok(Some("weight"));
+    }
+    if let Some(features) = graph.edge_features() {
+        for edge in 0..n {
+            if features.dense_bytes((start + edge) as u64)? != features.dense_bytes((other + edge) as u64)? {
+                return Ok(Some("features"));
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn edge_features_problem(lists: &Lists, features: Option<&Features>, row: u64) -> Result<Option<String>> {
+    if let Some(features) = features {
+        let (start, end) = lists.bounds(row)?;
+        let mut vector = vec![0.0; features.dim()];
+        for edge in start..end {
+            features.read(edge as u64, &mut vector)?;
+        }
     }
     Ok(None)
 }

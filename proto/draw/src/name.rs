@@ -40,6 +40,8 @@ pub enum Purpose {
     EdgeDropout = 16,
     /// The keys of weighted draws of neighbors at one hop (a = node, b = slot of its list / 2).
     WeightedNeighbor = 17,
+    /// Labels of training nodes that a step shows as input (a = node).
+    LabelInput = 18,
 }
 
 /// The part of a name that many draws share.

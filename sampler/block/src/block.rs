@@ -21,6 +21,8 @@ pub struct Block {
     out_places: Vec<u32>,
     /// Weight of each edge, by destination; empty if edges have none.
     weights: Vec<f32>,
+    /// Features of each edge, by destination; empty if edges have none.
+    edge_features: Vec<f32>,
     ids: Option<SharedIds>,
 }
 
@@ -55,8 +57,8 @@ pub struct BlockMemory {
     pub indptr: Vec<usize>,
     /// Position of each edge's source; filled by the caller.
     pub sources: Vec<u32>,
-    /// Weight of each edge; filled by the caller, or empty.
-    pub weights: Vec<f32>,
+    weights: Vec<f32>,
+    edge_features: Vec<f32>,
     out_indptr: Vec<usize>,
     destinations: Vec<u32>,
     out_edges: Vec<u32>,
@@ -76,11 +78,19 @@ impl BlockMemory {
         block
     }
 
+    /// Takes the data of the edges in `indptr` but the self-loops: for each its weight, if they have some, and then its `dim` features. A
+    /// self-loop has weight 1 and the mean of the features of its destination's other edges, as in PyG.
+    pub fn put_data(&mut self, data: &[f32], (has_weights, dim): (bool, usize)) {
+        let BlockMemory { indptr, weights, edge_features, .. } = self;
+        put_data(indptr, data, (has_weights, dim), (weights, edge_features));
+    }
+
     /// The same edges by source: counted, then put in their places.
     fn transposed(self, n_destinations: usize, n_sources: usize) -> Block {
-        let BlockMemory { indptr, sources, weights, mut out_indptr, mut destinations, mut out_edges, mut out_places } =
-            self;
+        let BlockMemory { indptr, sources, weights, edge_features, mut out_indptr, mut destinations, .. } = self;
+        let (mut out_edges, mut out_places) = (self.out_edges, self.out_places);
         assert!(weights.is_empty() || weights.len() == sources.len(), "one weight per edge");
+        assert!(edge_features.len().is_multiple_of(sources.len().max(1)), "as many features for each edge");
         // Two ahead while counting and one ahead while placing: when all are placed, each bound stands where it belongs.
         out_indptr.clear();
         out_indptr.resize(n_sources + 2, 0);
@@ -127,8 +137,37 @@ impl BlockMemory {
             out_edges,
             out_places,
             weights,
+            edge_features,
             ids: None,
         }
+    }
+}
+
+/// See [`BlockMemory::put_data`].
+fn put_data(
+    indptr: &[usize],
+    data: &[f32],
+    (has_weights, dim): (bool, usize),
+    (weights, features): (&mut Vec<f32>, &mut Vec<f32>),
+) {
+    weights.clear();
+    features.clear();
+    let width = usize::from(has_weights) + dim;
+    let n_others = indptr.last().map_or(0, |end| end + 1 - indptr.len());
+    assert_eq!(data.len(), n_others * width, "data of every edge but the self-loops");
+    let mut edges = data.chunks_exact(width.max(1));
+    let mut sums = vec![0.0; dim];
+    for bounds in indptr.windows(2).filter(|_| width > 0) {
+        let n_others = bounds[1] - bounds[0] - 1;
+        sums.fill(0.0);
+        for edge in edges.by_ref().take(n_others) {
+            let (weight, own) = edge.split_at(usize::from(has_weights));
+            weights.extend_from_slice(weight);
+            features.extend_from_slice(own);
+            own.iter().zip(&mut sums).for_each(|(value, sum)| *sum += f64::from(*value));
+        }
+        weights.extend(has_weights.then_some(1.0));
+        features.extend(sums.iter().map(|sum| (sum / n_others.max(1) as f64) as f32));
     }
 }
 
@@ -182,6 +221,18 @@ impl Block {
         self
     }
 
+    /// The same block with data of its edges: see [`BlockMemory::put_data`].
+    pub fn with_data(mut self, data: &[f32], widths: (bool, usize)) -> Block {
+        let Block { indptr, weights, edge_features, .. } = &mut self;
+        put_data(indptr, data, widths, (weights, edge_features));
+        self
+    }
+
+    /// Features of each edge, by destination; empty if the block has none.
+    pub fn edge_features(&self) -> &[f32] {
+        &self.edge_features
+    }
+
     /// Weight of each edge, by destination; `None` if the block has none.
     pub fn weights(&self) -> Option<&[f32]> {
         (!self.weights.is_empty()).then_some(&self.weights[..])
@@ -210,9 +261,11 @@ impl Block {
 
     /// Its memory, for another block.
     pub fn into_memory(self) -> BlockMemory {
-        let Block { indptr, sources, out_indptr, destinations, out_edges, out_places, mut weights, .. } = self;
+        let Block { indptr, sources, out_indptr, destinations, out_edges, out_places, .. } = self;
+        let (mut weights, mut edge_features) = (self.weights, self.edge_features);
         weights.clear();
-        BlockMemory { indptr, sources, weights, out_indptr, destinations, out_edges, out_places }
+        edge_features.clear();
+        BlockMemory { indptr, sources, weights, edge_features, out_indptr, destinations, out_edges, out_places }
     }
 
     fn new(n_destinations: usize, n_sources: usize, indptr: Vec<usize>, sources: Vec<u32>) -> Block {

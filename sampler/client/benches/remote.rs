@@ -24,7 +24,7 @@ use kith_client::{
     BlockMaker, FetchedRows, Info, LocalStore, Plan, PlanConfig, Result, RowCounts, Shards, Stock,
     remote::{RemoteConfig, RemoteSampler},
 };
-use kith_sampler::{Direction, Drawn, Fanout, Hop, Sampling, Seeds};
+use kith_sampler::{Direction, Drawn, EdgeData, Fanout, Hop, Sampling, Seeds};
 use kith_store::{Cut, Graph, Provenance, SplitPart, write_cluster};
 use tokio::runtime::Runtime;
 
@@ -214,7 +214,8 @@ impl Bench {
                         }
                         let fanouts = [Fanout::at_most(10).expect("positive"); 2];
                         let roots = self.roots(step);
-                        let sampled = maker.sample(shards, (1, step), &fanouts, (Sampling::Uniform, false), &roots);
+                        let sampled =
+                            maker.sample(shards, (1, step), &fanouts, (Sampling::Uniform, EdgeData::NONE), &roots);
                         let sampled = black_box(sampled.expect("blocks"));
                         if has_rows {
                             shards.fetch_features(&sampled.nodes, rows).expect("rows");

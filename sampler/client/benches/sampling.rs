@@ -19,7 +19,9 @@ use std::{
 
 use kith_block::{PairConfig, Subset};
 use kith_client::{BatchConfig, BatchMaker, BlockMaker, LocalStore, Plan, PlanConfig, Shards, Stock};
-use kith_sampler::{Fanout, Frontier, Hop, N_LANES, Sampling, WordSource, fanouts_of_layers, sample_hop_with};
+use kith_sampler::{
+    EdgeData, Fanout, Frontier, Hop, N_LANES, Sampling, WordSource, fanouts_of_layers, sample_hop_with,
+};
 use kith_store::{Graph, Neighbors, SplitPart};
 
 const N_ROUNDS: u64 = 5;
@@ -66,7 +68,8 @@ impl Bench {
         let pairs = PairConfig { negatives: 0.5, kept: 0.8, subset: Subset::Union, excludes_reverse: false };
         let maker = |has_rows, pairs| {
             let fanouts = self.fanouts.clone();
-            let config = BatchConfig { fanouts, sampling: Sampling::Uniform, with_weights: false, pairs, has_rows };
+            let config =
+                BatchConfig { fanouts, sampling: Sampling::Uniform, edge_data: EdgeData::NONE, pairs, has_rows };
             BatchMaker::new(Arc::clone(&self.shards), Arc::clone(&self.plan), config, self.stock.clone())
         };
         let n_nodes = self.shards.info().n_nodes;
@@ -123,10 +126,16 @@ impl Bench {
     fn blocks(&self, maker: &mut BlockMaker, step: u64, mut generator: Option<&mut Generator>) -> (usize, usize) {
         let seeds = self.plan.step(step).slice(0).seeds;
         let roots: Vec<u64> = seeds.iter().map(|place| self.plan.seeds().ids()[*place as usize]).collect();
-        let sampled = maker.sample_by(self.fanouts.len(), &roots, |hop, frontier, drawn| {
+        let sampled = maker.sample_by(self.fanouts.len(), (false, 0), &roots, |hop, frontier, drawn| {
             let fanout = self.fanouts[hop];
-            let hop =
-                Hop { run_key: 1, step, hop: hop as u32, fanout, sampling: Sampling::Uniform, with_weights: false };
+            let hop = Hop {
+                run_key: 1,
+                step,
+                hop: hop as u32,
+                fanout,
+                sampling: Sampling::Uniform,
+                edge_data: EdgeData::NONE,
+            };
             let graph = self.shards.sampled();
             match &mut generator {
                 Some(generator) => Ok(sample_hop_with(*generator, graph, &hop, Frontier::of_store(frontier), drawn)?),
@@ -144,9 +153,9 @@ impl Bench {
     fn weighted(&self, maker: &mut BlockMaker, step: u64, n_scanned: &mut u64) -> (usize, usize) {
         let seeds = self.plan.step(step).slice(0).seeds;
         let roots: Vec<u64> = seeds.iter().map(|place| self.plan.seeds().ids()[*place as usize]).collect();
-        let sampled = maker.sample_by(self.fanouts.len(), &roots, |hop, frontier, drawn| {
+        let sampled = maker.sample_by(self.fanouts.len(), (false, 0), &roots, |hop, frontier, drawn| {
             let (fanout, sampling) = (self.fanouts[hop], Sampling::Weighted);
-            let hop = Hop { run_key: 1, step, hop: hop as u32, fanout, sampling, with_weights: false };
+            let hop = Hop { run_key: 1, step, hop: hop as u32, fanout, sampling, edge_data: EdgeData::NONE };
             let graph = self.shards.sampled();
             for node in frontier {
                 *n_scanned += graph.lists.degree(*node)?;

@@ -17,7 +17,7 @@ use std::{
 };
 
 use kith_client::{BatchConfig, Job, Plan, PlanConfig, Prefetch, PrefetchConfig, Sharded, Shards, Whereabouts};
-use kith_sampler::{Fanout, Sampling};
+use kith_sampler::{EdgeData, Fanout, Sampling};
 use kith_store::{Cluster, SplitPart};
 
 const N_ROUNDS: usize = 3;
@@ -88,7 +88,7 @@ impl Served {
         let config = BatchConfig {
             fanouts: vec![ten; 2],
             sampling: Sampling::Uniform,
-            with_weights: false,
+            edge_data: EdgeData::NONE,
             pairs: None,
             has_rows,
         };

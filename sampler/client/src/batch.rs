@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kith_block::{Block, Negatives, PairConfig, Pairs, PairsName};
-use kith_sampler::{Direction, Fanout, Labels, Sampling};
+use kith_sampler::{Direction, EdgeData, Fanout, Labels, Sampling};
 
 use crate::{
     batch_digest::BatchDigest,
@@ -23,8 +23,8 @@ pub struct BatchConfig {
     pub fanouts: Vec<Fanout>,
     /// Sampling of a node's neighbors.
     pub sampling: Sampling,
-    /// True if blocks have the weights of edges.
-    pub with_weights: bool,
+    /// Data of edges that blocks have.
+    pub edge_data: EdgeData,
     /// The pairs of the edge loss, for models that have one.
     pub pairs: Option<PairConfig>,
     /// True if features are fetched.
@@ -97,10 +97,10 @@ impl<S: Shards + ?Sized> BatchMaker<S> {
     pub fn make_slice(&mut self, step: &Step, slice: usize) -> Result<Batch> {
         let run_key = self.plan.config().run_key;
         let Roots { ids, seeds, labels } = Roots::of(&self.plan, step, slice);
-        let BatchConfig { fanouts, sampling, with_weights, .. } = &self.config;
+        let BatchConfig { fanouts, sampling, edge_data, .. } = &self.config;
         let name = (run_key, step.step);
         let SampledBlocks { blocks, nodes } =
-            self.blocks.sample(&*self.shards, name, fanouts, (*sampling, *with_weights), &ids)?;
+            self.blocks.sample(&*self.shards, name, fanouts, (*sampling, *edge_data), &ids)?;
         let pairs = self.draw_pairs(step.step, slice as u64, &blocks)?;
         let (mut rows, mut row_counts) = (FetchedRows::default(), RowCounts::default());
         if self.config.has_rows {

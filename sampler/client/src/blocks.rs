@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kith_block::{Block, BlockError, BlockMemory};
-use kith_sampler::{Drawn, DrawnIds, Fanout, Hop, Id, Sampling};
+use kith_sampler::{Drawn, DrawnIds, EdgeData, Fanout, Hop, Id, Sampling};
 use kith_store::StoreError;
 
 use crate::{
@@ -50,25 +50,29 @@ impl BlockMaker {
     }
 
     /// Expands the roots, hop by hop: every node so far is expanded again at each hop. `fanouts` are listed from the
-    /// roots outwards, one per layer; roots must differ. With weights, blocks have those of their edges; loops weigh 1.
+    /// roots outwards, one per layer; roots must differ. Blocks have the wanted data of their edges; a self-loop has weight 1 and
+    /// the mean of its destination's other features.
     pub fn sample<S: Shards + ?Sized>(
         &mut self,
         shards: &S,
         (run_key, step): (u64, u64),
         fanouts: &[Fanout],
-        (sampling, with_weights): (Sampling, bool),
+        (sampling, edge_data): (Sampling, EdgeData),
         roots: &[u64],
     ) -> Result<SampledBlocks> {
-        self.sample_by(fanouts.len(), roots, |hop, frontier, drawn| {
-            let hop = Hop { run_key, step, hop: hop as u32, fanout: fanouts[hop], sampling, with_weights };
+        let dim = if edge_data.features { shards.info().edge_dim } else { 0 };
+        self.sample_by(fanouts.len(), (edge_data.weights, dim), roots, |hop, frontier, drawn| {
+            let hop = Hop { run_key, step, hop: hop as u32, fanout: fanouts[hop], sampling, edge_data };
             shards.sample_hop(&hop, frontier, drawn)
         })
     }
 
-    /// The same with any way to draw: `sample_hop(hop, frontier, drawn)`.
+    /// The same with any way to draw: `sample_hop(hop, frontier, drawn)`. `widths`: whether edges come with weights, and the length of
+    /// their feature vectors.
     pub fn sample_by(
         &mut self,
         n_hops: usize,
+        widths: (bool, usize),
         roots: &[u64],
         mut sample_hop: impl FnMut(usize, &[u64], &mut Drawn) -> Result<()>,
     ) -> Result<SampledBlocks> {
@@ -94,9 +98,7 @@ impl BlockMaker {
                 (Positions::Map(map), DrawnIds::Narrow(ids)) => relabel(map, ids, counts, nodes, &mut edges),
                 (Positions::Map(map), DrawnIds::Wide(ids)) => relabel(map, ids, counts, nodes, &mut edges),
             }?;
-            if !drawn.weights.is_empty() {
-                put_weights(&drawn.counts, &drawn.weights, &mut edges.weights);
-            }
+            edges.put_data(&drawn.edge_data, widths);
             hops.push((n_nodes, edges));
         }
         let mut all = stock.nodes();
@@ -164,18 +166,6 @@ fn relabel<I: Id>(
         *end = start;
     }
     Ok(n_nodes)
-}
-
-/// Weights of a block's edges: those that were drawn, and 1 for the loop at the end of each list.
-fn put_weights(counts: &[u32], drawn: &[f32], weights: &mut Vec<f32>) {
-    weights.clear();
-    let mut rest = drawn;
-    for count in counts {
-        let (own, others) = rest.split_at(*count as usize);
-        weights.extend_from_slice(own);
-        weights.push(1.0);
-        rest = others;
-    }
 }
 
 #[cold]

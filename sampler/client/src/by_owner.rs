@@ -83,7 +83,7 @@ pub(crate) fn merge_drawn<'a>(n_nodes: usize, answers: &[(ShardPart<'a>, Drawn)]
 }
 
 fn merge_ids<I: Id>(n_nodes: usize, answers: &[(ShardPart<'_>, Drawn)], drawn: &mut Drawn) {
-    let Drawn { counts, neighbors, weights } = drawn;
+    let Drawn { counts, neighbors, edge_data } = drawn;
     counts.clear();
     counts.resize(n_nodes, 0);
     for (part, answer) in answers {
@@ -97,22 +97,19 @@ fn merge_ids<I: Id>(n_nodes: usize, answers: &[(ShardPart<'_>, Drawn)], drawn: &
     let starts: Vec<usize> = counts.iter().map(start_of).collect();
     let ids = I::ids_of(neighbors);
     ids.resize(end, I::default());
-    weights.clear();
-    if answers.iter().any(|(_, answer)| !answer.weights.is_empty()) {
-        weights.resize(end, 0.0);
-    }
+    let width = answers.iter().map(|(_, answer)| answer.edge_data_width()).max().unwrap_or(0);
+    edge_data.clear();
+    edge_data.resize(end * width, 0.0);
     for (part, answer) in answers {
         let Some(mut rest) = I::slice_of(&answer.neighbors) else { continue };
-        let mut rest_weights = &answer.weights[..];
+        let mut rest_data = &answer.edge_data[..];
         for (place, count) in part.places.iter().zip(&answer.counts) {
             let (own, others) = rest.split_at(*count as usize);
             ids[starts[*place as usize]..][..own.len()].copy_from_slice(own);
             rest = others;
-            if !rest_weights.is_empty() {
-                let (own, others) = rest_weights.split_at(own.len());
-                weights[starts[*place as usize]..][..own.len()].copy_from_slice(own);
-                rest_weights = others;
-            }
+            let (own, others) = rest_data.split_at(own.len() * width);
+            edge_data[starts[*place as usize] * width..][..own.len()].copy_from_slice(own);
+            rest_data = others;
         }
     }
 }
@@ -128,20 +125,21 @@ mod tests {
         let parts: Vec<_> = by_owner.parts().map(|part| (part.shard, part.nodes.to_vec())).collect();
         assert_eq!(parts, [(0, vec![1, 3]), (2, vec![4, 0])]);
         assert_eq!(by_owner.only_shard(), None);
-        // Every node draws itself as often as its id.
+        // Every node draws itself as often as its id, each time with two numbers.
+        let data = |node: u64| [node as f32 / 2.0, -(node as f32)];
         let answer = |part: ShardPart<'_>| Drawn {
             counts: part.nodes.iter().map(|node| *node as u32).collect(),
             neighbors: DrawnIds::Narrow(
                 part.nodes.iter().flat_map(|node| vec![*node as u32; *node as usize]).collect(),
             ),
-            weights: part.nodes.iter().flat_map(|node| vec![*node as f32 / 2.0; *node as usize]).collect(),
+            edge_data: part.nodes.iter().flat_map(|node| data(*node).repeat(*node as usize)).collect(),
         };
         let answers: Vec<_> = by_owner.parts().map(|part| (part, answer(part))).collect();
         let mut drawn = Drawn::default();
         merge_drawn(4, &answers, &mut drawn);
         assert_eq!(drawn.counts, [4, 1, 0, 3]);
         assert_eq!(drawn.neighbors, DrawnIds::Narrow(vec![4, 4, 4, 4, 1, 3, 3, 3]));
-        assert_eq!(drawn.weights, [2.0, 2.0, 2.0, 2.0, 0.5, 1.5, 1.5, 1.5]);
+        assert_eq!(drawn.edge_data, [4, 4, 4, 4, 1, 3, 3, 3].map(data).concat());
     }
 
     #[test]

@@ -168,6 +168,13 @@ impl Step {
         self.edge_seeds.len()
     }
 
+    /// Places of the seeds of all slices in [`Plan::seeds`], ascending.
+    pub fn all_seeds(&self) -> Vec<u32> {
+        let mut seeds = self.seeds[self.own.clone()].to_vec();
+        seeds.sort_unstable();
+        seeds
+    }
+
     /// Nodes of a slice. Slices are contiguous, and their sizes differ by at most one, the larger ones first.
     pub fn slice(&self, slice: usize) -> SliceSeeds {
         assert!(slice < self.slices, "slice {slice} of {}", self.slices);

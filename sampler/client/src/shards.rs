@@ -34,6 +34,8 @@ pub struct Info {
     pub labels: LabelKind,
     /// True if edges have weights.
     pub has_edge_weights: bool,
+    /// Length of an edge's feature vector; 0 without features of edges.
+    pub edge_dim: usize,
     /// Names of the splits; the first is the default.
     pub splits: Vec<String>,
     /// True if it is a set of several graphs.
@@ -43,8 +45,18 @@ pub struct Info {
 impl Info {
     /// Facts from the manifest of a store or of a partitioned graph.
     pub(crate) fn new(digest: &str, manifest: &Manifest) -> Info {
-        let Contents { n_nodes, n_edges, is_symmetric, edge_weights, features, labels, ref splits, ref graphs, .. } =
-            manifest.contents;
+        let Contents {
+            n_nodes,
+            n_edges,
+            is_symmetric,
+            edge_weights,
+            edge_features,
+            features,
+            labels,
+            ref splits,
+            ref graphs,
+            ..
+        } = manifest.contents;
         Info {
             digest: digest.to_owned(),
             source: manifest.provenance.source.clone(),
@@ -56,6 +68,7 @@ impl Info {
             n_classes: labels.map_or(0, |labels| labels.n_classes as usize),
             labels: labels.map_or(LabelKind::Classes, |labels| labels.kind),
             has_edge_weights: edge_weights,
+            edge_dim: edge_features.map_or(0, |features| features.dim as usize),
             splits: splits.clone(),
             is_set: graphs.is_some(),
         }

@@ -9,14 +9,14 @@ use kith_block::{Block, BlockError, PairConfig, Subset};
 use kith_client::{
     Batch, BatchConfig, BatchMaker, Job, LocalStore, Plan, PlanConfig, Prefetch, PrefetchConfig, Shards, Stock,
 };
-use kith_sampler::{Fanout, Sampling};
+use kith_sampler::{EdgeData, Fanout, Sampling};
 use kith_store::{Graph, SplitPart};
 
 const PAIRS: PairConfig = PairConfig { negatives: 0.5, kept: 0.8, subset: Subset::Union, excludes_reverse: false };
 
 fn config(fanouts: &[u32]) -> BatchConfig {
     let fanouts = fanouts.iter().map(|k| if *k == 0 { Fanout::All } else { Fanout::at_most(*k).unwrap() }).collect();
-    BatchConfig { fanouts, sampling: Sampling::Uniform, with_weights: false, pairs: Some(PAIRS), has_rows: true }
+    BatchConfig { fanouts, sampling: Sampling::Uniform, edge_data: EdgeData::NONE, pairs: Some(PAIRS), has_rows: true }
 }
 
 fn plan(shards: &LocalStore, seeds_per_step: usize, edge_seeds: usize, slices: usize) -> Arc<Plan> {

@@ -11,7 +11,7 @@ use kith_client::{
     faults::{AskedLog, Fault, FaultyTransport, Slowness, faulty_cluster, slow_cluster},
     remote::{HedgeCounts, RemoteConfig},
 };
-use kith_sampler::{Fanout, Sampling, server::Unplugged};
+use kith_sampler::{EdgeData, Fanout, Sampling, server::Unplugged};
 use kith_store::{Cut, Graph, Provenance, SplitPart, write_cluster};
 
 /// A cluster of three shards in a folder, and the store it was cut from.
@@ -29,8 +29,13 @@ fn cluster(folder: &Path) -> Graph {
 fn epoch(shards: Arc<dyn Shards>) -> kith_client::Result<(Vec<u64>, Vec<u64>)> {
     let pairs = PairConfig { negatives: 0.5, kept: 0.8, subset: Subset::Union, excludes_reverse: true };
     let fanouts = vec![Fanout::at_most(3).unwrap(), Fanout::at_most(2).unwrap()];
-    let config =
-        BatchConfig { fanouts, sampling: Sampling::Uniform, with_weights: false, pairs: Some(pairs), has_rows: true };
+    let config = BatchConfig {
+        fanouts,
+        sampling: Sampling::Uniform,
+        edge_data: EdgeData::NONE,
+        pairs: Some(pairs),
+        has_rows: true,
+    };
     let seeds = Arc::new(shards.seeds(None, SplitPart::Train)?);
     let plan = PlanConfig { run_key: 42, seeds_per_step: 12, edge_seeds: 4, slices: 2 };
     let plan = Arc::new(Plan::new(plan, shards.info().n_nodes, seeds)?);

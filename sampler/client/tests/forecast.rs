@@ -13,7 +13,7 @@ use kith_partition::{
     progress::Quiet,
     split::Fractions,
 };
-use kith_sampler::{Fanout, Sampling};
+use kith_sampler::{EdgeData, Fanout, Sampling};
 use kith_store::{Cluster, Dtype, Graph, SplitPart};
 
 const WORLD: usize = 4;
@@ -69,7 +69,7 @@ fn a_few_batches_tell_what_an_epoch_fetches() {
     let batches = BatchConfig {
         fanouts: fanouts.map(|n| Fanout::at_most(n).unwrap()).to_vec(),
         sampling: Sampling::Uniform,
-        with_weights: false,
+        edge_data: EdgeData::NONE,
         pairs: None,
         has_rows: true,
     };

@@ -7,7 +7,7 @@ use std::{collections::HashSet, sync::Arc};
 use graphs::{Edges, open};
 use kith_block::Block;
 use kith_client::{BlockMaker, Labels, LocalStore, Plan, PlanConfig, SampledBlocks, Seeds, Stock};
-use kith_sampler::{Fanout, Sampling};
+use kith_sampler::{EdgeData, Fanout, Sampling};
 use kith_store::Graph;
 use proptest::prelude::*;
 
@@ -74,7 +74,7 @@ proptest! {
         let mut maker = BlockMaker::new(edges.n_nodes, stock.clone());
         // Again and again in the same memory.
         for step in 0..3 {
-            let sampled = maker.sample(&shards, (1, step), &fanouts, (Sampling::Uniform, false), &roots).unwrap();
+            let sampled = maker.sample(&shards, (1, step), &fanouts, (Sampling::Uniform, EdgeData::NONE), &roots).unwrap();
             let SampledBlocks { blocks, nodes } = &sampled;
             prop_assert_eq!(blocks.len(), fanouts.len());
             let last = blocks.last().unwrap();

@@ -12,7 +12,7 @@ use kith_client::{
     remote::{RemoteConfig, RemoteSampler},
 };
 use kith_proto::Call;
-use kith_sampler::{Drawn, Fanout, Hop, Sampling, server::Server};
+use kith_sampler::{Drawn, EdgeData, Fanout, Hop, Sampling, server::Server};
 use kith_store::{Cluster, Contents, Graph, IdsEntry, Provenance, SplitPart, StoreWriter};
 use relay::{Line, Relay};
 use served::{config, cut, run};
@@ -60,8 +60,14 @@ fn a_retry_receives_nothing_again() {
     let (_temp, cluster, server) = large();
     let nodes: Vec<u64> = cluster.open_shard(2).unwrap().nodes().collect();
     let relay = Relay::start(server.address());
-    let hop =
-        Hop { run_key: 7, step: 3, hop: 1, fanout: Fanout::All, sampling: Sampling::Uniform, with_weights: false };
+    let hop = Hop {
+        run_key: 7,
+        step: 3,
+        hop: 1,
+        fanout: Fanout::All,
+        sampling: Sampling::Uniform,
+        edge_data: EdgeData::NONE,
+    };
     run(async {
         let patient = RemoteConfig { max_call: Duration::from_secs(20), ..RemoteConfig::default() };
         let remote = RemoteSampler::connect(&relay.address.to_string(), None, patient).await.unwrap();
@@ -176,8 +182,14 @@ fn a_flipped_bit_on_the_line_is_found() {
     let (_temp, cluster, server) = large();
     let nodes: Vec<u64> = cluster.open_shard(2).unwrap().nodes().collect();
     let relay = Relay::start(server.address());
-    let hop =
-        Hop { run_key: 7, step: 3, hop: 1, fanout: Fanout::All, sampling: Sampling::Uniform, with_weights: false };
+    let hop = Hop {
+        run_key: 7,
+        step: 3,
+        hop: 1,
+        fanout: Fanout::All,
+        sampling: Sampling::Uniform,
+        edge_data: EdgeData::NONE,
+    };
     run(async {
         let remote = RemoteSampler::connect(&relay.address.to_string(), None, hasty()).await.unwrap();
         let (mut rows, mut drawn) = (FetchedRows::default(), Drawn::default());

@@ -12,7 +12,7 @@ use kith_client::{
 };
 use kith_proto::{Call, v2, v2::sampler_client::SamplerClient};
 use kith_sampler::{
-    Direction, Drawn, Fanout, Hop, Sampling, ShardSampler,
+    Direction, Drawn, EdgeData, Fanout, Hop, Sampling, ShardSampler,
     server::{Limits, Server, ServerConfig, ShardChoice},
 };
 use kith_store::{Cluster, Contents, Graph, IdsEntry, Neighbors, Provenance, SplitPart, StoreWriter};
@@ -20,7 +20,7 @@ use served::{config, connect, cut, patience, run, scrape};
 use tonic::Code;
 
 fn hop(fanout: Fanout, sampling: Sampling) -> Hop {
-    Hop { run_key: 7, step: 3, hop: 1, fanout, sampling, with_weights: false }
+    Hop { run_key: 7, step: 3, hop: 1, fanout, sampling, edge_data: EdgeData::NONE }
 }
 
 /// With a hub whose list needs more than one message, and isolated nodes.
@@ -37,8 +37,9 @@ async fn check_hops(remote: &RemoteSampler, local: &ShardSampler, nodes: &[u64])
     let ten = Fanout::at_most(10).unwrap();
     let all = [Sampling::Uniform, Sampling::WithReplacement, Sampling::Weighted].map(|sampling| (ten, sampling));
     for (fanout, sampling) in all.into_iter().chain([(Fanout::All, Sampling::Uniform)]) {
-        let hop = Hop { with_weights: local.shard().edge_weights().is_some(), ..hop(fanout, sampling) };
-        if sampling == Sampling::Weighted && !hop.with_weights {
+        let is_there = local.shard().edge_weights().is_some();
+        let hop = Hop { edge_data: EdgeData { weights: is_there, features: is_there }, ..hop(fanout, sampling) };
+        if sampling == Sampling::Weighted && !is_there {
             continue;
         }
         for nodes in [nodes, &nodes[..nodes.len().min(1)], &[]] {

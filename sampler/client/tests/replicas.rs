@@ -11,7 +11,7 @@ use std::{
 use graphs::{Edges, open};
 use kith_client::{Sharded, Shards, Whereabouts, remote::RemoteConfig};
 use kith_sampler::{
-    Drawn, Fanout, Hop, Sampling,
+    Drawn, EdgeData, Fanout, Hop, Sampling,
     server::{Server, ServerConfig, ShardChoice},
 };
 use kith_store::Cluster;
@@ -36,7 +36,7 @@ fn drawn(shards: &Sharded) -> kith_client::Result<Drawn> {
         hop: 0,
         fanout: Fanout::at_most(3).unwrap(),
         sampling: Sampling::Uniform,
-        with_weights: false,
+        edge_data: EdgeData::NONE,
     };
     let mut drawn = Drawn::default();
     shards.sample_hop(&hop, &(0..N_NODES).collect::<Vec<_>>(), &mut drawn)?;

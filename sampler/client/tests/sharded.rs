@@ -5,7 +5,7 @@ mod graphs;
 use std::{fs, path::Path, sync::Arc};
 
 use graphs::{Edges, StoredRows, open};
-use kith_block::{PairConfig, Subset};
+use kith_block::{Block, PairConfig, Subset};
 use kith_client::{
     Batch, BatchConfig, FetchedRows, Job, Labels, LocalStore, Plan, PlanConfig, Prefetch, PrefetchConfig, RowCounts,
     Sharded, Shards, Whereabouts,
@@ -15,7 +15,7 @@ use kith_partition::{
     progress::Quiet,
 };
 use kith_sampler::{
-    Drawn, Fanout, Hop, Sampling,
+    Drawn, EdgeData, Fanout, Hop, Sampling,
     server::{Server, ServerConfig, ShardChoice},
 };
 use kith_store::{Cluster, Cut, Graph, LabelKind, Provenance, SplitPart, write_cluster};
@@ -43,7 +43,7 @@ fn write(folder: &Path, graph: &Graph, n_shards: u32, owner: Vec<u16>) -> Arc<Cl
 fn config() -> BatchConfig {
     let pairs = PairConfig { negatives: 0.5, kept: 0.8, subset: Subset::Union, excludes_reverse: true };
     let fanouts = vec![Fanout::at_most(4).unwrap(), Fanout::All, Fanout::at_most(2).unwrap()];
-    BatchConfig { fanouts, sampling: Sampling::Uniform, with_weights: false, pairs: Some(pairs), has_rows: true }
+    BatchConfig { fanouts, sampling: Sampling::Uniform, edge_data: EdgeData::NONE, pairs: Some(pairs), has_rows: true }
 }
 
 fn batches(shards: &Arc<dyn Shards>, n_threads: usize) -> Vec<Batch> {
@@ -217,7 +217,9 @@ fn every_kind_of_rows_and_labels() {
     }
 }
 
-/// Draws by weight, and weights of drawn edges, are the same in one process, of shards and of servers.
+const BOTH: EdgeData = EdgeData { weights: true, features: true };
+
+/// Draws by weight, and weights and features of drawn edges, are the same in one process, of shards and of servers.
 #[test]
 fn weights_and_numbers_are_the_same_everywhere() {
     let temp = tempfile::tempdir().unwrap();
@@ -229,29 +231,45 @@ fn weights_and_numbers_are_the_same_everywhere() {
     let remote = find(None, &servers, 0.0);
     let frontier: Vec<u64> = (0..150).map(|k| k * 7 % 150).collect();
     for sampling in [Sampling::Weighted, Sampling::Uniform] {
-        let hop =
-            Hop { run_key: 7, step: 3, hop: 1, fanout: Fanout::at_most(3).unwrap(), sampling, with_weights: true };
-        let drawn = |shards: &Arc<dyn Shards>| {
+        let fanout = Fanout::at_most(3).unwrap();
+        let hop = Hop { run_key: 7, step: 3, hop: 1, fanout, sampling, edge_data: EdgeData::WEIGHTS };
+        let drawn = |shards: &Arc<dyn Shards>, hop: Hop| {
             let mut drawn = Drawn::default();
             shards.sample_hop(&hop, &frontier, &mut drawn).unwrap();
             drawn
         };
-        let expected = drawn(&whole);
-        assert!(expected.weights.len() == expected.neighbors.len() && !expected.weights.is_empty());
-        assert_eq!(expected.weights.contains(&0.0), sampling == Sampling::Uniform);
-        assert_eq!(drawn(&shards), expected);
-        assert_eq!(drawn(&remote), expected);
+        let expected = drawn(&whole, hop);
+        assert!(expected.edge_data.len() == expected.neighbors.len() && !expected.edge_data.is_empty());
+        assert_eq!(expected.edge_data.contains(&0.0), sampling == Sampling::Uniform);
+        assert_eq!(drawn(&shards, hop), expected);
+        assert_eq!(drawn(&remote, hop), expected);
+
+        let weights = expected.edge_data;
+        let expected = drawn(&whole, Hop { edge_data: BOTH, ..hop });
+        for shards in [&shards, &remote] {
+            assert_eq!(drawn(shards, Hop { edge_data: BOTH, ..hop }), expected);
+        }
+        let features = drawn(&remote, Hop { edge_data: EdgeData { weights: false, features: true }, ..hop }).edge_data;
+        let ends = frontier.iter().zip(&expected.counts).flat_map(|(node, n)| vec![*node; *n as usize]);
+        for (edge, (destination, source)) in ends.zip(expected.neighbors.iter()).enumerate() {
+            let (low, high) = (source.min(destination), source.max(destination));
+            let own = [low as f32, high as f32 / 2.0, (low ^ high) as f32 - 9.0];
+            assert_eq!(features[3 * edge..][..3], own, "{source} → {destination}");
+            assert_eq!(expected.edge_data[4 * edge..][..4], [&weights[edge..=edge], &own].concat());
+        }
     }
     let expected = whole.seeds(None, SplitPart::Train).unwrap();
     let Labels::Numbers { width: 2, values } = expected.labels() else { panic!("two numbers each") };
     assert_eq!(values[2..4], [3.0 - 9.0, 3.5 - 9.0]);
     for shards in [&shards, &remote] {
         assert_eq!(shards.seeds(None, SplitPart::Train).unwrap(), expected);
+        assert_eq!(shards.info().edge_dim, 3);
         assert!(shards.info().has_edge_weights && shards.info().labels == LabelKind::Targets);
     }
-    let config = BatchConfig { sampling: Sampling::Weighted, with_weights: true, pairs: None, ..config() };
+    let config = BatchConfig { sampling: Sampling::Weighted, edge_data: BOTH, pairs: None, ..config() };
     let expected = batches_with(&whole, 1, &config);
-    assert!(expected.iter().all(|batch| batch.blocks.iter().all(|block| block.weights().is_some())));
+    let has_data = |block: &Arc<Block>| block.weights().is_some() && block.edge_features().len() == 3 * block.n_edges();
+    assert!(expected.iter().all(|batch| batch.blocks.iter().all(has_data)));
     for shards in [&shards, &remote] {
         let found = batches_with(shards, 2, &config);
         assert_same(&found, &expected);

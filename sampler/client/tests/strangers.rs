@@ -24,7 +24,7 @@ use kith_client::{
     remote::{RemoteConfig, RemoteProblem, RemoteSampler, TokenSource},
 };
 use kith_proto::{Call, Messages, SERVICE, frame_message, v2};
-use kith_sampler::{Drawn, Fanout, Hop, Sampling, server::Unplugged};
+use kith_sampler::{Drawn, EdgeData, Fanout, Hop, Sampling, server::Unplugged};
 use kith_store::{Cut, Provenance, write_cluster};
 use prost::Message as _;
 use tonic::{Status, body::Body, server::NamedService, transport::server::TcpIncoming};
@@ -306,7 +306,7 @@ fn answers_are_bounded_by_the_question() {
                 hop: 1,
                 fanout: Fanout::at_most(2).unwrap(),
                 sampling: Sampling::Uniform,
-                with_weights: false,
+                edge_data: EdgeData::NONE,
             };
             problem(remote.sample_hop(0, &hop, &[1, 2], &mut Drawn::default()).await);
             problem(remote.has_edges(0, &[(1, 2)], kith_sampler::Direction::Forward, &mut [false]).await);

@@ -12,7 +12,8 @@ use kith_client::{
     },
 };
 use kith_proto::{Call, IdWidth};
-use kith_sampler::{Fanout, Hop, Sampling};
+use kith_sampler::{EdgeData, Fanout, Hop, Sampling};
+use kith_store::LabelKind;
 use libfuzzer_sys::fuzz_target;
 
 /// Reads chunks, the second time in pieces: both must say the same. Then an attempt that ends behind the first chunk and
@@ -51,7 +52,9 @@ fn facts(width: IdWidth, is_multi_label: bool) -> Facts {
         dim: 2,
         rows: None,
         n_classes: 70,
-        is_multi_label,
+        labels: if is_multi_label { LabelKind::MultiLabel } else { LabelKind::Classes },
+        has_edge_weights: true,
+        edge_dim: 2,
         splits,
         is_set: false,
     };
@@ -92,17 +95,21 @@ fuzz_target!(|bytes: &[u8]| {
         }
         2 => {
             let fanout = Fanout::at_most(4).expect("positive");
-            let hop = Hop { run_key: 0, step: 0, hop: 0, fanout, sampling: Sampling::Uniform, with_weights: false };
-            let (mut counts, mut ids, mut wide) = (vec![7], vec![7u32], vec![7u64]);
+            let edge_data = EdgeData { weights: which & 32 != 0, features: which & 64 != 0 };
+            let hop = Hop { run_key: 0, step: 0, hop: 0, fanout, sampling: Sampling::Uniform, edge_data };
+            let width = edge_data.width(2);
+            let (mut counts, mut ids, mut wide, mut data) = (vec![7], vec![7u32], vec![7u64], vec![0.0; width]);
             let is_read = if which & 8 == 0 {
-                read(&mut HopAnswer::new(&hop, 9, &mut counts, &mut ids), 3, &chunks, n_bytes).is_ok()
+                read(&mut HopAnswer::new(&hop, (9, 2), (&mut counts, &mut ids, &mut data)), 3, &chunks, n_bytes).is_ok()
             } else {
-                read(&mut HopAnswer::new(&hop, 9, &mut counts, &mut wide), 3, &chunks, n_bytes).is_ok()
+                read(&mut HopAnswer::new(&hop, (9, 2), (&mut counts, &mut wide, &mut data)), 3, &chunks, n_bytes).is_ok()
             };
             if is_read {
                 let n: u32 = counts[1..].iter().sum();
                 assert_eq!(counts.len(), 4);
                 assert_eq!(ids.len() + wide.len(), 2 + n as usize);
+                assert_eq!(data.len(), width * (1 + n as usize));
+                assert!(data.iter().all(|value| value.is_finite()));
             }
         }
         3 => {

@@ -1,26 +1,11 @@
-//! Weights of drawn edges, and draws by weight.
+//! Draws by weight.
 
-use kith_store::{Result, StoreError, check_weight};
+use kith_store::{Result, StoreError};
 
 use super::{Bounds, PIECE, Pieces, Scratch};
 use crate::{drawn::Id, lanes::WordSource};
 
 impl<I: Id, W: WordSource> Pieces<'_, I, W> {
-    /// Writes the weights of the edges at these places from `at` on, where they are wanted.
-    #[inline]
-    pub(super) fn put_weights(
-        &self,
-        places: impl Iterator<Item = usize>,
-        at: usize,
-        weights: &mut [f32],
-    ) -> Result<()> {
-        let (Some(all), true) = (self.edge_weights, self.hop.with_weights) else { return Ok(()) };
-        for (place, weight) in places.zip(&mut weights[at..]) {
-            *weight = check_weight(all.items()[place], place)?;
-        }
-        Ok(())
-    }
-
     /// Draws by weight, node by node.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn sample_weighted(
@@ -30,10 +15,10 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
         k: usize,
         counts: &mut Vec<u32>,
         out: &mut Vec<I>,
-        weights: &mut Vec<f32>,
+        data: &mut Vec<f32>,
         scratch: &mut Scratch,
     ) -> Result<()> {
-        let all = self.edge_weights.ok_or(StoreError::NoEdgeWeights)?;
+        let all = self.edges.weights.ok_or(StoreError::NoEdgeWeights)?;
         let keys = self.hop.keys();
         let Scratch { weighted, weighted_slots: slots, candidate_weights, .. } = scratch;
         for (node, bounds) in nodes.iter().zip(bounds) {
@@ -52,10 +37,11 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
             };
             weighted.draw(keys, *node, own_weights, k, slots);
             counts.push(slots.len() as u32);
-            out.extend(slots.iter().map(|slot| self.ids[own.place(*slot as usize)]));
-            if self.hop.with_weights {
-                weights.extend(slots.iter().map(|slot| own_weights[*slot as usize]));
-            }
+            let at = out.len();
+            let places = slots.iter().map(|slot| own.place(*slot as usize));
+            out.extend(places.clone().map(|place| self.ids[place]));
+            data.resize(out.len() * self.edges.width(), 0.0);
+            self.edges.put(places, at, data)?;
         }
         Ok(())
     }

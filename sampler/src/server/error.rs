@@ -86,7 +86,7 @@ impl IntoStatus for StoreError {
         match self {
             StoreError::NodeOutOfRange { .. } | StoreError::NotOwned { .. } => Status::invalid_argument(message),
             StoreError::NoShard { .. } => Status::not_found(message),
-            StoreError::NoEdgeWeights => Status::failed_precondition(message),
+            StoreError::NoEdgeWeights | StoreError::NoEdgeFeatures => Status::failed_precondition(message),
             StoreError::Damaged { .. } | StoreError::Length { .. } | StoreError::Checksum { .. } => {
                 Status::data_loss(message)
             }

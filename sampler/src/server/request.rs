@@ -8,7 +8,7 @@ use tonic::Status;
 
 use crate::{
     edges::Direction,
-    fanout::{Fanout, Sampling},
+    fanout::{EdgeData, Fanout, Sampling},
     hop::Hop,
     server::{config::Limits, ids::PackedIds},
 };
@@ -127,6 +127,7 @@ impl SampleHopRequest {
             with_replacement,
             by_weight,
             with_weights,
+            with_edge_features,
             frontier,
             most,
         } = decode(message, &[GRAPH])?;
@@ -145,7 +146,8 @@ impl SampleHopRequest {
             (true, true) => return Err(Status::invalid_argument("draws by weight are without replacement")),
         };
         let frontier = expected.ids("frontier", frontier, n_streamed)?;
-        Ok(SampleHopRequest { shard, hop: Hop { run_key, step, hop, fanout, sampling, with_weights }, frontier })
+        let edge_data = EdgeData { weights: with_weights, features: with_edge_features };
+        Ok(SampleHopRequest { shard, hop: Hop { run_key, step, hop, fanout, sampling, edge_data }, frontier })
     }
 }
 
@@ -229,7 +231,7 @@ const SPLIT: (u32, &str) = (3, "split");
 /// The field of a call that holds as many ids as its caller likes, if its answer can begin before all are there.
 fn ids_field(call: Call) -> Option<u32> {
     match call {
-        Call::SampleHop => Some(11),
+        Call::SampleHop => Some(12),
         Call::FetchFeatures => Some(3),
         Call::Info | Call::Seeds | Call::HasEdges => None,
     }
@@ -308,9 +310,14 @@ mod tests {
     #[test]
     fn ids_are_found_where_they_are_last() {
         let frontier = Bytes::from(vec![7; 500]);
-        let (by_weight, with_weights) = (true, true);
-        let request =
-            v2::SampleHopRequest { step: 9, by_weight, with_weights, frontier: frontier.clone(), ..Default::default() };
+        let request = v2::SampleHopRequest {
+            step: 9,
+            by_weight: true,
+            with_weights: true,
+            with_edge_features: true,
+            frontier: frontier.clone(),
+            ..Default::default()
+        };
         let bytes = request.encode_to_vec();
         let IdsAt { n_fields, start, n_bytes } = ids_at(Call::SampleHop, &bytes[..100], bytes.len()).unwrap();
         assert_eq!((start + n_bytes, n_bytes), (bytes.len(), 500));

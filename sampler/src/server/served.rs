@@ -49,8 +49,18 @@ impl Served {
 }
 
 fn facts(cluster: &Cluster, shards: &BTreeMap<u32, ShardSampler>, ids: IdWidth, limits: Limits) -> v2::Facts {
-    let Contents { n_nodes, n_edges, is_symmetric, edge_weights, features, labels, ref splits, ref graphs, .. } =
-        *cluster.contents();
+    let Contents {
+        n_nodes,
+        n_edges,
+        is_symmetric,
+        edge_weights,
+        edge_features,
+        features,
+        labels,
+        ref splits,
+        ref graphs,
+        ..
+    } = *cluster.contents();
     let owners = owner_bytes(cluster);
     v2::Facts {
         protocol: PROTOCOL,
@@ -100,6 +110,7 @@ fn facts(cluster: &Cluster, shards: &BTreeMap<u32, ShardSampler>, ids: IdWidth, 
         is_set: graphs.is_some(),
         resumes: true,
         has_edge_weights: edge_weights,
+        edge_dim: edge_features.map_or(0, |features| features.dim),
     }
 }
 

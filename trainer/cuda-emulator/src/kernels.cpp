@@ -73,6 +73,7 @@ const Kernel KERNELS[] = {
     ENTRY(kith_clip_factors),
     ENTRY(kith_update_by_slices),
     ENTRY(kith_update),
+    ENTRY(kith_average),
     ENTRY(kith_end_step),
     ENTRY(kith_place_roots),
     ENTRY(kith_count_neighbors),

@@ -40,5 +40,5 @@ pub use crate::{
     products::{multiply, plain_products, product_len},
     rows::{InputRows, SparseRows},
     transition::{Activation, ColumnStatistics, NORM_EPSILON, NormKind, Passed, Transition, column_statistics},
-    update::{AdamStep, Rule, Update, norm},
+    update::{AdamStep, Rule, Update, average, norm},
 };

@@ -110,6 +110,35 @@ impl Vectorized for Part<'_> {
     }
 }
 
+/// Moves averages toward weights by a share of the distance; `false`, and nothing changed, where they are not plain floats on the CPU.
+pub fn average(averages: &mut Tensor, weights: &Tensor, share: f32) -> bool {
+    if !is_plain(averages) || !is_plain(weights) {
+        return false;
+    }
+    numbers_mut(averages)
+        .par_chunks_mut(PIECE_ROWS)
+        .zip(numbers(weights).par_chunks(PIECE_ROWS))
+        .for_each(|(averages, weights)| vectorized(Averaged { averages, weights, share }));
+    true
+}
+
+struct Averaged<'a> {
+    averages: &'a mut [f32],
+    weights: &'a [f32],
+    share: f32,
+}
+
+impl Vectorized for Averaged<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        for (average, weight) in self.averages.iter_mut().zip(self.weights) {
+            *average = (weight - *average).mul_add(self.share, *average);
+        }
+    }
+}
+
 /// The norm of all numbers, added up in pieces by position; `None` where they are not plain floats on the CPU.
 pub fn norm(gradient: &Tensor) -> Option<f64> {
     let of_piece = |piece: &[f32]| piece.iter().map(|value| f64::from(*value) * f64::from(*value)).sum::<f64>();

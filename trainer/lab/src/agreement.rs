@@ -5,7 +5,7 @@ use kith_block::Block;
 use kith_trainer::{
     data::input::{GraphInput, Labels},
     error::TrainError,
-    model::Model,
+    model::{Model, Pass},
 };
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +24,7 @@ pub struct Divergences {
 impl Divergences {
     /// Divergences of a model with attention on a labeled graph; nodes without a class are skipped.
     pub fn of(model: &Model, graph: &GraphInput) -> Result<Divergences, TrainError> {
-        let traced = model.trace(&graph.sample(model.layers().len()))?;
+        let traced = model.trace(&model.sample(graph, Pass::Evaluate)?)?;
         let block = &*graph.block;
         let has_loops = model.config().has_self_loops();
         let agreement = agreement(block, graph.labels.as_ref(), has_loops);

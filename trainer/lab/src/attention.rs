@@ -67,7 +67,8 @@ impl Experiment for Agreement {
 
     fn see(&self, run: &Run<'_>, data: &Data) -> Result<Value, TrainError> {
         let Data::Full(input) = data else { return Err(TrainError::NeedsStore) };
-        Ok(serde_json::to_value(Seen::of(run.model(), input)?).expect("summaries have only numbers"))
+        Ok(serde_json::to_value(run.with_evaluated(|model| Seen::of(model, input))?)
+            .expect("summaries have only numbers"))
     }
 }
 
@@ -184,13 +185,13 @@ pub fn of_run(dir: &Path, opened: &Opened, moment: Moment) -> Result<Findings, L
     let checkpoint = find_checkpoint(dir)?;
     checkpoint.check_store(&opened.info().digest)?;
     let (config, state) = (checkpoint.config()?, &checkpoint.state);
-    let input = kith_trainer::data::input::load(opened.whole()?, config.train.split.as_deref())?;
+    let store = opened.whole()?;
+    let input = kith_trainer::data::input::load(store, config.train.split.as_deref())?;
+    let mut input = input.with_edge_data(store, &config.model)?;
+    input.supervise(config.train.supervision);
     let model = Model::new(&config, state.dim, state.n_classes, state.seed, Device::Cpu)?;
     let restored = checkpoint.restore(model.weights().entries())?;
-    model.weights().set(match moment {
-        Moment::Best => &restored.best,
-        Moment::Last => &restored.weights,
-    });
+    model.weights().set(restored.of(moment));
     let seen = Seen::of(&model, &input)?;
     let mut table = Table::new("Divergence of attention from label agreement", &COLUMNS);
     let graph = opened.source().dataset;

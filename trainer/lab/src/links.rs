@@ -52,7 +52,7 @@ impl Experiment for LinkPrediction {
 
     fn see(&self, run: &Run<'_>, data: &Data) -> Result<Value, TrainError> {
         let Data::Full(input) = data else { return Ok(Value::Null) };
-        Ok(json!({ "node_test": evaluate_nodes(run.model(), input)?.test }))
+        Ok(json!({ "node_test": run.with_evaluated(|model| evaluate_nodes(model, input))?.test }))
     }
 }
 

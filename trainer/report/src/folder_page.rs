@@ -1,6 +1,7 @@
 //! HTML report of a folder (one run, several, or a bench), and event files for TensorBoard.
 
 mod bench_page;
+mod confusion;
 mod curves;
 mod error;
 mod events;

@@ -1,11 +1,13 @@
 //! A self-contained HTML page: no network, no fonts, no other file.
 
 mod cell;
+mod matrix;
 mod table;
 
 use std::fmt::Write;
 
 pub use cell::Cell;
+pub use matrix::Matrix;
 pub use table::{Column, Table};
 
 use crate::{
@@ -102,6 +104,12 @@ impl Page {
     pub fn table(&mut self, table: &Table) {
         let id = self.free_id(&table.name);
         self.body.push_str(&table.html(&id));
+    }
+
+    /// Adds a matrix of counts by class.
+    pub fn matrix(&mut self, matrix: &Matrix) {
+        let id = self.free_id(&matrix.name);
+        self.body.push_str(&matrix.html(&id));
     }
 
     /// Adds plots side by side; a wide plot has its own row.

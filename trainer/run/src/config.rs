@@ -110,6 +110,17 @@ pub struct TrainConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "ClassWeights")]
     pub class_weights: Option<ClassWeights>,
+    /// labels as input: the share of training nodes that a step shows, in one column per class after the features; the others have zeros
+    /// there, and the node loss. In mini-batches, seed nodes of the step are never shown. Evaluation shows all training nodes (default:
+    /// no labels; full-batch: below 1)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("exclusiveMinimum" = 0.0), range(max = 1.0))]
+    pub label_input: Option<f64>,
+    /// label reuse: additional forward passes in training and evaluation. The probabilities that a pass predicts are, in the next one, the
+    /// label columns of all nodes whose labels are not shown (default: 0; full-batch; needs `label_input`)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100))]
+    pub label_reuse: Option<usize>,
     /// fused: Kith's own kernels; reference: plain tensor operations, slower, on any device (the only choice for a cgat)
     #[serde(with = "named")]
     #[schemars(with = "Named<Kernels>")]
@@ -157,6 +168,8 @@ impl Default for TrainConfig {
             loss: None,
             label_smoothing: None,
             class_weights: None,
+            label_input: None,
+            label_reuse: None,
             kernels: Kernels::Fused,
             metric: None,
             evaluate_every: 1,

@@ -1,5 +1,6 @@
 //! Presets: run files that are part of the program, by name. They are in `presets/`, one folder per dataset; those in `presets/tuned/` are
-//! for the table of `kith bench tuned`.
+//! for the table of `kith bench tuned`, those in `presets/leaderboard/` are plain models on OGB's datasets, five of
+//! them entries of its leaderboards.
 
 use crate::{
     choice::Choice,
@@ -11,7 +12,7 @@ use crate::{
 /// One built-in run file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preset {
-    /// Dataset and model, as in `cora/supergat-mx` or `tuned/cora/gat`.
+    /// Dataset and model, as in `cora/supergat-mx`, `tuned/cora/gat` or `leaderboard/ogbn-arxiv/gcn`.
     pub name: &'static str,
     /// The file.
     pub text: &'static str,
@@ -48,6 +49,11 @@ impl Preset {
     /// True if it is one of the tuned ones, and not of the paper.
     pub fn is_tuned(&self) -> bool {
         self.name.starts_with("tuned/")
+    }
+
+    /// True if it is one of those for OGB's datasets in `presets/leaderboard/`, and not of the paper.
+    pub fn is_of_leaderboard(&self) -> bool {
+        self.name.starts_with("leaderboard/")
     }
 
     /// Its description: the first line of the file.

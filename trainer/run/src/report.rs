@@ -112,6 +112,21 @@ pub struct Report {
     pub libtorch: &'static str,
     /// The run file as it was followed.
     pub run_file: String,
+    /// Confusion matrices with the weights of the best epoch; only of nodes with one class each, of at most [`MOST_CONFUSED`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub confusion: Option<Confusion>,
+}
+
+/// Most classes of a confusion matrix.
+pub const MOST_CONFUSED: usize = 50;
+
+/// Counts of nodes by true class (rows) and predicted class (columns).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Confusion {
+    /// Validation nodes.
+    pub valid: Vec<Vec<u64>>,
+    /// Test nodes.
+    pub test: Vec<Vec<u64>>,
 }
 
 /// Number of nodes that an evaluation computes.

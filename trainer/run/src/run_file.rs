@@ -172,6 +172,14 @@ impl RunFile {
             return Ok(Some("full-batch training, because link prediction supports nothing else".to_owned()));
         }
         let config = self.resolve()?;
+        if config.train.label_reuse.is_some_and(|n_passes| n_passes > 0) {
+            self.set_mode_if_open(Mode::FullBatch);
+            return Ok(Some("full-batch training, because `train.label_reuse` supports nothing else".to_owned()));
+        }
+        let graph = match config.train.label_input {
+            None => graph,
+            Some(_) => GraphSize { dim: graph.dim.saturating_add(graph.n_classes), ..graph },
+        };
         let (mode, why) = graph.mode(&config.model);
         self.set_mode_if_open(mode);
         Ok(Some(format!("{} training, because {why}", mode.name())))
@@ -203,7 +211,7 @@ impl RunFile {
             }
             Attention::Said => {}
         }
-        if !kind.has_fused_kernels() {
+        if !kind.has_fused_kernels() || self.reads_edges(kind) {
             fill("train.kernels", Value::String(Kernels::Reference.name().to_owned()));
         }
         if let Some(section) = kind.section() {
@@ -218,6 +226,7 @@ impl RunFile {
         self.check_optimizer(&config)?;
         self.check_schedule(&config)?;
         self.check_links(&config)?;
+        self.check_label_input(&config)?;
         self.settle_fanouts(&mut config)?;
         Ok(config)
     }

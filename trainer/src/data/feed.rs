@@ -12,7 +12,8 @@ use crate::{
     cores::n_cores,
     data::{
         BatchInput, Data,
-        input::{GraphInput, Input, Labels, Sample},
+        input::{GraphInput, Input, Labels, Sample, edge_data_of},
+        label_input::{DrawnLabels, LabelInput},
         link_pairs::{LinkPairs, LinkTargets},
         slices::slices_of,
     },
@@ -67,6 +68,8 @@ pub(crate) struct Slice<'a> {
     pub(crate) links: Option<LinkPairs>,
     /// Positions whose node loss counts.
     pub(crate) seeds: Cow<'a, [u32]>,
+    /// Positions whose labels are input, where all nodes of a graph are at hand.
+    pub(crate) shown: Vec<u32>,
     /// Seeds of the whole step.
     pub(crate) n_step_seeds: usize,
     /// Of everything drawn, as reports show it; only batches have one.
@@ -145,19 +148,27 @@ impl<'a> Feed<'a> {
                 let graph = order_of_graphs(input, at)[at.place];
                 let pass = Pass::Train { run_key: at.run_key, step: at.step };
                 let n_layers = model.layers().len();
-                Ok(Slice {
+                let mut slice = Slice {
                     sample: graph.sample(n_layers),
                     compared: model.compare(graph, pass),
                     labels: graph.labels.as_ref().map_or(Cow::Owned(Labels::Classes(Vec::new())), Cow::Borrowed),
                     links: targets(input).map(|targets| targets.draw(at.run_key, at.step, n_layers)),
                     seeds: Cow::Borrowed(&graph.train),
+                    shown: Vec::new(),
                     n_step_seeds: graph.train.len(),
                     digest: None,
                     row_counts: RowCounts::default(),
                     rest: None,
-                })
+                };
+                if let Some(labels) = model.label_input() {
+                    let DrawnLabels { shown, predicted } = labels.draw(graph, at.run_key, at.step);
+                    slice.sample.rows = Arc::new(labels.of_graph(graph, &shown));
+                    slice.n_step_seeds = predicted.len();
+                    (slice.shown, slice.seeds) = (shown, Cow::Owned(predicted));
+                }
+                Ok(slice)
             }
-            Feed::Batches(batches) => batches.next(at),
+            Feed::Batches(batches) => batches.next(at, model.label_input()),
         }
     }
 
@@ -217,8 +228,8 @@ pub(crate) fn batches_of(
         NeighborSampling::Uniform => Sampling::Uniform,
         NeighborSampling::Weighted => Sampling::Weighted,
     };
-    let with_weights = config.model.has_edge_weights();
-    Ok((plan, BatchConfig { fanouts, sampling, with_weights, pairs, has_rows: true }))
+    let edge_data = edge_data_of(&config.model);
+    Ok((plan, BatchConfig { fanouts, sampling, edge_data, pairs, has_rows: true }))
 }
 
 impl Batches {
@@ -237,7 +248,7 @@ impl Batches {
         })
     }
 
-    fn next(&mut self, at: At) -> Result<Slice<'static>, TrainError> {
+    fn next(&mut self, at: At, labels: Option<&LabelInput>) -> Result<Slice<'static>, TrainError> {
         let queue = match &mut self.queue {
             Some(queue) => queue,
             queue => {
@@ -258,15 +269,18 @@ impl Batches {
         };
         let mut batch = queue.next().expect("there is a batch for every step of the run")?;
         assert_eq!((batch.step, batch.slice), (at.step, at.slice as u64), "batches come in the order of the steps");
+        let mut rows = rows_of_batch(std::mem::take(&mut batch.rows));
+        if let Some(labels) = labels {
+            let seeds = self.plan.step(at.step).all_seeds();
+            rows = labels.of_batch(&rows, &batch.nodes, (&self.input.train, &seeds), (at.run_key, at.step));
+        }
         Ok(Slice {
-            sample: Sample {
-                blocks: batch.blocks.clone(),
-                rows: Arc::new(rows_of_batch(std::mem::take(&mut batch.rows))),
-            },
+            sample: Sample { blocks: batch.blocks.clone(), rows: Arc::new(rows) },
             compared: std::mem::take(&mut batch.pairs).into(),
             labels: Cow::Owned(batch.labels.clone()),
             links: None,
             seeds: Cow::Owned(std::mem::take(&mut batch.seeds)),
+            shown: Vec::new(),
             n_step_seeds: batch.n_step_seeds,
             digest: Some(batch.digest_text()),
             row_counts: batch.row_counts,

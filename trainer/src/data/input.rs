@@ -5,7 +5,8 @@ use std::sync::Arc;
 use kith_block::Block;
 pub use kith_client::Labels;
 use kith_kernels::InputRows;
-use kith_run::config::Supervision;
+use kith_run::config::{ModelConfig, Supervision};
+use kith_sampler::EdgeData;
 use kith_store::{Features, Graph, LabelKind, Split, SplitPart};
 
 use crate::{
@@ -98,6 +99,17 @@ impl Input {
         }
         let scales = &self.scales;
         self.graphs.iter_mut().filter_map(|graph| graph.labels.as_mut()).for_each(|labels| standardize(labels, scales));
+    }
+}
+
+impl Input {
+    /// Reads the data of edges that a model needs; the store must have them.
+    pub fn with_edge_data(mut self, store: &Graph, model: &ModelConfig) -> Result<Input, TrainError> {
+        let wanted = edge_data_of(model);
+        for graph in self.graphs.iter_mut().filter(|_| wanted != EdgeData::NONE) {
+            graph.block = Arc::new(with_edge_data(&graph.block, store, wanted)?);
+        }
+        Ok(self)
     }
 }
 
@@ -216,10 +228,6 @@ fn load_whole(store: &Graph, rows: &Features) -> Result<GraphInput, TrainError> 
             Some(_) => Err(kith_store::StoreError::damaged("indices", node).into()),
         }
     })?;
-    let block = match store.edge_weights() {
-        None => block,
-        Some(_) => block.with_weights(weights_of(store, (0..n_nodes).collect())?),
-    };
     Ok(GraphInput::unlabeled(
         block,
         read_rows(rows, n_nodes as usize, |position| position as u64)?,
@@ -228,17 +236,35 @@ fn load_whole(store: &Graph, rows: &Features) -> Result<GraphInput, TrainError> 
     ))
 }
 
-/// Weights of the edges of these nodes as a block has them: without stored loops, one loop of weight 1 last.
-fn weights_of(store: &Graph, nodes: Vec<u64>) -> Result<Vec<f32>, TrainError> {
-    let mut weights = Vec::new();
-    for node in nodes {
+/// Data of edges that a model reads.
+pub(crate) fn edge_data_of(model: &ModelConfig) -> EdgeData {
+    EdgeData { weights: model.has_edge_weights(), features: model.edge_dim() > 0 }
+}
+
+/// A graph's block with the wanted data of its edges; the store must have them.
+fn with_edge_data(block: &Block, store: &Graph, wanted: EdgeData) -> Result<Block, TrainError> {
+    let weights = store.edge_weights().filter(|_| wanted.weights);
+    let features = store.edge_features().filter(|_| wanted.features);
+    let dim = features.map_or(0, Features::dim);
+    let n_others = block.n_edges() - block.n_destinations();
+    let mut data = Vec::with_capacity(n_others * wanted.width(dim));
+    for position in 0..block.n_destinations() {
+        let node = block.id(position);
         let (start, end) = store.lists().bounds(node)?;
-        let own = store.edge_weights().map_or(Ok(&[][..]), |all| all.get(start, end))?;
-        let others = store.lists().of(node)?.iter().zip(own).filter(|(source, _)| *source != node);
-        weights.extend(others.map(|(_, weight)| *weight));
-        weights.push(1.0);
+        let own = weights.map_or(Ok(&[][..]), |all| all.get(start, end))?;
+        for (slot, source) in store.lists().of(node)?.iter().enumerate() {
+            if source == node {
+                continue; // A block has its own self-loops.
+            }
+            data.extend(own.get(slot));
+            if let Some(features) = features {
+                let len = data.len();
+                data.resize(len + dim, 0.0);
+                features.read((start + slot) as u64, &mut data[len..])?;
+            }
+        }
     }
-    Ok(weights)
+    Ok(block.clone().with_data(&data, (weights.is_some(), dim)))
 }
 
 /// The graph of a set that these nodes make; `positions` are those of all nodes of the store in their graphs.
@@ -260,10 +286,6 @@ fn load_part(store: &Graph, rows: &Features, nodes: Vec<u64>, positions: &[u32])
         Ok(sources.iter().map(move |source| u64::from(positions[source as usize])))
     })?;
     let rows = read_rows(rows, nodes.len(), |position| nodes[position])?;
-    let block = match store.edge_weights() {
-        None => block,
-        Some(_) => block.with_weights(weights_of(store, nodes.clone())?),
-    };
     Ok(GraphInput::unlabeled(block.with_ids(nodes), rows, store.is_symmetric(), true))
 }
 
@@ -321,7 +343,12 @@ impl GraphInput {
         self.block.n_destinations()
     }
 
-    /// Input of a forward pass over the whole graph.
+    /// True if a node may have several classes.
+    pub fn has_several_classes(&self) -> bool {
+        matches!(self.labels, Some(Labels::Bits { .. }))
+    }
+
+    /// Input of a forward pass over the whole graph, without labels.
     pub fn sample(&self, n_layers: usize) -> Sample {
         Sample { blocks: vec![Arc::clone(&self.block); n_layers], rows: Arc::clone(&self.rows) }
     }

@@ -12,7 +12,7 @@ use kith_kernels::cuda::{
 pub use kith_kernels::cuda::{Constants, Gpu, GpuError, TrainingPlan, Warmed, compiler_version, open, warm};
 use kith_run::config::{Kernels, OptimizerConfig, OptimizerName, RegressionLoss, RunConfig};
 use kith_store::{Dtype, FeatureLayout};
-use tch::Device;
+use tch::{Device, Tensor};
 
 use crate::{
     data::{
@@ -142,6 +142,12 @@ pub fn refusal(config: &RunConfig) -> Option<String> {
     if config.model.has_edge_weights() {
         return Some("edge weights have no kernels for GPUs".to_owned());
     }
+    if config.model.edge_dim() > 0 {
+        return Some("features of edges have no kernels for GPUs".to_owned());
+    }
+    if config.train.label_input.is_some() {
+        return Some("labels as input have no kernels for GPUs".to_owned());
+    }
     spec_of(config.model.kind).gpu_layer(&config.model).err()
 }
 
@@ -175,6 +181,15 @@ pub fn program(
     let plan = ProgramPlan { training, ..plan(model, runs[0].0, traits, runs_of) };
     let on_device = (DeviceGraph::new(gpu, &graph.block)?, DeviceRows::new(gpu, &graph.rows)?);
     Program::new(gpu, on_device.0, on_device.1, plan, &targets(graph, n_classes))
+}
+
+/// Brings the weights of a run, and their averages, to the host.
+pub(crate) fn fetch_weights(program: &Program, run: usize, host: &mut Host<'_>) -> Result<(), TrainError> {
+    host.model.weights().set(&Tensor::from_slice(&program.weights_of(run)?));
+    if let Some(averages) = program.averages_of(run)? {
+        host.optimizer.set_average(&Tensor::from_slice(&averages));
+    }
+    Ok(())
 }
 
 /// Training of a run, without what [`Settings`] say.
@@ -238,7 +253,8 @@ pub(crate) fn plan_of_inference(model: &Model) -> ProgramPlan {
 
 fn settings(config: &RunConfig, run_key: u64) -> Settings {
     assert_eq!(config.train.kernels, Kernels::Fused, "tensor operations need no program");
-    let OptimizerConfig { name, learning_rate, weight_decay, momentum, nesterov, clip_norm, .. } = config.optimizer;
+    let OptimizerConfig { name, learning_rate, weight_decay, momentum, nesterov, clip_norm, ema, .. } =
+        config.optimizer;
     Settings {
         run_key,
         learning_rate,
@@ -251,6 +267,7 @@ fn settings(config: &RunConfig, run_key: u64) -> Settings {
         },
         momentum: momentum.unwrap_or(0.0),
         clip_norm,
+        ema,
         edge_weight: config.edge_loss.as_ref().map_or(0.0, |edge_loss| edge_loss.weight),
         dropout: config.model.dropout,
         input_dropout: config.model.input_dropout(),

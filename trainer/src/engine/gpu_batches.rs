@@ -14,7 +14,11 @@ use kith_client::RowCounts;
 use kith_kernels::cuda::{
     BatchParts, BatchRows, DeviceBatch, Features, Gpu, GraphLists, GraphSampler, Program, ProgramPlan, RankSlices,
 };
-use kith_run::{measured::Measured, phase::Phase, report::EvaluatedNodes};
+use kith_run::{
+    measured::Measured,
+    phase::Phase,
+    report::{Confusion, EvaluatedNodes},
+};
 use tch::Tensor;
 
 use self::{
@@ -134,6 +138,7 @@ impl<'a> BatchEngine<'a> {
         let (step, (first, second)) = (host.optimizer.step(), host.optimizer.moments());
         let [weights, first, second] = [host.model.weights().flat(), first, second].map(Vec::<f32>::try_from);
         program.set_state(step, &weights?, &first?, &second?)?;
+        program.set_averages(&Vec::<f32>::try_from(host.evaluated_weights())?)?;
         Ok(BatchEngine {
             digester: Digester::new(),
             sampling,
@@ -281,6 +286,12 @@ impl<'a> BatchEngine<'a> {
         Ok(Ready { batch, record, drawn: Drawn::OnHost(Box::new(slice)) })
     }
 
+    /// Evaluation on the GPU, and its inputs.
+    fn evaluation(&mut self) -> (&mut Evaluation, Parts<'_>) {
+        let known = (self.features.as_deref(), self.lists.as_deref());
+        (&mut self.evaluation, Parts { gpu: &self.gpu, plan: &self.plan, program: &self.program, known })
+    }
+
     /// Counts what a part of a step waits for.
     fn counted<T>(&mut self, act: impl FnOnce(&mut Self) -> Result<T, TrainError>) -> Result<T, TrainError> {
         let before = self.gpu.n_waits();
@@ -326,13 +337,27 @@ impl<'a> Engine<'a> for BatchEngine<'a> {
 
     /// Rank 0 evaluates for all ranks if its GPU can; otherwise all evaluate on the CPU.
     fn evaluate(&mut self, host: &mut Host<'a>, room: &Room, world: &mut World) -> Result<Measured, TrainError> {
-        let known = (self.features.as_deref(), self.lists.as_deref());
-        let parts = Parts { gpu: &self.gpu, plan: &self.plan, program: &self.program, known };
-        if let Some(measured) = self.evaluation.evaluate(parts, (host.data, host.metric), world)? {
+        let (evaluation, parts) = self.evaluation();
+        if let Some(measured) = evaluation.evaluate(parts, (host.data, host.metric), world)? {
             return Ok(measured);
         }
         self.fetch_weights(host)?;
-        self.evaluator.evaluate(&host.model, host.data, host.metric, room, world)
+        host.with_evaluated(|model| self.evaluator.evaluate(model, host.data, host.metric, room, world))
+    }
+
+    fn confusion(
+        &mut self,
+        host: &Host<'a>,
+        weights: &Tensor,
+        room: &Room,
+        world: &mut World,
+    ) -> Result<Confusion, TrainError> {
+        let own = Vec::<f32>::try_from(weights)?;
+        let (evaluation, parts) = self.evaluation();
+        if let Some(found) = evaluation.confusion(parts, (host.data, &own), world)? {
+            return Ok(found);
+        }
+        host.with_weights(weights, |model| self.evaluator.confusion(model, host.data, room, world))
     }
 
     fn evaluated_nodes(&self) -> Option<EvaluatedNodes> {
@@ -340,8 +365,7 @@ impl<'a> Engine<'a> for BatchEngine<'a> {
     }
 
     fn fetch_weights(&self, host: &mut Host<'a>) -> Result<(), TrainError> {
-        host.model.weights().set(&Tensor::from_slice(&self.program.weights_of(0)?));
-        Ok(())
+        gpu::fetch_weights(&self.program, 0, host)
     }
 
     fn fetch(&self, host: &mut Host<'a>, step: u64) -> Result<(), TrainError> {

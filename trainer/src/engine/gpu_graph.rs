@@ -10,6 +10,7 @@ use kith_run::{
     config::RunConfig,
     measured::{Measured, Metric},
     phase::Phase,
+    report::Confusion,
 };
 use kith_store::LabelKind;
 use tch::Tensor;
@@ -24,6 +25,7 @@ use crate::{
     engine::gpu,
     error::TrainError,
     inference::{
+        confusion,
         evaluate::{Evaluator, measure_logits, needs_scores},
         layerwise::Room,
         tally::Tally,
@@ -88,6 +90,7 @@ impl GraphEngine {
         let second = all(&|host| host.optimizer.moments().1.shallow_clone())?;
         assert!(hosts.iter().all(|host| host.optimizer.step() == optimizer.step()), "runs go on from one step");
         program.set_state(optimizer.step(), &weights, &first, &second)?;
+        program.set_averages(&all(&|host| host.evaluated_weights().shallow_clone())?)?;
         let n_losses = if shape.labels == LabelKind::MultiLabel { shape.n_classes } else { 1 };
         let together = Rc::new(RefCell::new(Together {
             program,
@@ -123,16 +126,26 @@ impl Together {
     /// Logits of all nodes without dropout, of one run.
     fn logits_of(&mut self, run: usize) -> Result<Vec<f32>, TrainError> {
         if self.evaluated != Some(self.step) {
-            self.program.evaluate()?;
+            self.program.with_averages(Program::evaluate)?;
             self.evaluated = Some(self.step);
         }
-        Ok(self.program.logits_of(run)?)
+        Ok(self.program.with_averages(|program| program.logits_of(run))?)
+    }
+
+    /// Logits of all nodes of one run with other weights.
+    fn logits_with(&mut self, run: usize, weights: &[f32]) -> Result<Vec<f32>, TrainError> {
+        self.evaluated = None; // The outputs are no longer those of the step.
+        let own = self.program.weights_of(run)?;
+        self.program.set_weights(run, weights)?;
+        let logits = self.program.evaluate().and_then(|()| self.program.logits_of(run));
+        self.program.set_weights(run, &own)?;
+        Ok(logits?)
     }
 
     /// Sums over the valid and test nodes, all runs.
     fn evaluate(&mut self) -> Result<&[[Counted; 2]], TrainError> {
         if self.measured.as_ref().is_none_or(|(step, _)| *step != self.step) {
-            self.measured = Some((self.step, self.program.measure()?));
+            self.measured = Some((self.step, self.program.with_averages(Program::measure)?));
         }
         Ok(self.measured.as_ref().map_or(&[], |(_, measured)| measured))
     }
@@ -169,7 +182,8 @@ impl<'a> Engine<'a> for GraphEngine {
     fn evaluate(&mut self, host: &mut Host<'a>, room: &Room, world: &mut World) -> Result<Measured, TrainError> {
         if host.metric == Metric::Auc {
             self.fetch_weights(host)?; // Pairs are evaluated on the host.
-            return Evaluator::default().evaluate(&host.model, host.data, host.metric, room, world);
+            let mut evaluator = Evaluator::default();
+            return host.with_evaluated(|model| evaluator.evaluate(model, host.data, host.metric, room, world));
         }
         let mut together = self.together.borrow_mut();
         if let (true, Some(graph)) = (needs_scores(host.metric), gpu::whole_graph(host.data)) {
@@ -181,10 +195,24 @@ impl<'a> Engine<'a> for GraphEngine {
         Ok(Tally::measured(Tally::of_counted(valid, n_valid_terms), Tally::of_counted(test, 0)))
     }
 
+    fn confusion(
+        &mut self,
+        host: &Host<'a>,
+        weights: &Tensor,
+        _room: &Room,
+        _world: &mut World,
+    ) -> Result<Confusion, TrainError> {
+        let width = host.data.shape().n_classes;
+        let mut found = confusion::zeros(width);
+        if let Some(graph) = gpu::whole_graph(host.data) {
+            let values = self.together.borrow_mut().logits_with(self.place, &Vec::try_from(weights)?)?;
+            confusion::add_graph(&mut found, graph, &Matrix { values, width });
+        }
+        Ok(found)
+    }
+
     fn fetch_weights(&self, host: &mut Host<'a>) -> Result<(), TrainError> {
-        let weights = self.together.borrow().program.weights_of(self.place)?;
-        host.model.weights().set(&Tensor::from_slice(&weights));
-        Ok(())
+        gpu::fetch_weights(&self.together.borrow().program, self.place, host)
     }
 
     fn fetch(&self, host: &mut Host<'a>, step: u64) -> Result<(), TrainError> {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use kith_run::{config::RunConfig, measured::Metric};
+use tch::Tensor;
 
 use crate::{
     data::{
@@ -58,6 +59,28 @@ impl Host<'_> {
             (first..own.end).map(move |slice| At { epoch: step / per_epoch, step, place, slice, ..at })
         };
         (at.step..n_steps).flat_map(of_step)
+    }
+
+    /// Weights that are evaluated, and kept if they are the best: the average, if there is one.
+    pub(crate) fn evaluated_weights(&self) -> &Tensor {
+        self.optimizer.average().unwrap_or_else(|| self.model.weights().flat())
+    }
+
+    /// Calls `act` with the model of evaluations: with the average of its weights, if there is one.
+    pub(crate) fn with_evaluated<T>(&self, act: impl FnOnce(&Model) -> T) -> T {
+        match self.optimizer.average() {
+            None => act(&self.model),
+            Some(average) => self.with_weights(average, act),
+        }
+    }
+
+    /// Calls `act` with these weights in the model, which has its own again afterwards.
+    pub(super) fn with_weights<T>(&self, weights: &Tensor, act: impl FnOnce(&Model) -> T) -> T {
+        let own = self.model.weights().flat().copy();
+        self.model.weights().set(weights);
+        let done = act(&self.model);
+        self.model.weights().set(&own);
+        done
     }
 
     /// Weight of the edge loss.

@@ -7,6 +7,7 @@ use crate::{
     data::{Data, feed::At, input::Sample},
     distributed::exchange::SliceRecord,
     error::TrainError,
+    model::Pass,
 };
 
 impl Host<'_> {
@@ -33,7 +34,7 @@ impl Host<'_> {
         let n_layers = self.model.layers().len();
         let traced = match (sample, self.data) {
             (Some(sample), _) => Some(self.model.trace(sample)?),
-            (None, Data::Full(input)) => Some(self.model.trace(&input.graphs[0].sample(n_layers))?),
+            (None, Data::Full(input)) => Some(self.model.trace(&self.model.sample(&input.graphs[0], Pass::Evaluate)?)?),
             // A graph that does not fit into memory is not traced: the weights tell.
             (None, Data::Batches(_)) => None,
         };

@@ -1,12 +1,19 @@
 //! Tensor operations, on any device: the model's forward, and libtorch's backward.
 
 use kith_client::RowCounts;
-use kith_run::{measured::Measured, phase::Phase, report::EvaluatedNodes};
+use kith_run::{
+    measured::Measured,
+    phase::Phase,
+    report::{Confusion, EvaluatedNodes},
+};
 use tch::Tensor;
 
 use super::{Engine, host::Host, stage::Stage};
 use crate::{
-    data::feed::{At, Slice},
+    data::{
+        feed::{At, Slice},
+        input::Labels,
+    },
     distributed::{
         exchange::{Exchange, SliceRecord},
         world::World,
@@ -61,7 +68,17 @@ impl<'a> Engine<'a> for TensorEngine {
     }
 
     fn evaluate(&mut self, host: &mut Host<'a>, room: &Room, world: &mut World) -> Result<Measured, TrainError> {
-        self.evaluator.evaluate(&host.model, host.data, host.metric, room, world)
+        host.with_evaluated(|model| self.evaluator.evaluate(model, host.data, host.metric, room, world))
+    }
+
+    fn confusion(
+        &mut self,
+        host: &Host<'a>,
+        weights: &Tensor,
+        room: &Room,
+        world: &mut World,
+    ) -> Result<Confusion, TrainError> {
+        host.with_weights(weights, |model| self.evaluator.confusion(model, host.data, room, world))
     }
 
     fn evaluated_nodes(&self) -> Option<EvaluatedNodes> {
@@ -98,6 +115,8 @@ fn forward_and_backward(
         return Ok((record, None));
     }
     let pass = Pass::Train { run_key: host.run_key, step: at.step };
+    let is_multi_label = matches!(*slice.labels, Labels::Bits { .. });
+    host.model.reuse_labels(&mut slice.sample, &slice.shown, is_multi_label)?;
     let forward = host.model.forward_sample(&slice.sample, pass, std::mem::take(&mut slice.compared))?;
     let node_loss = match &slice.links {
         Some(pairs) => link_loss(&forward.logits, pairs),

@@ -8,6 +8,7 @@ use kith_run::{
     choice::Choice,
     config::TrainConfig,
     measured::{Measured, Metric},
+    report::Confusion,
 };
 use kith_store::LabelKind;
 use rayon::prelude::*;
@@ -23,6 +24,7 @@ use crate::{
     distributed::world::World,
     error::TrainError,
     inference::{
+        confusion,
         errors::Errors,
         layerwise::{self, Ending, Looked, Prepared, Room},
         receptive::{NodeSet, ReceptiveSets},
@@ -133,12 +135,44 @@ impl Evaluator {
             Data::Full(input) => return evaluate_graphs(model, input, metric),
             Data::Batches(input) => input,
         };
+        let logits = self.logits_of_store(model, input, room, world)?;
+        Ok(logits.measure(input, self.computed(model), metric))
+    }
+
+    /// Counts the valid and test nodes by true and predicted class. The ranks share the work; each gets all counts.
+    pub(crate) fn confusion(
+        &mut self,
+        model: &Model,
+        data: &Data,
+        room: &Room,
+        world: &mut World,
+    ) -> Result<Confusion, TrainError> {
+        let input = match data {
+            Data::Full(input) => return confusion_of_graphs(model, input),
+            Data::Batches(input) => input,
+        };
+        let logits = self.logits_of_store(model, input, room, world)?;
+        Ok(logits.confusion(input, self.computed(model)))
+    }
+
+    /// Logits of the valid and test nodes.
+    fn logits_of_store(
+        &mut self,
+        model: &Model,
+        input: &BatchInput,
+        room: &Room,
+        world: &mut World,
+    ) -> Result<WantedLogits, TrainError> {
         let prepared = match self.prepared.take() {
             Some(prepared) => prepared,
-            None => Prepared::of_nodes(model, &*input.shards, room, world, wanted(input))?,
+            None => Prepared::of_nodes(model, &*input.shards, room, world, wanted(input))?.with_labels(&input.train),
         };
-        let prepared = self.prepared.insert(prepared);
-        evaluate_store(model, input, metric, room, world, prepared)
+        logits_of_store(model, input, room, world, self.prepared.insert(prepared))
+    }
+
+    /// Nodes that the last layer computes.
+    fn computed(&self, model: &Model) -> &NodeSet {
+        self.prepared.as_ref().expect("prepared above").sets().computed_by(model.layers().len() - 1)
     }
 
     /// Nodes of evaluations; `None` before the first, and in full-batch training.
@@ -170,6 +204,14 @@ fn evaluate_graphs(model: &Model, input: &Input, metric: Metric) -> Result<Measu
         (measured.valid, measured.test) = links.measure(model, graph)?;
     }
     Ok(measured)
+}
+
+fn confusion_of_graphs(model: &Model, input: &Input) -> Result<Confusion, TrainError> {
+    let mut found = confusion::zeros(input.n_classes);
+    for graph in input.graphs.iter().filter(|graph| !graph.valid.is_empty() || !graph.test.is_empty()) {
+        confusion::add_graph(&mut found, graph, &rows_of(&model.forward(graph, Pass::Evaluate)?.logits)?);
+    }
+    Ok(found)
 }
 
 /// Evaluates the logits of a graph's nodes.
@@ -228,25 +270,39 @@ impl WantedLogits {
     /// Evaluates the valid and test nodes, once all chunks have come.
     pub(crate) fn measure(&self, input: &BatchInput, computed: &NodeSet, metric: Metric) -> Measured {
         let judged = |seeds: &Seeds| {
-            let row = |id: &u64| self.logits.row(self.number(computed.place(*id)));
-            let values = seeds.ids().iter().flat_map(row).copied().collect();
-            let all: Vec<u32> = (0..seeds.len() as u32).collect();
+            let (logits, all) = self.rows(seeds, computed);
             let mut judged = Judged::new(&input.scales);
-            judged.add(metric, &Matrix { values, width: self.logits.width }, seeds.labels(), &all);
+            judged.add(metric, &logits, seeds.labels(), &all);
             judged
         };
         Judged::measured(metric, &judged(&input.valid), &judged(&input.test))
     }
+
+    /// Counts the valid and test nodes by true and predicted class, once all chunks have come.
+    pub(crate) fn confusion(&self, input: &BatchInput, computed: &NodeSet) -> Confusion {
+        let mut found = confusion::zeros(self.logits.width);
+        for (counts, seeds) in [(&mut found.valid, &input.valid), (&mut found.test, &input.test)] {
+            let (logits, all) = self.rows(seeds, computed);
+            confusion::add(counts, &logits, seeds.labels(), &all);
+        }
+        found
+    }
+
+    /// Logits of nodes, in their order, and all positions.
+    fn rows(&self, seeds: &Seeds, computed: &NodeSet) -> (Matrix, Vec<u32>) {
+        let row = |id: &u64| self.logits.row(self.number(computed.place(*id)));
+        let values = seeds.ids().iter().flat_map(row).copied().collect();
+        (Matrix { values, width: self.logits.width }, (0..seeds.len() as u32).collect())
+    }
 }
 
-fn evaluate_store(
+fn logits_of_store(
     model: &Model,
     input: &BatchInput,
-    metric: Metric,
     room: &Room,
     world: &mut World,
     prepared: &Prepared,
-) -> Result<Measured, TrainError> {
+) -> Result<WantedLogits, TrainError> {
     let last = model.layers().len() - 1;
     let computed = prepared.sets().computed_by(last);
     let (picker, mut logits) = (WantedLogits::new(input, computed), WantedLogits::new(input, computed));
@@ -258,7 +314,7 @@ fn evaluate_store(
         logits.push(&told);
         Ok(())
     })?;
-    Ok(logits.measure(input, computed, metric))
+    Ok(logits)
 }
 
 fn tally(logits: &Matrix, labels: &Labels, positions: &[u32]) -> Tally {
@@ -284,12 +340,7 @@ fn tally(logits: &Matrix, labels: &Labels, positions: &[u32]) -> Tally {
 
 /// Softmax cross-entropy, and whether the largest logit (of several, the first) is that of the class.
 fn of_class(logits: &[f32], class: usize) -> Tally {
-    let mut largest = 0;
-    for (place, logit) in logits.iter().enumerate() {
-        if *logit > logits[largest] {
-            largest = place;
-        }
-    }
+    let largest = confusion::largest(logits);
     let top = f64::from(logits[largest]);
     // Below e^-700 there is nothing to add.
     let sum: f64 = logits.iter().map(|logit| exp((f64::from(*logit) - top).max(-700.0))).sum();

@@ -3,22 +3,24 @@
 
 mod block_size;
 mod chunks;
+mod labels;
 mod lists;
 mod nodes;
 mod room;
 
 use std::{borrow::Cow, ops::Range, sync::Arc};
 
-use kith_client::{BlockMaker, FetchedRows, Shards, Stock};
+use kith_client::{BlockMaker, FetchedRows, Seeds, Shards, Stock};
+use kith_sampler::EdgeData;
 use tch::Tensor;
 
 use crate::{
-    data::{feed::rows_of_batch, matrix::rows_of},
+    data::{feed::rows_of_batch, input::edge_data_of, label_input::LabelInput, matrix::rows_of},
     distributed::world::World,
     error::TrainError,
     inference::{
         layerwise::{
-            block_size::BlockSize,
+            block_size::{BlockSize, n_edges_with},
             chunks::{Chunks, share},
             lists::piece_len,
             nodes::{NodeNumbers, NodeWriter},
@@ -75,6 +77,10 @@ pub(crate) struct Prepared {
     sets: ReceptiveSets,
     /// For models that need them.
     out_degrees: Option<OutDegrees>,
+    /// Training nodes, whose labels are input of some models.
+    train: Option<Arc<Seeds>>,
+    /// Probabilities of all nodes, by id, that are label input of the others.
+    reused: Option<Arc<NodeNumbers>>,
 }
 
 impl Prepared {
@@ -87,7 +93,7 @@ impl Prepared {
         n_layers: usize,
     ) -> Result<Prepared, TrainError> {
         let sets = ReceptiveSets::all(shards.info().n_nodes, n_layers);
-        Ok(Prepared { sets, out_degrees: out_degrees_for(model, shards, room, world)? })
+        Ok(Prepared { sets, out_degrees: out_degrees_for(model, shards, room, world)?, train: None, reused: None })
     }
 
     /// For the outputs of a model on the nodes that are `wanted`.
@@ -103,7 +109,7 @@ impl Prepared {
             return Prepared::all(model, shards, room, world, model.layers().len());
         }
         let sets = ReceptiveSets::find(shards.info().n_nodes, wanted, model.layers().len(), |nodes, marks| {
-            let mut chunks = Chunks::new(room, world, nodes, false);
+            let mut chunks = Chunks::new(room, world, nodes, EdgeData::NONE);
             while let Some(lists) = chunks.next(shards, None)? {
                 marks.add(lists.sources());
                 chunks.share(world, Vec::new())?;
@@ -113,7 +119,7 @@ impl Prepared {
             }
             Ok(())
         })?;
-        Ok(Prepared { sets, out_degrees: out_degrees_for(model, shards, room, world)? })
+        Ok(Prepared { sets, out_degrees: out_degrees_for(model, shards, room, world)?, train: None, reused: None })
     }
 
     /// Nodes that are computed.
@@ -156,7 +162,7 @@ pub(crate) fn walk(
     let most = if model.takes_pieces() { piece_len(room.n_neighbors) } else { usize::MAX };
     let stock = Stock::new(1);
     let mut maker = BlockMaker::new(shards.info().n_nodes, stock.clone());
-    let mut products = multiply_stored(model, shards, room, world, sets.first())?;
+    let mut products = multiply_stored(model, shards, room, world, prepared)?;
     for layer in 0..=last {
         let (read, computed) = (sets.read_by(layer), sets.computed_by(layer));
         let out_degrees = prepared.out_degrees(layer);
@@ -174,10 +180,11 @@ pub(crate) fn walk(
             true => model.multiply(layer + 1, ReadRows::Made(looked.output(model, layer)?)),
             false => see(nodes, looked),
         };
-        let mut chunks = Chunks::new(room, world, computed, model.config().has_edge_weights());
+        let mut chunks = Chunks::new(room, world, computed, edge_data_of(model.config()));
         while let Some(lists) = chunks.next(shards, Some(read))? {
             let mut told = Vec::new();
-            for run in lists.runs(most, size.n_edges()) {
+            let width = edge_data_of(model.config()).width(shards.info().edge_dim);
+            for run in lists.runs(most, size.n_edges().min(n_edges_with(width))) {
                 let nodes = lists.nodes(&run);
                 if run.is_hub {
                     let output = lists.evaluate_hub(&run, most, (model, layer, out_degrees), products.values());
@@ -271,11 +278,13 @@ fn multiply_stored(
     shards: &dyn Shards,
     room: &Room,
     world: &mut World,
-    read: &NodeSet,
+    prepared: &Prepared,
 ) -> Result<NodeNumbers, TrainError> {
+    let read = prepared.sets().first();
     let n_nodes = read.len();
     let mut products = NodeWriter::of_features(model, n_nodes, room)?;
-    let n_numbers = shards.info().dim + model.record_len(0);
+    let n_columns = model.label_input().map_or(0, LabelInput::n_columns);
+    let n_numbers = shards.info().dim + n_columns + model.record_len(0);
     let n_rows = (N_BYTES_OF_ROWS / (4 * n_numbers as u64)).clamp(1, room.n_together);
     let (rank, n_ranks) = (world.rank() as u64, world.n_ranks() as u64);
     let mut first = 0;
@@ -286,7 +295,10 @@ fn multiply_stored(
         shards.fetch_features(&nodes, &mut rows)?;
         let own = match nodes.is_empty() {
             true => Vec::new(),
-            false => model.multiply(0, ReadRows::Stored(&Arc::new(rows_of_batch(rows))))?,
+            false => {
+                let rows = prepared.with_label_columns(model, &nodes, rows_of_batch(rows));
+                model.multiply(0, ReadRows::Stored(&Arc::new(rows)))?
+            }
         };
         share(world, own)?.iter().try_for_each(|values| products.push(values))?;
         first = bound(n_ranks);
@@ -311,7 +323,7 @@ fn out_degrees_for(
     let all = NodeSet::All(shards.info().n_nodes);
     let are_weighted = model.config().has_edge_weights();
     let mut degrees = OutDegrees::new(shards.info().n_nodes, are_weighted);
-    let mut chunks = Chunks::new(room, world, &all, are_weighted);
+    let mut chunks = Chunks::new(room, world, &all, EdgeData { weights: are_weighted, features: false });
     while let Some(lists) = chunks.next(shards, None)? {
         degrees.add(lists.sources(), lists.weights());
         chunks.share(world, Vec::new())?;

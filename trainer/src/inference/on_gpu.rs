@@ -4,8 +4,11 @@ use std::ops::Range;
 
 use kith_client::{FetchedRows, Info, Seeds, Shards};
 use kith_kernels::cuda::{EvaluationSets, Features, Gpu, GraphLists, Inference, LabeledNodes, ProgramPlan};
-use kith_run::measured::{Measured, Metric};
-use kith_sampler::Drawn;
+use kith_run::{
+    measured::{Measured, Metric},
+    report::Confusion,
+};
+use kith_sampler::{Drawn, EdgeData};
 use rayon::prelude::*;
 
 use crate::{
@@ -96,24 +99,58 @@ impl GpuEvaluation {
         known: Known<'_>,
         beat: Beat<'_>,
     ) -> Result<Measured, TrainError> {
-        let GpuEvaluation { inference, receptive, sets, n_valid_terms } = self;
-        let (shards, last) = (&*input.shards, receptive.n_layers() - 1);
         if needs_scores(metric) {
-            let computed = receptive.computed_by(last);
-            let mut logits = WantedLogits::new(input, computed);
-            walk(inference, weights, shards, known, (beat, receptive), |inference, nodes| {
-                let rows = Matrix { values: inference.outputs(last)?, width: shards.info().n_classes };
-                logits.push(&logits.pick(nodes, &rows));
-                Ok(())
-            })?;
-            inference.release()?;
-            return Ok(logits.measure(input, computed, metric));
+            return Ok(self.logits(weights, input, known, beat)?.measure(input, self.computed(), metric));
         }
+        let GpuEvaluation { inference, receptive, sets, n_valid_terms } = self;
         inference.begin_sets(sets)?;
-        walk(inference, weights, shards, known, (beat, receptive), |inference, _| Ok(inference.measure(sets)?))?;
+        walk(
+            inference,
+            weights,
+            &*input.shards,
+            known,
+            (beat, receptive),
+            |inference, _| Ok(inference.measure(sets)?),
+        )?;
         let [valid, test] = inference.finish_sets(sets)?;
         inference.release()?;
         Ok(Tally::measured(Tally::of_counted(valid, *n_valid_terms), Tally::of_counted(test, 0)))
+    }
+
+    /// Counts the valid and test nodes by true and predicted class, with these weights.
+    pub(crate) fn confusion(
+        &mut self,
+        weights: &[f32],
+        input: &BatchInput,
+        known: Known<'_>,
+        beat: Beat<'_>,
+    ) -> Result<Confusion, TrainError> {
+        Ok(self.logits(weights, input, known, beat)?.confusion(input, self.computed()))
+    }
+
+    /// Logits of the valid and test nodes with these weights.
+    fn logits(
+        &mut self,
+        weights: &[f32],
+        input: &BatchInput,
+        known: Known<'_>,
+        beat: Beat<'_>,
+    ) -> Result<WantedLogits, TrainError> {
+        let mut logits = WantedLogits::new(input, self.computed());
+        let GpuEvaluation { inference, receptive, .. } = self;
+        let (shards, last) = (&*input.shards, receptive.n_layers() - 1);
+        walk(inference, weights, shards, known, (beat, receptive), |inference, nodes| {
+            let rows = Matrix { values: inference.outputs(last)?, width: shards.info().n_classes };
+            logits.push(&logits.pick(nodes, &rows));
+            Ok(())
+        })?;
+        inference.release()?;
+        Ok(logits)
+    }
+
+    /// Nodes that the last layer computes.
+    fn computed(&self) -> &NodeSet {
+        self.receptive.computed_by(self.receptive.n_layers() - 1)
     }
 }
 
@@ -256,7 +293,7 @@ fn each_chunk(
     while first < nodes.len() {
         beat()?;
         let ids = nodes.ids(first..nodes.len().min(first + n_together));
-        ask_all_neighbors(shards, &ids, false, &mut drawn)?;
+        ask_all_neighbors(shards, &ids, EdgeData::NONE, &mut drawn)?;
         narrow.clear();
         narrow.extend(drawn.neighbors.iter().map(|id| id as u32));
         let n_edges = (narrow.len() + ids.len()).max(1) as u64;

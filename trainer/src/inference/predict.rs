@@ -14,6 +14,7 @@ use kith_run::{
     config::{Kernels, Mode, RunConfig},
     prediction::{Moment, What},
 };
+use kith_store::LabelKind;
 use tch::Device;
 
 pub use self::table::Table;
@@ -23,6 +24,7 @@ use self::{
 };
 use crate::{
     data::{
+        Data,
         input::{GraphInput, load_unlabeled},
         matrix::{Matrix, rows_of},
         opened::Opened,
@@ -30,7 +32,7 @@ use crate::{
     error::TrainError,
     inference::layerwise::Room,
     model::{Model, Pass},
-    output::checkpoint::{Checkpoint, Checkpoints},
+    output::checkpoint::{Checkpoint, Checkpoints, SavedState},
 };
 
 /// A question to a trained model.
@@ -70,12 +72,19 @@ pub fn predict(question: &Question<'_>) -> Result<Table, TrainError> {
         let sentence = "the model needs edge weights, and the graph has none: import it with --edge-weights";
         return Err(TrainError::Predict(sentence.to_owned()));
     }
+    let (expected, found) = (config.model.edge_dim(), opened.info().edge_dim);
+    if expected > 0 && expected != found {
+        return Err(TrainError::Predict(format!(
+            "expected {expected} features per edge, found {found}: use a graph with the edge features of the training graph"
+        )));
+    }
     if let (Some(links), What::Links) = (&config.links, what) {
         return match pairs {
             Some(path) => links::of_file(&model, opened, path),
             None => links::of_held_out(&model, opened, (links, state.seed)),
         };
     }
+    let labels = |mode| labels_of(opened, (&config, mode), state);
     let output = Output::new(&model, (what, layer), (state.labels, state.scales()), config.links.is_some())?;
     if let Some(gpu) = gpu
         && let Some(table) = on_gpu::predict(gpu, &model, opened, &output)?
@@ -83,9 +92,25 @@ pub fn predict(question: &Question<'_>) -> Result<Table, TrainError> {
         return Ok(table);
     }
     if config.train.mode == Mode::MiniBatch || room.memory.is_some() || opened.whole().is_err() {
-        return in_chunks::predict(&model, opened, &output, room);
+        let labels = match model.label_input() {
+            None => None,
+            Some(_) => match labels(Mode::MiniBatch)? {
+                Data::Batches(input) => Some((input.train, state.labels == LabelKind::MultiLabel)),
+                Data::Full(_) => unreachable!("loaded for mini-batches"),
+            },
+        };
+        return in_chunks::predict((&model, labels), opened, &output, room);
     }
-    let graphs = load_unlabeled(opened.whole()?)?.graphs;
+    let graphs = match model.label_input() {
+        None => {
+            let store = opened.whole()?;
+            load_unlabeled(store)?.with_edge_data(store, &config.model)?.graphs
+        }
+        Some(_) => match labels(Mode::FullBatch)? {
+            Data::Full(input) => input.graphs,
+            Data::Batches(_) => unreachable!("loaded for full batches"),
+        },
+    };
     match &output {
         Output::Probabilities { .. } | Output::Targets { .. } | Output::Outputs => {
             of_nodes(opened, &graphs, output.column(), |graph| {
@@ -99,6 +124,28 @@ pub fn predict(question: &Question<'_>) -> Result<Table, TrainError> {
     }
 }
 
+/// Data of a run with the labels of its training nodes, which are input of some models.
+fn labels_of(opened: &Opened, (config, mode): (&RunConfig, Mode), state: &SavedState) -> Result<Data, TrainError> {
+    let mut config = config.clone();
+    config.train.mode = mode;
+    let data = Data::load(opened, &config, state.seed)?;
+    let describe = |(n_classes, labels): (usize, LabelKind)| match labels {
+        LabelKind::Classes => format!("{n_classes} classes, one per node"),
+        LabelKind::MultiLabel => format!("{n_classes} classes, any number per node"),
+        LabelKind::Targets => format!("{n_classes} targets"),
+    };
+    let (own, found) = ((state.n_classes, state.labels), (data.shape().n_classes, data.shape().labels));
+    if own != found {
+        let sentence = format!(
+            "labels are input of the model: expected {}, found {}: use a graph with the classes of its training graph",
+            describe(own),
+            describe(found)
+        );
+        return Err(TrainError::Predict(sentence));
+    }
+    Ok(data)
+}
+
 /// The model that a checkpoint holds, and its run.
 pub fn model_of(checkpoint: &Checkpoint, moment: Moment, device: Device) -> Result<(RunConfig, Model), TrainError> {
     let state = &checkpoint.state;
@@ -108,10 +155,7 @@ pub fn model_of(checkpoint: &Checkpoint, moment: Moment, device: Device) -> Resu
     }
     let model = Model::new(&config, state.dim, state.n_classes, state.seed, device)?;
     let restored = checkpoint.restore(model.weights().entries())?;
-    model.weights().set(match moment {
-        Moment::Best => &restored.best,
-        Moment::Last => &restored.weights,
-    });
+    model.weights().set(restored.of(moment));
     Ok((config, model))
 }
 
@@ -141,7 +185,7 @@ fn of_nodes(
 fn of_edges(opened: &Opened, graphs: &[GraphInput], model: &Model, layer: usize) -> Result<Table, TrainError> {
     let mut table = table_of_edges();
     for graph in graphs {
-        let attention = model.trace(&graph.sample(model.layers().len()))?.attention.swap_remove(layer);
+        let attention = model.trace(&model.sample(graph, Pass::Evaluate)?)?.attention.swap_remove(layer);
         push_edges(&mut table, opened, &graph.block, &rows_of(&attention)?, model.config().has_self_loops())?;
     }
     Ok(table)

@@ -9,6 +9,7 @@ use kith_run::{
     report::RUN_FILE,
     run_file::RunFile,
 };
+use kith_sampler::EdgeData;
 use serde::Serialize;
 
 use crate::{
@@ -88,6 +89,7 @@ pub fn replay(question: &Question<'_>) -> Result<Replayed, TrainError> {
     let Data::Batches(input) = &data else { unreachable!("data is loaded as the config says") };
     let (plan, mut batch_config) = batches_of(input, &config, run_key)?;
     batch_config.has_rows = false; // Rows are not drawn.
+    batch_config.edge_data = EdgeData::NONE;
     let n_slices = plan.config().slices;
     let slices = match slice {
         None => 0..n_slices,

@@ -15,7 +15,7 @@ use crate::{
         oracle,
         out_degrees::OutDegrees,
         pass::Pass,
-        reference::Edges,
+        reference::{EdgeTerms, Edges, product},
     },
     weights::Weights,
 };
@@ -127,6 +127,26 @@ impl Call<'_> {
         }
     }
 
+    /// The part of each edge's own numbers in attention scores, E × K × F; `None` if the model reads none.
+    pub(super) fn edge_terms(&self) -> Option<EdgeTerms> {
+        let n_terms = self.config.n_edge_terms();
+        if n_terms == 0 {
+            return None;
+        }
+        let mut data = Vec::with_capacity(self.block.n_edges() * n_terms);
+        let (features, dim) = (self.block.edge_features(), self.config.edge_dim());
+        assert!(features.len() >= self.block.n_edges() * dim, "a layer with edge features needs blocks with features");
+        let weights = self.config.has_edge_weights().then(|| weights_in_scores(self.block));
+        for edge in 0..self.block.n_edges() {
+            data.extend(weights.as_ref().map(|weights| weights[edge]));
+            data.extend_from_slice(&features[edge * dim..][..dim]);
+        }
+        let LayerShape { heads, features, .. } = self.shape;
+        let products = product(&self.tensor_of(&data, n_terms), self.weight("edge.weight"));
+        let products = products.view([-1, heads as i64, features as i64]);
+        Some(EdgeTerms { products, attention: self.find_weight("edge.attention").map(Tensor::shallow_clone) })
+    }
+
     pub(super) fn edges(&self) -> &Edges {
         self.edges.expect("layers of tensor operations get their edges")
     }
@@ -170,6 +190,19 @@ impl Call<'_> {
         let like = self.weights.flat();
         Tensor::from_slice(values).view([-1, width as i64]).to_device(like.device()).to_kind(like.kind())
     }
+}
+
+/// Weights of edges as features: a self-loop has the mean of its destination's others, as in PyG.
+fn weights_in_scores(block: &Block) -> Vec<f32> {
+    let Some(weights) = block.known_weights() else { return vec![0.0; block.n_edges()] };
+    let mut of_edges = weights.to_vec();
+    for node in 0..block.n_destinations() {
+        let edges = block.edges_into(node);
+        let others = &weights[edges.start..edges.end - 1];
+        let sum: f64 = others.iter().map(|weight| f64::from(*weight)).sum();
+        of_edges[edges.end - 1] = (sum / others.len().max(1) as f64) as f32;
+    }
+    of_edges
 }
 
 /// Some numbers of the records of a block's first nodes; records of all nodes are `stride` numbers each.

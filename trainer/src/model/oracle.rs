@@ -64,6 +64,7 @@ impl AttentionCase<'_> {
                 factors: attention_factors.as_ref().map(Tensor::shallow_clone),
                 in_sums: None,
                 pairs: self.pairs,
+                edge_terms: None,
             };
             let attended = attend(
                 &product(dropped.as_ref().unwrap_or(rows), weight),

@@ -2,7 +2,7 @@
 
 use tch::Tensor;
 
-use super::{LayerShape, Model, call::LayerRows, reference};
+use super::{LayerShape, Model, Pass, call::LayerRows, reference};
 use crate::{
     data::{
         input::GraphInput,
@@ -20,7 +20,8 @@ impl Model {
         destinations: &[u32],
     ) -> Result<Vec<f32>, TrainError> {
         let last = self.layers.len() - 1;
-        let rows = match self.outputs_of(graph, last)?.0 {
+        let sample = self.sample(graph, Pass::Evaluate)?;
+        let rows = match self.outputs_of(&sample, last)?.0 {
             LayerRows::Hidden(rows) if self.gives_rows_before_elu() => rows.elu(),
             rows => rows.to_tensor(&self.weights),
         };

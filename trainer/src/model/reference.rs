@@ -183,6 +183,17 @@ pub struct ReferenceStep<'a> {
     pub in_sums: Option<Tensor>,
     /// Pairs of the edge loss.
     pub pairs: Option<&'a Pairs>,
+    /// The edges' own part of their scores.
+    pub edge_terms: Option<EdgeTerms>,
+}
+
+/// The edges' own part of their scores.
+#[derive(Debug)]
+pub struct EdgeTerms {
+    /// r·U, E × K × F.
+    pub products: Tensor,
+    /// b, K × F; `None` for a dynamic attention.
+    pub attention: Option<Tensor>,
 }
 
 /// An attention layer on products N × (K · F): scores, softmax by destination, weighted sum.
@@ -195,7 +206,7 @@ pub fn attend(
 ) -> Attended {
     let hidden = products.view([-1, shape.heads as i64, shape.features as i64]);
     let scorer = Scorer::of_targets(&hidden, (weights.attention, weights.targets), form);
-    let Scores { scores, logits } = scorer.score(&edges.sources, &edges.destinations);
+    let Scores { scores, logits } = scorer.score_with(&edges.sources, &edges.destinations, step.edge_terms.as_ref());
     let bent = if form.is_dynamic() { scores } else { leaky_relu(&scores) };
     let attention = softmax(edges, &bent, step.in_sums.as_ref());
     let dropped = step.factors.as_ref().map(|factors| &attention * factors);
@@ -278,6 +289,17 @@ impl Scorer<'_> {
     }
 
     pub(super) fn score(&self, sources: &Tensor, destinations: &Tensor) -> Scores {
+        self.score_with(sources, destinations, None)
+    }
+
+    /// The same of edges that may have a part of their own in scores, and have none in logits.
+    fn score_with(&self, sources: &Tensor, destinations: &Tensor, terms: Option<&EdgeTerms>) -> Scores {
+        let kind = self.hidden.kind();
+        let linear = |terms: &EdgeTerms| {
+            let attention = terms.attention.as_ref().expect("only a dynamic attention has none");
+            (&terms.products * attention).sum_dim_intlist(-1, false, kind)
+        };
+        let plus_terms = |scores: &Tensor| terms.map_or_else(|| scores.shallow_clone(), |terms| scores + linear(terms));
         let products = || {
             let products = pick(self.hidden, destinations) * pick(self.hidden, sources);
             products.sum_dim_intlist(-1, false, self.hidden.kind())
@@ -286,19 +308,22 @@ impl Scorer<'_> {
             let (of_destination, of_source) = self.halves.as_ref().expect("the form has attention weights");
             pick(of_destination, destinations) + pick(of_source, sources)
         };
-        let both = |scores: Tensor| Scores { logits: scores.shallow_clone(), scores };
+        let both = |logits: Tensor| Scores { scores: plus_terms(&logits), logits };
         match self.form {
             Form::Go => both(halves()),
             Form::Dp => both(products()),
             Form::Sd => both(products() / (self.hidden.size()[2] as f64).sqrt()),
             Form::Mx => {
                 let products = products();
-                Scores { scores: halves() * products.sigmoid(), logits: products }
+                Scores { scores: plus_terms(&halves()) * products.sigmoid(), logits: products }
             }
             Form::V2 => {
                 let (attention, targets) = self.dynamic.as_ref().expect("the form has targets");
                 let sums = pick(targets, destinations) + pick(self.hidden, sources);
-                both((leaky_relu(&sums) * attention).sum_dim_intlist(-1, false, self.hidden.kind()))
+                let score = |sums: &Tensor| (leaky_relu(sums) * attention).sum_dim_intlist(-1, false, kind);
+                let logits = score(&sums);
+                let scores = terms.map_or_else(|| logits.shallow_clone(), |terms| score(&(&sums + &terms.products)));
+                Scores { scores, logits }
             }
         }
     }

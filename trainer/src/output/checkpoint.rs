@@ -5,6 +5,7 @@
 //! | `layers.0.weight`, … | the weights, by name |
 //! | `moments.first`, `moments.second` | Adam's moments, one number per weight, in the order of the weights |
 //! | `best` | the weights of the epoch with the best validation metric, in the same order |
+//! | `ema` | with `optimizer.ema`: the average of the weights, in the same order |
 //!
 //! The loop's state is the text `kith` of the file's metadata, as JSON; `kith.crc32` is the checksum of all tensors, and
 //! `kith.file_crc32` that of the whole file (see `checkpoint/checksum.rs`). Version 0.1.0 wrote no checksum of the file.
@@ -25,6 +26,7 @@ use std::{
 use kith_run::{
     choice::Choice,
     config::{RunConfig, ScheduleConfig, ScheduleName},
+    prediction::Moment,
     run_file::RunFile,
 };
 use safetensors::{SafeTensors, tensor::Dtype};
@@ -44,6 +46,9 @@ pub const FORMAT_VERSION: u32 = 3;
 /// The names of our texts in the metadata.
 const METADATA: &str = "kith";
 const CHECKSUM: &str = "kith.crc32";
+
+/// The name of the average of the weights.
+const AVERAGE: &str = "ema";
 
 /// Everything a run needs to go on, as read from a file.
 #[derive(Debug)]
@@ -68,6 +73,18 @@ pub struct Restored {
     pub first: Tensor,
     /// Adam's second moments.
     pub second: Tensor,
+    /// The average of the weights, with `optimizer.ema`.
+    pub average: Option<Tensor>,
+}
+
+impl Restored {
+    /// The weights that were evaluated at a moment: with `optimizer.ema`, the average.
+    pub fn of(&self, moment: Moment) -> &Tensor {
+        match moment {
+            Moment::Best => &self.best,
+            Moment::Last => self.average.as_ref().unwrap_or(&self.weights),
+        }
+    }
 }
 
 fn shape_of(entry: &Entry) -> Vec<usize> {
@@ -142,7 +159,9 @@ impl Checkpoint {
             return Err(self.other_model(&format!("it holds {other}, which this model has not")));
         }
         let flat = |name| Ok::<_, TrainError>(Tensor::from_slice(self.tensor(name, &[weights.len()])?));
+        let average = self.config()?.optimizer.ema.map(|_| flat(AVERAGE)).transpose()?;
         Ok(Restored {
+            average,
             best: flat("best")?,
             first: flat(self.name_of("moments.first"))?,
             second: flat(self.name_of("moments.second"))?,

@@ -14,7 +14,6 @@ use crate::{
     optimizer::Plateau,
     output::checkpoint::{Exact, SavedState},
     run::early_stop::{Best, EarlyStop, EarlyStopState},
-    weights::Weights,
 };
 
 /// All that changes while a run goes on, beside weights and moments.
@@ -139,10 +138,10 @@ impl LoopState {
     }
 
     /// Records the evaluation of an epoch's weights.
-    pub(super) fn hear_measured(&mut self, measured: Measured, weights: &Weights) {
+    pub(super) fn hear_measured(&mut self, measured: Measured, weights: &Tensor) {
         let Measured { valid_loss, valid, test } = measured;
         if self.is_best(&measured) {
-            self.best = Some((Best { epoch: self.epoch, valid, test }, weights.flat().copy()));
+            self.best = Some((Best { epoch: self.epoch, valid, test }, weights.copy()));
         }
         if let Some(early_stop) = &mut self.early_stop {
             self.stopped_early = early_stop.hear(self.epoch, valid_loss, self.metric.score(valid));

@@ -54,6 +54,12 @@ impl Run<'_> {
         self.saver.wait()?;
         let phases = self.exchange.finish(self.world, self.clock.take())?;
         self.state.hear_phases(&phases);
+        self.write_report()?;
+        // A run that ends here has its report.
+        if self.count_confusion()? { self.write_report() } else { Ok(()) }
+    }
+
+    fn write_report(&self) -> Result<(), TrainError> {
         match (&self.folder, self.report()) {
             (Some(folder), Some(report)) => folder.report(&report),
             _ => Ok(()),
@@ -63,9 +69,9 @@ impl Run<'_> {
     /// Snapshot of the current state.
     pub(super) fn snapshot(&self) -> Result<Snapshot, TrainError> {
         let (first, second) = self.host.optimizer.moments();
-        let weights = self.host.model.weights();
-        let best = self.state.best.as_ref().map_or(weights.flat(), |(_, best)| best);
-        Snapshot::new(self.saved_state(), weights, [first, second, best])
+        let best = self.state.best.as_ref().map_or(self.host.evaluated_weights(), |(_, best)| best);
+        let average = self.host.optimizer.average();
+        Snapshot::new(self.saved_state(), self.host.model.weights(), [first, second, best], average)
     }
 
     fn saved_state(&self) -> SavedState {

@@ -1,9 +1,13 @@
 //! The training loop on small graphs: it learns, it can be killed anywhere, and it stops where it should.
 
+mod averages;
 mod batches;
+mod confusion;
+mod edge_features;
 mod gpu;
 mod gpu_ranks;
 mod hubs;
+mod label_input;
 mod links;
 mod loop_states;
 mod numbers;

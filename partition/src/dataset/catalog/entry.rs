@@ -2,7 +2,11 @@
 
 use std::path::Path;
 
-use crate::{Result, dataset::treatment::Treatment, raw::RawGraph};
+use crate::{
+    Result,
+    dataset::{streamed::StreamedGraph, treatment::Treatment},
+    raw::RawGraph,
+};
 
 /// One named dataset.
 #[derive(Debug)]
@@ -13,19 +17,28 @@ pub struct Dataset {
     pub title: &'static str,
     /// Nodes, edges and labels of the dataset, in a few words.
     pub about: &'static str,
-    /// The counts of the paper.
+    /// Published counts.
     pub published: Published,
-    /// Length of a row in the files, where the paper shortened it to `published.dim`.
+    /// Features per node in the files, where preprocessing shortens them to `published.dim`.
     pub raw_dim: u32,
-    /// Reads its files in a folder, refusing those that unpack to more bytes than the limit.
-    pub(crate) read: fn(&Path, u64) -> Result<RawGraph>,
-    /// Preprocessing in the paper.
+    /// Reads its files in a folder.
+    pub(crate) read: Reader,
+    /// Preprocessing of the dataset.
     pub(crate) treatment: Treatment,
     /// The files its reader reads, where they are and how to know them.
     pub downloads: &'static [Download],
 }
 
-/// The counts that the paper prints for a dataset.
+/// Reader of a dataset's files.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Reader {
+    /// Reads the whole graph, refusing files that unpack to more bytes than the limit.
+    Whole(fn(&Path, u64) -> Result<RawGraph>),
+    /// Reads the nodes within a memory limit, and opens edges and features.
+    Streamed(fn(&Path, u64) -> Result<StreamedGraph>),
+}
+
+/// Published counts of a dataset: those of the paper, or of its authors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Published {
     /// Nodes.
@@ -42,6 +55,16 @@ pub struct Published {
     pub n_valid: u64,
     /// Nodes only measured.
     pub n_test: u64,
+}
+
+impl Published {
+    /// Counts of nodes and edges, of features and classes, and of the split.
+    pub(super) const fn new(whole: [u64; 2], row: [u32; 2], split: [u64; 3]) -> Published {
+        let [n_nodes, n_edges] = whole;
+        let [dim, n_classes] = row;
+        let [n_train, n_valid, n_test] = split;
+        Published { n_nodes, n_edges, dim, n_classes, n_train, n_valid, n_test }
+    }
 }
 
 /// One file to download.

@@ -1,6 +1,6 @@
 //! Entries of the heterophilous datasets. Numbers of nodes of the splits: half of the nodes train, a quarter validates.
 
-use super::entry::{Dataset, Download, Published};
+use super::entry::{Dataset, Download, Published, Reader};
 use crate::dataset::{heterophilous, treatment::Treatment};
 
 macro_rules! entry {
@@ -11,7 +11,7 @@ macro_rules! entry {
             about: $about,
             published: $published,
             raw_dim: $published.dim,
-            read: |dir, limit| heterophilous::read(dir, $name, limit),
+            read: Reader::Whole(|dir, limit| heterophilous::read(dir, $name, limit)),
             treatment: Treatment::UNDIRECTED,
             downloads: &[Download::at(
                 concat!("https://github.com/yandex-research/heterophilous-graphs/raw/main/data/", $file),

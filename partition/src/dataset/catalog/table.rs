@@ -1,13 +1,13 @@
 //! Table of the datasets. Sizes and hashes are only those published for exactly the file at the address.
 
 use super::{
-    entry::{Dataset, Download, Member, Published},
-    heterophilous,
+    entry::{Dataset, Download, Member, Published, Reader},
+    heterophilous, ogb,
 };
 use crate::dataset::{
     attributed, four_univ,
     musae::{self, Topic},
-    ogb, planetoid, ppi, saint,
+    planetoid, ppi, saint,
     treatment::Treatment,
     wiki_cs,
 };
@@ -35,9 +35,9 @@ pub static CATALOG: &[Dataset] = &[
         name: "cora",
         title: "Cora",
         about: "papers and their citations; words; 7 topics",
-        published: counts([2708, 5429], [1433, 7], [140, 500, 1000]),
+        published: Published::new([2708, 5429], [1433, 7], [140, 500, 1000]),
         raw_dim: 1433,
-        read: |dir, _| planetoid::read(dir, "cora"),
+        read: Reader::Whole(|dir, _| planetoid::read(dir, "cora")),
         treatment: Treatment::UNDIRECTED,
         downloads: planetoid!["cora":
             "x" 22119 "23cfa55d91c6f624233f5eb7b6e3f141f1bd2b2ae39608a63cf5d084bb27baab",
@@ -54,9 +54,9 @@ pub static CATALOG: &[Dataset] = &[
         name: "citeseer",
         title: "CiteSeer",
         about: "papers and their citations; words; 6 topics",
-        published: counts([3327, 4732], [3703, 6], [120, 500, 1000]),
+        published: Published::new([3327, 4732], [3703, 6], [120, 500, 1000]),
         raw_dim: 3703,
-        read: |dir, _| planetoid::read(dir, "citeseer"),
+        read: Reader::Whole(|dir, _| planetoid::read(dir, "citeseer")),
         treatment: Treatment::UNDIRECTED,
         downloads: planetoid!["citeseer":
             "x" 31087 "d20de19150741e555de0ed037195630fc194114ebc7fd72ced62810148aa22f6",
@@ -73,9 +73,9 @@ pub static CATALOG: &[Dataset] = &[
         name: "pubmed",
         title: "PubMed",
         about: "papers on diabetes and their citations; words; 3 kinds",
-        published: counts([19717, 44338], [500, 3], [60, 500, 1000]),
+        published: Published::new([19717, 44338], [500, 3], [60, 500, 1000]),
         raw_dim: 500,
-        read: |dir, _| planetoid::read(dir, "pubmed"),
+        read: Reader::Whole(|dir, _| planetoid::read(dir, "pubmed")),
         treatment: Treatment::UNDIRECTED,
         downloads: planetoid!["pubmed":
             "x" 23172 "fbe9cb5c47200d1b7769a26e579be3b7130b556831f9d850e77c4c74f2599b33",
@@ -92,9 +92,9 @@ pub static CATALOG: &[Dataset] = &[
         name: "cora-ml",
         title: "Cora-ML",
         about: "papers on machine learning and their citations; words; 7 topics",
-        published: counts([2995, 8158], [2879, 7], [140, 210, 2645]),
+        published: Published::new([2995, 8158], [2879, 7], [140, 210, 2645]),
         raw_dim: 2879,
-        read: |dir, _| attributed::read(dir, "cora-ml"),
+        read: Reader::Whole(|dir, _| attributed::read(dir, "cora-ml")),
         treatment: Treatment::BINARIZED,
         downloads: &[Download::at(
             "https://github.com/abojchevski/graph2gauss/raw/master/data/cora_ml.npz",
@@ -105,9 +105,9 @@ pub static CATALOG: &[Dataset] = &[
         name: "cora-full",
         title: "Cora-Full",
         about: "papers and their citations; words; 70 topics",
-        published: counts([19793, 63421], [500, 70], [1395, 2049, 16349]),
+        published: Published::new([19793, 63421], [500, 70], [1395, 2049, 16349]),
         raw_dim: 8710,
-        read: |dir, _| attributed::read(dir, "cora-full"),
+        read: Reader::Whole(|dir, _| attributed::read(dir, "cora-full")),
         treatment: Treatment::SHORTENED,
         downloads: &[Download::at(
             "https://github.com/shchur/gnn-benchmark/raw/master/data/npz/cora_full.npz",
@@ -120,9 +120,9 @@ pub static CATALOG: &[Dataset] = &[
         name: "dblp",
         title: "DBLP",
         about: "papers and their citations; words; 4 topics",
-        published: counts([17716, 52867], [1639, 4], [80, 120, 17516]),
+        published: Published::new([17716, 52867], [1639, 4], [80, 120, 17516]),
         raw_dim: 1639,
-        read: |dir, _| attributed::read(dir, "dblp"),
+        read: Reader::Whole(|dir, _| attributed::read(dir, "dblp")),
         treatment: Treatment::BINARIZED,
         downloads: &[Download::at("https://github.com/abojchevski/graph2gauss/raw/master/data/dblp.npz", "dblp.npz")
             .git_blob("3e179a9ebf2968d9ad67544c8978bf4759e489d8")],
@@ -131,9 +131,9 @@ pub static CATALOG: &[Dataset] = &[
         name: "cs",
         title: "CS",
         about: "authors in computer science who wrote together; words; 15 fields",
-        published: counts([18333, 81894], [500, 15], [300, 450, 17583]),
+        published: Published::new([18333, 81894], [500, 15], [300, 450, 17583]),
         raw_dim: 6805,
-        read: |dir, _| attributed::read(dir, "cs"),
+        read: Reader::Whole(|dir, _| attributed::read(dir, "cs")),
         treatment: Treatment::SHORTENED,
         downloads: &[Download::at(
             "https://github.com/shchur/gnn-benchmark/raw/master/data/npz/ms_academic_cs.npz",
@@ -146,9 +146,9 @@ pub static CATALOG: &[Dataset] = &[
         name: "physics",
         title: "Physics",
         about: "authors in physics who wrote together; words; 5 fields",
-        published: counts([34493, 247_962], [500, 5], [100, 150, 34243]),
+        published: Published::new([34493, 247_962], [500, 5], [100, 150, 34243]),
         raw_dim: 8415,
-        read: |dir, _| attributed::read(dir, "physics"),
+        read: Reader::Whole(|dir, _| attributed::read(dir, "physics")),
         treatment: Treatment::SHORTENED,
         downloads: &[Download::at(
             "https://github.com/shchur/gnn-benchmark/raw/master/data/npz/ms_academic_phy.npz",
@@ -161,9 +161,9 @@ pub static CATALOG: &[Dataset] = &[
         name: "photo",
         title: "Photo",
         about: "photo goods bought together; words of reviews; 8 kinds",
-        published: counts([7650, 119_081], [745, 8], [160, 240, 7250]),
+        published: Published::new([7650, 119_081], [745, 8], [160, 240, 7250]),
         raw_dim: 745,
-        read: |dir, _| attributed::read(dir, "photo"),
+        read: Reader::Whole(|dir, _| attributed::read(dir, "photo")),
         treatment: Treatment::WITH_ISOLATED,
         downloads: &[Download::at(
             "https://github.com/shchur/gnn-benchmark/raw/master/data/npz/amazon_electronics_photo.npz",
@@ -176,9 +176,9 @@ pub static CATALOG: &[Dataset] = &[
         name: "computers",
         title: "Computers",
         about: "computer goods bought together; words of reviews; 10 kinds",
-        published: counts([13752, 245_861], [767, 10], [200, 300, 13252]),
+        published: Published::new([13752, 245_861], [767, 10], [200, 300, 13252]),
         raw_dim: 767,
-        read: |dir, _| attributed::read(dir, "computers"),
+        read: Reader::Whole(|dir, _| attributed::read(dir, "computers")),
         treatment: Treatment::WITH_ISOLATED,
         downloads: &[Download::at(
             "https://github.com/shchur/gnn-benchmark/raw/master/data/npz/amazon_electronics_computers.npz",
@@ -191,9 +191,9 @@ pub static CATALOG: &[Dataset] = &[
         name: "wiki-cs",
         title: "Wiki-CS",
         about: "articles on computer science and their links; averaged word vectors; 10 branches",
-        published: counts([11701, 297_110], [300, 10], [580, 1769, 5847]),
+        published: Published::new([11701, 297_110], [300, 10], [580, 1769, 5847]),
         raw_dim: 300,
-        read: wiki_cs::read,
+        read: Reader::Whole(wiki_cs::read),
         treatment: Treatment::FROM_FILES,
         downloads: &[Download::at(
             "https://github.com/pmernyei/wiki-cs-dataset/raw/master/dataset/data.json",
@@ -205,9 +205,9 @@ pub static CATALOG: &[Dataset] = &[
         name: "chameleon",
         title: "Chameleon",
         about: "articles on chameleons and their links; nouns; 6 ranges of traffic",
-        published: counts([2277, 36101], [500, 6], [120, 180, 1977]),
+        published: Published::new([2277, 36101], [500, 6], [120, 180, 1977]),
         raw_dim: 13183,
-        read: |dir, limit_bytes| musae::read(dir, Topic::Chameleon, limit_bytes),
+        read: Reader::Whole(|dir, limit_bytes| musae::read(dir, Topic::Chameleon, limit_bytes)),
         treatment: Treatment::WORDS,
         downloads: &[
             Download::at("https://snap.stanford.edu/data/wikipedia.zip", "wikipedia.zip").unzip(64 << 20, CHAMELEON)
@@ -217,9 +217,9 @@ pub static CATALOG: &[Dataset] = &[
         name: "crocodile",
         title: "Crocodile",
         about: "articles on crocodiles and their links; nouns; 6 ranges of traffic",
-        published: counts([11631, 180_020], [500, 6], [120, 180, 11331]),
+        published: Published::new([11631, 180_020], [500, 6], [120, 180, 11331]),
         raw_dim: 13183,
-        read: |dir, limit_bytes| musae::read(dir, Topic::Crocodile, limit_bytes),
+        read: Reader::Whole(|dir, limit_bytes| musae::read(dir, Topic::Crocodile, limit_bytes)),
         treatment: Treatment::WORDS,
         downloads: &[
             Download::at("https://snap.stanford.edu/data/wikipedia.zip", "wikipedia.zip").unzip(64 << 20, CROCODILE)
@@ -229,9 +229,9 @@ pub static CATALOG: &[Dataset] = &[
         name: "four-univ",
         title: "Four-Univ",
         about: "web pages of universities and their links, 5 graphs; words; 6 kinds",
-        published: counts([4518, 3426], [2000, 6], [4014, 248, 256]),
+        published: Published::new([4518, 3426], [2000, 6], [4014, 248, 256]),
         raw_dim: 2000,
-        read: four_univ::read,
+        read: Reader::Whole(four_univ::read),
         treatment: Treatment::FROM_FILES,
         downloads: &[Download::at(
             "http://www.cs.cmu.edu/afs/cs.cmu.edu/project/theo-20/www/data/webkb-data.gtar.gz",
@@ -242,9 +242,9 @@ pub static CATALOG: &[Dataset] = &[
         name: "flickr",
         title: "Flickr",
         about: "pictures that share a place, a gallery or comments; words of tags; 7 kinds",
-        published: counts([89250, 449_878], [500, 7], [44625, 22312, 22313]),
+        published: Published::new([89250, 449_878], [500, 7], [44625, 22312, 22313]),
         raw_dim: 500,
-        read: |dir, _| saint::read(dir),
+        read: Reader::Whole(|dir, _| saint::read(dir)),
         treatment: Treatment::FROM_FILES,
         downloads: &[
             drive!("1crmsTbd1-2sEXsGwa2IKnIB7Zd3TmUsy", "adj_full.npz"),
@@ -257,28 +257,21 @@ pub static CATALOG: &[Dataset] = &[
         name: "ppi",
         title: "PPI",
         about: "proteins that act together, 24 tissues as 24 graphs; gene sets; any of 121 roles",
-        published: counts([56944, 818_716], [50, 121], [44906, 6514, 5524]),
+        published: Published::new([56944, 818_716], [50, 121], [44906, 6514, 5524]),
         raw_dim: 50,
-        read: |dir, _| ppi::read(dir),
+        read: Reader::Whole(|dir, _| ppi::read(dir)),
         treatment: Treatment::UNDIRECTED,
         downloads: &[Download::at("https://data.dgl.ai/dataset/ppi.zip", "ppi.zip").unzip(1 << 30, PPI)],
     },
-    Dataset {
-        name: "ogbn-arxiv",
-        title: "ogbn-arxiv",
-        about: "papers and their citations; averaged word vectors; 40 subjects, split by year",
-        published: counts([169_343, 1_166_243], [128, 40], [90941, 29799, 48603]),
-        raw_dim: 128,
-        read: ogb::read_any,
-        treatment: Treatment::FROM_FILES,
-        downloads: &[Download::at("http://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip", "arxiv.zip")
-            .unzip(512 << 20, ARXIV)],
-    },
+    ogb::ARXIV,
     heterophilous::ROMAN_EMPIRE,
     heterophilous::AMAZON_RATINGS,
     heterophilous::MINESWEEPER,
     heterophilous::TOLOKERS,
     heterophilous::QUESTIONS,
+    ogb::PRODUCTS,
+    ogb::PAPERS100M,
+    ogb::COLLAB,
 ];
 
 static CHAMELEON: &[Member] = &[
@@ -307,25 +300,3 @@ static PPI: &[Member] = &[
     Member::at("test_feats.npy", "test_feats.npy"),
     Member::at("test_labels.npy", "test_labels.npy"),
 ];
-
-static ARXIV: &[Member] = &[
-    Member::at("arxiv/raw/edge.csv.gz", "raw/edge.csv.gz").git_blob("79a501578454cfb045c7de245e7c7a7804246152"),
-    Member::at("arxiv/raw/node-feat.csv.gz", "raw/node-feat.csv.gz")
-        .git_blob("9e386dd5dbb585cdc8cb39f883c29ab6fcd684f8"),
-    Member::at("arxiv/raw/node-label.csv.gz", "raw/node-label.csv.gz"),
-    Member::at("arxiv/raw/node_year.csv.gz", "raw/node_year.csv.gz"),
-    Member::at("arxiv/raw/num-node-list.csv.gz", "raw/num-node-list.csv.gz"),
-    Member::at("arxiv/raw/num-edge-list.csv.gz", "raw/num-edge-list.csv.gz"),
-    Member::at("arxiv/split/time/train.csv.gz", "split/time/train.csv.gz"),
-    Member::at("arxiv/split/time/valid.csv.gz", "split/time/valid.csv.gz"),
-    Member::at("arxiv/split/time/test.csv.gz", "split/time/test.csv.gz"),
-    Member::at("arxiv/mapping/labelidx2arxivcategeory.csv.gz", "mapping/labelidx2arxivcategeory.csv.gz"),
-    Member::at("arxiv/mapping/nodeidx2paperid.csv.gz", "mapping/nodeidx2paperid.csv.gz"),
-];
-
-const fn counts(whole: [u64; 2], row: [u32; 2], split: [u64; 3]) -> Published {
-    let [n_nodes, n_edges] = whole;
-    let [dim, n_classes] = row;
-    let [n_train, n_valid, n_test] = split;
-    Published { n_nodes, n_edges, dim, n_classes, n_train, n_valid, n_test }
-}

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bytes::Buf;
 use kith_proto::{ChecksumError, FieldError, Fields, Message, PackedError, unpack, unpack_bits};
-use kith_sampler::{Drawn, Fanout, Hop, Id};
+use kith_sampler::{Drawn, EdgeData, Fanout, Hop, Id};
 use kith_store::is_weight;
 
 /// Error in an answer.
@@ -82,9 +82,11 @@ pub struct HopAnswer<'a, I: Id> {
     max_count: u32,
     counts: &'a mut Vec<u32>,
     neighbors: &'a mut Vec<I>,
-    /// One for each neighbor, if the hop wants them.
-    weights: &'a mut Vec<f32>,
-    with_weights: bool,
+    /// Of each neighbor's edge, as far as the hop wants them.
+    edge_data: &'a mut Vec<f32>,
+    wanted: EdgeData,
+    /// Numbers of one edge.
+    width: usize,
     first_count: usize,
     /// The first neighbor of the first row of this attempt.
     first_neighbor: usize,
@@ -93,30 +95,45 @@ pub struct HopAnswer<'a, I: Id> {
 }
 
 impl<'a, I: Id> HopAnswer<'a, I> {
-    /// Appends to `counts`, `neighbors` and `weights` what a hop draws; no node has more than `max_degree` neighbors.
+    /// Appends to `counts`, `neighbors` and `edge_data` what a hop draws in a graph; no node has more neighbors than there are
+    /// edges.
     pub fn new(
         hop: &Hop,
-        max_degree: u64,
-        (counts, neighbors, weights): (&'a mut Vec<u32>, &'a mut Vec<I>, &'a mut Vec<f32>),
+        (max_degree, edge_dim): (u64, usize),
+        (counts, neighbors, edge_data): (&'a mut Vec<u32>, &'a mut Vec<I>, &'a mut Vec<f32>),
     ) -> HopAnswer<'a, I> {
         let max_count = match hop.fanout {
             Fanout::AtMost(fanout) => fanout.get(),
             Fanout::All => u32::try_from(max_degree).unwrap_or(u32::MAX),
         };
         let (first_count, first_neighbor) = (counts.len(), neighbors.len());
-        let with_weights = hop.with_weights;
+        let wanted = hop.edge_data;
         let rows = 0..0;
         HopAnswer {
             rows,
             max_count,
             counts,
             neighbors,
-            weights,
-            with_weights,
+            edge_data,
+            wanted,
+            width: wanted.width(edge_dim),
             first_count,
             first_neighbor,
             n_counted: 0,
         }
+    }
+
+    /// Checks the numbers of edges from the `start`-th on.
+    fn check_data(&self, start: usize) -> Result<(), &'static str> {
+        let is_weight_at = |place: usize| self.wanted.weights && place.is_multiple_of(self.width);
+        for (place, number) in (start..).zip(&self.edge_data[start..]) {
+            if is_weight_at(place) && !is_weight(*number) {
+                return Err("the weight of an edge is no number from 0 to 1e12");
+            } else if !number.is_finite() {
+                return Err("a feature of an edge is not finite");
+            }
+        }
+        Ok(())
     }
 
     fn n_neighbors(&self) -> u64 {
@@ -130,14 +147,14 @@ impl<I: Id + Packed> Read for HopAnswer<'_, I> {
         self.first_neighbor += whole.iter().map(|count| *count as usize).sum::<usize>();
         self.counts.truncate(self.first_count + rows.start);
         self.neighbors.truncate(self.first_neighbor);
-        self.weights.truncate(self.first_neighbor);
+        self.edge_data.truncate(self.first_neighbor * self.width);
         (self.rows, self.n_counted) = (rows, 0);
     }
 
     fn n_whole(&self) -> usize {
         let counts = &self.counts[self.first_count + self.rows.start..];
-        let n_weighted = if self.with_weights { self.weights.len() } else { self.neighbors.len() };
-        let mut missing = self.n_neighbors().min((n_weighted - self.first_neighbor) as u64);
+        let n_with_data = self.edge_data.len().checked_div(self.width).unwrap_or(self.neighbors.len());
+        let mut missing = self.n_neighbors().min((n_with_data - self.first_neighbor) as u64);
         let is_whole = |count: &&u32| {
             let left = missing.checked_sub(u64::from(**count));
             missing = left.unwrap_or(0);
@@ -147,19 +164,20 @@ impl<I: Id + Packed> Read for HopAnswer<'_, I> {
     }
 
     fn max_bytes(&self) -> u64 {
-        let of_neighbor = size_of::<I>() + if self.with_weights { size_of::<f32>() } else { 0 };
-        let of_row = size_of::<u32>() as u64 + u64::from(self.max_count) * of_neighbor as u64;
+        let of_neighbor = size_of::<I>() + self.width * size_of::<f32>();
+        let of_row =
+            (size_of::<u32>() as u64).saturating_add(u64::from(self.max_count).saturating_mul(of_neighbor as u64));
         of_row.saturating_mul(self.rows.len() as u64)
     }
 
     fn read(&mut self, message: Message) -> Result<usize, AnswerError> {
-        let (n_counts, n_weights, mut n_bytes) = (self.counts.len(), self.weights.len(), 0);
+        let (n_counts, n_data, mut n_bytes) = (self.counts.len(), self.edge_data.len(), 0);
         for field in Fields::new(message) {
             let (number, packed) = field?;
             match number {
                 1 => unpack(&packed, u32::from_le_bytes, self.counts)?,
                 2 => I::unpack(&packed, self.neighbors)?,
-                3 if self.with_weights => unpack(&packed, f32::from_le_bytes, self.weights)?,
+                3 if self.width > 0 => unpack(&packed, f32::from_le_bytes, self.edge_data)?,
                 _ => continue,
             }
             n_bytes += packed.remaining();
@@ -172,13 +190,13 @@ impl<I: Id + Packed> Read for HopAnswer<'_, I> {
         self.n_counted += new.iter().map(|count| u64::from(*count)).sum::<u64>();
         // Counts come before their neighbors, or with them.
         expect_at_most("neighbors", self.n_neighbors() as usize, self.n_counted as usize)?;
-        if self.with_weights {
-            expect_at_most("weights", self.weights.len(), self.neighbors.len())?;
+        if self.width > 0 {
+            expect_at_most("values of edge data", self.edge_data.len(), self.neighbors.len() * self.width)?;
         }
         // Here, not at the end: rows of an attempt that breaks off stay.
-        if !self.weights[n_weights..].iter().all(|weight| is_weight(*weight)) {
-            self.weights.truncate(n_weights);
-            return Err(AnswerError::Other("the weight of an edge is no number from 0 to 1e12"));
+        if let Err(problem) = self.check_data(n_data) {
+            self.edge_data.truncate(n_data);
+            return Err(AnswerError::Other(problem));
         }
         Ok(n_bytes)
     }
@@ -186,10 +204,10 @@ impl<I: Id + Packed> Read for HopAnswer<'_, I> {
     fn finish(&mut self) -> Result<(), AnswerError> {
         expect_count("counts", self.counts.len() - self.first_count, self.rows.end)?;
         expect_count("neighbors", self.n_neighbors() as usize, self.n_counted as usize)?;
-        if !self.with_weights {
+        if self.width == 0 {
             return Ok(());
         }
-        expect_count("weights", self.weights.len(), self.neighbors.len())
+        expect_count("values of edge data", self.edge_data.len(), self.neighbors.len() * self.width)
     }
 }
 
@@ -213,10 +231,10 @@ impl Packed for u64 {
 
 /// Empties `drawn` for ids of a width.
 pub(crate) fn begin_drawn<I: Id>(drawn: &mut Drawn) -> (&mut Vec<u32>, &mut Vec<I>, &mut Vec<f32>) {
-    let Drawn { counts, neighbors, weights } = drawn;
+    let Drawn { counts, neighbors, edge_data } = drawn;
     counts.clear();
-    weights.clear();
-    (counts, I::ids_of(neighbors), weights)
+    edge_data.clear();
+    (counts, I::ids_of(neighbors), edge_data)
 }
 
 /// Answers to candidates of edges, which come at once for a request.

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, ops::Range};
 
 use bytes::Buf;
 use kith_proto::{IdWidth, Message, PROTOCOL, v2};
-use kith_store::{FeatureLayout, LabelKind};
+use kith_store::{FeatureLayout, LabelKind, MAX_EDGE_DIM};
 use prost::Message as _;
 
 use crate::{
@@ -168,6 +168,10 @@ impl Facts {
             n_classes: n_classes.ok_or(AnswerError::Other("there are too many classes"))?,
             labels: label_kind,
             has_edge_weights: facts.has_edge_weights,
+            edge_dim: usize::try_from(facts.edge_dim)
+                .ok()
+                .filter(|dim| *dim <= MAX_EDGE_DIM)
+                .ok_or(AnswerError::Other("edges have too many features"))?,
             splits: facts.splits,
             is_set: facts.is_set,
         };

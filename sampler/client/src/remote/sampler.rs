@@ -191,9 +191,9 @@ impl RemoteSampler {
         frontier: &[u64],
         drawn: &mut Drawn,
     ) -> Result<()> {
-        let (counts, neighbors, weights) = begin_drawn::<I>(drawn);
+        let (counts, neighbors, edge_data) = begin_drawn::<I>(drawn);
         counts.reserve(frontier.len());
-        let Hop { run_key, step, hop: number, fanout, sampling, with_weights } = *hop;
+        let Hop { run_key, step, hop: number, fanout, sampling, edge_data: wanted } = *hop;
         let request = |rows: Range<usize>| {
             Ok(frame_message(&v2::SampleHopRequest {
                 graph: self.cluster(),
@@ -203,7 +203,8 @@ impl RemoteSampler {
                 hop: number,
                 with_replacement: sampling == Sampling::WithReplacement,
                 by_weight: sampling == Sampling::Weighted,
-                with_weights,
+                with_weights: wanted.weights,
+                with_edge_features: wanted.features,
                 frontier: self.pack(Call::SampleHop, shard, &frontier[rows])?,
                 most: Some(match fanout {
                     Fanout::AtMost(fanout) => v2::sample_hop_request::Most::Fanout(fanout.get()),
@@ -212,7 +213,8 @@ impl RemoteSampler {
             }))
         };
         let wanted = Wanted { n_rows: frontier.len(), at_once: self.facts.max_frontier, request: &request };
-        let mut answer = HopAnswer::new(hop, self.facts.info.n_edges, (counts, neighbors, weights));
+        let Info { n_edges, edge_dim, .. } = self.facts.info;
+        let mut answer = HopAnswer::new(hop, (n_edges, edge_dim), (counts, neighbors, edge_data));
         self.asker().ask(Call::SampleHop, Some(shard), wanted, &mut answer).await
     }
 

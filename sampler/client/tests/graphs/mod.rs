@@ -119,6 +119,11 @@ pub(crate) fn open(folder: &Path, edges: &Edges) -> Graph {
         // Some weigh nothing.
         let weight = |edge: &u32| (edges.edges[*edge as usize].0 ^ edges.edges[*edge as usize].1) % 7;
         writer.write("edge_weights", &order.iter().map(|edge| weight(edge) as f32 / 4.0).collect::<Vec<_>>()).unwrap();
+        let features = order.iter().map(|edge| edges.edges[*edge as usize]).flat_map(|(u, v)| {
+            let (low, high) = (u.min(v) % 1000, u.max(v) % 1000);
+            [low as f32, high as f32 / 2.0, (low ^ high) as f32 - 9.0].map(f16::from_f32)
+        });
+        writer.write("edge_features", &features.collect::<Vec<f16>>()).unwrap();
     }
     if !edges.is_symmetric {
         let reversed: Vec<(u64, u64)> = order.iter().map(|e| edges.edges[*e as usize]).map(|(u, v)| (v, u)).collect();
@@ -177,6 +182,11 @@ pub(crate) fn open(folder: &Path, edges: &Edges) -> Graph {
         n_edges: edges.edges.len() as u64,
         is_symmetric: edges.is_symmetric,
         edge_weights: edges.has_numbers,
+        edge_features: edges.has_numbers.then_some(FeaturesEntry {
+            dim: 3,
+            layout: FeatureLayout::Dense,
+            dtype: Dtype::F16,
+        }),
         features: Some(FeaturesEntry { dim: 2, layout: form, dtype }),
         labels: Some(LabelsEntry { kind, n_classes }),
         splits: vec!["main".into()],

@@ -50,7 +50,7 @@ pub(crate) struct Args {
     /// Merge duplicate edges into one.
     #[arg(long)]
     merge_duplicates: bool,
-    /// Type of dense features: f32, f16 or bf16 (default: f32).
+    /// Type of dense features, of nodes and of edges: f32, f16 or bf16 (default: f32).
     #[arg(long, default_value = "f32", hide_default_value = true, value_parser = dtype)]
     dtype: Dtype,
     /// Memory limit (default: 2GiB).
@@ -75,6 +75,9 @@ struct TableArgs {
     /// an npy file with one weight per edge.
     #[arg(long, value_name = "COLUMN|PATH", num_args = 1.., requires = "edges")]
     edge_weights: Option<Vec<PathBuf>>,
+    /// Features of the edges, one row per edge in the order of --edges: npy, csv or parquet; files, or folders of them.
+    #[arg(long, value_name = "PATH", num_args = 1.., requires = "edges")]
+    edge_features: Vec<PathBuf>,
     /// Labels (classes): csv or npy.
     #[arg(long, value_name = "PATH", num_args = 1.., requires = "edges")]
     labels: Vec<PathBuf>,
@@ -121,6 +124,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
             let tables = Tables {
                 edges: args.tables.edges,
                 edge_weights: args.tables.edge_weights.map(edge_weight_rule),
+                edge_features: args.tables.edge_features,
                 rows: tables_of_features(args.features)?,
                 labels: args.tables.labels,
                 targets: args.tables.targets,

@@ -32,7 +32,10 @@ fn readable(stats: &Stats) -> Vec<(&'static str, String)> {
         "none" => "none".to_owned(),
         layout => format!("{} per node, {layout}, {:.2}% stored", grouped(stats.dim), stats.feature_density * 100.0),
     };
-    let weights = if stats.edge_weights { ", weighted" } else { "" };
+    let mut of_edges = if stats.edge_weights { ", weighted".to_owned() } else { String::new() };
+    if let Some(dim) = stats.edge_dim {
+        of_edges += &format!(", {dim} features each");
+    }
     let labels = match stats.labels {
         "targets" => ("targets", format!("{} per node", stats.n_classes)),
         "multi-label" => ("classes", format!("{}, several per node", stats.n_classes)),
@@ -43,7 +46,7 @@ fn readable(stats: &Stats) -> Vec<(&'static str, String)> {
         ("nodes", format!("{} ({} isolated)", grouped(stats.n_nodes), grouped(stats.n_isolated))),
         (
             "edges",
-            format!("{} ({direction}{weights}, {} self-loops)", grouped(stats.n_edges), grouped(stats.n_self_loops)),
+            format!("{} ({direction}{of_edges}, {} self-loops)", grouped(stats.n_edges), grouped(stats.n_self_loops)),
         ),
         ("undirected edges", grouped(stats.n_undirected_edges)),
         (

@@ -152,6 +152,11 @@ impl Program {
         self.weights.read_part(self.numbers_of(run))
     }
 
+    /// Sets the weights of one run.
+    pub fn set_weights(&self, run: usize, weights: &[f32]) -> Result<(), GpuError> {
+        self.weights.write_part(self.numbers_of(run).start, weights)
+    }
+
     /// Last computed outputs of the last layer, of one run: nodes × classes.
     pub fn logits_of(&self, run: usize) -> Result<Vec<f32>, GpuError> {
         let Last { plan, layer, outputs, .. } = self.last();

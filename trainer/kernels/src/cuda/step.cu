@@ -149,4 +149,15 @@ KERNEL void kith_update_by_slices(
     change_weight<true>(*settings, factors, clip, is_decayed, gradients[at], weights + at, first + at, second + at);
 }
 
+/// Moves the averages of every run toward its weights, by the run's share of the distance; of 1: copies them. Running statistics are
+/// copied. `is_lost`: null, or not zero after a loss that is not finite.
+KERNEL void kith_average(
+    u32 n_weights, u32 n_trained, const float *shares, const u32 *is_lost, const float *weights, float *averages) {
+    u32 place = blockIdx.x * blockDim.x + threadIdx.x, run = blockIdx.y;
+    if (place >= n_weights || (is_lost && *is_lost)) return;
+    size_t at = (size_t)run * n_weights + place;
+    float share = place < n_trained ? shares[run] : 1.f;
+    averages[at] = share == 1.f ? weights[at] : fmaf(weights[at] - averages[at], share, averages[at]);
+}
+
 KERNEL void kith_end_step(u64 *step) { *step += 1; }

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::page::{Cell, Page};
 
 use super::{
-    curves,
+    confusion, curves,
     folder::{Run, Runs},
     json::{JsonPart, count},
     metric::ShownMetric,
@@ -43,6 +43,7 @@ pub(super) fn page(dir: &Path, runs: &Runs, place: Option<&RecipePoint>, paper: 
         page.section("How it went");
         page.figures(&figures);
     }
+    confusion::section(&mut page, runs);
     if let Some((figure, table)) = time::spent(runs) {
         page.section("Where the time went");
         page.figures(&[figure]);

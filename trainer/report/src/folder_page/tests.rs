@@ -106,6 +106,41 @@ fn several_runs_have_means() {
     assert!(written.events[1].starts_with(temp.path().join("events/run-43")));
 }
 
+/// One run shows the counts of its report; several show their sum.
+#[test]
+fn confusion_matrices_are_shown() {
+    let temp = tempfile::tempdir().unwrap();
+    let with = |key: u64, test: Value| {
+        let mut report = made_report(key);
+        report["confusion"] = json!({ "valid": [[0, 0], [0, 0]], "test": test });
+        report
+    };
+    let (one, several) = (temp.path().join("one"), temp.path().join("several"));
+    write(&one.join("report.json"), with(42, json!([[1234, 5], [6, 70]])).to_string());
+    let (html, _) = ask(&one).unwrap();
+    assert!(compared(&html, &one) > 24);
+    assert!(html.contains("<h2 id=\"confusion-matrix\">") && html.contains("<caption>Test nodes</caption>"), "{html}");
+    assert!(
+        html.contains("data-from=\"report.json#/confusion/test/0/0\" title=\"100% of class 0 predicted as 0\">1,234")
+    );
+    assert!(!html.contains("Validation nodes"), "there are none");
+
+    let runs = [with(1, json!([[1, 2], [3, 4]])), with(2, json!([[10, 20], [30, 40]]))];
+    write(&several.join("report.json"), json!({ "runs": runs }).to_string());
+    let (html, _) = ask(&several).unwrap();
+    assert!(html.contains("<caption>Test nodes, 2 runs added up</caption>"), "{html}");
+    for n in [11, 22, 33, 44] {
+        assert!(html.contains(&format!(" data-value=\"{n}\" title=")), "{n}: {html}");
+    }
+
+    for damaged in [json!([[1, 2], [3]]), json!([[1, -2], [3, 4]]), json!(7)] {
+        write(&one.join("report.json"), with(42, damaged).to_string());
+        assert!(!ask(&one).unwrap().0.contains("confusion-matrix"));
+    }
+    write(&one.join("report.json"), made_report(42).to_string());
+    assert!(!ask(&one).unwrap().0.contains("confusion-matrix"), "a report without one");
+}
+
 #[test]
 fn runs_that_are_at_work_have_a_page_that_says_so() {
     let temp = tempfile::tempdir().unwrap();

@@ -50,9 +50,15 @@ pub struct ModelConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub edge_dropout: Option<f64>,
-    /// true: the weights of edges are factors of the messages (gcn, sage, gin); a self-loop weighs 1 (default: false)
+    /// true: the weights of edges are factors of the messages (gcn, sage, gin; a self-loop weighs 1), or one more feature of each edge in
+    /// attention scores (gat, supergat: see `edge_dim`) (default: false)
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edge_weights: Option<bool>,
+    /// features of an edge that are part of attention scores, as many as edges have in the graph; a self-loop has the mean of its
+    /// node's other edges (gat, supergat; default: 0)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65536))]
+    pub edge_dim: Option<usize>,
     /// false: no self-loops; a node without neighbors then outputs the bias (gat, gcn, sage; default: true)
     #[serde(skip_serializing_if = "Option::is_none")]
     pub self_loops: Option<bool>,
@@ -105,6 +111,7 @@ impl Default for ModelConfig {
             attention_dropout: None,
             edge_dropout: None,
             edge_weights: None,
+            edge_dim: None,
             self_loops: None,
             norm: None,
             residual: None,
@@ -169,9 +176,19 @@ impl ModelConfig {
         self.attention_dropout.unwrap_or(self.dropout)
     }
 
-    /// True if the weights of edges are factors of messages.
+    /// True if the weights of edges are factors of messages, or part of attention scores.
     pub fn has_edge_weights(&self) -> bool {
         self.edge_weights.unwrap_or(false)
+    }
+
+    /// Features of an edge that are part of attention scores.
+    pub fn edge_dim(&self) -> usize {
+        self.edge_dim.unwrap_or(0)
+    }
+
+    /// Numbers of an edge that are part of attention scores: its weight, if it counts, and its features.
+    pub fn n_edge_terms(&self) -> usize {
+        if self.kind.has_attention() { usize::from(self.has_edge_weights()) + self.edge_dim() } else { 0 }
     }
 
     /// Probability of dropping an edge.

@@ -35,6 +35,11 @@ pub struct OptimizerConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub clip_norm: Option<f64>,
+    /// decay of the exponential moving average (EMA) of the weights: after each step, average = decay · average + (1 − decay) · weights.
+    /// Evaluation, the best epoch, `kith predict` and `kith export` use the average (default: none)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("exclusiveMinimum" = 0.0, "exclusiveMaximum" = 1.0))]
+    pub ema: Option<f64>,
 }
 
 impl Default for OptimizerConfig {
@@ -47,6 +52,7 @@ impl Default for OptimizerConfig {
             momentum: None,
             nesterov: None,
             clip_norm: None,
+            ema: None,
         }
     }
 }

@@ -6,12 +6,13 @@ use std::{
 };
 
 use kith_block::Form;
+use kith_sampler::Fanout;
 
 use self::text_0_1_0::text_0_1_0;
 use super::*;
 use crate::{
     choice::Choice,
-    config::{Activation, Exclude, Mode, ModelConfig, OptimizerName, Residual, RunConfig, Supervision},
+    config::{Activation, Exclude, Mode, ModelConfig, Norm, OptimizerName, Residual, RunConfig, Supervision},
     measured::Metric,
     model_kind::ModelKind,
 };
@@ -31,19 +32,21 @@ fn is_mini_batch(preset: &Preset) -> bool {
 const MINI_BATCH: &str = "-mini-batch";
 
 fn of_the_paper() -> impl Iterator<Item = &'static Preset> {
-    PRESETS.iter().filter(|preset| !preset.is_tuned() && !is_mini_batch(preset))
+    PRESETS.iter().filter(|preset| !preset.is_tuned() && !preset.is_of_leaderboard() && !is_mini_batch(preset))
 }
 
 #[test]
 fn every_preset_can_run_and_is_called_what_it_is() {
-    assert_eq!((of_the_paper().count(), PRESETS.len()), (153, 205));
+    assert_eq!((of_the_paper().count(), PRESETS.len()), (153, 213));
     for preset in PRESETS {
         let config = config(preset.name);
         let ending = if is_mini_batch(preset) { MINI_BATCH } else { "" };
-        match preset.is_tuned() {
-            true => assert_eq!(preset.name, format!("tuned/{}/{}", preset.dataset(), config.model.kind.name())),
-            false => assert_eq!(preset.name, format!("{}/{}{ending}", preset.dataset(), config.name())),
-        }
+        let (dataset, kind) = (preset.dataset(), config.model.kind.name());
+        let expected = match preset.name.split('/').next() {
+            Some(folder @ ("tuned" | "leaderboard")) => format!("{folder}/{dataset}/{kind}"),
+            _ => format!("{dataset}/{}{ending}", config.name()),
+        };
+        assert_eq!(preset.name, expected);
         assert!(preset.about().ends_with('.') || preset.about().ends_with("other"), "{}", preset.about());
         let again = RunFile::parse(&config.to_toml(), preset.name).unwrap().resolve().unwrap();
         assert_eq!(again, config, "{}", preset.name);
@@ -271,6 +274,81 @@ fn every_tuned_setting_is_a_preset() {
         n_compared += 1;
     }
     assert_eq!(n_compared, 42);
+}
+
+/// Weights of a model: those of graph layers, linear residuals and batch norms.
+fn n_weights(model: &ModelConfig, dim: usize, n_classes: usize) -> usize {
+    let is_gat = model.kind == ModelKind::Gat;
+    let has_residual = model.residual() == Residual::Linear;
+    let wide = |heads: usize| if is_gat { heads * model.hidden } else { model.hidden };
+    let mut n_weights = 0;
+    for layer in 0..model.n_layers {
+        let is_last = layer + 1 == model.n_layers;
+        let n_in = if layer == 0 { dim } else { wide(model.heads) };
+        let n_out = if is_last { n_classes } else { wide(model.heads) };
+        let heads = if is_last { model.out_heads } else { model.heads };
+        n_weights += match model.kind {
+            // Two vectors of attention; averaged heads have weights each.
+            ModelKind::Gat if is_last => (n_in + 2) * n_out * heads,
+            ModelKind::Gat => (n_in + 2) * n_out,
+            ModelKind::Sage => 2 * n_in * n_out,
+            _ => n_in * n_out,
+        };
+        n_weights += if model.has_bias() { n_out } else { 0 };
+        n_weights += if has_residual { (n_in + 1) * n_out } else { 0 };
+        n_weights += if model.norm() == Norm::Batch && !is_last { 2 * n_out } else { 0 };
+    }
+    n_weights
+}
+
+/// A model with another number of weights is another model: these are the counts of the example code.
+#[test]
+fn leaderboard_presets_are_the_published_models() {
+    use Activation::{Elu, Relu};
+    // DGL counts 1,441,580 with 40 labels as features, one attention vector per layer, and no bias but the last.
+    let arxiv_gat = 1_441_580 - 2 * 40 * 750 + 2 * 1540 - 40;
+    // Learning rate and epochs; fanouts and batch size of mini-batches; dropout, input dropout, activation and norm.
+    let facts = [
+        ("ogbn-arxiv/gcn", Some(([128, 40], 110_120)), (0.01, 500), None, (0.5, 0.0, Relu, Norm::Batch)),
+        ("ogbn-arxiv/sage", Some(([128, 40], 218_664)), (0.01, 500), None, (0.5, 0.0, Relu, Norm::Batch)),
+        ("ogbn-arxiv/gat", Some(([128, 40], arxiv_gat)), (0.002, 2000), None, (0.75, 0.1, Relu, Norm::Batch)),
+        ("ogbn-products/gcn", Some(([100, 47], 103_727)), (0.01, 300), None, (0.5, 0.0, Relu, Norm::None)),
+        (
+            "ogbn-products/sage",
+            Some(([100, 47], 206_895)),
+            (0.003, 20),
+            Some(([15, 10, 5], 1024)),
+            (0.5, 0.0, Relu, Norm::None),
+        ),
+        (
+            "ogbn-products/gat",
+            Some(([100, 47], 751_574)),
+            (0.001, 100),
+            Some(([10, 10, 10], 512)),
+            (0.5, 0.0, Elu, Norm::None),
+        ),
+        ("ogbn-papers100M/sage", None, (0.003, 10), Some(([10, 10, 10], 1024)), (0.5, 0.0, Relu, Norm::None)),
+        ("ogbn-papers100M/gat", None, (0.003, 10), Some(([10, 10, 10], 1024)), (0.5, 0.0, Relu, Norm::None)),
+    ];
+    assert_eq!(PRESETS.iter().filter(|preset| preset.is_of_leaderboard()).count(), facts.len());
+    for (name, weights, (rate, epochs), batches, layers) in facts {
+        let RunConfig { model, optimizer, train, early_stop, edge_loss, .. } = config(&format!("leaderboard/{name}"));
+        if let Some(([dim, n_classes], expected)) = weights {
+            assert_eq!(n_weights(&model, dim, n_classes), expected, "{name}");
+        }
+        assert_eq!((optimizer.learning_rate, train.epochs), (rate, epochs), "{name}");
+        assert_eq!(train.mode == Mode::MiniBatch, batches.is_some(), "{name}");
+        if let Some((fanouts, batch_size)) = batches {
+            assert_eq!(train.fanouts, fanouts.map(|fanout| Fanout::at_most(fanout).unwrap()), "{name}");
+            assert_eq!(train.batch_size, Some(batch_size), "{name}");
+        }
+        assert_eq!((model.dropout, model.input_dropout(), model.activation(), model.norm()), layers, "{name}");
+        assert_eq!((optimizer.name, optimizer.weight_decay), (OptimizerName::Adam, 0.0), "{name}");
+        assert!(early_stop.is_none() && edge_loss.is_none(), "{name}");
+        // PyG's SAGEConv has no self-loops: a second matrix is for the node itself.
+        let is_sage = model.kind == ModelKind::Sage;
+        assert_eq!((model.has_self_loops(), model.has_root_weight()), (!is_sage, is_sage), "{name}");
+    }
 }
 
 /// Checksum of what all tuned presets mean: one that changes changes results.

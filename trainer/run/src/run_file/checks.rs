@@ -46,12 +46,22 @@ impl RunFile {
             let name = kind.name();
             return Err(self.wrong(format!("`train.kernels`: a {name} has no fused kernels: use reference")));
         }
+        if self.reads_edges(kind) && kernels.is_some_and(|name| name.as_str() == Some(Kernels::Fused.name())) {
+            let problem = "`train.kernels`: attention that reads edges (`model.edge_dim`, `model.edge_weights`) has no fused kernels: use reference";
+            return Err(self.wrong(problem.to_owned()));
+        }
         let boundary_weight = get(&self.table, "cgat.boundary_weight").and_then(keys::as_number);
         if get(&self.table, "cgat.boundary_margin").is_some() && boundary_weight.is_none_or(|weight| weight == 0.0) {
             let problem = "`cgat.boundary_margin` needs a `cgat.boundary_weight` above 0 (default: 0)";
             return Err(self.wrong(problem.to_owned()));
         }
         Ok(())
+    }
+
+    /// True if attention reads weights or features of edges.
+    pub(super) fn reads_edges(&self, kind: ModelKind) -> bool {
+        let has_weights = get(&self.table, "model.edge_weights").and_then(Value::as_bool) == Some(true);
+        kind.has_attention() && (has_weights || get(&self.table, "model.edge_dim").is_some())
     }
 
     /// Checks keys of `[model]` that need or exclude each other.
@@ -70,8 +80,10 @@ impl RunFile {
                 .to_owned()
         } else if model.edge_dropout() > 0.0 && matches!(model.kind, ModelKind::Mlp | ModelKind::Cgat) {
             format!("`model.edge_dropout` is not for a {}: remove the key", model.kind.name())
-        } else if model.has_edge_weights() && !matches!(model.kind, ModelKind::Gcn | ModelKind::Sage | ModelKind::Gin) {
-            format!("`model.edge_weights` is for a gcn, sage or gin, not a {}: remove the key", model.kind.name())
+        } else if model.has_edge_weights() && matches!(model.kind, ModelKind::Mlp | ModelKind::Cgat) {
+            format!("`model.edge_weights` is not for a {}: remove the key", model.kind.name())
+        } else if model.edge_dim() > 0 && !matches!(model.kind, ModelKind::Gat | ModelKind::Supergat) {
+            format!("`model.edge_dim` is for a gat or supergat, not a {}: remove the key", model.kind.name())
         } else if model.has_output_linear() && is_set("model.out_heads") {
             "`model.out_heads` has no effect with model.output_linear = true: remove it; all graph layers have `model.heads` heads"
                 .to_owned()
@@ -197,6 +209,7 @@ impl RunFile {
             ("train.loss", train.loss.is_some()),
             ("train.label_smoothing", train.label_smoothing.is_some()),
             ("train.class_weights", train.class_weights.is_some()),
+            ("train.label_input", train.label_input.is_some()),
         ];
         let of_nodes = of_nodes.into_iter().find(|(_, is_set)| *is_set);
         let problem = if config.train.mode == Mode::MiniBatch {
@@ -205,6 +218,8 @@ impl RunFile {
             "`model.kind`: a cgat compares classes, and link prediction has none".to_owned()
         } else if config.model.has_edge_weights() {
             "`model.edge_weights` is not for link prediction: remove the key".to_owned()
+        } else if config.model.edge_dim() > 0 {
+            "`model.edge_dim` is not for link prediction: remove the key".to_owned()
         } else if let Some((key, _)) = of_nodes {
             format!("`{key}` is for labels of nodes, and this run predicts links: remove it")
         } else if links.valid + links.test >= 1.0 {
@@ -219,6 +234,42 @@ impl RunFile {
             )
         } else {
             return Ok(());
+        };
+        Err(self.wrong(problem))
+    }
+
+    /// Checks that labels can be input: a label must never reach its own node's loss or score.
+    pub(super) fn check_label_input(&self, config: &RunConfig) -> Result<(), RunFileError> {
+        let train = &config.train;
+        let n_reuse = train.label_reuse.unwrap_or(0);
+        let problem = match train.label_input {
+            None if n_reuse > 0 => {
+                "`train.label_reuse` needs labels as input: set train.label_input, or remove the key".to_owned()
+            }
+            None => return Ok(()),
+            Some(_) if train.loss.is_some() || train.metric.is_some_and(|metric| metric.is_of_numbers()) => {
+                "`train.label_input` is for classes, and this run predicts targets: remove the key".to_owned()
+            }
+            Some(_) if config.model.kind == ModelKind::Cgat => {
+                "`train.label_input` is not for a cgat, whose losses compare the classes that would be its input: remove the key"
+                    .to_owned()
+            }
+            Some(_) if config.model.kind == ModelKind::Mlp => {
+                "`train.label_input` is not for an mlp, which sees no label but a node's own: remove the key".to_owned()
+            }
+            Some(_) if train.supervision == Supervision::FullAndValid => {
+                "`train.label_input` shows the labels of training nodes, and with train.supervision = \"full-and-valid\" validation \
+                 nodes are among them: use split or full"
+                    .to_owned()
+            }
+            Some(share) if share >= 1.0 && train.mode == Mode::FullBatch && !self.is_mode_open() => {
+                "`train.label_input` must be below 1 in full-batch training: no training node would have a loss".to_owned()
+            }
+            Some(_) if n_reuse > 0 && train.mode == Mode::MiniBatch => {
+                "`train.label_reuse` needs predictions of all nodes in every step: set train.mode = \"full-batch\", or remove the key"
+                    .to_owned()
+            }
+            Some(_) => return Ok(()),
         };
         Err(self.wrong(problem))
     }

@@ -106,6 +106,7 @@ pub(super) fn names() -> Vec<String> {
             attention_dropout: Some(0.0),
             edge_dropout: Some(0.0),
             edge_weights: Some(false),
+            edge_dim: Some(1),
             self_loops: Some(true),
             norm: Some(Norm::None),
             residual: Some(Residual::None),
@@ -122,6 +123,7 @@ pub(super) fn names() -> Vec<String> {
             momentum: Some(0.0),
             nesterov: Some(true),
             clip_norm: Some(1.0),
+            ema: Some(0.5),
             ..OptimizerConfig::default()
         },
         schedule: Some(ScheduleConfig {
@@ -136,6 +138,8 @@ pub(super) fn names() -> Vec<String> {
             loss: Some(RegressionLoss::Mse),
             label_smoothing: Some(0.0),
             class_weights: Some(ClassWeights::Equal),
+            label_input: Some(0.5),
+            label_reuse: some,
             metric: Some(Metric::Accuracy),
             batch_size: some,
             edge_seeds: some,

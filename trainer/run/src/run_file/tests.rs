@@ -260,6 +260,7 @@ fn every_mistake_is_a_sentence_that_names_the_key() {
             &["optimizer.clip_norm=0"],
             "--set optimizer.clip_norm=0: `optimizer.clip_norm` must be a number above 0, not 0",
         ),
+        (&["optimizer.ema=1"], "--set optimizer.ema=1: `optimizer.ema` must be a number above 0 below 1, not 1"),
         (
             &["schedule.name=cosine", "schedule.every=3"],
             "my.toml: `schedule.every` is for step: cosine has no such setting",
@@ -550,6 +551,68 @@ fn class_weights_are_named_or_listed() {
         let error = with(&[&format!("train.class_weights={written}")]).unwrap_err().problem;
         assert!(error.contains("must be equal, balanced, or a list of numbers from 0"), "{error}");
     }
+}
+
+#[test]
+fn labels_are_input_where_they_cannot_reach_their_own_loss() {
+    let config = with(&["train.label_input=0.5", "train.label_reuse=2"]).unwrap();
+    assert_eq!((config.train.label_input, config.train.label_reuse), (Some(0.5), Some(2)));
+    assert_eq!(RunFile::parse(&config.to_toml(), "again").unwrap().resolve().unwrap(), config);
+    assert!(with(&["train.label_input=1", "train.mode=mini-batch"]).is_ok());
+    let problem = |assignments: &[&str]| with(assignments).unwrap_err().problem;
+    for (assignments, sentence) in [
+        (&["train.label_reuse=1"][..], "`train.label_reuse` needs labels as input"),
+        (&["train.label_input=0"], "`train.label_input` must be a number above 0 to 1, not 0"),
+        (&["train.label_input=1.5"], "`train.label_input` must be a number above 0 to 1, not 1.5"),
+        (
+            &["train.label_input=0.5", "train.loss=mae"],
+            "`train.label_input` is for classes, and this run predicts targets",
+        ),
+        (
+            &["train.label_input=0.5", "train.metric=r2"],
+            "`train.label_input` is for classes, and this run predicts targets",
+        ),
+        (
+            &["edge_loss=off", "model=off", "model.kind=cgat", "train.label_input=0.5"],
+            "`train.label_input` is not for a cgat",
+        ),
+        (
+            &["edge_loss=off", "model=off", "model.kind=mlp", "train.label_input=0.5"],
+            "`train.label_input` is not for an mlp",
+        ),
+        (
+            &["train.label_input=0.5", "train.supervision=full-and-valid"],
+            "`train.label_input` shows the labels of training nodes, and with train.supervision",
+        ),
+        (
+            &["train.label_input=1", "train.mode=full-batch"],
+            "`train.label_input` must be below 1 in full-batch training",
+        ),
+        (
+            &["train.label_input=0.5", "train.label_reuse=1", "train.mode=mini-batch"],
+            "`train.label_reuse` needs predictions of all nodes in every step",
+        ),
+    ] {
+        let problem = problem(assignments);
+        assert!(problem.contains(sentence), "{assignments:?}: {problem}");
+    }
+    let mut links = RunFile::of_model("gat").unwrap();
+    links.predict_links();
+    links.set("train.label_input=0.5").unwrap();
+    let problem = links.resolve().unwrap_err().problem;
+    assert_eq!(problem, "`train.label_input` is for labels of nodes, and this run predicts links: remove it");
+
+    let choose = |assignments: &[&str], dim| {
+        let mut file = RunFile::of_model("gcn").unwrap();
+        assignments.iter().for_each(|assignment| file.set(assignment).unwrap());
+        let graph = GraphSize { n_nodes: 1_000_000, n_edges: 1, dim, n_classes: 40, is_partitioned: false };
+        file.choose_mode(graph).unwrap();
+        file.resolve().unwrap().train.mode
+    };
+    // Label columns count: 8 bytes for each of the 1,000,000 × (60 + 8 + 8 + 40) numbers are below 1 GiB, and above it with 40 more.
+    assert_eq!(choose(&["model.hidden=8"], 60), Mode::FullBatch);
+    assert_eq!(choose(&["model.hidden=8", "train.label_input=0.5"], 60), Mode::MiniBatch);
+    assert_eq!(choose(&["model.hidden=8", "train.label_input=0.5", "train.label_reuse=1"], 60), Mode::FullBatch);
 }
 
 /// Models of 0.1.0 are those without any of the options: their layers are computed as they were.

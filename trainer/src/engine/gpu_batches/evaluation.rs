@@ -5,15 +5,17 @@ use std::time::{Duration, Instant};
 use kith_kernels::cuda::{Gpu, GpuError, Program, ProgramPlan};
 use kith_run::{
     measured::{Measured, Metric},
+    report::Confusion,
     stop::Request,
 };
 
 use crate::{
-    data::Data,
+    data::{BatchInput, Data},
     distributed::world::World,
     error::TrainError,
     inference::{
-        on_gpu::{GpuEvaluation, Known},
+        confusion,
+        on_gpu::{Beat, GpuEvaluation, Known},
         receptive::ReceptiveSets,
     },
 };
@@ -50,9 +52,30 @@ impl Evaluation {
         if world.rank() > 0 {
             return hear(world);
         }
-        let found = self.evaluate_here(parts, (data, metric), world)?;
+        let weights = parts.program.averages_of(0)?.map_or_else(|| parts.program.weights_of(0), Ok)?;
+        let found = self.compute_here(parts, data, world, |evaluation, input, beat| {
+            evaluation.evaluate(&weights, (input, metric), parts.known, beat)
+        })?;
         let numbers = found.map(|Measured { valid_loss, valid, test }| [valid_loss, valid, test]);
         tell(world, Told::Done(numbers))?;
+        Ok(found)
+    }
+
+    /// Counts nodes by true and predicted class with these weights, on the GPU of rank 0; others get no counts. `None` on all ranks if the
+    /// CPU must.
+    pub(super) fn confusion(
+        &mut self,
+        parts: Parts<'_>,
+        (data, weights): (&Data, &[f32]),
+        world: &mut World,
+    ) -> Result<Option<Confusion>, TrainError> {
+        if world.rank() > 0 {
+            return Ok(hear(world)?.map(|_| confusion::zeros(0)));
+        }
+        let found = self.compute_here(parts, data, world, |evaluation, input, beat| {
+            evaluation.confusion(weights, input, parts.known, beat)
+        })?;
+        tell(world, Told::Done(found.as_ref().map(|_| [0.0; 3])))?;
         Ok(found)
     }
 
@@ -61,12 +84,14 @@ impl Evaluation {
         if let Evaluation::OnGpu(evaluation) = self { Some(evaluation.receptive()) } else { None }
     }
 
-    fn evaluate_here(
+    /// Computes something here; `None` if the GPU cannot.
+    fn compute_here<T>(
         &mut self,
-        Parts { gpu, plan, program, known }: Parts<'_>,
-        (data, metric): (&Data, Metric),
+        Parts { gpu, plan, .. }: Parts<'_>,
+        data: &Data,
         world: &mut World,
-    ) -> Result<Option<Measured>, TrainError> {
+        act: impl FnOnce(&mut GpuEvaluation, &BatchInput, Beat<'_>) -> Result<T, TrainError>,
+    ) -> Result<Option<T>, TrainError> {
         let Data::Batches(input) = data else { return Ok(None) };
         let mut heard = Instant::now();
         let mut beat = || {
@@ -91,7 +116,7 @@ impl Evaluation {
             *self = made.map_or(Evaluation::OnCpu, |made| Evaluation::OnGpu(Box::new(made)));
         }
         let Evaluation::OnGpu(evaluation) = self else { return Ok(None) };
-        match evaluation.evaluate(&program.weights_of(0)?, (input, metric), known, &mut beat) {
+        match act(evaluation, input, &mut beat) {
             Err(TrainError::Gpu(GpuError::NoMemory { .. })) => {
                 *self = Evaluation::OnCpu;
                 Ok(None)

@@ -6,6 +6,11 @@ pub(super) const N_EDGES: u64 = 1 << 20;
 /// Bytes of what a layer reads of the sources of one block, more or less.
 const N_BYTES: u64 = 256 << 20;
 
+/// Edges of one block at most, where each has `width` numbers of its own.
+pub(super) fn n_edges_with(width: usize) -> u64 {
+    N_EDGES.min(N_BYTES / (4 * width.max(1) as u64))
+}
+
 /// Limit of edges for the next block of a layer, by the sources per edge of the last block.
 #[derive(Debug)]
 pub(super) struct BlockSize {

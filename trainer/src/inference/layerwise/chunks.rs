@@ -2,8 +2,13 @@
 
 use kith_client::Shards;
 use kith_run::stop::Request;
+use kith_sampler::EdgeData;
 
-use super::{block_size::N_EDGES, lists::Lists, room::Room};
+use super::{
+    block_size::{N_EDGES, n_edges_with},
+    lists::Lists,
+    room::Room,
+};
 use crate::{
     distributed::world::{World, WorldError},
     error::TrainError,
@@ -24,15 +29,17 @@ pub(super) struct Chunks<'a> {
     /// Nodes of each chunk of the next round.
     n_next: u64,
     n_together: u64,
-    with_weights: bool,
+    edge_data: EdgeData,
+    /// Edges of a chunk, more or less.
+    n_edges: u64,
 }
 
 /// Nodes of the first chunk at most. Later ones have about as many edges as the largest block.
 const N_FIRST: u64 = 1 << 13;
 
 impl<'a> Chunks<'a> {
-    /// Chunks of these nodes; lists come with the weights of their edges if wanted.
-    pub(super) fn new(room: &Room, world: &World, nodes: &'a NodeSet, with_weights: bool) -> Chunks<'a> {
+    /// Chunks of these nodes; lists come with the wanted data of their edges.
+    pub(super) fn new(room: &Room, world: &World, nodes: &'a NodeSet, edge_data: EdgeData) -> Chunks<'a> {
         let n_together = room.n_together;
         Chunks {
             nodes,
@@ -42,7 +49,8 @@ impl<'a> Chunks<'a> {
             next: 0,
             n_next: n_together.min(N_FIRST),
             n_together,
-            with_weights,
+            edge_data,
+            n_edges: N_EDGES,
         }
     }
 
@@ -50,13 +58,14 @@ impl<'a> Chunks<'a> {
     /// make of a round they [`share`](Chunks::share) before the next. Neighbors are places in `read`, or ids without it.
     pub(super) fn next(&mut self, shards: &dyn Shards, read: Option<&NodeSet>) -> Result<Option<&Lists>, TrainError> {
         let n_nodes = self.nodes.len();
+        self.n_edges = n_edges_with(self.edge_data.width(shards.info().edge_dim));
         if self.next >= n_nodes {
             return Ok(None);
         }
         let bound = |rank: u64| rank.saturating_mul(self.n_next).saturating_add(self.next).min(n_nodes);
         let places = bound(self.rank)..bound(self.rank + 1);
         self.next = bound(self.n_ranks);
-        self.lists.ask(shards, places.start, self.nodes.ids(places), self.with_weights)?;
+        self.lists.ask(shards, places.start, self.nodes.ids(places), self.edge_data)?;
         if let Some(NodeSet::Some(read)) = read {
             self.lists.relabel(read);
         }
@@ -74,7 +83,7 @@ impl<'a> Chunks<'a> {
                 n_edges = n_edges.max(u64::from_le_bytes(count));
             }
         }
-        self.n_next = self.n_next.saturating_mul(N_EDGES) / n_edges.max(1);
+        self.n_next = self.n_next.saturating_mul(self.n_edges) / n_edges.max(1);
         self.n_next = self.n_next.clamp(1, self.n_together);
         share(world, made)
     }

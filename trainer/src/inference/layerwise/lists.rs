@@ -1,7 +1,7 @@
 //! All neighbors of some nodes, as a layer reads them: blocks of whole neighbor lists, and hubs, whose lists come in
 //! pieces.
 //!
-//! Of a chunk only the ids of its neighbors are held together, four or eight bytes for each. Features and blocks are
+//! Of a chunk only the ids of its neighbors and the data of their edges are held together. Features and blocks are
 //! large: they exist for one run of nodes, or one piece of a hub's list, at a time. So no request to a graph has to be
 //! split, and servers stream a list of any length in one piece.
 
@@ -10,7 +10,7 @@ use std::{ops::Range, sync::Arc};
 use kith_block::{Block, BlockMemory};
 use kith_client::{BlockMaker, ClientError, SampledBlocks, Shards};
 use kith_kernels::{LIST_PIECE, OpenList};
-use kith_sampler::{Drawn, DrawnIds, Fanout, Hop, Sampling};
+use kith_sampler::{Drawn, DrawnIds, EdgeData, Fanout, Hop, Sampling};
 use kith_store::StoreError;
 use rayon::prelude::*;
 use tch::Tensor;
@@ -29,17 +29,19 @@ pub(super) struct Lists {
     /// The nodes, named as the neighbors are.
     nodes: Vec<u64>,
     drawn: Drawn,
+    /// True if edges come with weights, and the length of their feature vectors.
+    widths: (bool, usize),
 }
 
-/// All neighbors of some nodes, without self-loops, and the weights of their edges if wanted.
+/// All neighbors of some nodes, without self-loops, and the wanted data of their edges.
 pub(crate) fn ask_all_neighbors(
     shards: &dyn Shards,
     nodes: &[u64],
-    with_weights: bool,
+    edge_data: EdgeData,
     drawn: &mut Drawn,
 ) -> Result<(), TrainError> {
     // All neighbors are all neighbors, whatever the name of the draw.
-    let hop = Hop { run_key: 0, step: 0, hop: 0, fanout: Fanout::All, sampling: Sampling::Uniform, with_weights };
+    let hop = Hop { run_key: 0, step: 0, hop: 0, fanout: Fanout::All, sampling: Sampling::Uniform, edge_data };
     shards.sample_hop(&hop, nodes, drawn)?;
     let n_nodes = shards.info().n_nodes;
     let Some(place) = drawn.neighbors.iter().position(|id| id >= n_nodes) else { return Ok(()) };
@@ -93,10 +95,11 @@ impl Lists {
         shards: &dyn Shards,
         first: u64,
         nodes: Vec<u64>,
-        with_weights: bool,
+        edge_data: EdgeData,
     ) -> Result<(), TrainError> {
         (self.first, self.nodes) = (first, nodes);
-        ask_all_neighbors(shards, &self.nodes, with_weights, &mut self.drawn)
+        self.widths = (edge_data.weights, if edge_data.features { shards.info().edge_dim } else { 0 });
+        ask_all_neighbors(shards, &self.nodes, edge_data, &mut self.drawn)
     }
 
     /// Names nodes and neighbors by their places in a set that has all of them.
@@ -120,7 +123,8 @@ impl Lists {
 
     /// The weight of every edge, in the order of [`Lists::sources`], for as long as they are known; loops weigh 1.
     pub(super) fn weights(&self) -> impl Iterator<Item = f32> + '_ {
-        self.drawn.weights.iter().copied()
+        assert_eq!(self.widths.1, 0, "weights alone were asked for");
+        self.drawn.edge_data.iter().copied()
     }
 
     /// All nodes in order, as many at a time as have `n_edges`; nodes with more than `most` neighbors come alone.
@@ -149,7 +153,7 @@ impl Lists {
 
     /// The block of a run.
     pub(super) fn block(&self, run: &Run, maker: &mut BlockMaker) -> Result<SampledBlocks, TrainError> {
-        Ok(maker.sample_by(1, &self.nodes[run.places.clone()], |_, _, drawn| {
+        Ok(maker.sample_by(1, self.widths, &self.nodes[run.places.clone()], |_, _, drawn| {
             drawn.copy_part(&self.drawn, run.places.clone(), run.ids.clone());
             Ok(())
         })?)
@@ -168,9 +172,10 @@ impl Lists {
         let mut open = OpenList::default();
         let mut output = None;
         for (ids, is_last) in run.pieces(n_edges) {
-            let weights = self.drawn.weights.get(ids.clone()).unwrap_or_default();
+            // Layers that read features of edges take whole lists.
+            let weights = self.drawn.edge_data_of(ids.clone());
             let nodes: Vec<u64> = std::iter::once(hub).chain(self.drawn.neighbors.iter_part(ids)).collect();
-            let block = Arc::new(piece_of_list(&Arc::new(nodes), weights, is_last));
+            let block = Arc::new(piece_of_list(&Arc::new(nodes), weights, (self.widths.0, is_last)));
             let part = LayerPart { block: &block, out_degrees, rows: ReadRows::Products(products) };
             output = model.evaluate_piece(layer, part, &mut open, is_last);
         }
@@ -184,19 +189,18 @@ pub(super) fn piece_len(n_neighbors: u64) -> usize {
 }
 
 /// The edges from all nodes but the first into the first, in order; its loop comes with the last piece.
-fn piece_of_list(nodes: &Arc<Vec<u64>>, weights: &[f32], is_last: bool) -> Block {
+fn piece_of_list(nodes: &Arc<Vec<u64>>, weights: &[f32], (has_weights, is_last): (bool, bool)) -> Block {
     let mut sources: Vec<u32> = (1..nodes.len() as u32).collect();
-    let has_weights = !weights.is_empty();
     let mut weights = weights.to_vec();
     if is_last {
         sources.push(0);
         weights.extend(has_weights.then_some(1.0));
     }
     let mut memory = BlockMemory::default();
-    memory.weights = weights;
     memory.indptr = vec![0, sources.len()];
     memory.sources = sources;
-    memory.into_block(nodes.len(), Arc::clone(nodes))
+    let block = memory.into_block(nodes.len(), Arc::clone(nodes));
+    if has_weights { block.with_weights(weights) } else { block }
 }
 
 #[cfg(test)]
@@ -207,7 +211,7 @@ mod tests {
     /// Runs as (first place, end, whether a hub); only counts are looked at.
     fn runs(counts: &[u32], most: usize) -> Vec<(usize, usize, bool)> {
         let drawn = Drawn { counts: counts.to_vec(), ..Drawn::default() };
-        let lists = Lists { first: 100, nodes: (0..counts.len() as u64).collect(), drawn };
+        let lists = Lists { first: 100, nodes: (0..counts.len() as u64).collect(), drawn, ..Lists::default() };
         let runs = lists.runs(most, N_EDGES);
         let mut next = 0;
         for run in &runs {

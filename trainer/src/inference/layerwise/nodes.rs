@@ -6,6 +6,7 @@ use super::room::Room;
 use crate::{error::TrainError, model::Model};
 
 /// Values of nodes, by place: records that a layer reads, or outputs of a layer.
+#[derive(Debug)]
 pub(super) enum NodeNumbers {
     Memory(Vec<f32>),
     File(Column<f32>),
@@ -45,7 +46,8 @@ impl NodeWriter {
         NodeWriter::with_room(n_nodes as usize * len, &name, room)
     }
 
-    fn with_room(n_values: usize, name: &str, room: &Room) -> Result<NodeWriter, TrainError> {
+    /// For `n_values` values.
+    pub(super) fn with_room(n_values: usize, name: &str, room: &Room) -> Result<NodeWriter, TrainError> {
         Ok(match room.memory {
             Some(memory) if 4 * n_values as u64 > memory => {
                 let dir = room.scratch.clone().unwrap_or_else(std::env::temp_dir);

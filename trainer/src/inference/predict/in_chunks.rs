@@ -2,6 +2,8 @@
 
 use std::{ops::Range, sync::Arc};
 
+use kith_client::Seeds;
+
 use super::{
     edges::{push_edges, table_of_edges},
     output::Output,
@@ -18,14 +20,23 @@ use crate::{
 /// Nodes whose attention is looked at together: edges × heads × features are held.
 const N_ATTENDED: u64 = 1 << 13;
 
-pub(super) fn predict(model: &Model, opened: &Opened, output: &Output, room: &Room) -> Result<Table, TrainError> {
+/// A model, and the training nodes whose labels are its input; true if a node may have several classes.
+type Labeled<'a> = (&'a Model, Option<(Arc<Seeds>, bool)>);
+
+pub(super) fn predict(
+    labeled: Labeled<'_>,
+    opened: &Opened,
+    output: &Output,
+    room: &Room,
+) -> Result<Table, TrainError> {
+    let model = labeled.0;
     let layer = match output {
         Output::Probabilities { .. } | Output::Targets { .. } | Output::Outputs => model.layers().len() - 1,
         Output::Embeddings { layer } => *layer,
-        Output::Attention { layer } => return attention(model, opened, *layer, room),
+        Output::Attention { layer } => return attention(labeled, opened, *layer, room),
     };
     let mut table = Table::new(&["id"], output.column());
-    walk(model, opened, room, (layer, Ending::Output), |nodes, looked| {
+    walk(labeled, opened, room, (layer, Ending::Output), |nodes, looked| {
         let rows = looked.output(model, layer)?;
         let rows = match output {
             Output::Embeddings { .. } => model.embeddings(rows),
@@ -40,11 +51,12 @@ pub(super) fn predict(model: &Model, opened: &Opened, output: &Output, room: &Ro
     Ok(table)
 }
 
-fn attention(model: &Model, opened: &Opened, layer: usize, room: &Room) -> Result<Table, TrainError> {
+fn attention(labeled: Labeled<'_>, opened: &Opened, layer: usize, room: &Room) -> Result<Table, TrainError> {
+    let model = labeled.0;
     // Weights of a list are known when its whole softmax is: its edges are held together.
     let room = Room { n_together: room.n_together.min(N_ATTENDED), n_neighbors: u64::MAX, ..room.clone() };
     let mut table = table_of_edges();
-    walk(model, opened, &room, (layer, Ending::Edges), |_, looked| {
+    walk(labeled, opened, &room, (layer, Ending::Edges), |_, looked| {
         let Looked::LayerPart(part) = looked else { unreachable!("no list is too long to be whole") };
         let block = Arc::clone(part.block);
         let attention = model.attention_of_layer(layer, part)?.expect("only attention has weights");
@@ -55,7 +67,7 @@ fn attention(model: &Model, opened: &Opened, layer: usize, room: &Room) -> Resul
 
 /// Every chunk of a layer, here: a question has one rank.
 fn walk(
-    model: &Model,
+    (model, labels): Labeled<'_>,
     opened: &Opened,
     room: &Room,
     (layer, ending): (usize, Ending),
@@ -63,6 +75,9 @@ fn walk(
 ) -> Result<(), TrainError> {
     let see = |nodes: Range<u64>, looked: Looked<'_>| see(nodes, looked).map(|()| Vec::new());
     let (shards, mut world) = (&**opened.shards(), World::alone());
-    let prepared = Prepared::all(model, shards, room, &mut world, layer + 1)?;
+    let mut prepared = Prepared::all(model, shards, room, &mut world, layer + 1)?;
+    if let Some((train, is_multi_label)) = labels {
+        prepared = prepared.with_labels(&train).reuse_labels(model, shards, (room, &mut world), is_multi_label)?;
+    }
     layerwise::walk(model, shards, room, &mut world, (&prepared, ending), see, |_| Ok(()))
 }

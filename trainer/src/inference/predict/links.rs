@@ -4,13 +4,14 @@ use std::{collections::HashMap, fs, path::Path};
 
 use kith_run::config::LinksConfig;
 
-use super::{output::sigmoid, table::Table};
+use super::table::Table;
 use crate::{
     data::{
         input::{GraphInput, load_unlabeled},
         link_pairs::{LinkPairs, Links, dot},
         matrix::{Matrix, rows_of},
         opened::Opened,
+        probabilities::sigmoid,
     },
     error::TrainError,
     model::{Model, Pass},

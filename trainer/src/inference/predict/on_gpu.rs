@@ -14,10 +14,10 @@ use crate::{
     model::Model,
 };
 
-/// `None` for attention, whose weights the kernels do not keep, for models with options of layers (not plain), and if the hidden features of
+/// `None` for attention, whose weights the kernels do not keep, for models with options of layers (not plain) or labels as input, and if the hidden features of
 /// all nodes do not fit.
 pub(super) fn predict(gpu: &Gpu, model: &Model, opened: &Opened, output: &Output) -> Result<Option<Table>, TrainError> {
-    if !model.config().is_plain() {
+    if !model.config().is_plain() || model.label_input().is_some() {
         return Ok(None);
     }
     let layer = match output {

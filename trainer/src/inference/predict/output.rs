@@ -1,6 +1,5 @@
 //! Outputs of a trained model, and their computation from the output of a layer.
 
-use kith_draw::exp;
 use kith_run::prediction::What;
 use kith_store::LabelKind;
 use tch::Tensor;
@@ -8,6 +7,7 @@ use tch::Tensor;
 use crate::{
     data::{
         matrix::{Matrix, rows_of},
+        probabilities::{small_exp, to_probabilities},
         target_scale::TargetScale,
     },
     error::TrainError,
@@ -85,8 +85,7 @@ impl Output {
         }
     }
 
-    /// Converts a layer's output for writing. Numbers are converted one by one: libtorch's own functions give the last
-    /// of a tensor other bits than the first, and a chunk's last row is not the graph's.
+    /// Converts a layer's output for writing.
     pub(super) fn finish(&self, model: &Model, rows: &Tensor) -> Result<Matrix, TrainError> {
         Ok(self.finish_rows(rows_of(rows)?, model.gives_rows_before_elu()))
     }
@@ -94,12 +93,7 @@ impl Output {
     /// The same; `is_before_elu`: the output of a layer before the last has not passed ELU.
     pub(super) fn finish_rows(&self, mut rows: Matrix, is_before_elu: bool) -> Matrix {
         match self {
-            Output::Probabilities { is_multi_label: true } => {
-                rows.values.iter_mut().for_each(|value| *value = sigmoid(f64::from(*value)) as f32);
-            }
-            Output::Probabilities { is_multi_label: false } => {
-                rows.values.chunks_exact_mut(rows.width.max(1)).for_each(softmax);
-            }
+            Output::Probabilities { is_multi_label } => to_probabilities(&mut rows, *is_multi_label),
             Output::Targets { scales } => {
                 for node in rows.values.chunks_exact_mut(rows.width.max(1)) {
                     node.iter_mut().zip(scales).for_each(|(value, scale)| *value = scale.restored(*value) as f32);
@@ -114,23 +108,6 @@ impl Output {
     }
 }
 
-/// Below e^-700 there is nothing left.
-fn small_exp(x: f64) -> f64 {
-    exp(x.max(-700.0))
-}
-
-pub(super) fn sigmoid(x: f64) -> f64 {
-    let small = small_exp(-x.abs());
-    if x < 0.0 { small / (1.0 + small) } else { 1.0 / (1.0 + small) }
-}
-
-fn softmax(row: &mut [f32]) {
-    let top = row.iter().fold(f32::NEG_INFINITY, |top, value| top.max(*value));
-    let of = |value: f32| small_exp(f64::from(value) - f64::from(top));
-    let sum: f64 = row.iter().map(|value| of(*value)).sum();
-    row.iter_mut().for_each(|value| *value = (of(*value) / sum) as f32);
-}
-
 /// That of a number below zero.
 fn elu(value: f32) -> f32 {
     (small_exp(f64::from(value)) - 1.0) as f32
@@ -139,22 +116,6 @@ fn elu(value: f32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn probabilities_are_what_they_are_called() {
-        let mut row = [1.0, 3.0, -2.0];
-        softmax(&mut row);
-        let sum = 1f64.exp() + 3f64.exp() + (-2f64).exp();
-        for (found, logit) in row.iter().zip([1f64, 3.0, -2.0]) {
-            assert!((f64::from(*found) - logit.exp() / sum).abs() < 1e-7, "{row:?}");
-        }
-        let mut far = [5000.0, -5000.0];
-        softmax(&mut far);
-        assert_eq!(far, [1.0, 0.0]);
-        assert!((sigmoid(0.5) - 1.0 / (1.0 + (-0.5f64).exp())).abs() < 1e-15);
-        assert!((sigmoid(-0.5) + sigmoid(0.5) - 1.0).abs() < 1e-15);
-        assert!(sigmoid(5000.0) == 1.0 && sigmoid(-5000.0) < 1e-300);
-    }
 
     #[test]
     fn numbers_below_zero_are_bent() {

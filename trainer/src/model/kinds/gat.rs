@@ -1,5 +1,9 @@
 //! GAT: out_i = Σ_j α_ij · h_j with h = x·W, α_i = softmax of leakyReLU(e_ij) over the neighbors j of i and i itself.
 //! The variants of e are in [`Form`]. With V2's, GATv2, the softmax is of e itself.
+//!
+//! Edges may have features r: their weights, features of the store, or both. Then b·(r·U) is added to the linear term of e, or to the dot
+//! product if there is no other; with V2, r·U is added before the leaky ReLU. Edge loss logits leave them out, because negative pairs have
+//! no features.
 
 use kith_block::{Form, Pairs};
 use kith_kernels::{
@@ -34,7 +38,7 @@ impl ModelSpec for Gat {
     }
 
     fn weights(&self, layer: usize, shape: LayerShape, config: &ModelConfig) -> Vec<Entry> {
-        entries(layer, shape, config.attention)
+        entries(layer, shape, config)
     }
 
     fn forward(&self, call: &Call<'_>, rows: &LayerRows<'_>, _compare: Compare) -> Result<LayerOutput, TchError> {
@@ -76,24 +80,34 @@ pub(super) fn attention_in_pyg(config: &ModelConfig) -> Result<Vec<PygTensor>, &
     let source_bias = PygTensor { ours: "layers.{}.target.bias", theirs: "lin_l.bias", map: PygMap::SourceBias };
     let weight = PygTensor::turned("layers.{}.weight", "lin.weight");
     let bias = PygTensor::same("layers.{}.bias", "bias");
-    match config.attention {
-        Form::Go => Ok(vec![weight, half(0, "att_dst"), half(1, "att_src"), bias]),
-        Form::Mx => Ok(vec![weight, half(0, "att_r"), half(1, "att_l"), bias]),
-        Form::Sd => Ok(vec![weight, bias]),
-        Form::Dp => Err("PyG has no layer with plain dot products: use Kith's names (kith export --to kith)"),
-        Form::V2 => Ok(vec![
+    let mut tensors = match config.attention {
+        Form::Dp => return Err("PyG has no layer with plain dot products: use Kith's names (kith export --to kith)"),
+        Form::Mx | Form::Sd if config.n_edge_terms() > 0 => {
+            return Err("PyG's SuperGATConv has no features of edges: use Kith's names (kith export --to kith)");
+        }
+        Form::Go => vec![weight, half(0, "att_dst"), half(1, "att_src"), bias],
+        Form::Mx => vec![weight, half(0, "att_r"), half(1, "att_l"), bias],
+        Form::Sd => vec![weight, bias],
+        Form::V2 => vec![
             PygTensor::turned("layers.{}.weight", "lin_l.weight"),
             PygTensor::turned("layers.{}.target.weight", "lin_r.weight"),
             PygTensor::same("layers.{}.target.bias", "lin_r.bias"),
             heads,
             bias,
             source_bias,
-        ]),
+        ],
+    };
+    if config.n_edge_terms() > 0 {
+        tensors.push(PygTensor::turned("layers.{}.edge.weight", "lin_edge.weight"));
+        if !config.is_dynamic() {
+            tensors.push(PygTensor { ours: "layers.{}.edge.attention", theirs: "att_edge", map: PygMap::Heads });
+        }
     }
+    Ok(tensors)
 }
 
 /// The weights of a layer. Glorot's bounds look at whole tensors: a head is not a tensor of its own.
-pub(super) fn entries(layer: usize, shape: LayerShape, form: Form) -> Vec<Entry> {
+pub(super) fn entries(layer: usize, shape: LayerShape, config: &ModelConfig) -> Vec<Entry> {
     let LayerShape { dim, heads, features, .. } = shape;
     let entry = |name, shape: &[usize], initial| Entry {
         name: weight_name(layer, name),
@@ -103,7 +117,7 @@ pub(super) fn entries(layer: usize, shape: LayerShape, form: Form) -> Vec<Entry>
     let weight = entry("weight", &[dim, heads * features], Initial::glorot(dim, heads * features));
     let attention = entry("attention", &[heads, 2 * features], Initial::glorot(heads, 2 * features));
     let bias = entry("bias", &[shape.width()], Initial::Constant(0.0));
-    match form {
+    let mut entries = match config.attention {
         Form::Go | Form::Mx => vec![weight, attention, bias],
         Form::Dp | Form::Sd => vec![weight, bias],
         Form::V2 => vec![
@@ -113,7 +127,15 @@ pub(super) fn entries(layer: usize, shape: LayerShape, form: Form) -> Vec<Entry>
             entry("target.bias", &[heads * features], Initial::Constant(0.0)),
             bias,
         ],
+    };
+    let n_terms = config.n_edge_terms();
+    if n_terms > 0 {
+        entries.push(entry("edge.weight", &[n_terms, heads * features], Initial::glorot(n_terms, heads * features)));
+        if !config.is_dynamic() {
+            entries.push(entry("edge.attention", &[heads, features], Initial::glorot(heads, features)));
+        }
     }
+    entries
 }
 
 /// An attention layer, with an edge loss where there are pairs.
@@ -134,6 +156,7 @@ pub(super) fn attend(call: &Call<'_>, rows: &LayerRows<'_>, pairs: Option<Pairs>
                 factors: draws::attention_factors(call),
                 in_sums: draws::in_sums(call),
                 pairs: pairs.as_ref(),
+                edge_terms: call.edge_terms(),
             };
             let attended = reference::attend(&draws::products(call, rows), call.edges(), weights, (shape, form), &step);
             let (attention, edge_losses) = (Some(attended.attention), Vec::from_iter(attended.edge_loss));

@@ -26,7 +26,7 @@ impl ModelSpec for Supergat {
     }
 
     fn weights(&self, layer: usize, shape: LayerShape, config: &ModelConfig) -> Vec<Entry> {
-        entries(layer, shape, config.attention)
+        entries(layer, shape, config)
     }
 
     fn forward(&self, call: &Call<'_>, rows: &LayerRows<'_>, compare: Compare) -> Result<LayerOutput, TchError> {

@@ -7,7 +7,7 @@ use safetensors::tensor::{Dtype, TensorView, serialize};
 use tch::{Device, Tensor};
 
 use super::{
-    CHECKSUM, METADATA, SavedState,
+    AVERAGE, CHECKSUM, METADATA, SavedState,
     checksum::{BLANK, WHOLE, seal},
     checksum_of, shape_of,
 };
@@ -24,14 +24,21 @@ pub(crate) struct Snapshot {
     weights: Vec<f32>,
     /// The moments and the best weights, in the order of [`OTHERS`].
     others: [Vec<f32>; 3],
+    /// The average of the weights, with `optimizer.ema`.
+    average: Option<Vec<f32>>,
 }
 
 /// Tensors of a checkpoint beside the weights, one number per weight each.
 const OTHERS: [&str; 3] = ["moments.first", "moments.second", "best"];
 
 impl Snapshot {
-    /// Copies weights, and the moments and the best weights: flat, in the order of the weights.
-    pub(crate) fn new(state: SavedState, weights: &Weights, others: [&Tensor; 3]) -> Result<Snapshot, TrainError> {
+    /// Copies weights, the moments and the best weights, and the average: flat, in the order of the weights.
+    pub(crate) fn new(
+        state: SavedState,
+        weights: &Weights,
+        others: [&Tensor; 3],
+        average: Option<&Tensor>,
+    ) -> Result<Snapshot, TrainError> {
         let copy = |tensor: &Tensor| -> Result<Vec<f32>, TrainError> {
             Ok(tensor.f_to_device(Device::Cpu)?.as_ref().try_into()?)
         };
@@ -41,13 +48,14 @@ impl Snapshot {
             entries: weights.entries().to_vec(),
             weights: copy(weights.flat())?,
             others: [copy(first)?, copy(second)?, copy(best)?],
+            average: average.map(copy).transpose()?,
         })
     }
 
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let flat: &[u8] = bytemuck::cast_slice(&self.weights);
         let mut parts: Vec<(&str, Vec<usize>, &[u8])> = Vec::new();
-        for (name, values) in OTHERS.iter().zip(&self.others) {
+        for (name, values) in OTHERS.iter().zip(&self.others).chain(self.average.iter().map(|own| (&AVERAGE, own))) {
             parts.push((name, vec![values.len()], bytemuck::cast_slice(values)));
         }
         let mut start = 0;

@@ -50,7 +50,7 @@ fn file(due: Option<StepRecord>) -> Vec<u8> {
     let entries = vec![entry("layers.0.weight", &[4, 5]), entry("layers.0.bias", &[5])];
     let weights = Weights::new(entries, 7, tch::Device::Cpu);
     let other = weights.flat() * 0.5;
-    Snapshot::new(state(due), &weights, [&other, &other, weights.flat()]).unwrap().to_bytes()
+    Snapshot::new(state(due), &weights, [&other, &other, weights.flat()], None).unwrap().to_bytes()
 }
 
 fn read(bytes: &[u8]) -> Result<Checkpoint, String> {

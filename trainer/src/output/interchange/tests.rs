@@ -106,6 +106,38 @@ fn names_and_places() {
     assert_eq!(tensors(&path).len(), 4);
 }
 
+#[test]
+fn features_of_edges_there_and_back() {
+    let (_temp, path) = temp();
+    let with_edges = |attention, run_key| {
+        let config = ModelConfig {
+            kind: ModelKind::Gat,
+            attention,
+            heads: 2,
+            hidden: 3,
+            out_heads: 4,
+            edge_dim: Some(3),
+            edge_weights: Some(true),
+            ..ModelConfig::default()
+        };
+        of_config(config, run_key)
+    };
+    for form in [Form::Go, Form::V2] {
+        let (from, to) = (with_edges(form, 1), with_edges(form, 2));
+        save(&from, &path).unwrap();
+        load(&to, &path).unwrap();
+        assert_eq!(from.weights().flat(), to.weights().flat());
+        let (file, ours) = (tensors(&path), |name| from.weights().get(name).unwrap().detach());
+        assert_eq!(file["convs.0.lin_edge.weight"], ours("layers.0.edge.weight").tr());
+        assert_eq!(file["convs.0.lin_edge.weight"].size(), [6, 4], "the weight and three features");
+        if form == Form::Go {
+            assert_eq!(file["convs.1.att_edge"], ours("layers.1.edge.attention").unsqueeze(0));
+        }
+    }
+    let refused = save(&with_edges(Form::Mx, 1), &path).unwrap_err().to_string();
+    assert!(refused.contains("PyG's SuperGATConv has no features of edges"), "{refused}");
+}
+
 /// PyG's second bias of GATv2 goes to the bias in scores and, with heads joined, to the layer's; an ε must be zero.
 #[test]
 fn biases_and_epsilon_of_others_are_taken_or_refused() {

@@ -13,7 +13,8 @@ pub(super) fn devices() -> Vec<Gpu> {
     std::iter::once(kith_cuda_emulator::gpu()).chain(real).collect()
 }
 
-const WITH_ADAMW: [&str; 8] = [
+const WITH_ADAMW: [&str; 9] = [
+    "optimizer.ema=0.8",
     "optimizer.name=adamw",
     "optimizer.weight_decay=0.1",
     "optimizer.no_decay=biases",
@@ -284,7 +285,12 @@ fn runs_together_are_each_as_if_alone() {
         ["schedule.name=plateau", "schedule.patience=1", "schedule.warmup=2", "train.metric=average-precision"];
     let settings: [&[&str]; 4] = [
         &[],
-        &["optimizer.learning_rate=0.01", "optimizer.weight_decay=0.01", "optimizer.clip_norm=0.1"],
+        &[
+            "optimizer.learning_rate=0.01",
+            "optimizer.weight_decay=0.01",
+            "optimizer.clip_norm=0.1",
+            "optimizer.ema=0.7",
+        ],
         &["model.dropout=0.5", "edge_loss.weight=3"],
         &["early_stop.burn_in=2", "early_stop.metric_threshold=1.0"],
     ];

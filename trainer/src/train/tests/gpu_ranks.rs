@@ -8,7 +8,13 @@ use super::*;
 use crate::{data::opened::Opened, distributed::world::on_worlds};
 
 const MODELS: [&[&str]; 9] = [
-    &["optimizer.name=adamw", "optimizer.weight_decay=0.1", "optimizer.clip_norm=0.1", "schedule.name=cosine"],
+    &[
+        "optimizer.name=adamw",
+        "optimizer.weight_decay=0.1",
+        "optimizer.clip_norm=0.1",
+        "optimizer.ema=0.8",
+        "schedule.name=cosine",
+    ],
     &[],
     &["model.attention=sd"],
     &["model.kind=gat", "model.attention=go", "edge_loss=off"],

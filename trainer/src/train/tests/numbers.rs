@@ -23,16 +23,22 @@ use crate::{
     model::{Model, oracle::error},
 };
 
-const N_NODES: usize = 150;
+pub(super) const N_NODES: usize = 150;
 
 /// Weight of an edge: other values in the two directions, and zeros.
 fn weight(source: u64, destination: u64) -> f32 {
     ((source * 7 + destination * 3) % 11) as f32 / 5.0
 }
 
-/// A graph with weights, all 1 if `are_ones`, and two numbers to predict per node: ten times the mean of the first feature over the
+/// Features of an edge: other values in the two directions.
+pub(super) fn features_of(source: u64, destination: u64) -> [f32; 3] {
+    [(source * 5 + destination) % 2, (source + destination * 11) % 5, (source * destination) % 7]
+        .map(|value| value as f32 / 2.0)
+}
+
+/// A graph with weights, all 1 if `are_ones`, features of edges, and two numbers to predict per node: ten times the mean of the first feature over the
 /// node and its neighbors plus 100, and a mixture of its own features. Every seventh node has none, and is in no part.
-fn store(are_ones: bool) -> Opened {
+pub(super) fn store(are_ones: bool) -> Opened {
     store_with(are_ones, &[])
 }
 
@@ -42,7 +48,7 @@ fn store_with(are_ones: bool, hubs: &[(usize, usize)]) -> Opened {
     let temp = tempfile::tempdir().unwrap();
     let out = temp.path().join("store");
     let graph = graph(N_NODES, 0, 1);
-    let (mut indptr, mut indices, mut weights) = (vec![0u64], Vec::new(), Vec::new());
+    let (mut indptr, mut indices, mut weights, mut features) = (vec![0u64], Vec::new(), Vec::new(), Vec::new());
     let rows = graph.rows.to_dense();
     let mut numbers = Vec::new();
     for node in 0..N_NODES {
@@ -57,6 +63,7 @@ fn store_with(are_ones: bool, hubs: &[(usize, usize)]) -> Opened {
         sources.sort_unstable();
         let own = |source: u32| if are_ones { 1.0 } else { weight(source.into(), node as u64) };
         weights.extend(sources.iter().map(|source| own(*source)));
+        features.extend(sources.iter().flat_map(|source| features_of(u64::from(*source), node as u64)));
         indices.extend(sources);
         indptr.push(indices.len() as u64);
     }
@@ -68,6 +75,7 @@ fn store_with(are_ones: bool, hubs: &[(usize, usize)]) -> Opened {
     writer.write("indptr", &indptr).unwrap();
     writer.write("indices", &indices).unwrap();
     writer.write("edge_weights", &weights).unwrap();
+    writer.write("edge_features", &features).unwrap();
     writer.write("features", &rows).unwrap();
     writer.write("labels", &numbers).unwrap();
     writer.write("split.thirds", &parts).unwrap();
@@ -76,6 +84,7 @@ fn store_with(are_ones: bool, hubs: &[(usize, usize)]) -> Opened {
         n_edges: indices.len() as u64,
         is_symmetric: true,
         edge_weights: true,
+        edge_features: Some(FeaturesEntry { dim: 3, layout: FeatureLayout::Dense, dtype: Dtype::F32 }),
         features: Some(FeaturesEntry { dim: 5, layout: FeatureLayout::Dense, dtype: Dtype::F32 }),
         labels: Some(LabelsEntry { kind: LabelKind::Targets, n_classes: 2 }),
         splits: vec!["thirds".to_owned()],
@@ -86,7 +95,7 @@ fn store_with(are_ones: bool, hubs: &[(usize, usize)]) -> Opened {
     Opened::store(Arc::new(Graph::open(&out).unwrap()))
 }
 
-fn load(opened: &Opened, config: &RunConfig) -> Data {
+pub(super) fn load(opened: &Opened, config: &RunConfig) -> Data {
     Data::load(opened, config, 7).unwrap()
 }
 
@@ -98,7 +107,7 @@ const WEIGHTED: [&[&str]; 4] = [
     &["model.kind=sage", "model.self_loops=false", "model.edge_dropout=0.3", "model.root_weight=true"],
 ];
 
-fn of(model: &[&str], others: &[&str]) -> RunConfig {
+pub(super) fn of(model: &[&str], others: &[&str]) -> RunConfig {
     config(&[&["model=off", "edge_loss=off", "early_stop=off", "train.epochs=3"], model, others].concat())
 }
 

@@ -82,6 +82,9 @@ fn drawn(number: u64) -> Vec<String> {
         "optimizer.clip_norm=1".to_owned(),
         "early_stop=off".to_owned(),
     ]);
+    if number.is_multiple_of(2) {
+        options.push("optimizer.ema=0.8".to_owned());
+    }
     if output_linear {
         options.retain(|option| !option.starts_with("model.out_heads"));
         options.push(named::<Jumping>("jumping", below(Jumping::ALL.len())));

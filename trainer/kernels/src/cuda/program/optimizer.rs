@@ -41,6 +41,16 @@ pub(super) struct Updates {
     pub(super) clip: Option<Array<f32>>,
     /// Weights of classes in the loss.
     class_weights: Option<Array<f32>>,
+    /// Moving averages of weights, if a run has them.
+    pub(super) averages: Option<Averages>,
+}
+
+/// Moving averages of the weights of all runs.
+#[derive(Debug)]
+pub(super) struct Averages {
+    /// Share of new weights, by run; 1 for a run without an average.
+    pub(super) shares: Array<f32>,
+    pub(super) numbers: Array<f32>,
 }
 
 impl Updates {
@@ -55,12 +65,21 @@ impl Updates {
             Array::of(gpu, &marks, WHAT)
         };
         let class_weights = |weights: &Vec<f32>| Array::of(gpu, weights, WHAT);
+        let averages = || {
+            let shares: Vec<f32> =
+                plan.runs.iter().map(|run| run.ema.map_or(1.0, |decay| (1.0 - decay) as f32)).collect();
+            Ok(Averages {
+                shares: Array::of(gpu, &shares, WHAT)?,
+                numbers: Array::zeros(gpu, n_runs * plan.n_weights, "averages of weights")?,
+            })
+        };
         Ok(Updates {
             factors: Array::zeros(gpu, n_runs, WHAT)?,
             rates: training.is_scheduled.then(rates).transpose()?,
             is_not_decayed: (!training.not_decayed.is_empty()).then(not_decayed).transpose()?,
             clip: plan.runs.iter().any(|run| run.clip_norm.is_some()).then(clip).transpose()?,
             class_weights: training.class_weights.as_ref().map(class_weights).transpose()?,
+            averages: plan.runs.iter().any(|run| run.ema.is_some()).then(averages).transpose()?,
         })
     }
 

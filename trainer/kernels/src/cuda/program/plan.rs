@@ -36,6 +36,8 @@ pub struct Settings {
     pub momentum: f64,
     /// Largest norm of a gradient, if there is one.
     pub clip_norm: Option<f64>,
+    /// Decay of the moving average of the weights, if there is one.
+    pub ema: Option<f64>,
 }
 
 /// Optimizers; RULE_… in step.cu.

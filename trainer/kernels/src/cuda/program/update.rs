@@ -1,6 +1,9 @@
 //! Updates of the weights by an optimizer: see step.cu.
 
-use super::{Program, optimizer::StepFactors};
+use super::{
+    Program,
+    optimizer::{Averages, StepFactors},
+};
 use crate::cuda::{
     args::args,
     error::GpuError,
@@ -31,6 +34,7 @@ impl Program {
             self.second.at()
         ];
         self.launch(module, "kith_update", n_weights.div_ceil(N_THREADS), N_THREADS, &mut args)?;
+        self.average(Address::NONE)?;
         self.gpu.launch(module, "kith_end_step", [1, 1, 1], 1, &mut args![self.work.step()])
     }
 
@@ -50,7 +54,40 @@ impl Program {
             self.first.at(),
             self.second.at()
         ];
-        self.launch(module, "kith_update_by_slices", n_weights.div_ceil(N_THREADS), N_THREADS, &mut args)
+        self.launch(module, "kith_update_by_slices", n_weights.div_ceil(N_THREADS), N_THREADS, &mut args)?;
+        self.average(is_lost)
+    }
+
+    /// Moves averages of weights, if there are any.
+    fn average(&self, is_lost: Address) -> Result<(), GpuError> {
+        let Some(Averages { shares, numbers }) = &self.updates.averages else { return Ok(()) };
+        let (module, n_weights) = (self.layers[0].module, self.plan.n_weights as u32);
+        let mut args =
+            args![n_weights, self.plan.n_trained as u32, shares.at(), is_lost, self.weights.at(), numbers.at()];
+        self.launch(module, "kith_average", n_weights.div_ceil(N_THREADS), N_THREADS, &mut args)
+    }
+
+    /// Sets the averages of all runs' weights, one run after the other; without averages nothing changes.
+    pub fn set_averages(&self, averages: &[f32]) -> Result<(), GpuError> {
+        self.updates.averages.as_ref().map_or(Ok(()), |own| own.numbers.write(averages))
+    }
+
+    /// The averages of one run's weights; `None` without averages.
+    pub fn averages_of(&self, run: usize) -> Result<Option<Vec<f32>>, GpuError> {
+        self.updates.averages.as_ref().map(|own| own.numbers.read_part(self.numbers_of(run))).transpose()
+    }
+
+    /// Calls `act` with the averages in place of the weights, if there are averages. A recorded step must not be played in it.
+    pub fn with_averages<T>(&mut self, act: impl FnOnce(&Program) -> T) -> T {
+        let swap = |program: &mut Program| {
+            if let Some(own) = &mut program.updates.averages {
+                std::mem::swap(&mut own.numbers, &mut program.weights);
+            }
+        };
+        swap(self);
+        let done = act(self);
+        swap(self);
+        done
     }
 
     /// Computes the factors of gradients that are too long.
