@@ -253,7 +253,9 @@ fn features_of_edges_are_learned_from() {
         let mut options = vec!["model.kind=gat", "model.n_layers=1", "model.out_heads=1", "model.dropout=0"];
         options.extend(["model.self_loops=false", attention.as_str()]);
         options.extend(edge_dim);
-        let training = ["train.epochs=400", "train.evaluate_every=100", "optimizer.learning_rate=0.05"];
+        // GATv2 learns the same more slowly.
+        let epochs = if attention.ends_with("v2") { "train.epochs=3200" } else { "train.epochs=400" };
+        let training = [epochs, "train.evaluate_every=400", "optimizer.learning_rate=0.05"];
         of(&options, &[&training[..], &["optimizer.weight_decay=0"]].concat())
     };
     for attention in ["go", "v2"] {
@@ -264,7 +266,7 @@ fn features_of_edges_are_learned_from() {
         let dir = temp.path().join(attention);
         let (without, with) = (trained(None, None), trained(Some("model.edge_dim=1"), Some(&dir)));
         assert!(
-            with.test > 0.8 && without.test < 0.5,
+            with.test > 0.95 && without.test < 0.5,
             "{attention}: R² {} without features of edges, {} with them",
             without.test,
             with.test
