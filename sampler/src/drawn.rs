@@ -108,6 +108,42 @@ impl Drawn {
 }
 
 impl Drawn {
+    /// Keeps the neighbors for which `keep(place, id)` is true, with the data of their edges. `place` is that of their node in the
+    /// frontier.
+    pub fn retain(&mut self, mut keep: impl FnMut(usize, u64) -> bool) {
+        let width = self.edge_data_width();
+        let Drawn { counts, neighbors, edge_data } = self;
+        match neighbors {
+            DrawnIds::Narrow(ids) => retain(counts, ids, (edge_data, width), &mut keep),
+            DrawnIds::Wide(ids) => retain(counts, ids, (edge_data, width), &mut keep),
+        }
+    }
+}
+
+fn retain<I: Id>(
+    counts: &mut [u32],
+    ids: &mut Vec<I>,
+    (edge_data, width): (&mut Vec<f32>, usize),
+    keep: &mut impl FnMut(usize, u64) -> bool,
+) {
+    let (mut n_read, mut n_kept) = (0, 0);
+    for (place, count) in counts.iter_mut().enumerate() {
+        let (first, end) = (n_kept, n_read + *count as usize);
+        for at in n_read..end {
+            if keep(place, ids[at].wide()) {
+                ids[n_kept] = ids[at];
+                edge_data.copy_within(at * width..(at + 1) * width, n_kept * width);
+                n_kept += 1;
+            }
+        }
+        n_read = end;
+        *count = (n_kept - first) as u32;
+    }
+    ids.truncate(n_kept);
+    edge_data.truncate(n_kept * width);
+}
+
+impl Drawn {
     /// Numbers of one edge in `edge_data`.
     pub fn edge_data_width(&self) -> usize {
         self.edge_data.len() / self.neighbors.len().max(1)
@@ -146,5 +182,26 @@ impl DrawnIds {
             DrawnIds::Wide(ids) => (&[][..], &ids[part]),
         };
         narrow.iter().map(|id| u64::from(*id)).chain(wide.iter().copied())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_keeps_its_data() {
+        for neighbors in [DrawnIds::Narrow(vec![5, 6, 7, 8]), DrawnIds::Wide(vec![5, 6, 7, 8])] {
+            let edge_data = vec![0.5, 0.0, 0.6, 0.1, 0.7, 0.2, 0.8, 0.3];
+            let mut drawn = Drawn { counts: vec![2, 0, 1, 1], neighbors, edge_data };
+            let mut seen = Vec::new();
+            drawn.retain(|place, id| {
+                seen.push((place, id));
+                id != 5 && id != 8
+            });
+            assert_eq!(seen, [(0, 5), (0, 6), (2, 7), (3, 8)]);
+            assert_eq!((drawn.counts, drawn.edge_data), (vec![1, 0, 1, 0], vec![0.6, 0.1, 0.7, 0.2]));
+            assert_eq!(drawn.neighbors.iter().collect::<Vec<_>>(), [6, 7]);
+        }
     }
 }

@@ -240,6 +240,9 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
             let list = self.ids.get(start..end).ok_or_else(|| StoreError::damaged("indptr", *row))?;
             let has_no_loop = self.loops.has_none(*row);
             *bounds = Bounds { row: *row, start, end, has_no_loop };
+            if self.hop.sampling == Sampling::Weighted {
+                self.edges.ask_for_weights(start, end);
+            }
             if list.len() <= SHORT {
                 list.first().inspect(|id| prefetch(*id));
                 list.last().inspect(|id| prefetch(*id));

@@ -1,7 +1,12 @@
 //! Data of a run, opened as its config says: graphs in memory, or a store to sample mini-batches from.
 
+pub(crate) mod all_neighbors;
+pub mod batch_links;
 pub(crate) mod device_labels;
+pub(crate) mod edge_split;
+pub(crate) mod exact_ranking;
 pub(crate) mod feed;
+pub(crate) mod given_pairs;
 pub mod input;
 pub mod label_input;
 pub mod link_pairs;
@@ -22,6 +27,8 @@ use kith_store::{LabelKind, SplitPart};
 
 use crate::{
     data::{
+        batch_links::BatchLinks,
+        given_pairs::GivenPairs,
         input::{Input, check_classes},
         link_pairs::Links,
         opened::Opened,
@@ -54,6 +61,8 @@ pub struct BatchInput {
     pub is_set: bool,
     /// Scales of numbers to predict; empty for classes.
     pub scales: Vec<TargetScale>,
+    /// Pairs of link prediction, which has no seed nodes.
+    pub links: Option<Arc<BatchLinks>>,
 }
 
 /// Shape of the data, which a model must fit.
@@ -70,9 +79,6 @@ pub struct Shape {
 impl Data {
     /// Opens what a run wants of a graph.
     pub fn load(opened: &Opened, config: &RunConfig, run_key: u64) -> Result<Data, TrainError> {
-        if let Some(links) = &config.links {
-            return Data::of_links(opened, links, run_key);
-        }
         let splits = &opened.info().splits;
         let split = match config.train.split.as_deref() {
             Some(BY_SEED) => {
@@ -95,6 +101,12 @@ impl Data {
             0 => return Err(TrainError::NoEdgeFeatures { expected }),
             _ => return Err(TrainError::EdgeDim { expected, found }),
         }
+        if let Some(links) = &config.links {
+            return match config.train.mode {
+                Mode::FullBatch => Data::of_links(opened, links, run_key),
+                Mode::MiniBatch => Ok(Data::Batches(BatchInput::of_links(opened, links, run_key)?)),
+            };
+        }
         let supervision = config.train.supervision;
         match config.train.mode {
             Mode::FullBatch => {
@@ -112,17 +124,33 @@ impl Data {
     fn of_links(opened: &Opened, config: &LinksConfig, run_key: u64) -> Result<Data, TrainError> {
         let mut input = input::load_unlabeled(opened.whole()?)?;
         let [graph] = &input.graphs[..] else {
-            return Err(TrainError::LinksOfSet { n_graphs: input.graphs.len() });
+            return Err(TrainError::LinksOfSet);
         };
-        let (graph, links) = Links::to_predict(graph, config, run_key)?;
+        let given = GivenPairs::of(config, opened)?;
+        let (graph, links) = Links::to_predict(graph, (config, given.as_ref()), run_key)?;
         input.n_classes = config.dim;
         Ok(Data::Full(Input { graphs: vec![graph], links: Some(links), ..input }))
     }
 
-    /// Says all counts that a config left to the data.
+    /// Says all counts that a config left to the data, and the digest of its held-out pairs.
     pub fn settle(&self, config: &mut RunConfig) {
+        let digest = match self {
+            Data::Full(input) => input.links.as_ref().and_then(|links| links.pairs_digest.clone()),
+            Data::Batches(input) => input.links.as_ref().and_then(|links| links.pairs_digest.clone()),
+        };
+        if let Some(links) = config.links.as_mut().filter(|_| digest.is_some()) {
+            links.pairs_digest = digest;
+        }
         if let Data::Batches(input) = self {
-            config.train.settle(input.shards.info().n_nodes, input.train.len(), config.edge_loss.is_some());
+            config.train.settle(input.shards.info().n_nodes, input.n_seeds(), config.edge_loss.is_some());
+        }
+    }
+
+    /// True if it is measured by pairs that the outputs of nodes score.
+    pub(crate) fn predicts_links(&self) -> bool {
+        match self {
+            Data::Full(input) => input.links.as_ref().is_some_and(|links| links.train.is_some()),
+            Data::Batches(input) => input.links.is_some(),
         }
     }
 
@@ -135,7 +163,10 @@ impl Data {
             }
             Data::Batches(input) => {
                 let info = input.shards.info();
-                Shape { dim: info.dim, n_classes: info.n_classes, labels: info.labels }
+                match &input.links {
+                    Some(links) => Shape { dim: info.dim, n_classes: links.dim, labels: LabelKind::Classes },
+                    None => Shape { dim: info.dim, n_classes: info.n_classes, labels: info.labels },
+                }
             }
         }
     }
@@ -193,6 +224,27 @@ impl Data {
 }
 
 impl BatchInput {
+    /// A graph without its held-out edges, and the pairs to predict.
+    fn of_links(opened: &Opened, config: &LinksConfig, run_key: u64) -> Result<BatchInput, TrainError> {
+        opened.info().rows.ok_or(TrainError::NoRows)?;
+        let (shards, links) = BatchLinks::load(opened, config, run_key)?;
+        let nobody = || Seeds::new(Vec::new(), Labels::Classes(Vec::new())).map(Arc::new).map_err(ClientError::from);
+        Ok(BatchInput {
+            shards,
+            train: nobody()?,
+            valid: nobody()?,
+            test: nobody()?,
+            is_set: false,
+            scales: Vec::new(),
+            links: Some(Arc::new(links)),
+        })
+    }
+
+    /// Seed nodes, or edges, of an epoch.
+    pub(crate) fn n_seeds(&self) -> usize {
+        self.links.as_ref().map_or(self.train.len(), |links| links.targets.len())
+    }
+
     fn load(shards: &Arc<dyn Shards>, split: Option<&str>, supervision: Supervision) -> Result<BatchInput, TrainError> {
         let info = shards.info();
         let name = check(info, split)?.to_owned();
@@ -234,6 +286,7 @@ impl BatchInput {
         Ok(BatchInput {
             is_set: info.is_set,
             scales,
+            links: None,
             shards: Arc::clone(shards),
             train: Arc::new(train),
             valid: Arc::new(valid),

@@ -33,10 +33,28 @@ pub enum TrainError {
         n_edges: usize,
     },
     /// Links of several graphs.
-    #[error("link prediction takes one graph, and this is a set of {n_graphs}: import them one by one")]
-    LinksOfSet {
-        /// Graphs.
-        n_graphs: usize,
+    #[error("link prediction (--task links) takes one graph, and this is a set of several: import them one by one")]
+    LinksOfSet,
+    /// More nodes or edges than pairs have room for.
+    #[error("link prediction takes graphs of fewer than 2^32 {what}, and this one has {n}: train on a part of it")]
+    LinksOfLarge {
+        /// How many there are.
+        n: u64,
+        /// Nodes or edges.
+        what: &'static str,
+    },
+    /// Nearly all pairs have an edge.
+    #[error(
+        "link prediction holds out pairs without an edge, and nearly all pairs of this graph have one: set `links.ranking` to exact"
+    )]
+    NoNonEdges,
+    /// A file of pairs that cannot be used.
+    #[error("{}: {problem}", path.display())]
+    Pairs {
+        /// The file.
+        path: PathBuf,
+        /// The problem, with its line.
+        problem: String,
     },
     /// The store cannot be read.
     #[error(transparent)]
@@ -256,6 +274,11 @@ impl TrainError {
 
     pub(crate) fn weights(path: &Path, problem: impl Into<String>) -> TrainError {
         TrainError::Weights { path: path.to_owned(), problem: problem.into() }
+    }
+
+    /// A problem of a line of a file of pairs.
+    pub(crate) fn pairs_line(path: &Path, line: usize, problem: &str) -> TrainError {
+        TrainError::Pairs { path: path.to_owned(), problem: format!("line {line}: {problem}") }
     }
 
     pub(crate) fn checkpoint(path: &Path, problem: impl Into<String>) -> TrainError {

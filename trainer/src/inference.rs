@@ -11,3 +11,4 @@ mod recorded;
 pub mod replay;
 mod scores;
 pub(crate) mod tally;
+mod wanted_logits;

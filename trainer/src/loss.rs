@@ -174,20 +174,24 @@ fn given(weights: &[f64], counts: &[u64]) -> Result<Vec<f32>, TrainError> {
 
 /// The mean loss of pairs by their logits: those that are edges should be large, the others small.
 pub fn pair_loss(edges: &Tensor, others: &Tensor) -> Tensor {
-    let n_pairs = edges.size()[0] + others.size()[0];
-    let losses = -Tensor::cat(&[edges.log_sigmoid(), (-others).log_sigmoid()], 0);
-    sum_in_pieces(&losses) / n_pairs as f64
+    sum_of_pairs(edges, others) / (edges.size()[0] + others.size()[0]) as f64
 }
 
-/// The mean loss of pairs by the outputs of their nodes, nodes × width: those that are edges should have a large dot product.
-pub fn link_loss(outputs: &Tensor, pairs: &LinkPairs) -> Tensor {
+fn sum_of_pairs(edges: &Tensor, others: &Tensor) -> Tensor {
+    sum_in_pieces(&-Tensor::cat(&[edges.log_sigmoid(), (-others).log_sigmoid()], 0))
+}
+
+/// The loss of pairs by the outputs of their nodes, nodes × width, added up and divided by `n_pairs`, those of the whole step. Pairs
+/// that are edges should have a large dot product.
+pub fn link_loss(outputs: &Tensor, pairs: &LinkPairs, n_pairs: usize) -> Tensor {
     let ends = |ends: &[u32]| {
         let ends: Vec<i64> = ends.iter().map(|end| i64::from(*end)).collect();
         outputs.index(&[Some(Tensor::from_slice(&ends).to_device(outputs.device()))])
     };
     let scores = (ends(&pairs.sources) * ends(&pairs.destinations)).sum_dim_intlist(-1, false, outputs.kind());
     let n_edges = pairs.n_edges as i64;
-    pair_loss(&scores.narrow(0, 0, n_edges), &scores.narrow(0, n_edges, scores.size()[0] - n_edges))
+    let (edges, others) = (scores.narrow(0, 0, n_edges), scores.narrow(0, n_edges, scores.size()[0] - n_edges));
+    sum_of_pairs(&edges, &others) / n_pairs as f64
 }
 
 /// The loss of a slice by its numbers: that of its nodes, and the weighted losses of all layers' edges.

@@ -10,6 +10,18 @@ pub const N_EXPONENTIALS: usize = 16;
 /// machines and devices agree.
 #[inline(always)]
 pub fn exponentials(stream: Stream, a: u64, b: u64) -> [f64; N_EXPONENTIALS] {
+    uniforms(stream, a, b).map(exponential_of)
+}
+
+/// The exponential number that belongs to a uniform one.
+#[inline(always)]
+pub fn exponential_of(uniform: f64) -> f64 {
+    -ln(uniform)
+}
+
+/// The uniform numbers, between 0 and 1, that [`exponentials`] are made of.
+#[inline(always)]
+pub fn uniforms(stream: Stream, a: u64, b: u64) -> [f64; N_EXPONENTIALS] {
     const HALF: usize = N_EXPONENTIALS / 2;
     let mut pairs = [b / 2; HALF];
     let mut k = 0;
@@ -20,8 +32,8 @@ pub fn exponentials(stream: Stream, a: u64, b: u64) -> [f64; N_EXPONENTIALS] {
     let words = stream.words_of([a; HALF], pairs, 0, 0);
     let mut numbers = [0.0; N_EXPONENTIALS];
     for k in 0..HALF {
-        numbers[2 * k] = -ln(uniform(words[0][k], words[1][k]));
-        numbers[2 * k + 1] = -ln(uniform(words[2][k], words[3][k]));
+        numbers[2 * k] = uniform(words[0][k], words[1][k]);
+        numbers[2 * k + 1] = uniform(words[2][k], words[3][k]);
     }
     numbers
 }

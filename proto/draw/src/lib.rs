@@ -27,7 +27,7 @@ pub use crate::{
     cuda::cuda_header,
     draws::Draws,
     elementary::{exp, ln, ln_1p, sin_cos},
-    exponential::{N_EXPONENTIALS, exponentials},
+    exponential::{N_EXPONENTIALS, exponential_of, exponentials, uniforms},
     instruction_set::{InstructionSet, instruction_set},
     name::{Name, Purpose, Stream},
     permutation::Permutation,

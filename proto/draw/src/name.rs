@@ -6,13 +6,13 @@ use crate::philox::{philox4x32, philox4x32_lanes};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Purpose {
-    /// The order of an epoch's seeds (a = epoch, b = node).
+    /// The order of an epoch's seeds (a = epoch, b = node or number of an edge).
     SeedOrder = 1,
     /// The order of edge seeds (a = pass over all nodes).
     EdgeSeedOrder = 2,
     /// The neighbors drawn for one node at one hop (a = node).
     Neighbor = 3,
-    /// A pair of nodes without an edge (a = slice, b = index).
+    /// A pair of nodes without an edge (a = slice, b = index; in link prediction a = 0, b = number in the step).
     Negative = 4,
     /// Subset of pairs that the edge loss keeps.
     PairSubset = 5,
@@ -24,7 +24,7 @@ pub enum Purpose {
     AttentionDropout = 8,
     /// An initial weight (a = tensor, b = element).
     InitialWeight = 9,
-    /// Train, validation and test nodes of a split.
+    /// Train, validation and test nodes of a split (layer 0), or edges (layer 1) and pairs without an edge (layer 2).
     Split = 10,
     /// The random projection that starts a PCA.
     Projection = 11,

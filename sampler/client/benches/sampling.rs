@@ -68,8 +68,14 @@ impl Bench {
         let pairs = PairConfig { negatives: 0.5, kept: 0.8, subset: Subset::Union, excludes_reverse: false };
         let maker = |has_rows, pairs| {
             let fanouts = self.fanouts.clone();
-            let config =
-                BatchConfig { fanouts, sampling: Sampling::Uniform, edge_data: EdgeData::NONE, pairs, has_rows };
+            let config = BatchConfig {
+                fanouts,
+                sampling: Sampling::Uniform,
+                edge_data: EdgeData::NONE,
+                pairs,
+                links: None,
+                has_rows,
+            };
             BatchMaker::new(Arc::clone(&self.shards), Arc::clone(&self.plan), config, self.stock.clone())
         };
         let n_nodes = self.shards.info().n_nodes;

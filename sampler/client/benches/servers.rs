@@ -90,6 +90,7 @@ impl Served {
             sampling: Sampling::Uniform,
             edge_data: EdgeData::NONE,
             pairs: None,
+            links: None,
             has_rows,
         };
         let seeds = Arc::new(self.shards.seeds(None, SplitPart::Train).expect("seeds"));

@@ -9,6 +9,7 @@ use crate::{
     batch_digest::BatchDigest,
     blocks::{BlockMaker, SampledBlocks},
     error::Result,
+    link_batches::{BatchPairs, LinkBatches},
     plan::{Plan, Step},
     roots::Roots,
     rows::FetchedRows,
@@ -27,6 +28,8 @@ pub struct BatchConfig {
     pub edge_data: EdgeData,
     /// The pairs of the edge loss, for models that have one.
     pub pairs: Option<PairConfig>,
+    /// The pairs of link prediction, for a plan whose seeds are edges.
+    pub links: Option<LinkBatches>,
     /// True if features are fetched.
     pub has_rows: bool,
 }
@@ -40,14 +43,17 @@ pub struct Batch {
     pub epoch: u64,
     /// Its slice of the step.
     pub slice: u64,
-    /// Seeds of the whole step, all slices: the divisor of the node loss.
+    /// Seeds of the whole step, all slices: the divisor of the node loss. In link prediction, edges of the step.
     pub n_step_seeds: usize,
-    /// From the input layer to the output layer. Destinations of the last are the roots: seeds and edge seeds, by id.
+    /// From the input layer to the output layer. Destinations of the last are the roots, by id: seed nodes or the nodes of pairs,
+    /// and edge seeds.
     pub blocks: Vec<Arc<Block>>,
     /// The ids of the first block's sources, whose rows are in `rows`.
     pub nodes: Arc<Vec<u64>>,
-    /// Positions of the seeds among the roots, ascending.
+    /// Positions of the seed nodes among the roots, ascending.
     pub seeds: Vec<u32>,
+    /// Pairs of link prediction; `None` for tasks of nodes.
+    pub links: Option<BatchPairs>,
     /// Labels of the roots, by position; edge seeds have none.
     pub labels: Labels,
     /// The rows of `nodes`.
@@ -96,11 +102,16 @@ impl<S: Shards + ?Sized> BatchMaker<S> {
     /// The same where the step is at hand.
     pub fn make_slice(&mut self, step: &Step, slice: usize) -> Result<Batch> {
         let run_key = self.plan.config().run_key;
-        let Roots { ids, seeds, labels } = Roots::of(&self.plan, step, slice);
-        let BatchConfig { fanouts, sampling, edge_data, .. } = &self.config;
+        let BatchConfig { fanouts, sampling, edge_data, links, .. } = &self.config;
+        let drawn = links.as_ref().map(|links| links.draw(&self.plan, step, slice, fanouts.len())).transpose()?;
+        let Roots { ids, seeds, labels } = match &drawn {
+            Some(pairs) => Roots::of_pairs(pairs.nodes(), step, slice),
+            None => Roots::of(&self.plan, step, slice),
+        };
         let name = (run_key, step.step);
+        let excluded = drawn.as_ref().filter(|_| links.as_ref().is_some_and(|links| links.excludes_targets));
         let SampledBlocks { blocks, nodes } =
-            self.blocks.sample(&*self.shards, name, fanouts, (*sampling, *edge_data), &ids)?;
+            self.blocks.sample_without(&*self.shards, name, fanouts, (*sampling, *edge_data), &ids, excluded)?;
         let pairs = self.draw_pairs(step.step, slice as u64, &blocks)?;
         let (mut rows, mut row_counts) = (FetchedRows::default(), RowCounts::default());
         if self.config.has_rows {
@@ -115,6 +126,7 @@ impl<S: Shards + ?Sized> BatchMaker<S> {
             blocks,
             nodes,
             seeds,
+            links: drawn.map(|pairs| pairs.place(&ids)),
             labels,
             rows,
             row_counts,
@@ -144,7 +156,7 @@ impl<S: Shards + ?Sized> BatchMaker<S> {
 }
 
 impl Batch {
-    /// Seeds and edge seeds, ascending.
+    /// Seed nodes or the nodes of pairs, and edge seeds, ascending.
     pub fn roots(&self) -> &[u64] {
         &self.nodes[..self.blocks.last().map_or(self.nodes.len(), |block| block.n_destinations())]
     }
@@ -164,6 +176,9 @@ impl Batch {
         for block in &self.blocks {
             let lengths = block.indptr().windows(2).map(|bounds| (bounds[1] - bounds[0]) as u32);
             digest.add_block(lengths, block.n_sources(), block.sources());
+        }
+        if let Some(BatchPairs { sources, destinations, n_edges, n_step_pairs, .. }) = &self.links {
+            digest.add_links((sources, destinations), *n_edges as u64, *n_step_pairs as u64);
         }
         for pairs in &self.pairs {
             let Negatives { sources, destinations, n_left_out } = pairs.negatives();

@@ -30,6 +30,13 @@ impl BatchDigest {
         self.digest.add_u32(sources);
     }
 
+    /// The pairs of link prediction: both ends, pairs that are edges, and pairs of the step.
+    pub fn add_links(&mut self, (sources, destinations): (&[u32], &[u32]), n_edges: u64, n_step_pairs: u64) {
+        self.digest.add_u32(sources);
+        self.digest.add_u32(destinations);
+        self.digest.add(&[n_edges, n_step_pairs]);
+    }
+
     /// The pairs of a layer: both ends of its negatives, a bit for each edge unless all are kept, pairs of the loss, and negatives
     /// that were left out.
     pub fn add_pairs(

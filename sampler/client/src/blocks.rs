@@ -8,6 +8,7 @@ use kith_store::StoreError;
 
 use crate::{
     error::{ClientError, Result},
+    link_batches::DrawnPairs,
     positions::{Positions, Relabel},
     shards::Shards,
     stock::Stock,
@@ -60,10 +61,27 @@ impl BlockMaker {
         (sampling, edge_data): (Sampling, EdgeData),
         roots: &[u64],
     ) -> Result<SampledBlocks> {
+        self.sample_without(shards, (run_key, step), fanouts, (sampling, edge_data), roots, None)
+    }
+
+    /// The same without some edges between roots.
+    pub(crate) fn sample_without<S: Shards + ?Sized>(
+        &mut self,
+        shards: &S,
+        (run_key, step): (u64, u64),
+        fanouts: &[Fanout],
+        (sampling, edge_data): (Sampling, EdgeData),
+        roots: &[u64],
+        excluded: Option<&DrawnPairs>,
+    ) -> Result<SampledBlocks> {
         let dim = if edge_data.features { shards.info().edge_dim } else { 0 };
         self.sample_by(fanouts.len(), (edge_data.weights, dim), roots, |hop, frontier, drawn| {
             let hop = Hop { run_key, step, hop: hop as u32, fanout: fanouts[hop], sampling, edge_data };
-            shards.sample_hop(&hop, frontier, drawn)
+            shards.sample_hop(&hop, frontier, drawn)?;
+            if let Some(pairs) = excluded {
+                pairs.drop_from(frontier, roots.len(), drawn);
+            }
+            Ok(())
         })
     }
 

@@ -14,6 +14,8 @@ mod digest;
 mod error;
 pub mod faults;
 mod forecast;
+mod held_out;
+mod link_batches;
 mod local;
 mod plan;
 mod positions;
@@ -35,6 +37,8 @@ pub use crate::{
     digest::Digest,
     error::{ClientError, Result},
     forecast::{Forecast, Found, forecast},
+    held_out::{EdgeKey, EdgeOrder, HeldOut, NON_EDGES, WithoutHeldOut},
+    link_batches::{BatchPairs, LinkBatches, LinkNegatives, N_ATTEMPTS, in_batch},
     local::LocalStore,
     plan::{Plan, PlanConfig, SliceSeeds, Step},
     prefetch::{Job, Prefetch, PrefetchConfig},

@@ -1,4 +1,4 @@
-//! Seed nodes of every step: known before anything is sampled, the same on all ranks.
+//! Seed nodes or edges of every step: known before anything is sampled, the same on all ranks.
 
 use std::{
     collections::VecDeque,
@@ -8,7 +8,7 @@ use std::{
 
 use kith_draw::{Name, Permutation, Purpose, Vectorized, vectorized};
 
-use kith_sampler::Seeds;
+use kith_sampler::{Labels, Seeds};
 
 use crate::error::{ClientError, Result};
 
@@ -19,7 +19,7 @@ pub struct PlanConfig {
     pub run_key: u64,
     /// Seeds of a step; the last step of an epoch may have fewer.
     pub seeds_per_step: usize,
-    /// Further nodes of a step, without node loss.
+    /// Further nodes of a step, without loss of their own.
     pub edge_seeds: usize,
     /// Pieces of a step, each a batch of its own.
     pub slices: usize,
@@ -27,7 +27,7 @@ pub struct PlanConfig {
 
 /// The order of seeds over a whole run.
 ///
-/// Seeds of epoch e come in the order of (draw, id), draws named (seed order; a = e, b = node). Edge seeds walk through a
+/// Seeds of epoch e come in the order of (draw, id), draws named (seed order; a = e, b = node, or number of the edge). Edge seeds walk through a
 /// keyed permutation of all nodes, further with every step; when it is through, the next pass has the next one
 /// (edge-seed order; a = pass). Steps count over the whole run.
 #[derive(Debug)]
@@ -35,6 +35,8 @@ pub struct Plan {
     config: PlanConfig,
     n_nodes: u64,
     seeds: Arc<Seeds>,
+    /// Edges to predict, which are the seeds of link prediction instead of nodes.
+    links: Option<Arc<Vec<(u32, u32)>>>,
     /// Orders of the epochs asked for last. Threads that sample ahead are at most one epoch apart.
     orders: Mutex<VecDeque<(u64, Arc<Vec<u32>>)>>,
 }
@@ -55,7 +57,7 @@ pub struct Step {
 /// Nodes that one slice of a step expands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SliceSeeds {
-    /// Places of its seeds in [`Plan::seeds`], in the order of the epoch.
+    /// Places of its seeds in [`Plan::seeds`] or [`Plan::links`], in the order of the epoch.
     pub seeds: Vec<u32>,
     /// Its edge seeds, in the order of the pass.
     pub edge_seeds: Vec<u64>,
@@ -67,19 +69,34 @@ const N_ORDERS: usize = 2;
 impl Plan {
     /// A plan over a graph of `n_nodes`.
     pub fn new(config: PlanConfig, n_nodes: u64, seeds: Arc<Seeds>) -> Result<Plan> {
-        let PlanConfig { seeds_per_step, edge_seeds, slices, .. } = config;
-        let refuse = |key, value: usize, problem: String| Err(ClientError::Plan { key, value: value as u64, problem });
-        if seeds.is_empty() {
-            return Err(ClientError::NoSeeds);
-        }
         if let Some(node) = seeds.ids().last().filter(|node| **node >= n_nodes) {
             return Err(ClientError::SeedOutOfRange { node: *node, n_nodes });
+        }
+        let plan = Plan { config, n_nodes, seeds, links: None, orders: Mutex::default() };
+        plan.check("nodes")?;
+        Ok(plan)
+    }
+
+    /// A plan of link prediction: edges are the seeds.
+    pub fn of_links(config: PlanConfig, n_nodes: u64, links: Arc<Vec<(u32, u32)>>) -> Result<Plan> {
+        let seeds = Seeds::new(Vec::new(), Labels::Classes(Vec::new()))?;
+        let plan = Plan { config, n_nodes, seeds: Arc::new(seeds), links: Some(links), orders: Mutex::default() };
+        plan.check("edges")?;
+        Ok(plan)
+    }
+
+    fn check(&self, what: &str) -> Result<()> {
+        let (n_seeds, n_nodes) = (self.n_seeds(), self.n_nodes);
+        let PlanConfig { seeds_per_step, edge_seeds, slices, .. } = self.config;
+        let refuse = |key, value: usize, problem: String| Err(ClientError::Plan { key, value: value as u64, problem });
+        if n_seeds == 0 {
+            return Err(ClientError::NoSeeds);
         }
         if seeds_per_step == 0 {
             return refuse("batch_size", 0, "makes no step: use 1 or more".into());
         }
-        if seeds_per_step > seeds.len() {
-            let problem = format!("is more than the {} seed nodes: use at most that", seeds.len());
+        if seeds_per_step > n_seeds {
+            let problem = format!("is more than the {n_seeds} seed {what}: use at most that");
             return refuse("batch_size", seeds_per_step, problem);
         }
         if edge_seeds as u64 > n_nodes {
@@ -92,10 +109,10 @@ impl Plan {
         if slices == 0 {
             return refuse("slices", 0, "leaves nothing to train: use 1 or more".into());
         }
-        if u32::try_from(seeds.len()).is_err() {
-            return refuse("seeds", seeds.len(), "are more than a plan can order: use fewer than 2^32".into());
+        if u32::try_from(n_seeds).is_err() {
+            return refuse("seeds", n_seeds, "are more than a plan can order: use fewer than 2^32".into());
         }
-        Ok(Plan { config, n_nodes, seeds, orders: Mutex::default() })
+        Ok(())
     }
 
     /// Configuration of the plan.
@@ -103,14 +120,24 @@ impl Plan {
         &self.config
     }
 
-    /// All seeds.
+    /// All seed nodes; none in link prediction.
     pub fn seeds(&self) -> &Arc<Seeds> {
         &self.seeds
     }
 
+    /// Edges to predict; none but in link prediction.
+    pub fn links(&self) -> &[(u32, u32)] {
+        self.links.as_ref().map_or(&[], |links| links)
+    }
+
+    /// Seed nodes or edges of an epoch.
+    fn n_seeds(&self) -> usize {
+        self.links.as_ref().map_or(self.seeds.len(), |links| links.len())
+    }
+
     /// Steps of every epoch.
     pub fn steps_per_epoch(&self) -> u64 {
-        self.seeds.len().div_ceil(self.config.seeds_per_step) as u64
+        self.n_seeds().div_ceil(self.config.seeds_per_step) as u64
     }
 
     /// A step of the run.
@@ -118,7 +145,7 @@ impl Plan {
         let PlanConfig { run_key, seeds_per_step, edge_seeds, slices } = self.config;
         let (epoch, of_epoch) = (step / self.steps_per_epoch(), (step % self.steps_per_epoch()) as usize);
         let start = of_epoch * seeds_per_step;
-        let own = start..(start + seeds_per_step).min(self.seeds.len());
+        let own = start..(start + seeds_per_step).min(self.n_seeds());
         let stream = Name { run_key, purpose: Purpose::EdgeSeedOrder, step: 0, layer: 0 }.stream();
         let mut pass: Option<(u64, Permutation)> = None;
         let edge_seeds = (0..edge_seeds as u64).map(|index| {
@@ -149,8 +176,9 @@ impl Plan {
 
     fn draw_order(&self, epoch: u64) -> Vec<u32> {
         let stream = Name { run_key: self.config.run_key, purpose: Purpose::SeedOrder, step: 0, layer: 0 }.stream();
-        let mut draws = vec![(0, 0); self.seeds.len()];
-        vectorized(SeedDraws { stream, epoch, ids: self.seeds.ids(), draws: &mut draws });
+        let mut draws = vec![(0, 0); self.n_seeds()];
+        let ids = if self.links.is_some() { None } else { Some(self.seeds.ids()) };
+        vectorized(SeedDraws { stream, epoch, ids, draws: &mut draws });
         // Ids ascend, so places decide as ids would.
         draws.sort_unstable();
         draws.into_iter().map(|(_, place)| place).collect()
@@ -163,12 +191,17 @@ impl Step {
         self.own.len()
     }
 
+    /// The part of `n` things of the step that is a slice's own.
+    pub(crate) fn piece_of(&self, n: usize, slice: usize) -> Range<usize> {
+        piece(n, self.slices, slice)
+    }
+
     /// Edge seeds of the whole step.
     pub fn n_edge_seeds(&self) -> usize {
         self.edge_seeds.len()
     }
 
-    /// Places of the seeds of all slices in [`Plan::seeds`], ascending.
+    /// Places of the seeds of all slices in [`Plan::seeds`], or [`Plan::links`], ascending.
     pub fn all_seeds(&self) -> Vec<u32> {
         let mut seeds = self.seeds[self.own.clone()].to_vec();
         seeds.sort_unstable();
@@ -196,7 +229,8 @@ fn piece(n: usize, n_pieces: usize, index: usize) -> Range<usize> {
 struct SeedDraws<'a> {
     stream: kith_draw::Stream,
     epoch: u64,
-    ids: &'a [u64],
+    /// Of nodes; the ids of edges are their numbers.
+    ids: Option<&'a [u64]>,
     draws: &'a mut [(u64, u32)],
 }
 
@@ -206,13 +240,16 @@ impl Vectorized for SeedDraws<'_> {
     #[inline(always)]
     fn run(self) {
         const N_LANES: usize = 16;
-        let chunks = self.ids.chunks(N_LANES).zip(self.draws.chunks_mut(N_LANES));
-        for (chunk, (ids, draws)) in chunks.enumerate() {
-            let mut nodes = [0; N_LANES];
-            nodes[..ids.len()].copy_from_slice(ids);
-            let words = self.stream.words_of([self.epoch; N_LANES], nodes, 0, 0);
+        for (chunk, draws) in self.draws.chunks_mut(N_LANES).enumerate() {
+            let first = chunk * N_LANES;
+            let mut seeds = [0; N_LANES];
+            match self.ids {
+                Some(ids) => seeds[..draws.len()].copy_from_slice(&ids[first..first + draws.len()]),
+                None => (first as u64..).zip(&mut seeds).for_each(|(number, seed)| *seed = number),
+            }
+            let words = self.stream.words_of([self.epoch; N_LANES], seeds, 0, 0);
             for (lane, draw) in draws.iter_mut().enumerate() {
-                let place = (chunk * N_LANES + lane) as u32;
+                let place = (first + lane) as u32;
                 *draw = (u64::from(words[0][lane]) | u64::from(words[1][lane]) << 32, place);
             }
         }

@@ -204,6 +204,7 @@ mod tests {
             blocks: Vec::new(),
             nodes: Arc::default(),
             seeds: Vec::new(),
+            links: None,
             labels: Labels::Classes(Vec::new()),
             rows: FetchedRows::default(),
             row_counts: RowCounts::default(),

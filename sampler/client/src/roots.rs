@@ -7,7 +7,7 @@ use crate::plan::{Plan, Step};
 /// Nodes that a slice starts from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Roots {
-    /// Seeds and edge seeds, ascending, each once.
+    /// Seed nodes or the nodes of pairs, and edge seeds, ascending, each once.
     pub ids: Vec<u64>,
     /// Positions of the seed nodes among `ids`.
     pub seeds: Vec<u32>,
@@ -16,6 +16,14 @@ pub struct Roots {
 }
 
 impl Roots {
+    /// The nodes of some pairs, and the edge seeds of a slice.
+    pub(crate) fn of_pairs(nodes: impl Iterator<Item = u64>, step: &Step, slice: usize) -> Roots {
+        let mut ids: Vec<u64> = nodes.chain(step.slice(slice).edge_seeds).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        Roots { ids, seeds: Vec::new(), labels: Labels::Classes(Vec::new()) }
+    }
+
     /// Those of one slice of a step.
     pub fn of(plan: &Plan, step: &Step, slice: usize) -> Roots {
         let own = step.slice(slice);

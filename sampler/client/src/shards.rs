@@ -136,6 +136,6 @@ pub trait Shards: Send + Sync {
     /// The features of nodes, in their order; what was in `rows` goes. Says where they came from.
     fn fetch_features(&self, nodes: &[u64], rows: &mut FetchedRows) -> Result<RowCounts>;
 
-    /// For each (source, destination), whether the whole graph has the edge. Asks the destinations' owners only.
+    /// For each (source, destination), whether the graph has the edge. Asks the destinations' owners only.
     fn has_edges(&self, pairs: &[(u64, u64)], direction: Direction, found: &mut [bool]) -> Result<()>;
 }

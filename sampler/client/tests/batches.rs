@@ -16,7 +16,14 @@ const PAIRS: PairConfig = PairConfig { negatives: 0.5, kept: 0.8, subset: Subset
 
 fn config(fanouts: &[u32]) -> BatchConfig {
     let fanouts = fanouts.iter().map(|k| if *k == 0 { Fanout::All } else { Fanout::at_most(*k).unwrap() }).collect();
-    BatchConfig { fanouts, sampling: Sampling::Uniform, edge_data: EdgeData::NONE, pairs: Some(PAIRS), has_rows: true }
+    BatchConfig {
+        fanouts,
+        sampling: Sampling::Uniform,
+        edge_data: EdgeData::NONE,
+        pairs: Some(PAIRS),
+        links: None,
+        has_rows: true,
+    }
 }
 
 fn plan(shards: &LocalStore, seeds_per_step: usize, edge_seeds: usize, slices: usize) -> Arc<Plan> {

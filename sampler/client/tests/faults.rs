@@ -34,6 +34,7 @@ fn epoch(shards: Arc<dyn Shards>) -> kith_client::Result<(Vec<u64>, Vec<u64>)> {
         sampling: Sampling::Uniform,
         edge_data: EdgeData::NONE,
         pairs: Some(pairs),
+        links: None,
         has_rows: true,
     };
     let seeds = Arc::new(shards.seeds(None, SplitPart::Train)?);

@@ -71,6 +71,7 @@ fn a_few_batches_tell_what_an_epoch_fetches() {
         sampling: Sampling::Uniform,
         edge_data: EdgeData::NONE,
         pairs: None,
+        links: None,
         has_rows: true,
     };
     let seeds = Arc::new(sharded.seeds(None, SplitPart::Train).unwrap());

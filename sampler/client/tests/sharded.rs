@@ -43,7 +43,14 @@ fn write(folder: &Path, graph: &Graph, n_shards: u32, owner: Vec<u16>) -> Arc<Cl
 fn config() -> BatchConfig {
     let pairs = PairConfig { negatives: 0.5, kept: 0.8, subset: Subset::Union, excludes_reverse: true };
     let fanouts = vec![Fanout::at_most(4).unwrap(), Fanout::All, Fanout::at_most(2).unwrap()];
-    BatchConfig { fanouts, sampling: Sampling::Uniform, edge_data: EdgeData::NONE, pairs: Some(pairs), has_rows: true }
+    BatchConfig {
+        fanouts,
+        sampling: Sampling::Uniform,
+        edge_data: EdgeData::NONE,
+        pairs: Some(pairs),
+        links: None,
+        has_rows: true,
+    }
 }
 
 fn batches(shards: &Arc<dyn Shards>, n_threads: usize) -> Vec<Batch> {

@@ -1,12 +1,13 @@
 //! Draws by weight.
 
+use kith_draw::prefetch;
 use kith_store::{Result, StoreError};
 
 use super::{Bounds, PIECE, Pieces, Scratch};
 use crate::{drawn::Id, lanes::WordSource};
 
 impl<I: Id, W: WordSource> Pieces<'_, I, W> {
-    /// Draws by weight, node by node.
+    /// Draws by weight, node by node. Neighbors are read when all nodes of the piece have drawn: they are on their way then.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn sample_weighted(
         &mut self,
@@ -20,7 +21,8 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
     ) -> Result<()> {
         let all = self.edges.weights.ok_or(StoreError::NoEdgeWeights)?;
         let keys = self.hop.keys();
-        let Scratch { weighted, weighted_slots: slots, candidate_weights, .. } = scratch;
+        let Scratch { weighted, weighted_slots: slots, candidate_weights, places, .. } = scratch;
+        places.clear();
         for (node, bounds) in nodes.iter().zip(bounds) {
             let own = self.candidates(*node, *bounds);
             u32::try_from(own.n).map_err(|_| StoreError::damaged("indptr", *node))?;
@@ -37,12 +39,15 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
             };
             weighted.draw(keys, *node, own_weights, k, slots);
             counts.push(slots.len() as u32);
-            let at = out.len();
-            let places = slots.iter().map(|slot| own.place(*slot as usize));
-            out.extend(places.clone().map(|place| self.ids[place]));
-            data.resize(out.len() * self.edges.width(), 0.0);
-            self.edges.put(places, at, data)?;
+            for slot in &*slots {
+                let place = own.place(*slot as usize);
+                prefetch(&self.ids[place]);
+                places.push(place);
+            }
         }
-        Ok(())
+        let at = out.len();
+        out.extend(places.iter().map(|place| self.ids[*place]));
+        data.resize(out.len() * self.edges.width(), 0.0);
+        self.edges.put(places.iter().copied(), at, data)
     }
 }

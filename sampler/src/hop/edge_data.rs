@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use kith_draw::prefetch;
 use kith_store::{EdgeWeights, Features, Neighbors, Result, StoreError, check_weight};
 
 use crate::{fanout::EdgeData, graph::SampledGraph};
@@ -40,6 +41,16 @@ impl<'a> EdgeColumns<'a> {
     #[inline]
     pub(super) fn touch(&self, start: usize, end: usize) -> Result<()> {
         self.weights.map_or(Ok(()), |weights| weights.touch(start, end))
+    }
+
+    /// Asks for the first weights of a list that will be read as a whole; the machine sees where the others are.
+    #[inline]
+    pub(super) fn ask_for_weights(&self, start: usize, end: usize) {
+        const LINE: usize = 16;
+        const N_LINES: usize = 8;
+        if let Some(list) = self.weights.and_then(|weights| weights.items().get(start..end)) {
+            list.iter().step_by(LINE).take(N_LINES).for_each(prefetch);
+        }
     }
 
     /// Writes the data of the edges at these places, for the drawn edges from `at` on: the weight, then the features.

@@ -44,6 +44,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         let name = metric.name();
         anyhow::bail!("`train.metric`: kith tune maximizes its metric, and a lower {name} is better: use r2");
     }
+    // Data is loaded once, for all trials.
+    if let Some(key) =
+        tuning.space.dimensions().iter().map(|dimension| &dimension.key).find(|key| key.starts_with("links."))
+    {
+        anyhow::bail!(
+            "`{key}`: trials share their held-out edges, so keys of [links] cannot be searched: run `kith train` for each value"
+        );
+    }
     let mut kept = match &args.out {
         None => TrialLog::nowhere(),
         Some(out) => TrialLog::open(out, &tuning, &source.digest)?,
@@ -62,9 +70,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// Training data of a trial's runs: the same for all of them, unless each seed has a split of its own.
+/// Training data of a trial's runs: the same for all of them, unless each seed has a split or held-out edges of its own.
 fn load(opened: &Opened, config: &RunConfig, run_keys: &[u64]) -> anyhow::Result<Vec<Data>> {
-    let is_by_run_key = config.train.split.as_deref() == Some(BY_SEED);
+    let is_by_run_key = config.train.split.as_deref() == Some(BY_SEED) || config.links.is_some();
     let own = if is_by_run_key { run_keys } else { &run_keys[..1] };
     Ok(own.iter().map(|run_key| Data::load(opened, config, *run_key)).collect::<Result<_, _>>()?)
 }

@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     choices::{
-        Activation, Exclude, Jumping, Kernels, Mode, NeighborSampling, NoDecay, Norm, OptimizerName, RegressionLoss,
-        Residual, ScheduleName, Supervision,
+        Activation, Exclude, Jumping, Kernels, LinkNegatives, LinkRanking, Mode, NeighborSampling, NoDecay, Norm,
+        OptimizerName, RegressionLoss, Residual, ScheduleName, Supervision,
     },
     class_weights::ClassWeights,
     links::LinksConfig,
@@ -76,7 +76,7 @@ pub struct TrainConfig {
     #[serde(skip_serializing_if = "Option::is_none", with = "named_option")]
     #[schemars(with = "Option<Named<NeighborSampling>>")]
     pub sampling: Option<NeighborSampling>,
-    /// seed nodes per step, all ranks together (default: 1024, or all seed nodes if there are fewer; mini-batch)
+    /// seed nodes per step, all ranks together, or edges in link prediction (default: 1024, or all if there are fewer; mini-batch)
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000_000))]
     pub batch_size: Option<usize>,

@@ -167,10 +167,6 @@ impl RunFile {
             self.set_mode_if_open(Mode::MiniBatch);
             return Ok(Some(format!("mini-batch training, because `{key}` is set")));
         }
-        if self.predicts_links() {
-            self.set_mode_if_open(Mode::FullBatch);
-            return Ok(Some("full-batch training, because link prediction supports nothing else".to_owned()));
-        }
         let config = self.resolve()?;
         if config.train.label_reuse.is_some_and(|n_passes| n_passes > 0) {
             self.set_mode_if_open(Mode::FullBatch);
@@ -179,6 +175,10 @@ impl RunFile {
         let graph = match config.train.label_input {
             None => graph,
             Some(_) => GraphSize { dim: graph.dim.saturating_add(graph.n_classes), ..graph },
+        };
+        let graph = match &config.links {
+            None => graph,
+            Some(links) => GraphSize { n_classes: links.dim as u64, ..graph },
         };
         let (mode, why) = graph.mode(&config.model);
         self.set_mode_if_open(mode);

@@ -65,12 +65,12 @@ pub(crate) struct Slice<'a> {
     pub(crate) compared: Compared,
     pub(crate) labels: Cow<'a, Labels>,
     /// Pairs whose loss counts instead of nodes.
-    pub(crate) links: Option<LinkPairs>,
+    pub(crate) links: Option<SliceLinks>,
     /// Positions whose node loss counts.
     pub(crate) seeds: Cow<'a, [u32]>,
     /// Positions whose labels are input, where all nodes of a graph are at hand.
     pub(crate) shown: Vec<u32>,
-    /// Seeds of the whole step.
+    /// Seeds of the whole step: nodes, or edges to predict.
     pub(crate) n_step_seeds: usize,
     /// Of everything drawn, as reports show it; only batches have one.
     pub(crate) digest: Option<String>,
@@ -78,6 +78,16 @@ pub(crate) struct Slice<'a> {
     pub(crate) row_counts: RowCounts,
     /// Memory of a batch, for reuse.
     rest: Option<Batch>,
+}
+
+/// Pairs of a slice.
+#[derive(Debug)]
+pub(crate) struct SliceLinks {
+    pub(crate) pairs: LinkPairs,
+    /// Pairs of the whole step, negatives that were left out included.
+    pub(crate) n_step_pairs: usize,
+    /// Negatives of the slice that were left out.
+    pub(crate) n_left_out: usize,
 }
 
 impl Slice<'_> {
@@ -88,7 +98,7 @@ impl Slice<'_> {
 
     /// Nodes or edges whose loss counts.
     pub(crate) fn n_seeds(&self) -> u64 {
-        self.links.as_ref().map_or(self.seeds.len(), |links| links.n_edges) as u64
+        self.links.as_ref().map_or(self.seeds.len(), |links| links.pairs.n_edges) as u64
     }
 
     /// Edges of all blocks but the loops, of which every destination has one.
@@ -152,7 +162,7 @@ impl<'a> Feed<'a> {
                     sample: graph.sample(n_layers),
                     compared: model.compare(graph, pass),
                     labels: graph.labels.as_ref().map_or(Cow::Owned(Labels::Classes(Vec::new())), Cow::Borrowed),
-                    links: targets(input).map(|targets| targets.draw(at.run_key, at.step, n_layers)),
+                    links: None,
                     seeds: Cow::Borrowed(&graph.train),
                     shown: Vec::new(),
                     n_step_seeds: graph.train.len(),
@@ -160,6 +170,12 @@ impl<'a> Feed<'a> {
                     row_counts: RowCounts::default(),
                     rest: None,
                 };
+                if let Some(targets) = targets(input) {
+                    let pairs = targets.draw(at.run_key, at.step, n_layers);
+                    slice.n_step_seeds = pairs.n_edges;
+                    let n_step_pairs = pairs.n_edges + targets.n_negatives();
+                    slice.links = Some(SliceLinks { n_left_out: n_step_pairs - pairs.len(), n_step_pairs, pairs });
+                }
                 if let Some(labels) = model.label_input() {
                     let DrawnLabels { shown, predicted } = labels.draw(graph, at.run_key, at.step);
                     slice.sample.rows = Arc::new(labels.of_graph(graph, &shown));
@@ -222,14 +238,18 @@ pub(crate) fn batches_of(
     let info = input.shards.info();
     let edge_loss = config.edge_loss.as_ref().filter(|edge_loss| edge_loss.weight != 0.0);
     let pairs = edge_loss.map(|edge_loss| edge_loss.pairs(info.is_symmetric, input.is_set));
-    let plan = Arc::new(Plan::new(plan, info.n_nodes, Arc::clone(&input.train))?);
+    let plan = Arc::new(match &input.links {
+        None => Plan::new(plan, info.n_nodes, Arc::clone(&input.train))?,
+        Some(links) => Plan::of_links(plan, info.n_nodes, Arc::clone(&links.targets))?,
+    });
     let fanouts = fanouts_of_layers(fanouts, config.model.n_layers).map_err(kith_client::ClientError::from)?;
     let sampling = match config.train.sampling.unwrap_or_default() {
         NeighborSampling::Uniform => Sampling::Uniform,
         NeighborSampling::Weighted => Sampling::Weighted,
     };
     let edge_data = edge_data_of(&config.model);
-    Ok((plan, BatchConfig { fanouts, sampling, edge_data, pairs, has_rows: true }))
+    let links = input.links.as_ref().map(|links| links.batches.clone());
+    Ok((plan, BatchConfig { fanouts, sampling, edge_data, pairs, links, has_rows: true }))
 }
 
 impl Batches {
@@ -278,7 +298,11 @@ impl Batches {
             sample: Sample { blocks: batch.blocks.clone(), rows: Arc::new(rows) },
             compared: std::mem::take(&mut batch.pairs).into(),
             labels: Cow::Owned(batch.labels.clone()),
-            links: None,
+            links: batch.links.take().map(|pairs| SliceLinks {
+                n_step_pairs: pairs.n_step_pairs,
+                n_left_out: pairs.n_left_out,
+                pairs: LinkPairs::of_batch(pairs),
+            }),
             seeds: Cow::Owned(std::mem::take(&mut batch.seeds)),
             shown: Vec::new(),
             n_step_seeds: batch.n_step_seeds,

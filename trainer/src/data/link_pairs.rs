@@ -3,11 +3,16 @@
 use std::sync::Arc;
 
 use kith_block::Block;
+use kith_client::{BatchPairs, N_ATTEMPTS, in_batch};
 use kith_draw::{Name, Purpose, exp, ln_1p};
-use kith_run::measured::Metric;
+use kith_run::{config::LinkNegatives, measured::Metric};
 use rayon::prelude::*;
 
-use crate::data::{matrix::Matrix, ranking::Ranking};
+use crate::data::{
+    exact_ranking::ExactRanking,
+    matrix::{Matrix, dot},
+    ranking::Ranking,
+};
 
 /// Pairs that a model is measured by instead of nodes.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,6 +24,10 @@ pub struct Links {
     /// Edges that a run learns to predict. `None` for a run that learns classes: its pairs are scored by the attention of the last layer,
     /// and not by the outputs of nodes.
     pub train: Option<LinkTargets>,
+    /// Ranks among all nodes; `None` for ranks among the pairs.
+    pub(crate) ranking: Option<Arc<ExactRanking>>,
+    /// SHA-256 of the file of pairs; `None` for drawn pairs.
+    pub pairs_digest: Option<String>,
 }
 
 /// Edges that a run learns to predict.
@@ -28,24 +37,34 @@ pub struct LinkTargets {
     pub edges: Vec<(u32, u32)>,
     /// Negatives per edge.
     pub neg_sample_ratio: f64,
+    /// Source of negatives.
+    pub negatives: LinkNegatives,
     /// All edges that are known in training: what has none there is a negative.
     pub known: Arc<Block>,
 }
 
-/// Attempts to draw a pair without an edge.
-const N_ATTEMPTS: u16 = 16;
-
 impl LinkTargets {
+    /// Negatives of a step, those that are left out included.
+    pub(crate) fn n_negatives(&self) -> usize {
+        (self.edges.len() as f64 * self.neg_sample_ratio).round() as usize
+    }
+
     /// The pairs of a step: all edges, and negatives. Draws are named by the step and the index of a negative, and `n_layers` keeps them
     /// apart from those of layers.
     pub fn draw(&self, run_key: u64, step: u64, n_layers: usize) -> LinkPairs {
         let stream = Name { run_key, purpose: Purpose::Negative, step, layer: n_layers as u32 }.stream();
         let n_nodes = self.known.n_destinations() as u64;
-        let n_negatives = (self.edges.len() as f64 * self.neg_sample_ratio).round() as u64;
+        let n_negatives = self.n_negatives() as u64;
         let draw = |index: u64| {
             (0..N_ATTEMPTS).find_map(|attempt| {
                 let mut draws = stream.draws(0, index, attempt);
-                let (a, b) = (draws.below(n_nodes) as u32, draws.below(n_nodes) as u32);
+                let (a, b) = match self.negatives {
+                    LinkNegatives::Uniform => (draws.below(n_nodes) as u32, draws.below(n_nodes) as u32),
+                    LinkNegatives::InBatch => {
+                        let other = self.edges[draws.below(self.edges.len() as u64) as usize];
+                        in_batch(self.edges[index as usize % self.edges.len()], other, draws.below(4))
+                    }
+                };
                 let is_free = a != b && !self.known.has_edge(a, b) && !self.known.has_edge(b, a);
                 is_free.then_some((a, b))
             })
@@ -76,6 +95,32 @@ impl LinkPairs {
     pub(crate) fn once(edges: &[(u32, u32)], others: &[(u32, u32)]) -> LinkPairs {
         let (sources, destinations) = edges.iter().chain(others).copied().unzip();
         LinkPairs { sources, destinations, n_edges: edges.len() }
+    }
+
+    /// The pairs of a slice, by position.
+    pub(crate) fn of_batch(BatchPairs { sources, destinations, n_edges, .. }: BatchPairs) -> LinkPairs {
+        LinkPairs { sources, destinations, n_edges }
+    }
+
+    /// The same pairs with other names of their nodes.
+    pub(crate) fn renamed(&self, name: impl Fn(u32) -> u32) -> LinkPairs {
+        let all = |ends: &[u32]| ends.iter().map(|end| name(*end)).collect();
+        LinkPairs { sources: all(&self.sources), destinations: all(&self.destinations), n_edges: self.n_edges }
+    }
+
+    /// The nodes of the pairs that are edges: the first of each, and the second of each.
+    pub(crate) fn edges(&self) -> (&[u32], &[u32]) {
+        (&self.sources[..self.n_edges], &self.destinations[..self.n_edges])
+    }
+
+    /// Both nodes of every pair.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = u32> {
+        self.sources.iter().chain(&self.destinations).copied()
+    }
+
+    /// Number of pairs.
+    pub(crate) fn len(&self) -> usize {
+        self.sources.len()
     }
 
     /// Source, destination and whether they have an edge, of each pair.
@@ -116,11 +161,6 @@ impl LinkPairs {
         };
         (metric, loss)
     }
-}
-
-/// The score of a pair: the dot product of two outputs.
-pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
-    a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>() as f32
 }
 
 /// Mean of 1 / rank of each edge among the others; equal scores rank in the middle.

@@ -3,7 +3,6 @@
 use std::{collections::HashSet, sync::Arc};
 
 use kith_block::{Block, BlockError};
-use kith_draw::{Name, Purpose, Stream};
 use kith_run::{
     config::LinksConfig,
     measured::{Measured, Metric},
@@ -11,6 +10,8 @@ use kith_run::{
 
 use crate::{
     data::{
+        edge_split::EdgeSplit,
+        given_pairs::GivenPairs,
         input::GraphInput,
         link_pairs::{LinkPairs, LinkTargets, Links},
         matrix::Matrix,
@@ -24,51 +25,49 @@ impl Links {
     /// seed, so every run has its own links.
     pub fn hold_out(graph: &GraphInput, run_key: u64) -> Result<(GraphInput, Links), TrainError> {
         let LinksConfig { valid, test, .. } = LinksConfig::default();
-        let Held { edges, n_valid, n_test, others } = Held::draw(&graph.block, (valid, test), run_key);
-        let held_out = &edges[..n_valid + n_test];
-        let (valid_others, test_others) = others.split_at(n_valid.min(others.len()));
-        let links = Links {
-            valid: LinkPairs::both_ways(&held_out[..n_valid], valid_others),
-            test: LinkPairs::both_ways(&held_out[n_valid..], test_others),
-            train: None,
-        };
-        Ok((graph_without(graph, held_out)?, links))
+        let n_nodes = graph.block.n_destinations() as u64;
+        let split = EdgeSplit::draw(undirected(&graph.block), n_nodes, (valid, test), run_key);
+        let (valid, test) = split.pairs_both_ways();
+        let links = Links { valid, test, train: None, ranking: None, pairs_digest: None };
+        Ok((graph_without(graph, split.held_out())?, links))
     }
 
     /// The same for a run that learns to predict edges: pairs are scored by the outputs of their nodes.
-    pub fn to_predict(
+    pub(crate) fn to_predict(
         graph: &GraphInput,
-        config: &LinksConfig,
+        (config, given): (&LinksConfig, Option<&GivenPairs>),
         run_key: u64,
     ) -> Result<(GraphInput, Links), TrainError> {
-        let Held { edges, n_valid, n_test, others } = Held::draw(&graph.block, (config.valid, config.test), run_key);
-        let (held_out, train) = edges.split_at(n_valid + n_test);
-        let n_disjoint = (train.len() as f64 * config.disjoint_train_ratio) as usize;
-        let n_targets = if config.disjoint_train_ratio > 0.0 { n_disjoint } else { train.len() };
-        if n_valid == 0 || n_test == 0 || n_targets == 0 {
-            return Err(TrainError::Links { n_edges: edges.len() });
-        }
-        let known = graph_without(graph, held_out)?;
+        let n_nodes = graph.block.n_destinations() as u64;
+        let split = EdgeSplit::new(undirected(&graph.block), n_nodes, (config, given), run_key)?;
+        let (n_disjoint, n_targets) = split.n_targets(config)?;
+        let known = graph_without(graph, split.held_out())?;
         let without = match n_disjoint {
             0 => known.clone(),
-            _ => graph_without(&known, &train[..n_disjoint])?,
+            _ => graph_without(&known, split.train[..n_disjoint].iter().copied())?,
         };
-        let (valid_others, test_others) = others.split_at(n_valid.min(others.len()));
+        let (valid, test) = split.pairs();
         let links = Links {
-            valid: LinkPairs::once(&held_out[..n_valid], valid_others),
-            test: LinkPairs::once(&held_out[n_valid..], test_others),
+            valid,
+            test,
             train: Some(LinkTargets {
-                edges: train[..n_targets].to_vec(),
+                edges: split.train[..n_targets].to_vec(),
                 neg_sample_ratio: config.neg_sample_ratio,
+                negatives: config.negatives,
                 known: known.block,
             }),
+            ranking: split.ranking,
+            pairs_digest: given.map(|given| given.digest.clone()),
         };
         Ok((without, links))
     }
 
     /// Metrics of validation and test pairs, and the mean loss of validation pairs, by the outputs of all nodes.
     pub(crate) fn measure_outputs(&self, outputs: &Matrix, metric: Metric) -> Measured {
-        let of = |pairs: &LinkPairs| pairs.metric_and_loss(&pairs.scores(outputs), metric);
+        let of = |pairs: &LinkPairs| {
+            let (sampled, loss) = pairs.metric_and_loss(&pairs.scores(outputs), metric);
+            (self.ranking.as_ref().map_or(sampled, |ranking| ranking.metric(pairs.edges(), outputs, metric)), loss)
+        };
         let ((valid, valid_loss), (test, _)) = (of(&self.valid), of(&self.test));
         Measured { valid_loss, valid, test }
     }
@@ -82,36 +81,11 @@ impl Links {
     }
 }
 
-/// Edges of a graph in the order of their draws: validation, test, training; and as many pairs without an edge as are held out.
-struct Held {
-    edges: Vec<(u32, u32)>,
-    n_valid: usize,
-    n_test: usize,
-    others: Vec<(u32, u32)>,
-}
-
-impl Held {
-    fn draw(block: &Block, (valid, test): (f64, f64), run_key: u64) -> Held {
-        let stream = |layer| Name { run_key, purpose: Purpose::Split, step: 0, layer }.stream();
-        let mut edges = undirected(block);
-        let order = stream(EDGES);
-        edges.sort_by_cached_key(|(a, b)| (order.draws((*a).into(), (*b).into(), 0).double_word(), *a, *b));
-        let share = |share: f64| (edges.len() as f64 * share) as usize;
-        let (n_valid, n_test) = (share(valid), share(test));
-        let others = strangers(block, stream(STRANGERS), n_valid + n_test);
-        Held { edges, n_valid, n_test, others }
-    }
-}
-
 /// A graph without some pairs, in both directions.
-fn graph_without(graph: &GraphInput, pairs: &[(u32, u32)]) -> Result<GraphInput, TrainError> {
-    let block = without(&graph.block, &pairs.iter().copied().collect())?;
+fn graph_without(graph: &GraphInput, pairs: impl Iterator<Item = (u32, u32)>) -> Result<GraphInput, TrainError> {
+    let block = without(&graph.block, &pairs.collect())?;
     Ok(GraphInput { block: Arc::new(block), ..graph.clone() })
 }
-
-/// Layers of the names of draws; nodes are split by layer 0.
-const EDGES: u32 = 1;
-const STRANGERS: u32 = 2;
 
 /// Pairs of different nodes with an edge in at least one direction, the smaller position first.
 fn undirected(block: &Block) -> Vec<(u32, u32)> {
@@ -124,23 +98,6 @@ fn undirected(block: &Block) -> Vec<(u32, u32)> {
     pairs.sort_unstable();
     pairs.dedup();
     pairs
-}
-
-/// Pairs without an edge in either direction, all different; fewer where the graph hardly has any.
-fn strangers(block: &Block, stream: Stream, n: usize) -> Vec<(u32, u32)> {
-    const N_ATTEMPTS: u16 = 1000;
-    let n_nodes = block.n_destinations() as u64;
-    let mut seen = HashSet::with_capacity(n);
-    let mut draw = |index: u64| {
-        (0..N_ATTEMPTS).find_map(|attempt| {
-            let mut draws = stream.draws(index, 0, attempt);
-            let (a, b) = (draws.below(n_nodes) as u32, draws.below(n_nodes) as u32);
-            let pair = (a.min(b), a.max(b));
-            let is_free = a != b && !block.has_edge(a, b) && !block.has_edge(b, a) && seen.insert(pair);
-            is_free.then_some(pair)
-        })
-    };
-    (0..n as u64).map_while(&mut draw).collect()
 }
 
 /// The block without some pairs, in both directions.
@@ -193,7 +150,7 @@ mod tests {
         let whole = graph();
         for (disjoint_train_ratio, n_targets, n_left) in [(0.0, 51, 51), (0.5, 25, 26)] {
             let config = LinksConfig { disjoint_train_ratio, neg_sample_ratio: 2.0, ..LinksConfig::default() };
-            let (train, links) = Links::to_predict(&whole, &config, 7).unwrap();
+            let (train, links) = Links::to_predict(&whole, (&config, None), 7).unwrap();
             assert_eq!((links.valid.sources.len(), links.test.sources.len()), (6, 12), "each pair once");
             assert_eq!(undirected(&train.block).len(), n_left, "message passing");
             let targets = links.train.unwrap();
@@ -208,7 +165,7 @@ mod tests {
             assert_ne!(targets.draw(3, 2, 2), pairs);
         }
         let tiny = LinksConfig { valid: 0.001, ..LinksConfig::default() };
-        assert!(Links::to_predict(&whole, &tiny, 7).unwrap_err().to_string().contains("60 edges"));
+        assert!(Links::to_predict(&whole, (&tiny, None), 7).unwrap_err().to_string().contains("60 edges"));
     }
 
     #[test]

@@ -25,3 +25,8 @@ pub(crate) fn rows_of(tensor: &Tensor) -> Result<Matrix, TrainError> {
     tensor.f_to_kind(Kind::Float)?.f_contiguous()?.f_copy_data(&mut values, n_values)?;
     Ok(Matrix { values, width: width as usize })
 }
+
+/// The score of a pair: the dot product of two outputs.
+pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
+    a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>() as f32
+}

@@ -2,6 +2,7 @@
 
 use std::{
     borrow::Cow,
+    collections::{HashMap, HashSet},
     path::Path,
     sync::{Arc, OnceLock},
 };
@@ -82,6 +83,31 @@ impl Opened {
             },
             (None, _) => Ok(node.to_string().into()),
         }
+    }
+
+    /// Refuses graphs that link prediction is not for.
+    pub(crate) fn check_for_links(&self) -> Result<(), TrainError> {
+        let Info { n_nodes, is_set, .. } = *self.info();
+        match u32::try_from(n_nodes) {
+            _ if is_set => Err(TrainError::LinksOfSet),
+            Ok(_) => Ok(()),
+            Err(_) => Err(TrainError::LinksOfLarge { n: n_nodes, what: "nodes" }),
+        }
+    }
+
+    /// Nodes by the user's ids; ids that no node has are missing.
+    pub(crate) fn find_nodes<'t>(
+        &self,
+        ids: impl Iterator<Item = &'t str>,
+    ) -> Result<HashMap<&'t str, u64>, TrainError> {
+        let wanted: HashSet<&str> = ids.collect();
+        let mut found = HashMap::new();
+        for node in 0..self.info().n_nodes {
+            if let Some(id) = wanted.get(&*self.id_of(node)?) {
+                found.insert(*id, node);
+            }
+        }
+        Ok(found)
     }
 
     fn sent_ids(&self, servers: &Sharded) -> Result<Option<&OwnIds>, TrainError> {

@@ -119,7 +119,7 @@ fn forward_and_backward(
     host.model.reuse_labels(&mut slice.sample, &slice.shown, is_multi_label)?;
     let forward = host.model.forward_sample(&slice.sample, pass, std::mem::take(&mut slice.compared))?;
     let node_loss = match &slice.links {
-        Some(pairs) => link_loss(&forward.logits, pairs),
+        Some(links) => link_loss(&forward.logits, &links.pairs, links.n_step_pairs),
         None => host.node_loss.of(&forward.logits, &slice.labels, &slice.seeds, slice.n_step_seeds),
     };
     let loss = match forward.edge_loss(host.feed.n_slices()) {
@@ -130,10 +130,11 @@ fn forward_and_backward(
     record.loss = number(&loss)?;
     record.node_loss = number(&node_loss)?;
     record.edge_losses = forward.losses_of_layers().map(number).collect::<Result<_, _>>()?;
-    record.n_negatives_left_out = forward.n_negatives_left_out as u64;
+    let n_left_out = slice.links.as_ref().map_or(0, |links| links.n_left_out);
+    record.n_negatives_left_out = (forward.n_negatives_left_out + n_left_out) as u64;
     host.check_slice(at, &record, Some(&slice.sample))?;
     loss.f_backward()?;
-    // Slices weigh by their seed nodes, as in the node loss.
-    let share = if slice.links.is_some() { 1.0 } else { slice.seeds.len() as f64 / slice.n_step_seeds as f64 };
+    // Slices weigh by their seeds, as in the loss.
+    let share = slice.n_seeds() as f64 / slice.n_step_seeds as f64;
     Ok((record, forward.statistics.map(|statistics| statistics * share)))
 }

@@ -12,7 +12,7 @@ use crate::data::{
 /// True if reports have a confusion matrix of this data: nodes have one class each, of few, and no links are predicted.
 pub(crate) fn is_counted(data: &Data) -> bool {
     let shape = data.shape();
-    let of_links = matches!(data, Data::Full(Input { links: Some(_), .. }));
+    let of_links = data.predicts_links() || matches!(data, Data::Full(Input { links: Some(_), .. }));
     shape.labels == LabelKind::Classes && shape.n_classes <= MOST_CONFUSED && !of_links
 }
 

@@ -16,6 +16,7 @@ use rayon::prelude::*;
 use crate::{
     data::{
         BatchInput, Data,
+        batch_links::BatchLinks,
         input::{GraphInput, Input, Labels},
         link_pairs::Links,
         matrix::{Matrix, rows_of},
@@ -30,6 +31,7 @@ use crate::{
         receptive::{NodeSet, ReceptiveSets},
         scores::Scores,
         tally::Tally,
+        wanted_logits::{WantedLogits, wanted},
     },
     model::{Model, Pass},
 };
@@ -43,10 +45,9 @@ pub fn metric_of(config: &TrainConfig, data: &Data) -> Result<Metric, TrainError
     let are_several = kind == LabelKind::MultiLabel;
     let wrong = |name: Metric, why: &str| Err(TrainError::Labels(format!("`train.metric`: {} {why}", name.name())));
     match (data, config.metric) {
+        (data, None | Some(Metric::RocAuc)) if data.predicts_links() => Ok(Metric::Auc),
+        (data, Some(metric)) if data.predicts_links() => Ok(metric),
         (Data::Full(Input { links: Some(_), .. }), None) => Ok(Metric::Auc),
-        (Data::Full(Input { links: Some(Links { train: Some(_), .. }), .. }), Some(metric)) => {
-            Ok(if metric == Metric::RocAuc { Metric::Auc } else { metric })
-        }
         (Data::Full(Input { links: Some(_), .. }), Some(metric)) => {
             wrong(metric, "is for nodes, and this graph is measured by edges that were held out: leave the key out")
         }
@@ -136,7 +137,21 @@ impl Evaluator {
             Data::Batches(input) => input,
         };
         let logits = self.logits_of_store(model, input, room, world)?;
-        Ok(logits.measure(input, self.computed(model), metric))
+        Ok(match &input.links {
+            Some(links) => logits.measure_links(links, self.computed(model), metric),
+            None => measure_nodes(&logits, input, self.computed(model), metric),
+        })
+    }
+
+    /// The held-out pairs of link prediction, and their scores: of validation, then of test.
+    pub(crate) fn link_scores(
+        &mut self,
+        model: &Model,
+        (input, links): (&BatchInput, &BatchLinks),
+        room: &Room,
+    ) -> Result<[Vec<f32>; 2], TrainError> {
+        let logits = self.logits_of_store(model, input, room, &mut World::alone())?;
+        Ok([&links.valid, &links.test].map(|pairs| logits.scores(pairs, self.computed(model))))
     }
 
     /// Counts the valid and test nodes by true and predicted class. The ranks share the work; each gets all counts.
@@ -179,11 +194,6 @@ impl Evaluator {
     pub(crate) fn sets(&self) -> Option<&ReceptiveSets> {
         self.prepared.as_ref().map(Prepared::sets)
     }
-}
-
-/// Nodes that are evaluated.
-pub(crate) fn wanted(input: &BatchInput) -> impl Iterator<Item = u64> {
-    input.valid.ids().iter().chain(input.test.ids()).copied()
 }
 
 fn evaluate_graphs(model: &Model, input: &Input, metric: Metric) -> Result<Measured, TrainError> {
@@ -234,66 +244,15 @@ pub fn evaluate_nodes(model: &Model, input: &Input) -> Result<Measured, TrainErr
     }
 }
 
-/// Logits of the nodes that are evaluated, as chunks of nodes bring them.
-#[derive(Debug)]
-pub(crate) struct WantedLogits {
-    /// Places of the nodes among those that the last layer computes, which may be more.
-    places: Vec<u64>,
-    logits: Matrix,
-}
-
-impl WantedLogits {
-    /// Without logits yet.
-    pub(crate) fn new(input: &BatchInput, computed: &NodeSet) -> WantedLogits {
-        let mut places: Vec<u64> = wanted(input).map(|id| computed.place(id)).collect();
-        places.sort_unstable();
-        places.dedup();
-        WantedLogits { places, logits: Matrix { values: Vec::new(), width: input.shards.info().n_classes } }
-    }
-
-    /// Number of the nodes before a place.
-    fn number(&self, place: u64) -> usize {
-        self.places.partition_point(|other| *other < place)
-    }
-
-    /// Those of a chunk's rows that are wanted.
-    pub(crate) fn pick(&self, nodes: Range<u64>, rows: &Matrix) -> Vec<f32> {
-        let own = &self.places[self.number(nodes.start)..self.number(nodes.end)];
-        own.iter().flat_map(|place| rows.row((place - nodes.start) as usize)).copied().collect()
-    }
-
-    /// Takes what was picked, chunk by chunk.
-    pub(crate) fn push(&mut self, picked: &[f32]) {
-        self.logits.values.extend_from_slice(picked);
-    }
-
-    /// Evaluates the valid and test nodes, once all chunks have come.
-    pub(crate) fn measure(&self, input: &BatchInput, computed: &NodeSet, metric: Metric) -> Measured {
-        let judged = |seeds: &Seeds| {
-            let (logits, all) = self.rows(seeds, computed);
-            let mut judged = Judged::new(&input.scales);
-            judged.add(metric, &logits, seeds.labels(), &all);
-            judged
-        };
-        Judged::measured(metric, &judged(&input.valid), &judged(&input.test))
-    }
-
-    /// Counts the valid and test nodes by true and predicted class, once all chunks have come.
-    pub(crate) fn confusion(&self, input: &BatchInput, computed: &NodeSet) -> Confusion {
-        let mut found = confusion::zeros(self.logits.width);
-        for (counts, seeds) in [(&mut found.valid, &input.valid), (&mut found.test, &input.test)] {
-            let (logits, all) = self.rows(seeds, computed);
-            confusion::add(counts, &logits, seeds.labels(), &all);
-        }
-        found
-    }
-
-    /// Logits of nodes, in their order, and all positions.
-    fn rows(&self, seeds: &Seeds, computed: &NodeSet) -> (Matrix, Vec<u32>) {
-        let row = |id: &u64| self.logits.row(self.number(computed.place(*id)));
-        let values = seeds.ids().iter().flat_map(row).copied().collect();
-        (Matrix { values, width: self.logits.width }, (0..seeds.len() as u32).collect())
-    }
+/// Evaluates the valid and test nodes, once all chunks have come.
+pub(crate) fn measure_nodes(logits: &WantedLogits, input: &BatchInput, computed: &NodeSet, metric: Metric) -> Measured {
+    let judged = |seeds: &Seeds| {
+        let (logits, all) = logits.rows(seeds, computed);
+        let mut judged = Judged::new(&input.scales);
+        judged.add(metric, &logits, seeds.labels(), &all);
+        judged
+    };
+    Judged::measured(metric, &judged(&input.valid), &judged(&input.test))
 }
 
 fn logits_of_store(

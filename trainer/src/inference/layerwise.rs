@@ -30,7 +30,6 @@ use crate::{
     model::{LayerPart, Model, OutDegrees, ReadRows},
 };
 
-pub(crate) use self::lists::ask_all_neighbors;
 pub use self::room::Room;
 
 /// Requested result of the last layer.

@@ -14,16 +14,17 @@ use rayon::prelude::*;
 use crate::{
     data::{
         BatchInput,
+        all_neighbors::ask_all_neighbors,
         device_labels::{classes_of, values_of},
         feed::rows_of_batch,
         matrix::Matrix,
     },
     error::TrainError,
     inference::{
-        evaluate::{WantedLogits, needs_scores, wanted},
-        layerwise::ask_all_neighbors,
+        evaluate::{measure_nodes, needs_scores},
         receptive::{NodeSet, ReceptiveSets},
         tally::Tally,
+        wanted_logits::{WantedLogits, wanted},
     },
 };
 
@@ -100,7 +101,8 @@ impl GpuEvaluation {
         beat: Beat<'_>,
     ) -> Result<Measured, TrainError> {
         if needs_scores(metric) {
-            return Ok(self.logits(weights, input, known, beat)?.measure(input, self.computed(), metric));
+            let logits = self.logits(weights, input, known, beat)?;
+            return Ok(measure_nodes(&logits, input, self.computed(), metric));
         }
         let GpuEvaluation { inference, receptive, sets, n_valid_terms } = self;
         inference.begin_sets(sets)?;

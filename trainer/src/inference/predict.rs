@@ -11,7 +11,7 @@ use std::path::Path;
 
 use kith_kernels::cuda::Gpu;
 use kith_run::{
-    config::{Kernels, Mode, RunConfig},
+    config::{Kernels, Mode, RunConfig, TrainConfig},
     prediction::{Moment, What},
 };
 use kith_store::LabelKind;
@@ -78,10 +78,15 @@ pub fn predict(question: &Question<'_>) -> Result<Table, TrainError> {
             "expected {expected} features per edge, found {found}: use a graph with the edge features of the training graph"
         )));
     }
-    if let (Some(links), What::Links) = (&config.links, what) {
+    let is_in_chunks = config.train.mode == Mode::MiniBatch || room.memory.is_some() || opened.whole().is_err();
+    if config.links.is_some() && what == What::Links {
         return match pairs {
-            Some(path) => links::of_file(&model, opened, path),
-            None => links::of_held_out(&model, opened, (links, state.seed)),
+            Some(path) => links::of_file(&model, opened, path, Some(room).filter(|_| is_in_chunks)),
+            None => {
+                let mode = if is_in_chunks { Mode::MiniBatch } else { Mode::FullBatch };
+                let train = TrainConfig { mode, ..config.train.clone() };
+                links::of_held_out(&model, opened, (&RunConfig { train, ..config }, state.seed), room)
+            }
         };
     }
     let labels = |mode| labels_of(opened, (&config, mode), state);
@@ -91,7 +96,7 @@ pub fn predict(question: &Question<'_>) -> Result<Table, TrainError> {
     {
         return Ok(table);
     }
-    if config.train.mode == Mode::MiniBatch || room.memory.is_some() || opened.whole().is_err() {
+    if is_in_chunks {
         let labels = match model.label_input() {
             None => None,
             Some(_) => match labels(Mode::MiniBatch)? {

@@ -141,7 +141,7 @@ impl ReplayedSlice {
             slice: batch.slice,
             digest: batch.digest_text(),
             n_roots: batch.roots().len(),
-            n_seeds: batch.seeds.len(),
+            n_seeds: batch.links.as_ref().map_or(batch.seeds.len(), |links| links.n_edges),
             layers: layers.collect(),
         }
     }

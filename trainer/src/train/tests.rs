@@ -1,6 +1,7 @@
 //! The training loop on small graphs: it learns, it can be killed anywhere, and it stops where it should.
 
 mod averages;
+mod batch_links;
 mod batches;
 mod confusion;
 mod edge_features;

@@ -16,8 +16,8 @@ use crate::{
 
 /// Note on the files of ogbl-collab that are not read.
 pub(crate) const COLLAB_NOTE: &str = "split/time/*.pt and the years of edges are not read: this store is OGB's training \
-    graph (edges until 2017). `kith train --task links` holds out edges of it at random, so its figures cannot be compared \
-    with OGB's leaderboard";
+    graph (edges until 2017). `kith train --task links` holds out edges of it at random, or those of a file \
+    (links.pairs): neither can be compared with OGB's leaderboard";
 
 /// Opens ogbn-products.
 pub(crate) fn read_products(dir: &Path, memory_bytes: u64) -> Result<StreamedGraph> {

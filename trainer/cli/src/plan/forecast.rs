@@ -63,8 +63,14 @@ pub(crate) fn fetched(
     };
     let plan = Arc::new(Plan::new(config, planned.contents.n_nodes, seeds)?);
     let fanouts = asked.fanouts.0.iter().map(|fanout| fanout.map_or(Fanout::All, Fanout::AtMost)).collect();
-    let config =
-        BatchConfig { fanouts, sampling: Sampling::Uniform, edge_data: EdgeData::NONE, pairs: None, has_rows: false };
+    let config = BatchConfig {
+        fanouts,
+        sampling: Sampling::Uniform,
+        edge_data: EdgeData::NONE,
+        pairs: None,
+        links: None,
+        has_rows: false,
+    };
     let find = |rank: usize, node: u64| placement.find(rank, node);
     let step = forecast(Arc::clone(&planned.shards), plan, config, asked.n_steps, find)?;
     Ok(Fetched::of(&step, planned))

@@ -216,6 +216,34 @@ impl Choice for RegressionLoss {
     const ALL: &'static [(&'static str, Self)] = &[("mse", Self::Mse), ("mae", Self::Mae), ("huber", Self::Huber)];
 }
 
+/// Source of negatives of link prediction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinkNegatives {
+    /// Pairs of nodes of the graph, all alike.
+    #[default]
+    Uniform,
+    /// A node of an edge, and a node of another.
+    InBatch,
+}
+
+impl Choice for LinkNegatives {
+    const ALL: &'static [(&'static str, Self)] = &[("uniform", Self::Uniform), ("in-batch", Self::InBatch)];
+}
+
+/// Pairs that held-out edges are ranked among.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinkRanking {
+    /// Held-out pairs without an edge.
+    #[default]
+    Sampled,
+    /// All pairs of one of its nodes without an edge.
+    Exact,
+}
+
+impl Choice for LinkRanking {
+    const ALL: &'static [(&'static str, Self)] = &[("sampled", Self::Sampled), ("exact", Self::Exact)];
+}
+
 impl Choice for Kernels {
     const ALL: &'static [(&'static str, Self)] = &[("fused", Self::Fused), ("reference", Self::Reference)];
 }

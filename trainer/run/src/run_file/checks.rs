@@ -11,9 +11,10 @@ use super::{
 use crate::{
     choice::Choice,
     config::{
-        Jumping, Kernels, Mode, OptimizerConfig, OptimizerName, Residual, RunConfig, ScheduleConfig, ScheduleName,
-        Supervision,
+        Jumping, Kernels, LinkRanking, Mode, OptimizerConfig, OptimizerName, Residual, RunConfig, ScheduleConfig,
+        ScheduleName, Supervision,
     },
+    measured::Metric,
     model_kind::{Attention, ModelKind},
 };
 
@@ -212,9 +213,7 @@ impl RunFile {
             ("train.label_input", train.label_input.is_some()),
         ];
         let of_nodes = of_nodes.into_iter().find(|(_, is_set)| *is_set);
-        let problem = if config.train.mode == Mode::MiniBatch {
-            "`train.mode`: link prediction supports full-batch only".to_owned()
-        } else if config.model.kind == ModelKind::Cgat {
+        let problem = if config.model.kind == ModelKind::Cgat {
             "`model.kind`: a cgat compares classes, and link prediction has none".to_owned()
         } else if config.model.has_edge_weights() {
             "`model.edge_weights` is not for link prediction: remove the key".to_owned()
@@ -222,6 +221,11 @@ impl RunFile {
             "`model.edge_dim` is not for link prediction: remove the key".to_owned()
         } else if let Some((key, _)) = of_nodes {
             format!("`{key}` is for labels of nodes, and this run predicts links: remove it")
+        } else if links.ranking == LinkRanking::Exact && train.metric == Some(Metric::AveragePrecision) {
+            "`links.ranking`: exact ranks have no average precision: use roc-auc, mrr, hits@10, hits@50 or hits@100"
+                .to_owned()
+        } else if links.pairs_digest.is_some() && links.pairs.is_none() {
+            "`links.pairs_digest` is that of a file of pairs: set links.pairs, or remove the key".to_owned()
         } else if links.valid + links.test >= 1.0 {
             format!(
                 "`links.valid` and `links.test` must leave edges to train on: together they are {}",

@@ -150,7 +150,12 @@ pub(super) fn names() -> Vec<String> {
         },
         edge_loss: Some(EdgeLossConfig::default()),
         cgat: Some(CgatConfig { top_k: some, ..CgatConfig::default() }),
-        links: Some(LinksConfig::default()),
+        links: Some(LinksConfig {
+            exclude_targets: Some(true),
+            pairs: Some(String::new()),
+            pairs_digest: Some(String::new()),
+            ..LinksConfig::default()
+        }),
         early_stop: Some(EarlyStopConfig {
             patience: Some(1),
             burn_in: Some(1),

@@ -516,7 +516,18 @@ fn link_prediction_is_a_task_of_its_own() {
         !off.predicts_links() && off.resolve().unwrap_err().problem.ends_with("for link prediction: add --task links")
     );
     for (assignments, sentence) in [
-        (&["train.mode=mini-batch"][..], "`train.mode`: link prediction supports full-batch only"),
+        (
+            &["links.exclude_targets=true", "train.mode=full-batch"][..],
+            "`links.exclude_targets` is for mini-batches: set train.mode = \"mini-batch\"",
+        ),
+        (
+            &["links.ranking=exact", "train.metric=average-precision"],
+            "`links.ranking`: exact ranks have no average precision: use roc-auc, mrr, hits@10, hits@50 or hits@100",
+        ),
+        (
+            &["links.pairs_digest=00"],
+            "`links.pairs_digest` is that of a file of pairs: set links.pairs, or remove the key",
+        ),
         (&["train.split=public"], "`train.split` is for labels of nodes, and this run predicts links: remove it"),
         (
             &["links.valid=0.5", "links.test=0.5"],
@@ -529,11 +540,14 @@ fn link_prediction_is_a_task_of_its_own() {
     ] {
         assert_eq!(links(assignments).unwrap_err().problem, sentence);
     }
-    let mut open = RunFile::of_model("gat").unwrap();
-    open.predict_links();
-    let large = GraphSize { n_nodes: 1 << 40, n_edges: 1 << 40, dim: 8, n_classes: 3, is_partitioned: false };
-    let note = open.choose_mode(large).unwrap().unwrap();
-    assert_eq!(note, "full-batch training, because link prediction supports nothing else");
+    // Outputs of 64 numbers, however many classes the labels have.
+    let graph = GraphSize { n_nodes: 1 << 16, n_edges: 1 << 17, dim: 8, n_classes: 1 << 16, is_partitioned: false };
+    for (is_partitioned, mode) in [(false, "full-batch"), (true, "mini-batch")] {
+        let mut open = RunFile::of_model("gat").unwrap();
+        open.predict_links();
+        let note = open.choose_mode(GraphSize { is_partitioned, ..graph }).unwrap().unwrap();
+        assert!(note.starts_with(mode), "{note}");
+    }
 }
 
 #[test]

@@ -10,8 +10,14 @@ use crate::{
 };
 
 /// Keys that only mini-batches have.
-pub(super) const MINI_BATCH: [&str; 5] =
-    ["train.fanouts", "train.sampling", "train.batch_size", "train.edge_seeds", "train.slices"];
+pub(super) const MINI_BATCH: [&str; 6] = [
+    "train.fanouts",
+    "train.sampling",
+    "train.batch_size",
+    "train.edge_seeds",
+    "train.slices",
+    "links.exclude_targets",
+];
 
 /// Keys that only attention has.
 pub(super) const ATTENTION: [&str; 4] =

@@ -8,14 +8,14 @@
 use std::{ops::Range, sync::Arc};
 
 use kith_block::{Block, BlockMemory};
-use kith_client::{BlockMaker, ClientError, SampledBlocks, Shards};
+use kith_client::{BlockMaker, SampledBlocks, Shards};
 use kith_kernels::{LIST_PIECE, OpenList};
-use kith_sampler::{Drawn, DrawnIds, EdgeData, Fanout, Hop, Sampling};
-use kith_store::StoreError;
+use kith_sampler::{Drawn, DrawnIds, EdgeData};
 use rayon::prelude::*;
 use tch::Tensor;
 
 use crate::{
+    data::all_neighbors::ask_all_neighbors,
     error::TrainError,
     inference::receptive::SomeNodes,
     model::{LayerPart, Model, OutDegrees, ReadRows},
@@ -31,32 +31,6 @@ pub(super) struct Lists {
     drawn: Drawn,
     /// True if edges come with weights, and the length of their feature vectors.
     widths: (bool, usize),
-}
-
-/// All neighbors of some nodes, without self-loops, and the wanted data of their edges.
-pub(crate) fn ask_all_neighbors(
-    shards: &dyn Shards,
-    nodes: &[u64],
-    edge_data: EdgeData,
-    drawn: &mut Drawn,
-) -> Result<(), TrainError> {
-    // All neighbors are all neighbors, whatever the name of the draw.
-    let hop = Hop { run_key: 0, step: 0, hop: 0, fanout: Fanout::All, sampling: Sampling::Uniform, edge_data };
-    shards.sample_hop(&hop, nodes, drawn)?;
-    let n_nodes = shards.info().n_nodes;
-    let Some(place) = drawn.neighbors.iter().position(|id| id >= n_nodes) else { return Ok(()) };
-    let node = nodes[destination_of(&drawn.counts, place)];
-    Err(ClientError::from(StoreError::damaged("indices", node)).into())
-}
-
-/// Destination of the neighbor at a place, counted from 0.
-fn destination_of(counts: &[u32], place: usize) -> usize {
-    let mut n_before = 0;
-    let is_before = |count: &&u32| {
-        n_before += **count as usize;
-        n_before <= place
-    };
-    counts.iter().take_while(is_before).count()
 }
 
 /// Nodes that a layer computes together.
@@ -242,11 +216,6 @@ mod tests {
         assert_eq!(pieces(7), [(10..17, true)]);
         assert_eq!(pieces(8), [(10..18, false), (18..18, true)], "the loop alone");
         assert_eq!(pieces(20), [(10..18, false), (18..26, false), (26..30, true)]);
-    }
-
-    #[test]
-    fn a_damaged_list_is_named() {
-        assert_eq!([0, 1, 2, 4].map(|place| destination_of(&[2, 0, 3], place)), [0, 0, 2, 2]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::{
 
 use kith_run::files::publish;
 
-use crate::error::TrainError;
+use crate::{data::matrix::Matrix, error::TrainError};
 
 /// Rows of numbers, each named by one or more texts.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,6 +54,11 @@ impl Table {
     /// Numbers in a row.
     pub fn width(&self) -> usize {
         self.width
+    }
+
+    /// The numbers alone.
+    pub(super) fn into_matrix(self) -> Matrix {
+        Matrix { values: self.values, width: self.width }
     }
 
     /// All numbers, row after row.

@@ -117,7 +117,7 @@ pub(super) fn load(config: &RunConfig) -> Data {
     Data::load(&Opened::store(store()), config, 7).unwrap()
 }
 
-fn batch_input(data: &Data) -> &BatchInput {
+pub(super) fn batch_input(data: &Data) -> &BatchInput {
     let Data::Batches(input) = data else { panic!("loaded for batches") };
     input
 }
@@ -353,6 +353,18 @@ fn what_a_plan_cannot_mean_is_one_sentence() {
     }
 }
 
+/// The graph as a store, and the same in four shards, one of them empty.
+pub(super) fn whole_and_cut(dir: &Path) -> [Opened; 2] {
+    let store = store_in(dir);
+    let owner: Vec<u16> = (0..N_NODES).map(|node| (node * node % 7 % 3) as u16).collect();
+    let (method, provenance) = ("by hand".to_owned(), Provenance::default());
+    let cut = Cut { owner: &owner, n_shards: 4, inclusion: None, method, provenance };
+    write_cluster(&store, &cut, &dir.join("cluster"), &|_| ()).unwrap();
+    let cluster = Some(Arc::new(Cluster::open(&dir.join("cluster")).unwrap()));
+    let cut = Opened::find(Whereabouts { cluster, ..Whereabouts::default() }).unwrap();
+    [Opened::store(store), cut]
+}
+
 /// Partitioning of a graph changes no bit of the steps, evaluations and predictions.
 #[test]
 fn a_cut_graph_trains_the_same() {
@@ -360,14 +372,7 @@ fn a_cut_graph_trains_the_same() {
 
     use crate::inference::predict::{Question, predict};
     let temp = tempfile::tempdir().unwrap();
-    let store = store_in(temp.path());
-    let owner: Vec<u16> = (0..N_NODES).map(|node| (node * node % 7 % 3) as u16).collect();
-    let (method, provenance) = ("by hand".to_owned(), Provenance::default());
-    let cut = Cut { owner: &owner, n_shards: 4, inclusion: None, method, provenance };
-    write_cluster(&store, &cut, &temp.path().join("cluster"), &|_| ()).unwrap();
-    let whole = Opened::store(store);
-    let cluster = Some(Arc::new(Cluster::open(&temp.path().join("cluster")).unwrap()));
-    let cut = Opened::find(Whereabouts { cluster, ..Whereabouts::default() }).unwrap();
+    let [whole, cut] = whole_and_cut(temp.path());
     assert_eq!(cut.source(), whole.source());
     for model in MODELS {
         let config = config(&[model, &["train.mode=mini-batch", "train.epochs=2", "train.edge_seeds=20"]].concat());

@@ -111,7 +111,7 @@ fn other_labels_have_no_matrix() {
         assert_eq!(json.get("confusion").is_some(), is_counted);
     }
     let config = config(&["links.dim=6", "train.epochs=2"]);
-    let (graph, links) = Links::to_predict(&graph(150, 0, 1), &LinksConfig::default(), 7).unwrap();
+    let (graph, links) = Links::to_predict(&graph(150, 0, 1), (&LinksConfig::default(), None), 7).unwrap();
     let data = Data::Full(Input { graphs: vec![graph], n_classes: 6, links: Some(links), ..whole });
     assert_eq!(report_of(plan(&data, config, None, false), alone()).confusion, None);
 }

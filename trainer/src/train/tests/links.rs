@@ -10,7 +10,7 @@ const OPTIONS: [&str; 4] = ["links.valid=0.1", "links.test=0.1", "links.dim=6", 
 
 fn links_of(config: &RunConfig) -> Data {
     let whole = graph(150, 0, 1);
-    let (graph, links) = Links::to_predict(&whole, config.links.as_ref().unwrap(), 7).unwrap();
+    let (graph, links) = Links::to_predict(&whole, (config.links.as_ref().unwrap(), None), 7).unwrap();
     crate::engine::device::start();
     let graph = GraphInput { labels: None, train: vec![], valid: vec![], test: vec![], ..graph };
     Data::Full(Input {
@@ -66,10 +66,10 @@ fn a_resumed_run_predicts_the_same_links() {
 fn the_loss_is_that_of_dot_products() {
     let whole = graph(60, 0, 1);
     let config = LinksConfig { valid: 0.1, test: 0.1, ..LinksConfig::default() };
-    let (_, links) = Links::to_predict(&whole, &config, 1).unwrap();
+    let (_, links) = Links::to_predict(&whole, (&config, None), 1).unwrap();
     let pairs = links.train.unwrap().draw(1, 0, 2);
     let outputs = (Tensor::arange(180, (Kind::Double, Device::Cpu)).sin() * 2.0).view([60, 3]).set_requires_grad(true);
-    let loss = link_loss(&outputs, &pairs);
+    let loss = link_loss(&outputs, &pairs, pairs.len());
     let products = outputs.matmul(&outputs.tr());
     let terms: Vec<Tensor> = pairs
         .each()
