@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build test slow lint demo bench docs images help setup setup-tests setup-lint setup-docs
+.PHONY: build test slow lint demo bench docs wheel images help setup setup-tests setup-lint setup-docs
 
 # Set but empty means unset; cargo and torch-sys would take it for a folder.
 ifeq ($(LIBTORCH),)
@@ -49,6 +49,9 @@ bench: build ## measure, as ratios against named peers in the same run
 
 docs: setup-docs ## write the book as web pages into target/book/html
 	@deploy/book.py $(dir $(program))../book
+
+wheel: setup ## build the Python package into target/wheels (`pip install target/wheels/*.whl`)
+	@deploy/wheel.sh
 
 images: build ## build the container images without a registry and train in them (root, podman, buildah)
 	@deploy/images/try.sh

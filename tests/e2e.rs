@@ -27,6 +27,7 @@ mod numbers;
 mod object_storage;
 mod partition;
 mod published_statistics;
+mod python;
 mod ranks;
 mod report;
 mod servers;

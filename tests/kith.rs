@@ -151,3 +151,23 @@ pub(crate) fn real_files(name: &str) -> Option<PathBuf> {
     eprintln!("skipped: no real files of {name} (set KITH_DATASETS to the folder that holds them)");
     None
 }
+
+/// Exit code of `deploy/pyg.sh` if pip cannot get the packages.
+const UNREACHABLE: i32 = 3;
+
+/// Fetching PyG takes a few minutes; its packages are some gigabytes.
+const FETCH_LIMIT: Duration = Duration::from_secs(1000);
+
+/// A Python with PyG; prints a note if there is none.
+#[allow(clippy::print_stderr)]
+pub(crate) fn python_with_pyg() -> Option<PathBuf> {
+    let made = finish_within(&mut Command::new(root().join("deploy/pyg.sh")), FETCH_LIMIT);
+    match made.code {
+        Some(0) => Some(made.stdout.trim().into()),
+        Some(UNREACHABLE) => {
+            eprintln!("skipped: pip cannot get PyG here: {}", made.stderr.trim());
+            None
+        }
+        _ => panic!("deploy/pyg.sh failed: {}", made.stderr),
+    }
+}

@@ -28,30 +28,11 @@ use kith_trainer::{
 use serde_json::json;
 use tch::{Device, Kind, Tensor};
 
-use crate::kith::{finish_within, is_slow_asked_for, kith, real_files, root};
+use crate::kith::{finish_within, is_slow_asked_for, kith, python_with_pyg, real_files, root};
 
-/// Fetching PyG takes a few minutes; its packages are some gigabytes.
-const FETCH_LIMIT: Duration = Duration::from_secs(1000);
 const RUN_LIMIT: Duration = Duration::from_secs(240);
 
-/// Exit code of `deploy/pyg.sh` if pip cannot get the packages.
-const UNREACHABLE: i32 = 3;
-
 const PASS: Pass = Pass::Train { run_key: 3, step: 0 };
-
-/// A Python with PyG; prints a note if there is none.
-#[allow(clippy::print_stderr)]
-fn python_with_pyg() -> Option<PathBuf> {
-    let made = finish_within(&mut Command::new(root().join("deploy/pyg.sh")), FETCH_LIMIT);
-    match made.code {
-        Some(0) => Some(made.stdout.trim().into()),
-        Some(UNREACHABLE) => {
-            eprintln!("skipped: pip cannot get PyG here: {}", made.stderr.trim());
-            None
-        }
-        _ => panic!("deploy/pyg.sh failed: {}", made.stderr),
-    }
-}
 
 /// One model on one graph.
 struct Case {

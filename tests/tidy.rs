@@ -20,6 +20,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("kith-block", &["kith-store", "kith-trainer", "tch", "tokio", "tonic"]),
     ("kith-sampler", &["kith-block", "kith-client", "kith-partition", "kith-trainer", "tch"]),
     ("kith-client", &["kith-kernels", "kith-partition", "kith-trainer", "tch"]),
+    ("kith-python", &["kith-kernels", "kith-run", "kith-trainer", "tch"]),
     ("kith-kernels", &["kith-store", "kith-partition", "kith-trainer", "tokio", "tonic"]),
     ("kith-run", &["kith-client", "kith-kernels", "kith-partition", "kith-trainer", "tch"]),
     ("kith-report", &["kith-client", "kith-kernels", "kith-lab", "kith-trainer", "tch"]),
@@ -165,7 +166,7 @@ fn one_word_per_concept() {
         }
         for (number, line) in text.lines().enumerate() {
             let line = line.to_lowercase();
-            for (stray, ours) in STRAYS {
+            for (stray, ours) in STRAYS.iter().filter(|(stray, _)| !is_pygs(&path, stray)) {
                 if line.match_indices(stray).any(|(place, _)| is_ours(&line, place)) {
                     found.push(format!("{path}:{}: {stray}: we say {ours}", number + 1));
                 }
@@ -173,6 +174,12 @@ fn one_word_per_concept() {
         }
     }
     assert_eq!(found, Vec::<String>::new());
+}
+
+/// True for names of PyG where the Python package, which has PyG's interface, is written or shown.
+fn is_pygs(path: &str, stray: &str) -> bool {
+    let is_python = path.starts_with("sampler/python/") || ["README.md", "docs/use/python.md"].contains(&path);
+    is_python && stray.starts_with("num_")
 }
 
 #[test]

@@ -21,6 +21,7 @@ PEERS = {
     # requiring them.
     "dgl": ("3.9", ["dgl==2.1.0", "torch==2.2.1", "torchdata==0.7.1", "numpy<2", "pandas==2.2.2", "pydantic==2.7.4", "PyYAML==6.0.1"]),
     "kubernetes-validate": ("3.10", ["kubernetes-validate==1.37.0"]),
+    "maturin": ("3.10", ["maturin==1.16.0"]),
     "moto": ("3.10", ["moto[s3,server]==5.2.5"]),
     "pyg": ("3.11", ["torch==2.11.0", "torch_geometric==2.8.1", "safetensors==0.7.0", "packaging==25.0", "numpy==2.4.6"]),
     "pymetis": ("3.11", ["pymetis==2025.2.2", "numpy==2.3.4"]),

@@ -109,11 +109,16 @@ const SLACK: f64 = 1.0 - 1e-6;
 
 /// Slots that may be among the smallest: their uniform numbers and weights.
 struct Waiting {
-    uniforms: [f64; 2 * N_EXPONENTIALS],
-    weights: [f64; 2 * N_EXPONENTIALS],
-    slots: [u32; 2 * N_EXPONENTIALS],
+    uniforms: [f64; N_WAITING],
+    weights: [f64; N_WAITING],
+    slots: [u32; N_WAITING],
     n: usize,
 }
+
+/// Keys that are computed together.
+const N_KEYS: usize = 16;
+
+const N_WAITING: usize = N_KEYS + N_EXPONENTIALS;
 
 impl Vectorized for DrawFew<'_> {
     type Output = ();
@@ -122,9 +127,8 @@ impl Vectorized for DrawFew<'_> {
     fn run(self) {
         let DrawFew { stream, node, weights, k, slots } = self;
         let mut near = Near { keys: [f64::INFINITY; N_NEAR], slots: [0; N_NEAR], n: 0 };
-        let (uniforms_of_none, weights_of_none) = ([1.0; 2 * N_EXPONENTIALS], [0.0; 2 * N_EXPONENTIALS]);
         let mut waiting =
-            Waiting { uniforms: uniforms_of_none, weights: weights_of_none, slots: [0; 2 * N_EXPONENTIALS], n: 0 };
+            Waiting { uniforms: [1.0; N_WAITING], weights: [0.0; N_WAITING], slots: [0; N_WAITING], n: 0 };
         // Keys from here on are of slots that are not drawn.
         let mut bound = f64::MAX;
         let mut n_positive = 0;
@@ -139,14 +143,15 @@ impl Vectorized for DrawFew<'_> {
                 may_be[place] = (1.0 - numbers[place]) * SLACK < bound * own[place];
                 n_positive += usize::from(own[place] > 0.0);
             }
+            let mut n = waiting.n; // Not in memory: each step waits for the one before.
             for place in 0..N_EXPONENTIALS {
-                let n = waiting.n;
                 waiting.uniforms[n] = numbers[place];
                 waiting.weights[n] = own[place];
                 waiting.slots[n] = (first + place) as u32;
-                waiting.n += usize::from(may_be[place]);
+                n += usize::from(may_be[place]);
             }
-            if waiting.n >= N_EXPONENTIALS {
+            waiting.n = n;
+            while waiting.n >= N_KEYS {
                 waiting.pass(&mut near, (k, &mut bound));
             }
         }
@@ -159,24 +164,26 @@ impl Vectorized for DrawFew<'_> {
 }
 
 impl Waiting {
-    /// Computes the keys of up to `N_EXPONENTIALS` slots, and lets those below the bound pass.
+    /// Computes the keys of up to `N_KEYS` slots, and lets those below the bound pass.
     #[inline(always)]
     fn pass(&mut self, near: &mut Near, (k, bound): (usize, &mut f64)) {
-        let n = self.n.min(N_EXPONENTIALS);
-        let mut keys = [0.0; N_EXPONENTIALS];
+        let n = self.n.min(N_KEYS);
+        let mut keys = [0.0; N_KEYS];
         for ((key, uniform), weight) in keys.iter_mut().zip(&self.uniforms).zip(&self.weights) {
             *key = exponential_of(*uniform) / weight;
         }
+        let mut n_near = near.n;
         for (key, slot) in keys.into_iter().zip(&self.slots).take(n) {
-            near.keys[near.n] = key;
-            near.slots[near.n] = *slot;
-            near.n += usize::from(key < *bound);
+            near.keys[n_near] = key;
+            near.slots[n_near] = *slot;
+            n_near += usize::from(key < *bound);
         }
-        self.uniforms.copy_within(N_EXPONENTIALS.., 0);
-        self.weights.copy_within(N_EXPONENTIALS.., 0);
-        self.slots.copy_within(N_EXPONENTIALS.., 0);
+        near.n = n_near;
+        self.uniforms.copy_within(N_KEYS.., 0);
+        self.weights.copy_within(N_KEYS.., 0);
+        self.slots.copy_within(N_KEYS.., 0);
         self.n -= n;
-        if near.n > N_NEAR - N_EXPONENTIALS - 1 {
+        if near.n > N_NEAR - N_KEYS - 1 {
             near.reduce(k);
             *bound = near.keys[k - 1];
         }

@@ -35,6 +35,12 @@ pub enum ClientError {
         /// Nodes are `0..n_nodes`.
         n_nodes: u64,
     },
+    /// A seed of a batch that comes twice.
+    #[error("node {node} is a seed twice: give each seed node once")]
+    SeedTwice {
+        /// The node.
+        node: u64,
+    },
     /// Servers are wanted, and none is named.
     #[error("no sampling server: give --graph grpc://HOST:PORT, or remove --transport")]
     NoServers,

@@ -17,6 +17,7 @@ mod forecast;
 mod held_out;
 mod link_batches;
 mod local;
+mod neighborhood;
 mod plan;
 mod positions;
 mod prefetch;
@@ -40,6 +41,7 @@ pub use crate::{
     held_out::{EdgeKey, EdgeOrder, HeldOut, NON_EDGES, WithoutHeldOut},
     link_batches::{BatchPairs, LinkBatches, LinkNegatives, N_ATTEMPTS, in_batch},
     local::LocalStore,
+    neighborhood::{Neighborhood, NeighborhoodMaker},
     plan::{Plan, PlanConfig, SliceSeeds, Step},
     prefetch::{Job, Prefetch, PrefetchConfig},
     roots::Roots,

@@ -42,12 +42,12 @@ impl Default for PrefetchConfig {
     }
 }
 
-/// A queue of batches: an iterator in the order of its jobs. After an error it ends.
+/// A queue of batches of any kind: an iterator in the order of its jobs. After an error it ends.
 ///
 /// Dropped early, it lets its threads finish the batch in hand, throws it away, and waits for them.
-pub struct Prefetch {
+pub struct Prefetch<B = Batch> {
     jobs: Box<dyn Iterator<Item = Job> + Send>,
-    queues: Vec<Receiver<Result<Batch>>>,
+    queues: Vec<Receiver<Result<B>>>,
     threads: Vec<JoinHandle<()>>,
     stock: Stock,
     /// Index of the queue with the next batch.
@@ -55,7 +55,7 @@ pub struct Prefetch {
     has_ended: bool,
 }
 
-impl Prefetch {
+impl Prefetch<Batch> {
     /// Starts to make the batches of `jobs`. `jobs` is asked for again on every thread and must give the same each time.
     pub fn start<S, J>(
         shards: Arc<S>,
@@ -74,26 +74,34 @@ impl Prefetch {
             let mut maker = BatchMaker::new(Arc::clone(&shards), Arc::clone(&plan), config.clone(), stock.clone());
             move |job: Job| maker.make(job.step, job.slice)
         };
-        Prefetch::start_with(prefetch, stock.clone(), jobs, &mut maker)
+        let mut started = Prefetch::start_with(prefetch, jobs, &mut maker)?;
+        started.stock = stock;
+        Ok(started)
     }
 
+    /// Gives a used batch back, so that the next ones need no new memory.
+    pub fn give_back(&self, batch: Batch) {
+        self.stock.give_back(batch);
+    }
+}
+
+impl<B: Send + 'static> Prefetch<B> {
     /// The same with any way to make a batch; `maker(thread)` gives one per thread.
-    pub(crate) fn start_with<J, M>(
+    pub fn start_with<J, M>(
         PrefetchConfig { n_threads, depth }: PrefetchConfig,
-        stock: Stock,
         jobs: J,
         maker: &mut dyn FnMut(usize) -> M,
-    ) -> Result<Prefetch>
+    ) -> Result<Prefetch<B>>
     where
         J: Iterator<Item = Job> + Clone + Send + 'static,
-        M: FnMut(Job) -> Result<Batch> + Send + 'static,
+        M: FnMut(Job) -> Result<B> + Send + 'static,
     {
         let n_threads = n_threads.max(1);
         let mut started = Prefetch {
             jobs: Box::new(jobs.clone()),
             queues: Vec::new(),
             threads: Vec::new(),
-            stock,
+            stock: Stock::new(0),
             turn: 0,
             has_ended: false,
         };
@@ -110,18 +118,13 @@ impl Prefetch {
         }
         Ok(started)
     }
-
-    /// Gives a used batch back, so that the next ones need no new memory.
-    pub fn give_back(&self, batch: Batch) {
-        self.stock.give_back(batch);
-    }
 }
 
 /// A thread's work: its jobs one after the other, until they or the consumer end.
-fn work(
+fn work<B: Send>(
     jobs: impl Iterator<Item = Job> + Send,
-    mut make: impl FnMut(Job) -> Result<Batch> + Send,
-    queue: SyncSender<Result<Batch>>,
+    mut make: impl FnMut(Job) -> Result<B> + Send,
+    queue: SyncSender<Result<B>>,
 ) {
     let run = || {
         for Job { step, slice } in jobs {
@@ -147,10 +150,10 @@ fn message_of(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }
 
-impl Iterator for Prefetch {
-    type Item = Result<Batch>;
+impl<B> Iterator for Prefetch<B> {
+    type Item = Result<B>;
 
-    fn next(&mut self) -> Option<Result<Batch>> {
+    fn next(&mut self) -> Option<Result<B>> {
         if self.has_ended {
             return None;
         }
@@ -168,13 +171,13 @@ impl Iterator for Prefetch {
     }
 }
 
-impl std::fmt::Debug for Prefetch {
+impl<B> std::fmt::Debug for Prefetch<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Prefetch").field("threads", &self.threads).finish_non_exhaustive()
     }
 }
 
-impl Drop for Prefetch {
+impl<B> Drop for Prefetch<B> {
     fn drop(&mut self) {
         // Threads that wait to hand over a batch see that nobody takes it.
         self.queues.clear();
@@ -222,7 +225,7 @@ mod tests {
         M: FnMut(Job) -> Result<Batch> + Send + 'static,
     {
         let config = PrefetchConfig { n_threads, depth };
-        Prefetch::start_with(config, Stock::new(4), jobs(n), &mut maker).unwrap()
+        Prefetch::start_with(config, jobs(n), &mut maker).unwrap()
     }
 
     #[test]
