@@ -38,9 +38,9 @@ pub enum TrainError {
     /// More nodes or edges than pairs have room for.
     #[error("link prediction takes graphs of fewer than 2^32 {what}, and this one has {n}: train on a part of it")]
     LinksOfLarge {
-        /// How many there are.
+        /// Number of nodes or edges.
         n: u64,
-        /// Nodes or edges.
+        /// Whether it counts nodes or edges.
         what: &'static str,
     },
     /// Nearly all pairs have an edge.

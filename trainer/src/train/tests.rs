@@ -22,6 +22,7 @@ use kith_draw::{Name, Purpose};
 use kith_kernels::InputRows;
 use kith_run::{
     config::RunConfig,
+    measured::Measured,
     report::{REPORT, STEPS},
     run_file::RunFile,
 };
@@ -35,7 +36,7 @@ use crate::{
         input::{GraphInput, Input, Labels},
         opened::Source,
     },
-    distributed::world::World,
+    distributed::world::{World, on_worlds},
     inference::layerwise::Room,
     output::{checkpoint::Checkpoints, keeper::Keeper},
     run::RunPlan,
@@ -166,6 +167,28 @@ fn to_the_end(plan: RunPlan<'_>) -> Vec<StepRecord> {
     .unwrap();
     assert!(run.is_done());
     records
+}
+
+/// Loss and evaluation of every step, bit for bit.
+fn losses_of(records: &[StepRecord]) -> Vec<(u64, Option<Measured>)> {
+    records.iter().map(|record| (record.loss.to_bits(), record.measured)).collect()
+}
+
+/// The same of a run on several ranks, which must all have it.
+fn losses_on(n_ranks: usize, data: &Data, config: &RunConfig) -> Vec<(u64, Option<Measured>)> {
+    let mut found = on_worlds(n_ranks, |world| {
+        let mut records = Vec::new();
+        let mut run = Run::new(plan(data, config.clone(), None, false), world).unwrap();
+        train(&mut run, |record| {
+            records.push(record.clone());
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        losses_of(&records)
+    });
+    let first = found.swap_remove(0);
+    assert!(found.iter().all(|other| *other == first), "{n_ranks} ranks agree");
+    first
 }
 
 /// Everything a run left behind, without the times.

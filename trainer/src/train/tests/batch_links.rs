@@ -14,7 +14,6 @@ use super::{
 };
 use crate::{
     data::{feed::batches_of, opened::Opened},
-    distributed::world::on_worlds,
     inference::{
         evaluate::Evaluator,
         predict::{Question, Table, predict},
@@ -174,18 +173,8 @@ fn shards_ranks_threads_and_resumes_change_no_bit_of_links() {
         assert_eq!(to_the_end(plan(&load(&cut, &config), config.clone(), None, false)), expected, "shards");
         let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
         assert_eq!(pool.install(|| to_the_end(plan(&data, config.clone(), None, false))), expected, "threads");
-        let found = on_worlds(2, |world| {
-            let mut losses = Vec::new();
-            let mut run = Run::new(plan(&data, config.clone(), None, false), world).unwrap();
-            train(&mut run, |record| {
-                losses.push((record.loss, record.measured));
-                ControlFlow::Continue(())
-            })
-            .unwrap();
-            losses
-        });
-        let losses: Vec<_> = expected.iter().map(|record| (record.loss, record.measured)).collect();
-        assert!(found.iter().all(|found| *found == losses), "ranks");
+        let found = losses_on(2, &data, &config);
+        assert_eq!(found, losses_of(&expected), "ranks");
         let [straight, killed] = ["straight", "killed"].map(|name| temp.path().join(config.name() + name));
         to_the_end(plan(&data, config.clone(), Some(&straight), false));
         kill(plan(&data, config.clone(), Some(&killed), false), expected.len() as u64 - 2);

@@ -182,18 +182,9 @@ fn ranks_threads_and_resumes_change_no_bit_with_features_of_edges() {
     let data = load(&opened, &config);
     let whole = temp.path().join("whole");
     let records = to_the_end(plan(&data, config.clone(), Some(&whole), false));
-    let expected: Vec<_> = records.iter().map(|record| (record.loss.to_bits(), record.measured)).collect();
-    let found = on_worlds(2, |world| {
-        let mut losses = Vec::new();
-        let mut run = Run::new(plan(&data, config.clone(), None, false), world).unwrap();
-        train(&mut run, |record| {
-            losses.push((record.loss.to_bits(), record.measured));
-            ControlFlow::Continue(())
-        })
-        .unwrap();
-        losses
-    });
-    assert!(found.iter().all(|losses| *losses == expected), "two ranks");
+    let expected = losses_of(&records);
+    let found = losses_on(2, &data, &config);
+    assert_eq!(found, expected, "two ranks");
     let dir = temp.path().join("killed");
     kill(plan(&data, config.clone(), Some(&dir), false), 3);
     to_the_end(plan(&data, config.clone(), Some(&dir), true));

@@ -299,19 +299,10 @@ fn ranks_threads_and_resumes_change_no_bit_with_labels() {
         let mode = if matches!(data, Data::Full(_)) { "full" } else { "batches" };
         let whole = temp.path().join(mode);
         let records = to_the_end(plan(&data, config.clone(), Some(&whole), false));
-        let expected: Vec<_> = records.iter().map(|record| (record.loss.to_bits(), record.measured)).collect();
+        let expected = losses_of(&records);
         for n_ranks in if mode == "full" { vec![] } else { vec![2] } {
-            let found = on_worlds(n_ranks, |world| {
-                let mut losses = Vec::new();
-                let mut run = Run::new(plan(&data, config.clone(), None, false), world).unwrap();
-                train(&mut run, |record| {
-                    losses.push((record.loss.to_bits(), record.measured));
-                    ControlFlow::Continue(())
-                })
-                .unwrap();
-                losses
-            });
-            assert!(found.iter().all(|losses| *losses == expected), "{n_ranks} ranks");
+            let found = losses_on(n_ranks, &data, &config);
+            assert_eq!(found, expected, "{n_ranks} ranks");
         }
         for n_steps in [2, 5] {
             let dir = temp.path().join(format!("{mode}-killed-after-{n_steps}"));

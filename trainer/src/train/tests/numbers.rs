@@ -218,18 +218,9 @@ fn ranks_threads_and_resumes_change_no_bit_with_weights() {
     let whole = temp.path().join("whole");
     let records = to_the_end(plan(&data, config.clone(), Some(&whole), false));
     for n_ranks in [2, 3] {
-        let found = on_worlds(n_ranks, |world| {
-            let mut losses = Vec::new();
-            let mut run = Run::new(plan(&data, config.clone(), None, false), world).unwrap();
-            train(&mut run, |record| {
-                losses.push((record.loss.to_bits(), record.measured));
-                ControlFlow::Continue(())
-            })
-            .unwrap();
-            losses
-        });
-        let expected: Vec<_> = records.iter().map(|record| (record.loss.to_bits(), record.measured)).collect();
-        assert!(found.iter().all(|losses| *losses == expected), "{n_ranks} ranks");
+        let found = losses_on(n_ranks, &data, &config);
+        let expected = losses_of(&records);
+        assert_eq!(found, expected, "{n_ranks} ranks");
     }
     for n_steps in [2, 7] {
         let dir = temp.path().join(format!("killed-after-{n_steps}"));
