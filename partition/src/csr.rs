@@ -9,9 +9,9 @@ mod radix;
 mod sort;
 mod store;
 
-pub use edge_options::EdgeOptions;
-pub(crate) use edge_options::EdgeRows;
-pub(crate) use keys::{EdgeValue, MAX_NODES};
+pub use edge_options::{EdgeOptions, EdgeRows};
+pub use keys::EdgeValue;
+pub(crate) use keys::MAX_NODES;
 pub use lists::{EdgeFeeder, ListsBuilder, ListsSummary};
 pub(crate) use radix::Key;
 pub(crate) use sort::{Budget, Digits, Feeder, Sorter};

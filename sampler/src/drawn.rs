@@ -11,6 +11,8 @@ pub struct Drawn {
     pub neighbors: DrawnIds,
     /// Data of the edge from each that the hop wants: the weight, then the features, edge by edge.
     pub edge_data: Vec<f32>,
+    /// Id of the edge from each, if the hop wants it.
+    pub edge_ids: Vec<u64>,
 }
 
 /// Ids as the store holds them.
@@ -86,7 +88,12 @@ impl Id for u64 {
 
 impl Default for Drawn {
     fn default() -> Drawn {
-        Drawn { counts: Vec::new(), neighbors: DrawnIds::Narrow(Vec::new()), edge_data: Vec::new() }
+        Drawn {
+            counts: Vec::new(),
+            neighbors: DrawnIds::Narrow(Vec::new()),
+            edge_data: Vec::new(),
+            edge_ids: Vec::new(),
+        }
     }
 }
 
@@ -100,6 +107,10 @@ impl Drawn {
         self.counts.extend_from_slice(&of.counts[lists]);
         self.edge_data.clear();
         self.edge_data.extend_from_slice(of.edge_data_of(ids.clone()));
+        self.edge_ids.clear();
+        if !of.edge_ids.is_empty() {
+            self.edge_ids.extend_from_slice(&of.edge_ids[ids.clone()]);
+        }
         match &of.neighbors {
             DrawnIds::Narrow(all) => copy(&mut self.neighbors, &all[ids]),
             DrawnIds::Wide(all) => copy(&mut self.neighbors, &all[ids]),
@@ -112,10 +123,10 @@ impl Drawn {
     /// frontier.
     pub fn retain(&mut self, mut keep: impl FnMut(usize, u64) -> bool) {
         let width = self.edge_data_width();
-        let Drawn { counts, neighbors, edge_data } = self;
+        let Drawn { counts, neighbors, edge_data, edge_ids } = self;
         match neighbors {
-            DrawnIds::Narrow(ids) => retain(counts, ids, (edge_data, width), &mut keep),
-            DrawnIds::Wide(ids) => retain(counts, ids, (edge_data, width), &mut keep),
+            DrawnIds::Narrow(ids) => retain(counts, ids, (edge_data, width), edge_ids, &mut keep),
+            DrawnIds::Wide(ids) => retain(counts, ids, (edge_data, width), edge_ids, &mut keep),
         }
     }
 }
@@ -124,6 +135,7 @@ fn retain<I: Id>(
     counts: &mut [u32],
     ids: &mut Vec<I>,
     (edge_data, width): (&mut Vec<f32>, usize),
+    edge_ids: &mut Vec<u64>,
     keep: &mut impl FnMut(usize, u64) -> bool,
 ) {
     let (mut n_read, mut n_kept) = (0, 0);
@@ -133,6 +145,9 @@ fn retain<I: Id>(
             if keep(place, ids[at].wide()) {
                 ids[n_kept] = ids[at];
                 edge_data.copy_within(at * width..(at + 1) * width, n_kept * width);
+                if let Some(id) = edge_ids.get(at).copied() {
+                    edge_ids[n_kept] = id;
+                }
                 n_kept += 1;
             }
         }
@@ -141,6 +156,7 @@ fn retain<I: Id>(
     }
     ids.truncate(n_kept);
     edge_data.truncate(n_kept * width);
+    edge_ids.truncate(n_kept);
 }
 
 impl Drawn {
@@ -193,7 +209,7 @@ mod tests {
     fn what_is_kept_keeps_its_data() {
         for neighbors in [DrawnIds::Narrow(vec![5, 6, 7, 8]), DrawnIds::Wide(vec![5, 6, 7, 8])] {
             let edge_data = vec![0.5, 0.0, 0.6, 0.1, 0.7, 0.2, 0.8, 0.3];
-            let mut drawn = Drawn { counts: vec![2, 0, 1, 1], neighbors, edge_data };
+            let mut drawn = Drawn { counts: vec![2, 0, 1, 1], neighbors, edge_data, edge_ids: vec![4, 5, 6, 7] };
             let mut seen = Vec::new();
             drawn.retain(|place, id| {
                 seen.push((place, id));
@@ -201,6 +217,7 @@ mod tests {
             });
             assert_eq!(seen, [(0, 5), (0, 6), (2, 7), (3, 8)]);
             assert_eq!((drawn.counts, drawn.edge_data), (vec![1, 0, 1, 0], vec![0.6, 0.1, 0.7, 0.2]));
+            assert_eq!(drawn.edge_ids, [5, 6]);
             assert_eq!(drawn.neighbors.iter().collect::<Vec<_>>(), [6, 7]);
         }
     }

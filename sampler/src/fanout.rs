@@ -18,15 +18,17 @@ pub struct EdgeData {
     pub weights: bool,
     /// Features.
     pub features: bool,
+    /// Ids: positions among all edges, list by list. Whole stores have them, shards do not.
+    pub ids: bool,
 }
 
 impl EdgeData {
     /// Nothing but the neighbors.
-    pub const NONE: EdgeData = EdgeData { weights: false, features: false };
+    pub const NONE: EdgeData = EdgeData { weights: false, features: false, ids: false };
     /// Weights alone.
-    pub const WEIGHTS: EdgeData = EdgeData { weights: true, features: false };
+    pub const WEIGHTS: EdgeData = EdgeData { weights: true, ..EdgeData::NONE };
 
-    /// Numbers of one edge, where edges have `dim` features.
+    /// Weights and features of one edge, where edges have `dim` features: how many numbers.
     pub fn width(self, dim: usize) -> usize {
         usize::from(self.weights) + if self.features { dim } else { 0 }
     }

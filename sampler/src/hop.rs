@@ -11,8 +11,8 @@ use kith_draw::{Name, Purpose, Stream, prefetch, vectorized};
 use kith_store::{Lists, Neighbors, Result, StoreError};
 use rayon::prelude::*;
 
-use self::edge_data::EdgeColumns;
 pub(crate) use self::edge_data::data_of_list;
+use self::edge_data::{EdgeColumns, EdgeOutput};
 use crate::{
     drawn::{Drawn, Id},
     fanout::{EdgeData, Fanout, Sampling},
@@ -88,9 +88,11 @@ pub fn sample_hop(graph: SampledGraph<'_>, hop: &Hop, frontier: Frontier<'_>, dr
         .collect::<Result<_>>()?;
     drawn.counts.clear();
     drawn.edge_data.clear();
+    drawn.edge_ids.clear();
     for part in &parts {
         drawn.counts.extend(&part.counts);
         drawn.edge_data.extend(&part.edge_data);
+        drawn.edge_ids.extend(&part.edge_ids);
     }
     match graph.lists.indices() {
         Neighbors::Narrow(_) => join::<u32>(parts, drawn),
@@ -113,9 +115,11 @@ pub fn sample_hop_with<W: WordSource>(
     drawn: &mut Drawn,
 ) -> Result<()> {
     let SampledGraph { lists, loops, .. } = graph;
-    let Drawn { counts, neighbors, edge_data: data } = drawn;
+    let Drawn { counts, neighbors, edge_data: numbers, edge_ids: ids } = drawn;
     counts.clear();
-    data.clear();
+    numbers.clear();
+    ids.clear();
+    let data = &mut EdgeOutput { numbers, ids };
     let edges = EdgeColumns::of(graph, hop.needs_weights(), hop.edge_data)?;
     match lists.indices() {
         Neighbors::Narrow(ids) => {
@@ -194,7 +198,7 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
         frontier: Frontier<'_>,
         counts: &mut Vec<u32>,
         out: &mut Vec<I>,
-        data: &mut Vec<f32>,
+        data: &mut EdgeOutput<'_>,
     ) -> Result<()> {
         if let Fanout::AtMost(fanout) = self.hop.fanout {
             out.reserve(frontier.len().saturating_mul((fanout.get() as usize).min(MAX_FANOUT)));
@@ -272,7 +276,7 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
         bounds: &[Bounds; PIECE],
         counts: &mut Vec<u32>,
         out: &mut Vec<I>,
-        data: &mut Vec<f32>,
+        data: &mut EdgeOutput<'_>,
         scratch: &mut Scratch,
     ) -> Result<()> {
         let Hop { fanout, sampling, .. } = *self.hop;
@@ -305,7 +309,7 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
             end += k;
         }
         out.resize(end, I::default());
-        data.resize(end * self.edges.width(), 0.0);
+        self.edges.make_room(end, data);
         for (own, at) in &scratch.taking {
             self.take_all(*own, &mut out[*at..]);
             self.edges.put((0..own.n).map(|slot| own.place(slot)), *at, data)?;
@@ -346,7 +350,7 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
         places.extend(slots.iter().map(|slot| own.place(*slot as usize)));
     }
 
-    fn draw_side_by_side(&mut self, out: &mut [I], data: &mut [f32], scratch: &mut Scratch) -> Result<()> {
+    fn draw_side_by_side(&mut self, out: &mut [I], data: &mut EdgeOutput<'_>, scratch: &mut Scratch) -> Result<()> {
         let Fanout::AtMost(k) = self.hop.fanout else { return Ok(()) };
         let k = k.get() as usize;
         let Scratch { drawing, drawing_nodes, drawing_n, slots, doubtful, is_repeated, places, plain, .. } = scratch;

@@ -15,11 +15,11 @@ pub struct EdgeOptions {
 
 /// Features of edges: compared by their rows in the tables.
 #[derive(Clone, Copy)]
-pub(crate) struct EdgeRows<'a> {
+pub struct EdgeRows<'a> {
     /// True if the weights of edges are written too.
-    pub(crate) have_weights: bool,
+    pub have_weights: bool,
     /// True if two rows hold the same features.
-    pub(crate) are_same: &'a (dyn Fn(u64, u64) -> Result<bool> + Sync),
+    pub are_same: &'a (dyn Fn(u64, u64) -> Result<bool> + Sync),
 }
 
 #[derive(Clone, Copy)]

@@ -9,10 +9,11 @@ pub(crate) const MAX_NODES: u64 = 1 << 40;
 
 /// Values of an edge beside its ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct EdgeValue {
-    pub(crate) weight: f32,
+pub struct EdgeValue {
+    /// Its weight.
+    pub weight: f32,
     /// Its row in the tables of edge features: its place among all edges in the order of the tables.
-    pub(crate) row: u64,
+    pub row: u64,
 }
 
 impl EdgeValue {

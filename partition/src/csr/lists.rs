@@ -179,7 +179,7 @@ impl EdgeFeeder<'_, '_> {
     /// Adds one edge. Both ends must be nodes, and the weight finite and not negative: the reader of the edge has checked
     /// that and can name its place. Builders without weights or features ignore them.
     #[inline]
-    pub(crate) fn push_with(&mut self, source: u64, destination: u64, value: EdgeValue) -> Result<()> {
+    pub fn push_with(&mut self, source: u64, destination: u64, value: EdgeValue) -> Result<()> {
         let Shape { n_nodes, .. } = self.builder.shape;
         assert!(source < n_nodes && destination < n_nodes, "an edge outside the graph");
         self.n_read += 1;

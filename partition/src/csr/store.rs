@@ -95,7 +95,7 @@ impl<'a> StoreBuilder<'a> {
     }
 
     /// The same for edges with features; also gives the row of each edge's features, for [`StoreBuilder::edge_features`].
-    pub(crate) fn lists_with_rows(
+    pub fn lists_with_rows(
         &mut self,
         n_nodes: u64,
         options: EdgeOptions,
@@ -108,7 +108,7 @@ impl<'a> StoreBuilder<'a> {
 
     /// Writes dense features of edges. `fill` gets an edge, by its place in the lists, and the place for its features; it is
     /// called from many threads, once per edge.
-    pub(crate) fn edge_features(
+    pub fn edge_features(
         &mut self,
         dim: u64,
         dtype: Dtype,

@@ -83,7 +83,8 @@ pub(crate) fn merge_drawn<'a>(n_nodes: usize, answers: &[(ShardPart<'a>, Drawn)]
 }
 
 fn merge_ids<I: Id>(n_nodes: usize, answers: &[(ShardPart<'_>, Drawn)], drawn: &mut Drawn) {
-    let Drawn { counts, neighbors, edge_data } = drawn;
+    let Drawn { counts, neighbors, edge_data, edge_ids } = drawn;
+    edge_ids.clear();
     counts.clear();
     counts.resize(n_nodes, 0);
     for (part, answer) in answers {
@@ -133,6 +134,7 @@ mod tests {
                 part.nodes.iter().flat_map(|node| vec![*node as u32; *node as usize]).collect(),
             ),
             edge_data: part.nodes.iter().flat_map(|node| data(*node).repeat(*node as usize)).collect(),
+            edge_ids: Vec::new(),
         };
         let answers: Vec<_> = by_owner.parts().map(|part| (part, answer(part))).collect();
         let mut drawn = Drawn::default();

@@ -27,6 +27,9 @@ pub enum ClientError {
     /// The store has no features.
     #[error("the store has no features: import it with --features")]
     NoRows,
+    /// Edges of shards have no ids.
+    #[error("shards have no `e_id`: open the store instead of its shards")]
+    NoEdgeIds,
     /// A seed that the graph does not have.
     #[error("seed {node} is outside the graph: it has {n_nodes} nodes")]
     SeedOutOfRange {

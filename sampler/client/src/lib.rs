@@ -43,7 +43,7 @@ pub use crate::{
     local::LocalStore,
     neighborhood::{Neighborhood, NeighborhoodMaker},
     plan::{Plan, PlanConfig, SliceSeeds, Step},
-    prefetch::{Job, Prefetch, PrefetchConfig},
+    prefetch::{Job, Prefetch, PrefetchConfig, message_of},
     roots::Roots,
     rows::FetchedRows,
     sharded::Sharded,

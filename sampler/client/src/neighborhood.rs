@@ -28,6 +28,8 @@ pub struct Neighborhood {
     pub n_edges: Vec<usize>,
     /// The wanted data of each edge: its weight, then its features.
     pub edge_data: Vec<f32>,
+    /// Id of each edge, if wanted.
+    pub edge_ids: Vec<u64>,
 }
 
 /// Expands seeds, one batch after the other, with memory that is used again. One per thread.
@@ -36,12 +38,14 @@ pub struct NeighborhoodMaker {
     n_nodes: u64,
     positions: Positions,
     drawn: Drawn,
+    found: Neighborhood,
 }
 
 impl NeighborhoodMaker {
     /// For graphs of `n_nodes`.
     pub fn new(n_nodes: u64) -> NeighborhoodMaker {
-        NeighborhoodMaker { n_nodes, positions: Positions::new(n_nodes), drawn: Drawn::default() }
+        let (drawn, found) = (Drawn::default(), Neighborhood::default());
+        NeighborhoodMaker { n_nodes, positions: Positions::new(n_nodes), drawn, found }
     }
 
     /// Expands seeds, which must differ. Draws are those of blocks with the same name: (seed of the run, step), hop, node.
@@ -52,14 +56,14 @@ impl NeighborhoodMaker {
         fanouts: &[Fanout],
         (sampling, edge_data): (Sampling, EdgeData),
         seeds: &[u64],
-    ) -> Result<Neighborhood> {
+    ) -> Result<&Neighborhood> {
         let n_nodes = self.n_nodes;
         if let Some(node) = seeds.iter().find(|node| **node >= n_nodes) {
             return Err(StoreError::NodeOutOfRange { node: *node, n_nodes }.into());
         }
-        let NeighborhoodMaker { positions, drawn, .. } = self;
+        let NeighborhoodMaker { positions, drawn, found, .. } = self;
         positions.start();
-        let mut found = Neighborhood { nodes: seeds.to_vec(), n_nodes: vec![seeds.len()], ..Neighborhood::default() };
+        found.start(seeds);
         match positions {
             Positions::Table(table) => place_seeds(table.view(), seeds),
             Positions::Map(map) => place_seeds(map, seeds),
@@ -81,6 +85,9 @@ impl NeighborhoodMaker {
                 (Positions::Map(map), DrawnIds::Wide(ids)) => found.add(map, ids, counts, first),
             }?;
             found.edge_data.extend_from_slice(&drawn.edge_data);
+            if edge_data.ids {
+                found.edge_ids.extend_from_slice(&drawn.edge_ids);
+            }
             found.n_edges.push(drawn.neighbors.len());
             found.n_nodes.push(found.nodes.len() - frontier.end);
             first = frontier.end;
@@ -99,6 +106,20 @@ fn place_seeds(mut positions: impl Relabel, seeds: &[u64]) -> Result<()> {
 }
 
 impl Neighborhood {
+    /// The seeds alone, in the memory of another.
+    fn start(&mut self, seeds: &[u64]) {
+        let Neighborhood { nodes, n_nodes, sources, destinations, n_edges, edge_data, edge_ids } = self;
+        nodes.clear();
+        nodes.extend_from_slice(seeds);
+        n_nodes.clear();
+        n_nodes.push(seeds.len());
+        sources.clear();
+        destinations.clear();
+        n_edges.clear();
+        edge_data.clear();
+        edge_ids.clear();
+    }
+
     /// Adds what the nodes from `first` on drew.
     fn add<I: Id>(&mut self, mut positions: impl Relabel, ids: &[I], counts: &[u32], first: usize) -> Result<()> {
         self.sources.reserve(ids.len());

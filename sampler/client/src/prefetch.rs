@@ -5,9 +5,11 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
-        mpsc::{Receiver, SyncSender, sync_channel},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
     },
+    task::Poll,
     thread::JoinHandle,
+    time::Duration,
 };
 
 use crate::{
@@ -50,6 +52,8 @@ pub struct Prefetch<B = Batch> {
     queues: Vec<Receiver<Result<B>>>,
     threads: Vec<JoinHandle<()>>,
     stock: Stock,
+    /// The job of the next batch, once somebody has waited for it in vain.
+    awaited: Option<Job>,
     /// Index of the queue with the next batch.
     turn: usize,
     has_ended: bool,
@@ -102,6 +106,7 @@ impl<B: Send + 'static> Prefetch<B> {
             queues: Vec::new(),
             threads: Vec::new(),
             stock: Stock::new(0),
+            awaited: None,
             turn: 0,
             has_ended: false,
         };
@@ -145,29 +150,54 @@ fn work<B: Send>(
     }
 }
 
-fn message_of(panic: &(dyn Any + Send)) -> String {
+/// Message of a panic.
+pub fn message_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}
+
+impl<B> Prefetch<B> {
+    /// The next batch; pending if it takes longer than `limit`: ask again then.
+    pub fn next_within(&mut self, limit: Duration) -> Poll<Option<Result<B>>> {
+        self.next_from(|queue| queue.recv_timeout(limit))
+    }
+
+    fn next_from(
+        &mut self,
+        receive: impl FnOnce(&Receiver<Result<B>>) -> Result<Result<B>, RecvTimeoutError>,
+    ) -> Poll<Option<Result<B>>> {
+        if self.has_ended {
+            return Poll::Ready(None);
+        }
+        let Some(job) = self.awaited.take().or_else(|| self.jobs.next()) else {
+            self.has_ended = true;
+            return Poll::Ready(None);
+        };
+        let next = match receive(&self.queues[self.turn]) {
+            Ok(next) => next,
+            Err(RecvTimeoutError::Timeout) => {
+                self.awaited = Some(job);
+                return Poll::Pending;
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                let source = Box::new(ClientError::Panicked { message: "its thread has ended".to_owned() });
+                Err(ClientError::Batch { step: job.step, slice: job.slice as u64, source })
+            }
+        };
+        self.turn = (self.turn + 1) % self.queues.len();
+        self.has_ended = next.is_err();
+        Poll::Ready(Some(next))
+    }
 }
 
 impl<B> Iterator for Prefetch<B> {
     type Item = Result<B>;
 
     fn next(&mut self) -> Option<Result<B>> {
-        if self.has_ended {
-            return None;
+        match self.next_from(|queue| queue.recv().map_err(|_| RecvTimeoutError::Disconnected)) {
+            Poll::Ready(next) => next,
+            Poll::Pending => unreachable!("there is no limit"),
         }
-        let Some(Job { step, slice }) = self.jobs.next() else {
-            self.has_ended = true;
-            return None;
-        };
-        let next = self.queues[self.turn].recv().unwrap_or_else(|_| {
-            let source = Box::new(ClientError::Panicked { message: "its thread has ended".to_owned() });
-            Err(ClientError::Batch { step, slice: slice as u64, source })
-        });
-        self.turn = (self.turn + 1) % self.queues.len();
-        self.has_ended = next.is_err();
-        Some(next)
     }
 }
 
@@ -279,6 +309,27 @@ mod tests {
         drop(prefetch);
         assert!(started.elapsed() < Duration::from_secs(5));
         assert_eq!(Arc::strong_count(&n_alive), 1, "nobody is left");
+    }
+
+    #[test]
+    fn waiting_has_a_limit_and_loses_no_batch() {
+        let (release, wait) = sync_channel(0);
+        let wait = Arc::new(std::sync::Mutex::new(wait));
+        let mut prefetch = start(1, 1, 2, |_| {
+            let wait = Arc::clone(&wait);
+            move |job| {
+                let _ = wait.lock().unwrap().recv();
+                Ok(batch(job))
+            }
+        });
+        for job in jobs(2) {
+            assert!(prefetch.next_within(Duration::from_millis(5)).is_pending());
+            assert!(prefetch.next_within(Duration::from_millis(5)).is_pending());
+            release.send(()).unwrap();
+            let next = prefetch.next().unwrap().unwrap();
+            assert_eq!((next.step, next.slice), (job.step, job.slice as u64));
+        }
+        assert!(matches!(prefetch.next_within(Duration::ZERO), Poll::Ready(None)));
     }
 
     #[test]

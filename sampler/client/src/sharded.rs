@@ -293,6 +293,9 @@ impl Shards for Sharded {
     }
 
     fn sample_hop(&self, hop: &Hop, frontier: &[u64], drawn: &mut Drawn) -> Result<()> {
+        if hop.edge_data.ids {
+            return Err(ClientError::NoEdgeIds);
+        }
         let by_owner = self.by_owner(frontier)?;
         if let Some(shard) = by_owner.only_shard() {
             return self.ask_all(

@@ -31,7 +31,7 @@ impl Stock {
     }
 
     /// Takes the memory of rows.
-    pub(crate) fn take_rows(&self, rows: FetchedRows) {
+    pub fn take_rows(&self, rows: FetchedRows) {
         if rows.values.capacity() > 0 {
             self.keep(|kept| keep(&mut kept.rows, rows, self.most));
         }

@@ -39,8 +39,8 @@ proptest! {
         let n_nodes = shards.graph().n_nodes();
         let mut maker = NeighborhoodMaker::new(n_nodes);
         let name = (7, step);
-        let found = maker.sample(&shards, name, &fanouts, PLAIN, &seeds).unwrap();
-        prop_assert_eq!(&maker.sample(&shards, name, &fanouts, PLAIN, &seeds).unwrap(), &found, "memory is used again");
+        let found = maker.sample(&shards, name, &fanouts, PLAIN, &seeds).unwrap().clone();
+        prop_assert_eq!(maker.sample(&shards, name, &fanouts, PLAIN, &seeds).unwrap(), &found, "memory is used again");
         let Neighborhood { nodes, n_nodes: n_new, sources, destinations, n_edges, .. } = &found;
         prop_assert_eq!(nodes.iter().collect::<HashSet<_>>().len(), nodes.len(), "one position each");
         prop_assert_eq!(&nodes[..seeds.len()], &seeds[..]);
@@ -74,7 +74,32 @@ proptest! {
             first = frontier.end;
         }
         prop_assert_eq!(edge, sources.len());
+        let with_ids = EdgeData { ids: true, ..EdgeData::NONE };
+        for sampling in [Sampling::Uniform, Sampling::WithReplacement] {
+            let found = maker.sample(&shards, name, &fanouts, (sampling, with_ids), &seeds).unwrap();
+            prop_assert_eq!(found.edge_ids.len(), found.sources.len());
+            let lists = shards.graph().lists();
+            for ((id, source), destination) in found.edge_ids.iter().zip(&found.sources).zip(&found.destinations) {
+                let (start, end) = lists.bounds(found.nodes[*destination as usize]).unwrap();
+                prop_assert!((start..end).contains(&(*id as usize)), "an edge into its destination");
+                prop_assert_eq!(lists.indices().get(*id as usize), Some(found.nodes[*source as usize]));
+            }
+            let distinct: HashSet<_> = found.edge_ids.iter().collect();
+            prop_assert!(sampling == Sampling::WithReplacement || distinct.len() == found.edge_ids.len());
+        }
     }
+}
+
+#[test]
+fn long_frontiers_have_edge_ids() {
+    let temp = tempfile::tempdir().unwrap();
+    let shards = LocalStore::new(Arc::new(open(temp.path(), &Edges::random(9000, 60_000, 5))));
+    let (mut maker, seeds) = (NeighborhoodMaker::new(9000), (0..9000).collect::<Vec<u64>>());
+    let config = (Sampling::Uniform, EdgeData { ids: true, ..EdgeData::NONE });
+    let fanouts = [Fanout::at_most(3).unwrap()];
+    let found = maker.sample(&shards, (1, 0), &fanouts, config, &seeds).unwrap();
+    let sources = found.edge_ids.iter().map(|id| shards.graph().lists().indices().get(*id as usize).unwrap());
+    assert!(sources.eq(found.sources.iter().map(|position| found.nodes[*position as usize])));
 }
 
 #[test]
@@ -82,7 +107,7 @@ fn seeds_differ_and_exist() {
     let temp = tempfile::tempdir().unwrap();
     let shards = LocalStore::new(Arc::new(open(temp.path(), &Edges::ring(9))));
     let mut maker = NeighborhoodMaker::new(9);
-    let mut sample = |seeds: &[u64]| maker.sample(&shards, (1, 0), &[Fanout::All], PLAIN, seeds);
+    let mut sample = |seeds: &[u64]| maker.sample(&shards, (1, 0), &[Fanout::All], PLAIN, seeds).cloned();
     assert!(matches!(sample(&[3, 4, 3]), Err(ClientError::SeedTwice { node: 3 })));
     assert!(sample(&[3, 9]).unwrap_err().to_string().contains('9'));
     let none = sample(&[]).unwrap();

@@ -38,7 +38,8 @@ async fn check_hops(remote: &RemoteSampler, local: &ShardSampler, nodes: &[u64])
     let all = [Sampling::Uniform, Sampling::WithReplacement, Sampling::Weighted].map(|sampling| (ten, sampling));
     for (fanout, sampling) in all.into_iter().chain([(Fanout::All, Sampling::Uniform)]) {
         let is_there = local.shard().edge_weights().is_some();
-        let hop = Hop { edge_data: EdgeData { weights: is_there, features: is_there }, ..hop(fanout, sampling) };
+        let hop =
+            Hop { edge_data: EdgeData { weights: is_there, features: is_there, ids: false }, ..hop(fanout, sampling) };
         if sampling == Sampling::Weighted && !is_there {
             continue;
         }

@@ -7,8 +7,8 @@ use std::{fs, path::Path, sync::Arc};
 use graphs::{Edges, StoredRows, open};
 use kith_block::{Block, PairConfig, Subset};
 use kith_client::{
-    Batch, BatchConfig, FetchedRows, Job, Labels, LocalStore, Plan, PlanConfig, Prefetch, PrefetchConfig, RowCounts,
-    Sharded, Shards, Whereabouts,
+    Batch, BatchConfig, ClientError, FetchedRows, Job, Labels, LocalStore, Plan, PlanConfig, Prefetch, PrefetchConfig,
+    RowCounts, Sharded, Shards, Whereabouts,
 };
 use kith_partition::{
     assign::{AssignOptions, Balance, Method, assign},
@@ -224,7 +224,7 @@ fn every_kind_of_rows_and_labels() {
     }
 }
 
-const BOTH: EdgeData = EdgeData { weights: true, features: true };
+const BOTH: EdgeData = EdgeData { weights: true, features: true, ids: false };
 
 /// Draws by weight, and weights and features of drawn edges, are the same in one process, of shards and of servers.
 #[test]
@@ -237,6 +237,13 @@ fn weights_and_numbers_are_the_same_everywhere() {
     let servers = [serve(&cluster, &[])];
     let remote = find(None, &servers, 0.0);
     let frontier: Vec<u64> = (0..150).map(|k| k * 7 % 150).collect();
+    let with_ids = EdgeData { ids: true, ..EdgeData::NONE };
+    let hop =
+        Hop { run_key: 1, step: 0, hop: 0, fanout: Fanout::All, sampling: Sampling::Uniform, edge_data: with_ids };
+    for parts in [&shards, &remote] {
+        let refused = parts.sample_hop(&hop, &frontier, &mut Drawn::default());
+        assert!(matches!(refused, Err(ClientError::NoEdgeIds)));
+    }
     for sampling in [Sampling::Weighted, Sampling::Uniform] {
         let fanout = Fanout::at_most(3).unwrap();
         let hop = Hop { run_key: 7, step: 3, hop: 1, fanout, sampling, edge_data: EdgeData::WEIGHTS };
@@ -256,7 +263,8 @@ fn weights_and_numbers_are_the_same_everywhere() {
         for shards in [&shards, &remote] {
             assert_eq!(drawn(shards, Hop { edge_data: BOTH, ..hop }), expected);
         }
-        let features = drawn(&remote, Hop { edge_data: EdgeData { weights: false, features: true }, ..hop }).edge_data;
+        let features =
+            drawn(&remote, Hop { edge_data: EdgeData { features: true, ..EdgeData::NONE }, ..hop }).edge_data;
         let ends = frontier.iter().zip(&expected.counts).flat_map(|(node, n)| vec![*node; *n as usize]);
         for (edge, (destination, source)) in ends.zip(expected.neighbors.iter()).enumerate() {
             let (low, high) = (source.min(destination), source.max(destination));

@@ -95,7 +95,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
         2 => {
             let fanout = Fanout::at_most(4).expect("positive");
-            let edge_data = EdgeData { weights: which & 32 != 0, features: which & 64 != 0 };
+            let edge_data = EdgeData { weights: which & 32 != 0, features: which & 64 != 0, ids: false };
             let hop = Hop { run_key: 0, step: 0, hop: 0, fanout, sampling: Sampling::Uniform, edge_data };
             let width = edge_data.width(2);
             let (mut counts, mut ids, mut wide, mut data) = (vec![7], vec![7u32], vec![7u64], vec![0.0; width]);

@@ -1,11 +1,23 @@
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+
+from .settings import Arrays, SampleConfig, StepConfig
 
 class KithError(Exception): ...
 
 class Array:
     @property
     def __array_interface__(self) -> dict[str, Any]: ...
+
+class Memory:
+    def __init__(self, most: int, allocate: Callable[[list[tuple[list[int], str]]], list[tuple[Any, int]]] | None) -> None: ...
+    def close(self) -> None: ...
+
+class Labels:
+    def __init__(self, array: np.ndarray) -> None: ...
 
 class Graph:
     n_nodes: int
@@ -18,6 +30,7 @@ class Graph:
     edge_dim: int
     splits: list[str]
     digest: str
+    is_store: bool
     def __init__(
         self,
         folder: Path | None,
@@ -27,22 +40,68 @@ class Graph:
         tls: tuple[Path, tuple[Path, Path] | None, str | None] | None,
     ) -> None: ...
     def seeds(self, split: str | None, part: str) -> tuple[Array, Array]: ...
-    def features(self, ids: bytes) -> Array: ...
+    def features(self, ids: np.ndarray) -> Array: ...
+    def edge_index(self) -> Array: ...
+    def labels(self) -> Array | None: ...
 
 class Batch:
     step: int
-    n_id: Array
-    input_id: Array
-    edge_index: Array
-    edge_attr: Array | None
-    x: Array | None
+    n_id: Any
+    input_id: Any
+    edge_index: Any
+    e_id: Any
+    edge_weight: Any
+    edge_attr: Any
+    x: Any
+    y: Any
+    pairs: Any
     num_sampled_nodes: list[int]
     num_sampled_edges: list[int]
     digest: str
 
 class Loader:
-    def __init__(self, graph: Graph, seeds: bytes, settings: Any, epoch: int, steps: tuple[int, int]) -> None: ...
+    def __init__(
+        self,
+        graph: Graph,
+        memory: Memory,
+        labels: Labels | None,
+        seeds: np.ndarray,
+        negatives: tuple[str, float] | None,
+        config: SampleConfig,
+        steps: StepConfig,
+        epoch: int,
+        range: tuple[int, int],
+    ) -> None: ...
     def __iter__(self) -> Loader: ...
     def __next__(self) -> Batch: ...
 
-def write_store(out: Path, arrays: Any, memory_bytes: int) -> None: ...
+class Sampler:
+    def __init__(self, graph: Graph, memory: Memory, config: SampleConfig) -> None: ...
+    def sample(self, nodes: np.ndarray, step: int) -> Batch: ...
+
+class BlockBatch:
+    step: int
+    n_id: Any
+    n_seeds: int
+    x: Any
+    y: Any
+    blocks: list[tuple[Any, Any, Any, int, int]]
+    digest: str
+
+class BlockLoader:
+    def __init__(
+        self,
+        graph: Graph,
+        memory: Memory,
+        labels: Labels | None,
+        seeds: np.ndarray,
+        config: SampleConfig,
+        steps: StepConfig,
+        with_loops: bool,
+        epoch: int,
+        range: tuple[int, int],
+    ) -> None: ...
+    def __iter__(self) -> BlockLoader: ...
+    def __next__(self) -> BlockBatch: ...
+
+def write_store(out: Path, arrays: Arrays, memory_bytes: int) -> None: ...

@@ -1,5 +1,6 @@
 """Tests of `import kith`, run by tests/python.rs: python loaders.py KITH KITH_SAMPLER, with the package on PYTHONPATH."""
 
+import json
 import subprocess
 import sys
 import tempfile
@@ -51,11 +52,10 @@ def a_store_is_the_graph_it_was_made_from(data: Data, graph: kith.Graph, folder:
     assert np.array_equal(graph.nodes("train"), data.train_mask.nonzero().flatten().numpy())
     assert np.array_equal(graph.features([7, 3, 7]), data.x[[7, 3, 7]].numpy())
     for changed, problem in [
-        ({"y": data.y.float()}, "y: expected whole numbers"),
-        ({"y": data.y.repeat(3, 1).t()}, "one class per node"),
+        ({"y": data.y.repeat(3, 1).t()}, "y: expected 0 or 1 for each of several classes"),
+        ({"y": data.y.reshape(10, 10, -1)}, "y: expected one or two dimensions"),
         ({"val_mask": data.train_mask}, "is in two masks"),
-        ({"y": None}, "expected a class in y"),
-        ({"edge_attr": torch.ones(data.num_edges, 2)}, "edge_attr: not written yet"),
+        ({"y": None}, "expected a label in y"),
     ]:
         other = data.clone()
         for name, value in changed.items():
@@ -160,6 +160,16 @@ def epochs_differ_and_can_be_resumed(data: Data, graph: kith.Graph, folder: Path
         assert "expected seed 6, found 5" in str(error)
     pairs = list(zip(loader(graph, [4, 4]), loader(graph, [4, 4]), strict=True))
     assert all(one.digest == other.digest for one, other in pairs)
+    both = loader(graph, [4, 4])
+    assert [(one.digest, other.digest) for one, other in zip(both, both, strict=True)] == list(zip(*epochs[:2], strict=True))
+    saved = json.loads(json.dumps(left.state_dict()))
+    again.load_state_dict(saved)
+    assert digests(again) == epochs[1][3:]
+    try:
+        kith.NeighborLoader(graph, [4, 4], graph.nodes("train")[::-1].copy(), batch_size=32, shuffle=True, seed=5).load_state_dict(saved)
+        raise AssertionError("state of other seeds")
+    except ValueError as error:
+        assert "expected seeds" in str(error)
 
 
 def ranks_divide_the_seeds_of_every_step(data: Data, graph: kith.Graph, folder: Path) -> None:
@@ -181,7 +191,9 @@ def seeds_are_what_the_caller_gives(data: Data, graph: kith.Graph, folder: Path)
     assert [batch.input_id.tolist() for batch in given] == [[0, 1], [2, 3], [4]]
     mask = kith.NeighborLoader(graph, [2], data.val_mask, batch_size=1000)
     assert next(iter(mask)).n_id[: int(data.val_mask.sum())].tolist() == data.val_mask.nonzero().flatten().tolist()
-    everyone = kith.NeighborLoader(graph, [2], batch_size=1000, persistent_workers=True)
+    assert next(iter(mask)).input_id.tolist() == data.val_mask.nonzero().flatten().tolist(), "as in PyG: ids for masks"
+    defaults = {"persistent_workers": True, "subgraph_type": "directional", "time_attr": None, "timeout": 0, "shuffle": None}
+    everyone = kith.NeighborLoader(graph, [2], batch_size=np.int64(1000), **defaults)
     assert next(iter(everyone)).n_id[:N_NODES].tolist() == list(range(N_NODES))
     for given, problem in [
         ({"input_nodes": [0.5]}, "expected whole numbers"),
@@ -190,19 +202,23 @@ def seeds_are_what_the_caller_gives(data: Data, graph: kith.Graph, folder: Path)
         ({"split": "val"}, "expected train, valid or test"),
         ({"world_size": 2}, "expected both or none"),
         ({"batch_size": 0}, "expected a whole number from 1, found 0"),
+        ({"input_nodes": [1, N_NODES]}, "expected seed nodes from 0 to 599, found 600"),
+        ({"input_nodes": [-1]}, "expected seed nodes from 0 to 599, found -1"),
+        ({"num_neighbors": [0]}, "num_neighbors: expected numbers from 1, or -1 for all neighbors, found [0]"),
+        ({"rank": 2, "world_size": 2}, "rank: expected a number below world_size = 2, found 2"),
+        ({"weight_attr": "edge_weight"}, "the graph has no edge weights"),
+        ({"generator": torch.Generator()}, "generator: an argument that kith.NeighborLoader does not have: give a seed"),
+        ({"disjoint": True}, "disjoint: expected False, found True"),
+        ({"time_attr": "time"}, "time_attr: an argument that kith.NeighborLoader does not have"),
     ]:
         try:
-            kith.NeighborLoader(graph, [2], **given)
+            kith.NeighborLoader(graph, **({"num_neighbors": [2]} | given))
             raise AssertionError(f"{given}: accepted")
         except (TypeError, ValueError) as error:
             assert problem in str(error), error
     for options, problem in [
-        ({"input_nodes": [1, N_NODES]}, "node 600"),
         ({"input_nodes": [1, 1]}, "node 1 is a seed twice"),
-        ({"input_nodes": [-1]}, "found a negative one"),
-        ({"input_nodes": [1], "num_neighbors": [0]}, "num_neighbors"),
-        ({"input_nodes": [1], "rank": 2, "world_size": 2}, "rank: expected a number below world_size = 2, found 2"),
-        ({"input_nodes": [1], "weight_attr": "edge_weight"}, "edges have no weights"),
+        ({"input_nodes": [1, 1], "shuffle": True}, "node 1 is a seed twice"),
     ]:
         try:
             list(kith.NeighborLoader(graph, **({"num_neighbors": [2], "batch_size": 2} | options)))

@@ -3,7 +3,7 @@
 use kith_draw::prefetch;
 use kith_store::{Result, StoreError};
 
-use super::{Bounds, PIECE, Pieces, Scratch};
+use super::{Bounds, PIECE, Pieces, Scratch, edge_data::EdgeOutput};
 use crate::{drawn::Id, lanes::WordSource};
 
 impl<I: Id, W: WordSource> Pieces<'_, I, W> {
@@ -16,7 +16,7 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
         k: usize,
         counts: &mut Vec<u32>,
         out: &mut Vec<I>,
-        data: &mut Vec<f32>,
+        data: &mut EdgeOutput<'_>,
         scratch: &mut Scratch,
     ) -> Result<()> {
         let all = self.edges.weights.ok_or(StoreError::NoEdgeWeights)?;
@@ -47,7 +47,7 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
         }
         let at = out.len();
         out.extend(places.iter().map(|place| self.ids[*place]));
-        data.resize(out.len() * self.edges.width(), 0.0);
+        self.edges.make_room(out.len(), data);
         self.edges.put(places.iter().copied(), at, data)
     }
 }

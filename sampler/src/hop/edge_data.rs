@@ -1,4 +1,4 @@
-//! Weights and features of drawn edges.
+//! Weights, features and ids of drawn edges.
 
 use std::ops::Range;
 
@@ -15,6 +15,15 @@ pub(super) struct EdgeColumns<'a> {
     features: Option<&'a Features>,
     /// True if weights are wanted.
     with_weights: bool,
+    /// True if ids are wanted.
+    with_ids: bool,
+}
+
+/// Where the wanted data of edges goes.
+pub(super) struct EdgeOutput<'a> {
+    /// Weight and features, edge by edge.
+    pub(super) numbers: &'a mut Vec<f32>,
+    pub(super) ids: &'a mut Vec<u64>,
 }
 
 impl<'a> EdgeColumns<'a> {
@@ -29,7 +38,7 @@ impl<'a> EdgeColumns<'a> {
             None => return Err(StoreError::NoEdgeFeatures),
             features => features,
         };
-        Ok(EdgeColumns { weights, features, with_weights: wanted.weights })
+        Ok(EdgeColumns { weights, features, with_weights: wanted.weights, with_ids: wanted.ids })
     }
 
     /// Numbers of one edge.
@@ -53,14 +62,30 @@ impl<'a> EdgeColumns<'a> {
         }
     }
 
-    /// Writes the data of the edges at these places, for the drawn edges from `at` on: the weight, then the features.
+    /// Makes room for the data of this many edges.
+    pub(super) fn make_room(&self, n_edges: usize, data: &mut EdgeOutput<'_>) {
+        data.numbers.resize(n_edges * self.width(), 0.0);
+        if self.with_ids {
+            data.ids.resize(n_edges, 0);
+        }
+    }
+
+    /// Writes the data of the edges at these places, for the drawn edges from `at` on.
     #[inline]
-    pub(super) fn put(&self, places: impl Iterator<Item = usize>, at: usize, data: &mut [f32]) -> Result<()> {
+    pub(super) fn put(
+        &self,
+        places: impl Iterator<Item = usize> + Clone,
+        at: usize,
+        data: &mut EdgeOutput<'_>,
+    ) -> Result<()> {
+        if self.with_ids {
+            data.ids[at..].iter_mut().zip(places.clone()).for_each(|(id, place)| *id = place as u64);
+        }
         let width = self.width();
         if width == 0 {
             return Ok(());
         }
-        for (place, data) in places.zip(data[at * width..].chunks_exact_mut(width)) {
+        for (place, data) in places.zip(data.numbers[at * width..].chunks_exact_mut(width)) {
             let mut own = &mut data[..];
             if let (Some(all), true) = (self.weights, self.with_weights) {
                 own[0] = check_weight(all.items()[place], place)?;
@@ -96,8 +121,10 @@ pub(crate) fn data_of_list(
     };
     let columns = EdgeColumns::of(graph, wanted.weights, wanted)?;
     columns.touch(start, end)?;
-    let mut data = vec![0.0; slots.len() * columns.width()];
+    let (mut numbers, mut ids) = (Vec::new(), Vec::new());
+    let mut data = EdgeOutput { numbers: &mut numbers, ids: &mut ids };
+    columns.make_room(slots.len(), &mut data);
     let place = |slot: usize| start + slot + if slot >= loop_at { loop_end - loop_at } else { 0 };
     columns.put(slots.map(place), 0, &mut data)?;
-    Ok(data)
+    Ok(numbers)
 }

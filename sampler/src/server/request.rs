@@ -146,7 +146,7 @@ impl SampleHopRequest {
             (true, true) => return Err(Status::invalid_argument("draws by weight are without replacement")),
         };
         let frontier = expected.ids("frontier", frontier, n_streamed)?;
-        let edge_data = EdgeData { weights: with_weights, features: with_edge_features };
+        let edge_data = EdgeData { weights: with_weights, features: with_edge_features, ids: false };
         Ok(SampleHopRequest { shard, hop: Hop { run_key, step, hop, fanout, sampling, edge_data }, frontier })
     }
 }

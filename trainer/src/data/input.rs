@@ -238,7 +238,7 @@ fn load_whole(store: &Graph, rows: &Features) -> Result<GraphInput, TrainError> 
 
 /// Data of edges that a model reads.
 pub(crate) fn edge_data_of(model: &ModelConfig) -> EdgeData {
-    EdgeData { weights: model.has_edge_weights(), features: model.edge_dim() > 0 }
+    EdgeData { weights: model.has_edge_weights(), features: model.edge_dim() > 0, ids: false }
 }
 
 /// A graph's block with the wanted data of its edges; the store must have them.

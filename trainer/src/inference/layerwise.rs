@@ -322,7 +322,7 @@ fn out_degrees_for(
     let all = NodeSet::All(shards.info().n_nodes);
     let are_weighted = model.config().has_edge_weights();
     let mut degrees = OutDegrees::new(shards.info().n_nodes, are_weighted);
-    let mut chunks = Chunks::new(room, world, &all, EdgeData { weights: are_weighted, features: false });
+    let mut chunks = Chunks::new(room, world, &all, EdgeData { weights: are_weighted, ..EdgeData::NONE });
     while let Some(lists) = chunks.next(shards, None)? {
         degrees.add(lists.sources(), lists.weights());
         chunks.share(world, Vec::new())?;

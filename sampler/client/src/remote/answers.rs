@@ -231,7 +231,8 @@ impl Packed for u64 {
 
 /// Empties `drawn` for ids of a width.
 pub(crate) fn begin_drawn<I: Id>(drawn: &mut Drawn) -> (&mut Vec<u32>, &mut Vec<I>, &mut Vec<f32>) {
-    let Drawn { counts, neighbors, edge_data } = drawn;
+    let Drawn { counts, neighbors, edge_data, edge_ids } = drawn;
+    edge_ids.clear();
     counts.clear();
     edge_data.clear();
     (counts, I::ids_of(neighbors), edge_data)
