@@ -101,7 +101,7 @@ random = np.random.default_rng(0)
 y = random.integers(0, 3, 600)
 ends = random.integers(0, 600, (2, 9000))
 ends = ends[:, (y[ends[0]] == y[ends[1]]) & (ends[0] != ends[1])]
-edges = torch.tensor(np.unique(np.concatenate([ends, ends[::-1]], 1), axis=1))
+edges = torch.tensor(np.unique(np.concatenate([ends, ends[::-1]], 1), axis=1)).contiguous()
 x = torch.tensor(np.eye(8)[y] + 0.5 * random.normal(size=(600, 8)), dtype=torch.float32)
 part = torch.tensor(random.integers(0, 3, 600))
 masks = dict(train_mask=part == 0, val_mask=part == 1, test_mask=part == 2)
