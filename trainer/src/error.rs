@@ -40,7 +40,7 @@ pub enum TrainError {
     LinksOfLarge {
         /// Number of nodes or edges.
         n: u64,
-        /// Whether it counts nodes or edges.
+        /// `nodes` or `edges`.
         what: &'static str,
     },
     /// Nearly all pairs have an edge.

@@ -209,7 +209,7 @@ def _index(name: str, value: Any, least: int) -> int:
     except TypeError:
         number = least - 1
     if number < least:
-        raise ValueError(f"{name}: expected a whole number from {least}, found {value}")
+        raise ValueError(f"{name}: expected a whole number from {least}, found {value!r}")
     return number
 
 

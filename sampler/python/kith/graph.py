@@ -58,6 +58,9 @@ class Graph:
             return _kith.Graph(None, [server for server in servers if server], timeout, token, tls)
         if "://" in place:
             return _kith.Graph(pull(place), [], timeout, token, tls)
+        if not Path(place).is_dir():
+            hint = f": for servers, write grpc://{place}" if ":" in place else ""
+            raise _kith.KithError(f"{place}: expected the folder of a store or of a partitioned graph, found none{hint}")
         return _kith.Graph(Path(place), [], timeout, token, tls)
 
     @property

@@ -202,6 +202,7 @@ def seeds_are_what_the_caller_gives(data: Data, graph: kith.Graph, folder: Path)
         ({"split": "val"}, "expected train, valid or test"),
         ({"world_size": 2}, "expected both or none"),
         ({"batch_size": 0}, "expected a whole number from 1, found 0"),
+        ({"batch_size": "64"}, "expected a whole number from 1, found '64'"),
         ({"input_nodes": [1, N_NODES]}, "expected seed nodes from 0 to 599, found 600"),
         ({"input_nodes": [-1]}, "expected seed nodes from 0 to 599, found -1"),
         ({"num_neighbors": [0]}, "num_neighbors: expected numbers from 1, or -1 for all neighbors, found [0]"),
@@ -215,6 +216,12 @@ def seeds_are_what_the_caller_gives(data: Data, graph: kith.Graph, folder: Path)
             kith.NeighborLoader(graph, **({"num_neighbors": [2]} | given))
             raise AssertionError(f"{given}: accepted")
         except (TypeError, ValueError) as error:
+            assert problem in str(error), error
+    for place, problem in [(folder / "nothing", "found none"), ("127.0.0.1:7000", "for servers, write grpc://127.0.0.1:7000")]:
+        try:
+            kith.open(place)
+            raise AssertionError(f"{place}: opened")
+        except kith.KithError as error:
             assert problem in str(error), error
     for options, problem in [
         ({"input_nodes": [1, 1]}, "node 1 is a seed twice"),

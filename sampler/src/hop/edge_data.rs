@@ -19,7 +19,7 @@ pub(super) struct EdgeColumns<'a> {
     with_ids: bool,
 }
 
-/// Where the wanted data of edges goes.
+/// Vectors for the wanted data of edges.
 pub(super) struct EdgeOutput<'a> {
     /// Weight and features, edge by edge.
     pub(super) numbers: &'a mut Vec<f32>,
