@@ -38,6 +38,7 @@ if pyg=$(deploy/pyg.sh); then
     collective=$(cargo bench --quiet --locked -p kith-trainer --bench collective --no-run --message-format=json |
         sed -n 's/.*"name":"collective".*"executable":"\([^"]*\)".*/\1/p')
     "$pyg" deploy/bench/collective.py --collective "$collective"
+    "$pyg" deploy/bench/collective.py --collective "$collective" --ranks 64 --rounds 5
 else
     printf 'skipped: no PyG here\n'
 fi
@@ -50,6 +51,16 @@ sampling=$(cargo bench --quiet --locked -p kith-client --bench sampling --no-run
     sed -n 's/.*"name":"sampling".*"executable":"\([^"]*\)".*/\1/p')
 if dgl=$(deploy/dgl.sh); then
     "$dgl" deploy/bench/sampling.py --kith "$kith" --sampling "$sampling" --work "$work"
+    loader=$(cargo bench --quiet --locked -p kith-client --bench loader --no-run --message-format=json |
+        sed -n 's/.*"name":"loader".*"executable":"\([^"]*\)".*/\1/p')
+    printf '\n== sampling from two servers, against DGL\n'
+    "$dgl" deploy/bench/distributed.py --kith "$kith" --loader "$loader" --work "$work"
+    if [[ $EUID == 0 ]]; then
+        printf '\n== mini-batches with features on disk, against GraphBolt\n'
+        "$dgl" deploy/bench/disk.py --kith "$kith" --loader "$loader" --work "$work" --store "$work/store-products-like"
+    else
+        printf '\nskipped: mini-batches with features on disk need root, for a memory cgroup\n'
+    fi
 else
     printf 'skipped: no DGL here\n'
 fi

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::{
     kith::{Finished, finish, is_slow_asked_for, kith, newest_checkpoint, program, real_files, run_kith},
+    memory::needed_mib,
     whole_path::{report, steps},
 };
 
@@ -81,10 +82,15 @@ fn killed_batches_go_on_unseen_on_any_number_of_threads() {
 #[test]
 fn a_full_disk_stops_the_run_and_loses_nothing() {
     let temp = tempfile::tempdir().unwrap();
-    let store = make_store(temp.path());
+    let store = temp.path().join("graph").to_str().unwrap().to_owned();
+    let args = "data generate power-law --nodes 60000 --edges 240000 --dim 8 --classes 3 --homophily 0.8 \
+                --split 0.001/0.5/0.499 --out";
+    kith(args.split_whitespace().chain([&*store]));
     let (whole, full) = (temp.path().join("whole"), temp.path().join("full"));
     succeed(&mut train(&store, &whole, 8, &[]));
-    succeed(&mut train(&store, &full, 4, &["--memory", "1"]));
+    let refused = finish(&mut train(&store, &full, 4, &["--memory", "1MiB"]));
+    let least = format!("{}MiB", needed_mib(refused.sentence()));
+    succeed(&mut train(&store, &full, 4, &["--memory", &least]));
     let names = || {
         let mut names: Vec<_> = fs::read_dir(&full).unwrap().map(|file| file.unwrap().file_name()).collect();
         names.sort();
@@ -94,10 +100,10 @@ fn a_full_disk_stops_the_run_and_loses_nothing() {
     assert_eq!(left, ["checkpoints", "report.json", "run.toml", "steps.jsonl"]);
     assert_eq!(steps(&full), steps(&whole)[..12], "a file changes no bit");
 
-    // Files are limited to 128 blocks (64 KiB or 128 KiB): 600 nodes × 64 floats are larger.
+    // Files are limited to 128 blocks (64 KiB or 128 KiB): 60,000 nodes × 64 floats are larger.
     let checkpoint = fs::read(newest_checkpoint(&full).unwrap()).unwrap();
     assert!(checkpoint.len() < 60 << 10 && fs::metadata(full.join("steps.jsonl")).unwrap().len() < 30 << 10);
-    let resume = train(&store, &full, 8, &["--memory", "1", "--resume"]);
+    let resume = train(&store, &full, 8, &["--memory", &least, "--resume"]);
     let mut limited = Command::new("sh");
     limited.args(["-c", "trap '' XFSZ; ulimit -f 128; exec \"$@\"", "sh"]).arg(resume.get_program());
     let stopped = finish(limited.args(resume.get_args()));

@@ -176,7 +176,7 @@ fn a_bench_that_is_stopped_goes_on() {
     assert!(finished.stderr.contains("\n2 of 4 combinations were measured before\n"), "{}", finished.stderr);
     assert!(finished.stderr.contains("note: 3 servers for 2 shards"), "{}", finished.stderr);
     let heading = finished.stdout.lines().nth(1).unwrap();
-    assert!(heading.starts_with("fanouts  shards  servers  ranks  seeds/s"), "{}", finished.stdout);
+    assert!(heading.starts_with("fanouts  shards  servers  ranks  seed nodes/s"), "{}", finished.stdout);
     let rows = |start: &str| finished.stdout.lines().filter(|line| line.trim_start().starts_with(start)).count();
     assert_eq!((rows("5,5 "), rows("3,3,3 ")), (4, 4), "in both tables: {}", finished.stdout);
     assert_eq!(made.lines().len(), N_COMBINATIONS + 2);

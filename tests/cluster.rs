@@ -134,6 +134,25 @@ fn are_one_graph(wanted: &[&str]) {
     assert!(refused.sentence().contains("needs the whole graph"), "{}", refused.stderr);
 }
 
+/// A shard is copied, another one is moved while it is served: the servers of both folders, old and new, are one graph.
+#[test]
+fn servers_of_copied_and_moved_shards_are_one_graph() {
+    let made = Made::new();
+    let (source, other) = (made.cluster.to_str().unwrap(), made.path("other"));
+    let to = other.to_str().unwrap();
+    kith(["shards", "copy", source, "--shards", "1", "--to", to]);
+    let before = Sampler::start(&made.cluster, "0,2");
+    kith(["shards", "move", source, "--shards", "2", "--to", to]);
+    let replica = Sampler::start(&other, "1");
+    let out = made.path("before");
+    // The first server was started before the move.
+    made.assert_same(&(out.clone(), made.train(&["--samplers", &addresses(&[&before, &replica])], &out)));
+    before.kill();
+    let after = [Sampler::start(&made.cluster, "0-1"), Sampler::start(&other, "1-2")];
+    let out = made.path("after");
+    made.assert_same(&(out.clone(), made.train(&["--samplers", &addresses(&[&after[0], &after[1]])], &out)));
+}
+
 #[test]
 fn a_killed_server_is_waited_for() {
     let made = Made::new();
@@ -239,7 +258,7 @@ fn a_way_that_stalls_is_named() {
     let stall = || proxy.set(Way::Stalled);
     let (_, finished) = made.train_disturbed(&proxy.address.to_string(), &["--sampler-timeout", "2"], stall);
     let sentence = finished.sentence_with(75);
-    assert!(sentence.contains("shard ") && sentence.contains(&proxy.address.to_string()), "{sentence}");
+    assert!(sentence.contains("shard") && sentence.contains(&proxy.address.to_string()), "{sentence}");
 }
 
 /// Features take longer than the timeouts of silence and of calls without progress, but bytes keep arriving.

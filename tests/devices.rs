@@ -30,7 +30,8 @@ fn json_has_the_named_fields() {
     let output = kith(&["devices", "--json"], &[("ATEN_CPU_CAPABILITY", "default")]);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
     assert_eq!(report["libtorch"], "2.11.0");
-    assert_eq!(report["instruction_set"], "default");
+    let arithmetic = report["instruction_set"].as_str().expect("a name");
+    assert_eq!(arithmetic.split('-').next(), Some("default"), "{arithmetic}");
     assert_eq!(report["n_libtorch_threads"], 1);
     assert!(report["cuda"]["devices"].is_array() || report["cuda"]["missing"].is_string(), "{report}");
 }

@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod batches;
+mod bench_cache;
 mod bench_scale;
 mod book;
 mod chaos;
@@ -22,16 +23,20 @@ mod kubernetes;
 mod lab;
 mod launch;
 mod links;
+mod many_ranks;
 mod memory;
 mod numbers;
 mod object_storage;
+mod papers;
 mod partition;
+mod plan_hosts;
 mod published_statistics;
 mod python;
 mod ranks;
 mod report;
 mod servers;
 mod several_hosts;
+mod shards;
 mod signals;
 mod slurm;
 mod tidy;

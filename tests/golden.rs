@@ -1,6 +1,6 @@
 //! Golden runs: losses, evaluations and final weights that version 0.1.0 computed, bit for bit, and the files it wrote.
 //!
-//! `tests/golden/NAME.json` holds the runs of one instruction set, or of one GPU. To write such a file with another
+//! `tests/golden/NAME.json` holds the runs of one instruction set and vendor of CPUs, or of one GPU. To write such a file with another
 //! program or on another machine, see `golden_files_are_written_on_request`.
 
 use std::{
@@ -201,14 +201,19 @@ impl Bench {
         bits
     }
 
-    /// The instruction set of these runs, or of this machine.
-    fn instruction_set(&self) -> String {
-        let of_machine = || kith(["devices", "--json"]).json()["instruction_set"].as_str().unwrap().to_owned();
-        self.instruction_set.map_or_else(of_machine, str::to_owned)
+    /// The arithmetic of these runs: the instruction set, and the vendor of a CPU that is not Intel's.
+    fn arithmetic(&self) -> String {
+        let mut command = Command::new(program());
+        command.args(["devices", "--json"]);
+        if let Some(set) = self.instruction_set {
+            command.env("ATEN_CPU_CAPABILITY", set);
+        }
+        let report: Value = serde_json::from_str(&finish_within(&mut command, LIMIT).stdout).unwrap();
+        report["instruction_set"].as_str().unwrap().to_owned()
     }
 }
 
-/// Golden runs of one instruction set or GPU.
+/// Golden runs of one arithmetic or GPU.
 #[derive(Debug, Serialize, Deserialize)]
 struct Golden {
     /// The program that computed them.
@@ -229,8 +234,8 @@ impl Golden {
         Some(serde_json::from_str(&text).unwrap())
     }
 
-    /// The runs of an instruction set. One without a file uses those of the default set, which are near.
-    fn of_set(name: &str) -> (Golden, Match) {
+    /// The runs of an arithmetic. One without a file uses those of the default set, which are near.
+    fn of_arithmetic(name: &str) -> (Golden, Match) {
         let own = Golden::of(name).map(|golden| (golden, Match::Bits));
         own.unwrap_or_else(|| (Golden::of("default").expect("a file"), Match::Near))
     }
@@ -270,12 +275,12 @@ fn all() -> impl Iterator<Item = (String, Vec<&'static str>, &'static str)> {
 
 /// Compares the runs of some models, on one rank that reads a store.
 fn one_rank(bench: &Bench, is_meant: impl Fn(&str) -> bool) {
-    let set = bench.instruction_set();
-    let (golden, how) = Golden::of_set(&set);
+    let arithmetic = bench.arithmetic();
+    let (golden, how) = Golden::of_arithmetic(&arithmetic);
     let mut n = 0;
     for (name, settings, store) in all().filter(|(name, ..)| is_meant(name)) {
         let found = bench.compute(&name, &settings, &GraphPlace::Store(&fixture(store)), 1);
-        golden.check(&name, &found, &set, how);
+        golden.check(&name, &found, &arithmetic, how);
         n += 1;
     }
     assert!(n > 0, "no run was meant");
@@ -304,7 +309,7 @@ fn other_models_keep_their_bits() {
 /// Mini-batch runs on one and three ranks, from store, shards and servers. Full-batch runs use one rank and a store.
 fn on_ranks(is_meant: impl Fn(&str) -> bool) {
     let bench = Bench::new();
-    let (golden, how) = Golden::of_set(&bench.instruction_set());
+    let (golden, how) = Golden::of_arithmetic(&bench.arithmetic());
     let (store, shards) = (fixture("graph"), fixture("graph-3-shards"));
     let servers: Vec<Sampler> = ["0,2", "1"].map(|own| Sampler::start(&shards, own)).into();
     let places = [
@@ -362,7 +367,7 @@ fn a_run_of_0_1_0_predicts_the_same() {
     kith(["predict", &paths[0], "--graph", &paths[1], "--out", &paths[2]]);
     let [found, expected] = [found, fixture("predictions.csv")].map(|path| fs::read_to_string(path).unwrap());
     let report: Value = serde_json::from_slice(&fs::read(run.join("report.json")).unwrap()).unwrap();
-    if report["instruction_set"] == Bench::new().instruction_set().as_str() {
+    if report["instruction_set"] == Bench::new().arithmetic().as_str() {
         assert_eq!(found, expected);
     }
     assert_eq!(found.lines().count(), expected.lines().count());
@@ -385,7 +390,7 @@ fn killed_settings() -> PathBuf {
 #[test]
 fn a_killed_run_of_0_1_0_goes_on() {
     let bench = Bench::new();
-    let (golden, how) = Golden::of_set(&bench.instruction_set());
+    let (golden, how) = Golden::of_arithmetic(&bench.arithmetic());
     let out = bench.temp.path().join("killed");
     copy(&fixture("killed"), &out);
     let n_before = fs::read_to_string(out.join("steps.jsonl")).unwrap().lines().count();
@@ -428,6 +433,16 @@ fn files_of_0_1_0_are_upgraded() {
     assert!(refused.sentence().contains("already of format 2: there is nothing to upgrade"), "{}", refused.sentence());
     let taken = run_kith(["data", "upgrade", fixture("graph").to_str().unwrap(), "--out", store.to_str().unwrap()]);
     assert!(taken.sentence().contains("already exists"), "{}", taken.sentence());
+    // A host that has one of the shards.
+    let part = temp.path().join("part");
+    copy(&fixture("graph-3-shards"), &part);
+    std::fs::remove_dir_all(part.join("shard-1")).unwrap();
+    for args in [vec!["data", "upgrade"], vec!["plan"]] {
+        let out: &[&str] = if args.len() == 2 { &["--out", again.to_str().unwrap()] } else { &[] };
+        let refused = run_kith(args.iter().chain(&[part.to_str().unwrap()]).chain(out).copied());
+        assert!(refused.sentence().contains("shard 1 is not in this folder"), "{}", refused.sentence());
+    }
+    assert!(!again.exists());
 }
 
 /// A run killed under 0.1.0 resumes on the upgraded store, and a run of an upgraded store on the earlier one; servers of an
@@ -435,7 +450,7 @@ fn files_of_0_1_0_are_upgraded() {
 #[test]
 fn runs_resume_on_upgraded_stores() {
     let bench = Bench::new();
-    let (golden, how) = Golden::of_set(&bench.instruction_set());
+    let (golden, how) = Golden::of_arithmetic(&bench.arithmetic());
     let temp = bench.temp.path();
     let (now, shards) = (upgraded("graph", temp), upgraded("graph-3-shards", temp));
     let out = temp.join("killed-now");
@@ -505,21 +520,20 @@ fn file_name(device: &str) -> String {
     device.to_lowercase().replace(' ', "-")
 }
 
-/// Writes golden files to the folder `KITH_GOLDEN_OUT`, with the program `KITH_PROGRAM`: one for each instruction set
-/// of this machine, and one for its GPU.
+/// Writes golden files to the folder `KITH_GOLDEN_OUT`, with the program `KITH_PROGRAM`: one for each instruction set of this machine, and one for its GPU.
 #[test]
 #[allow(clippy::print_stderr)]
 fn golden_files_are_written_on_request() {
     let Some(dir) = std::env::var_os("KITH_GOLDEN_OUT").map(PathBuf::from) else {
         return eprintln!("skipped: KITH_GOLDEN_OUT is not set");
     };
-    let own = Bench::new().instruction_set();
+    let own = Bench::new().arithmetic();
     for set in ["default", "avx2", "avx512"].into_iter().take_while({
         let mut is_past = false;
-        move |set| !std::mem::replace(&mut is_past, *set == own)
+        move |set| !std::mem::replace(&mut is_past, own.split('-').next() == Some(*set))
     }) {
         let bench = Bench { instruction_set: Some(set), ..Bench::new() };
-        write(&dir, &bench, set, "cpu", |_| true);
+        write(&dir, &bench, &bench.arithmetic(), "cpu", |_| true);
     }
     if let Some(name) = gpu() {
         let bench = Bench { arguments: GPU.to_vec(), ..Bench::new() };

@@ -244,7 +244,8 @@ fn without_restarts_a_lost_process_is_worth_a_retry() {
     signal("KILL", made.rank(1));
     let finished = running.join().unwrap();
     assert_eq!(finished.code, Some(75), "{}", finished.stderr);
-    assert_eq!(finished.stderr.lines().last(), Some("error: rank 1 was killed by signal 9"));
+    let last = finished.stderr.lines().last();
+    assert_eq!(last, Some("error: rank 1 was killed by signal 9"), "{}", finished.stderr);
     assert!(finished.stderr.contains("rank 0 | error: rank 1 on "), "rank 0 says who: {}", finished.stderr);
     made.assert_nothing_is_left();
 }
@@ -258,7 +259,7 @@ fn what_would_fail_again_is_not_tried_again() {
         finished
     };
     let finished = launch(&["--graph", &made.store, "--set", "train.epochs=none"]);
-    assert_eq!(finished.sentence(), "rank 0 ended with code 1");
+    assert_eq!(finished.sentence(), "rank 0 ended with code 1", "{}", finished.stderr);
     assert!(finished.stderr.contains("rank 0 | error: "), "{}", finished.stderr);
     let cluster = &made.cluster;
     assert!(launch(&["--samplers", "4", "--shards", cluster]).sentence().contains("4 servers for 3 shards"));

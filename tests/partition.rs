@@ -51,7 +51,7 @@ fn a_store_is_cut_verified_and_planned() {
     assert!(number(&of_store, "remote_rows_cached") < number(&of_store, "remote_rows"));
     assert_eq!(of_store["fits"], true);
     let readable = kith([&["plan", &cluster, "--memory", "1KiB"], &asked[..6]].concat()).stdout;
-    assert!(readable.contains("more than the 1.0 KiB there"), "{readable}");
+    assert!(readable.contains("more than the 1.0 KiB of memory"), "{readable}");
 }
 
 #[test]

@@ -278,9 +278,14 @@ fn slow_fifty_killed_ranks_leave_no_trace() {
 /// Waits until a run has recorded `n_steps` steps.
 #[track_caller]
 pub(crate) fn wait_for_steps(ranks: &mut Ranks, out: &Path, n_steps: usize) {
+    wait_for_steps_within(ranks, out, n_steps, LIMIT);
+}
+
+#[track_caller]
+pub(crate) fn wait_for_steps_within(ranks: &mut Ranks, out: &Path, n_steps: usize, limit: Duration) {
     let started = Instant::now();
     while n_recorded(out) < n_steps {
-        assert!(!ranks.have_ended() && started.elapsed() < LIMIT, "no steps were made:\n{}", ranks.all_said());
+        assert!(!ranks.have_ended() && started.elapsed() < limit, "no steps were made:\n{}", ranks.all_said());
         thread::sleep(Duration::from_millis(1));
     }
 }

@@ -32,6 +32,7 @@ const UNSAFE_HOMES: &[&str] = &[
     "partition/store/src/exit.rs",
     "partition/store/src/mapped.rs",
     "proto/draw/src/vectorized.rs",
+    "sampler/client/src/cache/slots.rs",
     "sampler/python/src/memory.rs",
     "trainer/cuda-emulator/src/lib.rs",
     "trainer/kernels/src/bridge.rs",

@@ -3,16 +3,21 @@
 //! | method | looks at | memory |
 //! |---|---|---|
 //! | `metis` | the whole graph, several times coarser | about 76 bytes per neighbor |
-//! | `stream` | one node and its neighbors at a time, many times over | 2 bytes per node |
+//! | `stream` | nodes of high degree, in memory; then one node and its neighbors at a time | 28 to 42 bytes per node |
 //! | `range` | lengths of neighbor lists | 2 bytes per node |
 //! | `hash` | ids | 2 bytes per node |
 //!
 //! All methods are pure functions of the store, the number of shards and the seed; threads and clocks have no
 //! influence.
 
+mod adjacency;
+mod balance;
 mod cheapest;
 mod connections;
+mod core;
+mod group;
 mod load;
+mod members;
 mod metis;
 mod needs;
 mod price;
@@ -20,6 +25,7 @@ mod report;
 mod restream;
 mod simple;
 mod stream;
+mod subgraph;
 #[cfg(test)]
 mod tests;
 
@@ -29,10 +35,13 @@ use kith_store::Graph;
 use serde::Serialize;
 
 use self::{
+    adjacency::Adjacency,
+    core::CoreLimits,
     load::{Load, Weights, limits},
-    restream::{Restream, Strength},
+    restream::{Pass, Restream, Strength},
 };
 pub use self::{
+    balance::Balance,
     needs::{check_memory, choose_method, needed_bytes},
     report::{BalanceReport, CutReport, count_cut, measure},
 };
@@ -50,7 +59,7 @@ pub const MAX_SHARDS: u32 = 1 << 16;
 pub enum Method {
     /// METIS's k-way partitioner.
     Metis,
-    /// Several passes over the lists, in bounded memory.
+    /// At most 5 passes over the lists, in bounded memory.
     Stream,
     /// By a draw named by the node's id.
     Hash,
@@ -75,25 +84,6 @@ impl FromStr for Method {
     fn from_str(text: &str) -> Result<Method, String> {
         let found = Method::ALL.iter().find(|(_, name)| *name == text);
         found.map(|(method, _)| *method).ok_or_else(|| "expected metis, stream, hash or range".to_owned())
-    }
-}
-
-/// Quantities that shards are balanced on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Balance {
-    /// Nodes alone.
-    Nodes,
-    /// Nodes, edges (entries of neighbor lists) and training seeds of the first split.
-    #[default]
-    All,
-}
-
-impl Balance {
-    fn n_weights(self) -> usize {
-        match self {
-            Balance::Nodes => 1,
-            Balance::All => load::N_WEIGHTS,
-        }
     }
 }
 
@@ -127,15 +117,17 @@ pub fn assign(graph: &Graph, options: &AssignOptions, progress: &dyn Progress) -
         return Err(PartitionError::Option(format!("{n_shards} shards: ask for 1 to {MAX_SHARDS}")));
     }
     let mut notes = Vec::new();
+    let core_limits = CoreLimits::of(&graph.manifest().contents);
+    let stream = |graph| stream::stream(graph, n_shards, balance, core_limits, progress);
     let (owner, n_passes) = match method {
         Method::Hash => (simple::hash(graph.n_nodes(), n_shards, run_key), 0),
         Method::Range => (simple::range(graph, n_shards)?, 0),
-        Method::Stream => balanced_stream(graph, n_shards, balance, progress)?,
+        Method::Stream => stream(graph)?,
         Method::Metis => match balanced_metis(graph, n_shards, balance, run_key, progress)? {
             Some(owner) => (owner, 0),
             None => {
                 notes.push("too few nodes or edges for METIS: assigned by streaming".to_owned());
-                balanced_stream(graph, n_shards, balance, progress)?
+                stream(graph)?
             }
         },
     };
@@ -161,11 +153,6 @@ pub fn assign(graph: &Graph, options: &AssignOptions, progress: &dyn Progress) -
         notes,
     };
     Ok(Assignment { owner, report })
-}
-
-fn balanced_stream(graph: &Graph, n_shards: u32, balance: Balance, progress: &dyn Progress) -> Result<(Vec<u16>, u32)> {
-    let total = Weights::new(graph).total()?;
-    stream::stream(graph, n_shards, (total, limits(total, n_shards, balance.n_weights())), progress)
 }
 
 /// Passes that even out what METIS left uneven: no stronger than needed, each is followed by a look at the limits.
@@ -211,14 +198,14 @@ fn evened(
     n_shards: u32,
     progress: &dyn Progress,
 ) -> Result<(Vec<u16>, bool)> {
-    let mut restream = Restream::new(graph, owner, total, limits, n_shards)?;
+    let mut restream = Restream::new(Weights::new(graph), owner, total, limits, n_shards)?;
     for strength in EVENING_STRENGTHS {
         if restream.loads.are_within_limits() {
             break;
         }
         let work = Piece::begin(progress, "evening out", Some(graph.n_nodes()), Unit::Nodes);
-        restream.pass(strength, &|n| work.advance(n))?;
+        restream.pass(Pass::new(Adjacency::Store(graph), strength), &|n| work.advance(n))?;
     }
-    let is_balanced = restream.repair()?;
+    let is_balanced = restream.repair(Adjacency::Store(graph))?;
     Ok((restream.owner, is_balanced))
 }

@@ -62,8 +62,8 @@ pub fn partition(
     let manifest = write_cluster(graph, &cut, out, &|n| work.advance(n))?;
     drop(work);
     drop(inclusion);
-    let work = Piece::begin(progress, "reading every byte again", Some(n_bytes(out)?), Unit::Bytes);
-    let verified = verify_cluster(out, Some(graph), &|n| work.advance(n))?;
+    let work = Piece::begin(progress, "reading every byte again", Some(n_bytes(out, None)?), Unit::Bytes);
+    let verified = verify_cluster(out, Some(graph), None, &|n| work.advance(n))?;
     drop(work);
     Ok(Partitioned { manifest, report: assignment.report, verified })
 }

@@ -8,6 +8,7 @@ mod merged;
 mod radix;
 mod sort;
 mod store;
+mod store_lists;
 
 pub use edge_options::{EdgeOptions, EdgeRows};
 pub use keys::EdgeValue;

@@ -79,4 +79,14 @@ fn memory_is_what_was_promised() {
     assert!(most <= limit, "streaming took {most} bytes, {limit} are allowed");
     let promised = needed_bytes(&graph.manifest().contents, Method::Stream, 8) + (4 << 20);
     assert!(most <= promised, "streaming took {most} bytes, {promised} were promised");
+
+    // Too many edges to keep them all in memory.
+    let graph = store(&temp.path().join("dense"), 600_000, 56.0);
+    let most = most_bytes(|| {
+        let report = assign(&graph, &options(Method::Stream), &Quiet).unwrap().report;
+        assert!((2..=5).contains(&report.n_passes), "{report:?}");
+    });
+    let promised = needed_bytes(&graph.manifest().contents, Method::Stream, 8) + (4 << 20);
+    assert!(promised < graph.n_edges() * 4, "{promised} bytes are those of the whole graph");
+    assert!(most <= promised, "streaming took {most} bytes, {promised} were promised");
 }

@@ -100,21 +100,53 @@ impl Default for Drawn {
 impl Drawn {
     /// The lists of some nodes of another frontier, and their ids; what was there goes.
     pub fn copy_part(&mut self, of: &Drawn, lists: Range<usize>, ids: Range<usize>) {
-        fn copy<I: Id>(to: &mut DrawnIds, ids: &[I]) {
-            I::ids_of(to).extend_from_slice(ids);
-        }
-        self.counts.clear();
+        self.clear();
+        self.append_part(of, lists, ids);
+    }
+
+    /// Adds the lists of some nodes of another frontier, and their ids.
+    pub fn append_part(&mut self, of: &Drawn, lists: Range<usize>, ids: Range<usize>) {
         self.counts.extend_from_slice(&of.counts[lists]);
-        self.edge_data.clear();
         self.edge_data.extend_from_slice(of.edge_data_of(ids.clone()));
-        self.edge_ids.clear();
         if !of.edge_ids.is_empty() {
             self.edge_ids.extend_from_slice(&of.edge_ids[ids.clone()]);
         }
-        match &of.neighbors {
-            DrawnIds::Narrow(all) => copy(&mut self.neighbors, &all[ids]),
-            DrawnIds::Wide(all) => copy(&mut self.neighbors, &all[ids]),
+        match (&mut self.neighbors, &of.neighbors) {
+            (DrawnIds::Narrow(own), DrawnIds::Narrow(all)) => own.extend_from_slice(&all[ids]),
+            (DrawnIds::Wide(own), DrawnIds::Wide(all)) => own.extend_from_slice(&all[ids]),
+            (own, DrawnIds::Narrow(all)) if own.is_empty() => *own = DrawnIds::Narrow(all[ids].to_vec()),
+            (own, DrawnIds::Wide(all)) if own.is_empty() => *own = DrawnIds::Wide(all[ids].to_vec()),
+            (own, all) => *own = DrawnIds::Wide(own.iter().chain(all.iter_part(ids)).collect()),
         }
+    }
+
+    /// Adds the lists of another frontier.
+    pub fn append(&mut self, of: Drawn) {
+        if self.counts.is_empty() {
+            *self = of;
+        } else {
+            self.append_part(&of, 0..of.counts.len(), 0..of.neighbors.len());
+        }
+    }
+
+    /// Bytes of its memory.
+    pub fn memory_bytes(&self) -> u64 {
+        let neighbors = match &self.neighbors {
+            DrawnIds::Narrow(ids) => 4 * ids.capacity(),
+            DrawnIds::Wide(ids) => 8 * ids.capacity(),
+        };
+        (4 * (self.counts.capacity() + self.edge_data.capacity()) + 8 * self.edge_ids.capacity() + neighbors) as u64
+    }
+
+    /// Removes all lists; their memory is used again.
+    pub fn clear(&mut self) {
+        self.counts.clear();
+        match &mut self.neighbors {
+            DrawnIds::Narrow(ids) => ids.clear(),
+            DrawnIds::Wide(ids) => ids.clear(),
+        }
+        self.edge_data.clear();
+        self.edge_ids.clear();
     }
 }
 

@@ -237,11 +237,16 @@ impl<I: Id, W: WordSource> Pieces<'_, I, W> {
     fn read_bounds(&self, rows: &[u64], bounds: &mut [Bounds; PIECE]) -> Result<()> {
         const LINE: usize = 16;
         const SHORT: usize = 2 * LINE;
+        // Longer lists are drawn from at a few places.
+        const ALL_ASKED_FOR: usize = 1 << 12;
         for (row, bounds) in rows.iter().zip(bounds) {
             let (start, end) = self.lists.bounds(*row)?;
             self.lists.touch(start, end)?;
             self.edges.touch(start, end)?;
             let list = self.ids.get(start..end).ok_or_else(|| StoreError::damaged("indptr", *row))?;
+            if list.len() <= ALL_ASKED_FOR || self.hop.fanout == Fanout::All {
+                self.lists.will_need(start, end);
+            }
             let has_no_loop = self.loops.has_none(*row);
             *bounds = Bounds { row: *row, start, end, has_no_loop };
             if self.hop.sampling == Sampling::Weighted {

@@ -7,6 +7,7 @@ use std::{env, ffi::OsString, process::ExitCode};
 use clap::{Parser, Subcommand};
 
 use self::pull::PullArgs;
+pub use self::pull::parse_wanted;
 use crate::server::{HealthArgs, ServeArgs, ask_health, serve};
 
 /// Serve shards of a partitioned graph to trainers over gRPC.

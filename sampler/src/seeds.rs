@@ -180,6 +180,15 @@ impl Seeds {
         self.ids.is_empty()
     }
 
+    /// Those at some positions, in ascending order.
+    pub fn pick(&self, positions: &[usize]) -> Seeds {
+        let mut labels = self.labels.unlabeled(positions.len());
+        for (to, from) in positions.iter().enumerate() {
+            labels.copy(to, &self.labels, *from);
+        }
+        Seeds { ids: positions.iter().map(|position| self.ids[*position]).collect(), labels }
+    }
+
     /// Both sets together.
     pub fn union(&self, other: &Seeds) -> Seeds {
         let mut places: Vec<(u64, &Seeds, usize)> = Vec::with_capacity(self.len() + other.len());

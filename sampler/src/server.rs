@@ -50,6 +50,7 @@ mod listen;
 mod listener;
 mod metrics;
 mod names;
+mod parts;
 mod request;
 mod served;
 mod service;

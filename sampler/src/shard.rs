@@ -29,6 +29,7 @@ const AHEAD: usize = 16;
 impl ShardSampler {
     /// Answers from a shard.
     pub fn new(shard: Shard) -> ShardSampler {
+        shard.read_randomly();
         ShardSampler { loops: KnownLoops::new(shard.n_owned()), shard }
     }
 

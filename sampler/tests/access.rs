@@ -14,7 +14,7 @@ use tonic::{
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
 };
 
-use crate::process::{Process, cluster, program, run};
+use crate::process::{Process, cluster, packed, program, run};
 
 mod lists;
 #[allow(dead_code)] // Each test uses some of it.
@@ -293,7 +293,8 @@ fn health_has_a_port_of_its_own() {
         let mut client = SamplerClient::new(plain(server.address())).max_decoding_message_size(64 << 20);
         let request = v2::SampleHopRequest {
             graph: cluster.digest().to_owned(),
-            frontier: [0u32; 5].iter().flat_map(|node| node.to_le_bytes()).collect::<Vec<u8>>().into(),
+            parts: packed([0, 5]),
+            frontier: packed([0; 5]),
             most: Some(v2::sample_hop_request::Most::All(true)),
             ..Default::default()
         };

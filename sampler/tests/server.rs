@@ -13,7 +13,7 @@ use tonic::{
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 use tower_service::Service;
 
-use crate::process::{N_NODES, Process, frame, program, run};
+use crate::process::{N_NODES, Process, frame, packed, program, run};
 
 mod lists;
 #[allow(dead_code)] // Each test uses some of it.
@@ -33,8 +33,8 @@ async fn connect(server: &Process) -> Channel {
 fn all_neighbors(cluster: &Cluster, shard: u32, nodes: &[u32]) -> v2::SampleHopRequest {
     v2::SampleHopRequest {
         graph: cluster.digest().to_owned(),
-        shard,
-        frontier: nodes.iter().flat_map(|node| node.to_le_bytes()).collect::<Vec<u8>>().into(),
+        parts: packed([shard, nodes.len() as u32]),
+        frontier: packed(nodes.iter().copied()),
         most: Some(v2::sample_hop_request::Most::All(true)),
         ..Default::default()
     }
@@ -179,10 +179,25 @@ fn what_is_not_in_the_contract_is_refused_with_its_status() {
                 "raise --max-fanout",
             ),
             (hop, frame(&v2::SampleHopRequest { graph: "x".into(), ..good() }), Code::FailedPrecondition, "not x"),
-            (hop, frame(&v2::SampleHopRequest { shard: 9, ..good() }), Code::NotFound, "shard 9 is not served here"),
+            (
+                hop,
+                frame(&v2::SampleHopRequest { parts: packed([9, 2]), ..good() }),
+                Code::NotFound,
+                "shard 9 is not served here",
+            ),
+            (
+                hop,
+                frame(&v2::SampleHopRequest { parts: packed([1, 3]), ..good() }),
+                Code::InvalidArgument,
+                "parts: the shards have 3 nodes, and the request has 2",
+            ),
             (
                 Call::FetchFeatures.path(),
-                frame(&v2::FetchFeaturesRequest { graph: cluster.digest().into(), shard: 1, nodes: Bytes::new() }),
+                frame(&v2::FetchFeaturesRequest {
+                    graph: cluster.digest().into(),
+                    parts: packed([1, 1]),
+                    nodes: packed([1]),
+                }),
                 Code::FailedPrecondition,
                 "no features",
             ),
@@ -200,12 +215,7 @@ fn what_is_not_in_the_contract_is_refused_with_its_status() {
             ),
             (
                 Call::HasEdges.path(),
-                frame(&v2::HasEdgesRequest {
-                    graph: cluster.digest().into(),
-                    shard: 1,
-                    direction: 2,
-                    ..Default::default()
-                }),
+                frame(&v2::HasEdgesRequest { graph: cluster.digest().into(), direction: 2, ..Default::default() }),
                 Code::InvalidArgument,
                 "no direction 2",
             ),
@@ -213,7 +223,6 @@ fn what_is_not_in_the_contract_is_refused_with_its_status() {
                 Call::HasEdges.path(),
                 frame(&v2::HasEdgesRequest {
                     graph: cluster.digest().into(),
-                    shard: 1,
                     counts: vec![1, 0, 0, 0].into(),
                     ..Default::default()
                 }),
@@ -308,7 +317,10 @@ fn what_cannot_be_served_gets_a_sentence() {
         (vec!["--graph", dir, "--listen", "127.0.0.1:0", "--shards", "7"], "7"),
         (vec!["--graph", dir, "--listen", &address], "cannot listen on"),
         (vec!["--graph", dir, "--listen", "nowhere"], "no HOST:PORT"),
-        (vec!["--graph", dir, "--listen", "127.0.0.1:0", "--shards", "1,x"], "x is no number of a shard"),
+        (
+            vec!["--graph", dir, "--listen", "127.0.0.1:0", "--shards", "1,x"],
+            "expected shard numbers and ranges, as in 0,2-3, found x",
+        ),
     ] {
         let output = program().args(&args).output().unwrap();
         let text = String::from_utf8(output.stderr).unwrap();

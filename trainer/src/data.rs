@@ -4,6 +4,7 @@ pub(crate) mod all_neighbors;
 pub mod batch_links;
 pub(crate) mod device_labels;
 pub(crate) mod edge_split;
+mod evaluation_sample;
 pub(crate) mod exact_ranking;
 pub(crate) mod feed;
 pub(crate) mod given_pairs;
@@ -17,11 +18,12 @@ pub(crate) mod probabilities;
 pub(crate) mod ranking;
 pub(crate) mod slices;
 pub mod target_scale;
+pub mod whole_memory;
 
 use std::sync::Arc;
 
 use kith_client::{ClientError, Info, Labels, Seeds, Shards};
-use kith_run::config::{BY_SEED, LinksConfig, Mode, NeighborSampling, RunConfig, Supervision};
+use kith_run::config::{BY_SEED, LinksConfig, Mode, NeighborSampling, RunConfig, Supervision, TrainConfig};
 use kith_sampler::SeedsError;
 use kith_store::{LabelKind, SplitPart};
 
@@ -79,14 +81,7 @@ pub struct Shape {
 impl Data {
     /// Opens what a run wants of a graph.
     pub fn load(opened: &Opened, config: &RunConfig, run_key: u64) -> Result<Data, TrainError> {
-        let splits = &opened.info().splits;
-        let split = match config.train.split.as_deref() {
-            Some(BY_SEED) => {
-                let place = run_key.checked_rem(splits.len() as u64).unwrap_or(0);
-                splits.get(place as usize).map(String::as_str)
-            }
-            name => name,
-        };
+        let split = split_of(opened.info(), &config.train, run_key);
         let needs_weights = if config.model.has_edge_weights() {
             Some("model.edge_weights")
         } else {
@@ -132,8 +127,16 @@ impl Data {
         Ok(Data::Full(Input { graphs: vec![graph], links: Some(links), ..input }))
     }
 
+    /// Slices of every step.
+    pub(crate) fn n_slices(&self, config: &RunConfig) -> usize {
+        match self {
+            Data::Full(_) => 1,
+            Data::Batches(_) => config.train.slices,
+        }
+    }
+
     /// Says all counts that a config left to the data, and the digest of its held-out pairs.
-    pub fn settle(&self, config: &mut RunConfig) {
+    pub fn settle(&self, config: &mut RunConfig, n_ranks: usize) {
         let digest = match self {
             Data::Full(input) => input.links.as_ref().and_then(|links| links.pairs_digest.clone()),
             Data::Batches(input) => input.links.as_ref().and_then(|links| links.pairs_digest.clone()),
@@ -142,7 +145,8 @@ impl Data {
             links.pairs_digest = digest;
         }
         if let Data::Batches(input) = self {
-            config.train.settle(input.shards.info().n_nodes, input.n_seeds(), config.edge_loss.is_some());
+            let counts = (input.shards.info().n_nodes, input.n_seeds());
+            config.train.settle(counts, config.edge_loss.is_some(), n_ranks);
         }
     }
 
@@ -292,6 +296,17 @@ impl BatchInput {
             valid: Arc::new(valid),
             test: Arc::new(test),
         })
+    }
+}
+
+/// Name of a run's split; `None`: the graph's first.
+pub(crate) fn split_of<'a>(info: &'a Info, config: &'a TrainConfig, run_key: u64) -> Option<&'a str> {
+    match config.split.as_deref() {
+        Some(BY_SEED) => {
+            let place = run_key.checked_rem(info.splits.len() as u64).unwrap_or(0);
+            info.splits.get(place as usize).map(String::as_str)
+        }
+        name => name,
     }
 }
 

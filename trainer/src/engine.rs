@@ -25,34 +25,39 @@ use kith_run::{
 use tch::Tensor;
 
 pub(crate) use self::{choose::on_gpu, host::Host, stage::Stage, tensors::TensorEngine};
-use crate::{
-    data::feed::At,
-    distributed::{
-        exchange::{Exchange, SliceRecord},
-        world::World,
-    },
-    error::TrainError,
-    inference::layerwise::Room,
-};
+use crate::{data::feed::At, distributed::world::World, error::TrainError, inference::layerwise::Room};
 
 /// Computes the steps of a run. Weights and moments of the host are up to date after [`Engine::fetch`].
 pub(crate) trait Engine<'a>: Debug {
     /// Starts forward and backward of a slice of the next step.
     fn compute(&mut self, host: &mut Host<'a>, at: At, stage: &mut Stage<'_>) -> Result<(), TrainError>;
 
-    /// Adds up the gradients of the step's slices, of all ranks, and starts to change the weights by them.
-    fn update(&mut self, host: &mut Host<'a>, exchange: &Exchange, stage: &mut Stage<'_>) -> Result<(), TrainError>;
+    /// Adds up the gradients of the step's slices, of all ranks, and starts to change the weights by them. An engine that knows the slices'
+    /// records by then tells them to all ranks with the gradients.
+    fn update(&mut self, host: &mut Host<'a>, stage: &mut Stage<'_>) -> Result<(), TrainError>;
 
     /// Steps that may still be under way when the next begins.
     fn n_ahead(&self) -> usize {
         0
     }
 
-    /// Waits for the first step that was not taken: its slices on this rank.
-    fn take_step(&mut self, host: &mut Host<'a>, stage: &mut Stage<'_>) -> Result<Vec<SliceRecord>, TrainError>;
+    /// Waits for the first step that was begun and not told, and tells all ranks what its slices came to here.
+    fn tell(&mut self, _host: &mut Host<'a>, _stage: &mut Stage<'_>) -> Result<(), TrainError> {
+        unreachable!("a step is told when it is updated")
+    }
 
     /// Evaluates the model on the valid and test nodes. No step is under way.
     fn evaluate(&mut self, host: &mut Host<'a>, room: &Room, world: &mut World) -> Result<Measured, TrainError>;
+
+    /// Evaluates these weights on all valid and test nodes. All ranks take part; no step is under way, and no evaluation of fewer nodes
+    /// follows.
+    fn evaluate_exactly(
+        &mut self,
+        host: &Host<'a>,
+        weights: &Tensor,
+        room: &Room,
+        world: &mut World,
+    ) -> Result<Measured, TrainError>;
 
     /// Counts nodes by true and predicted class with these weights, for the report of rank 0. All ranks take part; no step is under way.
     fn confusion(

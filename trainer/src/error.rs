@@ -12,6 +12,7 @@ use kith_client::ClientError;
 use kith_run::{
     exit_code::{RETRY, WRONG, is_caused_by_passing},
     file_error::FileError,
+    memory_plan::bytes,
     run_file::RunFileError,
     stop::Request,
 };
@@ -101,6 +102,18 @@ pub enum TrainError {
     /// There is nothing to learn.
     #[error("the store has no labels: import it with --labels")]
     NoLabels,
+    /// A limit of private memory that is too small.
+    #[error("expected at most {} of private memory (--memory), {what} needs about {}: {remedy}", bytes(*limit), bytes(*needed))]
+    Memory {
+        /// The limit, in bytes.
+        limit: u64,
+        /// Bytes that are needed.
+        needed: u64,
+        /// Needs them.
+        what: &'static str,
+        /// Advice for needing less.
+        remedy: &'static str,
+    },
     /// Graph norm in parts of a set of several graphs.
     #[error(
         "graph norm is over the nodes of each graph, and parts of a set of graphs are not computed graph by graph: train full-batch and \

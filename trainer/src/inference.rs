@@ -1,5 +1,6 @@
 //! Inference: evaluation, predictions, and replay of past batches.
 
+mod agree;
 pub(crate) mod confusion;
 pub(crate) mod errors;
 pub mod evaluate;
@@ -11,4 +12,4 @@ mod recorded;
 pub mod replay;
 mod scores;
 pub(crate) mod tally;
-mod wanted_logits;
+pub(crate) mod wanted_logits;

@@ -8,45 +8,44 @@ mod saved;
 mod start;
 mod steps;
 mod stopped;
+mod within;
 
-use std::{collections::VecDeque, ops::Range, path::Path, sync::Arc, time::Instant};
+use std::{ops::Range, path::Path, sync::Arc, time::Instant};
 
 use kith_kernels::cuda::Gpu;
 use kith_run::{
     clock::Clock,
     config::{Kernels, Norm, RunConfig},
     measured::{Measured, Metric},
+    memory_plan::MemoryPlan,
     phase::Phase,
     prediction::Moment,
     report::{Confusion, StepRecord},
     stop::Request,
 };
-use kith_store::{LabelKind, memory::available_bytes};
+use kith_store::LabelKind;
 use tch::Device;
 
 use self::{loop_state::LoopState, newest::newest, start::start_from};
 use crate::{
-    data::{Data, feed::Feed, opened::Source, slices},
-    distributed::{
-        exchange::{Exchange, StepName},
-        world::World,
+    data::{
+        Data,
+        feed::Feed,
+        opened::Source,
+        slices::{self, Division},
     },
+    distributed::{exchange::Exchange, world::World},
     engine::{self, Engine, Host, TensorEngine},
     error::TrainError,
-    inference::{evaluate::metric_of, layerwise::Room},
+    inference::{
+        evaluate::{check_sample, metric_of},
+        layerwise::Room,
+    },
     loss::NodeLoss,
     model::Model,
     optimizer::Optimizer,
     output::{checkpoint::Saver, keeper::Keeper, metrics::Metrics, run_folder::RunFolder},
 };
-
-/// Bytes that a rank may pin: its share of half of what is free on its machine, before anybody pins any.
-fn most_pinned(world: &mut World) -> Result<u64, TrainError> {
-    let (free, n_on_host) = (available_bytes().unwrap_or(0), world.n_ranks_on_host() as u64);
-    let shared = world.collective().share(&(free / 2 / n_on_host).to_le_bytes())?;
-    let shares = shared.iter().filter_map(|bytes| Some(u64::from_le_bytes(bytes[..].try_into().ok()?)));
-    Ok(shares.min().unwrap_or(0))
-}
 
 /// A run that can start or go on.
 #[derive(Debug)]
@@ -58,6 +57,8 @@ pub struct Run<'a> {
     exchange: Exchange,
     clock: Clock,
     room: Room,
+    /// Parts of the memory, if it is limited.
+    memory: MemoryPlan,
     source: Source,
     device: Device,
     gpu: Option<Gpu>,
@@ -67,8 +68,6 @@ pub struct Run<'a> {
     saver: Saver,
     /// Time of the last checkpoint that was handed over, and its step.
     saved: (Instant, Option<u64>),
-    /// Steps that were started and not told, oldest first.
-    started: VecDeque<StepName>,
     /// Records of steps that nobody has taken yet.
     ready: Vec<StepRecord>,
     /// Time of the last record.
@@ -108,7 +107,7 @@ pub struct RunPlan<'a> {
     pub resume: bool,
     /// Keeper that is notified of news in the folder.
     pub keeper: Keeper,
-    /// Memory limits of an evaluation over mini-batch data.
+    /// Memory limits of the process, and of evaluations over mini-batch data.
     pub room: Room,
     /// Metrics that record every step.
     pub metrics: Arc<Metrics>,
@@ -136,27 +135,45 @@ impl<'a> Run<'a> {
         if device != Device::Cpu && config.train.kernels == Kernels::Fused {
             return Err(TrainError::KernelsOnCpu);
         }
-        data.settle(&mut config);
-        world.agree(&[
-            ("graph", source.digest.clone()),
-            ("seed", run_key.to_string()),
-            ("run file", config.to_toml()),
-        ])?;
+        let mut notes: Vec<String> = Vec::new();
+        let out = out.filter(|_| world.rank() == 0);
+        // Before a checkpoint is sent to all ranks.
+        world.agree(&[("graph", source.digest.clone()), ("seed", run_key.to_string())])?;
+        let checkpoint = newest(out.filter(|_| resume), world, &mut notes)?;
+        if let Some(checkpoint) = checkpoint.as_ref().filter(|_| config.train.batch_size_per_rank.is_some()) {
+            // The number of ranks may be another one by now.
+            config.train.batch_size = checkpoint.config()?.train.batch_size;
+            config.train.batch_size_per_rank = None;
+        }
+        data.settle(&mut config, world.n_ranks());
+        world.agree(&[("run file", config.to_toml())])?;
         let shape = data.shape();
         let model = Model::new(&config, shape.dim, shape.n_classes, run_key, device)?;
-        let mut notes: Vec<String> = Vec::new();
         if let Some(path) = init {
             notes.extend(start_from(&model, path)?);
         }
-        let feed = Feed::new(data, &config, run_key, world)?;
-        let n_slices = feed.n_slices();
+        let n_slices = data.n_slices(&config);
         slices::check(world.n_ranks(), n_slices, matches!(data, Data::Full(_)))?;
+        let is_deterministic = config.train.deterministic.unwrap_or(device == Device::Cpu && gpu.is_none());
+        // A resumed run begins evenly: its checkpoint knows no ranks.
+        let first = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.state.step);
+        let moves_from = (is_deterministic && device == Device::Cpu && gpu.is_none()).then_some(first);
+        let division = Arc::new(Division::new((world.rank(), world.n_ranks()), n_slices, moves_from));
+        let feed = Feed::new(data, &config, run_key, (world, Arc::clone(&division)))?;
         let steps_per_epoch = feed.steps_per_epoch() as u64;
         let weights = model.weights();
         let mut optimizer =
             Optimizer::new(&config, weights.entries(), steps_per_epoch, device).averaging(weights.flat());
         let node_loss = NodeLoss::new(&config.train, data)?;
         let metric = metric_of(&config.train, data)?;
+        let sampled = match (data, &config.evaluate) {
+            (Data::Batches(input), Some(evaluate)) if evaluate.sample < 1.0 => {
+                let sampled = Data::Batches(input.sampled(evaluate.sample, run_key));
+                check_sample(&config.train, evaluate.sample, &sampled)?;
+                Some(sampled)
+            }
+            _ => None,
+        };
         if config.model.norm() == Norm::Graph && matches!(data, Data::Batches(input) if input.is_set) {
             return Err(TrainError::GraphNorm);
         }
@@ -166,8 +183,7 @@ impl<'a> Run<'a> {
         }
         let mut state = LoopState::new(&config, metric);
 
-        let out = out.filter(|_| world.rank() == 0);
-        if let Some(checkpoint) = newest(out.filter(|_| resume), world, &mut notes)? {
+        if let Some(checkpoint) = checkpoint {
             checkpoint.check_store(&source.digest)?;
             checkpoint.check_run(&config, run_key)?;
             let restored = checkpoint.restore(weights.entries())?;
@@ -183,32 +199,37 @@ impl<'a> Run<'a> {
             state = LoopState::restore(&checkpoint.state, (&config, metric), restored.best.to_device(device));
             optimizer.schedule().set_reductions(state.plateau.n_reductions);
         }
-        let folder = match out {
-            None => None,
-            Some(dir) if resume => Some(RunFolder::resume(dir, &config, state.n_recorded())?.kept_by(keeper)),
-            Some(dir) => Some(RunFolder::create(dir, &config)?.kept_by(keeper)),
-        };
-        let is_deterministic = config.train.deterministic.unwrap_or(device == Device::Cpu && gpu.is_none());
-        let exchange = Exchange::new(n_slices, config.model.n_layers, is_deterministic, world);
-        let most_pinned = if gpu.is_some() { most_pinned(world)? } else { 0 };
+        let exchange = Exchange::new(Arc::clone(&division), config.model.n_layers, is_deterministic, world);
+        let most_pinned = if gpu.is_some() { room.most_pinned(world)? } else { 0 };
         let saver = Saver::default();
-        let own_slices = slices::slices_of(world.rank(), world.n_ranks(), n_slices);
         let mut run = Run {
-            host: Host { config, run_key, data, model, optimizer, node_loss, metric, feed, own_slices, most_pinned },
+            host: Host {
+                config,
+                run_key,
+                data,
+                sampled,
+                model,
+                optimizer,
+                node_loss,
+                metric,
+                feed,
+                division,
+                most_pinned,
+            },
             engine: Box::new(TensorEngine::default()),
             state,
             world,
             exchange,
             clock,
             room,
+            memory: MemoryPlan::default(),
             source,
             device,
             gpu: None,
             gpu_rows,
-            folder,
+            folder: None,
             saver,
             saved: (Instant::now(), None),
-            started: VecDeque::new(),
             ready: Vec::new(),
             recorded: Instant::now(),
             asked: None,
@@ -220,6 +241,14 @@ impl<'a> Run<'a> {
         if let Some(gpu) = gpu {
             Run::put_on_gpu(&gpu, std::slice::from_mut(&mut run))?;
         }
+        run.plan_memory()?;
+        run.folder = match out {
+            None => None,
+            Some(dir) if resume => {
+                Some(RunFolder::resume(dir, &run.host.config, run.state.n_recorded())?.kept_by(keeper))
+            }
+            Some(dir) => Some(RunFolder::create(dir, &run.host.config)?.kept_by(keeper)),
+        };
         Ok(run)
     }
 
@@ -308,9 +337,9 @@ impl<'a> Run<'a> {
         self.world.enter(self.state.step, phase);
     }
 
-    /// The slices of a step that this rank computes.
+    /// The slices of the next step that this rank computes.
     pub(crate) fn own_slices(&self) -> Range<usize> {
-        self.host.own_slices.clone()
+        self.host.division.own(self.state.step)
     }
 
     /// Ends an epoch whose last step is done: evaluates the model every `evaluate_every` epochs, and after the last, and adds

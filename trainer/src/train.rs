@@ -81,10 +81,12 @@ fn step(run: &mut Run<'_>) -> Result<Vec<StepRecord>, TrainError> {
 
 /// Forward and backward of all slices, and one update of the weights.
 fn update(run: &mut Run<'_>) -> Result<Vec<StepRecord>, TrainError> {
+    run.make_room();
     for slice in run.own_slices() {
         run.compute(slice)?;
     }
     run.update()?;
+    run.check_memory()?;
     run.records()
 }
 

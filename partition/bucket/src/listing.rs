@@ -210,7 +210,9 @@ pub(crate) fn names_in(dir: &Path) -> Result<Vec<String>> {
             let name = if folder.is_empty() { own.clone() } else { format!("{folder}/{own}") };
             let kind = entry.file_type().map_err(BucketError::io(&path))?;
             if kind.is_dir() {
-                folders.push(name);
+                if !is_draft(&path.join(&own)) {
+                    folders.push(name);
+                }
             } else if !is_unfinished(&own) && name != LISTING {
                 names.push(name);
             }
@@ -219,6 +221,14 @@ pub(crate) fn names_in(dir: &Path) -> Result<Vec<String>> {
     names.sort();
     Ok(names)
 }
+
+/// True for a folder in which Kith writes: its marker is in it. Other folders may have any name.
+fn is_draft(dir: &Path) -> bool {
+    dir.extension().is_some_and(|ending| ending == "draft") && dir.join(MARKER).exists()
+}
+
+/// The marker of folders in which Kith writes: see `partition/store/src/marker.rs`.
+const MARKER: &str = "kith.draft";
 
 /// True if a file is still being written, here or at the place it was copied from.
 fn is_unfinished(name: &str) -> bool {
@@ -283,9 +293,13 @@ mod tests {
     fn what_is_unfinished_is_left_out() {
         let temp = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(temp.path().join("shard-0")).unwrap();
-        for name in ["b", "a.draft", "c.part", LISTING, "shard-0/a"] {
+        for folder in ["shards.draft/shard-1", "first.part", "my.draft"] {
+            std::fs::create_dir_all(temp.path().join(folder)).unwrap();
+        }
+        let unfinished = ["a.draft", "c.part", LISTING, "shards.draft/kith.draft", "shards.draft/shard-1/a"];
+        for name in ["b", "shard-0/a", "first.part/a", "my.draft/a"].iter().chain(&unfinished) {
             std::fs::write(temp.path().join(name), b"x").unwrap();
         }
-        assert_eq!(names_in(temp.path()).unwrap(), ["b", "shard-0/a"]);
+        assert_eq!(names_in(temp.path()).unwrap(), ["b", "first.part/a", "my.draft/a", "shard-0/a"]);
     }
 }

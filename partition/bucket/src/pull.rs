@@ -38,19 +38,6 @@ pub enum Wanted {
     Chosen(fn(&str) -> bool),
 }
 
-impl std::str::FromStr for Wanted {
-    type Err = String;
-
-    /// Numbers of shards with commas between them, or `all`.
-    fn from_str(text: &str) -> std::result::Result<Wanted, String> {
-        if text == "all" {
-            return Ok(Wanted::All);
-        }
-        let shard = |text: &str| text.trim().parse().map_err(|_| format!("{text} is no number of a shard"));
-        text.split(',').map(shard).collect::<std::result::Result<_, _>>().map(Wanted::Shards)
-    }
-}
-
 /// A folder that is about to be pulled.
 #[derive(Debug)]
 pub struct Pull {

@@ -33,17 +33,30 @@ impl SubAssign for Load {
 pub(super) struct Weights<'a> {
     graph: &'a Graph,
     split: Option<&'a Split>,
+    /// Ids of the nodes, if not all nodes are weighed.
+    ids: Option<&'a [u64]>,
 }
 
 impl<'a> Weights<'a> {
     /// Training seeds are those of the first split.
     pub(super) fn new(graph: &'a Graph) -> Weights<'a> {
-        Weights { graph, split: graph.splits().first() }
+        Weights { graph, split: graph.splits().first(), ids: None }
+    }
+
+    /// Weighs these nodes only: node 0 is the first of them.
+    pub(super) fn of_some(graph: &'a Graph, ids: &'a [u64]) -> Weights<'a> {
+        Weights { ids: Some(ids), ..Weights::new(graph) }
+    }
+
+    /// Number of nodes that are weighed.
+    pub(super) fn n_nodes(&self) -> u64 {
+        self.ids.map_or(self.graph.n_nodes(), |ids| ids.len() as u64)
     }
 
     /// Weights of one node.
     #[inline]
     pub(super) fn of(&self, node: u64) -> Result<Load> {
+        let node = self.ids.map_or(node, |ids| ids[node as usize]);
         let is_seed = match self.split {
             Some(split) => split.part(node)? == SplitPart::Train,
             None => false,
@@ -53,6 +66,11 @@ impl<'a> Weights<'a> {
 
     /// Total weights of all nodes.
     pub(super) fn total(&self) -> Result<Load> {
+        if self.ids.is_some() {
+            let mut total = Load::default();
+            (0..self.n_nodes()).try_for_each(|node| self.of(node).map(|load| total += load))?;
+            return Ok(total);
+        }
         let mut total = Load([self.graph.n_nodes(), self.graph.n_edges(), 0]);
         if let Some(split) = self.split {
             for node in 0..self.graph.n_nodes() {

@@ -68,6 +68,14 @@ impl Prices {
     /// A shard's load has changed.
     #[inline]
     pub(super) fn update(&mut self, shard: u16, load: Load) {
+        let prices = self.at(shard, load);
+        self.of_shard[usize::from(shard)] = prices;
+        self.cheapest.set(shard, prices.into_iter().max().unwrap_or(0));
+    }
+
+    /// Prices of an open shard with this load.
+    #[inline]
+    fn at(&self, shard: u16, load: Load) -> [i64; N_WEIGHTS] {
         let n_shards = u64::from(self.n_shards[usize::from(shard)]);
         let mut prices = [-MEAN; N_WEIGHTS];
         for (price, (load, mean)) in prices.iter_mut().zip(load.0.into_iter().zip(self.means)) {
@@ -76,8 +84,7 @@ impl Prices {
                 *price = n_parts.min(MAX_PRICE as u64) as i64 - MEAN;
             }
         }
-        self.of_shard[usize::from(shard)] = prices;
-        self.cheapest.set(shard, prices.into_iter().max().unwrap_or(0));
+        prices
     }
 
     /// Amount that a node pays for each weight, in parts of edges.
@@ -93,8 +100,13 @@ impl Prices {
     /// Cost of an open shard for a node with these dues, in edges times [`MEAN`].
     #[inline]
     pub(super) fn of(&self, shard: u16, dues: &[i64; N_WEIGHTS]) -> i64 {
-        let prices = &self.of_shard[usize::from(shard)];
-        (dues[0] * prices[0] + dues[1] * prices[1] + dues[2] * prices[2]) / (STRENGTH_UNIT * UNIT)
+        cost(&self.of_shard[usize::from(shard)], dues)
+    }
+
+    /// Cost of an open shard if it had this load.
+    #[inline]
+    pub(super) fn at_load(&self, shard: u16, load: Load, dues: &[i64; N_WEIGHTS]) -> i64 {
+        cost(&self.at(shard, load), dues)
     }
 
     /// The shard whose highest price is lowest; of equals the first.
@@ -102,4 +114,9 @@ impl Prices {
     pub(super) fn cheapest(&self) -> u16 {
         self.cheapest.cheapest()
     }
+}
+
+#[inline]
+fn cost(prices: &[i64; N_WEIGHTS], dues: &[i64; N_WEIGHTS]) -> i64 {
+    (dues[0] * prices[0] + dues[1] * prices[1] + dues[2] * prices[2]) / (STRENGTH_UNIT * UNIT)
 }

@@ -121,7 +121,7 @@ fn seeds_that_stand_together_are_spread() {
 }
 
 #[test]
-fn assignments_do_not_depend_on_threads() {
+fn same_owners_on_any_number_of_threads() {
     let temp = tempfile::tempdir().unwrap();
     let graph = communities(&temp.path().join("store"), 6000);
     for method in METHODS {
@@ -129,9 +129,12 @@ fn assignments_do_not_depend_on_threads() {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(n_threads).build().unwrap();
             pool.install(|| assign(&graph, &options(method, 5), &Quiet).unwrap())
         };
-        let (one, four) = (with(1), with(4));
-        assert_eq!(one.owner, four.owner, "{method}");
-        assert_eq!(one.report.n_cut, four.report.n_cut, "{method}");
+        let one = with(1);
+        for n_threads in [2, 7] {
+            let several = with(n_threads);
+            assert_eq!(one.owner, several.owner, "{method}, {n_threads} threads");
+            assert_eq!(one.report.n_cut, several.report.n_cut, "{method}, {n_threads} threads");
+        }
     }
     let other = AssignOptions { run_key: 43, ..options(Method::Hash, 5) };
     let [ours, others] = [options(Method::Hash, 5), other].map(|o| assign(&graph, &o, &Quiet).unwrap().owner);
@@ -195,6 +198,9 @@ fn what_cannot_fit_is_refused_and_the_alternative_named() {
     let error = check_memory(&half, Method::Stream, 8, 1 << 30).unwrap_err().to_string();
     assert!(error.contains("use a machine with more"), "{error}");
     assert!(needed_bytes(&half, Method::Stream, MAX_SHARDS) <= half.n_nodes * 16 + (64 << 20));
+    let papers = Contents { n_nodes: 111_059_956, n_edges: 3_231_371_744, is_symmetric: true, ..Contents::default() };
+    let needed = needed_bytes(&papers, Method::Stream, MAX_SHARDS);
+    assert!(needed <= papers.n_nodes * 29 && needed < 8 << 30, "{needed} bytes for ogbn-papers100M");
     assert_eq!(choose_method(&half, 8, u64::MAX).0, Method::Metis);
     let (method, why) = choose_method(&half, 8, 16 << 30);
     assert!(method == Method::Stream && why.starts_with("metis needs about"), "{why}");

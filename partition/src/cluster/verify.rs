@@ -1,9 +1,10 @@
 //! Reads every byte of a partitioned graph and compares its shards with each other and with the store.
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
 use kith_store::{
-    Cluster, Features, Finding, Graph, Labels, Manifest, Result as StoreResult, Shard, Split, SplitPart, Verify, verify,
+    Cluster, Features, Finding, Graph, Labels, Manifest, Presence, Result as StoreResult, Shard, Split, SplitPart,
+    StoreError, Verify, verify,
 };
 use rayon::prelude::*;
 
@@ -18,25 +19,37 @@ pub struct ClusterVerified {
     pub findings: Vec<Finding>,
 }
 
-/// Nodes that are compared side by side.
+/// Nodes of the store that are compared side by side.
 const PIECE_LEN: usize = 1 << 16;
+
+/// Shards that are compared in one pass over the store.
+const SHARDS_AT_ONCE: usize = 256;
 
 /// Rows whose cut edges are counted together.
 const ROWS_PER_COUNT: u64 = 4096;
 
-/// Bytes of all columns of a cluster, as far as its folders are there.
-pub fn n_bytes(dir: &Path) -> Result<u64> {
+/// Bytes of all columns of a cluster, as far as its folders are there; with `only`, of these shards.
+pub fn n_bytes(dir: &Path, only: Option<&BTreeSet<u32>>) -> Result<u64> {
     let of = |manifest: &Manifest| manifest.columns.iter().filter_map(|column| column.n_bytes()).sum::<u64>();
     let cluster = Cluster::open_with(dir, Verify::Off)?;
-    let shards = (0..cluster.n_shards()).filter_map(|shard| Manifest::read(&cluster.shard_dir(shard)).ok());
+    let shards = chosen(&cluster, only).filter_map(|shard| Manifest::read(&cluster.shard_dir(shard)).ok());
     Ok(of(cluster.manifest()) + shards.map(|manifest| of(&manifest)).sum::<u64>())
 }
 
 /// Reads every byte of a partitioned graph and checks checksums, that every node has one owner, and that counts,
 /// balance and edge cut match the manifest. With the store, it also compares the contents of every shard with the
-/// store's.
-pub fn verify_cluster(dir: &Path, store: Option<&Graph>, on_bytes: &(dyn Fn(u64) + Sync)) -> Result<ClusterVerified> {
+/// store's. With `only`, it reads these shards, and the others need not be there; the edge cut is then not compared.
+pub fn verify_cluster(
+    dir: &Path,
+    store: Option<&Graph>,
+    only: Option<&BTreeSet<u32>>,
+    on_bytes: &(dyn Fn(u64) + Sync),
+) -> Result<ClusterVerified> {
     let cluster = Cluster::open_with(dir, Verify::Off)?;
+    let n_shards = cluster.n_shards();
+    if let Some(shard) = only.into_iter().flatten().copied().find(|shard| *shard >= n_shards) {
+        return Err(StoreError::NoShard { shard, n_shards }.into());
+    }
     if let Some(store) = store.filter(|store| store.manifest().identity() != cluster.store_digest()) {
         return Err(PartitionError::Option(format!(
             "{} was cut from another store than {}: their digests differ",
@@ -46,44 +59,63 @@ pub fn verify_cluster(dir: &Path, store: Option<&Graph>, on_bytes: &(dyn Fn(u64)
     }
     let own = verify(dir, on_bytes)?;
     let mut verified = ClusterVerified { n_bytes: own.n_bytes, findings: own.findings };
-    for shard in 0..cluster.n_shards() {
+    // Problems of values, which count if all checksums match.
+    let (mut n_cut, mut problems) = (0, Vec::new());
+    for shard in chosen(&cluster, only) {
         match verify(&cluster.shard_dir(shard), on_bytes) {
             Ok(found) => {
                 verified.n_bytes += found.n_bytes;
                 verified.findings.extend(found.findings.into_iter().map(|finding| of_shard(shard, finding)));
+                if verified.findings.is_empty() {
+                    // While the shard is in the page cache.
+                    n_cut += checked(&cluster, shard, &mut problems);
+                }
+            }
+            Err(_) if cluster.presence(shard) == Presence::Absent => {
+                verified.findings.push(finding(&format!("shard-{shard}"), "folder", "not in this folder"));
             }
             Err(error) => verified.findings.push(finding(&name(shard, "manifest.json"), "file", error)),
         }
     }
     if verified.findings.is_empty() {
-        verified.findings = compare(&cluster, store);
+        let promised = cluster.entry().n_cut_edges;
+        if let Some(store) = store {
+            compare(&cluster, store, only, &mut problems);
+        }
+        if problems.is_empty() && only.is_none() && n_cut != promised {
+            let problem = format!("{n_cut} edges are cut, the manifest says {promised}");
+            problems.push(finding("owner", "all rows", problem));
+        }
+        problems.extend(store.and_then(|store| names_problem(&cluster, store)));
+        verified.findings = problems;
     }
     Ok(verified)
 }
 
-fn compare(cluster: &Cluster, store: Option<&Graph>) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let mut n_cut = 0;
-    for shard in 0..cluster.n_shards() {
-        let found = cluster.open_shard(shard).and_then(|opened| {
-            n_cut += check_shard(cluster, &opened, &mut findings)?;
-            match store {
-                Some(store) => compare_with_store(&opened, store, &mut findings),
-                None => Ok(()),
-            }
-        });
-        if let Err(error) = found {
-            findings.push(finding(&name(shard, "columns"), "values", error));
+/// Numbers of the shards to verify.
+fn chosen(cluster: &Cluster, only: Option<&BTreeSet<u32>>) -> impl Iterator<Item = u32> {
+    (0..cluster.n_shards()).filter(move |shard| only.is_none_or(|only| only.contains(shard)))
+}
+
+/// Checks the values of a shard whose checksums match; counts the edges that come to it from others.
+fn checked(cluster: &Cluster, shard: u32, problems: &mut Vec<Finding>) -> u64 {
+    match cluster.open_shard(shard).and_then(|opened| check_shard(cluster, &opened, problems)) {
+        Ok(n_cut) => n_cut,
+        Err(error) => {
+            problems.push(of_values(shard, error));
+            0
         }
     }
-    let promised = cluster.entry().n_cut_edges;
-    if findings.is_empty() && n_cut != promised {
-        findings.push(finding("owner", "all rows", format!("{n_cut} edges are cut, the manifest says {promised}")));
+}
+
+/// Compares the shards with the store: all of a group in one pass over it.
+fn compare(cluster: &Cluster, store: &Graph, only: Option<&BTreeSet<u32>>, problems: &mut Vec<Finding>) {
+    let shards: Vec<u32> = chosen(cluster, only).collect();
+    for group in shards.chunks(SHARDS_AT_ONCE) {
+        // A shard that cannot be opened has a finding already.
+        let group: Vec<Shard> = group.iter().filter_map(|shard| cluster.open_shard(*shard).ok()).collect();
+        problems.extend(compare_with_store(&group, store));
     }
-    if let Some(store) = store {
-        findings.extend(names_problem(cluster, store));
-    }
-    findings
 }
 
 /// Holds one shard against the cluster; counts the edges that come to it from others.
@@ -127,21 +159,27 @@ fn check_shard(cluster: &Cluster, shard: &Shard, findings: &mut Vec<Finding>) ->
     Ok(n_cut?.into_iter().sum())
 }
 
-/// Holds everything of one shard against the store, node by node.
-fn compare_with_store(shard: &Shard, store: &Graph, findings: &mut Vec<Finding>) -> StoreResult<()> {
-    let mut nodes = (0u64..).zip(shard.nodes());
-    loop {
-        let piece: Vec<(u64, u64)> = nodes.by_ref().take(PIECE_LEN).collect();
-        if piece.is_empty() {
-            return Ok(());
-        }
-        let differing = |(row, node): &(u64, u64)| difference(shard, store, *row, *node).transpose();
-        if let Some(found) = piece.par_iter().find_map_first(differing) {
-            let (column, row) = found?;
-            findings.push(finding(&name(shard.shard(), column), &format!("row {row}"), "differs from the store"));
-            return Ok(());
-        }
+/// Compares all columns of shards with the store, node by node; gives the first difference of each shard.
+fn compare_with_store(shards: &[Shard], store: &Graph) -> Vec<Finding> {
+    type Found = Option<StoreResult<(&'static str, u64)>>;
+    let open = |shard| -> (&Shard, _, Found) { (shard, (0u64..).zip(Shard::nodes(shard)).peekable(), None) };
+    let mut compared: Vec<_> = shards.iter().map(open).collect();
+    let n_nodes = store.n_nodes();
+    for start in (0..n_nodes.max(1)).step_by(PIECE_LEN) {
+        let end = start + PIECE_LEN as u64;
+        let is_last = end >= n_nodes;
+        compared.par_iter_mut().filter(|(.., found)| found.is_none()).for_each(|(shard, nodes, found)| {
+            let next = || nodes.next_if(|(_, node)| *node < end || is_last);
+            let piece: Vec<(u64, u64)> = std::iter::from_fn(next).collect();
+            let differing = |(row, node): &(u64, u64)| difference(shard, store, *row, *node).transpose();
+            *found = piece.par_iter().find_map_first(differing);
+        });
     }
+    let finding = |shard: &Shard, found| match found {
+        Ok((column, row)) => finding(&name(shard.shard(), column), &format!("row {row}"), "differs from the store"),
+        Err(error) => of_values(shard.shard(), error),
+    };
+    compared.into_iter().filter_map(|(shard, _, found)| found.map(|found| finding(shard, found))).collect()
 }
 
 /// First difference of a node from the store.
@@ -239,6 +277,10 @@ fn names_problem(cluster: &Cluster, store: &Graph) -> Option<Finding> {
 
 fn name(shard: u32, column: &str) -> String {
     format!("shard-{shard}/{column}")
+}
+
+fn of_values(shard: u32, error: StoreError) -> Finding {
+    finding(&name(shard, "columns"), "values", error)
 }
 
 fn of_shard(shard: u32, found: Finding) -> Finding {

@@ -28,7 +28,11 @@ const BUFFER_LEN: u64 = 1 << 16;
 /// Writes sorted edges.
 pub(super) struct Job<'a> {
     pub(super) shape: Shape,
+    /// Edges of all passes.
     pub(super) n_fed: u64,
+    /// Feeds the sorter for the next pass, once its keys are written; false if there is none.
+    pub(super) feed_next: &'a dyn Fn() -> Result<bool>,
+    pub(super) n_passes: u64,
     pub(super) options: EdgeOptions,
     pub(super) budget: &'a Budget,
     pub(super) progress: &'a dyn Progress,
@@ -38,7 +42,7 @@ pub(super) struct Job<'a> {
 impl Job<'_> {
     pub(super) fn write<K: EdgeKey, I: IdItem>(
         &self,
-        sorter: Sorter<'_, K>,
+        sorter: &Sorter<'_, K>,
         writer: &mut StoreWriter,
     ) -> Result<Written> {
         // Every reverse was added: the lists by source are the lists by destination.
@@ -55,7 +59,7 @@ impl Job<'_> {
 
     fn write_both<K: EdgeKey, I: IdItem, O: OutEdge, P: IdItem>(
         &self,
-        sorter: Sorter<'_, K>,
+        sorter: &Sorter<'_, K>,
         writer: &mut StoreWriter,
     ) -> Result<Written> {
         let id_bits = self.shape.id_bits;
@@ -88,13 +92,12 @@ impl Job<'_> {
     /// Writes the lists by destination; `also` gets the same keys, in order.
     fn write_lists<K: EdgeKey, I: IdItem>(
         &self,
-        sorter: Sorter<'_, K>,
+        sorter: &Sorter<'_, K>,
         writer: &StoreWriter,
         mut also: impl FnMut(&[K]) -> Result<()> + Send,
     ) -> Result<FinishedLists> {
         let Shape { n_nodes, id_bits } = self.shape;
         let mut lists = ListColumns::<I>::create(writer, "indptr", "indices", n_nodes)?;
-        let piece = Piece::begin(self.progress, "sorting edges by destination", Some(self.n_fed), Unit::Edges);
         let has_weights = K::IS_WEIGHTED && self.rows.is_none_or(|rows| rows.have_weights);
         let mut weights = has_weights.then(|| writer.column::<f32>("edge_weights")).transpose()?;
         let mut rows = K::HAS_ROWS.then(|| ColumnWriter::scratch(&writer.scratch(), "edge-rows")).transpose()?;
@@ -114,14 +117,22 @@ impl Job<'_> {
             also(keys)
         };
         let mut merged = (K::IS_WEIGHTED && self.options.merge_duplicates).then(|| MergedEdges::new(id_bits));
-        sorter.finish(&mut |keys: &[K]| {
-            match &mut merged {
-                Some(merged) => write(merged.add(keys)?)?,
-                None => write(keys)?,
+        loop {
+            let n_edges = self.n_fed / self.n_passes;
+            let piece = Piece::begin(self.progress, "sorting edges by destination", Some(n_edges), Unit::Edges);
+            sorter.drain(&mut |keys: &[K]| {
+                match &mut merged {
+                    Some(merged) => write(merged.add(keys)?)?,
+                    None => write(keys)?,
+                }
+                piece.advance(keys.len() as u64);
+                Ok(())
+            })?;
+            drop(piece);
+            if !(self.feed_next)()? {
+                break;
             }
-            piece.advance(keys.len() as u64);
-            Ok(())
-        })?;
+        }
         if let Some(merged) = merged {
             write(&merged.finish()?)?;
         }

@@ -3,8 +3,14 @@
 //! An edge is one key: destination in the high bits, source in the low bits. Sorted keys are the neighbor lists by
 //! destination. Weighted edges have the weight in the lowest bits, so that parallel edges come in the order of their weights. Edges
 //! with features have the row of their features there instead.
+//!
+//! A source that can be read several times may be read in passes: each collects the edges into one range of nodes, and is written before
+//! the next begins. So keys that wait in scratch files are those of one pass.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::{
+    ops::Range,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 use kith_store::{Column, StoreWriter};
 
@@ -36,6 +42,9 @@ pub struct ListsSummary {
     pub n_merged: u64,
 }
 
+/// More passes would cost more than they save.
+const MAX_PASSES: u64 = 64;
+
 /// Collects edges from any number of threads, then writes the lists.
 pub struct ListsBuilder<'a> {
     shape: Shape,
@@ -43,6 +52,8 @@ pub struct ListsBuilder<'a> {
     budget: &'a Budget,
     keys: Keys<'a>,
     rows: Option<EdgeRows<'a>>,
+    n_passes: u64,
+    pass: AtomicU64,
     n_read: AtomicU64,
     n_loops_dropped: AtomicU64,
     n_reversed: AtomicU64,
@@ -96,10 +107,40 @@ impl<'a> ListsBuilder<'a> {
             budget,
             keys,
             rows: None,
+            n_passes: 1,
+            pass: AtomicU64::new(0),
             n_read: AtomicU64::new(0),
             n_loops_dropped: AtomicU64::new(0),
             n_reversed: AtomicU64::new(0),
         })
+    }
+
+    /// Collects the edges of a source with `n_edges` edges in as many passes as keep scratch files small. Lists in both directions that
+    /// are sorted twice take one pass.
+    pub(crate) fn in_passes(self, n_edges: u64) -> ListsBuilder<'a> {
+        if !self.options.symmetrize {
+            return self;
+        }
+        let key_bytes = match &self.keys {
+            Keys::Narrow(_) => size_of::<u64>(),
+            Keys::Wide(_) => size_of::<u128>(),
+            Keys::Weighted(_) => size_of::<WeightedEdge>(),
+            Keys::Rows(_) => size_of::<RowEdge>(),
+        };
+        let n_bytes = n_edges.saturating_mul(2 * key_bytes as u64);
+        ListsBuilder { n_passes: n_bytes.div_ceil(self.budget.pass_bytes()).clamp(1, MAX_PASSES), ..self }
+    }
+
+    /// The current pass, from 1 up, and the number of passes.
+    pub(crate) fn pass(&self) -> (u64, u64) {
+        (self.pass.load(Relaxed) + 1, self.n_passes)
+    }
+
+    /// Nodes whose edges the current pass collects.
+    fn destinations(&self) -> Range<u64> {
+        let (pass, n_passes) = self.pass();
+        let bound = |pass: u64| (u128::from(self.shape.n_nodes) * u128::from(pass) / u128::from(n_passes)) as u64;
+        bound(pass - 1)..bound(pass)
     }
 
     /// Memory and scratch folder, which the source of the edges may also use for sorting.
@@ -115,26 +156,35 @@ impl<'a> ListsBuilder<'a> {
             Keys::Weighted(sorter) => KeyFeeder::Weighted(sorter.feeder()),
             Keys::Rows(sorter) => KeyFeeder::Rows(sorter.feeder()),
         };
-        EdgeFeeder { builder: self, keys, n_read: 0, n_loops_dropped: 0, n_reversed: 0 }
+        let destinations = self.destinations();
+        EdgeFeeder { builder: self, keys, destinations, n_read: 0, n_loops_dropped: 0, n_reversed: 0 }
     }
 
-    /// Writes the columns of both directions (one, if the graph is symmetric). Also gives the row of each edge's features.
+    /// Writes the columns of both directions (one, if the graph is symmetric). `feed` pushes all edges again for each pass after the
+    /// first. Also gives the row of each edge's features.
     pub(crate) fn finish(
         self,
         writer: &mut StoreWriter,
         progress: &dyn Progress,
+        feed: impl Fn(&ListsBuilder<'_>) -> Result<()>,
     ) -> Result<(ListsSummary, Option<Column<u64>>)> {
-        let (n_read, n_reversed) = (self.n_read.into_inner(), self.n_reversed.into_inner());
-        let n_loops_dropped = self.n_loops_dropped.into_inner();
+        let [n_read, n_reversed, n_loops_dropped] =
+            [&self.n_read, &self.n_reversed, &self.n_loops_dropped].map(|n| n.load(Relaxed));
+        let feed_next = || {
+            let is_there = self.pass.fetch_add(1, Relaxed) + 1 < self.n_passes;
+            if is_there { feed(&self).map(|()| true) } else { Ok(false) }
+        };
         let job = Job {
             shape: self.shape,
             n_fed: n_read - n_loops_dropped + n_reversed,
+            feed_next: &feed_next,
+            n_passes: self.n_passes,
             options: self.options,
             budget: self.budget,
             progress,
             rows: self.rows,
         };
-        let Written { n_edges, is_symmetric, rows } = match self.keys {
+        let Written { n_edges, is_symmetric, rows } = match &self.keys {
             Keys::Narrow(sorter) => job.write::<u64, u32>(sorter, writer)?,
             Keys::Wide(sorter) => job.write::<u128, u64>(sorter, writer)?,
             Keys::Weighted(sorter) if self.shape.n_nodes > 1 << 32 => job.write::<_, u64>(sorter, writer)?,
@@ -151,6 +201,7 @@ impl<'a> ListsBuilder<'a> {
 pub struct EdgeFeeder<'s, 'a> {
     builder: &'s ListsBuilder<'a>,
     keys: KeyFeeder<'s, 'a>,
+    destinations: Range<u64>,
     n_read: u64,
     n_loops_dropped: u64,
     n_reversed: u64,
@@ -197,9 +248,12 @@ impl EdgeFeeder<'_, '_> {
 
     /// Hands over what is held back.
     pub fn finish(self) -> Result<()> {
-        self.builder.n_read.fetch_add(self.n_read, Relaxed);
-        self.builder.n_loops_dropped.fetch_add(self.n_loops_dropped, Relaxed);
-        self.builder.n_reversed.fetch_add(self.n_reversed, Relaxed);
+        // Every pass reads the same edges.
+        if self.builder.pass.load(Relaxed) == 0 {
+            self.builder.n_read.fetch_add(self.n_read, Relaxed);
+            self.builder.n_loops_dropped.fetch_add(self.n_loops_dropped, Relaxed);
+            self.builder.n_reversed.fetch_add(self.n_reversed, Relaxed);
+        }
         match self.keys {
             KeyFeeder::Narrow(keys) => keys.finish(),
             KeyFeeder::Wide(keys) => keys.finish(),
@@ -210,6 +264,9 @@ impl EdgeFeeder<'_, '_> {
 
     #[inline]
     fn push_key(&mut self, source: u64, destination: u64, value: EdgeValue) -> Result<()> {
+        if !self.destinations.contains(&destination) {
+            return Ok(());
+        }
         let id_bits = self.builder.shape.id_bits;
         match &mut self.keys {
             KeyFeeder::Narrow(keys) => keys.push(destination << id_bits | source),
@@ -229,6 +286,19 @@ mod tests {
     use super::*;
     use crate::progress::Quiet;
 
+    /// Pushes edges with two feeders.
+    fn feed_halves(builder: &ListsBuilder<'_>, edges: &[[u64; 2]]) {
+        std::thread::scope(|scope| {
+            for half in edges.chunks(edges.len().div_ceil(2).max(1)) {
+                scope.spawn(|| {
+                    let mut feeder = builder.feeder();
+                    half.iter().for_each(|[source, destination]| feeder.push(*source, *destination).unwrap());
+                    feeder.finish().unwrap();
+                });
+            }
+        });
+    }
+
     /// Builds a store of the edges with two feeders and very little memory, and reads it back as (source, destination).
     fn build(
         edges: &[[u64; 2]],
@@ -242,16 +312,8 @@ mod tests {
         let mut writer = StoreWriter::create(&out).unwrap();
         let budget = Budget::new(limit_bytes, &writer.scratch());
         let builder = ListsBuilder::with_width(n_nodes, options, &budget, is_wide).unwrap();
-        std::thread::scope(|scope| {
-            for half in edges.chunks(edges.len().div_ceil(2).max(1)) {
-                scope.spawn(|| {
-                    let mut feeder = builder.feeder();
-                    half.iter().for_each(|[source, destination]| feeder.push(*source, *destination).unwrap());
-                    feeder.finish().unwrap();
-                });
-            }
-        });
-        let (summary, _) = builder.finish(&mut writer, &Quiet).unwrap();
+        feed_halves(&builder, edges);
+        let (summary, _) = builder.finish(&mut writer, &Quiet, |_| Ok(())).unwrap();
         assert_eq!(budget.held(), 0, "every byte that was held was let go");
         let ListsSummary { n_edges, is_symmetric, .. } = summary;
         let contents = Contents { n_nodes, n_edges, is_symmetric, ..Contents::default() };
@@ -369,7 +431,7 @@ mod tests {
                     });
                 }
             });
-            let (summary, _) = builder.finish(&mut writer, &Quiet).unwrap();
+            let (summary, _) = builder.finish(&mut writer, &Quiet, |_| Ok(())).unwrap();
             let ListsSummary { n_edges, is_symmetric, .. } = summary;
             let contents = Contents { n_nodes: 20, n_edges, is_symmetric, edge_weights: true, ..Contents::default() };
             writer.finish(contents, Provenance::default()).unwrap();
@@ -400,7 +462,7 @@ mod tests {
         let mut feeder = builder.feeder();
         (0..2).for_each(|_| feeder.push_weighted(3, 4, 9e11).unwrap());
         feeder.finish().unwrap();
-        let error = builder.finish(&mut writer, &Quiet).unwrap_err().to_string();
+        let error = builder.finish(&mut writer, &Quiet, |_| Ok(())).unwrap_err().to_string();
         assert!(error.contains("the edges from node 3 to 4 add up to 1.8e12, more than 1e12"), "{error}");
     }
 
@@ -424,6 +486,54 @@ mod tests {
             let (summary, found) = build(&edges, 100_000, options, 64 << 10, is_wide);
             assert!(!summary.is_symmetric);
             assert_eq!(found, expected(&edges, options));
+        }
+    }
+
+    /// 600,000 directed edges in 1 MiB: the same columns in several passes as in one, and scratch files of one pass.
+    #[test]
+    fn passes_bound_scratch_and_change_no_byte() {
+        let stream = Name { run_key: 2, purpose: Purpose::Generator, step: 0, layer: 0 }.stream();
+        let edges: Vec<[u64; 2]> = (0..300_000)
+            .map(|k| {
+                let mut draws = stream.draws(k, 0, 0);
+                [draws.below(50_000), draws.below(50_000)]
+            })
+            .collect();
+        let options = EdgeOptions { symmetrize: true, drop_loops: true, merge_duplicates: true };
+        for (is_weighted, least_passes) in [(false, 3), (true, 6)] {
+            let build = |in_passes: bool| {
+                let temp = tempfile::tempdir().unwrap();
+                let mut writer = StoreWriter::create(&temp.path().join("store")).unwrap();
+                let budget = Budget::new(1 << 20, &writer.scratch());
+                let builder = match is_weighted {
+                    true => ListsBuilder::weighted(50_000, options, &budget),
+                    false => ListsBuilder::new(50_000, options, &budget),
+                };
+                let builder = if in_passes { builder.unwrap().in_passes(300_000) } else { builder.unwrap() };
+                let (_, n_passes) = builder.pass();
+                feed_halves(&builder, &edges);
+                let again = |builder: &ListsBuilder<'_>| {
+                    feed_halves(builder, &edges);
+                    Ok(())
+                };
+                let (summary, _) = builder.finish(&mut writer, &Quiet, again).unwrap();
+                assert_eq!(budget.held(), 0);
+                let ListsSummary { n_edges, is_symmetric, .. } = summary;
+                let contents = Contents {
+                    n_nodes: 50_000,
+                    n_edges,
+                    is_symmetric,
+                    edge_weights: is_weighted,
+                    ..Contents::default()
+                };
+                let manifest = writer.finish(contents, Provenance::default()).unwrap();
+                (manifest, summary, n_passes, budget.peak_spilled(), budget.pass_bytes())
+            };
+            let (one, expected, _, whole, _) = build(false);
+            let (several, summary, n_passes, spilled, pass_bytes) = build(true);
+            assert!(n_passes >= least_passes, "{n_passes} passes");
+            assert_eq!((several, summary), (one, expected));
+            assert!(spilled < pass_bytes && whole > 2 * pass_bytes, "{spilled} and {whole} of {pass_bytes} bytes");
         }
     }
 

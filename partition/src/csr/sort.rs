@@ -35,11 +35,15 @@ pub(crate) struct Budget {
     held_bytes: AtomicU64,
     scratch: PathBuf,
     n_files: AtomicU64,
+    /// Bytes in the files of keys, and the most there ever were.
+    spilled_bytes: AtomicU64,
+    peak_spilled_bytes: AtomicU64,
 }
 
 impl Budget {
     pub(crate) fn new(limit_bytes: u64, scratch: &Path) -> Budget {
-        Budget { limit_bytes, held_bytes: AtomicU64::new(0), scratch: scratch.to_owned(), n_files: AtomicU64::new(0) }
+        let [held_bytes, n_files, spilled_bytes, peak_spilled_bytes] = [0; 4].map(AtomicU64::new);
+        Budget { limit_bytes, held_bytes, scratch: scratch.to_owned(), n_files, spilled_bytes, peak_spilled_bytes }
     }
 
     #[cfg(test)]
@@ -60,6 +64,24 @@ impl Budget {
     /// Five eighths go to keys that wait in buckets.
     fn waiting_bytes(&self) -> u64 {
         self.limit_bytes / 8 * 5
+    }
+
+    /// Bytes of keys that one pass over a source collects, if the source can be read several times. Memory that is full spills as a
+    /// whole: keys are written once, and the rest, up to 7/8 as many, waits in memory.
+    pub(crate) fn pass_bytes(&self) -> u64 {
+        (self.waiting_bytes() / 8 * 15).max(1)
+    }
+
+    /// The most bytes that keys took in the scratch folder.
+    #[cfg(test)]
+    pub(crate) fn peak_spilled(&self) -> u64 {
+        self.peak_spilled_bytes.load(Relaxed)
+    }
+
+    /// Counts bytes that are written to the scratch folder.
+    fn spill(&self, n_bytes: u64) {
+        let spilled_bytes = self.spilled_bytes.fetch_add(n_bytes, Relaxed) + n_bytes;
+        self.peak_spilled_bytes.fetch_max(spilled_bytes, Relaxed);
     }
 
     /// An eighth goes to pieces on their way out: with t threads, 2t are in flight and t more serve as scratch.
@@ -136,15 +158,23 @@ impl<'a, K: Key> Sorter<'a, K> {
 
     /// Hands all keys over in order, piece by piece, while the next pieces are being sorted.
     pub(crate) fn finish(self, take: &mut (impl FnMut(&[K]) -> Result<()> + Send)) -> Result<()> {
+        self.drain(take)
+    }
+
+    /// [`Sorter::finish`] of a sorter that is used again: it holds no keys and no file afterwards.
+    pub(crate) fn drain(&self, take: &mut (impl FnMut(&[K]) -> Result<()> + Send)) -> Result<()> {
         let Sorter { budget, digits, shift, buckets, spilled } = self;
-        let spilled = spilled.into_inner().expect("no feeder panicked").map(|spilled| spilled.file);
-        let source = Source { budget, file: spilled.as_ref() };
-        let below = Digits { end: shift, ..digits };
-        let mut buckets = buckets.into_iter().map(|bucket| bucket.into_inner().expect("no feeder panicked"));
+        let spilled = spilled.lock().expect("no feeder panicked").take();
+        let source = Source { budget, file: spilled.as_ref().map(|spilled| &spilled.file) };
+        let below = Digits { end: *shift, ..*digits };
+        let empty = || Bucket { chunks: Vec::new(), extents: Vec::new() };
+        let mut buckets =
+            buckets.iter().map(|bucket| std::mem::replace(&mut *bucket.lock().expect("no feeder panicked"), empty()));
         let mut ready: Vec<Piece<K>> = Vec::new();
         loop {
             let next: Vec<Bucket<K>> = buckets.by_ref().take(n_threads()).collect();
             if ready.is_empty() && next.is_empty() {
+                budget.spilled_bytes.fetch_sub(spilled.map_or(0, |spilled| spilled.n_bytes), Relaxed);
                 return Ok(());
             }
             let sort_next = || next.into_par_iter().map(|bucket| Piece::new(bucket, source, below)).collect();
@@ -250,6 +280,7 @@ impl<K: Key> Bucket<K> {
             spilled.file.write_all_at(bytes, spilled.n_bytes).map_err(PartitionError::io(&budget.scratch))?;
             spilled.n_bytes += bytes.len() as u64;
         }
+        budget.spill(spilled.n_bytes - first_byte);
         let n_keys = (spilled.n_bytes - first_byte) / size_of::<K>() as u64;
         if n_keys > 0 {
             self.extents.push((first_byte, n_keys));

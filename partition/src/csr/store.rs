@@ -5,13 +5,13 @@ use std::path::Path;
 
 use half::{bf16, f16};
 use kith_store::{
-    Column, Contents, Dtype, FeatureLayout, FeaturesEntry, GraphsEntry, IdsEntry, Item, LabelKind, LabelsEntry,
-    Manifest, Provenance, SplitPart, StoreWriter, split_column,
+    Contents, Dtype, FeatureLayout, FeaturesEntry, GraphsEntry, IdsEntry, Item, LabelKind, LabelsEntry, Manifest,
+    Provenance, SplitPart, StoreWriter, split_column,
 };
 use rayon::prelude::*;
 
 use crate::{
-    csr::{Budget, EdgeOptions, EdgeRows, ListsBuilder, ListsSummary},
+    csr::Budget,
     error::{PartitionError, Result},
     progress::{Piece, Progress, Unit},
 };
@@ -33,20 +33,13 @@ pub fn check_memory(memory_bytes: u64) -> Result<()> {
 /// Bytes of one piece of a column that is made in parallel.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Values of the edges of a store.
-enum Edges<'a> {
-    Plain,
-    Weighted,
-    Rows(EdgeRows<'a>),
-}
-
 /// A store that is being built.
 pub struct StoreBuilder<'a> {
-    writer: StoreWriter,
-    budget: Budget,
-    contents: Contents,
-    provenance: Provenance,
-    progress: &'a dyn Progress,
+    pub(super) writer: StoreWriter,
+    pub(super) budget: Budget,
+    pub(super) contents: Contents,
+    pub(super) provenance: Provenance,
+    pub(super) progress: &'a dyn Progress,
 }
 
 impl<'a> StoreBuilder<'a> {
@@ -74,38 +67,6 @@ impl<'a> StoreBuilder<'a> {
         &self.budget
     }
 
-    /// Builds the neighbor lists from whatever `feed` pushes into them.
-    pub fn lists(
-        &mut self,
-        n_nodes: u64,
-        options: EdgeOptions,
-        feed: impl FnOnce(&ListsBuilder<'_>) -> Result<()>,
-    ) -> Result<ListsSummary> {
-        Ok(self.build_lists(n_nodes, options, Edges::Plain, feed)?.0)
-    }
-
-    /// The same with the weight of every edge.
-    pub fn weighted_lists(
-        &mut self,
-        n_nodes: u64,
-        options: EdgeOptions,
-        feed: impl FnOnce(&ListsBuilder<'_>) -> Result<()>,
-    ) -> Result<ListsSummary> {
-        Ok(self.build_lists(n_nodes, options, Edges::Weighted, feed)?.0)
-    }
-
-    /// The same for edges with features; also gives the row of each edge's features, for [`StoreBuilder::edge_features`].
-    pub fn lists_with_rows(
-        &mut self,
-        n_nodes: u64,
-        options: EdgeOptions,
-        rows: EdgeRows<'_>,
-        feed: impl FnOnce(&ListsBuilder<'_>) -> Result<()>,
-    ) -> Result<(ListsSummary, Column<u64>)> {
-        let (summary, rows) = self.build_lists(n_nodes, options, Edges::Rows(rows), feed)?;
-        Ok((summary, rows.expect("these edges have rows")))
-    }
-
     /// Writes dense features of edges. `fill` gets an edge, by its place in the lists, and the place for its features; it is
     /// called from many threads, once per edge.
     pub fn edge_features(
@@ -117,36 +78,6 @@ impl<'a> StoreBuilder<'a> {
         self.dense_column("edge_features", (dim, dtype), self.contents.n_edges, fill)?;
         self.contents.edge_features = Some(FeaturesEntry { dim, layout: FeatureLayout::Dense, dtype });
         Ok(())
-    }
-
-    fn build_lists(
-        &mut self,
-        n_nodes: u64,
-        options: EdgeOptions,
-        edges: Edges<'_>,
-        feed: impl FnOnce(&ListsBuilder<'_>) -> Result<()>,
-    ) -> Result<(ListsSummary, Option<Column<u64>>)> {
-        let (builder, has_weights) = match edges {
-            Edges::Plain => (ListsBuilder::new(n_nodes, options, &self.budget)?, false),
-            Edges::Weighted => (ListsBuilder::weighted(n_nodes, options, &self.budget)?, true),
-            Edges::Rows(rows) => (ListsBuilder::with_rows(n_nodes, options, &self.budget, rows)?, rows.have_weights),
-        };
-        feed(&builder)?;
-        let (summary, rows) = builder.finish(&mut self.writer, self.progress)?;
-        self.contents.n_nodes = n_nodes;
-        self.contents.n_edges = summary.n_edges;
-        self.contents.is_symmetric = summary.is_symmetric;
-        self.contents.edge_weights = has_weights;
-        for (option, is_on, counted, n) in [
-            ("symmetrize", options.symmetrize, "edges_added", summary.n_reversed),
-            ("drop_loops", options.drop_loops, "loops_dropped", summary.n_loops_dropped),
-            ("merge_duplicates", options.merge_duplicates, "duplicates_merged", summary.n_merged),
-        ] {
-            self.provenance.options.insert(option.into(), is_on.to_string());
-            self.provenance.counted.insert(counted.into(), n);
-        }
-        self.provenance.counted.insert("edges_read".into(), summary.n_read);
-        Ok((summary, rows))
     }
 
     /// Writes dense rows. `fill` gets a node and the place for its row; it is called from many threads, once per node.

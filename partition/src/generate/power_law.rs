@@ -6,12 +6,12 @@
 
 use std::path::Path;
 
-use kith_draw::{Permutation, Stream, ln};
+use kith_draw::{Permutation, Stream, Vectorized, ln, vectorized};
 use kith_store::{Dtype, Manifest};
 
 use super::{
     drawing::{Drawn, check_share, feed, record, refuse},
-    weights::{Bits, Groups},
+    weights::{Bits, Groups, LANES, LawLanes},
 };
 use crate::{
     csr::{EdgeOptions, ListsBuilder, ListsSummary, MAX_NODES, StoreBuilder},
@@ -92,21 +92,25 @@ pub(super) fn build(graph: &PowerLaw, out: &Path, memory_bytes: u64, progress: &
     let options = EdgeOptions { symmetrize: !is_directed, drop_loops: true, merge_duplicates: true };
     let weights = Drawn::Weights.stream(run_key);
     let draw = |lists: &ListsBuilder<'_>| {
-        let work = Piece::begin(progress, "drawing edges", Some(n_edges), Unit::Edges);
-        feed(lists, n_edges, EDGES_AT_ONCE, &work, |mut edges, feeder| {
-            edges.try_for_each(|edge| {
-                let [source, destination] = ends.draw(edge);
-                match graph.has_weights {
-                    true => feeder.push_weighted(source, destination, weight_of(weights, edge)),
-                    false => feeder.push(source, destination),
+        let what = match lists.pass() {
+            (_, 1) => "drawing edges".to_owned(),
+            (pass, n_passes) => format!("drawing edges, pass {pass} of {n_passes}"),
+        };
+        let work = Piece::begin(progress, &what, Some(n_edges), Unit::Edges);
+        feed(lists, n_edges, EDGES_AT_ONCE, &work, |edges, feeder| {
+            for first in edges.clone().step_by(LANES) {
+                let [sources, destinations] = ends.draw(first);
+                for (edge, (source, destination)) in (first..edges.end).zip(sources.into_iter().zip(destinations)) {
+                    match graph.has_weights {
+                        true => feeder.push_weighted(source, destination, weight_of(weights, edge))?,
+                        false => feeder.push(source, destination)?,
+                    }
                 }
-            })
+            }
+            Ok(())
         })
     };
-    let summary = match graph.has_weights {
-        true => builder.weighted_lists(n_nodes, options, draw)?,
-        false => builder.lists(n_nodes, options, draw)?,
-    };
+    let summary = builder.lists_in_passes(n_nodes, options, (n_edges, graph.has_weights), draw)?;
     builder.provenance().notes.extend(note_on_loss(summary, is_directed));
 
     if dim > 0 {
@@ -290,26 +294,63 @@ impl Ends {
         Ok(())
     }
 
-    /// Both ends of an edge. One block of random bits decides all of it.
-    #[inline]
-    fn draw(&self, edge: u64) -> [u64; 2] {
-        let mut bits = Bits::new(self.stream.words(edge, 0, 0, 0));
-        let choice = bits.take(N_CHOICES);
-        let [inside_community, inside_class] = self.bounds.map(|bound| choice < bound);
-        let groups = if inside_community { &self.communities } else { &self.classes };
-        let first = bits.take(groups.n_groups());
-        let second = if inside_class {
-            first
-        } else {
-            let other = bits.take(groups.n_groups() - 1);
-            other + u64::from(other >= first)
-        };
-        [first, second].map(|group| self.order.at(groups.rank(group, bits.fraction())))
+    /// Sources and destinations of [`LANES`] edges from `first` on.
+    fn draw(&self, first: u64) -> [[u64; LANES]; 2] {
+        vectorized(DrawnEnds { ends: self, first })
     }
 
     /// The class of a node.
     fn class(&self, node: u64) -> u32 {
         (self.order.inverse(node) % self.classes.n_groups()) as u32
+    }
+}
+
+/// Ends of [`LANES`] edges from `first` on.
+struct DrawnEnds<'a> {
+    ends: &'a Ends,
+    first: u64,
+}
+
+impl Vectorized for DrawnEnds<'_> {
+    type Output = [[u64; LANES]; 2];
+
+    #[inline(always)]
+    fn run(self) -> [[u64; LANES]; 2] {
+        let Ends { stream, order, classes, communities, bounds } = self.ends;
+        let words = stream.words_of(std::array::from_fn(|lane| self.first + lane as u64), [0; LANES], 0, 0);
+        let mut chosen = [(classes, [0; 2], [0.0; 2]); LANES];
+        for (lane, (groups, of_ends, fractions)) in chosen.iter_mut().enumerate() {
+            // One block of random bits decides all of an edge.
+            let mut bits = Bits::new([words[0][lane], words[1][lane], words[2][lane], words[3][lane]]);
+            let choice = bits.take(N_CHOICES);
+            let [inside_community, inside_class] = bounds.map(|bound| choice < bound);
+            if inside_community {
+                *groups = communities;
+            }
+            let first = bits.take(groups.n_groups());
+            let second = if inside_class {
+                first
+            } else {
+                let other = bits.take(groups.n_groups() - 1);
+                other + u64::from(other >= first)
+            };
+            *of_ends = [first, second];
+            *fractions = [bits.fraction(), bits.fraction()];
+        }
+        let mut nodes = [[0; LANES]; 2];
+        for (end, nodes) in nodes.iter_mut().enumerate() {
+            let (mut laws, mut fractions) = (LawLanes::default(), [0.0; LANES]);
+            for (lane, (groups, of_ends, of_edge)) in chosen.iter().enumerate() {
+                laws.set(lane, groups.law(of_ends[end]));
+                fractions[lane] = of_edge[end];
+            }
+            let members = laws.members(&fractions);
+            for (lane, (groups, of_ends, _)) in chosen.iter().enumerate() {
+                nodes[lane] = groups.rank(of_ends[end], members[lane]);
+            }
+            *nodes = order.at_each(*nodes);
+        }
+        nodes
     }
 }
 
@@ -396,12 +437,13 @@ mod tests {
         assert_eq!(n_communities, 7 * (40_000 / 7 / 30));
         let n_edges = 100_000;
         let mut n_inside = 0;
-        for edge in 0..n_edges {
-            let [first, second] = ends.draw(edge).map(|node| ends.order.inverse(node) % n_communities);
-            n_inside += u32::from(first == second);
+        for first in (0..n_edges).step_by(LANES) {
+            let [sources, destinations] =
+                ends.draw(first).map(|nodes| nodes.map(|node| ends.order.inverse(node) % n_communities));
+            n_inside += sources.iter().zip(&destinations).filter(|(source, destination)| source == destination).count();
         }
         // 0.6 · 0.5 by choice, and 0.6 · 0.5 / 190 by chance (more, because hubs meet).
-        let share = f64::from(n_inside) / n_edges as f64;
+        let share = n_inside as f64 / n_edges as f64;
         assert!((0.297..0.320).contains(&share), "{share}");
     }
 

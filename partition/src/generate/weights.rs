@@ -21,6 +21,7 @@ impl Groups {
         Groups { n_groups, n_large: n_nodes % n_groups, laws }
     }
 
+    #[inline(always)]
     pub(super) fn n_groups(&self) -> u64 {
         self.n_groups
     }
@@ -31,10 +32,16 @@ impl Groups {
         small * (self.n_groups - self.n_large) as f64 + large * self.n_large as f64
     }
 
-    /// The rank of a member drawn by weight from one group, for a fraction that is uniform in (0, 1).
-    #[inline]
-    pub(super) fn rank(&self, group: u64, fraction: f64) -> u64 {
-        self.laws[usize::from(group < self.n_large)].member(fraction) * self.n_groups + group
+    /// Law of the members of a group.
+    #[inline(always)]
+    pub(super) fn law(&self, group: u64) -> &Law {
+        &self.laws[usize::from(group < self.n_large)]
+    }
+
+    /// The rank of a member of a group.
+    #[inline(always)]
+    pub(super) fn rank(&self, group: u64, member: u64) -> u64 {
+        member * self.n_groups + group
     }
 }
 
@@ -58,10 +65,18 @@ impl Law {
     }
 
     /// The member below whose right end lies this fraction of the whole area.
-    #[inline]
+    #[cfg(test)]
     pub(super) fn member(&self, fraction: f64) -> u64 {
         let x = exp(self.power * ln(self.low + fraction * self.width));
         ((x - 0.5) as u64).min(self.n_members - 1)
+    }
+
+    /// The same for members of several laws.
+    #[cfg(test)]
+    fn members_of(laws: [Law; LANES], fractions: [f64; LANES]) -> [u64; LANES] {
+        let mut lanes = LawLanes::default();
+        laws.iter().enumerate().for_each(|(lane, law)| lanes.set(lane, law));
+        lanes.members(&fractions)
     }
 
     /// The share of one member in the whole weight.
@@ -72,18 +87,51 @@ impl Law {
     }
 }
 
+/// Draws that are made together, by vector instructions.
+pub(super) const LANES: usize = 16;
+
+/// Laws of several draws, number by number.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LawLanes {
+    last: [u64; LANES],
+    low: [f64; LANES],
+    width: [f64; LANES],
+    power: [f64; LANES],
+}
+
+impl LawLanes {
+    #[inline(always)]
+    pub(super) fn set(&mut self, lane: usize, law: &Law) {
+        self.last[lane] = law.n_members - 1;
+        self.low[lane] = law.low;
+        self.width[lane] = law.width;
+        self.power[lane] = law.power;
+    }
+
+    /// Members, each as [`Law::member`] draws it.
+    #[inline(always)]
+    pub(super) fn members(&self, fractions: &[f64; LANES]) -> [u64; LANES] {
+        let mut members = [0; LANES];
+        for lane in 0..LANES {
+            let x = exp(self.power[lane] * ln(self.low[lane] + fractions[lane] * self.width[lane]));
+            members[lane] = ((x - 0.5) as u64).min(self.last[lane]);
+        }
+        members
+    }
+}
+
 /// The 128 random bits of one block, from which choice after choice is taken: what one leaves is as random for the next.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bits(u128);
 
 impl Bits {
-    #[inline]
+    #[inline(always)]
     pub(super) fn new(words: [u32; 4]) -> Bits {
         Bits(words.iter().fold(0, |bits, word| bits << 32 | u128::from(*word)))
     }
 
     /// Uniform in `0..n`. Read as a fraction, the bits are multiplied by n: the whole part is the draw, the rest remains.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(&mut self, n: u64) -> u64 {
         let low = u128::from(self.0 as u64) * u128::from(n);
         let high = (self.0 >> 64) * u128::from(n) + (low >> 64);
@@ -92,7 +140,7 @@ impl Bits {
     }
 
     /// Uniform in (0, 1), with 44 bits.
-    #[inline]
+    #[inline(always)]
     pub(super) fn fraction(&mut self) -> f64 {
         (self.take(1 << 44) as f64 + 0.5) * (1.0 / (1u64 << 44) as f64)
     }
@@ -110,6 +158,9 @@ mod tests {
             let n_draws = 200_000;
             let mut count = vec![0f64; 200];
             (0..n_draws).for_each(|k| count[law.member((f64::from(k) + 0.5) / f64::from(n_draws)) as usize] += 1.0);
+            let fractions = std::array::from_fn(|lane| (lane as f64 + 0.5) / LANES as f64);
+            let members = fractions.map(|fraction| law.member(fraction));
+            assert_eq!(Law::members_of([law; LANES], fractions), members);
             let shares: f64 = (0..200).map(|member| law.share(member)).sum();
             assert!((shares - 1.0).abs() < 1e-9, "{shares}");
             for (member, n) in (0..).zip(count) {
@@ -133,7 +184,7 @@ mod tests {
         let groups = Groups::new(11, 3, 2.5);
         let mut seen: Vec<u64> = (0..3u64)
             .flat_map(|group| (0..3000).map(move |k| (group, (f64::from(k) + 0.5) / 3000.0)))
-            .map(|(group, fraction)| groups.rank(group, fraction))
+            .map(|(group, fraction)| groups.rank(group, groups.law(group).member(fraction)))
             .collect();
         seen.sort_unstable();
         seen.dedup();

@@ -8,7 +8,10 @@ use std::{
 
 use rayon::prelude::*;
 
-use crate::error::{Result, StoreError};
+use crate::{
+    error::{Result, StoreError},
+    mapped::ask_for,
+};
 
 /// Bytes under one checksum.
 pub const BLOCK_BYTES: usize = 1 << 20;
@@ -105,12 +108,23 @@ impl Blocks {
         (0..self.sums.len()).into_par_iter().try_for_each(|block| self.check(bytes, block))
     }
 
+    /// CRC-32 of the whole column of `n_bytes`, from the checksums of its blocks.
+    pub(crate) fn checksum(&self, n_bytes: usize) -> u32 {
+        let mut whole = crc32fast::Hasher::new();
+        for (block, sum) in self.sums.iter().enumerate() {
+            let length = n_bytes.saturating_sub(block * BLOCK_BYTES).min(BLOCK_BYTES);
+            whole.combine(&crc32fast::Hasher::new_with_initial_len(*sum, length as u64));
+        }
+        whole.finalize()
+    }
+
     fn check(&self, bytes: &[u8], block: usize) -> Result<()> {
         if self.is_matched(block) {
             return Ok(());
         }
         let start = block * BLOCK_BYTES;
         let end = bytes.len().min(start + BLOCK_BYTES);
+        bytes.get(start..end).inspect(|block| ask_for(block));
         if bytes.get(start..end).map(crc32fast::hash) != self.sums.get(block).copied() {
             return Err(StoreError::Checksum {
                 path: self.path.clone(),
@@ -137,6 +151,8 @@ mod tests {
         let whole = fresh();
         whole.check_all(&bytes).unwrap();
         whole.touch(&bytes, 0, bytes.len()).unwrap();
+        assert_eq!(whole.checksum(bytes.len()), crc32fast::hash(&bytes));
+        assert_eq!(Blocks::new("x".into(), "x", Vec::new()).checksum(0), crc32fast::hash(&[]));
 
         bytes[66 * BLOCK_BYTES + 9] ^= 4;
         whole.touch(&bytes, 66 * BLOCK_BYTES, 66 * BLOCK_BYTES + 1).expect("it matched before");

@@ -53,6 +53,15 @@ impl Cluster {
 
     /// [`Cluster::open`], with checksums compared when `verify` says; shards are opened likewise.
     pub fn open_with(dir: &Path, verify: Verify) -> Result<Cluster> {
+        let cluster = Cluster::open_for_server(dir, verify)?;
+        // Lookups read owners without checking.
+        cluster.owner_bytes()?;
+        Ok(cluster)
+    }
+
+    /// [`Cluster::open_with`] for processes that send owners and look none up: the column of owners, which is as long as
+    /// the graph, is not read. They must take owners from [`Cluster::owner_bytes`].
+    pub fn open_for_server(dir: &Path, verify: Verify) -> Result<Cluster> {
         let manifest = Manifest::read(dir)?;
         let Some(CutEntry::Cluster(entry)) = manifest.contents.cut.clone() else {
             return Err(StoreError::NotACluster { path: dir.to_owned() });
@@ -63,11 +72,6 @@ impl Cluster {
             Dtype::U16 => OwnerColumn::Wide(open_column(&opening, "owner")?),
             _ => OwnerColumn::Narrow(open_column(&opening, "owner")?),
         };
-        // Lookups read owners without checking.
-        match &owner {
-            OwnerColumn::Narrow(column) => drop(column.all()?),
-            OwnerColumn::Wide(column) => drop(column.all()?),
-        }
         let inclusion = match manifest.column("inclusion") {
             Some(_) => Some(open_column(&opening, "inclusion")?),
             None => None,
@@ -127,6 +131,22 @@ impl Cluster {
         }
     }
 
+    /// The owners as bytes, all of them checked.
+    pub fn owner_bytes(&self) -> Result<&[u8]> {
+        match &self.owner {
+            OwnerColumn::Narrow(column) => column.all(),
+            OwnerColumn::Wide(column) => column.all().map(bytemuck::cast_slice),
+        }
+    }
+
+    /// CRC-32 of the owners' bytes, as they were written.
+    pub fn owner_checksum(&self) -> u32 {
+        match &self.owner {
+            OwnerColumn::Narrow(column) => column.checksum(),
+            OwnerColumn::Wide(column) => column.checksum(),
+        }
+    }
+
     /// Probability that each node is in a mini-batch, if it was computed.
     pub fn inclusion(&self) -> Result<Option<&[f32]>> {
         self.inclusion.as_ref().map(Column::all).transpose()
@@ -152,6 +172,9 @@ impl Cluster {
         let n_shards = self.n_shards();
         let summary = self.entry.shards.get(shard as usize).ok_or(StoreError::NoShard { shard, n_shards })?;
         let path = self.shard_dir(shard);
+        if !path.exists() {
+            return Err(StoreError::AbsentShard { path: self.dir.clone(), shard });
+        }
         let opened = Shard::open_with(&path, self.verify)?;
         if opened.manifest().digest != summary.digest {
             let problem = "its digest is another one".to_owned();

@@ -54,6 +54,24 @@ impl<T: Item> Column<T> {
         }
     }
 
+    /// From now on items are read in no order: see [`Column::will_need`].
+    pub(crate) fn read_randomly(&self) {
+        self.mapped.read_randomly();
+    }
+
+    /// True if items that will be read should be asked for.
+    #[inline]
+    pub(crate) fn is_random(&self) -> bool {
+        self.mapped.is_random()
+    }
+
+    /// Asks the system to read items that will be needed, if it does not read ahead itself.
+    #[inline]
+    pub(crate) fn will_need(&self, start: usize, end: usize) {
+        let size = size_of::<T>();
+        self.mapped.will_need(start.saturating_mul(size), end.saturating_mul(size));
+    }
+
     /// Some items, checked; `None` beyond the column.
     #[inline]
     pub fn get(&self, start: usize, end: usize) -> Result<Option<&[T]>> {
@@ -75,6 +93,12 @@ impl<T: Item> Column<T> {
             blocks.check_all(self.mapped.bytes())?;
         }
         Ok(self.items())
+    }
+
+    /// CRC-32 of all bytes, as they were written: they are not read, unless checksums are not compared on first reads.
+    pub(crate) fn checksum(&self) -> u32 {
+        let bytes = self.mapped.bytes();
+        self.blocks.as_ref().map_or_else(|| crc32fast::hash(bytes), |blocks| blocks.checksum(bytes.len()))
     }
 
     /// A column whatever its type; with `T = u8`, its bytes.
@@ -169,7 +193,7 @@ impl<T: Item> ColumnWriter<T> {
             checksum: checksum_of_sums(&self.block_sums),
             earlier_file: None,
         };
-        Ok(FinishedColumn { entry, block_sums: self.block_sums, path: self.path, file: self.file })
+        Ok(FinishedColumn { entry, block_sums: self.block_sums, path: self.path, file: Some(self.file) })
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -192,10 +216,22 @@ pub struct FinishedColumn {
     pub(crate) entry: ColumnEntry,
     pub(crate) block_sums: Vec<u32>,
     pub(crate) path: PathBuf,
-    pub(crate) file: File,
+    /// `None` for a column that is synced and closed.
+    file: Option<File>,
 }
 
 impl FinishedColumn {
+    /// Waits until the column is on the disk.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.file.iter().try_for_each(File::sync_all).map_err(StoreError::io(&self.path))
+    }
+
+    /// Waits until the column is on the disk, and closes its file.
+    pub(crate) fn close(self) -> Result<FinishedColumn> {
+        self.sync()?;
+        Ok(FinishedColumn { file: None, ..self })
+    }
+
     /// True if another column holds the same items, byte for byte.
     pub fn same_items(&self, other: &FinishedColumn) -> Result<bool> {
         // Different checksums settle it without reading.
@@ -217,7 +253,8 @@ impl FinishedColumn {
     /// The items of a column made by [`ColumnWriter::scratch`]. Its file has no name any more: it goes with the map.
     pub fn into_scratch<T: Item>(self) -> Result<Column<T>> {
         assert_eq!(self.entry.dtype, T::DTYPE, "columns are read as they were written");
-        Ok(Column { mapped: Mapped::of(&self.file, &self.path)?, blocks: None, _items: PhantomData })
+        let file = self.file.as_ref().expect("the file of scratch is open");
+        Ok(Column { mapped: Mapped::of(file, &self.path)?, blocks: None, _items: PhantomData })
     }
 
     /// Removes a column that turned out not to be needed.

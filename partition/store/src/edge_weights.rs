@@ -22,6 +22,11 @@ impl EdgeWeights {
         Column::open(opening, entry).map(EdgeWeights)
     }
 
+    /// From now on weights are read in no order.
+    pub(crate) fn read_randomly(&self) {
+        self.0.read_randomly();
+    }
+
     /// Compares the blocks under a range of [`EdgeWeights::items`] with their checksums, unless that was done before.
     #[inline]
     pub fn touch(&self, start: usize, end: usize) -> Result<()> {

@@ -52,6 +52,66 @@ pub enum StoreError {
         /// Shards are `0..n_shards`.
         n_shards: u32,
     },
+    /// A shard that the folder does not hold.
+    #[error(
+        "{path}: shard {shard} is not in this folder: `kith shards list` prints those it holds, `kith shards copy` adds shards to it"
+    )]
+    AbsentShard {
+        /// The folder.
+        path: PathBuf,
+        /// The shard asked for.
+        shard: u32,
+    },
+    /// Shards of two partitioned graphs would end in one folder.
+    #[error("{path}: holds another partitioned graph than {from}: choose another folder")]
+    OtherGraph {
+        /// The destination.
+        path: PathBuf,
+        /// The source.
+        from: PathBuf,
+    },
+    /// Source and destination of a copy are one folder, or one lies in the other.
+    #[error("{path}: the same folder as {from}, or one lies in the other: choose a folder elsewhere")]
+    Overlap {
+        /// The destination.
+        path: PathBuf,
+        /// The source.
+        from: PathBuf,
+    },
+    /// A destination with files of somebody else.
+    #[error(
+        "{path}: holds files and is no partitioned graph: choose a new folder, or one that holds shards of the same graph"
+    )]
+    NotEmpty {
+        /// The destination.
+        path: PathBuf,
+    },
+    /// Files in the place of a copy that are not what would be copied.
+    #[error(
+        "{path}: expected a copy of the source, found another file or shard ({problem}): remove it, and run the command again"
+    )]
+    BadCopy {
+        /// The file or folder.
+        path: PathBuf,
+        /// Difference that was found.
+        problem: String,
+    },
+    /// A disk without space for a copy.
+    #[error("{path}: no space on its disk ({problem}): free some space, or choose another disk")]
+    NoSpace {
+        /// The destination.
+        path: PathBuf,
+        /// Space that is needed and free, or the system's words.
+        problem: String,
+    },
+    /// A shard that cannot be removed from the source of a move.
+    #[error("{path}: cannot be moved away ({problem}): use `kith shards copy`, which removes nothing")]
+    NotMovable {
+        /// The file or folder.
+        path: PathBuf,
+        /// Reason.
+        problem: String,
+    },
     /// A node of another shard.
     #[error("node {node} does not belong to shard {shard}")]
     NotOwned {

@@ -93,6 +93,38 @@ impl Features {
         }
     }
 
+    /// From now on dense features are read in no order: see [`Features::will_need`].
+    pub(crate) fn read_randomly(&self) {
+        match &self.values {
+            Values::F32(column) => column.read_randomly(),
+            Values::F16(column) => column.read_randomly(),
+            Values::Bf16(column) => column.read_randomly(),
+            Values::Sparse { .. } => {}
+        }
+    }
+
+    /// True if features that will be read should be asked for.
+    pub fn is_random(&self) -> bool {
+        match &self.values {
+            Values::F32(column) => column.is_random(),
+            Values::F16(column) => column.is_random(),
+            Values::Bf16(column) => column.is_random(),
+            Values::Sparse { .. } => false,
+        }
+    }
+
+    /// Asks the system to read the dense features of nodes from `first` to `end` that will be needed, if it does not read ahead itself.
+    #[inline]
+    pub fn will_need(&self, first: u64, end: u64) {
+        let (start, end) = (first as usize * self.dim(), end as usize * self.dim());
+        match &self.values {
+            Values::F32(column) => column.will_need(start, end),
+            Values::F16(column) => column.will_need(start, end),
+            Values::Bf16(column) => column.will_need(start, end),
+            Values::Sparse { .. } => {}
+        }
+    }
+
     /// Writes the row of a node into `out`, whose length must be the dim.
     pub fn read(&self, node: u64, out: &mut [f32]) -> Result<()> {
         assert_eq!(out.len(), self.dim(), "a row has its own length");
@@ -158,6 +190,7 @@ impl Features {
 
     /// Copies the rows of nodes from `first` on as they are stored: as many as `to` has room for. They must be dense.
     pub fn copy_dense(&self, first: u64, to: &mut [u8]) -> Result<()> {
+        self.will_need(first, first + (to.len() / self.row_bytes().max(1)) as u64);
         for (node, to) in (first..).zip(to.chunks_exact_mut(self.row_bytes().max(1))) {
             let row = self.dense_bytes(node)?.expect("these rows are dense");
             to.copy_from_slice(row);

@@ -85,6 +85,20 @@ impl Graph {
         })
     }
 
+    /// Prepares for reads in no order, as sampling makes them: of a store that takes more than a quarter of the free memory, the system
+    /// then reads no more than what is asked for.
+    pub fn read_randomly(&self) {
+        if !self.manifest.is_large() {
+            return;
+        }
+        self.lists.read_randomly();
+        if let Some(transpose) = &self.transpose {
+            transpose.lists.read_randomly();
+        }
+        self.edge_weights.iter().for_each(EdgeWeights::read_randomly);
+        self.edge_features.iter().chain(&self.features).for_each(Features::read_randomly);
+    }
+
     /// The folder it was opened from.
     pub fn dir(&self) -> &Path {
         &self.dir

@@ -41,10 +41,14 @@ mod mapped;
 mod marker;
 pub mod memory;
 mod node_columns;
-mod nodes_by_shard;
 mod opening;
 mod owned;
+mod presence;
 mod shard;
+mod shard_group;
+mod shard_list;
+mod source_columns;
+mod transfer;
 mod unfinished;
 mod upgrade;
 mod verify;
@@ -69,7 +73,10 @@ pub use crate::{
     },
     node_columns::{Graphs, Ids, Labels, NO_CLASS, Split, SplitPart, split_column},
     owned::NodeRows,
+    presence::Presence,
     shard::Shard,
+    shard_list::{parse_shard_list, shard_list},
+    transfer::{Outcome, Step, Transfer, TransferKind, Transferred, Watch},
     unfinished::{Unfinished, remove},
     upgrade::upgrade,
     verify::{Finding, Verified, verify},

@@ -91,6 +91,23 @@ impl Lists {
         self.indptr.items().get(node as usize)
     }
 
+    /// From now on lists are read in no order: see [`Lists::will_need`].
+    pub(crate) fn read_randomly(&self) {
+        match &self.indices {
+            IdColumn::Narrow(column) => column.read_randomly(),
+            IdColumn::Wide(column) => column.read_randomly(),
+        }
+    }
+
+    /// Asks the system to read a range of [`Lists::indices`] that will be needed, if it does not read ahead itself.
+    #[inline]
+    pub fn will_need(&self, start: usize, end: usize) {
+        match &self.indices {
+            IdColumn::Narrow(column) => column.will_need(start, end),
+            IdColumn::Wide(column) => column.will_need(start, end),
+        }
+    }
+
     /// Compares the blocks under a range of [`Lists::indices`] with their checksums, unless that was done before.
     #[inline]
     pub fn touch(&self, start: usize, end: usize) -> Result<()> {

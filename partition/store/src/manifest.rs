@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::item::Dtype;
+use crate::{item::Dtype, mapped::mapped_bytes, memory::available_bytes};
 
 /// The format this build writes. It reads format 1 as well: see `first_format`.
 pub const FORMAT_VERSION: u32 = 2;
@@ -239,6 +239,12 @@ impl ColumnEntry {
 }
 
 impl Manifest {
+    /// True if the columns take more than a quarter of the free memory, or all files of this process more than half.
+    pub(crate) fn is_large(&self) -> bool {
+        let n_bytes = self.columns.iter().filter_map(ColumnEntry::n_bytes).fold(0, u64::saturating_add);
+        available_bytes().is_some_and(|free| n_bytes > free / 4 || mapped_bytes() > free / 2)
+    }
+
     pub(crate) fn new(contents: Contents, provenance: Provenance, columns: Vec<ColumnEntry>) -> Manifest {
         let mut manifest =
             Manifest { format_version: FORMAT_VERSION, digest: String::new(), contents, provenance, columns };

@@ -7,14 +7,22 @@ use std::{
     fs::File,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
-    sync::{Mutex, Once, PoisonError},
+    sync::{
+        Mutex, Once, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use crate::error::{Result, StoreError};
 
-/// The bytes of one published file; `None` for an empty one, which cannot be mapped.
+/// The bytes of one published file.
 #[derive(Debug)]
-pub(crate) struct Mapped(Option<memmap2::Mmap>);
+pub(crate) struct Mapped {
+    /// `None` for an empty file, which cannot be mapped.
+    map: Option<memmap2::Mmap>,
+    /// True if the system reads no more than what is asked for.
+    is_random: AtomicBool,
+}
 
 impl Mapped {
     /// Maps the whole file. Pages are shared by all processes that open it and cost memory only when touched.
@@ -25,7 +33,7 @@ impl Mapped {
     /// The same for a file that is open, and may have no name any more; `path` is for messages.
     pub(crate) fn of(file: &File, path: &Path) -> Result<Mapped> {
         if file.metadata().map_err(StoreError::io(path))?.len() == 0 {
-            return Ok(Mapped(None));
+            return Ok(Mapped { map: None, is_random: AtomicBool::new(false) });
         }
         handle_bus_errors();
         // SAFETY: a column is mapped only after `ColumnWriter::finish` has consumed its writer; from then on nothing in
@@ -33,23 +41,64 @@ impl Mapped {
         let map = unsafe { memmap2::Mmap::map(file) }.map_err(StoreError::io(path))?;
         let mut maps = MAPS.lock().unwrap_or_else(PoisonError::into_inner);
         maps.insert(map.as_ptr() as usize, (map.len(), path.to_owned()));
-        Ok(Mapped(Some(map)))
+        Ok(Mapped { map: Some(map), is_random: AtomicBool::new(false) })
+    }
+
+    /// From now on the system reads the pages that are touched, and none around them: for files that are larger than memory and are read
+    /// in no order. Parts that are read in order are asked for with [`Mapped::will_need`].
+    pub(crate) fn read_randomly(&self) {
+        if let Some(map) = &self.map
+            && map.advise(memmap2::Advice::Random).is_ok()
+        {
+            self.is_random.store(true, Relaxed);
+        }
+    }
+
+    /// True if parts that will be read should be asked for.
+    #[inline]
+    pub(crate) fn is_random(&self) -> bool {
+        self.is_random.load(Relaxed)
+    }
+
+    /// Asks the system to read bytes that will be needed, and does not wait. Without effect if the system reads ahead itself.
+    #[inline]
+    pub(crate) fn will_need(&self, start: usize, end: usize) {
+        if self.is_random() && start < end && end <= self.bytes().len() {
+            ask_for(&self.bytes()[start..end]);
+        }
     }
 
     /// The bytes, starting on a page: aligned for every item type.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         const NOTHING: &[u64] = &[];
-        self.0.as_deref().unwrap_or(bytemuck::cast_slice(NOTHING))
+        self.map.as_deref().unwrap_or(bytemuck::cast_slice(NOTHING))
     }
 }
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        if let Some(map) = &self.0 {
+        if let Some(map) = &self.map {
             MAPS.lock().unwrap_or_else(PoisonError::into_inner).remove(&(map.as_ptr() as usize));
         }
     }
+}
+
+/// Asks the system to read the pages under these bytes, and does not wait.
+pub(crate) fn ask_for(bytes: &[u8]) {
+    static PAGE: OnceLock<usize> = OnceLock::new();
+    // SAFETY: asks the system for a number.
+    let page =
+        *PAGE.get_or_init(|| usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096).max(1));
+    let first = bytes.as_ptr() as usize / page * page;
+    let n_bytes = bytes.as_ptr() as usize + bytes.len() - first;
+    // SAFETY: advice to read pages of this process changes no byte; the system rejects addresses that it cannot take.
+    unsafe { libc::madvise(first as *mut c_void, n_bytes, libc::MADV_WILLNEED) };
+}
+
+/// Bytes of all files that this process has mapped.
+pub(crate) fn mapped_bytes() -> u64 {
+    MAPS.lock().unwrap_or_else(PoisonError::into_inner).values().map(|(length, _)| *length as u64).sum()
 }
 
 /// All maps of this process by their first address: length and file.
@@ -99,3 +148,29 @@ extern "C" fn on_bus_error(_signal: c_int, info: *mut libc::siginfo_t, _context:
 /// The end of the sentence about a file that cannot be read any more.
 const LOST: &[u8] =
     b": cannot be read any more: it was truncated while in use, or its disk failed: restore it from a copy\n";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_changes_no_byte() {
+        let temp = tempfile::tempdir().unwrap();
+        let (path, empty) = (temp.path().join("a"), temp.path().join("empty"));
+        let bytes: Vec<u8> = (0..300_000u32).map(|place| place as u8).collect();
+        std::fs::write(&path, &bytes).unwrap();
+        std::fs::write(&empty, []).unwrap();
+        let mapped = Mapped::open(&path).unwrap();
+        mapped.will_need(0, 10);
+        assert!(!mapped.is_random());
+        mapped.read_randomly();
+        assert!(mapped.is_random());
+        for (start, end) in [(0, 10), (5, 5), (4095, 4097), (123_456, 300_000), (7, 300_001), (usize::MAX, 3)] {
+            mapped.will_need(start, end);
+        }
+        assert!(mapped.bytes() == bytes);
+        let nothing = Mapped::open(&empty).unwrap();
+        nothing.read_randomly();
+        assert!(!nothing.is_random() && nothing.bytes().is_empty());
+    }
+}

@@ -56,14 +56,19 @@ impl<'a> Opening<'a> {
         if self.verify == Verify::Off || entry.name == CHECKSUMS {
             return Ok(None);
         }
+        let sums = self.sums_of(entry)?.to_vec();
+        Ok(Some(Blocks::new(self.dir.join(entry.file_name()), &entry.name, sums)))
+    }
+
+    /// The checksums of the blocks of a column other than the one that holds them.
+    pub(crate) fn sums_of(&self, entry: &ColumnEntry) -> Result<&[u32]> {
         let n_blocks = |entry: &ColumnEntry| entry.n_bytes().unwrap_or(u64::MAX).div_ceil(BLOCK_BYTES as u64);
         let before = self.manifest.columns.iter().take_while(|other| other.name != entry.name);
         let first =
             before.filter(|other| other.name != CHECKSUMS).fold(0u64, |sum, other| sum.saturating_add(n_blocks(other)));
         let sums =
             usize::try_from(first).ok().and_then(|first| self.sums.get(first..)?.get(..n_blocks(entry) as usize));
-        let sums = sums.ok_or_else(|| self.wrong(format!("column {} has blocks without checksums", entry.name)))?;
-        Ok(Some(Blocks::new(self.dir.join(entry.file_name()), &entry.name, sums.to_vec())))
+        sums.ok_or_else(|| self.wrong(format!("column {} has blocks without checksums", entry.name)))
     }
 
     fn path(&self) -> PathBuf {
@@ -74,9 +79,15 @@ impl<'a> Opening<'a> {
 /// Maps the file of a column after comparing its length with the manifest's.
 pub(crate) fn open_checked(dir: &Path, entry: &ColumnEntry) -> Result<Mapped> {
     let mapped = Mapped::open(&dir.join(entry.file_name()))?;
-    let (found, expected) = (mapped.bytes().len() as u64, entry.n_bytes());
-    if expected != Some(found) {
-        return Err(StoreError::Length { column: entry.name.clone(), expected: expected.unwrap_or(u64::MAX), found });
-    }
-    Ok(mapped)
+    wrong_length_of(entry, mapped.bytes().len() as u64).map_or(Ok(mapped), Err)
+}
+
+/// The error of a file that does not have the length that the manifest states.
+pub(crate) fn wrong_length_of(entry: &ColumnEntry, found: u64) -> Option<StoreError> {
+    let expected = entry.n_bytes();
+    (expected != Some(found)).then(|| StoreError::Length {
+        column: entry.name.clone(),
+        expected: expected.unwrap_or(u64::MAX),
+        found,
+    })
 }

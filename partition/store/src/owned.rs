@@ -62,21 +62,6 @@ impl Owned {
     }
 }
 
-/// The column of some nodes of a graph, which must ascend: each word with the count of all bits before.
-pub(crate) fn words_of(n_nodes: u64, nodes: impl Iterator<Item = u64>) -> impl Iterator<Item = [u64; 2]> {
-    let mut nodes = nodes.peekable();
-    let mut n_before = 0;
-    (0..n_nodes).step_by(NODES_PER_WORD as usize).map(move |first| {
-        let mut word = 0u64;
-        while let Some(node) = nodes.next_if(|node| *node < first + NODES_PER_WORD) {
-            word |= 1 << (node - first);
-        }
-        let rank = n_before;
-        n_before += u64::from(word.count_ones());
-        [word, rank]
-    })
-}
-
 /// Some nodes in memory.
 #[derive(Debug, Default)]
 pub struct NodeRows {
@@ -106,5 +91,10 @@ impl NodeRows {
     /// Number of owned nodes.
     pub fn n_rows(&self) -> u64 {
         self.n_rows
+    }
+
+    /// The bitmap of all nodes, each word followed by the number of nodes before it. Equal sets have equal words.
+    pub fn words(&self) -> &[u64] {
+        &self.words
     }
 }

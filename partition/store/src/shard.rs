@@ -70,6 +70,17 @@ impl Shard {
         })
     }
 
+    /// Prepares for reads in no order: see [`Graph::read_randomly`](crate::Graph::read_randomly).
+    pub fn read_randomly(&self) {
+        if !self.manifest.is_large() {
+            return;
+        }
+        self.lists.read_randomly();
+        self.out_lists.iter().for_each(Lists::read_randomly);
+        self.edge_weights.iter().for_each(EdgeWeights::read_randomly);
+        self.edge_features.iter().chain(&self.features).for_each(Features::read_randomly);
+    }
+
     /// The manifest; its counts of nodes and edges are the shard's own.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest

@@ -49,6 +49,12 @@ pub(crate) fn remove_unfinished() {
     std::mem::forget(paths);
 }
 
+/// Work that a signal's removal of what is unfinished neither interrupts nor meets half done: a rename out of an unfinished folder.
+pub(crate) fn undisturbed<T>(work: impl FnOnce() -> T) -> T {
+    let _paths = paths();
+    work()
+}
+
 /// Removes a file or a folder with all it holds; other threads may still write to it.
 pub fn remove(path: &Path) {
     for _ in 0..ATTEMPTS {

@@ -36,6 +36,9 @@ fn upgrade_folder(dir: &Path, manifest: Manifest, out: &Path) -> Result<Manifest
         for (number, shard) in (0..).zip(&mut entry.shards) {
             let name = shard_name(number);
             let folder = dir.join(&name);
+            if fs::symlink_metadata(&folder).is_err() {
+                return Err(StoreError::AbsentShard { path: dir.to_owned(), shard: number });
+            }
             let own = Manifest::read(&folder)?;
             if own.digest != shard.digest {
                 let problem = "its digest is another one".to_owned();

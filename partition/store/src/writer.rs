@@ -82,10 +82,7 @@ impl StoreWriter {
             checksums.push(&column.block_sums)?;
         }
         self.columns.push(checksums.finish()?);
-        self.columns
-            .par_iter()
-            .map(|column| column.file.sync_all().map_err(StoreError::io(&column.path)))
-            .collect::<Result<()>>()?;
+        self.columns.par_iter().map(FinishedColumn::sync).collect::<Result<()>>()?;
 
         let entries = self.columns.iter().map(|column| column.entry.clone()).collect();
         self.publish(Manifest::new(contents, provenance, entries), open)

@@ -8,7 +8,7 @@ use std::{
 
 use kith_store::{
     Cluster, Contents, Cut, Dtype, FeatureLayout, FeaturesEntry, Graph, LabelKind, LabelsEntry, Owners, Provenance,
-    Shard, StoreError, StoreWriter, verify, write_cluster,
+    Shard, StoreError, StoreWriter, Verify, verify, write_cluster,
 };
 
 const N_NODES: u64 = 131; // Not a multiple of a word.
@@ -166,4 +166,26 @@ fn damage_is_found() {
         assert!(file.starts_with(&findings[0].column), "{findings:?}");
         fs::write(&path, &whole).unwrap();
     }
+}
+
+/// A server reads owners when it sends them: damage is found then, and every other process finds it at the start.
+#[test]
+fn damaged_owners_are_found_when_they_are_first_read() {
+    let temp = tempfile::tempdir().unwrap();
+    let graph = write_store(&temp.path().join("store"));
+    let (owner, out) = (owners(), temp.path().join("cluster"));
+    write_cluster(&graph, &cut(&owner, 4), &out, &|_| ()).unwrap();
+    let column = out.join("owner.u8");
+    let mut bytes = fs::read(&column).unwrap();
+    let whole = Cluster::open_for_server(&out, Verify::FirstTouch).unwrap();
+    assert_eq!(whole.owner_bytes().unwrap(), bytes);
+    let checksum = whole.owner_checksum();
+    assert_eq!(checksum, crc32fast::hash(&bytes));
+    bytes[9] ^= 1;
+    fs::write(&column, &bytes).unwrap();
+    let opened = Cluster::open_for_server(&out, Verify::FirstTouch).unwrap();
+    assert_eq!(opened.owner_checksum(), checksum, "the checksum is that of the owners as they were written");
+    assert!(matches!(opened.owner_bytes(), Err(StoreError::Checksum { .. })));
+    assert!(matches!(Cluster::open(&out), Err(StoreError::Checksum { .. })));
+    assert!(matches!(Cluster::open_for_server(&out, Verify::Open), Err(StoreError::Checksum { .. })));
 }

@@ -39,7 +39,7 @@ const ATANH_TERMS: [f64; 16] = {
 };
 
 /// e^x for -700 < x < 700: the power of two next to it, times a series for the rest.
-#[inline]
+#[inline(always)]
 pub fn exp(x: f64) -> f64 {
     const LN_2_HIGH: f64 = 6.931_471_803_691_238e-1; // 33 bits: its products with small integers are exact
     const LN_2_LOW: f64 = 1.908_214_929_270_587_7e-10;

@@ -1,4 +1,4 @@
-//! CPU instruction set of the kernels, detected on first use.
+//! CPU instruction set of the kernels, and name of the machine's arithmetic, detected on first use.
 
 use std::sync::OnceLock;
 
@@ -22,6 +22,26 @@ impl InstructionSet {
             InstructionSet::Avx2 => "avx2",
             InstructionSet::Avx512 => "avx512",
         }
+    }
+}
+
+/// Name of the arithmetic of this machine: two machines of one name compute the same bits. The instruction set in use, and the vendor of
+/// a CPU that is not Intel's: libtorch multiplies matrices with MKL, which has other code for those.
+pub fn arithmetic() -> &'static str {
+    static NAME: OnceLock<String> = OnceLock::new();
+    NAME.get_or_init(|| {
+        let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        format!("{}{}", instruction_set().name(), suffix(&cpu))
+    })
+}
+
+fn suffix(cpuinfo: &str) -> String {
+    let line = cpuinfo.lines().find_map(|line| line.strip_prefix("vendor_id"));
+    match line.map(|line| line.trim_start_matches([' ', '\t', ':'])) {
+        Some("GenuineIntel") => String::new(),
+        Some("AuthenticAMD") => "-amd".to_owned(),
+        Some(vendor) => format!("-{}", vendor.to_lowercase()),
+        None => "-unknown".to_owned(),
     }
 }
 
@@ -61,6 +81,16 @@ fn widest() -> InstructionSet {
 #[cfg(test)]
 mod tests {
     use super::{InstructionSet::*, *};
+
+    #[test]
+    fn arithmetic_names_the_vendor() {
+        let of = |vendor| suffix(&format!("processor\t: 0\nvendor_id\t: {vendor}\ncpu family\t: 6\n"));
+        assert_eq!(
+            [of("GenuineIntel"), of("AuthenticAMD"), of("HygonGenuine"), suffix("")],
+            ["", "-amd", "-hygongenuine", "-unknown"]
+        );
+        assert!(arithmetic().starts_with(instruction_set().name()), "{}", arithmetic());
+    }
 
     #[test]
     fn what_is_asked_for_wins_where_the_machine_has_it() {

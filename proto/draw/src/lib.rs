@@ -28,7 +28,7 @@ pub use crate::{
     draws::Draws,
     elementary::{exp, ln, ln_1p, sin_cos},
     exponential::{N_EXPONENTIALS, exponential_of, exponentials, uniforms},
-    instruction_set::{InstructionSet, instruction_set},
+    instruction_set::{InstructionSet, arithmetic, instruction_set},
     name::{Name, Purpose, Stream},
     permutation::Permutation,
     philox::{philox4x32, philox4x32_lanes},

@@ -42,6 +42,8 @@ pub enum Purpose {
     WeightedNeighbor = 17,
     /// Labels of training nodes that a step shows as input (a = node).
     LabelInput = 18,
+    /// Nodes of cheap evaluations (a = node).
+    EvaluationSample = 19,
 }
 
 /// The part of a name that many draws share.

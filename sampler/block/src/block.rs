@@ -207,6 +207,15 @@ impl Block {
         Ok(Block::new(n_nodes as usize, n_nodes as usize, indptr, sources))
     }
 
+    /// Bytes of its memory, without the ids that it shares with other blocks.
+    pub fn memory_bytes(&self) -> u64 {
+        let Block { indptr, out_indptr, sources, destinations, out_edges, out_places, weights, edge_features, .. } =
+            self;
+        let positions = [sources, destinations, out_edges, out_places].map(Vec::capacity);
+        let words = positions.iter().sum::<usize>() + weights.capacity() + edge_features.capacity();
+        (8 * (indptr.capacity() + out_indptr.capacity()) + 4 * words) as u64
+    }
+
     /// The same block for a part of a store's nodes: `ids` are their names, in ascending order.
     pub fn with_ids(mut self, ids: Vec<u64>) -> Block {
         assert_eq!(ids.len(), self.n_sources, "every source has an id");

@@ -135,24 +135,20 @@ impl Pairs {
 
     /// The same with lookups in bulk: `look_up` says for each pair (source, destination) whether the whole graph has
     /// that edge, in either direction if the config excludes reverses. It is asked once per attempt.
-    pub fn draw_with<E>(
+    fn draw_with<E>(
         name: PairsName,
         block: &Block,
         config: PairConfig,
-        look_up: impl FnMut(&[(u32, u32)], &mut [bool]) -> Result<(), E>,
+        mut look_up: impl FnMut(&[(u32, u32)], &mut [bool]) -> Result<(), E>,
     ) -> Result<Pairs, E> {
-        let PairsName { run_key, step, layer, slice } = name;
-        let name = |purpose| Name { run_key, purpose, step, layer }.stream();
-        let n_edges = block.n_edges();
-        let PairCounts { n_negatives, n_in_subset, n_kept, .. } =
-            PairCounts::of(config, n_edges, block.n_sources(), block.n_destinations());
-        let subset = PairSubset::draw(name(Purpose::PairSubset), slice, n_in_subset, n_kept);
-        let is_kept = |index: usize| config.subset == Subset::Each || subset.holds(n_edges + index);
-        let negatives = Negatives::draw(name(Purpose::Negative), slice, n_negatives, block, is_kept, look_up)?;
-        let n_kept_negatives = if config.subset == Subset::Union { negatives.len() + negatives.n_left_out } else { 0 };
-        let n_positives = n_kept - n_kept_negatives;
-        let n_pairs = n_positives + negatives.len();
-        Ok(Pairs { positives: (n_positives < n_edges).then_some(subset), negatives, n_pairs })
+        let mut draw = PairsDraw::new(name, block, config);
+        let mut is_edge = Vec::new();
+        while let Some(pairs) = draw.attempt() {
+            is_edge.resize(pairs.len(), false);
+            look_up(pairs, &mut is_edge)?;
+            draw.refuse(&is_edge);
+        }
+        Ok(draw.finish())
     }
 
     /// All edges and the given negatives.
@@ -189,48 +185,102 @@ impl Pairs {
 }
 
 impl Negatives {
-    /// Those of the pairs `0..n` that are kept: uniform over the block's sources and destinations, drawn again while
-    /// they are refused. Names (slice, index, attempt).
-    fn draw<E>(
-        stream: Stream,
-        slice: u64,
-        n: usize,
-        block: &Block,
-        is_kept: impl Fn(usize) -> bool + Sync,
-        mut look_up: impl FnMut(&[(u32, u32)], &mut [bool]) -> Result<(), E>,
-    ) -> Result<Negatives, E> {
-        let sizes = (block.n_sources() as u64, block.n_destinations() as u64);
+    /// Pairs drawn.
+    pub fn len(&self) -> usize {
+        self.sources.len()
+    }
+
+    /// True if there are no negatives.
+    pub fn is_empty(&self) -> bool {
+        self.sources.is_empty()
+    }
+}
+
+/// Draws the pairs of one layer, attempt by attempt, so that those of several layers can be looked up together:
+/// [`attempt`](PairsDraw::attempt) and [`refuse`](PairsDraw::refuse) in turn, then [`finish`](PairsDraw::finish).
+#[derive(Debug)]
+pub struct PairsDraw {
+    stream: Stream,
+    slice: u64,
+    /// Sources and destinations of the block.
+    sizes: (u64, u64),
+    n_edges: usize,
+    n_kept: usize,
+    is_union: bool,
+    subset: PairSubset,
+    attempt: u16,
+    /// Numbers of the negatives that are still to be drawn, and their places among all pairs.
+    waiting: Vec<u64>,
+    places: Vec<usize>,
+    /// The last attempt at each of them.
+    drawn: Vec<(u32, u32)>,
+    pairs: Vec<(u32, u32)>,
+}
+
+impl PairsDraw {
+    /// For a layer with this block. Negatives are uniform over its sources and destinations, and are drawn again while they are
+    /// refused. Names (slice, index, attempt).
+    pub fn new(name: PairsName, block: &Block, config: PairConfig) -> PairsDraw {
+        let PairsName { run_key, step, layer, slice } = name;
+        let name = |purpose| Name { run_key, purpose, step, layer }.stream();
+        let n_edges = block.n_edges();
+        let PairCounts { n_negatives: n, n_in_subset, n_kept, is_union, .. } =
+            PairCounts::of(config, n_edges, block.n_sources(), block.n_destinations());
+        let subset = PairSubset::draw(name(Purpose::PairSubset), slice, n_in_subset, n_kept);
+        let is_kept = |index: usize| !is_union || subset.holds(n_edges + index);
         let parts = (0..n.div_ceil(N_PART)).into_par_iter().map(|part| {
             let all = part * N_PART..((part + 1) * N_PART).min(n);
             all.filter(|index| is_kept(*index)).map(|index| index as u64).collect::<Vec<u64>>()
         });
-        let mut waiting = parts.collect::<Vec<_>>().concat();
-        let mut pairs = vec![(0, 0); waiting.len()];
-        // Positions, among all pairs, of those still waiting.
-        let mut places: Vec<usize> = (0..waiting.len()).collect();
-        let (mut drawn, mut is_refused) = (Vec::new(), Vec::new());
-        for attempt in 0..MAX_ATTEMPTS {
-            if waiting.is_empty() {
-                break;
-            }
-            drawn.resize(waiting.len(), (0, 0));
-            is_refused.resize(waiting.len(), false);
-            waiting.par_chunks(N_PART).zip(drawn.par_chunks_mut(N_PART)).for_each(|(indices, pairs)| {
-                vectorized(Attempts { stream, slice, attempt, sizes, indices, pairs });
-            });
-            look_up(&drawn, &mut is_refused)?;
-            let mut n_waiting = 0;
-            for k in 0..waiting.len() {
-                let (source, destination) = drawn[k];
-                pairs[places[k]] = (source, destination);
-                if is_refused[k] || source == destination {
-                    (waiting[n_waiting], places[n_waiting]) = (waiting[k], places[k]);
-                    n_waiting += 1;
-                }
-            }
-            waiting.truncate(n_waiting);
-            places.truncate(n_waiting);
+        let waiting = parts.collect::<Vec<_>>().concat();
+        PairsDraw {
+            stream: name(Purpose::Negative),
+            slice,
+            sizes: (block.n_sources() as u64, block.n_destinations() as u64),
+            n_edges,
+            n_kept,
+            is_union,
+            attempt: 0,
+            places: (0..waiting.len()).collect(),
+            drawn: Vec::new(),
+            pairs: vec![(0, 0); waiting.len()],
+            waiting,
+            subset,
         }
+    }
+
+    /// The pairs of the next attempt; `None` if no negative waits for one.
+    pub fn attempt(&mut self) -> Option<&[(u32, u32)]> {
+        if self.waiting.is_empty() || self.attempt == MAX_ATTEMPTS {
+            return None;
+        }
+        let PairsDraw { stream, slice, sizes, attempt, .. } = *self;
+        self.drawn.resize(self.waiting.len(), (0, 0));
+        self.waiting.par_chunks(N_PART).zip(self.drawn.par_chunks_mut(N_PART)).for_each(|(indices, pairs)| {
+            vectorized(Attempts { stream, slice, attempt, sizes, indices, pairs });
+        });
+        Some(&self.drawn)
+    }
+
+    /// Takes the pairs of the last attempt, but for those that are edges and those of one node: they wait for another attempt.
+    pub fn refuse(&mut self, is_edge: &[bool]) {
+        assert_eq!(is_edge.len(), self.drawn.len(), "every pair of the attempt was looked up");
+        let mut n_waiting = 0;
+        for (k, (pair, is_edge)) in self.drawn.iter().zip(is_edge).enumerate() {
+            self.pairs[self.places[k]] = *pair;
+            if *is_edge || pair.0 == pair.1 {
+                (self.waiting[n_waiting], self.places[n_waiting]) = (self.waiting[k], self.places[k]);
+                n_waiting += 1;
+            }
+        }
+        self.waiting.truncate(n_waiting);
+        self.places.truncate(n_waiting);
+        self.attempt += 1;
+    }
+
+    /// The pairs. Negatives that met an edge in every attempt are left out.
+    pub fn finish(self) -> Pairs {
+        let PairsDraw { n_edges, n_kept, is_union, subset, places, pairs, .. } = self;
         let mut left_out = places.iter().copied().peekable();
         let mut negatives = Negatives { n_left_out: places.len(), ..Negatives::default() };
         negatives.sources.reserve_exact(pairs.len() - places.len());
@@ -241,17 +291,10 @@ impl Negatives {
                 negatives.destinations.push(destination);
             }
         }
-        Ok(negatives)
-    }
-
-    /// Pairs drawn.
-    pub fn len(&self) -> usize {
-        self.sources.len()
-    }
-
-    /// True if there are no negatives.
-    pub fn is_empty(&self) -> bool {
-        self.sources.is_empty()
+        let n_kept_negatives = if is_union { negatives.len() + negatives.n_left_out } else { 0 };
+        let n_positives = n_kept - n_kept_negatives;
+        let n_pairs = n_positives + negatives.len();
+        Pairs { positives: (n_positives < n_edges).then_some(subset), negatives, n_pairs }
     }
 }
 

@@ -10,7 +10,7 @@ mod weight_sum;
 
 pub use crate::{
     block::{Block, BlockError, BlockMemory},
-    edge_loss::{Negatives, PairConfig, PairCounts, Pairs, PairsName, Subset},
+    edge_loss::{Negatives, PairConfig, PairCounts, Pairs, PairsDraw, PairsName, Subset},
     form::Form,
     weight_sum::WeightSum,
 };

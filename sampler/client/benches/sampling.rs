@@ -75,6 +75,7 @@ impl Bench {
                 pairs,
                 links: None,
                 has_rows,
+                by_hash: false,
             };
             BatchMaker::new(Arc::clone(&self.shards), Arc::clone(&self.plan), config, self.stock.clone())
         };

@@ -4,7 +4,7 @@
 //!
 //! Each partitioned graph gets a server per shard. Rounds are interleaved: blocks of 1,024 seed nodes with fanouts [10,
 //! 10] and their features, by two threads. Reports the CPU seconds of all server processes per 1,000 seed nodes, and
-//! seed nodes per second; the same without features.
+//! seed nodes per second; the same without features, and with the pairs of an edge loss.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::{
@@ -16,6 +16,7 @@ use std::{
     time::Instant,
 };
 
+use kith_block::{PairConfig, Subset};
 use kith_client::{BatchConfig, Job, Plan, PlanConfig, Prefetch, PrefetchConfig, Sharded, Shards, Whereabouts};
 use kith_sampler::{EdgeData, Fanout, Sampling};
 use kith_store::{Cluster, SplitPart};
@@ -23,6 +24,7 @@ use kith_store::{Cluster, SplitPart};
 const N_ROUNDS: usize = 3;
 const N_BATCHES: u64 = 200;
 const SEEDS: usize = 1024;
+const PAIRS: PairConfig = PairConfig { negatives: 0.5, kept: 0.8, subset: Subset::Union, excludes_reverse: false };
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
@@ -31,19 +33,22 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     };
     let served: Vec<Served> = clusters.iter().map(|cluster| Served::start(Path::new(program), cluster)).collect();
-    let mut measured = vec![[const { Vec::new() }; 2]; served.len()];
+    let mut measured = vec![[const { Vec::new() }; 3]; served.len()];
     for _ in 0..N_ROUNDS {
         for (served, measured) in served.iter().zip(&mut measured) {
-            for (has_rows, measured) in [false, true].into_iter().zip(measured) {
-                measured.push(served.measure(has_rows));
+            let kinds = [(false, false), (true, false), (true, true)];
+            for ((has_rows, has_pairs), measured) in kinds.into_iter().zip(measured) {
+                measured.push(served.measure(has_rows, has_pairs));
             }
         }
     }
     for (served, measured) in served.iter().zip(measured) {
-        let [(hops_cpu, hops), (cpu, seeds)] = measured.map(median);
+        let [(hops_cpu, hops), (cpu, seeds), (pairs_cpu, pairs)] = measured.map(median);
         println!(
             "{{\"servers\": {}, \"seeds_per_second\": {hops:.0}, \"server_cpu_seconds_per_1000_seeds\": {hops_cpu:.5}, \
-             \"with_rows\": {{\"seeds_per_second\": {seeds:.0}, \"server_cpu_seconds_per_1000_seeds\": {cpu:.5}}}}}",
+             \"with_rows\": {{\"seeds_per_second\": {seeds:.0}, \"server_cpu_seconds_per_1000_seeds\": {cpu:.5}}}, \
+             \"with_rows_and_pairs\": {{\"seeds_per_second\": {pairs:.0}, \"server_cpu_seconds_per_1000_seeds\": \
+             {pairs_cpu:.5}}}}}",
             served.children.len()
         );
     }
@@ -83,15 +88,16 @@ impl Served {
     }
 
     /// CPU seconds of all servers per 1,000 seeds, and seeds per second.
-    fn measure(&self, has_rows: bool) -> (f64, f64) {
+    fn measure(&self, has_rows: bool, has_pairs: bool) -> (f64, f64) {
         let ten = Fanout::at_most(10).expect("above 0");
         let config = BatchConfig {
             fanouts: vec![ten; 2],
             sampling: Sampling::Uniform,
             edge_data: EdgeData::NONE,
-            pairs: None,
+            pairs: has_pairs.then_some(PAIRS),
             links: None,
             has_rows,
+            by_hash: false,
         };
         let seeds = Arc::new(self.shards.seeds(None, SplitPart::Train).expect("seeds"));
         let plan = PlanConfig { run_key: 42, seeds_per_step: SEEDS, edge_seeds: 0, slices: 1 };

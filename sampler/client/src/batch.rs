@@ -1,8 +1,11 @@
 //! Builds the mini-batch of one slice of a step: everything a rank needs for it.
 
-use std::sync::Arc;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+};
 
-use kith_block::{Block, Negatives, PairConfig, Pairs, PairsName};
+use kith_block::{Block, Negatives, PairConfig, Pairs, PairsDraw, PairsName};
 use kith_sampler::{Direction, EdgeData, Fanout, Labels, Sampling};
 
 use crate::{
@@ -32,6 +35,8 @@ pub struct BatchConfig {
     pub links: Option<LinkBatches>,
     /// True if features are fetched.
     pub has_rows: bool,
+    /// True if nodes are relabeled by hash, without a table of all nodes.
+    pub by_hash: bool,
 }
 
 /// All that a rank needs for one slice of one step.
@@ -89,8 +94,17 @@ pub struct BatchMaker<S: ?Sized> {
 impl<S: Shards + ?Sized> BatchMaker<S> {
     /// Memory comes from the stock as far as it has some.
     pub fn new(shards: Arc<S>, plan: Arc<Plan>, config: BatchConfig, stock: Stock) -> BatchMaker<S> {
-        let blocks = BlockMaker::new(shards.info().n_nodes, stock.clone());
+        let n_nodes = shards.info().n_nodes;
+        let blocks = match config.by_hash {
+            true => BlockMaker::by_hash(n_nodes, stock.clone()),
+            false => BlockMaker::new(n_nodes, stock.clone()),
+        };
         BatchMaker { config, blocks, stock, looked_up: Vec::new(), plan, shards }
+    }
+
+    /// Bytes of its own memory without the positions, once it has made a batch.
+    pub fn scratch_bytes(&self) -> u64 {
+        self.blocks.scratch_bytes() + 16 * self.looked_up.capacity() as u64
     }
 
     /// The batch of one slice of one step.
@@ -112,12 +126,7 @@ impl<S: Shards + ?Sized> BatchMaker<S> {
         let excluded = drawn.as_ref().filter(|_| links.as_ref().is_some_and(|links| links.excludes_targets));
         let SampledBlocks { blocks, nodes } =
             self.blocks.sample_without(&*self.shards, name, fanouts, (*sampling, *edge_data), &ids, excluded)?;
-        let pairs = self.draw_pairs(step.step, slice as u64, &blocks)?;
-        let (mut rows, mut row_counts) = (FetchedRows::default(), RowCounts::default());
-        if self.config.has_rows {
-            rows = self.stock.rows();
-            row_counts = self.shards.fetch_features(&nodes, &mut rows)?;
-        }
+        let (pairs, (rows, row_counts)) = self.pairs_and_rows((step.step, slice as u64), &blocks, &nodes)?;
         let mut batch = Batch {
             step: step.step,
             epoch: step.epoch,
@@ -137,21 +146,68 @@ impl<S: Shards + ?Sized> BatchMaker<S> {
         Ok(batch)
     }
 
-    fn draw_pairs(&mut self, step: u64, slice: u64, blocks: &[Arc<Block>]) -> Result<Vec<Pairs>> {
+    /// The pairs of all layers, and the features of nodes. Neither needs the other: where servers answer, both are asked for at the same
+    /// time.
+    fn pairs_and_rows(
+        &mut self,
+        name: (u64, u64),
+        blocks: &[Arc<Block>],
+        nodes: &[u64],
+    ) -> Result<(Vec<Pairs>, (FetchedRows, RowCounts))> {
+        let (shards, has_rows) = (Arc::clone(&self.shards), self.config.has_rows);
+        let mut rows = if has_rows { self.stock.rows() } else { FetchedRows::default() };
+        let fetch = move || -> Result<(FetchedRows, RowCounts)> {
+            let counts = if has_rows { shards.fetch_features(nodes, &mut rows)? } else { RowCounts::default() };
+            Ok((rows, counts))
+        };
+        if !(self.shards.waits() && has_rows && self.config.pairs.is_some()) {
+            return Ok((self.draw_pairs(name, blocks)?, fetch()?));
+        }
+        let fetch = Mutex::new(Some(fetch));
+        let fetch = || (fetch.lock().unwrap_or_else(PoisonError::into_inner).take().expect("fetched once"))();
+        thread::scope(|scope| {
+            let fetching = thread::Builder::new().spawn_scoped(scope, fetch);
+            let pairs = self.draw_pairs(name, blocks)?;
+            let fetched = match fetching {
+                Ok(fetching) => fetching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                Err(_) => fetch(), // The system permits no more threads.
+            };
+            Ok((pairs, fetched?))
+        })
+    }
+
+    /// Draws the pairs of all layers. Attempts of all layers are looked up together.
+    fn draw_pairs(&mut self, (step, slice): (u64, u64), blocks: &[Arc<Block>]) -> Result<Vec<Pairs>> {
         let Some(config) = self.config.pairs else { return Ok(Vec::new()) };
         let direction = if config.excludes_reverse { Direction::Either } else { Direction::Forward };
         let run_key = self.plan.config().run_key;
-        let (looked_up, shards) = (&mut self.looked_up, &self.shards);
         let of_layer = |(layer, block): (usize, &Arc<Block>)| {
-            let name = PairsName { run_key, step, layer: layer as u32, slice };
-            Pairs::draw_with(name, block, config, |pairs, found| {
-                let id = |position: u32| block.id(position as usize);
-                looked_up.clear();
-                looked_up.extend(pairs.iter().map(|(source, destination)| (id(*source), id(*destination))));
-                shards.has_edges(looked_up, direction, found)
-            })
+            PairsDraw::new(PairsName { run_key, step, layer: layer as u32, slice }, block, config)
         };
-        blocks.iter().enumerate().map(of_layer).collect()
+        let mut draws: Vec<PairsDraw> = blocks.iter().enumerate().map(of_layer).collect();
+        let mut is_edge = Vec::new();
+        loop {
+            self.looked_up.clear();
+            let mut ends = Vec::with_capacity(draws.len());
+            for (draw, block) in draws.iter_mut().zip(blocks) {
+                let id = |position: u32| block.id(position as usize);
+                let pairs = draw.attempt().unwrap_or_default();
+                self.looked_up.extend(pairs.iter().map(|(source, destination)| (id(*source), id(*destination))));
+                ends.push(self.looked_up.len());
+            }
+            if self.looked_up.is_empty() {
+                return Ok(draws.into_iter().map(PairsDraw::finish).collect());
+            }
+            is_edge.resize(self.looked_up.len(), false);
+            self.shards.has_edges(&self.looked_up, direction, &mut is_edge)?;
+            let mut start = 0;
+            for (draw, end) in draws.iter_mut().zip(ends) {
+                if end > start {
+                    draw.refuse(&is_edge[start..end]);
+                }
+                start = end;
+            }
+        }
     }
 }
 
@@ -164,6 +220,17 @@ impl Batch {
     /// Edges drawn over all layers, without the loops that every destination gets.
     pub fn n_drawn_edges(&self) -> usize {
         self.blocks.iter().map(|block| block.n_edges() - block.n_destinations()).sum()
+    }
+
+    /// Bytes of its memory, if the blocks of all layers are as large as the largest: memory of a block is used again for any layer.
+    pub fn memory_bytes(&self) -> u64 {
+        let FetchedRows { indptr, columns, values, .. } = &self.rows;
+        let rows = 8 * indptr.capacity() + 4 * (columns.capacity() + values.capacity());
+        let largest = self.blocks.iter().map(|block| block.memory_bytes()).max().unwrap_or(0);
+        // A positive of an edge loss is a bit, or an index; a negative is two positions.
+        let pairs: usize = self.pairs.iter().map(|pairs| 8 * pairs.n_pairs()).sum();
+        let links = self.links.as_ref().map_or(0, |links| 8 * links.sources.capacity());
+        largest * self.blocks.len() as u64 + (rows + 8 * self.nodes.capacity() + pairs + links) as u64
     }
 
     /// The digest as reports show it.

@@ -47,7 +47,21 @@ pub struct BlockMaker {
 impl BlockMaker {
     /// For graphs of `n_nodes`; memory comes from the stock as far as it has some.
     pub fn new(n_nodes: u64, stock: Stock) -> BlockMaker {
-        BlockMaker { n_nodes, positions: Positions::new(n_nodes), drawn: Drawn::default(), nodes: Vec::new(), stock }
+        BlockMaker::with(Positions::new(n_nodes), n_nodes, stock)
+    }
+
+    /// The same without a table of all nodes: positions are found by hash.
+    pub fn by_hash(n_nodes: u64, stock: Stock) -> BlockMaker {
+        BlockMaker::with(Positions::by_hash(n_nodes), n_nodes, stock)
+    }
+
+    fn with(positions: Positions, n_nodes: u64, stock: Stock) -> BlockMaker {
+        BlockMaker { n_nodes, positions, drawn: Drawn::default(), nodes: Vec::new(), stock }
+    }
+
+    /// Bytes of everything but the positions.
+    pub(crate) fn scratch_bytes(&self) -> u64 {
+        self.drawn.memory_bytes() + 8 * self.nodes.capacity() as u64
     }
 
     /// Expands the roots, hop by hop: every node so far is expanded again at each hop. `fanouts` are listed from the

@@ -11,6 +11,7 @@ use kith_store::Cluster;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
+    cache::CacheSize,
     error::{ClientError, Result},
     remote::{RemoteConfig, RemoteSampler},
     sharded::{HeldOwners, ShardPlace, Sharded},
@@ -42,8 +43,8 @@ pub struct Whereabouts {
     pub transport: TransportChoice,
     /// Options for connections to servers.
     pub remote: RemoteConfig,
-    /// Rows of servers to keep here, in percent of all nodes.
-    pub cached_percent: f64,
+    /// Memory for features that servers have.
+    pub cache: CacheSize,
 }
 
 /// Threads that wait for servers and read what they send.
@@ -52,7 +53,7 @@ const N_THREADS: usize = 2;
 impl Sharded {
     /// Finds every shard of a cluster: in its folder, or at a server.
     pub fn find(whereabouts: Whereabouts) -> Result<Sharded> {
-        let Whereabouts { cluster, samplers, rank, transport, remote, cached_percent } = whereabouts;
+        let Whereabouts { cluster, samplers, rank, transport, remote, cache } = whereabouts;
         if samplers.is_empty() && transport == TransportChoice::Grpc {
             return Err(ClientError::NoServers);
         }
@@ -83,7 +84,7 @@ impl Sharded {
         };
         let mut sharded = Sharded::new(info, owners, places, Some(runtime));
         sharded.silent = silent;
-        sharded.keep_rows(cached_percent)?;
+        sharded.cache_features(cache)?;
         Ok(sharded)
     }
 }

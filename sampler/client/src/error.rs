@@ -53,6 +53,12 @@ pub enum ClientError {
     /// Nobody knows what a cache should keep.
     #[error("--cache needs access probabilities: partition the store again with --fanouts")]
     NoInclusion,
+    /// The system gave no memory that processes share.
+    #[error("no shared memory for the cache of features: {source}: give --cache 0")]
+    Cache {
+        /// Error of the operating system.
+        source: std::io::Error,
+    },
     /// A shard that nobody has.
     #[error("nobody serves shard {shard} of {n_shards}: start a sampling server for it, and name all of them")]
     NobodyServes {

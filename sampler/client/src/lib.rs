@@ -4,6 +4,7 @@
 //!
 //! Does not depend on tensors.
 
+mod asked;
 mod batch;
 mod batch_digest;
 mod blocks;
@@ -34,6 +35,7 @@ pub use crate::{
     batch::{Batch, BatchConfig, BatchMaker},
     batch_digest::BatchDigest,
     blocks::{BlockMaker, SampledBlocks},
+    cache::{CacheFacts, CacheSize, most_probable},
     connect::{TransportChoice, Whereabouts},
     digest::Digest,
     error::{ClientError, Result},
@@ -43,6 +45,7 @@ pub use crate::{
     local::LocalStore,
     neighborhood::{Neighborhood, NeighborhoodMaker},
     plan::{Plan, PlanConfig, SliceSeeds, Step},
+    positions::{hash_bytes, table_bytes},
     prefetch::{Job, Prefetch, PrefetchConfig, message_of},
     roots::Roots,
     rows::FetchedRows,

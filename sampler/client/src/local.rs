@@ -27,6 +27,7 @@ impl LocalStore {
     /// Answers from an open store.
     pub fn new(graph: Arc<Graph>) -> LocalStore {
         let info = Info::new(graph.manifest().identity(), graph.manifest());
+        graph.read_randomly();
         LocalStore { loops: Arc::new(KnownLoops::new(info.n_nodes)), graph, info }
     }
 

@@ -50,8 +50,38 @@ pub struct Step {
     pub epoch: u64,
     seeds: Arc<Vec<u32>>,
     own: Range<usize>,
-    edge_seeds: Vec<u64>,
+    edge_seeds: EdgeSeeds,
     slices: usize,
+}
+
+/// Edge seeds of a step: every slice makes its own.
+#[derive(Clone, Copy, Debug)]
+struct EdgeSeeds {
+    run_key: u64,
+    n_nodes: u64,
+    step: u64,
+    /// Edge seeds of every step.
+    n: usize,
+}
+
+impl EdgeSeeds {
+    /// Some of the step's edge seeds.
+    fn part(self, part: Range<usize>) -> Vec<u64> {
+        let EdgeSeeds { run_key, n_nodes, step, n } = self;
+        let stream = Name { run_key, purpose: Purpose::EdgeSeedOrder, step: 0, layer: 0 }.stream();
+        let mut pass: Option<(u64, Permutation)> = None;
+        let edge_seed = |index: usize| {
+            // In 128 bits: a long run over a large graph may pass 2^64.
+            let place = u128::from(step) * n as u128 + index as u128;
+            let (a, place) = ((place / u128::from(n_nodes)) as u64, (place % u128::from(n_nodes)) as u64);
+            let (_, order) = match pass.take_if(|(own, _)| *own == a) {
+                Some(current) => pass.insert(current),
+                None => pass.insert((a, Permutation::new(stream, a, n_nodes))),
+            };
+            order.at(place)
+        };
+        part.map(edge_seed).collect()
+    }
 }
 
 /// Nodes that one slice of a step expands.
@@ -146,19 +176,7 @@ impl Plan {
         let (epoch, of_epoch) = (step / self.steps_per_epoch(), (step % self.steps_per_epoch()) as usize);
         let start = of_epoch * seeds_per_step;
         let own = start..(start + seeds_per_step).min(self.n_seeds());
-        let stream = Name { run_key, purpose: Purpose::EdgeSeedOrder, step: 0, layer: 0 }.stream();
-        let mut pass: Option<(u64, Permutation)> = None;
-        let edge_seeds = (0..edge_seeds as u64).map(|index| {
-            // In 128 bits: a long run over a large graph may pass 2^64.
-            let place = u128::from(step) * edge_seeds as u128 + u128::from(index);
-            let (a, place) = ((place / u128::from(self.n_nodes)) as u64, (place % u128::from(self.n_nodes)) as u64);
-            let (_, order) = match pass.take_if(|(own, _)| *own == a) {
-                Some(current) => pass.insert(current),
-                None => pass.insert((a, Permutation::new(stream, a, self.n_nodes))),
-            };
-            order.at(place)
-        });
-        let edge_seeds = edge_seeds.collect();
+        let edge_seeds = EdgeSeeds { run_key, n_nodes: self.n_nodes, step, n: edge_seeds };
         Step { step, epoch, seeds: self.order(epoch), own, edge_seeds, slices }
     }
 
@@ -198,7 +216,7 @@ impl Step {
 
     /// Edge seeds of the whole step.
     pub fn n_edge_seeds(&self) -> usize {
-        self.edge_seeds.len()
+        self.edge_seeds.n
     }
 
     /// Places of the seeds of all slices in [`Plan::seeds`], or [`Plan::links`], ascending.
@@ -213,7 +231,7 @@ impl Step {
         assert!(slice < self.slices, "slice {slice} of {}", self.slices);
         SliceSeeds {
             seeds: self.seeds[self.own.clone()][piece(self.own.len(), self.slices, slice)].to_vec(),
-            edge_seeds: self.edge_seeds[piece(self.edge_seeds.len(), self.slices, slice)].to_vec(),
+            edge_seeds: self.edge_seeds.part(piece(self.edge_seeds.n, self.slices, slice)),
         }
     }
 }

@@ -2,8 +2,27 @@
 
 use kith_draw::prefetch;
 
-/// Largest graph for which a table with an entry per node is worth its memory (8 bytes per node and thread).
-const MAX_TABLE: u64 = 1 << 28;
+/// Largest graph for which a table with an entry per node is worth its memory (8 bytes per node and thread). Above it, entries are so
+/// far apart that a hash table is as fast.
+const MAX_TABLE: u64 = 1 << 25;
+
+/// Bytes of a number, and of a table's entry; an entry of a hash table has two.
+const ENTRY_BYTES: u64 = 8;
+
+/// Entries of the smallest hash table.
+const MIN_ENTRIES: usize = 1 << 16;
+
+/// Bytes of a table with an entry for each of `n_nodes`; `None` for graphs that are relabeled by hash.
+pub fn table_bytes(n_nodes: u64) -> Option<u64> {
+    (n_nodes <= MAX_TABLE).then_some(ENTRY_BYTES * n_nodes)
+}
+
+/// Bytes at most of a hash table for batches of `n_nodes`, while it grows.
+pub fn hash_bytes(n_nodes: u64) -> u64 {
+    // A table is at most half full, and has twice the entries of the one before.
+    let n_entries = (2 * n_nodes).next_power_of_two().max(MIN_ENTRIES as u64);
+    2 * ENTRY_BYTES * (n_entries + n_entries / 2)
+}
 
 /// A table that is used for one batch after the other: what an older batch wrote carries an older stamp.
 #[derive(Debug)]
@@ -15,11 +34,15 @@ pub(crate) enum Positions {
 impl Positions {
     /// For the nodes `0..n_nodes`.
     pub(crate) fn new(n_nodes: u64) -> Positions {
-        if n_nodes <= MAX_TABLE {
-            Positions::Table(Table { entries: Entries::new(n_nodes as usize), stamp: 0 })
-        } else {
-            Positions::Map(Map::new(n_nodes))
+        match table_bytes(n_nodes) {
+            Some(_) => Positions::Table(Table { entries: Entries::new(n_nodes as usize), stamp: 0 }),
+            None => Positions::by_hash(n_nodes),
         }
+    }
+
+    /// The same without a table.
+    pub(crate) fn by_hash(n_nodes: u64) -> Positions {
+        Positions::Map(Map::new(n_nodes))
     }
 
     /// Forgets all positions.
@@ -129,7 +152,7 @@ pub(crate) struct Map {
 
 impl Map {
     fn new(n_nodes: u64) -> Map {
-        Map { n_nodes, entries: vec![(0, 0); 1 << 16], stamp: 0, n_used: 0 }
+        Map { n_nodes, entries: vec![(0, 0); MIN_ENTRIES], stamp: 0, n_used: 0 }
     }
 
     pub(crate) fn start(&mut self) {
@@ -229,5 +252,19 @@ mod tests {
         check(&mut Positions::Table(Table { entries: Entries::new(80_000), stamp: u32::MAX - 1 }), 1);
         check(&mut Positions::Map(Map { stamp: u32::MAX - 1, ..Map::new(80_000) }), 1);
         check(&mut Positions::Map(Map::new(80_000 << 20)), 1 << 20);
+    }
+
+    #[test]
+    fn bytes_of_tables_are_known_before_they_are_made() {
+        let Positions::Table(table) = Positions::new(1000) else { unreachable!("a small graph has a table") };
+        assert_eq!(table_bytes(1000), Some(table.entries.map.len() as u64));
+        assert_eq!(table_bytes(MAX_TABLE + 1), None);
+        for n in [0, 1 << 15, (1 << 15) + 1, 70_000, 1 << 20] {
+            let mut map = Map::new(1 << 40);
+            map.start();
+            (0..n).for_each(|id| assert_eq!(map.position(3 * id, id as u32), Some(id as u32)));
+            let held = size_of_val(&map.entries[..]) as u64;
+            assert!((held..=4 * held).contains(&hash_bytes(n)), "{n}: {held} of {}", hash_bytes(n));
+        }
     }
 }

@@ -16,6 +16,7 @@ mod hedge;
 mod jitter;
 mod own_ids;
 mod pace;
+mod parts;
 mod progress;
 mod replicas;
 mod sampler;
@@ -36,6 +37,7 @@ pub use crate::remote::{
     facts::{Facts, FeatureDtype, InfoAnswer},
     hedge::HedgeCounts,
     own_ids::{OwnIds, OwnIdsAnswer},
+    parts::OfShards,
     progress::Progress,
     sampler::RemoteSampler,
     seeds::SeedsAnswer,

@@ -2,6 +2,7 @@
 
 use kith_draw::{Vectorized, vectorized};
 use kith_store::{FeatureLayout, Features, StoreError};
+use rayon::prelude::*;
 
 use crate::error::Result;
 
@@ -67,9 +68,7 @@ impl FetchedRows {
             }
             FeatureLayout::Dense => {
                 self.begin_dense(rows.len(), stored.dim());
-                if stored.is_dense_f32() && self.dim > 0 {
-                    return self.gather_in_order(stored, rows);
-                }
+                return self.gather_in_order(stored, rows);
             }
         }
         self.gather_at(stored, rows, 0..rows.len())
@@ -94,6 +93,7 @@ impl FetchedRows {
             (FeatureLayout::Dense, true) => self.gather_f32(stored, rows, places),
             (FeatureLayout::Dense, false) => {
                 let dim = self.dim;
+                ask_for(stored, rows);
                 rows.iter().zip(places).try_for_each(|(row, place)| {
                     stored.read(*row, &mut self.values[place * dim..][..dim])?;
                     Ok(())
@@ -102,18 +102,17 @@ impl FetchedRows {
         }
     }
 
+    /// Reads many dense rows on all threads.
     fn gather_in_order(&mut self, stored: &Features, rows: &[u64]) -> Result<()> {
         let dim = self.dim;
-        for (piece, out) in rows.chunks(PIECE).zip(self.values.chunks_mut(PIECE * dim)) {
-            for (row, out) in piece.iter().zip(out.chunks_exact_mut(dim)) {
-                out.copy_from_slice(row_of(stored, *row)?);
-            }
-            if !vectorized(IsFinite(out)) {
-                let damaged = out.chunks(dim).position(|row| !IsFinite(row).run()).expect("one of them is");
-                return Err(StoreError::damaged("features", piece[damaged]).into());
-            }
+        if dim == 0 {
+            return Ok(());
         }
-        Ok(())
+        if rows.len() < N_SHARED || rayon::current_num_threads() == 1 {
+            return gather_dense(stored, rows, &mut self.values);
+        }
+        let parts = rows.par_chunks(N_TOGETHER).zip(self.values.par_chunks_mut(N_TOGETHER * dim));
+        parts.try_for_each(|(rows, values)| gather_dense(stored, rows, values))
     }
 
     fn gather_f32(
@@ -135,6 +134,45 @@ impl FetchedRows {
             }
         }
         Ok(())
+    }
+}
+
+/// Rows that are read on several threads, and rows of one thread at a time.
+const N_SHARED: usize = 1 << 16;
+const N_TOGETHER: usize = 1 << 12;
+
+fn gather_dense(stored: &Features, rows: &[u64], values: &mut [f32]) -> Result<()> {
+    let dim = stored.dim();
+    ask_for(stored, rows);
+    if !stored.is_dense_f32() {
+        let mut pairs = rows.iter().zip(values.chunks_exact_mut(dim));
+        return Ok(pairs.try_for_each(|(row, out)| stored.read(*row, out))?);
+    }
+    for (piece, out) in rows.chunks(PIECE).zip(values.chunks_mut(PIECE * dim)) {
+        for (row, out) in piece.iter().zip(out.chunks_exact_mut(dim)) {
+            out.copy_from_slice(row_of(stored, *row)?);
+        }
+        if !vectorized(IsFinite(out)) {
+            let damaged = out.chunks(dim).position(|row| !IsFinite(row).run()).expect("one of them is");
+            return Err(StoreError::damaged("features", piece[damaged]).into());
+        }
+    }
+    Ok(())
+}
+
+/// Asks for rows of a file that the system does not read ahead, so that the disk reads many at a time: all between the first and the last
+/// if that is not many more, otherwise each.
+fn ask_for(stored: &Features, rows: &[u64]) {
+    const MOST_BETWEEN: u64 = 16;
+    if !stored.is_random() {
+        return;
+    }
+    for rows in rows.chunks(N_TOGETHER) {
+        let (first, last) = rows.iter().fold((u64::MAX, 0), |(first, last), row| (first.min(*row), last.max(*row)));
+        match last.wrapping_sub(first) < MOST_BETWEEN * rows.len() as u64 {
+            true => stored.will_need(first, last + 1),
+            false => rows.iter().for_each(|row| stored.will_need(*row, row + 1)),
+        }
     }
 }
 

@@ -11,10 +11,11 @@ use kith_store::{Cluster, FeatureLayout, Owners, SplitPart};
 use tokio::runtime::Runtime;
 
 use crate::{
-    by_owner::{ByOwner, ShardPart, merge_drawn},
-    cache::{RowCache, most_probable},
+    asked::Asked,
+    by_owner::{AskedOrder, ByOwner, Part, merge_drawn},
+    cache::{CacheFacts, CacheSize, Choice, DenseCache, FeatureCache, SparseCache, StoredFeatures},
     error::{ClientError, Result},
-    remote::{HedgeCounts, OwnIds, Places, RemoteOwners, RemoteSampler},
+    remote::{HedgeCounts, OfShards, OwnIds, Places, RemoteOwners, RemoteSampler},
     rows::FetchedRows,
     shards::{Info, RowCounts, Shards},
 };
@@ -26,9 +27,11 @@ pub struct Sharded {
     owners: HeldOwners,
     /// By number.
     shards: Vec<ShardPlace>,
+    /// Shards of one server are asked together.
+    order: AskedOrder,
     /// Runtime for calls to servers; `None` without servers.
     runtime: Option<Runtime>,
-    cache: Option<RowCache>,
+    cache: Option<FeatureCache>,
     /// Servers that were named and are done without.
     pub(crate) silent: Vec<String>,
 }
@@ -72,31 +75,78 @@ impl Sharded {
     }
 
     pub(crate) fn new(info: Info, owners: HeldOwners, shards: Vec<ShardPlace>, runtime: Option<Runtime>) -> Sharded {
-        Sharded { info, owners, shards, runtime, cache: None, silent: Vec::new() }
+        let order = AskedOrder::new(shards.len(), |shard| match &shards[shard as usize] {
+            ShardPlace::Here(_) => None,
+            ShardPlace::There(server) => Some(Arc::as_ptr(server)),
+        });
+        Sharded { info, owners, shards, order, runtime, cache: None, silent: Vec::new() }
     }
 
-    /// Keeps rows of nodes that servers have: up to this percentage of all nodes, those that batches need most probably.
-    pub fn keep_rows(&mut self, percent: f64) -> Result<()> {
-        let Some((runtime, server)) = self.any_server().filter(|_| percent > 0.0) else { return Ok(()) };
-        let sent;
-        let inclusion = match &self.owners {
-            HeldOwners::Mapped(cluster) => cluster.inclusion()?,
-            HeldOwners::Sent(_) => {
-                sent = runtime.block_on(server.inclusion())?;
-                sent.as_deref()
-            }
+    /// Opens the cache of remote features.
+    pub fn cache_features(&mut self, size: CacheSize) -> Result<()> {
+        let (Some((runtime, server)), Some(layout)) = (self.any_server(), self.info.rows) else { return Ok(()) };
+        let stored =
+            StoredFeatures { graph: &server.facts().cluster, dim: self.info.dim, dtype: server.facts().rows_dtype };
+        let n_rows = match (size, layout) {
+            (CacheSize::Percent(percent), _) => (self.info.n_nodes as f64 * percent / 100.0) as u64,
+            (CacheSize::Bytes(bytes), FeatureLayout::Dense) => bytes / stored.slot_bytes(),
+            (CacheSize::Bytes(_), FeatureLayout::Sparse) => 0,
         };
-        let inclusion = inclusion.ok_or(ClientError::NoInclusion)?;
-        let n_rows = (self.info.n_nodes as f64 * percent / 100.0) as usize;
+        if n_rows == 0 || stored.dim == 0 {
+            return Ok(());
+        }
         let owners = self.owners.owners();
         let is_elsewhere = |node| {
             owners.of(node).and_then(|owner| self.shards.get(owner as usize)).is_some_and(|place| !place.is_here())
         };
-        let nodes = most_probable(inclusion, n_rows, is_elsewhere);
-        let mut rows = FetchedRows::default();
-        self.fetch_features(&nodes, &mut rows)?;
-        self.cache = Some(RowCache::new(self.info.n_nodes, &nodes, rows));
+        let n_nodes = self.info.n_nodes;
+        let nodes = if n_rows >= (0..n_nodes).filter(|node| is_elsewhere(*node)).count() as u64 {
+            Choice::All.rows(n_nodes, is_elsewhere)
+        } else {
+            let sent;
+            let inclusion = match &self.owners {
+                HeldOwners::Mapped(cluster) => cluster.inclusion()?,
+                HeldOwners::Sent(_) => {
+                    sent = runtime.block_on(server.inclusion())?;
+                    sent.as_deref()
+                }
+            };
+            match (inclusion, size) {
+                (Some(inclusion), _) => {
+                    Choice::most_probable(inclusion, n_rows, is_elsewhere).rows(n_nodes, is_elsewhere)
+                }
+                (None, CacheSize::Bytes(_)) => return Ok(()),
+                (None, CacheSize::Percent(_)) => return Err(ClientError::NoInclusion),
+            }
+        };
+        if nodes.n_rows() == 0 {
+            return Ok(());
+        }
+        self.cache = Some(match layout {
+            FeatureLayout::Dense => {
+                let cache = DenseCache::open(stored, nodes)?;
+                // Its share of the memory is that of one cache per host.
+                if !cache.facts().is_shared && matches!(size, CacheSize::Bytes(_)) {
+                    return Ok(());
+                }
+                FeatureCache::Dense(cache)
+            }
+            FeatureLayout::Sparse => {
+                let ids: Vec<u64> = (0..n_nodes).filter(|node| nodes.row_of(*node).is_some()).collect();
+                let mut rows = FetchedRows::default();
+                self.fetch_features(&ids, &mut rows)?;
+                FeatureCache::Sparse(SparseCache::new(nodes, rows))
+            }
+        });
         Ok(())
+    }
+
+    /// Facts about the cache of remote features; `None` without one.
+    pub fn cache(&self) -> Option<CacheFacts> {
+        self.cache.as_ref().map(|cache| match cache {
+            FeatureCache::Dense(cache) => cache.facts(),
+            FeatureCache::Sparse(cache) => cache.facts(),
+        })
     }
 
     /// Users' own ids, from a server; `None` if ids are node numbers, or without servers.
@@ -134,14 +184,20 @@ impl Sharded {
     }
 
     fn by_owner(&self, nodes: &[u64]) -> Result<ByOwner> {
-        ByOwner::new(self.owners.owners(), self.shards.len() as u32, nodes)
+        ByOwner::new(self.owners.owners(), &self.order, nodes)
+    }
+
+    fn by_owner_at(&self, asked: &Asked) -> Result<ByOwner> {
+        let mut by_owner = self.by_owner(&asked.nodes)?;
+        by_owner.stand_at(&asked.places);
+        Ok(by_owner)
     }
 
     fn place(&self, shard: u32) -> &ShardPlace {
         &self.shards[shard as usize]
     }
 
-    /// Asks each shard its question, and works on what is here while servers answer.
+    /// Asks shards their questions, and works on what is here while servers answer.
     fn ask_all<'s, Q, F: Future<Output = Result<()>>>(
         &'s self,
         questions: impl IntoIterator<Item = (u32, Q)>,
@@ -165,11 +221,29 @@ impl Sharded {
         }
     }
 
-    fn fetch_dense(&self, by_owner: &ByOwner, rows: &mut FetchedRows) -> Result<()> {
+    fn fetch_dense(&self, nodes: &[u64], rows: &mut FetchedRows) -> Result<RowCounts> {
+        rows.begin_dense(nodes.len(), self.info.dim);
+        let Some(FeatureCache::Dense(cache)) = &self.cache else {
+            let by_owner = self.by_owner(nodes)?;
+            self.fetch_parts(&by_owner, rows)?;
+            return Ok(self.count_rows(&by_owner, 0));
+        };
+        let asked = Asked::split(nodes, |node| cache.slot_of(node), |slot| cache.is_filled(slot));
+        let by_owner = self.by_owner_at(&asked)?;
+        self.fetch_parts(&by_owner, rows)?;
+        cache.read(&asked.found, &mut rows.values);
+        cache.fill(&asked.missing, &rows.values);
+        Ok(self.count_rows(&by_owner, asked.found.len()))
+    }
+
+    /// Fetches dense features of all parts into their places.
+    fn fetch_parts(&self, by_owner: &ByOwner, rows: &mut FetchedRows) -> Result<()> {
         let rows = &Mutex::new(rows);
         self.ask_all(
-            by_owner.parts().map(|part| (part.shard, part)),
-            |server, part| server.fetch_dense(part.shard, part.nodes, Places::At(part.places), rows),
+            by_owner.parts().map(|part| (part.shard(), part)),
+            |server, part| {
+                server.fetch_dense(OfShards::Several(part.shards), part.nodes, Places::At(part.places), rows)
+            },
             |shard, part| {
                 let stored = shard.shard().features().ok_or(ClientError::NoRows)?;
                 let own = shard.rows_of(part.nodes)?;
@@ -180,90 +254,54 @@ impl Sharded {
     }
 
     /// Fetches sparse features: all parts first, because a feature vector's position depends on the lengths before it.
-    fn fetch_sparse(
-        &self,
-        by_owner: &ByOwner,
-        cached: &Cached<'_>,
-        n_nodes: usize,
-        rows: &mut FetchedRows,
-    ) -> Result<()> {
-        let mut parts: Vec<(ShardPart<'_>, FetchedRows)> =
+    fn fetch_sparse(&self, nodes: &[u64], rows: &mut FetchedRows) -> Result<RowCounts> {
+        let cache = match &self.cache {
+            Some(FeatureCache::Sparse(cache)) => Some(cache),
+            _ => None,
+        };
+        let asked = Asked::split(nodes, |node| cache.and_then(|cache| cache.find(node)), |_| true);
+        let by_owner = self.by_owner_at(&asked)?;
+        let cached = || {
+            let row = |(place, row): &(u32, usize)| cache.map(|cache| (*place as usize, cache.row(*row)));
+            asked.found.iter().filter_map(row)
+        };
+        let mut parts: Vec<(Part<'_>, FetchedRows)> =
             by_owner.parts().map(|part| (part, FetchedRows::default())).collect();
         self.ask_all(
-            parts.iter_mut().map(|(part, rows)| (part.shard, (*part, rows))),
-            |server, (part, rows)| server.fetch_features(part.shard, part.nodes, rows),
+            parts.iter_mut().map(|(part, rows)| (part.shard(), (*part, rows))),
+            |server, (part, rows)| server.fetch_features(OfShards::Several(part.shards), part.nodes, rows),
             |shard, (part, rows)| {
                 let stored = shard.shard().features().ok_or(ClientError::NoRows)?;
                 rows.gather(stored, &shard.rows_of(part.nodes)?)
             },
         )?;
-        let mut lengths = vec![0; n_nodes];
+        let mut lengths = vec![0; nodes.len()];
         for (part, own) in &parts {
             for (place, bounds) in part.places.iter().zip(own.indptr.windows(2)) {
                 lengths[*place as usize] = bounds[1] - bounds[0];
             }
         }
-        cached.sparse().for_each(|(place, columns, _)| lengths[place] = columns.len());
+        cached().for_each(|(place, (columns, _))| lengths[place] = columns.len());
         rows.begin_sparse(self.info.dim, lengths.into_iter());
-        cached.sparse().for_each(|(place, columns, values)| rows.write_sparse(place, columns, values));
+        cached().for_each(|(place, (columns, values))| rows.write_sparse(place, columns, values));
         for (part, own) in &parts {
             for (place, bounds) in part.places.iter().zip(own.indptr.windows(2)) {
                 let stored = bounds[0]..bounds[1];
                 rows.write_sparse(*place as usize, &own.columns[stored.clone()], &own.values[stored]);
             }
         }
-        Ok(())
+        Ok(self.count_rows(&by_owner, asked.found.len()))
     }
 
-    fn count_rows(&self, by_owner: &ByOwner, cached: &Cached<'_>) -> RowCounts {
-        let mut counts = RowCounts { cached: cached.found.len() as u64, ..RowCounts::default() };
+    fn count_rows(&self, by_owner: &ByOwner, n_cached: usize) -> RowCounts {
+        let mut counts = RowCounts { cached: n_cached as u64, ..RowCounts::default() };
         for part in by_owner.parts() {
-            match self.place(part.shard) {
+            match self.place(part.shard()) {
                 ShardPlace::Here(_) => counts.local += part.nodes.len() as u64,
                 ShardPlace::There(_) => counts.remote += part.nodes.len() as u64,
             }
         }
         counts
-    }
-}
-
-/// Nodes of a question that are in the cache.
-#[derive(Debug, Default)]
-struct Cached<'a> {
-    cache: Option<&'a RowCache>,
-    /// Position of each node in the question, and its row in the cache.
-    found: Vec<(u32, usize)>,
-}
-
-impl<'a> Cached<'a> {
-    /// Splits nodes into cached ones, and the others with their positions.
-    fn find(cache: &'a RowCache, nodes: &[u64]) -> (Cached<'a>, Vec<u64>, Vec<u32>) {
-        let (mut found, mut rest, mut places) = (Vec::new(), Vec::new(), Vec::new());
-        for (place, node) in (0..).zip(nodes) {
-            match cache.find(*node) {
-                Some(row) => found.push((place, row)),
-                None => {
-                    rest.push(*node);
-                    places.push(place);
-                }
-            }
-        }
-        (Cached { cache: Some(cache), found }, rest, places)
-    }
-
-    fn dense(&self) -> impl Iterator<Item = (usize, &[f32])> {
-        self.cache
-            .into_iter()
-            .flat_map(|cache| self.found.iter().map(|(place, row)| (*place as usize, cache.dense(*row))))
-    }
-
-    fn sparse(&self) -> impl Iterator<Item = (usize, &[u32], &[f32])> {
-        self.cache.into_iter().flat_map(|cache| {
-            self.found.iter().map(|(place, row)| {
-                let (columns, values) = cache.sparse(*row);
-                (*place as usize, columns, values)
-            })
-        })
     }
 }
 
@@ -304,10 +342,10 @@ impl Shards for Sharded {
                 |sampler, drawn| Ok(sampler.sample_hop(hop, frontier, drawn)?),
             );
         }
-        let mut answers: Vec<(ShardPart<'_>, Drawn)> = by_owner.parts().map(|part| (part, Drawn::default())).collect();
+        let mut answers: Vec<(Part<'_>, Drawn)> = by_owner.parts().map(|part| (part, Drawn::default())).collect();
         self.ask_all(
-            answers.iter_mut().map(|(part, drawn)| (part.shard, (*part, drawn))),
-            |server, (part, drawn)| server.sample_hop(part.shard, hop, part.nodes, drawn),
+            answers.iter_mut().map(|(part, drawn)| (part.shard(), (*part, drawn))),
+            |server, (part, drawn)| server.sample_hop(OfShards::Several(part.shards), hop, part.nodes, drawn),
             |sampler, (part, drawn)| Ok(sampler.sample_hop(hop, part.nodes, drawn)?),
         )?;
         merge_drawn(frontier.len(), &answers, drawn);
@@ -315,39 +353,22 @@ impl Shards for Sharded {
     }
 
     fn fetch_features(&self, nodes: &[u64], rows: &mut FetchedRows) -> Result<RowCounts> {
-        let form = self.info.rows.ok_or(ClientError::NoRows)?;
-        let (cached, by_owner) = match &self.cache {
-            None => (Cached::default(), self.by_owner(nodes)?),
-            Some(cache) => {
-                let (cached, rest, places) = Cached::find(cache, nodes);
-                let mut by_owner = self.by_owner(&rest)?;
-                by_owner.stand_at(&places);
-                (cached, by_owner)
-            }
-        };
-        match form {
-            FeatureLayout::Dense => {
-                rows.begin_dense(nodes.len(), self.info.dim);
-                cached
-                    .dense()
-                    .for_each(|(place, row)| rows.values[place * row.len()..][..row.len()].copy_from_slice(row));
-                self.fetch_dense(&by_owner, rows)?;
-            }
-            FeatureLayout::Sparse => self.fetch_sparse(&by_owner, &cached, nodes.len(), rows)?,
+        match self.info.rows.ok_or(ClientError::NoRows)? {
+            FeatureLayout::Dense => self.fetch_dense(nodes, rows),
+            FeatureLayout::Sparse => self.fetch_sparse(nodes, rows),
         }
-        Ok(self.count_rows(&by_owner, &cached))
     }
 
     fn has_edges(&self, pairs: &[(u64, u64)], direction: Direction, found: &mut [bool]) -> Result<()> {
         let destinations: Vec<u64> = pairs.iter().map(|(_, destination)| *destination).collect();
         let by_owner = self.by_owner(&destinations)?;
-        type EdgesPart<'a> = (ShardPart<'a>, Vec<(u64, u64)>, Vec<bool>);
-        let asked = |part: ShardPart<'_>| part.places.iter().map(|place| pairs[*place as usize]).collect::<Vec<_>>();
+        type EdgesPart<'a> = (Part<'a>, Vec<(u64, u64)>, Vec<bool>);
+        let asked = |part: Part<'_>| part.places.iter().map(|place| pairs[*place as usize]).collect::<Vec<_>>();
         let mut parts: Vec<EdgesPart<'_>> =
             by_owner.parts().map(|part| (part, asked(part), vec![false; part.nodes.len()])).collect();
         self.ask_all(
-            parts.iter_mut().map(|(part, pairs, found)| (part.shard, (part.shard, &*pairs, found))),
-            |server, (shard, pairs, found)| server.has_edges(shard, pairs, direction, found),
+            parts.iter_mut().map(|(part, pairs, found)| (part.shard(), (part.shards, &*pairs, found))),
+            |server, (shards, pairs, found)| server.has_edges(OfShards::Several(shards), pairs, direction, found),
             |sampler, (_, pairs, found)| Ok(sampler.has_edges(pairs, direction, found)?),
         )?;
         for (part, _, answers) in parts {

@@ -4,10 +4,11 @@ mod graphs;
 
 use std::sync::Arc;
 
-use graphs::{Edges, open};
+use graphs::{Edges, StoredRows, open};
 use kith_block::{Block, BlockError, PairConfig, Subset};
 use kith_client::{
-    Batch, BatchConfig, BatchMaker, Job, LocalStore, Plan, PlanConfig, Prefetch, PrefetchConfig, Shards, Stock,
+    Batch, BatchConfig, BatchMaker, FetchedRows, Job, LocalStore, Plan, PlanConfig, Prefetch, PrefetchConfig, Shards,
+    Stock,
 };
 use kith_sampler::{EdgeData, Fanout, Sampling};
 use kith_store::{Graph, SplitPart};
@@ -23,6 +24,7 @@ fn config(fanouts: &[u32]) -> BatchConfig {
         pairs: Some(PAIRS),
         links: None,
         has_rows: true,
+        by_hash: false,
     }
 }
 
@@ -209,4 +211,23 @@ fn memory_is_flat() {
     let grown = resident_kib().saturating_sub(warm);
     // The threads' lead at this moment accounts for a few batches, half a MiB each.
     assert!(grown < 16 << 10, "{grown} KiB more after 500 epochs than after 100");
+}
+
+/// Many rows are read on several threads, into the places where one thread would put them.
+#[test]
+fn many_rows_are_read_in_their_order() {
+    for stored in [StoredRows::F32, StoredRows::F16, StoredRows::Bf16, StoredRows::Sparse] {
+        let edges = Edges { rows: stored, ..Edges::ring(50) };
+        let temp = tempfile::tempdir().unwrap();
+        let store = LocalStore::new(Arc::new(open(temp.path(), &edges)));
+        let nodes: Vec<u64> = (0..100_003u64).map(|k| k * k % 50).collect();
+        let (mut many, mut one) = (FetchedRows::default(), FetchedRows::default());
+        store.fetch_features(&nodes, &mut many).unwrap();
+        let mut values = Vec::new();
+        for node in nodes.chunks(1) {
+            store.fetch_features(node, &mut one).unwrap();
+            values.extend_from_slice(&one.values);
+        }
+        assert!(many.values == values, "{stored:?}");
+    }
 }

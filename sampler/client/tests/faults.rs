@@ -36,6 +36,7 @@ fn epoch(shards: Arc<dyn Shards>) -> kith_client::Result<(Vec<u64>, Vec<u64>)> {
         pairs: Some(pairs),
         links: None,
         has_rows: true,
+        by_hash: false,
     };
     let seeds = Arc::new(shards.seeds(None, SplitPart::Train)?);
     let plan = PlanConfig { run_key: 42, seeds_per_step: 12, edge_seeds: 4, slices: 2 };

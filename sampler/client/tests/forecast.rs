@@ -73,6 +73,7 @@ fn a_few_batches_tell_what_an_epoch_fetches() {
         pairs: None,
         links: None,
         has_rows: true,
+        by_hash: false,
     };
     let seeds = Arc::new(sharded.seeds(None, SplitPart::Train).unwrap());
     let plan = Arc::new(Plan::new(config, 20_000, seeds).unwrap());

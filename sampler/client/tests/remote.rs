@@ -3,11 +3,14 @@
 mod graphs;
 mod served;
 
-use std::{sync::Mutex, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use graphs::{Edges, StoredRows, open};
 use kith_client::{
-    ClientError, FetchedRows,
+    ClientError, FetchedRows, Sharded, Shards, Whereabouts,
     remote::{Places, RemoteConfig, RemoteProblem, RemoteSampler},
 };
 use kith_proto::{Call, v2, v2::sampler_client::SamplerClient};
@@ -334,7 +337,7 @@ fn an_idle_reader_does_not_stall_others() {
             );
             let request = v2::SampleHopRequest {
                 graph: cluster.digest().to_owned(),
-                shard: hub,
+                parts: [hub, 400].map(u32::to_le_bytes).concat().into(),
                 frontier: frontier.clone().into(),
                 most: Some(v2::sample_hop_request::Most::All(true)),
                 ..Default::default()
@@ -352,6 +355,51 @@ fn an_idle_reader_does_not_stall_others() {
         assert_eq!(found["kith_sampler_requests_in_flight{call=\"SampleHop\"}"], 8.0);
         drop(silent);
     });
+    server.stop().unwrap();
+}
+
+/// However many shards a server has, a trainer asks it once for a hop, for features and for pairs.
+#[test]
+fn shards_of_one_server_are_asked_together() {
+    let temp = tempfile::tempdir().unwrap();
+    let cluster = Arc::new(cut(temp.path(), &open(temp.path(), &graph(2000))));
+    for max_frontier in [Limits::default().max_frontier, 701] {
+        ask_together(&cluster, max_frontier);
+    }
+}
+
+fn ask_together(cluster: &Arc<Cluster>, max_frontier: usize) {
+    let mut config = config(cluster);
+    config.limits.max_frontier = max_frontier;
+    let server = Server::start(&config).unwrap();
+    let samplers = vec![server.address().to_string()];
+    let here = Sharded::local(Arc::clone(cluster)).unwrap();
+    let there = Sharded::find(Whereabouts { samplers, remote: patience(), ..Whereabouts::default() }).unwrap();
+    // Owners change from node to node, and the hub's list needs several messages.
+    let nodes: Vec<u64> = (0..here.info().n_nodes).chain([1, 1, 0]).collect();
+    let pairs: Vec<(u64, u64)> = nodes.iter().flat_map(|node| [(node / 2, *node), (1, *node), (*node, 1)]).collect();
+    let hops = [hop(Fanout::at_most(3).unwrap(), Sampling::Uniform), hop(Fanout::All, Sampling::Uniform)];
+    let ask = |shards: &Sharded| {
+        let drawn = hops.map(|hop| {
+            let mut drawn = Drawn::default();
+            shards.sample_hop(&hop, &nodes, &mut drawn).unwrap();
+            drawn
+        });
+        let mut rows = FetchedRows::default();
+        shards.fetch_features(&nodes, &mut rows).unwrap();
+        let mut found = vec![false; pairs.len()];
+        shards.has_edges(&pairs, Direction::Either, &mut found).unwrap();
+        (drawn, rows, found)
+    };
+    assert!(ask(&here) == ask(&there));
+    let found = run(scrape(server.metrics_address().unwrap()));
+    for (call, n_hops, n_nodes) in
+        [(Call::SampleHop, 2, nodes.len()), (Call::FetchFeatures, 1, nodes.len()), (Call::HasEdges, 1, pairs.len())]
+    {
+        let n_asked = found[&format!("kith_sampler_requests_total{{call=\"{}\",code=\"OK\"}}", call.name())];
+        assert_eq!(n_asked, (n_hops * n_nodes.div_ceil(max_frontier)) as f64, "{}", call.name());
+    }
+    drop(there);
     server.stop().unwrap();
 }
 

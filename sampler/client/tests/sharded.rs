@@ -7,8 +7,8 @@ use std::{fs, path::Path, sync::Arc};
 use graphs::{Edges, StoredRows, open};
 use kith_block::{Block, PairConfig, Subset};
 use kith_client::{
-    Batch, BatchConfig, ClientError, FetchedRows, Job, Labels, LocalStore, Plan, PlanConfig, Prefetch, PrefetchConfig,
-    RowCounts, Sharded, Shards, Whereabouts,
+    Batch, BatchConfig, CacheSize, ClientError, FetchedRows, Job, Labels, LocalStore, Plan, PlanConfig, Prefetch,
+    PrefetchConfig, RowCounts, Sharded, Shards, Whereabouts,
 };
 use kith_partition::{
     assign::{AssignOptions, Balance, Method, assign},
@@ -50,6 +50,7 @@ fn config() -> BatchConfig {
         pairs: Some(pairs),
         links: None,
         has_rows: true,
+        by_hash: false,
     }
 }
 
@@ -95,9 +96,12 @@ fn serve(cluster: &Cluster, shards: &[u32]) -> Server {
     Server::start(&config).unwrap()
 }
 
-fn find(cluster: Option<Arc<Cluster>>, servers: &[Server], cached_percent: f64) -> Arc<dyn Shards> {
+fn find(cluster: Option<Arc<Cluster>>, servers: &[Server], percent: f64) -> Arc<dyn Shards> {
     let samplers = servers.iter().map(|server| server.address().to_string()).collect();
-    Arc::new(Sharded::find(Whereabouts { cluster, samplers, cached_percent, ..Whereabouts::default() }).unwrap())
+    Arc::new(
+        Sharded::find(Whereabouts { cluster, samplers, cache: CacheSize::Percent(percent), ..Whereabouts::default() })
+            .unwrap(),
+    )
 }
 
 /// The folder of a cluster on a machine that has the even shards only.
@@ -196,8 +200,14 @@ fn every_kind_of_rows_and_labels() {
         let remote = find(None, &servers, 30.0);
         for shards in [&whole, &shards, &remote] {
             let mut found = FetchedRows { values: vec![7.0; 3], ..FetchedRows::default() };
-            let RowCounts { local, cached, remote } = shards.fetch_features(&[5, 149, 6], &mut found).unwrap();
-            assert_eq!((local, cached, remote), if shards.waits() { (0, 2, 1) } else { (3, 0, 0) });
+            let mut fetched = || {
+                let RowCounts { local, cached, remote } = shards.fetch_features(&[5, 149, 6], &mut found).unwrap();
+                (local, cached, remote)
+            };
+            // A dense cache is filled by the first call, a sparse one before it.
+            let is_filled = rows == StoredRows::Sparse;
+            let expected = [if is_filled { (0, 2, 1) } else { (0, 0, 3) }, (0, 2, 1)];
+            assert_eq!([fetched(), fetched()], if shards.waits() { expected } else { [(3, 0, 0); 2] });
             match rows {
                 StoredRows::Sparse => {
                     let expected = FetchedRows {
@@ -221,6 +231,46 @@ fn every_kind_of_rows_and_labels() {
         let expected = batches(&whole, 1);
         assert_same(&batches(&shards, 1), &expected);
         assert_same(&batches(&remote, 2), &expected);
+    }
+}
+
+/// Features that one client has fetched are in the cache of another client on the same host.
+#[test]
+fn processes_share_what_they_fetch() {
+    let temp = tempfile::tempdir().unwrap();
+    let graph = open(temp.path(), &graph().rows(StoredRows::F16));
+    let cluster = cut(temp.path(), &graph, 2, |node| node as u32 % 2);
+    let servers = [serve(&cluster, &[])];
+    let [one, other] = [(); 2].map(|()| find(None, &servers, 100.0));
+    let fetch = |shards: &Arc<dyn Shards>, nodes: &[u64]| {
+        let mut rows = FetchedRows::default();
+        let RowCounts { cached, remote, .. } = shards.fetch_features(nodes, &mut rows).unwrap();
+        ((cached, remote), rows.values)
+    };
+    let all: Vec<u64> = (0..150).rev().collect();
+    let (counts, expected) = fetch(&one, &all);
+    assert_eq!(counts, (0, 150));
+    assert_eq!(fetch(&other, &all), ((150, 0), expected.clone()));
+    assert_eq!(fetch(&other, &all[7..9]), ((2, 0), expected[14..18].to_vec()));
+    // Another number of places is another cache.
+    assert_eq!(fetch(&find(None, &servers, 50.0), &all), ((0, 150), expected));
+}
+
+/// A limit in bytes is no request for a cache at any price.
+#[test]
+fn a_limit_in_bytes_has_places_for_what_fits() {
+    for (rows, n_cached) in [(StoredRows::F16, 40), (StoredRows::Sparse, 0)] {
+        let temp = tempfile::tempdir().unwrap();
+        let graph = open(temp.path(), &graph().rows(rows));
+        let cluster = cut(temp.path(), &graph, 2, |node| node as u32 % 2);
+        let servers = [serve(&cluster, &[])];
+        let samplers = vec![servers[0].address().to_string()];
+        // Two values in two bytes each, and a byte beside them.
+        let cache = CacheSize::Bytes(40 * 5 + 4);
+        let shards = Sharded::find(Whereabouts { samplers, cache, ..Whereabouts::default() }).unwrap();
+        let all: Vec<u64> = (0..150).collect();
+        let fetch = || shards.fetch_features(&all, &mut FetchedRows::default()).unwrap().cached;
+        assert_eq!([fetch(), fetch()], [0, n_cached]);
     }
 }
 

@@ -13,7 +13,7 @@ fuzz_target!(|bytes: &[u8]| {
     let mut message = Message::default();
     bytes.chunks(usize::from(*n_bytes).max(1)).for_each(|piece| message.push(Bytes::copy_from_slice(piece)));
     let expected = Expected {
-        cluster: String::new(), // Matches a request without a digest.
+        graph: String::new(), // Matches a request without a digest.
         ids: if which & 8 == 0 { IdWidth::Narrow } else { IdWidth::Wide },
         limits: Limits { max_frontier: 64, max_fanout: 100, ..Limits::default() },
     };

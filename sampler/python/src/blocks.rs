@@ -126,6 +126,7 @@ fn start(
         pairs: None,
         links: None,
         has_rows: config.with_x,
+        by_hash: false,
     };
     let prefetch = PrefetchConfig { n_threads: steps.num_threads, depth: steps.depth };
     let (stock, maker) = (Stock::new(2 * prefetch.n_threads), Arc::new(maker));

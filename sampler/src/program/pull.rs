@@ -11,6 +11,7 @@ use std::{
 
 use clap::Args;
 use kith_bucket::{BucketError, Place, Pull, Wanted};
+use kith_store::parse_shard_list;
 
 /// Download shards of a partitioned graph from object storage. An interrupted pull resumes.
 #[derive(Debug, Args)]
@@ -20,8 +21,8 @@ pub(crate) struct PullArgs {
     /// The folder to write.
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Shards to download: comma-separated numbers, or all (default: all).
-    #[arg(long, default_value = "all", hide_default_value = true, value_name = "LIST")]
+    /// Shards to download: comma-separated numbers and ranges, as in 0,2-3, or all (default: all).
+    #[arg(long, default_value = "all", hide_default_value = true, value_name = "LIST", value_parser = parse_wanted)]
     shards: Wanted,
     /// Download the shard of the server with --index N, instead of --shards.
     #[arg(long, value_name = "N", conflicts_with = "shards")]
@@ -30,6 +31,11 @@ pub(crate) struct PullArgs {
 
 /// Interval between lines of progress in the log.
 const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// Shards to pull, as typed: a list, or `all`.
+pub fn parse_wanted(text: &str) -> Result<Wanted, String> {
+    if text == "all" { Ok(Wanted::All) } else { parse_shard_list(text).map(Wanted::Shards) }
+}
 
 #[allow(clippy::print_stdout, clippy::print_stderr)] // Lines for the log of an init container.
 pub(crate) fn pull(args: &PullArgs) -> Result<(), BucketError> {

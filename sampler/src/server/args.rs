@@ -7,7 +7,7 @@ use std::{
 };
 
 use clap::{Args, builder::RangedU64ValueParser};
-use kith_store::Verify;
+use kith_store::{Verify, parse_shard_list};
 
 use crate::server::config::{AccessConfig, Checksums, Limits, ServerConfig, ShardChoice, TlsFiles};
 
@@ -17,7 +17,7 @@ pub struct ServeArgs {
     /// Partitioned graph: the folder written by `kith partition`.
     #[arg(long = "graph", alias = "cluster", value_name = "DIR")]
     cluster: PathBuf,
-    /// Shards to serve: comma-separated numbers, or all (default: all).
+    /// Shards to serve: comma-separated numbers and ranges, as in 0,2-3, or all (default: all).
     #[arg(long, default_value = "all", hide_default_value = true, value_parser = parse_shards)]
     shards: ShardChoice,
     /// Serve shard N % shards only, instead of --shards. For pods of a StatefulSet, which know their own number N.
@@ -187,8 +187,7 @@ pub(crate) fn parse_shards(text: &str) -> Result<ShardChoice, String> {
     if text == "all" {
         return Ok(ShardChoice::All);
     }
-    let shard = |text: &str| text.trim().parse().map_err(|_| format!("{text} is no number of a shard"));
-    text.split(',').map(shard).collect::<Result<_, _>>().map(ShardChoice::These)
+    parse_shard_list(text).map(|shards| ShardChoice::These(shards.into_iter().collect()))
 }
 
 fn parse_address(text: &str) -> Result<SocketAddr, String> {

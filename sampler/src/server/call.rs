@@ -26,6 +26,9 @@ use crate::server::{
 /// A status goes out in headers: this much of its message, and no more.
 const MAX_STATUS_BYTES: usize = 512;
 
+/// Requests of this length or less may be short work, which is computed on the thread that received them.
+const SHORT_BYTES: usize = 16 << 10;
+
 /// Clients have a timer of their own for the deadline that they state: end before it.
 const EARLY: Duration = Duration::from_millis(2);
 
@@ -48,8 +51,9 @@ pub(crate) async fn answer_call(
     let asking = Asking { shared, connection, call, deadline };
     let mut respond = respond;
     let first = tokio::select! {
-        first = timeout_at(deadline, asking.first(body)) => first.unwrap_or_else(|_| Err(late())),
+        biased; // A call that was cancelled is not computed.
         _ = poll_fn(|context| respond.poll_reset(context)) => return, // Dropping the record counts it as cancelled.
+        first = timeout_at(deadline, asking.first(body)) => first.unwrap_or_else(|_| Err(late())),
     };
     match first {
         Ok(first) => asking.send(first, respond, &record).await,
@@ -140,11 +144,22 @@ impl Asking<'_> {
         let (call, served, is_checked) = (self.call, Arc::clone(&self.shared.served), self.is_checked());
         let Some(input) = &mut rest else {
             // Most requests are here as a whole: one piece of work.
-            let start = move || {
+            let (work, connection) = (&self.shared.work, self.connection);
+            let (chunk, answer) = if n_bytes <= SHORT_BYTES && connection.n_calls() == 1 {
                 let mut answer = answer::start(call, message, 0, &served)?;
-                next_chunk(&mut *answer, &served, is_checked).map(|chunk| (chunk, answer))
+                let is_short = answer.is_short(&served);
+                let next = move || next_chunk(&mut *answer, &served, is_checked).map(|chunk| (chunk, answer));
+                match if is_short { work.run_here(next) } else { Err(next) } {
+                    Ok(computed) => computed??,
+                    Err(next) => work.run(connection.id, next).await??,
+                }
+            } else {
+                let start = move || {
+                    let mut answer = answer::start(call, message, 0, &served)?;
+                    next_chunk(&mut *answer, &served, is_checked).map(|chunk| (chunk, answer))
+                };
+                work.run(connection.id, start).await??
             };
-            let (chunk, answer) = self.shared.work.run(self.connection.id, start).await??;
             return self.held_step(chunk, Answering { answer, rest, _request: held, _waiting: None }).await;
         };
         // Few fields: reading them is no work worth a turn.

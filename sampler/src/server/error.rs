@@ -101,7 +101,14 @@ impl IntoStatus for StoreError {
             | StoreError::LoneShard { .. }
             | StoreError::Exists { .. }
             | StoreError::Busy { .. }
-            | StoreError::Foreign { .. } => Status::internal(message),
+            | StoreError::Foreign { .. }
+            | StoreError::AbsentShard { .. }
+            | StoreError::OtherGraph { .. }
+            | StoreError::Overlap { .. }
+            | StoreError::NotEmpty { .. }
+            | StoreError::BadCopy { .. }
+            | StoreError::NoSpace { .. }
+            | StoreError::NotMovable { .. } => Status::internal(message),
         }
     }
 }

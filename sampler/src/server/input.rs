@@ -19,8 +19,8 @@ pub(crate) const STREAM_WINDOW_BYTES: u32 = 512 << 10;
 /// Requests up to this length are read as a whole. Longer frontiers are read as they are needed.
 const MAX_WHOLE_BYTES: usize = 256 << 10;
 
-/// Bytes in which the fields before the ids of a long request must fit; otherwise it is read as a whole.
-const MAX_HEAD_BYTES: usize = 1 << 10;
+/// Bytes in which the fields before the ids of a long request must fit, with 8 bytes for each shard; otherwise it is read as a whole.
+const MAX_HEAD_BYTES: usize = 16 << 10;
 
 /// Bytes of the ids that a call has unpacked at a time: a window of destinations and one of sources.
 const MAX_UNPACKED_BYTES: usize = 2 * WINDOW_IDS * size_of::<u64>();

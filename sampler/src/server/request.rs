@@ -10,7 +10,7 @@ use crate::{
     edges::Direction,
     fanout::{EdgeData, Fanout, Sampling},
     hop::Hop,
-    server::{config::Limits, ids::PackedIds},
+    server::{config::Limits, ids::PackedIds, parts::ShardParts},
 };
 
 /// Bytes of a text in a request.
@@ -56,8 +56,8 @@ pub struct SeedsRequest {
 /// A request for `SampleHop`.
 #[derive(Clone, Debug)]
 pub struct SampleHopRequest {
-    /// Shard to answer.
-    pub shard: u32,
+    /// Shards of the nodes.
+    pub parts: ShardParts,
     /// Names the draws.
     pub hop: Hop,
     /// Ids.
@@ -67,8 +67,8 @@ pub struct SampleHopRequest {
 /// A request for `FetchFeatures`.
 #[derive(Clone, Debug)]
 pub struct FetchFeaturesRequest {
-    /// Shard to answer.
-    pub shard: u32,
+    /// Shards of the nodes.
+    pub parts: ShardParts,
     /// Ids.
     pub nodes: PackedIds,
 }
@@ -76,8 +76,8 @@ pub struct FetchFeaturesRequest {
 /// A request for `HasEdges`.
 #[derive(Clone, Debug)]
 pub struct HasEdgesRequest {
-    /// Shard to answer.
-    pub shard: u32,
+    /// Shards of the destinations.
+    pub parts: ShardParts,
     /// Direction of the edges: one, or either.
     pub direction: Direction,
     /// Ids.
@@ -120,7 +120,7 @@ impl SampleHopRequest {
     pub fn read(message: Message, n_streamed: usize, expected: &Expected) -> Result<SampleHopRequest, Status> {
         let v2::SampleHopRequest {
             graph,
-            shard,
+            parts,
             seed: run_key,
             step,
             hop,
@@ -147,23 +147,25 @@ impl SampleHopRequest {
         };
         let frontier = expected.ids("frontier", frontier, n_streamed)?;
         let edge_data = EdgeData { weights: with_weights, features: with_edge_features, ids: false };
-        Ok(SampleHopRequest { shard, hop: Hop { run_key, step, hop, fanout, sampling, edge_data }, frontier })
+        let parts = ShardParts::new(parts, frontier.len())?;
+        Ok(SampleHopRequest { parts, hop: Hop { run_key, step, hop, fanout, sampling, edge_data }, frontier })
     }
 }
 
 impl FetchFeaturesRequest {
     /// Reads a request; `n_streamed` bytes of its nodes follow the message.
     pub fn read(message: Message, n_streamed: usize, expected: &Expected) -> Result<FetchFeaturesRequest, Status> {
-        let v2::FetchFeaturesRequest { graph, shard, nodes } = decode(message, &[GRAPH])?;
+        let v2::FetchFeaturesRequest { graph, parts, nodes } = decode(message, &[GRAPH])?;
         expected.check_graph(&graph)?;
-        Ok(FetchFeaturesRequest { shard, nodes: expected.ids("nodes", nodes, n_streamed)? })
+        let nodes = expected.ids("nodes", nodes, n_streamed)?;
+        Ok(FetchFeaturesRequest { parts: ShardParts::new(parts, nodes.len())?, nodes })
     }
 }
 
 impl HasEdgesRequest {
     /// Reads a request.
     pub fn read(message: Message, expected: &Expected) -> Result<HasEdgesRequest, Status> {
-        let v2::HasEdgesRequest { graph, shard, direction, destinations, counts, sources } = decode(message, &[GRAPH])?;
+        let v2::HasEdgesRequest { graph, parts, direction, destinations, counts, sources } = decode(message, &[GRAPH])?;
         expected.check_graph(&graph)?;
         let direction = match v2::EdgeDirection::try_from(direction) {
             Ok(v2::EdgeDirection::Forward) => Direction::Forward,
@@ -172,6 +174,7 @@ impl HasEdgesRequest {
         };
         let destinations = expected.ids("destinations", destinations, 0)?;
         let sources = expected.ids("sources", sources, 0)?;
+        let parts = ShardParts::new(parts, destinations.len())?;
         let (each, rest) = counts.as_chunks::<4>();
         if !rest.is_empty() {
             return Err(Status::invalid_argument(format!(
@@ -187,7 +190,7 @@ impl HasEdgesRequest {
                  {n_sources} sources"
             )));
         }
-        Ok(HasEdgesRequest { shard, direction, destinations, counts, sources })
+        Ok(HasEdgesRequest { parts, direction, destinations, counts, sources })
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct Served {
 impl Served {
     /// Opens a cluster and some of its shards.
     pub(crate) fn open(dir: &Path, shards: &ShardChoice, limits: Limits, verify: Verify) -> Result<Served> {
-        let cluster = Cluster::open_with(dir, verify)?;
+        let cluster = Cluster::open_for_server(dir, verify)?;
         let shards: BTreeMap<u32, ShardSampler> = shards
             .of(cluster.n_shards())
             .into_iter()
@@ -61,7 +61,6 @@ fn facts(cluster: &Cluster, shards: &BTreeMap<u32, ShardSampler>, ids: IdWidth, 
         ref graphs,
         ..
     } = *cluster.contents();
-    let owners = owner_bytes(cluster);
     v2::Facts {
         protocol: PROTOCOL,
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -91,7 +90,7 @@ fn facts(cluster: &Cluster, shards: &BTreeMap<u32, ShardSampler>, ids: IdWidth, 
             Owners::Narrow(_) => 1,
             Owners::Wide(_) => 2,
         },
-        owner_checksum: crc32fast::hash(owners),
+        owner_checksum: cluster.owner_checksum(),
         shards: shards
             .iter()
             .map(|(shard, sampler)| v2::ShardFacts {
@@ -119,13 +118,5 @@ fn wire_kind(kind: LabelKind) -> v2::LabelKind {
         LabelKind::Classes => v2::LabelKind::Classes,
         LabelKind::MultiLabel => v2::LabelKind::MultiLabel,
         LabelKind::Targets => v2::LabelKind::Targets,
-    }
-}
-
-/// The owners of all nodes as they travel, which is as they are stored.
-pub(crate) fn owner_bytes(cluster: &Cluster) -> &[u8] {
-    match cluster.owners() {
-        Owners::Narrow(owners) => owners,
-        Owners::Wide(owners) => bytemuck::cast_slice(owners),
     }
 }

@@ -1,9 +1,10 @@
-//! Thread pool that computes answers, so that I/O threads never wait for memory or disk.
+//! Thread pool that computes answers, so that network threads do not wait for memory or disk. They compute short pieces themselves.
 
 use std::{
     collections::{HashMap, VecDeque},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
 };
 
 use tokio::sync::oneshot;
@@ -19,6 +20,12 @@ pub(crate) struct Work {
     queues: Arc<Mutex<Queues>>,
 }
 
+/// A piece on a network thread that takes longer than this was not short: the shard's files are not in memory, or not checked yet.
+const SHORT: Duration = Duration::from_millis(1);
+
+/// Time after such a piece in which network threads compute nothing.
+const PAUSE: Duration = Duration::from_secs(1);
+
 type Piece = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
@@ -28,6 +35,8 @@ struct Queues {
     /// Connections with pieces, in the order of their turns.
     turns: VecDeque<u64>,
     n_running: usize,
+    /// Time before which network threads compute nothing.
+    pauses_until: Option<Instant>,
 }
 
 impl std::fmt::Debug for Queues {
@@ -65,6 +74,32 @@ impl Work {
         Ok(Work { pool, queues: Arc::default() })
     }
 
+    /// Computes a short piece on this thread, if the pool is idle: this saves waking a thread of the pool and this one again. The piece
+    /// counts as one that the pool computes, so the number of threads that compute stays. Gives the piece back if the pool is not idle,
+    /// or if such a piece took long less than a second ago.
+    pub(crate) fn run_here<T, F: FnOnce() -> T>(&self, piece: F) -> Result<Result<T, Status>, F> {
+        let begun = Instant::now();
+        {
+            let mut queues = locked(&self.queues);
+            if queues.n_running > 0 || queues.pauses_until.is_some_and(|end| begun < end) {
+                return Err(piece);
+            }
+            queues.n_running = 1;
+        }
+        let computed = catch_unwind(AssertUnwindSafe(piece)).map_err(|_| panicked());
+        let ended = Instant::now();
+        let mut queues = locked(&self.queues);
+        queues.pauses_until = (ended - begun > SHORT).then(|| ended + PAUSE);
+        if queues.turns.is_empty() {
+            queues.n_running -= 1;
+        } else {
+            // A thread of the pool takes over what came meanwhile.
+            drop(queues);
+            self.start_thread();
+        }
+        Ok(computed)
+    }
+
     /// Computes a piece for a connection, in its turn. A piece that nobody waits for any more is skipped.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
@@ -80,7 +115,13 @@ impl Work {
                 }
             }),
         );
-        told.await.map_err(|_| Status::internal("the server panicked over this request: a mistake of ours"))
+        told.await.map_err(|_| panicked())
+    }
+
+    /// Has a thread of the pool compute until no piece is left. It is counted already.
+    fn start_thread(&self) {
+        let queues = Arc::clone(&self.queues);
+        self.pool.spawn(move || compute(&queues));
     }
 
     fn push(&self, connection: u64, piece: Piece) {
@@ -93,10 +134,13 @@ impl Work {
         if queues.n_running < self.pool.current_num_threads() {
             queues.n_running += 1;
             drop(queues);
-            let queues = Arc::clone(&self.queues);
-            self.pool.spawn(move || compute(&queues));
+            self.start_thread();
         }
     }
+}
+
+fn panicked() -> Status {
+    Status::internal("the server panicked over this request: a mistake of ours")
 }
 
 /// Computes pieces until none is left.
@@ -148,6 +192,45 @@ mod tests {
             let order = order.lock().unwrap();
             let places: Vec<usize> = (0..order.len()).filter(|place| order[*place] == 2).collect();
             assert_eq!((order.len(), places), (102, vec![1, 3]));
+        });
+    }
+
+    #[test]
+    fn a_piece_is_computed_on_this_thread_while_the_pool_is_idle() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let work = Work::new(1).unwrap();
+            let here = std::thread::current().id();
+            let thread = || std::thread::current().id();
+            // However long this thread was interrupted.
+            let go_on = || locked(&work.queues).pauses_until = None;
+            assert_eq!(work.run_here(thread).ok().unwrap().unwrap(), here);
+            go_on();
+            assert!(work.run_here(|| -> u32 { panic!("on purpose") }).ok().unwrap().is_err());
+            // While this thread computes, other pieces wait; afterwards the pool computes them.
+            go_on();
+            let mut waiting = Box::pin(work.run(1, thread));
+            let n_waiting = work.run_here(|| {
+                assert!(work.run_here(|| ()).is_err());
+                let waker = std::task::Waker::noop();
+                assert!(waiting.as_mut().poll(&mut std::task::Context::from_waker(waker)).is_pending());
+                std::thread::sleep(Duration::from_millis(20));
+                locked(&work.queues).turns.len()
+            });
+            assert_eq!(n_waiting.ok().unwrap().unwrap(), 1);
+            assert_ne!(waiting.await.unwrap(), here);
+            // That piece took long.
+            assert!(work.run_here(|| ()).is_err());
+            locked(&work.queues).pauses_until = Some(Instant::now());
+            assert!(work.run_here(|| ()).is_ok());
+            go_on();
+            // While the pool computes, nothing is computed here.
+            let (hold, held) = std::sync::mpsc::channel::<()>();
+            let mut first = Box::pin(work.run(0, move || held.recv_timeout(Duration::from_secs(10)).unwrap()));
+            let asked = poll_fn(|context| Poll::Ready(first.as_mut().poll(context))).await;
+            assert!(asked.is_pending() && work.run_here(|| ()).is_err());
+            hold.send(()).unwrap();
+            first.await.unwrap();
         });
     }
 

@@ -151,9 +151,11 @@ pub(crate) fn packed(nodes: impl IntoIterator<Item = u32>) -> bytes::Bytes {
 
 /// A hop of nodes of shard 0.
 pub(crate) fn hop(cluster: &Cluster, fanout: u32, nodes: impl IntoIterator<Item = u32>) -> v2::SampleHopRequest {
+    let frontier = packed(nodes);
     v2::SampleHopRequest {
         graph: cluster.digest().to_owned(),
-        frontier: packed(nodes),
+        parts: packed([0, frontier.len() as u32 / 4]),
+        frontier,
         most: Some(v2::sample_hop_request::Most::Fanout(fanout)),
         ..Default::default()
     }
@@ -164,10 +166,10 @@ pub(crate) fn lookup(cluster: &Cluster, n: u32) -> v2::HasEdgesRequest {
     v2::HasEdgesRequest {
         graph: cluster.digest().to_owned(),
         direction: 1,
+        parts: packed([0, 1]),
         destinations: packed([0]),
         counts: packed([n]),
         sources: packed((0..n).map(|k| k.wrapping_mul(2_654_435_761) % N_NODES as u32)),
-        ..Default::default()
     }
 }
 

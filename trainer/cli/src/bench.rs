@@ -1,7 +1,11 @@
 //! `kith bench`: performance of this machine, and the paper's experiments.
 
+pub(crate) mod cache;
 mod clusters;
-mod combinations;
+pub(crate) mod combinations;
+mod compared;
+pub(crate) mod constants;
+mod cores;
 pub mod kernels;
 mod like;
 mod measured;
@@ -28,6 +32,8 @@ pub struct Args {
 #[derive(clap::Subcommand)]
 pub enum Command {
     Attention(Box<paper::attention::Args>),
+    Cache(Box<cache::Args>),
+    Constants(Box<constants::Args>),
     Kernels(kernels::Args),
     Links(Box<paper::links::Args>),
     Scale(Box<scale::Args>),
@@ -37,14 +43,4 @@ pub enum Command {
     Table(Box<paper::table::TableArgs>),
     Tuned(Box<paper::tuned::Args>),
     Wallclock(Box<paper::wallclock::Args>),
-}
-
-impl Args {
-    /// Arguments of `kith bench scale`, which only measures other processes and needs no libtorch.
-    pub(crate) fn scale(&self) -> Option<&scale::Args> {
-        match &self.command {
-            Command::Scale(args) => Some(args),
-            _ => None,
-        }
-    }
 }

@@ -1,15 +1,15 @@
 //! The graph of a command: its place, and the connection to sampling servers.
 
-use std::{env, path::PathBuf, time::Duration};
+use std::{env, fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use anyhow::bail;
 use kith_bucket::Wanted;
 use kith_client::{
-    TransportChoice,
+    CacheSize, TransportChoice,
     remote::{RemoteConfig, RemoteTls, TokenSource},
 };
 use kith_sampler::server::{TOKEN_VARIABLE, seconds};
-use kith_store::{CutEntry, Manifest, Verify};
+use kith_store::{CutEntry, Manifest, Verify, memory::total_bytes};
 
 use crate::pulled::local;
 
@@ -34,10 +34,11 @@ pub struct GraphArgs {
     /// start, off checks nothing (default: first-touch). A mismatch ends the command.
     #[arg(long, default_value_t, hide_default_value = true, value_name = "first-touch|open|off")]
     pub verify: Verify,
-    /// Size of the in-memory cache for features from sampling servers, as a percentage of all nodes (default: 0). It
-    /// caches the nodes that mini-batches most probably need.
-    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, hide_default_value = true, value_parser = percent)]
-    pub cache: f64,
+    /// Size of the in-memory cache for features from sampling servers, as a percentage of all nodes; auto: as many as fit
+    /// in an eighth of the memory of the host or container (default: 0, no cache). It caches the nodes that mini-batches most
+    /// probably need. The ranks of a host share it.
+    #[arg(long, value_name = "PERCENT|auto", default_value_t, hide_default_value = true)]
+    pub cache: Cache,
     /// Give up when sampling servers have sent nothing new for this many seconds, retries included (default: 60). A
     /// slow answer is not given up as long as its bytes arrive.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, hide_default_value = true, value_parser = seconds(1))]
@@ -58,6 +59,57 @@ pub struct GraphArgs {
     /// Name to expect in the certificates of sampling servers (default: the host in the server's address).
     #[arg(long, value_name = "NAME", requires = "tls_ca")]
     pub tls_name: Option<String>,
+}
+
+/// Size of the cache for features from sampling servers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Cache {
+    /// As many nodes as fit in a share of the memory of the host or container.
+    Auto,
+    /// A percentage of all nodes.
+    Percent(f64),
+}
+
+impl Default for Cache {
+    fn default() -> Cache {
+        Cache::NONE
+    }
+}
+
+impl Cache {
+    /// No cache.
+    pub(crate) const NONE: Cache = Cache::Percent(0.0);
+
+    /// Of `memory` bytes of a host, an automatic cache takes at most one part in this many.
+    pub(crate) const SHARE: u64 = 8;
+
+    /// Size on this host.
+    pub fn size(self) -> CacheSize {
+        match self {
+            Cache::Auto => CacheSize::Bytes(total_bytes().unwrap_or(0) / Cache::SHARE),
+            Cache::Percent(percent) => CacheSize::Percent(percent),
+        }
+    }
+}
+
+impl FromStr for Cache {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Cache, String> {
+        match text {
+            "auto" => Ok(Cache::Auto),
+            text => percent(text).map(Cache::Percent).map_err(|error| format!("{error}, or auto")),
+        }
+    }
+}
+
+impl fmt::Display for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cache::Auto => f.write_str("auto"),
+            Cache::Percent(percent) => percent.fmt(f),
+        }
+    }
 }
 
 /// The resolved place of a graph.
@@ -105,7 +157,7 @@ impl GraphArgs {
 
     fn check(&self, place: &GraphPlace) -> anyhow::Result<()> {
         let for_servers = [
-            ("--cache", self.cache > 0.0 && place.store.is_some()),
+            ("--cache", self.cache != Cache::NONE && place.store.is_some()),
             ("--transport", self.transport != TransportChoice::Auto && place.store.is_some()),
             ("--samplers", !place.samplers.is_empty() && place.store.is_some()),
             ("--token-file", self.token_file.is_some() && place.samplers.is_empty()),
@@ -196,6 +248,17 @@ mod tests {
         assert_eq!(longest.max_silence, Duration::from_secs(20));
         let short = parse(&["--sampler-timeout", "3"]).unwrap().remote().unwrap();
         assert_eq!(short.max_silence, Duration::from_secs(1));
+    }
+
+    #[test]
+    fn a_cache_has_a_size() {
+        let size = |options: &[&str]| parse(options).map(|args| args.cache.size());
+        assert_eq!(size(&["--cache", "20"]), Ok(CacheSize::Percent(20.0)));
+        assert_eq!(size(&[]), Ok(CacheSize::Percent(0.0)));
+        let Ok(CacheSize::Bytes(bytes)) = size(&["--cache", "auto"]) else { panic!("a size in bytes") };
+        assert!(bytes > 1 << 20, "{bytes}");
+        let error = size(&["--cache", "101"]).unwrap_err();
+        assert!(error.contains("expected a number from 0 to 100, or auto"), "{error}");
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub mod bench;
 mod bounded;
 mod completions;
 pub mod config;
+mod constants;
 mod data;
 pub mod devices;
 #[cfg(test)]
@@ -34,6 +35,7 @@ pub mod replay;
 mod report;
 mod secrets;
 mod serve;
+mod shards;
 pub mod signals;
 mod size;
 pub mod temporary;
@@ -73,6 +75,7 @@ pub enum Command {
     Replay(replay::Args),
     Plan(plan::Args),
     Partition(Box<partition::Args>),
+    Shards(shards::Args),
     Serve(Box<serve::Args>),
     Launch(Box<launch::Args>),
     Secrets(secrets::Args),
@@ -84,9 +87,11 @@ pub enum Command {
 /// `kith`.
 pub fn kith() -> ExitCode {
     Program { exit_code, is_asked: |_| false, notes_old_options: true }.run(|command, typed| match command {
-        Command::Bench(args) => match args.scale() {
-            Some(args) => bench::scale::run(args),
-            None => Err(programs::become_trainer()),
+        Command::Bench(args) => match args.command {
+            bench::Command::Cache(args) => at_once(|| done(bench::cache::run(&args))),
+            bench::Command::Constants(args) => bench::constants::run(&args),
+            bench::Command::Scale(args) => bench::scale::run(&args),
+            _ => Err(programs::become_trainer()),
         },
         Command::Completions(args) => done(completions::run(&args)),
         Command::Config(args) => done(config::run(args)),
@@ -97,6 +102,7 @@ pub fn kith() -> ExitCode {
         Command::Report(args) => at_once(|| done(report::run(args))),
         Command::Secrets(args) => done(secrets::run(&args)),
         Command::Serve(args) => done(serve::run(*args)),
+        Command::Shards(args) => at_once(|| done(shards::run(args))),
         Command::Analyze(_)
         | Command::Devices(_)
         | Command::Export(_)

@@ -1,25 +1,30 @@
 //! `kith plan`: predicts the resources of a run on shards.
 
+mod args;
 pub(crate) mod forecast;
+mod host_args;
+mod hosts;
 pub(crate) mod placement;
 mod planned;
+mod private;
+pub(crate) mod sampled;
+pub(crate) mod speed;
+pub(crate) mod time;
+pub(crate) mod work;
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{path::Path, sync::Arc};
 
 use anyhow::bail;
-use clap::builder::RangedU64ValueParser;
 use kith_client::{LocalStore, Sharded};
 use kith_partition::{
-    assign::{AssignOptions, Assignment, Balance, Method, assign},
+    assign::{AssignOptions, Assignment, Balance, assign},
     inclusion::{InclusionOptions, inclusion},
     sizes::{ShardSize, shard_sizes},
 };
-use kith_store::{Cluster, CutEntry, Graph, Manifest, memory::available_bytes};
+use kith_store::{Cluster, CutEntry, Graph, Manifest, Presence, StoreError, memory::available_bytes};
 use serde_json::json;
 
+pub(crate) use self::args::Args;
 pub(crate) use self::planned::Planned;
 use self::{
     forecast::{Fetched, ForecastOptions, fetched},
@@ -27,83 +32,27 @@ use self::{
 };
 use crate::{
     answer::{print_fields, print_json},
-    partition::{fanouts::Fanouts, method_for},
+    partition::method_for,
     progress::{Shown, bytes, grouped},
 };
 
-/// Predict the cost of training on shards: shard sizes, edge cut, features and bytes fetched per step, and memory per
-/// host.
-#[derive(clap::Args)]
-#[command(after_help = "\
-A store:              kith plan stores/arxiv --shards 4 --ranks 4 --fanouts 10,10 --batch-size 1024
-A partitioned graph:  kith plan graphs/arxiv-4.shards --ranks 4")]
-pub struct Args {
-    /// A store, or a partitioned graph (see `kith partition`).
-    #[arg(value_name = "STORE|SHARDS")]
-    graph: PathBuf,
-    /// Fanouts: neighbors sampled per node at each hop, from the seed nodes outwards (default: 10,10).
-    #[arg(long, default_value = "10,10", hide_default_value = true, value_name = "N,N|all")]
-    fanouts: Fanouts,
-    /// Seed nodes per step, all ranks together (default: 1024).
-    #[arg(
-        long = "batch-size",
-        alias = "seeds-per-step",
-        default_value_t = 1024,
-        hide_default_value = true,
-        value_name = "N"
-    )]
-    seeds_per_step: usize,
-    /// Additional nodes per step, for edge losses (default: 0).
-    #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "N")]
-    edge_seeds: usize,
-    /// Number of ranks (default: 1). With several ranks, rank r is assumed to hold the shards with shard % ranks == r;
-    /// a single rank is assumed to fetch all shards from servers.
-    #[arg(long = "ranks", alias = "world", default_value_t = 1, hide_default_value = true, value_name = "N",
-        value_parser = RangedU64ValueParser::<usize>::new().range(..=65_535))]
-    world: usize,
-    /// Number of shards; required for a store, not needed for a partitioned graph.
-    #[arg(long, value_name = "K")]
-    shards: Option<u32>,
-    /// Partitioning method of a store, as in `kith partition` (default: metis if it fits in memory, else stream).
-    #[arg(long, requires = "shards")]
-    method: Option<Method>,
-    /// Size of each rank's cache for features of shards that it does not hold, as a percentage of all nodes
-    /// (default: 20). It caches the nodes that mini-batches most probably need.
-    #[arg(long, default_value_t = 20.0, hide_default_value = true, value_name = "PERCENT")]
-    cache: f64,
-    /// Memory of each host, as in 64GiB (default: the available memory of this machine). The plan says whether the run
-    /// fits.
-    #[arg(long, value_name = "SIZE", value_parser = crate::size::parse)]
-    memory: Option<u64>,
-    /// Number of steps to sample (default: 8).
-    #[arg(long, default_value_t = 8, hide_default_value = true, value_name = "N")]
-    steps: u64,
-    /// Seed of all random draws (default: 42). With the seed of a run, the plan samples the run's own mini-batches.
-    #[arg(long = "seed", alias = "run-key", value_name = "N", default_value_t = 42, hide_default_value = true)]
-    run_key: u64,
-    /// Print one JSON object.
-    #[arg(long)]
-    json: bool,
-}
-
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
-    if args.world == 0 || args.steps == 0 || !(0.0..=100.0).contains(&args.cache) {
-        bail!(
-            "expected --ranks and --steps of 1 or more and --cache of 0 to 100, found --ranks {} --steps {} --cache {}",
-            args.world,
-            args.steps,
-            args.cache
-        );
+    if args.world == 0 || args.steps == 0 {
+        bail!("expected --ranks and --steps of 1 or more, found --ranks {} --steps {}", args.world, args.steps);
     }
+    let constants = args.time.hosts.map(|_| args.time.constants()).transpose()?;
     let planned = match Manifest::read(&args.graph)?.contents.cut {
         Some(CutEntry::Cluster(_)) => of_cluster(&args.graph, args.shards)?,
         _ => of_store(&args)?,
     };
-    let most_cached = (planned.owner.len() as f64 * args.cache / 100.0) as usize;
+    if let Some(constants) = &constants {
+        return hosts::run(&args, &planned, constants);
+    }
+    let most_cached = (planned.owner.len() as f64 * args.cached_percent() / 100.0) as usize;
     let placement = Placement::new(&planned.owner, args.world, planned.inclusion.as_deref(), most_cached);
     let asked = ForecastOptions {
-        fanouts: &args.fanouts,
-        seeds_per_step: args.seeds_per_step,
+        fanouts: &args.sampled_fanouts(),
+        seeds_per_step: args.batch_size(),
         edge_seeds: args.edge_seeds,
         n_steps: args.steps,
         run_key: args.run_key,
@@ -131,11 +80,15 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         ("shards", format!("{} by {}, the largest {}", planned.sizes.len(), planned.method, bytes(largest))),
         ("cut", format!("{cut_percent:.2}% of {} edges", grouped(planned.contents.n_edges))),
     ];
-    fields.extend(fetched.readable(args.cache));
+    fields.extend(fetched.readable(args.cached_percent()));
     let verdict = match there {
         Some(there) if fits => format!("{}, fits in {}", bytes(host_bytes), bytes(there)),
         Some(there) => {
-            format!("{}, more than the {} there: use more shards, or a smaller cache", bytes(host_bytes), bytes(there))
+            format!(
+                "{}, more than the {} of memory: use more shards, or a smaller cache",
+                bytes(host_bytes),
+                bytes(there)
+            )
         }
         None => bytes(host_bytes),
     };
@@ -164,6 +117,9 @@ pub(crate) fn of_cluster(dir: &Path, n_shards: Option<u32>) -> anyhow::Result<Pl
     let owners = cluster.owners();
     let owner = (0..owners.len() as u64).map(|node| owners.of(node).unwrap_or(0) as u16).collect();
     let size = |(shard, summary): (u32, &kith_store::ShardSummary)| -> anyhow::Result<ShardSize> {
+        if cluster.presence(shard) == Presence::Absent {
+            return Err(StoreError::AbsentShard { path: dir.to_owned(), shard }.into());
+        }
         let manifest = Manifest::read(&cluster.shard_dir(shard))?;
         let n_bytes = manifest.columns.iter().filter_map(|column| column.n_bytes()).sum();
         Ok(ShardSize { n_nodes: summary.n_nodes, n_edges: summary.n_edges, n_train: summary.n_train, n_bytes })
@@ -182,14 +138,16 @@ pub(crate) fn of_cluster(dir: &Path, n_shards: Option<u32>) -> anyhow::Result<Pl
 
 fn of_store(args: &Args) -> anyhow::Result<Planned> {
     let graph = Arc::new(Graph::open(&args.graph)?);
-    let Some(n_shards) = args.shards else { bail!("give --shards N: the number of shards to plan for") };
+    let Some(n_shards) = args.shards.or(args.time.hosts.map(|hosts| hosts as u32)) else {
+        bail!("give --shards N: the number of shards to plan for")
+    };
     let contents = graph.manifest().contents.clone();
     let method = method_for(args.method, &contents, n_shards, args.memory)?;
     let options = AssignOptions { n_shards, method, balance: Balance::All, run_key: args.run_key };
     let shown = Shown::new();
     let Assignment { owner, report } = assign(&graph, &options, &shown)?;
     let batches =
-        InclusionOptions { fanouts: args.fanouts.0.clone(), seeds_per_step: args.seeds_per_step.max(1) as u64 };
+        InclusionOptions { fanouts: args.sampled_fanouts().0, seeds_per_step: args.batch_size().max(1) as u64 };
     Ok(Planned {
         sizes: shard_sizes(&graph, &owner, n_shards)?,
         owner,

@@ -26,6 +26,10 @@ pub struct Args {
     /// validation and test).
     #[arg(long, value_name = "FILE")]
     pub pairs: Option<PathBuf>,
+    /// Nodes to predict: train, valid or test (a part of the run's split), or a file with one of your node ids per line (default: all
+    /// nodes). In chunks with fused kernels, only the nodes that they depend on are computed. With --what attention: edges into these nodes.
+    #[arg(long, value_name = "FILE|train|valid|test")]
+    pub nodes: Option<String>,
     /// The file to write: a .csv file with the ids in the first columns, or a .npy file. The ids of a .npy file are
     /// written to a .ids.csv file in the same folder.
     #[arg(long, value_name = "FILE")]
@@ -42,9 +46,9 @@ pub struct Args {
     /// Device: cpu, cuda or cuda:N (default: cpu).
     #[arg(long, default_value = "cpu", hide_default_value = true)]
     pub device: String,
-    /// Memory limit for the activations of one layer over all nodes, for example 4GiB (default: no limit). Activations
-    /// that need more are written to a file in the folder of --out. Models of mini-batch runs are always computed in
-    /// chunks of nodes; with this option, models of full-batch runs are too.
+    /// Limit of the private memory of the process, as in 4GiB; mapped files do not count (default: no limit; half of the free memory is
+    /// used). Outputs of a layer that need more than an eighth of what is left are written to a file in the folder of --out. Models of mini-batch runs are always computed in chunks of nodes; with this option, models of
+    /// full-batch runs are too.
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse)]
     pub memory: Option<u64>,
     /// Print one JSON object.

@@ -11,6 +11,7 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressStyle};
 use kith_partition::progress::{Progress, Unit};
+pub use kith_run::memory_plan::bytes;
 
 /// Interval of progress lines in a log.
 const LINE_EVERY: Duration = Duration::from_secs(10);
@@ -202,18 +203,6 @@ pub fn grouped(n: u64) -> String {
         text.push(digit);
     }
     text
-}
-
-/// Formats a number of bytes.
-pub fn bytes(n: u64) -> String {
-    let (mut value, mut unit) = (n as f64, "B");
-    for larger in ["KiB", "MiB", "GiB", "TiB"] {
-        if value < 1024.0 {
-            break;
-        }
-        (value, unit) = (value / 1024.0, larger);
-    }
-    if unit == "B" { format!("{n} B") } else { format!("{value:.1} {unit}") }
 }
 
 /// Prints one line on stderr; ignores a closed stderr.

@@ -39,6 +39,9 @@ pub use crate::{
     open_list::{LIST_PIECE, OpenList},
     products::{multiply, plain_products, product_len},
     rows::{InputRows, SparseRows},
-    transition::{Activation, ColumnStatistics, NORM_EPSILON, NormKind, Passed, Transition, column_statistics},
+    transition::{
+        Activation, ColumnStatistics, NORM_EPSILON, NormKind, Passed, Transition, column_statistics,
+        column_statistics_of,
+    },
     update::{AdamStep, Rule, Update, average, norm},
 };

@@ -22,7 +22,7 @@ use tch::{TchError, Tensor};
 pub use self::{
     activation::Activation,
     state::{NORM_EPSILON, NormKind},
-    statistics::{ColumnStatistics, column_statistics},
+    statistics::{ColumnStatistics, column_statistics, column_statistics_of},
 };
 use self::{
     activation::by_function,

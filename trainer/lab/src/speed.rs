@@ -253,11 +253,28 @@ fn config(case: &Case) -> RunConfig {
 mod tests {
     use super::*;
 
+    /// In several tests, because each case compiles kernels of its own.
+    const N_TESTS: usize = 3;
+
     #[test]
-    fn a_case_is_measured() {
+    fn cases_of_the_first_third_are_measured() {
+        measure_part(0);
+    }
+
+    #[test]
+    fn cases_of_the_second_third_are_measured() {
+        measure_part(1);
+    }
+
+    #[test]
+    fn cases_of_the_last_third_are_measured() {
+        measure_part(2);
+    }
+
+    fn measure_part(part: usize) {
         kith_trainer::engine::device::start();
         let size = Size { n_nodes: 100, n_edges: 300, dim: 20, density: 0.2, n_classes: 3 };
-        for case in CASES {
+        for case in CASES.into_iter().skip(part).step_by(N_TESTS) {
             let (n_runs, asked) = match case.asked {
                 Timed::Epochs(_) => (3, Timed::Epochs(2)),
                 asked => (1, asked),

@@ -1,4 +1,4 @@
-//! `kith bench`, except for `kith bench scale`, which measures other processes.
+//! `kith bench`, except for the subcommands that need no tensors: `cache`, `constants` and `scale`.
 
 mod kernels;
 mod paper;
@@ -11,7 +11,7 @@ use kith_cli::{
 pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
     match args.command {
         Command::Kernels(args) => return kernels::run(&args),
-        Command::Scale(_) => Err(programs::not_here()),
+        Command::Cache(_) | Command::Constants(_) | Command::Scale(_) => Err(programs::not_here()),
         Command::Attention(args) => paper::run_attention(&args),
         Command::Links(args) => paper::run_links(&args),
         Command::Sensitivity(args) => paper::run_sensitivity(&args),

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use kith_cli::{
     graph::{GraphArgs, GraphPlace},
-    progress::say,
+    progress::{bytes, grouped, say},
 };
-use kith_client::Whereabouts;
+use kith_client::{CacheFacts, Whereabouts};
 use kith_store::Cluster;
 use kith_trainer::data::opened::Opened;
 
@@ -35,11 +35,15 @@ pub(crate) fn open_as(args: &GraphArgs, rank: usize) -> anyhow::Result<Opened> {
         rank,
         transport: args.transport,
         remote: args.remote()?,
-        cached_percent: args.cache,
+        cache: args.cache.size(),
     };
     let opened = Opened::find(whereabouts)?;
     for server in opened.silent_servers() {
         say(&format!("warning: no answer from {server}: skipped, other servers have all shards"));
+    }
+    if let Some(CacheFacts { n_nodes, n_bytes, is_shared }) = opened.cache() {
+        let whose = if is_shared { "shared by the ranks of this host" } else { "of this process" };
+        say(&format!("cache of remote features, {whose}: up to {} nodes, {}", grouped(n_nodes), bytes(n_bytes)));
     }
     Ok(opened)
 }

@@ -38,7 +38,8 @@ fn main() -> ExitCode {
         | Command::Plan(_)
         | Command::Report(_)
         | Command::Secrets(_)
-        | Command::Serve(_) => Err(programs::not_here()),
+        | Command::Serve(_)
+        | Command::Shards(_) => Err(programs::not_here()),
     })
 }
 

@@ -17,7 +17,7 @@ use kith_trainer::{
     },
     inference::{
         layerwise::Room,
-        predict::{Question, find_checkpoint, predict},
+        predict::{PredictedNodes, Question, find_checkpoint, predict},
     },
     output::checkpoint::Checkpoint,
 };
@@ -39,17 +39,27 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         Err(other) if args.any_store => say(&format!("note: {other}")),
         Err(other) => anyhow::bail!("{other}; give --any-store to use it anyway"),
     }
-    let question = Question {
+    if args.nodes.is_some() && args.what == What::Links {
+        anyhow::bail!("--nodes is for predictions of nodes: use --pairs with --what links, or remove --nodes");
+    }
+    let run = (&checkpoint.config()?, checkpoint.state.seed);
+    let nodes = match &args.nodes {
+        Some(named) => PredictedNodes::find(named, &opened, run)?,
+        None => PredictedNodes::All,
+    };
+    let mut question = Question {
         checkpoint: &checkpoint,
         opened: &opened,
         what: args.what,
         pairs: args.pairs.as_deref(),
+        nodes: &nodes,
         layer: args.layer,
         moment: args.weights,
         device,
         gpu,
         room: Room { memory: args.memory, scratch: Some(folder_of(&args.out)), ..Room::default() },
     };
+    question.plan_memory()?;
     let table = predict(&question)?;
     let files = table.write(&args.out)?;
     if args.json {

@@ -29,7 +29,7 @@ use kith_run::{
     stop::Stop,
 };
 use kith_trainer::{
-    data::{Data, opened::Source},
+    data::{Data, opened::Source, whole_memory},
     distributed::world::World,
     engine::{
         device::{self, Device},
@@ -45,7 +45,7 @@ use kith_trainer::{
 pub(crate) use self::{choose::choose_mode, ranks::share_cores};
 use self::{
     kept::RunMirror,
-    status::{LossWatch, how_it_goes},
+    status::{LossWatch, how_it_goes, uneven},
 };
 use crate::graph::open_as;
 
@@ -75,7 +75,7 @@ fn count_local_start(args: &Args) -> anyhow::Result<()> {
 
 /// One run for each seed. Only rank 0 keeps and says anything.
 fn train_all(args: &mut Args, world: &mut World, stop: &Stop) -> anyhow::Result<()> {
-    device::number_of(&args.device).map_err(anyhow::Error::msg)?;
+    let gpu_number = device::number_of(&args.device).map_err(anyhow::Error::msg)?;
     let is_at_url = args.out.as_deref().and_then(Path::to_str).is_some_and(is_url);
     let typed_out = args.out.clone(); // Of a URL, the mirror makes a temporary folder.
     let bucket = RunMirror::open(args, world.rank())?;
@@ -88,6 +88,7 @@ fn train_all(args: &mut Args, world: &mut World, stop: &Stop) -> anyhow::Result<
     let opened = open_as(&args.graph, world.rank())?;
     let mut config = choose::config(args, &opened, world.rank() == 0)?;
     let run_keys = args.run_keys.clone().unwrap_or(args.run_key..=args.run_key);
+    whole_memory::check(&opened, &config, args.memory, gpu_number.is_some())?;
     let mut data = Data::load(&opened, &config, *run_keys.start())?;
     let (device, gpu) = gpu::choose(&args.device, args.kernels, &mut config).map_err(anyhow::Error::msg)?;
     let kept = args.out.as_deref().filter(|_| world.rank() == 0);
@@ -186,6 +187,7 @@ fn train_one(plan: RunPlan<'_>, world: &mut World, stop: &Stop) -> anyhow::Resul
     let epochs = plan.config.train.epochs;
     let mut watch = LossWatch::new(plan.config.optimizer.learning_rate);
     let is_first = world.rank() == 0;
+    let mut is_uneven = false;
     let mut run = Run::new(plan, world)?;
     run.notes().iter().filter(|_| is_first).for_each(|note| say(&format!("note: {note}")));
     let mut shown = is_first.then(|| Epochs::begin(what, run.n_epochs(), epochs));
@@ -196,6 +198,10 @@ fn train_one(plan: RunPlan<'_>, world: &mut World, stop: &Stop) -> anyhow::Resul
             shown.advance(record.epoch + 1, || how_it_goes(record, metric));
             if let Some(warning) = watch.hear(record) {
                 say(&format!("warning: {warning}"));
+            }
+            // Once: slices may move often.
+            if let Some(note) = uneven(record).filter(|_| !std::mem::replace(&mut is_uneven, true)) {
+                say(&format!("note: {note}"));
             }
         }
         ControlFlow::Continue(())

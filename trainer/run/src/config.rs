@@ -50,9 +50,28 @@ pub struct RunConfig {
     /// Link prediction instead of node classification.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub links: Option<LinksConfig>,
+    /// Cheaper evaluations of mini-batch runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub evaluate: Option<EvaluateConfig>,
     /// Early stopping: by `patience`, or by the paper's rule (all other keys). Without this section a run trains all epochs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub early_stop: Option<EarlyStopConfig>,
+}
+
+/// Evaluation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct EvaluateConfig {
+    /// share of validation nodes, and of test nodes, that evaluations during training look at, drawn once by the run's seed. Results at the
+    /// end are those of all nodes (mini-batch)
+    #[schemars(extend("exclusiveMinimum" = 0.0), range(max = 1.0))]
+    pub sample: f64,
+}
+
+impl Default for EvaluateConfig {
+    fn default() -> EvaluateConfig {
+        EvaluateConfig { sample: 1.0 }
+    }
 }
 
 /// Training.
@@ -80,6 +99,11 @@ pub struct TrainConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000_000))]
     pub batch_size: Option<usize>,
+    /// seed nodes per step and rank, instead of `batch_size`: a run sets `batch_size` to this times the ranks it starts with, and keeps it
+    /// when it is resumed (mini-batch)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000_000))]
+    pub batch_size_per_rank: Option<usize>,
     /// additional nodes per step, used by the edge loss only (default: 1024 if there is an edge loss and less than a tenth of all
     /// nodes are seed nodes, otherwise 0; mini-batch)
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -161,6 +185,7 @@ impl Default for TrainConfig {
             fanouts: vec![ten, ten],
             sampling: None,
             batch_size: None,
+            batch_size_per_rank: None,
             edge_seeds: None,
             slices: 1,
             split: None,
@@ -189,8 +214,12 @@ pub const DEFAULT_BATCH_SIZE: usize = 1024;
 pub const BY_SEED: &str = "by-seed";
 
 impl TrainConfig {
-    /// Sets the counts of mini-batches that the run file leaves open, for a graph with `n_nodes` nodes and `n_seeds` seed nodes.
-    pub fn settle(&mut self, n_nodes: u64, n_seeds: usize, has_edge_loss: bool) {
+    /// Sets the counts of mini-batches that the run file leaves open, for a graph with `n_nodes` nodes and `n_seeds` seed nodes, and
+    /// `n_ranks` ranks.
+    pub fn settle(&mut self, (n_nodes, n_seeds): (u64, usize), has_edge_loss: bool, n_ranks: usize) {
+        if let Some(per_rank) = self.batch_size_per_rank.take() {
+            self.batch_size = Some(per_rank.saturating_mul(n_ranks).min(n_seeds));
+        }
         let are_rare = (n_seeds as u64) < n_nodes.div_ceil(10);
         let edge_seeds = if has_edge_loss && are_rare { DEFAULT_BATCH_SIZE.min(n_nodes as usize) } else { 0 };
         self.batch_size.get_or_insert(DEFAULT_BATCH_SIZE.min(n_seeds));

@@ -2,7 +2,7 @@
 
 use crate::{
     choice::Choice,
-    config::{Jumping, Mode, ModelConfig, Residual},
+    config::{Jumping, Kernels, Mode, ModelConfig, Residual, RunConfig},
     model_kind::ModelKind,
 };
 
@@ -24,34 +24,74 @@ pub struct GraphSize {
     pub is_partitioned: bool,
 }
 
+/// Counts of the edges that a layer reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayerSize {
+    /// Nodes that it reads.
+    pub n_sources: u64,
+    /// Nodes that it computes.
+    pub n_destinations: u64,
+    /// Edges, with a self-loop for each node that it computes.
+    pub n_edges: u64,
+}
+
+/// Bytes of 32-bit activations and their gradients in one step: each layer's input, its heads before they are joined, and one attention
+/// score per head for every edge. `layer` gives the edges of each layer.
+pub fn activation_bytes(model: &ModelConfig, (dim, n_classes): (u64, u64), layer: impl Fn(usize) -> LayerSize) -> u64 {
+    let mut numbers = 0u64;
+    let mut dim = dim;
+    if model.has_input_linear() {
+        numbers = layer(0).n_sources.saturating_mul(dim);
+        dim = model.heads_of(0) as u64 * model.hidden as u64;
+    }
+    for number in 0..model.n_layers {
+        let LayerSize { n_sources, n_destinations, n_edges } = layer(number);
+        let heads = model.heads_of(number) as u64;
+        let width = if model.is_hidden(number) { model.hidden as u64 } else { n_classes };
+        let joined = heads.saturating_mul(width);
+        // A transition keeps its input beside its output; residuals and jumping are added to it, and so are GATv2's products of
+        // destinations and GIN's second layer.
+        let has_linear = model.residual() == Residual::Linear || model.has_root_weight();
+        let n_kept = u64::from(!model.is_plain()) + u64::from(has_linear) + u64::from(model.jumping() != Jumping::None);
+        let has_second = model.is_dynamic() || model.kind == ModelKind::Gin;
+        let of_sources = n_sources.saturating_mul(dim.saturating_add(joined));
+        let of_destinations = n_destinations.saturating_mul(joined.saturating_mul(n_kept + u64::from(has_second)));
+        let scores = if model.kind.has_attention() { heads } else { 0 };
+        let of_edges = n_edges.saturating_mul(scores);
+        numbers = numbers.saturating_add(of_sources).saturating_add(of_destinations).saturating_add(of_edges);
+        dim = joined;
+    }
+    numbers.saturating_mul(8)
+}
+
+/// Bytes of the messages of all edges, with their gradients; 0 for fused kernels, which make none.
+pub fn message_bytes(config: &RunConfig, n_classes: u64, layer: impl Fn(usize) -> LayerSize) -> u64 {
+    let model = &config.model;
+    if config.train.kernels == Kernels::Fused && model.edge_dim() == 0 {
+        return 0;
+    }
+    let of_layer = |number: usize| {
+        let width = if model.is_hidden(number) { model.hidden as u64 } else { n_classes };
+        layer(number).n_edges.saturating_mul(model.heads_of(number) as u64).saturating_mul(width)
+    };
+    (0..model.n_layers).map(of_layer).fold(0, u64::saturating_add).saturating_mul(2 * 8)
+}
+
 impl GraphSize {
-    /// Bytes of 32-bit activations and their gradients in one full-batch step: each layer's input, its heads before they are joined,
-    /// and one attention score per head for every edge and self-loop.
+    /// Bytes of 32-bit activations and their gradients in one full-batch step.
     pub fn activation_bytes(&self, model: &ModelConfig) -> u64 {
-        let mut numbers = 0u64;
-        let mut dim = self.dim;
-        if model.has_input_linear() {
-            numbers = self.n_nodes.saturating_mul(dim);
-            dim = model.heads_of(0) as u64 * model.hidden as u64;
-        }
-        for layer in 0..model.n_layers {
-            let heads = model.heads_of(layer) as u64;
-            let width = if model.is_hidden(layer) { model.hidden as u64 } else { self.n_classes };
-            let joined = heads.saturating_mul(width);
-            // A transition keeps its input beside its output; residuals and jumping are added to it, and so are GATv2's products of
-            // destinations and GIN's second layer.
-            let has_linear = model.residual() == Residual::Linear || model.has_root_weight();
-            let n_kept = if model.is_plain() { 1 } else { 2 } + u64::from(has_linear);
-            let n_kept = n_kept + u64::from(model.jumping() != Jumping::None);
-            let has_second = model.is_dynamic() || model.kind == ModelKind::Gin;
-            let kept = joined.saturating_mul(n_kept + u64::from(has_second));
-            let of_nodes = self.n_nodes.saturating_mul(dim.saturating_add(kept));
-            let scores = if model.kind.has_attention() { heads } else { 0 };
-            let of_edges = self.n_edges.saturating_add(self.n_nodes).saturating_mul(scores);
-            numbers = numbers.saturating_add(of_nodes).saturating_add(of_edges);
-            dim = heads.saturating_mul(width);
-        }
-        numbers.saturating_mul(8)
+        activation_bytes(model, (self.dim, self.n_classes), |_| self.layer())
+    }
+
+    /// Bytes of forward and backward of one full-batch step.
+    pub fn step_bytes(&self, config: &RunConfig) -> u64 {
+        self.activation_bytes(&config.model).saturating_add(message_bytes(config, self.n_classes, |_| self.layer()))
+    }
+
+    /// A layer of a full-batch step.
+    fn layer(&self) -> LayerSize {
+        let n_edges = self.n_edges.saturating_add(self.n_nodes);
+        LayerSize { n_sources: self.n_nodes, n_destinations: self.n_nodes, n_edges }
     }
 
     /// The default mode, and its reason.

@@ -10,6 +10,7 @@ pub mod file_error;
 pub mod files;
 pub mod graph_size;
 pub mod measured;
+pub mod memory_plan;
 pub mod model_kind;
 mod near;
 pub mod phase;

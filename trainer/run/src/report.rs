@@ -47,6 +47,10 @@ pub struct StepRecord {
     /// Bytes that each rank sent to others in that time; only several ranks do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sent_bytes: Vec<u64>,
+    /// Slices of each rank from this step on, in the order of ranks: at the first step of a process, and where slices move. Only where
+    /// they may move.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slices: Vec<usize>,
 }
 
 impl StepRecord {
@@ -65,6 +69,7 @@ impl StepRecord {
             micros: 0,
             phases: Vec::new(),
             sent_bytes: Vec::new(),
+            slices: Vec::new(),
         }
     }
 }
@@ -102,7 +107,7 @@ pub struct Report {
     pub host_syncs_per_step: Option<f64>,
     /// Identity of the store.
     pub store_digest: String,
-    /// CPU instruction set; equal sets give equal bits.
+    /// CPU instruction set, with the vendor of a CPU that is not Intel's: equal names give equal bits.
     pub instruction_set: &'static str,
     /// `cpu`, or the CUDA device.
     pub device: String,

@@ -223,6 +223,7 @@ impl RunFile {
         config.edge_loss = config.edge_loss.filter(|EdgeLossConfig { weight, .. }| *weight > 0.0);
         self.check_layers(&config)?;
         self.check_early_stop(&config)?;
+        self.check_evaluate(&config)?;
         self.check_optimizer(&config)?;
         self.check_schedule(&config)?;
         self.check_links(&config)?;

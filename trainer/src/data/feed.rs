@@ -1,6 +1,8 @@
 //! Slices of a run's steps, in order: whole graphs, or mini-batches that are sampled ahead.
 
-use std::{borrow::Cow, ops::Range, sync::Arc};
+mod memory;
+
+use std::{borrow::Cow, sync::Arc};
 
 use kith_client::{Batch, BatchConfig, FetchedRows, Job, Plan, PlanConfig, Prefetch, PrefetchConfig, RowCounts};
 use kith_draw::{Name, Purpose};
@@ -9,13 +11,12 @@ use kith_run::config::{Mode, NeighborSampling, RunConfig, TrainConfig};
 use kith_sampler::{Sampling, fanouts_of_layers};
 
 use crate::{
-    cores::n_cores,
     data::{
         BatchInput, Data,
         input::{GraphInput, Input, Labels, Sample, edge_data_of},
         label_input::{DrawnLabels, LabelInput},
         link_pairs::{LinkPairs, LinkTargets},
-        slices::slices_of,
+        slices::Division,
     },
     distributed::world::World,
     error::TrainError,
@@ -36,12 +37,15 @@ pub(crate) struct Batches {
     plan: Arc<Plan>,
     config: BatchConfig,
     n_epochs: u64,
-    /// The slices of every step that are made here.
-    own: Range<usize>,
+    /// Slices of the steps that are made here.
+    division: Arc<Division>,
     /// Ranks that share the cores of this host.
     n_on_host: usize,
     /// True if a GPU computes, which leaves the cores free to sample.
     serves_gpu: bool,
+    /// Sampling threads and mini-batches ahead of each, if they are not the default: those that fit into the memory, or none if a GPU
+    /// samples.
+    ahead: Option<(usize, usize)>,
     /// Started by the first batch that is asked for, from its step on.
     queue: Option<Prefetch>,
 }
@@ -109,10 +113,15 @@ impl Slice<'_> {
 
 impl<'a> Feed<'a> {
     /// The steps that a config, all counts said, makes of its data.
-    pub(crate) fn new(data: &'a Data, config: &RunConfig, run_key: u64, world: &World) -> Result<Feed<'a>, TrainError> {
+    pub(crate) fn new(
+        data: &'a Data,
+        config: &RunConfig,
+        run_key: u64,
+        (world, division): (&World, Arc<Division>),
+    ) -> Result<Feed<'a>, TrainError> {
         match (data, config.train.mode) {
             (Data::Batches(input), Mode::MiniBatch) => {
-                Ok(Feed::Batches(Box::new(Batches::new(input, config, run_key, world)?)))
+                Ok(Feed::Batches(Box::new(Batches::new(input, config, run_key, (world, division))?)))
             }
             (Data::Full(input), _) => Ok(Feed::Graphs(input)),
             (Data::Batches(_), Mode::FullBatch) => unreachable!("data is loaded as the config says"),
@@ -124,14 +133,6 @@ impl<'a> Feed<'a> {
         match self {
             Feed::Graphs(input) => trained(input).count(),
             Feed::Batches(batches) => batches.plan.steps_per_epoch() as usize,
-        }
-    }
-
-    /// Slices of every step.
-    pub(crate) fn n_slices(&self) -> usize {
-        match self {
-            Feed::Graphs(_) => 1,
-            Feed::Batches(batches) => batches.plan.config().slices,
         }
     }
 
@@ -249,34 +250,38 @@ pub(crate) fn batches_of(
     };
     let edge_data = edge_data_of(&config.model);
     let links = input.links.as_ref().map(|links| links.batches.clone());
-    Ok((plan, BatchConfig { fanouts, sampling, edge_data, pairs, links, has_rows: true }))
+    Ok((plan, BatchConfig { fanouts, sampling, edge_data, pairs, links, has_rows: true, by_hash: false }))
 }
 
 impl Batches {
-    fn new(input: &BatchInput, config: &RunConfig, run_key: u64, world: &World) -> Result<Batches, TrainError> {
+    fn new(
+        input: &BatchInput,
+        config: &RunConfig,
+        run_key: u64,
+        (world, division): (&World, Arc<Division>),
+    ) -> Result<Batches, TrainError> {
         let (plan, batch_config) = batches_of(input, config, run_key)?;
-        let own = slices_of(world.rank(), world.n_ranks(), plan.config().slices);
         Ok(Batches {
             plan,
             config: batch_config,
             n_epochs: config.train.epochs,
-            own,
+            division,
             n_on_host: world.n_ranks_on_host(),
             input: input.clone(),
             serves_gpu: false,
+            ahead: None,
             queue: None,
         })
     }
 
     fn next(&mut self, at: At, labels: Option<&LabelInput>) -> Result<Slice<'static>, TrainError> {
+        let (n_threads, depth) = self.ahead();
         let queue = match &mut self.queue {
             Some(queue) => queue,
             queue => {
-                let (own, n_steps) = (self.own.clone(), self.n_epochs * self.plan.steps_per_epoch());
-                let jobs = (at.step..n_steps).flat_map(move |step| own.clone().map(move |slice| Job { step, slice }));
-                let n_threads = n_sample_threads(n_cores(self.n_on_host), self.input.shards.waits(), self.serves_gpu);
-                // Of a few threads each is one batch ahead; a thread alone is two.
-                let depth = if n_threads == 1 { 2 } else { 1 };
+                let (division, n_steps) = (Arc::clone(&self.division), self.n_epochs * self.plan.steps_per_epoch());
+                let jobs =
+                    (at.step..n_steps).flat_map(move |step| division.own(step).map(move |slice| Job { step, slice }));
                 let started = Prefetch::start(
                     Arc::clone(&self.input.shards),
                     Arc::clone(&self.plan),
@@ -332,7 +337,7 @@ pub(crate) fn rows_of_batch(rows: FetchedRows) -> InputRows {
 }
 
 /// The memory of rows that nobody needs any more.
-fn rows_to_fetch_into(rows: InputRows) -> FetchedRows {
+pub(crate) fn rows_to_fetch_into(rows: InputRows) -> FetchedRows {
     match rows {
         InputRows::Dense { dim, values } => FetchedRows { dim, values, ..FetchedRows::default() },
         InputRows::Sparse(rows) => {

@@ -7,7 +7,8 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use kith_client::{Info, LocalStore, Sharded, Shards, Whereabouts, remote::OwnIds};
+use kith_client::{CacheFacts, Info, LocalStore, Sharded, Shards, Whereabouts, remote::OwnIds};
+use kith_run::graph_size::GraphSize;
 use kith_store::{Cluster, Graph, Ids, Verify};
 
 use crate::error::TrainError;
@@ -53,9 +54,26 @@ impl Opened {
         self.sharded.as_ref().map_or(&[], |sharded| sharded.silent())
     }
 
+    /// Facts about the cache of remote features; `None` without one.
+    pub fn cache(&self) -> Option<CacheFacts> {
+        self.sharded.as_ref().and_then(|sharded| sharded.cache())
+    }
+
     /// Source of neighbors, features and labels.
     pub fn shards(&self) -> &Arc<dyn Shards> {
         &self.shards
+    }
+
+    /// Sizes that decide how it can be trained.
+    pub fn size(&self) -> GraphSize {
+        let info = self.info();
+        GraphSize {
+            n_nodes: info.n_nodes,
+            n_edges: info.n_edges,
+            dim: info.dim as u64,
+            n_classes: info.n_classes as u64,
+            is_partitioned: self.whole().is_err(),
+        }
     }
 
     /// Properties of the graph.
@@ -100,14 +118,28 @@ impl Opened {
         &self,
         ids: impl Iterator<Item = &'t str>,
     ) -> Result<HashMap<&'t str, u64>, TrainError> {
+        let n_nodes = self.info().n_nodes;
+        if self.has_no_ids()? {
+            let node = |id: &'t str| id.parse().ok().filter(|node: &u64| *node < n_nodes && node.to_string() == id);
+            return Ok(ids.filter_map(|id| Some((id, node(id)?))).collect());
+        }
         let wanted: HashSet<&str> = ids.collect();
         let mut found = HashMap::new();
-        for node in 0..self.info().n_nodes {
+        for node in 0..n_nodes {
             if let Some(id) = wanted.get(&*self.id_of(node)?) {
                 found.insert(*id, node);
             }
         }
         Ok(found)
+    }
+
+    /// True if the ids of nodes are their numbers.
+    fn has_no_ids(&self) -> Result<bool, TrainError> {
+        match (self.ids(), &self.sharded) {
+            (Some(_), _) => Ok(false),
+            (None, Some(servers)) if self.cluster.is_none() => Ok(self.sent_ids(servers)?.is_none()),
+            (None, _) => Ok(true),
+        }
     }
 
     fn sent_ids(&self, servers: &Sharded) -> Result<Option<&OwnIds>, TrainError> {

@@ -43,8 +43,28 @@ pub trait Collective: fmt::Debug {
         Ok(in_order(places.map(|(rank, place)| rows.get(rank as i64).get(place as i64)).collect()))
     }
 
+    /// [`Collective::all_reduce`] and [`Collective::share`] at once: the texts of all ranks, by rank.
+    fn all_reduce_with(&mut self, values: &mut Tensor, text: Text<'_>) -> Result<Vec<Vec<u8>>, WorldError> {
+        self.all_reduce(values)?;
+        self.share(text.own)
+    }
+
+    /// [`Collective::fold`] and [`Collective::share`] at once: the sum, and the texts of all ranks, by rank.
+    fn fold_with(
+        &mut self,
+        own: Vec<Tensor>,
+        counts: &[usize],
+        text: Text<'_>,
+    ) -> Result<(Tensor, Vec<Vec<u8>>), WorldError> {
+        Ok((self.fold(own, counts)?, self.share(text.own)?))
+    }
+
     /// The bytes of all ranks, by rank, of whatever length.
     fn share(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, WorldError>;
+
+    /// Sends `own[r]` to each rank r, and returns the bytes that each rank sent here, by rank. Lengths are arbitrary. For
+    /// bytes that all ranks need, use [`Collective::share`].
+    fn all_to_all(&mut self, own: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, WorldError>;
 
     /// Gives rank 0's bytes to all.
     fn broadcast(&mut self, bytes: &mut Vec<u8>) -> Result<(), WorldError>;
@@ -89,6 +109,15 @@ pub trait Collective: fmt::Debug {
 
     /// Bytes that this rank has sent to others so far.
     fn sent_bytes(&self) -> u64;
+}
+
+/// Bytes that ranks share together with a sum.
+#[derive(Clone, Copy, Debug)]
+pub struct Text<'a> {
+    /// Those of this rank.
+    pub own: &'a [u8],
+    /// Bytes of any rank at most; the same number on every rank.
+    pub n_most: usize,
 }
 
 /// Bytes that are shared.

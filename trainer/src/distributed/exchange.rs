@@ -1,6 +1,6 @@
 //! Exchange between ranks in every step: the gradients of their slices, and the slices' losses.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 use kith_client::RowCounts;
 use kith_kernels::cuda::RankSlices;
@@ -10,9 +10,9 @@ use sha2::{Digest, Sha256};
 use tch::Tensor;
 
 use crate::{
-    data::slices::slices_of,
+    data::slices::Division,
     distributed::{
-        collective::{Posted, in_order},
+        collective::{Posted, Text, in_order},
         world::{World, WorldError},
     },
     error::TrainError,
@@ -65,15 +65,16 @@ struct Told {
 /// Bytes of a message at most: of a slice, of a layer in it, and of everything else.
 const MOST_BYTES: [usize; 3] = [512, 64, 1024];
 
-/// Exchange of steps' gradients and records between ranks. Records may come later than gradients.
+/// Exchange of steps' gradients and records between ranks. Records travel with gradients that are summed here; those of gradients that a
+/// GPU sums come later.
 #[derive(Debug)]
 pub(crate) struct Exchange {
-    /// Slices of each rank.
-    counts: Vec<usize>,
-    /// Bytes of a message at most.
-    n_most: usize,
+    division: Arc<Division>,
+    n_layers: usize,
     /// True if gradients are added in the order of slices, whatever ranks computed them.
     is_deterministic: bool,
+    /// Steps that were begun and not told.
+    begun: VecDeque<StepName>,
     /// Steps that were told and not heard.
     told: VecDeque<(StepName, Posted)>,
     /// Bytes to other ranks, at this rank's previous message.
@@ -87,6 +88,8 @@ pub(crate) struct StepName {
     pub(crate) epoch: u64,
     /// Digest of the weights before the step, where it is time to compare them.
     pub(crate) weights: Option<String>,
+    /// True if it is time for a checkpoint on this rank.
+    pub(crate) saves: bool,
 }
 
 /// Results of a step on all ranks.
@@ -108,13 +111,15 @@ pub(crate) struct Exchanged {
 
 impl Exchange {
     /// Before the first step of a run in this world.
-    pub(crate) fn new(n_slices: usize, n_layers: usize, is_deterministic: bool, world: &mut World) -> Exchange {
+    pub(crate) fn new(division: Arc<Division>, n_layers: usize, is_deterministic: bool, world: &mut World) -> Exchange {
         let sent_bytes = world.collective().sent_bytes();
-        let n_ranks = world.n_ranks();
-        let counts: Vec<usize> = (0..n_ranks).map(|rank| slices_of(rank, n_ranks, n_slices).len()).collect();
+        Exchange { division, n_layers, is_deterministic, begun: VecDeque::new(), told: VecDeque::new(), sent_bytes }
+    }
+
+    /// Bytes at most of a message in a step with these slices of each rank.
+    fn n_most(&self, counts: &[usize]) -> usize {
         let [slice, layer, rest] = MOST_BYTES;
-        let n_most = most(&counts) * (slice + n_layers * layer) + rest;
-        Exchange { counts, n_most, is_deterministic, told: VecDeque::new(), sent_bytes }
+        most(counts) * (slice + self.n_layers * layer) + rest
     }
 
     /// True if ranks compare their weights before a step.
@@ -124,34 +129,60 @@ impl Exchange {
 
     /// Slices of all ranks, if there are several and their gradients are added in the order of slices.
     pub(crate) fn rank_slices(&self) -> Option<RankSlices> {
-        let n_ranks = self.counts.len();
+        let counts = self.division.counts(0);
+        let n_ranks = counts.len();
         if n_ranks == 1 || !self.is_deterministic {
             return None;
         }
         let own = |(rank, count): (usize, &usize)| (0..*count).map(move |place| (rank, place));
-        let order = self.counts.iter().enumerate().flat_map(own).collect();
-        Some(RankSlices { n_ranks, most: most(&self.counts), order })
+        let order = counts.iter().enumerate().flat_map(own).collect();
+        Some(RankSlices { n_ranks, most: most(&counts), order })
     }
 
-    /// Adds up the gradients of all slices, of all ranks; `gradients` are those of this rank.
-    pub(crate) fn add(&self, world: &mut World, gradients: Vec<Tensor>) -> Result<Tensor, TrainError> {
-        if self.is_deterministic {
-            return Ok(world.collective().fold(gradients, &self.counts)?);
-        }
-        let mut sum = in_order(gradients);
-        world.collective().all_reduce(&mut sum)?;
+    /// Begins a step. Steps are told in the order in which they were begun.
+    pub(crate) fn begin(&mut self, name: StepName) {
+        self.begun.push_back(name);
+    }
+
+    /// Adds up the gradients of all slices, of all ranks; `gradients` are those of this rank. Tells all ranks what the slices came to here.
+    pub(crate) fn add(
+        &mut self,
+        world: &mut World,
+        gradients: Vec<Tensor>,
+        slices: Vec<SliceRecord>,
+        phases: Phases,
+    ) -> Result<Tensor, TrainError> {
+        let (name, told) = self.next(world, slices, phases);
+        let counts = self.division.counts(name.step);
+        let text = Text { own: &told.text(), n_most: self.n_most(&counts) };
+        let (sum, texts) = if self.is_deterministic {
+            world.collective().fold_with(gradients, &counts, text)?
+        } else {
+            let mut sum = in_order(gradients);
+            let texts = world.collective().all_reduce_with(&mut sum, text)?;
+            (sum, texts)
+        };
+        self.told.push_back((name, Posted::Shared(texts)));
         Ok(sum)
     }
 
-    /// Tells all ranks what the slices of a step came to here; `saves`: it is time for a checkpoint.
+    /// Tells all ranks what the slices of a step came to here, whose gradients a GPU adds up.
     pub(crate) fn tell(
         &mut self,
         world: &mut World,
-        name: StepName,
         slices: Vec<SliceRecord>,
         phases: Phases,
-        saves: bool,
     ) -> Result<(), TrainError> {
+        let (name, told) = self.next(world, slices, phases);
+        let n_most = self.n_most(&self.division.counts(name.step));
+        let posted = world.collective().post(&told.text(), n_most)?;
+        self.told.push_back((name, posted));
+        Ok(())
+    }
+
+    /// Message of the first step that was begun and not told.
+    fn next(&mut self, world: &mut World, slices: Vec<SliceRecord>, phases: Phases) -> (StepName, Told) {
+        let name = self.begun.pop_front().expect("a step was begun");
         let sent_bytes = world.collective().sent_bytes();
         let told = Told {
             sent_bytes: sent_bytes - std::mem::replace(&mut self.sent_bytes, sent_bytes),
@@ -159,11 +190,14 @@ impl Exchange {
             phases,
             weights: name.weights.clone(),
             stop: world.stop_request().request_at(name.step),
-            saves,
+            saves: name.saves,
         };
-        let posted = world.collective().post(&told.text(), self.n_most)?;
-        self.told.push_back((name, posted));
-        Ok(())
+        (name, told)
+    }
+
+    /// Steps that were begun and not told.
+    pub(crate) fn n_begun(&self) -> usize {
+        self.begun.len()
     }
 
     /// Steps that were told and not heard.
@@ -202,7 +236,7 @@ fn differ(world: &World, rank: usize, step: u64) -> WorldError {
     }
     WorldError::Refused(format!(
         "the weights of rank {rank} differ from those of rank 0 at step {step}, because they compute with {other} and \
-         {first}: set ATEN_CPU_CAPABILITY to what all hosts have"
+         {first}: set ATEN_CPU_CAPABILITY to what all hosts have, and use CPUs of one vendor"
     ))
 }
 
@@ -278,18 +312,24 @@ mod tests {
     }
 
     fn name(step: u64, weights: Option<String>) -> StepName {
-        StepName { step, epoch: 0, weights }
+        StepName { step, epoch: 0, weights, saves: false }
+    }
+
+    fn exchange(n_slices: usize, is_deterministic: bool, world: &mut World) -> Exchange {
+        let division = Division::new((world.rank(), world.n_ranks()), n_slices, None);
+        Exchange::new(Arc::new(division), 2, is_deterministic, world)
     }
 
     /// One step of a world, and what each rank heard.
     fn step(n_ranks: usize, is_deterministic: bool) -> Vec<(Vec<u32>, Vec<u64>, Vec<u64>)> {
         on_worlds(n_ranks, |world| {
-            let mut exchange = Exchange::new(N_SLICES, 1, is_deterministic, world);
-            let own = slices_of(world.rank(), n_ranks, N_SLICES);
-            let gradient = exchange.add(world, own.clone().map(gradient).collect()).unwrap();
+            let mut exchange = exchange(N_SLICES, is_deterministic, world);
+            let own = exchange.division.own(0);
+            let gradients = own.clone().map(gradient).collect();
             let records = own.map(|slice| SliceRecord { n_seeds: slice as u64, ..SliceRecord::default() }).collect();
             let phases = Phases { compute: world.rank() as u64, ..Phases::default() };
-            exchange.tell(world, name(0, None), records, phases, false).unwrap();
+            exchange.begin(name(0, None));
+            let gradient = exchange.add(world, gradients, records, phases).unwrap();
             let heard = exchange.hear(world).unwrap();
             let slices = heard.slices.iter().map(|slice| slice.n_seeds).collect();
             (bits(&gradient), slices, heard.phases.iter().map(|phases| phases.compute).collect())
@@ -318,9 +358,10 @@ mod tests {
             let heard = on_worlds(3, |world| {
                 let stop = kith_run::stop::Stop::default();
                 world.heed(stop.clone());
-                let (mut exchange, is_asked) = (Exchange::new(3, 1, true, world), world.rank() == asked);
+                let (mut exchange, is_asked) = (exchange(3, true, world), world.rank() == asked);
                 let mut step = |step| {
-                    exchange.tell(world, name(step, None), Vec::new(), Phases::default(), false).unwrap();
+                    exchange.begin(name(step, None));
+                    let _ = exchange.add(world, vec![gradient(0)], Vec::new(), Phases::default()).unwrap();
                     exchange.hear(world).unwrap().stop
                 };
                 let before = step(1);
@@ -338,7 +379,7 @@ mod tests {
     #[test]
     fn records_may_come_late() {
         let heard = on_worlds(3, |world| {
-            let mut exchange = Exchange::new(3, 2, true, world);
+            let mut exchange = exchange(3, true, world);
             let longest = SliceRecord {
                 loss: Exact(-f64::MIN_POSITIVE / 3.0),
                 node_loss: Exact(-f64::MAX / 3.0),
@@ -360,10 +401,14 @@ mod tests {
                     stop: Some(Request::Terminate),
                     saves,
                 };
-                assert!(told.text().len() + 7 * 40 <= exchange.n_most, "{} bytes", told.text().len());
-                exchange.tell(world, name(step, digest), vec![longest.clone()], Phases::default(), saves).unwrap();
+                assert!(told.text().len() + 7 * 40 <= exchange.n_most(&[1; 3]), "{} bytes", told.text().len());
+                exchange.begin(StepName { saves, ..name(step, digest) });
             }
-            assert_eq!(exchange.n_told(), 3);
+            assert_eq!(exchange.n_begun(), 3);
+            for _ in 0..3 {
+                exchange.tell(world, vec![longest.clone()], Phases::default()).unwrap();
+            }
+            assert_eq!((exchange.n_begun(), exchange.n_told()), (0, 3));
             let heard = (0..3).map(|_| exchange.hear(world).unwrap());
             heard.map(|heard| (heard.step, heard.slices.len(), heard.saves)).collect::<Vec<_>>()
         });
@@ -373,11 +418,12 @@ mod tests {
     #[test]
     fn ranks_with_other_weights_are_found() {
         let told = on_worlds(3, |world| {
-            let mut exchange = Exchange::new(3, 1, true, world);
+            let mut exchange = exchange(3, true, world);
             let weights = weights(u64::from(world.rank() == 2));
             let mut step = |step| {
                 let digest = Exchange::compares(world, step).then(|| digest_of(&weights).unwrap());
-                exchange.tell(world, name(step, digest), Vec::new(), Phases::default(), false).unwrap();
+                exchange.begin(name(step, digest));
+                let _ = exchange.add(world, vec![gradient(0)], Vec::new(), Phases::default()).unwrap();
                 exchange.hear(world).map_err(|error| error.to_string())
             };
             (step(999).is_ok(), step(1000).unwrap_err())

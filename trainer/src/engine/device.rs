@@ -2,7 +2,7 @@
 
 use std::{sync::OnceLock, thread};
 
-use kith_draw::instruction_set;
+use kith_draw::arithmetic;
 use serde::Serialize;
 pub use tch::Device;
 
@@ -17,7 +17,8 @@ use crate::{
 pub struct DeviceReport {
     /// Version of the libtorch this program was built with.
     pub libtorch: &'static str,
-    /// The set of CPU instructions that kernels use, libtorch's and ours; the same set gives the same bits.
+    /// The set of CPU instructions that kernels use, libtorch's and ours, and the vendor of a CPU that is not Intel's: equal
+    /// names compute equal bits.
     pub instruction_set: &'static str,
     /// Threads this process may use.
     pub n_threads: usize,
@@ -121,7 +122,7 @@ pub fn devices() -> DeviceReport {
     };
     DeviceReport {
         libtorch: env!("KITH_LIBTORCH_VERSION"),
-        instruction_set: instruction_set().name(),
+        instruction_set: arithmetic(),
         n_threads: thread::available_parallelism().map_or(1, usize::from),
         n_libtorch_threads: usize::try_from(tch::get_num_threads()).unwrap_or(1),
         cuda,

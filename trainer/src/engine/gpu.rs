@@ -210,13 +210,13 @@ pub(crate) fn training_plan(host: &Host<'_>) -> TrainingPlan {
 
 /// One run whose slices are computed one by one.
 pub(crate) fn plan_of_slices(host: &Host<'_>) -> ProgramPlan {
-    let Host { model, data, config, run_key, feed, .. } = host;
+    let Host { model, data, config, run_key, division, .. } = host;
     let traits = match data {
         Data::Full(input) => input.graphs.first().map_or((false, false), |graph| (graph.is_symmetric, true)),
         Data::Batches(input) => (input.shards.info().is_symmetric, input.is_set),
     };
     let mut own = settings(config, *run_key);
-    own.edge_weight /= feed.n_slices() as f64;
+    own.edge_weight /= division.n_slices() as f64;
     ProgramPlan { training: training_plan(host), ..plan(model, config, traits, vec![own]) }
 }
 

@@ -4,6 +4,7 @@
 
 mod digester;
 mod evaluation;
+mod note;
 mod ready;
 mod recipe;
 mod sampled;
@@ -24,6 +25,7 @@ use tch::Tensor;
 use self::{
     digester::Digester,
     evaluation::{Evaluation, Parts},
+    note::{Waits, place_of_features},
     ready::{Drawn, Ready, Targets},
     recipe::Recipe,
     sampled::SamplesAhead,
@@ -31,10 +33,7 @@ use self::{
 use super::{Engine, gpu_losses::with_losses, host::Host, stage::Stage};
 use crate::{
     data::feed::{At, Slice},
-    distributed::{
-        exchange::{Exchange, SliceRecord},
-        world::World,
-    },
+    distributed::{exchange::SliceRecord, world::World},
     engine::gpu,
     error::TrainError,
     inference::{evaluate::Evaluator, layerwise::Room, receptive::ReceptiveSets},
@@ -47,7 +46,6 @@ const ADVICE: &str =
 /// Slices that are started before the first of them is done: their batches take memory.
 const MOST_STARTED: usize = 3;
 
-/// Computes slices.
 #[derive(Debug)]
 pub(super) struct BatchEngine<'a> {
     /// These two are dropped first: their threads use memory of batches and of the program.
@@ -69,6 +67,7 @@ pub(super) struct BatchEngine<'a> {
     /// Weight updates so far.
     step: u64,
     evaluation: Evaluation,
+    is_exact: bool,
     /// For evaluations on the CPU.
     evaluator: Evaluator,
     waits: Waits,
@@ -92,13 +91,6 @@ struct Started<'a> {
     batch: Option<DeviceBatch>,
     is_digested: bool,
     on_host: Option<Box<Slice<'a>>>,
-}
-
-/// Times that steps waited for the GPU.
-#[derive(Debug, Default)]
-struct Waits {
-    n_steps: u64,
-    n_waits: u64,
 }
 
 impl<'a> BatchEngine<'a> {
@@ -134,6 +126,7 @@ impl<'a> BatchEngine<'a> {
             (Some(recipe), Some(lists)) => Sampling::OnGpu(Some(Box::new((recipe, GraphSampler::new(lists)?)))),
             _ => Sampling::OnHost,
         };
+        host.feed.leave_sampling(!matches!(sampling, Sampling::OnHost));
         let program = Program::of_batches(device, lists.clone(), plan.clone(), slices)?;
         let (step, (first, second)) = (host.optimizer.step(), host.optimizer.moments());
         let [weights, first, second] = [host.model.weights().flat(), first, second].map(Vec::<f32>::try_from);
@@ -153,6 +146,7 @@ impl<'a> BatchEngine<'a> {
             finished: VecDeque::new(),
             step,
             evaluation: Evaluation::Undecided,
+            is_exact: false,
             evaluator: Evaluator::default(),
             waits: Waits::default(),
         })
@@ -183,7 +177,7 @@ impl<'a> BatchEngine<'a> {
         }
         let Ready { batch, record, drawn } = self.ready(host, at, stage)?;
         stage.enter(Phase::Compute);
-        let place = at.slice - host.own_slices.start;
+        let place = at.slice - host.division.own(at.step).start;
         let batch = match batch {
             Some(batch) => Some(self.program.start(batch, place)?),
             None => {
@@ -223,7 +217,7 @@ impl<'a> BatchEngine<'a> {
                 record.digest = Some(digest?);
             }
             let losses = batch.losses()?;
-            record = with_losses(record, losses, host.edge_weight() / host.feed.n_slices() as f64);
+            record = with_losses(record, losses, host.edge_weight() / host.division.n_slices() as f64);
             if !record.loss.0.is_finite() {
                 self.fetch_weights(host)?; // The GPU has not changed them since.
             }
@@ -306,7 +300,7 @@ impl<'a> Engine<'a> for BatchEngine<'a> {
         self.counted(|engine| engine.start(host, at, stage))
     }
 
-    fn update(&mut self, host: &mut Host<'a>, _exchange: &Exchange, stage: &mut Stage<'_>) -> Result<(), TrainError> {
+    fn update(&mut self, host: &mut Host<'a>, stage: &mut Stage<'_>) -> Result<(), TrainError> {
         self.counted(|engine| {
             stage.enter(Phase::Exchange);
             match engine.program.gradients() {
@@ -325,24 +319,43 @@ impl<'a> Engine<'a> for BatchEngine<'a> {
         1
     }
 
-    fn take_step(&mut self, host: &mut Host<'a>, stage: &mut Stage<'_>) -> Result<Vec<SliceRecord>, TrainError> {
-        let n_slices = host.own_slices.len();
+    fn tell(&mut self, host: &mut Host<'a>, stage: &mut Stage<'_>) -> Result<(), TrainError> {
+        let n_slices = host.division.own(stage.step).len();
         self.counted(|engine| {
             while engine.finished.len() < n_slices {
                 engine.finish(host, stage)?;
             }
-            Ok(engine.finished.drain(..n_slices).collect())
-        })
+            Ok(())
+        })?;
+        stage.tell(self.finished.drain(..n_slices).collect())
     }
 
     /// Rank 0 evaluates for all ranks if its GPU can; otherwise all evaluate on the CPU.
     fn evaluate(&mut self, host: &mut Host<'a>, room: &Room, world: &mut World) -> Result<Measured, TrainError> {
         let (evaluation, parts) = self.evaluation();
-        if let Some(measured) = evaluation.evaluate(parts, (host.data, host.metric), world)? {
+        if let Some(measured) = evaluation.evaluate(parts, (host.evaluated(), host.metric), None, world)? {
             return Ok(measured);
         }
         self.fetch_weights(host)?;
-        host.with_evaluated(|model| self.evaluator.evaluate(model, host.data, host.metric, room, world))
+        host.with_evaluated(|model| self.evaluator.evaluate(model, host.evaluated(), host.metric, room, world))
+    }
+
+    fn evaluate_exactly(
+        &mut self,
+        host: &Host<'a>,
+        weights: &Tensor,
+        room: &Room,
+        world: &mut World,
+    ) -> Result<Measured, TrainError> {
+        if !std::mem::replace(&mut self.is_exact, true) {
+            self.evaluation = Evaluation::Undecided;
+        }
+        let own = Vec::<f32>::try_from(weights)?;
+        let (evaluation, parts) = self.evaluation();
+        if let Some(measured) = evaluation.evaluate(parts, (host.data, host.metric), Some(own), world)? {
+            return Ok(measured);
+        }
+        host.with_weights(weights, |model| self.evaluator.evaluate(model, host.data, host.metric, room, world))
     }
 
     fn confusion(
@@ -376,19 +389,10 @@ impl<'a> Engine<'a> for BatchEngine<'a> {
     }
 
     fn note(&self) -> Option<String> {
-        let share = self.features.as_ref().map(|features| features.share_on_gpu());
-        Some(match share {
-            None => "features come from the host with every mini-batch".to_owned(),
-            Some(1.0) => "the features of all nodes are on the GPU".to_owned(),
-            Some(0.0) => "the features of all nodes are in pinned memory, from which the GPU reads them".to_owned(),
-            Some(share) => {
-                let percent = 100.0 * share;
-                format!("the features of {percent:.0}% of the nodes are on the GPU, the others in pinned memory")
-            }
-        })
+        Some(place_of_features(self.features.as_ref().map(|features| features.share_on_gpu())))
     }
 
     fn host_syncs_per_step(&self) -> Option<f64> {
-        Some(self.waits.n_waits as f64 / self.waits.n_steps.max(1) as f64)
+        Some(self.waits.per_step())
     }
 }

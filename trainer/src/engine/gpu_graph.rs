@@ -18,10 +18,7 @@ use tch::Tensor;
 use super::{Engine, gpu_losses::with_losses, host::Host, stage::Stage};
 use crate::{
     data::{feed::At, input::GraphInput, matrix::Matrix},
-    distributed::{
-        exchange::{Exchange, SliceRecord},
-        world::World,
-    },
+    distributed::{exchange::SliceRecord, world::World},
     engine::gpu,
     error::TrainError,
     inference::{
@@ -170,13 +167,9 @@ impl<'a> Engine<'a> for GraphEngine {
         Ok(())
     }
 
-    fn update(&mut self, _host: &mut Host<'a>, _exchange: &Exchange, stage: &mut Stage<'_>) -> Result<(), TrainError> {
+    fn update(&mut self, _host: &mut Host<'a>, stage: &mut Stage<'_>) -> Result<(), TrainError> {
         stage.enter(Phase::Update);
-        Ok(())
-    }
-
-    fn take_step(&mut self, _host: &mut Host<'a>, _stage: &mut Stage<'_>) -> Result<Vec<SliceRecord>, TrainError> {
-        Ok(self.record.take().into_iter().collect())
+        stage.tell(self.record.take().into_iter().collect())
     }
 
     fn evaluate(&mut self, host: &mut Host<'a>, room: &Room, world: &mut World) -> Result<Measured, TrainError> {
@@ -193,6 +186,16 @@ impl<'a> Engine<'a> for GraphEngine {
         let n_valid_terms = together.n_valid_terms;
         let [valid, test] = together.evaluate()?[self.place];
         Ok(Tally::measured(Tally::of_counted(valid, n_valid_terms), Tally::of_counted(test, 0)))
+    }
+
+    fn evaluate_exactly(
+        &mut self,
+        _host: &Host<'a>,
+        _weights: &Tensor,
+        _room: &Room,
+        _world: &mut World,
+    ) -> Result<Measured, TrainError> {
+        unreachable!("full-batch evaluations look at all nodes")
     }
 
     fn confusion(

@@ -1,6 +1,6 @@
 //! The host's side of a run: its settings and data, the model, and the optimizer's moments.
 
-use std::ops::Range;
+use std::sync::Arc;
 
 use kith_run::{config::RunConfig, measured::Metric};
 use tch::Tensor;
@@ -9,6 +9,7 @@ use crate::{
     data::{
         Data,
         feed::{At, Feed},
+        slices::Division,
     },
     loss::NodeLoss,
     model::Model,
@@ -21,14 +22,16 @@ pub(crate) struct Host<'a> {
     pub(crate) config: RunConfig,
     pub(crate) run_key: u64,
     pub(crate) data: &'a Data,
+    /// Data of evaluations during training, if they look at some nodes only.
+    pub(crate) sampled: Option<Data>,
     pub(crate) model: Model,
     pub(crate) optimizer: Optimizer,
     pub(crate) node_loss: NodeLoss,
     /// Of evaluations.
     pub(crate) metric: Metric,
     pub(crate) feed: Feed<'a>,
-    /// Slices of every step that this rank computes.
-    pub(crate) own_slices: Range<usize>,
+    /// Slices of each rank in a step.
+    pub(crate) division: Arc<Division>,
     /// Bytes that this rank may pin.
     pub(crate) most_pinned: u64,
 }
@@ -44,21 +47,27 @@ impl Host<'_> {
     pub(super) fn after(&self, at: At) -> Option<At> {
         let n_steps = self.config.train.epochs * self.feed.steps_per_epoch() as u64;
         match at.slice + 1 {
-            slice if slice < self.own_slices.end => Some(self.at(at.step, slice)),
-            _ => (at.step + 1 < n_steps).then(|| self.at(at.step + 1, self.own_slices.start)),
+            slice if slice < self.division.own(at.step).end => Some(self.at(at.step, slice)),
+            _ => (at.step + 1 < n_steps).then(|| self.at(at.step + 1, self.division.own(at.step + 1).start)),
         }
     }
 
     /// This rank's slices from one on, to the end of the run.
     pub(super) fn slices_from(&self, at: At) -> impl Iterator<Item = At> + Send + use<> {
-        let (own, per_epoch) = (self.own_slices.clone(), self.feed.steps_per_epoch() as u64);
+        let (division, per_epoch) = (Arc::clone(&self.division), self.feed.steps_per_epoch() as u64);
         let n_steps = self.config.train.epochs * per_epoch;
         let of_step = move |step| {
+            let own = division.own(step);
             let first = if step == at.step { at.slice } else { own.start };
             let place = (step % per_epoch) as usize;
             (first..own.end).map(move |slice| At { epoch: step / per_epoch, step, place, slice, ..at })
         };
         (at.step..n_steps).flat_map(of_step)
+    }
+
+    /// Data of evaluations during training.
+    pub(crate) fn evaluated(&self) -> &Data {
+        self.sampled.as_ref().unwrap_or(self.data)
     }
 
     /// Weights that are evaluated, and kept if they are the best: the average, if there is one.
@@ -75,7 +84,7 @@ impl Host<'_> {
     }
 
     /// Calls `act` with these weights in the model, which has its own again afterwards.
-    pub(super) fn with_weights<T>(&self, weights: &Tensor, act: impl FnOnce(&Model) -> T) -> T {
+    pub(crate) fn with_weights<T>(&self, weights: &Tensor, act: impl FnOnce(&Model) -> T) -> T {
         let own = self.model.weights().flat().copy();
         self.model.weights().set(weights);
         let done = act(&self.model);

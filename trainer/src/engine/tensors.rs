@@ -14,10 +14,7 @@ use crate::{
         feed::{At, Slice},
         input::Labels,
     },
-    distributed::{
-        exchange::{Exchange, SliceRecord},
-        world::World,
-    },
+    distributed::{exchange::SliceRecord, world::World},
     error::TrainError,
     inference::{evaluate::Evaluator, layerwise::Room, receptive::ReceptiveSets},
     loss::link_loss,
@@ -40,6 +37,11 @@ impl TensorEngine {
     pub(crate) fn gradients(&self) -> &[Tensor] {
         &self.gradients
     }
+
+    /// Records of the slices of the step.
+    pub(crate) fn records(&self) -> &[SliceRecord] {
+        &self.records
+    }
 }
 
 impl<'a> Engine<'a> for TensorEngine {
@@ -54,21 +56,28 @@ impl<'a> Engine<'a> for TensorEngine {
         Ok(())
     }
 
-    fn update(&mut self, host: &mut Host<'a>, exchange: &Exchange, stage: &mut Stage<'_>) -> Result<(), TrainError> {
+    fn update(&mut self, host: &mut Host<'a>, stage: &mut Stage<'_>) -> Result<(), TrainError> {
         stage.enter(Phase::Exchange);
-        let gradient = exchange.add(stage.world, std::mem::take(&mut self.gradients))?;
+        let (gradients, records) = (std::mem::take(&mut self.gradients), std::mem::take(&mut self.records));
+        let gradient = stage.add(gradients, records)?;
         stage.enter(Phase::Update);
         let weights = host.model.weights();
         weights.add_statistics(&gradient, MOMENTUM)?;
         Ok(host.optimizer.update(&mut weights.flat().shallow_clone(), &gradient)?)
     }
 
-    fn take_step(&mut self, _host: &mut Host<'a>, _stage: &mut Stage<'_>) -> Result<Vec<SliceRecord>, TrainError> {
-        Ok(std::mem::take(&mut self.records))
+    fn evaluate(&mut self, host: &mut Host<'a>, room: &Room, world: &mut World) -> Result<Measured, TrainError> {
+        host.with_evaluated(|model| self.evaluator.evaluate(model, host.evaluated(), host.metric, room, world))
     }
 
-    fn evaluate(&mut self, host: &mut Host<'a>, room: &Room, world: &mut World) -> Result<Measured, TrainError> {
-        host.with_evaluated(|model| self.evaluator.evaluate(model, host.data, host.metric, room, world))
+    fn evaluate_exactly(
+        &mut self,
+        host: &Host<'a>,
+        weights: &Tensor,
+        room: &Room,
+        world: &mut World,
+    ) -> Result<Measured, TrainError> {
+        host.with_weights(weights, |model| self.evaluator.evaluate(model, host.data, host.metric, room, world))
     }
 
     fn confusion(
@@ -122,7 +131,7 @@ fn forward_and_backward(
         Some(links) => link_loss(&forward.logits, &links.pairs, links.n_step_pairs),
         None => host.node_loss.of(&forward.logits, &slice.labels, &slice.seeds, slice.n_step_seeds),
     };
-    let loss = match forward.edge_loss(host.feed.n_slices()) {
+    let loss = match forward.edge_loss(host.division.n_slices()) {
         Some(edge_loss) => &node_loss + edge_loss,
         None => node_loss.shallow_clone(),
     };

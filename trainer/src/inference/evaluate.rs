@@ -1,7 +1,5 @@
 //! Evaluation: losses and metrics over the valid and test nodes, without dropout and gradients.
 
-use std::ops::Range;
-
 use kith_client::Seeds;
 use kith_draw::{exp, ln, ln_1p};
 use kith_run::{
@@ -27,7 +25,7 @@ use crate::{
     inference::{
         confusion,
         errors::Errors,
-        layerwise::{self, Ending, Looked, Prepared, Room},
+        layerwise::{self, Ending, Prepared, Room},
         receptive::{NodeSet, ReceptiveSets},
         scores::Scores,
         tally::Tally,
@@ -68,6 +66,35 @@ pub fn metric_of(config: &TrainConfig, data: &Data) -> Result<Metric, TrainError
             wrong(metric, "needs validation nodes of at least two classes")
         }
         (_, Some(metric)) => Ok(metric),
+    }
+}
+
+/// Refuses a sample of the validation nodes that the metric is not defined for, where it is for all of them.
+pub(crate) fn check_sample(config: &TrainConfig, share: f64, sampled: &Data) -> Result<(), TrainError> {
+    let refused = |metric: &str, needed: &str, found: &str| {
+        TrainError::Labels(format!(
+            "`evaluate.sample`: {metric} needs validation nodes {needed}, and those of the sample have {found}: set a larger share than {share}"
+        ))
+    };
+    let name = config.metric.map_or("the metric", Metric::name);
+    match (metric_of(config, sampled), sampled) {
+        (Err(_), _) => Err(refused(name, "of at least two classes", "one")),
+        (Ok(Metric::R2), Data::Batches(input)) if !differ(input.valid.labels()) => {
+            Err(refused("r2", "with different targets", "the same"))
+        }
+        (Ok(_), _) => Ok(()),
+    }
+}
+
+/// True if there are two nodes whose targets differ.
+fn differ(labels: &kith_sampler::Labels) -> bool {
+    match labels {
+        kith_sampler::Labels::Numbers { width, values } => {
+            let mut nodes = values.chunks_exact((*width).max(1));
+            let first = nodes.next();
+            nodes.any(|node| Some(node) != first)
+        }
+        _ => true,
     }
 }
 
@@ -118,8 +145,9 @@ pub(crate) fn needs_scores(metric: Metric) -> bool {
 /// Evaluates a model again and again on the same data.
 #[derive(Debug, Default)]
 pub struct Evaluator {
-    /// Known from the first evaluation of mini-batches on.
+    /// Known from the first evaluation of mini-batches on, for as many validation and test nodes.
     prepared: Option<Prepared>,
+    n_wanted: usize,
 }
 
 impl Evaluator {
@@ -178,10 +206,16 @@ impl Evaluator {
         room: &Room,
         world: &mut World,
     ) -> Result<WantedLogits, TrainError> {
-        let prepared = match self.prepared.take() {
+        let n_wanted = input.valid.len() + input.test.len();
+        let prepared = match self.prepared.take().filter(|_| n_wanted == self.n_wanted) {
             Some(prepared) => prepared,
-            None => Prepared::of_nodes(model, &*input.shards, room, world, wanted(input))?.with_labels(&input.train),
+            None => {
+                room.trim();
+                let wanted = (wanted(input), model.layers().len());
+                Prepared::of_nodes(model, &*input.shards, room, world, wanted)?.with_labels(&input.train)
+            }
         };
+        self.n_wanted = n_wanted;
         logits_of_store(model, input, room, world, self.prepared.insert(prepared))
     }
 
@@ -264,16 +298,14 @@ fn logits_of_store(
 ) -> Result<WantedLogits, TrainError> {
     let last = model.layers().len() - 1;
     let computed = prepared.sets().computed_by(last);
-    let (picker, mut logits) = (WantedLogits::new(input, computed), WantedLogits::new(input, computed));
-    let see = |nodes: Range<u64>, looked: Looked<'_>| {
-        let logits = model.logits(looked.output(model, last)?)?;
-        Ok(picker.pick(nodes, &rows_of(&logits)?))
-    };
-    layerwise::walk(model, &*input.shards, room, world, (prepared, Ending::Output), see, |told| {
-        logits.push(&told);
+    let mut wanted = WantedLogits::new(input, computed);
+    layerwise::walk(model, &*input.shards, room, world, (prepared, Ending::Output), |seen| {
+        let logits = model.logits(seen.looked.output(model, last)?)?;
+        wanted.take(seen.places, &rows_of(&logits)?);
         Ok(())
     })?;
-    Ok(logits)
+    wanted.share(world)?;
+    Ok(wanted)
 }
 
 fn tally(logits: &Matrix, labels: &Labels, positions: &[u32]) -> Tally {

@@ -3,34 +3,48 @@
 
 mod block_size;
 mod chunks;
+mod division;
 mod labels;
 mod lists;
 mod nodes;
+mod outputs;
+mod places;
+mod prepared;
+mod records;
 mod room;
+mod rows;
+mod work;
 
-use std::{borrow::Cow, ops::Range, sync::Arc};
+use std::{cell::RefCell, ops::Range};
 
-use kith_client::{BlockMaker, FetchedRows, Seeds, Shards, Stock};
-use kith_sampler::EdgeData;
+use kith_client::{BlockMaker, Shards, Stock};
+use kith_kernels::OpenList;
 use tch::Tensor;
 
 use crate::{
-    data::{feed::rows_of_batch, input::edge_data_of, label_input::LabelInput, matrix::rows_of},
+    data::input::edge_data_of,
     distributed::world::World,
     error::TrainError,
     inference::{
+        agree::agree,
         layerwise::{
-            block_size::{BlockSize, n_edges_with},
-            chunks::{Chunks, share},
+            block_size::{BlockSize, N_BYTES_OF_ROWS, n_edges_with},
+            chunks::Chunks,
             lists::piece_len,
-            nodes::{NodeNumbers, NodeWriter},
+            outputs::{OutputWriter, Outputs},
+            records::Records,
+            room::Shares,
+            rows::{Reader, Rows},
+            work::{Portion, WindowLimits, Work},
         },
-        receptive::{NodeSet, ReceptiveSets},
+        receptive::{NodeSet, SomeNodes},
     },
-    model::{LayerPart, Model, OutDegrees, ReadRows},
+    model::{LayerPart, Model, ReadRows},
 };
 
+pub(crate) use self::prepared::Prepared;
 pub use self::room::Room;
+pub(crate) use self::room::{SLACK, kept_bytes, least_bytes};
 
 /// Requested result of the last layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,269 +84,215 @@ impl Looked<'_> {
     }
 }
 
-/// Facts about a graph that inference needs before the first layer. They do not change: evaluations share them.
-#[derive(Clone, Debug)]
-pub(crate) struct Prepared {
-    sets: ReceptiveSets,
-    /// For models that need them.
-    out_degrees: Option<OutDegrees>,
-    /// Training nodes, whose labels are input of some models.
-    train: Option<Arc<Seeds>>,
-    /// Probabilities of all nodes, by id, that are label input of the others.
-    reused: Option<Arc<NodeNumbers>>,
+/// Part of a layer's result, as a layer is computed.
+pub(crate) struct Seen<'a> {
+    /// Places of its destinations among the nodes that the layer computes.
+    pub(crate) places: &'a [u64],
+    pub(crate) looked: Looked<'a>,
+    /// Names of the block's nodes.
+    pub(crate) names: BlockNames<'a>,
 }
 
-impl Prepared {
-    /// For the outputs of the first `n_layers` layers on all nodes.
-    pub(crate) fn all(
-        model: &Model,
-        shards: &dyn Shards,
-        room: &Room,
-        world: &mut World,
-        n_layers: usize,
-    ) -> Result<Prepared, TrainError> {
-        let sets = ReceptiveSets::all(shards.info().n_nodes, n_layers);
-        Ok(Prepared { sets, out_degrees: out_degrees_for(model, shards, room, world)?, train: None, reused: None })
-    }
+/// Ids of the nodes of a block, which names them by the numbers of their records.
+#[derive(Clone, Copy)]
+pub(crate) struct BlockNames<'a>(Option<&'a Records<'a>>);
 
-    /// For the outputs of a model on the nodes that are `wanted`.
-    pub(crate) fn of_nodes(
-        model: &Model,
-        shards: &dyn Shards,
-        room: &Room,
-        world: &mut World,
-        wanted: impl IntoIterator<Item = u64>,
-    ) -> Result<Prepared, TrainError> {
-        if !model.takes_pieces() || (0..model.layers().len()).any(|layer| model.needs_statistics(layer)) {
-            // The products of tensor operations may differ in their last bits with the number of rows.
-            return Prepared::all(model, shards, room, world, model.layers().len());
-        }
-        let sets = ReceptiveSets::find(shards.info().n_nodes, wanted, model.layers().len(), |nodes, marks| {
-            let mut chunks = Chunks::new(room, world, nodes, EdgeData::NONE);
-            while let Some(lists) = chunks.next(shards, None)? {
-                marks.add(lists.sources());
-                chunks.share(world, Vec::new())?;
-            }
-            if world.n_ranks() > 1 {
-                world.collective().share(marks.bytes())?.iter().for_each(|other| marks.add_bytes(other));
-            }
-            Ok(())
-        })?;
-        Ok(Prepared { sets, out_degrees: out_degrees_for(model, shards, room, world)?, train: None, reused: None })
-    }
-
-    /// Nodes that are computed.
-    pub(crate) fn sets(&self) -> &ReceptiveSets {
-        &self.sets
-    }
-
-    /// Out-degrees of the nodes that a layer reads, by place.
-    fn out_degrees(&self, layer: usize) -> Option<Cow<'_, OutDegrees>> {
-        let all = self.out_degrees.as_ref()?;
-        Some(match self.sets.read_by(layer) {
-            NodeSet::All(_) => Cow::Borrowed(all),
-            some => Cow::Owned(all.of_nodes(&some.ids(0..some.len()))),
-        })
+impl BlockNames<'_> {
+    /// Id of a node.
+    pub(crate) fn id(self, in_block: u64) -> u64 {
+        self.0.map_or(in_block, |records| records.places.id(in_block))
     }
 }
 
 /// Runs all layers of what was prepared, and gives the input of the last to `see`, some destinations at a time: their part of
-/// the graph, or the output if that part is too large. Destinations are places in the set of nodes that the last layer
-/// computes, and the ids of blocks are places in the set that it reads. The ranks divide the nodes in chunks: `see` gets those
-/// of this rank, and `hear` gets its results for every chunk, in the order of nodes, on every rank.
+/// the graph, or the output if that part is too large. Ranks divide the nodes of every layer, and each keeps the outputs of its own: `see`
+/// gets those of this rank, in the order of their ids. A layer reads the outputs of nodes on other ranks as it needs them.
 pub(crate) fn walk(
     model: &Model,
     shards: &dyn Shards,
     room: &Room,
     world: &mut World,
     (prepared, ending): (&Prepared, Ending),
-    mut see: impl FnMut(Range<u64>, Looked<'_>) -> Result<Vec<f32>, TrainError>,
-    mut hear: impl FnMut(Vec<f32>) -> Result<(), TrainError>,
+    mut see: impl FnMut(Seen<'_>) -> Result<(), TrainError>,
 ) -> Result<(), TrainError> {
     let needs_statistics = (0..prepared.sets().n_layers()).any(|layer| model.needs_statistics(layer));
     if needs_statistics && shards.info().is_set {
         return Err(TrainError::GraphNorm);
     }
-    if room.memory.is_some() {
-        kith_kernels::trim(); // Frees memory that training keeps for its next step.
-    }
+    room.trim();
+    let shares = room.shares(world);
     let sets = prepared.sets();
     let last = sets.n_layers() - 1;
-    let most = if model.takes_pieces() { piece_len(room.n_neighbors) } else { usize::MAX };
-    let stock = Stock::new(1);
-    let mut maker = BlockMaker::new(shards.info().n_nodes, stock.clone());
-    let mut products = multiply_stored(model, shards, room, world, prepared)?;
+    let mut rows = Rows::Features;
     for layer in 0..=last {
         let (read, computed) = (sets.read_by(layer), sets.computed_by(layer));
-        let out_degrees = prepared.out_degrees(layer);
-        let out_degrees = out_degrees.as_deref();
-        let mut size = BlockSize::new(read.len(), model.record_len(layer));
+        let reader = Reader { model, shards, prepared, layer, rows: &rows, read, fetched: RefCell::default() };
         // A transition that needs statistics waits for the outputs of all nodes.
         let waits = model.needs_statistics(layer) && (layer < last || ending == Ending::Output);
-        let mut next = match layer < last || waits {
-            true => Some(NodeWriter::new(model, layer, waits, computed.len(), room)?),
+        let mut outputs = match layer < last || waits {
+            true => {
+                let len = if waits { model.output_len(layer) } else { model.passed_len(layer) };
+                Some(OutputWriter::new((layer, len), computed.len(), (room, shares, world))?)
+            }
             false => None,
         };
-        // Of what a layer gives, nothing is kept but what the next one makes of each row alone.
-        let mut tell = |nodes, looked: Looked<'_>| match layer < last {
-            _ if waits => Ok(rows_of(&looked.raw(model, layer)?)?.values),
-            true => model.multiply(layer + 1, ReadRows::Made(looked.output(model, layer)?)),
-            false => see(nodes, looked),
-        };
-        let mut chunks = Chunks::new(room, world, computed, edge_data_of(model.config()));
-        while let Some(lists) = chunks.next(shards, Some(read))? {
-            let mut told = Vec::new();
-            let width = edge_data_of(model.config()).width(shards.info().edge_dim);
-            for run in lists.runs(most, size.n_edges().min(n_edges_with(width))) {
-                let nodes = lists.nodes(&run);
-                if run.is_hub {
-                    let output = lists.evaluate_hub(&run, most, (model, layer, out_degrees), products.values());
-                    told.extend(tell(nodes, Looked::Output(output))?);
-                    continue;
-                }
-                let sampled = lists.block(&run, &mut maker)?;
-                size.hear(sampled.nodes.len(), sampled.blocks[0].n_edges());
-                let rows = ReadRows::Products(products.values());
-                told.extend(tell(
-                    nodes,
-                    Looked::LayerPart(LayerPart { block: &sampled.blocks[0], out_degrees, rows }),
-                )?);
-                stock.give_back_blocks(sampled);
-            }
-            for values in chunks.share(world, told)? {
-                match &mut next {
-                    Some(next) => next.push(&values)?,
-                    None => hear(values)?,
-                }
-            }
-        }
-        let Some(written) = next else { continue };
-        products = written.finish()?;
+        let held_bytes = rows.memory_bytes() + outputs.as_ref().map_or(0, OutputWriter::memory_bytes);
+        compute(&reader, computed, (room, shares, held_bytes), world, |seen| match &mut outputs {
+            Some(outputs) if waits => outputs.push(&seen.looked.raw(model, layer)?),
+            Some(outputs) => outputs.push(&seen.looked.output(model, layer)?),
+            None => see(seen),
+        })?;
+        let Some(outputs) = outputs else { continue };
+        let mut outputs = outputs.finish()?;
         if waits {
-            let outputs = std::mem::replace(&mut products, NodeNumbers::Memory(Vec::new()));
-            let mut next = match layer < last {
-                true => Some(NodeWriter::new(model, layer, false, computed.len(), room)?),
+            let mut passed = match layer < last {
+                true => {
+                    let len = model.passed_len(layer);
+                    Some(OutputWriter::new((layer, len), computed.len(), (room, shares, world))?)
+                }
                 false => None,
             };
-            pass_all(
-                model,
-                layer,
-                outputs.values(),
-                (room, world),
-                |nodes, passed| match layer < last {
-                    true => model.multiply(layer + 1, ReadRows::Made(passed)),
-                    false => see(nodes, Looked::Passed(passed)),
-                },
-                |values| match &mut next {
-                    Some(next) => next.push(&values),
-                    None => hear(values),
-                },
-            )?;
-            if let Some(next) = next {
-                products = next.finish()?;
-            }
+            pass_all(model, layer, &outputs, (computed.len(), room, world), |places, rows| match &mut passed {
+                Some(passed) => passed.push(&rows),
+                None => see(Seen { places, looked: Looked::Passed(rows), names: BlockNames(None) }),
+            })?;
+            let Some(passed) = passed else { continue };
+            outputs = passed.finish()?;
         }
+        rows = Rows::Outputs(outputs);
+        room.trim();
     }
-    if room.memory.is_some() {
-        kith_kernels::trim();
-    }
+    drop(rows);
+    room.trim();
     Ok(())
 }
 
-/// Takes the outputs of a layer for all nodes through a transition that needs their statistics. Each rank passes some nodes to `tell`,
-/// and `hear` gets all results, in the order of nodes, on every rank.
+/// Bytes of a window of tensor operations without a given limit.
+const FIXED_WINDOW_BYTES: u64 = 4 << 30;
+
+/// Computes one layer for this rank's part of the nodes that are `computed`. If the records of all nodes that the layer reads fit into
+/// memory, they are made once; otherwise in windows, each with the records that some destinations need.
+fn compute(
+    reader: &Reader<'_>,
+    computed: &NodeSet,
+    (room, shares, held_bytes): (&Room, Shares, u64),
+    world: &mut World,
+    mut tell: impl FnMut(Seen<'_>) -> Result<(), TrainError>,
+) -> Result<(), TrainError> {
+    let &Reader { model, shards, prepared, layer, read, .. } = reader;
+    let record_len = model.record_len(layer);
+    let n_together = reader.n_together((room, shares), world);
+    let edge_data = edge_data_of(model.config());
+    let n_block_edges = n_edges_with(edge_data.width(shards.info().edge_dim));
+    let chunks = Chunks::new(room, world, computed, shards, edge_data);
+    let window_bytes = match room.memory {
+        // The last bits of tensor operations may depend on the window, which must not depend on the free memory.
+        None if !model.takes_pieces() => FIXED_WINDOW_BYTES,
+        _ => shares.window_bytes(held_bytes),
+    };
+    let fits = 4 * read.len() * record_len as u64 <= window_bytes;
+    let mut limits = WindowLimits::new(window_bytes, record_len, edge_data.width(shards.info().edge_dim));
+    if !model.takes_pieces() {
+        limits = limits.of_tensor_operations();
+    }
+    let (mut work, mut records, most) = match fits && world.n_ranks() == 1 {
+        true => {
+            let most = if model.takes_pieces() { piece_len(room.n_neighbors) } else { usize::MAX };
+            (Work::new(chunks), Records::of_all(reader, n_together, world)?, most)
+        }
+        false => {
+            let most = limits.most(room, model);
+            (Work::in_windows(chunks, limits, most, shards.info().n_nodes), Records::none(read), most)
+        }
+    };
+    let degrees_of = |records: &Records<'_>| prepared.out_degrees.as_ref().map(|all| records.places.out_degrees(all));
+    let mut out_degrees = if records.values.is_empty() { None } else { degrees_of(&records) };
+    let stock = Stock::new(1);
+    let mut maker = match shares.has_table(read.len()) {
+        true => BlockMaker::new(read.len(), stock.clone()),
+        false => BlockMaker::by_hash(read.len(), stock.clone()),
+    };
+    // Tensor operations make messages of edges.
+    let block_edges = shares.block_edges(if model.takes_pieces() { 0 } else { record_len });
+    let mut size = BlockSize::new(read.len(), record_len, (shares.block_bytes(), block_edges));
+    let mut open = OpenList::default();
+    loop {
+        let next = work.next(shards, world)?;
+        // One more than the rounds in which this rank reads, so that a rank without work has fewer than all others.
+        let n_rounds = |nodes: &SomeNodes| nodes.len().div_ceil(n_together);
+        let own = next.as_ref().map_or(0, |(_, sources)| 1 + sources.as_ref().map_or(0, n_rounds));
+        let Some(n_rounds) = agree(world, own)?.checked_sub(1) else { return Ok(()) };
+        let (portion, sources) = match next {
+            Some((portion, sources)) => (Some(portion), sources),
+            None => (None, Some(SomeNodes::default())),
+        };
+        if let Some(sources) = sources {
+            room.trim_for_block(shares);
+            let n_records = limits.n_records(read.len());
+            records = records.of_window(reader, sources, (n_together, n_rounds, n_records), world)?;
+            out_degrees = degrees_of(&records);
+        }
+        let out_degrees = out_degrees.as_deref();
+        let lists = match portion {
+            None => continue,
+            Some(Portion::Piece(lists, run, piece)) => {
+                let of_layer = (model, layer, out_degrees);
+                if let Some(output) =
+                    lists.evaluate_piece(&run, piece, of_layer, (&records.places, &records.values), &mut open)
+                {
+                    open = OpenList::default();
+                    tell(Seen { places: lists.places(&run), looked: Looked::Output(output), names: BlockNames(None) })?;
+                }
+                continue;
+            }
+            Some(Portion::Nodes(lists)) => lists,
+        };
+        for run in lists.runs(most, size.n_edges().min(n_block_edges)) {
+            if world.stop_request().request().is_some() {
+                break; // All ranks abandon the walk when they agree next.
+            }
+            room.trim_for_block(shares);
+            let places = lists.places(&run);
+            if run.is_hub {
+                let mut open = OpenList::default();
+                let of_layer = (model, layer, out_degrees);
+                let pieces = run.pieces(most);
+                let outputs = pieces.map(|piece| {
+                    lists.evaluate_piece(&run, piece, of_layer, (&records.places, &records.values), &mut open)
+                });
+                let output = outputs.last().flatten().expect("the last piece gives an output");
+                tell(Seen { places, looked: Looked::Output(output), names: BlockNames(None) })?;
+                continue;
+            }
+            let sampled = lists.block(&run, &records.places, &mut maker)?;
+            size.hear(sampled.nodes.len(), sampled.blocks[0].n_edges());
+            let rows = ReadRows::Products(&records.values);
+            let part = LayerPart { block: &sampled.blocks[0], out_degrees, rows };
+            tell(Seen { places, looked: Looked::LayerPart(part), names: BlockNames(Some(&records)) })?;
+            stock.give_back_blocks(sampled);
+        }
+    }
+}
+
+/// Takes the outputs of a layer for all nodes through a transition that needs their statistics. `tell` gets those of this rank, some at
+/// a time.
 fn pass_all(
     model: &Model,
     layer: usize,
-    outputs: &[f32],
-    (room, world): (&Room, &mut World),
-    mut tell: impl FnMut(Range<u64>, Tensor) -> Result<Vec<f32>, TrainError>,
-    mut hear: impl FnMut(Vec<f32>) -> Result<(), TrainError>,
+    outputs: &Outputs,
+    (n_nodes, room, world): (u64, &Room, &mut World),
+    mut tell: impl FnMut(&[u64], Tensor) -> Result<(), TrainError>,
 ) -> Result<(), TrainError> {
-    let statistics = model.statistics(layer, outputs);
-    let len = model.output_len(layer);
-    let n_nodes = (outputs.len() / len) as u64;
-    let n_together = (N_BYTES_OF_ROWS / (8 * len as u64)).clamp(1, room.n_together);
-    let mut first = 0;
-    while first < n_nodes {
-        let bound = |rank: u64| rank.saturating_mul(n_together).saturating_add(first).min(n_nodes);
-        let nodes = bound(world.rank() as u64)..bound(world.rank() as u64 + 1);
-        let own = match nodes.is_empty() {
-            true => Vec::new(),
-            false => {
-                let values = &outputs[nodes.start as usize * len..nodes.end as usize * len];
-                let rows = model.tensor_of(values, len);
-                tell(nodes, model.pass_on(layer, rows, Some(&statistics))?)?
-            }
-        };
-        first = bound(world.n_ranks() as u64);
-        share(world, own)?.into_iter().try_for_each(&mut hear)?;
+    let n_together = (N_BYTES_OF_ROWS / (8 * outputs.len as u64)).max(1);
+    let some = |places: Range<usize>| outputs.of_range(places.start as u64..places.end as u64, world);
+    let statistics = model.statistics(layer, (n_nodes as usize, n_together as usize), some)?;
+    let n_together = n_together.min(room.n_together);
+    let mut number = 0;
+    for values in outputs.values.values().chunks(n_together as usize * outputs.len) {
+        let n = (values.len() / outputs.len) as u64;
+        let places: Vec<u64> = (number..number + n).map(|own| outputs.division.place(world.rank(), own)).collect();
+        tell(&places, model.pass_on(layer, model.tensor_of(values, outputs.len), Some(&statistics))?)?;
+        number += n;
     }
-    Ok(())
-}
-
-/// Products of the features of nodes with the first layer's weights; each feature vector is fetched once, by one rank.
-fn multiply_stored(
-    model: &Model,
-    shards: &dyn Shards,
-    room: &Room,
-    world: &mut World,
-    prepared: &Prepared,
-) -> Result<NodeNumbers, TrainError> {
-    let read = prepared.sets().first();
-    let n_nodes = read.len();
-    let mut products = NodeWriter::of_features(model, n_nodes, room)?;
-    let n_columns = model.label_input().map_or(0, LabelInput::n_columns);
-    let n_numbers = shards.info().dim + n_columns + model.record_len(0);
-    let n_rows = (N_BYTES_OF_ROWS / (4 * n_numbers as u64)).clamp(1, room.n_together);
-    let (rank, n_ranks) = (world.rank() as u64, world.n_ranks() as u64);
-    let mut first = 0;
-    while first < n_nodes {
-        let bound = |rank: u64| rank.saturating_mul(n_rows).saturating_add(first).min(n_nodes);
-        let nodes = read.ids(bound(rank)..bound(rank + 1));
-        let mut rows = FetchedRows::default();
-        shards.fetch_features(&nodes, &mut rows)?;
-        let own = match nodes.is_empty() {
-            true => Vec::new(),
-            false => {
-                let rows = prepared.with_label_columns(model, &nodes, rows_of_batch(rows));
-                model.multiply(0, ReadRows::Stored(&Arc::new(rows)))?
-            }
-        };
-        share(world, own)?.iter().try_for_each(|values| products.push(values))?;
-        first = bound(n_ranks);
-    }
-    products.finish()
-}
-
-/// Bytes of the rows that are multiplied together, and of their products.
-const N_BYTES_OF_ROWS: u64 = 64 << 20;
-
-/// Counts the out-degrees of all nodes in one pass over all edges: no chunk has all edges of its sources. `None` if the model
-/// does not need them.
-fn out_degrees_for(
-    model: &Model,
-    shards: &dyn Shards,
-    room: &Room,
-    world: &mut World,
-) -> Result<Option<OutDegrees>, TrainError> {
-    if !model.spec().needs_out_degrees() {
-        return Ok(None);
-    }
-    let all = NodeSet::All(shards.info().n_nodes);
-    let are_weighted = model.config().has_edge_weights();
-    let mut degrees = OutDegrees::new(shards.info().n_nodes, are_weighted);
-    let mut chunks = Chunks::new(room, world, &all, EdgeData { weights: are_weighted, ..EdgeData::NONE });
-    while let Some(lists) = chunks.next(shards, None)? {
-        degrees.add(lists.sources(), lists.weights());
-        chunks.share(world, Vec::new())?;
-    }
-    if world.n_ranks() == 1 {
-        return Ok(Some(degrees));
-    }
-    let heard = world.collective().share(&degrees.to_bytes())?;
-    Ok(Some(heard.iter().fold(OutDegrees::new(shards.info().n_nodes, are_weighted), |mut sum, own| {
-        sum.add_bytes(own);
-        sum
-    })))
+    agree(world, 0).map(drop)
 }

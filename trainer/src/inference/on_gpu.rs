@@ -143,7 +143,7 @@ impl GpuEvaluation {
         let (shards, last) = (&*input.shards, receptive.n_layers() - 1);
         walk(inference, weights, shards, known, (beat, receptive), |inference, nodes| {
             let rows = Matrix { values: inference.outputs(last)?, width: shards.info().n_classes };
-            logits.push(&logits.pick(nodes, &rows));
+            logits.take(&nodes.collect::<Vec<_>>(), &rows);
             Ok(())
         })?;
         inference.release()?;

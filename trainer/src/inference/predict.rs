@@ -3,6 +3,8 @@
 mod edges;
 mod in_chunks;
 mod links;
+mod memory;
+mod nodes;
 mod on_gpu;
 mod output;
 mod table;
@@ -17,11 +19,11 @@ use kith_run::{
 use kith_store::LabelKind;
 use tch::Device;
 
-pub use self::table::Table;
 use self::{
     edges::{push_edges, table_of_edges},
     output::Output,
 };
+pub use self::{nodes::PredictedNodes, table::Table};
 use crate::{
     data::{
         Data,
@@ -46,6 +48,8 @@ pub struct Question<'a> {
     pub what: What,
     /// File of pairs to score instead of those that the run held out.
     pub pairs: Option<&'a Path>,
+    /// Nodes to predict; of attention, the destinations.
+    pub nodes: &'a PredictedNodes,
     /// The layer whose attention is written; `None`: the last.
     pub layer: Option<usize>,
     /// Weights to use.
@@ -60,7 +64,7 @@ pub struct Question<'a> {
 
 /// Asks a trained model.
 pub fn predict(question: &Question<'_>) -> Result<Table, TrainError> {
-    let Question { checkpoint, opened, what, pairs, layer, moment, device, ref gpu, ref room } = *question;
+    let Question { checkpoint, opened, what, pairs, nodes, layer, moment, device, ref gpu, ref room } = *question;
     let state = &checkpoint.state;
     let dim = opened.info().rows.map(|_| opened.info().dim).ok_or(TrainError::NoRows)?;
     if dim != state.dim {
@@ -92,7 +96,7 @@ pub fn predict(question: &Question<'_>) -> Result<Table, TrainError> {
     let labels = |mode| labels_of(opened, (&config, mode), state);
     let output = Output::new(&model, (what, layer), (state.labels, state.scales()), config.links.is_some())?;
     if let Some(gpu) = gpu
-        && let Some(table) = on_gpu::predict(gpu, &model, opened, &output)?
+        && let Some(table) = on_gpu::predict(gpu, &model, (opened, nodes), &output)?
     {
         return Ok(table);
     }
@@ -104,7 +108,7 @@ pub fn predict(question: &Question<'_>) -> Result<Table, TrainError> {
                 Data::Full(_) => unreachable!("loaded for mini-batches"),
             },
         };
-        return in_chunks::predict((&model, labels), opened, &output, room);
+        return in_chunks::predict((&model, labels), (opened, nodes), &output, room);
     }
     let graphs = match model.label_input() {
         None => {
@@ -118,14 +122,14 @@ pub fn predict(question: &Question<'_>) -> Result<Table, TrainError> {
     };
     match &output {
         Output::Probabilities { .. } | Output::Targets { .. } | Output::Outputs => {
-            of_nodes(opened, &graphs, output.column(), |graph| {
+            of_nodes((opened, nodes), &graphs, output.column(), |graph| {
                 output.finish(&model, &model.forward(graph, Pass::Evaluate)?.logits)
             })
         }
-        Output::Embeddings { .. } => {
-            of_nodes(opened, &graphs, output.column(), |graph| output.finish(&model, &model.embeddings_of(graph)?))
-        }
-        Output::Attention { layer } => of_edges(opened, &graphs, &model, *layer),
+        Output::Embeddings { .. } => of_nodes((opened, nodes), &graphs, output.column(), |graph| {
+            output.finish(&model, &model.embeddings_of(graph)?)
+        }),
+        Output::Attention { layer } => of_edges((opened, nodes), &graphs, &model, *layer),
     }
 }
 
@@ -166,7 +170,7 @@ pub fn model_of(checkpoint: &Checkpoint, moment: Moment, device: Device) -> Resu
 
 /// A table with a row for each node, in the order of the store.
 fn of_nodes(
-    opened: &Opened,
+    (opened, nodes): (&Opened, &PredictedNodes),
     graphs: &[GraphInput],
     column: &str,
     rows_of_graph: impl Fn(&GraphInput) -> Result<Matrix, TrainError>,
@@ -180,18 +184,24 @@ fn of_nodes(
             places[graph.block.id(position) as usize] = (number, position);
         }
     }
-    for (node, (graph, position)) in places.into_iter().enumerate() {
+    for (node, (graph, position)) in places.into_iter().enumerate().filter(|(node, _)| nodes.has(*node as u64)) {
         table.push(&[&opened.id_of(node as u64)?], matrices[graph].row(position));
     }
     Ok(table)
 }
 
 /// A table with a row for each edge, by destination, each destination's own loop last.
-fn of_edges(opened: &Opened, graphs: &[GraphInput], model: &Model, layer: usize) -> Result<Table, TrainError> {
+fn of_edges(
+    asked: (&Opened, &PredictedNodes),
+    graphs: &[GraphInput],
+    model: &Model,
+    layer: usize,
+) -> Result<Table, TrainError> {
     let mut table = table_of_edges();
     for graph in graphs {
         let attention = model.trace(&model.sample(graph, Pass::Evaluate)?)?.attention.swap_remove(layer);
-        push_edges(&mut table, opened, &graph.block, &rows_of(&attention)?, model.config().has_self_loops())?;
+        let id = |node: usize| graph.block.id(node);
+        push_edges(&mut table, asked, (&graph.block, id), &rows_of(&attention)?, model.config().has_self_loops())?;
     }
     Ok(table)
 }

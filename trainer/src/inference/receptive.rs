@@ -114,16 +114,28 @@ impl NodeSet {
             NodeSet::Some(nodes) => nodes.place(id),
         }
     }
+
+    /// Id of the node at a place.
+    pub(crate) fn id(&self, place: u64) -> u64 {
+        match self {
+            NodeSet::All(_) => place,
+            NodeSet::Some(nodes) => nodes.id(place),
+        }
+    }
 }
 
 /// Some nodes: a bit for each, and the number of nodes before each word of bits.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct SomeNodes {
     words: Vec<(u64, u64)>,
     n_nodes: u64,
 }
 
 impl SomeNodes {
+    pub(crate) fn len(&self) -> u64 {
+        self.n_nodes
+    }
+
     #[inline]
     pub(crate) fn place(&self, id: u64) -> u64 {
         let (bits, n_before) = self.words[(id / 64) as usize];
@@ -131,7 +143,18 @@ impl SomeNodes {
         n_before + u64::from((bits & ((1 << (id % 64)) - 1)).count_ones())
     }
 
-    fn ids(&self, places: Range<u64>) -> Vec<u64> {
+    /// Id of the node at a place.
+    pub(crate) fn id(&self, place: u64) -> u64 {
+        let word = self.words.partition_point(|(_, n_before)| *n_before <= place) - 1;
+        let (mut bits, n_before) = self.words[word];
+        for _ in n_before..place {
+            bits &= bits - 1;
+        }
+        64 * word as u64 + u64::from(bits.trailing_zeros())
+    }
+
+    /// Ids of the nodes at some places.
+    pub(crate) fn ids(&self, places: Range<u64>) -> Vec<u64> {
         let mut ids = Vec::with_capacity((places.end - places.start) as usize);
         if places.is_empty() {
             return ids;
@@ -163,8 +186,23 @@ pub(crate) struct NodeMarks {
 }
 
 impl NodeMarks {
-    fn new(n_nodes: u64) -> NodeMarks {
+    /// Without marks.
+    pub(crate) fn new(n_nodes: u64) -> NodeMarks {
         NodeMarks { words: vec![0; n_nodes.div_ceil(64) as usize], n_nodes }
+    }
+
+    /// Removes all marks.
+    pub(crate) fn clear(&mut self) {
+        self.words.fill(0);
+    }
+
+    /// Marks a node; true if it had no mark.
+    #[inline]
+    pub(crate) fn mark(&mut self, id: u64) -> bool {
+        let (word, bit) = (&mut self.words[(id / 64) as usize], 1 << (id % 64));
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        is_new
     }
 
     /// Marks nodes.
@@ -183,18 +221,24 @@ impl NodeMarks {
         self.words.iter_mut().zip(words).for_each(|(own, other)| *own |= u64::from_le_bytes(*other));
     }
 
-    /// The nodes that are marked, or all nodes if nearly all are.
-    fn to_set(&self) -> NodeSet {
+    /// The nodes that are marked.
+    pub(crate) fn to_nodes(&self) -> SomeNodes {
         let mut n_nodes = 0;
         let with_count = |bits: &u64| {
             let n_before = n_nodes;
             n_nodes += u64::from(bits.count_ones());
             (*bits, n_before)
         };
-        let words: Vec<_> = self.words.iter().map(with_count).collect();
-        match n_nodes > self.n_nodes / 8 * MOST_EIGHTHS {
+        let words = self.words.iter().map(with_count).collect();
+        SomeNodes { words, n_nodes }
+    }
+
+    /// The nodes that are marked, or all nodes if nearly all are.
+    fn to_set(&self) -> NodeSet {
+        let nodes = self.to_nodes();
+        match nodes.n_nodes > self.n_nodes / 8 * MOST_EIGHTHS {
             true => NodeSet::All(self.n_nodes),
-            false => NodeSet::Some(SomeNodes { words, n_nodes }),
+            false => NodeSet::Some(nodes),
         }
     }
 }
@@ -216,7 +260,9 @@ mod tests {
                 assert_eq!(set.ids(first as u64..end as u64), ids[first..end]);
             }
         }
-        ids.iter().enumerate().for_each(|(place, id)| assert_eq!(set.place(*id), place as u64));
+        for (place, id) in ids.iter().enumerate() {
+            assert_eq!((set.place(*id), set.id(place as u64)), (place as u64, *id));
+        }
     }
 
     /// Node k has an edge from node k + 1.

@@ -85,7 +85,7 @@ pub fn replay(question: &Question<'_>) -> Result<Replayed, TrainError> {
     }
     let recorded = Recorded::read(run, step)?;
     let data = Data::load(opened, &config, run_key)?;
-    data.settle(&mut config);
+    data.settle(&mut config, 1);
     let Data::Batches(input) = &data else { unreachable!("data is loaded as the config says") };
     let (plan, mut batch_config) = batches_of(input, &config, run_key)?;
     batch_config.has_rows = false; // Rows are not drawn.

@@ -1,10 +1,10 @@
 //! One layer over a part of a graph, with nothing dropped.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, ops::Range, sync::Arc};
 
 use kith_block::Block;
 use kith_kernels::{
-    ColumnStatistics, InputRows, LayerInput, OpenList, column_statistics, linear, multiply, product_len,
+    ColumnStatistics, InputRows, LayerInput, OpenList, column_statistics_of, linear, multiply, product_len,
 };
 use kith_run::config::{Kernels, Norm};
 use tch::Tensor;
@@ -73,16 +73,24 @@ impl Model {
         self.config.norm() == Norm::Graph && self.config.is_hidden(layer)
     }
 
-    /// Statistics of the outputs of a layer for all nodes, in the order of their ids.
-    pub fn statistics(&self, layer: usize, outputs: &[f32]) -> ColumnStatistics {
+    /// Statistics of the outputs of a layer for all `n_nodes` nodes, of which `outputs` gives some at a time, in the order of their ids.
+    pub(crate) fn statistics<'a>(
+        &self,
+        layer: usize,
+        (n_nodes, n_together): (usize, usize),
+        mut outputs: impl FnMut(Range<usize>) -> Result<Cow<'a, [f32]>, TrainError>,
+    ) -> Result<ColumnStatistics, TrainError> {
         let (width, stride) = (self.layers[layer].width(), self.output_len(layer));
-        let outputs: Cow<'_, [f32]> = match width == stride {
-            true => Cow::Borrowed(outputs),
-            false => Cow::Owned(outputs.chunks_exact(stride).flat_map(|node| &node[..width]).copied().collect()),
+        let own = |nodes| {
+            let outputs = outputs(nodes)?;
+            Ok(match width == stride {
+                true => outputs,
+                false => Cow::Owned(outputs.chunks_exact(stride).flat_map(|node| &node[..width]).copied().collect()),
+            })
         };
         let mean_scale = self.weights.get(&format!("norms.{layer}.mean_scale"));
         let mean_scale = mean_scale.map(|scale| Vec::<f32>::try_from(scale.detach()).expect("a row of floats"));
-        column_statistics(&outputs, width, mean_scale.as_deref())
+        column_statistics_of((n_nodes, n_together), width, mean_scale.as_deref(), own)
     }
 
     /// Takes outputs of a layer through its transition; `statistics` are those of all nodes, if they are needed. Of plain fused layers
@@ -282,6 +290,11 @@ impl Model {
     /// Length of one node's output before its transition, with its jumping values.
     pub fn output_len(&self, layer: usize) -> usize {
         self.layers[layer].width() + self.carried_len(layer)
+    }
+
+    /// Length of one node's output after its transition, with its jumping values.
+    pub fn passed_len(&self, layer: usize) -> usize {
+        self.layers[layer].width() + self.carried_len(layer + 1)
     }
 
     pub(super) fn layer_rows<'a>(&self, layer: usize, rows: ReadRows<'a>) -> LayerRows<'a> {

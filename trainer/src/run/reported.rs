@@ -7,7 +7,7 @@ use kith_run::{
 };
 use tch::Device;
 
-use super::Run;
+use super::{Run, early_stop::Best};
 use crate::{data::Data, engine::device::devices, error::TrainError, inference::confusion::is_counted};
 
 impl Run<'_> {
@@ -55,6 +55,34 @@ impl Run<'_> {
             run_file: self.host.config.to_toml(),
             confusion: self.confusion.clone(),
         })
+    }
+
+    /// Evaluates the weights of the best epoch, and of the last, on all nodes, if evaluations during training looked at fewer. A run that is
+    /// asked to stop meanwhile does this when it is resumed.
+    pub(super) fn evaluate_exactly(&mut self) -> Result<(), TrainError> {
+        if self.host.sampled.is_none() {
+            return Ok(());
+        }
+        self.enter(Phase::Evaluate);
+        let Some((best, weights)) = &self.state.best else { return Ok(()) };
+        let last = self.host.evaluated_weights().copy();
+        let is_last = best.epoch + 1 == self.state.epoch;
+        let (best, weights) = (*best, weights.shallow_clone());
+        let mut evaluate = |weights| self.engine.evaluate_exactly(&self.host, weights, &self.room, self.world);
+        let found = evaluate(&weights).and_then(|of_best| match is_last {
+            true => Ok((of_best, of_best)),
+            false => Ok((of_best, evaluate(&last)?)),
+        });
+        let (of_best, of_last) = match found {
+            Err(TrainError::Abandoned(request)) => return Err(self.stop(request)?),
+            found => found?,
+        };
+        self.state.best = Some((Best { valid: of_best.valid, test: of_best.test, ..best }, weights));
+        self.state.last = Some(of_last);
+        let nodes = self.engine.evaluated_nodes();
+        self.state.evaluated_nodes = nodes.or_else(|| self.state.evaluated_nodes.take());
+        self.enter(Phase::Save);
+        Ok(())
     }
 
     /// Counts nodes by true and predicted class with the weights of the best epoch, on all ranks; false if there is nothing to

@@ -52,6 +52,7 @@ impl Run<'_> {
         self.enter(Phase::Save);
         self.engine.fetch(&mut self.host, self.state.step)?;
         self.saver.wait()?;
+        self.evaluate_exactly()?;
         let phases = self.exchange.finish(self.world, self.clock.take())?;
         self.state.hear_phases(&phases);
         self.write_report()?;

@@ -15,12 +15,12 @@ use crate::{
 impl Run<'_> {
     /// Starts forward and backward of a slice of the next step.
     pub(crate) fn compute(&mut self, slice: usize) -> Result<(), TrainError> {
-        if self.started.is_empty() && slice == self.host.own_slices.start {
+        if self.exchange.n_begun() == 0 && slice == self.own_slices().start {
             self.recorded = Instant::now();
         }
-        let Run { host, engine, state, world, clock, .. } = self;
+        let Run { host, engine, state, world, exchange, clock, .. } = self;
         let at = host.at(state.step, slice);
-        engine.compute(host, at, &mut Stage { world, clock, step: state.step })
+        engine.compute(host, at, &mut Stage { world, exchange, clock, step: state.step })
     }
 
     /// Adds up the gradients of all slices, of all ranks, and starts to change the weights.
@@ -34,9 +34,9 @@ impl Run<'_> {
             self.engine.fetch_weights(&mut self.host)?;
             weights = Some(digest_of(self.host.model.weights())?);
         }
+        self.exchange.begin(StepName { step, epoch, weights, saves: self.is_late() });
         let Run { host, engine, world, exchange, clock, .. } = self;
-        engine.update(host, exchange, &mut Stage { world, clock, step })?;
-        self.started.push_back(StepName { step, epoch, weights });
+        engine.update(host, &mut Stage { world, exchange, clock, step })?;
         self.state.step += 1;
         Ok(())
     }
@@ -59,12 +59,9 @@ impl Run<'_> {
 
     /// Waits until at most `n_ahead` steps are under way: their records. Other ranks hear of a step after the next.
     fn settle(&mut self, n_ahead: usize) -> Result<Vec<StepRecord>, TrainError> {
-        while self.started.len() > n_ahead {
-            let Run { host, engine, world, clock, state, .. } = self;
-            let slices = engine.take_step(host, &mut Stage { world, clock, step: state.step })?;
-            let name = self.started.pop_front().expect("looked at above");
-            let (phases, saves) = (self.clock.take(), self.is_late());
-            self.exchange.tell(self.world, name, slices, phases, saves)?;
+        for _ in n_ahead..self.exchange.n_begun() {
+            let Run { host, engine, world, exchange, clock, state, .. } = self;
+            engine.tell(host, &mut Stage { world, exchange, clock, step: state.step })?;
         }
         self.enter(Phase::Exchange);
         let mut records = Vec::new();
@@ -80,7 +77,9 @@ impl Run<'_> {
         let mut record = StepRecord::new(exchanged.step, exchanged.epoch);
         self.state.hear_slices(&exchanged.slices);
         self.state.hear_phases(&exchanged.phases);
-        let own = exchanged.slices[self.own_slices()].iter();
+        let division = &self.host.division;
+        division.hear(exchanged.step, &exchanged.phases);
+        let own = exchanged.slices[division.own(exchanged.step)].iter();
         let mut rows = RowCounts::default();
         own.for_each(|slice| rows += slice.rows());
         add_slices(&mut record, exchanged.slices);
@@ -88,6 +87,7 @@ impl Run<'_> {
         self.metrics.hear(rank, at, record.loss, rows, exchanged.phases[rank]);
         record.phases = exchanged.phases;
         record.sent_bytes = exchanged.sent_bytes;
+        record.slices = division.change(exchanged.step);
         self.asked = self.asked.max(exchanged.stop);
         self.saves |= exchanged.saves;
         Ok(record)

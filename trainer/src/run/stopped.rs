@@ -40,7 +40,7 @@ impl Run<'_> {
     }
 
     /// Saves a checkpoint, on rank 0; all ranks wait until it is written. The error to end with.
-    fn stop(&mut self, request: Request) -> Result<TrainError, TrainError> {
+    pub(super) fn stop(&mut self, request: Request) -> Result<TrainError, TrainError> {
         if self.saved.1 != Some(self.state.step) {
             self.save()?;
         }

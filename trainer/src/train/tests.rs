@@ -13,7 +13,9 @@ mod links;
 mod loop_states;
 mod numbers;
 mod options;
+mod scale;
 mod stops;
+mod uneven;
 
 use std::{fs, path::Path, sync::Arc};
 

@@ -15,6 +15,7 @@ use crate::{
         error::{RemoteError, RemoteProblem},
         jitter::Jitter,
         pace::Pace,
+        parts::OfShards,
         progress::Progress,
         transport::{Question, Transport},
     },
@@ -64,7 +65,7 @@ impl Asker<'_> {
     pub(crate) async fn ask(
         &self,
         call: Call,
-        shard: Option<u32>,
+        shards: Option<OfShards<'_>>,
         wanted: Wanted<'_>,
         answer: &mut (dyn Read + Send),
     ) -> Result<()> {
@@ -74,9 +75,14 @@ impl Asker<'_> {
         let mut last_row = Instant::now();
         // Rows, and what the connection brings for other calls before them.
         let mut last_news = last_row;
+        // Replicas can be damaged in different shards: after damage, shards are asked for one by one.
+        let mut one_by_one = None;
         while n_whole < wanted.n_rows {
             let at_once = if wanted.is_counted() { wanted.at_once.min(pace.max_rows(call)) } else { usize::MAX };
-            let rows = n_whole..n_whole.saturating_add(at_once).min(wanted.n_rows);
+            let mut rows = n_whole..n_whole.saturating_add(at_once).min(wanted.n_rows);
+            if let Some(shards) = one_by_one {
+                rows = OfShards::first_of(shards, rows);
+            }
             let question = Question { call, request: (wanted.request)(rows.clone())?, rows: rows.clone() };
             answer.begin(rows.clone());
             n_attempts += 1;
@@ -101,8 +107,12 @@ impl Asker<'_> {
                 (wait, last_row) = (first_wait, Instant::now());
             }
             last_news = progress.last_of_connection().unwrap_or(last_news).max(last_row);
+            if problem.is_damage() && one_by_one.is_none() && shards.is_some_and(|shards| shards.numbers().len() > 1) {
+                one_by_one = shards;
+                continue;
+            }
             if !problem.may_pass() || Instant::now() + wait >= after(last_news, max_call) {
-                return Err(error_of(self.address, shard, call, (n_attempts, last_row.elapsed()), problem));
+                return Err(error_of(self.address, shards, call, (n_attempts, last_row.elapsed()), problem));
             }
             if n_new > 0 {
                 n_attempts = 0;
@@ -147,24 +157,24 @@ pub(crate) fn after(moment: Instant, wait: Duration) -> Instant {
 
 pub(crate) fn error_of(
     address: &str,
-    shard: Option<u32>,
+    shards: Option<OfShards<'_>>,
     call: Call,
     (n_attempts, tried): (u32, Duration),
     problem: RemoteProblem,
 ) -> ClientError {
-    let address = address.to_owned();
-    ClientError::Remote(Box::new(RemoteError { address, shard, call, n_attempts, tried, problem }))
+    let (address, shards) = (address.to_owned(), shards.map(OfShards::numbers).unwrap_or_default());
+    ClientError::Remote(Box::new(RemoteError { address, shards, call, n_attempts, tried, problem }))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::sync::{Arc, Mutex};
 
     use bytes::{BufMut, BytesMut};
     use kith_proto::Message;
 
     use super::*;
-    use crate::remote::{answers::AnswerError, transport::Attempt};
+    use crate::remote::{answers::AnswerError, replicas::Replicas, transport::Attempt};
 
     /// A server of rows of four bytes, which can be slow and stop.
     #[derive(Debug)]
@@ -259,7 +269,7 @@ mod tests {
         let asker = Asker { address: "here", config, transport, memory: &memory };
         let mut answer = Numbers::default();
         let wanted = Wanted { n_rows, at_once: usize::MAX, request: &|_| Ok(Bytes::new()) };
-        asker.ask(Call::FetchFeatures, Some(0), wanted, &mut answer).await?;
+        asker.ask(Call::FetchFeatures, Some(OfShards::One(0)), wanted, &mut answer).await?;
         Ok(answer.read)
     }
 
@@ -352,6 +362,45 @@ mod tests {
         ask(&transport, 10, &config()).await.unwrap_err();
         assert!(started.elapsed() > Duration::from_secs(75), "{:?}", started.elapsed());
         assert!(started.elapsed() <= Duration::from_secs(82), "{:?}", started.elapsed());
+    }
+
+    /// A server with damaged rows.
+    #[derive(Debug)]
+    struct Damaged(Vec<usize>);
+
+    impl Transport for Damaged {
+        fn ask<'a>(
+            &'a self,
+            question: &'a Question,
+            answer: &'a mut (dyn Read + Send),
+            progress: &'a Progress,
+        ) -> Attempt<'a> {
+            Box::pin(async move {
+                if self.0.iter().any(|row| question.rows.contains(row)) {
+                    return Err(RemoteProblem::of_status(&tonic::Status::data_loss("block 7 is damaged")));
+                }
+                Slow::new(1000).ask(question, answer, progress).await
+            })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn replicas_that_are_damaged_in_different_shards_answer_together() {
+        let config = config();
+        let shards = [(0, 3), (1, 2), (4, 3)];
+        let ask = async |replicas: [Vec<usize>; 2]| {
+            let ways = replicas.map(|damaged| Arc::new(Damaged(damaged)) as Arc<dyn Transport>);
+            let (transport, memory) = (Replicas::new(ways.into(), 0), Memory::new(&config));
+            let asker = Asker { address: "here", config: &config, transport: &transport, memory: &memory };
+            let request = |_| Ok(Bytes::new());
+            let wanted = Wanted { n_rows: 8, at_once: 100, request: &request };
+            let mut answer = Numbers::default();
+            let asked = asker.ask(Call::FetchFeatures, Some(OfShards::Several(&shards)), wanted, &mut answer).await;
+            asked.map(|()| answer.read)
+        };
+        assert_eq!(ask([vec![1], vec![3, 6]]).await.unwrap(), (0..8).collect::<Vec<_>>());
+        let error = ask([vec![4], vec![3]]).await.unwrap_err().to_string();
+        assert!(error.contains("block 7 is damaged"), "{error}");
     }
 
     #[tokio::test(start_paused = true)]

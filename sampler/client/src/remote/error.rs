@@ -1,8 +1,9 @@
 //! Errors of calls to a server.
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, fmt, path::PathBuf, time::Duration};
 
 use kith_proto::Call;
+use kith_store::shard_list;
 use tonic::Status;
 
 use crate::remote::answers::AnswerError;
@@ -12,8 +13,8 @@ use crate::remote::answers::AnswerError;
 pub struct RemoteError {
     /// The server.
     pub address: String,
-    /// The shard that was asked, if it was one.
-    pub shard: Option<u32>,
+    /// The shards that were asked; none for a question to the server itself.
+    pub shards: BTreeSet<u32>,
     /// The call.
     pub call: Call,
     /// Attempts made.
@@ -121,10 +122,11 @@ const MAX_STATUS_CHARS: usize = 1024;
 
 impl fmt::Display for RemoteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RemoteError { address, shard, call, n_attempts, tried, problem } = self;
-        match shard {
-            Some(shard) => write!(f, "shard {shard} at {address}")?,
-            None => write!(f, "the sampling server at {address}")?,
+        let RemoteError { address, shards, call, n_attempts, tried, problem } = self;
+        match shards.len() {
+            0 => write!(f, "the sampling server at {address}")?,
+            1 => write!(f, "shard {} at {address}", shard_list(shards))?,
+            _ => write!(f, "shards {} at {address}", shard_list(shards))?,
         }
         write!(f, ": {}: {problem}", call.name())?;
         match n_attempts {

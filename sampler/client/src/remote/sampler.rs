@@ -24,6 +24,7 @@ use crate::{
         facts::{Facts, InfoAnswer},
         hedge::HedgeCounts,
         own_ids::{OwnIds, OwnIdsAnswer},
+        parts::OfShards,
         replicas::Replicas,
         seeds::SeedsAnswer,
         sparse::SparseAnswer,
@@ -172,21 +173,28 @@ impl RemoteSampler {
             |rows: Range<usize>| Ok(frame_message(&v2::SeedsRequest { first: rows.start as u64, ..request.clone() }));
         let wanted = Wanted { n_rows: usize::MAX, at_once: usize::MAX, request: &behind };
         let mut answer = SeedsAnswer::new(&self.facts);
-        self.asker().ask(Call::Seeds, Some(shard), wanted, &mut answer).await?;
-        answer.into_seeds().map_err(|error| self.nonsense(Call::Seeds, Some(shard), error))
+        self.asker().ask(Call::Seeds, Some(shard.into()), wanted, &mut answer).await?;
+        answer.into_seeds().map_err(|error| self.nonsense(Call::Seeds, Some(shard.into()), error))
     }
 
-    /// The neighbors that a frontier of a shard's nodes draws, in its order; what was in `drawn` goes.
-    pub async fn sample_hop(&self, shard: u32, hop: &Hop, frontier: &[u64], drawn: &mut Drawn) -> Result<()> {
+    /// The neighbors that a frontier of nodes of one or several shards draws, in its order; what was in `drawn` goes.
+    pub async fn sample_hop(
+        &self,
+        shards: impl Into<OfShards<'_>>,
+        hop: &Hop,
+        frontier: &[u64],
+        drawn: &mut Drawn,
+    ) -> Result<()> {
+        let shards = shards.into();
         match self.facts.ids {
-            IdWidth::Narrow => self.sample_hop_as::<u32>(shard, hop, frontier, drawn).await,
-            IdWidth::Wide => self.sample_hop_as::<u64>(shard, hop, frontier, drawn).await,
+            IdWidth::Narrow => self.sample_hop_as::<u32>(shards, hop, frontier, drawn).await,
+            IdWidth::Wide => self.sample_hop_as::<u64>(shards, hop, frontier, drawn).await,
         }
     }
 
     async fn sample_hop_as<I: Id + Packed>(
         &self,
-        shard: u32,
+        shards: OfShards<'_>,
         hop: &Hop,
         frontier: &[u64],
         drawn: &mut Drawn,
@@ -197,7 +205,7 @@ impl RemoteSampler {
         let request = |rows: Range<usize>| {
             Ok(frame_message(&v2::SampleHopRequest {
                 graph: self.cluster(),
-                shard,
+                parts: shards.pack(rows.clone(), |nodes| nodes.len()),
                 seed: run_key,
                 step,
                 hop: number,
@@ -205,7 +213,7 @@ impl RemoteSampler {
                 by_weight: sampling == Sampling::Weighted,
                 with_weights: wanted.weights,
                 with_edge_features: wanted.features,
-                frontier: self.pack(Call::SampleHop, shard, &frontier[rows])?,
+                frontier: self.pack(Call::SampleHop, shards, &frontier[rows])?,
                 most: Some(match fanout {
                     Fanout::AtMost(fanout) => v2::sample_hop_request::Most::Fanout(fanout.get()),
                     Fanout::All => v2::sample_hop_request::Most::All(true),
@@ -215,26 +223,35 @@ impl RemoteSampler {
         let wanted = Wanted { n_rows: frontier.len(), at_once: self.facts.max_frontier, request: &request };
         let Info { n_edges, edge_dim, .. } = self.facts.info;
         let mut answer = HopAnswer::new(hop, (n_edges, edge_dim), (counts, neighbors, edge_data));
-        self.asker().ask(Call::SampleHop, Some(shard), wanted, &mut answer).await
+        self.asker().ask(Call::SampleHop, Some(shards), wanted, &mut answer).await
     }
 
-    /// The features of a shard's nodes, in their order; what was in `rows` goes.
-    pub async fn fetch_features(&self, shard: u32, nodes: &[u64], rows: &mut FetchedRows) -> Result<()> {
+    /// The features of nodes of one or several shards, in their order; what was in `rows` goes.
+    pub async fn fetch_features(
+        &self,
+        shards: impl Into<OfShards<'_>>,
+        nodes: &[u64],
+        rows: &mut FetchedRows,
+    ) -> Result<()> {
         match self.facts.info.rows {
             None => Err(ClientError::NoRows),
-            Some(FeatureLayout::Sparse) => self.fetch_sparse(shard, nodes, rows).await,
+            Some(FeatureLayout::Sparse) => {
+                rows.begin_sparse(self.facts.info.dim, std::iter::empty());
+                let mut answer = SparseAnswer::new(nodes, rows);
+                self.ask_rows(shards.into(), nodes, self.facts.max_frontier, &mut answer).await
+            }
             Some(FeatureLayout::Dense) => {
                 rows.begin_dense(nodes.len(), self.facts.info.dim);
-                self.fetch_dense(shard, nodes, Places::From(0), &Mutex::new(rows)).await
+                self.fetch_dense(shards, nodes, Places::From(0), &Mutex::new(rows)).await
             }
         }
     }
 
-    /// Dense rows of a shard's nodes into their places, for which there must be room (see `FetchedRows`). Several
-    /// servers may be asked for rows of the same memory side by side.
+    /// Dense rows of nodes into their places, for which there must be room (see `FetchedRows`). Several servers may be asked
+    /// for rows of the same memory side by side.
     pub async fn fetch_dense(
         &self,
-        shard: u32,
+        shards: impl Into<OfShards<'_>>,
         nodes: &[u64],
         places: Places<'_>,
         rows: &Mutex<&mut FetchedRows>,
@@ -242,65 +259,69 @@ impl RemoteSampler {
         let (dim, dtype) = (self.facts.info.dim, self.facts.rows_dtype);
         let at_once = (MAX_ROWS_BYTES / (dim * dtype.bytes()).max(1)).clamp(1, self.facts.max_frontier);
         let mut answer = DenseAnswer::new(nodes, places, dtype, rows);
-        self.ask_rows(shard, nodes, at_once, &mut answer).await
+        self.ask_rows(shards.into(), nodes, at_once, &mut answer).await
     }
 
-    async fn fetch_sparse(&self, shard: u32, nodes: &[u64], rows: &mut FetchedRows) -> Result<()> {
-        rows.begin_sparse(self.facts.info.dim, std::iter::empty());
-        self.ask_rows(shard, nodes, self.facts.max_frontier, &mut SparseAnswer::new(nodes, rows)).await
-    }
-
-    async fn ask_rows(&self, shard: u32, nodes: &[u64], at_once: usize, answer: &mut (dyn Read + Send)) -> Result<()> {
+    async fn ask_rows(
+        &self,
+        shards: OfShards<'_>,
+        nodes: &[u64],
+        at_once: usize,
+        answer: &mut (dyn Read + Send),
+    ) -> Result<()> {
         let request = |rows: Range<usize>| {
-            let nodes = self.pack(Call::FetchFeatures, shard, &nodes[rows])?;
-            Ok(frame_message(&v2::FetchFeaturesRequest { graph: self.cluster(), shard, nodes }))
+            let parts = shards.pack(rows.clone(), |nodes| nodes.len());
+            let nodes = self.pack(Call::FetchFeatures, shards, &nodes[rows])?;
+            Ok(frame_message(&v2::FetchFeaturesRequest { graph: self.cluster(), parts, nodes }))
         };
         let wanted = Wanted { n_rows: nodes.len(), at_once, request: &request };
-        self.asker().ask(Call::FetchFeatures, Some(shard), wanted, answer).await
+        self.asker().ask(Call::FetchFeatures, Some(shards), wanted, answer).await
     }
 
-    /// For each (source, destination) with a destination that the shard owns, whether the whole graph has the edge.
+    /// For each (source, destination), whether the whole graph has the edge. Destinations are nodes of one or several shards.
     pub async fn has_edges(
         &self,
-        shard: u32,
+        shards: impl Into<OfShards<'_>>,
         pairs: &[(u64, u64)],
         direction: Direction,
         found: &mut [bool],
     ) -> Result<()> {
         assert_eq!(pairs.len(), found.len(), "one answer per pair");
+        let shards = shards.into();
         let request = |rows: Range<usize>| {
             // Candidates of one destination stand together.
-            let pairs = &pairs[rows];
-            let by_destination = || pairs.chunk_by(|one, other| one.1 == other.1);
+            let of = |rows: Range<usize>| pairs[rows].chunk_by(|one, other| one.1 == other.1);
+            let parts = shards.pack(rows.clone(), |rows| of(rows).count());
+            let by_destination = || of(rows.clone());
             let destinations: Vec<u64> = by_destination().map(|pairs| pairs[0].1).collect();
             let counts: Vec<u32> = by_destination().map(|pairs| pairs.len() as u32).collect();
-            let sources: Vec<u64> = pairs.iter().map(|(source, _)| *source).collect();
+            let sources: Vec<u64> = pairs[rows.clone()].iter().map(|(source, _)| *source).collect();
             Ok(frame_message(&v2::HasEdgesRequest {
                 graph: self.cluster(),
-                shard,
+                parts,
                 direction: match direction {
                     Direction::Forward => v2::EdgeDirection::Forward.into(),
                     Direction::Either => v2::EdgeDirection::Either.into(),
                 },
-                destinations: self.pack(Call::HasEdges, shard, &destinations)?,
+                destinations: self.pack(Call::HasEdges, shards, &destinations)?,
                 counts: counts.iter().flat_map(|count| count.to_le_bytes()).collect::<Vec<u8>>().into(),
-                sources: self.pack(Call::HasEdges, shard, &sources)?,
+                sources: self.pack(Call::HasEdges, shards, &sources)?,
             }))
         };
         let wanted = Wanted { n_rows: pairs.len(), at_once: self.facts.max_frontier, request: &request };
-        self.asker().ask(Call::HasEdges, Some(shard), wanted, &mut EdgesAnswer::new(found)).await
+        self.asker().ask(Call::HasEdges, Some(shards), wanted, &mut EdgesAnswer::new(found)).await
     }
 
     fn cluster(&self) -> String {
         self.facts.cluster.clone()
     }
 
-    fn pack(&self, call: Call, shard: u32, ids: &[u64]) -> Result<Bytes> {
-        pack_ids(ids.iter().copied(), self.facts.ids).map_err(|error| self.nonsense(call, Some(shard), error.into()))
+    fn pack(&self, call: Call, shards: OfShards<'_>, ids: &[u64]) -> Result<Bytes> {
+        pack_ids(ids.iter().copied(), self.facts.ids).map_err(|error| self.nonsense(call, Some(shards), error.into()))
     }
 
-    fn nonsense(&self, call: Call, shard: Option<u32>, error: AnswerError) -> ClientError {
-        error_of(&self.address, shard, call, (1, Duration::ZERO), error.into())
+    fn nonsense(&self, call: Call, shards: Option<OfShards<'_>>, error: AnswerError) -> ClientError {
+        error_of(&self.address, shards, call, (1, Duration::ZERO), error.into())
     }
 
     fn asker(&self) -> Asker<'_> {

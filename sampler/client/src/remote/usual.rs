@@ -11,7 +11,7 @@ use crate::remote::transport::Question;
 
 /// Calls that a percentile is of, and fewest that have one.
 const N_KEPT: usize = 64;
-const MIN_CALLS: usize = 20;
+const MIN_CALLS: usize = 8;
 
 /// Calls between two looks at the percentile.
 const N_BETWEEN: usize = 8;
@@ -36,20 +36,24 @@ impl Usual {
         Usual((0..Call::ALL.len() * N_LENGTHS).map(|_| times()).collect())
     }
 
-    fn of(&self, question: &Question) -> &Mutex<Times> {
+    /// Times of calls of this kind and request length, then those of longer requests.
+    fn from(&self, question: &Question) -> &[Mutex<Times>] {
         let length = (usize::BITS - question.request.len().leading_zeros()) as usize;
-        &self.0[question.call as usize * N_LENGTHS + length.min(N_LENGTHS - 1)]
+        let of_call = &self.0[question.call as usize * N_LENGTHS..][..N_LENGTHS];
+        &of_call[length.min(N_LENGTHS - 1)..]
     }
 
-    /// The time that 95 of 100 such calls do not need, once enough of them were made.
+    /// 95th percentile of such calls; if fewer than 8 were made, that of the next longer requests with enough calls.
     pub(crate) fn p95(&self, question: &Question) -> Option<Duration> {
-        let times = self.of(question).lock().unwrap_or_else(PoisonError::into_inner);
-        (times.n_calls >= MIN_CALLS).then(|| Duration::from_micros(times.p95.into()))
+        self.from(question).iter().find_map(|times| {
+            let times = times.lock().unwrap_or_else(PoisonError::into_inner);
+            (times.n_calls >= MIN_CALLS).then(|| Duration::from_micros(times.p95.into()))
+        })
     }
 
     /// Records the time of a call. A single slow server does not make slowness usual: at most twice the percentile counts.
     pub(crate) fn took(&self, question: &Question, time: Duration) {
-        let mut times = self.of(question).lock().unwrap_or_else(PoisonError::into_inner);
+        let mut times = self.from(question)[0].lock().unwrap_or_else(PoisonError::into_inner);
         let mut micros = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
         if times.n_calls >= MIN_CALLS {
             micros = micros.min(times.p95.saturating_mul(2).max(MIN_MICROS));
@@ -84,11 +88,14 @@ mod tests {
     fn the_percentile_is_of_calls_alike() {
         let usual = Usual::new();
         let (small, large) = (question(Call::SampleHop, 100), question(Call::SampleHop, 100_000));
-        for millis in 1..=20 {
+        for millis in 1..=8 {
             assert_eq!(usual.p95(&small), None);
             usual.took(&small, Duration::from_millis(millis));
         }
-        assert_eq!(usual.p95(&small), Some(Duration::from_millis(19)));
+        assert_eq!(usual.p95(&small), Some(Duration::from_millis(8)));
+        (9..=24).for_each(|millis| usual.took(&small, Duration::from_millis(millis)));
+        assert_eq!(usual.p95(&small), Some(Duration::from_millis(23)));
+        assert_eq!(usual.p95(&question(Call::SampleHop, 1)), usual.p95(&small), "shorter calls take no longer");
         assert_eq!(usual.p95(&large), None);
         assert_eq!(usual.p95(&question(Call::FetchFeatures, 100)), None);
         assert_eq!(usual.p95(&question(Call::SampleHop, 101)), usual.p95(&small), "about as long");

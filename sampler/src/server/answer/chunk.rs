@@ -24,10 +24,18 @@ pub(crate) struct Chunk {
     pub(crate) n_waiting: usize,
 }
 
+/// The most neighbors or candidates of a short answer.
+pub(super) const N_SHORT: usize = 4096;
+
 /// Answer in progress. The sender keeps it between chunks.
 pub(crate) trait Answer: Send {
     /// Computes the next chunk; not called again behind the last or an error.
     fn next(&mut self, served: &Served) -> Result<Chunk, Status>;
+
+    /// True if the first chunk takes less than a millisecond, as long as the shards' files are in memory and checked.
+    fn is_short(&self, _served: &Served) -> bool {
+        false
+    }
 
     /// The ids of the request that the answer still needs, where it takes them as they arrive.
     fn ids(&mut self) -> Option<&mut PackedIds> {

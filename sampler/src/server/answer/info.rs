@@ -9,7 +9,7 @@ use crate::server::{
     answer::chunk::{Answer, CHUNK_BYTES, Chunk},
     error::IntoStatus,
     request::InfoRequest,
-    served::{Served, owner_bytes},
+    served::Served,
 };
 
 /// Facts first, then the columns that were asked for.
@@ -48,7 +48,7 @@ impl Facts {
 
     /// Requested columns that exist.
     fn columns<'a>(&self, served: &'a Served) -> StoreResult<impl Iterator<Item = (u32, &'a [u8])> + use<'a>> {
-        let owners = self.request.with_owners.then(|| (OWNERS, owner_bytes(&served.cluster)));
+        let owners = if self.request.with_owners { Some((OWNERS, served.cluster.owner_bytes()?)) } else { None };
         let inclusion = if self.request.with_inclusion { served.cluster.inclusion()? } else { None };
         let inclusion = inclusion.map(|inclusion| (INCLUSION, bytemuck::cast_slice(inclusion)));
         let own_ids = match served.cluster.ids().filter(|_| self.request.with_own_ids) {

@@ -19,9 +19,8 @@ use crate::{
 pub(super) struct Clusters<'a> {
     pub(super) work: &'a Path,
     pub(super) method: Option<Method>,
-    /// Mini-batches that feature caches are chosen for.
-    pub(super) fanouts: &'a Fanouts,
-    pub(super) seeds_per_step: u64,
+    /// Mini-batches that feature caches are chosen for, if any: fanouts, and seed nodes per step.
+    pub(super) inclusion: Option<(&'a Fanouts, u64)>,
 }
 
 impl Clusters<'_> {
@@ -44,7 +43,9 @@ impl Clusters<'_> {
         let method = method_for(self.method, &graph.manifest().contents, n_shards, None)?;
         let options = PartitionOptions {
             assign: AssignOptions { n_shards, method, balance: Balance::All, run_key: 42 },
-            inclusion: Some(InclusionOptions { fanouts: self.fanouts.0.clone(), seeds_per_step: self.seeds_per_step }),
+            inclusion: self
+                .inclusion
+                .map(|(fanouts, seeds_per_step)| InclusionOptions { fanouts: fanouts.0.clone(), seeds_per_step }),
         };
         let made = partition(graph, &dir, &options, &Shown::new())?;
         match made.verified.findings.first() {

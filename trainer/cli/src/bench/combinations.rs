@@ -18,7 +18,7 @@ use crate::{launch::command_line::Threads, partition::fanouts::Fanouts};
 const GENERAL: &str = "ogbn-arxiv";
 
 /// A number of epochs that no run reaches.
-const FOREVER: u64 = 1_000_000_000;
+pub(super) const FOREVER: u64 = 1_000_000_000;
 
 /// One combination, and everything that its measurements depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +43,15 @@ pub(super) struct Combination {
     pub(super) cache: String,
     /// Partitioning method, if given.
     pub(super) method: Option<String>,
+    /// True if every process has a core of its own.
+    #[serde(default)]
+    pub(super) pinned: bool,
+    /// Speed of the loopback device, if it is throttled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) line: Option<String>,
+    /// Number of the round, from 0.
+    #[serde(default)]
+    pub(super) round: u16,
     /// The ranks' resolved run file, with all defaults.
     pub(super) run_file: String,
 }
@@ -65,7 +74,7 @@ impl std::fmt::Display for Combination {
 }
 
 /// `1 rank`, `2 ranks`
-fn several(n: usize, what: &str) -> String {
+pub(super) fn several(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
@@ -89,7 +98,8 @@ pub(super) fn combinations(args: &Args, store: &str) -> anyhow::Result<(Vec<Comb
         for &shards in &args.shards {
             for &servers in args.servers.iter().filter(|servers| **servers <= shards as usize) {
                 for ranks in args.ranks.iter().map(|ranks| usize::from(*ranks)) {
-                    let shared = Threads::shared(ranks, servers);
+                    let shared =
+                        if args.pin { Threads { rank: 1, server: 1 } } else { Threads::shared(ranks, servers) };
                     let one = Combination {
                         store: store.to_owned(),
                         kith: env!("CARGO_PKG_VERSION").to_owned(),
@@ -105,10 +115,13 @@ pub(super) fn combinations(args: &Args, store: &str) -> anyhow::Result<(Vec<Comb
                         device: args.device.clone(),
                         cache: args.cache.to_string(),
                         method: args.method.map(|method| method.to_string()),
+                        pinned: args.pin,
+                        line: args.line.clone(),
+                        round: 0,
                         run_file: run_file(named.clone(), args, fanouts, ranks)?,
                     };
                     if !asked.contains(&one) {
-                        asked.push(one);
+                        asked.extend((0..args.rounds).map(|round| Combination { round, ..one.clone() }));
                     }
                 }
             }
@@ -118,7 +131,7 @@ pub(super) fn combinations(args: &Args, store: &str) -> anyhow::Result<(Vec<Comb
 }
 
 /// A run file, a preset, or a model of the [`GENERAL`] presets.
-fn named(model: &str) -> anyhow::Result<RunFile> {
+pub(crate) fn named(model: &str) -> anyhow::Result<RunFile> {
     if Path::new(model).is_file() || model.ends_with(".toml") {
         return Ok(RunFile::read(Path::new(model))?);
     }

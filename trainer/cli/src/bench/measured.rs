@@ -125,7 +125,7 @@ fn median_phases(steps: &[Step], rank: usize) -> Phases {
 }
 
 /// Median; the upper one of an even number.
-fn median(mut values: Vec<u64>) -> u64 {
+pub(super) fn median(mut values: Vec<u64>) -> u64 {
     values.sort_unstable();
     values[values.len() / 2]
 }

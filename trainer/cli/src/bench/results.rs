@@ -92,12 +92,12 @@ impl Results {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::fs;
 
     use super::*;
 
-    fn asked(ranks: usize) -> Combination {
+    pub(in crate::bench) fn asked(ranks: usize) -> Combination {
         Combination {
             store: "digest".to_owned(),
             kith: "1".to_owned(),
@@ -113,6 +113,9 @@ mod tests {
             device: "cpu".to_owned(),
             cache: "0".to_owned(),
             method: None,
+            pinned: false,
+            line: None,
+            round: 0,
             run_file: "[model]\n".to_owned(),
         }
     }

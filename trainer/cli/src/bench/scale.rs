@@ -15,6 +15,8 @@ pub(crate) use super::scale_args::Args;
 use super::{
     clusters::Clusters,
     combinations::{Combination, Skipped, combinations},
+    compared::{Compared, compare, print_compared},
+    cores::cores,
     measured::Measured,
     results::{CombinationResult, Line, RESULTS, Results},
     table::print_tables,
@@ -22,8 +24,9 @@ use super::{
 };
 use crate::{
     answer::print_json,
+    constants::Constants,
     launch::{
-        attempt::{Attempt, Outcome},
+        attempt::{Attempt, Audience, Outcome},
         command_line::{CommandLine, HOST, Threads},
         events,
         process::Event,
@@ -56,8 +59,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     if left.len() < all.len() {
         say(&format!("{} of {} combinations were measured before", all.len() - left.len(), all.len()));
     }
-    let clusters =
-        Clusters { work, method: args.method, fanouts: &args.fanouts[0], seeds_per_step: args.seeds_per_step };
+    let inclusion = Some((&args.fanouts[0], args.seeds_per_step));
+    let clusters = Clusters { work, method: args.method, inclusion };
+    let constants = args.constants.as_deref().map(Constants::read).transpose()?;
+    let cores = if args.pin { cores()? } else { Vec::new() };
     for shards in &args.shards {
         if left.iter().any(|asked| asked.shards == *shards) {
             clusters.cut(&graph, *shards)?;
@@ -68,7 +73,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     drop(at_once); // From here on, processes must be stopped before an exit.
     for (place, asked) in left.iter().enumerate() {
         say(&format!("{} of {}: {asked}", place + 1, left.len()));
-        let result = match measure(asked, work, &clusters.dir(asked.shards), (&sender, &events))? {
+        let stage = Stage { work, cluster: &clusters.dir(asked.shards), cores: cores.clone() };
+        let result = match measure(asked, &stage, (&sender, &events))? {
             Ended::With(result) => result,
             Ended::Stopped(code) => {
                 say("stopped: what was measured is kept, and is not measured again");
@@ -84,21 +90,36 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         }
         results.push(Line { asked: (*asked).clone(), result })?;
     }
-    answer(args, &store, &all.iter().filter_map(|asked| results.of(asked)).collect::<Vec<_>>(), &skipped)
+    let lines: Vec<&Line> = all.iter().filter_map(|asked| results.of(asked)).collect();
+    let compared = match &constants {
+        Some(constants) => compare(constants, &measured_of(&lines), |shards| clusters.dir(shards))?,
+        None => Vec::new(),
+    };
+    answer(args, &store, &lines, &skipped, &compared)
 }
 
-fn answer(args: &Args, store: &Path, lines: &[&Line], skipped: &[Skipped]) -> anyhow::Result<u8> {
-    let measured: Vec<(&Combination, &Measured)> = lines
-        .iter()
-        .filter_map(|line| match &line.result {
-            CombinationResult::Measured(measured) => Some((&line.asked, measured)),
-            CombinationResult::Failed(_) => None,
-        })
-        .collect();
+/// Lines of combinations that were measured.
+fn measured_of<'a>(lines: &[&'a Line]) -> Vec<(&'a Combination, &'a Measured)> {
+    let of = |line: &&'a Line| match &line.result {
+        CombinationResult::Measured(measured) => Some((&line.asked, measured)),
+        CombinationResult::Failed(_) => None,
+    };
+    lines.iter().filter_map(of).collect()
+}
+
+fn answer(
+    args: &Args,
+    store: &Path,
+    lines: &[&Line],
+    skipped: &[Skipped],
+    compared: &[Compared],
+) -> anyhow::Result<u8> {
+    let measured = measured_of(lines);
     if args.json {
-        print_json(&json!({ "store": store, "results": lines, "skipped": skipped }))?;
+        print_json(&json!({ "store": store, "results": lines, "skipped": skipped, "predictions": compared }))?;
     } else if !measured.is_empty() {
         print_tables(&measured)?;
+        print_compared(compared)?;
     }
     match lines.len() - measured.len() {
         0 => Ok(0),
@@ -116,20 +137,28 @@ enum Ended {
     Stopped(u8),
 }
 
-/// Starts the processes of a combination, watches them until it is measured, and stops them.
-fn measure(
+/// Folders of a combination, and its cores if processes are pinned.
+pub(super) struct Stage<'a> {
+    pub(super) work: &'a Path,
+    pub(super) cluster: &'a Path,
+    pub(super) cores: Vec<usize>,
+}
+
+/// Starts the processes of a combination, watches them until they end or their observer has seen enough, and stops them. The observer
+/// is made for the folder of the run.
+pub(super) fn start<'o, O: Audience + 'o>(
     asked: &Combination,
-    work: &Path,
-    cluster: &Path,
+    stage: &Stage<'_>,
     events: (&SyncSender<Event>, &Receiver<Event>),
-) -> anyhow::Result<Ended> {
-    let folder = WorkFolder::claim(&work.join("scale.draft"))?;
+    observer: impl FnOnce(&Path) -> &'o mut O,
+) -> anyhow::Result<Outcome> {
+    let folder = WorkFolder::claim(&stage.work.join("scale.draft"))?;
     let (run, run_file) = (folder.path().join("run"), folder.path().join("run.toml"));
     fs::write(&run_file, &asked.run_file).map_err(at(&run_file))?;
     let mut passed = vec![run_file.into_os_string(), "--out".into(), run.clone().into_os_string()];
     passed.extend(["--device".into(), (&asked.device).into()]);
     if asked.servers == 0 {
-        passed.extend(["--shards".into(), cluster.as_os_str().to_owned()]);
+        passed.extend(["--shards".into(), stage.cluster.as_os_str().to_owned()]);
     } else {
         passed.extend(["--cache".into(), (&asked.cache).into()]);
     }
@@ -137,7 +166,7 @@ fn measure(
         program: programs::kith()?,
         n_ranks: asked.ranks,
         n_servers: asked.servers,
-        cluster: (asked.servers > 0).then(|| (cluster.to_owned(), asked.shards as usize)),
+        cluster: (asked.servers > 0).then(|| (stage.cluster.to_owned(), asked.shards as usize)),
         passed,
         metrics: None,
         server_metrics: Some((HOST, 0).into()),
@@ -148,10 +177,20 @@ fn measure(
         sampler_token: draw_token()?.into(),
         verify: Verify::default(),
         threads: Threads { rank: asked.rank_threads, server: asked.server_threads },
+        cores: stage.cores.clone(),
     };
-    let mut watcher = Watcher::new(asked, &run);
-    let outcome = Attempt::new(&command_line, &mut watcher, events).run(false)?;
-    drop(folder);
+    Attempt::new(&command_line, observer(&run), events).run(false)
+}
+
+/// Measures a combination.
+fn measure(
+    asked: &Combination,
+    stage: &Stage<'_>,
+    events: (&SyncSender<Event>, &Receiver<Event>),
+) -> anyhow::Result<Ended> {
+    let mut watcher = None;
+    let outcome = start(asked, stage, events, |run| watcher.insert(Watcher::new(asked, run)))?;
+    let watcher = watcher.expect("made at the start");
     Ok(Ended::With(match (outcome, watcher.measured) {
         (Outcome::Stopped { code }, _) => return Ok(Ended::Stopped(code)),
         (_, Some(measured)) => CombinationResult::Measured(measured),

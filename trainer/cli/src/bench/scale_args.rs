@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use kith_partition::assign::Method;
 
 use super::like::Like;
-use crate::{graph::percent, partition::fanouts::Fanouts};
+use crate::{graph::Cache, partition::fanouts::Fanouts, plan::speed};
 
 /// Measure how training scales: train some steps with every combination of shards, servers, ranks and fanouts, as processes of
 /// this host, and print their speed, network traffic, memory and CPU time.
@@ -16,6 +16,7 @@ Your own graph:         kith bench scale stores/mine --work bench/mine --model m
 More combinations:      kith bench scale --like products --work bench/products --shards 2,4 --servers 0,2,4 --ranks 1,2,4 \\
                           --fanouts 10,10 --fanouts 15,10
 With a cache:           kith bench scale stores/mine --work bench/mine --servers 2 --cache 20
+Beside predictions:     kith bench scale stores/mine --work bench/mine --pin --rounds 5 --constants constants.json
 
 Each measured combination is a line of scale.jsonl in --work. Started again, after an interruption or with more combinations,
 the bench measures only the missing ones. docs/BENCHMARKS.md explains the results.")]
@@ -69,12 +70,25 @@ pub struct Args {
     /// Device of the ranks: cpu, cuda or cuda:N (default: cpu).
     #[arg(long, default_value = "cpu", hide_default_value = true)]
     pub(super) device: String,
-    /// Cache of the features that sampling servers send, as a percentage of all nodes (default: 0).
-    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, hide_default_value = true, value_parser = percent)]
-    pub(super) cache: f64,
+    /// Cache of the features that sampling servers send, as for `kith train` (default: 0).
+    #[arg(long, value_name = "PERCENT|auto", default_value_t, hide_default_value = true)]
+    pub(super) cache: Cache,
     /// Partitioning method: metis, stream, hash or range (default: metis if it fits in memory, else stream).
     #[arg(long)]
     pub(super) method: Option<Method>,
+    /// Rounds of each combination, for its median and spread (default: 1).
+    #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true,
+        value_parser = clap::value_parser!(u16).range(1..=100))]
+    pub(super) rounds: u16,
+    /// Give each process a core of its own, ranks before servers, with taskset (default threads per process: 1).
+    #[arg(long)]
+    pub(super) pin: bool,
+    /// Compare with the step time that `kith plan` predicts from these constants of `kith bench constants`.
+    #[arg(long, value_name = "FILE")]
+    pub(super) constants: Option<PathBuf>,
+    /// Speed of the loopback device if it is throttled, as in 1Gb: a part of the prediction.
+    #[arg(long, value_name = "SPEED", value_parser = line)]
+    pub(super) line: Option<String>,
     /// Print one JSON object.
     #[arg(long)]
     pub(super) json: bool,
@@ -83,4 +97,9 @@ pub struct Args {
 fn threads(text: &str) -> Result<usize, String> {
     let n = text.parse().ok().filter(|n| (1..=1024).contains(n));
     n.ok_or_else(|| "expected a number from 1 to 1024".to_owned())
+}
+
+/// The text of a speed.
+fn line(text: &str) -> Result<String, String> {
+    speed::parse(text).map(|_| text.to_owned())
 }

@@ -14,7 +14,7 @@ const SHOWN: [Phase; 4] = [Phase::Sample, Phase::Compute, Phase::Exchange, Phase
 /// Prints both tables.
 pub(super) fn print_tables(rows: &[(&Combination, &Measured)]) -> anyhow::Result<()> {
     let names = ["fanouts", "shards", "servers", "ranks"];
-    let speed = ["seeds/s", "edges/s", "step", "to servers", "from servers", "between ranks"];
+    let speed = ["seed nodes/s", "edges/s", "step", "to servers", "from servers", "between ranks"];
     let phases = SHOWN.map(Phase::name);
     let mut table = vec![heading(names.iter().chain(&speed).chain(&phases))];
     table.extend(rows.iter().map(|(asked, measured)| [combination(asked), how_fast(measured)].concat()));

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use kith_bucket::{Place, Pull, Wanted};
 use kith_partition::progress::{Piece, Unit};
+use kith_sampler::program::parse_wanted;
 use serde_json::json;
 
 use crate::{
@@ -26,8 +27,8 @@ pub(crate) struct Args {
     /// The folder to write.
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Shards of a partitioned graph: comma-separated numbers, or all (default: all).
-    #[arg(long, default_value = "all", hide_default_value = true, value_name = "LIST")]
+    /// Shards of a partitioned graph: comma-separated numbers and ranges, as in 0,2-3, or all (default: all).
+    #[arg(long, default_value = "all", hide_default_value = true, value_name = "LIST", value_parser = parse_wanted)]
     shards: Wanted,
     /// Print one JSON object.
     #[arg(long)]

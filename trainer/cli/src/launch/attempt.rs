@@ -90,7 +90,7 @@ pub(crate) struct Attempt<'a> {
     deadline: Option<Instant>,
     /// Time of the observer's next look.
     next_look: Option<Instant>,
-    /// First failed process and its message; one that a retry cannot fix takes precedence.
+    /// First failed process and its message, by [`Ended::is_worse_than`].
     failure: Option<(Ended, String)>,
     stopped: Option<Request>,
     /// Number of ranks that exited with 0.
@@ -304,7 +304,38 @@ fn address(line: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt, path::Path, sync::mpsc::sync_channel};
+
     use super::*;
+    use crate::launch::command_line::tests::command_line;
+
+    struct Deaf;
+
+    impl Audience for Deaf {
+        fn hear(&mut self, _who: Who, _is_answer: bool, _line: &[u8]) {}
+    }
+
+    /// Runs ranks that execute a script.
+    fn run(dir: &Path, script: &str) -> Outcome {
+        let program = dir.join("program");
+        fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let command_line = CommandLine { program, ..command_line(2) };
+        let (sender, events) = sync_channel(16);
+        Attempt::new(&command_line, &mut Deaf, (&sender, &events)).run(false).unwrap()
+    }
+
+    #[test]
+    fn the_reason_is_the_killed_rank_in_any_order() {
+        let temp = tempfile::tempdir().unwrap();
+        let killed = Outcome::Failed { code: RETRY, sentence: "rank 1 was killed by signal 9".to_owned() };
+        assert_eq!(run(temp.path(), "[ $RANK = 0 ] && exit 75; sleep 0.3; kill -KILL $$"), killed);
+        assert_eq!(run(temp.path(), "[ $RANK = 1 ] && kill -KILL $$; sleep 0.3; exit 75"), killed);
+        let wrong = Outcome::Failed { code: 1, sentence: "rank 0 ended with code 1".to_owned() };
+        assert_eq!(run(temp.path(), "[ $RANK = 1 ] && kill -KILL $$; sleep 0.3; exit 1"), wrong);
+        let lost = Outcome::Failed { code: RETRY, sentence: "rank 0 ended with code 75".to_owned() };
+        assert_eq!(run(temp.path(), "[ $RANK = 1 ] && sleep 0.3; exit 75"), lost);
+    }
 
     #[test]
     fn a_server_says_where_it_is() {

@@ -46,6 +46,8 @@ pub(crate) struct CommandLine {
     /// Time of the servers' checksum verification.
     pub(crate) verify: Verify,
     pub(crate) threads: Threads,
+    /// Core of process i is `cores[i % len]`, ranks first; empty: not pinned.
+    pub(crate) cores: Vec<usize>,
 }
 
 /// Threads of each process.
@@ -112,14 +114,23 @@ impl CommandLine {
             sampler_token: draw_token()?.into(),
             verify: train.graph.verify,
             threads,
+            cores: Vec::new(),
         })
+    }
+
+    /// The program, on the core of a process if processes have cores of their own.
+    fn program(&self, process: usize) -> Command {
+        let Some(core) = self.cores.get(process % self.cores.len().max(1)) else { return Command::new(&self.program) };
+        let mut command = Command::new("taskset");
+        command.args(["--cpu-list", &core.to_string()]).arg(&self.program);
+        command
     }
 
     /// Server `number`: it serves every `n_servers`-th shard.
     pub(super) fn server(&self, number: usize) -> Command {
         let (dir, n_shards) = self.cluster.as_ref().expect("servers have a cluster");
         let shards: Vec<String> = (number..*n_shards).step_by(self.n_servers).map(|shard| shard.to_string()).collect();
-        let mut command = Command::new(&self.program);
+        let mut command = self.program(self.n_ranks + number);
         command.arg("serve").arg("--graph").arg(dir).args(["--shards", &shards.join(",")]);
         command.args(["--listen", &format!("{HOST}:0")]);
         command.args(["--threads", &self.threads.server.to_string(), "--verify", &self.verify.to_string()]);
@@ -132,7 +143,7 @@ impl CommandLine {
 
     /// A rank that joins the process group at `port`.
     pub(super) fn rank(&self, rank: usize, port: u16, samplers: &[String], is_restart: bool) -> Command {
-        let mut command = Command::new(&self.program);
+        let mut command = self.program(rank);
         command.arg("train").args(&self.passed);
         if !samplers.is_empty() {
             command.args(["--samplers", &samplers.join(",")]).env(TOKEN_VARIABLE, &self.sampler_token);
@@ -208,7 +219,7 @@ fn without(typed: &[OsString], options: &[&str]) -> Vec<OsString> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     #[test]
@@ -240,7 +251,7 @@ mod tests {
         assert_eq!((of("127.0.0.1:9100"), of("127.0.0.1:0")), ([9100, 9103], [0, 0]));
     }
 
-    fn command_line(n_ranks: usize) -> CommandLine {
+    pub(in crate::launch) fn command_line(n_ranks: usize) -> CommandLine {
         CommandLine {
             program: "kith".into(),
             n_ranks,
@@ -256,7 +267,24 @@ mod tests {
             sampler_token: OsString::new(),
             verify: Verify::default(),
             threads: Threads { rank: 3, server: 1 },
+            cores: Vec::new(),
         }
+    }
+
+    #[test]
+    fn pinned_processes_have_cores_of_their_own() {
+        let any = command_line(2);
+        assert_eq!(any.rank(0, 29500, &[], false).get_program(), "kith");
+        let pinned =
+            CommandLine { cores: vec![4, 6, 5], n_servers: 2, cluster: Some(("g".into(), 2)), ..command_line(2) };
+        let core = |command: Command| {
+            assert_eq!(command.get_program(), "taskset");
+            let args: Vec<String> = command.get_args().map(|arg| arg.to_string_lossy().into_owned()).collect();
+            assert_eq!((args[0].as_str(), args[2].as_str()), ("--cpu-list", "kith"));
+            args[1].clone()
+        };
+        assert_eq!([0, 1].map(|rank| core(pinned.rank(rank, 29500, &[], false))), ["4", "6"]);
+        assert_eq!([0, 1].map(|number| core(pinned.server(number))), ["5", "4"], "over again");
     }
 
     #[test]

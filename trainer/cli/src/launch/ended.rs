@@ -36,10 +36,18 @@ impl Ended {
         }
     }
 
-    /// True if this failure takes precedence over `other`: a permanent one over one that a retry may fix, which is
-    /// often its consequence.
+    /// True if this failure takes precedence over `other`: a permanent one over a lost process, and both over code 75,
+    /// which is often their consequence. Processes end in any order.
     pub(super) fn is_worse_than(self, other: Ended) -> bool {
-        other.code() == RETRY && self.code() != RETRY
+        self.weight() > other.weight()
+    }
+
+    fn weight(self) -> u8 {
+        match self {
+            Ended::Code(RETRY) => 0,
+            Ended::Signal(_) => 1,
+            Ended::Code(_) => 2,
+        }
     }
 
     pub(super) fn sentence(self) -> String {
@@ -61,8 +69,11 @@ mod tests {
         assert_eq!((of(1 << 8), of(75 << 8), of(9)), (Ended::Code(1), Ended::Code(75), Ended::Signal(9)));
         assert_eq!([of(1 << 8), of(70 << 8), of(75 << 8), of(9), of(11)].map(Ended::code), [1, 70, 75, 75, 75]);
         assert!(of(1 << 8).is_worse_than(of(9)) && of(70 << 8).is_worse_than(of(75 << 8)));
-        assert!(!of(9).is_worse_than(of(1 << 8)) && !of(9).is_worse_than(of(75 << 8)));
-        assert!(!of(70 << 8).is_worse_than(of(1 << 8)), "the first of two stays");
+        assert!(of(9).is_worse_than(of(75 << 8)) && !of(75 << 8).is_worse_than(of(9)), "the loss is the cause");
+        assert!(!of(9).is_worse_than(of(1 << 8)) && !of(75 << 8).is_worse_than(of(1 << 8)));
+        for (one, other) in [(1 << 8, 70 << 8), (75 << 8, 75 << 8), (9, 11)] {
+            assert!(!of(other).is_worse_than(of(one)), "the first of two stays");
+        }
         assert_eq!(of(9).sentence(), "was killed by signal 9");
     }
 }

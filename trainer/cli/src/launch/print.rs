@@ -74,7 +74,7 @@ pub(super) fn run(args: &Args, typed: &[OsString]) -> anyhow::Result<()> {
         bail!("{n_samplers} servers for {n_shards} shards: each has one shard, so ask for a multiple of {n_shards}");
     }
     let wanted = Wanted {
-        cache_percent: args.train.graph.cache,
+        cache: args.train.graph.cache,
         run_key: args.train.run_key,
         memory: args.train.memory,
         n_threads: print_args.rank_cpus.into(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kith_client::{BatchConfig, Forecast, Plan, PlanConfig, forecast};
 use kith_sampler::{EdgeData, Fanout, Sampling};
-use kith_store::{FeatureLayout, SplitPart};
+use kith_store::{Contents, FeatureLayout, SplitPart};
 use serde::Serialize;
 
 use super::{placement::Placement, planned::Planned};
@@ -70,21 +70,28 @@ pub(crate) fn fetched(
         pairs: None,
         links: None,
         has_rows: false,
+        by_hash: false,
     };
     let find = |rank: usize, node: u64| placement.find(rank, node);
     let step = forecast(Arc::clone(&planned.shards), plan, config, asked.n_steps, find)?;
     Ok(Fetched::of(&step, planned))
 }
 
+/// Bytes of an average feature vector as it is stored; 0 without features. `stored_per_row`: mean number of stored values, if
+/// features are sparse.
+pub(crate) fn vector_bytes(contents: &Contents, stored_per_row: f64) -> f64 {
+    match contents.features {
+        None => 0.0,
+        Some(rows) if rows.layout == FeatureLayout::Dense => (rows.dim * rows.dtype.n_bytes()) as f64,
+        // Sparse: a length, and a column with each value.
+        Some(_) => COUNT_BYTES + stored_per_row * 2.0 * COUNT_BYTES,
+    }
+}
+
 impl Fetched {
     fn of(step: &Forecast, planned: &Planned) -> Fetched {
         let id_bytes = if u32::try_from(planned.contents.n_nodes).is_ok() { 4.0 } else { 8.0 };
-        let row_bytes = match planned.contents.features {
-            None => 0.0,
-            Some(rows) if rows.layout == FeatureLayout::Dense => (rows.dim * rows.dtype.n_bytes()) as f64,
-            // Sparse: a length, and a column with each value.
-            Some(_) => COUNT_BYTES + planned.stored_per_row * 2.0 * COUNT_BYTES,
-        };
+        let row_bytes = vector_bytes(&planned.contents, planned.stored_per_row);
         let remote_rows = step.remote_rows + step.cached_rows;
         Fetched {
             n_steps: step.n_steps,
@@ -116,7 +123,7 @@ impl Fetched {
             (
                 "with a cache",
                 format!(
-                    "{} ({share:.0}%), {}, where each rank keeps {cache_percent}% of all features",
+                    "{} ({share:.0}%), {}, where each host caches {cache_percent}% of all features",
                     row(self.remote_rows_cached),
                     size(self.remote_row_bytes_cached)
                 ),

@@ -14,11 +14,22 @@ impl<'a> Placement<'a> {
     /// Each rank caches at most `most_cached` feature vectors of other ranks' shards, by descending probability and
     /// ascending node.
     pub(crate) fn new(owner: &'a [u16], world: usize, inclusion: Option<&[f32]>, most_cached: usize) -> Placement<'a> {
+        Placement::of_ranks(owner, world, inclusion, most_cached, world)
+    }
+
+    /// The same with the caches of the first `n_ranks` only.
+    pub(crate) fn of_ranks(
+        owner: &'a [u16],
+        world: usize,
+        inclusion: Option<&[f32]>,
+        most_cached: usize,
+        n_ranks: usize,
+    ) -> Placement<'a> {
         let mut placement = Placement { owner, world, cached: Vec::new() };
         if let Some(inclusion) = inclusion.filter(|_| most_cached > 0) {
             let mut order: Vec<u32> = (0..owner.len() as u32).filter(|node| inclusion[*node as usize] > 0.0).collect();
             order.sort_by(|a, b| inclusion[*b as usize].total_cmp(&inclusion[*a as usize]).then(a.cmp(b)));
-            placement.cached = (0..world).map(|rank| placement.bits(rank, &order, most_cached)).collect();
+            placement.cached = (0..n_ranks).map(|rank| placement.bits(rank, &order, most_cached)).collect();
         }
         placement
     }

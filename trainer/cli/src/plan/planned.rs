@@ -12,11 +12,11 @@ pub(crate) struct Planned {
     pub(crate) shards: Arc<dyn Shards>,
     pub(crate) owner: Vec<u16>,
     pub(crate) sizes: Vec<ShardSize>,
-    pub(super) method: String,
-    pub(super) n_cut: u64,
-    pub(super) inclusion: Option<Vec<f32>>,
+    pub(crate) method: String,
+    pub(crate) n_cut: u64,
+    pub(crate) inclusion: Option<Vec<f32>>,
     /// Mean number of stored values per node, if features are sparse.
-    pub(super) stored_per_row: f64,
+    pub(crate) stored_per_row: f64,
 }
 
 impl Planned {

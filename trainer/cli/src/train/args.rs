@@ -61,8 +61,9 @@ pub struct Args {
     /// Device: cpu, cuda or cuda:N (default: cpu).
     #[arg(long, default_value = "cpu", hide_default_value = true)]
     pub device: String,
-    /// Memory limit for the activations of one layer over all nodes, when a mini-batch run is evaluated, for example
-    /// 4GiB (default: no limit). Activations that need more are written to a file in --out.
+    /// Limit of the private memory of each rank's process, as in 4GiB; mapped files and the host's shared cache do not count. Threads,
+    /// mini-batches ahead, tables and evaluations are chosen to fit, and a run that cannot fit is refused (default: no limit;
+    /// evaluations take half of the free memory, divided by the ranks of the host).
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse)]
     pub memory: Option<u64>,
     /// GPU memory for caching all features in mini-batch training, as in 8GiB (default: half of the free memory); 0 copies the

@@ -1,5 +1,7 @@
 //! Statistics over nodes, feature by feature: in groups of 64 rows with floats, the groups with doubles, in pieces of 4,096 rows.
 
+use std::{borrow::Cow, convert::Infallible, ops::Range};
+
 use kith_draw::{Vectorized, vectorized};
 use rayon::prelude::*;
 
@@ -22,18 +24,38 @@ pub struct ColumnStatistics {
 /// Statistics of the rows of a matrix. `mean_scale` has the factors of the means that variances are measured from; 1 without.
 pub fn column_statistics(matrix: &[f32], width: usize, mean_scale: Option<&[f32]>) -> ColumnStatistics {
     let n_rows = matrix.len() / width.max(1);
-    let divided = |sums: Vec<f64>| sums.into_iter().map(|sum| (sum / n_rows.max(1) as f64) as f32).collect::<Vec<_>>();
-    let mean = divided(sums::<false>(matrix, &vec![0.0; width]));
+    let all = |_: Range<usize>| Ok::<_, Infallible>(Cow::Borrowed(matrix));
+    let Ok(statistics) = column_statistics_of((n_rows, n_rows), width, mean_scale, all);
+    statistics
+}
+
+/// Statistics of `n_rows` rows, of which `rows` gives about `n_together` at a time, in order, and all twice. The number changes no bit.
+pub fn column_statistics_of<'a, E>(
+    (n_rows, n_together): (usize, usize),
+    width: usize,
+    mean_scale: Option<&[f32]>,
+    mut rows: impl FnMut(Range<usize>) -> Result<Cow<'a, [f32]>, E>,
+) -> Result<ColumnStatistics, E> {
+    let n_together = n_together.next_multiple_of(PIECE_ROWS).max(PIECE_ROWS);
+    let mut average = |is_squared: bool, center: &[f32]| -> Result<Vec<f32>, E> {
+        let mut sums = vec![0.0; width];
+        for first in (0..n_rows).step_by(n_together) {
+            let rows = rows(first..n_rows.min(first + n_together))?;
+            if is_squared { add::<true>(&rows, center, &mut sums) } else { add::<false>(&rows, center, &mut sums) }
+        }
+        Ok(sums.into_iter().map(|sum| (sum / n_rows.max(1) as f64) as f32).collect())
+    };
+    let mean = average(false, &vec![0.0; width])?;
     let center = match mean_scale {
         Some(scales) => mean.iter().zip(scales).map(|(mean, scale)| mean * scale).collect(),
         None => mean.clone(),
     };
-    let variance = divided(sums::<true>(matrix, &center));
-    ColumnStatistics { n_rows, mean, variance }
+    let variance = average(true, &center)?;
+    Ok(ColumnStatistics { n_rows, mean, variance })
 }
 
-/// Sum of each column, or of squared distances to a center.
-fn sums<const IS_SQUARED: bool>(matrix: &[f32], center: &[f32]) -> Vec<f64> {
+/// Adds each column, or its squared distances to a center, to `sums`.
+fn add<const IS_SQUARED: bool>(matrix: &[f32], center: &[f32], sums: &mut [f64]) {
     let width = center.len();
     let parts: Vec<Vec<f64>> = matrix
         .par_chunks(PIECE_ROWS * width.max(1))
@@ -43,11 +65,9 @@ fn sums<const IS_SQUARED: bool>(matrix: &[f32], center: &[f32]) -> Vec<f64> {
             sums
         })
         .collect();
-    let mut sums = vec![0.0; width];
     for part in parts {
         sums.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
     }
-    sums
 }
 
 struct Sums<'a, const IS_SQUARED: bool> {
@@ -101,5 +121,12 @@ mod tests {
         }
         let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
         assert_eq!(pool.install(|| column_statistics(&matrix, width, None)), found);
+        for n_together in [0_usize, 1, 4096, 5000, 100_000] {
+            let rows = |rows: Range<usize>| {
+                assert!(rows.len() <= n_together.next_multiple_of(4096).max(4096));
+                Ok::<_, Infallible>(Cow::Borrowed(&matrix[rows.start * width..rows.end * width]))
+            };
+            assert_eq!(column_statistics_of((n, n_together), width, None, rows), Ok(found.clone()), "{n_together}");
+        }
     }
 }

@@ -9,7 +9,6 @@ use kith_partition::stats::stats;
 use kith_run::{
     choice::Choice,
     config::{Mode, RunConfig},
-    graph_size::GraphSize,
     model_kind::ModelKind,
     preset::{PRESETS, Preset},
     recipe::Cell,
@@ -63,15 +62,7 @@ fn note_on_learning_rate(as_named: &RunFile, config: &RunConfig) -> Option<Strin
 
 /// Chooses full-batch or mini-batch training, if the run file does not; the choice in one sentence.
 pub(crate) fn choose_mode(file: &mut RunFile, opened: &Opened) -> anyhow::Result<Option<String>> {
-    let info = opened.info();
-    let size = GraphSize {
-        n_nodes: info.n_nodes,
-        n_edges: info.n_edges,
-        dim: info.dim as u64,
-        n_classes: info.n_classes as u64,
-        is_partitioned: opened.whole().is_err(),
-    };
-    Ok(file.choose_mode(size)?)
+    Ok(file.choose_mode(opened.size())?)
 }
 
 /// The named run file, or the preset of the dataset, with the attention that the recipe advises.

@@ -8,6 +8,20 @@ pub(super) fn how_it_goes(record: &StepRecord, metric: Metric) -> String {
     format!("loss {:.4}{}", record.loss, measured.unwrap_or_default())
 }
 
+/// A note about slices that do not divide evenly among the ranks by now.
+pub(super) fn uneven(record: &StepRecord) -> Option<String> {
+    let (least, most) = (record.slices.iter().min()?, record.slices.iter().max()?);
+    let counts: Vec<String> = record.slices.iter().map(ToString::to_string).collect();
+    (most - least > 1).then(|| {
+        format!(
+            "ranks differ in speed: from step {} on, they compute {} slices (the key `slices` of steps.jsonl has all \
+             divisions)",
+            record.step,
+            counts.join(", ")
+        )
+    })
+}
+
 /// A loss that is this many times the one before grows.
 const GROWS: f64 = 10.0;
 
@@ -68,6 +82,15 @@ mod tests {
         let mut watch = LossWatch::new(0.05);
         let record = |(epoch, loss): &(u64, f64)| StepRecord { loss: *loss, ..StepRecord::new(0, *epoch) };
         losses.iter().filter_map(|step| watch.hear(&record(step))).collect()
+    }
+
+    #[test]
+    fn a_division_that_is_not_even_is_noted() {
+        let noted = |slices: &[usize]| uneven(&StepRecord { slices: slices.to_vec(), ..StepRecord::new(128, 0) });
+        assert_eq!([noted(&[]), noted(&[3, 2, 2])], [None, None]);
+        let expected = "ranks differ in speed: from step 128 on, they compute 1, 3, 3 slices (the key `slices` of steps.jsonl \
+                        has all divisions)";
+        assert_eq!(noted(&[1, 3, 3]).unwrap(), expected);
     }
 
     #[test]

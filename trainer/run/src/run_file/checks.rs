@@ -111,6 +111,11 @@ impl RunFile {
         if is_mini_batch && !kind.trains_in_mini_batches() {
             return Err(self.wrong(format!("`train.mode`: a {} supports full-batch only", kind.name())));
         }
+        let [whole, per_rank] = ["train.batch_size", "train.batch_size_per_rank"].map(|key| get(&self.table, key));
+        if whole.is_some() && per_rank.is_some() {
+            let problem = "`train.batch_size_per_rank` takes the place of `train.batch_size`: remove one of them";
+            return Err(self.wrong(problem.to_owned()));
+        }
         match self.mini_batch_key().filter(|_| !is_mini_batch) {
             Some(key) => Err(self.wrong(format!("`{key}` is for mini-batches: set train.mode = \"mini-batch\""))),
             None => Ok(()),
@@ -149,6 +154,16 @@ impl RunFile {
             }
             Some(_) if early_stop.patience.is_none() => Err(self
                 .wrong("`early_stop.patience` is missing: the number of epochs to wait for a better score".to_owned())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that there are validation nodes to choose from: links have pairs.
+    pub(super) fn check_evaluate(&self, config: &RunConfig) -> Result<(), RunFileError> {
+        match (&config.evaluate, &config.links) {
+            (Some(_), Some(_)) => {
+                Err(self.wrong("`evaluate.sample` is for predictions of nodes: remove it, or `links`".to_owned()))
+            }
             _ => Ok(()),
         }
     }

@@ -8,9 +8,9 @@ use toml::Value;
 
 use crate::{
     config::{
-        Activation, CgatConfig, ClassWeights, EarlyStopConfig, EdgeLossConfig, Jumping, LinksConfig, ModelConfig,
-        NeighborSampling, NoDecay, Norm, OptimizerConfig, RegressionLoss, Residual, RunConfig, ScheduleConfig,
-        TrainConfig,
+        Activation, CgatConfig, ClassWeights, EarlyStopConfig, EdgeLossConfig, EvaluateConfig, Jumping, LinksConfig,
+        ModelConfig, NeighborSampling, NoDecay, Norm, OptimizerConfig, RegressionLoss, Residual, RunConfig,
+        ScheduleConfig, TrainConfig,
     },
     measured::Metric,
 };
@@ -142,6 +142,7 @@ pub(super) fn names() -> Vec<String> {
             label_reuse: some,
             metric: Some(Metric::Accuracy),
             batch_size: some,
+            batch_size_per_rank: some,
             edge_seeds: some,
             split: Some(String::new()),
             checkpoint_every_steps: Some(1),
@@ -156,6 +157,7 @@ pub(super) fn names() -> Vec<String> {
             pairs_digest: Some(String::new()),
             ..LinksConfig::default()
         }),
+        evaluate: Some(EvaluateConfig::default()),
         early_stop: Some(EarlyStopConfig {
             patience: Some(1),
             burn_in: Some(1),

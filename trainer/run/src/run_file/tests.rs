@@ -136,13 +136,21 @@ fn mini_batches_have_fanouts_and_counts() {
 
     let counts = |n_nodes, n_seeds, has_edge_loss| {
         let mut train = TrainConfig::default();
-        train.settle(n_nodes, n_seeds, has_edge_loss);
+        train.settle((n_nodes, n_seeds), has_edge_loss, 1);
         (train.batch_size.unwrap(), train.edge_seeds.unwrap())
     };
     assert_eq!(counts(20_000, 1999, true), (1024, 1024));
     assert_eq!(counts(20_000, 2000, true), (1024, 0), "a tenth of the nodes is enough");
     assert_eq!(counts(20_000, 60, false), (60, 0), "only the edge loss uses them");
     assert_eq!(counts(500, 10, true), (10, 500));
+    let of_ranks = |n_ranks| {
+        let mut train = TrainConfig { batch_size_per_rank: Some(40), ..TrainConfig::default() };
+        train.settle((1000, 200), false, n_ranks);
+        (train.batch_size, train.batch_size_per_rank)
+    };
+    assert_eq!([of_ranks(1), of_ranks(4), of_ranks(64)], [(Some(40), None), (Some(160), None), (Some(200), None)]);
+    let both = wrong(&["train.mode=mini-batch", "train.batch_size=7", "train.batch_size_per_rank=7"]);
+    assert!(both.contains("remove one of them"), "{both}");
 }
 
 #[test]
@@ -234,7 +242,7 @@ fn every_mistake_is_a_sentence_that_names_the_key() {
         ),
         (
             &["lambda=1"],
-            "--set lambda=1: a run file has no `lambda`: its sections are model, optimizer, schedule, train, edge_loss, cgat, links and \
+            "--set lambda=1: a run file has no `lambda`: its sections are model, optimizer, schedule, train, edge_loss, cgat, links, evaluate and \
              early_stop",
         ),
         (
@@ -417,7 +425,10 @@ fn the_schema_has_the_keys_of_the_structs() {
     of_schema.sort();
     assert_eq!(of_structs, of_schema);
     assert!(keys().iter().all(|key| !key.about.is_empty()));
-    assert_eq!(sections(), ["model", "optimizer", "schedule", "train", "edge_loss", "cgat", "links", "early_stop"]);
+    assert_eq!(
+        sections(),
+        ["model", "optimizer", "schedule", "train", "edge_loss", "cgat", "links", "evaluate", "early_stop"]
+    );
 }
 
 #[test]

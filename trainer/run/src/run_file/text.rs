@@ -10,13 +10,15 @@ use crate::{
 };
 
 /// Keys that only mini-batches have.
-pub(super) const MINI_BATCH: [&str; 6] = [
+pub(super) const MINI_BATCH: [&str; 8] = [
     "train.fanouts",
     "train.sampling",
     "train.batch_size",
+    "train.batch_size_per_rank",
     "train.edge_seeds",
     "train.slices",
     "links.exclude_targets",
+    "evaluate.sample",
 ];
 
 /// Keys that only attention has.

@@ -26,6 +26,10 @@ impl Collective for Alone {
         Ok(vec![own.to_vec()])
     }
 
+    fn all_to_all(&mut self, own: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, WorldError> {
+        Ok(own)
+    }
+
     fn broadcast(&mut self, _bytes: &mut Vec<u8>) -> Result<(), WorldError> {
         Ok(())
     }

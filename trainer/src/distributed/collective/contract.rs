@@ -12,7 +12,7 @@ use std::{
 use kith_draw::{Draws, Name, Purpose};
 use tch::{Device, Tensor};
 
-use super::Collective;
+use super::{Collective, Text};
 
 /// One rank in the suite.
 struct Rank<'a> {
@@ -43,7 +43,9 @@ pub(crate) fn check_rank(
     rank.gathers();
     rank.folds();
     rank.counts_what_it_sends();
+    rank.adds_with_texts();
     rank.shares();
+    rank.sends_from_all_to_all();
     rank.broadcasts();
     rank.holds_everybody();
     rank.leaves_tensors_where_they_are();
@@ -175,10 +177,15 @@ impl Rank<'_> {
         }
     }
 
+    /// Tensors of this rank.
+    fn own_slices(&self, what: u64, n: usize, counts: &[usize]) -> Vec<Tensor> {
+        let first: usize = counts[..self.rank].iter().sum();
+        (first..first + counts[self.rank]).map(|slice| self.tensor(&floats(what, slice, n))).collect()
+    }
+
     /// One fold, compared with sums in order; the bits of its sum.
     fn folds_in_order(&mut self, what: u64, n: usize, counts: &[usize]) -> Vec<u8> {
-        let first: usize = counts[..self.rank].iter().sum();
-        let own = (first..first + counts[self.rank]).map(|slice| self.tensor(&floats(what, slice, n))).collect();
+        let own = self.own_slices(what, n, counts);
         let sum = self.collective.fold(own, counts).unwrap();
         let mut expected = floats(what, 0, n);
         for slice in 1..counts.iter().sum() {
@@ -188,15 +195,71 @@ impl Rank<'_> {
         self.bits(&sum)
     }
 
+    /// Sums of few and of many numbers, with texts of no length, of any, and of the most.
+    fn adds_with_texts(&mut self) {
+        let n_ranks = self.n_ranks;
+        let counts: Vec<usize> = (0..n_ranks).map(|rank| 1 + rank % 3).collect();
+        for n in [0, 1, 97, 4095, 4097, 33_001] {
+            for n_most in [0, 1, 1000, 150_001] {
+                let lengths: [&dyn Fn(usize) -> usize; 4] =
+                    [&|_| 0, &|_| n_most, &|rank| if rank == 0 { n_most } else { 0 }, &|rank| {
+                        n_most * (rank + 1) / n_ranks
+                    }];
+                for (what, length) in (20..).zip(lengths) {
+                    self.add_with_texts((what, n, &counts), n_most, length);
+                }
+            }
+        }
+    }
+
+    /// One fold and one all-reduce with texts, compared with those without; the bits of their sums.
+    fn add_with_texts(
+        &mut self,
+        (what, n, counts): (u64, usize, &[usize]),
+        n_most: usize,
+        length: &dyn Fn(usize) -> usize,
+    ) -> Vec<u8> {
+        let expected: Vec<Vec<u8>> = (0..self.n_ranks).map(|rank| bytes(what, rank, length(rank))).collect();
+        let case = format!("{n} numbers of {counts:?}, texts of at most {n_most} bytes");
+        let text = Text { own: &expected[self.rank], n_most };
+        let (sum, texts) = self.collective.fold_with(self.own_slices(what, n, counts), counts, text).unwrap();
+        assert!(texts == expected, "{case}");
+        let folded = self.folds_in_order(what, n, counts);
+        assert!(self.bits(&sum) == folded, "{case}");
+        let [mut values, mut alone] = [0; 2].map(|_| self.tensor(&floats(what, self.rank, n)));
+        assert!(self.collective.all_reduce_with(&mut values, text).unwrap() == expected, "{case}");
+        self.collective.all_reduce(&mut alone).unwrap();
+        let reduced = self.bits(&values);
+        assert!(reduced == self.bits(&alone), "{case}");
+        [folded, reduced].concat()
+    }
+
     fn shares(&mut self) {
         // Nobody has anything, one alone has something, all have something else.
         let lengths: [&dyn Fn(usize) -> usize; 4] =
-            [&|_| 0, &|rank| usize::from(rank == 0) * 5, &|rank| rank * rank * 60_001, &|rank| (rank + 1) % 2 * 7];
+            [&|_| 0, &|rank| usize::from(rank == 0) * 5, &|rank| rank * rank * 40_003, &|rank| (rank + 1) % 2 * 7];
         for length in lengths {
             let own = bytes(9, self.rank, length(self.rank));
             let shared = self.collective.share(&own).unwrap();
             let expected: Vec<Vec<u8>> = (0..self.n_ranks).map(|rank| bytes(9, rank, length(rank))).collect();
             assert!(shared == expected);
+        }
+    }
+
+    fn sends_from_all_to_all(&mut self) {
+        // Nothing, from one to one alone, other lengths for all, messages of several pieces.
+        let lengths: [&dyn Fn(usize, usize) -> usize; 4] = [
+            &|_, _| 0,
+            &|from, to| usize::from(from == 0 && to == self.n_ranks - 1) * 9,
+            &|from, to| (from * 7 + to * 3) % 5 * 1001,
+            &|from, to| (from + 2 * to) % 3 * 150_001,
+        ];
+        for length in lengths {
+            let message = |from, to| bytes(11 + to as u64, from, length(from, to));
+            let own = (0..self.n_ranks).map(|to| message(self.rank, to)).collect();
+            let heard = self.collective.all_to_all(own).unwrap();
+            let expected: Vec<Vec<u8>> = (0..self.n_ranks).map(|from| message(from, self.rank)).collect();
+            assert!(heard == expected, "rank {} of {}", self.rank, self.n_ranks);
         }
     }
 
@@ -247,7 +310,7 @@ impl Rank<'_> {
         for what in 0..n_operations {
             let n = 1 << (program.word() % 14);
             let n = n + (program.word() as usize) % n;
-            match program.word() % 6 {
+            match program.word() % 7 {
                 0 => {
                     let mut values = self.tensor(&floats(what, self.rank, n));
                     self.collective.all_reduce(&mut values).unwrap();
@@ -269,6 +332,13 @@ impl Rank<'_> {
                 4 => {
                     let counts: Vec<usize> = (0..self.n_ranks).map(|_| 1 + program.word() as usize % 3).collect();
                     seen.push(self.folds_in_order(what, n, &counts));
+                }
+                5 => {
+                    let counts: Vec<usize> = (0..self.n_ranks).map(|_| 1 + program.word() as usize % 3).collect();
+                    let n_most = program.word() as usize % (2 * n);
+                    let n_ranks = self.n_ranks;
+                    let length = |rank: usize| n_most * rank / n_ranks;
+                    seen.push(self.add_with_texts((what, n, &counts), n_most, &length));
                 }
                 _ => self.collective.barrier().unwrap(),
             }

@@ -276,6 +276,10 @@ impl Collective for Nccl {
         self.ring.share(own)
     }
 
+    fn all_to_all(&mut self, own: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, WorldError> {
+        self.ring.all_to_all(own)
+    }
+
     fn broadcast(&mut self, bytes: &mut Vec<u8>) -> Result<(), WorldError> {
         self.ring.broadcast(bytes)
     }

@@ -4,6 +4,7 @@
 mod exchange;
 mod frame;
 mod plan;
+mod sums;
 #[cfg(test)]
 mod tests;
 
@@ -13,19 +14,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kith_kernels::{filled, is_plain, numbers, numbers_mut};
+use kith_kernels::{filled, numbers};
 use tch::{Device, Tensor};
 
 use self::{
-    exchange::{Failure, Links},
+    exchange::{Buffer, Failure, Links},
     frame::{Call, Kind},
-    plan::RingPlan,
+    plan::{RingPlan, passing},
 };
-use super::Collective;
+use super::{Collective, Text};
 use crate::distributed::world::{Board, Line, Order, Verdict, WorldError};
-
-/// Most bytes that a rank adds to a sum for which gathering them on all ranks is faster than two trips around the ring.
-const SMALL_BYTES: usize = 16 << 10;
 
 /// A broken connection is most often the end of a process, and the pulse knows of which: this long it is waited for.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -39,8 +37,10 @@ pub(crate) struct Ring {
     /// Time limit of a call.
     limit: Duration,
     patience: Duration,
-    /// The numbers of all ranks in a small sum.
+    /// Summands of a small sum from all ranks, each rank's text behind its own.
     rows: Vec<f32>,
+    /// Texts of all ranks beside a large sum.
+    texts: Vec<u8>,
     failed: Option<Verdict>,
 }
 
@@ -49,7 +49,7 @@ impl Ring {
     pub(crate) fn new(previous: Line, next: Line, board: Arc<Board>, limit: Duration) -> io::Result<Ring> {
         let n_ranks = board.members().len();
         let links = Links::new(previous, next)?;
-        Ok(Ring { n_ranks, links, board, limit, patience: PATIENCE, rows: Vec::new(), failed: None })
+        Ok(Ring { n_ranks, links, board, limit, patience: PATIENCE, rows: Vec::new(), texts: Vec::new(), failed: None })
     }
 
     pub(super) fn rank(&self) -> usize {
@@ -106,63 +106,23 @@ impl Ring {
         plan: &RingPlan<'_>,
         buffer: &mut [u8],
     ) -> Result<(), WorldError> {
+        self.exchange_with((number, deadline), (kind, n_bytes), plan, Buffer { numbers: buffer, texts: &mut [] })
+    }
+
+    /// The same with texts behind the numbers.
+    fn exchange_with(
+        &mut self,
+        (number, deadline): (u64, Instant),
+        (kind, n_bytes): (Kind, usize),
+        plan: &RingPlan<'_>,
+        buffer: Buffer<'_>,
+    ) -> Result<(), WorldError> {
         if let Some(verdict) = &self.failed {
             return Err(self.board.error(verdict));
         }
         let call = Call { number, kind, n_bytes: n_bytes as u64 };
         let outcome = self.links.exchange(call, plan, buffer, &self.board, deadline);
         outcome.map_err(|failure| self.failure(call, failure))
-    }
-
-    /// Sums in place, in any order.
-    fn sum(&mut self, values: &mut [f32]) -> Result<(), WorldError> {
-        let (begun, rank, n_ranks, n_bytes) = (self.begin(), self.rank(), self.n_ranks, size_of_val(values));
-        if n_bytes <= SMALL_BYTES {
-            return self.sum_gathered(begun, Kind::AllReduce, values, &[], &vec![1; n_ranks]);
-        }
-        let plan = RingPlan::reduce(rank, n_ranks, values.len());
-        self.exchange(begun, (Kind::AllReduce, n_bytes), &plan, bytemuck::cast_slice_mut(values))
-    }
-
-    /// Sums `values` and `summands` of all ranks in place, in their order.
-    fn sum_in_order(&mut self, values: &mut [f32], summands: &[&[f32]], counts: &[usize]) -> Result<(), WorldError> {
-        let (begun, rank, n_ranks, n_bytes) = (self.begin(), self.rank(), self.n_ranks, size_of_val(values));
-        if counts.iter().all(|count| count * n_bytes <= SMALL_BYTES) {
-            return self.sum_gathered(begun, Kind::Fold, values, summands, counts);
-        }
-        let plan = RingPlan::fold(rank, n_ranks, n_bytes, summands);
-        self.exchange(begun, (Kind::Fold, n_bytes), &plan, bytemuck::cast_slice_mut(values))
-    }
-
-    /// Gathers `values` and `summands` of all ranks on every rank and adds them in their order, in one trip around the ring.
-    fn sum_gathered(
-        &mut self,
-        begun: (u64, Instant),
-        kind: Kind,
-        values: &mut [f32],
-        summands: &[&[f32]],
-        counts: &[usize],
-    ) -> Result<(), WorldError> {
-        let (rank, n, n_bytes) = (self.rank(), values.len(), size_of_val(values));
-        let mut rows = std::mem::take(&mut self.rows);
-        rows.resize(counts.iter().sum::<usize>() * n, 0.0);
-        let first = counts[..rank].iter().sum::<usize>();
-        for (place, own) in std::iter::once(&*values).chain(summands.iter().copied()).enumerate() {
-            rows[(first + place) * n..][..n].copy_from_slice(own);
-        }
-        let row_bytes: Vec<usize> = counts.iter().map(|count| count * n_bytes).collect();
-        let plan = RingPlan::gather(rank, &row_bytes);
-        let outcome = self.exchange(begun, (kind, n_bytes), &plan, bytemuck::cast_slice_mut(&mut rows));
-        if outcome.is_ok() {
-            // In the same order everywhere, so that all ranks get the same bits.
-            let (first, others) = rows.split_at(n);
-            values.copy_from_slice(first);
-            for row in others.chunks_exact(n.max(1)) {
-                values.iter_mut().zip(row).for_each(|(value, summand)| *value += summand);
-            }
-        }
-        self.rows = rows;
-        outcome
     }
 
     /// Error of a failed exchange. If this rank saw the failure first, it informs all others.
@@ -245,12 +205,11 @@ impl Ring {
 
 impl Collective for Ring {
     fn all_reduce(&mut self, values: &mut Tensor) -> Result<(), WorldError> {
-        if is_plain(values) {
-            return self.sum(numbers_mut(values));
-        }
-        let mut here = on_cpu(values)?;
-        self.sum(numbers_mut(&mut here))?;
-        Ok(values.f_copy_(&here)?)
+        self.reduce(values, None).map(drop)
+    }
+
+    fn all_reduce_with(&mut self, values: &mut Tensor, text: Text<'_>) -> Result<Vec<Vec<u8>>, WorldError> {
+        self.reduce(values, Some(text))
     }
 
     fn all_gather(&mut self, own: &Tensor) -> Result<Tensor, WorldError> {
@@ -271,13 +230,16 @@ impl Collective for Ring {
     }
 
     fn fold(&mut self, own: Vec<Tensor>, counts: &[usize]) -> Result<Tensor, WorldError> {
-        debug_assert_eq!(own.len(), counts[self.rank()], "every rank has as many tensors as it said");
-        let here = own.iter().map(on_cpu).collect::<Result<Vec<_>, _>>()?;
-        let mut here = here.into_iter();
-        let mut sum = here.next().expect("every rank has a tensor");
-        let summands: Vec<&[f32]> = here.as_slice().iter().map(numbers).collect();
-        self.sum_in_order(numbers_mut(&mut sum), &summands, counts)?;
-        Ok(sum.f_to_device(own[0].device())?)
+        self.fold_in_order(own, counts, None).map(|(sum, _)| sum)
+    }
+
+    fn fold_with(
+        &mut self,
+        own: Vec<Tensor>,
+        counts: &[usize],
+        text: Text<'_>,
+    ) -> Result<(Tensor, Vec<Vec<u8>>), WorldError> {
+        self.fold_in_order(own, counts, Some(text))
     }
 
     fn share(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, WorldError> {
@@ -300,6 +262,36 @@ impl Collective for Ring {
             rest = after;
         }
         Ok(shared)
+    }
+
+    fn all_to_all(&mut self, mut own: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, WorldError> {
+        let (begun, rank, n_ranks) = (self.begin(), self.rank(), self.n_ranks);
+        let mut lengths = vec![0u64; n_ranks * n_ranks];
+        lengths[rank * n_ranks..][..n_ranks].iter_mut().zip(&own).for_each(|(n, own)| *n = own.len() as u64);
+        let plan = RingPlan::gather(rank, &vec![8 * n_ranks; n_ranks]);
+        let n_bytes = 8 * n_ranks;
+        self.exchange(begun, (Kind::AllToAllLengths, n_bytes), &plan, bytemuck::cast_slice_mut(&mut lengths))?;
+        let as_usize = |n: &u64| usize::try_from(*n).unwrap_or(usize::MAX);
+        let lengths: Vec<Vec<usize>> =
+            lengths.chunks_exact(n_ranks).map(|row| row.iter().map(as_usize).collect()).collect();
+        let checked_sum = |all: usize, n: &usize| all.checked_add(*n).filter(|all| *all <= isize::MAX as usize);
+        if lengths.iter().flatten().try_fold(0, checked_sum).is_none() {
+            return Err(WorldError::OutOfStep("a rank sent malformed lengths of an all-to-all".to_owned()));
+        }
+        let places = passing(rank, &lengths);
+        let mut bytes = zeros(places.iter().flatten().map(|place| place.len()).sum())?;
+        for (after, place) in (1..).zip(&places[0]) {
+            let message = std::mem::take(&mut own[(rank + after) % n_ranks]);
+            bytes[place.clone()].copy_from_slice(&message);
+        }
+        let plan = RingPlan::all_to_all(rank, &lengths);
+        // Every rank's buffer has another length: the call is named by the length of all messages.
+        let n_bytes = lengths.iter().flatten().sum();
+        self.exchange(begun, (Kind::AllToAll, n_bytes), &plan, &mut bytes)?;
+        for (distance, place) in (1..n_ranks).map(|distance| (distance, places[distance][0].clone())) {
+            own[(rank + n_ranks - distance) % n_ranks] = bytes[place].to_vec();
+        }
+        Ok(own)
     }
 
     fn broadcast(&mut self, bytes: &mut Vec<u8>) -> Result<(), WorldError> {

@@ -5,7 +5,7 @@ use std::{
     io::{self, Read},
 };
 
-use kith_draw::instruction_set;
+use kith_draw::arithmetic;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -22,7 +22,7 @@ pub struct Member {
     pub pid: u32,
     /// Its device.
     pub device: String,
-    /// The CPU instructions its kernels use.
+    /// The CPU instructions its kernels use, and the vendor of a CPU that is not Intel's.
     pub instruction_set: String,
     /// Its machine, which hosts in containers of one machine share: the kernel's boot.
     pub machine: String,
@@ -163,7 +163,7 @@ impl Member {
             address: String::new(),
             pid: std::process::id(),
             device: String::new(),
-            instruction_set: instruction_set().name().to_owned(),
+            instruction_set: arithmetic().to_owned(),
             machine: machine(),
             gpu: None,
             shares_gpu: false,

@@ -42,17 +42,21 @@ pub(super) struct Parts<'a> {
 }
 
 impl Evaluation {
-    /// Evaluates on the GPU of rank 0; `None` on all ranks if the CPU must.
+    /// Evaluates these weights, or those of training, on the GPU of rank 0; `None` on all ranks if the CPU must.
     pub(super) fn evaluate(
         &mut self,
         parts: Parts<'_>,
         (data, metric): (&Data, Metric),
+        weights: Option<Vec<f32>>,
         world: &mut World,
     ) -> Result<Option<Measured>, TrainError> {
         if world.rank() > 0 {
             return hear(world);
         }
-        let weights = parts.program.averages_of(0)?.map_or_else(|| parts.program.weights_of(0), Ok)?;
+        let weights = match weights {
+            Some(weights) => weights,
+            None => parts.program.averages_of(0)?.map_or_else(|| parts.program.weights_of(0), Ok)?,
+        };
         let found = self.compute_here(parts, data, world, |evaluation, input, beat| {
             evaluation.evaluate(&weights, (input, metric), parts.known, beat)
         })?;

@@ -4,7 +4,10 @@
 pub(super) const N_EDGES: u64 = 1 << 20;
 
 /// Bytes of what a layer reads of the sources of one block, more or less.
-const N_BYTES: u64 = 256 << 20;
+pub(super) const N_BYTES: u64 = 256 << 20;
+
+/// Bytes of the rows that are multiplied together, and of their products.
+pub(super) const N_BYTES_OF_ROWS: u64 = 64 << 20;
 
 /// Edges of one block at most, where each has `width` numbers of its own.
 pub(super) fn n_edges_with(width: usize) -> u64 {
@@ -17,19 +20,20 @@ pub(super) struct BlockSize {
     /// Sources of a block.
     n_sources: u64,
     n_edges: u64,
+    most: u64,
 }
 
 impl BlockSize {
-    /// For a layer that reads `n_numbers` for each of `n_nodes`.
-    pub(super) fn new(n_nodes: u64, n_numbers: usize) -> BlockSize {
-        let n_sources = (N_BYTES / (4 * n_numbers as u64)).max(1);
+    /// For a layer that reads `n_numbers` for each of `n_nodes`: `n_bytes` of them for a block, which has `most` edges at most.
+    pub(super) fn new(n_nodes: u64, n_numbers: usize, (n_bytes, most): (u64, u64)) -> BlockSize {
+        let n_sources = (n_bytes / (4 * n_numbers as u64)).max(1);
         // At first as if every edge had a source of its own, unless all nodes fit.
-        BlockSize { n_sources, n_edges: if n_nodes <= n_sources { u64::MAX } else { n_sources } }
+        BlockSize { n_sources, n_edges: if n_nodes <= n_sources { u64::MAX } else { n_sources }, most }
     }
 
     /// Edges of the next block at most.
     pub(super) fn n_edges(&self) -> u64 {
-        self.n_edges.min(N_EDGES)
+        self.n_edges.min(self.most)
     }
 
     /// Adjusts the limit to the last block.
@@ -45,12 +49,14 @@ impl BlockSize {
 mod tests {
     use super::*;
 
+    const MOST: (u64, u64) = (N_BYTES, N_EDGES);
+
     #[test]
     fn blocks_have_as_many_edges_as_their_sources_allow() {
-        let mut all = BlockSize::new(100_000, 256);
+        let mut all = BlockSize::new(100_000, 256, MOST);
         all.hear(10, 10);
         assert_eq!(all.n_edges(), N_EDGES, "all nodes fit");
-        let mut some = BlockSize::new(10_000_000, 256);
+        let mut some = BlockSize::new(10_000_000, 256, MOST);
         assert_eq!(some.n_edges(), 1 << 18, "every source may be another");
         some.hear(125_000, 250_000);
         assert_eq!(some.n_edges(), 1 << 19, "every source came twice");
@@ -58,6 +64,7 @@ mod tests {
         assert_eq!(some.n_edges(), N_EDGES);
         some.hear(1000, 500);
         assert_eq!(some.n_edges(), 1 << 18);
-        assert_eq!(BlockSize::new(10, 1 << 40).n_edges(), 1);
+        assert_eq!(BlockSize::new(10, 1 << 40, MOST).n_edges(), 1);
+        assert_eq!(BlockSize::new(100, 256, (N_BYTES, 5000)).n_edges(), 5000);
     }
 }

@@ -25,27 +25,21 @@ impl Prepared {
         mut self,
         model: &Model,
         shards: &dyn Shards,
-        (room, world): (&Room, &mut World),
+        room: &Room,
         is_multi_label: bool,
     ) -> Result<Prepared, TrainError> {
         let (n_nodes, n_layers) = (shards.info().n_nodes, model.layers().len());
+        let mut world = World::alone();
         for _ in 0..model.label_input().map_or(0, LabelInput::n_reuse) {
             let all = Prepared { sets: ReceptiveSets::all(n_nodes, n_layers), ..self.clone() };
             let n_columns = model.label_input().map_or(0, LabelInput::n_columns);
-            let mut reused = NodeWriter::with_room(n_nodes as usize * n_columns, "labels", room)?;
-            walk(
-                model,
-                shards,
-                room,
-                world,
-                (&all, Ending::Output),
-                |_, looked| {
-                    let mut rows = rows_of(&model.logits(looked.output(model, n_layers - 1)?)?)?;
-                    to_probabilities(&mut rows, is_multi_label);
-                    Ok(rows.values)
-                },
-                |values| reused.push(&values),
-            )?;
+            let mut reused =
+                NodeWriter::with_room(n_nodes as usize * n_columns, "labels", (room, room.shares(&world)))?;
+            walk(model, shards, room, &mut world, (&all, Ending::Output), |seen| {
+                let mut rows = rows_of(&model.logits(seen.looked.output(model, n_layers - 1)?)?)?;
+                to_probabilities(&mut rows, is_multi_label);
+                reused.push(&rows.values)
+            })?;
             self.reused = Some(Arc::new(reused.finish()?));
         }
         Ok(self)

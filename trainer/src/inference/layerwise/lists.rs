@@ -10,23 +10,22 @@ use std::{ops::Range, sync::Arc};
 use kith_block::{Block, BlockMemory};
 use kith_client::{BlockMaker, SampledBlocks, Shards};
 use kith_kernels::{LIST_PIECE, OpenList};
-use kith_sampler::{Drawn, DrawnIds, EdgeData};
-use rayon::prelude::*;
+use kith_sampler::{Drawn, EdgeData};
 use tch::Tensor;
 
+use super::places::RecordPlaces;
 use crate::{
     data::all_neighbors::ask_all_neighbors,
     error::TrainError,
-    inference::receptive::SomeNodes,
     model::{LayerPart, Model, OutDegrees, ReadRows},
 };
 
-/// All neighbors of some nodes, by id, or by place among the nodes that a layer reads.
+/// All neighbors of some nodes.
 #[derive(Debug, Default)]
 pub(super) struct Lists {
-    /// Place of the first node among those that the layer computes.
-    first: u64,
-    /// The nodes, named as the neighbors are.
+    /// Places of the nodes among those that the layer computes.
+    places: Vec<u64>,
+    /// Their ids.
     nodes: Vec<u64>,
     drawn: Drawn,
     /// True if edges come with weights, and the length of their feature vectors.
@@ -36,23 +35,28 @@ pub(super) struct Lists {
 /// Nodes that a layer computes together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Run {
-    /// Places among the nodes.
-    places: Range<usize>,
+    /// Positions among the nodes.
+    nodes: Range<usize>,
     /// Their neighbors.
-    ids: Range<usize>,
+    pub(super) ids: Range<usize>,
     /// True for one node whose neighbor list comes in pieces.
     pub(super) is_hub: bool,
 }
 
 impl Run {
     /// Edges, loops included, if the next node came too.
-    fn n_edges_with(&self, place: usize, ids: &Range<usize>) -> u64 {
-        (ids.end - self.ids.start + place + 1 - self.places.start) as u64
+    fn n_edges_with(&self, position: usize, ids: &Range<usize>) -> u64 {
+        (ids.end - self.ids.start + position + 1 - self.nodes.start) as u64
+    }
+
+    /// Position of its first node.
+    pub(super) fn position(&self) -> usize {
+        self.nodes.start
     }
 
     /// Its neighbors, `n_edges` at a time, and whether they are the last. The self-loop comes with the last ones and is
     /// an edge too: they are fewer, possibly none.
-    fn pieces(&self, n_edges: usize) -> impl Iterator<Item = (Range<usize>, bool)> {
+    pub(super) fn pieces(&self, n_edges: usize) -> impl Iterator<Item = (Range<usize>, bool)> {
         let Range { start, end } = self.ids;
         let n_whole = (end - start) / n_edges;
         (0..=n_whole).map(move |piece| {
@@ -67,22 +71,43 @@ impl Lists {
     pub(super) fn ask(
         &mut self,
         shards: &dyn Shards,
-        first: u64,
+        places: Vec<u64>,
         nodes: Vec<u64>,
         edge_data: EdgeData,
     ) -> Result<(), TrainError> {
-        (self.first, self.nodes) = (first, nodes);
+        (self.places, self.nodes) = (places, nodes);
         self.widths = (edge_data.weights, if edge_data.features { shards.info().edge_dim } else { 0 });
         ask_all_neighbors(shards, &self.nodes, edge_data, &mut self.drawn)
     }
 
-    /// Names nodes and neighbors by their places in a set that has all of them.
-    pub(super) fn relabel(&mut self, read: &SomeNodes) {
-        self.nodes.iter_mut().for_each(|node| *node = read.place(*node));
-        match &mut self.drawn.neighbors {
-            DrawnIds::Narrow(ids) => ids.par_iter_mut().for_each(|id| *id = read.place(u64::from(*id)) as u32),
-            DrawnIds::Wide(ids) => ids.par_iter_mut().for_each(|id| *id = read.place(*id)),
-        }
+    /// Removes all nodes.
+    pub(super) fn clear(&mut self) {
+        self.places.clear();
+        self.nodes.clear();
+        self.drawn.clear();
+    }
+
+    /// Adds one node of other lists.
+    pub(super) fn append(&mut self, other: &Lists, position: usize, ids: Range<usize>) {
+        self.widths = other.widths;
+        self.places.push(other.places[position]);
+        self.nodes.push(other.nodes[position]);
+        self.drawn.append_part(&other.drawn, position..position + 1, ids);
+    }
+
+    /// Number of nodes.
+    pub(super) fn n_nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Number of neighbors of the node at a position.
+    pub(super) fn degree(&self, position: usize) -> usize {
+        self.drawn.counts[position] as usize
+    }
+
+    /// The sources of edges into the node at a position, whose neighbors are `ids`: the neighbors, and itself.
+    pub(super) fn sources_of(&self, position: usize, ids: Range<usize>) -> impl Iterator<Item = u64> + '_ {
+        self.drawn.neighbors.iter_part(ids).chain([self.nodes[position]])
     }
 
     /// Edges, loops included.
@@ -105,55 +130,62 @@ impl Lists {
     pub(super) fn runs(&self, most: usize, n_edges: u64) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
         let mut start = 0;
-        for (place, count) in self.drawn.counts.iter().enumerate() {
+        for (position, count) in self.drawn.counts.iter().enumerate() {
             let ids = start..start + *count as usize;
             start = ids.end;
             let is_hub = ids.len() >= most;
             match runs.last_mut() {
-                Some(run) if !run.is_hub && !is_hub && run.n_edges_with(place, &ids) <= n_edges => {
-                    run.places.end = place + 1;
+                Some(run) if !run.is_hub && !is_hub && run.n_edges_with(position, &ids) <= n_edges => {
+                    run.nodes.end = position + 1;
                     run.ids.end = ids.end;
                 }
-                _ => runs.push(Run { places: place..place + 1, ids, is_hub }),
+                _ => runs.push(Run { nodes: position..position + 1, ids, is_hub }),
             }
         }
         runs
     }
 
-    /// The nodes of a run, by place among those that the layer computes.
-    pub(super) fn nodes(&self, run: &Run) -> Range<u64> {
-        self.first + run.places.start as u64..self.first + run.places.end as u64
+    /// The run of one node, whose neighbor list comes in pieces.
+    pub(super) fn hub(&self, position: usize, ids: Range<usize>) -> Run {
+        Run { nodes: position..position + 1, ids, is_hub: true }
     }
 
-    /// The block of a run.
-    pub(super) fn block(&self, run: &Run, maker: &mut BlockMaker) -> Result<SampledBlocks, TrainError> {
-        Ok(maker.sample_by(1, self.widths, &self.nodes[run.places.clone()], |_, _, drawn| {
-            drawn.copy_part(&self.drawn, run.places.clone(), run.ids.clone());
+    /// The nodes of a run, by place among those that the layer computes.
+    pub(super) fn places(&self, run: &Run) -> &[u64] {
+        &self.places[run.nodes.clone()]
+    }
+
+    /// The block of a run, whose nodes are named by their places among the records.
+    pub(super) fn block(
+        &self,
+        run: &Run,
+        records: &RecordPlaces<'_>,
+        maker: &mut BlockMaker,
+    ) -> Result<SampledBlocks, TrainError> {
+        let roots: Vec<u64> = self.nodes[run.nodes.clone()].iter().map(|node| records.place(*node)).collect();
+        Ok(maker.sample_by(1, self.widths, &roots, |_, _, drawn| {
+            drawn.copy_part(&self.drawn, run.nodes.clone(), run.ids.clone());
+            records.relabel(&mut drawn.neighbors);
             Ok(())
         })?)
     }
 
-    /// Output of a layer for a hub: pieces of `n_edges`, cut by place in its neighbor list, each with the products of
-    /// its own sources only.
-    pub(super) fn evaluate_hub(
+    /// Output of a layer for a piece of a hub's neighbor list, cut by place; the last piece returns the output of the whole list.
+    pub(super) fn evaluate_piece(
         &self,
         run: &Run,
-        n_edges: usize,
+        (ids, is_last): (Range<usize>, bool),
         (model, layer, out_degrees): (&Model, usize, Option<&OutDegrees>),
-        products: &[f32],
-    ) -> Tensor {
-        let hub = self.nodes[run.places.start];
-        let mut open = OpenList::default();
-        let mut output = None;
-        for (ids, is_last) in run.pieces(n_edges) {
-            // Layers that read features of edges take whole lists.
-            let weights = self.drawn.edge_data_of(ids.clone());
-            let nodes: Vec<u64> = std::iter::once(hub).chain(self.drawn.neighbors.iter_part(ids)).collect();
-            let block = Arc::new(piece_of_list(&Arc::new(nodes), weights, (self.widths.0, is_last)));
-            let part = LayerPart { block: &block, out_degrees, rows: ReadRows::Products(products) };
-            output = model.evaluate_piece(layer, part, &mut open, is_last);
-        }
-        output.expect("the last piece gives an output")
+        (records, values): (&RecordPlaces<'_>, &[f32]),
+        open: &mut OpenList,
+    ) -> Option<Tensor> {
+        // Layers that read features of edges take whole lists.
+        let weights = self.drawn.edge_data_of(ids.clone());
+        let nodes = std::iter::once(self.nodes[run.nodes.start]).chain(self.drawn.neighbors.iter_part(ids));
+        let nodes: Vec<u64> = nodes.map(|node| records.place(node)).collect();
+        let block = Arc::new(piece_of_list(&Arc::new(nodes), weights, (self.widths.0, is_last)));
+        let part = LayerPart { block: &block, out_degrees, rows: ReadRows::Products(values) };
+        model.evaluate_piece(layer, part, open, is_last)
     }
 }
 
@@ -185,15 +217,16 @@ mod tests {
     /// Runs as (first place, end, whether a hub); only counts are looked at.
     fn runs(counts: &[u32], most: usize) -> Vec<(usize, usize, bool)> {
         let drawn = Drawn { counts: counts.to_vec(), ..Drawn::default() };
-        let lists = Lists { first: 100, nodes: (0..counts.len() as u64).collect(), drawn, ..Lists::default() };
+        let places: Vec<u64> = (100..100 + counts.len() as u64).collect();
+        let lists = Lists { places, nodes: (0..counts.len() as u64).collect(), drawn, ..Lists::default() };
         let runs = lists.runs(most, N_EDGES);
         let mut next = 0;
         for run in &runs {
-            assert_eq!((run.ids.start, lists.nodes(run).start), (next, 100 + run.places.start as u64));
+            assert_eq!((run.ids.start, lists.places(run)[0]), (next, 100 + run.nodes.start as u64));
             next = run.ids.end;
         }
         assert_eq!(next, counts.iter().map(|count| *count as usize).sum::<usize>());
-        runs.into_iter().map(|run| (run.places.start, run.places.end, run.is_hub)).collect()
+        runs.into_iter().map(|run| (run.nodes.start, run.nodes.end, run.is_hub)).collect()
     }
 
     #[test]
@@ -211,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_hub_comes_in_pieces_that_are_small_enough() {
-        let run = |n: usize| Run { places: 4..5, ids: 10..10 + n, is_hub: true };
+        let run = |n: usize| Run { nodes: 4..5, ids: 10..10 + n, is_hub: true };
         let pieces = |n| run(n).pieces(8).collect::<Vec<_>>();
         assert_eq!(pieces(7), [(10..17, true)]);
         assert_eq!(pieces(8), [(10..18, false), (18..18, true)], "the loop alone");

@@ -1,11 +1,11 @@
-//! Values of all nodes, in memory or in a file.
+//! Values of nodes, in memory or in a file.
 
 use kith_store::{Column, ColumnWriter};
 
-use super::room::Room;
-use crate::{error::TrainError, model::Model};
+use super::room::{Room, Shares};
+use crate::error::TrainError;
 
-/// Values of nodes, by place: records that a layer reads, or outputs of a layer.
+/// Values of nodes, in their order.
 #[derive(Debug)]
 pub(super) enum NodeNumbers {
     Memory(Vec<f32>),
@@ -19,6 +19,14 @@ impl NodeNumbers {
             NodeNumbers::File(column) => column.items(),
         }
     }
+
+    /// Bytes of private memory.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        match self {
+            NodeNumbers::Memory(values) => size_of_val(&values[..]) as u64,
+            NodeNumbers::File(_) => 0,
+        }
+    }
 }
 
 /// Takes values in the order of nodes.
@@ -28,34 +36,28 @@ pub(super) enum NodeWriter {
 }
 
 impl NodeWriter {
-    /// For what the first layer reads.
-    pub(super) fn of_features(model: &Model, n_nodes: u64, room: &Room) -> Result<NodeWriter, TrainError> {
-        NodeWriter::with_room(n_nodes as usize * model.record_len(0), "features", room)
-    }
-
-    /// For the outputs of a layer, or for what the next one reads.
-    pub(super) fn new(
-        model: &Model,
-        layer: usize,
-        are_outputs: bool,
-        n_nodes: u64,
-        room: &Room,
-    ) -> Result<NodeWriter, TrainError> {
-        let len = if are_outputs { model.output_len(layer) } else { model.record_len(layer + 1) };
-        let name = format!("{}-{layer}", if are_outputs { "outputs" } else { "layer" });
-        NodeWriter::with_room(n_nodes as usize * len, &name, room)
-    }
-
     /// For `n_values` values.
-    pub(super) fn with_room(n_values: usize, name: &str, room: &Room) -> Result<NodeWriter, TrainError> {
-        Ok(match room.memory {
-            Some(memory) if 4 * n_values as u64 > memory => {
+    pub(super) fn with_room(
+        n_values: usize,
+        name: &str,
+        (room, shares): (&Room, Shares),
+    ) -> Result<NodeWriter, TrainError> {
+        Ok(match 4 * n_values as u64 > shares.held_bytes() {
+            true => {
                 let dir = room.scratch.clone().unwrap_or_else(std::env::temp_dir);
                 let name = format!(".kith-{}-{name}", std::process::id());
                 NodeWriter::File(ColumnWriter::scratch(&dir, &name)?)
             }
-            _ => NodeWriter::Memory(Vec::with_capacity(n_values)),
+            false => NodeWriter::Memory(Vec::with_capacity(n_values)),
         })
+    }
+
+    /// Bytes of private memory that it has reserved.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        match self {
+            NodeWriter::Memory(values) => 4 * values.capacity() as u64,
+            NodeWriter::File(_) => 0,
+        }
     }
 
     pub(super) fn push(&mut self, numbers: &[f32]) -> Result<(), TrainError> {

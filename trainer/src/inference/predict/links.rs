@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use kith_run::config::RunConfig;
 
-use super::{in_chunks, output::Output, table::Table};
+use super::{in_chunks, nodes::PredictedNodes, output::Output, table::Table};
 use crate::{
     data::{
         Data,
@@ -70,7 +70,9 @@ pub(super) fn of_file(
     let text = fs::read_to_string(path).map_err(TrainError::io(path))?;
     let pairs = read_pairs(path, &text, opened)?;
     let outputs = match in_chunks {
-        Some(room) => in_chunks::predict((model, None), opened, &Output::Outputs, room)?.into_matrix(),
+        Some(room) => {
+            in_chunks::predict((model, None), (opened, &PredictedNodes::All), &Output::Outputs, room)?.into_matrix()
+        }
         None => outputs_of(model, &the_graph(opened)?)?,
     };
     let mut table = Table::new(&["source", "destination"], PROBABILITY);

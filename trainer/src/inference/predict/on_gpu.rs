@@ -2,7 +2,7 @@
 
 use kith_kernels::cuda::{Gpu, Inference};
 
-use super::{output::Output, table::Table};
+use super::{nodes::PredictedNodes, output::Output, table::Table};
 use crate::{
     data::{matrix::Matrix, opened::Opened},
     engine::gpu::plan_of_inference,
@@ -16,7 +16,12 @@ use crate::{
 
 /// `None` for attention, whose weights the kernels do not keep, for models with options of layers (not plain) or labels as input, and if the hidden features of
 /// all nodes do not fit.
-pub(super) fn predict(gpu: &Gpu, model: &Model, opened: &Opened, output: &Output) -> Result<Option<Table>, TrainError> {
+pub(super) fn predict(
+    gpu: &Gpu,
+    model: &Model,
+    (opened, nodes): (&Opened, &PredictedNodes),
+    output: &Output,
+) -> Result<Option<Table>, TrainError> {
     if !model.config().is_plain() || model.label_input().is_some() {
         return Ok(None);
     }
@@ -34,11 +39,11 @@ pub(super) fn predict(gpu: &Gpu, model: &Model, opened: &Opened, output: &Output
     let weights: Vec<f32> = Vec::try_from(model.weights().flat())?;
     let mut table = Table::new(&["id"], output.column());
     let mut beat = || Ok(()); // A signal ends the process.
-    walk(&mut inference, &weights, &**opened.shards(), (None, None), (&mut beat, &sets), |inference, nodes| {
+    walk(&mut inference, &weights, &**opened.shards(), (None, None), (&mut beat, &sets), |inference, chunk| {
         let values = inference.outputs(layer)?;
-        let rows = Matrix { width: values.len() / (nodes.end - nodes.start).max(1) as usize, values };
+        let rows = Matrix { width: values.len() / (chunk.end - chunk.start).max(1) as usize, values };
         let rows = output.finish_rows(rows, true);
-        for (place, node) in nodes.enumerate() {
+        for (place, node) in chunk.enumerate().filter(|(_, node)| nodes.has(*node)) {
             table.push(&[&opened.id_of(node)?], rows.row(place));
         }
         Ok(())

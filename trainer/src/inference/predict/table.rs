@@ -34,6 +34,12 @@ impl Table {
         }
     }
 
+    /// Reserves memory for rows of `width` numbers.
+    pub(super) fn reserve(&mut self, n_rows: usize, width: usize) {
+        self.name_ends.reserve_exact(n_rows);
+        self.values.reserve_exact(n_rows * width);
+    }
+
     pub(super) fn push(&mut self, names: &[&str], row: &[f32]) {
         for (place, name) in names.iter().enumerate() {
             if place > 0 {

@@ -16,7 +16,7 @@ use crate::{
     data::{feed::batches_of, opened::Opened},
     inference::{
         evaluate::Evaluator,
-        predict::{Question, Table, predict},
+        predict::{PredictedNodes, Question, Table, predict},
     },
     model::{Model, oracle::error},
 };
@@ -106,7 +106,7 @@ fn messages_do_not_travel_along_what_is_predicted() {
     ] {
         let mut config = of(&[&SAGE, &BATCHES, options]);
         let data = load(&opened, &config);
-        data.settle(&mut config);
+        data.settle(&mut config, 1);
         let input = batch_input(&data);
         let links = input.links.as_ref().unwrap();
         let (plan, batch_config) = batches_of(input, &config, 7).unwrap();
@@ -190,6 +190,7 @@ fn held_out_of(dir: &Path, opened: &Opened, pairs: Option<&Path>) -> Table {
         opened,
         what: What::Links,
         pairs,
+        nodes: &PredictedNodes::All,
         layer: None,
         moment: Moment::Last,
         device: Device::Cpu,
@@ -217,7 +218,7 @@ fn predicted_pairs_can_be_given_back() {
         let given = of(&[&sage, mode, &[&format!("links.pairs={}", path.display())]]);
         let data = load(&whole, &given);
         let mut settled = given.clone();
-        data.settle(&mut settled);
+        data.settle(&mut settled, 1);
         assert_eq!(settled.links.as_ref().unwrap().pairs_digest.as_ref().unwrap().len(), 64);
         let found = to_the_end(plan(&data, settled.clone(), None, false));
         assert_eq!(found, expected, "{mode:?}");

@@ -20,13 +20,13 @@ use crate::{
         matrix::rows_of,
         opened::Opened,
     },
-    distributed::exchange::add_slices,
+    distributed::exchange::{Exchange, add_slices},
     engine::{Engine, Stage, TensorEngine},
     inference::evaluate::Evaluator,
     model::{Model, Pass, oracle::error},
 };
 
-const N_NODES: usize = 150;
+pub(super) const N_NODES: usize = 150;
 
 /// Removes the `[early_stop]` of the others, and trains in mini-batches over all neighbors, with every node a root.
 pub(super) const FULL_FANOUT: [&str; 4] =
@@ -131,13 +131,15 @@ pub(super) fn first_step(config: RunConfig) -> (StepRecord, Vec<(String, Tensor)
 pub(super) fn first_step_of(data: &Data, config: RunConfig) -> (StepRecord, Vec<(String, Tensor)>) {
     let mut run = Run::new(plan(data, config, None, false), alone()).unwrap();
     let (mut engine, mut clock, world) = (TensorEngine::default(), Clock::start(), alone());
-    let mut stage = Stage { world, clock: &mut clock, step: 0 };
-    for slice in 0..run.host.feed.n_slices() {
+    let n_slices = run.host.division.n_slices();
+    let mut exchange = Exchange::new(Arc::clone(&run.host.division), 2, true, world);
+    let mut stage = Stage { world, exchange: &mut exchange, clock: &mut clock, step: 0 };
+    for slice in 0..n_slices {
         let at = run.host.at(0, slice);
         engine.compute(&mut run.host, at, &mut stage).unwrap();
     }
     let mut record = StepRecord::new(0, 0);
-    add_slices(&mut record, engine.take_step(&mut run.host, &mut stage).unwrap());
+    add_slices(&mut record, engine.records().to_vec());
     let gradient = engine.gradients().iter().fold(Tensor::from(0f32), |sum, slice| sum + slice);
     let weights = run.host.model.weights();
     let sizes: Vec<i64> = weights.entries().iter().map(|entry| entry.shape.iter().product()).collect();
@@ -176,7 +178,7 @@ fn node_loss_by_hand(logits: &Tensor, classes: &[i64], seeds: &[u32], n_step_see
 fn loss_by_hand(config: &RunConfig) -> f64 {
     let data = load(config);
     let mut config = config.clone();
-    data.settle(&mut config);
+    data.settle(&mut config, 1);
     let input = batch_input(&data);
     let shape = data.shape();
     let model = Model::new(&config, shape.dim, shape.n_classes, 7, Device::Cpu).unwrap();
@@ -370,7 +372,7 @@ pub(super) fn whole_and_cut(dir: &Path) -> [Opened; 2] {
 fn a_cut_graph_trains_the_same() {
     use kith_run::prediction::{Moment, What};
 
-    use crate::inference::predict::{Question, predict};
+    use crate::inference::predict::{PredictedNodes, Question, predict};
     let temp = tempfile::tempdir().unwrap();
     let [whole, cut] = whole_and_cut(temp.path());
     assert_eq!(cut.source(), whole.source());
@@ -386,6 +388,7 @@ fn a_cut_graph_trains_the_same() {
                 opened,
                 what: What::Probabilities,
                 pairs: None,
+                nodes: &PredictedNodes::All,
                 layer: None,
                 moment: Moment::Last,
                 device: Device::Cpu,
@@ -408,7 +411,7 @@ fn a_cut_graph_trains_the_same() {
 fn predictions_in_chunks_are_those_of_the_whole() {
     use kith_run::prediction::{Moment, What};
 
-    use crate::inference::predict::{Question, predict};
+    use crate::inference::predict::{PredictedNodes, Question, predict};
     let temp = tempfile::tempdir().unwrap();
     let opened = Opened::store(store());
     for model in MODELS {
@@ -424,6 +427,7 @@ fn predictions_in_chunks_are_those_of_the_whole() {
                 opened,
                 what,
                 pairs: None,
+                nodes: &PredictedNodes::All,
                 layer,
                 moment: Moment::Best,
                 device: Device::Cpu,

@@ -20,7 +20,7 @@ use crate::{
     distributed::world::on_worlds,
     inference::{
         evaluate::Evaluator,
-        predict::{Question, predict},
+        predict::{PredictedNodes, Question, predict},
     },
     model::{Model, Pass, oracle::error},
 };
@@ -166,9 +166,13 @@ fn chunks_are_evaluated_with_features_of_edges() {
             let found = evaluate(&chunked, &room, alone());
             assert!(is_near(found), "{model:?} {room:?}: {found:?} {expected:?}");
         }
-        let room = Room { n_together: 40, ..Room::default() };
-        let found = on_worlds(3, |world| evaluate(&chunked, &room, world));
-        assert!(found.iter().all(|own| is_near(*own)), "{model:?} on three ranks: {found:?}");
+        for memory in [None, Some(1), Some(1 << 13)] {
+            let room = Room { n_together: 40, memory, ..Room::default() };
+            for n_ranks in [1, 3] {
+                let found = on_worlds(n_ranks, |world| evaluate(&chunked, &room, world));
+                assert!(found.iter().all(|own| is_near(*own)), "{model:?} on {n_ranks} ranks, {memory:?}: {found:?}");
+            }
+        }
     }
 }
 
@@ -269,6 +273,7 @@ fn features_of_edges_are_learned_from() {
                 opened,
                 what: What::Targets,
                 pairs: None,
+                nodes: &PredictedNodes::All,
                 layer: None,
                 moment: Moment::Last,
                 device: Device::Cpu,

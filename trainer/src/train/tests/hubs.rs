@@ -1,10 +1,7 @@
 //! Nodes with more neighbors than are held at a time: the same bits as with all of them at once, for any place of the
 //! graph.
 
-use std::{
-    ops::Range,
-    sync::atomic::{AtomicUsize, Ordering},
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kith_client::{ClientError, FetchedRows, Info, RowCounts, Seeds, Shards, Whereabouts};
 use kith_kernels::{
@@ -24,9 +21,9 @@ use crate::{
     distributed::world::on_worlds,
     engine::gpu::plan_of_inference,
     inference::{
-        layerwise::{Ending, Looked, Prepared, walk},
+        layerwise::{Ending, Prepared, walk},
         on_gpu,
-        predict::{Question, predict},
+        predict::{PredictedNodes, Question, predict},
         receptive::ReceptiveSets,
     },
     model::Model,
@@ -135,22 +132,29 @@ impl Shards for Watched<'_> {
 fn outputs_of(model: &Model, shards: &dyn Shards, room: &Room, layer: usize) -> (Vec<u32>, usize) {
     let prepared = Prepared::all(model, shards, room, &mut World::alone(), layer + 1).unwrap();
     let watched = Watched { shards, most: AtomicUsize::new(0), n_rows: AtomicUsize::new(0) };
-    let mut values = Vec::new();
-    let mut next = 0;
-    let see = |nodes: Range<u64>, looked: Looked<'_>| {
-        assert_eq!(nodes.start, next);
-        next = nodes.end;
-        let rows = rows_of(&looked.output(model, layer)?)?;
-        assert_eq!(rows.values.len(), rows.width * (nodes.end - nodes.start) as usize);
-        Ok(rows.values)
-    };
-    walk(model, &watched, room, &mut World::alone(), (&prepared, Ending::Output), see, |told| {
-        values.extend(told.iter().map(|value| value.to_bits()));
+    let outputs = outputs_by_place(model, &watched, room, &mut World::alone(), (&prepared, layer));
+    assert!(outputs.iter().map(|(place, _)| *place).eq(0..shards.info().n_nodes), "all nodes, in their order");
+    (outputs.into_iter().flat_map(|(_, output)| output).collect(), watched.most.into_inner())
+}
+
+/// Outputs of a layer, bit for bit, by the places of the nodes of this rank.
+fn outputs_by_place(
+    model: &Model,
+    shards: &dyn Shards,
+    room: &Room,
+    world: &mut World,
+    (prepared, layer): (&Prepared, usize),
+) -> Vec<(u64, Vec<u32>)> {
+    let mut outputs = Vec::new();
+    walk(model, shards, room, world, (prepared, Ending::Output), |seen| {
+        let rows = rows_of(&seen.looked.output(model, layer)?)?;
+        assert_eq!(rows.values.len(), rows.width * seen.places.len());
+        let bits = |row: usize| rows.row(row).iter().map(|value| value.to_bits()).collect();
+        outputs.extend(seen.places.iter().enumerate().map(|(row, place)| (*place, bits(row))));
         Ok(())
     })
     .unwrap();
-    assert_eq!(next, shards.info().n_nodes);
-    (values, watched.most.into_inner())
+    outputs
 }
 
 /// The store, its shards, and two servers of them.
@@ -221,23 +225,28 @@ fn the_receptive_set_gives_the_same_bits() {
         let expected: Vec<u32> =
             WANTED.iter().flat_map(|node| &all[*node as usize * width..][..width]).copied().collect();
         for (name, opened) in &graphs {
-            for room in [Room::default(), Room { n_together: 200, n_neighbors: 1, ..Room::default() }] {
+            let rooms = [
+                Room::default(),
+                Room { n_together: 200, n_neighbors: 1, ..Room::default() },
+                Room { memory: Some(1 << 16), ..Room::default() },
+                Room { memory: Some(1), n_together: 3, ..Room::default() },
+            ];
+            for room in rooms {
                 let watched =
                     Watched { shards: &**opened.shards(), most: AtomicUsize::new(0), n_rows: AtomicUsize::new(0) };
                 let world = &mut World::alone();
-                let prepared = Prepared::of_nodes(&model, &watched, &room, world, WANTED).unwrap();
-                let mut found = Vec::new();
-                let see = |_, looked: Looked<'_>| Ok(rows_of(&looked.output(&model, 1)?)?.values);
-                walk(&model, &watched, &room, world, (&prepared, Ending::Output), see, |told| {
-                    found.extend(told.iter().map(|value| value.to_bits()));
-                    Ok(())
-                })
-                .unwrap();
-                assert!(found == expected, "{:?} of {name}", config.model);
+                let prepared = Prepared::of_nodes(&model, &watched, &room, world, (WANTED, 2)).unwrap();
+                let found = outputs_by_place(&model, &watched, &room, world, (&prepared, 1));
+                let found: Vec<u32> = found.into_iter().flat_map(|(_, output)| output).collect();
+                assert!(found == expected, "{:?} of {name}, {room:?}", config.model);
                 let counts = prepared.sets().counts();
                 assert_eq!(counts[2], 3);
                 assert!(counts[1] > 1000 && counts[1] < counts[0] && counts[0] < N_RING as u64, "{counts:?}");
-                assert_eq!(watched.n_rows.into_inner() as u64, counts[0]);
+                let n_rows = watched.n_rows.into_inner() as u64;
+                match room.memory {
+                    None => assert_eq!(n_rows, counts[0]),
+                    Some(_) => assert!(n_rows > counts[0], "windows read some nodes again"),
+                }
             }
         }
     }
@@ -250,24 +259,23 @@ fn ranks_find_the_same_receptive_set() {
     let temp = tempfile::tempdir().unwrap();
     let (graphs, _servers) = graphs_of(&graph_with_hubs(false), temp.path());
     let shards = &**graphs[0].1.shards();
-    let room = Room { n_together: 7, ..Room::default() };
-    for model in [MODELS[0], MODELS[5]] {
+    for (model, memory) in [(MODELS[0], None), (MODELS[5], None), (MODELS[0], Some(1 << 14)), (MODELS[5], Some(1))] {
+        let room = Room { n_together: 7, memory, ..Room::default() };
         let found = |world: &mut World| {
             let model = Model::new(&config(model), 5, N_CLASSES, 7, Device::Cpu).unwrap();
-            let prepared = Prepared::of_nodes(&model, shards, &room, world, WANTED).unwrap();
-            let mut outputs = Vec::new();
-            let see = |_, looked: Looked<'_>| Ok(rows_of(&looked.output(&model, 1)?)?.values);
-            walk(&model, shards, &room, world, (&prepared, Ending::Output), see, |told| {
-                outputs.extend(told.iter().map(|value| value.to_bits()));
-                Ok(())
-            })
-            .unwrap();
-            (prepared.sets().counts(), outputs)
+            let prepared = Prepared::of_nodes(&model, shards, &room, world, (WANTED, 2)).unwrap();
+            (prepared.sets().counts(), outputs_by_place(&model, shards, &room, world, (&prepared, 1)))
         };
         let expected = found(&mut World::alone());
         assert!(expected.0[0] < N_RING as u64 && expected.0[1] > 7 * 2, "{:?}", expected.0);
         for n_ranks in [2, 3] {
-            on_worlds(n_ranks, found).iter().for_each(|found| assert!(*found == expected, "{n_ranks} ranks"));
+            let (counts, outputs): (Vec<_>, Vec<_>) = on_worlds(n_ranks, found).into_iter().unzip();
+            counts.iter().for_each(|counts| assert_eq!(*counts, expected.0));
+            let most = outputs.iter().map(Vec::len).max().unwrap();
+            assert!(most < WANTED.len(), "{n_ranks} ranks divide the nodes");
+            let mut outputs: Vec<_> = outputs.into_iter().flatten().collect();
+            outputs.sort_unstable();
+            assert!(outputs == expected.1, "{n_ranks} ranks, {room:?}");
         }
     }
 }
@@ -381,8 +389,19 @@ fn what_is_predicted_and_measured_of_a_hub_in_pieces_is_the_same() {
                 let checkpoint = &Checkpoints::of(&dir).last().unwrap();
                 let ask = |what| {
                     let (layer, moment, device, room) = (None, Moment::Last, Device::Cpu, room.clone());
-                    predict(&Question { checkpoint, opened, what, pairs: None, layer, moment, device, gpu: None, room })
-                        .unwrap()
+                    predict(&Question {
+                        checkpoint,
+                        opened,
+                        what,
+                        pairs: None,
+                        nodes: &PredictedNodes::All,
+                        layer,
+                        moment,
+                        device,
+                        gpu: None,
+                        room,
+                    })
+                    .unwrap()
                 };
                 answers.push((records, ask(What::Probabilities), ask(What::Embeddings)));
             }

@@ -16,7 +16,7 @@ use crate::{
     distributed::world::on_worlds,
     inference::{
         evaluate::Evaluator,
-        predict::{Question, predict},
+        predict::{PredictedNodes, Question, predict},
     },
     model::{Compared, Model, Pass, oracle::error},
 };
@@ -410,7 +410,18 @@ fn predictions_read_labels_of_training_nodes() {
         let ask = |opened: &Opened, what, room| {
             let checkpoint = &checkpoint;
             let (pairs, layer, moment, device, gpu) = (None, None, Moment::Last, Device::Cpu, None);
-            predict(&Question { checkpoint, opened, what, pairs, layer, moment, device, gpu, room })
+            predict(&Question {
+                checkpoint,
+                opened,
+                what,
+                pairs,
+                nodes: &PredictedNodes::All,
+                layer,
+                moment,
+                device,
+                gpu,
+                room,
+            })
         };
         let tiny = || Room { memory: Some(1), scratch: Some(dir.clone()), n_together: 11, ..Room::default() };
         for what in [What::Probabilities, What::Embeddings, What::Attention] {

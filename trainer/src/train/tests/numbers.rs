@@ -18,7 +18,7 @@ use crate::{
     distributed::world::on_worlds,
     inference::{
         evaluate::Evaluator,
-        predict::{Question, predict},
+        predict::{PredictedNodes, Question, predict},
     },
     model::{Model, oracle::error},
 };
@@ -259,6 +259,7 @@ fn numbers_are_learned() {
                 opened: &opened,
                 what,
                 pairs: None,
+                nodes: &PredictedNodes::All,
                 layer: None,
                 moment: Moment::Last,
                 device: Device::Cpu,

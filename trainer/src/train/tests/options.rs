@@ -19,7 +19,7 @@ use crate::{
     distributed::world::on_worlds,
     inference::{
         evaluate::Evaluator,
-        predict::{Question, predict},
+        predict::{PredictedNodes, Question, predict},
     },
     model::{Model, oracle::error},
 };
@@ -225,9 +225,12 @@ fn evaluation_in_chunks_changes_no_bit_with_any_option() {
                 }
             }
             if kernels.contains("fused") {
-                let room = Room { n_together: 11, ..Room::default() };
-                for found in on_worlds(3, |world| evaluate(&chunked, &room, world)) {
-                    assert_eq!(found, expected, "{options:?}: on 3 ranks");
+                for memory in [None, Some(1)] {
+                    let scratch = Some(scratch.path().to_owned());
+                    let room = Room { n_together: 11, memory, scratch, ..Room::default() };
+                    for found in on_worlds(3, |world| evaluate(&chunked, &room, world)) {
+                        assert_eq!(found, expected, "{options:?}: on 3 ranks");
+                    }
                 }
             }
         }
@@ -289,6 +292,7 @@ fn predictions_in_chunks_are_those_of_the_whole_with_any_option() {
                 opened,
                 what,
                 pairs: None,
+                nodes: &PredictedNodes::All,
                 layer: None,
                 moment: Moment::Best,
                 device,

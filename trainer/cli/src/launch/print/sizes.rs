@@ -5,6 +5,7 @@ use kith_sampler::Fanout;
 use kith_store::FeatureLayout;
 
 use crate::{
+    graph::Cache,
     partition::fanouts::Fanouts,
     plan::{
         Planned,
@@ -22,10 +23,10 @@ pub(super) struct Sizes {
 
 /// Options of a rank that affect its memory.
 pub(super) struct Wanted {
-    /// Cache of the servers' features, in percent of all nodes.
-    pub(super) cache_percent: f64,
+    /// Cache of the servers' features.
+    pub(super) cache: Cache,
     pub(super) run_key: u64,
-    /// Memory for a layer's activations during evaluation; `None`: no limit.
+    /// Limit of a rank's private memory; `None`: evaluations take half of the free memory, taken as enough for all nodes.
     pub(super) memory: Option<u64>,
     pub(super) n_threads: u64,
 }
@@ -44,7 +45,8 @@ pub(super) fn sizes(planned: &Planned, config: &RunConfig, wanted: &Wanted) -> a
     let n_nodes = planned.contents.n_nodes;
     let n_seeds = planned.sizes.iter().map(|size| size.n_train).sum::<u64>() as usize;
     let mut train = config.train.clone();
-    train.settle(n_nodes, n_seeds, config.edge_loss.is_some());
+    // Assumes one slice per rank.
+    train.settle((n_nodes, n_seeds), config.edge_loss.is_some(), train.slices);
     let as_typed = |fanout: &Fanout| match fanout {
         Fanout::All => None,
         Fanout::AtMost(most) => Some(*most),
@@ -73,15 +75,18 @@ pub(super) fn sizes(planned: &Planned, config: &RunConfig, wanted: &Wanted) -> a
     let held = |n_rows: u64| n_rows * (row_bytes + widest * NUMBER_BYTES * NUMBERS_PER_OUTPUT * model.n_layers as u64);
     // All threads prepare mini-batches ahead; one is computed.
     let in_flight = wanted.n_threads.max(4) * step.largest_batch * row_bytes + held(step.largest_batch);
-    let cached = (n_nodes as f64 * wanted.cache_percent / 100.0) as u64 * row_bytes;
-    let measured = (n_nodes * model.widest_record(n_classes as usize) as u64 * NUMBER_BYTES)
-        .min(wanted.memory.unwrap_or(u64::MAX))
-        * 2;
+    // Input and output of a layer.
+    let evaluation = 2 * n_nodes * model.widest_record(n_classes as usize) as u64 * NUMBER_BYTES;
     // Owners and inclusion probabilities of nodes: sent by a server, held by a rank.
     let about_nodes = planned.owner_bytes() + n_nodes * NUMBER_BYTES;
     let largest = planned.sizes.iter().map(|size| size.n_bytes).max().unwrap_or(0);
-    Ok(Sizes {
-        sampler: SAMPLER_FLOOR + largest + about_nodes,
-        rank: RANK_FLOOR + about_nodes + in_flight + cached + measured,
-    })
+    let without_cache = wanted.memory.unwrap_or(RANK_FLOOR + about_nodes + in_flight + evaluation);
+    // Features are cached as they are stored.
+    let cached = |n_nodes: u64| n_nodes * step.row_bytes as u64;
+    let cache = match wanted.cache {
+        Cache::Percent(percent) => cached((n_nodes as f64 * percent / 100.0) as u64),
+        Cache::Auto if planned.contents.features.is_none_or(|rows| rows.layout == FeatureLayout::Sparse) => 0,
+        Cache::Auto => cached(n_nodes).min(without_cache / (Cache::SHARE - 1)),
+    };
+    Ok(Sizes { sampler: SAMPLER_FLOOR + largest + about_nodes, rank: without_cache + cache })
 }

@@ -12,8 +12,8 @@ use crate::{
 
 /// The text that 0.1.0 wrote of this run.
 pub(super) fn text_0_1_0(config: &RunConfig) -> String {
-    let RunConfig { model, optimizer, train, edge_loss, cgat, early_stop, schedule, links } = config;
-    assert!(schedule.is_none() && links.is_none(), "0.1.0 had neither");
+    let RunConfig { model, optimizer, train, edge_loss, cgat, early_stop, schedule, links, evaluate } = config;
+    assert!(schedule.is_none() && links.is_none() && evaluate.is_none(), "0.1.0 had none of them");
     let mut text = format!("[model]\nkind = \"{}\"\n", model.kind.name());
     let mut say = |line: String| writeln!(text, "{line}").expect("a string takes any text");
     let quoted = |text: &str| Value::String(text.to_owned()).to_string();

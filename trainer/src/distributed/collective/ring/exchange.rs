@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
     frame::{Call, HEAD_BYTES, Head, checksum},
-    plan::{PIECE_BYTES, RingPlan, Send},
+    plan::{PIECE_BYTES, Receive, RingPlan},
 };
 use crate::distributed::world::{Board, Line, timespec};
 
@@ -42,30 +42,73 @@ pub(super) struct Links {
     scratch: Vec<f32>,
 }
 
+/// Memory that a plan is about: its ranges count the bytes of both parts as if one stood behind the other.
+#[derive(Debug)]
+pub(super) struct Buffer<'a> {
+    /// Numbers that are summed.
+    pub(super) numbers: &'a mut [u8],
+    /// Texts that are passed on unchanged.
+    pub(super) texts: &'a mut [u8],
+}
+
+impl Buffer<'_> {
+    fn at(&self, range: &Range<usize>) -> &[u8] {
+        match range.start.checked_sub(self.numbers.len()) {
+            Some(start) => &self.texts[start..][..range.len()],
+            None => &self.numbers[range.clone()],
+        }
+    }
+
+    fn at_mut(&mut self, range: &Range<usize>) -> &mut [u8] {
+        match range.start.checked_sub(self.numbers.len()) {
+            Some(start) => &mut self.texts[start..][..range.len()],
+            None => &mut self.numbers[range.clone()],
+        }
+    }
+
+    /// Adds the summands to a piece of the numbers, one after the other.
+    fn add_all(&mut self, summands: &[&[f32]], range: &Range<usize>) {
+        if range.start < self.numbers.len() {
+            for summand in summands {
+                let into = bytemuck::cast_slice_mut(self.at_mut(range));
+                vectorized(Add { into, from: &summand[range.start / 4..range.end / 4] });
+            }
+        }
+    }
+}
+
 /// Progress of one direction.
 struct Progress {
     /// Pieces done.
     n_pieces: usize,
     /// Bytes of the frame at hand, its head included.
     n_bytes: usize,
+    /// Bytes of the piece at hand.
+    piece_bytes: usize,
     head: [u8; HEAD_BYTES],
 }
 
 impl Progress {
     fn new() -> Progress {
-        Progress { n_pieces: 0, n_bytes: 0, head: [0; HEAD_BYTES] }
+        Progress { n_pieces: 0, n_bytes: 0, piece_bytes: 0, head: [0; HEAD_BYTES] }
     }
 
-    /// Counts `n` bytes of a frame with `piece_bytes`; returns whether the frame is complete.
-    fn advance(&mut self, n: usize, piece_bytes: usize) -> bool {
-        self.n_bytes += n;
-        let is_whole = self.n_bytes == HEAD_BYTES + piece_bytes;
+    /// Begins the next piece if the frame at hand is complete; returns whether it is.
+    fn is_whole(&mut self) -> bool {
+        let is_whole = self.n_bytes == HEAD_BYTES + self.piece_bytes;
         if is_whole {
             self.n_pieces += 1;
             self.n_bytes = 0;
         }
         is_whole
     }
+}
+
+/// A piece that arrived, for when it is passed on.
+#[derive(Clone, Copy)]
+struct Arrived {
+    n_bytes: usize,
+    checksum: u32,
 }
 
 impl Links {
@@ -82,13 +125,12 @@ impl Links {
         &mut self,
         call: Call,
         plan: &RingPlan<'_>,
-        buffer: &mut [u8],
+        mut buffer: Buffer<'_>,
         board: &Board,
         deadline: Instant,
     ) -> Result<(), Failure> {
         let (mut sent, mut received) = (Progress::new(), Progress::new());
-        // Checksums of what arrived, for what is passed on.
-        let mut checksums = Vec::with_capacity(plan.receives.len());
+        let mut arrived = Vec::with_capacity(plan.receives.len());
         // Pieces to send that are summed and have a header.
         let mut n_prepared = 0;
         loop {
@@ -96,16 +138,18 @@ impl Links {
             if let Some(send) = plan.sends.get(sent.n_pieces).filter(|send| send.waits_for <= received.n_pieces) {
                 if sent.n_pieces == n_prepared {
                     if send.waits_for == 0 {
-                        add_all(plan.summands, &send.range, buffer);
+                        buffer.add_all(plan.summands, &send.range);
                     }
-                    let known = send.is_passed_on.then(|| checksums[send.waits_for - 1]);
-                    sent.head = head(call, &buffer[send.range.clone()], known);
+                    let known: Option<Arrived> = send.is_passed_on.then(|| arrived[send.waits_for - 1]);
+                    sent.piece_bytes = known.map_or(send.range.len(), |known| known.n_bytes);
+                    let piece = &buffer.at(&send.range)[..sent.piece_bytes];
+                    sent.head = head(call, piece, known.map(|known| known.checksum));
                     n_prepared += 1;
                 }
-                is_moving |= self.send(send, &mut sent, buffer)?;
+                is_moving |= self.send(&mut sent, buffer.at(&send.range))?;
             }
             if received.n_pieces < plan.receives.len() {
-                is_moving |= self.receive(call, plan, &mut received, buffer, &mut checksums)?;
+                is_moving |= self.receive(call, plan, &mut received, &mut buffer, &mut arrived)?;
             }
             if is_moving {
                 continue;
@@ -121,8 +165,8 @@ impl Links {
     }
 
     /// Sends what the kernel takes; whether it took something.
-    fn send(&mut self, send: &Send, sent: &mut Progress, buffer: &[u8]) -> Result<bool, Failure> {
-        let piece = &buffer[send.range.clone()];
+    fn send(&mut self, sent: &mut Progress, piece: &[u8]) -> Result<bool, Failure> {
+        let piece = &piece[..sent.piece_bytes];
         let n = match sent.n_bytes.checked_sub(HEAD_BYTES) {
             None => self.next.write_vectored(&[IoSlice::new(&sent.head[sent.n_bytes..]), IoSlice::new(piece)]),
             Some(n_bytes) => self.next.write(&piece[n_bytes..]),
@@ -130,7 +174,8 @@ impl Links {
         match n {
             Ok(n) => {
                 self.sent_bytes += n as u64;
-                sent.advance(n, piece.len());
+                sent.n_bytes += n;
+                sent.is_whole();
                 Ok(n > 0)
             }
             Err(error) if is_no_failure(&error) => Ok(false),
@@ -153,45 +198,52 @@ impl Links {
         call: Call,
         plan: &RingPlan<'_>,
         received: &mut Progress,
-        buffer: &mut [u8],
-        checksums: &mut Vec<u32>,
+        buffer: &mut Buffer<'_>,
+        arrived: &mut Vec<Arrived>,
     ) -> Result<bool, Failure> {
         let receive = &plan.receives[received.n_pieces];
-        let into = &mut buffer[receive.range.clone()];
-        let n_bytes = into.len();
+        let room = buffer.at_mut(&receive.range);
         let scratch: &mut [u8] = bytemuck::cast_slice_mut(&mut self.scratch);
-        let place = if receive.is_added { &mut scratch[..n_bytes] } else { &mut *into };
+        let place = if receive.is_added { &mut scratch[..room.len()] } else { room };
         let n = match received.n_bytes.checked_sub(HEAD_BYTES) {
+            // Behind a piece whose length is not known is another frame.
+            None if receive.n_spare > 0 => self.previous.read(&mut received.head[received.n_bytes..]),
             None => {
                 let head = IoSliceMut::new(&mut received.head[received.n_bytes..]);
                 self.previous.read_vectored(&mut [head, IoSliceMut::new(place)])
             }
-            Some(n_bytes) => self.previous.read(&mut place[n_bytes..]),
+            Some(n_bytes) => self.previous.read(&mut place[n_bytes..received.piece_bytes]),
         };
         match n {
             Ok(0) => return Err(Failure::Previous(ErrorKind::UnexpectedEof.into())),
             Ok(n) => {
                 // Known as soon as the head is there: one that is out of step may send less than is waited for.
                 let had_head = received.n_bytes >= HEAD_BYTES;
-                let is_whole = received.advance(n, n_bytes);
-                if !had_head && (is_whole || received.n_bytes >= HEAD_BYTES) {
-                    check_head(call, n_bytes, &received.head)?;
+                received.n_bytes += n;
+                if !had_head {
+                    if received.n_bytes < HEAD_BYTES {
+                        return Ok(true);
+                    }
+                    received.piece_bytes = check_head(call, receive, &received.head)?;
                 }
-                if !is_whole {
+                if !received.is_whole() {
                     return Ok(true);
                 }
             }
             Err(error) if is_no_failure(&error) => return Ok(false),
             Err(error) => return Err(Failure::Previous(error)),
         }
-        let sum = checksum(place);
-        if Head::from_bytes(&received.head).is_none_or(|head| head.checksum != sum) {
+        let piece = &place[..received.piece_bytes];
+        let checksum = checksum(piece);
+        if Head::from_bytes(&received.head).is_none_or(|head| head.checksum != checksum) {
             return Err(Failure::Garbled("its checksum is wrong"));
         }
-        checksums.push(sum);
+        arrived.push(Arrived { n_bytes: piece.len(), checksum });
         if receive.is_added {
-            vectorized(Add { into: bytemuck::cast_slice_mut(into), from: &self.scratch[..n_bytes / 4] });
-            add_all(plan.summands, &receive.range, buffer);
+            let into = buffer.at_mut(&receive.range);
+            let from = &self.scratch[..into.len() / 4];
+            vectorized(Add { into: bytemuck::cast_slice_mut(into), from });
+            buffer.add_all(plan.summands, &receive.range);
         }
         Ok(true)
     }
@@ -229,20 +281,15 @@ fn head(call: Call, piece: &[u8], known: Option<u32>) -> [u8; HEAD_BYTES] {
     Head { call, piece_bytes: piece.len() as u32, checksum }.to_bytes()
 }
 
-fn check_head(call: Call, piece_bytes: usize, head: &[u8; HEAD_BYTES]) -> Result<(), Failure> {
+/// The bytes of the piece behind a head.
+fn check_head(call: Call, receive: &Receive, head: &[u8; HEAD_BYTES]) -> Result<usize, Failure> {
+    let room = receive.range.len();
+    let fits = |n_bytes: usize| n_bytes <= room && n_bytes + receive.n_spare >= room;
     match Head::from_bytes(head) {
         None => Err(Failure::Garbled("it does not begin as a frame does")),
         Some(head) if head.call != call => Err(Failure::OutOfStep(head.call)),
-        Some(head) if head.piece_bytes as usize != piece_bytes => Err(Failure::Garbled("its length is wrong")),
-        Some(_) => Ok(()),
-    }
-}
-
-/// Adds the summands to a piece of the buffer, one after the other.
-fn add_all(summands: &[&[f32]], range: &Range<usize>, buffer: &mut [u8]) {
-    for summand in summands {
-        let into = bytemuck::cast_slice_mut(&mut buffer[range.clone()]);
-        vectorized(Add { into, from: &summand[range.start / 4..range.end / 4] });
+        Some(head) if !fits(head.piece_bytes as usize) => Err(Failure::Garbled("its length is wrong")),
+        Some(head) => Ok(head.piece_bytes as usize),
     }
 }
 

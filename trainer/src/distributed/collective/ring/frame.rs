@@ -17,10 +17,12 @@ pub(super) enum Kind {
     Broadcast = 6,
     Barrier = 7,
     Fold = 8,
+    AllToAllLengths = 9,
+    AllToAll = 10,
 }
 
 impl Kind {
-    const ALL: [Kind; 8] = [
+    const ALL: [Kind; 10] = [
         Kind::AllReduce,
         Kind::AllGather,
         Kind::ShareLengths,
@@ -29,6 +31,8 @@ impl Kind {
         Kind::Broadcast,
         Kind::Barrier,
         Kind::Fold,
+        Kind::AllToAllLengths,
+        Kind::AllToAll,
     ];
 
     fn name(self) -> &'static str {
@@ -39,6 +43,7 @@ impl Kind {
             Kind::BroadcastLength | Kind::Broadcast => "a broadcast",
             Kind::Barrier => "a barrier",
             Kind::Fold => "a fold",
+            Kind::AllToAllLengths | Kind::AllToAll => "an all-to-all",
         }
     }
 }

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::distributed::{
     collective::{
-        Alone, Collective,
+        Alone, Collective, Text,
         contract::{check, on_all_ranks},
     },
     world::{Board, Entry, Line, Member, Verdict, WorldError, encrypted_lines},
@@ -72,7 +72,7 @@ fn one_rank_keeps_the_contract() {
 
 #[test]
 fn rings_keep_the_contract() {
-    for n_ranks in [2, 3, 4, 5] {
+    for n_ranks in 2..=6 {
         let ranks: Vec<_> = ring(n_ranks, LIMIT).into_iter().map(|rank| Mutex::new(Some(rank))).collect();
         check(n_ranks, Device::Cpu, |rank| Box::new(ranks[rank].lock().unwrap().take().unwrap()));
     }
@@ -93,6 +93,10 @@ impl Collective for Gathering {
 
     fn share(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, WorldError> {
         self.0.share(own)
+    }
+
+    fn all_to_all(&mut self, own: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, WorldError> {
+        self.0.all_to_all(own)
     }
 
     fn broadcast(&mut self, bytes: &mut Vec<u8>) -> Result<(), WorldError> {
@@ -302,6 +306,35 @@ fn a_garbled_piece_of_a_fold_is_named() {
     );
     let words = "what it sent in collective 1, a fold of 10000 numbers arrived garbled: its checksum is wrong";
     assert!(error.starts_with("75: rank 0 on host-0 was lost") && error.contains(words), "{error}");
+}
+
+/// A text may be shorter than its room, and no piece may be longer, or shorter than its numbers.
+#[test]
+fn a_row_with_a_text_of_a_wrong_length_is_named() {
+    let call = |kind| Call { number: 1, kind, n_bytes: 12 };
+    let row = |piece: &[u8]| {
+        let head = Head { call: call(Kind::Fold), piece_bytes: piece.len() as u32, checksum: checksum(piece) };
+        [&head.to_bytes()[..], piece].concat()
+    };
+    let garbled = "75: rank 0 on host-0 was lost";
+    for (bytes, start, words) in [
+        (row(&[7; 15]), garbled, "arrived garbled: its length is wrong"),
+        (row(&[7; 25]), garbled, "arrived garbled: its length is wrong"),
+        (row(&[[7; 12], [255; 12]].concat()), "70: ", "rank 0 sent a malformed length of a text"),
+    ] {
+        let (error, _) = in_call(
+            |to_rank, from_rank| {
+                to_rank.write_all(&bytes).unwrap();
+                from_rank.read_exact(&mut [0; HEAD_BYTES]).unwrap();
+            },
+            LIMIT,
+            |ring| {
+                let text = Text { own: b"12345678", n_most: 8 };
+                ring.fold_with(vec![Tensor::from_slice(&[1f32; 3])], &[1, 1], text).map(drop)
+            },
+        );
+        assert!(error.starts_with(start) && error.contains(words), "{error}");
+    }
 }
 
 #[test]
