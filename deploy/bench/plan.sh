@@ -48,7 +48,7 @@ compare() {
         return
     fi
     if [[ -n $line ]]; then
-        options+=(--line "$line")
+        options+=(--loopback-rate "$line")
         # The last word is the command's $0.
         enter=(unshare --net --map-root-user bash -c
             "ip link set lo up && ip link set lo mtu 1500 && tc qdisc add dev lo root tbf rate ${line}it burst 128kb latency 200ms && exec \"\$0\" \"\$@\"")

@@ -112,9 +112,19 @@ fn checked(cluster: &Cluster, shard: u32, problems: &mut Vec<Finding>) -> u64 {
 fn compare(cluster: &Cluster, store: &Graph, only: Option<&BTreeSet<u32>>, problems: &mut Vec<Finding>) {
     let shards: Vec<u32> = chosen(cluster, only).collect();
     for group in shards.chunks(SHARDS_AT_ONCE) {
-        // A shard that cannot be opened has a finding already.
-        let group: Vec<Shard> = group.iter().filter_map(|shard| cluster.open_shard(*shard).ok()).collect();
-        problems.extend(compare_with_store(&group, store));
+        let mut opened = Vec::new();
+        for shard in group {
+            match cluster.open_shard(*shard) {
+                Ok(shard) => opened.push(shard),
+                Err(error) => {
+                    let finding = of_values(*shard, error);
+                    if !problems.contains(&finding) {
+                        problems.push(finding);
+                    }
+                }
+            }
+        }
+        problems.extend(compare_with_store(&opened, store));
     }
 }
 

@@ -11,6 +11,7 @@ use crate::{
     node_columns::{Graphs, Ids},
     opening::Opening,
     shard::Shard,
+    work_folder::is_there,
 };
 
 /// An open cluster. Its shards need not be here: a server has those it serves, a trainer may have none.
@@ -172,7 +173,7 @@ impl Cluster {
         let n_shards = self.n_shards();
         let summary = self.entry.shards.get(shard as usize).ok_or(StoreError::NoShard { shard, n_shards })?;
         let path = self.shard_dir(shard);
-        if !path.exists() {
+        if !is_there(&path)? {
             return Err(StoreError::AbsentShard { path: self.dir.clone(), shard });
         }
         let opened = Shard::open_with(&path, self.verify)?;

@@ -7,6 +7,7 @@ use crate::{
     error::StoreError,
     manifest::{ColumnEntry, FILE_NAME, Manifest},
     opening::wrong_length_of,
+    work_folder::is_there,
 };
 
 /// State of one shard in the folder of a partitioned graph, by its manifest and the lengths of its files. No column is
@@ -31,8 +32,10 @@ impl Cluster {
     /// State of a shard in this folder.
     pub fn presence(&self, shard: u32) -> Presence {
         let dir = self.shard_dir(shard);
-        if fs::symlink_metadata(&dir).is_err() {
-            return Presence::Absent;
+        match is_there(&dir) {
+            Ok(true) => {}
+            Ok(false) => return Presence::Absent,
+            Err(error) => return Presence::Unusable { problem: error.to_string() },
         }
         let digest = self.entry().shards.get(shard as usize).map(|summary| summary.digest.as_str());
         match Manifest::read(&dir).and_then(|manifest| sizes(&dir, &manifest).map(|n_bytes| (manifest, n_bytes))) {

@@ -32,7 +32,7 @@ use crate::{
     presence::{Presence, sizes},
     shard::Shard,
     unfinished::undisturbed,
-    work_folder::{WorkFolder, sync_dir},
+    work_folder::{WorkFolder, is_there, sync_dir},
 };
 
 /// Fate of the source's shards.
@@ -179,7 +179,7 @@ impl Transfer {
         let summary = self.source.entry().shards.get(shard as usize).ok_or(StoreError::NoShard { shard, n_shards })?;
         let path = self.dir(shard);
         let foreign = |problem: String| StoreError::ForeignShard { path: path.clone(), shard, problem };
-        if fs::symlink_metadata(&path).is_err() {
+        if !is_there(&path)? {
             return Err(StoreError::AbsentShard { path: self.from.clone(), shard });
         }
         match CopiedManifest::read(&path) {
@@ -198,7 +198,7 @@ impl Transfer {
         watch: &dyn Watch,
     ) -> Result<Transferred> {
         let (from, to) = (self.dir(shard), destination.dir().join(shard_name(shard)));
-        let outcome = if fs::symlink_metadata(&to).is_ok() {
+        let outcome = if is_there(&to)? {
             self.check_existing(shard, &to, watch)?;
             Outcome::AlreadyThere
         } else {
@@ -212,7 +212,7 @@ impl Transfer {
             }
         };
         if let Some(trash) = trash
-            && fs::symlink_metadata(&from).is_ok()
+            && is_there(&from)?
         {
             check_movable(&from, &self.read_manifest(shard)?.manifest)?;
             let gone = trash.path().join(shard_name(shard));

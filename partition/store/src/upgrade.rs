@@ -8,6 +8,7 @@ use crate::{
     graph::Graph,
     manifest::{CutEntry, FORMAT_VERSION, Manifest, Provenance},
     shard::Shard,
+    work_folder::is_there,
     writer::StoreWriter,
 };
 
@@ -36,7 +37,7 @@ fn upgrade_folder(dir: &Path, manifest: Manifest, out: &Path) -> Result<Manifest
         for (number, shard) in (0..).zip(&mut entry.shards) {
             let name = shard_name(number);
             let folder = dir.join(&name);
-            if fs::symlink_metadata(&folder).is_err() {
+            if !is_there(&folder)? {
                 return Err(StoreError::AbsentShard { path: dir.to_owned(), shard: number });
             }
             let own = Manifest::read(&folder)?;

@@ -183,9 +183,31 @@ pub(crate) fn sync_dir(dir: &Path) -> Result<()> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(StoreError::io(dir))
 }
 
+/// True if something of this name exists. What cannot be looked at, as on a failing disk, is an error and not absent.
+pub(crate) fn is_there(path: &Path) -> Result<bool> {
+    match fs::symlink_metadata(path) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(StoreError::io(path)(error)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_does_not_exist_is_absent() {
+        let temp = tempfile::tempdir().unwrap();
+        let file = temp.path().join("file");
+        fs::write(&file, "").unwrap();
+        let dangling = temp.path().join("link");
+        std::os::unix::fs::symlink("nowhere", &dangling).unwrap();
+        assert!(is_there(&file).unwrap() && is_there(&dangling).unwrap());
+        assert!(!is_there(&temp.path().join("other")).unwrap());
+        // Not a folder: the system refuses to look, as a failing disk does.
+        assert!(is_there(&file.join("shard-0")).unwrap_err().to_string().contains("file/shard-0"));
+    }
 
     fn names(dir: &Path) -> Vec<String> {
         let mut names: Vec<_> =

@@ -51,7 +51,9 @@ pub enum ClientError {
     #[error("no partitioned graph: give its folder with --graph, or remove --transport")]
     NoCluster,
     /// Nobody knows what a cache should keep.
-    #[error("--cache needs access probabilities: partition the store again with --fanouts")]
+    #[error(
+        "the partitioned graph has no inclusion probabilities, which --cache needs: partition the store again with --fanouts, or give --cache auto or 100"
+    )]
     NoInclusion,
     /// The system gave no memory that processes share.
     #[error("no shared memory for the cache of features: {source}: give --cache 0")]

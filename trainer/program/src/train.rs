@@ -102,17 +102,15 @@ fn train_all(args: &mut Args, world: &mut World, stop: &Stop) -> anyhow::Result<
     // Splits by seed, and held-out edges, belong to one run.
     let is_by_run_key = config.train.split.as_deref() == Some(BY_SEED) || config.links.is_some();
     let keys: Vec<u64> = run_keys.clone().collect();
-    let outs: Vec<Option<PathBuf>> = keys
-        .iter()
-        .map(|run_key| {
-            kept.map(|out| match &args.run_keys {
-                Some(_) => out.join(format!("run-{run_key}")),
-                None => out.to_owned(),
-            })
+    let folder = |run_key: &u64| {
+        args.out.as_deref().map(|out| match &args.run_keys {
+            Some(_) => out.join(format!("run-{run_key}")),
+            None => out.to_owned(),
         })
-        .collect();
-    let runs =
-        Runs { args, config: &config, source: opened.source(), device, keys, outs, keeper: bucket.keeper(), metrics };
+    };
+    let (folders, is_kept) = (keys.iter().map(folder).collect(), world.rank() == 0);
+    let (source, keeper) = (opened.source(), bucket.keeper());
+    let runs = Runs { args, config: &config, source, device, keys, folders, is_kept, keeper, metrics };
     let mut reports = Vec::new();
     if let Some(gpu) =
         gpu.as_ref().filter(|_| runs.keys.len() > 1 && !is_by_run_key && gpu::whole_graph(&data).is_some())
@@ -156,14 +154,16 @@ struct Runs<'a> {
     device: Device,
     keys: Vec<u64>,
     /// The folder of each.
-    outs: Vec<Option<PathBuf>>,
+    folders: Vec<Option<PathBuf>>,
+    /// True if this rank writes to these folders. The others use them for temporary files.
+    is_kept: bool,
     keeper: Keeper,
     metrics: Arc<Metrics>,
 }
 
 impl Runs<'_> {
     fn plan<'b>(&'b self, place: usize, data: &'b Data, gpu: Option<Gpu>) -> RunPlan<'b> {
-        let out = &self.outs[place];
+        let folder = &self.folders[place];
         RunPlan {
             config: self.config.clone(),
             run_key: self.keys[place],
@@ -172,11 +172,11 @@ impl Runs<'_> {
             device: self.device,
             gpu,
             gpu_rows: self.args.gpu_features,
-            out: out.as_deref(),
+            out: folder.as_deref().filter(|_| self.is_kept),
             init: self.args.init.as_deref(),
             resume: self.args.resume,
             keeper: self.keeper.clone(),
-            room: Room { memory: self.args.memory, scratch: out.clone(), ..Room::default() },
+            room: Room { memory: self.args.memory, scratch: folder.clone(), ..Room::default() },
             metrics: Arc::clone(&self.metrics),
         }
     }

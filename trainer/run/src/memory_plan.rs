@@ -186,7 +186,7 @@ pub fn shown(plan: &MemoryPlan) -> String {
         _ => format!(
             "mini-batches {} ({n_threads} sampling {threads}, {depth} ahead of each), {} {}",
             bytes(batches),
-            if by_hash { "positions by hash" } else { "tables of positions" },
+            if by_hash { "relabeling by hash" } else { "relabeling tables" },
             bytes(positions)
         ),
     };
@@ -245,8 +245,8 @@ mod tests {
     #[test]
     fn a_plan_names_its_parts() {
         let plan = NEEDS.plan(1000, (3, 1)).unwrap();
-        let expected = "memory of 1000 B: program and data 100 B, mini-batches 155 B (3 sampling threads, 1 ahead of each), tables of \
-                        positions 240 B, a step 50 B, evaluation up to 505 B";
+        let expected = "memory of 1000 B: program and data 100 B, mini-batches 155 B (3 sampling threads, 1 ahead of each), relabeling \
+                        tables 240 B, a step 50 B, evaluation up to 505 B";
         assert_eq!(shown(&plan), expected);
         let on_gpu = NEEDS.plan(1 << 20, (0, 0)).unwrap();
         let expected = "memory of 1.0 MiB: program and data 100 B, mini-batches on the GPU, a step 50 B, evaluation up to 1023.9 KiB";

@@ -299,7 +299,8 @@ fn logits_of_store(
     let last = model.layers().len() - 1;
     let computed = prepared.sets().computed_by(last);
     let mut wanted = WantedLogits::new(input, computed);
-    layerwise::walk(model, &*input.shards, room, world, (prepared, Ending::Output), |seen| {
+    let room = Room { memory: room.memory.map(|memory| memory.saturating_sub(wanted.n_bytes())), ..room.clone() };
+    layerwise::walk(model, &*input.shards, &room, world, (prepared, Ending::Output), |seen| {
         let logits = model.logits(seen.looked.output(model, last)?)?;
         wanted.take(seen.places, &rows_of(&logits)?);
         Ok(())

@@ -33,7 +33,7 @@ use crate::{
             lists::piece_len,
             outputs::{OutputWriter, Outputs},
             records::Records,
-            room::Shares,
+            room::{Shares, window_set_bytes},
             rows::{Reader, Rows},
             work::{Portion, WindowLimits, Work},
         },
@@ -137,7 +137,8 @@ pub(crate) fn walk(
             false => None,
         };
         let held_bytes = rows.memory_bytes() + outputs.as_ref().map_or(0, OutputWriter::memory_bytes);
-        compute(&reader, computed, (room, shares, held_bytes), world, |seen| match &mut outputs {
+        let has_messages = !model.takes_pieces() || (layer == last && ending == Ending::Edges);
+        compute(&reader, computed, (room, shares, held_bytes), has_messages, world, |seen| match &mut outputs {
             Some(outputs) if waits => outputs.push(&seen.looked.raw(model, layer)?),
             Some(outputs) => outputs.push(&seen.looked.output(model, layer)?),
             None => see(seen),
@@ -171,11 +172,13 @@ pub(crate) fn walk(
 const FIXED_WINDOW_BYTES: u64 = 4 << 30;
 
 /// Computes one layer for this rank's part of the nodes that are `computed`. If the records of all nodes that the layer reads fit into
-/// memory, they are made once; otherwise in windows, each with the records that some destinations need.
+/// memory, they are made once; otherwise in windows, each with the records that some destinations need. `has_messages`: tensor operations
+/// make messages of edges, here or in `tell`.
 fn compute(
     reader: &Reader<'_>,
     computed: &NodeSet,
     (room, shares, held_bytes): (&Room, Shares, u64),
+    has_messages: bool,
     world: &mut World,
     mut tell: impl FnMut(Seen<'_>) -> Result<(), TrainError>,
 ) -> Result<(), TrainError> {
@@ -184,20 +187,21 @@ fn compute(
     let n_together = reader.n_together((room, shares), world);
     let edge_data = edge_data_of(model.config());
     let n_block_edges = n_edges_with(edge_data.width(shards.info().edge_dim));
-    let chunks = Chunks::new(room, world, computed, shards, edge_data);
     let window_bytes = match room.memory {
         // The last bits of tensor operations may depend on the window, which must not depend on the free memory.
         None if !model.takes_pieces() => FIXED_WINDOW_BYTES,
-        _ => shares.window_bytes(held_bytes),
+        _ => shares.window_bytes(held_bytes + window_set_bytes(shards.info().n_nodes)),
     };
     let fits = 4 * read.len() * record_len as u64 <= window_bytes;
     let mut limits = WindowLimits::new(window_bytes, record_len, edge_data.width(shards.info().edge_dim));
     if !model.takes_pieces() {
         limits = limits.of_tensor_operations();
     }
+    let chunks = Chunks::new(room, world, computed, shards, edge_data);
     let (mut work, mut records, most) = match fits && world.n_ranks() == 1 {
         true => {
             let most = if model.takes_pieces() { piece_len(room.n_neighbors) } else { usize::MAX };
+            let chunks = if room.memory.is_some() { chunks.with_at_most(limits.n_chunk_edges()) } else { chunks };
             (Work::new(chunks), Records::of_all(reader, n_together, world)?, most)
         }
         false => {
@@ -212,8 +216,12 @@ fn compute(
         true => BlockMaker::new(read.len(), stock.clone()),
         false => BlockMaker::by_hash(read.len(), stock.clone()),
     };
-    // Tensor operations make messages of edges.
-    let block_edges = shares.block_edges(if model.takes_pieces() { 0 } else { record_len });
+    let block_edges = match has_messages {
+        false => shares.block_edges(0),
+        // Fused kernels make no messages, but tensor operations compute attention weights that are asked for.
+        true if model.takes_pieces() => shares.block_edges(record_len).min(n_edges_with(record_len)),
+        true => shares.block_edges(record_len),
+    };
     let mut size = BlockSize::new(read.len(), record_len, (shares.block_bytes(), block_edges));
     let mut open = OpenList::default();
     loop {

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Bytes that all ranks share at a time.
-const ROUND_BYTES: usize = 64 << 20;
+const ROUND_BYTES: usize = 16 << 20;
 
 /// Nodes that are evaluated.
 pub(crate) fn wanted(input: &BatchInput) -> impl Iterator<Item = u64> {
@@ -41,6 +41,11 @@ impl WantedLogits {
         let width = input.links.as_ref().map_or(input.shards.info().n_classes, |links| links.dim);
         let values = Vec::with_capacity(places.len() * width);
         WantedLogits { places, numbers: Vec::new(), logits: Matrix { values, width } }
+    }
+
+    /// Bytes of the numbers and logits, once all have come.
+    pub(super) fn n_bytes(&self) -> u64 {
+        4 * self.places.len() as u64 * (1 + self.logits.width as u64)
     }
 
     /// Number of the nodes before a place.

@@ -1,5 +1,7 @@
 //! Out-degrees of all nodes.
 
+use std::ops::Range;
+
 use kith_block::WeightSum;
 
 /// Out-degree of each node of a graph, self-loops included, by id.
@@ -30,24 +32,37 @@ impl OutDegrees {
         }
     }
 
-    /// The degrees as bytes, for other ranks.
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+    /// Nodes.
+    pub(crate) fn len(&self) -> usize {
         match self {
-            OutDegrees::Counts(counts) => bytemuck::cast_slice(counts).to_vec(),
-            OutDegrees::Weights(sums) => sums.iter().flat_map(|sum| sum.to_bytes()).collect(),
+            OutDegrees::Counts(counts) => counts.len(),
+            OutDegrees::Weights(sums) => sums.len(),
         }
     }
 
-    /// Adds the degrees of another rank.
-    pub(crate) fn add_bytes(&mut self, bytes: &[u8]) {
+    /// Bytes of a node's degree.
+    pub(crate) fn bytes_each(are_weighted: bool) -> usize {
+        if are_weighted { size_of::<WeightSum>() } else { size_of::<u32>() }
+    }
+
+    /// The degrees of some nodes as bytes, for other ranks.
+    pub(crate) fn bytes(&self, nodes: Range<usize>) -> Vec<u8> {
+        match self {
+            OutDegrees::Counts(counts) => bytemuck::cast_slice(&counts[nodes]).to_vec(),
+            OutDegrees::Weights(sums) => sums[nodes].iter().flat_map(|sum| sum.to_bytes()).collect(),
+        }
+    }
+
+    /// Adds another rank's degrees of the nodes from `first` on.
+    pub(crate) fn add_bytes(&mut self, first: usize, bytes: &[u8]) {
         match self {
             OutDegrees::Counts(sums) => {
                 let (counts, _) = bytes.as_chunks::<4>();
-                sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += u32::from_le_bytes(*count));
+                sums[first..].iter_mut().zip(counts).for_each(|(sum, count)| *sum += u32::from_le_bytes(*count));
             }
             OutDegrees::Weights(sums) => {
                 let (others, _) = bytes.as_chunks::<16>();
-                sums.iter_mut().zip(others).for_each(|(sum, other)| *sum += WeightSum::from_bytes(*other));
+                sums[first..].iter_mut().zip(others).for_each(|(sum, other)| *sum += WeightSum::from_bytes(*other));
             }
         }
     }

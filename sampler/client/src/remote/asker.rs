@@ -174,7 +174,16 @@ mod tests {
     use kith_proto::Message;
 
     use super::*;
-    use crate::remote::{answers::AnswerError, replicas::Replicas, transport::Attempt};
+    use crate::{
+        remote::{
+            answers::AnswerError,
+            dense::{DenseAnswer, Places},
+            facts::FeatureDtype,
+            replicas::Replicas,
+            transport::Attempt,
+        },
+        rows::FetchedRows,
+    };
 
     /// A server of rows of four bytes, which can be slow and stop.
     #[derive(Debug)]
@@ -401,6 +410,53 @@ mod tests {
         assert_eq!(ask([vec![1], vec![3, 6]]).await.unwrap(), (0..8).collect::<Vec<_>>());
         let error = ask([vec![4], vec![3]]).await.unwrap_err().to_string();
         assert!(error.contains("block 7 is damaged"), "{error}");
+    }
+
+    /// A server of feature vectors of one value, of which some are not finite. A message has two of them.
+    #[derive(Debug)]
+    struct NotFinite(Vec<usize>);
+
+    impl Transport for NotFinite {
+        fn ask<'a>(
+            &'a self,
+            question: &'a Question,
+            answer: &'a mut (dyn Read + Send),
+            progress: &'a Progress,
+        ) -> Attempt<'a> {
+            Box::pin(async move {
+                for pair in question.rows.clone().collect::<Vec<_>>().chunks(2) {
+                    let value = |row: &usize| if self.0.contains(row) { f32::NAN } else { *row as f32 };
+                    let values: Vec<u8> = pair.iter().flat_map(|row| value(row).to_le_bytes()).collect();
+                    progress.received(values.len());
+                    let field = [&[1 << 3 | 2, values.len() as u8], &values[..]].concat();
+                    answer.read(Message::from(Bytes::from(field)))?;
+                }
+                Ok(answer.finish()?)
+            })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn damaged_features_are_never_taken() {
+        let (config, nodes) = (config(), [10, 11, 12, 13, 14]);
+        let ask = async |replicas: &[Vec<usize>]| {
+            let ways = replicas.iter().map(|damaged| Arc::new(NotFinite(damaged.clone())) as Arc<dyn Transport>);
+            let (transport, memory) = (Replicas::new(ways.collect(), 0), Memory::new(&config));
+            let asker = Asker { address: "here", config: &config, transport: &transport, memory: &memory };
+            let request = |_| Ok(Bytes::new());
+            let wanted = Wanted { n_rows: nodes.len(), at_once: 100, request: &request };
+            let mut rows = FetchedRows { dim: 1, values: vec![-1.0; nodes.len()], ..FetchedRows::default() };
+            let guarded = Mutex::new(&mut rows);
+            let mut answer = DenseAnswer::new(&nodes, Places::From(0), FeatureDtype::F32, &guarded);
+            let of_shards = Some(OfShards::Several(&[(0, 3), (1, 2)]));
+            let asked = asker.ask(Call::FetchFeatures, of_shards, wanted, &mut answer).await;
+            asked.map(|()| rows.values).map_err(|error| error.to_string())
+        };
+        for damaged in 0..nodes.len() {
+            let error = ask(&[vec![damaged]]).await.unwrap_err();
+            assert!(error.contains(&format!("node {} is damaged", nodes[damaged])), "{damaged}: {error}");
+        }
+        assert_eq!(ask(&[vec![1, 2], vec![4]]).await.unwrap(), [0.0, 1.0, 2.0, 3.0, 4.0]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -95,7 +95,10 @@ impl<'a, 'r> DenseAnswer<'a, 'r> {
         let damaged = self.damaged(start / self.row_bytes(), end.div_ceil(self.row_bytes()), values);
         drop(rows);
         self.halves = halves;
-        damaged.map_or(Ok(()), |node| Err(AnswerError::Damaged { node }))
+        let Some(row) = damaged else { return Ok(()) };
+        // This row and those behind it count as not received.
+        self.n_bytes = row * self.row_bytes();
+        Err(AnswerError::Damaged { node: self.nodes[row] })
     }
 
     /// Copies items (bytes or values, `per_row` of them in a row), of which the first is the `at`-th of the answer, to
@@ -115,9 +118,9 @@ impl<'a, 'r> DenseAnswer<'a, 'r> {
         }
     }
 
-    /// A node with a value that is not finite, among feature vectors that have at least partly arrived. Import admits
+    /// A feature vector with a value that is not finite, among those that have at least partly arrived. Import admits
     /// only finite values; the missing parts are checked on arrival.
-    fn damaged(&self, first: usize, last: usize, values: &[f32]) -> Option<u64> {
+    fn damaged(&self, first: usize, last: usize, values: &[f32]) -> Option<usize> {
         let dim = self.dim;
         let is_finite = |place: usize, n: usize| vectorized(IsFinite(&values[place * dim..][..n * dim]));
         let n_whole = self.n_bytes / self.row_bytes();
@@ -127,7 +130,6 @@ impl<'a, 'r> DenseAnswer<'a, 'r> {
             Places::From(place) => (first..last).find(|row| !is_finite(place + row, 1)),
             Places::At(places) => (first..last).find(|row| !is_finite(places[*row] as usize, 1)),
         }
-        .map(|row| self.nodes[row])
     }
 }
 

@@ -229,9 +229,9 @@ const MAX_SOURCE_BYTES: usize = 64 << 10;
 const MAX_SHARDS: u32 = 1 << 16;
 const MAX_NODES: u64 = 1 << 48;
 
-/// Largest size of a request without its nodes, and of a node in it: two ids and a count.
+/// Largest size of a request without its nodes, and of a node in it: two ids, a count, and the number and size of its shard.
 const MAX_HEAD_BYTES: u64 = 4096;
-const MAX_NODE_BYTES: u64 = 2 * 8 + 4;
+const MAX_NODE_BYTES: u64 = 2 * 8 + 4 + 2 * 4;
 
 /// The longest sparse row, and the most classes, of any graph.
 const MAX_DIM: usize = 1 << 28;

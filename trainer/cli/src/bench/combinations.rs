@@ -48,7 +48,7 @@ pub(super) struct Combination {
     pub(super) pinned: bool,
     /// Speed of the loopback device, if it is throttled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) line: Option<String>,
+    pub(super) loopback_rate: Option<String>,
     /// Number of the round, from 0.
     #[serde(default)]
     pub(super) round: u16,
@@ -116,7 +116,7 @@ pub(super) fn combinations(args: &Args, store: &str) -> anyhow::Result<(Vec<Comb
                         cache: args.cache.to_string(),
                         method: args.method.map(|method| method.to_string()),
                         pinned: args.pin,
-                        line: args.line.clone(),
+                        loopback_rate: args.loopback_rate.clone(),
                         round: 0,
                         run_file: run_file(named.clone(), args, fanouts, ranks)?,
                     };

@@ -126,7 +126,7 @@ fn predict(constants: &Constants, asked: &Combination, cluster: &std::path::Path
         has_gpus,
         is_one_machine: true,
     };
-    let rate = asked.line.as_deref().and_then(|text| speed::parse(text).ok()).unwrap_or(f64::INFINITY);
+    let rate = asked.loopback_rate.as_deref().and_then(|text| speed::parse(text).ok()).unwrap_or(f64::INFINITY);
     let network = Network { rate, latency: 0.0 };
     let steps = sample(&planned.shards, (&config, seeds), wanted, &[find])?.remove(0);
     let times: Vec<StepTime> = steps.iter().map(|ranks| step_time(constants, &job, &layout, &network, ranks)).collect();
@@ -144,15 +144,26 @@ pub(super) fn print_compared(compared: &[Compared]) -> anyhow::Result<()> {
         compared.len(),
         100.0 * TOLERANCE
     ))?;
-    let heading =
-        ["servers", "ranks", "line", "predicted", "bound", "median", "least", "greatest", "rounds", "error", "agrees"];
+    let heading = [
+        "servers",
+        "ranks",
+        "network",
+        "predicted",
+        "bound",
+        "median",
+        "least",
+        "greatest",
+        "rounds",
+        "error",
+        "agrees",
+    ];
     let mut table = vec![heading.map(str::to_owned).to_vec()];
     for one in compared {
         let ms = |seconds: f64| format!("{:.2} ms", seconds * 1e3);
         table.push(vec![
             one.asked.servers.to_string(),
             one.asked.ranks.to_string(),
-            one.asked.line.clone().unwrap_or_else(|| "loopback".to_owned()),
+            one.asked.loopback_rate.clone().unwrap_or_else(|| "loopback".to_owned()),
             ms(one.predicted.total),
             one.predicted.bound.name().to_owned(),
             ms(one.median),

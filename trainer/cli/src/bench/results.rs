@@ -114,7 +114,7 @@ pub(super) mod tests {
             cache: "0".to_owned(),
             method: None,
             pinned: false,
-            line: None,
+            loopback_rate: None,
             round: 0,
             run_file: "[model]\n".to_owned(),
         }

@@ -87,8 +87,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub(super) constants: Option<PathBuf>,
     /// Speed of the loopback device if it is throttled, as in 1Gb: a part of the prediction.
-    #[arg(long, value_name = "SPEED", value_parser = line)]
-    pub(super) line: Option<String>,
+    #[arg(long, value_name = "SPEED", value_parser = rate)]
+    pub(super) loopback_rate: Option<String>,
     /// Print one JSON object.
     #[arg(long)]
     pub(super) json: bool,
@@ -100,6 +100,6 @@ fn threads(text: &str) -> Result<usize, String> {
 }
 
 /// The text of a speed.
-fn line(text: &str) -> Result<String, String> {
+fn rate(text: &str) -> Result<String, String> {
     speed::parse(text).map(|_| text.to_owned())
 }

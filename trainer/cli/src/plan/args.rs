@@ -37,14 +37,14 @@ pub struct Args {
     #[arg(long = "ranks", alias = "world", default_value_t = 1, hide_default_value = true, value_name = "N",
         value_parser = RangedU64ValueParser::<usize>::new().range(..=65_535))]
     pub(super) world: usize,
-    /// Number of shards; required for a store without --hosts, whose number is the default; not needed for a partitioned graph.
+    /// Number of shards of a store (default with --hosts: the number of hosts; otherwise required). A partitioned graph has its own.
     #[arg(long, value_name = "K")]
     pub(super) shards: Option<u32>,
     /// Partitioning method of a store, as in `kith partition` (default: metis if it fits in memory, else stream).
     #[arg(long, requires = "shards")]
     pub(super) method: Option<Method>,
     /// Size of each host's cache for features of shards that it does not hold, as a percentage of all nodes
-    /// (default: 20; with --hosts 0, as in `kith train`). It caches the nodes that mini-batches most probably need.
+    /// (default: 20; 0 if --hosts is given, as in `kith train`). It caches the nodes that mini-batches most probably need.
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub(super) cache: Option<f64>,
     /// Memory of each host, as in 64GiB (default: the available memory of this machine). The plan says whether the run

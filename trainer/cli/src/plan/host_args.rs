@@ -8,7 +8,7 @@ use clap::builder::RangedU64ValueParser;
 use super::speed;
 use crate::constants::Constants;
 
-/// Hosts, their lines, and the model.
+/// Hosts, their network, and the model.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Time of steps")]
 pub(crate) struct HostArgs {

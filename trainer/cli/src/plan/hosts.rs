@@ -289,7 +289,7 @@ impl Prediction<'_> {
             ("  features", format!("{} of CPU per rank", millis(step.features))),
             ("  answers", format!("{} until servers have answered", millis(step.answers))),
             ("  servers", format!("{} per server", millis(step.server))),
-            ("  line", format!("{} per host", millis(step.line))),
+            ("  network", format!("{} per host", millis(step.network))),
             ("  disk", format!("{} per host", millis(step.disk))),
             ("  compute", millis(step.compute)),
             ("  exchange", millis(step.exchange)),
@@ -323,17 +323,19 @@ impl Prediction<'_> {
                 "memory of a host",
                 match self.memory {
                     Some(memory) if fits => format!("{}, fits in {}", bytes(row.host_bytes), bytes(memory)),
-                    Some(memory) => format!(
-                        "{}, more than the {} of memory: the rest is read from the disk",
-                        bytes(row.host_bytes),
-                        bytes(memory)
-                    ),
+                    Some(memory) => {
+                        let rest = match self.args.time.servers {
+                            0 => "the rest is read from the disk",
+                            _ => "add memory, or use fewer ranks per host or a smaller cache",
+                        };
+                        format!("{}, more than the {} of memory: {rest}", bytes(row.host_bytes), bytes(memory))
+                    }
                     None => bytes(row.host_bytes),
                 },
             ),
         ])?;
         print(
-            "\ngrowth, with as many seed nodes per rank; times in ms, cost in seconds of hosts per seed node relative to 1 host\n",
+            "\nweak scaling, with the same number of seed nodes per rank; times in ms, cost in seconds of hosts with ranks per seed node relative to 1 host\n",
         )?;
         let heading = [
             "hosts",
@@ -343,7 +345,7 @@ impl Prediction<'_> {
             "compute",
             "exchange",
             "server",
-            "line",
+            "network",
             "bound",
             "from servers",
             "memory",
@@ -361,7 +363,7 @@ impl Prediction<'_> {
                 ms(step.compute),
                 ms(step.exchange),
                 ms(step.server),
-                ms(step.line),
+                ms(step.network),
                 step.bound.name().to_owned(),
                 size(step.answer_bytes),
                 bytes(row.host_bytes),

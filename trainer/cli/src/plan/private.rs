@@ -53,7 +53,7 @@ pub(super) fn of_rank(
 impl Private {
     pub(super) fn shown(&self) -> String {
         format!(
-            "{} private: mini-batches {}, positions {}, a step {}; with --memory at least {}",
+            "{} private: mini-batches {}, relabeling {}, a step {}; with --memory at least {}",
             bytes(self.during_training),
             bytes(self.mini_batches),
             bytes(self.positions),

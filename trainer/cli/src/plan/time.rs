@@ -1,7 +1,7 @@
 //! Time of a step, out of counts and constants. Pure functions; docs/grow/plan.md explains the terms.
 //!
 //! Prefetch threads make mini-batches while the training thread computes. A step therefore takes as long as the slowest of
-//! five stages: the training thread, the prefetch threads, the servers, the line of a host, its disk; or as long as the CPU time of
+//! five stages: the training thread, the prefetch threads, the servers, the network link of a host, its disk; or as long as the CPU time of
 //! all processes of a host takes on its cores.
 
 use serde::Serialize;
@@ -24,11 +24,11 @@ pub(crate) struct Layout {
     pub(crate) cores: usize,
     /// True if GPUs compute, one per rank.
     pub(crate) has_gpus: bool,
-    /// True if all processes are on one machine, as in `kith bench scale`, whose loopback device is the only line.
+    /// True if all processes are on one machine, as in `kith bench scale`, whose loopback device is the only network.
     pub(crate) is_one_machine: bool,
 }
 
-/// The lines between hosts.
+/// The network between hosts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Network {
     /// Bytes per second, in each direction.
@@ -64,8 +64,8 @@ pub(crate) enum Bound {
     Prefetch,
     /// The CPU time of a server.
     Server,
-    /// The bytes of a line.
-    Line,
+    /// The bytes of a network link.
+    Network,
     /// The cores of a host, which all its processes share.
     Cores,
     /// The disk of a host.
@@ -78,7 +78,7 @@ impl Bound {
             Bound::Training => "training",
             Bound::Prefetch => "prefetch",
             Bound::Server => "server",
-            Bound::Line => "line",
+            Bound::Network => "network",
             Bound::Cores => "cores",
             Bound::Disk => "disk",
         }
@@ -103,8 +103,8 @@ pub(crate) struct StepTime {
     pub(crate) update: f64,
     /// CPU time of all servers / their number / threads of a server.
     pub(crate) server: f64,
-    /// Time of the busiest line.
-    pub(crate) line: f64,
+    /// Time of the busiest network link.
+    pub(crate) network: f64,
     /// Time of the disk.
     pub(crate) disk: f64,
     /// The training thread waits for mini-batches.
@@ -191,7 +191,7 @@ fn step_time_beside(
     let n_ranks = layout.n_ranks() as f64;
     let (servers, busy) = (layout.n_asked(), layout.busy(share));
     let slower = ["sample", "compute"].map(|part| constants.crowding(part, busy, layout.cores));
-    // One machine has no line but its loopback device, whose cost is in the constants.
+    // One machine has no network but its loopback device, whose cost is in the constants.
     let rtt = if layout.is_one_machine { get("link.latency") + network.latency } else { network.latency };
 
     let local = ["local.slice", "local.edge", "local.vector", "local.byte", "local.pair"].map(get);
@@ -252,7 +252,7 @@ fn step_time_beside(
 
     let n_servers = if layout.servers > 0 { layout.servers } else { layout.hosts } as f64;
     time.server = server_cpu / n_servers / layout.server_threads.max(1) as f64;
-    time.line = line_bytes(&time, layout, sent) / network.rate;
+    time.network = link_bytes(&time, layout, sent) / network.rate;
     time.disk = job.disk_pages / layout.hosts as f64 * get("disk.page");
     let training = time.compute + time.exchange + time.update;
     // The cores that a rank may use, and those that all processes of the host share. While the training thread exchanges or updates,
@@ -268,7 +268,7 @@ fn step_time_beside(
         (training, Bound::Training),
         (prefetch, Bound::Prefetch),
         (time.server, Bound::Server),
-        (time.line, Bound::Line),
+        (time.network, Bound::Network),
         (cores, Bound::Cores),
         (time.disk, Bound::Disk),
     ];
@@ -276,8 +276,8 @@ fn step_time_beside(
     StepTime { total, bound, waiting: (total - training).max(0.0), ..time }
 }
 
-/// Bytes of the busiest line in its busier direction.
-fn line_bytes(time: &StepTime, layout: &Layout, sent: f64) -> f64 {
+/// Bytes of the busiest network link in its busier direction.
+fn link_bytes(time: &StepTime, layout: &Layout, sent: f64) -> f64 {
     let calls = time.request_bytes + time.answer_bytes;
     if layout.is_one_machine {
         return calls + time.gradient_bytes;
@@ -308,7 +308,7 @@ pub(crate) fn mean(steps: &[StepTime]) -> StepTime {
         exchange: of(|step| step.exchange),
         update: of(|step| step.update),
         server: of(|step| step.server),
-        line: of(|step| step.line),
+        network: of(|step| step.network),
         disk: of(|step| step.disk),
         waiting: of(|step| step.waiting),
         // The bound of most steps; of several, the first.
@@ -381,35 +381,35 @@ mod tests {
         let sum = time.sample + time.pairs + time.features + time.compute + time.update;
         assert!((time.total - sum).abs() < 1e-12 && time.bound == Bound::Cores, "{time:?}");
         assert!((time.compute - (1e-3 + 1e-2 + 1e-3 + 1e-4)).abs() < 1e-12, "{time:?}");
-        assert_eq!((time.exchange, time.line, time.server, time.seeds), (0.0, 0.0, 0.0, 100.0));
+        assert_eq!((time.exchange, time.network, time.server, time.seeds), (0.0, 0.0, 0.0, 100.0));
     }
 
     #[test]
-    fn with_an_endless_line_training_is_the_bound() {
+    fn with_an_endless_network_training_is_the_bound() {
         let heavy = Job { compute: [10.0, 0.0, 0.0, 0.0, 0.0, 0.0], ..JOB };
         let layout = Layout { threads: 4, ..layout(8) };
         let time = of(&heavy, &layout, &Network { rate: f64::INFINITY, latency: 0.0 }, 0.9);
-        assert_eq!((time.bound, time.line, time.waiting), (Bound::Training, 0.0, 0.0));
+        assert_eq!((time.bound, time.network, time.waiting), (Bound::Training, 0.0, 0.0));
         assert!((time.total - time.compute - time.exchange - time.update).abs() < 1e-12, "{time:?}");
     }
 
     #[test]
-    fn without_computing_a_slow_line_is_the_bound() {
+    fn without_computing_a_slow_network_is_the_bound() {
         let nothing = Job { compute: [0.0; N_PARTS], n_weights: 0.0, ..JOB };
         let slow = Network { rate: 1e6, latency: 0.0 };
         let time = of(&nothing, &layout(4), &slow, 0.75);
         let bytes = (time.request_bytes + time.answer_bytes) / 4.0;
-        assert!(time.bound == Bound::Line && (time.total - bytes / 1e6).abs() < 1e-9, "{time:?}");
+        assert!(time.bound == Bound::Network && (time.total - bytes / 1e6).abs() < 1e-9, "{time:?}");
         assert!((time.total - time.waiting).abs() < 1e-5, "{time:?}");
         let twice = of(&nothing, &layout(4), &Network { rate: 2e6, latency: 0.0 }, 0.75);
         assert!((time.total / twice.total - 2.0).abs() < 1e-9, "{twice:?}");
-        // All answers of one server leave through its own line.
+        // All answers of one server leave through its own link.
         let alone = of(&nothing, &Layout { servers: 1, ..layout(4) }, &slow, 1.0);
-        assert!((alone.line - alone.answer_bytes / 1e6).abs() < 1e-9, "{alone:?}");
-        // On one machine, all processes share the line.
+        assert!((alone.network - alone.answer_bytes / 1e6).abs() < 1e-9, "{alone:?}");
+        // On one machine, all processes share the link.
         let one = Layout { servers: 1, ranks_per_host: 4, is_one_machine: true, ..layout(1) };
         let one = of(&nothing, &one, &slow, 1.0);
-        assert!((one.line - (one.answer_bytes + one.request_bytes) / 1e6).abs() < 1e-9, "{one:?}");
+        assert!((one.network - (one.answer_bytes + one.request_bytes) / 1e6).abs() < 1e-9, "{one:?}");
     }
 
     #[test]
@@ -488,7 +488,7 @@ mod tests {
     #[test]
     fn means_keep_the_usual_bound() {
         let step = |total: f64, bound: Bound| StepTime { total, bound, ..StepTime::default() };
-        let mean = mean(&[step(1.0, Bound::Line), step(2.0, Bound::Cores), step(3.0, Bound::Cores)]);
+        let mean = mean(&[step(1.0, Bound::Network), step(2.0, Bound::Cores), step(3.0, Bound::Cores)]);
         assert_eq!((mean.total, mean.bound), (2.0, Bound::Cores));
     }
 }

@@ -44,7 +44,7 @@ impl NodeWriter {
     ) -> Result<NodeWriter, TrainError> {
         Ok(match 4 * n_values as u64 > shares.held_bytes() {
             true => {
-                let dir = room.scratch.clone().unwrap_or_else(std::env::temp_dir);
+                let dir = room.scratch.clone().filter(|dir| dir.is_dir()).unwrap_or_else(std::env::temp_dir);
                 let name = format!(".kith-{}-{name}", std::process::id());
                 NodeWriter::File(ColumnWriter::scratch(&dir, &name)?)
             }

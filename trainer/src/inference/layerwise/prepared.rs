@@ -1,6 +1,6 @@
 //! Facts about a graph that inference needs before the first layer.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use kith_client::{Seeds, Shards};
 use kith_sampler::EdgeData;
@@ -13,7 +13,7 @@ use super::{
 use crate::{
     distributed::world::World,
     error::TrainError,
-    inference::receptive::{NodeSet, ReceptiveSets},
+    inference::receptive::{NodeMarks, NodeSet, ReceptiveSets},
     model::{Model, OutDegrees},
 };
 
@@ -57,10 +57,7 @@ impl Prepared {
         let sets = ReceptiveSets::find(shards.info().n_nodes, wanted, n_layers, |nodes, marks| {
             let chunks = Chunks::new(room, world, nodes, shards, EdgeData::NONE);
             for_each_chunk(chunks, shards, world, |lists| marks.add(lists.sources()))?;
-            if world.n_ranks() > 1 {
-                world.collective().share(marks.bytes())?.iter().for_each(|other| marks.add_bytes(other));
-            }
-            Ok(())
+            share_marks(marks, world, SHARED_BYTES)
         })?;
         Ok(Prepared { sets, out_degrees: out_degrees_for(model, shards, room, world)?, train: None, reused: None })
     }
@@ -87,12 +84,72 @@ fn out_degrees_for(
     let mut degrees = OutDegrees::new(shards.info().n_nodes, are_weighted);
     let chunks = Chunks::new(room, world, &all, shards, EdgeData { weights: are_weighted, ..EdgeData::NONE });
     for_each_chunk(chunks, shards, world, |lists| degrees.add(lists.sources(), lists.weights()))?;
-    if world.n_ranks() == 1 {
-        return Ok(Some(degrees));
+    share_degrees(&mut degrees, world, SHARED_BYTES)?;
+    Ok(Some(degrees))
+}
+
+/// Bytes that all ranks together exchange at a time. A rank holds them twice.
+const SHARED_BYTES: usize = 16 << 20;
+
+/// Joins the marks of all ranks, `shared_bytes` at a time.
+fn share_marks(marks: &mut NodeMarks, world: &mut World, shared_bytes: usize) -> Result<(), TrainError> {
+    for range in portions(marks.n_words(), size_of::<u64>(), world, shared_bytes) {
+        let heard = world.collective().share(marks.bytes(range.clone()))?;
+        heard.iter().for_each(|other| marks.add_bytes(range.start, other));
     }
-    let heard = world.collective().share(&degrees.to_bytes())?;
-    Ok(Some(heard.iter().fold(OutDegrees::new(shards.info().n_nodes, are_weighted), |mut sum, own| {
-        sum.add_bytes(own);
-        sum
-    })))
+    Ok(())
+}
+
+/// Adds up the degrees of all ranks, `shared_bytes` at a time.
+fn share_degrees(degrees: &mut OutDegrees, world: &mut World, shared_bytes: usize) -> Result<(), TrainError> {
+    let own = world.rank();
+    let bytes_each = OutDegrees::bytes_each(matches!(degrees, OutDegrees::Weights(_)));
+    for range in portions(degrees.len(), bytes_each, world, shared_bytes) {
+        let heard = world.collective().share(&degrees.bytes(range.clone()))?;
+        let others = heard.iter().enumerate().filter(|(rank, _)| *rank != own);
+        others.for_each(|(_, other)| degrees.add_bytes(range.start, other));
+    }
+    Ok(())
+}
+
+/// Ranges of `n` values that ranks exchange one after the other, the same on all ranks; none for a rank alone.
+fn portions(n: usize, value_bytes: usize, world: &World, shared_bytes: usize) -> impl Iterator<Item = Range<usize>> {
+    let n_together = (shared_bytes / value_bytes / world.n_ranks()).max(1);
+    let n = if world.n_ranks() == 1 { 0 } else { n };
+    (0..n).step_by(n_together).map(move |first| first..n.min(first + n_together))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::distributed::world::on_worlds;
+
+    #[test]
+    fn marks_and_degrees_of_ranks_are_joined_in_portions_of_any_size() {
+        const N_NODES: u64 = 1000;
+        for n_ranks in [1, 2, 3] {
+            let sources = |rank: usize| (0..N_NODES).filter(move |node| node % 7 == rank as u64 || node % 10 == 3);
+            let weights = |rank: usize| (0..).map(move |k| (k + rank) as f32 / 8.0);
+            let mut all = (NodeMarks::new(N_NODES), [false, true].map(|weighted| OutDegrees::new(N_NODES, weighted)));
+            for rank in 0..n_ranks {
+                all.0.add(sources(rank));
+                all.1.iter_mut().for_each(|degrees| degrees.add(sources(rank), weights(rank)));
+            }
+            let every = |degrees: &OutDegrees| degrees.bytes(0..N_NODES as usize);
+            for shared_bytes in [1, 100, 5000, 1 << 20] {
+                on_worlds(n_ranks, |world| {
+                    let mut marks = NodeMarks::new(N_NODES);
+                    marks.add(sources(world.rank()));
+                    share_marks(&mut marks, world, shared_bytes).unwrap();
+                    assert_eq!(marks.bytes(0..marks.n_words()), all.0.bytes(0..all.0.n_words()));
+                    for expected in &all.1 {
+                        let mut degrees = OutDegrees::new(N_NODES, matches!(expected, OutDegrees::Weights(_)));
+                        degrees.add(sources(world.rank()), weights(world.rank()));
+                        share_degrees(&mut degrees, world, shared_bytes).unwrap();
+                        assert_eq!(every(&degrees), every(expected), "{n_ranks} ranks, {shared_bytes} bytes");
+                    }
+                });
+            }
+        }
+    }
 }

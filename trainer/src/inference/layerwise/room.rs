@@ -6,7 +6,11 @@ use kith_run::{config::ModelConfig, memory_plan::least_evaluation_bytes};
 use kith_store::memory::{available_bytes, private_bytes};
 
 use super::block_size::{N_BYTES, N_BYTES_OF_ROWS, N_EDGES};
-use crate::{distributed::world::World, error::TrainError, model::spec_of};
+use crate::{
+    distributed::world::World,
+    error::TrainError,
+    model::{OutDegrees, spec_of},
+};
 
 /// Memory limits.
 #[derive(Clone, Debug)]
@@ -16,7 +20,7 @@ pub struct Room {
     pub memory: Option<u64>,
     /// Bytes that the rest of the process may come to hold while inference runs; it holds some of them already.
     pub others: u64,
-    /// Folder of such files; `None`: the system's temporary folder.
+    /// Folder of such files. The system's temporary folder if this one does not exist here.
     pub scratch: Option<PathBuf>,
     /// Nodes that are taken at a time.
     pub n_together: u64,
@@ -93,10 +97,16 @@ pub(crate) fn least_bytes(model: &ModelConfig, n_nodes: u64, (n_wanted, width): 
     least_evaluation_bytes(n_nodes) + kept_bytes(model, n_nodes) + outputs
 }
 
+/// Bytes of the nodes of a window: marks, and the nodes of the window and of the next, a bit for each node with a count for 64 of them.
+pub(super) fn window_set_bytes(n_nodes: u64) -> u64 {
+    n_nodes / 8 + 2 * (n_nodes / 4)
+}
+
 /// Bytes that evaluations keep for the next: the nodes that each layer computes (a bit for each node, and a count for 64 of them), and
 /// out-degrees.
 pub(crate) fn kept_bytes(model: &ModelConfig, n_nodes: u64) -> u64 {
-    let degrees = if spec_of(model.kind).needs_out_degrees() { 4 * n_nodes } else { 0 };
+    let has_degrees = spec_of(model.kind).needs_out_degrees();
+    let degrees = if has_degrees { OutDegrees::bytes_each(model.has_edge_weights()) as u64 * n_nodes } else { 0 };
     n_nodes / 4 * (model.n_layers as u64 + 1) + degrees
 }
 

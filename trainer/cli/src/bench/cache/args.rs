@@ -10,7 +10,7 @@ use crate::{bench::like::Like, graph::percent, partition::fanouts::Fanouts};
 /// feature is read and no model is trained.
 #[derive(clap::Args)]
 #[command(after_help = "\
-A synthetic graph:      kith bench cache --like products --work bench/products --steps 192
+A synthetic graph:      kith bench cache --like products --work bench/products --steps 193
 Your own graph:         kith bench cache stores/mine --fanouts 15,10,5 --epochs 2
 Four ranks on shards:   kith bench cache stores/mine --ranks 4 --shards 4
 A partitioned graph:    kith bench cache graphs/mine.shards --ranks 4 --cache 10 --windows 16
