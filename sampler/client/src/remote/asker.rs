@@ -452,9 +452,9 @@ mod tests {
             let asked = asker.ask(Call::FetchFeatures, of_shards, wanted, &mut answer).await;
             asked.map(|()| rows.values).map_err(|error| error.to_string())
         };
-        for damaged in 0..nodes.len() {
+        for (damaged, node) in nodes.iter().enumerate() {
             let error = ask(&[vec![damaged]]).await.unwrap_err();
-            assert!(error.contains(&format!("node {} is damaged", nodes[damaged])), "{damaged}: {error}");
+            assert!(error.contains(&format!("node {node} is damaged")), "{damaged}: {error}");
         }
         assert_eq!(ask(&[vec![1, 2], vec![4]]).await.unwrap(), [0.0, 1.0, 2.0, 3.0, 4.0]);
     }

@@ -113,7 +113,12 @@ fn share_degrees(degrees: &mut OutDegrees, world: &mut World, shared_bytes: usiz
 }
 
 /// Ranges of `n` values that ranks exchange one after the other, the same on all ranks; none for a rank alone.
-fn portions(n: usize, value_bytes: usize, world: &World, shared_bytes: usize) -> impl Iterator<Item = Range<usize>> {
+fn portions(
+    n: usize,
+    value_bytes: usize,
+    world: &World,
+    shared_bytes: usize,
+) -> impl Iterator<Item = Range<usize>> + use<> {
     let n_together = (shared_bytes / value_bytes / world.n_ranks()).max(1);
     let n = if world.n_ranks() == 1 { 0 } else { n };
     (0..n).step_by(n_together).map(move |first| first..n.min(first + n_together))

@@ -90,7 +90,7 @@ impl<'a> Bench<'a> {
             cache: "0".to_owned(),
             method: None,
             pinned: true,
-            line: None,
+            loopback_rate: None,
             round: 0,
             run_file: subject.config()?.to_toml(),
         };
