@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build test slow lint demo bench docs wheel images help setup setup-tests setup-lint setup-docs
+.PHONY: build test slow soak lint demo bench docs wheel images help setup setup-tests setup-lint setup-docs
 
 # Set but empty means unset; cargo and torch-sys would take it for a folder.
 ifeq ($(LIBTORCH),)
@@ -35,6 +35,9 @@ test: setup-tests ## all checks: format, clippy, tests, doc tests
 
 slow: setup-tests ## the slow tests, which `make test` leaves out
 	$(call stage,slow tests,cargo build --release --locked && KITH_PROGRAM=$(program) KITH_SLOW=1 cargo nextest run --release --workspace --locked --profile slow -E 'test(slow_)')
+
+soak: build ## runs under random disturbances: 10 minutes, or SOAK_MINUTES
+	@nice python3 -B deploy/soak/soak.py --kith $(program)
 
 lint: setup-lint ## format, clippy with warnings denied, and what we depend on
 	$(call stage,format,cargo fmt --all --check)

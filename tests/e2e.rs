@@ -25,6 +25,7 @@ mod launch;
 mod links;
 mod many_ranks;
 mod memory;
+mod monitoring;
 mod numbers;
 mod object_storage;
 mod papers;

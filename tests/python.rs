@@ -72,7 +72,7 @@ fn python_has_the_layers_of_the_program() {
 #[test]
 fn python_runs_the_program() {
     let Some(python) = python_with_pyg() else { return };
-    Package::new().test(&python, "runs.py", 16);
+    Package::new().test(&python, "runs.py", 17);
 }
 
 #[test]

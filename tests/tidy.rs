@@ -17,6 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("kith-partition", &["kith-trainer", "tch", "tokio", "tonic"]),
     ("kith-fetch", &["kith-bucket", "kith-trainer", "tch", "tonic"]),
     ("kith-proto", &["kith-draw", "kith-sampler", "kith-store", "tch"]),
+    ("kith-log", &["kith-draw", "kith-proto", "kith-store", "tch", "tokio", "tonic"]),
     ("kith-block", &["kith-store", "kith-trainer", "tch", "tokio", "tonic"]),
     ("kith-sampler", &["kith-block", "kith-client", "kith-partition", "kith-trainer", "tch"]),
     ("kith-client", &["kith-kernels", "kith-partition", "kith-trainer", "tch"]),
@@ -96,6 +97,42 @@ fn dependencies_point_one_way() {
         }
     }
     assert_eq!(tree("kith-draw"), ["kith-draw"], "draws depend on nothing");
+    let group = tree("kith-group");
+    let of_kith: Vec<&String> = group.iter().filter(|name| name.starts_with("kith")).collect();
+    assert_eq!(of_kith, ["kith-group"], "a process group's state machines know no other package");
+}
+
+/// Each promise of the page about reliability names tests that exist.
+#[test]
+fn promises_name_their_tests() {
+    let page = std::fs::read_to_string(root().join("docs/RELIABILITY.md")).unwrap();
+    let sources = files(&["rs", "py"]);
+    let rows = page.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
+    let mut n_tests = 0;
+    for row in rows {
+        let cell = row.trim_end_matches('|').rsplit('|').next().unwrap_or_default();
+        for name in cell.split('`').skip(1).step_by(2) {
+            let (rust, python) = (format!("fn {name}()"), format!("def {name}("));
+            let is_there = sources.iter().any(|(_, text)| text.contains(&rust) || text.contains(&python));
+            assert!(is_there, "docs/RELIABILITY.md names the test {name}, and there is none");
+            n_tests += 1;
+        }
+    }
+    assert!(n_tests > 30, "{n_tests} tests");
+}
+
+#[test]
+fn state_machines_touch_nothing() {
+    let outside =
+        ["std::net", "std::fs", "std::io", "std::thread", "std::process", "std::env", "Instant", "SystemTime"];
+    let machines: Vec<_> =
+        files(&["rs"]).into_iter().filter(|(path, _)| path.starts_with("trainer/group/src/")).collect();
+    assert!(machines.len() > 15, "{} files", machines.len());
+    for (path, text) in machines {
+        for word in outside {
+            assert!(!text.contains(word), "{path} has {word}: events and the time come from the caller");
+        }
+    }
 }
 
 /// All packages that a package pulls in for normal builds, itself included.
@@ -269,7 +306,7 @@ fn lines_before_tests(text: &str) -> usize {
 #[test]
 fn every_package_takes_the_lints_of_the_workspace() {
     for (path, text) in files(&["toml"]) {
-        if path.ends_with("/Cargo.toml") && !path.contains("fuzz/") {
+        if path.ends_with("/Cargo.toml") && !path.contains("libfuzzer/") {
             assert!(text.contains("[lints]\nworkspace = true"), "{path} has no [lints] workspace = true");
         }
     }

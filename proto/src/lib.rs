@@ -36,6 +36,13 @@ pub const PROTOCOL_HEADER: &str = "kith-protocol";
 /// The header in which a server states that every chunk of its answer has a checksum: `crc32`.
 pub const CHECKSUM_HEADER: &str = "kith-checksum";
 
+/// The header in which a client names itself: up to [`MAX_SESSION_BYTES`] letters, digits and hyphens. Servers put it in lines of
+/// their logs.
+pub const SESSION_HEADER: &str = "kith-session";
+
+/// The longest name of a client.
+pub const MAX_SESSION_BYTES: usize = 64;
+
 /// The service's name, as in paths and health checks.
 pub const SERVICE: &str = "kith.v2.Sampler";
 

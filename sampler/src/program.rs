@@ -5,6 +5,7 @@ mod pull;
 use std::{env, ffi::OsString, process::ExitCode};
 
 use clap::{Parser, Subcommand};
+use kith_log::{Format, say};
 
 use self::pull::PullArgs;
 pub use self::pull::parse_wanted;
@@ -18,6 +19,10 @@ pub struct Args {
     command: Option<Command>,
     #[command(flatten)]
     serve: Option<ServeArgs>,
+    /// Format of the lines on stderr: text, or json with one object per line (default: the environment's KITH_LOG_FORMAT, or text).
+    /// KITH_LOG selects lines of the log by level, as in info or warn,kith_sampler=debug (default: warn).
+    #[arg(long, global = true, value_name = "text|json")]
+    log_format: Option<Format>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -31,11 +36,15 @@ enum Command {
 const RETRY: u8 = 75;
 
 /// Does what was typed.
-#[allow(clippy::print_stdout, clippy::print_stderr)] // Prints the address that the parent waits for, or an error.
+#[allow(clippy::print_stdout)] // Prints the address that the parent waits for.
 pub fn run(args: Args) -> ExitCode {
+    if let Err(error) = kith_log::start(args.log_format) {
+        say(&format!("error: {error}"));
+        return ExitCode::FAILURE;
+    }
     let is_old = |word: OsString| word.to_str().is_some_and(|word| word.split('=').next() == Some("--cluster"));
     if env::args_os().any(is_old) {
-        eprintln!("note: --cluster is now called --graph");
+        say("note: --cluster is now called --graph");
     }
     let outcome = match (args.command, args.serve) {
         (Some(Command::Health(args)), _) => ask_health(&args).map_err(|error| (error.to_string(), 1)),
@@ -47,10 +56,11 @@ pub fn run(args: Args) -> ExitCode {
         }
         (None, None) => Err(("give --graph and --listen".to_owned(), 1)),
     };
+    kith_log::finish();
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err((sentence, code)) => {
-            eprintln!("error: {sentence}");
+            say(&format!("error: {sentence}"));
             ExitCode::from(code)
         }
     }

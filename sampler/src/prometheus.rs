@@ -1,7 +1,10 @@
-//! Prometheus metrics: the text format, and the port that serves it (HTTP/1.1, one connection per request).
+//! Prometheus metrics: the port that serves them (HTTP/1.1, one connection per request), and those of every process.
 
-use std::{fmt::Write, io, sync::Arc, time::Duration};
+mod process;
 
+use std::{io, sync::Arc, time::Duration};
+
+use prometheus_client::{encoding::text::encode, registry::Registry};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -9,30 +12,7 @@ use tokio::{
     time::timeout,
 };
 
-/// A page in Prometheus's text format.
-#[derive(Debug, Default)]
-pub struct Page(String);
-
-impl Page {
-    /// Begins a family of samples.
-    pub fn family(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n"); // A string takes all.
-    }
-
-    /// One sample.
-    pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
-        let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
-        let _ = match labels.is_empty() {
-            true => writeln!(self.0, "{name} {value}"),
-            false => writeln!(self.0, "{name}{{{}}} {value}", labels.join(",")),
-        };
-    }
-
-    /// The whole text.
-    pub fn finish(self) -> String {
-        self.0
-    }
-}
+pub use self::process::describe_process;
 
 /// The longest that a question and its answer may take.
 const MAX_TIME: Duration = Duration::from_secs(5);
@@ -43,31 +23,50 @@ const MAX_BYTES: usize = 8 << 10;
 /// Connections that are answered at a time; others wait.
 const MAX_CONNECTIONS: usize = 64;
 
+/// Format of metrics, which Prometheus 2.5 and later read.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Format of all other pages.
+const PLAIN: &str = "text/plain; charset=utf-8";
+
 /// Status and body of a page.
 #[derive(Clone, Debug)]
 pub struct Shown {
     status: &'static str,
+    content_type: &'static str,
     body: String,
 }
 
 impl Shown {
     /// A page.
     pub fn page(body: String) -> Shown {
-        Shown { status: "200 OK", body }
+        Shown { status: "200 OK", content_type: PLAIN, body }
+    }
+
+    /// The current values of metrics.
+    pub fn metrics(registry: &Registry) -> Shown {
+        let mut body = String::new();
+        match encode(&mut body, registry) {
+            Ok(()) => Shown { status: "200 OK", content_type: OPEN_METRICS, body },
+            // A string takes all: a metric refused to be written.
+            Err(_) => {
+                Shown { status: "500 Internal Server Error", ..Shown::page("a metric is malformed\n".to_owned()) }
+            }
+        }
     }
 
     /// Status 503, and why.
     pub fn unavailable(why: &str) -> Shown {
-        Shown { status: "503 Service Unavailable", body: why.to_owned() }
+        Shown { status: "503 Service Unavailable", ..Shown::page(why.to_owned()) }
     }
 }
 
 /// The pages of a port, by path.
 pub type Pages = dyn Fn(&str) -> Option<Shown> + Send + Sync;
 
-/// Answers `/metrics` with what `page` gives, until it is dropped.
-pub async fn serve(listener: TcpListener, page: Arc<dyn Fn() -> String + Send + Sync>) {
-    serve_pages(listener, Arc::new(move |path: &str| (path == "/metrics").then(|| Shown::page(page())))).await;
+/// Answers `/metrics` with the values of a registry, until it is dropped.
+pub async fn serve(listener: TcpListener, registry: Registry) {
+    serve_pages(listener, Arc::new(move |path: &str| (path == "/metrics").then(|| Shown::metrics(&registry)))).await;
 }
 
 /// Answers with `pages`, until it is dropped.
@@ -97,14 +96,14 @@ async fn answer(mut stream: TcpStream, pages: &Pages) -> io::Result<()> {
         }
     }
     let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
-    let Shown { status, body } = match std::str::from_utf8(line).unwrap_or_default().split(' ').collect::<Vec<_>>()[..]
-    {
-        ["GET", path, _] => pages(path)
-            .unwrap_or_else(|| Shown { status: "404 Not Found", body: "metrics are at /metrics\n".to_owned() }),
-        _ => Shown { status: "405 Method Not Allowed", body: "metrics are read by GET\n".to_owned() },
+    let words: Vec<&str> = std::str::from_utf8(line).unwrap_or_default().split(' ').collect();
+    let missing = |status, body: &str| Shown { status, ..Shown::page(body.to_owned()) };
+    let Shown { status, content_type, body } = match words[..] {
+        ["GET", path, _] => pages(path).unwrap_or_else(|| missing("404 Not Found", "metrics are at /metrics\n")),
+        _ => missing("405 Method Not Allowed", "metrics are read by GET\n"),
     };
     let head = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: text/plain; version=0.0.4\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        "HTTP/1.1 {status}\r\ncontent-type: {content_type}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
         body.len()
     );
     stream.write_all(head.as_bytes()).await?;

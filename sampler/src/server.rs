@@ -19,6 +19,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tonic_health::ServingStatus;
+use tracing::info;
 
 use crate::server::{
     access::{Access, Tokens},
@@ -46,14 +47,18 @@ mod error;
 mod health;
 mod ids;
 mod input;
+mod limit;
 mod listen;
 mod listener;
 mod metrics;
 mod names;
 mod parts;
+mod record;
+mod refused;
 mod request;
 mod served;
 mod service;
+mod session;
 mod shared;
 mod side;
 mod socket;
@@ -105,6 +110,7 @@ pub fn serve(config: &ServerConfig, on_ready: impl FnOnce(&Server)) -> Result<()
         (signal(SignalKind::terminate()).map_err(system)?, signal(SignalKind::interrupt()).map_err(system)?)
     };
     on_ready(&server);
+    info!(address = %server.address, "serving");
     let Server { runtime, running, .. } = &mut server;
     let ended_early = runtime.block_on(async {
         tokio::select! {
@@ -114,7 +120,10 @@ pub fn serve(config: &ServerConfig, on_ready: impl FnOnce(&Server)) -> Result<()
         }
     });
     match ended_early {
-        None => server.stop(),
+        None => {
+            info!("stopping");
+            server.stop()
+        }
         Some(Ok(())) => Ok(()),
         Some(Err(error)) => Err(ServeError::Transport(error.to_string())),
     }
@@ -140,10 +149,12 @@ impl Server {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("network").build();
         let runtime = runtime.map_err(system)?;
         let (shards, n_shards) = (served.shards.keys().copied().collect(), served.cluster.n_shards());
+        let metrics = Arc::new(Metrics::new());
+        let limit_counts = metrics.limits().clone();
         let shared = Arc::new(Shared {
             served: Arc::new(served),
-            work: Work::new(config.n_threads)?,
-            metrics: Arc::new(Metrics::default()),
+            work: Work::new(config.n_threads, metrics.queue().clone())?,
+            metrics,
             access: Access::new(tokens, config.access.client_names.clone()),
             tools: runtime.block_on(Tools::new())?,
             is_draining: false.into(),
@@ -154,7 +165,8 @@ impl Server {
             },
         });
         let n_connections = max_connections(limits.max_connections);
-        let connections = Arc::new(Connections::new(n_connections, limits.max_per_address, limits.request_memory));
+        let connections = Connections::new(n_connections, limits.max_per_address, limits.request_memory, limit_counts);
+        let connections = Arc::new(connections);
         let (stop, stopped) = watch::channel(false);
         let (listener, address) = listen(&runtime, config.listen)?;
         let side = Side::start(config, &shared, &connections, tls.as_ref())?;

@@ -2,4 +2,5 @@
 
 pub mod collective;
 pub(crate) mod exchange;
+pub(crate) mod heard;
 pub mod world;

@@ -5,6 +5,7 @@ mod loop_state;
 mod newest;
 mod reported;
 mod saved;
+mod sessions;
 mod start;
 mod steps;
 mod stopped;
@@ -26,7 +27,7 @@ use kith_run::{
 use kith_store::LabelKind;
 use tch::Device;
 
-use self::{loop_state::LoopState, newest::newest, start::start_from};
+use self::{loop_state::LoopState, newest::newest, sessions::sessions_of, start::start_from};
 use crate::{
     data::{
         Data,
@@ -78,6 +79,8 @@ pub struct Run<'a> {
     saves: bool,
     metrics: Arc<Metrics>,
     notes: Vec<String>,
+    /// Names of all ranks at sampling servers; empty without servers.
+    sessions: Vec<String>,
     /// Counted at the end.
     confusion: Option<Confusion>,
 }
@@ -147,6 +150,7 @@ impl<'a> Run<'a> {
         }
         data.settle(&mut config, world.n_ranks());
         world.agree(&[("run file", config.to_toml())])?;
+        let sessions = sessions_of(&source, world)?;
         let shape = data.shape();
         let model = Model::new(&config, shape.dim, shape.n_classes, run_key, device)?;
         if let Some(path) = init {
@@ -236,12 +240,15 @@ impl<'a> Run<'a> {
             saves: false,
             metrics,
             notes,
+            sessions,
             confusion: None,
         };
         if let Some(gpu) = gpu {
             Run::put_on_gpu(&gpu, std::slice::from_mut(&mut run))?;
         }
         run.plan_memory()?;
+        let at = (run.state.step, run.state.epoch);
+        run.metrics.follow(run.clock.current(), at, out.is_some());
         run.folder = match out {
             None => None,
             Some(dir) if resume => {

@@ -2,6 +2,8 @@
 
 use std::{io, path::PathBuf};
 
+use rustix::io::Errno;
+
 /// The result of most calls.
 pub type Result<T> = std::result::Result<T, BucketError>;
 
@@ -92,6 +94,12 @@ pub enum BucketError {
         /// The place.
         url: String,
     },
+    /// Another process wrote between this one's first look and its first write.
+    #[error("{url}: another process has just written there: try again")]
+    Overtaken {
+        /// The place.
+        url: String,
+    },
     /// Credentials that do not open it.
     #[error("{url}: not permitted ({problem}): check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what they may do")]
     Refused {
@@ -118,15 +126,50 @@ pub enum BucketError {
     },
 }
 
+/// Errors of a disk or of a network file system that may be gone at the next try (docs/reference/exit-codes.md). A full disk is
+/// none of them.
+const PASSING: [Errno; 9] = [
+    Errno::IO,
+    Errno::STALE,
+    Errno::REMOTEIO,
+    Errno::TIMEDOUT,
+    Errno::NOMEM,
+    Errno::NFILE,
+    Errno::AGAIN,
+    Errno::INTR,
+    Errno::BUSY,
+];
+
 impl BucketError {
-    /// True if the same call may succeed later because an external service did not answer.
+    /// True if the same call may succeed later: storage did not answer, a disk failed, or another process was just ending.
     pub fn is_passing(&self) -> bool {
-        matches!(self, BucketError::Storage { .. })
+        match self {
+            BucketError::Storage { .. } | BucketError::Overtaken { .. } => true,
+            BucketError::Io { source, .. } => {
+                source.raw_os_error().is_some_and(|code| PASSING.iter().any(|passing| passing.raw_os_error() == code))
+            }
+            _ => false,
+        }
     }
 
     /// For `map_err`.
     pub(crate) fn io(path: &std::path::Path) -> impl FnOnce(io::Error) -> BucketError {
         let path = path.to_owned();
         move |source| BucketError::Io { path, source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_disk_that_fails_is_worth_another_try_and_a_full_one_is_not() {
+        for (errno, expected) in [(Errno::IO, true), (Errno::STALE, true), (Errno::NOSPC, false), (Errno::NOENT, false)]
+        {
+            assert_eq!(BucketError::io(Path::new("a"))(errno.into()).is_passing(), expected, "{errno}");
+        }
     }
 }

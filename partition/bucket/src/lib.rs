@@ -16,6 +16,8 @@ mod place;
 mod pull;
 mod push;
 mod runtime;
+#[cfg(test)]
+mod simulation;
 mod tag;
 mod upload;
 

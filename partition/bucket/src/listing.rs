@@ -38,6 +38,10 @@ pub struct Listing {
     /// process puts anything; only objects with one of these tags may be cleaned up.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     writers: Vec<String>,
+    /// CRC-32C of the text without this field: names of objects and writers are not part of the digest. Only in the text;
+    /// listings of 0.1.0 have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    checksum: Option<u32>,
 }
 
 /// One file.
@@ -79,7 +83,7 @@ impl Listing {
     pub(crate) fn new(mut files: Vec<FileEntry>) -> Listing {
         files.sort_by(|one, other| one.name.cmp(&other.name));
         let (digest, writers) = (String::new(), Vec::new());
-        let mut listing = Listing { format: FORMAT, digest, piece_bytes: PIECE_BYTES, files, writers };
+        let mut listing = Listing { format: FORMAT, digest, piece_bytes: PIECE_BYTES, files, writers, checksum: None };
         listing.digest = listing.own_digest();
         listing
     }
@@ -134,6 +138,10 @@ impl Listing {
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        Listing { checksum: Some(crc32c::crc32c(&self.text())), ..self.clone() }.text()
+    }
+
+    fn text(&self) -> Vec<u8> {
         let mut bytes = serde_json::to_vec_pretty(self).expect("a listing has only numbers and texts");
         bytes.push(b'\n');
         bytes
@@ -144,7 +152,7 @@ impl Listing {
         if bytes.len() > MAX_BYTES {
             return Err(format!("{} bytes are too many for a listing", bytes.len()));
         }
-        let listing: Listing = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        let mut listing: Listing = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
         if listing.format != FORMAT {
             return Err(format!("format {} is not one that this version of Kith reads", listing.format));
         }
@@ -153,6 +161,11 @@ impl Listing {
         }
         if listing.own_digest() != listing.digest {
             return Err("damaged: its digest is not that of its text".to_owned());
+        }
+        if let Some(checksum) = listing.checksum.take()
+            && crc32c::crc32c(&listing.text()) != checksum
+        {
+            return Err("damaged: its checksum is not that of its text".to_owned());
         }
         for file in &listing.files {
             if !is_plain(&file.name) || !is_plain(file.object()) {
@@ -253,6 +266,8 @@ fn is_plain(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use kith_corruption::{Bits, check_bytes, each_mutation};
+
     use super::*;
 
     fn file(name: &str) -> FileEntry {
@@ -287,6 +302,28 @@ mod tests {
         assert!(Listing::from_bytes(text.replace("7", "8").as_bytes()).unwrap_err().contains("damaged"));
         assert!(Listing::from_bytes(text.replace("\"format\": 1", "\"format\": 9").as_bytes()).is_err());
         assert!(Listing::from_bytes(b"{}").is_err() && Listing::from_bytes(b"\xff").is_err());
+    }
+
+    #[test]
+    fn every_damaged_byte_is_refused() {
+        let files = vec![file("manifest.json"), file("shard-0/rows.f32")];
+        let listing =
+            Listing::new(files).with_tag("0123456789abcdef").with_writers(vec!["fedcba9876543210".to_owned()]);
+        let read = |bytes: &[u8]| Listing::from_bytes(bytes).map_err(|problem| format!("{LISTING}: {problem}"));
+        let bytes = listing.to_bytes();
+        let n_spaces = bytes.iter().filter(|byte| byte.is_ascii_whitespace()).count();
+        let outcomes = check_bytes(&bytes, LISTING, Bits::Each, read);
+        assert_eq!(outcomes.n_refused + outcomes.harmless.len(), 10 * bytes.len() + 1);
+        assert!(outcomes.harmless.len() <= n_spaces, "only spaces are no part of it: {:?}", outcomes.harmless);
+        // A listing of 0.1.0 has no checksum.
+        assert_eq!(read(&listing.text()).unwrap(), listing);
+        // Drawn damage with and without a checksum: no panic, and none of it is another whole listing.
+        each_mutation(&bytes, 20_000, |damaged| {
+            assert!(read(damaged).is_err() || read(damaged).as_ref() == Ok(&listing))
+        });
+        each_mutation(&listing.text(), 20_000, |damaged| {
+            assert!(read(damaged).is_ok_and(|read| read.files().len() == 2) || read(damaged).is_err());
+        });
     }
 
     #[test]

@@ -134,9 +134,15 @@ impl Mirror {
         }
         let last = state.last.as_ref().map_or_else(|| Listing::new(Vec::new()), |(last, _)| last.clone());
         let writers = [last.writers(), std::slice::from_ref(&self.tag)].concat();
-        self.put(state, last.with_writers(writers))?;
-        state.is_announced = true;
-        Ok(())
+        match self.put(state, last.with_writers(writers)) {
+            // The last process of the same run may have written once more. From now on it is the one that stops.
+            Err(BucketError::Contested { url }) => Err(BucketError::Overtaken { url }),
+            put => {
+                put?;
+                state.is_announced = true;
+                Ok(())
+            }
+        }
     }
 
     fn put(&self, state: &mut State, listing: Listing) -> Result<()> {
@@ -144,7 +150,14 @@ impl Mirror {
             None => PutMode::Create,
             Some((_, version)) => PutMode::Update(version.clone()),
         };
-        let version = wait(put_listing(&self.place, LISTING, &listing, mode))?;
+        let version = match wait(put_listing(&self.place, LISTING, &listing, mode)) {
+            // The storage's client may have repeated a request whose answer was lost.
+            Err(error @ BucketError::Contested { .. }) => match wait(self.place.read(LISTING))? {
+                Some((bytes, version)) if *bytes == *listing.to_bytes() => version,
+                _ => return Err(error),
+            },
+            put => put?,
+        };
         state.last = Some((listing, version));
         Ok(())
     }

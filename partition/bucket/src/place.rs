@@ -74,12 +74,22 @@ impl Place {
                 let builder = HttpBuilder::new().with_url(base).with_client_options(options);
                 (Arc::new(builder.build().map_err(refused)?), Kind::Http)
             }
-            "file" if url.host_str().is_none_or(str::is_empty) => (Arc::new(LocalFileSystem::new()), Kind::Local),
+            "file" if url.host_str().is_none_or(str::is_empty) => {
+                // What was put survives a loss of power, as in a bucket.
+                (Arc::new(LocalFileSystem::new().with_fsync(true)), Kind::Local)
+            }
             "file" => return Err(bad("files of another host cannot be reached")),
             scheme => return Err(bad(&format!("{scheme}:// is nothing that Kith reads"))),
         };
         let folder = (kind == Kind::Local).then(|| url.to_file_path().ok()).flatten();
         Ok(Place { url: text.trim_end_matches('/').to_owned(), store, prefix, kind, folder })
+    }
+
+    /// A folder in simulated storage.
+    #[cfg(test)]
+    pub(crate) fn simulated(store: Arc<dyn ObjectStore>, prefix: &str) -> Place {
+        let (url, prefix) = (format!("s3://simulated/{prefix}"), Path::from(prefix));
+        Place { url, store, prefix, kind: Kind::S3, folder: None }
     }
 
     /// True if objects can be put there.
@@ -113,8 +123,11 @@ impl Place {
         format!("{}/{name}", self.url)
     }
 
-    /// Converts an error of the storage into one about an object.
+    /// Converts an error of the storage into one about an object; for storage in files, into one about a file.
     pub(crate) fn error(&self, name: &str, error: &Error) -> BucketError {
+        if let (Some(folder), Some(source)) = (&self.folder, system_error(error)) {
+            return BucketError::Io { path: folder.join(name), source };
+        }
         let (url, problem) = (self.url_of(name), problem_of(error));
         match error {
             Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => BucketError::Refused { url, problem },
@@ -206,6 +219,19 @@ fn lock(folder: &std::path::Path) -> Result<Option<File>> {
 
 /// The longest that a folder stays locked: it takes one small file to be written.
 const MAX_LOCKED: Duration = Duration::from_secs(30);
+
+/// The error of the system that caused an error.
+fn system_error(error: &Error) -> Option<std::io::Error> {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        let code = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error);
+        if let Some(code) = code {
+            return Some(std::io::Error::from_raw_os_error(code));
+        }
+        cause = error.source();
+    }
+    None
+}
 
 /// The innermost reason is the one that a person can do something about; the layers above repeat each other.
 fn problem_of(error: &Error) -> String {

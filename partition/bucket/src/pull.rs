@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     fs::{self, File, OpenOptions},
+    io::ErrorKind,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -174,14 +175,15 @@ fn choose(place: &Place, listing: &Listing, wanted: &Wanted) -> Result<impl Fn(&
 /// The listing lies in the folder from the beginning: it says whose files these are, so that a pull that was broken off can
 /// trust what it finds.
 fn claim(dir: &Path, listing: &Listing) -> Result<()> {
-    fs::create_dir_all(dir).map_err(BucketError::io(dir))?;
+    make_dir(dir)?;
     let path = dir.join(LISTING);
     match fs::read(&path) {
         Ok(bytes) => match Listing::from_bytes(&bytes) {
             Ok(there) if there.digest() == listing.digest() => Ok(()),
-            _ => {
+            Ok(_) => {
                 Err(BucketError::Here { path: dir.to_owned(), problem: "holds what was pulled from elsewhere".into() })
             }
+            Err(problem) => Err(BucketError::Here { path, problem }),
         },
         Err(_) => {
             let name = format!("{LISTING}{PART}");
@@ -205,7 +207,7 @@ fn claim(dir: &Path, listing: &Listing) -> Result<()> {
 async fn receive(place: &Place, dir: &Path, file: &FileEntry, heard: Heard<'_>) -> Result<()> {
     let path = dir.join(&file.name);
     let folder = path.parent().unwrap_or(dir).to_owned();
-    fs::create_dir_all(&folder).map_err(BucketError::io(&folder))?;
+    make_dir(&folder)?;
     let part = folder.join(format!("{}{PART}", path.file_name().unwrap_or_default().to_string_lossy()));
     let mut options = OpenOptions::new();
     let opened =
@@ -257,6 +259,20 @@ async fn receive_piece(
     }
     let url = place.url_of(file.object());
     Err(BucketError::Damaged { url, first, last: end - 1, attempts: MAX_ATTEMPTS })
+}
+
+/// Creates a folder with all its parents; each survives a crash.
+fn make_dir(dir: &Path) -> Result<()> {
+    if dir.as_os_str().is_empty() || dir.is_dir() {
+        return Ok(());
+    }
+    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    make_dir(parent)?;
+    match fs::create_dir(dir) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && dir.is_dir() => {}
+        made => made.map_err(BucketError::io(dir))?,
+    }
+    sync(parent)
 }
 
 /// Makes a file, or the names in a folder, survive a crash.

@@ -166,7 +166,12 @@ async fn look(place: &Place, listing: Listing, replace: bool) -> Result<Option<(
     let mut replaced = Vec::new();
     let mut before = None;
     if let Some((bytes, version)) = place.read(LISTING).await? {
-        let there = Listing::from_bytes(&bytes).ok();
+        let there = Listing::from_bytes(&bytes);
+        if let (false, Err(problem)) = (replace, &there) {
+            return Err(BucketError::BadListing { url: place.to_string(), problem: problem.clone() });
+        }
+        // Nothing that a damaged listing names is removed.
+        let there = there.ok();
         if !replace && there.as_ref().is_some_and(|there| there.digest() == listing.digest()) {
             return Ok(Some((listing, PushPlan::Done)));
         }

@@ -6,6 +6,10 @@ use tokio::runtime::{Builder, Runtime};
 
 /// Waits for a future on threads that all calls share. Not for use inside another runtime's tasks.
 pub(crate) fn wait<T>(future: impl Future<Output = T>) -> T {
+    #[cfg(test)]
+    if let Some(writer) = crate::simulation::storage::writer() {
+        return writer.wait(future);
+    }
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     let runtime = RUNTIME.get_or_init(|| {
         let mut builder = Builder::new_multi_thread();

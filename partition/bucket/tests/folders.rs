@@ -12,6 +12,7 @@ use std::{
 };
 
 use kith_bucket::{BucketError, LISTING, Mirror, Place, Pull, Pulled, Push, Pushed, Wanted};
+use kith_corruption::{Bits, Outcomes, check_file, scratch};
 
 const PIECE: usize = 8 << 20;
 
@@ -22,7 +23,7 @@ struct Ground {
 
 /// A cluster of two shards with one file of three pieces, not pushed yet.
 fn ground() -> Ground {
-    let temp = tempfile::tempdir().unwrap();
+    let temp = scratch();
     let place = Place::parse(&format!("file://{}", temp.path().join("there").display())).unwrap();
     let ground = Ground { temp, place };
     for (name, length) in
@@ -164,6 +165,46 @@ fn a_damaged_object_is_caught_and_named() {
     let error = ground.pull("other", &Wanted::All).unwrap_err().to_string();
     assert!(error.contains("its digest is not that of its text"), "{error}");
     assert!(!ground.path("other").exists());
+}
+
+/// Every damaged copy of a listing, at the place and in a pulled folder, is named by pulls and pushes; nothing is removed.
+#[test]
+fn every_damaged_listing_is_named() {
+    let ground = ground();
+    ground.write("shard-0/rows.f32", 9);
+    ground.push().unwrap();
+    let listing = ground.path("there").join(LISTING);
+    let n_bytes = fs::metadata(&listing).unwrap().len();
+    let only_the_last = |outcomes: Outcomes| {
+        assert_eq!(outcomes.harmless, [format!("cut after {} of {n_bytes}", n_bytes - 1)]);
+    };
+    let in_words = |error: BucketError| error.to_string();
+    only_the_last(check_file(&listing, Bits::Each, || Pull::names_of(&ground.place).map_err(in_words)));
+    only_the_last(check_file(&listing, Bits::One, || ground.push().map(|pushed| pushed.n_files).map_err(in_words)));
+    assert_eq!(files(&ground.path("there")), files(&ground.path("here")));
+    let pulled = ground.pull("back", &Wanted::All).unwrap();
+    let again = || ground.pull("back", &Wanted::All).map(|pulled| pulled.n_files).map_err(in_words);
+    assert_eq!(pulled.n_files, 6);
+    only_the_last(check_file(&ground.path("back").join(LISTING), Bits::One, again));
+    assert_eq!(files(&ground.path("back")), files(&ground.path("here")));
+}
+
+/// Every damaged object is caught by its checksum, and no file of it appears.
+#[test]
+fn every_damaged_object_is_named() {
+    let ground = ground();
+    ground.write("shard-0/rows.f32", 9);
+    ground.push().unwrap();
+    let n_pulls = AtomicU64::new(0);
+    let outcomes = check_file(&ground.path("there/shard-1/rows.f32"), Bits::One, || {
+        let to = format!("back-{}", n_pulls.fetch_add(1, Relaxed));
+        let pulled = ground.pull(&to, &Wanted::All).map_err(|error| error.to_string());
+        let is_there = ground.path(&to).join("shard-1/rows.f32").exists();
+        assert_eq!(is_there, pulled.is_ok());
+        pulled.map(|_| files(&ground.path(&to)))
+    });
+    // Of an object that is too long, only what was pushed is read.
+    assert_eq!((outcomes.n_refused, outcomes.harmless), (300, vec!["a byte too many".to_owned()]));
 }
 
 #[test]

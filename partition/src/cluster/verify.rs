@@ -68,19 +68,20 @@ pub fn verify_cluster(
                 verified.findings.extend(found.findings.into_iter().map(|finding| of_shard(shard, finding)));
                 if verified.findings.is_empty() {
                     // While the shard is in the page cache.
-                    n_cut += checked(&cluster, shard, &mut problems);
+                    n_cut += checked(&cluster, shard, &mut problems)?;
                 }
             }
             Err(_) if cluster.presence(shard) == Presence::Absent => {
                 verified.findings.push(finding(&format!("shard-{shard}"), "folder", "not in this folder"));
             }
+            Err(error) if error.is_of_system() => return Err(error.into()),
             Err(error) => verified.findings.push(finding(&name(shard, "manifest.json"), "file", error)),
         }
     }
     if verified.findings.is_empty() {
         let promised = cluster.entry().n_cut_edges;
         if let Some(store) = store {
-            compare(&cluster, store, only, &mut problems);
+            compare(&cluster, store, only, &mut problems)?;
         }
         if problems.is_empty() && only.is_none() && n_cut != promised {
             let problem = format!("{n_cut} edges are cut, the manifest says {promised}");
@@ -98,24 +99,26 @@ fn chosen(cluster: &Cluster, only: Option<&BTreeSet<u32>>) -> impl Iterator<Item
 }
 
 /// Checks the values of a shard whose checksums match; counts the edges that come to it from others.
-fn checked(cluster: &Cluster, shard: u32, problems: &mut Vec<Finding>) -> u64 {
+fn checked(cluster: &Cluster, shard: u32, problems: &mut Vec<Finding>) -> Result<u64> {
     match cluster.open_shard(shard).and_then(|opened| check_shard(cluster, &opened, problems)) {
-        Ok(n_cut) => n_cut,
+        Ok(n_cut) => Ok(n_cut),
+        Err(error) if error.is_of_system() => Err(error.into()),
         Err(error) => {
             problems.push(of_values(shard, error));
-            0
+            Ok(0)
         }
     }
 }
 
 /// Compares the shards with the store: all of a group in one pass over it.
-fn compare(cluster: &Cluster, store: &Graph, only: Option<&BTreeSet<u32>>, problems: &mut Vec<Finding>) {
+fn compare(cluster: &Cluster, store: &Graph, only: Option<&BTreeSet<u32>>, problems: &mut Vec<Finding>) -> Result<()> {
     let shards: Vec<u32> = chosen(cluster, only).collect();
     for group in shards.chunks(SHARDS_AT_ONCE) {
         let mut opened = Vec::new();
         for shard in group {
             match cluster.open_shard(*shard) {
                 Ok(shard) => opened.push(shard),
+                Err(error) if error.is_of_system() => return Err(error.into()),
                 Err(error) => {
                     let finding = of_values(*shard, error);
                     if !problems.contains(&finding) {
@@ -126,6 +129,7 @@ fn compare(cluster: &Cluster, store: &Graph, only: Option<&BTreeSet<u32>>, probl
         }
         problems.extend(compare_with_store(&opened, store));
     }
+    Ok(())
 }
 
 /// Holds one shard against the cluster; counts the edges that come to it from others.

@@ -263,46 +263,9 @@ pub(crate) fn shown(text: &str) -> String {
 /// Keyed damage to small files, for the tests of every reader of text.
 #[cfg(test)]
 pub(crate) mod mutation {
-    use kith_draw::{Draws, Name, Purpose};
-    use tempfile::TempDir;
+    pub(crate) use kith_corruption::{each_mutation, scratch};
 
     use crate::raw::{RawGraph, RawLabels, RawRows, SplitPart};
-
-    /// A folder for thousands of small files: in memory, where the system has such a place.
-    pub(crate) fn scratch() -> TempDir {
-        tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
-    }
-
-    /// Calls `check` with `n` damaged copies of `bytes`: bytes changed, removed, doubled or cut off.
-    pub(crate) fn each_mutation(bytes: &[u8], n: u64, mut check: impl FnMut(&[u8])) {
-        let stream = Name { run_key: 7, purpose: Purpose::Fault, step: 0, layer: 0 }.stream();
-        for case in 0..n {
-            let mut draws = stream.draws(case, 0, 0);
-            let mut damaged = bytes.to_vec();
-            for _ in 0..=draws.below(3) {
-                damage(&mut damaged, &mut draws);
-            }
-            check(&damaged);
-        }
-    }
-
-    fn damage(bytes: &mut Vec<u8>, draws: &mut Draws) {
-        const TELLING: &[u8] = b"0123456789-+,.:\n\r\"[]{}eNtf \xff\x00\x7f\x80";
-        let place = |draws: &mut Draws, n: usize| draws.below(n as u64) as usize;
-        if bytes.is_empty() {
-            return;
-        }
-        let at = place(draws, bytes.len());
-        let end = (at + 1 + place(draws, 12)).min(bytes.len());
-        match draws.below(6) {
-            0 => bytes[at] = TELLING[place(draws, TELLING.len())],
-            1 => bytes[at] ^= 1 << draws.below(8),
-            2 => bytes.insert(at, TELLING[place(draws, TELLING.len())]),
-            3 => drop(bytes.drain(at..end)),
-            4 => drop(bytes.splice(at..at, bytes[at..end].to_vec())),
-            _ => bytes.truncate(at),
-        }
-    }
 
     /// Asserts the guarantees that every reader gives for its graph.
     pub(crate) fn assert_whole(graph: &RawGraph) {

@@ -141,8 +141,10 @@ pub enum StoreError {
         expected: u32,
     },
     /// A column file does not have the length that the manifest states.
-    #[error("store damaged at {column}: expected {expected} bytes, found {found}: run `kith data verify`")]
+    #[error("{path}: expected {expected} bytes, found {found}: restore the file from a copy, or make the store again")]
     Length {
+        /// The file.
+        path: PathBuf,
         /// The column.
         column: String,
         /// Bytes by the manifest.
@@ -225,6 +227,12 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// True if the system cannot read or write a file that is there: this tells nothing about the file's content.
+    pub fn is_of_system(&self) -> bool {
+        matches!(self, StoreError::Io { source, .. }
+            if source.raw_os_error().is_some() && source.kind() != io::ErrorKind::NotFound)
+    }
+
     /// An error of the system about one file.
     pub fn io(path: &Path) -> impl FnOnce(io::Error) -> StoreError + '_ {
         move |source| StoreError::Io { path: path.to_owned(), source }

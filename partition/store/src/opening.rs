@@ -78,14 +78,16 @@ impl<'a> Opening<'a> {
 
 /// Maps the file of a column after comparing its length with the manifest's.
 pub(crate) fn open_checked(dir: &Path, entry: &ColumnEntry) -> Result<Mapped> {
-    let mapped = Mapped::open(&dir.join(entry.file_name()))?;
-    wrong_length_of(entry, mapped.bytes().len() as u64).map_or(Ok(mapped), Err)
+    let path = dir.join(entry.file_name());
+    let mapped = Mapped::open(&path)?;
+    wrong_length_of(&path, entry, mapped.bytes().len() as u64).map_or(Ok(mapped), Err)
 }
 
 /// The error of a file that does not have the length that the manifest states.
-pub(crate) fn wrong_length_of(entry: &ColumnEntry, found: u64) -> Option<StoreError> {
+pub(crate) fn wrong_length_of(path: &Path, entry: &ColumnEntry, found: u64) -> Option<StoreError> {
     let expected = entry.n_bytes();
     (expected != Some(found)).then(|| StoreError::Length {
+        path: path.to_owned(),
         column: entry.name.clone(),
         expected: expected.unwrap_or(u64::MAX),
         found,

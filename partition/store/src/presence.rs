@@ -60,8 +60,9 @@ impl Cluster {
 pub(crate) fn sizes(dir: &Path, manifest: &Manifest) -> Result<u64, StoreError> {
     let length = |path: &Path| fs::metadata(path).map(|metadata| metadata.len()).map_err(StoreError::io(path));
     let of_column = |entry: &ColumnEntry| {
-        let found = length(&dir.join(entry.file_name()))?;
-        wrong_length_of(entry, found).map_or(Ok(found), Err)
+        let path = dir.join(entry.file_name());
+        let found = length(&path)?;
+        wrong_length_of(&path, entry, found).map_or(Ok(found), Err)
     };
     let columns = manifest.columns.iter().map(of_column).sum::<Result<u64, _>>()?;
     Ok(columns + length(&dir.join(FILE_NAME))?)

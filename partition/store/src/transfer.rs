@@ -245,7 +245,7 @@ impl Transfer {
         let watched = Watched::begin(watch, Step::Verify, shard, sizes(to, &manifest).unwrap_or(0));
         check_folder(to, &manifest, &|n| watched.advance(n)).map_err(|error| match error {
             StoreError::Checksum { column, block, .. } => bad(format!("block {block} of column {column} differs")),
-            StoreError::Length { column, expected, found } => {
+            StoreError::Length { column, expected, found, .. } => {
                 bad(format!("column {column}: expected {expected} bytes, found {found}"))
             }
             error => error,

@@ -47,11 +47,11 @@ impl std::fmt::Display for Finding {
 }
 
 /// Reads every byte of the store in `dir`; `on_bytes` receives the length of every piece read. Fails only if there is
-/// no manifest to compare the columns with.
+/// no manifest to compare the columns with, or if the system cannot read a file that is there: that is no damage.
 pub fn verify(dir: &Path, on_bytes: &(dyn Fn(u64) + Sync)) -> Result<Verified> {
     let manifest = Manifest::read(dir)?;
     let mut findings = Vec::new();
-    let sums = read_checksums(dir, &manifest, &mut findings);
+    let sums = read_checksums(dir, &manifest, &mut findings)?;
     let mut n_bytes = 0;
     let mut first_block = 0;
     for entry in manifest.columns.iter().filter(|entry| entry.name != CHECKSUMS) {
@@ -59,7 +59,7 @@ pub fn verify(dir: &Path, on_bytes: &(dyn Fn(u64) + Sync)) -> Result<Verified> {
         let column_sums = sums.get(first_block..).and_then(|rest| rest.get(..n_blocks));
         first_block = first_block.saturating_add(n_blocks);
         match open_checked(dir, entry) {
-            Err(error) => findings.push(finding(&entry.name, "file", error)),
+            Err(error) => findings.push(finding(&entry.name, "file", damage(error)?)),
             Ok(mapped) => {
                 n_bytes += mapped.bytes().len() as u64;
                 let Some(column_sums) = column_sums else { continue };
@@ -74,21 +74,26 @@ pub fn verify(dir: &Path, on_bytes: &(dyn Fn(u64) + Sync)) -> Result<Verified> {
     if findings.is_empty() {
         findings = match &manifest.contents.cut {
             None => check_values(dir)?,
-            Some(CutEntry::Cluster(_)) => check_owners(dir),
-            Some(CutEntry::Shard(_)) => check_shard(dir),
+            Some(CutEntry::Cluster(_)) => check_owners(dir)?,
+            Some(CutEntry::Shard(_)) => check_shard(dir)?,
         };
     }
     Ok(Verified { n_bytes, findings })
 }
 
-fn read_checksums(dir: &Path, manifest: &Manifest, findings: &mut Vec<Finding>) -> Vec<u32> {
+/// The error of a damaged file; an error of the system that cannot read it is passed on.
+fn damage(error: StoreError) -> Result<StoreError> {
+    if error.is_of_system() { Err(error) } else { Ok(error) }
+}
+
+fn read_checksums(dir: &Path, manifest: &Manifest, findings: &mut Vec<Finding>) -> Result<Vec<u32>> {
     let Some(entry) = manifest.column(CHECKSUMS) else {
         findings.push(finding(CHECKSUMS, "file", "missing from the manifest"));
-        return Vec::new();
+        return Ok(Vec::new());
     };
-    match open_checked(dir, entry) {
+    Ok(match open_checked(dir, entry) {
         Err(error) => {
-            findings.push(finding(CHECKSUMS, "file", error));
+            findings.push(finding(CHECKSUMS, "file", damage(error)?));
             Vec::new()
         }
         Ok(mapped) => {
@@ -98,7 +103,7 @@ fn read_checksums(dir: &Path, manifest: &Manifest, findings: &mut Vec<Finding>) 
             }
             bytemuck::cast_slice(mapped.bytes()).to_vec()
         }
-    }
+    })
 }
 
 fn damaged_blocks(column: &str, mapped: &Mapped, sums: &[u32], on_bytes: &(dyn Fn(u64) + Sync)) -> Vec<Finding> {
@@ -117,7 +122,7 @@ fn damaged_blocks(column: &str, mapped: &Mapped, sums: &[u32], on_bytes: &(dyn F
 fn check_values(dir: &Path) -> Result<Vec<Finding>> {
     let graph = match Graph::open_with(dir, Verify::Off) {
         Ok(graph) => graph,
-        Err(error) => return Ok(vec![finding("manifest.json", "columns", error)]),
+        Err(error) => return Ok(vec![finding("manifest.json", "columns", damage(error)?)]),
     };
     let n_nodes = graph.n_nodes();
     let mut findings = Vec::new();
@@ -148,10 +153,10 @@ fn check_values(dir: &Path) -> Result<Vec<Finding>> {
 }
 
 /// Checks the invariants within one shard. Comparing it with the store takes the store.
-fn check_shard(dir: &Path) -> Vec<Finding> {
+fn check_shard(dir: &Path) -> Result<Vec<Finding>> {
     let shard = match Shard::open_with(dir, Verify::Off) {
         Ok(shard) => shard,
-        Err(error) => return vec![finding("manifest.json", "columns", error)],
+        Err(error) => return Ok(vec![finding("manifest.json", "columns", damage(error)?)]),
     };
     let (n_owned, n_nodes) = (shard.n_owned(), shard.n_graph_nodes());
     let mut findings = Vec::new();
@@ -172,14 +177,14 @@ fn check_shard(dir: &Path) -> Vec<Finding> {
         edge_features_problem(shard.lists(), shard.edge_features(), row)
     }));
     findings.extend(first_problem(n_owned, "columns of nodes", |row| columns_problem(features, labels, splits, row)));
-    findings
+    Ok(findings)
 }
 
 /// Checks the owners of a partitioned graph; its shards are verified on their own.
-fn check_owners(dir: &Path) -> Vec<Finding> {
+fn check_owners(dir: &Path) -> Result<Vec<Finding>> {
     let cluster = match Cluster::open_with(dir, Verify::Off) {
         Ok(cluster) => cluster,
-        Err(error) => return vec![finding("manifest.json", "columns", error)],
+        Err(error) => return Ok(vec![finding("manifest.json", "columns", damage(error)?)]),
     };
     let mut findings = Vec::new();
     let n_shards = cluster.n_shards();
@@ -205,7 +210,7 @@ fn check_owners(dir: &Path) -> Vec<Finding> {
     if let Some(row) = inclusion.and_then(|values| values.iter().position(|value| !is_probability(value))) {
         findings.push(finding("inclusion", &format!("row {row}"), "no probability"));
     }
-    findings
+    Ok(findings)
 }
 
 /// The problem of the lowest row that has one.

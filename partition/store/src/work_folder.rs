@@ -84,13 +84,11 @@ impl WorkFolder {
         }
         fs::rename(&self.dir, out).map_err(StoreError::io(out))?;
         self.remove_on_drop = false;
+        // Before the marker goes: a draft without it, which a loss of power could leave, would never be emptied.
+        sync_dir(&parent(out))?;
         let marker = out.join(MARKER);
         fs::remove_file(&marker).map_err(StoreError::io(&marker))?;
-        sync_dir(out)?;
-        match out.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => sync_dir(parent),
-            _ => sync_dir(Path::new(".")),
-        }
+        sync_dir(out)
     }
 
     fn clear(&self) -> Result<()> {
@@ -181,6 +179,28 @@ fn is_at(file: &File, path: &Path) -> Result<bool> {
 
 pub(crate) fn sync_dir(dir: &Path) -> Result<()> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(StoreError::io(dir))
+}
+
+/// Creates a folder with all its parents; each survives a crash.
+pub(crate) fn make_dir(dir: &Path) -> Result<()> {
+    if dir.as_os_str().is_empty() || dir.is_dir() {
+        return Ok(());
+    }
+    let parent = parent(dir);
+    make_dir(&parent)?;
+    match fs::create_dir(dir) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && dir.is_dir() => {}
+        made => made.map_err(StoreError::io(dir))?,
+    }
+    sync_dir(&parent)
+}
+
+/// The folder that holds a path.
+fn parent(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    }
 }
 
 /// True if something of this name exists. What cannot be looked at, as on a failing disk, is an error and not absent.

@@ -14,7 +14,7 @@ use crate::{
     graph::Graph,
     item::Item,
     manifest::{self, CHECKSUMS, Contents, Manifest, Provenance},
-    work_folder::WorkFolder,
+    work_folder::{WorkFolder, make_dir},
 };
 
 /// The folder for temporary files in a draft.
@@ -106,7 +106,7 @@ fn draft_of(out: &Path) -> Result<WorkFolder> {
     name.push(".draft");
     let dir = out.with_file_name(name);
     if let Some(parent) = dir.parent() {
-        fs::create_dir_all(parent).map_err(StoreError::io(parent))?;
+        make_dir(parent)?;
     }
     let draft = WorkFolder::claim(&dir)?;
     let scratch = dir.join(SCRATCH);

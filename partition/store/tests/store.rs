@@ -387,7 +387,8 @@ fn bad_manifests_give_a_sentence() {
         let before = fs::read(&path).unwrap();
         fs::write(&path, vec![0; bytes]).unwrap();
         let error = Graph::open(&store).unwrap_err().to_string();
-        assert!(error.starts_with("store damaged at ") && error.contains(&format!("bytes, found {bytes}:")), "{error}");
+        let named = format!("{}: expected {} bytes, found {bytes}: restore", path.display(), before.len());
+        assert!(error.starts_with(&named), "{error}");
         fs::write(&path, before).unwrap();
     }
     fs::remove_file(store.join("labels.u32")).unwrap();

@@ -10,6 +10,7 @@ mod batch_digest;
 mod blocks;
 mod by_owner;
 mod cache;
+mod calls;
 mod connect;
 mod digest;
 mod error;
@@ -25,6 +26,7 @@ mod prefetch;
 pub mod remote;
 mod roots;
 mod rows;
+mod session;
 mod sharded;
 mod shards;
 mod stock;
@@ -36,6 +38,7 @@ pub use crate::{
     batch_digest::BatchDigest,
     blocks::{BlockMaker, SampledBlocks},
     cache::{CacheFacts, CacheSize, most_probable},
+    calls::RemoteCalls,
     connect::{TransportChoice, Whereabouts},
     digest::Digest,
     error::{ClientError, Result},
@@ -49,6 +52,7 @@ pub use crate::{
     prefetch::{Job, Prefetch, PrefetchConfig, message_of},
     roots::Roots,
     rows::FetchedRows,
+    session::session,
     sharded::Sharded,
     shards::{Info, RowCounts, Shards},
     stock::Stock,

@@ -21,6 +21,8 @@ mod progress;
 mod replicas;
 mod sampler;
 mod seeds;
+#[cfg(test)]
+mod simulation;
 mod sparse;
 mod token;
 mod transport;

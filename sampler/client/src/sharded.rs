@@ -14,8 +14,9 @@ use crate::{
     asked::Asked,
     by_owner::{AskedOrder, ByOwner, Part, merge_drawn},
     cache::{CacheFacts, CacheSize, Choice, DenseCache, FeatureCache, SparseCache, StoredFeatures},
+    calls::RemoteCalls,
     error::{ClientError, Result},
-    remote::{HedgeCounts, OfShards, OwnIds, Places, RemoteOwners, RemoteSampler},
+    remote::{OfShards, OwnIds, Places, RemoteOwners, RemoteSampler},
     rows::FetchedRows,
     shards::{Info, RowCounts, Shards},
 };
@@ -162,17 +163,18 @@ impl Sharded {
         &self.silent
     }
 
-    /// Counts of hedged calls to all servers.
-    pub fn hedge_counts(&self) -> HedgeCounts {
-        let mut servers: Vec<&Arc<RemoteSampler>> = Vec::new();
-        for place in &self.shards {
-            if let ShardPlace::There(server) = place
-                && !servers.iter().any(|other| Arc::ptr_eq(other, server))
-            {
-                servers.push(server);
-            }
-        }
-        servers.into_iter().map(|server| server.hedge_counts()).fold(HedgeCounts::default(), HedgeCounts::plus)
+    /// True if any shard is on servers.
+    pub fn has_servers(&self) -> bool {
+        self.any_server().is_some()
+    }
+
+    /// Calls to all servers.
+    pub fn calls(&self) -> RemoteCalls {
+        let servers = self.shards.iter().filter_map(|place| match place {
+            ShardPlace::There(server) => Some(server),
+            ShardPlace::Here(_) => None,
+        });
+        RemoteCalls::new(servers)
     }
 
     fn any_server(&self) -> Option<(&Runtime, &RemoteSampler)> {

@@ -72,7 +72,7 @@ fn a_thousand_keys_change_nothing() {
         let shards = Arc::new(shards);
         let found = epoch(Arc::clone(&shards) as Arc<dyn Shards>).unwrap_or_else(|error| panic!("key {key}: {error}"));
         assert_eq!(found, expected, "key {key}");
-        let counts = shards.hedge_counts();
+        let counts = shards.calls().hedges();
         assert!(counts.hedges * 20 <= counts.calls, "key {key}: {counts:?}");
     }
 }
@@ -154,12 +154,12 @@ fn a_slow_replica_costs_little() {
     let seconds = |from: u64, to: u64| (Duration::from_secs(from), Duration::from_secs(to));
     let (shards, asked) = slow_servers(temp.path(), seconds(20, 80));
     let before = seeds_per_second(&shards, &asked, Duration::from_secs(19), &expected);
-    let counts_before = shards.hedge_counts();
+    let counts_before = shards.calls().hedges();
     let n_asked_before = [0, 1].map(|server| asked.n_asked(server));
     assert!(n_asked_before[0] > 5 * n_asked_before[1], "the first is asked: {n_asked_before:?}");
     let slow = seeds_per_second(&shards, &asked, Duration::from_secs(80), &expected);
     assert!(slow > 0.9 * before, "{slow:.1} seed nodes/s instead of {before:.1}");
-    let counts = shards.hedge_counts();
+    let counts = shards.calls().hedges();
     assert!(counts.left > counts_before.left && counts.won >= counts_before.won + 3, "{counts:?}");
     // Probed once per second, in spite of which it is not asked.
     let n_probes = counts.probes - counts_before.probes;
@@ -174,6 +174,6 @@ fn a_slow_replica_costs_little() {
     assert!(after > 0.9 * before, "{after:.1} seed nodes/s instead of {before:.1}");
     let n_asked_after = [0, 1].map(|server| asked.n_asked(server) - n_asked_slow[server as usize]);
     assert!(n_asked_after[0] > 3 * n_asked_after[1], "the first is asked again: {n_asked_after:?}");
-    let HedgeCounts { calls, hedges, .. } = shards.hedge_counts();
+    let HedgeCounts { calls, hedges, .. } = shards.calls().hedges();
     assert!(hedges * 20 <= calls, "{hedges} hedges of {calls} calls");
 }

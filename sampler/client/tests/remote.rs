@@ -422,7 +422,8 @@ fn a_server_that_comes_back_is_asked_again() {
     let mut found = Drawn::default();
     runtime.block_on(remote.sample_hop(0, &hop, &nodes, &mut found)).unwrap();
     assert_eq!(found, expected);
-    assert!(remote.counts(Call::SampleHop).errors > 0);
+    let counts = remote.counts(Call::SampleHop);
+    assert!(counts.retries > 0 && counts.retries == counts.errors, "{counts:?}");
     again.join().unwrap().stop().unwrap();
     // Nobody there: an error that names the shard, the place, the call and the time.
     let config = RemoteConfig { max_call: Duration::from_millis(400), ..patience() };

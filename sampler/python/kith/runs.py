@@ -10,6 +10,7 @@ import os
 import re
 import tempfile
 import weakref
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -120,7 +121,7 @@ class Run:
     def results(self) -> dict[str, Any]:
         """`best_epoch`, `valid` and `test` of that epoch, `test_last`, `metric` …; without a report of all steps, those so far."""
         with contextlib.suppress(FileNotFoundError):
-            report = json.loads((self.place / "report.json").read_bytes().replace(b": null", b": NaN"))
+            report = _read_object(self.place / "report.json", (self.place / "report.json").read_bytes(), b": ")
             if report["results"]["steps"] == (self.place / "steps.jsonl").read_bytes().count(b"\n"):
                 return {"is_finished": True, **{name: report[name] for name in ("model", "seed", "metric")}, **report["results"]}
         epochs = _Epochs(self.place).read()
@@ -220,7 +221,7 @@ class _Epochs:
                 text = file.read()
         for line in text[len(self._line) : text.rfind(b"\n") + 1].splitlines(keepends=True):
             self._offset, self._line = self._offset + len(line), line
-            step = json.loads(line.replace(b"null", b"NaN"))
+            step = _read_object(self._file, line)
             if self._steps and step["epoch"] != self._steps[0]["epoch"]:
                 epochs.append(self._end())
             self._steps.append(step)
@@ -238,6 +239,19 @@ class _Epochs:
         numbers = {name: sum(column) / len(steps) for name, column in losses.items()}
         numbers |= {name: steps[-1][name] for name in ("valid_loss", "valid", "test") if name in steps[-1]}
         return {"epoch": steps[0]["epoch"], "steps": len(steps), **numbers, "seconds": sum(step["micros"] for step in steps) / 1e6}
+
+
+def _read_object(file: Path, text: bytes, before_null: bytes = b"") -> dict[str, Any]:
+    """Reads a JSON object that ends with the CRC-32 of its text; objects of older versions do not. null is nan."""
+    before, field, after = text.strip().rpartition(b'"crc32":')
+    begin = after.find(b'"') + 1
+    blank = before + field + after[:begin] + b"0" * 8 + after[begin + 8 :]
+    if field and after[begin : begin + 8] != b"%08x" % zlib.crc32(blank):
+        raise KithError(f"{file}: damaged: an object in it does not have its checksum: restore the file from a copy")
+    try:
+        return dict(json.loads(text.replace(before_null + b"null", before_null + b"NaN")))
+    except ValueError as error:
+        raise KithError(f"{file}: damaged: {error}") from error
 
 
 def _graph_place(graph: Any) -> str:

@@ -11,6 +11,7 @@ use std::{
 
 use clap::Args;
 use kith_bucket::{BucketError, Place, Pull, Wanted};
+use kith_log::say;
 use kith_store::parse_shard_list;
 
 /// Download shards of a partitioned graph from object storage. An interrupted pull resumes.
@@ -37,7 +38,7 @@ pub fn parse_wanted(text: &str) -> Result<Wanted, String> {
     if text == "all" { Ok(Wanted::All) } else { parse_shard_list(text).map(Wanted::Shards) }
 }
 
-#[allow(clippy::print_stdout, clippy::print_stderr)] // Lines for the log of an init container.
+#[allow(clippy::print_stdout)] // The answer.
 pub(crate) fn pull(args: &PullArgs) -> Result<(), BucketError> {
     let wanted = args.index.map_or_else(|| args.shards.clone(), Wanted::ShardByIndex);
     let pull = Pull::new(&Place::parse(&args.url)?, &args.dir, &wanted)?;
@@ -47,7 +48,7 @@ pub(crate) fn pull(args: &PullArgs) -> Result<(), BucketError> {
         let Ok(mut last_line) = last_line.try_lock() else { return };
         if last_line.elapsed() > LINE_EVERY {
             *last_line = Instant::now();
-            eprintln!("pulling: {} of {} MiB", n_done >> 20, total >> 20);
+            say(&format!("pulling: {} of {} MiB", n_done >> 20, total >> 20));
         }
     })?;
     println!("{}: {} bytes, {} received", args.dir.display(), pulled.n_bytes, pulled.received_bytes);

@@ -11,14 +11,15 @@ use h2::{Reason, RecvStream, SendStream, server::SendResponse};
 use http::{HeaderMap, HeaderValue, Request, Response, header::CONTENT_TYPE};
 use kith_proto::{CHECKSUM_HEADER, Call, PROTOCOL, PROTOCOL_HEADER, put_checksum};
 use tokio::time::{Instant, timeout_at};
-use tonic::{Code, Status};
+use tonic::Status;
 
 use crate::server::{
     access::Peer,
     answer::{self, Answer, Chunk},
     connections::{Connection, Held},
     input::{Arriving, Input},
-    metrics::Record,
+    limit::Limit,
+    record::Record,
     served::Served,
     shared::Shared,
 };
@@ -41,19 +42,19 @@ pub(crate) async fn answer_call(
     request: Request<RecvStream>,
     respond: SendResponse<Bytes>,
 ) {
-    let record = Record::start(Arc::clone(&shared.metrics), call);
     let (head, body) = request.into_parts();
+    let record = Record::start(Arc::clone(&shared.metrics), call, connection.address(), &head.headers);
     let deadline = match checked(shared, peer, &head.headers) {
         Ok(deadline) => deadline,
         Err(status) => return refuse(respond, &status, &record),
     };
-    connection.set_known();
+    connection.set_known(record.session());
     let asking = Asking { shared, connection, call, deadline };
     let mut respond = respond;
     let first = tokio::select! {
         biased; // A call that was cancelled is not computed.
         _ = poll_fn(|context| respond.poll_reset(context)) => return, // Dropping the record counts it as cancelled.
-        first = timeout_at(deadline, asking.first(body)) => first.unwrap_or_else(|_| Err(late())),
+        first = timeout_at(deadline.at, asking.first(body)) => first.unwrap_or_else(|_| Err(deadline.late())),
     };
     match first {
         Ok(first) => asking.send(first, respond, &record).await,
@@ -61,12 +62,28 @@ pub(crate) async fn answer_call(
     }
 }
 
-fn late() -> Status {
-    Status::deadline_exceeded("the call took longer than it may")
+/// The end of the time that a call may take.
+#[derive(Clone, Copy)]
+struct Deadline {
+    at: Instant,
+    /// True if the server set it, false if the client did.
+    is_ours: bool,
+}
+
+impl Deadline {
+    /// The status of a call that took longer.
+    fn late(self) -> Status {
+        late(self.is_ours)
+    }
+}
+
+fn late(is_ours: bool) -> Status {
+    let status = Status::deadline_exceeded("the call took longer than it may");
+    if is_ours { Limit::MaxCall.status(status) } else { status }
 }
 
 /// Refuses callers that may not ask and other protocols; gives the end of the time that the call may take.
-fn checked(shared: &Shared, peer: &Peer, headers: &HeaderMap) -> Result<Instant, Status> {
+fn checked(shared: &Shared, peer: &Peer, headers: &HeaderMap) -> Result<Deadline, Status> {
     shared.access.check(peer, headers)?;
     if shared.is_draining.load(Ordering::Relaxed) {
         return Err(Status::unavailable("the server is about to stop: ask again, or another one"));
@@ -89,10 +106,11 @@ fn checked(shared: &Shared, peer: &Peer, headers: &HeaderMap) -> Result<Instant,
             .ok_or_else(|| Status::invalid_argument("grpc-timeout is not a number of at most 8 digits and a unit"))?
             .min(max_call),
     };
+    let is_ours = allowed == max_call;
     if allowed <= EARLY {
-        return Err(late()); // Timers tick too slowly to see this.
+        return Err(late(is_ours)); // Timers tick too slowly to see this.
     }
-    Ok(Instant::now() + (allowed - EARLY))
+    Ok(Deadline { at: Instant::now() + (allowed - EARLY), is_ours })
 }
 
 /// A call that was let in.
@@ -100,7 +118,7 @@ struct Asking<'a> {
     shared: &'a Arc<Shared>,
     connection: &'a Arc<Connection>,
     call: Call,
-    deadline: Instant,
+    deadline: Deadline,
 }
 
 /// An answer on its way.
@@ -230,22 +248,22 @@ impl Asking<'_> {
                 }
                 break Status::ok("");
             } else if self.connection.all().has_ample_memory() {
-                let (is_sent, next) = tokio::join!(sending, timeout_at(self.deadline, self.next(answering)));
+                let (is_sent, next) = tokio::join!(sending, timeout_at(self.deadline.at, self.next(answering)));
                 if !is_sent {
                     return;
                 }
                 next
             } else if sending.await {
-                timeout_at(self.deadline, self.next(answering)).await
+                timeout_at(self.deadline.at, self.next(answering)).await
             } else {
                 return;
             };
-            step = match next.unwrap_or_else(|_| Err(late())) {
+            step = match next.unwrap_or_else(|_| Err(self.deadline.late())) {
                 Ok(step) => step,
                 Err(status) => break status,
             };
         };
-        record.end(status.code());
+        record.end(&status);
         let _ = stream.send_trailers(trailers(&status)); // The client may have left.
     }
 
@@ -258,11 +276,12 @@ impl Asking<'_> {
                 stream.reserve_capacity(piece.len());
                 let mut n_bytes = stream.capacity();
                 if n_bytes == 0 {
-                    n_bytes = match timeout_at(self.deadline, poll_fn(|context| stream.poll_capacity(context))).await {
+                    let deadline = self.deadline.at;
+                    n_bytes = match timeout_at(deadline, poll_fn(|context| stream.poll_capacity(context))).await {
                         Ok(Some(Ok(n_bytes))) => n_bytes,
                         Ok(Some(Err(_)) | None) => return false,
                         Err(_) => {
-                            record.end(Code::DeadlineExceeded);
+                            record.end(&self.deadline.late());
                             stream.send_reset(Reason::CANCEL);
                             return false;
                         }
@@ -295,7 +314,7 @@ fn held_by(pieces: Vec<Bytes>, held: Option<Held>) -> Vec<Bytes> {
 
 /// Ends a call with a status and nothing else.
 pub(crate) fn refuse(mut respond: SendResponse<Bytes>, status: &Status, record: &Record) {
-    record.end(status.code());
+    record.end(status);
     send_status(&mut respond, status);
 }
 
@@ -348,6 +367,8 @@ pub fn parse_timeout(text: &str) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use tonic::Code;
+
     use super::*;
 
     #[test]

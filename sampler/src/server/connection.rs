@@ -17,8 +17,15 @@ use tokio::{
 };
 
 use crate::server::{
-    access::Peer, connections::Connection, input::STREAM_WINDOW_BYTES, names::names_of, service, shared::Shared,
-    socket::PatientSocket, tls::Tls,
+    access::Peer,
+    connections::Connection,
+    input::STREAM_WINDOW_BYTES,
+    names::names_of,
+    refused::{Broken, Refused},
+    service,
+    shared::Shared,
+    socket::PatientSocket,
+    tls::Tls,
 };
 
 /// HTTP/2: the largest frame of a client. A frame is buffered as a whole.
@@ -42,15 +49,16 @@ pub(crate) async fn serve(
     tls: Option<Arc<Tls>>,
     connection: Arc<Connection>,
     stream: TcpStream,
-) -> io::Result<()> {
+) -> Result<(), Broken> {
     let limits = shared.served.expected.limits;
     let _ = stream.set_nodelay(true); // It is slower without.
     // Nothing is said to who says nothing.
     let mut first = [0];
-    let n_bytes = tokio::select! {
-        peeked = timeout(limits.max_handshake, stream.peek(&mut first)) => peeked.map_err(|_| io::ErrorKind::TimedOut)??,
+    let peeked = tokio::select! {
+        peeked = timeout(limits.max_handshake, stream.peek(&mut first)) => peeked.map_err(Refused::Silent.by())?,
         () = connection.signaled() => return Ok(()),
     };
+    let n_bytes = peeked.map_err(Refused::Silent.by())?;
     if n_bytes == 0 {
         return Ok(());
     }
@@ -62,7 +70,7 @@ pub(crate) async fn serve(
         accepted = timeout(limits.max_handshake, tls.acceptor().accept(socket)) => accepted,
         () = connection.signaled() => return Ok(()),
     };
-    let socket = accepted.map_err(|_| io::ErrorKind::TimedOut)??;
+    let socket = accepted.map_err(Refused::Tls.by())?.map_err(Refused::Tls.by())?;
     let certificate = socket.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let peer = Peer { names: certificate.map(names_of).unwrap_or_default() };
     serve_http(shared, connection, Arc::new(peer), socket).await
@@ -73,7 +81,7 @@ async fn serve_http(
     connection: Arc<Connection>,
     peer: Arc<Peer>,
     socket: impl AsyncRead + AsyncWrite + Unpin,
-) -> io::Result<()> {
+) -> Result<(), Broken> {
     let limits = shared.served.expected.limits;
     // Every stream can have its window: one whose client does not read cannot keep another from sending.
     let window = u64::from(STREAM_WINDOW_BYTES) * u64::from(limits.max_in_flight.max(1));
@@ -85,10 +93,11 @@ async fn serve_http(
         .max_concurrent_streams(limits.max_in_flight)
         .handshake::<_, Bytes>(socket);
     let mut http = tokio::select! {
-        http = timeout(limits.max_handshake, handshake) => http.map_err(|_| io::ErrorKind::TimedOut)?,
+        http = timeout(limits.max_handshake, handshake) => http.map_err(Refused::Http2.by())?,
         () = connection.signaled() => return Ok(()),
     }
-    .map_err(io::Error::other)?;
+    .map_err(io::Error::other)
+    .map_err(Refused::Http2.by())?;
     let mut pings = http.ping_pong().expect("it is taken once");
     let mut ticks = interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -101,7 +110,7 @@ async fn serve_http(
                     let (shared, connection, peer) = (Arc::clone(&shared), Arc::clone(&connection), Arc::clone(&peer));
                     tokio::spawn(service::answer(shared, connection, peer, request, respond));
                 }
-                Some(Err(error)) => return Err(io::Error::other(error)),
+                Some(Err(error)) => return Err(Refused::Protocol.by()(io::Error::other(error))),
                 None => return Ok(()),
             },
             () = connection.signaled() => {}
@@ -110,7 +119,7 @@ async fn serve_http(
                 if n_ticks % PING_EVERY.as_secs() == 0 {
                     is_pinged = is_pinged && pings.poll_pong(&mut Context::from_waker(Waker::noop())).is_pending();
                     if is_pinged {
-                        return Err(io::ErrorKind::TimedOut.into());
+                        return Err(Refused::Protocol.by()(io::ErrorKind::TimedOut));
                     }
                     is_pinged = pings.send_ping(Ping::opaque()).is_ok();
                 }

@@ -5,7 +5,7 @@ use std::{
     collections::HashMap,
     net::{IpAddr, Ipv6Addr},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -13,6 +13,13 @@ use std::{
 
 use tokio::sync::Notify;
 use tonic::Status;
+use tracing::warn;
+
+use crate::server::{
+    limit::{Limit, LimitCounts},
+    refused::Refused,
+    session::Session,
+};
 
 /// All connections of a server.
 #[derive(Debug)]
@@ -21,6 +28,7 @@ pub(crate) struct Connections {
     max_per_address: usize,
     max_bytes: usize,
     started: Instant,
+    limits: LimitCounts,
     /// Bytes that all calls hold.
     n_bytes: AtomicUsize,
     open: Mutex<Open>,
@@ -46,6 +54,8 @@ pub(crate) struct Connection {
     n_tool_calls: AtomicUsize,
     /// Set when one of its calls was let in.
     is_known: AtomicBool,
+    /// Name of the client, as its first call that was let in gave it.
+    session: OnceLock<Session>,
     /// Milliseconds after the server's start: when it was accepted or its last call ended.
     idle_since: AtomicU64,
     is_ending: AtomicBool,
@@ -60,22 +70,31 @@ const MIN_IDLE: Duration = Duration::from_secs(10);
 const MAX_TOOL_CALLS: usize = 4;
 
 impl Connections {
-    pub(crate) fn new(max_connections: usize, max_per_address: usize, max_bytes: usize) -> Connections {
+    pub(crate) fn new(
+        max_connections: usize,
+        max_per_address: usize,
+        max_bytes: usize,
+        limits: LimitCounts,
+    ) -> Connections {
         let (started, n_bytes, open) = (Instant::now(), AtomicUsize::new(0), Mutex::default());
-        Connections { max_connections, max_per_address, max_bytes, started, n_bytes, open }
+        Connections { max_connections, max_per_address, max_bytes, started, limits, n_bytes, open }
     }
 
     /// Lets a connection in. When there is no room, for all or for its address, a connection that was never let ask
-    /// leaves, the oldest first, then one that has been idle; `None` when all are at work.
-    pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Entered> {
+    /// leaves, the oldest first, then one that has been idle; the new one is refused when all are at work.
+    pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Result<Entered, Refused> {
         let address = network_of(address);
         let mut open = self.open();
+        let mut closed = Vec::new();
         let n_of_address = open.n_by_address.get(&address).copied().unwrap_or(0);
         if n_of_address >= self.max_per_address {
-            self.dismiss(&mut open, |connection| connection.address == address)?;
+            self.limits.reached(Limit::MaxPerAddress);
+            let is_meant = |connection: &Connection| connection.address == address;
+            closed.push((Limit::MaxPerAddress, self.dismiss(&mut open, is_meant).ok_or(Refused::MaxPerAddress)?));
         }
         if open.by_id.len() >= self.max_connections {
-            self.dismiss(&mut open, |_| true)?;
+            self.limits.reached(Limit::MaxConnections);
+            closed.push((Limit::MaxConnections, self.dismiss(&mut open, |_| true).ok_or(Refused::MaxConnections)?));
         }
         let id = open.next_id;
         open.next_id += 1;
@@ -87,17 +106,20 @@ impl Connections {
             n_calls: AtomicUsize::new(0),
             n_tool_calls: AtomicUsize::new(0),
             is_known: AtomicBool::new(false),
+            session: OnceLock::new(),
             idle_since: AtomicU64::new(self.millis()),
             is_ending: AtomicBool::new(false),
             signal: Notify::new(),
         });
         open.by_id.insert(id, Arc::clone(&connection));
         *open.n_by_address.entry(address).or_default() += 1;
-        Some(Entered(connection))
+        drop(open); // Nobody waits for lines of the log.
+        closed.iter().for_each(|(limit, connection)| connection.write_closed(*limit));
+        Ok(Entered(connection))
     }
 
     /// Ends the connection that is missed least, if there is one.
-    fn dismiss(&self, open: &mut Open, is_meant: impl Fn(&Connection) -> bool) -> Option<()> {
+    fn dismiss(&self, open: &mut Open, is_meant: impl Fn(&Connection) -> bool) -> Option<Arc<Connection>> {
         let now = self.millis();
         let is_idle = |connection: &&Arc<Connection>| {
             let idle = now.saturating_sub(connection.idle_since.load(Ordering::Relaxed));
@@ -110,7 +132,7 @@ impl Connections {
         let least = Arc::clone(least);
         least.end();
         open.remove(&least);
-        Some(())
+        Some(least)
     }
 
     /// Makes room for what `asking` holds now: the connection that holds most ends, unless it is the one that asks.
@@ -132,12 +154,16 @@ impl Connections {
         match most {
             Some(most) if most.id != asking.id && held(most) > held(asking) => {
                 most.end();
+                let most = Arc::clone(most);
+                drop(open); // Nobody waits for lines of the log.
+                self.limits.reached(Limit::RequestMemory);
+                most.write_closed(Limit::RequestMemory);
                 Ok(())
             }
-            _ => Err(Status::unavailable(format!(
+            _ => Err(Limit::RequestMemory.status(Status::unavailable(format!(
                 "calls hold all of the {} bytes that they may: ask again, or raise --request-memory",
                 self.max_bytes
-            ))),
+            )))),
         }
     }
 
@@ -198,11 +224,11 @@ impl Connection {
     pub(crate) fn take(self: &Arc<Self>, n_bytes: usize) -> Result<Held, Status> {
         let all = &self.all;
         if n_bytes > all.max_bytes {
-            return Err(Status::resource_exhausted(format!(
+            return Err(Limit::RequestMemory.status(Status::resource_exhausted(format!(
                 "{n_bytes} bytes are over the limit of {} that calls may hold: ask for less at once, or raise \
                  --request-memory",
                 all.max_bytes
-            )));
+            ))));
         }
         self.n_bytes.fetch_add(n_bytes, Ordering::Relaxed);
         let n_all = all.n_bytes.fetch_add(n_bytes, Ordering::Relaxed) + n_bytes;
@@ -238,10 +264,19 @@ impl Connection {
     }
 
     /// One of its calls was let in.
-    pub(crate) fn set_known(&self) {
+    pub(crate) fn set_known(&self, session: Option<&Session>) {
         if !self.is_known() {
+            if let Some(session) = session {
+                let _ = self.session.set(session.clone()); // Several calls may be the first.
+            }
             self.is_known.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Writes a line: it is closed for others, because of a limit.
+    fn write_closed(&self, limit: Limit) {
+        let session = self.session.get().map(Session::as_str);
+        warn!(reason = limit.name(), address = %self.address, session, "a connection is closed to make room");
     }
 
     pub(crate) fn n_calls(&self) -> usize {
@@ -326,9 +361,10 @@ mod tests {
 
     #[test]
     fn newcomers_displace_strangers_and_nobody_at_work() {
-        let all = Arc::new(Connections::new(3, 2, 1000));
+        let limits = LimitCounts::default();
+        let all = Arc::new(Connections::new(3, 2, 1000, limits.clone()));
         let (one, two) = (all.enter(address(1)).unwrap(), all.enter(address(1)).unwrap());
-        two.0.set_known();
+        two.0.set_known(None);
         // The address is full: its stranger leaves.
         let three = all.enter(address(1)).unwrap();
         assert!(one.0.is_ending() && !two.0.is_ending());
@@ -336,12 +372,14 @@ mod tests {
         // All are full: the oldest stranger leaves.
         let five = all.enter(address(3)).unwrap();
         assert!(three.0.is_ending() && !four.0.is_ending());
-        four.0.set_known();
-        five.0.set_known();
+        four.0.set_known(None);
+        five.0.set_known(None);
         let _call = four.0.start_call();
-        assert!(all.enter(address(4)).is_none(), "two, four and five are known and were at work just now");
+        let refused = all.enter(address(4)).unwrap_err();
+        assert_eq!(refused, Refused::MaxConnections, "two, four and five are known and were at work just now");
+        assert_eq!((limits.of(Limit::MaxPerAddress), limits.of(Limit::MaxConnections)), (1, 2));
         drop(two);
-        assert!(all.enter(address(4)).is_some());
+        assert!(all.enter(address(4)).is_ok());
         drop((one, three, four, five));
         assert_eq!(all.n_open(), 0);
         assert!(all.open().n_by_address.is_empty());
@@ -349,12 +387,17 @@ mod tests {
 
     #[test]
     fn the_connection_that_holds_most_makes_room() {
-        let all = Arc::new(Connections::new(9, 9, 1000));
+        let limits = LimitCounts::default();
+        let all = Arc::new(Connections::new(9, 9, 1000, limits.clone()));
         let (greedy, modest) = (all.enter(address(1)).unwrap(), all.enter(address(1)).unwrap());
         let held: Vec<Held> = (0..9).map(|_| greedy.0.take(100).unwrap()).collect();
         assert!(!all.has_ample_memory());
         let status = greedy.0.take(200).unwrap_err();
-        assert_eq!(status.code(), tonic::Code::Unavailable, "{status}");
+        assert_eq!(
+            (status.code(), Limit::of(&status)),
+            (tonic::Code::Unavailable, Some(Limit::RequestMemory)),
+            "{status}"
+        );
         assert_eq!(all.n_bytes(), 900, "a refusal holds nothing");
         let own = modest.0.take(200).unwrap();
         assert!(greedy.0.is_ending() && !modest.0.is_ending());
@@ -362,7 +405,9 @@ mod tests {
         assert!(!modest.0.is_ending(), "the greedy one's memory is being returned");
         drop((held, own, more));
         assert_eq!(all.n_bytes(), 0);
-        assert_eq!(modest.0.take(1001).unwrap_err().code(), tonic::Code::ResourceExhausted);
+        assert_eq!(limits.of(Limit::RequestMemory), 1, "the greedy one was closed for others");
+        let status = modest.0.take(1001).unwrap_err();
+        assert_eq!((status.code(), Limit::of(&status)), (tonic::Code::ResourceExhausted, Some(Limit::RequestMemory)));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use kith_proto::{FieldError, MessageError, PackedError};
 use kith_store::StoreError;
 use tonic::Status;
 
-use crate::seeds::SeedsError;
+use crate::{seeds::SeedsError, server::limit::Limit};
 
 /// Why a server does not run.
 #[derive(Debug, thiserror::Error)]
@@ -141,7 +141,7 @@ impl IntoStatus for MessageError {
     fn into_status(self) -> Status {
         match self {
             MessageError::Body(status) => status,
-            MessageError::TooLarge { .. } => Status::resource_exhausted(self.to_string()),
+            MessageError::TooLarge { .. } => Limit::MaxMessage.status(Status::resource_exhausted(self.to_string())),
             MessageError::Compressed => Status::unimplemented(self.to_string()),
             MessageError::CutShort => Status::invalid_argument(self.to_string()),
         }

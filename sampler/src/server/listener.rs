@@ -4,10 +4,12 @@ use std::{io, sync::Arc, time::Duration};
 
 use rustix::process::{Resource, getrlimit};
 use tokio::{net::TcpListener, sync::watch, time::sleep};
+use tracing::warn;
 
 use crate::server::{
     connection,
     connections::{Connections, Entered},
+    refused::Broken,
     shared::Shared,
     tls::Tls,
 };
@@ -46,17 +48,24 @@ impl Listener {
                     continue;
                 }
             };
-            let Some(entered) = self.connections.enter(address.ip()) else {
-                self.shared.metrics.refused_connection();
-                continue;
+            let entered = match self.connections.enter(address.ip()) {
+                Ok(entered) => entered,
+                Err(reason) => {
+                    self.shared.metrics.refused_connection(reason);
+                    warn!(reason = reason.name(), %address, "a connection was refused");
+                    continue;
+                }
             };
             let (shared, tls) = (Arc::clone(&self.shared), self.tls.clone());
             tokio::spawn(async move {
                 let Entered(connection) = &entered;
                 let (metrics, connection) = (Arc::clone(&shared.metrics), Arc::clone(connection));
                 let served = connection::serve(shared, tls, Arc::clone(&connection), stream).await;
-                if served.is_err() && !connection.is_known() {
-                    metrics.refused_connection();
+                if let Err(Broken { stage, error }) = served
+                    && !connection.is_known()
+                {
+                    metrics.refused_connection(stage);
+                    warn!(reason = stage.name(), %address, problem = %error, "a connection was refused");
                 }
             });
         }

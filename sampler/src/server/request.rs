@@ -10,7 +10,7 @@ use crate::{
     edges::Direction,
     fanout::{EdgeData, Fanout, Sampling},
     hop::Hop,
-    server::{config::Limits, ids::PackedIds, parts::ShardParts},
+    server::{config::Limits, ids::PackedIds, limit::Limit, parts::ShardParts},
 };
 
 /// Bytes of a text in a request.
@@ -208,9 +208,9 @@ impl Expected {
     fn check_fanout(&self, fanout: u32) -> Result<Fanout, Status> {
         let max_fanout = self.limits.max_fanout;
         if fanout > max_fanout {
-            return Err(Status::resource_exhausted(format!(
+            return Err(Limit::MaxFanout.status(Status::resource_exhausted(format!(
                 "a fanout of {fanout} is over the limit of {max_fanout}: raise --max-fanout"
-            )));
+            ))));
         }
         Fanout::at_most(fanout).map_err(|error| Status::invalid_argument(error.to_string()))
     }
@@ -219,9 +219,9 @@ impl Expected {
         let n = (packed.len() + n_streamed) / self.ids.bytes();
         let max_frontier = self.limits.max_frontier;
         if n > max_frontier {
-            return Err(Status::resource_exhausted(format!(
+            return Err(Limit::MaxFrontier.status(Status::resource_exhausted(format!(
                 "{n} {field} are over the limit of {max_frontier}: ask for fewer at once, or raise --max-frontier"
-            )));
+            ))));
         }
         PackedIds::new(packed.into(), n_streamed, self.ids)
             .map_err(|error| Status::invalid_argument(format!("{field}: {error}")))

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use kith_log::say;
 use tokio::{
     sync::oneshot,
     time::{MissedTickBehavior, interval},
@@ -77,7 +78,7 @@ impl Side {
 
 fn shown(path: &str, shared: &Shared, connections: &Connections) -> Option<Shown> {
     match path {
-        "/metrics" => Some(Shown::page(shared.metrics.page(connections))),
+        "/metrics" => Some(shared.metrics.page(connections)),
         "/health" if shared.is_draining.load(Ordering::Relaxed) => Some(Shown::unavailable("stopping\n")),
         "/health" => Some(Shown::page("serving\n".to_owned())),
         _ => None,
@@ -126,10 +127,9 @@ impl Files {
 }
 
 /// Tells the operator that files were read again, or why those from before stay.
-#[allow(clippy::print_stderr)] // A server has no other place for it.
 fn told(what: &str, read: Result<(), ServeError>) {
     match read {
-        Ok(()) => eprintln!("note: {what} were read again"),
-        Err(error) => eprintln!("warning: {what} stay as they were: {error}"),
+        Ok(()) => say(&format!("note: {what} were read again")),
+        Err(error) => say(&format!("warning: {what} stay as they were: {error}")),
     }
 }

@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use prometheus_client::metrics::histogram::Histogram;
 use tokio::sync::oneshot;
 use tonic::Status;
 
@@ -18,6 +19,8 @@ use crate::server::error::ServeError;
 pub(crate) struct Work {
     pool: rayon::ThreadPool,
     queues: Arc<Mutex<Queues>>,
+    /// Waits of pieces for a thread.
+    waits: Histogram,
 }
 
 /// A piece on a network thread that takes longer than this was not short: the shard's files are not in memory, or not checked yet.
@@ -65,13 +68,13 @@ fn locked(queues: &Mutex<Queues>) -> std::sync::MutexGuard<'_, Queues> {
 
 impl Work {
     /// Starts `n_threads` threads (0: one per core).
-    pub(crate) fn new(n_threads: usize) -> Result<Work, ServeError> {
+    pub(crate) fn new(n_threads: usize, waits: Histogram) -> Result<Work, ServeError> {
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(n_threads)
             .thread_name(|thread| format!("answers-{thread}"))
             .build()
             .map_err(|error| ServeError::System(error.to_string()))?;
-        Ok(Work { pool, queues: Arc::default() })
+        Ok(Work { pool, queues: Arc::default(), waits })
     }
 
     /// Computes a short piece on this thread, if the pool is idle: this saves waking a thread of the pool and this one again. The piece
@@ -86,6 +89,7 @@ impl Work {
             }
             queues.n_running = 1;
         }
+        self.waits.observe(0.0);
         let computed = catch_unwind(AssertUnwindSafe(piece)).map_err(|_| panicked());
         let ended = Instant::now();
         let mut queues = locked(&self.queues);
@@ -107,9 +111,11 @@ impl Work {
         piece: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Status> {
         let (tell, told) = oneshot::channel();
+        let (waits, pushed) = (self.waits.clone(), Instant::now());
         self.push(
             connection,
             Box::new(move || {
+                waits.observe(pushed.elapsed().as_secs_f64());
                 if !tell.is_closed() {
                     let _ = tell.send(piece()); // The client may have left meanwhile.
                 }
@@ -165,11 +171,15 @@ mod tests {
 
     use super::*;
 
+    fn work() -> Work {
+        Work::new(1, Histogram::new([0.005, 10.0])).unwrap()
+    }
+
     #[test]
     fn connections_take_turns() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let work = Work::new(1).unwrap();
+            let work = work();
             let order = Arc::new(Mutex::new(Vec::new()));
             let (hold, held) = std::sync::mpsc::channel::<()>();
             let mut first = Box::pin(work.run(0, move || held.recv_timeout(Duration::from_secs(10)).unwrap()));
@@ -199,7 +209,7 @@ mod tests {
     fn a_piece_is_computed_on_this_thread_while_the_pool_is_idle() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let work = Work::new(1).unwrap();
+            let work = work();
             let here = std::thread::current().id();
             let thread = || std::thread::current().id();
             // However long this thread was interrupted.
@@ -238,7 +248,7 @@ mod tests {
     fn panics_are_reported_and_do_not_cost_a_thread() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let work = Work::new(1).unwrap();
+            let work = work();
             let status = work.run(1, || -> u32 { panic!("on purpose") }).await.unwrap_err();
             assert!(status.message().contains("a mistake of ours"), "{status}");
             assert_eq!(work.run(1, || 7).await.unwrap(), 7);

@@ -23,6 +23,11 @@ pub fn print_fields(fields: &[(&str, String)]) -> anyhow::Result<()> {
 
 /// Prints an aligned table; the first row is the heading, and numbers are aligned right.
 pub fn print_table(rows: &[Vec<String>]) -> anyhow::Result<()> {
+    print(&table_of(rows))
+}
+
+/// The text of such a table.
+pub(crate) fn table_of(rows: &[Vec<String>]) -> String {
     let n_cells = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width_of = |cell: usize| rows.iter().filter_map(|row| row.get(cell)).map(|c| c.chars().count()).max();
     let widths: Vec<usize> = (0..n_cells).map(|cell| width_of(cell).unwrap_or(0)).collect();
@@ -42,5 +47,5 @@ pub fn print_table(rows: &[Vec<String>]) -> anyhow::Result<()> {
         text.push_str(cells.join("  ").trim_end());
         text.push('\n');
     }
-    print(&text)
+    text
 }

@@ -3,7 +3,6 @@
 mod args;
 pub(crate) mod attempt;
 pub(crate) mod command_line;
-mod ended;
 mod gpus;
 mod print;
 pub(crate) mod process;
@@ -17,17 +16,23 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kith_group::launch::{
+    attempt::Outcome,
+    restarts::{Restarts, pause_before},
+};
 use kith_run::{config::Mode, exit_code::RETRY, slices::refusal};
 
 pub(crate) use self::args::Args;
 use self::{
-    attempt::{Attempt, Outcome},
+    attempt::Attempt,
     command_line::CommandLine,
     process::Event,
-    progress::{Restarts, reached},
+    progress::reached,
     relay::{Relay, relay},
 };
 use crate::{progress::say, signals, train};
+
+const _: () = assert!(RETRY == kith_group::RETRY, "one meaning of exit code 75");
 
 /// Default of `--restarts`.
 const RESTARTS: u32 = 3;
@@ -109,11 +114,6 @@ pub(crate) fn events() -> io::Result<(SyncSender<Event>, Receiver<Event>)> {
     Ok((sender, events))
 }
 
-/// Pause before a restart: 1 s, 2 s, 4 s … 32 s.
-fn pause_before(restart: u32) -> Duration {
-    Duration::from_secs(1 << (restart - 1).min(5))
-}
-
 /// Exit code of a signal that arrives within `pause`.
 fn signal_within(events: &Receiver<Event>, pause: Duration) -> Option<u8> {
     let end = Instant::now() + pause;
@@ -130,6 +130,7 @@ fn signal_within(events: &Receiver<Event>, pause: Duration) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use kith_run::stop::Request;
 
     use super::*;
 
@@ -146,6 +147,11 @@ mod tests {
     }
 
     #[test]
+    fn a_ctrl_c_has_one_exit_code() {
+        assert_eq!(Request::Interrupt.code(), kith_group::INTERRUPTED);
+    }
+
+    #[test]
     fn ranks_without_slices_are_refused_before_they_start() {
         let gat = ["gat", "--set", "train.slices=4"];
         assert_eq!((sentence(4, &gat), sentence(1, &["gat"])), (None, None));
@@ -158,10 +164,5 @@ mod tests {
         for typed in [&["--attention", "auto"][..], &["nobody.toml"], &["gat", "--set", "train.epochs=none"], &[]] {
             assert_eq!(sentence(2, typed), None, "{typed:?}");
         }
-    }
-
-    #[test]
-    fn pauses_grow() {
-        assert_eq!([1, 2, 3, 6, 7, 99].map(|restart| pause_before(restart).as_secs()), [1, 2, 4, 32, 32, 32]);
     }
 }

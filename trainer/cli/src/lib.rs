@@ -33,6 +33,7 @@ pub mod pulled;
 mod renamed;
 pub mod replay;
 mod report;
+mod scrape;
 mod secrets;
 mod serve;
 mod shards;
@@ -40,12 +41,14 @@ pub mod signals;
 mod size;
 pub mod temporary;
 mod token;
+mod top;
 pub mod train;
 pub mod tune;
 
 use std::{ffi::OsString, io, process::ExitCode};
 
 use clap::{Parser, Subcommand};
+use kith_log::Format;
 
 use crate::{
     exit_code::{BUG, exit_code},
@@ -58,6 +61,10 @@ use crate::{
 struct Args {
     #[command(subcommand)]
     command: Command,
+    /// Format of the lines on stderr: text, or json with one object per line (default: the environment's KITH_LOG_FORMAT, or text).
+    /// KITH_LOG selects lines of the log by level, as in info or warn,kith_client=debug (default: warn).
+    #[arg(long, global = true, value_name = "text|json")]
+    log_format: Option<Format>,
 }
 
 /// A command with its arguments.
@@ -78,6 +85,7 @@ pub enum Command {
     Shards(shards::Args),
     Serve(Box<serve::Args>),
     Launch(Box<launch::Args>),
+    Top(top::Args),
     Secrets(secrets::Args),
     Bench(bench::Args),
     Devices(devices::Args),
@@ -103,6 +111,7 @@ pub fn kith() -> ExitCode {
         Command::Secrets(args) => done(secrets::run(&args)),
         Command::Serve(args) => done(serve::run(*args)),
         Command::Shards(args) => at_once(|| done(shards::run(args))),
+        Command::Top(args) => at_once(|| done(top::run(&args))),
         Command::Analyze(_)
         | Command::Devices(_)
         | Command::Export(_)
@@ -132,8 +141,10 @@ impl Program {
 
     fn code_of(self, call: impl FnOnce(Command, &[OsString]) -> anyhow::Result<u8>) -> u8 {
         exit_with_own_code_on_panic();
-        let command = std::env::args_os().nth(1).unwrap_or_default().to_string_lossy().into_owned();
-        let typed: Vec<_> = std::env::args_os().skip(2).collect();
+        let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+        let (command, typed) = words[n_before_command(&words)..]
+            .split_first()
+            .map_or_else(Default::default, |split| (split.0.to_string_lossy().into_owned(), split.1.to_vec()));
         let args = match Args::try_parse() {
             Ok(args) => args,
             // Includes `--help` and `--version`, which are no errors.
@@ -149,10 +160,16 @@ impl Program {
                 return 1;
             }
         };
+        if let Err(error) = kith_log::start(args.log_format) {
+            say(&format!("error: {error}"));
+            return 1;
+        }
         if self.notes_old_options {
             renamed::notes(&typed).iter().for_each(|note| say(&format!("note: {note}")));
         }
-        match call(args.command, &typed) {
+        let outcome = call(args.command, &typed);
+        kith_log::finish();
+        match outcome {
             Ok(code) => code,
             Err(error) if is_broken_pipe(&error) => 0,
             Err(error) if (self.is_asked)(&error) => {
@@ -165,6 +182,15 @@ impl Program {
                 (self.exit_code)(&error)
             }
         }
+    }
+}
+
+/// Words before the name of the command: the one option that all commands have may stand there.
+fn n_before_command(words: &[OsString]) -> usize {
+    let first = words.first().map(|word| word.to_string_lossy()).unwrap_or_default();
+    match &*first {
+        "--log-format" => words.len().min(2),
+        first => usize::from(first.starts_with("--log-format=")),
     }
 }
 
@@ -192,4 +218,18 @@ fn exit_with_own_code_on_panic() {
         say("this is a bug in kith: please report it with the lines above");
         kith_store::exit_at_once(BUG);
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_may_stand_before_the_command() {
+        let n_before = |words: &[&str]| n_before_command(&words.iter().map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(n_before(&["train", "--log-format", "json"]), 0);
+        assert_eq!(n_before(&["--log-format", "json", "train"]), 2);
+        assert_eq!(n_before(&["--log-format=json", "train"]), 1);
+        assert_eq!([n_before(&[]), n_before(&["--log-format"]), n_before(&["--help"])], [0, 1, 0]);
+    }
 }

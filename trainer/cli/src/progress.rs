@@ -1,7 +1,7 @@
 //! Progress of long work: a bar on a terminal, plain lines in a log. Both go to stderr; stdout is for answers.
 
 use std::{
-    io::{self, IsTerminal, Write},
+    io::{self, IsTerminal},
     sync::{
         Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -10,6 +10,7 @@ use std::{
 };
 
 use indicatif::{ProgressBar, ProgressStyle};
+use kith_log::Format;
 use kith_partition::progress::{Progress, Unit};
 pub use kith_run::memory_plan::bytes;
 
@@ -57,7 +58,7 @@ impl Default for Shown {
 impl Shown {
     /// Creates it, with nothing shown yet.
     pub fn new() -> Shown {
-        Shown { is_terminal: io::stderr().is_terminal(), work: Mutex::new(None), n_done: AtomicU64::new(0) }
+        Shown { is_terminal: is_terminal(), work: Mutex::new(None), n_done: AtomicU64::new(0) }
     }
 
     fn with_work(&self, act: impl FnOnce(&mut Work)) {
@@ -127,7 +128,7 @@ pub struct Epochs {
 impl Epochs {
     /// Training starts, or resumes after `n_done` epochs.
     pub fn begin(what: String, n_done: u64, n_epochs: u64) -> Epochs {
-        let bar = io::stderr().is_terminal().then(|| {
+        let bar = is_terminal().then(|| {
             let bar = ProgressBar::new(n_epochs).with_position(n_done);
             if let Ok(style) = ProgressStyle::with_template("{msg} [{bar:32}] {human_pos}/{human_len} {eta}") {
                 bar.set_style(style.progress_chars("=> "));
@@ -160,6 +161,11 @@ impl Drop for Epochs {
             bar.finish_and_clear();
         }
     }
+}
+
+/// True if people watch stderr.
+fn is_terminal() -> bool {
+    io::stderr().is_terminal() && kith_log::format() == Format::Text
 }
 
 fn make_bar(what: &str, total: Option<u64>, unit: Unit) -> ProgressBar {
@@ -205,9 +211,9 @@ pub fn grouped(n: u64) -> String {
     text
 }
 
-/// Prints one line on stderr; ignores a closed stderr.
+/// Prints one line on stderr, as `--log-format` says; ignores a closed stderr.
 pub fn say(line: &str) {
-    let _ = writeln!(io::stderr(), "{line}");
+    kith_log::say(line);
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, path::Path};
 
-use kith_run::files::publish_bytes;
+use kith_run::{files::publish_bytes, seal::seal};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use crate::error::LabError;
@@ -139,7 +139,7 @@ impl Table {
 impl Findings {
     /// Writes `bench.json` and `bench.md` to a folder.
     pub fn write(&self, dir: &Path) -> Result<(), LabError> {
-        let mut json = serde_json::to_string_pretty(self).expect("findings have only numbers and texts");
+        let mut json = seal(&serde_json::to_string_pretty(self).expect("findings have only numbers and texts"));
         json.push('\n');
         publish_bytes(&dir.join(FINDINGS), json.as_bytes())?;
         let mut text = String::new();

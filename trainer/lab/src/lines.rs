@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use kith_run::seal;
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::error::LabError;
@@ -32,11 +33,13 @@ impl Lines {
         // A killed process leaves at most one incomplete line, the last.
         let n_whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
         let text = String::from_utf8_lossy(&bytes[..n_whole]);
-        let parse = |(place, line): (usize, &str)| {
-            let wrong = |error| LabError::damaged(path, format!("line {} is not one of ours: {error}", place + 1));
-            serde_json::from_str(line).map_err(wrong)
+        let parse = |(place, line): (usize, &str)| -> Result<T, LabError> {
+            let wrong = |problem| LabError::damaged(path, format!("line {} is not one of ours: {problem}", place + 1));
+            let value = serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
+            seal::check(line).map_err(|problem| wrong(problem.to_owned()))?;
+            Ok(value)
         };
-        let found = text.lines().enumerate().map(parse).collect::<Result<_, _>>()?;
+        let found = text.lines().enumerate().map(parse).collect::<Result<Vec<T>, LabError>>()?;
         // The file is truncated only if it is a file of JSON lines: all complete lines parse, or the only one begins
         // with `{`.
         if n_whole == 0 && !bytes.is_empty() && bytes[0] != b'{' {
@@ -46,9 +49,9 @@ impl Lines {
         Ok((Lines { path: path.to_owned(), file }, found))
     }
 
-    /// Appends a line and syncs it to disk.
+    /// Appends an object with its checksum and syncs it to disk.
     pub(crate) fn push(&mut self, value: &impl Serialize) -> Result<(), LabError> {
-        let mut line = serde_json::to_string(value).expect("lines have only numbers and texts");
+        let mut line = seal::seal(&serde_json::to_string(value).expect("lines have only numbers and texts"));
         line.push('\n');
         let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data());
         written.map_err(LabError::io(&self.path))
@@ -57,35 +60,67 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
+    use kith_corruption::{Bits, check_bytes, scratch};
+    use serde::Deserialize;
+    use serde_json::{Value, json};
+
     use super::*;
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    struct Line {
+        n: u64,
+    }
+
+    fn line(n: u64) -> Value {
+        json!({ "n": n })
+    }
 
     #[test]
     fn lines_are_found_again_and_half_a_line_is_dropped() {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("folder/lines");
-        let (mut lines, found) = Lines::open::<u64>(&path).unwrap();
+        let (mut lines, found) = Lines::open::<Line>(&path).unwrap();
         assert!(found.is_empty());
-        lines.push(&1).unwrap();
-        lines.push(&2).unwrap();
+        lines.push(&line(1)).unwrap();
+        lines.push(&line(2)).unwrap();
         lines.file.write_all(b"{\"half").unwrap();
-        let busy = Lines::open::<u64>(&path).unwrap_err().to_string();
+        let busy = Lines::open::<Line>(&path).unwrap_err().to_string();
         assert!(busy.contains("folder: another process is at work there: wait"), "{busy}");
         drop(lines);
 
-        let (mut lines, found) = Lines::open::<u64>(&path).unwrap();
-        assert_eq!(found, [1, 2]);
-        lines.push(&3).unwrap();
+        let (mut lines, found) = Lines::open::<Line>(&path).unwrap();
+        assert_eq!(found, [1, 2].map(|n| Line { n }));
+        lines.push(&line(3)).unwrap();
         drop(lines);
-        assert_eq!(Lines::open::<u64>(&path).unwrap().1, [1, 2, 3]);
+        assert_eq!(Lines::open::<Line>(&path).unwrap().1, [1, 2, 3].map(|n| Line { n }));
 
-        fs::write(&path, "1\nx\n").unwrap();
-        let wrong = Lines::open::<u64>(&path).unwrap_err().to_string();
+        fs::write(&path, "{\"n\":1}\nx\n").unwrap();
+        let wrong = Lines::open::<Line>(&path).unwrap_err().to_string();
         assert!(wrong.contains("lines: line 2 is not one of ours: expected value"), "{wrong}");
         // A file with other contents is not changed, even if its last line is incomplete.
-        for text in ["1\nx\nmine", "notes without an end"] {
+        for text in ["{\"n\":1}\nx\nmine", "notes without an end"] {
             fs::write(&path, text).unwrap();
-            Lines::open::<u64>(&path).unwrap_err();
+            Lines::open::<Line>(&path).unwrap_err();
             assert_eq!(fs::read_to_string(&path).unwrap(), text);
         }
+    }
+
+    /// Truncation leaves the lines of a process that was killed earlier.
+    #[test]
+    fn every_damaged_line_is_refused() {
+        let temp = scratch();
+        let path = temp.path().join("trials.jsonl");
+        let (mut lines, _) = Lines::open::<Line>(&path).unwrap();
+        (1..4).for_each(|n| lines.push(&line(n)).unwrap());
+        drop(lines);
+        let whole = fs::read(&path).unwrap();
+        let outcomes = check_bytes(&whole, "trials.jsonl", Bits::Each, |bytes| {
+            fs::write(&path, bytes).unwrap();
+            let found = Lines::open::<Line>(&path).map_err(|error| error.to_string())?.1;
+            let is_cut = whole.starts_with(bytes) || bytes.last() != Some(&b'\n');
+            let is_begin = (1..).zip(&found).all(|(n, line)| line.n == n);
+            Ok(if is_cut && is_begin { vec![1, 2, 3] } else { found.into_iter().map(|line| line.n).collect() })
+        });
+        assert!(outcomes.n_refused > 8 * (whole.len() - 3 * 8), "{outcomes:?}");
     }
 }

@@ -39,7 +39,8 @@ fn main() -> ExitCode {
         | Command::Report(_)
         | Command::Secrets(_)
         | Command::Serve(_)
-        | Command::Shards(_) => Err(programs::not_here()),
+        | Command::Shards(_)
+        | Command::Top(_) => Err(programs::not_here()),
     })
 }
 

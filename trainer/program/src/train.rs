@@ -25,6 +25,7 @@ use kith_cli::{
 };
 use kith_run::{
     config::{BY_SEED, RunConfig},
+    files::{make_folder, publish_bytes},
     report::{RUN_FILE, Report},
     stop::Stop,
 };
@@ -95,7 +96,10 @@ fn train_all(args: &mut Args, world: &mut World, stop: &Stop) -> anyhow::Result<
     if let (Some(out), Some(_)) = (kept, &args.run_keys) {
         keep_run_file(out, args.resume, &config)?;
     }
-    let metrics = Arc::new(Metrics::default());
+    let metrics = Arc::new(Metrics::new(world.rank(), world.n_ranks()));
+    if let Some(calls) = opened.calls() {
+        metrics.show_calls(calls);
+    }
     if let Some(address) = args.metrics {
         say(&format!("metrics on {}", metrics.show(address)?));
     }
@@ -220,6 +224,6 @@ fn keep_run_file(out: &Path, resume: bool, config: &RunConfig) -> anyhow::Result
     if path.exists() && !resume {
         bail!("{}: holds runs already: resume them with --resume, or choose another place", out.display());
     }
-    std::fs::create_dir_all(out).map_err(TrainError::io(out))?;
-    Ok(std::fs::write(&path, config.to_toml()).map_err(TrainError::io(&path))?)
+    make_folder(out)?;
+    Ok(publish_bytes(&path, config.to_toml().as_bytes())?)
 }

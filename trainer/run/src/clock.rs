@@ -1,6 +1,12 @@
 //! Time of a rank, by phase.
 
-use std::time::Instant;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -69,25 +75,67 @@ impl std::ops::AddAssign for Phases {
     }
 }
 
+/// The phase that a clock is in. Other threads may read it at any time.
+#[derive(Debug)]
+pub struct CurrentPhase {
+    started: Instant,
+    /// Microseconds from the start to the beginning of the phase; the number of the phase in the lowest bits.
+    state: AtomicU64,
+}
+
+/// Bits of the number of a phase.
+const PHASE_BITS: u32 = 3;
+
+impl CurrentPhase {
+    fn new(started: Instant) -> CurrentPhase {
+        CurrentPhase { started, state: AtomicU64::new(Phase::Start as u64) }
+    }
+
+    fn set(&self, phase: Phase, since: Instant) {
+        let micros = since.saturating_duration_since(self.started).as_micros() as u64;
+        self.state.store(micros << PHASE_BITS | phase as u64, Ordering::Relaxed);
+    }
+
+    /// The phase, and the time since its beginning.
+    pub fn get(&self) -> (Phase, Duration) {
+        let state = self.state.load(Ordering::Relaxed);
+        let number = state & ((1 << PHASE_BITS) - 1);
+        let phase = Phase::ALL.get(number as usize).copied().unwrap_or(Phase::Start);
+        (phase, self.started.elapsed().saturating_sub(Duration::from_micros(state >> PHASE_BITS)))
+    }
+}
+
 /// Measures phases that follow each other without a gap.
 #[derive(Debug)]
 pub struct Clock {
     phase: Phase,
     since: Instant,
     spent: Phases,
+    current: Arc<CurrentPhase>,
 }
 
 impl Clock {
     /// Begins with the start of a run.
     pub fn start() -> Clock {
-        Clock { phase: Phase::Start, since: Instant::now(), spent: Phases::default() }
+        let since = Instant::now();
+        let current = Arc::new(CurrentPhase::new(since));
+        Clock { phase: Phase::Start, since, spent: Phases::default(), current }
     }
 
     /// Ends the phase that was, and begins another.
     pub fn enter(&mut self, phase: Phase) {
+        let is_other = phase != self.phase;
         let now = Instant::now();
         *self.spent.of_mut(self.phase) += now.duration_since(self.since).as_micros() as u64;
         (self.phase, self.since) = (phase, now);
+        if is_other {
+            self.current.set(phase, now);
+        }
+    }
+
+    /// The current phase, for other threads.
+    pub fn current(&self) -> Arc<CurrentPhase> {
+        Arc::clone(&self.current)
     }
 
     /// Time spent since the last call, by phase.
@@ -99,9 +147,28 @@ impl Clock {
 
 #[cfg(test)]
 mod tests {
-    use std::{thread::sleep, time::Duration};
+    use std::thread::sleep;
 
     use super::*;
+
+    #[test]
+    fn others_see_the_phase_and_its_age() {
+        let mut clock = Clock::start();
+        let current = clock.current();
+        assert_eq!(current.get().0, Phase::Start);
+        for phase in Phase::ALL {
+            clock.enter(phase);
+            assert_eq!(current.get().0, phase);
+        }
+        clock.enter(Phase::Exchange);
+        sleep(Duration::from_millis(5));
+        // Reading the times does not begin the phase again.
+        clock.take();
+        clock.enter(Phase::Exchange);
+        let (phase, age) = std::thread::spawn(move || current.get()).join().unwrap();
+        assert!(phase == Phase::Exchange && age >= Duration::from_millis(5), "{phase:?} {age:?}");
+        assert!(age < Duration::from_secs(5), "{age:?}");
+    }
 
     #[test]
     fn every_moment_belongs_to_one_phase() {

@@ -20,6 +20,7 @@ pub mod rank_tls;
 pub mod recipe;
 pub mod report;
 pub mod run_file;
+pub mod seal;
 pub mod search;
 pub mod slices;
 pub mod stop;

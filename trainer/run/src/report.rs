@@ -105,6 +105,9 @@ pub struct Report {
     /// Times that a step waited for the GPU, on average: synchronous copies and the like; mini-batches on a GPU only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_syncs_per_step: Option<f64>,
+    /// Names of the ranks at sampling servers, by rank, as lines of the servers' logs have them; only if the graph is on servers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sessions: Vec<String>,
     /// Identity of the store.
     pub store_digest: String,
     /// CPU instruction set, with the vendor of a CPU that is not Intel's: equal names give equal bits.

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use kith_client::{CacheFacts, Info, LocalStore, Sharded, Shards, Whereabouts, remote::OwnIds};
+use kith_client::{CacheFacts, Info, LocalStore, RemoteCalls, Sharded, Shards, Whereabouts, remote::OwnIds, session};
 use kith_run::graph_size::GraphSize;
 use kith_store::{Cluster, Graph, Ids, Verify};
 
@@ -54,6 +54,11 @@ impl Opened {
         self.sharded.as_ref().map_or(&[], |sharded| sharded.silent())
     }
 
+    /// Calls to sampling servers, if it is a partitioned graph.
+    pub fn calls(&self) -> Option<RemoteCalls> {
+        self.sharded.as_ref().map(|sharded| sharded.calls())
+    }
+
     /// Facts about the cache of remote features; `None` without one.
     pub fn cache(&self) -> Option<CacheFacts> {
         self.sharded.as_ref().and_then(|sharded| sharded.cache())
@@ -83,7 +88,8 @@ impl Opened {
 
     /// Origin of the graph.
     pub fn source(&self) -> Source {
-        Source::of(self.info())
+        let has_servers = self.sharded.as_ref().is_some_and(|sharded| sharded.has_servers());
+        Source { session: has_servers.then(session), ..Source::of(self.info()) }
     }
 
     /// The whole store, for those who cannot do without.
@@ -169,6 +175,8 @@ pub struct Source {
     pub dataset: String,
     /// Identity of the store.
     pub digest: String,
+    /// Name of this process at sampling servers, if they have the graph.
+    pub session: Option<&'static str>,
 }
 
 impl Source {
@@ -180,6 +188,6 @@ impl Source {
             "power-law graph" => "power-law",
             name => name,
         };
-        Source { dataset: dataset.to_owned(), digest: info.digest.clone() }
+        Source { dataset: dataset.to_owned(), digest: info.digest.clone(), session: None }
     }
 }

@@ -2,17 +2,15 @@
 
 mod agreement;
 mod board;
-mod contest;
 mod deadline;
 mod door;
 mod encryption;
 mod environment;
 mod error;
+mod facts;
 mod gpus;
-mod hello;
 mod join_config;
 mod line;
-mod message;
 mod pulse;
 mod rendezvous;
 mod spoke;
@@ -20,34 +18,29 @@ mod spoke;
 mod tests;
 mod token;
 mod trust;
-mod waking;
 mod wire;
 
 use std::{net::TcpListener, sync::Arc};
 
+use kith_group::progress::Verdict;
 use kith_run::{phase::Phase, rank_tls::RankTls, stop::Stop};
 
 use self::{
     agreement::{Agreed, disagreement},
-    pulse::{Pulse, Rhythm},
+    pulse::Pulse,
     rendezvous::Meeting,
     trust::Trust,
 };
-#[cfg(test)]
-pub(crate) use self::{board::Entry, tests::on_worlds, trust::tests::encrypted_lines};
 pub(crate) use self::{
-    board::{Board, Order, Verdict},
+    board::{Board, Order},
     deadline::timespec,
     line::Line,
 };
-pub use self::{
-    environment::Seat,
-    error::WorldError,
-    hello::{Facts, Member},
-    join_config::JoinConfig,
-    token::Token,
-};
+pub use self::{environment::Seat, error::WorldError, facts::Facts, join_config::JoinConfig, token::Token};
+#[cfg(test)]
+pub(crate) use self::{tests::on_worlds, trust::tests::encrypted_lines};
 use crate::distributed::collective::{Alone, Collective, Nccl, Ring, gpu_identity};
+pub use kith_group::member::Member;
 
 /// All ranks of a run, as one of them sees them. Dropping it says goodbye to the others.
 #[derive(Debug)]
@@ -70,7 +63,7 @@ struct Bond {
 impl World {
     /// A world of one rank.
     pub fn alone() -> World {
-        World::of_one(Member::alone())
+        World::of_one(facts::alone())
     }
 
     fn of_one(member: Member) -> World {
@@ -90,7 +83,7 @@ impl World {
         listener: Option<TcpListener>,
     ) -> Result<World, WorldError> {
         if seat.n_ranks == 1 {
-            return Ok(World::of_one(Member::own(0, String::new(), facts)));
+            return Ok(World::of_one(facts::member(0, String::new(), facts)));
         }
         let facts = match config.cuda {
             Some(device) => facts.clone().on_gpu(gpu_identity(device), config.shares_device),
@@ -102,8 +95,8 @@ impl World {
             _ => rendezvous::visit(seat, config, &facts, &trust)?,
         };
         let board = Arc::new(Board::new(seat.rank, meeting.members.clone())?);
-        let rhythm = Rhythm { every: config.heartbeat_every, deadline: config.heartbeat_deadline };
-        let pulse = Pulse::start(board.clone(), std::mem::take(&mut meeting.spokes), rhythm)?;
+        let spokes = std::mem::take(&mut meeting.spokes);
+        let pulse = Pulse::start(board.clone(), spokes, config.rhythm(), meeting.number)?;
         let formed = form_ring(seat, config, &trust, &meeting, &board, &pulse);
         let collective = match formed.and_then(|ring| make_collective(ring, &meeting.members, config)) {
             Ok(collective) => collective,

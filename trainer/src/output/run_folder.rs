@@ -10,6 +10,7 @@ use kith_run::{
     config::RunConfig,
     files::{make_folder, publish_bytes, remove_drafts},
     report::{CHECKPOINTS, REPORT, RUN_FILE, Report, STEPS, StepRecord},
+    seal::seal,
 };
 
 use crate::{
@@ -84,14 +85,14 @@ impl RunFolder {
 
     /// Appends one record.
     pub fn record(&mut self, record: &StepRecord) -> Result<(), TrainError> {
-        let mut line = serde_json::to_string(record).expect("a record has only numbers");
+        let mut line = seal(&serde_json::to_string(record).expect("a record has only numbers"));
         line.push('\n');
         self.steps.write_all(line.as_bytes()).map_err(TrainError::io(&self.dir.join(STEPS)))
     }
 
     /// Writes the report.
     pub fn report(&self, report: &Report) -> Result<(), TrainError> {
-        let mut text = serde_json::to_string_pretty(report).expect("a report has only numbers and texts");
+        let mut text = seal(&serde_json::to_string_pretty(report).expect("a report has only numbers and texts"));
         text.push('\n');
         publish_bytes(&self.dir.join(REPORT), text.as_bytes())?;
         self.keeper.keep()

@@ -43,6 +43,7 @@ impl Run<'_> {
             phases: self.state.phases.clone(),
             evaluated_nodes: self.state.evaluated_nodes.clone(),
             host_syncs_per_step: self.engine.host_syncs_per_step(),
+            sessions: self.sessions.clone(),
             store_digest: self.source.digest.clone(),
             instruction_set: machine.instruction_set,
             device: match (&self.gpu, self.device) {

@@ -42,7 +42,7 @@ impl Run<'_> {
         let kept = self.host.config.train.checkpoints_kept as usize;
         let snapshot = self.snapshot()?;
         let folder = self.folder.as_ref().expect("looked at above");
-        self.saver.save(folder, snapshot, kept)?;
+        self.saver.save(folder, snapshot, kept, &self.metrics)?;
         self.saved = (Instant::now(), Some(self.state.step));
         Ok(())
     }

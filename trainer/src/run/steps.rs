@@ -4,12 +4,14 @@ use std::time::Instant;
 
 use kith_client::RowCounts;
 use kith_run::{phase::Phase, report::StepRecord};
+use tracing::debug;
 
 use super::Run;
 use crate::{
     distributed::exchange::{Exchange, StepName, add_slices, digest_of},
     engine::Stage,
     error::TrainError,
+    output::metrics::HeardStep,
 };
 
 impl Run<'_> {
@@ -83,8 +85,9 @@ impl Run<'_> {
         let mut rows = RowCounts::default();
         own.for_each(|slice| rows += slice.rows());
         add_slices(&mut record, exchanged.slices);
-        let (rank, at) = (self.world.rank(), (exchanged.step + 1, exchanged.epoch));
-        self.metrics.hear(rank, at, record.loss, rows, exchanged.phases[rank]);
+        let (at, phases) = ((exchanged.step + 1, exchanged.epoch), exchanged.phases[self.world.rank()]);
+        debug!(step = exchanged.step, epoch = exchanged.epoch, loss = record.loss, "a step ended");
+        self.metrics.hear(HeardStep { at, loss: record.loss, n_seeds: record.n_seeds, rows, phases });
         record.phases = exchanged.phases;
         record.sent_bytes = exchanged.sent_bytes;
         record.slices = division.change(exchanged.step);

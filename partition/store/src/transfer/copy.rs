@@ -89,7 +89,7 @@ pub(crate) fn read_column(
 ) -> Result<()> {
     let mut file = File::open(path).map_err(StoreError::io(path))?;
     let length = file.metadata().map_err(StoreError::io(path))?.len();
-    if let Some(error) = wrong_length_of(entry, length) {
+    if let Some(error) = wrong_length_of(path, entry, length) {
         return Err(error);
     }
     let sums = if entry.name == CHECKSUMS { None } else { Some(opening.sums_of(entry)?) };

@@ -5,6 +5,7 @@ use std::{future::Future, ops::Range, pin::pin, time::Duration};
 use bytes::Bytes;
 use kith_proto::Call;
 use tokio::time::{Instant, sleep, timeout_at};
+use tracing::warn;
 
 use crate::{
     error::{ClientError, Result},
@@ -19,6 +20,7 @@ use crate::{
         progress::Progress,
         transport::{Question, Transport},
     },
+    session::session,
 };
 
 /// A way to a server, and what is known of it. Calls have no state, so asking twice does no harm.
@@ -109,11 +111,22 @@ impl Asker<'_> {
             last_news = progress.last_of_connection().unwrap_or(last_news).max(last_row);
             if problem.is_damage() && one_by_one.is_none() && shards.is_some_and(|shards| shards.numbers().len() > 1) {
                 one_by_one = shards;
+                counters.tries_again(call);
                 continue;
             }
             if !problem.may_pass() || Instant::now() + wait >= after(last_news, max_call) {
                 return Err(error_of(self.address, shards, call, (n_attempts, last_row.elapsed()), problem));
             }
+            counters.tries_again(call);
+            warn!(
+                reason = problem.kind(),
+                server = self.address,
+                call = call.name(),
+                attempt = n_attempts,
+                session = session(),
+                %problem,
+                "an attempt of a call failed: trying again"
+            );
             if n_new > 0 {
                 n_attempts = 0;
             }

@@ -15,7 +15,7 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, header};
 use http_body::{Frame, SizeHint};
-use kith_proto::{CHECKSUM_HEADER, MessageError, Messages, PROTOCOL, PROTOCOL_HEADER, sentence};
+use kith_proto::{CHECKSUM_HEADER, MessageError, Messages, PROTOCOL, PROTOCOL_HEADER, SESSION_HEADER, sentence};
 use tonic::{
     Code, Status, TimeoutExpired,
     body::Body,
@@ -23,15 +23,18 @@ use tonic::{
 };
 use tower_service::Service;
 
-use crate::remote::{
-    answers::{AnswerError, Read},
-    chunks::Chunks,
-    config::{RemoteConfig, RemoteTls},
-    counted::CountedConnector,
-    error::RemoteProblem,
-    progress::Progress,
-    token::Token,
-    transport::{Attempt, Question, Transport},
+use crate::{
+    remote::{
+        answers::{AnswerError, Read},
+        chunks::Chunks,
+        config::{RemoteConfig, RemoteTls},
+        counted::CountedConnector,
+        error::RemoteProblem,
+        progress::Progress,
+        token::Token,
+        transport::{Attempt, Question, Transport},
+    },
+    session::session,
 };
 
 /// HTTP/2: how much a server may send ahead of what is read. Enough for several answers at a time at the speed of a
@@ -60,6 +63,7 @@ const PIECE_BYTES: usize = 64 << 10;
 /// A connection that is made when it is needed, and made again when it was lost.
 #[derive(Debug)]
 pub(crate) struct Connection {
+    address: String,
     endpoint: Endpoint,
     connector: CountedConnector,
     /// Bytes received for all calls.
@@ -74,6 +78,8 @@ pub(crate) struct Connection {
 struct Line {
     channel: Channel,
     files: Option<TlsFiles>,
+    /// Number of times that files were read again.
+    n_renewals: u64,
 }
 
 impl Connection {
@@ -103,8 +109,16 @@ impl Connection {
         let files = config.tls.as_ref().map(TlsFiles::read).transpose()?;
         let received = Progress::new();
         let connector = CountedConnector::new(config.max_silence, &received);
-        let line = Mutex::new(Line::new(&endpoint, &connector, config.tls.as_ref(), files)?);
-        Ok(Connection { endpoint, connector, received, tls: config.tls.clone(), token, line })
+        let line = Mutex::new(Line::new(&endpoint, &connector, config.tls.as_ref(), files, 0)?);
+        Ok(Connection {
+            address: address.to_owned(),
+            endpoint,
+            connector,
+            received,
+            tls: config.tls.clone(),
+            token,
+            line,
+        })
     }
 
     async fn exchange(
@@ -113,10 +127,10 @@ impl Connection {
         answer: &mut (dyn Read + Send),
         progress: &Progress,
         token: Option<&HeaderValue>,
+        mut channel: Channel,
     ) -> Result<(), RemoteProblem> {
         let lost = |error: tonic::transport::Error| lost(&error);
         progress.goes_over(&self.received);
-        let mut channel = self.line.lock().unwrap_or_else(PoisonError::into_inner).channel.clone();
         poll_fn(|context| channel.poll_ready(context)).await.map_err(lost)?;
         let mut request = http_request(question, progress);
         if let Some(token) = token {
@@ -151,19 +165,26 @@ impl Connection {
         }
     }
 
+    /// The channel, and how often its files were read again.
+    fn channel(&self) -> (Channel, u64) {
+        let line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        (line.channel.clone(), line.n_renewals)
+    }
+
     /// Reads certificates again, for connections that are made from now on; whether they are others than those of the
-    /// connection that failed. Files that cannot be read now leave those that were.
-    fn has_new_files(&self) -> bool {
+    /// connection that failed, which had been renewed `n_renewals` times: another call may have read them meanwhile.
+    /// Files that cannot be read now leave those that were.
+    fn has_new_files(&self, n_renewals: u64) -> bool {
         let Some(tls) = &self.tls else { return false };
-        let Ok(files) = TlsFiles::read(tls) else { return false };
+        let files = TlsFiles::read(tls).ok();
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
-        if line.files.as_ref() == Some(&files) {
-            return false;
+        let files = files.filter(|files| line.files.as_ref() != Some(files));
+        let next = line.n_renewals + 1;
+        let renew = |files| Line::new(&self.endpoint, &self.connector, self.tls.as_ref(), Some(files), next).ok();
+        if let Some(renewed) = files.and_then(renew) {
+            *line = renewed;
         }
-        let renewed = Line::new(&self.endpoint, &self.connector, self.tls.as_ref(), Some(files));
-        let Ok(renewed) = renewed else { return false };
-        *line = renewed;
-        true
+        line.n_renewals != n_renewals
     }
 }
 
@@ -173,17 +194,22 @@ impl Line {
         connector: &CountedConnector,
         tls: Option<&RemoteTls>,
         files: Option<TlsFiles>,
+        n_renewals: u64,
     ) -> Result<Line, RemoteProblem> {
         let mut endpoint = endpoint.clone();
         if let Some((tls, files)) = tls.zip(files.as_ref()) {
             let bad_tls = |error: tonic::transport::Error| RemoteProblem::Untrusted(sentence(&error));
             endpoint = endpoint.tls_config(files.config(tls)).map_err(bad_tls)?;
         }
-        Ok(Line { channel: endpoint.connect_with_connector_lazy(connector.clone()), files })
+        Ok(Line { channel: endpoint.connect_with_connector_lazy(connector.clone()), files, n_renewals })
     }
 }
 
 impl Transport for Connection {
+    fn address(&self) -> &str {
+        &self.address
+    }
+
     fn ask<'a>(
         &'a self,
         question: &'a Question,
@@ -192,7 +218,9 @@ impl Transport for Connection {
     ) -> Attempt<'a> {
         Box::pin(async move {
             let token = self.token.as_ref().map(Token::header);
-            let Err(problem) = self.exchange(question, answer, progress, token.as_ref()).await else { return Ok(()) };
+            let (channel, n_renewals) = self.channel();
+            let exchanged = self.exchange(question, answer, progress, token.as_ref(), channel).await;
+            let Err(problem) = exchanged else { return Ok(()) };
             let again = |why: &str| Err(RemoteProblem::Lost(why.to_owned()));
             match problem {
                 RemoteProblem::Unauthenticated(_)
@@ -200,10 +228,12 @@ impl Transport for Connection {
                 {
                     again("the token has changed meanwhile")
                 }
-                RemoteProblem::Untrusted(_) if self.has_new_files() => again("certificates have changed meanwhile"),
+                RemoteProblem::Untrusted(_) if self.has_new_files(n_renewals) => {
+                    again("certificates have changed meanwhile")
+                }
                 // A server that rejects the certificate closes the connection; its reason does not reach this call.
                 RemoteProblem::Lost(why) if self.tls.is_some() => {
-                    self.has_new_files();
+                    self.has_new_files(n_renewals);
                     again(&format!(
                         "{why}; the server may ask for a certificate that it trusts, or have nothing to do with TLS"
                     ))
@@ -229,6 +259,7 @@ fn http_request(question: &Question, progress: &Progress) -> Request<Body> {
     headers.insert(header::TE, HeaderValue::from_static("trailers"));
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     headers.insert(PROTOCOL_HEADER, HeaderValue::from(PROTOCOL));
+    headers.insert(SESSION_HEADER, HeaderValue::from_static(session()));
     http
 }
 
@@ -351,6 +382,26 @@ impl http_body::Body for Pieces {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Two calls fail on one connection. The first one reads the new files: they are new to the second one too.
+    #[tokio::test]
+    async fn every_call_of_a_connection_learns_of_new_files() {
+        let temp = tempfile::tempdir().unwrap();
+        let ca = temp.path().join("ca.pem");
+        let certificate = |name: &str| rcgen::generate_simple_self_signed([name.to_owned()]).unwrap().cert.pem();
+        fs::write(&ca, certificate("before")).unwrap();
+        let tls = RemoteTls { ca: ca.clone(), identity: None, server_name: None };
+        let config = RemoteConfig { tls: Some(tls), ..RemoteConfig::default() };
+        let connection = Connection::new("127.0.0.1:1", &config).unwrap();
+        let (_, first) = connection.channel();
+        let (_, second) = connection.channel();
+        assert!(!connection.has_new_files(first), "nothing has changed");
+        fs::write(&ca, certificate("after")).unwrap();
+        assert!(connection.has_new_files(first));
+        assert!(connection.has_new_files(second), "it failed with the files before");
+        let (_, third) = connection.channel();
+        assert!(!connection.has_new_files(third), "it failed with the files of today");
+    }
 
     #[test]
     fn loopback_is_this_host_alone() {

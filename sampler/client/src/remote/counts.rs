@@ -11,10 +11,22 @@ pub struct RemoteCounts {
     pub requests: u64,
     /// Of these, those that did not end well.
     pub errors: u64,
+    /// Of these, those after which the call was attempted again.
+    pub retries: u64,
     /// Bytes of requests.
     pub sent_bytes: u64,
     /// Bytes of answers.
     pub received_bytes: u64,
+}
+
+impl std::ops::AddAssign for RemoteCounts {
+    fn add_assign(&mut self, other: RemoteCounts) {
+        self.requests += other.requests;
+        self.errors += other.errors;
+        self.retries += other.retries;
+        self.sent_bytes += other.sent_bytes;
+        self.received_bytes += other.received_bytes;
+    }
 }
 
 /// Counters by call.
@@ -25,6 +37,7 @@ pub(crate) struct Counters([CallCounters; Call::ALL.len()]);
 struct CallCounters {
     requests: AtomicU64,
     errors: AtomicU64,
+    retries: AtomicU64,
     sent_bytes: AtomicU64,
     received_bytes: AtomicU64,
 }
@@ -44,12 +57,17 @@ impl Counters {
         self.0[call as usize].errors.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(crate) fn tries_again(&self, call: Call) {
+        self.0[call as usize].retries.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn of(&self, call: Call) -> RemoteCounts {
-        let CallCounters { requests, errors, sent_bytes, received_bytes } = &self.0[call as usize];
+        let CallCounters { requests, errors, retries, sent_bytes, received_bytes } = &self.0[call as usize];
         let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         RemoteCounts {
             requests: number(requests),
             errors: number(errors),
+            retries: number(retries),
             sent_bytes: number(sent_bytes),
             received_bytes: number(received_bytes),
         }

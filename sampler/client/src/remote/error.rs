@@ -87,6 +87,21 @@ impl RemoteProblem {
         }
     }
 
+    /// Its kind, for lines of the log.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            RemoteProblem::Refused(_) => "refused",
+            RemoteProblem::Unauthenticated(_) | RemoteProblem::Forbidden(_) | RemoteProblem::TokenUnencrypted => {
+                "access"
+            }
+            RemoteProblem::Lost(_) => "lost",
+            RemoteProblem::Late => "late",
+            RemoteProblem::Untrusted(_) | RemoteProblem::File { .. } => "certificate",
+            RemoteProblem::Nonsense(_) => "answer",
+            RemoteProblem::Address(_) => "address",
+        }
+    }
+
     /// Tells if a smaller request may do better.
     pub(crate) fn is_late(&self) -> bool {
         match self {

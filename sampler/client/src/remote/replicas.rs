@@ -10,14 +10,18 @@ use std::{
 };
 
 use tokio::time::{Instant, sleep, timeout};
+use tracing::{info, warn};
 
-use crate::remote::{
-    answers::Read,
-    error::RemoteProblem,
-    hedge::{Budget, Buffer, Discarded, HedgeCounts, Permit},
-    progress::Progress,
-    transport::{Attempt, Question, Transport},
-    usual::Usual,
+use crate::{
+    remote::{
+        answers::Read,
+        error::RemoteProblem,
+        hedge::{Budget, Buffer, Discarded, HedgeCounts, Permit},
+        progress::Progress,
+        transport::{Attempt, Question, Transport},
+        usual::Usual,
+    },
+    session::session,
 };
 
 /// Hedges that a server may lose in a row.
@@ -89,15 +93,15 @@ impl Replicas {
     ) -> Result<(), RemoteProblem> {
         let ways = &*self.0;
         self.probe(question, answer.max_bytes());
-        let mut n_damaged = 0;
+        let mut is_damaged = vec![false; ways.ways.len()];
         loop {
-            let turn = ways.turn.load(Ordering::Relaxed);
+            let turn = ways.turn_to_whole(&is_damaged);
             let leaving = Leaving { ways, turn };
             let asked = ways.race(turn, question, answer, progress).await;
             match &asked {
                 Err(problem) if problem.is_damage() => {
-                    n_damaged += 1;
-                    if n_damaged == ways.ways.len() {
+                    is_damaged[turn % ways.ways.len()] = true;
+                    if is_damaged.iter().all(|is_damaged| *is_damaged) {
                         return asked;
                     }
                     drop(leaving);
@@ -141,6 +145,13 @@ impl Ways {
         &self.ways[turn % self.ways.len()]
     }
 
+    /// The turn, or the first after it that is not one of a damaged server: other calls may have gone back to that one.
+    fn turn_to_whole(&self, is_damaged: &[bool]) -> usize {
+        let turn = self.turn.load(Ordering::Relaxed);
+        let mut turns = (0..is_damaged.len()).map(|n| turn.wrapping_add(n));
+        turns.find(|turn| !is_damaged[turn % is_damaged.len()]).unwrap_or(turn)
+    }
+
     /// The next turn that is not a slow server's; the next one if all others are slow.
     fn next(&self, turn: usize) -> usize {
         let others = (1..self.ways.len()).map(|n| turn.wrapping_add(n));
@@ -162,6 +173,11 @@ impl Ways {
         }
         if !way.is_slow.swap(true, Ordering::Relaxed) {
             self.n_left.fetch_add(1, Ordering::Relaxed);
+            warn!(
+                server = way.transport.address(),
+                session = session(),
+                "a server is slow: asking others of its shards"
+            );
             let next = self.started.elapsed() + PROBE_EVERY;
             way.next_probe.store(next.as_millis() as u64, Ordering::Relaxed);
         }
@@ -172,6 +188,7 @@ impl Ways {
     fn is_fast(&self, number: usize) {
         self.ways[number].n_lost.store(0, Ordering::Relaxed);
         self.ways[number].is_slow.store(false, Ordering::Relaxed);
+        info!(server = self.ways[number].transport.address(), session = session(), "a slow server is fast again");
         if number == self.home {
             let n_ways = self.ways.len();
             let home = |turn: usize| Some(turn.wrapping_add((number + n_ways - turn % n_ways) % n_ways));
@@ -211,7 +228,16 @@ impl Ways {
             Hedged::Yes(permit) => permit,
         };
         let hedged = Instant::now();
-        let mut second = self.way(self.next(turn)).transport.ask(question, &mut buffer, progress);
+        let other = &self.way(self.next(turn)).transport;
+        let (call, session) = (question.call.name(), session());
+        info!(
+            server = way.transport.address(),
+            other = other.address(),
+            call,
+            session,
+            "a call is slow: asking another server too"
+        );
+        let mut second = other.ask(question, &mut buffer, progress);
         let won = tokio::select! {
             biased;
             asked = &mut first => match asked {

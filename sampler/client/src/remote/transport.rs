@@ -23,6 +23,11 @@ pub struct Question {
 
 /// A way to one server, or to several that answer alike. Its user sees to deadlines and retries.
 pub trait Transport: fmt::Debug + Send + Sync {
+    /// Its address, for lines of the log.
+    fn address(&self) -> &str {
+        ""
+    }
+
     /// Asks, and reads the answer as it arrives: `answer` has begun with the rows of the question. Reports moved bytes
     /// to `progress`. Dropping the attempt cancels it.
     fn ask<'a>(

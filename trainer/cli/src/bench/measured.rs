@@ -1,10 +1,10 @@
 //! Measurements of one combination.
 
+use kith_group::launch::attempt::Who;
 use kith_run::clock::Phases;
 use serde::{Deserialize, Serialize};
 
 use super::{processes::Memory, served::Served, steps::Step};
-use crate::launch::process::Who;
 
 /// Measurements of one combination.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

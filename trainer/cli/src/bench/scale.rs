@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::bail;
+use kith_group::launch::attempt::Outcome;
 use kith_store::{Graph, Verify, WorkFolder};
 use serde_json::json;
 
@@ -26,7 +27,7 @@ use crate::{
     answer::print_json,
     constants::Constants,
     launch::{
-        attempt::{Attempt, Audience, Outcome},
+        attempt::{Attempt, Audience},
         command_line::{CommandLine, HOST, Threads},
         events,
         process::Event,

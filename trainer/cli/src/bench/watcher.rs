@@ -8,6 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kith_group::launch::attempt::Who;
+
 use super::{
     combinations::Combination,
     measured::{Counted, Measured},
@@ -15,10 +17,7 @@ use super::{
     served::{Served, metrics_address, served},
     steps::Steps,
 };
-use crate::launch::{
-    attempt::Audience,
-    process::{Process, Who},
-};
+use crate::launch::{attempt::Audience, process::Process};
 
 /// Interval of checking for new steps.
 const TICK: Duration = Duration::from_millis(5);

@@ -1,4 +1,4 @@
-//! One attempt of a run: starts servers, then ranks, and stops them all.
+//! One attempt of a run: the processes of [`kith_group::launch::attempt`], their lines and signals.
 
 use std::{
     net::TcpListener,
@@ -7,13 +7,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kith_run::{exit_code::RETRY, stop::Request};
+use kith_group::launch::attempt::{self, Action, Kill, Outcome, Request, Who};
+use kith_run::stop;
 use rustix::process::Signal;
 
 use super::{
     command_line::CommandLine,
-    ended::Ended,
-    process::{Event, Process, Who},
+    process::{Event, Process},
 };
 
 /// Observer of an attempt.
@@ -32,69 +32,21 @@ pub(crate) trait Audience {
     }
 }
 
-/// End of an attempt.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// All ranks exited with 0, or the observer ended the attempt.
-    Done,
-    /// A process failed: exit code and message.
-    Failed { code: u8, sentence: String },
-    /// A signal stopped the ranks before they were done; its exit code.
-    Stopped { code: u8 },
-}
-
-/// Time limits.
-#[derive(Clone, Copy, Debug)]
-struct Waits {
-    /// For servers to open their shards.
-    start: Duration,
-    /// For the other processes after a failure: ranks that lose one stop by themselves and print the reason.
-    moment: Duration,
-    /// For processes to end after a signal.
-    patience: Duration,
-    /// For the other ranks after the first one exited with 0.
-    end: Duration,
-}
-
-const WAITS: Waits = Waits {
-    start: Duration::from_secs(120),
-    moment: Duration::from_secs(5),
-    patience: Duration::from_secs(5),
-    end: Duration::from_secs(600),
-};
-
-/// Stages of stopping the processes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
-    Running,
-    /// One process failed; the others have a moment to end.
-    Ending,
-    /// Ranks have been asked to stop and save a checkpoint; servers keep running for them.
-    Asked,
-    Terminated,
-    Killed,
-    /// SIGKILL did not help: the processes are left to the system.
-    GivenUp,
-}
-
+/// The processes of an attempt, and who observes them.
 pub(crate) struct Attempt<'a> {
     command_line: &'a CommandLine,
     audience: &'a mut dyn Audience,
     sender: &'a SyncSender<Event>,
     events: &'a Receiver<Event>,
+    begun: Instant,
     processes: Vec<Process>,
     /// Addresses of servers, by number, once they are ready.
     addresses: Vec<Option<String>>,
-    stage: Stage,
-    /// Start of the next stage.
-    deadline: Option<Instant>,
+    /// Where ranks meet, and rank 0's listener until rank 0 is started.
+    meeting: Option<(u16, Option<TcpListener>)>,
     /// Time of the observer's next look.
     next_look: Option<Instant>,
-    /// First failed process and its message, by [`Ended::is_worse_than`].
-    failure: Option<(Ended, String)>,
-    stopped: Option<Request>,
-    /// Number of ranks that exited with 0.
-    n_done: usize,
+    is_restart: bool,
 }
 
 impl<'a> Attempt<'a> {
@@ -108,190 +60,125 @@ impl<'a> Attempt<'a> {
             audience,
             sender,
             events,
+            begun: Instant::now(),
             processes: Vec::new(),
             addresses: vec![None; command_line.n_servers],
-            stage: Stage::Running,
-            deadline: None,
+            meeting: None,
             next_look: None,
-            failure: None,
-            stopped: None,
-            n_done: 0,
+            is_restart: false,
         }
     }
 
     /// Runs the attempt to its end; no process is left.
     pub(crate) fn run(mut self, is_restart: bool) -> anyhow::Result<Outcome> {
-        for server in 0..self.command_line.n_servers {
-            self.start(Who::Server(server), self.command_line.server(server), None)?;
-        }
-        self.deadline = Some(Instant::now() + WAITS.start).filter(|_| self.command_line.n_servers > 0);
-        while self.stage == Stage::Running && self.addresses.iter().any(Option::is_none) {
-            self.step();
-        }
-        if self.stage == Stage::Running {
-            self.deadline = None;
-            let addresses: Vec<String> = self.addresses.iter().flatten().cloned().collect();
-            let (listener, port) = self.command_line.listen()?;
-            let mut listener = Some(listener);
-            for rank in 0..self.command_line.n_ranks {
-                let command = self.command_line.rank(rank, port, &addresses, is_restart);
-                self.start(Who::Rank(rank), command, listener.take())?;
+        self.is_restart = is_restart;
+        let CommandLine { n_servers, n_ranks, grace, .. } = *self.command_line;
+        let (mut machine, mut actions) = attempt::Attempt::begin(n_servers, n_ranks, grace, self.now());
+        loop {
+            if let Some(outcome) = self.act(actions)? {
+                return Ok(outcome);
             }
-            self.next_look = self.audience.looks_every().map(|every| Instant::now() + every);
+            actions = self.step(&mut machine);
         }
-        while self.processes.iter().any(|process| !process.is_over) && self.stage < Stage::GivenUp {
-            // Servers are not needed without ranks.
-            if self.stage < Stage::Terminated && !self.has_ranks() {
-                self.go_to(Stage::Terminated);
-            }
-            self.step();
-        }
-        Ok(match (self.stopped, self.failure) {
-            (Some(request), None) if self.n_done < self.command_line.n_ranks => {
-                Outcome::Stopped { code: request.code() }
-            }
-            (Some(request), Some((ended, _))) if ended.code() == RETRY => Outcome::Stopped { code: request.code() },
-            (_, Some((ended, sentence))) => Outcome::Failed { code: ended.code(), sentence },
-            (_, None) => Outcome::Done,
-        })
     }
 
-    fn start(&mut self, who: Who, command: std::process::Command, listener: Option<TcpListener>) -> anyhow::Result<()> {
+    fn now(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// Carries out actions; the end of the attempt, if this was it.
+    fn act(&mut self, actions: Vec<Action>) -> anyhow::Result<Option<Outcome>> {
+        for action in actions {
+            match action {
+                Action::Start(who) => self.start(who)?,
+                Action::Signal(who, kill) => {
+                    let signal = match kill {
+                        Kill::Terminate => Signal::TERM,
+                        Kill::Kill => Signal::KILL,
+                    };
+                    self.processes
+                        .iter()
+                        .filter(|process| process.who == who)
+                        .for_each(|process| process.signal(signal));
+                }
+                Action::RanksStarted => {
+                    self.next_look = self.audience.looks_every().map(|every| Instant::now() + every);
+                }
+                Action::End(outcome) => return Ok(Some(outcome)),
+            }
+        }
+        Ok(None)
+    }
+
+    fn start(&mut self, who: Who) -> anyhow::Result<()> {
+        let (command, listener) = match who {
+            Who::Server(server) => (self.command_line.server(server), None),
+            Who::Rank(rank) => {
+                if self.meeting.is_none() {
+                    let (listener, port) = self.command_line.listen()?;
+                    self.meeting = Some((port, Some(listener)));
+                }
+                let (port, listener) = self.meeting.as_mut().expect("made above");
+                let addresses: Vec<String> = self.addresses.iter().flatten().cloned().collect();
+                (self.command_line.rank(rank, *port, &addresses, self.is_restart), listener.take())
+            }
+        };
         let failed =
             |error| anyhow::anyhow!("{who} cannot be started: {error}; check the limits on processes and memory");
         self.processes.push(Process::start(who, command, listener, self.sender).map_err(failed)?);
         Ok(())
     }
 
-    fn has_ranks(&self) -> bool {
-        self.processes.iter().any(|process| matches!(process.who, Who::Rank(_)) && !process.is_over)
-    }
-
-    /// Waits for the next event or deadline, and handles it.
-    fn step(&mut self) {
-        let event = match [self.deadline, self.next_look].into_iter().flatten().min() {
+    /// Waits for the next event or deadline, and tells the machine.
+    fn step(&mut self, machine: &mut attempt::Attempt) -> Vec<Action> {
+        let deadline = machine.deadline().map(|deadline| self.begun + deadline);
+        let event = match [deadline, self.next_look].into_iter().flatten().min() {
             Some(moment) => self.events.recv_timeout(moment.saturating_duration_since(Instant::now())),
             None => self.events.recv().map_err(RecvTimeoutError::from),
         };
-        match event {
-            Ok(Event::Line { who, is_answer, line }) => self.on_line(who, is_answer, &line),
-            Ok(Event::Ended { who, ended }) => self.on_end(who, ended),
-            Ok(Event::Signal { request }) => self.on_signal(request),
-            Err(_) if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) => self.on_deadline(),
-            Err(_) => {}
-        }
-        if self.next_look.is_some_and(|moment| moment <= Instant::now()) {
-            self.look();
-        }
-    }
-
-    /// The first signal gives ranks time for a checkpoint. A Ctrl-C after it kills all processes; another SIGTERM is
-    /// ignored.
-    fn on_signal(&mut self, request: Request) {
-        let stage = match (self.stopped, request) {
-            (None, _) => Stage::Asked,
-            (Some(_), Request::Interrupt) => Stage::Killed,
-            (Some(_), Request::Terminate) => return,
+        let now = self.now();
+        let mut actions = match event {
+            Ok(Event::Line { who, is_answer, line }) => self.on_line(machine, who, is_answer, &line),
+            Ok(Event::Ended { who, ended }) => machine.ended(who, ended, now),
+            Ok(Event::Signal { request }) => {
+                let is_interrupt = request == stop::Request::Interrupt;
+                machine.request(Request { code: request.code(), is_interrupt }, now)
+            }
+            Err(_) => machine.tick(now),
         };
-        self.stopped.get_or_insert(request);
-        if stage > self.stage {
-            self.go_to(stage);
+        if self.next_look.is_some_and(|moment| moment <= Instant::now()) {
+            actions.extend(self.look(machine));
         }
+        actions
     }
 
     /// Calls the observer, unless processes are being stopped.
-    fn look(&mut self) {
-        let every = self.audience.looks_every().filter(|_| self.stage == Stage::Running);
+    fn look(&mut self, machine: &mut attempt::Attempt) -> Vec<Action> {
+        let every = self.audience.looks_every().filter(|_| machine.is_running());
         self.next_look = every.map(|every| Instant::now() + every);
         if every.is_none() {
-            return;
+            return Vec::new();
         }
         match self.audience.look(&self.processes) {
-            Ok(ControlFlow::Continue(())) => {}
-            Ok(ControlFlow::Break(())) => self.go_to(Stage::Terminated),
-            Err(sentence) => {
-                self.fail(Ended::Code(1), sentence);
-                self.go_to(Stage::Terminated);
-            }
+            Ok(ControlFlow::Continue(())) => Vec::new(),
+            Ok(ControlFlow::Break(())) => machine.finish(self.now()),
+            Err(sentence) => machine.reject(sentence, self.now()),
         }
     }
 
-    fn on_line(&mut self, who: Who, is_answer: bool, line: &[u8]) {
+    fn on_line(&mut self, machine: &mut attempt::Attempt, who: Who, is_answer: bool, line: &[u8]) -> Vec<Action> {
+        let mut actions = Vec::new();
         if let Who::Server(server) = who
             && is_answer
             && self.addresses[server].is_none()
         {
             self.addresses[server] = address(&String::from_utf8_lossy(line));
+            if self.addresses[server].is_some() {
+                actions = machine.ready(server);
+            }
         }
         self.audience.hear(who, is_answer, line);
-    }
-
-    fn on_end(&mut self, who: Who, ended: Ended) {
-        let process = self.processes.iter_mut().find(|process| process.who == who);
-        process.expect("only processes end").is_over = true;
-        if let Who::Rank(_) = who {
-            self.n_done += usize::from(ended.is_well());
-        }
-        let is_told = match who {
-            Who::Rank(_) => self.stage >= Stage::Asked,
-            Who::Server(_) => self.stage >= Stage::Terminated,
-        };
-        if is_told && (ended.is_retry() || ended.code() == Request::Interrupt.code() || self.stage >= Stage::Terminated)
-        {
-            return;
-        }
-        match who {
-            Who::Rank(_) if ended.is_well() => {
-                if self.stage == Stage::Running {
-                    self.deadline.get_or_insert(Instant::now() + WAITS.end);
-                }
-            }
-            Who::Server(_) if ended.is_well() => {
-                self.fail(Ended::Code(RETRY), format!("{who} ended while ranks needed it"));
-            }
-            _ => self.fail(ended, format!("{who} {}", ended.sentence())),
-        }
-    }
-
-    fn on_deadline(&mut self) {
-        match self.stage {
-            Stage::Running if !self.has_ranks() => {
-                let seconds = WAITS.start.as_secs();
-                self.fail(Ended::Code(RETRY), format!("a server was not ready within {seconds} s"));
-            }
-            Stage::Running => {
-                let seconds = WAITS.end.as_secs();
-                self.fail(Ended::Code(RETRY), format!("a rank did not end within {seconds} s of another"));
-            }
-            Stage::Ending | Stage::Asked => self.go_to(Stage::Terminated),
-            Stage::Terminated => self.go_to(Stage::Killed),
-            Stage::Killed | Stage::GivenUp => self.go_to(Stage::GivenUp),
-        }
-    }
-
-    fn fail(&mut self, ended: Ended, sentence: String) {
-        if self.failure.as_ref().is_none_or(|(first, _)| ended.is_worse_than(*first)) {
-            self.failure = Some((ended, sentence));
-        }
-        if self.stage == Stage::Running {
-            self.go_to(Stage::Ending);
-        }
-    }
-
-    fn go_to(&mut self, stage: Stage) {
-        self.stage = stage;
-        let (signal, wait) = match stage {
-            Stage::Running | Stage::Ending => (None, WAITS.moment),
-            Stage::Asked => (Some(Signal::TERM), self.command_line.grace + WAITS.patience),
-            Stage::Terminated => (Some(Signal::TERM), WAITS.patience),
-            Stage::Killed | Stage::GivenUp => (Some(Signal::KILL), WAITS.patience),
-        };
-        self.deadline = Some(Instant::now() + wait);
-        if let Some(signal) = signal {
-            // Ranks may need servers until their checkpoint is saved.
-            let is_meant = |process: &&Process| stage > Stage::Asked || matches!(process.who, Who::Rank(_));
-            self.processes.iter().filter(is_meant).for_each(|process| process.signal(signal));
-        }
+        actions
     }
 }
 
@@ -305,6 +192,8 @@ fn address(line: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use std::{fs, os::unix::fs::PermissionsExt, path::Path, sync::mpsc::sync_channel};
+
+    use kith_run::exit_code::RETRY;
 
     use super::*;
     use crate::launch::command_line::tests::command_line;

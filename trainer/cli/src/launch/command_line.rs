@@ -135,6 +135,7 @@ impl CommandLine {
         command.args(["--listen", &format!("{HOST}:0")]);
         command.args(["--threads", &self.threads.server.to_string(), "--verify", &self.verify.to_string()]);
         command.env(TOKEN_VARIABLE, &self.sampler_token);
+        command.env(kith_log::FORMAT_VARIABLE, kith_log::format().name());
         if let Some(address) = self.server_metrics {
             command.args(["--metrics", &address.to_string()]);
         }
@@ -167,6 +168,7 @@ impl CommandLine {
         command.envs(numbers.map(|(name, number)| (name, number.to_string())));
         command.env("MASTER_ADDR", HOST.to_string()).env("KITH_TOKEN", &self.token);
         command.env("RAYON_NUM_THREADS", self.threads.rank.to_string());
+        command.env(kith_log::FORMAT_VARIABLE, kith_log::format().name());
         command
     }
 

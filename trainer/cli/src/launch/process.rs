@@ -1,41 +1,26 @@
 //! A rank or server as a process: starts it, reads its lines, stops it.
 
 use std::{
-    fmt,
     io::{self, BufRead, BufReader, Read},
     net::TcpListener,
     os::{
         fd::OwnedFd,
-        unix::{net::UnixStream, process::CommandExt},
+        unix::{
+            net::UnixStream,
+            process::{CommandExt, ExitStatusExt},
+        },
     },
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc::SyncSender},
     thread,
     time::Duration,
 };
 
+use kith_group::launch::{attempt::Who, ended::Ended};
 use kith_run::stop::Request;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::ended::Ended;
 use crate::launched::{self, LAUNCHED, LISTENER};
-
-/// Rank or server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Who {
-    Rank(usize),
-    Server(usize),
-}
-
-/// `rank 0`
-impl fmt::Display for Who {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Who::Rank(number) => write!(f, "rank {number}"),
-            Who::Server(number) => write!(f, "server {number}"),
-        }
-    }
-}
 
 /// Events of processes and signals.
 #[derive(Debug)]
@@ -56,7 +41,6 @@ const TICK: Duration = Duration::from_millis(10);
 pub(crate) struct Process {
     pub(crate) who: Who,
     child: Arc<Mutex<Child>>,
-    pub(crate) is_over: bool,
     /// Closed when this process ends, which tells the child that the launcher is gone.
     _stdin: UnixStream,
 }
@@ -91,7 +75,7 @@ impl Process {
             }
             let _ = events.send(Event::Ended { who, ended }); // An error means that the receiver is gone.
         });
-        Ok(Process { who, child, is_over: false, _stdin: stdin })
+        Ok(Process { who, child, _stdin: stdin })
     }
 
     /// Process id.
@@ -119,10 +103,17 @@ fn wait(child: &Mutex<Child>) -> Ended {
     loop {
         match lock(child).try_wait() {
             Ok(None) => {}
-            Ok(Some(status)) => return Ended::new(status),
+            Ok(Some(status)) => return ended(status),
             Err(_) => return Ended::Signal(0),
         }
         thread::sleep(TICK);
+    }
+}
+
+fn ended(status: ExitStatus) -> Ended {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Ended::Code(u8::try_from(code).unwrap_or(u8::MAX)),
+        (None, signal) => Ended::Signal(signal.unwrap_or(0)),
     }
 }
 
@@ -150,4 +141,18 @@ fn read(
             }
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_ends_by_a_code_or_a_signal() {
+        let of = |raw| ended(ExitStatus::from_raw(raw));
+        assert_eq!(
+            (of(0), of(1 << 8), of(75 << 8), of(9)),
+            (Ended::Code(0), Ended::Code(1), Ended::Code(75), Ended::Signal(9))
+        );
+    }
 }

@@ -63,30 +63,6 @@ fn count<'a>(names: impl Iterator<Item = &'a String>) -> u64 {
     newest.into_values().fold(n_reports, u64::saturating_add)
 }
 
-/// Restarts since the last progress.
-#[derive(Debug)]
-pub(super) struct Restarts {
-    /// Maximum number of restarts without progress.
-    most: u32,
-    n_in_vain: u32,
-    reached: u64,
-}
-
-impl Restarts {
-    pub(super) fn new(most: u32, reached: u64) -> Restarts {
-        Restarts { most, n_in_vain: 0, reached }
-    }
-
-    /// Number of the next restart since the last progress; `None` if none is left.
-    pub(super) fn next(&mut self, reached: u64) -> Option<u32> {
-        if reached > self.reached {
-            (self.reached, self.n_in_vain) = (reached, 0);
-        }
-        self.n_in_vain += 1;
-        (self.n_in_vain <= self.most).then_some(self.n_in_vain)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,15 +83,5 @@ mod tests {
         assert_eq!([put("run-42/checkpoints/step-0.safetensors"), put("run-42/report.json")], [15, 16]);
         let url = format!("file://{}", temp.path().display());
         assert_eq!(reached(Some(Path::new(&url))), 0, "nothing was kept there");
-    }
-
-    #[test]
-    fn restarts_without_progress_come_to_an_end() {
-        let mut restarts = Restarts::new(3, 10);
-        assert_eq!([10, 10].map(|reached| restarts.next(reached)), [Some(1), Some(2)]);
-        assert_eq!([11, 11, 11, 11].map(|reached| restarts.next(reached)), [Some(1), Some(2), Some(3), None]);
-        let mut always = Restarts::new(3, 0);
-        assert!((1..100).all(|reached| always.next(reached) == Some(1)));
-        assert_eq!(Restarts::new(0, 0).next(5), None, "0 turns them off");
     }
 }

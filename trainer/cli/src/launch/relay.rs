@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 
-use super::{attempt::Audience, process::Who};
+use kith_group::launch::attempt::Who;
+
+use super::attempt::Audience;
 
 /// Relays all lines.
 #[derive(Debug)]
@@ -26,10 +28,7 @@ pub(super) fn relay(who: Who, is_answer: bool, line: &[u8]) {
 }
 
 fn named(who: Who, line: &[u8]) -> Vec<u8> {
-    let mut named = format!("{who} | ").into_bytes();
-    named.extend_from_slice(line.strip_suffix(b"\n").unwrap_or(line));
-    named.push(b'\n');
-    named
+    kith_log::format().named(&who.to_string(), line)
 }
 
 #[cfg(test)]

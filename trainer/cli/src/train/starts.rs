@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use anyhow::bail;
-use kith_run::files::publish_bytes;
+use kith_run::files::{make_folder, publish_bytes};
 use serde::{Deserialize, Serialize};
 
 use crate::launch::progress::reached;
@@ -36,7 +36,7 @@ pub fn count(out: &Path, most: u64) -> anyhow::Result<()> {
         );
     }
     starts.n += 1;
-    fs::create_dir_all(out).map_err(|error| anyhow::anyhow!("{}: {error}", out.display()))?;
+    make_folder(out)?;
     publish_bytes(&path, &serde_json::to_vec(&starts)?)?;
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Cache of compiled kernels. A file's name is a digest of its source, constants, architecture and compiler.
+//! Cache of compiled kernels. A file's name is a digest of its source, constants, architecture and compiler; its last 32 bytes are the
+//! SHA-256 of the kernels before them. A damaged file is compiled again.
 
 use std::{
     fs, io,
@@ -91,7 +92,7 @@ fn find_or_make(
     make: impl FnOnce() -> Result<Vec<u8>, GpuError>,
 ) -> Result<Image, GpuError> {
     for folder in folders {
-        if let Some(bytes) = fs::read(folder.join(name)).ok().filter(|bytes| !bytes.is_empty()) {
+        if let Some(bytes) = fs::read(folder.join(name)).ok().and_then(unsealed) {
             return Ok(Image { bytes, is_new: false, kept: Ok(folder.clone()) });
         }
     }
@@ -128,18 +129,31 @@ fn folders() -> Vec<PathBuf> {
     given.into_iter().chain(user.map(|folder| folder.join("kith").join("kernels"))).collect()
 }
 
+/// The kernels of a file; `None` if it is damaged, or of a version that wrote no digest.
+fn unsealed(mut file: Vec<u8>) -> Option<Vec<u8>> {
+    let (image, digest) = file.split_last_chunk::<N_DIGEST>()?;
+    let (n_bytes, is_right) = (image.len(), Sha256::digest(image).as_slice() == digest);
+    file.truncate(n_bytes);
+    (is_right && n_bytes > 0).then_some(file)
+}
+
+/// Bytes of the digest at the end of a file.
+const N_DIGEST: usize = 32;
+
 /// Written beside and renamed: another process or thread sees all of it or nothing.
 fn keep(path: &Path, image: &[u8]) -> io::Result<()> {
     static N_KEPT: AtomicU64 = AtomicU64::new(0);
     let folder = path.parent().expect("a file in a folder");
     fs::create_dir_all(folder)?;
     let beside = folder.join(format!(".{}-{}.part", std::process::id(), N_KEPT.fetch_add(1, Ordering::Relaxed)));
-    fs::write(&beside, image)?;
+    fs::write(&beside, [image, Sha256::digest(image).as_slice()].concat())?;
     fs::rename(&beside, path)
 }
 
 #[cfg(test)]
 mod tests {
+    use kith_corruption::{Bits, check_bytes, scratch};
+
     use super::*;
 
     /// A folder that is removed at the end.
@@ -191,6 +205,28 @@ mod tests {
         assert!(find_or_make(&folders, "k", || Ok(vec![2])).unwrap().is_new);
     }
 
+    /// Whatever is damaged, the kernels are the same, and the next process finds them again.
+    #[test]
+    fn every_damaged_file_is_compiled_again() {
+        let folder = scratch();
+        let (folders, path) = ([folder.path().to_owned()], folder.path().join("k"));
+        let image: Vec<u8> = (0..100).collect();
+        keep(&path, &image).unwrap();
+        let whole = fs::read(&path).unwrap();
+        let mut n_compiled = 0;
+        let outcomes = check_bytes(&whole, "k", Bits::Each, |bytes| {
+            fs::write(&path, bytes).unwrap();
+            let made = find_or_make(&folders, "k", || Ok(image.clone())).map_err(|error| error.to_string())?;
+            n_compiled += usize::from(made.is_new);
+            assert_eq!(fs::read(&path).unwrap(), whole, "the file is whole again");
+            Ok(made.bytes)
+        });
+        assert_eq!((outcomes.n_refused, outcomes.harmless.len()), (0, n_compiled), "all damage is found");
+        // A file of a version that wrote no digest.
+        fs::write(&path, &image).unwrap();
+        assert!(find_or_make(&folders, "k", || Ok(image.clone())).unwrap().is_new);
+    }
+
     #[test]
     fn a_folder_that_cannot_be_written_is_passed_over() {
         let folder = Folder::new("passed-over");
@@ -214,7 +250,7 @@ mod tests {
             }
         });
         for k in 0..8 {
-            assert!(fs::read(path(k)).unwrap() == vec![k; 1 << 20], "image {k}");
+            assert!(unsealed(fs::read(path(k)).unwrap()) == Some(vec![k; 1 << 20]), "image {k}");
         }
     }
 }

@@ -82,7 +82,7 @@ fn tuning(n_trials: usize, n_together: usize) -> Tuning {
 }
 
 fn search(tuning: &Tuning, data: &[Data], kept: &mut TrialLog) -> (Vec<Trial>, String) {
-    let source = Source { dataset: "test".to_owned(), digest: "0123".to_owned() };
+    let source = Source { dataset: "test".to_owned(), digest: "0123".to_owned(), session: None };
     let ground = Ground { data, source, device: Device::Cpu, gpu: None, kernels: Kernels::Fused };
     let mut n_heard = 0;
     let n_before = kept.trials().len();

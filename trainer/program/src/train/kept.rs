@@ -32,7 +32,7 @@ impl RunMirror {
             }
             return Ok(RunMirror { _read: Some(folder), ..RunMirror::default() });
         }
-        std::fs::create_dir(&dir)?;
+        std::fs::create_dir(&dir).map_err(TrainError::io(&dir))?;
         let mirror = if args.resume { Mirror::resume(&place, &dir, &|_| {}) } else { Mirror::create(&place) };
         let mirror = mirror.map_err(|error| match error {
             BucketError::Occupied { url } => {

@@ -5,10 +5,11 @@ use std::path::Path;
 use kith_cli::answer::{print, print_fields, print_json, print_table};
 use kith_run::{
     clock::Phases,
+    files::publish_bytes,
     phase::Phase,
     report::{EvaluatedNodes, REPORT, Report, Results},
+    seal::seal,
 };
-use kith_trainer::error::TrainError;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -125,8 +126,8 @@ pub(super) fn write(reports: &[Report], out: &Path) -> anyhow::Result<()> {
         "runs": runs,
     });
     let path = out.join(REPORT);
-    let text = serde_json::to_string_pretty(&report)? + "\n";
-    Ok(std::fs::write(&path, text).map_err(TrainError::io(&path))?)
+    let text = seal(&serde_json::to_string_pretty(&report)?) + "\n";
+    Ok(publish_bytes(&path, text.as_bytes())?)
 }
 
 /// Mean and population standard deviation over runs.

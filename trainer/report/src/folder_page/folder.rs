@@ -74,8 +74,7 @@ impl Folder {
                 folders.iter().map(|key| Run::in_folder(dir, *key)).collect::<Result<Vec<Run>, _>>()?
             }
             (None, report) if report.is_some() || dir.join(STEPS).exists() => {
-                let key = report.and_then(key_of);
-                vec![Run { key, report: report.cloned(), steps: Steps::read(dir)? }]
+                vec![Run::new(report.and_then(key_of), report.cloned(), Steps::read(dir)?)?]
             }
             _ => return Err(ReportError::Nothing { path: dir.to_owned() }),
         };
@@ -85,17 +84,24 @@ impl Folder {
 }
 
 impl Run {
+    fn new(key: Option<u64>, report: Option<JsonPart>, steps: Steps) -> Result<Run, ReportError> {
+        if let Some(reported) = report.as_ref().and_then(|report| report.at("/results/steps")?.value().as_u64()) {
+            steps.check_number(reported)?;
+        }
+        Ok(Run { key, report, steps })
+    }
+
     /// A run whose report is part of a common one; its steps are in its own folder.
     fn of(dir: &Path, report: JsonPart) -> Result<Run, ReportError> {
         let key = key_of(&report);
         let steps = key.map(|key| Steps::read(&folder_of(dir, key))).transpose()?.unwrap_or_default();
-        Ok(Run { key, report: Some(report), steps })
+        Run::new(key, Some(report), steps)
     }
 
     /// A run with its own folder, possibly still running.
     fn in_folder(dir: &Path, key: u64) -> Result<Run, ReportError> {
         let report = JsonPart::read(dir, &format!("run-{key}/{REPORT}"))?;
-        Ok(Run { key: Some(key), report, steps: Steps::read(&folder_of(dir, key))? })
+        Run::new(Some(key), report, Steps::read(&folder_of(dir, key))?)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{fs, io::ErrorKind, path::Path};
 
 use crate::page::Cell;
+use kith_run::seal;
 use serde_json::Value;
 
 use super::error::ReportError;
@@ -29,6 +30,7 @@ impl JsonPart {
         };
         let value =
             serde_json::from_str(&text).map_err(|error| ReportError::file(&path, format!("no JSON: {error}")))?;
+        seal::check(&text).map_err(|problem| ReportError::file(&path, problem))?;
         Ok(Some(JsonPart { value, source: format!("{name}#") }))
     }
 

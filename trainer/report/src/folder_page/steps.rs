@@ -3,11 +3,11 @@
 use std::{
     fs::File,
     io::{BufRead, BufReader, ErrorKind},
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use kith_run::{clock::Phases, report::STEPS};
+use kith_run::{clock::Phases, report::STEPS, seal};
 use serde::{Deserialize, Deserializer};
 
 use super::error::ReportError;
@@ -49,6 +49,8 @@ pub(super) struct Steps {
     pub(super) phases: Vec<Phases>,
     /// Time of the last write, in seconds since 1970.
     ended: f64,
+    /// The file; `None` if it is not there.
+    path: Option<PathBuf>,
 }
 
 impl Steps {
@@ -63,7 +65,7 @@ impl Steps {
         };
         let modified = file.metadata().and_then(|metadata| metadata.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
         let ended = modified.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs_f64();
-        let mut steps = Steps { ended, ..Steps::default() };
+        let mut steps = Steps { ended, path: Some(path.clone()), ..Steps::default() };
         let mut reader = BufReader::new(file);
         let mut line = Vec::new();
         for number in 1.. {
@@ -72,11 +74,24 @@ impl Steps {
             {
                 break;
             }
-            let step: Step = serde_json::from_slice(&line)
-                .map_err(|error| ReportError::file(&path, format!("line {number} is no record: {error}")))?;
+            let wrong = |problem: String| ReportError::file(&path, format!("line {number} is no record: {problem}"));
+            let text = str::from_utf8(&line).map_err(|error| wrong(error.to_string()))?;
+            let step: Step = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
+            seal::check(text).map_err(|problem| wrong(problem.to_owned()))?;
             steps.add(step);
         }
         Ok(steps)
+    }
+
+    /// Refuses a file with fewer records than the run's report counts.
+    pub(super) fn check_number(&self, reported: u64) -> Result<(), ReportError> {
+        match &self.path {
+            Some(path) if (self.all.len() as u64) < reported => {
+                let problem = format!("ends after {} of the {reported} steps that the report counts", self.all.len());
+                Err(ReportError::file(path, format!("{problem}: resume the run, or restore the file from a copy")))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn add(&mut self, mut step: Step) {

@@ -2,10 +2,12 @@
 
 use std::{fs, path::Path};
 
+use kith_corruption::{Bits, check_file, scratch};
 use kith_partition::progress::Quiet;
+use kith_run::seal::seal;
 use serde_json::{Value, json};
 
-use super::*;
+use super::{steps::Steps, *};
 
 /// Report of a run, with numbers that need all their digits.
 fn made_report(key: u64) -> Value {
@@ -97,7 +99,7 @@ fn several_runs_have_means() {
     let spread = |mean: f64| json!({ "mean": mean, "std": mean / 17.0 });
     let report = json!({ "runs": runs, "valid": spread(0.7), "test": spread(0.6), "test_last": spread(2.0 / 3.0) });
     write(&temp.path().join("report.json"), report.to_string());
-    (42..48).for_each(|key| write(&temp.path().join(format!("run-{key}/steps.jsonl")), made_steps(key - 40)));
+    (42..48).for_each(|key| write(&temp.path().join(format!("run-{key}/steps.jsonl")), made_steps(key - 39)));
     let (html, written) = ask(temp.path()).unwrap();
     assert!(compared(&html, temp.path()) > 6 * 20);
     assert!(html.contains("data-from=\"report.json#/test_last/mean\">66.67</span> ± "), "{html}");
@@ -215,4 +217,34 @@ fn what_is_wrong_is_said_in_one_sentence() {
     let error = ask(temp.path()).unwrap_err().to_string();
     assert!(error.contains("report.json: no JSON: "), "{error}");
     assert!(!temp.path().join("report.html").exists());
+}
+
+/// A finished run and a run at work, with the checksums that runs write. The page has the same numbers, or there is an error that names the
+/// file.
+#[test]
+fn every_damaged_byte_is_named() {
+    let temp = scratch();
+    let report = json!({ "seed": 42, "model": "gat", "results": { "test": 0.75, "steps": 2 }, "kith": "0.1.0" });
+    let text = seal(&format!("{report:#}")) + "\n";
+    let steps: String = made_steps(2).lines().map(|line| seal(line) + "\n").collect();
+    write(&temp.path().join("report.json"), &text);
+    write(&temp.path().join("steps.jsonl"), &steps);
+    let page = || match Folder::read(temp.path()).map_err(|error| error.to_string())? {
+        Folder::Runs(runs) => Ok(runs_page::page(temp.path(), &runs, None, &|_, _| None).html()),
+        Folder::Bench(_) => unreachable!("there is no bench"),
+    };
+    assert!(page().unwrap().contains(">75.00"));
+    let steps_path = temp.path().join("steps.jsonl");
+    let found = check_file(&steps_path, Bits::Each, page);
+    assert!(found.n_refused > 9 * (steps.len() - 2 * 12), "{:?}", found.harmless);
+    let found = check_file(&temp.path().join("report.json"), Bits::Each, page);
+    assert!(found.n_refused > 9 * (text.len() - 12 - 40), "{:?}", found.harmless);
+
+    // Without a report, records that are cut off are those of a run that was killed. No record is read as another one.
+    fs::remove_file(temp.path().join("report.json")).unwrap();
+    let whole = Steps::read(temp.path()).unwrap().all;
+    check_file(&steps_path, Bits::Each, || {
+        let found = Steps::read(temp.path()).map_err(|error| error.to_string())?.all;
+        Ok(if whole.starts_with(&found) { whole.clone() } else { found })
+    });
 }

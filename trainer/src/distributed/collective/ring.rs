@@ -2,8 +2,6 @@
 //! are copied there and back.
 
 mod exchange;
-mod frame;
-mod plan;
 mod sums;
 #[cfg(test)]
 mod tests;
@@ -14,19 +12,21 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kith_group::{
+    limits::PATIENCE,
+    progress::{Entry, Verdict},
+    ring::{
+        frame::{Call, Kind},
+        judgment::Judge,
+        plan::{RingPlan, passing},
+    },
+};
 use kith_kernels::{filled, numbers};
 use tch::{Device, Tensor};
 
-use self::{
-    exchange::{Buffer, Failure, Links},
-    frame::{Call, Kind},
-    plan::{RingPlan, passing},
-};
+use self::exchange::{Buffer, Failure, Links};
 use super::{Collective, Text};
-use crate::distributed::world::{Board, Line, Order, Verdict, WorldError};
-
-/// A broken connection is most often the end of a process, and the pulse knows of which: this long it is waited for.
-const PATIENCE: Duration = Duration::from_secs(3);
+use crate::distributed::world::{Board, Line, Order, WorldError};
 
 /// One rank's place in a ring.
 #[derive(Debug)]
@@ -76,21 +76,17 @@ impl Ring {
 
     /// Error of a call outside the ring that has not ended in time.
     pub(super) fn too_late_in(&mut self, what: &str) -> WorldError {
-        let verdict = self.too_late(what);
+        let verdict = self.judge(|judge| judge.too_late(what));
         self.settle(Some(verdict))
     }
 
     /// Error of a failed call outside the ring: most often a process ended, and the pulse knows which.
     pub(super) fn failed_in(&mut self, what: &str, why: &str) -> WorldError {
-        let verdict = match self.board.await_verdict(PATIENCE) {
+        let verdict = match self.board.await_verdict(self.patience) {
             Some(verdict) => verdict.clone(),
-            None => self.lost(self.rank(), format!("{what} failed: {why}")),
+            None => self.judge(|judge| judge.lost(judge.rank, format!("{what} failed: {why}"))),
         };
         self.settle(Some(verdict))
-    }
-
-    fn previous(&self) -> usize {
-        (self.rank() + self.n_ranks - 1) % self.n_ranks
     }
 
     /// Begins a collective: its number, and when it must have ended.
@@ -127,32 +123,24 @@ impl Ring {
 
     /// Error of a failed exchange. If this rank saw the failure first, it informs all others.
     fn failure(&mut self, call: Call, failure: Failure) -> WorldError {
-        let (rank, previous) = (self.rank(), self.previous());
-        let next = (rank + 1) % self.n_ranks;
         let verdict = match failure {
             Failure::Verdict => None,
-            Failure::Previous(error) => Some(self.broken(previous, &error)),
-            Failure::Next(error) => Some(self.broken(next, &error)),
-            Failure::Garbled(why) => {
-                Some(self.lost(previous, format!("what it sent in {} arrived garbled: {why}", call.describe())))
-            }
-            Failure::OutOfStep(theirs) => Some(Verdict::OutOfStep {
-                sentence: format!(
-                    "{} is in {} and {} in {}, but all ranks must make the same calls in the same order",
-                    self.board.name(previous),
-                    theirs.describe(),
-                    self.board.name(rank),
-                    call.describe()
-                ),
-            }),
-            Failure::Deadline => Some(self.too_late(&call.describe())),
+            Failure::Own(failure) => match failure.is_broken().then(|| self.board.await_verdict(self.patience)) {
+                Some(Some(verdict)) => Some(verdict.clone()),
+                _ => Some(self.judge(|judge| judge.verdict(call, &failure))),
+            },
         };
         self.settle(verdict)
     }
 
+    fn judge(&self, verdict: impl FnOnce(Judge<'_>) -> Verdict) -> Verdict {
+        let (rank, members, limit) = (self.rank(), self.board.members(), self.limit);
+        let entries: Vec<Entry> = self.board.entries();
+        verdict(Judge { rank, members, entries: &entries, limit })
+    }
+
     /// The end of all calls, for a reason of this rank's own if it has one.
     fn settle(&mut self, verdict: Option<Verdict>) -> WorldError {
-        let previous = self.previous();
         // An earlier verdict of the pulse stands.
         let verdict = match (self.board.verdict(), verdict) {
             (Some(decided), _) => decided.clone(),
@@ -160,46 +148,11 @@ impl Ring {
                 self.board.order(Order::tell(own.clone()));
                 own
             }
-            (None, None) => self.lost(previous, "nobody knows why".to_owned()),
+            (None, None) => self.judge(|judge| judge.lost(judge.rank, "nobody knows why".to_owned())),
         };
         let error = self.board.error(&verdict);
         self.failed = Some(verdict);
         error
-    }
-
-    /// The verdict where a connection broke. Most often a process ended, and the pulse is about to say which and why.
-    ///
-    /// A rank that left well is no evidence of a bug: the last bytes it sent can be lost with its line. It is one where it
-    /// left without entering the collective that this rank is in, because all ranks make the same calls.
-    fn broken(&self, rank: usize, error: &io::Error) -> Verdict {
-        if let Some(verdict) = self.board.await_verdict(self.patience) {
-            return verdict.clone();
-        }
-        let (left, own) = (self.board.entry(rank), self.board.n_collectives());
-        if left.has_left && left.n_collectives < own {
-            let (rank, own_name) = (self.board.name(rank), self.board.name(self.rank()));
-            let n = left.n_collectives;
-            return Verdict::OutOfStep {
-                sentence: format!("{rank} left after collective {n} while {own_name} was in collective {own}"),
-            };
-        }
-        self.lost(rank, format!("its connection to rank {} broke in collective {own} ({error})", self.rank()))
-    }
-
-    fn lost(&self, rank: usize, why: String) -> Verdict {
-        Verdict::Lost { rank, at: self.board.entry(rank), why }
-    }
-
-    /// All heartbeats arrive and still nothing moves: the rank that is furthest behind is stuck.
-    fn too_late(&self, what: &str) -> Verdict {
-        let (rank, at) = self.board.furthest_behind(self.previous());
-        let limit = self.limit.as_secs_f64();
-        let own = self.board.name(self.rank());
-        let why = format!(
-            "its heart beats, but it is at collective {} and {own} has waited {limit} s in {what}",
-            at.n_collectives
-        );
-        Verdict::Lost { rank, at, why }
     }
 }
 

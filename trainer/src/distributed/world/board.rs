@@ -13,31 +13,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kith_group::{
+    member::Member,
+    progress::{Entry, Verdict},
+};
 use kith_run::phase::Phase;
 use rustix::event::{PollFd, PollFlags, poll};
-use serde::{Deserialize, Serialize};
 
-use super::{Member, WorldError, deadline::timespec, door::Door};
-
-/// Progress of a rank.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Entry {
-    pub(crate) step: u64,
-    /// A number of [`Phase::ALL`].
-    pub(crate) phase: u8,
-    /// Collectives it has entered.
-    pub(crate) n_collectives: u64,
-    /// True if it has ended well. A rank that ends because of a verdict does not leave.
-    pub(crate) has_left: bool,
-}
-
-/// Reason for which all ranks must stop.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Verdict {
-    Lost { rank: usize, at: Entry, why: String },
-    Stopped { rank: usize, code: u8, sentence: String },
-    OutOfStep { sentence: String },
-}
+use super::{WorldError, deadline::timespec, door::Door};
 
 /// Request to the pulse.
 #[derive(Debug)]
@@ -121,11 +104,6 @@ impl Board {
         &self.members
     }
 
-    /// As in: rank 1 on host-b.
-    pub(crate) fn name(&self, rank: usize) -> String {
-        format!("rank {rank} on {}", self.members[rank].host)
-    }
-
     pub(crate) fn enter(&self, step: u64, phase: Phase) {
         self.step.store(step, Relaxed);
         self.phase.store(phase as u8, Relaxed);
@@ -136,11 +114,6 @@ impl Board {
         self.n_collectives.fetch_add(1, Relaxed) + 1
     }
 
-    /// Collectives that this rank has entered.
-    pub(crate) fn n_collectives(&self) -> u64 {
-        self.n_collectives.load(Relaxed)
-    }
-
     /// Progress of this rank.
     pub(super) fn own(&self) -> Entry {
         let (step, phase) = (self.step.load(Relaxed), self.phase.load(Relaxed));
@@ -148,38 +121,15 @@ impl Board {
     }
 
     /// Progress of all ranks, as last received.
-    pub(super) fn entries(&self) -> Vec<Entry> {
+    pub(crate) fn entries(&self) -> Vec<Entry> {
         let mut entries = locked(&self.entries);
         entries[self.rank] = self.own();
         entries.clone()
     }
 
-    pub(crate) fn entry(&self, rank: usize) -> Entry {
-        self.entries()[rank]
-    }
-
-    pub(crate) fn update(&self, rank: usize, entry: Entry) {
-        locked(&self.entries)[rank] = entry;
-    }
-
-    pub(super) fn update_all(&self, entries: Vec<Entry>) {
-        let mut own = locked(&self.entries);
-        if entries.len() == own.len() {
-            *own = entries;
-        }
-    }
-
-    pub(crate) fn has_left(&self, rank: usize) -> bool {
-        self.entry(rank).has_left
-    }
-
-    /// The rank that others most probably wait for, and how far it is; where all are as far, the suspect.
-    pub(crate) fn furthest_behind(&self, suspect: usize) -> (usize, Entry) {
-        let entries = self.entries();
-        let others = entries.into_iter().enumerate().filter(|(rank, entry)| *rank != self.rank && !entry.has_left);
-        others
-            .min_by_key(|(rank, entry)| (entry.n_collectives, entry.step, *rank != suspect))
-            .unwrap_or_else(|| (self.rank, self.own()))
+    /// Replaces the progress of all ranks by what the pulse knows.
+    pub(crate) fn publish(&self, entries: &[Entry]) {
+        locked(&self.entries).copy_from_slice(entries);
     }
 
     /// The verdict, if all ranks must stop.
@@ -187,13 +137,11 @@ impl Board {
         self.verdict.get()
     }
 
-    /// Sets the verdict and raises the alarm. The first verdict stands; whether this was it.
-    pub(crate) fn decide(&self, verdict: Verdict) -> bool {
-        let is_first = self.verdict.set(verdict).is_ok();
-        if is_first {
+    /// Sets the verdict and raises the alarm. The first verdict stands.
+    pub(crate) fn decide(&self, verdict: Verdict) {
+        if self.verdict.set(verdict).is_ok() {
             let _ = (&self.raised).write(&[1]);
         }
-        is_first
     }
 
     /// Readable from the verdict on.

@@ -13,10 +13,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kith_group::message::Opening;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
-    hello::Opening,
     line::Line,
     token::{GreetError, VERSION},
     trust::Trust,

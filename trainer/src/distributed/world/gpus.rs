@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Member;
+use kith_group::member::Member;
 
 /// Ranks that share a GPU, GPU by GPU.
 fn groups(members: &[Member]) -> Vec<Vec<&Member>> {
@@ -58,7 +58,7 @@ mod tests {
             machine: machine.to_owned(),
             gpu: gpu.map(str::to_owned),
             shares_gpu,
-            ..Member::alone()
+            ..Member::default()
         }
     }
 

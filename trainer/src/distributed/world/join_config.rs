@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use kith_group::limits::{JoinLimits, Rhythm};
 use kith_run::rank_tls::RankTls;
 
 use super::token::Token;
@@ -25,6 +26,16 @@ pub struct JoinConfig {
     pub cuda: Option<usize>,
     /// True if other ranks may use the same device.
     pub shares_device: bool,
+}
+
+impl JoinConfig {
+    pub(super) fn limits(&self) -> JoinLimits {
+        JoinLimits { join: self.join_deadline, rhythm: self.rhythm() }
+    }
+
+    pub(super) fn rhythm(&self) -> Rhythm {
+        Rhythm { every: self.heartbeat_every, deadline: self.heartbeat_deadline }
+    }
 }
 
 impl Default for JoinConfig {

@@ -1,8 +1,4 @@
-//! Heartbeats, beside the collectives: every rank sends its progress to rank 0, and rank 0 sends the progress of all to
-//! everybody. A rank that is silent too long or gone is lost; all others learn its number, host and last phase.
-
-#[cfg(test)]
-mod tests;
+//! The thread of heartbeats: reads and writes the connections of [`kith_group::pulse`], and keeps the board up to date.
 
 use std::{
     io::{self, ErrorKind, Read},
@@ -14,33 +10,26 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kith_group::{
+    limits::Rhythm,
+    message::{Message, Opening},
+    progress::Verdict,
+    pulse::{self, Action},
+    refusal::to_late,
+};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
-    board::{Board, Entry, Order, Verdict},
-    contest::Contests,
-    deadline::timespec,
+    board::{Board, Order},
+    deadline::{Clock, timespec},
     door::{Arrival, Door},
-    hello::Opening,
-    message::Message,
-    rendezvous::{Holder, turn_away},
+    rendezvous::tell_one,
     spoke::Spoke,
-    waking::Waking,
 };
-
-/// Time for the process to notice a verdict by itself.
-const GRACE: Duration = Duration::from_secs(2);
+use crate::distributed::heard;
 
 /// Time limit for the end of a process group.
 const FAREWELL: Duration = Duration::from_secs(2);
-
-/// Timing of heartbeats.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Rhythm {
-    pub(super) every: Duration,
-    /// Silence that means loss.
-    pub(super) deadline: Duration,
-}
 
 /// The thread that keeps the board up to date, as long as its world lasts.
 #[derive(Debug)]
@@ -50,10 +39,12 @@ pub(super) struct Pulse {
 }
 
 impl Pulse {
-    /// Begins to beat: rank 0 with all others, another rank with rank 0.
-    pub(super) fn start(board: Arc<Board>, spokes: Vec<Spoke>, rhythm: Rhythm) -> io::Result<Pulse> {
+    /// Begins to beat: rank 0 with all others, another rank with rank 0. Heartbeats are counted on from `number`.
+    pub(super) fn start(board: Arc<Board>, spokes: Vec<Spoke>, rhythm: Rhythm, number: u64) -> io::Result<Pulse> {
         let (end, ended) = channel();
-        let heart = Heart::new(board.clone(), spokes, rhythm);
+        let clock = Clock::start();
+        let machine = pulse::Pulse::new(board.rank(), board.members().len(), rhythm, number, clock.now());
+        let heart = Heart { board: board.clone(), spokes, machine, clock, door: None };
         thread::Builder::new().name("pulse".to_owned()).spawn(move || {
             heart.beat();
             drop(end);
@@ -93,42 +84,21 @@ impl Drop for Pulse {
 struct Heart {
     board: Arc<Board>,
     spokes: Vec<Spoke>,
-    rhythm: Rhythm,
+    machine: pulse::Pulse,
+    clock: Clock,
     /// Rank 0's, for those who come too late.
     door: Option<Door>,
-    /// Time of the verdict, until this process was called about it.
-    decided: Option<Instant>,
-    /// True if this rank ends because of an error, its own or another's: then it sends no goodbye.
-    is_failing: bool,
-    waking: Waking,
-    contests: Contests,
 }
 
 impl Heart {
-    fn new(board: Arc<Board>, mut spokes: Vec<Spoke>, rhythm: Rhythm) -> Heart {
-        spokes.iter_mut().for_each(|spoke| spoke.heard = Instant::now());
-        let (waking, contests) = (Waking::new(rhythm.deadline), Contests::new(rhythm.every, rhythm.deadline));
-        Heart { board, spokes, rhythm, door: None, decided: None, is_failing: false, waking, contests }
-    }
-
     fn beat(mut self) {
-        let mut next = Instant::now();
         loop {
-            if Instant::now() >= next {
-                next = Instant::now() + self.rhythm.every;
-                self.send_beat();
-                self.send_away();
-            }
-            self.sleep(next);
-            self.forgive_own_pause();
+            let actions = self.machine.tick(self.board.own(), self.clock.now());
+            self.act(actions);
+            self.send_away();
+            self.sleep();
+            self.machine.wake(self.clock.now());
             self.listen();
-            self.notice_silence();
-            if let Some(decided) = self.decided
-                && decided.elapsed() >= GRACE
-            {
-                self.decided = None;
-                self.board.call_if_unnoticed();
-            }
             for order in self.board.take_orders() {
                 match order {
                     Order::Tell { verdict, told } => self.tell(verdict, told),
@@ -141,19 +111,33 @@ impl Heart {
         }
     }
 
-    fn is_center(&self) -> bool {
-        self.board.rank() == 0
+    fn act(&mut self, actions: Vec<Action>) {
+        self.board.publish(self.machine.entries());
+        for action in actions {
+            match action {
+                Action::Beat { to, message } => self.send(to, &message, true),
+                Action::Send { to, message } => self.send(to, &message, false),
+                Action::Decide(verdict) => self.board.decide(verdict),
+                Action::Call => self.board.call_if_unnoticed(),
+            }
+        }
+    }
+
+    fn send(&mut self, to: usize, message: &Message, is_beat: bool) {
+        // One who does not read gets no second beat before the first.
+        if let Some(spoke) = self.spokes.iter_mut().find(|spoke| spoke.rank == to && !(is_beat && spoke.has_unsent())) {
+            spoke.send(message);
+        }
     }
 
     /// Until something comes, or something is due.
-    fn sleep(&self, next: Instant) {
-        let due = self.decided.map_or(next, |decided| next.min(decided + GRACE));
+    fn sleep(&self) {
         let mut fds = vec![PollFd::new(self.board.knocked(), PollFlags::IN)];
         for spoke in &self.spokes {
             let out = if spoke.has_unsent() { PollFlags::OUT } else { PollFlags::empty() };
             fds.push(PollFd::new(spoke.socket(), PollFlags::IN | out));
         }
-        let left = due.saturating_duration_since(Instant::now());
+        let left = self.clock.until(self.machine.next_tick());
         if poll(&mut fds, Some(&timespec(left))).is_err() {
             return thread::sleep(left.min(Duration::from_millis(10)));
         }
@@ -163,45 +147,18 @@ impl Heart {
         }
     }
 
-    fn send_beat(&mut self) {
-        let message =
-            if self.is_center() { Message::Board(self.board.entries()) } else { Message::Beat(self.board.own()) };
-        for spoke in &mut self.spokes {
-            // One who does not read gets no second beat before the first.
-            if !spoke.has_unsent() {
-                spoke.send(&message);
+    /// Those who come when the world is complete.
+    fn send_away(&mut self) {
+        let Heart { board, machine, clock, door: Some(door), .. } = self else { return };
+        while let Some(Arrival { mut line, opening }) = door.next(Duration::ZERO) {
+            if let Opening::Join(hello) = opening {
+                let answer = to_late(board.members(), &hello, |rank| machine.holder(rank, clock.now()));
+                tell_one(&mut line, &answer);
             }
         }
     }
 
-    /// Those who come when the world is complete.
-    fn send_away(&mut self) {
-        let Heart { board, spokes, door: Some(door), contests, .. } = self else { return };
-        while let Some(Arrival { mut line, opening }) = door.next(Duration::ZERO) {
-            let Opening::Join(hello) = opening else { continue };
-            turn_away(board.members(), &mut line, &hello, |rank| {
-                let heard = match spokes.iter().find(|spoke| spoke.rank == rank) {
-                    Some(spoke) => spoke.heard,
-                    None if rank == board.rank() => Instant::now(),
-                    None => return Holder::InDoubt,
-                };
-                let is_ending = board.has_left(rank) || board.verdict().is_some();
-                let is_alive = !is_ending && contests.is_refused(rank, heard, Instant::now());
-                if is_alive { Holder::Alive } else { Holder::InDoubt }
-            });
-        }
-    }
-
-    /// Restarts the clocks of all others where this process was the one that paused: a stopped process, a paused machine.
-    fn forgive_own_pause(&mut self) {
-        if self.waking.was_paused() {
-            let now = Instant::now();
-            self.spokes.iter_mut().for_each(|spoke| spoke.heard = now);
-        }
-    }
-
-    /// Receives messages. They count in the order in which they were sent, and before the end of any connection: a rank
-    /// that has sent its verdict and ended is not lost.
+    /// Receives messages: those of all connections, before the end of any of them.
     fn listen(&mut self) {
         let (mut messages, mut ends) = (Vec::new(), Vec::new());
         for spoke in &mut self.spokes {
@@ -210,81 +167,31 @@ impl Heart {
             ends.extend(spoke.closed.take().map(|error| (spoke.rank, error)));
         }
         self.spokes.retain(|spoke| ends.iter().all(|(rank, _)| *rank != spoke.rank));
-        let mut has_news = false;
         for (rank, message) in messages {
-            match message {
-                Message::Beat(entry) => self.board.update(rank, entry),
-                Message::Board(entries) => self.board.update_all(entries),
-                Message::Verdict(verdict) => self.decide(verdict, Some(rank)),
-                Message::Goodbye(entry) => {
-                    self.board.update(rank, Entry { has_left: true, ..entry });
-                    has_news = true;
-                }
-            }
+            heard::hear_of(rank);
+            let actions = self.machine.receive(rank, message, self.clock.now());
+            self.act(actions);
         }
         for (rank, error) in ends {
-            if !self.board.has_left(rank) {
-                let why = match error.kind() {
-                    ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
-                        "its process ended without a word".to_owned()
-                    }
-                    _ => format!("its connection broke ({error})"),
-                };
-                self.decide(Verdict::Lost { rank, at: self.board.entry(rank), why }, None);
-            }
-        }
-        if has_news && self.is_center() {
-            self.send_beat();
+            let is_end =
+                matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe);
+            let why = (!is_end).then(|| error.to_string());
+            let actions = self.machine.closed(rank, why, self.clock.now());
+            self.act(actions);
         }
     }
 
-    /// Judged after all that has arrived was read: this process may have been the one that slept.
-    fn notice_silence(&mut self) {
-        if self.board.verdict().is_some() {
-            return;
-        }
-        let deadline = self.rhythm.deadline;
-        let silent = self.spokes.iter().find(|spoke| spoke.heard.elapsed() > deadline);
-        if let Some(rank) = silent.map(|spoke| spoke.rank)
-            && !self.board.has_left(rank)
-        {
-            let why = format!("nothing was heard of it for {} s", deadline.as_secs_f64());
-            self.decide(Verdict::Lost { rank, at: self.board.entry(rank), why }, None);
-        }
-    }
-
-    /// Takes a verdict, found here or received `from` a rank; the first one stands. Rank 0 sends it to all. Any other
-    /// rank sends its own verdict to rank 0, which may only have paused and must not take the end of this rank for a
-    /// good one.
-    fn decide(&mut self, verdict: Verdict, from: Option<usize>) {
-        self.is_failing = true;
-        if self.board.decide(verdict.clone()) {
-            self.decided = Some(Instant::now());
-            if self.is_center() || from.is_none() {
-                self.spokes.iter_mut().for_each(|spoke| spoke.send(&Message::Verdict(verdict.clone())));
-            }
-        }
-    }
-
-    /// Passes on what this process found out: everybody learns it from rank 0.
+    /// Passes on what this process found out.
     fn tell(&mut self, verdict: Verdict, told: Option<Sender<()>>) {
-        self.is_failing = true;
-        if self.is_center() {
-            self.decide(verdict, None);
-        } else {
-            self.spokes.iter_mut().for_each(|spoke| spoke.send(&Message::Verdict(verdict.clone())));
-        }
+        let actions = self.machine.tell(verdict, self.clock.now());
+        self.act(actions);
         self.flush();
         drop(told);
     }
 
-    /// Sends the goodbye. A rank that ends because of an error has sent or received a verdict: a goodbye would mean
-    /// that it ended well.
     fn say_goodbye(mut self) {
-        if !self.is_failing {
-            let own = self.board.own();
-            self.spokes.iter_mut().for_each(|spoke| spoke.send(&Message::Goodbye(own)));
-        }
+        let actions = self.machine.leave(self.board.own());
+        self.act(actions);
         self.flush();
     }
 

@@ -1,33 +1,24 @@
-//! Rendezvous of the ranks: rank 0 listens, all others connect to it, in any order and late. Rank 0 compares their
-//! properties, and once all are here it sends the addresses of all to everybody. Meanwhile each sends signs of life: a
-//! silent rank makes room for another process.
+//! Connections of ranks that join: rank 0 listens, all others connect to it, in any order and late. What they say to each
+//! other is decided in [`kith_group::host`], [`kith_group::visit`] and [`kith_group::ring::forming`].
 
 mod address;
 mod host;
 mod neighbors;
 mod visit;
 
-use std::{
-    io,
-    net::SocketAddr,
-    time::{Duration, Instant},
-};
+use std::{io, net::SocketAddr, time::Instant};
+
+use kith_group::{limits::ATTEMPT, member::Member, message::Answer};
 
 pub(super) use self::{host::host, neighbors::form_ring, visit::visit};
 use super::{
-    Member, WorldError,
+    WorldError,
     door::Door,
-    hello::{Answer, Hello},
     line::Line,
     spoke::Spoke,
     token::{GreetError, VERSION},
     wire,
 };
-
-/// Time limit of one attempt to connect, and of sending one answer.
-const ATTEMPT: Duration = Duration::from_secs(5);
-/// Between two attempts.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// Result of a rendezvous.
 #[derive(Debug)]
@@ -35,49 +26,14 @@ pub(super) struct Meeting {
     /// A name that no other world has.
     pub(super) session: String,
     pub(super) members: Vec<Member>,
+    /// Number of the last heartbeat.
+    pub(super) number: u64,
     /// The lines of the pulse: from rank 0 to all others, by rank; from another rank to rank 0 alone.
     pub(super) spokes: Vec<Spoke>,
     /// Listener for the previous rank.
     pub(super) door: Door,
     /// Address of the next rank's listener.
     pub(super) next: SocketAddr,
-}
-
-/// State of the first process for a rank that a second process wants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Holder {
-    /// It is there.
-    Alive,
-    /// It is gone, is about to end, or was not heard of since it was asked for.
-    InDoubt,
-}
-
-/// Sends somebody away who comes to a world that is complete: for good, or for now where its seat may be free soon.
-pub(super) fn turn_away(members: &[Member], line: &mut Line, hello: &Hello, holder: impl FnOnce(usize) -> Holder) {
-    let answer = match members.get(hello.member.rank) {
-        Some(member) => refusal(member, &hello.member, holder(member.rank)),
-        None => {
-            let (name, n_ranks) = (hello.name(), members.len());
-            Answer::Full(format!("{name} is refused: the world of {n_ranks} ranks is complete"))
-        }
-    };
-    tell_one(line, &answer);
-}
-
-/// The answer to a second process for a seat.
-fn refusal(first: &Member, second: &Member, holder: Holder) -> Answer {
-    let sentence = taken(first, second);
-    match holder {
-        Holder::Alive => Answer::Taken(sentence),
-        Holder::InDoubt => Answer::Later(sentence),
-    }
-}
-
-fn taken(first: &Member, second: &Member) -> String {
-    format!(
-        "a second rank {} came, on {} (process {}): the first sits on {} (process {}); give every rank its own number",
-        first.rank, second.host, second.pid, first.host, first.pid
-    )
 }
 
 fn unwelcome(place: &str, error: &GreetError) -> String {
@@ -104,7 +60,7 @@ fn unwelcome(place: &str, error: &GreetError) -> String {
 }
 
 /// Sends an answer. A failure means that the receiver has gone.
-fn tell_one(line: &mut Line, answer: &Answer) {
+pub(super) fn tell_one(line: &mut Line, answer: &Answer) {
     let _ = line.socket().set_nonblocking(false);
     let _ = wire::send(line, answer, Instant::now() + ATTEMPT);
 }

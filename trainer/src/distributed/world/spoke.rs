@@ -3,7 +3,6 @@
 use std::{
     io::{self, ErrorKind, Write},
     net::TcpStream,
-    time::Instant,
 };
 
 use serde::{Serialize, de::DeserializeOwned};
@@ -18,8 +17,6 @@ use super::{
 pub(super) struct Spoke {
     /// Rank at its other end.
     pub(super) rank: usize,
-    /// Time at which something was last received.
-    pub(super) heard: Instant,
     /// Error that closed it, if any.
     pub(super) closed: Option<io::Error>,
     line: Line,
@@ -31,7 +28,7 @@ impl Spoke {
     pub(super) fn new(rank: usize, line: Line) -> io::Result<Spoke> {
         line.socket().set_nonblocking(true)?;
         let inbox = Inbox::default();
-        Ok(Spoke { rank, heard: Instant::now(), closed: None, line, inbox, unsent: Vec::new() })
+        Ok(Spoke { rank, closed: None, line, inbox, unsent: Vec::new() })
     }
 
     pub(super) fn socket(&self) -> &TcpStream {
@@ -78,11 +75,7 @@ impl Spoke {
     /// The next whole message of what was taken.
     pub(super) fn next<T: DeserializeOwned>(&mut self) -> Option<T> {
         match self.inbox.next() {
-            Ok(Some(message)) => {
-                self.heard = Instant::now();
-                Some(message)
-            }
-            Ok(None) => None,
+            Ok(message) => message,
             Err(error) => {
                 self.closed = Some(error);
                 None

@@ -10,7 +10,7 @@ use sha2::Sha256;
 use super::{WorldError, line::Line};
 
 /// The protocol between ranks.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 
 /// In place of a version: the line must be encrypted.
 const WANTS_TLS: u32 = u32::MAX;

@@ -1,10 +1,11 @@
 //! Writes checkpoints on a thread beside the training loop: the loop only copies.
 
-use std::{collections::HashMap, thread::JoinHandle};
+use std::{collections::HashMap, sync::Arc, thread::JoinHandle};
 
 use kith_run::files::publish_bytes;
 use safetensors::tensor::{Dtype, TensorView, serialize};
 use tch::{Device, Tensor};
+use tracing::info;
 
 use super::{
     AVERAGE, CHECKSUM, METADATA, SavedState,
@@ -13,7 +14,7 @@ use super::{
 };
 use crate::{
     error::TrainError,
-    output::run_folder::RunFolder,
+    output::{metrics::Metrics, run_folder::RunFolder},
     weights::{Entry, Weights},
 };
 
@@ -88,8 +89,15 @@ pub(crate) struct Saver {
 impl Saver {
     /// Writes a checkpoint beside the others and removes the oldest, once the one before is written. What steps were recorded
     /// survives a crash before the checkpoint that counts on it is there.
-    pub(crate) fn save(&mut self, folder: &RunFolder, snapshot: Snapshot, kept: usize) -> Result<(), TrainError> {
+    pub(crate) fn save(
+        &mut self,
+        folder: &RunFolder,
+        snapshot: Snapshot,
+        kept: usize,
+        metrics: &Arc<Metrics>,
+    ) -> Result<(), TrainError> {
         self.wait()?;
+        let metrics = Arc::clone(metrics);
         let (checkpoints, steps, keeper) = (folder.checkpoints(), folder.steps()?, folder.keeper());
         let write = move || {
             let step = snapshot.state.step;
@@ -97,7 +105,10 @@ impl Saver {
             steps.sync_data().map_err(TrainError::io(&place))?;
             publish_bytes(&place, &snapshot.to_bytes())?;
             checkpoints.thin_out(step, kept)?;
-            keeper.keep()
+            keeper.keep()?;
+            info!(step, path = %place.display(), "a checkpoint is written");
+            metrics.hear_saved(step);
+            Ok(())
         };
         self.writing = Some(
             std::thread::Builder::new()

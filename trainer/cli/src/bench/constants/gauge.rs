@@ -7,6 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kith_group::launch::attempt::Who;
+
 use super::super::{
     measured::median,
     processes::cpu_seconds,
@@ -14,10 +16,7 @@ use super::super::{
 };
 use crate::{
     constants::median as middle,
-    launch::{
-        attempt::Audience,
-        process::{Process, Who},
-    },
+    launch::{attempt::Audience, process::Process},
 };
 
 const TICK: Duration = Duration::from_millis(5);

@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::bail;
 use kith_client::Found;
+use kith_group::launch::attempt::Outcome;
 use kith_partition::{assign::Method, generate::power_law};
 use kith_run::model_kind::ModelKind;
 use kith_store::Graph;
@@ -24,7 +25,7 @@ use super::{
 use crate::{
     constants::N_PARTS,
     data::memory,
-    launch::{attempt::Outcome, events, process::Event},
+    launch::{events, process::Event},
     plan::{
         forecast::vector_bytes,
         of_cluster,

@@ -7,12 +7,14 @@ use std::{
 };
 
 use kith_draw::{Vectorized, vectorized};
+use kith_group::ring::{
+    frame::{Call, HEAD_BYTES},
+    judgment,
+    passage::{Fault, Passage},
+    plan::{PIECE_BYTES, RingPlan},
+};
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::{
-    frame::{Call, HEAD_BYTES, Head, checksum},
-    plan::{PIECE_BYTES, Receive, RingPlan},
-};
 use crate::distributed::world::{Board, Line, timespec};
 
 /// Failures of a call.
@@ -20,16 +22,25 @@ use crate::distributed::world::{Board, Line, timespec};
 pub(super) enum Failure {
     /// Somebody was lost or stopped.
     Verdict,
-    /// The connection from the rank before broke.
-    Previous(io::Error),
-    /// The connection to the next rank broke.
-    Next(io::Error),
-    /// Data of the previous rank failed its checks.
-    Garbled(&'static str),
-    /// The rank before is in another call.
-    OutOfStep(Call),
-    /// It takes too long.
-    Deadline,
+    /// This rank noticed it.
+    Own(judgment::Failure),
+}
+
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Failure {
+        Failure::Own(match fault {
+            Fault::Garbled(why) => judgment::Failure::Garbled(why),
+            Fault::OutOfStep(call) => judgment::Failure::OutOfStep(call),
+        })
+    }
+}
+
+fn previous(error: &io::Error) -> Failure {
+    Failure::Own(judgment::Failure::Previous(error.to_string()))
+}
+
+fn next(error: &io::Error) -> Failure {
+    Failure::Own(judgment::Failure::Next(error.to_string()))
 }
 
 /// The two connections of a rank, and room for one piece.
@@ -77,38 +88,22 @@ impl Buffer<'_> {
     }
 }
 
-/// Progress of one direction.
-struct Progress {
-    /// Pieces done.
-    n_pieces: usize,
-    /// Bytes of the frame at hand, its head included.
+/// The frame at hand in one direction.
+struct Frame {
+    /// Bytes done, its head included.
     n_bytes: usize,
-    /// Bytes of the piece at hand.
     piece_bytes: usize,
     head: [u8; HEAD_BYTES],
 }
 
-impl Progress {
-    fn new() -> Progress {
-        Progress { n_pieces: 0, n_bytes: 0, piece_bytes: 0, head: [0; HEAD_BYTES] }
+impl Frame {
+    fn new() -> Frame {
+        Frame { n_bytes: 0, piece_bytes: 0, head: [0; HEAD_BYTES] }
     }
 
-    /// Begins the next piece if the frame at hand is complete; returns whether it is.
-    fn is_whole(&mut self) -> bool {
-        let is_whole = self.n_bytes == HEAD_BYTES + self.piece_bytes;
-        if is_whole {
-            self.n_pieces += 1;
-            self.n_bytes = 0;
-        }
-        is_whole
+    fn is_whole(&self) -> bool {
+        self.n_bytes == HEAD_BYTES + self.piece_bytes
     }
-}
-
-/// A piece that arrived, for when it is passed on.
-#[derive(Clone, Copy)]
-struct Arrived {
-    n_bytes: usize,
-    checksum: u32,
 }
 
 impl Links {
@@ -129,57 +124,56 @@ impl Links {
         board: &Board,
         deadline: Instant,
     ) -> Result<(), Failure> {
-        let (mut sent, mut received) = (Progress::new(), Progress::new());
-        let mut arrived = Vec::with_capacity(plan.receives.len());
-        // Pieces to send that are summed and have a header.
-        let mut n_prepared = 0;
+        let mut passage = Passage::new(call, plan);
+        // The frame that is sent, once its piece is summed, and the one that arrives.
+        let (mut sent, mut received) = (None, Frame::new());
         loop {
             let mut is_moving = false;
-            if let Some(send) = plan.sends.get(sent.n_pieces).filter(|send| send.waits_for <= received.n_pieces) {
-                if sent.n_pieces == n_prepared {
+            if let Some(send) = passage.next_send() {
+                let frame = sent.get_or_insert_with(|| {
                     if send.waits_for == 0 {
                         buffer.add_all(plan.summands, &send.range);
                     }
-                    let known: Option<Arrived> = send.is_passed_on.then(|| arrived[send.waits_for - 1]);
-                    sent.piece_bytes = known.map_or(send.range.len(), |known| known.n_bytes);
-                    let piece = &buffer.at(&send.range)[..sent.piece_bytes];
-                    sent.head = head(call, piece, known.map(|known| known.checksum));
-                    n_prepared += 1;
+                    let piece_bytes = passage.n_bytes(send);
+                    let head = passage.head(send, &buffer.at(&send.range)[..piece_bytes]);
+                    Frame { n_bytes: 0, piece_bytes, head }
+                });
+                is_moving |= self.send(frame, buffer.at(&send.range))?;
+                if frame.is_whole() {
+                    sent = None;
+                    passage.sent();
                 }
-                is_moving |= self.send(&mut sent, buffer.at(&send.range))?;
             }
-            if received.n_pieces < plan.receives.len() {
-                is_moving |= self.receive(call, plan, &mut received, &mut buffer, &mut arrived)?;
+            if passage.next_receive().is_some() {
+                is_moving |= self.receive(&mut passage, plan, &mut received, &mut buffer)?;
             }
             if is_moving {
                 continue;
             }
-            let may_send = plan.sends.get(sent.n_pieces).map(|send| send.waits_for <= received.n_pieces);
-            let may_receive = received.n_pieces < plan.receives.len();
+            let (may_send, may_receive) = (passage.next_send().is_some(), passage.next_receive().is_some());
             let is_flushed = self.flush()?;
-            if may_send.is_none() && !may_receive && is_flushed {
+            if !passage.has_sends() && !may_receive && is_flushed {
                 return Ok(());
             }
-            self.wait(may_receive, may_send == Some(true) || !is_flushed, board, deadline)?;
+            self.wait(may_receive, may_send || !is_flushed, board, deadline)?;
         }
     }
 
     /// Sends what the kernel takes; whether it took something.
-    fn send(&mut self, sent: &mut Progress, piece: &[u8]) -> Result<bool, Failure> {
-        let piece = &piece[..sent.piece_bytes];
-        let n = match sent.n_bytes.checked_sub(HEAD_BYTES) {
-            None => self.next.write_vectored(&[IoSlice::new(&sent.head[sent.n_bytes..]), IoSlice::new(piece)]),
+    fn send(&mut self, frame: &mut Frame, piece: &[u8]) -> Result<bool, Failure> {
+        let piece = &piece[..frame.piece_bytes];
+        let n = match frame.n_bytes.checked_sub(HEAD_BYTES) {
+            None => self.next.write_vectored(&[IoSlice::new(&frame.head[frame.n_bytes..]), IoSlice::new(piece)]),
             Some(n_bytes) => self.next.write(&piece[n_bytes..]),
         };
         match n {
             Ok(n) => {
                 self.sent_bytes += n as u64;
-                sent.n_bytes += n;
-                sent.is_whole();
+                frame.n_bytes += n;
                 Ok(n > 0)
             }
             Err(error) if is_no_failure(&error) => Ok(false),
-            Err(error) => Err(Failure::Next(error)),
+            Err(error) => Err(next(&error)),
         }
     }
 
@@ -188,57 +182,52 @@ impl Links {
         match self.next.flush() {
             Ok(()) => Ok(true),
             Err(error) if is_no_failure(&error) => Ok(false),
-            Err(error) => Err(Failure::Next(error)),
+            Err(error) => Err(next(&error)),
         }
     }
 
     /// Takes what there is; whether there was something. A whole piece is checked, and added where it must be.
     fn receive(
         &mut self,
-        call: Call,
+        passage: &mut Passage<'_>,
         plan: &RingPlan<'_>,
-        received: &mut Progress,
+        frame: &mut Frame,
         buffer: &mut Buffer<'_>,
-        arrived: &mut Vec<Arrived>,
     ) -> Result<bool, Failure> {
-        let receive = &plan.receives[received.n_pieces];
+        let Some(receive) = passage.next_receive() else { return Ok(false) };
         let room = buffer.at_mut(&receive.range);
         let scratch: &mut [u8] = bytemuck::cast_slice_mut(&mut self.scratch);
         let place = if receive.is_added { &mut scratch[..room.len()] } else { room };
-        let n = match received.n_bytes.checked_sub(HEAD_BYTES) {
+        let n = match frame.n_bytes.checked_sub(HEAD_BYTES) {
             // Behind a piece whose length is not known is another frame.
-            None if receive.n_spare > 0 => self.previous.read(&mut received.head[received.n_bytes..]),
+            None if receive.n_spare > 0 => self.previous.read(&mut frame.head[frame.n_bytes..]),
             None => {
-                let head = IoSliceMut::new(&mut received.head[received.n_bytes..]);
+                let head = IoSliceMut::new(&mut frame.head[frame.n_bytes..]);
                 self.previous.read_vectored(&mut [head, IoSliceMut::new(place)])
             }
-            Some(n_bytes) => self.previous.read(&mut place[n_bytes..received.piece_bytes]),
+            Some(n_bytes) => self.previous.read(&mut place[n_bytes..frame.piece_bytes]),
         };
         match n {
-            Ok(0) => return Err(Failure::Previous(ErrorKind::UnexpectedEof.into())),
+            Ok(0) => return Err(previous(&ErrorKind::UnexpectedEof.into())),
             Ok(n) => {
                 // Known as soon as the head is there: one that is out of step may send less than is waited for.
-                let had_head = received.n_bytes >= HEAD_BYTES;
-                received.n_bytes += n;
+                let had_head = frame.n_bytes >= HEAD_BYTES;
+                frame.n_bytes += n;
                 if !had_head {
-                    if received.n_bytes < HEAD_BYTES {
+                    if frame.n_bytes < HEAD_BYTES {
                         return Ok(true);
                     }
-                    received.piece_bytes = check_head(call, receive, &received.head)?;
+                    frame.piece_bytes = passage.check_head(receive, &frame.head)?;
                 }
-                if !received.is_whole() {
+                if !frame.is_whole() {
                     return Ok(true);
                 }
             }
             Err(error) if is_no_failure(&error) => return Ok(false),
-            Err(error) => return Err(Failure::Previous(error)),
+            Err(error) => return Err(previous(&error)),
         }
-        let piece = &place[..received.piece_bytes];
-        let checksum = checksum(piece);
-        if Head::from_bytes(&received.head).is_none_or(|head| head.checksum != checksum) {
-            return Err(Failure::Garbled("its checksum is wrong"));
-        }
-        arrived.push(Arrived { n_bytes: piece.len(), checksum });
+        frame.n_bytes = 0;
+        passage.arrived(&frame.head, &place[..frame.piece_bytes])?;
         if receive.is_added {
             let into = buffer.at_mut(&receive.range);
             let from = &self.scratch[..into.len() / 4];
@@ -260,37 +249,20 @@ impl Links {
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(Failure::Deadline);
+            return Err(Failure::Own(judgment::Failure::Deadline));
         }
         match poll(&mut fds, Some(&timespec(left))) {
             // A verdict ends only what cannot go on: a call whose last bytes are here already is whole.
             Ok(_) if fds[0].revents().is_empty() || fds[1..].iter().any(|fd| !fd.revents().is_empty()) => Ok(()),
             Ok(_) => Err(Failure::Verdict),
             Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(Failure::Previous(error.into())),
+            Err(error) => Err(previous(&error.into())),
         }
     }
 }
 
 fn is_no_failure(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
-}
-
-fn head(call: Call, piece: &[u8], known: Option<u32>) -> [u8; HEAD_BYTES] {
-    let checksum = known.unwrap_or_else(|| checksum(piece));
-    Head { call, piece_bytes: piece.len() as u32, checksum }.to_bytes()
-}
-
-/// The bytes of the piece behind a head.
-fn check_head(call: Call, receive: &Receive, head: &[u8; HEAD_BYTES]) -> Result<usize, Failure> {
-    let room = receive.range.len();
-    let fits = |n_bytes: usize| n_bytes <= room && n_bytes + receive.n_spare >= room;
-    match Head::from_bytes(head) {
-        None => Err(Failure::Garbled("it does not begin as a frame does")),
-        Some(head) if head.call != call => Err(Failure::OutOfStep(head.call)),
-        Some(head) if !fits(head.piece_bytes as usize) => Err(Failure::Garbled("its length is wrong")),
-        Some(head) => Ok(head.piece_bytes as usize),
-    }
 }
 
 struct Add<'a> {

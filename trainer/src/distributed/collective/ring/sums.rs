@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
+use kith_group::ring::{frame::Kind, plan::RingPlan};
 use kith_kernels::{is_plain, numbers, numbers_mut};
 use tch::Tensor;
 
-use super::{Ring, exchange::Buffer, frame::Kind, on_cpu, plan::RingPlan};
+use super::{Ring, exchange::Buffer, on_cpu};
 use crate::distributed::{collective::Text, world::WorldError};
 
 /// Most bytes that a rank adds to a sum for which gathering them on all ranks is faster than two trips around the ring.

@@ -8,18 +8,20 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kith_group::{
+    member::Member,
+    progress::{Entry, Verdict},
+    ring::frame::{Call, HEAD_BYTES, Head, Kind, checksum},
+};
 use tch::{Device, Tensor};
 
-use super::{
-    Ring,
-    frame::{Call, HEAD_BYTES, Head, Kind, checksum},
-};
+use super::Ring;
 use crate::distributed::{
     collective::{
         Alone, Collective, Text,
         contract::{check, on_all_ranks},
     },
-    world::{Board, Entry, Line, Member, Verdict, WorldError, encrypted_lines},
+    world::{Board, Line, WorldError, encrypted_lines},
 };
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -388,7 +390,7 @@ fn closed(patience: Duration, before: impl FnOnce(&Board), after: impl FnOnce(&B
 }
 
 fn leave_after(n_collectives: u64) -> impl Fn(&Board) {
-    move |board: &Board| board.update(0, Entry { n_collectives, has_left: true, ..Entry::default() })
+    move |board: &Board| board.publish(&[Entry { n_collectives, has_left: true, ..Entry::default() }, Entry::default()])
 }
 
 fn lost_rank_0() -> Verdict {

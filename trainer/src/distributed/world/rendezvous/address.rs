@@ -7,7 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::PAUSE;
+use kith_group::limits::PAUSE;
+
 use crate::distributed::world::{JoinConfig, Seat, WorldError, deadline};
 
 /// Time limit for rank 0 to resolve its own name; a cluster that has just started it may need some time.

@@ -1,10 +1,17 @@
-//! Connections of the ring: from each rank to the next, and from the previous.
+//! Connections of the ring, as [`kith_group::ring::forming`] makes them.
 
-use std::{io, thread, time::Instant};
+use std::{io, time::Instant};
 
-use super::{ATTEMPT, Holder, Meeting, PAUSE, address::connect, turn_away, unwelcome};
+use kith_group::{
+    limits::PAUSE,
+    message::Opening,
+    refusal::{Holder, to_late},
+    ring::forming::{Action, Forming},
+};
+
+use super::{Meeting, address::connect, tell_one, unwelcome};
 use crate::distributed::world::{
-    Board, JoinConfig, Seat, deadline, door::Arrival, hello::Opening, line::Line, token::GreetError, trust::Trust, wire,
+    Board, JoinConfig, Seat, deadline::Clock, door::Arrival, line::Line, token::GreetError, trust::Trust, wire,
 };
 
 /// Makes the lines of the ring: from the rank before, and to the next one. What keeps it from that, in a sentence.
@@ -15,31 +22,35 @@ pub(in crate::distributed::world) fn form_ring(
     meeting: &Meeting,
     board: &Board,
 ) -> Result<(Line, Line), String> {
-    let deadline = Instant::now() + config.join_deadline.min(6 * ATTEMPT);
-    let is_over = || board.verdict().is_some() || deadline::left(deadline).is_err();
-    let (next_rank, before) = ((seat.rank + 1) % seat.n_ranks, (seat.rank + seat.n_ranks - 1) % seat.n_ranks);
-    let next = loop {
-        match knock(seat, trust, meeting, deadline) {
-            Ok(next) => break next,
-            Err(error) if is_over() => {
-                let (name, place) = (board.name(next_rank), meeting.next);
-                return Err(format!("it cannot connect to {name} at {place}: {error}; ranks need TCP between them"));
+    let clock = Clock::start();
+    let group = (meeting.session.clone(), meeting.members.clone());
+    let mut machine = Forming::new(seat.rank, group, meeting.next.to_string(), config.limits(), clock.now());
+    let (mut previous, mut next) = (None, None);
+    loop {
+        match machine.next(board.verdict().is_some(), clock.now()) {
+            Action::Knock { until } => match knock(seat, trust, meeting, clock.at(until)) {
+                Ok(line) => {
+                    next = Some(line);
+                    machine.connected();
+                }
+                Err(error) => machine.missed(error.to_string(), clock.now()),
+            },
+            Action::Wait { until } => {
+                let Some(Arrival { mut line, opening }) = meeting.door.next(clock.until(until).min(PAUSE)) else {
+                    continue;
+                };
+                if machine.is_previous(&opening) {
+                    previous = Some(line);
+                } else if let Opening::Join(hello) = opening {
+                    // The pulse will know more.
+                    tell_one(&mut line, &to_late(&meeting.members, &hello, |_| Holder::InDoubt));
+                }
             }
-            Err(_) => thread::sleep(PAUSE),
-        }
-    };
-    while !is_over() {
-        let Some(Arrival { mut line, opening }) = meeting.door.next(PAUSE) else { continue };
-        match opening {
-            Opening::Ring { session, from } if session == meeting.session && from == before => {
-                return Ok((line, next));
-            }
-            Opening::Ring { .. } => {}
-            // The pulse will know more.
-            Opening::Join(hello) => turn_away(&meeting.members, &mut line, &hello, |_| Holder::InDoubt),
+            Action::Done => break,
+            Action::Fail(sentence) => return Err(sentence),
         }
     }
-    Err(format!("{} did not connect to it; ranks need TCP between them", board.name(before)))
+    previous.zip(next).ok_or_else(|| "the ring is not complete".to_owned())
 }
 
 fn knock(seat: &Seat, trust: &Trust, meeting: &Meeting, deadline: Instant) -> io::Result<Line> {

@@ -8,18 +8,17 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kith_group::{
+    member::Member,
+    message::{Answer, Opening},
+};
 use kith_run::{rank_tls::RankTls, stop::Stop};
 use tch::Tensor;
 
 use super::*;
 use crate::distributed::{
     collective::Alone,
-    world::{
-        Line, Member, Token,
-        hello::{Answer, Hello, Opening},
-        trust::Trust,
-        wire,
-    },
+    world::{Line, Token, facts, trust::Trust, wire},
 };
 
 const TOKEN: &str = "a secret of sixteen bytes or more";
@@ -298,7 +297,7 @@ fn a_rank_whose_line_is_half_open_is_replaced() {
         let mut half_open = None;
         if rank == 1 {
             let mut line = place.knock(&watchful());
-            let hello = Opening::Join(Hello::new(1, 3, "127.0.0.1:1".to_owned(), &facts()));
+            let hello = Opening::Join(facts::hello(1, 3, "127.0.0.1:1".to_owned(), &facts()));
             wire::send(&mut line, &hello, Instant::now() + Duration::from_secs(5)).unwrap();
             half_open = Some(line);
         }
@@ -390,7 +389,7 @@ fn a_rank_that_was_replaced_is_worth_another_try() {
                 wire::send(&mut line, &answer, until).unwrap();
             };
             if had_seat {
-                answer(Answer::Wait);
+                answer(Answer::Wait(1));
             }
             answer(Answer::Taken("the seat is taken".to_owned()));
             String::new()
@@ -405,7 +404,7 @@ fn users_are_told_what_is_not_encrypted_between_hosts() {
         rank,
         machine: machine.to_owned(),
         gpu: gpu.map(str::to_owned),
-        ..Member::alone()
+        ..facts::alone()
     };
     let notes = |members: Vec<Member>, tls: RankTls| {
         World { bond: None, rank: 0, members, collective: Box::new(Alone), stop: Stop::default() }.notes(tls)

@@ -1,0 +1,14 @@
+//! Lines of a program on stderr: sentences for people ([`say`]), and a log with levels, written with `tracing`'s macros.
+//!
+//! `KITH_LOG` selects the lines of the log: a level, and levels of single targets, as in `warn,kith_client=debug`. Lines of
+//! one kind are limited: a flood of them cannot fill a disk or slow the program down.
+
+mod format;
+mod kinds;
+mod limited;
+mod lines;
+
+pub use crate::{
+    format::{FORMAT_VARIABLE, Format},
+    lines::{LogError, VARIABLE, finish, format, say, start},
+};

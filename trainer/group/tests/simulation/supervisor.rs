@@ -1,0 +1,300 @@
+//! The launcher, or one restarter per rank as Kubernetes has it: starts processes, and starts them again.
+
+use std::time::Duration;
+
+use kith_group::launch::{
+    attempt::{Action, Attempt, Kill, Outcome, Request, Who},
+    ended::Ended,
+    restarts::{Restarts, pause_before},
+};
+
+use crate::{
+    draws::Draws,
+    world::{Event, Plan, World},
+};
+
+/// Restarts without progress: a launcher's, and those of each restarter.
+const RESTARTS: u32 = 12;
+
+/// Time for a checkpoint after a request to stop.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// A host that nobody has reached for this long is given up, and its rank is started elsewhere.
+const NODE_TIMEOUT: Duration = Duration::from_secs(40);
+
+/// What the supervisor's own events are about.
+mod topic {
+    pub(super) const TICK: u64 = 0;
+    pub(super) const NEXT_ATTEMPT: u64 = 1;
+    /// A server is ready, or has ended.
+    pub(super) const READY: u64 = 100;
+    pub(super) const SERVER_ENDED: u64 = 200;
+    /// A rank is started again.
+    pub(super) const RESTART: u64 = 300;
+    /// A process that was asked to stop has had its time.
+    pub(super) const KILL: u64 = 1_000;
+    /// A rank's host was lost.
+    pub(super) const LOST: u64 = 1_000_000;
+}
+
+/// Who starts processes.
+#[derive(Debug)]
+pub(crate) struct Supervisor {
+    /// Exit code of the run, once it has ended.
+    pub(crate) code: Option<u8>,
+    /// The host whose disk has the run folder.
+    pub(crate) disk_host: usize,
+    pub(crate) disk_fails_until: Duration,
+    n_servers: usize,
+    attempt: Option<Attempt>,
+    n_attempts: u64,
+    restarts: Restarts,
+    is_stopped: bool,
+    /// Servers that are alive.
+    servers: Vec<bool>,
+    /// For each rank: its host, its restarts since the last progress, and whether it has ended well.
+    hosts: Vec<usize>,
+    in_vain: Vec<Restarts>,
+    is_done: Vec<bool>,
+    n_spare: usize,
+}
+
+impl Supervisor {
+    pub(crate) fn new(plan: Plan, mut draws: Draws) -> Supervisor {
+        let n = plan.n_ranks;
+        let n_servers = if plan.has_launcher { draws.below(3) as usize } else { 0 };
+        Supervisor {
+            code: None,
+            disk_host: if plan.has_launcher { 0 } else { n + 3 },
+            disk_fails_until: Duration::ZERO,
+            n_servers,
+            attempt: None,
+            n_attempts: 0,
+            restarts: Restarts::new(RESTARTS, 0),
+            is_stopped: false,
+            servers: vec![false; n_servers],
+            hosts: (0..n).map(|rank| if plan.has_launcher { 0 } else { rank }).collect(),
+            in_vain: (0..n).map(|_| Restarts::new(RESTARTS, 0)).collect(),
+            is_done: vec![false; n],
+            n_spare: 0,
+        }
+    }
+
+    /// The host of a rank.
+    pub(crate) fn host_of(&self, rank: usize) -> usize {
+        self.hosts[rank]
+    }
+}
+
+impl World {
+    pub(crate) fn begin(&mut self) {
+        if self.plan.has_launcher {
+            self.begin_attempt();
+        } else {
+            for rank in 0..self.plan.n_ranks {
+                self.start(rank, self.supervisor.hosts[rank], 0);
+            }
+        }
+    }
+
+    fn begin_attempt(&mut self) {
+        self.supervisor.n_attempts += 1;
+        let (attempt, actions) = Attempt::begin(self.supervisor.n_servers, self.plan.n_ranks, GRACE, self.now);
+        self.supervisor.attempt = Some(attempt);
+        self.attempt_acts(actions);
+    }
+
+    fn with_attempt(&mut self, event: impl FnOnce(&mut Attempt, Duration) -> Vec<Action>) {
+        let now = self.now;
+        if let Some(attempt) = &mut self.supervisor.attempt {
+            let actions = event(attempt, now);
+            self.attempt_acts(actions);
+        }
+    }
+
+    fn attempt_acts(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Start(Who::Rank(rank)) => {
+                    self.start(rank, 0, self.supervisor.n_attempts);
+                }
+                Action::Start(Who::Server(server)) => {
+                    self.supervisor.servers[server] = true;
+                    let delay = self.draws.millis(100, 3000);
+                    self.queue.add(self.now + delay, Event::Supervise(topic::READY + server as u64));
+                }
+                Action::Signal(Who::Rank(rank), kill) => {
+                    if let Some(process) = self.of_rank(rank) {
+                        match kill {
+                            Kill::Terminate => self.terminate(process),
+                            Kill::Kill => self.kill(process, 9),
+                        }
+                    }
+                }
+                Action::Signal(Who::Server(server), _) => self.end_server(server, 10),
+                Action::RanksStarted => {}
+                Action::End(outcome) => self.attempt_ended(outcome),
+            }
+        }
+        if let Some(deadline) = self.supervisor.attempt.as_ref().and_then(Attempt::deadline) {
+            self.queue.add(deadline, Event::Supervise(topic::TICK));
+        }
+    }
+
+    fn attempt_ended(&mut self, outcome: Outcome) {
+        self.note(|| format!("attempt ended: {outcome:?}"));
+        self.supervisor.attempt = None;
+        match outcome {
+            Outcome::Done => self.supervisor.code = Some(0),
+            Outcome::Stopped { code } => {
+                self.see("the launcher is stopped");
+                self.supervisor.code = Some(code);
+            }
+            Outcome::Failed { code: 75, .. } => match self.supervisor.restarts.next(self.disk.reached()) {
+                Some(restart) => {
+                    self.see("a restart");
+                    self.queue.add(self.now + pause_before(restart), Event::Supervise(topic::NEXT_ATTEMPT));
+                }
+                None => {
+                    self.see("no restart is left");
+                    self.supervisor.code = Some(75);
+                }
+            },
+            Outcome::Failed { code, sentence } => {
+                self.violate(format!("the launcher ends with {code}: {sentence}"));
+                self.supervisor.code = Some(code);
+            }
+        }
+    }
+
+    pub(crate) fn supervise(&mut self, what: u64) {
+        match what {
+            topic::TICK => self.with_attempt(Attempt::tick),
+            topic::NEXT_ATTEMPT if self.supervisor.is_stopped => self.supervisor.code = Some(75),
+            topic::NEXT_ATTEMPT => self.begin_attempt(),
+            topic::READY..topic::SERVER_ENDED => {
+                let server = (what - topic::READY) as usize;
+                if self.supervisor.servers[server] {
+                    self.with_attempt(|attempt, _| attempt.ready(server));
+                }
+            }
+            topic::SERVER_ENDED..topic::RESTART => {
+                let server = (what - topic::SERVER_ENDED) as usize;
+                self.with_attempt(|attempt, now| attempt.ended(Who::Server(server), Ended::Signal(9), now));
+            }
+            topic::RESTART..topic::KILL => self.restart((what - topic::RESTART) as usize),
+            topic::KILL..topic::LOST => self.kill((what - topic::KILL) as usize, 9),
+            _ => self.replace((what - topic::LOST) as usize),
+        }
+    }
+
+    /// A process of a rank ended.
+    pub(crate) fn process_ended(&mut self, process: usize, ended: Ended) {
+        let rank = self.processes[process].rank;
+        if self.plan.has_launcher {
+            // Those of earlier attempts were left to the system.
+            if self.processes[process].attempt == self.supervisor.n_attempts {
+                self.with_attempt(|attempt, now| attempt.ended(Who::Rank(rank), ended, now));
+            }
+            return;
+        }
+        if self.processes[process].is_replaced {
+            return;
+        }
+        if ended.is_well() {
+            self.supervisor.is_done[rank] = true;
+            if self.supervisor.is_done.iter().all(|is_done| *is_done) {
+                self.supervisor.code = Some(0);
+            }
+            return;
+        }
+        match self.supervisor.in_vain[rank].next(self.disk.reached()) {
+            Some(restart) => {
+                self.see("a pod again");
+                self.queue.add(self.now + pause_before(restart), Event::Supervise(topic::RESTART + rank as u64));
+            }
+            None => {
+                self.see("no restart is left");
+                self.supervisor.code = Some(75);
+            }
+        }
+    }
+
+    /// A rank is started again, on its host or on another if that has no power.
+    fn restart(&mut self, rank: usize) {
+        if self.network.is_down[self.supervisor.hosts[rank]] {
+            self.move_elsewhere(rank);
+        }
+        self.start(rank, self.supervisor.hosts[rank], 0);
+    }
+
+    fn move_elsewhere(&mut self, rank: usize) {
+        self.see("a rank moves");
+        self.supervisor.hosts[rank] = self.plan.n_ranks + self.supervisor.n_spare % 3;
+        self.supervisor.n_spare += 1;
+    }
+
+    /// A rank's host is isolated: after a while the rank is started elsewhere, though its process may live.
+    pub(crate) fn supervisor_lost(&mut self, rank: usize, lasts: Duration) {
+        if !self.plan.has_launcher && lasts > NODE_TIMEOUT {
+            self.queue.add(self.now + NODE_TIMEOUT, Event::Supervise(topic::LOST + rank as u64));
+        }
+    }
+
+    fn replace(&mut self, rank: usize) {
+        let Some(process) = self.of_rank(rank) else { return };
+        // It may have been started again since, elsewhere.
+        let others = (0..self.plan.n_ranks).filter(|other| *other != rank);
+        let host = self.processes[process].host;
+        if self.supervisor.is_done[rank]
+            || others.map(|other| self.supervisor.hosts[other]).any(|other| self.network.reaches(host, other))
+        {
+            return;
+        }
+        self.see("replaced");
+        self.note(|| format!("process {process} is replaced"));
+        self.processes[process].is_replaced = true;
+        self.move_elsewhere(rank);
+        self.start(rank, self.supervisor.hosts[rank], 0);
+    }
+
+    /// Hosts are reached again: processes that were replaced meanwhile are ended there.
+    pub(crate) fn end_replaced(&mut self) {
+        for process in 0..self.processes.len() {
+            if self.processes[process].is_replaced && self.processes[process].ended.is_none() {
+                let delay = self.draws.millis(0, 2000);
+                self.queue.add(self.now + delay, Event::Supervise(topic::KILL + process as u64));
+            }
+        }
+    }
+
+    /// Asks a process to stop: it is killed if it takes too long.
+    pub(crate) fn supervisor_terminates(&mut self, process: usize) {
+        self.terminate(process);
+        self.queue.add(self.now + GRACE, Event::Supervise(topic::KILL + process as u64));
+    }
+
+    fn terminate(&mut self, process: usize) {
+        self.see("asked to stop");
+        self.queue.add(self.now, Event::Terminate(process));
+    }
+
+    pub(crate) fn stop_launcher(&mut self) {
+        self.supervisor.is_stopped = true;
+        self.with_attempt(|attempt, now| attempt.request(Request { code: 75, is_interrupt: false }, now));
+    }
+
+    pub(crate) fn kill_server(&mut self) {
+        if let Some(server) = self.supervisor.servers.iter().position(|is_alive| *is_alive) {
+            self.see("a server is killed");
+            self.end_server(server, 1);
+        }
+    }
+
+    fn end_server(&mut self, server: usize, millis: u64) {
+        if std::mem::replace(&mut self.supervisor.servers[server], false) {
+            let delay = self.draws.millis(0, millis);
+            self.queue.add(self.now + delay, Event::Supervise(topic::SERVER_ENDED + server as u64));
+        }
+    }
+}
