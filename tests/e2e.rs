@@ -40,6 +40,7 @@ mod several_hosts;
 mod shards;
 mod signals;
 mod slurm;
+mod spans;
 mod tidy;
 mod tune;
 mod whole_path;

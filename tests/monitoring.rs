@@ -83,6 +83,8 @@ struct Job {
     launched: Running,
     /// Metrics addresses: of the ranks, and of the server.
     places: Vec<String>,
+    /// That of the launcher.
+    launcher: String,
 }
 
 impl Job {
@@ -102,14 +104,16 @@ impl Job {
         let mut command = Command::new(program());
         command.args(["launch", "partition-graph/supergat-mx", "--graph", &format!("grpc://{address}")]);
         command.args(["--ranks", "2", "--metrics", "127.0.0.1:0", "--out", &out]);
+        command.args(["--launcher-metrics", "127.0.0.1:0"]);
         let set = ["train.mode=mini-batch", "train.fanouts=[5, 5]", "train.batch_size=100", "train.edge_seeds=50"];
         let more = ["train.epochs=100000", "train.evaluate_every=1", "train.slices=2", "early_stop=off"];
         command.args(set.iter().chain(&more).flat_map(|assignment| ["--set", assignment]));
         command.env("RAYON_NUM_THREADS", "1");
         let launched = Running::start(command, false);
+        let launcher = launched.after("launcher metrics on ");
         let ranks = [(); 2].map(|()| launched.after("metrics on "));
         let places = ranks.into_iter().chain([metrics.to_owned()]).collect();
-        let job = Job { temp, server, launched, places };
+        let job = Job { temp, server, launched, places, launcher };
         let begun = Instant::now();
         // Checkpoints are handed over at the end of an epoch, and written beside the next.
         while !job.pages()[..2].iter().all(|page| page.contains("kith_metric{")) {
@@ -119,9 +123,9 @@ impl Job {
         job
     }
 
-    /// The pages of all processes.
+    /// The pages of ranks, then that of the server, then that of the launcher.
     fn pages(&self) -> Vec<String> {
-        self.places.iter().map(|place| page(place)).collect()
+        self.places.iter().chain([&self.launcher]).map(|place| page(place)).collect()
     }
 
     /// Ends the ranks and the server.
@@ -272,7 +276,7 @@ fn the_report_names_its_ranks_at_servers() {
     assert_eq!(named.len(), 2, "{named:?}");
     let log: Vec<Value> = log.join().unwrap().iter().map(|line| serde_json::from_str(line).unwrap()).collect();
     let of_calls = log.iter().filter(|line| line["message"] == "a call ended");
-    let seen: BTreeSet<&str> = of_calls.map(|line| line["span"]["session"].as_str().unwrap()).collect();
+    let seen: BTreeSet<&str> = of_calls.map(|line| line["session"].as_str().unwrap()).collect();
     assert_eq!(seen, named);
 }
 

@@ -17,7 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("kith-partition", &["kith-trainer", "tch", "tokio", "tonic"]),
     ("kith-fetch", &["kith-bucket", "kith-trainer", "tch", "tonic"]),
     ("kith-proto", &["kith-draw", "kith-sampler", "kith-store", "tch"]),
-    ("kith-log", &["kith-draw", "kith-proto", "kith-store", "tch", "tokio", "tonic"]),
+    ("kith-log", &["kith-draw", "kith-proto", "kith-store", "tch"]),
     ("kith-block", &["kith-store", "kith-trainer", "tch", "tokio", "tonic"]),
     ("kith-sampler", &["kith-block", "kith-client", "kith-partition", "kith-trainer", "tch"]),
     ("kith-client", &["kith-kernels", "kith-partition", "kith-trainer", "tch"]),

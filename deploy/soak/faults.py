@@ -30,7 +30,7 @@ LEFT_OUT = "left out"
 
 @dataclass
 class Scene:
-    """What disturbances act on."""
+    """Processes, lines and disks that disturbances act on."""
 
     run: Run
     servers: Servers

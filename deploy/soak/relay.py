@@ -86,7 +86,8 @@ class Line:
         self.writers |= {writer, far_writer}
         try:
             await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
-        except (OSError, asyncio.CancelledError):
+        # RuntimeError: more bytes for a direction that was half-closed.
+        except (OSError, RuntimeError, asyncio.CancelledError):
             abort(writer)
             abort(far_writer)
         finally:

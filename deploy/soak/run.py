@@ -32,7 +32,7 @@ SETTINGS = [
     f"train.slices={N_SLICES}",
 ]
 # A step record has these, and they differ from run to run.
-OWN_OF_A_RUN = ("micros", "phases", "sent_bytes", "slices")
+OWN_OF_A_RUN = ("micros", "phases", "sent_bytes", "slices", "crc32")
 BUG = re.compile(r"panicked|this is a bug|exit code 70")
 DISK_IS_FULL = re.compile(r"No space left|no space|os error 28")
 
@@ -130,7 +130,7 @@ class Run:
         self.codes: list[int] = []
         # Processes that got these signals.
         self.signaled: dict[str, set[int]] = {name: set() for name in ("KILL", "TERM", "INT")}
-        # Whether the disk was full at any time since the processes started.
+        # True if the disk was full at any time since the processes started.
         self.met_full_disk = False
         self.acknowledged = 0
         self.most_steps = 0

@@ -51,7 +51,8 @@ END_LIMIT = 400.0
 FIRST_STEP_LIMIT = 60.0
 # After the last disturbance, a run is started again this often at most.
 MAX_STARTS = 6
-N_EPOCHS = 5
+# Runs must last longer than their disturbances, on fast machines too.
+N_EPOCHS = 60
 DISK = "size=12m"
 # Growth over the whole soak, after the first fifth, that is not a leak: memory in KiB, descriptors, threads.
 MOST_GROWTH = {"anonymous": 8192, "descriptors": 4, "threads": 2}
@@ -245,7 +246,7 @@ class Soak:
                     raise SoakError(f"the run does not end although nothing disturbs it\n{run.said()}")
                 time.sleep(0.05)
             self.left_out.update(event.kind for event in waiting)
-            # What was begun ends as planned: servers come back, secrets are replaced.
+            # Disturbances that have begun end as planned: servers come back, secrets are replaced.
             while active:
                 active = [entry for entry in (step(entry, time.monotonic()) for entry in active) if entry is not None]
                 servers.poll()
@@ -460,9 +461,10 @@ def in_namespaces(options: argparse.Namespace, work: Path) -> int | None:
     try:
         return inner.wait()
     except KeyboardInterrupt:
-        children = Path(f"/proc/{inner.pid}/task/{inner.pid}/children").read_text().split()
-        for child in children:
-            send(int(child), "INT")
+        # It may have got the signal, too, and be gone.
+        with contextlib.suppress(FileNotFoundError):
+            for child in Path(f"/proc/{inner.pid}/task/{inner.pid}/children").read_text().split():
+                send(int(child), "INT")
         try:
             return inner.wait(timeout=60)
         except subprocess.TimeoutExpired:

@@ -5,7 +5,7 @@ mod pull;
 use std::{env, ffi::OsString, process::ExitCode};
 
 use clap::{Parser, Subcommand};
-use kith_log::{Format, say};
+use kith_log::{Format, LogOptions, say};
 
 use self::pull::PullArgs;
 pub use self::pull::parse_wanted;
@@ -23,6 +23,9 @@ pub struct Args {
     /// KITH_LOG selects lines of the log by level, as in info or warn,kith_sampler=debug (default: warn).
     #[arg(long, global = true, value_name = "text|json")]
     log_format: Option<Format>,
+    /// Send spans of calls to an OpenTelemetry collector over OTLP/gRPC (default: the environment's KITH_OTLP, or none).
+    #[arg(long, global = true, value_name = "http://HOST:PORT")]
+    otlp: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -38,7 +41,7 @@ const RETRY: u8 = 75;
 /// Does what was typed.
 #[allow(clippy::print_stdout)] // Prints the address that the parent waits for.
 pub fn run(args: Args) -> ExitCode {
-    if let Err(error) = kith_log::start(args.log_format) {
+    if let Err(error) = kith_log::start("kith-sampler", LogOptions { format: args.log_format, otlp: args.otlp }) {
         say(&format!("error: {error}"));
         return ExitCode::FAILURE;
     }

@@ -2,7 +2,7 @@
 
 mod process;
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use tokio::{
@@ -63,6 +63,23 @@ impl Shown {
 
 /// The pages of a port, by path.
 pub type Pages = dyn Fn(&str) -> Option<Shown> + Send + Sync;
+
+/// Serves the values of a registry at an address, on a thread of its own, until the process ends; gives the address that was bound.
+pub fn show(address: SocketAddr, registry: Registry) -> io::Result<SocketAddr> {
+    let listener = std::net::TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    let bound = listener.local_addr()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let run = move || {
+        runtime.block_on(async move {
+            if let Ok(listener) = TcpListener::from_std(listener) {
+                serve(listener, registry).await;
+            }
+        });
+    };
+    std::thread::Builder::new().name("kith-metrics".to_owned()).spawn(run)?;
+    Ok(bound)
+}
 
 /// Answers `/metrics` with the values of a registry, until it is dropped.
 pub async fn serve(listener: TcpListener, registry: Registry) {

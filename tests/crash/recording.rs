@@ -97,7 +97,7 @@ impl Tree {
         }
     }
 
-    /// What is not in a folder.
+    /// The entries outside a folder.
     pub(crate) fn without(mut self, folder: &str) -> Tree {
         self.0.retain(|name, _| !is_in(name, folder));
         self

@@ -1,6 +1,6 @@
 //! A disk that replays recorded operations, and the states that a loss of power may leave of it.
 //!
-//! What is synced survives: the bytes of a file, and the names in a folder. Of everything later, any part may survive, with
+//! Synced bytes of a file and synced names in a folder survive. Of everything later, any part may survive, with
 //! these limits, which file systems keep: changes of names in one folder survive in their order, and a rename survives in
 //! both folders or in none.
 
@@ -43,7 +43,7 @@ pub(crate) struct Disk {
     pending: Vec<NameChanges>,
 }
 
-/// What a loss of power does to the names that are not synced.
+/// Fate of names that are not synced, after a loss of power.
 #[derive(Clone, Debug)]
 enum Names {
     /// All changes survive.
@@ -56,7 +56,7 @@ enum Names {
     OfFolder(usize),
 }
 
-/// What it does to bytes of files that are not synced.
+/// Fate of bytes of files that are not synced.
 #[derive(Clone, Copy, Debug)]
 enum Lost {
     /// Nothing.

@@ -2,5 +2,4 @@
 
 pub mod collective;
 pub(crate) mod exchange;
-pub(crate) mod heard;
 pub mod world;

@@ -34,6 +34,7 @@ use crate::{
         feed::Feed,
         opened::Source,
         slices::{self, Division},
+        target_scale::TargetScale,
     },
     distributed::{exchange::Exchange, world::World},
     engine::{self, Engine, Host, TensorEngine},
@@ -160,7 +161,7 @@ impl<'a> Run<'a> {
         slices::check(world.n_ranks(), n_slices, matches!(data, Data::Full(_)))?;
         let is_deterministic = config.train.deterministic.unwrap_or(device == Device::Cpu && gpu.is_none());
         // A resumed run begins evenly: its checkpoint knows no ranks.
-        let first = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.state.step);
+        let first = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.state().step);
         let moves_from = (is_deterministic && device == Device::Cpu && gpu.is_none()).then_some(first);
         let division = Arc::new(Division::new((world.rank(), world.n_ranks()), n_slices, moves_from));
         let feed = Feed::new(data, &config, run_key, (world, Arc::clone(&division)))?;
@@ -192,15 +193,15 @@ impl<'a> Run<'a> {
             checkpoint.check_run(&config, run_key)?;
             let restored = checkpoint.restore(weights.entries())?;
             checkpoint.check_state(&config, shape, steps_per_epoch)?;
-            if checkpoint.state.scales() != data.scales() {
+            if TargetScale::of_state(checkpoint.state()) != data.scales() {
                 let problem =
                     "its targets have another mean or standard deviation than those of the graph's training nodes";
                 return Err(checkpoint.wrong(problem));
             }
             weights.set(&restored.weights);
-            optimizer = optimizer.resume(checkpoint.state.step, &restored.first, &restored.second);
+            optimizer = optimizer.resume(checkpoint.state().step, &restored.first, &restored.second);
             optimizer.set_average(restored.of(Moment::Last));
-            state = LoopState::restore(&checkpoint.state, (&config, metric), restored.best.to_device(device));
+            state = LoopState::restore(checkpoint.state(), (&config, metric), restored.best.to_device(device));
             optimizer.schedule().set_reductions(state.plateau.n_reductions);
         }
         let exchange = Exchange::new(Arc::clone(&division), config.model.n_layers, is_deterministic, world);
@@ -249,6 +250,7 @@ impl<'a> Run<'a> {
         run.plan_memory()?;
         let at = (run.state.step, run.state.epoch);
         run.metrics.follow(run.clock.current(), at, out.is_some());
+        run.metrics.show_heartbeats(run.world.heartbeats());
         run.folder = match out {
             None => None,
             Some(dir) if resume => {
@@ -340,7 +342,7 @@ impl<'a> Run<'a> {
 
     /// Sets the phase of this rank.
     pub(crate) fn enter(&mut self, phase: Phase) {
-        self.clock.enter(phase);
+        self.clock.enter(self.state.step, phase);
         self.world.enter(self.state.step, phase);
     }
 

@@ -137,7 +137,8 @@ impl Listing {
         self.files.iter().filter_map(|file| shard_of(&file.name)).collect()
     }
 
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+    /// The bytes of the object that holds it.
+    pub fn to_bytes(&self) -> Vec<u8> {
         Listing { checksum: Some(crc32c::crc32c(&self.text())), ..self.clone() }.text()
     }
 
@@ -147,8 +148,8 @@ impl Listing {
         bytes
     }
 
-    /// Reads what may be anything.
-    pub(crate) fn from_bytes(bytes: &[u8]) -> std::result::Result<Listing, String> {
+    /// Reads the bytes of an object; the error is a part of a sentence.
+    pub fn from_bytes(bytes: &[u8]) -> std::result::Result<Listing, String> {
         if bytes.len() > MAX_BYTES {
             return Err(format!("{} bytes are too many for a listing", bytes.len()));
         }

@@ -29,7 +29,7 @@ const FOREIGN: [&str; 4] =
 
 const FAULTS: [Fate; 5] = [Fate::Fails, Fate::AnswerLost, Fate::Repeated, Fate::KilledBefore, Fate::KilledAfter];
 
-/// What a process does.
+/// Program of a simulated process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Program {
     /// Pushes the folder of this number, and tries again if it fails.
@@ -40,7 +40,7 @@ enum Program {
     Mirror,
 }
 
-/// What processes did.
+/// Results of all processes.
 #[derive(Debug, Default)]
 struct Done {
     /// Pushes that ended well: the folder, in the order of their ends.
@@ -172,7 +172,7 @@ impl Process<'_> {
     }
 }
 
-/// What is wrong with the objects that are there.
+/// The first broken promise about the objects that are there.
 fn wrong_with(objects: &Files) -> Option<String> {
     for name in FOREIGN {
         if objects.get(name).is_none_or(|bytes| bytes != name.as_bytes()) {
@@ -254,7 +254,7 @@ fn run(key: u64) -> (Done, Vec<Program>, Files) {
     (done.into_inner().unwrap(), programs, objects)
 }
 
-/// What is wrong in the end.
+/// Broken promises of a key, and its results.
 fn judge(key: u64) -> (Vec<String>, Done) {
     let (mut done, programs, objects) = run(key);
     let mut wrong = std::mem::take(&mut done.wrong);

@@ -20,7 +20,7 @@ use kith_partition::{
     dataset::catalog::{Check, Download, Member, Unpack, difference},
     progress::Progress,
 };
-use kith_store::WorkFolder;
+use kith_store::{WorkFolder, make_folder, sync_folder};
 use reqwest::blocking::Client;
 
 use self::{
@@ -54,7 +54,7 @@ pub fn fetch(
         let problem = format!("mirror {mirror:?} is no address: it must begin with http:// or https://");
         return Err(PartitionError::Option(problem).into());
     }
-    fs::create_dir_all(out_dir).map_err(here(out_dir))?;
+    make_folder(out_dir).map_err(here(out_dir))?;
     let folder = File::open(out_dir).map_err(here(out_dir))?;
     // The lock is on the folder itself and ends with this call. Where locks are not supported, there is none.
     if let Err(TryLockError::WouldBlock) = folder.try_lock() {
@@ -132,8 +132,9 @@ impl Job<'_> {
         for member in members {
             let path = self.out_dir.join(member.file);
             let parent = path.parent().unwrap_or(self.out_dir);
-            fs::create_dir_all(parent).map_err(here(parent))?;
+            make_folder(parent).map_err(here(parent))?;
             fs::rename(draft.join(member.file), &path).map_err(here(&path))?;
+            sync_folder(parent).map_err(here(parent))?;
             self.done.new.push(member.file);
         }
         Ok(())

@@ -32,6 +32,7 @@ mod error;
 mod exit;
 mod features;
 mod first_format;
+mod folders;
 mod graph;
 mod item;
 mod lists;
@@ -64,6 +65,7 @@ pub use crate::{
     error::{Result, StoreError},
     exit::exit_at_once,
     features::{Features, MAX_EDGE_DIM, SparseRow},
+    folders::{make_folder, sync_folder},
     graph::Graph,
     item::{Dtype, Item},
     lists::{Lists, Neighbors},

@@ -14,6 +14,7 @@ use rustix::{
 
 use crate::{
     error::{Result, StoreError},
+    folders::{make_folder, parent, sync_folder},
     marker::{MARKER, clear},
     unfinished::Unfinished,
 };
@@ -178,29 +179,12 @@ fn is_at(file: &File, path: &Path) -> Result<bool> {
 }
 
 pub(crate) fn sync_dir(dir: &Path) -> Result<()> {
-    File::open(dir).and_then(|dir| dir.sync_all()).map_err(StoreError::io(dir))
+    sync_folder(dir).map_err(StoreError::io(dir))
 }
 
-/// Creates a folder with all its parents; each survives a crash.
+/// [`make_folder`], with an error that names the folder.
 pub(crate) fn make_dir(dir: &Path) -> Result<()> {
-    if dir.as_os_str().is_empty() || dir.is_dir() {
-        return Ok(());
-    }
-    let parent = parent(dir);
-    make_dir(&parent)?;
-    match fs::create_dir(dir) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists && dir.is_dir() => {}
-        made => made.map_err(StoreError::io(dir))?,
-    }
-    sync_dir(&parent)
-}
-
-/// The folder that holds a path.
-fn parent(path: &Path) -> PathBuf {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-        _ => PathBuf::from("."),
-    }
+    make_folder(dir).map_err(StoreError::io(dir))
 }
 
 /// True if something of this name exists. What cannot be looked at, as on a failing disk, is an error and not absent.

@@ -30,7 +30,7 @@ struct Window {
     message: String,
 }
 
-/// What happens with a line.
+/// Treatment of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Written,

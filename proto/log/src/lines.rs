@@ -6,18 +6,21 @@ use std::{
     sync::OnceLock,
 };
 
+use opentelemetry_sdk::trace::SdkTracer;
 use serde_json::json;
 use tracing::{Level, Subscriber, subscriber::set_global_default};
 use tracing_subscriber::{
     Layer, Registry,
-    filter::{FilterExt, LevelFilter, Targets},
+    filter::{FilterExt, LevelFilter, Targets, filter_fn},
     fmt::{self, MakeWriter, format::Writer, time::FormatTime},
     layer::SubscriberExt,
 };
 
 use crate::{
+    error::LogError,
     format::{FORMAT_VARIABLE, Format},
     limited::{Limited, TARGET},
+    spans::{self, OTLP_VARIABLE},
 };
 
 /// The environment variable that selects lines of the log.
@@ -29,28 +32,19 @@ const LEVEL: LevelFilter = LevelFilter::WARN;
 /// The log of this process, once it was started.
 static LOG: OnceLock<(Format, Limited)> = OnceLock::new();
 
-/// Why a log cannot be started.
-#[derive(Debug, thiserror::Error)]
-pub enum LogError {
-    /// Levels that cannot be read.
-    #[error("KITH_LOG: expected levels, as in info or warn,kith_client=debug, found {found}: {problem}")]
-    Levels {
-        /// The value of the variable.
-        found: String,
-        /// The problem.
-        problem: String,
-    },
-    /// A format that there is not.
-    #[error("KITH_LOG_FORMAT: expected text or json, found {found}")]
-    Format {
-        /// The value of the variable.
-        found: String,
-    },
+/// Options of the log, as typed.
+#[derive(Clone, Debug, Default)]
+pub struct LogOptions {
+    /// Format of lines.
+    pub format: Option<Format>,
+    /// URL of a collector of spans.
+    pub otlp: Option<String>,
 }
 
-/// Starts the log of this process; only the first call counts. The format is that of the option, else that of the environment.
-pub fn start(format: Option<Format>) -> Result<(), LogError> {
-    let format = match (format, variable(FORMAT_VARIABLE)) {
+/// Starts the log of this process, which is the program `program`; only the first call counts. Where an option was not typed, the
+/// environment decides.
+pub fn start(program: &'static str, options: LogOptions) -> Result<(), LogError> {
+    let format = match (options.format, variable(FORMAT_VARIABLE)) {
         (Some(format), _) => format,
         (None, Some(name)) => name.parse().map_err(|_| LogError::Format { found: name })?,
         (None, None) => Format::default(),
@@ -58,17 +52,20 @@ pub fn start(format: Option<Format>) -> Result<(), LogError> {
     let targets = targets(variable(VARIABLE).as_deref())?;
     let limited = Limited::new();
     if LOG.set((format, limited.clone())).is_ok() {
+        let collector = options.otlp.or_else(|| variable(OTLP_VARIABLE));
+        let tracer = collector.map(|url| spans::start(program, &url)).transpose()?;
         // Another library of this process may have a log of its own: then lines go there.
-        let _ = set_global_default(subscriber(format, targets, limited, io::stderr));
+        let _ = set_global_default(subscriber(format, targets, limited, io::stderr, tracer));
     }
     Ok(())
 }
 
-/// Reports lines that were withheld: to be called before the process ends.
+/// Reports lines that were withheld, and sends the last spans: to be called before the process ends.
 pub fn finish() {
     if let Some((_, limited)) = LOG.get() {
         limited.finish();
     }
+    spans::finish();
 }
 
 /// Format of the lines of this process.
@@ -111,16 +108,28 @@ fn targets(levels: Option<&str>) -> Result<Targets, LogError> {
     Ok(targets.with_target(TARGET, Level::INFO))
 }
 
-fn subscriber<W>(format: Format, targets: Targets, limited: Limited, writer: W) -> Box<dyn Subscriber + Send + Sync>
+/// Writes lines, without their spans, and sends spans if there is a tracer.
+fn subscriber<W>(
+    format: Format,
+    targets: Targets,
+    limited: Limited,
+    writer: W,
+    tracer: Option<SdkTracer>,
+) -> Box<dyn Subscriber + Send + Sync>
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let (layer, filter) = (fmt::layer().with_writer(writer), targets.and(limited));
+    let filter = targets.and(filter_fn(|metadata| metadata.is_event())).and(limited);
+    let own_spans = Targets::new().with_target("kith", Level::INFO);
+    let spans = tracer
+        .map(|tracer| tracing_opentelemetry::layer().with_tracer(tracer).with_threads(false).with_filter(own_spans));
+    let layer = fmt::layer().with_writer(writer);
     match format {
-        Format::Text => Box::new(Registry::default().with(layer.with_ansi(false).with_filter(filter))),
-        Format::Json => Box::new(
-            Registry::default().with(layer.json().flatten_event(true).with_span_list(false).with_filter(filter)),
-        ),
+        Format::Text => Box::new(Registry::default().with(spans).with(layer.with_ansi(false).with_filter(filter))),
+        Format::Json => {
+            let layer = layer.json().flatten_event(true).with_span_list(false).with_current_span(false);
+            Box::new(Registry::default().with(spans).with(layer.with_filter(filter)))
+        }
     }
 }
 
@@ -154,7 +163,7 @@ mod tests {
     fn lines(format: Format, levels: Option<&str>, act: impl FnOnce()) -> Vec<String> {
         let (written, limited) = (Written::default(), Limited::new());
         let to = written.clone();
-        let log = subscriber(format, targets(levels).unwrap(), limited.clone(), move || to.clone());
+        let log = subscriber(format, targets(levels).unwrap(), limited.clone(), move || to.clone(), None);
         tracing::subscriber::with_default(log, || {
             act();
             limited.finish();

@@ -7,6 +7,7 @@ use std::{
 
 use kith_block::{Block, Negatives, PairConfig, Pairs, PairsDraw, PairsName};
 use kith_sampler::{Direction, EdgeData, Fanout, Labels, Sampling};
+use tracing::{Span, info_span};
 
 use crate::{
     batch_digest::BatchDigest,
@@ -115,6 +116,7 @@ impl<S: Shards + ?Sized> BatchMaker<S> {
 
     /// The same where the step is at hand.
     pub fn make_slice(&mut self, step: &Step, slice: usize) -> Result<Batch> {
+        let _within = info_span!("batch", step = step.step, slice).entered();
         let run_key = self.plan.config().run_key;
         let BatchConfig { fanouts, sampling, edge_data, links, .. } = &self.config;
         let drawn = links.as_ref().map(|links| links.draw(&self.plan, step, slice, fanouts.len())).transpose()?;
@@ -166,7 +168,8 @@ impl<S: Shards + ?Sized> BatchMaker<S> {
         let fetch = Mutex::new(Some(fetch));
         let fetch = || (fetch.lock().unwrap_or_else(PoisonError::into_inner).take().expect("fetched once"))();
         thread::scope(|scope| {
-            let fetching = thread::Builder::new().spawn_scoped(scope, fetch);
+            let span = Span::current();
+            let fetching = thread::Builder::new().spawn_scoped(scope, move || span.in_scope(fetch));
             let pairs = self.draw_pairs(name, blocks)?;
             let fetched = match fetching {
                 Ok(fetching) => fetching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),

@@ -14,6 +14,8 @@ mod error;
 mod facts;
 mod hedge;
 mod jitter;
+#[cfg(test)]
+mod numbers;
 mod own_ids;
 mod pace;
 mod parts;

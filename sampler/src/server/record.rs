@@ -10,9 +10,10 @@ use std::{
 };
 
 use http::HeaderMap;
+use kith_log::SPAN_HEADER;
 use kith_proto::Call;
 use tonic::{Code, Status};
-use tracing::{Span, debug, error, info_span, warn};
+use tracing::{Span, debug, error, field::Empty, info_span, warn};
 
 use crate::server::{
     limit::Limit,
@@ -26,7 +27,7 @@ pub(crate) struct Record {
     call: Call,
     address: IpAddr,
     session: Option<Session>,
-    /// Has the three above, where spans are written.
+    /// Sent to a collector, if there is one.
     span: Span,
     started: Instant,
     has_ended: AtomicBool,
@@ -37,7 +38,9 @@ impl Record {
         metrics.started(call);
         let session = Session::of(headers);
         let name = session.as_ref().map(Session::as_str);
-        let span = info_span!("call", call = call.name(), %address, session = name);
+        let span =
+            info_span!("call", otel.name = call.name(), otel.kind = "server", %address, session = name, code = Empty);
+        kith_log::follow(&span, headers.get(SPAN_HEADER).and_then(|value| value.to_str().ok()));
         Record { metrics, call, address, session, span, started: Instant::now(), has_ended: AtomicBool::new(false) }
     }
 
@@ -69,14 +72,13 @@ impl Record {
 
     /// Writes a line about a call that did not end well, with its client.
     fn write(&self, status: &Status, limit: Option<Limit>) {
-        let is_bare = self.span.is_disabled();
-        let call = is_bare.then(|| self.call.name());
-        let address = is_bare.then(|| tracing::field::display(self.address));
-        let session = self.session.as_ref().filter(|_| is_bare).map(Session::as_str);
+        let (call, address) = (self.call.name(), self.address);
+        let session = self.session.as_ref().map(Session::as_str);
         let (problem, code) = (status.message(), code_name(status.code()));
+        self.span.record("code", code);
         macro_rules! line {
             ($level:ident, $reason:expr, $text:literal) => {
-                $level!(parent: &self.span, reason = $reason, call, address, session, problem, $text)
+                $level!(parent: &self.span, reason = $reason, call, %address, session, problem, $text)
             };
         }
         match (limit, status.code()) {
@@ -86,7 +88,7 @@ impl Record {
             (None, Code::Unauthenticated | Code::PermissionDenied) => line!(warn, code, "a call was refused"),
             (None, _) => {
                 let seconds = self.started.elapsed().as_secs_f64();
-                debug!(parent: &self.span, code, call, address, session, problem, seconds, "a call ended");
+                debug!(parent: &self.span, code, call, %address, session, problem, seconds, "a call ended");
             }
         }
     }

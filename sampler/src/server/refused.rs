@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// Why a connection was refused.
+/// Reason to refuse a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     /// All connections were at work, and there may be no more.

@@ -11,9 +11,9 @@ mod trainer;
 
 pub use crate::corpus::inputs;
 use crate::{
-    partition::{archives, arrays, column, html, lines, manifest, npz, pickle, tables},
+    partition::{archives, arrays, column, html, lines, listing, manifest, npz, pickle, tables},
     sampler::{answers, frames, http2, requests},
-    trainer::{report, run_file},
+    trainer::{checkpoint, messages, pieces, report, run_file},
 };
 
 /// A reader of foreign bytes.
@@ -26,19 +26,23 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 17] = [
+pub const TARGETS: [Target; 21] = [
     Target { name: "answers", run: answers::run },
+    Target { name: "checkpoint", run: checkpoint::run },
     Target { name: "column", run: column::run },
     Target { name: "csv", run: tables::csv },
     Target { name: "frames", run: frames::run },
     Target { name: "html", run: html::run },
     Target { name: "http2", run: http2::run },
     Target { name: "lines", run: lines::run },
+    Target { name: "listing", run: listing::run },
     Target { name: "manifest", run: manifest::run },
+    Target { name: "messages", run: messages::run },
     Target { name: "npy", run: arrays::run },
     Target { name: "npz", run: npz::run },
     Target { name: "parquet", run: tables::parquet },
     Target { name: "pickle", run: pickle::run },
+    Target { name: "pieces", run: pieces::run },
     Target { name: "report", run: report::run },
     Target { name: "requests", run: requests::run },
     Target { name: "run_file", run: run_file::run },

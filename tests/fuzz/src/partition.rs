@@ -5,6 +5,7 @@ pub(crate) mod arrays;
 pub(crate) mod column;
 pub(crate) mod html;
 pub(crate) mod lines;
+pub(crate) mod listing;
 pub(crate) mod manifest;
 pub(crate) mod npz;
 pub(crate) mod pickle;

@@ -1,4 +1,7 @@
-//! Files of runs.
+//! Files of runs, and what ranks receive from each other.
 
+pub(crate) mod checkpoint;
+pub(crate) mod messages;
+pub(crate) mod pieces;
 pub(crate) mod report;
 pub(crate) mod run_file;

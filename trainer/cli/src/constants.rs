@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, anyhow, bail};
+use kith_run::files::{make_folder, publish_bytes};
 use serde::{Deserialize, Serialize};
 
 /// Version of the file's format.
@@ -190,16 +191,9 @@ impl Constants {
     /// Writes a file of constants, which appears complete.
     pub(crate) fn write(&self, path: &Path) -> anyhow::Result<()> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        make_folder(folder)?;
         let text = serde_json::to_string_pretty(self)? + "\n";
-        let write = || -> io::Result<()> {
-            let mut draft = tempfile::NamedTempFile::new_in(folder)?;
-            io::Write::write_all(&mut draft, text.as_bytes())?;
-            draft.as_file().sync_all()?;
-            draft.persist(path).map_err(|error| error.error)?;
-            fs::File::open(folder)?.sync_all()
-        };
-        write().with_context(|| path.display().to_string())
+        Ok(publish_bytes(path, text.as_bytes())?)
     }
 
     /// The file of this machine's constants in the user's cache.

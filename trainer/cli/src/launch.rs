@@ -4,6 +4,7 @@ mod args;
 pub(crate) mod attempt;
 pub(crate) mod command_line;
 mod gpus;
+mod metrics;
 mod print;
 pub(crate) mod process;
 pub(crate) mod progress;
@@ -16,6 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use anyhow::Context;
 use kith_group::launch::{
     attempt::Outcome,
     restarts::{Restarts, pause_before},
@@ -26,6 +28,7 @@ pub(crate) use self::args::Args;
 use self::{
     attempt::Attempt,
     command_line::CommandLine,
+    metrics::Metrics,
     process::Event,
     progress::reached,
     relay::{Relay, relay},
@@ -51,9 +54,14 @@ pub(crate) fn run(args: Args, typed: &[OsString]) -> anyhow::Result<u8> {
     let most_restarts = args.restarts.unwrap_or(RESTARTS);
     let out = command_line.out.as_deref();
     let mut restarts = Restarts::new(most_restarts, reached(out));
+    let metrics = Metrics::default();
+    if let Some(address) = args.launcher_metrics {
+        let bound = metrics.show(address, most_restarts).with_context(|| format!("metrics on {address}"))?;
+        say(&format!("launcher metrics on {bound}"));
+    }
     let (sender, events) = events()?;
     for attempt in 0u64.. {
-        let outcome = Attempt::new(&command_line, &mut Relay, (&sender, &events)).run(attempt > 0)?;
+        let outcome = Attempt::new(&command_line, &mut Relay(&metrics), (&sender, &events)).run(attempt > 0)?;
         let (code, sentence) = match outcome {
             Outcome::Done => return Ok(0),
             Outcome::Stopped { code } => return Ok(code),
@@ -64,6 +72,7 @@ pub(crate) fn run(args: Args, typed: &[OsString]) -> anyhow::Result<u8> {
             say(&format!("error: {sentence}"));
             return Ok(code);
         };
+        metrics.restarted(restart);
         let pause = pause_before(restart);
         let from = match out {
             Some(out) => format!("from the last checkpoint in {}", out.display()),

@@ -48,7 +48,7 @@ pub mod tune;
 use std::{ffi::OsString, io, process::ExitCode};
 
 use clap::{Parser, Subcommand};
-use kith_log::Format;
+use kith_log::{Format, LogOptions};
 
 use crate::{
     exit_code::{BUG, exit_code},
@@ -65,6 +65,10 @@ struct Args {
     /// KITH_LOG selects lines of the log by level, as in info or warn,kith_client=debug (default: warn).
     #[arg(long, global = true, value_name = "text|json")]
     log_format: Option<Format>,
+    /// Send spans of steps and of calls between ranks and servers to an OpenTelemetry collector over OTLP/gRPC (default: the
+    /// environment's KITH_OTLP, or none).
+    #[arg(long, global = true, value_name = "http://HOST:PORT")]
+    otlp: Option<String>,
 }
 
 /// A command with its arguments.
@@ -94,37 +98,41 @@ pub enum Command {
 
 /// `kith`.
 pub fn kith() -> ExitCode {
-    Program { exit_code, is_asked: |_| false, notes_old_options: true }.run(|command, typed| match command {
-        Command::Bench(args) => match args.command {
-            bench::Command::Cache(args) => at_once(|| done(bench::cache::run(&args))),
-            bench::Command::Constants(args) => bench::constants::run(&args),
-            bench::Command::Scale(args) => bench::scale::run(&args),
-            _ => Err(programs::become_trainer()),
+    Program { name: "kith", exit_code, is_asked: |_| false, notes_old_options: true }.run(
+        |command, typed| match command {
+            Command::Bench(args) => match args.command {
+                bench::Command::Cache(args) => at_once(|| done(bench::cache::run(&args))),
+                bench::Command::Constants(args) => bench::constants::run(&args),
+                bench::Command::Scale(args) => bench::scale::run(&args),
+                _ => Err(programs::become_trainer()),
+            },
+            Command::Completions(args) => done(completions::run(&args)),
+            Command::Config(args) => done(config::run(args)),
+            Command::Data(args) => at_once(|| done(data::run(args))),
+            Command::Launch(args) => launch::run(*args, typed),
+            Command::Partition(args) => at_once(|| done(partition::run(*args))),
+            Command::Plan(args) => at_once(|| done(plan::run(args))),
+            Command::Report(args) => at_once(|| done(report::run(args))),
+            Command::Secrets(args) => done(secrets::run(&args)),
+            Command::Serve(args) => done(serve::run(*args)),
+            Command::Shards(args) => at_once(|| done(shards::run(args))),
+            Command::Top(args) => at_once(|| done(top::run(&args))),
+            Command::Analyze(_)
+            | Command::Devices(_)
+            | Command::Export(_)
+            | Command::Predict(_)
+            | Command::Replay(_)
+            | Command::Train(_)
+            | Command::Tune(_) => Err(programs::become_trainer()),
         },
-        Command::Completions(args) => done(completions::run(&args)),
-        Command::Config(args) => done(config::run(args)),
-        Command::Data(args) => at_once(|| done(data::run(args))),
-        Command::Launch(args) => launch::run(*args, typed),
-        Command::Partition(args) => at_once(|| done(partition::run(*args))),
-        Command::Plan(args) => at_once(|| done(plan::run(args))),
-        Command::Report(args) => at_once(|| done(report::run(args))),
-        Command::Secrets(args) => done(secrets::run(&args)),
-        Command::Serve(args) => done(serve::run(*args)),
-        Command::Shards(args) => at_once(|| done(shards::run(args))),
-        Command::Top(args) => at_once(|| done(top::run(&args))),
-        Command::Analyze(_)
-        | Command::Devices(_)
-        | Command::Export(_)
-        | Command::Predict(_)
-        | Command::Replay(_)
-        | Command::Train(_)
-        | Command::Tune(_) => Err(programs::become_trainer()),
-    })
+    )
 }
 
 /// A program with its handling of errors.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
+    /// Its name in spans.
+    pub name: &'static str,
     /// The exit code of an error.
     pub exit_code: fn(&anyhow::Error) -> u8,
     /// True for an error that is a requested stop (a signal), not a failure.
@@ -160,7 +168,10 @@ impl Program {
                 return 1;
             }
         };
-        if let Err(error) = kith_log::start(args.log_format) {
+        let log = LogOptions { format: args.log_format, otlp: args.otlp };
+        // A server is the same in both programs.
+        let name = if matches!(args.command, Command::Serve(_)) { "kith-sampler" } else { self.name };
+        if let Err(error) = kith_log::start(name, log) {
             say(&format!("error: {error}"));
             return 1;
         }
@@ -185,13 +196,20 @@ impl Program {
     }
 }
 
-/// Words before the name of the command: the one option that all commands have may stand there.
+/// Options that all commands have: they may stand before the name of the command.
+const GLOBAL: [&str; 2] = ["--log-format", "--otlp"];
+
+/// Words before the name of the command.
 fn n_before_command(words: &[OsString]) -> usize {
-    let first = words.first().map(|word| word.to_string_lossy()).unwrap_or_default();
-    match &*first {
-        "--log-format" => words.len().min(2),
-        first => usize::from(first.starts_with("--log-format=")),
+    let mut n = 0;
+    while let Some(word) = words.get(n).map(|word| word.to_string_lossy()) {
+        n += match word.split_once('=') {
+            None if GLOBAL.contains(&&*word) => 2,
+            Some((name, _)) if GLOBAL.contains(&name) => 1,
+            _ => break,
+        };
     }
+    n.min(words.len())
 }
 
 /// Runs a command that a signal ends at once, without unfinished files.
@@ -230,6 +248,7 @@ mod tests {
         assert_eq!(n_before(&["train", "--log-format", "json"]), 0);
         assert_eq!(n_before(&["--log-format", "json", "train"]), 2);
         assert_eq!(n_before(&["--log-format=json", "train"]), 1);
+        assert_eq!(n_before(&["--otlp", "http://a:1", "--log-format=json", "train", "--otlp"]), 3);
         assert_eq!([n_before(&[]), n_before(&["--log-format"]), n_before(&["--help"])], [0, 1, 0]);
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     waking::Waking,
 };
 
-/// What rank 0 does about an event.
+/// Actions of rank 0 after an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// The newcomer's connection is that of this rank from now on.
@@ -49,7 +49,7 @@ pub enum Action {
     End(End),
 }
 
-/// How joining ended for rank 0.
+/// End of joining, for rank 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// All ranks are here, and know it.

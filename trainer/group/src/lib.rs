@@ -7,6 +7,7 @@
 //! `now` is always the time since a moment that the caller chose and never changes.
 
 pub mod contest;
+pub mod folder;
 pub mod host;
 pub mod launch;
 pub mod limits;
@@ -18,6 +19,7 @@ pub mod refusal;
 pub mod ring;
 pub mod visit;
 mod waking;
+pub mod wire;
 
 /// Exit code of a failure after which a retry may help.
 pub const RETRY: u8 = 75;

@@ -38,7 +38,7 @@ pub enum Verdict {
     },
     /// Ranks did not make the same calls in the same order.
     OutOfStep {
-        /// Who did what.
+        /// The two ranks and their calls.
         sentence: String,
     },
 }

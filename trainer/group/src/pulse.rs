@@ -15,7 +15,7 @@ use crate::{
     waking::Waking,
 };
 
-/// What a rank does about an event.
+/// Actions of a rank after an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Send a heartbeat; left out while earlier messages to this rank are unsent.
@@ -121,6 +121,8 @@ impl Pulse {
         }
         match message {
             Message::Beat { own, .. } => self.update(from, own),
+            // Rank 0 sends it.
+            Message::Board { .. } if self.is_center() => {}
             Message::Board { entries, number } => {
                 self.number = number;
                 if entries.len() == self.entries.len() {
@@ -196,7 +198,7 @@ impl Pulse {
             return Holder::InDoubt;
         }
         let numbers = match self.lines.iter().find(|line| line.rank == rank) {
-            Some(line) => (line.answered, self.number + 1),
+            Some(line) => (line.answered, self.number.saturating_add(1)),
             None if rank == self.rank => (0, 0),
             None => return Holder::InDoubt,
         };

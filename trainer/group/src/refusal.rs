@@ -1,4 +1,4 @@
-//! Answers to those who may not join.
+//! Answers to processes that may not join.
 
 use crate::{
     member::{Hello, Member},

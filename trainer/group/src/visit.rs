@@ -13,7 +13,7 @@ use crate::{
     waking::Waking,
 };
 
-/// What a rank does about an event.
+/// Actions of a rank after an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Connect to rank 0 and introduce this rank, before a deadline; then call [`Visit::connected`] or [`Visit::missed`].
@@ -29,7 +29,7 @@ pub enum Action {
     End(End),
 }
 
-/// How joining ended for a rank.
+/// End of joining, for a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// All ranks are here.

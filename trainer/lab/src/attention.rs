@@ -184,7 +184,7 @@ fn row(graph: &str, model: &str, layer: &str, summaries: &[&Summary]) -> Vec<Sho
 pub fn of_run(dir: &Path, opened: &Opened, moment: Moment) -> Result<Findings, LabError> {
     let checkpoint = find_checkpoint(dir)?;
     checkpoint.check_store(&opened.info().digest)?;
-    let (config, state) = (checkpoint.config()?, &checkpoint.state);
+    let (config, state) = (checkpoint.config()?, checkpoint.state());
     let store = opened.whole()?;
     let input = kith_trainer::data::input::load(store, config.train.split.as_deref())?;
     let mut input = input.with_edge_data(store, &config.model)?;

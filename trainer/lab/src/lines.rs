@@ -7,6 +7,7 @@ use std::{
 };
 
 use kith_run::seal;
+use kith_store::make_folder;
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::error::LabError;
@@ -23,7 +24,7 @@ impl Lines {
     pub(crate) fn open<T: DeserializeOwned>(path: &Path) -> Result<(Lines, Vec<T>), LabError> {
         let io = || LabError::io(path);
         let dir = path.parent().unwrap_or(path);
-        fs::create_dir_all(dir).map_err(LabError::io(dir))?;
+        make_folder(dir).map_err(LabError::io(dir))?;
         let file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(io())?;
         file.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => LabError::Busy { path: dir.to_owned() },

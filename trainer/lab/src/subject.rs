@@ -8,7 +8,7 @@ use kith_partition::{
     generate::{PartitionGraph, partition_graph},
     progress::Progress,
 };
-use kith_store::Dtype;
+use kith_store::{Dtype, make_folder};
 use kith_trainer::data::opened::Opened;
 
 use crate::error::LabError;
@@ -149,7 +149,7 @@ fn made(
 ) -> Result<PathBuf, LabError> {
     if !is_store(store) {
         if let Some(parent) = store.parent() {
-            std::fs::create_dir_all(parent).map_err(LabError::io(parent))?;
+            make_folder(parent).map_err(LabError::io(parent))?;
         }
         make(store)?;
     }

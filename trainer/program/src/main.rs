@@ -18,7 +18,7 @@ use kith_cli::{Command, Program, at_once, done, programs};
 use crate::exit_code::{exit_code, is_asked};
 
 fn main() -> ExitCode {
-    Program { exit_code, is_asked, notes_old_options: false }.run(|command, _| match command {
+    Program { name: "kith-trainer", exit_code, is_asked, notes_old_options: false }.run(|command, _| match command {
         Command::Analyze(args) => at_once(|| done(in_pool(|| analyze::run(args)))),
         Command::Bench(args) => at_once(|| bench::run(args)),
         Command::Devices(args) => done(devices::run(args)),

@@ -42,7 +42,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if args.nodes.is_some() && args.what == What::Links {
         anyhow::bail!("--nodes is for predictions of nodes: use --pairs with --what links, or remove --nodes");
     }
-    let run = (&checkpoint.config()?, checkpoint.state.seed);
+    let run = (&checkpoint.config()?, checkpoint.state().seed);
     let nodes = match &args.nodes {
         Some(named) => PredictedNodes::find(named, &opened, run)?,
         None => PredictedNodes::All,

@@ -10,7 +10,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::phase::Phase;
+use crate::{phase::Phase, step_spans::StepSpans};
 
 /// Microseconds spent in each phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,6 +112,7 @@ pub struct Clock {
     since: Instant,
     spent: Phases,
     current: Arc<CurrentPhase>,
+    spans: StepSpans,
 }
 
 impl Clock {
@@ -119,11 +120,16 @@ impl Clock {
     pub fn start() -> Clock {
         let since = Instant::now();
         let current = Arc::new(CurrentPhase::new(since));
-        Clock { phase: Phase::Start, since, spent: Phases::default(), current }
+        Clock { phase: Phase::Start, since, spent: Phases::default(), current, spans: StepSpans::new() }
     }
 
-    /// Ends the phase that was, and begins another.
-    pub fn enter(&mut self, phase: Phase) {
+    /// Ends the phase that was, and begins another, in a step.
+    pub fn enter(&mut self, step: u64, phase: Phase) {
+        self.spans.enter(step, phase);
+        self.turn(phase);
+    }
+
+    fn turn(&mut self, phase: Phase) {
         let is_other = phase != self.phase;
         let now = Instant::now();
         *self.spent.of_mut(self.phase) += now.duration_since(self.since).as_micros() as u64;
@@ -140,7 +146,7 @@ impl Clock {
 
     /// Time spent since the last call, by phase.
     pub fn take(&mut self) -> Phases {
-        self.enter(self.phase);
+        self.turn(self.phase);
         std::mem::take(&mut self.spent)
     }
 }
@@ -157,14 +163,14 @@ mod tests {
         let current = clock.current();
         assert_eq!(current.get().0, Phase::Start);
         for phase in Phase::ALL {
-            clock.enter(phase);
+            clock.enter(3, phase);
             assert_eq!(current.get().0, phase);
         }
-        clock.enter(Phase::Exchange);
+        clock.enter(3, Phase::Exchange);
         sleep(Duration::from_millis(5));
         // Reading the times does not begin the phase again.
         clock.take();
-        clock.enter(Phase::Exchange);
+        clock.enter(3, Phase::Exchange);
         let (phase, age) = std::thread::spawn(move || current.get()).join().unwrap();
         assert!(phase == Phase::Exchange && age >= Duration::from_millis(5), "{phase:?} {age:?}");
         assert!(age < Duration::from_secs(5), "{age:?}");
@@ -175,11 +181,11 @@ mod tests {
         let begun = Instant::now();
         let mut clock = Clock::start();
         sleep(Duration::from_millis(4));
-        clock.enter(Phase::Compute);
+        clock.enter(3, Phase::Compute);
         sleep(Duration::from_millis(8));
         let first = clock.take();
         sleep(Duration::from_millis(2));
-        clock.enter(Phase::Sample);
+        clock.enter(3, Phase::Sample);
         let mut all = clock.take();
         assert!(first.start >= 4_000 && first.compute >= 8_000 && first.sample == 0, "{first:?}");
         assert!(all.start == 0 && all.compute >= 2_000, "{all:?}");

@@ -2,11 +2,11 @@
 
 use std::{
     fs::{self, File},
-    io::{self, ErrorKind, Write},
+    io::{ErrorKind, Write},
     path::{Path, PathBuf},
 };
 
-use kith_store::Unfinished;
+use kith_store::{Unfinished, sync_folder};
 
 use crate::file_error::FileError;
 
@@ -22,25 +22,13 @@ pub fn publish(path: &Path, write: impl FnOnce(&mut File) -> std::io::Result<()>
     }
     fs::rename(&draft, path).map_err(FileError::io(path))?;
     // The rename itself must survive a crash.
-    sync_folder(&parent(path))
+    let folder = parent(path);
+    sync_folder(&folder).map_err(FileError::io(&folder))
 }
 
-/// Makes a folder and all above it. Each that is new survives a crash: its name is synced in the folder that holds it.
+/// Makes a folder and all above it; each survives a crash.
 pub fn make_folder(path: &Path) -> Result<(), FileError> {
-    if path.is_dir() {
-        return Ok(());
-    }
-    let above = parent(path);
-    make_folder(&above)?;
-    match fs::create_dir(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
-        made => made.map_err(FileError::io(path))?,
-    }
-    sync_folder(&above)
-}
-
-fn sync_folder(folder: &Path) -> Result<(), FileError> {
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(FileError::io(folder))
+    kith_store::make_folder(path).map_err(FileError::io(path))
 }
 
 /// [`publish`] for what is in memory.

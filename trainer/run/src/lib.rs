@@ -1,6 +1,7 @@
 //! Definition of a run, without tensors: run file, presets and config, the recipe that chooses a model, step records
 //! and the report. `kith` needs only this crate to start, watch and report runs.
 
+pub mod checkpoint;
 pub mod choice;
 pub mod clock;
 pub mod config;
@@ -23,4 +24,5 @@ pub mod run_file;
 pub mod seal;
 pub mod search;
 pub mod slices;
+mod step_spans;
 pub mod stop;

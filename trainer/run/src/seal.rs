@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// What stands before the digits, but for spaces.
+/// Text before the digits, without spaces.
 const FIELD: &str = "\"crc32\":";
 
 /// Stands in the place of the digits while the checksum is computed.

@@ -1,6 +1,7 @@
 //! Scales of numbers to predict: models learn numbers of mean 0 and standard deviation 1 over the training nodes.
 
 use kith_client::Labels;
+use kith_run::checkpoint::SavedState;
 
 /// Mean and standard deviation of one number over the training nodes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,6 +24,11 @@ impl TargetScale {
             TargetScale { mean, std: if std > 0.0 && std.is_finite() { std } else { 1.0 } }
         };
         (0..width).map(of_target).collect()
+    }
+
+    /// Scales of a run that has saved a checkpoint.
+    pub fn of_state(state: &SavedState) -> Vec<TargetScale> {
+        state.target_scales.iter().map(|(mean, std)| TargetScale { mean: mean.0, std: std.0 }).collect()
     }
 
     /// Number as models learn it.

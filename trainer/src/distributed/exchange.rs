@@ -4,7 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use kith_client::RowCounts;
 use kith_kernels::cuda::RankSlices;
-use kith_run::{clock::Phases, report::StepRecord, stop::Request};
+use kith_run::{checkpoint::Exact, clock::Phases, report::StepRecord, stop::Request};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tch::Tensor;
@@ -16,7 +16,6 @@ use crate::{
         world::{World, WorldError},
     },
     error::TrainError,
-    output::checkpoint::Exact,
     weights::Weights,
 };
 

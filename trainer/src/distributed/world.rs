@@ -32,7 +32,7 @@ use self::{
     trust::Trust,
 };
 pub(crate) use self::{
-    board::{Board, Order},
+    board::{Board, Heartbeats, Order},
     deadline::timespec,
     line::Line,
 };
@@ -205,6 +205,11 @@ impl World {
         if let Some(bond) = &self.bond {
             bond.board.on_lost(call);
         }
+    }
+
+    /// Heartbeats of other ranks, for metrics.
+    pub(crate) fn heartbeats(&self) -> Heartbeats {
+        Heartbeats(self.bond.as_ref().map(|bond| bond.board.clone()))
     }
 
     /// Fails if all ranks must stop and this is known by now.

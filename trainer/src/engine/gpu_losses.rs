@@ -2,7 +2,9 @@
 
 use kith_kernels::cuda::Losses;
 
-use crate::{distributed::exchange::SliceRecord, loss::slice_loss, output::checkpoint::Exact};
+use kith_run::checkpoint::Exact;
+
+use crate::{distributed::exchange::SliceRecord, loss::slice_loss};
 
 /// Fills in the losses of a slice; `edge_weight` is that of a slice's edge loss.
 pub(super) fn with_losses(record: SliceRecord, losses: Losses, edge_weight: f64) -> SliceRecord {

@@ -24,7 +24,7 @@ pub(crate) struct Stage<'a> {
 impl Stage<'_> {
     /// Sets the phase of this rank.
     pub(crate) fn enter(&mut self, phase: Phase) {
-        self.clock.enter(phase);
+        self.clock.enter(self.step, phase);
         self.world.enter(self.step, phase);
     }
 

@@ -2,6 +2,7 @@
 
 use kith_client::RowCounts;
 use kith_run::{
+    checkpoint::Exact,
     measured::Measured,
     phase::Phase,
     report::{Confusion, EvaluatedNodes},
@@ -19,7 +20,6 @@ use crate::{
     inference::{evaluate::Evaluator, layerwise::Room, receptive::ReceptiveSets},
     loss::link_loss,
     model::{MOMENTUM, Pass},
-    output::checkpoint::Exact,
 };
 
 /// Computes with the host's model, fused kernels or plain operations alike.

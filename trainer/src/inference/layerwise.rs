@@ -44,7 +44,7 @@ use crate::{
 
 pub(crate) use self::prepared::Prepared;
 pub use self::room::Room;
-pub(crate) use self::room::{SLACK, kept_bytes, least_bytes};
+pub(crate) use self::room::{kept_bytes, least_bytes, with_slack};
 
 /// Requested result of the last layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

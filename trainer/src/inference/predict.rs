@@ -13,6 +13,7 @@ use std::path::Path;
 
 use kith_kernels::cuda::Gpu;
 use kith_run::{
+    checkpoint::SavedState,
     config::{Kernels, Mode, RunConfig, TrainConfig},
     prediction::{Moment, What},
 };
@@ -30,11 +31,12 @@ use crate::{
         input::{GraphInput, load_unlabeled},
         matrix::{Matrix, rows_of},
         opened::Opened,
+        target_scale::TargetScale,
     },
     error::TrainError,
     inference::layerwise::Room,
     model::{Model, Pass},
-    output::checkpoint::{Checkpoint, Checkpoints, SavedState},
+    output::checkpoint::{Checkpoint, Checkpoints},
 };
 
 /// A question to a trained model.
@@ -65,7 +67,7 @@ pub struct Question<'a> {
 /// Asks a trained model.
 pub fn predict(question: &Question<'_>) -> Result<Table, TrainError> {
     let Question { checkpoint, opened, what, pairs, nodes, layer, moment, device, ref gpu, ref room } = *question;
-    let state = &checkpoint.state;
+    let state = checkpoint.state();
     let dim = opened.info().rows.map(|_| opened.info().dim).ok_or(TrainError::NoRows)?;
     if dim != state.dim {
         let sentence = format!("the store's rows are {dim} wide, the model was trained on {}", state.dim);
@@ -94,7 +96,8 @@ pub fn predict(question: &Question<'_>) -> Result<Table, TrainError> {
         };
     }
     let labels = |mode| labels_of(opened, (&config, mode), state);
-    let output = Output::new(&model, (what, layer), (state.labels, state.scales()), config.links.is_some())?;
+    let output =
+        Output::new(&model, (what, layer), (state.labels, TargetScale::of_state(state)), config.links.is_some())?;
     if let Some(gpu) = gpu
         && let Some(table) = on_gpu::predict(gpu, &model, (opened, nodes), &output)?
     {
@@ -157,7 +160,7 @@ fn labels_of(opened: &Opened, (config, mode): (&RunConfig, Mode), state: &SavedS
 
 /// The model that a checkpoint holds, and its run.
 pub fn model_of(checkpoint: &Checkpoint, moment: Moment, device: Device) -> Result<(RunConfig, Model), TrainError> {
-    let state = &checkpoint.state;
+    let state = checkpoint.state();
     let mut config = checkpoint.config()?;
     if device != Device::Cpu {
         config.train.kernels = Kernels::Reference; // The fused kernels run on the CPU.

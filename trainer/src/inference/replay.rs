@@ -116,10 +116,10 @@ fn find_run(question: &Question<'_>) -> Result<(RunConfig, u64), TrainError> {
     if !checkpoints.is_empty()? {
         let checkpoint = checkpoints.last()?;
         checkpoint.check_store(&opened.info().digest)?;
-        return match run_key.filter(|run_key| *run_key != checkpoint.state.seed) {
-            None => Ok((checkpoint.config()?, checkpoint.state.seed)),
+        return match run_key.filter(|run_key| *run_key != checkpoint.state().seed) {
+            None => Ok((checkpoint.config()?, checkpoint.state().seed)),
             Some(other) => {
-                let problem = format!("a checkpoint of seed {}, not {other}", checkpoint.state.seed);
+                let problem = format!("a checkpoint of seed {}, not {other}", checkpoint.state().seed);
                 Err(TrainError::checkpoint(run, problem))
             }
         };

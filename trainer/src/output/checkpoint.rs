@@ -1,51 +1,25 @@
-//! Checkpoints: weights, Adam's moments and the state of the loop, in one safetensors file that any tool can read.
-//!
-//! | tensor | holds |
-//! |---|---|
-//! | `layers.0.weight`, … | the weights, by name |
-//! | `moments.first`, `moments.second` | Adam's moments, one number per weight, in the order of the weights |
-//! | `best` | the weights of the epoch with the best validation metric, in the same order |
-//! | `ema` | with `optimizer.ema`: the average of the weights, in the same order |
-//!
-//! The loop's state is the text `kith` of the file's metadata, as JSON; `kith.crc32` is the checksum of all tensors, and
-//! `kith.file_crc32` that of the whole file (see `checkpoint/checksum.rs`). Version 0.1.0 wrote no checksum of the file.
+//! Checkpoints of a run: files of [`kith_run::checkpoint`], their folder, and the thread that writes them.
 
-mod checksum;
 mod folder;
-mod saved_state;
 mod saver;
-#[cfg(test)]
-mod tests;
 
 use std::{
-    collections::HashMap,
     fs,
     path::{Path, PathBuf},
 };
 
 use kith_run::{
+    checkpoint::{CheckpointFile, SavedState},
     choice::Choice,
     config::{RunConfig, ScheduleConfig, ScheduleName},
     prediction::Moment,
     run_file::RunFile,
 };
-use safetensors::{SafeTensors, tensor::Dtype};
 use tch::Tensor;
 
-use self::checksum::WHOLE;
+pub use self::folder::Checkpoints;
 pub(crate) use self::saver::{Saver, Snapshot};
-pub use self::{
-    folder::Checkpoints,
-    saved_state::{Exact, SavedState},
-};
 use crate::{data::Shape, error::TrainError, weights::Entry};
-
-/// The format this build writes. It reads format 2 as well.
-pub const FORMAT_VERSION: u32 = 3;
-
-/// The names of our texts in the metadata.
-const METADATA: &str = "kith";
-const CHECKSUM: &str = "kith.crc32";
 
 /// The name of the average of the weights.
 const AVERAGE: &str = "ema";
@@ -53,13 +27,8 @@ const AVERAGE: &str = "ema";
 /// Everything a run needs to go on, as read from a file.
 #[derive(Debug)]
 pub struct Checkpoint {
-    /// The state of the loop.
-    pub state: SavedState,
     path: PathBuf,
-    /// True for a file with a checksum of all its bytes.
-    is_sealed: bool,
-    /// Every tensor of the file: its shape and its values.
-    tensors: HashMap<String, (Vec<usize>, Vec<f32>)>,
+    file: CheckpointFile,
 }
 
 /// Contents of a checkpoint for a model, flat, in the order of the model's weights.
@@ -99,49 +68,25 @@ impl Checkpoint {
 
     /// A checkpoint that was read from a file, here or by another rank.
     pub(crate) fn read(bytes: &[u8], path: &Path) -> Result<Checkpoint, TrainError> {
-        let wrong = |problem: String| TrainError::checkpoint(path, problem);
-        let damaged = |error| wrong(format!("not a whole safetensors file ({error})"));
-        let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(damaged)?;
-        let texts = metadata.metadata().clone().unwrap_or_default();
-        let text = texts.get(METADATA);
-        let text = text.ok_or_else(|| wrong("not a checkpoint of kith: it holds no state of a run".to_owned()))?;
-        let is_sealed = texts.contains_key(WHOLE);
-        if is_sealed && !checksum::is_right(bytes) {
-            return Err(wrong("damaged: the file does not have its checksum".to_owned()));
-        }
-        // A damaged name of the checksum must not pass for a file without one.
-        if let Some(name) = texts.keys().find(|name| ![METADATA, CHECKSUM, WHOLE].contains(&name.as_str())) {
-            return Err(wrong(format!("damaged: its metadata has an unknown text {name:?}")));
-        }
-        let state = SavedState::parse(text).map_err(wrong)?;
-        let file = SafeTensors::deserialize(bytes).map_err(damaged)?;
-        let mut views = file.tensors();
-        views.sort_by(|(a, _), (b, _)| a.cmp(b));
-        let checksum = checksum_of(views.iter().map(|(name, view)| (name.as_str(), view.data())));
-        if texts.get(CHECKSUM) != Some(&checksum) {
-            return Err(wrong("damaged: its tensors do not have its checksum".to_owned()));
-        }
-        let mut tensors = HashMap::new();
-        for (name, view) in views {
-            if view.dtype() != Dtype::F32 {
-                return Err(wrong(format!("{name} does not hold 32-bit floats")));
-            }
-            let (words, _) = view.data().as_chunks::<4>();
-            let values = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
-            tensors.insert(name, (view.shape().to_vec(), values));
-        }
-        Ok(Checkpoint { state, path: path.to_owned(), is_sealed, tensors })
+        let file = CheckpointFile::read(bytes).map_err(|problem| TrainError::checkpoint(path, problem))?;
+        Ok(Checkpoint { path: path.to_owned(), file })
+    }
+
+    /// The state of the loop.
+    pub fn state(&self) -> &SavedState {
+        &self.file.state
     }
 
     /// A sentence for its reader, where only a part of the file has a checksum.
     pub fn warning(&self) -> Option<String> {
         let sentence = "an older kith wrote it: its tensors have a checksum, its loop state and names have none";
-        (!self.is_sealed).then(|| format!("{}: {sentence}", self.path.display()))
+        (!self.file.is_sealed).then(|| format!("{}: {sentence}", self.path.display()))
     }
 
     /// Refuses a loop state that no run leaves behind.
     pub(crate) fn check_state(&self, config: &RunConfig, shape: Shape, n_steps: u64) -> Result<(), TrainError> {
-        self.state.check(config, shape, n_steps).map_err(|problem| TrainError::checkpoint(&self.path, problem))
+        let shape = (shape.dim, shape.n_classes, shape.labels);
+        self.state().check(config, shape, n_steps).map_err(|problem| TrainError::checkpoint(&self.path, problem))
     }
 
     /// Contents for a model with these weights; refuses the checkpoint of another model.
@@ -151,6 +96,7 @@ impl Checkpoint {
             weights.extend_from_slice(self.tensor(&entry.name, &shape_of(entry))?);
         }
         if let Some(other) = self
+            .file
             .tensors
             .keys()
             .filter(|name| name.starts_with("layers."))
@@ -172,14 +118,14 @@ impl Checkpoint {
     /// The name of a tensor in this checkpoint: moments had others in format 2.
     fn name_of<'n>(&self, name: &'n str) -> &'n str {
         match name {
-            "moments.first" if self.tensors.contains_key("adam.first") => "adam.first",
-            "moments.second" if self.tensors.contains_key("adam.second") => "adam.second",
+            "moments.first" if self.file.tensors.contains_key("adam.first") => "adam.first",
+            "moments.second" if self.file.tensors.contains_key("adam.second") => "adam.second",
             name => name,
         }
     }
 
     fn tensor(&self, name: &str, expected: &[usize]) -> Result<&[f32], TrainError> {
-        match self.tensors.get(name) {
+        match self.file.tensors.get(name) {
             None => Err(self.other_model(&format!("it holds no {name}"))),
             Some((shape, _)) if shape != expected => {
                 Err(self.other_model(&format!("its {name} has the shape {shape:?}, this model's has {expected:?}")))
@@ -199,13 +145,13 @@ impl Checkpoint {
 
     /// Refuses a store that it was not made with.
     pub fn check_store(&self, digest: &str) -> Result<(), TrainError> {
-        if self.state.store_digest == digest {
+        if self.state().store_digest == digest {
             return Ok(());
         }
         let short = |digest: &str| digest.get(..12).unwrap_or(digest).to_owned();
         let problem = format!(
             "a checkpoint of another store: made with the one of digest {}…, this one has {}…",
-            short(&self.state.store_digest),
+            short(&self.state().store_digest),
             short(digest)
         );
         Err(TrainError::checkpoint(&self.path, problem))
@@ -214,8 +160,8 @@ impl Checkpoint {
     /// Refuses a run that would not have made it. The number of epochs may differ, and how often it is saved.
     pub fn check_run(&self, config: &RunConfig, run_key: u64) -> Result<(), TrainError> {
         let wrong = |problem: String| TrainError::checkpoint(&self.path, problem);
-        if self.state.seed != run_key {
-            return Err(wrong(format!("a checkpoint of seed {}, not {run_key}", self.state.seed)));
+        if self.state().seed != run_key {
+            return Err(wrong(format!("a checkpoint of seed {}, not {run_key}", self.state().seed)));
         }
         let mut saved = self.config()?;
         if let Some(ScheduleConfig { name: name @ (ScheduleName::Cosine | ScheduleName::Linear), .. }) = saved.schedule
@@ -241,7 +187,7 @@ impl Checkpoint {
 
     /// The run that made it.
     pub fn config(&self) -> Result<RunConfig, TrainError> {
-        Ok(RunFile::parse(&self.state.run_file, &self.path.display().to_string())?.resolve()?)
+        Ok(RunFile::parse(&self.state().run_file, &self.path.display().to_string())?.resolve()?)
     }
 }
 
@@ -253,14 +199,4 @@ fn difference(there: &str, here: &str) -> String {
         if lines.is_empty() { "less".to_owned() } else { lines.join(", ") }
     };
     format!("it says {} where this one says {}", only(there, here), only(here, there))
-}
-
-/// Of all tensors, by name.
-fn checksum_of<'a>(tensors: impl Iterator<Item = (&'a str, &'a [u8])>) -> String {
-    let mut hasher = crc32fast::Hasher::new();
-    for (name, bytes) in tensors {
-        hasher.update(name.as_bytes());
-        hasher.update(bytes);
-    }
-    format!("{:08x}", hasher.finalize())
 }

@@ -5,7 +5,7 @@ mod page;
 
 use std::{
     fmt,
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
@@ -21,7 +21,7 @@ use prometheus_client::{
 };
 
 use self::{counts::Counts, page::write};
-use crate::error::TrainError;
+use crate::{distributed::world::Heartbeats, error::TrainError};
 
 /// Upper bounds of the duration of steps, in seconds.
 const STEP_SECONDS: [f64; 13] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0];
@@ -80,6 +80,11 @@ impl Metrics {
         self.counts().measured = Some(measured);
     }
 
+    /// Shows the heartbeats of other ranks.
+    pub(crate) fn show_heartbeats(&self, heartbeats: Heartbeats) {
+        self.counts().heartbeats = heartbeats;
+    }
+
     /// Follows the phases of a run that begins or resumes, and its checkpoints, if this rank writes any.
     pub(crate) fn follow(&self, current: Arc<CurrentPhase>, (step, epoch): (u64, u64), saves: bool) {
         let mut counts = self.counts();
@@ -116,20 +121,7 @@ impl Metrics {
     /// Shows the metrics on a port until the process ends; gives the address that was bound.
     pub fn show(self: &Arc<Self>, address: SocketAddr) -> Result<SocketAddr, TrainError> {
         let refused = |source| TrainError::Io { path: format!("metrics on {address}").into(), source };
-        let listener = TcpListener::bind(address).map_err(refused)?;
-        listener.set_nonblocking(true).map_err(refused)?;
-        let bound = listener.local_addr().map_err(refused)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(refused)?;
-        let registry = self.registry();
-        let serve = move || {
-            runtime.block_on(async move {
-                if let Ok(listener) = tokio::net::TcpListener::from_std(listener) {
-                    prometheus::serve(listener, registry).await;
-                }
-            });
-        };
-        std::thread::Builder::new().name("kith-metrics".to_owned()).spawn(serve).map_err(refused)?;
-        Ok(bound)
+        prometheus::show(address, self.registry()).map_err(refused)
     }
 }
 
@@ -185,7 +177,7 @@ mod tests {
             metrics.hear(HeardStep { at: (step, 1), loss, n_seeds: 64, rows, phases });
         }
         metrics.hear_measured(Measured { valid_loss: 1.0, valid: 0.75, test: 0.5 });
-        clock.enter(Phase::Exchange);
+        clock.enter(8, Phase::Exchange);
 
         let shown = page(address);
         for (name, expected) in [

@@ -2,6 +2,7 @@
 
 use kith_client::RowCounts;
 use kith_run::{
+    checkpoint::{Exact, SavedState},
     clock::Phases,
     config::RunConfig,
     measured::{Measured, Metric},
@@ -12,7 +13,6 @@ use tch::Tensor;
 use crate::{
     distributed::exchange::SliceRecord,
     optimizer::Plateau,
-    output::checkpoint::{Exact, SavedState},
     run::early_stop::{Best, EarlyStop, EarlyStopState},
 };
 

@@ -2,13 +2,13 @@
 
 use std::{collections::VecDeque, time::Instant};
 
-use kith_run::phase::Phase;
+use kith_run::{
+    checkpoint::{Exact, FORMAT_VERSION, SavedState},
+    phase::Phase,
+};
 
 use super::Run;
-use crate::{
-    error::TrainError,
-    output::checkpoint::{Exact, FORMAT_VERSION, SavedState, Snapshot},
-};
+use crate::{error::TrainError, output::checkpoint::Snapshot};
 
 impl Run<'_> {
     /// Saves a checkpoint where the run file says so, by epochs, steps or minutes, and after the last step.

@@ -8,7 +8,7 @@ use crate::{
     data::Data,
     error::TrainError,
     inference::{
-        layerwise::{SLACK, kept_bytes, least_bytes},
+        layerwise::{kept_bytes, least_bytes, with_slack},
         wanted_logits::wanted,
     },
 };
@@ -41,7 +41,7 @@ impl Run<'_> {
         };
         let plan = needs.plan(limit, ahead).map_err(|needed| TrainError::Memory {
             limit,
-            needed: needed + needed / SLACK,
+            needed: with_slack(needed),
             what: "mini-batch training",
             remedy: REMEDY,
         })?;

@@ -201,7 +201,7 @@ fn left_behind(dir: &Path) -> (String, String, Vec<u8>) {
     let report = without_times(&read(REPORT));
     let (bytes, _) = Checkpoints::of(dir).newest(&mut Vec::new()).unwrap().unwrap();
     let n_header = u64::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;
-    assert_eq!(Checkpoints::of(dir).last().unwrap().state.step as usize, steps.lines().count());
+    assert_eq!(Checkpoints::of(dir).last().unwrap().state().step as usize, steps.lines().count());
     (steps, report, bytes[8 + n_header..].to_vec())
 }
 

@@ -32,7 +32,7 @@ pub(crate) fn writer() -> Option<Writer> {
     WRITER.with(|writer| writer.borrow().clone())
 }
 
-/// How a request ends.
+/// End of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Done,

@@ -5,7 +5,7 @@ use std::{future::Future, ops::Range, pin::pin, time::Duration};
 use bytes::Bytes;
 use kith_proto::Call;
 use tokio::time::{Instant, sleep, timeout_at};
-use tracing::warn;
+use tracing::{Instrument, info_span, warn};
 
 use crate::{
     error::{ClientError, Result},
@@ -90,8 +90,16 @@ impl Asker<'_> {
             n_attempts += 1;
             counters.sent(call, question.request.len());
             let progress = Progress::new();
+            let span = info_span!(
+                "attempt",
+                otel.name = call.name(),
+                otel.kind = "client",
+                server = self.address,
+                attempt = n_attempts,
+                session = session(),
+            );
             let attempt = self.transport.ask(&question, answer, &progress);
-            let asked = self.attend(attempt, &progress, after(last_news, max_call)).await;
+            let asked = self.attend(attempt, &progress, after(last_news, max_call)).instrument(span).await;
             counters.received(call, progress.n_received());
             let Err(problem) = asked else {
                 pace.was_answered(call, rows.len());
@@ -189,9 +197,9 @@ mod tests {
     use super::*;
     use crate::{
         remote::{
-            answers::AnswerError,
             dense::{DenseAnswer, Places},
             facts::FeatureDtype,
+            numbers::{Numbers, ROW_BYTES},
             replicas::Replicas,
             transport::Attempt,
         },
@@ -211,8 +219,6 @@ mod tests {
         connection: Option<Progress>,
         asked: Mutex<Vec<Range<usize>>>,
     }
-
-    const ROW_BYTES: usize = 4;
 
     impl Slow {
         fn new(rate: usize) -> Slow {
@@ -253,36 +259,6 @@ mod tests {
                 }
                 Ok(answer.finish()?)
             })
-        }
-    }
-
-    #[derive(Debug, Default)]
-    struct Numbers {
-        read: Vec<u32>,
-        asked: Range<usize>,
-    }
-
-    impl Read for Numbers {
-        fn begin(&mut self, rows: Range<usize>) {
-            self.read.truncate(rows.start);
-            self.asked = rows;
-        }
-
-        fn n_whole(&self) -> usize {
-            self.read.len()
-        }
-
-        fn max_bytes(&self) -> u64 {
-            (ROW_BYTES * self.asked.len()) as u64
-        }
-
-        fn read(&mut self, message: Message) -> Result<usize, AnswerError> {
-            kith_proto::unpack(&message, u32::from_le_bytes, &mut self.read)?;
-            Ok(ROW_BYTES)
-        }
-
-        fn finish(&mut self) -> Result<(), AnswerError> {
-            if self.read.len() == self.asked.end { Ok(()) } else { Err(AnswerError::Other("short")) }
         }
     }
 

@@ -15,6 +15,7 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, header};
 use http_body::{Frame, SizeHint};
+use kith_log::{SPAN_HEADER, span_header};
 use kith_proto::{CHECKSUM_HEADER, MessageError, Messages, PROTOCOL, PROTOCOL_HEADER, SESSION_HEADER, sentence};
 use tonic::{
     Code, Status, TimeoutExpired,
@@ -22,6 +23,7 @@ use tonic::{
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
 };
 use tower_service::Service;
+use tracing::Span;
 
 use crate::{
     remote::{
@@ -260,6 +262,9 @@ fn http_request(question: &Question, progress: &Progress) -> Request<Body> {
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     headers.insert(PROTOCOL_HEADER, HeaderValue::from(PROTOCOL));
     headers.insert(SESSION_HEADER, HeaderValue::from_static(session()));
+    if let Some(span) = span_header(&Span::current()).and_then(|span| HeaderValue::try_from(span).ok()) {
+        headers.insert(SPAN_HEADER, span);
+    }
     http
 }
 

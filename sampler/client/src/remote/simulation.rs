@@ -9,19 +9,18 @@ use kith_proto::{Call, Message};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::remote::{
-    answers::{AnswerError, Read},
+    answers::Read,
     asker::{Asker, Memory, Wanted},
     chunks::Chunks,
     config::RemoteConfig,
     error::RemoteProblem,
     hedge::HedgeCounts,
+    numbers::Numbers,
     parts::OfShards,
     progress::Progress,
     replicas::Replicas,
     transport::{Attempt, Question, Transport},
 };
-
-const ROW_BYTES: usize = 4;
 
 /// Rows of a message.
 const CHUNK: usize = 100;
@@ -29,7 +28,7 @@ const CHUNK: usize = 100;
 /// Time that all replicas together may be away before a call may fail: the limit of a call, less an attempt that hangs.
 const SURVIVED: Duration = Duration::from_secs(35);
 
-/// What is wrong with a server for a while.
+/// A fault of a server, for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// Nobody listens.
@@ -109,38 +108,6 @@ impl Transport for Server {
     }
 }
 
-/// Rows as they are read: each must be there once.
-#[derive(Debug, Default)]
-struct Numbers {
-    read: Vec<u32>,
-    asked: Range<usize>,
-}
-
-impl Read for Numbers {
-    fn begin(&mut self, rows: Range<usize>) {
-        self.read.truncate(rows.start);
-        self.asked = rows;
-    }
-
-    fn n_whole(&self) -> usize {
-        self.read.len()
-    }
-
-    fn max_bytes(&self) -> u64 {
-        (ROW_BYTES * self.asked.len()) as u64
-    }
-
-    fn read(&mut self, message: Message) -> Result<usize, AnswerError> {
-        let n_before = self.read.len();
-        kith_proto::unpack(&message, u32::from_le_bytes, &mut self.read)?;
-        Ok(ROW_BYTES * (self.read.len() - n_before))
-    }
-
-    fn finish(&mut self) -> Result<(), AnswerError> {
-        if self.read.len() == self.asked.end { Ok(()) } else { Err(AnswerError::Other("short")) }
-    }
-}
-
 fn below(draws: &mut Draws, n: u64) -> u64 {
     (u64::from(draws.word()) * n) >> 32
 }
@@ -181,7 +148,7 @@ fn away(servers: &[Arc<Server>]) -> Duration {
     tick * ticks.filter(|at| servers.iter().all(|server| is_away(server, *at))).count() as u32
 }
 
-/// What a key did.
+/// Results of a key.
 #[derive(Debug, Default)]
 struct Done {
     n_calls: u64,

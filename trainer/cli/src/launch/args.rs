@@ -1,5 +1,7 @@
 //! Arguments of `kith launch`.
 
+use std::net::SocketAddr;
+
 use super::print::PrintArgs;
 use crate::train;
 
@@ -26,6 +28,9 @@ pub struct Args {
     /// when one is lost (killed, or exit code 75), from the last checkpoint, or from the start without one. 0: never.
     #[arg(long, value_name = "N")]
     pub(super) restarts: Option<u32>,
+    /// Serve Prometheus metrics of this launcher: processes, their ends, and restarts. --metrics is for those of ranks.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(super) launcher_metrics: Option<SocketAddr>,
     #[command(flatten)]
     pub(super) train: train::Args,
     #[command(flatten)]

@@ -7,7 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kith_group::launch::attempt::{self, Action, Kill, Outcome, Request, Who};
+use kith_group::launch::{
+    attempt::{self, Action, Kill, Outcome, Request, Who},
+    ended::Ended,
+};
 use kith_run::stop;
 use rustix::process::Signal;
 
@@ -20,6 +23,12 @@ use super::{
 pub(crate) trait Audience {
     /// Receives a line of a process: from stdout if `is_answer`, else from stderr.
     fn hear(&mut self, who: Who, is_answer: bool, line: &[u8]);
+
+    /// A process was started.
+    fn begun(&mut self, _who: Who) {}
+
+    /// A process ended.
+    fn ended(&mut self, _who: Who, _ended: Ended) {}
 
     /// Interval of [`Audience::look`] once ranks are started; `None`: never.
     fn looks_every(&self) -> Option<Duration> {
@@ -42,7 +51,7 @@ pub(crate) struct Attempt<'a> {
     processes: Vec<Process>,
     /// Addresses of servers, by number, once they are ready.
     addresses: Vec<Option<String>>,
-    /// Where ranks meet, and rank 0's listener until rank 0 is started.
+    /// Port at which ranks meet, and rank 0's listener until rank 0 is started.
     meeting: Option<(u16, Option<TcpListener>)>,
     /// Time of the observer's next look.
     next_look: Option<Instant>,
@@ -126,6 +135,7 @@ impl<'a> Attempt<'a> {
         let failed =
             |error| anyhow::anyhow!("{who} cannot be started: {error}; check the limits on processes and memory");
         self.processes.push(Process::start(who, command, listener, self.sender).map_err(failed)?);
+        self.audience.begun(who);
         Ok(())
     }
 
@@ -139,7 +149,10 @@ impl<'a> Attempt<'a> {
         let now = self.now();
         let mut actions = match event {
             Ok(Event::Line { who, is_answer, line }) => self.on_line(machine, who, is_answer, &line),
-            Ok(Event::Ended { who, ended }) => machine.ended(who, ended, now),
+            Ok(Event::Ended { who, ended }) => {
+                self.audience.ended(who, ended);
+                machine.ended(who, ended, now)
+            }
             Ok(Event::Signal { request }) => {
                 let is_interrupt = request == stop::Request::Interrupt;
                 machine.request(Request { code: request.code(), is_interrupt }, now)

@@ -70,7 +70,7 @@ impl CommandLine {
     pub(super) fn new(args: &Args, n_ranks: usize, typed: &[OsString]) -> anyhow::Result<CommandLine> {
         let train = &args.train;
         let n_servers = servers_to_start(&train.graph.samplers)?;
-        let mut own = vec!["--ranks", "--restarts", "--metrics"];
+        let mut own = vec!["--ranks", "--restarts", "--metrics", "--launcher-metrics"];
         let mut cluster = None;
         if let Some(n_servers) = n_servers {
             let Some(dir) = train.graph.place()?.shards else {
@@ -136,6 +136,7 @@ impl CommandLine {
         command.args(["--threads", &self.threads.server.to_string(), "--verify", &self.verify.to_string()]);
         command.env(TOKEN_VARIABLE, &self.sampler_token);
         command.env(kith_log::FORMAT_VARIABLE, kith_log::format().name());
+        command.envs(kith_log::collector().map(|url| (kith_log::OTLP_VARIABLE, url)));
         if let Some(address) = self.server_metrics {
             command.args(["--metrics", &address.to_string()]);
         }
@@ -169,6 +170,7 @@ impl CommandLine {
         command.env("MASTER_ADDR", HOST.to_string()).env("KITH_TOKEN", &self.token);
         command.env("RAYON_NUM_THREADS", self.threads.rank.to_string());
         command.env(kith_log::FORMAT_VARIABLE, kith_log::format().name());
+        command.envs(kith_log::collector().map(|url| (kith_log::OTLP_VARIABLE, url)));
         command
     }
 

@@ -116,6 +116,9 @@ fn refuse(args: &Args) -> anyhow::Result<()> {
     if args.train.metrics.is_some() {
         bail!("every pod shows its metrics on port 9100: leave --metrics out");
     }
+    if args.launcher_metrics.is_some() {
+        bail!("no launcher runs on Kubernetes, which shows restarts itself: leave --launcher-metrics out");
+    }
     Ok(())
 }
 

@@ -2,15 +2,23 @@
 
 use std::io::{self, Write};
 
-use kith_group::launch::attempt::Who;
+use kith_group::launch::{attempt::Who, ended::Ended};
 
-use super::attempt::Audience;
+use super::{attempt::Audience, metrics::Metrics};
 
-/// Relays all lines.
+/// Relays all lines, and counts processes.
 #[derive(Debug)]
-pub(super) struct Relay;
+pub(super) struct Relay<'a>(pub(super) &'a Metrics);
 
-impl Audience for Relay {
+impl Audience for Relay<'_> {
+    fn begun(&mut self, who: Who) {
+        self.0.begun(who);
+    }
+
+    fn ended(&mut self, who: Who, ended: Ended) {
+        self.0.ended(who, ended);
+    }
+
     fn hear(&mut self, who: Who, is_answer: bool, line: &[u8]) {
         relay(who, is_answer, line);
     }

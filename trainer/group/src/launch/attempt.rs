@@ -45,7 +45,7 @@ pub struct Request {
     pub is_interrupt: bool,
 }
 
-/// What the launcher does about an event.
+/// Actions of the launcher after an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Start a process; ranks know the addresses of all servers by now.

@@ -28,7 +28,7 @@ fn send(to: usize, message: Message) -> Action {
     Action::Send { to, message }
 }
 
-/// Why a rank is lost, and which.
+/// The lost rank, and the sign of its loss.
 fn lost(pulse: &Pulse) -> (usize, &str) {
     match pulse.verdict() {
         Some(Verdict::Lost { rank, why, .. }) => (*rank, why),
@@ -48,6 +48,15 @@ fn progress_travels_over_rank_0_to_all() {
     assert_eq!(two.receive(0, board, at(1)), []);
     assert_eq!(two.entries()[0], entry(6));
     assert_eq!(two.tick(entry(7), at(1)), [Action::Beat { to: 0, message: beat(7, 1) }], "it answers the heartbeat");
+}
+
+/// Fuzzing found this: the number of a heartbeat overflowed.
+#[test]
+fn rank_0_takes_no_progress_of_all_from_others() {
+    let mut zero = pulse(0, 2);
+    assert_eq!(zero.receive(1, Message::Board { entries: vec![entry(9); 2], number: u64::MAX }, at(0)), []);
+    let board = Message::Board { entries: vec![entry(1), entry(0)], number: 1 };
+    assert_eq!(zero.tick(entry(1), at(0)), [Action::Beat { to: 1, message: board }]);
 }
 
 /// Effect of `kill -STOP` on rank 0: the others give it up and end; it wakes up to their messages.

@@ -8,7 +8,7 @@ use crate::{
     message::Opening,
 };
 
-/// What a rank does next.
+/// The next action of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Connect to the next rank, name the group's session, then call [`Forming::connected`] or [`Forming::missed`].
@@ -65,7 +65,7 @@ impl Forming {
         }
     }
 
-    /// What to do next. `is_over` if all must stop.
+    /// The next action. `is_over` if all must stop.
     pub fn next(&self, is_over: bool, now: Duration) -> Action {
         if self.has_next && self.has_previous {
             return Action::Done;

@@ -15,7 +15,7 @@ pub enum Failure {
     Previous(String),
     /// The connection to the next rank broke.
     Next(String),
-    /// What the previous rank sent failed its checks.
+    /// A frame of the previous rank failed its checks.
     Garbled(&'static str),
     /// The previous rank is in another call.
     OutOfStep(Call),
@@ -30,7 +30,7 @@ impl Failure {
     }
 }
 
-/// What a rank knows when it judges.
+/// Knowledge of a rank that judges.
 #[derive(Clone, Copy, Debug)]
 pub struct Judge<'a> {
     /// Its number.
@@ -44,7 +44,7 @@ pub struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// Why all must stop after this failure.
+    /// The verdict about a failure.
     pub fn verdict(&self, call: Call, failure: &Failure) -> Verdict {
         let n_ranks = self.members.len();
         let (previous, next) = ((self.rank + n_ranks - 1) % n_ranks, (self.rank + 1) % n_ranks);

@@ -102,7 +102,7 @@ mod tests {
 
     const CALL: Call = Call { number: 4, kind: Kind::Share, n_bytes: 9 };
 
-    /// What rank 0 sends first in a gather of rows of 4 bytes.
+    /// The first frame of rank 0 in a gather of rows of 4 bytes.
     fn frame(call: Call, piece: &[u8; 4]) -> [u8; HEAD_BYTES] {
         let plan = RingPlan::gather(0, &[4; 3]);
         let passage = Passage::new(call, &plan);

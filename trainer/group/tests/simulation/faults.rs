@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use kith_group::launch::{attempt::Request, ended::Ended};
+
 use crate::{
     draws::Draws,
     world::{Event, Plan, World},
@@ -14,7 +16,7 @@ pub(crate) enum Fault {
     Kill { rank: usize },
     /// A rank pauses.
     Pause { rank: usize, lasts: Duration },
-    /// All processes of a rank's host end, and what was not synced is lost.
+    /// All processes of a rank's host end. The run folder is on another host.
     PowerLoss { rank: usize, lasts: Duration },
     /// A rank's host does not reach another's; the other way may work.
     Cut { from: usize, to: usize, is_both: bool, lasts: Duration },
@@ -28,14 +30,34 @@ pub(crate) enum Fault {
     Terminate { rank: usize },
     /// The launcher is asked to stop.
     Stop,
+    /// Somebody presses Ctrl-C, and perhaps once more.
+    Interrupt { again: Option<Duration> },
+    /// A rank computes for ever, though its heart beats.
+    Wedge { rank: usize },
     /// A connection of a rank breaks.
     Reset { rank: usize, which: usize },
     /// A bit on the way to a rank flips.
     Garble { rank: usize },
+    /// All hosts and the disk lose their power at once.
+    Blackout { lasts: Duration },
     /// Writing to the disk fails until it is over.
     DiskError { lasts: Duration },
+    /// The disk is full until it is over.
+    DiskFull { lasts: Duration },
+    /// The disk says that it has synced, and has not.
+    DiskLies { lasts: Duration },
+    /// The disk is gone for good with the power, and the run goes on from the copy of its folder.
+    DiskLost { lasts: Duration },
+    /// Object storage refuses until it is over.
+    StorageRefuses { lasts: Duration },
+    /// The sampling servers do not answer a rank, or any of them.
+    ServersAway { rank: Option<usize>, lasts: Duration },
     /// A sampling server of the launcher is killed.
     KillServer,
+    /// A sampling server of the launcher ends with code 0.
+    EndServer,
+    /// A sampling server of the launcher is killed, and the next one is never ready.
+    HangServer,
 }
 
 impl Fault {
@@ -48,18 +70,81 @@ impl Fault {
             | Fault::Isolate { lasts, .. }
             | Fault::Freeze { lasts, .. }
             | Fault::Slow { lasts, .. }
-            | Fault::DiskError { lasts } => *lasts,
+            | Fault::Blackout { lasts }
+            | Fault::DiskError { lasts }
+            | Fault::DiskFull { lasts }
+            | Fault::DiskLost { lasts }
+            | Fault::StorageRefuses { lasts }
+            | Fault::ServersAway { lasts, .. } => *lasts,
+            Fault::DiskLies { lasts } => *lasts + OFF,
+            Fault::Interrupt { again } => again.unwrap_or_default(),
             _ => Duration::ZERO,
         }
     }
 }
+
+impl Fault {
+    /// True if processes go on and reach each other.
+    pub(crate) fn leaves_connections(&self) -> bool {
+        matches!(
+            self,
+            Fault::DiskError { .. }
+                | Fault::DiskFull { .. }
+                | Fault::StorageRefuses { .. }
+                | Fault::ServersAway { .. }
+                | Fault::Wedge { .. }
+        )
+    }
+}
+
+/// Time without power after a disk has lied.
+const OFF: Duration = Duration::from_secs(3);
 
 /// The faults of a key, and when they begin.
 pub(crate) fn drawn(plan: &Plan, draws: &mut Draws) -> Vec<(Duration, Fault)> {
     let n = [0, 1, 1, 2, 2, 3, 4, 6][draws.below(8) as usize];
     // Joining, training, or long after: of all lengths.
     let span = [2_000, 20_000, 90_000][draws.below(3) as usize];
-    (0..n).map(|_| (draws.millis(0, span), fault(plan, draws))).collect()
+    let mut faults: Vec<_> = (0..n).map(|_| (draws.millis(0, span), fault(plan, draws))).collect();
+    if n > 0 && draws.in_percent(30) {
+        faults.push((draws.millis(0, span), fault_of_disk(draws)));
+    }
+    if n > 0 && draws.in_percent(30) {
+        faults.push((draws.millis(0, span), fault_of_servers(plan, draws)));
+    }
+    if n > 0 && draws.in_percent(15) {
+        faults.push((draws.millis(0, span), fault_of_programs(plan, draws)));
+    }
+    faults
+}
+
+fn fault_of_programs(plan: &Plan, draws: &mut Draws) -> Fault {
+    let again = draws.in_percent(50).then(|| draws.millis(10, 40_000));
+    match draws.below(if plan.has_launcher { 5 } else { 1 }) {
+        0 => Fault::Wedge { rank: draws.below(plan.n_ranks as u64) as usize },
+        1 => Fault::EndServer,
+        2 => Fault::HangServer,
+        _ => Fault::Interrupt { again },
+    }
+}
+
+fn fault_of_servers(plan: &Plan, draws: &mut Draws) -> Fault {
+    let lasts = [draws.millis(100, 20_000), draws.millis(20_000, 120_000)][draws.below(2) as usize];
+    let rank = draws.below(2 * plan.n_ranks as u64) as usize;
+    match draws.below(5) {
+        0 => Fault::StorageRefuses { lasts },
+        1 => Fault::DiskLost { lasts },
+        _ => Fault::ServersAway { rank: (rank < plan.n_ranks).then_some(rank), lasts },
+    }
+}
+
+fn fault_of_disk(draws: &mut Draws) -> Fault {
+    let lasts = draws.millis(100, 20_000);
+    match draws.below(4) {
+        0 => Fault::DiskFull { lasts },
+        1 => Fault::DiskLies { lasts },
+        _ => Fault::Blackout { lasts },
+    }
 }
 
 fn fault(plan: &Plan, draws: &mut Draws) -> Fault {
@@ -131,7 +216,20 @@ impl World {
                     self.supervisor_terminates(process);
                 }
             }
-            Fault::Stop => self.stop_launcher(),
+            Fault::Stop => self.stop_launcher(Request { code: 75, is_interrupt: false }),
+            Fault::Interrupt { again } => {
+                self.stop_launcher(Request { code: 130, is_interrupt: true });
+                if let Some(pause) = again {
+                    self.queue.add(self.now + pause, Event::Fault(Fault::Interrupt { again: None }));
+                }
+            }
+            Fault::Wedge { rank } => {
+                let process = self.of_rank(rank);
+                if let Some(training) = process.and_then(|process| self.processes[process].training.as_mut()) {
+                    training.is_wedged = true;
+                    self.see("wedged");
+                }
+            }
             Fault::Reset { rank, which } => {
                 let Some(process) = self.of_rank(rank) else { return };
                 let lines = self.network.lines_of(process);
@@ -148,9 +246,43 @@ impl World {
                     }
                 }
             }
-            Fault::DiskError { lasts } => self.supervisor.disk_fails_until = self.now + lasts,
-            Fault::KillServer => self.kill_server(),
+            Fault::Blackout { lasts } => self.black_out(lasts),
+            Fault::DiskError { lasts } => self.disk.faults.fails_until = self.now + lasts,
+            Fault::DiskFull { lasts } => self.disk.faults.is_full_until = self.now + lasts,
+            Fault::DiskLies { lasts } => {
+                self.disk.faults.lies_until = self.now + lasts;
+                self.queue.add(self.now + lasts, Event::Fault(Fault::Blackout { lasts: OFF }));
+            }
+            Fault::DiskLost { lasts } => {
+                if self.disk.lose() {
+                    self.see("the disk is lost");
+                    self.black_out(lasts);
+                }
+            }
+            Fault::StorageRefuses { lasts } => self.disk.faults.storage_refuses_until = self.now + lasts,
+            Fault::ServersAway { rank, lasts } => {
+                let ranks = rank.map_or(0..self.plan.n_ranks, |rank| rank..rank + 1);
+                self.servers_away_until[ranks].fill(self.now + lasts);
+            }
+            Fault::KillServer => self.end_a_server(Ended::Signal(9)),
+            Fault::EndServer => self.end_a_server(Ended::Code(0)),
+            Fault::HangServer => {
+                self.supervisor.next_server_hangs = true;
+                self.end_a_server(Ended::Signal(9));
+            }
         }
+    }
+
+    fn black_out(&mut self, lasts: Duration) {
+        self.see("a blackout");
+        for host in 0..self.network.is_down.len() {
+            if !self.network.is_down[host] {
+                self.queue.add(self.now + lasts, Event::PowerOn(host));
+            }
+        }
+        self.lose_launcher(lasts);
+        (0..self.network.is_down.len()).for_each(|host| self.lose_power(host));
+        self.disk.lose_power();
     }
 
     fn cut(&mut self, ways: Vec<(usize, usize)>, lasts: Duration) {
@@ -160,10 +292,6 @@ impl World {
 
     fn lose_power(&mut self, host: usize) {
         self.see("power loss");
-        // The disk of the run is that of the host of rank 0: others write nothing.
-        if host == self.supervisor.disk_host {
-            self.disk.lose_power();
-        }
         self.network.is_down[host] = true;
         for process in 0..self.processes.len() {
             if self.processes[process].host == host && self.processes[process].ended.is_none() {

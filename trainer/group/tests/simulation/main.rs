@@ -7,9 +7,11 @@
 mod disk;
 mod draws;
 mod faults;
+mod joining;
 mod network;
 mod process;
 mod queue;
+mod saver;
 mod supervisor;
 mod training;
 mod world;
@@ -26,13 +28,18 @@ const REGRESSIONS: [u64; 1] = [51_474];
 
 /// Transitions that some key must take, so that the simulation means something.
 const TRANSITIONS: &[&str] = &[
+    "a blackout",
     "a disk error",
+    "a full disk",
     "a garbled frame",
     "a goodbye",
     "a pod again",
     "a rank moves",
+    "a rank was refused",
     "a restart",
     "a ring",
+    "a server ends",
+    "a server hangs",
     "a server is killed",
     "a silent guest",
     "asked to stop",
@@ -45,25 +52,34 @@ const TRANSITIONS: &[&str] = &[
     "lost by its end",
     "lost by silence",
     "lost otherwise",
+    "no checkpoint can be used",
     "no ring",
+    "passed over a checkpoint",
     "pause",
     "power loss",
+    "rank 0 refused the ranks",
     "ranks never came",
     "replaced",
     "resumed",
+    "servers did not answer",
     "stopped",
     "stopped in time",
+    "the disk is lost",
     "the launcher is stopped",
     "the run folder is taken",
     "told",
+    "too late",
+    "waited for servers",
+    "wedged",
 ];
 
-/// What is wrong with how a run ended.
+/// Broken promises of a run that has ended.
 fn wrong(ended: &Ended) -> Vec<String> {
     let mut wrong = ended.violations.clone();
     let expected = undisturbed(&ended.plan);
     match ended.code {
         None => wrong.push(format!("it did not end within {} s", ended.took.as_secs())),
+        Some(0) if ended.plan.odd_rank.is_some() => wrong.push("it ends well although programs differ".to_owned()),
         Some(0) if ended.disk.report != Some(expected) => {
             wrong.push(format!("it ends with the digest {:?} and not with {expected}", ended.disk.report));
         }
@@ -74,6 +90,9 @@ fn wrong(ended: &Ended) -> Vec<String> {
             }
         }
         Some(75) => {}
+        // The user must make room, has a disk that loses what it said was there, or runs different programs.
+        Some(1) if ended.disk.was_full || ended.disk.has_lied || ended.plan.odd_rank.is_some() => {}
+        Some(130) if ended.was_interrupted => {}
         Some(code) => wrong.push(format!("it ends with code {code}")),
     }
     wrong
@@ -130,7 +149,7 @@ fn every_run_ends_with_the_bits_of_the_undisturbed_one_or_with_75() {
     if summary.n_keys >= 5_000 {
         let missing: Vec<_> = TRANSITIONS.iter().filter(|what| !summary.seen.contains_key(**what)).collect();
         assert!(missing.is_empty(), "no key took these transitions: {missing:?}");
-        assert!(summary.n_done > summary.n_keys * 9 / 10, "{} of {} are done", summary.n_done, summary.n_keys);
+        assert!(summary.n_done > summary.n_keys * 17 / 20, "{} of {} are done", summary.n_done, summary.n_keys);
     }
 }
 

@@ -12,7 +12,7 @@ use kith_group::{
 
 use crate::{draws::Draws, queue::Queue, world::Event};
 
-/// What travels on a connection.
+/// A message or a piece of a collective, on its way.
 #[derive(Clone, Debug)]
 pub(crate) enum Packet {
     /// The first message.

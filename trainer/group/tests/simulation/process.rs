@@ -6,20 +6,15 @@ use std::{
 };
 
 use kith_group::{
-    host::{self, Host},
+    host::Host,
     launch::ended::Ended,
     limits::PAUSE,
-    member::{Hello, Member, Program},
-    message::{Answer, Message, Opening},
+    member::Member,
+    message::{Message, Opening},
     progress::{Entry, Verdict},
     pulse::{self, Pulse},
-    refusal::{Holder, to_late},
-    ring::{
-        forming::{self, Forming},
-        frame::HEAD_BYTES,
-        judgment::Failure,
-    },
-    visit::{self, Missed, Visit},
+    ring::{forming::Forming, frame::HEAD_BYTES, judgment::Failure},
+    visit::Visit,
 };
 
 use crate::{
@@ -28,7 +23,10 @@ use crate::{
     world::{Event, LIMITS, World},
 };
 
-/// What a process connects for.
+/// Time from an answer to the end of a process that is refused, at most.
+const MOMENT: Duration = Duration::from_secs(1);
+
+/// Purpose of an attempt to connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Goal {
     /// To join at rank 0.
@@ -50,7 +48,7 @@ pub(crate) enum Role {
     Next,
 }
 
-/// Where a process stands.
+/// Stage of a process.
 #[derive(Debug)]
 pub(crate) enum Stage {
     /// The program starts.
@@ -74,6 +72,8 @@ pub(crate) struct Process {
     /// Events that came during a pause.
     pub(crate) later: VecDeque<Event>,
     pub(crate) ended: Option<Ended>,
+    /// Time of its end.
+    ended_at: Duration,
     /// True if another process was started in its place while it could not be reached.
     pub(crate) is_replaced: bool,
     pub(crate) pulse: Option<Pulse>,
@@ -91,9 +91,9 @@ pub(crate) struct Process {
     /// True once it is asked to stop.
     pub(crate) is_asked: bool,
     /// Connections of the previous rank that came before the group was complete, as far as this rank knew.
-    early: Vec<(usize, Opening)>,
+    pub(crate) early: Vec<(usize, Opening)>,
     /// True while it connects to the next rank.
-    is_knocking: bool,
+    pub(crate) is_knocking: bool,
     /// When it looks at its clock again.
     tick_at: Option<Duration>,
 }
@@ -114,6 +114,7 @@ impl World {
             is_paused: false,
             later: VecDeque::new(),
             ended: None,
+            ended_at: Duration::ZERO,
             is_replaced: false,
             pulse: None,
             forming: None,
@@ -149,25 +150,13 @@ impl World {
             Event::Missed { process, goal, why } => self.missed(process, goal, why),
             Event::Got { process, line, packet } => self.got(process, line, packet),
             Event::Done(process) => self.done(process),
+            Event::Wrote(process) => self.wrote(process),
             Event::Patience(process) => self.judge_broken(process),
             Event::TooLate { process, number } => self.too_late(process, number),
             Event::Exit { process, code } => self.exit(process, Ended::Code(code)),
             Event::Terminate(process) => self.processes[process].is_asked = true,
             _ => unreachable!("no event of a process"),
         }
-    }
-
-    fn hello(&self, process: usize) -> Hello {
-        let Process { rank, host, .. } = &self.processes[process];
-        let program = Program { version: "1".to_owned(), digest: "0123456789abcdef".to_owned() };
-        let member = Member {
-            rank: *rank,
-            host: format!("host-{host}"),
-            address: process.to_string(),
-            pid: process as u32,
-            ..Member::default()
-        };
-        Hello { n_ranks: self.plan.n_ranks, program, member }
     }
 
     fn begin_process(&mut self, process: usize) {
@@ -189,7 +178,7 @@ impl World {
     }
 
     /// The process wakes up.
-    fn tick(&mut self, process: usize) {
+    pub(crate) fn tick(&mut self, process: usize) {
         if self.has_failed_to_join(process) {
             return;
         }
@@ -211,7 +200,7 @@ impl World {
     }
 
     /// A process that wakes up judges nobody by the time that it slept.
-    fn wake(&mut self, process: usize) {
+    pub(crate) fn wake(&mut self, process: usize) {
         match &mut self.processes[process].stage {
             Stage::Hosting(machine) => machine.wake(self.now),
             Stage::Visiting(machine) => machine.wake(self.now),
@@ -223,7 +212,7 @@ impl World {
     }
 
     /// The time at which a process looks at its clock again.
-    fn schedule(&mut self, process: usize) {
+    pub(crate) fn schedule(&mut self, process: usize) {
         let Process { stage, pulse, ended: None, ending: None, .. } = &self.processes[process] else { return };
         let next = match stage {
             Stage::Starting => return,
@@ -243,98 +232,16 @@ impl World {
         }
     }
 
-    /// An attempt to connect arrives at the other host, or tries again.
-    pub(crate) fn connect(&mut self, process: usize, goal: Goal, until: Duration) {
-        let Process { host, attempt, rank, .. } = &self.processes[process];
-        let (host, attempt, rank) = (*host, *attempt, *rank);
-        let target = match goal {
-            Goal::Join => self.master(attempt),
-            Goal::Ring => {
-                let next = &self.processes[process].members[(rank + 1) % self.plan.n_ranks];
-                next.address.parse().ok()
-            }
-        };
-        let refused = Event::Missed { process, goal, why: "connection refused" };
-        let Some(target) = target else { return self.queue.add(self.now, refused) };
-        let Process { host: there, ended, is_paused, stage, .. } = &self.processes[target];
-        let there = *there;
-        if !self.network.is_connected(host, there) || *is_paused && ended.is_none() {
-            if self.now >= until {
-                return self.queue.add(self.now, Event::Missed { process, goal, why: "it took too long" });
-            }
-            let again = (self.now + Duration::from_millis(500)).min(until);
-            return self.queue.add(again, Event::Connect { process, goal, until });
-        }
-        if ended.is_some() || matches!(stage, Stage::Starting) {
-            return self.queue.add(self.now, refused);
-        }
-        let line = self.network.connect([(process, host), (target, there)]);
-        self.processes[target].lines.insert(line, Role::Newcomer);
-        let delay = self.network.delay(there, host);
-        self.queue.add(self.now + delay, Event::Connected { process, goal, line });
-    }
-
-    /// The process at rank 0's address: a launcher's attempts each have their own.
-    fn master(&self, attempt: u64) -> Option<usize> {
-        (0..self.processes.len()).rev().find(|process| {
-            let Process { rank, attempt: its, .. } = &self.processes[*process];
-            *rank == 0 && (!self.plan.has_launcher || *its == attempt)
-        })
-    }
-
-    fn connected(&mut self, process: usize, goal: Goal, line: usize) {
-        self.wake(process);
-        let (role, opening) = match goal {
-            Goal::Join => (Role::Spoke(0), Opening::Join(self.hello(process))),
-            Goal::Ring => {
-                let Process { rank, session, .. } = &self.processes[process];
-                (Role::Next, Opening::Ring { session: session.clone(), from: *rank })
-            }
-        };
-        self.processes[process].lines.insert(line, role);
-        self.send(process, line, Packet::Opening(opening));
-        match goal {
-            Goal::Join => {
-                if let Stage::Visiting(machine) = &mut self.processes[process].stage {
-                    machine.connected(self.now);
-                }
-            }
-            Goal::Ring => {
-                self.processes[process].forming.iter_mut().for_each(Forming::connected);
-            }
-        }
-        self.tick(process);
-    }
-
-    fn missed(&mut self, process: usize, goal: Goal, why: &'static str) {
-        self.wake(process);
-        match goal {
-            Goal::Join => {
-                if let Stage::Visiting(machine) = &mut self.processes[process].stage {
-                    let actions = machine.missed(Missed::ForNow(why.to_owned()), self.now);
-                    self.visit_acts(process, actions);
-                }
-            }
-            Goal::Ring => {
-                let now = self.now;
-                let place = &mut self.processes[process];
-                place.is_knocking = false;
-                place.forming.iter_mut().for_each(|forming| forming.missed(why.to_owned(), now));
-            }
-        }
-        self.schedule(process);
-    }
-
-    fn send(&mut self, process: usize, line: usize, packet: Packet) {
+    pub(crate) fn send(&mut self, process: usize, line: usize, packet: Packet) {
         self.network.send(line, process, packet, self.now, &mut self.queue);
     }
 
-    fn hang_up(&mut self, process: usize, line: usize) {
+    pub(crate) fn hang_up(&mut self, process: usize, line: usize) {
         self.network.close(line, process, self.now, &mut self.queue);
         self.processes[process].lines.remove(&line);
     }
 
-    fn line_of(&self, process: usize, role: Role) -> Option<usize> {
+    pub(crate) fn line_of(&self, process: usize, role: Role) -> Option<usize> {
         self.processes[process].lines.iter().find(|(_, its)| **its == role).map(|(line, _)| *line)
     }
 
@@ -386,180 +293,8 @@ impl World {
         self.schedule(process);
     }
 
-    /// Somebody introduced itself.
-    fn opening(&mut self, process: usize, line: usize, opening: &Opening) {
-        if let Stage::Hosting(machine) = &mut self.processes[process].stage {
-            if let Opening::Join(hello) = opening {
-                let actions = machine.arrive(hello, self.now);
-                self.host_acts(process, actions, Some(line));
-            }
-            return;
-        }
-        let now = self.now;
-        let place = &mut self.processes[process];
-        if place.forming.as_mut().is_some_and(|forming| forming.is_previous(opening)) {
-            place.lines.insert(line, Role::Previous);
-            return;
-        }
-        // The previous rank may know sooner that the group is complete.
-        if matches!((&place.stage, opening), (Stage::Visiting(_), Opening::Ring { .. })) {
-            place.early.push((line, opening.clone()));
-            return;
-        }
-        if let Opening::Join(hello) = opening
-            && !place.members.is_empty()
-        {
-            let Process { pulse, members, rank, .. } = place;
-            let answer = match pulse {
-                Some(pulse) if *rank == 0 => to_late(members, hello, |rank| pulse.holder(rank, now)),
-                _ => to_late(members, hello, |_| Holder::InDoubt),
-            };
-            match &answer {
-                Answer::Taken(_) => self.see("taken in a complete group"),
-                Answer::Later(_) => self.see("later in a complete group"),
-                _ => {}
-            }
-            self.send(process, line, Packet::Answer(answer));
-        }
-        self.hang_up(process, line);
-    }
-
-    fn host_acts(&mut self, process: usize, actions: Vec<host::Action>, newcomer: Option<usize>) {
-        for action in actions {
-            match action {
-                host::Action::Seat { rank } => {
-                    let line = newcomer.expect("somebody came");
-                    self.processes[process].lines.insert(line, Role::Spoke(rank));
-                }
-                host::Action::SendAway(answer) => {
-                    let line = newcomer.expect("somebody came");
-                    match &answer {
-                        Answer::Taken(_) => self.see("taken while joining"),
-                        Answer::Later(_) => self.see("later while joining"),
-                        _ => {}
-                    }
-                    self.send(process, line, Packet::Answer(answer));
-                    self.hang_up(process, line);
-                }
-                host::Action::Beat { to, answer } => {
-                    if let Some(line) = self.line_of(process, Role::Spoke(to))
-                        && !self.network.is_stuck(line, process)
-                    {
-                        self.send(process, line, Packet::Answer(answer));
-                    }
-                }
-                host::Action::Tell { to, answer } => {
-                    if let Some(line) = self.line_of(process, Role::Spoke(to)) {
-                        self.send(process, line, Packet::Answer(answer));
-                    }
-                }
-                host::Action::Drop { rank } => {
-                    self.see("a silent guest");
-                    if let Some(line) = self.line_of(process, Role::Spoke(rank)) {
-                        self.hang_up(process, line);
-                    }
-                }
-                host::Action::Remark(_) => {}
-                host::Action::End(host::End::Complete { members, number }) => self.join(process, members, number),
-                host::Action::End(host::End::NeverCame(_)) => {
-                    self.see("ranks never came");
-                    self.end_soon(process, 75);
-                }
-                host::Action::End(host::End::Refused(sentence)) => {
-                    self.note(|| format!("process {process}: {sentence}"));
-                    self.end_soon(process, 1);
-                }
-            }
-        }
-    }
-
-    fn visit_acts(&mut self, process: usize, actions: Vec<visit::Action>) {
-        for action in actions {
-            match action {
-                visit::Action::Knock { until } => {
-                    let delay = self.draws.millis(1, 10);
-                    self.queue.add(self.now + delay, Event::Connect { process, goal: Goal::Join, until });
-                }
-                visit::Action::Beat(message) => {
-                    if let Some(line) = self.line_of(process, Role::Spoke(0))
-                        && !self.network.is_stuck(line, process)
-                    {
-                        self.send(process, line, Packet::Message(message));
-                    }
-                }
-                visit::Action::HangUp => {
-                    if let Some(line) = self.line_of(process, Role::Spoke(0)) {
-                        self.hang_up(process, line);
-                    }
-                }
-                visit::Action::End(visit::End::Welcome { session, members, number }) => {
-                    self.processes[process].session = session;
-                    self.join(process, members, number);
-                }
-                visit::Action::End(visit::End::NeverCame(_)) => {
-                    self.see("rank 0 never came");
-                    self.end_soon(process, 75);
-                }
-                visit::Action::End(visit::End::Refused(sentence)) => {
-                    self.note(|| format!("process {process}: {sentence}"));
-                    self.end_soon(process, 1);
-                }
-            }
-        }
-    }
-
-    /// All ranks are known: heartbeats begin, and the ring is made.
-    fn join(&mut self, process: usize, members: Vec<Member>, number: u64) {
-        self.see("joined");
-        self.note(|| format!("process {process} has joined"));
-        let (now, n_ranks) = (self.now, self.plan.n_ranks);
-        let place = &mut self.processes[process];
-        place.stage = Stage::Joined;
-        place.pulse = Some(Pulse::new(place.rank, n_ranks, LIMITS.rhythm, number, now));
-        let group = (place.session.clone(), members.clone());
-        place.members = members;
-        place.forming = Some(Forming::new(place.rank, group, "its address".to_owned(), LIMITS, now));
-        for (line, opening) in std::mem::take(&mut self.processes[process].early) {
-            if self.processes[process].lines.contains_key(&line) {
-                self.opening(process, line, &opening);
-            }
-        }
-        self.beat(process);
-        self.form(process);
-        self.schedule(process);
-    }
-
-    /// Connects to both neighbors.
-    fn form(&mut self, process: usize) {
-        let now = self.now;
-        let place = &mut self.processes[process];
-        let Some(forming) = &place.forming else { return };
-        if place.ended.is_some() || place.ending.is_some() {
-            return;
-        }
-        let is_over = place.pulse.as_ref().is_some_and(|pulse| pulse.verdict().is_some());
-        match forming.next(is_over, now) {
-            forming::Action::Knock { until } if !place.is_knocking => {
-                place.is_knocking = true;
-                let delay = self.draws.millis(1, 10);
-                self.queue.add(now + delay, Event::Connect { process, goal: Goal::Ring, until });
-            }
-            forming::Action::Knock { .. } | forming::Action::Wait { .. } => {}
-            forming::Action::Done => {
-                self.processes[process].forming = None;
-                self.see("a ring");
-                self.begin_training(process);
-            }
-            forming::Action::Fail(sentence) => {
-                self.see("no ring");
-                let rank = self.processes[process].rank;
-                self.tell(process, Verdict::Stopped { rank, code: 75, sentence });
-            }
-        }
-    }
-
     /// Heartbeats that are due.
-    fn beat(&mut self, process: usize) {
+    pub(crate) fn beat(&mut self, process: usize) {
         let own = self.processes[process].own;
         self.with_pulse(process, |pulse, now| pulse.tick(own, now));
     }
@@ -603,6 +338,8 @@ impl World {
     /// All must stop: the process notices where it waits, or is called.
     fn decided(&mut self, process: usize, verdict: &Verdict) {
         self.note(|| format!("process {process} must stop: {verdict:?}"));
+        let session = self.processes[process].session.clone();
+        self.taken.entry(session).or_default().push(verdict.clone());
         self.see(match verdict {
             Verdict::Lost { why, .. } if why.starts_with("nothing was heard") => "lost by silence",
             Verdict::Lost { why, .. } if why.starts_with("its process") => "lost by its end",
@@ -623,6 +360,8 @@ impl World {
             None => {
                 self.note(|| format!("process {process} stops all: {verdict:?}"));
                 self.see("told");
+                let session = self.processes[process].session.clone();
+                self.told.entry(session).or_default().push(verdict.clone());
                 self.with_pulse(process, |pulse, now| pulse.tell(verdict.clone(), now));
                 verdict
             }
@@ -674,17 +413,19 @@ impl World {
         self.note(|| format!("process {process} {}", ended.sentence()));
         let place = &mut self.processes[process];
         (place.ended, place.pulse, place.forming, place.training) = (Some(ended), None, None, None);
+        place.ended_at = self.now;
         place.lines.clear();
         place.later.clear();
         let is_replaced = place.is_replaced;
         if self.disk.holder == Some(process) {
             self.disk.holder = None;
         }
-        // Two processes of one rank that reach rank 0 at the same time are bad input.
-        let rank = place.rank;
-        let is_twice =
-            self.processes.iter().any(|other| other.rank == rank && other.is_replaced && other.ended.is_none());
-        let is_wrong = |code| if is_twice { ![0, 1, 75].contains(&code) } else { ![0, 75].contains(&code) };
+        // Two processes of one rank that reach rank 0 at the same time are bad input: one of them ends a moment later.
+        let (rank, now) = (place.rank, self.now);
+        let lived = |other: &Process| other.ended.is_none() || now < other.ended_at + MOMENT;
+        let is_twice = self.processes.iter().any(|other| other.rank == rank && other.is_replaced && lived(other));
+        let may_be_1 = is_twice || self.may_end_with_1();
+        let is_wrong = |code| ![0, 75].contains(&code) && (code != 1 || !may_be_1);
         if matches!(ended, Ended::Code(code) if is_wrong(code)) && !is_replaced {
             self.violate(format!("process {process} {}", ended.sentence()));
         }

@@ -13,22 +13,29 @@ use crate::{
     world::{Event, Plan, World},
 };
 
+/// Exit code after Ctrl-C.
+const INTERRUPTED: u8 = 130;
+
 /// Restarts without progress: a launcher's, and those of each restarter.
 const RESTARTS: u32 = 12;
 
 /// Time for a checkpoint after a request to stop.
 const GRACE: Duration = Duration::from_secs(30);
 
+/// Pause of a restarter that finds no host with power.
+const RETRY: Duration = Duration::from_secs(5);
+
 /// A host that nobody has reached for this long is given up, and its rank is started elsewhere.
 const NODE_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// What the supervisor's own events are about.
+/// Numbers of the supervisor's own events.
 mod topic {
     pub(super) const TICK: u64 = 0;
     pub(super) const NEXT_ATTEMPT: u64 = 1;
     /// A server is ready, or has ended.
     pub(super) const READY: u64 = 100;
     pub(super) const SERVER_ENDED: u64 = 200;
+    pub(super) const SERVER_LEFT: u64 = 250;
     /// A rank is started again.
     pub(super) const RESTART: u64 = 300;
     /// A process that was asked to stop has had its time.
@@ -37,19 +44,19 @@ mod topic {
     pub(super) const LOST: u64 = 1_000_000;
 }
 
-/// Who starts processes.
+/// The launcher, or all restarters together.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
     /// Exit code of the run, once it has ended.
     pub(crate) code: Option<u8>,
-    /// The host whose disk has the run folder.
-    pub(crate) disk_host: usize,
-    pub(crate) disk_fails_until: Duration,
     n_servers: usize,
     attempt: Option<Attempt>,
     n_attempts: u64,
     restarts: Restarts,
-    is_stopped: bool,
+    /// Exit code after a request to stop.
+    stopped: Option<u8>,
+    /// True if the next server that is started never gets ready.
+    pub(crate) next_server_hangs: bool,
     /// Servers that are alive.
     servers: Vec<bool>,
     /// For each rank: its host, its restarts since the last progress, and whether it has ended well.
@@ -65,19 +72,23 @@ impl Supervisor {
         let n_servers = if plan.has_launcher { draws.below(3) as usize } else { 0 };
         Supervisor {
             code: None,
-            disk_host: if plan.has_launcher { 0 } else { n + 3 },
-            disk_fails_until: Duration::ZERO,
             n_servers,
             attempt: None,
             n_attempts: 0,
             restarts: Restarts::new(RESTARTS, 0),
-            is_stopped: false,
+            stopped: None,
+            next_server_hangs: false,
             servers: vec![false; n_servers],
             hosts: (0..n).map(|rank| if plan.has_launcher { 0 } else { rank }).collect(),
             in_vain: (0..n).map(|_| Restarts::new(RESTARTS, 0)).collect(),
             is_done: vec![false; n],
             n_spare: 0,
         }
+    }
+
+    /// True if somebody pressed Ctrl-C.
+    pub(crate) fn was_interrupted(&self) -> bool {
+        self.stopped == Some(INTERRUPTED)
     }
 
     /// The host of a rank.
@@ -121,7 +132,11 @@ impl World {
                 Action::Start(Who::Server(server)) => {
                     self.supervisor.servers[server] = true;
                     let delay = self.draws.millis(100, 3000);
-                    self.queue.add(self.now + delay, Event::Supervise(topic::READY + server as u64));
+                    if std::mem::take(&mut self.supervisor.next_server_hangs) {
+                        self.see("a server hangs");
+                    } else {
+                        self.queue.add(self.now + delay, Event::Supervise(topic::READY + server as u64));
+                    }
                 }
                 Action::Signal(Who::Rank(rank), kill) => {
                     if let Some(process) = self.of_rank(rank) {
@@ -131,7 +146,7 @@ impl World {
                         }
                     }
                 }
-                Action::Signal(Who::Server(server), _) => self.end_server(server, 10),
+                Action::Signal(Who::Server(server), _) => self.end_server(server, Ended::Signal(9), 10),
                 Action::RanksStarted => {}
                 Action::End(outcome) => self.attempt_ended(outcome),
             }
@@ -161,16 +176,37 @@ impl World {
                 }
             },
             Outcome::Failed { code, sentence } => {
-                self.violate(format!("the launcher ends with {code}: {sentence}"));
                 self.supervisor.code = Some(code);
+                if code != 1 || !self.may_end_with_1() {
+                    self.violate(format!("the launcher ends with {code}: {sentence}"));
+                }
             }
+        }
+    }
+
+    /// True if the user must see to the disk, or to the programs.
+    pub(crate) fn may_end_with_1(&self) -> bool {
+        self.disk.was_full || self.disk.has_lied || self.plan.odd_rank.is_some()
+    }
+
+    /// All hosts are without power: the launcher is gone, too. The system starts it again.
+    pub(crate) fn lose_launcher(&mut self, lasts: Duration) {
+        if self.plan.has_launcher && self.supervisor.code.is_none() {
+            self.supervisor.attempt = None;
+            // Processes of this attempt are nobody's.
+            self.supervisor.n_attempts += 1;
+            self.supervisor.servers.iter_mut().for_each(|is_alive| *is_alive = false);
+            self.supervisor.restarts = Restarts::new(RESTARTS, self.disk.reached());
+            self.queue.add(self.now + lasts, Event::Supervise(topic::NEXT_ATTEMPT));
         }
     }
 
     pub(crate) fn supervise(&mut self, what: u64) {
         match what {
             topic::TICK => self.with_attempt(Attempt::tick),
-            topic::NEXT_ATTEMPT if self.supervisor.is_stopped => self.supervisor.code = Some(75),
+            topic::NEXT_ATTEMPT if self.supervisor.stopped.is_some() => self.supervisor.code = self.supervisor.stopped,
+            // The launcher lost its power meanwhile, and is started again later or was.
+            topic::NEXT_ATTEMPT if self.network.is_down[0] || self.supervisor.attempt.is_some() => {}
             topic::NEXT_ATTEMPT => self.begin_attempt(),
             topic::READY..topic::SERVER_ENDED => {
                 let server = (what - topic::READY) as usize;
@@ -179,8 +215,11 @@ impl World {
                 }
             }
             topic::SERVER_ENDED..topic::RESTART => {
-                let server = (what - topic::SERVER_ENDED) as usize;
-                self.with_attempt(|attempt, now| attempt.ended(Who::Server(server), Ended::Signal(9), now));
+                let (since, ended) = match what < topic::SERVER_LEFT {
+                    true => (topic::SERVER_ENDED, Ended::Signal(9)),
+                    false => (topic::SERVER_LEFT, Ended::Code(0)),
+                };
+                self.with_attempt(|attempt, now| attempt.ended(Who::Server((what - since) as usize), ended, now));
             }
             topic::RESTART..topic::KILL => self.restart((what - topic::RESTART) as usize),
             topic::KILL..topic::LOST => self.kill((what - topic::KILL) as usize, 9),
@@ -199,6 +238,11 @@ impl World {
             return;
         }
         if self.processes[process].is_replaced {
+            return;
+        }
+        // Kubernetes starts no process again that ended with 1. Where a disk was full, somebody makes room and starts it.
+        if ended == Ended::Code(1) && self.plan.odd_rank.is_some() {
+            self.supervisor.code = Some(1);
             return;
         }
         if ended.is_well() {
@@ -225,13 +269,19 @@ impl World {
         if self.network.is_down[self.supervisor.hosts[rank]] {
             self.move_elsewhere(rank);
         }
+        if self.network.is_down[self.supervisor.hosts[rank]] {
+            return self.queue.add(self.now + RETRY, Event::Supervise(topic::RESTART + rank as u64));
+        }
         self.start(rank, self.supervisor.hosts[rank], 0);
     }
 
     fn move_elsewhere(&mut self, rank: usize) {
         self.see("a rank moves");
-        self.supervisor.hosts[rank] = self.plan.n_ranks + self.supervisor.n_spare % 3;
-        self.supervisor.n_spare += 1;
+        let (before, n_ranks) = (self.supervisor.hosts[rank], self.plan.n_ranks);
+        while self.supervisor.hosts[rank] == before {
+            self.supervisor.hosts[rank] = n_ranks + self.supervisor.n_spare % 3;
+            self.supervisor.n_spare += 1;
+        }
     }
 
     /// A rank's host is isolated: after a while the rank is started elsewhere, though its process may live.
@@ -279,22 +329,25 @@ impl World {
         self.queue.add(self.now, Event::Terminate(process));
     }
 
-    pub(crate) fn stop_launcher(&mut self) {
-        self.supervisor.is_stopped = true;
-        self.with_attempt(|attempt, now| attempt.request(Request { code: 75, is_interrupt: false }, now));
-    }
-
-    pub(crate) fn kill_server(&mut self) {
-        if let Some(server) = self.supervisor.servers.iter().position(|is_alive| *is_alive) {
-            self.see("a server is killed");
-            self.end_server(server, 1);
+    pub(crate) fn stop_launcher(&mut self, request: Request) {
+        if self.plan.has_launcher {
+            self.supervisor.stopped.get_or_insert(request.code);
+            self.with_attempt(|attempt, now| attempt.request(request, now));
         }
     }
 
-    fn end_server(&mut self, server: usize, millis: u64) {
+    pub(crate) fn end_a_server(&mut self, ended: Ended) {
+        if let Some(server) = self.supervisor.servers.iter().position(|is_alive| *is_alive) {
+            self.see(if ended.is_well() { "a server ends" } else { "a server is killed" });
+            self.end_server(server, ended, 1);
+        }
+    }
+
+    fn end_server(&mut self, server: usize, ended: Ended, millis: u64) {
         if std::mem::replace(&mut self.supervisor.servers[server], false) {
             let delay = self.draws.millis(0, millis);
-            self.queue.add(self.now + delay, Event::Supervise(topic::SERVER_ENDED + server as u64));
+            let topic = if ended.is_well() { topic::SERVER_LEFT } else { topic::SERVER_ENDED };
+            self.queue.add(self.now + delay, Event::Supervise(topic + server as u64));
         }
     }
 }

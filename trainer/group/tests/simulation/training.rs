@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Mutex, PoisonError},
+    time::Duration,
 };
 
 use kith_group::{
@@ -16,16 +17,17 @@ use kith_group::{
 };
 
 use crate::{
-    disk::State,
+    disk::{DiskError, State},
     network::Packet,
     process::{Process, Role},
-    world::{COLLECTIVE, Event, Plan, World},
+    saver::Saver,
+    world::{CALL, COLLECTIVE, Event, Plan, World},
 };
 
 /// Bytes of a rank in the collective of a step: its draw, and whether it is asked to stop.
 const ROW_BYTES: usize = 16;
 
-/// What a rank is doing.
+/// Activity of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
     /// Reads the newest checkpoint; rank 0 gives it to all.
@@ -34,11 +36,8 @@ enum Doing {
     Computing,
     /// Puts the draws of all ranks together.
     Gathering,
-    /// Rank 0 saves a checkpoint, in three parts. `is_last` if the run stops then.
-    Saving {
-        part: u8,
-        is_last: bool,
-    },
+    /// Waits until the checkpoint in hand is written.
+    Waiting(Next),
     /// Waits for all ranks, after the last step.
     Ending,
     /// Rank 0 writes the report.
@@ -46,11 +45,28 @@ enum Doing {
     Over,
 }
 
+/// What rank 0 does once no checkpoint is being written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// Saves the next one.
+    Save,
+    /// Saves the last one before it stops.
+    SaveAndStop,
+    Stop,
+    Report,
+}
+
 /// Training of one rank.
 #[derive(Debug)]
 pub(crate) struct Training {
     doing: Doing,
     state: State,
+    /// True if it computes for ever.
+    pub(crate) is_wedged: bool,
+    /// Time from which the sampling servers have not answered.
+    asked_at: Option<Duration>,
+    /// Only of rank 0.
+    pub(crate) saver: Option<Saver>,
     call: Option<Exchange>,
     /// The failure of a broken connection, while a verdict about it may come.
     failure: Option<(Call, Failure)>,
@@ -102,8 +118,16 @@ fn eight(bytes: &[u8]) -> u64 {
 impl World {
     /// The ring is there: training begins.
     pub(crate) fn begin_training(&mut self, process: usize) {
-        let state = State { step: 0, digest: 0 };
-        let training = Training { doing: Doing::Reading, state, call: None, failure: None };
+        let state = State::default();
+        let training = Training {
+            doing: Doing::Reading,
+            state,
+            is_wedged: false,
+            asked_at: None,
+            saver: None,
+            call: None,
+            failure: None,
+        };
         self.processes[process].training = Some(training);
         if self.processes[process].rank != 0 {
             return self.begin_call(process, Doing::Sharing, Kind::Broadcast, vec![0; ROW_BYTES]);
@@ -111,7 +135,7 @@ impl World {
         // One process at a time writes into a run folder.
         if self.disk.holder.is_some() {
             self.see("the run folder is taken");
-            return self.fail(process, "the run folder belongs to another process");
+            return self.fail(process, 75, "the run folder belongs to another process");
         }
         self.disk.holder = Some(process);
         self.work(process, 5);
@@ -119,14 +143,32 @@ impl World {
 
     /// The process computes or writes for a while.
     fn work(&mut self, process: usize, millis: u64) {
-        let delay = self.draws.millis(1, millis) * self.network.slow[self.processes[process].host].min(10);
+        let delay = self.draws.millis(1, millis) * self.slowness(process);
         self.queue.add(self.now + delay, Event::Done(process));
     }
 
-    /// An error of this rank alone, after which a retry may help.
-    fn fail(&mut self, process: usize, sentence: &str) {
+    /// Factor of a process's times.
+    pub(crate) fn slowness(&self, process: usize) -> u32 {
+        self.network.slow[self.processes[process].host].min(10)
+    }
+
+    /// An error of this rank alone.
+    fn fail(&mut self, process: usize, code: u8, sentence: &str) {
         let (rank, sentence) = (self.processes[process].rank, sentence.to_owned());
-        self.tell(process, kith_group::progress::Verdict::Stopped { rank, code: 75, sentence });
+        self.tell(process, kith_group::progress::Verdict::Stopped { rank, code, sentence });
+    }
+
+    fn fail_by_disk(&mut self, process: usize, error: DiskError) {
+        match error {
+            DiskError::Fails => {
+                self.see("a disk error");
+                self.fail(process, 75, "Input/output error");
+            }
+            DiskError::Full => {
+                self.see("a full disk");
+                self.fail(process, 1, "No space left on device");
+            }
+        }
     }
 
     fn begin_call(&mut self, process: usize, doing: Doing, kind: Kind, own: Vec<u8>) {
@@ -215,20 +257,22 @@ impl World {
                 let is_asked = rows.map(|row| eight(&row[8..])).any(|flag| flag > 0);
                 training.state = State { step: step + 1, digest };
                 self.processes[process].own.step = step + 1;
-                if rank == 0 {
-                    self.disk.records.push(step);
+                if rank == 0
+                    && let Err(error) = self.disk.record(step, self.now)
+                {
+                    return self.fail_by_disk(process, error);
                 }
                 let is_due = (step + 1) % every == 0 || is_asked;
                 match (rank, is_due && step + 1 < n_steps) {
-                    (0, true) => self.save(process, 0, is_asked),
+                    (0, true) if is_asked => self.wait_for_saver(process, Next::SaveAndStop),
+                    (0, true) => self.wait_for_saver(process, Next::Save),
                     (_, true) if is_asked => self.stop(process),
                     _ => self.compute_or_end(process, step_millis),
                 }
             }
             Doing::Ending => {
                 if rank == 0 {
-                    training.doing = Doing::Reporting;
-                    self.work(process, 20);
+                    self.wait_for_saver(process, Next::Report);
                 } else {
                     self.end_well(process);
                 }
@@ -237,11 +281,38 @@ impl World {
         }
     }
 
-    fn save(&mut self, process: usize, part: u8, is_last: bool) {
+    fn wait_for_saver(&mut self, process: usize, next: Next) {
         if let Some(training) = &mut self.processes[process].training {
-            training.doing = Doing::Saving { part, is_last };
+            training.doing = Doing::Waiting(next);
         }
-        self.work(process, 30);
+        self.waited_for(process);
+    }
+
+    /// Goes on, if no checkpoint is being written and this process waited for that.
+    pub(crate) fn waited_for(&mut self, process: usize) {
+        let Process { training: Some(training), ending: None, .. } = &mut self.processes[process] else { return };
+        let Doing::Waiting(next) = training.doing else { return };
+        match training.saver.as_ref().map(|saver| saver.ended) {
+            Some(None) => return,
+            Some(Some(Err(error))) => return self.fail_by_disk(process, error),
+            _ => training.saver = None,
+        }
+        let state = training.state;
+        match next {
+            Next::Save => {
+                self.compute_or_end(process, self.plan.step_millis);
+                self.begin_saving(process, state);
+            }
+            Next::SaveAndStop => {
+                training.doing = Doing::Waiting(Next::Stop);
+                self.begin_saving(process, state);
+            }
+            Next::Stop => self.stop(process),
+            Next::Report => {
+                training.doing = Doing::Reporting;
+                self.work(process, 20);
+            }
+        }
     }
 
     fn compute_or_end(&mut self, process: usize, step_millis: u64) {
@@ -281,46 +352,52 @@ impl World {
         let place = &mut self.processes[process];
         let (rank, is_asked) = (place.rank, place.is_asked);
         let Some(training) = &mut place.training else { return };
+        if training.is_wedged {
+            return;
+        }
         let state = training.state;
         match training.doing {
             Doing::Reading => {
-                let state = self.disk.resume().unwrap_or(State { step: 0, digest: 0 });
+                let mut passed_over = 0;
+                let resumed = self.disk.resume(&mut passed_over);
+                if passed_over > 0 {
+                    self.see("passed over a checkpoint");
+                }
+                let Some(state) = resumed else {
+                    self.see("no checkpoint can be used");
+                    return self.fail(process, 1, "no checkpoint can be used");
+                };
                 self.resumed(state);
                 let bytes = [state.step.to_le_bytes(), state.digest.to_le_bytes()].concat();
                 self.begin_call(process, Doing::Sharing, Kind::Broadcast, bytes);
             }
+            Doing::Computing if self.now < self.servers_away_until[rank] => self.wait_for_servers(process),
             Doing::Computing => {
+                training.asked_at = None;
                 debug_assert!(rank < n_ranks);
                 let row = [draw(key, rank, state.step).to_le_bytes(), u64::from(is_asked).to_le_bytes()].concat();
                 self.begin_call(process, Doing::Gathering, Kind::AllGather, row);
             }
-            Doing::Saving { .. } | Doing::Reporting if self.now < self.supervisor.disk_fails_until => {
-                self.see("a disk error");
-                self.fail(process, "Input/output error");
-            }
-            Doing::Saving { part, is_last } => {
-                match part {
-                    0 => self.disk.write_draft(state),
-                    1 => self.disk.sync(),
-                    2 => self.disk.publish(),
-                    _ => self.disk.sync_names(),
-                }
-                if part < 3 {
-                    return self.save(process, part + 1, is_last);
-                }
-                self.disk.acknowledged = self.disk.acknowledged.max(Some(state.step));
-                if is_last {
-                    return self.stop(process);
-                }
-                let step_millis = self.plan.step_millis;
-                self.compute_or_end(process, step_millis);
-            }
-            Doing::Reporting => {
-                self.disk.report = Some(state.digest);
-                self.end_well(process);
-            }
+            Doing::Reporting => match self.disk.report(state.digest, self.now) {
+                Ok(()) => self.end_well(process),
+                Err(error) => self.fail_by_disk(process, error),
+            },
             other => unreachable!("{other:?} takes no time"),
         }
+    }
+
+    /// The next mini-batch does not come: calls are repeated until they take too long.
+    fn wait_for_servers(&mut self, process: usize) {
+        let Process { training: Some(training), rank, .. } = &mut self.processes[process] else { return };
+        let give_up = *training.asked_at.get_or_insert(self.now) + CALL;
+        let answered = self.servers_away_until[*rank];
+        if self.now >= give_up {
+            self.see("servers did not answer");
+            return self.fail(process, 75, "a sampling server did not answer");
+        }
+        self.see("waited for servers");
+        let pause = self.draws.millis(1, 500);
+        self.queue.add((answered + pause).min(give_up), Event::Done(process));
     }
 
     /// No checkpoint that was said to be saved is lost.
@@ -328,7 +405,7 @@ impl World {
         let acknowledged = self.disk.acknowledged;
         self.note(|| format!("training goes on from step {}; said to be saved: {acknowledged:?}", state.step));
         self.see(if state.step > 0 { "resumed" } else { "from the beginning" });
-        if acknowledged.is_some_and(|step| step > state.step) {
+        if acknowledged.is_some_and(|step| step > state.step) && !self.disk.has_lied {
             self.violate(format!("the checkpoint of step {acknowledged:?} is lost"));
         }
         if self.disk.records.len() as u64 != state.step {

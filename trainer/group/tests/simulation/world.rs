@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, fmt::Display, time::Duration};
 
-use kith_group::limits::{JoinLimits, Rhythm};
+use kith_group::{
+    limits::{JoinLimits, Rhythm},
+    progress::Verdict,
+};
 
 use crate::{
     disk::Disk,
@@ -22,6 +25,9 @@ pub(crate) const LIMITS: JoinLimits = JoinLimits {
 
 /// Time limit of a collective.
 pub(crate) const COLLECTIVE: Duration = Duration::from_secs(120);
+
+/// Time limit of a call to sampling servers, with all its retries.
+pub(crate) const CALL: Duration = Duration::from_secs(60);
 
 /// After the last fault, a run has ended within this time.
 const BOUND: Duration = Duration::from_secs(3600);
@@ -43,8 +49,10 @@ pub(crate) enum Event {
     Missed { process: usize, goal: Goal, why: &'static str },
     /// A process got a packet.
     Got { process: usize, line: usize, packet: Packet },
-    /// A process has computed, or written.
+    /// A process has computed, or read.
     Done(usize),
+    /// A process has written to the run folder, beside what else it does.
+    Wrote(usize),
     /// A process has waited long enough for a verdict about its broken connection.
     Patience(usize),
     /// A collective of a process must have ended.
@@ -77,6 +85,7 @@ impl Event {
             | Event::Missed { process, .. }
             | Event::Got { process, .. }
             | Event::Done(process)
+            | Event::Wrote(process)
             | Event::Patience(process)
             | Event::TooLate { process, .. }
             | Event::Exit { process, .. }
@@ -86,7 +95,7 @@ impl Event {
     }
 }
 
-/// What a key decides about a run, beside its faults.
+/// Settings of a run that its key draws, beside its faults.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) key: u64,
@@ -98,16 +107,20 @@ pub(crate) struct Plan {
     pub(crate) step_millis: u64,
     /// True if a launcher starts all ranks on one host; else each rank has its own, and a restarter.
     pub(crate) has_launcher: bool,
+    /// A rank that runs another program: bad input, with which no run can succeed.
+    pub(crate) odd_rank: Option<usize>,
 }
 
-/// How a run ended.
+/// End of a run.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) plan: Plan,
     /// Exit code; none if it did not end within its bound.
     pub(crate) code: Option<u8>,
     pub(crate) disk: Disk,
-    /// What must not happen and happened.
+    /// True if somebody pressed Ctrl-C.
+    pub(crate) was_interrupted: bool,
+    /// Events that must not happen, and happened.
     pub(crate) violations: Vec<String>,
     /// Transitions that were taken, and how often.
     pub(crate) seen: BTreeMap<&'static str, u64>,
@@ -127,6 +140,11 @@ pub(crate) struct World {
     pub(crate) disk: Disk,
     pub(crate) processes: Vec<Process>,
     pub(crate) supervisor: Supervisor,
+    /// For each rank, when the sampling servers answer it again.
+    pub(crate) servers_away_until: Vec<Duration>,
+    /// Reasons to stop that processes of a group found, and those that they took, by the group's session.
+    pub(crate) told: BTreeMap<String, Vec<Verdict>>,
+    pub(crate) taken: BTreeMap<String, Vec<Verdict>>,
     pub(crate) violations: Vec<String>,
     pub(crate) seen: BTreeMap<&'static str, u64>,
     log: Option<Vec<String>>,
@@ -136,14 +154,19 @@ impl World {
     /// Runs a key to its end, with faults or without.
     pub(crate) fn run(key: u64, has_faults: bool, is_logged: bool) -> Ended {
         let mut draws = Draws::new(key, 0);
-        let plan = Plan {
+        let mut plan = Plan {
             key,
             n_ranks: draws.from(2, 8) as usize,
             n_steps: draws.from(4, 40),
             every: draws.from(1, 6),
             step_millis: [20, 200, 2000][draws.below(3) as usize],
             has_launcher: draws.in_percent(40),
+            odd_rank: None,
         };
+        let mut input = Draws::new(key, 6);
+        if has_faults && input.in_percent(3) {
+            plan.odd_rank = Some(input.below(plan.n_ranks as u64) as usize);
+        }
         // One host for each rank, one for the disk, and some to move to.
         let n_hosts = plan.n_ranks + 4;
         let mut world = World {
@@ -152,14 +175,18 @@ impl World {
             now: Duration::ZERO,
             queue: Queue::new(),
             network: Network::new(n_hosts, Draws::new(key, 1)),
-            disk: Disk::new(Draws::new(key, 2)),
+            disk: Disk::new(Draws::new(key, 2), Draws::new(key, 5).in_percent(30)),
             processes: Vec::new(),
             supervisor: Supervisor::new(plan, Draws::new(key, 4)),
+            servers_away_until: vec![Duration::ZERO; plan.n_ranks],
+            told: BTreeMap::new(),
+            taken: BTreeMap::new(),
             violations: Vec::new(),
             seen: BTreeMap::new(),
             log: is_logged.then(Vec::new),
         };
         let faults = if has_faults { drawn(&plan, &mut Draws::new(key, 3)) } else { Vec::new() };
+        let all_are_reached = faults.iter().all(|(_, fault)| fault.leaves_connections());
         let last = faults.iter().map(|(at, fault)| *at + fault.lasts()).max().unwrap_or_default();
         faults.into_iter().for_each(|(at, fault)| world.queue.add(at, Event::Fault(fault)));
         world.begin();
@@ -168,8 +195,24 @@ impl World {
             world.now = at;
             world.handle(event);
         }
+        if all_are_reached {
+            world.check_verdicts();
+        }
         let World { plan, disk, violations, seen, now, log, supervisor, .. } = world;
-        Ended { plan, code: supervisor.code, disk, violations, seen, took: now, log: log.unwrap_or_default() }
+        let (code, was_interrupted, log) = (supervisor.code, supervisor.was_interrupted(), log.unwrap_or_default());
+        Ended { plan, code, disk, was_interrupted, violations, seen, took: now, log }
+    }
+
+    /// Without faults of hosts, processes and connections, all ranks stop for a reason that one of them found.
+    fn check_verdicts(&mut self) {
+        for (session, taken) in std::mem::take(&mut self.taken) {
+            let told = self.told.get(&session).map_or(&[][..], Vec::as_slice);
+            let first = &taken[0];
+            if !told.contains(first) || taken.iter().any(|verdict| verdict != first) {
+                let sentence = format!("ranks found {told:?}, and stopped because of {taken:?}");
+                self.violate(sentence);
+            }
+        }
     }
 
     /// Notes that a transition was taken.

@@ -6,7 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kith_run::{choice::Choice, file_error::FileError, files::publish_bytes};
+use kith_run::{
+    choice::Choice,
+    file_error::FileError,
+    files::{make_folder, publish_bytes},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -119,7 +123,7 @@ impl TrialLog {
 
     /// The log of a folder, which must be empty or hold the same search on the same store.
     pub fn open(dir: &Path, tuning: &Tuning, store_digest: &str) -> Result<TrialLog, TuneError> {
-        fs::create_dir_all(dir).map_err(FileError::io(dir))?;
+        make_folder(dir)?;
         let own = identity(tuning, store_digest)?;
         let path = dir.join(TUNING);
         if path.exists() {

@@ -2,11 +2,12 @@
 //! keeps it up to date; collectives check it while they wait.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     io::{self, Write},
     os::unix::net::UnixStream,
     sync::{
-        Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed},
         mpsc::Sender,
     },
@@ -53,6 +54,8 @@ pub(crate) struct Board {
     phase: AtomicU8,
     n_collectives: AtomicU64,
     entries: Mutex<Vec<Entry>>,
+    /// Time of the last message of each rank that sent any.
+    heard: Mutex<BTreeMap<usize, Instant>>,
     verdict: OnceLock<Verdict>,
     is_noticed: AtomicBool,
     /// Readable from the verdict on.
@@ -84,6 +87,7 @@ impl Board {
             phase: AtomicU8::new(0),
             n_collectives: AtomicU64::new(0),
             entries: Mutex::new(vec![Entry::default(); members.len()]),
+            heard: Mutex::default(),
             members,
             verdict: OnceLock::new(),
             is_noticed: AtomicBool::new(false),
@@ -130,6 +134,16 @@ impl Board {
     /// Replaces the progress of all ranks by what the pulse knows.
     pub(crate) fn publish(&self, entries: &[Entry]) {
         locked(&self.entries).copy_from_slice(entries);
+    }
+
+    /// A rank sent a message.
+    pub(super) fn hear(&self, rank: usize) {
+        locked(&self.heard).insert(rank, Instant::now());
+    }
+
+    /// Time since the last message of each rank that sent any.
+    fn silences(&self) -> Vec<(usize, Duration)> {
+        locked(&self.heard).iter().map(|(rank, when)| (*rank, when.elapsed())).collect()
     }
 
     /// The verdict, if all ranks must stop.
@@ -206,6 +220,17 @@ impl Board {
         {
             call(&self.error(verdict));
         }
+    }
+}
+
+/// Heartbeats of other ranks, for metrics: rank 0 hears all ranks, the others hear rank 0.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Heartbeats(pub(super) Option<Arc<Board>>);
+
+impl Heartbeats {
+    /// Time since the last message of each rank that sent any.
+    pub(crate) fn silences(&self) -> Vec<(usize, Duration)> {
+        self.0.as_ref().map_or_else(Vec::new, |board| board.silences())
     }
 }
 

@@ -26,7 +26,6 @@ use super::{
     rendezvous::tell_one,
     spoke::Spoke,
 };
-use crate::distributed::heard;
 
 /// Time limit for the end of a process group.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -168,7 +167,7 @@ impl Heart {
         }
         self.spokes.retain(|spoke| ends.iter().all(|(rank, _)| *rank != spoke.rank));
         for (rank, message) in messages {
-            heard::hear_of(rank);
+            self.board.hear(rank);
             let actions = self.machine.receive(rank, message, self.clock.now());
             self.act(actions);
         }

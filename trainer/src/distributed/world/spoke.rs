@@ -5,12 +5,10 @@ use std::{
     net::TcpStream,
 };
 
+use kith_group::wire::{Inbox, encode};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{
-    line::Line,
-    wire::{Inbox, encode},
-};
+use super::{line::Line, wire::fill};
 
 /// A line of the heartbeats, which does not block.
 #[derive(Debug)]
@@ -68,16 +66,16 @@ impl Spoke {
     /// Takes all bytes that have come.
     pub(super) fn fill(&mut self) {
         if self.closed.is_none() {
-            self.closed = self.inbox.fill(&mut self.line).err();
+            self.closed = fill(&mut self.inbox, &mut self.line).err();
         }
     }
 
     /// The next whole message of what was taken.
     pub(super) fn next<T: DeserializeOwned>(&mut self) -> Option<T> {
-        match self.inbox.next() {
+        match self.inbox.take() {
             Ok(message) => message,
             Err(error) => {
-                self.closed = Some(error);
+                self.closed = Some(io::Error::other(error));
                 None
             }
         }

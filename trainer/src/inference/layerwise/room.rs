@@ -34,8 +34,16 @@ impl Default for Room {
     }
 }
 
-/// The memory that a program holds at its start differs a little from run to run: sentences name more than was needed.
-pub(crate) const SLACK: u64 = 32;
+/// Memory that an error about too little of it names: more than was needed, because the same program holds more at one start than
+/// at another.
+pub(crate) fn with_slack(needed: u64) -> u64 {
+    needed + needed / SLACK + START_BYTES
+}
+
+const SLACK: u64 = 32;
+
+/// Bytes by which starts differ: threads begin in any order, and each has memory of its own.
+const START_BYTES: u64 = 16 << 20;
 
 impl Room {
     /// Shares of the memory that is there for inference now.
@@ -73,7 +81,7 @@ impl Room {
         let needed = private_bytes().unwrap_or(0).max(self.others) + bytes;
         match self.memory {
             Some(limit) if needed > limit => {
-                Err(TrainError::Memory { limit, needed: needed + needed / SLACK, what, remedy })
+                Err(TrainError::Memory { limit, needed: with_slack(needed), what, remedy })
             }
             _ => Ok(()),
         }

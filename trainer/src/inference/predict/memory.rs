@@ -26,7 +26,7 @@ impl Question<'_> {
             (What::Attention, PredictedNodes::All) => (info.n_edges + info.n_nodes, 2, heads()),
             // The edges into some nodes are not known yet.
             (What::Attention, PredictedNodes::Some(_)) => (0, 0, 0),
-            _ => (n_nodes, 1, config.model.widest(self.checkpoint.state.n_classes)),
+            _ => (n_nodes, 1, config.model.widest(self.checkpoint.state().n_classes)),
         };
         self.room.others = private_bytes().unwrap_or(0) + n_lines * (n_ids * ID_BYTES + END_BYTES + 4 * width as u64);
         let bytes = least_bytes(&config.model, info.n_nodes, (0, 0));

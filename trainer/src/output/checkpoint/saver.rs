@@ -1,17 +1,13 @@
 //! Writes checkpoints on a thread beside the training loop: the loop only copies.
 
-use std::{collections::HashMap, sync::Arc, thread::JoinHandle};
+use std::{sync::Arc, thread::JoinHandle};
 
-use kith_run::files::publish_bytes;
-use safetensors::tensor::{Dtype, TensorView, serialize};
+use kith_group::folder::saving::{Action, Saving};
+use kith_run::{checkpoint, files::publish_bytes};
 use tch::{Device, Tensor};
 use tracing::info;
 
-use super::{
-    AVERAGE, CHECKSUM, METADATA, SavedState,
-    checksum::{BLANK, WHOLE, seal},
-    checksum_of, shape_of,
-};
+use super::{AVERAGE, SavedState, shape_of};
 use crate::{
     error::TrainError,
     output::{metrics::Metrics, run_folder::RunFolder},
@@ -66,17 +62,7 @@ impl Snapshot {
             parts.push((&entry.name, shape, &flat[start..][..n_bytes]));
             start += n_bytes;
         }
-        parts.sort_by_key(|(name, ..)| *name);
-        let checksum = checksum_of(parts.iter().map(|(name, _, bytes)| (*name, *bytes)));
-        let state = serde_json::to_string(&self.state).expect("a state has only numbers and texts");
-        let texts = [(METADATA, state), (CHECKSUM, checksum), (WHOLE, BLANK.to_owned())];
-        let metadata = HashMap::from(texts.map(|(name, text)| (name.to_owned(), text)));
-        let views = parts.into_iter().map(|(name, shape, bytes)| {
-            (name, TensorView::new(Dtype::F32, shape, bytes).expect("as many bytes as its shape says"))
-        });
-        let mut bytes = serialize(views, &Some(metadata)).expect("tensors with names of their own");
-        seal(&mut bytes);
-        bytes
+        checkpoint::to_bytes(&self.state, parts)
     }
 }
 
@@ -87,8 +73,7 @@ pub(crate) struct Saver {
 }
 
 impl Saver {
-    /// Writes a checkpoint beside the others and removes the oldest, once the one before is written. What steps were recorded
-    /// survives a crash before the checkpoint that counts on it is there.
+    /// Writes a checkpoint beside the others and removes the oldest, once the one before is written.
     pub(crate) fn save(
         &mut self,
         folder: &RunFolder,
@@ -99,15 +84,22 @@ impl Saver {
         self.wait()?;
         let metrics = Arc::clone(metrics);
         let (checkpoints, steps, keeper) = (folder.checkpoints(), folder.steps()?, folder.keeper());
+        let mut saving = Saving::new(snapshot.state.step, kept);
         let write = move || {
-            let step = snapshot.state.step;
-            let place = checkpoints.place(step)?;
-            steps.sync_data().map_err(TrainError::io(&place))?;
-            publish_bytes(&place, &snapshot.to_bytes())?;
-            checkpoints.thin_out(step, kept)?;
-            keeper.keep()?;
-            info!(step, path = %place.display(), "a checkpoint is written");
-            metrics.hear_saved(step);
+            while let Some(action) = saving.next_action() {
+                match action {
+                    Action::SyncRecords => steps.sync_data().map_err(TrainError::io(checkpoints.records()))?,
+                    Action::Publish { step } => publish_bytes(&checkpoints.place(step)?, &snapshot.to_bytes())?,
+                    Action::List => saving.listed(checkpoints.steps()?),
+                    Action::Remove { step } => checkpoints.remove(step)?,
+                    Action::RemoveDrafts => checkpoints.remove_drafts()?,
+                    Action::Keep => keeper.keep()?,
+                    Action::Acknowledge { step } => {
+                        info!(step, path = %checkpoints.path(step).display(), "a checkpoint is written");
+                        metrics.hear_saved(step);
+                    }
+                }
+            }
             Ok(())
         };
         self.writing = Some(

@@ -8,6 +8,8 @@ use kith_run::{
     measured::Measured,
 };
 
+use crate::distributed::world::Heartbeats;
+
 /// Counts of a rank.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
@@ -22,6 +24,8 @@ pub(super) struct Counts {
     pub(super) current: Option<Arc<CurrentPhase>>,
     /// Time and step of the last checkpoint that is written; of the start, before the first. Only of a rank that writes some.
     pub(super) saved: Option<(Instant, u64)>,
+    /// Heartbeats of other ranks.
+    pub(super) heartbeats: Heartbeats,
     /// Calls to sampling servers, of a graph that may have some.
     pub(super) calls: Option<RemoteCalls>,
 }

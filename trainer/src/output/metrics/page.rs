@@ -15,7 +15,6 @@ use prometheus_client::{
 };
 
 use super::counts::Counts;
-use crate::distributed::heard::silences;
 
 /// Labels and a value.
 type Sample<'a, T> = (Vec<(&'a str, &'a str)>, T);
@@ -64,7 +63,7 @@ pub(super) fn write(encoder: DescriptorEncoder<'_>, (rank, n_ranks): (usize, usi
     families.gauges("kith_session_info", "Name of this process at sampling servers.", session)?;
     of_run(&mut families, counts)?;
     of_phases(&mut families, counts)?;
-    of_heartbeats(&mut families)?;
+    of_heartbeats(&mut families, counts)?;
     counts.calls.as_ref().map_or(Ok(()), |calls| of_calls(&mut families, calls))
 }
 
@@ -97,9 +96,10 @@ fn of_phases(families: &mut Families<'_>, counts: &Counts) -> fmt::Result {
     families.gauges("kith_phase_age_seconds", help, vec![(vec![], age.as_secs_f64())])
 }
 
-fn of_heartbeats(families: &mut Families<'_>) -> fmt::Result {
+fn of_heartbeats(families: &mut Families<'_>, counts: &Counts) -> fmt::Result {
+    let silences = counts.heartbeats.silences().into_iter();
     let silences: Vec<(String, f64)> =
-        silences().into_iter().map(|(peer, silence)| (peer.to_string(), silence.as_secs_f64())).collect();
+        silences.map(|(peer, silence)| (peer.to_string(), silence.as_secs_f64())).collect();
     if silences.is_empty() {
         return Ok(());
     }

@@ -255,7 +255,7 @@ fn resuming_on_a_plateau_is_invisible() {
     let whole = temp.path().join("whole");
     let records = to_the_end(plan(&data, config.clone(), Some(&whole), false));
     let n_steps = records.len() as u64;
-    let plateau = Checkpoints::of(&whole).last().unwrap().state.plateau;
+    let plateau = Checkpoints::of(&whole).last().unwrap().state().plateau;
     assert!(plateau.is_some_and(|(_, _, n_reductions)| n_reductions > 0), "{plateau:?}");
     for n_done in [n_steps / 2, n_steps - 1] {
         let killed = temp.path().join(n_done.to_string());

@@ -161,7 +161,7 @@ fn a_loss_that_is_not_finite_is_named_with_its_own_step() {
     let on_cpu = temp.path().join("cpu");
     let expected = sentence(None, &on_cpu);
     let (start, _) = expected.split_once(": ").unwrap();
-    let kept = |dir: &Path| Checkpoints::of(dir).last().unwrap().state.step;
+    let kept = |dir: &Path| Checkpoints::of(dir).last().unwrap().state().step;
     for (place, gpu) in gpu::devices().into_iter().enumerate() {
         let dir = temp.path().join(place.to_string());
         let found = sentence(Some(gpu), &dir);

@@ -252,7 +252,7 @@ fn numbers_are_learned() {
         assert!(last.valid > 0.99 && last.test > 0.99, "{loss}: {last:?}");
 
         let checkpoint = Checkpoints::of(&dir).last().unwrap();
-        assert_eq!((checkpoint.state.labels, checkpoint.state.target_scales.len()), (LabelKind::Targets, 2));
+        assert_eq!((checkpoint.state().labels, checkpoint.state().target_scales.len()), (LabelKind::Targets, 2));
         let ask = |what, memory| {
             predict(&Question {
                 checkpoint: &checkpoint,

@@ -59,7 +59,7 @@ fn a_run_that_was_asked_to_stop_goes_on_without_a_trace() {
             let dir = temp.path().join(format!("{name}-{asked_after}"));
             let error = ask_after(plan(&data, config(), Some(&dir), false), asked_after, Request::Terminate);
             let n_done = asked_after + 1;
-            let state = Checkpoints::of(&dir).last().unwrap().state;
+            let state = Checkpoints::of(&dir).last().unwrap().state().clone();
             assert_eq!(state.step, n_done, "{name}");
             let ends = n_done / steps_per_epoch;
             let evaluates = ends.is_multiple_of(config().train.evaluate_every) || ends == 12;
@@ -145,7 +145,7 @@ fn an_evaluation_is_abandoned_and_done_first_later() {
             unreachable!("an epoch ends")
         });
         assert_eq!(errors, vec![75; n_ranks], "{asked} of {n_ranks}");
-        let state = Checkpoints::of(&dir).last().unwrap().state;
+        let state = Checkpoints::of(&dir).last().unwrap().state().clone();
         assert_eq!((state.step, state.epoch, state.due.is_some()), (3, 0, true));
         assert_eq!(n_recorded(&dir), 2);
         let resumed = to_the_end(plan(&data, config(&assignments), Some(&dir), true));
@@ -188,7 +188,7 @@ fn runs_that_are_computed_together_stop_together() {
     // Asked in the turn of the first, the second or the last of them; after step 5 and, with an evaluation due, step 6.
     for (name, ask_at, n_steps, n_due) in [("first", 13, 5, 0), ("second", 11, 5, 0), ("last", 15, 6, 3)] {
         assert_eq!(train_all(name, false, &Stop::default(), ask_at), (Err(75), 0), "{name}");
-        let states = [5, 6, 7].map(|run_key| Checkpoints::of(&dir(name, run_key)).last().unwrap().state);
+        let states = [5, 6, 7].map(|run_key| Checkpoints::of(&dir(name, run_key)).last().unwrap().state().clone());
         assert!(states.iter().all(|state| state.step == states[0].step), "{name}: {states:?}");
         assert!(states[0].step == n_steps || states[0].step == n_steps + 1, "{name}: {}", states[0].step);
         let n_found = states.iter().filter(|state| state.due.is_some()).count();

@@ -29,7 +29,7 @@ fn failed(code: u8, sentence: &str) -> Action {
     end(Outcome::Failed { code, sentence: sentence.to_owned() })
 }
 
-/// How an attempt ends whose ranks end like this, in this order.
+/// End of an attempt whose ranks end like this, in this order.
 fn after(ends: [(usize, Ended); 2]) -> Action {
     let mut attempt = running(0);
     let actions = ends.map(|(rank, ended)| attempt.ended(Who::Rank(rank), ended, at(1)));

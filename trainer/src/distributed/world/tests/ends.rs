@@ -35,6 +35,29 @@ fn heartless(place: &MeetingPlace, rank: usize, config: &JoinConfig) -> Heartles
 }
 
 #[test]
+fn metrics_see_the_heartbeats_of_other_ranks() {
+    assert_eq!(World::alone().heartbeats().silences(), []);
+    let place = MeetingPlace::new(3);
+    let heard = on_all_ranks(3, |rank| {
+        let world = place.join_together(rank, &config());
+        let (heartbeats, started) = (world.heartbeats(), Instant::now());
+        let n_others = if rank == 0 { 2 } else { 1 };
+        while heartbeats.silences().len() < n_others {
+            assert!(started.elapsed() < Duration::from_secs(10), "no heartbeat comes");
+            thread::sleep(Duration::from_millis(5));
+        }
+        // Nobody leaves before all have heard the others.
+        place.all_joined.wait();
+        heartbeats.silences()
+    });
+    for (rank, silences) in heard.iter().enumerate() {
+        let others: Vec<usize> = silences.iter().map(|(rank, _)| *rank).collect();
+        assert_eq!(others, if rank == 0 { vec![1, 2] } else { vec![0] });
+        assert!(silences.iter().all(|(_, silence)| *silence < Duration::from_secs(20)), "{silences:?}");
+    }
+}
+
+#[test]
 fn a_rank_that_vanishes_is_named_at_once() {
     for lost in 0..3 {
         let place = MeetingPlace::new(3);

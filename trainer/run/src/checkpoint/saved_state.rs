@@ -1,16 +1,15 @@
 //! State of the training loop in a checkpoint.
 
-use kith_run::{
-    clock::Phases,
-    config::RunConfig,
-    report::{EvaluatedNodes, StepRecord},
-};
 use kith_store::LabelKind;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use serde_json::Value;
 
 use super::FORMAT_VERSION;
-use crate::data::{Shape, target_scale::TargetScale};
+use crate::{
+    clock::Phases,
+    config::RunConfig,
+    report::{EvaluatedNodes, StepRecord},
+};
 
 /// The earlier format that is read as well.
 const SECOND: u32 = 2;
@@ -127,18 +126,23 @@ impl SavedState {
         serde_json::from_value(state.into())
     }
 
-    /// Scales of numbers to predict.
-    pub fn scales(&self) -> Vec<TargetScale> {
-        self.target_scales.iter().map(|(mean, std)| TargetScale { mean: mean.0, std: std.0 }).collect()
+    /// Steps whose records are whole.
+    pub fn n_recorded(&self) -> u64 {
+        self.step.saturating_sub(u64::from(self.due.is_some()))
     }
 
-    /// Refuses values that no run leaves behind.
-    pub(super) fn check(&self, config: &RunConfig, shape: Shape, steps_per_epoch: u64) -> Result<(), String> {
-        let found = (self.dim, self.n_classes, self.labels);
-        if found != (shape.dim, shape.n_classes, shape.labels) {
+    /// Refuses values that no run of this config leaves behind, on a graph with these features, classes and labels.
+    pub fn check(
+        &self,
+        config: &RunConfig,
+        shape: (usize, usize, LabelKind),
+        steps_per_epoch: u64,
+    ) -> Result<(), String> {
+        if (self.dim, self.n_classes, self.labels) != shape {
+            let (dim, n_classes, labels) = shape;
             return Err(format!(
-                "it was made for {} features and {} classes ({:?}), the graph has {} and {} ({:?})",
-                self.dim, self.n_classes, self.labels, shape.dim, shape.n_classes, shape.labels
+                "it was made for {} features and {} classes ({:?}), the graph has {dim} and {n_classes} ({labels:?})",
+                self.dim, self.n_classes, self.labels
             ));
         }
         let impossible = |what: String| Err(format!("its loop state is impossible: {what}"));

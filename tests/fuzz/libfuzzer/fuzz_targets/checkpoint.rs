@@ -1,0 +1,4 @@
+//! `checkpoint` of `kith-fuzz`, called by libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| (kith_fuzz::target("checkpoint").run)(bytes));

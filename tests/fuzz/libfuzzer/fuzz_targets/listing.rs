@@ -1,0 +1,4 @@
+//! `listing` of `kith-fuzz`, called by libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| (kith_fuzz::target("listing").run)(bytes));
