@@ -51,9 +51,9 @@ impl Phases {
         Phase::ALL.iter().map(|phase| self.of(*phase))
     }
 
-    /// Time spent in all phases.
+    /// Time spent in all phases. Of times from a file, which may be any numbers, the sum has a limit.
     pub fn total(&self) -> u64 {
-        Phase::ALL.iter().map(|phase| self.of(*phase)).sum()
+        self.each().fold(0, u64::saturating_add)
     }
 
     fn of_mut(&mut self, phase: Phase) -> &mut u64 {
@@ -71,7 +71,10 @@ impl Phases {
 
 impl std::ops::AddAssign for Phases {
     fn add_assign(&mut self, other: Phases) {
-        Phase::ALL.iter().for_each(|phase| *self.of_mut(*phase) += other.of(*phase));
+        for phase in Phase::ALL {
+            let own = self.of_mut(phase);
+            *own = own.saturating_add(other.of(phase));
+        }
     }
 }
 

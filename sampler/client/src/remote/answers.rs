@@ -94,7 +94,7 @@ pub struct HopAnswer<'a, I: Id> {
     n_counted: u64,
 }
 
-impl<'a, I: Id> HopAnswer<'a, I> {
+impl<'a, I: Id + Packed> HopAnswer<'a, I> {
     /// Appends to `counts`, `neighbors` and `edge_data` what a hop draws in a graph; no node has more neighbors than there are
     /// edges.
     pub fn new(
@@ -139,6 +139,35 @@ impl<'a, I: Id> HopAnswer<'a, I> {
     fn n_neighbors(&self) -> u64 {
         (self.neighbors.len() - self.first_neighbor) as u64
     }
+
+    /// Appends a chunk and checks it.
+    fn append(&mut self, message: Message) -> Result<usize, AnswerError> {
+        let (n_counts, n_data, mut n_bytes) = (self.counts.len(), self.edge_data.len(), 0);
+        for field in Fields::new(message) {
+            let (number, packed) = field?;
+            match number {
+                1 => unpack(&packed, u32::from_le_bytes, self.counts)?,
+                2 => I::unpack(&packed, self.neighbors)?,
+                3 if self.width > 0 => unpack(&packed, f32::from_le_bytes, self.edge_data)?,
+                _ => continue,
+            }
+            n_bytes += packed.remaining();
+        }
+        expect_at_most("counts", self.counts.len() - self.first_count, self.rows.end)?;
+        let new = &self.counts[n_counts..];
+        if new.iter().any(|count| *count > self.max_count) {
+            return Err(AnswerError::Other("a node has more neighbors than were asked for"));
+        }
+        self.n_counted += new.iter().map(|count| u64::from(*count)).sum::<u64>();
+        // Counts come before their neighbors, or with them.
+        expect_at_most("neighbors", self.n_neighbors() as usize, self.n_counted as usize)?;
+        if self.width > 0 {
+            expect_at_most("values of edge data", self.edge_data.len(), self.neighbors.len() * self.width)?;
+        }
+        // Here, not at the end: rows of an attempt that breaks off stay.
+        self.check_data(n_data).map_err(AnswerError::Other)?;
+        Ok(n_bytes)
+    }
 }
 
 impl<I: Id + Packed> Read for HopAnswer<'_, I> {
@@ -171,34 +200,17 @@ impl<I: Id + Packed> Read for HopAnswer<'_, I> {
     }
 
     fn read(&mut self, message: Message) -> Result<usize, AnswerError> {
-        let (n_counts, n_data, mut n_bytes) = (self.counts.len(), self.edge_data.len(), 0);
-        for field in Fields::new(message) {
-            let (number, packed) = field?;
-            match number {
-                1 => unpack(&packed, u32::from_le_bytes, self.counts)?,
-                2 => I::unpack(&packed, self.neighbors)?,
-                3 if self.width > 0 => unpack(&packed, f32::from_le_bytes, self.edge_data)?,
-                _ => continue,
-            }
-            n_bytes += packed.remaining();
-        }
-        expect_at_most("counts", self.counts.len() - self.first_count, self.rows.end)?;
-        let new = &self.counts[n_counts..];
-        if new.iter().any(|count| *count > self.max_count) {
-            return Err(AnswerError::Other("a node has more neighbors than were asked for"));
-        }
-        self.n_counted += new.iter().map(|count| u64::from(*count)).sum::<u64>();
-        // Counts come before their neighbors, or with them.
-        expect_at_most("neighbors", self.n_neighbors() as usize, self.n_counted as usize)?;
-        if self.width > 0 {
-            expect_at_most("values of edge data", self.edge_data.len(), self.neighbors.len() * self.width)?;
-        }
-        // Here, not at the end: rows of an attempt that breaks off stay.
-        if let Err(problem) = self.check_data(n_data) {
+        let (n_counts, n_neighbors, n_data) = (self.counts.len(), self.neighbors.len(), self.edge_data.len());
+        let n_counted = self.n_counted;
+        let appended = self.append(message);
+        if appended.is_err() {
+            // Nothing of a chunk that is wrong counts as a row of this attempt.
+            self.counts.truncate(n_counts);
+            self.neighbors.truncate(n_neighbors);
             self.edge_data.truncate(n_data);
-            return Err(AnswerError::Other(problem));
+            self.n_counted = n_counted;
         }
-        Ok(n_bytes)
+        appended
     }
 
     fn finish(&mut self) -> Result<(), AnswerError> {
@@ -281,5 +293,43 @@ impl Read for EdgesAnswer<'_> {
 
     fn finish(&mut self) -> Result<(), AnswerError> {
         if self.has_come { Ok(()) } else { Err(AnswerError::Other("it is empty")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use kith_sampler::Sampling;
+
+    use super::*;
+
+    /// A chunk with packed counts and neighbors.
+    fn chunk(counts: &[u32], neighbors: &[u32]) -> Message {
+        let mut message = Message::default();
+        for (key, numbers) in [(0x0a, counts), (0x12, neighbors)] {
+            let bytes = numbers.iter().flat_map(|number| number.to_le_bytes());
+            message.push(Bytes::from_iter([key, 4 * numbers.len() as u8].into_iter().chain(bytes)));
+        }
+        message
+    }
+
+    /// Fuzzing found this: counts of a wrong chunk stood for rows that were whole.
+    #[test]
+    fn nothing_of_a_wrong_chunk_stays() {
+        let fanout = Fanout::at_most(2).unwrap();
+        let edge_data = EdgeData { weights: false, features: false, ids: false };
+        let hop = Hop { run_key: 0, step: 0, hop: 0, fanout, sampling: Sampling::Uniform, edge_data };
+        for wrong in [chunk(&[1, 1, 1], &[6, 6, 6]), chunk(&[3], &[6, 6, 6]), chunk(&[1], &[6, 6]), chunk(&[], &[6])] {
+            let (mut counts, mut neighbors, mut data) = (vec![9], vec![8u32], Vec::new());
+            let mut answer = HopAnswer::new(&hop, (9, 0), (&mut counts, &mut neighbors, &mut data));
+            answer.begin(0..3);
+            answer.read(chunk(&[1], &[4])).unwrap();
+            assert!(answer.read(wrong).is_err());
+            assert_eq!(answer.n_whole(), 1);
+            answer.begin(1..3);
+            answer.read(chunk(&[2, 0], &[4, 5])).unwrap();
+            answer.finish().unwrap();
+            assert_eq!((counts, neighbors), (vec![9, 1, 2, 0], vec![8, 4, 4, 5]));
+        }
     }
 }

@@ -32,7 +32,7 @@ impl Metrics {
         registry.register("kith_launch_processes", "Running processes", self.running.clone());
         registry.register("kith_launch_ends", "Processes that ended, by exit code or signal", self.ends.clone());
         registry.register("kith_launch_restarts", "Restarts of the run", self.restarts.clone());
-        let help = "Restarts since the last newer checkpoint";
+        let help = "Restarts in a row without a newer checkpoint, as of the last restart";
         registry.register("kith_launch_restarts_without_progress", help, self.in_vain.clone());
         let most = Gauge::<u64, AtomicU64>::default();
         most.set(most_restarts.into());
