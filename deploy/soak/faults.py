@@ -185,7 +185,7 @@ def on_line(scene: Scene, event: Event, what: str) -> Waits:
             yield event.duration
     finally:
         for line in chosen:
-            line.mend()
+            line.restore()
 
 
 def system(*command: str) -> bool:
@@ -336,4 +336,4 @@ def restore(scene: Scene) -> None:
     for server in scene.servers.all:
         server.go_on()
         server.line.is_refusing = False
-        server.line.mend()
+        server.line.restore()

@@ -114,7 +114,7 @@ class Line:
         """No byte arrives any more, and no connection ends: a pulled cable."""
         self.relays.loop.call_soon_threadsafe(self.is_whole.clear)
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         """A line without faults. Bytes that waited arrive now."""
         self.delay, self.rate = 0.0, 0
         self.relays.loop.call_soon_threadsafe(self.is_whole.set)

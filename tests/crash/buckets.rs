@@ -1,15 +1,16 @@
 //! Folders in object storage: pushes and pulls.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, path::Path};
 
 use kith_bucket::{BucketError, LISTING, Place, Pull, Wanted};
 
 use super::{
-    case::{Case, DONE, all_files, command, foreign, in_memory, printed, text},
+    case::{Case, DONE, all_files, command, foreign, in_memory, text},
     graphs::{generate, opens_whole, verify_whole},
     recording::{Bytes, Recorder, Tree},
 };
 use crate::kith::kith;
+
 /// The folder at a place, pulled with the real reader; `None` if nothing was pushed there.
 pub(super) fn pulled(place: &Path) -> Result<Option<tempfile::TempDir>, String> {
     let temp = in_memory();
@@ -36,10 +37,9 @@ pub(super) fn push(replaces: bool, f: impl FnOnce(&Recorder, &Case<'_>)) {
     let inputs = in_memory();
     let own = |name: &str| inputs.path().join(name);
     for (name, seed) in [("new", "7"), ("old", "8")] {
-        generate(&own("store"), "60", seed);
-        let (store, out) = (own("store"), own(name));
+        let (store, out) = (own(&format!("{name}.store")), own(name));
+        generate(&store, "60", seed);
         kith(["partition", text(&store), "--shards", "2", "--method", "hash", "--out", text(&out)]);
-        fs::remove_dir_all(own("store")).unwrap();
     }
     let mut before = foreign([""]);
     if replaces {
@@ -65,15 +65,7 @@ pub(super) fn push(replaces: bool, f: impl FnOnce(&Recorder, &Case<'_>)) {
         }
     };
     let result = |root: &Path| files_at(&root.join(BUCKET));
-    let case = Case {
-        before,
-        command: &command,
-        ignored: &[],
-        promised: &printed,
-        check: &check,
-        result: &result,
-        is_done: "",
-    };
+    let case = Case { before, ..Case::new(&command, &check, &result) };
     f(&Recorder::new(), &case);
 }
 
@@ -117,15 +109,7 @@ pub(super) fn pull(f: impl FnOnce(&Recorder, &Case<'_>)) {
         Ok(())
     };
     let result = |root: &Path| all_files(&root.join("graphs"));
-    let case = Case {
-        before: foreign([""]),
-        command: &command,
-        ignored: &[],
-        promised: &printed,
-        check: &check,
-        result: &result,
-        is_done: "",
-    };
+    let case = Case::new(&command, &check, &result);
     f(&Recorder::new(), &case);
 }
 

@@ -7,6 +7,7 @@ use super::{
     replay::{Disk, State, states},
 };
 use crate::kith::{finish, program};
+
 /// For slow tests: as many as there are.
 pub(super) const ALL: usize = usize::MAX;
 
@@ -38,7 +39,16 @@ pub(super) struct Case<'a> {
     pub(super) is_done: &'a str,
 }
 
-impl Case<'_> {
+impl<'a> Case<'a> {
+    /// A command that starts without its files, prints its result once they are there, and can be repeated.
+    pub(super) fn new(
+        command: &'a dyn Fn(&Path) -> Command,
+        check: &'a dyn Fn(&Path, u64) -> Result<(), String>,
+        result: &'a dyn Fn(&Path) -> BTreeMap<String, Bytes>,
+    ) -> Case<'a> {
+        Case { before: foreign([""]), command, ignored: &[], promised: &printed, check, result, is_done: "" }
+    }
+
     /// A copy of a tree in a folder of its own.
     pub(crate) fn folder(tree: &Tree) -> tempfile::TempDir {
         let temp = in_memory();

@@ -5,10 +5,11 @@ use std::{fs, path::Path};
 use kith_store::{Cluster, Graph, StoreError};
 
 use super::{
-    case::{Case, DONE, all_files, command, foreign, in_memory, printed, text},
+    case::{Case, DONE, all_files, command, foreign, in_memory, text},
     recording::{Recorder, Tree},
 };
 use crate::kith::kith;
+
 /// A store or a partitioned graph that appears by one rename: it is whole, or it is not there.
 pub(super) fn whole_or_absent(dir: &Path, promised: u64) -> Result<(), String> {
     if !dir.exists() {
@@ -69,15 +70,8 @@ pub(super) fn import(f: impl FnOnce(&Recorder, &Case<'_>)) {
     };
     let check = |root: &Path, promised| whole_or_absent(&root.join("stores/new/mine"), promised);
     let result = |root: &Path| all_files(&root.join("stores"));
-    let case = Case {
-        before: foreign(["", "stores"]),
-        command: &command,
-        ignored: &[],
-        promised: &printed,
-        check: &check,
-        result: &result,
-        is_done: "already exists",
-    };
+    let case =
+        Case { before: foreign(["", "stores"]), is_done: "already exists", ..Case::new(&command, &check, &result) };
     f(&Recorder::new(), &case);
 }
 
@@ -108,15 +102,7 @@ pub(super) fn partition(f: impl FnOnce(&Recorder, &Case<'_>)) {
     };
     let check = |root: &Path, promised| whole_or_absent(&root.join("graphs/mine.shards"), promised);
     let result = |root: &Path| all_files(&root.join("graphs"));
-    let case = Case {
-        before: foreign([""]),
-        command: &command,
-        ignored: &[],
-        promised: &printed,
-        check: &check,
-        result: &result,
-        is_done: "already exists",
-    };
+    let case = Case { is_done: "already exists", ..Case::new(&command, &check, &result) };
     f(&Recorder::new(), &case);
 }
 
@@ -167,15 +153,7 @@ pub(super) fn transfer(kind: &str, f: impl FnOnce(&Recorder, &Case<'_>)) {
         }
     };
     let result = |root: &Path| all_files(root);
-    let case = Case {
-        before,
-        command: &command,
-        ignored: &[],
-        promised: &printed,
-        check: &check,
-        result: &result,
-        is_done: "",
-    };
+    let case = Case { before, ..Case::new(&command, &check, &result) };
     f(&Recorder::new(), &case);
 }
 

@@ -14,12 +14,13 @@ use serde_json::Value;
 
 use super::{
     buckets::pulled,
-    case::{Case, DONE, all_files, command, foreign, in_memory, printed, text},
+    case::{Case, DONE, all_files, command, foreign, in_memory, text},
     graphs::generate,
     recording::{Bytes, Entry, Operation, Recorder, Tree},
     replay::Disk,
 };
 use crate::kith::finish;
+
 /// Training of a small run with checkpoints, which starts or resumes.
 fn train(store: &Path, out: &str) -> Command {
     let settings = ["train.mode=mini-batch", "train.fanouts=[3, 3]", "train.batch_size=20", "train.epochs=3"];
@@ -148,8 +149,7 @@ pub(super) fn training(is_resumed: bool, f: impl FnOnce(&Recorder, &Case<'_>)) {
     }
     let check = |root: &Path, promised| check_run(&root.join("runs/mine"), promised);
     let result = |root: &Path| result_of_run(&root.join("runs/mine"));
-    let case =
-        Case { before, command: &command, ignored: &[], promised: &saved, check: &check, result: &result, is_done: "" };
+    let case = Case { before, promised: &saved, ..Case::new(&command, &check, &result) };
     f(&recorder, &case);
 }
 
@@ -218,15 +218,7 @@ pub(super) fn mirroring(is_resumed: bool, f: impl FnOnce(&Recorder, &Case<'_>)) 
         Ok(Some(temp)) => result_of_run(temp.path()),
         _ => BTreeMap::new(),
     };
-    let case = Case {
-        before,
-        command: &command,
-        ignored: &["tmp"],
-        promised: &printed,
-        check: &check,
-        result: &result,
-        is_done: "",
-    };
+    let case = Case { before, ignored: &["tmp"], ..Case::new(&command, &check, &result) };
     f(&recorder, &case);
 }
 
@@ -280,15 +272,7 @@ pub(super) fn training_of_seeds(f: impl FnOnce(&Recorder, &Case<'_>)) {
             .flat_map(|(run, files)| files.into_iter().map(move |(name, bytes)| (format!("{run}/{name}"), bytes)));
         files.collect()
     };
-    let case = Case {
-        before: foreign(["", "runs"]),
-        command: &command,
-        ignored: &[],
-        promised: &saved,
-        check: &check,
-        result: &result,
-        is_done: "",
-    };
+    let case = Case { before: foreign(["", "runs"]), promised: &saved, ..Case::new(&command, &check, &result) };
     f(&recorder, &case);
 }
 

@@ -88,8 +88,11 @@ impl WorkFolder {
         // Before the marker goes: a draft without it, which a loss of power could leave, would never be emptied.
         sync_dir(&parent(out))?;
         let marker = out.join(MARKER);
-        fs::remove_file(&marker).map_err(StoreError::io(&marker))?;
-        sync_dir(out)
+        match fs::remove_file(&marker) {
+            // The process that created it may have removed it: this one locked it first.
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(StoreError::io(&marker)(error)),
+            _ => sync_dir(out),
+        }
     }
 
     fn clear(&self) -> Result<()> {

@@ -212,8 +212,16 @@ mod tests {
             let work = work();
             let here = std::thread::current().id();
             let thread = || std::thread::current().id();
-            // However long this thread was interrupted.
+            // This thread may be interrupted at any time, so that each piece may seem long.
             let go_on = || locked(&work.queues).pauses_until = None;
+            // A thread of the pool counts as running for a moment after it has answered.
+            let until_idle = || {
+                let begun = Instant::now();
+                while locked(&work.queues).n_running > 0 {
+                    assert!(begun.elapsed() < Duration::from_secs(10), "the pool still computes");
+                    std::thread::yield_now();
+                }
+            };
             assert_eq!(work.run_here(thread).ok().unwrap().unwrap(), here);
             go_on();
             assert!(work.run_here(|| -> u32 { panic!("on purpose") }).ok().unwrap().is_err());
@@ -229,7 +237,10 @@ mod tests {
             });
             assert_eq!(n_waiting.ok().unwrap().unwrap(), 1);
             assert_ne!(waiting.await.unwrap(), here);
-            // That piece took long.
+            until_idle();
+            // The piece that slept took long: this thread computes nothing for a time.
+            let pauses_until = locked(&work.queues).pauses_until.replace(Instant::now() + Duration::from_secs(60));
+            assert!(pauses_until.is_some());
             assert!(work.run_here(|| ()).is_err());
             locked(&work.queues).pauses_until = Some(Instant::now());
             assert!(work.run_here(|| ()).is_ok());

@@ -1,4 +1,4 @@
-//! A checkpoint of arbitrary bytes is read, or refused with a sentence. With an odd first byte, its checksums are made right first.
+//! A checkpoint of arbitrary bytes is read, or refused with a sentence. If the first byte is odd, its checksums are made right first.
 
 use kith_run::{
     checkpoint::{CheckpointFile, to_bytes},
@@ -15,8 +15,8 @@ fn put(bytes: &mut [u8], name: &str, sum: u32) -> Option<()> {
     Some(())
 }
 
-/// Makes the checksum of the tensors right, then that of the file.
-fn mend(bytes: &mut [u8]) -> Option<()> {
+/// Makes the checksum of the tensors right, then the one of the file.
+fn correct(bytes: &mut [u8]) -> Option<()> {
     let mut sum = crc32fast::Hasher::new();
     {
         let file = SafeTensors::deserialize(bytes).ok()?;
@@ -37,10 +37,10 @@ fn mend(bytes: &mut [u8]) -> Option<()> {
 }
 
 pub(crate) fn run(bytes: &[u8]) {
-    let Some((is_mended, bytes)) = bytes.split_first() else { return };
+    let Some((is_corrected, bytes)) = bytes.split_first() else { return };
     let mut bytes = bytes.to_vec();
-    if is_mended % 2 == 1 {
-        let _ = mend(&mut bytes); // Without its names, the file is read as it is.
+    if is_corrected % 2 == 1 {
+        let _ = correct(&mut bytes); // Without its names, the file is read as it is.
     }
     let Ok(file) = CheckpointFile::read(&bytes) else { return };
     let n_bytes: usize = file.tensors.values().map(|(_, values)| 4 * values.len()).sum();

@@ -18,6 +18,7 @@ use crate::{
     process::{Goal, Process, Role, Stage},
     world::{Event, LIMITS, World},
 };
+
 impl World {
     pub(crate) fn hello(&self, process: usize) -> Hello {
         let Process { rank, host, .. } = &self.processes[process];

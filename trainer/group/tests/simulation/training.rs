@@ -45,7 +45,7 @@ enum Doing {
     Over,
 }
 
-/// What rank 0 does once no checkpoint is being written.
+/// Rank 0's next action, for the time when no checkpoint is being written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     /// Saves the next one.
