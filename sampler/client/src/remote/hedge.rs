@@ -3,10 +3,12 @@
 use std::{
     ops::Range,
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    time::Duration,
 };
 
 use bytes::Buf;
 use kith_proto::Message;
+use tokio::time::Instant;
 
 use crate::remote::{
     answers::{AnswerError, Read},
@@ -27,6 +29,9 @@ const RESERVE: u32 = 4;
 /// Hedges at a time.
 const MAX_AT_ONCE: u32 = 4;
 
+/// The time between two hedges of calls that stand still.
+const RESCUE_EVERY: Duration = Duration::from_millis(250);
+
 /// The most bytes of a hedge's answer. A hedge that has received them and is ahead takes over; one that is behind ends.
 pub(crate) const MAX_BUFFER_BYTES: usize = 8 << 20;
 
@@ -35,8 +40,10 @@ pub(crate) const MAX_BUFFER_BYTES: usize = 8 << 20;
 pub struct HedgeCounts {
     /// Attempts of calls, hedges and probes aside.
     pub calls: u64,
-    /// Attempts that were added: at most 5 % of calls.
+    /// Attempts that were added: at most 5 % of calls, and the rescues.
     pub hedges: u64,
+    /// Hedges of calls that stood still: at most 4 per second.
+    pub rescues: u64,
     /// Hedges whose answer counted.
     pub won: u64,
     /// Times that a server was left because it was slow.
@@ -51,6 +58,7 @@ impl HedgeCounts {
         HedgeCounts {
             calls: self.calls + other.calls,
             hedges: self.hedges + other.hedges,
+            rescues: self.rescues + other.rescues,
             won: self.won + other.won,
             left: self.left + other.left,
             probes: self.probes + other.probes,
@@ -59,27 +67,47 @@ impl HedgeCounts {
 }
 
 /// The share of calls that may be hedged.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Budget {
+    started: Instant,
     /// Calls that no hedge has used up.
     saved: AtomicU32,
+    /// Milliseconds from the start to the next hedge of a call that stands still.
+    next_rescue: AtomicU64,
     n_running: AtomicU32,
     pub(crate) n_calls: AtomicU64,
     pub(crate) n_hedges: AtomicU64,
+    pub(crate) n_rescues: AtomicU64,
     pub(crate) n_won: AtomicU64,
 }
 
 /// A hedge that runs.
 #[derive(Debug)]
-pub(crate) struct Permit<'a>(&'a Budget);
+pub(crate) struct Permit<'a> {
+    budget: &'a Budget,
+    is_rescue: bool,
+}
+
+impl Permit<'_> {
+    /// True for a call that stood still.
+    pub(crate) fn is_rescue(&self) -> bool {
+        self.is_rescue
+    }
+}
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        self.0.n_running.fetch_sub(1, Ordering::Relaxed);
+        self.budget.n_running.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Budget {
+    pub(crate) fn new() -> Budget {
+        let [saved, n_running] = [const { AtomicU32::new(0) }; 2];
+        let [next_rescue, n_calls, n_hedges, n_rescues, n_won] = [const { AtomicU64::new(0) }; 5];
+        Budget { started: Instant::now(), saved, next_rescue, n_running, n_calls, n_hedges, n_rescues, n_won }
+    }
+
     /// A call that is no hedge.
     pub(crate) fn call(&self) {
         self.n_calls.fetch_add(1, Ordering::Relaxed);
@@ -94,15 +122,30 @@ impl Budget {
 
     /// Takes a hedge, if there is one.
     pub(crate) fn take(&self) -> Option<Permit<'_>> {
-        if self.n_running.fetch_add(1, Ordering::Relaxed) >= MAX_AT_ONCE {
-            self.n_running.fetch_sub(1, Ordering::Relaxed);
-            return None;
-        }
-        let permit = Permit(self);
+        let permit = self.begin(false)?;
         let less = |saved: u32| saved.checked_sub(CALLS_PER_HEDGE);
         self.saved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok()?;
         self.n_hedges.fetch_add(1, Ordering::Relaxed);
         Some(permit)
+    }
+
+    /// Takes a hedge for a call that stands still, which no other calls pay for: at most 4 per second.
+    pub(crate) fn rescue(&self) -> Option<Permit<'_>> {
+        let permit = self.begin(true)?;
+        let now = self.started.elapsed().as_millis() as u64;
+        let next = |due: u64| (now >= due).then_some(now + RESCUE_EVERY.as_millis() as u64);
+        self.next_rescue.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
+        self.n_hedges.fetch_add(1, Ordering::Relaxed);
+        self.n_rescues.fetch_add(1, Ordering::Relaxed);
+        Some(permit)
+    }
+
+    fn begin(&self, is_rescue: bool) -> Option<Permit<'_>> {
+        if self.n_running.fetch_add(1, Ordering::Relaxed) >= MAX_AT_ONCE {
+            self.n_running.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(Permit { budget: self, is_rescue })
     }
 }
 
@@ -124,6 +167,12 @@ impl Buffer {
         Buffer { rows, max_bytes, chunks: Vec::new(), n_bytes: 0, is_full: false }
     }
 
+    /// Forgets what it has.
+    pub(crate) fn empty(&mut self) {
+        self.chunks.clear();
+        (self.n_bytes, self.is_full) = (0, false);
+    }
+
     /// Reads the buffered answer instead of the one received from the other server.
     pub(crate) fn read_into(self, question: &Question, answer: &mut dyn Read) -> Result<(), AnswerError> {
         answer.begin(question.rows.clone());
@@ -135,8 +184,7 @@ impl Buffer {
 
 impl Read for Buffer {
     fn begin(&mut self, _: Range<usize>) {
-        self.chunks.clear();
-        self.n_bytes = 0;
+        self.empty();
     }
 
     fn n_whole(&self) -> usize {
@@ -193,7 +241,7 @@ mod tests {
 
     #[test]
     fn hedges_are_at_most_one_in_twenty() {
-        let budget = Budget::default();
+        let budget = Budget::new();
         assert!(budget.take().is_none(), "nothing is saved");
         let mut n_taken = 0;
         for call in 1..=10_000u64 {
@@ -210,8 +258,23 @@ mod tests {
     }
 
     #[test]
+    fn rescues_need_no_savings_and_are_at_most_four_per_second() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let budget = Budget::new();
+            let mut n_rescues = 0;
+            for _ in 0..10_000 {
+                n_rescues += u64::from(budget.rescue().is_some_and(|permit| permit.is_rescue()));
+                tokio::time::advance(Duration::from_millis(1)).await;
+            }
+            assert_eq!(n_rescues, 40);
+            assert_eq!([&budget.n_hedges, &budget.n_rescues].map(|n| n.load(Ordering::Relaxed)), [40, 40]);
+        });
+    }
+
+    #[test]
     fn few_run_at_a_time() {
-        let budget = Budget::default();
+        let budget = Budget::new();
         (0..1000).for_each(|_| budget.call());
         let running: Vec<_> = (0..9).map_while(|_| budget.take()).collect();
         assert_eq!(running.len(), MAX_AT_ONCE as usize);

@@ -25,8 +25,11 @@ use crate::remote::{
 /// Rows of a message.
 const CHUNK: usize = 100;
 
-/// Time that all replicas together may be away before a call may fail: the limit of a call, less an attempt that hangs.
+/// Time that may be lost while all replicas are away before a call may fail: the limit of a call, less an attempt that hangs.
 const SURVIVED: Duration = Duration::from_secs(35);
+
+/// Limit of a call while one server has no fault.
+const WAITED: Duration = Duration::from_secs(3);
 
 /// A fault of a server, for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,15 +140,23 @@ fn faults(draws: &mut Draws) -> Vec<(Range<Duration>, Fault)> {
         .collect()
 }
 
-/// The time for which all servers together give no rows.
-fn away(servers: &[Arc<Server>]) -> Duration {
+/// The time that calls lose because all servers give no rows at once: an attempt that began in silence hangs to its limit.
+fn lost(servers: &[Arc<Server>]) -> Duration {
     let tick = Duration::from_millis(50);
-    let is_away = |server: &Arc<Server>, at: Duration| {
-        server.faults.iter().any(|(span, fault)| span.contains(&at) && fault.is_away())
+    let fault = |server: &Server, at: Duration| {
+        let here = server.faults.iter().find(|(span, _)| span.start < at + tick && at < span.end);
+        here.map(|(_, fault)| *fault).filter(|fault| fault.is_away())
     };
     let end = servers.iter().flat_map(|server| &server.faults).map(|(span, _)| span.end).max().unwrap_or_default();
-    let ticks = (0..).map(|n| tick * n).take_while(|at| *at <= end);
-    tick * ticks.filter(|at| servers.iter().all(|server| is_away(server, *at))).count() as u32
+    let (mut n_away, mut n_silences, mut is_silent) = (0, 0u32, false);
+    for at in (0..).map(|n| tick * n).take_while(|at| *at <= end) {
+        let faults: Option<Vec<Fault>> = servers.iter().map(|server| fault(server, at)).collect();
+        let silent = faults.as_ref().is_some_and(|faults| faults.contains(&Fault::Silent));
+        n_away += u32::from(faults.is_some());
+        n_silences += u32::from(silent && !is_silent);
+        is_silent = silent;
+    }
+    tick * n_away + RemoteConfig::default().max_silence * n_silences.saturating_sub(1)
 }
 
 /// Results of a key.
@@ -153,6 +164,8 @@ fn away(servers: &[Arc<Server>]) -> Duration {
 struct Done {
     n_calls: u64,
     n_failed: u64,
+    /// The longest call while some server had no fault all the time.
+    longest: Duration,
     counts: HedgeCounts,
     took: Duration,
 }
@@ -167,7 +180,8 @@ fn run(key: u64) -> Done {
         let servers: Vec<Arc<Server>> =
             (0..n_servers).map(|_| Arc::new(Server { began, faults: faults(&mut draws) })).collect();
         let is_damaged = servers.iter().all(|server| server.faults.iter().any(|(_, fault)| *fault == Fault::Damaged));
-        let may_fail = is_damaged || away(&servers) > SURVIVED;
+        let is_one_sound = servers.iter().any(|server| server.faults.is_empty());
+        let may_fail = is_damaged || lost(&servers) > SURVIVED;
         let ways = servers.iter().map(|server| Arc::clone(server) as Arc<dyn Transport>).collect();
         let replicas = Arc::new(Replicas::new(ways, below(&mut draws, 3) as usize));
         let clients: Vec<_> = (0..1 + below(&mut draws, 4))
@@ -180,38 +194,43 @@ fn run(key: u64) -> Done {
             .collect();
         let mut done = Done::default();
         for client in clients {
-            let (n_calls, n_failed) = client.await.expect("a client's checks");
+            let (n_calls, n_failed, longest) = client.await.expect("a client's checks");
             done.n_calls += n_calls;
             done.n_failed += n_failed;
+            if is_one_sound {
+                done.longest = done.longest.max(longest);
+            }
         }
         done.counts = replicas.counts();
         done.took = began.elapsed();
-        let HedgeCounts { calls, hedges, won, .. } = done.counts;
-        assert!(hedges * 20 <= calls && won <= hedges, "key {key}: {:?}", done.counts);
+        let HedgeCounts { calls, hedges, rescues, won, .. } = done.counts;
+        assert!((hedges - rescues) * 20 <= calls && won <= hedges, "key {key}: {:?}", done.counts);
         done
     })
 }
 
-/// Asks until a minute has passed; calls, and those that failed.
+/// Asks until a minute has passed; calls, those that failed, and the longest one's time.
 async fn client_of(
     replicas: &Replicas,
     (key, client): (u64, u64),
     (n_rows, pause): (usize, Duration),
     may_fail: bool,
-) -> (u64, u64) {
+) -> (u64, u64, Duration) {
     let config = RemoteConfig { jitter: Some(key + client), ..RemoteConfig::default() };
     let (memory, began) = (Memory::new(&config), Instant::now());
     let asker = Asker { address: "here", config: &config, transport: replicas, memory: &memory };
-    let (mut n_calls, mut n_failed) = (0, 0);
+    let (mut n_calls, mut n_failed, mut longest) = (0, 0, Duration::ZERO);
     while began.elapsed() < Duration::from_secs(60) {
         let request = |rows: Range<usize>| Ok(Bytes::from(vec![0; rows.len()]));
         let wanted = Wanted { n_rows, at_once: 1_000, request: &request };
         let mut answer = Numbers::default();
+        let asked_at = Instant::now();
         let call = asker.ask(Call::FetchFeatures, Some(OfShards::One(0)), wanted, &mut answer);
         // No call outlasts its limit without rows that are new; slow servers give some.
         let asked = timeout(Duration::from_secs(2_000), call).await;
         let asked = asked.unwrap_or_else(|_| panic!("key {key}: a call does not end"));
         n_calls += 1;
+        longest = longest.max(asked_at.elapsed());
         match asked {
             Ok(()) => assert!(answer.read.into_iter().eq(0..n_rows as u32), "key {key}: rows twice, or not at all"),
             Err(error) => {
@@ -221,7 +240,7 @@ async fn client_of(
         }
         sleep(pause + Duration::from_millis(1)).await;
     }
-    (n_calls, n_failed)
+    (n_calls, n_failed, longest)
 }
 
 #[test]
@@ -242,6 +261,8 @@ fn check(keys: Range<u64>) {
         let done = run(key);
         all.n_calls += done.n_calls;
         all.n_failed += done.n_failed;
+        all.longest = all.longest.max(done.longest);
+        assert!(done.longest < WAITED, "key {key}: a healthy server, and a call of {:?}", done.longest);
         all.counts = all.counts.plus(done.counts);
         all.took += done.took;
     }
