@@ -199,8 +199,8 @@ fn is_killed_and_starts_again(made: &Made, out: &str, n_ranks: &str, rank: usize
     let finished = running.join().unwrap();
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     let restart = format!(
-        "rank {rank} was killed by signal 9: starting all again from the last checkpoint in {} in 1 s (restart 1 of 2 without \
-         a newer checkpoint)",
+        "rank {rank} was killed by signal 9: starting all again from the last checkpoint in {} in 1 s (restart 1 of 2 since \
+         the last checkpoint)",
         made.path(out).display()
     );
     assert_eq!(finished.stderr.lines().filter(|line| *line == restart).count(), 1, "{}", finished.stderr);
@@ -305,7 +305,7 @@ fn a_terminated_rank_starts_again_by_default() {
     signal("TERM", made.rank(1));
     let finished = running.join().unwrap();
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
-    let restart = "(restart 1 of 3 without a newer checkpoint)";
+    let restart = "(restart 1 of 3 since the last checkpoint)";
     assert_eq!(finished.stderr.matches(restart).count(), 1, "{}", finished.stderr);
     assert!(finished.stderr.contains("rank 0 | stopped by SIGTERM after "), "{}", finished.stderr);
     made.assert_same("drained");

@@ -214,9 +214,9 @@ fn a_running_job_is_watched() {
     assert!(silent.is_empty(), "docs/trust/monitoring.md does not explain {silent:?}");
 
     // `kith top` shows all of them.
-    let places: Vec<&str> = job.places.iter().map(String::as_str).collect();
+    let places: Vec<&str> = job.places.iter().chain([&job.launcher]).map(String::as_str).collect();
     let shown = kith([&["top"], &places[..], &["--once"]].concat()).stdout;
-    for part in ["rank", "seeds/s", "exchange", "server", "calls/s"].iter().chain(&places) {
+    for part in ["rank", "seeds/s", "exchange", "server", "calls/s", "launcher", "restarts"].iter().chain(&places) {
         assert!(shown.contains(part), "{part} is not in\n{shown}");
     }
     let glance = kith([&["top", "--once", "--json"], &places[..]].concat()).json();
@@ -230,10 +230,16 @@ fn a_running_job_is_watched() {
         "{glance}"
     );
     assert!(glance["servers"][0]["calls_per_second"].as_f64().unwrap() > 0.0, "{glance}");
-    // A place without metrics is named, beside the others.
+    assert_eq!(glance["launchers"][0]["ranks"], 2, "{glance}");
+    // A place without metrics is named, beside the others; alone, it is an error.
     let finished = run_kith(["top", places[0], "127.0.0.1:1", "--once"]);
-    assert_eq!(finished.code, Some(1), "{}", finished.stderr);
-    assert!(finished.stdout.contains(places[0]) && finished.stderr.contains("error: 127.0.0.1:1: no metrics"));
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    assert!(
+        finished.stdout.contains(places[0]) && finished.stdout.contains("\n127.0.0.1:1: no metrics: connection ref")
+    );
+    let finished = run_kith(["top", "127.0.0.1:1", "--once"]);
+    assert_eq!((finished.code, &*finished.stdout), (Some(1), ""), "{}", finished.stderr);
+    assert!(finished.stderr.contains("127.0.0.1:1: no metrics: connection refused"), "{}", finished.stderr);
 
     job.end();
 }
@@ -283,12 +289,12 @@ fn the_report_names_its_ranks_at_servers() {
 #[test]
 fn a_metric_that_nobody_serves_is_found() {
     let text =
-        "rate(kith_steps_total{job=~\"$job\",phase=\"x\"}[1m]) / process_open_fds - `KITH_LOG=warn,kith_client=debug`";
-    assert_eq!(names(text), ["kith_steps_total", "process_open_fds"].map(str::to_owned).into());
-    let pages = ["# HELP kith_steps x\nkith_steps_total{rank=\"0\"} 4\nh_bucket{le=\"1\"} 2\n".to_owned()];
-    assert_eq!(samples(&pages), ["h_bucket", "kith_steps_total"].map(str::to_owned).into());
-    assert_eq!(strange_labels(text, &pages), ["kith_steps_total{phase}"]);
-    assert_eq!(strange_labels("kith_steps_total{rank=\"1\"}", &pages), [""; 0]);
+        "rate(kith_seeds_total{job=~\"$job\",phase=\"x\"}[1m]) / process_open_fds - `KITH_LOG=warn,kith_client=debug`";
+    assert_eq!(names(text), ["kith_seeds_total", "process_open_fds"].map(str::to_owned).into());
+    let pages = ["# HELP kith_steps x\nkith_seeds_total{rank=\"0\"} 4\nh_bucket{le=\"1\"} 2\n".to_owned()];
+    assert_eq!(samples(&pages), ["h_bucket", "kith_seeds_total"].map(str::to_owned).into());
+    assert_eq!(strange_labels(text, &pages), ["kith_seeds_total{phase}"]);
+    assert_eq!(strange_labels("kith_seeds_total{rank=\"1\"}", &pages), [""; 0]);
 }
 
 /// Lines of the log that people see without asking for more.

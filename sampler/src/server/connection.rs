@@ -62,6 +62,31 @@ pub(crate) async fn serve(
     if n_bytes == 0 {
         return Ok(());
     }
+    let hint = hint(first[0], tls.is_some());
+    begun(shared, tls, connection, stream).await.map_err(|broken| broken.with_hint(hint))
+}
+
+/// The likely reason of an error at the beginning of a connection, from its first byte.
+fn hint(first: u8, has_tls: bool) -> Option<&'static str> {
+    /// First bytes of a TLS handshake, and of HTTP/2's `PRI * HTTP/2.0`.
+    const TLS: u8 = 0x16;
+    const HTTP2: u8 = b'P';
+    match (has_tls, first) {
+        (false, TLS) => Some("the client uses TLS, this server does not (--tls-cert)"),
+        (false, HTTP2) | (true, TLS) => None,
+        (false, _) => Some("the client does not speak HTTP/2"),
+        (true, _) => Some("the client does not use TLS"),
+    }
+}
+
+/// Serves a connection whose first byte has come.
+async fn begun(
+    shared: Arc<Shared>,
+    tls: Option<Arc<Tls>>,
+    connection: Arc<Connection>,
+    stream: TcpStream,
+) -> Result<(), Broken> {
+    let limits = shared.served.expected.limits;
     let socket = PatientSocket::new(stream);
     let Some(tls) = tls else {
         return serve_http(shared, connection, Arc::default(), socket).await;
@@ -140,5 +165,24 @@ async fn serve_http(
             Some(since) if since.elapsed() > MAX_GOING && connection.idle() > max_idle => return Ok(()),
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_client_is_told_from_its_first_byte() {
+        assert_eq!([hint(b'P', false), hint(0x16, true)], [None; 2]);
+        assert!(hint(0x16, false).is_some_and(|hint| hint.contains("uses TLS")));
+        assert_eq!(hint(b'G', false), Some("the client does not speak HTTP/2"));
+        assert_eq!(hint(b'P', true), Some("the client does not use TLS"));
+        let broken = || Refused::Http2.by()(io::Error::other("a bad preface"));
+        assert_eq!(
+            broken().with_hint(hint(0, false)).error.to_string(),
+            "the client does not speak HTTP/2: a bad preface"
+        );
+        assert_eq!(broken().with_hint(None).error.to_string(), "a bad preface");
     }
 }

@@ -22,6 +22,9 @@ use crate::{
     },
 };
 
+/// Codes that are counted from the start: the first failure of a kind raises an alert, because its counter was 0 before.
+const FROM_THE_START: [Code; 4] = [Code::Ok, Code::DataLoss, Code::Internal, Code::FailedPrecondition];
+
 /// Number of gRPC status codes.
 const N_CODES: usize = 17;
 
@@ -53,7 +56,7 @@ pub(crate) struct Metrics {
 
 #[derive(Debug)]
 struct CallMetrics {
-    /// Made when a call first ends with the code.
+    /// Made when a call first ends with the code, or at the start.
     by_code: [OnceLock<Counter>; N_CODES],
     received_bytes: Counter,
     sent_bytes: Counter,
@@ -61,6 +64,10 @@ struct CallMetrics {
     sent_rows: Counter,
     in_flight: Gauge,
     seconds: Histogram,
+}
+
+fn labels_of(call: Call, code: Code) -> Labels<2> {
+    [("call", call.name()), ("code", code_name(code))]
 }
 
 fn histogram() -> Histogram {
@@ -103,12 +110,17 @@ impl Metrics {
         let seconds = Family::<Labels<1>, Histogram>::new_with_constructor(histogram);
         let help = "Duration of calls, to the end of their answer";
         registry.register("kith_sampler_request_seconds", help, seconds.clone());
+        let count = |call: Call, code: Code| ended.get_or_create_owned(&labels_of(call, code));
         Metrics {
             registry,
             calls: Call::ALL.map(|call| {
                 let labels = [("call", call.name())];
+                let by_code = [const { OnceLock::new() }; N_CODES];
+                for code in FROM_THE_START {
+                    by_code[code as usize].get_or_init(|| count(call, code));
+                }
                 CallMetrics {
-                    by_code: [const { OnceLock::new() }; N_CODES],
+                    by_code,
                     received_bytes: received_bytes.get_or_create_owned(&labels),
                     sent_bytes: sent_bytes.get_or_create_owned(&labels),
                     sampled_nodes: sampled_nodes.get_or_create_owned(&labels),
@@ -149,8 +161,7 @@ impl Metrics {
         let of = self.of(call);
         of.in_flight.dec();
         of.seconds.observe(took.as_secs_f64());
-        let labels = || [("call", call.name()), ("code", code_name(code))];
-        of.by_code[code as usize].get_or_init(|| self.ended.get_or_create_owned(&labels())).inc();
+        of.by_code[code as usize].get_or_init(|| self.ended.get_or_create_owned(&labels_of(call, code))).inc();
     }
 
     /// A connection for which there was no room, or that did not begin as it should.
@@ -257,6 +268,7 @@ mod tests {
             &page,
             &[
                 "kith_sampler_requests_total{call=\"FetchFeatures\",code=\"UNAUTHENTICATED\"} 1",
+                "kith_sampler_requests_total{call=\"FetchFeatures\",code=\"DATA_LOSS\"} 0",
                 "kith_sampler_connections 0",
                 "kith_sampler_received_bytes_total{call=\"FetchFeatures\"} 40",
                 "kith_sampler_requests_in_flight{call=\"FetchFeatures\"} 1",

@@ -54,3 +54,14 @@ pub(crate) struct Broken {
     pub(crate) stage: Refused,
     pub(crate) error: io::Error,
 }
+
+impl Broken {
+    /// The same error after its likely reason, if that is known.
+    pub(crate) fn with_hint(self, hint: Option<&str>) -> Broken {
+        let error = match hint {
+            Some(hint) => io::Error::new(self.error.kind(), format!("{hint}: {}", self.error)),
+            None => self.error,
+        };
+        Broken { error, ..self }
+    }
+}

@@ -56,7 +56,7 @@ pub(crate) fn run(args: Args, typed: &[OsString]) -> anyhow::Result<u8> {
     let mut restarts = Restarts::new(most_restarts, reached(out));
     let metrics = Metrics::default();
     if let Some(address) = args.launcher_metrics {
-        let bound = metrics.show(address, most_restarts).with_context(|| format!("metrics on {address}"))?;
+        let bound = metrics.show(address, most_restarts, out).with_context(|| format!("metrics on {address}"))?;
         say(&format!("launcher metrics on {bound}"));
     }
     let (sender, events) = events()?;
@@ -67,18 +67,19 @@ pub(crate) fn run(args: Args, typed: &[OsString]) -> anyhow::Result<u8> {
             Outcome::Stopped { code } => return Ok(code),
             Outcome::Failed { code, sentence } => (code, sentence),
         };
-        let restart = if code == RETRY { restarts.next(reached(out)) } else { None };
+        let reached = reached(out);
+        let restart = if code == RETRY { restarts.next(reached) } else { None };
         let Some(restart) = restart else {
             say(&format!("error: {sentence}"));
             return Ok(code);
         };
-        metrics.restarted(restart);
+        metrics.restarted(restart, reached);
         let pause = pause_before(restart);
         let from = match out {
             Some(out) => format!("from the last checkpoint in {}", out.display()),
             None => "from the beginning, because there is no --out".to_owned(),
         };
-        let which = format!("restart {restart} of {most_restarts} without a newer checkpoint");
+        let which = format!("restart {restart} of {most_restarts} since the last checkpoint");
         say(&format!("{sentence}: starting all again {from} in {} s ({which})", pause.as_secs()));
         if let Some(code) = signal_within(&events, pause) {
             return Ok(code);

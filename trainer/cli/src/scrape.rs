@@ -27,7 +27,13 @@ struct Sample {
 pub(crate) fn scrape(place: &str, limit: Duration) -> Result<Scraped, String> {
     let place = place.strip_prefix("http://").unwrap_or(place);
     let place = place.strip_suffix("/metrics").unwrap_or(place).trim_end_matches('/');
-    let page = read(place, limit).map_err(|error| error.to_string())?;
+    let page = read(place, limit).map_err(|error| match error.kind() {
+        io::ErrorKind::TimedOut => {
+            format!("no answer within {} s: the process is paused, or its host is away", limit.as_secs_f64())
+        }
+        io::ErrorKind::ConnectionRefused => "connection refused: no process serves metrics there".to_owned(),
+        _ => error.to_string(),
+    })?;
     let (head, body) = page.split_once("\r\n\r\n").ok_or("the answer is no page of metrics")?;
     if head.split(' ').nth(1) != Some("200") {
         return Err(format!("the answer is no page of metrics: {}", head.lines().next().unwrap_or_default()));
@@ -88,9 +94,10 @@ impl Scraped {
         found.peek().is_some().then(|| found.sum())
     }
 
-    /// The greatest sample of a metric.
-    pub(crate) fn most(&self, name: &str) -> Option<f64> {
-        self.of(name, &[]).map(|sample| sample.value).reduce(f64::max)
+    /// The greatest sample of a metric, and the value of its label.
+    pub(crate) fn most(&self, name: &str, label: &str) -> Option<(Option<&str>, f64)> {
+        let most = self.of(name, &[]).max_by(|one, other| one.value.total_cmp(&other.value))?;
+        Some((most.label(label), most.value))
     }
 
     /// Value of a label of a metric.

@@ -1,5 +1,6 @@
-//! `kith top`: ranks and servers of a running job at a glance, from their metrics.
+//! `kith top`: ranks, servers and launchers of a running job at a glance, from their metrics.
 
+mod launcher;
 mod rank;
 mod server;
 mod shown;
@@ -14,19 +15,20 @@ use std::{
 use kith_sampler::server::seconds;
 use serde::Serialize;
 
-use self::{rank::RankRow, server::ServerRow};
+use self::{launcher::LauncherRow, rank::RankRow, server::ServerRow};
 use crate::{
     answer::{print, print_json, table_of},
     scrape::{Scraped, scrape},
 };
 
-/// Show the ranks and servers of a running job: progress, phases, seed nodes per second, calls, and which rank waits for which.
+/// Show the ranks, servers and launchers of a running job: progress, phases, seed nodes per second, calls, restarts, and which
+/// rank waits for which.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Two ranks and a server:  kith top host-a:9100 host-b:9100 host-c:7001
 For a script:            kith top host-a:9100 --once --json")]
 pub struct Args {
-    /// Metrics addresses of ranks and servers, as given to their --metrics.
+    /// Metrics addresses of ranks, servers (--metrics) and launchers (--launcher-metrics).
     #[arg(value_name = "HOST:PORT", required = true)]
     places: Vec<String>,
     /// Print one table and exit, after two readings.
@@ -41,17 +43,18 @@ pub struct Args {
 }
 
 /// The longest wait for the metrics of a process.
-const LIMIT: Duration = Duration::from_secs(2);
+const LIMIT: Duration = Duration::from_secs(1);
 
 /// Clears a terminal.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// The state of a job.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Glance {
     ranks: Vec<RankRow>,
     servers: Vec<ServerRow>,
-    /// One sentence for each rank that waits.
+    launchers: Vec<LauncherRow>,
+    /// One sentence for each rank that waits or is silent.
     waits: Vec<String>,
     silent: Vec<Silent>,
 }
@@ -66,20 +69,26 @@ struct Silent {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let every = Duration::from_secs(args.every);
     let clears = io::stdout().is_terminal() && !args.once && !args.json;
+    let mut begun = Instant::now();
     let mut before = scrape_all(&args.places);
     loop {
-        let next = Instant::now() + every;
-        thread::sleep(next.saturating_duration_since(Instant::now()));
+        thread::sleep((begun + every).saturating_duration_since(Instant::now()));
+        begun = Instant::now();
         let now = scrape_all(&args.places);
         let glance = Glance::new(&args.places, &before, &now);
+        if args.once && glance.is_empty() {
+            anyhow::bail!(
+                "no metrics: give the --metrics addresses of running ranks and servers\n{}",
+                glance.lines().trim_end()
+            );
+        }
         if args.json {
             print_json(&glance)?;
         } else {
             print(&format!("{}{}", if clears { CLEAR } else { "" }, glance.text()))?;
         }
         if args.once {
-            let Some(Silent { place, problem }) = glance.silent.first() else { return Ok(()) };
-            anyhow::bail!("{place}: no metrics: {problem}: give the --metrics address of a rank or a server");
+            return Ok(());
         }
         before = now;
     }
@@ -98,25 +107,41 @@ fn scrape_all(places: &[String]) -> Vec<Result<Scraped, String>> {
 
 impl Glance {
     fn new(places: &[String], before: &[Result<Scraped, String>], now: &[Result<Scraped, String>]) -> Glance {
-        let mut glance = Glance { ranks: Vec::new(), servers: Vec::new(), waits: Vec::new(), silent: Vec::new() };
+        let mut glance = Glance::default();
         for (place, (before, now)) in places.iter().zip(before.iter().zip(now)) {
             let before = before.as_ref().ok();
             match now {
                 Ok(now) if now.sum("kith_sampler_connections", &[]).is_some() => {
                     glance.servers.push(ServerRow::new(place, before, now));
                 }
-                Ok(now) if now.sum("kith_steps_total", &[]).is_some() => {
+                Ok(now) if now.sum("kith_step", &[]).is_some() => {
                     glance.ranks.push(RankRow::new(place, before, now));
                 }
-                Ok(_) => glance
-                    .silent
-                    .push(Silent { place: place.clone(), problem: "these are metrics of another program".to_owned() }),
+                Ok(now) if now.sum("kith_launch_restarts_total", &[]).is_some() => {
+                    glance.launchers.push(LauncherRow::new(place, now));
+                }
+                Ok(_) => glance.silent.push(Silent {
+                    place: place.clone(),
+                    problem: "metrics of another program: expected a rank, a server or a launcher".to_owned(),
+                }),
                 Err(problem) => glance.silent.push(Silent { place: place.clone(), problem: problem.clone() }),
             }
         }
         glance.ranks.sort_by_key(|rank| rank.rank);
-        glance.waits = waits::sentences(&glance.ranks, &glance.servers);
+        let silent: Vec<&str> = glance.silent.iter().map(|silent| silent.place.as_str()).collect();
+        glance.waits = waits::sentences(&glance.ranks, &glance.servers, &silent);
         glance
+    }
+
+    /// True if no process was read.
+    fn is_empty(&self) -> bool {
+        self.ranks.is_empty() && self.servers.is_empty() && self.launchers.is_empty()
+    }
+
+    /// Sentences about ranks that wait, and places without metrics.
+    fn lines(&self) -> String {
+        let silent = self.silent.iter().map(|Silent { place, problem }| format!("{place}: no metrics: {problem}\n"));
+        self.waits.iter().map(|wait| format!("{wait}\n")).chain(silent).collect()
     }
 
     fn text(&self) -> String {
@@ -130,9 +155,11 @@ impl Glance {
             let rows: Vec<Vec<String>> = self.servers.iter().map(ServerRow::cells).collect();
             parts.push(table_of(&[&[ServerRow::heading()], &*rows].concat()));
         }
-        let silent = self.silent.iter().map(|Silent { place, problem }| format!("{place}: no metrics: {problem}\n"));
-        let lines: String = self.waits.iter().map(|wait| format!("{wait}\n")).chain(silent).collect();
-        parts.extend(Some(lines).filter(|lines| !lines.is_empty()));
+        if !self.launchers.is_empty() {
+            let rows: Vec<Vec<String>> = self.launchers.iter().map(LauncherRow::cells).collect();
+            parts.push(table_of(&[&[LauncherRow::heading()], &*rows].concat()));
+        }
+        parts.extend(Some(self.lines()).filter(|lines| !lines.is_empty()));
         parts.join("\n")
     }
 }
@@ -151,7 +178,7 @@ mod tests {
         let [sample, compute, exchange] = seconds;
         let own = format!("rank=\"{rank}\"");
         format!(
-            "kith_steps_total{{{own}}} {steps}\nkith_epochs_total{{{own}}} 1\nkith_seeds_total{{{own}}} {}\n\
+            "kith_step{{{own}}} {steps}\nkith_epoch{{{own}}} 1\nkith_seeds_total{{{own}}} {}\n\
              kith_loss{{{own}}} 0.5\nkith_seconds_total{{{own},phase=\"sample\"}} {sample}\n\
              kith_seconds_total{{{own},phase=\"compute\"}} {compute}\n\
              kith_seconds_total{{{own},phase=\"exchange\"}} {exchange}\nkith_phase{{{own},phase=\"{phase}\"}} 1\n\
@@ -227,10 +254,68 @@ mod tests {
     }
 
     #[test]
+    fn a_launcher_has_its_row() {
+        let page = "kith_launch_processes{kind=\"rank\"} 2\nkith_launch_processes{kind=\"server\"} 1\n\
+                    kith_launch_ends_total{kind=\"rank\",code=\"0\"} 2\n\
+                    kith_launch_ends_total{kind=\"rank\",code=\"signal 9\"} 3\nkith_launch_restarts_total 4\n\
+                    kith_launch_restarts_without_progress 1\nkith_launch_max_restarts_without_progress 3\n";
+        let page = [at(page, Instant::now())];
+        let glance = Glance::new(&["l:1".to_owned()], &page, &page);
+        let text = glance.text();
+        let cells: Vec<&str> = text.lines().last().unwrap().split_whitespace().collect();
+        assert_eq!(cells, ["l:1", "2", "1", "3", "4", "1", "of", "3"], "{text}");
+    }
+
+    #[test]
+    fn a_silent_rank_is_named_by_those_that_hear_nothing_of_it() {
+        let begun = Instant::now();
+        let page = |age: f64| {
+            let page = rank(0, 10, [0.0, 0.0, 1.0], "exchange");
+            format!(
+                "{page}kith_heartbeat_age_seconds{{rank=\"0\",peer=\"1\"}} {age}\nkith_heartbeat_age_seconds{{rank=\"0\",peer=\"2\"}} 0.5\n"
+            )
+        };
+        let glance = |age: f64| Glance::new(&["x:1".to_owned()], &[at(&page(0.0), begun)], &[at(&page(age), begun)]);
+        let expected = "rank 0 has heard nothing of rank 1 for 6.5 s: it is paused, or its host is away";
+        assert_eq!(glance(6.5).waits, [expected]);
+        assert_eq!(glance(1.5).waits, [""; 0]);
+    }
+
+    #[test]
+    fn a_busy_server_is_named_and_an_idle_one_is_not() {
+        let begun = Instant::now();
+        let later = begun + Duration::from_secs(1);
+        let places = ["r:1", "s:1", "gone:1"].map(str::to_owned);
+        let server = |n: u32, bound: &str| {
+            format!(
+                "kith_sampler_connections 2\nkith_sampler_queue_seconds_bucket{{le=\"{bound}\"}} {n}\n\
+                 kith_sampler_queue_seconds_bucket{{le=\"+Inf\"}} {n}\n"
+            )
+        };
+        let waits = |bound: &str, n_places: usize| {
+            let before = [
+                at(&rank(0, 10, [1.0; 3], "sample"), begun),
+                at(&server(0, bound), begun),
+                Err("connection refused".to_owned()),
+            ];
+            let now = [
+                at(&rank(0, 10, [3.0, 1.0, 1.0], "sample"), later),
+                at(&server(9, bound), later),
+                Err("connection refused".to_owned()),
+            ];
+            Glance::new(&places[..n_places], &before[..n_places], &now[..n_places]).waits.join(" ")
+        };
+        assert!(waits("0.5", 2).ends_with("the busiest server is s:1, where work waits up to 500 ms"));
+        assert!(waits("0.0001", 2).contains("the servers are not busy"), "{}", waits("0.0001", 2));
+        assert!(waits("0.5", 3).contains("there are no metrics of gone:1"), "{}", waits("0.5", 3));
+    }
+
+    #[test]
     fn other_programs_are_named() {
         let page = [at("go_goroutines 7\n", Instant::now())];
         let glance = Glance::new(&["x:1".to_owned()], &page, &page);
-        assert!(glance.text().contains("x:1: no metrics: these are metrics of another program"), "{}", glance.text());
+        assert!(glance.text().contains("x:1: no metrics: metrics of another program: expected"), "{}", glance.text());
+        assert!(glance.is_empty());
     }
 
     #[test]

@@ -181,8 +181,8 @@ mod tests {
 
         let shown = page(address);
         for (name, expected) in [
-            ("kith_steps_total{rank=\"2\"}", 8.0),
-            ("kith_epochs_total{rank=\"2\"}", 1.0),
+            ("kith_step{rank=\"2\"}", 8.0),
+            ("kith_epoch{rank=\"2\"}", 1.0),
             ("kith_seeds_total{rank=\"2\"}", 128.0),
             ("kith_loss{rank=\"2\"}", 0.25),
             ("kith_seconds_total{rank=\"2\",phase=\"compute\"}", 3.0),

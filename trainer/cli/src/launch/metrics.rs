@@ -1,6 +1,16 @@
 //! Metrics of `kith launch`: the processes that it runs, their ends, and restarts of the run.
 
-use std::{io, net::SocketAddr, sync::atomic::AtomicU64};
+use std::{
+    io,
+    net::SocketAddr,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
 
 use kith_group::launch::{attempt::Who, ended::Ended};
 use kith_sampler::prometheus::{self, describe_process};
@@ -8,6 +18,11 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
+
+use super::progress::reached;
+
+/// The time between two looks for a newer checkpoint after a restart.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 type Labels = Vec<(&'static str, String)>;
 
@@ -17,12 +32,16 @@ pub(super) struct Metrics {
     running: Family<Labels, Gauge>,
     ends: Family<Labels, Counter>,
     restarts: Counter,
+    /// Restarts since the last checkpoint.
     in_vain: Gauge<u64, AtomicU64>,
+    /// Progress of the run at the last restart.
+    reached: Arc<AtomicU64>,
 }
 
 impl Metrics {
-    /// Serves the metrics at an address; gives the address that was bound. `most_restarts`: restarts in a row without a newer checkpoint.
-    pub(super) fn show(&self, address: SocketAddr, most_restarts: u32) -> io::Result<SocketAddr> {
+    /// Serves the metrics at an address; gives the address that was bound. `most_restarts`: restarts in a row without a newer
+    /// checkpoint in `out`.
+    pub(super) fn show(&self, address: SocketAddr, most_restarts: u32, out: Option<&Path>) -> io::Result<SocketAddr> {
         // Present from the start, so that rates of them are those of the first, too.
         for kind in ["rank", "server"] {
             drop(self.ends.get_or_create(&vec![("kind", kind.to_owned()), ("code", "0".to_owned())]));
@@ -32,12 +51,30 @@ impl Metrics {
         registry.register("kith_launch_processes", "Running processes", self.running.clone());
         registry.register("kith_launch_ends", "Processes that ended, by exit code or signal", self.ends.clone());
         registry.register("kith_launch_restarts", "Restarts of the run", self.restarts.clone());
-        let help = "Restarts in a row without a newer checkpoint, as of the last restart";
+        let help = "Restarts since the last checkpoint";
         registry.register("kith_launch_restarts_without_progress", help, self.in_vain.clone());
         let most = Gauge::<u64, AtomicU64>::default();
         most.set(most_restarts.into());
         registry.register("kith_launch_max_restarts_without_progress", "Value of --restarts", most);
-        prometheus::show(address, registry)
+        let bound = prometheus::show(address, registry)?;
+        if let Some(out) = out.map(Path::to_owned) {
+            let metrics = self.clone();
+            let look = move || {
+                loop {
+                    thread::sleep(LOOK_EVERY);
+                    metrics.look(&out);
+                }
+            };
+            thread::Builder::new().name("kith-progress".to_owned()).spawn(look)?;
+        }
+        Ok(bound)
+    }
+
+    /// Forgets restarts once the run has a newer checkpoint.
+    fn look(&self, out: &Path) {
+        if self.in_vain.get() > 0 && reached(Some(out)) > self.reached.load(Ordering::Relaxed) {
+            self.in_vain.set(0);
+        }
     }
 
     /// A process was started.
@@ -55,9 +92,10 @@ impl Metrics {
         self.ends.get_or_create(&vec![kind(who), ("code", how)]).inc();
     }
 
-    /// The run is started again, for the `n`-th time since the last newer checkpoint.
-    pub(super) fn restarted(&self, n: u32) {
+    /// The run, which has reached this much, is started again for the `n`-th time since its last checkpoint.
+    pub(super) fn restarted(&self, n: u32, reached: u64) {
         self.restarts.inc();
+        self.reached.store(reached, Ordering::Relaxed);
         self.in_vain.set(n.into());
     }
 }
@@ -73,6 +111,7 @@ fn kind(who: Who) -> (&'static str, String) {
 #[cfg(test)]
 mod tests {
     use std::{
+        fs,
         io::{Read, Write},
         net::TcpStream,
         time::Duration,
@@ -81,13 +120,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn restarts_are_forgotten_with_a_newer_checkpoint() {
+        let out = tempfile::tempdir().unwrap();
+        let checkpoints = out.path().join("checkpoints");
+        fs::create_dir(&checkpoints).unwrap();
+        fs::write(checkpoints.join("step-8.safetensors"), "").unwrap();
+        let metrics = Metrics::default();
+        metrics.restarted(2, reached(Some(out.path())));
+        metrics.look(out.path());
+        assert_eq!(metrics.in_vain.get(), 2, "the run has not gone on");
+        fs::write(checkpoints.join("step-16.safetensors"), "").unwrap();
+        metrics.look(out.path());
+        assert_eq!(metrics.in_vain.get(), 0);
+    }
+
+    #[test]
     fn processes_and_restarts_are_counted() {
         let metrics = Metrics::default();
-        let address = metrics.show(([127, 0, 0, 1], 0).into(), 3).unwrap();
+        let address = metrics.show(([127, 0, 0, 1], 0).into(), 3, None).unwrap();
         [Who::Server(0), Who::Rank(0), Who::Rank(1)].into_iter().for_each(|who| metrics.begun(who));
         metrics.ended(Who::Rank(1), Ended::Signal(9));
         metrics.ended(Who::Rank(0), Ended::Code(75));
-        metrics.restarted(1);
+        metrics.restarted(1, 40);
         metrics.begun(Who::Rank(0));
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -106,6 +160,6 @@ mod tests {
         ] {
             assert!(page.lines().any(|own| own == line), "{line} is not in\n{page}");
         }
-        assert!(metrics.show(address, 3).is_err(), "the port is taken");
+        assert!(metrics.show(address, 3, None).is_err(), "the port is taken");
     }
 }

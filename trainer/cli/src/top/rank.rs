@@ -31,8 +31,10 @@ pub(super) struct RankRow {
     pub(super) new_retries: u64,
     hedges: u64,
     checkpoint_seconds: Option<f64>,
-    /// The rank of which nothing was heard for the longest time.
+    /// Longest time since the last sign of life of another rank, and that rank.
     heartbeat_seconds: Option<f64>,
+    #[serde(skip)]
+    pub(super) silent_peer: Option<(u64, f64)>,
 }
 
 /// Phases with a column.
@@ -45,10 +47,10 @@ impl RankRow {
         let n_remote = rows("cached") + rows("remote");
         let phase = now.state("kith_phase", "phase").map(str::to_owned);
         RankRow {
-            rank: now.label("kith_steps_total", "rank").and_then(|rank| rank.parse().ok()).unwrap_or(0),
+            rank: now.label("kith_step", "rank").and_then(|rank| rank.parse().ok()).unwrap_or(0),
             place: place.to_owned(),
-            step: whole("kith_steps_total"),
-            epoch: whole("kith_epochs_total"),
+            step: whole("kith_step"),
+            epoch: whole("kith_epoch"),
             // JSON has no number for a loss that is none.
             loss: now.sum("kith_loss", &[]).filter(|loss| loss.is_finite()),
             seeds_per_second: rate(before, now, "kith_seeds_total"),
@@ -63,7 +65,10 @@ impl RankRow {
             }),
             hedges: whole("kith_hedges_total"),
             checkpoint_seconds: now.sum("kith_checkpoint_age_seconds", &[]),
-            heartbeat_seconds: now.most("kith_heartbeat_age_seconds"),
+            heartbeat_seconds: now.most("kith_heartbeat_age_seconds", "peer").map(|(_, age)| age),
+            silent_peer: now
+                .most("kith_heartbeat_age_seconds", "peer")
+                .and_then(|(peer, age)| Some((peer?.parse().ok()?, age))),
         }
     }
 

@@ -32,6 +32,9 @@ pub(crate) const CALL: Duration = Duration::from_secs(60);
 /// After the last fault, a run has ended within this time.
 const BOUND: Duration = Duration::from_secs(3600);
 
+/// Limit of events at one moment.
+const MAX_AT_ONCE: u32 = 10_000;
+
 /// Something that happens at a time.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
@@ -190,8 +193,14 @@ impl World {
         let last = faults.iter().map(|(at, fault)| *at + fault.lasts()).max().unwrap_or_default();
         faults.into_iter().for_each(|(at, fault)| world.queue.add(at, Event::Fault(fault)));
         world.begin();
+        let mut n_at_once = 0;
         while world.supervisor.code.is_none() && world.now <= last + BOUND {
             let Some((at, event)) = world.queue.next() else { break };
+            n_at_once = if at > world.now { 0 } else { n_at_once + 1 };
+            if n_at_once > MAX_AT_ONCE {
+                world.violate("a process is busy for ever without waiting");
+                break;
+            }
             world.now = at;
             world.handle(event);
         }

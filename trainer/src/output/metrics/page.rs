@@ -68,8 +68,9 @@ pub(super) fn write(encoder: DescriptorEncoder<'_>, (rank, n_ranks): (usize, usi
 }
 
 fn of_run(families: &mut Families<'_>, counts: &Counts) -> fmt::Result {
-    families.counters("kith_steps", "Weight updates, over the whole run.", vec![(vec![], counts.step)])?;
-    families.counters("kith_epochs", "Whole epochs, over the whole run.", vec![(vec![], counts.epoch)])?;
+    // A run that resumes goes back to its checkpoint: no counters.
+    families.gauges("kith_step", "Weight updates of the whole run.", vec![(vec![], counts.step)])?;
+    families.gauges("kith_epoch", "Complete epochs of the whole run.", vec![(vec![], counts.epoch)])?;
     let help = "Seed nodes of all ranks that were trained on since this process started.";
     families.counters("kith_seeds", help, vec![(vec![], counts.n_seeds)])?;
     families.gauges("kith_loss", "Loss of the last step.", vec![(vec![], counts.loss)])?;
