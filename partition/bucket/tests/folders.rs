@@ -395,6 +395,26 @@ fn of_two_pushes_to_one_place_one_is_whole() {
     assert_eq!(files(&ground.path("twice")), files(&other));
 }
 
+#[test]
+fn of_two_pushes_that_replace_a_folder_the_first_to_end_stays() {
+    let ground = ground();
+    push(&ground.path("here"), &ground.place, false).unwrap();
+    let folders = ["one", "two"].map(|name| {
+        let dir = ground.path(name);
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("manifest.json"), name).unwrap();
+        fs::write(dir.join("owner.u8"), name).unwrap();
+        dir
+    });
+    let [one, two] = folders.each_ref().map(|dir| Push::new(dir, &ground.place, true, &|_| ()).unwrap());
+    two.run(&|_| ()).unwrap();
+    assert!(matches!(one.run(&|_| ()).unwrap_err(), BucketError::Contested { .. }));
+    ground.pull("back", &Wanted::All).unwrap();
+    assert_eq!(files(&ground.path("back")), files(&folders[1]));
+    // Nothing is left of the folder before, nor of the other push.
+    assert_eq!(files(&ground.path("there")).len(), 2, "{:?}", files(&ground.path("there")).keys());
+}
+
 /// Two folders are pushed to one place at the same time, 150 times. Exactly one push succeeds each time, and its folder is
 /// complete.
 #[test]

@@ -82,7 +82,7 @@ impl Replicas {
         let mut first = way.transport.ask(question, answer, progress);
         let mut n_failed = 0;
         let (permit, hedged) = loop {
-            let permit = match wait.patience(&mut first).await {
+            let permit = match wait.patience(&mut first, n_failed).await {
                 Hedged::No(asked) => return asked.inspect(|()| wait.answered(false)),
                 Hedged::Yes(permit) => permit,
             };

@@ -37,13 +37,16 @@ pub(super) struct Wait<'a> {
 }
 
 impl<'a> Wait<'a> {
-    /// Waits for an answer as long as is usual, and on until a hedge may begin.
-    pub(super) async fn patience(&self, first: &mut Attempt<'_>) -> Hedged<'a> {
+    /// Waits for an answer as long as is usual, and on until a hedge may begin; longer after each hedge that failed.
+    pub(super) async fn patience(&self, first: &mut Attempt<'_>, n_failed: usize) -> Hedged<'a> {
         let Wait { ways, turn, usual, started, .. } = *self;
         if ways.ways.len() == 1 {
             return Hedged::No(first.await);
         }
-        let mut until = started + usual;
+        let mut until = match n_failed {
+            0 => started + usual,
+            n => Instant::now() + LOOK_EVERY * n as u32,
+        };
         loop {
             if let Ok(asked) = timeout_at(until, &mut *first).await {
                 return Hedged::No(asked);
