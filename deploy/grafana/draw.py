@@ -74,7 +74,7 @@ class Series:
 
 def ask(prometheus: str, target: dict[str, Any], job: str, times: Range) -> list[Series]:
     """Series of a query that have a value."""
-    query = {"query": target["expr"].replace("$job", job), "start": times.start, "end": times.end, "step": times.step}
+    query = {"query": target["expr"].replace("$job", job).replace("$__rate_interval", "1m"), "start": times.start, "end": times.end, "step": times.step}
     address = f"{prometheus.rstrip('/')}/api/v1/query_range?{urllib.parse.urlencode(query)}"
     with urllib.request.urlopen(address, timeout=TIMEOUT) as answer:
         found = json.load(answer)["data"]["result"]

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::kith::{finish, program};
 
-/// For slow tests: as many as there are.
+/// Number that selects all states or faults, for slow tests.
 pub(super) const ALL: usize = usize::MAX;
 
 /// Numbers of `EIO` and `ENOSPC`.
@@ -120,8 +120,8 @@ impl<'a> Case<'a> {
         if differing.is_empty() { Ok(()) } else { Err(format!("the next run made other {differing:?}")) }
     }
 
-    /// Operations fail, one at a time or from one on: the exit code and the sentence are as documented, nothing is half
-    /// there, and the next run repairs it. `n_faults` of each kind.
+    /// Checks single and lasting faults, `n_faults` of each kind: the exit code and the sentence are as documented, nothing is
+    /// half there, and the next run repairs it.
     #[track_caller]
     pub(super) fn survives_faults(&self, recorder: &Recorder, n_faults: usize) {
         let (recording, expected) = self.record(recorder);
@@ -144,6 +144,14 @@ impl<'a> Case<'a> {
             }
         }
         assert!(bad.is_empty(), "{} faults end badly, such as:\n{}", bad.len(), some(&bad));
+        let n_ended = |name: &str| -> usize {
+            codes
+                .iter()
+                .filter(|((kind, code), _)| *kind == name && code.is_some_and(|code| code > 0))
+                .map(|(_, n)| n)
+                .sum()
+        };
+        assert!(["EIO", "ENOSPC"].into_iter().all(|name| n_ended(name) > 0), "no fault ended a command: {codes:?}");
         report(&format!("exit codes {codes:?}"));
     }
 

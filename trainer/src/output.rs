@@ -4,4 +4,5 @@ pub mod checkpoint;
 pub mod interchange;
 pub mod keeper;
 pub mod metrics;
+mod records;
 pub mod run_folder;

@@ -11,15 +11,17 @@ pub enum LogError {
         /// The problem.
         problem: String,
     },
-    /// A format that there is not.
+    /// An unknown format.
     #[error("KITH_LOG_FORMAT: expected text or json, found {found}")]
     Format {
         /// The value of the variable.
         found: String,
     },
     /// A collector that gets no spans.
-    #[error("--otlp: expected an address such as http://localhost:4317, found {found}: {problem}")]
+    #[error("{given_by}: expected an address such as http://localhost:4317, found {found}: {problem}")]
     Collector {
+        /// The option or the variable.
+        given_by: &'static str,
         /// The address.
         found: String,
         /// The problem.

@@ -43,9 +43,9 @@ struct Export {
     runtime: Mutex<Option<Runtime>>,
 }
 
-/// Starts to export the spans of a program; only the first call counts.
-pub(crate) fn start(program: &'static str, url: &str) -> Result<SdkTracer, LogError> {
-    let wrong = |problem: String| LogError::Collector { found: url.to_owned(), problem };
+/// Starts to export the spans of a program to an address, which an option or a variable gave; only the first call counts.
+pub(crate) fn start(program: &'static str, given_by: &'static str, url: &str) -> Result<SdkTracer, LogError> {
+    let wrong = |problem: String| LogError::Collector { given_by, found: url.to_owned(), problem };
     if !url.starts_with("http://") {
         return Err(wrong("it must begin with http://".to_owned()));
     }
@@ -98,7 +98,7 @@ pub fn span_header(span: &Span) -> Option<String> {
 pub fn follow(span: &Span, header: Option<&str>) {
     if let (Some(_), Some(header)) = (EXPORT.get(), header) {
         let headers = HashMap::from([(SPAN_HEADER.to_owned(), header.to_owned())]);
-        // A header that is none is that of nobody.
+        // An invalid header is ignored.
         let _ = span.set_parent(TraceContextPropagator::new().extract(&headers));
     }
 }

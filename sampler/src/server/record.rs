@@ -38,8 +38,15 @@ impl Record {
         metrics.started(call);
         let session = Session::of(headers);
         let name = session.as_ref().map(Session::as_str);
-        let span =
-            info_span!("call", otel.name = call.name(), otel.kind = "server", %address, session = name, code = Empty);
+        let span = info_span!(
+            "call",
+            otel.name = call.name(),
+            otel.kind = "server",
+            otel.status_code = Empty,
+            %address,
+            session = name,
+            code = Empty
+        );
         kith_log::follow(&span, headers.get(SPAN_HEADER).and_then(|value| value.to_str().ok()));
         Record { metrics, call, address, session, span, started: Instant::now(), has_ended: AtomicBool::new(false) }
     }
@@ -75,7 +82,6 @@ impl Record {
         let (call, address) = (self.call.name(), self.address);
         let session = self.session.as_ref().map(Session::as_str);
         let (problem, code) = (status.message(), code_name(status.code()));
-        self.span.record("code", code);
         macro_rules! line {
             ($level:ident, $reason:expr, $text:literal) => {
                 $level!(parent: &self.span, reason = $reason, call, %address, session, problem, $text)
@@ -96,6 +102,10 @@ impl Record {
     fn end_with(&self, code: Code) {
         if !self.has_ended.swap(true, Ordering::Relaxed) {
             self.metrics.ended(self.call, code, self.started.elapsed());
+            self.span.record("code", code_name(code));
+            if !matches!(code, Code::Ok | Code::Cancelled) {
+                self.span.record("otel.status_code", "ERROR");
+            }
         }
     }
 }

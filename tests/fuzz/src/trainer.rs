@@ -1,4 +1,4 @@
-//! Files of runs, and what ranks receive from each other.
+//! Files of runs, and messages between ranks.
 
 pub(crate) mod checkpoint;
 pub(crate) mod messages;

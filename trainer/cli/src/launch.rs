@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::Context;
+use anyhow::anyhow;
 use kith_group::launch::{
     attempt::Outcome,
     restarts::{Restarts, pause_before},
@@ -56,7 +56,9 @@ pub(crate) fn run(args: Args, typed: &[OsString]) -> anyhow::Result<u8> {
     let mut restarts = Restarts::new(most_restarts, reached(out));
     let metrics = Metrics::default();
     if let Some(address) = args.launcher_metrics {
-        let bound = metrics.show(address, most_restarts, out).with_context(|| format!("metrics on {address}"))?;
+        let bound = metrics.show(address, most_restarts, out).map_err(|error| {
+            anyhow!("--launcher-metrics: cannot serve metrics on {address}: {error}; give another address")
+        })?;
         say(&format!("launcher metrics on {bound}"));
     }
     let (sender, events) = events()?;
@@ -79,7 +81,8 @@ pub(crate) fn run(args: Args, typed: &[OsString]) -> anyhow::Result<u8> {
             Some(out) => format!("from the last checkpoint in {}", out.display()),
             None => "from the beginning, because there is no --out".to_owned(),
         };
-        let which = format!("restart {restart} of {most_restarts} since the last checkpoint");
+        let since = if out.is_some() { " since the last checkpoint" } else { "" };
+        let which = format!("restart {restart} of {most_restarts}{since}");
         say(&format!("{sentence}: starting all again {from} in {} s ({which})", pause.as_secs()));
         if let Some(code) = signal_within(&events, pause) {
             return Ok(code);

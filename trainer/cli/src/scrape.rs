@@ -29,7 +29,10 @@ pub(crate) fn scrape(place: &str, limit: Duration) -> Result<Scraped, String> {
     let place = place.strip_suffix("/metrics").unwrap_or(place).trim_end_matches('/');
     let page = read(place, limit).map_err(|error| match error.kind() {
         io::ErrorKind::TimedOut => {
-            format!("no answer within {} s: the process is paused, or its host is away", limit.as_secs_f64())
+            format!(
+                "no answer within {} s: the process is paused, its host is away, or a firewall drops packets",
+                limit.as_secs_f64()
+            )
         }
         io::ErrorKind::ConnectionRefused => "connection refused: no process serves metrics there".to_owned(),
         _ => error.to_string(),

@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let glance = Glance::new(&args.places, &before, &now);
         if args.once && glance.is_empty() {
             anyhow::bail!(
-                "no metrics: give the --metrics addresses of running ranks and servers\n{}",
+                "no metrics: give the --metrics addresses of running ranks and servers, or --launcher-metrics of launchers\n{}",
                 glance.lines().trim_end()
             );
         }
@@ -247,7 +247,7 @@ mod tests {
             let later = begun + Duration::from_secs(1);
             Glance::new(&["x:1".to_owned()], &[at(&page(before), begun)], &[at(&page(now), later)])
         };
-        let expected = "rank 0 waits for sampling servers: it tried calls again 7 times since the last reading";
+        let expected = "rank 0 repeats calls to sampling servers: 7 since the last reading";
         assert_eq!(glance(3, 10).waits, [expected]);
         assert_eq!(glance(3, 3).waits, [""; 0]);
         assert_eq!(glance(10, 3).waits, [""; 0], "the process has started again");
@@ -306,8 +306,14 @@ mod tests {
             Glance::new(&places[..n_places], &before[..n_places], &now[..n_places]).waits.join(" ")
         };
         assert!(waits("0.5", 2).ends_with("the busiest server is s:1, where work waits up to 500 ms"));
-        assert!(waits("0.0001", 2).contains("the servers are not busy"), "{}", waits("0.0001", 2));
-        assert!(waits("0.5", 3).contains("there are no metrics of gone:1"), "{}", waits("0.5", 3));
+        assert!(
+            waits("+Inf", 2).ends_with("the busiest server is s:1, where work waits up to long"),
+            "{}",
+            waits("+Inf", 2)
+        );
+        assert!(waits("0.5", 3).contains("the busiest server is s:1"), "a busy server is named first");
+        assert!(waits("0.0001", 2).contains("no work waits for a thread"), "{}", waits("0.0001", 2));
+        assert!(waits("0.0001", 3).contains("there are no metrics of gone:1"), "{}", waits("0.0001", 3));
     }
 
     #[test]

@@ -20,7 +20,10 @@ pub enum WireError {
 impl std::fmt::Display for WireError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            WireError::TooLong => f.write_str("a message is too long"),
+            WireError::TooLong => {
+                let most = MAX_BYTES >> 20;
+                write!(f, "expected a message of at most {most} MiB: another program may use this port")
+            }
             WireError::Malformed(error) => error.fmt(f),
         }
     }
@@ -104,7 +107,7 @@ mod tests {
             inbox.push(bytes).unwrap();
             inbox.take::<String>().map_err(|error| error.to_string())
         };
-        assert_eq!(after(&[255; 9]).unwrap_err(), "a message is too long");
+        assert!(after(&[255; 9]).unwrap_err().starts_with("expected a message of at most 16 MiB"));
         assert!(after(&[1, 0, 0, 0, b'x']).is_err());
         assert_eq!(after(&[9, 0, 0]).unwrap(), None);
         assert!(matches!(encode(&"x".repeat(MAX_BYTES)), Err(WireError::TooLong)));

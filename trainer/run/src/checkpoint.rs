@@ -101,7 +101,7 @@ pub fn to_bytes(state: &SavedState, mut tensors: Vec<(&str, Vec<usize>, &[u8])>)
     bytes
 }
 
-/// Of all tensors, by name.
+/// Checksum of all tensors, in the order of their names.
 fn checksum_of<'a>(tensors: impl Iterator<Item = (&'a str, &'a [u8])>) -> String {
     let mut hasher = crc32fast::Hasher::new();
     for (name, bytes) in tensors {

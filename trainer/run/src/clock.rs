@@ -51,7 +51,7 @@ impl Phases {
         Phase::ALL.iter().map(|phase| self.of(*phase))
     }
 
-    /// Time spent in all phases. Of times from a file, which may be any numbers, the sum has a limit.
+    /// Time spent in all phases; saturating, because times of a file may be any numbers.
     pub fn total(&self) -> u64 {
         self.each().fold(0, u64::saturating_add)
     }

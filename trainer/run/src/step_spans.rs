@@ -13,7 +13,7 @@ pub(crate) struct StepSpans {
 }
 
 impl StepSpans {
-    /// Before the first step.
+    /// Spans of a rank that has begun no step.
     pub(crate) fn new() -> StepSpans {
         StepSpans { step: None, of_step: Span::none(), of_phase: Span::none() }
     }

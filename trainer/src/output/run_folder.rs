@@ -2,7 +2,7 @@
 
 use std::{
     fs::{File, OpenOptions, TryLockError},
-    io::{BufRead, BufReader, Seek, SeekFrom, Write},
+    io::{BufReader, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
 };
 
@@ -15,7 +15,7 @@ use kith_run::{
 
 use crate::{
     error::TrainError,
-    output::{checkpoint::Checkpoints, keeper::Keeper},
+    output::{checkpoint::Checkpoints, keeper::Keeper, records::whole_records},
 };
 
 /// The folder of a run, held by one process.
@@ -45,14 +45,9 @@ impl RunFolder {
             TryLockError::WouldBlock => TrainError::Busy { path: dir.to_owned() },
             TryLockError::Error(source) => TrainError::Io { path: path.clone(), source },
         })?;
-        let (mut n_bytes, mut line) = (0, Vec::new());
-        let mut reader = BufReader::new(&steps);
-        for step in 0..n_steps {
-            line.clear();
-            n_bytes += reader.read_until(b'\n', &mut line).map_err(io())? as u64;
-            if line.last() != Some(&b'\n') {
-                return Err(TrainError::checkpoint(&path, format!("ends after {step} of {n_steps} records")));
-            }
+        let (n_whole, n_bytes) = whole_records(BufReader::new(&steps), n_steps).map_err(io())?;
+        if n_whole < n_steps {
+            return Err(TrainError::checkpoint(&path, format!("ends after {n_whole} of {n_steps} whole records")));
         }
         steps.set_len(n_bytes).map_err(io())?;
         steps.seek(SeekFrom::End(0)).map_err(io())?;
@@ -124,7 +119,7 @@ mod tests {
 
         assert!(RunFolder::create(&dir, &config()).unwrap_err().to_string().contains("holds a run already"));
         let short = RunFolder::resume(&dir, &config(), 6).unwrap_err().to_string();
-        assert!(short.ends_with("steps.jsonl: ends after 5 of 6 records"), "{short}");
+        assert!(short.ends_with("steps.jsonl: ends after 5 of 6 whole records"), "{short}");
         let mut folder = RunFolder::resume(&dir, &config(), 3).unwrap();
         folder.record(&StepRecord::new(3, 3)).unwrap();
         let text = fs::read_to_string(dir.join(STEPS)).unwrap();

@@ -29,7 +29,7 @@ const RESERVE: u32 = 4;
 /// Hedges at a time.
 const MAX_AT_ONCE: u32 = 4;
 
-/// The time between two hedges of calls that stand still.
+/// The time between two hedges of stalled calls.
 const RESCUE_EVERY: Duration = Duration::from_millis(250);
 
 /// The most bytes of a hedge's answer. A hedge that has received them and is ahead takes over; one that is behind ends.
@@ -42,7 +42,7 @@ pub struct HedgeCounts {
     pub calls: u64,
     /// Attempts that were added: at most 5 % of calls, and the rescues.
     pub hedges: u64,
-    /// Hedges of calls that stood still: at most 4 per second.
+    /// Hedges of stalled calls: at most 4 per second.
     pub rescues: u64,
     /// Hedges whose answer counted.
     pub won: u64,
@@ -72,7 +72,7 @@ pub(crate) struct Budget {
     started: Instant,
     /// Calls that no hedge has used up.
     saved: AtomicU32,
-    /// Milliseconds from the start to the next hedge of a call that stands still.
+    /// Milliseconds from the start to the next hedge of a stalled call.
     next_rescue: AtomicU64,
     n_running: AtomicU32,
     pub(crate) n_calls: AtomicU64,
@@ -89,7 +89,7 @@ pub(crate) struct Permit<'a> {
 }
 
 impl Permit<'_> {
-    /// True for a call that stood still.
+    /// True for a hedge of a stalled call.
     pub(crate) fn is_rescue(&self) -> bool {
         self.is_rescue
     }
@@ -129,7 +129,7 @@ impl Budget {
         Some(permit)
     }
 
-    /// Takes a hedge for a call that stands still, which no other calls pay for: at most 4 per second.
+    /// Takes a hedge for a stalled call, which no other calls pay for: at most 4 per second.
     pub(crate) fn rescue(&self) -> Option<Permit<'_>> {
         let permit = self.begin(true)?;
         let now = self.started.elapsed().as_millis() as u64;
@@ -141,10 +141,8 @@ impl Budget {
     }
 
     fn begin(&self, is_rescue: bool) -> Option<Permit<'_>> {
-        if self.n_running.fetch_add(1, Ordering::Relaxed) >= MAX_AT_ONCE {
-            self.n_running.fetch_sub(1, Ordering::Relaxed);
-            return None;
-        }
+        let more = |n: u32| (n < MAX_AT_ONCE).then_some(n + 1);
+        self.n_running.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         Some(Permit { budget: self, is_rescue })
     }
 }

@@ -19,6 +19,9 @@ use crate::remote::{
     transport::{Attempt, Question, Transport},
 };
 
+/// Failed hedges of a stalled call after which it moves on to another server.
+const MAX_FAILED: u32 = 2;
+
 /// Ways to several servers, of which one is used until it fails or is slow.
 #[derive(Debug)]
 pub(crate) struct Replicas(Arc<Ways>);
@@ -76,30 +79,36 @@ impl Replicas {
         ways.budget.call();
         let way = ways.way(turn);
         let usual = ways.usual.p95(question).unwrap_or(STALLED).max(MIN_PATIENCE);
-        let wait = Wait { ways, turn, question, usual, started: Instant::now(), max_bytes: answer.max_bytes() };
+        let (started, max_bytes) = (Instant::now(), answer.max_bytes());
+        let wait = Wait { ways, turn, question, usual, started, max_bytes, progress };
         let mut buffer = Buffer::new(question, answer);
         let mut n_before = progress.n_received();
         let mut first = way.transport.ask(question, answer, progress);
-        let mut n_failed = 0;
+        let (mut n_hedges, mut n_failed) = (0, 0);
         let (permit, hedged) = loop {
-            let permit = match wait.patience(&mut first, n_failed).await {
+            let permit = match wait.patience(&mut first, n_hedges).await {
                 Hedged::No(asked) => return asked.inspect(|()| wait.answered(false)),
                 Hedged::Yes(permit) => permit,
             };
             let hedged = Instant::now();
-            let is_won = match wait.hedge(&mut first, n_failed, &mut buffer, progress).await {
+            let is_won = match wait.hedge(&mut first, n_hedges, &mut buffer).await {
                 Raced::First(asked) => return asked.inspect(|()| wait.answered(true)),
                 Raced::Second => true,
-                Raced::Neither => {
+                Raced::Failed => {
+                    n_failed += 1;
                     let n_first = (progress.n_received() - n_before).saturating_sub(buffer.n_bytes as u64);
                     buffer.is_full && n_first < buffer.n_bytes as u64
                 }
+                Raced::Stalled => false,
             };
             if is_won {
                 break (permit, hedged);
             }
-            // The hedge failed, is behind, or stands still like the first attempt.
-            n_failed += 1;
+            if n_failed > MAX_FAILED && permit.is_rescue() {
+                // Rows of the next attempt count, also if it breaks off.
+                return Err(RemoteProblem::Lost("it stalls, and hedges fail".to_owned()));
+            }
+            n_hedges += 1;
             n_before += buffer.n_bytes as u64;
             buffer.empty();
         };

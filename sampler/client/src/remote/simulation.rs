@@ -204,6 +204,7 @@ fn run(key: u64) -> Done {
         done.counts = replicas.counts();
         done.took = began.elapsed();
         let HedgeCounts { calls, hedges, rescues, won, .. } = done.counts;
+        assert!(rescues <= 4 * done.took.as_secs() + 4, "key {key}: {:?}", done.counts);
         assert!((hedges - rescues) * 20 <= calls && won <= hedges, "key {key}: {:?}", done.counts);
         done
     })
@@ -266,9 +267,59 @@ fn check(keys: Range<u64>) {
         all.counts = all.counts.plus(done.counts);
         all.took += done.took;
     }
-    let HedgeCounts { hedges, won, left, probes, .. } = all.counts;
-    assert!(hedges > n_keys && won > 0 && left > 0 && probes > 0, "{all:?}");
+    let HedgeCounts { hedges, rescues, won, left, probes, .. } = all.counts;
+    assert!(hedges > n_keys && rescues > 0 && won > 0 && left > 0 && probes > 0, "{all:?}");
     assert!(all.n_failed * 20 < all.n_calls, "{all:?}");
+}
+
+/// Time of one call of 3,000 rows to servers with these faults, after 20 calls before them.
+fn call_with(faults: &[&[(Range<Duration>, Fault)]]) -> (Duration, HedgeCounts) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let began = Instant::now();
+        let server = |faults: &&[_]| Arc::new(Server { began, faults: faults.to_vec() }) as Arc<dyn Transport>;
+        let replicas = Replicas::new(faults.iter().map(server).collect(), 0);
+        let config = RemoteConfig { jitter: Some(0), ..RemoteConfig::default() };
+        let memory = Memory::new(&config);
+        let asker = Asker { address: "here", config: &config, transport: &replicas, memory: &memory };
+        let mut took = Duration::ZERO;
+        for call in 0..21 {
+            tokio::time::sleep_until(began + Duration::from_millis(if call < 20 { 40 * call } else { 1_000 })).await;
+            let request = |rows: Range<usize>| Ok(Bytes::from(vec![0; rows.len()]));
+            let wanted = Wanted { n_rows: 3_000, at_once: 3_000, request: &request };
+            let (asked_at, mut answer) = (Instant::now(), Numbers::default());
+            asker.ask(Call::FetchFeatures, Some(OfShards::One(0)), wanted, &mut answer).await.unwrap();
+            assert!(answer.read.into_iter().eq(0..3_000));
+            took = asked_at.elapsed();
+        }
+        (took, replicas.counts())
+    })
+}
+
+fn ten_minutes(fault: Fault) -> Vec<(Range<Duration>, Fault)> {
+    vec![(Duration::from_secs(1)..Duration::from_secs(601), fault)]
+}
+
+/// The rows of a server whose answers break off come by asking it, not by hedges of a call to a silent one.
+#[test]
+fn a_stalled_call_moves_on_to_a_server_whose_answers_break_off() {
+    let (took, counts) = call_with(&[&ten_minutes(Fault::Silent), &ten_minutes(Fault::Breaks(250))]);
+    assert!(took < Duration::from_secs(30), "{took:?}, {counts:?}");
+}
+
+/// A line that is slow for all is not asked twice beyond the budget.
+#[test]
+fn slow_calls_that_advance_are_not_rescued() {
+    let (took, counts) = call_with(&[&ten_minutes(Fault::Slow(100)), &ten_minutes(Fault::Slow(100))]);
+    assert!(took > Duration::from_secs(3) && counts.rescues == 0, "{took:?}, {counts:?}");
+}
+
+/// Of three replicas, two are silent and the third was slow a moment ago.
+#[test]
+fn a_stalled_call_reaches_a_server_that_was_slow() {
+    let was_slow = [(Duration::ZERO..Duration::from_millis(900), Fault::Slow(50))];
+    let (took, counts) = call_with(&[&ten_minutes(Fault::Silent), &ten_minutes(Fault::Silent), &was_slow]);
+    assert!(took < Duration::from_secs(8), "{took:?}, {counts:?}");
 }
 
 /// A damaged replica was asked twice while the other one was down, and both counted as damaged.

@@ -87,7 +87,9 @@ fn visits(answers: Vec<Answer>) {
                     let mut forming = Forming::new(1, (session.clone(), members), "here".to_owned(), LIMITS, now);
                     assert!(forming.is_previous(&Opening::Ring { session, from: 0 }));
                     assert!(matches!(forming.next(true, now), forming::Action::Fail(_)));
-                    return beats(1, number, Vec::new());
+                    let _ = forming.next(false, now);
+                    let board = Message::Board { entries: vec![Entry::default(); N_RANKS], number };
+                    return beats(1, number, vec![board, Message::Beat { own: Entry::default(), answers: number }]);
                 }
                 visit::Action::End(_) => return,
                 _ => {}

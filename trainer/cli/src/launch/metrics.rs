@@ -24,6 +24,9 @@ use super::progress::reached;
 /// The time between two looks for a newer checkpoint after a restart.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
+/// Usual exit codes and signals.
+const CODES: [&str; 5] = ["0", "1", "75", "signal 9", "signal 15"];
+
 type Labels = Vec<(&'static str, String)>;
 
 /// Counts of processes and restarts.
@@ -42,9 +45,9 @@ impl Metrics {
     /// Serves the metrics at an address; gives the address that was bound. `most_restarts`: restarts in a row without a newer
     /// checkpoint in `out`.
     pub(super) fn show(&self, address: SocketAddr, most_restarts: u32, out: Option<&Path>) -> io::Result<SocketAddr> {
-        // Present from the start, so that rates of them are those of the first, too.
-        for kind in ["rank", "server"] {
-            drop(self.ends.get_or_create(&vec![("kind", kind.to_owned()), ("code", "0".to_owned())]));
+        // Present from the start, so that the first end of a kind is an increase.
+        for (kind, code) in ["rank", "server"].into_iter().flat_map(|kind| CODES.map(|code| (kind, code))) {
+            drop(self.ends.get_or_create(&vec![("kind", kind.to_owned()), ("code", code.to_owned())]));
         }
         let mut registry = Registry::default();
         describe_process(&mut registry, "kith");

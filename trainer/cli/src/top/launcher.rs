@@ -15,7 +15,7 @@ pub(super) struct LauncherRow {
     /// Restarts since the last checkpoint, of those that are allowed.
     pub(super) in_vain: u64,
     most_in_vain: u64,
-    /// Processes that ended with an error or by a signal.
+    /// Processes that ended with an error or by a signal, other than 75: ranks end with 75 because another one was lost.
     pub(super) failed: u64,
 }
 
@@ -30,12 +30,14 @@ impl LauncherRow {
             restarts: whole("kith_launch_restarts_total", &[]),
             in_vain: whole("kith_launch_restarts_without_progress", &[]),
             most_in_vain: whole("kith_launch_max_restarts_without_progress", &[]),
-            failed: ends(&[]).saturating_sub(ends(&[("code", "0")])),
+            failed: ends(&[]).saturating_sub(ends(&[("code", "0")]) + ends(&[("code", "75")])),
         }
     }
 
     pub(super) fn heading() -> Vec<String> {
-        ["launcher", "ranks", "servers", "failed", "restarts", "since checkpoint"].map(str::to_owned).to_vec()
+        ["launcher", "ranks", "servers", "ended badly", "restarts", "restarts since checkpoint"]
+            .map(str::to_owned)
+            .to_vec()
     }
 
     pub(super) fn cells(&self) -> Vec<String> {

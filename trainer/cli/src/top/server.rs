@@ -83,6 +83,6 @@ impl ServerRow {
 }
 
 /// The greatest number stands for all that is longer than the bounds of a histogram.
-fn finite(seconds: f64) -> f64 {
+pub(super) fn finite(seconds: f64) -> f64 {
     if seconds == f64::MAX { f64::INFINITY } else { seconds }
 }

@@ -4,7 +4,7 @@ use kith_run::phase::Phase;
 
 use super::{
     rank::RankRow,
-    server::ServerRow,
+    server::{ServerRow, finite},
     shown::{shown_seconds, shown_share},
 };
 
@@ -26,8 +26,8 @@ pub(super) fn sentences(ranks: &[RankRow], servers: &[ServerRow], silent: &[&str
         |one: &&RankRow, other: &&RankRow| one.share(Phase::Exchange).total_cmp(&other.share(Phase::Exchange));
     let slowest = ranks.iter().min_by(waits_least);
     let wait = |rank| {
-        let lost = for_silent_rank(rank).or_else(|| for_lost_servers(rank));
-        lost.or_else(|| for_rank(rank, slowest?)).or_else(|| for_servers(rank, servers, silent))
+        let lost = for_silent_rank(rank).or_else(|| for_rank(rank, slowest?));
+        lost.or_else(|| for_lost_servers(rank)).or_else(|| for_servers(rank, servers, silent))
     };
     ranks.iter().filter_map(wait).collect()
 }
@@ -42,9 +42,7 @@ fn for_silent_rank(rank: &RankRow) -> Option<String> {
 /// A rank whose calls fail, in whatever phase it is.
 fn for_lost_servers(rank: &RankRow) -> Option<String> {
     let (number, n) = (rank.rank, rank.new_retries);
-    (n > 0).then(|| {
-        format!("rank {number} waits for sampling servers: it tried calls again {n} times since the last reading")
-    })
+    (n > 0).then(|| format!("rank {number} repeats calls to sampling servers: {n} since the last reading"))
 }
 
 /// A rank that is done with its part of steps earlier than others.
@@ -73,9 +71,6 @@ fn for_servers(rank: &RankRow, servers: &[ServerRow], silent: &[&str]) -> Option
     let beginning =
         format!("rank {} waits for mini-batches: sample takes {} of its time", rank.rank, shown_share(Some(share)));
     let queue = |server: &ServerRow| server.queue_p99.unwrap_or(0.0);
-    if let [place, ..] = silent {
-        return Some(format!("{beginning}; there are no metrics of {place}, which may be a server that is away"));
-    }
     let busiest = servers.iter().max_by(|one, other| {
         (queue(one), one.in_flight).partial_cmp(&(queue(other), other.in_flight)).unwrap_or(std::cmp::Ordering::Equal)
     });
@@ -83,9 +78,12 @@ fn for_servers(rank: &RankRow, servers: &[ServerRow], silent: &[&str]) -> Option
         Some(server) if queue(server) > BUSY => format!(
             "{beginning}; the busiest server is {}, where work waits up to {}",
             server.place,
-            shown_seconds(Some(queue(server)))
+            shown_seconds(Some(finite(queue(server))))
         ),
-        Some(_) => format!("{beginning}; the servers are not busy: the network or the host of the rank may be"),
-        None => beginning,
+        _ => match silent {
+            [place, ..] => format!("{beginning}; there are no metrics of {place}"),
+            [] if servers.is_empty() => beginning,
+            [] => format!("{beginning}; on the listed servers no work waits for a thread"),
+        },
     })
 }

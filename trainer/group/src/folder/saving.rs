@@ -1,6 +1,7 @@
-//! Saving a checkpoint, by rank 0. What is acknowledged survives a crash or a loss of power at any moment.
+//! Saving a checkpoint, by rank 0. An acknowledged checkpoint survives a crash or a loss of power at any moment.
 
-/// Operation on the run folder. Each ends, and its result survives a loss of power, before the next begins.
+/// Operation on the run folder. Results of `SyncRecords`, `Publish` and `Keep` survive a loss of power before the next operation begins;
+/// removals may come undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Sync the records of all steps so far: the checkpoint counts on them.
@@ -74,7 +75,7 @@ impl Saving {
         Some(action)
     }
 
-    /// Checkpoints of the folder, in any order. A later one than this belongs to nobody who runs: it is damaged, and was
+    /// Checkpoints of the folder, in any order. No running process wrote a later one than this: it is damaged, and was
     /// passed over when the run resumed.
     pub fn listed(&mut self, steps: impl IntoIterator<Item = u64>) {
         let mut steps: Vec<u64> = steps.into_iter().filter(|step| *step <= self.step).collect();

@@ -123,7 +123,8 @@ impl SavedState {
         for (before, now) in [("run_key", "seed"), ("row_counts", "feature_counts")] {
             state.remove(before).and_then(|value| state.insert(now.to_owned(), value));
         }
-        serde_json::from_value(state.into())
+        let state: SavedState = serde_json::from_value(state.into())?;
+        Ok(SavedState { format_version: FORMAT_VERSION, ..state })
     }
 
     /// Steps whose records are whole.

@@ -141,9 +141,12 @@ impl Board {
         locked(&self.heard).insert(rank, Instant::now());
     }
 
-    /// Time since the last message of each rank that sent any.
+    /// Time since the last message of each rank that sent any and has not ended well.
     fn silences(&self) -> Vec<(usize, Duration)> {
-        locked(&self.heard).iter().map(|(rank, when)| (*rank, when.elapsed())).collect()
+        let entries = locked(&self.entries).clone();
+        let has_left = |rank: usize| entries.get(rank).is_some_and(|entry| entry.has_left);
+        let heard = locked(&self.heard);
+        heard.iter().filter(|(rank, _)| !has_left(**rank)).map(|(rank, when)| (*rank, when.elapsed())).collect()
     }
 
     /// The verdict, if all ranks must stop.

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, BufRead, BufReader},
+    io::{self, BufReader},
     path::{Path, PathBuf},
 };
 
@@ -13,7 +13,7 @@ use kith_run::{
 };
 
 use super::Checkpoint;
-use crate::error::TrainError;
+use crate::{error::TrainError, output::records::whole_records};
 
 /// The folder of a run's checkpoints.
 #[derive(Clone, Debug)]
@@ -78,11 +78,11 @@ impl Checkpoints {
         let expected = checkpoint.state().n_recorded();
         let found = match File::open(&self.records) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-            file => n_lines(BufReader::new(file.map_err(io())?), expected).map_err(io())?,
+            file => whole_records(BufReader::new(file.map_err(io())?), expected).map_err(io())?.0,
         };
         match found == expected {
             true => Ok(()),
-            false => Err(checkpoint.wrong(&format!("{STEPS} has {found} of its {expected} records"))),
+            false => Err(checkpoint.wrong(&format!("{STEPS} has {found} of its {expected} whole records"))),
         }
     }
 
@@ -137,18 +137,4 @@ impl Checkpoints {
         };
         entries.map(|entry| Ok(entry.map_err(io())?.file_name().to_string_lossy().into_owned())).collect()
     }
-}
-
-/// Whole lines of a text, `most` at most.
-fn n_lines(mut text: impl BufRead, most: u64) -> io::Result<u64> {
-    let (mut n, mut line) = (0, Vec::new());
-    while n < most {
-        line.clear();
-        text.read_until(b'\n', &mut line)?;
-        if line.last() != Some(&b'\n') {
-            break;
-        }
-        n += 1;
-    }
-    Ok(n)
 }

@@ -50,7 +50,7 @@ fn impossible_loop_states_are_refused() {
         ("epoch", json!(2), "its loop state is impossible: step 12 in epoch 2 with 2 steps per epoch"),
         ("epoch", json!(u64::MAX), "its loop state is impossible: step 12 in epoch 18446744073709551615"),
         ("step", json!(4), "its loop state is impossible: step 4 in epoch 6 with 2 steps per epoch"),
-        ("step", json!(u64::MAX), "steps.jsonl has 12 of its 18446744073709551615 records"),
+        ("step", json!(u64::MAX), "steps.jsonl has 12 of its 18446744073709551615 whole records"),
         ("best", json!([6, "0.5", "0.5"]), "its loop state is impossible: best epoch Some(6) of 6"),
         ("best", json!(null), "its loop state is impossible: best epoch None of 6"),
         ("losses", json!(["1", "1", "1", "1", "1"]), "for an early stop over 4"),

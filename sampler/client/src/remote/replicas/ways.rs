@@ -30,7 +30,7 @@ const PROBE_EVERY: Duration = Duration::from_secs(1);
 /// The shortest wait before a hedge: timers tick in milliseconds.
 pub(super) const MIN_PATIENCE: Duration = Duration::from_millis(1);
 
-/// A call that takes this much longer than usual stands still: it is hedged whatever the budget and the other servers' last times.
+/// Time without a byte, beyond the usual duration, after which a call is stalled: it is hedged beyond the budget, and also to slow servers.
 pub(super) const STALLED: Duration = Duration::from_secs(1);
 
 /// Ways to several servers, and what is known of their speed.
@@ -39,7 +39,7 @@ pub(super) struct Ways {
     pub(super) ways: Vec<Way>,
     /// The way that is used first, and again when it is fast again.
     home: usize,
-    /// Counts on: which way it is, is the rest of dividing by their number.
+    /// Counter; the current way is `turn % ways.len()`.
     turn: AtomicUsize,
     pub(super) usual: Usual,
     pub(super) budget: Budget,
@@ -98,11 +98,11 @@ impl Ways {
         turns.find(|turn| !is_damaged[turn % is_damaged.len()]).unwrap_or(turn)
     }
 
-    /// Turns of the other servers that are not slow; of all others if all are slow.
+    /// Turns of the other servers, slow ones last.
     pub(super) fn others(&self, turn: usize) -> Vec<usize> {
-        let others = (1..self.ways.len()).map(|n| turn.wrapping_add(n));
-        let fast: Vec<usize> = others.clone().filter(|turn| !self.way(*turn).is_slow()).collect();
-        if fast.is_empty() { others.collect() } else { fast }
+        let mut others: Vec<usize> = (1..self.ways.len()).map(|n| turn.wrapping_add(n)).collect();
+        others.sort_by_key(|turn| self.way(*turn).is_slow());
+        others
     }
 
     /// Goes on to the next way. Of many calls that fail together, one does.
@@ -112,7 +112,7 @@ impl Ways {
         }
     }
 
-    /// A server lost a hedge.
+    /// Counts a lost hedge of a server.
     pub(super) fn lost(&self, turn: usize, is_certain: bool) {
         self.budget.n_won.fetch_add(1, Ordering::Relaxed);
         let way = self.way(turn);
@@ -132,7 +132,7 @@ impl Ways {
         self.leave(turn);
     }
 
-    /// A slow server is fast again.
+    /// Marks a slow server as fast.
     pub(super) fn is_fast(&self, number: usize) {
         self.ways[number].n_lost.store(0, Ordering::Relaxed);
         self.ways[number].is_slow.store(false, Ordering::Relaxed);
