@@ -46,9 +46,10 @@ fn metrics_see_the_heartbeats_of_other_ranks() {
             assert!(started.elapsed() < Duration::from_secs(10), "no heartbeat comes");
             thread::sleep(Duration::from_millis(5));
         }
-        // Nobody leaves before all have heard the others.
+        let silences = heartbeats.silences();
+        // Nobody leaves before all have heard the others: ranks that have left are not silent.
         place.all_joined.wait();
-        heartbeats.silences()
+        silences
     });
     for (rank, silences) in heard.iter().enumerate() {
         let others: Vec<usize> = silences.iter().map(|(rank, _)| *rank).collect();
